@@ -1,0 +1,39 @@
+"""Algorithms as JSON, so that a run folder can say, and rebuild, what trained it."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from rlviz.algorithms.base import GroupPolicyGradient
+
+_HERE = "rlviz.pieces."
+
+
+def describe(value: Any) -> Any:
+    """Return a piece or algorithm as JSON values: {"piece": "module:name", parameter: …}."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    named = value if callable(value) and hasattr(value, "__qualname__") else type(value)
+    described: dict[str, Any] = {"piece": f"{named.__module__}:{named.__qualname__}"}
+    if is_dataclass(value):
+        described |= {field.name: describe(getattr(value, field.name)) for field in fields(value)}
+    return described
+
+
+def rebuild(described: Any) -> Any:
+    """Return what `describe` described. Raises ValueError for a piece that is not one of rlviz's own."""
+    if not isinstance(described, dict):
+        return described
+    module, _, name = str(described.get("piece")).partition(":")
+    if f"{module}:{name}" == f"{GroupPolicyGradient.__module__}:{GroupPolicyGradient.__qualname__}":
+        piece: Any = GroupPolicyGradient
+    elif module.startswith(_HERE) and name.isidentifier() and not name.startswith("_"):
+        try:
+            piece = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError):
+            raise ValueError(f"algorithm: this version of rlviz has no piece {module}:{name}") from None
+    else:
+        raise ValueError(f"algorithm: {module}:{name} is not a piece of rlviz; pass the algorithm itself")
+    return piece(**{k: rebuild(v) for k, v in described.items() if k != "piece"}) if isinstance(piece, type) else piece

@@ -1,0 +1,5 @@
+"""The pieces: pure functions of tensors, one slot of an algorithm a file, every variant of the slot on one page.
+
+A piece with parameters is a frozen dataclass: parameters when it is built, tensors when it is called. A function of
+your own with the same arguments fits wherever a piece does.
+"""

@@ -1,0 +1,379 @@
+"""The training loop, as an iterator: rollout → reward → shape → select → advantages → loss → update, a record a step."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import rlviz
+from rlviz.algorithms.base import GroupPolicyGradient
+from rlviz.algorithms.describe import describe, rebuild
+from rlviz.names import closest
+from rlviz.pieces.advantages import all_equal
+from rlviz.pieces.kl import k3
+from rlviz.training.run_folder import RunFolder
+from rlviz.training.settings import TrainSettings
+from rlviz.types import Batch, LossOutput, ResponseRecord, StepRecord, TokenRecord
+from small_models.evaluation import evaluate
+from small_models.policies import Policy, one_thread_if_small
+from small_models.sampling import Samples, response_logits, sample, token_logp
+from small_models.tasks import TASKS, Grade, Task
+
+
+@dataclass(frozen=True)
+class _Rollout:
+    """A graded rollout. rewards [P, G] after shaping, advantages [P, G, T], ref_logp [P, G, T] where it was computed."""
+
+    prompts: list[str]
+    samples: Samples
+    texts: list[list[str]]
+    grades: list[list[Grade]]
+    rewards: Tensor
+    advantages: Tensor
+    ref_logp: Tensor | None
+    kl: float
+
+
+class TrainingRun(Iterator[StepRecord]):
+    """A run in progress: pull a record and one step is done; stop pulling and it waits; pull again and it goes on.
+
+    policy (changed in place), task, algorithm, settings, folder (None without `out`), step: steps done so far,
+    train_seconds: seconds in those steps, tokens_sampled. Made by `train` and `resume`.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        reference: Policy,
+        task: Task,
+        algorithm: GroupPolicyGradient,
+        settings: TrainSettings,
+        folder: RunFolder | None,
+    ) -> None:
+        if settings.num_prompts > len(task.train_prompts):
+            raise ValueError(
+                f"num_prompts must be at most {len(task.train_prompts)}, the training prompts of {task.name}; "
+                f"got {settings.num_prompts}"
+            )
+        self.policy, self.reference, self.task = policy, reference, task
+        self.algorithm, self.settings, self.folder = algorithm, settings, folder
+        self.step, self.train_seconds, self.tokens_sampled = 0, 0.0, 0
+        self._parameters = [p for p in policy.model.parameters() if p.requires_grad]
+        self._optimizer = torch.optim.AdamW(self._parameters, lr=settings.lr, weight_decay=0.0, fused=True)
+        self._generator = torch.Generator().manual_seed(settings.seed)
+        self._can_drop_rows = algorithm.ignores_zero_advantages()
+
+    def __next__(self) -> StepRecord:
+        if self.step >= self.settings.steps:
+            raise StopIteration
+        start = time.perf_counter()
+        with one_thread_if_small(self.policy):
+            rollout = self._roll_out()
+            sums = self._update(rollout)
+            details = bool(self.settings.details_every) and (self.step + 1) % self.settings.details_every == 0
+            group = self._group_record(rollout, details)
+        seconds = time.perf_counter() - start
+        self.step += 1
+        self.train_seconds += seconds
+        record = self._record(rollout, sums, group, seconds)
+        if self.folder is not None:
+            self.folder.append(record)
+            every = self.settings.checkpoint_every
+            if self.step == self.settings.steps or (every and self.step % every == 0):
+                self.save()
+        return record
+
+    def save(self) -> None:
+        """Write the state to the run folder, so that `resume` goes on from this step. Does nothing without a folder."""
+        if self.folder is None:
+            return
+        tensors = {
+            f"{index}.{name}": value
+            for index, parameter in enumerate(self._parameters)
+            for name, value in self._optimizer.state[parameter].items()
+        }
+        tensors["generator"] = self._generator.get_state()
+        state = {"step": self.step, "train_seconds": self.train_seconds, "tokens_sampled": self.tokens_sampled}
+        self.folder.save_state(self.policy, tensors, state)
+
+    def _restore(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
+        self.step, self.train_seconds = state["step"], state["train_seconds"]
+        self.tokens_sampled = state["tokens_sampled"]
+        self._generator.set_state(tensors.pop("generator"))
+        for name, value in tensors.items():
+            index, key = name.split(".", 1)
+            parameter = self._parameters[int(index)]
+            self._optimizer.state[parameter][key] = value if key == "step" else value.to(parameter.device)
+
+    def _roll_out(self) -> _Rollout:
+        settings, task = self.settings, self.task
+        chosen = torch.randperm(len(task.train_prompts), generator=self._generator)[: settings.num_prompts]
+        prompts = [task.train_prompts[index] for index in chosen.tolist()]
+        samples = sample(
+            self.policy,
+            prompts,
+            group_size=settings.group_size,
+            max_new_tokens=settings.max_new_tokens or task.max_new_tokens,
+            temperature=settings.temperature,
+            top_k=settings.top_k,
+            top_p=settings.top_p,
+            generator=self._generator,
+        )
+        self.tokens_sampled += int(samples.mask.sum())
+        texts = samples.texts(self.policy)
+        grades = [[task.grade(prompt, text) for text in row] for prompt, row in zip(prompts, texts, strict=True)]
+        raw = torch.tensor(
+            [[settings.reward_correct * g.correct + settings.reward_format * g.format for g in row] for row in grades],
+            dtype=torch.float,
+            device=self.policy.device,
+        )
+        rewards = raw if self.algorithm.shape is None else self.algorithm.shape(raw, samples.lengths)
+        advantages = self.algorithm.advantages(rewards, samples.mask)
+        if self.algorithm.select is not None:
+            kept = self.algorithm.select(raw)
+            samples = _take(samples, kept)
+            prompts, texts, grades = ([rows[i] for i in kept.tolist()] for rows in (prompts, texts, grades))
+            rewards, advantages = rewards[kept], advantages[kept]
+        ref_logp, kl = self._reference(samples)
+        return _Rollout(prompts, samples, texts, grades, rewards, advantages, ref_logp, kl)
+
+    @torch.no_grad()
+    def _reference(self, samples: Samples) -> tuple[Tensor | None, float]:
+        """Return log π_ref where the loss needs it, and the KL to the reference; one response a prompt is enough for that."""
+        in_loss = self.algorithm.kl is not None
+        part = samples if in_loss else _first_of_each_group(samples)
+        logits = response_logits(self.reference, part.prompt_ids, part.prompt_mask, part.tokens)
+        ref_logp = token_logp(logits, part.tokens, temperature=self.settings.temperature)
+        kl = k3(part.logp, ref_logp)[part.mask].mean()
+        return (ref_logp if in_loss else None), float(kl)
+
+    def _update(self, rollout: _Rollout) -> dict[str, float]:
+        """Make the step's optimizer steps and return sums over them (token counts, losses, ratios)."""
+        settings, samples = self.settings, rollout.samples
+        length = samples.tokens.shape[-1]
+        rows = _Rows(
+            prompt_ids=samples.prompt_ids.repeat_interleave(samples.tokens.shape[1], 0),
+            prompt_mask=samples.prompt_mask.repeat_interleave(samples.tokens.shape[1], 0),
+            tokens=samples.tokens.reshape(-1, 1, length),
+            mask=samples.mask.reshape(-1, 1, length),
+            old_logp=samples.logp.reshape(-1, 1, length),
+            advantages=rollout.advantages.reshape(-1, 1, length),
+            ref_logp=None if rollout.ref_logp is None else rollout.ref_logp.reshape(-1, 1, length),
+        )
+        for group in self._optimizer.param_groups:
+            group["lr"] = settings.lr * min(1.0, (self.step + 1) / max(1, settings.lr_warmup_steps))
+        sums = dict.fromkeys(("loss", "grad_norm", "tokens", "low", "high", "ratios", "ratio", "ratio_squared", "rows"), 0.0)
+        count = len(rows.tokens)
+        parts: list[Tensor] = []
+        for _ in range(settings.updates_per_rollout):
+            if not parts:
+                whole = settings.minibatches == 1
+                order = torch.arange(count) if whole else torch.randperm(count, generator=self._generator)
+                parts = [part.to(rows.tokens.device) for part in order.tensor_split(settings.minibatches)]
+            minibatch = rows.take(parts.pop())
+            sums["tokens"] += float(minibatch.mask.sum())
+            weights = self.algorithm.aggregate(minibatch.mask)
+            if self._can_drop_rows:
+                used = minibatch.advantages.flatten(1).any(1)
+                minibatch = minibatch.take(used)
+                longest = int(minibatch.mask.any(0).sum())  # the rows that left may have been the long ones
+                minibatch, weights = minibatch.cut(longest), weights[used, :, :longest]
+            self._optimizer.zero_grad(set_to_none=False)
+            if len(minibatch.tokens):
+                output = self._loss(minibatch, weights)
+                output.loss.backward()
+                ratio = output.ratio[minibatch.mask].double()
+                sums["loss"] += float(output.loss.detach())
+                sums["low"] += float(output.clipped_low.sum())
+                sums["high"] += float(output.clipped_high.sum())
+                sums["ratios"] += ratio.numel()
+                sums["ratio"] += float(ratio.sum())
+                sums["ratio_squared"] += float(ratio.square().sum())
+                sums["rows"] += len(minibatch.tokens)
+            else:  # nothing to learn from; Adam still moves by its momentum, as it would with the zero rows kept
+                for parameter in self._parameters:
+                    parameter.grad = torch.zeros_like(parameter)
+            norm = torch.nn.utils.clip_grad_norm_(self._parameters, settings.max_grad_norm)
+            sums["grad_norm"] += float(norm)
+            self._optimizer.step()
+        return sums
+
+    def _loss(self, rows: _Rows, weights: Tensor) -> LossOutput:
+        logits = response_logits(self.policy, rows.prompt_ids, rows.prompt_mask, rows.tokens)
+        logp = token_logp(logits, rows.tokens, temperature=self.settings.temperature)
+        return self.algorithm.loss(logp, Batch(rows.old_logp, rows.advantages, rows.mask, rows.ref_logp, weights))
+
+    def _record(
+        self, rollout: _Rollout, sums: dict[str, float], group: tuple[ResponseRecord, ...], seconds: float
+    ) -> StepRecord:
+        settings, samples = self.settings, rollout.samples
+        grades = [grade for row in rollout.grades for grade in row]
+        evaluated = settings.evaluate_every and (
+            self.step % settings.evaluate_every == 0 or self.step == settings.steps
+        )
+        updates, ratios = settings.updates_per_rollout, max(1.0, sums["ratios"])
+        ratio_mean = sums["ratio"] / ratios if sums["ratios"] else 1.0
+        variance = sums["ratio_squared"] / ratios - ratio_mean**2 if sums["ratios"] else 0.0
+        return StepRecord(
+            step=self.step,
+            seconds=seconds,
+            reward=float(rollout.rewards.mean()),
+            accuracy=sum(grade.correct for grade in grades) / len(grades),
+            well_formed=sum(grade.format for grade in grades) / len(grades),
+            truncated=float(samples.truncated.float().mean()),
+            held_out_accuracy=evaluate(self.policy, self.task).accuracy if evaluated else None,
+            entropy=float(samples.entropy[samples.mask].mean()),
+            response_length=float(samples.lengths.float().mean()),
+            kl=rollout.kl,
+            loss=sums["loss"] / updates,
+            grad_norm=sums["grad_norm"] / updates,
+            ratio_mean=ratio_mean,
+            ratio_std=max(0.0, variance) ** 0.5,
+            clip_fraction_low=sums["low"] / sums["tokens"],
+            clip_fraction_high=sums["high"] / sums["tokens"],
+            zero_variance_groups=float(all_equal(rollout.rewards).float().mean()),
+            rows_used=sums["rows"] / (len(grades) * updates / settings.minibatches),
+            lr=self._optimizer.param_groups[0]["lr"],
+            tokens_sampled=self.tokens_sampled,
+            prompt=rollout.prompts[0],
+            gold=self.task.gold(rollout.prompts[0]),
+            group=group,
+        )
+
+    def _group_record(self, rollout: _Rollout, details: bool) -> tuple[ResponseRecord, ...]:
+        first = _take(rollout.samples, torch.tensor([0], device=rollout.samples.tokens.device))
+        lengths = first.lengths[0].tolist()
+        tokens = self._token_records(rollout, first) if details else [()] * len(lengths)
+        return tuple(
+            ResponseRecord(
+                text=rollout.texts[0][i],
+                reward=float(rollout.rewards[0, i]),
+                advantage=float(rollout.advantages[0, i, 0]),
+                length=lengths[i],
+                correct=rollout.grades[0][i].correct,
+                well_formed=rollout.grades[0][i].format,
+                truncated=bool(first.truncated[0, i]),
+                tokens=tokens[i],
+            )
+            for i in range(len(lengths))
+        )
+
+    @torch.no_grad()
+    def _token_records(self, rollout: _Rollout, first: Samples) -> list[tuple[TokenRecord, ...]]:
+        """Return the tokens of the first group as the loss sees them after this step's updates."""
+        logits = response_logits(self.policy, first.prompt_ids, first.prompt_mask, first.tokens)
+        logp = token_logp(logits, first.tokens, temperature=self.settings.temperature)
+        ref_logp = None if rollout.ref_logp is None else rollout.ref_logp[:1]
+        output = self.algorithm.loss(logp, Batch(first.logp, rollout.advantages[:1], first.mask, ref_logp))
+        clipped = output.clipped_low | output.clipped_high
+        columns = (first.logp.exp(), logp.exp(), output.ratio, output.lower, output.upper, rollout.advantages[:1], clipped)
+        lists = [column[0].tolist() for column in columns]
+        return [
+            tuple(
+                TokenRecord(self.policy.tokenizer.decode([token]), *(rows[i][t] for rows in lists))
+                for t, token in enumerate(first.tokens[0, i, :length].tolist())
+            )
+            for i, length in enumerate(first.lengths[0].tolist())
+        ]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Responses as rows of one: every tensor over tokens is [N, 1, T]."""
+
+    prompt_ids: Tensor
+    prompt_mask: Tensor
+    tokens: Tensor
+    mask: Tensor
+    old_logp: Tensor
+    advantages: Tensor
+    ref_logp: Tensor | None
+
+    def take(self, index: Tensor) -> _Rows:
+        return _Rows(*(None if value is None else value[index] for value in vars(self).values()))  # type: ignore[arg-type]
+
+    def cut(self, length: int) -> _Rows:
+        over_tokens = {f: v[..., :length] for f, v in vars(self).items() if v is not None and not f.startswith("prompt")}
+        return _Rows(**{**vars(self), **over_tokens})
+
+
+def _take(samples: Samples, groups: Tensor) -> Samples:
+    return Samples(**{field.name: getattr(samples, field.name)[groups] for field in fields(samples)})
+
+
+def _first_of_each_group(samples: Samples) -> Samples:
+    grouped = {name: value[:, :1] for name, value in vars(samples).items() if not name.startswith("prompt")}
+    return Samples(prompt_ids=samples.prompt_ids, prompt_mask=samples.prompt_mask, **grouped)
+
+
+def train(
+    policy: Policy,
+    task: Task,
+    algorithm: GroupPolicyGradient,
+    settings: TrainSettings | None = None,
+    *,
+    out: str | os.PathLike[str] | None = None,
+) -> TrainingRun:
+    """Return a run to iterate over: `for record in train(policy, task, algorithm): …`. The policy changes in place.
+
+    With `out`, the run is kept in that folder and can be resumed. The same seed on the same machine's CPU gives the
+    same curve. Raises ValueError for settings out of range, FileExistsError when `out` is not empty.
+    """
+    settings = settings or TrainSettings()
+    run = TrainingRun(policy, policy.frozen_copy(), task, algorithm, settings, None)
+    if out is not None:
+        config = {
+            "rlviz": rlviz.__version__,
+            "task": task.name,
+            "policy": policy.source,
+            "algorithm": describe(algorithm),
+            "settings": asdict(settings),
+        }
+        run.folder = RunFolder.create(out, config)
+        run.folder.save_reference(run.reference)
+    return run
+
+
+def find_task(name: str) -> Task:
+    """Return the shipped task with this name; raises ValueError that offers the nearest names."""
+    known = {task.name: task for task in TASKS}
+    return known[closest("task", name, list(known))]
+
+
+def resume(
+    out: str | os.PathLike[str],
+    *,
+    steps: int | None = None,
+    device: str = "auto",
+    task: Task | None = None,
+    algorithm: GroupPolicyGradient | None = None,
+) -> TrainingRun:
+    """Return the run kept in `out`, to go on where its last checkpoint stands: the same curve as without the stop.
+
+    `steps` sets a new total. A run with a task or pieces of your own needs them again as `task` and `algorithm`.
+    Raises FileNotFoundError when there is no run, ValueError when it is damaged, done, or of another algorithm.
+    """
+    folder = RunFolder.open(out)
+    config = folder.config
+    try:
+        settings = TrainSettings(**{**config["settings"], **({} if steps is None else {"steps": steps})})
+        described, task_name = config["algorithm"], config["task"]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"out: the config.json in {out} is not one of this version ({error})") from error
+    if algorithm is None:
+        algorithm = rebuild(described)
+    elif describe(algorithm) != described:
+        raise ValueError(f"algorithm: the run in {out} was trained with another one: {described}")
+    policy, tensors, state = folder.load_state(device)
+    if state["step"] >= settings.steps:
+        raise ValueError(f"steps: the run in {out} has done its {state['step']}; give a higher total to go on")
+    run = TrainingRun(policy, folder.load_reference(device), task or find_task(task_name), algorithm, settings, folder)
+    run._restore(tensors, state)
+    folder.forget_after(run.step)
+    return run

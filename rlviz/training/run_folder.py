@@ -1,0 +1,137 @@
+"""A run on disk: config.json, metrics.jsonl, samples.jsonl, checkpoint/, reference/, summary.json.
+
+JSON and safetensors only. A file is replaced whole; the two .jsonl files grow by a line a step.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from safetensors.torch import load_file, save_file
+
+from rlviz.types import StepRecord
+from small_models.policies import Policy, load_policy
+
+NOT_METRICS = ("prompt", "gold", "group")
+
+
+def metrics_of(record: StepRecord) -> dict[str, Any]:
+    """Return the scalars of a record, as they stand in metrics.jsonl."""
+    return {name: value for name, value in vars(record).items() if name not in NOT_METRICS}
+
+
+def history(records: list[StepRecord]) -> pd.DataFrame:
+    """Return one row of scalars a step, as `RunFolder.metrics` does for a run on disk."""
+    return pd.DataFrame([metrics_of(record) for record in records])
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as JSON; the file is there whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a .jsonl file; a last line that a crash cut short is left out."""
+    rows = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return rows
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of one run."""
+
+    path: Path
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], config: dict[str, Any]) -> RunFolder:
+        """Make the folder and write config.json. Raises FileExistsError when anything is in it, OSError as it comes."""
+        folder = cls(Path(path))
+        if folder.path.exists() and (not folder.path.is_dir() or any(folder.path.iterdir())):
+            raise FileExistsError(f"out: {path} is not empty; name a new folder, or resume the run that it holds")
+        folder.path.mkdir(parents=True, exist_ok=True)
+        write_json(folder.path / "config.json", config)
+        return folder
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> RunFolder:
+        """Return the folder of an existing run. Raises FileNotFoundError when there is none."""
+        folder = cls(Path(path))
+        if not (folder.path / "config.json").is_file():
+            raise FileNotFoundError(f"out: {path} holds no run (it has no config.json)")
+        return folder
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return json.loads((self.path / "config.json").read_text(encoding="utf-8"))
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """One row a step."""
+        return pd.DataFrame(_read_lines(self.path / "metrics.jsonl"))
+
+    @property
+    def samples(self) -> list[dict[str, Any]]:
+        """One group of responses a step."""
+        return _read_lines(self.path / "samples.jsonl")
+
+    def append(self, record: StepRecord) -> None:
+        group = {"step": record.step, "prompt": record.prompt, "gold": record.gold}
+        group["responses"] = [asdict(response) for response in record.group]
+        for name, row in (("metrics", metrics_of(record)), ("samples", group)):
+            with open(self.path / f"{name}.jsonl", "a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+
+    def forget_after(self, step: int) -> None:
+        """Drop the records of later steps, which the saved state does not know of."""
+        for name in ("metrics", "samples"):
+            file = self.path / f"{name}.jsonl"
+            lines = [json.dumps(row) + "\n" for row in _read_lines(file) if row["step"] <= step]
+            temporary = file.with_name(f".{file.name}")
+            temporary.write_text("".join(lines), encoding="utf-8")
+            os.replace(temporary, file)
+
+    def save_reference(self, reference: Policy) -> None:
+        reference.save(self.path / "reference")
+
+    def load_reference(self, device: str) -> Policy:
+        return load_policy(self.path / "reference", device=device).frozen_copy()
+
+    def save_state(self, policy: Policy, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
+        """Replace checkpoint/ by the policy, the optimizer's tensors and the counters, all of one moment."""
+        new, old, now = (self.path / name for name in ("checkpoint.new", "checkpoint.old", "checkpoint"))
+        shutil.rmtree(new, ignore_errors=True)
+        policy.save(new)
+        save_file(tensors, new / "training.safetensors")
+        write_json(new / "training.json", state)
+        shutil.rmtree(old, ignore_errors=True)
+        if now.exists():
+            now.rename(old)
+        new.rename(now)
+        shutil.rmtree(old, ignore_errors=True)
+
+    def load_state(self, device: str) -> tuple[Policy, dict[str, torch.Tensor], dict[str, Any]]:
+        """Return what `save_state` saved last. Raises ValueError when nothing was, or when it is damaged."""
+        folder = next((f for f in (self.path / "checkpoint", self.path / "checkpoint.old") if f.is_dir()), None)
+        if folder is None:
+            raise ValueError(f"out: {self.path} has no checkpoint yet, so there is nothing to resume")
+        policy = load_policy(folder, device=device)
+        try:
+            tensors = load_file(folder / "training.safetensors")
+            state = json.loads((folder / "training.json").read_text(encoding="utf-8"))
+        except Exception as error:  # safetensors and json raise unrelated types
+            raise ValueError(f"out: the checkpoint in {folder} is damaged ({error})") from error
+        return policy, tensors, state

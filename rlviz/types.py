@@ -1,0 +1,112 @@
+"""What passes between the parts.
+
+Shapes: P prompts (`num_prompts`), G responses to each (`group_size`), T tokens of the longest response. Every tensor
+over tokens is [P, G, T], with `mask` true where the policy produced the token. Values on padding are arbitrary and
+finite, and get exactly zero gradient. Log-probabilities, entropies and divergences are in nats.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a loss is given beside the new log-probabilities.
+
+    old_logp: log π_old of each token, frozen since sampling. advantages: A. ref_logp: log π_ref, needed with a KL term.
+    weights: each token's share in the objective; left None, the algorithm's aggregation computes it from `mask`. Give
+    it when `mask` is only a part of the batch that is meant (rows dropped, micro-batches), computed on the whole.
+    """
+
+    old_logp: Float[Tensor, "P G T"]
+    advantages: Float[Tensor, "P G T"]
+    mask: Bool[Tensor, "P G T"]
+    ref_logp: Float[Tensor, "P G T"] | None = None
+    weights: Float[Tensor, "P G T"] | None = None
+
+
+@dataclass(frozen=True)
+class LossOutput:
+    """A loss and what it was made of, per token and detached: nothing here is computed a second time.
+
+    loss: what the optimizer minimises. ratio: r. lower, upper: limits on r. clipped_low, clipped_high: true where the
+    gradient is cut (r < lower with A < 0; r > upper with A > 0). All but `loss` are [P, G, T].
+    """
+
+    loss: Float[Tensor, ""]
+    ratio: Float[Tensor, "P G T"]
+    lower: Float[Tensor, "P G T"]
+    upper: Float[Tensor, "P G T"]
+    clipped_low: Bool[Tensor, "P G T"]
+    clipped_high: Bool[Tensor, "P G T"]
+
+
+@dataclass(frozen=True)
+class TokenRecord:
+    """One token of a response before and after a step's updates; `ratio`, limits and clipping as the loss sees them."""
+
+    token: str
+    old_prob: float
+    new_prob: float
+    ratio: float
+    lower: float
+    upper: float
+    advantage: float
+    clipped: bool
+
+
+@dataclass(frozen=True)
+class ResponseRecord:
+    """One response of a group. `tokens` is filled on the steps that record details, else empty."""
+
+    text: str
+    reward: float
+    advantage: float
+    length: int
+    correct: bool
+    well_formed: bool
+    truncated: bool
+    tokens: tuple[TokenRecord, ...] = ()
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One training step in numbers, and one of its groups in full.
+
+    step: from 1. seconds: of this step, evaluation left out. reward: mean, after shaping. accuracy, well_formed,
+    truncated: shares of this step's sampled responses. held_out_accuracy: sampled on held-out prompts, None on steps
+    without an evaluation. entropy: nats per token, when sampled. response_length: tokens, end of sequence included.
+    kl: k3 estimate of KL(π_old‖π_ref) per token, π_ref being the policy at the start of the run. loss, grad_norm (before
+    clipping): means over the step's updates. ratio_mean, ratio_std: over the tokens of all updates that entered them.
+    clip_fraction_low, clip_fraction_high: shares of all tokens, over all updates, whose gradient was cut.
+    zero_variance_groups: share of groups whose rewards are all equal. rows_used: share of responses that entered the
+    updates. tokens_sampled: since the start of the run.
+    """
+
+    step: int
+    seconds: float
+    reward: float
+    accuracy: float
+    well_formed: float
+    truncated: float
+    held_out_accuracy: float | None
+    entropy: float
+    response_length: float
+    kl: float
+    loss: float
+    grad_norm: float
+    ratio_mean: float
+    ratio_std: float
+    clip_fraction_low: float
+    clip_fraction_high: float
+    zero_variance_groups: float
+    rows_used: float
+    lr: float
+    tokens_sampled: int
+    prompt: str
+    gold: str
+    group: tuple[ResponseRecord, ...]

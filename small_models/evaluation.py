@@ -1,0 +1,45 @@
+"""Accuracy of a policy on prompts that training never shows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from small_models.policies import Policy
+from small_models.sampling import sample
+from small_models.tasks import Task
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Shares of responses that are right and well formed, their mean length (tokens) and entropy (nats per token)."""
+
+    accuracy: float
+    well_formed: float
+    length: float
+    entropy: float
+
+
+def evaluate(policy: Policy, task: Task, *, temperature: float = 1.0, num_prompts: int = 512, seed: int = 0) -> Evaluation:
+    """Grade one response to each of `num_prompts` held-out prompts (again from the first where there are fewer).
+
+    The random numbers are this function's own, so evaluating never changes a training run. `temperature=0` is greedy.
+    """
+    held_out = task.held_out_prompts
+    prompts = [held_out[index % len(held_out)] for index in range(num_prompts)]
+    samples = sample(
+        policy,
+        prompts,
+        max_new_tokens=task.max_new_tokens,
+        temperature=temperature,
+        generator=torch.Generator().manual_seed(seed),
+    )
+    grades = [task.grade(prompt, row[0]) for prompt, row in zip(prompts, samples.texts(policy), strict=True)]
+    tokens = samples.mask.sum()
+    return Evaluation(
+        accuracy=sum(grade.correct for grade in grades) / num_prompts,
+        well_formed=sum(grade.format for grade in grades) / num_prompts,
+        length=float(tokens / num_prompts),
+        entropy=float((samples.entropy * samples.mask).sum() / tokens),
+    )

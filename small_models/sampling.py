@@ -1,0 +1,275 @@
+"""Batched sampling with a key-value cache, and the log-probabilities of given responses from a fresh forward."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from transformers import DynamicCache
+from transformers.cache_utils import Cache, DynamicLayer
+
+from small_models.policies import Policy, one_thread_if_small
+from small_models.tokenizer import encode
+
+
+@dataclass(frozen=True)
+class Samples:
+    """P prompts × G responses of at most T tokens, with what the sampling policy thought of each token.
+
+    prompt_ids, prompt_mask: [P, S], padded on the left. tokens, mask, logp, entropy: [P, G, T], padded on the right;
+    `mask` is true on the tokens the policy produced, the end-of-sequence token included. `logp` (nats) is the
+    log-probability of the sampled token and `entropy` (nats) that of the whole next-token distribution, both at the
+    sampling temperature and before top-k and top-p. truncated: [P, G], true where no end of sequence came.
+    """
+
+    prompt_ids: Tensor
+    prompt_mask: Tensor
+    tokens: Tensor
+    mask: Tensor
+    logp: Tensor
+    entropy: Tensor
+    truncated: Tensor
+
+    @property
+    def lengths(self) -> Tensor:
+        """[P, G]: tokens in each response, end of sequence included."""
+        return self.mask.sum(-1)
+
+    def texts(self, policy: Policy) -> list[list[str]]:
+        """Return the responses as text, [P][G], without the end-of-sequence token."""
+        rows = [
+            [int(token) for token, kept in zip(row, keep, strict=True) if kept and token != policy.end_id]
+            for row, keep in zip(self.tokens.flatten(0, 1).tolist(), self.mask.flatten(0, 1).tolist(), strict=True)
+        ]
+        flat = policy.tokenizer.batch_decode(rows)
+        group_size = self.tokens.shape[1]
+        return [flat[start : start + group_size] for start in range(0, len(flat), group_size)]
+
+
+class _PreallocatedLayer(DynamicLayer):
+    """A cache layer that writes into room taken once, where DynamicLayer copies everything at every token."""
+
+    def __init__(self, max_length: int) -> None:
+        super().__init__()
+        self.max_length = max_length
+        self.length = 0
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args, **kwargs) -> tuple[Tensor, Tensor]:
+        if not self.is_initialized:
+            batch, heads, _, width = key_states.shape
+            self.all_keys = key_states.new_empty(batch, heads, self.max_length, width)
+            self.all_values = value_states.new_empty(batch, heads, self.max_length, value_states.shape[-1])
+            self.dtype, self.device = key_states.dtype, key_states.device
+            self.is_initialized = True
+        start, self.length = self.length, self.length + key_states.shape[2]
+        self.all_keys[:, :, start : self.length] = key_states
+        self.all_values[:, :, start : self.length] = value_states
+        self.keys = self.all_keys[:, :, : self.length]
+        self.values = self.all_values[:, :, : self.length]
+        return self.keys, self.values
+
+    def get_seq_length(self, *args) -> int:
+        return self.length
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        self.all_keys, self.all_values = self.all_keys[indices], self.all_values[indices]
+
+
+def _new_cache(policy: Policy, max_length: int) -> Cache:
+    cache = DynamicCache(config=policy.model.config)
+    if cache.layers and all(type(layer) is DynamicLayer for layer in cache.layers):
+        return Cache(layers=[_PreallocatedLayer(max_length) for _ in cache.layers])
+    return cache  # sliding windows and recurrent states keep transformers' own layers
+
+
+def encode_prompts(policy: Policy, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """Return ids [P, S] and mask [P, S] of the prompts, padded on the left to the longest."""
+    ids = encode(policy.tokenizer, prompts)
+    width = max(len(row) for row in ids)
+    padded = torch.full((len(ids), width), policy.pad_id)
+    mask = torch.zeros(len(ids), width, dtype=torch.bool)
+    for index, row in enumerate(ids):
+        padded[index, width - len(row) :] = torch.tensor(row)
+        mask[index, width - len(row) :] = True
+    return padded.to(policy.device), mask.to(policy.device)
+
+
+def _restrict(probabilities: Tensor, top_k: int, top_p: float) -> Tensor:
+    """Zero all but the `top_k` likeliest tokens, then all outside the smallest set of probability ≥ `top_p`."""
+    if top_k:
+        k = min(top_k, probabilities.shape[-1])
+        kept = torch.zeros_like(probabilities)
+        top = probabilities.topk(k, dim=-1)
+        probabilities = kept.scatter(-1, top.indices, top.values)
+    if top_p < 1:
+        ordered, order = probabilities.sort(dim=-1, descending=True)
+        before = ordered.cumsum(-1) - ordered
+        ordered = ordered.masked_fill(before >= top_p * ordered.sum(-1, keepdim=True), 0.0)
+        probabilities = torch.zeros_like(probabilities).scatter(-1, order, ordered)
+    return probabilities
+
+
+def _pick(probabilities: Tensor, uniform: Tensor) -> Tensor:
+    """Return the token [B] whose slice of the cumulated probabilities [B, V] holds `uniform` [B], in [0, 1).
+
+    Inverting the distribution takes one random number a row where torch.multinomial takes one a token: 3× faster here.
+    """
+    cumulated = probabilities.double().cumsum(-1)
+    target = uniform.unsqueeze(-1) * cumulated[:, -1:]
+    return torch.searchsorted(cumulated, target, right=True).squeeze(-1).clamp_(max=probabilities.shape[-1] - 1)
+
+
+def check_sampling(max_new_tokens: int, temperature: float, top_k: int, top_p: float) -> None:
+    """Raise ValueError when a sampling setting is outside its range."""
+    if max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens must be at least 1; got {max_new_tokens}")
+    if not (math.isfinite(temperature) and temperature >= 0):
+        raise ValueError(f"temperature must be 0 (greedy) or above; got {temperature}")
+    if top_k < 0:
+        raise ValueError(f"top_k must be 0 (all tokens) or above; got {top_k}")
+    if not 0 < top_p <= 1:
+        raise ValueError(f"top_p must be above 0 and at most 1 (all tokens); got {top_p}")
+
+
+@torch.no_grad()
+def sample(
+    policy: Policy,
+    prompts: Sequence[str],
+    *,
+    group_size: int = 1,
+    max_new_tokens: int,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    stop_at_end: bool = True,
+    generator: torch.Generator | None = None,
+) -> Samples:
+    """Draw `group_size` responses to each prompt.
+
+    A prompt is encoded once for its whole group, and a finished response leaves the batch. Each response depends on
+    its own row of uniform numbers, so it stays the same whoever else is in the batch. `temperature=0` takes the
+    likeliest token and reports log-probabilities at temperature 1. `stop_at_end=False` draws `max_new_tokens` for
+    everyone (for timing). Raises ValueError for a setting out of range, or more tokens than the model has positions.
+    """
+    check_sampling(max_new_tokens, temperature, top_k, top_p)
+    if group_size < 1 or not prompts:
+        raise ValueError(f"need at least one prompt and group_size ≥ 1; got {len(prompts)} prompts and {group_size}")
+    with one_thread_if_small(policy):
+        prompt_ids, prompt_mask = encode_prompts(policy, prompts)
+        num_prompts, width = prompt_ids.shape
+        limit = getattr(policy.model.config, "max_position_embeddings", None)
+        if limit is not None and width + max_new_tokens > limit:
+            raise ValueError(
+                f"max_new_tokens {max_new_tokens} after a prompt of {width} tokens exceeds the {limit} positions of this model"
+            )
+        rows = num_prompts * group_size
+        device = policy.device
+        uniform = torch.rand(rows, max_new_tokens, generator=generator, dtype=torch.double).to(device)
+        tokens = torch.full((rows, max_new_tokens), policy.pad_id, device=device)
+        mask = torch.zeros(rows, max_new_tokens, dtype=torch.bool, device=device)
+        logp = torch.zeros(rows, max_new_tokens, device=device)
+        entropy = torch.zeros(rows, max_new_tokens, device=device)
+
+        padded = not bool(prompt_mask.all())
+        positions = prompt_mask.long().cumsum(-1).sub(1).clamp(min=0) if padded else None
+        cache = _new_cache(policy, width + max_new_tokens)
+        logits = policy.model(
+            prompt_ids,
+            attention_mask=prompt_mask.long() if padded else None,
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        ).logits[:, -1]
+
+        owner = torch.arange(num_prompts, device=device).repeat_interleave(group_size)  # cache row of each live response
+        live = torch.arange(rows, device=device)  # the response each cache row belongs to
+        cache.batch_select_indices(owner)
+        logits = logits[owner]
+        attention = prompt_mask[owner].long() if padded else None
+        position = positions[owner, -1:] if positions is not None else None
+        finished = torch.zeros(rows, dtype=torch.bool, device=device)
+
+        for step in range(max_new_tokens):
+            logps = (logits.float() / (temperature or 1.0)).log_softmax(-1)
+            probabilities = logps.exp()
+            if temperature == 0:
+                token = probabilities.argmax(-1)
+            else:
+                token = _pick(_restrict(probabilities, top_k, top_p), uniform[live, step])
+            here = live[~finished]
+            tokens[here, step] = token[~finished]
+            mask[here, step] = True
+            logp[here, step] = logps.gather(-1, token.unsqueeze(-1)).squeeze(-1)[~finished]
+            entropy[here, step] = torch.special.entr(probabilities).sum(-1)[~finished]
+            if stop_at_end:
+                finished = finished | (token == policy.end_id)
+                going = int((~finished).sum())
+                if going == 0:
+                    break
+                if going <= 0.8 * len(live):  # compacting copies the cache, so wait until it pays
+                    keep = (~finished).nonzero().squeeze(-1)
+                    cache.batch_select_indices(keep)
+                    live, token, finished = live[keep], token[keep], finished[keep]
+                    attention = attention[keep] if attention is not None else None
+                    position = position[keep] if position is not None else None
+            if step + 1 == max_new_tokens:
+                break
+            if attention is not None and position is not None:
+                attention = torch.cat([attention, attention.new_ones(len(live), 1)], dim=1)
+                position = position + 1
+            logits = policy.model(
+                token.unsqueeze(-1),
+                attention_mask=attention,
+                position_ids=position,
+                past_key_values=cache,
+                use_cache=True,
+            ).logits[:, -1]
+
+        longest = int(mask.any(0).sum())
+        ended = ((tokens == policy.end_id) & mask).any(-1)
+        shape = (num_prompts, group_size, longest)
+        return Samples(
+            prompt_ids=prompt_ids,
+            prompt_mask=prompt_mask,
+            tokens=tokens[:, :longest].reshape(shape),
+            mask=mask[:, :longest].reshape(shape),
+            logp=logp[:, :longest].reshape(shape),
+            entropy=entropy[:, :longest].reshape(shape),
+            truncated=~ended.reshape(num_prompts, group_size) if stop_at_end else torch.zeros(shape[:2], dtype=torch.bool),
+        )
+
+
+def response_logits(policy: Policy, prompt_ids: Tensor, prompt_mask: Tensor, tokens: Tensor) -> Tensor:
+    """Return the logits [P, G, T, V] before each response token, from one forward without a cache (with gradient)."""
+    num_prompts, group_size, length = tokens.shape
+    prefix = prompt_ids.repeat_interleave(group_size, 0)
+    ids = torch.cat([prefix, tokens.reshape(-1, length)], dim=1)
+    attention, positions = None, None
+    if not bool(prompt_mask.all()):  # padding on the right needs no mask: no earlier token attends to it
+        before = prompt_mask.repeat_interleave(group_size, 0)
+        attention = torch.cat([before, before.new_ones(len(before), length)], dim=1).long()
+        positions = attention.cumsum(-1).sub(1).clamp(min=0)
+    logits = policy.model(
+        ids[:, :-1],
+        attention_mask=attention[:, :-1] if attention is not None else None,
+        position_ids=positions[:, :-1] if positions is not None else None,
+        use_cache=False,
+        logits_to_keep=length,
+    ).logits
+    return logits.reshape(num_prompts, group_size, length, -1)
+
+
+def token_logp(logits: Tensor, tokens: Tensor, *, temperature: float = 1.0) -> Tensor:
+    """Return log π(token) in nats: logits [..., V] and tokens [...] → [...], at the sampling temperature (0 counts as 1)."""
+    flat = logits.float().flatten(0, -2) / (temperature or 1.0)
+    return -F.cross_entropy(flat, tokens.flatten(), reduction="none").reshape(tokens.shape)
+
+
+def token_entropy(logits: Tensor, *, temperature: float = 1.0) -> Tensor:
+    """Return the entropy in nats of each next-token distribution: logits [..., V] → [...]."""
+    return torch.special.entr((logits.float() / (temperature or 1.0)).softmax(-1)).sum(-1)
