@@ -3,5 +3,6 @@
 from rlviz.training.run import TrainingRun, find_task, resume, train
 from rlviz.training.run_folder import RunFolder, history
 from rlviz.training.settings import TrainSettings
+from rlviz.training.summary import summarize
 
-__all__ = ["RunFolder", "TrainSettings", "TrainingRun", "find_task", "history", "resume", "train"]
+__all__ = ["RunFolder", "TrainSettings", "TrainingRun", "find_task", "history", "resume", "summarize", "train"]

@@ -1,0 +1,83 @@
+"""Clean notebooks for committing, or run them first.
+
+    python .ci/notebooks.py clean FILE...      strip widget state and the views that point at it, keep all other outputs
+    python .ci/notebooks.py check FILE...      exit 1 when a file is not clean, or holds an error or no output
+    python .ci/notebooks.py run FILE...        execute from a fresh kernel, then clean
+
+A saved widget view without its state shows an error where the picture beside it would do, so the view goes.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import nbformat
+
+VIEW = "application/vnd.jupyter.widget-view+json"
+
+
+def cleaned(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """Return the notebook without widget state, widget views, execution counts and kernel build details."""
+    notebook.metadata = nbformat.from_dict(
+        {
+            "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+            "language_info": {"name": "python"},
+        }
+    )
+    for cell in notebook.cells:
+        cell.metadata.pop("execution", None)
+        if cell.cell_type != "code":
+            continue
+        cell.execution_count = None
+        for output in cell.outputs:
+            if "execution_count" in output:
+                output.execution_count = None
+            if VIEW in output.get("data", {}):
+                del output.data[VIEW]
+    return notebook
+
+
+def problems(path: Path) -> list[str]:
+    """Return what stands in the way of committing the notebook."""
+    notebook = nbformat.read(path, as_version=4)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    found = []
+    if any(output.output_type == "error" for cell in code for output in cell.outputs):
+        found.append("an error is saved in its outputs")
+    if not any(cell.outputs for cell in code):
+        found.append("no outputs are saved")
+    if nbformat.writes(cleaned(nbformat.read(path, as_version=4))) != nbformat.writes(notebook):
+        found.append("widget state or execution counts are saved (python .ci/notebooks.py clean FILE)")
+    return found
+
+
+def execute(path: Path) -> None:
+    """Run the notebook from a fresh kernel, in its own folder, and save it clean."""
+    from nbclient import NotebookClient
+
+    notebook = nbformat.read(path, as_version=4)
+    NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(path.parent)}}, store_widget_state=False).execute()
+    nbformat.write(cleaned(notebook), path)
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) < 2 or arguments[0] not in ("clean", "check", "run"):
+        print(__doc__)
+        return 2
+    command, paths = arguments[0], [Path(name) for name in arguments[1:]]
+    bad = 0
+    for path in paths:
+        if command == "run":
+            execute(path)
+        elif command == "clean":
+            nbformat.write(cleaned(nbformat.read(path, as_version=4)), path)
+        else:
+            for problem in problems(path):
+                print(f"{path}: {problem}")
+                bad = 1
+    return bad
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

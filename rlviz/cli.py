@@ -1,0 +1,313 @@
+"""The command line: `rlviz train`, `rlviz lab`. Nothing heavy is imported before a command needs it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+import rlviz
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from rlviz.training import TrainingRun
+    from rlviz.types import StepRecord
+
+app = typer.Typer(
+    name="rlviz",
+    help="Understand LLM policy optimisation by moving sliders and training small models yourself.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Start with **rlviz lab** (the course, in your browser) or **rlviz train** (a real run, in your terminal).",
+)
+console = Console(highlight=False)
+errors = Console(stderr=True, highlight=False)
+SAMPLING, UPDATING, RUN = "Rollouts", "Updates", "Run"
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Turn a refused value or file into one sentence and exit code 2."""
+    try:
+        yield
+    except (ValueError, TypeError, OSError) as error:
+        errors.print(f"[bold red]Error:[/] {escape(_sentence(error))}", soft_wrap=True)
+        raise typer.Exit(2) from None
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename or 'out'}: cannot be written or read here ({error.strerror})"
+    return " ".join(str(error).split())
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        console.print(f"rlviz {rlviz.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _rlviz(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def lab(
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser window.")] = True,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port on loopback; the next free one if it is taken.")] = 8888,
+    directory: Annotated[
+        Path | None,
+        typer.Option(
+            "--dir",
+            help="Folder to work in; the notebooks are copied there, never over files you changed. "
+            "[default: the checkout's notebooks, else ./rlviz-course]",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Open the course in JupyterLab, on this machine only (loopback, token on)."""
+    from rlviz.lab import copy_course, course_source, in_checkout, lab_command, serve
+
+    with refusals():
+        if directory is None and in_checkout():
+            folder = course_source()
+        else:
+            folder = (directory or Path("rlviz-course")).resolve()
+            report = copy_course(folder)
+            console.print(f"{len(report.written)} notebooks copied to {escape(str(folder))}", soft_wrap=True)
+            if report.kept:
+                console.print(f"Left alone, because you changed them: {', '.join(report.kept)}", soft_wrap=True)
+        code = serve(lab_command(folder, port=port, browser=browser))
+    raise typer.Exit(code)
+
+
+@app.command()
+def train(
+    algorithm: Annotated[str, typer.Option(help="Algorithm, for example grpo.", rich_help_panel=RUN)] = "grpo",
+    task: Annotated[str, typer.Option(help="Task: chain, sort or trip.", rich_help_panel=RUN)] = "chain",
+    steps: Annotated[int | None, typer.Option(help="Rollouts in the run. [default: 120]", rich_help_panel=RUN)] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same curve.", rich_help_panel=RUN)] = 0,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            help="Starting policy: a shipped name, a folder, or a hub name. [default: the task's warm start]",
+            rich_help_panel=RUN,
+        ),
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.", rich_help_panel=RUN)] = "auto",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="New folder for the run. [default: runs/TASK-ALGORITHM-NUMBER]", rich_help_panel=RUN),
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(help="Go on with the run in this folder; only --steps and --device apply.", rich_help_panel=RUN),
+    ] = None,
+    num_prompts: Annotated[int, typer.Option(help="Prompts in one rollout.", rich_help_panel=SAMPLING)] = 32,
+    group_size: Annotated[int, typer.Option(help="Responses to each prompt, G.", rich_help_panel=SAMPLING)] = 8,
+    temperature: Annotated[float, typer.Option(help="Sampling temperature.", rich_help_panel=SAMPLING)] = 1.0,
+    top_k: Annotated[int, typer.Option(help="Sample from the likeliest k tokens; 0: all.", rich_help_panel=SAMPLING)] = 0,
+    top_p: Annotated[float, typer.Option(help="Sample from the likeliest mass p.", rich_help_panel=SAMPLING)] = 1.0,
+    reward_format: Annotated[
+        float, typer.Option(help="Reward of a well-formed response; a right answer earns 1.", rich_help_panel=SAMPLING)
+    ] = 0.0,
+    eps_low: Annotated[
+        float | None, typer.Option(help="Clip width below ratio 1. [default: the algorithm's]", rich_help_panel=UPDATING)
+    ] = None,
+    eps_high: Annotated[
+        float | None, typer.Option(help="Clip width above ratio 1. [default: the algorithm's]", rich_help_panel=UPDATING)
+    ] = None,
+    beta: Annotated[
+        float, typer.Option(help="Weight of the KL to the starting policy (GRPO's paper: 0.04); 0: none.", rich_help_panel=UPDATING)
+    ] = 0.0,
+    lr: Annotated[float, typer.Option(help="Learning rate of AdamW.", rich_help_panel=UPDATING)] = 3e-4,
+    updates_per_rollout: Annotated[
+        int, typer.Option(help="Optimizer steps on each rollout; with 1 the ratio stays 1 and nothing clips.", rich_help_panel=UPDATING)
+    ] = 1,
+    minibatches: Annotated[int, typer.Option(help="Parts a rollout is split into.", rich_help_panel=UPDATING)] = 1,
+) -> None:
+    """Train a small transformer and watch it learn. `rlviz train` alone trains GRPO on *chain* in about ten seconds.
+
+    Ctrl-C stops after the current step and keeps the run; `--resume DIR` goes on with it.
+    """
+    with refusals():
+        if resume is not None:
+            from rlviz.training import resume as resume_run
+
+            run = resume_run(resume, steps=steps, device=device)
+        else:
+            settings = {
+                "num_prompts": num_prompts, "group_size": group_size, "temperature": temperature, "top_k": top_k,
+                "top_p": top_p, "reward_format": reward_format, "lr": lr, "updates_per_rollout": updates_per_rollout,
+                "minibatches": minibatches, "seed": seed, **({} if steps is None else {"steps": steps}),
+            }  # fmt: skip
+            run = _new_run(algorithm, task, policy, device, out, eps_low, eps_high, beta, settings)
+    interrupted = _show_training(run)
+    _show_summary(run)
+    if interrupted:
+        console.print(f"Stopped. Go on with: rlviz train --resume {_shown(run)}", soft_wrap=True, markup=False)
+        raise typer.Exit(130)
+
+
+def _new_run(
+    algorithm: str,
+    task: str,
+    policy: str | None,
+    device: str,
+    out: Path | None,
+    eps_low: float | None,
+    eps_high: float | None,
+    beta: float,
+    settings: dict[str, Any],
+) -> TrainingRun:
+    from dataclasses import replace
+
+    from rlviz.algorithms import command_name, find_algorithm
+    from rlviz.pieces.kl import KLInLoss
+    from rlviz.training import TrainSettings, find_task
+    from rlviz.training import train as start
+    from small_models.policies import load_policy
+
+    chosen, the_task, train_settings = find_algorithm(algorithm), find_task(task), TrainSettings(**settings)
+    widths = {name: value for name, value in (("eps_low", eps_low), ("eps_high", eps_high)) if value is not None}
+    chosen = chosen.with_parameters(**widths)
+    kl = None if beta == 0 else replace(chosen.kl or KLInLoss(), beta=beta)
+    chosen = replace(chosen, kl=kl)
+    if out is None:
+        numbered = (Path("runs") / f"{the_task.name}-{command_name(chosen)}-{number:03d}" for number in count(1))
+        out = next(folder for folder in numbered if not folder.exists())
+    return start(load_policy(policy or the_task.name, device=device), the_task, chosen, train_settings, out=out)
+
+
+def _shown(run: TrainingRun) -> str:
+    return str(run.folder.path) if run.folder else ""
+
+
+@contextmanager
+def _interrupt_is_a_wish() -> Iterator[list[bool]]:
+    """Let the first Ctrl-C set a flag, so that a step is never cut in two; the second one interrupts as always."""
+    asked: list[bool] = []
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        asked.append(True)
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _numbers(record: StepRecord) -> str:
+    return (
+        f"reward {record.reward:.2f}  accuracy {record.accuracy:.2f}  entropy {record.entropy:.2f}  "
+        f"clipped low {record.clip_fraction_low:.1%} high {record.clip_fraction_high:.1%}"
+    )
+
+
+def _progress() -> Progress:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    return Progress(
+        TextColumn("step"),
+        MofNCompleteColumn(),
+        BarColumn(bar_width=20),
+        TextColumn("ETA"),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+        console=console,
+        disable=not console.is_terminal,
+    )
+
+
+def _show_training(run: TrainingRun) -> bool:
+    """Run to the end or to Ctrl-C, showing each step; return whether it was stopped."""
+    settings = run.settings
+    console.print(
+        f"[bold]{escape(run.algorithm.name)}[/] on [bold]{escape(run.task.name)}[/]: {settings.num_prompts} prompts × "
+        f"{settings.group_size} responses a step, {run.policy.num_parameters:,} parameters on {run.policy.device.type}, "
+        f"seed {settings.seed}, in {escape(_shown(run))}",
+        soft_wrap=True,
+    )
+    with _interrupt_is_a_wish() as asked, _progress() as progress, refusals():
+        bar: TaskID = progress.add_task("", total=settings.steps, completed=run.step)
+        for record in run:
+            progress.update(bar, completed=record.step, description=_numbers(record))
+            if not console.is_terminal and (record.step % 20 == 0 or record.step == settings.steps):
+                console.print(f"step {record.step}/{settings.steps}  {_numbers(record)}", soft_wrap=True)
+            if asked:
+                run.save()
+                return True
+    return False
+
+
+def _show_summary(run: TrainingRun) -> None:
+    from rlviz.plots import plot_learning_curves
+    from rlviz.training import summarize
+
+    summary = summarize(run)
+    table = Table(title="Held-out prompts", title_justify="left")
+    for column in ("", "before", "after"):
+        table.add_column(column, justify="right" if column else "left")
+    table.add_row("accuracy, sampled at temperature 1", *(f"{summary[f'accuracy_{w}']:.3f}" for w in ("before", "after")))
+    table.add_row("accuracy, greedy", *(f"{summary[f'greedy_accuracy_{w}']:.3f}" for w in ("before", "after")))
+    console.print(table)
+    seconds = summary["train_seconds"]
+    rate = summary["tokens_sampled"] / max(seconds, 1e-9)
+    console.print(
+        f"{summary['steps']} steps in {seconds:.1f} s of training; {summary['tokens_sampled']:,} tokens sampled, {rate:,.0f} a second"
+    )
+    _show_samples(run)
+    if run.folder is not None and not run.folder.metrics.empty:
+        picture = run.folder.path / "learning_curves.png"
+        title = f"{run.algorithm.name} on {run.task.name}, seed {run.settings.seed}"
+        temporary = picture.with_name(".learning_curves.png")
+        plot_learning_curves(run.folder.metrics, title=title).savefig(temporary, format="png")
+        temporary.replace(picture)
+        console.print(f"Curves: {escape(str(picture))}", soft_wrap=True)
+
+
+def _show_samples(run: TrainingRun) -> None:
+    import torch
+
+    from small_models.sampling import sample
+
+    prompts = run.task.held_out_prompts[:3]
+    generator = torch.Generator().manual_seed(run.settings.seed)
+    limit = run.settings.max_new_tokens or run.task.max_new_tokens
+    texts = sample(run.policy, prompts, max_new_tokens=limit, generator=generator).texts(run.policy)
+    table = Table(title="Three held-out prompts", title_justify="left")
+    for column in ("prompt", "response", "graded"):
+        table.add_column(column)
+    for prompt, (text,) in zip(prompts, texts, strict=True):
+        grade = run.task.grade(prompt, text)
+        verdict = "right" if grade.correct else f"{'wrong' if grade.format else 'not well formed'} (right: {run.task.gold(prompt)})"
+        table.add_row(escape(prompt), escape(text), escape(verdict))
+    console.print(table)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

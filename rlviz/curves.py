@@ -1,0 +1,70 @@
+"""What the pictures show, as arrays: computed by the pieces and algorithms themselves, drawn elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rlviz.algorithms.base import GroupPolicyGradient
+from rlviz.pieces.surrogate import is_clipped
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ClipCurve:
+    """The objective of one token against its ratio, for an advantage of one sign.
+
+    ratio, objective, slope (∂objective/∂ratio), clipped: arrays over the grid of ratios. advantage: A. old_prob: the
+    token's probability under the old policy. lower, upper: the limits on the ratio at that probability.
+    """
+
+    ratio: Array
+    objective: Array
+    slope: Array
+    clipped: NDArray[np.bool_]
+    advantage: float
+    old_prob: float
+    lower: float
+    upper: float
+
+
+def clip_curve(
+    algorithm: GroupPolicyGradient, *, advantage: float, old_prob: float = 0.5, max_ratio: float = 2.0, points: int = 401
+) -> ClipCurve:
+    """Return a token's objective and slope for ratios up to `max_ratio`, through the algorithm's own pieces.
+
+    The slope is autograd's, taken through ratio, bounds and surrogate to the new log-probability: ∂J/∂r = (∂J/∂logp) / r.
+    Raises ValueError for an old_prob outside (0, 1] or a max_ratio ≤ 0.
+    """
+    if not 0 < old_prob <= 1:
+        raise ValueError(f"old_prob must be above 0 and at most 1; got {old_prob}")
+    if max_ratio <= 0:
+        raise ValueError(f"max_ratio must be above 0; got {max_ratio}")
+    shape = (points - 1, 1, 1)  # one response of one token for each ratio: a sequence ratio is the token's own
+    grid = torch.linspace(0, max_ratio, points, dtype=torch.double)[1:].reshape(shape)
+    old_logp = torch.full(shape, old_prob, dtype=torch.double).log()
+    logp = (old_logp + grid.log()).requires_grad_()
+    ratio = algorithm.ratio(logp, old_logp, torch.ones(shape, dtype=torch.bool))
+    lower, upper = algorithm.bounds(old_logp)
+    advantages = torch.full(shape, advantage, dtype=torch.double)
+    objective = algorithm.surrogate(ratio, advantages, lower, upper)
+    (gradient,) = torch.autograd.grad(objective.sum(), logp)
+    low, high = is_clipped(ratio.detach(), advantages, lower, upper)
+
+    def array(values: torch.Tensor) -> NDArray:
+        return values.detach().flatten().numpy()
+
+    return ClipCurve(
+        ratio=array(ratio),
+        objective=array(objective),
+        slope=array(gradient / grid),
+        clipped=array(low | high),
+        advantage=advantage,
+        old_prob=old_prob,
+        lower=float(lower[0, 0, 0]),
+        upper=float(upper[0, 0, 0]),
+    )

@@ -1,0 +1,80 @@
+"""Training histories: a DataFrame with a row a step, as `rlviz.history` and `RunFolder.metrics` give it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from rlviz.plots.style import BLUE, GREEN, GREY, LINE, LINE_STYLES, TEXT, VERMILION, dress, new_figure
+
+COLOURS = (BLUE, VERMILION, GREEN, GREY)
+PANELS: tuple[tuple[str, str, dict[str, str]], ...] = (
+    ("Reward and accuracy", "share", {"reward": "reward, sampled", "held_out_accuracy": "accuracy, held out"}),
+    ("Entropy", "nats per token", {"entropy": "entropy"}),
+    (
+        "Tokens whose gradient is clipped",
+        "share",
+        {"clip_fraction_high": "above the upper limit", "clip_fraction_low": "below the lower limit"},
+    ),
+    ("Response length", "tokens", {"response_length": "length"}),
+)
+
+
+def _smooth(values: pd.Series) -> pd.Series:
+    return values.rolling(max(1, len(values) // 15), min_periods=1, center=True).mean()
+
+
+def plot_metrics(history: pd.DataFrame, metrics: Mapping[str, str], *, ax: Axes | None = None) -> Axes:
+    """Draw columns of a history against the step: faint as measured, bold as a moving mean; points where few were measured.
+
+    metrics: column → words for the legend. Raises KeyError for a column that the history does not have.
+    """
+    if ax is None:
+        ax = dress(new_figure(6, 4).add_subplot(), title="", x="step", y="")
+    for index, (column, words) in enumerate(metrics.items()):
+        colour, style = COLOURS[index % 4], LINE_STYLES[index % 4]
+        measured = history[["step", column]].dropna().astype(float)
+        if len(measured) < len(history):
+            ax.plot(measured["step"], measured[column], color=colour, marker="o", markersize=7, linewidth=1.5, label=words)
+            continue
+        ax.plot(measured["step"], measured[column], color=colour, alpha=0.3, linewidth=1)
+        ax.plot(measured["step"], _smooth(measured[column]), color=colour, linestyle=style, linewidth=LINE, label=words)
+    if len(metrics) > 1:
+        ax.legend(fontsize=TEXT - 2, framealpha=1)
+    return ax
+
+
+def plot_learning_curves(history: pd.DataFrame, *, title: str = "") -> Figure:
+    """Draw the four things to watch in one run: reward and accuracy, entropy, clipped tokens, response length."""
+    figure = new_figure(10, 6.4)
+    for ax, (name, unit, metrics) in zip(figure.subplots(2, 2).flat, PANELS, strict=True):
+        dress(ax, title=name, x="step", y=unit)
+        plot_metrics(history, metrics, ax=ax)
+        ax.set_ylim(bottom=0)
+        if unit == "share" and "reward" in metrics:
+            ax.set_ylim(top=max(1.02, ax.get_ylim()[1]))
+        elif unit == "share":
+            ax.set_ylim(top=max(0.02, ax.get_ylim()[1]))
+    if title:
+        figure.suptitle(title, fontsize=TEXT + 2)
+    return figure
+
+
+def plot_seeds(
+    runs: Mapping[str, Sequence[pd.DataFrame]], column: str, *, ax: Axes | None = None, label: str = ""
+) -> Axes:
+    """Draw one column for several settings, each over seeds: the mean as a line, lowest to highest seed as a band."""
+    if ax is None:
+        ax = new_figure(7, 4).add_subplot()
+    for index, (name, histories) in enumerate(runs.items()):
+        values = np.stack([_smooth(history[column].astype(float)).to_numpy() for history in histories])
+        steps = histories[0]["step"]
+        colour, style = COLOURS[index % 4], LINE_STYLES[index % 4]
+        ax.plot(steps, values.mean(0), color=colour, linestyle=style, linewidth=LINE, label=f"{name} ({len(histories)} seeds)")
+        ax.fill_between(steps, values.min(0), values.max(0), color=colour, alpha=0.2, linewidth=0)
+    ax.legend(fontsize=TEXT - 2, framealpha=1)
+    return dress(ax, title="", x="step", y=label or column)

@@ -1,0 +1,40 @@
+"""What a run did to the policy, on held-out prompts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlviz.training.run import TrainingRun
+from rlviz.training.run_folder import write_json
+from small_models.evaluation import evaluate
+from small_models.policies import Policy
+from small_models.tasks import Task
+
+NUM_PROMPTS = 1000
+
+
+def _accuracies(policy: Policy, task: Task, when: str) -> dict[str, float]:
+    return {
+        f"accuracy_{when}": evaluate(policy, task, num_prompts=NUM_PROMPTS).accuracy,
+        f"greedy_accuracy_{when}": evaluate(policy, task, num_prompts=NUM_PROMPTS, temperature=0).accuracy,
+    }
+
+
+def summarize(run: TrainingRun) -> dict[str, Any]:
+    """Return held-out accuracy before and after, steps, seconds and tokens of a run, and write summary.json into its folder.
+
+    Accuracy is sampled at temperature 1, greedy_accuracy is not sampled; before is that of the run's reference policy,
+    from which it started, on the same prompts and random numbers.
+    """
+    summary = {
+        **_accuracies(run.reference, run.task, "before"),
+        **_accuracies(run.policy, run.task, "after"),
+        "train_seconds": run.train_seconds,
+        "tokens_sampled": run.tokens_sampled,
+        "steps": run.step,
+        "finished": run.step >= run.settings.steps,
+        "seed": run.settings.seed,
+    }
+    if run.folder is not None:
+        write_json(run.folder.path / "summary.json", summary)
+    return summary
