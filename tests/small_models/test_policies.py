@@ -1,0 +1,123 @@
+import json
+
+import pytest
+import torch
+
+from small_models.evaluation import evaluate
+from small_models.policies import CHECKPOINTS, build_policy, choose_device, load_policy, one_thread_if_small, shipped
+from small_models.sampling import sample
+from small_models.tasks import TASKS
+from small_models.tokenizer import CHARACTERS, build_tokenizer, encode
+
+
+def test_the_tokenizer_is_one_character_a_token():
+    tokenizer = build_tokenizer()
+    assert len(tokenizer) == 48
+    ids = encode(tokenizer, [CHARACTERS])[0]
+    assert ids == list(range(2, 48))
+    assert tokenizer.decode(ids) == CHARACTERS
+    assert tokenizer("1$")["input_ids"][-1] == tokenizer.eos_token_id == 1
+
+
+def test_save_and_load_round_trip(tmp_path):
+    policy = build_policy(seed=3)
+    policy.save(tmp_path)
+    again = load_policy(tmp_path, device="cpu")
+    for name, tensor in policy.model.state_dict().items():
+        assert torch.equal(tensor, again.model.state_dict()[name]), name
+    assert again.tokenizer("35=")["input_ids"] == policy.tokenizer("35=")["input_ids"]
+    assert not list(tmp_path.glob("*.bin"))
+    policies = (policy, again)
+    a, b = (sample(p, ["35="], max_new_tokens=8, generator=torch.Generator().manual_seed(0)).texts(p) for p in policies)
+    assert a == b
+
+
+def test_policies_are_llama_shaped_and_seeded():
+    policy = build_policy()
+    assert policy.model.config.model_type == "llama"
+    assert policy.num_parameters == 137_536
+    same, other = build_policy().model.state_dict(), build_policy(seed=1).model.state_dict()
+    weights = policy.model.state_dict()
+    assert all(torch.equal(weights[name], same[name]) for name in weights)
+    assert any(not torch.equal(weights[name], other[name]) for name in weights)
+    with pytest.raises(ValueError, match="hidden_size must be a multiple"):
+        build_policy(hidden_size=30)
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_shipped_checkpoints_are_small_and_as_good_as_they_say(task):
+    folder = CHECKPOINTS / task.name
+    made = json.loads((folder / "made.json").read_text())
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 1_000_000
+    assert made["command"].startswith(f"python -m small_models.warm_start {task.name}")
+    measured = evaluate(load_policy(task.name, device="cpu"), task, num_prompts=2000, seed=1).accuracy
+    assert measured == pytest.approx(made["held_out_accuracy_sampled"], abs=0.01)
+    assert 0.3 < measured < 0.5
+    assert not [file for file in folder.iterdir() if file.suffix in (".bin", ".pt", ".pkl")]
+
+
+def test_shipped_lists_what_is_there():
+    assert shipped() == ["chain", "sort", "trip"]
+
+
+def test_a_frozen_copy_has_weights_of_its_own():
+    policy = build_policy()
+    copy = policy.frozen_copy()
+    with torch.no_grad():
+        policy.model.lm_head.weight.add_(1)
+    assert not torch.equal(copy.model.lm_head.weight, policy.model.lm_head.weight)
+    assert not any(p.requires_grad for p in copy.model.parameters())
+    assert all(p.requires_grad for p in policy.model.parameters())
+
+
+def test_devices():
+    assert choose_device("cpu") == torch.device("cpu")
+    assert choose_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+    with pytest.raises(ValueError, match="device must be one of auto, cpu, cuda; got 'tpu'"):
+        choose_device("tpu")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
+def test_cuda_without_a_gpu_is_refused():
+    with pytest.raises(ValueError, match="sees no CUDA device"):
+        choose_device("cuda")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_the_same_uniform_numbers_give_the_same_samples_on_a_gpu():
+    texts = []
+    for device in ("cpu", "cuda"):
+        policy = load_policy("chain", device=device)
+        generator = torch.Generator().manual_seed(0)
+        texts.append(sample(policy, ["35271="], group_size=64, max_new_tokens=9, generator=generator).texts(policy)[0])
+    assert sum(a == b for a, b in zip(*texts, strict=True)) >= 60  # a rounding may flip a token that stood on an edge
+
+
+def test_small_policies_run_on_one_thread_and_give_the_threads_back():
+    torch.set_num_threads(2)
+    with one_thread_if_small(build_policy(device="cpu")):
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == 2
+
+
+def test_what_cannot_be_loaded_is_said_in_a_sentence(tmp_path):
+    build_policy().save(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(ValueError, match="cannot be read") as refused:
+        load_policy(tmp_path)
+    assert "\n" not in str(refused.value)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(ValueError, match="cannot be read"):
+        load_policy(tmp_path)
+    with pytest.raises(ValueError, match=r"no folder here, no shipped policy \(chain, sort, trip\)"):
+        load_policy("no-such-owner/no-such-model")
+
+
+def test_pickled_weights_are_not_read(tmp_path):
+    policy = build_policy()
+    policy.save(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    torch.save(policy.model.state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="cannot be read"):
+        load_policy(tmp_path)
