@@ -57,7 +57,9 @@ def execute(path: Path) -> None:
     from nbclient import NotebookClient
 
     notebook = nbformat.read(path, as_version=4)
-    NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(path.parent)}}, store_widget_state=False).execute()
+    NotebookClient(
+        notebook, timeout=600, resources={"metadata": {"path": str(path.parent)}}, store_widget_state=False
+    ).execute()
     nbformat.write(cleaned(notebook), path)
 
 

@@ -21,7 +21,17 @@ _HOME = {
     "resume": "rlviz.training",
     "train": "rlviz.training",
 }
-__all__ = [*_HOME]
+__all__ = [
+    "ALGORITHMS",
+    "GRPO",
+    "GroupPolicyGradient",
+    "RunFolder",
+    "TrainSettings",
+    "changes",
+    "history",
+    "resume",
+    "train",
+]
 
 if TYPE_CHECKING:
     from rlviz.algorithms import ALGORITHMS, GRPO, GroupPolicyGradient, changes

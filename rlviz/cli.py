@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -63,7 +62,9 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _rlviz(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
 ) -> None:
     pass
 
@@ -71,7 +72,9 @@ def _rlviz(
 @app.command()
 def lab(
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser window.")] = True,
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port on loopback; the next free one if it is taken.")] = 8888,
+    port: Annotated[
+        int, typer.Option(min=1, max=65535, help="Port on loopback; the next free one if it is taken.")
+    ] = 8888,
     directory: Annotated[
         Path | None,
         typer.Option(
@@ -123,23 +126,34 @@ def train(
     num_prompts: Annotated[int, typer.Option(help="Prompts in one rollout.", rich_help_panel=SAMPLING)] = 32,
     group_size: Annotated[int, typer.Option(help="Responses to each prompt, G.", rich_help_panel=SAMPLING)] = 8,
     temperature: Annotated[float, typer.Option(help="Sampling temperature.", rich_help_panel=SAMPLING)] = 1.0,
-    top_k: Annotated[int, typer.Option(help="Sample from the likeliest k tokens; 0: all.", rich_help_panel=SAMPLING)] = 0,
+    top_k: Annotated[
+        int, typer.Option(help="Sample from the likeliest k tokens; 0: all.", rich_help_panel=SAMPLING)
+    ] = 0,
     top_p: Annotated[float, typer.Option(help="Sample from the likeliest mass p.", rich_help_panel=SAMPLING)] = 1.0,
     reward_format: Annotated[
         float, typer.Option(help="Reward of a well-formed response; a right answer earns 1.", rich_help_panel=SAMPLING)
     ] = 0.0,
     eps_low: Annotated[
-        float | None, typer.Option(help="Clip width below ratio 1. [default: the algorithm's]", rich_help_panel=UPDATING)
+        float | None,
+        typer.Option(help="Clip width below ratio 1. [default: the algorithm's]", rich_help_panel=UPDATING),
     ] = None,
     eps_high: Annotated[
-        float | None, typer.Option(help="Clip width above ratio 1. [default: the algorithm's]", rich_help_panel=UPDATING)
+        float | None,
+        typer.Option(help="Clip width above ratio 1. [default: the algorithm's]", rich_help_panel=UPDATING),
     ] = None,
     beta: Annotated[
-        float, typer.Option(help="Weight of the KL to the starting policy (GRPO's paper: 0.04); 0: none.", rich_help_panel=UPDATING)
+        float,
+        typer.Option(
+            help="Weight of the KL to the starting policy (GRPO's paper: 0.04); 0: none.", rich_help_panel=UPDATING
+        ),
     ] = 0.0,
     lr: Annotated[float, typer.Option(help="Learning rate of AdamW.", rich_help_panel=UPDATING)] = 3e-4,
     updates_per_rollout: Annotated[
-        int, typer.Option(help="Optimizer steps on each rollout; with 1 the ratio stays 1 and nothing clips.", rich_help_panel=UPDATING)
+        int,
+        typer.Option(
+            help="Optimizer steps on each rollout; with 1 the ratio stays 1 and nothing clips.",
+            rich_help_panel=UPDATING,
+        ),
     ] = 1,
     minibatches: Annotated[int, typer.Option(help="Parts a rollout is split into.", rich_help_panel=UPDATING)] = 1,
 ) -> None:
@@ -267,14 +281,15 @@ def _show_summary(run: TrainingRun) -> None:
     table = Table(title="Held-out prompts", title_justify="left")
     for column in ("", "before", "after"):
         table.add_column(column, justify="right" if column else "left")
-    table.add_row("accuracy, sampled at temperature 1", *(f"{summary[f'accuracy_{w}']:.3f}" for w in ("before", "after")))
+    table.add_row(
+        "accuracy, sampled at temperature 1", *(f"{summary[f'accuracy_{w}']:.3f}" for w in ("before", "after"))
+    )
     table.add_row("accuracy, greedy", *(f"{summary[f'greedy_accuracy_{w}']:.3f}" for w in ("before", "after")))
     console.print(table)
     seconds = summary["train_seconds"]
     rate = summary["tokens_sampled"] / max(seconds, 1e-9)
-    console.print(
-        f"{summary['steps']} steps in {seconds:.1f} s of training; {summary['tokens_sampled']:,} tokens sampled, {rate:,.0f} a second"
-    )
+    tokens = f"{summary['tokens_sampled']:,} tokens sampled, {rate:,.0f} a second"
+    console.print(f"{summary['steps']} steps in {seconds:.1f} s of training; {tokens}")
     _show_samples(run)
     if run.folder is not None and not run.folder.metrics.empty:
         picture = run.folder.path / "learning_curves.png"
@@ -299,7 +314,8 @@ def _show_samples(run: TrainingRun) -> None:
         table.add_column(column)
     for prompt, (text,) in zip(prompts, texts, strict=True):
         grade = run.task.grade(prompt, text)
-        verdict = "right" if grade.correct else f"{'wrong' if grade.format else 'not well formed'} (right: {run.task.gold(prompt)})"
+        verdict = "right" if grade.correct else "wrong" if grade.format else "not well formed"
+        verdict += "" if grade.correct else f" (right: {run.task.gold(prompt)})"
         table.add_row(escape(prompt), escape(text), escape(verdict))
     console.print(table)
 
@@ -310,4 +326,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -33,7 +33,12 @@ class ClipCurve:
 
 
 def clip_curve(
-    algorithm: GroupPolicyGradient, *, advantage: float, old_prob: float = 0.5, max_ratio: float = 2.0, points: int = 401
+    algorithm: GroupPolicyGradient,
+    *,
+    advantage: float,
+    old_prob: float = 0.5,
+    max_ratio: float = 2.0,
+    points: int = 401,
 ) -> ClipCurve:
     """Return a token's objective and slope for ratios up to `max_ratio`, through the algorithm's own pieces.
 

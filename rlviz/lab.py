@@ -39,11 +39,19 @@ def _checksum(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+def _read_record(file: Path) -> dict[str, str]:
+    """Return name → checksum; nothing for a damaged record, so that every file in the folder counts as its owner's."""
+    try:
+        return dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else {}
+    except (ValueError, TypeError):
+        return {}
+
+
 def copy_course(target: Path) -> CopyReport:
     """Copy the notebooks into `target`, newer versions over older ones, but never over a file that its owner changed."""
     target.mkdir(parents=True, exist_ok=True)
     record_file = target / _RECORD
-    copied: dict[str, str] = json.loads(record_file.read_text(encoding="utf-8")) if record_file.is_file() else {}
+    copied = _read_record(record_file)
     written, kept = [], []
     source = course_source()
     for file in sorted(source.rglob("*.ipynb")):

@@ -21,7 +21,9 @@ class Evaluation:
     entropy: float
 
 
-def evaluate(policy: Policy, task: Task, *, temperature: float = 1.0, num_prompts: int = 512, seed: int = 0) -> Evaluation:
+def evaluate(
+    policy: Policy, task: Task, *, temperature: float = 1.0, num_prompts: int = 512, seed: int = 0
+) -> Evaluation:
     """Grade one response to each of `num_prompts` held-out prompts (again from the first where there are fewer).
 
     The random numbers are this function's own, so evaluating never changes a training run. `temperature=0` is greedy.

@@ -57,8 +57,11 @@ class _PreallocatedLayer(DynamicLayer):
         super().__init__()
         self.max_length = max_length
         self.length = 0
+        self.is_initialized = False
 
-    def update(self, key_states: Tensor, value_states: Tensor, *args, **kwargs) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
+    ) -> tuple[Tensor, Tensor]:
         if not self.is_initialized:
             batch, heads, _, width = key_states.shape
             self.all_keys = key_states.new_empty(batch, heads, self.max_length, width)
@@ -72,7 +75,7 @@ class _PreallocatedLayer(DynamicLayer):
         self.values = self.all_values[:, :, : self.length]
         return self.keys, self.values
 
-    def get_seq_length(self, *args) -> int:
+    def get_seq_length(self, *args: object) -> int:
         return self.length
 
     def batch_select_indices(self, indices: Tensor) -> None:
@@ -186,7 +189,9 @@ def sample(
             logits_to_keep=1,
         ).logits[:, -1]
 
-        owner = torch.arange(num_prompts, device=device).repeat_interleave(group_size)  # cache row of each live response
+        owner = torch.arange(num_prompts, device=device).repeat_interleave(
+            group_size
+        )  # cache row of each live response
         live = torch.arange(rows, device=device)  # the response each cache row belongs to
         cache.batch_select_indices(owner)
         logits = logits[owner]
@@ -240,7 +245,9 @@ def sample(
             mask=mask[:, :longest].reshape(shape),
             logp=logp[:, :longest].reshape(shape),
             entropy=entropy[:, :longest].reshape(shape),
-            truncated=~ended.reshape(num_prompts, group_size) if stop_at_end else torch.zeros(shape[:2], dtype=torch.bool),
+            truncated=~ended.reshape(num_prompts, group_size)
+            if stop_at_end
+            else torch.zeros(shape[:2], dtype=torch.bool),
         )
 
 

@@ -93,7 +93,8 @@ def _main(arguments: list[str] | None = None) -> None:
         print(f"update {record.step:4d}  loss {record.loss:.3f}  held-out accuracy {record.accuracy:.3f}", flush=True)
     policy.save(out)
     made = {
-        "command": "python -m small_models.warm_start " + shlex.join(arguments if arguments is not None else sys.argv[1:]),
+        "command": "python -m small_models.warm_start "
+        + shlex.join(arguments if arguments is not None else sys.argv[1:]),
         "updates": record.step,
         "held_out_accuracy_sampled": evaluate(policy, task, num_prompts=2000, seed=1).accuracy,
         "held_out_accuracy_greedy": evaluate(policy, task, num_prompts=2000, temperature=0).accuracy,

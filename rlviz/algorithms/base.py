@@ -41,7 +41,16 @@ class GroupPolicyGradient:
     select: Callable[[Tensor], Tensor] | None
 
     def __post_init__(self) -> None:
-        takes = {"ratio": 3, "bounds": 1, "surrogate": 4, "advantage": 1, "kl": 2, "aggregate": 1, "shape": 2, "select": 1}
+        takes = {
+            "ratio": 3,
+            "bounds": 1,
+            "surrogate": 4,
+            "advantage": 1,
+            "kl": 2,
+            "aggregate": 1,
+            "shape": 2,
+            "select": 1,
+        }
         for slot, count in takes.items():
             piece = getattr(self, slot)
             if piece is None and slot in ("kl", "shape", "select"):

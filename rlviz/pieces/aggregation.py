@@ -21,6 +21,8 @@ def sequence_mean(mask: Bool[Tensor, "P G T"]) -> Float[Tensor, "P G T"]:
     return mask.double() / (lengths.clamp(min=1) * responses)
 
 
-def weighted_sum(values: Float[Tensor, "P G T"], weights: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"]) -> Float[Tensor, ""]:
+def weighted_sum(
+    values: Float[Tensor, "P G T"], weights: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"]
+) -> Float[Tensor, ""]:
     """Return Σ weights · values over true mask entries; whatever stands on padding has no part and gets no gradient."""
     return (values.masked_fill(~mask, 0.0) * weights.to(values.dtype)).sum()

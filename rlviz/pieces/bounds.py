@@ -22,7 +22,9 @@ class FixedBounds:
 
     def __post_init__(self) -> None:
         if not 0 < self.eps_low < 1:
-            raise ValueError(f"eps_low must be above 0 and below 1 (the lower limit is 1 − eps_low); got {self.eps_low}")
+            raise ValueError(
+                f"eps_low must be above 0 and below 1 (the lower limit is 1 − eps_low); got {self.eps_low}"
+            )
         if not 0 < self.eps_high < float("inf"):
             raise ValueError(f"eps_high must be above 0 and finite; got {self.eps_high}")
 

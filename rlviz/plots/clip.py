@@ -50,7 +50,7 @@ def _signed(advantage: float) -> str:
 def draw_clip(curve: ClipCurve, ax: Axes) -> ClipArtists:
     """Draw the curve on `ax` and return the artists that move."""
     positive = curve.advantage > 0
-    low, high = (-0.3, 2.2) if positive else (-2.2, 1.4)
+    low, high = (-0.3, 2.4) if positive else (-2.2, 1.4)
     ax.set(xlim=(0, curve.ratio[-1]), ylim=(low, high))
     dress(
         ax,
@@ -60,9 +60,10 @@ def draw_clip(curve: ClipCurve, ax: Axes) -> ClipArtists:
     )
     ax.axhline(0, color=GREY, linewidth=1)
     ax.axvline(1, color=GREY, linewidth=1)
-    dead = ax.add_patch(
-        Rectangle((0, low), 0, high - low, facecolor=FAINT, edgecolor=GREY, hatch="//", linewidth=0, label="no gradient")
+    dead = Rectangle(
+        (0, low), 0, high - low, facecolor=FAINT, edgecolor=GREY, hatch="//", linewidth=0, label="no gradient"
     )
+    ax.add_patch(dead)
     limits = (
         ax.axvline(curve.lower, color=GREY, linestyle=(0, (1, 1)), linewidth=2, label="limits"),
         ax.axvline(curve.upper, color=GREY, linestyle=(0, (1, 1)), linewidth=2),
@@ -80,7 +81,7 @@ def plot_clip(curve: ClipCurve, *, ax: Axes | None = None) -> Axes:
     if ax is None:
         ax = new_figure(6, 4).add_subplot()
     draw_clip(curve, ax)
-    ax.legend(fontsize=TEXT - 2, loc="upper left" if curve.advantage > 0 else "lower left", framealpha=1)
+    ax.legend(fontsize=TEXT - 2, loc="upper left" if curve.advantage > 0 else "upper right", framealpha=1)
     return ax
 
 
@@ -100,4 +101,3 @@ def plot_clip_small_multiples(curves: Sequence[tuple[ClipCurve, ClipCurve]], nam
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=TEXT - 1)
     return figure
-

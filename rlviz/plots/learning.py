@@ -39,7 +39,9 @@ def plot_metrics(history: pd.DataFrame, metrics: Mapping[str, str], *, ax: Axes 
         colour, style = COLOURS[index % 4], LINE_STYLES[index % 4]
         measured = history[["step", column]].dropna().astype(float)
         if len(measured) < len(history):
-            ax.plot(measured["step"], measured[column], color=colour, marker="o", markersize=7, linewidth=1.5, label=words)
+            ax.plot(
+                measured["step"], measured[column], color=colour, marker="o", markersize=7, linewidth=1.5, label=words
+            )
             continue
         ax.plot(measured["step"], measured[column], color=colour, alpha=0.3, linewidth=1)
         ax.plot(measured["step"], _smooth(measured[column]), color=colour, linestyle=style, linewidth=LINE, label=words)
@@ -74,7 +76,14 @@ def plot_seeds(
         values = np.stack([_smooth(history[column].astype(float)).to_numpy() for history in histories])
         steps = histories[0]["step"]
         colour, style = COLOURS[index % 4], LINE_STYLES[index % 4]
-        ax.plot(steps, values.mean(0), color=colour, linestyle=style, linewidth=LINE, label=f"{name} ({len(histories)} seeds)")
+        ax.plot(
+            steps,
+            values.mean(0),
+            color=colour,
+            linestyle=style,
+            linewidth=LINE,
+            label=f"{name} ({len(histories)} seeds)",
+        )
         ax.fill_between(steps, values.min(0), values.max(0), color=colour, alpha=0.2, linewidth=0)
     ax.legend(fontsize=TEXT - 2, framealpha=1)
     return dress(ax, title="", x="step", y=label or column)

@@ -26,14 +26,45 @@ def plot_loop(*, ax: Axes | None = None) -> Axes:
     for index, (title, text, colour) in enumerate(STEPS):
         left = index * (width + gap)
         ax.add_patch(
-            FancyBboxPatch((left + 0.08, 0.3), width - 0.16, 1.5, boxstyle="round,pad=0.05", facecolor="white", edgecolor=colour, linewidth=2.5)
+            FancyBboxPatch(
+                (left + 0.08, 0.3),
+                width - 0.16,
+                1.5,
+                boxstyle="round,pad=0.05",
+                facecolor="white",
+                edgecolor=colour,
+                linewidth=2.5,
+            )
         )
         ax.text(left + width / 2, 1.58, title, ha="center", va="center", fontsize=TEXT + 1, fontweight="bold")
         ax.text(left + width / 2, 0.88, text, ha="center", va="center", fontsize=TEXT - 1, linespacing=1.35)
         if index:
-            ax.add_patch(FancyArrowPatch((left - gap - 0.02, 1.05), (left + 0.04, 1.05), arrowstyle="-|>", mutation_scale=18, linewidth=2, color="black"))
-    back = FancyArrowPatch((4 * (width + gap) + width / 2, 0.22), (width + gap + width / 2, 0.22), connectionstyle="arc3,rad=-0.16",
-                           arrowstyle="-|>", mutation_scale=18, linewidth=2, color="black")  # fmt: skip
+            ax.add_patch(
+                FancyArrowPatch(
+                    (left - gap - 0.02, 1.05),
+                    (left + 0.04, 1.05),
+                    arrowstyle="-|>",
+                    mutation_scale=18,
+                    linewidth=2,
+                    color="black",
+                )
+            )
+    centre = [index * (width + gap) + width / 2 for index in range(len(STEPS))]
+    back = FancyArrowPatch(
+        (centre[4], 0.22),
+        (centre[1], 0.22),
+        connectionstyle="arc3,rad=-0.16",
+        arrowstyle="-|>",
+        mutation_scale=18,
+        linewidth=2,
+        color="black",
+    )
     ax.add_patch(back)
-    ax.text(2.5 * (width + gap) + width / 2, -0.72, "the updated policy samples the next groups", ha="center", fontsize=TEXT - 1)
+    ax.text(
+        2.5 * (width + gap) + width / 2,
+        -0.72,
+        "the updated policy samples the next groups",
+        ha="center",
+        fontsize=TEXT - 1,
+    )
     return ax

@@ -168,7 +168,9 @@ class TrainingRun(Iterator[StepRecord]):
         )
         for group in self._optimizer.param_groups:
             group["lr"] = settings.lr * min(1.0, (self.step + 1) / max(1, settings.lr_warmup_steps))
-        sums = dict.fromkeys(("loss", "grad_norm", "tokens", "low", "high", "ratios", "ratio", "ratio_squared", "rows"), 0.0)
+        sums = dict.fromkeys(
+            ("loss", "grad_norm", "tokens", "low", "high", "ratios", "ratio", "ratio_squared", "rows"), 0.0
+        )
         count = len(rows.tokens)
         parts: list[Tensor] = []
         for _ in range(settings.updates_per_rollout):
@@ -272,7 +274,15 @@ class TrainingRun(Iterator[StepRecord]):
         ref_logp = None if rollout.ref_logp is None else rollout.ref_logp[:1]
         output = self.algorithm.loss(logp, Batch(first.logp, rollout.advantages[:1], first.mask, ref_logp))
         clipped = output.clipped_low | output.clipped_high
-        columns = (first.logp.exp(), logp.exp(), output.ratio, output.lower, output.upper, rollout.advantages[:1], clipped)
+        columns = (
+            first.logp.exp(),
+            logp.exp(),
+            output.ratio,
+            output.lower,
+            output.upper,
+            rollout.advantages[:1],
+            clipped,
+        )
         lists = [column[0].tolist() for column in columns]
         return [
             tuple(
@@ -299,7 +309,9 @@ class _Rows:
         return _Rows(*(None if value is None else value[index] for value in vars(self).values()))  # type: ignore[arg-type]
 
     def cut(self, length: int) -> _Rows:
-        over_tokens = {f: v[..., :length] for f, v in vars(self).items() if v is not None and not f.startswith("prompt")}
+        over_tokens = {
+            f: v[..., :length] for f, v in vars(self).items() if v is not None and not f.startswith("prompt")
+        }
         return _Rows(**{**vars(self), **over_tokens})
 
 

@@ -52,7 +52,9 @@ class TrainSettings:
             if getattr(self, name) < low:
                 raise ValueError(f"{name} must be at least {low}; got {getattr(self, name)}")
         if self.group_size < 2:
-            raise ValueError(f"group_size must be at least 2: a response is compared with its group; got {self.group_size}")
+            raise ValueError(
+                f"group_size must be at least 2: a response is compared with its group; got {self.group_size}"
+            )
         for name in ("lr", "max_grad_norm"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be above 0; got {getattr(self, name)}")

@@ -62,7 +62,8 @@ def describe(name: str, curves: tuple[ClipCurve, ClipCurve]) -> str:
         words.append("A > 0: nothing shown is clipped.")
     elif better.upper * q >= 1:
         words.append(
-            f"A > 0: the upper limit {better.upper:.2f} lies beyond probability 1 (ratio {1 / q:.2f}), so this token is never clipped."
+            f"A > 0: the upper limit {better.upper:.2f} lies beyond probability 1 (ratio {1 / q:.2f}), "
+            "so this token is never clipped."
         )
     else:
         words.append(

@@ -15,6 +15,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
+WORDS = "font-size: 15px; line-height: 1.4"
+
 
 class BlittedFigure:
     """A figure of which only `artists` move: the rest is drawn once and kept as a picture.
@@ -57,7 +59,9 @@ class LivePicture(widgets.VBox):
     GitHub show the last picture without a kernel. `show` may be called from a thread.
     """
 
-    def __init__(self, picture: BlittedFigure, controls: Sequence[widgets.Widget], below: Sequence[widgets.Widget] = ()) -> None:
+    def __init__(
+        self, picture: BlittedFigure, controls: Sequence[widgets.Widget], below: Sequence[widgets.Widget] = ()
+    ) -> None:
         self._picture = picture
         self._image = widgets.HTML()
         self._words = widgets.HTML()
@@ -73,12 +77,11 @@ class LivePicture(widgets.VBox):
             self.png, self.alt, self.caption = self._picture.png(), alt, caption
             encoded = base64.b64encode(self.png).decode()
             self._image.value = (
-                f'<img alt="{html.escape(alt)}" src="data:image/png;base64,{encoded}" style="max-width: 100%; height: auto">'
+                f'<img alt="{html.escape(alt)}" src="data:image/png;base64,{encoded}" '
+                'style="max-width: 100%; height: auto">'
             )
-            code = f"<br><code>{html.escape(call)}</code>" if call else ""
-            self._words.value = (
-                f'<span role="status" aria-live="polite" style="font-size: 15px; line-height: 1.4">{html.escape(caption)}</span>{code}'
-            )
+            words = f'<span role="status" aria-live="polite" style="{WORDS}">{html.escape(caption)}</span>'
+            self._words.value = f"{words}<br><code>{html.escape(call)}</code>" if call else words
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         bundle = super()._repr_mimebundle_(**kwargs)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import ipywidgets as widgets
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from rlviz.algorithms import GRPO, GroupPolicyGradient
@@ -20,10 +21,17 @@ from small_models.policies import load_policy
 
 LEARNING_RATES = (3e-5, 1e-4, 2e-4, 3e-4, 5e-4, 1e-3)
 REDRAW_SECONDS = 0.1
+CELL = "padding: 2px 14px 2px 0"
+WITHOUT_KL = replace(GRPO, kl=None)
 PANELS = (
     ("Reward and accuracy", "share", 1.02, {"reward": "reward, sampled", "held_out_accuracy": "accuracy, held out"}),
     ("Entropy", "nats per token", 0.8, {"entropy": "entropy"}),
-    ("Clipped tokens", "share", 0.05, {"clip_fraction_high": "above upper limit", "clip_fraction_low": "below lower limit"}),
+    (
+        "Clipped tokens",
+        "share",
+        0.05,
+        {"clip_fraction_high": "above upper limit", "clip_fraction_low": "below lower limit"},
+    ),
 )
 
 
@@ -37,6 +45,7 @@ class TrainingPanel(LivePicture):
         self.task, self.algorithm, self.settings = find_task(task), algorithm, settings
         self.run: TrainingRun | None = None
         self.records: list[StepRecord] = []
+        self._has_before = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -65,16 +74,20 @@ class TrainingPanel(LivePicture):
 
     def _build_figure(self) -> BlittedFigure:
         figure = new_figure(11, 3.7)
+        self._axes: dict[str, Axes] = {}
         self._lines: dict[str, Line2D] = {}
         self._before: dict[str, Line2D] = {}
         for ax, (title, unit, top, metrics) in zip(figure.subplots(1, 3), PANELS, strict=True):
             dress(ax, title=title, x="step", y=unit)
             ax.set(xlim=(0, self.settings.steps), ylim=(0, top))
             for index, (metric, words) in enumerate(metrics.items()):
+                self._axes[metric] = ax
                 held_out = metric == "held_out_accuracy"
                 style = {"marker": "o", "markersize": 7} if held_out else {"linestyle": ("-", "--")[index]}
                 self._before[metric] = ax.plot([], [], color=GREY, alpha=0.6, linewidth=1.2, **style)[0]
-                self._lines[metric] = ax.plot([], [], color=(BLUE, VERMILION)[index], linewidth=LINE, label=words, **style)[0]
+                self._lines[metric] = ax.plot(
+                    [], [], color=(BLUE, VERMILION)[index], linewidth=LINE, label=words, **style
+                )[0]
             if len(metrics) > 1:
                 ax.legend(fontsize=TEXT - 2, loc="lower right" if top > 1 else "upper right", framealpha=1)
         legends = [legend for ax in figure.axes if (legend := ax.get_legend()) is not None]
@@ -96,6 +109,7 @@ class TrainingPanel(LivePicture):
         )
         policy = load_policy(self.task.name)
         self.run = train(policy, self.task, algorithm, settings)
+        self._has_before = bool(self.records)
         for metric, line in self._lines.items():
             self._before[metric].set_data(*line.get_data())
         self.records = []
@@ -157,7 +171,10 @@ class TrainingPanel(LivePicture):
         words = self._words_for(state)
         if self.records:
             self._table.value = group_table(self.records[-1])
-        self.show(alt=f"Three graphs of a training run against the step: reward and accuracy, entropy, clipped tokens. {words}", caption=words)
+        self.show(
+            alt=f"Three graphs of a training run against the step: reward and accuracy, entropy, clipped tokens. {words}",
+            caption=words,
+        )
 
     def _move_lines(self) -> None:
         grown = False
@@ -165,20 +182,20 @@ class TrainingPanel(LivePicture):
             points = [(record.step, value) for record in self.records if (value := getattr(record, metric)) is not None]
             steps, values = np.array(points, dtype=float).reshape(-1, 2).T
             line.set_data(steps, values)
-            top = line.axes.get_ylim()[1]
-            if len(values) and values.max() > top:
-                line.axes.set_ylim(0, 1.25 * values.max())
+            ax = self._axes[metric]
+            if len(values) and values.max() > ax.get_ylim()[1]:
+                ax.set_ylim(0, 1.25 * values.max())
                 grown = True
         if grown:
             self._picture.freeze()
 
     def _words_for(self, state: str) -> str:
         if self.run is None or not self.records:
-            return f"{state} {self.algorithm.name} on {self.task.name}, {self.settings.steps} steps; about 15 seconds on two cores."
+            return f"{state} {self.algorithm.name} on {self.task.name}, {self.settings.steps} steps: about 15 seconds."
         last, settings = self.records[-1], self.run.settings
         held_out = [record.held_out_accuracy for record in self.records if record.held_out_accuracy is not None]
         measured = f", held-out accuracy {held_out[-1]:.2f}" if held_out else ""
-        compare = " The run before is grey." if len(self._before["reward"].get_xdata()) else ""
+        compare = " The run before is grey." if self._has_before else ""
         return (
             f"{state} Step {last.step} of {settings.steps} (G {settings.group_size}, learning rate {settings.lr:g}, "
             f"{settings.updates_per_rollout} update{'s' if settings.updates_per_rollout > 1 else ''} a rollout, seed "
@@ -189,8 +206,8 @@ class TrainingPanel(LivePicture):
 
 def group_table(record: StepRecord) -> str:
     """Return an HTML table of a record's group: response, reward, advantage, length."""
-    head = "".join(f'<th scope="col" style="text-align: left; padding: 2px 14px 2px 0">{name}</th>' for name in
-                   ("response", "graded", "reward", "advantage", "tokens"))  # fmt: skip
+    columns = ("response", "graded", "reward", "advantage", "tokens")
+    head = "".join(f'<th scope="col" style="text-align: left; {CELL}">{name}</th>' for name in columns)
     rows = []
     for response in record.group:
         verdict = "right" if response.correct else "wrong" if response.well_formed else "not well formed"
@@ -201,10 +218,12 @@ def group_table(record: StepRecord) -> str:
             f"{response.advantage:+.2f}".replace("-", "−"),
             str(response.length),
         )
-        rows.append("<tr>" + "".join(f'<td style="padding: 2px 14px 2px 0">{cell}</td>' for cell in cells) + "</tr>")
-    caption = f"Step {record.step}: the {len(record.group)} responses to {html.escape(record.prompt)} (right answer {html.escape(record.gold)})"
+        rows.append("<tr>" + "".join(f'<td style="{CELL}">{cell}</td>' for cell in cells) + "</tr>")
+    prompt, gold = html.escape(record.prompt), html.escape(record.gold)
+    caption = f"Step {record.step}: the {len(record.group)} responses to {prompt} (right answer {gold})"
     return (
-        f'<table style="font-size: 14px; margin-top: 6px"><caption style="text-align: left; font-weight: bold">{caption}</caption>'
+        '<table style="font-size: 14px; margin-top: 6px">'
+        f'<caption style="text-align: left; font-weight: bold">{caption}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
     )
 
@@ -212,7 +231,7 @@ def group_table(record: StepRecord) -> str:
 def training_panel(
     task: str = "chain",
     *,
-    algorithm: GroupPolicyGradient = replace(GRPO, kl=None),
+    algorithm: GroupPolicyGradient = WITHOUT_KL,
     settings: TrainSettings | None = None,
 ) -> TrainingPanel:
     """Return a panel that trains the task's shipped policy in the background while you watch.

@@ -67,7 +67,9 @@ def test_padding_holds_anything_and_gets_exactly_no_gradient(seed):
     logp, old_logp, ref_logp, rewards, mask = random_batch(seed)
     advantages = GRPO.advantages(rewards, mask)
     before = GRPO.loss(logp, Batch(old_logp, advantages, mask, ref_logp)).loss
-    noisy = [x.masked_fill(~mask, value) for x, value in ((logp, 88.0), (old_logp, -3e5), (ref_logp, 7e8), (advantages, 1e9))]
+    noisy = [
+        x.masked_fill(~mask, value) for x, value in ((logp, 88.0), (old_logp, -3e5), (ref_logp, 7e8), (advantages, 1e9))
+    ]
     noisy_logp = noisy[0].requires_grad_()
     output = GRPO.loss(noisy_logp, Batch(noisy[1], noisy[3], mask, noisy[2]))
     output.loss.backward()
@@ -113,7 +115,7 @@ def test_on_policy_the_value_is_zero_and_the_gradient_is_the_policy_gradient():
 
 
 def test_diagnostics_are_those_of_the_loss():
-    logp, old_logp, ref_logp, rewards, mask = random_batch(6)
+    logp, old_logp, _, rewards, mask = random_batch(6)
     leaf = logp.requires_grad_()
     advantages = NO_KL.advantages(rewards, mask)
     output = NO_KL.loss(leaf, Batch(old_logp, advantages, mask))
@@ -173,9 +175,11 @@ def test_json_and_back(algorithm):
     assert rebuild(describe(algorithm)) == algorithm
 
 
-@pytest.mark.parametrize("named", ["os:system", "builtins:eval", "rlviz.cli:main", "rlviz.pieces.kl:torch.load", "rlviz.pieces.kl:_x"])
+@pytest.mark.parametrize(
+    "named", ["os:system", "builtins:eval", "rlviz.cli:main", "rlviz.pieces.kl:torch.load", "rlviz.pieces.kl:_x"]
+)
 def test_only_pieces_are_rebuilt(named):
-    with pytest.raises(ValueError, match="not a piece|no piece"):
+    with pytest.raises(ValueError, match=r"not a piece|no piece"):
         rebuild({**describe(GRPO), "kl": {"piece": named}})
 
 

@@ -49,7 +49,7 @@ def test_sequence_mean_weights_add_up_to_one(lengths):
 
 def test_sequence_mean_is_not_the_token_mean():
     mask = mask_of(1, 3, width=3)
-    assert not torch.allclose(sequence_mean(mask), mask / mask.sum())
+    assert not torch.allclose(sequence_mean(mask), mask.double() / mask.sum())
 
 
 def test_weighted_sum_leaves_padding_out_of_value_and_gradient():

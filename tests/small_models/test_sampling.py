@@ -9,7 +9,13 @@ from small_models.sampling import response_logits, sample, token_entropy, token_
 from small_models.tokenizer import build_tokenizer
 
 SHARED = {"vocab_size": 48, "bos_token_id": None, "eos_token_id": 1, "pad_token_id": 0}
-SMALL = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1}
+SMALL = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+}
 OTHERS = {
     "gpt2": GPT2Config(n_embd=32, n_layer=2, n_head=2, n_positions=64, **SHARED),
     "mistral, sliding window": MistralConfig(sliding_window=4, **SMALL, **SHARED),
@@ -40,7 +46,9 @@ def test_old_log_probabilities_and_entropy_agree_with_a_fresh_forward(name, prom
     mask = samples.mask
     fresh = token_logp(logits, samples.tokens, temperature=temperature)
     torch.testing.assert_close(samples.logp[mask], fresh[mask], rtol=0, atol=1e-5)
-    torch.testing.assert_close(samples.entropy[mask], token_entropy(logits, temperature=temperature)[mask], rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        samples.entropy[mask], token_entropy(logits, temperature=temperature)[mask], rtol=0, atol=1e-5
+    )
 
 
 def test_shipped_policies_agree_to_1e_5_on_a_whole_rollout():
@@ -79,7 +87,9 @@ def test_the_prompt_is_encoded_once_a_group_and_finished_rows_stop_costing():
 def test_a_response_does_not_depend_on_who_else_is_in_the_batch():
     policy = load_policy("chain")
     together = sample(policy, ["35271=", "11111="], group_size=4, max_new_tokens=9, generator=seeded())
-    without_stop = sample(policy, ["35271=", "11111="], group_size=4, max_new_tokens=9, stop_at_end=False, generator=seeded())
+    without_stop = sample(
+        policy, ["35271=", "11111="], group_size=4, max_new_tokens=9, stop_at_end=False, generator=seeded()
+    )
     width = together.tokens.shape[-1]
     assert (together.tokens == without_stop.tokens[..., :width])[together.mask].all()
 
@@ -142,7 +152,9 @@ def test_truncation_is_flagged_and_the_end_token_counts():
 
 def test_the_same_seed_gives_the_same_samples():
     policy = load_policy("chain")
-    a, b, c = (sample(policy, ["35271="], group_size=9, max_new_tokens=9, generator=seeded(s)).texts(policy) for s in (1, 1, 2))
+    a, b, c = (
+        sample(policy, ["35271="], group_size=9, max_new_tokens=9, generator=seeded(s)).texts(policy) for s in (1, 1, 2)
+    )
     assert a == b != c
 
 

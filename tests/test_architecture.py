@@ -1,0 +1,108 @@
+"""Imports run one way, so that a picture cannot come to depend on a widget, nor a small model on rlviz."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+# part → what it may import of this project (itself always)
+ALLOWED = {
+    "rlviz.names": set(),
+    "rlviz.types": set(),
+    "rlviz.pieces": {"rlviz.types"},
+    "rlviz.algorithms": {"rlviz.names", "rlviz.types", "rlviz.pieces"},
+    "rlviz.training": {"rlviz.names", "rlviz.types", "rlviz.pieces", "rlviz.algorithms", "small_models"},
+    "rlviz.curves": {"rlviz.types", "rlviz.pieces", "rlviz.algorithms"},
+    "rlviz.plots": {"rlviz.curves"},
+    "rlviz.widgets": {
+        "rlviz.types",
+        "rlviz.algorithms",
+        "rlviz.curves",
+        "rlviz.plots",
+        "rlviz.training",
+        "small_models",
+    },
+    "rlviz.lab": set(),
+    "rlviz.cli": {
+        "rlviz.types",
+        "rlviz.pieces",
+        "rlviz.algorithms",
+        "rlviz.training",
+        "rlviz.plots",
+        "rlviz.lab",
+        "small_models",
+    },
+    "small_models": set(),
+}
+
+
+def part_of(module: str) -> str:
+    return (
+        module
+        if module in ("rlviz", "small_models")
+        else ".".join(module.split(".")[: 2 if module.startswith("rlviz") else 1])
+    )
+
+
+def imports_of(file: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: relative import"
+            found.add(node.module or "")
+    return found
+
+
+FILES = [file for package in ("rlviz", "small_models") for file in sorted((ROOT / package).rglob("*.py"))]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_imports_run_one_way(file):
+    part = part_of(".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"))
+    if part == "rlviz":  # the package's own list of names to re-export
+        return
+    ours = {part_of(name) for name in imports_of(file) if name.split(".")[0] in ("rlviz", "small_models")}
+    assert ours - {part, "rlviz"} <= ALLOWED[part]
+
+
+@pytest.mark.parametrize("file", [f for f in FILES if "plots" in f.parts], ids=lambda file: file.name)
+def test_plots_know_neither_torch_nor_pyplot(file):
+    assert not {name for name in imports_of(file) if name.startswith(("torch", "matplotlib.pyplot"))}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_no_branch_on_an_algorithm_s_name(file):
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            names = [side.attr for side in sides if isinstance(side, ast.Attribute)] + [
+                s.id for s in sides if isinstance(s, ast.Name)
+            ]
+            texts = [side.value for side in sides if isinstance(side, ast.Constant) and isinstance(side.value, str)]
+            assert not (texts and {"name", "algorithm"} & set(names) and "algorithm" in ast.unparse(node)), ast.unparse(
+                node
+            )
+
+
+def test_help_and_the_package_itself_do_not_import_torch():
+    script = (
+        "import sys, rlviz; from rlviz.cli import app; from typer.testing import CliRunner; "
+        "result = CliRunner().invoke(app, ['--help']); assert 'train' in result.output; "
+        "result = CliRunner().invoke(app, ['train', '--help']); assert '--eps-low' in result.output; "
+        "sys.exit(any(name in sys.modules for name in ('torch', 'transformers', 'matplotlib')))"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=120).returncode == 0
+
+
+def test_every_name_that_the_package_offers_is_there():
+    import rlviz
+
+    for name in rlviz.__all__:
+        assert getattr(rlviz, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        rlviz.nothing  # noqa: B018

@@ -1,0 +1,57 @@
+"""Notebooks are committed clean, with outputs, and define no formula that the library has. nbval runs them."""
+
+import ast
+import runpy
+from pathlib import Path
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).parent.parent
+TOOL = runpy.run_path(str(ROOT / ".ci" / "notebooks.py"))
+NOTEBOOKS = sorted((ROOT / "notebooks").rglob("[0-9]*.ipynb"))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_committed_notebooks_are_clean(path):
+    assert TOOL["problems"](path) == []
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_notebooks_take_their_formulas_from_the_library(path):
+    for cell in nbformat.read(path, as_version=4).cells:
+        if cell.cell_type == "code":
+            source = "\n".join(line for line in cell.source.splitlines() if not line.startswith("%"))
+            calls = {ast.unparse(node.func) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)}
+            assert not calls & {"torch.clamp", "torch.min", "torch.minimum", "torch.exp"}, cell.source
+
+
+def test_cleaning_strips_widget_state_and_keeps_outputs(tmp_path):
+    view = {
+        "application/vnd.jupyter.widget-view+json": {"model_id": "1"},
+        "image/png": "iVBORw0KGgo=",
+        "text/plain": "words",
+    }
+    output = nbformat.v4.new_output("execute_result", view, execution_count=3)
+    cell = nbformat.v4.new_code_cell("explore_clip()", outputs=[output], execution_count=3)
+    notebook = nbformat.v4.new_notebook(cells=[cell], metadata={"widgets": {"state": {}}})
+    path = tmp_path / "00_x.ipynb"
+    nbformat.write(notebook, path)
+    assert len(TOOL["problems"](path)) == 1
+    assert TOOL["main"](["check", str(path)]) == 1
+    TOOL["main"](["clean", str(path)])
+    clean = nbformat.read(path, as_version=4)
+    assert "widgets" not in clean.metadata
+    assert set(clean.cells[0].outputs[0].data) == {"image/png", "text/plain"}
+    assert TOOL["main"](["check", str(path)]) == 0
+
+
+def test_errors_and_missing_outputs_are_found(tmp_path):
+    path = tmp_path / "00_x.ipynb"
+    nbformat.write(TOOL["cleaned"](nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1")])), path)
+    assert TOOL["problems"](path) == ["no outputs are saved"]
+    error = nbformat.v4.new_output("error", ename="ValueError", evalue="x", traceback=[])
+    nbformat.write(
+        TOOL["cleaned"](nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1", outputs=[error])])), path
+    )
+    assert TOOL["problems"](path) == ["an error is saved in its outputs"]

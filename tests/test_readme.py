@@ -1,0 +1,67 @@
+"""The README is true: its commands are the ones CI runs, its code runs, its options and files exist."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from rlviz.cli import app
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+SHELL = re.findall(r"```sh\n(.*?)\n```", README, re.S)
+PYTHON = re.findall(r"```python\n(.*?)\n```", README, re.S)
+
+
+def test_two_commands_stand_at_the_top_and_ci_runs_the_second():
+    opens, tests = SHELL[:2]
+    assert opens.endswith("rlviz lab")
+    assert tests.endswith("pytest")
+    assert all("\n" not in command and command.startswith("python3 -m venv") for command in (opens, tests))
+    assert README.index("![") > README.index(tests)
+    assert "README.md" in (ROOT / ".ci" / "run").read_text()
+
+
+@pytest.mark.parametrize(
+    "code", PYTHON, ids=[re.search(r"class (\w+)|def (\w+)|for (\w+)", code)[0] for code in PYTHON]
+)
+def test_the_code_runs(code, capsys):
+    exec(compile(code, "README.md", "exec"), {"__name__": "__readme__"})
+
+
+def test_commands_and_options_exist():
+    commands = get_command(app).commands
+    seen = 0
+    for line in "\n".join(SHELL[2:]).splitlines():
+        program, name, *arguments = shlex.split(line)
+        assert program == "rlviz"
+        options = {option for parameter in commands[name].params for option in parameter.opts} | {"--help"}
+        assert {word for word in arguments if word.startswith("--")} <= options, line
+        seen += 1
+    assert seen >= 4
+
+
+def test_files_named_exist():
+    for target in re.findall(r"\]\(((?!http)[^)]+)\)", README) + re.findall(
+        r"`((?:rlviz|small_models|notebooks|tests|\.ci)/[\w./]*)`", README
+    ):
+        assert (ROOT / target).exists(), target
+
+
+def test_every_option_of_the_long_example_is_a_default_or_said_to_differ():
+    """The long example shows the defaults, so that it trains what `rlviz train` alone trains."""
+    line = next(line for line in SHELL[3].splitlines() if "--eps-low" in line)
+    words = shlex.split(line)
+    given = dict(zip(words[2::2], words[3::2], strict=True))
+    parameters = {parameter.opts[0]: parameter for parameter in get_command(app).commands["train"].params}
+    from rlviz.algorithms import GRPO
+    from rlviz.training import TrainSettings
+
+    elsewhere = {"--steps": TrainSettings().steps, "--eps-low": GRPO.bounds.eps_low, "--eps-high": GRPO.bounds.eps_high}
+    for option, value in given.items():
+        if option == "--out":
+            continue
+        default = elsewhere.get(option, parameters[option].default)
+        assert type(default)(value) == default, option

@@ -1,0 +1,324 @@
+"""The loop: the same curve twice, resumed as if never stopped, and each tensor where it belongs."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from rlviz.algorithms import GRPO
+from rlviz.training import RunFolder, TrainSettings, history, resume, summarize, train
+from rlviz.training.run_folder import metrics_of
+from small_models.evaluation import evaluate
+from small_models.policies import load_policy
+from small_models.tasks import Chain, Grade
+
+NO_KL = replace(GRPO, kl=None)
+TASK = Chain()
+SHORT = TrainSettings(steps=6, num_prompts=4, group_size=4, evaluate_every=3, checkpoint_every=2, details_every=3)
+# several updates, minibatches and a reference policy: everything that has state
+FULL = replace(SHORT, updates_per_rollout=4, minibatches=2, lr=1e-3)
+REQUIRED = (
+    "step seconds reward accuracy entropy clip_fraction_low clip_fraction_high ratio_mean ratio_std response_length kl "
+    "zero_variance_groups grad_norm loss"
+).split()
+
+
+def start(algorithm=NO_KL, settings=SHORT, **kwargs):
+    return train(load_policy("chain", device="cpu"), kwargs.pop("task", TASK), algorithm, settings, **kwargs)
+
+
+def curve(records):
+    return [{k: v for k, v in metrics_of(record).items() if k != "seconds"} for record in records]
+
+
+def weights(run):
+    return {name: tensor.clone() for name, tensor in run.policy.model.state_dict().items()}
+
+
+def test_records_hold_what_a_picture_needs():
+    run = start()
+    records = list(run)
+    assert [record.step for record in records] == [1, 2, 3, 4, 5, 6]
+    frame = history(records)
+    assert set(REQUIRED) <= set(frame.columns)
+    assert frame[REQUIRED].notna().all().all()
+    assert frame["held_out_accuracy"].notna().tolist() == [False, False, True] * 2
+    assert (frame["tokens_sampled"].diff().dropna() > 0).all()
+    assert run.tokens_sampled == frame["tokens_sampled"].iloc[-1]
+    assert run.train_seconds == pytest.approx(frame["seconds"].sum())
+    assert [bool(record.group[0].tokens) for record in records] == [False, False, True] * 2
+
+
+@pytest.mark.parametrize("algorithm", [NO_KL, GRPO], ids=["without KL", "with KL"])
+def test_the_same_seed_gives_the_same_curve_and_another_seed_another(algorithm):
+    first, second, other = (list(start(algorithm, replace(FULL, seed=seed))) for seed in (0, 0, 1))
+    assert curve(first) == curve(second)
+    assert [r.group for r in first] == [r.group for r in second]
+    assert curve(first) != curve(other)
+
+
+@pytest.mark.parametrize("algorithm", [NO_KL, GRPO], ids=["without KL", "with KL"])
+def test_a_resumed_run_goes_on_with_the_same_curve(algorithm, tmp_path):
+    whole = start(algorithm, FULL, out=tmp_path / "whole")
+    expected = list(whole)
+    stopped = start(algorithm, FULL, out=tmp_path / "stopped")
+    for record in stopped:
+        if record.step == 3:  # one step after the last checkpoint, which is lost and done again
+            break
+    again = resume(tmp_path / "stopped", device="cpu")
+    assert again.step == 2
+    assert curve(list(again)) == curve(expected[2:])
+    for name, tensor in whole.policy.model.state_dict().items():
+        assert torch.equal(tensor, again.policy.model.state_dict()[name]), name
+    columns = [c for c in RunFolder.open(tmp_path / "whole").metrics.columns if c != "seconds"]
+    a, b = (RunFolder.open(tmp_path / name).metrics[columns] for name in ("whole", "stopped"))
+    assert a.equals(b)
+    assert [row["step"] for row in RunFolder.open(tmp_path / "stopped").samples] == [1, 2, 3, 4, 5, 6]
+
+
+def test_saving_at_a_stop_loses_no_step(tmp_path):
+    run = start(out=tmp_path / "run")
+    for record in run:
+        if record.step == 3:
+            run.save()
+            break
+    assert resume(tmp_path / "run", device="cpu").step == 3
+
+
+def test_pulling_again_resumes_in_memory():
+    expected = curve(list(start()))
+    run = start()
+    got = [next(run), next(run)]
+    got += list(run)
+    assert curve(got) == expected
+
+
+def test_a_finished_run_can_be_given_more_steps(tmp_path):
+    list(start(out=tmp_path / "run"))
+    with pytest.raises(ValueError, match="has done its 6"):
+        resume(tmp_path / "run")
+    assert len(list(resume(tmp_path / "run", steps=8, device="cpu"))) == 2
+
+
+def test_rows_without_advantage_leave_the_update_exactly():
+    dropped, kept = start(), start()
+    kept._can_drop_rows = False
+    a, b = list(dropped), list(kept)
+    assert min(record.rows_used for record in a) < 1
+    assert all(record.rows_used == 1 for record in b)
+    for name, tensor in kept.policy.model.state_dict().items():
+        torch.testing.assert_close(tensor, dropped.policy.model.state_dict()[name], rtol=1e-4, atol=2e-6)
+    for x, y in zip(a, b, strict=True):
+        assert x.loss == pytest.approx(y.loss, abs=1e-6)
+        assert x.grad_norm == pytest.approx(y.grad_norm, rel=1e-3, abs=1e-6)
+
+
+class Generous(Chain):
+    """Everything is right, so no group teaches anything."""
+
+    def grade(self, prompt, response):
+        return Grade(format=True, correct=True)
+
+
+def test_equal_rewards_change_nothing():
+    run = start(task=Generous())
+    before = weights(run)
+    records = list(run)
+    assert all(record.zero_variance_groups == 1 and record.rows_used == 0 for record in records)
+    assert all(record.loss == record.grad_norm == 0 for record in records)
+    assert all(torch.equal(tensor, run.policy.model.state_dict()[name]) for name, tensor in before.items())
+
+
+def test_one_update_keeps_the_ratio_at_one_and_several_leave_it():
+    narrow = NO_KL.with_parameters(eps_low=0.02, eps_high=0.02)
+    one = list(start(narrow, replace(SHORT, lr=1e-3)))
+    assert all(record.ratio_std < 1e-5 and abs(record.ratio_mean - 1) < 1e-5 for record in one)
+    assert all(record.clip_fraction_low == record.clip_fraction_high == 0 for record in one)
+    several = list(start(narrow, replace(SHORT, lr=1e-3, updates_per_rollout=4)))
+    assert max(record.ratio_std for record in several) > 0.01
+    assert max(record.clip_fraction_low for record in several) > 0
+    assert max(record.clip_fraction_high for record in several) > 0
+
+
+def test_clip_width_changes_a_run_only_when_ratios_leave_one():
+    one, wide_one = (
+        curve(list(start(NO_KL.with_parameters(eps_high=e), replace(SHORT, lr=1e-3)))) for e in (0.02, 0.5)
+    )
+    assert one == wide_one
+    four = replace(SHORT, lr=1e-3, updates_per_rollout=4)
+    narrow, wide = (curve(list(start(NO_KL.with_parameters(eps_high=e), four))) for e in (0.02, 0.5))
+    assert narrow != wide
+
+
+def test_kl_is_measured_against_the_start_and_beta_holds_the_policy_there():
+    free = list(start(NO_KL, replace(FULL, steps=10)))
+    held = list(start(replace(GRPO, kl=replace(GRPO.kl, beta=10.0)), replace(FULL, steps=10)))
+    assert free[0].kl == pytest.approx(0, abs=1e-9)
+    assert sum(record.kl for record in free) > 3 * sum(record.kl for record in held) > 0
+
+
+def test_the_reference_stays_as_it_was():
+    run = start(GRPO)
+    before = {name: tensor.clone() for name, tensor in run.reference.model.state_dict().items()}
+    list(run)
+    assert all(torch.equal(tensor, run.reference.model.state_dict()[name]) for name, tensor in before.items())
+    assert not torch.equal(run.policy.model.lm_head.weight, run.reference.model.lm_head.weight)
+
+
+def test_token_records_agree_with_the_formulas():
+    run = start(NO_KL, replace(FULL, details_every=1))
+    records = list(run)
+    assert any(token.clipped for record in records for response in record.group for token in response.tokens)
+    for record in records:
+        for response in record.group:
+            assert len(response.tokens) == response.length
+            text = "".join(token.token for token in response.tokens)
+            assert text == response.text + ("" if response.truncated else "$")
+            for token in response.tokens:
+                assert token.ratio == pytest.approx(token.new_prob / token.old_prob, rel=1e-4)
+                assert token.advantage == pytest.approx(response.advantage)
+                too_far = token.ratio > token.upper if token.advantage > 0 else token.ratio < token.lower
+                assert token.clipped == (too_far and token.advantage != 0)
+
+
+def test_evaluation_and_details_do_not_change_the_curve():
+    quiet = replace(SHORT, evaluate_every=0, details_every=0)
+    hidden = ("held_out_accuracy",)
+    a, b = (
+        [{k: v for k, v in row.items() if k not in hidden} for row in curve(list(start(settings=s)))]
+        for s in (SHORT, quiet)
+    )
+    assert a == b
+
+
+def test_rewards_are_weighted_rules():
+    settings = replace(SHORT, steps=1, reward_correct=0.9, reward_format=0.1)
+    record = next(start(settings=settings))
+    assert record.reward == pytest.approx(0.9 * record.accuracy + 0.1 * record.well_formed)
+    for response in record.group:
+        assert response.reward == pytest.approx(0.9 * response.correct + 0.1 * response.well_formed)
+
+
+def test_shape_and_select_are_applied():
+    shaped = replace(NO_KL, shape=lambda rewards, lengths: rewards - 0.01 * lengths)
+    plain, punished = next(start()), next(start(shaped))
+    assert punished.reward == pytest.approx(plain.reward - 0.01 * plain.response_length, abs=1e-6)
+    two = replace(NO_KL, select=lambda rewards: torch.tensor([3, 1]))
+    run = start(two)
+    record = next(run)
+    assert record.accuracy * 2 * SHORT.group_size == pytest.approx(round(record.accuracy * 2 * SHORT.group_size))
+    everyone = start()
+    rollout = everyone._roll_out()
+    assert record.prompt == rollout.prompts[3]
+
+
+def test_a_surrogate_of_one_s_own_trains_without_registering_it():
+    def soft(ratio, advantages, lower, upper):
+        return torch.tanh(ratio - 1) * advantages
+
+    mine = replace(NO_KL, name="Mine", surrogate=soft)
+    records = list(start(mine))
+    assert sum(record.grad_norm for record in records) > 0
+
+
+def test_a_run_with_own_pieces_resumes_when_they_are_given_again(tmp_path):
+    def wide(old_logp):
+        return torch.full_like(old_logp, 0.5), torch.full_like(old_logp, 3.0)
+
+    mine = replace(NO_KL, bounds=wide)
+    run = start(mine, out=tmp_path / "run")
+    next(run), run.save()
+    with pytest.raises(ValueError, match="pass the algorithm itself"):
+        resume(tmp_path / "run")
+    with pytest.raises(ValueError, match="trained with another one"):
+        resume(tmp_path / "run", algorithm=NO_KL)
+    assert len(list(resume(tmp_path / "run", algorithm=mine, device="cpu"))) == 5
+
+
+def test_grpo_learns_the_chain_task():
+    policy = load_policy("chain", device="cpu")
+    before = evaluate(policy, TASK)
+    records = list(train(policy, TASK, NO_KL, TrainSettings(steps=50)))
+    after = evaluate(policy, TASK)
+    assert before.accuracy < 0.5
+    assert after.accuracy > 0.8
+    assert after.length > before.length + 1.5  # it has learned to write the running sums
+    assert records[-1].entropy < records[0].entropy
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"group_size": 1}, "group_size must be at least 2.*got 1"),
+        ({"lr": -1.0}, "lr must be above 0; got -1"),
+        ({"lr": float("nan")}, "lr must be finite"),
+        ({"steps": 0}, "steps must be at least 1; got 0"),
+        ({"updates_per_rollout": 3, "minibatches": 2}, "updates_per_rollout must be a multiple of minibatches"),
+        (
+            {"num_prompts": 1, "group_size": 2, "minibatches": 4, "updates_per_rollout": 4},
+            "minibatches must be at most",
+        ),
+        ({"temperature": 0.0}, "temperature must be above 0"),
+        ({"top_p": 0.0}, "top_p"),
+        ({"seed": -1}, "seed must be at least 0"),
+    ],
+)
+def test_settings_out_of_range_are_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        TrainSettings(**wrong)
+
+
+def test_more_prompts_than_the_task_has_are_refused():
+    with pytest.raises(ValueError, match="num_prompts must be at most 90000"):
+        start(settings=TrainSettings(num_prompts=100_000))
+
+
+class TestRunFolder:
+    def test_it_holds_readable_files_and_no_pickle(self, tmp_path):
+        run = start(out=tmp_path / "run")
+        list(run)
+        summary = summarize(run)
+        folder = RunFolder.open(tmp_path / "run")
+        assert folder.config["task"] == "chain"
+        assert len(folder.metrics) == len(folder.samples) == 6
+        assert set(REQUIRED) <= set(folder.metrics.columns)
+        assert {"accuracy_before", "accuracy_after", "train_seconds", "tokens_sampled"} <= set(summary)
+        assert 0.3 < summary["accuracy_before"] < 0.5
+        names = {file.suffix for file in folder.path.rglob("*") if file.is_file()}
+        assert names == {".json", ".jsonl", ".safetensors"}
+
+    def test_a_folder_with_anything_in_it_is_refused_and_left_alone(self, tmp_path):
+        (tmp_path / "mine.txt").write_text("mine")
+        with pytest.raises(FileExistsError, match="is not empty"):
+            start(out=tmp_path)
+        assert [file.name for file in tmp_path.iterdir()] == ["mine.txt"]
+        with pytest.raises(FileExistsError):
+            start(out=tmp_path / "mine.txt")
+
+    def test_a_line_cut_short_by_a_crash_is_left_out(self, tmp_path):
+        run = start(out=tmp_path / "run")
+        list(run)
+        metrics = tmp_path / "run" / "metrics.jsonl"
+        metrics.write_text(metrics.read_text()[:-20])
+        assert len(RunFolder.open(tmp_path / "run").metrics) == 5
+
+    def test_a_crash_between_two_renames_leaves_the_older_checkpoint(self, tmp_path):
+        run = start(out=tmp_path / "run")
+        next(run), next(run)
+        (tmp_path / "run" / "checkpoint").rename(tmp_path / "run" / "checkpoint.old")
+        assert resume(tmp_path / "run", device="cpu").step == 2
+
+    def test_what_cannot_be_resumed_says_why(self, tmp_path):
+        with pytest.raises(FileNotFoundError, match="holds no run"):
+            resume(tmp_path)
+        run = start(out=tmp_path / "run")
+        with pytest.raises(ValueError, match="no checkpoint yet"):
+            resume(tmp_path / "run")
+        next(run), run.save()
+        saved = tmp_path / "run" / "checkpoint" / "training.safetensors"
+        saved.write_bytes(saved.read_bytes()[:100])
+        with pytest.raises(ValueError, match="is damaged"):
+            resume(tmp_path / "run")
+        (tmp_path / "run" / "config.json").write_text("{}")
+        with pytest.raises(ValueError, match="is not one of this version"):
+            resume(tmp_path / "run")
