@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import count
 from pathlib import Path
 from types import FrameType
@@ -18,8 +18,6 @@ from rich.table import Table
 import rlviz
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
-
     from rlviz.training import TrainingRun
     from rlviz.types import StepRecord
 
@@ -161,7 +159,7 @@ def train(
 
     Ctrl-C stops after the current step and keeps the run; `--resume DIR` goes on with it.
     """
-    with refusals():
+    with refusals(), console.status("Loading"):
         if resume is not None:
             from rlviz.training import resume as resume_run
 
@@ -237,21 +235,6 @@ def _numbers(record: StepRecord) -> str:
     )
 
 
-def _progress() -> Progress:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    return Progress(
-        TextColumn("step"),
-        MofNCompleteColumn(),
-        BarColumn(bar_width=20),
-        TextColumn("ETA"),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}"),
-        console=console,
-        disable=not console.is_terminal,
-    )
-
-
 def _show_training(run: TrainingRun) -> bool:
     """Run to the end or to Ctrl-C, showing each step; return whether it was stopped."""
     settings = run.settings
@@ -261,11 +244,20 @@ def _show_training(run: TrainingRun) -> bool:
         f"seed {settings.seed}, in {escape(_shown(run))}",
         soft_wrap=True,
     )
-    with _interrupt_is_a_wish() as asked, _progress() as progress, refusals():
-        bar: TaskID = progress.add_task("", total=settings.steps, completed=run.step)
+    from rich.console import Group
+    from rich.live import Live
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("step"), MofNCompleteColumn(), BarColumn(), TextColumn("ETA"), TimeRemainingColumn()
+    progress = Progress(*columns, console=console)
+    bar = progress.add_task("", total=settings.steps, completed=run.step)
+    live = Live(progress, console=console) if console.is_terminal else nullcontext()
+    with _interrupt_is_a_wish() as asked, refusals(), live:
         for record in run:
-            progress.update(bar, completed=record.step, description=_numbers(record))
-            if not console.is_terminal and (record.step % 20 == 0 or record.step == settings.steps):
+            progress.update(bar, completed=record.step)
+            if isinstance(live, Live):
+                live.update(Group(progress, _numbers(record)))
+            elif record.step % 20 == 0 or record.step == settings.steps:
                 console.print(f"step {record.step}/{settings.steps}  {_numbers(record)}", soft_wrap=True)
             if asked:
                 run.save()
