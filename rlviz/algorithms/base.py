@@ -87,8 +87,8 @@ class GroupPolicyGradient:
             ratio=ratio.detach(),
             lower=lower,
             upper=upper,
-            clipped_low=clipped_low & mask,
-            clipped_high=clipped_high & mask,
+            clipped_low=clipped_low,
+            clipped_high=clipped_high,
         )
 
     def ignores_zero_advantages(self) -> bool:

@@ -79,6 +79,16 @@ def test_padding_holds_anything_and_gets_exactly_no_gradient(seed):
     assert not (output.clipped_low | output.clipped_high)[~mask].any()
 
 
+def test_a_student_s_ratio_need_not_care_about_padding():
+    careless = replace(NO_KL, ratio=lambda logp, old_logp, mask: (logp - old_logp).exp())
+    logp, old_logp, _, rewards, mask = random_batch(9)
+    leaf = logp.masked_fill(~mask, 5e3).requires_grad_()  # exp would overflow, and 0 · ∞ is no number
+    output = loss_of(careless, leaf, old_logp, None, rewards, mask)
+    output.loss.backward()
+    assert output.loss.item() == loss_of(NO_KL, logp, old_logp, None, rewards, mask).loss.item()
+    assert (leaf.grad[~mask] == 0).all()
+
+
 def test_permuting_a_group_permutes_the_gradient():
     logp, old_logp, ref_logp, rewards, mask = random_batch(3)
     order = torch.tensor([2, 0, 1])

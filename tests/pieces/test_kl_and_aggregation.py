@@ -54,7 +54,7 @@ def test_sequence_mean_is_not_the_token_mean():
 
 def test_weighted_sum_leaves_padding_out_of_value_and_gradient():
     mask = mask_of(1, 2, width=2)
-    values = torch.tensor([[[3.0, 1e30], [5.0, 7.0]]], requires_grad=True)
+    values = torch.tensor([[[3.0, float("inf")], [5.0, 7.0]]], requires_grad=True)
     total = weighted_sum(values, sequence_mean(mask), mask)
     assert total.item() == pytest.approx(3 / 2 + 5 / 4 + 7 / 4)
     total.backward()
