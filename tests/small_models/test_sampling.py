@@ -5,7 +5,7 @@ import torch
 from transformers import AutoModelForCausalLM, GPT2Config, MistralConfig, MixtralConfig
 
 from small_models.policies import Policy, build_policy, load_policy
-from small_models.sampling import response_logits, sample, token_entropy, token_logp
+from small_models.sampling import _pick, response_logits, sample, token_entropy, token_logp
 from small_models.tokenizer import build_tokenizer
 
 SHARED = {"vocab_size": 48, "bos_token_id": None, "eos_token_id": 1, "pad_token_id": 0}
@@ -114,6 +114,12 @@ def test_tokens_come_with_the_policy_s_probabilities():
     # a share's standard error is at most √(¼ / 20,000) = .0035; five of them
     assert (seen - expected).abs().max() < 0.018
     assert expected.max() < 0.9  # else the check would be easy to pass
+
+
+def test_a_token_of_probability_zero_is_never_picked():
+    probabilities = torch.tensor([[0.0, 0.5, 0.5, 0.0]]).repeat(4, 1)
+    uniform = torch.tensor([0.0, 0.4999, 0.5, 1 - 2**-53], dtype=torch.double)  # both ends of [0, 1) among them
+    assert _pick(probabilities, uniform).tolist() == [1, 1, 2, 2]
 
 
 def test_greedy_and_the_limits_on_the_distribution():
