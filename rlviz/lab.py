@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -13,6 +12,9 @@ from pathlib import Path
 
 FIRST = "00_start_here.ipynb"
 _CHECKOUT = Path(__file__).resolve().parent.parent
+_SETTINGS = (
+    Path(__file__).resolve().parent / "jupyter"
+)  # no question about news: it would go unanswered without a network
 _RECORD = ".rlviz-course.json"  # checksum of each file as it was copied: what still has it was not changed by its owner
 
 
@@ -82,7 +84,6 @@ def lab_command(folder: Path, *, port: int, browser: bool) -> list[str]:
     """Return the command that serves `folder`: loopback only, Jupyter's own token on, the first lesson open."""
     command = [sys.executable, "-m", "jupyterlab", "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"]
     command += [f"--ServerApp.root_dir={folder}", f"--LabApp.default_url=/lab/tree/{FIRST}"]
-    command += ["--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
     if not browser:
         command.append("--no-browser")
     if hasattr(os, "geteuid") and os.geteuid() == 0:
@@ -91,12 +92,10 @@ def lab_command(folder: Path, *, port: int, browser: bool) -> list[str]:
 
 
 def serve(command: list[str]) -> int:
-    """Run JupyterLab until it ends, and return its exit code. Ctrl-C goes to JupyterLab, which asks before it stops."""
-    with subprocess.Popen(command) as process:
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        try:
-            return process.wait()
-        finally:
-            signal.signal(signal.SIGINT, before)
-            if process.poll() is None:
-                process.terminate()
+    """Become JupyterLab, so that Ctrl-C and every other signal reach it; where a process cannot, run it to its exit code."""
+    paths = [str(_SETTINGS), *os.environ.get("JUPYTER_CONFIG_PATH", "").split(os.pathsep)]
+    environment = {**os.environ, "JUPYTER_CONFIG_PATH": os.pathsep.join(path for path in paths if path)}
+    sys.stdout.flush()
+    if os.name == "posix":
+        os.execve(command[0], command, environment)
+    return subprocess.run(command, env=environment, check=False).returncode

@@ -95,10 +95,10 @@ class Control:
     def __init__(self, name: str, slider: widgets.Widget, box: widgets.Widget) -> None:
         self.name, self.slider, self.box = name, slider, box
         slider.readout = False
-        slider.layout.width = "260px"
+        slider.layout.width = "185px"
         box.description = name
-        box.style.description_width = "170px"
-        box.layout.width = "260px"
+        box.style.description_width = "130px"
+        box.layout.width = "215px"
         widgets.link((slider, "value"), (box, "value"))
         self.row = widgets.HBox([box, slider])
 

@@ -24,13 +24,13 @@ REDRAW_SECONDS = 0.1
 CELL = "padding: 2px 14px 2px 0"
 WITHOUT_KL = replace(GRPO, kl=None)
 PANELS = (
-    ("Reward and accuracy", "share", 1.02, {"reward": "reward, sampled", "held_out_accuracy": "accuracy, held out"}),
+    ("Reward and accuracy", "share", 1.02, {"reward": "reward", "held_out_accuracy": "accuracy, held out"}),
     ("Entropy", "nats per token", 0.8, {"entropy": "entropy"}),
     (
         "Clipped tokens",
         "share",
         0.05,
-        {"clip_fraction_high": "above upper limit", "clip_fraction_low": "below lower limit"},
+        {"clip_fraction_high": "above limit", "clip_fraction_low": "below limit"},
     ),
 )
 
@@ -73,7 +73,7 @@ class TrainingPanel(LivePicture):
         self._redraw("Press Train.")
 
     def _build_figure(self) -> BlittedFigure:
-        figure = new_figure(11, 3.7)
+        figure = new_figure(11, 4)
         self._axes: dict[str, Axes] = {}
         self._lines: dict[str, Line2D] = {}
         self._before: dict[str, Line2D] = {}
@@ -89,9 +89,9 @@ class TrainingPanel(LivePicture):
                     [], [], color=(BLUE, VERMILION)[index], linewidth=LINE, label=words, **style
                 )[0]
             if len(metrics) > 1:
-                ax.legend(fontsize=TEXT - 2, loc="lower right" if top > 1 else "upper right", framealpha=1)
-        legends = [legend for ax in figure.axes if (legend := ax.get_legend()) is not None]
-        return BlittedFigure(figure, [*self._lines.values(), *legends])
+                below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "ncols": 2, "frameon": False}
+                ax.legend(fontsize=TEXT - 2, columnspacing=1.2, handlelength=1.8, **below)
+        return BlittedFigure(figure, list(self._lines.values()))
 
     def start(self) -> None:
         """Begin a new run with the controls' values; the run before stays on show in grey."""
@@ -223,7 +223,7 @@ def group_table(record: StepRecord) -> str:
     caption = f"Step {record.step}: the {len(record.group)} responses to {prompt} (right answer {gold})"
     return (
         '<table style="font-size: 14px; margin-top: 6px">'
-        f'<caption style="text-align: left; font-weight: bold">{caption}</caption>'
+        f'<caption style="text-align: left; font-weight: bold; white-space: nowrap">{caption}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
     )
 
