@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import base64
 import html
-import io
+import struct
 import threading
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import ipywidgets as widgets
+import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from PIL import Image
+from numpy.typing import NDArray
 
 WORDS = "font-size: 15px; line-height: 1.4"
 
@@ -46,10 +48,22 @@ class BlittedFigure:
         for artist in self.artists:
             if artist.axes is not None:
                 artist.axes.draw_artist(artist)
-        size = self._canvas.get_width_height()
-        buffer = io.BytesIO()
-        Image.frombuffer("RGBA", size, self._canvas.buffer_rgba()).save(buffer, "PNG", compress_level=1)
-        return buffer.getvalue()
+        return encode_png(np.asarray(self._canvas.buffer_rgba()))
+
+
+def encode_png(pixels: NDArray[np.uint8]) -> bytes:
+    """Return pixels [height, width, 4] as a PNG whose rows are not filtered.
+
+    Pillow tries filters on every row, which takes three quarters of a redraw and saves nothing on flat colours.
+    """
+    height, width, _ = pixels.shape
+    rows = np.zeros((height, 1 + 4 * width), np.uint8)  # each row starts with the number of its filter, 0: none
+    rows[:, 1:] = pixels.reshape(height, -1)
+    header = struct.pack(">IIBBBBB", width, height, 8, 6, 0, 0, 0)  # 8 bits a channel, RGBA, not interlaced
+    png = b"\x89PNG\r\n\x1a\n"
+    for name, data in ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 1)), (b"IEND", b"")):
+        png += struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+    return png
 
 
 class LivePicture(widgets.VBox):

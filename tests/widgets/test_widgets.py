@@ -15,6 +15,7 @@ from PIL import Image
 from rlviz.algorithms import GRPO
 from rlviz.training import TrainSettings
 from rlviz.widgets import explore_clip, training_panel
+from rlviz.widgets.live import encode_png
 from rlviz.widgets.training import group_table
 
 TINY = TrainSettings(steps=40, num_prompts=4, group_size=4, evaluate_every=10)
@@ -27,6 +28,12 @@ def pixels(png):
 def shown(widget):
     source = re.search(r'src="data:image/png;base64,([^"]+)"', widget._image.value)
     return base64.b64decode(source[1])
+
+
+def test_the_png_holds_the_pixels():
+    rng = np.random.default_rng(0)
+    colours = rng.integers(0, 256, (7, 5, 4), dtype=np.uint8)
+    np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(encode_png(colours)))), colours)
 
 
 def test_moving_there_and_back_leaves_no_pixel_different():

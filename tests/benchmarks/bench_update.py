@@ -1,0 +1,95 @@
+"""Our whole update against a bare forward and backward of the same rows, and what leaving out zero rows saves.
+
+Ours is `TrainingRun._update` on one rollout of the shipped chain policy: log-probabilities, `algorithm.loss`, backward,
+gradient clipping, a fused AdamW step, and the metrics. Bare is `policy.model(…)` on the same input ids, a plain
+cross-entropy of the response tokens, backward and zero_grad, and no optimizer. Fair because both see the same rows at
+the same length: every advantage is made non-zero, so that ours drops no row. Each has weights of its own, and a learning
+rate of 1e-12 keeps ours where they are. The ratio is ours / bare.
+
+Below that, the same update of a real rollout with all its rows, and without those whose group has equal rewards: at the
+start of training, and later, when more groups are right throughout. Responses left out may be the longest, so the rest
+gets shorter too. There the ratio says how many times faster leaving them out is.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from interleave import interleave, table
+from torch.nn import functional as F
+
+from rlviz import GRPO, TrainSettings, train
+from rlviz.training.run import TrainingRun, _Rollout
+from small_models.policies import Policy, load_policy
+from small_models.tasks import Chain
+
+OURS, BARE, ALL, KEPT = "whole update (ours)", "forward + backward", "all rows", "zero rows out (ours)"
+
+
+def new_run(policy: Policy, num_prompts: int, lr: float = 1e-12) -> TrainingRun:
+    """Return a run of GRPO without a KL term on a copy of the policy; by default its updates leave the weights alone."""
+    policy = replace(policy, model=copy.deepcopy(policy.model))
+    return train(
+        policy, Chain(), replace(GRPO, kl=None), TrainSettings(num_prompts=num_prompts, lr=lr, evaluate_every=0)
+    )
+
+
+def every_row_counts(rollout: _Rollout) -> _Rollout:
+    """Return the rollout with an advantage of −1 or +1, in turn, on every token of each response."""
+    signs = torch.ones(rollout.samples.mask.shape[:2])
+    signs[:, ::2] = -1
+    return replace(rollout, advantages=signs.unsqueeze(-1) * rollout.samples.mask)
+
+
+def bare(policy: Policy, rollout: _Rollout) -> Callable[[], None]:
+    """Return a forward and backward of the rollout's rows, and nothing else."""
+    model = copy.deepcopy(policy.model)
+    samples = rollout.samples
+    length = samples.tokens.shape[-1]
+    prompts = samples.prompt_ids.repeat_interleave(samples.tokens.shape[1], 0)
+    ids = torch.cat([prompts, samples.tokens.reshape(-1, length)], dim=1)[:, :-1]
+    targets = samples.tokens.masked_fill(~samples.mask, -100).flatten()
+
+    def step() -> None:
+        model.zero_grad(set_to_none=False)
+        logits = model(ids, use_cache=False, logits_to_keep=length).logits
+        F.cross_entropy(logits.flatten(0, 1), targets, ignore_index=-100).backward()
+
+    return step
+
+
+def compare_with_bare(policy: Policy, num_prompts: int) -> None:
+    run = new_run(policy, num_prompts)
+    rollout = every_row_counts(run._roll_out())
+    print(f"same rows: {num_prompts} prompts × 8, {rollout.samples.tokens.shape[-1]} tokens")
+    times = interleave({OURS: lambda: run._update(rollout), BARE: bare(policy, rollout)}, rounds=80)
+    print(table(times, {OURS: (OURS, BARE)}))
+
+
+def compare_row_drop(policy: Policy, num_prompts: int, when: str) -> None:
+    dropping, whole = new_run(policy, num_prompts), new_run(policy, num_prompts)
+    whole._can_drop_rows = False
+    rollout = dropping._roll_out()
+    used = dropping._update(rollout)["rows"]
+    print(f"real rollout {when}: {num_prompts} prompts × 8, {used:.0f} of {rollout.rewards.numel()} rows count")
+    times = interleave({KEPT: lambda: dropping._update(rollout), ALL: lambda: whole._update(rollout)}, rounds=80)
+    print(table(times, {ALL: (ALL, KEPT)}))
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    policy = load_policy("chain", device="cpu")
+    for num_prompts in (16, 32):
+        compare_with_bare(policy, num_prompts)
+    compare_row_drop(policy, 32, "at the start")
+    training = new_run(policy, 32, lr=TrainSettings.lr)
+    for _ in range(60):
+        next(training)
+    compare_row_drop(training.policy, 32, "after 60 steps")
+
+
+if __name__ == "__main__":
+    main()
