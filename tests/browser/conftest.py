@@ -1,0 +1,182 @@
+"""The course as a user has it: `rlviz lab` running, its first notebook open in a real browser, every cell run."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page, Request
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+# A container has neither a sandbox nor a GPU, and often a tiny /dev/shm; the rest keeps the browser off the network.
+ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking")
+FIRST = "00_start_here.ipynb"
+START_SECONDS, RUN_ALL_SECONDS = 120, 300
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A running `rlviz lab`: the address it printed, and the folder it serves."""
+
+    url: str
+    folder: Path
+
+    @property
+    def port(self) -> int:
+        port = urlsplit(self.url).port
+        assert port is not None
+        return port
+
+    @property
+    def token(self) -> str:
+        return parse_qs(urlsplit(self.url).query)["token"][0]
+
+    def ask(self, path: str, *, method: str = "GET", token: bool = True) -> http.client.HTTPResponse:
+        """Send a request to the server, with its token or without."""
+        headers = {"Authorization": f"token {self.token}"} if token else {}
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/{path}", headers=headers, method=method)
+        response = urllib.request.urlopen(request, timeout=30)
+        assert isinstance(response, http.client.HTTPResponse)
+        return response
+
+
+@dataclass
+class Notebook:
+    """The first notebook after Run All Cells, and what the browser complained of or asked for meanwhile."""
+
+    page: Page
+    errors: list[str] = field(default_factory=list)
+    outside: list[str] = field(default_factory=list)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Return the path of an installed browser: the tests never download one."""
+    pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install 'rlviz[test]'")
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        pytest.skip(f"no browser on PATH (looked for {', '.join(BROWSERS)})")
+    return path
+
+
+@pytest.fixture(scope="module")
+def lab(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Serve the course from a new folder, with settings that are nobody's, and end it as File > Shut Down does."""
+    root = tmp_path_factory.mktemp("lab")
+    folder, log = root / "course", root / "lab.log"
+    command = [
+        sys.executable,
+        "-m",
+        "rlviz.cli",
+        "lab",
+        "--no-browser",
+        "--port",
+        str(free_port()),
+        "--dir",
+        str(folder),
+    ]
+    own = {f"JUPYTER_{name}_DIR": str(root / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, **own},
+            start_new_session=True,  # a process group of its own, to end all of it
+        )
+    try:
+        server = Lab(printed_url(process, log), folder)
+        yield server
+        server.ask("api/shutdown", method="POST").close()
+        assert process.wait(60) == 0, log.read_text(encoding="utf-8")
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def printed_url(process: subprocess.Popen[bytes], log: Path) -> str:
+    """Wait until the server has printed its address with the token, and return it."""
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        if found := re.search(r"http://\S+[?&]token=\w+", log.read_text(encoding="utf-8")):
+            return found[0]
+        time.sleep(0.2)
+    pytest.fail(f"rlviz lab printed no address with a token:\n{log.read_text(encoding='utf-8')}")
+
+
+@pytest.fixture(scope="module")
+def notebook(chromium: str, lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+    """Open the address that was printed, and run all cells once for all tests."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=list(ARGUMENTS))
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        notebook = Notebook(page)
+        server = f"{urlsplit(lab.url).netloc}/"
+
+        def note_outside(request: Request) -> None:
+            if urlsplit(request.url).scheme not in {"data", "blob"} and f"//{server}" not in request.url:
+                notebook.outside.append(request.url)
+
+        page.on("request", note_outside)
+        page.on("pageerror", lambda error: notebook.errors.append(f"{error}\n{error.stack}"))
+        page.on(
+            "console",
+            lambda said: notebook.errors.append(f"{said.text} {said.location}") if said.type == "error" else None,
+        )
+        try:
+            page.goto(lab.url)
+            run_all(page, cells=code_cells(lab.folder / FIRST))
+        finally:
+            page.screenshot(path=tmp_path_factory.mktemp("shots") / "run-all.png")
+        yield notebook
+        browser.close()
+
+
+def code_cells(path: Path) -> int:
+    return sum(cell["cell_type"] == "code" for cell in json.loads(path.read_text(encoding="utf-8"))["cells"])
+
+
+def run_all(page: Page, *, cells: int) -> None:
+    """Choose Run > Run All Cells, and wait until the last one has its number; a cell that fails ends the wait."""
+    # Before the kernel is idle, JupyterLab answers with a dialog that asks which kernel to use.
+    page.get_by_text("| Idle").first.wait_for(timeout=START_SECONDS * 1000)
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+    last = page.locator(".jp-InputPrompt", has_text=f"[{cells}]:")
+    failure = page.locator(".jp-OutputArea-output", has_text="Traceback (most recent call last)")
+    last.or_(failure).first.wait_for(state="attached", timeout=RUN_ALL_SECONDS * 1000)
+    assert not failure.all_text_contents()
+
+
+@pytest.fixture
+def page(notebook: Notebook, tmp_path: Path) -> Iterator[Page]:
+    """Return the page, and leave a picture of what it showed when the test ended, for whoever reads a failure."""
+    yield notebook.page
+    notebook.page.screenshot(path=tmp_path / "end.png")
