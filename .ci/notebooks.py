@@ -18,21 +18,20 @@ VIEW = "application/vnd.jupyter.widget-view+json"
 
 
 def cleaned(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """Return the notebook without widget state, widget views, execution counts and kernel build details."""
+    """Return the notebook without widget state, widget views, timings and kernel details, its cells numbered in order."""
     notebook.metadata = nbformat.from_dict(
         {
             "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
             "language_info": {"name": "python"},
         }
     )
-    for cell in notebook.cells:
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    for number, cell in enumerate(code, start=1):
         cell.metadata.pop("execution", None)
-        if cell.cell_type != "code":
-            continue
-        cell.execution_count = None
+        cell.execution_count = number  # nbval takes a cell without a number for one that never ran
         for output in cell.outputs:
             if "execution_count" in output:
-                output.execution_count = None
+                output.execution_count = number
             if VIEW in output.get("data", {}):
                 del output.data[VIEW]
     return notebook
@@ -48,7 +47,7 @@ def problems(path: Path) -> list[str]:
     if not any(cell.outputs for cell in code):
         found.append("no outputs are saved")
     if nbformat.writes(cleaned(nbformat.read(path, as_version=4))) != nbformat.writes(notebook):
-        found.append("widget state or execution counts are saved (python .ci/notebooks.py clean FILE)")
+        found.append("widget state or a run out of order is saved (python .ci/notebooks.py clean FILE)")
     return found
 
 

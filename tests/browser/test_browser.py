@@ -25,7 +25,14 @@ STEP_SECONDS = 60  # how long a training step or a redraw may take on a slow mac
 def cell_with(page: Page, code: str) -> Locator:
     """Return the cell of this code, in view: JupyterLab does not draw what is far from the window."""
     cell = page.locator(".jp-Notebook .jp-CodeCell", has=page.locator(".jp-InputArea", has_text=code))
-    cell.scroll_into_view_if_needed()
+
+    def drawn() -> bool:
+        cell.scroll_into_view_if_needed()
+        page.wait_for_timeout(200)  # cells drawn for the first time change height and can push this one out again
+        picture = cell.locator(".jupyter-widgets img")
+        return bool(picture.evaluate("picture => picture.checkVisibility({contentVisibilityAuto: true})"))
+
+    wait_until(page, drawn, f"{code} in view")
     return cell
 
 
@@ -49,7 +56,7 @@ def alt_text(cell: Locator) -> str:
 
 
 def caption(cell: Locator) -> str:
-    return cell.get_by_role("status").inner_text()
+    return cell.get_by_role("status").text_content() or ""
 
 
 def step(cell: Locator) -> int:
@@ -104,7 +111,7 @@ def test_slider_moves_the_picture_and_back_again(page: Page) -> None:
 
 def eps_high(cell: Locator) -> float:
     """Return the width in the call below the picture: the kernel sends it after the picture, so both are up to date."""
-    found = re.search(r"eps_high=([\d.]+)", cell.locator("code").inner_text())
+    found = re.search(r"eps_high=([\d.]+)", cell.locator("code").text_content() or "")
     assert found
     return float(found[1])
 
