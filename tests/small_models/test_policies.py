@@ -1,11 +1,15 @@
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, GPT2Config
 
 from small_models.evaluation import evaluate
 from small_models.policies import CHECKPOINTS, build_policy, choose_device, load_policy, one_thread_if_small, shipped
-from small_models.sampling import sample
+from small_models.sampling import response_logits, sample, token_logp
 from small_models.tasks import TASKS
 from small_models.tokenizer import CHARACTERS, build_tokenizer, encode
 
@@ -121,3 +125,45 @@ def test_pickled_weights_are_not_read(tmp_path):
     torch.save(policy.model.state_dict(), tmp_path / "pytorch_model.bin")
     with pytest.raises(ValueError, match="cannot be read"):
         load_policy(tmp_path)
+
+
+def save_gpt2(folder):
+    """Write a checkpoint of another architecture, whose tokenizer has no padding token, as many on the hub have none."""
+    torch.manual_seed(0)
+    config = GPT2Config(
+        vocab_size=48, n_embd=32, n_layer=2, n_head=2, n_positions=64, bos_token_id=None, eos_token_id=1
+    )
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    tokenizer = build_tokenizer()
+    tokenizer.pad_token = None
+    tokenizer.save_pretrained(folder)
+
+
+def test_any_causal_model_in_a_folder_samples_and_trains(tmp_path):
+    save_gpt2(tmp_path)
+    policy = load_policy(tmp_path, device="cpu")
+    assert policy.model.config.model_type == "gpt2"
+    assert policy.pad_id == policy.end_id == 1
+    samples = sample(
+        policy, ["1=", "98765="], group_size=8, max_new_tokens=12, generator=torch.Generator().manual_seed(0)
+    )
+    assert samples.lengths.min() < samples.lengths.max()
+    with torch.no_grad():
+        logits = response_logits(policy, samples.prompt_ids, samples.prompt_mask, samples.tokens)
+    mask = samples.mask
+    torch.testing.assert_close(samples.logp[mask], token_logp(logits, samples.tokens)[mask], rtol=0, atol=1e-5)
+    assert (samples.truncated == ~((samples.tokens == 1) & mask).any(-1)).all()
+
+
+def test_a_hub_name_loads_from_the_hub_s_cache(tmp_path):
+    """Lay out the cache as the hub client does after a download, and load by name with the network off."""
+    repository = tmp_path / "hub" / "models--some-owner--some-model"
+    save_gpt2(repository / "snapshots" / "0123abc")
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("0123abc")
+    script = "from small_models.policies import load_policy; print(load_policy('some-owner/some-model').model.config.model_type)"
+    environment = {**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    result = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False
+    )
+    assert result.stdout.strip() == "gpt2", result.stderr
