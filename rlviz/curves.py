@@ -36,7 +36,7 @@ def clip_curve(
     algorithm: GroupPolicyGradient,
     *,
     advantage: float,
-    old_prob: float = 0.5,
+    old_prob: float = 0.6,
     max_ratio: float = 2.0,
     points: int = 401,
 ) -> ClipCurve:

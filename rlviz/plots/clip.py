@@ -24,6 +24,7 @@ class ClipArtists:
     limits: tuple[Line2D, Line2D]
     dead: Rectangle
     certain: Line2D
+    impossible: Rectangle
 
     def show(self, curve: ClipCurve) -> None:
         """Move the artists to another curve on the same grid."""
@@ -36,11 +37,14 @@ class ClipArtists:
         left, right = (dead[0] - step, dead[-1]) if len(dead) else (0.0, 0.0)
         self.dead.set_x(left)
         self.dead.set_width(right - left)
-        self.certain.set_xdata([1 / curve.old_prob] * 2)
+        highest = 1 / curve.old_prob  # at this ratio the new probability is 1
+        self.certain.set_xdata([highest, highest])
+        self.impossible.set_x(highest)
+        self.impossible.set_width(max(0.0, curve.ratio[-1] - highest))
 
     def back_to_front(self) -> list[Artist]:
         """Return the moving artists in drawing order."""
-        return [self.dead, *self.limits, self.certain, self.slope, self.objective]
+        return [self.dead, *self.limits, self.slope, self.objective, self.impossible, self.certain]
 
 
 def _signed(advantage: float) -> str:
@@ -68,10 +72,12 @@ def draw_clip(curve: ClipCurve, ax: Axes) -> ClipArtists:
         ax.axvline(curve.lower, color=GREY, linestyle=(0, (1, 1)), linewidth=2, label="limits"),
         ax.axvline(curve.upper, color=GREY, linestyle=(0, (1, 1)), linewidth=2),
     )
-    certain = ax.axvline(1, color="black", linestyle="-.", linewidth=1.5, label="new probability = 1")
+    certain = ax.axvline(1, color="black", linestyle="-.", linewidth=1.5, zorder=4, label="new probability = 1")
     (objective,) = ax.plot([], [], color=BLUE, linewidth=LINE + 0.5, label="objective")
     (slope,) = ax.plot([], [], color=VERMILION, linewidth=LINE, linestyle="--", label="slope")
-    artists = ClipArtists(objective, slope, limits, dead, certain)
+    impossible = Rectangle((0, low), 0, high - low, facecolor="white", alpha=0.8, linewidth=0, zorder=3)
+    ax.add_patch(impossible)
+    artists = ClipArtists(objective, slope, limits, dead, certain, impossible)
     artists.show(curve)
     return artists
 

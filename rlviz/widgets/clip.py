@@ -85,7 +85,7 @@ def explore_clip(
     *,
     eps_low: float | None = None,
     eps_high: float | None = None,
-    old_prob: float = 0.5,
+    old_prob: float = 0.6,
 ) -> ClipExplorer:
     """Return a picture of one token's clipped objective and its slope, with sliders for the widths and the old probability.
 

@@ -103,6 +103,11 @@ class LivePicture(widgets.VBox):
         return {**data, "text/plain": self.caption, "image/png": base64.b64encode(self.png).decode()}, metadata
 
 
+def _tidy(value: Any) -> Any:
+    """Return 0.21 for the 0.21000000000000005 that a slider makes of 0.2 and a step of 0.01."""
+    return round(value, 6) if isinstance(value, float) else value
+
+
 class Control:
     """A slider with a number box beside it: the box carries the name that screen readers read, and takes exact values."""
 
@@ -113,12 +118,13 @@ class Control:
         box.description = name
         box.style.description_width = "130px"
         box.layout.width = "215px"
-        widgets.link((slider, "value"), (box, "value"))
+        box.tooltip = name
+        widgets.link((slider, "value"), (box, "value"), transform=(_tidy, _tidy))
         self.row = widgets.HBox([box, slider])
 
     @property
     def value(self) -> Any:
-        return self.slider.value
+        return _tidy(self.slider.value)
 
     def observe(self, changed: Callable[[], None]) -> None:
         self.slider.observe(lambda change: changed(), names="value")

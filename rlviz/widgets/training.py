@@ -79,7 +79,7 @@ class TrainingPanel(LivePicture):
         self._before: dict[str, Line2D] = {}
         for ax, (title, unit, top, metrics) in zip(figure.subplots(1, 3), PANELS, strict=True):
             dress(ax, title=title, x="step", y=unit)
-            ax.set(xlim=(0, self.settings.steps), ylim=(0, top))
+            ax.set(xlim=(0, 1.03 * self.settings.steps), ylim=(0, top))
             for index, (metric, words) in enumerate(metrics.items()):
                 self._axes[metric] = ax
                 held_out = metric == "held_out_accuracy"
@@ -222,9 +222,9 @@ def group_table(record: StepRecord) -> str:
     prompt, gold = html.escape(record.prompt), html.escape(record.gold)
     caption = f"Step {record.step}: the {len(record.group)} responses to {prompt} (right answer {gold})"
     return (
-        '<table style="font-size: 14px; margin-top: 6px">'
+        '<div style="max-height: 270px; overflow-y: auto"><table style="font-size: 14px; margin-top: 6px">'
         f'<caption style="text-align: left; font-weight: bold; white-space: nowrap">{caption}</caption>'
-        f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
     )
 
 

@@ -77,12 +77,15 @@ def test_slider_and_box_are_one():
     assert control.slider.value == 0.4
     assert widget.png == explore_clip(eps_low=0.4).png
     assert control.box.description == "eps_low"
+    control.slider.value = 0.2 + 0.01  # 0.21000000000000002
+    assert control.box.value == 0.21
+    assert "eps_low=0.21," in widget._words.value
 
 
 def test_caption_and_alt_text_say_what_is_shown():
     widget = explore_clip()
-    assert "no gradient above ratio 1.20, once its probability has grown to 0.600" in widget.caption
-    assert "no gradient below ratio 0.80, once its probability has fallen to 0.400" in widget.caption
+    assert "no gradient above ratio 1.20, once its probability has grown to 0.720" in widget.caption
+    assert "no gradient below ratio 0.80, once its probability has fallen to 0.480" in widget.caption
     widget.controls["old probability"].slider.value = 0.9
     assert "beyond probability 1 (ratio 1.11), so this token is never clipped" in widget.caption
     assert f'alt="{html.escape(widget.alt)}"' in widget._image.value
