@@ -48,7 +48,7 @@ def refusals() -> Iterator[None]:
 
 def _sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename or 'out'}: cannot be written or read here ({error.strerror})"
+        return f"{error.filename or 'a file of the run'} cannot be written or read ({error.strerror})"
     return " ".join(str(error).split())
 
 
@@ -101,6 +101,7 @@ def lab(
 
 @app.command()
 def train(
+    context: typer.Context,
     algorithm: Annotated[str, typer.Option(help="Algorithm, for example grpo.", rich_help_panel=RUN)] = "grpo",
     task: Annotated[str, typer.Option(help="Task: chain, sort or trip.", rich_help_panel=RUN)] = "chain",
     steps: Annotated[int | None, typer.Option(help="Rollouts in the run. [default: 120]", rich_help_panel=RUN)] = None,
@@ -119,7 +120,10 @@ def train(
     ] = None,
     resume: Annotated[
         Path | None,
-        typer.Option(help="Go on with the run in this folder; only --steps and --device apply.", rich_help_panel=RUN),
+        typer.Option(
+            help="Go on with the run in this folder; its settings stay, but for --steps and --device.",
+            rich_help_panel=RUN,
+        ),
     ] = None,
     num_prompts: Annotated[int, typer.Option(help="Prompts in one rollout.", rich_help_panel=SAMPLING)] = 32,
     group_size: Annotated[int, typer.Option(help="Responses to each prompt, G.", rich_help_panel=SAMPLING)] = 8,
@@ -129,7 +133,10 @@ def train(
     ] = 0,
     top_p: Annotated[float, typer.Option(help="Sample from the likeliest mass p.", rich_help_panel=SAMPLING)] = 1.0,
     reward_format: Annotated[
-        float, typer.Option(help="Reward of a well-formed response; a right answer earns 1.", rich_help_panel=SAMPLING)
+        float,
+        typer.Option(
+            help="Added to the reward of a well-formed response; a right answer earns 1.", rich_help_panel=SAMPLING
+        ),
     ] = 0.0,
     eps_low: Annotated[
         float | None,
@@ -155,12 +162,13 @@ def train(
     ] = 1,
     minibatches: Annotated[int, typer.Option(help="Parts a rollout is split into.", rich_help_panel=UPDATING)] = 1,
 ) -> None:
-    """Train a small transformer and watch it learn. `rlviz train` alone trains GRPO on *chain* in about ten seconds.
+    """Train a small transformer and watch it learn. `rlviz train` alone trains GRPO on *chain* for about ten seconds.
 
     Ctrl-C stops after the current step and keeps the run; `--resume DIR` goes on with it.
     """
     with refusals(), console.status("Loading"):
         if resume is not None:
+            _refuse_beside_resume(context)
             from rlviz.training import resume as resume_run
 
             run = resume_run(resume, steps=steps, device=device)
@@ -171,11 +179,24 @@ def train(
                 "minibatches": minibatches, "seed": seed, **({} if steps is None else {"steps": steps}),
             }  # fmt: skip
             run = _new_run(algorithm, task, policy, device, out, eps_low, eps_high, beta, settings)
-    interrupted = _show_training(run)
-    _show_summary(run)
-    if interrupted:
-        console.print(f"Stopped. Go on with: rlviz train --resume {_shown(run)}", soft_wrap=True, markup=False)
+    stopped = _show_training(run)
+    if stopped:
+        words = f"Stopped after step {run.step}. Go on with: rlviz train --resume {_shown(run)}"
+        console.print(words, soft_wrap=True, markup=False)
+    with refusals():
+        _show_summary(run)
+    if stopped:
         raise typer.Exit(130)
+
+
+def _refuse_beside_resume(context: typer.Context) -> None:
+    """Raise ValueError for an option that a resumed run would ignore: its settings are those it began with."""
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if name not in ("resume", "steps", "device") and source is not None and source.name == "COMMANDLINE":
+            raise ValueError(
+                f"--{name.replace('_', '-')} cannot be given with --resume: the run keeps what it began with"
+            )
 
 
 def _new_run(
@@ -197,6 +218,8 @@ def _new_run(
     from rlviz.training import train as start
     from small_models.policies import load_policy
 
+    if beta < 0:
+        raise ValueError(f"beta must be 0 (no KL term) or above; got {beta}")
     chosen, the_task, train_settings = find_algorithm(algorithm), find_task(task), TrainSettings(**settings)
     widths = {name: value for name, value in (("eps_low", eps_low), ("eps_high", eps_high)) if value is not None}
     chosen = chosen.with_parameters(**widths)
@@ -281,7 +304,9 @@ def _show_summary(run: TrainingRun) -> None:
     seconds = summary["train_seconds"]
     rate = summary["tokens_sampled"] / max(seconds, 1e-9)
     tokens = f"{summary['tokens_sampled']:,} tokens sampled, {rate:,.0f} a second"
-    console.print(f"{summary['steps']} steps in {seconds:.1f} s of training; {tokens}")
+    console.print(
+        f"{summary['steps']} step{'' if summary['steps'] == 1 else 's'} in {seconds:.1f} s of training; {tokens}"
+    )
     _show_samples(run)
     if run.folder is not None and not run.folder.metrics.empty:
         picture = run.folder.path / "learning_curves.png"

@@ -58,7 +58,7 @@ def clip_curve(
     advantages = torch.full(shape, advantage, dtype=torch.double)
     objective = algorithm.surrogate(ratio, advantages, lower, upper)
     (gradient,) = torch.autograd.grad(objective.sum(), logp)
-    low, high = is_clipped(ratio.detach(), advantages, lower, upper)
+    low, high = is_clipped(algorithm.surrogate, ratio, advantages, lower, upper)
 
     def array(values: torch.Tensor) -> NDArray:
         return values.detach().flatten().numpy()

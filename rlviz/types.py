@@ -34,7 +34,7 @@ class LossOutput:
     """A loss and what it was made of, per token and detached: nothing here is computed a second time.
 
     loss: what the optimizer minimises. ratio: r. lower, upper: limits on r. clipped_low, clipped_high: true where the
-    gradient is cut (r < lower with A < 0; r > upper with A > 0). All but `loss` are [P, G, T].
+    gradient is cut, at ratios below 1 and above 1 (`rlviz.pieces.surrogate.is_clipped`). All but `loss` are [P, G, T].
     """
 
     loss: Float[Tensor, ""]

@@ -22,7 +22,7 @@ class Evaluation:
 
 
 def evaluate(
-    policy: Policy, task: Task, *, temperature: float = 1.0, num_prompts: int = 512, seed: int = 0
+    policy: Policy, task: Task, *, temperature: float = 1.0, num_prompts: int = 1000, seed: int = 0
 ) -> Evaluation:
     """Grade one response to each of `num_prompts` held-out prompts (again from the first where there are fewer).
 

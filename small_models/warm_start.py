@@ -96,8 +96,8 @@ def _main(arguments: list[str] | None = None) -> None:
         "command": "python -m small_models.warm_start "
         + shlex.join(arguments if arguments is not None else sys.argv[1:]),
         "updates": record.step,
-        "held_out_accuracy_sampled": evaluate(policy, task, num_prompts=2000, seed=1).accuracy,
-        "held_out_accuracy_greedy": evaluate(policy, task, num_prompts=2000, temperature=0).accuracy,
+        "held_out_accuracy_sampled": evaluate(policy, task).accuracy,
+        "held_out_accuracy_greedy": evaluate(policy, task, temperature=0).accuracy,
         "parameters": policy.num_parameters,
         "torch": torch.__version__,
         "transformers": transformers.__version__,

@@ -82,21 +82,25 @@ def damaged(tmp_path):
         (["--eps-low", "1.5"], "eps_low must be above 0 and below 1"),
         (["--eps-high", "0"], "eps_high must be above 0"),
         (["--lr", "-1"], "lr must be above 0; got -1"),
-        (["--beta", "-1"], "beta must be above 0"),
+        (["--beta", "-1"], "beta must be 0 (no KL term) or above; got -1"),
         (["--steps", "0"], "steps must be at least 1"),
         (["--device", "tpu"], "device must be one of auto, cpu, cuda; got 'tpu'"),
         (["--policy", "no-such-owner/no-such-model"], "no folder here, no shipped policy"),
         (["--out", "{another_run}"], "is not empty"),
         (["--policy", "{damaged}"], "cannot be read"),
-        (["--out", "/proc/nothing/can/be/made/here"], "cannot be written"),
+        (["--out", "/proc/nothing/can/be/made/here"], "out: /proc/nothing/can/be/made/here cannot be made or written"),
+        (["--out", "{a_file}"], "is a file"),
+        (["--seed", "99999999999999999999"], "seed must be below 2**63"),
         (["--resume", "{tmp_path}"], "holds no run"),
+        (["--resume", "{tmp_path}", "--lr", "1"], "--lr cannot be given with --resume"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_bad_input_gets_one_sentence_and_exit_code_2(arguments, says, tmp_path, monkeypatch, another_run, damaged):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "a_file").write_text("somebody's")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    places = {"another_run": another_run, "damaged": damaged, "tmp_path": tmp_path}
+    places = {"another_run": another_run, "damaged": damaged, "tmp_path": tmp_path, "a_file": tmp_path / "a_file"}
     result = rlviz("train", *(argument.format(**places) for argument in arguments))
     assert result.exit_code == 2
     lines = result.stderr.strip().splitlines()

@@ -80,8 +80,7 @@ class GroupPolicyGradient:
                 raise ValueError(f"{self.name} has a KL term (beta {self.kl.beta}) and needs ref_logp; got None")
             objective = objective - self.kl(logp, batch.ref_logp.masked_fill(~mask, 0.0))
         weights = self.aggregate(mask) if batch.weights is None else batch.weights
-        with torch.no_grad():
-            clipped_low, clipped_high = is_clipped(ratio, advantages, lower, upper)
+        clipped_low, clipped_high = is_clipped(self.surrogate, ratio, advantages, lower, upper)
         return LossOutput(
             loss=-weighted_sum(objective, weights, mask),
             ratio=ratio.detach(),

@@ -35,5 +35,7 @@ def rebuild(described: Any) -> Any:
         except (ImportError, AttributeError):
             raise ValueError(f"algorithm: this version of rlviz has no piece {module}:{name}") from None
     else:
-        raise ValueError(f"algorithm: {module}:{name} is not a piece of rlviz; pass the algorithm itself")
+        raise ValueError(
+            f"algorithm: {module}:{name} is not a piece of rlviz; from Python, resume(folder, algorithm=…)"
+        )
     return piece(**{k: rebuild(v) for k, v in described.items() if k != "piece"}) if isinstance(piece, type) else piece

@@ -55,6 +55,8 @@ def draw_clip(curve: ClipCurve, ax: Axes) -> ClipArtists:
     """Draw the curve on `ax` and return the artists that move."""
     positive = curve.advantage > 0
     low, high = (-0.3, 2.4) if positive else (-2.2, 1.4)
+    for values in (curve.objective, curve.slope):  # another surrogate may go further than the usual one
+        low, high = min(low, 1.1 * values.min()), max(high, 1.1 * values.max())
     ax.set(xlim=(0, curve.ratio[-1]), ylim=(low, high))
     dress(
         ax,

@@ -12,15 +12,21 @@ from matplotlib.figure import Figure
 from rlviz.plots.style import BLUE, GREEN, GREY, LINE, LINE_STYLES, TEXT, VERMILION, dress, new_figure
 
 COLOURS = (BLUE, VERMILION, GREEN, GREY)
-PANELS: tuple[tuple[str, str, dict[str, str]], ...] = (
-    ("Reward and accuracy", "share", {"reward": "reward, sampled", "held_out_accuracy": "accuracy, held out"}),
-    ("Entropy", "nats per token", {"entropy": "entropy"}),
+PANELS: tuple[tuple[str, str, float, dict[str, str]], ...] = (  # title, unit, least top of the axis, columns
+    (
+        "Reward and accuracy",
+        "reward, share right",
+        1.02,
+        {"reward": "reward, sampled", "held_out_accuracy": "accuracy, held out"},
+    ),
+    ("Entropy", "nats per token", 0.0, {"entropy": "entropy"}),
     (
         "Tokens whose gradient is clipped",
         "share",
+        0.02,
         {"clip_fraction_high": "above the upper limit", "clip_fraction_low": "below the lower limit"},
     ),
-    ("Response length", "tokens", {"response_length": "length"}),
+    ("Response length", "tokens", 0.0, {"response_length": "length"}),
 )
 
 
@@ -38,7 +44,7 @@ def plot_metrics(history: pd.DataFrame, metrics: Mapping[str, str], *, ax: Axes 
     for index, (column, words) in enumerate(metrics.items()):
         colour, style = COLOURS[index % 4], LINE_STYLES[index % 4]
         measured = history[["step", column]].dropna().astype(float)
-        if len(measured) < len(history):
+        if column == "held_out_accuracy" or len(measured) == 1:
             ax.plot(
                 measured["step"], measured[column], color=colour, marker="o", markersize=7, linewidth=1.5, label=words
             )
@@ -53,14 +59,11 @@ def plot_metrics(history: pd.DataFrame, metrics: Mapping[str, str], *, ax: Axes 
 def plot_learning_curves(history: pd.DataFrame, *, title: str = "") -> Figure:
     """Draw the four things to watch in one run: reward and accuracy, entropy, clipped tokens, response length."""
     figure = new_figure(10, 6.4)
-    for ax, (name, unit, metrics) in zip(figure.subplots(2, 2).flat, PANELS, strict=True):
+    for ax, (name, unit, least, metrics) in zip(figure.subplots(2, 2).flat, PANELS, strict=True):
         dress(ax, title=name, x="step", y=unit)
         plot_metrics(history, metrics, ax=ax)
-        ax.set_ylim(bottom=0)
-        if unit == "share" and "reward" in metrics:
-            ax.set_ylim(top=max(1.02, ax.get_ylim()[1]))
-        elif unit == "share":
-            ax.set_ylim(top=max(0.02, ax.get_ylim()[1]))
+        low, high = ax.get_ylim()
+        ax.set_ylim(min(0.0, low) if history[list(metrics)].min(axis=None) < 0 else 0.0, max(least, high))
     if title:
         figure.suptitle(title, fontsize=TEXT + 2)
     return figure

@@ -17,7 +17,7 @@ from rlviz.algorithms.describe import describe, rebuild
 from rlviz.names import closest
 from rlviz.pieces.advantages import all_equal
 from rlviz.pieces.kl import k3
-from rlviz.training.run_folder import RunFolder
+from rlviz.training.run_folder import RunFolder, write_json
 from rlviz.training.settings import TrainSettings
 from rlviz.types import Batch, LossOutput, ResponseRecord, StepRecord, TokenRecord
 from small_models.evaluation import evaluate
@@ -377,7 +377,7 @@ def resume(
         settings = TrainSettings(**{**config["settings"], **({} if steps is None else {"steps": steps})})
         described, task_name = config["algorithm"], config["task"]
     except (KeyError, TypeError) as error:
-        raise ValueError(f"out: the config.json in {out} is not one of this version ({error})") from error
+        raise ValueError(f"the config.json in {out} is not one of this version ({error})") from error
     if algorithm is None:
         algorithm = rebuild(described)
     elif describe(algorithm) != described:
@@ -388,4 +388,5 @@ def resume(
     run = TrainingRun(policy, folder.load_reference(device), task or find_task(task_name), algorithm, settings, folder)
     run._restore(tensors, state)
     folder.forget_after(run.step)
+    write_json(folder.path / "config.json", {**config, "settings": asdict(settings)})
     return run

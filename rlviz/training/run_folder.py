@@ -60,10 +60,15 @@ class RunFolder:
     def create(cls, path: str | os.PathLike[str], config: dict[str, Any]) -> RunFolder:
         """Make the folder and write config.json. Raises FileExistsError when anything is in it, OSError as it comes."""
         folder = cls(Path(path))
-        if folder.path.exists() and (not folder.path.is_dir() or any(folder.path.iterdir())):
+        if folder.path.exists() and not folder.path.is_dir():
+            raise FileExistsError(f"out: {path} is a file; name a new folder")
+        if folder.path.exists() and any(folder.path.iterdir()):
             raise FileExistsError(f"out: {path} is not empty; name a new folder, or resume the run that it holds")
-        folder.path.mkdir(parents=True, exist_ok=True)
-        write_json(folder.path / "config.json", config)
+        try:
+            folder.path.mkdir(parents=True, exist_ok=True)
+            write_json(folder.path / "config.json", config)
+        except OSError as error:
+            raise OSError(f"out: {path} cannot be made or written ({error.strerror})") from error
         return folder
 
     @classmethod
@@ -71,7 +76,7 @@ class RunFolder:
         """Return the folder of an existing run. Raises FileNotFoundError when there is none."""
         folder = cls(Path(path))
         if not (folder.path / "config.json").is_file():
-            raise FileNotFoundError(f"out: {path} holds no run (it has no config.json)")
+            raise FileNotFoundError(f"run folder {path} holds no run (it has no config.json)")
         return folder
 
     @property
@@ -127,11 +132,11 @@ class RunFolder:
         """Return what `save_state` saved last. Raises ValueError when nothing was, or when it is damaged."""
         folder = next((f for f in (self.path / "checkpoint", self.path / "checkpoint.old") if f.is_dir()), None)
         if folder is None:
-            raise ValueError(f"out: {self.path} has no checkpoint yet, so there is nothing to resume")
+            raise ValueError(f"run folder {self.path} has no checkpoint yet, so there is nothing to resume")
         policy = load_policy(folder, device=device)
         try:
             tensors = load_file(folder / "training.safetensors")
             state = json.loads((folder / "training.json").read_text(encoding="utf-8"))
         except Exception as error:  # safetensors and json raise unrelated types
-            raise ValueError(f"out: the checkpoint in {folder} is damaged ({error})") from error
+            raise ValueError(f"the checkpoint in {folder} is damaged ({error})") from error
         return policy, tensors, state

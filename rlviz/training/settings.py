@@ -51,6 +51,8 @@ class TrainSettings:
         for name, low in least.items():
             if getattr(self, name) < low:
                 raise ValueError(f"{name} must be at least {low}; got {getattr(self, name)}")
+        if self.seed >= 2**63:
+            raise ValueError(f"seed must be below 2**63; got {self.seed}")
         if self.group_size < 2:
             raise ValueError(
                 f"group_size must be at least 2: a response is compared with its group; got {self.group_size}"

@@ -10,13 +10,11 @@ from small_models.evaluation import evaluate
 from small_models.policies import Policy
 from small_models.tasks import Task
 
-NUM_PROMPTS = 1000
-
 
 def _accuracies(policy: Policy, task: Task, when: str) -> dict[str, float]:
     return {
-        f"accuracy_{when}": evaluate(policy, task, num_prompts=NUM_PROMPTS).accuracy,
-        f"greedy_accuracy_{when}": evaluate(policy, task, num_prompts=NUM_PROMPTS, temperature=0).accuracy,
+        f"accuracy_{when}": evaluate(policy, task).accuracy,
+        f"greedy_accuracy_{when}": evaluate(policy, task, temperature=0).accuracy,
     }
 
 

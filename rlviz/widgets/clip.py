@@ -59,7 +59,7 @@ def describe(name: str, curves: tuple[ClipCurve, ClipCurve]) -> str:
     q = better.old_prob
     words = [f"{name}, a token of old probability {q:.2f}."]
     if not better.clipped.any():
-        words.append("A > 0: nothing shown is clipped.")
+        words.append("A > 0: no gradient is cut at the ratios shown.")
     elif better.upper * q >= 1:
         words.append(
             f"A > 0: the upper limit {better.upper:.2f} lies beyond probability 1 (ratio {1 / q:.2f}), "
@@ -67,14 +67,14 @@ def describe(name: str, curves: tuple[ClipCurve, ClipCurve]) -> str:
         )
     else:
         words.append(
-            f"A > 0: no gradient above ratio {better.upper:.2f}, once its probability has grown to {better.upper * q:.3f}; "
+            f"A > 0: no gradient above ratio {better.upper:.2f}, once its probability has grown to {better.upper * q:.3g}; "
             "below 1 the gradient stays, to repair a step the wrong way."
         )
     if not worse.clipped.any():
-        words.append("A < 0: nothing shown is clipped.")
+        words.append("A < 0: no gradient is cut at the ratios shown.")
     else:
         words.append(
-            f"A < 0: no gradient below ratio {worse.lower:.2f}, once its probability has fallen to {worse.lower * q:.3f}; "
+            f"A < 0: no gradient below ratio {worse.lower:.2f}, once its probability has fallen to {worse.lower * q:.3g}; "
             "above 1 the gradient stays."
         )
     return " ".join(words)

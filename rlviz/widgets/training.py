@@ -24,7 +24,12 @@ REDRAW_SECONDS = 0.1
 CELL = "padding: 2px 14px 2px 0"
 WITHOUT_KL = replace(GRPO, kl=None)
 PANELS = (
-    ("Reward and accuracy", "share", 1.02, {"reward": "reward", "held_out_accuracy": "accuracy, held out"}),
+    (
+        "Reward and accuracy",
+        "reward, share right",
+        1.02,
+        {"reward": "reward", "held_out_accuracy": "accuracy, held out"},
+    ),
     ("Entropy", "nats per token", 0.8, {"entropy": "entropy"}),
     (
         "Clipped tokens",
@@ -183,8 +188,9 @@ class TrainingPanel(LivePicture):
             steps, values = np.array(points, dtype=float).reshape(-1, 2).T
             line.set_data(steps, values)
             ax = self._axes[metric]
-            if len(values) and values.max() > ax.get_ylim()[1]:
-                ax.set_ylim(0, 1.25 * values.max())
+            low, high = ax.get_ylim()
+            if len(values) and (values.max() > high or values.min() < low):
+                ax.set_ylim(min(low, 1.25 * values.min()), max(high, 1.25 * values.max()))
                 grown = True
         if grown:
             self._picture.freeze()

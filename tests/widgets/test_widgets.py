@@ -84,8 +84,8 @@ def test_slider_and_box_are_one():
 
 def test_caption_and_alt_text_say_what_is_shown():
     widget = explore_clip()
-    assert "no gradient above ratio 1.20, once its probability has grown to 0.720" in widget.caption
-    assert "no gradient below ratio 0.80, once its probability has fallen to 0.480" in widget.caption
+    assert "no gradient above ratio 1.20, once its probability has grown to 0.72" in widget.caption
+    assert "no gradient below ratio 0.80, once its probability has fallen to 0.48" in widget.caption
     widget.controls["old probability"].slider.value = 0.9
     assert "beyond probability 1 (ratio 1.11), so this token is never clipped" in widget.caption
     assert f'alt="{html.escape(widget.alt)}"' in widget._image.value
@@ -110,7 +110,7 @@ def test_a_rule_of_one_s_own_is_explored_too():
     widget = explore_clip(replace(GRPO, name="Mine", bounds=none_above))
     assert list(widget.controls) == ["old probability"]
     assert "Mine" in widget.caption
-    assert "A > 0: nothing shown is clipped." in widget.caption
+    assert "A > 0: no gradient is cut at the ratios shown." in widget.caption
 
 
 @pytest.mark.parametrize("wrong", [{"eps_low": 1.5}, {"old_prob": 0.0}])
