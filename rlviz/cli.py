@@ -41,7 +41,7 @@ def refusals() -> Iterator[None]:
     """Turn a refused value or file into one sentence and exit code 2."""
     try:
         yield
-    except (ValueError, TypeError, OSError) as error:
+    except (ValueError, OSError, RuntimeError) as error:  # RuntimeError: torch is out of memory
         errors.print(f"[bold red]Error:[/] {escape(_sentence(error))}", soft_wrap=True)
         raise typer.Exit(2) from None
 
@@ -225,10 +225,20 @@ def _new_run(
     chosen = chosen.with_parameters(**widths)
     kl = None if beta == 0 else replace(chosen.kl or KLInLoss(), beta=beta)
     chosen = replace(chosen, kl=kl)
+    loaded = load_policy(policy or the_task.name, device=device)
     if out is None:
         numbered = (Path("runs") / f"{the_task.name}-{command_name(chosen)}-{number:03d}" for number in count(1))
-        out = next(folder for folder in numbered if not folder.exists())
-    return start(load_policy(policy or the_task.name, device=device), the_task, chosen, train_settings, out=out)
+        out = next(folder for folder in numbered if _claimed(folder))
+    return start(loaded, the_task, chosen, train_settings, out=out)
+
+
+def _claimed(folder: Path) -> bool:
+    """Make the folder; return whether it is ours, and not that of a run begun at the same moment."""
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        return False
+    return True
 
 
 def _shown(run: TrainingRun) -> str:
@@ -284,7 +294,7 @@ def _show_training(run: TrainingRun) -> bool:
                 console.print(f"step {record.step}/{settings.steps}  {_numbers(record)}", soft_wrap=True)
             if asked:
                 run.save()
-                return True
+                return run.step < settings.steps
     return False
 
 

@@ -80,9 +80,11 @@ class StepRecord:
     step: from 1. seconds: of this step, evaluation left out. reward: mean, after shaping. accuracy, well_formed,
     truncated: shares of this step's sampled responses. held_out_accuracy: sampled on held-out prompts, None on steps
     without an evaluation. entropy: nats per token, when sampled. response_length: tokens, end of sequence included.
-    kl: k3 estimate of KL(π_old‖π_ref) per token, π_ref being the policy at the start of the run. loss, grad_norm (before
+    kl: k3 estimate of KL(π_old‖π_ref) per token, π_ref being the policy at the start of the run; without a KL term in the
+    loss it is taken from one response a prompt, and noisier. loss, grad_norm (before
     clipping): means over the step's updates. ratio_mean, ratio_std: over the tokens of all updates that entered them.
-    clip_fraction_low, clip_fraction_high: shares of all tokens, over all updates, whose gradient was cut.
+    clip_fraction_low, clip_fraction_high: shares of the tokens of the selected groups, over all updates, whose gradient was
+    cut. All else is of the whole rollout, groups that were not selected included.
     zero_variance_groups: share of groups whose rewards are all equal. rows_used: share of responses that entered the
     updates. tokens_sampled: since the start of the run.
     """

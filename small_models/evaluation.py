@@ -22,18 +22,25 @@ class Evaluation:
 
 
 def evaluate(
-    policy: Policy, task: Task, *, temperature: float = 1.0, num_prompts: int = 1000, seed: int = 0
+    policy: Policy,
+    task: Task,
+    *,
+    temperature: float = 1.0,
+    num_prompts: int = 1000,
+    max_new_tokens: int | None = None,
+    seed: int = 0,
 ) -> Evaluation:
     """Grade one response to each of `num_prompts` held-out prompts (again from the first where there are fewer).
 
-    The random numbers are this function's own, so evaluating never changes a training run. `temperature=0` is greedy.
+    The random numbers are this function's own, so evaluating never changes a training run. `temperature=0` is greedy;
+    `max_new_tokens` is the task's own unless given.
     """
     held_out = task.held_out_prompts
     prompts = [held_out[index % len(held_out)] for index in range(num_prompts)]
     samples = sample(
         policy,
         prompts,
-        max_new_tokens=task.max_new_tokens,
+        max_new_tokens=max_new_tokens or task.max_new_tokens,
         temperature=temperature,
         generator=torch.Generator().manual_seed(seed),
     )

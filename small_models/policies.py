@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.cache_utils import DynamicCache, DynamicLayer
 from transformers.utils import logging
 
 from small_models.tokenizer import build_tokenizer
@@ -156,13 +157,13 @@ def shipped() -> list[str]:
 def load_policy(source: str | os.PathLike[str], *, device: str = "auto") -> Policy:
     """Load a policy in float32 from a folder, by a shipped name (`shipped()`), or by a hub name.
 
+    A shipped name wins over a folder of that name, which is written `./chain`.
+
     Only safetensors weights are read and no code from the checkpoint is run. Raises ValueError, in one sentence, when
     there is nothing at `source`, when it is damaged, or when its tokenizer has no end-of-sequence token.
     """
     where = choose_device(device)
-    folder = Path(source)
-    if not folder.is_dir() and str(source) in shipped():
-        folder = CHECKPOINTS / str(source)
+    folder = CHECKPOINTS / str(source) if str(source) in shipped() else Path(source)
     name = str(folder) if folder.is_dir() else str(source)
     try:
         with _no_progress_bars():
@@ -178,6 +179,10 @@ def load_policy(source: str | os.PathLike[str], *, device: str = "auto") -> Poli
             f"policy: {name!r} is no folder here, no shipped policy ({', '.join(shipped())}), and no model that the hub "
             f"client could load ({reason})"
         ) from error
+    if not all(isinstance(layer, DynamicLayer) for layer in DynamicCache(config=model.config).layers):
+        raise ValueError(
+            f"policy: {name} keeps more than keys and values of its tokens, which sampling here cannot share in a group"
+        )
     if tokenizer.eos_token_id is None:
         raise ValueError(f"policy: the tokenizer of {name} has no end-of-sequence token, so no response could end")
     return Policy(model.eval().to(where), tokenizer, str(source))

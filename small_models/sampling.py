@@ -23,7 +23,8 @@ class Samples:
     prompt_ids, prompt_mask: [P, S], padded on the left. tokens, mask, logp, entropy: [P, G, T], padded on the right;
     `mask` is true on the tokens the policy produced, the end-of-sequence token included. `logp` (nats) is the
     log-probability of the sampled token and `entropy` (nats) that of the whole next-token distribution, both at the
-    sampling temperature and before top-k and top-p. truncated: [P, G], true where no end of sequence came.
+    sampling temperature and before top-k and top-p. truncated: [P, G], true where an end of sequence was waited for
+    and did not come.
     """
 
     prompt_ids: Tensor

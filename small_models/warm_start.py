@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from small_models.evaluation import evaluate
 from small_models.policies import CHECKPOINTS, Policy, build_policy, one_thread_if_small
-from small_models.sampling import response_logits
+from small_models.sampling import encode_prompts, response_logits
 from small_models.tasks import TASKS, Task
 from small_models.tokenizer import encode
 
@@ -63,9 +63,9 @@ def warm_start(
             width = max(map(len, responses)) + 1
             targets = torch.tensor([row + [policy.end_id] + [-100] * (width - 1 - len(row)) for row in responses])
             targets = targets.to(policy.device)
-            prompt_ids = torch.tensor(encode(policy.tokenizer, prompts), device=policy.device)
+            prompt_ids, prompt_mask = encode_prompts(policy, prompts)
             tokens = targets.masked_fill(targets == -100, policy.pad_id).unsqueeze(1)
-            logits = response_logits(policy, prompt_ids, torch.ones_like(prompt_ids, dtype=torch.bool), tokens)
+            logits = response_logits(policy, prompt_ids, prompt_mask, tokens)
             loss = F.cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=-100)
             optimizer.zero_grad()
             loss.backward()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -28,7 +29,8 @@ from small_models.tasks import TASKS, Grade, Task
 
 @dataclass(frozen=True)
 class _Rollout:
-    """A graded rollout. rewards [P, G] after shaping, advantages [P, G, T], ref_logp [P, G, T] where it was computed."""
+    """A graded rollout. rewards [P, G] after shaping, advantages [P, G, T], ref_logp [P, G, T] where the loss needs it,
+    selected: indices of the groups to update on."""
 
     prompts: list[str]
     samples: Samples
@@ -38,6 +40,7 @@ class _Rollout:
     advantages: Tensor
     ref_logp: Tensor | None
     kl: float
+    selected: Tensor
 
 
 class TrainingRun(Iterator[StepRecord]):
@@ -109,7 +112,7 @@ class TrainingRun(Iterator[StepRecord]):
         for name, value in tensors.items():
             index, key = name.split(".", 1)
             parameter = self._parameters[int(index)]
-            self._optimizer.state[parameter][key] = value if key == "step" else value.to(parameter.device)
+            self._optimizer.state[parameter][key] = value.to(parameter.device)
 
     def _roll_out(self) -> _Rollout:
         settings, task = self.settings, self.task
@@ -135,13 +138,20 @@ class TrainingRun(Iterator[StepRecord]):
         )
         rewards = raw if self.algorithm.shape is None else self.algorithm.shape(raw, samples.lengths)
         advantages = self.algorithm.advantages(rewards, samples.mask)
-        if self.algorithm.select is not None:
-            kept = self.algorithm.select(raw)
-            samples = _take(samples, kept)
-            prompts, texts, grades = ([rows[i] for i in kept.tolist()] for rows in (prompts, texts, grades))
-            rewards, advantages = rewards[kept], advantages[kept]
         ref_logp, kl = self._reference(samples)
-        return _Rollout(prompts, samples, texts, grades, rewards, advantages, ref_logp, kl)
+        return _Rollout(prompts, samples, texts, grades, rewards, advantages, ref_logp, kl, self._select(raw))
+
+    def _select(self, rewards: Tensor) -> Tensor:
+        """Return the indices of the groups that the updates use."""
+        everyone = torch.arange(len(rewards), device=rewards.device)
+        if self.algorithm.select is None:
+            return everyone
+        selected = self.algorithm.select(rewards)
+        if selected.dtype != torch.long or selected.dim() != 1 or not torch.isin(selected, everyone).all():
+            raise ValueError(
+                f"select must return indices of groups, whole numbers from 0 to {len(rewards) - 1}; got {selected}"
+            )
+        return selected
 
     @torch.no_grad()
     def _reference(self, samples: Samples) -> tuple[Tensor | None, float]:
@@ -155,16 +165,21 @@ class TrainingRun(Iterator[StepRecord]):
 
     def _update(self, rollout: _Rollout) -> dict[str, float]:
         """Make the step's optimizer steps and return sums over them (token counts, losses, ratios)."""
-        settings, samples = self.settings, rollout.samples
-        length = samples.tokens.shape[-1]
+        settings = self.settings
+        samples = _take(rollout.samples, rollout.selected)
+        group_size = samples.tokens.shape[1]
+
+        def as_rows(values: Tensor) -> Tensor:
+            return values.flatten(0, 1).unsqueeze(1)
+
         rows = _Rows(
-            prompt_ids=samples.prompt_ids.repeat_interleave(samples.tokens.shape[1], 0),
-            prompt_mask=samples.prompt_mask.repeat_interleave(samples.tokens.shape[1], 0),
-            tokens=samples.tokens.reshape(-1, 1, length),
-            mask=samples.mask.reshape(-1, 1, length),
-            old_logp=samples.logp.reshape(-1, 1, length),
-            advantages=rollout.advantages.reshape(-1, 1, length),
-            ref_logp=None if rollout.ref_logp is None else rollout.ref_logp.reshape(-1, 1, length),
+            prompt_ids=samples.prompt_ids.repeat_interleave(group_size, 0),
+            prompt_mask=samples.prompt_mask.repeat_interleave(group_size, 0),
+            tokens=as_rows(samples.tokens),
+            mask=as_rows(samples.mask),
+            old_logp=as_rows(samples.logp),
+            advantages=as_rows(rollout.advantages[rollout.selected]),
+            ref_logp=None if rollout.ref_logp is None else as_rows(rollout.ref_logp[rollout.selected]),
         )
         for group in self._optimizer.param_groups:
             group["lr"] = settings.lr * min(1.0, (self.step + 1) / max(1, settings.lr_warmup_steps))
@@ -229,7 +244,9 @@ class TrainingRun(Iterator[StepRecord]):
             accuracy=sum(grade.correct for grade in grades) / len(grades),
             well_formed=sum(grade.format for grade in grades) / len(grades),
             truncated=float(samples.truncated.float().mean()),
-            held_out_accuracy=evaluate(self.policy, self.task).accuracy if evaluated else None,
+            held_out_accuracy=evaluate(self.policy, self.task, max_new_tokens=settings.max_new_tokens).accuracy
+            if evaluated
+            else None,
             entropy=float(samples.entropy[samples.mask].mean()),
             response_length=float(samples.lengths.float().mean()),
             kl=rollout.kl,
@@ -237,8 +254,8 @@ class TrainingRun(Iterator[StepRecord]):
             grad_norm=sums["grad_norm"] / updates,
             ratio_mean=ratio_mean,
             ratio_std=max(0.0, variance) ** 0.5,
-            clip_fraction_low=sums["low"] / sums["tokens"],
-            clip_fraction_high=sums["high"] / sums["tokens"],
+            clip_fraction_low=sums["low"] / max(1.0, sums["tokens"]),
+            clip_fraction_high=sums["high"] / max(1.0, sums["tokens"]),
             zero_variance_groups=float(all_equal(rollout.rewards).float().mean()),
             rows_used=sums["rows"] / (len(grades) * updates / settings.minibatches),
             lr=self._optimizer.param_groups[0]["lr"],
@@ -372,16 +389,18 @@ def resume(
     Raises FileNotFoundError when there is no run, ValueError when it is damaged, done, or of another algorithm.
     """
     folder = RunFolder.open(out)
-    config = folder.config
     try:
+        config = folder.config
         settings = TrainSettings(**{**config["settings"], **({} if steps is None else {"steps": steps})})
         described, task_name = config["algorithm"], config["task"]
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, json.JSONDecodeError) as error:
         raise ValueError(f"the config.json in {out} is not one of this version ({error})") from error
     if algorithm is None:
         algorithm = rebuild(described)
     elif describe(algorithm) != described:
         raise ValueError(f"algorithm: the run in {out} was trained with another one: {described}")
+    if task is not None and task.name != task_name:
+        raise ValueError(f"task: the run in {out} is one of {task_name!r}; got {task.name!r}")
     policy, tensors, state = folder.load_state(device)
     if state["step"] >= settings.steps:
         raise ValueError(f"steps: the run in {out} has done its {state['step']}; give a higher total to go on")

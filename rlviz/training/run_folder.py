@@ -122,8 +122,8 @@ class RunFolder:
         policy.save(new)
         save_file(tensors, new / "training.safetensors")
         write_json(new / "training.json", state)
-        shutil.rmtree(old, ignore_errors=True)
         if now.exists():
+            shutil.rmtree(old, ignore_errors=True)
             now.rename(old)
         new.rename(now)
         shutil.rmtree(old, ignore_errors=True)
@@ -137,6 +137,9 @@ class RunFolder:
         try:
             tensors = load_file(folder / "training.safetensors")
             state = json.loads((folder / "training.json").read_text(encoding="utf-8"))
+            missing = {"step", "train_seconds", "tokens_sampled"} - set(state) | {"generator"} - set(tensors)
+            if missing:
+                raise ValueError(f"it lacks {', '.join(sorted(missing))}")
         except Exception as error:  # safetensors and json raise unrelated types
             raise ValueError(f"the checkpoint in {folder} is damaged ({error})") from error
         return policy, tensors, state

@@ -62,11 +62,16 @@ class TrainSettings:
                 raise ValueError(f"{name} must be above 0; got {getattr(self, name)}")
         if self.temperature <= 0:
             raise ValueError(f"temperature must be above 0 (greedy responses are all alike); got {self.temperature}")
-        check_sampling(self.max_new_tokens or 1, self.temperature, self.top_k, self.top_p)
+        check_sampling(
+            1 if self.max_new_tokens is None else self.max_new_tokens, self.temperature, self.top_k, self.top_p
+        )
         if self.updates_per_rollout % self.minibatches:
             raise ValueError(
                 f"updates_per_rollout must be a multiple of minibatches ({self.minibatches}), so that every response is "
                 f"used equally often; got {self.updates_per_rollout}"
             )
         if self.minibatches > self.num_prompts * self.group_size:
-            raise ValueError(f"minibatches must be at most num_prompts × group_size; got {self.minibatches}")
+            responses = self.num_prompts * self.group_size
+            raise ValueError(
+                f"minibatches must be at most num_prompts × group_size = {responses}; got {self.minibatches}"
+            )

@@ -11,10 +11,10 @@ from small_models.policies import Policy
 from small_models.tasks import Task
 
 
-def _accuracies(policy: Policy, task: Task, when: str) -> dict[str, float]:
+def _accuracies(policy: Policy, task: Task, longest: int | None, when: str) -> dict[str, float]:
     return {
-        f"accuracy_{when}": evaluate(policy, task).accuracy,
-        f"greedy_accuracy_{when}": evaluate(policy, task, temperature=0).accuracy,
+        f"accuracy_{when}": evaluate(policy, task, max_new_tokens=longest).accuracy,
+        f"greedy_accuracy_{when}": evaluate(policy, task, max_new_tokens=longest, temperature=0).accuracy,
     }
 
 
@@ -25,8 +25,8 @@ def summarize(run: TrainingRun) -> dict[str, Any]:
     from which it started, on the same prompts and random numbers.
     """
     summary = {
-        **_accuracies(run.reference, run.task, "before"),
-        **_accuracies(run.policy, run.task, "after"),
+        **_accuracies(run.reference, run.task, run.settings.max_new_tokens, "before"),
+        **_accuracies(run.policy, run.task, run.settings.max_new_tokens, "after"),
         "train_seconds": run.train_seconds,
         "tokens_sampled": run.tokens_sampled,
         "steps": run.step,

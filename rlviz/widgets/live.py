@@ -105,7 +105,7 @@ class LivePicture(widgets.VBox):
 
 def _tidy(value: Any) -> Any:
     """Return 0.21 for the 0.21000000000000005 that a slider makes of 0.2 and a step of 0.01."""
-    return round(value, 6) if isinstance(value, float) else value
+    return float(f"{value:.10g}") if isinstance(value, float) else value
 
 
 class Control:
@@ -139,8 +139,8 @@ class Control:
 
 
 def float_control(name: str, value: float, low: float, high: float, step: float) -> Control:
-    """Return a control of a number between `low` and `high`; it redraws while the slider moves."""
-    value = min(max(value, low), high)
+    """Return a control of a number between `low` and `high`, or as far as `value` lies; it redraws while the slider moves."""
+    low, high = min(low, value), max(high, value)
     return Control(
         name,
         widgets.FloatSlider(value=value, min=low, max=high, step=step, continuous_update=True),
@@ -149,8 +149,8 @@ def float_control(name: str, value: float, low: float, high: float, step: float)
 
 
 def int_control(name: str, value: int, low: int, high: int) -> Control:
-    """Return a control of a whole number between `low` and `high`."""
-    value = min(max(value, low), high)
+    """Return a control of a whole number between `low` and `high`, or as far as `value` lies."""
+    low, high = min(low, value), max(high, value)
     return Control(
         name,
         widgets.IntSlider(value=value, min=low, max=high, continuous_update=True),

@@ -50,6 +50,7 @@ class TrainingPanel(LivePicture):
         self.task, self.algorithm, self.settings = find_task(task), algorithm, settings
         self.run: TrainingRun | None = None
         self.records: list[StepRecord] = []
+        self._running = False
         self._has_before = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -102,6 +103,14 @@ class TrainingPanel(LivePicture):
         """Begin a new run with the controls' values; the run before stays on show in grey."""
         if self._running:
             return
+        try:
+            self._prepare()
+        except Exception as error:  # shown where the person looks: nobody sees a callback's traceback
+            self._redraw(f"This run cannot start: {error}")
+        else:
+            self._go()
+
+    def _prepare(self) -> None:
         values = {name: control.value for name, control in self.controls.items()}
         widths = {name: values[name] for name in ("eps_low", "eps_high") if name in values}
         algorithm = self.algorithm.with_parameters(**widths)
@@ -120,7 +129,6 @@ class TrainingPanel(LivePicture):
         self.records = []
         with self._lock:
             self._picture.freeze()
-        self._go()
 
     def stop(self) -> None:
         """Stop after the step in progress; `resume` goes on from there."""
@@ -133,14 +141,12 @@ class TrainingPanel(LivePicture):
 
     def wait(self, seconds: float | None = None) -> None:
         """Wait until the run has stopped or ended (for scripts and tests; a notebook stays responsive without it)."""
-        if self._thread is not None:
+        if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(seconds)
 
-    @property
-    def _running(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
-
     def _go(self) -> None:
+        self.wait()  # the thread before may still be saying that it has ended
+        self._running = True
         self._stop.clear()
         self._set_buttons(running=True)
         self._thread = threading.Thread(target=self._work, daemon=True, name="rlviz training panel")
@@ -162,6 +168,7 @@ class TrainingPanel(LivePicture):
         except Exception as error:  # shown where the person looks: nobody sees a thread's traceback
             self._redraw(f"The run broke off: {error}")
         finally:
+            self._running = False
             self._set_buttons(running=False)
 
     def _set_buttons(self, *, running: bool) -> None:
@@ -197,7 +204,7 @@ class TrainingPanel(LivePicture):
 
     def _words_for(self, state: str) -> str:
         if self.run is None or not self.records:
-            return f"{state} {self.algorithm.name} on {self.task.name}, {self.settings.steps} steps: about 15 seconds."
+            return f"{state} {self.algorithm.name} on {self.task.name}, {self.settings.steps} steps."
         last, settings = self.records[-1], self.run.settings
         held_out = [record.held_out_accuracy for record in self.records if record.held_out_accuracy is not None]
         measured = f", held-out accuracy {held_out[-1]:.2f}" if held_out else ""

@@ -24,7 +24,7 @@ def test_the_tokenizer_is_one_character_a_token():
 
 
 def test_save_and_load_round_trip(tmp_path):
-    policy = build_policy(seed=3)
+    policy = build_policy(seed=3, device="cpu")
     policy.save(tmp_path)
     again = load_policy(tmp_path, device="cpu")
     for name, tensor in policy.model.state_dict().items():
@@ -40,7 +40,7 @@ def test_policies_are_llama_shaped_and_seeded():
     policy = build_policy()
     assert policy.model.config.model_type == "llama"
     assert policy.num_parameters == 137_536
-    same, other = build_policy().model.state_dict(), build_policy(seed=1).model.state_dict()
+    same, other = (build_policy(seed=seed).model.state_dict() for seed in (0, 1))
     weights = policy.model.state_dict()
     assert all(torch.equal(weights[name], same[name]) for name in weights)
     assert any(not torch.equal(weights[name], other[name]) for name in weights)

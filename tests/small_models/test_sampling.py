@@ -25,7 +25,7 @@ OTHERS = {
 
 def policy_of(name):
     if name == "llama":
-        return build_policy(seed=1)
+        return build_policy(seed=1, device="cpu")
     torch.manual_seed(0)
     return Policy(AutoModelForCausalLM.from_config(OTHERS[name]).float().eval(), build_tokenizer(), name)
 
@@ -52,7 +52,7 @@ def test_old_log_probabilities_and_entropy_agree_with_a_fresh_forward(name, prom
 
 
 def test_shipped_policies_agree_to_1e_5_on_a_whole_rollout():
-    policy = load_policy("chain")
+    policy = load_policy("chain", device="cpu")
     prompts = [f"{number:05d}=" for number in range(0, 100_000, 3137)]
     samples = sample(policy, prompts, group_size=8, max_new_tokens=9, generator=seeded())
     with torch.no_grad():
@@ -72,7 +72,7 @@ class Rows:
 
 
 def test_the_prompt_is_encoded_once_a_group_and_finished_rows_stop_costing():
-    policy = load_policy("chain")
+    policy = load_policy("chain", device="cpu")
     rows = Rows(policy)
     samples = sample(policy, ["35271=", "11111=", "90909="], group_size=40, max_new_tokens=9, generator=seeded())
     assert rows.calls[0] == (3, 6)
@@ -85,7 +85,7 @@ def test_the_prompt_is_encoded_once_a_group_and_finished_rows_stop_costing():
 
 
 def test_a_response_does_not_depend_on_who_else_is_in_the_batch():
-    policy = load_policy("chain")
+    policy = load_policy("chain", device="cpu")
     together = sample(policy, ["35271=", "11111="], group_size=4, max_new_tokens=9, generator=seeded())
     without_stop = sample(
         policy, ["35271=", "11111="], group_size=4, max_new_tokens=9, stop_at_end=False, generator=seeded()
@@ -95,7 +95,7 @@ def test_a_response_does_not_depend_on_who_else_is_in_the_batch():
 
 
 def test_padding_a_prompt_changes_nothing():
-    policy = build_policy(seed=2)
+    policy = build_policy(seed=2, device="cpu")
     alone = sample(policy, ["12="], max_new_tokens=6, generator=seeded())
     beside = sample(policy, ["12=", "123456789="], max_new_tokens=6, generator=seeded())
     width = alone.tokens.shape[-1]
@@ -104,7 +104,7 @@ def test_padding_a_prompt_changes_nothing():
 
 
 def test_tokens_come_with_the_policy_s_probabilities():
-    policy = load_policy("trip")
+    policy = load_policy("trip", device="cpu")
     count = 20_000
     first = sample(policy, ["09+4="], group_size=count, max_new_tokens=1, generator=seeded(3)).tokens.flatten()
     with torch.no_grad():
@@ -123,7 +123,7 @@ def test_a_token_of_probability_zero_is_never_picked():
 
 
 def test_greedy_and_the_limits_on_the_distribution():
-    policy = load_policy("trip")
+    policy = load_policy("trip", device="cpu")
     prompts = ["09+4=", "15+2="]
     kwargs = {"group_size": 200, "max_new_tokens": 4, "generator": seeded()}
     greedy = sample(policy, prompts, max_new_tokens=4, temperature=0)
@@ -141,13 +141,13 @@ def test_greedy_and_the_limits_on_the_distribution():
 
 
 def test_log_probabilities_are_those_before_top_k():
-    policy = load_policy("trip")
+    policy = load_policy("trip", device="cpu")
     samples = sample(policy, ["09+4="], group_size=8, max_new_tokens=4, top_k=1, generator=seeded())
     assert (samples.logp[samples.mask] < 0).any()
 
 
 def test_truncation_is_flagged_and_the_end_token_counts():
-    policy = load_policy("chain")
+    policy = load_policy("chain", device="cpu")
     short = sample(policy, ["35271="], group_size=20, max_new_tokens=2, generator=seeded())
     assert short.truncated.all()
     whole = sample(policy, ["35271="], group_size=20, max_new_tokens=9, generator=seeded())
@@ -157,7 +157,7 @@ def test_truncation_is_flagged_and_the_end_token_counts():
 
 
 def test_the_same_seed_gives_the_same_samples():
-    policy = load_policy("chain")
+    policy = load_policy("chain", device="cpu")
     a, b, c = (
         sample(policy, ["35271="], group_size=9, max_new_tokens=9, generator=seeded(s)).texts(policy) for s in (1, 1, 2)
     )

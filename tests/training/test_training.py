@@ -10,6 +10,7 @@ from rlviz.training import RunFolder, TrainSettings, history, resume, summarize,
 from rlviz.training.run_folder import metrics_of
 from small_models.evaluation import evaluate
 from small_models.policies import load_policy
+from small_models.sampling import response_logits, sample, token_logp
 from small_models.tasks import Chain, Grade
 
 NO_KL = replace(GRPO, kl=None)
@@ -203,13 +204,152 @@ def test_shape_and_select_are_applied():
     shaped = replace(NO_KL, shape=lambda rewards, lengths: rewards - 0.01 * lengths)
     plain, punished = next(start()), next(start(shaped))
     assert punished.reward == pytest.approx(plain.reward - 0.01 * plain.response_length, abs=1e-6)
-    two = replace(NO_KL, select=lambda rewards: torch.tensor([3, 1]))
-    run = start(two)
+    seen = []
+
+    def two_groups(rewards):
+        seen.append(rewards)
+        return torch.tensor([3, 1])
+
+    run = start(replace(shaped, select=two_groups))
     record = next(run)
-    assert record.accuracy * 2 * SHORT.group_size == pytest.approx(round(record.accuracy * 2 * SHORT.group_size))
-    everyone = start()
-    rollout = everyone._roll_out()
-    assert record.prompt == rollout.prompts[3]
+    assert seen[0].unique().tolist() == [0, 1]  # before shaping
+    assert (record.accuracy, record.zero_variance_groups) == (punished.accuracy, punished.zero_variance_groups)
+    assert record.rows_used <= 2 / SHORT.num_prompts
+    only = start(shaped)
+    rollout = only._roll_out()
+    advantages = torch.zeros_like(rollout.advantages)
+    advantages[[1, 3]] = rollout.advantages[[1, 3]] * 2  # half the responses are counted, so each weighs twice
+    only._update(replace(rollout, advantages=advantages))
+    for name, tensor in only.policy.model.state_dict().items():
+        torch.testing.assert_close(run.policy.model.state_dict()[name], tensor, rtol=1e-4, atol=1e-6)
+
+
+def test_selecting_nothing_changes_nothing():
+    run = start(replace(NO_KL, select=lambda rewards: torch.tensor([], dtype=torch.long)))
+    before = weights(run)
+    records = list(run)
+    assert all(record.rows_used == record.grad_norm == record.clip_fraction_low == 0 for record in records)
+    assert all(torch.equal(tensor, run.policy.model.state_dict()[name]) for name, tensor in before.items())
+
+
+@pytest.mark.parametrize("wrong", [[0, 4], [-1], [True, False, True, True], [[0, 1]]])
+def test_a_selection_that_is_no_list_of_groups_is_refused(wrong):
+    with pytest.raises(ValueError, match="select must return indices of groups, whole numbers from 0 to 3"):
+        next(start(replace(NO_KL, select=lambda rewards: torch.tensor(wrong))))
+
+
+@pytest.mark.parametrize(
+    "algorithm", [NO_KL, replace(GRPO, kl=replace(GRPO.kl, beta=0.5))], ids=["without KL", "with KL"]
+)
+def test_a_step_is_what_a_slow_loop_makes_of_it(algorithm):
+    """Do the first step again with plain loops and an optimizer of its own, and compare weights and every number."""
+    algorithm = algorithm.with_parameters(eps_low=0.05, eps_high=0.1)
+    settings = replace(SHORT, updates_per_rollout=4, minibatches=2, lr=2e-3, lr_warmup_steps=2, max_grad_norm=0.3,
+                       temperature=0.8, max_new_tokens=7, evaluate_every=1)  # fmt: skip
+    run, twin = start(algorithm, settings), start(algorithm, settings)
+    record = next(run)
+    rollout = twin._roll_out()
+    s, model = rollout.samples, twin.policy.model
+    rows = [(p, g) for p in range(4) for g in range(4)]
+    with torch.no_grad():
+        ref_logits = response_logits(twin.reference, s.prompt_ids, s.prompt_mask, s.tokens)
+        ref = token_logp(ref_logits, s.tokens, temperature=0.8)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3 / 2, weight_decay=0.0)
+    low = high = tokens = entered = 0
+    losses, norms, ratios = [], [], []
+    for update in range(4):
+        if update % 2 == 0:
+            halves = list(torch.randperm(16, generator=twin._generator).tensor_split(2))
+        chosen = [rows[i] for i in halves.pop().tolist()]
+        logits = response_logits(twin.policy, s.prompt_ids, s.prompt_mask, s.tokens)
+        logp = token_logp(logits, s.tokens, temperature=0.8)
+        loss = 0.0
+        for p, g in chosen:
+            length, advantage = int(s.lengths[p, g]), rollout.advantages[p, g, 0]
+            ratio = (logp[p, g, :length] - s.logp[p, g, :length]).exp()
+            terms = torch.minimum(ratio * advantage, ratio.clamp(0.95, 1.1) * advantage)
+            if algorithm.kl is not None:
+                x = ref[p, g, :length] - logp[p, g, :length]
+                terms = terms - 0.5 * (x.exp() - x - 1)
+            loss = loss - terms.mean() / len(chosen)
+            tokens += length
+            low += int(((ratio < 0.95) & (advantage < 0)).sum())
+            high += int(((ratio > 1.1) & (advantage > 0)).sum())
+            if advantage != 0 or algorithm.kl is not None:
+                entered += 1
+                ratios.append(ratio.detach())
+        optimizer.zero_grad()
+        loss.backward()
+        norm = sum(p.grad.square().sum() for p in model.parameters()).sqrt()
+        for parameter in model.parameters():
+            parameter.grad *= min(1.0, 0.3 / norm)
+        optimizer.step()
+        losses.append(float(loss.detach()))
+        norms.append(float(norm))
+    for name, tensor in model.state_dict().items():
+        torch.testing.assert_close(run.policy.model.state_dict()[name], tensor, rtol=1e-3, atol=1e-5)
+    assert max(norms) > 0.3
+    assert low > 0
+    assert high > 0
+    assert record.loss == pytest.approx(sum(losses) / 4, rel=1e-3, abs=1e-6)
+    assert record.grad_norm == pytest.approx(sum(norms) / 4, rel=1e-3)
+    assert record.lr == pytest.approx(1e-3)
+    assert record.clip_fraction_low == pytest.approx(
+        low / tokens, abs=1.5 / tokens
+    )  # rounding may carry one over a limit
+    assert record.clip_fraction_high == pytest.approx(high / tokens, abs=1.5 / tokens)
+    assert record.rows_used == pytest.approx(entered / 32)  # 16 responses, each in two of the four updates
+    assert record.ratio_mean == pytest.approx(float(torch.cat(ratios).mean()), rel=1e-4)
+    assert record.ratio_std == pytest.approx(float(torch.cat(ratios).std(correction=0)), rel=1e-3)
+    mask = s.mask
+    assert record.entropy == pytest.approx(float(s.entropy[mask].mean()), rel=1e-5)
+    assert record.truncated == pytest.approx(float(s.truncated.double().mean()))
+    assert record.truncated > 0
+    assert record.response_length == pytest.approx(float(mask.sum() / 16))
+    part = mask if algorithm.kl is not None else mask[:, :1]
+    x = (ref - s.logp)[:, : part.shape[1]][part]
+    assert record.kl == pytest.approx(float((x.exp() - x - 1).mean()), abs=1e-6)
+    assert record.held_out_accuracy == evaluate(run.policy, TASK, max_new_tokens=7).accuracy
+    assert record.held_out_accuracy != evaluate(run.reference, TASK, max_new_tokens=7).accuracy
+
+
+def test_later_kl_is_that_of_the_policy_from_its_reference():
+    run = start(NO_KL, replace(FULL, seed=2))
+    next(run), next(run)
+    rollout = run._roll_out()
+    first = rollout.samples.tokens[:, :1]
+    with torch.no_grad():
+        logits = response_logits(run.reference, rollout.samples.prompt_ids, rollout.samples.prompt_mask, first)
+    x = (token_logp(logits, first) - rollout.samples.logp[:, :1])[rollout.samples.mask[:, :1]]
+    assert rollout.kl == pytest.approx(float((x.exp() - x - 1).mean()), rel=1e-4)
+    assert rollout.kl > 1e-4
+
+
+def test_sampling_settings_reach_the_sampler(monkeypatch):
+    from rlviz.training import run as module
+
+    seen = {}
+
+    def spy(policy, prompts, **kwargs):
+        seen.update(kwargs)
+        return sample(policy, prompts, **kwargs)
+
+    monkeypatch.setattr(module, "sample", spy)
+    next(start(settings=replace(SHORT, temperature=0.7, top_k=5, top_p=0.9, max_new_tokens=4)))
+    expected = {"group_size": 4, "temperature": 0.7, "top_k": 5, "top_p": 0.9, "max_new_tokens": 4}
+    assert {name: seen[name] for name in expected} == expected
+
+
+def test_the_learning_rate_rises_to_its_peak():
+    records = list(start(settings=replace(SHORT, lr=1e-3, lr_warmup_steps=4)))
+    assert [record.lr for record in records] == pytest.approx([0.25e-3, 0.5e-3, 0.75e-3, 1e-3, 1e-3, 1e-3])
+
+
+def test_a_resumed_run_keeps_its_new_total(tmp_path):
+    list(start(out=tmp_path / "run"))
+    again = resume(tmp_path / "run", steps=10, device="cpu")
+    next(again), again.save()
+    assert [record.step for record in resume(tmp_path / "run", device="cpu")] == [8, 9, 10]
 
 
 def test_a_surrogate_of_one_s_own_trains_without_registering_it():
