@@ -113,6 +113,8 @@ class RunFolder:
         reference.save(self.path / "reference")
 
     def load_reference(self, device: str) -> Policy:
+        if not (self.path / "reference").is_dir():
+            raise ValueError(f"run folder {self.path} lacks reference/, the policy that the run started from")
         return load_policy(self.path / "reference", device=device).frozen_copy()
 
     def save_state(self, policy: Policy, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
