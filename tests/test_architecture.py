@@ -85,7 +85,8 @@ def branches_on_a_name(source: str) -> list[str]:
             for side in sides
             for leaf in (side.elts if isinstance(side, ast.Tuple | ast.List | ast.Set) else [side])
         ]
-        named = any(isinstance(side, ast.Attribute) and side.attr == "name" for side in inside)
+        attributes = [ast.unparse(side) for side in inside if isinstance(side, ast.Attribute) and side.attr == "name"]
+        named = set(attributes) - {"os.name", "field.name"}  # an operating system, a dataclass's field
         texts = any(isinstance(side, ast.Constant) and isinstance(side.value, str) for side in inside)
         matched = isinstance(node, ast.Match) and ast.unparse(node.subject).endswith(".name")
         if (named and texts) or matched:
