@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from rlviz.algorithms.describe import describe, rebuild
 from rlviz.names import closest
 from rlviz.pieces.advantages import all_equal
 from rlviz.pieces.kl import k3
+from rlviz.training.rows import Rows, first_of_each_group, take_groups
 from rlviz.training.run_folder import RunFolder, write_json
 from rlviz.training.settings import TrainSettings
 from rlviz.types import Batch, LossOutput, ResponseRecord, StepRecord, TokenRecord
@@ -157,7 +158,7 @@ class TrainingRun(Iterator[StepRecord]):
     def _reference(self, samples: Samples) -> tuple[Tensor | None, float]:
         """Return log π_ref where the loss needs it, and the KL to the reference; one response a prompt is enough for that."""
         in_loss = self.algorithm.kl is not None
-        part = samples if in_loss else _first_of_each_group(samples)
+        part = samples if in_loss else first_of_each_group(samples)
         logits = response_logits(self.reference, part.prompt_ids, part.prompt_mask, part.tokens)
         ref_logp = token_logp(logits, part.tokens, temperature=self.settings.temperature)
         kl = k3(part.logp, ref_logp)[part.mask].mean()
@@ -166,21 +167,7 @@ class TrainingRun(Iterator[StepRecord]):
     def _update(self, rollout: _Rollout) -> dict[str, float]:
         """Make the step's optimizer steps and return sums over them (token counts, losses, ratios)."""
         settings = self.settings
-        samples = _take(rollout.samples, rollout.selected)
-        group_size = samples.tokens.shape[1]
-
-        def as_rows(values: Tensor) -> Tensor:
-            return values.flatten(0, 1).unsqueeze(1)
-
-        rows = _Rows(
-            prompt_ids=samples.prompt_ids.repeat_interleave(group_size, 0),
-            prompt_mask=samples.prompt_mask.repeat_interleave(group_size, 0),
-            tokens=as_rows(samples.tokens),
-            mask=as_rows(samples.mask),
-            old_logp=as_rows(samples.logp),
-            advantages=as_rows(rollout.advantages[rollout.selected]),
-            ref_logp=None if rollout.ref_logp is None else as_rows(rollout.ref_logp[rollout.selected]),
-        )
+        rows = Rows.of(rollout.samples, rollout.advantages, rollout.ref_logp, rollout.selected)
         for group in self._optimizer.param_groups:
             group["lr"] = settings.lr * min(1.0, (self.step + 1) / max(1, settings.lr_warmup_steps))
         sums = dict.fromkeys(
@@ -221,7 +208,7 @@ class TrainingRun(Iterator[StepRecord]):
             self._optimizer.step()
         return sums
 
-    def _loss(self, rows: _Rows, weights: Tensor) -> LossOutput:
+    def _loss(self, rows: Rows, weights: Tensor) -> LossOutput:
         logits = response_logits(self.policy, rows.prompt_ids, rows.prompt_mask, rows.tokens)
         logp = token_logp(logits, rows.tokens, temperature=self.settings.temperature)
         return self.algorithm.loss(logp, Batch(rows.old_logp, rows.advantages, rows.mask, rows.ref_logp, weights))
@@ -266,7 +253,7 @@ class TrainingRun(Iterator[StepRecord]):
         )
 
     def _group_record(self, rollout: _Rollout, details: bool) -> tuple[ResponseRecord, ...]:
-        first = _take(rollout.samples, torch.tensor([0], device=rollout.samples.tokens.device))
+        first = take_groups(rollout.samples, torch.tensor([0], device=rollout.samples.tokens.device))
         lengths = first.lengths[0].tolist()
         tokens = self._token_records(rollout, first) if details else [()] * len(lengths)
         return tuple(
@@ -308,37 +295,6 @@ class TrainingRun(Iterator[StepRecord]):
             )
             for i, length in enumerate(first.lengths[0].tolist())
         ]
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """Responses as rows of one: every tensor over tokens is [N, 1, T]."""
-
-    prompt_ids: Tensor
-    prompt_mask: Tensor
-    tokens: Tensor
-    mask: Tensor
-    old_logp: Tensor
-    advantages: Tensor
-    ref_logp: Tensor | None
-
-    def take(self, index: Tensor) -> _Rows:
-        return _Rows(*(None if value is None else value[index] for value in vars(self).values()))  # type: ignore[arg-type]
-
-    def cut(self, length: int) -> _Rows:
-        over_tokens = {
-            f: v[..., :length] for f, v in vars(self).items() if v is not None and not f.startswith("prompt")
-        }
-        return _Rows(**{**vars(self), **over_tokens})
-
-
-def _take(samples: Samples, groups: Tensor) -> Samples:
-    return Samples(**{field.name: getattr(samples, field.name)[groups] for field in fields(samples)})
-
-
-def _first_of_each_group(samples: Samples) -> Samples:
-    grouped = {name: value[:, :1] for name, value in vars(samples).items() if not name.startswith("prompt")}
-    return Samples(prompt_ids=samples.prompt_ids, prompt_mask=samples.prompt_mask, **grouped)
 
 
 def train(
