@@ -1,10 +1,12 @@
-"""The command line: `rlviz train`, `rlviz lab`. Nothing heavy is imported before a command needs it."""
+"""The command line: `rlviz train`, `algorithms`, `diff`, `lab`. Nothing heavy is imported before a command needs it."""
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from enum import Enum
 from itertools import count
 from pathlib import Path
 from types import FrameType
@@ -189,6 +191,78 @@ def train(
         raise typer.Exit(130)
 
 
+class OutputFormat(str, Enum):
+    table = "table"
+    json = "json"
+
+
+Format = Annotated[OutputFormat, typer.Option("--format", help="For people, or for programs.")]
+
+
+@app.command()
+def algorithms(output: Format = OutputFormat.table) -> None:
+    """List the family: each algorithm as what it changes in GRPO, and the models it needs."""
+    from rlviz.algorithms import ALGORITHMS, GRPO, changes, command_name, label
+
+    if output is OutputFormat.json:
+        rows = [
+            {
+                "name": command_name(algorithm),
+                "algorithm": algorithm.name,
+                "slots": {slot: label(piece) for slot, piece in algorithm.slots().items()},
+                "beyond the slots": {name: label(part) for name, part in algorithm.beyond_the_slots().items()},
+                "models": algorithm.models,
+                "source": algorithm.source,
+            }
+            for algorithm in ALGORITHMS
+        ]
+        typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        return
+    table = Table(title="The family, as changes to GRPO", title_justify="left")
+    for column in ("name", "slot", "piece"):
+        table.add_column(column, no_wrap=column != "piece")
+    for algorithm in (GRPO, *(a for a in ALGORITHMS if a is not GRPO)):
+        sampling = any(piece is not None for piece in algorithm.slots().values())
+        differing = {slot: new for slot, (_, new) in changes(GRPO, algorithm).items() if sampling} or GRPO.slots()
+        parts = {slot: label(piece) for slot, piece in (differing.items() if sampling else ())}
+        parts |= {name: label(part) for name, part in algorithm.beyond_the_slots().items()}
+        parts |= {"models": ", ".join(algorithm.models), "source": algorithm.source}
+        for place, (slot, words) in enumerate(parts.items()):
+            table.add_row("" if place else f"[bold]{command_name(algorithm)}[/]", slot, escape(words))
+        table.add_section()
+    console.print(table)
+    console.print("What differs, and why: rlviz diff grpo dapo", markup=False)
+
+
+@app.command()
+def diff(
+    first: Annotated[str, typer.Argument(help="Algorithm, for example grpo.")],
+    second: Annotated[str, typer.Argument(help="Algorithm, for example dapo.")],
+    output: Format = OutputFormat.table,
+) -> None:
+    """Say in which slots two algorithms differ, and why the second one has what it has."""
+    from dataclasses import asdict
+
+    from rlviz.algorithms import differences, find_algorithm
+
+    with refusals():
+        a, b = find_algorithm(first), find_algorithm(second)
+    rows = differences(a, b)
+    if output is OutputFormat.json:
+        typer.echo(json.dumps([asdict(row) for row in rows], indent=2, ensure_ascii=False))
+        return
+    if not rows:
+        console.print(f"{a.name} and {b.name} do not differ.", markup=False)
+        return
+    table = Table(title=f"From {a.name} to {b.name}", title_justify="left", show_lines=console.is_terminal)
+    for column in ("slot", a.name, b.name, "why"):
+        table.add_column(column)
+    for row in rows:
+        table.add_row(f"[bold]{row.slot}[/]", *(escape(text) for text in (row.before, row.after, row.why)))
+    wide = console if console.is_terminal else Console(highlight=False, width=1000)  # in a file, a line a slot
+    wide.print(table)
+
+
 def _refuse_beside_resume(context: typer.Context) -> None:
     """Raise ValueError for an option that a resumed run would ignore: its settings are those it began with."""
     for name in context.params:
@@ -214,17 +288,16 @@ def _new_run(
 
     from rlviz.algorithms import command_name, find_algorithm
     from rlviz.pieces.kl import KLInLoss
-    from rlviz.training import TrainSettings, find_task
+    from rlviz.training import TrainSettings, find_task, trainable
     from rlviz.training import train as start
     from small_models.policies import load_policy
 
     if beta < 0:
         raise ValueError(f"beta must be 0 (no KL term) or above; got {beta}")
-    chosen, the_task, train_settings = find_algorithm(algorithm), find_task(task), TrainSettings(**settings)
+    chosen, the_task, train_settings = trainable(find_algorithm(algorithm)), find_task(task), TrainSettings(**settings)
     widths = {name: value for name, value in (("eps_low", eps_low), ("eps_high", eps_high)) if value is not None}
     chosen = chosen.with_parameters(**widths)
-    kl = None if beta == 0 else replace(chosen.kl or KLInLoss(), beta=beta)
-    chosen = replace(chosen, kl=kl)
+    chosen = replace(chosen, kl=None if beta == 0 else KLInLoss(beta=beta))
     loaded = load_policy(policy or the_task.name, device=device)
     if out is None:
         numbered = (Path("runs") / f"{the_task.name}-{command_name(chosen)}-{number:03d}" for number in count(1))

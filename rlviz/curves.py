@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rlviz.algorithms.base import GroupPolicyGradient
+from rlviz.algorithms.base import PolicyGradient
 from rlviz.pieces.surrogate import is_clipped
+from rlviz.types import Batch
 
 Array = NDArray[np.float64]
 
@@ -33,7 +34,7 @@ class ClipCurve:
 
 
 def clip_curve(
-    algorithm: GroupPolicyGradient,
+    algorithm: PolicyGradient,
     *,
     advantage: float,
     old_prob: float = 0.6,
@@ -53,23 +54,22 @@ def clip_curve(
     grid = torch.linspace(0, max_ratio, points, dtype=torch.double)[1:].reshape(shape)
     old_logp = torch.full(shape, old_prob, dtype=torch.double).log()
     logp = (old_logp + grid.log()).requires_grad_()
-    ratio = algorithm.ratio(logp, old_logp, torch.ones(shape, dtype=torch.bool))
-    lower, upper = algorithm.bounds(old_logp)
     advantages = torch.full(shape, advantage, dtype=torch.double)
-    objective = algorithm.surrogate(ratio, advantages, lower, upper)
-    (gradient,) = torch.autograd.grad(objective.sum(), logp)
-    low, high = is_clipped(algorithm.surrogate, ratio, advantages, lower, upper)
+    without_kl = replace(algorithm, kl=None)
+    part = without_kl.objective(logp, Batch(old_logp, advantages, torch.ones(shape, dtype=torch.bool)))
+    (gradient,) = torch.autograd.grad(part.value.sum(), logp)
+    clipped = is_clipped(part.surrogate, part.ratio, advantages, part.lower, part.upper)
 
     def array(values: torch.Tensor) -> NDArray:
         return values.detach().flatten().numpy()
 
     return ClipCurve(
-        ratio=array(ratio),
-        objective=array(objective),
+        ratio=array(part.ratio),
+        objective=array(part.value),
         slope=array(gradient / grid),
-        clipped=array(low | high),
+        clipped=array(clipped[0] | clipped[1] | clipped[2]),
         advantage=advantage,
         old_prob=old_prob,
-        lower=float(lower[0, 0, 0]),
-        upper=float(upper[0, 0, 0]),
+        lower=float(part.lower[0, 0, 0]),
+        upper=float(part.upper[0, 0, 0]),
     )

@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 
+def nearest(name: str, known: Sequence[str]) -> str:
+    """Return "did you mean …? " with the known names that are like this one, or nothing."""
+    near = get_close_matches(name.lower(), known, n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(near)}? " if near else ""
+
+
 def closest(what: str, name: str, known: Sequence[str]) -> str:
     """Return the known name that `name` is, letter case aside; else raise ValueError that offers the nearest ones."""
     for candidate in known:
         if candidate.lower() == name.lower():
             return candidate
-    near = get_close_matches(name.lower(), known, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}? " if near else ""
-    raise ValueError(f"{what} {name!r} is not known; {hint}known: {', '.join(known)}")
+    raise ValueError(f"{what} {name!r} is not known; {nearest(name, known)}known: {', '.join(known)}")

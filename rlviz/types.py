@@ -7,6 +7,7 @@ finite, and get exactly zero gradient. Log-probabilities, entropies and divergen
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from jaxtyping import Bool, Float
@@ -30,11 +31,28 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class TokenObjective:
+    """Each token's objective, to be maximised, and what it is made of; all [P, G, T], not detached.
+
+    value: J minus the KL penalty. ratio: r. advantages: A, 0 on padding. lower, upper: limits on r. surrogate: the piece that
+    made J of the four before it, with whatever else it asks for filled in.
+    """
+
+    value: Float[Tensor, "P G T"]
+    ratio: Float[Tensor, "P G T"]
+    advantages: Float[Tensor, "P G T"]
+    lower: Float[Tensor, "P G T"]
+    upper: Float[Tensor, "P G T"]
+    surrogate: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
 class LossOutput:
     """A loss and what it was made of, per token and detached: nothing here is computed a second time.
 
-    loss: what the optimizer minimises. ratio: r. lower, upper: limits on r. clipped_low, clipped_high: true where the
-    gradient is cut, at ratios below 1 and above 1 (`rlviz.pieces.surrogate.is_clipped`). All but `loss` are [P, G, T].
+    loss: what the optimizer minimises. ratio: r. lower, upper: limits on r. clipped_low, clipped_high, clipped_dual: true
+    where the gradient is cut: at ratios below 1, above 1 with A > 0, above 1 with A < 0 (`rlviz.pieces.surrogate.is_clipped`).
+    All but `loss` are [P, G, T].
     """
 
     loss: Float[Tensor, ""]
@@ -43,18 +61,50 @@ class LossOutput:
     upper: Float[Tensor, "P G T"]
     clipped_low: Bool[Tensor, "P G T"]
     clipped_high: Bool[Tensor, "P G T"]
+    clipped_dual: Bool[Tensor, "P G T"]
+
+    @property
+    def clipped(self) -> Bool[Tensor, "P G T"]:
+        """True where the gradient is cut, on whichever side."""
+        return self.clipped_low | self.clipped_high | self.clipped_dual
+
+
+@dataclass(frozen=True)
+class PreferenceOutput:
+    """A loss over N preference pairs and what it was made of, detached.
+
+    loss: what the optimizer minimises. losses: of each pair. chosen_reward, rejected_reward: implicit rewards, nats · beta.
+    """
+
+    loss: Float[Tensor, ""]
+    losses: Float[Tensor, " N"]
+    chosen_reward: Float[Tensor, " N"]
+    rejected_reward: Float[Tensor, " N"]
+
+    @property
+    def margin(self) -> Float[Tensor, ""]:
+        """Mean of chosen minus rejected reward."""
+        return (self.chosen_reward - self.rejected_reward).mean()
+
+    @property
+    def accuracy(self) -> Float[Tensor, ""]:
+        """Share of pairs whose chosen response has the higher reward."""
+        return (self.chosen_reward > self.rejected_reward).to(self.chosen_reward.dtype).mean()
 
 
 @dataclass(frozen=True)
 class TokenRecord:
-    """One token of a response before and after a step's updates; `ratio`, limits and clipping as the loss sees them."""
+    """One token of a response before and after a step's updates; `ratio`, limits and clipping as the loss sees them.
+
+    upper is None where there is no upper limit.
+    """
 
     token: str
     old_prob: float
     new_prob: float
     ratio: float
     lower: float
-    upper: float
+    upper: float | None
     advantage: float
     clipped: bool
 
@@ -83,8 +133,9 @@ class StepRecord:
     kl: k3 estimate of KL(π_old‖π_ref) per token, π_ref being the policy at the start of the run; without a KL term in the
     loss it is taken from one response a prompt, and noisier. loss, grad_norm (before
     clipping): means over the step's updates. ratio_mean, ratio_std: over the tokens of all updates that entered them.
-    clip_fraction_low, clip_fraction_high: shares of the tokens of the selected groups, over all updates, whose gradient was
-    cut. All else is of the whole rollout, groups that were not selected included.
+    clip_fraction_low, clip_fraction_high, clip_fraction_dual: shares of the tokens of the selected groups, over all updates,
+    whose gradient was cut: at ratios below 1, above 1 with A > 0, above 1 with A < 0. All else is of the whole rollout,
+    groups that were not selected included.
     zero_variance_groups: share of groups whose rewards are all equal. rows_used: share of responses that entered the
     updates. tokens_sampled: since the start of the run.
     """
@@ -105,6 +156,7 @@ class StepRecord:
     ratio_std: float
     clip_fraction_low: float
     clip_fraction_high: float
+    clip_fraction_dual: float
     zero_variance_groups: float
     rows_used: float
     lr: float

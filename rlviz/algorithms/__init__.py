@@ -2,22 +2,72 @@
 
 from __future__ import annotations
 
-from rlviz.algorithms.base import GroupPolicyGradient, changes
-from rlviz.algorithms.grpo import GRPO
+from collections.abc import Iterable
+
+import pandas as pd
+
+from rlviz.algorithms import family
+from rlviz.algorithms.actor_critic import ActorCritic
+from rlviz.algorithms.base import SLOTS, GroupPolicyGradient, PolicyGradient, label
+from rlviz.algorithms.dapo import DAPO
+from rlviz.algorithms.dcpo import DCPO
+from rlviz.algorithms.dpo import DPO, DPO_LINEAR
+from rlviz.algorithms.dr_grpo import DR_GRPO
+from rlviz.algorithms.dupo import DUPO
+from rlviz.algorithms.family import Algorithm, Difference, changes, differences, why
+from rlviz.algorithms.grpo import GRPO, GRPO_PROCESS
+from rlviz.algorithms.gspo import GSPO, GSPO_TOKEN
+from rlviz.algorithms.lite_ppo import LITE_PPO
+from rlviz.algorithms.ppo import PPO, PPO_PENALTY
+from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.names import closest
 
-ALGORITHMS: tuple[GroupPolicyGradient, ...] = (GRPO,)
+ALGORITHMS = (PPO, PPO_PENALTY, DPO, GRPO, DR_GRPO, DAPO, LITE_PPO, DUPO, GSPO, GSPO_TOKEN, DCPO)
 
 
-def command_name(algorithm: GroupPolicyGradient) -> str:
+def command_name(algorithm: Algorithm) -> str:
     """Return the algorithm's name as typed on the command line: Dr.GRPO → dr-grpo."""
     return algorithm.name.lower().replace(".", "-").replace(" ", "-")
 
 
-def find_algorithm(name: str) -> GroupPolicyGradient:
+def find_algorithm(name: str) -> ActorCritic | GroupPolicyGradient | PreferenceOptimization:
     """Return the algorithm with this command-line name; raises ValueError that offers the nearest names."""
     known = {command_name(algorithm): algorithm for algorithm in ALGORITHMS}
     return known[closest("algorithm", name, list(known))]
 
 
-__all__ = ["ALGORITHMS", "GRPO", "GroupPolicyGradient", "changes", "command_name", "find_algorithm"]
+def family_table(algorithms: Iterable[Algorithm] = ALGORITHMS) -> pd.DataFrame:
+    """Return a row an algorithm: its pieces in the eight slots, what is beyond them, the models in play, the source."""
+    return family.family_table(algorithms)
+
+
+__all__ = [
+    "ALGORITHMS",
+    "DAPO",
+    "DCPO",
+    "DPO",
+    "DPO_LINEAR",
+    "DR_GRPO",
+    "DUPO",
+    "GRPO",
+    "GRPO_PROCESS",
+    "GSPO",
+    "GSPO_TOKEN",
+    "LITE_PPO",
+    "PPO",
+    "PPO_PENALTY",
+    "SLOTS",
+    "ActorCritic",
+    "Algorithm",
+    "Difference",
+    "GroupPolicyGradient",
+    "PolicyGradient",
+    "PreferenceOptimization",
+    "changes",
+    "command_name",
+    "differences",
+    "family_table",
+    "find_algorithm",
+    "label",
+    "why",
+]

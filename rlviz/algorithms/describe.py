@@ -6,9 +6,15 @@ import importlib
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from rlviz.algorithms.actor_critic import ActorCritic
 from rlviz.algorithms.base import GroupPolicyGradient
+from rlviz.algorithms.preference import PreferenceOptimization
 
 _HERE = "rlviz.pieces."
+_KINDS = {
+    f"{kind.__module__}:{kind.__qualname__}": kind
+    for kind in (GroupPolicyGradient, ActorCritic, PreferenceOptimization)
+}
 
 
 def describe(value: Any) -> Any:
@@ -27,15 +33,14 @@ def rebuild(described: Any) -> Any:
     if not isinstance(described, dict):
         return described
     module, _, name = str(described.get("piece")).partition(":")
-    if f"{module}:{name}" == f"{GroupPolicyGradient.__module__}:{GroupPolicyGradient.__qualname__}":
-        piece: Any = GroupPolicyGradient
-    elif module.startswith(_HERE) and name.isidentifier() and not name.startswith("_"):
+    piece: Any = _KINDS.get(f"{module}:{name}")
+    if piece is None:
+        if not module.startswith(_HERE) or not name.isidentifier() or name.startswith("_"):
+            raise ValueError(
+                f"algorithm: {module}:{name} is not a piece of rlviz; from Python, resume(folder, algorithm=…)"
+            )
         try:
             piece = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError):
             raise ValueError(f"algorithm: this version of rlviz has no piece {module}:{name}") from None
-    else:
-        raise ValueError(
-            f"algorithm: {module}:{name} is not a piece of rlviz; from Python, resume(folder, algorithm=…)"
-        )
     return piece(**{k: rebuild(v) for k, v in described.items() if k != "piece"}) if isinstance(piece, type) else piece

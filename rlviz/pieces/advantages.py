@@ -1,11 +1,12 @@
-"""Advantages from the rewards of a group. (rewards [P, G]) → advantages [P, G]."""
+"""Advantages from the rewards of a group. (rewards [P, G]) → advantages [P, G], or [P, G, T] where tokens differ."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
-from jaxtyping import Bool, Float
+import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Scale = Literal["group_std", "batch_std", "none"]
@@ -16,30 +17,194 @@ def all_equal(rewards: Float[Tensor, "P G"]) -> Bool[Tensor, " P"]:
     return rewards.amax(1) == rewards.amin(1)
 
 
+def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}; got {value!r}")
+
+
+def _check_group(rewards: Tensor) -> None:
+    if rewards.shape[1] < 2:
+        raise ValueError("group_size must be at least 2: one response has no group to be compared with; got 1")
+
+
 @dataclass(frozen=True)
 class GroupAdvantage:
     """A = (R − mean of the group) / (std + eps), exactly 0 for a group whose rewards are all equal.
 
     scale says which std: "group_std" the group's (GRPO, arXiv 2402.03300 §4.1.2), "batch_std" that of all P·G rewards
     (Lite PPO, 2508.08221), "none" no division (Dr.GRPO, 2503.20783). The std is the unbiased one (n − 1), as in verl and
-    TRL; the papers do not say. eps is verl's 1e-6 (TRL: 1e-4). Calling raises ValueError for groups of one.
+    TRL; the papers do not say. eps is verl's 1e-6 (TRL: 1e-4). Calling raises ValueError for groups of one, for which
+    verl returns the raw reward and TRL 0.
+    Why: the group's mean is the baseline, no critic needed; a std per group also lifts very easy and very hard prompts.
     """
 
     scale: Scale = "group_std"
     eps: float = 1e-6
+    min_group_size: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
-        if self.scale not in get_args(Scale):
-            raise ValueError(f"scale must be one of {', '.join(get_args(Scale))}; got {self.scale!r}")
+        _check_choice("scale", self.scale, get_args(Scale))
         if self.eps < 0:
             raise ValueError(f"eps must be 0 or above; got {self.eps}")
 
+    def __str__(self) -> str:
+        shown = {"group_std": "(R − mean) / std of group", "batch_std": "(R − mean of group) / std of batch"}
+        return shown.get(self.scale, "R − mean of group")
+
     def __call__(self, rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
-        if rewards.shape[1] < 2:
-            raise ValueError("group_size must be at least 2: one response has no group to be compared with; got 1")
+        _check_group(rewards)
         centred = rewards - rewards.mean(1, keepdim=True)
         if self.scale == "group_std":
             centred = centred / (rewards.std(1, keepdim=True) + self.eps)
         elif self.scale == "batch_std":
             centred = centred / (rewards.std() + self.eps)
         return centred.masked_fill(all_equal(rewards).unsqueeze(1), 0.0)
+
+
+@dataclass(frozen=True)
+class LeaveOneOut:
+    """A_i = R_i − mean of the other rewards of its group = (R_i − mean of the group) · G / (G − 1).
+
+    Calling raises ValueError for groups of one.
+    Why: a baseline that does not contain the response itself, which makes the gradient unbiased.
+    Source: RLOO (arXiv 2402.14740).
+    """
+
+    min_group_size: ClassVar[int] = 2
+
+    def __str__(self) -> str:
+        return "R − mean of the others"
+
+    def __call__(self, rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
+        _check_group(rewards)
+        group_size = rewards.shape[1]
+        centred = (rewards - rewards.mean(1, keepdim=True)) * group_size / (group_size - 1)
+        return centred.masked_fill(all_equal(rewards).unsqueeze(1), 0.0)
+
+
+@dataclass(frozen=True)
+class ProcessAdvantage:
+    """Process supervision: z = (r − mean) / (std + eps) over *all* step rewards of the group, then A_t from the steps to come.
+
+    A_t = Σ z over the steps that end at or after token t (combine="sum", the paper's), or their mean (combine="mean",
+    ours: the sum grows with the number of steps). rewards: [P, G, T], read where step_ends is true; a reward of 0 at the
+    end of a step is a reward. Tokens after a response's last step get 0, and so does a group whose step rewards are all
+    equal. Calling raises ValueError for groups of one.
+    Why: every step is praised or blamed by its own reward, so a wrong answer still credits the right steps before it.
+    Source: GRPO (arXiv 2402.03300) §4.1.3.
+    """
+
+    combine: Literal["sum", "mean"] = "sum"
+    eps: float = 1e-6
+    min_group_size: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        _check_choice("combine", self.combine, ("sum", "mean"))
+        if self.eps < 0:
+            raise ValueError(f"eps must be 0 or above; got {self.eps}")
+
+    def __str__(self) -> str:
+        return f"{self.combine} over steps to come of (r − mean) / std of group"
+
+    def __call__(self, rewards: Float[Tensor, "P G T"], step_ends: Bool[Tensor, "P G T"]) -> Float[Tensor, "P G T"]:
+        _check_group(rewards)
+        count = step_ends.sum((1, 2), keepdim=True)
+        steps = rewards.masked_fill(~step_ends, 0.0)
+        deviation = (steps - steps.sum((1, 2), keepdim=True) / count.clamp(min=1)).masked_fill(~step_ends, 0.0)
+        std = (deviation.square().sum((1, 2), keepdim=True) / (count - 1).clamp(min=1)).sqrt()
+        highest = rewards.masked_fill(~step_ends, float("-inf")).amax((1, 2), keepdim=True)
+        lowest = rewards.masked_fill(~step_ends, float("inf")).amin((1, 2), keepdim=True)
+        z = (deviation / (std + self.eps)).masked_fill(highest <= lowest, 0.0)
+        to_come = z.flip(-1).cumsum(-1).flip(-1)
+        if self.combine == "sum":
+            return to_come
+        return to_come / step_ends.flip(-1).cumsum(-1).flip(-1).clamp(min=1)
+
+
+@dataclass(frozen=True)
+class PromptHistory:
+    """What is remembered of the rewards that each prompt ever earned; every tensor is [P], over prompts.
+
+    visits: how often the prompt was sampled. mean, variance: over all its rewards, each visit weighing the same.
+    lowest, highest: its extreme rewards, so that "all equal so far" is asked exactly.
+    """
+
+    visits: Int[Tensor, " P"]
+    mean: Float[Tensor, " P"]
+    variance: Float[Tensor, " P"]
+    lowest: Float[Tensor, " P"]
+    highest: Float[Tensor, " P"]
+
+    @classmethod
+    def empty(cls, prompts: int, device: torch.device | str = "cpu") -> PromptHistory:
+        """Return the history of prompts that were never sampled."""
+        zeros = torch.zeros(prompts, dtype=torch.double, device=device)
+        infinite = torch.full_like(zeros, float("inf"))
+        return cls(zeros.long(), zeros, zeros.clone(), infinite, -infinite)
+
+    def take(self, index: Tensor) -> PromptHistory:
+        """Return the history of the prompts at these indices."""
+        return PromptHistory(**{name: value[index] for name, value in vars(self).items()})
+
+    def put(self, index: Tensor, part: PromptHistory) -> PromptHistory:
+        """Return this history with the prompts at these indices replaced by `part`."""
+        return PromptHistory(
+            **{name: value.index_copy(0, index, getattr(part, name)) for name, value in vars(self).items()}
+        )
+
+
+@dataclass(frozen=True)
+class SmoothStandardization:
+    """DCPO's smooth advantage standardization (SAS), over the visits i = 1, 2, … of each prompt.
+
+    A_new = (R − mean) / std of this visit's group; A_total the same with mean and std of all rewards the prompt ever earned.
+    SA_new = (i−1)/i · A_new + 1/i · A_total;  SA_total = 1/i · A_new + (i−1)/i · A_total;  A is the one nearer to 0.
+
+    ddof 0 is the paper's population std; ddof 1 the authors' code, which feeds unbiased stds into the same recursion.
+    No eps; a term whose rewards are all equal is 0. scale="none" leaves the division by the std out.
+    The history is an argument: __call__ reads the one *before* this visit, and `remember` returns the one after it.
+    Calling raises ValueError for groups of one.
+    Why: a group whose rewards are all equal still learns, with weight 1/i, once its prompt's history has spread.
+    Source: DCPO (arXiv 2509.02333), smooth advantage standardization; Eq. 29–30 for the stds.
+    """
+
+    ddof: int = 0
+    scale: Literal["std", "none"] = "std"
+    min_group_size: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        if self.ddof not in (0, 1):
+            raise ValueError(f"ddof must be 0 or 1; got {self.ddof}")
+        _check_choice("scale", self.scale, ("std", "none"))
+
+    def __str__(self) -> str:
+        return "smooth standardization over visits"
+
+    def remember(self, rewards: Float[Tensor, "P G"], history: PromptHistory | None) -> PromptHistory:
+        """Return the history with this visit in it: mean and variance of all visits' rewards, pooled."""
+        rewards = rewards.double()
+        history = history or PromptHistory.empty(len(rewards), rewards.device)
+        visits = history.visits + 1
+        variance = rewards.var(1, correction=self.ddof).masked_fill(all_equal(rewards), 0.0)
+        shift = (rewards.mean(1) - history.mean).square() * (visits - 1) / visits
+        return PromptHistory(
+            visits=visits,
+            mean=history.mean + (rewards.mean(1) - history.mean) / visits,
+            variance=((visits - 1) * history.variance + variance + shift) / visits,
+            lowest=torch.minimum(history.lowest, rewards.amin(1)),
+            highest=torch.maximum(history.highest, rewards.amax(1)),
+        )
+
+    def __call__(self, rewards: Float[Tensor, "P G"], history: PromptHistory | None = None) -> Float[Tensor, "P G"]:
+        _check_group(rewards)
+        this, total = self.remember(rewards, None), self.remember(rewards, history)
+        new, old = self._standardize(rewards, this), self._standardize(rewards, total)
+        share = 1 / total.visits.unsqueeze(1)
+        smooth_new, smooth_total = (1 - share) * new + share * old, share * new + (1 - share) * old
+        return torch.where(smooth_new.abs() < smooth_total.abs(), smooth_new, smooth_total).to(rewards.dtype)
+
+    def _standardize(self, rewards: Tensor, history: PromptHistory) -> Tensor:
+        centred = rewards.double() - history.mean.unsqueeze(1)
+        if self.scale == "std":
+            centred = centred / history.variance.sqrt().unsqueeze(1)
+        return centred.masked_fill((history.highest <= history.lowest).unsqueeze(1), 0.0)

@@ -2,23 +2,75 @@
 
 The objective is Σ weights · J. Weights depend on the mask alone, so they can be drawn, and they stay right when the
 batch is cut into parts: compute them on the whole, then cut. They are float64, and take the objective's type when used.
+B counts the responses that have a token.
+
+    here            verl                        TRL
+    sequence_mean   seq-mean-token-mean         grpo
+    token_mean      token-mean                  bnpo, dapo
+    Constant        seq-mean-token-sum-norm     dr_grpo
+    sequence_sum    –                           –
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 
+def _responses(mask: Tensor) -> Tensor:
+    return mask.any(-1).sum().clamp(min=1)
+
+
 def sequence_mean(mask: Bool[Tensor, "P G T"]) -> Float[Tensor, "P G T"]:
     """Return 1 / (B · |o_i|) on the tokens of response i: the mean over responses of each response's own mean.
 
-    B counts the responses that have a token. A token of a long response weighs less than one of a short response.
-    Source: GRPO (arXiv 2402.03300) Eq. 3. verl calls it seq-mean-token-mean, TRL grpo.
+    Why: every response weighs the same, so a token of a long one weighs less than a token of a short one.
+    Source: GRPO (arXiv 2402.03300) Eq. 3.
     """
-    lengths = mask.sum(-1, keepdim=True)
-    responses = (lengths > 0).sum().clamp(min=1)
-    return mask.double() / (lengths.clamp(min=1) * responses)
+    return sequence_sum(mask) / _responses(mask)
+
+
+def token_mean(mask: Bool[Tensor, "P G T"]) -> Float[Tensor, "P G T"]:
+    """Return 1 / Σ_i |o_i| on every token: the mean over all tokens of the batch.
+
+    Why: every token weighs the same, so long responses are neither diluted nor spared.
+    Source: DAPO (arXiv 2503.14476) Eq. 12, whose mean is over a group's tokens, then over prompts; every public
+    implementation takes the whole batch, and so does this one.
+    """
+    return mask.double() / mask.sum().clamp(min=1)
+
+
+@dataclass(frozen=True)
+class Constant:
+    """1 / (B · max_length) on every token, with a *fixed* maximum length: the sum over tokens, whatever their number.
+
+    Raises ValueError unless max_length ≥ 1.
+    Why: every token weighs the same from step to step, so no length of response is favoured.
+    Source: Dr.GRPO (arXiv 2503.20783) §3.2.
+    """
+
+    max_length: int
+
+    def __post_init__(self) -> None:
+        if self.max_length < 1:
+            raise ValueError(f"max_length must be at least 1 token; got {self.max_length}")
+
+    def __str__(self) -> str:
+        return f"constant 1/{self.max_length}"
+
+    def __call__(self, mask: Bool[Tensor, "P G T"]) -> Float[Tensor, "P G T"]:
+        return mask.double() / (_responses(mask) * self.max_length)
+
+
+def sequence_sum(mask: Bool[Tensor, "P G T"]) -> Float[Tensor, "P G T"]:
+    """Return 1 / |o_i| on the tokens of response i: the sum over responses of each response's own mean.
+
+    Why: advantages were standardized already, so responses are compared by them alone and not averaged once more.
+    Source: DCPO (arXiv 2509.02333) Eq. 8, "only token mean"; the authors' code takes a plain sum over tokens instead.
+    """
+    return mask.double() / mask.sum(-1, keepdim=True).clamp(min=1)
 
 
 def weighted_sum(

@@ -8,6 +8,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+Limits = tuple[Float[Tensor, "*n"], Float[Tensor, "*n"]]
+
+
+def _check_widths(eps_low: float, eps_high: float) -> None:
+    if not 0 < eps_low < 1:
+        raise ValueError(f"eps_low must be above 0 and below 1 (a ratio cannot fall below 0); got {eps_low}")
+    if not 0 < eps_high < float("inf"):
+        raise ValueError(f"eps_high must be above 0 and finite; got {eps_high}")
+
 
 @dataclass(frozen=True)
 class FixedBounds:
@@ -15,19 +24,57 @@ class FixedBounds:
 
     eps_low and eps_high are widths. Equal widths: PPO (arXiv 1707.06347) Eq. 7; eps_high > eps_low is DAPO's clip-higher
     (2503.14476) Eq. 10. Raises ValueError unless 0 < eps_low < 1 and eps_high > 0.
+    Why: a ratio that has left the limits the good way earns no more gradient; a wider upper side lets rare tokens grow faster.
     """
 
     eps_low: float = 0.2
     eps_high: float = 0.2
 
     def __post_init__(self) -> None:
-        if not 0 < self.eps_low < 1:
-            raise ValueError(
-                f"eps_low must be above 0 and below 1 (the lower limit is 1 − eps_low); got {self.eps_low}"
-            )
-        if not 0 < self.eps_high < float("inf"):
-            raise ValueError(f"eps_high must be above 0 and finite; got {self.eps_high}")
+        _check_widths(self.eps_low, self.eps_high)
 
-    def __call__(self, old_logp: Float[Tensor, "*n"]) -> tuple[Float[Tensor, "*n"], Float[Tensor, "*n"]]:
+    def __str__(self) -> str:
+        return f"1 − {self.eps_low:g} … 1 + {self.eps_high:g}"
+
+    def __call__(self, old_logp: Float[Tensor, "*n"]) -> Limits:
         """Return lower and upper limits on the ratio, shaped like old_logp."""
         return torch.full_like(old_logp, 1 - self.eps_low), torch.full_like(old_logp, 1 + self.eps_high)
+
+
+@dataclass(frozen=True)
+class DynamicBounds:
+    """Limits that widen as the old probability q = exp(old_logp) falls, from |(r − 1) · r q| ≤ eps.
+
+    lower = ½ + ½ √max(1 − 4 eps_low / q, 0);  upper = ½ + ½ √(1 + 4 eps_high / q), at most max_ratio.
+
+    lower is ½ for every q ≤ 4 eps_low. Raises ValueError unless 0 < eps_low < 1, eps_high > 0 and max_ratio > 1.
+    Why: under fixed limits a token of probability .01 may move by .002 only; here a rare token gets room in proportion.
+    Source: DCPO (arXiv 2509.02333), dynamic-adaptive clipping; widths and max_ratio from its appendix A.9.
+    """
+
+    eps_low: float = 0.16
+    eps_high: float = 0.2
+    max_ratio: float = 10.0
+
+    def __post_init__(self) -> None:
+        _check_widths(self.eps_low, self.eps_high)
+        if not self.max_ratio > 1:
+            raise ValueError(f"max_ratio must be above 1; got {self.max_ratio}")
+
+    def __str__(self) -> str:
+        return f"dynamic {self.eps_low:g}/{self.eps_high:g}, ratio ≤ {self.max_ratio:g}"
+
+    def __call__(self, old_logp: Float[Tensor, "*n"]) -> Limits:
+        """Return lower and upper limits on the ratio, shaped like old_logp."""
+        q = old_logp.exp()
+        lower = 0.5 + 0.5 * (1 - 4 * self.eps_low / q).clamp(min=0).sqrt()
+        upper = (0.5 + 0.5 * (1 + 4 * self.eps_high / q).sqrt()).clamp(max=self.max_ratio)
+        return lower, upper
+
+
+def no_bounds(old_logp: Float[Tensor, "*n"]) -> Limits:
+    """Return the limits 0 and ∞, which no ratio reaches.
+
+    Why: something else holds the policy back, or nothing does.
+    """
+    return torch.zeros_like(old_logp), torch.full_like(old_logp, float("inf"))

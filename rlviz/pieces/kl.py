@@ -1,4 +1,7 @@
-"""Estimators of KL(π_θ‖π_ref) on tokens sampled from the policy, and where the estimate enters."""
+"""Estimators of KL(p‖q) on tokens sampled from p, where the estimate enters, and how its weight adapts.
+
+An estimator takes (logp, ref_logp): the sampled token's log-probability under p, which sampled it, and under q.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
+
+Estimator = Callable[[Tensor, Tensor], Tensor]
+
+
+def k1(logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+    """Return −x = logp − ref_logp: its mean is the KL, single values are noisy and may be negative.
+
+    Source: Schulman, "Approximating KL divergence" (2020).
+    """
+    return logp - ref_logp
+
+
+def k2(logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+    """Return x² / 2 with x = ref_logp − logp: biased as a value, its expected gradient is the KL's.
+
+    Source: Schulman, "Approximating KL divergence" (2020).
+    """
+    return (ref_logp - logp).square() / 2
 
 
 def k3(logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
@@ -20,18 +41,149 @@ def k3(logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"]) -> Float[Tensor
 
 
 @dataclass(frozen=True)
-class KLInLoss:
-    """beta · estimator(logp, ref_logp), subtracted from each token's objective.
+class StraightThrough:
+    """The value of one estimator with the gradient of another: gradient − sg[gradient] + sg[value]."""
 
-    Raises ValueError unless beta > 0; no KL term is written kl=None. Source: GRPO (arXiv 2402.03300) Eq. 3, beta 0.04.
+    value: Estimator
+    gradient: Estimator
+
+    def __call__(self, logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+        slope = self.gradient(logp, ref_logp)
+        return slope - slope.detach() + self.value(logp, ref_logp).detach()
+
+
+def k3_plus(logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+    """Return k3 with the gradient of k2: low variance as a value, right as an expected gradient. Source: verl's k3+."""
+    return StraightThrough(value=k3, gradient=k2)(logp, ref_logp)
+
+
+def _check_beta(beta: float) -> None:
+    if not 0 < beta < float("inf"):
+        raise ValueError(f"beta must be above 0 and finite (kl=None leaves the KL term out); got {beta}")
+
+
+def _name(estimator: Estimator) -> str:
+    return getattr(estimator, "__name__", str(estimator)).replace("_plus", "+")
+
+
+@dataclass(frozen=True)
+class KLInLoss:
+    """beta · estimator(logp, ref_logp), an estimate of KL(π_θ‖π_ref), subtracted from each token's objective.
+
+    Raises ValueError unless beta > 0; no KL term is written kl=None.
+    Why: a leash to the reference policy, with a gradient of its own on every token.
+    Source: GRPO (arXiv 2402.03300) Eq. 3, beta 0.04.
     """
 
     beta: float = 0.04
-    estimator: Callable[[Tensor, Tensor], Tensor] = k3
+    estimator: Estimator = k3
 
     def __post_init__(self) -> None:
-        if not 0 < self.beta < float("inf"):
-            raise ValueError(f"beta must be above 0 and finite (kl=None leaves the KL term out); got {self.beta}")
+        _check_beta(self.beta)
+
+    def __str__(self) -> str:
+        return f"{self.beta:g} · {_name(self.estimator)} to reference, in the loss"
 
     def __call__(self, logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
         return self.beta * self.estimator(logp, ref_logp)
+
+
+@dataclass(frozen=True)
+class KLInReward:
+    """beta · estimator(old_logp, ref_logp), subtracted from the reward of each token when it was sampled; 0 on padding.
+
+    Raises ValueError unless beta > 0; no KL term is written kl=None.
+    Why: a leash to the reference policy that is part of what is rewarded, so advantages and critic know of it.
+    Source: InstructGPT (arXiv 2203.02155) Eq. 2; Ziegler et al. (1909.08593) Eq. 2.
+    """
+
+    beta: float = 0.02
+    estimator: Estimator = k1
+
+    def __post_init__(self) -> None:
+        _check_beta(self.beta)
+
+    def __str__(self) -> str:
+        return f"{self.beta:g} · {_name(self.estimator)} to reference, in the reward"
+
+    def __call__(
+        self, old_logp: Float[Tensor, "P G T"], ref_logp: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"]
+    ) -> Float[Tensor, "P G T"]:
+        return (self.beta * self.estimator(old_logp, ref_logp)).masked_fill(~mask, 0.0)
+
+
+@dataclass(frozen=True)
+class KLToOld:
+    """beta · estimator(old_logp, logp), an estimate of KL(π_old‖π_θ), subtracted from each token's objective.
+
+    The tokens come from π_old, so with k3 this is beta · (r − 1 − log r), and its expected gradient is the KL's.
+    Raises ValueError unless beta > 0.
+    Why: instead of a clip, a penalty keeps the policy near the one that sampled; there is no limit to hit.
+    Source: PPO (arXiv 1707.06347) Eq. 8.
+    """
+
+    beta: float = 1.0
+    estimator: Estimator = k3
+
+    def __post_init__(self) -> None:
+        _check_beta(self.beta)
+
+    def __str__(self) -> str:
+        return f"{self.beta:g} · {_name(self.estimator)} to old policy, in the loss"
+
+    def __call__(self, logp: Float[Tensor, "*n"], old_logp: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+        return self.beta * self.estimator(old_logp, logp)
+
+
+def _check_target(target: float) -> None:
+    if not 0 < target < float("inf"):
+        raise ValueError(f"target must be above 0 nats and finite; got {target}")
+
+
+@dataclass(frozen=True)
+class AdaptivePenalty:
+    """After each update: beta / 2 when kl < target / 1.5, 2 beta when kl > 1.5 target, else beta.
+
+    target: the KL aimed at, nats per token. Raises ValueError unless target > 0.
+    Why: nobody knows the right beta in advance; the KL aimed at is easier to say.
+    Source: PPO (arXiv 1707.06347) §4.
+    """
+
+    target: float = 0.02
+
+    def __post_init__(self) -> None:
+        _check_target(self.target)
+
+    def __str__(self) -> str:
+        return f"β halved or doubled around KL {self.target:g}"
+
+    def __call__(self, beta: float, kl: float, count: int = 1) -> float:
+        """Return the next beta. count, the number of responses behind `kl`, has no part in this rule."""
+        if kl < self.target / 1.5:
+            return beta / 2
+        return beta * 2 if kl > 1.5 * self.target else beta
+
+
+@dataclass(frozen=True)
+class ProportionalController:
+    """After each update: beta · (1 + clip(kl / target − 1, ±0.2) · count / horizon).
+
+    target: the KL aimed at. horizon: responses over which beta reacts. Raises ValueError unless both are above 0.
+    Why: beta moves in proportion to the miss, and slowly.
+    Source: Ziegler et al. (arXiv 1909.08593) §2.2.
+    """
+
+    target: float = 6.0
+    horizon: float = 10_000.0
+
+    def __post_init__(self) -> None:
+        _check_target(self.target)
+        if not self.horizon > 0:
+            raise ValueError(f"horizon must be above 0 responses; got {self.horizon}")
+
+    def __str__(self) -> str:
+        return f"β in proportion to KL / {self.target:g}"
+
+    def __call__(self, beta: float, kl: float, count: int) -> float:
+        """Return the next beta; count is the number of responses behind `kl`."""
+        return beta * (1 + min(max(kl / self.target - 1, -0.2), 0.2) * count / self.horizon)

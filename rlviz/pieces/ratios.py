@@ -11,6 +11,33 @@ def token_ratio(
 ) -> Float[Tensor, "P G T"]:
     """Return the ratio of each token: r = exp(logp − old_logp), and 1 on padding.
 
+    Why: each token is weighed by its own change of probability; one sample a token, so it is noisy on long responses.
     Source: PPO (arXiv 1707.06347) §3, per token as in GRPO (2402.03300) Eq. 3.
     """
     return (logp - old_logp).masked_fill(~mask, 0.0).exp()
+
+
+def sequence_ratio(
+    logp: Float[Tensor, "P G T"], old_logp: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"]
+) -> Float[Tensor, "P G T"]:
+    """Return s_i = exp( 1/|o_i| Σ_t (logp − old_logp) ) on every token of response i, and 1 on padding.
+
+    It is the geometric mean of the response's token ratios. Without the root 1/|o_i| its scale would explode with length.
+    Why: the reward belongs to the whole response, so the ratio does too; the mean over tokens tames its variance.
+    Source: GSPO (arXiv 2507.18071) Eq. 7.
+    """
+    log_ratio = (logp - old_logp).masked_fill(~mask, 0.0)
+    mean = log_ratio.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)
+    return mean.exp().expand_as(log_ratio).masked_fill(~mask, 1.0)
+
+
+def sequence_token_ratio(
+    logp: Float[Tensor, "P G T"], old_logp: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"]
+) -> Float[Tensor, "P G T"]:
+    """Return s_{i,t} = sg[s_i] · π_θ(t) / sg[π_θ(t)]: the value of `sequence_ratio`, the gradient of the token's own logp.
+
+    Why: the response's ratio decides what is clipped, while each token may have an advantage of its own.
+    Source: GSPO-token (arXiv 2507.18071) Eq. 14; sg stops the gradient.
+    """
+    own = (logp - logp.detach()).masked_fill(~mask, 0.0).exp()
+    return sequence_ratio(logp, old_logp, mask).detach() * own

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float
@@ -18,9 +19,54 @@ def pessimistic(
     """Return J = min(ratio · advantages, clip(ratio, lower, upper) · advantages).
 
     The minimum takes the clipped branch only where that is the worse one, so a token that already moved too far the
-    wrong way keeps its gradient. Source: PPO (arXiv 1707.06347) Eq. 7.
+    wrong way keeps its gradient.
+    Why: no reward for moving further than the limits, but every mistake can still be undone.
+    Source: PPO (arXiv 1707.06347) Eq. 7.
     """
     return torch.minimum(ratio * advantages, torch.clamp(ratio, lower, upper) * advantages)
+
+
+@dataclass(frozen=True)
+class DualClip:
+    """`pessimistic`, and for advantages < 0 no less than c · advantages: J = max(J, c · advantages).
+
+    Raises ValueError unless c > 1.
+    Why: a bad token whose ratio has run up to c would pull with a weight of c and more; there it is let go.
+    Source: dual-clip PPO (arXiv 1912.09729). verl always applies c = 3; DCPO uses 10; TRL calls it delta.
+    """
+
+    c: float = 3.0
+
+    def __post_init__(self) -> None:
+        if not self.c > 1:
+            raise ValueError(f"c must be above 1 (c = 1 would cut every gradient of a bad token); got {self.c}")
+
+    def __str__(self) -> str:
+        return f"dual clip {self.c:g}"
+
+    def __call__(
+        self,
+        ratio: Float[Tensor, "*n"],
+        advantages: Float[Tensor, "*n"],
+        lower: Float[Tensor, "*n"],
+        upper: Float[Tensor, "*n"],
+    ) -> Float[Tensor, "*n"]:
+        objective = pessimistic(ratio, advantages, lower, upper)
+        return torch.where(advantages < 0, torch.maximum(objective, self.c * advantages), objective)
+
+
+def unclipped(
+    ratio: Float[Tensor, "*n"],
+    advantages: Float[Tensor, "*n"],
+    lower: Float[Tensor, "*n"],
+    upper: Float[Tensor, "*n"],
+) -> Float[Tensor, "*n"]:
+    """Return J = ratio · advantages, whatever the limits.
+
+    Why: the plain importance-weighted policy gradient; a penalty has to keep the policy near, or one update a rollout.
+    Source: PPO (arXiv 1707.06347) Eq. 6.
+    """
+    return ratio * advantages
 
 
 def is_clipped(
@@ -29,11 +75,12 @@ def is_clipped(
     advantages: Float[Tensor, "*n"],
     lower: Float[Tensor, "*n"],
     upper: Float[Tensor, "*n"],
-) -> tuple[Bool[Tensor, "*n"], Bool[Tensor, "*n"]]:
-    """Return where the surrogate cuts the gradient of a token with advantages ≠ 0: at ratios below 1, and above 1.
+) -> tuple[Bool[Tensor, "*n"], Bool[Tensor, "*n"], Bool[Tensor, "*n"]]:
+    """Return where the surrogate cuts the gradient of a token with advantages ≠ 0: low, high, dual.
 
-    Asked of autograd, ∂J/∂ratio = 0, so it holds for any surrogate. For `pessimistic` that is where (ratio < lower and
-    A < 0), and where (ratio > upper and A > 0).
+    low: at ratios below 1. high: above 1, advantages > 0. dual: above 1, advantages < 0. Asked of autograd,
+    ∂J/∂ratio = 0, so it holds for any surrogate. For `pessimistic`, low is where (ratio < lower and A < 0), high where
+    (ratio > upper and A > 0), and dual is empty; `DualClip` adds (ratio > c and A < 0).
     """
     with torch.enable_grad():
         leaf = ratio.detach().requires_grad_()
@@ -44,4 +91,5 @@ def is_clipped(
     cut = advantages != 0
     if slope is not None:
         cut = cut & (slope == 0)
-    return cut & (ratio < 1), cut & (ratio > 1)
+    above = cut & (ratio > 1)
+    return cut & (ratio < 1), above & (advantages > 0), above & (advantages < 0)

@@ -22,8 +22,11 @@ class Rows:
     ref_logp: Tensor | None
 
     @classmethod
-    def of(cls, samples: Samples, advantages: Tensor, ref_logp: Tensor | None, groups: Tensor) -> Rows:
-        """Return the responses of these groups, one after the other. advantages, ref_logp: [P, G, T] of all groups."""
+    def of(cls, samples: Samples, mask: Tensor, advantages: Tensor, ref_logp: Tensor | None, groups: Tensor) -> Rows:
+        """Return the responses of these groups, one after the other.
+
+        mask, advantages, ref_logp: [P, G, T] of all groups; mask is true on the tokens that the loss sees.
+        """
         chosen = take_groups(samples, groups)
         group_size = samples.tokens.shape[1]
 
@@ -34,7 +37,7 @@ class Rows:
             prompt_ids=chosen.prompt_ids.repeat_interleave(group_size, 0),
             prompt_mask=chosen.prompt_mask.repeat_interleave(group_size, 0),
             tokens=as_rows(chosen.tokens),
-            mask=as_rows(chosen.mask),
+            mask=as_rows(mask[groups]),
             old_logp=as_rows(chosen.logp),
             advantages=as_rows(advantages[groups]),
             ref_logp=None if ref_logp is None else as_rows(ref_logp[groups]),
@@ -44,6 +47,12 @@ class Rows:
         """Return the rows at these indices, or where a mask is true."""
         taken = {name: value[index] for name, value in vars(self).items() if value is not None}
         return Rows(**{**vars(self), **taken})
+
+    @property
+    def longest(self) -> int:
+        """Tokens up to the last one that the loss sees in any row."""
+        seen = self.mask.any(0).any(0).nonzero()
+        return int(seen.max()) + 1 if len(seen) else 0
 
     def cut(self, length: int) -> Rows:
         """Return the rows without the tokens from `length` on."""

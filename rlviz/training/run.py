@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -13,10 +14,11 @@ import torch
 from torch import Tensor
 
 import rlviz
-from rlviz.algorithms.base import GroupPolicyGradient
+from rlviz.algorithms.base import GroupPolicyGradient, label
 from rlviz.algorithms.describe import describe, rebuild
+from rlviz.algorithms.family import Algorithm
 from rlviz.names import closest
-from rlviz.pieces.advantages import all_equal
+from rlviz.pieces.advantages import PromptHistory, all_equal
 from rlviz.pieces.kl import k3
 from rlviz.training.rows import Rows, first_of_each_group, take_groups
 from rlviz.training.run_folder import RunFolder, write_json
@@ -30,14 +32,15 @@ from small_models.tasks import TASKS, Grade, Task
 
 @dataclass(frozen=True)
 class _Rollout:
-    """A graded rollout. rewards [P, G] after shaping, advantages [P, G, T], ref_logp [P, G, T] where the loss needs it,
-    selected: indices of the groups to update on."""
+    """A graded rollout. rewards [P, G] after shaping; mask: the tokens that the loss sees, advantages, ref_logp where the
+    algorithm needs it: [P, G, T]; selected: indices of the groups to update on."""
 
     prompts: list[str]
     samples: Samples
     texts: list[list[str]]
     grades: list[list[Grade]]
     rewards: Tensor
+    mask: Tensor
     advantages: Tensor
     ref_logp: Tensor | None
     kl: float
@@ -65,6 +68,7 @@ class TrainingRun(Iterator[StepRecord]):
                 f"num_prompts must be at most {len(task.train_prompts)}, the training prompts of {task.name}; "
                 f"got {settings.num_prompts}"
             )
+        _check_fit(algorithm, settings)
         self.policy, self.reference, self.task = policy, reference, task
         self.algorithm, self.settings, self.folder = algorithm, settings, folder
         self.step, self.train_seconds, self.tokens_sampled = 0, 0.0, 0
@@ -72,6 +76,9 @@ class TrainingRun(Iterator[StepRecord]):
         self._optimizer = torch.optim.AdamW(self._parameters, lr=settings.lr, weight_decay=0.0, fused=True)
         self._generator = torch.Generator().manual_seed(settings.seed)
         self._can_drop_rows = algorithm.ignores_zero_advantages()
+        self._history = None
+        if algorithm.asks_for("advantage", "history"):
+            self._history = PromptHistory.empty(len(task.train_prompts), policy.device)
 
     def __next__(self) -> StepRecord:
         if self.step >= self.settings.steps:
@@ -103,6 +110,10 @@ class TrainingRun(Iterator[StepRecord]):
             for name, value in self._optimizer.state[parameter].items()
         }
         tensors["generator"] = self._generator.get_state()
+        if self._history is not None:
+            visited = self._history.visits.nonzero().squeeze(1)
+            tensors |= {f"history.{name}": value for name, value in vars(self._history.take(visited)).items()}
+            tensors["history.prompts"] = visited
         state = {"step": self.step, "train_seconds": self.train_seconds, "tokens_sampled": self.tokens_sampled}
         self.folder.save_state(self.policy, tensors, state)
 
@@ -110,6 +121,10 @@ class TrainingRun(Iterator[StepRecord]):
         self.step, self.train_seconds = state["step"], state["train_seconds"]
         self.tokens_sampled = state["tokens_sampled"]
         self._generator.set_state(tensors.pop("generator"))
+        saved = {name: tensors.pop(name) for name in list(tensors) if name.startswith("history.")}
+        if self._history is not None:
+            values = {name.split(".")[1]: value.to(self.policy.device) for name, value in saved.items()}
+            self._history = self._history.put(values.pop("prompts"), PromptHistory(**values))
         for name, value in tensors.items():
             index, key = name.split(".", 1)
             parameter = self._parameters[int(index)]
@@ -132,46 +147,45 @@ class TrainingRun(Iterator[StepRecord]):
         self.tokens_sampled += int(samples.mask.sum())
         texts = samples.texts(self.policy)
         grades = [[task.grade(prompt, text) for text in row] for prompt, row in zip(prompts, texts, strict=True)]
-        raw = torch.tensor(
-            [[settings.reward_correct * g.correct + settings.reward_format * g.format for g in row] for row in grades],
-            dtype=torch.float,
-            device=self.policy.device,
+        correct, well_formed = (
+            torch.tensor([[float(getattr(g, name)) for g in row] for row in grades], device=self.policy.device)
+            for name in ("correct", "format")
         )
-        rewards = raw if self.algorithm.shape is None else self.algorithm.shape(raw, samples.lengths)
-        advantages = self.algorithm.advantages(rewards, samples.mask)
+        rewards = self.algorithm.shaped(
+            settings.reward_correct * correct + settings.reward_format * well_formed,
+            samples.lengths,
+            truncated=samples.truncated,
+            correct=correct,
+            well_formed=well_formed,
+        )
+        mask = self.algorithm.loss_mask(samples.mask, samples.truncated)
         ref_logp, kl = self._reference(samples)
-        return _Rollout(prompts, samples, texts, grades, rewards, advantages, ref_logp, kl, self._select(raw))
-
-    def _select(self, rewards: Tensor) -> Tensor:
-        """Return the indices of the groups that the updates use."""
-        everyone = torch.arange(len(rewards), device=rewards.device)
-        if self.algorithm.select is None:
-            return everyone
-        selected = self.algorithm.select(rewards)
-        if selected.dtype != torch.long or selected.dim() != 1 or not torch.isin(selected, everyone).all():
-            raise ValueError(
-                f"select must return indices of groups, whole numbers from 0 to {len(rewards) - 1}; got {selected}"
-            )
-        return selected
+        history = None if self._history is None else self._history.take(chosen.to(self.policy.device))
+        advantages = self.algorithm.advantages(rewards, mask, old_logp=samples.logp, ref_logp=ref_logp, history=history)
+        if self._history is not None:
+            after = self.algorithm.advantage.remember(rewards, history)  # type: ignore[attr-defined]
+            self._history = self._history.put(chosen.to(self.policy.device), after)
+        selected = self.algorithm.selected(correct, self._generator)
+        return _Rollout(prompts, samples, texts, grades, rewards, mask, advantages, ref_logp, kl, selected)
 
     @torch.no_grad()
     def _reference(self, samples: Samples) -> tuple[Tensor | None, float]:
-        """Return log π_ref where the loss needs it, and the KL to the reference; one response a prompt is enough for that."""
-        in_loss = self.algorithm.kl is not None
-        part = samples if in_loss else first_of_each_group(samples)
+        """Return log π_ref where it is needed, and the KL to the reference; one response a prompt is enough for that."""
+        needed = self.algorithm.needs_reference
+        part = samples if needed else first_of_each_group(samples)
         logits = response_logits(self.reference, part.prompt_ids, part.prompt_mask, part.tokens)
         ref_logp = token_logp(logits, part.tokens, temperature=self.settings.temperature)
         kl = k3(part.logp, ref_logp)[part.mask].mean()
-        return (ref_logp if in_loss else None), float(kl)
+        return (ref_logp if needed else None), float(kl)
 
     def _update(self, rollout: _Rollout) -> dict[str, float]:
         """Make the step's optimizer steps and return sums over them (token counts, losses, ratios)."""
         settings = self.settings
-        rows = Rows.of(rollout.samples, rollout.advantages, rollout.ref_logp, rollout.selected)
+        rows = Rows.of(rollout.samples, rollout.mask, rollout.advantages, rollout.ref_logp, rollout.selected)
         for group in self._optimizer.param_groups:
             group["lr"] = settings.lr * min(1.0, (self.step + 1) / max(1, settings.lr_warmup_steps))
         sums = dict.fromkeys(
-            ("loss", "grad_norm", "tokens", "low", "high", "ratios", "ratio", "ratio_squared", "rows"), 0.0
+            ("loss", "grad_norm", "tokens", "low", "high", "dual", "ratios", "ratio", "ratio_squared", "rows"), 0.0
         )
         count = len(rows.tokens)
         parts: list[Tensor] = []
@@ -186,7 +200,7 @@ class TrainingRun(Iterator[StepRecord]):
             if self._can_drop_rows:
                 used = minibatch.advantages.flatten(1).any(1)
                 minibatch = minibatch.take(used)
-                longest = int(minibatch.mask.any(0).sum())  # the rows that left may have been the long ones
+                longest = minibatch.longest  # the rows that left may have been the long ones
                 minibatch, weights = minibatch.cut(longest), weights[used, :, :longest]
             self._optimizer.zero_grad(set_to_none=False)
             if len(minibatch.tokens):
@@ -196,6 +210,7 @@ class TrainingRun(Iterator[StepRecord]):
                 sums["loss"] += float(output.loss.detach())
                 sums["low"] += float(output.clipped_low.sum())
                 sums["high"] += float(output.clipped_high.sum())
+                sums["dual"] += float(output.clipped_dual.sum())
                 sums["ratios"] += ratio.numel()
                 sums["ratio"] += float(ratio.sum())
                 sums["ratio_squared"] += float(ratio.square().sum())
@@ -243,6 +258,7 @@ class TrainingRun(Iterator[StepRecord]):
             ratio_std=max(0.0, variance) ** 0.5,
             clip_fraction_low=sums["low"] / max(1.0, sums["tokens"]),
             clip_fraction_high=sums["high"] / max(1.0, sums["tokens"]),
+            clip_fraction_dual=sums["dual"] / max(1.0, sums["tokens"]),
             zero_variance_groups=float(all_equal(rollout.rewards).float().mean()),
             rows_used=sums["rows"] / (len(grades) * updates / settings.minibatches),
             lr=self._optimizer.param_groups[0]["lr"],
@@ -276,25 +292,56 @@ class TrainingRun(Iterator[StepRecord]):
         logits = response_logits(self.policy, first.prompt_ids, first.prompt_mask, first.tokens)
         logp = token_logp(logits, first.tokens, temperature=self.settings.temperature)
         ref_logp = None if rollout.ref_logp is None else rollout.ref_logp[:1]
-        output = self.algorithm.loss(logp, Batch(first.logp, rollout.advantages[:1], first.mask, ref_logp))
-        clipped = output.clipped_low | output.clipped_high
-        columns = (
-            first.logp.exp(),
-            logp.exp(),
-            output.ratio,
-            output.lower,
-            output.upper,
-            rollout.advantages[:1],
-            clipped,
-        )
-        lists = [column[0].tolist() for column in columns]
+        output = self.algorithm.loss(logp, Batch(first.logp, rollout.advantages[:1], rollout.mask[:1], ref_logp))
+        columns = {
+            "old_prob": first.logp.exp(),
+            "new_prob": logp.exp(),
+            "ratio": output.ratio,
+            "lower": output.lower,
+            "upper": output.upper,
+            "advantage": rollout.advantages[:1],
+            "clipped": output.clipped,
+        }
+        lists = {name: column[0].tolist() for name, column in columns.items()}
+
+        def token_record(i: int, t: int, token: int) -> TokenRecord:
+            numbers = {name: rows[i][t] for name, rows in lists.items()}
+            if numbers["upper"] == math.inf:
+                numbers["upper"] = None
+            return TokenRecord(token=self.policy.tokenizer.decode([token]), **numbers)
+
         return [
-            tuple(
-                TokenRecord(self.policy.tokenizer.decode([token]), *(rows[i][t] for rows in lists))
-                for t, token in enumerate(first.tokens[0, i, :length].tolist())
-            )
+            tuple(token_record(i, t, token) for t, token in enumerate(first.tokens[0, i, :length].tolist()))
             for i, length in enumerate(first.lengths[0].tolist())
         ]
+
+
+def trainable(algorithm: Algorithm) -> GroupPolicyGradient:
+    """Return the algorithm if `train` can train it; raises ValueError that says what is missing."""
+    if not isinstance(algorithm, GroupPolicyGradient):
+        needs = "a critic and a reward model" if "critic" in algorithm.models else "preference pairs"
+        raise ValueError(
+            f"algorithm: {algorithm.name} needs {needs}, which training does not have yet; "
+            "it trains algorithms that learn from groups of responses, such as GRPO"
+        )
+    return algorithm
+
+
+def _check_fit(algorithm: GroupPolicyGradient, settings: TrainSettings) -> None:
+    """Refuse an algorithm that this loop cannot train, and settings that contradict it."""
+    trainable(algorithm)
+    if algorithm.asks_for("advantage", "step_ends"):
+        raise ValueError(f"algorithm: {algorithm.name} needs rewards of single steps, which no task gives yet")
+    if settings.group_size < algorithm.min_group_size:
+        raise ValueError(
+            f"group_size must be at least {algorithm.min_group_size} for {algorithm.name}, which compares a response with "
+            f"its group; got {settings.group_size}"
+        )
+    if algorithm.asks_for("shape", "correct") and (settings.reward_correct, settings.reward_format) != (1.0, 0.0):
+        raise ValueError(
+            f"reward_correct and reward_format: {algorithm.name} weighs the rules itself ({label(algorithm.shape)}); got "
+            f"{settings.reward_correct:g} and {settings.reward_format:g}"
+        )
 
 
 def train(

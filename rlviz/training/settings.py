@@ -46,17 +46,20 @@ class TrainSettings:
             value = getattr(self, field.name)
             if isinstance(value, float) and not math.isfinite(value):
                 raise ValueError(f"{field.name} must be finite; got {value}")
-        least = {"steps": 1, "num_prompts": 1, "updates_per_rollout": 1, "minibatches": 1, "lr_warmup_steps": 0}
+        least = {
+            "steps": 1,
+            "num_prompts": 1,
+            "group_size": 1,
+            "updates_per_rollout": 1,
+            "minibatches": 1,
+            "lr_warmup_steps": 0,
+        }
         least |= {"evaluate_every": 0, "checkpoint_every": 0, "details_every": 0, "seed": 0}
         for name, low in least.items():
             if getattr(self, name) < low:
                 raise ValueError(f"{name} must be at least {low}; got {getattr(self, name)}")
         if self.seed >= 2**63:
             raise ValueError(f"seed must be below 2**63; got {self.seed}")
-        if self.group_size < 2:
-            raise ValueError(
-                f"group_size must be at least 2: a response is compared with its group; got {self.group_size}"
-            )
         for name in ("lr", "max_grad_norm"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be above 0; got {getattr(self, name)}")

@@ -172,12 +172,12 @@ def test_unknown_parameters_and_misfitting_pieces_are_refused():
         GRPO.with_parameters(epsilon=0.2)
     with pytest.raises(ValueError, match="eps_low"):
         GRPO.with_parameters(eps_low=1.5)
-    with pytest.raises(TypeError, match="surrogate must take 4 tensors"):
+    with pytest.raises(TypeError, match="surrogate must take 4 arguments"):
         replace(GRPO, surrogate=lambda ratio, advantages: ratio * advantages)
-    with pytest.raises(TypeError, match="bounds must be a function of 1 tensors"):
+    with pytest.raises(TypeError, match="bounds must be a function of 1 argument"):
         replace(GRPO, bounds=FixedBounds)
-    with pytest.raises(TypeError):
-        replace(GRPO, clip=0.2)
+    with pytest.raises(TypeError, match="unknown slot 'bound'; did you mean bounds"):
+        replace(GRPO, bound=FixedBounds())
 
 
 @pytest.mark.parametrize("algorithm", [*ALGORITHMS, NO_KL, GRPO.with_parameters(eps_high=0.5)], ids=lambda a: a.name)
@@ -196,5 +196,5 @@ def test_only_pieces_are_rebuilt(named):
 def test_names_are_found_and_the_nearest_offered():
     assert find_algorithm("grpo") is find_algorithm("GRPO") is GRPO
     assert command_name(replace(GRPO, name="Dr.GRPO")) == "dr-grpo"
-    with pytest.raises(ValueError, match=r"'grop' is not known; did you mean grpo\?"):
+    with pytest.raises(ValueError, match=r"'grop' is not known; did you mean .*grpo"):
         find_algorithm("grop")

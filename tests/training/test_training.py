@@ -390,7 +390,7 @@ def test_grpo_learns_the_chain_task():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"group_size": 1}, "group_size must be at least 2.*got 1"),
+        ({"group_size": 0}, "group_size must be at least 1; got 0"),
         ({"lr": -1.0}, "lr must be above 0; got -1"),
         ({"lr": float("nan")}, "lr must be finite"),
         ({"steps": 0}, "steps must be at least 1; got 0"),

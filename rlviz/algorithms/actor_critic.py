@@ -1,0 +1,89 @@
+"""Algorithms with a critic: the eight slots, and what a value model adds to them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from rlviz.algorithms.base import CALLS, PolicyGradient
+from rlviz.pieces.aggregation import weighted_sum
+from rlviz.pieces.kl import KLInReward
+from rlviz.pieces.values import ClippedValueLoss
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActorCritic(PolicyGradient):
+    """Policy optimisation against a critic: minimise  −J + value_weight · L_value − entropy_weight · H.
+
+    J is the objective of the slots. The advantage slot takes (rewards, values, mask), all [P, G, T], and returns
+    (advantages, returns), as GAE does. value_loss: (values, old_values, returns) → loss per token. controller:
+    (beta, kl, count) → the next beta of the KL term, or None where it stays. Raises ValueError for a negative weight.
+    """
+
+    value_loss: ClippedValueLoss
+    value_weight: float = 0.5
+    entropy_weight: float = 0.0
+    controller: Callable[[float, float, int], float] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("value_weight", "entropy_weight"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be 0 or above; got {getattr(self, name)}")
+
+    @staticmethod
+    def _call(slot: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        return (("rewards", "values", "mask"), ()) if slot == "advantage" else CALLS[slot]
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return ("actor", "critic", "reward", *super().models[1:])
+
+    def token_rewards(
+        self,
+        scores: Float[Tensor, "P G"],
+        mask: Bool[Tensor, "P G T"],
+        old_logp: Float[Tensor, "P G T"],
+        ref_logp: Float[Tensor, "P G T"] | None = None,
+    ) -> Float[Tensor, "P G T"]:
+        """Return the reward of each token: the response's score on its last one, minus the KL penalty if that is here.
+
+        Raises ValueError with a KLInReward and no ref_logp.
+        """
+        position = torch.arange(mask.shape[-1], device=mask.device)
+        last = (position * mask).amax(-1, keepdim=True)
+        rewards = torch.where((position == last) & mask, scores.unsqueeze(-1), 0.0)
+        if not isinstance(self.kl, KLInReward):
+            return rewards
+        if ref_logp is None:
+            raise ValueError(f"{self.name} has its KL in the reward and needs ref_logp; got None")
+        return rewards - self.kl(old_logp, ref_logp, mask)
+
+    def advantages(
+        self, rewards: Float[Tensor, "P G T"], values: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"]
+    ) -> tuple[Float[Tensor, "P G T"], Float[Tensor, "P G T"]]:
+        """Return the advantage of every token and the return that the critic is trained on, both 0 on padding."""
+        return self.advantage(rewards, values, mask)
+
+    def total_loss(
+        self,
+        policy_loss: Float[Tensor, ""],
+        values: Float[Tensor, "P G T"],
+        old_values: Float[Tensor, "P G T"],
+        returns: Float[Tensor, "P G T"],
+        entropy: Float[Tensor, "P G T"],
+        mask: Bool[Tensor, "P G T"],
+    ) -> Float[Tensor, ""]:
+        """Return policy_loss + value_weight · L_value − entropy_weight · H, both aggregated like the objective."""
+        weights = self.aggregate(mask)
+        value_loss = weighted_sum(self.value_loss(values, old_values, returns), weights, mask)
+        return policy_loss + self.value_weight * value_loss - self.entropy_weight * weighted_sum(entropy, weights, mask)
+
+    def beyond_the_slots(self) -> Mapping[str, Any]:
+        return {"value loss": self.value_loss} | ({"controller": self.controller} if self.controller else {})

@@ -1,0 +1,39 @@
+"""DAPO: Decoupled clip and Dynamic sAmpling Policy Optimization (arXiv 2503.14476).
+
+    J = 1/Σ|o_i| Σ_i Σ_t min(r A, clip(r, 1 − ε_low, 1 + ε_high) A),   A_i = (R_i − mean) / std of its group
+
+Differences from GRPO:
+    1. bounds: 1 − 0.2 … 1 + 0.28: clip-higher, so that a rare token may grow faster than a common one is cut.
+    2. kl: – (none): a model that learns to reason has to leave the reference policy behind.
+    3. aggregate: token mean: every token weighs the same, so a long answer's pattern is not diluted.
+    4. shape: overlong punishment from 12 to 16 tokens: a smooth warning before an answer is cut off.
+    5. select: drop all equal: dynamic sampling; a group that is all right or all wrong has no gradient.
+
+The paper punishes from 16384 to 20480 tokens; here the lengths are scaled to answers of ten, the cache being a quarter.
+Its token mean is over the group's tokens, then over prompts; here, as in every public implementation, over the batch.
+The alternative to the punishment is `rlviz.pieces.shaping.OverlongFilter`.
+"""
+
+from __future__ import annotations
+
+from rlviz.algorithms.base import GroupPolicyGradient
+from rlviz.pieces.advantages import GroupAdvantage
+from rlviz.pieces.aggregation import token_mean
+from rlviz.pieces.bounds import FixedBounds
+from rlviz.pieces.ratios import token_ratio
+from rlviz.pieces.selection import drop_all_equal
+from rlviz.pieces.shaping import SoftOverlongPunishment
+from rlviz.pieces.surrogate import pessimistic
+
+DAPO = GroupPolicyGradient(
+    name="DAPO",
+    source="arXiv 2503.14476",
+    ratio=token_ratio,
+    bounds=FixedBounds(eps_low=0.2, eps_high=0.28),
+    surrogate=pessimistic,
+    advantage=GroupAdvantage(scale="group_std"),
+    kl=None,
+    aggregate=token_mean,
+    shape=SoftOverlongPunishment(max_length=16, cache=4),
+    select=drop_all_equal,
+)

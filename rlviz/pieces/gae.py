@@ -1,0 +1,62 @@
+"""Advantages from a critic. (rewards, values, mask), all [P, G, T] → (advantages, returns)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+def whiten(values: Float[Tensor, "*n"], mask: Bool[Tensor, "*n"], eps: float = 1e-8) -> Float[Tensor, "*n"]:
+    """Return (values − mean) / (std + eps) over true mask entries, 0 elsewhere; all 0 when the values are all equal.
+
+    The std is the unbiased one. verl takes √(var + 1e-8), TRL adds 1e-4 to the std.
+    """
+    valid = values[mask]
+    if len(valid) < 2 or valid.max() == valid.min():
+        return torch.zeros_like(values)
+    return ((values - valid.mean()) / (valid.std() + eps)).masked_fill(~mask, 0.0)
+
+
+@dataclass(frozen=True)
+class GAE:
+    """Generalised advantage estimation, backwards over the tokens that the policy produced.
+
+    δ_t = r_t + gamma V_{t+1} − V_t;  A_t = δ_t + gamma lam A_{t+1};  returns = A + V, before whitening.
+
+    V and A after the last token are 0; a hole in the mask (a tool's observation) is skipped, not an end. lam=0 is TD(0),
+    lam=1 Monte Carlo: A = return − V. whiten: subtract the mean and divide by the std of all valid tokens.
+    Raises ValueError unless gamma and lam are in [0, 1].
+    Why: a critic judges every token; lam trades its bias against the variance of the sampled return.
+    Source: arXiv 1506.02438 Eq. 16; PPO (1707.06347) Eq. 11–12.
+    """
+
+    gamma: float = 1.0
+    lam: float = 0.95
+    whiten: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("gamma", "lam"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be from 0 to 1; got {getattr(self, name)}")
+
+    def __str__(self) -> str:
+        return f"GAE(γ {self.gamma:g}, λ {self.lam:g}){', whitened' if self.whiten else ''}"
+
+    def __call__(
+        self, rewards: Float[Tensor, "P G T"], values: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"]
+    ) -> tuple[Float[Tensor, "P G T"], Float[Tensor, "P G T"]]:
+        next_value = next_advantage = torch.zeros_like(values[..., 0])
+        columns = []
+        for t in reversed(range(values.shape[-1])):
+            valid = mask[..., t]
+            delta = rewards[..., t] + self.gamma * next_value - values[..., t]
+            advantage = delta + self.gamma * self.lam * next_advantage
+            next_advantage = torch.where(valid, advantage, next_advantage)
+            next_value = torch.where(valid, values[..., t], next_value)
+            columns.append(advantage)
+        advantages = torch.stack(columns[::-1], -1).masked_fill(~mask, 0.0)
+        returns = (advantages + values).masked_fill(~mask, 0.0)
+        return (whiten(advantages, mask) if self.whiten else advantages), returns

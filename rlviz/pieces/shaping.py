@@ -1,0 +1,91 @@
+"""What is done to rewards before advantages. (rewards [P, G], lengths [P, G]) → rewards [P, G]."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class WeightedRules:
+    """R = answer · correct + format · well_formed: what two rules saw, weighted and summed, in place of other rewards.
+
+    correct, well_formed: [P, G], 0 or 1. Raises ValueError for a negative weight.
+    Why: a small share for the form keeps answers readable by the rule that grades them.
+    Source: WebSailor (arXiv 2507.02592): 0.1 format, 0.9 answer.
+    """
+
+    answer: float = 0.9
+    format: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name in ("answer", "format"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ValueError(f"{name} must be 0 or above; got {getattr(self, name)}")
+
+    def __str__(self) -> str:
+        return f"{self.answer:g} answer + {self.format:g} format"
+
+    def __call__(
+        self,
+        rewards: Float[Tensor, "P G"],
+        lengths: Int[Tensor, "P G"],
+        correct: Float[Tensor, "P G"],
+        well_formed: Float[Tensor, "P G"],
+    ) -> Float[Tensor, "P G"]:
+        return self.answer * correct + self.format * well_formed
+
+
+@dataclass(frozen=True)
+class SoftOverlongPunishment:
+    """Added to R: 0 up to max_length − cache tokens, then −factor · (length − (max_length − cache)) / cache, at least `floor`.
+
+    max_length, cache: tokens. floor: −1 in the paper and in TRL; −∞ as in verl, whose sampler stops at max_length.
+    Raises ValueError unless 0 < cache < max_length, factor > 0 and floor < 0.
+    Why: a response is told smoothly that it grows too long, instead of being cut off and called wrong.
+    Source: DAPO (arXiv 2503.14476) Eq. 13.
+    """
+
+    max_length: int
+    cache: int
+    factor: float = 1.0
+    floor: float = -1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.cache < self.max_length:
+            raise ValueError(
+                f"cache must be above 0 and below max_length ({self.max_length}): punishment starts at "
+                f"max_length − cache tokens; got {self.cache}"
+            )
+        if not 0 < self.factor < float("inf"):
+            raise ValueError(f"factor must be above 0 and finite; got {self.factor}")
+        if not self.floor < 0:
+            raise ValueError(f"floor must be below 0; got {self.floor}")
+
+    def __str__(self) -> str:
+        return f"overlong punishment from {self.max_length - self.cache} to {self.max_length} tokens"
+
+    def __call__(self, rewards: Float[Tensor, "P G"], lengths: Int[Tensor, "P G"]) -> Float[Tensor, "P G"]:
+        over = (lengths - (self.max_length - self.cache)) / self.cache
+        return rewards + (-self.factor * over).clamp(self.floor, 0.0).to(rewards.dtype)
+
+
+@dataclass(frozen=True)
+class OverlongFilter:
+    """Rewards as they are; truncated responses leave the loss by their mask, and nothing is sampled in their place.
+
+    Why: a response that was cut off is not known to be wrong, so its reward would be noise.
+    Source: DAPO (arXiv 2503.14476), overlong reward shaping.
+    """
+
+    def __str__(self) -> str:
+        return "truncated responses leave the loss"
+
+    def __call__(self, rewards: Float[Tensor, "P G"], lengths: Int[Tensor, "P G"]) -> Float[Tensor, "P G"]:
+        return rewards
+
+    def loss_mask(self, mask: Bool[Tensor, "P G T"], truncated: Bool[Tensor, "P G"]) -> Bool[Tensor, "P G T"]:
+        """Return the mask without the truncated responses."""
+        return mask & ~truncated.unsqueeze(-1)

@@ -1,0 +1,42 @@
+"""What a critic is trained on, and the entropy that a bonus can reward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class ClippedValueLoss:
+    """½ · max( (V − returns)², (clip(V, V_old ± eps_value) − returns)² ), per token.
+
+    Raises ValueError unless eps_value > 0 (∞ switches the clip off).
+    Why: the critic may not run away from the one that gave the advantages, as the policy may not from π_old.
+    Source: PPO's reference implementation (arXiv 2005.12729 §3); verl and TRL alike.
+    """
+
+    eps_value: float = 0.2
+
+    def __post_init__(self) -> None:
+        if not self.eps_value > 0:
+            raise ValueError(f"eps_value must be above 0; got {self.eps_value}")
+
+    def __str__(self) -> str:
+        return f"value loss, V within ±{self.eps_value:g} of V_old"
+
+    def __call__(
+        self, values: Float[Tensor, "*n"], old_values: Float[Tensor, "*n"], returns: Float[Tensor, "*n"]
+    ) -> Float[Tensor, "*n"]:
+        near = torch.clamp(values, old_values - self.eps_value, old_values + self.eps_value)
+        return torch.maximum((values - returns).square(), (near - returns).square()) / 2
+
+
+def entropy(log_probs: Float[Tensor, "*n V"]) -> Float[Tensor, "*n"]:
+    """Return H = −Σ p log p over the last axis, in nats. A bonus adds coefficient · H to each token's objective.
+
+    It is the entropy of the whole distribution, not −logp of the sampled token. A log-probability of −∞ adds nothing.
+    """
+    return -(log_probs.exp() * log_probs.clamp(min=torch.finfo(log_probs.dtype).min)).sum(-1)
