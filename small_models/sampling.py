@@ -241,7 +241,7 @@ def sample(
         live = torch.arange(rows, device=device)  # the response that each row of the decoder belongs to
         finished = torch.zeros(rows, dtype=torch.bool, device=device)
         for step in range(max_new_tokens):
-            logps = (logits.float() / (temperature or 1.0)).log_softmax(-1)
+            logps = (_at_least_float(logits) / (temperature or 1.0)).log_softmax(-1)
             probabilities = logps.exp()
             if temperature == 0:
                 token = probabilities.argmax(-1)
@@ -302,12 +302,16 @@ def response_logits(policy: Policy, prompt_ids: Tensor, prompt_mask: Tensor, tok
     return logits.reshape(num_prompts, group_size, length, -1)
 
 
+def _at_least_float(logits: Tensor) -> Tensor:
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
 def token_logp(logits: Tensor, tokens: Tensor, *, temperature: float = 1.0) -> Tensor:
     """Return log π(token) in nats: logits [..., V] and tokens [...] → [...], at the sampling temperature (0 counts as 1)."""
-    flat = logits.float().flatten(0, -2) / (temperature or 1.0)
+    flat = _at_least_float(logits).flatten(0, -2) / (temperature or 1.0)
     return -F.cross_entropy(flat, tokens.flatten(), reduction="none").reshape(tokens.shape)
 
 
 def token_entropy(logits: Tensor, *, temperature: float = 1.0) -> Tensor:
     """Return the entropy in nats of each next-token distribution: logits [..., V] → [...]."""
-    return torch.special.entr((logits.float() / (temperature or 1.0)).softmax(-1)).sum(-1)
+    return torch.special.entr((_at_least_float(logits) / (temperature or 1.0)).softmax(-1)).sum(-1)

@@ -199,7 +199,7 @@ class SmoothStandardization:
         _check_group(rewards)
         this, total = self.remember(rewards, None), self.remember(rewards, history)
         new, old = self._standardize(rewards, this), self._standardize(rewards, total)
-        share = 1 / total.visits.unsqueeze(1)
+        share = 1 / total.visits.double().unsqueeze(1)
         smooth_new, smooth_total = (1 - share) * new + share * old, share * new + (1 - share) * old
         return torch.where(smooth_new.abs() < smooth_total.abs(), smooth_new, smooth_total).to(rewards.dtype)
 

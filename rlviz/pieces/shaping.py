@@ -68,8 +68,8 @@ class SoftOverlongPunishment:
         return f"overlong punishment from {self.max_length - self.cache} to {self.max_length} tokens"
 
     def __call__(self, rewards: Float[Tensor, "P G"], lengths: Int[Tensor, "P G"]) -> Float[Tensor, "P G"]:
-        over = (lengths - (self.max_length - self.cache)) / self.cache
-        return rewards + (-self.factor * over).clamp(self.floor, 0.0).to(rewards.dtype)
+        over = (lengths - (self.max_length - self.cache)).to(rewards.dtype) / self.cache
+        return rewards + (-self.factor * over).clamp(self.floor, 0.0)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,322 @@
+"""The bug zoo: wrong variants of pieces that were published or are made again and again, each with a name.
+
+Spot-the-bug exercises show them, the checks recognise them in a student's answer, and the tests must tell each from the
+right piece. None is ever trained on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlviz.pieces.aggregation import sequence_mean
+from rlviz.pieces.shaping import SoftOverlongPunishment
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """wrong: called like the piece that it stands for. says: to the person who made it. seen: where it was published."""
+
+    wrong: Callable[..., Any]
+    says: str
+    seen: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.wrong.__name__.replace("_", " ")
+
+
+def inverted_for_bad_tokens(ratio: Tensor, advantages: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+    free, clipped = ratio * advantages, torch.clamp(ratio, lower, upper) * advantages
+    return torch.where(advantages >= 0, torch.minimum(free, clipped), torch.maximum(free, clipped))
+
+
+def clamp_without_the_minimum(ratio: Tensor, advantages: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+    return torch.clamp(ratio, lower, upper) * advantages
+
+
+def maximum_for_the_minimum(ratio: Tensor, advantages: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+    return torch.maximum(ratio * advantages, torch.clamp(ratio, lower, upper) * advantages)
+
+
+def never_clipped(ratio: Tensor, advantages: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+    return ratio * advantages
+
+
+def clipped_from_above_only(ratio: Tensor, advantages: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+    return torch.minimum(ratio * advantages, torch.minimum(ratio, upper) * advantages)
+
+
+SURROGATE = (
+    Mistake(
+        inverted_for_bad_tokens,
+        "your A < 0 branch is inverted: the minimum of r·A and clip(r)·A holds for both signs (the minimum of the ratios, times "
+        "A, is a maximum for A < 0). So a bad token loses its gradient when its probability has run up, where it needs it most.",
+        "a popular book's notebook, since fixed",
+    ),
+    Mistake(
+        clamp_without_the_minimum,
+        "you clip, but the minimum is missing: a token that moved the wrong way (A > 0 and r < lower, A < 0 and r > upper) has "
+        "lost the gradient that would bring it back.",
+        "short explanations of PPO",
+    ),
+    Mistake(maximum_for_the_minimum, "you take the maximum of the two branches: the objective is to be pessimistic."),
+    Mistake(never_clipped, "nothing is clipped: use lower and upper."),
+    Mistake(clipped_from_above_only, "you clip from above only: tokens with A < 0 need the lower limit."),
+)
+
+
+def ratio_upside_down(logp: Tensor, old_logp: Tensor, mask: Tensor) -> Tensor:
+    return (old_logp - logp).masked_fill(~mask, 0.0).exp()
+
+
+def ratio_left_in_logs(logp: Tensor, old_logp: Tensor, mask: Tensor) -> Tensor:
+    return (logp - old_logp).masked_fill(~mask, 0.0)
+
+
+def old_recomputed_before_every_update(logp: Tensor, old_logp: Tensor, mask: Tensor) -> Tensor:
+    return (logp - logp.detach()).masked_fill(~mask, 0.0).exp()
+
+
+def ratio_without_gradient(logp: Tensor, old_logp: Tensor, mask: Tensor) -> Tensor:
+    return (logp.detach() - old_logp).masked_fill(~mask, 0.0).exp() + 0 * logp.masked_fill(~mask, 0.0)
+
+
+TOKEN_RATIO = (
+    Mistake(ratio_upside_down, "your ratio is upside down: it is new over old, so the difference is logp − old_logp."),
+    Mistake(ratio_left_in_logs, "that is the log of the ratio: exp is missing."),
+    Mistake(
+        old_recomputed_before_every_update,
+        "your ratio is always 1: old_logp has to stay frozen from the moment of sampling. If it is computed anew before each "
+        "update, every bound gives the same run.",
+        "a course in which clip-higher changed nothing",
+    ),
+    Mistake(ratio_without_gradient, "your ratio has no gradient: logp must not be detached."),
+)
+
+
+def sequence_ratio_without_the_root(logp: Tensor, old_logp: Tensor, mask: Tensor) -> Tensor:
+    log_ratio = (logp - old_logp).masked_fill(~mask, 0.0)
+    return log_ratio.sum(-1, keepdim=True).exp().expand_as(log_ratio).masked_fill(~mask, 1.0)
+
+
+def sequence_ratio_as_arithmetic_mean(logp: Tensor, old_logp: Tensor, mask: Tensor) -> Tensor:
+    ratio = (logp - old_logp).masked_fill(~mask, 0.0).exp() * mask
+    mean = ratio.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)
+    return mean.expand_as(ratio).masked_fill(~mask, 1.0)
+
+
+def sequence_ratio_with_padding_in_the_mean(logp: Tensor, old_logp: Tensor, mask: Tensor) -> Tensor:
+    log_ratio = (logp - old_logp).masked_fill(~mask, 0.0)
+    return log_ratio.mean(-1, keepdim=True).exp().expand_as(log_ratio).masked_fill(~mask, 1.0)
+
+
+SEQUENCE_RATIO = (
+    Mistake(
+        sequence_ratio_without_the_root,
+        "the root 1/|o_i| is missing: the plain product of token ratios explodes with length.",
+        "several published snippets of GSPO, and an article that sums the log-ratios",
+    ),
+    Mistake(
+        sequence_ratio_as_arithmetic_mean,
+        "you average the ratios: average their logarithms, which gives the geometric mean.",
+    ),
+    Mistake(
+        sequence_ratio_with_padding_in_the_mean,
+        "padding leaks into the mean: divide by the response's own number of tokens, mask.sum(-1), not by the width.",
+    ),
+)
+
+
+def _standardized(rewards: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    return (rewards - mean) / (std + 1e-6)
+
+
+def biased_std(rewards: Tensor) -> Tensor:
+    return _standardized(rewards, rewards.mean(1, keepdim=True), rewards.std(1, keepdim=True, correction=0))
+
+
+def std_above_zero_as_the_test(rewards: Tensor) -> Tensor:
+    std = rewards.std(1, keepdim=True)
+    return torch.where(std > 0, (rewards - rewards.mean(1, keepdim=True)) / std, 0.0)
+
+
+def over_the_batch(rewards: Tensor) -> Tensor:
+    return _standardized(rewards, rewards.mean(), rewards.std())
+
+
+def over_the_position_in_the_group(rewards: Tensor) -> Tensor:
+    return _standardized(rewards, rewards.mean(0, keepdim=True), rewards.std(0, keepdim=True, correction=0))
+
+
+def std_of_the_batch(rewards: Tensor) -> Tensor:
+    return _standardized(rewards, rewards.mean(1, keepdim=True), rewards.std())
+
+
+def std_forgotten(rewards: Tensor) -> Tensor:
+    return rewards - rewards.mean(1, keepdim=True)
+
+
+def mean_forgotten(rewards: Tensor) -> Tensor:
+    return rewards / (rewards.std(1, keepdim=True) + 1e-6)
+
+
+GROUP_ADVANTAGE = (
+    Mistake(
+        biased_std,
+        "your std divides by G: the usual one here divides by G − 1 (torch's default), as in verl and TRL.",
+        "implementations in numpy, whose std is the biased one",
+    ),
+    Mistake(
+        std_above_zero_as_the_test,
+        "asking whether std > 0 is not enough: three rewards of 0.1 have a std of 1e-17, and got advantages of −0.8. "
+        "Add a small eps to the std, or compare the largest and the smallest reward.",
+        "the DCPO authors' code",
+    ),
+    Mistake(over_the_batch, "you averaged over the batch, not over the group: use dim 1, and keepdim."),
+    Mistake(over_the_position_in_the_group, "you averaged over dim 0, the prompts: the group is dim 1."),
+    Mistake(std_of_the_batch, "your mean is the group's, but your std the batch's: that is Lite PPO's advantage."),
+    Mistake(std_forgotten, "the division by the std is missing: that is Dr.GRPO's advantage."),
+    Mistake(
+        mean_forgotten, "the group's mean is not subtracted: without the baseline every right answer only pushes up."
+    ),
+)
+
+
+def process_rewards_normalised_step_by_step(rewards: Tensor, step_ends: Tensor) -> Tensor:
+    count = step_ends.sum(1, keepdim=True)
+    mean = (rewards * step_ends).sum(1, keepdim=True) / count.clamp(min=1)
+    deviation = (rewards - mean) * step_ends
+    std = (deviation.square().sum(1, keepdim=True) / (count - 1).clamp(min=1)).sqrt()
+    return (deviation / (std + 1e-6)).flip(-1).cumsum(-1).flip(-1)
+
+
+def process_rewards_of_the_steps_before(rewards: Tensor, step_ends: Tensor) -> Tensor:
+    steps = rewards[step_ends]
+    return ((rewards - steps.mean()) / (steps.std() + 1e-6) * step_ends).cumsum(-1)
+
+
+PROCESS_ADVANTAGE = (
+    Mistake(
+        process_rewards_normalised_step_by_step,
+        "you normalise each step position by itself: mean and std are over *all* step rewards of the group.",
+        "readings of GRPO's §4.1.3",
+    ),
+    Mistake(
+        process_rewards_of_the_steps_before,
+        "you add up the steps before a token: it deserves the steps that end at or after it.",
+    ),
+)
+
+
+def every_width_the_same(mask: Tensor) -> Tensor:
+    return mask.double() / mask.numel()
+
+
+def sequence_weight_on_every_token(mask: Tensor) -> Tensor:
+    return mask.double() / mask.any(-1).sum()
+
+
+def plain_token_sum(mask: Tensor) -> Tensor:
+    return mask.double()
+
+
+def length_mean_kept(mask: Tensor) -> Tensor:
+    return sequence_mean(mask)
+
+
+def tokens_and_sequences_swapped(mask: Tensor) -> Tensor:
+    return mask.double() / mask.sum()
+
+
+def empty_responses_counted(mask: Tensor) -> Tensor:
+    return mask.double() / (mask.sum(-1, keepdim=True).clamp(min=1) * mask[..., 0].numel())
+
+
+PADDING_IN_THE_MEAN = Mistake(
+    every_width_the_same,
+    "padding leaks into the mean: you divide by the number of places, not by the number of tokens.",
+    "losses that call .mean() on a padded tensor",
+)
+LONG_COUNTS_MORE = Mistake(
+    sequence_weight_on_every_token,
+    "each token gets the weight of a whole response, so long responses count more: a (B, 1) loss times a (B, T) mask, summed.",
+    "sequence-level losses spread over a token mask",
+)
+TOKEN_SUM = Mistake(
+    plain_token_sum,
+    "you sum over tokens and divide by nothing: the size of a step then depends on how much was written.",
+    "the DCPO authors' code, where the paper has Eq. 8",
+)
+LENGTH_MEAN = Mistake(
+    length_mean_kept,
+    "you divide by each response's own length: that is GRPO's mean of means, in which long responses are diluted.",
+    'a "Dr.GRPO" that dropped the std but kept the length mean',
+)
+TOKEN_MEAN_INSTEAD = Mistake(
+    tokens_and_sequences_swapped,
+    "you average over all tokens at once: here every *response* is averaged first, then the responses.",
+)
+EMPTY_COUNTED = Mistake(
+    empty_responses_counted, "you count responses that have no token at all (row 3 of the batch): leave them out of B."
+)
+SEQUENCE_MEAN = (PADDING_IN_THE_MEAN, TOKEN_MEAN_INSTEAD, LONG_COUNTS_MORE, TOKEN_SUM, EMPTY_COUNTED)
+TOKEN_MEAN = (PADDING_IN_THE_MEAN, LENGTH_MEAN, LONG_COUNTS_MORE, TOKEN_SUM)
+CONSTANT = (PADDING_IN_THE_MEAN, LENGTH_MEAN, TOKEN_MEAN_INSTEAD, LONG_COUNTS_MORE, TOKEN_SUM)
+SEQUENCE_SUM = (TOKEN_SUM, LENGTH_MEAN, LONG_COUNTS_MORE)
+
+
+def kl_sign_lost(logp: Tensor, ref_logp: Tensor) -> Tensor:
+    return ref_logp - logp
+
+
+def k3_of_the_wrong_ratio(logp: Tensor, ref_logp: Tensor) -> Tensor:
+    x = logp - ref_logp
+    return torch.expm1(x) - x
+
+
+def k3_computed_and_k1_used(logp: Tensor, ref_logp: Tensor) -> Tensor:
+    x = ref_logp - logp
+    _ = torch.expm1(x) - x
+    return -x
+
+
+K1 = (Mistake(kl_sign_lost, "the sign is lost: k1 is logp − ref_logp, whose mean is the KL, which is not negative."),)
+K3 = (
+    Mistake(
+        k3_of_the_wrong_ratio,
+        "your x is upside down: x = ref_logp − logp. Your value is .46 where the KL is .25.",
+        "a book's code, copied",
+    ),
+    Mistake(k3_computed_and_k1_used, "that is k1: k3 is computed and not used.", "an article on GRPO"),
+)
+
+
+def cispo(ratio: Tensor, advantages: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+    """CISPO (arXiv 2506.13585) up to a constant: sg[clip(r)] · A · log r. The clipped ratio is a weight, no token is cut."""
+    return torch.clamp(ratio, lower, upper).detach() * advantages * ratio.log()
+
+
+def cispo_with_its_ratio_inverted(ratio: Tensor, advantages: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+    return torch.clamp(1 / ratio, lower, upper).detach() * advantages * ratio.log()
+
+
+CISPO = (Mistake(cispo_with_its_ratio_inverted, "your weight is old over new: it is the clipped ratio, new over old."),)
+
+
+def overlong_counts_the_prompt(rewards: Tensor, lengths: Tensor) -> Tensor:
+    """For a prompt of 6 tokens."""
+    return SoftOverlongPunishment(max_length=16, cache=4)(rewards, lengths + 6)
+
+
+OVERLONG = (
+    Mistake(
+        overlong_counts_the_prompt,
+        "the prompt's tokens are counted: only what the policy wrote can be overlong.",
+        "the DCPO authors' reward manager, which passes the prompt's length alone",
+    ),
+)
