@@ -244,7 +244,8 @@ class _Table:
         self.history = None
         if algorithm.asks_for("advantage", "history"):
             self.history = PromptHistory.empty(replicas * task.prompts * groups)
-        self.groups_apart = self._groups_are_judged_apart()
+        self.groups_apart, self.can_batch_replicas = self._how_groups_are_judged()
+        self.can_batch_replicas &= self.history is None
         self.can_skip = algorithm.ignores_zero_advantages() and not entropy_weight
         self.surrogate_is_plain = not any(algorithm.asks_for("surrogate", name) for name in SURROGATE_MAY_ASK)
         self.weights: dict[int, Tensor] = {}
@@ -286,7 +287,9 @@ class _Table:
         everything = torch.ones_like(rewards)
         return self.algorithm.shaped(rewards, lengths, truncated=nothing, correct=rewards, well_formed=everything)
 
-    def _judge(self, rewards: Tensor, old_logp: Tensor, ref_logp: Tensor, history: PromptHistory | None) -> Tensor:
+    def _judge(
+        self, rewards: Tensor, old_logp: Tensor, ref_logp: Tensor, history: PromptHistory | None = None
+    ) -> Tensor:
         """Return advantages [P, G, T] of rewards [P, G] and log-probabilities [P, G, T]."""
         mask = torch.ones(old_logp.shape, dtype=torch.bool)
         shaped = self._shaped(rewards)
@@ -295,9 +298,8 @@ class _Table:
     def _advantages(self, rewards: Tensor, old_logp: Tensor, ref_logp: Tensor) -> Tensor:
         """Return advantages [R, responses, T]; no replica sees the rewards of another."""
         old_logp, ref_logp = (values.unflatten(1, rewards.shape[1:]) for values in (old_logp, ref_logp))
-        if not self.groups_apart and self.history is None:
-            judge = torch.vmap(lambda own, old, ref: self._judge(own, old, ref, None))
-            return judge(rewards, old_logp, ref_logp).flatten(1, 2)
+        if not self.groups_apart and self.can_batch_replicas:
+            return torch.vmap(self._judge)(rewards, old_logp, ref_logp).flatten(1, 2)
         parts = [slice(0, self.replicas)] if self.groups_apart else [slice(r, r + 1) for r in range(self.replicas)]
         judged = []
         for part in parts:
@@ -310,15 +312,21 @@ class _Table:
                 self.history = self.history.put(places, after)
         return torch.cat(judged).view(self.replicas, -1, self.task.positions)
 
-    def _groups_are_judged_apart(self) -> bool:
-        """Return whether a group's advantages stay the same whatever other groups are in the batch; asked of the pieces."""
+    def _how_groups_are_judged(self) -> tuple[bool, bool]:
+        """Return whether a group's advantages stay the same whatever other groups are in the batch, and whether vmap can
+        run the piece, which a branch on a tensor's value forbids; both asked of the piece with a batch made up."""
         probe = torch.Generator().manual_seed(0)
         shape = (3, self.group_size, self.task.positions)
         rewards = torch.randint(0, 2, shape[:2], generator=probe).double()
         old_logp, ref_logp = (-torch.rand(shape, generator=probe, dtype=torch.double) for _ in range(2))
-        together = self._judge(rewards, old_logp, ref_logp, None)
-        alone = [self._judge(rewards[p : p + 1], old_logp[p : p + 1], ref_logp[p : p + 1], None) for p in range(3)]
-        return torch.allclose(together, torch.cat(alone), rtol=1e-9, atol=1e-12)
+        together = self._judge(rewards, old_logp, ref_logp)
+        one_by_one = [values.unsqueeze(1) for values in (rewards, old_logp, ref_logp)]
+        alone = torch.stack([self._judge(own, old, ref) for own, old, ref in zip(*one_by_one, strict=True)])
+        apart = torch.allclose(together, alone.squeeze(1), rtol=1e-9, atol=1e-12)
+        try:
+            return apart, torch.allclose(torch.vmap(self._judge)(*one_by_one), alone, rtol=1e-9, atol=1e-12)
+        except RuntimeError:
+            return apart, False
 
     def _select(self, rewards: Tensor) -> Tensor:
         """Return the responses to train on, [R, N] indices into P · G, −1 on places that a replica leaves empty."""

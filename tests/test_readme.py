@@ -52,7 +52,7 @@ def test_files_named_exist():
 
 def test_every_option_of_the_long_example_is_a_default_or_said_to_differ():
     """The long example shows the defaults, so that it trains what `rlviz train` alone trains."""
-    line = next(line for line in SHELL[3].splitlines() if "--eps-low" in line)
+    line = next(line for line in "\n".join(SHELL).splitlines() if "--eps-low" in line)
     words = shlex.split(line)
     given = dict(zip(words[2::2], words[3::2], strict=True))
     parameters = {parameter.opts[0]: parameter for parameter in get_command(app).commands["train"].params}

@@ -14,10 +14,13 @@ def whiten(values: Float[Tensor, "*n"], mask: Bool[Tensor, "*n"], eps: float = 1
 
     The std is the unbiased one. verl takes √(var + 1e-8), TRL adds 1e-4 to the std.
     """
-    valid = values[mask]
-    if len(valid) < 2 or valid.max() == valid.min():
-        return torch.zeros_like(values)
-    return ((values - valid.mean()) / (valid.std() + eps)).masked_fill(~mask, 0.0)
+    count = mask.sum()
+    mean = values.masked_fill(~mask, 0.0).sum() / count.clamp(min=1)
+    centred = (values - mean).masked_fill(~mask, 0.0)
+    std = (centred.square().sum() / (count - 1).clamp(min=1)).sqrt()
+    highest = values.masked_fill(~mask, float("-inf")).max()
+    lowest = values.masked_fill(~mask, float("inf")).min()
+    return (centred / (std + eps)).masked_fill(highest <= lowest, 0.0)
 
 
 @dataclass(frozen=True)

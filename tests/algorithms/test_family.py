@@ -1,0 +1,313 @@
+"""An algorithm as a value: its names, what changes between two, docstrings, JSON and back, and what is refused."""
+
+import importlib.util
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from rlviz.algorithms import (
+    ALGORITHMS,
+    DAPO,
+    DCPO,
+    DPO,
+    DUPO,
+    GRPO,
+    GRPO_PROCESS,
+    PPO,
+    PPO_PENALTY,
+    SLOTS,
+    changes,
+    command_name,
+    differences,
+    family_table,
+    find_algorithm,
+    label,
+    why,
+)
+from rlviz.algorithms.describe import describe, rebuild
+from rlviz.pieces.advantages import GroupAdvantage, LeaveOneOut, ProcessAdvantage, SmoothStandardization
+from rlviz.pieces.bounds import DynamicBounds, FixedBounds
+from rlviz.pieces.kl import KLInLoss, KLInReward
+from rlviz.pieces.shaping import OverlongFilter, SoftOverlongPunishment
+from rlviz.types import Batch
+
+NO_KL = replace(GRPO, kl=None)
+WITH_SLOTS = [a for a in (*ALGORITHMS, GRPO_PROCESS) if a is not DPO]
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_the_family_is_the_one_of_the_command_line():
+    assert [command_name(a) for a in ALGORITHMS] == (
+        "ppo ppo-penalty dpo grpo dr-grpo dapo lite-ppo dupo gspo gspo-token dcpo".split()
+    )
+
+
+# what the papers put in place of GRPO's pieces, written down by hand
+PAPERS = {
+    "dr-grpo": {"advantage": "R − mean of group", "kl": "–", "aggregate": "constant 1/16"},
+    "dapo": {
+        "bounds": "1 − 0.2 … 1 + 0.28",
+        "kl": "–",
+        "aggregate": "token mean",
+        "shape": "overlong punishment from 12 to 16 tokens",
+        "select": "drop all equal",
+    },
+    "lite-ppo": {"advantage": "(R − mean of group) / std of batch", "kl": "–", "aggregate": "token mean"},
+    "dupo": {
+        "bounds": "1 − 0.2 … 1 + 0.28",
+        "kl": "–",
+        "aggregate": "token mean",
+        "shape": "0.9 answer + 0.1 format",
+        "select": "duplicate informative",
+    },
+    "gspo": {"ratio": "sequence ratio", "bounds": "1 − 0.0003 … 1 + 0.0004", "kl": "–"},
+    "gspo-token": {"ratio": "sequence token ratio", "bounds": "1 − 0.0003 … 1 + 0.0004", "kl": "–"},
+    "dcpo": {
+        "bounds": "dynamic 0.16/0.2, ratio ≤ 10",
+        "surrogate": "dual clip 10",
+        "advantage": "smooth standardization over visits",
+        "kl": "–",
+        "aggregate": "sequence sum",
+    },
+    "ppo": {
+        "advantage": "GAE(γ 1, λ 0.95), whitened",
+        "kl": "0.02 · k1 to reference, in the reward",
+        "aggregate": "token mean",
+    },
+    "ppo-penalty": {
+        "bounds": "no bounds",
+        "surrogate": "unclipped",
+        "advantage": "GAE(γ 1, λ 0.95), whitened",
+        "kl": "0.01 · k3 to old policy, in the loss",
+        "aggregate": "token mean",
+    },
+    "grpo": {},
+}
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_an_algorithm_is_grpo_but_for_these_slots(name):
+    assert {slot: label(new) for slot, (_, new) in changes(GRPO, find_algorithm(name)).items()} == PAPERS[name]
+
+
+def numbered_differences(algorithm) -> list[str]:
+    """Return the items under the heading of this algorithm in its file's docstring, without their numbers."""
+    module = next(
+        m for n, m in sys.modules.items() if re.fullmatch(r"rlviz\.algorithms\.\w+", n) and owns(m, algorithm)
+    )
+    sections = re.split(r"^(.*)(?:[Dd]ifferences|It differs) from GRPO(?: in one slot)?:$", module.__doc__, flags=re.M)
+    titled = dict(zip(sections[1::2], sections[2::2], strict=True))
+    title = next(t for t in titled if re.split(r"[, ]", t)[0] in ("", algorithm.name, "GRPO_PROCESS"))
+    items = re.findall(r"^    (\d)\. (.+)$", titled[title].split("\n\n")[0], flags=re.M)
+    assert [int(number) for number, _ in items] == list(range(1, len(items) + 1))
+    return [text for _, text in items]
+
+
+def owns(module, algorithm) -> bool:
+    own_file = module.__name__.rsplit(".", 1)[-1] not in ("base", "actor_critic", "preference", "family", "describe")
+    return own_file and any(value is algorithm for value in vars(module).values())
+
+
+@pytest.mark.parametrize("algorithm", [a for a in WITH_SLOTS if a is not GRPO], ids=lambda a: a.name)
+def test_the_docstring_numbers_the_same_differences(algorithm):
+    items = numbered_differences(algorithm)
+    expected = [f"{slot}: {label(new)}" for slot, (_, new) in changes(GRPO, algorithm).items()]
+    assert len(items) == len(expected)
+    for item, start in zip(items, expected, strict=True):
+        assert re.match(re.escape(start) + r"( \(none\))?[:,] \S", item), (item, start)
+
+
+def test_differences_say_why_in_a_line_each():
+    rows = differences(GRPO, DCPO)
+    assert [row.slot for row in rows] == list(changes(GRPO, DCPO))
+    assert (rows[0].before, rows[0].after) == ("1 − 0.2 … 1 + 0.2", "dynamic 0.16/0.2, ratio ≤ 10")
+    for a in ALGORITHMS:
+        for b in ALGORITHMS:
+            for row in differences(a, b):
+                assert row.why[-1] == "." and "\n" not in row.why and "does not say" not in row.why, row
+    assert [row.slot for row in differences(DAPO, DUPO)] == ["shape", "select"]
+    assert [row.slot for row in differences(PPO, PPO_PENALTY)] == ["bounds", "surrogate", "kl", "controller"]
+    assert differences(DAPO, DAPO) == []
+
+
+def test_every_piece_in_use_says_why_and_where_it_comes_from():
+    for algorithm in WITH_SLOTS:
+        for slot, piece in algorithm.slots().items():
+            assert why(slot, piece)[-1] == ".", (slot, piece)
+
+
+def test_a_piece_without_a_why_gives_its_first_paragraph():
+    def mine(old_logp):
+        """Return limits of my own.
+
+        More about them.
+        """
+
+    assert why("bounds", mine) == "Return limits of my own."
+    assert "does not say" in why("bounds", lambda old_logp: None)
+
+
+def test_the_table_has_a_row_an_algorithm_and_its_pieces_in_words():
+    table = family_table()
+    assert list(table.index) == [a.name for a in ALGORITHMS]
+    assert list(table.columns) == [*SLOTS, "beyond the slots", "models", "source"]
+    assert table.loc["DAPO", "select"] == "drop all equal"
+    assert table.loc["PPO", "models"] == "actor, critic, reward, reference"
+    assert table.loc["PPO-Penalty", "models"] == "actor, critic, reward"
+    assert table.loc["GRPO", "models"] == "actor, reference"
+    assert table.loc["DAPO", "models"] == "actor"
+    assert table.loc["DPO", "ratio"] == "–" and "σ" in table.loc["DPO", "beyond the slots"]
+    assert family_table([replace(GRPO, name="Mine")]).index.tolist() == ["Mine"]
+
+
+def test_the_readme_holds_the_table_as_it_is_generated():
+    spec = importlib.util.spec_from_file_location("family_script", ROOT / ".ci" / "family.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert script.MARKED.findall(readme) == [script.table()], "run python .ci/family.py"
+    assert script.table().count("\n") == len(ALGORITHMS) + 2
+
+
+def test_pieces_may_ask_for_more_by_name():
+    seen = {}
+
+    def surrogate(ratio, advantages, lower, upper, mask, old_logp):
+        seen.update(mask=mask, old_logp=old_logp)
+        return ratio * advantages
+
+    mine = replace(NO_KL, surrogate=surrogate)
+    logp = torch.zeros(1, 2, 3, dtype=torch.double)
+    mask = torch.tensor([[[True, True, False], [True, False, False]]])
+    mine.loss(logp, Batch(logp - 1, torch.ones_like(logp), mask))
+    assert seen["mask"] is mask and (seen["old_logp"][mask] == -1).all()
+    assert mine.asks_for("surrogate", "old_logp") and not mine.asks_for("surrogate", "logp")
+    assert replace(GRPO, kl=KLInReward()).needs_reference and GRPO.needs_reference and not NO_KL.needs_reference
+    assert replace(NO_KL, advantage=lambda rewards, ref_logp: rewards).needs_reference
+    assert replace(NO_KL, advantage=lambda rewards, scale=2.0: rewards * scale)  # a default of one's own is left alone
+
+
+@pytest.mark.parametrize(
+    ("slot", "piece", "message"),
+    [
+        (
+            "surrogate",
+            lambda ratio, advantages: ratio,
+            r"surrogate must take 4 arguments \(ratio, advantages, lower, upper\)",
+        ),
+        ("surrogate", lambda r, a, lo, hi, foo: r, "may ask for mask, logp, old_logp; .* does not: .*foo"),
+        ("bounds", FixedBounds, "bounds must be a function of 1 argument .* or a built piece"),
+        ("advantage", lambda: 0, "advantage must take 1 argument"),
+        ("aggregate", lambda mask, lengths: mask, "aggregate must take 1 argument"),
+        ("kl", lambda logp, reference: logp, "kl must take 1 argument .* may ask for ref_logp, old_logp, ratio, mask"),
+    ],
+)
+def test_pieces_that_cannot_be_called_are_refused_when_they_are_built(slot, piece, message):
+    with pytest.raises(TypeError, match=message):
+        replace(GRPO, **{slot: piece})
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (
+            lambda: SoftOverlongPunishment(max_length=16, cache=16),
+            r"cache must be above 0 and below max_length \(16\).*got 16",
+        ),
+        (lambda: SoftOverlongPunishment(max_length=16, cache=20), "cache .*got 20"),
+        (lambda: GroupAdvantage()(torch.zeros(3, 1)), "group_size must be at least 2.*got 1"),
+        (lambda: LeaveOneOut()(torch.zeros(3, 1)), "group_size must be at least 2.*got 1"),
+        (lambda: SmoothStandardization()(torch.zeros(3, 1)), "group_size must be at least 2.*got 1"),
+        (
+            lambda: ProcessAdvantage()(torch.zeros(3, 1, 4), torch.ones(3, 1, 4, dtype=torch.bool)),
+            "group_size must be at least 2.*got 1",
+        ),
+        (lambda: DynamicBounds(max_ratio=1.0), "max_ratio must be above 1; got 1"),
+        (lambda: replace(PPO, value_weight=-0.5), "value_weight must be 0 or above; got -0.5"),
+        (lambda: KLInLoss(beta=-1.0), "beta must be above 0.*got -1"),
+    ],
+)
+def test_values_out_of_range_are_refused_with_a_sentence(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+def test_a_missing_input_is_named():
+    logp, mask = torch.zeros(1, 2, 3), torch.ones(1, 2, 3, dtype=torch.bool)
+    with pytest.raises(ValueError, match=r"GRPO's kl, .* needs ref_logp; got None"):
+        GRPO.loss(logp, Batch(logp, logp, mask))
+    with pytest.raises(ValueError, match=r"advantage, .* needs step_ends; got None"):
+        GRPO_PROCESS.advantages(logp, mask)
+    with pytest.raises(ValueError, match="KL in the reward and needs old_logp and ref_logp"):
+        replace(GRPO, kl=KLInReward()).advantages(torch.zeros(1, 2), mask)
+    with pytest.raises(ValueError, match="KL in the reward and needs ref_logp"):
+        PPO.token_rewards(torch.zeros(1, 2), mask, logp)
+
+
+@pytest.mark.parametrize(
+    "index", [torch.tensor([2]), torch.tensor([-1]), torch.tensor([0.0]), [0], torch.tensor([[0]])]
+)
+def test_a_selection_of_groups_that_are_not_there_is_refused(index):
+    with pytest.raises(ValueError, match="select must return indices of groups, whole numbers from 0 to 1"):
+        replace(GRPO, select=lambda rewards: index).selected(torch.zeros(2, 3))
+
+
+def test_the_mask_of_the_loss_is_the_filter_s():
+    mask, truncated = torch.ones(1, 2, 3, dtype=torch.bool), torch.tensor([[True, False]])
+    assert GRPO.loss_mask(mask, truncated) is mask
+    filtered = replace(GRPO, shape=OverlongFilter()).loss_mask(mask, truncated)
+    assert filtered.tolist() == [[[False] * 3, [True] * 3]]
+
+
+def test_kl_in_the_reward_of_a_group_comes_off_before_the_group_is_compared():
+    # two responses, rewards 1 and 0, k1 penalties .5 · (1 + 1) and .5 · (0 + 2): 0 and −1 stay, mean −½
+    mine = replace(GRPO, kl=KLInReward(beta=0.5), advantage=GroupAdvantage(scale="none"))
+    old_logp = torch.tensor([[[-1.0, -1.0], [-2.0, -1.0]]])
+    ref_logp = torch.tensor([[[-2.0, -2.0], [-2.0, -3.0]]])
+    mask = torch.ones(1, 2, 2, dtype=torch.bool)
+    got = mine.advantages(torch.tensor([[1.0, 0.0]]), mask, old_logp=old_logp, ref_logp=ref_logp)
+    assert got.tolist() == [[[0.5, 0.5], [-0.5, -0.5]]]
+
+
+def test_changes_names_exactly_the_slots_that_differ():
+    wider = GRPO.with_parameters(eps_high=0.28)
+    assert changes(GRPO, wider) == {"bounds": (FixedBounds(0.2, 0.2), FixedBounds(0.2, 0.28))}
+    assert changes(GRPO, GRPO) == {}
+    assert set(GRPO.slots()) == set(SLOTS)
+    assert set(changes(GRPO, DPO)) == {"ratio", "bounds", "surrogate", "advantage", "kl", "aggregate", "select"}
+    assert changes(DAPO, DUPO) == {"shape": (DAPO.shape, DUPO.shape), "select": (DAPO.select, DUPO.select)}
+
+
+def test_unknown_parameters_and_misfitting_pieces_are_refused():
+    with pytest.raises(ValueError, match=r"no parameter 'epsilon'.*eps_high"):
+        GRPO.with_parameters(epsilon=0.2)
+    with pytest.raises(ValueError, match="eps_low"):
+        GRPO.with_parameters(eps_low=1.5)
+    with pytest.raises(TypeError, match="unknown slot 'bound'; did you mean bounds"):
+        replace(GRPO, bound=FixedBounds())
+
+
+@pytest.mark.parametrize(
+    "algorithm", [*ALGORITHMS, GRPO_PROCESS, NO_KL, GRPO.with_parameters(eps_high=0.5)], ids=lambda a: a.name
+)
+def test_json_and_back(algorithm):
+    assert rebuild(describe(algorithm)) == algorithm
+
+
+@pytest.mark.parametrize(
+    "named", ["os:system", "builtins:eval", "rlviz.cli:main", "rlviz.pieces.kl:torch.load", "rlviz.pieces.kl:_x"]
+)
+def test_only_pieces_are_rebuilt(named):
+    with pytest.raises(ValueError, match=r"not a piece|no piece"):
+        rebuild({**describe(GRPO), "kl": {"piece": named}})
+
+
+def test_names_are_found_and_the_nearest_offered():
+    assert find_algorithm("grpo") is find_algorithm("GRPO") is GRPO
+    assert command_name(replace(GRPO, name="Dr.GRPO")) == "dr-grpo"
+    with pytest.raises(ValueError, match=r"'grop' is not known; did you mean .*grpo"):
+        find_algorithm("grop")

@@ -1,0 +1,206 @@
+"""Five relatives of the family, each a few lines over the same slots and nothing registered anywhere.
+
+They stand here as they would in a notebook cell: CISPO, SAPO, GMPO, RLOO and REINFORCE++. Each is held to a slow
+plain-Python version of its paper's formula, then trains, is drawn, compared and told apart like any other.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from rlviz.algorithms import GRPO, GroupPolicyGradient, changes, differences, family_table
+from rlviz.algorithms.describe import describe, rebuild
+from rlviz.curves import clip_curve
+from rlviz.pieces.advantages import LeaveOneOut
+from rlviz.pieces.aggregation import sequence_mean, token_mean
+from rlviz.pieces.bounds import FixedBounds, no_bounds
+from rlviz.pieces.gae import whiten
+from rlviz.pieces.kl import KLInReward, k1
+from rlviz.pieces.surrogate import unclipped
+from rlviz.tabular import good_actions, train_table
+from rlviz.training import TrainSettings, train
+from rlviz.types import Batch
+from rlviz.widgets import explore_clip
+from small_models.policies import load_policy
+from small_models.tasks import Chain
+
+
+def clipped_weight(ratio, advantages, lower, upper):
+    """sg[clip(r)] · A · log r: the clipped ratio is a weight, and no token loses its gradient. CISPO (arXiv 2506.13585)."""
+    return torch.clamp(ratio, lower, upper).detach() * advantages * ratio.log()
+
+
+CISPO = replace(
+    GRPO, name="CISPO", surrogate=clipped_weight, bounds=FixedBounds(0.2, 0.28), kl=None, aggregate=token_mean
+)
+
+
+@dataclass(frozen=True)
+class SoftGate:
+    """4/τ · σ(τ (r − 1)) · A, with τ by the sign of A. Why: the gradient fades away from ratio 1 instead of being cut."""
+
+    positive: float = 1.0
+    negative: float = 1.05
+
+    def __call__(self, ratio, advantages, lower, upper):
+        tau = torch.where(advantages > 0, ratio.new_tensor(self.positive), ratio.new_tensor(self.negative))
+        return 4 / tau * torch.sigmoid(tau * (ratio - 1)) * advantages
+
+
+SAPO = replace(GRPO, name="SAPO", surrogate=SoftGate(), bounds=no_bounds, kl=None)
+
+
+def geometric_mean(ratio, advantages, lower, upper, mask):
+    """A · (Π_t clipped r_t)^(1/|o|), clipped on the side where A would gain. Why: one wild ratio cannot carry a response."""
+    clipped = torch.where(advantages > 0, torch.minimum(ratio, upper), torch.maximum(ratio, lower))
+    logs = clipped.log().masked_fill(~mask, 0.0).sum(-1, keepdim=True)
+    return (logs / mask.sum(-1, keepdim=True).clamp(min=1)).exp() * advantages
+
+
+GMPO = replace(
+    GRPO,
+    name="GMPO",
+    surrogate=geometric_mean,
+    bounds=FixedBounds(1 - math.exp(-0.4), math.exp(0.4) - 1),
+    kl=None,
+)
+
+RLOO = replace(
+    GRPO, name="RLOO", advantage=LeaveOneOut(), surrogate=unclipped, bounds=no_bounds, kl=KLInReward(beta=0.05)
+)
+
+
+def normalised_over_the_batch(rewards, mask, old_logp, ref_logp):
+    """R minus the KL penalties from token t on, whitened over all tokens. Why: a steadier scale than a group's."""
+    penalty = KLInReward(beta=0.01, estimator=k1)(old_logp, ref_logp, mask)
+    to_come = penalty.flip(-1).cumsum(-1).flip(-1)
+    return whiten(rewards.unsqueeze(-1) - to_come, mask)
+
+
+REINFORCE_PP = replace(GRPO, name="REINFORCE++", advantage=normalised_over_the_batch, kl=None, aggregate=token_mean)
+
+OWN = (CISPO, SAPO, GMPO, RLOO, REINFORCE_PP)
+
+
+def sigmoid(x):
+    return 1 / (1 + math.exp(-x))
+
+
+def slow_objective(name, logp, old_logp, advantage):
+    """Each paper's objective of one response, tokens as lists: (value of Σ_t or mean_t as the paper sums, per token)."""
+    ratios = [math.exp(a - b) for a, b in zip(logp, old_logp, strict=True)]
+    if name == "CISPO":
+        return [min(max(r, 0.8), 1.28) * advantage * math.log(r) for r in ratios]
+    if name == "SAPO":
+        tau = 1.0 if advantage > 0 else 1.05
+        return [4 / tau * sigmoid(tau * (r - 1)) * advantage for r in ratios]
+    if name == "GMPO":
+        sign = 1 if advantage > 0 else -1
+        kept = [min(sign * r, sign * min(max(r, math.exp(-0.4)), math.exp(0.4))) * sign for r in ratios]
+        value = advantage * math.prod(kept) ** (1 / len(kept))
+        return [value] * len(kept)
+    return [r * advantage for r in ratios]  # RLOO
+
+
+def a_batch():
+    generator = torch.Generator().manual_seed(5)
+    shape = (2, 3, 4)
+    logp, old_logp, ref_logp = (-3 * torch.rand(shape, generator=generator, dtype=torch.double) for _ in range(3))
+    lengths = torch.tensor([[4, 2, 1], [3, 4, 2]])
+    rewards = torch.tensor([[1.0, 0.0, 0.5], [0.0, 1.0, 1.0]], dtype=torch.double)
+    return logp, old_logp, ref_logp, torch.arange(4) < lengths.unsqueeze(-1), lengths, rewards
+
+
+@pytest.mark.parametrize("algorithm", [CISPO, SAPO, GMPO, RLOO], ids=lambda a: a.name)
+def test_the_objective_is_the_paper_s(algorithm):
+    logp, old_logp, ref_logp, mask, lengths, rewards = a_batch()
+    advantages = algorithm.advantages(rewards, mask, old_logp=old_logp, ref_logp=ref_logp)
+    value = algorithm.objective(logp, Batch(old_logp, advantages, mask)).value
+    for p in range(2):
+        for g in range(3):
+            n = int(lengths[p, g])
+            expected = slow_objective(
+                algorithm.name, logp[p, g, :n].tolist(), old_logp[p, g, :n].tolist(), advantages[p, g, 0].item()
+            )
+            torch.testing.assert_close(
+                value[p, g, :n], torch.tensor(expected, dtype=torch.double), rtol=1e-10, atol=1e-12
+            )
+
+
+def test_cispo_s_gradient_is_the_clipped_ratio_times_the_advantage_on_every_token():
+    logp, old_logp, _, mask, _, rewards = a_batch()
+    leaf = logp.clone().requires_grad_()
+    advantages = CISPO.advantages(rewards, mask)
+    output = CISPO.loss(leaf, Batch(old_logp, advantages, mask))
+    output.loss.backward()
+    expected = -(logp - old_logp).exp().clamp(0.8, 1.28) * advantages / mask.sum()
+    torch.testing.assert_close(leaf.grad, expected.masked_fill(~mask, 0.0), rtol=1e-10, atol=1e-14)
+    assert not output.clipped.any()
+
+
+def test_rloo_and_reinforce_plus_plus_by_slow_loops():
+    _, old_logp, ref_logp, mask, lengths, rewards = a_batch()
+    got = RLOO.advantages(rewards, mask, old_logp=old_logp, ref_logp=ref_logp)
+    for p in range(2):
+        left = [
+            rewards[p, g].item() - 0.05 * sum((old_logp - ref_logp)[p, g, : lengths[p, g]].tolist()) for g in range(3)
+        ]
+        for g in range(3):
+            others = [left[o] for o in range(3) if o != g]
+            assert got[p, g, 0].item() == pytest.approx(left[g] - sum(others) / 2, rel=1e-10)
+    got = REINFORCE_PP.advantages(rewards, mask, old_logp=old_logp, ref_logp=ref_logp)
+    raw = {}
+    for p in range(2):
+        for g in range(3):
+            n = int(lengths[p, g])
+            kl = (old_logp - ref_logp)[p, g, :n].tolist()
+            raw |= {(p, g, t): rewards[p, g].item() - 0.01 * sum(kl[t:]) for t in range(n)}
+    mean = sum(raw.values()) / len(raw)
+    std = math.sqrt(sum((v - mean) ** 2 for v in raw.values()) / (len(raw) - 1))
+    for place, value in raw.items():
+        assert got[place].item() == pytest.approx((value - mean) / std, rel=1e-6)
+    assert REINFORCE_PP.min_group_size == 1
+
+
+@pytest.mark.parametrize("algorithm", OWN, ids=lambda a: a.name)
+class TestNothingHasToBeRegistered:
+    def test_it_trains_a_transformer(self, algorithm):
+        settings = TrainSettings(steps=2, num_prompts=8, group_size=4, updates_per_rollout=2, evaluate_every=0)
+        records = list(train(load_policy("chain"), Chain(), algorithm, settings))
+        assert all(math.isfinite(record.loss) and record.grad_norm > 0 for record in records)
+
+    def test_it_learns_on_a_table(self, algorithm):
+        run = train_table(algorithm, good_actions(3, 10), steps=60, replicas=8, lr=0.5)
+        assert (run.accuracy[:, 0] == pytest.approx(0.3)) and run.accuracy[:, -1].mean() > 0.7
+
+    def test_it_has_its_pictures(self, algorithm):
+        up = clip_curve(algorithm, advantage=1.0)
+        assert up.slope[abs(up.ratio - 1).argmin()] == pytest.approx(1.0, abs=0.02)  # on policy all agree: slope A
+        explorer = explore_clip(algorithm)
+        assert explorer.png and algorithm.name in explorer.caption
+
+    def test_it_compares_and_diffs(self, algorithm):
+        assert set(changes(GRPO, algorithm)) >= {"kl"}
+        assert all(row.why for row in differences(GRPO, algorithm))
+        assert family_table([GRPO, algorithm]).loc[algorithm.name].notna().all()
+        assert isinstance(algorithm, GroupPolicyGradient)
+
+
+def test_a_run_of_one_s_own_says_how_to_resume_it():
+    with pytest.raises(ValueError, match=r"is not a piece of rlviz; from Python, resume\(folder, algorithm=…\)"):
+        rebuild(describe(CISPO))
+
+
+def test_gmpo_at_one_token_is_the_clipped_objective():
+    one = torch.ones(5, 1, 1, dtype=torch.bool)
+    old_logp = torch.full((5, 1, 1), -2.0, dtype=torch.double)
+    logp = old_logp + torch.tensor([0.3, 0.8, 1.0, 1.4, 2.0], dtype=torch.double).log().view(5, 1, 1)
+    plain = replace(GMPO, surrogate=GRPO.surrogate)
+    for sign in (1.0, -1.0):
+        batch = Batch(old_logp, torch.full_like(logp, sign), one)
+        torch.testing.assert_close(
+            GMPO.objective(logp, batch).value, plain.objective(logp, batch).value, rtol=1e-12, atol=0
+        )
+    assert GMPO.aggregate is sequence_mean
