@@ -324,7 +324,8 @@ class _Table:
         alone = torch.stack([self._judge(own, old, ref) for own, old, ref in zip(*one_by_one, strict=True)])
         apart = torch.allclose(together, alone.squeeze(1), rtol=1e-9, atol=1e-12)
         try:
-            return apart, torch.allclose(torch.vmap(self._judge)(*one_by_one), alone, rtol=1e-9, atol=1e-12)
+            batched = torch.vmap(self._judge)(one_by_one[0], one_by_one[1], one_by_one[2])
+            return apart, torch.allclose(batched, alone, rtol=1e-9, atol=1e-12)
         except RuntimeError:
             return apart, False
 

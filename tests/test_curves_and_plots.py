@@ -9,9 +9,22 @@ import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from rlviz.algorithms import GRPO
-from rlviz.curves import clip_curve
-from rlviz.pieces.surrogate import pessimistic
-from rlviz.plots import plot_clip, plot_clip_small_multiples, plot_learning_curves, plot_loop, plot_metrics, plot_seeds
+from rlviz.curves import clip_curve, difficulty_curve, importance_curve, token_weights
+from rlviz.pieces.advantages import GroupAdvantage
+from rlviz.pieces.aggregation import Constant, sequence_mean
+from rlviz.pieces.surrogate import pessimistic, unclipped
+from rlviz.plots import (
+    plot_bands,
+    plot_clip,
+    plot_clip_small_multiples,
+    plot_difficulty,
+    plot_importance,
+    plot_learning_curves,
+    plot_loop,
+    plot_metrics,
+    plot_seeds,
+    plot_token_weights,
+)
 
 
 @pytest.mark.parametrize("advantage", [2.0, -0.5])
@@ -49,11 +62,75 @@ def test_the_picture_is_the_curve(advantage):
     np.testing.assert_array_equal(lines["objective"].get_xdata(), curve.ratio)
     assert lines["limits"].get_xdata()[0] == curve.lower
     assert lines["new probability = 1"].get_xdata()[0] == pytest.approx(1.25)
-    (dead,) = (patch for patch in ax.patches if patch.get_label() == "no gradient")
-    step = curve.ratio[1] - curve.ratio[0]
-    expected = (1.2, 2.0) if advantage > 0 else (0.0, 0.8)
-    assert dead.get_x() == pytest.approx(expected[0], abs=1.1 * step)
-    assert dead.get_x() + dead.get_width() == pytest.approx(expected[1], abs=1.1 * step)
+    assert shaded(ax, curve) == [(1.2, 2.0) if advantage > 0 else (0.0, 0.8)]
+
+
+def shaded(ax, curve):
+    """Return where the picture is hatched, rounded to two steps of the grid."""
+    (dead,) = (collection for collection in ax.collections if collection.get_label() == "no gradient")
+    spans = [(path.vertices[:, 0].min(), path.vertices[:, 0].max()) for path in dead.get_paths()]
+    return [tuple(round(edge * 100) / 100 for edge in span) for span in spans]
+
+
+def test_two_dead_stretches_leave_the_middle_white():
+    def clamp_only(ratio, advantages, lower, upper):
+        return ratio.clamp(lower, upper) * advantages
+
+    curve = clip_curve(replace(GRPO, surrogate=clamp_only), advantage=1.0, old_prob=0.5)
+    assert shaded(plot_clip(curve), curve) == [(0.0, 0.8), (1.2, 2.0)]
+    assert shaded(plot_clip(clip_curve(replace(GRPO, surrogate=unclipped), advantage=1.0)), curve) == []
+
+
+def test_old_samples_tell_the_truth_on_average_and_are_worth_less_and_less():
+    curve = importance_curve(old_prob=0.1, samples=16, batches=4000)
+    # two actions: E_old[r²] = p²/q + (1 − p)²/(1 − q), so 16 samples are worth 16 / that; estimate p ± its sampling error
+    p, q = curve.new_prob, 0.1
+    second = p**2 / q + (1 - p) ** 2 / (1 - q)
+    np.testing.assert_allclose(curve.effective, 16 / second, rtol=0.08)
+    np.testing.assert_allclose(curve.mean, p, atol=4 * (p * np.sqrt((1 / q - 1) / 16 / 4000)).max())
+    assert (curve.low <= curve.mean).all() and (curve.mean <= curve.high).all()
+    figure = plot_importance(curve)
+    line = next(line for line in figure.axes[0].get_lines() if line.get_label() == "mean of ratio · reward")
+    np.testing.assert_array_equal(line.get_ydata(), curve.mean)
+    with pytest.raises(ValueError, match="old_prob must be above 0 and below 1; got 1"):
+        importance_curve(old_prob=1.0)
+    with pytest.raises(ValueError, match="samples must be at least 1; got 0"):
+        importance_curve(samples=0)
+
+
+def test_token_weights_are_drawn_as_they_are():
+    weights = {"mean": token_weights(sequence_mean, [2, 0, 4]), "constant": token_weights(Constant(8), [2, 0, 4])}
+    assert [list(row) for row in weights["mean"]] == [[0.25] * 2, [], [0.125] * 4]
+    assert [list(row) for row in weights["constant"]] == [[1 / 16] * 2, [], [1 / 16] * 4]
+    figure = plot_token_weights(weights)
+    assert len(figure.axes) == 6
+    heights = [bar.get_height() for bar in figure.axes[4].patches]
+    assert heights == [0.125] * 4
+    with pytest.raises(ValueError, match=r"lengths must be numbers of tokens.*got \[0, 0\]"):
+        token_weights(sequence_mean, [0, 0])
+
+
+def test_difficulty_by_hand():
+    # 1 of 4 right: mean ¼, unbiased std ½: A = 1.5 and −.5, Σ|A| = 3; undivided ¾ and −¼, Σ|A| = 1.5
+    curve = difficulty_curve(GroupAdvantage(eps=0.0), group_size=4)
+    assert curve.share_right.tolist() == [0.25, 0.5, 0.75]
+    np.testing.assert_allclose([curve.right[0], curve.wrong[0], curve.size[0]], [1.5, -0.5, 3.0])
+    np.testing.assert_allclose(difficulty_curve(GroupAdvantage(scale="none"), 4).size, [1.5, 2.0, 1.5])
+    line = plot_difficulty({"GRPO": curve}).get_lines()[0]
+    np.testing.assert_allclose(line.get_ydata(), curve.size / curve.size[1])
+    with pytest.raises(ValueError, match="group_size must be at least 2; got 1"):
+        difficulty_curve(GroupAdvantage(), 1)
+
+
+def test_bands_hold_the_mean_and_four_fifths_of_the_curves():
+    values = np.arange(33.0).reshape(11, 3)
+    ax = plot_bands({"a": values}, steps=[0, 5, 10], y="nats")
+    (line,) = ax.get_lines()
+    np.testing.assert_array_equal(line.get_ydata(), values.mean(0))
+    assert line.get_xdata().tolist() == [0, 5, 10]
+    edges = ax.collections[0].get_paths()[0].vertices[:, 1]
+    assert (edges.min(), edges.max()) == (3.0, 29.0)  # 10th percentile of the first column, 90th of the last
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("step", "nats")
 
 
 def frame(steps=30, seed=0):

@@ -1,6 +1,7 @@
 """Notebooks are committed clean, with outputs, and define no formula that the library has. nbval runs them."""
 
 import ast
+import re
 import runpy
 from pathlib import Path
 
@@ -12,18 +13,29 @@ TOOL = runpy.run_path(str(ROOT / ".ci" / "notebooks.py"))
 NOTEBOOKS = sorted((ROOT / "notebooks").rglob("[0-9]*.ipynb"))
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_committed_notebooks_are_clean(path):
     assert TOOL["problems"](path) == []
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", [path for path in NOTEBOOKS if path.parent.name != "solutions"], ids=lambda path: path.name
+)
 def test_notebooks_take_their_formulas_from_the_library(path):
     for cell in nbformat.read(path, as_version=4).cells:
         if cell.cell_type == "code":
             source = "\n".join(line for line in cell.source.splitlines() if not line.startswith("%"))
             calls = {ast.unparse(node.func) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)}
             assert not calls & {"torch.clamp", "torch.min", "torch.minimum", "torch.exp"}, cell.source
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in NOTEBOOKS if path.parent.name == "solutions"], ids=lambda path: path.name
+)
+def test_solutions_belong_to_a_lesson_and_assert_that_they_pass(path):
+    assert (path.parent.parent / path.name).exists()
+    source = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells)
+    assert len(re.findall(r"^verdict = check\.", source, re.M)) == source.count("assert verdict.passed") > 0
 
 
 def test_cleaning_strips_widget_state_and_keeps_outputs(tmp_path):

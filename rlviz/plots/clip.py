@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
@@ -22,7 +24,7 @@ class ClipArtists:
     objective: Line2D
     slope: Line2D
     limits: tuple[Line2D, Line2D]
-    dead: Rectangle
+    dead: PolyCollection
     certain: Line2D
     impossible: Rectangle
 
@@ -32,11 +34,8 @@ class ClipArtists:
         self.slope.set_data(curve.ratio, curve.slope)
         for line, limit in zip(self.limits, (curve.lower, curve.upper), strict=True):
             line.set_xdata([limit, limit])
-        dead = curve.ratio[curve.clipped]
-        step = curve.ratio[1] - curve.ratio[0]
-        left, right = (dead[0] - step, dead[-1]) if len(dead) else (0.0, 0.0)
-        self.dead.set_x(left)
-        self.dead.set_width(right - left)
+        low, high = self.objective.axes.get_ylim()
+        self.dead.set_verts([[(a, low), (a, high), (b, high), (b, low)] for a, b in dead_stretches(curve)])
         highest = 1 / curve.old_prob  # at this ratio the new probability is 1
         self.certain.set_xdata([highest, highest])
         self.impossible.set_x(highest)
@@ -45,6 +44,13 @@ class ClipArtists:
     def back_to_front(self) -> list[Artist]:
         """Return the moving artists in drawing order."""
         return [self.dead, *self.limits, self.slope, self.objective, self.impossible, self.certain]
+
+
+def dead_stretches(curve: ClipCurve) -> list[tuple[float, float]]:
+    """Return the stretches of ratios without gradient, from left to right."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], curve.clipped, [False]]).astype(int)))
+    step = curve.ratio[1] - curve.ratio[0]
+    return [(curve.ratio[a] - step, curve.ratio[b - 1]) for a, b in zip(edges[::2], edges[1::2], strict=True)]
 
 
 def _signed(advantage: float) -> str:
@@ -66,10 +72,8 @@ def draw_clip(curve: ClipCurve, ax: Axes) -> ClipArtists:
     )
     ax.axhline(0, color=GREY, linewidth=1)
     ax.axvline(1, color=GREY, linewidth=1)
-    dead = Rectangle(
-        (0, low), 0, high - low, facecolor=FAINT, edgecolor=GREY, hatch="//", linewidth=0, label="no gradient"
-    )
-    ax.add_patch(dead)
+    dead = PolyCollection([], facecolor=FAINT, edgecolor=GREY, hatch="//", linewidth=0, label="no gradient")
+    ax.add_collection(dead, autolim=False)
     limits = (
         ax.axvline(curve.lower, color=GREY, linestyle=(0, (1, 1)), linewidth=2, label="limits"),
         ax.axvline(curve.upper, color=GREY, linestyle=(0, (1, 1)), linewidth=2),

@@ -1,0 +1,186 @@
+"""Every algorithm of the family in the training loop, and what only some of them ask of it."""
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from rlviz.algorithms import ALGORITHMS, DAPO, DCPO, DPO, DUPO, GRPO, GRPO_PROCESS, PPO, GroupPolicyGradient
+from rlviz.pieces.advantages import PromptHistory, SmoothStandardization
+from rlviz.pieces.bounds import no_bounds
+from rlviz.pieces.selection import drop_all_equal
+from rlviz.pieces.shaping import OverlongFilter
+from rlviz.pieces.surrogate import DualClip
+from rlviz.training import TrainSettings, history, resume, train
+from small_models.policies import load_policy
+from small_models.tasks import Chain
+
+TRAINABLE = [algorithm for algorithm in ALGORITHMS if isinstance(algorithm, GroupPolicyGradient)]
+NO_KL = replace(GRPO, kl=None)
+SHORT = TrainSettings(
+    steps=3,
+    num_prompts=6,
+    group_size=4,
+    updates_per_rollout=2,
+    minibatches=2,
+    evaluate_every=0,
+    lr_warmup_steps=0,
+    lr=1e-3,
+)
+
+
+class FewPrompts(Chain):
+    """So few that every rollout visits each of them."""
+
+    name = "few"
+
+    def all_prompts(self):
+        return list(super().all_prompts())[:7]
+
+
+def start(algorithm, settings=SHORT, task=None, **kwargs):
+    return train(load_policy("chain", device="cpu"), task or Chain(), algorithm, settings, **kwargs)
+
+
+def curve(records):
+    return history(records).drop(columns="seconds").to_dict("records")
+
+
+@pytest.mark.parametrize("algorithm", TRAINABLE, ids=lambda a: a.name)
+def test_it_goes_on_after_a_stop_with_the_same_curve(algorithm, tmp_path):
+    whole = curve(list(start(algorithm, task=FewPrompts())))
+    assert whole == curve(list(start(algorithm, task=FewPrompts())))
+    assert all(math.isfinite(row["loss"]) and math.isfinite(row["grad_norm"]) for row in whole)
+    run = start(algorithm, task=FewPrompts(), out=tmp_path / "run")
+    first = [next(run)]
+    run.save()
+    rest = list(resume(tmp_path / "run", task=FewPrompts()))
+    assert curve(first + rest) == whole
+
+
+@pytest.mark.parametrize("algorithm", TRAINABLE, ids=lambda a: a.name)
+def test_it_learns(algorithm):
+    settings = TrainSettings(steps=40, num_prompts=16, lr=4e-4, evaluate_every=0, details_every=0, lr_warmup_steps=5)
+    accuracy = history(list(start(replace(algorithm, kl=None), settings)))["accuracy"]
+    assert accuracy[-10:].mean() > accuracy[:10].mean() + 0.1
+
+
+def test_the_history_of_a_prompt_is_carried_from_visit_to_visit():
+    run = start(DCPO, task=FewPrompts())
+    piece, seen = SmoothStandardization(), {}
+    shared = 0
+    for _ in range(3):
+        rollout = run._roll_out()
+        for p, prompt in enumerate(rollout.prompts):
+            rewards = rollout.rewards[p : p + 1]
+            expected = piece(rewards, seen.get(prompt))
+            torch.testing.assert_close(rollout.advantages[p, :, 0], expected[0])
+            shared += prompt in seen and not torch.equal(expected, piece(rewards))
+            seen[prompt] = piece.remember(rewards, seen.get(prompt))
+    assert len(seen) == 6 and shared > 0
+    assert run._history.visits.tolist() == [3] * 6
+
+
+def test_an_algorithm_without_memory_keeps_none(tmp_path):
+    run = start(DAPO, out=tmp_path / "run")
+    next(run)
+    run.save()
+    assert run._history is None
+
+
+def test_put_and_take_are_inverse_in_a_saved_run(tmp_path):
+    run = start(DCPO, out=tmp_path / "run")
+    list(run)
+    again = resume(tmp_path / "run", steps=5)
+    for name, value in vars(run._history).items():
+        assert torch.equal(value, getattr(again._history, name)), name
+    assert int(again._history.visits.sum()) == 3 * 6
+    assert isinstance(again._history, PromptHistory)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "message"),
+    [
+        (PPO, "PPO needs a critic and a reward model, which training does not have yet"),
+        (DPO, "DPO needs preference pairs, which training does not have yet"),
+        (GRPO_PROCESS, r"GRPO \(process\) needs rewards of single steps"),
+    ],
+)
+def test_what_the_loop_cannot_train_is_refused_before_it_starts(algorithm, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        start(algorithm, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_group_of_one_is_refused_where_responses_are_compared_and_only_there():
+    alone = replace(SHORT, group_size=1, minibatches=1)
+    for algorithm in TRAINABLE:
+        with pytest.raises(ValueError, match=f"group_size must be at least 2 for {algorithm.name}.*got 1"):
+            start(algorithm, alone)
+    plain = replace(NO_KL, name="REINFORCE", advantage=lambda rewards: rewards - 0.4)
+    assert math.isfinite(next(start(plain, alone)).loss)
+
+
+def test_dupo_weighs_the_rules_itself():
+    record = next(start(DUPO))
+    assert record.reward == pytest.approx(0.9 * record.accuracy + 0.1 * record.well_formed)
+    with pytest.raises(
+        ValueError, match=r"reward_correct and reward_format: DUPO weighs the rules itself .*got 1 and 0.5"
+    ):
+        start(DUPO, replace(SHORT, reward_format=0.5))
+
+
+def test_selection_sees_what_was_right_not_how_it_was_paid():
+    seen = []
+
+    def spy(rewards):
+        seen.append(rewards)
+        return drop_all_equal(rewards)
+
+    run = start(replace(DAPO, select=spy), replace(SHORT, reward_format=0.5, reward_correct=3.0))
+    rollout = run._roll_out()
+    assert seen[0].tolist() == [[float(grade.correct) for grade in row] for row in rollout.grades]
+    assert rollout.rewards.max() > 1
+
+
+def test_dynamic_sampling_s_dropped_groups_do_not_dilute_the_mean():
+    run = start(replace(DAPO, shape=None))
+    rollout = run._roll_out()
+    dead = {p for p, row in enumerate(rollout.grades) if len({grade.correct for grade in row}) == 1}
+    assert dead and rollout.selected.tolist() == [p for p in range(6) if p not in dead]
+
+
+def test_truncated_responses_leave_the_loss_by_the_filter():
+    cut = replace(SHORT, max_new_tokens=7, minibatches=1, updates_per_rollout=1)
+    run, twin = start(replace(NO_KL, shape=OverlongFilter()), cut), start(NO_KL, cut)
+    rollout = run._roll_out()
+    truncated = rollout.samples.truncated
+    assert truncated.any() and not truncated.all()
+    assert torch.equal(rollout.mask, rollout.samples.mask & ~truncated.unsqueeze(-1))
+    assert not rollout.advantages[truncated].any()
+    # the filtered update is that of a rollout whose truncated responses have no tokens
+    other = twin._roll_out()
+    twin._update(replace(other, mask=other.mask & ~truncated.unsqueeze(-1), advantages=rollout.advantages))
+    run._update(rollout)
+    for name, tensor in run.policy.model.state_dict().items():
+        assert torch.equal(tensor, twin.policy.model.state_dict()[name]), name
+
+
+def test_the_share_of_dual_clipped_tokens_is_recorded():
+    settings = replace(SHORT, updates_per_rollout=4, minibatches=1, lr=3e-3, steps=2)
+    never, early = (
+        sum(r.clip_fraction_dual for r in start(a, settings))
+        for a in (NO_KL, replace(NO_KL, surrogate=DualClip(c=1.01)))
+    )
+    assert never == 0 and early > 0
+
+
+def test_no_upper_limit_is_null_in_the_samples(tmp_path):
+    run = start(replace(NO_KL, bounds=no_bounds), replace(SHORT, steps=1, details_every=1), out=tmp_path / "run")
+    record = next(run)
+    token = record.group[0].tokens[0]
+    assert token.upper is None and token.lower == 0 and not token.clipped
+    line = (tmp_path / "run" / "samples.jsonl").read_text()
+    json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
