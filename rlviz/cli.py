@@ -104,7 +104,9 @@ def lab(
 @app.command()
 def train(
     context: typer.Context,
-    algorithm: Annotated[str, typer.Option(help="Algorithm, for example grpo.", rich_help_panel=RUN)] = "grpo",
+    algorithm: Annotated[
+        str, typer.Option(help="Algorithm; `rlviz algorithms` lists them.", rich_help_panel=RUN)
+    ] = "grpo",
     task: Annotated[str, typer.Option(help="Task: chain, sort or trip.", rich_help_panel=RUN)] = "chain",
     steps: Annotated[int | None, typer.Option(help="Rollouts in the run. [default: 120]", rich_help_panel=RUN)] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same curve.", rich_help_panel=RUN)] = 0,
@@ -299,10 +301,15 @@ def _new_run(
     chosen = chosen.with_parameters(**widths)
     chosen = replace(chosen, kl=None if beta == 0 else KLInLoss(beta=beta))
     loaded = load_policy(policy or the_task.name, device=device)
-    if out is None:
-        numbered = (Path("runs") / f"{the_task.name}-{command_name(chosen)}-{number:03d}" for number in count(1))
-        out = next(folder for folder in numbered if _claimed(folder))
-    return start(loaded, the_task, chosen, train_settings, out=out)
+    if out is not None:
+        return start(loaded, the_task, chosen, train_settings, out=out)
+    numbered = (Path("runs") / f"{the_task.name}-{command_name(chosen)}-{number:03d}" for number in count(1))
+    ours = next(folder for folder in numbered if _claimed(folder))
+    try:
+        return start(loaded, the_task, chosen, train_settings, out=ours)
+    except ValueError:
+        ours.rmdir()
+        raise
 
 
 def _claimed(folder: Path) -> bool:

@@ -160,3 +160,50 @@ def test_ctrl_c_keeps_the_run_and_resume_goes_on(tmp_path):
 
 def test_version():
     assert rlviz("--version").output.startswith("rlviz ")
+
+
+def test_a_refused_run_leaves_no_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = rlviz("train", "--algorithm", "gspo", "--group-size", 1)
+    assert result.exit_code == 2
+    assert "group_size must be at least 2 for GSPO" in " ".join(result.output.split())
+    assert list(tmp_path.rglob("*")) in ([], [tmp_path / "runs"])
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"), [("ppo", "a critic"), ("ppo-penalty", "a critic"), ("dpo", "preference pairs")]
+)
+def test_what_cannot_be_trained_yet_says_what_it_needs(name, missing):
+    result = rlviz("train", "--algorithm", name, "--steps", 1)
+    assert result.exit_code == 2
+    assert f"needs {missing}" in " ".join(result.output.split())
+
+
+def test_algorithms_lists_the_family_as_a_table_and_as_json():
+    rows = json.loads(rlviz("algorithms", "--format", "json").output)
+    assert [row["name"] for row in rows] == (
+        "ppo ppo-penalty dpo grpo dr-grpo dapo lite-ppo dupo gspo gspo-token dcpo".split()
+    )
+    dapo = rows[5]
+    assert dapo["slots"]["bounds"] == "1 − 0.2 … 1 + 0.28" and dapo["models"] == ["actor"]
+    assert rows[0]["beyond the slots"] == {"value loss": "value loss, V within ±0.2 of V_old"}
+    table = rlviz("algorithms").output
+    assert all(f" {row['name']} " in table for row in rows)
+    assert "overlong punishment from 12 to 16 tokens" in table
+    assert "rlviz diff grpo dapo" in table
+
+
+def test_diff_gives_a_line_a_slot():
+    lines = [line for line in rlviz("diff", "grpo", "dapo").output.splitlines() if line.startswith("│")]
+    cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
+    assert [row[0] for row in cells] == ["bounds", "kl", "aggregate", "shape", "select"]
+    assert all(len(row) == 4 and row[3].endswith(".") for row in cells)
+    assert cells[2][1:3] == ["sequence mean", "token mean"]
+    rows = json.loads(rlviz("diff", "dapo", "dupo", "--format", "json").output)
+    assert [(row["slot"], row["before"], row["after"]) for row in rows] == [
+        ("shape", "overlong punishment from 12 to 16 tokens", "0.9 answer + 0.1 format"),
+        ("select", "drop all equal", "duplicate informative"),
+    ]
+    assert "do not differ" in rlviz("diff", "dcpo", "dcpo").output
+    refused = rlviz("diff", "grpo", "dapoo")
+    assert refused.exit_code == 2 and "did you mean" in refused.output

@@ -27,6 +27,7 @@ class ClipArtists:
     dead: PolyCollection
     certain: Line2D
     impossible: Rectangle
+    heights: tuple[float, float]
 
     def show(self, curve: ClipCurve) -> None:
         """Move the artists to another curve on the same grid."""
@@ -34,7 +35,7 @@ class ClipArtists:
         self.slope.set_data(curve.ratio, curve.slope)
         for line, limit in zip(self.limits, (curve.lower, curve.upper), strict=True):
             line.set_xdata([limit, limit])
-        low, high = self.objective.axes.get_ylim()
+        low, high = self.heights
         self.dead.set_verts([[(a, low), (a, high), (b, high), (b, low)] for a, b in dead_stretches(curve)])
         highest = 1 / curve.old_prob  # at this ratio the new probability is 1
         self.certain.set_xdata([highest, highest])
@@ -83,7 +84,7 @@ def draw_clip(curve: ClipCurve, ax: Axes) -> ClipArtists:
     (slope,) = ax.plot([], [], color=VERMILION, linewidth=LINE, linestyle="--", label="slope")
     impossible = Rectangle((0, low), 0, high - low, facecolor="white", alpha=0.8, linewidth=0, zorder=3)
     ax.add_patch(impossible)
-    artists = ClipArtists(objective, slope, limits, dead, certain, impossible)
+    artists = ClipArtists(objective, slope, limits, dead, certain, impossible, (low, high))
     artists.show(curve)
     return artists
 

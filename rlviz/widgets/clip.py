@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from rlviz.algorithms import GRPO, GroupPolicyGradient
+from rlviz.algorithms import GRPO, PolicyGradient
 from rlviz.curves import ClipCurve, clip_curve
-from rlviz.plots.clip import draw_clip
+from rlviz.plots.clip import dead_stretches, draw_clip
 from rlviz.plots.style import TEXT, new_figure
 from rlviz.widgets.live import BlittedFigure, LivePicture, float_control
 
 RANGES = {"eps_low": (0.01, 0.99, 0.01), "eps_high": (0.01, 1.0, 0.01)}
+TINY = (1e-4, 0.05, 1e-4)  # for widths like GSPO's
 
 
 class ClipExplorer(LivePicture):
     """Objective and slope against the ratio for both signs of the advantage; made by `explore_clip`."""
 
-    def __init__(self, algorithm: GroupPolicyGradient, old_prob: float) -> None:
+    def __init__(self, algorithm: PolicyGradient, old_prob: float) -> None:
         self.algorithm = algorithm
         widths = {name: getattr(algorithm.bounds, name) for name in RANGES if hasattr(algorithm.bounds, name)}
-        self.controls = {name: float_control(name, value, *RANGES[name]) for name, value in widths.items()}
+        self.controls = {
+            name: float_control(name, value, *(TINY if value < 0.01 else RANGES[name]))
+            for name, value in widths.items()
+        }
         self.controls["old probability"] = float_control("old probability", old_prob, 0.01, 1.0, 0.01)
         figure = new_figure(10, 4.4)
         curves = self._curves()
@@ -55,33 +59,40 @@ class ClipExplorer(LivePicture):
 
 def describe(name: str, curves: tuple[ClipCurve, ClipCurve]) -> str:
     """Return in words what the picture of these two curves shows."""
-    better, worse = curves
-    q = better.old_prob
-    words = [f"{name}, a token of old probability {q:.2f}."]
-    if not better.clipped.any():
-        words.append("A > 0: no gradient is cut at the ratios shown.")
-    elif better.upper * q >= 1:
-        words.append(
-            f"A > 0: the upper limit {better.upper:.2f} lies beyond probability 1 (ratio {1 / q:.2f}), "
+    q = curves[0].old_prob
+    return " ".join([f"{name}, a token of old probability {q:.2f}.", *(_describe_side(curve) for curve in curves)])
+
+
+def _describe_side(curve: ClipCurve) -> str:
+    q, better = curve.old_prob, curve.advantage > 0
+    sign = "A > 0" if better else "A < 0"
+    stretches, step = dead_stretches(curve), curve.ratio[1] - curve.ratio[0]
+    if not stretches:
+        return f"{sign}: no gradient is cut at the ratios shown."
+    (start, end), limit = stretches[0], curve.upper if better else curve.lower
+    usual = start > 0 and end == curve.ratio[-1] if better else start <= 0
+    if len(stretches) > 1 or not usual or abs((start if better else end) - limit) > 2 * step:
+        where = " and ".join(f"from {max(a, 0):.2f} to {b:.2f}" for a, b in stretches)
+        return f"{sign}: no gradient at ratios {where}."
+    shown = f"{limit:.2f}" if abs(limit - 1) >= 0.01 else f"{limit:.4f}"
+    if better and limit * q >= 1:
+        return (
+            f"A > 0: the upper limit {shown} lies beyond probability 1 (ratio {1 / q:.2f}), "
             "so this token is never clipped."
         )
-    else:
-        words.append(
-            f"A > 0: no gradient above ratio {better.upper:.2f}, once its probability has grown to {better.upper * q:.3g}; "
+    if better:
+        return (
+            f"A > 0: no gradient above ratio {shown}, once its probability has grown to {limit * q:.5g}; "
             "below 1 the gradient stays, to repair a step the wrong way."
         )
-    if not worse.clipped.any():
-        words.append("A < 0: no gradient is cut at the ratios shown.")
-    else:
-        words.append(
-            f"A < 0: no gradient below ratio {worse.lower:.2f}, once its probability has fallen to {worse.lower * q:.3g}; "
-            "above 1 the gradient stays."
-        )
-    return " ".join(words)
+    return (
+        f"A < 0: no gradient below ratio {shown}, once its probability has fallen to {limit * q:.5g}; "
+        "above 1 the gradient stays."
+    )
 
 
 def explore_clip(
-    algorithm: GroupPolicyGradient = GRPO,
+    algorithm: PolicyGradient = GRPO,
     *,
     eps_low: float | None = None,
     eps_high: float | None = None,
@@ -90,8 +101,10 @@ def explore_clip(
     """Return a picture of one token's clipped objective and its slope, with sliders for the widths and the old probability.
 
     The curves come from the algorithm's own pieces, the slope from autograd. An algorithm whose bounds have no such
-    width has no slider for it. Raises ValueError for a width or probability out of range.
+    width has no slider for it. Raises ValueError for a width or probability out of range, or without a ratio to clip.
     """
+    if not isinstance(algorithm, PolicyGradient):
+        raise ValueError(f"algorithm: {algorithm.name} has no ratio that could be clipped")
     widths = {name: value for name, value in (("eps_low", eps_low), ("eps_high", eps_high)) if value is not None}
     algorithm = algorithm.with_parameters(**widths)
     clip_curve(algorithm, advantage=1.0, old_prob=old_prob)  # refuses a probability that the slider would only move

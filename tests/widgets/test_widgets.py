@@ -12,7 +12,8 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
-from rlviz.algorithms import GRPO
+from rlviz.algorithms import DPO, GRPO, GSPO
+from rlviz.pieces.surrogate import DualClip
 from rlviz.training import TrainSettings
 from rlviz.widgets import explore_clip, training_panel
 from rlviz.widgets.live import encode_png
@@ -111,6 +112,14 @@ def test_a_rule_of_one_s_own_is_explored_too():
     assert list(widget.controls) == ["old probability"]
     assert "Mine" in widget.caption
     assert "A > 0: no gradient is cut at the ratios shown." in widget.caption
+
+
+def test_the_caption_of_an_unusual_surrogate_says_where_it_cuts():
+    dual = explore_clip(replace(GRPO, surrogate=DualClip(c=1.5))).caption
+    assert "A < 0: no gradient at ratios from 0.00 to 0.80 and from 1.50 to 2.00." in dual
+    assert "no gradient above ratio 1.0004, once its probability has grown to 0.60024" in explore_clip(GSPO).caption
+    with pytest.raises(ValueError, match="DPO has no ratio"):
+        explore_clip(DPO)
 
 
 @pytest.mark.parametrize("wrong", [{"eps_low": 1.5}, {"old_prob": 0.0}])
