@@ -220,7 +220,7 @@ def algorithms(output: Format = OutputFormat.table) -> None:
         ]
         typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
         return
-    table = Table(title="The family, as changes to GRPO", title_justify="left")
+    table = Table(title="The family: GRPO, and what each other one has in place of its pieces", title_justify="left")
     for column in ("name", "slot", "piece"):
         table.add_column(column, no_wrap=column != "piece")
     for algorithm in (GRPO, *(a for a in ALGORITHMS if a is not GRPO)):
@@ -228,6 +228,8 @@ def algorithms(output: Format = OutputFormat.table) -> None:
         differing = {slot: new for slot, (_, new) in changes(GRPO, algorithm).items() if sampling} or GRPO.slots()
         parts = {slot: label(piece) for slot, piece in (differing.items() if sampling else ())}
         parts |= {name: label(part) for name, part in algorithm.beyond_the_slots().items()}
+        if not sampling:
+            parts = {"slots": "none of the eight: it learns from given pairs of responses", **parts}
         parts |= {"models": ", ".join(algorithm.models), "source": algorithm.source}
         for place, (slot, words) in enumerate(parts.items()):
             table.add_row("" if place else f"[bold]{command_name(algorithm)}[/]", slot, escape(words))

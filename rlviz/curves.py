@@ -84,7 +84,8 @@ class ImportanceCurve:
 
     new_prob: the good action's probability under the new policy, which is also the reward to expect, exactly. mean, low,
     high: the estimate from `samples` responses of the old policy over many batches, low and high the 10th and 90th
-    percentile. effective: how many samples of the new policy the old ones are worth, 1 / mean of r² per sample.
+    percentile. effective: the effective sample size, samples / mean of r², a rule of thumb for how many equal weights the
+    unequal ones are worth, whatever the reward.
     old_prob: the good action's probability when sampling.
     """
 
@@ -98,7 +99,7 @@ class ImportanceCurve:
 
 
 def importance_curve(
-    *, old_prob: float = 0.1, samples: int = 16, batches: int = 2000, points: int = 33, seed: int = 0
+    *, old_prob: float = 0.1, samples: int = 16, batches: int = 2000, points: int = 49, seed: int = 0
 ) -> ImportanceCurve:
     """Return how well the mean of ratio · reward over old samples estimates what a new policy would earn.
 

@@ -123,7 +123,9 @@ def train_table(
 ) -> TableRun:
     """Train a softmax table and return every step. The default task is 3 good actions of 20.
 
-    groups: groups sampled for each prompt in a step; group_size: responses in each. updates_per_rollout, minibatches,
+    groups: groups sampled for each prompt in a step, as if several prompts shared a row of the table (each has a history of its
+    own); group_size: responses in each. Pieces other than advantage and select must treat responses one by one, for the loss
+    sees those of all replicas together. updates_per_rollout, minibatches,
     temperature: as in `TrainSettings`; entropy_weight: coefficient of the entropy bonus. The reference of a KL term is the
     table before training. The same seed gives the same run. Raises ValueError for a value out of its range.
     """
@@ -142,7 +144,24 @@ def train_table(
         raise ValueError(
             f"updates_per_rollout must be a multiple of minibatches ({minibatches}); got {updates_per_rollout}"
         )
-    table = _Table(algorithm, task, groups, group_size, temperature, entropy_weight, replicas, seed)
+    responses = task.prompts * groups * group_size
+    if minibatches > responses:
+        raise ValueError(f"minibatches must be at most prompts × groups × group_size = {responses}; got {minibatches}")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # these tensors are small, and on a busy machine a second thread waits more than it works
+    try:
+        return _run(
+            _Table(algorithm, task, groups, group_size, temperature, entropy_weight, replicas, seed),
+            steps,
+            updates_per_rollout,
+            minibatches,
+            lr,
+        )
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _run(table: _Table, steps: int, updates_per_rollout: int, minibatches: int, lr: float) -> TableRun:
     log_probs, rewards = [table.log_probs], []
     for _ in range(steps):
         rollout = table.roll_out()
@@ -151,7 +170,7 @@ def train_table(
         log_probs.append(table.log_probs)
     every_log = torch.stack(log_probs, 1)
     every = every_log.exp()
-    right = (every * torch.tensor(task.success, dtype=torch.double)).sum(-1).prod(-1).mean(-1)
+    right = (every * table.success).sum(-1).prod(-1).mean(-1)
     low, high, dual = table.clip_fractions()
     return TableRun(
         entropy=entropy(every_log).mean((-1, -2)).numpy(),
@@ -234,7 +253,9 @@ class _Table:
         self.temperature, self.entropy_weight, self.replicas = temperature, entropy_weight, replicas
         self.generator = torch.Generator().manual_seed(seed)
         self.success = torch.tensor(task.success, dtype=torch.double)
-        start = torch.zeros_like(self.success) if task.start is None else torch.tensor(task.start).double().log()
+        start = (
+            torch.zeros_like(self.success) if task.start is None else torch.tensor(task.start, dtype=torch.double).log()
+        )
         shape = (replicas, task.prompts, task.positions, len(task.success))
         self.logits = (start * temperature).expand(shape).clone()
         self.log_probs = torch.log_softmax(self.logits / temperature, -1)
@@ -364,7 +385,7 @@ class _Table:
             columns = [values[:, places] for values in columns]
         index, mask, old_logp, advantages, ref_logp = columns
         if self.algorithm.select is not keep_all and places is not None:  # each replica's empty places to the end
-            first = mask.int().argsort(1, descending=True, stable=True)
+            first = mask.int().argsort(dim=1, descending=True, stable=True)
             index, mask, old_logp, advantages, ref_logp = (values.gather(1, first) for values in columns)
         as_rows = (-1, 1, self.task.positions)  # the loss sees responses as groups of one, as in training
         batch = Batch(
@@ -401,6 +422,8 @@ class _Table:
     def _weights(self, mask: Tensor) -> Tensor:
         """Return the weight of each token, [R · n, 1, T]: each replica's are computed on its own responses, mask [R, n, T]."""
         places = mask.shape[1]
+        if not places:
+            return self.algorithm.aggregate(mask.new_zeros(0, 1, mask.shape[2]))
         if places not in self.weights:  # of the first 0, 1, … `places` responses
             filled = torch.ones(places, places).tril().bool()
             some = [self.algorithm.aggregate(m.view(-1, 1, 1).expand(-1, 1, mask.shape[2])) for m in filled]

@@ -14,7 +14,7 @@ from rlviz.algorithms.dcpo import DCPO
 from rlviz.algorithms.dpo import DPO, DPO_LINEAR
 from rlviz.algorithms.dr_grpo import DR_GRPO
 from rlviz.algorithms.dupo import DUPO
-from rlviz.algorithms.family import Algorithm, Difference, changes, differences, why
+from rlviz.algorithms.family import Algorithm, Difference, changes, differences, stated_differences, why
 from rlviz.algorithms.grpo import GRPO, GRPO_PROCESS
 from rlviz.algorithms.gspo import GSPO, GSPO_TOKEN
 from rlviz.algorithms.lite_ppo import LITE_PPO
@@ -31,9 +31,9 @@ def command_name(algorithm: Algorithm) -> str:
 
 
 def find_algorithm(name: str) -> ActorCritic | GroupPolicyGradient | PreferenceOptimization:
-    """Return the algorithm with this command-line name; raises ValueError that offers the nearest names."""
+    """Return the algorithm with this name, as on the command line or in papers; else raise ValueError with the nearest."""
     known = {command_name(algorithm): algorithm for algorithm in ALGORITHMS}
-    return known[closest("algorithm", name, list(known))]
+    return known[closest("algorithm", name.strip().replace(".", "-").replace(" ", "-").replace("_", "-"), list(known))]
 
 
 def family_table(algorithms: Iterable[Algorithm] = ALGORITHMS) -> pd.DataFrame:
@@ -69,5 +69,6 @@ __all__ = [
     "family_table",
     "find_algorithm",
     "label",
+    "stated_differences",
     "why",
 ]

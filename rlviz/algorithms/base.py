@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -51,8 +51,8 @@ class PolicyGradient:
     shape      rewards, lengths [P, G]            truncated, correct, well_formed [P, G] → rewards; or None
     select     rewards [P, G]                     generator → indices of the groups to train on; sees raw outcomes
 
-    All without a shape are [P, G, T]. source: the paper. Raises TypeError, naming the slot, for an unknown slot and for a
-    piece that cannot be called like this.
+    All without a shape are [P, G, T]. source: the paper. about: what it computes and where it differs from GRPO, in words.
+    Raises TypeError, naming the slot, for an unknown slot and for a piece that cannot be called like this.
     """
 
     name: str
@@ -65,9 +65,10 @@ class PolicyGradient:
     shape: Callable[..., Tensor] | None
     select: Callable[..., Tensor]
     source: str = ""
+    about: str = field(default="", repr=False, compare=False)
 
     def __new__(cls, **given: Any) -> PolicyGradient:
-        known = [field.name for field in fields(cls)]
+        known = [f.name for f in fields(cls)]
         for name in given:
             if name not in known:
                 raise TypeError(f"unknown slot {name!r}; {nearest(name, known)}slots: {', '.join(known)}")
@@ -125,9 +126,12 @@ class PolicyGradient:
         old_logp = batch.old_logp.masked_fill(~mask, 0.0)
         advantages = batch.advantages.masked_fill(~mask, 0.0)
         ratio = self.ratio(logp, old_logp, mask)
-        lower, upper = self._piece("bounds", mask=mask, advantages=advantages)(old_logp)
+        limits = self._piece("bounds", mask=mask, advantages=advantages)(old_logp)
+        lower, upper = (_spread(limit, old_logp) for limit in limits)
         surrogate = self._piece("surrogate", mask=mask, logp=logp, old_logp=old_logp)
         value = surrogate(ratio, advantages, lower, upper)
+        if self.asks_for("surrogate", "logp"):
+            surrogate = _following_the_ratio(surrogate, logp.detach())
         if self.kl is not None and not isinstance(self.kl, KLInReward):
             ref_logp = None if batch.ref_logp is None else batch.ref_logp.masked_fill(~mask, 0.0)
             value = value - self._piece("kl", ref_logp=ref_logp, old_logp=old_logp, ratio=ratio, mask=mask)(logp)
@@ -251,6 +255,23 @@ class GroupPolicyGradient(PolicyGradient):
         return advantages.expand(mask.shape).masked_fill(~mask, 0.0)
 
 
+def _spread(limit: Tensor | float, like: Tensor) -> Tensor:
+    """Return a limit shaped like `like`; a rule of one's own may return a number."""
+    if isinstance(limit, Tensor) and limit.shape == like.shape:
+        return limit
+    return torch.as_tensor(limit, dtype=like.dtype, device=like.device).expand(like.shape)
+
+
+def _following_the_ratio(surrogate: Callable[..., Tensor], logp: Tensor) -> Callable[..., Tensor]:
+    """Return the surrogate with its logp moving as the ratio does, so that its slope by the ratio is the whole slope."""
+
+    def follow(ratio: Tensor, advantages: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+        log_ratio = ratio.log()
+        return surrogate(ratio, advantages, lower, upper, logp=logp + log_ratio - log_ratio.detach())
+
+    return follow
+
+
 def label(piece: Any) -> str:
     """Return a piece in a few words: a dataclass's own str, a function's name with spaces, – for None."""
     if piece is None:
@@ -280,4 +301,4 @@ def _asked(slot: str, piece: Any, called_with: tuple[str, ...], offered: tuple[s
 
 
 def _parameters(piece: object) -> list[str]:
-    return [field.name for field in fields(piece)] if is_dataclass(piece) and not isinstance(piece, type) else []
+    return [f.name for f in fields(piece)] if is_dataclass(piece) and not isinstance(piece, type) else []

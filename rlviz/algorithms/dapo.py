@@ -3,13 +3,14 @@
     J = 1/Σ|o_i| Σ_i Σ_t min(r A, clip(r, 1 − ε_low, 1 + ε_high) A),   A_i = (R_i − mean) / std of its group
 
 Differences from GRPO:
-    1. bounds: 1 − 0.2 … 1 + 0.28: clip-higher, so that a rare token may grow faster than a common one is cut.
+    1. bounds: 1 − 0.2 … 1 + 0.28: clip-higher: a rare good token gets more room to grow in one rollout.
     2. kl: – (none): a model that learns to reason has to leave the reference policy behind.
     3. aggregate: token mean: every token weighs the same, so a long answer's pattern is not diluted.
     4. shape: overlong punishment from 12 to 16 tokens: a smooth warning before an answer is cut off.
-    5. select: drop all equal: dynamic sampling; a group that is all right or all wrong has no gradient.
+    5. select: drop all equal: a group that is all right or all wrong has no gradient, and would dilute the mean.
 
 The paper punishes from 16384 to 20480 tokens; here the lengths are scaled to answers of ten, the cache being a quarter.
+Its dynamic sampling also draws further prompts in place of dropped groups; training here goes on with the groups that are left.
 Its token mean is over the group's tokens, then over prompts; here, as in every public implementation, over the batch.
 The alternative to the punishment is `rlviz.pieces.shaping.OverlongFilter`.
 """
@@ -28,6 +29,7 @@ from rlviz.pieces.surrogate import pessimistic
 DAPO = GroupPolicyGradient(
     name="DAPO",
     source="arXiv 2503.14476",
+    about=__doc__,
     ratio=token_ratio,
     bounds=FixedBounds(eps_low=0.2, eps_high=0.28),
     surrogate=pessimistic,

@@ -1,9 +1,10 @@
 """DCPO: Dynamic Clipping Policy Optimization (arXiv 2509.02333).
 
-    J = Σ_i 1/|o_i| Σ_t min(r A, clip(r, lower(q), upper(q)) A), no less than 10 A for A < 0;   q = π_old of the token
+    J = Σ_i 1/|o_i| Σ_t min(r A, clip(r, lower(q), upper(q)) A), no less than 10 A for A < 0
+    q = π_old of the token;   A mixes (R − mean) / std of this visit's group with that of all rewards its prompt ever earned
 
 Differences from GRPO:
-    1. bounds: dynamic 0.16/0.2, ratio ≤ 10: a rare token may multiply its probability, a likely one hardly needs to move.
+    1. bounds: dynamic 0.16/0.2, ratio ≤ 10: a rare token may multiply its probability, where a fixed width lets .01 move by .002.
     2. surrogate: dual clip 10: the ratio is capped at 10 for bad tokens too.
     3. advantage: smooth standardization over visits: a group of equal rewards still learns from the prompt's past.
     4. kl: – (none): the bounds alone hold the policy.
@@ -26,6 +27,7 @@ from rlviz.pieces.surrogate import DualClip
 DCPO = GroupPolicyGradient(
     name="DCPO",
     source="arXiv 2509.02333",
+    about=__doc__,
     ratio=token_ratio,
     bounds=DynamicBounds(eps_low=0.16, eps_high=0.2, max_ratio=10.0),
     surrogate=DualClip(c=10.0),

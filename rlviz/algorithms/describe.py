@@ -24,7 +24,7 @@ def describe(value: Any) -> Any:
     named = value if callable(value) and hasattr(value, "__qualname__") else type(value)
     described: dict[str, Any] = {"piece": f"{named.__module__}:{named.__qualname__}"}
     if is_dataclass(value):
-        described |= {field.name: describe(getattr(value, field.name)) for field in fields(value)}
+        described |= {field.name: describe(getattr(value, field.name)) for field in fields(value) if field.compare}
     return described
 
 

@@ -14,9 +14,17 @@ from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.pieces.preference import ImplicitReward, SigmoidPreference, linear_preference
 
 DPO = PreferenceOptimization(
-    name="DPO", source="arXiv 2305.18290", reward=ImplicitReward(beta=0.1), pair_loss=SigmoidPreference()
+    name="DPO",
+    source="arXiv 2305.18290",
+    about=__doc__,
+    reward=ImplicitReward(beta=0.1),
+    pair_loss=SigmoidPreference(),
 )
 
 DPO_LINEAR = PreferenceOptimization(
-    name="DPO (linear)", source="arXiv 2305.18290", reward=ImplicitReward(beta=0.1), pair_loss=linear_preference
+    name="DPO (linear)",
+    source="arXiv 2305.18290",
+    about=__doc__,
+    reward=ImplicitReward(beta=0.1),
+    pair_loss=linear_preference,
 )

@@ -3,10 +3,10 @@
     J = 1/B Σ_i 1/|o_i| Σ_t [ min(r A, clip(r, 1 − ε, 1 + ε) A) − β k3 ],   A_i = (R_i − mean) / std of its group
 
 Against PPO: 1 no critic, the group's mean is the baseline · 2 the advantage is one number a response · 3 the KL to the
-reference policy stands in the loss, estimated by k3, not in the reward.
+reference policy stands in the loss, estimated by k3, not in the reward · 4 the mean is over responses of their own means.
 
-GRPO_PROCESS is its process supervision, for rewards of single steps. It differs from GRPO in one slot:
-    1. advantage: sum over steps to come of (r − mean) / std of group, instead of one number a response.
+GRPO (process), its process supervision for rewards of single steps, differences from GRPO:
+    1. advantage: sum over steps to come of (r − mean) / std of group: each step is judged by its own reward, not by the answer's.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from rlviz.pieces.surrogate import pessimistic
 GRPO = GroupPolicyGradient(
     name="GRPO",
     source="arXiv 2402.03300",
+    about=__doc__,
     ratio=token_ratio,
     bounds=FixedBounds(eps_low=0.2, eps_high=0.2),
     surrogate=pessimistic,
@@ -36,6 +37,7 @@ GRPO = GroupPolicyGradient(
 GRPO_PROCESS = GroupPolicyGradient(
     name="GRPO (process)",
     source="arXiv 2402.03300 §4.1.3",
+    about=__doc__,
     ratio=token_ratio,
     bounds=FixedBounds(eps_low=0.2, eps_high=0.2),
     surrogate=pessimistic,

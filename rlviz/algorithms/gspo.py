@@ -7,13 +7,15 @@ GSPO, differences from GRPO:
     2. bounds: 1 − 0.0003 … 1 + 0.0004: a mean over thousands of tokens moves far less than one token's ratio.
     3. kl: – (none): the paper's comparison runs without; add one where a reference is to be kept.
 
+With s_{i,t} = sg[s_i] · π_θ(t) / sg[π_θ(t)] in place of s_i, where sg stops the gradient, and an A that may differ by token:
+
 GSPO-token (§4.3), differences from GRPO:
     1. ratio: sequence token ratio: the same value, but each token's gradient is its own, so tokens may have own advantages.
-    2. bounds: 1 − 0.0003 … 1 + 0.0004: the same as GSPO's.
-    3. kl: – (none): the same as GSPO's.
+    2. bounds: 1 − 0.0003 … 1 + 0.0004: the value is GSPO's, so its widths are too.
+    3. kl: – (none): as in GSPO.
 
-For answers of ten tokens widths of .01 to .03 suit: GSPO.with_parameters(eps_low=.02, eps_high=.02). At those of the paper
-most of them are clipped, in training too, and they learn nevertheless.
+For answers of ten tokens widths of .01 to .03 suit: GSPO.with_parameters(eps_low=.02, eps_high=.02). With those of the paper
+about half of their tokens are clipped at several updates a rollout, and they learn nevertheless.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from rlviz.pieces.surrogate import pessimistic
 GSPO = GroupPolicyGradient(
     name="GSPO",
     source="arXiv 2507.18071",
+    about=__doc__,
     ratio=sequence_ratio,
     bounds=FixedBounds(eps_low=3e-4, eps_high=4e-4),
     surrogate=pessimistic,
@@ -42,6 +45,7 @@ GSPO = GroupPolicyGradient(
 GSPO_TOKEN = GroupPolicyGradient(
     name="GSPO-token",
     source="arXiv 2507.18071 §4.3",
+    about=__doc__,
     ratio=sequence_token_ratio,
     bounds=FixedBounds(eps_low=3e-4, eps_high=4e-4),
     surrogate=pessimistic,

@@ -3,8 +3,8 @@
     J = 1/Σ|o_i| Σ_i Σ_t min(r A, clip(r, 1 − ε, 1 + ε) A),   A_i = (R_i − mean of its group) / std of the whole batch
 
 Differences from GRPO:
-    1. advantage: (R − mean of group) / std of batch: the baseline knows the prompt, while the scale is steadier over the batch.
-    2. kl: – (none): not one of the two tricks.
+    1. advantage: (R − mean of group) / std of batch: with the batch's scale no prompt is lifted by a small std of its own.
+    2. kl: – (none): two tricks are claimed to be enough, and a KL term is neither of them.
     3. aggregate: token mean: every token weighs the same, however long its answer.
 """
 
@@ -21,6 +21,7 @@ from rlviz.pieces.surrogate import pessimistic
 LITE_PPO = GroupPolicyGradient(
     name="Lite PPO",
     source="arXiv 2508.08221",
+    about=__doc__,
     ratio=token_ratio,
     bounds=FixedBounds(eps_low=0.2, eps_high=0.2),
     surrogate=pessimistic,

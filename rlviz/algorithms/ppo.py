@@ -7,6 +7,8 @@ PPO, differences from GRPO:
     2. kl: 0.02 · k1 to reference, in the reward: the leash is part of what the critic learns to predict.
     3. aggregate: token mean: the plain mean over all tokens of the batch.
 
+PPO-Penalty (§4): J = 1/Σ|o_i| Σ_i Σ_t [ r A − β KL(π_old‖π_θ) ];   after each update β / 2 if KL < d / 1.5, 2 β if KL > 1.5 d
+
 PPO-Penalty (§4), differences from GRPO:
     1. bounds: no bounds: the ratio is not limited.
     2. surrogate: unclipped: nothing is cut.
@@ -33,6 +35,7 @@ from rlviz.pieces.values import ClippedValueLoss
 PPO = ActorCritic(
     name="PPO",
     source="arXiv 1707.06347, 2203.02155",
+    about=__doc__,
     ratio=token_ratio,
     bounds=FixedBounds(eps_low=0.2, eps_high=0.2),
     surrogate=pessimistic,
@@ -49,6 +52,7 @@ PPO = ActorCritic(
 PPO_PENALTY = ActorCritic(
     name="PPO-Penalty",
     source="arXiv 1707.06347 §4",
+    about=__doc__,
     ratio=token_ratio,
     bounds=no_bounds,
     surrogate=unclipped,

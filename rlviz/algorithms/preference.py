@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from jaxtyping import Float
@@ -19,13 +19,14 @@ class PreferenceOptimization:
     """Policy optimisation from preference pairs: loss = mean of pair_loss(chosen reward, rejected reward).
 
     reward: (logp, ref_logp) of whole responses, [N] each → implicit reward. pair_loss: (chosen, rejected) → loss, [N].
-    None of the eight slots is in use. source: the paper.
+    None of the eight slots is in use. source: the paper. about: what it computes, in words.
     """
 
     name: str
     reward: ImplicitReward
     pair_loss: Callable[[Tensor, Tensor], Tensor]
     source: str = ""
+    about: str = field(default="", repr=False, compare=False)
 
     models = ("actor", "reference")
 

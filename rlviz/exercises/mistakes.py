@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlviz.pieces.aggregation import sequence_mean
 from rlviz.pieces.shaping import SoftOverlongPunishment
 
 
@@ -51,6 +50,35 @@ def clipped_from_above_only(ratio: Tensor, advantages: Tensor, lower: Tensor, up
     return torch.minimum(ratio * advantages, torch.minimum(ratio, upper) * advantages)
 
 
+def limits_taken_for_widths(ratio: Tensor, advantages: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+    return torch.minimum(ratio * advantages, torch.clamp(ratio, 1 - lower, 1 + upper) * advantages)
+
+
+def limits_swapped(ratio: Tensor, advantages: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+    return torch.minimum(ratio * advantages, torch.clamp(ratio, upper, lower) * advantages)
+
+
+def objective_clipped_instead_of_ratio(ratio: Tensor, advantages: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+    return torch.minimum(ratio * advantages, torch.clamp(ratio * advantages, lower, upper))
+
+
+def constant_limits(ratio: Tensor, advantages: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+    return torch.minimum(ratio * advantages, torch.clamp(ratio, 0.8, 1.2) * advantages)
+
+
+def ratio_and_advantage_swapped(ratio: Tensor, advantages: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+    return torch.minimum(ratio * advantages, torch.clamp(advantages, lower, upper) * ratio)
+
+
+def zero_outside_the_limits(ratio: Tensor, advantages: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+    return torch.where((ratio < lower) | (ratio > upper), 0 * ratio, ratio * advantages)
+
+
+def dual_clipped(ratio: Tensor, advantages: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+    objective = torch.minimum(ratio * advantages, torch.clamp(ratio, lower, upper) * advantages)
+    return torch.where(advantages < 0, torch.maximum(objective, 3 * advantages), objective)
+
+
 SURROGATE = (
     Mistake(
         inverted_for_bad_tokens,
@@ -67,6 +95,19 @@ SURROGATE = (
     Mistake(maximum_for_the_minimum, "you take the maximum of the two branches: the objective is to be pessimistic."),
     Mistake(never_clipped, "nothing is clipped: use lower and upper."),
     Mistake(clipped_from_above_only, "you clip from above only: tokens with A < 0 need the lower limit."),
+    Mistake(
+        limits_taken_for_widths,
+        "lower and upper are limits on the ratio already, such as 0.8 and 1.2: do not add them to 1.",
+    ),
+    Mistake(limits_swapped, "your limits are the wrong way round: torch.clamp takes the lower one first."),
+    Mistake(objective_clipped_instead_of_ratio, "you clip r · A: clip the ratio, then multiply by A."),
+    Mistake(constant_limits, "you clip at 0.8 and 1.2 whatever the limits are: use lower and upper."),
+    Mistake(ratio_and_advantage_swapped, "you clip A: the ratio is the first argument, A the second."),
+    Mistake(
+        zero_outside_the_limits,
+        "you set J to 0 outside the limits, on both sides: there the clipped ratio counts, and only where it is the worse one.",
+    ),
+    Mistake(dual_clipped, "that is the dual clip: its further bound at 3 · A for A < 0 is not asked for here."),
 )
 
 
@@ -226,11 +267,40 @@ def plain_token_sum(mask: Tensor) -> Tensor:
 
 
 def length_mean_kept(mask: Tensor) -> Tensor:
-    return sequence_mean(mask)
+    responses = mask.any(-1).sum()
+    return mask.double() / (mask.sum(-1, keepdim=True).clamp(min=1) * responses)
 
 
 def tokens_and_sequences_swapped(mask: Tensor) -> Tensor:
     return mask.double() / mask.sum()
+
+
+def nothing_divided_by_the_responses(mask: Tensor) -> Tensor:
+    return mask.double() / 16
+
+
+def prompts_counted_for_responses(mask: Tensor) -> Tensor:
+    return mask.double() / (mask.shape[0] * 16)
+
+
+def all_responses_counted(mask: Tensor) -> Tensor:
+    return mask.double() / (mask[..., 0].numel() * 16)
+
+
+def width_of_the_tensor_for_the_maximum(mask: Tensor) -> Tensor:
+    return mask.double() / (mask.any(-1).sum() * mask.shape[-1])
+
+
+def longest_response_for_the_maximum(mask: Tensor) -> Tensor:
+    return mask.double() / (mask.any(-1).sum() * mask.sum(-1).max())
+
+
+def responses_of_each_prompt_counted(mask: Tensor) -> Tensor:
+    return mask.double() / (mask.any(-1).sum(1, keepdim=True).unsqueeze(-1).clamp(min=1) * 16)
+
+
+def padding_weighs_too(mask: Tensor) -> Tensor:
+    return torch.ones_like(mask, dtype=torch.double) / (mask.any(-1).sum() * 16)
 
 
 def empty_responses_counted(mask: Tensor) -> Tensor:
@@ -261,12 +331,39 @@ TOKEN_MEAN_INSTEAD = Mistake(
     tokens_and_sequences_swapped,
     "you average over all tokens at once: here every *response* is averaged first, then the responses.",
 )
-EMPTY_COUNTED = Mistake(
-    empty_responses_counted, "you count responses that have no token at all (row 3 of the batch): leave them out of B."
-)
+EMPTY_COUNTED = Mistake(empty_responses_counted, "you count responses that have no token at all: leave them out of B.")
 SEQUENCE_MEAN = (PADDING_IN_THE_MEAN, TOKEN_MEAN_INSTEAD, LONG_COUNTS_MORE, TOKEN_SUM, EMPTY_COUNTED)
 TOKEN_MEAN = (PADDING_IN_THE_MEAN, LENGTH_MEAN, LONG_COUNTS_MORE, TOKEN_SUM)
-CONSTANT = (PADDING_IN_THE_MEAN, LENGTH_MEAN, TOKEN_MEAN_INSTEAD, LONG_COUNTS_MORE, TOKEN_SUM)
+CONSTANT = (  # for a maximum length of 16
+    Mistake(
+        every_width_the_same,
+        "you divide by the number of places, padding included: Dr.GRPO divides by responses · 16, whatever was written.",
+    ),
+    Mistake(
+        tokens_and_sequences_swapped,
+        "you divide by the tokens of this batch, which is DAPO's mean: Dr.GRPO divides by responses · 16, whatever was written.",
+    ),
+    Mistake(
+        length_mean_kept,
+        "you divide by each response's own length, which is GRPO's mean and the bias that Dr.GRPO removes: divide by 16 instead.",
+        LENGTH_MEAN.seen,
+    ),
+    Mistake(nothing_divided_by_the_responses, "you divide by 16 only: divide by the number of responses too."),
+    Mistake(prompts_counted_for_responses, "you count prompts (dim 0): the number of responses is what divides."),
+    Mistake(all_responses_counted, "you count responses that have no token at all: leave them out."),
+    Mistake(
+        responses_of_each_prompt_counted,
+        "you count the responses of each prompt by itself: the mean is over all responses of the batch.",
+    ),
+    Mistake(width_of_the_tensor_for_the_maximum, "you divide by the width of the tensor: the maximum is fixed, 16."),
+    Mistake(longest_response_for_the_maximum, "you divide by the longest response: the maximum is fixed, 16."),
+    Mistake(padding_weighs_too, "padding gets a weight: it is 0 wherever the mask is false."),
+    Mistake(
+        sequence_weight_on_every_token,
+        "you divide by the number of responses only: divide by the maximum length, 16, too.",
+    ),
+    TOKEN_SUM,
+)
 SEQUENCE_SUM = (TOKEN_SUM, LENGTH_MEAN, LONG_COUNTS_MORE)
 
 
@@ -289,7 +386,7 @@ K1 = (Mistake(kl_sign_lost, "the sign is lost: k1 is logp − ref_logp, whose me
 K3 = (
     Mistake(
         k3_of_the_wrong_ratio,
-        "your x is upside down: x = ref_logp − logp. Your value is .46 where the KL is .25.",
+        "your x is upside down: x = ref_logp − logp. The mean of yours over samples is not the KL.",
         "a book's code, copied",
     ),
     Mistake(k3_computed_and_k1_used, "that is k1: k3 is computed and not used.", "an article on GRPO"),

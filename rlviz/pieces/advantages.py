@@ -35,7 +35,7 @@ class GroupAdvantage:
     (Lite PPO, 2508.08221), "none" no division (Dr.GRPO, 2503.20783). The std is the unbiased one (n − 1), as in verl and
     TRL; the papers do not say. eps is verl's 1e-6 (TRL: 1e-4). Calling raises ValueError for groups of one, for which
     verl returns the raw reward and TRL 0.
-    Why: the group's mean is the baseline, no critic needed; a std per group also lifts very easy and very hard prompts.
+    Why: the mean of the group's rewards is the baseline, so no critic is needed.
     """
 
     scale: Scale = "group_std"

@@ -24,7 +24,7 @@ class FixedBounds:
 
     eps_low and eps_high are widths. Equal widths: PPO (arXiv 1707.06347) Eq. 7; eps_high > eps_low is DAPO's clip-higher
     (2503.14476) Eq. 10. Raises ValueError unless 0 < eps_low < 1 and eps_high > 0.
-    Why: a ratio that has left the limits the good way earns no more gradient; a wider upper side lets rare tokens grow faster.
+    Why: a ratio that has left the limits the good way earns no more gradient in this rollout.
     """
 
     eps_low: float = 0.2
@@ -48,7 +48,7 @@ class DynamicBounds:
     lower = ½ + ½ √max(1 − 4 eps_low / q, 0);  upper = ½ + ½ √(1 + 4 eps_high / q), at most max_ratio.
 
     lower is ½ for every q ≤ 4 eps_low. Raises ValueError unless 0 < eps_low < 1, eps_high > 0 and max_ratio > 1.
-    Why: under fixed limits a token of probability .01 may move by .002 only; here a rare token gets room in proportion.
+    Why: under fixed limits a token of probability .01 may move by .002 only; here its ratio may go much further.
     Source: DCPO (arXiv 2509.02333), dynamic-adaptive clipping; widths and max_ratio from its appendix A.9.
     """
 

@@ -50,7 +50,7 @@ class SigmoidPreference:
 
     The gradient carries σ(rejected − chosen): it fades once the pair is ordered. Raises ValueError unless
     0 ≤ label_smoothing < ½.
-    Why: a pair that is ordered already stops pulling.
+    Why: the better a pair is ordered already, the less it pulls.
     Source: DPO (arXiv 2305.18290) Eq. 7; label smoothing as in the authors' code (conservative DPO).
     """
 

@@ -15,7 +15,7 @@ from rlviz.pieces.advantages import all_equal
 def keep_all(rewards: Float[Tensor, "P G"]) -> Int[Tensor, " N"]:
     """Return every group once.
 
-    Why: a group whose rewards are all equal teaches nothing, but it costs nothing to keep either.
+    Why: no group is left out; one whose rewards are all equal adds no gradient, and counts in the mean.
     """
     return torch.arange(len(rewards), device=rewards.device)
 
@@ -23,7 +23,7 @@ def keep_all(rewards: Float[Tensor, "P G"]) -> Int[Tensor, " N"]:
 def drop_all_equal(rewards: Float[Tensor, "P G"]) -> Int[Tensor, " N"]:
     """Return the informative groups: those whose rewards are not all equal.
 
-    Why: all right or all wrong means advantage 0, which only dilutes the batch; others can be sampled in their place.
+    Why: all right or all wrong means advantage 0, which would only dilute the mean.
     Source: dynamic sampling, DAPO (arXiv 2503.14476) Eq. 11.
     """
     return (~all_equal(rewards)).nonzero().squeeze(1)

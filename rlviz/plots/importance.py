@@ -23,7 +23,7 @@ def plot_importance(curve: ImportanceCurve) -> Figure:
     dress(left, title=f"Estimate from {curve.samples} old samples", x=x, y="reward of the new policy")
     right.plot(curve.new_prob, curve.effective, color=BLUE, linewidth=LINE)
     right.set(xlim=(0, 1), ylim=(0, 1.05 * curve.samples))
-    dress(right, title="What they are worth", x=x, y="samples of the new policy")
+    dress(right, title="Effective sample size", x=x, y="samples / mean of ratio²")
     for ax in (left, right):
         ax.axvline(curve.old_prob, color=GREY, linestyle=":", linewidth=2)
         ax.text(curve.old_prob + 0.015, ax.get_ylim()[1] * 0.03, "sampled here", fontsize=TEXT - 2, color="#555555")

@@ -39,7 +39,7 @@ CISPO = replace(
 
 @dataclass(frozen=True)
 class SoftGate:
-    """4/τ · σ(τ (r − 1)) · A, with τ by the sign of A. Why: the gradient fades away from ratio 1 instead of being cut."""
+    """4/τ · σ(τ (r − 1)) · A, τ by the sign of A: SAPO (arXiv 2511.20347). Why: the gradient fades, it is not cut."""
 
     positive: float = 1.0
     negative: float = 1.05
@@ -53,7 +53,7 @@ SAPO = replace(GRPO, name="SAPO", surrogate=SoftGate(), bounds=no_bounds, kl=Non
 
 
 def geometric_mean(ratio, advantages, lower, upper, mask):
-    """A · (Π_t clipped r_t)^(1/|o|), clipped on the side where A would gain. Why: one wild ratio cannot carry a response."""
+    """A · (Π_t clipped r_t)^(1/|o|), clipped where A gains: GMPO (arXiv 2507.20673). Why: no wild ratio carries a response."""
     clipped = torch.where(advantages > 0, torch.minimum(ratio, upper), torch.maximum(ratio, lower))
     logs = clipped.log().masked_fill(~mask, 0.0).sum(-1, keepdim=True)
     return (logs / mask.sum(-1, keepdim=True).clamp(min=1)).exp() * advantages
@@ -138,6 +138,38 @@ def test_cispo_s_gradient_is_the_clipped_ratio_times_the_advantage_on_every_toke
     expected = -(logp - old_logp).exp().clamp(0.8, 1.28) * advantages / mask.sum()
     torch.testing.assert_close(leaf.grad, expected.masked_fill(~mask, 0.0), rtol=1e-10, atol=1e-14)
     assert not output.clipped.any()
+
+
+def test_a_surrogate_in_logp_itself_is_cut_where_its_gradient_is():
+    """CISPO as it is often written, with logp in place of log r: the same gradient, and nothing is clipped."""
+
+    def in_logp(ratio, advantages, lower, upper, logp):
+        return torch.clamp(ratio, lower, upper).detach() * advantages * logp
+
+    logp, old_logp, _, mask, _, rewards = a_batch()
+    gradients, outputs = [], []
+    for algorithm in (CISPO, replace(CISPO, surrogate=in_logp)):
+        leaf = logp.clone().requires_grad_()
+        outputs.append(algorithm.loss(leaf, Batch(old_logp, CISPO.advantages(rewards, mask), mask)))
+        outputs[-1].loss.backward()
+        gradients.append(leaf.grad)
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-12, atol=0)
+    assert not outputs[0].clipped.any() and not outputs[1].clipped.any()
+
+    def cut_above(ratio, advantages, lower, upper, logp):
+        return torch.where(ratio > upper, advantages, advantages * logp)
+
+    output = replace(CISPO, surrogate=cut_above).loss(logp, Batch(old_logp, CISPO.advantages(rewards, mask), mask))
+    advantages = CISPO.advantages(rewards, mask)
+    assert (output.clipped == ((output.ratio > 1.28) & (advantages != 0) & mask)).all() and output.clipped.any()
+
+
+def test_bounds_may_be_plain_numbers():
+    logp, old_logp, _, mask, _, rewards = a_batch()
+    plain = replace(CISPO, bounds=lambda old_logp: (0.8, 1.28))
+    batch = Batch(old_logp, CISPO.advantages(rewards, mask), mask)
+    assert torch.equal(plain.loss(logp, batch).loss, CISPO.loss(logp, batch).loss)
+    assert plain.loss(logp, batch).upper.shape == logp.shape
 
 
 def test_rloo_and_reinforce_plus_plus_by_slow_loops():

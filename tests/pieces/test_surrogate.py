@@ -1,11 +1,12 @@
-"""The pessimistic surrogate, and the ways in which published code got it wrong."""
+"""Surrogates by hand, and where they cut the gradient. Wrong variants: tests/exercises/test_bug_zoo.py."""
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlviz.pieces.surrogate import is_clipped, pessimistic
+from rlviz.pieces.surrogate import DualClip, is_clipped, pessimistic, unclipped
+from tests.pieces.tensors import double, slope
 
 LOWER, UPPER = 0.8, 1.2
 # (ratio, A) → (objective, slope). By hand, with |A| = 2:
@@ -22,51 +23,78 @@ BY_HAND = {
 }
 
 
-def check(surrogate):
-    """Assert the hand-worked values and slopes of a surrogate."""
-    for (ratio, advantage), (objective, slope) in BY_HAND.items():
-        r = torch.tensor([ratio], dtype=torch.double, requires_grad=True)
-        a, lower, upper = (torch.tensor([v], dtype=torch.double) for v in (advantage, LOWER, UPPER))
-        value = surrogate(r, a, lower, upper)
-        (gradient,) = torch.autograd.grad(value.sum(), r)
-        assert value.item() == pytest.approx(objective, abs=1e-12), (ratio, advantage)
-        assert gradient.item() == pytest.approx(slope, abs=1e-12), (ratio, advantage)
+# with a dual clip at 3 beside that: A < 0, r above 3: 3 · −2 = −6 > 4 · −2, constant; for A > 0 there is none
+DUAL_BY_HAND = BY_HAND | {
+    (2.5, -2.0): (-5.0, -2.0),
+    (4.0, -2.0): (-6.0, 0.0),
+    (4.0, 2.0): (2.4, 0.0),
+    (4.0, 0.0): (0.0, 0.0),
+}
+UNCLIPPED_BY_HAND = {(r, a): (r * a, a) for r, a in BY_HAND}
 
 
-def inverted_for_bad_tokens(r, a, lower, upper):
-    s1, s2 = r * a, torch.clamp(r, lower, upper) * a
-    return torch.where(a >= 0, torch.minimum(s1, s2), torch.maximum(s1, s2))
+# other limits, .9 and 1.5, |A| = 1: r = 1.3 is inside, .85 is not; nothing but the limits cuts, at r = 5 neither
+ELSEWHERE_BY_HAND = {
+    (1.3, 1.0): (1.3, 1.0),
+    (0.85, -1.0): (-0.9, 0.0),
+    (5.0, -1.0): (-5.0, -1.0),
+    (5.0, 1.0): (1.5, 0.0),
+}
 
 
-def clamp_without_the_minimum(r, a, lower, upper):
-    return torch.clamp(r, lower, upper) * a
+def check(surrogate, by_hand, limits=(LOWER, UPPER)):
+    for (ratio, advantage), (objective, expected) in by_hand.items():
+        r, *others = (double([v]) for v in (ratio, advantage, *limits))
+        assert surrogate(r, *others).item() == pytest.approx(objective, abs=1e-12), (ratio, advantage)
+        assert slope(surrogate, r, *others).item() == pytest.approx(expected, abs=1e-12), (ratio, advantage)
 
 
-def maximum_for_the_minimum(r, a, lower, upper):
-    return torch.maximum(r * a, torch.clamp(r, lower, upper) * a)
+def check_pessimistic(surrogate):
+    """Assert the hand-worked values and slopes of the surrogate with limits."""
+    check(surrogate, BY_HAND)
+    check(surrogate, ELSEWHERE_BY_HAND, (0.9, 1.5))
 
 
-def never_clipped(r, a, lower, upper):
-    return r * a
+def check_dual_clip(surrogate):
+    """Assert the hand-worked values and slopes of the surrogate with a dual clip at c = 3."""
+    check(surrogate, DUAL_BY_HAND)
+
+
+def check_unclipped(surrogate):
+    """Assert J = r · A everywhere, slope A."""
+    check(surrogate, UNCLIPPED_BY_HAND)
+
+
+def check_is_clipped(is_clipped):
+    """Assert low, high, dual: the cut rows of DUAL_BY_HAND with A ≠ 0."""
+    ratio, advantages = (double(column) for column in zip(*DUAL_BY_HAND, strict=True))
+    limits = torch.full_like(ratio, LOWER), torch.full_like(ratio, UPPER)
+    cuts = is_clipped(DualClip(c=3.0), ratio, advantages, *limits)
+    where = [{at for at, is_cut in zip(DUAL_BY_HAND, cut.tolist(), strict=True) if is_cut} for cut in cuts]
+    assert where == [{(0.5, -2.0)}, {(1.5, 2.0), (4.0, 2.0)}, {(4.0, -2.0)}]
 
 
 def test_the_four_quadrants_by_hand():
-    check(pessimistic)
+    check_pessimistic(pessimistic)
 
 
-@pytest.mark.parametrize(
-    "wrong", [inverted_for_bad_tokens, clamp_without_the_minimum, maximum_for_the_minimum, never_clipped]
-)
-def test_known_wrong_variants_are_told_from_the_right_one(wrong):
-    with pytest.raises(AssertionError):
-        check(wrong)
+def test_dual_clip_by_hand():
+    check_dual_clip(DualClip(c=3.0))
 
 
+def test_unclipped_by_hand():
+    check_unclipped(unclipped)
+
+
+def test_low_high_and_dual_by_hand():
+    check_is_clipped(is_clipped)
+
+
+@settings(max_examples=50, deadline=None)
 @given(st.floats(0.01, 5), st.floats(-3, 3).map(lambda a: round(a, 3)), st.floats(0.05, 0.95), st.floats(0.05, 2))
 def test_clipped_is_where_the_slope_is_cut(ratio, advantage, eps_low, eps_high):
-    r = torch.tensor([ratio], dtype=torch.double, requires_grad=True)
-    a, lower, upper = (torch.tensor([v], dtype=torch.double) for v in (advantage, 1 - eps_low, 1 + eps_high))
-    (slope,) = torch.autograd.grad(pessimistic(r, a, lower, upper).sum(), r)
+    r, a, lower, upper = (double([v]) for v in (ratio, advantage, 1 - eps_low, 1 + eps_high))
+    got = slope(pessimistic, r, a, lower, upper).item()
     low, high, dual = is_clipped(pessimistic, r, a, lower, upper)
     assert (bool(low), bool(high)) == (
         advantage < 0 and ratio < 1 - eps_low,
@@ -74,11 +102,11 @@ def test_clipped_is_where_the_slope_is_cut(ratio, advantage, eps_low, eps_high):
     )
     assert not dual.any()
     assert not (low & high).any()
-    assert bool(low | high) == (slope.item() == 0 and advantage != 0)
-    assert slope.item() in (0.0, pytest.approx(advantage))
+    assert bool(low | high) == (got == 0 and advantage != 0)
+    assert got in (0.0, pytest.approx(advantage))
 
 
-@pytest.mark.parametrize("surrogate", [never_clipped, lambda r, a, lower, upper: torch.tanh(r - 1) * a])
+@pytest.mark.parametrize("surrogate", [unclipped, lambda r, a, lower, upper: torch.tanh(r - 1) * a])
 def test_a_surrogate_that_never_cuts_is_never_clipped(surrogate):
     r, a = torch.tensor([0.1, 0.9, 1.1, 3.0]), torch.tensor([-1.0, 1.0, 1.0, 1.0])
     assert not any(
@@ -101,3 +129,18 @@ def test_a_surrogate_may_cut_where_it_likes():
         [False, True],
         [False, False],
     ]
+
+
+def test_a_surrogate_without_a_gradient_is_cut_wherever_a_token_counts():
+    r, a, limits = double([0.5, 1.5, 1.5, 0.5]), double([1.0, 1.0, -1.0, 0.0]), double([1.0] * 4)
+    expected = [[True, False, False, False], [False, True, False, False], [False, False, True, False]]
+    for nothing in (
+        lambda r, a, lower, upper: r.detach() * a,
+        lambda r, a, lower, upper: a.clone().requires_grad_() * 2,
+    ):
+        assert [cut.tolist() for cut in is_clipped(nothing, r, a, limits, limits)] == expected
+
+
+def test_clipping_is_asked_also_where_gradients_are_off():
+    with torch.no_grad():
+        check_is_clipped(is_clipped)

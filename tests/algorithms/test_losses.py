@@ -1,0 +1,498 @@
+"""Every algorithm's loss against a slow plain-Python one, and what every loss must keep to."""
+
+import math
+from dataclasses import dataclass, replace
+from statistics import fmean, stdev
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from rlviz.algorithms import (
+    ALGORITHMS,
+    DAPO,
+    DPO,
+    DPO_LINEAR,
+    DUPO,
+    GRPO,
+    GRPO_PROCESS,
+    GSPO,
+    GSPO_TOKEN,
+    PPO,
+    PPO_PENALTY,
+    ActorCritic,
+    PolicyGradient,
+)
+from rlviz.pieces.kl import KLInReward
+from rlviz.pieces.shaping import OverlongFilter
+from rlviz.types import Batch
+from tests.pieces import slow
+from tests.pieces.tensors import close, double, rollout, seeds
+
+POLICY_GRADIENTS = [a for a in (*ALGORITHMS, GRPO_PROCESS) if isinstance(a, PolicyGradient)]
+every_algorithm = pytest.mark.parametrize("algorithm", POLICY_GRADIENTS, ids=lambda a: a.name)
+NO_KL = replace(GRPO, kl=None)
+
+
+def advantages_of(algorithm, r):
+    if isinstance(algorithm, ActorCritic):
+        rewards = algorithm.token_rewards(r.rewards, r.mask, r.old_logp, r.ref_logp)
+        return algorithm.advantages(rewards, r.old_values, r.mask)[0]
+    if algorithm.asks_for("advantage", "step_ends"):
+        return algorithm.advantages(r.step_rewards, r.mask, step_ends=r.step_ends)
+    history = None
+    for rewards in r.visits.unbind(-1) if algorithm.asks_for("advantage", "history") else ():
+        history = algorithm.advantage.remember(rewards, history)
+    shaped = algorithm.shaped(r.rewards, r.lengths, correct=r.outcomes, well_formed=r.well_formed)
+    return algorithm.advantages(shaped, r.mask, history=history)
+
+
+def batch_of(algorithm, r):
+    return Batch(r.old_logp, advantages_of(algorithm, r), r.mask, r.ref_logp)
+
+
+def loss_and_gradient(algorithm, logp, batch):
+    leaf = logp.clone().requires_grad_()
+    loss = algorithm.loss(leaf, batch).loss
+    return loss.detach(), torch.autograd.grad(loss, leaf)[0]
+
+
+# --- the slow losses -------------------------------------------------------------------------------------------------
+
+
+def scores(x, p, g):
+    return x.rewards[p][g]
+
+
+def overlong(x, p, g):
+    return x.rewards[p][g] + min(0.0, max(-1.0, (12 - sum(x.mask[p][g])) / 4))
+
+
+def two_rules(x, p, g):
+    return 0.9 * (x.rewards[p][g] > 0.2) + 0.1 * x.well_formed[p][g]
+
+
+def group_std(x, rewards):
+    return [slow.standardized(group, stdev(group)) for group in rewards]
+
+
+def batch_std(x, rewards):
+    return [slow.standardized(group, stdev(r for g in rewards for r in g)) for group in rewards]
+
+
+def mean_only(x, rewards):
+    return [[r - fmean(group) if min(group) < max(group) else 0.0 for r in group] for group in rewards]
+
+
+def smooth(x, rewards):
+    return [
+        [nearer for nearer, _ in slow.smooth([*zip(*before, strict=True), group])]
+        for before, group in zip(x.visits, rewards, strict=True)
+    ]
+
+
+def process(x, rewards):
+    return [slow.process(*group) for group in zip(x.step_rewards, x.step_ends, strict=True)]
+
+
+def from_critic(beta):
+    """Advantages and returns; the score is on the last token, minus beta · (old_logp − ref_logp) on all of them."""
+
+    def estimate(x, rewards):
+        estimates = []
+        for p, group in enumerate(rewards):
+            for g, score in enumerate(group):
+                mask = x.mask[p][g]
+                last = max((t for t, m in enumerate(mask) if m), default=None)
+                penalties = (beta * (old - ref) for old, ref in zip(x.old_logp[p][g], x.ref_logp[p][g], strict=True))
+                of_tokens = [(score if t == last else 0.0) - penalty for t, penalty in enumerate(penalties)]
+                estimates.append(slow.gae(of_tokens, x.old_values[p][g], mask, gamma=1.0, lam=0.95))
+        size = len(rewards[0])
+        rows = zip(*estimates, strict=True)
+        advantages, returns = ([row[i : i + size] for i in range(0, len(row), size)] for row in rows)
+        return slow.whitened(advantages, x.mask), returns
+
+    return estimate
+
+
+def fixed(low, high):
+    return lambda q: (1 - low, 1 + high)
+
+
+symmetric, clip_higher, of_sequences = fixed(0.2, 0.2), fixed(0.2, 0.28), fixed(3e-4, 4e-4)
+
+
+def dynamic(q):
+    return 0.5 + 0.5 * math.sqrt(max(1 - 4 * 0.16 / q, 0)), min(0.5 + 0.5 * math.sqrt(1 + 4 * 0.2 / q), 10)
+
+
+@dataclass
+class Recipe:
+    """An algorithm of ALGORITHMS.md §3 in slow pieces; the defaults are GRPO's, without its KL."""
+
+    ratio: Any = slow.token_ratio
+    limits: Any = symmetric
+    dual: float = math.inf
+    reward: Any = scores
+    advantage: Any = group_std
+    rule: str = "sequence_mean"
+    to_reference: float = 0.0
+    to_old: float = 0.0
+
+
+RECIPES = {
+    "GRPO": Recipe(to_reference=0.04),
+    "GRPO (process)": Recipe(advantage=process, to_reference=0.04),
+    "Dr.GRPO": Recipe(advantage=mean_only, rule="constant"),
+    "DAPO": Recipe(limits=clip_higher, reward=overlong, rule="token_mean"),
+    "Lite PPO": Recipe(advantage=batch_std, rule="token_mean"),
+    "DUPO": Recipe(limits=clip_higher, reward=two_rules, rule="token_mean"),
+    "GSPO": Recipe(ratio=slow.sequence_ratio, limits=of_sequences),
+    "GSPO-token": Recipe(ratio=slow.sequence_ratio, limits=of_sequences),
+    "DCPO": Recipe(limits=dynamic, dual=10.0, advantage=smooth, rule="sequence_sum"),
+    "PPO": Recipe(advantage=from_critic(0.02), rule="token_mean"),
+    "PPO-Penalty": Recipe(limits=fixed(1, math.inf), advantage=from_critic(0.0), rule="token_mean", to_old=0.01),
+}
+
+
+def lists(r):
+    return SimpleNamespace(**{name: value.tolist() for name, value in vars(r).items()})
+
+
+def tokens(x, rule):
+    """Each token of the loss and its weight: p, g, t, w."""
+    weights = slow.weights(rule, [[sum(mask) for mask in group] for group in x.mask])
+    for p, group in enumerate(x.mask):
+        for g, mask in enumerate(group):
+            yield from ((p, g, t, weights[p][g]) for t, m in enumerate(mask) if m)
+
+
+def slow_advantages(recipe, x):
+    rewards = [[recipe.reward(x, p, g) for g in range(len(group))] for p, group in enumerate(x.rewards)]
+    return recipe.advantage(x, rewards)
+
+
+def slow_loss(name, r):
+    """The policy loss of a rollout, with loops and floats."""
+    recipe, x = RECIPES[name], lists(r)
+    advantages = slow_advantages(recipe, x)
+    if name.startswith("PPO"):
+        advantages, _ = advantages
+    ratios = [
+        [recipe.ratio(*row) for row in zip(*g, strict=True)] for g in zip(x.logp, x.old_logp, x.mask, strict=True)
+    ]
+    objective = 0.0
+    for p, g, t, weight in tokens(x, recipe.rule):
+        a = advantages[p][g]
+        a = a[t] if isinstance(a, list) else a
+        logp, old_logp, ref_logp, ratio = x.logp[p][g][t], x.old_logp[p][g][t], x.ref_logp[p][g][t], ratios[p][g][t]
+        lower, upper = recipe.limits(math.exp(old_logp))
+        value = min(ratio * a, min(max(ratio, lower), upper) * a)
+        if a < 0:
+            value = max(value, recipe.dual * a)
+        value -= recipe.to_reference * slow.k3(logp, ref_logp) + recipe.to_old * slow.k3(old_logp, logp)
+        objective += weight * value
+    return -objective
+
+
+def check_loss(algorithm):
+    """Assert that a policy gradient's loss is the slow one of its name, over 8 rollouts of up to 18 tokens."""
+    for seed in range(8):
+        r = rollout(seed, width=18)
+        expected = slow_loss(algorithm.name, r)
+        assert algorithm.loss(r.logp, batch_of(algorithm, r)).loss.item() == pytest.approx(expected, rel=1e-7, abs=1e-9)
+
+
+@every_algorithm
+def test_loss_is_the_slow_one(algorithm):
+    check_loss(algorithm)
+
+
+@every_algorithm
+@pytest.mark.parametrize("seed", range(20, 23))
+def test_gradient_is_the_slope_of_the_slow_loss(algorithm, seed):
+    r, h = rollout(seed, width=18), 1e-6
+    direction = torch.randn(r.logp.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.double)
+    ahead, behind = (slow_loss(algorithm.name, r.replace(logp=r.logp + s * direction)) for s in (h, -h))
+    _, gradient = loss_and_gradient(algorithm, r.logp, batch_of(algorithm, r))
+    assert (gradient * direction).sum().item() == pytest.approx((ahead - behind) / (2 * h), rel=1e-5, abs=1e-7)
+
+
+def check_total_loss(algorithm):
+    """Assert −J + .5 L_value − .01 H of PPO or PPO-Penalty, its entropy_weight being .01, against the slow one."""
+    for seed in range(4):
+        r = rollout(seed)
+        x = lists(r)
+        advantages, returns = algorithm.advantages(
+            algorithm.token_rewards(r.rewards, r.mask, r.old_logp, r.ref_logp), r.old_values, r.mask
+        )
+        _, slow_returns = slow_advantages(RECIPES[algorithm.name], x)
+        expected = slow_loss(algorithm.name, r)
+        for p, g, t, weight in tokens(x, "token_mean"):
+            values = x.values[p][g][t], x.old_values[p][g][t], slow_returns[p][g][t]
+            expected += weight * (0.5 * slow.value_loss(*values) - 0.01 * x.entropy[p][g][t])
+        policy_loss = algorithm.loss(r.logp, Batch(r.old_logp, advantages, r.mask)).loss
+        total = algorithm.total_loss(policy_loss, r.values, r.old_values, returns, r.entropy, r.mask)
+        assert total.item() == pytest.approx(expected, rel=1e-7)
+
+
+@pytest.mark.parametrize("algorithm", [PPO, PPO_PENALTY], ids=lambda a: a.name)
+def test_total_loss_is_the_slow_one(algorithm):
+    assert algorithm.entropy_weight == 0
+    check_total_loss(replace(algorithm, entropy_weight=0.01))
+
+
+def test_padding_has_no_part_in_the_total_loss():
+    r = rollout(3)
+    values, entropy = (x.masked_fill(~r.mask, 1e9).requires_grad_() for x in (r.values, r.entropy))
+    algorithm = replace(PPO, entropy_weight=0.01)
+    for old_values in (r.old_values, r.old_values.masked_fill(~r.mask, -1e9)):
+        total = algorithm.total_loss(double(0.0), values, old_values, torch.ones_like(values), entropy, r.mask)
+        slopes = torch.autograd.grad(total, (values, entropy))
+        assert all((s[~r.mask] == 0).all() for s in slopes)
+        assert (slopes[1][r.mask] < 0).all()  # the bonus wants entropy up
+        expected = algorithm.total_loss(double(0.0), r.values, r.old_values, torch.ones_like(values), r.entropy, r.mask)
+        assert total.item() == expected.item()
+
+
+def check_preference_loss(algorithm):
+    """Assert DPO's loss, rewards and gradient on three pairs, against the slow one; β = .1."""
+    logps = double([[-9, -7, -30], [-8, -12, -5], [-10, -8, -20], [-8, -8, -8]])
+    chosen, rejected = logps[:2].clone().requires_grad_(True).unbind()
+    output = algorithm.loss(chosen, rejected, *logps[2:])
+    losses, slopes, margins = [], [], []
+    for win, lose, ref_win, ref_lose in logps.T.tolist():
+        margins.append(0.1 * ((win - ref_win) - (lose - ref_lose)))
+        losses.append(math.log(1 + math.exp(-margins[-1])))
+        slopes.append(-0.1 / (1 + math.exp(margins[-1])) / 3)  # −β σ(r̂_l − r̂_w), and the mean over pairs
+    close(output.losses, losses)
+    close(output.loss, fmean(losses))
+    close(output.chosen_reward - output.rejected_reward, margins)
+    close(output.margin, fmean(margins))
+    close(output.accuracy, 2 / 3)  # margins .1 − 0, .1 + .4, −1 − .3
+    close(torch.autograd.grad(output.loss, chosen, retain_graph=True)[0], slopes)
+    close(torch.autograd.grad(output.loss, rejected)[0], [-s for s in slopes])
+
+
+def test_dpo_is_the_slow_one():
+    check_preference_loss(DPO)
+    with pytest.raises(AssertionError):
+        check_preference_loss(DPO_LINEAR)
+
+
+def test_linear_dpo_never_stops_pulling():
+    for chosen in (double([-50.0]), double([0.0])):
+        chosen.requires_grad_()
+        loss = DPO_LINEAR.loss(chosen, double([-9.0]), double([-9.0]), double([-9.0])).loss
+        close(torch.autograd.grad(loss, chosen)[0], [-0.1])
+
+
+# --- which groups, which tokens --------------------------------------------------------------------------------------
+
+
+@every_algorithm
+def test_selection(algorithm):
+    outcomes = double([[1, 1, 1], [0, 1, 0], [0, 0, 0], [1, 0, 1]])
+    groups = algorithm.selected(outcomes, torch.Generator().manual_seed(0)).tolist()
+    if algorithm is DAPO:
+        assert groups == [1, 3]
+    elif algorithm is DUPO:
+        assert len(groups) == 4
+        assert set(groups) == {1, 3}
+    else:
+        assert groups == [0, 1, 2, 3]
+
+
+def test_only_the_overlong_filter_takes_truncated_responses_out_of_the_loss():
+    r, truncated = rollout(1), torch.tensor([[True, False, False]] * 2)
+    filtering = replace(DAPO, shape=OverlongFilter())
+    assert torch.equal(filtering.loss_mask(r.mask, truncated), r.mask & torch.tensor([False, True, True]).view(1, 3, 1))
+    for algorithm in POLICY_GRADIENTS:
+        assert algorithm.loss_mask(r.mask, truncated) is r.mask
+
+
+def test_a_kl_in_the_reward_is_taken_off_before_the_group_is_compared():
+    r = rollout(2)
+    algorithm = replace(GRPO, kl=KLInReward(beta=0.1))
+    lost = [
+        [sum(0.1 * (a - b) for a, b, m in zip(*row, strict=True) if m) for row in zip(*group, strict=True)]
+        for group in zip(r.old_logp.tolist(), r.ref_logp.tolist(), r.mask.tolist(), strict=True)
+    ]
+    got = algorithm.advantages(r.rewards, r.mask, old_logp=r.old_logp, ref_logp=r.ref_logp)
+    close(got, GRPO.advantages(r.rewards - double(lost), r.mask), rtol=1e-9)
+
+
+# --- what every loss must keep to ------------------------------------------------------------------------------------
+
+
+@every_algorithm
+@seeds(10)
+def test_padding_holds_anything_and_gets_exactly_no_gradient(algorithm, seed):
+    r = rollout(seed)
+    random = torch.Generator().manual_seed(seed)
+    noisy = r.over_tokens(lambda x: torch.where(r.mask, x, 1e5 * torch.randn(x.shape, generator=random).double()))
+    before, clean = batch_of(algorithm, r), r.logp
+    after = batch_of(algorithm, noisy)
+    assert torch.equal(before.advantages, after.advantages)
+    loss, gradient = loss_and_gradient(algorithm, clean, before)
+    after = replace(after, advantages=after.advantages.masked_fill(~r.mask, 1e9))
+    noisy_loss, noisy_gradient = loss_and_gradient(algorithm, noisy.logp, after)
+    assert noisy_loss == loss
+    assert torch.equal(noisy_gradient, gradient)
+    assert (gradient[~r.mask] == 0).all()
+    assert gradient.isfinite().all()
+    assert not algorithm.loss(noisy.logp, after).clipped[~r.mask].any()
+
+
+@every_algorithm
+def test_permuting_a_group_permutes_the_gradient(algorithm):
+    r, order = rollout(3), torch.tensor([2, 0, 1])
+    permuted = r.permuted(order)
+    loss, gradient = loss_and_gradient(algorithm, r.logp, batch_of(algorithm, r))
+    same_loss, moved = loss_and_gradient(algorithm, permuted.logp, batch_of(algorithm, permuted))
+    close(same_loss, loss, rtol=1e-9)
+    close(moved, gradient[:, order], rtol=1e-9)
+    assert gradient.any()
+
+
+@every_algorithm
+def test_all_equal_rewards_give_finite_numbers_and_in_groups_none_but_the_kl(algorithm):
+    r = rollout(4)
+    equal = r.replace(
+        rewards=torch.full_like(r.rewards, 0.1),
+        step_rewards=torch.full_like(r.step_rewards, 0.1),
+        well_formed=torch.ones_like(r.well_formed),
+        visits=r.visits[..., :0],
+    )
+    loss, gradient = loss_and_gradient(algorithm, r.logp, batch_of(algorithm, equal))
+    assert loss.isfinite() and gradient.isfinite().all()
+    if not isinstance(algorithm, ActorCritic):
+        batch = batch_of(algorithm, equal)
+        assert not batch.advantages.any()
+        loss, gradient = loss_and_gradient(replace(algorithm, kl=None), r.logp, batch)
+        assert loss == 0 and not gradient.any()
+
+
+@every_algorithm
+def test_a_response_without_tokens_contributes_nothing_and_is_not_counted(algorithm):
+    r = rollout(5)
+    batch = batch_of(algorithm, r)
+    loss, gradient = loss_and_gradient(algorithm, r.logp, batch)
+
+    def beside(x):
+        return torch.cat([x, torch.ones_like(x[:, :1])], 1)
+
+    bigger = Batch(beside(batch.old_logp), beside(batch.advantages), beside(batch.mask), beside(batch.ref_logp))
+    bigger.mask[:, -1] = False
+    same_loss, wider = loss_and_gradient(algorithm, beside(r.logp), bigger)
+    close(same_loss, loss)
+    close(wider, torch.cat([gradient, torch.zeros_like(gradient[:, :1])], 1))
+
+
+@every_algorithm
+def test_parts_with_the_weights_of_the_whole_add_up_to_the_whole(algorithm):
+    r = rollout(6)
+    batch = batch_of(algorithm, r)
+    loss, gradient = loss_and_gradient(algorithm, r.logp, batch)
+    weights, total, gradients = algorithm.aggregate(batch.mask), 0.0, torch.zeros_like(gradient)
+    for p, g in ((p, g) for p in range(2) for g in range(3)):
+        here = slice(p, p + 1), slice(g, g + 1)
+        tensors = batch.old_logp, batch.advantages, batch.mask, batch.ref_logp, weights
+        part, gradients[here] = loss_and_gradient(algorithm, r.logp[here], Batch(*(x[here] for x in tensors)))
+        total += part
+    close(total, loss)
+    close(gradients, gradient)
+
+
+@every_algorithm
+def test_diagnostics_are_exactly_where_the_gradient_is_cut(algorithm):
+    kinds = torch.zeros(3, dtype=torch.long)
+    for seed in range(12):
+        r = rollout(seed, width=12)
+        without_kl, batch = replace(algorithm, kl=None), batch_of(algorithm, r)
+        output = without_kl.loss(r.logp, batch)
+        _, gradient = loss_and_gradient(without_kl, r.logp, batch)
+        assert torch.equal(output.clipped, (gradient == 0) & r.mask & (batch.advantages != 0))
+        good, bad, dual = batch.advantages > 0, batch.advantages < 0, RECIPES[algorithm.name].dual
+        expected = (
+            bad & (output.ratio < output.lower),
+            good & (output.ratio > output.upper),
+            bad & (output.ratio > dual),
+        )
+        for got, where in zip((output.clipped_low, output.clipped_high, output.clipped_dual), expected, strict=True):
+            assert torch.equal(got, where)
+        kinds += double([cut.sum() for cut in expected]).long()
+        close(output.ratio[r.mask], algorithm.ratio(r.logp, r.old_logp, r.mask)[r.mask])
+        assert not any(x.requires_grad for x in (output.ratio, output.lower, output.upper))
+    assert [bool(n) for n in kinds] == [algorithm is not PPO_PENALTY] * 2 + [algorithm.name == "DCPO"]
+
+
+@every_algorithm
+@seeds(10)
+def test_on_policy_the_gradient_is_the_policy_gradient(algorithm, seed):
+    # r = 1 and no KL has anything to say: J = Σ w A and ∂J/∂logp = w A, also where the ratio is the response's
+    r = rollout(seed)
+    r = r.replace(logp=r.old_logp, ref_logp=r.old_logp)
+    batch = batch_of(algorithm, r)
+    loss, gradient = loss_and_gradient(algorithm, r.logp, batch)
+    expected = double(slow.weights(RECIPES[algorithm.name].rule, r.lengths.tolist())).unsqueeze(-1) * batch.advantages
+    close(gradient, -expected, rtol=1e-9)
+    close(loss, -expected.sum(), rtol=1e-9, atol=1e-12)
+
+
+@every_algorithm
+def test_rows_without_advantage_may_leave_only_where_that_is_exact(algorithm):
+    r = rollout(7)
+    nothing = replace(batch_of(algorithm, r), advantages=torch.zeros_like(r.logp))
+    loss, gradient = loss_and_gradient(algorithm, r.logp, nothing)
+    assert algorithm.ignores_zero_advantages() == (loss == 0 and not gradient.any())
+
+
+def test_a_surrogate_that_pulls_without_advantage_keeps_its_rows():
+    assert not replace(NO_KL, surrogate=lambda r, a, lower, upper: r * a - (r - 1) ** 2).ignores_zero_advantages()
+
+
+def test_a_student_s_ratio_need_not_care_about_padding():
+    careless = replace(NO_KL, ratio=lambda logp, old_logp, mask: (logp - old_logp).exp())
+    r = rollout(9)
+    batch = batch_of(NO_KL, r)
+    loss, gradient = loss_and_gradient(
+        careless, r.logp.masked_fill(~r.mask, 5e3), batch
+    )  # exp of it is ∞, and 0 · ∞ no number
+    expected, expected_gradient = loss_and_gradient(NO_KL, r.logp, batch)
+    assert loss == expected
+    assert torch.equal(gradient, expected_gradient)
+
+
+# --- identities between algorithms -----------------------------------------------------------------------------------
+
+
+@seeds(15)
+def test_gspo_is_grpo_without_kl_for_answers_of_one_token(seed):
+    r = rollout(seed, width=1)
+    batch = batch_of(GSPO, r)
+    for got, expected in zip(
+        loss_and_gradient(GSPO, r.logp, batch),
+        loss_and_gradient(replace(NO_KL, bounds=GSPO.bounds), r.logp, batch),
+        strict=True,
+    ):
+        close(got, expected)
+
+
+@seeds(15)
+def test_gspo_token_is_gspo_unless_tokens_differ_in_advantage(seed):
+    r = rollout(seed)
+    wide, wide_token = (a.with_parameters(eps_low=0.9, eps_high=3.0) for a in (GSPO, GSPO_TOKEN))
+    batch = batch_of(GSPO, r)
+    for got, expected in zip(
+        loss_and_gradient(wide_token, r.logp, batch), loss_and_gradient(wide, r.logp, batch), strict=True
+    ):
+        close(got, expected, rtol=1e-10)
+    varied = replace(batch, advantages=r.values)
+    loss, gradient = loss_and_gradient(wide_token, r.logp, varied)
+    close(loss, loss_and_gradient(wide, r.logp, varied)[0], rtol=1e-10)
+    # each token pulls with its own advantage: w s A
+    output = wide_token.loss(r.logp, varied)
+    own = double(slow.weights("sequence_mean", r.lengths.tolist())).unsqueeze(-1) * output.ratio * r.values
+    close(gradient, -own.masked_fill(output.clipped | ~r.mask, 0.0), rtol=1e-10)

@@ -1,0 +1,44 @@
+"""The tests of the pieces tell every wrong variant of the bug zoo from the right piece."""
+
+import pytest
+
+from rlviz.exercises import mistakes
+from rlviz.pieces.advantages import GroupAdvantage, ProcessAdvantage
+from rlviz.pieces.aggregation import Constant, sequence_mean, sequence_sum, token_mean
+from rlviz.pieces.kl import k1, k3
+from rlviz.pieces.ratios import sequence_ratio, token_ratio
+from rlviz.pieces.surrogate import pessimistic
+from tests.pieces.test_advantages import check_group_std, check_process_advantage
+from tests.pieces.test_aggregation import check_constant, check_sequence_mean, check_sequence_sum, check_token_mean
+from tests.pieces.test_kl import check_k1, check_k3
+from tests.pieces.test_ratios import check_sequence_ratio, check_token_ratio
+from tests.pieces.test_surrogate import check_pessimistic
+
+# the check of a piece's tests → the right piece, its wrong variants
+ZOO = {
+    check_pessimistic: (pessimistic, mistakes.SURROGATE),
+    check_token_ratio: (token_ratio, mistakes.TOKEN_RATIO),
+    check_sequence_ratio: (sequence_ratio, mistakes.SEQUENCE_RATIO),
+    check_group_std: (GroupAdvantage(), mistakes.GROUP_ADVANTAGE),
+    check_process_advantage: (ProcessAdvantage(), mistakes.PROCESS_ADVANTAGE),
+    check_sequence_mean: (sequence_mean, mistakes.SEQUENCE_MEAN),
+    check_token_mean: (token_mean, mistakes.TOKEN_MEAN),
+    check_constant: (Constant(8), mistakes.CONSTANT),
+    check_sequence_sum: (sequence_sum, mistakes.SEQUENCE_SUM),
+    check_k1: (k1, mistakes.K1),
+    check_k3: (k3, mistakes.K3),
+}
+
+
+@pytest.mark.parametrize("check", ZOO, ids=lambda check: check.__name__)
+def test_the_right_piece_is_let_through(check):
+    check(ZOO[check][0])
+
+
+@pytest.mark.parametrize(
+    ("check", "mistake"),
+    [pytest.param(c, m, id=f"{c.__name__}: {m.name}") for c, (_, family) in ZOO.items() for m in family],
+)
+def test_the_wrong_variant_is_caught(check, mistake):
+    with pytest.raises(AssertionError):
+        check(mistake.wrong)

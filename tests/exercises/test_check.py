@@ -1,0 +1,262 @@
+"""Every mistake is told from the right piece and named; what nobody foresaw gets a sentence that helps all the same."""
+
+import math
+
+import pytest
+import torch
+
+from rlviz.exercises import check, mistakes
+from rlviz.exercises.check import Verdict
+from rlviz.exercises.mistakes import Mistake
+from rlviz.pieces.advantages import GroupAdvantage, ProcessAdvantage
+from rlviz.pieces.aggregation import Constant, sequence_mean, sequence_sum, token_mean
+from rlviz.pieces.kl import k1, k3
+from rlviz.pieces.ratios import sequence_ratio, token_ratio
+from rlviz.pieces.shaping import SoftOverlongPunishment
+from rlviz.pieces.surrogate import pessimistic
+from tests.pieces.tensors import close, double, slope
+
+
+def constant_16(student):
+    return check.constant_weight(student, 16)
+
+
+# check → the right piece, and what it recognises
+CHECKS = {
+    check.pessimistic: (pessimistic, mistakes.SURROGATE),
+    check.importance_ratio: (token_ratio, mistakes.TOKEN_RATIO),
+    check.sequence_importance_ratio: (sequence_ratio, mistakes.SEQUENCE_RATIO),
+    check.group_advantage: (GroupAdvantage(), mistakes.GROUP_ADVANTAGE),
+    check.mean_of_responses: (sequence_mean, mistakes.SEQUENCE_MEAN),
+    check.mean_of_tokens: (token_mean, mistakes.TOKEN_MEAN),
+    constant_16: (Constant(16), mistakes.CONSTANT),
+    check.sum_of_responses: (sequence_sum, mistakes.SEQUENCE_SUM),
+    check.kl_estimate_k1: (k1, mistakes.K1),
+    check.kl_estimate_k3: (k3, mistakes.K3),
+}
+EVERY_CHECK = pytest.mark.parametrize("checks", CHECKS, ids=lambda c: c.__name__)
+EVERY_MISTAKE = pytest.mark.parametrize(
+    ("checks", "mistake"),
+    [pytest.param(c, m, id=f"{c.__name__}: {m.name}") for c, (_, family) in CHECKS.items() for m in family],
+)
+FAMILIES = {name: family for name, family in vars(mistakes).items() if name.isupper() and isinstance(family, tuple)}
+ALL_MISTAKES = [mistake for family in FAMILIES.values() for mistake in family]
+
+
+@EVERY_CHECK
+def test_the_right_piece_passes(checks):
+    verdict = checks(CHECKS[checks][0])
+    assert verdict.passed
+    assert repr(verdict) == f"Right: {verdict.says}"
+
+
+@EVERY_MISTAKE
+def test_every_mistake_is_recognised(checks, mistake):
+    assert checks(mistake.wrong) == Verdict(False, mistake.says)
+
+
+def test_every_family_has_a_check_or_is_shown_only():
+    checked = [family for _, family in CHECKS.values()]
+    shown_only = {name for name, family in FAMILIES.items() if family not in checked}
+    assert shown_only == {"PROCESS_ADVANTAGE", "CISPO", "OVERLONG"}
+
+
+def test_the_process_mistakes_differ_from_the_piece_by_hand():
+    # two responses with two steps of one token: 4 0 and 0 0 have mean 1, std 2; z is 1.5 −.5 and −.5 −.5
+    rewards, ends = double([[[4, 0], [0, 0]]]), torch.ones(1, 2, 2, dtype=torch.bool)
+    right = [[[1, -0.5], [-1, -0.5]]]
+    close(ProcessAdvantage()(rewards, ends), right, rtol=1e-5)
+    by_step, before = (mistake.wrong(rewards, ends) for mistake in mistakes.PROCESS_ADVANTAGE)
+    # position 0 by itself: 4 0 have mean 2, std √8, so ±1/√2; position 1: 0 0
+    close(by_step, [[[math.sqrt(0.5), 0], [-math.sqrt(0.5), 0]]], rtol=1e-5)
+    close(before, [[[1.5, 1], [-0.5, -1]]], rtol=1e-5)
+
+
+def test_the_inverted_cispo_differs_from_cispo_by_hand():
+    # weight clip(r) at r = 1.5, limits .8 and 1.2: 1.2; upside down clip(2/3): .8. The slope is weight · A / r
+    at = [double([x]) for x in (1.5, 2.0, 0.8, 1.2)]
+    (inverted,) = mistakes.CISPO
+    for piece, weight in ((mistakes.cispo, 1.2), (inverted.wrong, 0.8)):
+        close(piece(*at), [weight * 2 * math.log(1.5)])
+        close(slope(piece, *at), [weight * 2 / 1.5])
+
+
+def test_the_prompt_counted_as_overlong_differs_by_hand():
+    # punishment from 12 to 16 tokens: 8 tokens are short, but not with the prompt's 6: −2/4
+    rewards, lengths = double([[1, 0]]), torch.tensor([[8, 8]])
+    (counted,) = mistakes.OVERLONG
+    close(SoftOverlongPunishment(max_length=16, cache=4)(rewards, lengths), [[1, 0]])
+    close(counted.wrong(rewards, lengths), [[0.5, -0.5]])
+
+
+# --- what the sentences are like ---
+
+
+@pytest.mark.parametrize("mistake", ALL_MISTAKES, ids=lambda m: m.name)
+def test_a_sentence_says_something_and_ends(mistake):
+    assert mistake.says.endswith(".")
+    assert "  " not in mistake.says
+    assert len(mistake.says.split()) >= 6
+    assert mistake.name == mistake.wrong.__name__.replace("_", " ")
+
+
+def test_no_two_mistakes_share_a_sentence():
+    for family in FAMILIES.values():
+        assert len({mistake.says for mistake in family}) == len({mistake.wrong for mistake in family}) == len(family)
+    assert len({mistake.wrong for mistake in ALL_MISTAKES}) > 40
+
+
+# --- what nobody foresaw ---
+
+
+def test_an_unknown_mistake_shows_the_first_number_that_differs_and_its_inputs():
+    def doubled_above(ratio, advantages, lower, upper):
+        right = pessimistic(ratio, advantages, lower, upper)
+        return torch.where((ratio == 1.1) & (advantages < 0), 2 * right, right)
+
+    says = check.pessimistic(doubled_above).says  # 1.1 · −2 = −2.2, the seventh of the case's tokens
+    assert says == "at [6] for ratio 1.1, A -2, lower 0.8, upper 1.2: expected -2.2, got -4.4."
+
+
+def test_an_unknown_mistake_in_a_later_case_is_found_there():
+    def capped(rewards):
+        return GroupAdvantage()(rewards.clamp(max=8))  # the third case has a 9
+
+    # 0 1 8: mean 3, deviations −3 −2 5, std √19
+    expected, got = -10 / 3 / math.sqrt(73 / 3), -3 / math.sqrt(19)
+    assert check.group_advantage(capped).says == f"at [2, 0] for rewards 0: expected {expected:.4g}, got {got:.4g}."
+
+
+def test_padding_that_was_forgotten_is_shown_as_such():
+    # .4 from .8, where the mask is false
+    says = check.importance_ratio(lambda logp, old_logp, mask: (logp - old_logp).exp()).says
+    assert says == "at [0, 1, 1] for lengths [[3, 1]], logp -0.916, old_logp -0.223, mask 0: expected 1, got 0.5."
+
+
+def test_a_number_that_is_not_one_is_shown():
+    assert "got nan" in check.group_advantage(lambda rewards: GroupAdvantage()(rewards) * float("nan")).says
+
+
+@pytest.mark.parametrize(
+    ("checks", "student", "says"),
+    [
+        (check.pessimistic, lambda *a: None, "your function returns None: write your lines, and return their result."),
+        (check.kl_estimate_k3, lambda *a: 0.5, "your function returns a float: return a torch tensor."),
+        (
+            check.group_advantage,
+            lambda rewards: rewards.numpy(),
+            "your function returns a ndarray: return a torch tensor.",
+        ),
+        (
+            check.group_advantage,
+            lambda rewards: rewards.mean(1, keepdim=True),
+            "your result has shape [2, 1]; it has to be [2, 4].",
+        ),
+        (
+            check.mean_of_tokens,
+            lambda mask: (mask / mask.sum()).sum(),
+            "your result has shape []; it has to be [1, 4, 5]. One value for each token: do not average.",
+        ),
+        (
+            check.group_advantage,
+            lambda rewards: 1 / 0,
+            "your function broke off with ZeroDivisionError: division by zero",
+        ),
+    ],
+)
+def test_what_cannot_be_compared_is_told_in_a_sentence(checks, student, says):
+    assert checks(student) == Verdict(False, says)
+
+
+def test_a_function_with_other_arguments_is_told_in_a_sentence():
+    says = check.pessimistic(lambda ratio: ratio).says
+    assert says.startswith("your function broke off with TypeError: ")
+    assert "argument" in says
+
+
+@pytest.mark.parametrize("checks", [check.pessimistic, check.group_advantage, check.kl_estimate_k3])
+def test_a_wrong_sign_is_called_that(checks):
+    right = CHECKS[checks][0]
+    assert (
+        checks(lambda *given: -right(*given)).says
+        == "the sign is wrong: everything is the negative of what it should be."
+    )
+
+
+def test_a_lost_gradient_is_called_that():
+    says = check.pessimistic(lambda ratio, *given: pessimistic(ratio.detach(), *given)).says
+    assert says == "the values are right, but the gradient by ratio is not: is something detached, or rounded?"
+
+
+def test_what_a_student_s_function_does_to_its_inputs_stays_there():
+    says = [check.group_advantage(lambda rewards: rewards.mul_(2)).says for _ in range(2)]
+    assert says[0] == says[1] == "at [0, 0] for rewards 1: expected 1.5, got 2."  # 3/4 over a std of 1/2
+
+
+# --- a right answer in other words ---
+
+
+def by_sign(ratio, advantages, lower, upper):
+    return torch.where(advantages > 0, torch.minimum(ratio, upper), torch.maximum(ratio, lower)) * advantages
+
+
+def standardized_by_loop(rewards):
+    rows = []
+    for row in rewards.tolist():
+        mean = sum(row) / len(row)
+        std = math.sqrt(sum((r - mean) ** 2 for r in row) / (len(row) - 1))
+        rows.append([(r - mean) / (std + 1e-6) for r in row])
+    return torch.tensor(rows)
+
+
+def k3_naively(logp, ref_logp):
+    return ref_logp.exp() / logp.exp() - 1 - (ref_logp - logp)
+
+
+def root_of_the_product(logp, old_logp, mask):
+    ratio = torch.where(mask, (logp - old_logp).exp(), 1.0)
+    root = ratio.prod(-1, keepdim=True) ** (1 / mask.sum(-1, keepdim=True))
+    return torch.where(mask, root, 1.0)
+
+
+IN_OTHER_WORDS = {
+    "branches by sign": (check.pessimistic, by_sign),
+    "a loop, in float32": (check.group_advantage, standardized_by_loop),
+    "another eps": (check.group_advantage, lambda r: (r - r.mean(1, keepdim=True)) / (r.std(1, keepdim=True) + 1e-7)),
+    "float32": (check.group_advantage, lambda rewards: GroupAdvantage()(rewards.float())),
+    "k3 naively": (check.kl_estimate_k3, k3_naively),
+    "a quotient": (check.importance_ratio, lambda logp, old, mask: torch.where(mask, logp.exp() / old.exp(), 1.0)),
+    "a root": (check.sequence_importance_ratio, root_of_the_product),
+    "a mask of booleans divided": (check.mean_of_tokens, lambda mask: mask / mask.sum()),
+    "in float32": (check.mean_of_responses, lambda mask: sequence_mean(mask).float()),
+    "0/0 repaired": (check.sum_of_responses, lambda mask: (mask / mask.sum(-1, keepdim=True)).nan_to_num()),
+    "a constant": (constant_16, lambda mask: mask * (1 / (16 * mask.any(-1).sum()))),
+}
+
+
+@pytest.mark.parametrize("words", IN_OTHER_WORDS)
+def test_a_right_answer_in_other_words_passes(words):
+    checks, student = IN_OTHER_WORDS[words]
+    assert checks(student).passed, checks(student)
+
+
+def test_praise_says_what_was_compared():
+    assert "two widths" in check.pessimistic(pessimistic).says
+    assert "gradient" in check.kl_estimate_k3(k3).says
+    assert "gradient" not in check.mean_of_tokens(token_mean).says  # there is none by a mask
+
+
+def test_known_mistakes_come_before_the_sign():
+    mistake = Mistake(lambda x: -x, "it is upside down, as planned.")
+    assert check.judge(lambda x: -x, lambda x: x, [{"x": double([1, 2])}], known=[mistake]).says == mistake.says
+
+
+def test_a_verdict_in_a_notebook_escapes_what_it_says():
+    def breaks(rewards):
+        raise ValueError("<script>a & b</script>")
+
+    shown = check.group_advantage(breaks)._repr_html_()
+    assert "&lt;script&gt;a &amp; b&lt;/script&gt;" in shown
+    assert "<script>" not in shown
+    assert "<b>Not yet:</b>" in shown
+    assert "<b>Right:</b>" in check.group_advantage(GroupAdvantage())._repr_html_()

@@ -1,0 +1,79 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlviz.pieces.aggregation import Constant, sequence_mean, sequence_sum, token_mean, weighted_sum
+from tests.pieces import slow
+from tests.pieces.tensors import close, double, rollout, seeds
+
+# Two prompts; responses of 1 and 3 tokens (with a hole), of none and of 2: six tokens, three responses that count
+MASK = double([[[1, 0, 0, 0], [1, 0, 1, 1]], [[0, 0, 0, 0], [1, 1, 0, 0]]]).bool()
+
+
+def check(aggregate, *of_one_token):
+    weights = double([[[of_one_token[0]], [of_one_token[1]]], [[0], [of_one_token[2]]]])
+    close(aggregate(MASK), weights * MASK)
+
+
+def check_sequence_mean(aggregate):
+    """Assert 1/(B |o|): a third for each response that has a token, shared among its 1, 3, 2 tokens."""
+    check(aggregate, 1 / 3, 1 / 9, 1 / 6)
+
+
+def check_token_mean(aggregate):
+    """Assert 1/6 on each of the six tokens."""
+    check(aggregate, 1 / 6, 1 / 6, 1 / 6)
+
+
+def check_constant(aggregate):
+    """Assert 1/(B L) at L = 8: 1/24."""
+    check(aggregate, 1 / 24, 1 / 24, 1 / 24)
+
+
+def check_sequence_sum(aggregate):
+    """Assert 1/|o|, not divided by B."""
+    check(aggregate, 1, 1 / 3, 1 / 2)
+
+
+AGGREGATIONS = {
+    "sequence_mean": (check_sequence_mean, sequence_mean),
+    "token_mean": (check_token_mean, token_mean),
+    "constant": (check_constant, Constant(8)),
+    "sequence_sum": (check_sequence_sum, sequence_sum),
+}
+
+
+@pytest.mark.parametrize("name", AGGREGATIONS)
+def test_weights_by_hand(name):
+    check_weights, aggregate = AGGREGATIONS[name]
+    check_weights(aggregate)
+    nothing = aggregate(torch.zeros(2, 2, 3, dtype=torch.bool))
+    assert (nothing == 0).all()
+
+
+@pytest.mark.parametrize("name", AGGREGATIONS)
+@seeds()
+def test_weights_are_the_slow_ones(name, seed):
+    mask = rollout(seed).mask
+    of_one_token = double(slow.weights(name, mask.sum(-1).tolist(), max_length=8)).unsqueeze(-1)
+    close(AGGREGATIONS[name][1](mask), of_one_token * mask)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 5))
+def test_at_equal_lengths_all_are_the_mean_over_tokens_or_a_multiple(prompts, group_size, width):
+    mask = torch.ones(prompts, group_size, width, dtype=torch.bool)
+    close(sequence_mean(mask), token_mean(mask))
+    close(Constant(width)(mask), token_mean(mask))
+    close(sequence_sum(mask), prompts * group_size * token_mean(mask))
+
+
+def test_weighted_sum_leaves_padding_out_of_value_and_gradient():
+    mask = double([[[1, 0], [1, 1]]]).bool()
+    values = torch.tensor([[[3.0, float("inf")], [5.0, 7.0]]], requires_grad=True)
+    total = weighted_sum(values, double([[[0.5, 99.0], [0.25, 0.25]]]), mask)  # float64 weights, float32 values
+    assert total.dtype == torch.float
+    assert total.item() == pytest.approx(3 / 2 + 5 / 4 + 7 / 4)
+    total.backward()
+    assert values.grad.tolist() == [[[0.5, 0.0], [0.25, 0.25]]]

@@ -1,0 +1,53 @@
+import torch
+
+from rlviz.pieces.selection import drop_all_equal, duplicate_informative, keep_all
+from tests.pieces.tensors import double, seeds
+
+# groups 1 and 3 have right and wrong answers; the others are all right, all wrong, or of three rewards of .1
+OUTCOMES = double([[1, 1, 1], [0, 1, 0], [0, 0, 0], [1, 0, 1], [0.1, 0.1, 0.1]])
+DEAD = OUTCOMES[[0, 2, 4]]
+
+
+def check_keep_all(select):
+    """Assert every group once."""
+    assert select(OUTCOMES).tolist() == [0, 1, 2, 3, 4]
+
+
+def check_drop_all_equal(select):
+    """Assert the groups whose rewards differ, and none if there is none."""
+    assert select(OUTCOMES).tolist() == [1, 3]
+    assert select(DEAD).tolist() == []
+    assert select(double([[0.1, 0.1, 0.1]])).tolist() == []  # alone, their std is 1.7e-17
+
+
+def check_duplicate_informative(select):
+    """Assert P groups: each informative one once, then random informative ones, all of which come up; all if there is none."""
+    drawn = [select(OUTCOMES, torch.Generator().manual_seed(seed)).tolist() for seed in range(12)]
+    assert all(len(groups) == 5 and groups[:2] == [1, 3] for groups in drawn)
+    assert {g for groups in drawn for g in groups[2:]} == {1, 3}
+    assert len({tuple(groups) for groups in drawn}) > 2
+    assert select(DEAD, torch.Generator()).tolist() == [0, 1, 2]
+
+
+def test_keep_all_by_hand():
+    check_keep_all(keep_all)
+
+
+def test_drop_all_equal_by_hand():
+    check_drop_all_equal(drop_all_equal)
+
+
+def test_duplicate_informative_by_hand():
+    check_duplicate_informative(duplicate_informative)
+
+
+@seeds()
+def test_duplicates_are_informative_and_the_same_generator_draws_the_same(seed):
+    random = torch.Generator().manual_seed(seed)
+    outcomes = torch.randint(0, 2, (6, 3), generator=random).double()
+    informative = [p for p, group in enumerate(outcomes.tolist()) if len(set(group)) > 1]
+    first, again = (duplicate_informative(outcomes, torch.Generator().manual_seed(seed)).tolist() for _ in range(2))
+    assert first == again
+    assert len(first) == 6
+    assert set(first) == set(informative or range(6))
+    assert drop_all_equal(outcomes).tolist() == informative

@@ -1,0 +1,522 @@
+"""A training run on a table against the same run in slow loops, and the orderings that the lessons show with it."""
+
+import itertools
+import math
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+
+from rlviz.algorithms import (
+    ALGORITHMS,
+    DAPO,
+    DCPO,
+    DPO,
+    DR_GRPO,
+    DUPO,
+    GRPO,
+    GRPO_PROCESS,
+    GSPO,
+    GSPO_TOKEN,
+    LITE_PPO,
+    PPO,
+    GroupPolicyGradient,
+)
+from rlviz.pieces.advantages import PromptHistory, SmoothStandardization
+from rlviz.pieces.bounds import FixedBounds, no_bounds
+from rlviz.pieces.kl import KLInLoss, KLInReward
+from rlviz.pieces.surrogate import DualClip, pessimistic
+from rlviz.tabular import TableRun, TableTask, good_actions, random_reward, rare_good_action, train_table
+from rlviz.types import Batch
+
+GROUP_ALGORITHMS = [a for a in ALGORITHMS if isinstance(a, GroupPolicyGradient)]
+every_group_algorithm = pytest.mark.parametrize("algorithm", GROUP_ALGORITHMS, ids=lambda a: a.name)
+NO_KL = replace(GRPO, kl=None)
+UNLIMITED = replace(NO_KL, bounds=no_bounds)
+
+
+# --- the slow run: one replica, one response, one token at a time; gradients by autograd through log_softmax ---
+
+
+@dataclass
+class Slow:
+    """What a slow run saw: [R][S + 1] probabilities and [R][S] of the rest."""
+
+    probabilities: list
+    reward: list
+    clipped: list
+
+
+def slow_run(algorithm, task, *, steps, group_size, groups, updates_per_rollout, minibatches, lr, temperature,
+             entropy_weight, replicas, seed):  # fmt: skip
+    """Do what train_table says, without a tensor over replicas. It draws the same random numbers in the same order."""
+    random = torch.Generator().manual_seed(seed)
+    prompts, positions, actions = task.prompts, task.positions, len(task.success)
+    start = torch.tensor(task.start or [1 / actions] * actions, dtype=torch.double)
+    logits = [start.log().mul(temperature).repeat(prompts, positions, 1) for _ in range(replicas)]
+    reference = torch.log_softmax(logits[0] / temperature, -1)
+    histories = [PromptHistory.empty(prompts * groups) for _ in range(replicas)]
+    seen = Slow(
+        [[reference.exp()] for _ in range(replicas)], [[] for _ in range(replicas)], [[] for _ in range(replicas)]
+    )
+    for _ in range(steps):
+        places = torch.rand(replicas, prompts, positions, groups * group_size, generator=random, dtype=torch.double)
+        luck = torch.rand(replicas, prompts * groups * group_size, generator=random, dtype=torch.double)
+        rollouts = []
+        for r in range(replicas):
+            log_probs = torch.log_softmax(logits[r] / temperature, -1)
+            wrote = [
+                [(p, t, drawn(log_probs[p, t], places[r, p, t, n])) for t in range(positions)]
+                for p in range(prompts)
+                for n in range(groups * group_size)
+            ]
+            right = [math.prod(task.success[a] for _, _, a in response) for response in wrote]
+            rewards = tensor([float(u < p) for u, p in zip(luck[r], right, strict=True)]).view(-1, group_size)
+            seen.reward[r].append(rewards.mean().item())
+            old_logp, ref_logp = taken(log_probs, wrote), taken(reference, wrote)
+            groups_of = [x.view(-1, group_size, positions) for x in (old_logp, ref_logp)]
+            advantages, histories[r] = judged(algorithm, rewards, *groups_of, histories[r])
+            chosen = [int(g) * group_size + i for g in algorithm.selected(rewards, random) for i in range(group_size)]
+            columns = (old_logp, advantages.reshape(-1, 1, positions), ref_logp)
+            rollouts.append(([wrote[i] for i in chosen], *(column[chosen] for column in columns)))
+        counts = [[0, 0, 0, 0] for _ in range(replicas)]
+        longest = max(len(wrote) for wrote, *_ in rollouts)
+        learns = entropy_weight or isinstance(algorithm.kl, KLInLoss) or any(a.any() for _, _, a, _ in rollouts)
+        parts = []
+        for _ in range(updates_per_rollout if learns else 0):
+            if not parts:
+                whole = torch.arange(longest) if minibatches == 1 else torch.randperm(longest, generator=random)
+                parts = list(whole.tensor_split(minibatches))
+            part = parts.pop().tolist()
+            for r, (wrote, *columns) in enumerate(rollouts):
+                own = [i for i in part if i < len(wrote)]
+                if own:
+                    rows = [wrote[i] for i in own], *(column[own] for column in columns)
+                    logits[r] = climbed(algorithm, logits[r], *rows, lr, temperature, entropy_weight, counts[r])
+        for r in range(replicas):
+            seen.probabilities[r].append(torch.softmax(logits[r] / temperature, -1))
+            seen.clipped[r].append([cut / max(counts[r][3], 1) for cut in counts[r][:3]])
+    return seen
+
+
+def tensor(values):
+    return torch.tensor(values, dtype=torch.double)
+
+
+def drawn(log_probs, place):
+    """Return the action in whose stretch of [0, 1] the place lies."""
+    up_to = 0.0
+    for action, p in enumerate(log_probs.exp().tolist()):
+        up_to += p
+        if place <= up_to:
+            return action
+    return len(log_probs) - 1
+
+
+def taken(log_probs, wrote):
+    """Return the log-probabilities of what was written: [responses, 1, T]."""
+    return torch.stack([torch.stack([log_probs[at] for at in response]) for response in wrote]).unsqueeze(1)
+
+
+def judged(algorithm, rewards, old_logp, ref_logp, history):
+    nothing, everything = torch.zeros_like(rewards).bool(), torch.ones_like(rewards)
+    lengths = torch.full(rewards.shape, old_logp.shape[-1])
+    shaped = algorithm.shaped(rewards, lengths, truncated=nothing, correct=rewards, well_formed=everything)
+    mask = torch.ones_like(old_logp).bool()
+    advantages = algorithm.advantages(shaped, mask, old_logp=old_logp, ref_logp=ref_logp, history=history)
+    if hasattr(algorithm.advantage, "remember"):
+        history = algorithm.advantage.remember(shaped, history)
+    return advantages, history
+
+
+def climbed(algorithm, logits, wrote, old_logp, advantages, ref_logp, lr, temperature, entropy_weight, counts):
+    """Return the logits after one step up  −loss + entropy_weight · Σ weights · H,  and count what was clipped."""
+    leaf = logits.clone().requires_grad_()
+    log_probs = torch.log_softmax(leaf / temperature, -1)
+    mask = torch.ones_like(old_logp).bool()
+    out = algorithm.loss(taken(log_probs, wrote), Batch(old_logp, advantages, mask, ref_logp))
+    bonus = sum(
+        -weight * (log_probs[p, t].exp() * log_probs[p, t]).sum()
+        for response, weights in zip(wrote, algorithm.aggregate(mask), strict=True)
+        for (p, t, _), weight in zip(response, weights[0], strict=True)
+    )
+    (gradient,) = torch.autograd.grad(-out.loss + entropy_weight * bonus, leaf)
+    c = algorithm.surrogate.c if isinstance(algorithm.surrogate, DualClip) else math.inf
+    numbers = (out.ratio, out.lower, out.upper, advantages)
+    for ratio, lower, upper, advantage in zip(*(x.flatten().tolist() for x in numbers), strict=True):
+        counts[0] += ratio < lower and advantage < 0
+        counts[1] += ratio > upper and advantage > 0
+        counts[2] += ratio > c and advantage < 0
+        counts[3] += 1
+    return logits + lr * gradient
+
+
+def agree(algorithm, task, clipping=True, **settings):
+    """Assert that the quick run and the slow one are the same in every number, and return the quick one."""
+    run, slow = train_table(algorithm, task, **settings), slow_run(algorithm, task, **settings)
+    close = {"rtol": 0, "atol": 1e-10}
+    expected = torch.stack([torch.stack(steps) for steps in slow.probabilities])
+    torch.testing.assert_close(torch.as_tensor(run.probabilities).log(), expected.log(), **close)
+    np.testing.assert_allclose(run.reward, slow.reward, **close)
+    if clipping:
+        np.testing.assert_allclose(np.stack([run.clip_low, run.clip_high, run.clip_dual], -1), slow.clipped, **close)
+    return run
+
+
+TASK = TableTask((0.2, 0.6, 1.0), prompts=2, positions=2, start=(0.5, 0.25, 0.25))
+# temperature and lr are such that ratios leave the limits; several groups, so that replicas keep different numbers of them
+WHOLE_ROLLOUT = {
+    "steps": 3, "group_size": 3, "groups": 1, "updates_per_rollout": 3, "minibatches": 1, "lr": 20.0, "temperature": 2.5,
+    "entropy_weight": 0.0, "replicas": 2, "seed": 1,
+}  # fmt: skip
+MINIBATCHES = WHOLE_ROLLOUT | {
+    "groups": 3, "updates_per_rollout": 4, "minibatches": 2, "lr": 2.0, "temperature": 0.7, "entropy_weight": 0.3,
+    "replicas": 3,
+}  # fmt: skip
+PAIRS = MINIBATCHES | {"groups": 1, "group_size": 2, "steps": 4, "lr": 4.0, "temperature": 1.0, "entropy_weight": 0.0}
+SETTINGS = {"whole rollout": WHOLE_ROLLOUT, "minibatches and bonus": MINIBATCHES, "pairs in minibatches": PAIRS}
+# strong enough to be seen
+AMPLIFIED = [
+    replace(GRPO, kl=KLInLoss(beta=0.5)),
+    DR_GRPO.with_parameters(max_length=1),
+    DAPO,
+    LITE_PPO,
+    DUPO,
+    GSPO,
+    GSPO_TOKEN,
+    DCPO,
+    replace(DCPO, name="DCPO c 1.01", surrogate=DualClip(1.01)),
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("algorithm", AMPLIFIED, ids=lambda a: a.name)
+def test_a_run_is_the_slow_run(algorithm, settings):
+    run = agree(algorithm, TASK, **SETTINGS[settings])
+    assert (run.clip_low + run.clip_high).max() > 0
+    assert (run.clip_dual.max() > 0) == (algorithm.name == "DCPO c 1.01")
+
+
+def per_token(ratio, advantages, lower, upper, mask):
+    return pessimistic(ratio, advantages, lower, upper) / mask.sum(-1, keepdim=True)
+
+
+def of_the_log(ratio, advantages, lower, upper, logp):
+    return ratio.detach() * advantages * logp
+
+
+def against_the_reference(rewards, old_logp, ref_logp):
+    return rewards - rewards.mean(1, keepdim=True) - 0.3 * (old_logp - ref_logp).sum(-1)
+
+
+def of_the_batch(rewards):
+    if rewards.std() < 1e-6:
+        return torch.zeros_like(rewards)
+    return (rewards - rewards.mean()) / rewards.std()
+
+
+class OfBatchAndPast(SmoothStandardization):
+    def __call__(self, rewards, history=None):
+        return super().__call__(rewards, history) / (0.1 + rewards.std())
+
+
+def a_random_group(rewards, generator):
+    return torch.randint(len(rewards), (1,), generator=generator)
+
+
+def where_one_is_right(rewards):
+    return (rewards == 1).any(1).nonzero().squeeze(1)
+
+
+STUDENTS = {
+    "bounds": {"bounds": lambda old_logp: (torch.full_like(old_logp, 0.9), 1 + 0.1 / old_logp.exp())},
+    "bounds that ask": {
+        "bounds": lambda old_logp, advantages: (torch.full_like(old_logp, 0.9), 1.1 + advantages.abs() / 10)
+    },
+    "surrogate that asks for mask": {"surrogate": per_token},
+    "surrogate that asks for logp": {"surrogate": of_the_log, "bounds": no_bounds},
+    "advantage that asks for ref_logp": {"advantage": against_the_reference},
+    "advantage of the batch": {"advantage": of_the_batch},
+    "advantage of batch and past": {"advantage": OfBatchAndPast()},
+    "advantage of shaped rewards and past": {"advantage": DCPO.advantage, "shape": DUPO.shape},
+    "kl in reward": {"kl": KLInReward(beta=0.5)},
+    "select that draws": {"select": a_random_group},
+    "shape that select does not see": {
+        "advantage": DR_GRPO.advantage,
+        "shape": lambda rewards, lengths: rewards * lengths,
+        "select": where_one_is_right,
+    },
+}
+
+
+@pytest.mark.parametrize("student", STUDENTS)
+def test_a_student_s_pieces_run_as_they_do_slowly(student):
+    settings = PAIRS | {"groups": 2}
+    run = agree(replace(NO_KL, **STUDENTS[student]), TASK, clipping="logp" not in student, **settings)
+    assert np.abs(run.entropy - train_table(NO_KL, TASK, **settings).entropy).max() > 1e-3
+
+
+def test_a_surrogate_that_goes_through_logp_alone_cuts_nothing():
+    run = train_table(replace(NO_KL, surrogate=of_the_log), TASK, **WHOLE_ROLLOUT)
+    assert np.ptp(run.entropy) > 0.01
+    assert run.clip_low.max() == run.clip_high.max() == run.clip_dual.max() == 0
+
+
+# --- by hand ---
+
+
+def test_before_training_by_hand():
+    run = train_table(GRPO, steps=1)
+    assert run.entropy[0, 0] == pytest.approx(math.log(20), abs=1e-12)
+    assert run.accuracy[0, 0] == pytest.approx(3 / 20, abs=1e-12)
+    run = train_table(GRPO, good_actions(3, positions=4, prompts=2), steps=1, replicas=5)
+    assert run.entropy[:, 0] == pytest.approx(math.log(20), abs=1e-12)  # per token
+    assert run.accuracy[:, 0] == pytest.approx((3 / 20) ** 4, abs=1e-12)
+    assert train_table(GRPO, random_reward(positions=3), steps=1).accuracy == pytest.approx(0.5, abs=1e-12)
+
+
+def test_the_probabilities_before_training_are_those_asked_for():
+    for temperature in (1.0, 3.0):
+        run = train_table(GRPO, rare_good_action(0.008), steps=1, temperature=temperature)
+        np.testing.assert_allclose(run.probabilities[0, 0, 0, 0], [0.992, 0.008], rtol=1e-12)
+        assert run.accuracy[0, 0] == pytest.approx(0.992 * 0.1 + 0.008 * 0.9, abs=1e-12)
+
+
+def test_accuracy_and_entropy_are_those_of_all_responses_counted_out():
+    run = train_table(GRPO, TASK, steps=3, lr=3.0, replicas=2)
+    for r, step in itertools.product(range(2), range(4)):
+        accuracies, entropies = [], []
+        for table in run.probabilities[r, step]:
+            responses = list(itertools.product(range(3), repeat=2))
+            probability = {(a, b): table[0][a] * table[1][b] for a, b in responses}
+            accuracies.append(sum(p * TASK.success[a] * TASK.success[b] for (a, b), p in probability.items()))
+            entropies.append(-sum(p * math.log(p) for p in probability.values()) / 2)  # per token
+        assert run.accuracy[r, step] == pytest.approx(sum(accuracies) / 2, abs=1e-12)
+        assert run.entropy[r, step] == pytest.approx(sum(entropies) / 2, abs=1e-12)
+    assert np.ptp(run.accuracy) > 0.05
+
+
+def test_when_a_level_was_reached():
+    accuracy = np.array([[0.1, 0.5, 0.4, 0.9], [0.1, 0.2, 0.3, 0.4], [0.6, 0.1, 0.1, 0.1]])
+    entropy = np.array([[3.0, 2.0, 1.0, 0.5], [3.0, 2.5, 2.4, 2.3], [2.9, 1.0, 1.0, 1.0]])
+    nothing = np.zeros((3, 3))
+    run = TableRun(entropy, accuracy, nothing, nothing, nothing, nothing, np.zeros((3, 4, 1, 1, 2)))
+    np.testing.assert_equal(run.steps_to_accuracy(0.5), [1, np.nan, 0])
+    np.testing.assert_equal(run.entropy_at_accuracy(0.5), [2.0, np.nan, 2.9])
+    np.testing.assert_equal(run.entropy_at_accuracy(0.9), [0.5, np.nan, np.nan])
+
+
+def same(a, b):
+    return all(np.array_equal(x, getattr(b, name)) for name, x in vars(a).items())
+
+
+def test_the_same_seed_gives_the_same_run_and_another_seed_another():
+    runs = [train_table(DUPO, TASK, steps=5, groups=2, replicas=2, seed=seed) for seed in (3, 3, 4)]
+    assert same(runs[0], runs[1])
+    assert not np.array_equal(runs[0].probabilities, runs[2].probabilities)
+    assert not np.array_equal(runs[0].probabilities[0], runs[0].probabilities[1])
+
+
+@pytest.mark.parametrize("algorithm", [DAPO, DUPO, LITE_PPO, GRPO, DCPO], ids=lambda a: a.name)
+def test_where_every_response_is_right_there_is_nothing_to_learn(algorithm):
+    run = train_table(algorithm, TableTask((1.0, 1.0), prompts=2, start=(0.3, 0.7)), steps=3)
+    assert np.ptp(run.probabilities, axis=1).max() == 0
+    assert (run.reward == 1).all()
+    assert run.clip_low.max() == run.clip_high.max() == 0
+
+
+def test_an_entropy_bonus_raises_entropy_where_its_responses_are_not_dropped():
+    everything_is_right = TableTask((1.0, 1.0), start=(0.3, 0.7))
+    kept, dropped = (train_table(a, everything_is_right, steps=5, entropy_weight=0.1).entropy[0] for a in (NO_KL, DAPO))
+    assert (np.diff(kept) > 0).all()
+    assert np.ptp(dropped) == 0
+
+
+def test_a_temperature_is_a_smaller_learning_rate():
+    # in z / temperature the step is lr / temperature², and nothing else has z in it
+    settings = {"steps": 10, "entropy_weight": 0.1, "replicas": 2}
+    cold, warm = (train_table(GRPO, TASK, lr=lr, temperature=t, **settings) for lr, t in ((1.0, 1.0), (4.0, 2.0)))
+    np.testing.assert_allclose(warm.probabilities, cold.probabilities, atol=1e-12)
+    assert np.ptp(cold.entropy) > 0.1
+
+
+def test_the_kl_term_holds_the_table_near_where_it_started():
+    far, near = (train_table(a, steps=60, replicas=16) for a in (NO_KL, GRPO.with_parameters(beta=1.0)))
+    assert near.entropy[:, -1].mean() > 1.5 * far.entropy[:, -1].mean()
+
+
+# --- clip fractions ---
+
+
+@every_group_algorithm
+def test_with_one_update_nothing_is_clipped(algorithm):
+    run = train_table(algorithm, steps=10, updates_per_rollout=1, lr=5.0)
+    assert np.ptp(run.entropy) > 0
+    assert run.clip_low.max() == run.clip_high.max() == run.clip_dual.max() == 0
+
+
+def test_with_several_updates_fixed_limits_clip_on_both_sides_and_none_do_not():
+    limited, unlimited = (train_table(a, steps=40, replicas=8) for a in (NO_KL, UNLIMITED))
+    assert (limited.clip_low.mean(1) > 0).all() and (limited.clip_high.mean(1) > 0).all()
+    assert limited.clip_dual.max() == 0
+    assert unlimited.clip_low.max() == unlimited.clip_high.max() == unlimited.clip_dual.max() == 0
+
+
+def test_clip_fractions_are_the_same_when_they_are_read_often(monkeypatch):
+    rarely = train_table(DCPO, TASK, **PAIRS)
+    monkeypatch.setattr("rlviz.tabular.MOST_UNREAD", 1)
+    assert same(rarely, train_table(DCPO, TASK, **PAIRS))
+
+
+# --- the orderings that the lessons show ---
+
+BOUNDS = {
+    "none": no_bounds, "dcpo": DCPO.bounds, ".2": FixedBounds(0.2, 0.2), ".28": FixedBounds(0.2, 0.28),
+    ".5": FixedBounds(0.2, 0.5), "1.0": FixedBounds(0.2, 1.0),
+}  # fmt: skip
+
+
+def with_bounds(names, task, **settings):
+    """Return bound → its run of GRPO without KL."""
+    return {name: train_table(replace(NO_KL, bounds=BOUNDS[name]), task, **settings) for name in names.split()}
+
+
+def rises(order, measured):
+    """Assert that means over replicas rise from name to name, each by two standard errors of the difference or more."""
+    names = order.split()
+    means = {name: np.nanmean(measured[name]) for name in names}
+    squared = {name: np.nanvar(measured[name], ddof=1) / np.isfinite(measured[name]).sum() for name in names}
+    for a, b in itertools.pairwise(names):
+        assert means[a] + 2 * math.sqrt(squared[a] + squared[b]) < means[b], (a, b, means)
+
+
+def test_at_the_same_accuracy_a_higher_upper_limit_leaves_more_entropy():
+    # .5 lies between .2 and 1.0, too near to both for 64 replicas
+    task, settings = good_actions(3, 10, positions=4), {"updates_per_rollout": 8, "steps": 170, "replicas": 64}
+    runs = with_bounds("none dcpo .2 1.0", task, lr=1.5, **settings)
+    entropy = {name: run.entropy_at_accuracy(0.95) for name, run in runs.items()}
+    assert all(np.isfinite(reached).mean() > 0.8 for reached in entropy.values())
+    rises("none dcpo .2 1.0", entropy)
+
+
+def test_without_a_signal_a_higher_upper_limit_keeps_more_entropy():
+    runs = with_bounds("none dcpo .2 .5 1.0", random_reward(), updates_per_rollout=8, steps=200, replicas=64)
+    assert all(np.ptp(run.accuracy) < 1e-12 for run in runs.values())
+    entropy = {name: run.entropy[:, -1] for name, run in runs.items()}
+    rises("none .2 .5", entropy)
+    rises(".2 dcpo 1.0", entropy)
+
+
+RARE = {"groups": 16, "group_size": 16, "lr": 1.0, "steps": 20, "replicas": 16}
+
+
+def test_a_rare_good_path_is_found_sooner_with_a_higher_upper_limit():
+    runs = with_bounds(" ".join(BOUNDS), rare_good_action(), updates_per_rollout=16, minibatches=4, **RARE)
+    steps = {name: run.steps_to_accuracy(0.5) for name, run in runs.items()}
+    assert all(np.isfinite(taken).all() for taken in steps.values())
+    rises("none dcpo 1.0 .5 .28 .2", steps)
+
+
+def test_with_one_update_all_limits_give_the_same_run():
+    first, *others = with_bounds(" ".join(BOUNDS), rare_good_action(), updates_per_rollout=1, **RARE).values()
+    assert all(same(first, run) for run in others)
+    assert np.ptp(first.accuracy) > 0.01
+
+
+def test_a_larger_group_learns_faster_and_loses_entropy_faster():
+    runs = {str(g): train_table(NO_KL, group_size=g, steps=25, replicas=64) for g in (2, 4, 16)}
+    rises("2 4 16", {g: run.accuracy[:, -1] for g, run in runs.items()})
+    rises("16 4 2", {g: run.entropy[:, -1] for g, run in runs.items()})
+
+
+def test_replicas_side_by_side_cost_little():
+    def seconds(replicas):
+        begin = time.perf_counter()
+        train_table(NO_KL, random_reward(), steps=25, replicas=replicas)
+        return time.perf_counter() - begin
+
+    alone, together = zip(*((seconds(1), seconds(64)) for _ in range(3)), strict=True)
+    assert min(together) < 5 * min(alone)
+
+
+# --- refusals ---
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("steps", 0),
+        ("groups", 0),
+        ("group_size", 0),
+        ("group_size", 1),
+        ("updates_per_rollout", 0),
+        ("minibatches", 0),
+        ("replicas", -1),
+        ("lr", 0.0),
+        ("lr", math.inf),
+        ("lr", math.nan),
+        ("temperature", -1.0),
+        ("temperature", math.nan),
+        ("entropy_weight", -0.1),
+        ("entropy_weight", math.inf),
+    ],
+)
+def test_a_value_out_of_range_is_refused_by_name(name, value):
+    with pytest.raises(ValueError, match=rf"{name} must be .*got {value}$"):
+        train_table(GRPO, **{name: value})
+
+
+def test_minibatches_must_divide_the_updates_and_have_responses():
+    with pytest.raises(ValueError, match=r"updates_per_rollout must be a multiple of minibatches \(3\); got 4"):
+        train_table(GRPO, updates_per_rollout=4, minibatches=3)
+    with pytest.raises(ValueError, match=r"minibatches .*4.*got 8"):
+        train_table(GRPO, group_size=4, updates_per_rollout=8, minibatches=8)
+
+
+def test_more_minibatches_than_responses_that_were_kept_leave_some_updates_empty():
+    agree(
+        DAPO, TASK, **PAIRS | {"minibatches": 4, "replicas": 1, "steps": 6}
+    )  # two pairs, of which one, both or none stay
+
+
+def test_a_group_of_one_will_do_where_nothing_is_compared():
+    run = train_table(replace(NO_KL, advantage=lambda rewards: rewards), group_size=1, steps=50)
+    assert run.accuracy[0, -1] > run.accuracy[0, 0]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "message"),
+    [
+        (PPO, "algorithm must learn from groups of responses; got PPO"),
+        (DPO, "algorithm must learn from groups of responses; got DPO"),
+        (GRPO_PROCESS, r"algorithm: GRPO \(process\) needs rewards of single steps"),
+    ],
+)
+def test_algorithms_that_a_table_cannot_serve_are_refused_by_name(algorithm, message):
+    with pytest.raises(ValueError, match=message):
+        train_table(algorithm)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: TableTask((1.0,)), r"success must be two or more .*got \(1.0,\)"),
+        (lambda: TableTask((0.5, 1.5)), r"success must be .*from 0 to 1; got \(0.5, 1.5\)"),
+        (lambda: TableTask((0.5, math.nan)), r"success must be .*got \(0.5, nan\)"),
+        (lambda: TableTask((0.0, 1.0), prompts=0), "prompts must be at least 1; got 0"),
+        (lambda: TableTask((0.0, 1.0), positions=0), "positions must be at least 1; got 0"),
+        (lambda: TableTask((0.0, 1.0), start=(1.0,)), r"start must be 2 probabilities .*got \(1.0,\)"),
+        (lambda: TableTask((0.0, 1.0), start=(0.5, 0.6)), r"start must .*add up to 1; got \(0.5, 0.6\)"),
+        (lambda: TableTask((0.0, 1.0), start=(0.0, 1.0)), r"start must .*above 0 .*got \(0.0, 1.0\)"),
+        (lambda: good_actions(0), "good must be from 1 to 19.*got 0"),
+        (lambda: good_actions(10, 10), "good must be from 1 to 9.*got 10"),
+        (lambda: rare_good_action(0.0), "start must be above 0 and below 1; got 0.0"),
+        (lambda: rare_good_action(1.0), "start must be above 0 and below 1; got 1.0"),
+        (lambda: rare_good_action(right=1.5), r"success must be .*got \(0.1, 1.5\)"),
+    ],
+)
+def test_a_task_out_of_range_is_refused_with_its_value(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
