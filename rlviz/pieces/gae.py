@@ -10,17 +10,17 @@ from torch import Tensor
 
 
 def whiten(values: Float[Tensor, "*n"], mask: Bool[Tensor, "*n"], eps: float = 1e-8) -> Float[Tensor, "*n"]:
-    """Return (values − mean) / (std + eps) over true mask entries, 0 elsewhere; all 0 when the values are all equal.
+    """Return (values − mean) / √(variance + eps) over true mask entries, 0 elsewhere; all 0 when the values are all equal.
 
-    The std is the unbiased one. verl takes √(var + 1e-8), TRL adds 1e-4 to the std.
+    The variance is the unbiased one, and eps verl's 1e-8.
     """
     count = mask.sum()
     mean = values.masked_fill(~mask, 0.0).sum() / count.clamp(min=1)
     centred = (values - mean).masked_fill(~mask, 0.0)
-    std = (centred.square().sum() / (count - 1).clamp(min=1)).sqrt()
+    variance = centred.square().sum() / (count - 1).clamp(min=1)
     highest = values.masked_fill(~mask, float("-inf")).max()
     lowest = values.masked_fill(~mask, float("inf")).min()
-    return (centred / (std + eps)).masked_fill(highest <= lowest, 0.0)
+    return (centred / (variance + eps).sqrt()).masked_fill(highest <= lowest, 0.0)
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,11 @@ def plot_bands(
     title: str = "",
     x: str = "step",
     y: str = "",
+    legend: bool = True,
 ) -> Axes:
     """Draw each [R, S] array as the mean over R, with a band from the 10th to the 90th percentile of the R curves.
 
-    steps: where the S values stand, 0, 1, … by default.
+    steps: where the S values stand, 0, 1, … by default. legend: leave it out where several axes share one.
     """
     if ax is None:
         ax = new_figure(7, 4).add_subplot()
@@ -33,7 +34,8 @@ def plot_bands(
         at = np.arange(values.shape[1]) if steps is None else np.asarray(steps)
         low, high = np.percentile(values, [10, 90], axis=0)
         ax.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
-        ax.plot(at, values.mean(0), color=colour, linestyle=style, linewidth=LINE, label=name)
+        ax.plot(at, values.mean(0), color=colour, linestyle=style, linewidth=LINE - 0.4 * index, label=name)
     ax.set_xlim(at[0], at[-1])
-    ax.legend(fontsize=TEXT - 2, framealpha=1)
+    if legend:
+        ax.legend(fontsize=TEXT - 2, framealpha=1)
     return dress(ax, title=title, x=x, y=y)

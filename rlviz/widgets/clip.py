@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from rlviz.algorithms import GRPO, PolicyGradient
 from rlviz.curves import ClipCurve, clip_curve
 from rlviz.plots.clip import dead_stretches, draw_clip
@@ -67,19 +69,21 @@ def _describe_side(curve: ClipCurve) -> str:
     q, better = curve.old_prob, curve.advantage > 0
     sign = "A > 0" if better else "A < 0"
     stretches, step = dead_stretches(curve), curve.ratio[1] - curve.ratio[0]
-    if not stretches:
-        return f"{sign}: no gradient is cut at the ratios shown."
-    (start, end), limit = stretches[0], curve.upper if better else curve.lower
-    usual = start > 0 and end == curve.ratio[-1] if better else start <= 0
-    if len(stretches) > 1 or not usual or abs((start if better else end) - limit) > 2 * step:
-        where = " and ".join(f"from {max(a, 0):.2f} to {b:.2f}" for a, b in stretches)
-        return f"{sign}: no gradient at ratios {where}."
+    limit = curve.upper if better else curve.lower
     shown = f"{limit:.2f}" if abs(limit - 1) >= 0.01 else f"{limit:.4f}"
-    if better and limit * q >= 1:
+    never = better and limit * q >= 1 and math.isfinite(limit)
+    if not stretches and not never:
+        return f"{sign}: no gradient is cut at the ratios shown."
+    if never and all(abs(a - limit) <= 2 * step for a, _ in stretches):
         return (
             f"A > 0: the upper limit {shown} lies beyond probability 1 (ratio {1 / q:.2f}), "
             "so this token is never clipped."
         )
+    start, end = stretches[0]
+    usual = start > 0 and end == curve.ratio[-1] if better else start <= 0
+    if len(stretches) > 1 or not usual or abs((start if better else end) - limit) > 2 * step:
+        where = " and ".join(f"from {max(a, 0):.2f} to {b:.2f}" for a, b in stretches)
+        return f"{sign}: no gradient at ratios {where}."
     if better:
         return (
             f"A > 0: no gradient above ratio {shown}, once its probability has grown to {limit * q:.5g}; "

@@ -324,3 +324,10 @@ def test_names_are_found_and_the_nearest_offered():
     assert command_name(replace(GRPO, name="Dr.GRPO")) == "dr-grpo"
     with pytest.raises(ValueError, match=r"'grop' is not known; did you mean .*grpo"):
         find_algorithm("grop")
+
+
+def test_a_row_with_no_advantage_stays_when_its_value_is_0_and_its_gradient_is_not():
+    pull = replace(NO_KL, surrogate=lambda ratio, a, lower, upper: ratio * a + ratio - ratio.detach())
+    assert NO_KL.ignores_zero_advantages()
+    assert not pull.ignores_zero_advantages()
+    assert replace(NO_KL, kl=KLInReward()).ignores_zero_advantages()

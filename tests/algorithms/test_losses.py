@@ -266,6 +266,7 @@ def check_preference_loss(algorithm):
         margins.append(0.1 * ((win - ref_win) - (lose - ref_lose)))
         losses.append(math.log(1 + math.exp(-margins[-1])))
         slopes.append(-0.1 / (1 + math.exp(margins[-1])) / 3)  # −β σ(r̂_l − r̂_w), and the mean over pairs
+    assert not any(x.requires_grad for x in (output.losses, output.chosen_reward, output.rejected_reward))
     close(output.losses, losses)
     close(output.loss, fmean(losses))
     close(output.chosen_reward - output.rejected_reward, margins)
@@ -343,6 +344,7 @@ def test_padding_holds_anything_and_gets_exactly_no_gradient(algorithm, seed):
     assert (gradient[~r.mask] == 0).all()
     assert gradient.isfinite().all()
     assert not algorithm.loss(noisy.logp, after).clipped[~r.mask].any()
+    assert not algorithm.objective(noisy.logp, after).advantages[~r.mask].any()
 
 
 @every_algorithm
@@ -411,7 +413,7 @@ def test_diagnostics_are_exactly_where_the_gradient_is_cut(algorithm):
     for seed in range(12):
         r = rollout(seed, width=12)
         without_kl, batch = replace(algorithm, kl=None), batch_of(algorithm, r)
-        output = without_kl.loss(r.logp, batch)
+        output = without_kl.loss(r.logp.clone().requires_grad_(), batch)
         _, gradient = loss_and_gradient(without_kl, r.logp, batch)
         assert torch.equal(output.clipped, (gradient == 0) & r.mask & (batch.advantages != 0))
         good, bad, dual = batch.advantages > 0, batch.advantages < 0, RECIPES[algorithm.name].dual
@@ -449,8 +451,10 @@ def test_rows_without_advantage_may_leave_only_where_that_is_exact(algorithm):
     assert algorithm.ignores_zero_advantages() == (loss == 0 and not gradient.any())
 
 
-def test_a_surrogate_that_pulls_without_advantage_keeps_its_rows():
-    assert not replace(NO_KL, surrogate=lambda r, a, lower, upper: r * a - (r - 1) ** 2).ignores_zero_advantages()
+@pytest.mark.parametrize("without_advantage", [lambda r: -((r - 1) ** 2), lambda r: r - r.detach(), torch.ones_like])
+def test_a_surrogate_that_says_something_without_advantage_keeps_its_rows(without_advantage):
+    algorithm = replace(NO_KL, surrogate=lambda r, a, lower, upper: r * a + without_advantage(r))
+    assert not algorithm.ignores_zero_advantages()
 
 
 def test_a_student_s_ratio_need_not_care_about_padding():
@@ -491,8 +495,10 @@ def test_gspo_token_is_gspo_unless_tokens_differ_in_advantage(seed):
         close(got, expected, rtol=1e-10)
     varied = replace(batch, advantages=r.values)
     loss, gradient = loss_and_gradient(wide_token, r.logp, varied)
-    close(loss, loss_and_gradient(wide, r.logp, varied)[0], rtol=1e-10)
-    # each token pulls with its own advantage: w s A
+    same_loss, shared = loss_and_gradient(wide, r.logp, varied)
+    close(loss, same_loss, rtol=1e-10)
+    # GSPO's gradient is the same for all tokens of a response; in GSPO-token each pulls with its own advantage: w s A
+    close(shared, gradient.sum(-1, keepdim=True) / r.lengths.clamp(min=1).unsqueeze(-1) * r.mask, rtol=1e-9, atol=1e-12)
     output = wide_token.loss(r.logp, varied)
     own = double(slow.weights("sequence_mean", r.lengths.tolist())).unsqueeze(-1) * output.ratio * r.values
     close(gradient, -own.masked_fill(output.clipped | ~r.mask, 0.0), rtol=1e-10)

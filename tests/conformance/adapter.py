@@ -110,7 +110,7 @@ def group_advantage(rewards, group_index, baseline, scale, ddof, eps, whiten, ma
     for _, members in found:
         advantages[members] = piece(rewards[members])
     if whiten:
-        advantages = critic.whiten(advantages, torch.ones_like(advantages, dtype=torch.bool), float(eps))
+        advantages = GroupAdvantage(scale="group_std", eps=float(eps))(advantages.view(1, -1)).view_as(advantages)
     if mask is None:
         return {"advantages": advantages}
     as_they_are = replace(GRPO, kl=None, advantage=lambda rewards: rewards)

@@ -70,7 +70,7 @@ class Rollout:
 
 
 def rollout(seed, prompts=2, group_size=3, width=5):
-    """Return random numbers: ratios from e⁻³ to e³, masks with holes, now and then an empty response or an equal group."""
+    """Return random numbers: ratios from e⁻³ to e⁷, masks with holes, now and then an empty response or an equal group."""
     random = torch.Generator().manual_seed(seed)
     groups = (prompts, group_size)
     shape = (*groups, width)
@@ -86,7 +86,7 @@ def rollout(seed, prompts=2, group_size=3, width=5):
     old_values = uniform(-1, 1)
     return Rollout(
         logp=uniform(-3, 0),
-        old_logp=uniform(-3, 0),
+        old_logp=uniform(-3, 0) - 4 * (uniform(0, 1) < 0.1),
         ref_logp=uniform(-3, 0),
         values=old_values + uniform(-0.5, 0.5),
         old_values=old_values,

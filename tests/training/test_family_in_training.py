@@ -8,13 +8,15 @@ import pytest
 import torch
 
 from rlviz.algorithms import ALGORITHMS, DAPO, DCPO, DPO, DUPO, GRPO, GRPO_PROCESS, PPO, GroupPolicyGradient
-from rlviz.pieces.advantages import PromptHistory, SmoothStandardization
+from rlviz.pieces.advantages import GroupAdvantage, PromptHistory, SmoothStandardization
 from rlviz.pieces.bounds import no_bounds
+from rlviz.pieces.kl import KLInReward
 from rlviz.pieces.selection import drop_all_equal
 from rlviz.pieces.shaping import OverlongFilter
 from rlviz.pieces.surrogate import DualClip
 from rlviz.training import TrainSettings, history, resume, train
 from small_models.policies import load_policy
+from small_models.sampling import response_logits, token_logp
 from small_models.tasks import Chain
 
 TRAINABLE = [algorithm for algorithm in ALGORITHMS if isinstance(algorithm, GroupPolicyGradient)]
@@ -166,6 +168,44 @@ def test_truncated_responses_leave_the_loss_by_the_filter():
     run._update(rollout)
     for name, tensor in run.policy.model.state_dict().items():
         assert torch.equal(tensor, twin.policy.model.state_dict()[name]), name
+
+
+def test_with_a_kl_term_too_filtered_responses_stay_out():
+    cut = replace(SHORT, max_new_tokens=7, minibatches=1, updates_per_rollout=1)
+    run, twin = (start(replace(GRPO, shape=shape), cut) for shape in (OverlongFilter(), None))
+    rollout, other = run._roll_out(), twin._roll_out()
+    kept = ~rollout.samples.truncated
+    run._update(rollout)
+    rows = [(p, g) for p in range(6) for g in range(4) if kept[p, g]]
+    logits = response_logits(twin.policy, other.samples.prompt_ids, other.samples.prompt_mask, other.samples.tokens)
+    logp = token_logp(logits, other.samples.tokens)
+    terms = []
+    for p, g in rows:  # GRPO's loss over the kept responses alone, response by response
+        n = int(other.samples.lengths[p, g])
+        x = (other.ref_logp - logp)[p, g, :n]
+        ratio = (logp - other.samples.logp)[p, g, :n].exp()
+        terms.append((ratio * other.advantages[p, g, :n] - 0.04 * (x.exp() - x - 1)).mean())
+    loss = -torch.stack(terms).mean()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(twin.policy.model.parameters(), cut.max_grad_norm)
+    torch.optim.AdamW(twin.policy.model.parameters(), lr=cut.lr, weight_decay=0.0).step()
+    assert 0 < len(rows) < 24
+    for name, tensor in run.policy.model.state_dict().items():
+        torch.testing.assert_close(tensor, twin.policy.model.state_dict()[name], rtol=1e-3, atol=2e-5, msg=name)
+
+
+def test_the_kl_in_a_reward_is_that_of_the_sampling_policy_to_the_reference():
+    run = start(
+        replace(NO_KL, kl=KLInReward(beta=0.5), advantage=GroupAdvantage(scale="none")), replace(SHORT, lr=3e-3)
+    )
+    next(run), next(run)
+    rollout = run._roll_out()
+    mask = rollout.samples.mask
+    penalty = ((rollout.samples.logp - rollout.ref_logp) * mask).sum(-1) * 0.5
+    left = rollout.rewards - penalty
+    assert penalty.abs().max() > 1e-3
+    expected = (left - left.mean(1, keepdim=True)).unsqueeze(-1) * mask
+    torch.testing.assert_close(rollout.advantages, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_the_share_of_dual_clipped_tokens_is_recorded():
