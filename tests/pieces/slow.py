@@ -77,9 +77,9 @@ def whitened(values, mask):
     """All responses at once, [P][G][T] both."""
     flat = lambda nested: [x for group in nested for row in group for x in row]  # noqa: E731
     valid = [v for v, m in zip(flat(values), flat(mask), strict=True) if m]
-    mean, std = (fmean(valid), stdev(valid)) if len(valid) > 1 else (0.0, 0.0)
-    if not std:
+    if not valid or min(valid) == max(valid):
         return [[[0.0] * len(row) for row in group] for group in values]
+    mean, std = fmean(valid), math.sqrt(stdev(valid) ** 2 + 1e-8)
     return [
         [[(v - mean) / std if m else 0.0 for v, m in zip(*rows, strict=True)] for rows in zip(*groups, strict=True)]
         for groups in zip(values, mask, strict=True)

@@ -63,7 +63,7 @@ def test_gae_is_the_slow_one(gamma, lam, whitening, seed):
     advantages, returns = (x.view(r.mask.shape) for x in slowly.unbind(1))
     got, got_returns = GAE(gamma, lam, whitening)(r.step_rewards, r.values, r.mask)
     expected = slow.whitened(advantages.tolist(), r.mask.tolist()) if whitening else advantages
-    close(got, expected, rtol=1e-6 if whitening else 1e-10, atol=1e-7 if whitening else 1e-12)
+    close(got, expected, rtol=1e-8, atol=1e-10)
     close(got_returns, returns, rtol=1e-10, atol=1e-12)
 
 

@@ -10,7 +10,7 @@ import torch
 from rlviz.algorithms import ALGORITHMS, DAPO, DCPO, DPO, DUPO, GRPO, GRPO_PROCESS, PPO, GroupPolicyGradient
 from rlviz.pieces.advantages import GroupAdvantage, PromptHistory, SmoothStandardization
 from rlviz.pieces.bounds import no_bounds
-from rlviz.pieces.kl import KLInReward
+from rlviz.pieces.kl import KLInLoss, KLInReward
 from rlviz.pieces.selection import drop_all_equal
 from rlviz.pieces.shaping import OverlongFilter
 from rlviz.pieces.surrogate import DualClip
@@ -171,8 +171,10 @@ def test_truncated_responses_leave_the_loss_by_the_filter():
 
 
 def test_with_a_kl_term_too_filtered_responses_stay_out():
-    cut = replace(SHORT, max_new_tokens=7, minibatches=1, updates_per_rollout=1)
-    run, twin = (start(replace(GRPO, shape=shape), cut) for shape in (OverlongFilter(), None))
+    cut = replace(SHORT, max_new_tokens=7, minibatches=1, updates_per_rollout=1, lr=3e-3)
+    filtering = replace(GRPO, shape=OverlongFilter(), kl=KLInLoss(beta=2.0))
+    run, twin = start(filtering, cut), start(filtering, cut)
+    next(run), next(twin)  # away from the reference, so that the KL term has a gradient
     rollout, other = run._roll_out(), twin._roll_out()
     kept = ~rollout.samples.truncated
     run._update(rollout)
@@ -184,11 +186,12 @@ def test_with_a_kl_term_too_filtered_responses_stay_out():
         n = int(other.samples.lengths[p, g])
         x = (other.ref_logp - logp)[p, g, :n]
         ratio = (logp - other.samples.logp)[p, g, :n].exp()
-        terms.append((ratio * other.advantages[p, g, :n] - 0.04 * (x.exp() - x - 1)).mean())
+        terms.append((ratio * other.advantages[p, g, :n] - 2.0 * (x.exp() - x - 1)).mean())
     loss = -torch.stack(terms).mean()
+    twin._optimizer.zero_grad()
     loss.backward()
     torch.nn.utils.clip_grad_norm_(twin.policy.model.parameters(), cut.max_grad_norm)
-    torch.optim.AdamW(twin.policy.model.parameters(), lr=cut.lr, weight_decay=0.0).step()
+    twin._optimizer.step()
     assert 0 < len(rows) < 24
     for name, tensor in run.policy.model.state_dict().items():
         torch.testing.assert_close(tensor, twin.policy.model.state_dict()[name], rtol=1e-3, atol=2e-5, msg=name)
