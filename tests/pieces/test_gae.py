@@ -25,9 +25,13 @@ def check_gae(gae):
 
 
 def check_whiten(whiten):
-    """Hand-worked: 1 2 3 have mean 2 and unbiased std 1; values all equal, and a single one, become exactly 0."""
+    """Hand-worked: 1 2 3 have mean 2 and unbiased variance 1; values all equal, and a single one, become exactly 0.
+
+    0 and 2e-4 have variance 2e-8, 3e-8 with eps: ∓1e-4/√3e-8 = ∓1/√3.
+    """
     mask = double([1, 0, 1, 1]).bool()
     close(whiten(double([1, 99, 2, 3]), mask), [-1, 0, 0, 1], rtol=1e-7, atol=1e-7)
+    close(whiten(double([0, 99, 2e-4, 99]), double([1, 0, 1, 0]).bool()), [-(3**-0.5), 0, 3**-0.5, 0])
     assert (whiten(double([0.1, 99, 0.1, 0.1]), mask) == 0).all()
     assert (whiten(double([5, 99, 99, 99]), double([1, 0, 0, 0]).bool()) == 0).all()
     assert (whiten(double([99, 99]), double([0, 0]).bool()) == 0).all()

@@ -15,6 +15,7 @@ from rlviz.pieces.selection import drop_all_equal
 from rlviz.pieces.shaping import OverlongFilter
 from rlviz.pieces.surrogate import DualClip
 from rlviz.training import TrainSettings, history, resume, train
+from rlviz.training.rows import Rows
 from small_models.policies import load_policy
 from small_models.sampling import response_logits, token_logp
 from small_models.tasks import Chain
@@ -227,3 +228,10 @@ def test_no_upper_limit_is_null_in_the_samples(tmp_path):
     assert token.upper is None and token.lower == 0 and not token.clipped
     line = (tmp_path / "run" / "samples.jsonl").read_text()
     json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+def test_the_longest_row_ends_at_its_last_token_whatever_the_holes_before_it():
+    mask = torch.tensor([[[True, False, True, False]], [[True, False, False, False]]])
+    rows = Rows(*[torch.zeros(2, 3)] * 2, torch.zeros(2, 1, 4), mask, *[torch.zeros(2, 1, 4)] * 2, None)
+    assert rows.longest == 3 and rows.cut(rows.longest).mask.shape == (2, 1, 3)
+    assert rows.take(torch.tensor([], dtype=torch.long)).longest == 0
