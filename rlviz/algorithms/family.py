@@ -34,7 +34,8 @@ def stated_differences(algorithm: Algorithm) -> dict[str, str]:
     """Return slot → what the algorithm's own text says of its difference from GRPO there: "piece: reason"."""
     parts = HEADING.split(algorithm.about)
     sections = list(zip(parts[1::2], parts[2::2], strict=True))
-    own = [text for title, text in sections if re.split(r", | \(§", title)[0] in ("", algorithm.name)]
+    titles = [re.split(r", | \(§", title)[0] for title, _ in sections]
+    own = [text for title, (_, text) in zip(titles, sections, strict=True) if not title or title == algorithm.name]
     for text in own or [text for _, text in sections]:
         return dict(ITEM.findall(text.split("\n\n")[0]))
     return {}

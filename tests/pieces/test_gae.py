@@ -33,6 +33,8 @@ def check_whiten(whiten):
     close(whiten(double([1, 99, 2, 3]), mask), [-1, 0, 0, 1], rtol=1e-7, atol=1e-7)
     close(whiten(double([0, 99, 2e-4, 99]), double([1, 0, 1, 0]).bool()), [-(3**-0.5), 0, 3**-0.5, 0])
     assert (whiten(double([0.1, 99, 0.1, 0.1]), mask) == 0).all()
+    # variance 1e-8, as large as the 1e-8 beside it: ∓1e-4 / √2e-8
+    close(whiten(double([0, 99, 1e-4, 2e-4]), mask), [-(0.5**0.5), 0, 0, 0.5**0.5], rtol=1e-9, atol=1e-12)
     assert (whiten(double([5, 99, 99, 99]), double([1, 0, 0, 0]).bool()) == 0).all()
     assert (whiten(double([99, 99]), double([0, 0]).bool()) == 0).all()
 

@@ -118,6 +118,8 @@ def test_the_caption_of_an_unusual_surrogate_says_where_it_cuts():
     dual = explore_clip(replace(GRPO, surrogate=DualClip(c=1.5))).caption
     assert "A < 0: no gradient at ratios from 0.00 to 0.80 and from 1.50 to 2.00." in dual
     assert "no gradient above ratio 1.0004, once its probability has grown to 0.60024" in explore_clip(GSPO).caption
+    early = replace(GRPO, surrogate=lambda r, a, lower, upper: r.clamp(max=1.1) * a)
+    assert "A > 0: no gradient at ratios from 1.10 to 2.00." in explore_clip(early, old_prob=0.95).caption
     with pytest.raises(ValueError, match="DPO has no ratio"):
         explore_clip(DPO)
 
