@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -120,11 +121,13 @@ def free_port() -> int:
 
 
 def printed_url(process: subprocess.Popen[bytes], log: Path) -> str:
-    """Wait until the server has printed its address with the token, and return it."""
+    """Wait until the server has printed its address with the token and answers there, and return it."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         if found := re.search(r"http://\S+[?&]token=\w+", log.read_text(encoding="utf-8")):
-            return found[0]
+            with contextlib.suppress(OSError):  # on a busy machine it prints a moment before it listens
+                socket.create_connection(("127.0.0.1", urlsplit(found[0]).port), timeout=1).close()
+                return found[0]
         time.sleep(0.2)
     pytest.fail(f"rlviz lab printed no address with a token:\n{log.read_text(encoding='utf-8')}")
 
