@@ -235,7 +235,7 @@ class _Part:
 
 
 class _Table:
-    """R tables of logits, [R, prompts, positions, actions], and what a run on them carries along."""
+    """R tables of logits over temperature, [R, prompts, positions, actions], and what a run on them carries along."""
 
     def __init__(
         self,
@@ -257,8 +257,8 @@ class _Table:
             torch.zeros_like(self.success) if task.start is None else torch.tensor(task.start, dtype=torch.double).log()
         )
         shape = (replicas, task.prompts, task.positions, len(task.success))
-        self.logits = (start * temperature).expand(shape).clone()
-        self.log_probs = torch.log_softmax(self.logits / temperature, -1)
+        self.scaled = start.expand(shape).clone()  # logits / temperature: one division less at every update
+        self.log_probs = torch.log_softmax(self.scaled, -1)
         self.reference = self.log_probs
         rows = torch.arange(task.prompts * task.positions) * len(task.success)
         self.first_of_row = rows.view(task.prompts, task.positions, 1)
@@ -403,20 +403,20 @@ class _Table:
         # the gradient of Σ weights · J: weights are 0 on empty places
         (by_logp,) = torch.autograd.grad(objective.value, logp, part.weights)
         # ∂ log softmax(z)_a / ∂z = one-hot(a) − softmax(z): written out, because autograd takes longer than the rest
-        by_log_probs = torch.zeros(part.index.shape[0], self.logits[0].numel(), dtype=torch.double)
-        by_log_probs = by_log_probs.scatter_add_(1, part.index, by_logp.view(part.index.shape)).view_as(self.logits)
-        gradient = by_log_probs - self.log_probs.exp() * by_log_probs.sum(-1, keepdim=True)
+        by_log_probs = torch.zeros(part.index.shape[0], self.scaled[0].numel(), dtype=torch.double)
+        by_log_probs = by_log_probs.scatter_add_(1, part.index, by_logp.view(part.index.shape)).view_as(self.scaled)
+        gradient = torch.addcmul(by_log_probs, self.log_probs.exp(), by_log_probs.sum(-1, keepdim=True), value=-1)
         if self.entropy_weight:
             gradient = gradient + self.entropy_weight * self._entropy_gradient(part)
-        self.logits = self.logits + lr / self.temperature * gradient
-        self.log_probs = torch.log_softmax(self.logits / self.temperature, -1)
+        self.scaled = torch.add(self.scaled, gradient, alpha=lr / self.temperature**2)
+        self.log_probs = torch.log_softmax(self.scaled, -1)
         return objective
 
     def _entropy_gradient(self, part: _Part) -> Tensor:
         """Return the gradient of Σ weights · H, H being the entropy of the distribution that a token was drawn from."""
-        scaled = (self.logits / self.temperature).requires_grad_()
+        scaled = self.scaled.clone().requires_grad_()
         of_rows = entropy(torch.log_softmax(scaled, -1)).flatten(1)
-        bonus = of_rows.gather(1, part.index // self.logits.shape[-1]) * part.weights.view(part.index.shape)
+        bonus = of_rows.gather(1, part.index // self.scaled.shape[-1]) * part.weights.view(part.index.shape)
         return torch.autograd.grad(bonus.sum(), scaled)[0]
 
     def _weights(self, mask: Tensor) -> Tensor:

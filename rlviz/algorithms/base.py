@@ -121,10 +121,10 @@ class PolicyGradient:
 
     def objective(self, logp: Float[Tensor, "P G T"], batch: Batch) -> TokenObjective:
         """Return each token's objective and what it is made of. Raises ValueError when a piece needs what is None."""
-        mask = batch.mask
-        logp = logp.masked_fill(~mask, 0.0)
-        old_logp = batch.old_logp.masked_fill(~mask, 0.0)
-        advantages = batch.advantages.masked_fill(~mask, 0.0)
+        mask, padding = batch.mask, ~batch.mask
+        logp = logp.masked_fill(padding, 0.0)
+        old_logp = batch.old_logp.masked_fill(padding, 0.0)
+        advantages = batch.advantages.masked_fill(padding, 0.0)
         ratio = self.ratio(logp, old_logp, mask)
         limits = self._piece("bounds", mask=mask, advantages=advantages)(old_logp)
         lower, upper = (_spread(limit, old_logp) for limit in limits)
@@ -133,7 +133,7 @@ class PolicyGradient:
         if self.asks_for("surrogate", "logp"):
             surrogate = _following_the_ratio(surrogate, logp.detach())
         if self.kl is not None and not isinstance(self.kl, KLInReward):
-            ref_logp = None if batch.ref_logp is None else batch.ref_logp.masked_fill(~mask, 0.0)
+            ref_logp = None if batch.ref_logp is None else batch.ref_logp.masked_fill(padding, 0.0)
             value = value - self._piece("kl", ref_logp=ref_logp, old_logp=old_logp, ratio=ratio, mask=mask)(logp)
         return TokenObjective(value, ratio, advantages, lower, upper, surrogate)
 
