@@ -29,7 +29,7 @@ def describe(value: Any) -> Any:
 
 
 def rebuild(described: Any) -> Any:
-    """Return what `describe` described. Raises ValueError for a piece that is not one of rlviz's own."""
+    """Return what `describe` described. Raises ValueError for what is not a piece of this rlviz."""
     if not isinstance(described, dict):
         return described
     module, _, name = str(described.get("piece")).partition(":")
@@ -43,4 +43,9 @@ def rebuild(described: Any) -> Any:
             piece = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError):
             raise ValueError(f"algorithm: this version of rlviz has no piece {module}:{name}") from None
-    return piece(**{k: rebuild(v) for k, v in described.items() if k != "piece"}) if isinstance(piece, type) else piece
+    if not isinstance(piece, type):
+        return piece
+    try:
+        return piece(**{name: rebuild(value) for name, value in described.items() if name != "piece"})
+    except TypeError as error:
+        raise ValueError(f"algorithm: described by another version of rlviz ({error})") from None

@@ -318,6 +318,12 @@ def test_only_pieces_are_rebuilt(named):
         rebuild({**describe(GRPO), "kl": {"piece": named}})
 
 
+def test_a_description_of_another_version_is_refused_with_a_sentence():
+    for change in ({"select": None}, {"groups": 3}):
+        with pytest.raises(ValueError, match=r"(?s)described by another version of rlviz \(.*(select|groups)"):
+            rebuild({**describe(GRPO), **change})
+
+
 def test_names_are_found_and_the_nearest_offered():
     assert find_algorithm("grpo") is find_algorithm("GRPO") is GRPO
     assert all(find_algorithm(a.name) is find_algorithm(command_name(a)) is a for a in ALGORITHMS)

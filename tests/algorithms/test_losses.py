@@ -469,6 +469,17 @@ def test_a_student_s_ratio_need_not_care_about_padding():
     assert torch.equal(gradient, expected_gradient)
 
 
+def test_a_student_s_kl_may_sum_over_the_places_of_a_response():
+    def over_places(logp, ref_logp, old_logp):
+        return (logp - ref_logp + 2 * old_logp).sum(-1, keepdim=True).expand_as(logp)
+
+    algorithm, r = replace(GRPO, kl=over_places), rollout(9)
+    noisy = r.over_tokens(lambda x: torch.where(r.mask, x, x.abs() * 1e5))
+    expected = loss_and_gradient(algorithm, r.logp, batch_of(algorithm, r))
+    for got, clean in zip(loss_and_gradient(algorithm, noisy.logp, batch_of(algorithm, noisy)), expected, strict=True):
+        assert torch.equal(got, clean)
+
+
 # --- identities between algorithms -----------------------------------------------------------------------------------
 
 
