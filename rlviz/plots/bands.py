@@ -34,7 +34,7 @@ def plot_bands(
         at = np.arange(values.shape[1]) if steps is None else np.asarray(steps)
         low, high = np.percentile(values, [10, 90], axis=0)
         ax.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
-        ax.plot(at, values.mean(0), color=colour, linestyle=style, linewidth=LINE - 0.4 * index, label=name)
+        ax.plot(at, values.mean(0), color=colour, linestyle=style, linewidth=LINE + 1.2 - 0.6 * (index % 4), label=name)
     ax.set_xlim(at[0], at[-1])
     if legend:
         ax.legend(fontsize=TEXT - 2, framealpha=1)
