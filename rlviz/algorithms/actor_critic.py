@@ -79,9 +79,13 @@ class ActorCritic(PolicyGradient):
         returns: Float[Tensor, "P G T"],
         entropy: Float[Tensor, "P G T"],
         mask: Bool[Tensor, "P G T"],
+        weights: Float[Tensor, "P G T"] | None = None,
     ) -> Float[Tensor, ""]:
-        """Return policy_loss + value_weight · L_value − entropy_weight · H, both aggregated like the objective."""
-        weights = self.aggregate(mask)
+        """Return policy_loss + value_weight · L_value − entropy_weight · H, both aggregated like the objective.
+
+        weights: as in `Batch`, for parts of a batch.
+        """
+        weights = self.aggregate(mask) if weights is None else weights
         value_loss = weighted_sum(self.value_loss(values, old_values, returns), weights, mask)
         return policy_loss + self.value_weight * value_loss - self.entropy_weight * weighted_sum(entropy, weights, mask)
 

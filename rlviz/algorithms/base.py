@@ -239,13 +239,16 @@ class GroupPolicyGradient(PolicyGradient):
         """Return the advantage of every token, 0 on padding. Raises ValueError when a piece needs what is None.
 
         rewards: after shaping; [P, G, T] with step_ends under process supervision. With a KLInReward the penalty of each
-        token is taken off first: a [P, G] reward loses the sum over its response.
+        token is taken off first (a [P, G] reward loses the sum over its response), which rewards of single steps do not allow.
         """
         if isinstance(self.kl, KLInReward):
+            if step_ends is not None:
+                raise ValueError(f"{self.name}: rewards of single steps take no KL in the reward; put it in the loss")
             if old_logp is None or ref_logp is None:
                 raise ValueError(f"{self.name} has its KL in the reward and needs old_logp and ref_logp; got None")
             penalty = self.kl(old_logp, ref_logp, mask)
             rewards = rewards - (penalty if rewards.dim() == 3 else penalty.sum(-1))
+        step_ends = None if step_ends is None else step_ends & mask
         piece = self._piece(
             "advantage", mask=mask, old_logp=old_logp, ref_logp=ref_logp, step_ends=step_ends, history=history
         )

@@ -44,8 +44,8 @@ class GroupAdvantage:
 
     def __post_init__(self) -> None:
         _check_choice("scale", self.scale, get_args(Scale))
-        if self.eps < 0:
-            raise ValueError(f"eps must be 0 or above; got {self.eps}")
+        if not 0 <= self.eps < float("inf"):
+            raise ValueError(f"eps must be 0 or above, and finite; got {self.eps}")
 
     def __str__(self) -> str:
         shown = {"group_std": "(R − mean) / std of group", "batch_std": "(R − mean of group) / std of batch"}
@@ -100,8 +100,8 @@ class ProcessAdvantage:
 
     def __post_init__(self) -> None:
         _check_choice("combine", self.combine, ("sum", "mean"))
-        if self.eps < 0:
-            raise ValueError(f"eps must be 0 or above; got {self.eps}")
+        if not 0 <= self.eps < float("inf"):
+            raise ValueError(f"eps must be 0 or above, and finite; got {self.eps}")
 
     def __str__(self) -> str:
         return f"{self.combine} over steps to come of (r − mean) / std of group"
@@ -147,7 +147,7 @@ class PromptHistory:
         return PromptHistory(**{name: value[index] for name, value in vars(self).items()})
 
     def put(self, index: Tensor, part: PromptHistory) -> PromptHistory:
-        """Return this history with the prompts at these indices replaced by `part`."""
+        """Return this history with the prompts at these indices, each named once, replaced by `part`."""
         return PromptHistory(
             **{name: value.index_copy(0, index, getattr(part, name)) for name, value in vars(self).items()}
         )

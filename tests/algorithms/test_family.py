@@ -268,6 +268,29 @@ def test_a_selection_of_groups_that_are_not_there_is_refused(index):
         replace(GRPO, select=lambda rewards: index).selected(torch.zeros(2, 3))
 
 
+def test_steps_on_padding_are_no_steps_and_take_no_kl_in_their_reward():
+    # step rewards 1 and 0 on tokens, 9 on padding: mean ½, unbiased std √½, so ±.7071 as if the 9 were not there
+    mask = torch.tensor([[[True, False], [True, False]]])
+    rewards = torch.tensor([[[1.0, 9.0], [0.0, 9.0]]])
+    got = GRPO_PROCESS.advantages(rewards, mask, step_ends=torch.ones_like(mask))
+    torch.testing.assert_close(got, torch.tensor([[[0.5**0.5, 0.0], [-(0.5**0.5), 0.0]]]), rtol=1e-5, atol=0)
+    with pytest.raises(ValueError, match="rewards of single steps take no KL in the reward"):
+        replace(GRPO_PROCESS, kl=KLInReward()).advantages(rewards, mask, step_ends=mask)
+
+
+def test_parts_of_a_batch_add_up_in_the_total_loss_too():
+    generator = torch.Generator().manual_seed(1)
+    values, old, returns, entropy = (torch.rand(2, 1, 3, generator=generator, dtype=torch.double) for _ in range(4))
+    mask = torch.tensor([[[True, True, True]], [[True, False, False]]])
+    algorithm, zero = replace(PPO, entropy_weight=0.01), torch.zeros((), dtype=torch.double)
+    whole, weights = algorithm.total_loss(zero, values, old, returns, entropy, mask), algorithm.aggregate(mask)
+    parts = [
+        algorithm.total_loss(zero, *(x[p : p + 1] for x in (values, old, returns, entropy, mask, weights)))
+        for p in range(2)
+    ]
+    torch.testing.assert_close(sum(parts), whole, rtol=1e-12, atol=0)
+
+
 def test_the_mask_of_the_loss_is_the_filter_s():
     mask, truncated = torch.ones(1, 2, 3, dtype=torch.bool), torch.tensor([[True, False]])
     assert GRPO.loss_mask(mask, truncated) is mask

@@ -7,11 +7,13 @@ from rlviz.pieces.advantages import GroupAdvantage, ProcessAdvantage
 from rlviz.pieces.aggregation import Constant, sequence_mean, sequence_sum, token_mean
 from rlviz.pieces.kl import k1, k3
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
+from rlviz.pieces.shaping import SoftOverlongPunishment
 from rlviz.pieces.surrogate import pessimistic
 from tests.pieces.test_advantages import check_group_std, check_process_advantage
 from tests.pieces.test_aggregation import check_constant, check_sequence_mean, check_sequence_sum, check_token_mean
 from tests.pieces.test_kl import check_k1, check_k3
 from tests.pieces.test_ratios import check_sequence_ratio, check_token_ratio
+from tests.pieces.test_shaping import check_soft_overlong_punishment
 from tests.pieces.test_surrogate import check_pessimistic
 
 # the check of a piece's tests → the right piece, its wrong variants
@@ -27,6 +29,7 @@ ZOO = {
     check_sequence_sum: (sequence_sum, mistakes.SEQUENCE_SUM),
     check_k1: (k1, mistakes.K1),
     check_k3: (k3, mistakes.K3),
+    check_soft_overlong_punishment: (SoftOverlongPunishment(max_length=16, cache=4), mistakes.OVERLONG),
 }
 
 
