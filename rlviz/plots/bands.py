@@ -8,9 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from rlviz.plots.style import BLUE, GREEN, GREY, LINE, LINE_STYLES, TEXT, VERMILION, dress, new_figure
-
-COLOURS = (BLUE, VERMILION, GREEN, GREY)
+from rlviz.plots.style import COLOURS, LINE, LINE_STYLES, TEXT, dress, new_figure
 
 
 def plot_bands(

@@ -9,9 +9,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from rlviz.plots.style import BLUE, GREEN, GREY, LINE, LINE_STYLES, TEXT, VERMILION, dress, new_figure
+from rlviz.plots.style import COLOURS, LINE, LINE_STYLES, TEXT, dress, new_figure
 
-COLOURS = (BLUE, VERMILION, GREEN, GREY)
 PANELS: tuple[tuple[str, str, float, dict[str, str]], ...] = (  # title, unit, least top of the axis, columns
     (
         "Reward and accuracy",

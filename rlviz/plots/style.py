@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 
 BLUE, VERMILION, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#7f7f7f"
 FAINT = "#e3e3e3"
+COLOURS = (BLUE, VERMILION, GREEN, GREY)  # of several lines in one picture, in this order
 LINE_STYLES = ("-", "--", ":", "-.")
 TEXT, LINE = 13, 2.5
 

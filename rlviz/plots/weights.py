@@ -10,9 +10,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from rlviz.curves import DifficultyCurve
-from rlviz.plots.style import BLUE, GREEN, GREY, LINE, LINE_STYLES, TEXT, VERMILION, dress, new_figure
-
-COLOURS = (BLUE, VERMILION, GREEN, GREY)
+from rlviz.plots.style import BLUE, COLOURS, LINE, LINE_STYLES, TEXT, VERMILION, dress, new_figure
 
 
 def plot_token_weights(weights: Mapping[str, Sequence[NDArray[np.float64]]]) -> Figure:
