@@ -126,7 +126,8 @@ def train_table(
     groups: groups sampled for each prompt in a step, as if several prompts shared a row of the table (each has a history of its
     own); group_size: responses in each. Pieces other than advantage and select must treat responses one by one, for the loss
     sees those of all replicas together. updates_per_rollout, minibatches, temperature: as in `TrainSettings`; entropy_weight:
-    coefficient of the entropy bonus. The reference of a KL term is the table before training. The same seed gives the same run. Raises ValueError for a value out of its range.
+    coefficient of the entropy bonus. The reference of a KL term is the table before training. The same seed gives the same
+    run. Raises ValueError for a value out of its range.
     """
     task = task or good_actions()
     _check(
