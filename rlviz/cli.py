@@ -1,4 +1,4 @@
-"""The command line: `rlviz train`, `algorithms`, `diff`, `lab`. Nothing heavy is imported before a command needs it."""
+"""The command line: `rlviz train`, `algorithms`, `diff`, `plot`, `lab`. Nothing heavy is imported before a command needs it."""
 
 from __future__ import annotations
 
@@ -35,6 +35,9 @@ app = typer.Typer(
 )
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
+PICTURES = (
+    "clip", "bounds", "advantages", "entropy", "ratio", "aggregation", "kl", "gae", "dpo", "overlong", "sampling", "process",
+)  # fmt: skip
 SAMPLING, UPDATING, RUN = "Rollouts", "Updates", "Run"
 
 
@@ -98,6 +101,21 @@ def lab(
             if report.kept:
                 console.print(f"Left alone, because you changed them: {', '.join(report.kept)}", soft_wrap=True)
         code = serve(lab_command(folder, port=port, browser=browser))
+    raise typer.Exit(code)
+
+
+@app.command()
+def playground(
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser window.")] = True,
+    port: Annotated[
+        int, typer.Option(min=1, max=65535, help="Port on loopback; the next free one if it is taken.")
+    ] = 8866,
+) -> None:
+    """Open the playground as a web page, without a notebook, on this machine only (loopback, token on)."""
+    from rlviz.web import page_command, serve_page
+
+    with refusals():
+        code = serve_page(page_command(port=port, browser=browser))
     raise typer.Exit(code)
 
 
@@ -265,6 +283,28 @@ def diff(
         table.add_row(f"[bold]{row.slot}[/]", *(escape(text) for text in (row.before, row.after, row.why)))
     wide = console if console.is_terminal else Console(highlight=False, width=1000)  # in a file, a line a slot
     wide.print(table)
+
+
+@app.command(context_settings={"help_option_names": [], "allow_extra_args": True, "ignore_unknown_options": True})
+def plot(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help=f"Picture: {', '.join(PICTURES)}.", show_default=False)] = "--help",
+) -> None:
+    """Draw a picture of the course into a file: **rlviz plot clip --out clip.svg --eps-high .5**
+
+    Every slider of the picture is an option: **rlviz plot clip --help** lists them. PNG, SVG or PDF, by the ending of --out.
+    """
+    if name in ("--help", "-h"):
+        typer.echo(context.get_help())
+        return
+    from rlviz.plot_command import draw, options_of
+
+    with refusals():
+        if {"--help", "-h"} & set(context.args):
+            typer.echo(options_of(name).format_help())
+            return
+        out, words = draw(name, context.args)
+    console.print(f"{escape(str(out))}: {escape(words)}", soft_wrap=True)
 
 
 def _refuse_beside_resume(context: typer.Context) -> None:

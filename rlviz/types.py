@@ -94,19 +94,27 @@ class PreferenceOutput:
 
 @dataclass(frozen=True)
 class TokenRecord:
-    """One token of a response before and after a step's updates; `ratio`, limits and clipping as the loss sees them.
+    """One token of a response, as the loss sees it once the step's updates are done.
 
-    upper is None where there is no upper limit.
+    old_prob, new_prob, ref_prob: under the policy that sampled it, the one after the updates, and the reference (None where
+    the algorithm has none). upper is None where there is no upper limit. objective: the token's value, J minus the KL
+    penalty. weight: its share in the objective of the whole rollout, 0 for a token that the loss does not see. push: the
+    slope of that objective by this token's log-probability, −∂loss/∂logp: above 0 the loss pushes the token up, below 0 down.
+    clipped: whether the surrogate's gradient is cut.
     """
 
     token: str
     old_prob: float
     new_prob: float
+    ref_prob: float | None
     ratio: float
     lower: float
     upper: float | None
     advantage: float
     clipped: bool
+    objective: float
+    weight: float
+    push: float
 
 
 @dataclass(frozen=True)
@@ -124,8 +132,17 @@ class ResponseRecord:
 
 
 @dataclass(frozen=True)
+class GroupRecord:
+    """One prompt of a step, its right answer, and the responses to it."""
+
+    prompt: str
+    gold: str
+    responses: tuple[ResponseRecord, ...]
+
+
+@dataclass(frozen=True)
 class StepRecord:
-    """One training step in numbers, and one of its groups in full.
+    """One training step in numbers, and the first of its groups in full.
 
     step: from 1. seconds: of this step, evaluation left out. reward: mean, after shaping. accuracy, well_formed,
     truncated: shares of this step's sampled responses. held_out_accuracy: sampled on held-out prompts, None on steps
@@ -137,7 +154,8 @@ class StepRecord:
     whose gradient was cut: at ratios below 1, above 1 with A > 0, above 1 with A < 0. All else is of the whole rollout,
     groups that were not selected included.
     zero_variance_groups: share of groups whose rewards are all equal. rows_used: share of responses that entered the
-    updates. tokens_sampled: since the start of the run.
+    updates. tokens_sampled: since the start of the run. groups: the first groups of the rollout, at least one; prompt, gold,
+    group: those of the first of them.
     """
 
     step: int
@@ -161,6 +179,24 @@ class StepRecord:
     rows_used: float
     lr: float
     tokens_sampled: int
-    prompt: str
-    gold: str
-    group: tuple[ResponseRecord, ...]
+    groups: tuple[GroupRecord, ...]
+
+    @property
+    def prompt(self) -> str:
+        """Prompt of the first recorded group."""
+        return self.groups[0].prompt
+
+    @property
+    def gold(self) -> str:
+        """Right answer to the first recorded group's prompt."""
+        return self.groups[0].gold
+
+    @property
+    def group(self) -> tuple[ResponseRecord, ...]:
+        """Responses of the first recorded group."""
+        return self.groups[0].responses
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether this step's responses were recorded with their tokens."""
+        return any(response.tokens for group in self.groups for response in group.responses)

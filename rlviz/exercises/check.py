@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from rlviz.pieces.aggregation import Constant, sequence_mean, sequence_sum, toke
 from rlviz.pieces.kl import k1, k3
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
 from rlviz.pieces.surrogate import pessimistic as pessimistic_piece
+from rlviz.pieces.values import entropy as entropy_piece
 
 Inputs = dict[str, Tensor]
 
@@ -184,6 +185,10 @@ _REWARD_CASES = [
     {"rewards": _double([[0.1, 0.1, 0.1]])},
     {"rewards": _double([[5, 6, 8], [2, 2, 2], [0, 1, 9]])},
 ]
+_LOGITS_CASES = [
+    {"logits": _double([[[0.0, 1.0, 2.0, -1.0], [0.5, 0.5, 0.5, 0.5], [4.0, 0.0, 0.0, 0.0]]])},
+    {"logits": _double([[-1.0, 0.3, 0.9, 2.0, 0.1]])},
+]
 _KL_CASES = [{"logp": _double([0.5, 0.2, 0.9]).log(), "ref_logp": _double([0.25, 0.4, 0.9]).log()}]
 
 
@@ -242,3 +247,16 @@ def kl_estimate_k1(student: Callable[..., Any]) -> Verdict:
 def kl_estimate_k3(student: Callable[..., Any]) -> Verdict:
     """Check (logp, ref_logp) → k3."""
     return judge(student, k3, _KL_CASES, known=mistakes.K3, by="logp")
+
+
+def entropy(student: Callable[..., Any]) -> Verdict:
+    """Check log_probs [*n, V] → the entropy over the last axis, in nats: [*n].
+
+    Gradients are compared through the logits, where every right way of writing it has the same one.
+    """
+
+    def of_logits(function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda logits: function(torch.log_softmax(logits, -1))
+
+    known = [replace(mistake, wrong=of_logits(mistake.wrong)) for mistake in mistakes.ENTROPY]
+    return judge(of_logits(student), of_logits(entropy_piece), _LOGITS_CASES, known=known, by="logits")

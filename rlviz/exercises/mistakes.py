@@ -6,6 +6,7 @@ right piece. None is ever trained on.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -382,6 +383,38 @@ def k3_computed_and_k1_used(logp: Tensor, ref_logp: Tensor) -> Tensor:
     return -x
 
 
+def sign_of_x_lost_in_the_exponential(logp: Tensor, ref_logp: Tensor) -> Tensor:
+    return torch.exp(logp - ref_logp) - (ref_logp - logp) - 1
+
+
+def sign_of_x_lost_after_the_exponential(logp: Tensor, ref_logp: Tensor) -> Tensor:
+    return torch.exp(ref_logp - logp) + (ref_logp - logp) - 1
+
+
+def exponential_forgotten(logp: Tensor, ref_logp: Tensor) -> Tensor:
+    x = ref_logp - logp
+    return x - x - 1
+
+
+def logarithms_divided(logp: Tensor, ref_logp: Tensor) -> Tensor:
+    quotient = ref_logp / logp
+    return quotient - quotient.log() - 1
+
+
+def one_not_taken_off(logp: Tensor, ref_logp: Tensor) -> Tensor:
+    x = ref_logp - logp
+    return torch.exp(x) - x
+
+
+def k2_for_k3(logp: Tensor, ref_logp: Tensor) -> Tensor:
+    return (ref_logp - logp).square() / 2
+
+
+def k3_weighed_by_its_probability(logp: Tensor, ref_logp: Tensor) -> Tensor:
+    x = ref_logp - logp
+    return logp.exp() * (torch.expm1(x) - x)
+
+
 K1 = (Mistake(kl_sign_lost, "the sign is lost: k1 is logp − ref_logp, whose mean is the KL, which is not negative."),)
 K3 = (
     Mistake(
@@ -390,6 +423,97 @@ K3 = (
         "a book's code, copied",
     ),
     Mistake(k3_computed_and_k1_used, "that is k1: k3 is computed and not used.", "an article on GRPO"),
+    Mistake(
+        sign_of_x_lost_in_the_exponential,
+        "the sign of x is lost in the exponential: eˣ is exp(ref_logp − logp), reference over policy.",
+    ),
+    Mistake(
+        sign_of_x_lost_after_the_exponential,
+        "the sign of x is lost after the exponential: k3 is eˣ − x − 1, and yours adds x.",
+    ),
+    Mistake(exponential_forgotten, "the exponential is missing, so x − x leaves −1 for every token."),
+    Mistake(
+        logarithms_divided,
+        "you divide log-probabilities: the ratio of the probabilities is the exponential of their difference.",
+    ),
+    Mistake(one_not_taken_off, "the 1 is not taken off: where policy and reference agree, k3 has to be 0."),
+    Mistake(k2_for_k3, "that is k2, x²/2: close to k3 near the reference, but its mean is not the KL."),
+    Mistake(
+        k3_weighed_by_its_probability,
+        "you weigh by the probability: the tokens are sampled, so likely ones come often already, and would count twice.",
+    ),
+)
+
+
+def surprise_of_the_likeliest_token(log_probs: Tensor) -> Tensor:
+    return -log_probs.max(-1).values
+
+
+def surprises_added_unweighted(log_probs: Tensor) -> Tensor:
+    return -log_probs.sum(-1)
+
+
+def surprises_averaged_unweighted(log_probs: Tensor) -> Tensor:
+    return -log_probs.mean(-1)
+
+
+def weighted_surprises_averaged(log_probs: Tensor) -> Tensor:
+    return -(log_probs.exp() * log_probs).mean(-1)
+
+
+def weighted_by_the_logarithm(log_probs: Tensor) -> Tensor:
+    return -(log_probs * log_probs).sum(-1)
+
+
+def log_probabilities_taken_for_probabilities(log_probs: Tensor) -> Tensor:
+    return -(log_probs * log_probs.log()).sum(-1)
+
+
+def entropy_in_bits(log_probs: Tensor) -> Tensor:
+    return -(log_probs.exp() * log_probs).sum(-1) / math.log(2)
+
+
+def entropy_as_a_share_of_the_most(log_probs: Tensor) -> Tensor:
+    return -(log_probs.exp() * log_probs).sum(-1) / math.log(log_probs.shape[-1])
+
+
+ENTROPY = (
+    Mistake(
+        surprise_of_the_likeliest_token,
+        "that is −log p of one token, the likeliest: the entropy is over all of them, each weighted by its probability.",
+    ),
+    Mistake(
+        surprises_added_unweighted,
+        "the weights are missing: each −log p counts as often as its token is drawn, so multiply by p = log_probs.exp().",
+    ),
+    Mistake(
+        surprises_averaged_unweighted,
+        "you average −log p as if all tokens were equally likely: weight each by its own probability, and add up.",
+    ),
+    Mistake(
+        weighted_surprises_averaged,
+        "you take the mean over the vocabulary: the weights p add up to 1 already, so take the sum.",
+        "an early version of a library of RL algorithms",
+    ),
+    Mistake(weighted_by_the_logarithm, "you weight by log p: the weight is p itself, log_probs.exp()."),
+    Mistake(
+        log_probabilities_taken_for_probabilities,
+        "you take the logarithm of a logarithm: the input holds log p already.",
+    ),
+    Mistake(entropy_in_bits, "that is in bits: entropies here are in nats, with the natural logarithm."),
+    Mistake(entropy_as_a_share_of_the_most, "you divide by log V: that is the share of the most that is possible."),
+)
+
+
+def minus_surprise_of_the_sampled_token(logp: Tensor, ref_logp: Tensor) -> Tensor:
+    """In the place of a KL estimator, whose value is subtracted from a token's objective; ref_logp has no part in it."""
+    return logp
+
+
+SAMPLED_SURPRISE = Mistake(
+    minus_surprise_of_the_sampled_token,
+    "its mean is the entropy, but its gradient is not the entropy's: under the policy that sampled, the mean of ∇log p is 0.",
+    "a library of RL algorithms, for distributions without an entropy of their own, and many copies of its loop",
 )
 
 

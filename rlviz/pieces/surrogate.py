@@ -28,8 +28,9 @@ def pessimistic(
 
 @dataclass(frozen=True)
 class DualClip:
-    """`pessimistic`, and for advantages < 0 no less than c · advantages: J = max(J, c · advantages).
+    """J = max(min(ratio · advantages, clip(ratio, lower, upper) · advantages), c · min(advantages, 0)).
 
+    That is `pessimistic`, and for advantages < 0 no less than c · advantages; for others it never was below 0.
     Raises ValueError unless c > 1.
     Why: a bad token whose ratio has run up to c would pull with a weight of c and more; there it is let go.
     Source: dual-clip PPO (arXiv 1912.09729). verl always applies c = 3; DCPO uses 10; TRL calls it delta.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import time
 from collections.abc import Iterator
@@ -20,10 +19,11 @@ from rlviz.algorithms.family import Algorithm
 from rlviz.names import closest
 from rlviz.pieces.advantages import PromptHistory, all_equal
 from rlviz.pieces.kl import k3
+from rlviz.training.details import token_records, token_weights
 from rlviz.training.rows import Rows, first_of_each_group, take_groups
 from rlviz.training.run_folder import RunFolder, write_json
 from rlviz.training.settings import TrainSettings
-from rlviz.types import Batch, LossOutput, ResponseRecord, StepRecord, TokenRecord
+from rlviz.types import Batch, GroupRecord, LossOutput, ResponseRecord, StepRecord, TokenRecord
 from small_models.evaluation import evaluate
 from small_models.policies import Policy, one_thread_if_small
 from small_models.sampling import Samples, response_logits, sample, token_logp
@@ -88,11 +88,11 @@ class TrainingRun(Iterator[StepRecord]):
             rollout = self._roll_out()
             sums = self._update(rollout)
             details = bool(self.settings.details_every) and (self.step + 1) % self.settings.details_every == 0
-            group = self._group_record(rollout, details)
+            groups = self._group_records(rollout, details)
         seconds = time.perf_counter() - start
         self.step += 1
         self.train_seconds += seconds
-        record = self._record(rollout, sums, group, seconds)
+        record = self._record(rollout, sums, groups, seconds)
         if self.folder is not None:
             self.folder.append(record)
             every = self.settings.checkpoint_every
@@ -229,7 +229,7 @@ class TrainingRun(Iterator[StepRecord]):
         return self.algorithm.loss(logp, Batch(rows.old_logp, rows.advantages, rows.mask, rows.ref_logp, weights))
 
     def _record(
-        self, rollout: _Rollout, sums: dict[str, float], group: tuple[ResponseRecord, ...], seconds: float
+        self, rollout: _Rollout, sums: dict[str, float], groups: tuple[GroupRecord, ...], seconds: float
     ) -> StepRecord:
         settings, samples = self.settings, rollout.samples
         grades = [grade for row in rollout.grades for grade in row]
@@ -263,57 +263,50 @@ class TrainingRun(Iterator[StepRecord]):
             rows_used=sums["rows"] / (len(grades) * updates / settings.minibatches),
             lr=self._optimizer.param_groups[0]["lr"],
             tokens_sampled=self.tokens_sampled,
-            prompt=rollout.prompts[0],
-            gold=self.task.gold(rollout.prompts[0]),
-            group=group,
+            groups=groups,
         )
 
-    def _group_record(self, rollout: _Rollout, details: bool) -> tuple[ResponseRecord, ...]:
-        first = take_groups(rollout.samples, torch.tensor([0], device=rollout.samples.tokens.device))
-        lengths = first.lengths[0].tolist()
-        tokens = self._token_records(rollout, first) if details else [()] * len(lengths)
-        return tuple(
-            ResponseRecord(
-                text=rollout.texts[0][i],
-                reward=float(rollout.rewards[0, i]),
-                advantage=float(rollout.advantages[0, i, 0]),
-                length=lengths[i],
-                correct=rollout.grades[0][i].correct,
-                well_formed=rollout.grades[0][i].format,
-                truncated=bool(first.truncated[0, i]),
-                tokens=tokens[i],
+    def _group_records(self, rollout: _Rollout, details: bool) -> tuple[GroupRecord, ...]:
+        count = min(self.settings.details_groups, len(rollout.prompts))
+        first = take_groups(rollout.samples, torch.arange(count, device=rollout.mask.device))
+        lengths, truncated = first.lengths.tolist(), first.truncated.tolist()
+        tokens = self._token_records(rollout, first) if details else None
+
+        def response_record(p: int, g: int) -> ResponseRecord:
+            return ResponseRecord(
+                text=rollout.texts[p][g],
+                reward=float(rollout.rewards[p, g]),
+                advantage=float(rollout.advantages[p, g, 0]),
+                length=lengths[p][g],
+                correct=rollout.grades[p][g].correct,
+                well_formed=rollout.grades[p][g].format,
+                truncated=truncated[p][g],
+                tokens=() if tokens is None else tokens[p][g],
             )
-            for i in range(len(lengths))
+
+        return tuple(
+            GroupRecord(
+                prompt=rollout.prompts[p],
+                gold=self.task.gold(rollout.prompts[p]),
+                responses=tuple(response_record(p, g) for g in range(len(lengths[p]))),
+            )
+            for p in range(count)
         )
 
-    @torch.no_grad()
-    def _token_records(self, rollout: _Rollout, first: Samples) -> list[tuple[TokenRecord, ...]]:
-        """Return the tokens of the first group as the loss sees them after this step's updates."""
-        logits = response_logits(self.policy, first.prompt_ids, first.prompt_mask, first.tokens)
-        logp = token_logp(logits, first.tokens, temperature=self.settings.temperature)
-        ref_logp = None if rollout.ref_logp is None else rollout.ref_logp[:1]
-        output = self.algorithm.loss(logp, Batch(first.logp, rollout.advantages[:1], rollout.mask[:1], ref_logp))
-        columns = {
-            "old_prob": first.logp.exp(),
-            "new_prob": logp.exp(),
-            "ratio": output.ratio,
-            "lower": output.lower,
-            "upper": output.upper,
-            "advantage": rollout.advantages[:1],
-            "clipped": output.clipped,
-        }
-        lists = {name: column[0].tolist() for name, column in columns.items()}
-
-        def token_record(i: int, t: int, token: int) -> TokenRecord:
-            numbers = {name: rows[i][t] for name, rows in lists.items()}
-            if numbers["upper"] == math.inf:
-                numbers["upper"] = None
-            return TokenRecord(token=self.policy.tokenizer.decode([token]), **numbers)
-
-        return [
-            tuple(token_record(i, t, token) for t, token in enumerate(first.tokens[0, i, :length].tolist()))
-            for i, length in enumerate(first.lengths[0].tolist())
-        ]
+    def _token_records(self, rollout: _Rollout, first: Samples) -> list[list[tuple[TokenRecord, ...]]]:
+        """Return the tokens of the first groups as the loss sees them after this step's updates."""
+        count = len(first.tokens)
+        with torch.no_grad():
+            logits = response_logits(self.policy, first.prompt_ids, first.prompt_mask, first.tokens)
+            logp = token_logp(logits, first.tokens, temperature=self.settings.temperature)
+        batch = Batch(
+            old_logp=first.logp,
+            advantages=rollout.advantages[:count],
+            mask=rollout.mask[:count],
+            ref_logp=None if rollout.ref_logp is None else rollout.ref_logp[:count],
+            weights=token_weights(self.algorithm, rollout.mask, rollout.selected)[:count],
+        )
+        return token_records(self.algorithm, logp, batch, first, self.policy.tokenizer)
 
 
 def trainable(algorithm: Algorithm) -> GroupPolicyGradient:

@@ -16,10 +16,10 @@ import pandas as pd
 import torch
 from safetensors.torch import load_file, save_file
 
-from rlviz.types import StepRecord
+from rlviz.types import GroupRecord, ResponseRecord, StepRecord, TokenRecord
 from small_models.policies import Policy, load_policy
 
-NOT_METRICS = ("prompt", "gold", "group")
+NOT_METRICS = ("groups",)
 
 
 def metrics_of(record: StepRecord) -> dict[str, Any]:
@@ -48,6 +48,14 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
         except json.JSONDecodeError:
             break
     return rows
+
+
+def _group_record(row: dict[str, Any]) -> GroupRecord:
+    responses = tuple(
+        ResponseRecord(**{**response, "tokens": tuple(TokenRecord(**token) for token in response["tokens"])})
+        for response in row["responses"]
+    )
+    return GroupRecord(**{**row, "responses": responses})
 
 
 @dataclass(frozen=True)
@@ -90,13 +98,27 @@ class RunFolder:
 
     @property
     def samples(self) -> list[dict[str, Any]]:
-        """One group of responses a step."""
+        """The recorded groups of each step, as they stand in samples.jsonl."""
         return _read_lines(self.path / "samples.jsonl")
 
+    def records(self) -> list[StepRecord]:
+        """Return the run's steps, as `train` gave them; a step that is not whole on disk (yet) is left out.
+
+        Raises ValueError for a run that another version of rlviz wrote.
+        """
+        try:
+            groups = {row["step"]: tuple(map(_group_record, row["groups"])) for row in self.samples}
+            rows = [row for row in _read_lines(self.path / "metrics.jsonl") if row["step"] in groups]
+            return [StepRecord(**row, groups=groups[row["step"]]) for row in rows]
+        except (KeyError, TypeError) as error:
+            raise ValueError(
+                f"the records in {self.path} were written by another version of rlviz ({type(error).__name__}: {error}); "
+                "train again to look into a run"
+            ) from error
+
     def append(self, record: StepRecord) -> None:
-        group = {"step": record.step, "prompt": record.prompt, "gold": record.gold}
-        group["responses"] = [asdict(response) for response in record.group]
-        for name, row in (("metrics", metrics_of(record)), ("samples", group)):
+        groups = {"step": record.step, "groups": [asdict(group) for group in record.groups]}
+        for name, row in (("metrics", metrics_of(record)), ("samples", groups)):
             with open(self.path / f"{name}.jsonl", "a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
 

@@ -18,7 +18,8 @@ class TrainSettings:
     max_grad_norm: gradients are scaled down to this norm. temperature, top_k, top_p: sampling; log-probabilities are
     taken at this temperature. max_new_tokens: longest response, None for the task's own. reward_correct,
     reward_format: what a right answer and a well-formed response earn. evaluate_every, checkpoint_every, details_every:
-    steps between held-out evaluations, saved states, and records with per-token numbers (0: never).
+    steps between held-out evaluations, saved states, and records with per-token numbers (0: never). details_groups: groups of
+    each rollout, its first ones, that are recorded.
     Raises ValueError, with parameter, value and range, for a setting out of its range.
     """
 
@@ -39,6 +40,7 @@ class TrainSettings:
     evaluate_every: int = 20
     checkpoint_every: int = 10
     details_every: int = 10
+    details_groups: int = 4
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -52,6 +54,7 @@ class TrainSettings:
             "group_size": 1,
             "updates_per_rollout": 1,
             "minibatches": 1,
+            "details_groups": 1,
             "lr_warmup_steps": 0,
         }
         least |= {"evaluate_every": 0, "checkpoint_every": 0, "details_every": 0, "seed": 0}

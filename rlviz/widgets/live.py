@@ -17,6 +17,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+NOTHING = "nothing"  # what a dropdown holds for None, which would leave it blank
 WORDS = "font-size: 15px; line-height: 1.4"
 
 
@@ -31,8 +32,15 @@ class BlittedFigure:
         self.figure = figure
         self.artists = list(artists)
         self._canvas = FigureCanvasAgg(figure)
+        self.lay_out()
+
+    def lay_out(self) -> None:
+        """Place the axes anew, then `freeze`; needed after tick labels or legends changed their size."""
+        for artist in self.artists:
+            artist.set_animated(False)
+        self.figure.set_layout_engine("constrained")
         self._canvas.draw()
-        figure.set_layout_engine("none")
+        self.figure.set_layout_engine("none")
         for artist in self.artists:
             artist.set_animated(True)
         self.freeze()
@@ -109,16 +117,20 @@ def _tidy(value: Any) -> Any:
 
 
 class Control:
-    """A slider with a number box beside it: the box carries the name that screen readers read, and takes exact values."""
+    """A slider with a number box beside it: the box carries the name that screen readers read, and takes exact values.
 
-    def __init__(self, name: str, slider: widgets.Widget, box: widgets.Widget) -> None:
+    name: of the argument that it sets. words: its label. value, observe, disabled; hidden: neither shown nor part of the call.
+    """
+
+    def __init__(self, name: str, slider: widgets.Widget, box: widgets.Widget, words: str = "") -> None:
         self.name, self.slider, self.box = name, slider, box
+        self.hidden = False
         slider.readout = False
         slider.layout.width = "185px"
-        box.description = name
+        box.description = words or name
         box.style.description_width = "130px"
         box.layout.width = "215px"
-        box.tooltip = name
+        box.tooltip = words or name
         widgets.link((slider, "value"), (box, "value"), transform=(_tidy, _tidy))
         self.row = widgets.HBox([box, slider])
 
@@ -137,31 +149,102 @@ class Control:
     def disabled(self, disabled: bool) -> None:
         self.slider.disabled = self.box.disabled = disabled
 
+    def hide(self, hidden: bool) -> None:
+        """Take the control out of sight, or bring it back."""
+        self.hidden = hidden
+        self.row.layout.display = "none" if hidden else None
 
-def float_control(name: str, value: float, low: float, high: float, step: float) -> Control:
+    def move_to(self, value: float, low: float, high: float, step: float) -> None:
+        """Give a number's control another range and a value in it."""
+        for part in (self.slider, self.box):
+            part.min, part.max = min(part.min, low), max(part.max, high)
+        self.slider.value = value
+        for part in (self.slider, self.box):
+            part.min, part.max, part.step = low, high, step
+
+
+class Pick:
+    """A dropdown: one of several things that have names. Has what a `Control` has, but the slider."""
+
+    def __init__(self, name: str, value: Any, options: Sequence[tuple[str, Any]], words: str = "") -> None:
+        self.name, self.hidden = name, False
+        filled = [(label, NOTHING if option is None else option) for label, option in options]
+        self.box = widgets.Dropdown(options=filled, value=NOTHING if value is None else value, description=words or name)
+        self.box.style.description_width = "130px"
+        self.box.layout.width = "400px"
+        self.row = widgets.HBox([self.box])
+
+    @property
+    def value(self) -> Any:
+        return None if self.box.value == NOTHING else self.box.value
+
+    def observe(self, changed: Callable[[], None]) -> None:
+        self.box.observe(lambda change: changed(), names="value")
+
+
+class Several(Pick):
+    """A list of which none, one or several can be chosen (Ctrl with arrow keys and space); the first `most` of them count."""
+
+    def __init__(
+        self, name: str, value: Sequence[Any], options: Sequence[tuple[str, Any]], words: str = "", *, most: int
+    ) -> None:
+        self.name, self.hidden, self._most = name, False, most
+        self.box = widgets.SelectMultiple(options=list(options), value=tuple(value), rows=3, description=words or name)
+        self.box.style.description_width = "130px"
+        self.box.layout.width = "400px"
+        self.row = widgets.HBox([self.box])
+
+    @property
+    def value(self) -> tuple[Any, ...]:
+        return tuple(self.box.value)[: self._most]
+
+
+class Counts:
+    """Several whole numbers as one argument, a tuple: a control for each."""
+
+    def __init__(self, name: str, values: Sequence[int], low: int, high: int, words: str = "") -> None:
+        self.name, self.hidden = name, False
+        self.parts = [
+            int_control(name, value, low, high, f"{words or name} {place}") for place, value in enumerate(values, 1)
+        ]
+        self.row = widgets.Box(
+            [part.row for part in self.parts], layout={"display": "flex", "flex_flow": "row wrap", "grid_gap": "0 12px"}
+        )
+
+    @property
+    def value(self) -> tuple[int, ...]:
+        return tuple(part.value for part in self.parts)
+
+    def observe(self, changed: Callable[[], None]) -> None:
+        for part in self.parts:
+            part.observe(changed)
+
+
+def float_control(name: str, value: float, low: float, high: float, step: float, words: str = "") -> Control:
     """Return a control of a number between `low` and `high`, or as far as `value` lies; it redraws while the slider moves."""
     low, high = min(low, value), max(high, value)
     return Control(
         name,
         widgets.FloatSlider(value=value, min=low, max=high, step=step, continuous_update=True),
         widgets.BoundedFloatText(value=value, min=low, max=high, step=step),
+        words,
     )
 
 
-def int_control(name: str, value: int, low: int, high: int) -> Control:
+def int_control(name: str, value: int, low: int, high: int, words: str = "") -> Control:
     """Return a control of a whole number between `low` and `high`, or as far as `value` lies."""
     low, high = min(low, value), max(high, value)
     return Control(
         name,
         widgets.IntSlider(value=value, min=low, max=high, continuous_update=True),
         widgets.BoundedIntText(value=value, min=low, max=high),
+        words,
     )
 
 
-def choice_control(name: str, value: float, options: Sequence[float]) -> Control:
-    """Return a control that picks one of `options`, for numbers that change by factors."""
+def choice_control(name: str, value: float, options: Sequence[float], words: str = "") -> Control:
+    """Return a control that picks one of `options`, for numbers that change by factors; `value` joins them if it is none."""
+    named = [(f"{option:g}", option) for option in sorted({*options, value})]
     return Control(
-        name,
-        widgets.SelectionSlider(options=[(f"{option:g}", option) for option in options], value=value),
-        widgets.Dropdown(options=[(f"{option:g}", option) for option in options], value=value),
+        name, widgets.SelectionSlider(options=named, value=value), widgets.Dropdown(options=named, value=value), words
     )

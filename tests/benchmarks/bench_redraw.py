@@ -1,17 +1,21 @@
-"""One slider move of `explore_clip()` against drawing a new pyplot figure for it, as `ipywidgets.interact` is used.
+"""One slider move of every explorer against drawing a new pyplot figure for it, as `ipywidgets.interact` is used.
 
-Ours is everything the kernel does when `.controls["eps_high"].slider.value` is set: curves, blitting, PNG, base64, alt
-text, caption and the widgets' traits. The other is a function as a notebook author hands it to interact: the same
-curves, `plt.subplots` of the same size and dpi, the same two panels by `plot_clip`, and the PNG that the inline backend
-makes of it (`print_figure` with bbox_inches="tight", base64), after which it closes the figure. Fair because both
-compute the same curves for the same values; interact's own widget work is left out in its favour. Without a layout
-engine, matplotlib's default, the words of the panels overlap; the last line gives it the layout that our figure has.
-The ratio says how many times faster ours is.
+Ours is everything the kernel does when a slider's value is set: curve, blitting, PNG, base64, alt text, caption and the
+widgets' traits. The other is what a function handed to interact does: the same curve, the same panels in a new
+`plt.figure` of the same size, dpi and layout, and the PNG that the inline backend makes of it (`print_figure` with
+bbox_inches="tight", base64), after which it closes the figure. Both compute the same curve for the same values; interact's own
+widget work is left out in its favour, and what a curve remembers (a trained table) is there for it already. The two take
+turns, so that a busy machine slows both.
+
+    python tests/benchmarks/bench_redraw.py [NAME …]
 """
 
 from __future__ import annotations
 
-from itertools import cycle
+import sys
+import time
+from collections.abc import Callable
+from statistics import median
 
 import matplotlib
 
@@ -19,41 +23,73 @@ matplotlib.use("agg")
 
 import matplotlib.pyplot as plt
 import torch
-from interleave import interleave, table
 from IPython.core.pylabtools import print_figure
 
-from rlviz import GRPO
-from rlviz.curves import clip_curve
-from rlviz.plots import plot_clip
-from rlviz.widgets import explore_clip
+from rlviz.widgets.catalogue import EXPLORERS
+from rlviz.widgets.explorer import Explorer
+from rlviz.widgets.live import Control
 
-OURS, PYPLOT, LAID_OUT = "explore_clip (ours)", "new pyplot figure", "new figure, constrained"
-VALUES = [round(0.05 + 0.01 * step, 2) for step in range(60)]
+MOVES = 20
+RETRAINS = {"entropy"}  # these train a table at every move; their bound is 200 ms, the others' 33
 
 
-def redraw(eps_high: float, layout: str | None) -> str:
-    """Return the PNG, in base64, of a new figure with both panels."""
-    algorithm = GRPO.with_parameters(eps_high=eps_high)
-    figure, axes = plt.subplots(1, 2, figsize=(10, 4.4), dpi=100, layout=layout)
-    for ax, advantage in zip(axes, (1.0, -1.0), strict=True):
-        plot_clip(clip_curve(algorithm, advantage=advantage), ax=ax)
+def values_of(control: Control) -> list[float]:
+    """Return different values of a slider, from end to end and back: a move each, none computed before."""
+    slider = control.slider
+    if hasattr(slider, "options"):
+        return [value for _, value in slider.options]
+    steps = (slider.max - slider.min) / slider.step
+    places = sorted({round(place * steps / (2 * MOVES)) for place in range(2 * MOVES + 1)})
+    return [type(slider.value)(slider.min + place * slider.step) for place in places]
+
+
+def new_figure(explorer: Explorer) -> str:
+    """Return the PNG, in base64, of a new figure with what the explorer's controls say."""
+    curve = explorer._curve()
+    kind = type(explorer.picture)
+    figure = plt.figure(figsize=kind.size, dpi=100, layout="constrained")
+    kind(curve, figure)
     png = print_figure(figure, base64=True)
     plt.close(figure)
     return png
 
 
-def main() -> None:
+def seconds(action: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+def slider_times(name: str, control_name: str) -> tuple[float, float]:
+    """Return the median seconds of a move of this slider, ours and a new figure's."""
+    explorer = EXPLORERS[name].explore()
+    control = explorer.controls[control_name]
+    ours, theirs = [], []
+    for value in values_of(control):
+        if value != control.slider.value:
+            ours.append(seconds(lambda value=value: setattr(control.slider, "value", value)))
+            theirs.append(seconds(lambda: new_figure(explorer)))
+    return median(ours), median(theirs)
+
+
+def main(names: list[str]) -> None:
     torch.set_num_threads(1)
-    slider = explore_clip().controls["eps_high"].slider
-    moves = {name: cycle(VALUES) for name in (OURS, PYPLOT, LAID_OUT)}
-    contenders = {
-        OURS: lambda: setattr(slider, "value", next(moves[OURS])),
-        PYPLOT: lambda: redraw(next(moves[PYPLOT]), None),
-        LAID_OUT: lambda: redraw(next(moves[LAID_OUT]), "constrained"),
-    }
-    times = interleave(contenders, rounds=60)
-    print(table(times, {PYPLOT: (PYPLOT, OURS), LAID_OUT: (LAID_OUT, OURS)}))
+    print(f"{'explorer':12} {'slider':22} {'ours':>9} {'new figure':>11} {'ratio':>7}")
+    for name in names or list(EXPLORERS):
+        medians = []
+        for control_name, control in EXPLORERS[name].explore().controls.items():
+            if not isinstance(control, Control) or control.hidden:
+                continue
+            ours, theirs = slider_times(name, control_name)
+            medians.append((ours, theirs))
+            print(f"{name:12} {control_name:22} {1e3 * ours:6.1f} ms {1e3 * theirs:8.1f} ms {theirs / ours:6.1f}×")
+        worst = max(ours for ours, _ in medians)
+        bound = 200 if name in RETRAINS else 33
+        ours, theirs = median(o for o, _ in medians), median(t for _, t in medians)
+        verdict = "" if 1e3 * ours <= bound else "  OVER"
+        print(f"{name:12} {'median of its sliders':22} {1e3 * ours:6.1f} ms {1e3 * theirs:8.1f} ms {theirs / ours:6.1f}×", end="")
+        print(f"  worst slider {1e3 * worst:.1f} ms, bound {bound} ms{verdict}")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

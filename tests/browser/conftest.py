@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,7 +34,7 @@ START_SECONDS, RUN_ALL_SECONDS = 120, 300
 
 @dataclass(frozen=True)
 class Lab:
-    """A running `rlviz lab`: the address it printed, and the folder it serves."""
+    """A running `rlviz lab` or `rlviz playground`: the address it printed, and the folder it serves."""
 
     url: str
     folder: Path
@@ -60,7 +60,7 @@ class Lab:
 
 @dataclass
 class Notebook:
-    """The first notebook after Run All Cells, and what the browser complained of or asked for meanwhile."""
+    """A notebook after Run All Cells, and what the browser complained of or asked for meanwhile."""
 
     page: Page
     errors: list[str] = field(default_factory=list)
@@ -79,24 +79,30 @@ def chromium() -> str:
 
 @pytest.fixture(scope="module")
 def lab(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Serve the course from a new folder, with settings that are nobody's, and end it as File > Shut Down does."""
+    """Serve the course from a new folder."""
     root = tmp_path_factory.mktemp("lab")
-    folder, log = root / "course", root / "lab.log"
-    command = [
-        sys.executable,
-        "-m",
-        "rlviz.cli",
-        "lab",
-        "--no-browser",
-        "--port",
-        str(free_port()),
-        "--dir",
-        str(folder),
-    ]
+    with serving(root, "lab", "--dir", str(root / "course")) as url:
+        yield Lab(url, root / "course")
+
+
+@pytest.fixture(scope="module")
+def voila(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Serve the playground as a web page."""
+    pytest.importorskip("voila", reason="voila is not installed: pip install 'rlviz[web]'")
+    root = tmp_path_factory.mktemp("voila")
+    with serving(root, "playground") as url:
+        yield Lab(url, root)
+
+
+@contextlib.contextmanager
+def serving(root: Path, *arguments: str) -> Iterator[str]:
+    """Run a command of rlviz that serves, with settings that are nobody's, and end it as File > Shut Down does."""
+    log = root / "server.log"
+    command = [sys.executable, "-m", "rlviz.cli", arguments[0], "--no-browser", "--port", str(free_port())]
     own = {f"JUPYTER_{name}_DIR": str(root / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command,
+            [*command, *arguments[1:]],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -104,9 +110,9 @@ def lab(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab
             start_new_session=True,  # a process group of its own, to end all of it
         )
     try:
-        server = Lab(printed_url(process, log), folder)
-        yield server
-        server.ask("api/shutdown", method="POST").close()
+        url = printed_url(process, log)
+        yield url
+        Lab(url, root).ask("api/shutdown", method="POST").close()
         assert process.wait(60) == 0, log.read_text(encoding="utf-8")
     finally:
         if process.poll() is None:
@@ -129,37 +135,96 @@ def printed_url(process: subprocess.Popen[bytes], log: Path) -> str:
                 socket.create_connection(("127.0.0.1", urlsplit(found[0]).port), timeout=1).close()
                 return found[0]
         time.sleep(0.2)
-    pytest.fail(f"rlviz lab printed no address with a token:\n{log.read_text(encoding='utf-8')}")
+    pytest.fail(f"the server printed no address with a token:\n{log.read_text(encoding='utf-8')}")
 
 
 @pytest.fixture(scope="module")
 def notebook(chromium: str, lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
     """Open the address that was printed, and run all cells once for all tests."""
+    with opened(chromium, lab.url, tmp_path_factory.mktemp("shots")) as notebook:
+        run_all(notebook.page, cells=code_cells(lab.folder / FIRST))
+        yield notebook
+
+
+@pytest.fixture(scope="module")
+def explorers(chromium: str, lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+    """Open a notebook with a cell for each explorer, its picture as every new user gets it, and run all cells."""
+    from rlviz.widgets.catalogue import EXPLORERS
+
+    calls = [f"explore_{name.replace('-', '_')}()" for name in EXPLORERS]
+    cells = ["%matplotlib inline\nfrom rlviz.widgets import *", *calls]
+    write_notebook(lab.folder / "explorers.ipynb", cells)
+    address = f"http://127.0.0.1:{lab.port}/lab/tree/explorers.ipynb?token={lab.token}"
+    with opened(chromium, address, tmp_path_factory.mktemp("shots")) as notebook:
+        run_all(notebook.page, cells=len(cells))
+        yield notebook
+
+
+@pytest.fixture(scope="module")
+def open_page(chromium: str) -> Iterator[Callable[[str], Notebook]]:
+    """Return what opens an address in a new tab of one browser."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=list(ARGUMENTS))
+        yield lambda url: watched(browser.new_page(viewport={"width": 1280, "height": 900}), url)
+        browser.close()
+
+
+@pytest.fixture
+def playground_in_lab(lab: Lab, open_page: Callable[[str], Notebook]) -> Iterator[Notebook]:
+    """Open a notebook with nothing but a playground, and run it."""
+    write_notebook(lab.folder / "playground.ipynb", ["from rlviz.widgets.playground import playground\nplayground()"])
+    notebook = open_page(f"http://127.0.0.1:{lab.port}/lab/tree/playground.ipynb?token={lab.token}")
+    run_all(notebook.page, cells=1)
+    yield notebook
+    notebook.page.close()
+
+
+@contextlib.contextmanager
+def opened(chromium: str, url: str, shots: Path) -> Iterator[Notebook]:
+    """Open an address in a browser of its own."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=list(ARGUMENTS))
         page = browser.new_page(viewport={"width": 1280, "height": 900})
-        notebook = Notebook(page)
-        server = f"{urlsplit(lab.url).netloc}/"
-
-        def note_outside(request: Request) -> None:
-            if urlsplit(request.url).scheme not in {"data", "blob"} and f"//{server}" not in request.url:
-                notebook.outside.append(request.url)
-
-        page.on("request", note_outside)
-        page.on("pageerror", lambda error: notebook.errors.append(f"{error}\n{error.stack}"))
-        page.on(
-            "console",
-            lambda said: notebook.errors.append(f"{said.text} {said.location}") if said.type == "error" else None,
-        )
         try:
-            page.goto(lab.url)
-            run_all(page, cells=code_cells(lab.folder / FIRST))
+            yield watched(page, url)
         finally:
-            page.screenshot(path=tmp_path_factory.mktemp("shots") / "run-all.png")
-        yield notebook
-        browser.close()
+            page.screenshot(path=shots / "end.png")
+            browser.close()
+
+
+def watched(page: Page, url: str) -> Notebook:
+    """Go to an address, and note from then on what the page complains of or asks others for."""
+    notebook = Notebook(page)
+    server = f"//{urlsplit(url).netloc}/"
+
+    def note_outside(request: Request) -> None:
+        if urlsplit(request.url).scheme not in {"data", "blob"} and server not in request.url:
+            notebook.outside.append(request.url)
+
+    page.on("request", note_outside)
+    page.on("pageerror", lambda error: notebook.errors.append(f"{error}\n{error.stack}"))
+    page.on(
+        "console",
+        lambda said: notebook.errors.append(f"{said.text} {said.location}") if said.type == "error" else None,
+    )
+    page.goto(url)
+    return notebook
+
+
+def write_notebook(path: Path, sources: list[str]) -> None:
+    """Write a notebook with a code cell for each source."""
+    cells = [
+        {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "source": s} for s in sources
+    ]
+    for place, cell in enumerate(cells):
+        cell["id"] = f"cell-{place}"
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    written = {"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}
+    path.write_text(json.dumps(written), encoding="utf-8")
 
 
 def code_cells(path: Path) -> int:

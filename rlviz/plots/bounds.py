@@ -1,0 +1,161 @@
+"""How far a token may move, against its old probability."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from rlviz.curves.bounds import BoundsCurve, Limits, TokenCloud
+from rlviz.plots.clip import BESIDE
+from rlviz.plots.picture import Picture
+from rlviz.plots.style import BLUE, GREY, LINE, TEXT, VERMILION, dress
+
+HIGHEST = {False: (1.12, 3.0), True: (2.0, 13.0)}  # logarithmic? → top of the probabilities, top of the ratios
+LOWEST = {False: (0.0, 0.0), True: (5e-5, 0.3)}
+
+
+class BoundsSide:
+    """One axes: the band between lower and upper of the explored algorithm, others' as lines, tokens, the picked-out q."""
+
+    def __init__(self, ax: Axes, *, ratios: bool) -> None:
+        self.ax, self.ratios = ax, ratios
+        self.band = PolyCollection([], facecolor=BLUE, alpha=0.18, linewidth=0)
+        ax.add_collection(self.band, autolim=False)
+        self.edges = [ax.plot([], [], color=BLUE, linewidth=LINE + 0.5)[0] for _ in range(2)]
+        self.beside: list[tuple[Line2D, Line2D]] = [
+            tuple(ax.plot([], [], color=colour, linestyle=style, linewidth=LINE - 0.3)[0] for _ in range(2))  # type: ignore[misc]
+            for colour, style in BESIDE
+        ]
+        (self.at,) = ax.plot([], [], color="black", linestyle="-.", linewidth=1.5, marker="o", markersize=8)
+        (self.free,) = ax.plot([], [], color=GREY, linestyle="none", marker="o", markersize=4, alpha=0.6)
+        (self.cut,) = ax.plot([], [], color=VERMILION, linestyle="none", marker="x", markersize=8, markeredgewidth=2)
+        (self.still_line,) = ax.plot([], [], color=GREY, linewidth=1)
+        if not ratios:
+            ax.axhline(1, color="black", linewidth=1)
+
+    def show(self, curve: BoundsCurve) -> None:
+        index = int(self.ratios)
+        logarithmic, top, bottom = curve.logarithmic, HIGHEST[curve.logarithmic][index], LOWEST[curve.logarithmic][index]
+        scale = "log" if logarithmic else "linear"
+        if self.ax.get_xscale() != scale:
+            self.ax.set(xscale=scale, yscale=scale)
+        self.ax.set(xlim=(curve.old_prob[0] if logarithmic else 0, 1.0), ylim=(bottom, top))
+        factor = np.ones_like(curve.old_prob) if self.ratios else curve.old_prob
+        lower, upper = self._heights(curve.limits[0], factor, top)
+        self.band.set_verts([np.column_stack([np.r_[curve.old_prob, curve.old_prob[::-1]], np.r_[lower, upper[::-1]]])])
+        for line, values in zip(self.edges, (lower, upper), strict=True):
+            line.set_data(curve.old_prob, values)
+        for place, lines in enumerate(self.beside, start=1):
+            shown = self._heights(curve.limits[place], factor, top) if place < len(curve.limits) else ([], [])
+            for line, values in zip(lines, shown, strict=True):
+                line.set_data(curve.old_prob if len(values) else [], values)
+        self.still_line.set_data(curve.old_prob, factor)
+        scale_at = 1.0 if self.ratios else curve.at
+        ends = [max(curve.limits[0].lower_at * scale_at, bottom), min(curve.limits[0].upper_at * scale_at, top)]
+        self.at.set_data([curve.at, curve.at], ends)
+        self._show_tokens(curve.tokens)
+
+    @staticmethod
+    def _heights(limits: Limits, factor: np.ndarray, top: float) -> tuple[np.ndarray, np.ndarray]:
+        far = 10 * top  # stands for ∞, out of sight
+        return np.minimum(limits.lower * factor, far), np.minimum(limits.upper * factor, far)
+
+    def _show_tokens(self, tokens: TokenCloud | None) -> None:
+        for line, cut in ((self.free, False), (self.cut, True)):
+            if tokens is None:
+                line.set_data([], [])
+            else:
+                chosen = tokens.clipped == cut
+                line.set_data(tokens.old_prob[chosen], (tokens.ratio if self.ratios else tokens.new_prob)[chosen])
+
+    @property
+    def moving(self) -> list[Artist]:
+        beside = [line for pair in self.beside for line in pair]
+        return [self.band, self.still_line, *self.edges, *beside, self.free, self.cut, self.at]
+
+
+class BoundsPicture(Picture[BoundsCurve]):
+    """New probabilities that are allowed, and limits on the ratio, against old probability."""
+
+    size = (10, 4.8)
+    alt = (
+        "Two graphs against a token's old probability: left the band of new probabilities it may move to before its "
+        "gradient is cut, right the limits on its ratio."
+    )
+
+    def draw(self, curve: BoundsCurve) -> list[Artist]:
+        left, right = self.figure.subplots(1, 2)
+        dress(left, title="Where a token may go", x="old probability", y="new probability")
+        dress(right, title="The same as limits on the ratio", x="old probability", y="ratio")
+        self.sides = [BoundsSide(left, ratios=False), BoundsSide(right, ratios=True)]
+        side = self.sides[0]
+        handles = [side.edges[0], side.at, side.free, side.cut, *(pair[0] for pair in side.beside)]
+        labels = ["limits", "at the old probability picked out", "token of the run", "clipped token", *" " * len(BESIDE)]
+        legend = self.figure.legend(
+            handles, labels, loc="outside lower center", ncols=4, fontsize=TEXT - 1, frameon=False
+        )
+        self._legend = list(zip(legend.legend_handles, legend.get_texts(), strict=True))
+        return [artist for side in self.sides for artist in side.moving]
+
+    def show(self, curve: BoundsCurve) -> None:
+        for side in self.sides:
+            side.show(curve)
+        names = [f"limits, {limits.name}" for limits in curve.limits[1:]]
+        texts = [f"limits, {curve.limits[0].name}", "at the old probability picked out"]
+        texts += ["token of the run", "clipped token"] if curve.tokens is not None else [" ", " "]
+        texts += [*names, *[" "] * (len(BESIDE) - len(names))]
+        for (handle, words), text in zip(self._legend, texts, strict=True):
+            words.set_text(text)
+            if handle is not None:
+                handle.set_visible(bool(text.strip()))
+
+    def still(self, curve: BoundsCurve) -> Hashable:
+        return curve.logarithmic, tuple(limits.name for limits in curve.limits), curve.tokens is None
+
+    def words(self, curve: BoundsCurve) -> str:
+        first, *others = curve.limits
+        said = [f"{first.name}: a token of old probability {curve.at:g} {_may_go(first, curve.at)}."]
+        said += [f"Under {limits.name} it {_may_go(limits, curve.at)}." for limits in others]
+        if curve.tokens is not None:
+            said.append(_say_tokens(curve.tokens, first.name))
+        return " ".join(said)
+
+
+def _may_go(limits: Limits, q: float) -> str:
+    low, high = limits.lower_at * q, limits.upper_at * q
+    ratios = f"ratio {_short(limits.lower_at)} to {_short(limits.upper_at)}"
+    if high >= 1:
+        beyond = "there is no upper limit" if math.isinf(high) else f"the upper limit {_short(high)} lies beyond 1"
+        return f"may fall to {_short(low)} and grow as far as it likes: {beyond} ({ratios})"
+    return f"may move between {_short(low)} and {_short(high)} before its gradient is cut ({ratios})"
+
+
+def _short(value: float) -> str:
+    if math.isinf(value):
+        return "∞"
+    return f"{value:.4g}" if abs(value - 1) < 0.01 else f"{value:.3g}"
+
+
+def _say_tokens(tokens: TokenCloud, name: str) -> str:
+    count, rare = len(tokens.ratio), tokens.old_prob < 0.1
+    said = (
+        f"Of the run's {count:,} recorded tokens {name} clips {tokens.low.mean():.1%} below and {tokens.high.mean():.1%} "
+        "above"
+    )
+    if rare.any():
+        said += f"; of the {int(rare.sum()):,} with old probability under 0.1, {tokens.clipped[rare].mean():.1%}"
+    return f"{said}."
+
+
+def plot_bounds(curve: BoundsCurve) -> Figure:
+    """Draw the allowed new probabilities and the limits on the ratio against old probability; return the figure."""
+    figure = BoundsPicture(curve).figure
+    assert isinstance(figure, Figure)
+    return figure

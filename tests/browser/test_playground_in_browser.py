@@ -1,0 +1,276 @@
+"""The playground in a real browser, as a web page and in JupyterLab: Train and Stop, two tabs, the keyboard alone."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+import socket
+import urllib.error
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+from PIL import Image
+
+if TYPE_CHECKING:
+    from conftest import Lab, Notebook
+    from playwright.sync_api import Page
+
+SECONDS = 90  # how long a start, a step or a redraw may take on a slow machine
+CONTROLS = (
+    *("task", "algorithm", "steps", "first seed", "seeds, in turn", "eps_low", "eps_high", "beta"),
+    *("group size", "num prompts", "learning rate", "updates per rollout", "minibatches", "temperature"),
+)
+
+
+@dataclass(frozen=True)
+class Tab:
+    """A page with a playground in it."""
+
+    page: Page
+
+    @property
+    def caption(self) -> str:
+        return self.page.get_by_role("status").text_content() or ""
+
+    @property
+    def step(self) -> int:
+        found = re.search(r"step (\d+) of \d+", self.caption)
+        return int(found[1]) if found else 0
+
+    @property
+    def pixels(self) -> np.ndarray:
+        source = self.page.locator(".rlviz-playground img").get_attribute("src") or ""
+        return np.asarray(Image.open(io.BytesIO(base64.b64decode(source.split(",", 1)[1]))))
+
+    def press(self, name: str) -> None:
+        self.page.get_by_role("button", name=name, exact=True).click()
+
+    def put(self, name: str, value: str) -> None:
+        box = self.page.get_by_label(name, exact=True)
+        box.fill(value)
+        box.press("Enter")
+
+    def wait_until(self, condition: Callable[[], bool], expected: str) -> None:
+        for _ in range(SECONDS * 10):
+            if condition():
+                return
+            self.page.wait_for_timeout(100)
+        pytest.fail(f"still not after {SECONDS} s: {expected}; the caption says {self.caption!r}")
+
+    def wait_for(self, start: str) -> None:
+        self.wait_until(lambda: self.caption.startswith(start), start)
+
+
+@pytest.fixture
+def open_tab(open_page: Callable[[str], Notebook], voila: Lab) -> Iterator[Callable[[], Tab]]:
+    """Return what opens the page in a new tab; at the end no tab may have complained, or asked another host."""
+    opened: list[Notebook] = []
+
+    def open_one() -> Tab:
+        opened.append(open_page(voila.url))
+        opened[-1].page.get_by_role("button", name="Train", exact=True).wait_for(timeout=SECONDS * 1000)
+        return Tab(opened[-1].page)
+
+    yield open_one
+    for tab in opened:
+        assert not tab.errors
+        assert not tab.outside
+        if not tab.page.is_closed():
+            tab.page.close(run_before_unload=True)
+
+
+def train_stop_resume_reset(tab: Tab) -> None:
+    empty = tab.pixels
+    tab.put("steps", "60")
+    tab.press("Train")
+    tab.wait_until(lambda: tab.step >= 2, "two steps, which make a line")
+    early, drawn = tab.step, tab.pixels
+    assert (drawn != empty).any()
+    tab.wait_until(lambda: tab.step > early, "a further step")
+    assert tab.caption.startswith("Training. Run 1, GRPO on chain")
+
+    tab.press("Stop")
+    tab.wait_for("Stopped")
+    stopped, picture = tab.step, tab.pixels
+    assert stopped < 60
+    tab.page.wait_for_timeout(1000)
+    assert tab.step == stopped
+    assert (tab.pixels == picture).all()
+
+    tab.press("Resume")
+    tab.wait_until(lambda: tab.step > stopped, "training again")
+    tab.press("Stop")
+    tab.wait_for("Stopped")
+
+    tab.page.get_by_label("algorithm", exact=True).select_option("DAPO")
+    since = tab.page.get_by_text("Since run 1: GRPO → DAPO")
+    since.wait_for(timeout=SECONDS * 1000)
+    tab.press("Train")
+    tab.wait_for("Training. Run 2, DAPO on chain")
+    assert tab.caption.endswith("Grey: run 1.")
+    tab.press("Stop")
+    tab.wait_for("Stopped")
+
+    tab.press("Reset")
+    tab.wait_for("Press Train.")
+    tab.wait_until(lambda: (tab.pixels.shape == empty.shape) and (tab.pixels == empty).all(), "the empty picture")
+    assert tab.page.get_by_label("steps", exact=True).input_value() == "120"
+
+
+def test_trains_and_stops_as_a_web_page(open_tab: Callable[[], Tab]) -> None:
+    train_stop_resume_reset(open_tab())
+
+
+def test_trains_and_stops_in_a_notebook(playground_in_lab: Notebook) -> None:
+    train_stop_resume_reset(Tab(playground_in_lab.page))
+    assert not playground_in_lab.errors
+    assert not playground_in_lab.outside
+
+
+def test_buttons_picture_and_caption_need_no_scrolling(open_tab: Callable[[], Tab]) -> None:
+    page = open_tab().page
+    for place in (page.locator(".rlviz-playground img"), page.get_by_role("status"), page.get_by_text("Reset")):
+        box = place.bounding_box()
+        assert box is not None
+        assert box["x"] >= 0 and box["x"] + box["width"] <= 1280
+        assert box["y"] >= 0 and box["y"] + box["height"] <= 900
+
+
+def test_two_tabs_do_not_disturb_each_other(open_tab: Callable[[], Tab]) -> None:
+    one, two = open_tab(), open_tab()
+    empty = two.pixels
+    one.put("steps", "20")
+    one.press("Train")
+    one.wait_for("Done. Run 1")
+    two.page.wait_for_timeout(500)
+    assert (two.pixels == empty).all()
+    assert two.caption.startswith("Press Train.")
+
+    two.page.get_by_label("task", exact=True).select_option("sort")
+    two.put("steps", "20")
+    one.put("first seed", "1")
+    one.press("Train")
+    two.press("Train")
+    one.wait_for("Done. Run 2, GRPO on chain, seed 1, step 20 of 20")
+    two.wait_for("Done. Run 1, GRPO on sort, seed 0, step 20 of 20")
+
+
+def test_a_closed_tab_ends_its_kernel_in_the_midst_of_a_run(open_tab: Callable[[], Tab], voila: Lab) -> None:
+    def kernels() -> int:
+        with voila.ask("api/kernels") as answer:
+            return len(json.load(answer))
+
+    other = open_tab()
+    other.wait_until(lambda: kernels() == 1, "the kernels of the tabs before have ended")
+    tab = open_tab()
+    tab.press("Train")
+    tab.wait_until(lambda: tab.step >= 1, "a step")
+    assert kernels() == 2
+    tab.page.close(run_before_unload=True)
+    other.wait_until(lambda: kernels() == 1, "the closed tab's kernel has ended")
+
+
+def test_the_keyboard_alone_operates_everything(open_tab: Callable[[], Tab]) -> None:
+    tab = open_tab()
+    keyboard = tab.page.keyboard
+    focused = """() => {
+        const at = document.activeElement, row = at.closest('.widget-hbox')
+        const label = at.labels && at.labels.length ? at.labels[0].textContent : ''
+        const name = row && row.querySelector('label') ? row.querySelector('label').textContent : ''
+        return [at.tagName, at.getAttribute('role') || '', label || (at.getAttribute('role') ? name : at.textContent)]
+    }"""
+    reached = []
+    for _ in range(60):
+        keyboard.press("Tab")
+        reached.append(tuple(tab.page.evaluate(focused)))
+    fields = [name for tag, _, name in reached if tag in ("INPUT", "SELECT")]
+    sliders = [name for _, role, name in reached if role == "slider"]
+    others = [name for tag, _, name in reached if tag in ("BUTTON", "SUMMARY")]
+    assert set(fields) >= set(CONTROLS)
+    assert set(sliders) >= set(CONTROLS) - {"task", "algorithm"}
+    assert set(others) >= {"What these are", "Train", "Reset"}
+
+    def go_to(kind: str, name: str) -> None:
+        for _ in range(80):
+            keyboard.press("Tab")
+            tag, role, text = tab.page.evaluate(focused)
+            if (role or tag) == kind and text == name:
+                return
+        pytest.fail(f"Tab never comes to {name}")
+
+    go_to("SELECT", "algorithm")
+    keyboard.press("ArrowDown")
+    tab.wait_until(
+        lambda: tab.page.get_by_label("algorithm", exact=True).input_value() == "Dr.GRPO", "the next algorithm"
+    )
+    go_to("INPUT", "steps")
+    keyboard.press("Control+a")
+    keyboard.type("30")
+    keyboard.press("Enter")
+    go_to("slider", "group size")
+    keyboard.press("ArrowRight")
+    tab.wait_until(lambda: tab.page.get_by_label("group size", exact=True).input_value() == "9", "group size 9")
+    tab.page.get_by_text("steps=30, group_size=9").wait_for()
+    go_to("BUTTON", "Train")
+    keyboard.press("Enter")
+    tab.wait_for("Training. Run 1, Dr.GRPO on chain")
+    go_to("BUTTON", "Stop")
+    keyboard.press("Space")
+    tab.wait_for("Stopped")
+    go_to("BUTTON", "Resume")
+    keyboard.press("Enter")
+    tab.wait_for("Done")
+    go_to("BUTTON", "Reset")
+    keyboard.press("Enter")
+    tab.wait_for("Press Train.")
+
+
+def test_edges_and_words_stand_out_from_what_is_behind_them(open_tab: Callable[[], Tab]) -> None:
+    seen = open_tab().page.evaluate("""() => {
+        const colour = (selector, property) => [...document.querySelectorAll('.rlviz-playground ' + selector)]
+            .map(element => [selector, property, getComputedStyle(element)[property]])
+        return [
+            ...colour('input', 'borderTopColor'), ...colour('select', 'borderTopColor'), ...colour('button', 'borderTopColor'),
+            ...colour('.noUi-connects', 'backgroundColor'), ...colour('.noUi-handle', 'backgroundColor'),
+            ...colour('.rlviz-group', 'borderTopColor'), ...colour('h3', 'color'), ...colour('label', 'color'),
+            ...colour('input', 'color'), ...colour('summary', 'color'), ...colour('code', 'color'),
+        ]
+    }""")
+    assert len({(selector, what) for selector, what, _ in seen}) == 11
+    for selector, what, colour in seen:
+        assert contrast_on_white(colour) >= (4.5 if what == "color" else 3), (selector, what, colour)
+
+
+def contrast_on_white(colour: str) -> float:
+    """WCAG 2's contrast ratio of a colour, laid over white, with white."""
+    red, green, blue, *alpha = (float(part) for part in re.findall(r"[\d.]+", colour))
+    opaque = alpha[0] if alpha else 1.0
+    parts = [(opaque * part + (1 - opaque) * 255) / 255 for part in (red, green, blue)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 1.05 / (0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05)
+
+
+def test_contrast_is_computed_as_defined() -> None:
+    assert contrast_on_white("rgb(0, 0, 0)") == pytest.approx(21)
+    assert contrast_on_white("rgba(0, 0, 0, 0)") == pytest.approx(1)
+    assert contrast_on_white("rgb(118, 118, 118)") == pytest.approx(4.54, abs=0.01)
+
+
+def test_serves_this_machine_only_and_refuses_whoever_has_no_token(voila: Lab) -> None:
+    assert voila.url.startswith("http://127.0.0.1:")
+    with pytest.raises(OSError):  # noqa: PT011 - refused here, unreachable on other systems
+        socket.create_connection(("127.0.0.2", voila.port), timeout=3).close()
+    with pytest.raises(urllib.error.HTTPError) as refusal:
+        voila.ask("api/kernels", token=False)
+    assert refusal.value.code == 403
+    page = urlsplit(voila.url).path.lstrip("/")
+    with voila.ask(page, token=False) as answer:
+        assert "/login?next=" in answer.url
+    with voila.ask("api/kernels") as answer:
+        assert answer.status == 200

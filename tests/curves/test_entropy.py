@@ -1,0 +1,85 @@
+"""The entropy explorer's histories are train_table's, and its words follow them."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rlviz.algorithms import DAPO, DCPO, DR_GRPO, GRPO, GRPO_PROCESS, PPO
+from rlviz.curves import entropy_curve
+from rlviz.curves.entropy import REPLICAS, REWARDS, STEPS
+from rlviz.pieces.aggregation import token_mean
+from rlviz.pieces.kl import KLInLoss
+from rlviz.plots.entropy import EntropyPicture
+from rlviz.tabular import good_actions, train_table
+from rlviz.widgets import explore_entropy
+
+
+def test_the_curve_is_the_table_s_run():
+    curve = entropy_curve(DAPO, lr=0.2, group_size=4, kl_weight=0.1, step=7)
+    algorithm = replace(DAPO, kl=KLInLoss(beta=0.1), aggregate=token_mean)
+    run = train_table(algorithm, good_actions(3, 20), steps=STEPS, replicas=REPLICAS, lr=0.2, group_size=4)
+    (history,) = curve.histories
+    np.testing.assert_array_equal(history.entropy, run.entropy)
+    np.testing.assert_array_equal(history.accuracy, run.accuracy)
+    np.testing.assert_array_equal(history.probs, run.probabilities[0, :, 0, 0])
+    picture = EntropyPicture(curve)
+    np.testing.assert_array_equal(picture.entropy.lines[0].get_ydata(), run.entropy.mean(0))
+    heights = [bar.vertices[1, 1] for bar in picture.good.get_paths()] + [b.vertices[1, 1] for b in picture.others.get_paths()]
+    np.testing.assert_allclose(heights, history.probs[7])
+
+
+def test_entropy_at_an_accuracy_by_hand():
+    curve = entropy_curve(GRPO)
+    (history,) = curve.histories
+    place = int(np.flatnonzero(np.isclose(history.levels, 0.5))[0])
+    first = [int(np.flatnonzero(row >= 0.5)[0]) for row in history.accuracy]
+    by_hand = np.mean([history.entropy[replica, step] for replica, step in enumerate(first)])
+    assert history.entropy_at_level[place] == pytest.approx(by_hand)
+    # every replica starts at 3 of 20 right: no level up to .15 is reached on the way
+    assert np.isnan(history.entropy_at_level[history.levels <= 0.15]).all()
+
+
+def test_aggregations_that_only_scale_make_no_difference():
+    first, second = entropy_curve(GRPO, beside=DR_GRPO.with_parameters(scale="group_std")).histories
+    np.testing.assert_allclose(first.entropy, second.entropy, rtol=1e-9)
+
+
+def test_a_step_slider_trains_nothing_again(monkeypatch):
+    entropy_curve(GRPO)
+    monkeypatch.setattr("rlviz.curves.entropy.train_table", None)
+    assert entropy_curve(GRPO, step=3).step == 3
+
+
+def test_words_follow_the_numbers():
+    explorer = explore_entropy()
+    history = explorer.curve.histories[0]
+    assert f"GRPO: from 3.00 to {history.entropy[:, -1].mean():.2f} nats after 60 steps" in explorer.caption  # ln 20 = 3.00
+    explorer.controls["step"].slider.value = 0
+    assert "At step 0 of the replica shown the likeliest action is 1, with 0.05." in explorer.caption  # uniform over 20
+    explorer.controls["reward"].box.value = "random"
+    assert "nothing can be learned" in explorer.caption and "first reached" not in explorer.caption
+    explorer.controls["beside"].box.value = DCPO
+    assert "DCPO: from 3.00 to" in explorer.caption
+    explorer.controls["reward"].box.value = "rare good"
+    start = -(0.02 * math.log(0.02) + 0.98 * math.log(0.98))
+    assert f"GRPO: from {start:.2f} to" in explorer.caption
+
+
+@pytest.mark.parametrize("reward", REWARDS)
+def test_every_reward_trains(reward):
+    (history,) = entropy_curve(GRPO, reward=reward).histories
+    learned = history.accuracy[:, -1].mean() - history.accuracy[:, 0].mean()
+    assert learned > 0.1 if REWARDS[reward].good else learned == pytest.approx(0)
+
+
+def test_refusals():
+    with pytest.raises(ValueError, match="reward must be one of 3 good of 20, .*; got 'none'"):
+        entropy_curve(GRPO, reward="none")
+    with pytest.raises(ValueError, match="step must be from 0 to 60; got 61"):
+        entropy_curve(GRPO, step=61)
+    with pytest.raises(ValueError, match="PPO has nothing that this picture shows"):
+        explore_entropy(PPO)
+    with pytest.raises(ValueError, match="GRPO.* does not learn from groups with one reward a response"):
+        entropy_curve(GRPO, beside=GRPO_PROCESS)

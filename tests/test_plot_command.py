@@ -1,0 +1,106 @@
+"""`rlviz plot NAME`: the explorer's own picture in a file, every slider an option, every mistake a sentence."""
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from rlviz.algorithms import DAPO, DCPO
+from rlviz.cli import PICTURES, app
+from rlviz.plot_command import draw, options_of
+from rlviz.plots import save_figure
+from rlviz.plots.clip import ClipPicture
+from rlviz.plots.style import new_figure
+from rlviz.widgets import explore_clip
+from rlviz.widgets.catalogue import EXPLORERS
+
+runner = CliRunner()
+
+
+def test_the_names_in_the_help_are_the_explorers():
+    assert sorted(EXPLORERS) == sorted(PICTURES)
+    for arguments in (["plot"], ["plot", "--help"], ["plot", "-h"]):
+        shown = runner.invoke(app, arguments)
+        assert shown.exit_code == 0
+        assert all(name in shown.output for name in PICTURES)
+
+
+def test_the_picture_is_the_explorer_s(tmp_path):
+    out, words = draw("clip", ["--algorithm", "dcpo", "--eps-high", ".5", "--beside", "dapo", "--out", str(tmp_path / "c.png")])
+    explorer = explore_clip(DCPO, eps_high=0.5, beside=(DAPO,))
+    assert words == explorer.caption
+    drawn = tmp_path / "again.png"
+    save_figure(ClipPicture(explorer.curve).figure, drawn)
+    np.testing.assert_array_equal(np.asarray(Image.open(out)), np.asarray(Image.open(drawn)))
+    assert Image.open(out).info["Description"] == words
+    assert Image.open(out).size == (1500, 690)  # 10 × 4.6 inches at 150 dots
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_every_picture_as_a_file_with_each_of_its_options(name, tmp_path):
+    options = options_of(name).format_help()
+    for argument in EXPLORERS[name].explore.__kwdefaults__:
+        assert f"--{argument.replace('_', '-')} " in options
+    starts = {"svg": (b"<?xml", []), "pdf": (b"%PDF", ["--small-multiples"])}
+    for kind, (start, extra) in starts.items():
+        result = runner.invoke(app, ["plot", name, "--out", str(tmp_path / f"deep/x.{kind}"), *extra])
+        assert result.exit_code == 0, result.output
+        assert (tmp_path / f"deep/x.{kind}").read_bytes().startswith(start)
+    assert sorted(path.name for path in (tmp_path / "deep").iterdir()) == ["x.pdf", "x.svg"]
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_every_argument_can_be_said_on_the_command_line(name, tmp_path):
+    """Each option, given its own default or a value that its explorer shows, is read back as that."""
+    explorer = EXPLORERS[name].explore()
+    given, options = [], options_of(name).format_help().partition("options:")[2]
+    for argument, default in EXPLORERS[name].explore.__kwdefaults__.items():
+        shown = re.search(rf"--{argument.replace('_', '-')} \S+\s+\[(.*?)\]", options)
+        if default is not None and default != () and shown:
+            given += [f"--{argument.replace('_', '-')}={shown[1]}"]
+    out, words = draw(name, [*given, "--out", str(tmp_path / "x.png")])
+    assert words == explorer.caption
+    assert out.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["clpi"], "picture 'clpi' is not known; did you mean clip?"),
+        (["clip", "--eps-hig", ".5"], "--eps-hig is no option of this picture; did you mean --eps-high"),
+        (["clip", "--eps-high", "abc"], "--eps-high must be NUMBER; got 'abc'"),
+        (["clip", "--eps-low", "1.5"], "eps_low must be above 0 and below 1 (a ratio cannot fall below 0); got 1.5"),
+        (["clip", "--algorithm", "dapoo"], "algorithm 'dapoo' is not known; did you mean dapo"),
+        (["clip", "--out", "a.gif"], "out must end in .png, .svg, .pdf; got a.gif"),
+        (["clip", "--out", "/proc/nothing/a.png"], "cannot be written or read"),
+    ],
+)
+def test_mistakes_are_sentences(arguments, sentence):
+    result = runner.invoke(app, ["plot", *arguments])
+    assert result.exit_code == 2
+    assert sentence in " ".join(result.output.split())
+
+
+def test_a_picture_that_cannot_be_written_leaves_the_old_one(tmp_path):
+    class Broken(type(new_figure(1, 1))):
+        def savefig(self, *arguments, **options):
+            raise OSError(28, "No space left on device")
+
+    target = tmp_path / "x.png"
+    target.write_bytes(b"the old one")
+    with pytest.raises(OSError, match="No space"):
+        save_figure(Broken(figsize=(1, 1)), target)
+    assert target.read_bytes() == b"the old one"
+    assert [path.name for path in tmp_path.iterdir()] == ["x.png"]
+
+
+def test_listing_the_pictures_does_not_wait_for_torch():
+    script = (
+        "import sys; from rlviz.cli import app; from typer.testing import CliRunner; "
+        "assert 'clip' in CliRunner().invoke(app, ['plot', '--help']).output; sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=120).returncode == 0

@@ -1,0 +1,52 @@
+"""The command that serves the playground as a web page."""
+
+import importlib.util
+import json
+import os
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from rlviz import web
+from rlviz.cli import app
+
+
+def test_the_page_is_served_on_loopback_with_a_token():
+    command = web.page_command(port=9999, browser=False)
+    assert "--ServerApp.ip=127.0.0.1" in command
+    assert "--ServerApp.port=9999" in command
+    assert "--no-browser" in command
+    assert not [word for word in command if "token" in word or "password" in word]
+    assert ("--allow-root" in command) == (os.name == "posix" and os.geteuid() == 0)
+    assert "--no-browser" not in web.page_command(port=8866, browser=True)
+
+
+def test_without_voila_a_sentence_says_what_to_install(monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "voila" else find(name))
+    result = CliRunner().invoke(app, ["playground"])
+    assert result.exit_code == 2
+    assert "pip install 'rlviz[web]'" in result.output
+
+
+def test_the_command_line_serves_it(monkeypatch):
+    served = []
+    monkeypatch.setattr(web, "serve_page", lambda command: served.append(command) or 7)
+    result = CliRunner().invoke(app, ["playground", "--no-browser", "--port", "9123"])
+    assert result.exit_code == 7
+    assert served == [web.page_command(port=9123, browser=False)]
+
+
+def test_voila_finds_the_page_s_own_template(monkeypatch):
+    monkeypatch.setenv("JUPYTER_PATH", "/somewhere/else")
+    monkeypatch.setattr(web, "serve", lambda command: os.environ["JUPYTER_PATH"])
+    first, second = web.serve_page([]).split(os.pathsep)
+    assert (Path(first) / "voila" / "templates" / "playground" / "index.html.j2").is_file()
+    assert second == "/somewhere/else"
+
+
+def test_the_page_is_one_playground():
+    (cell,) = json.loads((web.HERE / web.PAGE).read_text(encoding="utf-8"))["cells"]
+    names = {}
+    exec("".join(cell["source"]).replace("playground()", "made = playground()"), names)
+    assert names["made"].caption.startswith("Press Train.")

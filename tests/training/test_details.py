@@ -1,0 +1,263 @@
+"""What a step records of single tokens: weights and pushes by hand and by finite differences, and back from disk unchanged."""
+
+import json
+import math
+from dataclasses import asdict, replace
+
+import pytest
+import torch
+
+from rlviz.algorithms import ALGORITHMS, DR_GRPO, DUPO, GRPO, GSPO, GroupPolicyGradient
+from rlviz.pieces.aggregation import sequence_mean, sequence_sum, token_mean
+from rlviz.pieces.bounds import FixedBounds
+from rlviz.pieces.shaping import OverlongFilter
+from rlviz.training import RunFolder, TrainSettings, train
+from rlviz.training.details import pushes, token_weights
+from rlviz.types import Batch
+from small_models.policies import load_policy
+from small_models.sampling import response_logits, token_logp
+from small_models.tasks import Chain
+
+TRAINABLE = [a for a in ALGORITHMS if isinstance(a, GroupPolicyGradient) and not a.asks_for("advantage", "step_ends")]
+NO_KL = replace(GRPO, kl=None)
+MANY = TrainSettings(
+    steps=4, num_prompts=5, group_size=4, updates_per_rollout=4, lr=3e-3, lr_warmup_steps=0, evaluate_every=0,
+    details_every=2, details_groups=3, checkpoint_every=0,
+)  # fmt: skip
+
+
+def start(algorithm, settings=MANY, **kwargs):
+    return train(load_policy("chain", device="cpu"), Chain(), algorithm, settings, **kwargs)
+
+
+def tokens_of(record):
+    return [token for group in record.groups for response in group.responses for token in response.tokens]
+
+
+def one_group(ratios, advantages):
+    """A batch of one group whose responses have these ratios of their tokens, and the new log-probabilities."""
+    longest = max(map(len, ratios))
+    mask = torch.tensor([[t < len(row) for t in range(longest)] for row in ratios]).unsqueeze(0)
+    log_ratio = [[math.log(r) for r in row] + [0.0] * (longest - len(row)) for row in ratios]
+    old_logp = torch.full(mask.shape, math.log(0.25), dtype=torch.double)
+    advantages = torch.tensor(advantages, dtype=torch.double).reshape(1, -1, 1).expand(mask.shape) * mask
+    return old_logp + torch.tensor([log_ratio], dtype=torch.double), Batch(old_logp, advantages, mask)
+
+
+def test_pushes_by_hand():
+    # sequence mean of two responses of 1 and 3 tokens: weights 1/(2·1) and 1/(2·3); the slope of a token is ratio · A
+    # 1.1: ½ · 1.1 = .55 | A = −1: 1.3 is above the limits but stays alive, −1.3/6 | .7 is below 1 − .2: cut | 1: −1/6
+    logp, batch = one_group([[1.1], [1.3, 0.7, 1.0]], [1.0, -1.0])
+    expected = torch.tensor([[[0.55, 0, 0], [-1.3 / 6, 0, -1 / 6]]], dtype=torch.double)
+    torch.testing.assert_close(pushes(NO_KL, logp, batch), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_the_push_of_a_ratio_that_all_tokens_share_has_all_their_values_in_it():
+    # GSPO, one response of 2 tokens: s = √(1.21 · 1) = 1.1, objective s · A, each token's slope s · A / 2 = 1.1 · 2 / 2
+    logp, batch = one_group([[1.21, 1.0]], [2.0])
+    wide = replace(GSPO, bounds=FixedBounds(eps_low=0.5, eps_high=0.5))
+    torch.testing.assert_close(
+        pushes(wide, logp, batch), torch.full((1, 1, 2), 1.1, dtype=torch.double), rtol=1e-12, atol=1e-12
+    )
+
+
+def test_the_kl_term_pushes_back_to_the_reference():
+    # A = 0: nothing but −0.04 · k3 with x = ref_logp − logp, whose slope by logp is −0.04 · (1 − eˣ); here eˣ = 3
+    logp, batch = one_group([[1.0]], [0.0])
+    reference = replace(batch, ref_logp=logp + math.log(3))
+    torch.testing.assert_close(pushes(GRPO, logp, reference), torch.full((1, 1, 1), 0.08, dtype=torch.double))
+
+
+def test_a_surrogate_that_moves_with_nothing_pushes_nothing():
+    logp, batch = one_group([[1.2, 0.9]], [1.0])
+    constant = replace(NO_KL, surrogate=lambda ratio, advantages, lower, upper: advantages)
+    assert not pushes(constant, logp, batch).any()
+
+
+def test_weights_by_hand():
+    mask = torch.tensor([[[1, 1, 0], [1, 0, 0]], [[1, 1, 1], [1, 1, 0]], [[1, 1, 1], [1, 1, 1]]]).bool()
+    # groups 1, 1, 0 are used: 5 + 5 + 3 = 13 tokens, and those of group 1 count twice; group 2 not at all
+    twice = token_weights(replace(NO_KL, aggregate=token_mean), mask, torch.tensor([1, 1, 0]))
+    expected = (mask.double() * torch.tensor([1, 2, 0]).reshape(3, 1, 1)) / 13
+    torch.testing.assert_close(twice, expected)
+    # sequence mean over the 4 responses of groups 0 and 2: 1/(4 · length)
+    lengths = mask.sum(-1, keepdim=True)
+    expected = mask.double() / (4 * lengths) * torch.tensor([1, 0, 1]).reshape(3, 1, 1)
+    torch.testing.assert_close(token_weights(NO_KL, mask, torch.tensor([0, 2])), expected)
+    assert not token_weights(NO_KL, mask, torch.tensor([], dtype=torch.long)).any()
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "total"),
+    [
+        (sequence_mean, lambda lengths: 1),
+        (token_mean, lambda lengths: 1),
+        (sequence_sum, len),
+        (DR_GRPO.aggregate, lambda lengths: sum(lengths) / (16 * len(lengths))),
+    ],
+    ids=str,
+)
+def test_recorded_weights_add_up_to_what_the_aggregation_says(aggregate, total):
+    run = start(replace(NO_KL, aggregate=aggregate), replace(MANY, steps=1, details_every=1, details_groups=9))
+    record = next(run)
+    assert len(record.groups) == 5  # no more than there are
+    lengths = [response.length for group in record.groups for response in group.responses]
+    assert sum(token.weight for token in tokens_of(record)) == pytest.approx(total(lengths))
+
+
+@pytest.mark.parametrize("algorithm", [*TRAINABLE, replace(GRPO, surrogate=lambda r, a, lo, up: torch.tanh(r) * a)],
+                         ids=lambda a: a.name)  # fmt: skip
+def test_a_push_is_the_slope_of_the_loss_that_trains(algorithm):
+    """Move one token's log-probability a little, and see how the loss of the whole selected rollout moves."""
+    settings = replace(MANY, steps=2, details_every=1, details_groups=5, lr=1e-3)
+    run = start(algorithm.with_parameters(eps_low=0.05, eps_high=0.05), settings)
+    next(run)  # away from the reference
+    rollout = run._roll_out()
+    run._update(rollout)
+    groups = run._group_records(rollout, True)
+    s = rollout.samples
+    with torch.no_grad():
+        logits = response_logits(run.policy, s.prompt_ids, s.prompt_mask, s.tokens)
+        logp = token_logp(logits, s.tokens).double()
+    old_logp, advantages = s.logp.double(), rollout.advantages.double()
+    ref_logp = None if rollout.ref_logp is None else rollout.ref_logp.double()
+
+    def loss(logp):
+        chosen = rollout.selected
+        ref = None if ref_logp is None else ref_logp[chosen]
+        return float(
+            run.algorithm.loss(
+                logp[chosen], Batch(old_logp[chosen], advantages[chosen], rollout.mask[chosen], ref)
+            ).loss
+        )
+
+    checked = 0
+    for p, group in enumerate(groups):
+        for g, response in enumerate(group.responses):
+            for t in range(0, response.length, 3):
+                step = torch.zeros_like(logp)
+                step[p, g, t] = 1e-5
+                slope = -(loss(logp + step) - loss(logp - step)) / 2e-5
+                assert response.tokens[t].push == pytest.approx(slope, rel=1e-3, abs=1e-6)
+                checked += abs(slope) > 1e-5
+    assert checked >= 5
+
+
+@pytest.mark.parametrize("algorithm", [NO_KL, GRPO], ids=["without KL", "with KL"])
+def test_objective_and_probabilities_by_a_plain_loop(algorithm):
+    run = start(algorithm, replace(MANY, details_every=1))
+    next(run)
+    rollout = run._roll_out()
+    s = rollout.samples
+    run._update(rollout)
+    groups = run._group_records(rollout, True)
+    with torch.no_grad():
+        new, ref = (
+            token_logp(response_logits(policy, s.prompt_ids, s.prompt_mask, s.tokens), s.tokens)
+            for policy in (run.policy, run.reference)
+        )
+    for p, group in enumerate(groups):
+        assert group.prompt == rollout.prompts[p] and group.gold == Chain().gold(group.prompt)
+        for g, response in enumerate(group.responses):
+            assert response.correct == Chain().grade(group.prompt, response.text).correct
+            assert response.reward == float(rollout.rewards[p, g])
+            for t, token in enumerate(response.tokens):
+                ratio, a = math.exp(new[p, g, t] - s.logp[p, g, t]), float(rollout.advantages[p, g, t])
+                value = min(ratio * a, min(max(ratio, 0.8), 1.2) * a)
+                x = float(ref[p, g, t] - new[p, g, t])
+                penalty = 0.0 if algorithm.kl is None else 0.04 * (math.exp(x) - x - 1)
+                assert token.objective == pytest.approx(value - penalty, rel=1e-4, abs=1e-6)
+                assert token.new_prob == pytest.approx(math.exp(new[p, g, t]), rel=1e-4)
+                assert token.old_prob == pytest.approx(math.exp(s.logp[p, g, t]), rel=1e-4)
+                if algorithm.kl is None:
+                    assert token.ref_prob is None
+                else:
+                    assert token.ref_prob == pytest.approx(math.exp(ref[p, g, t]), rel=1e-4)
+
+
+def test_what_the_loss_does_not_see_has_no_weight_and_is_not_clipped():
+    far = replace(NO_KL.with_parameters(eps_low=0.01, eps_high=0.01), select=lambda rewards: torch.tensor([1, 3]))
+    record = next(start(far, replace(MANY, details_every=1)))
+    left_out, used = (
+        [token for response in group.responses for token in response.tokens] for group in record.groups[:2]
+    )
+    assert all((token.weight, token.push, token.clipped) == (0, 0, False) for token in left_out)
+    assert any(abs(token.ratio - 1) > 0.01 and token.advantage for token in left_out)
+    assert all(token.weight > 0 for token in used)
+    cut = replace(MANY, details_every=1, max_new_tokens=7)
+    record = next(start(replace(NO_KL, shape=OverlongFilter()), cut))
+    responses = [response for group in record.groups for response in group.responses]
+    assert {response.truncated for response in responses} == {True, False}
+    for response in responses:
+        assert all((token.weight == 0) == response.truncated for token in response.tokens)
+
+
+def test_a_group_that_is_used_twice_counts_twice():
+    run = start(replace(DUPO, select=lambda rewards: torch.tensor([0, 0, 2])), replace(MANY, details_every=1))
+    record = next(run)
+    per_group = [{t.weight for r in group.responses for t in r.tokens} for group in record.groups]
+    assert per_group[1] == {0.0}
+    assert per_group[0].pop() == pytest.approx(2 * per_group[2].pop())
+
+
+def test_several_groups_are_recorded_and_the_first_has_its_old_names():
+    records = list(start(NO_KL))
+    assert [len(record.groups) for record in records] == [3] * 4
+    assert [record.has_tokens for record in records] == [False, True] * 2
+    for record in records:
+        first = record.groups[0]
+        assert (record.prompt, record.gold, record.group) == (first.prompt, first.gold, first.responses)
+        assert len({group.prompt for group in record.groups}) == 3
+        for group in record.groups:
+            assert abs(sum(response.advantage for response in group.responses)) < 1e-4
+            for response in group.responses:
+                text = "".join(token.token for token in response.tokens)
+                assert not record.has_tokens or text == response.text + ("" if response.truncated else "$")
+
+
+def test_how_many_groups_are_recorded_does_not_change_the_run():
+    few, many = (list(start(NO_KL, replace(MANY, details_groups=n))) for n in (1, 5))
+    assert [len(record.groups) for record in few] == [1] * 4
+    for a, b in zip(few, many, strict=True):
+        assert a.groups[0] == b.groups[0]
+        assert replace(a, seconds=0, groups=()) == replace(b, seconds=0, groups=())
+    with pytest.raises(ValueError, match="details_groups must be at least 1; got 0"):
+        TrainSettings(details_groups=0)
+
+
+class TestOnDisk:
+    @pytest.fixture
+    def run(self, tmp_path):
+        records = list(start(GRPO, out=tmp_path / "run"))
+        return records, RunFolder.open(tmp_path / "run")
+
+    def test_records_come_back_as_they_were(self, run):
+        records, folder = run
+        assert folder.records() == records
+        assert [len(row["groups"]) for row in folder.samples] == [3] * 4
+
+    @pytest.mark.parametrize("name", ["metrics", "samples"])
+    def test_a_last_line_cut_short_costs_one_step(self, run, name):
+        records, folder = run
+        file = folder.path / f"{name}.jsonl"
+        file.write_text(file.read_text()[:-30])
+        assert folder.records() == records[:3]
+
+    def test_a_run_that_has_not_begun_has_no_records(self, tmp_path):
+        start(GRPO, out=tmp_path / "run")
+        assert RunFolder.open(tmp_path / "run").records() == []
+
+    @pytest.mark.parametrize("name", ["groups", "push", "entropy"])
+    def test_a_run_of_another_version_says_so(self, run, name):
+        _, folder = run
+        for file in (folder.path / "metrics.jsonl", folder.path / "samples.jsonl"):
+            file.write_text(file.read_text().replace(f'"{name}"', '"another"'))
+        with pytest.raises(ValueError, match="written by another version of rlviz"):
+            folder.records()
+
+    def test_a_run_with_one_group_a_step_as_it_was_once_written_says_so(self, run):
+        records, folder = run
+        old = {"step": 1, "prompt": "1+1=", "gold": "2", "responses": [asdict(r) for r in records[0].group]}
+        (folder.path / "samples.jsonl").write_text(json.dumps(old) + "\n")
+        with pytest.raises(ValueError, match="written by another version of rlviz"):
+            folder.records()
