@@ -69,7 +69,7 @@ def options_of(name: str) -> argparse.ArgumentParser:
         description=inspect.getdoc(explore),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
-        epilog=f"algorithms: {', '.join(map(command_name, ALGORITHMS))}",
+        epilog=f"algorithms: {', '.join(command_name(member) for member in ALGORITHMS)}",
     )
     options.add_argument("--out", default=f"{name}.png", metavar="FILE", help="PNG, SVG or PDF [%(default)s]")
     options.add_argument(
@@ -95,7 +95,9 @@ def draw(name: str, arguments: Sequence[str]) -> tuple[Path, str]:
     given, unknown = options.parse_known_args(list(arguments))
     if unknown:
         known = sorted(options._option_string_actions)
-        raise ValueError(f"{unknown[0]} is no option of this picture; {nearest(unknown[0], known)}it has {', '.join(known)}")
+        raise ValueError(
+            f"{unknown[0]} is no option of this picture; {nearest(unknown[0], known)}it has {', '.join(known)}"
+        )
     texts, values = vars(given), {}
     out, multiples = Path(texts.pop("out")), texts.pop("small_multiples")
     for argument, text in texts.items():
@@ -111,6 +113,6 @@ def draw(name: str, arguments: Sequence[str]) -> tuple[Path, str]:
         figure = small_multiples(entry.explore, {label: {**twin, **values} for label, twin in entry.twin.items()})
         words = f"{explorer.picture.alt} {'; '.join(entry.twin)}."
     else:
-        figure, words = type(explorer.picture)(explorer.curve).figure, explorer.caption
+        figure, words = type(explorer.picture).alone(explorer.curve), explorer.caption
     save_figure(figure, out, description=words)
     return out, words

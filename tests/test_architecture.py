@@ -22,6 +22,7 @@ ALLOWED = {
     "rlviz.widgets": {
         "rlviz.names",
         "rlviz.types",
+        "rlviz.pieces",
         "rlviz.algorithms",
         "rlviz.curves",
         "rlviz.plots",
@@ -29,6 +30,7 @@ ALLOWED = {
         "small_models",
     },
     "rlviz.lab": set(),
+    "rlviz.web": {"rlviz.lab"},
     "rlviz.plot_command": {"rlviz.names", "rlviz.algorithms", "rlviz.plots", "rlviz.widgets"},
     "rlviz.cli": {
         "rlviz.types",
@@ -38,6 +40,7 @@ ALLOWED = {
         "rlviz.plots",
         "rlviz.plot_command",
         "rlviz.lab",
+        "rlviz.web",
         "small_models",
     },
     "small_models": set(),

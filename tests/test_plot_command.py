@@ -30,7 +30,9 @@ def test_the_names_in_the_help_are_the_explorers():
 
 
 def test_the_picture_is_the_explorer_s(tmp_path):
-    out, words = draw("clip", ["--algorithm", "dcpo", "--eps-high", ".5", "--beside", "dapo", "--out", str(tmp_path / "c.png")])
+    out, words = draw(
+        "clip", ["--algorithm", "dcpo", "--eps-high", ".5", "--beside", "dapo", "--out", str(tmp_path / "c.png")]
+    )
     explorer = explore_clip(DCPO, eps_high=0.5, beside=(DAPO,))
     assert words == explorer.caption
     drawn = tmp_path / "again.png"

@@ -8,7 +8,7 @@ import pandas as pd
 
 from rlviz.algorithms import family
 from rlviz.algorithms.actor_critic import ActorCritic
-from rlviz.algorithms.base import SLOTS, GroupPolicyGradient, PolicyGradient, label
+from rlviz.algorithms.base import SLOTS, GroupPolicyGradient, PolicyGradient, label, numbers
 from rlviz.algorithms.dapo import DAPO
 from rlviz.algorithms.dcpo import DCPO
 from rlviz.algorithms.dpo import DPO, DPO_LINEAR
@@ -69,6 +69,7 @@ __all__ = [
     "family_table",
     "find_algorithm",
     "label",
+    "numbers",
     "stated_differences",
     "why",
 ]

@@ -199,16 +199,7 @@ class PolicyGradient:
 
         Raises ValueError for a name that no piece of this algorithm has, and for a value out of that piece's range.
         """
-        algorithm = self
-        for name, value in parameters.items():
-            pieces = {f.name: getattr(algorithm, f.name) for f in fields(algorithm)}
-            owners = [slot for slot, piece in pieces.items() if name in _parameters(piece)]
-            if not owners:
-                known = sorted({p for piece in pieces.values() for p in _parameters(piece)})
-                raise ValueError(f"{self.name} has no parameter {name!r}; its pieces have {', '.join(known) or 'none'}")
-            for slot in owners:
-                algorithm = replace(algorithm, **{slot: replace(getattr(algorithm, slot), **{name: value})})
-        return algorithm
+        return with_parameters(self, parameters)
 
     def slots(self) -> Mapping[str, Any]:
         """Return slot name → piece, for the eight slots."""
@@ -301,6 +292,32 @@ def _asked(slot: str, piece: Any, called_with: tuple[str, ...], offered: tuple[s
         also = f", and may ask for {', '.join(offered)}" if offered else ""
         raise TypeError(f"{slot} must take {what}{also}; {label(piece)} does not: {error}") from None
     return asked
+
+
+def with_parameters(algorithm: Any, parameters: Mapping[str, Any]) -> Any:
+    """Return an algorithm, a dataclass of pieces, with parameters of its pieces changed by name; see its method."""
+    changed = algorithm
+    for name, value in parameters.items():
+        pieces = {f.name: getattr(changed, f.name) for f in fields(changed)}
+        owners = [slot for slot, piece in pieces.items() if name in _parameters(piece)]
+        if not owners:
+            known = sorted({p for piece in pieces.values() for p in _parameters(piece)})
+            raise ValueError(
+                f"{algorithm.name} has no parameter {name!r}; its pieces have {', '.join(known) or 'none'}"
+            )
+        for slot in owners:
+            changed = replace(changed, **{slot: replace(getattr(changed, slot), **{name: value})})
+    return changed
+
+
+def numbers(algorithm: Any) -> dict[str, int | float]:
+    """Return the numbers in an algorithm's pieces, which `with_parameters` can change: parameter → value."""
+    found: dict[str, int | float] = {}
+    for piece in (getattr(algorithm, f.name) for f in fields(algorithm)):
+        values = {name: getattr(piece, name) for name in _parameters(piece)}
+        kept = {n: v for n, v in values.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+        found = kept | found  # of two pieces with one name the first one's
+    return found
 
 
 def _parameters(piece: object) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
-from rlviz.algorithms.base import SLOTS
+from rlviz.algorithms.base import SLOTS, with_parameters
 from rlviz.pieces.preference import ImplicitReward
 from rlviz.types import PreferenceOutput
 
@@ -47,6 +47,13 @@ class PreferenceOptimization:
             chosen_reward=chosen.detach(),
             rejected_reward=rejected.detach(),
         )
+
+    def with_parameters(self, **parameters: Any) -> PreferenceOptimization:
+        """Return the algorithm with parameters of its pieces changed by name: DPO.with_parameters(beta=0.5).
+
+        Raises ValueError for a name that no piece of this algorithm has, and for a value out of that piece's range.
+        """
+        return with_parameters(self, parameters)
 
     def slots(self) -> Mapping[str, Any]:
         """Return slot name → None: no slot is in use."""

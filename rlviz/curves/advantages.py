@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rlviz.algorithms.base import GroupPolicyGradient, label
 from rlviz.curves.arrays import Array, array
-from rlviz.curves.groups import check_groups, coins, group_advantages, noise, share_all_equal
+from rlviz.curves.groups import SEED, coins, group_advantages, noise, share_all_equal, without_kl
 from rlviz.pieces.advantages import LeaveOneOut
 
 RULES, REWARDS = ("own", "leave_one_out"), ("outcome", "score")
@@ -97,7 +97,8 @@ class _Groups:
         right = torch.arange(LARGE) >= round((1 - success_rate) * LARGE)
         rewards = right.double().unsqueeze(0)
         if self.scores:
-            rewards = rewards + NOISE * noise(LARGE)[0, :, :1].T
+            generator = torch.Generator().manual_seed(SEED)
+            rewards = rewards + NOISE * torch.randn(1, LARGE, generator=generator, dtype=torch.double)
         rewards = rewards.sort(1).values
         return array(rewards), array(group_advantages(self.algorithm, rewards, [rewards] * (self.visits - 1)))
 
@@ -132,7 +133,7 @@ def advantages_curve(
     algorithm's, or "leave_one_out" in its place. Shaping, selection and KL are left out.
     Raises ValueError for a value out of range, and what the algorithm's advantage raises.
     """
-    check_groups(algorithm, success_rate, group_size, visits)
+    algorithm = without_kl(algorithm, success_rate=success_rate, group_size=group_size, visits=visits)
     for name, value, allowed in (("rewards", rewards, REWARDS), ("rule", rule, RULES)):
         if value not in allowed:
             raise ValueError(f"{name} must be {' or '.join(allowed)}; got {value!r}")

@@ -69,7 +69,8 @@ def bounds_curve(
 
     lower is asked for A < 0 and upper for A > 0, the signs that they cut. responses: with tokens recorded, as `responses_of`
     takes them from a run; their clipping is that of `algorithm`, whichever trained them.
-    Raises ValueError for an old_prob outside [0.0001, 1], a scale that is neither "linear" nor "log", an algorithm without a ratio.
+    Raises ValueError for an old_prob outside [0.0001, 1], a scale that is neither "linear" nor "log", and an algorithm without
+    a ratio.
     """
     if not LEAST_PROB <= old_prob <= 1:
         raise ValueError(f"old_prob must be from {LEAST_PROB:g} to 1; got {old_prob}")

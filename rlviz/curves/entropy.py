@@ -44,7 +44,8 @@ class TableHistory:
     """One algorithm's runs. R replicas, S steps.
 
     entropy (nats), accuracy: [R, S + 1]. levels: accuracies; entropy_at_level: mean entropy when a replica first reached
-    each, NaN where fewer than half of them did, or all began above. probs: [S + 1, actions], of the first replica's first position.
+    each, NaN where fewer than half of them did, or all began above. probs: [S + 1, actions], of the first replica's first
+    position.
     """
 
     name: str
@@ -85,7 +86,8 @@ def entropy_curve(
 
     reward: one of `REWARDS`. kl_weight: β of a k3 term to the start, in place of the algorithm's KL term; 0: none. Every
     algorithm aggregates by the token mean: a table's responses all have the same length, so its own aggregation would only
-    be a factor on the learning rate. All else is `train_table`'s. Raises ValueError for an unknown reward, a step outside 0 to 60, and what `train_table` refuses.
+    be a factor on the learning rate. All else is `train_table`'s. Raises ValueError for an unknown reward, a step outside 0 to
+    60, and what `train_table` refuses.
     """
     if reward not in REWARDS:
         raise ValueError(f"reward must be one of {', '.join(REWARDS)}; got {reward!r}")
@@ -136,7 +138,7 @@ def _train(
 
 def _history(name: str, run: TableRun) -> TableHistory:
     at = np.stack([run.entropy_at_accuracy(level) for level in LEVELS])
-    enough = (np.isfinite(at).mean(1) >= 0.5) & (LEVELS > run.accuracy[:, 0].max())
+    enough = (np.isfinite(at).mean(1) >= 0.5) & (run.accuracy[:, 0].max() < LEVELS)
     means = np.full(len(LEVELS), np.nan)
     means[enough] = np.nanmean(at[enough], axis=1)
     return TableHistory(name, run.entropy, run.accuracy, LEVELS, means, run.probabilities[0, :, 0, 0])

@@ -19,8 +19,13 @@ SEED = 7  # of eight tried, the one whose shares of dead groups lie nearest to t
 Rate = TypeVar("Rate", float, Array)
 
 
-def check_groups(algorithm: object, success_rate: float, group_size: int, visits: int) -> None:
-    """Refuse what no group could be drawn of or no algorithm learns from groups with. Raises ValueError."""
+def without_kl(
+    algorithm: object, *, success_rate: float = 0.5, group_size: int = 2, visits: int = 1
+) -> GroupPolicyGradient:
+    """Return the algorithm without its KL term, which no picture of groups needs.
+
+    Raises ValueError for one that does not learn from groups, and for groups that cannot be drawn.
+    """
     if not isinstance(algorithm, GroupPolicyGradient):
         raise ValueError(f"algorithm: {getattr(algorithm, 'name', algorithm)} does not learn from groups of responses")
     if not 0.01 <= success_rate <= 0.99:
@@ -29,6 +34,7 @@ def check_groups(algorithm: object, success_rate: float, group_size: int, visits
         raise ValueError(f"group_size must be from 2 to {LARGEST_GROUP}; got {group_size}")
     if not 1 <= visits <= MOST_VISITS:
         raise ValueError(f"visits must be from 1 to {MOST_VISITS}; got {visits}")
+    return replace(algorithm, kl=None)
 
 
 @lru_cache(maxsize=4)
@@ -50,7 +56,7 @@ def noise(groups: int) -> Tensor:
 def group_advantages(algorithm: GroupPolicyGradient, rewards: Tensor, earlier: Sequence[Tensor] = ()) -> Tensor:
     """Return the advantages [P, G] of rewards [P, G], the prompts having earned `earlier`, [P, G] each, on visits before.
 
-    Only an algorithm that asks for the history is told of earlier visits. A KL term is left out: it needs no group.
+    Only an algorithm that asks for the history is told of earlier visits.
     Raises ValueError when the advantage needs more than rewards and history.
     """
     history = None
@@ -59,7 +65,7 @@ def group_advantages(algorithm: GroupPolicyGradient, rewards: Tensor, earlier: S
         for before in earlier:
             history = algorithm.advantage.remember(before, history)  # type: ignore[attr-defined]
     mask = torch.ones(*rewards.shape, 1, dtype=torch.bool)
-    return replace(algorithm, kl=None).advantages(rewards, mask, history=history).squeeze(-1)
+    return algorithm.advantages(rewards, mask, history=history).squeeze(-1)
 
 
 def share_all_equal(success_rate: Rate, group_size: int) -> Rate:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rlviz.algorithms.base import GroupPolicyGradient, label
 from rlviz.curves.arrays import Array, array
-from rlviz.curves.groups import check_groups, group_advantages
+from rlviz.curves.groups import group_advantages, without_kl
 from rlviz.pieces.shaping import OverlongFilter, SoftOverlongPunishment
 
 SHAPINGS = ("soft", "own", "filter", "none")
@@ -95,7 +95,7 @@ def overlong_curve(
     the group's responses, were none cut. The group is the batch; no prompt was sampled before; KL and selection are left out.
     Raises ValueError for a value out of range, and what the pieces raise.
     """
-    check_groups(algorithm, 0.5, len(AWAY), 1)
+    algorithm = without_kl(algorithm)
     if shaping not in SHAPINGS:
         raise ValueError(f"shaping must be one of {', '.join(SHAPINGS)}; got {shaping!r}")
     for name, value, least, most in (

@@ -11,7 +11,7 @@ from torch import Tensor
 from rlviz.algorithms import DAPO, DCPO, DUPO, GRPO
 from rlviz.algorithms.base import GroupPolicyGradient, label
 from rlviz.curves.arrays import Array
-from rlviz.curves.groups import check_groups, coins, group_advantages, share_all_equal
+from rlviz.curves.groups import coins, group_advantages, share_all_equal, without_kl
 from rlviz.pieces.advantages import all_equal
 
 REFERENCES = (GRPO, DAPO, DUPO, DCPO)  # a way each to deal with dead groups
@@ -101,7 +101,7 @@ def sampling_curve(
     Expected with replacement: P·G / informative responses, at most max_rounds · P·G.
     Raises ValueError for a value out of range, and what the algorithm's pieces raise.
     """
-    check_groups(algorithm, success_rate, group_size, visits)
+    algorithm = without_kl(algorithm, success_rate=success_rate, group_size=group_size, visits=visits)
     if not 0 <= spread <= 1:
         raise ValueError(f"spread must be from 0 to 1; got {spread}")
     for name, value, most in (("num_prompts", num_prompts, MOST_PROMPTS), ("max_rounds", max_rounds, MOST_ROUNDS)):

@@ -130,6 +130,4 @@ def _say_dead(curve: AdvantagesCurve) -> str:
 
 def plot_advantages(curve: AdvantagesCurve) -> Figure:
     """Draw the distribution of advantages, dead groups against success rate, errors against group size; return the figure."""
-    figure = AdvantagesPicture(curve).figure
-    assert isinstance(figure, Figure)
-    return figure
+    return AdvantagesPicture.alone(curve)

@@ -165,6 +165,4 @@ def _say_parts(curve: AggregationCurve) -> str:
 
 def plot_aggregation(curve: AggregationCurve) -> Figure:
     """Draw what a token weighs under each aggregation, and what cutting the batch makes of it; return the figure."""
-    figure = AggregationPicture(curve).figure
-    assert isinstance(figure, Figure)
-    return figure
+    return AggregationPicture.alone(curve)

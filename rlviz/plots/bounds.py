@@ -42,7 +42,11 @@ class BoundsSide:
 
     def show(self, curve: BoundsCurve) -> None:
         index = int(self.ratios)
-        logarithmic, top, bottom = curve.logarithmic, HIGHEST[curve.logarithmic][index], LOWEST[curve.logarithmic][index]
+        logarithmic, top, bottom = (
+            curve.logarithmic,
+            HIGHEST[curve.logarithmic][index],
+            LOWEST[curve.logarithmic][index],
+        )
         scale = "log" if logarithmic else "linear"
         if self.ax.get_xscale() != scale:
             self.ax.set(xscale=scale, yscale=scale)
@@ -53,9 +57,10 @@ class BoundsSide:
         for line, values in zip(self.edges, (lower, upper), strict=True):
             line.set_data(curve.old_prob, values)
         for place, lines in enumerate(self.beside, start=1):
-            shown = self._heights(curve.limits[place], factor, top) if place < len(curve.limits) else ([], [])
-            for line, values in zip(lines, shown, strict=True):
-                line.set_data(curve.old_prob if len(values) else [], values)
+            for side, line in enumerate(lines):
+                line.set_data([], [])
+                if place < len(curve.limits):
+                    line.set_data(curve.old_prob, self._heights(curve.limits[place], factor, top)[side])
         self.still_line.set_data(curve.old_prob, factor)
         scale_at = 1.0 if self.ratios else curve.at
         ends = [max(curve.limits[0].lower_at * scale_at, bottom), min(curve.limits[0].upper_at * scale_at, top)]
@@ -97,7 +102,13 @@ class BoundsPicture(Picture[BoundsCurve]):
         self.sides = [BoundsSide(left, ratios=False), BoundsSide(right, ratios=True)]
         side = self.sides[0]
         handles = [side.edges[0], side.at, side.free, side.cut, *(pair[0] for pair in side.beside)]
-        labels = ["limits", "at the old probability picked out", "token of the run", "clipped token", *" " * len(BESIDE)]
+        labels = [
+            "limits",
+            "at the old probability picked out",
+            "token of the run",
+            "clipped token",
+            *" " * len(BESIDE),
+        ]
         legend = self.figure.legend(
             handles, labels, loc="outside lower center", ncols=4, fontsize=TEXT - 1, frameon=False
         )
@@ -156,6 +167,4 @@ def _say_tokens(tokens: TokenCloud, name: str) -> str:
 
 def plot_bounds(curve: BoundsCurve) -> Figure:
     """Draw the allowed new probabilities and the limits on the ratio against old probability; return the figure."""
-    figure = BoundsPicture(curve).figure
-    assert isinstance(figure, Figure)
-    return figure
+    return BoundsPicture.alone(curve)

@@ -74,7 +74,10 @@ class ClipSide:
     def span(self, curves: Sequence[ClipCurve]) -> tuple[float, float, float]:
         """Return the axes' limits for these curves: the widest ratio, the lowest and the highest value."""
         low, high = (-0.3, 2.4) if self.better else (-2.2, 1.4)
-        shown = [curves[0].slope, *(curve.objective for curve in curves)]  # other surrogates may go further than the usual
+        shown = [
+            curves[0].slope,
+            *(curve.objective for curve in curves),
+        ]  # other surrogates may go further than the usual
         low, high = min([low, *(1.1 * v.min() for v in shown)]), max([high, *(1.1 * v.max() for v in shown)])
         return float(curves[0].ratio[-1]), float(f"{low:.2g}"), float(f"{high:.2g}")
 
@@ -92,8 +95,10 @@ class ClipSide:
         highest = 1 / curve.old_prob  # at this ratio the new probability is 1
         self.certain.set_xdata([highest, highest])
         self.impossible.set_bounds(highest, low, max(0.0, curve.ratio[-1] - highest), high - low)
-        for line, other in zip(self.beside, (*others, *[None] * (len(BESIDE) - len(others))), strict=True):
-            line.set_data(*(([], []) if other is None else (other.ratio, other.objective)))
+        for place, line in enumerate(self.beside):
+            line.set_data([], [])
+            if place < len(others):
+                line.set_data(others[place].ratio, others[place].objective)
 
     @property
     def moving(self) -> list[Artist]:
@@ -192,9 +197,7 @@ def plot_clip(curve: ClipCurve, *, ax: Axes | None = None) -> Axes:
 
 def plot_clip_comparison(curve: ClipComparison) -> Figure:
     """Draw both signs of one algorithm, and the objectives of those beside it; return the figure."""
-    figure = ClipPicture(curve).figure
-    assert isinstance(figure, Figure)
-    return figure
+    return ClipPicture.alone(curve)
 
 
 def plot_clip_small_multiples(curves: Sequence[tuple[ClipCurve, ClipCurve]], names: Sequence[str]) -> Figure:

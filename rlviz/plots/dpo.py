@@ -113,13 +113,9 @@ def _nats(value: float) -> str:
 
 
 def _first_below(pair: PairCurve, level: float) -> float | None:
-    """Return the first margin above 0 with a pull of at most `level`, between two points of the grid."""
-    right = len(pair.margin) // 2
-    below = np.flatnonzero(pair.pull[right:] <= level)
-    if not len(below):
-        return None
-    at = slice(right + below[0] - 1, right + below[0] + 1)
-    return float(np.interp(-level, -pair.pull[at], pair.margin[at]))
+    """Return the first margin of the grid from 0 on with a pull of at most `level`."""
+    below = np.flatnonzero((pair.margin >= 0) & (pair.pull <= level))
+    return float(pair.margin[below[0]]) if len(below) else None
 
 
 def _say_pull(curve: DpoCurve) -> str:
@@ -132,11 +128,9 @@ def _say_pull(curve: DpoCurve) -> str:
     half = _first_below(pair, 0.5)
     if half is None:
         return f"its pull never lets go of a pair, here up to a margin of {pair.margin[-1]:g} nats"
-    return f"its pull fades, to half of that at margin 0 at a margin of {half:.2g} nats"
+    return f"its pull fades, to half of that at margin 0 at a margin of {float(f'{half:.2g}'):g} nats"
 
 
 def plot_dpo(curve: DpoCurve) -> Figure:
     """Draw a pair's loss and pull against its margin, and a run on it; return the figure."""
-    figure = DpoPicture(curve).figure
-    assert isinstance(figure, Figure)
-    return figure
+    return DpoPicture.alone(curve)

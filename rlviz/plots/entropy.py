@@ -121,7 +121,9 @@ class EntropyPicture(Picture[EntropyCurve]):
             said.append(_say_matched(curve.histories))
         first = curve.histories[0].probs[curve.step]
         likely = int(first.argmax())
-        said.append(f"At step {curve.step} of the replica shown the likeliest action is {likely + 1}, with {first[likely]:.2f}.")
+        said.append(
+            f"At step {curve.step} of the replica shown the likeliest action is {likely + 1}, with {first[likely]:.2f}."
+        )
         return " ".join(said)
 
 
@@ -146,8 +148,4 @@ def _say_matched(histories: tuple[TableHistory, ...]) -> str:
 
 def plot_entropy(curve: EntropyCurve) -> Figure:
     """Draw entropy, accuracy, one against the other, and the probabilities at a step; return the figure."""
-    figure = EntropyPicture(curve).figure
-    assert isinstance(figure, Figure)
-    return figure
-
-
+    return EntropyPicture.alone(curve)

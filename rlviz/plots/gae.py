@@ -98,7 +98,7 @@ class GAEPicture(Picture[GAECurve]):
         self.noise.set_data(curve.lam, curve.noise)
         self.both.set_data(curve.lam, np.hypot(curve.bias, curve.noise))
         here = [] if curve.lam_at is None else [curve.lam_at]
-        self.at.set_xdata(here * 2)
+        self.at.set_data(here * 2, [0, 1] if here else [])
         for mark, value in ((self.bias_at, curve.bias_at), (self.noise_at, curve.noise_at)):
             mark.set_data(here, [] if value is None else [value])
         highest, tick = HIGHEST[curve.has_critic]
@@ -145,6 +145,4 @@ def _signed(value: float) -> str:
 
 def plot_gae(curve: GAECurve) -> Figure:
     """Draw values, advantages, and bias and noise against λ; return the figure."""
-    figure = GAEPicture(curve).figure
-    assert isinstance(figure, Figure)
-    return figure
+    return GAEPicture.alone(curve)

@@ -273,6 +273,4 @@ def _say_gradient(curve: KLCurve) -> str:
 
 def plot_kl(curve: KLCurve) -> Figure:
     """Draw the fits, or the estimators' value or gradient, as the curve asks; return the figure."""
-    figure = KLPicture(curve).figure
-    assert isinstance(figure, Figure)
-    return figure
+    return KLPicture.alone(curve)

@@ -149,6 +149,4 @@ def _say_scale(curve: OverlongCurve) -> list[str]:
 
 def plot_overlong(curve: OverlongCurve) -> Figure:
     """Draw a right response's reward against length and what shaping does to a group's advantages; return the figure."""
-    figure = OverlongPicture(curve).figure
-    assert isinstance(figure, Figure)
-    return figure
+    return OverlongPicture.alone(curve)

@@ -32,6 +32,13 @@ class Picture(ABC, Generic[C]):
         self.moving: list[Artist] = list(self.draw(curve))
         self.show(curve)
 
+    @classmethod
+    def alone(cls, curve: C) -> Figure:
+        """Return the curve in a figure of its own."""
+        figure = cls(curve).figure
+        assert isinstance(figure, Figure)
+        return figure
+
     @abstractmethod
     def draw(self, curve: C) -> Sequence[Artist]:
         """Draw axes, words and whatever stands still; return the artists that move, back to front."""

@@ -222,6 +222,4 @@ def _box(x: float, y: float, width: float, height: float) -> list[tuple[float, f
 
 def plot_process(curve: ProcessCurve) -> Figure:
     """Draw one answer's outcome and process credit, and its group; return the figure."""
-    figure = ProcessPicture(curve).figure
-    assert isinstance(figure, Figure)
-    return figure
+    return ProcessPicture.alone(curve)

@@ -49,7 +49,7 @@ class RatioPicture(Picture[RatioCurve]):
             ax,
             title="How far ratios stray from 1",
             x="length of the response, tokens",
-            y="|log ratio|: 9 in 10 lie below",
+            y="|log ratio|, nats: 9 in 10 below",
         )
         self.here = ax.axvline(1, color=GREY, linewidth=1)
         self.distances = tuple(ax.axhline(1, color="black", linestyle=DOTS, linewidth=2) for _ in range(2))
@@ -76,12 +76,19 @@ class RatioPicture(Picture[RatioCurve]):
         dress(ax, title="The algorithm's own ratio", x="ratio", y="how often")
         ax.axvline(1, color=GREY, linewidth=1)
         edges = np.array([0.0, 1.0])
-        self.all = ax.stairs([0.0], edges, fill=True, facecolor="#cfe3f1", edgecolor=BLUE, linewidth=1.5, label="all")
-        self.cut = ax.stairs(
-            [0.0], edges, fill=True, facecolor="#f0b58c", edgecolor=VERMILION, hatch="///", linewidth=1.5
+        self.all = ax.stairs(
+            [0.0], edges, fill=True, facecolor="#cfe3f1", edgecolor=BLUE, linewidth=1.5, label="all ratios"
         )
-        self.all.set_label("all ratios")
-        self.cut.set_label("gradient cut")
+        self.cut = ax.stairs(
+            [0.0],
+            edges,
+            fill=True,
+            facecolor="#f0b58c",
+            edgecolor=VERMILION,
+            hatch="///",
+            linewidth=1.5,
+            label="gradient cut",
+        )
         self.limits = tuple(
             ax.axvline(1, color="black", linestyle=DOTS, linewidth=2, label=label) for label in ("limits", None)
         )
@@ -148,6 +155,4 @@ def _percent(share: float) -> str:
 
 def plot_ratio(curve: RatioCurve) -> Figure:
     """Draw how far ratios stray from 1 with length, and the algorithm's own; return the figure."""
-    figure = RatioPicture(curve).figure
-    assert isinstance(figure, Figure)
-    return figure
+    return RatioPicture.alone(curve)

@@ -146,6 +146,4 @@ def _say_batch(batch: BatchShares) -> str:
 
 def plot_sampling(curve: SamplingCurve) -> Figure:
     """Draw the price of informative groups against success rate and what batches hold; return the figure."""
-    figure = SamplingPicture(curve).figure
-    assert isinstance(figure, Figure)
-    return figure
+    return SamplingPicture.alone(curve)

@@ -39,7 +39,6 @@ def explore_bounds(
     """
     if len(beside) > len(BESIDE):
         raise ValueError(f"beside must be at most {len(BESIDE)} algorithms; got {len(beside)}")
-    records = RunFolder.open(run).records() if isinstance(run, str | os.PathLike) else run
     chosen = AlgorithmControl(
         algorithm,
         ("eps_low", "eps_high", "max_ratio"),
@@ -50,12 +49,16 @@ def explore_bounds(
     return Explorer(
         explore_bounds,
         BoundsPicture,
-        bounds_curve if records is None else partial(bounds_curve, responses=responses_of(records)),
+        bounds_curve if run is None else partial(bounds_curve, responses=responses_of(_records(run))),
         [
             choice_control("old_prob", old_prob, PROBS, "old probability"),
             Pick("scale", scale, [("linear", "linear"), ("log", "log")], "axes"),
             Several("beside", beside, [(member.name, member) for member in every], "beside it", most=len(BESIDE)),
         ],
         chosen,
-        given={} if run is None else {"run": "run" if records is run else repr(os.fspath(run))},
+        given={} if run is None else {"run": repr(os.fspath(run)) if isinstance(run, str | os.PathLike) else "run"},
     )
+
+
+def _records(run: str | os.PathLike[str] | Sequence[StepRecord]) -> Sequence[StepRecord]:
+    return RunFolder.open(run).records() if isinstance(run, str | os.PathLike) else run

@@ -75,8 +75,8 @@ EXPLORERS: Mapping[str, Entry] = {
         explore_dpo,
         {
             "DPO: fades, and the chosen response falls too": {},
-            "DPO, nothing shared: the chosen response rises": {"shared": 0.0},
-            "DPO (linear): never stops": {"algorithm": DPO_LINEAR},
+            "DPO, less shared: the chosen response rises": {"shared": 0.3},
+            "DPO (linear), less shared: never lets go": {"algorithm": DPO_LINEAR, "shared": 0.3},
             "GRPO on the same pair: the clip stops dead": {"algorithm": GRPO},
         },
     ),

@@ -36,8 +36,9 @@ def explore_clip(
     fractions of training count with, says to be cut. A width that the algorithm's bounds do not have has no slider.
 
     eps_low, eps_high, max_ratio: of the bounds; None: the algorithm's own. old_prob: the token's probability when sampled.
-    dual_clip: c of a dual clip in place of the algorithm's surrogate; 0: the surrogate as it is. up_to: the largest ratio shown. beside: up to three
-    algorithms whose objectives lie over it. Raises ValueError for a value out of range, or an algorithm without a ratio.
+    dual_clip: c of a dual clip in place of the algorithm's surrogate; 0: the surrogate as it is. up_to: the largest ratio
+    shown. beside: up to three algorithms whose objectives lie over it. Raises ValueError for a value out of range, or an
+    algorithm without a ratio.
     """
     chosen = AlgorithmControl(
         algorithm,
@@ -60,4 +61,3 @@ def explore_clip(
         ],
         chosen,
     )
-

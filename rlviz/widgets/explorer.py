@@ -9,7 +9,8 @@ from typing import Any, Generic, TypeVar
 import ipywidgets as widgets
 from matplotlib.figure import Figure
 
-from rlviz.algorithms import ALGORITHMS, Algorithm, PolicyGradient, command_name
+import rlviz.algorithms
+from rlviz.algorithms import ALGORITHMS, Algorithm, numbers
 from rlviz.plots.picture import Picture, plot_small_multiples
 from rlviz.widgets.live import BlittedFigure, Control, Counts, LivePicture, Pick, float_control
 
@@ -30,7 +31,9 @@ WORDS = {"gamma": "γ gamma", "lam": "λ lam", "beta": "β beta", "max_ratio": "
 class AlgorithmControl:
     """A dropdown of algorithms, and a slider for each of `parameters` that the chosen one has; the others are hidden.
 
-    algorithm: what dropdown and sliders say together. options: the family's that `fits` lets in, and one's own before them.
+    algorithm: what dropdown and sliders say together. The dropdown offers those `among` which `fits` lets in, and one's own
+    before them. numbers: an algorithm's parameters by name, as far as they have a part in the picture. starting: values to begin
+    with, None for the algorithm's own. Raises ValueError for an algorithm that does not fit, and a value out of range.
     """
 
     def __init__(
@@ -39,29 +42,33 @@ class AlgorithmControl:
         parameters: Sequence[str] = (),
         *,
         fits: Callable[[Algorithm], bool] = lambda algorithm: True,
+        among: Sequence[Algorithm] = ALGORITHMS,
+        numbers: Callable[[Algorithm], Mapping[str, float]] = numbers,
         starting: Mapping[str, float | None] | None = None,
     ) -> None:
         given = {name: value for name, value in (starting or {}).items() if value is not None}
-        family = [member for member in ALGORITHMS if fits(member)]
+        family = [member for member in among if fits(member)]
         ours = [] if algorithm in family else [algorithm]
         if not fits(algorithm):
             known = ", ".join(member.name for member in family)
             raise ValueError(f"algorithm: {algorithm.name} has nothing that this picture shows; {known} have")
-        self._ours = ours
+        self._numbers = numbers
         self.pick = Pick("algorithm", algorithm, [(member.name, member) for member in (*ours, *family)])
         self._set_anew = False
         self._sliders = {name: float_control(name, 0.5, *RANGES[name], WORDS.get(name, "")) for name in parameters}
         self._changed: Callable[[], None] = lambda: None
         self._follow_the_pick()
         for name, value in given.items():
-            self.algorithm.with_parameters(**{name: value})  # refuses what the slider would only move, or has no slider
+            if name not in numbers(algorithm):
+                raise ValueError(f"{name}: {algorithm.name} has no such parameter in this picture; got {value}")
+            self.algorithm.with_parameters(**{name: value})  # refuses what the slider would only move
             self._sliders[name].move_to(value, *_range(name, value))
         self.pick.observe(self._picked)
         for slider in self._sliders.values():
             slider.observe(self._moved)
 
     def _follow_the_pick(self) -> None:
-        own = _numbers(self.pick.value)
+        own = self._numbers(self.pick.value)
         self._set_anew = True
         for name, slider in self._sliders.items():
             slider.hide(name not in own)
@@ -79,7 +86,7 @@ class AlgorithmControl:
 
     @property
     def algorithm(self) -> Any:
-        own = _numbers(self.pick.value)
+        own = self._numbers(self.pick.value)
         changed = {n: s.value for n, s in self._sliders.items() if not s.hidden and s.value != own[n]}
         return self.pick.value.with_parameters(**changed) if changed else self.pick.value
 
@@ -92,29 +99,21 @@ class AlgorithmControl:
 
     def arguments(self, default: Any) -> list[str]:
         """Return what stands for the algorithm in a call: its name if it is not the default, and its changed numbers."""
-        own = _numbers(self.pick.value)
+        own = self._numbers(self.pick.value)
         shown = [] if self.pick.value == default else [call_name(self.pick.value)]
         changed = {n: s.value for n, s in self._sliders.items() if not s.hidden and s.value != own[n]}
         return shown + [f"{name}={value!r}" for name, value in changed.items()]
 
 
 def call_name(algorithm: Algorithm) -> str:
-    """Return what the algorithm is called in Python: its name in `rlviz` for the family's, else `mine`."""
-    return command_name(algorithm).upper().replace("-", "_") if algorithm in ALGORITHMS else "mine"
+    """Return what the algorithm is called in `rlviz.algorithms`, or `mine` for one's own."""
+    named = vars(rlviz.algorithms).items()
+    return next((name for name, value in named if name.isupper() and value == algorithm), "mine")
 
 
 def _range(name: str, value: float) -> tuple[float, float, float]:
     low, high, step = TINY if name.startswith("eps") and value < RANGES[name][0] else RANGES[name]
     return min(low, value), max(high, value), step
-
-
-def _numbers(algorithm: Any) -> dict[str, float]:
-    """Return the numbers that `with_parameters` can change: parameter → value."""
-    found: dict[str, float] = {}
-    if isinstance(algorithm, PolicyGradient):
-        for piece in algorithm.slots().values():
-            found |= {n: v for n, v in getattr(piece, "__dict__", {}).items() if isinstance(v, float | int)}
-    return found
 
 
 class Explorer(LivePicture, Generic[C]):

@@ -169,7 +169,9 @@ class Pick:
     def __init__(self, name: str, value: Any, options: Sequence[tuple[str, Any]], words: str = "") -> None:
         self.name, self.hidden = name, False
         filled = [(label, NOTHING if option is None else option) for label, option in options]
-        self.box = widgets.Dropdown(options=filled, value=NOTHING if value is None else value, description=words or name)
+        self.box = widgets.Dropdown(
+            options=filled, value=NOTHING if value is None else value, description=words or name
+        )
         self.box.style.description_width = "130px"
         self.box.layout.width = "400px"
         self.row = widgets.HBox([self.box])

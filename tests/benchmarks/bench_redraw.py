@@ -87,7 +87,10 @@ def main(names: list[str]) -> None:
         bound = 200 if name in RETRAINS else 33
         ours, theirs = median(o for o, _ in medians), median(t for _, t in medians)
         verdict = "" if 1e3 * ours <= bound else "  OVER"
-        print(f"{name:12} {'median of its sliders':22} {1e3 * ours:6.1f} ms {1e3 * theirs:8.1f} ms {theirs / ours:6.1f}×", end="")
+        print(
+            f"{name:12} {'median of its sliders':22} {1e3 * ours:6.1f} ms {1e3 * theirs:8.1f} ms {theirs / ours:6.1f}×",
+            end="",
+        )
         print(f"  worst slider {1e3 * worst:.1f} ms, bound {bound} ms{verdict}")
 
 

@@ -77,8 +77,8 @@ def test_every_slider_to_both_ends_and_back(explorers: Notebook, name: str) -> N
         else:
             box.fill(value)
             box.press("Enter")
-        until(page, lambda: picture(cell) == start, f"{name}: {label} back at {value}")  # noqa: B023
-        until(page, lambda: words(cell) == start_words, f"{name}: {label}: the words of the start")  # noqa: B023
+        until(page, lambda: picture(cell) == start, f"{name}: {label} back at {value}")
+        until(page, lambda: words(cell) == start_words, f"{name}: {label}: the words of the start")
     assert moved
 
 

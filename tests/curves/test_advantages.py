@@ -10,6 +10,7 @@ import pytest
 from rlviz.algorithms import DAPO, DCPO, DR_GRPO, GRPO, GRPO_PROCESS, GSPO, LITE_PPO, PPO
 from rlviz.curves.advantages import GROUPS, POINTS, advantages_curve
 from rlviz.curves.groups import share_all_equal
+from rlviz.pieces.kl import KLInReward
 from rlviz.plots import plot_advantages
 from rlviz.plots.advantages import AdvantagesPicture
 
@@ -144,6 +145,11 @@ def test_a_rule_of_one_s_own():
     assert (curve.mean_right, curve.mean_wrong, curve.limit) == (5.0, -5.0, 5.0)
     assert curve.dead_at == 0 and not curve.advantage_error.any()
     assert "0.0% of the groups are dead" in AdvantagesPicture(curve).words(curve)
+
+
+def test_a_kl_term_in_the_reward_is_left_out():
+    curve = advantages_curve(replace(GRPO, kl=KLInReward(beta=0.1)))
+    np.testing.assert_array_equal(curve.right, advantages_curve(GRPO).right)
 
 
 def test_a_group_is_dead_only_if_every_advantage_is_0():

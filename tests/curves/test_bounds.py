@@ -21,7 +21,7 @@ from small_models.tasks import Chain
 def token(old_prob, new_prob, advantage):
     names = StepRecord.__dataclass_fields__  # other numbers of the record have no part in this picture
     assert "groups" in names
-    rest = {name: 0.0 for name in TokenRecord.__dataclass_fields__}
+    rest = dict.fromkeys(TokenRecord.__dataclass_fields__, 0.0)
     return TokenRecord(**{**rest, "token": "1", "old_prob": old_prob, "new_prob": new_prob, "advantage": advantage})
 
 
@@ -81,7 +81,10 @@ def test_no_upper_limit_is_said():
         return 0.5, math.inf
 
     words = explore_bounds(replace(GRPO, name="Mine", bounds=none_above), old_prob=0.1).caption
-    assert "Mine: a token of old probability 0.1 may fall to 0.05 and grow as far as it likes: there is no upper limit" in words
+    assert (
+        "Mine: a token of old probability 0.1 may fall to 0.05 and grow as far as it likes: there is no upper limit"
+        in words
+    )
 
 
 def test_tokens_are_clipped_by_the_algorithm_on_show():
@@ -102,7 +105,9 @@ def test_tokens_are_clipped_by_the_algorithm_on_show():
 
 
 def test_a_real_run_lies_over_the_picture():
-    settings = TrainSettings(steps=2, num_prompts=4, group_size=4, updates_per_rollout=8, details_every=1, evaluate_every=0)
+    settings = TrainSettings(
+        steps=2, num_prompts=4, group_size=4, updates_per_rollout=8, details_every=1, evaluate_every=0
+    )
     records = list(train(load_policy("chain"), Chain(), replace(GRPO, kl=None), settings))
     explorer = explore_bounds(run=records)
     recorded = [t for r in records for g in r.groups for response in g.responses for t in response.tokens]

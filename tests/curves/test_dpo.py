@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rlviz.algorithms import DAPO, DCPO, DPO, DPO_LINEAR, DR_GRPO, GRPO, GRPO_PROCESS, GSPO, PPO
-from rlviz.curves.dpo import dpo_curve, learns_from_a_pair
+from rlviz.curves.dpo import PairCurve, dpo_curve, learns_from_a_pair
 from rlviz.pieces.kl import KLInReward
 from rlviz.pieces.preference import ImplicitReward, SigmoidPreference
 from rlviz.pieces.surrogate import unclipped
@@ -191,6 +191,17 @@ def test_words_of_what_does_not_pull():
     assert "never lets go" in explore_dpo(replace(GRPO, name="Mine", surrogate=unclipped)).caption
 
 
+def test_a_probability_of_almost_one_has_no_minus_sign():
+    # linear, shared .3: logits move by 40 · .75 · .7 · (.4, −1) = 8.4 and −21, log .2 e^8.4 / (.2 e^8.4 + .5) = −.0006
+    assert "went up from −1.61 to 0.00, the" in explore_dpo(DPO_LINEAR, shared=0.3).caption
+
+
+def test_half_of_the_pull_is_looked_for_at_margins_above_0():
+    own = PairCurve(np.array([-1.0, 0.0, 100.0, 220.0]), np.zeros(4), np.array([0.0, 1.0, 0.6, 0.4]), slope=1.0)
+    words = DpoPicture(dpo_curve(DPO)).words(replace(dpo_curve(DPO), own=own))
+    assert "its pull fades, to half of that at margin 0 at a margin of 220 nats." in words
+
+
 def test_beta_belongs_to_the_algorithm_and_hides_where_there_is_none():
     explorer = explore_dpo()
     beta = explorer.controls["beta"]
@@ -205,7 +216,7 @@ def test_beta_belongs_to_the_algorithm_and_hides_where_there_is_none():
     assert (mine.curve.beta, mine.call) == (0.3, "explore_dpo(mine)")
     labels = [label for label, _ in explorer.controls["algorithm"].box.options]
     assert labels[:3] == ["DPO", "DPO (linear)", "GRPO"] and len(set(labels)) == len(labels)
-    with pytest.raises(ValueError, match="beta: GRPO has no implicit reward"):
+    with pytest.raises(ValueError, match="beta: GRPO has no such parameter in this picture"):
         explore_dpo(GRPO, beta=0.1)
     with pytest.raises(ValueError, match="beta must be above 0 and finite; got 0"):
         explore_dpo(beta=0.0)

@@ -26,7 +26,9 @@ def test_the_curve_is_the_table_s_run():
     np.testing.assert_array_equal(history.probs, run.probabilities[0, :, 0, 0])
     picture = EntropyPicture(curve)
     np.testing.assert_array_equal(picture.entropy.lines[0].get_ydata(), run.entropy.mean(0))
-    heights = [bar.vertices[1, 1] for bar in picture.good.get_paths()] + [b.vertices[1, 1] for b in picture.others.get_paths()]
+    heights = [bar.vertices[1, 1] for bar in picture.good.get_paths()] + [
+        b.vertices[1, 1] for b in picture.others.get_paths()
+    ]
     np.testing.assert_allclose(heights, history.probs[7])
 
 
@@ -55,7 +57,9 @@ def test_a_step_slider_trains_nothing_again(monkeypatch):
 def test_words_follow_the_numbers():
     explorer = explore_entropy()
     history = explorer.curve.histories[0]
-    assert f"GRPO: from 3.00 to {history.entropy[:, -1].mean():.2f} nats after 60 steps" in explorer.caption  # ln 20 = 3.00
+    assert (
+        f"GRPO: from 3.00 to {history.entropy[:, -1].mean():.2f} nats after 60 steps" in explorer.caption
+    )  # ln 20 = 3.00
     explorer.controls["step"].slider.value = 0
     assert "At step 0 of the replica shown the likeliest action is 1, with 0.05." in explorer.caption  # uniform over 20
     explorer.controls["reward"].box.value = "random"
@@ -75,11 +79,11 @@ def test_every_reward_trains(reward):
 
 
 def test_refusals():
-    with pytest.raises(ValueError, match="reward must be one of 3 good of 20, .*; got 'none'"):
+    with pytest.raises(ValueError, match=r"reward must be one of 3 good of 20, .*; got 'none'"):
         entropy_curve(GRPO, reward="none")
     with pytest.raises(ValueError, match="step must be from 0 to 60; got 61"):
         entropy_curve(GRPO, step=61)
     with pytest.raises(ValueError, match="PPO has nothing that this picture shows"):
         explore_entropy(PPO)
-    with pytest.raises(ValueError, match="GRPO.* does not learn from groups with one reward a response"):
+    with pytest.raises(ValueError, match=r"GRPO.* does not learn from groups with one reward a response"):
         entropy_curve(GRPO, beside=GRPO_PROCESS)

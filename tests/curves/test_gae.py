@@ -118,7 +118,12 @@ def test_a_critic_s_rule_of_one_s_own():
     curve = gae_curve(replace(PPO, name="Mine", advantage=half), tokens=4)
     np.testing.assert_allclose(curve.advantages, (np.array([0, 0, 0, 1]) - curve.critic) / 2)
     assert (curve.lam_at, curve.bias_at, curve.gamma) == (None, None, None)
-    assert "Mine, a right answer of 4 tokens" in GAEPicture(curve).words(curve)
+    explorer = explore_gae(replace(PPO, name="Mine", advantage=half))
+    assert "Mine, a right answer of 12 tokens" in explorer.caption
+    explorer.controls["wiggle"].slider.value = 0.0  # draws without a λ of its own
+    assert len(explorer.picture.at.get_xdata()) == 0 and "wrong by" not in explorer.caption
+    explorer.controls["algorithm"].box.value = PPO
+    assert explorer.picture.at.get_xdata()[0] == 0.95
 
 
 @pytest.mark.parametrize(

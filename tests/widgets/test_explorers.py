@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import rlviz
 import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
@@ -15,6 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from PIL import Image
 
+import rlviz
 from rlviz import widgets
 from rlviz.algorithms import GRPO
 from rlviz.widgets.catalogue import EXPLORERS
@@ -115,7 +115,9 @@ def test_words_say_what_is_shown(name):
         for value in ends(control):
             trait.value = value
             assert explorer.alt == f"{explorer.picture.alt} {explorer.caption}"
-            assert explorer.alt in explorer._image.value.replace("&lt;", "<").replace("&gt;", ">").replace("&#x27;", "'")
+            assert explorer.alt in explorer._image.value.replace("&lt;", "<").replace("&gt;", ">").replace(
+                "&#x27;", "'"
+            )
             assert 40 < len(explorer.caption) < 900, explorer.caption
             assert explorer.caption.rstrip().endswith((".", ")")) and "nan" not in explorer.caption.split()
             assert "  " not in explorer.caption
@@ -192,7 +194,9 @@ def test_the_last_row_can_read_it(name):
         drawn = [t for t in (*ax.texts, ax.title) if t.get_visible() and t.get_text().strip()]
         for one, other in itertools.combinations(drawn, 2):
             a, b = one.get_window_extent(), other.get_window_extent()
-            assert not (a.x0 < b.x1 - 1 and b.x0 < a.x1 - 1 and a.y0 < b.y1 - 1 and b.y0 < a.y1 - 1), f"{one} on {other}"
+            assert not (a.x0 < b.x1 - 1 and b.x0 < a.x1 - 1 and a.y0 < b.y1 - 1 and b.y0 < a.y1 - 1), (
+                f"{one} on {other}"
+            )
         if isinstance(ax.get_legend(), Legend):
             assert ax.get_legend().get_texts()[0].get_fontsize() >= 11
 

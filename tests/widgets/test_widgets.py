@@ -192,7 +192,9 @@ def test_the_group_is_a_table_and_text_in_it_is_text():
     assert table.count("<tr>") == 1 + len(panel.records[-1].group)
     assert panel.records[-1].prompt in table
     nasty = replace(panel.records[-1].group[0], text="<script>alert(1)</script>")
-    assert "<script>" not in group_table(replace(panel.records[-1], groups=(replace(panel.records[-1].groups[0], responses=(nasty,)),)))
+    assert "<script>" not in group_table(
+        replace(panel.records[-1], groups=(replace(panel.records[-1].groups[0], responses=(nasty,)),))
+    )
 
 
 def test_unknown_tasks_are_refused():

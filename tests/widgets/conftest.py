@@ -1,0 +1,10 @@
+"""A widget stays alive as long as its kernel: without an end each test's figures would stay until the last one."""
+
+import ipywidgets
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _close_widgets():
+    yield
+    ipywidgets.Widget.close_all()
