@@ -24,6 +24,7 @@ def test_the_page_is_served_on_loopback_with_a_token():
 def test_without_voila_a_sentence_says_what_to_install(monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "voila" else find(name))
+    monkeypatch.setattr(web, "serve_page", lambda command: 0)
     result = CliRunner().invoke(app, ["playground"])
     assert result.exit_code == 2
     assert "pip install 'rlviz[web]'" in result.output

@@ -15,7 +15,7 @@ from rlviz.curves.arrays import Array, array
 from rlviz.pieces.gae import GAE
 
 MOST_TOKENS = 24
-LAMBDAS = tuple(round(0.05 * step, 2) for step in range(21))
+LAMBDAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0)  # closer where the noise bends
 ANSWERS = 400  # over which bias and noise are taken
 GROUP = 8
 MARGIN = 0.7  # how clearly the drawn answer ends right or wrong, in standard deviations of its walk

@@ -65,7 +65,16 @@ class ClipSide:
         ax.add_patch(self.impossible)
         self.names = [
             ax.text(
-                x, 0.98, text, fontsize=TEXT - 1, ha=side, va="top", style="italic", transform=ax.transAxes, bbox=PAPER
+                x,
+                0.98,
+                text,
+                fontsize=TEXT - 1,
+                ha=side,
+                va="top",
+                style="italic",
+                transform=ax.transAxes,
+                bbox=PAPER,
+                zorder=5,
             )
             for text, x, side in zip(QUADRANTS[self.better], (0.01, 0.99), ("left", "right"), strict=True)
         ]
@@ -191,7 +200,8 @@ def plot_clip(curve: ClipCurve, *, ax: Axes | None = None) -> Axes:
     if ax is None:
         ax = new_figure(6, 4).add_subplot()
     ClipSide([curve], ax)
-    ax.legend(fontsize=TEXT - 2, loc="lower right" if curve.advantage > 0 else "lower left", framealpha=1)
+    side = ("upper left", (0.0, 0.92)) if curve.advantage > 0 else ("upper right", (1.0, 0.92))  # below the names
+    ax.legend(fontsize=TEXT - 2, loc=side[0], bbox_to_anchor=side[1], framealpha=1)
     return ax
 
 

@@ -39,7 +39,8 @@ class BlittedFigure:
         for artist in self.artists:
             artist.set_animated(False)
         self.figure.set_layout_engine("constrained")
-        self._canvas.draw()
+        self.figure.draw_without_rendering()  # where a tick label overhangs its axes the layout settles on the second try
+        self.figure.draw_without_rendering()
         self.figure.set_layout_engine("none")
         for artist in self.artists:
             artist.set_animated(True)

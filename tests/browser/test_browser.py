@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from rlviz.algorithms import GRPO
+
 if TYPE_CHECKING:
     from conftest import Lab, Notebook
     from playwright.sync_api import Locator, Page
@@ -110,10 +112,12 @@ def test_slider_moves_the_picture_and_back_again(page: Page) -> None:
 
 
 def eps_high(cell: Locator) -> float:
-    """Return the width in the call below the picture: the kernel sends it after the picture, so both are up to date."""
+    """Return the width in the call below the picture: the kernel sends it after the picture, so both are up to date.
+
+    What the call leaves out is the default.
+    """
     found = re.search(r"eps_high=([\d.]+)", cell.locator("code").text_content() or "")
-    assert found
-    return float(found[1])
+    return float(found[1]) if found else GRPO.bounds.eps_high
 
 
 def test_panel_trains_stops_and_resumes(page: Page) -> None:
@@ -143,6 +147,35 @@ def test_panel_trains_stops_and_resumes(page: Page) -> None:
     press(cell, "Stop")
     wait_until(page, lambda: caption(cell).startswith("Stopped"), "stopped again")
     assert changed(stopped_pixels, pixels(cell)) > 0
+
+
+def test_inspector_goes_from_run_to_step_to_token(page: Page) -> None:
+    cell = cell_with(page, "inspect_run(records, algorithm=algorithm)")
+    start, first = pixels(cell), views(cell)
+    assert "Step 120 of 120" in first[0]
+    assert "J = min(ratio · advantages, clip(ratio, lower, upper) · advantages)" in cell.text_content()
+
+    button = cell.get_by_role("button", name="Previous step with tokens", exact=True)
+    button.focus()
+    page.keyboard.press("Enter")
+    wait_until(page, lambda: "Step 110 of 120" in views(cell)[0], "the step before that has tokens")
+    assert changed(start, pixels(cell)) > 0
+    assert views(cell)[1] != first[1]
+
+    before = views(cell)
+    token = cell.locator(".widget-hbox", has=page.get_by_label("token", exact=True)).get_by_role("slider").last
+    token.focus()
+    page.keyboard.press("Home" if token.get_attribute("aria-valuenow") != token.get_attribute("aria-valuemin") else "End")
+    wait_until(page, lambda: views(cell)[2] != before[2], "another token")
+    assert views(cell)[0] == before[0]
+
+    cell.get_by_role("button", name="Next step with tokens", exact=True).click()
+    wait_until(page, lambda: changed(start, pixels(cell)) == 0, "the picture of the last step again")
+
+
+def views(cell: Locator) -> list[str]:
+    """Return what the run, the step and the token are said to be."""
+    return cell.get_by_role("status").all_text_contents()
 
 
 def press(cell: Locator, name: str) -> None:
