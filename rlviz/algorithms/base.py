@@ -296,27 +296,28 @@ def _asked(slot: str, piece: Any, called_with: tuple[str, ...], offered: tuple[s
 
 def with_parameters(algorithm: Any, parameters: Mapping[str, Any]) -> Any:
     """Return an algorithm, a dataclass of pieces, with parameters of its pieces changed by name; see its method."""
-    changed = algorithm
-    for name, value in parameters.items():
-        pieces = {f.name: getattr(changed, f.name) for f in fields(changed)}
-        owners = [slot for slot, piece in pieces.items() if name in _parameters(piece)]
-        if not owners:
-            known = sorted({p for piece in pieces.values() for p in _parameters(piece)})
-            raise ValueError(
-                f"{algorithm.name} has no parameter {name!r}; its pieces have {', '.join(known) or 'none'}"
-            )
-        for slot in owners:
-            changed = replace(changed, **{slot: replace(getattr(changed, slot), **{name: value})})
-    return changed
+    pieces = {f.name: getattr(algorithm, f.name) for f in fields(algorithm)}
+    known = {name for piece in pieces.values() for name in _parameters(piece)}
+    for name in parameters:
+        if name not in known:
+            has = ", ".join(sorted(known)) or "none"
+            raise ValueError(f"{algorithm.name} has no parameter {name!r}; its pieces have {has}")
+    new = {}
+    for slot, piece in pieces.items():
+        own = {name: value for name, value in parameters.items() if name in _parameters(piece)}
+        if own:  # all at once: one by one, a value may contradict another that is still to be changed
+            new[slot] = replace(piece, **own)
+    return replace(algorithm, **new)
 
 
 def numbers(algorithm: Any) -> dict[str, int | float]:
     """Return the numbers in an algorithm's pieces, which `with_parameters` can change: parameter → value."""
     found: dict[str, int | float] = {}
     for piece in (getattr(algorithm, f.name) for f in fields(algorithm)):
-        values = {name: getattr(piece, name) for name in _parameters(piece)}
-        kept = {n: v for n, v in values.items() if isinstance(v, int | float) and not isinstance(v, bool)}
-        found = kept | found  # of two pieces with one name the first one's
+        for name in _parameters(piece):
+            value = getattr(piece, name)
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                found.setdefault(name, value)  # of two pieces with one name the first one's
     return found
 
 

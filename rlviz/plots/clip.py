@@ -200,8 +200,8 @@ def plot_clip(curve: ClipCurve, *, ax: Axes | None = None) -> Axes:
     if ax is None:
         ax = new_figure(6, 4).add_subplot()
     ClipSide([curve], ax)
-    side = ("upper left", (0.0, 0.92)) if curve.advantage > 0 else ("upper right", (1.0, 0.92))  # below the names
-    ax.legend(fontsize=TEXT - 2, loc=side[0], bbox_to_anchor=side[1], framealpha=1)
+    legend = ax.legend(fontsize=TEXT - 2, loc="upper left" if curve.advantage > 0 else "upper right", framealpha=1)
+    legend.set_bbox_to_anchor((0, 0, 1, 0.93), transform=ax.transAxes)  # below the quadrants' names
     return ax
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import rlviz.algorithms
-from rlviz.algorithms import GroupPolicyGradient, command_name, differences
+from rlviz.algorithms import GroupPolicyGradient, command_name, differences, numbers
 from rlviz.pieces.kl import KLInLoss
 from rlviz.training import TrainSettings
 from small_models.tasks import Task
@@ -20,7 +20,7 @@ ON_THE_COMMAND_LINE = (
 HOMES = {
     "KLInLoss": "rlviz.pieces.kl",
     "TrainSettings": "rlviz.training",
-    "playground": "rlviz.widgets.playground",
+    "playground": "rlviz.widgets",
     "replace": "dataclasses",
 }
 ONLY_RECORDING = (
@@ -46,20 +46,9 @@ def words_for(name: str) -> str:
     return WORDS.get(name, name.replace("_", " "))
 
 
-def _numbers(piece: Any) -> dict[str, float]:
-    if not is_dataclass(piece):
-        return {}
-    values = {field.name: getattr(piece, field.name) for field in fields(piece)}
-    return {n: v for n, v in values.items() if isinstance(v, int | float) and not isinstance(v, bool)}
-
-
-def parameters(algorithm: GroupPolicyGradient) -> dict[str, float]:
+def parameters(algorithm: GroupPolicyGradient) -> dict[str, int | float]:
     """Return the numbers in an algorithm's pieces by name, and beta: 0 where there is no KL term."""
-    found: dict[str, float] = {}
-    for field in fields(algorithm):
-        numbers = _numbers(getattr(algorithm, field.name))
-        found |= {name: value for name, value in numbers.items() if name not in found}
-    return {**found, "beta": 0.0} if algorithm.kl is None else found
+    return {**numbers(algorithm), "beta": 0.0} if algorithm.kl is None else numbers(algorithm)
 
 
 def with_values(algorithm: GroupPolicyGradient, values: Mapping[str, float]) -> GroupPolicyGradient:
@@ -73,12 +62,8 @@ def with_values(algorithm: GroupPolicyGradient, values: Mapping[str, float]) -> 
         algorithm = replace(algorithm, kl=KLInLoss(beta=new["beta"]))
     elif new.get("beta") == 0:
         algorithm = replace(algorithm, kl=None)
-    pieces = {field.name: getattr(algorithm, field.name) for field in fields(algorithm)}
-    for slot, piece in pieces.items():
-        own = {name: new[name] for name in _numbers(piece) if name in new}
-        if own:  # all at once: one by one, a value may contradict another that is still to be changed
-            algorithm = replace(algorithm, **{slot: replace(piece, **own)})
-    return algorithm
+        del new["beta"]
+    return algorithm.with_parameters(**new)
 
 
 def _differing(before: Any, after: Any) -> list[str]:

@@ -17,6 +17,7 @@ from rlviz.algorithms import (
     DUPO,
     GRPO,
     GRPO_PROCESS,
+    GSPO,
     PPO,
     PPO_PENALTY,
     SLOTS,
@@ -26,6 +27,7 @@ from rlviz.algorithms import (
     family_table,
     find_algorithm,
     label,
+    numbers,
     stated_differences,
     why,
 )
@@ -360,3 +362,17 @@ def test_a_row_with_no_advantage_stays_when_its_value_is_0_and_its_gradient_is_n
     assert NO_KL.ignores_zero_advantages()
     assert not pull.ignores_zero_advantages()
     assert replace(NO_KL, kl=KLInReward()).ignores_zero_advantages()
+
+
+def test_parameters_that_belong_together_change_together():
+    shorter = DAPO.with_parameters(max_length=4, cache=2)  # one by one, a cache of 4 would not fit into 4 tokens
+    assert (shorter.shape.max_length, shorter.shape.cache) == (4, 2)
+    assert DAPO.with_parameters(cache=2, max_length=4) == shorter
+    assert DPO.with_parameters(beta=0.5).reward.beta == 0.5
+    with pytest.raises(ValueError, match="DPO has no parameter 'eps_low'; its pieces have beta, label_smoothing"):
+        DPO.with_parameters(eps_low=0.1)
+
+
+def test_the_numbers_of_an_algorithm():
+    assert numbers(DPO) == {"beta": 0.1, "label_smoothing": 0.0}
+    assert numbers(GSPO) == {"eps_low": 3e-4, "eps_high": 4e-4, "eps": 1e-6}

@@ -165,7 +165,9 @@ def test_inspector_goes_from_run_to_step_to_token(page: Page) -> None:
     before = views(cell)
     token = cell.locator(".widget-hbox", has=page.get_by_label("token", exact=True)).get_by_role("slider").last
     token.focus()
-    page.keyboard.press("Home" if token.get_attribute("aria-valuenow") != token.get_attribute("aria-valuemin") else "End")
+    page.keyboard.press(
+        "Home" if token.get_attribute("aria-valuenow") != token.get_attribute("aria-valuemin") else "End"
+    )
     wait_until(page, lambda: views(cell)[2] != before[2], "another token")
     assert views(cell)[0] == before[0]
 

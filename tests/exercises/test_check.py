@@ -14,6 +14,7 @@ from rlviz.pieces.kl import k1, k3
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
 from rlviz.pieces.shaping import SoftOverlongPunishment
 from rlviz.pieces.surrogate import pessimistic
+from rlviz.pieces.values import entropy
 from tests.pieces.tensors import close, double, slope
 
 
@@ -33,6 +34,7 @@ CHECKS = {
     check.sum_of_responses: (sequence_sum, mistakes.SEQUENCE_SUM),
     check.kl_estimate_k1: (k1, mistakes.K1),
     check.kl_estimate_k3: (k3, mistakes.K3),
+    check.entropy: (entropy, mistakes.ENTROPY),
 }
 EVERY_CHECK = pytest.mark.parametrize("checks", CHECKS, ids=lambda c: c.__name__)
 EVERY_MISTAKE = pytest.mark.parametrize(
