@@ -45,7 +45,7 @@ class AdvantagesPicture(Picture[AdvantagesCurve]):
         self.bins: list[StepPatch] = [ax.stairs([0], [0, 1], fill=True, linewidth=2, **looks) for looks in BINS]
         ax.yaxis.set_major_formatter("{x:.2f}")
         self.left = ax
-        return [*self.bins, ax.xaxis, ax.yaxis]
+        return [*self.bins]
 
     def _draw_dead(self, ax: Axes) -> list[Artist]:
         dress(ax, title="Dead groups", x="success rate p", y="share of groups")
@@ -68,10 +68,12 @@ class AdvantagesPicture(Picture[AdvantagesCurve]):
         self.error_here = _mark(ax)
         return [self.mean_error, self.error, self.error_here]
 
-    def show(self, curve: AdvantagesCurve) -> None:
-        reach = float(curve.edges[-1])
+    def still(self, curve: AdvantagesCurve) -> tuple[float, float]:
         highest = max(float(shares.max()) for shares in (curve.right, curve.wrong, curve.dead))
-        top = next(top for top in TOPS if top >= highest)
+        return float(curve.edges[-1]), next(top for top in TOPS if top >= highest)
+
+    def show(self, curve: AdvantagesCurve) -> None:
+        reach, top = self.still(curve)
         if (self.left.get_xlim(), self.left.get_ylim()) != ((-reach, reach), (0, top)):
             self.left.set(xlim=(-reach, reach), ylim=(0, top), xticks=(-reach / 2, 0, reach / 2))
             self.left.yaxis.set_major_locator(MultipleLocator(TOPS[top]))

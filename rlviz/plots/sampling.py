@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,7 @@ class SamplingPicture(Picture[SamplingCurve]):
             for x, side in ((-0.03, "right"), (1.03, "left"))
         )
         self.names[0].set_fontweight("bold")
-        return [*self.bars.values(), self.expected, *self.names, *self.prices]
+        return [*self.bars.values(), self.expected, *self.prices]
 
     def show(self, curve: SamplingCurve) -> None:
         self.price.set_data(curve.rates, curve.price)
@@ -108,6 +109,9 @@ class SamplingPicture(Picture[SamplingCurve]):
             price.set_text(f"{batch.sampled * wanted:,.0f}")
             name.set_y(y)
             price.set_y(y)
+
+    def still(self, curve: SamplingCurve) -> Hashable:
+        return tuple((batch.name, batch.rules) for batch in curve.batches)
 
     def words(self, curve: SamplingCurve) -> str:
         first, *others = curve.batches

@@ -39,6 +39,10 @@ class BlittedFigure:
         for artist in self.artists:
             artist.set_animated(False)
         self.figure.set_layout_engine("constrained")
+        for ax in self.figure.axes:  # where it starts from shows in where it ends, by a hair
+            place = ax.get_subplotspec()
+            if place is not None:
+                ax.set_subplotspec(place)
         self.figure.draw_without_rendering()  # where a tick label overhangs its axes the layout settles on the second try
         self.figure.draw_without_rendering()
         self.figure.set_layout_engine("none")
