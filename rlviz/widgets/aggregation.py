@@ -39,7 +39,7 @@ def explore_aggregation(
         AggregationPicture,
         aggregation_curve,
         [
-            Counts("lengths", lengths, 1, 16, "tokens of response"),
+            Counts("lengths", lengths, 1, 16, "length"),
             int_control("max_length", max_length, 1, 64, "constant's length"),
             int_control("cut", cut, 1, len(lengths) - 1, "first part, responses"),
         ],

@@ -59,8 +59,8 @@ def explore_dpo(
         DpoPicture,
         dpo_curve,
         [
-            float_control("chosen_prob", chosen_prob, 0.02, 0.48, 0.02, "chosen, probability"),
-            float_control("rejected_prob", rejected_prob, 0.02, 0.48, 0.02, "rejected, probability"),
+            float_control("chosen_prob", chosen_prob, 0.02, 0.48, 0.02, "P(chosen)"),
+            float_control("rejected_prob", rejected_prob, 0.02, 0.48, 0.02, "P(rejected)"),
             float_control("shared", shared, 0.0, 1.0, 0.05, "shared"),
             float_control("pace", pace, 0.1, 3.0, 0.1, "pace, nats a step"),
         ],

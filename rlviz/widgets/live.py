@@ -18,6 +18,14 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 NOTHING = "nothing"  # what a dropdown holds for None, which would leave it blank
+# ipywidgets' own tracks and borders have a contrast of 1.9:1 with white, and the focus is a shade of grey
+LOOKS = """<style>
+.rlviz-live .noUi-target, .rlviz-live .noUi-connects {background: #767676; border-color: #767676}
+.rlviz-live .noUi-handle {background: #0072B2; border-color: #0072B2}
+.rlviz-live input, .rlviz-live select {border-color: #767676 !important}
+.rlviz-live button {border: 1px solid #767676 !important}
+.rlviz-live :focus-visible {outline: 2px solid #D55E00 !important; outline-offset: 2px}
+</style>"""
 WORDS = "font-size: 15px; line-height: 1.4"
 
 
@@ -96,7 +104,9 @@ class LivePicture(widgets.VBox):
         self.png = b""
         self.caption = ""
         self.alt = ""
-        super().__init__([*controls, self._image, self._words, *below])
+        looks = widgets.HTML(LOOKS, layout={"display": "none"})
+        super().__init__([looks, *controls, self._image, self._words, *below])
+        self.add_class("rlviz-live")
 
     def show(self, *, alt: str, caption: str, call: str = "") -> None:
         """Redraw, and set alt text, caption, and the one-line call that reproduces what is shown."""

@@ -55,11 +55,6 @@ STYLE = """<style>
 .rlviz-playground .rlviz-group h3 {font-size: 15px; line-height: 1.3; margin: 2px 0 4px}
 .rlviz-playground .rlviz-buttons button {width: 110px}
 .rlviz-playground .widget-html-content {line-height: 1.4}
-.rlviz-playground .noUi-target, .rlviz-playground .noUi-connects {background: #767676; border-color: #767676}
-.rlviz-playground .noUi-handle {background: #0072B2; border-color: #0072B2}
-.rlviz-playground input, .rlviz-playground select {border-color: #767676 !important}
-.rlviz-playground button {border: 1px solid #767676 !important}
-.rlviz-playground :focus-visible {outline: 2px solid #D55E00 !important; outline-offset: 2px}
 </style>"""
 
 
