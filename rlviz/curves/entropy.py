@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import MappingProxyType
 
 import numpy as np
@@ -100,7 +100,9 @@ def entropy_curve(
             raise ValueError(f"algorithm: {each.name} does not learn from groups with one reward a response")
     kl = KLInLoss(beta=kl_weight) if kl_weight else None
     settings = (group_size, lr, updates_per_rollout, temperature, entropy_weight)
-    runs = [_train(replace(each, kl=kl, aggregate=token_mean), lesson.task, lesson.groups, *settings) for each in every]
+    runs = [
+        _remembered(replace(each, kl=kl, aggregate=token_mean))(lesson.task, lesson.groups, *settings) for each in every
+    ]
     return EntropyCurve(
         tuple(_history(each.name, run) for each, run in zip(every, runs, strict=True)), step, lesson.good, reward
     )
@@ -109,6 +111,15 @@ def entropy_curve(
 def has_groups(algorithm: Algorithm) -> bool:
     """Return whether a table can be trained with it: groups of responses with one reward each."""
     return isinstance(algorithm, GroupPolicyGradient) and not algorithm.asks_for("advantage", "step_ends")
+
+
+def _remembered(algorithm: GroupPolicyGradient) -> Callable[..., TableRun]:
+    """Return the training of an algorithm, with its memory unless a piece of one's own cannot be a key."""
+    try:
+        hash(algorithm)
+    except TypeError:  # a dataclass that is not frozen
+        return partial(_train.__wrapped__, algorithm)
+    return partial(_train, algorithm)
 
 
 @lru_cache(maxsize=32)  # a slider that goes back, or a step slider, trains nothing again

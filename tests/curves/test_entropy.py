@@ -1,7 +1,7 @@
 """The entropy explorer's histories are train_table's, and its words follow them."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -52,6 +52,18 @@ def test_a_step_slider_trains_nothing_again(monkeypatch):
     entropy_curve(GRPO)
     monkeypatch.setattr("rlviz.curves.entropy.train_table", None)
     assert entropy_curve(GRPO, step=3).step == 3
+
+
+def test_a_piece_that_is_not_frozen_trains_too():
+    @dataclass
+    class Wide:
+        width: float = 0.2
+
+        def __call__(self, old_logp):
+            return 1 - self.width, 1 + self.width
+
+    mine = entropy_curve(replace(GRPO, bounds=Wide())).histories[0]
+    np.testing.assert_allclose(mine.entropy, entropy_curve(GRPO).histories[0].entropy, rtol=1e-12)
 
 
 def test_words_follow_the_numbers():
