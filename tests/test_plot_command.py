@@ -17,6 +17,7 @@ from rlviz.plots.clip import ClipPicture
 from rlviz.plots.style import new_figure
 from rlviz.widgets import explore_clip
 from rlviz.widgets.catalogue import EXPLORERS
+from rlviz.widgets.explorer import small_multiples
 
 runner = CliRunner()
 
@@ -40,6 +41,13 @@ def test_the_picture_is_the_explorer_s(tmp_path):
     np.testing.assert_array_equal(np.asarray(Image.open(out)), np.asarray(Image.open(drawn)))
     assert Image.open(out).info["Description"] == words
     assert Image.open(out).size == (1500, 690)  # 10 × 4.6 inches at 150 dots
+
+
+def test_small_multiples_take_the_options_too(tmp_path):
+    twin = {label: {**given, "old_prob": 0.3} for label, given in EXPLORERS["clip"].twin.items()}
+    save_figure(small_multiples(explore_clip, twin), tmp_path / "by_hand.png")
+    out, _ = draw("clip", ["--small-multiples", "--old-prob", ".3", "--out", str(tmp_path / "c.png")])
+    np.testing.assert_array_equal(np.asarray(Image.open(out)), np.asarray(Image.open(tmp_path / "by_hand.png")))
 
 
 @pytest.mark.parametrize("name", PICTURES)

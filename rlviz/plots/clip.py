@@ -173,7 +173,8 @@ def _say_side(curve: ClipCurve) -> str:
     shown = _limit(limit)
     never = better and limit * q >= 1 and math.isfinite(limit)
     if not stretches and not never:
-        return f"{sign}: no gradient is cut at the ratios shown."
+        beyond = f"; the upper limit is {shown}" if better and curve.ratio[-1] <= limit < math.inf else ""
+        return f"{sign}: no gradient is cut at the ratios shown{beyond}."
     if never and all(abs(a - limit) <= 2 * step for a, _ in stretches):
         return (
             f"A > 0: the upper limit {shown} lies beyond probability 1 (ratio {1 / q:.2f}), "

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rlviz.algorithms import DPO, GRPO, GSPO
+from rlviz.algorithms import DCPO, DPO, GRPO, GSPO
 from rlviz.pieces.surrogate import DualClip
 from rlviz.training import TrainSettings
 from rlviz.widgets import explore_clip, training_panel
@@ -87,6 +87,9 @@ def test_the_caption_of_an_unusual_surrogate_says_where_it_cuts():
     assert "no gradient above ratio 1.0004, once its probability has grown to 0.60024" in explore_clip(GSPO).caption
     early = replace(GRPO, surrogate=lambda r, a, lower, upper: r.clamp(max=1.1) * a)
     assert "A > 0: no gradient at ratios from 1.10 to 2.00." in explore_clip(early, old_prob=0.95).caption
+    assert (
+        "no gradient is cut at the ratios shown; the upper limit is 2.00." in explore_clip(DCPO, old_prob=0.1).caption
+    )
     with pytest.raises(ValueError, match="DPO has nothing that this picture shows"):
         explore_clip(DPO)
 
