@@ -151,7 +151,7 @@ def _may_go(limits: Limits, q: float) -> str:
 def _short(value: float) -> str:
     if math.isinf(value):
         return "∞"
-    return f"{value:.4g}" if abs(value - 1) < 0.01 else f"{value:.3g}"
+    return f"{value:.4f}" if 0 < abs(value - 1) < 0.01 else f"{value:.3g}"
 
 
 def _say_tokens(tokens: TokenCloud, name: str) -> str:

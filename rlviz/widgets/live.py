@@ -183,6 +183,8 @@ class Pick:
 
     def __init__(self, name: str, value: Any, options: Sequence[tuple[str, Any]], words: str = "") -> None:
         self.name, self.hidden = name, False
+        if not any(option is value or option == value for _, option in options):
+            raise ValueError(f"{name} must be one of {', '.join(str(option) for _, option in options)}; got {value!r}")
         filled = [(label, NOTHING if option is None else option) for label, option in options]
         self.box = widgets.Dropdown(
             options=filled, value=NOTHING if value is None else value, description=words or name
