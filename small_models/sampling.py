@@ -102,6 +102,20 @@ def encode_prompts(policy: Policy, prompts: Sequence[str]) -> tuple[Tensor, Tens
     return padded.to(policy.device), mask.to(policy.device)
 
 
+def encode_responses(policy: Policy, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """Return tokens and mask [N, 1, T] of the responses, each with its end of sequence, padded on the right to the longest.
+
+    An empty text is its end of sequence alone. Raises ValueError for a text that the vocabulary cannot write.
+    """
+    written = [text for text in texts if text]
+    ids = iter(encode(policy.tokenizer, written) if written else [])
+    rows = [[*(next(ids) if text else []), policy.end_id] for text in texts]
+    width = max(map(len, rows))
+    tokens = torch.tensor([row + [policy.pad_id] * (width - len(row)) for row in rows])
+    mask = torch.arange(width) < torch.tensor([[len(row)] for row in rows])
+    return tokens.unsqueeze(1).to(policy.device), mask.unsqueeze(1).to(policy.device)
+
+
 def _restrict(probabilities: Tensor, top_k: int, top_p: float) -> Tensor:
     """Zero all but the `top_k` likeliest tokens, then all outside the smallest set of probability ≥ `top_p`."""
     if top_k:
@@ -282,24 +296,36 @@ def sample(
     )
 
 
+def model_inputs(prompt_ids: Tensor, prompt_mask: Tensor, tokens: Tensor) -> dict[str, Tensor | None]:
+    """Return what a forward without a cache reads: ids [P × G, S + T] of prompts [P, S] followed by tokens [P, G, T].
+
+    Padding on the left is masked and counts as no position. Padding on the right needs no mask: no earlier token attends to it.
+    """
+    group_size, after = tokens.shape[1], tokens.flatten(0, 1)
+    ids = torch.cat([prompt_ids.repeat_interleave(group_size, 0), after], dim=1)
+    attention, positions = None, None
+    if not bool(prompt_mask.all()):
+        before = prompt_mask.repeat_interleave(group_size, 0)
+        attention = torch.cat([before, before.new_ones(after.shape)], dim=1).long()
+        positions = attention.cumsum(-1).sub(1).clamp(min=0)
+    return {"input_ids": ids, "attention_mask": attention, "position_ids": positions}
+
+
 def response_logits(policy: Policy, prompt_ids: Tensor, prompt_mask: Tensor, tokens: Tensor) -> Tensor:
     """Return the logits [P, G, T, V] before each response token, from one forward without a cache (with gradient)."""
-    num_prompts, group_size, length = tokens.shape
-    prefix = prompt_ids.repeat_interleave(group_size, 0)
-    ids = torch.cat([prefix, tokens.reshape(-1, length)], dim=1)
-    attention, positions = None, None
-    if not bool(prompt_mask.all()):  # padding on the right needs no mask: no earlier token attends to it
-        before = prompt_mask.repeat_interleave(group_size, 0)
-        attention = torch.cat([before, before.new_ones(len(before), length)], dim=1).long()
-        positions = attention.cumsum(-1).sub(1).clamp(min=0)
-    logits = policy.model(
-        ids[:, :-1],
-        attention_mask=attention[:, :-1] if attention is not None else None,
-        position_ids=positions[:, :-1] if positions is not None else None,
-        use_cache=False,
-        logits_to_keep=length,
-    ).logits
-    return logits.reshape(num_prompts, group_size, length, -1)
+    inputs = model_inputs(prompt_ids, prompt_mask, tokens[..., :-1])
+    logits = policy.model(**inputs, use_cache=False, logits_to_keep=tokens.shape[-1]).logits
+    return logits.reshape(*tokens.shape, -1)
+
+
+def response_logits_and_hidden(
+    policy: Policy, prompt_ids: Tensor, prompt_mask: Tensor, tokens: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return `response_logits` and the hidden states [P, G, T, H] that they are made of, from one forward (with gradient)."""
+    inputs, length = model_inputs(prompt_ids, prompt_mask, tokens[..., :-1]), tokens.shape[-1]
+    output = policy.model(**inputs, use_cache=False, logits_to_keep=length, output_hidden_states=True)
+    hidden = output.hidden_states[-1][:, -length:]
+    return output.logits.reshape(*tokens.shape, -1), hidden.reshape(*tokens.shape, -1)
 
 
 def _at_least_float(logits: Tensor) -> Tensor:

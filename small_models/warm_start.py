@@ -21,9 +21,8 @@ from torch.nn import functional as F
 
 from small_models.evaluation import evaluate
 from small_models.policies import CHECKPOINTS, Policy, build_policy, one_thread_if_small
-from small_models.sampling import encode_prompts, response_logits
+from small_models.sampling import encode_prompts, encode_responses, response_logits
 from small_models.tasks import TASKS, Task
-from small_models.tokenizer import encode
 
 
 @dataclass(frozen=True)
@@ -59,13 +58,10 @@ def warm_start(
     for step in range(1, max_steps + 1):
         with one_thread_if_small(policy):
             prompts = rng.choices(task.train_prompts, k=batch_size)
-            responses = encode(policy.tokenizer, [task.demonstrate(prompt, rng) for prompt in prompts])
-            width = max(map(len, responses)) + 1
-            targets = torch.tensor([row + [policy.end_id] + [-100] * (width - 1 - len(row)) for row in responses])
-            targets = targets.to(policy.device)
+            tokens, mask = encode_responses(policy, [task.demonstrate(prompt, rng) for prompt in prompts])
             prompt_ids, prompt_mask = encode_prompts(policy, prompts)
-            tokens = targets.masked_fill(targets == -100, policy.pad_id).unsqueeze(1)
             logits = response_logits(policy, prompt_ids, prompt_mask, tokens)
+            targets = tokens.masked_fill(~mask, -100)
             loss = F.cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=-100)
             optimizer.zero_grad()
             loss.backward()

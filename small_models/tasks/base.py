@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import fmean
 from typing import ClassVar
 
 
@@ -19,8 +20,19 @@ class Grade:
     correct: bool
 
 
+@dataclass(frozen=True)
+class Step:
+    """A piece of a response that earns a reward of its own.
+
+    end: characters of the response up to its end. The last step ends with the response, its end of sequence included.
+    """
+
+    end: int
+    reward: float
+
+
 class Task(ABC):
-    """A verifiable task over short texts. Subclass it, set the class attributes, and write the four methods.
+    """A verifiable task over short texts. Subclass it, set the class attributes, and write the four abstract methods.
 
     name: as on the command line. description: one line. max_new_tokens: room for a response, end of sequence included.
     held_out_share: share of all prompts kept from training, drawn by a checksum of the prompt, the same everywhere.
@@ -46,6 +58,17 @@ class Task(ABC):
     @abstractmethod
     def demonstrate(self, prompt: str, rng: random.Random) -> str:
         """Return a response for the supervised warm-up: well formed, not always right."""
+
+    def steps(self, prompt: str, response: str) -> tuple[Step, ...]:
+        """Return the steps of a response in order, each end above the one before; the last one's reward is the outcome's.
+
+        A task that marks no steps has one, the whole response: 1 if it is right, else 0.
+        """
+        return (Step(len(response), float(self.grade(prompt, response).correct)),)
+
+    def quality(self, prompt: str, response: str) -> float:
+        """Return how good a response is, from 0 to 1, which is what makes one of two the better: its steps' mean reward."""
+        return fmean(step.reward for step in self.steps(prompt, response))
 
     @cached_property
     def _split(self) -> tuple[list[str], list[str]]:

@@ -6,7 +6,7 @@ import random
 import re
 from itertools import accumulate
 
-from small_models.tasks.base import Grade, Task
+from small_models.tasks.base import Grade, Step, Task
 
 
 class Chain(Task):
@@ -30,6 +30,29 @@ class Chain(Task):
     def grade(self, prompt: str, response: str) -> Grade:
         answer = re.fullmatch(r"[0-9]*#([0-9])", response)
         return Grade(format=answer is not None, correct=answer is not None and answer[1] == self.gold(prompt))
+
+    def steps(self, prompt: str, response: str) -> tuple[Step, ...]:
+        """Return a step for each digit before the `#`, and one for the rest, whose reward is the outcome: 1 if right, else 0.
+
+        A digit earns 1 where it equals the running sum of its place, however wrong those before it are; one with no sum left
+        to write earns 0. Any other character belongs to the step after it. Where nothing follows the last digit (there is
+        no `#`), that digit's step is the last one: it earns the outcome, 0, whether its sum is right or not.
+        """
+        sums = self.running_sums(prompt)
+        before = response[:-1].partition("#")[0]  # a digit that ends the response is part of the last step
+        ends = [digit.end() for digit in re.finditer("[0-9]", before)]
+        steps = (Step(end, float(response[end - 1] == sums[place : place + 1])) for place, end in enumerate(ends))
+        return (*steps, *super().steps(prompt, response))
+
+    def quality(self, prompt: str, response: str) -> float:
+        """Return (right running sums + (digits + 1) · outcome) / (2 · digits + 1): the outcome outweighs all sums together.
+
+        So a right response is better than any wrong one, and of two that are both right or both wrong, the one with more
+        right sums. Digits that are wrong, or too many, cost nothing.
+        """
+        *sums, last = self.steps(prompt, response)
+        weight = self.digits + 1
+        return (sum(step.reward for step in sums) + weight * last.reward) / (self.digits + weight)
 
     def demonstrate(self, prompt: str, rng: random.Random) -> str:
         sums = self.running_sums(prompt) if rng.random() < 0.5 else ""

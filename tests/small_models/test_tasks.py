@@ -3,7 +3,7 @@ import random
 import pytest
 
 from small_models.policies import build_policy
-from small_models.tasks import TASKS, Chain, Grade, Sort, Trip
+from small_models.tasks import TASKS, Chain, Grade, Sort, Step, Trip
 from small_models.warm_start import warm_start
 
 RIGHT, WRONG, BROKEN = Grade(True, True), Grade(True, False), Grade(False, False)
@@ -54,6 +54,41 @@ def test_gold_answers_and_demonstrations_are_graded_right_and_fit(task):
     prompt = task.held_out_prompts[0]
     gold = task.gold(prompt)
     assert task.grade(prompt, f"#{gold}" if task.name == "chain" else gold) == RIGHT
+
+
+@pytest.mark.parametrize(
+    ("response", "steps"),
+    [  # of 35271=, whose running sums are 3, 8, 0, 7, 8
+        ("38078#8", [(1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (7, 1)]),
+        ("38058#8", [(1, 1), (2, 1), (3, 1), (4, 0), (5, 1), (7, 1)]),  # a wrong sum on the way to a right answer
+        ("38078#9", [(1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (7, 0)]),
+        ("#8", [(2, 1)]),
+        ("380781#8", [(1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (6, 0), (8, 1)]),  # there is no sixth sum
+        ("8#8", [(1, 0), (3, 1)]),  # a sum counts in its own place
+        ("38078", [(1, 1), (2, 1), (3, 1), (4, 1), (5, 0)]),  # no answer: the last digit's step is the response's last
+        ("38b", [(1, 1), (2, 1), (3, 0)]),
+        ("3b8#8", [(1, 1), (3, 1), (5, 0)]),  # badly written, so not right; b belongs to the step after it
+        ("3#8#8", [(1, 1), (5, 0)]),
+        ("٣#8", [(3, 0)]),  # a digit, but not ours
+        ("#", [(1, 0)]),
+        ("", [(0, 0)]),
+    ],
+)
+def test_each_running_sum_of_chain_is_a_step_and_the_rest_is_the_last(response, steps):
+    assert Chain().steps("35271=", response) == tuple(Step(end, float(reward)) for end, reward in steps)
+
+
+def test_a_task_without_marked_steps_has_one():
+    assert Trip().steps("09+4=", "490") == (Step(3, 1.0),)
+    assert Sort().steps("dbace=", "abced") == (Step(5, 0.0),)
+    assert Sort().steps("dbace=", "") == (Step(0, 0.0),)
+    assert (Trip().quality("09+4=", "490"), Trip().quality("09+4=", "491")) == (1.0, 0.0)
+
+
+def test_quality_of_chain_puts_right_above_wrong_and_sums_above_guesses():
+    # (right sums + 6 if the answer is right) / 11, from best to worst
+    elevenths = {"38078#8": 11, "38058#8": 10, "#8": 6, "38078#9": 5, "38078": 4, "38#0": 2, "#9": 0, "": 0}
+    assert {response: Chain().quality("35271=", response) * 11 for response in elevenths} == pytest.approx(elevenths)
 
 
 def test_trip_has_many_right_answers():

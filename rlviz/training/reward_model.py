@@ -1,0 +1,113 @@
+"""Teaching a reward model which of two responses is preferred."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rlviz.pieces.preference import bradley_terry
+from small_models.pairs import EncodedPairs, Pair, encode_pairs
+from small_models.policies import one_thread_if_small
+from small_models.scorers import RewardModel
+
+AT_ONCE = 256  # pairs that are scored in one forward
+
+
+@dataclass(frozen=True)
+class RewardModelRecord:
+    """One update on preference pairs: their mean loss (nats) and the share of them ordered as labelled, before the update.
+
+    held_out_accuracy: `pair_accuracy` on held-out pairs after it, None where it was not measured.
+    """
+
+    step: int
+    loss: float
+    accuracy: float
+    held_out_accuracy: float | None = None
+
+
+def train_reward_model(
+    model: RewardModel,
+    pairs: Sequence[Pair],
+    *,
+    steps: int = 60,
+    batch_size: int = 64,
+    lr: float = 1e-3,
+    held_out_pairs: Sequence[Pair] = (),
+    evaluate_every: int = 20,
+    seed: int = 0,
+) -> Iterator[RewardModelRecord]:
+    """Teach a reward model to score chosen above rejected responses: mean of −log σ(chosen − rejected) over a batch.
+
+    Changes the model in place and yields a record an update; stop by not asking for the next. Every pair is used
+    before one comes again (at most batch_size: all of them each time). held_out_pairs are ordered every
+    `evaluate_every` updates (0: never) and after the last. AdamW at a constant lr, gradients scaled down to norm 1.
+    Raises ValueError for a number out of range, without pairs, and for a frozen model.
+    """
+    for name, value, least in (
+        ("steps", steps, 1),
+        ("batch_size", batch_size, 1),
+        ("evaluate_every", evaluate_every, 0),
+    ):
+        if value < least:
+            raise ValueError(f"{name} must be at least {least}; got {value}")
+    if not 0 < lr < float("inf"):
+        raise ValueError(f"lr must be above 0 and finite; got {lr}")
+    if not pairs:
+        raise ValueError("pairs must hold at least one pair; got none")
+    parameters = [p for p in model.scorer.parameters() if p.requires_grad]
+    if not parameters:
+        raise ValueError("model is frozen; train its copy()")
+    optimizer = torch.optim.AdamW(parameters, lr=lr, weight_decay=0.0)
+    encoded = encode_pairs(model.reader, pairs)
+    batches = _batches(len(pairs), min(batch_size, len(pairs)), torch.Generator().manual_seed(seed))
+    for step in range(1, steps + 1):
+        with one_thread_if_small(model.reader):
+            chosen, rejected = _scores(model, encoded.take(next(batches)))
+            loss = bradley_terry(chosen, rejected).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+            optimizer.step()
+        evaluated = held_out_pairs and evaluate_every and (step % evaluate_every == 0 or step == steps)
+        yield RewardModelRecord(
+            step,
+            float(loss.detach()),
+            _accuracy(chosen, rejected),
+            pair_accuracy(model, held_out_pairs) if evaluated else None,
+        )
+
+
+def pair_accuracy(model: RewardModel, pairs: Sequence[Pair]) -> float:
+    """Return the share of pairs whose chosen response scores above the rejected one, a tie counting half.
+
+    Raises ValueError without pairs.
+    """
+    if not pairs:
+        raise ValueError("pairs must hold at least one pair; got none")
+    encoded = encode_pairs(model.reader, pairs)
+    with one_thread_if_small(model.reader), torch.no_grad():
+        parts = [torch.stack(_scores(model, encoded.take(part))) for part in torch.arange(len(pairs)).split(AT_ONCE)]
+    return _accuracy(*torch.cat(parts, 1))
+
+
+def _scores(model: RewardModel, pairs: EncodedPairs) -> tuple[Tensor, Tensor]:
+    chosen, rejected = model.rewards(pairs.prompt_ids, pairs.prompt_mask, pairs.tokens, pairs.mask).unbind(1)
+    return chosen, rejected
+
+
+def _accuracy(chosen: Tensor, rejected: Tensor) -> float:
+    return float(((chosen > rejected).double() + (chosen == rejected).double() / 2).mean())
+
+
+def _batches(count: int, size: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Give the indices of `size` pairs at a time, all of them in a random order, then again in another."""
+    waiting = torch.empty(0, dtype=torch.long)
+    while True:
+        while len(waiting) < size:
+            waiting = torch.cat([waiting, torch.randperm(count, generator=generator)])
+        yield waiting[:size]
+        waiting = waiting[size:]

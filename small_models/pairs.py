@@ -1,0 +1,208 @@
+"""Preference pairs: two responses to one prompt, of which one is chosen. Sampled from a policy, or read from a file."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import math
+import os
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from itertools import compress, islice
+from pathlib import Path
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from small_models.policies import Policy
+from small_models.sampling import Samples, encode_prompts, encode_responses, sample
+from small_models.tasks import Task
+
+Kind = Literal["right_wrong", "better_worse"]
+PAIRS_A_GROUP = 3
+PROMPTS_A_BATCH = 64
+PROMPTS_A_PAIR = 4  # sampled before giving up
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A prompt and two different responses to it, as text without the end of sequence; the chosen one is preferred.
+
+    Raises ValueError for what is no text, an empty prompt, and responses that are the same.
+    """
+
+    prompt: str
+    chosen: str
+    rejected: str
+
+    def __post_init__(self) -> None:
+        for name, text in vars(self).items():
+            if not isinstance(text, str):
+                raise ValueError(f"{name} must be a text; got {text!r}")
+        if not self.prompt:
+            raise ValueError("prompt must not be empty")
+        if self.chosen == self.rejected:
+            raise ValueError(f"chosen and rejected must differ; both are {self.chosen!r}")
+
+
+KEYS = tuple(field.name for field in fields(Pair))
+
+
+@dataclass(frozen=True)
+class EncodedPairs:
+    """N pairs as groups of two, first the chosen response: prompt_ids, prompt_mask [N, S]; tokens, mask [N, 2, T]."""
+
+    prompt_ids: Tensor
+    prompt_mask: Tensor
+    tokens: Tensor
+    mask: Tensor
+
+    def take(self, index: Tensor) -> EncodedPairs:
+        """Return the pairs at these indices."""
+        return EncodedPairs(**{name: value[index] for name, value in vars(self).items()})
+
+
+def encode_pairs(policy: Policy, pairs: Sequence[Pair]) -> EncodedPairs:
+    """Return the pairs as tokens, each response with its end of sequence; raises ValueError for one that is too long."""
+    prompt_ids, prompt_mask = encode_prompts(policy, [pair.prompt for pair in pairs])
+    tokens, mask = encode_responses(policy, [text for pair in pairs for text in (pair.chosen, pair.rejected)])
+    limit = getattr(policy.model.config, "max_position_embeddings", None)
+    longest = prompt_mask.sum(-1) + mask.sum(-1).reshape(len(pairs), 2).amax(-1)
+    if limit is not None and int(longest.max()) > limit:
+        worst = pairs[int(longest.argmax())]
+        raise ValueError(
+            f"the pair on prompt {worst.prompt[:40]!r} has {int(longest.max())} tokens, more than the {limit} positions "
+            "of this model"
+        )
+    both = len(pairs), 2, tokens.shape[-1]
+    return EncodedPairs(prompt_ids, prompt_mask, tokens.reshape(both), mask.reshape(both))
+
+
+def make_pairs(
+    policy: Policy,
+    task: Task,
+    count: int,
+    *,
+    kind: Kind = "right_wrong",
+    samples_per_prompt: int = 16,
+    label_noise: float = 0.0,
+    spurious: float = 0.0,
+    taste: Callable[[str], float] = len,
+    temperature: float = 1.0,
+    max_new_tokens: int | None = None,
+    held_out: bool = False,
+    seed: int = 0,
+) -> list[Pair]:
+    """Sample responses to the task's prompts and pair them, at most three pairs from those to one prompt.
+
+    kind: "right_wrong" pairs a right response with a wrong one, "better_worse" one of higher `task.quality` with one of lower.
+    spurious: probability that a pair is labelled by another `taste` (the default likes length), which chooses the response of
+    higher taste, and the truly better one where both are to its taste. label_noise: probability that a pair is then turned
+    round. Responses that were cut off, or that the tokenizer cannot write, are left out. held_out: prompts that training
+    never shows. The same seed gives the same pairs of responses, whatever the noise and the taste make of them.
+    Raises ValueError for a setting out of its range, and when 4 prompts for each pair give too few.
+    """
+    _check(count, kind, samples_per_prompt, label_noise, spurious, temperature)
+    generator, rng = torch.Generator().manual_seed(seed), random.Random(seed)
+    prompts = _in_turn(task.held_out_prompts if held_out else task.train_prompts, rng)
+    truth = task.quality if kind == "better_worse" else lambda prompt, text: float(task.grade(prompt, text).correct)
+    pairs: list[Pair] = []
+    batches = math.ceil(PROMPTS_A_PAIR * count / PROMPTS_A_BATCH)
+    for _ in range(batches):
+        batch = list(islice(prompts, PROMPTS_A_BATCH))
+        samples = sample(
+            policy,
+            batch,
+            group_size=samples_per_prompt,
+            max_new_tokens=max_new_tokens or task.max_new_tokens,
+            temperature=temperature,
+            generator=generator,
+        )
+        whole = (~samples.truncated & writable(policy, samples)).tolist()
+        for prompt, texts, kept in zip(batch, samples.texts(policy), whole, strict=True):
+            group = [(truth(prompt, text), text) for text in compress(texts, kept)]
+            both = [(better, worse) for high, better in group for low, worse in group if high > low]
+            for better, worse in dict.fromkeys(rng.sample(both, min(PAIRS_A_GROUP, len(both)))):
+                swap = rng.random() < spurious and taste(worse) > taste(better)
+                swap ^= rng.random() < label_noise
+                pairs.append(Pair(prompt, worse, better) if swap else Pair(prompt, better, worse))
+        if len(pairs) >= count:
+            return pairs[:count]
+    raise ValueError(
+        f"count: {batches * PROMPTS_A_BATCH * samples_per_prompt} responses gave {len(pairs)} of the {count} pairs asked for; "
+        f"a {kind} pair needs both kinds of response to one prompt, which this policy seldom gives"
+    )
+
+
+def writable(policy: Policy, samples: Samples) -> Tensor:
+    """Return which responses the tokenizer can write again, [P, G]: a policy may sample its padding, which has no text."""
+    return ~(samples.mask & (samples.tokens == policy.pad_id)).any(-1) | (policy.pad_id == policy.end_id)
+
+
+def read_pairs(path: str | os.PathLike[str]) -> list[Pair]:
+    """Read pairs from JSON lines with the keys prompt, chosen and rejected; other keys and empty lines are passed over.
+
+    Raises ValueError that names file, line and what is wrong there, and for a file without a pair.
+    """
+    pairs = []
+    for number, line in enumerate(Path(path).read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n"), start=1):
+        if line.strip():
+            try:
+                pairs.append(_pair_of(line))
+            except ValueError as error:
+                raise ValueError(f"{path}, line {number}: {error}") from error
+    if not pairs:
+        raise ValueError(f"{path} holds no pairs; it needs one a line, as JSON with the keys {', '.join(KEYS)}")
+    return pairs
+
+
+def write_pairs(pairs: Sequence[Pair], path: str | os.PathLike[str]) -> None:
+    """Write pairs as JSON lines, the file whole or not at all."""
+    temporary = Path(path).with_name(f".{Path(path).name}.new")
+    lines = [json.dumps(asdict(pair), ensure_ascii=False) + "\n" for pair in pairs]
+    temporary.write_bytes("".join(lines).encode())
+    os.replace(temporary, path)
+
+
+def _pair_of(line: bytes) -> Pair:
+    try:
+        row = json.loads(line.decode())
+    except UnicodeDecodeError as error:
+        raise ValueError("this is not UTF-8 text") from error
+    except json.JSONDecodeError as error:
+        raise ValueError(f"this is not JSON ({error.msg} at column {error.colno})") from error
+    if not isinstance(row, dict):
+        raise ValueError(f"a pair must be an object with the keys {', '.join(KEYS)}; got {row!r}")
+    missing = [key for key in KEYS if key not in row]
+    if missing:
+        raise ValueError(f"this pair lacks {' and '.join(missing)}")
+    return Pair(**{key: row[key] for key in KEYS})
+
+
+def _in_turn(prompts: Sequence[str], rng: random.Random) -> Iterator[str]:
+    """Give all prompts in a random order, then again in another."""
+    while True:
+        yield from rng.sample(prompts, len(prompts))
+
+
+def _check(
+    count: int, kind: str, samples_per_prompt: int, label_noise: float, spurious: float, temperature: float
+) -> None:
+    if count < 1:
+        raise ValueError(f"count must be at least 1; got {count}")
+    if kind not in get_args(Kind):
+        raise ValueError(f"kind must be one of {', '.join(get_args(Kind))}; got {kind!r}")
+    if samples_per_prompt < 2:
+        raise ValueError(
+            f"samples_per_prompt must be at least 2, or there is nothing to pair; got {samples_per_prompt}"
+        )
+    if not 0 <= label_noise < 0.5:
+        raise ValueError(
+            f"label_noise must be from 0 to below 0.5, where labels say nothing any more; got {label_noise}"
+        )
+    if not 0 <= spurious <= 1:
+        raise ValueError(f"spurious must be from 0 to 1; got {spurious}")
+    if not temperature > 0:
+        raise ValueError(f"temperature must be above 0 (greedy responses are all alike); got {temperature}")

@@ -1,0 +1,171 @@
+"""Models that give numbers in place of tokens: a value before each token (a critic's), or a score of a response (a reward's)."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from small_models.policies import Policy, choose_device, one_thread_if_small
+from small_models.sampling import Samples, model_inputs
+
+Reads = Literal["last", "mean"]
+WEIGHTS, READS = "scorer.safetensors", "reward_model.json"
+
+
+class Scorer(nn.Module):
+    """A transformer's trunk with one linear output a token, which starts at 0 everywhere (weight and bias).
+
+    prompt_ids, prompt_mask: [P, S], padded on the left; tokens: [P, G, T], padded on the right. Numbers are at least float32.
+    """
+
+    def __init__(self, trunk: PreTrainedModel, width: int) -> None:
+        super().__init__()
+        self.trunk = trunk
+        dtype = torch.promote_types(trunk.dtype, torch.float32)
+        self.head = nn.utils.skip_init(nn.Linear, width, 1, device=trunk.device, dtype=dtype)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+        self.eval()
+
+    @classmethod
+    def of(cls, policy: Policy) -> Scorer:
+        """Return a scorer whose trunk is a copy of the policy's."""
+        width = policy.model.get_output_embeddings().weight.shape[1]
+        return cls(deepcopy(policy.model.base_model), width).requires_grad_(True)
+
+    def values(self, prompt_ids: Tensor, prompt_mask: Tensor, tokens: Tensor) -> Tensor:
+        """Return the number before each token, [P, G, T]: a judgement of the state in which that token is chosen."""
+        return self._numbers(prompt_ids, prompt_mask, tokens[..., :-1], tokens.shape)
+
+    def scores(self, prompt_ids: Tensor, prompt_mask: Tensor, tokens: Tensor) -> Tensor:
+        """Return the number after each token has been read, [P, G, T]."""
+        return self._numbers(prompt_ids, prompt_mask, tokens, tokens.shape)
+
+    def _numbers(self, prompt_ids: Tensor, prompt_mask: Tensor, read: Tensor, shape: torch.Size) -> Tensor:
+        inputs = model_inputs(prompt_ids, prompt_mask, read)
+        hidden = self.trunk(**inputs, use_cache=False).last_hidden_state[:, -shape[-1] :]
+        return self.head(hidden.to(self.head.weight.dtype)).reshape(shape)
+
+    def copy(self) -> Scorer:
+        """Return a copy with weights of its own."""
+        return deepcopy(self)
+
+    def frozen_copy(self) -> Scorer:
+        """Return a copy with weights of its own that no gradient reaches."""
+        return self.copy().requires_grad_(False)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write weights (safetensors) and the trunk's config (JSON) into `folder`, each file whole or not at all."""
+        with _whole_files(Path(folder)) as temporary:
+            self.trunk.config.save_pretrained(temporary)
+            save_file({name: value.contiguous() for name, value in self.state_dict().items()}, temporary / WEIGHTS)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str], *, device: str = "auto") -> Scorer:
+        """Return what `save` wrote; raises ValueError, in one sentence, where it is missing or damaged."""
+        where = choose_device(device)
+        with _one_sentence("scorer", Path(folder)):
+            tensors = load_file(Path(folder) / WEIGHTS)
+            config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+            with torch.random.fork_rng(devices=[]):
+                trunk = AutoModel.from_config(config, trust_remote_code=False)
+            scorer = cls(trunk, tensors["head.weight"].shape[1])
+            scorer.load_state_dict(tensors, assign=True)  # as it was saved, in its own precision
+        return scorer.eval().to(where)
+
+
+@dataclass(frozen=True)
+class RewardModel:
+    """A scorer with the tokenizer of the policy that it began as, and how it reads a response.
+
+    reads: "last", the score after the last token, or "mean", the mean of the scores after all tokens.
+    Raises ValueError for another word.
+    """
+
+    scorer: Scorer
+    tokenizer: PreTrainedTokenizerBase
+    reads: Reads = "last"
+
+    def __post_init__(self) -> None:
+        if self.reads not in get_args(Reads):
+            raise ValueError(f"reads must be one of {', '.join(get_args(Reads))}; got {self.reads!r}")
+
+    @classmethod
+    def of(cls, policy: Policy, *, reads: Reads = "last") -> RewardModel:
+        """Return a reward model that starts from the policy's trunk and scores every response 0."""
+        return cls(Scorer.of(policy), policy.tokenizer, reads)
+
+    @property
+    def reader(self) -> Policy:
+        """The trunk with its tokenizer, as what encodes text and sits on a device."""
+        return Policy(self.scorer.trunk, self.tokenizer, "reward model")
+
+    def rewards(self, prompt_ids: Tensor, prompt_mask: Tensor, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Return a score a response, [P, G], with gradient; mask [P, G, T] is true on the tokens of the response."""
+        scores = self.scorer.scores(prompt_ids, prompt_mask, tokens)
+        if self.reads == "mean":
+            return scores.masked_fill(~mask, 0.0).sum(-1) / mask.sum(-1)
+        last = (mask * torch.arange(mask.shape[-1], device=mask.device)).amax(-1, keepdim=True)
+        return scores.gather(-1, last).squeeze(-1)
+
+    def score(self, samples: Samples) -> Tensor:
+        """Return a score a response, [P, G], without gradient."""
+        with one_thread_if_small(self.reader), torch.no_grad():
+            return self.rewards(samples.prompt_ids, samples.prompt_mask, samples.tokens, samples.mask)
+
+    def copy(self) -> RewardModel:
+        """Return a copy with weights of its own."""
+        return RewardModel(self.scorer.copy(), self.tokenizer, self.reads)
+
+    def frozen_copy(self) -> RewardModel:
+        """Return a copy with weights of its own that no gradient reaches."""
+        return RewardModel(self.scorer.frozen_copy(), self.tokenizer, self.reads)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write scorer, tokenizer and how it reads into `folder`, each file whole or not at all."""
+        self.scorer.save(folder)
+        with _whole_files(Path(folder)) as temporary:
+            self.tokenizer.save_pretrained(temporary)
+            (temporary / READS).write_text(json.dumps({"reads": self.reads}) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str], *, device: str = "auto") -> RewardModel:
+        """Return what `save` wrote; raises ValueError, in one sentence, where it is missing or damaged."""
+        scorer = Scorer.load(folder, device=device)
+        with _one_sentence("reward model", Path(folder)):
+            reads = json.loads((Path(folder) / READS).read_text(encoding="utf-8"))["reads"]
+            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+            return cls(scorer, tokenizer, reads)
+
+
+@contextmanager
+def _whole_files(folder: Path) -> Iterator[Path]:
+    """Give a folder to write into, whose files then replace those of `folder` one by one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as temporary:
+        yield Path(temporary)
+        for file in Path(temporary).iterdir():
+            os.replace(file, folder / file.name)
+
+
+@contextmanager
+def _one_sentence(what: str, folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # transformers, safetensors and json raise unrelated types
+        if not folder.is_dir():
+            raise ValueError(f"{what}: there is no folder {folder}") from error
+        reason = " ".join(str(error).split()).split(". ")[0][:200]
+        raise ValueError(f"{what}: what is in {folder} cannot be read ({reason})") from error

@@ -1,0 +1,235 @@
+"""Pairs: how they are written as tokens, sampled and labelled, and read from a file with mistakes in it."""
+
+from math import sqrt
+
+import pytest
+import torch
+
+import small_models.pairs
+from small_models.pairs import Pair, encode_pairs, encode_responses, make_pairs, read_pairs, write_pairs
+from small_models.policies import build_policy, load_policy
+from small_models.sampling import sample
+from small_models.tasks import Chain, Grade, Trip
+
+TINY = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def chain():
+    return load_policy("chain", device="cpu")
+
+
+def test_responses_end_with_their_end_of_sequence_and_are_padded_on_the_right():
+    # ids: 0 pads, 1 ends, then the characters in order: 0 → 2, 1 → 3, 2 → 4, a → 12, b → 13, c → 14
+    tokens, mask = encode_responses(build_policy(**TINY), ["12", "", "abc"])
+    assert tokens.tolist() == [[[3, 4, 1, 0]], [[1, 0, 0, 0]], [[12, 13, 14, 1]]]
+    assert mask.tolist() == [[[True, True, True, False]], [[True, False, False, False]], [[True, True, True, True]]]
+    assert encode_responses(build_policy(**TINY), [""])[0].tolist() == [[[1]]]
+    with pytest.raises(ValueError, match=r"\['É'\]"):
+        encode_responses(build_policy(**TINY), ["1", "É"])
+
+
+def test_a_pair_is_a_group_of_two_with_the_chosen_one_first():
+    encoded = encode_pairs(build_policy(**TINY), [Pair("1=", "2", ""), Pair("12=", "", "0")])
+    assert encoded.prompt_ids.tolist() == [[0, 3, 37 + 1], [3, 4, 38]]  # "=" follows ten digits and 26 letters: 2 + 36
+    assert encoded.prompt_mask.tolist() == [[False, True, True], [True, True, True]]
+    assert encoded.tokens.tolist() == [[[4, 1], [1, 0]], [[1, 0], [2, 1]]]
+    assert encoded.mask.tolist() == [[[True, True], [True, False]], [[True, False], [True, True]]]
+    second = encoded.take(torch.tensor([1]))
+    assert second.tokens.tolist() == [[[1, 0], [2, 1]]] and second.prompt_ids.tolist() == [[3, 4, 38]]
+
+
+def test_a_pair_longer_than_the_model_has_positions_is_refused():
+    policy = build_policy(**TINY, max_length=8)
+    encode_pairs(policy, [Pair("123=", "567", "8")])  # 4 + 3 + its end of sequence
+    with pytest.raises(ValueError, match="pair on prompt '123=' has 9 tokens, more than the 8 positions"):
+        encode_pairs(policy, [Pair("1=", "2", "3"), Pair("123=", "1", "5678")])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (("", "1", "2"), "prompt must not be empty"),
+        (("1=", "1", "1"), "chosen and rejected must differ; both are '1'"),
+        (("1=", 1, "1"), "chosen must be a text; got 1"),
+        (("1=", "1", None), "rejected must be a text; got None"),
+    ],
+)
+def test_what_is_no_pair_is_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        Pair(*wrong)
+
+
+def test_pairs_read_back_as_they_were_written(tmp_path):
+    pairs = [Pair("1=", "2", ""), Pair('say "é"\n', "a\u2028b\r", "\\"), Pair("١", "\x85", "\t")]
+    write_pairs(pairs, tmp_path / "pairs.jsonl")
+    assert read_pairs(tmp_path / "pairs.jsonl") == pairs
+    write_pairs(pairs[:1], str(tmp_path / "pairs.jsonl"))
+    assert read_pairs(str(tmp_path / "pairs.jsonl")) == pairs[:1]
+    assert [file.name for file in tmp_path.iterdir()] == ["pairs.jsonl"]
+
+
+def test_empty_lines_other_keys_and_what_editors_add_are_passed_over(tmp_path):
+    file = tmp_path / "pairs.jsonl"
+    line = b'{"prompt": "1=", "chosen": "2", "rejected": "3", "by": "me"}'
+    file.write_bytes(b"\xef\xbb\xbf\n" + line + b"\r\n  \r\n" + line)
+    assert read_pairs(file) == [Pair("1=", "2", "3")] * 2
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b"{'prompt': 1}", r"this is not JSON \(.* at column 2\)"),
+        (b"\xff", "this is not UTF-8 text"),
+        (b"[1, 2]", r"must be an object with the keys prompt, chosen, rejected; got \[1, 2\]"),
+        (b'{"prompt": "1=", "chosen": "2"}', "this pair lacks rejected"),
+        (b'{"prompt": "1="}', "this pair lacks chosen and rejected"),
+        (b'{"prompt": "1=", "chosen": 2, "rejected": "3"}', "chosen must be a text; got 2"),
+        (b'{"prompt": "1=", "chosen": ["2"], "rejected": "3"}', r"chosen must be a text; got \['2'\]"),
+        (b'{"prompt": null, "chosen": "2", "rejected": "3"}', "prompt must be a text; got None"),
+        (b'{"prompt": "", "chosen": "2", "rejected": "3"}', "prompt must not be empty"),
+        (b'{"prompt": "1=", "chosen": "2", "rejected": "2"}', "chosen and rejected must differ"),
+    ],
+)
+def test_a_bad_line_is_named_by_file_and_number(line, message, tmp_path):
+    file = tmp_path / "pairs.jsonl"
+    good = b'{"prompt": "1=", "chosen": "2", "rejected": "3"}'
+    file.write_bytes(b"\n".join([good, b"", line, good]))
+    with pytest.raises(ValueError, match=f"{file}, line 3: .*{message}"):
+        read_pairs(file)
+
+
+def test_a_file_without_pairs_is_an_error(tmp_path):
+    (tmp_path / "pairs.jsonl").write_text("\n\n")
+    with pytest.raises(ValueError, match=r"pairs.jsonl holds no pairs"):
+        read_pairs(tmp_path / "pairs.jsonl")
+
+
+def test_chosen_is_right_and_rejected_wrong(chain):
+    task = Chain()
+    pairs = make_pairs(chain, task, 300)
+    assert len(pairs) == 300
+    assert all(task.grade(pair.prompt, pair.chosen).correct for pair in pairs)
+    assert not any(task.grade(pair.prompt, pair.rejected).correct for pair in pairs)
+    assert {pair.prompt for pair in pairs} <= set(task.train_prompts)
+    prompts = [pair.prompt for pair in pairs]
+    assert max(map(prompts.count, prompts)) <= 3 and len(set(prompts)) >= 100
+    assert len(set(pairs)) == 300
+
+
+def test_better_is_of_higher_quality_and_held_out_prompts_are_held_out(chain):
+    task = Chain()
+    pairs = make_pairs(chain, task, 300, kind="better_worse", held_out=True)
+    assert all(task.quality(p.prompt, p.chosen) > task.quality(p.prompt, p.rejected) for p in pairs)
+    both_right = [task.grade(p.prompt, p.chosen).correct and task.grade(p.prompt, p.rejected).correct for p in pairs]
+    assert any(both_right) and not all(both_right)
+    assert {pair.prompt for pair in pairs} <= set(task.held_out_prompts)
+
+
+def test_the_same_seed_gives_the_same_pairs(chain):
+    a, b, c = (make_pairs(chain, Chain(), 60, seed=seed) for seed in (1, 1, 2))
+    assert a == b
+    assert not set(a) & set(c)
+
+
+class OnePrompt(Trip):
+    train_prompts = ("09+4=",)
+
+
+def test_another_seed_samples_other_responses(monkeypatch):
+    drawn = []
+
+    def noted(*args, **kwargs):
+        drawn.append(sample(*args, **kwargs))
+        return drawn[-1]
+
+    monkeypatch.setattr(small_models.pairs, "sample", noted)
+    policy = load_policy("trip", device="cpu")
+    for seed in (1, 1, 2):
+        make_pairs(policy, OnePrompt(), 10, seed=seed)  # the order of prompts cannot tell
+    assert [torch.equal(one.tokens, drawn[0].tokens) for one in drawn] == [True, True, False]
+
+
+def turned(pairs, others):
+    """How many pairs are turned round; all are pairs of the same two responses."""
+    same = [{a.chosen, a.rejected} == {b.chosen, b.rejected} for a, b in zip(pairs, others, strict=True)]
+    assert all(same) and [a.prompt for a in pairs] == [b.prompt for b in others]
+    return sum(a != b for a, b in zip(pairs, others, strict=True))
+
+
+def near(seen, count, share):
+    """Within five standard deviations of what a binomial count would be, and not always true."""
+    bound = 5 * sqrt(count * share * (1 - share))
+    assert bound < count * share / 2
+    return abs(seen - count * share) < bound
+
+
+def test_label_noise_turns_that_share_of_pairs_round(chain):
+    pairs = make_pairs(chain, Chain(), 1200)
+    assert near(turned(make_pairs(chain, Chain(), 1200, label_noise=0.2), pairs), 1200, 0.2)
+
+
+def short(text):
+    return -len(text)
+
+
+def test_a_taste_labels_in_place_of_the_truth_and_leaves_ties_to_it(chain):
+    pairs = make_pairs(chain, Chain(), 1200)
+    against = [len(pair.chosen) > len(pair.rejected) for pair in pairs]
+    ties = [len(pair.chosen) == len(pair.rejected) for pair in pairs]
+    assert sum(ties) > 0 and sum(against) > 400
+    always = make_pairs(chain, Chain(), 1200, spurious=1.0, taste=short)
+    assert [a != b for a, b in zip(pairs, always, strict=True)] == against
+    sometimes = make_pairs(chain, Chain(), 1200, spurious=0.4, taste=short)
+    assert near(turned(sometimes, pairs), sum(against), 0.4)
+    assert near(turned(make_pairs(chain, Chain(), 1200, spurious=1.0, taste=short, label_noise=0.2), always), 1200, 0.2)
+
+
+def test_the_usual_taste_is_for_length(chain):
+    pairs = make_pairs(chain, Chain(), 200, spurious=1.0)
+    assert all(len(pair.chosen) >= len(pair.rejected) for pair in pairs)
+    assert any(len(pair.chosen) < len(pair.rejected) for pair in make_pairs(chain, Chain(), 200))
+
+
+class AlwaysRight(Trip):
+    def grade(self, prompt, response):
+        return Grade(True, True)
+
+
+def test_too_few_pairs_are_an_error_that_counts_them():
+    policy = load_policy("trip", device="cpu")
+    # 4 prompts a pair in batches of 64: 4 × 100 → 7 batches, 7 × 64 × 8 = 3584 responses
+    with pytest.raises(ValueError, match="3584 responses gave 0 of the 100 pairs asked for"):
+        make_pairs(policy, AlwaysRight(), 100, samples_per_prompt=8)
+
+
+class EvenIsRight(Trip):
+    def grade(self, prompt, response):
+        return Grade(True, len(response) % 2 == 0)
+
+
+def test_responses_that_were_cut_off_or_cannot_be_written_are_left_out():
+    policy = build_policy(**TINY)  # untrained: every token is about as likely, padding and the end among them
+    pairs = make_pairs(policy, EvenIsRight(), 100, samples_per_prompt=100, max_new_tokens=3)
+    texts = [text for pair in pairs for text in (pair.chosen, pair.rejected)]
+    assert max(map(len, texts)) == 2  # with their end of sequence 3
+    assert not any("<" in text for text in texts)
+    encode_pairs(policy, pairs)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"count": 0}, "count must be at least 1; got 0"),
+        ({"kind": "good_bad"}, "kind must be one of right_wrong, better_worse; got 'good_bad'"),
+        ({"samples_per_prompt": 1}, "samples_per_prompt must be at least 2"),
+        ({"label_noise": 0.5}, "label_noise must be from 0 to below 0.5, .*; got 0.5"),
+        ({"label_noise": -0.1}, "label_noise must be"),
+        ({"label_noise": float("nan")}, "label_noise must be"),
+        ({"spurious": 1.1}, "spurious must be from 0 to 1; got 1.1"),
+        ({"temperature": 0.0}, "temperature must be above 0"),
+    ],
+)
+def test_settings_out_of_range_are_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        make_pairs(build_policy(**TINY), Trip(), **{"count": 10, **wrong})
