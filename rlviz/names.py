@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 def nearest(name: str, known: Sequence[str]) -> str:
     """Return "did you mean …? " with the known names that are like this one, or nothing."""
-    near = get_close_matches(name.lower(), known, n=3, cutoff=0.5)
+    near = get_close_matches(name.lower(), known, n=3, cutoff=0.6)
     return f"did you mean {' or '.join(near)}? " if near else ""
 
 

@@ -7,13 +7,13 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import NoneType
-from typing import Any, NoReturn, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from rlviz.algorithms import ALGORITHMS, Algorithm, command_name, find_algorithm
 from rlviz.names import nearest
 from rlviz.plots import save_figure
 from rlviz.widgets.catalogue import find_explorer
-from rlviz.widgets.explorer import small_multiples
+from rlviz.widgets.explorer import drawn_together
 
 
 class _Options(argparse.ArgumentParser):
@@ -33,6 +33,8 @@ def _counts(text: str) -> tuple[int, ...]:
 
 def _reader(hint: Any) -> tuple[Callable[[str], Any], str]:
     """Return what reads an argument of this type from the command line, and what to write for it in the help."""
+    if get_origin(hint) is Literal:
+        return str, "TEXT"
     several = get_origin(hint) in (tuple, Sequence)
     kinds = [kind for kind in (get_args(hint) or (hint,)) if kind is not NoneType]
     if kinds[0] is int and several:
@@ -45,7 +47,7 @@ def _reader(hint: Any) -> tuple[Callable[[str], Any], str]:
 def _written(default: Any) -> str:
     """Return a default value as one would type it."""
     if default is None:
-        return "the algorithm's"
+        return "not set"
     if isinstance(default, tuple):
         return ",".join(map(_written, default)) or "none"
     return command_name(default) if hasattr(default, "slots") else str(default)
@@ -75,10 +77,11 @@ def options_of(name: str) -> argparse.ArgumentParser:
     options.add_argument(
         "--small-multiples", action="store_true", help="several settings below each other, as the course prints them"
     )
-    defaults = inspect.signature(explore).parameters
+    defaults, hints = inspect.signature(explore).parameters, get_type_hints(explore)
     for argument, (_, shape) in _readers(name).items():
-        told = f"[{_written(defaults[argument].default)}]"
-        options.add_argument(_option(argument), default=argparse.SUPPRESS, metavar=shape, help=told)
+        choices = get_args(hints[argument]) if get_origin(hints[argument]) is Literal else ()
+        told = f"[{_written(defaults[argument].default)}]" + (f" one of: {'; '.join(choices)}" if choices else "")
+        options.add_argument(_option(argument), default=argparse.SUPPRESS, metavar=shape, help=told.replace("%", "%%"))
     return options
 
 
@@ -108,11 +111,11 @@ def draw(name: str, arguments: Sequence[str]) -> tuple[Path, str]:
             named = read in (find_algorithm, _several)  # these say themselves what is wrong
             raise ValueError(str(error) if named else f"{_option(argument)} must be {shape}; got {text!r}") from None
     entry = find_explorer(name)
-    explorer = entry.explore(**values)
     if multiples:
-        figure = small_multiples(entry.explore, {label: {**twin, **values} for label, twin in entry.twin.items()})
-        words = f"{explorer.picture.alt} {'; '.join(entry.twin)}."
+        made = {label: entry.explore(**{**twin, **values}) for label, twin in entry.twin.items()}
+        figure, words = drawn_together(made), " ".join(f"{label}: {one.caption}" for label, one in made.items())
     else:
+        explorer = entry.explore(**values)
         figure, words = type(explorer.picture).alone(explorer.curve), explorer.caption
     save_figure(figure, out, description=words)
     return out, words

@@ -46,7 +46,9 @@ def test_the_picture_is_the_explorer_s(tmp_path):
 def test_small_multiples_take_the_options_too(tmp_path):
     twin = {label: {**given, "old_prob": 0.3} for label, given in EXPLORERS["clip"].twin.items()}
     save_figure(small_multiples(explore_clip, twin), tmp_path / "by_hand.png")
-    out, _ = draw("clip", ["--small-multiples", "--old-prob", ".3", "--out", str(tmp_path / "c.png")])
+    out, words = draw("clip", ["--small-multiples", "--old-prob", ".3", "--out", str(tmp_path / "c.png")])
+    for label, given in twin.items():
+        assert f"{label}: {explore_clip(**given).caption}" in words
     np.testing.assert_array_equal(np.asarray(Image.open(out)), np.asarray(Image.open(tmp_path / "by_hand.png")))
 
 
@@ -81,6 +83,9 @@ def test_every_argument_can_be_said_on_the_command_line(name, tmp_path):
     ("arguments", "sentence"),
     [
         (["clpi"], "picture 'clpi' is not known; did you mean clip?"),
+        (["nope"], "picture 'nope' is not known; known: "),
+        (["clip", "--nonsense", "1"], "--nonsense is no option of this picture; it has"),
+        (["bounds", "--scale", "cubic"], "scale must be one of linear, log; got 'cubic'"),
         (["clip", "--eps-hig", ".5"], "--eps-hig is no option of this picture; did you mean --eps-high"),
         (["clip", "--eps-high", "abc"], "--eps-high must be NUMBER; got 'abc'"),
         (["clip", "--eps-low", "1.5"], "eps_low must be above 0 and below 1 (a ratio cannot fall below 0); got 1.5"),

@@ -15,11 +15,8 @@ from rlviz.pieces.advantages import LeaveOneOut
 
 RULES, REWARDS = ("own", "leave_one_out"), ("outcome", "score")
 NOISE = 0.25  # standard deviation of a score around 0 or 1
-GROUPS, FEWER, LARGE = (
-    1000,
-    256,
-    20_000,
-)  # simulated at the setting; at each point of a line; responses of a very large group
+GROUPS, FEWER = 1000, 256  # simulated at the setting; at each other point of a line
+LARGE = 20_000  # responses of a very large group
 POINTS = (0.05, 0.15, 0.3, 0.5, 0.7, 0.85, 0.95)
 SIZES = (2, 4, 8, 16, 32, 64)
 BINS = 41  # odd: 0 is the middle of one
@@ -33,13 +30,14 @@ class AdvantagesCurve:
     name, rule: of the algorithm and its advantage. success_rate, group_size, visits, scores: the setting. remembers: whether
     the advantage asks for earlier visits. whole_batch: whether it depends on the other groups of the batch.
     edges [BINS + 1]: of the bins, in units of advantage. right, wrong, dead [BINS]: share of all responses in each bin: right
-    and wrong ones, and those of dead groups, whose advantages are all 0. mean_right, mean_wrong: mean advantage outside dead
-    groups; equal_size: mean |A| in groups all right or all wrong; each None where there is no such response.
+    and wrong ones, and those of dead groups, whose advantages are all 0. mean_right, mean_wrong: mean advantage of right and of
+    wrong responses; equal_size: mean |A| in groups all right or all wrong; each None where there is no such response.
     rates [N], equal_share [N]: p and p^G + (1 − p)^G. points [M], dead_share [M]: success rates, and the share of groups that
     are dead when simulated there. equal_at, dead_at: both at success_rate.
     sizes [K]: group sizes. mean_error [K]: standard error of a group's mean reward. advantage_error [K]: root mean square
     distance of right responses' advantages from those they have in a very large group, which is `limit` for a reward of 1.
-    mean_error_at, advantage_error_at: both at group_size.
+    mean_error_at, advantage_error_at: both at group_size. All means and errors count dead groups, too. groups: how many were
+    simulated at the setting.
     """
 
     name: str
@@ -69,6 +67,7 @@ class AdvantagesCurve:
     mean_error_at: float
     advantage_error_at: float
     limit: float
+    groups: int
 
 
 @dataclass(frozen=True)
@@ -81,12 +80,12 @@ class _Groups:
 
     def draw(self, success_rate: float, group_size: int, groups: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return which responses are right, their rewards, their advantages; all [groups, group_size]."""
-        first = 0 if self.algorithm.asks_for("advantage", "history") else self.visits - 1
-        part = (slice(first, self.visits), slice(None), slice(group_size))
+        visits = self.visits if self.algorithm.asks_for("advantage", "history") else 1
+        part = (slice(visits), slice(None), slice(group_size))
         right = coins(groups)[part] < success_rate
         rewards = right.double() + NOISE * noise(groups)[part] if self.scores else right.double()
-        *earlier, now = rewards
-        return right[-1], now, group_advantages(self.algorithm, now, earlier)
+        now, *earlier = rewards
+        return right[0], now, group_advantages(self.algorithm, now, earlier)
 
     def dead_share(self, success_rate: float, group_size: int) -> float:
         """Return the share of simulated groups whose advantages are all 0."""
@@ -102,11 +101,11 @@ class _Groups:
         rewards = rewards.sort(1).values
         return array(rewards), array(group_advantages(self.algorithm, rewards, [rewards] * (self.visits - 1)))
 
-    def error(self, success_rate: float, group_size: int, large: tuple[Array, Array]) -> float:
-        """Return the root mean square distance of right responses' advantages from those in a very large group."""
-        right, rewards, advantages = self.draw(success_rate, group_size, FEWER)
-        off = array(advantages[right]) - np.interp(array(rewards[right]), *large)
-        return float(np.sqrt(np.mean(off**2)))
+
+def _error(right: Tensor, rewards: Tensor, advantages: Tensor, large: tuple[Array, Array]) -> float:
+    """Return the root mean square distance of right responses' advantages from those in a very large group."""
+    off = array(advantages[right]) - np.interp(array(rewards[right]), *large)
+    return float(np.sqrt(np.mean(off**2)))
 
 
 def _dead(advantages: Tensor) -> Tensor:
@@ -153,7 +152,11 @@ def advantages_curve(
     rates = np.linspace(0, 1, 201)
     sizes = np.array(sorted({*SIZES, group_size}))
     large = groups.in_a_very_large_group(success_rate)
-    errors = np.array([groups.error(success_rate, int(size), large) for size in sizes])
+    at_sizes = [
+        (right, drawn, advantages) if size == group_size else groups.draw(success_rate, int(size), FEWER)
+        for size in sizes
+    ]
+    errors = np.array([_error(*at_size, large) for at_size in at_sizes])
     mean_error = np.sqrt((success_rate * (1 - success_rate) + scores * NOISE**2) / sizes)
     here = sizes == group_size
     return AdvantagesCurve(
@@ -169,8 +172,8 @@ def advantages_curve(
         right=bins[0],
         wrong=bins[1],
         dead=bins[2],
-        mean_right=_mean(advantages[kinds[0]]),
-        mean_wrong=_mean(advantages[kinds[1]]),
+        mean_right=_mean(advantages[right]),
+        mean_wrong=_mean(advantages[~right]),
         equal_size=_mean(advantages[right.all(1) | ~right.any(1)].abs()),
         rates=rates,
         equal_share=share_all_equal(rates, group_size),
@@ -184,4 +187,5 @@ def advantages_curve(
         mean_error_at=float(mean_error[here][0]),
         advantage_error_at=float(errors[here][0]),
         limit=float(np.interp(1.0, *large)),
+        groups=GROUPS,
     )

@@ -1,4 +1,4 @@
-"""How far a token may move: limits on its ratio and on its new probability, against its old probability."""
+"""How far the gradient pushes a token: limits on its ratio and on its new probability, against its old probability."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import torch
 from numpy.typing import NDArray
 
 from rlviz.algorithms.base import PolicyGradient
+from rlviz.algorithms.family import Algorithm
 from rlviz.curves.arrays import Array, array
-from rlviz.types import Batch, ResponseRecord, StepRecord
+from rlviz.curves.clip import first_and_others, is_per_token, limits_of
+from rlviz.types import Batch, ResponseRecord
 
 LEAST_PROB, POINTS = 1e-4, 400
 
@@ -67,22 +69,20 @@ def bounds_curve(
 ) -> BoundsCurve:
     """Return the limits of an algorithm and those beside it for every old probability, and where a run's tokens lie.
 
-    lower is asked for A < 0 and upper for A > 0, the signs that they cut. responses: with tokens recorded, as `responses_of`
-    takes them from a run; their clipping is that of `algorithm`, whichever trained them.
-    Raises ValueError for an old_prob outside [0.0001, 1], a scale that is neither "linear" nor "log", and an algorithm without
-    a ratio.
+    lower is asked for A < 0 and upper for A > 0, the signs that they cut. beside: as `first_and_others` takes them. responses:
+    with tokens recorded; their clipping is that of `algorithm`, whichever trained them.
+    Raises ValueError for an old_prob outside [0.0001, 1], a scale that is neither "linear" nor "log", and what
+    `check_limits_tokens` and `limits_of` refuse.
     """
     if not LEAST_PROB <= old_prob <= 1:
         raise ValueError(f"old_prob must be from {LEAST_PROB:g} to 1; got {old_prob}")
     if scale not in ("linear", "log"):
         raise ValueError(f"scale must be linear or log; got {scale!r}")
-    every = (algorithm, *beside)
-    for each in every:
-        if not isinstance(each, PolicyGradient):
-            raise ValueError(f"algorithm: {each.name} has no ratio that could be limited")
+    for each in (algorithm, *beside):
+        check_limits_tokens(each)
     grid = np.geomspace(LEAST_PROB, 1.0, POINTS)
     return BoundsCurve(
-        limits=tuple(_limits(each, grid, old_prob) for each in every),
+        limits=tuple(_limits(each, grid, old_prob) for each in first_and_others(algorithm, beside)),
         old_prob=grid,
         at=old_prob,
         logarithmic=scale == "log",
@@ -90,23 +90,21 @@ def bounds_curve(
     )
 
 
+def check_limits_tokens(algorithm: Algorithm) -> None:
+    """Raise ValueError for an algorithm that limits no ratio, or the ratio of more than one token."""
+    if not isinstance(algorithm, PolicyGradient):
+        raise ValueError(f"algorithm: {algorithm.name} has no ratio that could be limited")
+    if not is_per_token(algorithm):
+        raise ValueError(
+            f"algorithm: {algorithm.name} limits the ratio of a whole response; "
+            "that gives no interval for one token's probability"
+        )
+
+
 def _limits(algorithm: PolicyGradient, grid: Array, old_prob: float) -> Limits:
-    old_logp = torch.tensor([*grid, old_prob], dtype=torch.double).log().view(-1, 1, 1)
-    everything = torch.ones_like(old_logp, dtype=torch.bool)
-    algorithm = replace(algorithm, kl=None)
-    lower, upper = (
-        array(getattr(algorithm.objective(old_logp, Batch(old_logp, sign.expand_as(old_logp), everything)), side))
-        for side, sign in (("lower", torch.tensor(-1.0)), ("upper", torch.tensor(1.0)))
-    )
+    every = [*grid, old_prob]
+    lower, upper = limits_of(algorithm, every, -1.0)[0], limits_of(algorithm, every, 1.0)[1]
     return Limits(algorithm.name, lower[:-1], upper[:-1], float(lower[-1]), float(upper[-1]))
-
-
-def responses_of(records: Sequence[StepRecord]) -> tuple[ResponseRecord, ...]:
-    """Return the responses of a run whose tokens were recorded. Raises ValueError when there are none."""
-    found = tuple(r for record in records for group in record.groups for r in group.responses if r.tokens)
-    if not found:
-        raise ValueError(f"run: none of its {len(records)} steps recorded tokens; train with details_every=1 or more")
-    return found
 
 
 def _cloud(algorithm: PolicyGradient, responses: Sequence[ResponseRecord]) -> TokenCloud:

@@ -2,35 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
-from rlviz.algorithms.base import PolicyGradient
+from rlviz.algorithms.base import PolicyGradient, label
 from rlviz.curves.arrays import Array, array
 from rlviz.pieces.surrogate import DualClip, is_clipped
-from rlviz.types import Batch
+from rlviz.types import Batch, TokenObjective
+
+NEAR = 1e-6  # an edge this near to a limit is the limit, and two this near to each other are none
 
 
 @dataclass(frozen=True)
 class ClipCurve:
     """The objective of one token against its ratio, for an advantage of one sign.
 
-    ratio, objective, slope (∂objective/∂ratio), clipped: arrays over the grid of ratios. advantage: A. old_prob: the
-    token's probability under the old policy. lower, upper: the limits on the ratio at that probability.
+    ratio, objective, slope (∂objective/∂ratio), clipped: arrays over the grid of ratios. dead: the stretches of ratios without
+    gradient, from left to right; one that reaches the end of the grid ends there. advantage: A. old_prob: the token's
+    probability under the old policy. lower, upper: the limits on the ratio at that probability. per_token: whether the ratio is
+    that of the token alone; if not, it is a response's, and no probability goes with it.
     """
 
     ratio: Array
     objective: Array
     slope: Array
     clipped: NDArray[np.bool_]
+    dead: tuple[tuple[float, float], ...]
     advantage: float
     old_prob: float
     lower: float
     upper: float
+    per_token: bool
+
+
+def is_per_token(algorithm: PolicyGradient) -> bool:
+    """Return whether the ratio of a token stays as it is when another token of the response moves."""
+    still = torch.full((1, 2, 2), -1.0, dtype=torch.double)
+    one_moved = torch.eye(2, dtype=torch.double).unsqueeze(
+        0
+    )  # the first token of one response, the second of the other
+    mask = torch.ones_like(still, dtype=torch.bool)
+    other = one_moved == 0
+    return torch.equal(
+        algorithm.ratio(still + one_moved, still, mask)[other], algorithm.ratio(still, still, mask)[other]
+    )
+
+
+def limits_of(algorithm: PolicyGradient, old_prob: ArrayLike, advantage: float) -> tuple[Array, Array]:
+    """Return the lower and upper limits on the ratios of tokens of these old probabilities with this advantage.
+
+    Raises ValueError, which names the rule, unless it returns a pair of limits with 0 ≤ lower ≤ upper, each a number or
+    shaped like old_logp.
+    """
+    old_logp = torch.as_tensor(old_prob, dtype=torch.double).log().reshape(-1, 1, 1)
+    offered = {
+        "mask": torch.ones_like(old_logp, dtype=torch.bool),
+        "advantages": torch.full_like(old_logp, advantage),
+    }
+    rule = f"{algorithm.name}'s bounds, {label(algorithm.bounds)},"
+    returned = algorithm.bounds(
+        old_logp, **{name: value for name, value in offered.items() if algorithm.asks_for("bounds", name)}
+    )
+    try:
+        lower, upper = (array(torch.as_tensor(limit, dtype=torch.double).expand(old_logp.shape)) for limit in returned)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(
+            f"{rule} must return two limits, lower and upper, each a number or shaped like old_logp "
+            f"({list(old_logp.shape)}); got {_told(returned)}"
+        ) from None
+    wrong = np.flatnonzero(~((lower >= 0) & (lower <= upper)))
+    if len(wrong):
+        at = wrong[0]
+        raise ValueError(
+            f"{rule} must give limits with 0 ≤ lower ≤ upper; for old probability {float(old_logp.exp()[at]):.3g} got "
+            f"{lower[at]:.4g} and {upper[at]:.4g}"
+        )
+    return lower, upper
+
+
+def _told(value: object) -> str:
+    """Return what a rule returned in a few words."""
+    if isinstance(value, Tensor):
+        return f"a tensor {list(value.shape)}"
+    if isinstance(value, tuple | list):
+        return " and ".join(map(_told, value)) or "nothing"
+    return repr(value)
 
 
 def clip_curve(
@@ -44,32 +105,65 @@ def clip_curve(
     """Return a token's objective and slope for ratios up to `max_ratio`, through the algorithm's own pieces.
 
     The slope is autograd's, taken through ratio, bounds and surrogate to the new log-probability: ∂J/∂r = (∂J/∂logp) / r.
-    Raises ValueError for an old_prob outside (0, 1] or a max_ratio ≤ 0.
+    Raises ValueError for an old_prob outside (0, 1], a max_ratio ≤ 0, and bounds that are no limits.
     """
     if not 0 < old_prob <= 1:
         raise ValueError(f"old_prob must be above 0 and at most 1; got {old_prob}")
     if max_ratio <= 0:
         raise ValueError(f"max_ratio must be above 0; got {max_ratio}")
-    shape = (points - 1, 1, 1)  # one response of one token for each ratio: a sequence ratio is the token's own
-    grid = torch.linspace(0, max_ratio, points, dtype=torch.double)[1:].reshape(shape)
-    old_logp = torch.full(shape, old_prob, dtype=torch.double).log()
-    logp = (old_logp + grid.log()).requires_grad_()
-    advantages = torch.full(shape, advantage, dtype=torch.double)
+    (lower,), (upper,) = limits_of(algorithm, old_prob, advantage)
     without_kl = replace(algorithm, kl=None)
-    part = without_kl.objective(logp, Batch(old_logp, advantages, torch.ones(shape, dtype=torch.bool)))
+
+    def at(ratio: Tensor) -> tuple[Tensor, TokenObjective]:
+        shape = (len(ratio), 1, 1)  # one response of one token for each ratio: a sequence ratio is the token's own
+        old_logp = torch.full(shape, old_prob, dtype=torch.double).log()
+        logp = (old_logp + ratio.log().reshape(shape)).requires_grad_()
+        batch = Batch(old_logp, torch.full_like(old_logp, advantage), torch.ones(shape, dtype=torch.bool))
+        return logp, without_kl.objective(logp, batch)
+
+    def cut(part: TokenObjective) -> NDArray[np.bool_]:
+        low, high, dual = is_clipped(part.surrogate, part.ratio, part.advantages, part.lower, part.upper)
+        return array(low | high | dual)
+
+    grid = torch.linspace(0, max_ratio, points, dtype=torch.double)[1:]
+    logp, part = at(grid)
     (gradient,) = torch.autograd.grad(part.value.sum(), logp)
-    clipped = is_clipped(part.surrogate, part.ratio, advantages, part.lower, part.upper)
+    clipped = cut(part)
+    edges = _edges(lambda ratio: cut(at(torch.from_numpy(ratio))[1]), array(grid), clipped)
+    if len(edges):
+        edges = array(at(torch.from_numpy(edges))[1].ratio)
+    for limit in (lower, upper):
+        edges[np.abs(edges - limit) < NEAR] = limit
+    touching = np.flatnonzero(np.diff(edges) < NEAR)  # around ratio 1, where nothing counts as clipped
+    edges = np.delete(edges, [*touching, *touching + 1])
+    ratio = array(part.ratio)
+    ends = [*([0.0] if clipped[0] else []), *edges.tolist(), *([float(ratio[-1])] if clipped[-1] else [])]
 
     return ClipCurve(
-        ratio=array(part.ratio),
+        ratio=ratio,
         objective=array(part.value),
-        slope=array(gradient / grid),
-        clipped=array(clipped[0] | clipped[1] | clipped[2]),
+        slope=array(gradient) / array(grid),
+        clipped=clipped,
+        dead=tuple(zip(ends[::2], ends[1::2], strict=True)),
         advantage=advantage,
         old_prob=old_prob,
-        lower=float(part.lower[0, 0, 0]),
-        upper=float(part.upper[0, 0, 0]),
+        lower=float(lower),
+        upper=float(upper),
+        per_token=is_per_token(algorithm),
     )
+
+
+def _edges(cut: Callable[[Array], NDArray[np.bool_]], ratio: Array, clipped: NDArray[np.bool_]) -> Array:
+    """Return where `cut` changes, to 1 part in 90 000 of the grid's step; it changes where `clipped` does between two ratios."""
+    before = np.flatnonzero(clipped[1:] != clipped[:-1])
+    low, high, columns = ratio[before], ratio[before + 1], np.arange(len(before))
+    for _ in range(2 if len(before) else 0):
+        fine = np.linspace(low, high, 301)  # [301, edges]
+        same = cut(fine.ravel()).reshape(fine.shape) == clipped[before]
+        same[-1] = False
+        first = same.argmin(0)
+        low, high = fine[np.maximum(first - 1, 0), columns], fine[first, columns]
+    return high
 
 
 @dataclass(frozen=True)
@@ -95,7 +189,7 @@ def clip_comparison(
     """Return both signs' curves of an algorithm and of those beside it, for ratios up to `up_to`.
 
     dual_clip: c of a `DualClip` in place of the algorithm's surrogate; 0 leaves the surrogate as it is. A c further out than
-    `up_to` widens it.
+    `up_to` widens it. beside: as `first_and_others` takes them.
     Raises ValueError for an algorithm without a ratio, and what `clip_curve` and `DualClip` raise.
     """
     for each in (algorithm, *beside):
@@ -104,9 +198,16 @@ def clip_comparison(
     if dual_clip:
         algorithm = replace(algorithm, surrogate=DualClip(c=dual_clip))
         up_to = max(up_to, 1.25 * dual_clip)
-    every = (algorithm, *beside)
+    every = first_and_others(algorithm, beside)
     better, worse = (
         tuple(clip_curve(each, advantage=sign, old_prob=old_prob, max_ratio=up_to) for each in every)
         for sign in (1.0, -1.0)
     )
     return ClipComparison(tuple(each.name for each in every), better, worse)
+
+
+def first_and_others(algorithm: PolicyGradient, beside: Sequence[PolicyGradient]) -> tuple[PolicyGradient, ...]:
+    """Return the algorithm and those beside it that differ from it; one with its name is called the other one."""
+    others = (each for each in beside if each != algorithm)
+    renamed = (replace(each, name=f"the other {each.name}") if each.name == algorithm.name else each for each in others)
+    return (algorithm, *renamed)

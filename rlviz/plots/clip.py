@@ -19,19 +19,20 @@ from rlviz.plots.style import BLUE, FAINT, GREEN, GREY, LINE, TEXT, VERMILION, d
 
 # what became of the token, on either side of ratio 1
 QUADRANTS = {True: ("wrongly fallen", "grown"), False: ("fallen", "wrongly grown")}
+CERTAIN = "new probability = 1"
+KIND = {True: "ratio", False: "sequence ratio"}  # is it one token's alone? → what it is
+AXIS = {True: "ratio: new probability / old probability", False: "sequence ratio: of the whole response"}
 PAPER = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 2}
 BESIDE = ((GREEN, (0, (5, 2, 1, 2))), ("black", (0, (1, 1.2))), ("#AA4499", (0, (7, 2))))  # of up to three algorithms
 
 
-def dead_stretches(curve: ClipCurve) -> list[tuple[float, float]]:
-    """Return the stretches of ratios without gradient, from left to right."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], curve.clipped, [False]]).astype(int)))
-    step = curve.ratio[1] - curve.ratio[0]
-    return [(curve.ratio[a] - step, curve.ratio[b - 1]) for a, b in zip(edges[::2], edges[1::2], strict=True)]
-
-
 def _signed(advantage: float) -> str:
     return f"A = {advantage:+g}".replace("-", "−")
+
+
+def _doubled(limit: float, needed: float) -> float:
+    """Return the limit, doubled until it reaches what is needed: seldom another, for another one costs a new layout."""
+    return limit * 2.0 ** max(0, math.ceil(math.log2(max(1.0, needed / limit))))
 
 
 class ClipSide:
@@ -42,8 +43,8 @@ class ClipSide:
         self.better = curves[0].advantage > 0
         dress(
             ax,
-            title=f"{_signed(curves[0].advantage)}: {'better' if self.better else 'worse'} than its group",
-            x="ratio: new probability / old probability",
+            title=f"{_signed(curves[0].advantage)}: {'better' if self.better else 'worse'} than expected",
+            x="",
             y="objective, slope",
         )
         ax.axhline(0, color=GREY, linewidth=1)
@@ -53,9 +54,7 @@ class ClipSide:
         self.limits = tuple(
             ax.axvline(1, color=GREY, linestyle=(0, (1, 1)), linewidth=2, label=label) for label in ("limits", None)
         )
-        self.certain = ax.axvline(
-            1, color="black", linestyle="-.", linewidth=1.5, zorder=4, label="new probability = 1"
-        )
+        self.certain = ax.axvline(1, color="black", linestyle="-.", linewidth=1.5, zorder=4)
         (self.objective,) = ax.plot([], [], color=BLUE, linewidth=LINE + 0.5, label="objective")
         (self.slope,) = ax.plot([], [], color=VERMILION, linewidth=LINE, linestyle="--", label="slope")
         self.beside: list[Line2D] = [
@@ -82,13 +81,10 @@ class ClipSide:
 
     def span(self, curves: Sequence[ClipCurve]) -> tuple[float, float, float]:
         """Return the axes' limits for these curves: the widest ratio, the lowest and the highest value."""
-        low, high = (-0.3, 2.4) if self.better else (-2.2, 1.4)
-        shown = [
-            curves[0].slope,
-            *(curve.objective for curve in curves),
-        ]  # other surrogates may go further than the usual
-        low, high = min([low, *(1.1 * v.min() for v in shown)]), max([high, *(1.1 * v.max() for v in shown)])
-        return float(curves[0].ratio[-1]), float(f"{low:.2g}"), float(f"{high:.2g}")
+        usual = (-0.3, 2.4) if self.better else (-2.2, 1.4)
+        shown = np.concatenate([curves[0].slope, *(curve.objective for curve in curves)])
+        shown = shown[np.isfinite(shown)]
+        return round(float(curves[0].ratio[-1]), 9), _doubled(usual[0], shown.min()), _doubled(usual[1], shown.max())
 
     def show(self, curves: Sequence[ClipCurve]) -> None:
         """Move the artists to other curves, the explored one first."""
@@ -100,9 +96,13 @@ class ClipSide:
         self.slope.set_data(curve.ratio, curve.slope)
         for line, limit in zip(self.limits, (curve.lower, curve.upper), strict=True):
             line.set_xdata([limit, limit])
-        self.dead.set_verts([[(a, low), (a, high), (b, high), (b, low)] for a, b in dead_stretches(curve)])
+        self.dead.set_verts([[(a, low), (a, high), (b, high), (b, low)] for a, b in curve.dead])
+        self.ax.set_xlabel(AXIS[curve.per_token])
         highest = 1 / curve.old_prob  # at this ratio the new probability is 1
         self.certain.set_xdata([highest, highest])
+        self.certain.set_label(CERTAIN if curve.per_token else "_")
+        for artist in (self.certain, self.impossible):
+            artist.set_visible(curve.per_token)
         self.impossible.set_bounds(highest, low, max(0.0, curve.ratio[-1] - highest), high - low)
         for place, line in enumerate(self.beside):
             line.set_data([], [])
@@ -119,44 +119,55 @@ class ClipPicture(Picture[ClipComparison]):
     """Objective and slope against the ratio, left for A = +1, right for A = −1."""
 
     size = (10, 4.6)
-    alt = "Two graphs of one token's objective and slope against its ratio, left A = +1, right A = −1."
+    alt = "Two graphs of the objective and its slope against the ratio, left A = +1, right A = −1."
 
     def draw(self, curve: ClipComparison) -> list[Artist]:
         axes = self.figure.subplots(1, 2)
         self.sides = [ClipSide(c, ax) for c, ax in zip((curve.better, curve.worse), axes, strict=True)]
-        handles, labels = self.sides[0].ax.get_legend_handles_labels()
+        side = self.sides[0]
         legend = self.figure.legend(
-            [*handles, *self.sides[0].beside],
-            [*labels, *[" "] * len(BESIDE)],
+            [side.dead, side.limits[0], side.objective, side.slope, side.certain, *side.beside],
+            ["no gradient", "limits", "objective", "slope", *" " * (1 + len(BESIDE))],
             loc="outside lower center",
             ncols=4,
             fontsize=TEXT - 1,
             frameon=False,
         )
-        beside = list(zip(legend.get_lines(), legend.get_texts()[1:], strict=False))[-len(BESIDE) :]
-        self._named_beside = [(line, legend.get_texts()[len(labels) + i]) for i, (line, _) in enumerate(beside)]
+        self._changing = list(zip(legend.legend_handles, legend.get_texts(), strict=True))[-1 - len(BESIDE) :]
         return [artist for side in self.sides for artist in side.moving]
 
     def show(self, curve: ClipComparison) -> None:
         for side, curves in zip(self.sides, (curve.better, curve.worse), strict=True):
             side.show(curves)
-        for index, (line, text) in enumerate(self._named_beside, start=1):
-            named = index < len(curve.names)
-            line.set_visible(named)
-            text.set_text(f"objective, {curve.names[index]}" if named else " ")
+        names = [f"objective, {name}" for name in curve.names[1:]]
+        texts = [CERTAIN if curve.better[0].per_token else " ", *names, *" " * (len(BESIDE) - len(names))]
+        for (handle, words), text in zip(self._changing, texts, strict=True):
+            words.set_text(text)
+            if handle is not None:
+                handle.set_visible(bool(text.strip()))
 
     def still(self, curve: ClipComparison) -> Hashable:
         spans = [side.span(c) for side, c in zip(self.sides, (curve.better, curve.worse), strict=True)]
-        return (*spans, curve.names[1:])
+        return (*spans, curve.names[1:], curve.better[0].per_token)
 
     def words(self, curve: ClipComparison) -> str:
-        q = curve.better[0].old_prob
-        sides = [_say_side(curve.better[0]), _say_side(curve.worse[0])]
+        first = curve.better[0]
+        if first.per_token:
+            about = f"{curve.names[0]}, a token of old probability {first.old_prob:.2f}."
+        else:
+            about = f"{curve.names[0]}: the ratio is the whole response's, not one token's."
         others = [
-            f"{name}'s limits are {_limit(better.lower)} and {_limit(better.upper)}."
+            f"Limits of {name}{_on(better, first)}: {_limit(better.lower)} and {_limit(better.upper)}."
             for name, better in zip(curve.names[1:], curve.better[1:], strict=True)
         ]
-        return " ".join([f"{curve.names[0]}, a token of old probability {q:.2f}.", *sides, *others])
+        return " ".join([about, _say_side(first), _say_side(curve.worse[0]), *others])
+
+
+def _on(curve: ClipCurve, first: ClipCurve) -> str:
+    """Return which ratio another algorithm's limits are on, if it is another kind."""
+    if curve.per_token == first.per_token:
+        return ""
+    return " on a token's ratio" if curve.per_token else f" on the {KIND[False]}"
 
 
 def _limit(value: float) -> str:
@@ -165,35 +176,40 @@ def _limit(value: float) -> str:
     return f"{value:.2f}" if abs(value - 1) >= 0.01 else f"{value:.4f}"
 
 
+def _say_stretch(start: float, end: float, curve: ClipCurve) -> str:
+    kind = KIND[curve.per_token]
+    if start == 0:
+        return f"below {kind} {_limit(end)}" if end < curve.ratio[-1] else f"at any {kind} shown"
+    return (
+        f"above {kind} {_limit(start)}" if end == curve.ratio[-1] else f"from {kind} {_limit(start)} to {_limit(end)}"
+    )
+
+
 def _say_side(curve: ClipCurve) -> str:
     q, better = curve.old_prob, curve.advantage > 0
-    sign = "A > 0" if better else "A < 0"
-    stretches, step = dead_stretches(curve), curve.ratio[1] - curve.ratio[0]
-    limit = curve.upper if better else curve.lower
-    shown = _limit(limit)
-    never = better and limit * q >= 1 and math.isfinite(limit)
-    if not stretches and not never:
-        beyond = f"; the upper limit is {shown}" if better and curve.ratio[-1] <= limit < math.inf else ""
-        return f"{sign}: no gradient is cut at the ratios shown{beyond}."
-    if never and all(abs(a - limit) <= 2 * step for a, _ in stretches):
+    sign, highest = "A > 0" if better else "A < 0", 1 / q if curve.per_token else math.inf
+    dead = [stretch for stretch in curve.dead if stretch[0] < highest]
+    beyond = [_say_stretch(*stretch, curve) for stretch in curve.dead if stretch[0] >= highest]
+    if better and not dead and highest <= curve.upper < math.inf:
         return (
-            f"A > 0: the upper limit {shown} lies beyond probability 1 (ratio {1 / q:.2f}), "
+            f"A > 0: the upper limit {_limit(curve.upper)} lies beyond probability 1 (ratio {highest:.2f}), "
             "so this token is never clipped."
         )
-    start, end = stretches[0]
-    usual = start > 0 and end == curve.ratio[-1] if better else start <= 0
-    if len(stretches) > 1 or not usual or abs((start if better else end) - limit) > 2 * step:
-        where = " and ".join(f"from {max(a, 0):.2f} to {b:.2f}" for a, b in stretches)
-        return f"{sign}: no gradient at ratios {where}."
-    if better:
-        return (
-            f"A > 0: no gradient above ratio {shown}, once its probability has grown to {limit * q:.5g}; "
-            "below 1 the gradient stays, to repair a step the wrong way."
+    said = f"{sign}: no gradient {' and '.join(_say_stretch(*stretch, curve) for stretch in dead)}"
+    if not dead:
+        said = f"{sign}: no gradient is cut at the ratios shown"
+        if better and curve.ratio[-1] <= curve.upper < math.inf:
+            said += f"; the upper limit is {_limit(curve.upper)}"
+    elif dead == ([(curve.upper, curve.ratio[-1])] if better else [(0.0, curve.lower)]):  # as the limits of most do
+        if curve.per_token:
+            moved, limit = ("grown", curve.upper) if better else ("fallen", curve.lower)
+            said += f", once its probability has {moved} to {limit * q:.5g}"
+        said += (
+            "; below 1 the gradient stays, to repair a step the wrong way" if better else "; above 1 the gradient stays"
         )
-    return (
-        f"A < 0: no gradient below ratio {shown}, once its probability has fallen to {limit * q:.5g}; "
-        "above 1 the gradient stays."
-    )
+    if beyond:
+        said += f" (what is cut {' and '.join(beyond)} lies beyond probability 1, ratio {highest:.2f})"
+    return f"{said}."
 
 
 def plot_clip(curve: ClipCurve, *, ax: Axes | None = None) -> Axes:
@@ -221,9 +237,11 @@ def plot_clip_small_multiples(curves: Sequence[tuple[ClipCurve, ClipCurve]], nam
             ClipSide([curve], ax)
             signed = _signed(curve.advantage)
             ax.set_title(f"{name}\n{signed}" if row == 0 else signed, fontsize=TEXT)
-            ax.set_xlabel("ratio" if row else "", fontsize=TEXT)
+            ax.set_xlabel(KIND[curve.per_token] if row else "")
             if column:
                 ax.set_ylabel("")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=TEXT - 1)
+    named = {label: handle for ax in axes[0] for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    figure.legend(
+        named.values(), named.keys(), loc="outside lower center", ncols=min(5, 2 * len(names) - 1), fontsize=TEXT - 1
+    )
     return figure

@@ -16,6 +16,7 @@ from rlviz.curves.entropy import EntropyCurve, TableHistory
 from rlviz.plots.picture import Picture
 from rlviz.plots.style import BLUE, GREY, LINE, TEXT, VERMILION, dress
 
+NOTHING = "no accuracy above the first\nis reached by half of the replicas"
 STYLES = ((BLUE, "-", LINE + 0.5), (VERMILION, "--", LINE))  # of the explored algorithm, of the one beside it
 
 
@@ -51,19 +52,25 @@ class EntropyPicture(Picture[EntropyCurve]):
     )
 
     def draw(self, curve: EntropyCurve) -> list[Artist]:
-        (up_left, up_right), (down_left, down_right) = self.figure.subplots(2, 2)
+        grid = self.figure.add_gridspec(3, 2, height_ratios=(1, 1, 0.22))
+        up_left, up_right, down_left, down_right = (
+            self.figure.add_subplot(grid[row, side]) for row in (0, 1) for side in (0, 1)
+        )
+        below = self.figure.add_subplot(grid[2, :])  # the legend's place: names come and go without a new layout
+        below.set(xticks=[], yticks=[])
+        below.axis("off")
         dress(up_left, title="Entropy", x="step", y="nats")
         dress(up_right, title="Accuracy", x="step", y="probability right")
         dress(down_left, title="Entropy when an accuracy is first reached", x="accuracy", y="nats")
         dress(down_right, title="Probabilities in one replica, at the step", x="action", y="probability")
         for ax in (up_left, up_right):
-            ax.set_xlim(0, curve.histories[0].entropy.shape[1] - 1)
+            ax.set_xlim(-1, curve.histories[0].entropy.shape[1])  # so that the step is seen at both ends
         for ax in (up_right, down_right):
             ax.set_ylim(0, 1.02)
         down_left.set_xlim(0, 1)
         self.entropy, self.accuracy = _Bands(up_left), _Bands(up_right)
         self.at = [
-            ax.axvline(0, color="black", linestyle=":", linewidth=1.5, label="the step") for ax in (up_left, up_right)
+            ax.axvline(0, color="black", linestyle=":", linewidth=2.5, label="the step") for ax in (up_left, up_right)
         ]
         self.against = [
             down_left.plot([], [], color=c, linestyle=s, linewidth=w, marker=m, markersize=6)[0]
@@ -74,17 +81,18 @@ class EntropyPicture(Picture[EntropyCurve]):
         for bars in (self.others, self.good):
             down_right.add_collection(bars, autolim=False)
         self.bars, self.heights = down_right, (up_left, down_left)
-        legend = self.figure.legend(
-            [self.entropy.lines[0], self.at[0], self.good, self.others, self.entropy.lines[1]],
-            ["", "the step", "good action", "other action", ""],
-            loc="outside lower center",
-            ncols=5,
+        self.nothing = down_left.text(0.5, 0.45, NOTHING, transform=down_left.transAxes, fontsize=TEXT, ha="center")
+        self.legend = below.legend(
+            [self.entropy.lines[0], self.entropy.lines[1], self.entropy.bands[0], self.at[0], self.good, self.others],
+            ["", "", _middle(curve.histories[0]), "the step", "good action", "other action"],
+            loc="center",
+            ncols=3,
             fontsize=TEXT - 1,
             frameon=False,
         )
-        self._legend = list(zip(legend.legend_handles, legend.get_texts(), strict=True))
+        self.legend.set_in_layout(False)
         moving = [*self.entropy.bands, *self.accuracy.bands, *self.at, *self.entropy.lines, *self.accuracy.lines]
-        return [*moving, *self.against, self.others, self.good]
+        return [*moving, *self.against, self.nothing, self.others, self.good, self.legend]
 
     def show(self, curve: EntropyCurve) -> None:
         histories = curve.histories
@@ -97,26 +105,33 @@ class EntropyPicture(Picture[EntropyCurve]):
         self.accuracy.show([history.accuracy for history in histories])
         for line in self.at:
             line.set_xdata([curve.step, curve.step])
-        for place, line in enumerate(self.against):
-            shown = place < len(histories)
-            line.set_data(*((histories[place].levels, histories[place].entropy_at_level) if shown else ([], [])))
+        for line in self.against[len(histories) :]:
+            line.set_data([], [])
+        for line, history in zip(self.against, histories, strict=False):
+            line.set_data(history.levels, history.entropy_at_level)
+        self.nothing.set_visible(not any(np.isfinite(history.entropy_at_level).any() for history in histories))
         probs = histories[0].probs[curve.step]
         for bars, good in ((self.good, True), (self.others, False)):
             chosen = [a for a in range(actions) if (a in curve.good) == good]
             bars.set_verts([[(a + 0.6, 0), (a + 0.6, probs[a]), (a + 1.4, probs[a]), (a + 1.4, 0)] for a in chosen])
         names = [history.name for history in histories]
-        for (handle, text), name in zip((self._legend[0], self._legend[-1]), [*names, " "][:2], strict=True):
+        for handle, text, name in zip(
+            self.legend.legend_handles, self.legend.get_texts(), [*names, " "][:2], strict=False
+        ):
             text.set_text(name)
             if handle is not None:
                 handle.set_visible(bool(name.strip()))
 
     def still(self, curve: EntropyCurve) -> Hashable:
-        return tuple(history.name for history in curve.histories), curve.histories[0].probs.shape[1]
+        return curve.histories[0].probs.shape[1]
 
     def words(self, curve: EntropyCurve) -> str:
         said = [_say_run(history) for history in curve.histories]
         if not curve.good:
-            said.append("The reward is pure chance: nothing can be learned, and the entropy falls all the same.")
+            said.append(
+                "The reward is pure chance: nothing can be learned, so no accuracy is reached below left, and the entropy "
+                "falls all the same."
+            )
         else:
             said.append(_say_matched(curve.histories))
         first = curve.histories[0].probs[curve.step]
@@ -132,8 +147,12 @@ def _say_run(history: TableHistory) -> str:
     low, high = np.percentile(end, [10, 90])
     return (
         f"{history.name}: from {history.entropy[:, 0].mean():.2f} to {end.mean():.2f} nats after {history.entropy.shape[1] - 1} "
-        f"steps (8 of 10 replicas between {low:.2f} and {high:.2f}), accuracy {history.accuracy[:, -1].mean():.2f}."
+        f"steps ({_middle(history)}: {low:.2f} to {high:.2f}), accuracy {history.accuracy[:, -1].mean():.2f}."
     )
+
+
+def _middle(history: TableHistory) -> str:
+    return f"middle 80 % of {len(history.entropy)} replicas"
 
 
 def _say_matched(histories: tuple[TableHistory, ...]) -> str:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.legend import Legend
 from matplotlib.patches import StepPatch
 
-from rlviz.curves.kl import Estimates, Fits, KLCurve
+from rlviz.curves.kl import FORWARD, LOSS, NEITHER, NOWHERE, OLD, REVERSE, REWARD, ROUNDING, Fits, KLCurve
 from rlviz.plots.picture import Picture
 from rlviz.plots.style import BLUE, FAINT, GREEN, GREY, LINE, TEXT, VERMILION, dress
 
@@ -26,11 +26,10 @@ STYLES = (
 DRAWN = (2, 0, 1, 4, 3)
 ESTIMATOR_NAMES = ("k1", "k2", "k3", "k3+")
 NONE = np.empty(0)
-RIGHT = 1e-6  # an error that is rounding
 
 
 class FitsView:
-    """Left the target and its two fits, right the least KL for each place of the hump."""
+    """Left the target and its two fits, right the least KL for each place of the hump; a ring where the algorithm pulls."""
 
     def __init__(self, left: Axes, right: Axes) -> None:
         self.axes = (left, right)
@@ -51,7 +50,7 @@ class FitsView:
             self.lines.append((fit, kl))
             self.bottoms.append(bottom)
         (self.ring,) = right.plot([], [], color="black", linestyle="none", marker="o", markersize=21)
-        self.ring.set(markerfacecolor="none", markeredgewidth=2.5, label="the algorithm's own")
+        self.ring.set(markerfacecolor="none", markeredgewidth=2.5, label="algorithm's pull")
         self.named: list[Artist] = [self.target, self.lines[0][0], self.lines[1][0], self.ring]
         self.moving: list[Artist] = [
             self.target,
@@ -69,9 +68,8 @@ class FitsView:
             fit.set_data(fits.position, probs)
             kl.set_data(fits.mean, least)
             bottom.set_data([at[0]], [at[2]])
-        mean, _, least_of_all = found[0 if curve.enters == "old" else 1][2]
-        there = slice(0, 0 if curve.term is None else 1)
-        self.ring.set_data([mean][there], [least_of_all][there])
+        ringed = [at for way, (_, _, at) in zip((FORWARD, REVERSE), found, strict=True) if way == curve.pull]
+        self.ring.set_data([mean for mean, _, _ in ringed], [kl for _, _, kl in ringed])
 
 
 class EstimatesView:
@@ -81,7 +79,7 @@ class EstimatesView:
         self.axes = (left, right)
         for ax in self.axes:
             dress(ax, title=" ", x="exact KL of the two policies, nats per token", y=" ")
-            ax.set(xscale="log", xlim=(0.001, 2))
+            ax.set(xscale="log", xlim=(0.001, 3))
         right.set_yscale("log")
         (self.exact,) = left.plot([], [], color=GREY, linewidth=1)
         self.at = [ax.axvline(0.1, color=GREY, linestyle=(0, (1, 1)), linewidth=2) for ax in self.axes]
@@ -112,7 +110,7 @@ class EstimatesView:
             right.set(ylabel="std / size of ∇KL", ylim=(0.08, 100))
         for ax, question in zip(self.axes, ("is it right on average?", "how noisy is one token?"), strict=True):
             ax.title.set_text(f"{curve.show.capitalize()}: {question}")
-        self.exact.set_data([0.001, 2], [exactly, exactly])
+        self.exact.set_data([0.001, 3], [exactly, exactly])
         for at, lines, marks, ring, rows in zip(self.at, self.lines, self.marks, self.rings, sides, strict=True):
             at.set_xdata([estimates.kl[-1]] * 2)
             for place, (line, mark) in enumerate(zip(lines, marks, strict=True)):
@@ -193,26 +191,45 @@ def _and(names: Sequence[str]) -> str:
 
 
 def _say_fits(fits: Fits) -> str:
-    forward, reverse = fits.forward_at, fits.reverse_at
+    forward, reverse = (
+        f"middle {round(mean, 1) + 0.0:.1f}, width {width:.1f}, KL {abs(kl):.2f} nats".replace("-", "−")
+        for mean, width, kl in (fits.forward_at, fits.reverse_at)
+    )
     if fits.humps == 1:
-        return (
-            f"The target has one hump, and the two fits hardly differ: forward at {forward[0]:.1f}, {forward[1]:.1f} wide, "
-            f"reverse at {reverse[0]:.1f}, {reverse[1]:.1f} wide."
-        ).replace("-", "−")
-    covered = "takes one hump and leaves the other (mode seeking)" if reverse[1] < 1.5 else "still covers both humps"
+        return f"The target has one hump, and the two fits lie close together. Forward: {forward}. Reverse: {reverse}."
+    covered = "still covers both humps" if fits.covers else "takes one hump and leaves the other (mode seeking)"
     return (
-        f"The forward fit covers both humps, and the valley between them (mode covering): middle {forward[0]:.1f}, width "
-        f"{forward[1]:.1f}, KL {forward[2]:.2f} nats. The reverse fit {covered}: middle {reverse[0]:.1f}, width "
-        f"{reverse[1]:.1f}, KL {reverse[2]:.2f} nats."
-    ).replace("-", "−")
+        "The forward fit has the target's own mean and spread, so it fills the valley between the humps too (mode covering): "
+        f"{forward}. The reverse fit {covered}: {reverse}."
+    )
+
+
+PULLS = {
+    FORWARD: "has the gradient of KL({other}‖policy): it pulls towards the forward fit",
+    REVERSE: "has the gradient of KL(policy‖{other}): it pulls towards the reverse fit",
+    NEITHER: "has the gradient of neither direction",
+    NOWHERE: "has a gradient of 0: it pulls nowhere",
+}
+
+
+def _measured(curve: KLCurve) -> str:
+    """Return the KL that the tokens' estimates are meant for: a mean over the policy that the tokens come from."""
+    return "KL(old‖policy)" if curve.enters == OLD else "KL(policy‖reference)"
 
 
 def _say_direction(curve: KLCurve) -> str:
-    if curve.term is None:
-        return f"{curve.name} has no KL term: its bounds limit each update, but no leash ties it to a reference."
-    if curve.enters == "old":
-        return f"{curve.name} takes KL(old‖policy), the forward direction ({curve.term})."
-    return f"{curve.name} takes KL(policy‖reference), the reverse direction ({curve.term})."
+    if curve.estimator is None or curve.pull is None:
+        return f"{curve.name} has no KL term: nothing ties it to a reference."
+    whose, other, way = (
+        ("the old policy's", "old", FORWARD) if curve.enters == OLD else ("the policy's own", "reference", REVERSE)
+    )
+    value = curve.estimates.value[curve.estimator, :-1]
+    exact = np.ptp(value) < ROUNDING * value.max()  # the same multiple of the KL at every distance
+    though = (
+        f", though its value estimates {_measured(curve)}, the {way} direction" if exact and curve.pull != way else ""
+    )
+    pull = PULLS[curve.pull].format(other=other)
+    return f"{curve.name}'s term ({curve.term}), averaged over {whose} tokens, {pull}{though}."
 
 
 def _own(curve: KLCurve, mean: float) -> str:
@@ -220,54 +237,55 @@ def _own(curve: KLCurve, mean: float) -> str:
         return f"{curve.name} has no KL term, so none of them is its own."
     if curve.beta is None:
         return f"{curve.name} has its own KL term, {curve.term}."
-    return f"{curve.name}'s term is {curve.term}: {curve.beta * mean:.2g} on average."
+    return f"{curve.name}'s term is {curve.term}: {curve.beta * mean:.2g} per token on average."
 
 
 def _say_value(curve: KLCurve) -> str:
     estimates = curve.estimates
     kl, values = estimates.kl[-1], estimates.value[:, -1]
-    right = [name for name, value in zip(estimates.names, values, strict=True) if abs(value - 1) < RIGHT]
+    right = [name for name, value in zip(estimates.names, values, strict=True) if abs(value - 1) < ROUNDING]
     wrong = [
-        f"{name}'s is {_percent(abs(value - 1))} too {'high' if value > 1 else 'low'}"
+        f"that of {name} is {_percent(abs(value - 1))} too {'high' if value > 1 else 'low'}"
         for name, value in zip(estimates.names, values, strict=True)
-        if abs(value - 1) >= RIGHT
+        if abs(value - 1) >= ROUNDING
     ]
     noise = ", ".join(
         f"{value:.2g} ({name})" for name, value in zip(estimates.names, estimates.value_noise[:, -1] * kl, strict=True)
     )
     mean = 0.0 if curve.estimator is None else float(values[curve.estimator] * kl)
     return (
-        f"At an exact KL of {kl:.2g} nats the average of {_and(right)} is exact; {_and(wrong)}. "
-        f"One token is off by {noise} nats. {_own(curve, mean)}"
+        f"At {_measured(curve)} = {kl:.2g} nats per token the average of {_and(right)} is exact; {_and(wrong)}. "
+        f"One token's estimate has a standard deviation of {noise} nats. {_own(curve, mean)}"
     )
 
 
 HOW = {
-    "loss": "As a loss, tokens from the policy that learns",
-    "reward": "As part of the reward, where only the estimate's value counts",
-    "old": "As a loss, tokens from the old policy, which stands still",
+    LOSS: "As a loss, tokens from the policy that learns",
+    REWARD: "As part of the reward, where only the estimate's value counts (no baseline taken off)",
+    OLD: "As a loss, tokens from the old policy, which stands still",
 }
 WHY = {
-    "loss": "k1's gradient averages to 0, and k3's is that of KL(reference‖policy), the other direction.",
-    "reward": "Its value weighs ∇log π: with k1 that is the KL's gradient, with k3 the gradient that flows through the "
+    LOSS: "k1's gradient averages to 0, and k3's is that of KL(reference‖policy), the other direction.",
+    REWARD: "Its value weighs ∇log π: with k1 that is the KL's gradient, with k3 the gradient that flows through the "
     "estimate itself is missing.",
-    "old": "An estimate whose value is right on average for every policy is right as a gradient too, so k3 is, and k2 is not.",
+    OLD: "How often a token comes does not change, so the gradient of the average is the average gradient: k1 and k3 are right, "
+    "k2 with its other average is not, and k3+ has its gradient from k2.",
 }
 
 
 def _say_gradient(curve: KLCurve) -> str:
-    estimates: Estimates = curve.estimates
+    estimates = curve.estimates
     errors = dict(zip(estimates.names, estimates.gradient_error[:, -1], strict=True))
-    right = [name for name, error in errors.items() if error < RIGHT]
-    wrong = [f"{name} misses it by {_percent(error)}" for name, error in errors.items() if error >= RIGHT]
+    right = [name for name, error in errors.items() if error < ROUNDING]
+    wrong = [f"{_percent(error)} for {name}" for name, error in errors.items() if error >= ROUNDING]
     own = (
         f"{curve.name} has no KL term, so none of them is its own."
         if curve.term is None
         else f"{curve.name}: {curve.term}."
     )
     return (
-        f"{HOW[curve.enters]}, at an exact KL of {estimates.kl[-1]:.2g} nats: {_and(right)} on average "
-        f"{'have' if len(right) > 1 else 'has'} the gradient of the KL; {_and(wrong)}. {WHY[curve.enters]} {own}"
+        f"{HOW[curve.enters]}, at {_measured(curve)} = {estimates.kl[-1]:.2g} nats per token: on average "
+        f"{_and(right)} {'have' if len(right) > 1 else 'has'} its gradient; the error is {_and(wrong)}. {WHY[curve.enters]} {own}"
     )
 
 

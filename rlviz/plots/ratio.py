@@ -58,7 +58,7 @@ class RatioPicture(Picture[RatioCurve]):
             for name, colour, style, marker in (
                 ("product of the token ratios", "black", "-.", ""),
                 ("one token's ratio", BLUE, "-", ""),
-                ("their arithmetic mean", GREEN, "none", "s"),
+                ("their arithmetic mean, simulated", GREEN, "none", "s"),
                 ("their geometric mean (sequence)", VERMILION, "--", ""),
             )
         ]
@@ -125,13 +125,16 @@ class RatioPicture(Picture[RatioCurve]):
             f"{curve.name}, responses of {tokens}: nine in ten token ratios lie within {token} of 1, "
             f"sequence ratios within {sequence}, plain products within {product}."
         )
-        limits = [f"{limit:.6g}" for limit in (curve.lower, curve.upper) if 0 < limit < math.inf]
+        limits = [_limit(limit) for limit in (curve.lower, curve.upper) if 0 < limit < math.inf]
+        cut = (
+            curve.clipped if curve.simulated or not limits else max(curve.clipped, 1e-300)
+        )  # a normal tail is never empty
         outside = 1 - curve.share.sum()
         words = [
             first,
             f"Its own ratio stays within {_within(curve.own)}; "
             + (f"limits {' and '.join(limits)} cut" if limits else "without limits, the gradient is cut for")
-            + f" {_percent(curve.clipped)} of the tokens.",
+            + f" {_percent(cut)} of the {f'{curve.simulated:,} simulated ' if curve.simulated else ''}tokens.",
         ]
         if curve.clipped >= 0.35:
             words.append("The limits are narrow beside the spread: most of what moved as its advantage asks is cut.")
@@ -145,6 +148,11 @@ def _within(distance: float) -> str:
     if distance >= math.log(1.5):
         return f"a factor {float(f'{math.exp(distance):.2g}'):g}" if distance < 7 else f"a factor e^{distance:.0f}"
     return f"{100 * math.expm1(distance):.2g} %"
+
+
+def _limit(value: float) -> str:
+    """Return a limit to two digits of its distance from 1: 0.8, 1.28, 1.0004."""
+    return f"{1 + float(f'{value - 1:.2g}'):.10g}"
 
 
 def _percent(share: float) -> str:

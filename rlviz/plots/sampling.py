@@ -42,7 +42,7 @@ class SamplingPicture(Picture[SamplingCurve]):
 
     def draw(self, curve: SamplingCurve) -> list[Artist]:
         left, right = self.figure.subplots(1, 2, width_ratios=(1, 1.25))
-        moving = [*self._draw_price(left), *self._draw_batches(right)]
+        moving = [*self._draw_price(left), *self._draw_batches(right, curve.steps)]
         handles, labels = (
             a + b for a, b in zip(*(ax.get_legend_handles_labels() for ax in (left, right)), strict=True)
         )
@@ -63,8 +63,8 @@ class SamplingPicture(Picture[SamplingCurve]):
         )
         return [self.price, self.at, self.simulated]
 
-    def _draw_batches(self, ax: Axes) -> list[Artist]:
-        dress(ax, title="What the places of the batch hold", x="share of the batch's places", y="")
+    def _draw_batches(self, ax: Axes, steps: int) -> list[Artist]:
+        dress(ax, title=f"The batch's places, {steps} simulated steps", x="share of the batch's places", y="")
         ax.set(xlim=(-0.85, 1.22), ylim=(1, -0.1), xticks=(0, 0.25, 0.5, 0.75, 1), yticks=())
         ax.xaxis.set_label_coords((0.85 + 0.5) / (0.85 + 1.22), -0.12)
         ax.spines["left"].set_visible(False)
@@ -120,18 +120,15 @@ class SamplingPicture(Picture[SamplingCurve]):
         if curve.easy != curve.hard:
             prompts = f"prompts half of success rate {curve.hard:.2f}, half of {curve.easy:.2f}"
         said = [
-            f"{first.name} at G = {curve.group_size}, {prompts}: for a batch of {curve.num_prompts} groups, {wanted:,} "
-            f"responses, it samples {first.sampled * wanted:,.0f} on average; of the batch's places {_say_batch(first)}.",
-            f"{curve.informative:.1%} of all groups are expected to be informative, with right and wrong responses; replacing "
-            f"the others takes {_say_price(curve)}.",
+            f"{first.name} at G = {curve.group_size}, {prompts}: in {curve.steps} simulated steps, each for {curve.num_prompts} "
+            f"groups, {wanted:,} responses, it samples {first.sampled * wanted:,.0f} on average; of the batch's places "
+            f"{_say_batch(first)}.",
+            f"Expected are {curve.informative:.1%} informative groups, with right and wrong responses; replacing the others, "
+            f"up to {curve.max_rounds * curve.num_prompts} groups in all, takes {curve.replaced * wanted:,.0f} responses, "
+            f"{curve.replaced:.2f} times as many, and fills {curve.filled:.0%} of the places.",
+            "In the same steps " + "; ".join(f"{other.name}: {_say_batch(other)}" for other in others) + ".",
         ]
-        return " ".join([*said, *(f"{other.name}: {_say_batch(other)}." for other in others)])
-
-
-def _say_price(curve: SamplingCurve) -> str:
-    if curve.informative * curve.max_rounds < 1:
-        return f"more than the {curve.max_rounds}-fold number of responses, where sampling stops"
-    return f"{1 / curve.informative:.2f} times as many responses"
+        return " ".join(said)
 
 
 def _say_batch(batch: BatchShares) -> str:

@@ -33,10 +33,20 @@ def explore_advantages(
 
     success_rate: of each response, 0.01 to 0.99. group_size: responses to a prompt, 2 to 64. rewards: "outcome", 1 or 0 for
     right or wrong; "score", the same plus normal noise of standard deviation 0.25, as of a reward model. visits: which visit
-    of its prompt the group is, 1 to 10; matters to an advantage with a memory, as DCPO's. rule: "own", the algorithm's
+    of its prompt the group is, 1 to 10; in sight only where the advantage has a memory, as DCPO's. rule: "own", the algorithm's
     advantage, or "leave_one_out" (RLOO) in its place.
     Raises ValueError for a value out of range, or an algorithm whose advantage needs more than rewards and their history.
     """
+    chosen = AlgorithmControl(algorithm, fits=learns_from_a_group)
+    visit = int_control("visits", visits, 1, 10, "visit of the prompt")
+    whose = Pick("rule", rule, [("the algorithm's own", "own"), ("leave-one-out (RLOO)", "leave_one_out")], "advantage")
+
+    def follow() -> None:
+        visit.hide(whose.value != "own" or not chosen.algorithm.asks_for("advantage", "history"))
+
+    follow()
+    chosen.pick.observe(follow)
+    whose.observe(follow)
     return Explorer(
         explore_advantages,
         AdvantagesPicture,
@@ -49,10 +59,8 @@ def explore_advantages(
                 rewards,
                 [("right or wrong: 1 or 0", "outcome"), ("scores: 1 or 0, and noise of sd 0.25", "score")],
             ),
-            int_control("visits", visits, 1, 10, "visit of the prompt"),
-            Pick(
-                "rule", rule, [("the algorithm's own", "own"), ("leave-one-out (RLOO)", "leave_one_out")], "advantage"
-            ),
+            visit,
+            whose,
         ],
-        AlgorithmControl(algorithm, fits=learns_from_a_group),
+        chosen,
     )

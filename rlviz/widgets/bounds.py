@@ -1,4 +1,4 @@
-"""explore_bounds: how far a token may move, against how probable it was."""
+"""explore_bounds: how far the gradient pushes a token, against how probable it was."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ import os
 from collections.abc import Sequence
 from functools import partial
 
-from rlviz.algorithms import ALGORITHMS, DAPO, DCPO, PolicyGradient
-from rlviz.curves.bounds import BoundsCurve, bounds_curve, responses_of
+from rlviz.algorithms import DAPO, DCPO, Algorithm, PolicyGradient
+from rlviz.curves.bounds import BoundsCurve, bounds_curve, check_limits_tokens
+from rlviz.curves.clip import is_per_token
 from rlviz.plots.bounds import BoundsPicture
 from rlviz.plots.clip import BESIDE
-from rlviz.training import RunFolder
-from rlviz.types import StepRecord
-from rlviz.widgets.clip import has_a_ratio
-from rlviz.widgets.explorer import AlgorithmControl, Explorer
-from rlviz.widgets.live import Pick, Several, choice_control
+from rlviz.training import RunFolder, TrainSettings
+from rlviz.types import ResponseRecord, StepRecord
+from rlviz.widgets.explorer import AlgorithmControl, Explorer, algorithms_beside, check_algorithm
+from rlviz.widgets.live import Pick, choice_control
 
 PROBS = (1e-4, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
+
+
+def limits_tokens(algorithm: Algorithm) -> bool:
+    """Return whether the algorithm limits the ratio of each token by itself."""
+    return isinstance(algorithm, PolicyGradient) and is_per_token(algorithm)
 
 
 def explore_bounds(
@@ -30,35 +35,44 @@ def explore_bounds(
     beside: Sequence[PolicyGradient] = (DAPO,),
     run: str | os.PathLike[str] | Sequence[StepRecord] | None = None,
 ) -> Explorer[BoundsCurve]:
-    """Return a picture of how far a token may move before its gradient is cut, against its old probability.
+    """Return a picture of how far the gradient pushes a token before it is cut, against the token's old probability.
 
     eps_low, eps_high, max_ratio: of the bounds; None: the algorithm's own. old_prob: the one whose numbers are said in words.
     scale: "linear" or "log". beside: up to three algorithms whose limits are drawn as lines. run: a run folder, or the records
     of a run, whose recorded tokens lie over the picture; which of them are clipped follows the sliders.
-    Raises ValueError for a value out of range, an algorithm without a ratio, a run that recorded no tokens.
+    Raises ValueError for a value out of range, an algorithm without a ratio or with one of a whole response, bounds that are no
+    limits, and a run that recorded no tokens.
     """
-    if len(beside) > len(BESIDE):
-        raise ValueError(f"beside must be at most {len(BESIDE)} algorithms; got {len(beside)}")
+    check_algorithm("algorithm", algorithm)
+    check_limits_tokens(algorithm)
     chosen = AlgorithmControl(
         algorithm,
         ("eps_low", "eps_high", "max_ratio"),
-        fits=has_a_ratio,
+        fits=limits_tokens,
         starting={"eps_low": eps_low, "eps_high": eps_high, "max_ratio": max_ratio},
     )
-    every = [*beside, *(member for member in ALGORITHMS if has_a_ratio(member) and member not in beside)]
     return Explorer(
         explore_bounds,
         BoundsPicture,
-        bounds_curve if run is None else partial(bounds_curve, responses=responses_of(_records(run))),
+        bounds_curve if run is None else partial(bounds_curve, responses=responses_of(run)),
         [
             choice_control("old_prob", old_prob, PROBS, "old probability"),
             Pick("scale", scale, [("linear", "linear"), ("log", "log")], "axes"),
-            Several("beside", beside, [(member.name, member) for member in every], "beside it", most=len(BESIDE)),
+            algorithms_beside(beside, limits_tokens, most=len(BESIDE)),
         ],
         chosen,
         given={} if run is None else {"run": repr(os.fspath(run)) if isinstance(run, str | os.PathLike) else "run"},
     )
 
 
-def _records(run: str | os.PathLike[str] | Sequence[StepRecord]) -> Sequence[StepRecord]:
-    return RunFolder.open(run).records() if isinstance(run, str | os.PathLike) else run
+def responses_of(run: str | os.PathLike[str] | Sequence[StepRecord]) -> tuple[ResponseRecord, ...]:
+    """Return the responses of a run whose tokens were recorded. Raises ValueError when there are none."""
+    records = RunFolder.open(run).records() if isinstance(run, str | os.PathLike) else run
+    found = tuple(r for record in records for group in record.groups for r in group.responses if r.tokens)
+    if not found:
+        every = TrainSettings().details_every
+        raise ValueError(
+            f"run: none of its {len(records)} steps recorded tokens, as every {every}th does unless details_every says "
+            f"otherwise; train for {every} steps or more, or with TrainSettings(details_every=1)"
+        )
+    return found

@@ -75,8 +75,8 @@ EXPLORERS: Mapping[str, Entry] = {
         explore_dpo,
         {
             "DPO: fades, and the chosen response falls too": {},
-            "DPO, less shared: the chosen response rises": {"shared": 0.3},
-            "DPO (linear), less shared: never lets go": {"algorithm": DPO_LINEAR, "shared": 0.3},
+            "DPO, less alike: the chosen response rises": {"shared": 0.3},
+            "DPO (linear), less alike: never lets go": {"algorithm": DPO_LINEAR, "shared": 0.3},
             "GRPO on the same pair: the clip stops dead": {"algorithm": GRPO},
         },
     ),
@@ -124,9 +124,9 @@ EXPLORERS: Mapping[str, Entry] = {
     "process": Entry(
         explore_process,
         {
-            "no answer is right": {},
+            "no answer is right": {"right_others": 0},
             "one other answer is right": {"right_others": 1},
-            "answer 1 is right, and no other": {"right_steps": 8},
+            "answer 1 is right, and no other": {"right_steps": 8, "right_others": 0},
         },
     ),
     "ratio": Entry(

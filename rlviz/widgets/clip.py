@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlviz.algorithms import ALGORITHMS, GRPO, Algorithm, PolicyGradient
+from rlviz.algorithms import GRPO, Algorithm, PolicyGradient
 from rlviz.curves import ClipComparison, clip_comparison
 from rlviz.plots.clip import BESIDE, ClipPicture
-from rlviz.widgets.explorer import AlgorithmControl, Explorer
-from rlviz.widgets.live import Pick, Several, choice_control, float_control
+from rlviz.widgets.explorer import AlgorithmControl, Explorer, algorithms_beside
+from rlviz.widgets.live import Pick, check_number, choice_control, float_control
 
 DUAL_CLIPS = (1.5, 2.0, 3.0, 5.0, 10.0)
 UP_TO = (2.0, 4.0, 12.0)
@@ -33,12 +33,13 @@ def explore_clip(
     """Return a picture of one token's clipped objective and its slope against its ratio, for both signs of the advantage.
 
     The curves come from the algorithm's own pieces, the slope from autograd; hatched is what `is_clipped`, which the clip
-    fractions of training count with, says to be cut. A width that the algorithm's bounds do not have has no slider.
+    fractions of training count with, says to be cut. A width that the algorithm's bounds do not have has no slider. Where the
+    ratio is a whole response's, as GSPO's, no probability goes with it, and old_prob matters to bounds that ask for it only.
 
     eps_low, eps_high, max_ratio: of the bounds; None: the algorithm's own. old_prob: the token's probability when sampled.
     dual_clip: c of a dual clip in place of the algorithm's surrogate; 0: the surrogate as it is. up_to: the largest ratio
-    shown. beside: up to three algorithms whose objectives lie over it. Raises ValueError for a value out of range, or an
-    algorithm without a ratio.
+    shown. beside: up to three algorithms whose objectives lie over it. Raises ValueError for a value out of range, an
+    algorithm without a ratio, or bounds that are no limits.
     """
     chosen = AlgorithmControl(
         algorithm,
@@ -46,9 +47,7 @@ def explore_clip(
         fits=has_a_ratio,
         starting={"eps_low": eps_low, "eps_high": eps_high, "max_ratio": max_ratio},
     )
-    every = [*beside, *(member for member in ALGORITHMS if has_a_ratio(member) and member not in beside)]
-    if len(beside) > len(BESIDE):
-        raise ValueError(f"beside must be at most {len(BESIDE)} algorithms; got {len(beside)}")
+    check_number("up_to", up_to, "a number")
     return Explorer(
         explore_clip,
         ClipPicture,
@@ -57,7 +56,7 @@ def explore_clip(
             float_control("old_prob", old_prob, 0.01, 1.0, 0.01, "old probability"),
             choice_control("dual_clip", dual_clip, (0.0, *DUAL_CLIPS), "dual clip c (0: none)"),
             Pick("up_to", up_to, [(f"{ratio:g}", ratio) for ratio in sorted({*UP_TO, up_to})], "ratios up to"),
-            Several("beside", beside, [(member.name, member) for member in every], "beside it", most=len(BESIDE)),
+            algorithms_beside(beside, has_a_ratio, most=len(BESIDE)),
         ],
         chosen,
     )

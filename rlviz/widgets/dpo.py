@@ -42,9 +42,9 @@ def explore_dpo(
     rejected one down takes the chosen one along: its probability goes to others that nobody asked for.
 
     beta: of the implicit reward; None: the algorithm's own. chosen_prob, rejected_prob: under the reference, where the run
-    starts. shared: how much of the rejected response the policy sees in the chosen one, 0 to 1. pace: margin that the run's first
-    step would gain with nothing shared, nats. Raises ValueError for a value out of range, or an algorithm without a loss on
-    pairs.
+    starts. shared: how alike the two are, as how much of the rejected response the policy sees in the chosen one, 0 to 1.
+    pace: margin that the run's first step would gain with nothing shared, nats. Raises ValueError for a value out of range,
+    or an algorithm without a loss on pairs.
     """
     chosen = AlgorithmControl(
         algorithm,
@@ -61,8 +61,8 @@ def explore_dpo(
         [
             float_control("chosen_prob", chosen_prob, 0.02, 0.48, 0.02, "P(chosen)"),
             float_control("rejected_prob", rejected_prob, 0.02, 0.48, 0.02, "P(rejected)"),
-            float_control("shared", shared, 0.0, 1.0, 0.05, "shared"),
-            float_control("pace", pace, 0.1, 3.0, 0.1, "pace, nats a step"),
+            float_control("shared", shared, 0.0, 1.0, 0.05, "how alike, 0 to 1"),
+            float_control("pace", pace, 0.1, 3.0, 0.1, "first step, nats"),
         ],
         chosen,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlviz.algorithms import ALGORITHMS, GRPO, GroupPolicyGradient
 from rlviz.curves.entropy import REWARDS, STEPS, EntropyCurve, entropy_curve, has_groups
 from rlviz.plots.entropy import EntropyPicture
-from rlviz.widgets.explorer import AlgorithmControl, Explorer
+from rlviz.widgets.explorer import AlgorithmControl, Explorer, check_algorithm
 from rlviz.widgets.live import Pick, choice_control, int_control
 
 
@@ -41,6 +41,8 @@ def explore_entropy(
         fits=has_groups,
         starting={"eps_low": eps_low, "eps_high": eps_high, "max_ratio": max_ratio},
     )
+    if beside is not None:
+        check_algorithm("beside", beside)
     others = [member for member in ALGORITHMS if has_groups(member)]
     others = others if beside is None or beside in others else [beside, *others]
     return Explorer(

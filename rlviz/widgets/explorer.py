@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 import rlviz.algorithms
 from rlviz.algorithms import ALGORITHMS, Algorithm, numbers
 from rlviz.plots.picture import Picture, plot_small_multiples
-from rlviz.widgets.live import BlittedFigure, Control, Counts, LivePicture, Pick, float_control
+from rlviz.widgets.live import BlittedFigure, Control, Counts, LivePicture, Pick, Several, check_number, float_control
 
 C = TypeVar("C")
 # parameter of a piece → the range of its slider: low, high, step
@@ -46,6 +46,7 @@ class AlgorithmControl:
         numbers: Callable[[Algorithm], Mapping[str, float]] = numbers,
         starting: Mapping[str, float | None] | None = None,
     ) -> None:
+        check_algorithm("algorithm", algorithm)
         given = {name: value for name, value in (starting or {}).items() if value is not None}
         family = [member for member in among if fits(member)]
         ours = [] if algorithm in family else [algorithm]
@@ -59,6 +60,7 @@ class AlgorithmControl:
         self._changed: Callable[[], None] = lambda: None
         self._follow_the_pick()
         for name, value in given.items():
+            check_number(name, value, "a number")
             if name not in numbers(algorithm):
                 raise ValueError(f"{name}: {algorithm.name} has no such parameter in this picture; got {value}")
             self.algorithm.with_parameters(**{name: value})  # refuses what the slider would only move
@@ -103,6 +105,27 @@ class AlgorithmControl:
         shown = [] if self.pick.value == default else [call_name(self.pick.value)]
         changed = {n: s.value for n, s in self._sliders.items() if not s.hidden and s.value != own[n]}
         return shown + [f"{name}={value!r}" for name, value in changed.items()]
+
+
+def check_algorithm(name: str, value: Any) -> None:
+    """Raise ValueError, which says what to give, for what is no algorithm."""
+    if not isinstance(value, Algorithm):
+        raise ValueError(f"{name} must be an algorithm, such as rlviz.DAPO; got {value!r}")
+
+
+def algorithms_beside(given: Sequence[Algorithm], fits: Callable[[Algorithm], bool], *, most: int) -> Several:
+    """Return the control of algorithms drawn beside the first: those of the family that `fits` lets in, and those given.
+
+    Raises ValueError unless at most `most` algorithms are given, as a sequence.
+    """
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        raise ValueError(f"beside must be algorithms in brackets, such as (rlviz.DAPO,); got {given!r}")
+    for value in given:
+        check_algorithm("beside", value)
+    if len(given) > most:
+        raise ValueError(f"beside must be at most {most} algorithms; got {len(given)}")
+    every = [*given, *(member for member in ALGORITHMS if fits(member) and member not in given)]
+    return Several("beside", given, [(member.name, member) for member in every], "beside it", most=most)
 
 
 def call_name(algorithm: Algorithm) -> str:
@@ -198,6 +221,10 @@ def small_multiples(
 
     It tells what the sliders tell, on paper. Raises what the explorer raises.
     """
-    made = {label: explore(**arguments) for label, arguments in settings.items()}
-    kind = type(next(iter(made.values())).picture)
-    return plot_small_multiples(kind, {label: explorer.curve for label, explorer in made.items()}, columns=columns)
+    return drawn_together({label: explore(**arguments) for label, arguments in settings.items()}, columns=columns)
+
+
+def drawn_together(explorers: Mapping[str, Explorer[Any]], *, columns: int = 1) -> Figure:
+    """Draw the pictures of several explorers of one kind into one figure, each under its label."""
+    kind = type(next(iter(explorers.values())).picture)
+    return plot_small_multiples(kind, {label: one.curve for label, one in explorers.items()}, columns=columns)

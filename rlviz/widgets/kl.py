@@ -22,8 +22,9 @@ def explore_kl(
 ) -> Explorer[KLCurve]:
     """Return a picture of what a KL term pulls at: mode covering against mode seeking, and k1, k2, k3, k3+ against the exact KL.
 
-    The algorithm says where the KL enters (loss, reward, to the old policy), which decides the gradients, and which estimator
-    is ringed. show: "fits" (one hump fitted to two), "value" or "gradient" (of the estimators). apart: distance of the
+    The algorithm says which estimator it is and where it enters (loss, reward, to the old policy), which decides the gradients.
+    Ringed are its estimator, and the fit whose direction has the gradient that its term has on average; none if neither has.
+    show: "fits" (one hump fitted to two), "value" or "gradient" (of the estimators). apart: distance of the
     target's humps, in widths of one. weight: of its left hump. distance: of the policy from the reference, in standard deviations
     of its logits' shift.
     Raises ValueError for a value out of range, or an algorithm that is none of policy gradients.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import html
+import math
 import struct
 import threading
 import zlib
 from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import Any
 
 import ipywidgets as widgets
@@ -239,8 +241,18 @@ class Counts:
             part.observe(changed)
 
 
+def check_number(name: str, value: Any, what: str) -> None:
+    """Raise ValueError for what is no finite number."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+        raise ValueError(f"{name} must be {what}; got {value!r}")
+
+
 def float_control(name: str, value: float, low: float, high: float, step: float, words: str = "") -> Control:
-    """Return a control of a number between `low` and `high`, or as far as `value` lies; it redraws while the slider moves."""
+    """Return a control of a number between `low` and `high`, or as far as `value` lies; it redraws while the slider moves.
+
+    Raises ValueError for what is no finite number.
+    """
+    check_number(name, value, "a number")
     low, high = min(low, value), max(high, value)
     return Control(
         name,
@@ -251,7 +263,10 @@ def float_control(name: str, value: float, low: float, high: float, step: float,
 
 
 def int_control(name: str, value: int, low: int, high: int, words: str = "") -> Control:
-    """Return a control of a whole number between `low` and `high`, or as far as `value` lies."""
+    """Return a control of a whole number between `low` and `high`, or as far as `value` lies; refuses what is none."""
+    check_number(name, value, "a whole number")
+    if value != int(value):
+        raise ValueError(f"{name} must be a whole number; got {value!r}")
     low, high = min(low, value), max(high, value)
     return Control(
         name,
@@ -263,6 +278,7 @@ def int_control(name: str, value: int, low: int, high: int, words: str = "") -> 
 
 def choice_control(name: str, value: float, options: Sequence[float], words: str = "") -> Control:
     """Return a control that picks one of `options`, for numbers that change by factors; `value` joins them if it is none."""
+    check_number(name, value, "a number")
     named = [(f"{option:g}", option) for option in sorted({*options, value})]
     return Control(
         name, widgets.SelectionSlider(options=named, value=value), widgets.Dropdown(options=named, value=value), words

@@ -31,12 +31,12 @@ def explore_overlong(
 
     Left the reward of a right response against the length that it would have: past `max_length` it is cut off and counts as
     wrong, a cliff that the soft punishment turns into a slope. Right the algorithm's advantages of a group, its lengths spread
-    around `mean_length`: bars with the shaping, diamonds without.
+    around `mean_length`: bars with the shaping, diamonds without; a tick where A would be with 2 R + 1 in place of every R.
 
     shaping: "soft", DAPO's punishment of these three sliders; "own", the algorithm's; "filter", truncated responses leave the
     loss; "none". max_length: tokens. cache: tokens before max_length over which the punishment grows, below it. factor: the
-    punishment at max_length, at most 1 being taken off. mean_length: tokens, 7 to 21. number_right: responses of the eight
-    that would be right, 0 to 8.
+    punishment at max_length; its floor is −1, so that never more than 1 is taken off. mean_length: tokens, 7 to 21.
+    number_right: responses of the eight that would be right, 0 to 8.
     Raises ValueError for a value out of range, or an algorithm whose advantage needs more than rewards and their history.
     """
     return Explorer(

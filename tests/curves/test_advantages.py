@@ -13,6 +13,7 @@ from rlviz.curves.groups import share_all_equal
 from rlviz.pieces.kl import KLInReward
 from rlviz.plots import plot_advantages
 from rlviz.plots.advantages import AdvantagesPicture
+from rlviz.widgets import explore_advantages
 
 
 def close_as_drawn(share, expected, draws=GROUPS):
@@ -78,12 +79,41 @@ def test_as_many_responses_are_right_as_the_rate_says():
 
 
 def test_mean_advantages_by_enumeration():
-    # Dr.GRPO, G = 4, p = ½: right responses of groups with k = 1, 2, 3 right have 1 − k/4, and there are k · C(4, k) of them
-    counts = {k: k * comb(4, k) for k in (1, 2, 3)}
+    # Dr.GRPO, G = 4, p = ½: right responses of groups with k right have 1 − k/4, 0 in dead groups of 4 right, and there are
+    # k · C(4, k) of them: (4 · ¾ + 12 · ½ + 12 · ¼ + 4 · 0) / 32 = .375; as the mean counts the response itself, (1 − p)(1 − 1/G)
+    counts = {k: k * comb(4, k) for k in (1, 2, 3, 4)}
     expected = sum(n * (1 - k / 4) for k, n in counts.items()) / sum(counts.values())
+    assert expected == 0.375
     curve = advantages_curve(DR_GRPO, success_rate=0.5, group_size=4)
-    assert curve.mean_right == pytest.approx(expected, abs=0.02)
-    assert curve.mean_wrong == pytest.approx(-expected, abs=0.02)
+    assert curve.mean_right == pytest.approx(expected, abs=0.03)  # about four standard errors, ¼ / √1000 each
+    assert curve.mean_wrong == pytest.approx(-expected, abs=0.03)
+    # the mean of the others does not know of the response: 1 − p, what it is in a very large group, however small the group
+    unbiased = advantages_curve(DR_GRPO, success_rate=0.5, group_size=4, rule="leave_one_out")
+    assert unbiased.mean_right == pytest.approx(0.5, abs=0.04)
+
+
+def test_means_and_error_are_over_the_same_responses():
+    # G = 2, p = .8: beside a wrong one (.2 of the right ones) A = ½ / √½ = .7071, in dead groups (.8) 0; .5 in a very large group
+    curve = advantages_curve(GRPO, group_size=2)
+    mean, square = curve.mean_right / sqrt(0.5), curve.advantage_error_at**2
+    assert mean == pytest.approx(0.2, abs=0.03)  # the share of right responses in groups that are not dead
+    assert square == pytest.approx(mean * (sqrt(0.5) - 0.5) ** 2 + (1 - mean) * 0.25, rel=1e-3)
+    words = AdvantagesPicture(curve).words(curve)
+    assert f"over all 1,000 simulated groups, dead ones too, A is +{curve.mean_right:.2f} for right responses" in words
+    assert f"by {sqrt(square):.2f}, root mean square over the same groups; a group's mean" in words
+
+
+def test_visits_move_only_what_remembers():
+    first, fifth = (advantages_curve(GRPO, visits=visits) for visits in (1, 5))
+    for name in ("right", "wrong", "dead", "dead_share", "advantage_error"):
+        np.testing.assert_array_equal(getattr(first, name), getattr(fifth, name))
+    explorer = explore_advantages(GRPO)
+    hidden = [explorer.controls["visits"].hidden]
+    explorer.controls["algorithm"].box.value = DCPO
+    hidden.append(explorer.controls["visits"].hidden)
+    explorer.controls["rule"].box.value = "leave_one_out"
+    hidden.append(explorer.controls["visits"].hidden)
+    assert hidden == [True, False, True]
 
 
 def test_a_large_group_gives_the_advantage_of_the_whole_population():
@@ -204,9 +234,10 @@ def test_words_at_the_ends():
     # G = 2: a right response beside a wrong one has ½ / √½ = .71; p² + (1 − p)² = .9608 at p = .98; (1 − p)/√(p(1 − p)) = .14
     words = said(GRPO, success_rate=0.98, group_size=2)
     assert words.startswith(
-        "GRPO, A = (R − mean) / std of group, at G = 2 and success rate 0.98: outside dead groups it is "
+        "GRPO, A = (R − mean) / std of group, at G = 2 and success rate 0.98: over all 1,000 simulated groups, dead ones too, "
     )
-    assert "+0.71 for right responses and −0.71 for wrong responses on average" in words
+    # right ones have .71 beside a wrong one, .02 of them, wrong ones −.71 beside a right one, .98 of them
+    assert "A is +0.01 for right responses and −0.67 for wrong responses on average" in words
     assert "(in theory 96.1% are all right or all wrong)" in words
     assert "that of a very large group (+0.14)" in words
     assert "errs by 0.10." in words  # √(.98 · .02 / 2) = .099
@@ -215,7 +246,7 @@ def test_words_at_the_ends():
 
 
 def test_words_of_memory_noise_and_batch():
-    assert "visit 5 is like any other, for nothing is remembered." in said(GRPO, visits=5)
+    assert said(GRPO, visits=5) == said(GRPO)
     assert "at visit 5 an all-equal group can learn from its prompt's past." in said(DCPO, visits=5)
     assert "visit" not in said(DCPO).split("over visits")[1]
     assert "nothing but noise of the scores, 0.71 in size on average" in said(GRPO, group_size=2, rewards="score")

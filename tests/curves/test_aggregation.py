@@ -89,6 +89,26 @@ def test_what_is_out_of_range_is_refused(wrong, message):
         aggregation_curve(**{"algorithm": GRPO, **wrong})
 
 
+@pytest.mark.parametrize(("lengths", "half"), [((1, 2), 1), ((3, 4, 5), 1), ((2, 4, 8, 16), 2), ((1,) * 5, 2)])
+def test_the_cut_is_in_the_middle_unless_it_is_said(lengths, half):
+    assert aggregation_curve(DAPO, lengths=lengths).cut == half
+    explorer = explore_aggregation(lengths=lengths)
+    cut = explorer.controls["cut"]
+    assert (cut.slider.value, cut.box.value, cut.slider.max, explorer.curve.cut) == (half, half, len(lengths) - 1, half)
+    assert "cut" not in explorer.call
+    assert explore_aggregation(lengths=lengths, cut=half).call == explorer.call
+    if len(lengths) > 2:
+        cut.slider.value = len(lengths) - 1
+        assert explorer.curve.cut == len(lengths) - 1 and f"cut={len(lengths) - 1}" in explorer.call
+        cut.slider.value = half
+        assert explorer.curve.cut == half and "cut" not in explorer.call
+
+
+def test_a_cut_beyond_the_responses_is_refused():
+    with pytest.raises(ValueError, match="cut must be from 1 to 1 responses; got 2"):
+        explore_aggregation(lengths=(1, 2), cut=2)
+
+
 def heights(bars):
     return [path.vertices[:, 1].max() for path in bars.get_paths()]
 
@@ -99,14 +119,28 @@ def test_the_picture_is_the_curve():
     for line, weights in zip(picture.lines, curve.weight, strict=True):
         np.testing.assert_array_equal(line.get_ydata(), weights)
     np.testing.assert_array_equal(picture.own_line.get_ydata(), curve.weight[0])
-    assert [digit.get_ydata()[0] for digit in picture.own_digits] == list(curve.weight[0])
-    assert [list(digit.get_ydata()) for digit in picture.digits] == [list(column) for column in curve.weight[1:].T]
-    assert [digit.get_marker() for digit in picture.digits] == ["$1$", "$2$", "$3$", "$4$"]
+    assert list(picture.own_digits.get_offsets()[:, 1]) == list(curve.weight[0])
+    assert list(picture.digits.get_offsets()[:, 1]) == list(curve.weight[1:].ravel())
+    assert (picture.own_digits.texts, picture.digits.texts) == (tuple("1234"), tuple("1234" * 3))
+    for digits, columns in ((picture.own_digits, [0]), (picture.digits, [1, 2, 3])):  # each digit on its line
+        across = np.concatenate([picture.lines[column].get_xdata() for column in columns])
+        np.testing.assert_array_equal(digits.get_offsets()[:, 0], across)
+    assert picture.own_name.texts == ("its own",) and picture.own_name.get_offsets()[0, 0] == 0
     assert heights(picture.whole) == list(curve.whole)
     assert heights(picture.parts) == list(curve.parts)
     assert picture.knife.get_xdata()[0] == 0.5
-    assert [text.get_text() for text in picture.tokens] == ["2 tokens", "4 tokens", "8 tokens", "16 tokens"]
+    assert picture.tokens.texts == ("2 tokens", "4 tokens", "8 tokens", "16 tokens")
+    assert list(picture.tokens.get_offsets()[:, 0]) == [0, 1, 2, 3]
+    assert picture.right.get_ylabel() == "weight of all its tokens together"
     assert len(plot_aggregation(curve).axes) == 2
+
+
+def test_its_own_is_marked_where_it_stands():
+    curve = aggregation_curve(DCPO)  # the last of the four
+    picture = AggregationPicture(curve)
+    assert list(picture.own_digits.get_offsets()[:, 1]) == list(1 / LENGTHS)
+    assert list(picture.digits.get_offsets()[:4, 1]) == list(1 / (4 * LENGTHS))
+    assert picture.own_name.get_offsets()[0, 0] == 3
 
 
 def test_tall_bars_stay_inside():

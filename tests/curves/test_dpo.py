@@ -1,5 +1,6 @@
 """explore_dpo: losses and pulls by hand, the run against closed forms and a scalar recursion."""
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -157,14 +158,74 @@ def test_the_picture_is_the_curve():
     assert end == pytest.approx([m, 2 / (1 + math.exp(0.1 * m))], rel=1e-3)
     assert picture.pull_axes.get_xlim() == (-50, 50)
     assert len(plot_dpo(curve).axes) == 3
+    # sigmoid, linear, the algorithm's: each over the one before and narrower, so that all are seen where they agree
+    for own, sigmoid, linear in (picture.losses, picture.pulls):
+        assert [line.get_label() for line in (own, sigmoid, linear)] == ["the algorithm's", "sigmoid", "linear"]
+        assert (
+            own.get_linewidth() + 2 <= linear.get_linewidth() and linear.get_linewidth() + 2 <= sigmoid.get_linewidth()
+        )
+        assert sigmoid.get_zorder() < linear.get_zorder() < own.get_zorder()
+        assert [artist for artist in picture.moving if artist in (own, sigmoid, linear)] == [sigmoid, linear, own]
+
+
+CORNERS = [
+    (algorithm, {"chosen_prob": chosen, "rejected_prob": rejected, "shared": shared, "pace": pace})
+    for algorithm in (DPO, replace(DPO, reward=ImplicitReward(0.074)), replace(DPO, reward=ImplicitReward(0.18)), DPO_LINEAR,
+                      GRPO, GSPO, DCPO, replace(DPO, pair_loss=SigmoidPreference(label_smoothing=0.2)))
+    for chosen, rejected, shared, pace in itertools.product((0.02, 0.48), (0.02, 0.48), (0.0, 0.7), (0.1, 3.0))
+]  # fmt: skip
+
+
+def test_all_lines_lie_inside_the_frame_wherever_the_sliders_were():
+    """The linear run goes down by 40 · 3/2 nats a logit, and by as many again as the chosen one takes all: past −119."""
+    curves = [dpo_curve(algorithm, **setting) for algorithm, setting in CORNERS]
+    picture, seen = DpoPicture(curves[0]), []
+    for curve in curves:
+        picture.show(curve)
+        for lines in (picture.losses, picture.pulls, picture.run):
+            low, high = lines[0].axes.get_ylim()
+            values = np.concatenate([line.get_ydata() for line in lines])
+            assert low < values.min() and values.max() < high, (curve.name, lines[0].axes.get_title())
+        seen.append([ax.get_ylim() for ax in picture.figure.axes])
+    lowest = [run[0] for _, _, run in seen]
+    assert min(lowest) < -119 and max(lowest) == -12
+    for curve, limits in zip(curves[::-1], seen[::-1], strict=True):
+        picture.show(curve)
+        assert [ax.get_ylim() for ax in picture.figure.axes] == limits
+
+
+def test_a_pull_without_limits_leaves_the_frame():
+    """cosh(m/2) at 50 nats is 3.6 · 10¹⁰; drawn is up to 8.8, so that the others can be seen."""
+    picture = DpoPicture(dpo_curve(replace(GRPO, name="Mine", surrogate=unclipped)))
+    assert picture.pulls[0].get_ydata().max() > 1e10
+    assert picture.pull_axes.get_ylim() == (-0.15, 8.8)
+
+
+def test_a_run_that_ends_beyond_the_margins_drawn_is_said_to():
+    # 40 steps of 1.5 nats against 50 drawn; with a pace of 1 it is 40
+    assert (
+        "the margin is 60 nats, more than is drawn on the left: "
+        in explore_dpo(DPO_LINEAR, shared=0.0, pace=1.5).caption
+    )
+    assert "the margin is 40 nats: " in explore_dpo(DPO_LINEAR, shared=0.0, pace=1.0).caption
+
+
+def test_labels_are_words():
+    explorer = explore_dpo()
+    assert [explorer.controls[name].box.description for name in ("shared", "pace")] == [
+        "how alike, 0 to 1",
+        "first step, nats",
+    ]
+    assert explorer.picture.loss_axes.get_ylabel() == "loss, slope −1 at 0"
 
 
 @pytest.mark.parametrize(
     ("arguments", "begins", "ends"),
     [
         # 2 σ(−βm) = ½ at βm = ln 3: 10.99 and 1.099 nats
-        ({}, "DPO, β = 0.1: its pull fades, to half of that at margin 0 at a margin of 11 nats. ", "less likely than before."),
-        ({"beta": 1.0, "shared": 1.0}, "DPO, β = 1: its pull fades, to half of that at margin 0 at a margin of 1.1 nats. ",
+        ({}, "DPO, β = 0.1: its pull fades, half of it is left at a margin of 11 nats. ",
+         "less likely than before: the two are alike, and it went down with the other."),
+        ({"beta": 1.0, "shared": 1.0}, "DPO, β = 1: its pull fades, half of it is left at a margin of 1.1 nats. ",
          "To this policy the two responses are one and the same, so 40 steps leave the margin at 0."),
         ({"algorithm": DPO_LINEAR, "shared": 0.5, "pace": 0.8},
          # logits move by 0 and −.5 · 40 · .4 = −8: margin 8, others .5 / (.7 + .3 e^−8) = .71
@@ -199,7 +260,7 @@ def test_a_probability_of_almost_one_has_no_minus_sign():
 def test_half_of_the_pull_is_looked_for_at_margins_above_0():
     own = PairCurve(np.array([-1.0, 0.0, 100.0, 220.0]), np.zeros(4), np.array([0.0, 1.0, 0.6, 0.4]), slope=1.0)
     words = DpoPicture(dpo_curve(DPO)).words(replace(dpo_curve(DPO), own=own))
-    assert "its pull fades, to half of that at margin 0 at a margin of 220 nats." in words
+    assert "its pull fades, half of it is left at a margin of 220 nats." in words
 
 
 def test_beta_belongs_to_the_algorithm_and_hides_where_there_is_none():

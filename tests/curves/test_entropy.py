@@ -66,6 +66,65 @@ def test_a_piece_that_is_not_frozen_trains_too():
     np.testing.assert_allclose(mine.entropy, entropy_curve(GRPO).histories[0].entropy, rtol=1e-12)
 
 
+def test_the_band_is_in_the_legend_and_holds_the_middle_of_16_replicas():
+    """Of 16 sorted values the 10th percentile lies at place 1.5, halfway from the second to the third; the 90th at 13.5."""
+    explorer = explore_entropy()
+    (history,) = explorer.curve.histories
+    ordered = np.sort(history.entropy, axis=0)
+    assert len(ordered) == 16
+    low, high = ordered[1:3].mean(0), ordered[13:15].mean(0)
+    (band,) = explorer.picture.entropy.bands[0].get_paths()
+    np.testing.assert_allclose(band.vertices[:122, 1], [*low, *high[::-1]])
+    assert f"middle 80 % of 16 replicas: {low[-1]:.2f} to {high[-1]:.2f}" in explorer.caption
+    legend = explorer.picture.legend
+    named = dict(zip([text.get_text() for text in legend.get_texts()], legend.legend_handles, strict=True))
+    patch = named["middle 80 % of 16 replicas"]
+    np.testing.assert_allclose(patch.get_facecolor(), explorer.picture.entropy.bands[0].get_facecolor()[0])
+
+
+@pytest.mark.parametrize("step", [0, 60])
+def test_the_step_is_seen_at_both_ends(step):
+    explorer = explore_entropy(step=step)
+    for line in explorer.picture.at:
+        left, right = line.axes.get_xlim()
+        assert list(line.get_xdata()) == [step, step] and left < step < right
+
+
+def test_an_empty_graph_says_why():
+    explorer = explore_entropy(reward="random")
+    assert not any(len(line.get_ydata()) and np.isfinite(line.get_ydata()).any() for line in explorer.picture.against)
+    assert explorer.picture.nothing.get_visible()
+    assert explorer.picture.nothing.get_text() == "no accuracy above the first\nis reached by half of the replicas"
+    assert "so no accuracy is reached below left" in explorer.caption
+    explorer.controls["reward"].box.value = "3 good of 20"
+    assert not explorer.picture.nothing.get_visible() and "below left" not in explorer.caption
+
+
+def test_names_come_and_go_in_the_legend_without_a_new_layout(monkeypatch):
+    explorer = explore_entropy()
+    monkeypatch.setattr("rlviz.widgets.live.BlittedFigure.lay_out", None)
+
+    def shown():
+        pairs = zip(explorer.picture.legend.legend_handles, explorer.picture.legend.get_texts(), strict=True)
+        return [text.get_text() for handle, text in pairs if handle.get_visible()]
+
+    others = ["middle 80 % of 16 replicas", "the step", "good action", "other action"]
+    assert shown() == ["GRPO", *others]
+    explorer.controls["beside"].box.value = DCPO
+    assert shown() == ["GRPO", "DCPO", *others]
+    explorer.controls["algorithm"].box.value = DAPO
+    explorer.controls["beside"].box.value = "nothing"
+    assert shown() == ["DAPO", *others]
+
+
+def test_what_is_remembered_is_small():
+    """Two [16, 61] and one [61, 20] of 8 bytes; the whole run has 16 times as many probabilities."""
+    (history,) = entropy_curve(GRPO).histories
+    assert (
+        history.probs.base is None and history.entropy.nbytes + history.accuracy.nbytes + history.probs.nbytes < 30_000
+    )
+
+
 def test_words_follow_the_numbers():
     explorer = explore_entropy()
     history = explorer.curve.histories[0]
@@ -97,5 +156,7 @@ def test_refusals():
         entropy_curve(GRPO, step=61)
     with pytest.raises(ValueError, match="PPO has nothing that this picture shows"):
         explore_entropy(PPO)
+    with pytest.raises(ValueError, match=r"beside must be an algorithm, such as rlviz.DAPO; got 'dapo'"):
+        explore_entropy(beside="dapo")
     with pytest.raises(ValueError, match=r"GRPO.* does not learn from groups with one reward a response"):
         entropy_curve(GRPO, beside=GRPO_PROCESS)

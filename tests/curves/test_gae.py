@@ -9,6 +9,7 @@ import pytest
 from rlviz.algorithms import DR_GRPO, GRPO, GRPO_PROCESS, PPO
 from rlviz.curves import gae_curve
 from rlviz.curves.gae import LAMBDAS
+from rlviz.pieces.gae import GAE
 from rlviz.plots.gae import GAEPicture
 from rlviz.widgets import explore_gae
 
@@ -104,11 +105,11 @@ def test_a_group_gives_every_token_one_number():
     """5 of 8 are right, the answer and round(3.5) = 4 others: mean 0.625, variance 8/7 · 0.625 · 0.375."""
     curve = gae_curve(GRPO, tokens=5)
     np.testing.assert_allclose(curve.advantages, 0.375 / math.sqrt(8 / 7 * 0.625 * 0.375), rtol=1e-5)
-    assert (curve.has_critic, curve.gamma, curve.lam_at) == (False, None, 1.0)
+    assert (curve.has_critic, curve.gamma, curve.lam_at, curve.whitens) == (False, None, None, False)
     np.testing.assert_allclose(gae_curve(DR_GRPO, tokens=5).advantages, 0.375)
     np.testing.assert_allclose(gae_curve(DR_GRPO, tokens=5, answer="wrong").advantages, -0.5)  # 4 of 8
     np.testing.assert_allclose(gae_curve(DR_GRPO, start=0.9).advantages, 0.125)  # with round(6.3) = 6 others, 7 of 8
-    assert (curve.bias_at, curve.noise_at) == (pytest.approx(0.0, abs=1e-12), pytest.approx(curve.noise[-1]))
+    assert (curve.bias_at, curve.noise_at) == (None, None)
 
 
 def test_a_critic_s_rule_of_one_s_own():
@@ -121,7 +122,11 @@ def test_a_critic_s_rule_of_one_s_own():
     explorer = explore_gae(replace(PPO, name="Mine", advantage=half))
     assert "Mine, a right answer of 12 tokens" in explorer.caption
     explorer.controls["wiggle"].slider.value = 0.0  # draws without a λ of its own
-    assert len(explorer.picture.at.get_xdata()) == 0 and "wrong by" not in explorer.caption
+    assert len(explorer.picture.at.get_xdata()) == 0 and "before whitening" not in explorer.caption
+    assert (
+        "it is wrong on average (bias) and off by chance (noise) by 0.00 and 0.00 at λ = 0, by 0.00 and"
+        in explorer.caption
+    )
     explorer.controls["algorithm"].box.value = PPO
     assert explorer.picture.at.get_xdata()[0] == 0.95
 
@@ -168,19 +173,81 @@ def test_the_picture_is_the_curve():
     assert (picture.bias_at.get_ydata()[0], picture.noise_at.get_ydata()[0]) == (curve.bias_at, curve.noise_at)
 
 
+def shown_in_legend(figure):
+    (legend,) = figure.legends
+    pairs = zip(legend.legend_handles, legend.get_texts(), strict=True)
+    words, seen = zip(*((text.get_text().strip(), handle.get_visible()) for handle, text in pairs), strict=True)
+    assert [bool(word) for word in words] == list(seen)  # no words without a line, no line without words
+    return [word for word in words if word]
+
+
+def test_an_own_lambda_is_shown_by_those_who_have_one():
+    explorer = explore_gae()
+    figure = explorer.picture.figure
+    assert "the algorithm's own λ" in shown_in_legend(figure)
+    explorer.controls["algorithm"].box.value = GRPO
+    assert not any("own λ" in text for text in shown_in_legend(figure)) and len(shown_in_legend(figure)) == 8
+    assert len(explorer.picture.at.get_xdata()) == 0 and len(explorer.picture.noise_at.get_xdata()) == 0
+    explorer.controls["algorithm"].box.value = PPO
+    assert "the algorithm's own λ" in shown_in_legend(figure) and explorer.picture.at.get_xdata()[0] == 0.95
+
+
+@pytest.mark.parametrize(
+    ("tokens", "numbers"), [(4, [1, 2, 3, 4]), (12, list(range(1, 13))), (13, [1, 3, 5, 7, 9, 11, 13])]
+)
+def test_tokens_have_numbers_below_their_bars(tokens, numbers):
+    picture = GAEPicture(gae_curve(PPO, tokens=tokens))
+    assert picture.numbers.texts == tuple(map(str, numbers))
+    middles = [path.vertices[:4, 0].mean() for path in picture.bars.get_paths()]
+    np.testing.assert_allclose(picture.numbers.get_offsets()[:, 0], [middles[n - 1] for n in numbers])
+
+
+def test_a_colour_means_one_thing():
+    figure = GAEPicture(gae_curve(PPO)).figure
+    meanings = {}
+    for ax in figure.axes:
+        for line in ax.get_lines():
+            if not line.get_label().startswith("_"):
+                meanings.setdefault(line.get_color(), set()).add(line.get_label())
+    assert len(meanings) == 8 and all(len(labels) == 1 for labels in meanings.values()), meanings
+
+
 def test_words():
     explorer = explore_gae(lam=1.0, offset=0.25, wiggle=0.0, tokens=4)
     low, high = explorer.curve.advantages.argmin(), explorer.curve.advantages.argmax()
     assert f"PPO at γ = 1, λ = 1, a right answer of 4 tokens: most credit on token {high + 1} (" in explorer.caption
     assert f"least on token {low + 1} (" in explorer.caption
+    assert "before whitening, which shifts and scales all tokens of a batch alike." in explorer.caption
     # 0.25 · √(3/4) = 0.22 at λ = 0, where all but the last of the 4 tokens are off by the offset
-    assert "A + V is wrong by 0.00 (bias)" in explorer.caption and "At λ = 0 it is 0.22 and 0.00" in explorer.caption
+    assert (
+        "A + V should be the chance of a right answer once the token is there; over many answers it is wrong on average by "
+        "0.00 (bias) and off by another" in explorer.caption
+    )
+    assert "by 0.22 and 0.00 at λ = 0, by 0.00 and" in explorer.caption
     explorer.controls["lam"].slider.value = 0.0
-    assert "A + V is wrong by 0.22 (bias) and off by another 0.00 by chance" in explorer.caption
+    assert "wrong on average by 0.22 (bias) and off by another 0.00 by chance" in explorer.caption
     assert "γ = " not in explorer.caption.partition("tokens:")[2]
     explorer.controls["gamma"].slider.value = 0.5
     assert "γ = 0.5 makes early tokens hear less of the outcome" in explorer.caption
+    explorer.controls["gamma"].slider.value = 0.0
+    assert explorer.caption.endswith(
+        "With γ = 0 A is the token's own reward less V, whatever λ: nothing that follows counts."
+    )
     explorer.controls["answer"].box.value = "wrong"
     assert "a wrong answer of 4 tokens" in explorer.caption
     explorer.controls["algorithm"].box.value = DR_GRPO  # 4 of 8 are right, and this one is not
-    assert "Dr.GRPO has no critic: each token of a wrong answer of 4 tokens gets the same A = −0.50" in explorer.caption
+    assert (
+        "Dr.GRPO has no critic and no λ: each token of a wrong answer of 4 tokens gets the same A = −0.50"
+        in explorer.caption
+    )
+
+
+def test_at_gamma_0_a_token_s_credit_is_its_own_reward_less_the_critic():
+    curve = gae_curve(ppo(gamma=0.0, lam=0.7), tokens=6, wiggle=0.3)
+    for advantages in (curve.advantages, curve.one_step, curve.whole):
+        np.testing.assert_allclose(advantages, np.array([0, 0, 0, 0, 0, 1]) - curve.critic, atol=1e-12)
+
+
+def test_whitening_is_named_where_there_is_some():
+    assert gae_curve(PPO).whitens and not gae_curve(replace(PPO, advantage=GAE(whiten=False))).whitens
+    assert "whitening" not in explore_gae(replace(PPO, name="Mine", advantage=GAE(whiten=False))).caption

@@ -1,12 +1,14 @@
 """Overlong shaping by hand: rewards against length, and a group of eight before and after."""
 
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 import pytest
 
 from rlviz.algorithms import ALGORITHMS, DAPO, DR_GRPO, DUPO, GRPO, PPO
 from rlviz.curves.overlong import overlong_curve
+from rlviz.pieces.shaping import SoftOverlongPunishment
 from rlviz.plots import plot_overlong
 from rlviz.plots.overlong import OverlongPicture
 
@@ -121,10 +123,23 @@ def test_the_picture_is_the_curve(setting):
     picture = OverlongPicture(overlong_curve(GRPO, max_length=20))
     curve = overlong_curve(DAPO, **setting)
     picture.show(curve)
-    np.testing.assert_array_equal(picture.plain.get_xydata(), np.column_stack([curve.lengths, curve.plain]))
-    np.testing.assert_array_equal(picture.shaped.get_xydata(), np.column_stack([curve.lengths, curve.shaped]))
-    assert len(picture.own.get_xdata()) == (0 if curve.own is None else 28)
+    for line, rewards in ((picture.plain, curve.plain), (picture.shaped, curve.shaped), (picture.own, curve.own)):
+        x, y = line.get_data()
+        if rewards is None:
+            assert len(x) == 0
+            continue
+        whole = x == np.round(x)
+        np.testing.assert_array_equal(x[whole], curve.lengths)
+        np.testing.assert_array_equal(y[whole], rewards)
+        # where responses begin to be cut there is a step, not a slope: 16 | 16.5, 16.5 | 17
+        assert x[15:19].tolist() == [16, 16.5, 16.5, 17]
+        assert y[15:19].tolist() == [rewards[15], rewards[15], rewards[16], rewards[16]]
+    assert picture.shaped.get_markevery() == [*range(16), *range(18, 30)]
     np.testing.assert_array_equal(picture.before.get_xydata(), np.column_stack([curve.group_lengths, curve.before]))
+    kept = ~curve.out
+    np.testing.assert_array_equal(
+        picture.doubled.get_xydata(), np.column_stack([curve.group_lengths[kept], curve.doubled[kept]])
+    )
     assert picture.out.get_xdata().tolist() == curve.group_lengths[curve.out].tolist()
     drawn = {}
     for right, bars in picture.bars.items():
@@ -146,10 +161,46 @@ def test_every_advantage_of_the_family_lies_within_the_axes():
     for algorithm in groups:
         for right in range(9):
             curve = overlong_curve(algorithm, number_right=right, mean_length=9)
-            assert OverlongPicture(curve).axes[1].get_ylim() == (-3.0, 3.0)
+            assert OverlongPicture(curve).axes[1].get_ylim() == (-4.0, 4.0)
     far = replace(DR_GRPO, name="Mine", shape=lambda rewards, lengths: -1.0 * lengths)
     low, high = OverlongPicture(overlong_curve(far, shaping="own")).axes[1].get_ylim()
     assert low < -5 and high > 5
+
+
+def legend(picture):
+    (only,) = picture.figure.legends
+    return [text.get_text() for text in only.get_texts()]
+
+
+def test_the_legend_names_what_is_drawn_and_nothing_else():
+    always = ["without shaping", "cut off: counts as wrong"]
+    both = ["right: A", "wrong: A", "A without shaping", "A with 2 R + 1 for R"]
+    picture = OverlongPicture(overlong_curve(DAPO))
+    assert legend(picture) == [always[0], "shaped", *both, always[1]]
+    for setting, expected in (
+        # without the shaping of another than the algorithm's own there is one line and no diamond
+        ({"algorithm": GRPO, "shaping": "none"}, [always[0], "right: A", "wrong: A", both[3], always[1]]),
+        ({"shaping": "filter"}, [always[0], "shaped", "the algorithm's own", *both, "out of the loss", always[1]]),
+        ({"number_right": 8, "mean_length": 9}, [always[0], "shaped", "right: A", *both[2:], always[1]]),
+        ({"shaping": "none", "algorithm": GRPO, "number_right": 0}, always),
+        ({}, [always[0], "shaped", *both, always[1]]),
+    ):
+        curve = overlong_curve(**{"algorithm": DAPO, **setting})
+        picture.show(curve)
+        assert legend(picture) == legend(OverlongPicture(curve)) == expected
+    assert picture.still(overlong_curve(DAPO)) != picture.still(overlong_curve(DAPO, shaping="filter"))
+
+
+def test_what_becomes_of_advantages_when_rewards_are_doubled():
+    standardised, undivided = overlong_curve(DAPO), overlong_curve(DR_GRPO)
+    np.testing.assert_allclose(standardised.doubled, standardised.after, atol=1e-4)
+    # 2 R + 1 of the shaped rewards: 3 3 1 3 3 .5 1.5 −1, mean 1.75
+    np.testing.assert_allclose(undivided.doubled, [1.25, 1.25, -0.75, 1.25, 1.25, -1.25, -0.25, -2.75], atol=1e-12)
+    # with no mean taken off the 1 is seen
+    raw = overlong_curve(replace(GRPO, name="Raw", advantage=lambda rewards: rewards))
+    np.testing.assert_allclose(raw.doubled, 2 * raw.new_rewards + 1)
+    filtered = overlong_curve(DR_GRPO, shaping="filter", mean_length=17)
+    assert not filtered.doubled[filtered.out].any()
 
 
 def said(*arguments, **setting):
@@ -160,8 +211,14 @@ def said(*arguments, **setting):
 def test_words_at_several_settings():
     words = said(DAPO)
     assert words.startswith(
-        "DAPO with a soft punishment (overlong punishment from 12 to 16 tokens); the sampler cuts at 16"
+        "DAPO with a soft punishment (overlong punishment from 12 to 16 tokens: it takes off up to 1.00, from 16 tokens on, and "
+        "never more than 1, the floor); the sampler cuts at 16"
     )
+    # twice as steep it has taken 1 off after 14 tokens, half of the way; a quarter as steep never
+    assert "it takes off up to 1.00, from 14 tokens on, and never more than 1, the floor)" in said(DAPO, factor=2.0)
+    assert "it takes off up to 0.25, from 16 tokens on, and never more than 1, the floor)" in said(DAPO, factor=0.25)
+    bottomless = replace(DAPO, shape=SoftOverlongPunishment(16, 4, floor=-inf))
+    assert "floor" not in said(bottomless, shaping="own") + said(DUPO, shaping="own") + said(GRPO, shaping="filter")
     assert "1 of the eight is cut off and counts as wrong." in words
     assert "The right response of 15 tokens has reward 0.25 and A = −0.17, without shaping 1.00 and A = +0.72." in words
     assert words.endswith("every advantage would be the same: the scale is divided out.")

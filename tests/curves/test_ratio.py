@@ -10,7 +10,7 @@ import torch
 
 from rlviz.algorithms import DCPO, DPO, GRPO, GSPO, GSPO_TOKEN, PPO_PENALTY
 from rlviz.curves.ratio import limits_follow_probability, ratio_curve
-from rlviz.pieces.surrogate import unclipped
+from rlviz.pieces.surrogate import DualClip, unclipped
 from rlviz.plots.ratio import RatioPicture, plot_ratio
 from rlviz.widgets.ratio import explore_ratio
 
@@ -32,9 +32,9 @@ def test_distances_are_those_of_normal_log_ratios(noise, drift):
     spread = ratio_curve(GRPO, noise=noise, drift=drift).spread
     mean = drift - noise**2 / 2
     assert spread.lengths[[0, -1]].tolist() == [1, 200]
-    np.testing.assert_allclose(spread.token, nine_in_ten(mean, noise), rtol=0.01)
+    np.testing.assert_allclose(spread.token, nine_in_ten(mean, noise), rtol=1e-9)
     for n, sequence, product in zip(spread.lengths, spread.sequence, spread.product, strict=True):
-        assert sequence == pytest.approx(nine_in_ten(mean, noise / math.sqrt(n)), rel=0.1)
+        assert sequence == pytest.approx(nine_in_ten(mean, noise / math.sqrt(n)), rel=1e-9)
         assert product == pytest.approx(n * sequence, rel=1e-12)
 
 
@@ -42,29 +42,70 @@ def test_the_arithmetic_mean_goes_to_one_where_the_geometric_one_does_not():
     # drift 0, σ = .5, T = 200: the arithmetic mean has mean 1 and std √((e^σ² − 1) / T) = .0377; geometric: see above
     spread = ratio_curve(GRPO, noise=0.5).spread
     assert spread.arithmetic[-1] == pytest.approx(nine_in_ten(0.0, math.sqrt(math.expm1(0.25) / 200)), rel=0.1)
-    assert spread.sequence[-1] == pytest.approx(nine_in_ten(-0.125, 0.5 / math.sqrt(200)), rel=0.1)
-    assert spread.arithmetic[0] == pytest.approx(spread.sequence[0], rel=1e-12)  # of one token they are the same
+    assert spread.sequence[-1] == pytest.approx(nine_in_ten(-0.125, 0.5 / math.sqrt(200)), rel=1e-9)
+    assert spread.arithmetic[0] == pytest.approx(spread.sequence[0], rel=0.1)  # of one token they are the same
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "noise", "length", "expected", "within"),
+    ("algorithm", "noise", "length", "expected"),
     [
         # half of the tokens have A > 0 and are cut above 1.2, half are cut below .8: areas under N(−.045, .3²)
-        (GRPO, 0.3, 100, (0.7757, 0.2763), 0.01),
+        (GRPO, 0.3, 100, (0.7757, 0.2763)),
+        # under N(−.0018, .06²), beyond (ln 1.2 + .0018) / .06 = 3.0687 and (ln .8 + .0018) / .06 = −3.6891 σ, at any length
+        (GRPO, 0.06, 1, (1 - 0.0010750, 0.0001125)),
+        (GRPO, 0.06, 200, (1 - 0.0010750, 0.0001125)),
         # under N(−.0018, .006²), beyond ln 1.0004 and ln .9997
-        (GSPO, 0.06, 100, (0.6431, 0.5987), 0.04),
-        (GSPO_TOKEN, 0.06, 100, (0.6431, 0.5987), 0.04),
+        (GSPO, 0.06, 100, (0.6431, 0.5987)),
+        (GSPO_TOKEN, 0.06, 100, (0.6431, 0.5987)),
     ],
 )
-def test_the_share_that_is_clipped(algorithm, noise, length, expected, within):
+def test_the_share_that_is_clipped(algorithm, noise, length, expected):
     below_upper, below_lower = expected
     curve = ratio_curve(algorithm, noise=noise, length=length)
-    assert curve.clipped == pytest.approx((1 - below_upper + below_lower) / 2, abs=within)
+    assert curve.clipped == pytest.approx((1 - below_upper + below_lower) / 2, rel=3e-4)
+    assert curve.simulated == 0
+
+
+def test_the_share_that_a_dual_clip_cuts():
+    # A > 0 above 1.2, A < 0 below .8 and above 1.5, under N(−.045, .3²)
+    normal = NormalDist(-0.045, 0.3)
+    above, below, far = 1 - normal.cdf(math.log(1.2)), normal.cdf(math.log(0.8)), 1 - normal.cdf(math.log(1.5))
+    curve = ratio_curve(replace(GRPO, surrogate=DualClip(c=1.5)), noise=0.3)
+    assert curve.clipped == pytest.approx((above + below + far) / 2, abs=0.001)  # c lies within a cell
+
+
+def own_mean(logp, old_logp, mask):
+    return (logp - old_logp).exp().mean(-1, keepdim=True).expand_as(logp)
+
+
+def test_a_ratio_of_one_s_own_is_exact_where_its_log_is_a_sum_and_simulated_elsewhere():
+    product = replace(GRPO, ratio=lambda logp, old_logp, mask: (logp - old_logp).sum(-1, keepdim=True).exp() + 0 * logp)
+    curve = ratio_curve(product, length=9, noise=0.1)
+    assert curve.simulated == 0
+    assert curve.own == pytest.approx(nine_in_ten(-9 * 0.005, 0.3), rel=1e-9)
+    assert curve.clipped == pytest.approx((1 - 0.7757 + 0.2763) / 2, rel=3e-4)  # N(−.045, .3²) as above
+    # the mean of nine: about N(1, (e^.04 − 1) / 9 = .0673²), of 500 responses of nine tokens each
+    curve = ratio_curve(replace(GRPO, ratio=own_mean), length=9, noise=0.2)
+    assert curve.simulated == 4500
+    assert curve.own == pytest.approx(nine_in_ten(0.0, 0.0673), rel=0.1)
+    assert curve.clipped == pytest.approx(NormalDist(1, 0.0673).cdf(0.8), abs=0.003)
+    assert curve.share.sum() == pytest.approx(1, abs=1e-3)
+    assert RatioPicture(curve).words(curve).endswith(" % of the 4,500 simulated tokens.")
+    # a mean over the tokens so far is another sum on each token
+    so_far = replace(GRPO, ratio=lambda logp, old_logp, mask: (logp - old_logp).cumsum(-1).exp())
+    assert ratio_curve(so_far, length=9).simulated == 4500
+
+
+def test_limits_that_look_at_the_mask_are_told_the_length():
+    by_length = replace(GRPO, bounds=lambda old_logp, mask: (1 - 2 / mask.sum(-1, keepdim=True), 1.5))
+    assert ratio_curve(by_length, length=8).lower == 0.75
 
 
 def test_the_histogram_holds_every_token_and_what_is_cut_of_them():
     curve = ratio_curve(GRPO, noise=0.1, length=50)
-    assert curve.share.sum() == pytest.approx(1, abs=1e-4)
+    normal = NormalDist(-0.005, 0.1)
+    below = [normal.cdf(math.log(edge)) for edge in curve.edges]
+    np.testing.assert_allclose(curve.share, np.diff(below), atol=1e-12)
     assert curve.share_cut.sum() == pytest.approx(curve.clipped, abs=1e-4)
     middles = (curve.edges[1:] + curve.edges[:-1]) / 2
     assert not curve.share_cut[(middles > 0.83) & (middles < 1.17)].any()
@@ -75,8 +116,9 @@ def test_the_histogram_holds_every_token_and_what_is_cut_of_them():
 
 def test_the_algorithm_s_own_ratio_and_limits():
     token, sequence = ratio_curve(GRPO, length=32), ratio_curve(GSPO, length=32)
-    assert token.own == pytest.approx(token.token, rel=0.02)
-    assert sequence.own == sequence.sequence == sequence.spread.sequence[7]
+    assert token.own == pytest.approx(token.token, rel=1e-12)
+    assert sequence.own == pytest.approx(sequence.sequence, rel=1e-12)
+    assert sequence.sequence == pytest.approx(sequence.spread.sequence[7], rel=1e-12)
     assert sequence.product == pytest.approx(32 * sequence.sequence, rel=1e-12)
     assert (sequence.lower, sequence.upper) == (0.9997, 1.0004)
     dcpo = ratio_curve(DCPO, old_prob=0.1)  # lower ½ as .1 ≤ 4 · .16; upper ½ + ½ √(1 + 4 · .2 / .1) = 2
@@ -128,7 +170,7 @@ def test_the_picture_is_the_curve():
     for label, values in (
         ("one token's ratio", curve.spread.token),
         ("their geometric mean (sequence)", curve.spread.sequence),
-        ("their arithmetic mean", curve.spread.arithmetic),
+        ("their arithmetic mean, simulated", curve.spread.arithmetic),
         ("product of the token ratios", curve.spread.product),
     ):
         np.testing.assert_array_equal(lines[label].get_xdata(), curve.spread.lengths)
@@ -161,6 +203,11 @@ def test_words_by_hand():
     )
     small = replace(picture_curve, clipped=3e-5, share=np.array([1.0]))
     assert picture.words(small).endswith("cut below 0.01 % of the tokens.")
+    assert "limits 0.9997 and 1.0004 cut 48 %" in picture.words(ratio_curve(GSPO))
+    near = replace(picture_curve, lower=0.99969999, upper=2.30278)
+    assert "limits 0.9997 and 2.3 cut" in picture.words(near)
+    # 40 standard deviations away: no float is that small, but no tail is empty
+    assert picture.words(ratio_curve(GRPO, noise=0.005)).endswith("limits 0.8 and 1.2 cut below 0.01 % of the tokens.")
     penalty = ratio_curve(PPO_PENALTY)
     assert picture.words(penalty).endswith("without limits, the gradient is cut for 0 % of the tokens.")
 

@@ -8,7 +8,16 @@ import pytest
 
 from rlviz.algorithms import DAPO, DCPO, DR_GRPO, DUPO, GRPO, GSPO, PPO
 from rlviz.curves.groups import coins
-from rlviz.curves.sampling import AT_A_POINT, GROUPS, informative_share, sampling_curve, two_kinds
+from rlviz.curves.sampling import (
+    AT_A_POINT,
+    EACH,
+    STEPS,
+    harder_prompts,
+    informative_share,
+    replacing,
+    sampling_curve,
+    two_kinds,
+)
 from rlviz.plots import plot_sampling
 from rlviz.plots.sampling import SamplingPicture
 
@@ -19,9 +28,10 @@ def batches(*arguments, **setting):
     return {batch.name: batch for batch in sampling_curve(*arguments, **setting).batches}
 
 
-def outcomes(visit, group, rates, size):
-    """Return one group's outcomes, read from the shared draws one by one: prompts are harder and easier in turn."""
-    return [float(number < rates[group % 2]) for number in coins(GROUPS)[visit - 1, group, :size].tolist()]
+def outcomes(before, step, place, rates, size):
+    """Return one group's outcomes so many visits before the latest, read from the shared draws one by one."""
+    rate = rates[0 if harder_prompts()[step * EACH + place] else 1]
+    return [float(number < rate) for number in coins(STEPS * EACH)[before, step * EACH + place, :size].tolist()]
 
 
 def test_two_kinds_of_prompts():
@@ -40,11 +50,50 @@ def test_the_informative_share_by_hand():
 def test_the_expected_price_by_hand():
     curve = sampling_curve(DAPO, group_size=2, success_rate=0.5, max_rounds=4)
     middle = np.argmin(np.abs(curve.rates - 0.5))
-    assert curve.price[middle] == pytest.approx(2.0)  # half of the groups of two differ
-    quarter = np.argmin(np.abs(curve.rates - 0.25))
-    assert curve.price[quarter] == pytest.approx(1 / 0.375)
-    assert curve.price[0] == curve.price[-1] == 4.0  # where sampling stops
+    # half of the groups of two differ; of 64 nearly always 16, and at most they are 64
+    assert curve.price[middle] == curve.replaced == pytest.approx(2.0, rel=1e-4)
+    assert curve.filled == pytest.approx(1.0, rel=1e-4)
+    assert curve.price[0] == pytest.approx(curve.price[-1])
+    assert 3.99 < curve.price[0] <= 4.0  # where sampling stops
     assert curve.informative == pytest.approx(0.5)
+    # 1 − .9⁸ − .1⁸ = .56953, and 10 · 16 groups are always enough: 128 / .56953 = 224.7 responses
+    assert 128 * sampling_curve(DAPO).replaced == pytest.approx(224.7, abs=0.05)
+
+
+def test_replacing_by_hand():
+    # one group wanted, two at most, each with ½: half of the time the first will do, so 1.5; found with ¾
+    taken, filled = replacing(np.array([0.5, 0.0, 1.0]), 1, 2)
+    assert taken.tolist() == pytest.approx([1.5, 2.0, 1.0])
+    assert filled.tolist() == pytest.approx([0.75, 0.0, 1.0])
+
+
+@pytest.mark.parametrize(("wanted", "rounds"), [(4, 2), (32, 10), (7, 1)])
+def test_replacing_step_by_step(wanted, rounds):
+    # the chance of having found k after each group, wanted ones being the end
+    for q in (0.03, 0.1, 0.6):
+        found = np.zeros(wanted + 1)
+        found[0], taken = 1.0, 0.0
+        for _ in range(wanted * rounds):
+            going = found[:-1].copy()
+            taken += going.sum()
+            found[:-1] -= q * going
+            found[1:] += q * going
+        by_formula = [float(value[0]) for value in replacing(np.array([q]), wanted, rounds)]
+        expected = [taken / wanted, found @ np.arange(wanted + 1) / wanted]
+        assert by_formula == pytest.approx(expected, rel=1e-9)
+
+
+def test_sliders_move_the_picture_and_not_the_luck():
+    start = batches(DAPO)
+    other = batches(DAPO, visits=9)
+    assert [other[name] for name in ("DAPO", "GRPO", "DUPO")] == [start[name] for name in ("DAPO", "GRPO", "DUPO")]
+    assert other["DCPO"].fresh == start["DCPO"].fresh and other["DCPO"].remembered > start["DCPO"].remembered
+    shorter = batches(DAPO, max_rounds=3)
+    assert [shorter[name] for name in ("GRPO", "DUPO", "DCPO")] == [start[name] for name in ("GRPO", "DUPO", "DCPO")]
+
+
+def test_kinds_of_prompts_are_equally_frequent():
+    assert harder_prompts().double().mean() == pytest.approx(0.5, abs=4 * 0.5 / sqrt(STEPS * EACH))
 
 
 def test_the_simulated_price_is_near_the_expected_one():
@@ -79,21 +128,20 @@ def test_beside_the_explored_algorithm_stand_the_answers_that_it_does_not_give()
     ("success_rate", "spread", "rounds"), [(0.9, 0.0, 10), (0.9, 0.6, 10), (0.97, 0.0, 3), (0.5, 1.0, 2)]
 )
 def test_sampling_on_by_a_plain_count(success_rate, spread, rounds):
-    prompts, size, visit = 16, 8, 3
+    prompts, size = 16, 8
     rates = two_kinds(success_rate, spread)
     sampled = filled = 0
-    steps = min(32, GROUPS // (prompts * rounds))
-    for step in range(steps):
+    for step in range(32):
         found = count = 0
         while found < prompts and count < prompts * rounds:
-            group = outcomes(visit, step * prompts * rounds + count, rates, size)
+            group = outcomes(0, step, count, rates, size)
             found += 0 < sum(group) < size
             count += 1
         sampled += count
         filled += found
     batch = batches(DAPO, success_rate=success_rate, spread=spread, max_rounds=rounds)["DAPO"]
-    assert batch.sampled == pytest.approx(sampled / steps / prompts, rel=1e-12)
-    assert batch.fresh == pytest.approx(filled / steps / prompts, rel=1e-12)
+    assert batch.sampled == pytest.approx(sampled / 32 / prompts, rel=1e-12)
+    assert batch.fresh == pytest.approx(filled / 32 / prompts, rel=1e-12)
     assert (batch.repeated, batch.remembered, batch.dead) == (0, 0, 0)
 
 
@@ -102,7 +150,7 @@ def test_keeping_and_repeating_by_a_plain_count():
     steps = 32
     informative, full = [], 0
     for step in range(steps):
-        groups = [outcomes(3, step * prompts * rounds + g, (0.9, 0.9), size) for g in range(prompts)]
+        groups = [outcomes(0, step, g, (0.9, 0.9), size) for g in range(prompts)]
         informative.append(sum(0 < sum(group) < size for group in groups))
     share = sum(informative) / steps / prompts
     full = sum(n > 0 for n in informative) / steps
@@ -119,11 +167,11 @@ def test_keeping_and_repeating_by_a_plain_count():
 @pytest.mark.parametrize("visits", [1, 2, 4])
 def test_memory_by_a_plain_count(visits):
     # an all-equal group at visit i has only the total term: |A| = 1/i · |R − m| / √(m (1 − m)), m over its i·G rewards
-    prompts, size, rounds, p = 16, 8, 10, 0.9
+    prompts, size, p = 16, 8, 0.9
     remembered, dead, sizes = 0, 0, []
     for step in range(32):
         for g in range(prompts):
-            history = [outcomes(v, step * prompts * rounds + g, (p, p), size) for v in range(1, visits + 1)]
+            history = [outcomes(before, step, g, (p, p), size) for before in reversed(range(visits))]
             if 0 < sum(history[-1]) < size:
                 continue
             m = sum(map(sum, history)) / (visits * size)
@@ -201,15 +249,16 @@ def said(*arguments, **setting):
 def test_words_at_several_settings():
     words = said(GRPO, success_rate=0.5, group_size=2, num_prompts=32)
     assert words.startswith(
-        "GRPO at G = 2, prompts of success rate 0.50: for a batch of 32 groups, 64 responses, it samples 64 "
+        "GRPO at G = 2, prompts of success rate 0.50: in 32 simulated steps, each for 32 groups, 64 responses, it samples 64 "
     )
-    assert "50.0% of all groups are expected to be informative" in words
-    assert "replacing the others takes 2.00 times as many responses." in words
-    assert "DAPO: 100% informative. " in words
+    assert "Expected are 50.0% informative groups" in words
+    assert "up to 320 groups in all, takes 128 responses, 2.00 times as many, and fills 100% of the places." in words
+    assert "In the same steps DAPO: 100% informative; " in words
+    assert "takes 225 responses, 1.76 times as many" in said(DAPO)
     nothing = said(DAPO, success_rate=0.5, spread=1.0)
     assert "half of success rate 0.00, half of 1.00" in nothing
     assert "it samples 1,280 on average; of the batch's places 100% empty." in nothing
-    assert "more than the 10-fold number of responses, where sampling stops." in nothing
-    assert "GRPO: 100% without gradient." in nothing
+    assert "takes 1,280 responses, 10.00 times as many, and fills 0% of the places." in nothing
+    assert "GRPO: 100% without gradient; " in nothing
     assert "from memory" not in said(DCPO, visits=1)
     assert "gradient from memory (mean |A| 0." in said(DCPO, visits=2)

@@ -219,3 +219,28 @@ def test_the_static_twin_draws_each_setting(name):
     assert headings == list(twin)
     single = EXPLORERS[name].explore().picture.figure
     assert len(figure.axes) >= len(twin) * len(single.axes) / 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_choices_and_numbers_out_of_reach_are_refused_in_a_sentence(name):
+    """Each argument is given what it cannot be; the sentence names it."""
+    explore = EXPLORERS[name].explore
+    explorer = explore()
+    with pytest.raises(ValueError, match=r"algorithm must be an algorithm, such as rlviz.DAPO; got 'grpo'"):
+        explore("grpo")
+    for argument, control in explorer.controls.items():
+        if argument == "algorithm" or argument not in explore.__kwdefaults__:
+            continue
+        wrong = {Counts: None, Several: GRPO}.get(type(control), "bananas")
+        if wrong is not None:
+            with pytest.raises(ValueError, match=rf"^{argument}\b.* must be .*; got"):
+                explore(**{argument: wrong})
+
+
+def test_beside_takes_algorithms_only():
+    with pytest.raises(ValueError, match=r"beside must be an algorithm, such as rlviz\.DAPO; got 'dapo'"):
+        widgets.explore_clip(beside=("dapo",))
+    with pytest.raises(
+        ValueError, match=r"beside must be algorithms in brackets, such as \(rlviz\.DAPO,\); got 'dapo'"
+    ):
+        widgets.explore_clip(beside="dapo")
