@@ -37,9 +37,12 @@ _HOME = {
     "random_reward": "rlviz.tabular",
     "rare_good_action": "rlviz.tabular",
     "train_table": "rlviz.tabular",
+    "PairSettings": "rlviz.training",
     "RunFolder": "rlviz.training",
     "TrainSettings": "rlviz.training",
+    "default_settings": "rlviz.training",
     "history": "rlviz.training",
+    "learn_reward": "rlviz.training",
     "resume": "rlviz.training",
     "train": "rlviz.training",
 }
@@ -60,16 +63,19 @@ __all__ = [
     "PPO_PENALTY",
     "ActorCritic",
     "GroupPolicyGradient",
+    "PairSettings",
     "PolicyGradient",
     "PreferenceOptimization",
     "RunFolder",
     "TableTask",
     "TrainSettings",
     "changes",
+    "default_settings",
     "differences",
     "family_table",
     "good_actions",
     "history",
+    "learn_reward",
     "random_reward",
     "rare_good_action",
     "resume",
@@ -102,7 +108,16 @@ if TYPE_CHECKING:
         family_table,
     )
     from rlviz.tabular import TableTask, good_actions, random_reward, rare_good_action, train_table
-    from rlviz.training import RunFolder, TrainSettings, history, resume, train
+    from rlviz.training import (
+        PairSettings,
+        RunFolder,
+        TrainSettings,
+        default_settings,
+        history,
+        learn_reward,
+        resume,
+        train,
+    )
 
 
 def __getattr__(name: str) -> Any:

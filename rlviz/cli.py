@@ -1,4 +1,4 @@
-"""The command line: `rlviz train`, `algorithms`, `diff`, `plot`, `lab`. Nothing heavy is imported before a command needs it."""
+"""The command line: `rlviz train`, `algorithms`, `diff`, `cost`, `plot`, `playground`, `lab`. Heavy imports wait till needed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import json
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from enum import Enum
-from itertools import count
+from functools import partial
+from itertools import count as count_from
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,8 +22,9 @@ from rich.table import Table
 import rlviz
 
 if TYPE_CHECKING:
+    from rlviz.algorithms import Algorithm
     from rlviz.training import TrainingRun
-    from rlviz.types import StepRecord
+    from rlviz.types import PairRecord, StepRecord
 
 app = typer.Typer(
     name="rlviz",
@@ -38,7 +41,17 @@ errors = Console(stderr=True, highlight=False)
 PICTURES = (
     "clip", "bounds", "advantages", "entropy", "ratio", "aggregation", "kl", "gae", "dpo", "overlong", "sampling", "process",
 )  # fmt: skip
-SAMPLING, UPDATING, RUN = "Rollouts", "Updates", "Run"
+SAMPLING, REWARDS, UPDATING, RUN = "Rollouts", "Rewards and pairs", "Updates", "Run"
+
+
+class Reward(str, Enum):
+    rule = "rule"
+    learned = "learned"
+
+
+class Supervision(str, Enum):
+    outcome = "outcome"
+    process = "process"
 
 
 @contextmanager
@@ -147,19 +160,79 @@ def train(
             rich_help_panel=RUN,
         ),
     ] = None,
-    num_prompts: Annotated[int, typer.Option(help="Prompts in one rollout.", rich_help_panel=SAMPLING)] = 32,
-    group_size: Annotated[int, typer.Option(help="Responses to each prompt, G.", rich_help_panel=SAMPLING)] = 8,
-    temperature: Annotated[float, typer.Option(help="Sampling temperature.", rich_help_panel=SAMPLING)] = 1.0,
+    num_prompts: Annotated[
+        int | None,
+        typer.Option(
+            help="Prompts in one rollout. [default: 32; with a critic 128]",
+            rich_help_panel=SAMPLING,
+            show_default=False,
+        ),
+    ] = None,
+    group_size: Annotated[
+        int | None,
+        typer.Option(
+            help="Responses to each prompt, G. [default: 8; with a critic 1]",
+            rich_help_panel=SAMPLING,
+            show_default=False,
+        ),
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="Sampling temperature. [default: 1]", rich_help_panel=SAMPLING)
+    ] = None,
     top_k: Annotated[
-        int, typer.Option(help="Sample from the likeliest k tokens; 0: all.", rich_help_panel=SAMPLING)
-    ] = 0,
-    top_p: Annotated[float, typer.Option(help="Sample from the likeliest mass p.", rich_help_panel=SAMPLING)] = 1.0,
+        int | None,
+        typer.Option(help="Sample from the likeliest k tokens; 0: all. [default: 0]", rich_help_panel=SAMPLING),
+    ] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="Sample from the likeliest mass p. [default: 1]", rich_help_panel=SAMPLING)
+    ] = None,
+    reward: Annotated[
+        Reward,
+        typer.Option(help="The task's rule, or a reward model learned from pairs first.", rich_help_panel=REWARDS),
+    ] = Reward.rule,
     reward_format: Annotated[
+        float | None,
+        typer.Option(
+            help="Added to the reward of a well-formed response; a right answer earns 1. [default: 0]",
+            rich_help_panel=REWARDS,
+        ),
+    ] = None,
+    supervision: Annotated[
+        Supervision,
+        typer.Option(
+            help="Reward whole responses, or each step of them (chain marks its steps).", rich_help_panel=REWARDS
+        ),
+    ] = Supervision.outcome,
+    pairs: Annotated[
+        Path | None,
+        typer.Option(
+            help="JSON lines of prompt, chosen, rejected, for DPO or a learned reward. "
+            "[default: right against wrong responses of the starting policy]",
+            rich_help_panel=REWARDS,
+        ),
+    ] = None,
+    num_pairs: Annotated[
+        int | None,
+        typer.Option(
+            help="Pairs to sample where no file is given. [default: 1500; learned reward 1200]", rich_help_panel=REWARDS
+        ),
+    ] = None,
+    label_noise: Annotated[
+        float, typer.Option(help="Probability that a sampled pair is labelled the wrong way.", rich_help_panel=REWARDS)
+    ] = 0.0,
+    spurious: Annotated[
         float,
         typer.Option(
-            help="Added to the reward of a well-formed response; a right answer earns 1.", rich_help_panel=SAMPLING
+            help="Probability that a sampled pair is labelled by length instead: longer is chosen.",
+            rich_help_panel=REWARDS,
         ),
     ] = 0.0,
+    refresh_reward_every: Annotated[
+        int | None,
+        typer.Option(
+            help="Steps between refreshes of a learned reward; 0: never. [default: 0]", rich_help_panel=REWARDS
+        ),
+    ] = None,
     eps_low: Annotated[
         float | None,
         typer.Option(help="Clip width below ratio 1. [default: the algorithm's]", rich_help_panel=UPDATING),
@@ -169,20 +242,54 @@ def train(
         typer.Option(help="Clip width above ratio 1. [default: the algorithm's]", rich_help_panel=UPDATING),
     ] = None,
     beta: Annotated[
-        float,
+        float | None,
         typer.Option(
-            help="Weight of the KL to the starting policy (GRPO's paper: 0.04); 0: none.", rich_help_panel=UPDATING
-        ),
-    ] = 0.0,
-    lr: Annotated[float, typer.Option(help="Learning rate of AdamW.", rich_help_panel=UPDATING)] = 3e-4,
-    updates_per_rollout: Annotated[
-        int,
-        typer.Option(
-            help="Optimizer steps on each rollout; with 1 the ratio stays 1 and nothing clips.",
+            help="Weight of the KL term; 0: none. [default: PPO's and DPO's own, else 0; GRPO's paper: 0.04]",
             rich_help_panel=UPDATING,
         ),
-    ] = 1,
-    minibatches: Annotated[int, typer.Option(help="Parts a rollout is split into.", rich_help_panel=UPDATING)] = 1,
+    ] = None,
+    reset_reference_every: Annotated[
+        int | None,
+        typer.Option(
+            help="Steps after which the reference becomes the policy; 0: never. [default: 0]", rich_help_panel=UPDATING
+        ),
+    ] = None,
+    min_old_prob: Annotated[
+        float | None,
+        typer.Option(help="Responses with a less likely token leave the loss. [default: 0]", rich_help_panel=UPDATING),
+    ] = None,
+    lr: Annotated[
+        float | None, typer.Option(help="Learning rate of AdamW. [default: 0.0003]", rich_help_panel=UPDATING)
+    ] = None,
+    updates_per_rollout: Annotated[
+        int | None,
+        typer.Option(
+            help="Optimizer steps on each rollout; with 1 the ratio stays 1 and nothing clips. [default: 1; with a critic 2]",
+            rich_help_panel=UPDATING,
+            show_default=False,
+        ),
+    ] = None,
+    minibatches: Annotated[
+        int | None, typer.Option(help="Parts a rollout is split into. [default: 1]", rich_help_panel=UPDATING)
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Pairs in each of DPO's updates. [default: 64]", rich_help_panel=UPDATING)
+    ] = None,
+    critic: Annotated[
+        str | None,
+        typer.Option(
+            help="PPO's critic: separate, or shared (a head on the policy's trunk). [default: separate]",
+            rich_help_panel=UPDATING,
+        ),
+    ] = None,
+    critic_lr: Annotated[
+        float | None,
+        typer.Option(help="Learning rate of a separate critic. [default: 0.0003]", rich_help_panel=UPDATING),
+    ] = None,
+    critic_only_steps: Annotated[
+        int | None,
+        typer.Option(help="First steps in which only the critic learns. [default: 0]", rich_help_panel=UPDATING),
+    ] = None,
 ) -> None:
     """Train a small transformer and watch it learn. `rlviz train` alone trains GRPO on *chain* for about ten seconds.
 
@@ -196,11 +303,16 @@ def train(
             run = resume_run(resume, steps=steps, device=device)
         else:
             settings = {
-                "num_prompts": num_prompts, "group_size": group_size, "temperature": temperature, "top_k": top_k,
-                "top_p": top_p, "reward_format": reward_format, "lr": lr, "updates_per_rollout": updates_per_rollout,
-                "minibatches": minibatches, "seed": seed, **({} if steps is None else {"steps": steps}),
+                "steps": steps, "num_prompts": num_prompts, "group_size": group_size, "temperature": temperature,
+                "top_k": top_k, "top_p": top_p, "reward_format": reward_format, "lr": lr, "batch_size": batch_size,
+                "updates_per_rollout": updates_per_rollout, "minibatches": minibatches, "critic": critic,
+                "critic_lr": critic_lr, "critic_only_steps": critic_only_steps, "min_old_prob": min_old_prob,
+                "reset_reference_every": reset_reference_every, "refresh_reward_every": refresh_reward_every,
             }  # fmt: skip
-            run = _new_run(algorithm, task, policy, device, out, eps_low, eps_high, beta, settings)
+            given = {"seed": seed} | {name: value for name, value in settings.items() if value is not None}
+            chosen = _chosen_algorithm(algorithm, supervision, beta, {"eps_low": eps_low, "eps_high": eps_high})
+            judged = _Judged(reward is Reward.learned, pairs, num_pairs, label_noise, spurious)
+            run = _new_run(chosen, task, policy, device, out, given, judged)
     stopped = _show_training(run)
     if stopped:
         words = f"Stopped after step {run.step}. Go on with: rlviz train --resume {_shown(run)}"
@@ -307,6 +419,117 @@ def plot(
     console.print(f"{escape(str(out))}: {escape(words)}", soft_wrap=True)
 
 
+@app.command()
+def cost(
+    task: Annotated[str, typer.Option(help="Task: chain, sort or trip.")] = "chain",
+    policy: Annotated[
+        str | None,
+        typer.Option(help="Policy: a shipped name, a folder, or a hub name. [default: the task's warm start]"),
+    ] = None,
+    num_prompts: Annotated[int, typer.Option(help="Prompts in one rollout.")] = 32,
+    group_size: Annotated[int, typer.Option(help="Responses to each prompt, an even number.")] = 8,
+    updates: Annotated[int, typer.Option(help="Optimizer steps on each rollout.")] = 1,
+    repeats: Annotated[int, typer.Option(help="Rounds in which the settings take turns; medians are shown.")] = 5,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    out: Annotated[Path | None, typer.Option(help="Draw the table into this file too: PNG, SVG or PDF.")] = None,
+    output: Format = OutputFormat.table,
+) -> None:
+    """Measure what the models of GRPO, PPO and DPO cost: bytes and seconds of real updates on the same responses.
+
+    On *chain* about fifteen seconds. Nothing is trained: the learning rate is next to 0.
+    """
+    from dataclasses import asdict
+
+    from rlviz.plots.cost import ALT, plot_costs
+    from rlviz.plots.picture import DESCRIPTION, save_figure
+    from rlviz.training import find_task
+    from rlviz.training.cost import ModelCost, cost_table, model_costs
+    from small_models.policies import load_policy
+
+    with refusals(), console.status("Measuring"):
+        if out is not None and out.suffix.lower() not in DESCRIPTION:  # before minutes of measuring
+            raise ValueError(f"out must end in {', '.join(DESCRIPTION)}; got {out.name}")
+        the_task = find_task(task)
+        loaded = load_policy(policy or the_task.name, device=device)
+        costs = model_costs(
+            loaded,
+            the_task,
+            num_prompts=num_prompts,
+            group_size=group_size,
+            updates_per_rollout=updates,
+            repeats=repeats,
+        )
+        sums = cost_table(costs)
+        if out is not None:
+            save_figure(plot_costs(sums), out, description=ALT)
+    if output is OutputFormat.json:
+        totals = sums[["bytes", "bytes_to_grpo"]].to_dict("records")
+        typer.echo(json.dumps([asdict(cost) | row for cost, row in zip(costs, totals, strict=True)], indent=2))
+        return
+    console.print(
+        f"{escape(loaded.source)}, {loaded.num_parameters:,} parameters on {loaded.device.type}: "
+        f"{costs[0].responses} responses of together {costs[0].tokens:,} tokens a step, padding included",
+        soft_wrap=True,
+    )
+    first_in: dict[ModelCost, str] = {}
+    for cost in costs:
+        for model in cost.models:
+            first_in.setdefault(model, cost.name)
+    _print_table(
+        "What a model holds",
+        ("model", "first in", "parameters", "weights", "gradients", "optimizer"),
+        [
+            (
+                *(model.role, name, f"{model.parameters:,}"),
+                *map(_bytes_said, (model.weights, model.gradients, model.optimizer_state)),
+            )
+            for model, name in first_in.items()
+        ],
+    )
+    _print_table(
+        "Memory at the peak of an update",
+        ("setting", "models", "models hold", "activations", "together", "× GRPO"),
+        [
+            (
+                *(cost.name, str(len(cost.models))),
+                *map(_bytes_said, (cost.bytes - cost.activations, cost.activations, cost.bytes)),
+                f"{ratio:.2f}",
+            )
+            for cost, ratio in zip(costs, sums["bytes_to_grpo"], strict=True)
+        ],
+    )
+    _print_table(
+        "Seconds",
+        ("setting", "rollout", "an update", "step", "× GRPO"),
+        [
+            (
+                *(cost.name, f"{cost.rollout_seconds:.3f}" if cost.rollout_seconds else "–"),
+                *(f"{cost.update_seconds:.3f}", f"{cost.step_seconds:.3f}", f"{cost.seconds_to_grpo:.2f}"),
+            )
+            for cost in costs
+        ],
+    )
+    if out is not None:
+        console.print(f"Picture: {escape(str(out))}", soft_wrap=True)
+
+
+def _print_table(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        words = column in ("model", "first in", "setting")
+        table.add_column(column, justify="left" if words else "right", no_wrap=not words)
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+def _bytes_said(count: int) -> str:
+    from rlviz.plots.cost import UNITS
+
+    unit, size = next(((unit, size) for unit, size in UNITS.items() if count >= size), ("B", 1))
+    return f"{count / size:.3g} {unit}" if count else "–"
+
+
 def _refuse_beside_resume(context: typer.Context) -> None:
     """Raise ValueError for an option that a resumed run would ignore: its settings are those it began with."""
     for name in context.params:
@@ -317,38 +540,91 @@ def _refuse_beside_resume(context: typer.Context) -> None:
             )
 
 
+@dataclass(frozen=True)
+class _Judged:
+    """How responses are judged beyond the task's rule: by a learned reward or not, and from which pairs."""
+
+    learned: bool
+    pairs: Path | None
+    num_pairs: int | None
+    label_noise: float
+    spurious: float
+
+    @property
+    def asked(self) -> bool:
+        return bool(self.pairs or self.num_pairs or self.label_noise or self.spurious)
+
+
+def _chosen_algorithm(
+    name: str, supervision: Supervision, beta: float | None, widths: dict[str, float | None]
+) -> Algorithm:
+    from dataclasses import replace
+
+    from rlviz.algorithms import GRPO_PROCESS, GroupPolicyGradient, PolicyGradient, find_algorithm
+    from rlviz.pieces.kl import KLInLoss
+
+    if beta is not None and beta < 0:
+        raise ValueError(f"beta must be 0 (no KL term) or above; got {beta}")
+    chosen = find_algorithm(name)
+    chosen = chosen.with_parameters(**{name: value for name, value in widths.items() if value is not None})
+    if isinstance(chosen, GroupPolicyGradient):
+        chosen = replace(chosen, kl=KLInLoss(beta=beta) if beta else None)
+    elif beta == 0 and isinstance(chosen, PolicyGradient):
+        chosen = replace(chosen, kl=None)
+    elif beta is not None:
+        chosen = chosen.with_parameters(beta=beta)
+    if supervision is Supervision.process:
+        if not isinstance(chosen, GroupPolicyGradient):
+            raise ValueError(f"--supervision process is for algorithms of groups, such as GRPO; got {chosen.name}")
+        chosen = replace(chosen, name=f"{chosen.name} (process)", advantage=GRPO_PROCESS.advantage)
+    return chosen
+
+
 def _new_run(
-    algorithm: str,
+    algorithm: Algorithm,
     task: str,
     policy: str | None,
     device: str,
     out: Path | None,
-    eps_low: float | None,
-    eps_high: float | None,
-    beta: float,
-    settings: dict[str, Any],
-) -> TrainingRun:
-    from dataclasses import replace
-
-    from rlviz.algorithms import command_name, find_algorithm
-    from rlviz.pieces.kl import KLInLoss
-    from rlviz.training import TrainSettings, find_task, trainable
+    given: dict[str, Any],
+    judged: _Judged,
+) -> TrainingRun[Any]:
+    from rlviz.algorithms import PreferenceOptimization, command_name
+    from rlviz.training import PairSettings, default_settings, find_task, learn_reward
     from rlviz.training import train as start
+    from rlviz.training.rewards import NUM_PAIRS
+    from small_models.pairs import make_pairs, read_pairs
     from small_models.policies import load_policy
 
-    if beta < 0:
-        raise ValueError(f"beta must be 0 (no KL term) or above; got {beta}")
-    chosen, the_task, train_settings = trainable(find_algorithm(algorithm)), find_task(task), TrainSettings(**settings)
-    widths = {name: value for name, value in (("eps_low", eps_low), ("eps_high", eps_high)) if value is not None}
-    chosen = chosen.with_parameters(**widths)
-    chosen = replace(chosen, kl=None if beta == 0 else KLInLoss(beta=beta))
+    of_pairs = isinstance(algorithm, PreferenceOptimization)
+    if judged.learned and of_pairs:
+        raise ValueError(f"--reward learned: {algorithm.name} learns from pairs and has no use for a reward model")
+    if judged.asked and not (judged.learned or of_pairs):
+        raise ValueError("--pairs, --num-pairs, --label-noise and --spurious are for DPO or with --reward learned")
+    the_task, settings = find_task(task), default_settings(algorithm, **given)
     loaded = load_policy(policy or the_task.name, device=device)
+    pairs, reward_model = None, None
+    if judged.pairs is not None:
+        pairs = read_pairs(judged.pairs)
+    elif judged.learned or of_pairs:
+        count = judged.num_pairs or (NUM_PAIRS if judged.learned else PairSettings.num_pairs)
+        pairs = make_pairs(
+            loaded, the_task, count, seed=settings.seed, label_noise=judged.label_noise, spurious=judged.spurious
+        )
+    if judged.learned and pairs is not None:
+        learned = learn_reward(loaded, the_task, pairs, seed=settings.seed)
+        reward_model = learned.model
+        console.print(
+            f"Reward model: {len(pairs):,} pairs, held-out pairs in the right order {learned.held_out_accuracy:.2f}"
+        )
+    begin = partial(start, loaded, the_task, algorithm, settings, reward_model=reward_model, pairs=pairs)
     if out is not None:
-        return start(loaded, the_task, chosen, train_settings, out=out)
-    numbered = (Path("runs") / f"{the_task.name}-{command_name(chosen)}-{number:03d}" for number in count(1))
+        return begin(out=out)
+    name = command_name(algorithm).replace("(", "").replace(")", "")
+    numbered = (Path("runs") / f"{the_task.name}-{name}-{number:03d}" for number in count_from(1))
     ours = next(folder for folder in numbered if _claimed(folder))
     try:
-        return start(loaded, the_task, chosen, train_settings, out=ours)
+        return begin(out=ours)
     except ValueError:
         ours.rmdir()
         raise
@@ -363,7 +639,7 @@ def _claimed(folder: Path) -> bool:
     return True
 
 
-def _shown(run: TrainingRun) -> str:
+def _shown(run: TrainingRun[Any]) -> str:
     return str(run.folder.path) if run.folder else ""
 
 
@@ -383,19 +659,42 @@ def _interrupt_is_a_wish() -> Iterator[list[bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _numbers(record: StepRecord) -> str:
-    return (
-        f"reward {record.reward:.2f}  accuracy {record.accuracy:.2f}  entropy {record.entropy:.2f}  "
-        f"clipped low {record.clip_fraction_low:.1%} high {record.clip_fraction_high:.1%}"
+NUMBERS = {  # metric → how a line of progress says it, where the record has it
+    "reward": "reward {:.2f}",
+    "accuracy": "accuracy {:.2f}",
+    "margin": "margin {:.2f}",
+    "pair_accuracy": "pairs in order {:.2f}",
+    "chosen_gain": "log-probability of chosen {:+.1f}",
+    "rejected_gain": "of rejected {:+.1f}",
+    "entropy": "entropy {:.2f}",
+    "clip_fraction_low": "clipped low {:.1%}",
+    "clip_fraction_high": "high {:.1%}",
+    "explained_variance": "critic explains {:.0%}",
+    "reward_agreement": "reward agrees with the rule {:.0%}",
+}
+
+
+def _numbers(record: StepRecord | PairRecord) -> str:
+    said = ((words, getattr(record, metric, None)) for metric, words in NUMBERS.items())
+    return "  ".join(words.format(value) for words, value in said if value is not None)
+
+
+def _what_a_step_is(run: TrainingRun[Any]) -> str:
+    settings = run.settings
+    if hasattr(settings, "batch_size"):
+        return f"{settings.batch_size} of {len(run.pairs):,} pairs a step"  # type: ignore[attr-defined]
+    responses = (
+        f"{settings.num_prompts} prompts × {settings.group_size} response{'s'[: settings.group_size > 1]} a step"
     )
+    return responses + ("" if run.algorithm.kl is not None else ", no KL term")
 
 
-def _show_training(run: TrainingRun) -> bool:
+def _show_training(run: TrainingRun[Any]) -> bool:
     """Run to the end or to Ctrl-C, showing each step; return whether it was stopped."""
     settings = run.settings
     console.print(
-        f"[bold]{escape(run.algorithm.name)}[/] on [bold]{escape(run.task.name)}[/]: {settings.num_prompts} prompts × "
-        f"{settings.group_size} responses a step, {run.policy.num_parameters:,} parameters on {run.policy.device.type}, "
+        f"[bold]{escape(run.algorithm.name)}[/] on [bold]{escape(run.task.name)}[/]: {_what_a_step_is(run)}, "
+        f"{run.policy.num_parameters:,} parameters on {run.policy.device.type}, "
         f"seed {settings.seed}, in {escape(_shown(run))}",
         soft_wrap=True,
     )
@@ -420,7 +719,7 @@ def _show_training(run: TrainingRun) -> bool:
     return False
 
 
-def _show_summary(run: TrainingRun) -> None:
+def _show_summary(run: TrainingRun[Any]) -> None:
     from rlviz.plots import plot_learning_curves
     from rlviz.training import summarize
 
@@ -435,9 +734,9 @@ def _show_summary(run: TrainingRun) -> None:
     console.print(table)
     seconds = summary["train_seconds"]
     rate = summary["tokens_sampled"] / max(seconds, 1e-9)
-    tokens = f"{summary['tokens_sampled']:,} tokens sampled, {rate:,.0f} a second"
+    tokens = f"; {summary['tokens_sampled']:,} tokens sampled, {rate:,.0f} a second" if rate else ""
     console.print(
-        f"{summary['steps']} step{'' if summary['steps'] == 1 else 's'} in {seconds:.1f} s of training; {tokens}"
+        f"{summary['steps']} step{'' if summary['steps'] == 1 else 's'} in {seconds:.1f} s of training{tokens}"
     )
     _show_samples(run)
     if run.folder is not None and not run.folder.metrics.empty:
@@ -449,7 +748,7 @@ def _show_summary(run: TrainingRun) -> None:
         console.print(f"Curves: {escape(str(picture))}", soft_wrap=True)
 
 
-def _show_samples(run: TrainingRun) -> None:
+def _show_samples(run: TrainingRun[Any]) -> None:
     import torch
 
     from small_models.sampling import sample

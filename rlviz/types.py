@@ -100,7 +100,8 @@ class TokenRecord:
     the algorithm has none). upper is None where there is no upper limit. objective: the token's value, J minus the KL
     penalty. weight: its share in the objective of the whole rollout, 0 for a token that the loss does not see. push: the
     slope of that objective by this token's log-probability, −∂loss/∂logp: above 0 the loss pushes the token up, below 0 down.
-    clipped: whether the surrogate's gradient is cut.
+    value: what the critic said before the token, when it was sampled (None without a critic). clipped: whether the
+    surrogate's gradient is cut.
     """
 
     token: str
@@ -115,11 +116,15 @@ class TokenRecord:
     objective: float
     weight: float
     push: float
+    value: float | None = None
 
 
 @dataclass(frozen=True)
 class ResponseRecord:
-    """One response of a group. `tokens` is filled on the steps that record details, else empty."""
+    """One response of a group. `tokens` is filled on the steps that record details, else empty.
+
+    advantage: the mean over its tokens, which have one each under a critic or rewards of single steps.
+    """
 
     text: str
     reward: float
@@ -153,9 +158,15 @@ class StepRecord:
     clip_fraction_low, clip_fraction_high, clip_fraction_dual: shares of the tokens of the selected groups, over all updates,
     whose gradient was cut: at ratios below 1, above 1 with A > 0, above 1 with A < 0. All else is of the whole rollout,
     groups that were not selected included.
-    zero_variance_groups: share of groups whose rewards are all equal. rows_used: share of responses that entered the
-    updates. tokens_sampled: since the start of the run. groups: the first groups of the rollout, at least one; prompt, gold,
-    group: those of the first of them.
+    zero_variance_groups: share of groups whose rewards are all equal, None for groups of one. rows_used: share of responses
+    that entered the updates. repetition: share of tokens that are the same as the one before them. tokens_sampled: since the
+    start of the run. groups: the first groups of the rollout, at least one; prompt, gold, group: those of the first of them.
+
+    None where there is no such thing: beta: weight of the KL term in this step. value_loss: of the critic, mean over the
+    updates. explained_variance: 1 − var(returns − V) / var(returns), V as it was when the responses were sampled.
+    kl_to_old: KL(π_old‖π_θ) per token after the updates, where the KL term is of that kind. reward_agreement: share of the
+    pairs of a right and a wrong response to one prompt that the learned reward puts in this order, a tie counting half.
+    reward_loss: of the reward model at its last refresh.
     """
 
     step: int
@@ -175,11 +186,18 @@ class StepRecord:
     clip_fraction_low: float
     clip_fraction_high: float
     clip_fraction_dual: float
-    zero_variance_groups: float
+    zero_variance_groups: float | None
     rows_used: float
+    repetition: float
     lr: float
     tokens_sampled: int
     groups: tuple[GroupRecord, ...]
+    beta: float | None = None
+    value_loss: float | None = None
+    explained_variance: float | None = None
+    kl_to_old: float | None = None
+    reward_agreement: float | None = None
+    reward_loss: float | None = None
 
     @property
     def prompt(self) -> str:
@@ -200,3 +218,38 @@ class StepRecord:
     def has_tokens(self) -> bool:
         """Whether this step's responses were recorded with their tokens."""
         return any(response.tokens for group in self.groups for response in group.responses)
+
+
+@dataclass(frozen=True)
+class PairRecord:
+    """One update on preference pairs in numbers, as they were before it.
+
+    loss, grad_norm (before clipping). margin: mean implicit reward of the chosen minus that of the rejected response.
+    pair_accuracy: share of pairs with a margin above 0. chosen_reward, rejected_reward: implicit rewards. chosen_logp,
+    rejected_logp: log-probabilities of whole responses, nats; chosen_gain, rejected_gain: by how much they are above the
+    reference's. pull: −∂loss/∂margin, mean over pairs: how hard the loss still pulls. held_out_accuracy: of sampled answers
+    after the update. seconds, lr, tokens_sampled: as in `StepRecord`.
+    """
+
+    step: int
+    seconds: float
+    loss: float
+    grad_norm: float
+    margin: float
+    pair_accuracy: float
+    chosen_reward: float
+    rejected_reward: float
+    chosen_logp: float
+    rejected_logp: float
+    chosen_gain: float
+    rejected_gain: float
+    pull: float
+    held_out_accuracy: float | None
+    lr: float
+    tokens_sampled: int
+    groups: tuple[GroupRecord, ...] = ()
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether this step was recorded with tokens: never."""
+        return False

@@ -171,12 +171,86 @@ def test_a_refused_run_leaves_no_folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "missing"), [("ppo", "a critic"), ("ppo-penalty", "a critic"), ("dpo", "preference pairs")]
+    ("options", "says", "settings"),
+    [
+        (
+            ["--algorithm", "ppo"],
+            "PPO on chain: 128 prompts × 1 response a step",
+            {"critic": "separate", "updates_per_rollout": 2},
+        ),
+        (["--algorithm", "ppo-penalty", "--critic", "shared"], "critic explains", {"critic": "shared"}),
+        (["--algorithm", "dpo", "--num-pairs", 100, "--lr", 0.001], "64 of 100 pairs a step", {"lr": 0.001}),
+        (["--supervision", "process"], "GRPO (process) on chain: 32 prompts", {"group_size": 8}),
+        (
+            ["--reward", "learned", "--num-pairs", 100, "--refresh-reward-every", 1],
+            "Reward model: 100 pairs, held-out pairs in the right order",
+            {"refresh_reward_every": 1},
+        ),
+        (["--beta", 0.1, "--reset-reference-every", 1], "GRPO on chain", {"reset_reference_every": 1}),
+    ],
 )
-def test_what_cannot_be_trained_yet_says_what_it_needs(name, missing):
-    result = rlviz("train", "--algorithm", name, "--steps", 1)
+def test_every_kind_of_training_from_the_command_line(options, says, settings, tmp_path):
+    out = tmp_path / "run"
+    result = rlviz("train", *options, "--steps", 2, "--out", out)
+    assert result.exit_code == 0, result.output
+    assert says in " ".join(result.output.split())
+    config = json.loads((out / "config.json").read_text())
+    assert {name: config["settings"][name] for name in settings} == settings
+    assert len((out / "metrics.jsonl").read_text().splitlines()) == 2
+    assert (out / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
+    more = rlviz("train", "--resume", out, "--steps", 3)
+    assert more.exit_code == 0, more.output
+    assert len((out / "metrics.jsonl").read_text().splitlines()) == 3
+
+
+def test_beta_is_the_algorithm_s_own_weight(tmp_path):
+    for name, beta, expected in (("ppo", 0.5, 0.5), ("dpo", 0.5, 0.5), ("ppo", 0, None), ("ppo", None, 0.02)):
+        out = tmp_path / f"{name}{beta}"
+        options = [] if beta is None else ["--beta", beta]
+        pairs = ["--num-pairs", 64] if name == "dpo" else []
+        assert rlviz("train", "--algorithm", name, "--steps", 1, *options, *pairs, "--out", out).exit_code == 0
+        algorithm = json.loads((out / "config.json").read_text())["algorithm"]
+        piece = algorithm["reward"] if name == "dpo" else algorithm["kl"]
+        assert (None if piece is None else piece["beta"]) == expected
+
+
+def test_pairs_come_from_a_file(tmp_path):
+    file = tmp_path / "pairs.jsonl"
+    rows = [{"prompt": f"{n:05d}=", "chosen": f"#{n % 10}", "rejected": f"#{(n + 1) % 10}"} for n in range(10)]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    result = rlviz(
+        "train", "--algorithm", "dpo", "--pairs", file, "--batch-size", 5, "--steps", 1, "--out", tmp_path / "run"
+    )
+    assert result.exit_code == 0, result.output
+    kept = [json.loads(line) for line in (tmp_path / "run" / "pairs.jsonl").read_text().splitlines()]
+    assert kept == rows
+    file.write_text(json.dumps(rows[0]) + "\n{oops")
+    result = rlviz("train", "--algorithm", "dpo", "--pairs", file, "--out", tmp_path / "other")
     assert result.exit_code == 2
-    assert f"needs {missing}" in " ".join(result.output.split())
+    assert "line 2" in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--algorithm", "dpo", "--group-size", 4], "group_size is no setting of DPO's training; it has steps"),
+        (["--algorithm", "dpo", "--reward", "learned"], "DPO learns from pairs and has no use for a reward model"),
+        (["--algorithm", "ppo", "--supervision", "process"], "is for algorithms of groups, such as GRPO; got PPO"),
+        (["--algorithm", "dapo", "--supervision", "process"], "takes no shaping of whole responses' rewards"),
+        (["--batch-size", 4], "batch_size is no setting of GRPO's training"),
+        (["--spurious", 0.5], "are for DPO or with --reward learned"),
+        (["--algorithm", "ppo", "--critic", "both"], "critic must be one of separate, shared; got 'both'"),
+        (["--refresh-reward-every", 2], "refresh_reward_every needs a reward model"),
+        (["--algorithm", "dpo", "--beta", 0], "beta must be above 0"),
+        (["--algorithm", "dpo", "--pairs", "nowhere.jsonl"], "nowhere.jsonl cannot be written or read"),
+        (["--reward", "learned", "--spurious", 2], "spurious must be from 0 to 1; got 2"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(options, sentence, tmp_path):
+    result = rlviz("train", *options, "--steps", 1, "--out", tmp_path / "run")
+    assert result.exit_code == 2
+    assert sentence in " ".join(result.output.split())
+    assert not (tmp_path / "run").exists()
 
 
 def test_algorithms_lists_the_family_as_a_table_and_as_json():
@@ -207,3 +281,35 @@ def test_diff_gives_a_line_a_slot():
     assert "do not differ" in rlviz("diff", "dcpo", "dcpo").output
     refused = rlviz("diff", "grpo", "dapoo")
     assert refused.exit_code == 2 and "did you mean" in refused.output
+
+
+COST = ["cost", "--num-prompts", "2", "--group-size", "2", "--repeats", "1", "--device", "cpu"]
+
+
+def test_cost_as_tables_and_as_a_picture(tmp_path):
+    result = rlviz(*COST, "--out", tmp_path / "cost.png")
+    assert result.exit_code == 0, result.output
+    for words in ("137,536", "134,529", "Memory at the peak of an update", "DPO", "Seconds"):
+        assert words in result.output
+    assert (tmp_path / "cost.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_cost_as_json():
+    result = rlviz(*COST, "--updates", 2, "--format", "json")
+    rows = json.loads(result.output)
+    assert [row["name"] for row in rows][::7] == ["GRPO", "DPO"]
+    assert rows[0]["bytes_to_grpo"] == 1 and rows[0]["responses"] == 4
+    assert rows[3]["models"][1]["parameters"] == 134529
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--group-size", "3"], "group_size must be even and at least 2"),
+        (["--out", "cost.gif"], "out must end in .png, .svg, .pdf; got cost.gif"),
+        (["--task", "chian"], "chain"),
+    ],
+)
+def test_cost_refuses_in_a_sentence(given, words):
+    result = rlviz("cost", *given)
+    assert result.exit_code == 2 and words in result.output and "Traceback" not in result.output

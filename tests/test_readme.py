@@ -63,7 +63,8 @@ def test_every_option_of_the_long_example_is_a_default_or_said_to_differ():
     from rlviz.algorithms import GRPO
     from rlviz.training import TrainSettings
 
-    elsewhere = {"--steps": TrainSettings().steps, "--eps-low": GRPO.bounds.eps_low, "--eps-high": GRPO.bounds.eps_high}
+    elsewhere = {f"--{name.replace('_', '-')}": value for name, value in vars(TrainSettings()).items()}
+    elsewhere |= {"--eps-low": GRPO.bounds.eps_low, "--eps-high": GRPO.bounds.eps_high, "--beta": 0.0}
     for option, value in given.items():
         if option == "--out":
             continue

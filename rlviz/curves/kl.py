@@ -23,7 +23,7 @@ KINDS: dict[str, Any] = {LOSS: KLInLoss, REWARD: KLInReward, OLD: KLToOld}
 # the direction whose gradient a term has on average
 FORWARD, REVERSE, NOWHERE, NEITHER = "forward", "reverse", "nowhere", "neither"
 POSITION = np.linspace(-30, 30, 241)  # so far out that even the widest policy in sight is whole
-MEANS, WIDTHS = np.linspace(-5, 5, 51), 2.0 ** (np.arange(-8, 27) / 8)
+MEANS, WIDTHS = np.linspace(-5, 5, 101), 2.0 ** (np.arange(-8, 27) / 8)
 STEPS = np.linspace(-1, 1, 9)  # of the grid, in which a fit is looked for more closely
 DISTANCES = np.geomspace(0.05, 2, 48)
 VOCABULARY = 20

@@ -5,6 +5,7 @@ from rlviz.plots.aggregation import plot_aggregation
 from rlviz.plots.bands import plot_bands
 from rlviz.plots.bounds import plot_bounds
 from rlviz.plots.clip import plot_clip, plot_clip_comparison, plot_clip_small_multiples
+from rlviz.plots.cost import plot_costs
 from rlviz.plots.dpo import plot_dpo
 from rlviz.plots.entropy import plot_entropy
 from rlviz.plots.gae import plot_gae
@@ -27,6 +28,7 @@ __all__ = [
     "plot_clip",
     "plot_clip_comparison",
     "plot_clip_small_multiples",
+    "plot_costs",
     "plot_difficulty",
     "plot_dpo",
     "plot_entropy",

@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from rlviz.plots.picture import Picture
@@ -71,6 +72,7 @@ class RunPicture(Picture[RunsAtStep]):
         self._cursors: list[Line2D] = []
         for ax, (title, unit, _, columns) in zip(self._axes, PANELS, strict=True):
             dress(ax, title=title, x="step", y=unit)
+            ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
             for column, (words, colour, marker) in columns.items():
                 for run, style in enumerate(RUN_STYLES[: len(curve.runs)]):
                     look = {"color": colour, "linestyle": style, "linewidth": LINE, "marker": marker, "markersize": 7}

@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 
 from rlviz.plots.style import COLOURS, LINE, LINE_STYLES, TEXT, dress, new_figure
 
-PANELS: tuple[tuple[str, str, float, dict[str, str]], ...] = (  # title, unit, least top of the axis, columns
+Panel = tuple[str, str, float, dict[str, str]]  # title, unit, least top of the axis, columns
+PANELS: tuple[Panel, ...] = (
     (
         "Reward and accuracy",
         "reward, share right",
@@ -26,7 +27,44 @@ PANELS: tuple[tuple[str, str, float, dict[str, str]], ...] = (  # title, unit, l
         {"clip_fraction_high": "above the upper limit", "clip_fraction_low": "below the lower limit"},
     ),
     ("Response length", "tokens", 0.0, {"response_length": "length"}),
+    (
+        "How much the critic explains",
+        "share of variance",
+        0.5,
+        {"explained_variance": "explained variance"},
+    ),
+    ("KL to the policy that sampled", "nats per token", 0.0, {"kl_to_old": "after the updates"}),
+    ("Learned reward against the rule", "pairs in order", 1.02, {"reward_agreement": "agreement"}),
 )
+WITH_A_LEARNED_REWARD = (
+    (
+        "Learned reward",
+        "score",
+        0.0,
+        {"reward": "reward, sampled"},
+    ),
+    ("Accuracy", "share right", 1.02, {"accuracy": "sampled", "held_out_accuracy": "held out"}),
+)
+PAIR_PANELS: tuple[Panel, ...] = (
+    ("Accuracy", "share", 1.02, {"pair_accuracy": "pairs in order", "held_out_accuracy": "answers right, held out"}),
+    ("Margin of implicit rewards", "β · nats", 0.0, {"margin": "chosen − rejected"}),
+    (
+        "Log-probability against the start",
+        "nats per response",
+        0.0,
+        {"chosen_gain": "chosen response", "rejected_gain": "rejected response"},
+    ),
+    ("How hard the loss pulls", "−∂loss/∂margin", 1.02, {"pull": "pull"}),
+)
+
+
+def panels_of(history: pd.DataFrame) -> tuple[Panel, ...]:
+    """Return what there is to watch in a history: what its run measured."""
+    measured = {name for name in history if history[name].notna().any()}
+    if "margin" in measured:
+        return PAIR_PANELS
+    panels = (*WITH_A_LEARNED_REWARD, *PANELS[1:]) if "reward_agreement" in measured else PANELS  # a score is no share
+    return tuple(panel for panel in panels if measured & set(panel[3]))
 
 
 def _smooth(values: pd.Series) -> pd.Series:
@@ -56,13 +94,19 @@ def plot_metrics(history: pd.DataFrame, metrics: Mapping[str, str], *, ax: Axes 
 
 
 def plot_learning_curves(history: pd.DataFrame, *, title: str = "") -> Figure:
-    """Draw the four things to watch in one run: reward and accuracy, entropy, clipped tokens, response length."""
-    figure = new_figure(10, 6.4)
-    for ax, (name, unit, least, metrics) in zip(figure.subplots(2, 2).flat, PANELS, strict=True):
+    """Draw the things to watch in one run: of sampled responses reward and accuracy, entropy, clipped tokens and length, and
+    what a critic or a learned reward adds; of preference pairs accuracy, margin, log-probabilities and pull."""
+    panels = panels_of(history)
+    rows = (len(panels) + 1) // 2
+    figure = new_figure(10, 3.2 * rows)
+    axes = list(figure.subplots(rows, 2).flat)
+    for ax, (name, unit, least, metrics) in zip(axes, panels, strict=False):
         dress(ax, title=name, x="step", y=unit)
         plot_metrics(history, metrics, ax=ax)
         low, high = ax.get_ylim()
         ax.set_ylim(min(0.0, low) if history[list(metrics)].min(axis=None) < 0 else 0.0, max(least, high))
+    for ax in axes[len(panels) :]:
+        ax.set_axis_off()
     if title:
         figure.suptitle(title, fontsize=TEXT + 2)
     return figure

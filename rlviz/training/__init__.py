@@ -1,18 +1,32 @@
 """Training as an iterator of step records, and the folders that runs are kept in."""
 
-from rlviz.training.run import TrainingRun, find_task, resume, train, trainable
+from rlviz.training.cost import Cost, ModelCost, cost_table, model_costs
+from rlviz.training.reward_model import RewardModelRecord, pair_accuracy, train_reward_model
+from rlviz.training.rewards import LearnedReward, learn_reward
+from rlviz.training.run import TrainingRun
 from rlviz.training.run_folder import RunFolder, history
-from rlviz.training.settings import TrainSettings
+from rlviz.training.settings import PairSettings, TrainSettings, default_settings
+from rlviz.training.start import find_task, resume, train
 from rlviz.training.summary import summarize
 
 __all__ = [
+    "Cost",
+    "LearnedReward",
+    "ModelCost",
+    "PairSettings",
+    "RewardModelRecord",
     "RunFolder",
     "TrainSettings",
     "TrainingRun",
+    "cost_table",
+    "default_settings",
     "find_task",
     "history",
+    "learn_reward",
+    "model_costs",
+    "pair_accuracy",
     "resume",
     "summarize",
     "train",
-    "trainable",
+    "train_reward_model",
 ]

@@ -10,13 +10,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rlviz.algorithms.base import GroupPolicyGradient
+from rlviz.algorithms.base import PolicyGradient
 from rlviz.types import Batch, TokenRecord
 from small_models.sampling import Samples
 
 
 def token_weights(
-    algorithm: GroupPolicyGradient, mask: Bool[Tensor, "P G T"], selected: Int[Tensor, " N"]
+    algorithm: PolicyGradient, mask: Bool[Tensor, "P G T"], selected: Int[Tensor, " N"]
 ) -> Float[Tensor, "P G T"]:
     """Return each token's share in the objective of a rollout: what `aggregate` gives it among the selected groups.
 
@@ -28,7 +28,7 @@ def token_weights(
     return torch.zeros(mask.shape, dtype=torch.double, device=mask.device).index_add(0, selected, weights)
 
 
-def pushes(algorithm: GroupPolicyGradient, logp: Float[Tensor, "P G T"], batch: Batch) -> Float[Tensor, "P G T"]:
+def pushes(algorithm: PolicyGradient, logp: Float[Tensor, "P G T"], batch: Batch) -> Float[Tensor, "P G T"]:
     """Return −∂loss/∂logp: how hard, and which way, this loss pushes each token's log-probability.
 
     Where a token's ratio is its own this is weight · ∂value/∂logp; where a response has one ratio for all its tokens, the
@@ -42,9 +42,14 @@ def pushes(algorithm: GroupPolicyGradient, logp: Float[Tensor, "P G T"], batch: 
 
 
 def token_records(
-    algorithm: GroupPolicyGradient, logp: Float[Tensor, "P G T"], batch: Batch, samples: Samples, tokenizer: Any
+    algorithm: PolicyGradient,
+    logp: Float[Tensor, "P G T"],
+    batch: Batch,
+    samples: Samples,
+    tokenizer: Any,
+    values: Float[Tensor, "P G T"] | None = None,
 ) -> list[list[tuple[TokenRecord, ...]]]:
-    """Return the records of every response's tokens, [P][G]. logp: after the updates; batch: with its weights."""
+    """Return the records of every response's tokens, [P][G]. logp: after the updates; batch: with its weights; values: V."""
     assert batch.weights is not None
     output = algorithm.loss(logp, batch)
     columns = {
@@ -62,6 +67,7 @@ def token_records(
     kept = samples.mask
     ids = samples.tokens[kept].tolist()
     lists: dict[str, list[Any]] = {name: column[kept].tolist() for name, column in columns.items()}
+    lists["value"] = [None] * len(ids) if values is None else values[kept].tolist()
     lists["ref_prob"] = [None] * len(ids) if batch.ref_logp is None else batch.ref_logp[kept].exp().tolist()
     lists["upper"] = [None if limit == math.inf else limit for limit in lists["upper"]]
     text = {token: tokenizer.decode([token]) for token in set(ids)}

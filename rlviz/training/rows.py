@@ -10,8 +10,17 @@ from small_models.sampling import Samples
 
 
 @dataclass(frozen=True)
+class Credit:
+    """What each token of a rollout earned, [P, G, T]: advantages; with a critic also its values then, and the returns."""
+
+    advantages: Tensor
+    old_values: Tensor | None = None
+    returns: Tensor | None = None
+
+
+@dataclass(frozen=True)
 class Rows:
-    """Responses as groups of one: every tensor over tokens is [N, 1, T]."""
+    """Responses as groups of one: every tensor over tokens is [N, 1, T]. Those that the algorithm has no use for are None."""
 
     prompt_ids: Tensor
     prompt_mask: Tensor
@@ -20,27 +29,33 @@ class Rows:
     old_logp: Tensor
     advantages: Tensor
     ref_logp: Tensor | None
+    old_values: Tensor | None
+    returns: Tensor | None
 
     @classmethod
-    def of(cls, samples: Samples, mask: Tensor, advantages: Tensor, ref_logp: Tensor | None, groups: Tensor) -> Rows:
+    def of(cls, samples: Samples, mask: Tensor, credit: Credit, ref_logp: Tensor | None, groups: Tensor) -> Rows:
         """Return the responses of these groups, one after the other.
 
-        mask, advantages, ref_logp: [P, G, T] of all groups; mask is true on the tokens that the loss sees.
+        mask, credit, ref_logp: [P, G, T] of all groups; mask is true on the tokens that the loss sees.
         """
-        chosen = take_groups(samples, groups)
         group_size = samples.tokens.shape[1]
 
         def as_rows(values: Tensor) -> Tensor:
-            return values.flatten(0, 1).unsqueeze(1)
+            return values[groups].flatten(0, 1).unsqueeze(1)
+
+        def if_there(values: Tensor | None) -> Tensor | None:
+            return None if values is None else as_rows(values)
 
         return cls(
-            prompt_ids=chosen.prompt_ids.repeat_interleave(group_size, 0),
-            prompt_mask=chosen.prompt_mask.repeat_interleave(group_size, 0),
-            tokens=as_rows(chosen.tokens),
-            mask=as_rows(mask[groups]),
-            old_logp=as_rows(chosen.logp),
-            advantages=as_rows(advantages[groups]),
-            ref_logp=None if ref_logp is None else as_rows(ref_logp[groups]),
+            prompt_ids=samples.prompt_ids[groups].repeat_interleave(group_size, 0),
+            prompt_mask=samples.prompt_mask[groups].repeat_interleave(group_size, 0),
+            tokens=as_rows(samples.tokens),
+            mask=as_rows(mask),
+            old_logp=as_rows(samples.logp),
+            advantages=as_rows(credit.advantages),
+            ref_logp=if_there(ref_logp),
+            old_values=if_there(credit.old_values),
+            returns=if_there(credit.returns),
         )
 
     def take(self, index: Tensor) -> Rows:
@@ -71,3 +86,18 @@ def first_of_each_group(samples: Samples) -> Samples:
     """Return one response to each prompt."""
     grouped = {name: value[:, :1] for name, value in vars(samples).items() if not name.startswith("prompt")}
     return Samples(prompt_ids=samples.prompt_ids, prompt_mask=samples.prompt_mask, **grouped)
+
+
+def repeated(samples: Samples) -> float:
+    """Return the share of tokens that are the same as the one before them in their response."""
+    both = samples.mask[..., 1:] & samples.mask[..., :-1]
+    same = (samples.tokens[..., 1:] == samples.tokens[..., :-1]) & both
+    return float(same.sum() / samples.mask.sum())
+
+
+def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> float | None:
+    """Return 1 − var(returns − values) / var(returns) over the tokens of `mask`; None where all returns are equal."""
+    returns, values = returns[mask].double(), values[mask].double()
+    if returns.numel() < 2 or bool(returns.max() == returns.min()):
+        return None
+    return float(1 - (returns - values).var() / returns.var())

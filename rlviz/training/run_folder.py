@@ -1,4 +1,4 @@
-"""A run on disk: config.json, metrics.jsonl, samples.jsonl, checkpoint/, reference/, summary.json.
+"""A run on disk: config.json, metrics.jsonl, samples.jsonl, checkpoint/, reference/, summary.json; reward_model/, pairs.jsonl.
 
 JSON and safetensors only. A file is replaced whole; the two .jsonl files grow by a line a step.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,18 +17,20 @@ import pandas as pd
 import torch
 from safetensors.torch import load_file, save_file
 
-from rlviz.types import GroupRecord, ResponseRecord, StepRecord, TokenRecord
+from rlviz.types import GroupRecord, PairRecord, ResponseRecord, StepRecord, TokenRecord
+from small_models.pairs import Pair, read_pairs, write_pairs
 from small_models.policies import Policy, load_policy
+from small_models.scorers import RewardModel
 
 NOT_METRICS = ("groups",)
 
 
-def metrics_of(record: StepRecord) -> dict[str, Any]:
+def metrics_of(record: StepRecord | PairRecord) -> dict[str, Any]:
     """Return the scalars of a record, as they stand in metrics.jsonl."""
     return {name: value for name, value in vars(record).items() if name not in NOT_METRICS}
 
 
-def history(records: list[StepRecord]) -> pd.DataFrame:
+def history(records: Sequence[StepRecord | PairRecord]) -> pd.DataFrame:
     """Return one row of scalars a step, as `RunFolder.metrics` does for a run on disk."""
     return pd.DataFrame([metrics_of(record) for record in records])
 
@@ -101,22 +104,24 @@ class RunFolder:
         """The recorded groups of each step, as they stand in samples.jsonl."""
         return _read_lines(self.path / "samples.jsonl")
 
-    def records(self) -> list[StepRecord]:
+    def records(self) -> list[Any]:
         """Return the run's steps, as `train` gave them; a step that is not whole on disk (yet) is left out.
+
+        They are `StepRecord`s, or `PairRecord`s of a run that learned from pairs.
 
         Raises ValueError for a run that another version of rlviz wrote.
         """
         try:
             groups = {row["step"]: tuple(map(_group_record, row["groups"])) for row in self.samples}
             rows = [row for row in _read_lines(self.path / "metrics.jsonl") if row["step"] in groups]
-            return [StepRecord(**row, groups=groups[row["step"]]) for row in rows]
+            return [(PairRecord if "margin" in row else StepRecord)(**row, groups=groups[row["step"]]) for row in rows]
         except (KeyError, TypeError) as error:
             raise ValueError(
                 f"the records in {self.path} were written by another version of rlviz ({type(error).__name__}: {error}); "
                 "train again to look into a run"
             ) from error
 
-    def append(self, record: StepRecord) -> None:
+    def append(self, record: StepRecord | PairRecord) -> None:
         groups = {"step": record.step, "groups": [asdict(group) for group in record.groups]}
         for name, row in (("metrics", metrics_of(record)), ("samples", groups)):
             with open(self.path / f"{name}.jsonl", "a", encoding="utf-8") as file:
@@ -131,13 +136,25 @@ class RunFolder:
             temporary.write_text("".join(lines), encoding="utf-8")
             os.replace(temporary, file)
 
-    def save_reference(self, reference: Policy) -> None:
-        reference.save(self.path / "reference")
+    def save_start(self, start: Policy, reward_model: RewardModel | None, pairs: Sequence[Pair] | None) -> None:
+        """Keep what the run began with: its policy, its reward model if it has one, its pairs if it has any."""
+        start.save(self.path / "reference")
+        if reward_model is not None:
+            reward_model.save(self.path / "reward_model")
+        if pairs:
+            write_pairs(pairs, self.path / "pairs.jsonl")
 
-    def load_reference(self, device: str) -> Policy:
+    def load_start(self, device: str) -> tuple[Policy, RewardModel | None, list[Pair] | None]:
+        """Return what `save_start` kept. Raises ValueError when it is damaged, or the policy is not there."""
         if not (self.path / "reference").is_dir():
             raise ValueError(f"run folder {self.path} lacks reference/, the policy that the run started from")
-        return load_policy(self.path / "reference", device=device).frozen_copy()
+        start = load_policy(self.path / "reference", device=device).frozen_copy()
+        scores, pairs = self.path / "reward_model", self.path / "pairs.jsonl"
+        return (
+            start,
+            RewardModel.load(scores, device=device) if scores.is_dir() else None,
+            read_pairs(pairs) if pairs.is_file() else None,
+        )
 
     def save_state(self, policy: Policy, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
         """Replace checkpoint/ by the policy, the optimizer's tensors and the counters, all of one moment."""

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args
 
+from rlviz.algorithms.actor_critic import ActorCritic
+from rlviz.algorithms.family import Algorithm
+from rlviz.algorithms.preference import PreferenceOptimization
 from small_models.sampling import check_sampling
+
+Critic = Literal["separate", "shared"]
 
 
 @dataclass(frozen=True)
@@ -17,9 +23,16 @@ class TrainSettings:
     frozen; minibatches: the parts that a rollout is split into, one part an update, reshuffled after each pass.
     max_grad_norm: gradients are scaled down to this norm. temperature, top_k, top_p: sampling; log-probabilities are
     taken at this temperature. max_new_tokens: longest response, None for the task's own. reward_correct,
-    reward_format: what a right answer and a well-formed response earn. evaluate_every, checkpoint_every, details_every:
-    steps between held-out evaluations, saved states, and records with per-token numbers (0: never). details_groups: groups of
-    each rollout, its first ones, that are recorded.
+    reward_format: what a right answer and a well-formed response earn where no reward model scores. evaluate_every,
+    checkpoint_every, details_every: steps between held-out evaluations, saved states, and records with per-token numbers (0:
+    never). details_groups: groups of each rollout, its first ones, that are recorded.
+
+    critic: "separate", a model of its own with an optimizer of its own at critic_lr, or "shared", a head on the policy's
+    trunk in the policy's optimizer; of the algorithms that have one. critic_only_steps: first rollouts in which the critic
+    learns and the policy stands still.
+    reset_reference_every: steps after which the reference becomes the policy of that moment (0: never). refresh_reward_every:
+    steps after which the reward model learns from right and wrong responses of the last rollout, and replay of older pairs, as a
+    tenth of them (0: never). min_old_prob: responses with a token that was less likely when sampled leave the loss.
     Raises ValueError, with parameter, value and range, for a setting out of its range.
     """
 
@@ -41,31 +54,26 @@ class TrainSettings:
     checkpoint_every: int = 10
     details_every: int = 10
     details_groups: int = 4
+    critic: Critic = "separate"
+    critic_lr: float = 3e-4
+    critic_only_steps: int = 0
+    reset_reference_every: int = 0
+    refresh_reward_every: int = 0
+    min_old_prob: float = 0.0
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, float) and not math.isfinite(value):
-                raise ValueError(f"{field.name} must be finite; got {value}")
-        least = {
-            "steps": 1,
-            "num_prompts": 1,
-            "group_size": 1,
-            "updates_per_rollout": 1,
-            "minibatches": 1,
-            "details_groups": 1,
-            "lr_warmup_steps": 0,
-        }
-        least |= {"evaluate_every": 0, "checkpoint_every": 0, "details_every": 0, "seed": 0}
-        for name, low in least.items():
-            if getattr(self, name) < low:
-                raise ValueError(f"{name} must be at least {low}; got {getattr(self, name)}")
-        if self.seed >= 2**63:
-            raise ValueError(f"seed must be below 2**63; got {self.seed}")
-        for name in ("lr", "max_grad_norm"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be above 0; got {getattr(self, name)}")
+        _check_numbers(
+            self,
+            at_least={
+                **dict.fromkeys(
+                    ("steps", "num_prompts", "group_size", "updates_per_rollout", "minibatches", "details_groups"), 1
+                ),
+                **dict.fromkeys(("lr_warmup_steps", "evaluate_every", "checkpoint_every", "details_every", "seed"), 0),
+                **dict.fromkeys(("critic_only_steps", "reset_reference_every", "refresh_reward_every"), 0),
+            },
+            above_0=("lr", "critic_lr", "max_grad_norm"),
+        )
         if self.temperature <= 0:
             raise ValueError(f"temperature must be above 0 (greedy responses are all alike); got {self.temperature}")
         check_sampling(
@@ -81,3 +89,76 @@ class TrainSettings:
             raise ValueError(
                 f"minibatches must be at most num_prompts × group_size = {responses}; got {self.minibatches}"
             )
+        if self.critic not in get_args(Critic):
+            raise ValueError(f"critic must be one of {', '.join(get_args(Critic))}; got {self.critic!r}")
+        if not 0 <= self.min_old_prob < 1:
+            raise ValueError(f"min_old_prob must be 0 or above, and below 1; got {self.min_old_prob}")
+
+
+@dataclass(frozen=True)
+class PairSettings:
+    """How a run learns from preference pairs.
+
+    steps: updates in the run. batch_size: pairs in each, drawn without repeats until all were used. num_pairs: pairs that are
+    sampled from the starting policy where none are given. lr, lr_warmup_steps, max_grad_norm, max_new_tokens,
+    evaluate_every, checkpoint_every: as in `TrainSettings`.
+    Raises ValueError, with parameter, value and range, for a setting out of its range.
+    """
+
+    steps: int = 200
+    batch_size: int = 64
+    num_pairs: int = 1500
+    lr: float = 3e-4
+    lr_warmup_steps: int = 10
+    max_grad_norm: float = 1.0
+    max_new_tokens: int | None = None
+    evaluate_every: int = 20
+    checkpoint_every: int = 20
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _check_numbers(
+            self,
+            at_least={
+                **dict.fromkeys(("steps", "batch_size", "num_pairs"), 1),
+                **dict.fromkeys(("lr_warmup_steps", "evaluate_every", "checkpoint_every", "seed"), 0),
+            },
+            above_0=("lr", "max_grad_norm"),
+        )
+        check_sampling(1 if self.max_new_tokens is None else self.max_new_tokens, 1.0, 0, 1.0)
+
+
+Settings = TrainSettings | PairSettings
+
+
+def default_settings(algorithm: Algorithm, **changed: Any) -> Settings:
+    """Return settings with which this kind of algorithm learns on the shipped tasks, `changed` by name.
+
+    Raises ValueError for a setting that this kind of training does not have, and for one out of range.
+    """
+    kind: type[TrainSettings | PairSettings] = TrainSettings
+    own: dict[str, Any] = {}
+    if isinstance(algorithm, PreferenceOptimization):
+        kind = PairSettings
+    elif isinstance(algorithm, ActorCritic):  # a critic needs no group: as many responses, each to a prompt of its own
+        own = {"num_prompts": 128, "group_size": 1, "updates_per_rollout": 2}
+    known = [field.name for field in fields(kind)]
+    for name in changed:
+        if name not in known:
+            raise ValueError(f"{name} is no setting of {algorithm.name}'s training; it has {', '.join(known)}")
+    return kind(**{**own, **changed})
+
+
+def _check_numbers(settings: Any, *, at_least: dict[str, int], above_0: tuple[str, ...]) -> None:
+    for field in fields(settings):
+        value = getattr(settings, field.name)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{field.name} must be finite; got {value}")
+    for name, low in at_least.items():
+        if getattr(settings, name) < low:
+            raise ValueError(f"{name} must be at least {low}; got {getattr(settings, name)}")
+    if settings.seed >= 2**63:
+        raise ValueError(f"seed must be below 2**63; got {settings.seed}")
+    for name in above_0:
+        if getattr(settings, name) <= 0:
+            raise ValueError(f"{name} must be above 0; got {getattr(settings, name)}")

@@ -18,14 +18,14 @@ def _accuracies(policy: Policy, task: Task, longest: int | None, when: str) -> d
     }
 
 
-def summarize(run: TrainingRun) -> dict[str, Any]:
+def summarize(run: TrainingRun[Any]) -> dict[str, Any]:
     """Return held-out accuracy before and after, steps, seconds and tokens of a run, and write summary.json into its folder.
 
-    Accuracy is sampled at temperature 1, greedy_accuracy is not sampled; before is that of the run's reference policy,
-    from which it started, on the same prompts and random numbers.
+    Accuracy is sampled at temperature 1, greedy_accuracy is not sampled; before is that of the policy from which the run
+    started, on the same prompts and random numbers.
     """
     summary = {
-        **_accuracies(run.reference, run.task, run.settings.max_new_tokens, "before"),
+        **_accuracies(run.start, run.task, run.settings.max_new_tokens, "before"),
         **_accuracies(run.policy, run.task, run.settings.max_new_tokens, "after"),
         "train_seconds": run.train_seconds,
         "tokens_sampled": run.tokens_sampled,

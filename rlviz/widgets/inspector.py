@@ -21,7 +21,7 @@ from rlviz.plots.style import BLUE, VERMILION
 from rlviz.training import RunFolder, TrainingRun, history
 from rlviz.training.formula import decimals_for, gradient_in_words, shown, written_out
 from rlviz.training.run_folder import NOT_METRICS
-from rlviz.types import GroupRecord, ResponseRecord, StepRecord, TokenRecord
+from rlviz.types import GroupRecord, PairRecord, ResponseRecord, StepRecord, TokenRecord
 from rlviz.widgets.live import WORDS, BlittedFigure, Control, LivePicture, Pick, int_control
 
 INK, PAPER = "#111111", "#f0f0f0"
@@ -67,7 +67,7 @@ def _reader(run: Any, algorithm: GroupPolicyGradient | None) -> Callable[[], Rea
         return _folder_reader(run, algorithm)
     if hasattr(run, "records") and hasattr(run, "run"):
         return lambda: _read_panel(run, algorithm)
-    if isinstance(run, Sequence) and all(isinstance(record, StepRecord) for record in run):
+    if isinstance(run, Sequence) and all(isinstance(record, StepRecord | PairRecord) for record in run):
         return lambda: _read(list(run), 0, algorithm, {})
     raise ValueError(f"run must be a run folder, a list of step records or a training panel; got {type(run).__name__}")
 
@@ -79,6 +79,11 @@ def _read(
     settings: dict[str, Any],
     name: str = "",
 ) -> Read:
+    if any(isinstance(record, PairRecord) for record in records):
+        raise ValueError(
+            "run learned from preference pairs and sampled no groups to look into; "
+            "rlviz.plots.plot_learning_curves draws its history"
+        )
     last = records[-1].step if records else 1
     return Read(
         records, max(steps, last), algorithm, algorithm.name if algorithm else name or "own algorithm", settings
@@ -427,6 +432,7 @@ def _numbers(token: TokenRecord) -> str:
         "ratio": shown(token.ratio, decimals),
         "lower": shown(token.lower, decimals),
         "upper": "∞" if token.upper is None else shown(token.upper, decimals),
+        "value": None if token.value is None else shown(token.value, decimals),
         "advantage": shown(token.advantage, decimals),
         "weight": shown(token.weight, decimals),
         "push": shown(token.push, decimals),

@@ -12,7 +12,7 @@ import ipywidgets as widgets
 import numpy as np
 
 from rlviz.algorithms import ALGORITHMS, GRPO, Algorithm, GroupPolicyGradient, command_name
-from rlviz.training import TrainingRun, TrainSettings, find_task, train, trainable
+from rlviz.training import TrainingRun, TrainSettings, find_task, train
 from rlviz.types import StepRecord
 from rlviz.widgets.live import WORDS, Control, Pick, choice_control, float_control, int_control
 from rlviz.widgets.setting import Setting, call, changed, command, in_short, parameters, with_values, words_for
@@ -77,11 +77,11 @@ class Playground(BackgroundTrainer):
     def __init__(self, task: str, algorithm: GroupPolicyGradient, settings: TrainSettings, seeds: int) -> None:
         if not 1 <= seeds <= MOST_SEEDS:
             raise ValueError(f"seeds must be from 1 to {MOST_SEEDS}; got {seeds}")
-        self._start = Setting(find_task(task), trainable(algorithm), settings, seeds)
+        self._start = Setting(find_task(task), _of_groups(algorithm), settings, seeds)
         self.attempts: list[Attempt] = []
         self._count = 0
         self._set_now: Setting | None = None
-        family = {one.name: trainable(one) for one in ALGORITHMS if _trains(one)}
+        family = {one.name: one for one in ALGORITHMS if isinstance(one, GroupPolicyGradient)}
         kin = [name for name, base in family.items() if _made_from(base, algorithm)]
         self._first = kin[0] if kin else f"{algorithm.name} (yours)"
         self._bases = family if kin else {self._first: algorithm, **family}
@@ -225,7 +225,7 @@ class Playground(BackgroundTrainer):
             self._curves.show_before(before, setting.settings.steps)
         self._say_what_is_set()
 
-    def _show_run(self, run: TrainingRun) -> None:
+    def _show_run(self, run: TrainingRun[StepRecord]) -> None:
         self.run, self.records = run, []
         self.attempts[-1].seeds.append(self.records)
 
@@ -265,12 +265,13 @@ class Playground(BackgroundTrainer):
         )
 
 
-def _trains(algorithm: Algorithm) -> bool:
-    try:
-        trainable(algorithm)
-    except ValueError:
-        return False
-    return True
+def _of_groups(algorithm: Algorithm) -> GroupPolicyGradient:
+    if not isinstance(algorithm, GroupPolicyGradient):
+        raise ValueError(
+            f"algorithm: the playground trains algorithms that learn from groups of responses, such as GRPO; {algorithm.name} "
+            "does not, see rlviz train"
+        )
+    return algorithm
 
 
 def _made_from(base: GroupPolicyGradient, algorithm: GroupPolicyGradient) -> bool:
@@ -279,7 +280,7 @@ def _made_from(base: GroupPolicyGradient, algorithm: GroupPolicyGradient) -> boo
     return values.keys() == parameters(base).keys() and with_values(base, values) == algorithm
 
 
-def _run_of(setting: Setting, place: int) -> TrainingRun:
+def _run_of(setting: Setting, place: int) -> TrainingRun[StepRecord]:
     """Return the run of one of the setting's seeds, from the warm start."""
     settings = replace(setting.settings, seed=setting.settings.seed + place)
     return train(load_policy(setting.task.name), setting.task, setting.algorithm, settings)

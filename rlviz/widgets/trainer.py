@@ -149,7 +149,7 @@ class BackgroundTrainer(LivePicture):
         beside_buttons: Sequence[widgets.Widget] = (),
         below: Sequence[widgets.Widget] = (),
     ) -> None:
-        self.run: TrainingRun | None = None
+        self.run: TrainingRun[StepRecord] | None = None
         self.records: list[StepRecord] = []
         self._curves = curves
         self._running = False

@@ -14,14 +14,17 @@ from rlviz.pieces.kl import KLInLoss, KLInReward
 from rlviz.pieces.selection import drop_all_equal
 from rlviz.pieces.shaping import OverlongFilter
 from rlviz.pieces.surrogate import DualClip
-from rlviz.training import TrainSettings, history, resume, train
+from rlviz.training import PairSettings, TrainSettings, history, resume, train
 from rlviz.training.rows import Rows
+from small_models.pairs import Pair
 from small_models.policies import load_policy
 from small_models.sampling import response_logits, token_logp
 from small_models.tasks import Chain
 
 TRAINABLE = [algorithm for algorithm in ALGORITHMS if isinstance(algorithm, GroupPolicyGradient)]
 NO_KL = replace(GRPO, kl=None)
+PAIRS = [Pair("12345=", "13605#5", "#4")]
+DAPO_OF_STEPS = replace(DAPO, advantage=GRPO_PROCESS.advantage)
 SHORT = TrainSettings(
     steps=3,
     num_prompts=6,
@@ -104,16 +107,27 @@ def test_put_and_take_are_inverse_in_a_saved_run(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "message"),
+    ("algorithm", "arguments", "message"),
     [
-        (PPO, "PPO needs a critic and a reward model, which training does not have yet"),
-        (DPO, "DPO needs preference pairs, which training does not have yet"),
-        (GRPO_PROCESS, r"GRPO \(process\) needs rewards of single steps"),
+        (PPO, {"settings": PairSettings()}, "settings must be TrainSettings for PPO; got PairSettings"),
+        (DPO, {"settings": SHORT}, "settings must be PairSettings for DPO; got TrainSettings"),
+        (GRPO, {"pairs": PAIRS}, "pairs: GRPO learns from responses that it samples; only a reward model takes pairs"),
+        (
+            DPO,
+            {"settings": PairSettings(), "pairs": PAIRS},
+            "batch_size must be at most 1, the number of pairs; got 64",
+        ),
+        (DAPO_OF_STEPS, {"settings": SHORT}, "learns from rewards of single steps, so it takes no shaping"),
+        (
+            GRPO,
+            {"settings": replace(SHORT, refresh_reward_every=5)},
+            "refresh_reward_every needs a reward model; got 5",
+        ),
     ],
 )
-def test_what_the_loop_cannot_train_is_refused_before_it_starts(algorithm, message, tmp_path):
+def test_what_cannot_be_trained_is_refused_before_it_starts(algorithm, arguments, message, tmp_path):
     with pytest.raises(ValueError, match=message):
-        start(algorithm, out=tmp_path / "run")
+        train(load_policy("chain", device="cpu"), Chain(), algorithm, **arguments, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -165,7 +179,7 @@ def test_truncated_responses_leave_the_loss_by_the_filter():
     assert not rollout.advantages[truncated].any()
     # the filtered update is that of a rollout whose truncated responses have no tokens
     other = twin._roll_out()
-    twin._update(replace(other, mask=other.mask & ~truncated.unsqueeze(-1), advantages=rollout.advantages))
+    twin._update(replace(other, mask=other.mask & ~truncated.unsqueeze(-1), credit=rollout.credit))
     run._update(rollout)
     for name, tensor in run.policy.model.state_dict().items():
         assert torch.equal(tensor, twin.policy.model.state_dict()[name]), name
@@ -232,6 +246,6 @@ def test_no_upper_limit_is_null_in_the_samples(tmp_path):
 
 def test_the_longest_row_ends_at_its_last_token_whatever_the_holes_before_it():
     mask = torch.tensor([[[True, False, True, False]], [[True, False, False, False]]])
-    rows = Rows(*[torch.zeros(2, 3)] * 2, torch.zeros(2, 1, 4), mask, *[torch.zeros(2, 1, 4)] * 2, None)
+    rows = Rows(*[torch.zeros(2, 3)] * 2, torch.zeros(2, 1, 4), mask, *[torch.zeros(2, 1, 4)] * 2, None, None, None)
     assert rows.longest == 3 and rows.cut(rows.longest).mask.shape == (2, 1, 3)
     assert rows.take(torch.tensor([], dtype=torch.long)).longest == 0

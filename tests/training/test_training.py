@@ -7,6 +7,7 @@ import torch
 
 from rlviz.algorithms import GRPO
 from rlviz.training import RunFolder, TrainSettings, history, resume, summarize, train
+from rlviz.training.rows import Credit
 from rlviz.training.run_folder import metrics_of
 from small_models.evaluation import evaluate
 from small_models.policies import load_policy
@@ -219,7 +220,7 @@ def test_shape_and_select_are_applied():
     rollout = only._roll_out()
     advantages = torch.zeros_like(rollout.advantages)
     advantages[[1, 3]] = rollout.advantages[[1, 3]] * 2  # half the responses are counted, so each weighs twice
-    only._update(replace(rollout, advantages=advantages))
+    only._update(replace(rollout, credit=Credit(advantages)))
     for name, tensor in only.policy.model.state_dict().items():
         torch.testing.assert_close(run.policy.model.state_dict()[name], tensor, rtol=1e-4, atol=1e-6)
 
@@ -327,7 +328,7 @@ def test_later_kl_is_that_of_the_policy_from_its_reference():
 
 
 def test_sampling_settings_reach_the_sampler(monkeypatch):
-    from rlviz.training import run as module
+    from rlviz.training import rollouts as module
 
     seen = {}
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rlviz.algorithms import DAPO, GRPO, differences
+from rlviz.algorithms import DAPO, DPO, GRPO, PPO, differences
 from rlviz.plots.style import BLUE, VERMILION
-from rlviz.training import RunFolder, TrainSettings, resume, train
+from rlviz.training import PairSettings, RunFolder, TrainSettings, resume, train
 from rlviz.training.formula import written_out
 from rlviz.widgets import training_panel
 from rlviz.widgets.inspector import inspect_run
@@ -484,3 +484,32 @@ def test_one_move_is_one_redraw(grpo, monkeypatch):
     inspector.step.slider.value = 3  # has other prompts, so the dropdown gets other names
     assert len(drawn) == 1
     assert inspector.group.value == 2
+
+
+def test_a_run_with_a_critic_shows_what_it_said_before_each_token(tmp_path):
+    settings = replace(SETTINGS, num_prompts=8, group_size=1, steps=3, details_every=3)
+    records, folder = run(PPO, tmp_path / "ppo", settings)
+    inspector = inspect_run(folder)
+    inspector.group.box.value, inspector.response.slider.value = 0, 1
+    tokens = records[2].groups[0].responses[0].tokens
+    for place, token in enumerate(tokens, 1):
+        inspector.token.slider.value = place
+        rows = dict(re.findall(r"<th[^>]*>(\w+)</th><td[^>]*>([^<]*)</td>", inspector._token_view.value))
+        assert float(rows["value"].replace("−", "-")) == pytest.approx(token.value, abs=1e-3)
+        assert float(rows["advantage"].replace("−", "-")) == pytest.approx(token.advantage, abs=1e-3)
+    assert len({token.advantage for token in tokens}) > 1
+
+
+def test_a_run_on_pairs_has_no_groups_to_look_into(tmp_path):
+    settings = PairSettings(steps=1, num_pairs=8, batch_size=8)
+    training = train(load_policy("chain", device="cpu"), Chain(), DPO, settings, out=tmp_path / "dpo")
+    records = list(training)
+    for source in (tmp_path / "dpo", records):
+        with pytest.raises(ValueError, match="run learned from preference pairs and sampled no groups to look into"):
+            inspect_run(source)
+
+
+def test_steps_are_whole_numbers_on_the_axes(grpo):
+    picture = inspect_run(grpo[1]).picture
+    for ax in picture.figure.axes:
+        assert all(float(tick).is_integer() for tick in ax.get_xticks())

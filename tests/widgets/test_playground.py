@@ -19,7 +19,7 @@ import rlviz.algorithms
 from rlviz.algorithms import ALGORITHMS, DAPO, DCPO, DPO, GRPO, GSPO, GroupPolicyGradient
 from rlviz.cli import app
 from rlviz.pieces.kl import KLInLoss, k2
-from rlviz.training import TrainSettings, find_task, train, trainable
+from rlviz.training import TrainSettings, find_task, train
 from rlviz.widgets.playground import PARAMETERS, RUNS_BEFORE, WITHOUT_SLIDER, history_table, playground
 from rlviz.widgets.setting import Setting, call, changed, command, in_short, with_values
 from rlviz.widgets.trainer import mean_over_seeds
@@ -91,7 +91,7 @@ def test_the_table_has_no_row_too_many():
 def test_only_what_can_be_trained_is_offered():
     offered = [name for name, _ in playground()._algorithm.box.options]
     assert offered == [a.name for a in ALGORITHMS if isinstance(a, GroupPolicyGradient)]
-    with pytest.raises(ValueError, match="DPO needs preference pairs"):
+    with pytest.raises(ValueError, match="such as GRPO; DPO does not, see rlviz train"):
         playground(algorithm=DPO)
 
 
@@ -507,4 +507,4 @@ def test_the_names_in_the_line_to_copy_are_those_of_the_package():
     for algorithm in FAMILY:
         put(widget, algorithm=algorithm.name)
         name = re.search(r"algorithm=(\w+)", code_of(widget)[1])[1]
-        assert getattr(rlviz.algorithms, name) is trainable(algorithm)
+        assert getattr(rlviz.algorithms, name) is algorithm

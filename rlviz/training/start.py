@@ -1,0 +1,138 @@
+"""Beginning a run, and going on with one."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import rlviz
+from rlviz.algorithms.actor_critic import ActorCritic
+from rlviz.algorithms.describe import describe, rebuild
+from rlviz.algorithms.family import Algorithm
+from rlviz.algorithms.preference import PreferenceOptimization
+from rlviz.names import closest
+from rlviz.training.actor_critic import ActorCriticRun
+from rlviz.training.preferences import PreferenceRun
+from rlviz.training.rollouts import RolloutRun
+from rlviz.training.run import TrainingRun
+from rlviz.training.run_folder import RunFolder, write_json
+from rlviz.training.settings import PairSettings, Settings, TrainSettings, default_settings
+from small_models.pairs import Pair, make_pairs
+from small_models.policies import Policy
+from small_models.scorers import RewardModel
+from small_models.tasks import TASKS, Task
+
+
+def train(
+    policy: Policy,
+    task: Task,
+    algorithm: Algorithm,
+    settings: Settings | None = None,
+    *,
+    reward_model: RewardModel | None = None,
+    pairs: Sequence[Pair] | None = None,
+    out: str | os.PathLike[str] | None = None,
+) -> TrainingRun[Any]:
+    """Return a run to iterate over: `for record in train(policy, task, algorithm): …`. The policy changes in place.
+
+    settings: `TrainSettings` for an algorithm that samples, `PairSettings` for one of pairs; `default_settings(algorithm)`
+    unless given. reward_model: scores responses in place of the task's rule; a copy of it is used. pairs: what an
+    algorithm of pairs learns from (None: right against wrong responses of the policy itself), or what the reward model
+    learned from, for its refreshes to replay.
+    With `out`, the run is kept in that folder and can be resumed. The same seed on the same machine's CPU gives the
+    same curve. Raises ValueError for settings out of range or of the wrong kind, FileExistsError when `out` is not empty.
+    """
+    settings = settings or default_settings(algorithm)
+    if isinstance(algorithm, PreferenceOptimization) and pairs is None and isinstance(settings, PairSettings):
+        longest = settings.max_new_tokens
+        pairs = make_pairs(policy, task, settings.num_pairs, seed=settings.seed, max_new_tokens=longest)
+    copied = None if reward_model is None else reward_model.copy()
+    run = _new_run(policy, policy.frozen_copy(), task, algorithm, settings, None, copied, pairs)
+    if out is not None:
+        config = {
+            "rlviz": rlviz.__version__,
+            "task": task.name,
+            "policy": policy.source,
+            "algorithm": describe(algorithm),
+            "settings": asdict(settings),
+        }
+        run.folder = RunFolder.create(out, config)
+        run.folder.save_start(run.start, reward_model, pairs)
+    return run
+
+
+def _new_run(
+    policy: Policy,
+    start: Policy,
+    task: Task,
+    algorithm: Algorithm,
+    settings: Settings,
+    folder: RunFolder | None,
+    reward_model: RewardModel | None,
+    pairs: Sequence[Pair] | None,
+) -> TrainingRun[Any]:
+    if isinstance(algorithm, PreferenceOptimization):
+        if not isinstance(settings, PairSettings):
+            raise ValueError(f"settings must be PairSettings for {algorithm.name}; got {type(settings).__name__}")
+        if reward_model is not None:
+            raise ValueError(f"reward_model: {algorithm.name} learns from pairs and has no use for a reward model")
+        return PreferenceRun(policy, start, task, algorithm, settings, folder, pairs or ())
+    if not isinstance(settings, TrainSettings):
+        raise ValueError(f"settings must be TrainSettings for {algorithm.name}; got {type(settings).__name__}")
+    if pairs is not None and reward_model is None:
+        raise ValueError(
+            f"pairs: {algorithm.name} learns from responses that it samples; only a reward model takes pairs"
+        )
+    kind = ActorCriticRun if isinstance(algorithm, ActorCritic) else RolloutRun
+    return kind(policy, start, task, algorithm, settings, folder, reward_model, pairs or ())
+
+
+def find_task(name: str) -> Task:
+    """Return the shipped task with this name; raises ValueError that offers the nearest names."""
+    known = {task.name: task for task in TASKS}
+    return known[closest("task", name, list(known))]
+
+
+def resume(
+    out: str | os.PathLike[str],
+    *,
+    steps: int | None = None,
+    device: str = "auto",
+    task: Task | None = None,
+    algorithm: Algorithm | None = None,
+) -> TrainingRun[Any]:
+    """Return the run kept in `out`, to go on where its last checkpoint stands: the same curve as without the stop.
+
+    `steps` sets a new total. A run with a task or pieces of your own needs them again as `task` and `algorithm`.
+    Raises FileNotFoundError when there is no run, ValueError when it is damaged, done, or of another algorithm.
+    """
+    folder = RunFolder.open(out)
+    try:
+        config = folder.config
+        described, task_name, saved = config["algorithm"], config["task"], dict(config["settings"])
+        kind = PairSettings if "batch_size" in saved else TrainSettings
+        settings = kind(**{**saved, **({} if steps is None else {"steps": steps})})
+    except (KeyError, TypeError, json.JSONDecodeError) as error:
+        raise ValueError(f"the config.json in {out} is not one of this version ({error})") from error
+    if algorithm is None:
+        algorithm = rebuild(described)
+    elif describe(algorithm) != described:
+        raise ValueError(f"algorithm: the run in {out} was trained with another one: {described}")
+    assert algorithm is not None
+    if task is not None and task.name != task_name:
+        raise ValueError(f"task: the run in {out} is one of {task_name!r}; got {task.name!r}")
+    policy, tensors, state = folder.load_state(device)
+    if state["step"] >= settings.steps:
+        raise ValueError(f"steps: the run in {out} has done its {state['step']}; give a higher total to go on")
+    start, reward_model, pairs = folder.load_start(device)
+    run = _new_run(policy, start, task or find_task(task_name), algorithm, settings, folder, reward_model, pairs)
+    try:
+        run.restore(tensors, state)
+    except (KeyError, RuntimeError) as error:
+        raise ValueError(f"the checkpoint in {out} is not one of this version ({error})") from error
+    folder.forget_after(run.step)
+    write_json(folder.path / "config.json", {**config, "settings": asdict(settings)})
+    return run

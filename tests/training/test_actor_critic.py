@@ -1,0 +1,276 @@
+"""PPO's run: every tensor where it belongs, a critic that learns, a KL weight that adapts, the same curve after a stop."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from rlviz.algorithms import GRPO, PPO, PPO_PENALTY
+from rlviz.pieces.kl import ProportionalController
+from rlviz.training import RunFolder, TrainSettings, default_settings, history, resume, train
+from rlviz.training.actor_critic import LEAST_BETA
+from rlviz.training.rows import explained_variance
+from rlviz.training.run_folder import metrics_of
+from small_models.policies import build_policy, load_policy
+from small_models.sampling import response_logits, token_entropy, token_logp
+from small_models.tasks import Chain, Grade
+
+TASK = Chain()
+SHORT = TrainSettings(
+    steps=4, num_prompts=16, group_size=1, updates_per_rollout=2, evaluate_every=2, checkpoint_every=2, details_every=2,
+    lr=1e-3, critic_lr=2e-3,
+)  # fmt: skip
+CRITICS = ("separate", "shared")
+
+
+def start(algorithm=PPO, settings=SHORT, **kwargs):
+    return train(load_policy("chain", device="cpu"), TASK, algorithm, settings, **kwargs)
+
+
+def weights(module):
+    return {name: tensor.clone() for name, tensor in module.state_dict().items()}
+
+
+def curve(records):
+    return [{k: v for k, v in metrics_of(record).items() if k != "seconds"} for record in records]
+
+
+@pytest.mark.parametrize("critic", CRITICS)
+@pytest.mark.parametrize("algorithm", [PPO, PPO_PENALTY], ids=lambda algorithm: algorithm.name)
+def test_records_have_what_a_critic_adds(algorithm, critic):
+    records = list(start(algorithm, replace(SHORT, critic=critic)))
+    frame = history(records)
+    assert frame[["value_loss", "explained_variance", "beta"]].notna().all().all()
+    assert frame["zero_variance_groups"].isna().all()
+    assert frame["kl_to_old"].notna().all() == (algorithm is PPO_PENALTY)
+    assert records[0].value_loss > 0
+    assert records[0].explained_variance == pytest.approx(0, abs=1e-6)  # V is one number everywhere
+    with_tokens = [token for group in records[1].groups for r in group.responses for token in r.tokens]
+    assert all(token.value is not None for token in with_tokens)
+    assert len({token.value for token in with_tokens}) > 1
+
+
+@pytest.mark.parametrize("critic", CRITICS)
+def test_the_critic_starts_at_the_mean_reward(critic):
+    run = start(settings=replace(SHORT, critic=critic))
+    rollout = run._roll_out()
+    torch.testing.assert_close(
+        rollout.credit.old_values, torch.full_like(rollout.credit.old_values, float(rollout.rewards.mean()))
+    )
+    # all V equal, λ = 1 and whitening: the advantage is the return-to-go, standardised over all tokens
+    alike = PPO.with_parameters(lam=1.0)
+    other = start(replace(alike, kl=None), replace(SHORT, critic=critic))._roll_out()
+    mask = other.mask
+    whole = other.rewards.unsqueeze(-1).expand(mask.shape)[mask].double()
+    expected = (whole - whole.mean()) / (whole.var() + 1e-8).sqrt()
+    torch.testing.assert_close(other.advantages[mask].double(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_with_lambda_1_the_advantage_is_return_minus_value():
+    algorithm = replace(PPO, advantage=replace(PPO.advantage, lam=1.0, whiten=False))
+    run = start(algorithm)
+    for _ in range(2):
+        next(run)
+    rollout = run._roll_out()
+    values, returns = rollout.credit.old_values.double(), rollout.credit.returns.double()
+    assert values[rollout.mask].std() > 1e-3
+    rewards = algorithm.token_rewards(rollout.rewards.double(), rollout.mask, rollout.samples.logp.double(),
+                                      rollout.ref_logp.double())  # fmt: skip
+    advantages, back = algorithm.advantages(rewards, values, rollout.mask)
+    assert float((advantages - (back - values))[rollout.mask].abs().max()) < 1e-12
+    # γ = 1: the return is the sum of the rewards to come
+    to_come = rewards.flip(-1).cumsum(-1).flip(-1)
+    assert float((back - to_come)[rollout.mask].abs().max()) < 1e-12
+    torch.testing.assert_close(returns, back.masked_fill(~rollout.mask, 0.0), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("critic", CRITICS)
+@pytest.mark.parametrize("algorithm", [PPO, PPO_PENALTY], ids=lambda algorithm: algorithm.name)
+def test_a_step_is_what_a_slow_loop_makes_of_it(algorithm, critic):
+    """Do the second step again with plain loops and optimizers of its own, and compare weights and numbers."""
+    algorithm = replace(algorithm, entropy_weight=0.05, value_loss=replace(algorithm.value_loss, eps_value=0.02))
+    settings = replace(SHORT, critic=critic, temperature=0.8, lr_warmup_steps=0, max_grad_norm=0.2)
+    run, twin = start(algorithm, settings), start(algorithm, settings)
+    next(run), next(twin)
+    record = next(run)
+    rollout = twin._roll_out()
+    value_losses = []
+    s, beta = rollout.samples, twin.algorithm.kl.beta
+    policy, critic_model = twin.policy.model, twin.critic
+    optimizer, critic_optimizer = twin._optimizer, twin._critic_optimizer
+    mask = s.mask[:, 0]
+    for _ in range(2):
+        logits = response_logits(twin.policy, s.prompt_ids, s.prompt_mask, s.tokens)
+        logp = token_logp(logits, s.tokens, temperature=0.8)[:, 0]
+        entropy = token_entropy(logits, temperature=0.8)[:, 0]
+        _, values = critic_model(twin.policy, s, alone=False)
+        total, tokens = 0.0, int(mask.sum())
+        value_losses.append(0.0)
+        for i in range(16):
+            for t in range(int(mask[i].sum())):
+                old, a = s.logp[i, 0, t], rollout.advantages[i, 0, t]
+                r = (logp[i, t] - old).exp()
+                if algorithm is not None and algorithm.name == "PPO":
+                    objective = torch.min(r * a, r.clamp(0.8, 1.2) * a)
+                else:
+                    objective = r * a - beta * (r - 1 - (logp[i, t] - old))
+                v, was, goal = (x[i, 0, t] for x in (values, rollout.credit.old_values, rollout.credit.returns))
+                near = was + (v - was).clamp(-0.02, 0.02)
+                value_loss = torch.max((v - goal) ** 2, (near - goal) ** 2) / 2
+                value_losses[-1] += float(value_loss.detach()) / tokens
+                total = total + (-objective + 0.5 * value_loss - 0.05 * entropy[i, t]) / tokens
+        for each in (optimizer, critic_optimizer):
+            if each is not None:
+                each.zero_grad()
+        total.backward()
+        groups = [list(policy.parameters()) + ([] if critic == "separate" else list(critic_model.parameters()))]
+        groups += [list(critic_model.parameters())] if critic == "separate" else []
+        for parameters in groups:
+            norm = sum(p.grad.square().sum() for p in parameters).sqrt()
+            for parameter in parameters:
+                parameter.grad *= min(1.0, 0.2 / float(norm))
+        for each in (optimizer, critic_optimizer):
+            if each is not None:
+                each.step()
+    assert record.value_loss == pytest.approx(sum(value_losses) / 2, rel=1e-3)
+    for ours, theirs in ((run.policy.model, policy), (run.critic, critic_model)):
+        for name, tensor in theirs.state_dict().items():
+            torch.testing.assert_close(ours.state_dict()[name], tensor, rtol=2e-3, atol=3e-5)
+
+
+def test_a_critic_learns_from_responses_without_an_advantage_too():
+    """All rewards are 1 and V is 0: whitening leaves no advantage, but the critic is wrong."""
+
+    class Generous(Chain):
+        def grade(self, prompt, response):
+            return Grade(format=True, correct=True)
+
+    algorithm = replace(PPO, kl=None, advantage=replace(PPO.advantage, lam=1.0))
+    run = train(load_policy("chain", device="cpu"), Generous(), algorithm, SHORT)
+    run.step = 1  # the first step would set V to the mean reward
+    before = weights(run.critic)
+    rollout = run._roll_out()
+    assert not rollout.advantages.any()
+    assert run._update(rollout)["rows"] == 2 * 16
+    assert not torch.equal(before["scorer.head.bias"], run.critic.state_dict()["scorer.head.bias"])
+
+
+@pytest.mark.parametrize("critic", CRITICS)
+def test_at_first_the_critic_may_learn_alone(critic):
+    run = start(settings=replace(SHORT, critic=critic, critic_only_steps=2))
+    before, values = weights(run.policy.model), weights(run.critic)
+    records = [next(run), next(run)]
+    assert all(torch.equal(tensor, run.policy.model.state_dict()[name]) for name, tensor in before.items())
+    assert any(not torch.equal(tensor, run.critic.state_dict()[name]) for name, tensor in values.items())
+    assert [record.ratio_std for record in records] == pytest.approx([0, 0], abs=1e-5)
+    next(run)
+    assert not torch.equal(before["lm_head.weight"], run.policy.model.lm_head.weight)
+
+
+def test_a_critic_of_a_standing_policy_comes_to_explain_the_returns():
+    settings = default_settings(PPO, steps=25, critic_only_steps=25, critic_lr=1e-3, evaluate_every=0, details_every=0)
+    records = list(start(settings=settings))
+    assert sum(record.explained_variance for record in records[-5:]) / 5 > 0.1
+    assert records[-1].value_loss < records[0].value_loss
+
+
+def test_explained_variance_by_hand():
+    values, returns = torch.tensor([[0.0, 1.0, 9.0]]), torch.tensor([[0.0, 2.0, -9.0]])
+    mask = torch.tensor([[True, True, False]])
+    # returns 0, 2: variance 2; errors 0, 1: variance ½
+    assert explained_variance(values, returns, mask) == pytest.approx(1 - 0.5 / 2)
+    assert explained_variance(values, torch.ones_like(values), mask) is None
+
+
+@pytest.mark.parametrize("critic", CRITICS)
+@pytest.mark.parametrize("algorithm", [PPO, PPO_PENALTY], ids=lambda algorithm: algorithm.name)
+def test_a_resumed_run_goes_on_with_the_same_curve(algorithm, critic, tmp_path):
+    settings = replace(SHORT, critic=critic)
+    whole = start(algorithm, settings, out=tmp_path / "whole")
+    expected = list(whole)
+    stopped = start(algorithm, settings, out=tmp_path / "stopped")
+    next(stopped), next(stopped), next(stopped)
+    again = resume(tmp_path / "stopped", device="cpu")
+    assert again.step == 2
+    assert curve(list(again)) == curve(expected[2:])
+    for ours, theirs in ((again.policy.model, whole.policy.model), (again.critic, whole.critic)):
+        assert all(torch.equal(tensor, ours.state_dict()[name]) for name, tensor in theirs.state_dict().items())
+    assert [record.value_loss for record in RunFolder.open(tmp_path / "whole").records()] == [
+        record.value_loss for record in expected
+    ]
+
+
+def test_the_penalty_s_weight_is_halved_or_doubled_by_the_kl_after_the_updates():
+    for target, factor in ((1e-9, 2), (10.0, 0.5)):
+        run = start(PPO_PENALTY.with_parameters(target=target))
+        records = [next(run), next(run)]
+        assert records[0].beta == PPO_PENALTY.kl.beta
+        assert records[0].kl_to_old > 1e-8
+        assert records[1].beta == pytest.approx(factor * PPO_PENALTY.kl.beta)
+    run = start(PPO_PENALTY)
+    rollout = run._roll_out()
+    run._update(rollout)
+    s = rollout.samples
+    with torch.no_grad():
+        logp = token_logp(response_logits(run.policy, s.prompt_ids, s.prompt_mask, s.tokens), s.tokens)
+    log_ratio = (logp - s.logp)[s.mask].double()
+    assert run._after_the_updates(rollout)["kl_to_old"] == pytest.approx(
+        float((log_ratio.exp() - 1 - log_ratio).mean())
+    )
+
+
+def test_a_weight_that_was_halved_for_ever_is_still_above_0():
+    run = start(PPO_PENALTY.with_parameters(beta=LEAST_BETA, target=10.0))
+    assert [next(run).beta for _ in range(3)] == [LEAST_BETA] * 3
+
+
+def test_a_controller_of_the_kl_to_the_reference_sees_that_kl():
+    """Ziegler's: β (1 + clip(KL / target − 1, ±0.2) · responses / horizon), here with KL far above the target."""
+    run = start(replace(PPO, controller=ProportionalController(target=1e-9, horizon=160.0)))
+    next(run)
+    second = next(run)
+    assert second.kl > 1e-6
+    assert next(run).beta == pytest.approx(second.beta * (1 + 0.2 * 16 / 160))
+
+
+def test_the_kl_in_the_reward_reaches_the_returns():
+    run = start(PPO.with_parameters(beta=0.5))
+    next(run)
+    rollout = run._roll_out()
+    s = rollout.samples
+    to_come = (-0.5 * (s.logp - rollout.ref_logp)).masked_fill(~s.mask, 0.0).double().flip(-1).cumsum(-1).flip(-1)
+    score = rollout.rewards.unsqueeze(-1).double()
+    value = rollout.credit.old_values.double()
+    # λ < 1 mixes values in; for the last token the return is its own reward
+    last = s.lengths - 1
+    got = rollout.credit.returns.double().gather(-1, last.unsqueeze(-1))
+    torch.testing.assert_close(got, (to_come + score).gather(-1, last.unsqueeze(-1)), rtol=1e-4, atol=1e-5)
+    assert value[s.mask].std() > 0
+
+
+@pytest.mark.parametrize(("algorithm", "critic"), [(PPO, "separate"), (PPO, "shared"), (PPO_PENALTY, "separate")])
+def test_it_learns(algorithm, critic):
+    settings = default_settings(algorithm, steps=25, critic=critic, evaluate_every=25, details_every=0)
+    records = list(start(algorithm, settings))
+    assert records[0].accuracy < 0.5
+    assert records[-1].held_out_accuracy > 0.65
+
+
+def test_ppo_with_a_constant_critic_and_groups_is_reinforce_with_a_mean():
+    """λ = 1 and a critic that never moves: A = R − V, the same for all tokens of a response, where GRPO has R − group's mean."""
+    algorithm = replace(PPO, kl=None, advantage=replace(PPO.advantage, lam=1.0, whiten=False))
+    settings = replace(SHORT, num_prompts=4, group_size=8, critic_lr=1e-12)
+    ours, theirs = start(algorithm, settings)._roll_out(), start(replace(GRPO, kl=None), settings)._roll_out()
+    assert torch.equal(ours.samples.tokens, theirs.samples.tokens)
+    mean = float(ours.rewards.mean())
+    expected = (ours.rewards - mean).unsqueeze(-1).expand(ours.mask.shape).masked_fill(~ours.mask, 0.0)
+    torch.testing.assert_close(ours.advantages, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_policy_of_another_width_gets_its_critic_too():
+    policy = build_policy(hidden_size=16, num_layers=1, num_heads=2, device="cpu")
+    for critic in CRITICS:
+        run = train(policy, TASK, PPO, replace(SHORT, critic=critic, steps=1))
+        next(run)
+        extra = sum(p.numel() for p in run.critic.parameters())
+        assert extra == 17 if critic == "shared" else extra > 17

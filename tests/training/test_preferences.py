@@ -1,0 +1,165 @@
+"""DPO's run: the loss on the right tensors, the reference once, each pair as often as any other, the same curve after a stop."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from rlviz.algorithms import DPO, DPO_LINEAR
+from rlviz.training import PairSettings, RunFolder, history, resume, summarize, train
+from rlviz.training.preferences import pair_logp
+from rlviz.training.run_folder import metrics_of
+from small_models.pairs import Pair, make_pairs
+from small_models.policies import load_policy
+from small_models.sampling import encode_prompts, encode_responses, response_logits
+from small_models.tasks import Chain
+
+TASK = Chain()
+SHORT = PairSettings(steps=6, batch_size=8, lr=1e-3, lr_warmup_steps=0, evaluate_every=3, checkpoint_every=2)
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    return make_pairs(load_policy("chain", device="cpu"), TASK, 20, seed=1)
+
+
+def start(pairs, algorithm=DPO, settings=SHORT, **kwargs):
+    return train(load_policy("chain", device="cpu"), TASK, algorithm, settings, pairs=pairs, **kwargs)
+
+
+def curve(records):
+    return [{k: v for k, v in metrics_of(record).items() if k != "seconds"} for record in records]
+
+
+def by_hand(policy, prompt, text):
+    """Return log π of one response by a loop over its tokens, the end of sequence included."""
+    ids, mask = encode_prompts(policy, [prompt])
+    tokens, _ = encode_responses(policy, [text])
+    with torch.no_grad():
+        logits = response_logits(policy, ids, mask, tokens)[0, 0].double()
+    return sum(float(row.log_softmax(-1)[token]) for row, token in zip(logits, tokens[0, 0], strict=True))
+
+
+def test_log_probabilities_of_pairs_are_those_of_whole_responses_each_alone():
+    policy = load_policy("chain", device="cpu")
+    pairs = [Pair("35271=", "38057#7", "#3"), Pair("00009=", "#9", "00009#8")]
+    expected = [[by_hand(policy, pair.prompt, text) for text in (pair.chosen, pair.rejected)] for pair in pairs]
+    torch.testing.assert_close(
+        pair_logp(policy, pairs).double(), torch.tensor(expected, dtype=torch.double), atol=1e-4, rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("algorithm", [DPO, DPO_LINEAR], ids=lambda algorithm: algorithm.name)
+def test_a_step_is_what_a_slow_loop_makes_of_it(algorithm, pairs):
+    """The second step by plain loops: the first one's weights, the start's log-probabilities as reference."""
+    algorithm = algorithm.with_parameters(beta=0.5)
+    everyone = replace(SHORT, batch_size=len(pairs), max_grad_norm=0.5)  # order has no part in the loss
+    run, twin = start(pairs, algorithm, everyone), start(pairs, algorithm, everyone)
+    next(run), next(twin)
+    record = next(run)
+    model = twin.policy.model
+    margins, gains, total = [], [], 0.0
+    logp = pair_logp(twin.policy, pairs)
+    seen = logp.detach().mean(0).tolist()
+    for place, pair in enumerate(pairs):
+        ref = [by_hand(twin.start, pair.prompt, text) for text in (pair.chosen, pair.rejected)]
+        gain = [logp[place, side] - ref[side] for side in (0, 1)]
+        margin = 0.5 * (gain[0] - gain[1])
+        loss = -margin if algorithm.name == "DPO (linear)" else torch.log1p(torch.exp(-margin))
+        total = total + loss / len(pairs)
+        margins.append(float(margin.detach()))
+        gains.append([float(value.detach()) for value in gain])
+    twin._optimizer.zero_grad()
+    total.backward()
+    norm = float(sum(p.grad.square().sum() for p in model.parameters()).sqrt())
+    for parameter in model.parameters():
+        parameter.grad *= min(1.0, 0.5 / norm)
+    twin._optimizer.step()
+    for name, tensor in model.state_dict().items():
+        torch.testing.assert_close(run.policy.model.state_dict()[name], tensor, rtol=2e-3, atol=3e-5)
+    assert record.loss == pytest.approx(float(total.detach()), rel=1e-4)
+    assert record.grad_norm == pytest.approx(norm, rel=1e-3)
+    assert record.margin == pytest.approx(sum(margins) / len(pairs), abs=1e-4)
+    assert record.pair_accuracy == pytest.approx(sum(m > 0 for m in margins) / len(pairs))
+    assert record.chosen_gain == pytest.approx(sum(g[0] for g in gains) / len(pairs), abs=1e-4)
+    assert record.rejected_gain == pytest.approx(sum(g[1] for g in gains) / len(pairs), abs=1e-4)
+    assert record.chosen_reward == pytest.approx(0.5 * record.chosen_gain, abs=1e-5)
+    assert record.chosen_logp == pytest.approx(seen[0], abs=1e-4)
+    assert record.rejected_logp == pytest.approx(seen[1], abs=1e-4)
+    fading = sum(1 / (1 + math.exp(margin)) for margin in margins) / len(margins)
+    assert record.pull == pytest.approx(fading if algorithm.name == "DPO" else 1.0, rel=1e-3)
+
+
+def test_before_the_first_update_nothing_was_gained(pairs):
+    first = next(start(pairs))
+    assert (first.margin, first.chosen_gain, first.rejected_gain) == pytest.approx((0, 0, 0), abs=1e-5)
+    assert first.pull == pytest.approx(0.5)
+    assert first.loss == pytest.approx(math.log(2), abs=1e-5)
+
+
+def test_every_pair_is_used_before_one_comes_again(pairs, monkeypatch):
+    from rlviz.training import preferences as module
+
+    seen = []
+
+    def spy(policy, part):
+        seen.extend(part)
+        return pair_logp(policy, part)
+
+    run = start(pairs[:8], settings=replace(SHORT, batch_size=4))
+    monkeypatch.setattr(module, "pair_logp", spy)
+    list(run)
+    for at in (0, 8, 16):
+        assert sorted(map(str, seen[at : at + 8])) == sorted(map(str, pairs[:8]))
+    assert seen[:8] != seen[8:16]
+    assert not run._waiting
+
+
+def test_the_start_and_the_pairs_stay_as_they_were(pairs):
+    run = start(pairs)
+    before = {name: tensor.clone() for name, tensor in run.start.model.state_dict().items()}
+    list(run)
+    assert all(torch.equal(tensor, run.start.model.state_dict()[name]) for name, tensor in before.items())
+    assert not torch.equal(before["lm_head.weight"], run.policy.model.lm_head.weight)
+    torch.testing.assert_close(run.ref_logp, pair_logp(run.start, pairs), atol=1e-4, rtol=1e-5)
+
+
+def test_a_resumed_run_goes_on_with_the_same_curve(pairs, tmp_path):
+    whole = start(pairs, out=tmp_path / "whole")
+    expected = list(whole)
+    stopped = start(pairs, out=tmp_path / "stopped")
+    for _ in range(3):
+        next(stopped)
+    again = resume(tmp_path / "stopped", device="cpu")
+    assert again.step == 2
+    assert again.pairs == pairs
+    assert curve(list(again)) == curve(expected[2:])
+    folder = RunFolder.open(tmp_path / "whole")
+    assert folder.records() == expected
+    assert folder.metrics.equals(history(expected))
+    assert summarize(whole)["accuracy_before"] == pytest.approx(0.343)
+
+
+def test_pairs_are_made_where_none_are_given():
+    settings = replace(SHORT, num_pairs=16, steps=1)
+    first, second, other = (
+        train(load_policy("chain", device="cpu"), TASK, DPO, replace(settings, seed=seed)) for seed in (0, 0, 1)
+    )
+    assert first.pairs == second.pairs != other.pairs
+    assert len(first.pairs) == 16
+    assert all(TASK.grade(p.prompt, p.chosen).correct > TASK.grade(p.prompt, p.rejected).correct for p in first.pairs)
+
+
+@pytest.mark.parametrize("algorithm", [DPO, DPO_LINEAR], ids=lambda algorithm: algorithm.name)
+def test_the_margin_grows_and_only_the_sigmoid_s_pull_fades(algorithm):
+    policy = load_policy("chain", device="cpu")
+    settings = PairSettings(steps=60, num_pairs=400, evaluate_every=60)
+    records = list(train(policy, TASK, algorithm, settings))
+    assert records[-1].margin > records[0].margin + 0.5
+    assert records[-1].pair_accuracy > 0.75
+    if algorithm is DPO:
+        assert records[-1].pull < 0.4
+        assert records[-1].held_out_accuracy > 0.5
+    else:
+        assert {record.pull for record in records} == {1.0}

@@ -1,0 +1,279 @@
+"""Rewards of steps and learned ones: every number where its token is, refreshes and resets when they are due."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from rlviz.algorithms import DAPO, DUPO, GRPO, GRPO_PROCESS, PPO
+from rlviz.pieces.kl import KLInReward
+from rlviz.training import TrainSettings, history, learn_reward, pair_accuracy, resume, summarize, train
+from rlviz.training.rewards import REFRESH_STEPS, agreement, pairs_among, refresh, step_rewards
+from rlviz.training.rows import repeated
+from rlviz.training.run_folder import metrics_of
+from small_models.pairs import Pair, make_pairs
+from small_models.policies import load_policy
+from small_models.sampling import Samples, encode_prompts, encode_responses, response_logits, token_logp
+from small_models.scorers import RewardModel
+from small_models.tasks import Chain
+
+TASK = Chain()
+NO_KL = replace(GRPO, kl=None)
+STEPWISE = replace(GRPO_PROCESS, kl=None)
+SHORT = TrainSettings(
+    steps=4, num_prompts=6, group_size=4, evaluate_every=2, checkpoint_every=2, details_every=2, lr=1e-3
+)
+
+
+@pytest.fixture(scope="module")
+def policy():
+    return load_policy("chain", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def learned(policy):
+    pairs = make_pairs(policy, TASK, 200, seed=3)
+    return learn_reward(policy, TASK, pairs, steps=15, seed=0)
+
+
+def start(algorithm=NO_KL, settings=SHORT, **kwargs):
+    return train(load_policy("chain", device="cpu"), TASK, algorithm, settings, **kwargs)
+
+
+def curve(records):
+    return [{k: v for k, v in metrics_of(record).items() if k != "seconds"} for record in records]
+
+
+def written(policy, prompts, texts):
+    """Return given responses as if they had been sampled, [P][G]."""
+    ids, prompt_mask = encode_prompts(policy, prompts)
+    tokens, mask = encode_responses(policy, [text for row in texts for text in row])
+    shape = len(texts), len(texts[0]), tokens.shape[-1]
+    tokens, mask = tokens.reshape(shape), mask.reshape(shape)
+    zeros = torch.zeros(shape)
+    return Samples(ids, prompt_mask, tokens, mask, zeros, zeros, torch.zeros(shape[:2], dtype=torch.bool))
+
+
+def test_rewards_of_steps_stand_on_the_tokens_that_end_them(policy):
+    # 3 + 5 + 2 + 7 + 1: running sums 3 8 0 7 8
+    prompts, texts = ["35271="], [["38078#8", "39078#8", "#8", "#1", "38"]]
+    rewards, ends = step_rewards(policy, TASK, prompts, texts, written(policy, prompts, texts))
+    assert rewards[0].tolist() == [
+        [1, 1, 1, 1, 1, 0, 0, 1],
+        [1, 0, 1, 1, 1, 0, 0, 1],
+        [0, 0, 1, 0, 0, 0, 0, 0],
+        [0, 0, 0, 0, 0, 0, 0, 0],
+        [1, 0, 0, 0, 0, 0, 0, 0],
+    ]
+    assert ends[0].int().tolist() == [
+        [1, 1, 1, 1, 1, 0, 0, 1],
+        [1, 1, 1, 1, 1, 0, 0, 1],
+        [0, 0, 1, 0, 0, 0, 0, 0],
+        [0, 0, 1, 0, 0, 0, 0, 0],
+        [1, 0, 1, 0, 0, 0, 0, 0],
+    ]
+
+
+def test_steps_end_inside_longer_tokens_too():
+    pieces = {5: "38", 6: "0", 7: "78#", 8: "8", 1: "$"}
+    policy = SimpleNamespace(tokenizer=SimpleNamespace(decode=lambda ids: pieces[ids[0]]))
+    tokens = torch.tensor([[[5, 6, 7, 8, 1]]])
+    mask, zeros = torch.ones_like(tokens, dtype=torch.bool), torch.zeros(tokens.shape)
+    samples = Samples(tokens[0], mask[0], tokens, mask, zeros, zeros, torch.zeros(1, 1, dtype=torch.bool))
+    rewards, ends = step_rewards(policy, TASK, ["35271="], [["38078#8"]], samples)
+    assert rewards[0, 0].tolist() == [1, 1, 1, 0, 1]
+    assert ends[0, 0].tolist() == [True, True, True, False, True]
+
+
+def test_process_credit_is_the_sum_of_the_normalised_steps_to_come():
+    run = start(STEPWISE)
+    rollout = run._roll_out()
+    rewards, ends = step_rewards(run.policy, TASK, rollout.prompts, rollout.texts, rollout.samples)
+    differing = 0
+    for p in range(6):
+        steps = [float(r) for r, e in zip(rewards[p].flatten(), ends[p].flatten(), strict=True) if e]
+        mean = sum(steps) / len(steps)
+        std = (sum((r - mean) ** 2 for r in steps) / (len(steps) - 1)) ** 0.5
+        for g in range(4):
+            length = int(rollout.samples.lengths[p, g])
+            credit = [
+                0.0 if len(set(steps)) == 1 else
+                sum((float(rewards[p, g, s]) - mean) / (std + 1e-6) for s in range(t, length) if ends[p, g, s])
+                for t in range(length)
+            ]  # fmt: skip
+            assert rollout.advantages[p, g, :length].tolist() == pytest.approx(credit, abs=1e-4)
+            assert not rollout.advantages[p, g, length:].any()
+            differing += len({round(c, 4) for c in credit}) > 1
+            own = [float(rewards[p, g, s]) for s in range(length) if ends[p, g, s]]
+            assert float(rollout.rewards[p, g]) == pytest.approx(sum(own) / len(own))
+    assert differing > 6
+
+
+def test_a_run_with_rewards_of_steps_learns_and_resumes(tmp_path):
+    settings = replace(SHORT, num_prompts=32, group_size=8, steps=20, evaluate_every=20, lr=3e-4, checkpoint_every=10)
+    records = list(start(STEPWISE, settings, out=tmp_path / "run"))
+    assert records[-1].held_out_accuracy > 0.65
+    stopped = start(STEPWISE, settings, out=tmp_path / "stopped")
+    for _ in range(11):
+        next(stopped)
+    assert curve(list(resume(tmp_path / "stopped", device="cpu"))) == curve(records[10:])
+
+
+def test_agreement_by_hand():
+    correct = torch.tensor([[1.0, 0, 0], [1, 1, 1]])
+    # one right, two wrong: 2 > 1 in order, 2 = 2 half; the second group has no wrong one
+    assert agreement(torch.tensor([[2.0, 1, 2], [0, 0, 0]]), correct) == pytest.approx(0.75)
+    assert agreement(torch.tensor([[0.0, 1, 2], [9, 9, 9]]), correct) == 0
+    assert agreement(torch.zeros(2, 3), torch.ones(2, 3)) is None
+
+
+def test_repetition_by_hand(policy):
+    samples = written(policy, ["11111="], [["1112#2", "#3"]])
+    assert repeated(samples) == pytest.approx(2 / 10)  # 11, 11 among 7 + 3 tokens
+
+
+class TestLearnedReward:
+    def test_its_scores_are_the_rewards(self, learned):
+        run = start(reward_model=learned.model)
+        rollout = run._roll_out()
+        torch.testing.assert_close(rollout.rewards, learned.model.score(rollout.samples))
+        correct = torch.tensor([[float(g.correct) for g in row] for row in rollout.grades])
+        assert rollout.agreement == agreement(rollout.rewards, correct)
+        record = next(start(reward_model=learned.model))
+        assert record.accuracy == pytest.approx(float(correct.mean()))
+        assert record.reward == pytest.approx(float(rollout.rewards.mean()), abs=1e-6)
+        assert record.reward_agreement == rollout.agreement
+        assert record.reward_loss is None
+
+    def test_the_model_given_stays_as_it_was(self, learned):
+        before = {name: tensor.clone() for name, tensor in learned.model.scorer.state_dict().items()}
+        run = start(settings=replace(SHORT, refresh_reward_every=1), reward_model=learned.model, pairs=learned.pairs)
+        records = list(run)
+        assert all(torch.equal(tensor, learned.model.scorer.state_dict()[name]) for name, tensor in before.items())
+        assert any(not torch.equal(t, run.reward_model.scorer.state_dict()[n]) for n, t in before.items())
+        assert records[0].reward_loss is None
+        assert records[1].reward_loss > 0
+        assert run.reward_pairs[: len(learned.pairs)] == learned.pairs
+        assert len(run.reward_pairs) > len(learned.pairs)  # the next refresh may replay them
+
+    def test_without_a_refresh_it_is_frozen(self, learned):
+        run = start(reward_model=learned.model)
+        list(run)
+        for name, tensor in learned.model.scorer.state_dict().items():
+            assert torch.equal(tensor, run.reward_model.scorer.state_dict()[name])
+
+    @pytest.mark.parametrize("algorithm", [NO_KL, GRPO, PPO], ids=["without KL", "with KL", "PPO"])
+    def test_a_resumed_run_goes_on_with_the_same_curve(self, algorithm, learned, tmp_path):
+        settings = replace(SHORT, refresh_reward_every=2, reset_reference_every=1, updates_per_rollout=2)
+        arguments = {"reward_model": learned.model, "pairs": learned.pairs}
+        expected = list(start(algorithm, settings, **arguments, out=tmp_path / "whole"))
+        stopped = start(algorithm, settings, **arguments, out=tmp_path / "stopped")
+        for _ in range(3):
+            next(stopped)
+        again = resume(tmp_path / "stopped", device="cpu")
+        assert again.step == 2
+        assert curve(list(again)) == curve(expected[2:])
+        assert summarize(again)["accuracy_before"] == pytest.approx(0.343)
+
+    def test_pairs_of_a_rollout_are_right_and_wrong_responses_to_one_prompt(self, learned):
+        run = start(settings=replace(SHORT, group_size=8, num_prompts=16), reward_model=learned.model)
+        rollout = run._roll_out()
+        pairs = pairs_among(run.policy, rollout)
+        assert len(pairs) > 4
+        assert max(sum(pair.prompt == prompt for pair in pairs) for prompt in rollout.prompts) == 2
+        for pair in pairs:
+            texts = rollout.texts[rollout.prompts.index(pair.prompt)]
+            assert {pair.chosen, pair.rejected} <= set(texts)
+            assert TASK.grade(pair.prompt, pair.chosen).correct > TASK.grade(pair.prompt, pair.rejected).correct
+
+    def test_a_refresh_learns_from_fresh_pairs_and_a_tenth_of_older_ones(self, learned, monkeypatch):
+        from rlviz.training import rewards as module
+
+        seen = []
+
+        def spy(model, pairs, **options):
+            seen.append((list(pairs), options["steps"]))
+            return train_reward_model(model, pairs, **options)
+
+        train_reward_model = module.train_reward_model
+        monkeypatch.setattr(module, "train_reward_model", spy)
+        fresh = [Pair(f"{n:05d}=", "#1", "#2") for n in range(18)]
+        model = learned.model.copy()
+        assert refresh(model, fresh, learned.pairs, seed=0) > 0
+        ((pairs, steps),) = seen
+        assert pairs[:18] == fresh
+        assert len(pairs) == 20
+        assert set(pairs[18:]) <= set(learned.pairs)
+        assert steps == REFRESH_STEPS
+        assert refresh(model, [], learned.pairs, seed=0) is None
+
+    def test_it_orders_held_out_pairs(self, policy, learned):
+        held_out = make_pairs(policy, TASK, 300, held_out=True, seed=0)
+        assert learned.held_out_accuracy == pair_accuracy(learned.model, held_out) > 0.6
+        assert learned.losses[-1] < learned.losses[0]
+
+    def test_the_judge_s_taste_is_what_it_learns(self, policy):
+        longer = make_pairs(policy, TASK, 300, spurious=1.0, seed=0)
+        model = learn_reward(policy, TASK, longer, steps=20).model
+        length = [Pair("35271=", "99999#9", "#8"), Pair("11111=", "12999#9", "#5")]
+        assert pair_accuracy(model, length) == 1
+
+    @pytest.mark.parametrize(
+        ("algorithm", "settings", "message"),
+        [
+            (STEPWISE, SHORT, "needs rewards of single steps, which only tasks give"),
+            (DUPO, SHORT, "weighs two rules"),
+        ],
+    )
+    def test_what_contradicts_it_is_refused(self, algorithm, settings, message, learned):
+        with pytest.raises(ValueError, match=message):
+            start(algorithm, settings, reward_model=learned.model)
+
+    def test_a_mean_over_tokens_scores_too(self, policy):
+        run = start(reward_model=RewardModel.of(policy, reads="mean"))
+        assert next(run).reward == 0  # a head that has learned nothing
+
+
+def test_rewards_of_steps_take_no_shaping_and_no_kl_in_the_reward():
+    for algorithm in (replace(STEPWISE, shape=DAPO.shape), replace(STEPWISE, kl=KLInReward(beta=0.1))):
+        with pytest.raises(ValueError, match="takes no shaping of whole responses' rewards and no KL in the reward"):
+            start(algorithm)
+
+
+def test_the_reference_is_reset_when_it_is_due():
+    run = start(GRPO, replace(SHORT, reset_reference_every=2, steps=5))
+    begun = {name: tensor.clone() for name, tensor in run.start.model.state_dict().items()}
+    kls = [next(run).kl, next(run).kl]
+    assert kls[1] > 1e-5
+    for name, tensor in run.policy.model.state_dict().items():
+        assert torch.equal(tensor, run.reference.model.state_dict()[name])
+    third = next(run)
+    assert third.kl == pytest.approx(0, abs=1e-6)
+    assert next(run).kl > 1e-5
+    assert all(torch.equal(tensor, run.start.model.state_dict()[name]) for name, tensor in begun.items())
+    rollout = run._roll_out()
+    s = rollout.samples
+    with torch.no_grad():
+        logits = response_logits(run.reference, s.prompt_ids, s.prompt_mask, s.tokens)
+    torch.testing.assert_close(rollout.ref_logp, token_logp(logits, s.tokens))
+
+
+def test_responses_with_an_unlikely_token_leave_the_loss():
+    run, all_in = start(settings=replace(SHORT, min_old_prob=0.05)), start()
+    rollout, other = run._roll_out(), all_in._roll_out()
+    least = torch.where(rollout.samples.mask, rollout.samples.logp, torch.zeros(())).amin(-1).exp()
+    out = least < 0.05
+    assert out.any() and not out.all()
+    assert not rollout.mask[out].any()
+    assert torch.equal(rollout.mask[~out], rollout.samples.mask[~out])
+    assert torch.equal(rollout.rewards, other.rewards)
+    # they still count in the mean and std of their group
+    assert torch.equal(rollout.advantages[~out], other.advantages[~out])
+
+
+def test_the_history_has_what_was_measured(learned):
+    frame = history(list(start(reward_model=learned.model)))
+    assert frame["reward_agreement"].notna().any()
+    assert frame["repetition"].between(0, 1).all()
+    assert frame["beta"].isna().all()
