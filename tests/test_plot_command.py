@@ -18,6 +18,7 @@ from rlviz.plots.style import new_figure
 from rlviz.widgets import explore_clip
 from rlviz.widgets.catalogue import EXPLORERS
 from rlviz.widgets.explorer import small_multiples
+from rlviz.widgets.live import Pick
 
 runner = CliRunner()
 
@@ -63,6 +64,15 @@ def test_every_picture_as_a_file_with_each_of_its_options(name, tmp_path):
         assert result.exit_code == 0, result.output
         assert (tmp_path / f"deep/x.{kind}").read_bytes().startswith(start)
     assert sorted(path.name for path in (tmp_path / "deep").iterdir()) == ["x.pdf", "x.svg"]
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_choices_are_listed_as_the_dropdowns_have_them(name):
+    explorer, shown = EXPLORERS[name].explore(), " ".join(options_of(name).format_help().split())
+    for argument, control in explorer.controls.items():
+        if argument not in ("algorithm", "beside", "up_to") and type(control) is Pick:
+            choices = "; ".join(value for _, value in control.box.options)
+            assert f"one of: {choices}" in shown, argument
 
 
 @pytest.mark.parametrize("name", PICTURES)

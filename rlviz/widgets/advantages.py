@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from rlviz.algorithms import GRPO, Algorithm, GroupPolicyGradient
 from rlviz.curves.advantages import AdvantagesCurve, advantages_curve
 from rlviz.plots.advantages import AdvantagesPicture
@@ -21,9 +23,9 @@ def explore_advantages(
     *,
     success_rate: float = 0.8,
     group_size: int = 8,
-    rewards: str = "outcome",
+    rewards: Literal["outcome", "score"] = "outcome",
     visits: int = 1,
-    rule: str = "own",
+    rule: Literal["own", "leave_one_out"] = "own",
 ) -> Explorer[AdvantagesCurve]:
     """Return a picture of the advantages that an algorithm gives to groups of responses, drawn by coin with a fixed seed.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import partial
+from typing import Literal
 
 from rlviz.algorithms import DAPO, DCPO, Algorithm, PolicyGradient
 from rlviz.curves.bounds import BoundsCurve, bounds_curve, check_limits_tokens
@@ -31,7 +32,7 @@ def explore_bounds(
     eps_high: float | None = None,
     max_ratio: float | None = None,
     old_prob: float = 0.1,
-    scale: str = "linear",
+    scale: Literal["linear", "log"] = "linear",
     beside: Sequence[PolicyGradient] = (DAPO,),
     run: str | os.PathLike[str] | Sequence[StepRecord] | None = None,
 ) -> Explorer[BoundsCurve]:

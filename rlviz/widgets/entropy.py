@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from rlviz.algorithms import ALGORITHMS, GRPO, GroupPolicyGradient
 from rlviz.curves.entropy import REWARDS, STEPS, EntropyCurve, entropy_curve, has_groups
 from rlviz.plots.entropy import EntropyPicture
@@ -15,7 +17,7 @@ def explore_entropy(
     eps_low: float | None = None,
     eps_high: float | None = None,
     max_ratio: float | None = None,
-    reward: str = "3 good of 20",
+    reward: Literal["3 good of 20", "2 positions, both good", "rare good", "random"] = "3 good of 20",
     group_size: int = 8,
     lr: float = 0.5,
     updates_per_rollout: int = 4,

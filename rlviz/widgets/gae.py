@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from rlviz.algorithms import PPO, Algorithm, PolicyGradient
 from rlviz.curves.gae import MOST_TOKENS, GAECurve, gae_curve
 from rlviz.plots.gae import GAEPicture
@@ -20,7 +22,7 @@ def explore_gae(
     gamma: float | None = None,
     lam: float | None = None,
     tokens: int = 12,
-    answer: str = "right",
+    answer: Literal["right", "wrong"] = "right",
     start: float = 0.5,
     offset: float = 0.0,
     wiggle: float = 0.2,

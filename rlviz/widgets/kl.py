@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from rlviz.algorithms import GRPO, PolicyGradient
 from rlviz.curves.kl import KLCurve, kl_curve
 from rlviz.plots.kl import KLPicture
@@ -15,7 +17,7 @@ SHOW = [("forward and reverse fit", "fits"), ("estimators: value", "value"), ("e
 def explore_kl(
     algorithm: PolicyGradient = GRPO,
     *,
-    show: str = "fits",
+    show: Literal["fits", "value", "gradient"] = "fits",
     apart: float = 6.0,
     weight: float = 0.6,
     distance: float = 1.0,

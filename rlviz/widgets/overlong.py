@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from rlviz.algorithms import DAPO, GroupPolicyGradient
 from rlviz.curves.overlong import OverlongCurve, overlong_curve
 from rlviz.plots.overlong import OverlongPicture
@@ -20,7 +22,7 @@ SHAPINGS = (
 def explore_overlong(
     algorithm: GroupPolicyGradient = DAPO,
     *,
-    shaping: str = "soft",
+    shaping: Literal["soft", "own", "filter", "none"] = "soft",
     max_length: int = 16,
     cache: int = 4,
     factor: float = 1.0,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from rlviz.algorithms import ALGORITHMS, GRPO, GRPO_PROCESS, Algorithm, GroupPolicyGradient
 from rlviz.curves.process import ANSWERS, STEPS, ProcessCurve, process_curve
 from rlviz.plots.process import ProcessPicture
@@ -20,7 +22,7 @@ def explore_process(
     algorithm: GroupPolicyGradient = GRPO,
     *,
     answer: int = 1,
-    supervision: str = "sum",
+    supervision: Literal["sum", "mean"] = "sum",
     right_steps: int = 6,
     right_others: int = 3,
 ) -> Explorer[ProcessCurve]:
