@@ -45,11 +45,13 @@ def test_the_least_forward_kl_at_each_place_is_the_one_on_an_endless_line(apart,
     assert beyond[in_sight].min() > -1e-4 and beyond[in_sight].max() < 0.001
 
 
-@pytest.mark.parametrize(("apart", "weight"), [(6.0, 0.6), (5.3, 0.45), (5.0, 0.6), (5.1, 0.6), (4.3, 0.7), (3.0, 0.8)])
+@pytest.mark.parametrize(
+    ("apart", "weight"), [(6.0, 0.6), (4.7, 0.65), (5.3, 0.45), (5.0, 0.6), (5.1, 0.6), (3.0, 0.8)]
+)
 def test_no_hump_is_nearer_than_the_reverse_fit(apart, weight):
-    """KL(N(m, s²)‖t) on a finer line, for means 0.1 and widths 3% apart; at (5.3, 0.45) two valleys differ by 0.004 nats."""
-    x = np.linspace(-20, 20, 401)
-    m, s = np.meshgrid(np.linspace(-4, 4, 81), np.geomspace(0.7, 4, 60), indexing="ij")
+    """KL(N(m, s²)‖t) on another line, for means 0.1 and widths 1.5% apart; at (4.7, 0.65) two valleys differ by 0.001 nats."""
+    x = np.linspace(-20, 20, 201)
+    m, s = np.meshgrid(np.linspace(-4, 4, 81), np.geomspace(0.7, 4, 117), indexing="ij")
     p = np.exp(-((x - m[..., None]) ** 2) / 2 / s[..., None] ** 2)
     p /= p.sum(-1, keepdims=True)
     t = weight * np.exp(-((x + apart / 2) ** 2) / 2) + (1 - weight) * np.exp(-((x - apart / 2) ** 2) / 2)
@@ -57,7 +59,7 @@ def test_no_hump_is_nearer_than_the_reverse_fit(apart, weight):
     divergence = (p * np.log(np.maximum(p, 1e-300) / t)).sum(-1)
     best = np.unravel_index(divergence.argmin(), divergence.shape)
     mean, width, found = kl_curve(GRPO, apart=apart, weight=weight).fits.reverse_at
-    assert (mean, width) == (pytest.approx(m[best], abs=0.06), pytest.approx(s[best], rel=0.03))
+    assert (mean, width) == (pytest.approx(m[best], abs=0.06), pytest.approx(s[best], rel=0.015))
     assert divergence.min() - 0.002 < found < divergence.min() + 1e-6
 
 
