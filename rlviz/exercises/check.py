@@ -20,6 +20,7 @@ from rlviz.exercises.mistakes import Mistake
 from rlviz.pieces.advantages import GroupAdvantage
 from rlviz.pieces.aggregation import Constant, sequence_mean, sequence_sum, token_mean
 from rlviz.pieces.kl import k1, k3
+from rlviz.pieces.preference import ImplicitReward, bradley_terry, response_logp
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
 from rlviz.pieces.surrogate import pessimistic as pessimistic_piece
 from rlviz.pieces.values import entropy as entropy_piece
@@ -104,7 +105,8 @@ def _first_difference(expected: Tensor, got: Tensor, inputs: Inputs) -> str:
     if "mask" in inputs:
         given = f"lengths {inputs['mask'].sum(-1).tolist()}, {given}"
     where = f" for {given}" if given else ""
-    return f"at {list(place)}{where}: expected {expected[place].item():.4g}, got {got[place].item():.4g}."
+    at = f"at {list(place)}{where}" if place else where.strip()
+    return f"{at}: expected {expected[place].item():.4g}, got {got[place].item():.4g}."
 
 
 def judge(
@@ -131,6 +133,7 @@ def judge(
     for ours, (output, _) in zip(expected, got, strict=True):
         if output.shape != ours[0].shape:
             advice = " One value for each token: do not average." if output.dim() == 0 else ""
+            advice = " One number for the whole batch: take the mean." if ours[0].dim() == 0 else advice
             return Verdict(
                 False, f"your result has shape {list(output.shape)}; it has to be {list(ours[0].shape)}.{advice}"
             )
@@ -190,6 +193,24 @@ _LOGITS_CASES = [
     {"logits": _double([[-1.0, 0.3, 0.9, 2.0, 0.1]])},
 ]
 _KL_CASES = [{"logp": _double([0.5, 0.2, 0.9]).log(), "ref_logp": _double([0.25, 0.4, 0.9]).log()}]
+
+_PAIR_CASES = [  # responses of 1 to 4 tokens; what stands on padding must not matter
+    {"logp": new.log(), "ref_logp": ref.log(), "mask": mask, "beta": _double(beta)}
+    for new, ref, mask, beta in (
+        (
+            _double([[[0.5, 0.9, 0.2, 0.7], [0.3, 0.1, 0.6, 0.4]], [[0.2, 0.8, 0.5, 0.1], [0.7, 0.9, 0.3, 0.2]]]),
+            _double([[[0.4, 0.6, 0.5, 0.1], [0.6, 0.5, 0.2, 0.9]], [[0.6, 0.7, 0.9, 0.8], [0.3, 0.2, 0.6, 0.5]]]),
+            torch.cat([_ragged([3, 2], 4), _ragged([1, 4], 4)]),
+            0.1,
+        ),
+        (
+            _double([[[0.9, 0.8], [0.05, 0.3]], [[0.1, 0.6], [0.9, 0.2]], [[0.5, 0.5], [0.4, 0.9]]]),
+            _double([[[0.2, 0.3], [0.7, 0.6]], [[0.7, 0.9], [0.1, 0.4]], [[0.6, 0.2], [0.8, 0.3]]]),
+            torch.cat([_ragged([2, 1], 2), _ragged([2, 2], 2), _ragged([1, 2], 2)]),
+            2.0,
+        ),
+    )
+]
 
 
 def pessimistic(student: Callable[..., Any]) -> Verdict:
@@ -260,3 +281,21 @@ def entropy(student: Callable[..., Any]) -> Verdict:
 
     known = [replace(mistake, wrong=of_logits(mistake.wrong)) for mistake in mistakes.ENTROPY]
     return judge(of_logits(student), of_logits(entropy_piece), _LOGITS_CASES, known=known, by="logits")
+
+
+def _dpo_loss(logp: Tensor, ref_logp: Tensor, mask: Tensor, beta: Tensor) -> Tensor:
+    both = (response_logp(x, mask).unbind(-1) for x in (logp, ref_logp))
+    chosen, rejected = map(ImplicitReward(float(beta)), *both)
+    return bradley_terry(chosen, rejected).mean()
+
+
+def dpo_loss(student: Callable[..., Any]) -> Verdict:
+    """Check (logp, ref_logp, mask, beta) → DPO's loss, one number; logp, ref_logp, mask: [N, 2, T], the chosen one first."""
+    return judge(
+        student,
+        _dpo_loss,
+        _PAIR_CASES,
+        known=mistakes.DPO_LOSS,
+        by="logp",
+        praise="the loss and its gradient, with responses of different lengths and at two betas.",
+    )

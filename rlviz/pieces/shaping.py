@@ -73,6 +73,28 @@ class SoftOverlongPunishment:
 
 
 @dataclass(frozen=True)
+class LengthCost:
+    """R − per_token · length: every token costs the same, from the first one on.
+
+    per_token: in the unit of R. Raises ValueError unless it is above 0 and finite.
+    Why: what a learned reward overpays for length is taken off again; responses of one length are ordered as before.
+    Source: the length-regularised objective of R-DPO (Park et al., arXiv 2403.19159), E[R − α · |y|].
+    """
+
+    per_token: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.per_token < float("inf"):
+            raise ValueError(f"per_token must be above 0 and finite; got {self.per_token}")
+
+    def __str__(self) -> str:
+        return f"−{self.per_token:g} a token"
+
+    def __call__(self, rewards: Float[Tensor, "P G"], lengths: Int[Tensor, "P G"]) -> Float[Tensor, "P G"]:
+        return rewards - self.per_token * lengths.to(rewards.dtype)
+
+
+@dataclass(frozen=True)
 class OverlongFilter:
     """Rewards as they are; truncated responses leave the loss by their mask, and nothing is sampled in their place.
 

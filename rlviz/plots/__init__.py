@@ -9,6 +9,7 @@ from rlviz.plots.cost import plot_costs
 from rlviz.plots.dpo import plot_dpo
 from rlviz.plots.entropy import plot_entropy
 from rlviz.plots.gae import plot_gae
+from rlviz.plots.hacking import plot_hacking
 from rlviz.plots.importance import plot_importance
 from rlviz.plots.kl import plot_kl
 from rlviz.plots.learning import plot_learning_curves, plot_metrics, plot_seeds
@@ -33,6 +34,7 @@ __all__ = [
     "plot_dpo",
     "plot_entropy",
     "plot_gae",
+    "plot_hacking",
     "plot_importance",
     "plot_kl",
     "plot_learning_curves",

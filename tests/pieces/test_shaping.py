@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from rlviz.pieces.shaping import OverlongFilter, SoftOverlongPunishment, WeightedRules
+from rlviz.pieces.shaping import LengthCost, OverlongFilter, SoftOverlongPunishment, WeightedRules
 from tests.pieces.tensors import close, double
 
 LENGTHS = [1, 12, 13, 14, 16, 17, 100]
@@ -61,3 +61,28 @@ def test_thirds_are_float64():
 
 def test_overlong_filter_by_hand():
     check_overlong_filter(OverlongFilter())
+
+
+def check_length_cost(shape):
+    """Assert 1 − 4/8, 0 − 0/8, −½ − 8/8, at an eighth a token."""
+    close(shape(double([[1, 0, -0.5]]), torch.tensor([[4, 0, 8]])), [[0.5, 0, -1.5]])
+
+
+def test_length_cost_by_hand():
+    check_length_cost(LengthCost(per_token=0.125))
+
+
+def test_length_cost_changes_no_order_among_responses_of_one_length():
+    # advantages of 3, 1, 2 with a tenth of 7 tokens taken off each: the mean falls with them, 2.3, 0.3, 1.3 have mean 1.3
+    shaped = LengthCost(per_token=0.1)(double([[3, 1, 2]]), torch.tensor([[7, 7, 7]]))
+    close(shaped - shaped.mean(), [[1, -1, 0]])
+
+
+@pytest.mark.parametrize("per_token", [0.0, -0.1, math.inf, math.nan])
+def test_a_length_cost_out_of_range_is_refused(per_token):
+    with pytest.raises(ValueError, match=r"per_token must be above 0 and finite; got "):
+        LengthCost(per_token=per_token)
+
+
+def test_length_cost_says_what_it_takes():
+    assert str(LengthCost(per_token=0.25)) == "−0.25 a token"
