@@ -162,7 +162,7 @@ def _policies() -> tuple[Tensor, Tensor]:
     return _humps(MEANS, WIDTHS)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=2048)  # every value of both sliders, 12 MB at the most
 def _fits(apart: float, weight: float) -> Fits:
     position, places = torch.tensor(POSITION), (-apart / 2, apart / 2)
     left, right = ((-(position - place).square() / 2).softmax(-1) for place in places)

@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from rlviz.curves import ClipComparison, ClipCurve
+from rlviz.plots.marks import Marks
 from rlviz.plots.picture import Picture
 from rlviz.plots.style import BLUE, FAINT, GREEN, GREY, LINE, TEXT, VERMILION, dress, new_figure
 
@@ -22,7 +23,6 @@ QUADRANTS = {True: ("wrongly fallen", "grown"), False: ("fallen", "wrongly grown
 CERTAIN = "new probability = 1"
 KIND = {True: "ratio", False: "sequence ratio"}  # is it one token's alone? → what it is
 AXIS = {True: "ratio: new probability / old probability", False: "sequence ratio: of the whole response"}
-PAPER = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 2}
 BESIDE = ((GREEN, (0, (5, 2, 1, 2))), ("black", (0, (1, 1.2))), ("#AA4499", (0, (7, 2))))  # of up to three algorithms
 
 
@@ -62,21 +62,10 @@ class ClipSide:
         ]
         self.impossible = Rectangle((0, 0), 0, 1, facecolor="white", alpha=0.8, linewidth=0, zorder=3)
         ax.add_patch(self.impossible)
-        self.names = [
-            ax.text(
-                x,
-                0.98,
-                text,
-                fontsize=TEXT - 1,
-                ha=side,
-                va="top",
-                style="italic",
-                transform=ax.transAxes,
-                bbox=PAPER,
-                zorder=5,
-            )
-            for text, x, side in zip(QUADRANTS[self.better], (0.01, 0.99), ("left", "right"), strict=True)
-        ]
+        self.names = Marks(ax, size=TEXT - 1, style="italic", where=ax.transAxes, paper=True)
+        self.names.set_zorder(5)
+        left, right = QUADRANTS[self.better]
+        self.names.write([(left, 0.015, 0.95), (right, 0.985, 0.95)], sides=["left", "right"])
         self.show(curves)
 
     def span(self, curves: Sequence[ClipCurve]) -> tuple[float, float, float]:
@@ -111,7 +100,7 @@ class ClipSide:
 
     @property
     def moving(self) -> list[Artist]:
-        front = (self.slope, self.objective, *self.beside, self.impossible, self.certain, *self.names)
+        front = (self.slope, self.objective, *self.beside, self.impossible, self.certain, self.names)
         return [self.dead, *self.limits, *front]
 
 
