@@ -1,6 +1,6 @@
 """Checks with a diagnosis for the lessons' exercises, and the mistakes that they recognise."""
 
 from rlviz.exercises import check, mistakes
-from rlviz.exercises.check import Verdict
+from rlviz.exercises.judge import Verdict
 
 __all__ = ["Verdict", "check", "mistakes"]

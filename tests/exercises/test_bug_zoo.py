@@ -18,18 +18,18 @@ from tests.pieces.test_surrogate import check_pessimistic
 
 # the check of a piece's tests → the right piece, its wrong variants
 ZOO = {
-    check_pessimistic: (pessimistic, mistakes.SURROGATE),
-    check_token_ratio: (token_ratio, mistakes.TOKEN_RATIO),
-    check_sequence_ratio: (sequence_ratio, mistakes.SEQUENCE_RATIO),
-    check_group_std: (GroupAdvantage(), mistakes.GROUP_ADVANTAGE),
-    check_process_advantage: (ProcessAdvantage(), mistakes.PROCESS_ADVANTAGE),
-    check_sequence_mean: (sequence_mean, mistakes.SEQUENCE_MEAN),
-    check_token_mean: (token_mean, mistakes.TOKEN_MEAN),
-    check_constant: (Constant(8), mistakes.CONSTANT),
-    check_sequence_sum: (sequence_sum, mistakes.SEQUENCE_SUM),
-    check_k1: (k1, mistakes.K1),
-    check_k3: (k3, mistakes.K3),
-    check_soft_overlong_punishment: (SoftOverlongPunishment(max_length=16, cache=4), mistakes.OVERLONG),
+    check_pessimistic: (pessimistic, mistakes.clipping.SURROGATE),
+    check_token_ratio: (token_ratio, mistakes.ratios.TOKEN_RATIO),
+    check_sequence_ratio: (sequence_ratio, mistakes.ratios.SEQUENCE_RATIO),
+    check_group_std: (GroupAdvantage(), mistakes.advantages.GROUP_ADVANTAGE),
+    check_process_advantage: (ProcessAdvantage(), mistakes.advantages.PROCESS_ADVANTAGE),
+    check_sequence_mean: (sequence_mean, mistakes.aggregation.SEQUENCE_MEAN),
+    check_token_mean: (token_mean, mistakes.aggregation.TOKEN_MEAN),
+    check_constant: (Constant(8), mistakes.aggregation.CONSTANT),
+    check_sequence_sum: (sequence_sum, mistakes.aggregation.SEQUENCE_SUM),
+    check_k1: (k1, mistakes.kl.K1),
+    check_k3: (k3, mistakes.kl.K3),
+    check_soft_overlong_punishment: (SoftOverlongPunishment(max_length=16, cache=4), mistakes.overlong.OVERLONG),
 }
 
 

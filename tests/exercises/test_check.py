@@ -1,6 +1,7 @@
 """Every mistake is told from the right piece and named; what nobody foresaw gets a sentence that helps all the same."""
 
 import math
+from types import ModuleType
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from rlviz.exercises.mistakes import Mistake
 from rlviz.pieces.advantages import GroupAdvantage, ProcessAdvantage
 from rlviz.pieces.aggregation import Constant, sequence_mean, sequence_sum, token_mean
 from rlviz.pieces.kl import k1, k3
+from rlviz.pieces.preference import bradley_terry
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
 from rlviz.pieces.shaping import SoftOverlongPunishment
 from rlviz.pieces.surrogate import pessimistic
@@ -24,25 +26,32 @@ def constant_16(student):
 
 # check → the right piece, and what it recognises
 CHECKS = {
-    check.pessimistic: (pessimistic, mistakes.SURROGATE),
-    check.importance_ratio: (token_ratio, mistakes.TOKEN_RATIO),
-    check.sequence_importance_ratio: (sequence_ratio, mistakes.SEQUENCE_RATIO),
-    check.group_advantage: (GroupAdvantage(), mistakes.GROUP_ADVANTAGE),
-    check.mean_of_responses: (sequence_mean, mistakes.SEQUENCE_MEAN),
-    check.mean_of_tokens: (token_mean, mistakes.TOKEN_MEAN),
-    constant_16: (Constant(16), mistakes.CONSTANT),
-    check.sum_of_responses: (sequence_sum, mistakes.SEQUENCE_SUM),
-    check.kl_estimate_k1: (k1, mistakes.K1),
-    check.kl_estimate_k3: (k3, mistakes.K3),
-    check.entropy: (entropy, mistakes.ENTROPY),
-    check.dpo_loss: (check._dpo_loss, mistakes.DPO_LOSS),
+    check.pessimistic: (pessimistic, mistakes.clipping.SURROGATE),
+    check.importance_ratio: (token_ratio, mistakes.ratios.TOKEN_RATIO),
+    check.sequence_importance_ratio: (sequence_ratio, mistakes.ratios.SEQUENCE_RATIO),
+    check.group_advantage: (GroupAdvantage(), mistakes.advantages.GROUP_ADVANTAGE),
+    check.mean_of_responses: (sequence_mean, mistakes.aggregation.SEQUENCE_MEAN),
+    check.mean_of_tokens: (token_mean, mistakes.aggregation.TOKEN_MEAN),
+    constant_16: (Constant(16), mistakes.aggregation.CONSTANT),
+    check.sum_of_responses: (sequence_sum, mistakes.aggregation.SEQUENCE_SUM),
+    check.kl_estimate_k1: (k1, mistakes.kl.K1),
+    check.kl_estimate_k3: (k3, mistakes.kl.K3),
+    check.entropy: (entropy, mistakes.entropy.ENTROPY),
+    check.dpo_loss: (check._dpo_loss, mistakes.preferences.DPO_LOSS),
+    check.reward_model_loss: (lambda *scores: bradley_terry(*scores).mean(), mistakes.reward_model.REWARD_MODEL_LOSS),
 }
 EVERY_CHECK = pytest.mark.parametrize("checks", CHECKS, ids=lambda c: c.__name__)
 EVERY_MISTAKE = pytest.mark.parametrize(
     ("checks", "mistake"),
     [pytest.param(c, m, id=f"{c.__name__}: {m.name}") for c, (_, family) in CHECKS.items() for m in family],
 )
-FAMILIES = {name: family for name, family in vars(mistakes).items() if name.isupper() and isinstance(family, tuple)}
+FAMILIES = {
+    name: family
+    for topic in vars(mistakes).values()
+    if isinstance(topic, ModuleType)
+    for name, family in vars(topic).items()
+    if name.isupper() and isinstance(family, tuple)
+}
 ALL_MISTAKES = [mistake for family in FAMILIES.values() for mistake in family]
 
 
@@ -69,7 +78,7 @@ def test_the_process_mistakes_differ_from_the_piece_by_hand():
     rewards, ends = double([[[4, 0], [0, 0]]]), torch.ones(1, 2, 2, dtype=torch.bool)
     right = [[[1, -0.5], [-1, -0.5]]]
     close(ProcessAdvantage()(rewards, ends), right, rtol=1e-5)
-    by_step, before = (mistake.wrong(rewards, ends) for mistake in mistakes.PROCESS_ADVANTAGE)
+    by_step, before = (mistake.wrong(rewards, ends) for mistake in mistakes.advantages.PROCESS_ADVANTAGE)
     # position 0 by itself: 4 0 have mean 2, std √8, so ±1/√2; position 1: 0 0
     close(by_step, [[[math.sqrt(0.5), 0], [-math.sqrt(0.5), 0]]], rtol=1e-5)
     close(before, [[[1.5, 1], [-0.5, -1]]], rtol=1e-5)
@@ -78,8 +87,8 @@ def test_the_process_mistakes_differ_from_the_piece_by_hand():
 def test_the_inverted_cispo_differs_from_cispo_by_hand():
     # weight clip(r) at r = 1.5, limits .8 and 1.2: 1.2; upside down clip(2/3): .8. The slope is weight · A / r
     at = [double([x]) for x in (1.5, 2.0, 0.8, 1.2)]
-    (inverted,) = mistakes.CISPO
-    for piece, weight in ((mistakes.cispo, 1.2), (inverted.wrong, 0.8)):
+    (inverted,) = mistakes.clipping.CISPO
+    for piece, weight in ((mistakes.clipping.cispo, 1.2), (inverted.wrong, 0.8)):
         close(piece(*at), [weight * 2 * math.log(1.5)])
         close(slope(piece, *at), [weight * 2 / 1.5])
 
@@ -87,7 +96,7 @@ def test_the_inverted_cispo_differs_from_cispo_by_hand():
 def test_the_prompt_counted_as_overlong_differs_by_hand():
     # punishment from 12 to 16 tokens: 8 tokens are short, but not with the prompt's 6: −2/4
     rewards, lengths = double([[1, 0]]), torch.tensor([[8, 8]])
-    (counted,) = mistakes.OVERLONG
+    (counted,) = mistakes.overlong.OVERLONG
     close(SoftOverlongPunishment(max_length=16, cache=4)(rewards, lengths), [[1, 0]])
     close(counted.wrong(rewards, lengths), [[0.5, -0.5]])
 

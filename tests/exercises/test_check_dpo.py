@@ -79,51 +79,55 @@ def reward_of(logp, ref_logp, mask, beta):
 
 # the wrong variant → its value by hand, and how a student would write it
 SLIPS = {
-    mistakes.reference_forgotten: (  # ½ (ln .81 − ln .2), ½ (ln .2 − ln .54)
+    mistakes.preferences.reference_forgotten: (  # ½ (ln .81 − ln .2), ½ (ln .2 − ln .54)
         of_odds(4.05**0.5, (0.2 / 0.54) ** 0.5),
         lambda logp, ref_logp, mask, beta: loss_of(beta * (logp * mask).sum(-1).diff().neg()),
     ),
-    mistakes.beta_forgotten: (of_odds(36, 1 / 8), lambda x, r, m, b: loss_of(margin_of(x, r, m))),
-    mistakes.beta_on_the_chosen_only: (  # ln 3 + ln 4, −ln 2 − ln 2
+    mistakes.preferences.beta_forgotten: (of_odds(36, 1 / 8), lambda x, r, m, b: loss_of(margin_of(x, r, m))),
+    mistakes.preferences.beta_on_the_chosen_only: (  # ln 3 + ln 4, −ln 2 − ln 2
         of_odds(12, 1 / 4),
         lambda x, r, m, b: loss_of(reward_of(x, r, m, b)[:, 0] - gains(x, r, m)[:, 1]),
     ),
-    mistakes.beta_on_the_policy_only: (  # (ln .9 − ln .09) − (½ ln .2 − ln .8), (½ ln .2 − ln .8) − (½ ln .54 − ln .27)
+    mistakes.preferences.beta_on_the_policy_only: (
+        # (ln .9 − ln .09) − (½ ln .2 − ln .8), (½ ln .2 − ln .8) − (½ ln .54 − ln .27)
         of_odds(8 / 0.2**0.5, 0.2**0.5 / 0.8 * 0.27 / 0.54**0.5),
         lambda x, r, m, b: loss_of(b * margin_of(x, 0, m) - margin_of(r, 0, m)),
     ),
-    mistakes.beta_outside_the_sigmoid: (of_odds(36, 1 / 8) / 2, lambda x, r, m, b: b * loss_of(margin_of(x, r, m))),
-    mistakes.divided_by_beta: (of_odds(36**2, 8**-2), lambda x, r, m, b: loss_of(margin_of(x, r, m) / b)),
-    mistakes.means_over_tokens: (  # ½ (ln 3 + ln 4), ½ (−ln 4 − ½ ln 2)
+    mistakes.preferences.beta_outside_the_sigmoid: (
+        of_odds(36, 1 / 8) / 2,
+        lambda x, r, m, b: b * loss_of(margin_of(x, r, m)),
+    ),
+    mistakes.preferences.divided_by_beta: (of_odds(36**2, 8**-2), lambda x, r, m, b: loss_of(margin_of(x, r, m) / b)),
+    mistakes.preferences.means_over_tokens: (  # ½ (ln 3 + ln 4), ½ (−ln 4 − ½ ln 2)
         of_odds(12**0.5, 32**-0.25),
         lambda x, r, m, b: loss_of(b * (gains(x, r, m) / m.sum(-1)).diff().neg()),
     ),
-    mistakes.means_over_the_width: (  # half of each margin
+    mistakes.preferences.means_over_the_width: (  # half of each margin
         of_odds(6**0.5, 8**-0.25),
         lambda x, r, m, b: loss_of(b * ((x - r) * m).mean(-1).diff().neg()),
     ),
-    mistakes.padding_in_the_sum: (  # ½ (ln 9 − ln 9/4), ½ (ln 9/4 − ln 2)
+    mistakes.preferences.padding_in_the_sum: (  # ½ (ln 9 − ln 9/4), ½ (ln 9/4 − ln 2)
         of_odds(2, (9 / 8) ** 0.5),
         lambda x, r, m, b: loss_of(b * (x - r).sum(-1).diff().neg()),
     ),
-    mistakes.margin_turned_round: (  # the reference's minus the policy's
+    mistakes.preferences.margin_turned_round: (  # the reference's minus the policy's
         of_odds(1 / 6, 8**0.5),
         lambda x, r, m, b: loss_of(b * margin_of(r, x, m)),
     ),
-    mistakes.linear_for_the_logarithm: (
+    mistakes.preferences.linear_for_the_logarithm: (
         (math.log(8) / 2 - math.log(6)) / 2,
         lambda x, r, m, b: b * margin_of(x, r, m).neg().mean(),
     ),
-    mistakes.logarithm_forgotten: (
+    mistakes.preferences.logarithm_forgotten: (
         -(6 / 7 + 1 / (1 + 8**0.5)) / 2,
         lambda x, r, m, b: -(b * margin_of(x, r, m)).sigmoid().mean(),
     ),
-    mistakes.a_sigmoid_for_each_response: (  # rewards ln 3, −ln 2; −ln 2, ½ ln 2: σ is ¾, ⅓; ⅓, √2/(1 + √2)
+    mistakes.preferences.a_sigmoid_for_each_response: (  # rewards ln 3, −ln 2; −ln 2, ½ ln 2: σ is ¾, ⅓; ⅓, √2/(1 + √2)
         -(math.log(9 / 4) + math.log((1 + 2**0.5) / 2**0.5 / 3)) / 2,
         lambda x, r, m, b: -F.logsigmoid(reward_of(x, r, m, b)).diff().neg().mean(),
     ),
-    mistakes.sum_over_the_pairs: (2 * RIGHT, lambda x, r, m, b: F.softplus(-b * margin_of(x, r, m)).sum()),
-    mistakes.mean_inside_the_sigmoid: (
+    mistakes.preferences.sum_over_the_pairs: (2 * RIGHT, lambda x, r, m, b: F.softplus(-b * margin_of(x, r, m)).sum()),
+    mistakes.preferences.mean_inside_the_sigmoid: (
         of_odds(6**0.5 * 8**-0.25),
         lambda x, r, m, b: loss_of(b * margin_of(x, r, m).mean()),
     ),
@@ -132,7 +136,7 @@ EVERY_SLIP = pytest.mark.parametrize("wrong", SLIPS, ids=lambda f: f.__name__)
 
 
 def test_every_known_slip_is_tested():
-    assert set(SLIPS) == {mistake.wrong for mistake in mistakes.DPO_LOSS}
+    assert set(SLIPS) == {mistake.wrong for mistake in mistakes.preferences.DPO_LOSS}
 
 
 @EVERY_SLIP
@@ -144,7 +148,7 @@ def test_the_wrong_variant_is_what_its_name_says(wrong):
 
 @EVERY_SLIP
 def test_the_slip_is_named_however_it_is_written(wrong):
-    says = next(mistake.says for mistake in mistakes.DPO_LOSS if mistake.wrong is wrong)
+    says = next(mistake.says for mistake in mistakes.preferences.DPO_LOSS if mistake.wrong is wrong)
     assert check.dpo_loss(SLIPS[wrong][1]) == Verdict(False, says)
 
 
@@ -180,7 +184,7 @@ def test_a_number_that_is_off_stands_beside_its_beta_and_lengths():
 
 
 def test_a_reference_that_moves_hides_the_linear_loss_and_one_with_gradient_stops_everything():
-    with_gradient, without = (mistake.wrong for mistake in mistakes.MOVING_REFERENCE)
+    with_gradient, without = (mistake.wrong for mistake in mistakes.preferences.MOVING_REFERENCE)
     chosen, rejected = double([-3.0, -1.0]), double([-2.0, -4.0])
 
     def loss(algorithm, reference):

@@ -29,13 +29,13 @@ WRONG_BY_HAND = {
 
 
 def test_the_mistakes_by_hand():
-    assert {mistake.name for mistake in mistakes.ENTROPY} == set(WRONG_BY_HAND)
-    for mistake in mistakes.ENTROPY:
+    assert {mistake.name for mistake in mistakes.entropy.ENTROPY} == set(WRONG_BY_HAND)
+    for mistake in mistakes.entropy.ENTROPY:
         torch.testing.assert_close(mistake.wrong(BY_HAND), double([WRONG_BY_HAND[mistake.name]]), equal_nan=True)
     close(entropy(BY_HAND), [1.5 * math.log(2)])
 
 
-@pytest.mark.parametrize("mistake", mistakes.ENTROPY, ids=lambda m: m.name)
+@pytest.mark.parametrize("mistake", mistakes.entropy.ENTROPY, ids=lambda m: m.name)
 def test_every_mistake_is_recognised(mistake):
     assert check.entropy(mistake.wrong) == Verdict(False, mistake.says)
 
@@ -90,7 +90,7 @@ def test_the_surprise_of_the_sampled_token_has_the_right_mean_and_no_gradient():
     logits = double([1.0, 0.2, -0.7]).requires_grad_()
     log_probs = logits.log_softmax(0)
     weights = log_probs.detach().exp()
-    mean = -(weights * mistakes.SAMPLED_SURPRISE.wrong(log_probs, torch.zeros(3))).sum()
+    mean = -(weights * mistakes.entropy.SAMPLED_SURPRISE.wrong(log_probs, torch.zeros(3))).sum()
     close(mean, entropy(log_probs))
     (slope,) = torch.autograd.grad(mean, logits, retain_graph=True)
     close(slope, [0.0, 0.0, 0.0])
@@ -100,7 +100,7 @@ def test_the_surprise_of_the_sampled_token_has_the_right_mean_and_no_gradient():
 
 def test_as_a_bonus_it_keeps_no_entropy_where_the_entropy_does():
     plain = replace(GRPO, kl=None)
-    buggy = replace(GRPO, kl=KLInLoss(beta=0.3, estimator=mistakes.SAMPLED_SURPRISE.wrong))
+    buggy = replace(GRPO, kl=KLInLoss(beta=0.3, estimator=mistakes.entropy.SAMPLED_SURPRISE.wrong))
     settings = {"task": good_actions(), "steps": 60, "updates_per_rollout": 1, "replicas": 32}
     ends = [
         train_table(algorithm, entropy_weight=weight, **settings).entropy[:, -1]
@@ -112,7 +112,9 @@ def test_as_a_bonus_it_keeps_no_entropy_where_the_entropy_does():
     assert bonus > without + 10 * noise
 
 
-@pytest.mark.parametrize("mistake", [*mistakes.ENTROPY, mistakes.SAMPLED_SURPRISE], ids=lambda m: m.name)
+@pytest.mark.parametrize(
+    "mistake", [*mistakes.entropy.ENTROPY, mistakes.entropy.SAMPLED_SURPRISE], ids=lambda m: m.name
+)
 def test_a_sentence_says_something_and_ends(mistake):
     assert mistake.says.endswith(".")
     assert len(mistake.says.split()) >= 6

@@ -15,7 +15,7 @@ LOGP, REF_LOGP = double([0.5, 0.25]).log(), double([0.25, 0.5]).log()
 
 
 def says(wrong):
-    return next(mistake.says for mistake in mistakes.K3 if mistake.wrong is wrong)
+    return next(mistake.says for mistake in mistakes.kl.K3 if mistake.wrong is wrong)
 
 
 def by_the_ratio(logp, ref_logp):
@@ -35,30 +35,30 @@ def test_k3_in_other_words_passes(student):
 
 # the wrong variant → its two values by hand, and how a student would write it
 SLIPS = {
-    mistakes.k3_of_the_wrong_ratio: (  # x is ln 2, then −ln 2
+    mistakes.kl.k3_of_the_wrong_ratio: (  # x is ln 2, then −ln 2
         [1 - LN2, LN2 - 0.5],
         lambda ref_logp, logp: (ref_logp - logp).exp() - (ref_logp - logp) - 1,  # the arguments swapped
     ),
-    mistakes.k3_computed_and_k1_used: ([LN2, -LN2], lambda logp, ref_logp: logp - ref_logp),
-    mistakes.sign_of_x_lost_in_the_exponential: (  # 2 + ln 2 − 1, ½ − ln 2 − 1
+    mistakes.kl.k3_computed_and_k1_used: ([LN2, -LN2], lambda logp, ref_logp: logp - ref_logp),
+    mistakes.kl.sign_of_x_lost_in_the_exponential: (  # 2 + ln 2 − 1, ½ − ln 2 − 1
         [1 + LN2, -0.5 - LN2],
         lambda logp, ref_logp: logp.exp() / ref_logp.exp() - (ref_logp - logp) - 1,
     ),
-    mistakes.sign_of_x_lost_after_the_exponential: (  # ½ − ln 2 − 1, 2 + ln 2 − 1
+    mistakes.kl.sign_of_x_lost_after_the_exponential: (  # ½ − ln 2 − 1, 2 + ln 2 − 1
         [-0.5 - LN2, 1 + LN2],
         lambda logp, ref_logp: torch.exp(ref_logp - logp) - (logp - ref_logp) - 1,
     ),
-    mistakes.exponential_forgotten: ([-1, -1], lambda logp, ref_logp: 0 * logp - 1),
-    mistakes.logarithms_divided: (  # the quotients are 2 and ½
+    mistakes.kl.exponential_forgotten: ([-1, -1], lambda logp, ref_logp: 0 * logp - 1),
+    mistakes.kl.logarithms_divided: (  # the quotients are 2 and ½
         [1 - LN2, LN2 - 0.5],
         lambda logp, ref_logp: ref_logp / logp - ref_logp.neg().log() + logp.neg().log() - 1,
     ),
-    mistakes.one_not_taken_off: (
+    mistakes.kl.one_not_taken_off: (
         [0.5 + LN2, 2 - LN2],
         lambda logp, ref_logp: (ref_logp - logp).exp() + logp - ref_logp,
     ),
-    mistakes.k2_for_k3: ([LN2**2 / 2] * 2, lambda logp, ref_logp: 0.5 * (logp - ref_logp) ** 2),
-    mistakes.k3_weighed_by_its_probability: (  # ½ of ln 2 − ½, ¼ of 1 − ln 2
+    mistakes.kl.k2_for_k3: ([LN2**2 / 2] * 2, lambda logp, ref_logp: 0.5 * (logp - ref_logp) ** 2),
+    mistakes.kl.k3_weighed_by_its_probability: (  # ½ of ln 2 − ½, ¼ of 1 − ln 2
         [(LN2 - 0.5) / 2, (1 - LN2) / 4],
         lambda logp, ref_logp: ref_logp.exp() - logp.exp() * (ref_logp - logp) - logp.exp(),
     ),
@@ -67,7 +67,7 @@ EVERY_SLIP = pytest.mark.parametrize("wrong", SLIPS, ids=lambda f: f.__name__)
 
 
 def test_every_known_slip_is_tested():
-    assert set(SLIPS) == {mistake.wrong for mistake in mistakes.K3}
+    assert set(SLIPS) == {mistake.wrong for mistake in mistakes.kl.K3}
 
 
 @EVERY_SLIP
@@ -81,7 +81,7 @@ def test_the_slip_is_named_however_it_is_written(wrong):
 
 
 def test_the_case_of_the_lost_sign_is_told_in_k1_too():
-    assert check.kl_estimate_k1(lambda logp, ref_logp: ref_logp - logp).says == mistakes.K1[0].says
+    assert check.kl_estimate_k1(lambda logp, ref_logp: ref_logp - logp).says == mistakes.kl.K1[0].says
 
 
 def k3_of(logp, ref_logp):
