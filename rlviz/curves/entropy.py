@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
 from types import MappingProxyType
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from rlviz.algorithms.base import GroupPolicyGradient
 from rlviz.algorithms.family import Algorithm
 from rlviz.curves.arrays import Array
+from rlviz.curves.memory import remembered
 from rlviz.pieces.aggregation import token_mean
 from rlviz.pieces.kl import KLInLoss
 from rlviz.tabular import TableTask, good_actions, random_reward, rare_good_action, train_table
@@ -101,7 +101,7 @@ def entropy_curve(
     kl = KLInLoss(beta=kl_weight) if kl_weight else None
     settings = (group_size, lr, updates_per_rollout, temperature, entropy_weight)
     histories = [
-        _remembered(replace(each, kl=kl, aggregate=token_mean))(lesson.task, lesson.groups, *settings) for each in every
+        _train(replace(each, kl=kl, aggregate=token_mean), lesson.task, lesson.groups, *settings) for each in every
     ]
     return EntropyCurve(tuple(histories), step, lesson.good, reward)
 
@@ -111,16 +111,7 @@ def has_groups(algorithm: Algorithm) -> bool:
     return isinstance(algorithm, GroupPolicyGradient) and not algorithm.asks_for("advantage", "step_ends")
 
 
-def _remembered(algorithm: GroupPolicyGradient) -> Callable[..., TableHistory]:
-    """Return the training of an algorithm, with its memory unless a piece of one's own cannot be a key."""
-    try:
-        hash(algorithm)
-    except TypeError:  # a dataclass that is not frozen
-        return partial(_train.__wrapped__, algorithm)
-    return partial(_train, algorithm)
-
-
-@lru_cache(maxsize=256)  # a slider that goes back, or a step slider, trains nothing again; 30 kB each
+@remembered(maxsize=256)  # a slider that goes back, or a step slider, trains nothing again; 30 kB each
 def _train(
     algorithm: GroupPolicyGradient,
     task: TableTask,

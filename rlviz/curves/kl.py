@@ -13,6 +13,7 @@ from torch import Tensor
 
 from rlviz.algorithms.base import PolicyGradient, label
 from rlviz.curves.arrays import Array
+from rlviz.curves.memory import remembered
 from rlviz.pieces.kl import Estimator, KLInLoss, KLInReward, KLToOld, k1, k2, k3, k3_plus
 from rlviz.types import Batch
 
@@ -120,22 +121,21 @@ def kl_curve(
         raise ValueError(f"weight must be from 0 to 1; got {weight}")
     if not 0 < distance < float("inf"):
         raise ValueError(f"distance must be above 0 and finite; got {distance}")
-    kl, enters = algorithm.kl, _enters(algorithm)
-    terms = {name: KINDS[enters](beta=1.0, estimator=estimator) for name, estimator in ESTIMATORS.items()}
-    used = getattr(kl, "estimator", kl)
-    if used is not None and used not in ESTIMATORS.values():
-        terms["its own"] = replace(kl, beta=1.0) if hasattr(kl, "estimator") else kl  # type: ignore[type-var]
-    place = None if used is None else [*ESTIMATORS.values(), used].index(used)
+    kl, used = algorithm.kl, _estimator(algorithm)
     return KLCurve(
         name=algorithm.name,
         term=None if kl is None else label(kl),
         show=show,
-        enters=enters,
-        estimator=place,
+        enters=_enters(algorithm),
+        estimator=None if used is None else [*ESTIMATORS.values(), used].index(used),
         beta=getattr(kl, "beta", None),
         fits=_fits(apart, weight),
-        estimates=_estimates(replace(algorithm, surrogate=_nothing), terms, enters, distance),
+        estimates=_estimates(algorithm, distance),
     )
+
+
+def _estimator(algorithm: PolicyGradient) -> object:
+    return getattr(algorithm.kl, "estimator", algorithm.kl)
 
 
 def _enters(algorithm: PolicyGradient) -> str:
@@ -150,16 +150,19 @@ def _nothing(ratio: Tensor, advantages: Tensor, lower: Tensor, upper: Tensor) ->
     return torch.zeros_like(ratio)  # so that of a token's objective the KL term alone is left
 
 
-def _humps(means: Array, widths: Array) -> tuple[Tensor, Tensor]:
-    """Return log-probabilities, and probabilities, of a hump at each mean in each width: [means, widths, positions]."""
-    position, mean, width = torch.tensor(POSITION), torch.tensor(means), torch.tensor(widths)
-    policies = (-((position - mean.view(-1, 1, 1)) / width.view(-1, 1)).square() / 2).log_softmax(-1)
-    return policies, policies.exp()
+class _Humps:
+    """Policies of one hump at each mean in each width: logp, probs [means, widths, positions], plogp their Σ p log p."""
+
+    def __init__(self, means: Array, widths: Array) -> None:
+        position, mean, width = torch.tensor(POSITION), torch.tensor(means), torch.tensor(widths)
+        self.logp = (-((position - mean.view(-1, 1, 1)) / width.view(-1, 1)).square() / 2).log_softmax(-1)
+        self.probs = self.logp.exp()
+        self.plogp = (self.probs * self.logp).sum(-1)
 
 
 @lru_cache(maxsize=1)
-def _policies() -> tuple[Tensor, Tensor]:
-    return _humps(MEANS, WIDTHS)
+def _grid() -> _Humps:
+    return _Humps(MEANS, WIDTHS)
 
 
 @lru_cache(maxsize=2048)  # every value of both sliders, 12 MB at the most
@@ -167,12 +170,15 @@ def _fits(apart: float, weight: float) -> Fits:
     position, places = torch.tensor(POSITION), (-apart / 2, apart / 2)
     left, right = ((-(position - place).square() / 2).softmax(-1) for place in places)
     target = weight * left + (1 - weight) * right
+    log_target = target.log()
+    own = target @ log_target
 
-    def forward(policies: Tensor, probs: Tensor) -> Tensor:
-        return k1(target.log().expand_as(policies), policies) @ target  # a mean over the target
+    def forward(policies: _Humps) -> Tensor:  # k1's mean over the target; k1 is linear, so that it is k1 of the means
+        means = policies.logp @ target
+        return k1(own.expand_as(means), means)
 
-    def reverse(policies: Tensor, probs: Tensor) -> Tensor:
-        return torch.einsum("mwx,mwx->mw", probs, k1(policies, target.log().expand_as(policies)))
+    def reverse(policies: _Humps) -> Tensor:
+        return k1(policies.plogp, policies.probs @ log_target)
 
     rising = np.diff(target.numpy()) > 0
     forward_kl, forward_at = _nearest(forward)
@@ -193,14 +199,13 @@ def _fits(apart: float, weight: float) -> Fits:
 
 
 def _probs(mean: float, width: float) -> Array:
-    _, probs = _humps(np.array([mean]), np.array([width]))
-    hump: Array = probs.flatten().numpy()
+    hump: Array = _Humps(np.array([mean]), np.array([width])).probs.flatten().numpy()
     return hump
 
 
-def _nearest(divergence: Callable[[Tensor, Tensor], Tensor]) -> tuple[Array, tuple[float, float, float]]:
+def _nearest(divergence: Callable[[_Humps], Tensor]) -> tuple[Array, tuple[float, float, float]]:
     """Return the least KL for each of MEANS, and mean, width and KL of the least of all, sought closely in every valley."""
-    best, widths = (found.numpy() for found in divergence(*_policies()).min(-1))
+    best, widths = (found.numpy() for found in divergence(_grid()).min(-1))
     around = np.pad(best, 1, constant_values=np.inf)
     valleys = np.flatnonzero((best <= around[:-2]) & (best <= around[2:]))
     fits = [_closely(divergence, float(MEANS[place]), float(WIDTHS[widths[place]])) for place in valleys]
@@ -208,13 +213,13 @@ def _nearest(divergence: Callable[[Tensor, Tensor], Tensor]) -> tuple[Array, tup
     return best, next(fit for fit in fits if fit[2] <= least + SAME)  # of two equally good ones the left one
 
 
-def _closely(divergence: Callable[[Tensor, Tensor], Tensor], mean: float, width: float) -> tuple[float, float, float]:
+def _closely(divergence: Callable[[_Humps], Tensor], mean: float, width: float) -> tuple[float, float, float]:
     """Return mean, width and KL of the best hump near this one of the grid."""
     least = float("inf")
     for closer in 0.25 ** np.arange(5):
         means = mean + STEPS * closer * (MEANS[1] - MEANS[0])
         near = width * (WIDTHS[1] / WIDTHS[0]) ** (STEPS * closer)
-        found = divergence(*_humps(means, near))
+        found = divergence(_Humps(means, near))
         at = divmod(int(found.argmin()), len(STEPS))
         mean, width, least = float(means[at[0]]), float(near[at[1]]), float(found[at])
     return mean, width, least
@@ -228,7 +233,18 @@ def _logits() -> tuple[Tensor, Tensor]:
     return still, shift
 
 
-def _estimates(silent: PolicyGradient, terms: dict[str, Any], enters: str, distance: float) -> Estimates:
+def _terms(algorithm: PolicyGradient) -> dict[str, Any]:
+    """Return the KL terms that are compared, by name: each estimator where the algorithm has its own, and its own if other."""
+    kl, used = algorithm.kl, _estimator(algorithm)
+    terms = {name: KINDS[_enters(algorithm)](beta=1.0, estimator=estimator) for name, estimator in ESTIMATORS.items()}
+    if used is not None and used not in ESTIMATORS.values():
+        terms["its own"] = replace(kl, beta=1.0) if hasattr(kl, "estimator") else kl  # type: ignore[type-var]
+    return terms
+
+
+@remembered(maxsize=256)
+def _estimates(algorithm: PolicyGradient, distance: float) -> Estimates:
+    silent, terms, enters = replace(algorithm, surrogate=_nothing), _terms(algorithm), _enters(algorithm)
     start, shift = _logits()
     distances = torch.tensor([*DISTANCES, distance], dtype=torch.double).unsqueeze(1)
     logits = (start + distances * shift).requires_grad_()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -174,6 +174,9 @@ class _Pool:
     group_size: int
     num_prompts: int = MOST_PROMPTS
     max_rounds: int = MOST_ROUNDS
+    _chosen: list[tuple[object, tuple[Tensor, float]]] = field(
+        default_factory=list
+    )  # of each selection that was asked for
 
     def outcomes(self, groups: slice | Tensor, before: int = 0) -> Tensor:
         """Return the rewards [groups, G], 1 or 0, of these groups so many visits before the latest one."""
@@ -192,6 +195,29 @@ class _Pool:
         index = EACH * torch.arange(STEPS).unsqueeze(1) + torch.arange(groups)
         return self.outcomes(index.flatten()).split(groups)
 
+    def chosen(self, algorithm: GroupPolicyGradient) -> tuple[Tensor, float]:
+        """Return the groups in the algorithm's batches of all steps, and groups sampled ÷ groups wanted."""
+        for select, chosen in self._chosen:
+            if select == algorithm.select:
+                return chosen
+        chosen = self._choose(algorithm)
+        self._chosen.append((algorithm.select, chosen))
+        return chosen
+
+    def _choose(self, algorithm: GroupPolicyGradient) -> tuple[Tensor, float]:
+        generator = torch.Generator().manual_seed(0)
+        sampled, chosen = 0, []
+        for step, outcomes in enumerate(self.at_first):
+            index, took = algorithm.selected(outcomes, generator), self.num_prompts
+            if len(index) < self.num_prompts:
+                took *= self.max_rounds
+                index = algorithm.selected(self.at_most[step], generator)[: self.num_prompts]
+                if len(index) == self.num_prompts:
+                    took = int(index[-1]) + 1
+            chosen.append(step * EACH + index)
+            sampled += took
+        return torch.cat(chosen), sampled / (STEPS * self.num_prompts)
+
 
 def _price(algorithm: GroupPolicyGradient, rates: tuple[float, float], group_size: int, max_rounds: int) -> float:
     """Return how many groups the algorithm's selection takes in for one that it lets out, from 1 to max_rounds."""
@@ -201,18 +227,7 @@ def _price(algorithm: GroupPolicyGradient, rates: tuple[float, float], group_siz
 
 
 def _batches(algorithm: GroupPolicyGradient, pool: _Pool, visits: int) -> BatchShares:
-    generator = torch.Generator().manual_seed(0)
-    wanted, sampled, chosen = STEPS * pool.num_prompts, 0, []
-    for step, outcomes in enumerate(pool.at_first):
-        index, took = algorithm.selected(outcomes, generator), pool.num_prompts
-        if len(index) < pool.num_prompts:
-            took *= pool.max_rounds
-            index = algorithm.selected(pool.at_most[step], generator)[: pool.num_prompts]
-            if len(index) == pool.num_prompts:
-                took = int(index[-1]) + 1
-        chosen.append(step * EACH + index)
-        sampled += took
-    groups = torch.cat(chosen)
+    groups, sampled = pool.chosen(algorithm)
     remembers = algorithm.asks_for("advantage", "history")
     now, *earlier = (pool.outcomes(groups, before) for before in range(visits if remembers else 1))
     advantages = group_advantages(algorithm, now, earlier) if len(groups) else now
@@ -220,12 +235,13 @@ def _batches(algorithm: GroupPolicyGradient, pool: _Pool, visits: int) -> BatchS
     again[np.unique(groups.numpy(), return_index=True)[1]] = False
     alive, equal = advantages.any(1), all_equal(now)
     fresh, remembered = alive & ~again & ~equal, alive & ~again & equal
-    shares = [int(kind.sum()) / max(len(groups), wanted) for kind in (fresh, alive & again, remembered, ~alive)]
+    places = max(len(groups), STEPS * pool.num_prompts)
+    shares = [int(kind.sum()) / places for kind in (fresh, alive & again, remembered, ~alive)]
     memory = " + memory" if remembers else ""
     return BatchShares(
         name=algorithm.name,
         rules=f"{label(algorithm.select)}{memory}",
-        sampled=sampled / wanted,
+        sampled=sampled,
         fresh=shares[0],
         repeated=shares[1],
         remembered=shares[2],

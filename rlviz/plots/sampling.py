@@ -12,6 +12,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
 from rlviz.curves.sampling import BatchShares, SamplingCurve
+from rlviz.plots.marks import Marks
 from rlviz.plots.picture import Picture
 from rlviz.plots.style import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, dress
 
@@ -75,12 +76,12 @@ class SamplingPicture(Picture[SamplingCurve]):
             ax.add_collection(self.bars[kind], autolim=False)
         (self.expected,) = ax.plot([], [], color="black", linestyle=":", linewidth=2.5, label="informative, expected")
         ax.text(1.03, -0.04, "sampled", fontsize=TEXT - 1, va="center", style="italic")
-        self.names, self.prices = (
-            [ax.text(x, 0, "", fontsize=TEXT - 1, va="center", ha=side, in_layout=False) for _ in range(ROWS)]
-            for x, side in ((-0.03, "right"), (1.03, "left"))
-        )
+        self.names = [
+            ax.text(-0.03, 0, "", fontsize=TEXT - 1, va="center", ha="right", in_layout=False) for _ in range(ROWS)
+        ]
         self.names[0].set_fontweight("bold")
-        return [*self.bars.values(), self.expected, *self.prices]
+        self.prices = Marks(ax, size=TEXT - 1)
+        return [*self.bars.values(), self.expected, self.prices]
 
     def show(self, curve: SamplingCurve) -> None:
         self.price.set_data(curve.rates, curve.price)
@@ -101,14 +102,13 @@ class SamplingPicture(Picture[SamplingCurve]):
             )
             starts = ends
         wanted = curve.num_prompts * curve.group_size
-        for name, price in zip(self.names[rows:], self.prices[rows:], strict=True):
+        for name in self.names[rows:]:
             name.set_text("")
-            price.set_text("")
-        for name, price, batch, y in zip(self.names, self.prices, curve.batches, heights, strict=False):
+        for name, batch, y in zip(self.names, curve.batches, heights, strict=False):
             name.set_text(f"{batch.name}\n{batch.rules}")
-            price.set_text(f"{batch.sampled * wanted:,.0f}")
             name.set_y(y)
-            price.set_y(y)
+        prices = [f"{batch.sampled * wanted:,.0f}" for batch in curve.batches]
+        self.prices.write([(price, 1.03, y) for price, y in zip(prices, heights, strict=True)], sides=["left"] * rows)
 
     def still(self, curve: SamplingCurve) -> Hashable:
         return tuple((batch.name, batch.rules) for batch in curve.batches)
