@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -20,13 +21,17 @@ LEAST_PROB, POINTS = 1e-4, 400
 
 @dataclass(frozen=True)
 class Limits:
-    """One algorithm's limits. lower, upper: on the ratio, over the grid of old probabilities, and at the one picked out."""
+    """One algorithm's limits. lower, upper: on the ratio, over the grid of old probabilities, and at the one picked out.
+
+    cuts: whether the gradient of a token that is beyond a limit there is cut; a surrogate of one's own may not care for limits.
+    """
 
     name: str
     lower: Array
     upper: Array
     lower_at: float
     upper_at: float
+    cuts: bool
 
 
 @dataclass(frozen=True)
@@ -104,7 +109,20 @@ def check_limits_tokens(algorithm: Algorithm) -> None:
 def _limits(algorithm: PolicyGradient, grid: Array, old_prob: float) -> Limits:
     every = [*grid, old_prob]
     lower, upper = limits_of(algorithm, every, -1.0)[0], limits_of(algorithm, every, 1.0)[1]
-    return Limits(algorithm.name, lower[:-1], upper[:-1], float(lower[-1]), float(upper[-1]))
+    at = float(lower[-1]), float(upper[-1])
+    return Limits(algorithm.name, lower[:-1], upper[:-1], *at, _cuts(algorithm, old_prob, *at))
+
+
+def _cuts(algorithm: PolicyGradient, old_prob: float, lower: float, upper: float) -> bool:
+    """Return whether a bad token below the lower limit, or a good one above the upper one, has its gradient cut."""
+    beyond = [(ratio, sign) for ratio, sign in ((lower * 0.99, -1.0), (upper * 1.01, 1.0)) if 0 < ratio < math.inf]
+    if not beyond:
+        return False
+    ratio, signs = torch.tensor(beyond, dtype=torch.double).t().reshape(2, -1, 1, 1)
+    old_logp = torch.full_like(ratio, math.log(old_prob))
+    batch = Batch(old_logp, signs, torch.ones_like(ratio, dtype=torch.bool), ref_logp=old_logp)
+    output = algorithm.loss(old_logp + ratio.log(), batch)
+    return bool((output.clipped_low | output.clipped_high).any())
 
 
 def _cloud(algorithm: PolicyGradient, responses: Sequence[ResponseRecord]) -> TokenCloud:

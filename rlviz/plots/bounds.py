@@ -161,6 +161,8 @@ class BoundsPicture(Picture[BoundsCurve]):
         if first.lower_at > 0 or first.upper_at * curve.at < 1:
             said.append(
                 "Beyond that its gradient is cut; a large step, or other tokens' gradients, may still carry it there."
+                if first.cuts
+                else "But its surrogate cuts no gradient there: these limits hold nothing back."
             )
         said += [f"Under {limits.name} it is pushed {_pushed(limits, curve.at)}." for limits in others]
         if curve.tokens is not None:

@@ -222,3 +222,19 @@ def test_refusals():
 def test_groups_are_read():
     group = GroupRecord("1=", "1", (response(token(0.1, 0.1, 1.0)), response()))
     assert len(responses_of([type("Record", (), {"groups": (group,)})()])) == 1
+
+
+def test_words_of_a_surrogate_that_cuts_nothing_do_not_speak_of_a_cut():
+    mine = replace(GRPO, surrogate=lambda ratio, advantages, lower, upper: ratio * advantages)
+    caption = explore_bounds(mine).caption
+    assert "cuts no gradient" in caption
+    assert "gradient is cut" not in caption
+
+
+@pytest.mark.parametrize("only", [-1.0, 1.0])
+def test_a_surrogate_that_cuts_on_one_side_cuts(only):
+    def one_sided(ratio, advantages, lower, upper):
+        free, held = ratio * advantages, ratio.clamp(lower, upper) * advantages
+        return free.where(advantages.sign() != only, free.minimum(held))
+
+    assert bounds_curve(replace(GRPO, surrogate=one_sided)).limits[0].cuts
