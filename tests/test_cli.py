@@ -276,7 +276,7 @@ def test_diff_gives_a_line_a_slot():
     rows = json.loads(rlviz("diff", "dapo", "dupo", "--format", "json").output)
     assert [(row["slot"], row["before"], row["after"]) for row in rows] == [
         ("shape", "overlong punishment from 12 to 16 tokens", "0.9 answer + 0.1 format"),
-        ("select", "drop all equal", "duplicate informative"),
+        ("select", "dynamic sampling, up to 10 × P", "duplicate informative"),
     ]
     assert "do not differ" in rlviz("diff", "dcpo", "dcpo").output
     refused = rlviz("diff", "grpo", "dapoo")

@@ -7,10 +7,10 @@ Differences from GRPO:
     2. kl: – (none): a model that learns to reason has to leave the reference policy behind.
     3. aggregate: token mean: every token weighs the same, so a long answer's pattern is not diluted.
     4. shape: overlong punishment from 12 to 16 tokens: a smooth warning before an answer is cut off.
-    5. select: drop all equal: a group that is all right or all wrong has no gradient, and would dilute the mean.
+    5. select: dynamic sampling, up to 10 × P: an all-equal group has no gradient; others are sampled in its place.
 
 The paper punishes from 16384 to 20480 tokens; here the lengths are scaled to answers of ten, the cache being a quarter.
-Its dynamic sampling also draws further prompts in place of dropped groups; training here goes on with the groups that are left.
+It does not say when to give up looking for informative groups; public implementations stop after ten rounds or so, as here.
 Its token mean is over the group's tokens, then over prompts; here, as in every public implementation, over the batch.
 The alternative to the punishment is `rlviz.pieces.shaping.OverlongFilter`.
 """
@@ -22,7 +22,7 @@ from rlviz.pieces.advantages import GroupAdvantage
 from rlviz.pieces.aggregation import token_mean
 from rlviz.pieces.bounds import FixedBounds
 from rlviz.pieces.ratios import token_ratio
-from rlviz.pieces.selection import drop_all_equal
+from rlviz.pieces.selection import DynamicSampling
 from rlviz.pieces.shaping import SoftOverlongPunishment
 from rlviz.pieces.surrogate import pessimistic
 
@@ -37,5 +37,5 @@ DAPO = GroupPolicyGradient(
     kl=None,
     aggregate=token_mean,
     shape=SoftOverlongPunishment(max_length=16, cache=4),
-    select=drop_all_equal,
+    select=DynamicSampling(max_rounds=10),
 )

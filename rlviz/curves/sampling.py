@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -15,6 +15,7 @@ from rlviz.algorithms.base import GroupPolicyGradient, label
 from rlviz.curves.arrays import Array, array
 from rlviz.curves.groups import SEED, Rate, coins, group_advantages, share_all_equal, without_kl
 from rlviz.pieces.advantages import all_equal
+from rlviz.pieces.selection import DynamicSampling
 
 REFERENCES = (GRPO, DAPO, DUPO, DCPO)  # a way each to deal with dead groups
 POINTS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95)
@@ -27,7 +28,7 @@ EACH = MOST_PROMPTS * MOST_ROUNDS  # groups drawn for a step; however few it tak
 class BatchShares:
     """What the places of an algorithm's batch hold, over `STEPS` simulated steps, as shares of P (or of a longer batch).
 
-    name, rules: of the algorithm, its selection and its advantage. sampled: responses sampled ÷ P·G.
+    name: of the algorithm. rules: its selection without its numbers, and its memory. sampled: responses sampled ÷ P·G.
     fresh: distinct groups with right and wrong responses and a gradient. repeated: the same ones again. remembered: all-equal
     groups that still have a gradient. dead: groups without gradient. What lacks to 1 stayed empty.
     fresh_size, remembered_size: mean |A| in these groups, None where there are none.
@@ -119,12 +120,13 @@ def sampling_curve(
     """Return what informative groups cost an algorithm, and what its batches hold beside those of others.
 
     An algorithm whose selection returns fewer than `num_prompts` groups samples further prompts until they are as many, or
-    max_rounds · num_prompts were sampled, as DAPO's paper does; training in this project goes on with the fewer ones.
+    max_rounds · num_prompts were sampled: `DynamicSampling` has this max_rounds here, whichever it had.
     spread: 0, all prompts are alike, to 1, each is as hard or as easy as the mean allows. visits: how often each prompt was
     sampled, this time included.
     Raises ValueError for a value out of range, and what the algorithm's pieces raise.
     """
     algorithm = without_kl(algorithm, success_rate=success_rate, group_size=group_size, visits=visits)
+    algorithm, *references = (_of_rounds(each, max_rounds) for each in (algorithm, *REFERENCES))
     if not 0 <= spread <= 1:
         raise ValueError(f"spread must be from 0 to 1; got {spread}")
     for name, value, most in (("num_prompts", num_prompts, MOST_PROMPTS), ("max_rounds", max_rounds, MOST_ROUNDS)):
@@ -135,7 +137,7 @@ def sampling_curve(
     price, filled = replacing(shares, num_prompts, max_rounds)
     pool = _Pool(two_kinds(success_rate, spread), group_size, num_prompts, max_rounds)
     hard, easy = pool.rates
-    others = [other for other in REFERENCES if _strategy(other) != _strategy(algorithm)]
+    others = [other for other in references if _strategy(other) != _strategy(algorithm)]
     return SamplingCurve(
         rates=rates,
         price=price[:-1],
@@ -154,6 +156,13 @@ def sampling_curve(
         steps=STEPS,
         batches=tuple(_batches(each, pool, visits) for each in (algorithm, *others)),
     )
+
+
+def _of_rounds(algorithm: GroupPolicyGradient, max_rounds: int) -> GroupPolicyGradient:
+    select = algorithm.select
+    if not isinstance(select, DynamicSampling) or select.max_rounds == max_rounds:
+        return algorithm
+    return replace(algorithm, select=DynamicSampling(max_rounds))
 
 
 def _strategy(algorithm: GroupPolicyGradient) -> tuple[object, object]:
@@ -240,7 +249,7 @@ def _batches(algorithm: GroupPolicyGradient, pool: _Pool, visits: int) -> BatchS
     memory = " + memory" if remembers else ""
     return BatchShares(
         name=algorithm.name,
-        rules=f"{label(algorithm.select)}{memory}",
+        rules=f"{label(algorithm.select).partition(',')[0]}{memory}",
         sampled=sampled,
         fresh=shares[0],
         repeated=shares[1],

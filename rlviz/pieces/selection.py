@@ -5,6 +5,8 @@ Selection sees the raw outcome (right or wrong), before weights and shaping: a l
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -24,9 +26,33 @@ def drop_all_equal(rewards: Float[Tensor, "P G"]) -> Int[Tensor, " N"]:
     """Return the informative groups: those whose rewards are not all equal.
 
     Why: all right or all wrong means advantage 0, which would only dilute the mean.
-    Source: dynamic sampling, DAPO (arXiv 2503.14476) Eq. 11.
+    Source: DAPO (arXiv 2503.14476) Eq. 11, without its further prompts: see `DynamicSampling`.
     """
     return (~all_equal(rewards)).nonzero().squeeze(1)
+
+
+@dataclass(frozen=True)
+class DynamicSampling:
+    """Return the informative groups; training samples further prompts in place of the others, until P are informative.
+
+    As many prompts are sampled next as informative groups are missing, so that it takes no more than one by one would: P / q
+    in the mean, where a share q is informative. When max_rounds · P prompts were sampled, or no prompt is left, training goes on
+    with the groups that there are. Raises ValueError for max_rounds below 1.
+    Why: an all-equal group would only dilute the mean, and dropping it alone would leave the batch small.
+    Source: dynamic sampling, DAPO (arXiv 2503.14476) §3.2, Eq. 11.
+    """
+
+    max_rounds: int = 10
+
+    def __post_init__(self) -> None:
+        if self.max_rounds < 1:
+            raise ValueError(f"max_rounds must be at least 1; got {self.max_rounds}")
+
+    def __str__(self) -> str:
+        return f"dynamic sampling, up to {self.max_rounds} × P"
+
+    def __call__(self, rewards: Float[Tensor, "P G"]) -> Int[Tensor, " N"]:
+        return drop_all_equal(rewards)
 
 
 def duplicate_informative(rewards: Float[Tensor, "P G"], generator: torch.Generator | None = None) -> Int[Tensor, " N"]:

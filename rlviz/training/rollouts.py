@@ -13,6 +13,7 @@ from rlviz.algorithms.base import PolicyGradient, label
 from rlviz.pieces.advantages import PromptHistory, all_equal
 from rlviz.pieces.kl import KLInReward, k3
 from rlviz.training.details import token_records, token_weights
+from rlviz.training.groups import GroupSampler
 from rlviz.training.rewards import agreement, pairs_among, refresh, step_rewards
 from rlviz.training.rows import Credit, Rows, first_of_each_group, repeated, take_groups
 from rlviz.training.run import TrainingRun, named_under
@@ -21,16 +22,16 @@ from rlviz.training.settings import TrainSettings
 from rlviz.types import Batch, GroupRecord, LossOutput, ResponseRecord, StepRecord, TokenRecord
 from small_models.pairs import Pair
 from small_models.policies import Policy
-from small_models.sampling import Samples, response_logits, sample, token_logp
+from small_models.sampling import Samples, response_logits, token_logp
 from small_models.scorers import RewardModel
 from small_models.tasks import Grade, Task
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """A graded rollout. rewards [P, G]: after shaping, of single steps their mean; mask: the tokens that the loss sees, and
-    ref_logp where the algorithm needs it: [P, G, T]; selected: indices of the groups to update on. agreement: of learned
-    rewards with what is right."""
+    """A graded rollout. P: prompts of all rounds. rewards [P, G]: after shaping, of single steps their mean; mask: the tokens
+    that the loss sees, and ref_logp where the algorithm needs it: [P, G, T]; selected: indices of the groups to update on.
+    agreement: of learned rewards with what is right."""
 
     prompts: list[str]
     samples: Samples
@@ -42,6 +43,7 @@ class Rollout:
     ref_logp: Tensor | None
     kl: float
     selected: Tensor
+    rounds: int
     agreement: float | None
 
     @property
@@ -67,14 +69,10 @@ class RolloutRun(TrainingRun[StepRecord]):
         reward_model: RewardModel | None = None,
         reward_pairs: Sequence[Pair] = (),
     ) -> None:
-        if settings.num_prompts > len(task.train_prompts):
-            raise ValueError(
-                f"num_prompts must be at most {len(task.train_prompts)}, the training prompts of {task.name}; "
-                f"got {settings.num_prompts}"
-            )
         _check_fit(algorithm, settings, reward_model)
         super().__init__(policy, start, task, algorithm, settings, folder)
         self.reference, self.reward_model, self.reward_pairs = start, reward_model, list(reward_pairs)
+        self._sampler = GroupSampler(policy, task, algorithm, settings, reward_model, self._generator)
         self._reward_loss: float | None = None
         self._of_steps = algorithm.asks_for("advantage", "step_ends")
         self._can_drop_rows = algorithm.ignores_zero_advantages()
@@ -84,6 +82,8 @@ class RolloutRun(TrainingRun[StepRecord]):
 
     def _state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         tensors, counters = super()._state()
+        if self.settings.filter_solved:
+            tensors["pool"] = self._sampler.pool
         if self._history is not None:
             visited = self._history.visits.nonzero().squeeze(1)
             tensors |= {f"history.{name}": value for name, value in vars(self._history.take(visited)).items()}
@@ -98,6 +98,8 @@ class RolloutRun(TrainingRun[StepRecord]):
 
     def restore(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
         super().restore(tensors, state)
+        if self.settings.filter_solved:
+            self._sampler.pool = tensors["pool"]
         if self._history is not None:
             values = {name: value.to(self.policy.device) for name, value in named_under("history.", tensors).items()}
             self._history = self._history.put(values.pop("prompts"), PromptHistory(**values))
@@ -110,12 +112,17 @@ class RolloutRun(TrainingRun[StepRecord]):
             self.reward_pairs = [Pair(**pair) for pair in state["reward_pairs"]]
 
     def _learn(self) -> dict[str, Any]:
+        before = 0
+        if self.settings.filter_solved and self.step == 0:
+            before, tokens = self._sampler.filter_solved()
+            self.tokens_sampled += tokens
         rollout = self._roll_out()
         beta = getattr(self.algorithm.kl, "beta", None)
         sums = self._update(rollout)
         every = self.settings.details_every
         details = bool(every) and (self.step + 1) % every == 0
         fields = self._numbers(rollout, sums) | {"beta": beta, "groups": self._group_records(rollout, details)}
+        fields["responses_sampled"] += before
         fields |= self._after_the_updates(rollout)
         done = self.step + 1
         if self.settings.reset_reference_every and done % self.settings.reset_reference_every == 0:
@@ -129,44 +136,27 @@ class RolloutRun(TrainingRun[StepRecord]):
 
     def _roll_out(self) -> Rollout:
         settings, task = self.settings, self.task
-        chosen = torch.randperm(len(task.train_prompts), generator=self._generator)[: settings.num_prompts]
-        prompts = [task.train_prompts[index] for index in chosen.tolist()]
-        samples = sample(
-            self.policy,
-            prompts,
-            group_size=settings.group_size,
-            max_new_tokens=settings.max_new_tokens or task.max_new_tokens,
-            temperature=settings.temperature,
-            top_k=settings.top_k,
-            top_p=settings.top_p,
-            generator=self._generator,
-        )
+        sampled = self._sampler.sample()
+        samples, prompts, texts, grades = sampled.samples, sampled.prompts, sampled.texts, sampled.grades
+        correct, well_formed = sampled.of_grades("correct"), sampled.of_grades("format")
         self.tokens_sampled += int(samples.mask.sum())
-        texts = samples.texts(self.policy)
-        grades = [[task.grade(prompt, text) for text in row] for prompt, row in zip(prompts, texts, strict=True)]
-        correct, well_formed = (
-            torch.tensor([[float(getattr(g, name)) for g in row] for row in grades], device=self.policy.device)
-            for name in ("correct", "format")
-        )
         mask = self.algorithm.loss_mask(samples.mask, samples.truncated)
         if settings.min_old_prob:
             least = samples.logp.masked_fill(~samples.mask, 0.0).amin(-1, keepdim=True)
             mask = mask & (least.exp() >= settings.min_old_prob)
         ref_logp, kl = self._reference(samples)
-        ends, outcomes = None, correct
+        ends = None
         if self._of_steps:
             earned, ends = step_rewards(self.policy, task, prompts, texts, samples)
             rewards = earned.sum(-1) / ends.sum(-1)
         else:
+            raw = settings.reward_correct * correct + settings.reward_format * well_formed
             if self.reward_model is not None:
-                outcomes = self.reward_model.score(samples).to(correct.dtype)
-                raw = outcomes
-            else:
-                raw = settings.reward_correct * correct + settings.reward_format * well_formed
+                raw = sampled.outcomes
             rewards = earned = self.algorithm.shaped(
                 raw, samples.lengths, truncated=samples.truncated, correct=correct, well_formed=well_formed
             )
-        credit = self._credit(earned, ends, samples, mask, ref_logp, chosen.to(self.policy.device))
+        credit = self._credit(earned, ends, samples, mask, ref_logp, sampled.chosen.to(self.policy.device))
         return Rollout(
             prompts=prompts,
             samples=samples,
@@ -177,8 +167,9 @@ class RolloutRun(TrainingRun[StepRecord]):
             credit=credit,
             ref_logp=ref_logp,
             kl=kl,
-            selected=self.algorithm.selected(outcomes, self._generator),
-            agreement=None if self.reward_model is None else agreement(outcomes, correct),
+            selected=sampled.selected,
+            rounds=sampled.rounds,
+            agreement=None if self.reward_model is None else agreement(sampled.outcomes, correct),
         )
 
     def _credit(
@@ -277,6 +268,7 @@ class RolloutRun(TrainingRun[StepRecord]):
     def _numbers(self, rollout: Rollout, sums: dict[str, float]) -> dict[str, Any]:
         settings, samples = self.settings, rollout.samples
         grades = [grade for row in rollout.grades for grade in row]
+        used = rollout.selected.unique()
         updates, ratios = settings.updates_per_rollout, max(1.0, sums["ratios"])
         ratio_mean = sums["ratio"] / ratios if sums["ratios"] else 1.0
         variance = sums["ratio_squared"] / ratios - ratio_mean**2 if sums["ratios"] else 0.0
@@ -298,6 +290,11 @@ class RolloutRun(TrainingRun[StepRecord]):
             "zero_variance_groups": float(all_equal(rollout.rewards).float().mean())
             if settings.group_size > 1
             else None,
+            "rounds": rollout.rounds,
+            "responses_sampled": len(grades),
+            "responses_used": len(used) * settings.group_size,
+            "contributing": float((rollout.advantages[used] * rollout.mask[used]).flatten(2).any(2).sum())
+            / len(grades),
             "rows_used": sums["rows"] / (len(grades) * updates / settings.minibatches),
             "repetition": repeated(samples),
             "reward_agreement": rollout.agreement,

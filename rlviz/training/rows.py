@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from small_models.sampling import Samples
 
@@ -80,6 +83,24 @@ class Rows:
 def take_groups(samples: Samples, groups: Tensor) -> Samples:
     """Return the groups at these indices."""
     return Samples(**{name: value[groups] for name, value in vars(samples).items()})
+
+
+def joined(parts: Sequence[Samples], pad_id: int) -> Samples:
+    """Return the groups of several rollouts as those of one, prompts padded on the left, responses on the right."""
+    if len(parts) == 1:
+        return parts[0]
+    padding = {"prompt_ids": pad_id, "tokens": pad_id}
+
+    def join(name: str) -> Tensor:
+        values = [getattr(part, name) for part in parts]
+        if values[0].dim() == 2 and not name.startswith("prompt"):
+            return torch.cat(values)  # a number a response
+        width = max(value.shape[-1] for value in values)
+        value = padding.get(name, 0)
+        sides = [((width - v.shape[-1], 0) if name.startswith("prompt") else (0, width - v.shape[-1])) for v in values]
+        return torch.cat([F.pad(v, side, value=value) for v, side in zip(values, sides, strict=True)])
+
+    return Samples(**{name: join(name) for name in vars(parts[0])})
 
 
 def first_of_each_group(samples: Samples) -> Samples:

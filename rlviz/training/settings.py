@@ -32,7 +32,9 @@ class TrainSettings:
     learns and the policy stands still.
     reset_reference_every: steps after which the reference becomes the policy of that moment (0: never). refresh_reward_every:
     steps after which the reward model learns from right and wrong responses of the last rollout, and replay of older pairs, as a
-    tenth of them (0: never). min_old_prob: responses with a token that was less likely when sampled leave the loss.
+    tenth of them (0: never). prompt_pool: training prompts, drawn once, that the run learns from (0: all). filter_solved:
+    responses to each of them before the first step; a prompt that all of them solve leaves the pool (0: no filter).
+    min_old_prob: responses with a token that was less likely when sampled leave the loss.
     Raises ValueError, with parameter, value and range, for a setting out of its range.
     """
 
@@ -59,6 +61,8 @@ class TrainSettings:
     critic_only_steps: int = 0
     reset_reference_every: int = 0
     refresh_reward_every: int = 0
+    prompt_pool: int = 0
+    filter_solved: int = 0
     min_old_prob: float = 0.0
     seed: int = 0
 
@@ -71,6 +75,7 @@ class TrainSettings:
                 ),
                 **dict.fromkeys(("lr_warmup_steps", "evaluate_every", "checkpoint_every", "details_every", "seed"), 0),
                 **dict.fromkeys(("critic_only_steps", "reset_reference_every", "refresh_reward_every"), 0),
+                **dict.fromkeys(("prompt_pool", "filter_solved"), 0),
             },
             above_0=("lr", "critic_lr", "max_grad_norm"),
         )
@@ -91,6 +96,10 @@ class TrainSettings:
             )
         if self.critic not in get_args(Critic):
             raise ValueError(f"critic must be one of {', '.join(get_args(Critic))}; got {self.critic!r}")
+        if 0 < self.prompt_pool < self.num_prompts:
+            raise ValueError(
+                f"prompt_pool must be 0 (all prompts) or at least num_prompts ({self.num_prompts}); got {self.prompt_pool}"
+            )
         if not 0 <= self.min_old_prob < 1:
             raise ValueError(f"min_old_prob must be 0 or above, and below 1; got {self.min_old_prob}")
 

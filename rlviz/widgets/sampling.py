@@ -24,12 +24,12 @@ def explore_sampling(
 
     Left the price of replacing them, responses sampled for each one wanted, against the prompts' success rate, expected and
     simulated through the algorithm's selection. Right what the places of each algorithm's batch hold at one success rate. A
-    selection that lets too few groups out samples on, as DAPO's paper does; training in this project goes on with the fewer.
+    selection that lets too few groups out samples on, as training does for `DynamicSampling`, DAPO's.
 
     success_rate: mean over the prompts, 0.01 to 0.99. spread: 0, all prompts alike, to 1: half of them as much harder and half
     as much easier as goes. group_size: responses to a prompt, 2 to 64. num_prompts: groups wanted in a batch, 1 to 32.
-    max_rounds: at most so many times as many groups are sampled, 1 to 10. visits: how often each prompt was sampled, this time
-    included, 1 to 10; matters to an advantage with a memory, as DCPO's.
+    max_rounds: at most so many times as many groups are sampled, 1 to 10, by DAPO too. visits: how often each prompt was
+    sampled, this time included, 1 to 10; matters to an advantage with a memory, as DCPO's.
     Raises ValueError for a value out of range, or an algorithm whose advantage needs more than rewards and their history.
     """
     return Explorer(

@@ -57,7 +57,7 @@ PAPERS = {
         "kl": "–",
         "aggregate": "token mean",
         "shape": "overlong punishment from 12 to 16 tokens",
-        "select": "drop all equal",
+        "select": "dynamic sampling, up to 10 × P",
     },
     "lite-ppo": {"advantage": "(R − mean of group) / std of batch", "kl": "–", "aggregate": "token mean"},
     "dupo": {
@@ -169,7 +169,7 @@ def test_the_table_has_a_row_an_algorithm_and_its_pieces_in_words():
     table = family_table()
     assert list(table.index) == [a.name for a in ALGORITHMS]
     assert list(table.columns) == [*SLOTS, "beyond the slots", "models", "source"]
-    assert table.loc["DAPO", "select"] == "drop all equal"
+    assert table.loc["DAPO", "select"] == "dynamic sampling, up to 10 × P"
     assert table.loc["PPO", "models"] == "actor, critic, reward, reference"
     assert table.loc["PPO-Penalty", "models"] == "actor, critic, reward"
     assert table.loc["GRPO", "models"] == "actor, reference"

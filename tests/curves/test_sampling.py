@@ -121,7 +121,7 @@ def test_beside_the_explored_algorithm_stand_the_answers_that_it_does_not_give()
     assert list(batches(GSPO)) == ["GSPO", "DAPO", "DUPO", "DCPO"]  # selects and compares as GRPO does
     assert list(batches(DR_GRPO)) == ["Dr.GRPO", "GRPO", "DAPO", "DUPO", "DCPO"]
     assert batches(DCPO)["DCPO"].rules == "keep all + memory"
-    assert batches(DCPO)["DAPO"].rules == "drop all equal"
+    assert batches(DCPO)["DAPO"].rules == "dynamic sampling"
 
 
 @pytest.mark.parametrize(

@@ -162,8 +162,8 @@ def test_selection_sees_what_was_right_not_how_it_was_paid():
     assert rollout.rewards.max() > 1
 
 
-def test_dynamic_sampling_s_dropped_groups_do_not_dilute_the_mean():
-    run = start(replace(DAPO, shape=None))
+def test_dropped_groups_do_not_dilute_the_mean():
+    run = start(replace(DAPO, shape=None, select=drop_all_equal))
     rollout = run._roll_out()
     dead = {p for p, row in enumerate(rollout.grades) if len({grade.correct for grade in row}) == 1}
     assert dead and rollout.selected.tolist() == [p for p in range(6) if p not in dead]

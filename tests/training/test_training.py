@@ -328,7 +328,7 @@ def test_later_kl_is_that_of_the_policy_from_its_reference():
 
 
 def test_sampling_settings_reach_the_sampler(monkeypatch):
-    from rlviz.training import rollouts as module
+    from rlviz.training import groups as module
 
     seen = {}
 

@@ -1,0 +1,177 @@
+"""Which groups a step samples: replaced while they teach nothing, from a pool, without the prompts that are solved."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from rlviz.algorithms import DAPO, GRPO
+from rlviz.pieces.selection import DynamicSampling, drop_all_equal
+from rlviz.training import TrainSettings, history, resume, train
+from rlviz.training.rows import joined
+from small_models.policies import load_policy
+from small_models.sampling import response_logits, sample, token_logp
+from small_models.tasks import Chain
+
+SETTINGS = TrainSettings(steps=4, num_prompts=6, group_size=4, evaluate_every=0, details_every=0)
+PLAIN = replace(DAPO, shape=None)  # raw outcomes, so that a dead group is one of equal rewards
+
+
+def start(algorithm=PLAIN, settings=SETTINGS, **named):
+    return train(load_policy("chain", device="cpu"), Chain(), algorithm, settings, **named)
+
+
+def informative(rollout):
+    return [p for p, row in enumerate(rollout.grades) if len({grade.correct for grade in row}) == 2]
+
+
+def test_dead_groups_are_replaced_until_as_many_as_wanted_are_informative():
+    rollout = start()._roll_out()
+    assert len(rollout.prompts) > 6, "no group was dead: choose another seed"
+    assert rollout.selected.tolist() == informative(rollout)
+    assert len(rollout.selected) == 6
+    assert informative(rollout)[-1] == len(rollout.prompts) - 1, "more was sampled than needed"
+    assert len(set(rollout.prompts)) == len(rollout.prompts)
+    assert rollout.samples.tokens.shape[:2] == rollout.rewards.shape == (len(rollout.prompts), 4)
+
+
+def test_without_rounds_training_goes_on_with_the_groups_that_are_left():
+    dropped, once = (start(replace(PLAIN, select=select)) for select in (drop_all_equal, DynamicSampling(max_rounds=1)))
+    first, second = dropped._roll_out(), once._roll_out()
+    assert first.prompts == second.prompts and len(first.prompts) == 6
+    assert first.selected.tolist() == second.selected.tolist() == informative(first)
+    assert len(first.selected) < 6
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 5])
+def test_no_more_than_max_rounds_times_the_prompts_are_sampled(rounds):
+    """A temperature near 0 gives equal responses, so every group is dead."""
+    cold = replace(SETTINGS, temperature=1e-4)
+    record = next(start(replace(PLAIN, select=DynamicSampling(max_rounds=rounds)), cold))
+    assert (record.rounds, record.responses_sampled, record.responses_used) == (rounds, rounds * 6 * 4, 0)
+    assert record.contributing == record.rows_used == 0
+
+
+def test_it_stops_where_the_pool_ends():
+    cold = replace(SETTINGS, temperature=1e-4, prompt_pool=15)
+    assert next(start(settings=cold)).responses_sampled == 15 * 4
+
+
+def test_dead_is_what_is_equal_in_correctness_not_in_pay():
+    """DUPO's .1 for the format, or a punishment of length, would make nearly every group differ."""
+    paid = replace(SETTINGS, reward_format=0.5)
+    rollouts = [start(settings=replace(paid, seed=seed))._roll_out() for seed in range(8)]
+    for rollout in rollouts:
+        assert rollout.selected.tolist() == informative(rollout)
+    dropped = [
+        row for r in rollouts for p, row in enumerate(r.rewards.tolist()) if p not in informative(r)
+    ]  # of wrong responses alone, some well formed
+    assert any(len(set(row)) > 1 for row in dropped)
+
+
+def test_the_record_counts_what_was_sampled_and_what_was_used():
+    run, twin = start(), start()
+    record, rollout = next(run), twin._roll_out()
+    assert record.responses_sampled == 4 * len(rollout.prompts)
+    assert record.responses_used == 24
+    assert record.rounds > 1
+    assert record.contributing == pytest.approx(
+        24 / record.responses_sampled
+    )  # in an informative group no advantage is 0
+    assert run.tokens_sampled == int(rollout.samples.mask.sum())
+
+
+def test_of_groups_that_are_kept_though_dead_no_response_contributes():
+    run, twin = start(replace(GRPO, kl=None)), start(replace(GRPO, kl=None))
+    record, rollout = next(run), twin._roll_out()
+    assert (record.rounds, record.responses_sampled, record.responses_used) == (1, 24, 24)
+    assert record.contributing == pytest.approx(len(informative(rollout)) / 6)
+    assert 0 < record.contributing < 1
+
+
+def test_a_repeated_group_is_used_once():
+    twice = replace(GRPO, kl=None, select=lambda rewards: torch.tensor([0, 0, 1]))
+    assert next(start(twice)).responses_used == 8
+
+
+def test_joined_rollouts_are_one():
+    """Prompts and responses of different widths: log-probabilities from a fresh forward agree with those of the sampling."""
+    policy = load_policy("chain", device="cpu")
+    parts = [sample(policy, prompts, group_size=3, max_new_tokens=9) for prompts in (["35271=", "00000="], ["12="])]
+    short = sample(policy, ["99999="], group_size=3, max_new_tokens=2)
+    whole = joined([*parts, short], policy.pad_id)
+    assert whole.tokens.shape[:2] == whole.truncated.shape == (4, 3)
+    assert whole.texts(policy) == [row for part in (*parts, short) for row in part.texts(policy)]
+    with torch.no_grad():
+        logits = response_logits(policy, whole.prompt_ids, whole.prompt_mask, whole.tokens)
+    torch.testing.assert_close(token_logp(logits, whole.tokens)[whole.mask], whole.logp[whole.mask], rtol=0, atol=1e-5)
+    assert not whole.logp[~whole.mask].any() and not whole.entropy[~whole.mask].any()
+
+
+def test_a_pool_is_the_same_for_a_seed_and_all_that_is_drawn_from():
+    pooled = replace(SETTINGS, prompt_pool=8, steps=6)
+    runs = [start(GRPO, pooled), start(GRPO, pooled), start(GRPO, replace(pooled, seed=1))]
+    seen = [{prompt for _ in range(6) for prompt in run._roll_out().prompts} for run in runs]
+    assert seen[0] == seen[1] != seen[2]
+    assert len(seen[0]) == 8
+    everything = replace(SETTINGS, prompt_pool=len(Chain().train_prompts))
+    assert start(GRPO, everything)._roll_out().prompts == start(GRPO)._roll_out().prompts
+
+
+class Halves(Chain):
+    """Prompts that begin with an even digit are solved by any response, the others by none."""
+
+    def grade(self, prompt, response):
+        return replace(super().grade(prompt, response), correct=int(prompt[0]) % 2 == 0)
+
+
+def test_prompts_that_every_response_solves_leave_the_pool(tmp_path):
+    settings = replace(SETTINGS, prompt_pool=40, filter_solved=3, steps=2)
+    policy = load_policy("chain", device="cpu")
+    run = train(policy, Halves(), replace(GRPO, kl=None), settings, out=tmp_path / "run")
+    pool = run._sampler.pool.clone()
+    first, second = list(run)
+    kept = [index for index in pool.tolist() if int(run.task.train_prompts[index][0]) % 2]
+    assert run._sampler.pool.tolist() == kept and 0 < len(kept) < 40
+    assert (first.responses_sampled, second.responses_sampled) == (40 * 3 + 24, 24)
+    again = resume(tmp_path / "run", steps=3, device="cpu", task=Halves())
+    assert again._sampler.pool.tolist() == kept
+    assert next(again).responses_sampled == 24
+
+
+def test_a_filter_that_leaves_too_little_says_so():
+    class Solved(Chain):
+        def grade(self, prompt, response):
+            return replace(super().grade(prompt, response), correct=True)
+
+    settings = replace(SETTINGS, prompt_pool=10, filter_solved=2)
+    run = train(load_policy("chain", device="cpu"), Solved(), GRPO, settings)
+    with pytest.raises(
+        ValueError, match=r"filter_solved: 2 of 2 responses solve 10 of 10 prompts, which leaves 0, fewer"
+    ):
+        next(run)
+
+
+def test_a_resumed_run_with_dynamic_sampling_is_the_same_curve(tmp_path):
+    whole = history(list(start()))
+    stopped = start(settings=replace(SETTINGS, checkpoint_every=1), out=tmp_path / "run")
+    next(stopped), next(stopped)
+    rest = history(list(resume(tmp_path / "run", device="cpu")))
+    columns = ["reward", "rounds", "responses_sampled", "loss", "tokens_sampled"]
+    assert rest[columns].to_numpy().tolist() == whole[columns].iloc[2:].to_numpy().tolist()
+
+
+@pytest.mark.parametrize(("name", "value"), [("prompt_pool", 5), ("prompt_pool", -1), ("filter_solved", -1)])
+def test_settings_out_of_range(name, value):
+    with pytest.raises(ValueError, match=rf"{name} must be .*got {value}"):
+        replace(SETTINGS, **{name: value})
+
+
+def test_a_pool_larger_than_the_task_is_refused():
+    with pytest.raises(ValueError, match=r"prompt_pool must be at most 90000, .* got 100000"):
+        start(settings=replace(SETTINGS, prompt_pool=100_000))
+
+
+def test_rounds_out_of_range():
+    with pytest.raises(ValueError, match=r"max_rounds must be at least 1; got 0"):
+        DAPO.with_parameters(max_rounds=0)
