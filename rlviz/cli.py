@@ -186,6 +186,27 @@ def train(
     top_p: Annotated[
         float | None, typer.Option(help="Sample from the likeliest mass p. [default: 1]", rich_help_panel=SAMPLING)
     ] = None,
+    max_rounds: Annotated[
+        int | None,
+        typer.Option(
+            help="DAPO samples at most so many times num-prompts while groups are all right or all wrong; 1: drops them. "
+            "[default: 10]",
+            rich_help_panel=SAMPLING,
+        ),
+    ] = None,
+    prompt_pool: Annotated[
+        int | None,
+        typer.Option(
+            help="Training prompts, drawn once, to learn from; 0: all. [default: 0]", rich_help_panel=SAMPLING
+        ),
+    ] = None,
+    filter_solved: Annotated[
+        int | None,
+        typer.Option(
+            help="Responses to each prompt of the pool at first; prompts that all of them solve leave it. [default: 0]",
+            rich_help_panel=SAMPLING,
+        ),
+    ] = None,
     reward: Annotated[
         Reward,
         typer.Option(help="The task's rule, or a reward model learned from pairs first.", rich_help_panel=REWARDS),
@@ -308,9 +329,11 @@ def train(
                 "updates_per_rollout": updates_per_rollout, "minibatches": minibatches, "critic": critic,
                 "critic_lr": critic_lr, "critic_only_steps": critic_only_steps, "min_old_prob": min_old_prob,
                 "reset_reference_every": reset_reference_every, "refresh_reward_every": refresh_reward_every,
+                "prompt_pool": prompt_pool, "filter_solved": filter_solved,
             }  # fmt: skip
             given = {"seed": seed} | {name: value for name, value in settings.items() if value is not None}
-            chosen = _chosen_algorithm(algorithm, supervision, beta, {"eps_low": eps_low, "eps_high": eps_high})
+            pieces = {"eps_low": eps_low, "eps_high": eps_high, "max_rounds": max_rounds}
+            chosen = _chosen_algorithm(algorithm, supervision, beta, pieces)
             judged = _Judged(reward is Reward.learned, pairs, num_pairs, label_noise, spurious)
             run = _new_run(chosen, task, policy, device, out, given, judged)
     stopped = _show_training(run)
@@ -556,7 +579,7 @@ class _Judged:
 
 
 def _chosen_algorithm(
-    name: str, supervision: Supervision, beta: float | None, widths: dict[str, float | None]
+    name: str, supervision: Supervision, beta: float | None, pieces: dict[str, float | None]
 ) -> Algorithm:
     from dataclasses import replace
 
@@ -566,7 +589,7 @@ def _chosen_algorithm(
     if beta is not None and beta < 0:
         raise ValueError(f"beta must be 0 (no KL term) or above; got {beta}")
     chosen = find_algorithm(name)
-    chosen = chosen.with_parameters(**{name: value for name, value in widths.items() if value is not None})
+    chosen = chosen.with_parameters(**{name: value for name, value in pieces.items() if value is not None})
     if isinstance(chosen, GroupPolicyGradient):
         chosen = replace(chosen, kl=KLInLoss(beta=beta) if beta else None)
     elif beta == 0 and isinstance(chosen, PolicyGradient):
