@@ -1,6 +1,6 @@
 """Our whole update against a bare forward and backward of the same rows, and what leaving out zero rows saves.
 
-Ours is `TrainingRun._update` on one rollout of the shipped chain policy: log-probabilities, `algorithm.loss`, backward,
+Ours is `RolloutRun._update` on one rollout of the shipped chain policy: log-probabilities, `algorithm.loss`, backward,
 gradient clipping, a fused AdamW step, and the metrics. Bare is `policy.model(…)` on the same input ids, a plain
 cross-entropy of the response tokens, backward and zero_grad, and no optimizer. Fair because both see the same rows at
 the same length: every advantage is made non-zero, so that ours drops no row. Each has weights of its own, and a learning
@@ -22,14 +22,15 @@ from interleave import interleave, table
 from torch.nn import functional as F
 
 from rlviz import GRPO, TrainSettings, train
-from rlviz.training.run import TrainingRun, _Rollout
+from rlviz.training.rollouts import Rollout, RolloutRun
+from rlviz.training.rows import Credit
 from small_models.policies import Policy, load_policy
 from small_models.tasks import Chain
 
 OURS, BARE, ALL, KEPT = "whole update (ours)", "forward + backward", "all rows", "zero rows out (ours)"
 
 
-def new_run(policy: Policy, num_prompts: int, lr: float = 1e-12) -> TrainingRun:
+def new_run(policy: Policy, num_prompts: int, lr: float = 1e-12) -> RolloutRun:
     """Return a run of GRPO without a KL term on a copy of the policy; by default its updates leave the weights alone."""
     policy = replace(policy, model=copy.deepcopy(policy.model))
     return train(
@@ -37,14 +38,14 @@ def new_run(policy: Policy, num_prompts: int, lr: float = 1e-12) -> TrainingRun:
     )
 
 
-def every_row_counts(rollout: _Rollout) -> _Rollout:
+def every_row_counts(rollout: Rollout) -> Rollout:
     """Return the rollout with an advantage of −1 or +1, in turn, on every token of each response."""
     signs = torch.ones(rollout.samples.mask.shape[:2])
     signs[:, ::2] = -1
-    return replace(rollout, advantages=signs.unsqueeze(-1) * rollout.samples.mask)
+    return replace(rollout, credit=Credit(signs.unsqueeze(-1) * rollout.samples.mask))
 
 
-def bare(policy: Policy, rollout: _Rollout) -> Callable[[], None]:
+def bare(policy: Policy, rollout: Rollout) -> Callable[[], None]:
     """Return a forward and backward of the rollout's rows, and nothing else."""
     model = copy.deepcopy(policy.model)
     samples = rollout.samples

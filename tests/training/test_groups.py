@@ -118,23 +118,30 @@ def test_a_pool_is_the_same_for_a_seed_and_all_that_is_drawn_from():
     assert start(GRPO, everything)._roll_out().prompts == start(GRPO)._roll_out().prompts
 
 
-class Halves(Chain):
-    """Prompts that begin with an even digit are solved by any response, the others by none."""
+class Noted(Chain):
+    """Prompts that begin with an even digit are solved by any response, the others by some; it keeps what it graded."""
+
+    def __init__(self):
+        self.graded = {}
 
     def grade(self, prompt, response):
-        return replace(super().grade(prompt, response), correct=int(prompt[0]) % 2 == 0)
+        correct = int(prompt[0]) % 2 == 0 or len(response) % 2 == 0
+        self.graded.setdefault(prompt, []).append(correct)
+        return replace(super().grade(prompt, response), correct=correct)
 
 
 def test_prompts_that_every_response_solves_leave_the_pool(tmp_path):
     settings = replace(SETTINGS, prompt_pool=40, filter_solved=3, steps=2)
-    policy = load_policy("chain", device="cpu")
-    run = train(policy, Halves(), replace(GRPO, kl=None), settings, out=tmp_path / "run")
-    pool = run._sampler.pool.clone()
+    policy, task = load_policy("chain", device="cpu"), Noted()
+    run = train(policy, task, replace(GRPO, kl=None), settings, out=tmp_path / "run")
+    pool = run._sampler.pool.tolist()
     first, second = list(run)
-    kept = [index for index in pool.tolist() if int(run.task.train_prompts[index][0]) % 2]
+    solved = {prompt: sum(graded[:3]) for prompt, graded in task.graded.items()}  # the filter's come first
+    kept = [index for index in pool if solved[task.train_prompts[index]] < 3]
+    assert set(solved.values()) >= {0, 1, 2, 3}
     assert run._sampler.pool.tolist() == kept and 0 < len(kept) < 40
     assert (first.responses_sampled, second.responses_sampled) == (40 * 3 + 24, 24)
-    again = resume(tmp_path / "run", steps=3, device="cpu", task=Halves())
+    again = resume(tmp_path / "run", steps=3, device="cpu", task=Noted())
     assert again._sampler.pool.tolist() == kept
     assert next(again).responses_sampled == 24
 

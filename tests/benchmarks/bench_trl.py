@@ -1,0 +1,121 @@
+"""Whole GRPO runs against TRL's `GRPOTrainer`: the same weights, task, rewards, batches, loss and schedule, in turns.
+
+A pair is a run of ours and a run of TRL's with one seed, from the shipped chain policy: as many steps of 16 prompts × 8
+responses, one update each, lr 3e-4 after 10 steps of warm-up, gradient norm 1, no KL term, GRPO's mean over sequences, clip 0.2,
+temperature 1, at most 9 tokens. Timed is training alone, its logging included; models, data and trainers are made before. Both
+run on one thread, which is the faster number for so small a model. TRL is installed for this only:
+
+    pip install -e . trl && python tests/benchmarks/bench_trl.py [PAIRS [STEPS]]
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import tempfile
+import time
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlviz import GRPO, TrainSettings, train
+from small_models.evaluation import evaluate
+from small_models.policies import Policy, load_policy
+from small_models.tasks import Chain
+
+PROMPTS, GROUP, WARM_UP, LR = 16, 8, 10, 3e-4
+TASK = Chain()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run: its seconds, mean reward of each step, and held-out accuracy (sampled) of the policy that came out."""
+
+    seconds: float
+    rewards: list[float]
+    accuracy: float
+
+
+def ours(steps: int, seed: int) -> Outcome:
+    policy = load_policy("chain", device="cpu")
+    settings = TrainSettings(
+        steps=steps, num_prompts=PROMPTS, group_size=GROUP, lr=LR, lr_warmup_steps=WARM_UP, seed=seed, evaluate_every=0,
+        details_every=0,
+    )  # fmt: skip
+    run = train(policy, TASK, replace(GRPO, kl=None), settings)
+    start = time.perf_counter()
+    records = list(run)
+    return Outcome(time.perf_counter() - start, [record.reward for record in records], evaluate(policy, TASK).accuracy)
+
+
+def theirs(steps: int, seed: int) -> Outcome:
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    policy = load_policy("chain", device="cpu")
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(TASK.train_prompts), generator=generator)[: steps * PROMPTS].tolist()
+    prompts = Dataset.from_dict({"prompt": [TASK.train_prompts[index] for index in order]})
+
+    def reward(prompts: list[str], completions: list[str], **_: Any) -> list[float]:
+        end = policy.tokenizer.eos_token
+        return [
+            float(TASK.grade(prompt, completion.removesuffix(end)).correct)
+            for prompt, completion in zip(prompts, completions, strict=True)
+        ]
+
+    with tempfile.TemporaryDirectory() as folder:
+        config = GRPOConfig(
+            output_dir=folder, max_steps=steps, per_device_train_batch_size=PROMPTS * GROUP, num_generations=GROUP,
+            gradient_accumulation_steps=1, num_iterations=1, max_completion_length=TASK.max_new_tokens, temperature=1.0,
+            learning_rate=LR, lr_scheduler_type="constant_with_warmup", warmup_steps=WARM_UP, weight_decay=0.0,
+            max_grad_norm=1.0, beta=0.0, epsilon=0.2, loss_type="grpo", scale_rewards="group", seed=seed, use_cpu=True,
+            bf16=False, gradient_checkpointing=False, logging_steps=1, save_strategy="no", report_to="none",
+            disable_tqdm=True, shuffle_dataset=False,
+        )  # fmt: skip
+        trainer = GRPOTrainer(
+            policy.model, reward_funcs=reward, args=config, train_dataset=prompts, processing_class=policy.tokenizer
+        )
+        for callback in list(trainer.callback_handler.callbacks):  # no line a step on the screen
+            if type(callback).__name__ == "PrinterCallback":
+                trainer.remove_callback(callback)
+        start = time.perf_counter()
+        trainer.train()
+        seconds = time.perf_counter() - start
+    rewards = [entry["reward"] for entry in trainer.state.log_history if "reward" in entry]
+    trained = Policy(trainer.model.eval(), policy.tokenizer, "trl")
+    return Outcome(seconds, rewards, evaluate(trained, TASK).accuracy)
+
+
+def main(pairs: int = 5, steps: int = 100) -> None:
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    theirs(2, 0), ours(2, 0)  # imports and first calls
+    runs = []
+    print(f"{'pair':4} {'ours':>8} {'TRL':>8} {'ratio':>6}   last 10 steps' reward   held-out accuracy")
+    for seed in range(pairs):
+        pair = (ours(steps, seed), theirs(steps, seed))
+        runs.append(pair)
+        seconds, rewards, accuracies = zip(
+            *((r.seconds, np.mean(r.rewards[-10:]), r.accuracy) for r in pair), strict=True
+        )
+        print(
+            f"{seed:4} {seconds[0]:6.1f} s {seconds[1]:6.1f} s {seconds[1] / seconds[0]:5.2f}×   "
+            f"{rewards[0]:.3f} and {rewards[1]:.3f}        {accuracies[0]:.3f} and {accuracies[1]:.3f}",
+            flush=True,
+        )
+    ratios = [b.seconds / a.seconds for a, b in runs]
+    print(f"median ratio {np.median(ratios):.2f}× ({min(ratios):.2f} to {max(ratios):.2f})")
+    print("mean reward by step, ours and TRL's, mean over the pairs")
+    for first in range(0, steps, max(1, steps // 10)):
+        last = min(steps, first + max(1, steps // 10))
+        means = [np.mean([run.rewards[first:last] for run in side]) for side in zip(*runs, strict=True)]
+        print(f"  {first + 1:4}–{last:<4} {means[0]:.3f}  {means[1]:.3f}")
+
+
+if __name__ == "__main__":
+    main(*(int(number) for number in sys.argv[1:]))
