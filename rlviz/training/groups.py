@@ -89,7 +89,7 @@ class GroupSampler:
         return Groups(
             chosen=order[:done],
             prompts=self._prompts(order[:done]),
-            samples=joined(parts, self.policy.pad_id),
+            samples=joined(parts),
             texts=texts,
             grades=grades,
             outcomes=torch.cat(outcomes),

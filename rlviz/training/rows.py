@@ -85,20 +85,18 @@ def take_groups(samples: Samples, groups: Tensor) -> Samples:
     return Samples(**{name: value[groups] for name, value in vars(samples).items()})
 
 
-def joined(parts: Sequence[Samples], pad_id: int) -> Samples:
-    """Return the groups of several rollouts as those of one, prompts padded on the left, responses on the right."""
+def joined(parts: Sequence[Samples]) -> Samples:
+    """Return the groups of several rollouts as those of one, prompts padded on the left, responses on the right (with 0)."""
     if len(parts) == 1:
         return parts[0]
-    padding = {"prompt_ids": pad_id, "tokens": pad_id}
 
     def join(name: str) -> Tensor:
         values = [getattr(part, name) for part in parts]
         if values[0].dim() == 2 and not name.startswith("prompt"):
             return torch.cat(values)  # a number a response
         width = max(value.shape[-1] for value in values)
-        value = padding.get(name, 0)
         sides = [((width - v.shape[-1], 0) if name.startswith("prompt") else (0, width - v.shape[-1])) for v in values]
-        return torch.cat([F.pad(v, side, value=value) for v, side in zip(values, sides, strict=True)])
+        return torch.cat([F.pad(v, side) for v, side in zip(values, sides, strict=True)])
 
     return Samples(**{name: join(name) for name in vars(parts[0])})
 

@@ -99,7 +99,7 @@ def test_joined_rollouts_are_one():
     policy = load_policy("chain", device="cpu")
     parts = [sample(policy, prompts, group_size=3, max_new_tokens=9) for prompts in (["35271=", "00000="], ["12="])]
     short = sample(policy, ["99999="], group_size=3, max_new_tokens=2)
-    whole = joined([*parts, short], policy.pad_id)
+    whole = joined([*parts, short])
     assert whole.tokens.shape[:2] == whole.truncated.shape == (4, 3)
     assert whole.texts(policy) == [row for part in (*parts, short) for row in part.texts(policy)]
     with torch.no_grad():
@@ -141,6 +141,7 @@ def test_prompts_that_every_response_solves_leave_the_pool(tmp_path):
     assert set(solved.values()) >= {0, 1, 2, 3}
     assert run._sampler.pool.tolist() == kept and 0 < len(kept) < 40
     assert (first.responses_sampled, second.responses_sampled) == (40 * 3 + 24, 24)
+    assert first.tokens_sampled > 24 * 9, "the filter's tokens are not counted"
     again = resume(tmp_path / "run", steps=3, device="cpu", task=Noted())
     assert again._sampler.pool.tolist() == kept
     assert next(again).responses_sampled == 24
