@@ -152,8 +152,8 @@ class StepRecord:
     step: from 1. seconds: of this step, evaluation left out. reward: mean, after shaping. accuracy, well_formed,
     truncated: shares of this step's sampled responses. held_out_accuracy: sampled on held-out prompts, None on steps
     without an evaluation. entropy: nats per token, when sampled. response_length: tokens, end of sequence included.
-    kl: k3 estimate of KL(π_old‖π_ref) per token, π_ref being the policy at the start of the run; without a KL term in the
-    loss it is taken from one response a prompt, and noisier. loss, grad_norm (before
+    kl: k3 estimate of KL(π_old‖π_ref) per token, π_ref being the policy at the start of the run, or at the last reset of the
+    reference; without a KL term in the loss it is taken from one response a prompt, and noisier. loss, grad_norm (before
     clipping): means over the step's updates. ratio_mean, ratio_std: over the tokens of all updates that entered them.
     clip_fraction_low, clip_fraction_high, clip_fraction_dual: shares of the tokens of the selected groups, over all updates,
     whose gradient was cut: at ratios below 1, above 1 with A > 0, above 1 with A < 0. All else is of the whole rollout,
@@ -162,7 +162,7 @@ class StepRecord:
     all rounds, and in the first step for the filter of solved prompts;
     responses_used: of these, those of the selected groups, each counted once; contributing: share of the sampled ones that
     are used and have an advantage other than 0 on a token that the loss sees.
-    zero_variance_groups: share of groups whose rewards are all equal, None for groups of one. rows_used: share of responses
+    zero_variance_groups: share of groups whose rewards (of single steps: their means) are all equal, None for groups of one. rows_used: share of responses
     that entered the updates. repetition: share of tokens that are the same as the one before them. tokens_sampled: since the
     start of the run. groups: the first groups of the rollout, at least one; prompt, gold, group: those of the first of them.
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rlviz.exercises import mistakes
 from rlviz.exercises.judge import Verdict, judge
-from rlviz.pieces.advantages import GroupAdvantage
+from rlviz.pieces.advantages import GroupAdvantage, ProcessAdvantage
 from rlviz.pieces.aggregation import Constant, sequence_mean, sequence_sum, token_mean
 from rlviz.pieces.kl import k1, k3
 from rlviz.pieces.preference import ImplicitReward, bradley_terry, response_logp
@@ -60,6 +60,19 @@ _REWARD_CASES = [
     {"rewards": _double([[1, 0, 0, 0], [1, 1, 0, 1]])},
     {"rewards": _double([[0.1, 0.1, 0.1]])},
     {"rewards": _double([[5, 6, 8], [2, 2, 2], [0, 1, 9]])},
+]
+_STEP_CASES = [  # a step's reward may be 0, there are tokens after the last step, and no credit is 0 by cancelling
+    {"rewards": _double(rewards), "step_ends": torch.tensor(ends, dtype=torch.bool)}
+    for rewards, ends in (
+        (
+            [[[1, 0, 0, 0, 1], [0, 0, 1, 0, 0], [1, 0, 0, 1, 0]], [[1, 1, 0, 1, 0], [0, 1, 0, 1, 0], [0, 0, 0, 1, 1]]],
+            [[[1, 0, 1, 0, 1], [0, 1, 1, 0, 0], [1, 0, 0, 1, 0]], [[1, 1, 1, 1, 0], [1, 1, 0, 1, 0], [0, 0, 0, 1, 1]]],
+        ),
+        (  # the second group's step rewards are all equal
+            [[[0.5, 0, -1, 0], [0, 2, 0, 0]], [[0.1, 0.1, 0, 0], [0, 0.1, 0, 0.1]]],
+            [[[1, 1, 1, 0], [0, 1, 0, 0]], [[1, 1, 0, 0], [0, 1, 0, 1]]],
+        ),
+    )
 ]
 _LOGITS_CASES = [
     {"logits": _double([[[0.0, 1.0, 2.0, -1.0], [0.5, 0.5, 0.5, 0.5], [4.0, 0.0, 0.0, 0.0]]])},
@@ -117,6 +130,17 @@ def sequence_importance_ratio(student: Callable[..., Any]) -> Verdict:
 def group_advantage(student: Callable[..., Any]) -> Verdict:
     """Check rewards [P, G] → (R − mean) / (std + 1e-6) of the group."""
     return judge(student, GroupAdvantage(), _REWARD_CASES, known=mistakes.advantages.GROUP_ADVANTAGE)
+
+
+def process_advantage(student: Callable[..., Any]) -> Verdict:
+    """Check (rewards, step_ends) → GRPO's credit under process supervision; all [P, G, T], rewards 0 where no step ends."""
+    return judge(
+        student,
+        ProcessAdvantage(),
+        _STEP_CASES,
+        known=mistakes.advantages.PROCESS_ADVANTAGE,
+        praise="the credit of every token, in answers with one to four steps, and in a group whose steps all earned the same.",
+    )
 
 
 def mean_of_responses(student: Callable[..., Any]) -> Verdict:

@@ -3,7 +3,8 @@
 A pair is a run of ours and a run of TRL's with one seed, from the shipped chain policy: as many steps of 16 prompts × 8
 responses, one update each, lr 3e-4 after 10 steps of warm-up, gradient norm 1, no KL term, GRPO's mean over sequences, clip 0.2,
 temperature 1, at most 9 tokens. Timed is training alone, its logging included; models, data and trainers are made before. Both
-run on one thread, which is the faster number for so small a model. TRL is installed for this only:
+run on one thread, the faster number for so small a model, so that seconds of the processor are the seconds of a quiet machine;
+those are compared, and whoever else is busy matters little. TRL is installed for this only:
 
     pip install -e . trl && python tests/benchmarks/bench_trl.py [PAIRS [STEPS]]
 """
@@ -32,7 +33,7 @@ TASK = Chain()
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run: its seconds, mean reward of each step, and held-out accuracy (sampled) of the policy that came out."""
+    """A run: seconds of the processor, mean reward of each step, held-out accuracy (sampled) of the policy that came out."""
 
     seconds: float
     rewards: list[float]
@@ -46,9 +47,9 @@ def ours(steps: int, seed: int) -> Outcome:
         details_every=0,
     )  # fmt: skip
     run = train(policy, TASK, replace(GRPO, kl=None), settings)
-    start = time.perf_counter()
+    start = time.process_time()
     records = list(run)
-    return Outcome(time.perf_counter() - start, [record.reward for record in records], evaluate(policy, TASK).accuracy)
+    return Outcome(time.process_time() - start, [record.reward for record in records], evaluate(policy, TASK).accuracy)
 
 
 def theirs(steps: int, seed: int) -> Outcome:
@@ -82,9 +83,9 @@ def theirs(steps: int, seed: int) -> Outcome:
         for callback in list(trainer.callback_handler.callbacks):  # no line a step on the screen
             if type(callback).__name__ == "PrinterCallback":
                 trainer.remove_callback(callback)
-        start = time.perf_counter()
+        start = time.process_time()
         trainer.train()
-        seconds = time.perf_counter() - start
+        seconds = time.process_time() - start
     rewards = [entry["reward"] for entry in trainer.state.log_history if "reward" in entry]
     trained = Policy(trainer.model.eval(), policy.tokenizer, "trl")
     return Outcome(seconds, rewards, evaluate(trained, TASK).accuracy)
