@@ -159,11 +159,11 @@ class StepRecord:
     whose gradient was cut: at ratios below 1, above 1 with A > 0, above 1 with A < 0. All else is of the whole rollout,
     groups that were not selected included.
     rounds: calls of the sampler, more than 1 where prompts were sampled in place of uninformative ones. responses_sampled: in
-    all rounds, and in the first step for the filter of solved prompts;
-    responses_used: of these, those of the selected groups, each counted once; contributing: share of the sampled ones that
-    are used and have an advantage other than 0 on a token that the loss sees.
-    zero_variance_groups: share of groups whose rewards (of single steps: their means) are all equal, None for groups of one. rows_used: share of responses
-    that entered the updates. repetition: share of tokens that are the same as the one before them. tokens_sampled: since the
+    all rounds, and in the first step for the filter of solved prompts. responses_used: of these, those of the selected
+    groups, each counted once. contributing: share of the sampled ones that are used and have an advantage other than 0 on a
+    token that the loss sees.
+    zero_variance_groups: share of groups whose rewards (of single steps: their means) are all equal, None for groups of one.
+    rows_used: share of responses that entered the updates. repetition: share of tokens that are the same as the one before them. tokens_sampled: since the
     start of the run. groups: the first groups of the rollout, at least one; prompt, gold, group: those of the first of them.
 
     None where there is no such thing: beta: weight of the KL term in this step. value_loss: of the critic, mean over the
