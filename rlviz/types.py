@@ -163,8 +163,9 @@ class StepRecord:
     groups, each counted once. contributing: share of the sampled ones that are used and have an advantage other than 0 on a
     token that the loss sees.
     zero_variance_groups: share of groups whose rewards (of single steps: their means) are all equal, None for groups of one.
-    rows_used: share of responses that entered the updates. repetition: share of tokens that are the same as the one before them. tokens_sampled: since the
-    start of the run. groups: the first groups of the rollout, at least one; prompt, gold, group: those of the first of them.
+    rows_used: share of responses that entered the updates. repetition: share of tokens that are the same as the one before
+    them. tokens_sampled: since the start of the run. groups: the first groups of the rollout, at least one; prompt, gold,
+    group: those of the first of them.
 
     None where there is no such thing: beta: weight of the KL term in this step. value_loss: of the critic, mean over the
     updates. explained_variance: 1 − var(returns − V) / var(returns), V as it was when the responses were sampled.

@@ -42,8 +42,9 @@ class Samples:
 
     def texts(self, policy: Policy) -> list[list[str]]:
         """Return the responses as text, [P][G], without the end-of-sequence token."""
+        end = policy.end_id  # a slow look into the tokenizer
         rows = [
-            [int(token) for token, kept in zip(row, keep, strict=True) if kept and token != policy.end_id]
+            [token for token, kept in zip(row, keep, strict=True) if kept and token != end]
             for row, keep in zip(self.tokens.flatten(0, 1).tolist(), self.mask.flatten(0, 1).tolist(), strict=True)
         ]
         flat = policy.tokenizer.batch_decode(rows)
