@@ -18,6 +18,7 @@ from rlviz.exercises import mistakes
 from rlviz.exercises.judge import Verdict, judge
 from rlviz.pieces.advantages import GroupAdvantage, ProcessAdvantage
 from rlviz.pieces.aggregation import Constant, sequence_mean, sequence_sum, token_mean
+from rlviz.pieces.gae import GAE
 from rlviz.pieces.kl import k1, k3
 from rlviz.pieces.preference import ImplicitReward, bradley_terry, response_logp
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
@@ -103,6 +104,26 @@ _SCORE_CASES = [
     {"chosen": _double([-0.7, 0.4]), "rejected": _double([1.1, 0.1])},
 ]
 _FAR_SCORES = {"chosen": _double([0.0, 900.0]), "rejected": _double([900.0, 0.0])}  # σ(−900) is rounded to 0
+
+_CREDIT_CASES = [  # answers of 1 to 4 tokens; rewards are 0 on padding, what values hold there must not matter
+    {"rewards": _double(rewards), "values": _double(values), "mask": mask, "gamma": _double(gamma), "lam": _double(lam)}
+    for rewards, values, mask, gamma, lam in (
+        (
+            [[[-0.1, 0.0, 0.05, 1.0], [0.02, -0.3, 0.0, 0.0], [2.0, 0.0, 0.0, 0.0]]],
+            [[[0.5, 0.6, 0.3, 0.8], [0.4, 0.1, -0.7, 0.9], [1.5, 0.2, 0.6, -0.4]]],
+            _ragged([4, 2, 1], 4),
+            0.9,
+            0.5,
+        ),
+        (
+            [[[0.0, 0.0, 1.0], [0.0, 0.0, 0.0]], [[0.1, 0.7, 0.0], [-0.2, -1.0, 0.0]]],
+            [[[0.2, 0.7, 0.9], [0.2, 0.1, 0.3]], [[-0.5, 0.4, 3.0], [0.6, -0.8, 2.0]]],
+            torch.cat([_ragged([3, 3], 3), _ragged([2, 2], 3)]),
+            1.0,
+            0.95,
+        ),
+    )
+]
 
 
 def pessimistic(student: Callable[..., Any]) -> Verdict:
@@ -203,6 +224,21 @@ def dpo_loss(student: Callable[..., Any]) -> Verdict:
         known=mistakes.preferences.DPO_LOSS,
         by="logp",
         praise="the loss and its gradient, with responses of different lengths and at two betas.",
+    )
+
+
+def _gae_advantages(rewards: Tensor, values: Tensor, mask: Tensor, gamma: Tensor, lam: Tensor) -> Tensor:
+    return GAE(gamma=float(gamma), lam=float(lam), whiten=False)(rewards, values, mask)[0]
+
+
+def gae_advantages(student: Callable[..., Any]) -> Verdict:
+    """Check (rewards, values, mask, gamma, lam) → the advantage of each token, not whitened, 0 on padding: [P, G, T]."""
+    return judge(
+        student,
+        _gae_advantages,
+        _CREDIT_CASES,
+        known=mistakes.gae.GAE_ADVANTAGES,
+        praise="the advantage of every token, with answers of one to four tokens, at two settings of gamma and lam.",
     )
 
 

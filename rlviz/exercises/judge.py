@@ -91,9 +91,9 @@ def _in_words(value: Tensor) -> str:
 def _first_difference(expected: Tensor, got: Tensor, inputs: Inputs) -> str:
     place = tuple(int(i) for i in (~torch.isclose(expected, got, rtol=1e-5, atol=1e-7)).nonzero()[0])
     given = ", ".join(
-        f"{name} {_in_words(value[place])}"
+        f"{name} {_in_words(value if value.dim() == 0 else value[place])}"
         for name, value in inputs.items()
-        if value.shape == expected.shape or (not place and value.dim() == 1)
+        if value.shape in (expected.shape, ()) or (not place and value.dim() == 1)
     )
     if "mask" in inputs:
         given = f"lengths {inputs['mask'].sum(-1).tolist()}, {given}"

@@ -6,6 +6,7 @@ from rlviz.plots.bands import plot_bands
 from rlviz.plots.bounds import plot_bounds
 from rlviz.plots.clip import plot_clip, plot_clip_comparison, plot_clip_small_multiples
 from rlviz.plots.cost import plot_costs
+from rlviz.plots.critic import plot_values
 from rlviz.plots.dpo import plot_dpo
 from rlviz.plots.entropy import plot_entropy
 from rlviz.plots.gae import plot_gae
@@ -47,5 +48,6 @@ __all__ = [
     "plot_seeds",
     "plot_small_multiples",
     "plot_token_weights",
+    "plot_values",
     "save_figure",
 ]

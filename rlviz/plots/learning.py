@@ -128,7 +128,7 @@ def plot_seeds(
             color=colour,
             linestyle=style,
             linewidth=LINE,
-            label=f"{name} ({len(histories)} seeds)",
+            label=f"{name} ({len(histories)} seed{'s'[: len(histories) > 1]})",
         )
         ax.fill_between(steps, values.min(0), values.max(0), color=colour, alpha=0.2, linewidth=0)
     ax.legend(fontsize=TEXT - 2, framealpha=1)

@@ -3,6 +3,7 @@
 from rlviz.training.cost import Cost, ModelCost, cost_table, model_costs
 from rlviz.training.reward_model import RewardModelRecord, pair_accuracy, train_reward_model
 from rlviz.training.rewards import LearnedReward, learn_reward
+from rlviz.training.rows import explained_variance
 from rlviz.training.run import TrainingRun
 from rlviz.training.run_folder import RunFolder, history
 from rlviz.training.settings import PairSettings, TrainSettings, default_settings
@@ -20,6 +21,7 @@ __all__ = [
     "TrainingRun",
     "cost_table",
     "default_settings",
+    "explained_variance",
     "find_task",
     "history",
     "learn_reward",

@@ -38,6 +38,7 @@ CHECKS = {
     check.kl_estimate_k1: (k1, mistakes.kl.K1),
     check.kl_estimate_k3: (k3, mistakes.kl.K3),
     check.entropy: (entropy, mistakes.entropy.ENTROPY),
+    check.gae_advantages: (check._gae_advantages, mistakes.gae.GAE_ADVANTAGES),
     check.dpo_loss: (check._dpo_loss, mistakes.preferences.DPO_LOSS),
     check.reward_model_loss: (lambda *scores: bradley_terry(*scores).mean(), mistakes.reward_model.REWARD_MODEL_LOSS),
 }
