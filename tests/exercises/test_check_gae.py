@@ -256,4 +256,7 @@ def test_padding_in_the_answer_is_shown_with_the_lengths():
         return torch.where(mask, in_the_lesson(rewards, values, mask, gamma, lam), 9.0)
 
     says = check.gae_advantages(carried).says
-    assert says == "at [0, 1, 2] for lengths [[4, 2, 1]], rewards 0, values -0.7, mask 0, gamma 0.9, lam 0.5: expected 0, got 9."
+    assert (
+        says
+        == "at [0, 1, 2] for lengths [[4, 2, 1]], rewards 0, values -0.7, mask 0, gamma 0.9, lam 0.5: expected 0, got 9."
+    )
