@@ -138,7 +138,7 @@ def train(
     algorithm: Annotated[
         str, typer.Option(help="Algorithm; `rlviz algorithms` lists them.", rich_help_panel=RUN)
     ] = "grpo",
-    task: Annotated[str, typer.Option(help="Task: chain, sort or trip.", rich_help_panel=RUN)] = "chain",
+    task: Annotated[str, typer.Option(help="Task: chain, lookup, sort or trip.", rich_help_panel=RUN)] = "chain",
     steps: Annotated[int | None, typer.Option(help="Rollouts in the run. [default: 120]", rich_help_panel=RUN)] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same curve.", rich_help_panel=RUN)] = 0,
     policy: Annotated[
@@ -444,7 +444,7 @@ def plot(
 
 @app.command()
 def cost(
-    task: Annotated[str, typer.Option(help="Task: chain, sort or trip.")] = "chain",
+    task: Annotated[str, typer.Option(help="Task: chain, lookup, sort or trip.")] = "chain",
     policy: Annotated[
         str | None,
         typer.Option(help="Policy: a shipped name, a folder, or a hub name. [default: the task's warm start]"),
@@ -779,7 +779,7 @@ def _show_samples(run: TrainingRun[Any]) -> None:
     prompts = run.task.held_out_prompts[:3]
     generator = torch.Generator().manual_seed(run.settings.seed)
     limit = run.settings.max_new_tokens or run.task.max_new_tokens
-    texts = sample(run.policy, prompts, max_new_tokens=limit, generator=generator).texts(run.policy)
+    texts = sample(run.policy, prompts, task=run.task, max_new_tokens=limit, generator=generator).texts(run.policy)
     table = Table(title="Three held-out prompts", title_justify="left")
     for column in ("prompt", "response", "graded"):
         table.add_column(column)

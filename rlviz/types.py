@@ -101,7 +101,7 @@ class TokenRecord:
     penalty. weight: its share in the objective of the whole rollout, 0 for a token that the loss does not see. push: the
     slope of that objective by this token's log-probability, −∂loss/∂logp: above 0 the loss pushes the token up, below 0 down.
     value: what the critic said before the token, when it was sampled (None without a critic). clipped: whether the
-    surrogate's gradient is cut.
+    surrogate's gradient is cut. observed: whether the task's environment wrote the token, which the loss then does not see.
     """
 
     token: str
@@ -117,11 +117,12 @@ class TokenRecord:
     weight: float
     push: float
     value: float | None = None
+    observed: bool = False
 
 
 @dataclass(frozen=True)
 class ResponseRecord:
-    """One response of a group. `tokens` is filled on the steps that record details, else empty.
+    """One response of a group. `tokens` is filled on the steps that record details, else empty; `length` is the policy's own.
 
     advantage: the mean over its tokens, which have one each under a critic or rewards of single steps.
     """

@@ -13,7 +13,7 @@ from small_models.tasks import Task
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Shares of responses that are right and well formed, their mean length (tokens) and entropy (nats per token)."""
+    """Shares of responses that are right and well formed, and the mean number and entropy (nats) of the policy's tokens."""
 
     accuracy: float
     well_formed: float
@@ -40,6 +40,7 @@ def evaluate(
     samples = sample(
         policy,
         prompts,
+        task=task,
         max_new_tokens=max_new_tokens or task.max_new_tokens,
         temperature=temperature,
         generator=torch.Generator().manual_seed(seed),

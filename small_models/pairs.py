@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from small_models.policies import Policy
-from small_models.sampling import Samples, encode_prompts, encode_responses, sample
+from small_models.sampling import Samples, encode_prompts, encode_responses, last_place, sample
 from small_models.tasks import Task
 
 Kind = Literal["right_wrong", "better_worse"]
@@ -52,7 +52,10 @@ KEYS = tuple(field.name for field in fields(Pair))
 
 @dataclass(frozen=True)
 class EncodedPairs:
-    """N pairs as groups of two, first the chosen response: prompt_ids, prompt_mask [N, S]; tokens, mask [N, 2, T]."""
+    """N pairs as groups of two, first the chosen response: prompt_ids, prompt_mask [N, S]; tokens, mask [N, 2, T].
+
+    The mask is false on what a task's environment wrote, where the pairs were encoded with the task.
+    """
 
     prompt_ids: Tensor
     prompt_mask: Tensor
@@ -64,12 +67,17 @@ class EncodedPairs:
         return EncodedPairs(**{name: value[index] for name, value in vars(self).items()})
 
 
-def encode_pairs(policy: Policy, pairs: Sequence[Pair]) -> EncodedPairs:
-    """Return the pairs as tokens, each response with its end of sequence; raises ValueError for one that is too long."""
+def encode_pairs(policy: Policy, pairs: Sequence[Pair], task: Task | None = None) -> EncodedPairs:
+    """Return the pairs as tokens, each response with its end of sequence; raises ValueError for one that is too long.
+
+    task: whose environment wrote parts of the responses (None: all of it is the policy's).
+    """
     prompt_ids, prompt_mask = encode_prompts(policy, [pair.prompt for pair in pairs])
-    tokens, mask = encode_responses(policy, [text for pair in pairs for text in (pair.chosen, pair.rejected)])
+    both_texts = [(pair.prompt, text) for pair in pairs for text in (pair.chosen, pair.rejected)]
+    turns = [[text] if task is None else task.turns(prompt, text) for prompt, text in both_texts]
+    tokens, mask = encode_responses(policy, turns)
     limit = getattr(policy.model.config, "max_position_embeddings", None)
-    longest = prompt_mask.sum(-1) + mask.sum(-1).reshape(len(pairs), 2).amax(-1)
+    longest = prompt_mask.sum(-1) + last_place(mask).reshape(len(pairs), 2).amax(-1) + 1
     if limit is not None and int(longest.max()) > limit:
         worst = pairs[int(longest.argmax())]
         raise ValueError(
@@ -115,6 +123,7 @@ def make_pairs(
         samples = sample(
             policy,
             batch,
+            task=task,
             group_size=samples_per_prompt,
             max_new_tokens=max_new_tokens or task.max_new_tokens,
             temperature=temperature,

@@ -13,6 +13,7 @@ from transformers import DynamicCache, LlamaForCausalLM
 from transformers.cache_utils import Cache, DynamicLayer
 
 from small_models.policies import Policy, one_thread_if_small
+from small_models.tasks import Task
 from small_models.tokenizer import encode
 
 
@@ -22,9 +23,10 @@ class Samples:
 
     prompt_ids, prompt_mask: [P, S], padded on the left. tokens, mask, logp, entropy: [P, G, T], padded on the right;
     `mask` is true on the tokens the policy produced, the end-of-sequence token included. `logp` (nats) is the
-    log-probability of the sampled token and `entropy` (nats) that of the whole next-token distribution, both at the
+    log-probability of the token and `entropy` (nats) that of the whole next-token distribution, both at the
     sampling temperature and before top-k and top-p. truncated: [P, G], true where an end of sequence was waited for
-    and did not come.
+    and did not come. observed: [P, G, T], true on the tokens that the task's environment wrote: they are part of the
+    response and of what the policy read, and `mask` is false on them.
     """
 
     prompt_ids: Tensor
@@ -34,22 +36,38 @@ class Samples:
     logp: Tensor
     entropy: Tensor
     truncated: Tensor
+    observed: Tensor
+
+    @property
+    def there(self) -> Tensor:
+        """[P, G, T]: true on every token of a response, whoever wrote it."""
+        return self.mask | self.observed
 
     @property
     def lengths(self) -> Tensor:
-        """[P, G]: tokens in each response, end of sequence included."""
+        """[P, G]: tokens that the policy wrote in each response, end of sequence included."""
         return self.mask.sum(-1)
 
+    @property
+    def last(self) -> Tensor:
+        """[P, G]: place of the last token that the policy wrote."""
+        return last_place(self.mask)
+
     def texts(self, policy: Policy) -> list[list[str]]:
-        """Return the responses as text, [P][G], without the end-of-sequence token."""
+        """Return the responses as text, [P][G], observations included, without the end-of-sequence token."""
         end = policy.end_id  # a slow look into the tokenizer
         rows = [
             [token for token, kept in zip(row, keep, strict=True) if kept and token != end]
-            for row, keep in zip(self.tokens.flatten(0, 1).tolist(), self.mask.flatten(0, 1).tolist(), strict=True)
+            for row, keep in zip(self.tokens.flatten(0, 1).tolist(), self.there.flatten(0, 1).tolist(), strict=True)
         ]
         flat = policy.tokenizer.batch_decode(rows)
         group_size = self.tokens.shape[1]
         return [flat[start : start + group_size] for start in range(0, len(flat), group_size)]
+
+
+def last_place(mask: Tensor) -> Tensor:
+    """Return the place of the last true entry along the last dimension, 0 where there is none: [..., T] → [...]."""
+    return (mask * torch.arange(mask.shape[-1], device=mask.device)).amax(-1)
 
 
 class _PreallocatedLayer(DynamicLayer):
@@ -103,18 +121,24 @@ def encode_prompts(policy: Policy, prompts: Sequence[str]) -> tuple[Tensor, Tens
     return padded.to(policy.device), mask.to(policy.device)
 
 
-def encode_responses(policy: Policy, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+def encode_responses(policy: Policy, texts: Sequence[str | Sequence[str]]) -> tuple[Tensor, Tensor]:
     """Return tokens and mask [N, 1, T] of the responses, each with its end of sequence, padded on the right to the longest.
 
-    An empty text is its end of sequence alone. Raises ValueError for a text that the vocabulary cannot write.
+    An empty text is its end of sequence alone. A response may be given as its turns (`Task.turns`), the policy's and its
+    environment's by turns: the mask is false on the environment's. Raises ValueError for a text that the vocabulary cannot
+    write.
     """
-    written = [text for text in texts if text]
+    responses = [(text,) if isinstance(text, str) else text for text in texts]
+    written = [turn for turns in responses for turn in turns if turn]
     ids = iter(encode(policy.tokenizer, written) if written else [])
-    rows = [[*(next(ids) if text else []), policy.end_id] for text in texts]
+    rows = []
+    for turns in responses:
+        row = [(token, place % 2 == 0) for place, turn in enumerate(turns) for token in (next(ids) if turn else ())]
+        rows.append([*row, (policy.end_id, True)])
     width = max(map(len, rows))
-    tokens = torch.tensor([row + [policy.pad_id] * (width - len(row)) for row in rows])
-    mask = torch.arange(width) < torch.tensor([[len(row)] for row in rows])
-    return tokens.unsqueeze(1).to(policy.device), mask.unsqueeze(1).to(policy.device)
+    padded = torch.tensor([row + [(policy.pad_id, False)] * (width - len(row)) for row in rows], device=policy.device)
+    tokens, mask = padded.unsqueeze(1).unbind(-1)
+    return tokens, mask.bool()
 
 
 def _restrict(probabilities: Tensor, top_k: int, top_p: float) -> Tensor:
@@ -152,6 +176,38 @@ def check_sampling(max_new_tokens: int, temperature: float, top_k: int, top_p: f
         raise ValueError(f"top_k must be 0 (all tokens) or above; got {top_k}")
     if not 0 < top_p <= 1:
         raise ValueError(f"top_p must be above 0 and at most 1 (all tokens); got {top_p}")
+
+
+class _Environment:
+    """What a task's environment writes into the responses of a batch while they are sampled.
+
+    tokens: [B, T], what has been written so far. given: [B, T], the environment's tokens where it has written one, else −1.
+    """
+
+    def __init__(self, policy: Policy, task: Task, prompts: Sequence[str], tokens: Tensor) -> None:
+        self.policy, self.task, self.prompts, self.tokens = policy, task, prompts, tokens
+        self.given = torch.full_like(tokens, -1)
+        self._ends_a_call: dict[int, bool] = {}
+        self._encoded: dict[str, Tensor] = {"": tokens.new_empty(0)}
+
+    def answer(self, rows: Tensor, token: Tensor, step: int) -> None:
+        """Answer the calls that end with these tokens of these rows, unless it wrote the tokens itself."""
+        tokenizer, own = self.policy.tokenizer, self.given[rows, step] < 0
+        calling = []
+        for row, last in zip(rows[own].tolist(), token[own].tolist(), strict=True):
+            if last not in self._ends_a_call:
+                self._ends_a_call[last] = tokenizer.decode([last]).endswith(self.task.call_end)
+            if self._ends_a_call[last]:
+                calling.append(row)
+        if not calling:
+            return
+        for row, text in zip(calling, tokenizer.batch_decode(self.tokens[calling, : step + 1].tolist()), strict=True):
+            words = self.task.observe(self.prompts[row], text)
+            if words not in self._encoded:
+                self._encoded[words] = torch.tensor(encode(tokenizer, [words])[0], device=self.tokens.device)
+            room = self.given[row, step + 1 :]
+            observation = self._encoded[words][: len(room)]
+            room[: len(observation)] = observation
 
 
 class _Decoder:
@@ -218,6 +274,7 @@ def sample(
     policy: Policy,
     prompts: Sequence[str],
     *,
+    task: Task | None = None,
     group_size: int = 1,
     max_new_tokens: int,
     temperature: float = 1.0,
@@ -231,7 +288,9 @@ def sample(
     A prompt is encoded once for its whole group, and a finished response leaves the batch. Each response depends on
     its own row of uniform numbers, so it stays the same whoever else is in the batch. `temperature=0` takes the
     likeliest token and reports log-probabilities at temperature 1. `stop_at_end=False` draws `max_new_tokens` for
-    everyone (for timing). Raises ValueError for a setting out of range, or more tokens than the model has positions.
+    everyone (for timing). A `task` with a tool answers the calls in the responses to its prompts: what it writes passes
+    through the same cache, and counts among the `max_new_tokens`. Raises ValueError for a setting out of range, or more
+    tokens than the model has positions.
     """
     check_sampling(max_new_tokens, temperature, top_k, top_p)
     if group_size < 1 or not prompts:
@@ -255,6 +314,9 @@ def sample(
         logits = decode.first_logits
         live = torch.arange(rows, device=device)  # the response that each row of the decoder belongs to
         finished = torch.zeros(rows, dtype=torch.bool, device=device)
+        environment = None
+        if task is not None and task.call_end:
+            environment = _Environment(policy, task, [p for p in prompts for _ in range(group_size)], tokens)
         for step in range(max_new_tokens):
             logps = (_at_least_float(logits) / (temperature or 1.0)).log_softmax(-1)
             probabilities = logps.exp()
@@ -262,11 +324,15 @@ def sample(
                 token = probabilities.argmax(-1)
             else:
                 token = _pick(_restrict(probabilities, top_k, top_p), uniform[live, step])
+            if environment is not None:
+                given = environment.given[live, step]
+                token = torch.where(given < 0, token, given)
             tokens[live, step] = token  # a finished response may still be in the batch; what it adds is cut below
             logp[live, step] = logps.gather(-1, token.unsqueeze(-1)).squeeze(-1)
             entropy[live, step] = torch.special.entr(probabilities).sum(-1)
             if stop_at_end:
-                finished = finished | (token == policy.end_id)
+                ended = token == policy.end_id
+                finished = finished | (ended if environment is None else ended & (given < 0))
                 going = len(live) - int(finished.sum())
                 if going == 0:
                     break
@@ -275,25 +341,29 @@ def sample(
                     decode.keep(kept)
                     live, token, finished = live[kept], token[kept], finished[kept]
             if step + 1 < max_new_tokens:
+                if environment is not None:
+                    environment.answer(live[~finished], token[~finished], step)
                 logits = decode(token)
 
-        ends = (tokens == policy.end_id) & stop_at_end
+        own = torch.ones_like(tokens, dtype=torch.bool) if environment is None else environment.given < 0
+        ends = (tokens == policy.end_id) & own & stop_at_end
         drawn = step + 1
-        mask = (ends.long().cumsum(-1) - ends.long() == 0)[:, :drawn]  # up to the first end of sequence, and with it
-        longest = int(mask.any(0).sum())
+        there = (ends.long().cumsum(-1) - ends.long() == 0)[:, :drawn]  # up to the first end of sequence, and with it
+        longest = int(there.any(0).sum())
 
     def grouped(values: Tensor, padding: float) -> Tensor:
         # a tensor made in inference mode cannot enter a gradient; what is computed from it out here can
-        return values[:, :drawn].masked_fill(~mask, padding)[:, :longest].reshape(len(prompts), group_size, longest)
+        return values[:, :drawn].masked_fill(~there, padding)[:, :longest].reshape(len(prompts), group_size, longest)
 
     return Samples(
         prompt_ids=prompt_ids,
         prompt_mask=prompt_mask,
         tokens=grouped(tokens, policy.pad_id),
-        mask=grouped(mask, False),
+        mask=grouped(own, False),
         logp=grouped(logp, 0.0),
         entropy=grouped(entropy, 0.0),
         truncated=(~ends.any(-1) & stop_at_end).reshape(len(prompts), group_size),
+        observed=grouped(~own, False),
     )
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from small_models.policies import Policy, choose_device, one_thread_if_small
-from small_models.sampling import Samples, model_inputs
+from small_models.sampling import Samples, last_place, model_inputs
 
 Reads = Literal["last", "mean"]
 WEIGHTS, READS = "scorer.safetensors", "reward_model.json"
@@ -117,13 +117,12 @@ class RewardModel:
         scores = self.scorer.scores(prompt_ids, prompt_mask, tokens)
         if self.reads == "mean":
             return scores.masked_fill(~mask, 0.0).sum(-1) / mask.sum(-1)
-        last = (mask * torch.arange(mask.shape[-1], device=mask.device)).amax(-1, keepdim=True)
-        return scores.gather(-1, last).squeeze(-1)
+        return scores.gather(-1, last_place(mask).unsqueeze(-1)).squeeze(-1)
 
     def score(self, samples: Samples) -> Tensor:
-        """Return a score a response, [P, G], without gradient."""
+        """Return a score a response, observations included, [P, G], without gradient."""
         with one_thread_if_small(self.reader), torch.no_grad():
-            return self.rewards(samples.prompt_ids, samples.prompt_mask, samples.tokens, samples.mask)
+            return self.rewards(samples.prompt_ids, samples.prompt_mask, samples.tokens, samples.there)
 
     def copy(self) -> RewardModel:
         """Return a copy with weights of its own."""

@@ -58,7 +58,9 @@ def warm_start(
     for step in range(1, max_steps + 1):
         with one_thread_if_small(policy):
             prompts = rng.choices(task.train_prompts, k=batch_size)
-            tokens, mask = encode_responses(policy, [task.demonstrate(prompt, rng) for prompt in prompts])
+            tokens, mask = encode_responses(
+                policy, [task.turns(prompt, task.demonstrate(prompt, rng)) for prompt in prompts]
+            )
             prompt_ids, prompt_mask = encode_prompts(policy, prompts)
             logits = response_logits(policy, prompt_ids, prompt_mask, tokens)
             targets = tokens.masked_fill(~mask, -100)

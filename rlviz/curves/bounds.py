@@ -130,7 +130,7 @@ def _cloud(algorithm: PolicyGradient, responses: Sequence[ResponseRecord]) -> To
     mask = torch.zeros(1, len(responses), longest, dtype=torch.bool)
     columns = {name: torch.ones(mask.shape, dtype=torch.double) for name in ("old_prob", "new_prob", "advantage")}
     for row, response in enumerate(responses):
-        mask[0, row, : len(response.tokens)] = True
+        mask[0, row, : len(response.tokens)] = torch.tensor([not token.observed for token in response.tokens])
         for name, column in columns.items():
             column[0, row, : len(response.tokens)] = torch.tensor(
                 [getattr(t, name) for t in response.tokens], dtype=torch.double

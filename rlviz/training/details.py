@@ -49,7 +49,10 @@ def token_records(
     tokenizer: Any,
     values: Float[Tensor, "P G T"] | None = None,
 ) -> list[list[tuple[TokenRecord, ...]]]:
-    """Return the records of every response's tokens, [P][G]. logp: after the updates; batch: with its weights; values: V."""
+    """Return the records of every response's tokens, observations included, [P][G].
+
+    logp: after the updates; batch: with its weights; values: V.
+    """
     assert batch.weights is not None
     output = algorithm.loss(logp, batch)
     columns = {
@@ -63,8 +66,9 @@ def token_records(
         "objective": algorithm.objective(logp, batch).value.detach(),
         "weight": batch.weights,
         "push": pushes(algorithm, logp, batch),
+        "observed": samples.observed,
     }
-    kept = samples.mask
+    kept = samples.there
     ids = samples.tokens[kept].tolist()
     lists: dict[str, list[Any]] = {name: column[kept].tolist() for name, column in columns.items()}
     lists["value"] = [None] * len(ids) if values is None else values[kept].tolist()
@@ -73,4 +77,4 @@ def token_records(
     text = {token: tokenizer.decode([token]) for token in set(ids)}
     lists["token"] = [text[token] for token in ids]
     records = (TokenRecord(**dict(zip(lists, row, strict=True))) for row in zip(*lists.values(), strict=True))
-    return [[tuple(islice(records, length)) for length in group] for group in samples.lengths.tolist()]
+    return [[tuple(islice(records, length)) for length in group] for group in kept.sum(-1).tolist()]

@@ -186,6 +186,8 @@ def written_out(algorithm: PolicyGradient, token: TokenRecord) -> list[str]:
 
 def gradient_in_words(algorithm: PolicyGradient | None, token: TokenRecord) -> str:
     """Say whether the token's gradient is cut and why, else what it is, and which way the token is pushed."""
+    if token.observed:
+        return "It is not in the loss: the task's environment wrote it, and the policy only read it."
     if not token.weight:
         return "It is not in the loss: its group was not selected, or its response was left out."
     decimals = decimals_for(token)

@@ -128,6 +128,7 @@ class GroupSampler:
         return sample(
             self.policy,
             prompts,
+            task=self.task,
             group_size=group_size,
             max_new_tokens=settings.max_new_tokens or self.task.max_new_tokens,
             temperature=settings.temperature,

@@ -42,7 +42,7 @@ class PreferenceRun(TrainingRun[PairRecord]):
         self._waiting: list[int] = []
         with torch.no_grad(), one_thread_if_small(start):
             parts = [self.pairs[at : at + settings.batch_size] for at in range(0, len(pairs), settings.batch_size)]
-            self.ref_logp = torch.cat([pair_logp(start, part) for part in parts])
+            self.ref_logp = torch.cat([pair_logp(start, part, task) for part in parts])
 
     def _state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         tensors, counters = super()._state()
@@ -58,7 +58,7 @@ class PreferenceRun(TrainingRun[PairRecord]):
             self._waiting += torch.randperm(len(self.pairs), generator=self._generator).tolist()
         index, self._waiting = self._waiting[:count], self._waiting[count:]
         self._warm_up_lr()
-        logp = pair_logp(self.policy, [self.pairs[place] for place in index])
+        logp = pair_logp(self.policy, [self.pairs[place] for place in index], self.task)
         ref_logp = self.ref_logp[index]
         chosen, rejected = logp.unbind(1)
         output = self.algorithm.loss(chosen, rejected, *ref_logp.unbind(1))
@@ -89,8 +89,11 @@ class PreferenceRun(TrainingRun[PairRecord]):
         return -float(margin.grad.mean())  # type: ignore[union-attr]
 
 
-def pair_logp(policy: Policy, pairs: Sequence[Pair]) -> Tensor:
-    """Return log π of each pair's chosen and rejected response, [N, 2], nats, with gradient."""
-    encoded = encode_pairs(policy, pairs)
+def pair_logp(policy: Policy, pairs: Sequence[Pair], task: Task | None = None) -> Tensor:
+    """Return log π of each pair's chosen and rejected response, [N, 2], nats, with gradient.
+
+    task: whose environment wrote parts of them, which do not count (None: all is the policy's).
+    """
+    encoded = encode_pairs(policy, pairs, task)
     logits = response_logits(policy, encoded.prompt_ids, encoded.prompt_mask, encoded.tokens)
     return response_logp(token_logp(logits, encoded.tokens), encoded.mask)

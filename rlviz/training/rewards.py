@@ -32,13 +32,13 @@ def step_rewards(
 ) -> tuple[Tensor, Tensor]:
     """Return the reward at the end of each step, 0 elsewhere, and where steps end: [P, G, T] each.
 
-    A step ends with the token that brings its last character, the last step of a response with the response's last token; of
-    several steps that end with one token the last one's reward stands.
+    A step ends with the token that brings its last character, the last step of a response with the last token that the policy
+    wrote; of several steps that end with one token the last one's reward stands.
     """
     rewards = torch.zeros(samples.tokens.shape)
     ends = torch.zeros(samples.tokens.shape, dtype=torch.bool)
-    lengths, tokens = samples.lengths.tolist(), samples.tokens.tolist()
-    pieces = {token: policy.tokenizer.decode([token]) for token in set(samples.tokens[samples.mask].tolist())}
+    lasts, tokens = samples.last.tolist(), samples.tokens.tolist()
+    pieces = {token: policy.tokenizer.decode([token]) for token in set(samples.tokens[samples.there].tolist())}
     for p, (prompt, row) in enumerate(zip(prompts, texts, strict=True)):
         for g, text in enumerate(row):
             *before, last = task.steps(prompt, text)
@@ -48,7 +48,7 @@ def step_rewards(
                     written += len(pieces[tokens[p][g][at]])
                     at += 1
                 rewards[p, g, at - 1], ends[p, g, at - 1] = step.reward, True
-            rewards[p, g, lengths[p][g] - 1], ends[p, g, lengths[p][g] - 1] = last.reward, True
+            rewards[p, g, lasts[p][g]], ends[p, g, lasts[p][g]] = last.reward, True
     return rewards.to(samples.tokens.device), ends.to(samples.tokens.device)
 
 

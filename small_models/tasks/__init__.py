@@ -2,9 +2,10 @@
 
 from small_models.tasks.base import Grade, Step, Task
 from small_models.tasks.chain import Chain
+from small_models.tasks.lookup import Lookup
 from small_models.tasks.sort import Sort
 from small_models.tasks.trip import Trip
 
-TASKS: tuple[Task, ...] = (Chain(), Sort(), Trip())
+TASKS: tuple[Task, ...] = (Chain(), Lookup(), Sort(), Trip())
 
-__all__ = ["TASKS", "Chain", "Grade", "Sort", "Step", "Task", "Trip"]
+__all__ = ["TASKS", "Chain", "Grade", "Lookup", "Sort", "Step", "Task", "Trip"]

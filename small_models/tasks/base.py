@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
@@ -35,13 +35,15 @@ class Task(ABC):
     """A verifiable task over short texts. Subclass it, set the class attributes, and write the four abstract methods.
 
     name: as on the command line. description: one line. max_new_tokens: room for a response, end of sequence included.
-    held_out_share: share of all prompts kept from training, drawn by a checksum of the prompt, the same everywhere.
+    held_out_share: share of all prompts kept from training, drawn by a checksum, the same everywhere.
+    call_end: the text that ends a call to the task's tool, empty where there is none. A task with a tool writes `observe` too.
     """
 
     name: ClassVar[str]
     description: ClassVar[str]
     max_new_tokens: ClassVar[int]
     held_out_share: ClassVar[float] = 0.1
+    call_end: ClassVar[str] = ""
 
     @abstractmethod
     def all_prompts(self) -> Sequence[str]:
@@ -59,6 +61,30 @@ class Task(ABC):
     def demonstrate(self, prompt: str, rng: random.Random) -> str:
         """Return a response for the supervised warm-up: well formed, not always right."""
 
+    def observe(self, prompt: str, written: str) -> str:
+        """Return what the environment writes into a response to the prompt after `written`, whose last token ends a call.
+
+        The same words to the same text, always; a call that makes no sense is told so here. Empty: the policy just goes on.
+        """
+        return ""
+
+    def turns(self, prompt: str, response: str) -> list[str]:
+        """Return the parts of a response that policy and environment wrote by turns, the policy first; joined, the response."""
+        turns, rest = [""], response
+        while self.call_end and self.call_end in rest:
+            call, end, rest = rest.partition(self.call_end)
+            turns[-1] += call + end
+            observation = self.observe(prompt, response[: len(response) - len(rest)])
+            if observation and rest.startswith(observation):
+                turns += [observation, ""]
+                rest = rest[len(observation) :]
+        turns[-1] += rest
+        return turns
+
+    def kept_together(self, prompt: str) -> str:
+        """Return what decides whether a prompt is held out: prompts with the same one stay on one side. Here each its own."""
+        return prompt
+
     def steps(self, prompt: str, response: str) -> tuple[Step, ...]:
         """Return the steps of a response in order, each end above the one before; the last one's reward is the outcome's.
 
@@ -72,9 +98,10 @@ class Task(ABC):
 
     @cached_property
     def _split(self) -> tuple[list[str], list[str]]:
-        ordered = sorted(self.all_prompts(), key=lambda prompt: (zlib.crc32(prompt.encode()), prompt))
-        count = max(1, round(len(ordered) * self.held_out_share))
-        return ordered[count:], ordered[:count]
+        kinds = {prompt: self.kept_together(prompt) for prompt in _by_checksum(self.all_prompts())}
+        ordered = _by_checksum(set(kinds.values()))
+        held_out = set(ordered[: max(1, round(len(ordered) * self.held_out_share))])
+        return [p for p in kinds if kinds[p] not in held_out], [p for p in kinds if kinds[p] in held_out]
 
     @property
     def train_prompts(self) -> list[str]:
@@ -83,3 +110,8 @@ class Task(ABC):
     @property
     def held_out_prompts(self) -> list[str]:
         return self._split[1]
+
+
+def _by_checksum(texts: Iterable[str]) -> list[str]:
+    """Return the texts in an order that says nothing about them, the same everywhere."""
+    return sorted(texts, key=lambda text: (zlib.crc32(text.encode()), text))

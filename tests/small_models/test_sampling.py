@@ -6,6 +6,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, MistralConfig, Mixtra
 
 from small_models.policies import Policy, build_policy, load_policy
 from small_models.sampling import _pick, response_logits, sample, token_entropy, token_logp
+from small_models.tasks import Chain, Lookup
 from small_models.tokenizer import build_tokenizer
 
 SHARED = {"vocab_size": 48, "bos_token_id": None, "eos_token_id": 1, "pad_token_id": 0}
@@ -186,3 +187,147 @@ def test_prompts_that_the_vocabulary_cannot_write_are_refused():
         sample(build_policy(), ["3É="], max_new_tokens=2)
     with pytest.raises(ValueError, match="no tokens"):
         sample(build_policy(), [""], max_new_tokens=2)
+
+
+class OneTable(Lookup):
+    """Every table is this one: at 3 stands 7, at 7 stands 8."""
+
+    def entries(self, prompt):
+        return "4907315826"
+
+
+class Talkative(Lookup):
+    """A tool for policies that write anything; what it says holds the end of a call and an end of sequence."""
+
+    call_end = "e"
+
+    def observe(self, prompt, written):
+        return f"{len(written) % 10}e$"
+
+
+def scripted(script):
+    """A policy that wants to write these characters, one a step, whatever it reads; a dot: it is not asked."""
+    policy = build_policy(device="cpu")
+    steps = iter(policy.tokenizer(script, add_special_tokens=False)["input_ids"])
+
+    def want(module, args, logits):
+        logits = torch.zeros_like(logits)
+        logits[..., next(steps)] = 50.0
+        return logits
+
+    policy.model.lm_head.register_forward_hook(want)
+    return policy
+
+
+@pytest.mark.parametrize(
+    ("script", "text", "own"),
+    [
+        ("?3;..?7;..#8$", "?3;7,?7;8,#8", "1110011100111"),
+        ("#8$", "#8", "111"),
+        ("?a;..?3;..#7$", "?a;-,?3;7,#7", "1110011100111"),
+        ("?3;..?7;..?8;..#8$", "?3;7,?7;8,?8;-,#8", "111001110011100111"),
+        (";..;..#8$", ";-,;-,#8", "100100111"),
+        ("?3;..?3;..?3;..?3;", "?3;7,?3;7,?3;-,?3;", "111001110011100111"),  # no room for an answer
+        ("?3;..?3;..?3;..#?;", "?3;7,?3;7,?3;-,#?;", "111001110011100111"),
+    ],
+)
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_a_transcript_by_hand(script, text, own, temperature):
+    samples = sample(scripted(script), ["kq:2:3="], task=OneTable(), max_new_tokens=18, temperature=temperature)
+    assert samples.texts(build_policy())[0] == [text]
+    assert samples.mask[0, 0].int().tolist() == [int(digit) for digit in own]
+    assert torch.equal(samples.observed, ~samples.mask) and samples.there.all()
+    assert int(samples.lengths) == own.count("1")
+    assert int(samples.last) == len(own) - 1
+    assert bool(samples.truncated) == (not script.endswith("$"))
+
+
+@pytest.mark.parametrize(("room", "text", "last"), [(3, "?3;", 2), (4, "?3;7", 2), (5, "?3;7,", 2), (6, "?3;7,?", 5)])
+def test_what_the_tool_writes_counts_among_the_new_tokens(room, text, last):
+    samples = sample(scripted("?3;..?"), ["kq:2:3="], task=OneTable(), max_new_tokens=room)
+    assert samples.texts(build_policy())[0] == [text]
+    assert int(samples.last) == last
+    assert samples.truncated.all()
+    assert samples.mask[0, 0].tolist() == [True, True, True, False, False, True][:room]
+
+
+@pytest.mark.parametrize("name", ["llama", *OTHERS])
+@pytest.mark.parametrize("prompts", [["123=", "987="], ["1=", "98765432=", "abc="]], ids=["equal lengths", "padded"])
+def test_what_the_tool_writes_enters_the_cache(name, prompts):
+    policy, task = policy_of(name), Talkative()
+    samples = sample(policy, prompts, task=task, group_size=40, max_new_tokens=20, generator=seeded())
+    assert samples.observed.sum() > 60
+    assert samples.lengths.min() < samples.lengths.max()
+    with torch.no_grad():
+        logits = response_logits(policy, samples.prompt_ids, samples.prompt_mask, samples.tokens)
+    there = samples.there
+    torch.testing.assert_close(samples.logp[there], token_logp(logits, samples.tokens)[there], rtol=0, atol=1e-5)
+    torch.testing.assert_close(samples.entropy[there], token_entropy(logits)[there], rtol=0, atol=1e-5)
+
+
+def test_a_tool_is_asked_by_the_policy_alone_and_ends_nothing():
+    policy, task = build_policy(seed=1, device="cpu"), Talkative()
+    samples = sample(policy, ["123=", "4="], task=task, group_size=60, max_new_tokens=20, generator=seeded())
+    end, ends_a_call = policy.end_id, policy.tokenizer.convert_tokens_to_ids("e")
+    finished = endless = 0
+    for row in range(120):
+        tokens, own, there, observed = (
+            values.flatten(0, 1)[row].tolist()
+            for values in (samples.tokens, samples.mask, samples.there, samples.observed)
+        )
+        length, place = sum(there), 0
+        assert there == [True] * length + [False] * (len(there) - length)
+        while place < length:  # the tokens that the policy did not write are exactly the three after each of its calls
+            assert own[place] and not observed[place]
+            ended = tokens[place] == end
+            assert not ended or place == length - 1
+            if tokens[place] == ends_a_call:
+                written = policy.tokenizer.decode(tokens[: place + 1])
+                said = policy.tokenizer(f"{len(written) % 10}e$", add_special_tokens=False)["input_ids"]
+                assert tokens[place + 1 : place + 4] == said[: length - place - 1]
+                assert observed[place + 1 : place + 4] == [True] * 3 or length == 20
+                place += 3
+            place += 1
+        finished += ended
+        endless += not ended
+        assert bool(samples.truncated.flatten()[row]) != ended
+    assert finished > 10 and endless > 10
+
+
+def test_groups_whose_responses_call_differently_often():
+    policy, task = load_policy("lookup", device="cpu"), Lookup()
+    rows = Rows(policy)
+    prompts = task.held_out_prompts[:20]
+    samples = sample(policy, prompts, task=task, group_size=8, max_new_tokens=task.max_new_tokens, generator=seeded())
+    assert rows.calls[0] == (20, 7) and {width for _, width in rows.calls[1:]} == {1}  # no second prefill
+    rows.handle.remove()
+    calls = set()
+    for prompt, group, lengths in zip(prompts, samples.texts(policy), samples.lengths.tolist(), strict=True):
+        for text, length in zip(group, lengths, strict=True):
+            turns = task.turns(prompt, text)
+            calls.add(len(turns) // 2)
+            assert len(turns) // 2 == text.count(";") or len(text) >= 17
+            assert sum(map(len, turns[::2])) == length - (len(text) < 18)
+    assert {0, 1, 2} <= calls
+    with torch.no_grad():
+        logits = response_logits(policy, samples.prompt_ids, samples.prompt_mask, samples.tokens)
+    assert (samples.logp - token_logp(logits, samples.tokens))[samples.there].abs().max() < 1e-5
+
+
+def test_a_response_with_a_tool_does_not_depend_on_who_else_is_in_the_batch():
+    policy, task = load_policy("lookup", device="cpu"), Lookup()
+    a, b, c = task.held_out_prompts[:3]
+    kwargs = {"task": task, "group_size": 12, "max_new_tokens": task.max_new_tokens}
+    with_b, with_c, alone = (sample(policy, group, generator=seeded(), **kwargs) for group in ([a, b], [a, c], [a]))
+    assert with_b.texts(policy)[0] == with_c.texts(policy)[0] == alone.texts(policy)[0]
+    assert with_b.texts(policy)[1] != with_c.texts(policy)[1]
+    without_stop = sample(policy, [a, b], stop_at_end=False, generator=seeded(), **kwargs)
+    width = with_b.tokens.shape[-1]
+    assert (with_b.tokens == without_stop.tokens[..., :width])[with_b.there].all()
+
+
+def test_a_task_without_a_tool_changes_nothing():
+    policy, kwargs = load_policy("chain", device="cpu"), {"group_size": 8, "max_new_tokens": 9}
+    a, b = (sample(policy, ["35271=", "11111="], task=task, generator=seeded(), **kwargs) for task in (None, Chain()))
+    assert all(torch.equal(value, getattr(b, name)) for name, value in vars(a).items())
+    assert not a.observed.any() and torch.equal(a.there, a.mask)

@@ -57,7 +57,9 @@ def rollout(policy, prompts, group_size=3):
     mask = torch.arange(6) < lengths
     tokens = torch.randint(2, 48, shape, generator=generator).masked_fill(~mask, policy.pad_id)
     nothing = torch.zeros(shape)
-    return Samples(prompt_ids, prompt_mask, tokens, mask, nothing, nothing, torch.zeros(shape[:2], dtype=torch.bool))
+    return Samples(
+        prompt_ids, prompt_mask, tokens, mask, nothing, nothing, torch.zeros(shape[:2], dtype=torch.bool), mask & ~mask
+    )
 
 
 def hidden_after(trunk, ids):

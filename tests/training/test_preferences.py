@@ -103,9 +103,9 @@ def test_every_pair_is_used_before_one_comes_again(pairs, monkeypatch):
 
     seen = []
 
-    def spy(policy, part):
+    def spy(policy, part, task):
         seen.extend(part)
-        return pair_logp(policy, part)
+        return pair_logp(policy, part, task)
 
     run = start(pairs[:8], settings=replace(SHORT, batch_size=4))
     monkeypatch.setattr(module, "pair_logp", spy)

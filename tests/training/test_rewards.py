@@ -52,7 +52,7 @@ def written(policy, prompts, texts):
     shape = len(texts), len(texts[0]), tokens.shape[-1]
     tokens, mask = tokens.reshape(shape), mask.reshape(shape)
     zeros = torch.zeros(shape)
-    return Samples(ids, prompt_mask, tokens, mask, zeros, zeros, torch.zeros(shape[:2], dtype=torch.bool))
+    return Samples(ids, prompt_mask, tokens, mask, zeros, zeros, torch.zeros(shape[:2], dtype=torch.bool), mask & ~mask)
 
 
 def test_rewards_of_steps_stand_on_the_tokens_that_end_them(policy):
@@ -80,7 +80,7 @@ def test_steps_end_inside_longer_tokens_too():
     policy = SimpleNamespace(tokenizer=SimpleNamespace(decode=lambda ids: pieces[ids[0]]))
     tokens = torch.tensor([[[5, 6, 7, 8, 1]]])
     mask, zeros = torch.ones_like(tokens, dtype=torch.bool), torch.zeros(tokens.shape)
-    samples = Samples(tokens[0], mask[0], tokens, mask, zeros, zeros, torch.zeros(1, 1, dtype=torch.bool))
+    samples = Samples(tokens[0], mask[0], tokens, mask, zeros, zeros, torch.zeros(1, 1, dtype=torch.bool), ~mask)
     rewards, ends = step_rewards(policy, TASK, ["35271="], [["38078#8"]], samples)
     assert rewards[0, 0].tolist() == [1, 1, 1, 0, 1]
     assert ends[0, 0].tolist() == [True, True, True, False, True]

@@ -1,0 +1,201 @@
+"""lookup: the table, what the tool answers, how a transcript is graded and taken apart, and the warm-up on it."""
+
+import random
+
+import pytest
+import torch
+
+from small_models.pairs import Pair, encode_pairs, make_pairs
+from small_models.policies import build_policy, load_policy
+from small_models.sampling import encode_prompts, encode_responses, response_logits
+from small_models.tasks import Chain, Grade, Lookup
+from small_models.tasks import lookup as module
+from small_models.tokenizer import CHARACTERS
+from small_models.warm_start import warm_start
+
+RIGHT, WRONG, RIGHT_BUT_UNTIDY, BROKEN = Grade(True, True), Grade(True, False), Grade(False, True), Grade(False, False)
+
+
+class OneTable(Lookup):
+    """Every table is this one: at 3 stands 7, at 7 stands 8."""
+
+    def entries(self, prompt):
+        return "4907315826"
+
+
+def test_a_table_is_the_checksum_of_its_name():
+    # printf kq | sha256sum gives ee68…; its last ten decimal digits, by another program than the package
+    assert Lookup().entries("kq:2:3=") == "2271072305"
+    tables = {prompt.split(":")[0]: Lookup().entries(prompt) for prompt in Lookup().all_prompts()}
+    assert len(tables) == len(module.LETTERS) ** 2 == len(set(tables.values()))
+    seen = torch.tensor([[int(entry) for entry in table] for table in tables.values()])
+    shares = torch.stack([(seen == digit).double().mean(0) for digit in range(10)])
+    assert (shares - 0.1).abs().max() < 5 * (0.1 * 0.9 / 400) ** 0.5  # every digit stands everywhere equally often
+
+
+def test_the_path_by_hand():
+    assert OneTable().path("kq:1:3=") == ["3", "7"]
+    assert OneTable().path("kq:2:3=") == ["3", "7", "8"]
+    assert (OneTable().gold("kq:1:3="), OneTable().gold("kq:2:3=")) == ("7", "8")
+
+
+@pytest.mark.parametrize(
+    ("written", "observation"),
+    [
+        ("?3;", "7,"),
+        ("?3;7,?7;", "8,"),
+        ("?3;7,?9;", "6,"),  # the wrong key, but a key
+        ("?3;7,?7;8,?8;", "-,"),  # the third call
+        ("?3;7,?7;8,?8;-,?8;", "-,"),
+        (";", "-,"),
+        ("?;", "-,"),
+        ("?a;", "-,"),
+        ("?33;", "-,"),
+        ("3;", "-,"),
+        ("x?3;", "-,"),
+        ("?3;;", "-,"),
+        ("?3;7,#7;", "-,"),
+        ("#7?3;", "-,"),
+        ("?a;-,?3;", "7,"),  # after a refusal there is another try
+        ("?٣;", "-,"),  # a digit, but not ours
+        ("?3;\n", "-,"),
+        ("", "-,"),
+    ],
+)
+def test_the_tool_answers_calls_and_refuses_all_else(written, observation):
+    assert OneTable().observe("kq:2:3=", written) == observation
+
+
+def test_nothing_that_can_be_written_makes_the_tool_raise():
+    rng, task = random.Random(0), Lookup()
+    observations = {
+        task.observe("kq:2:3=", "".join(rng.choices("?3;,#-" + CHARACTERS, k=rng.randint(0, 17))) + ";")
+        for _ in range(20_000)
+    }
+    assert all(len(words) == 2 for words in observations) and len(observations) > 3
+
+
+@pytest.mark.parametrize(
+    ("response", "grade"),
+    [  # to kq:2:3=, whose answer is 8
+        ("?3;7,?7;8,#8", RIGHT),
+        ("#8", RIGHT),  # the rule looks at the answer alone
+        ("?3;7,#8", RIGHT),
+        ("?3;7,#7", WRONG),
+        ("?a;-,?3;7,?7;8,#8", RIGHT_BUT_UNTIDY),
+        ("?3;7,?7;8,?8;-,#8", RIGHT_BUT_UNTIDY),
+        ("?3;7,8#8", RIGHT_BUT_UNTIDY),
+        ("?3;7,?7;8,", BROKEN),  # no answer
+        ("8", BROKEN),
+        ("", BROKEN),
+        ("#", BROKEN),
+        ("#8#8", BROKEN),
+        ("#88", BROKEN),
+        ("#8\n", BROKEN),
+        ("#٨", BROKEN),
+        ("#8;-,", BROKEN),
+    ],
+)
+def test_grades_demand_one_answer_at_the_end(response, grade):
+    assert OneTable().grade("kq:2:3=", response) == grade
+
+
+def test_held_out_prompts_are_of_tables_that_training_never_shows():
+    task = Lookup()
+    train, held_out = (
+        {prompt.split(":")[0] for prompt in side} for side in (task.train_prompts, task.held_out_prompts)
+    )
+    assert (len(train), len(held_out)) == (360, 40) and not train & held_out
+    assert len({prompt.split(":")[0] for prompt in task.held_out_prompts[:40]}) > 20  # not table by table
+    assert len({len(prompt) for prompt in task.all_prompts()}) == 1  # so that nothing is padded
+
+
+@pytest.mark.parametrize(
+    ("response", "turns"),
+    [
+        ("?3;7,?7;8,#8", ["?3;", "7,", "?7;", "8,", "#8"]),
+        ("#8", ["#8"]),
+        ("", [""]),
+        ("?3;7,", ["?3;", "7,", ""]),
+        ("?3;9,#9", ["?3;9,#9"]),  # the table says 7, so the tool did not write this
+        ("?3;", ["?3;"]),
+        ("?a;-,;-,#1", ["?a;", "-,", ";", "-,", "#1"]),
+        ("?3;x;-,#1", ["?3;x;", "-,", "#1"]),
+    ],
+)
+def test_a_response_falls_into_the_turns_of_policy_and_tool(response, turns):
+    assert OneTable().turns("kq:2:3=", response) == turns
+    assert "".join(turns) == response
+
+
+def test_a_task_without_a_tool_has_one_turn():
+    assert Chain().turns("35271=", "38;078#8") == ["38;078#8"]
+    assert Chain().turns("35271=", "") == [""]
+
+
+def test_turns_become_tokens_whose_mask_is_the_policy_s():
+    policy = build_policy(hidden_size=8, num_layers=1, num_heads=1, device="cpu")
+    tokens, mask = encode_responses(policy, [["?3;", "7,", "#7"], ["#1"], "?3;7,#7", [""]])
+    assert policy.tokenizer.batch_decode(tokens[:, 0]) == [
+        "?3;7,#7$",
+        "#1$" + 5 * "<pad>",
+        "?3;7,#7$",
+        "$" + 7 * "<pad>",
+    ]
+    assert mask[:, 0].int().tolist() == [
+        [1, 1, 1, 0, 0, 1, 1, 1],
+        [1, 1, 1, 0, 0, 0, 0, 0],
+        [1, 1, 1, 1, 1, 1, 1, 1],
+        [1, 0, 0, 0, 0, 0, 0, 0],
+    ]
+
+
+def test_pairs_are_encoded_without_what_the_tool_wrote():
+    policy = build_policy(hidden_size=8, num_layers=1, num_heads=1, max_length=20, device="cpu")
+    pairs = [Pair("kq:2:3=", "?3;7,?7;8,#8", "#1")]
+    assert encode_pairs(policy, pairs).mask.sum(-1).tolist() == [[13, 3]]
+    with_tool = encode_pairs(policy, pairs, OneTable())
+    assert with_tool.mask.sum(-1).tolist() == [[9, 3]]
+    assert with_tool.mask[0, 0].int().tolist() == [1, 1, 1, 0, 0, 1, 1, 1, 0, 0, 1, 1, 1]
+    short = build_policy(hidden_size=8, num_layers=1, num_heads=1, max_length=19, device="cpu")
+    with pytest.raises(ValueError, match="has 20 tokens, more than the 19 positions"):  # 7 + 13, the tool's counted
+        encode_pairs(short, pairs, OneTable())
+
+
+def test_pairs_of_a_policy_that_calls_hold_what_the_tool_said():
+    task, policy = Lookup(), load_policy("lookup", device="cpu")
+    pairs = make_pairs(policy, task, 30)
+    assert all(task.grade(pair.prompt, pair.chosen).correct for pair in pairs)
+    calls = [text for pair in pairs for text in (pair.chosen, pair.rejected) if ";" in text]
+    assert len(calls) > 20
+    for pair in pairs:
+        for text in (pair.chosen, pair.rejected):
+            assert len(task.turns(pair.prompt, text)) == 1 + 2 * text.count(";")
+
+
+def test_demonstrations_look_none_to_all_of_the_times():
+    rng, task = random.Random(0), OneTable()
+    seen = [task.demonstrate("kq:2:3=", rng) for _ in range(4000)]
+    counts = [seen.count(text) for text in ("#8", "?3;7,#8", "?3;7,?7;8,#8")]
+    assert sum(counts) == 4000
+    # .6, .4 · .6 and .4 · .4; a count's standard error is at most √(4000/4) = 32
+    assert counts == pytest.approx([2400, 960, 640], abs=130)
+
+
+def test_the_warm_up_imitates_what_the_policy_would_write_and_nothing_else():
+    task, policy = Lookup(), build_policy(seed=3, device="cpu")
+    rng = random.Random(5)
+    prompts = rng.choices(task.train_prompts, k=16)
+    texts = [task.demonstrate(prompt, rng) for prompt in prompts]
+    tokens, _ = encode_responses(policy, texts)
+    with torch.no_grad():
+        logp = response_logits(policy, *encode_prompts(policy, prompts), tokens).log_softmax(-1)[:, 0]
+    own = []
+    for row, text in enumerate(texts):
+        place = 0
+        while place <= len(text):
+            own.append(float(logp[row, place, tokens[row, 0, place]]))
+            place += 3 if text[place : place + 1] == ";" else 1  # past the two that follow a call
+    assert len(own) < sum(len(text) + 1 for text in texts)
+    first = next(warm_start(policy, task, target_accuracy=0.9, batch_size=16, evaluate_every=1, seed=5))
+    assert first.loss == pytest.approx(-sum(own) / len(own), abs=1e-5)

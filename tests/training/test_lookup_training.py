@@ -1,0 +1,239 @@
+"""Training with a tool: what it wrote is read and never learned, in every algorithm, and the task is learned."""
+
+import math
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from rlviz.algorithms import ALGORITHMS, DAPO, DPO, DUPO, GRPO, GRPO_PROCESS, PPO, PolicyGradient
+from rlviz.cli import app
+from rlviz.curves.bounds import bounds_curve
+from rlviz.training import PairSettings, TrainSettings, history, resume, train
+from rlviz.training.formula import gradient_in_words
+from rlviz.training.preferences import pair_logp
+from rlviz.training.rewards import step_rewards
+from rlviz.types import Batch
+from small_models.pairs import Pair
+from small_models.policies import load_policy
+from small_models.sampling import response_logits, token_logp
+from small_models.scorers import RewardModel
+from small_models.tasks import Lookup
+
+SAMPLING = [algorithm for algorithm in ALGORITHMS if isinstance(algorithm, PolicyGradient)]
+NO_KL = replace(GRPO, kl=None)
+TASK = Lookup()
+SHORT = TrainSettings(
+    steps=3, num_prompts=8, group_size=4, updates_per_rollout=2, minibatches=2, lr=1e-3, lr_warmup_steps=0,
+    evaluate_every=0, details_every=0,
+)  # fmt: skip
+
+
+def start(algorithm, settings=SHORT, **kwargs):
+    return train(load_policy("lookup", device="cpu"), TASK, algorithm, settings, **kwargs)
+
+
+def curve(records):
+    return history(records).drop(columns="seconds").to_dict("records")
+
+
+def nonsense_at(places, values):
+    """The values, and wild ones at these places."""
+    return None if values is None else torch.where(places, 40 * torch.randn(values.shape), values)
+
+
+@pytest.mark.parametrize("algorithm", [*SAMPLING, GRPO_PROCESS, replace(PPO, entropy_weight=0.1)], ids=lambda a: a.name)
+def test_numbers_of_the_tool_s_tokens_change_no_weight(algorithm):
+    settings = replace(SHORT, num_prompts=16, updates_per_rollout=4)
+    one, other = start(algorithm, settings), start(algorithm, settings)
+    rollout, twin = one._roll_out(), other._roll_out()
+    observed = twin.samples.observed
+    assert observed.sum() > 30 and not (observed & twin.mask).any() and not twin.advantages[observed].any()
+    torch.manual_seed(0)
+    sampled = {name: nonsense_at(observed, getattr(twin.samples, name)) for name in ("logp", "entropy")}
+    judged = {name: nonsense_at(observed, getattr(twin.credit, name)) for name in ("old_values", "returns")}
+    twin = replace(
+        twin,
+        samples=replace(twin.samples, **sampled),
+        credit=replace(twin.credit, **judged),
+        ref_logp=nonsense_at(observed, twin.ref_logp),
+    )
+    assert one._update(rollout) == other._update(twin)
+    before = load_policy("lookup", device="cpu").model.state_dict()
+    for name, tensor in one.policy.model.state_dict().items():
+        assert torch.equal(tensor, other.policy.model.state_dict()[name]), name
+        assert not torch.equal(tensor, before[name]), name
+    numbers = [run._numbers(each, one._update(rollout)) for run, each in ((one, rollout), (one, twin))]
+    assert numbers[0]["entropy"] == numbers[1]["entropy"] < math.log(48)
+
+
+@pytest.mark.parametrize("algorithm", SAMPLING, ids=lambda a: a.name)
+def test_logits_before_the_tool_s_tokens_get_no_gradient_and_change_none(algorithm):
+    run = start(algorithm)
+    rollout = run._roll_out()
+    samples, observed = rollout.samples, rollout.samples.observed
+    with torch.no_grad():
+        logits = response_logits(run.policy, samples.prompt_ids, samples.prompt_mask, samples.tokens)
+    ref_logp = samples.logp if rollout.ref_logp is None else rollout.ref_logp
+    batch = Batch(samples.logp, rollout.advantages, rollout.mask, ref_logp)
+    slopes = []
+    torch.manual_seed(0)
+    for values in (logits, torch.where(observed.unsqueeze(-1), 40 * torch.randn(logits.shape), logits)):
+        leaf = values.clone().requires_grad_()
+        loss = run.algorithm.loss(token_logp(leaf, samples.tokens), batch).loss
+        slopes.append(torch.autograd.grad(loss, leaf)[0])
+    assert torch.equal(*slopes)
+    assert not slopes[0][observed].any()
+    assert slopes[0][rollout.mask].any()
+
+
+def test_what_the_tool_wrote_is_context():
+    run = start(NO_KL)
+    samples = run._roll_out().samples
+    other = torch.where(samples.observed, run.policy.tokenizer.convert_tokens_to_ids("9"), samples.tokens)
+    with torch.no_grad():
+        a, b = (
+            response_logits(run.policy, samples.prompt_ids, samples.prompt_mask, t) for t in (samples.tokens, other)
+        )
+    after = samples.observed.cumsum(-1).bool() & samples.mask
+    assert ((a - b).abs().amax(-1)[after] > 0.01).float().mean() > 0.9
+    assert torch.equal(a[~samples.observed.cumsum(-1).bool()], b[~samples.observed.cumsum(-1).bool()])
+
+
+def test_credit_skips_what_the_tool_wrote():
+    # a rollout of one response ?3;7,#7$ with values of the critic by hand: γ = 1, λ = ½, reward 1 on the last own token
+    gae = replace(PPO.advantage, gamma=1.0, lam=0.5, whiten=False)
+    mask = torch.tensor([[[1, 1, 1, 0, 0, 1, 1, 1]]]).bool()
+    values = torch.tensor([[[0.1, 0.2, 0.3, 9.0, -9.0, 0.5, 0.6, 0.8]]], dtype=torch.double)
+    ppo = replace(PPO, advantage=gae, kl=None)
+    rewards = ppo.token_rewards(torch.ones(1, 1, dtype=torch.double), mask, torch.zeros(1, 1, 8, dtype=torch.double))
+    assert rewards.tolist() == [[[0, 0, 0, 0, 0, 0, 0, 1]]]
+    # δ, from the end: 1 − .8 = .2, .8 − .6 = .2, .6 − .5 = .1, .5 − .3 = .2 (over the hole), .3 − .2, .2 − .1
+    expected = [0.0] * 8
+    following = 0.0
+    for place, delta in zip((7, 6, 5, 2, 1, 0), (0.2, 0.2, 0.1, 0.2, 0.1, 0.1), strict=True):
+        expected[place] = following = delta + 0.5 * following
+    assert ppo.advantages(rewards, values, mask)[0][0, 0].tolist() == pytest.approx(expected, abs=1e-12)
+    run = start(PPO, replace(SHORT, num_prompts=40, group_size=1))
+    rollout = run._roll_out()
+    observed = rollout.samples.observed
+    assert observed.any() and not rollout.advantages[observed].any() and not rollout.credit.returns[observed].any()
+
+
+def test_statistics_are_of_the_policy_s_tokens():
+    run = start(NO_KL)
+    rollout = run._roll_out()
+    samples = rollout.samples
+    assert run.tokens_sampled == int(samples.mask.sum()) < int(samples.there.sum())
+    numbers = run._numbers(rollout, run._update(rollout))
+    own = [
+        len("".join(TASK.turns(prompt, text)[::2])) + (not cut)
+        for prompt, texts, cuts in zip(rollout.prompts, rollout.texts, samples.truncated.tolist(), strict=True)
+        for text, cut in zip(texts, cuts, strict=True)
+    ]
+    assert numbers["response_length"] == pytest.approx(sum(own) / len(own))
+    assert rollout.mask.sum() == samples.mask.sum()
+
+
+@pytest.mark.parametrize("room", [4, 18])  # 4: a first call's answer is cut off
+def test_the_last_step_ends_with_the_policy_s_last_token(room):
+    run = start(NO_KL, replace(SHORT, num_prompts=60, max_new_tokens=room))
+    rollout = run._roll_out()
+    samples = rollout.samples
+    rewards, ends = step_rewards(run.policy, TASK, rollout.prompts, rollout.texts, samples)
+    after = ends.int().argmax(-1, keepdim=True) < torch.arange(samples.mask.shape[-1])
+    assert (ends.sum(-1) == 1).all() and not (ends & ~samples.mask).any() and not (after & samples.mask).any()
+    assert (samples.observed & (after if room == 4 else ~after)).any()
+    right = torch.tensor([[grade.correct for grade in row] for row in rollout.grades])
+    assert torch.equal(rewards.sum(-1), right.float())
+
+
+def test_a_reward_model_reads_what_the_tool_wrote():
+    run = start(NO_KL, replace(SHORT, num_prompts=60, max_new_tokens=4))
+    samples = run._roll_out().samples
+    for reads in ("last", "mean"):
+        model = RewardModel.of(run.policy, reads=reads)
+        torch.nn.init.normal_(model.scorer.head.weight, generator=torch.Generator().manual_seed(0))
+        scores = model.score(samples)
+        p, g = samples.observed.any(-1).nonzero()[0].tolist()
+        ids = torch.cat([samples.prompt_ids[p], samples.tokens[p, g]]).unsqueeze(0)
+        with torch.no_grad():
+            after = model.scorer.head(model.scorer.trunk(ids).last_hidden_state)[0, 7:, 0]
+        expected = after[3] if reads == "last" else after.mean()
+        assert float(scores[p, g]) == pytest.approx(float(expected), abs=1e-5)
+
+
+def test_the_probability_of_a_pair_s_response_is_that_of_the_policy_s_own_tokens():
+    policy, prompt = load_policy("lookup", device="cpu"), "kq:2:3="
+    *_, entry, answer = TASK.path(prompt)
+    chosen = f"?3;{entry},?{entry};{answer},#{answer}"
+    ids = torch.tensor([policy.tokenizer(prompt + chosen + "$", add_special_tokens=False)["input_ids"]])
+    with torch.no_grad():
+        logp = policy.model(ids).logits.log_softmax(-1)[0]
+        with_tool, without = (pair_logp(policy, [Pair(prompt, chosen, "#1")], task)[0, 0] for task in (TASK, None))
+    own = [7, 8, 9, 12, 13, 14, 17, 18, 19]  # places in prompt and response; 10, 11, 15 and 16 are the tool's
+    assert float(with_tool) == pytest.approx(sum(float(logp[place - 1, ids[0, place]]) for place in own), abs=1e-4)
+    assert float(with_tool) > float(without) + 1
+
+
+@pytest.mark.parametrize("algorithm", [NO_KL, DUPO, PPO], ids=lambda a: a.name)
+def test_it_goes_on_after_a_stop_with_the_same_curve(algorithm, tmp_path):
+    settings = replace(SHORT, details_every=1)
+    whole = start(algorithm, settings)
+    expected = list(whole)
+    run = start(algorithm, settings, out=tmp_path / "run")
+    first = [next(run)]
+    run.save()
+    rest = list(resume(tmp_path / "run", device="cpu"))
+    assert curve(first + rest) == curve(expected)
+    assert [record.groups for record in first + rest] == [record.groups for record in expected]
+    assert run.folder.records() == first + rest
+
+
+def test_records_show_what_the_tool_wrote_as_tokens_that_the_loss_does_not_see():
+    run = start(GRPO, replace(SHORT, details_every=1, updates_per_rollout=4))
+    seen = 0
+    for record in run:
+        for group in record.groups:
+            for response in group.responses:
+                text = "".join(token.token for token in response.tokens)
+                assert text == response.text + ("" if response.truncated else "$")
+                turns = TASK.turns(group.prompt, response.text)
+                said = [place % 2 == 1 for place, turn in enumerate(turns) for _ in turn]
+                assert [token.observed for token in response.tokens][: len(said)] == said
+                assert response.length == sum(not token.observed for token in response.tokens)
+                for token in response.tokens:
+                    if token.observed:
+                        seen += 1
+                        assert (token.weight, token.push, token.advantage, token.clipped) == (0, 0, 0, False)
+                        assert "the task's environment wrote it" in gradient_in_words(GRPO, token)
+        responses = record.groups[0].responses
+        cloud = bounds_curve(GRPO, responses=responses).tokens
+        assert len(cloud.ratio) == sum(response.length for response in responses)
+    assert seen > 20
+
+
+@pytest.mark.parametrize("algorithm", [NO_KL, DAPO, DUPO], ids=lambda a: a.name)
+def test_it_is_learned(algorithm):
+    settings = TrainSettings(steps=16, num_prompts=16, lr=6e-4, lr_warmup_steps=3, evaluate_every=16, details_every=0)
+    records = list(start(algorithm, settings))
+    assert records[0].accuracy < 0.5
+    assert records[-1].held_out_accuracy > 0.7
+    assert records[-1].response_length > records[0].response_length + 1  # it learned to look
+
+
+def test_dpo_learns_it_from_pairs():
+    settings = PairSettings(steps=25, num_pairs=200, batch_size=64, evaluate_every=25)
+    records = list(start(DPO, settings))
+    assert records[0].margin == pytest.approx(0, abs=1e-5)  # policy and reference leave out the same tokens
+    assert records[-1].held_out_accuracy > 0.45
+
+
+def test_the_command_line_trains_it_and_shows_answered_calls(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, "train --task lookup --algorithm dupo --steps 1 --num-prompts 4 --out run".split())
+    assert result.exit_code == 0, result.output
+    calls = re.findall(r"(;..)", result.output.split("Three held-out prompts")[1])
+    assert calls and all(re.fullmatch(r";[0-9-],", call) for call in calls)
