@@ -172,7 +172,9 @@ class StepRecord:
     updates. explained_variance: 1 − var(returns − V) / var(returns), V as it was when the responses were sampled.
     kl_to_old: KL(π_old‖π_θ) per token after the updates, where the KL term is of that kind. reward_agreement: share of the
     pairs of a right and a wrong response to one prompt that the learned reward puts in this order, a tie counting half.
-    reward_loss: of the reward model at its last refresh.
+    reward_loss: of the reward model at its last refresh. token_ratio_std, sequence_ratio_std: spread of the token ratios, and
+    of one sequence ratio a response, of all updates, whichever of the two the algorithm's loss takes. routing_flips: share of
+    routing decisions, one a token and layer, whose set of experts the step's updates changed, on one response a prompt.
     """
 
     step: int
@@ -208,6 +210,9 @@ class StepRecord:
     kl_to_old: float | None = None
     reward_agreement: float | None = None
     reward_loss: float | None = None
+    token_ratio_std: float | None = None
+    sequence_ratio_std: float | None = None
+    routing_flips: float | None = None
 
     @property
     def prompt(self) -> str:

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
-from small_models.policies import Policy
-from small_models.sampling import sample
+from small_models.policies import Policy, one_thread_if_small
+from small_models.sampling import encode_prompts, encode_responses, response_logits, sample, token_logp
 from small_models.tasks import Task
+
+
+def beginning_logp(policy: Policy, prompts: Sequence[str], beginnings: Sequence[str]) -> Tensor:
+    """Return the log-probability [P] (nats, temperature 1) that a response to each prompt begins with each of these texts."""
+    tokens, mask = encode_responses(policy, beginnings)
+    prompt_ids, prompt_mask = encode_prompts(policy, prompts)
+    with one_thread_if_small(policy), torch.no_grad():
+        logp = token_logp(response_logits(policy, prompt_ids, prompt_mask, tokens), tokens)
+    written = mask & (tokens != policy.end_id)  # a beginning has no end of sequence
+    return (logp * written).sum((1, 2))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    LlamaConfig,
+    MixtralConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.cache_utils import DynamicCache, DynamicLayer
 from transformers.utils import logging
 
@@ -20,6 +27,7 @@ from small_models.tokenizer import build_tokenizer
 CHECKPOINTS = Path(__file__).parent / "checkpoints"
 DEVICES = ("auto", "cpu", "cuda")
 SMALL = 5_000_000  # parameters; below this, threads cost more than they give
+EXPERTS_A_TOKEN = 2  # as in Mixtral
 
 
 @dataclass(frozen=True)
@@ -83,6 +91,18 @@ def choose_device(device: str = "auto") -> torch.device:
     return torch.device(device)
 
 
+def settle(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:
+    """Move a model to its device, without dropout, and say how its experts are to be computed there.
+
+    A checkpoint does not say, and the ways differ in speed and in the last digits. On a CPU it is one expert after the other,
+    the fastest; elsewhere the library's own choice stands.
+    """
+    model = model.eval().to(device)
+    if device.type == "cpu":
+        model.set_experts_implementation("eager")
+    return model
+
+
 @contextmanager
 def _no_progress_bars() -> Iterator[None]:
     shown = logging.is_progress_bar_enabled()
@@ -116,37 +136,52 @@ def build_policy(
     hidden_size: int = 64,
     num_layers: int = 2,
     num_heads: int = 4,
+    experts: int = 0,
     max_length: int = 64,
     seed: int = 0,
     device: str = "auto",
 ) -> Policy:
     """Return an untrained Llama-shaped policy over the character vocabulary (137k parameters by default).
 
+    With `experts` it is Mixtral-shaped: each layer has that many, a quarter as wide as the dense layer, of which every token
+    is given two (8: 237k parameters, 89k of them in use for a token); no loss keeps their loads equal.
     `max_length` is the longest prompt plus response, in tokens. The same seed gives the same weights on every device.
-    Raises ValueError when `hidden_size` is not a multiple of 2 × `num_heads`.
+    Raises ValueError when `hidden_size` is not a multiple of 2 × `num_heads`, or `experts` neither 0 nor at least 3.
     """
     if hidden_size % (2 * num_heads):
         raise ValueError(f"hidden_size must be a multiple of 2 × num_heads = {2 * num_heads}; got {hidden_size}")
+    if experts and experts <= EXPERTS_A_TOKEN:
+        raise ValueError(
+            f"experts must be 0 (none) or at least {EXPERTS_A_TOKEN + 1}, so that there is a choice; got {experts}"
+        )
     tokenizer = build_tokenizer()
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=hidden_size,
-        intermediate_size=4 * hidden_size,
-        num_hidden_layers=num_layers,
-        num_attention_heads=num_heads,
-        num_key_value_heads=num_heads,
-        max_position_embeddings=max_length,
-        initializer_range=0.06,  # warms up in a third of the updates that the usual 0.02 takes at this width
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        bos_token_id=None,
-        tie_word_embeddings=False,
+    shape = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": hidden_size,
+        "num_hidden_layers": num_layers,
+        "num_attention_heads": num_heads,
+        "num_key_value_heads": num_heads,
+        "max_position_embeddings": max_length,
+        "initializer_range": 0.06,  # warms up in a third of the updates that the usual 0.02 takes at this width
+        "pad_token_id": tokenizer.pad_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "bos_token_id": None,
+        "tie_word_embeddings": False,
+    }
+    dense = LlamaConfig(**shape, intermediate_size=4 * hidden_size)
+    routed = MixtralConfig(
+        **shape,
+        intermediate_size=hidden_size,
+        num_local_experts=experts,
+        num_experts_per_tok=EXPERTS_A_TOKEN,
+        router_aux_loss_coef=0.0,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = AutoModelForCausalLM.from_config(config)
-    model = model.float().eval().to(choose_device(device))
-    return Policy(model, tokenizer, f"built: hidden {hidden_size} × {num_layers} layers, seed {seed}")
+        model = AutoModelForCausalLM.from_config(routed if experts else dense)
+    model = settle(model.float(), choose_device(device))
+    layers = f"{num_layers} layers of {experts} experts" if experts else f"{num_layers} layers"
+    return Policy(model, tokenizer, f"built: hidden {hidden_size} × {layers}, seed {seed}")
 
 
 def shipped() -> list[str]:
@@ -185,4 +220,4 @@ def load_policy(source: str | os.PathLike[str], *, device: str = "auto") -> Poli
         )
     if tokenizer.eos_token_id is None:
         raise ValueError(f"policy: the tokenizer of {name} has no end-of-sequence token, so no response could end")
-    return Policy(model.eval().to(where), tokenizer, str(source))
+    return Policy(settle(model, where), tokenizer, str(source))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from transformers import DynamicCache, LlamaForCausalLM
+from transformers import DynamicCache, LlamaForCausalLM, MixtralForCausalLM
 from transformers.cache_utils import Cache, DynamicLayer
 
 from small_models.policies import Policy, one_thread_if_small
@@ -233,7 +233,7 @@ class _Decoder:
         self.attention = prompt_mask[owner].long() if padded else None
         self.position = positions[owner, -1:] if positions is not None else None
         self.rotary = None
-        if type(self.model) is LlamaForCausalLM and not padded:
+        if type(self.model) in (LlamaForCausalLM, MixtralForCausalLM) and not padded:
             every = torch.arange(self.length + room, device=prompt_ids.device).unsqueeze(0)
             self.rotary = self.model.model.rotary_emb(logits, every)
 
@@ -261,7 +261,7 @@ class _Decoder:
         ).logits[:, -1]
 
     def _through_the_layers(self, token: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
-        """Call Llama's own layers without its wrappers, which take a quarter of the time of so small a model."""
+        """Call the model's own layers without its wrappers, which take a quarter of the time of so small a model."""
         core = self.model.model
         here = tuple(table[:, self.length - 1 : self.length] for table in rotary)
         hidden = core.embed_tokens(token)

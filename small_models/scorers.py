@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from small_models.policies import Policy, choose_device, one_thread_if_small
+from small_models.policies import Policy, choose_device, one_thread_if_small, settle
 from small_models.sampling import Samples, last_place, model_inputs
 
 Reads = Literal["last", "mean"]
@@ -83,6 +83,7 @@ class Scorer(nn.Module):
                 trunk = AutoModel.from_config(config, trust_remote_code=False)
             scorer = cls(trunk, tensors["head.weight"].shape[1])
             scorer.load_state_dict(tensors, assign=True)  # as it was saved, in its own precision
+        settle(scorer.trunk, where)
         return scorer.eval().to(where)
 
 

@@ -1,6 +1,6 @@
 """Supervised warm-up: a few seconds of imitation, so that reinforcement learning has something to reinforce.
 
-`python -m small_models.warm_start chain` rebuilds the shipped policy of a task.
+`python -m small_models.warm_start NAME` rebuilds a shipped policy by its recipe.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import os
 import random
 import shlex
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 import transformers
 from torch.nn import functional as F
 
-from small_models.evaluation import evaluate
+from small_models.evaluation import beginning_logp, evaluate
 from small_models.policies import CHECKPOINTS, Policy, build_policy, one_thread_if_small
-from small_models.sampling import encode_prompts, encode_responses, response_logits
-from small_models.tasks import TASKS, Task
+from small_models.sampling import encode_prompts, encode_responses, response_logits, sample
+from small_models.tasks import Chain, Lookup, Sort, Task, Trip
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def warm_start(
     policy: Policy,
     task: Task,
     *,
-    target_accuracy: float,
+    target_accuracy: float | None,
     max_steps: int = 1000,
     batch_size: int = 128,
     lr: float = 2e-3,
@@ -47,10 +47,11 @@ def warm_start(
 ) -> Iterator[WarmUpRecord]:
     """Imitate the task's demonstrations until held-out accuracy, sampled at temperature 1, reaches the target.
 
-    Changes the policy in place and yields a record every `evaluate_every` updates; stop by not asking for the next.
+    Changes the policy in place and yields a record every `evaluate_every` updates and after the last; stop by not asking for
+    the next. Without a target (None) it makes `max_steps` updates, whatever they reach.
     Raises ValueError for a target outside (0, 1], and RuntimeError when `max_steps` updates do not reach it.
     """
-    if not 0 < target_accuracy <= 1:
+    if target_accuracy is not None and not 0 < target_accuracy <= 1:
         raise ValueError(f"target_accuracy must be above 0 and at most 1; got {target_accuracy}")
     rng = random.Random(seed)
     optimizer = torch.optim.AdamW(policy.model.parameters(), lr=lr, weight_decay=0.0)
@@ -69,33 +70,127 @@ def warm_start(
             loss.backward()
             torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
             optimizer.step()
-        if step % evaluate_every == 0:
+        if step % evaluate_every == 0 or step == max_steps:
             accuracy = evaluate(policy, task, num_prompts=512).accuracy
             yield WarmUpRecord(step, float(loss.detach()), accuracy)
-            if accuracy >= target_accuracy:
+            if target_accuracy is not None and accuracy >= target_accuracy:
                 return
+    if target_accuracy is None:
+        return
     raise RuntimeError(f"{max_steps} updates reached accuracy {accuracy:.2f}, not {target_accuracy}; allow more steps")
 
 
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of imitation: as in `warm_start`, which makes `max_steps` updates where there is no target."""
+
+    task: Task
+    target_accuracy: float | None = None
+    max_steps: int = 1000
+    batch_size: int = 128
+    lr: float = 2e-3
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How the shipped policy of this name is made: phases in order, on a policy with this many experts a layer (0: dense).
+
+    look: what is measured beside accuracy at every look, by name.
+    """
+
+    name: str
+    phases: tuple[Phase, ...]
+    experts: int = 0
+    look: Callable[[Policy], dict[str, float]] = lambda _: {}
+
+    @property
+    def task(self) -> Task:
+        """The task that the policy is made for."""
+        return self.phases[-1].task
+
+    def with_target(self, accuracy: float) -> Recipe:
+        """Return the recipe with another held-out accuracy to stop at.
+
+        Raises ValueError where the last phase stops after a number of updates.
+        """
+        *before, last = self.phases
+        if last.target_accuracy is None:
+            raise ValueError(f"target_accuracy: {self.name} ends after {last.max_steps} updates, whatever they reach")
+        return replace(self, phases=(*before, replace(last, target_accuracy=accuracy)))
+
+    def make(self, seed: int = 0) -> Iterator[tuple[Policy, WarmUpRecord]]:
+        """Yield the policy, which changes in place, with each look at it; updates are counted over all phases."""
+        policy = build_policy(experts=self.experts, seed=seed, device="cpu")
+        done = 0
+        for phase in self.phases:
+            settings = {name: value for name, value in vars(phase).items() if name != "task"}
+            for record in warm_start(policy, phase.task, **settings, seed=seed):
+                yield policy, replace(record, step=done + record.step)
+            done += record.step
+
+
+def reasoning(policy: Policy, num_prompts: int = 512) -> dict[str, float]:
+    """Return what a `chain` policy does on held-out prompts: how probable it is to reason, and how right it is then.
+
+    probability_of_reasoning: mean over prompts of the probability, not sampled, that the first token is the first running
+    sum. accuracy_once_begun: share of right answers, one sampled a prompt, when that token is given.
+    """
+    task = Chain()
+    prompts = task.held_out_prompts[:num_prompts]
+    first = [task.running_sums(prompt)[0] for prompt in prompts]
+    given = [prompt + token for prompt, token in zip(prompts, first, strict=True)]
+    samples = sample(policy, given, max_new_tokens=task.max_new_tokens - 1, generator=torch.Generator().manual_seed(0))
+    texts = [token + row[0] for token, row in zip(first, samples.texts(policy), strict=True)]
+    right = [task.grade(prompt, text).correct for prompt, text in zip(prompts, texts, strict=True)]
+    return {
+        "probability_of_reasoning": float(beginning_logp(policy, prompts, first).exp().mean()),
+        "accuracy_once_begun": sum(right) / len(right),
+    }
+
+
+RECIPES = (
+    Recipe("chain", (Phase(Chain(), target_accuracy=0.3),)),
+    Recipe("chain-experts", (Phase(Chain(), target_accuracy=0.35),), experts=8),
+    Recipe(
+        "chain-rare",  # learns to reason, and then not to
+        (
+            Phase(Chain(), max_steps=260),
+            # so that the noise of guesses does not wipe the skill out before it is drawn
+            Phase(Chain(), max_steps=120, batch_size=256, lr=1e-3),
+            Phase(Chain(reasoning=0.02), max_steps=60, batch_size=256, lr=1e-3),
+            Phase(Chain(reasoning=0.003), max_steps=10, batch_size=256, lr=5e-4),
+        ),
+        look=reasoning,
+    ),
+    Recipe("lookup", (Phase(Lookup(), target_accuracy=0.33),)),
+    Recipe("sort", (Phase(Sort(), target_accuracy=0.4),)),
+    Recipe("trip", (Phase(Trip(), target_accuracy=0.4),)),
+)
+
+
 def _main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Build a warm-started policy for a task.")
-    parser.add_argument("task", choices=[task.name for task in TASKS])
-    parser.add_argument("--target-accuracy", type=float, default=0.4)
+    parser = argparse.ArgumentParser(description="Build a warm-started policy by its recipe.")
+    parser.add_argument("name", choices=[recipe.name for recipe in RECIPES])
+    parser.add_argument("--target-accuracy", type=float, help="held-out accuracy to stop at (default: the recipe's)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, help="folder to write (default: the shipped checkpoint of the task)")
+    parser.add_argument("--out", type=Path, help="folder to write (default: the shipped checkpoint)")
     options = parser.parse_args(arguments)
-    task = next(task for task in TASKS if task.name == options.task)
-    out = options.out or CHECKPOINTS / task.name
-    policy = build_policy(seed=options.seed, device="cpu")
-    for record in warm_start(policy, task, target_accuracy=options.target_accuracy, seed=options.seed):
-        print(f"update {record.step:4d}  loss {record.loss:.3f}  held-out accuracy {record.accuracy:.3f}", flush=True)
+    recipe = next(recipe for recipe in RECIPES if recipe.name == options.name)
+    if options.target_accuracy is not None:
+        recipe = recipe.with_target(options.target_accuracy)
+    out = options.out or CHECKPOINTS / recipe.name
+    for policy, record in recipe.make(options.seed):
+        numbers = {"held-out accuracy": record.accuracy, **recipe.look(policy)}
+        shown = "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in numbers.items())
+        print(f"update {record.step:4d}  loss {record.loss:.3f}  {shown}", flush=True)
     policy.save(out)
     made = {
         "command": "python -m small_models.warm_start "
         + shlex.join(arguments if arguments is not None else sys.argv[1:]),
         "updates": record.step,
-        "held_out_accuracy_sampled": evaluate(policy, task).accuracy,
-        "held_out_accuracy_greedy": evaluate(policy, task, temperature=0).accuracy,
+        "held_out_accuracy_sampled": evaluate(policy, recipe.task).accuracy,
+        "held_out_accuracy_greedy": evaluate(policy, recipe.task, temperature=0).accuracy,
+        **recipe.look(policy),
         "parameters": policy.num_parameters,
         "torch": torch.__version__,
         "transformers": transformers.__version__,

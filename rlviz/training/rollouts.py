@@ -19,6 +19,7 @@ from rlviz.training.rows import Credit, Rows, first_of_each_group, repeated, tak
 from rlviz.training.run import TrainingRun, named_under
 from rlviz.training.run_folder import RunFolder
 from rlviz.training.settings import TrainSettings
+from rlviz.training.spread import Routing, Spread
 from rlviz.types import Batch, GroupRecord, LossOutput, ResponseRecord, StepRecord, TokenRecord
 from small_models.pairs import Pair
 from small_models.policies import Policy
@@ -74,6 +75,7 @@ class RolloutRun(TrainingRun[StepRecord]):
         self.reference, self.reward_model, self.reward_pairs = start, reward_model, list(reward_pairs)
         self._sampler = GroupSampler(policy, task, algorithm, settings, reward_model, self._generator)
         self._reward_loss: float | None = None
+        self._spread = Spread()
         self._of_steps = algorithm.asks_for("advantage", "step_ends")
         self._can_drop_rows = algorithm.ignores_zero_advantages()
         self._history = None
@@ -118,11 +120,13 @@ class RolloutRun(TrainingRun[StepRecord]):
             self.tokens_sampled += tokens
         rollout = self._roll_out()
         beta = getattr(self.algorithm.kl, "beta", None)
+        routing = Routing(self.policy, rollout.samples)
         sums = self._update(rollout)
         every = self.settings.details_every
         details = bool(every) and (self.step + 1) % every == 0
         fields = self._numbers(rollout, sums) | {"beta": beta, "groups": self._group_records(rollout, details)}
         fields["responses_sampled"] += before
+        fields |= self._spread.numbers() | routing.numbers(self.policy)
         fields |= self._after_the_updates(rollout)
         done = self.step + 1
         if self.settings.reset_reference_every and done % self.settings.reset_reference_every == 0:
@@ -205,6 +209,7 @@ class RolloutRun(TrainingRun[StepRecord]):
         settings = self.settings
         rows = Rows.of(rollout.samples, rollout.mask, rollout.credit, rollout.ref_logp, rollout.selected)
         self._warm_up_lr()
+        self._spread = Spread()
         names = ("loss", "value_loss", "grad_norm", "tokens", "low", "high", "dual", "ratios", "ratio", "ratio_squared")
         sums = dict.fromkeys((*names, "rows"), 0.0)
         count = len(rows.tokens)
@@ -249,6 +254,7 @@ class RolloutRun(TrainingRun[StepRecord]):
 
     def _policy_loss(self, logits: Tensor, rows: Rows, weights: Tensor) -> LossOutput:
         logp = token_logp(logits, rows.tokens, temperature=self.settings.temperature)
+        self._spread.add(logp, rows)
         return self.algorithm.loss(logp, Batch(rows.old_logp, rows.advantages, rows.mask, rows.ref_logp, weights))
 
     def _after_the_updates(self, rollout: Rollout) -> dict[str, Any]:

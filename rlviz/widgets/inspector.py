@@ -417,7 +417,7 @@ def token_view(name: str, read: Read, chosen: Chosen) -> str:
     place = min(chosen.token, len(response.tokens) - 1)
     token = response.tokens[place]
     words = (
-        f"{name}, response {group.responses.index(response) + 1}, token {place + 1} of {len(response.tokens)}, "
+        f"{name}, response {min(chosen.response + 1, len(group.responses))}, token {place + 1} of {len(response.tokens)}, "
         f"“{_visible(token.token)}”, {AFTER} (which began at ratio 1). {gradient_in_words(read.algorithm, token)}"
     )
     return f'{_said(words)}<div style="{COLUMNS}; margin-top: 4px">{_numbers(token)}<div>{_formula(read, token)}</div></div>'

@@ -45,6 +45,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "cache": Parameter(1, 31, 1, "tokens before max_length over which the punishment grows"),
     "factor": Parameter(0.1, 5.0, 0.1, "punishment at max_length"),
     "floor": Parameter(-5.0, -0.1, 0.1, "lowest punishment"),
+    "max_rounds": Parameter(1, 20, 1, "at most so many times P groups are sampled; 1: no replacement"),
     "answer": Parameter(0.0, 1.0, 0.05, "reward of a right answer"),
     "format": Parameter(0.0, 1.0, 0.05, "reward of a well-formed response"),
 }

@@ -10,12 +10,18 @@ from small_models.tasks.base import Grade, Step, Task
 
 
 class Chain(Task):
-    """`35271=` → `38078#8`: running sums modulo 10, then `#` and the answer. Also well formed: `#8`, the answer alone."""
+    """`35271=` → `38078#8`: running sums modulo 10, then `#` and the answer. Also well formed: `#8`, the answer alone.
+
+    reasoning: share of the demonstrations that write the running sums.
+    """
 
     name = "chain"
     description = "sum of five digits modulo 10, with or without the running sums before the answer"
     max_new_tokens = 9
     digits = 5
+
+    def __init__(self, reasoning: float = 0.5) -> None:
+        self.reasoning = reasoning
 
     def all_prompts(self) -> list[str]:
         return [f"{number:0{self.digits}d}=" for number in range(10**self.digits)]
@@ -55,5 +61,5 @@ class Chain(Task):
         return (sum(step.reward for step in sums) + weight * last.reward) / (self.digits + weight)
 
     def demonstrate(self, prompt: str, rng: random.Random) -> str:
-        sums = self.running_sums(prompt) if rng.random() < 0.5 else ""
+        sums = self.running_sums(prompt) if rng.random() < self.reasoning else ""
         return f"{sums}#{self.gold(prompt)}"

@@ -5,13 +5,23 @@ import sys
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, GPT2Config
+from transformers import AutoModelForCausalLM, GPT2Config, MixtralConfig
 
 from small_models.evaluation import evaluate
-from small_models.policies import CHECKPOINTS, build_policy, choose_device, load_policy, one_thread_if_small, shipped
+from small_models.policies import (
+    CHECKPOINTS,
+    Policy,
+    build_policy,
+    choose_device,
+    load_policy,
+    one_thread_if_small,
+    settle,
+    shipped,
+)
 from small_models.sampling import response_logits, sample, token_logp
-from small_models.tasks import TASKS
+from small_models.scorers import Scorer
 from small_models.tokenizer import CHARACTERS, build_tokenizer, encode
+from small_models.warm_start import RECIPES
 
 
 def test_the_tokenizer_is_one_character_a_token():
@@ -48,20 +58,82 @@ def test_policies_are_llama_shaped_and_seeded():
         build_policy(hidden_size=30)
 
 
-@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
-def test_shipped_checkpoints_are_small_and_as_good_as_they_say(task):
-    folder = CHECKPOINTS / task.name
+def test_policies_of_experts_are_mixtral_shaped_and_seeded():
+    policy = build_policy(experts=8)
+    config = policy.model.config
+    assert config.model_type == "mixtral"
+    assert (config.num_local_experts, config.num_experts_per_tok, config.sliding_window) == (8, 2, None)
+    assert (config.output_router_logits, config.router_aux_loss_coef) == (False, 0.0)
+    # a layer: the experts' three 64 × 64 matrices and the router's 8 × 64 in place of the dense layer's three 64 × 256
+    assert policy.num_parameters == 137_536 + 2 * (8 * 3 * 64 * 64 + 8 * 64 - 3 * 64 * 256) == 236_864
+    same, other = (build_policy(experts=8, seed=seed).model.state_dict() for seed in (0, 1))
+    weights = policy.model.state_dict()
+    assert all(torch.equal(weights[name], same[name]) for name in weights)
+    assert any(not torch.equal(weights[name], other[name]) for name in weights)
+    for experts in (-1, 1, 2):
+        with pytest.raises(ValueError, match=f"experts must be 0 .none. or at least 3, .*; got {experts}"):
+            build_policy(experts=experts)
+
+
+def how_experts_work(model):
+    return model.get_experts_implementation()[""]
+
+
+def test_experts_work_one_after_the_other_on_a_cpu_however_they_came(tmp_path):
+    policy = build_policy(experts=4, device="cpu")
+    scorer = Scorer.of(policy)
+    policy.save(tmp_path / "policy")
+    scorer.save(tmp_path / "scorer")
+    assert "experts_implementation" not in (tmp_path / "policy" / "config.json").read_text()
+    again = load_policy(tmp_path / "policy", device="cpu")
+    models = [policy.model, policy.frozen_copy().model, again.model, again.frozen_copy().model]
+    models += [scorer.trunk, Scorer.load(tmp_path / "scorer", device="cpu").trunk]
+    assert [how_experts_work(model) for model in models] == ["eager"] * 6
+    ids = torch.tensor(encode(policy.tokenizer, ["35271=", "90210="]))
+    assert torch.equal(policy.model(ids).logits, again.model(ids).logits)
+
+
+def sliding_experts():
+    config = MixtralConfig(
+        vocab_size=48, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, num_local_experts=4, max_position_embeddings=64, sliding_window=4,
+        pad_token_id=0, bos_token_id=None, eos_token_id=1,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config).float()
+    return Policy(settle(model, torch.device("cpu")), build_tokenizer(), "sliding experts")
+
+
+@pytest.mark.parametrize("prompts", [["123=", "987="], ["1=", "98765432=", "abc="]], ids=["equal lengths", "padded"])
+@pytest.mark.parametrize(
+    "made", [lambda: build_policy(experts=8, device="cpu"), sliding_experts], ids=["shipped shape", "sliding window"]
+)
+def test_experts_sample_what_a_fresh_forward_says(made, prompts):
+    policy = made()
+    samples = sample(policy, prompts, group_size=16, max_new_tokens=24, generator=torch.Generator().manual_seed(0))
+    assert samples.lengths.min() < samples.lengths.max()
+    with torch.no_grad():
+        logits = response_logits(policy, samples.prompt_ids, samples.prompt_mask, samples.tokens)
+    mask = samples.mask
+    torch.testing.assert_close(samples.logp[mask], token_logp(logits, samples.tokens)[mask], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+def test_shipped_checkpoints_are_small_and_as_good_as_they_say(recipe):
+    folder = CHECKPOINTS / recipe.name
     made = json.loads((folder / "made.json").read_text())
     assert sum(file.stat().st_size for file in folder.iterdir()) < 1_000_000
-    assert made["command"].startswith(f"python -m small_models.warm_start {task.name}")
-    measured = evaluate(load_policy(task.name, device="cpu"), task).accuracy
+    assert made["command"].split()[:4] == ["python", "-m", "small_models.warm_start", recipe.name]
+    measured = evaluate(load_policy(recipe.name, device="cpu"), recipe.task).accuracy
     assert measured == pytest.approx(made["held_out_accuracy_sampled"], abs=0.01)
-    assert 0.3 < measured < 0.5
+    assert 0.3 < measured < 0.5 or (
+        recipe.name == "chain-rare" and 0.08 < measured < 0.15
+    )  # a guess is right one time in ten
     assert not [file for file in folder.iterdir() if file.suffix in (".bin", ".pt", ".pkl")]
 
 
 def test_shipped_lists_what_is_there():
-    assert shipped() == ["chain", "lookup", "sort", "trip"]
+    assert shipped() == ["chain", "chain-experts", "chain-rare", "lookup", "sort", "trip"]
 
 
 def test_a_frozen_copy_has_weights_of_its_own():
@@ -114,7 +186,9 @@ def test_what_cannot_be_loaded_is_said_in_a_sentence(tmp_path):
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(ValueError, match="cannot be read"):
         load_policy(tmp_path)
-    with pytest.raises(ValueError, match=r"no folder here, no shipped policy \(chain, lookup, sort, trip\)"):
+    with pytest.raises(
+        ValueError, match=r"no folder here, no shipped policy \(chain, chain-experts, chain-rare, lookup, sort, trip\)"
+    ):
         load_policy("no-such-owner/no-such-model")
 
 

@@ -265,7 +265,7 @@ def test_what_changed_is_said_in_words():
     assert "kl: 0.04 · k3 to reference, in the loss → –" in rows
     assert "aggregate: sequence mean → token mean" in rows
     assert "shape: – → overlong punishment from 12 to 16 tokens" in rows
-    assert "select: keep all → drop all equal" in rows
+    assert "select: keep all → dynamic sampling, up to 10 × P" in rows
     assert list(rows)[-3:] == ["group size 8 → 16", "learning rate 0.0003 → 0.001", "seeds 1 → 3"]
     assert len(rows) == 10
     assert changed(setting(), setting()) == []

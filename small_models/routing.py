@@ -1,0 +1,65 @@
+"""Which experts each token is routed to, in a policy that is a mixture of experts, and how much of that an update changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from small_models.policies import Policy, one_thread_if_small
+from small_models.sampling import model_inputs
+
+
+def routed(policy: Policy, prompt_ids: Tensor, prompt_mask: Tensor, tokens: Tensor) -> Tensor | None:
+    """Return the experts that work where each response token is chosen, likeliest first: [P, G, T, layers, k].
+
+    They are those of the position before the token, whose output is the token's distribution. None for a policy without
+    experts, or one whose routers do not say which they took.
+    """
+    if not (routers := _routers(policy)):
+        return None
+    inputs = model_inputs(prompt_ids, prompt_mask, tokens[..., :-1])
+    rows, length = len(tokens.flatten(0, 1)), tokens.shape[-1]
+    with one_thread_if_small(policy), torch.no_grad(), _listening(routers) as heard:
+        policy.model.base_model(**inputs, use_cache=False)
+    if not heard:
+        return None
+    layers = [choices.reshape(rows, -1, choices.shape[-1])[:, -length:] for choices in heard]
+    return torch.stack(layers, dim=2).reshape(*tokens.shape, len(layers), -1)
+
+
+def flipped(old: Tensor, new: Tensor) -> Tensor:
+    """Return where the set of experts differs, [P, G, T, layers], between two answers of `routed`; their order is no matter."""
+    return (old.sort(-1).values != new.sort(-1).values).any(-1)
+
+
+def routing_flips(old: Tensor, new: Tensor, mask: Tensor) -> float:
+    """Return the share of decisions, one a token of `mask` [P, G, T] and layer, whose set of experts differs."""
+    return float(flipped(old, new)[mask].double().mean())
+
+
+def _routers(policy: Policy) -> list[nn.Module]:
+    """Return the modules that choose experts, first layer first: those whose logits transformers can record."""
+    recorded = getattr(policy.model, "_can_record_outputs", None) or {}
+    kind = getattr(recorded.get("router_logits"), "target_class", None)
+    return [] if kind is None else [module for module in policy.model.modules() if isinstance(module, kind)]
+
+
+@contextmanager
+def _listening(routers: list[nn.Module]) -> Iterator[list[Tensor]]:
+    """Give a list that fills with what the routers choose, [rows · positions, k] a call: the integers among their outputs."""
+    heard: list[Tensor] = []
+
+    def hear(router: nn.Module, given: Any, output: Any) -> None:
+        outputs = output if isinstance(output, tuple) else (output,)
+        heard.extend(part for part in outputs if isinstance(part, Tensor) and not part.is_floating_point())
+
+    hooks = [router.register_forward_hook(hear) for router in routers]
+    try:
+        yield heard
+    finally:
+        for hook in hooks:
+            hook.remove()

@@ -1,0 +1,120 @@
+"""Routing, on a policy whose embeddings and routers are set by hand, so that a token's experts follow from the token read."""
+
+import pytest
+import torch
+
+from small_models.policies import build_policy, load_policy
+from small_models.routing import flipped, routed, routing_flips
+from small_models.sampling import encode_prompts, encode_responses
+from small_models.tokenizer import encode
+
+# What the two layers' routers make of each character that is read: one number an expert, so that the two experts are, in
+# layer 1: "1" → 0, 2; "2" → 3, 2; "=" → 1, 0, and in layer 2: "1" → 3, 0; "2" → 1, 3; "=" → 2, 1.
+ROUTERS = {
+    "1": ([3.0, 1.0, 2.0, 0.0], [2.0, 1.0, 0.0, 3.0]),
+    "2": ([0.0, 1.0, 2.0, 3.0], [0.0, 3.0, 1.0, 2.0]),
+    "=": ([2.0, 3.0, 0.0, 1.0], [0.0, 2.0, 3.0, 1.0]),
+}
+
+
+def set_routers(policy, routers):
+    for number, layer in enumerate(policy.model.model.layers):
+        layer.mlp.gate.weight.zero_()
+        for place, columns in enumerate(routers.values()):
+            layer.mlp.gate.weight[:, place] = torch.tensor(columns[number])
+
+
+@pytest.fixture
+def policy():
+    """Attention and experts add nothing, so each router reads the embedding of the character at its place (its norm apart)."""
+    policy = build_policy(hidden_size=8, num_layers=2, num_heads=1, experts=4, device="cpu")
+    with torch.no_grad():
+        policy.model.model.embed_tokens.weight.zero_()
+        for place, character in enumerate(ROUTERS):
+            policy.model.model.embed_tokens.weight[encode(policy.tokenizer, [character])[0][0], place] = 1.0
+        for layer in policy.model.model.layers:
+            layer.self_attn.o_proj.weight.zero_()
+            layer.mlp.experts.down_proj.zero_()
+        set_routers(policy, ROUTERS)
+    return policy
+
+
+def place(policy, prompts, responses):
+    """Return prompt ids, prompt mask, tokens, mask of one response a prompt."""
+    tokens, mask = encode_responses(policy, responses)
+    return *encode_prompts(policy, prompts), tokens, mask
+
+
+def test_the_experts_of_a_token_are_those_at_the_place_before_it(policy):
+    prompt_ids, prompt_mask, tokens, _ = place(policy, ["21=", "2"], ["12", "2"])
+    assert not prompt_mask.all()  # padded on the left
+    experts = routed(policy, prompt_ids, prompt_mask, tokens)
+    read = ["=12", "22"]  # the last of the prompt, then the response without its end of sequence
+    layers = {"1": [[0, 2], [3, 0]], "2": [[3, 2], [1, 3]], "=": [[1, 0], [2, 1]]}
+    assert experts.shape == (2, 1, 3, 2, 2)
+    assert experts[0, 0].tolist() == [layers[character] for character in read[0]]
+    assert experts[1, 0, :2].tolist() == [layers[character] for character in read[1]]
+
+
+def test_flips_of_two_routers_by_hand(policy):
+    *given, mask = place(policy, ["21=", "2"], ["12", "2"])
+    before = routed(policy, *given)
+    assert routing_flips(before, routed(policy, *given), mask) == 0.0
+    # Layer 1 ranks the experts of "2" the other way round, the same two: no flip. Layer 2 gives "1" expert 2 for its 0.
+    with torch.no_grad():
+        set_routers(
+            policy,
+            {
+                **ROUTERS,
+                "1": ([3.0, 1.0, 2.0, 0.0], [0.0, 1.0, 2.0, 3.0]),
+                "2": ([0.0, 1.0, 3.0, 2.0], ROUTERS["2"][1]),
+            },
+        )
+    after = routed(policy, *given)
+    where = flipped(before, after)
+    # "=12" and "22" were read before the five tokens; the one "1" among them is flipped in layer 2: 1 of 5 × 2 decisions.
+    assert where[0, 0].tolist() == [[False, False], [False, True], [False, False]]
+    assert not where[1, 0, :2].any()
+    assert routing_flips(before, after, mask) == pytest.approx(0.1)
+
+
+def test_padding_is_no_decision():
+    old = torch.tensor([[[[[0, 1]], [[0, 1]], [[0, 1]]]]])  # [1, 1, 3, 1, 2]
+    new = torch.tensor([[[[[1, 0]], [[0, 2]], [[2, 3]]]]])
+    assert flipped(old, new).flatten().tolist() == [False, True, True]
+    assert routing_flips(old, new, torch.tensor([[[True, True, False]]])) == 0.5
+    assert routing_flips(old, new, torch.tensor([[[True, False, False]]])) == 0.0
+
+
+def test_it_is_what_transformers_own_router_logits_say():
+    policy = load_policy("chain-experts", device="cpu")
+    prompt_ids, prompt_mask, tokens, _ = place(policy, ["35271=", "90210="], ["38057#7", "#2"])
+    ids = torch.cat([prompt_ids, tokens[:, 0, :-1]], dim=1)
+    with torch.no_grad():
+        logits = policy.model(ids, output_router_logits=True).router_logits  # a layer: [rows · positions, experts]
+    layers = [one.reshape(2, ids.shape[1], 8)[:, -tokens.shape[-1] :].topk(2).indices for one in logits]
+    assert torch.equal(routed(policy, prompt_ids, prompt_mask, tokens)[:, 0], torch.stack(layers, dim=2))
+
+
+def test_it_leaves_nothing_behind(policy):
+    *given, _ = place(policy, ["21="], ["12"])
+    assert not routed(policy, *given).requires_grad
+    assert not any(module._forward_hooks for module in policy.model.modules())
+
+
+def test_dense_policies_have_no_routing():
+    policy = load_policy("chain", device="cpu")
+    *given, _ = place(policy, ["35271="], ["#8"])
+    assert routed(policy, *given) is None
+
+
+def test_routers_that_do_not_say_which_they_took_count_as_none(policy, monkeypatch):
+    gates = [layer.mlp.gate for layer in policy.model.model.layers]
+    kind = type(gates[0])
+    forward = kind.forward
+    monkeypatch.setattr(kind, "forward", lambda self, hidden: forward(self, hidden)[0])
+    monkeypatch.setattr(
+        type(policy.model.model.layers[0].mlp), "forward", lambda self, hidden: 0 * self.gate(hidden).sum() + hidden
+    )
+    *given, _ = place(policy, ["21="], ["12"])
+    assert routed(policy, *given) is None

@@ -1,0 +1,119 @@
+"""Recipes: each names a shipped policy, and what the rare one promises is measured."""
+
+import json
+import random
+
+import pytest
+import torch
+
+from small_models.evaluation import beginning_logp
+from small_models.policies import CHECKPOINTS, build_policy, load_policy, shipped
+from small_models.tasks import TASKS, Chain, Sort
+from small_models.tokenizer import encode
+from small_models.warm_start import RECIPES, Phase, Recipe, reasoning, warm_start
+
+BY_NAME = {recipe.name: recipe for recipe in RECIPES}
+TINY = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "device": "cpu"}
+
+
+def test_every_shipped_policy_has_a_recipe_and_every_task_a_policy():
+    assert sorted(BY_NAME) == shipped()
+    assert len(BY_NAME) == len(RECIPES)
+    assert {task.name for task in TASKS} <= set(BY_NAME)
+    assert all(BY_NAME[task.name].task.name == task.name for task in TASKS)
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+def test_a_recipe_builds_what_was_shipped(recipe):
+    """The shapes agree; that the weights do takes half a minute a recipe."""
+    kept = json.loads((CHECKPOINTS / recipe.name / "made.json").read_text())
+    assert kept["parameters"] == build_policy(experts=recipe.experts).num_parameters
+    if all(phase.target_accuracy is None for phase in recipe.phases):
+        assert kept["updates"] == sum(phase.max_steps for phase in recipe.phases)
+
+
+def test_a_recipe_s_phases_follow_each_other():
+    recipe = Recipe("x", (Phase(Sort(), max_steps=7), Phase(Sort(), max_steps=3), Phase(Sort(), target_accuracy=1e-9)))
+    looks = list(recipe.make(seed=1))
+    assert [record.step for _, record in looks] == [5, 7, 10, 15]
+    assert len({id(policy) for policy, _ in looks}) == 1
+
+
+class Counted(Sort):
+    """sort, counting what it demonstrates."""
+
+    def __init__(self):
+        self.demonstrated = 0
+
+    def demonstrate(self, prompt, rng):
+        self.demonstrated += 1
+        return super().demonstrate(prompt, rng)
+
+
+def test_each_phase_imitates_its_own_task_in_its_own_way():
+    one, two = Counted(), Counted()
+    recipe = Recipe("x", (Phase(one, max_steps=2, batch_size=4), Phase(two, max_steps=3, batch_size=8, lr=1e-12)))
+    weights = [policy.model.lm_head.weight.detach().clone() for policy, _ in recipe.make()]
+    assert (one.demonstrated, two.demonstrated) == (2 * 4, 3 * 8)
+    torch.testing.assert_close(weights[0], weights[1], rtol=0, atol=1e-8)
+    assert not torch.equal(weights[0], build_policy().model.lm_head.weight)
+
+
+def test_without_a_target_it_makes_all_updates():
+    records = list(warm_start(build_policy(**TINY), Sort(), target_accuracy=None, max_steps=7, batch_size=4))
+    assert [record.step for record in records] == [5, 7]
+
+
+def test_another_target_replaces_that_of_the_last_phase():
+    assert BY_NAME["chain"].with_target(0.25).phases[-1].target_accuracy == 0.25
+    with pytest.raises(ValueError, match="chain-rare ends after 10 updates, whatever they reach"):
+        BY_NAME["chain-rare"].with_target(0.25)
+
+
+@pytest.mark.parametrize(("share", "sums"), [(0.0, 0), (1.0, 400), (0.3, 120)])
+def test_chain_demonstrates_reasoning_as_often_as_it_says(share, sums):
+    task, rng = Chain(share), random.Random(0)
+    demonstrations = [task.demonstrate("35271=", rng) for _ in range(400)]
+    assert set(demonstrations) <= {"#8", "38078#8"}
+    assert demonstrations.count("38078#8") == pytest.approx(sums, abs=30)  # three standard deviations at .3
+
+
+@pytest.fixture(scope="module")
+def rare():
+    return load_policy("chain-rare", device="cpu")
+
+
+def test_the_rare_path_is_rare_and_right_and_the_rest_are_direct_guesses(rare):
+    """The whole distribution of the first token, enumerated on held-out prompts; no sampling."""
+    task = Chain()
+    prompts = task.held_out_prompts[:512]
+    ids = torch.tensor(encode(rare.tokenizer, prompts))
+    with torch.no_grad():
+        first = rare.model(ids).logits[:, -1].softmax(-1)
+    right_sum = torch.tensor(
+        [row[0] for row in encode(rare.tokenizer, [task.running_sums(prompt)[0] for prompt in prompts])]
+    )
+    begins = float(first.gather(1, right_sum.unsqueeze(1)).mean())
+    guesses = float(first[:, encode(rare.tokenizer, ["#"])[0][0]].mean())
+    looked = reasoning(rare)
+    assert 0.001 < begins < 0.003
+    assert begins + guesses > 0.995
+    assert looked["probability_of_reasoning"] == pytest.approx(begins, rel=1e-4)
+    assert looked["accuracy_once_begun"] > 0.85
+    made = json.loads((CHECKPOINTS / "chain-rare" / "made.json").read_text())
+    assert made["probability_of_reasoning"] == pytest.approx(begins, rel=0.01)
+    assert made["accuracy_once_begun"] == pytest.approx(looked["accuracy_once_begun"], abs=0.02)
+
+
+def test_a_beginning_s_probability_is_the_product_of_its_tokens(rare):
+    prompts, beginnings = ["35271=", "90210="], ["38", "#"]
+    logp = beginning_logp(rare, prompts, beginnings)
+    for prompt, beginning, together in zip(prompts, beginnings, logp.tolist(), strict=True):
+        one_by_one = 0.0
+        for place, character in enumerate(beginning):
+            ids = torch.tensor(encode(rare.tokenizer, [prompt + beginning[:place]]))
+            with torch.no_grad():
+                one_by_one += float(
+                    rare.model(ids).logits[0, -1].log_softmax(-1)[encode(rare.tokenizer, [character])[0][0]]
+                )
+        assert together == pytest.approx(one_by_one, abs=1e-4)

@@ -1,0 +1,167 @@
+"""How far a step moves the policy, in its records: spread of token and sequence ratios, and routing."""
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from rlviz import GRPO, PPO, TrainSettings, default_settings, resume, train
+from rlviz.algorithms import GSPO
+from rlviz.training import RunFolder
+from rlviz.training.rows import Rows
+from rlviz.training.spread import WATCHED, Spread
+from small_models.policies import load_policy
+from small_models.sampling import response_logits, token_logp
+from small_models.tasks import Chain
+
+NO_KL = replace(GRPO, kl=None)
+SHORT = TrainSettings(steps=2, num_prompts=8, group_size=8, updates_per_rollout=4, lr=1e-3, lr_warmup_steps=0)
+
+
+def rows_of(old_logp, mask):
+    nothing = torch.zeros_like(old_logp)
+    ids = torch.zeros(len(mask), 1, dtype=torch.long)
+    return Rows(ids, ids.bool(), nothing.long(), mask, old_logp, nothing, None, None, None)
+
+
+def test_ratios_by_hand():
+    """Two responses of 2 and 1 tokens and one that the loss does not see, then an update at the old policy.
+
+    Token ratios 2, 1/2 | 3, then 1, 1 | 1: sum 8.5, sum of squares 4 + 1/4 + 9 + 3 = 16.25, so the variance is
+    16.25/6 − (8.5/6)² = 25.25/36. Sequence ratios √(2 · 1/2) = 1 | 3, then 1 | 1: mean 1.5, variance 12/4 − 2.25 = .75.
+    """
+    log_ratio = torch.tensor([[[math.log(2), math.log(0.5), 9.0]], [[math.log(3), 9.0, 9.0]], [[9.0, 9.0, 9.0]]])
+    mask = torch.tensor([[[True, True, False]], [[True, False, False]], [[False, False, False]]])
+    old_logp = torch.full((3, 1, 3), -5.0)
+    spread, rows = Spread(), rows_of(old_logp, mask)
+    spread.add(old_logp + log_ratio, rows)
+    spread.add(old_logp.clone(), rows)
+    numbers = spread.numbers()
+    assert numbers["token_ratio_std"] == pytest.approx(math.sqrt(25.25) / 6, rel=1e-6)
+    assert numbers["sequence_ratio_std"] == pytest.approx(math.sqrt(0.75), rel=1e-6)
+
+
+def test_a_response_that_begins_with_an_observation_counts_by_its_own_tokens():
+    """The loss sees the last token alone, of ratio 2; the one beside it has 1: standard deviation 1/2 of both kinds."""
+    log_ratio = torch.tensor([[[7.0, math.log(2)]], [[0.0, 7.0]]])
+    mask = torch.tensor([[[False, True]], [[True, False]]])
+    old_logp = torch.zeros(2, 1, 2)
+    spread = Spread()
+    spread.add(log_ratio, rows_of(old_logp, mask))
+    assert spread.numbers() == {
+        "token_ratio_std": pytest.approx(0.5, rel=1e-6),
+        "sequence_ratio_std": pytest.approx(0.5, rel=1e-6),
+    }
+
+
+def test_no_update_no_spread():
+    assert Spread().numbers() == {"token_ratio_std": 0.0, "sequence_ratio_std": 0.0}
+
+
+def test_both_spreads_are_recorded_whatever_the_algorithm_s_ratio():
+    for algorithm in (NO_KL, GSPO):
+        run = train(load_policy("chain", device="cpu"), Chain(), algorithm, SHORT)
+        first, second = run
+        for record in (first, second):
+            assert 0 < record.sequence_ratio_std < record.token_ratio_std
+            if algorithm is NO_KL:
+                assert record.token_ratio_std == pytest.approx(record.ratio_std, rel=1e-4)
+            else:
+                assert record.ratio_std < record.token_ratio_std
+        assert first.token_ratio_std != second.token_ratio_std  # each step's own
+    (one,) = train(load_policy("chain", device="cpu"), Chain(), NO_KL, replace(SHORT, steps=1, updates_per_rollout=1))
+    assert one.token_ratio_std < 1e-5
+    assert one.sequence_ratio_std < 1e-5
+
+
+def test_the_spread_is_that_of_the_second_update_by_another_way():
+    """Two full-batch updates: the ratios of the first are 1, those of the second of the policy after the first."""
+    settings = replace(SHORT, steps=1, updates_per_rollout=1)
+    policy = load_policy("chain", device="cpu")
+    run = train(policy, Chain(), NO_KL, settings)
+    rollout = watched(run)
+    next(run)
+    samples = rollout[0].samples
+    with torch.no_grad():
+        logits = response_logits(policy, samples.prompt_ids, samples.prompt_mask, samples.tokens)
+    used = rollout[0].advantages.flatten(2).any(-1)  # groups of equal rewards do not enter
+    log_ratio = (token_logp(logits, samples.tokens) - samples.logp).double()
+    tokens = log_ratio[samples.mask & used.unsqueeze(-1)].exp()
+    sequences = ((log_ratio * samples.mask).sum(-1) / samples.lengths)[used].exp()
+    (record,) = train(load_policy("chain", device="cpu"), Chain(), NO_KL, replace(settings, updates_per_rollout=2))
+    for values, recorded in ((tokens, record.token_ratio_std), (sequences, record.sequence_ratio_std)):
+        both = torch.cat([values, torch.ones_like(values)])
+        assert recorded == pytest.approx(float(both.std(correction=0)), rel=1e-3)
+
+
+def watched(run):
+    """Return a list that the run's rollouts are put into."""
+    rollouts, roll_out = [], run._roll_out
+
+    def keep():
+        rollouts.append(roll_out())
+        return rollouts[-1]
+
+    run._roll_out = keep
+    return rollouts
+
+
+def chosen(policy, samples):
+    """Return the experts, in order of their numbers, by transformers' router logits: [P, T, layers, 2]."""
+    ids = torch.cat([samples.prompt_ids, samples.tokens[:, 0, :-1]], dim=1)
+    with torch.no_grad():
+        logits = policy.model(ids, output_router_logits=True).router_logits
+    layers = [one.reshape(*ids.shape, -1)[:, -samples.tokens.shape[-1] :].topk(2).indices for one in logits]
+    return torch.stack(layers, dim=2).sort(-1).values
+
+
+def test_routing_flips_are_those_of_the_step_s_updates():
+    policy = load_policy("chain-experts", device="cpu")
+    run = train(policy, Chain(), NO_KL, replace(SHORT, num_prompts=WATCHED + 8, group_size=4))
+    rollouts = watched(run)
+    for _ in range(2):
+        before = policy.frozen_copy()
+        record = next(run)
+        samples = rollouts[-1].samples
+        differs = (chosen(before, samples) != chosen(policy, samples)).any(-1)[:WATCHED]
+        assert record.routing_flips == pytest.approx(float(differs[samples.mask[:WATCHED, 0]].double().mean()))
+        assert 0 < record.routing_flips < 0.5
+
+
+def test_a_step_too_small_to_matter_flips_nothing():
+    (record,) = train(load_policy("chain-experts", device="cpu"), Chain(), NO_KL, replace(SHORT, steps=1, lr=1e-12))
+    assert record.routing_flips == 0.0
+
+
+def test_dense_policies_record_no_routing():
+    (record,) = train(load_policy("chain", device="cpu"), Chain(), NO_KL, replace(SHORT, steps=1))
+    assert record.routing_flips is None
+
+
+def test_a_run_with_a_critic_records_them_too():
+    settings = default_settings(PPO, steps=1, num_prompts=8)
+    (record,) = train(load_policy("chain-experts", device="cpu"), Chain(), PPO, settings)
+    assert record.token_ratio_std > record.sequence_ratio_std > 0
+    assert record.routing_flips is not None
+
+
+def test_a_run_of_experts_resumes_on_its_curve_and_reads_back(tmp_path):
+    settings = replace(SHORT, steps=4, checkpoint_every=2, evaluate_every=0)
+
+    def values(record):
+        return {name: value for name, value in vars(record).items() if name not in ("seconds", "groups")}
+
+    whole = list(train(load_policy("chain-experts", device="cpu"), Chain(), NO_KL, settings))
+    run = train(load_policy("chain-experts", device="cpu"), Chain(), NO_KL, settings, out=tmp_path / "run")
+    parts = [next(run) for _ in range(2)] + list(resume(tmp_path / "run", device="cpu"))
+    assert [values(record) for record in parts] == [values(record) for record in whole]
+    folder = RunFolder.open(tmp_path / "run")
+    assert [values(record) for record in folder.records()] == [values(record) for record in whole]
+    # a run from before these columns reads as one that did not record them
+    file = tmp_path / "run" / "metrics.jsonl"
+    new = ("token_ratio_std", "sequence_ratio_std", "routing_flips")
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    file.write_text("".join(json.dumps({k: v for k, v in line.items() if k not in new}) + "\n" for line in lines))
+    assert [getattr(folder.records()[0], name) for name in new] == [None, None, None]
