@@ -1,9 +1,11 @@
-"""The command line: `rlviz train`, `algorithms`, `diff`, `cost`, `plot`, `playground`, `lab`. Heavy imports wait till needed."""
+"""The command line: `rlviz train`, `compare`, `algorithms`, `diff`, `cost`, `plot`, `playground`, `lab`.
+
+Heavy imports wait till needed.
+"""
 
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -11,7 +13,6 @@ from enum import Enum
 from functools import partial
 from itertools import count as count_from
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,6 +21,8 @@ from rich.markup import escape
 from rich.table import Table
 
 import rlviz
+from rlviz.compare_command import compare
+from rlviz.processes import interrupt_is_a_wish
 
 if TYPE_CHECKING:
     from rlviz.algorithms import Algorithm
@@ -59,6 +62,8 @@ def refusals() -> Iterator[None]:
     """Turn a refused value or file into one sentence and exit code 2."""
     try:
         yield
+    except typer.Exit:  # a RuntimeError too
+        raise
     except (ValueError, OSError, RuntimeError) as error:  # RuntimeError: torch is out of memory
         errors.print(f"[bold red]Error:[/] {escape(_sentence(error))}", soft_wrap=True)
         raise typer.Exit(2) from None
@@ -442,6 +447,9 @@ def plot(
     console.print(f"{escape(str(out))}: {escape(words)}", soft_wrap=True)
 
 
+app.command()(refusals()(compare))
+
+
 @app.command()
 def cost(
     task: Annotated[str, typer.Option(help="Task: chain, lookup, sort or trip.")] = "chain",
@@ -666,22 +674,6 @@ def _shown(run: TrainingRun[Any]) -> str:
     return str(run.folder.path) if run.folder else ""
 
 
-@contextmanager
-def _interrupt_is_a_wish() -> Iterator[list[bool]]:
-    """Let the first Ctrl-C set a flag, so that a step is never cut in two; the second one interrupts as always."""
-    asked: list[bool] = []
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        asked.append(True)
-        signal.signal(signal.SIGINT, before)
-
-    before = signal.signal(signal.SIGINT, ask)
-    try:
-        yield asked
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 NUMBERS = {  # metric → how a line of progress says it, where the record has it
     "reward": "reward {:.2f}",
     "accuracy": "accuracy {:.2f}",
@@ -729,7 +721,7 @@ def _show_training(run: TrainingRun[Any]) -> bool:
     progress = Progress(*columns, console=console)
     bar = progress.add_task("", total=settings.steps, completed=run.step)
     live = Live(progress, console=console) if console.is_terminal else nullcontext()
-    with _interrupt_is_a_wish() as asked, refusals(), live:
+    with interrupt_is_a_wish() as asked, refusals(), live:
         for record in run:
             progress.update(bar, completed=record.step)
             if isinstance(live, Live):

@@ -28,7 +28,8 @@ def test_two_commands_stand_at_the_top_and_ci_runs_the_second():
 @pytest.mark.parametrize(
     "code", PYTHON, ids=[re.search(r"class (\w+)|def (\w+)|for (\w+)", code)[0] for code in PYTHON]
 )
-def test_the_code_runs(code, capsys):
+def test_the_code_runs(code, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     exec(compile(code, "README.md", "exec"), {"__name__": "__readme__"})
 
 

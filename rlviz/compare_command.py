@@ -1,0 +1,292 @@
+"""`rlviz compare`: algorithms side by side at the same budget, over seeds. Heavy imports wait till needed."""
+
+from __future__ import annotations
+
+import json
+import math
+from contextlib import closing, nullcontext
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from rlviz.processes import interrupt_is_a_wish
+
+if TYPE_CHECKING:
+    from rlviz.comparison import Comparing, Comparison, Contender, RunProgress
+
+console = Console(highlight=False)
+notes = Console(stderr=True, highlight=False)
+RUNS, SETTINGS = "What runs", "Settings of all contenders"
+
+
+class BudgetName(str, Enum):
+    responses = "responses"
+    updates = "updates"
+    seconds = "seconds"
+
+
+class Output(str, Enum):
+    table = "table"
+    json = "json"
+
+
+def compare(
+    context: typer.Context,
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[RUN_DIR]...",
+            help="Compare these runs (or folders of runs) instead of training.",
+            show_default=False,
+        ),
+    ] = None,
+    algorithms: Annotated[
+        str | None,
+        typer.Option(
+            help="Names as in `rlviz algorithms`, with commas. The others are compared with the first.",
+            rich_help_panel=RUNS,
+        ),
+    ] = None,
+    task: Annotated[str, typer.Option(help="Task: chain, sort or trip.", rich_help_panel=RUNS)] = "chain",
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            help="Starting policy: a shipped name, a folder, or a hub name. [default: the task's warm start]",
+            rich_help_panel=RUNS,
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each, with the seeds 0, 1, …", rich_help_panel=RUNS)] = 5,
+    budget: Annotated[
+        BudgetName,
+        typer.Option(
+            help="What each run may use up: responses sampled, optimizer updates, or seconds of training.",
+            rich_help_panel=RUNS,
+        ),
+    ] = BudgetName.responses,
+    amount: Annotated[
+        float | None,
+        typer.Option(
+            help="How much of it. [default: 15360 responses, 60 updates, 4 seconds; of run folders: as far as all reach]",
+            rich_help_panel=RUNS,
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for the runs, or to go on in. [default: runs/compare-NUMBER; of run folders: no picture]",
+            rich_help_panel=RUNS,
+        ),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            rich_help_panel=RUNS,
+            show_default=False,
+            help="Processes. [default: as many as cores; 1 with seconds, which they would take from each other, and on a GPU]",
+        ),
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.", rich_help_panel=RUNS)] = "auto",
+    lr: Annotated[
+        float | None, typer.Option(help="Learning rate of AdamW. [default: 0.0003]", rich_help_panel=SETTINGS)
+    ] = None,
+    updates_per_rollout: Annotated[
+        int | None,
+        typer.Option(
+            help="Optimizer steps on each rollout. [default: 1; with a critic 2]",
+            rich_help_panel=SETTINGS,
+            show_default=False,
+        ),
+    ] = None,
+    minibatches: Annotated[
+        int | None, typer.Option(help="Parts a rollout is split into. [default: 1]", rich_help_panel=SETTINGS)
+    ] = None,
+    num_prompts: Annotated[
+        int | None,
+        typer.Option(
+            help="Prompts in one rollout. [default: 32; with a critic 128]",
+            rich_help_panel=SETTINGS,
+            show_default=False,
+        ),
+    ] = None,
+    group_size: Annotated[
+        int | None,
+        typer.Option(
+            help="Responses to each prompt. [default: 8; with a critic 1]", rich_help_panel=SETTINGS, show_default=False
+        ),
+    ] = None,
+    output: Annotated[Output, typer.Option("--format", help="For people, or for programs.")] = Output.table,
+) -> None:
+    """Compare algorithms at the same budget: **rlviz compare --algorithms grpo,dapo --seeds 5**
+
+    Trains what is missing, each algorithm as `rlviz train` has it, and draws curves over the budget. Ctrl-C stops after the
+    current steps; the same command goes on, and shows again what is complete.
+    """
+    given = {
+        "lr": lr, "updates_per_rollout": updates_per_rollout, "minibatches": minibatches, "num_prompts": num_prompts,
+        "group_size": group_size,
+    }  # fmt: skip
+    settings = {name: value for name, value in given.items() if value is not None}
+    if folders:
+        from rlviz.comparison import read_comparison
+
+        _refuse_beside_folders(context)
+        with notes.status("Reading"):
+            comparison = read_comparison(folders, budget=budget.value, amount=amount)
+        _show(comparison, out, output)
+        return
+    if algorithms is None:
+        raise ValueError("give --algorithms, such as grpo,dapo, or folders of runs")
+    from rlviz.comparison import compare as begin
+
+    with notes.status("Loading"):
+        comparing = begin(
+            [_contender(name, settings) for name in algorithms.split(",") if name.strip()],
+            task,
+            policy,
+            seeds=seeds,
+            budget=budget.value,
+            amount=amount,
+            out=out,
+            jobs=jobs or _cores(budget, device),
+            device=device,
+        )
+    if not _train(comparing):
+        done = sum(job.complete for job in comparing.jobs)
+        notes.print(
+            f"Stopped: {done} of {len(comparing.jobs)} runs are complete in {escape(str(comparing.folder))}. "
+            "The same command goes on.",
+            soft_wrap=True,
+        )
+        raise typer.Exit(130)
+    _show(comparing.result(), comparing.folder, output)
+
+
+def _refuse_beside_folders(context: typer.Context) -> None:
+    """Raise ValueError for an option that runs on disk would ignore."""
+    for name in context.params:
+        given = "COMMANDLINE" in str(context.get_parameter_source(name))
+        if given and name not in ("folders", "budget", "amount", "out", "output"):
+            raise ValueError(
+                f"--{name.replace('_', '-')} cannot be given with run folders: they are what they were trained as"
+            )
+
+
+def _contender(name: str, settings: dict[str, Any]) -> Contender:
+    from dataclasses import replace
+
+    from rlviz.algorithms import GroupPolicyGradient, find_algorithm
+    from rlviz.comparison import Contender
+    from rlviz.training import default_settings
+
+    algorithm = find_algorithm(name)
+    if isinstance(algorithm, GroupPolicyGradient):
+        algorithm = replace(algorithm, kl=None)  # as `rlviz train` does
+    return Contender(algorithm.name, algorithm, default_settings(algorithm, **settings))
+
+
+def _cores(budget: BudgetName, device: str) -> int:
+    import torch
+
+    from small_models.policies import choose_device
+
+    alone = budget is BudgetName.seconds or choose_device(device).type != "cpu"
+    return 1 if alone else torch.get_num_threads()  # torch's own default: the physical cores that this process may use
+
+
+def _train(comparing: Comparing) -> bool:
+    """Train what is missing and show it; return whether all is complete."""
+    from rich.live import Live
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[said]}")
+    bars = Progress(*columns, TimeRemainingColumn(), console=notes)
+    runs = len(comparing.jobs)
+    total = bars.add_task(f"{runs - len(comparing.missing)} of {runs} runs", total=len(comparing.missing), said="ETA")
+    shares: dict[tuple[str, int], float] = {}
+    rows: dict[tuple[str, int], Any] = {}
+    done = runs - len(comparing.missing)
+    shown = notes.is_terminal and bool(comparing.missing)
+    live = Live(bars, console=notes, transient=True) if shown else nullcontext()
+    with interrupt_is_a_wish() as asked, closing(comparing), live:
+        for now in comparing:
+            key = (now.contender, now.seed)
+            shares[key] = min(1.0, now.spent / now.amount)
+            if now.done:
+                done += 1
+                if key in rows:
+                    bars.remove_task(rows.pop(key))
+                if not shown:
+                    notes.print(f"{_said(now)} ({done} of {runs} runs)", soft_wrap=True)
+            else:
+                if key not in rows:
+                    rows[key] = bars.add_task(f"{escape(now.contender)}, seed {now.seed}", total=1.0, said="")
+                accuracy = "" if now.accuracy is None else f"accuracy {now.accuracy:.2f}"
+                bars.update(rows[key], completed=shares[key], said=accuracy)
+            bars.update(total, completed=sum(shares.values()), description=f"{done} of {runs} runs")
+            if asked:
+                return done == runs
+    return True
+
+
+def _said(now: RunProgress) -> str:
+    return f"{now.contender}, seed {now.seed}: held-out accuracy {now.accuracy:.3f}"
+
+
+def _show(comparison: Comparison, folder: Path | None, output: Output) -> None:
+    from rlviz.plots.comparison import ALT, BUDGET_WORDS, plot_comparison
+    from rlviz.plots.picture import save_figure
+
+    table, verdict = comparison.table(), comparison.verdict()
+    spent = f"{comparison.amount:,.6g} {BUDGET_WORDS[comparison.budget]}"
+    picture = None if folder is None else folder / "comparison.png"
+    if picture is not None:
+        title = f"{comparison.task}: held-out accuracy at {spent}"
+        figure = plot_comparison(comparison.curves(), table, comparison.at_budget(), title=title)
+        save_figure(figure, picture, description=" ".join([ALT, *verdict]))
+    if output is Output.json:
+        written = {
+            "task": comparison.task,
+            "budget": comparison.budget,
+            "amount": comparison.amount,
+            "contenders": json.loads(table.to_json(orient="records")),
+            "differences": json.loads(comparison.differences().to_json(orient="records")),
+            "verdict": verdict,
+            "picture": None if picture is None else str(picture),
+        }
+        typer.echo(json.dumps(written, indent=2, ensure_ascii=False))
+        return
+    title = f"Held-out accuracy on {comparison.task} after {spent}"
+    shown = Table(title=title, title_justify="left", box=SIMPLE_HEAD, collapse_padding=True)  # fits 80 columns
+    spent_too = [name for name in BUDGET_WORDS if name != comparison.budget]
+    for column in ("", "runs", "IQM", "95 % interval", "mean", "low–high", *spent_too):
+        shown.add_column(column, justify="right" if column else "left", no_wrap=bool(column))
+    for row in table.to_dict("records"):
+        accuracies = (f"{row['iqm']:.3f}", _range(row["low"], row["high"]), f"{row['mean']:.3f}")
+        shown.add_row(
+            *(escape(row["contender"]), str(row["runs"]), *accuracies, _range(row["lowest"], row["highest"])),
+            *(_used(name, row[name]) for name in spent_too),
+        )
+    wide = console if console.is_terminal else Console(highlight=False, width=1000)  # in a file, a line a contender
+    wide.print(shown)
+    for sentence in verdict:
+        console.print(escape(sentence), soft_wrap=True)
+    if picture is not None:
+        console.print(f"Picture: {escape(str(picture))}", soft_wrap=True)
+
+
+def _range(low: float, high: float) -> str:
+    return f"{low:.3f}–{high:.3f}"
+
+
+def _used(budget: str, amount: float) -> str:
+    if math.isnan(amount):
+        return "–"
+    return f"{amount:.1f}" if budget == "seconds" else f"{amount:,.0f}"

@@ -1,0 +1,163 @@
+"""`rlviz compare` as a person meets it: what it prints and draws, refusals in a sentence, Ctrl-C and the same command again."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from rlviz.cli import app
+from rlviz.comparison import read_comparison
+from rlviz.training import budget
+from small_models.evaluation import evaluate
+
+TINY = ["--num-prompts", "2", "--group-size", "4"]
+BOTH = ["compare", "--algorithms", "grpo,dapo", *TINY]
+
+
+@pytest.fixture(autouse=True)
+def _few_held_out_prompts(monkeypatch):
+    def fewer(policy, task, **settings):
+        return evaluate(policy, task, num_prompts=40, **settings)
+
+    monkeypatch.setattr(budget, "evaluate", fewer)
+
+
+def rlviz(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def words_of(text):
+    return " ".join(text.split())
+
+
+def test_what_it_prints_and_draws_and_that_it_trains_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first = rlviz(*BOTH, "--seeds", 3, "--amount", 24, "--jobs", 1)
+    assert first.exit_code == 0, first.output
+    folder = Path("runs") / "compare-001"
+    assert "GRPO, seed 0: held-out accuracy 0." in first.stderr and "(6 of 6 runs)" in first.stderr
+    shown = words_of(first.stdout)
+    assert "Held-out accuracy on chain after 24 responses sampled" in shown
+    assert "runs IQM 95 % interval mean low–high updates seconds" in shown
+    table = read_comparison([folder], amount=24).table()
+    for row in table.to_dict("records"):
+        accuracies = f"{row['iqm']:.3f} {row['low']:.3f}–{row['high']:.3f} {row['mean']:.3f}"
+        assert f"{row['contender']} 3 {accuracies}" in shown
+    assert "DAPO ends" in shown and "the seeds' spread" in shown
+    assert f"Picture: {folder / 'comparison.png'}" in shown
+    assert (folder / "comparison.png").read_bytes().startswith(b"\x89PNG")
+    assert sorted(path.name for path in folder.iterdir() if path.is_dir()) == [
+        f"{name}-seed{seed}" for name in ("dapo", "grpo") for seed in range(3)
+    ]
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("metrics.jsonl")}
+    again = rlviz(*BOTH, "--seeds", 3, "--amount", 24)
+    assert again.stdout == first.stdout
+    assert again.stderr.strip() in ("", "Loading")
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("metrics.jsonl")} == before
+
+
+def test_for_programs_and_from_run_folders(tmp_path):
+    out = tmp_path / "out"
+    made = rlviz(*BOTH, "--seeds", 3, "--amount", 24, "--jobs", 1, "--out", out, "--format", "json")
+    assert made.exit_code == 0, made.output
+    written = json.loads(made.stdout)
+    assert (written["task"], written["budget"], written["amount"]) == ("chain", "responses", 24)
+    assert [row["contender"] for row in written["contenders"]] == ["GRPO", "DAPO"]
+    assert set(written["contenders"][0]) == {"contender", "runs", "iqm", "low", "high", "mean", "lowest", "highest",
+                                             "responses", "updates", "seconds"}  # fmt: skip
+    assert written["differences"][0]["exceeds"] in (True, False)
+    folders = [out / f"{name}-seed{seed}" for name in ("dapo", "grpo") for seed in range(3)]
+    read = rlviz(
+        "compare", *folders, "--format", "json", "--budget", "updates", "--amount", 1, "--out", tmp_path / "new"
+    )
+    assert read.exit_code == 0, read.output
+    assert [row["contender"] for row in json.loads(read.stdout)["contenders"]] == ["DAPO", "GRPO"]
+    assert json.loads(read.stdout)["contenders"][0]["updates"] == 1
+    assert (tmp_path / "new" / "comparison.png").exists()
+    assert "Picture" not in rlviz("compare", out).stdout
+
+
+def test_settings_are_those_of_all_and_the_kl_term_is_that_of_train(tmp_path):
+    given = ["--lr", 0.001, "--updates-per-rollout", 2, "--minibatches", 2, "--budget", "updates", "--amount", 2]
+    made = rlviz("compare", "--algorithms", "grpo,ppo", *TINY, *given, "--seeds", 1, "--jobs", 1, "--out", tmp_path)
+    assert made.exit_code == 0, made.output
+    for name in ("grpo", "ppo"):
+        config = json.loads((tmp_path / f"{name}-seed0" / "config.json").read_text())
+        wanted = {
+            "lr": 0.001,
+            "updates_per_rollout": 2,
+            "minibatches": 2,
+            "num_prompts": 2,
+            "group_size": 4,
+            "steps": 1,
+        }
+        assert {key: config["settings"][key] for key in wanted} == wanted
+        assert (config["algorithm"]["kl"] is None) == (name == "grpo")
+    assert "2 optimizer updates" in made.stdout and "responses" in made.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "give --algorithms, such as grpo,dapo, or folders of runs"),
+        (["--algorithms", "grop"], "algorithm 'grop' is not known; did you mean grpo"),
+        (["--algorithms", "grpo,grpo"], "contenders must have names of their own"),
+        (
+            ["--algorithms", "grpo,dpo"],
+            "budget: DPO learns from pairs, and its steps sample no responses; choose updates",
+        ),
+        (["--algorithms", "grpo,dpo", "--budget", "updates", "--group-size", "2"], "group_size is no setting of DPO"),
+        (["--algorithms", "grpo", "--task", "chian"], "task 'chian' is not known"),
+        (["--algorithms", "grpo", "--amount", "0"], "amount must be above 0 and finite; got 0"),
+        (["--algorithms", "grpo", "--group-size", "1"], "group_size must be at least 2"),
+        (["--algorithms", "grpo", "--out", "/proc/nothing/can/be/made/here"], "cannot be made or written"),
+        (["nowhere"], "run folder nowhere holds no run"),
+        (["nowhere", "--seeds", "3"], "--seeds cannot be given with run folders"),
+        (["nowhere", "--lr", "1"], "--lr cannot be given with run folders"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_input_gets_one_sentence_and_exit_code_2(arguments, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = rlviz("compare", *arguments)
+    assert result.exit_code == 2
+    lines = [line for line in result.stderr.strip().splitlines() if line]
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("Error: ") and says in lines[0]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_ctrl_c_keeps_the_runs_and_the_same_command_goes_on(jobs, tmp_path):
+    command = [sys.executable, "-m", "rlviz.cli", *BOTH, "--seeds", "1", "--jobs", str(jobs), "--out", str(tmp_path)]
+    process = subprocess.Popen(
+        [*command, "--amount", "100000"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    metrics = tmp_path / "grpo-seed0" / "metrics.jsonl"
+    waited = time.monotonic()
+    while not (metrics.exists() and len(metrics.read_text().splitlines()) >= 3):
+        assert time.monotonic() - waited < 240, "no run started"
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of its processes
+    _, errors = process.communicate(timeout=240)
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert f"Stopped: 0 of 2 runs are complete in {tmp_path}. The same command goes on." in errors
+    done = len(metrics.read_text().splitlines())
+    assert json.loads((metrics.parent / "checkpoint" / "training.json").read_text())["step"] == done
+    went_on = rlviz(*BOTH, "--seeds", 1, "--jobs", 1, "--out", tmp_path, "--amount", 8 * (done + 2))
+    assert went_on.exit_code == 0, went_on.output
+    steps = [json.loads(line)["step"] for line in metrics.read_text().splitlines()]
+    assert steps == list(range(1, done + 3))
