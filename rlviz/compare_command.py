@@ -16,12 +16,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from rlviz.processes import interrupt_is_a_wish
+from rlviz.terminal import OutputFormat, console, errors, typed
 
 if TYPE_CHECKING:
     from rlviz.comparison import Comparing, Comparison, Contender, RunProgress
 
-console = Console(highlight=False)
-notes = Console(stderr=True, highlight=False)
 RUNS, SETTINGS = "What runs", "Settings of all contenders"
 
 
@@ -29,11 +28,6 @@ class BudgetName(str, Enum):
     responses = "responses"
     updates = "updates"
     seconds = "seconds"
-
-
-class Output(str, Enum):
-    table = "table"
-    json = "json"
 
 
 def compare(
@@ -122,7 +116,7 @@ def compare(
             help="Responses to each prompt. [default: 8; with a critic 1]", rich_help_panel=SETTINGS, show_default=False
         ),
     ] = None,
-    output: Annotated[Output, typer.Option("--format", help="For people, or for programs.")] = Output.table,
+    output: Annotated[OutputFormat, typer.Option("--format", help="For people, or for programs.")] = OutputFormat.table,
 ) -> None:
     """Compare algorithms at the same budget: **rlviz compare --algorithms grpo,dapo --seeds 5**
 
@@ -138,7 +132,7 @@ def compare(
         from rlviz.comparison import read_comparison
 
         _refuse_beside_folders(context)
-        with notes.status("Reading"):
+        with errors.status("Reading"):
             comparison = read_comparison(folders, budget=budget.value, amount=amount)
         _show(comparison, out, output)
         return
@@ -146,7 +140,7 @@ def compare(
         raise ValueError("give --algorithms, such as grpo,dapo, or folders of runs")
     from rlviz.comparison import compare as begin
 
-    with notes.status("Loading"):
+    with errors.status("Loading"):
         comparing = begin(
             [_contender(name, settings) for name in algorithms.split(",") if name.strip()],
             task,
@@ -160,7 +154,7 @@ def compare(
         )
     if not _train(comparing):
         done = sum(job.complete for job in comparing.jobs)
-        notes.print(
+        errors.print(
             f"Stopped: {done} of {len(comparing.jobs)} runs are complete in {escape(str(comparing.folder))}. "
             "The same command goes on.",
             soft_wrap=True,
@@ -172,7 +166,7 @@ def compare(
 def _refuse_beside_folders(context: typer.Context) -> None:
     """Raise ValueError for an option that runs on disk would ignore."""
     for name in context.params:
-        given = "COMMANDLINE" in str(context.get_parameter_source(name))
+        given = typed(context, name)
         if given and name not in ("folders", "budget", "amount", "out", "output"):
             raise ValueError(
                 f"--{name.replace('_', '-')} cannot be given with run folders: they are what they were trained as"
@@ -207,14 +201,14 @@ def _train(comparing: Comparing) -> bool:
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[said]}")
-    bars = Progress(*columns, TimeRemainingColumn(), console=notes)
+    bars = Progress(*columns, TimeRemainingColumn(), console=errors)
     runs = len(comparing.jobs)
     total = bars.add_task(f"{runs - len(comparing.missing)} of {runs} runs", total=len(comparing.missing), said="ETA")
     shares: dict[tuple[str, int], float] = {}
     rows: dict[tuple[str, int], Any] = {}
     done = runs - len(comparing.missing)
-    shown = notes.is_terminal and bool(comparing.missing)
-    live = Live(bars, console=notes, transient=True) if shown else nullcontext()
+    shown = errors.is_terminal and bool(comparing.missing)
+    live = Live(bars, console=errors, transient=True) if shown else nullcontext()
     with interrupt_is_a_wish() as asked, closing(comparing), live:
         for now in comparing:
             key = (now.contender, now.seed)
@@ -224,7 +218,7 @@ def _train(comparing: Comparing) -> bool:
                 if key in rows:
                     bars.remove_task(rows.pop(key))
                 if not shown:
-                    notes.print(f"{_said(now)} ({done} of {runs} runs)", soft_wrap=True)
+                    errors.print(f"{_said(now)} ({done} of {runs} runs)", soft_wrap=True)
             else:
                 if key not in rows:
                     rows[key] = bars.add_task(f"{escape(now.contender)}, seed {now.seed}", total=1.0, said="")
@@ -240,7 +234,7 @@ def _said(now: RunProgress) -> str:
     return f"{now.contender}, seed {now.seed}: held-out accuracy {now.accuracy:.3f}"
 
 
-def _show(comparison: Comparison, folder: Path | None, output: Output) -> None:
+def _show(comparison: Comparison, folder: Path | None, output: OutputFormat) -> None:
     from rlviz.plots.comparison import ALT, BUDGET_WORDS, plot_comparison
     from rlviz.plots.picture import save_figure
 
@@ -251,7 +245,7 @@ def _show(comparison: Comparison, folder: Path | None, output: Output) -> None:
         title = f"{comparison.task}: held-out accuracy at {spent}"
         figure = plot_comparison(comparison.curves(), table, comparison.at_budget(), title=title)
         save_figure(figure, picture, description=" ".join([ALT, *verdict]))
-    if output is Output.json:
+    if output is OutputFormat.json:
         written = {
             "task": comparison.task,
             "budget": comparison.budget,
