@@ -181,3 +181,13 @@ def test_text_stays_inside_and_is_large_enough():
                     box = text.get_window_extent()
                     assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height, text
                     assert text.get_fontsize() >= 11
+
+
+@pytest.mark.parametrize(("flips", "panels"), [([None, None], 4), ([0.25, 0.5], 5)])
+def test_routing_has_a_panel_where_there_are_experts(flips, panels):
+    columns = dict.fromkeys(("reward", "held_out_accuracy", "entropy", "clip_fraction_high", "clip_fraction_low"), 0.1)
+    frame = pd.DataFrame({"step": [1, 2], **columns, "response_length": 5.0, "routing_flips": flips})
+    drawn = [ax for ax in plot_learning_curves(frame).axes if ax.axison]
+    assert len(drawn) == panels
+    if panels == 5:
+        assert drawn[-1].lines[0].get_ydata().tolist() == [0.25, 0.5]

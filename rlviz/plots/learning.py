@@ -34,6 +34,7 @@ PANELS: tuple[Panel, ...] = (
         {"explained_variance": "explained variance"},
     ),
     ("KL to the policy that sampled", "nats per token", 0.0, {"kl_to_old": "after the updates"}),
+    ("Routing that a step's updates changed", "share of decisions", 0.02, {"routing_flips": "experts chosen anew"}),
     ("Learned reward against the rule", "pairs in order", 1.02, {"reward_agreement": "agreement"}),
 )
 WITH_A_LEARNED_REWARD = (
