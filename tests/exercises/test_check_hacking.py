@@ -152,3 +152,15 @@ def test_a_mean_over_all_places_changes_with_the_padding():
     close(mistakes.reward_model.READING.wrong(scores, mask), [1])
     padded, longer = double([[1, 3, 5, 5]]), torch.tensor([[True, True, False, False]])
     close(mistakes.reward_model.READING.wrong(padded, longer), [3])
+
+
+@pytest.mark.parametrize("by", ["chosen", "rejected"])
+def test_a_loss_that_pulls_at_one_score_only_is_told(by):
+    def one_sided(chosen, rejected):
+        both = {"chosen": chosen, "rejected": rejected}
+        both[by] = both[by].detach()
+        return -F.logsigmoid(both["chosen"] - both["rejected"]).mean()
+
+    verdict = check.reward_model_loss(one_sided)
+    assert not verdict.passed
+    assert f"the gradient by {by} is not" in verdict.says
