@@ -22,6 +22,7 @@ from rlviz.pieces.gae import GAE
 from rlviz.pieces.kl import k1, k3
 from rlviz.pieces.preference import ImplicitReward, bradley_terry, response_logp
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
+from rlviz.pieces.shaping import SoftOverlongPunishment
 from rlviz.pieces.surrogate import pessimistic as pessimistic_piece
 from rlviz.pieces.values import entropy as entropy_piece
 
@@ -122,6 +123,14 @@ _CREDIT_CASES = [  # answers of 1 to 4 tokens; rewards are 0 on padding, what va
             1.0,
             0.95,
         ),
+    )
+]
+
+_LENGTH_CASES = [  # one wrong way for every way to be off: below the ramp, on it, at both its ends and far beyond
+    {"rewards": _double(rewards), "lengths": torch.tensor(lengths)}
+    for rewards, lengths in (
+        ([[1, 0, 1, 0, 1, 0], [1, 1, 0, 1, 0, 1]], [[3, 8, 12, 13, 14, 15], [11, 13, 16, 16, 17, 40]]),
+        ([[0.5, 2.0, -1.0]], [[15, 18, 5]]),
     )
 ]
 
@@ -257,3 +266,14 @@ def reward_model_loss(student: Callable[..., Any]) -> Verdict:
             return near
     praise = "the loss and its gradient, also for a pair that is 900 points out of order."
     return judge(student, right, [*_SCORE_CASES, _FAR_SCORES], known=known, by="chosen", praise=praise)
+
+
+def soft_overlong_punishment(student: Callable[..., Any]) -> Verdict:
+    """Check (rewards [P, G], lengths [P, G]) → rewards after DAPO's punishment from 12 to 16 tokens: max_length 16, cache 4."""
+    return judge(
+        student,
+        SoftOverlongPunishment(max_length=16, cache=4),
+        _LENGTH_CASES,
+        known=mistakes.overlong.OVERLONG,
+        praise="right for short responses, on the ramp, at max_length and far beyond, whatever they earned.",
+    )

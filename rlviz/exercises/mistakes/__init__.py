@@ -15,6 +15,7 @@ from rlviz.exercises.mistakes import (
     preferences,
     ratios,
     reward_model,
+    selection,
 )
 from rlviz.exercises.mistakes.mistake import Mistake
 
@@ -30,4 +31,5 @@ __all__ = [
     "preferences",
     "ratios",
     "reward_model",
+    "selection",
 ]
