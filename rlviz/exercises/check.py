@@ -58,6 +58,14 @@ _MASK_CASES = [
     {"mask": torch.cat([_ragged([2, 0, 0], 3), _ragged([3, 1, 2], 3)])},
     {"mask": _ragged([3, 3], 3)},
 ]
+_TURN_CASES = [  # two calls, one, none; cut off after a call, and within the answer of the tool; a batch without padding
+    {"turn": torch.tensor(turns)}
+    for turns in (
+        [[[0, 0, 0, 1, 1, 2, 2, 2, 3, 3, 4, 4, 4], [0, 0, 0, 1, 1, 2, 2, 2, *[-1] * 5], [0, 0, 0, *[-1] * 10]]],
+        [[[0, 0, 0, 1, 1, 1], [0, 0, -1, -1, -1, -1]], [[0, 1, 2, 3, 4, -1], [0, 0, 0, 0, 1, 2]]],
+        [[[0, 1, 2, 2]], [[0, 0, 0, 0]]],
+    )
+]
 _REWARD_CASES = [
     {"rewards": _double([[1, 0, 0, 0], [1, 1, 0, 1]])},
     {"rewards": _double([[0.1, 0.1, 0.1]])},
@@ -193,6 +201,21 @@ def constant_weight(student: Callable[..., Any], max_length: int) -> Verdict:
 def sum_of_responses(student: Callable[..., Any]) -> Verdict:
     """Check mask [P, G, T] → DCPO's weight of each token."""
     return judge(student, sequence_sum, _MASK_CASES, known=mistakes.aggregation.SEQUENCE_SUM)
+
+
+def _own_token_weights(turn: Tensor) -> Tensor:
+    return token_mean(turn % 2 == 0)  # of −1 the remainder is 1
+
+
+def own_token_weights(student: Callable[..., Any]) -> Verdict:
+    """Check turn [P, G, T] → the weight of each token in the mean over the policy's: even turns; odd: a tool's; −1: padding."""
+    return judge(
+        student,
+        _own_token_weights,
+        _TURN_CASES,
+        known=mistakes.observations.OWN_TOKEN_WEIGHTS,
+        praise="the weight of every token, with two calls, one and none, and where a response was cut off.",
+    )
 
 
 def kl_estimate_k1(student: Callable[..., Any]) -> Verdict:

@@ -35,6 +35,7 @@ CHECKS = {
     check.mean_of_tokens: (token_mean, mistakes.aggregation.TOKEN_MEAN),
     constant_16: (Constant(16), mistakes.aggregation.CONSTANT),
     check.sum_of_responses: (sequence_sum, mistakes.aggregation.SEQUENCE_SUM),
+    check.own_token_weights: (check._own_token_weights, mistakes.observations.OWN_TOKEN_WEIGHTS),
     check.kl_estimate_k1: (k1, mistakes.kl.K1),
     check.kl_estimate_k3: (k3, mistakes.kl.K3),
     check.entropy: (entropy, mistakes.entropy.ENTROPY),
