@@ -8,6 +8,7 @@ A check never raises for a wrong answer: it returns a Verdict, which shows itsel
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from rlviz.exercises import mistakes
 from rlviz.exercises.judge import Verdict, judge
 from rlviz.pieces.advantages import GroupAdvantage, ProcessAdvantage
 from rlviz.pieces.aggregation import Constant, sequence_mean, sequence_sum, token_mean
+from rlviz.pieces.bounds import DynamicBounds
 from rlviz.pieces.gae import GAE
 from rlviz.pieces.kl import k1, k3
 from rlviz.pieces.preference import ImplicitReward, bradley_terry, response_logp
@@ -131,6 +133,13 @@ _CREDIT_CASES = [  # answers of 1 to 4 tokens; rewards are 0 on padding, what va
             1.0,
             0.95,
         ),
+    )
+]
+_PROB_CASES = [  # q below, at and above 4 · eps_low; a cap that is reached, and one that is not
+    {"q": _double(probs), "eps_low": _double(low), "eps_high": _double(high), "max_ratio": _double(cap)}
+    for probs, low, high, cap in (
+        ([0.9, 0.01, 0.64, 0.3, 1.0, 0.002], 0.16, 0.2, 10.0),
+        ([0.05, 0.97, 0.5], 0.1, 0.35, 3.0),
     )
 ]
 
@@ -300,3 +309,32 @@ def soft_overlong_punishment(student: Callable[..., Any]) -> Verdict:
         known=mistakes.overlong.OVERLONG,
         praise="right for short responses, on the ramp, at max_length and far beyond, whatever they earned.",
     )
+
+
+def _stacked(limits: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `limits` with both of its results in one tensor, [2, N], a number standing for every token."""
+
+    def both(q: Tensor, *given: Tensor) -> Any:
+        result = limits(q, *given)
+        return torch.stack(torch.broadcast_tensors(*result, q)[:-1]) if _are_two(result) else result
+
+    return both
+
+
+def _are_two(result: Any) -> bool:
+    return isinstance(result, tuple | list) and len(result) == 2 and all(isinstance(x, Tensor) for x in result)
+
+
+def _dynamic_bounds(q: Tensor, eps_low: Tensor, eps_high: Tensor, max_ratio: Tensor) -> tuple[Tensor, Tensor]:
+    return DynamicBounds(float(eps_low), float(eps_high), float(max_ratio))(q.log())
+
+
+def dynamic_bounds(student: Callable[..., Any]) -> Verdict:
+    """Check (q, eps_low, eps_high, max_ratio) → DCPO's limits (lower, upper) on the ratio of tokens of old probability q: [N]."""
+    known = [replace(mistake, wrong=_stacked(mistake.wrong)) for mistake in mistakes.bounds.DYNAMIC_BOUNDS]
+    praise = "both limits, for rare and for likely tokens, at two settings of the widths and the cap."
+    with suppress(Exception):  # what breaks off is the judge's to tell
+        result = student(*(value.clone() for value in _PROB_CASES[0].values()))
+        if result is not None and not _are_two(result):
+            return Verdict(False, "return two tensors, the lower limit and the upper one: return lower, upper.")
+    return judge(_stacked(student), _stacked(_dynamic_bounds), _PROB_CASES, known=known, praise=praise)

@@ -13,7 +13,7 @@ LETTERS = "bcdfghjklmnpqrstvwxz"
 
 
 class Lookup(Task):
-    """`kq:2:3=` → `?3;7,?7;1,#1`: in table kq look up 3, then what stands there, and answer. The tool wrote `7,` and `1,`.
+    """`kq:2:3=` → `?3;1,?1;2,#2`: in table kq look up 3, then what stands there, and answer. The tool wrote `1,` and `2,`.
 
     The policy writes calls, `?`, a digit and `;`, and at last `#` and its answer. After each `;` the environment writes what
     stands in the table and a comma, or `-,` to a call that is written otherwise or is one too many. A table gives each digit

@@ -39,6 +39,7 @@ CHECKS = {
     check.kl_estimate_k1: (k1, mistakes.kl.K1),
     check.kl_estimate_k3: (k3, mistakes.kl.K3),
     check.entropy: (entropy, mistakes.entropy.ENTROPY),
+    check.dynamic_bounds: (check._dynamic_bounds, mistakes.bounds.DYNAMIC_BOUNDS),
     check.gae_advantages: (check._gae_advantages, mistakes.gae.GAE_ADVANTAGES),
     check.dpo_loss: (check._dpo_loss, mistakes.preferences.DPO_LOSS),
     check.soft_overlong_punishment: (SoftOverlongPunishment(max_length=16, cache=4), mistakes.overlong.OVERLONG),
@@ -74,7 +75,7 @@ def test_every_mistake_is_recognised(checks, mistake):
 def test_every_family_has_a_check_or_is_shown_only():
     checked = [family for _, family in CHECKS.values()]
     shown_only = {name for name, family in FAMILIES.items() if family not in checked}
-    assert shown_only == {"MOVING_REFERENCE", "CISPO", "SELECTION"}
+    assert shown_only == {"MOVING_REFERENCE", "MOVING_LIMITS", "CISPO", "SELECTION"}
 
 
 def test_the_inverted_cispo_differs_from_cispo_by_hand():

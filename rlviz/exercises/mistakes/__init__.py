@@ -7,6 +7,7 @@ right piece. None is ever trained on.
 from rlviz.exercises.mistakes import (
     advantages,
     aggregation,
+    bounds,
     clipping,
     entropy,
     gae,
@@ -24,6 +25,7 @@ __all__ = [
     "Mistake",
     "advantages",
     "aggregation",
+    "bounds",
     "clipping",
     "entropy",
     "gae",
