@@ -1,4 +1,4 @@
-"""The command line: `rlviz train`, `compare`, `algorithms`, `diff`, `cost`, `plot`, `playground`, `lab`.
+"""The command line: `rlviz train`, `compare`, `experiment`, `algorithms`, `diff`, `cost`, `plot`, `playground`, `lab`.
 
 Heavy imports wait till needed.
 """
@@ -16,6 +16,7 @@ from rich.table import Table
 
 import rlviz
 from rlviz.compare_command import compare
+from rlviz.experiment_command import experiment
 from rlviz.terminal import Format, OutputFormat, console, refusals
 from rlviz.train_command import train
 
@@ -191,6 +192,7 @@ def plot(
 
 
 app.command()(refusals()(compare))
+app.command()(experiment)
 
 
 @app.command()

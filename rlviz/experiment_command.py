@@ -1,0 +1,95 @@
+"""`rlviz experiment NAME` or `--all`: the sources' claims, tested; their verdicts, numbers and pictures in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from rlviz.terminal import console, refusals
+
+if TYPE_CHECKING:
+    from rlviz.experiments import Experiment
+
+
+def experiment(
+    name: Annotated[str | None, typer.Argument(help="Experiment; `--list` lists them.", show_default=False)] = None,
+    every: Annotated[bool, typer.Option("--all", help="All of them, and a table of verdicts.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="List the experiments and their claims.")] = False,
+    seeds: Annotated[int, typer.Option(min=2, help="Trials of each, seeds 0, 1, …; a verdict needs a spread.")] = 5,
+    out: Annotated[Path, typer.Option(help="Folder; trials that it holds are not run again.")] = Path(
+        "runs/experiments"
+    ),
+    jobs: Annotated[int | None, typer.Option(min=1, help="Trials at once. [default: a core each]")] = None,
+) -> None:
+    """Test the sources' claims on small models: seen, not seen at this scale, or reversed, with numbers and pictures."""
+    from rlviz.experiments import EXPERIMENTS, find_experiment
+
+    if listed:
+        table = Table()
+        for column in ("name", "claim", "seconds a seed"):
+            table.add_column(column, no_wrap=column == "name")
+        for each in EXPERIMENTS:
+            table.add_row(each.name, escape(each.claim), f"{each.seconds:.0f}")
+        console.print(table)
+        return
+    with refusals():
+        if every == (name is not None):
+            raise ValueError("give the name of one experiment, or --all; `rlviz experiment --list` lists them")
+        chosen = EXPERIMENTS if every else (find_experiment(name or ""),)
+        stopped = _run(chosen, range(seeds), out, jobs, every)
+    if stopped:
+        raise typer.Exit(130)
+
+
+def _run(chosen: Sequence[Experiment], seeds: range, out: Path, jobs: int | None, every: bool) -> bool:
+    """Run, judge and draw; return whether Ctrl-C stopped it."""
+    import os
+    from contextlib import closing
+
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    from rlviz.experiments.runner import conclude, kept, run_trials, verdict_table, write
+
+    jobs, waiting = jobs or os.cpu_count() or 1, {each.name: len(seeds) for each in chosen}
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    verdicts = {}
+    (out / "trials").mkdir(parents=True, exist_ok=True)  # refused now, and not after the first trial
+    before = {(each, seed) for each in chosen for seed in seeds if kept(out, each.name, seed).exists()}
+    with (
+        Progress(*columns, console=console, speed_estimate_period=600) as progress,
+        closing(run_trials(chosen, seeds, out, jobs=jobs)) as trials,
+    ):
+        bar = progress.add_task(
+            "trials",
+            total=sum(each.seconds for each in chosen) * len(seeds),
+            completed=round(sum(each.seconds for each, _ in before)),
+        )
+        try:
+            for each, seed in trials:
+                advance = 0 if (each, seed) in before else each.seconds
+                progress.update(bar, advance=advance, description=f"{each.name}, seed {seed}")
+                waiting[each.name] -= 1
+                if not waiting[each.name]:
+                    verdicts[each.name] = conclude(each, seeds, out)
+                    console.print(f"[bold]{each.name}[/]: [bold]{verdicts[each.name].outcome}[/]", soft_wrap=True)
+                    console.print(escape(verdicts[each.name].says), soft_wrap=True)
+        except KeyboardInterrupt:
+            console.print("Stopped. The trials that are done are kept; the same command goes on.")
+            return True
+    written = out / f"{chosen[0].name}.png"
+    if every:
+        written = out / "verdicts.md"
+        write(written, verdict_table([(each, verdicts[each.name]) for each in chosen], len(seeds)))
+    console.print(f"Written: {escape(str(written))}", soft_wrap=True)
+    return False

@@ -1,0 +1,117 @@
+"""What an experiment is: a claim, a trial for each seed, a rule that judges what came out, and a picture of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Literal
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+Outcome = Literal["seen", "not seen at this scale", "reversed"]
+SEEN, NOT_SEEN, REVERSED = OUTCOMES = ("seen", "not seen at this scale", "reversed")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One thing that a claim says: `values`, a number a seed, above 0 where it holds and below 0 where its opposite does.
+
+    Seen: above 0 in every seed, the mean more than two standard errors above 0, and at least `least`, where the claim names a
+    size. Reversed: below 0 in every seed, and the mean more than two standard errors below. A NaN, of a seed in which there was
+    nothing to measure, is neither.
+    Raises ValueError for fewer than two values, which have no spread.
+    """
+
+    words: str
+    values: tuple[float, ...]
+    least: float = 0.0
+
+    def __post_init__(self) -> None:
+        if len(self.values) < 2:
+            raise ValueError(f"values must be of two or more seeds, to have a spread; got {len(self.values)}")
+
+    @property
+    def outcome(self) -> Outcome:
+        if any(map(math.isnan, self.values)):
+            return "not seen at this scale"
+        mean, room = fmean(self.values), 2 * stdev(self.values) / math.sqrt(len(self.values))
+        if min(self.values) > 0 and mean > room and mean >= self.least:
+            return "seen"
+        return "reversed" if max(self.values) < 0 and mean < -room else "not seen at this scale"
+
+    def __str__(self) -> str:
+        known = [value for value in self.values if not math.isnan(value)]
+        if not known:
+            return f"{self.words}: nothing to measure"
+        missing = f", not measurable in {len(self.values) - len(known)}" if len(known) < len(self.values) else ""
+        span = f"{fmean(known):+.3g} (by seed {min(known):+.3g} to {max(known):+.3g}{missing})"
+        return f"{self.words}: {span}, {self.outcome}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a claim, and the numbers with their spread."""
+
+    outcome: Outcome
+    says: str
+
+
+def judged(*said: Part | str) -> Verdict:
+    """Return the verdict on a claim that says all these parts: seen if all are, reversed if one is. Texts are numbers that do
+    not count."""
+    outcomes = [each.outcome for each in said if isinstance(each, Part)]
+    outcome: Outcome = "not seen at this scale"
+    if "reversed" in outcomes:
+        outcome = "reversed"
+    elif all(one == "seen" for one in outcomes):
+        outcome = "seen"
+    return Verdict(outcome, "; ".join(map(str, said)) + ".")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A claim and its test. name: as on the command line. claim, source: in words. seconds: of a trial, on one quiet core.
+
+    trial: (seed, scale) → a tidy DataFrame without the seed; scale 1 is the real experiment, less of it a shorter one.
+    judge, draw: of the trials of all seeds in one DataFrame, with a column `seed`.
+    """
+
+    name: str
+    claim: str
+    source: str
+    seconds: float
+    trial: Callable[[int, float], pd.DataFrame]
+    judge: Callable[[pd.DataFrame], Verdict]
+    draw: Callable[[pd.DataFrame], Figure]
+
+    def run(self, seeds: Iterable[int], scale: float = 1.0) -> pd.DataFrame:
+        """Return the trials of these seeds, one after the other."""
+        return pd.concat([self.trial(seed, scale).assign(seed=seed) for seed in seeds], ignore_index=True)
+
+
+def by_seed(frame: pd.DataFrame, column: str, **where: object) -> pd.Series:
+    """Return the mean of a column for each seed, of the rows whose other columns have these values."""
+    for name, value in where.items():
+        frame = frame[frame[name] == value]
+    return frame.groupby("seed")[column].mean()
+
+
+def gap(frame: pd.DataFrame, column: str, more: object, less: object, by: str = "arm") -> tuple[float, ...]:
+    """Return for each seed the mean of a column in arm `more` minus that in arm `less`."""
+    seeds = sorted(frame["seed"].unique())
+    difference = by_seed(frame, column, **{by: more}) - by_seed(frame, column, **{by: less})
+    return tuple(float(value) for value in difference.reindex(seeds))
+
+
+def means(frame: pd.DataFrame, column: str, digits: int = 2, by: str = "arm") -> str:
+    """Return the mean of a column in each arm, in words."""
+    arms = frame.groupby(by, sort=False)[column].mean()
+    return ", ".join(f"{arm} {value:.{digits}f}" for arm, value in arms.items())
+
+
+def scaled(count: float, scale: float, least: int = 1) -> int:
+    """Return so much of a count, but at least `least`."""
+    return max(least, round(count * scale))

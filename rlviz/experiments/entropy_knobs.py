@@ -1,0 +1,141 @@
+"""Claim 13: premature convergence has knobs. What each does at equal accuracy, and what too much of it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from rlviz.experiments.base import Experiment, Part, Verdict, gap, judged, scaled
+from rlviz.experiments.runs import FREE, UPPER_LIMITS
+from rlviz.pieces.kl import KLInLoss
+from rlviz.plots.experiments import at, panels, plot_arms
+from rlviz.tabular import TableTask, good_actions, train_table
+
+PLAIN, BONUS, LEVEL, REPLICAS = "plain", "entropy bonus 0.3", 0.9, 16
+MILD: Mapping[str, Mapping[str, Any]] = {  # knob → what is changed
+    PLAIN: {},
+    "learning rate ÷ 5": {"faster": 0.2},
+    "batch × 8": {"groups": 8},
+    "KL 0.03": {"algorithm": replace(FREE, kl=KLInLoss(beta=0.03))},
+    "temperature 1.3": {"temperature": 1.3},
+    "entropy bonus 0.01": {"entropy_weight": 0.01},
+    "upper limit 0.28": {"algorithm": replace(FREE, bounds=UPPER_LIMITS["0.28"])},
+    "upper limit 1.0": {"algorithm": replace(FREE, bounds=UPPER_LIMITS["1.0"])},
+    "DCPO's limits": {"algorithm": replace(FREE, bounds=UPPER_LIMITS["DCPO's"])},
+}
+TOO_MUCH: Mapping[str, Mapping[str, Any]] = {
+    PLAIN: {},
+    "learning rate × 20": {"faster": 20.0},
+    "KL 1": {"algorithm": replace(FREE, kl=KLInLoss(beta=1.0))},
+    "temperature 4": {"temperature": 4.0},
+    BONUS: {"entropy_weight": 0.3},
+}
+
+
+def half_right(actions: int) -> TableTask:
+    """Return a task of 3 right actions, which have half of the probability at the start however many actions there are."""
+    wrong = actions - 3
+    return TableTask((1.0,) * 3 + (0.0,) * wrong, start=(1 / 6,) * 3 + (0.5 / wrong,) * wrong)
+
+
+FOUR, ONE, FEW, MANY = "four tokens", "one token", "20 actions", "1000 actions"
+BENCHES = {  # bench → task, knobs, learning rate, steps
+    FOUR: (good_actions(3, 10, positions=4), MILD, 1.5, 200),
+    ONE: (good_actions(3, 20), MILD, 0.5, 100),
+    FEW: (half_right(20), TOO_MUCH, 0.5, 150),
+    MANY: (half_right(1000), TOO_MUCH, 0.5, 150),
+}
+
+
+def trial(seed: int, scale: float) -> pd.DataFrame:
+    """Train tables with each knob turned a little, at four tokens a response or one, and too far, with few and many actions."""
+    found = []
+    for bench, (task, knobs, lr, steps) in BENCHES.items():
+        for name, changed in knobs.items():
+            own = {"algorithm": FREE, "faster": 1.0, **changed}
+            algorithm, faster = own.pop("algorithm"), own.pop("faster")
+            run = train_table(
+                algorithm,
+                task,
+                steps=scaled(steps / min(1.0, faster), scale),
+                lr=lr * faster,
+                replicas=scaled(REPLICAS, scale),
+                seed=seed,
+                **own,
+            )
+            kept = run.entropy_at_accuracy(LEVEL)
+            found.append(
+                {
+                    "bench": bench,
+                    "arm": name,
+                    "entropy": float(np.nanmean(kept)) if np.isfinite(kept).any() else float("nan"),
+                    "accuracy": float(run.accuracy[:, -1].mean()),
+                }
+            )
+    return pd.DataFrame(found)
+
+
+def judge(frame: pd.DataFrame) -> Verdict:
+    """Each knob against none, at equal accuracy and four tokens a response; then a large entropy bonus among many actions."""
+
+    def kept(bench: str, knob: str) -> Part:
+        part = frame[frame["bench"] == bench]
+        return Part(f"nats kept at accuracy {LEVEL:g} by {knob}", gap(part, "entropy", knob, PLAIN))
+
+    def cost(bench: str, knob: str) -> tuple[float, ...]:
+        return gap(frame[frame["bench"] == bench], "accuracy", PLAIN, knob)
+
+    one = ", ".join(
+        f"{knob} {fmean(kept(ONE, knob).values):+.2f} ({kept(ONE, knob).outcome})" for knob in list(MILD)[1:]
+    )
+    backfire = ", ".join(f"{knob} {fmean(cost(FEW, knob)):.2f}" for knob in list(TOO_MUCH)[1:])
+    return judged(
+        *(kept(FOUR, knob) for knob in list(MILD)[1:]),
+        Part(f"accuracy that {BONUS} costs among 1000 actions", cost(MANY, BONUS)),
+        f"nats kept where a response is one token: {one}",
+        f"accuracy that too much costs among 20 actions: {backfire}",
+    )
+
+
+def draw(frame: pd.DataFrame) -> Figure:
+    """Draw the entropy kept at equal accuracy by mild settings, and the accuracy in the end with too much."""
+    figure, (kept, end) = panels(2, 6.6, 5)
+    for index, bench in enumerate((FOUR, ONE)):
+        part = frame[frame["bench"] == bench]
+        plot_arms(
+            kept,
+            part,
+            "entropy",
+            title=f"Entropy when accuracy reaches {LEVEL:g}",
+            unit="nats",
+            colour=index,
+            label=bench,
+        )
+        at(kept, float(part[part["arm"] == PLAIN]["entropy"].mean()))
+    for index, bench in enumerate((FEW, MANY)):
+        part = frame[frame["bench"] == bench]
+        plot_arms(
+            end, part, "accuracy", title="Too much: accuracy in the end", unit="share right", colour=index, label=bench
+        )
+    end.set_xlim(-0.02, 1.05)
+    for ax in (kept, end):
+        ax.legend(fontsize=11, framealpha=1)
+    return figure
+
+
+EXPERIMENT = Experiment(
+    "entropy_knobs",
+    "Premature convergence and entropy collapse have knobs (learning rate, batch, KL, temperature, entropy bonus, bounds), and "
+    "they backfire: a large entropy bonus on a large vocabulary gives noise.",
+    "DAPO, arXiv 2503.14476; Lite PPO, 2508.08221",
+    10,
+    trial,
+    judge,
+    draw,
+)

@@ -1,0 +1,115 @@
+"""Claim 8: of the estimates of a KL divergence k3 is the steadiest, its gradient is not the KL's, and k3+ mends that."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from rlviz.experiments.base import Experiment, Part, Verdict, by_seed, gap, judged, means, scaled
+from rlviz.experiments.runs import FREE, copy_of, shipped
+from rlviz.pieces.kl import Estimator, k1, k2, k3, k3_plus
+from rlviz.plots.experiments import panels, plain_ticks, plot_course
+from rlviz.training import TrainSettings, train
+from small_models.sampling import response_logits, sample
+from small_models.tasks import Chain
+
+ESTIMATORS: dict[str, Estimator] = {"k1": k1, "k2": k2, "k3": k3, "k3+": k3_plus}
+LOOKS = (3, 8, 20, 50)  # steps after which the policy is compared with the one that it began as
+
+
+def measured(estimator: Estimator, logits: Tensor, ref_logp: Tensor) -> dict[str, float]:
+    """Return noise and errors of an estimate at N places of text, every token of the vocabulary weighed by its probability."""
+    logits = logits.clone().requires_grad_()
+    logp = torch.log_softmax(logits, -1)
+    p = logp.exp()
+    exact = (p * (logp - ref_logp)).sum(-1)
+    values = estimator(logp, ref_logp)
+    mean = (p.detach() * values).sum(-1)
+    (wanted,) = torch.autograd.grad(exact.sum(), logits, retain_graph=True)
+    (given,) = torch.autograd.grad(mean.sum(), logits)
+    variance = (p * (values - mean.unsqueeze(-1)).square()).sum(-1)
+    kl = float(exact.detach().mean())
+    return {
+        "kl": kl,
+        "noise": float(variance.detach().mean().sqrt()) / kl,
+        "bias": float(mean.detach().mean()) / kl - 1,
+        "gradient_error": float((given - wanted).norm() / wanted.norm()),
+    }
+
+
+def trial(seed: int, scale: float) -> pd.DataFrame:
+    """Train, and at some steps enumerate every estimate on responses of the policy."""
+    task, policy = Chain(), shipped("chain")
+    learner, found = copy_of(policy), []
+    looks = [scaled(look, scale, place) for place, look in enumerate(LOOKS, 1)]
+    settings = TrainSettings(steps=looks[-1], num_prompts=16, evaluate_every=0, details_every=0, seed=seed)
+    for record in train(learner, task, FREE, settings):
+        if record.step not in looks:
+            continue
+        prompts = task.held_out_prompts[: scaled(256, scale, 16)]
+        drawn = sample(
+            learner, prompts, max_new_tokens=task.max_new_tokens, generator=torch.Generator().manual_seed(seed)
+        )
+        with torch.no_grad():
+            now, then = (
+                response_logits(each, drawn.prompt_ids, drawn.prompt_mask, drawn.tokens)[drawn.mask].double()
+                for each in (learner, policy)
+            )
+        found += [
+            {"arm": name, "step": record.step, **measured(estimator, now, torch.log_softmax(then, -1))}
+            for name, estimator in ESTIMATORS.items()
+        ]
+    return pd.DataFrame(found)
+
+
+def judge(frame: pd.DataFrame) -> Verdict:
+    """Compare noise near the reference (first half of the looks) and far from it, and the gradients over all looks."""
+    frame = frame.assign(log_noise=np.log2(frame["noise"]))
+    middle = frame["step"].drop_duplicates().median()
+    near, far = frame[frame["step"] < middle], frame[frame["step"] > middle]
+    noise = frame.groupby("step")
+    by_step = ", ".join(
+        f"KL {look['kl'].mean():.2g} ({means(look[look['arm'] != 'k3+'], 'noise', 1)})" for _, look in noise
+    )
+    return judged(
+        Part("log2 of k1's noise over k3's near the start", gap(near, "log_noise", "k1", "k3")),
+        Part("the same far from it", gap(far, "log_noise", "k1", "k3")),
+        Part("log2 of k2's noise over k3's, near and far", gap(frame, "log_noise", "k2", "k3")),
+        Part(
+            "error of k3's mean gradient over the KL's gradient",
+            tuple(by_seed(frame, "gradient_error", arm="k3")),
+            0.05,
+        ),
+        Part("of this k3+ mends", gap(frame, "gradient_error", "k3", "k3+")),
+        f"noise, the std of one token's estimate over the KL, at {by_step}",
+        f"the mean of k2 is off by {frame[frame['arm'] == 'k2']['bias'].mean():+.0%}, those of k1 and k3 are exact",
+    )
+
+
+def draw(frame: pd.DataFrame) -> Figure:
+    """Draw noise and error of the gradient against the steps since the start."""
+    figure, (noise, error) = panels(2)
+    of_value, of_gradient = frame[frame["arm"] != "k3+"], frame[frame["arm"] != "k1"]
+    plot_course(noise, of_value, "step", "noise", title="Noise of one token's estimate", unit="std over the KL")
+    plot_course(
+        error, of_gradient, "step", "gradient_error", title="Error of the mean gradient", unit="over the KL's gradient"
+    )
+    noise.set(xscale="log", yscale="log")
+    error.set(xscale="log", ylim=(-0.1, None))
+    for axis in (noise.xaxis, noise.yaxis, error.xaxis):
+        plain_ticks(axis)
+    return figure
+
+
+EXPERIMENT = Experiment(
+    "kl_estimators",
+    "k3's value has the lowest variance; its gradient is not the KL's gradient; k3+ fixes that.",
+    "Schulman 2020; verl",
+    6,
+    trial,
+    judge,
+    draw,
+)

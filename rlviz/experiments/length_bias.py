@@ -1,0 +1,77 @@
+"""Claim 3: under a mean over each response's own tokens, wrong answers grow longer; other means do not do that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from statistics import fmean
+
+import pandas as pd
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from rlviz.experiments.base import Experiment, Part, Verdict, gap, judged, means, scaled
+from rlviz.experiments.runs import FREE, Ramble, run, warmed_up
+from rlviz.pieces.aggregation import Constant, sequence_mean, token_mean
+from rlviz.plots.experiments import panels, plot_arms, plot_course
+from rlviz.training import TrainSettings
+from rlviz.types import StepRecord
+
+MEANS: dict[str, Callable[[Tensor], Tensor]] = {
+    "GRPO's mean": sequence_mean,
+    "token mean": token_mean,
+    "Dr.GRPO's": Constant(24),
+}
+
+
+def wrong_length(record: StepRecord) -> float:
+    """Return the mean length of a step's wrong responses."""
+    lengths = [response.length for group in record.groups for response in group.responses if not response.correct]
+    return fmean(lengths) if lengths else float("nan")
+
+
+def trial(seed: int, scale: float) -> pd.DataFrame:
+    """Train the same warm start under three means; only the weights of the tokens differ."""
+    task = Ramble()
+    policy = warmed_up(task, seed, scale)
+    settings = TrainSettings(
+        steps=scaled(60, scale), num_prompts=16, lr=1e-4, evaluate_every=0, details_groups=16, seed=seed
+    )
+    found = [
+        {"arm": name, "step": r.step, "accuracy": r.accuracy, "length": r.response_length, "wrong": wrong_length(r)}
+        for name, aggregate in MEANS.items()
+        for r in run(policy, task, replace(FREE, aggregate=aggregate), settings)
+    ]
+    return pd.DataFrame(found)
+
+
+def judge(frame: pd.DataFrame) -> Verdict:
+    """Compare the wrong answers of the second half of the steps."""
+    late = frame[frame["step"] > frame["step"].max() / 2]
+    first = frame[frame["step"] <= 3].groupby("arm", sort=False)["wrong"].mean().mean()
+    gaps = {name: gap(late, "wrong", "GRPO's mean", name) for name in MEANS if name != "GRPO's mean"}
+    return judged(
+        *(Part(f"tokens by which wrong answers are longer than under {name}", values) for name, values in gaps.items()),
+        f"length of wrong answers at first {first:.1f}, later {means(late, 'wrong', 1)}",
+        f"accuracy later {means(late, 'accuracy')}",
+    )
+
+
+def draw(frame: pd.DataFrame) -> Figure:
+    """Draw the length of wrong answers over the steps and in the second half, and the accuracy."""
+    figure, (course, late) = panels(2)
+    plot_course(course, frame, "step", "wrong", title="Wrong answers", unit="tokens", smooth=7)
+    half = frame[frame["step"] > frame["step"].max() / 2]
+    plot_arms(late, half, "wrong", title="In the second half, a dot a seed", unit="tokens of a wrong answer")
+    return figure
+
+
+EXPERIMENT = Experiment(
+    "length_bias",
+    "GRPO's 1/|o| under-punishes long wrong answers, so wrong answers grow longer; Dr.GRPO and the token mean remove that.",
+    "Dr.GRPO, arXiv 2503.20783",
+    45,
+    trial,
+    judge,
+    draw,
+)

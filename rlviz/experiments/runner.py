@@ -1,0 +1,116 @@
+"""Running trials in processes of their own, each kept as soon as it is done, so that an interrupted run goes on."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Generator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from rlviz.experiments import find_experiment
+from rlviz.experiments.base import Experiment, Verdict
+from rlviz.plots import save_figure
+
+
+def kept(out: Path, name: str, seed: int) -> Path:
+    """Return where a trial is kept."""
+    return out / "trials" / f"{name}-{seed}.csv"
+
+
+def write(file: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, file)
+
+
+def one_trial(out: Path, name: str, seed: int, scale: float) -> None:
+    """Run a trial on one thread and keep it."""
+    torch.set_num_threads(1)
+    trial = find_experiment(name).trial(seed, scale).assign(seed=seed)
+    write(kept(out, name, seed), trial.to_csv(index=False))
+
+
+def run_trials(
+    experiments: Sequence[Experiment], seeds: Sequence[int], out: Path, *, jobs: int = 1, scale: float = 1.0
+) -> Generator[tuple[Experiment, int], None, None]:
+    """Run the trials that `out` does not have, `jobs` at a time, and yield each when it is there; first those that are.
+
+    Stopping (an exception at the yield, or closing the iterator) ends the trials under way; those that are done stay.
+    Raises what a trial raises.
+    """
+    every = [(experiment, seed) for seed in seeds for experiment in experiments]
+    missing = []
+    for experiment, seed in every:
+        if kept(out, experiment.name, seed).exists():
+            yield experiment, seed
+        else:
+            missing.append((experiment, seed))
+    if jobs == 1:
+        for experiment, seed in missing:
+            one_trial(out, experiment.name, seed, scale)
+            yield experiment, seed
+        return
+    pool = ProcessPoolExecutor(min(jobs, len(missing) or 1), mp_context=multiprocessing.get_context("spawn"))
+    try:
+        trials = {
+            pool.submit(one_trial, out, experiment.name, seed, scale): (experiment, seed)
+            for experiment, seed in missing
+        }
+        for trial in as_completed(trials):
+            trial.result()
+            yield trials[trial]
+    finally:
+        workers = list((pool._processes or {}).values())
+        pool.shutdown(wait=False, cancel_futures=True)
+        for worker in workers:
+            worker.terminate()
+
+
+def conclude(experiment: Experiment, seeds: Sequence[int], out: Path) -> Verdict:
+    """Judge and draw an experiment from its trials in `out`; write NAME.csv and NAME.png there and return the verdict."""
+    frame = pd.concat([pd.read_csv(kept(out, experiment.name, seed)) for seed in seeds], ignore_index=True)
+    verdict = experiment.judge(frame)
+    write(out / f"{experiment.name}.csv", frame.to_csv(index=False))
+    save_figure(
+        experiment.draw(frame), out / f"{experiment.name}.png", description=f"{experiment.claim} {verdict.says}"
+    )
+    return verdict
+
+
+def verdict_table(verdicts: Sequence[tuple[Experiment, Verdict]], seeds: int) -> str:
+    """Return the verdicts as Markdown: a table of outcomes that links to pictures, and below it the numbers."""
+    lines = [
+        "# The claims and what became of them",
+        "",
+        f"Written by `rlviz experiment --all --seeds {seeds}`; nothing is typed by hand. A claim is **seen** when each thing "
+        "that it says has the claimed sign in every seed, with a mean more than two standard errors from 0 (and of half the "
+        "claimed size, where it names one), **reversed** when one of them has the opposite sign by the same rule, and else **not "
+        "seen at this scale**. Bars in the pictures are means, dots and bands are of seeds.",
+        "",
+        "| experiment | claim | outcome | picture |",
+        "|---|---|---|---|",
+        *(
+            f"| [{e.name}](#{e.name}) | {e.claim.replace('|', chr(92) + '|')} | **{v.outcome}** | [{e.name}.png]({e.name}.png) |"
+            for e, v in verdicts
+        ),
+        "",
+    ]
+    for experiment, verdict in verdicts:
+        numbers = "\n".join(f"- {number}" for number in verdict.says.removesuffix(".").split("; "))
+        lines += [
+            f"## {experiment.name}",
+            "",
+            f"{experiment.claim} (Source: {experiment.source}.) **{verdict.outcome[0].upper()}{verdict.outcome[1:]}.**",
+            "",
+            numbers,
+            "",
+            f"![{experiment.name}]({experiment.name}.png)",
+            "",
+        ]
+    return "\n".join(lines)

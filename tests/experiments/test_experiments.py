@@ -1,0 +1,213 @@
+"""Each experiment end to end at its smallest: trials, picture, command line, and an interrupted run that goes on."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pandas as pd
+import pytest
+from click import unstyle
+from PIL import Image
+from typer.testing import CliRunner
+
+from rlviz.cli import app
+from rlviz.experiments import EXPERIMENTS, find_experiment
+from rlviz.experiments import runner as running
+from rlviz.experiments.base import OUTCOMES, Experiment, Part, judged
+from rlviz.experiments.runs import Graded, Ramble
+from rlviz.plots.style import new_figure
+
+RUNNER = CliRunner()
+TINY = 0.02
+
+
+@pytest.mark.parametrize("name", [each.name for each in EXPERIMENTS])
+def test_a_tiny_trial_can_be_judged_and_drawn(name, tmp_path):
+    experiment = find_experiment(name)
+    frame = experiment.run((0,), TINY)
+    frame = pd.concat([frame, frame.assign(seed=1)], ignore_index=True)
+    verdict = experiment.judge(frame)
+    assert verdict.outcome in OUTCOMES
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    read = pd.read_csv(tmp_path / "x.csv")
+    assert experiment.judge(read) == verdict
+    experiment.draw(read).savefig(tmp_path / "x.png")
+
+
+@pytest.mark.parametrize("name", ["length_bias", "stale_samples"])
+def test_the_same_seed_gives_the_same_trial(name):
+    trial = find_experiment(name).trial
+    first = trial(1, TINY)
+    pd.testing.assert_frame_equal(first, trial(1, TINY))
+    assert not first.equals(trial(2, TINY))
+
+
+def test_the_tasks_mark_what_they_say():
+    task = Ramble()
+    for response, correct in (("38078....#8", True), ("#8", True), ("...#8", True), ("38078...#7", False)):
+        assert task.grade("35271=", response).correct is correct
+        assert task.grade("35271=", response).format
+    assert not task.grade("35271=", "..3#8").format
+    graded = Graded()
+    assert graded.gold("a35271=") == "8"
+    assert graded.grade("e35271=", "38078#8").correct
+    letters = pd.Series([prompt[0] for prompt in graded.train_prompts])
+    assert set(letters) == set("abcde")
+    assert letters.value_counts(normalize=True).between(0.19, 0.21).all()
+    digits = pd.Series([prompt[5] for prompt in graded.train_prompts])
+    assert (
+        pd.crosstab(letters, digits, normalize="index").stack().between(0.08, 0.12).all()
+    )  # no letter gives the answer away
+
+
+def fake(name, trial=None, value=1.0):
+    """Return an experiment without any training."""
+
+    def picture(frame):
+        figure = new_figure(3, 3)
+        figure.add_subplot().plot(frame["seed"], frame["value"])
+        return figure
+
+    return Experiment(
+        name, f"{name} claims | something.", "nobody", 1,
+        trial or (lambda seed, scale: pd.DataFrame({"value": [value + 0.1 * seed]})),
+        lambda frame: judged(Part("value", tuple(frame.groupby("seed")["value"].mean()))), picture,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def three(monkeypatch):
+    calls = []
+
+    def counted(seed, scale):
+        calls.append(seed)
+        return pd.DataFrame({"value": [1.0 + 0.1 * seed]})
+
+    every = (
+        fake("first", counted),
+        fake("second", value=-2.0),
+        fake("third", lambda seed, scale: pd.DataFrame({"value": [(-1.0) ** seed]})),
+    )
+    known = {each.name: each for each in every}
+    monkeypatch.setattr("rlviz.experiments.EXPERIMENTS", every)
+    monkeypatch.setattr("rlviz.experiments.find_experiment", known.__getitem__)
+    monkeypatch.setattr(running, "find_experiment", known.__getitem__)
+    return calls
+
+
+def test_all_write_a_table_with_pictures_and_go_on_where_they_stopped(three, tmp_path):
+    command = ["experiment", "--all", "--seeds", "3", "--jobs", "1", "--out", str(tmp_path / "o")]
+    result = RUNNER.invoke(app, command)
+    assert result.exit_code == 0, result.output
+    table = (tmp_path / "o/verdicts.md").read_text()
+    for name, outcome in (("first", "seen"), ("second", "reversed"), ("third", "not seen at this scale")):
+        claim = rf"{name} claims \| something."
+        assert f"| [{name}](#{name}) | {claim} | **{outcome}** | [{name}.png]({name}.png) |" in table
+        assert Image.open(tmp_path / f"o/{name}.png").info["Description"].startswith(f"{name} claims")
+        assert len(pd.read_csv(tmp_path / f"o/{name}.csv")) == 3
+    assert "- value: +1.1 (by seed +1 to +1.2), seen\n" in table
+    assert three == [0, 1, 2]
+    (tmp_path / "o/trials/first-1.csv").unlink()
+    assert RUNNER.invoke(app, command).exit_code == 0
+    assert three == [0, 1, 2, 1]
+    assert (tmp_path / "o/verdicts.md").read_text() == table
+    more = RUNNER.invoke(app, [*command[:3], "4", *command[4:]])
+    assert more.exit_code == 0
+    assert three == [0, 1, 2, 1, 3]
+
+
+def test_a_trial_that_fails_leaves_those_that_are_done(three, tmp_path, monkeypatch):
+    def broken(seed, scale):
+        raise RuntimeError("no memory")
+
+    every = (find("first"), fake("broken", broken))
+    monkeypatch.setattr("rlviz.experiments.EXPERIMENTS", every)
+    monkeypatch.setattr(running, "find_experiment", {each.name: each for each in every}.__getitem__)
+    result = RUNNER.invoke(app, ["experiment", "--all", "--seeds", "2", "--jobs", "1", "--out", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "no memory" in result.output
+    assert [file.name for file in (tmp_path / "trials").iterdir()] == ["first-0.csv"]
+    assert not (tmp_path / "verdicts.md").exists()
+
+
+def find(name):
+    from rlviz.experiments import find_experiment as now
+
+    return now(name)
+
+
+def test_trials_in_processes_of_their_own_are_the_same(tmp_path):
+    cheap = (find_experiment("entropy_knobs"),)
+    alone = list(running.run_trials(cheap, (0, 1), tmp_path / "a", jobs=1, scale=TINY))
+    together = list(running.run_trials(cheap, (0, 1), tmp_path / "b", jobs=2, scale=TINY))
+    assert sorted(seed for _, seed in alone) == sorted(seed for _, seed in together) == [0, 1]
+    for seed in (0, 1):
+        one, other = (running.kept(tmp_path / folder, "entropy_knobs", seed).read_text() for folder in "ab")
+        assert one == other
+
+
+def test_ctrl_c_keeps_what_is_done_and_ends_the_others(tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "rlviz.cli",
+        "experiment",
+        "entropy_knobs",
+        "--seeds",
+        "9",
+        "--jobs",
+        "2",
+        "--out",
+        str(tmp_path),
+    ]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+    deadline = time.monotonic() + 300
+    while not list(tmp_path.glob("trials/*.csv")) and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.2)
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    assert "Stopped" in output and "Traceback" not in output
+    done = list(tmp_path.glob("trials/*.csv"))
+    assert 1 <= len(done) < 9
+    assert all(len(pd.read_csv(file)) > 10 for file in done)
+    deadline = time.monotonic() + 30
+    while alive(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not alive(process.pid)
+
+
+def alive(group):
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([], "give the name of one experiment, or --all"),
+        (["starved", "--all"], "give the name of one experiment, or --all"),
+        (["starvd"], "did you mean starved?"),
+        (["starved", "--seeds", "1"], "greater than or equal to 2"),
+        (["starved", "--jobs", "0"], "greater than or equal to 1"),
+        (["kl_estimators", "--out", "/proc/nothing"], "cannot be written or read"),
+    ],
+)
+def test_mistakes_are_sentences(arguments, sentence):
+    result = RUNNER.invoke(app, ["experiment", *arguments])
+    assert result.exit_code == 2
+    assert sentence in " ".join(unstyle(result.output).replace("│", " ").split())
+
+
+def test_the_list_names_every_claim():
+    result = RUNNER.invoke(app, ["experiment", "--list"], env={"COLUMNS": "400"})
+    assert result.exit_code == 0
+    for each in EXPERIMENTS:
+        assert each.name in result.output
