@@ -38,6 +38,9 @@ def test_bars_are_as_long_as_the_numbers():
     assert bars(right) == {"rollout": [(0, 0.25), (0, 0.5)], "updates": [(0.25, 0.25), (0.5, 0.75)]}
     assert [text.get_text().strip() for text in left.texts] == ["16 (1.00×)", "20 (1.25×)"]
     assert [text.get_text().strip() for text in right.texts] == ["0.5 (1.00×)", "1.25 (2.40×)"]
+    assert (
+        right.get_xlabel() == "seconds, median of the rounds\n(median of the rounds' ratios to GRPO)"
+    )  # 2.40 is not 1.25 / 0.5
     assert left.get_ylim()[0] > left.get_ylim()[1]  # the first setting is on top
     assert next(iter(left.get_yticklabels())).get_text() == "GRPO"
 

@@ -292,12 +292,12 @@ def reward_model_loss(student: Callable[..., Any]) -> Verdict:
         lambda chosen, rejected: bradley_terry(chosen, rejected).mean(),
         mistakes.reward_model.REWARD_MODEL_LOSS,
     )
-    for by in ("chosen", "rejected"):
-        near = judge(student, right, _SCORE_CASES, known=known, by=by)
-        if not near.passed:
-            return near
+    by = "chosen", "rejected"
+    near = judge(student, right, _SCORE_CASES, known=known, by=by)
+    if not near.passed:
+        return near
     praise = "the loss and its gradient, also for a pair that is 900 points out of order."
-    return judge(student, right, [*_SCORE_CASES, _FAR_SCORES], known=known, by="chosen", praise=praise)
+    return judge(student, right, [*_SCORE_CASES, _FAR_SCORES], known=known, by=by, praise=praise)
 
 
 def soft_overlong_punishment(student: Callable[..., Any]) -> Verdict:

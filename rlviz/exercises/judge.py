@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import html
+import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +15,7 @@ from torch import Tensor
 from rlviz.exercises.mistakes import Mistake
 
 Inputs = dict[str, Tensor]
+Result = tuple[Tensor, Inputs]  # an output, and its gradient by some of the inputs
 
 
 @dataclass(frozen=True)
@@ -38,11 +41,10 @@ class _Unusable(Exception):
     """A student's function that gives nothing that could be compared."""
 
 
-def _run(function: Callable[..., Any], inputs: Inputs, by: str | None) -> tuple[Tensor, Tensor | None]:
-    """Return the output, and its gradient by the input named `by`; the output's elements weigh 1, 2, 3, …"""
+def _run(function: Callable[..., Any], inputs: Inputs, by: Sequence[str]) -> Result:
+    """Return the output, and its gradient by each input that `by` names; the output's elements weigh 1, 2, 3, …"""
     values = {name: value.clone() for name, value in inputs.items()}
-    if by is not None:
-        values[by].requires_grad_()
+    leaves = [values[name].requires_grad_() for name in by]
     output = function(*values.values())
     if output is None:
         raise _Unusable("your function returns None: write your lines, and return their result.")
@@ -50,13 +52,12 @@ def _run(function: Callable[..., Any], inputs: Inputs, by: str | None) -> tuple[
         raise _Unusable(
             f"your function returns a {type(output).__name__}: return a torch tensor{_HINTS.get(type(output).__name__, '')}."
         )
-    gradient = None
-    if by is not None and output.requires_grad:
+    gradients: Sequence[Tensor | None] = [None] * len(leaves)
+    if leaves and output.requires_grad:
         weights = torch.arange(1.0, output.numel() + 1, dtype=output.dtype).view(output.shape)
-        (gradient,) = torch.autograd.grad((output * weights).sum(), values[by], allow_unused=True)
-    if gradient is None and by is not None:
-        gradient = torch.zeros_like(values[by])
-    return output.detach().double(), gradient
+        gradients = torch.autograd.grad((output * weights).sum(), leaves, allow_unused=True)
+    filled = [torch.zeros_like(leaf) if slope is None else slope for leaf, slope in zip(leaves, gradients, strict=True)]
+    return output.detach().double(), dict(zip(by, filled, strict=True))
 
 
 _HINTS = {"min": ", such as the .values of this minimum", "max": ", such as the .values of this maximum"}
@@ -80,8 +81,8 @@ def _same(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and torch.allclose(a, b, rtol=1e-5, atol=1e-7, equal_nan=True)
 
 
-def _matches(ours: tuple[Tensor, Tensor | None], theirs: tuple[Tensor, Tensor | None]) -> bool:
-    return _same(ours[0], theirs[0]) and (ours[1] is None or theirs[1] is None or _same(ours[1], theirs[1]))
+def _matches(ours: Result, theirs: Result) -> bool:
+    return _same(ours[0], theirs[0]) and all(_same(slope, theirs[1][name]) for name, slope in ours[1].items())
 
 
 def _in_words(value: Tensor) -> str:
@@ -99,7 +100,14 @@ def _first_difference(expected: Tensor, got: Tensor, inputs: Inputs) -> str:
         given = f"lengths {inputs['mask'].sum(-1).tolist()}, {given}"
     where = f" for {given}" if given else ""
     at = f"at {list(place)}{where}" if place else where.strip()
-    return f"{at}: expected {expected[place].item():.4g}, got {got[place].item():.4g}."
+    return f"{at}: {_told_apart(expected[place].item(), got[place].item())}."
+
+
+def _told_apart(expected: float, got: float) -> str:
+    """Return both numbers, with as many digits as it takes to see that they differ."""
+    texts = [(f"{expected:.{digits}g}", f"{got:.{digits}g}") for digits in range(4, 10)]
+    known, shown = next((pair for pair in texts if pair[0] != pair[1]), texts[-1])
+    return f"expected {known}, got {shown}{': no number, as from 0 / 0' if math.isnan(got) else ''}"
 
 
 def judge(
@@ -108,14 +116,15 @@ def judge(
     cases: Sequence[Inputs],
     *,
     known: Sequence[Mistake] = (),
-    by: str | None = None,
+    by: str | Sequence[str] = (),
     praise: str = "",
 ) -> Verdict:
-    """Compare a function with the right one on all cases: values, and gradients by the input named `by`.
+    """Compare a function with the right one on all cases: values, and gradients by the input named `by`, or by several.
 
     A wrong one is compared with the known mistakes, then with the right one's negative; else the first number that
     differs is shown. Raises nothing.
     """
+    by = (by,) if isinstance(by, str) else tuple(by)
     expected = [_run(right, case, by) for case in cases]
     try:
         got = [_run(student, case, by) for case in cases]
@@ -131,10 +140,12 @@ def judge(
                 False, f"your result has shape {list(output.shape)}; it has to be {list(ours[0].shape)}.{advice}"
             )
     if all(_matches(ours, theirs) for ours, theirs in zip(expected, got, strict=True)):
-        what = "value" if by is None else "value and gradient"
+        what = "value and gradient" if by else "value"
         return Verdict(True, praise or f"it agrees with the library on every case, in {what}.")
     for mistake in known:
-        wrong = [_run(mistake.wrong, case, by) for case in cases]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what a mistake is warned of is none of the student's
+            wrong = [_run(mistake.wrong, case, by) for case in cases]
         if all(_matches(ours, theirs) for ours, theirs in zip(wrong, got, strict=True)):
             return Verdict(False, mistake.says)
     if all(_same(ours[0], -theirs[0]) for ours, theirs in zip(expected, got, strict=True)):
@@ -142,4 +153,12 @@ def judge(
     for (value, _), (output, _), case in zip(expected, got, cases, strict=True):
         if not _same(value, output):
             return Verdict(False, _first_difference(value, output, case))
-    return Verdict(False, f"the values are right, but the gradient by {by} is not: is something detached, or rounded?")
+    differs = next(
+        name
+        for ours, theirs in zip(expected, got, strict=True)
+        for name in by
+        if not _same(ours[1][name], theirs[1][name])
+    )
+    return Verdict(
+        False, f"the values are right, but the gradient by {differs} is not: is something detached, or rounded?"
+    )

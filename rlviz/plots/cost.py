@@ -33,7 +33,8 @@ UNITS = {"GB": 1e9, "MB": 1e6, "kB": 1e3}
 def plot_costs(table: pd.DataFrame) -> Figure:
     """Draw the rows of `rlviz.training.cost.cost_table`: left what is in memory, right what a step takes, a bar a setting.
 
-    At each bar its length, and how many times the first bar that is.
+    At each bar its length, and how many times the first row's that is; of seconds the median of the rounds' ratios, which need
+    not be the quotient of two medians.
     """
     figure = new_figure(10.5, 2 + 0.62 * len(table))
     left, right = figure.subplots(1, 2, width_ratios=(1.1, 1), sharey=True)
@@ -42,7 +43,8 @@ def plot_costs(table: pd.DataFrame) -> Figure:
     _draw(left, table[list(BYTES)] / size, BYTES, table["bytes_to_grpo"])
     _draw(right, table.assign(update_seconds=updates)[list(SECONDS)], SECONDS, table["seconds_to_grpo"])
     dress(left, title="Memory at the peak of an update", x=f"{unit} (against {table['name'][0]})", y="")
-    dress(right, title="Time of a step", x=f"seconds (against {table['name'][0]})", y="")
+    against = f"median of the rounds' ratios to {table['name'][0]}"
+    dress(right, title="Time of a step", x=f"seconds, median of the rounds\n({against})", y="")
     left.set_yticks(range(len(table)), [name.replace(", learned", ",\nlearned") for name in table["name"]])
     left.set_ylim(len(table) - 0.45, -0.55)
     left.tick_params(axis="y", labelsize=TEXT)

@@ -247,6 +247,21 @@ def test_what_is_no_known_slip_is_told_kindly(student, words):
     assert check.gae_advantages(student) == Verdict(False, words)
 
 
+def test_a_next_value_that_the_loop_never_sets_is_named():
+    def never_set(rewards, values, mask, gamma, lam):
+        values = values.masked_fill(~mask, 0.0)
+        advantages = torch.zeros_like(values)
+        next_value = next_advantage = torch.zeros_like(values[..., 0])
+        for t in reversed(range(values.shape[-1])):
+            delta = rewards[..., t] + gamma * next_value - values[..., t]
+            next_advantage = advantages[..., t] = delta + gamma * lam * next_advantage
+        return advantages
+
+    verdict = check.gae_advantages(never_set)
+    assert verdict == Verdict(False, says(mistakes.gae.next_value_left_out))
+    assert "the loop never sets it" in verdict.says
+
+
 def test_an_index_past_the_end_is_told_as_what_it_is():
     assert check.gae_advantages(past_the_end).says.startswith("your function broke off with IndexError: index 4 is out")
 

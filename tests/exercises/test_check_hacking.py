@@ -58,6 +58,18 @@ SLIPS = {
         (1 / 4 + 2 / 3 + 1 / 5) / 3,
         lambda chosen, rejected: (1 - torch.sigmoid(chosen - rejected)).mean(),
     ),
+    mistakes.reward_model.probability_of_the_right_order: (
+        (3 / 4 + 1 / 3 + 4 / 5) / 3,
+        lambda chosen, rejected: (1 / (1 + torch.exp(rejected - chosen))).mean(),
+    ),
+    mistakes.reward_model.sigmoid_of_each_score_without_a_logarithm: (  # σ of the chosen ¾, ½, ⅔, of the rejected ½, ⅔, ⅓
+        (-1 / 4 + 1 / 6 - 1 / 3) / 3,
+        lambda chosen, rejected: -(chosen.sigmoid() - rejected.sigmoid()).mean(),
+    ),
+    mistakes.reward_model.each_score_a_verdict_of_its_own: (  # and 1 − σ of the rejected ½, ⅓, ⅔
+        -math.log((3 / 4 * 1 / 2 * 2 / 3) * (1 / 2 * 1 / 3 * 2 / 3)) / 3,
+        lambda chosen, rejected: F.softplus(-chosen).mean() + F.softplus(rejected).mean(),
+    ),
     mistakes.reward_model.difference_of_the_scores: (
         -math.log(3 / 2 * 4) / 3,
         lambda chosen, rejected: (rejected - chosen).mean(),
@@ -111,8 +123,13 @@ def test_the_logarithm_of_a_probability_that_is_rounded_to_0_is_infinite():
     far = double([0.0]), double([900.0])
     assert mistakes.reward_model.logarithm_of_the_sigmoid(*far) == math.inf
     close(smooth_maximum(*far), 900.0)
-    one_plus = check.reward_model_loss(lambda chosen, rejected: torch.log(1 + torch.exp(rejected - chosen)).mean())
-    assert one_plus == Verdict(False, says(mistakes.reward_model.logarithm_of_the_sigmoid))
+
+
+@pytest.mark.parametrize("log_one_plus", [torch.log1p, lambda x: torch.log(1 + x)], ids=["log1p", "log of 1 +"])
+def test_an_exponential_that_is_too_large_is_named(log_one_plus):  # exp(900) is infinite
+    verdict = check.reward_model_loss(lambda chosen, rejected: log_one_plus(torch.exp(rejected - chosen)).mean())
+    assert verdict == Verdict(False, says(mistakes.reward_model.logarithm_of_the_sigmoid))
+    assert "exponential is too large" in verdict.says
 
 
 @pytest.mark.parametrize(
@@ -130,6 +147,10 @@ def test_the_logarithm_of_a_probability_that_is_rounded_to_0_is_infinite():
         (
             lambda c, r: as_a_classifier(c.detach(), r),
             "the values are right, but the gradient by chosen is not: is something detached, or rounded?",
+        ),
+        (
+            lambda c, r: -F.logsigmoid(c - r.detach()).mean(),
+            "the values are right, but the gradient by rejected is not: is something detached, or rounded?",
         ),
         (lambda c, r: as_a_classifier(c, r).item(), "your function returns a float: return a torch tensor."),
         (  # differences 1, −.9, 2, −.5: (.3133 + 1.2412 + .1269 + .9741) / 4

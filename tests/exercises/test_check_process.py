@@ -44,6 +44,12 @@ def z_of(rewards, ends):
     return torch.where(ends, (rewards - mean_of(rewards, ends)) / (std_of(rewards, ends) + 1e-6), 0.0)
 
 
+def scaled(deviations, ends):
+    """Sum up z from all these deviations, and as many steps as there are."""
+    squares, counts = (deviations**2).flatten(1).sum(1), ends.flatten(1).sum(1)
+    return from_here(ends * deviations / ((squares / (counts - 1)).sqrt() + 1e-6)[:, None, None])
+
+
 def place_by_place(rewards, ends):
     z = torch.zeros_like(rewards)
     for p in range(rewards.shape[0]):
@@ -91,6 +97,22 @@ SLIPS = {
     ZOO.process_rewards_with_padding_in_the_mean: (
         [[2 / PADDED, -1 / PADDED, -1 / PADDED], [1 / PADDED, 1 / PADDED, 0]],
         lambda r, e: from_here(e * (r - r.mean((1, 2), keepdim=True)) / (r.std((1, 2), keepdim=True) + 1e-6)),
+    ),
+    ZOO.process_rewards_less_the_mean_of_all_places: (  # mean 1, deviations 3 −1 1, variance (9 + 1 + 1)/2
+        [[2 / math.sqrt(5.5), -1 / math.sqrt(5.5), -1 / math.sqrt(5.5)], [1 / math.sqrt(5.5), 1 / math.sqrt(5.5), 0]],
+        lambda r, e: scaled(torch.where(e, r - r.mean((1, 2))[:, None, None], 0.0), e),
+    ),
+    ZOO.process_rewards_by_the_std_of_all_places: (
+        [[0, -2 / PADDED, -2 / PADDED], [0, 0, 0]],
+        lambda r, e: from_here(e * (r - mean_of(r, e)) / (r.flatten(1).std(1)[:, None, None] + 1e-6)),
+    ),
+    ZOO.process_rewards_with_padding_in_the_std: (  # all six deviations, 2 −2 −2 −2 0 −2, have squares of 20: 20/2
+        [[0, -2 / math.sqrt(10), -2 / math.sqrt(10)], [0, 0, 0]],
+        lambda r, e: scaled(r - mean_of(r, e), e),
+    ),
+    ZOO.process_rewards_without_eps: (
+        RIGHT[0],
+        lambda r, e: from_here(e * (r - mean_of(r, e)) / std_of(r, e)),
     ),
     ZOO.process_rewards_of_zero_left_out: (  # 4 2: mean 3, std √2
         [[math.sqrt(0.5), 0, 0], [-math.sqrt(0.5), -math.sqrt(0.5), 0]],
@@ -240,6 +262,16 @@ def test_what_is_no_known_slip_is_told_kindly(student, words):
     verdict = check.process_advantage(student)
     assert not verdict.passed
     assert verdict.says.startswith(words)
+
+
+def test_no_number_is_called_that():
+    # the second group of the second case: its steps all earned 0.1, so z is 0 / 0, and its sum is, up to its first token
+    def without_eps(rewards, ends):
+        z = (rewards - mean_of(rewards, ends)) / std_of(rewards, ends)
+        return from_here(torch.where(ends, z, 0.0))
+
+    says = check.process_advantage(without_eps).says
+    assert says == ("at [1, 0, 0] for rewards 0.1, step_ends 1: expected 0, got nan: no number, as from 0 / 0.")
 
 
 def test_an_unknown_mistake_shows_the_first_number_that_differs():

@@ -26,7 +26,7 @@ def over_the_batch(rewards: Tensor) -> Tensor:
 
 
 def over_the_position_in_the_group(rewards: Tensor) -> Tensor:
-    return _standardized(rewards, rewards.mean(0, keepdim=True), rewards.std(0, keepdim=True, correction=0))
+    return _standardized(rewards, rewards.mean(0, keepdim=True), rewards.std(0, keepdim=True))
 
 
 def std_of_the_batch(rewards: Tensor) -> Tensor:
@@ -39,6 +39,22 @@ def std_forgotten(rewards: Tensor) -> Tensor:
 
 def mean_forgotten(rewards: Tensor) -> Tensor:
     return rewards / (rewards.std(1, keepdim=True) + 1e-6)
+
+
+def variance_for_std(rewards: Tensor) -> Tensor:
+    return _standardized(rewards, rewards.mean(1, keepdim=True), rewards.var(1, keepdim=True))
+
+
+def eps_forgotten(rewards: Tensor) -> Tensor:
+    return (rewards - rewards.mean(1, keepdim=True)) / rewards.std(1, keepdim=True)
+
+
+def eps_of_one_in_ten_thousand(rewards: Tensor) -> Tensor:
+    return (rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-4)
+
+
+def eps_of_one_in_a_hundred_thousand(rewards: Tensor) -> Tensor:
+    return (rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-5)
 
 
 GROUP_ADVANTAGE = (
@@ -60,6 +76,14 @@ GROUP_ADVANTAGE = (
     Mistake(
         mean_forgotten, "the group's mean is not subtracted: without the baseline every right answer only pushes up."
     ),
+    Mistake(variance_for_std, "you divide by the variance: the std is its square root, .std() in place of .var()."),
+    Mistake(
+        eps_forgotten,
+        "the small number added to the std is missing: where all rewards are equal, 0 or a rounding error is divided by "
+        "another. Add 1e-6 to the std.",
+    ),
+    Mistake(eps_of_one_in_ten_thousand, "your eps is not 1e-6 but 1e-4, as in TRL: add 1e-6 to the std."),
+    Mistake(eps_of_one_in_a_hundred_thousand, "your eps is not 1e-6 but 1e-5: add 1e-6 to the std."),
 )
 
 
@@ -123,6 +147,29 @@ def process_rewards_with_padding_in_the_mean(rewards: Tensor, step_ends: Tensor)
     return _to_come(_standardized(rewards, *_over_steps(rewards, everywhere)) * step_ends)
 
 
+def process_rewards_less_the_mean_of_all_places(rewards: Tensor, step_ends: Tensor) -> Tensor:
+    deviation = (rewards - rewards.mean((-2, -1), keepdim=True)) * step_ends
+    variance = deviation.square().sum((-2, -1), keepdim=True) / (step_ends.sum((-2, -1), keepdim=True) - 1)
+    return _to_come(deviation / (variance.sqrt() + 1e-6))
+
+
+def process_rewards_by_the_std_of_all_places(rewards: Tensor, step_ends: Tensor) -> Tensor:
+    mean, _ = _over_steps(rewards, step_ends)
+    return _to_come(_standardized(rewards, mean, rewards.std((-2, -1), keepdim=True)) * step_ends)
+
+
+def process_rewards_with_padding_in_the_std(rewards: Tensor, step_ends: Tensor) -> Tensor:
+    mean, _ = _over_steps(rewards, step_ends)
+    count = step_ends.sum((-2, -1), keepdim=True)
+    variance = (rewards - mean).square().sum((-2, -1), keepdim=True) / (count - 1)
+    return _to_come(_standardized(rewards, mean, variance.sqrt()) * step_ends)
+
+
+def process_rewards_without_eps(rewards: Tensor, step_ends: Tensor) -> Tensor:
+    mean, std = _over_steps(rewards, step_ends)
+    return _to_come((rewards - mean) / std * step_ends)
+
+
 def process_rewards_of_zero_left_out(rewards: Tensor, step_ends: Tensor) -> Tensor:
     return _to_come(_step_credits(rewards, step_ends & (rewards != 0)).nan_to_num())
 
@@ -182,6 +229,23 @@ PROCESS_ADVANTAGE = (
     Mistake(
         process_rewards_with_padding_in_the_mean,
         "your mean and std count every token, as if it had earned a 0: only the ends of steps have a reward.",
+    ),
+    Mistake(
+        process_rewards_less_the_mean_of_all_places,
+        "your mean is over all places: divide the sum of the step rewards by the number of steps, step_ends.sum((1, 2)).",
+    ),
+    Mistake(
+        process_rewards_by_the_std_of_all_places,
+        "your mean is right, but your std is over all places: only the ends of steps have a reward.",
+    ),
+    Mistake(
+        process_rewards_with_padding_in_the_std,
+        "step_ends is missing in the std: where no step ends the deviation is −mean, so multiply by step_ends before you "
+        "square.",
+    ),
+    Mistake(
+        process_rewards_without_eps,
+        "the small number added to the std is missing: in a group whose steps all earned the same, 0 is divided by 0.",
     ),
     Mistake(
         process_rewards_of_zero_left_out,

@@ -140,7 +140,8 @@ GAE_ADVANTAGES = (
     Mistake(value_not_taken_off, "− V is missing in delta: a token is judged by what it changes, not by what was there before."),
     Mistake(
         next_value_left_out,
-        "gamma times the next value is missing in delta, so every token is blamed for all that its V had hoped for.",
+        "gamma times the next value is missing in delta, or next_value stays 0 because the loop never sets it: so every "
+        "token is blamed for all that its V had hoped for.",
     ),
     Mistake(values_swapped, "V and the next value are swapped: delta is what the state is worth after the token, minus before."),
     Mistake(

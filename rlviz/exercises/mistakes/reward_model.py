@@ -25,6 +25,18 @@ def chance_of_the_other_order(chosen: Tensor, rejected: Tensor) -> Tensor:
     return torch.sigmoid(rejected - chosen).mean()
 
 
+def probability_of_the_right_order(chosen: Tensor, rejected: Tensor) -> Tensor:
+    return torch.sigmoid(chosen - rejected).mean()
+
+
+def sigmoid_of_each_score_without_a_logarithm(chosen: Tensor, rejected: Tensor) -> Tensor:
+    return (torch.sigmoid(rejected) - torch.sigmoid(chosen)).mean()
+
+
+def each_score_a_verdict_of_its_own(chosen: Tensor, rejected: Tensor) -> Tensor:
+    return -(logsigmoid(chosen) + logsigmoid(-rejected)).mean()
+
+
 def difference_of_the_scores(chosen: Tensor, rejected: Tensor) -> Tensor:
     return -(chosen - rejected).mean()
 
@@ -56,8 +68,9 @@ REWARD_MODEL_LOSS = (
     ),
     Mistake(
         logarithm_of_the_sigmoid,
-        "right for scores that are near each other, but infinite, with no gradient, where the rejected one is far ahead: its "
-        "probability is rounded to 0 before the logarithm. torch.nn.functional.logsigmoid takes both in one step.",
+        "right for scores that are near each other, but infinite, with no gradient, where the rejected one is far ahead: there "
+        "the exponential is too large for a number, and the probability is rounded to 0, before the logarithm is taken. "
+        "torch.nn.functional.logsigmoid takes all in one step.",
         "a widely used RLHF repository of 2023, and many copies",
     ),
     Mistake(
@@ -67,6 +80,19 @@ REWARD_MODEL_LOSS = (
     Mistake(
         chance_of_the_other_order,
         "that is the probability of the other order, 1 − σ: take −log σ, which pulls most at a pair that is far out of order.",
+    ),
+    Mistake(
+        probability_of_the_right_order,
+        "that is the probability that the chosen one wins, and a loss is made small: take −log of it.",
+    ),
+    Mistake(
+        sigmoid_of_each_score_without_a_logarithm,
+        "you take σ of each score by itself, and no logarithm: the loss is −log σ of their difference.",
+    ),
+    Mistake(
+        each_score_a_verdict_of_its_own,
+        "you grade each response by itself, the chosen one as right and the rejected one as wrong: a preference only tells of "
+        "the difference of their scores, and that goes into the sigmoid.",
     ),
     Mistake(
         difference_of_the_scores,
