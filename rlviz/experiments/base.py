@@ -19,7 +19,7 @@ SEEN, NOT_SEEN, REVERSED = OUTCOMES = ("seen", "not seen at this scale", "revers
 class Part:
     """One thing that a claim says: `values`, a number a seed, above 0 where it holds and below 0 where its opposite does.
 
-    Seen: above 0 in every seed, the mean more than two standard errors above 0, and at least `least`, where the claim names a
+    Seen: above 0 in every seed, the mean more than two standard errors above 0, and at least `claimed`, where the claim names a
     size. Reversed: below 0 in every seed, and the mean more than two standard errors below. A NaN, of a seed in which there was
     nothing to measure, is neither.
     Raises ValueError for fewer than two values, which have no spread.
@@ -27,20 +27,26 @@ class Part:
 
     words: str
     values: tuple[float, ...]
-    least: float = 0.0
+    claimed: float = 0.0
 
     def __post_init__(self) -> None:
         if len(self.values) < 2:
             raise ValueError(f"values must be of two or more seeds, to have a spread; got {len(self.values)}")
 
     @property
-    def outcome(self) -> Outcome:
+    def sign(self) -> int:
+        """1 or −1 where all seeds have it and their mean is more than two standard errors from 0, else 0."""
         if any(map(math.isnan, self.values)):
-            return "not seen at this scale"
-        mean, room = fmean(self.values), 2 * stdev(self.values) / math.sqrt(len(self.values))
-        if min(self.values) > 0 and mean > room and mean >= self.least:
-            return "seen"
-        return "reversed" if max(self.values) < 0 and mean < -room else "not seen at this scale"
+            return 0
+        if abs(fmean(self.values)) <= 2 * stdev(self.values) / math.sqrt(len(self.values)):
+            return 0
+        return int(min(self.values) > 0) - int(max(self.values) < 0)
+
+    @property
+    def outcome(self) -> Outcome:
+        if self.sign > 0:
+            return "seen" if fmean(self.values) >= self.claimed else "not seen at this scale"
+        return "reversed" if self.sign < 0 else "not seen at this scale"
 
     def __str__(self) -> str:
         known = [value for value in self.values if not math.isnan(value)]
@@ -48,27 +54,35 @@ class Part:
             return f"{self.words}: nothing to measure"
         missing = f", not measurable in {len(self.values) - len(known)}" if len(known) < len(self.values) else ""
         span = f"{fmean(known):+.3g} (by seed {min(known):+.3g} to {max(known):+.3g}{missing})"
-        return f"{self.words}: {span}, {self.outcome}"
+        smaller = "of the claimed sign but smaller, " if self.sign > 0 and self.outcome != "seen" else ""
+        return f"{self.words}: {span}, {smaller}{self.outcome}"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a claim, and the numbers with their spread."""
+    """What became of a claim, of each thing that it says, and the numbers with their spread."""
 
     outcome: Outcome
+    parts: tuple[Outcome, ...]
     says: str
+
+    @property
+    def share(self) -> str:
+        """How many of the things that the claim says were seen, and reversed."""
+        turned = f", {self.parts.count('reversed')} reversed" if "reversed" in self.parts else ""
+        return f"{self.parts.count('seen')} of {len(self.parts)} seen{turned}"
 
 
 def judged(*said: Part | str) -> Verdict:
     """Return the verdict on a claim that says all these parts: seen if all are, reversed if one is. Texts are numbers that do
     not count."""
-    outcomes = [each.outcome for each in said if isinstance(each, Part)]
+    parts = tuple(each.outcome for each in said if isinstance(each, Part))
     outcome: Outcome = "not seen at this scale"
-    if "reversed" in outcomes:
+    if "reversed" in parts:
         outcome = "reversed"
-    elif all(one == "seen" for one in outcomes):
+    elif all(one == "seen" for one in parts):
         outcome = "seen"
-    return Verdict(outcome, "; ".join(map(str, said)) + ".")
+    return Verdict(outcome, parts, "; ".join(map(str, said)) + ".")
 
 
 @dataclass(frozen=True)

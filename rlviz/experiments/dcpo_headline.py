@@ -40,13 +40,13 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
 
 
 def judge(frame: pd.DataFrame) -> Verdict:
-    """Compare the means over the run with the paper's numbers; half of an effect counts as the effect."""
+    """Compare the means over the run with the paper's numbers."""
     clipped, used = ({arm: by_seed(frame, column, arm=arm) for arm in ARMS} for column in ("clipped", "contributing"))
     fewer = (clipped[GRPO_ARM] + 1e-6) / (clipped[DCPO_ARM] + 1e-6)
     more = used[DCPO_ARM] / used[GRPO_ARM] - 1
     return judged(
-        Part("log10 of how many times fewer tokens DCPO clips (claimed: 1)", tuple(fewer.map(math.log10)), least=0.5),
-        Part("share of responses in use, more than GRPO (claimed: .28)", tuple(more), least=0.14),
+        Part("log10 of how many times fewer tokens DCPO clips (claimed: 1)", tuple(fewer.map(math.log10)), claimed=1),
+        Part("share of responses in use, more than GRPO (claimed: .28)", tuple(more), claimed=0.28),
         f"clipped {means(frame, 'clipped', 4)}",
         f"in use {means(frame, 'contributing')}",
         f"accuracy over the run {means(frame, 'accuracy')}",

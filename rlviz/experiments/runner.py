@@ -33,7 +33,7 @@ def one_trial(out: Path, name: str, seed: int, scale: float) -> None:
     """Run a trial on one thread and keep it."""
     torch.set_num_threads(1)
     trial = find_experiment(name).trial(seed, scale).assign(seed=seed)
-    write(kept(out, name, seed), trial.to_csv(index=False))
+    write(kept(out, name, seed), trial.to_csv(index=False, float_format="%.6g"))
 
 
 def run_trials(
@@ -89,14 +89,15 @@ def verdict_table(verdicts: Sequence[tuple[Experiment, Verdict]], seeds: int) ->
         "# The claims and what became of them",
         "",
         f"Written by `rlviz experiment --all --seeds {seeds}`; nothing is typed by hand. A claim is **seen** when each thing "
-        "that it says has the claimed sign in every seed, with a mean more than two standard errors from 0 (and of half the "
-        "claimed size, where it names one), **reversed** when one of them has the opposite sign by the same rule, and else **not "
-        "seen at this scale**. Bars in the pictures are means, dots and bands are of seeds.",
+        "that it says has the claimed sign in every seed, with a mean more than two standard errors from 0 (and of the claimed "
+        "size, where it names one), **reversed** when one of them has the opposite sign by the same rule, and else **not seen at "
+        "this scale**. Bars in the pictures are means, dots and bands are of seeds.",
         "",
-        "| experiment | claim | outcome | picture |",
-        "|---|---|---|---|",
+        "| experiment | claim | outcome | what it says | picture |",
+        "|---|---|---|---|---|",
         *(
-            f"| [{e.name}](#{e.name}) | {e.claim.replace('|', chr(92) + '|')} | **{v.outcome}** | [{e.name}.png]({e.name}.png) |"
+            f"| [{e.name}](#{e.name}) | {e.claim.replace('|', chr(92) + '|')} | **{v.outcome}** | {v.share} "
+            f"| [{e.name}.png]({e.name}.png) |"
             for e, v in verdicts
         ),
         "",

@@ -72,13 +72,13 @@ def words(costs: pd.DataFrame) -> list[str]:
 
 
 def judge_dupo(frame: pd.DataFrame) -> Verdict:
-    """Compare DUPO with itself under dynamic sampling, at equal accuracy; half of an effect counts as the effect."""
+    """Compare DUPO with itself under dynamic sampling, at equal accuracy."""
     costs = to_goal(frame)
     return judged(
         Part(
             "log2 of dynamic sampling's seconds over DUPO's (claimed: 1 to 1.6)",
             times(costs, "seconds", DYNAMIC, "DUPO"),
-            0.5,
+            claimed=1,
         ),
         f"not counted, {Part('log2 of responses', times(costs, 'responses', DYNAMIC, 'DUPO'))}",
         *words(costs),
@@ -86,10 +86,10 @@ def judge_dupo(frame: pd.DataFrame) -> Verdict:
 
 
 def judge_dapo(frame: pd.DataFrame) -> Verdict:
-    """Compare the updates that GRPO and DAPO need; half of an effect counts as the effect."""
+    """Compare the updates that GRPO and DAPO need."""
     costs = to_goal(frame)
     return judged(
-        Part("log2 of GRPO's updates over DAPO's (claimed: 1)", times(costs, "steps", "GRPO", "DAPO"), 0.5),
+        Part("log2 of GRPO's updates over DAPO's (claimed: 1)", times(costs, "steps", "GRPO", "DAPO"), claimed=1),
         f"not counted, {Part('log2 of responses', times(costs, 'responses', 'GRPO', 'DAPO'))}",
         *words(costs),
     )

@@ -104,7 +104,8 @@ def judge(frame: pd.DataFrame) -> Verdict:
         """Say how many rollouts each arm needed, and how often the goal was not reached."""
         never = {arm: int((~part["reached"]).sum()) for arm, part in found.groupby("arm")}
         return ", ".join(
-            f"{arm} {part['rollouts'].mean():.0f}" + (f" (never in {never[arm]})" if never[arm] else "")
+            f"{arm} {part['rollouts'].mean():.0f}"
+            + (f" ({never[arm]} of its seeds never, counted as the last rollout)" if never[arm] else "")
             for arm, part in found.groupby("arm", sort=False)
         )
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -102,9 +103,13 @@ def test_all_write_a_table_with_pictures_and_go_on_where_they_stopped(three, tmp
     result = RUNNER.invoke(app, command)
     assert result.exit_code == 0, result.output
     table = (tmp_path / "o/verdicts.md").read_text()
-    for name, outcome in (("first", "seen"), ("second", "reversed"), ("third", "not seen at this scale")):
+    for name, outcome, parts in (
+        ("first", "seen", "1 of 1 seen"),
+        ("second", "reversed", "0 of 1 seen, 1 reversed"),
+        ("third", "not seen at this scale", "0 of 1 seen"),
+    ):
         claim = rf"{name} claims \| something."
-        assert f"| [{name}](#{name}) | {claim} | **{outcome}** | [{name}.png]({name}.png) |" in table
+        assert f"| [{name}](#{name}) | {claim} | **{outcome}** | {parts} | [{name}.png]({name}.png) |" in table
         assert Image.open(tmp_path / f"o/{name}.png").info["Description"].startswith(f"{name} claims")
         assert len(pd.read_csv(tmp_path / f"o/{name}.csv")) == 3
     assert "- value: +1.1 (by seed +1 to +1.2), seen\n" in table
@@ -116,6 +121,17 @@ def test_all_write_a_table_with_pictures_and_go_on_where_they_stopped(three, tmp
     more = RUNNER.invoke(app, [*command[:3], "4", *command[4:]])
     assert more.exit_code == 0
     assert three == [0, 1, 2, 1, 3]
+
+
+def test_the_committed_table_is_what_the_rule_makes_of_the_committed_trials():
+    folder = Path(__file__).parents[2] / "notebooks/experiments"
+    frames = {each.name: pd.read_csv(folder / f"{each.name}.csv") for each in EXPERIMENTS}
+    assert {frozenset(frame["seed"]) for frame in frames.values()} == {frozenset(range(5))}
+    table = running.verdict_table([(each, each.judge(frames[each.name])) for each in EXPERIMENTS], 5)
+    assert (folder / "verdicts.md").read_text(encoding="utf-8") == table
+    for each in EXPERIMENTS:
+        told = Image.open(folder / f"{each.name}.png").info["Description"]
+        assert told == f"{each.claim} {each.judge(frames[each.name]).says}"
 
 
 def test_a_trial_that_fails_leaves_those_that_are_done(three, tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ SEEN, NOT_SEEN, REVERSED = OUTCOMES
 
 
 @pytest.mark.parametrize(
-    ("values", "least", "outcome"),
+    ("values", "claimed", "outcome"),
     [
         ((1.0, 2.0, 3.0), 0.0, SEEN),  # mean 2, std 1, two standard errors 2/√3 = 1.15
         ((-1.0, -2.0, -3.0), 0.0, REVERSED),
@@ -34,8 +34,8 @@ SEEN, NOT_SEEN, REVERSED = OUTCOMES
         ((math.nan, math.nan), 0.0, NOT_SEEN),
     ],
 )
-def test_the_rule(values, least, outcome):
-    part = Part("words", values, least)
+def test_the_rule(values, claimed, outcome):
+    part = Part("words", values, claimed)
     assert part.outcome == outcome
     assert str(part).startswith("words: ")
 
@@ -46,6 +46,11 @@ def test_the_words_say_numbers_spread_and_outcome():
         str(Part("tokens", (1.0, math.nan)))
         == "tokens: +1 (by seed +1 to +1, not measurable in 1), not seen at this scale"
     )
+    assert (
+        str(Part("tokens", (1.0, 2.0, 3.0), claimed=2.5))
+        == "tokens: +2 (by seed +1 to +3), of the claimed sign but smaller, not seen at this scale"
+    )
+    assert str(Part("tokens", (1.0, -2.0, 3.0), claimed=2.5)).endswith("+3), not seen at this scale")
     assert str(Part("tokens", (math.nan, math.nan))) == "tokens: nothing to measure"
     with pytest.raises(ValueError, match="two or more seeds"):
         Part("tokens", (1.0,))
@@ -56,6 +61,8 @@ def test_a_claim_is_as_good_as_its_worst_part():
     assert judged(up).outcome == judged(up, up).outcome == SEEN
     assert judged(up, flat).outcome == NOT_SEEN
     assert judged(up, flat, down).outcome == judged(down, up).outcome == REVERSED
+    assert judged(up, flat, down, down).share == "1 of 4 seen, 2 reversed"
+    assert judged(up, flat).share == "1 of 2 seen"
     assert judged(up, "more").says == f"{up}; more."
     assert judged(up, "more").outcome == SEEN
 
@@ -251,11 +258,11 @@ def dcpo_headline(effect):
 
 
 def race(slow, quick, effect):
-    """Return runs in which `slow` needs 2^effect times the 16 steps of `quick` to the goal."""
+    """Return runs in which `slow` needs 2^(1.25 · effect) times the 16 steps of `quick` to the goal."""
     rows = []
     for arm in (quick, slow, "GRPO" if slow != "GRPO" else "GRPO with dynamic sampling"):
         for seed in range(3):
-            needed = round(16 * 2**effect) + seed if arm == slow else 16 + seed
+            needed = round(16 * 2 ** (1.25 * effect)) + seed if arm == slow else 16 + seed
             rows += [
                 {"seed": seed, "arm": arm, "step": step, "responses_sampled": 128, "seconds": 0.1,
                  "held_out_accuracy": (0.9 if step >= needed else 0.5) if step % 2 == 0 else math.nan}
@@ -285,6 +292,12 @@ def test_each_outcome_can_be_reached(name):
         verdict = experiment.judge(FRAMES[name](effect))
         assert verdict.outcome == outcome, verdict.says
         assert re.search(r"\d", verdict.says) and "nan" not in verdict.says
+
+
+@pytest.mark.parametrize("name", ["dcpo_headline", "dupo_headline", "dapo_headline"])
+def test_a_headline_number_is_not_seen_in_half_its_size(name):
+    verdict = find_experiment(name).judge(FRAMES[name](0.5))
+    assert verdict.outcome == NOT_SEEN and "of the claimed sign but smaller" in verdict.says
 
 
 @pytest.mark.parametrize("name", [each.name for each in EXPERIMENTS])
