@@ -197,7 +197,7 @@ app.command()(experiment)
 
 @app.command()
 def cost(
-    task: Annotated[str, typer.Option(help="Task: chain, lookup, sort or trip.")] = "chain",
+    task: Annotated[str, typer.Option(help="Task: chain, lookup, ramble, sort or trip.")] = "chain",
     policy: Annotated[
         str | None,
         typer.Option(help="Policy: a shipped name, a folder, or a hub name. [default: the task's warm start]"),

@@ -47,7 +47,9 @@ def compare(
             rich_help_panel=RUNS,
         ),
     ] = None,
-    task: Annotated[str, typer.Option(help="Task: chain, sort or trip.", rich_help_panel=RUNS)] = "chain",
+    task: Annotated[
+        str, typer.Option(help="Task: chain, lookup, ramble, sort or trip.", rich_help_panel=RUNS)
+    ] = "chain",
     policy: Annotated[
         str | None,
         typer.Option(

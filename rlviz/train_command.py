@@ -40,7 +40,9 @@ def train(
     algorithm: Annotated[
         str, typer.Option(help="Algorithm; `rlviz algorithms` lists them.", rich_help_panel=RUN)
     ] = "grpo",
-    task: Annotated[str, typer.Option(help="Task: chain, lookup, sort or trip.", rich_help_panel=RUN)] = "chain",
+    task: Annotated[
+        str, typer.Option(help="Task: chain, lookup, ramble, sort or trip.", rich_help_panel=RUN)
+    ] = "chain",
     steps: Annotated[int | None, typer.Option(help="Rollouts in the run. [default: 120]", rich_help_panel=RUN)] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same curve.", rich_help_panel=RUN)] = 0,
     policy: Annotated[

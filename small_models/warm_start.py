@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from small_models.evaluation import beginning_logp, evaluate
 from small_models.policies import CHECKPOINTS, Policy, build_policy, one_thread_if_small
 from small_models.sampling import encode_prompts, encode_responses, response_logits, sample
-from small_models.tasks import Chain, Lookup, Sort, Task, Trip
+from small_models.tasks import Chain, Lookup, Ramble, Sort, Task, Trip
 
 
 @dataclass(frozen=True)
@@ -163,6 +163,7 @@ RECIPES = (
         look=reasoning,
     ),
     Recipe("lookup", (Phase(Lookup(), target_accuracy=0.33),)),
+    Recipe("ramble", (Phase(Ramble(), target_accuracy=0.35),)),
     Recipe("sort", (Phase(Sort(), target_accuracy=0.4),)),
     Recipe("trip", (Phase(Trip(), target_accuracy=0.4),)),
 )

@@ -11,6 +11,7 @@ from rlviz.experiments import (
     group_size,
     kl_estimators,
     length_bias,
+    overlong,
     ratio_variance,
     reward_hacking,
     routing,
@@ -39,6 +40,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     dcpo_headline.EXPERIMENT,
     sampling_headlines.DUPO_HEADLINE,
     sampling_headlines.DAPO_HEADLINE,
+    overlong.EXPERIMENT,
 )
 
 

@@ -11,11 +11,12 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from rlviz.experiments.base import Experiment, Part, Verdict, gap, judged, means, scaled
-from rlviz.experiments.runs import FREE, Ramble, run, warmed_up
+from rlviz.experiments.runs import FREE, run, warmed_up
 from rlviz.pieces.aggregation import Constant, sequence_mean, token_mean
 from rlviz.plots.experiments import panels, plot_arms, plot_course
 from rlviz.training import TrainSettings
 from rlviz.types import StepRecord
+from small_models.tasks import Ramble
 
 MEANS: dict[str, Callable[[Tensor], Tensor]] = {
     "GRPO's mean": sequence_mean,

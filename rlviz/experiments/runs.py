@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -17,7 +16,7 @@ from rlviz.pieces.bounds import DynamicBounds, FixedBounds
 from rlviz.training import TrainSettings, train
 from rlviz.types import StepRecord
 from small_models.policies import Policy, build_policy, load_policy
-from small_models.tasks import Chain, Grade, Task
+from small_models.tasks import Chain, Task
 from small_models.warm_start import warm_start
 
 FREE = replace(GRPO, kl=None)  # nothing pulls back to the start
@@ -28,21 +27,6 @@ UPPER_LIMITS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
     "DCPO's": DynamicBounds(),
     "none above": FixedBounds(eps_low=0.2, eps_high=1e9),
 }
-
-
-class Ramble(Chain):
-    """`35271=` → `38078....#8`: chain, with up to six dots of filler before the answer, which cost nothing and help nothing."""
-
-    name = "ramble"
-    description = "sum of five digits modulo 10, with filler before the answer"
-    max_new_tokens = 24
-
-    def grade(self, prompt: str, response: str) -> Grade:
-        answer = re.fullmatch(r"[0-9]*\.*#([0-9])", response)
-        return Grade(format=answer is not None, correct=answer is not None and answer[1] == self.gold(prompt))
-
-    def demonstrate(self, prompt: str, rng: random.Random) -> str:
-        return super().demonstrate(prompt, rng).replace("#", "." * rng.randint(0, 6) + "#")
 
 
 class Graded(Chain):

@@ -3,9 +3,10 @@
 from small_models.tasks.base import Grade, Step, Task
 from small_models.tasks.chain import Chain
 from small_models.tasks.lookup import Lookup
+from small_models.tasks.ramble import Ramble
 from small_models.tasks.sort import Sort
 from small_models.tasks.trip import Trip
 
-TASKS: tuple[Task, ...] = (Chain(), Lookup(), Sort(), Trip())
+TASKS: tuple[Task, ...] = (Chain(), Lookup(), Ramble(), Sort(), Trip())
 
-__all__ = ["TASKS", "Chain", "Grade", "Lookup", "Sort", "Step", "Task", "Trip"]
+__all__ = ["TASKS", "Chain", "Grade", "Lookup", "Ramble", "Sort", "Step", "Task", "Trip"]

@@ -17,8 +17,9 @@ from rlviz.cli import app
 from rlviz.experiments import EXPERIMENTS, find_experiment
 from rlviz.experiments import runner as running
 from rlviz.experiments.base import OUTCOMES, Experiment, Part, judged
-from rlviz.experiments.runs import Graded, Ramble
+from rlviz.experiments.runs import Graded
 from rlviz.plots.style import new_figure
+from small_models.tasks import Ramble
 
 RUNNER = CliRunner()
 TINY = 0.02

@@ -279,9 +279,26 @@ def dapo_headline(effect):
     return race("GRPO", "DAPO", effect)
 
 
+def overlong(effect):
+    """The punishment takes off tokens and adds accuracy, and the filter adds accuracy."""
+    rows = []
+    for arm, length, right in (
+        ("cut off is wrong", 9, 0),
+        ("soft punishment", 9 - effect, 1),
+        ("cut off is left out", 9, 1),
+    ):
+        for seed in range(3):
+            for step in range(1, 41):
+                accuracy = 0.5 + 0.1 * effect * right + 0.01 * seed if step % 5 == 0 else math.nan
+                rows.append({"seed": seed, "arm": arm, "step": step, "response_length": length + 0.1 * seed,
+                             "truncated": 0.1, "held_out_accuracy": accuracy})  # fmt: skip
+    return pd.DataFrame(rows)
+
+
 FRAMES = {make.__name__: make for make in (
     starved, entropy_clip, length_bias, std_weighting, dead_groups, ratio_variance, routing, kl_estimators, stale_samples,
     critic_cost, group_size, reward_hacking, entropy_knobs, dcpo_headline, dupo_headline, dapo_headline,
+    overlong,
 )}  # fmt: skip
 
 
@@ -313,4 +330,4 @@ def test_names_are_found_or_offered():
     assert find_experiment("starved").name == "starved"
     with pytest.raises(ValueError, match="did you mean length_bias"):
         find_experiment("length_bais")
-    assert len({each.name for each in EXPERIMENTS}) == len(EXPERIMENTS) == 16
+    assert len({each.name for each in EXPERIMENTS}) == len(EXPERIMENTS) == 17

@@ -133,7 +133,7 @@ def test_shipped_checkpoints_are_small_and_as_good_as_they_say(recipe):
 
 
 def test_shipped_lists_what_is_there():
-    assert shipped() == ["chain", "chain-experts", "chain-rare", "lookup", "sort", "trip"]
+    assert shipped() == ["chain", "chain-experts", "chain-rare", "lookup", "ramble", "sort", "trip"]
 
 
 def test_a_frozen_copy_has_weights_of_its_own():
@@ -187,7 +187,8 @@ def test_what_cannot_be_loaded_is_said_in_a_sentence(tmp_path):
     with pytest.raises(ValueError, match="cannot be read"):
         load_policy(tmp_path)
     with pytest.raises(
-        ValueError, match=r"no folder here, no shipped policy \(chain, chain-experts, chain-rare, lookup, sort, trip\)"
+        ValueError,
+        match=r"no folder here, no shipped policy \(chain, chain-experts, chain-rare, lookup, ramble, sort, trip\)",
     ):
         load_policy("no-such-owner/no-such-model")
 

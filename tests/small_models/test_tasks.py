@@ -3,7 +3,7 @@ import random
 import pytest
 
 from small_models.policies import build_policy
-from small_models.tasks import TASKS, Chain, Grade, Sort, Step, Trip
+from small_models.tasks import TASKS, Chain, Grade, Ramble, Sort, Step, Trip
 from small_models.warm_start import warm_start
 
 RIGHT, WRONG, BROKEN = Grade(True, True), Grade(True, False), Grade(False, False)
@@ -20,6 +20,12 @@ RIGHT, WRONG, BROKEN = Grade(True, True), Grade(True, False), Grade(False, False
         (Chain(), "35271=", "#88", BROKEN),
         (Chain(), "35271=", "", BROKEN),
         (Chain(), "35271=", "8#8\n", BROKEN),
+        (Ramble(), "35271=", "38078#8", RIGHT),
+        (Ramble(), "35271=", "38078....#8", RIGHT),
+        (Ramble(), "35271=", "............#8", RIGHT),
+        (Ramble(), "35271=", "380..#9", WRONG),
+        (Ramble(), "35271=", "38.078#8", BROKEN),
+        (Ramble(), "35271=", "38078#.8", BROKEN),
         (Sort(), "dbace=", "abcde", RIGHT),
         (Sort(), "hhaab=", "aabhh", RIGHT),
         (Sort(), "dbace=", "abced", WRONG),
@@ -53,7 +59,7 @@ def test_gold_answers_and_demonstrations_are_graded_right_and_fit(task):
         assert len(response) + 1 <= task.max_new_tokens
     prompt = task.held_out_prompts[0]
     gold = task.gold(prompt)
-    assert task.grade(prompt, f"#{gold}" if task.name in ("chain", "lookup") else gold) == RIGHT
+    assert task.grade(prompt, f"#{gold}" if task.name in ("chain", "lookup", "ramble") else gold) == RIGHT
 
 
 @pytest.mark.parametrize(

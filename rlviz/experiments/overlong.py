@@ -1,0 +1,81 @@
+"""DAPO's two answers to responses that grow too long: a punishment that begins softly, and no loss on those cut off."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from rlviz.experiments.base import Experiment, Part, Verdict, gap, judged, means, scaled
+from rlviz.experiments.runs import FREE, rows, run, shipped
+from rlviz.pieces.aggregation import token_mean
+from rlviz.pieces.shaping import OverlongFilter, SoftOverlongPunishment
+from rlviz.plots.experiments import panels, plot_arms, plot_course
+from rlviz.training import TrainSettings
+from small_models.tasks import Ramble
+
+ROOM, CACHE = (
+    12,
+    4,
+)  # what is over 8 tokens costs, and 8 are the running sums, the answer and the end: filler alone costs
+PLAIN, SOFT, FILTER = "cut off is wrong", "soft punishment", "cut off is left out"
+PLAIN_GRPO = replace(FREE, aggregate=token_mean)
+ARMS = {
+    PLAIN: PLAIN_GRPO,
+    SOFT: replace(PLAIN_GRPO, shape=SoftOverlongPunishment(ROOM, CACHE)),
+    FILTER: replace(PLAIN_GRPO, shape=OverlongFilter()),
+}
+
+
+def trial(seed: int, scale: float) -> pd.DataFrame:
+    """Train each arm with little room for filler."""
+    settings = TrainSettings(
+        steps=scaled(60, scale),
+        num_prompts=16,
+        lr=1e-4,
+        max_new_tokens=ROOM,
+        evaluate_every=5,
+        details_groups=1,
+        seed=seed,
+    )
+    policy = shipped("ramble")
+    columns = ("held_out_accuracy", "accuracy", "response_length", "truncated")
+    return pd.concat(
+        [rows(run(policy, Ramble(), a, settings), *columns, arm=name) for name, a in ARMS.items()], ignore_index=True
+    )
+
+
+def judge(frame: pd.DataFrame) -> Verdict:
+    """Compare length and accuracy of the second half of the steps."""
+    late = frame[frame["step"] > frame["step"].max() / 2]
+    last = frame[frame["step"] == frame["step"].max()]
+    return judged(
+        Part("tokens by which the soft punishment shortens responses", gap(late, "response_length", PLAIN, SOFT)),
+        Part("share right that it adds", gap(late, "held_out_accuracy", SOFT, PLAIN)),
+        Part("share right that leaving out those cut off adds", gap(late, "held_out_accuracy", FILTER, PLAIN)),
+        f"length later {means(late, 'response_length', 1)}",
+        f"cut off later {means(late, 'truncated', 4)}",
+        f"held-out accuracy in the end {means(last, 'held_out_accuracy', 3)}",
+    )
+
+
+def draw(frame: pd.DataFrame) -> Figure:
+    """Draw length and accuracy over the steps, and the share cut off."""
+    figure, (length, cut, accuracy) = panels(3, 5.2)
+    plot_course(length, frame, "step", "response_length", title="Length of responses", unit="tokens", smooth=5)
+    plot_course(cut, frame, "step", "truncated", title="Cut off", unit="share of responses", smooth=5)
+    late = frame[frame["step"] > frame["step"].max() / 2]
+    plot_arms(accuracy, late, "held_out_accuracy", title="Accuracy, second half", unit="share right, held out")
+    return figure
+
+
+EXPERIMENT = Experiment(
+    "overlong",
+    "A soft punishment keeps responses from growing too long, and not blaming those that were cut off makes the policy better.",
+    "DAPO, arXiv 2503.14476, overlong reward shaping",
+    20,
+    trial,
+    judge,
+    draw,
+)
