@@ -55,6 +55,23 @@ _LOGP_CASES = [
         "mask": _ragged([3, 1], 3),
     }
 ]
+_RESPONSE_CASES = [  # responses of 1 to 4 tokens; what stands on padding must not matter
+    {"logp": new.log(), "old_logp": old.log(), "mask": mask[0], "A": _double(A)}
+    for new, old, mask, A in (
+        (
+            _double([[0.6, 0.1, 0.3, 0.8], [0.9, 0.4, 0.7, 0.2], [0.2, 0.7, 0.1, 0.6]]),
+            _double([[0.5, 0.4, 0.3, 0.6], [0.3, 0.8, 0.2, 0.5], [0.4, 0.5, 0.6, 0.3]]),
+            _ragged([4, 1, 2], 4),
+            [1.5, -0.5, -1.0],
+        ),
+        (
+            _double([[0.2, 0.3, 0.9], [0.7, 0.5, 0.4]]),
+            _double([[0.3, 0.2, 0.4], [0.6, 0.6, 0.9]]),
+            _ragged([3, 2], 3),
+            [2.0, 0.5],
+        ),
+    )
+]
 _MASK_CASES = [
     {"mask": _ragged([1, 4, 0, 2], 5)},
     {"mask": torch.cat([_ragged([2, 0, 0], 3), _ragged([3, 1, 2], 3)])},
@@ -172,6 +189,23 @@ def importance_ratio(student: Callable[..., Any]) -> Verdict:
 def sequence_importance_ratio(student: Callable[..., Any]) -> Verdict:
     """Check (logp, old_logp, mask) → the geometric mean of each response's ratios, on every token of it."""
     return judge(student, sequence_ratio, _LOGP_CASES, known=mistakes.ratios.SEQUENCE_RATIO, by="logp")
+
+
+def _sequence_objective(logp: Tensor, old_logp: Tensor, mask: Tensor, A: Tensor) -> Tensor:
+    group = logp[None], old_logp[None], mask[None]
+    return (sequence_ratio(*group) * A.unsqueeze(-1) * sequence_mean(group[-1])).sum()
+
+
+def sequence_objective(student: Callable[..., Any]) -> Verdict:
+    """Check (logp, old_logp, mask [N, T], A [N]) → GSPO's objective without its clip, the mean of s · A: one number."""
+    return judge(
+        student,
+        _sequence_objective,
+        _RESPONSE_CASES,
+        known=mistakes.gspo.SEQUENCE_OBJECTIVE,
+        by="logp",
+        praise="one ratio a response, in value and gradient, with responses of one to four tokens.",
+    )
 
 
 def group_advantage(student: Callable[..., Any]) -> Verdict:

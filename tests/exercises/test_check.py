@@ -29,6 +29,7 @@ CHECKS = {
     check.pessimistic: (pessimistic, mistakes.clipping.SURROGATE),
     check.importance_ratio: (token_ratio, mistakes.ratios.TOKEN_RATIO),
     check.sequence_importance_ratio: (sequence_ratio, mistakes.ratios.SEQUENCE_RATIO),
+    check.sequence_objective: (check._sequence_objective, mistakes.gspo.SEQUENCE_OBJECTIVE),
     check.group_advantage: (GroupAdvantage(), mistakes.advantages.GROUP_ADVANTAGE),
     check.process_advantage: (ProcessAdvantage(), mistakes.advantages.PROCESS_ADVANTAGE),
     check.mean_of_responses: (sequence_mean, mistakes.aggregation.SEQUENCE_MEAN),
