@@ -19,7 +19,7 @@ PYTHON = re.findall(r"```python\n(.*?)\n```", README, re.S)
 def test_two_commands_stand_at_the_top_and_ci_runs_the_second():
     opens, tests = SHELL[:2]
     assert opens.endswith("rlviz lab")
-    assert tests.endswith("pytest")
+    assert tests.endswith("pytest -n auto --dist loadscope")  # a notebook's cells run in one kernel
     assert all("\n" not in command and command.startswith("python3 -m venv") for command in (opens, tests))
     assert README.index("![") > README.index(tests)
     assert "README.md" in (ROOT / ".ci" / "run").read_text()
