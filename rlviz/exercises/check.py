@@ -181,6 +181,18 @@ def pessimistic(student: Callable[..., Any]) -> Verdict:
     )
 
 
+def clipped_weight(student: Callable[..., Any]) -> Verdict:
+    """Check (ratio, A, lower, upper) → CISPO's objective of each token: the clipped ratio is a weight, frozen."""
+    return judge(
+        student,
+        mistakes.clipping.cispo,
+        _SURROGATE_CASES,
+        known=mistakes.family.CISPO_SURROGATE,
+        by="ratio",
+        praise="the objective and its slope, within the limits and beyond them: no token loses its gradient.",
+    )
+
+
 def importance_ratio(student: Callable[..., Any]) -> Verdict:
     """Check (logp, old_logp, mask) → the ratio of each token, 1 on padding."""
     return judge(student, token_ratio, _LOGP_CASES, known=mistakes.ratios.TOKEN_RATIO, by="logp")

@@ -27,6 +27,7 @@ def constant_16(student):
 # check → the right piece, and what it recognises
 CHECKS = {
     check.pessimistic: (pessimistic, mistakes.clipping.SURROGATE),
+    check.clipped_weight: (mistakes.clipping.cispo, mistakes.family.CISPO_SURROGATE),
     check.importance_ratio: (token_ratio, mistakes.ratios.TOKEN_RATIO),
     check.sequence_importance_ratio: (sequence_ratio, mistakes.ratios.SEQUENCE_RATIO),
     check.sequence_objective: (check._sequence_objective, mistakes.gspo.SEQUENCE_OBJECTIVE),
