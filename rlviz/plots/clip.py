@@ -69,9 +69,13 @@ class ClipSide:
         self.show(curves)
 
     def span(self, curves: Sequence[ClipCurve]) -> tuple[float, float, float]:
-        """Return the axes' limits for these curves: the widest ratio, the lowest and the highest value."""
+        """Return the axes' limits for these curves: the widest ratio, the lowest and the highest value.
+
+        What the first eighth holds may leave the frame: the slope of a surrogate with log r has no end there.
+        """
         usual = (-0.3, 2.4) if self.better else (-2.2, 1.4)
-        shown = np.concatenate([curves[0].slope, *(curve.objective for curve in curves)])
+        fields = [(curves[0], curves[0].slope), *((curve, curve.objective) for curve in curves)]
+        shown = np.concatenate([values[curve.ratio >= curve.ratio[-1] / 8] for curve, values in fields])
         shown = shown[np.isfinite(shown)]
         return round(float(curves[0].ratio[-1]), 9), _doubled(usual[0], shown.min()), _doubled(usual[1], shown.max())
 

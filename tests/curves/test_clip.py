@@ -151,6 +151,19 @@ def test_a_slider_seldom_changes_the_axes():
     assert len(layouts) == 2  # up to 2.4, and up to twice that
 
 
+def weighted_log(ratio, advantages, lower, upper):
+    """CISPO's: its slope is the frozen weight over the ratio, which has no end at 0."""
+    return ratio.clamp(lower, upper).detach() * advantages * ratio.log()
+
+
+def test_a_slope_without_end_at_0_leaves_the_frame_and_the_rest_can_be_read():
+    explorer = explore_clip(replace(GRPO, kl=None, surrogate=weighted_log))
+    better, worse = (side.ax.get_ylim() for side in explorer.picture.sides)
+    # at an eighth of the axis, 0.25, the slope is .8 / .25 = 3.2, and the objective .8 · log .25 = −1.11
+    assert 3.2 <= better[1] <= 6.4 and -2.22 <= better[0] <= -1.11
+    assert -6.4 <= worse[0] <= -3.2 and 1.11 <= worse[1] <= 2.22
+
+
 def one_number(old_logp):
     return 0.8
 

@@ -95,7 +95,7 @@ def test_weights_by_hand():
         (sequence_sum, len),
         (DR_GRPO.aggregate, lambda lengths: sum(lengths) / (16 * len(lengths))),
     ],
-    ids=str,
+    ids=("sequence mean", "token mean", "sequence sum", "constant"),
 )
 def test_recorded_weights_add_up_to_what_the_aggregation_says(aggregate, total):
     run = start(replace(NO_KL, aggregate=aggregate), replace(MANY, steps=1, details_every=1, details_groups=9))

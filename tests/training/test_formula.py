@@ -119,7 +119,11 @@ def test_words_for_what_is_not_cut():
     assert "Its gradient by log π is −0.650" in gradient_in_words(None, bad)
 
 
-@pytest.mark.parametrize("piece", [pessimistic, unclipped, DualClip(3.0), DualClip(1.5)], ids=str)
+@pytest.mark.parametrize(
+    "piece",
+    [pessimistic, unclipped, DualClip(3.0), DualClip(1.5)],
+    ids=("pessimistic", "unclipped", "dual 3", "dual 1.5"),
+)
 def test_a_docstring_says_what_its_piece_does(piece):
     parameters = vars(piece) if isinstance(piece, DualClip) else {}
     for ratio in (0.1, 0.7, 0.8, 1.0, 1.1, 1.2, 1.4, 2.9, 7.0):

@@ -318,7 +318,7 @@ def code_of(widget):
     return html.unescape(imports), html.unescape(line)
 
 
-@pytest.mark.parametrize("values", VARIED, ids=str)
+@pytest.mark.parametrize("values", VARIED)
 def test_the_line_to_copy_makes_the_same_playground(values):
     widget = playground(settings=replace(TINY, reward_correct=0.5))
     put(widget, **{name: value for name, value in values.items() if name == "algorithm"})
@@ -341,7 +341,6 @@ def test_the_line_to_copy_makes_the_same_playground(values):
         {"algorithm": "DCPO", "beta": 0.25, "temperature": 0.7, "lr": 1e-3, "task": find_task("sort")},
         {"beta": 0.0, "eps_low": 0.33},
     ],
-    ids=str,
 )
 def test_the_command_line_trains_the_same_run(values, tmp_path):
     widget = playground(settings=replace(TINY, steps=3))
