@@ -16,7 +16,7 @@ from rlviz.comparison import Comparison, Contender, compare, read_comparison
 from rlviz.plots.comparison import looks, plot_comparison
 from rlviz.processes import side_by_side
 from rlviz.spread import bootstrap, bootstrap_of_the_difference, interval, iqm
-from rlviz.training import RunFolder, budget
+from rlviz.training import RunFolder, budget, resume
 from small_models.evaluation import evaluate
 from small_models.policies import build_policy, load_policy
 from small_models.tasks import Chain, Sort
@@ -267,6 +267,16 @@ def test_stopped_and_begun_again_it_is_the_same(tmp_path):
     assert again.missing == []
     pd.testing.assert_frame_equal(without_time(again.result().frame), without_time(whole.frame))
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("metrics.jsonl")} == before
+
+
+def test_a_run_of_an_unfinished_comparison_is_not_resumed_without_an_end(tmp_path):
+    comparing = compare(BOTH[:1], seeds=[0], budget="seconds", amount=1000.0, out=tmp_path)
+    next(comparing), next(comparing)
+    comparing.close()
+    with pytest.raises(ValueError, match="belongs to a comparison, which ends it by a budget"):
+        resume(tmp_path / "grpo-seed0")
+    run = resume(tmp_path / "grpo-seed0", steps=4)
+    assert run.step < run.settings.steps == 4
 
 
 def test_cut_off_in_the_middle_of_a_step_it_goes_on_from_the_checkpoint(tmp_path, monkeypatch):

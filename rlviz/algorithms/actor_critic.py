@@ -23,7 +23,8 @@ class ActorCritic(PolicyGradient):
 
     J is the objective of the slots. The advantage slot takes (rewards, values, mask), all [P, G, T], and returns
     (advantages, returns), as GAE does. value_loss: (values, old_values, returns) → loss per token. controller:
-    (beta, kl, count) → the next beta of the KL term, or None where it stays. Raises ValueError for a negative weight.
+    (beta, kl, count) → the next beta of the KL term, or None where it stays. value_weight 0 with a critic on the actor's trunk
+    leaves that critic as it began: a constant. Raises ValueError for a negative weight.
     """
 
     value_loss: ClippedValueLoss

@@ -11,7 +11,8 @@ Differences from GRPO:
     5. aggregate: sequence sum: advantages compare responses already, so they are not averaged over the batch once more.
 
 The widths and the cap are the paper's (appendix A.9); the authors' script sets 0.2/0.28, and their code takes a plain sum
-over tokens for point 5.
+over tokens for point 5. A sum over responses makes the gradient longer by their number, so that a limit on its norm, such as
+`max_grad_norm` 1, shortens every update.
 """
 
 from __future__ import annotations

@@ -107,7 +107,8 @@ def resume(
     """Return the run kept in `out`, to go on where its last checkpoint stands: the same curve as without the stop.
 
     `steps` sets a new total. A run with a task or pieces of your own needs them again as `task` and `algorithm`.
-    Raises FileNotFoundError when there is no run, ValueError when it is damaged, done, or of another algorithm.
+    Raises FileNotFoundError when there is no run, ValueError when it is damaged, done, of another algorithm, or
+    of an unfinished comparison (which may have begun it with more steps than it can take) while `steps` is not given.
     """
     folder = RunFolder.open(out)
     try:
@@ -127,6 +128,11 @@ def resume(
     policy, tensors, state = folder.load_state(device)
     if state["step"] >= settings.steps:
         raise ValueError(f"steps: the run in {out} has done its {state['step']}; give a higher total to go on")
+    if steps is None and (folder.path.parent / "comparison.json").is_file():
+        raise ValueError(
+            f"steps: the run in {out} belongs to a comparison, which ends it by a budget; go on with the same rlviz compare, "
+            "or give a total"
+        )
     start, reward_model, pairs = folder.load_start(device)
     run = _new_run(policy, start, task or find_task(task_name), algorithm, settings, folder, reward_model, pairs)
     try:
