@@ -375,6 +375,11 @@ def _dynamic_bounds(q: Tensor, eps_low: Tensor, eps_high: Tensor, max_ratio: Ten
     return DynamicBounds(float(eps_low), float(eps_high), float(max_ratio))(q.log())
 
 
+def _of_side(limits: Callable[..., Any], side: int) -> Callable[..., Any]:
+    """Return `limits` with one of its results only: side 0 the lower limit, 1 the upper one."""
+    return lambda *given: _stacked(limits)(*given)[side]
+
+
 def dynamic_bounds(student: Callable[..., Any]) -> Verdict:
     """Check (q, eps_low, eps_high, max_ratio) → DCPO's limits (lower, upper) on the ratio of tokens of old probability q: [N]."""
     known = [replace(mistake, wrong=_stacked(mistake.wrong)) for mistake in mistakes.bounds.DYNAMIC_BOUNDS]
@@ -383,4 +388,12 @@ def dynamic_bounds(student: Callable[..., Any]) -> Verdict:
         result = student(*(value.clone() for value in _PROB_CASES[0].values()))
         if result is not None and not _are_two(result):
             return Verdict(False, "return two tensors, the lower limit and the upper one: return lower, upper.")
-    return judge(_stacked(student), _stacked(_dynamic_bounds), _PROB_CASES, known=known, praise=praise)
+    verdict = judge(_stacked(student), _stacked(_dynamic_bounds), _PROB_CASES, known=known, praise=praise)
+    if not verdict.says.startswith("at ["):
+        return verdict
+    for side, name in enumerate(("lower", "upper")):  # say in words which limit, and of which probability
+        alone = judge(_of_side(student, side), _of_side(_dynamic_bounds, side), _PROB_CASES)
+        if not alone.passed:
+            says = alone.says.replace("as from 0 / 0", "as the root of a negative number is none")
+            return Verdict(False, f"{name} limit, {says}")
+    return verdict

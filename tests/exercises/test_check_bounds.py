@@ -31,8 +31,13 @@ BY_HAND = {
         [at(1 - 0.48 / math.log(q)) for q in (0.64, 0.1)],
         [NAN, at(1 + 0.8 / math.log(0.1))],  # 1 − .8 / .446 is negative
     ),
+    "logarithm and both roots clamped": (
+        [at(1 - 0.48 / math.log(q)) for q in (0.64, 0.1)],
+        [0.5, at(1 + 0.8 / math.log(0.1))],
+    ),
     "four forgotten": ([at(1 - 0.1875), 0.5], [at(1.3125), at(3)]),  # 1 − 1.2 is negative too
     "root of a negative number": ([0.75, NAN], UPPER),
+    "clamp and cap forgotten": ([0.75, NAN], UPPER),
     "no lower limit where there is no root": ([0.75, 0.0], UPPER),
     "sign dropped under the root": ([0.75, at(3.8)], UPPER),
     "smaller root": ([0.25, 0.5], UPPER),
@@ -73,7 +78,12 @@ def test_the_mistakes_by_hand():
 def test_the_caps_by_hand():
     # q = .001: √801 = 28.30, so ½ + ½ √801 = 14.65; 1 / q = 1000
     rare = double([0.001])
-    for name, upper in (("cap forgotten", at(801)), ("cap of ten always", 10.0), ("cap from below", at(801))):
+    for name, upper in (
+        ("cap forgotten", at(801)),
+        ("clamp and cap forgotten", at(801)),
+        ("cap of ten always", 10.0),
+        ("cap from below", at(801)),
+    ):
         (mistake,) = (m for m in mistakes.bounds._WHOLE if m.name == name)
         close(limits(mistake.wrong, q=rare)[1], [upper])
     # q = .9, cap 1.1 under the limit 1.1873 but over 1 / .9
@@ -177,9 +187,22 @@ def test_min_of_python_gets_advice():
 
 
 def test_an_unknown_mistake_shows_the_first_number_that_differs():
-    # q = .9, eps_high .2: ½ + ½ √(1 + .8/.9) = 1.187
+    # q = .9, eps_high .2: ½ + ½ √(1 + .8/.9) = 1.187; eps_low .16: ½ + ½ √(1 − .64/.9) = .7687
+    given = "at [0] for q 0.9, eps_low 0.16, eps_high 0.2, max_ratio 10"
     says = check.dynamic_bounds(lambda *given: (with_torch(*given)[0], 2 * with_torch(*given)[1])).says
-    assert "expected 1.187, got 2.374." in says
+    assert says == f"upper limit, {given}: expected 1.187, got 2.374."
+    says = check.dynamic_bounds(lambda *given: (3 * with_torch(*given)[0], with_torch(*given)[1])).says
+    assert says == f"lower limit, {given}: expected 0.7687, got 2.306."
+
+
+def test_a_root_of_a_negative_number_in_what_is_unknown_is_not_told_to_be_a_division():
+    def no_clamp_and_twice_the_upper_limit(q, eps_low, eps_high, max_ratio):
+        return 0.5 + 0.5 * (1 - 4 * eps_low / q).sqrt(), 2 * with_torch(q, eps_low, eps_high, max_ratio)[1]
+
+    says = check.dynamic_bounds(no_clamp_and_twice_the_upper_limit).says
+    given = "q 0.01, eps_low 0.16, eps_high 0.2, max_ratio 10"
+    nan = "nan: no number, as the root of a negative number is none"
+    assert says == f"lower limit, at [1] for {given}: expected 0.5, got {nan}."
 
 
 def test_the_moving_limits_have_a_slope_of_their_own_by_hand():

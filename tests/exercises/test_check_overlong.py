@@ -50,6 +50,18 @@ SLIPS = {
     ZOO.overlong_without_a_floor: ([[1, 0.5, -1, -1]], lambda r, n: r - torch.relu((n - 12) / 4)),
     ZOO.overlong_with_a_bonus_for_the_short: ([[2, 0.5, -1, 0]], lambda r, n: r - ((n - 12) / 4).clamp(max=1)),
     ZOO.overlong_never_clipped: ([[2, 0.5, -1, -1]], lambda r, n: r - (n - 12) / 4),
+    ZOO.overlong_from_no_bonus_to_a_bonus: ([[2, 1, 0, 1]], lambda r, n: r - ((n - 12) / 4).clamp(-1, 0)),
+    ZOO.overlong_from_a_loss_to_a_bonus: ([[2, 0.5, -1, 0]], lambda r, n: r - ((n - 12) / 4).clamp(-1, 1)),
+    ZOO.overlong_and_the_sum_clamped: ([[1, 0.5, -1, -1]], lambda r, n: (r + 3 - n / 4).clamp(-1, 1)),
+    ZOO.overlong_and_the_sum_never_above_zero: ([[0, 0, -1, -1]], lambda r, n: (r + 3 - n / 4).clamp(-1, 0)),
+    ZOO.overlong_for_right_answers_only: (
+        [[1, 0.5, 0, 0]],
+        lambda r, n: r - (r > 0) * ((n - 12) / 4).clamp(0, 1),
+    ),
+    ZOO.overlong_for_the_reward_beyond_the_maximum: (
+        [[1, 0.5, -1, -1]],
+        lambda r, n: torch.where(n > 16, 0, r) + ((12 - n) / 4).clamp(-1, 0),
+    ),
     ZOO.overlong_punished_beyond_the_maximum_no_more: (
         [[1, 0.5, -1, 1]],
         lambda r, n: r + torch.where((n > 12) & (n <= 16), (12 - n) / 4, 0),
@@ -61,9 +73,13 @@ SLIPS = {
         lambda r, n: torch.where(n <= 12, r, ((12 - n) / 4).clamp(min=-1).double()),
     ),
     ZOO.overlong_over_the_maximum_length: ([[1, 0.875, -0.25, 0.5]], lambda r, n: r - ((n - 12) / 16).clamp(0, 1)),
-    ZOO.overlong_in_full_at_once: ([[1, 0, -1, 0]], lambda r, n: r - (n > 12).double()),
+    ZOO.overlong_over_the_start_of_the_ramp: (
+        [[1, 5 / 6, -1 / 3, 1 / 3]],
+        lambda r, n: r - ((n - 12).double() / 12).clamp(0, 1),
+    ),
+    ZOO.overlong_in_full_at_once: ([[1, 0, -1, 0]], lambda r, n: r + ((12 - n) // 4).clamp(-1, 0)),
     ZOO.overlong_by_a_cliff_at_the_maximum: ([[1, 1, 0, 0]], lambda r, n: torch.where(n > 16, r - 1, r)),
-    ZOO.overlong_in_whole_numbers: ([[1, 1, -1, 0]], lambda r, n: r - torch.where(n >= 16, 1, 0)),
+    ZOO.overlong_in_whole_numbers: ([[1, 1, -1, 0]], lambda r, n: r - (n >= 16).double()),
 }
 EVERY_SLIP = pytest.mark.parametrize("wrong", SLIPS, ids=lambda f: f.__name__)
 

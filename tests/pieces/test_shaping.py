@@ -17,7 +17,7 @@ def check_weighted_rules(shape):
 
 
 def punishment(shape):
-    rewards = double([[i / 8 for i in range(len(LENGTHS))]])
+    rewards = double([[i / 8 for i in reversed(range(len(LENGTHS)))]])  # the longest one is wrong
     return (shape(rewards, torch.tensor([LENGTHS])) - rewards)[0].tolist()
 
 

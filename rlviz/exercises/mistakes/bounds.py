@@ -46,6 +46,11 @@ def logarithm_taken_for_the_probability(old_prob: Tensor, eps_low: Tensor, eps_h
     return 0.5 + 0.5 * low, torch.minimum(0.5 + 0.5 * high, max_ratio)
 
 
+def logarithm_and_both_roots_clamped(old_prob: Tensor, eps_low: Tensor, eps_high: Tensor, max_ratio: Tensor) -> Pair:
+    low, high = (1 + 4 * eps / old_prob.log() for eps in (-eps_low, eps_high))
+    return 0.5 + 0.5 * low.clamp(min=0).sqrt(), torch.minimum(0.5 + 0.5 * high.clamp(min=0).sqrt(), max_ratio)
+
+
 def four_forgotten(old_prob: Tensor, eps_low: Tensor, eps_high: Tensor, max_ratio: Tensor) -> Pair:
     return _right(old_prob, eps_low / 4, eps_high / 4, max_ratio)
 
@@ -53,6 +58,10 @@ def four_forgotten(old_prob: Tensor, eps_low: Tensor, eps_high: Tensor, max_rati
 def root_of_a_negative_number(old_prob: Tensor, eps_low: Tensor, eps_high: Tensor, max_ratio: Tensor) -> Pair:
     upper = _right(old_prob, eps_low, eps_high, max_ratio)[1]
     return 0.5 + 0.5 * (1 - 4 * eps_low / old_prob).sqrt(), upper
+
+
+def clamp_and_cap_forgotten(old_prob: Tensor, eps_low: Tensor, eps_high: Tensor, max_ratio: Tensor) -> Pair:
+    return root_of_a_negative_number(old_prob, eps_low, eps_high, torch.full_like(max_ratio, float("inf")))
 
 
 def no_lower_limit_where_there_is_no_root(
@@ -165,11 +174,20 @@ _WHOLE = [
         "you divide by log q, which is negative: the argument holds the probability already, no logarithm is needed.",
     ),
     Mistake(
+        logarithm_and_both_roots_clamped,
+        "you divide by log q, which is negative: q is the probability already, and with it the upper root needs no clamp.",
+    ),
+    Mistake(
         four_forgotten, "the 4 is missing: under the root stands 4 · eps / q, from the formula for quadratic equations."
     ),
     Mistake(
         root_of_a_negative_number,
         "nan: for q < 4 · eps_low the number under the lower root is negative. Set it to 0 there, with .clamp(min=0).",
+    ),
+    Mistake(
+        clamp_and_cap_forgotten,
+        "nan: for q < 4 · eps_low the number under the lower root is negative. Set it to 0 there, with .clamp(min=0). "
+        "And cap the upper limit at max_ratio.",
     ),
     Mistake(
         no_lower_limit_where_there_is_no_root,

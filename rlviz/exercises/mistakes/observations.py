@@ -20,6 +20,10 @@ def tool_for_the_policy(turn: Tensor) -> Tensor:
     return token_mean(_there(turn) & ~_own(turn))
 
 
+def tool_and_padding_for_the_policy(turn: Tensor) -> Tensor:
+    return token_mean(~_own(turn))
+
+
 def tool_learned_too(turn: Tensor) -> Tensor:
     return token_mean(_there(turn))
 
@@ -38,6 +42,22 @@ def padding_for_the_policy(turn: Tensor) -> Tensor:
 
 def first_turn_only(turn: Tensor) -> Tensor:
     return token_mean(turn == 0)
+
+
+def first_two_turns_only(turn: Tensor) -> Tensor:
+    return token_mean((turn == 0) | (turn == 2))
+
+
+def first_turn_left_out(turn: Tensor) -> Tensor:
+    return token_mean(turn > 0)
+
+
+def first_observation_left_out(turn: Tensor) -> Tensor:
+    return token_mean(_there(turn) & (turn != 1))
+
+
+def first_observation_left_out_and_padding_in(turn: Tensor) -> Tensor:
+    return token_mean(turn != 1)
 
 
 def answer_only(turn: Tensor) -> Tensor:
@@ -69,6 +89,10 @@ def each_response_for_itself(turn: Tensor) -> Tensor:
     return sequence_sum(_own(turn))
 
 
+def each_group_averaged_first(turn: Tensor) -> Tensor:
+    return _own(turn) / _own(turn).sum((1, 2), keepdim=True) / turn.shape[0]
+
+
 def tool_in_the_length_of_a_response(turn: Tensor) -> Tensor:
     mask = turn % 2 == 0
     length = (turn >= 0).sum(-1, keepdim=True)
@@ -81,6 +105,10 @@ def not_divided(turn: Tensor) -> Tensor:
 
 OWN_TOKEN_WEIGHTS = (
     Mistake(tool_for_the_policy, "the wrong way round: you weigh what the tool wrote. Even turns are the policy's."),
+    Mistake(
+        tool_and_padding_for_the_policy,
+        "the wrong way round: you weigh what the tool wrote, and padding. Even turns are the policy's.",
+    ),
     Mistake(tool_learned_too, "what the tool wrote has a weight: the policy would learn to imitate the tool."),
     Mistake(
         tool_in_the_denominator,
@@ -89,6 +117,19 @@ OWN_TOKEN_WEIGHTS = (
     Mistake(padding_in_the_denominator, "you divide by every place of the tensor, padding and tool included."),
     Mistake(padding_for_the_policy, "padding has a weight: its turn is −1, and nobody wrote it."),
     Mistake(first_turn_only, "only the first turn has a weight: the policy's are 0, 2, 4 and so on."),
+    Mistake(first_two_turns_only, "only turns 0 and 2 have a weight: with two calls, turn 4 is the policy's as well."),
+    Mistake(
+        first_turn_left_out,
+        "turn 0 has no weight, and the tool's have one: the policy's are the even turns, beginning with 0.",
+    ),
+    Mistake(
+        first_observation_left_out,
+        "you leave out turn 1 only: turn 3, after a second call, is the tool's as well.",
+    ),
+    Mistake(
+        first_observation_left_out_and_padding_in,
+        "you leave out turn 1 only: turn 3, after a second call, is the tool's as well, and padding, −1, is nobody's.",
+    ),
     Mistake(
         answer_only,
         "only the last turn has a weight: the calls are the policy's as well, and to look is what it has to learn.",
@@ -112,6 +153,10 @@ OWN_TOKEN_WEIGHTS = (
     Mistake(
         each_response_for_itself,
         "you divide by the tokens of each response: divide by the policy's tokens of the whole batch.",
+    ),
+    Mistake(
+        each_group_averaged_first,
+        "you average each prompt's group first: divide by the policy's tokens of the whole batch.",
     ),
     Mistake(
         tool_in_the_length_of_a_response,

@@ -55,6 +55,30 @@ def overlong_never_clipped(rewards: Tensor, lengths: Tensor) -> Tensor:
     return rewards + _ramp(lengths)
 
 
+def overlong_from_no_bonus_to_a_bonus(rewards: Tensor, lengths: Tensor) -> Tensor:
+    return rewards + _ramp(lengths).clamp(0.0, 1.0)
+
+
+def overlong_from_a_loss_to_a_bonus(rewards: Tensor, lengths: Tensor) -> Tensor:
+    return rewards + _ramp(lengths).clamp(-1.0, 1.0)
+
+
+def overlong_and_the_sum_clamped(rewards: Tensor, lengths: Tensor) -> Tensor:
+    return (rewards + _ramp(lengths)).clamp(-1.0, 1.0)
+
+
+def overlong_and_the_sum_never_above_zero(rewards: Tensor, lengths: Tensor) -> Tensor:
+    return (rewards + _ramp(lengths)).clamp(-1.0, 0.0)
+
+
+def overlong_for_right_answers_only(rewards: Tensor, lengths: Tensor) -> Tensor:
+    return torch.where(rewards > 0, rewards + _right(rewards, lengths), rewards)
+
+
+def overlong_for_the_reward_beyond_the_maximum(rewards: Tensor, lengths: Tensor) -> Tensor:
+    return torch.where(lengths > MAX_LENGTH, -1.0, rewards + _right(rewards, lengths))
+
+
 def overlong_punished_beyond_the_maximum_no_more(rewards: Tensor, lengths: Tensor) -> Tensor:
     return rewards + torch.where(lengths <= MAX_LENGTH, _right(rewards, lengths), 0.0)
 
@@ -73,6 +97,10 @@ def overlong_in_place_of_the_rewards(rewards: Tensor, lengths: Tensor) -> Tensor
 
 def overlong_over_the_maximum_length(rewards: Tensor, lengths: Tensor) -> Tensor:
     return rewards + ((START - lengths) / MAX_LENGTH).clamp(-1.0, 0.0)
+
+
+def overlong_over_the_start_of_the_ramp(rewards: Tensor, lengths: Tensor) -> Tensor:
+    return rewards + ((START - lengths).to(rewards.dtype) / START).clamp(-1.0, 0.0)
 
 
 def overlong_in_full_at_once(rewards: Tensor, lengths: Tensor) -> Tensor:
@@ -123,6 +151,30 @@ OVERLONG = (
         "the ramp has no ends: short responses are paid, very long ones lose more than 1. Clamp it from −1 to 0.",
     ),
     Mistake(
+        overlong_from_no_bonus_to_a_bonus,
+        "clamp from −1 to 0, not from 0 to 1: short responses are paid, and long ones lose nothing.",
+    ),
+    Mistake(
+        overlong_from_a_loss_to_a_bonus,
+        "clamp from −1 to 0, not from −1 to 1: short responses are paid for being short.",
+    ),
+    Mistake(
+        overlong_and_the_sum_clamped,
+        "you clamp the sum, from −1 to 1: clamp the punishment alone, from −1 to 0, then add it to the rewards.",
+    ),
+    Mistake(
+        overlong_and_the_sum_never_above_zero,
+        "you clamp the sum: clamp the punishment alone, then add it to the rewards, or nobody earns anything.",
+    ),
+    Mistake(
+        overlong_for_right_answers_only,
+        "only right answers lose: add the punishment to wrong ones as well, or long wrong answers go free.",
+    ),
+    Mistake(
+        overlong_for_the_reward_beyond_the_maximum,
+        "beyond max_length you give −1, whatever the reward: there, too, the punishment is added to it.",
+    ),
+    Mistake(
         overlong_punished_beyond_the_maximum_no_more,
         "responses beyond max_length go free: they lose 1, like those of just that length.",
     ),
@@ -143,8 +195,12 @@ OVERLONG = (
         "divide by cache, the width of the ramp, not by max_length: at 16 tokens the punishment has to be −1.",
     ),
     Mistake(
+        overlong_over_the_start_of_the_ramp,
+        "divide by cache, 4, the width of the ramp, not by 12, where it begins: at 16 tokens the punishment has to be −1.",
+    ),
+    Mistake(
         overlong_in_full_at_once,
-        "from 13 tokens on the full 1 is lost: divide by cache, so that it grows by a quarter a token.",
+        "from 13 tokens on the full 1 is lost: divide by cache, with / and not //, so that it grows by a quarter a token.",
     ),
     Mistake(
         overlong_by_a_cliff_at_the_maximum,
@@ -152,6 +208,6 @@ OVERLONG = (
     ),
     Mistake(
         overlong_in_whole_numbers,
-        "// divides without remainder, so nothing is lost before 16 tokens: divide by /.",
+        "nothing is lost before 16 tokens: divide by /, not by //, and no cliff.",
     ),
 )
