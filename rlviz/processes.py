@@ -31,11 +31,14 @@ def interrupt_is_a_wish() -> Iterator[list[bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def side_by_side(work: Callable[[T], Iterator[R]], tasks: Sequence[T], *, jobs: int) -> Iterator[R]:
+def side_by_side(
+    work: Callable[[T], Iterator[R]], tasks: Sequence[T], *, jobs: int, at_once: bool = False
+) -> Iterator[R]:
     """Yield what `work(task)` yields for each of the tasks, in up to `jobs` processes of one torch thread each.
 
     work: a generator function of a module; it is closed after its next report when the consumer closes this one, so what it
     does on GeneratorExit is where it keeps what it has. With one job the work is done in this process, a task after the other.
+    at_once: a consumer that closes waits for no report; work under way in other processes is cut off and lost.
     Raises what the work raises, ValueError for tasks that no other process can read, RuntimeError when a process dies.
     """
     if jobs == 1:
@@ -79,8 +82,11 @@ def side_by_side(work: Callable[[T], Iterator[R]], tasks: Sequence[T], *, jobs: 
     finally:
         stop.set()
         for process in processes:
-            if died and process.is_alive():  # it may wait for a lock that the dead one held
+            if (
+                died or at_once
+            ) and process.is_alive():  # where one died, it may wait for a lock that the dead one held
                 process.terminate()
+                process.join()
             while process.is_alive():
                 with suppress(Empty):
                     reports.get(timeout=0.05)  # a process cannot end before its reports are taken

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-from collections.abc import Generator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pandas as pd
@@ -14,6 +13,7 @@ import torch
 from rlviz.experiments import find_experiment
 from rlviz.experiments.base import Experiment, Verdict
 from rlviz.plots import save_figure
+from rlviz.processes import side_by_side
 
 
 def kept(out: Path, name: str, seed: int) -> Path:
@@ -29,11 +29,13 @@ def write(file: Path, text: str) -> None:
     os.replace(temporary, file)
 
 
-def one_trial(out: Path, name: str, seed: int, scale: float) -> None:
-    """Run a trial on one thread and keep it."""
+def one_trial(job: tuple[Path, str, int, float]) -> Iterator[tuple[str, int]]:
+    """Run a trial (folder, experiment, seed, scale) on one thread, keep it, and yield experiment and seed."""
+    out, name, seed, scale = job
     torch.set_num_threads(1)
     trial = find_experiment(name).trial(seed, scale).assign(seed=seed)
     write(kept(out, name, seed), trial.to_csv(index=False, float_format="%.6g"))
+    yield name, seed
 
 
 def run_trials(
@@ -44,32 +46,17 @@ def run_trials(
     Stopping (an exception at the yield, or closing the iterator) ends the trials under way; those that are done stay.
     Raises what a trial raises.
     """
-    every = [(experiment, seed) for seed in seeds for experiment in experiments]
+    known = {experiment.name: experiment for experiment in experiments}
     missing = []
-    for experiment, seed in every:
-        if kept(out, experiment.name, seed).exists():
-            yield experiment, seed
-        else:
-            missing.append((experiment, seed))
-    if jobs == 1:
-        for experiment, seed in missing:
-            one_trial(out, experiment.name, seed, scale)
-            yield experiment, seed
-        return
-    pool = ProcessPoolExecutor(min(jobs, len(missing) or 1), mp_context=multiprocessing.get_context("spawn"))
-    try:
-        trials = {
-            pool.submit(one_trial, out, experiment.name, seed, scale): (experiment, seed)
-            for experiment, seed in missing
-        }
-        for trial in as_completed(trials):
-            trial.result()
-            yield trials[trial]
-    finally:
-        workers = list((pool._processes or {}).values())
-        pool.shutdown(wait=False, cancel_futures=True)
-        for worker in workers:
-            worker.terminate()
+    for seed in seeds:
+        for experiment in experiments:
+            if kept(out, experiment.name, seed).exists():
+                yield experiment, seed
+            else:
+                missing.append((out, experiment.name, seed, scale))
+    with closing(side_by_side(one_trial, missing, jobs=jobs, at_once=True)) as done:  # type: ignore[type-var]
+        for name, seed in done:
+            yield known[name], seed
 
 
 def conclude(experiment: Experiment, seeds: Sequence[int], out: Path) -> Verdict:
