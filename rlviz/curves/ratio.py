@@ -45,9 +45,9 @@ class RatioCurve:
 
     spread: of all kinds of ratio against length. token, sequence, product, own: distances as there at `length`, nats, the
     last of the algorithm's own ratio. lower, upper: its limits on the ratio, for the advantages that they hold back.
-    edges, share, share_cut: a histogram of its own ratio: [B + 1] edges of bins, the share of all tokens in each bin, and of
-    all tokens the share that is in it with its gradient cut. clipped: share of all tokens whose gradient is cut. simulated: of
-    how many tokens these shares and `own` are, 0 where they are exact.
+    edges, share, share_cut: a histogram of its own ratio: [B + 1] edges of bins, limits among them; the share of all tokens in
+    each bin, and of all tokens the share that is in it with its gradient cut. clipped: share of all tokens whose gradient is
+    cut. simulated: of how many tokens these shares and `own` are, 0 where they are exact.
     """
 
     name: str
@@ -196,7 +196,7 @@ def ratio_curve(
     lower, upper = float(limits[1][0]), float(limits[0][1])
     own = _own(algorithm.ratio, length, noise, drift - noise**2 / 2, old_prob)
     low, high = _window(own.distance, lower, upper)
-    bins = np.linspace(low, high, BINS + 1)
+    bins = _bins(low, high, (lower, upper))
     cells = np.exp(np.linspace(*own.span, CELLS + 1))
     edges = np.unique(np.concatenate([[0.0], bins, cells, [x for x in (lower, upper) if 0 < x < math.inf]]))
     with np.errstate(divide="ignore"):
@@ -220,6 +220,16 @@ def ratio_curve(
         clipped=float(cut.sum()),
         simulated=0 if own.sample is None else len(own.sample),
     )
+
+
+def _bins(low: float, high: float, limits: tuple[float, float]) -> Array:
+    """Return edges of equal bins, those next to a limit moved onto it, so that no bin is cut in part only."""
+    bins = np.linspace(low, high, BINS + 1)
+    for limit in limits:
+        place = int(np.abs(bins - limit).argmin())
+        if low < limit < high and 0 < place < BINS:
+            bins[place] = limit
+    return bins
 
 
 def _own(ratio: Callable[..., Tensor], length: int, noise: float, mean: float, old_prob: float) -> _Own:

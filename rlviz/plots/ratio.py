@@ -111,9 +111,10 @@ class RatioPicture(Picture[RatioCurve]):
         low, high = curve.edges[0], curve.edges[-1]
         if self.right.get_xlim() != (low, high):
             self.right.set_xlim(low, high)
-        tallest = curve.share.max() or 1.0
-        self.all.set_data(curve.share / tallest, curve.edges)
-        self.cut.set_data(curve.share_cut / tallest, curve.edges)
+        width = np.diff(curve.edges)  # not all alike: areas are shares
+        tallest = (curve.share / width).max() or 1.0
+        self.all.set_data(curve.share / width / tallest, curve.edges)
+        self.cut.set_data(curve.share_cut / width / tallest, curve.edges)
 
     def still(self, curve: RatioCurve) -> Hashable:
         return float(curve.edges[0]), float(curve.edges[-1])

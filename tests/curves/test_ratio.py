@@ -108,7 +108,12 @@ def test_the_histogram_holds_every_token_and_what_is_cut_of_them():
     np.testing.assert_allclose(curve.share, np.diff(below), atol=1e-12)
     assert curve.share_cut.sum() == pytest.approx(curve.clipped, abs=1e-4)
     middles = (curve.edges[1:] + curve.edges[:-1]) / 2
-    assert not curve.share_cut[(middles > 0.83) & (middles < 1.17)].any()
+    within = (middles > 0.8) & (middles < 1.2)
+    assert {0.8, 1.2} <= set(curve.edges) and (np.diff(curve.edges) > 0).all()
+    assert not curve.share_cut[
+        within
+    ].any()  # to the very limits, beyond which half is cut: that which A moves outwards
+    np.testing.assert_allclose(curve.share_cut[~within], curve.share[~within] / 2)
     assert (curve.share_cut <= curve.share).all()
     assert curve.share @ middles == pytest.approx(1, abs=0.005)  # E r = 1 under the policy that sampled
     assert ratio_curve(replace(GRPO, surrogate=unclipped), noise=0.5).clipped == 0
@@ -178,8 +183,9 @@ def test_the_picture_is_the_curve():
     assert lines["the algorithm's own ratio"].get_xydata().tolist() == [[20, curve.own]]
     assert [line.get_ydata()[0] for line in picture.distances] == pytest.approx([-math.log(0.9997), math.log(1.0004)])
     assert [line.get_xdata()[0] for line in picture.limits] == [0.9997, 1.0004]
-    np.testing.assert_allclose(picture.all.get_data().values, curve.share / curve.share.max())
-    np.testing.assert_allclose(picture.cut.get_data().values, curve.share_cut / curve.share.max())
+    density, cut = curve.share / np.diff(curve.edges), curve.share_cut / np.diff(curve.edges)
+    np.testing.assert_allclose(picture.all.get_data().values, density / density.max())
+    np.testing.assert_allclose(picture.cut.get_data().values, cut / density.max())
     assert right.get_xlim() == (curve.edges[0], curve.edges[-1])
     assert len(plot_ratio(curve).axes) == 2
 
