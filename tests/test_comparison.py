@@ -1,8 +1,10 @@
 """Comparisons at equal budgets: the statistics by hand and by enumeration, the budgets, stopping and going on, the picture."""
 
+import importlib
 import json
 import os
 import shutil
+import time
 from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
@@ -362,6 +364,19 @@ def test_what_goes_wrong_in_a_process_is_said_here(tmp_path):
         list(side_by_side(os._exit, [3, 3], jobs=2))
     with pytest.raises(ValueError, match=r"cannot be sent to another process .* use jobs=1"):
         list(side_by_side(iter, [lambda: None], jobs=2))
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_work_under_way_is_waited_for_or_cut_off(tmp_path, monkeypatch, at_once):
+    (tmp_path / "slow_work.py").write_text(
+        "import time\n\n\ndef work(file):\n    yield 'begun'\n    time.sleep(5)\n    file.touch()\n    yield 'done'\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    working = side_by_side(importlib.import_module("slow_work").work, [tmp_path / "late"], jobs=2, at_once=at_once)
+    assert next(working) == "begun"
+    time.sleep(1)  # past the look at whether to stop, into the sleep
+    working.close()
+    assert (tmp_path / "late").exists() is not at_once
 
 
 def test_a_piece_of_ones_own_takes_part(tmp_path):

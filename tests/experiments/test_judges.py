@@ -311,6 +311,12 @@ def test_each_outcome_can_be_reached(name):
         assert re.search(r"\d", verdict.says) and "nan" not in verdict.says
 
 
+def test_each_part_of_the_claim_on_overlong_answers_looks_at_its_own_arm():
+    frame = overlong(1)
+    frame.loc[frame["arm"] == "cut off is left out", "held_out_accuracy"] -= 0.5
+    assert find_experiment("overlong").judge(frame).parts == (SEEN, SEEN, REVERSED)
+
+
 @pytest.mark.parametrize("name", ["dcpo_headline", "dupo_headline", "dapo_headline"])
 def test_a_headline_number_is_not_seen_in_half_its_size(name):
     verdict = find_experiment(name).judge(FRAMES[name](0.5))
