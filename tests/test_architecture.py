@@ -59,6 +59,7 @@ ALLOWED = {
         "rlviz.algorithms",
         "rlviz.tabular",
         "rlviz.training",
+        "rlviz.processes",
         "rlviz.curves",
         "rlviz.plots",
         "small_models",
