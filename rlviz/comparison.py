@@ -233,7 +233,7 @@ class Comparing(Iterator[RunProgress]):
 
     def close(self) -> None:
         """Stop after the steps that are being made, and keep what there is."""
-        self._progress.close()  # type: ignore[attr-defined]
+        self._progress.close()
 
     def result(self) -> Comparison:
         """Train what is left, and return the comparison."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from queue import Empty
 from types import FrameType
@@ -33,7 +33,7 @@ def interrupt_is_a_wish() -> Iterator[list[bool]]:
 
 def side_by_side(
     work: Callable[[T], Iterator[R]], tasks: Sequence[T], *, jobs: int, at_once: bool = False
-) -> Iterator[R]:
+) -> Generator[R, None, None]:
     """Yield what `work(task)` yields for each of the tasks, in up to `jobs` processes of one torch thread each.
 
     work: a generator function of a module; it is closed after its next report when the consumer closes this one, so what it
@@ -82,9 +82,8 @@ def side_by_side(
     finally:
         stop.set()
         for process in processes:
-            if (
-                died or at_once
-            ) and process.is_alive():  # where one died, it may wait for a lock that the dead one held
+            # where one died, another may wait for a lock that the dead one held
+            if (died or at_once) and process.is_alive():
                 process.terminate()
                 process.join()
             while process.is_alive():

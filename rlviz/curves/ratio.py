@@ -223,13 +223,9 @@ def ratio_curve(
 
 
 def _bins(low: float, high: float, limits: tuple[float, float]) -> Array:
-    """Return edges of equal bins, those next to a limit moved onto it, so that no bin is cut in part only."""
-    bins = np.linspace(low, high, BINS + 1)
-    for limit in limits:
-        place = int(np.abs(bins - limit).argmin())
-        if low < limit < high and 0 < place < BINS:
-            bins[place] = limit
-    return bins
+    """Return edges of equal bins, divided at the limits, so that no bin is cut in part only."""
+    inside = [limit for limit in limits if low < limit < high]
+    return np.unique(np.concatenate([np.linspace(low, high, BINS + 1), inside]))
 
 
 def _own(ratio: Callable[..., Tensor], length: int, noise: float, mean: float, old_prob: float) -> _Own:

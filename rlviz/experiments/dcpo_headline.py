@@ -48,7 +48,7 @@ def judge(frame: pd.DataFrame) -> Verdict:
         Part("log10 of how many times fewer tokens DCPO clips (claimed: 1)", tuple(fewer.map(math.log10)), claimed=1),
         Part("share of responses in use, more than GRPO (claimed: .28)", tuple(more), claimed=0.28),
         f"clipped {means(frame, 'clipped', 4)}",
-        f"in use {means(frame, 'contributing')}",
+        f"in use {means(frame, 'contributing')}: DCPO {100 * (used[DCPO_ARM] - used[GRPO_ARM]).mean():.0f} points more",
         f"accuracy over the run {means(frame, 'accuracy')}",
     )
 

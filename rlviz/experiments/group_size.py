@@ -77,12 +77,13 @@ def judge(frame: pd.DataFrame) -> Verdict:
     waste = ", ".join(f"G {size} {share:.2f}" for size, share in found.groupby("size")["equal"].mean().items())
     return judged(
         Part(
-            f"group's mean, {NEAR:g} less the distance of its slope from −½",
+            f"error of the group's mean: how much nearer than {NEAR:g} its slope by log G is to −½",
             tuple(NEAR - abs(s + 0.5) for s in of_mean),
         ),
         Part("the same of a right response's advantage", tuple(NEAR - abs(s + 0.5) for s in of_advantage)),
         Part("share of groups all alike, G 2 minus G 16", gap(found, "equal", 2, 16, by="size")),
         f"slopes of log error by log G {fmean(of_mean):.2f} and {fmean(of_advantage):.2f}",
+        "the mean's slope and the share of groups alike are arithmetic of independent draws",
         f"groups all alike {waste}",
         f"accuracy over the last ten of {trained['step'].max():.0f} steps, {RESPONSES} responses each, {reached}",
     )

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from rlviz.experiments.base import Experiment, Part, Verdict, gap, judged, means, scaled
+from rlviz.experiments.base import Experiment, Part, Verdict, by_seed, judged, means, scaled
 from rlviz.experiments.runs import FREE, run, warmed_up
 from rlviz.pieces.aggregation import Constant, sequence_mean, token_mean
 from rlviz.plots.experiments import panels, plot_arms, plot_course
@@ -47,13 +47,22 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
 
 
 def judge(frame: pd.DataFrame) -> Verdict:
-    """Compare the wrong answers of the second half of the steps."""
-    late = frame[frame["step"] > frame["step"].max() / 2]
-    first = frame[frame["step"] <= 3].groupby("arm", sort=False)["wrong"].mean().mean()
-    gaps = {name: gap(late, "wrong", "GRPO's mean", name) for name in MEANS if name != "GRPO's mean"}
+    """How much do wrong answers grow until the second half of the steps, and what part of it do the other means take away?"""
+    first, late = frame[frame["step"] <= 3], frame[frame["step"] > frame["step"].max() / 2]
+    grpo, *others = MEANS
+    growth = {name: by_seed(late, "wrong", arm=name) - by_seed(first, "wrong", arm=name) for name in MEANS}
+    removed = {name: 1 - growth[name] / growth[grpo] for name in others}
+    right = late.assign(right=(late["length"] - (1 - late["accuracy"]) * late["wrong"]) / late["accuracy"])
     return judged(
-        *(Part(f"tokens by which wrong answers are longer than under {name}", values) for name, values in gaps.items()),
-        f"length of wrong answers at first {first:.1f}, later {means(late, 'wrong', 1)}",
+        Part("tokens by which wrong answers grow under GRPO's mean", tuple(growth[grpo])),
+        *(
+            Part(
+                f"share of that growth which {name} takes away (claimed: all, half would do)", tuple(part), claimed=0.5
+            )
+            for name, part in removed.items()
+        ),
+        f"length of wrong answers at first {first['wrong'].mean():.1f}, later {means(late, 'wrong', 1)}",
+        f"of right answers later {means(right, 'right', 1)}",
         f"accuracy later {means(late, 'accuracy')}",
     )
 

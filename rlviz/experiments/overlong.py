@@ -11,14 +11,12 @@ from rlviz.experiments.base import Experiment, Part, Verdict, gap, judged, means
 from rlviz.experiments.runs import FREE, rows, run, shipped
 from rlviz.pieces.aggregation import token_mean
 from rlviz.pieces.shaping import OverlongFilter, SoftOverlongPunishment
-from rlviz.plots.experiments import panels, plot_arms, plot_course
+from rlviz.plots.experiments import panels, plot_course
 from rlviz.training import TrainSettings
 from small_models.tasks import Ramble
 
-ROOM, CACHE = (
-    12,
-    4,
-)  # what is over 8 tokens costs, and 8 are the running sums, the answer and the end: filler alone costs
+# 8 tokens are the running sums, the answer and the end: only what is over that costs
+ROOM, CACHE = 12, 4
 PLAIN, SOFT, FILTER = "cut off is wrong", "soft punishment", "cut off is left out"
 PLAIN_GRPO = replace(FREE, aggregate=token_mean)
 ARMS = {
@@ -47,16 +45,21 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
 
 
 def judge(frame: pd.DataFrame) -> Verdict:
-    """Compare length and accuracy of the second half of the steps."""
+    """Compare what is cut off in the second half of the steps, and accuracy at the last look."""
     late = frame[frame["step"] > frame["step"].max() / 2]
     last = frame[frame["step"] == frame["step"].max()]
     return judged(
-        Part("tokens by which the soft punishment shortens responses", gap(late, "response_length", PLAIN, SOFT)),
-        Part("share right that it adds", gap(late, "held_out_accuracy", SOFT, PLAIN)),
-        Part("share right that leaving out those cut off adds", gap(late, "held_out_accuracy", FILTER, PLAIN)),
+        Part(
+            "share of responses that the soft punishment keeps from being cut off", gap(late, "truncated", PLAIN, SOFT)
+        ),
+        Part("share right that it adds in the end", gap(last, "held_out_accuracy", SOFT, PLAIN)),
+        Part(
+            "share right that leaving out those cut off adds in the end", gap(last, "held_out_accuracy", FILTER, PLAIN)
+        ),
         f"length later {means(late, 'response_length', 1)}",
         f"cut off later {means(late, 'truncated', 4)}",
-        f"held-out accuracy in the end {means(last, 'held_out_accuracy', 3)}",
+        f"held-out accuracy in the second half {means(late, 'held_out_accuracy', 3)}",
+        f"in the end {means(last, 'held_out_accuracy', 3)}",
     )
 
 
@@ -65,14 +68,15 @@ def draw(frame: pd.DataFrame) -> Figure:
     figure, (length, cut, accuracy) = panels(3, 5.2)
     plot_course(length, frame, "step", "response_length", title="Length of responses", unit="tokens", smooth=5)
     plot_course(cut, frame, "step", "truncated", title="Cut off", unit="share of responses", smooth=5)
-    late = frame[frame["step"] > frame["step"].max() / 2]
-    plot_arms(accuracy, late, "held_out_accuracy", title="Accuracy, second half", unit="share right, held out")
+    looked = frame.dropna(subset="held_out_accuracy")
+    plot_course(accuracy, looked, "step", "held_out_accuracy", title="Accuracy, held out", unit="share right")
     return figure
 
 
 EXPERIMENT = Experiment(
     "overlong",
-    "A soft punishment keeps responses from growing too long, and not blaming those that were cut off makes the policy better.",
+    "A soft punishment keeps responses from being cut off; it makes the policy better, and so does leaving out of the loss "
+    "those that were.",
     "DAPO, arXiv 2503.14476, overlong reward shaping",
     20,
     trial,

@@ -80,6 +80,7 @@ def judge(frame: pd.DataFrame) -> Verdict:
             "log2 of how much narrower their geometric mean's is than one token's",
             gap(ten, "log_spread", TOKEN, GEOMETRIC),
         ),
+        "a token's own ratio has no length: tested is the product of a response's, which is the response's weight",
         f"from 1 token to 10 of the same responses the spread changes: {times}",
         f"tokens that moved alike and independently would give ×1.00, ×{10**0.5:.2f}, ×{10**-0.5:.2f}",
     )
@@ -92,6 +93,7 @@ def draw(frame: pd.DataFrame) -> Figure:
         ax, frame, "length", "spread", title="Spread of the ratio after 8 updates", unit="std of log ratio, nats"
     )
     ax.set(yscale="log", xlabel="first tokens of the response")
+    ax.legend(fontsize=11, framealpha=1, loc="lower left")
     plain_ticks(ax.yaxis)
     return figure
 

@@ -54,7 +54,7 @@ def run_trials(
                 yield experiment, seed
             else:
                 missing.append((out, experiment.name, seed, scale))
-    with closing(side_by_side(one_trial, missing, jobs=jobs, at_once=True)) as done:  # type: ignore[type-var]
+    with closing(side_by_side(one_trial, missing, jobs=jobs, at_once=True)) as done:
         for name, seed in done:
             yield known[name], seed
 
@@ -78,9 +78,9 @@ def verdict_table(verdicts: Sequence[tuple[Experiment, Verdict]], seeds: int) ->
         f"Written by `rlviz experiment --all --seeds {seeds}`; nothing is typed by hand. A claim is **seen** when each thing "
         "that it says has the claimed sign in every seed, with a mean more than two standard errors from 0 (and of the claimed "
         "size, where it names one), **reversed** when one of them has the opposite sign by the same rule, and else **not seen at "
-        "this scale**. Bars in the pictures are means, dots and bands are of seeds.",
+        "this scale**. Parts that are arithmetic are said to be. Bars in the pictures are means, dots and bands are of seeds.",
         "",
-        "| experiment | claim | outcome | what it says | picture |",
+        "| experiment | claim | outcome | its parts | picture |",
         "|---|---|---|---|---|",
         *(
             f"| [{e.name}](#{e.name}) | {e.claim.replace('|', chr(92) + '|')} | **{v.outcome}** | {v.share} "

@@ -81,6 +81,7 @@ def judge_dupo(frame: pd.DataFrame) -> Verdict:
             claimed=1,
         ),
         f"not counted, {Part('log2 of responses', times(costs, 'responses', DYNAMIC, 'DUPO'))}",
+        "the source's rollouts wait for tools, these do not",
         *words(costs),
     )
 
@@ -91,6 +92,8 @@ def judge_dapo(frame: pd.DataFrame) -> Verdict:
     return judged(
         Part("log2 of GRPO's updates over DAPO's (claimed: 1)", times(costs, "steps", "GRPO", "DAPO"), claimed=1),
         f"not counted, {Part('log2 of responses', times(costs, 'responses', 'GRPO', 'DAPO'))}",
+        "the source compares with another training of a large model, and with one update and short answers DAPO's limits and its "
+        "overlong punishment do nothing here",
         *words(costs),
     )
 

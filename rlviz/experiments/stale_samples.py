@@ -83,7 +83,8 @@ def judge(frame: pd.DataFrame) -> Verdict:
         ),
         Part("by how much their std is too large", tuple(by_seed(last, "std_bias"))),
         *ages,
-        f"accuracy then {frame['accuracy'].mean():.2f}",
+        f"accuracy then {frame['accuracy'].mean():.2f}, where a group of 8 has a standard error of "
+        f"{(frame['accuracy'] * (1 - frame['accuracy']) / 8).mean() ** 0.5:.2f}, and below ½ the std's error has the other sign",
     )
 
 

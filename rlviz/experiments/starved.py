@@ -114,6 +114,7 @@ def judge(frame: pd.DataFrame) -> Verdict:
         Part("rollouts more under 0.2 than with no upper limit", longer(real, OPEN)),
         Part("than under 1.0", longer(real, "1.0")),
         Part("on a table, than with no upper limit", longer(table, OPEN)),
+        "the claim's number is arithmetic: tested is what follows from it",
         f"rollouts to accuracy {GOAL:g}: {each(real)}",
         f"growth of the rare path in a rollout while below .1: {means(real, 'growth')}",
         f"on a table to ½: {each(table)}",
@@ -123,17 +124,31 @@ def judge(frame: pd.DataFrame) -> Verdict:
     )
 
 
+def carried_on(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the paths, those that reached the goal and stopped at their last value from there on: means are of all seeds."""
+    paths = frame.pivot_table(index="rollout", columns=["arm", "seed"], values="rare", sort=False).sort_index().ffill()
+    return paths.stack(["arm", "seed"], future_stack=True).rename("rare").reset_index()
+
+
 def draw(frame: pd.DataFrame) -> Figure:
-    """Draw the probability of the rare path, with the lines along which each limit would let it grow, and the rollouts needed."""
+    """Draw the probability of the rare path, with the lines along which one token alone could grow, and the rollouts needed."""
     figure, (course, needed, twin) = panels(3, 5.2)
     shown = frame[(frame["setting"] == RARE) & frame["arm"].isin((NARROW, "0.28", "1.0", OPEN))]
+    shown = carried_on(shown)
     plot_course(course, shown, "rollout", "rare", title="Probability of the rare path", unit="probability")
     start, steps = float(shown[shown["rollout"] == 0]["rare"].mean()), np.arange(61)
     for width in (0.2, 1.0):
         course.plot(steps, start * (1 + width) ** steps, color="black", linestyle=":", linewidth=1.5)
         last = min(np.log(0.5 / start) / np.log(1 + width), 0.85 * float(shown["rollout"].max()))
         place = (last, start * (1 + width) ** last)
-        course.annotate(f"× {1 + width:g}", place, (4, -14), textcoords="offset points", fontsize=12)
+        course.annotate(
+            f"× {1 + width:g}",
+            place,
+            (4, -14),
+            textcoords="offset points",
+            fontsize=12,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
+        )
     course.set(yscale="log", ylim=(start / 4, 1.3), xlim=(0, shown["rollout"].max()))
     course.legend(fontsize=11, framealpha=1, loc="lower right")
     plot_arms(needed, rollouts(frame, RARE), "rollouts", title=f"Rollouts to accuracy {GOAL:g}", unit="rollouts")

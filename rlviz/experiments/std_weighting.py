@@ -75,7 +75,7 @@ def judge(frame: pd.DataFrame) -> Verdict:
     hard = gap(frame[frame["difficulty"] >= "d"], "right", divided, plain)
     return judged(
         Part(
-            "share of the pull of groups with 1 or 7 of 8 right, more with the division",
+            "share of the pull of groups with 1 or 7 of 8 right, more with the division (arithmetic, given the groups)",
             gap(shares, "share", *SCALES),
         ),
         f"share {means(shares, 'share')}",
@@ -91,7 +91,7 @@ def draw(frame: pd.DataFrame) -> Figure:
     figure, (pull, course) = panels(2)
     table = relative(frame).sort_values("kind", key=lambda kinds: kinds.map(KINDS.index), kind="stable")
     for index, (arm, part) in enumerate(table.groupby("arm", sort=False)):
-        plot_arms(pull, part.assign(seed=part["seed"]), "relative", by="kind", colour=index, label=str(arm))
+        plot_arms(pull, part, "relative", by="kind", colour=index, label=str(arm))
     pull.set_title("How hard a group pulls, half-right groups = 1", fontsize=14)
     pull.set_xlabel("Σ|A| over that of half-right groups", fontsize=13)
     pull.legend(fontsize=11, framealpha=1)

@@ -119,6 +119,13 @@ def test_the_histogram_holds_every_token_and_what_is_cut_of_them():
     assert ratio_curve(replace(GRPO, surrogate=unclipped), noise=0.5).clipped == 0
 
 
+def test_limits_within_one_bin_divide_it_twice():
+    curve = ratio_curve(GSPO, noise=0.5, length=1)  # bins a tenth wide, limits 0.0007 apart
+    assert {0.9997, 1.0004} <= set(curve.edges) and (np.diff(curve.edges) > 0).all()
+    between = curve.edges[:-1] == 0.9997
+    assert between.sum() == 1 and curve.share[between] > 0 and curve.share_cut[between] == 0
+
+
 def test_the_algorithm_s_own_ratio_and_limits():
     token, sequence = ratio_curve(GRPO, length=32), ratio_curve(GSPO, length=32)
     assert token.own == pytest.approx(token.token, rel=1e-12)

@@ -9,6 +9,7 @@ import pytest
 
 from rlviz.experiments import EXPERIMENTS, find_experiment
 from rlviz.experiments.base import OUTCOMES, Part, by_seed, gap, judged, scaled
+from rlviz.experiments.starved import carried_on
 
 SEEN, NOT_SEEN, REVERSED = OUTCOMES
 
@@ -97,7 +98,10 @@ def of_arms(column, arms, effect, **same):
 
 
 def length_bias(effect):
-    return of_arms("wrong", ("GRPO's mean", "token mean", "Dr.GRPO's"), effect, accuracy=0.5)
+    """Wrong answers grow by 2 · effect under GRPO's mean, and under no other."""
+    frame = of_arms("wrong", ("GRPO's mean", "token mean", "Dr.GRPO's"), 0.0, accuracy=0.5, length=1.0)
+    grown = (frame["arm"] == "GRPO's mean") & (frame["step"] > 3)
+    return frame.assign(wrong=frame["wrong"] + 2 * effect * grown)
 
 
 def std_weighting(effect):
@@ -280,18 +284,18 @@ def dapo_headline(effect):
 
 
 def overlong(effect):
-    """The punishment takes off tokens and adds accuracy, and the filter adds accuracy."""
+    """The punishment keeps responses from being cut off and adds accuracy, and the filter adds accuracy."""
     rows = []
-    for arm, length, right in (
-        ("cut off is wrong", 9, 0),
-        ("soft punishment", 9 - effect, 1),
-        ("cut off is left out", 9, 1),
+    for arm, cut, right in (
+        ("cut off is wrong", 0.1, 0),
+        ("soft punishment", 0.1 - 0.05 * effect, 1),
+        ("cut off is left out", 0.1, 1),
     ):
         for seed in range(3):
             for step in range(1, 41):
                 accuracy = 0.5 + 0.1 * effect * right + 0.01 * seed if step % 5 == 0 else math.nan
-                rows.append({"seed": seed, "arm": arm, "step": step, "response_length": length + 0.1 * seed,
-                             "truncated": 0.1, "held_out_accuracy": accuracy})  # fmt: skip
+                rows.append({"seed": seed, "arm": arm, "step": step, "response_length": 9,
+                             "truncated": cut + 0.001 * seed * (right == 0), "held_out_accuracy": accuracy})  # fmt: skip
     return pd.DataFrame(rows)
 
 
@@ -315,6 +319,14 @@ def test_each_part_of_the_claim_on_overlong_answers_looks_at_its_own_arm():
     frame = overlong(1)
     frame.loc[frame["arm"] == "cut off is left out", "held_out_accuracy"] -= 0.5
     assert find_experiment("overlong").judge(frame).parts == (SEEN, SEEN, REVERSED)
+
+
+def test_a_path_that_stopped_at_the_goal_counts_on_in_the_mean():
+    frame = pd.DataFrame(
+        {"arm": "0.2", "rollout": [0, 1, 0, 1, 2], "seed": [0, 0, 1, 1, 1], "rare": [0.1, 0.9, 0.1, 0.2, 0.3]}
+    )
+    mean = carried_on(frame).groupby("rollout")["rare"].mean()
+    assert mean.tolist() == pytest.approx([0.1, 0.55, 0.6])  # (.9 + .3) / 2, not .3
 
 
 @pytest.mark.parametrize("name", ["dcpo_headline", "dupo_headline", "dapo_headline"])

@@ -208,6 +208,6 @@ OVERLONG = (
     ),
     Mistake(
         overlong_in_whole_numbers,
-        "nothing is lost before 16 tokens: divide by /, not by //, and no cliff.",
+        "nothing is lost before 16 tokens: divide by /, not by //; where you wrote a step at 16, make it a ramp from 12.",
     ),
 )
