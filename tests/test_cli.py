@@ -9,10 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
+from click import unstyle
 from typer.testing import CliRunner
 
 from rlviz.cli import app
 from small_models.policies import build_policy
+from small_models.tasks import TASKS
 
 RUNNER = CliRunner()
 QUICK = ["train", "--steps", "3", "--num-prompts", "4", "--group-size", "4"]
@@ -313,3 +315,10 @@ def test_cost_as_json():
 def test_cost_refuses_in_a_sentence(given, words):
     result = rlviz("cost", *given)
     assert result.exit_code == 2 and words in result.output and "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("command", ["train", "compare", "cost"])
+def test_help_names_every_task(command):
+    said = " ".join(unstyle(RUNNER.invoke(app, [command, "--help"]).output).replace("│", " ").split())
+    *names, last = sorted(task.name for task in TASKS)
+    assert f"{', '.join(names)} or {last}" in said

@@ -28,10 +28,10 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
         details_groups=1,
         seed=seed,
     )
-    judge = {"reward_model": learned.model, "pairs": learned.pairs}
+    by_the_judge = {"reward_model": learned.model, "pairs": learned.pairs}
     found = [
         rows(run(policy, task, FREE, settings, **given), *COLUMNS, arm=name)
-        for name, given in {RULE: {}, JUDGE: judge}.items()
+        for name, given in {RULE: {}, JUDGE: by_the_judge}.items()
     ]
     start = {"start_accuracy": evaluate(policy, task).accuracy, "judge_accuracy": learned.held_out_accuracy}
     return pd.concat(found, ignore_index=True).assign(**start)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from rlviz.exercises.mistakes.mistake import Mistake
 from rlviz.pieces.aggregation import token_mean
-from rlviz.pieces.ratios import token_ratio
+from rlviz.pieces.ratios import sequence_ratio, token_ratio
 
 
 def _log_ratio(logp: Tensor, old_logp: Tensor, mask: Tensor) -> Tensor:
@@ -15,7 +15,7 @@ def _log_ratio(logp: Tensor, old_logp: Tensor, mask: Tensor) -> Tensor:
 
 def _sequence_ratio(logp: Tensor, old_logp: Tensor, mask: Tensor) -> Tensor:
     """Return the right ratio, one a response: [N]."""
-    return (_log_ratio(logp, old_logp, mask).sum(-1) / mask.sum(-1)).exp()
+    return sequence_ratio(logp[None], old_logp[None], mask[None])[0, :, 0]
 
 
 def _on_tokens(logp: Tensor, old_logp: Tensor, mask: Tensor, A: Tensor) -> Tensor:
