@@ -89,6 +89,11 @@ SLIPS = {
         [0, 2, 0],
         lambda r, A, low, high: ((r >= low) & (r <= high)) * r.detach() * A * r.log(),
     ),
+    mistakes.clipping.clamp_without_the_minimum: (
+        [1.2 * 2, 1.1 * 2, 0.8 * -3],
+        [0, 2, 0],
+        lambda r, A, low, high: A * r.clamp(low, high),
+    ),
     ZOO.pessimistic: (
         [1.2 * 2, 1.1 * 2, 0.8 * -3],
         [0, 2, 0],

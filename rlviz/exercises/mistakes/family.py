@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rlviz.exercises.mistakes.clipping import CISPO
+from rlviz.exercises.mistakes.clipping import CISPO, clamp_without_the_minimum
 from rlviz.exercises.mistakes.mistake import Mistake
 from rlviz.pieces.surrogate import pessimistic
 
@@ -90,7 +90,7 @@ CISPO_SURROGATE = (
     ),
     Mistake(
         cispo_clipped_from_above_only,
-        "you clip from above only: a ratio below the lower limit is clipped as well.",
+        "you clip from above only, as CISPO's authors do: here a ratio below the lower limit is clipped as well.",
     ),
     Mistake(
         cispo_with_limits_for_widths,
@@ -99,6 +99,10 @@ CISPO_SURROGATE = (
     Mistake(
         cispo_silent_outside_the_limits,
         "outside the limits you return 0, which cuts the gradient: the clipped ratio is a weight, and no token is left out.",
+    ),
+    Mistake(
+        clamp_without_the_minimum,
+        "that is a clip alone, which cuts gradients: freeze the clipped ratio, and let A · log r carry the gradient.",
     ),
     Mistake(
         pessimistic,
