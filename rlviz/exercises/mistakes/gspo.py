@@ -137,7 +137,7 @@ SEQUENCE_OBJECTIVE = (
     ),
     Mistake(
         gspo_with_every_ratio_times_every_advantage,
-        "[N, 1] times [N] is [N, N]: each ratio meets every advantage. Give both the shape [N].",
+        "each ratio meets every advantage: [N, 1] times [N] is [N, N], or you averaged s and A apart. Multiply [N] by [N] first.",
     ),
     Mistake(
         gspo_summed_over_tokens,
