@@ -1,0 +1,82 @@
+"""rlviz takes the versions that somebody has, and `constraints.txt` locks those that are tested together."""
+
+import re
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+from packaging.markers import default_environment
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # pytest brings it
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+DIRECT = [Requirement(line) for lines in (PROJECT["dependencies"], *EXTRAS.values()) for line in lines]
+LOCK = [
+    Requirement(line)
+    for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    if not line.startswith("#")
+]
+SYSTEMS = {"linux": ("posix", "Linux"), "darwin": ("posix", "Darwin"), "win32": ("nt", "Windows")}
+
+
+def pins(name, python, system):
+    """Return the versions that the lock has for a package on one Python and system."""
+    os_name, platform_system = SYSTEMS[system]
+    environment = {
+        **default_environment(),
+        "python_version": python,
+        "python_full_version": f"{python}.9",
+        "sys_platform": system,
+        "os_name": os_name,
+        "platform_system": platform_system,
+    }
+    name = canonicalize_name(name)
+    return [
+        line
+        for line in LOCK
+        if canonicalize_name(line.name) == name and (not line.marker or line.marker.evaluate(environment))
+    ]
+
+
+def test_no_range_has_an_upper_end():
+    # a cap takes the newer torch away from a machine that has one; each needs a known break
+    assert [str(r) for r in DIRECT if any(s.operator not in (">=",) for s in r.specifier)] == []
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("python", ["3.10", "3.11", "3.12", "3.13", "3.14"])
+def test_the_lock_has_one_version_of_everything_direct_within_its_range(python, system):
+    for requirement in DIRECT:
+        if requirement.name == "rlviz":
+            continue
+        (pin,) = pins(requirement.name, python, system)
+        (version,) = (s.version for s in pin.specifier if s.operator == "==")
+        assert version in requirement.specifier, requirement
+
+
+def test_the_lock_says_how_it_is_made():
+    head = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()[:2]
+    assert all(line.startswith("#") for line in head)
+    assert re.search(r"uv pip compile pyproject\.toml .*-o constraints\.txt", head[1])
+
+
+def test_ci_installs_with_the_lock():
+    installs = re.findall(r"pip install .*", (ROOT / ".ci" / "run").read_text(encoding="utf-8"))
+    assert installs == ["pip install -q -c constraints.txt -e '.[dev]'"]
+
+
+def test_the_lock_is_in_the_source_distribution(tmp_path):
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (archive,) = tmp_path.glob("rlviz-*.tar.gz")
+    with tarfile.open(archive) as files:
+        assert any(re.fullmatch(r"rlviz-[^/]*/constraints\.txt", name) for name in files.getnames())
