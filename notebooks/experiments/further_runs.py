@@ -1,0 +1,103 @@
+"""Runs that the lessons speak of and do not show: each is trained with several seeds, and a row a run is written.
+
+    python notebooks/experiments/further_runs.py
+
+writes `further_runs.csv` beside this file. Interrupted, it goes on with the runs that are not in the file.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from rlviz import DCPO, GRPO, GSPO, PPO, TrainSettings, default_settings, history, train
+from rlviz.exercises import mistakes
+from rlviz.pieces.bounds import FixedBounds, no_bounds
+from rlviz.pieces.gae import whiten
+from rlviz.pieces.surrogate import unclipped
+from small_models.policies import load_policy
+from small_models.tasks import Chain
+
+FILE = Path(__file__).with_suffix(".csv")
+FREE = replace(GRPO, kl=None)  # nothing pulls back to the start
+
+
+def advantage_with(bug: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:
+    """Return PPO's advantage with this bug in the place of GAE: whitened, and the critic learns A + V, as with GAE."""
+
+    def advantage(rewards: Tensor, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        A = bug(rewards, values, mask, torch.tensor(1.0), torch.tensor(0.95))
+        return whiten(A, mask), (A + values).masked_fill(~mask, 0.0)
+
+    return advantage
+
+
+def uncut_inside(ratio: Tensor, advantages: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+    """GRPO's objective within the limits, and no gradient beyond them, whichever way the token moved."""
+    inside = (ratio >= lower) & (ratio <= upper)
+    return torch.where(inside, ratio, ratio.detach()) * advantages
+
+
+def widths(algorithm: Any, width: float) -> Any:
+    return algorithm.with_parameters(eps_low=width, eps_high=width)
+
+
+open_below = 0.999  # a lower limit of .001, which no ratio reaches
+of_9 = TrainSettings(steps=20, num_prompts=12, lr=1e-4, lr_warmup_steps=5, updates_per_rollout=8)
+of_10 = replace(of_9, prompt_pool=48)
+of_13 = TrainSettings(steps=20, num_prompts=16, group_size=4, lr_warmup_steps=5, updates_per_rollout=4)
+high = replace(of_9, steps=16, lr=3e-4)
+cispo = replace(FREE, surrogate=mistakes.clipping.cispo)
+three = range(3)
+
+# (lesson, what, algorithm, settings, seeds)
+RUNS: list[tuple[str, str, Any, TrainSettings, range]] = [
+    ("02", "PPO", PPO, default_settings(PPO, steps=30), three),
+    ("02", "PPO, own reward − V", replace(PPO, advantage=advantage_with(mistakes.gae.own_reward_minus_value)),
+     default_settings(PPO, steps=30), three),
+    ("02", "PPO, padding in the recursion", replace(PPO, advantage=advantage_with(mistakes.gae.padding_bootstrapped)),
+     default_settings(PPO, steps=30), three),
+    ("09", "lr 1e-4, GRPO .2", FREE, of_9, three),
+    ("09", "lr 1e-4, GSPO .0003", GSPO, of_9, three),
+    ("09", "lr 1e-4, GSPO .03", widths(GSPO, 0.03), of_9, three),
+    ("09", "lr 3e-4, GRPO .01", widths(FREE, 0.01), high, three),
+    ("09", "lr 3e-4, GRPO .0003", widths(FREE, 0.0003), high, three),
+    ("10", "lr 3e-4, GRPO", FREE, replace(of_10, lr=3e-4), three),
+    ("10", "lr 3e-4, GRPO, sum over responses", replace(FREE, aggregate=DCPO.aggregate), replace(of_10, lr=3e-4), three),
+    ("10", "GRPO", FREE, of_10, range(3, 9)),
+    ("10", "DCPO", DCPO, of_10, range(3, 9)),
+    ("13", "GRPO", FREE, of_13, three),
+    ("13", "no gradient beyond the limits", replace(FREE, surrogate=uncut_inside), of_13, three),
+    ("13", "no clip", replace(FREE, surrogate=unclipped, bounds=no_bounds), of_13, three),
+    ("13", "CISPO, limits .8 and 1.2", cispo, of_13, three),
+    ("13", "CISPO, upper limit 1.2", replace(cispo, bounds=FixedBounds(eps_low=open_below, eps_high=0.2)), of_13, three),
+    ("13", "CISPO, upper limit 2", replace(cispo, bounds=FixedBounds(eps_low=open_below, eps_high=1.0)), of_13, three),
+]  # fmt: skip
+
+
+def row(lesson: str, what: str, algorithm: Any, settings: TrainSettings, seed: int) -> dict[str, Any]:
+    """Train once; return the share right on held-out prompts at the end, and the share of tokens clipped over the run."""
+    settings = replace(settings, seed=seed, evaluate_every=settings.steps, details_every=0)
+    run = history(list(train(load_policy("chain"), Chain(), algorithm, settings)))
+    clipped = run.clip_fraction_low + run.clip_fraction_high + run.clip_fraction_dual
+    right = round(float(run.held_out_accuracy.iloc[-1]), 4)
+    return {"lesson": lesson, "run": what, "seed": seed, "right": right, "clipped": round(float(clipped.mean()), 4)}
+
+
+def main() -> None:
+    """Train what is missing, and write the file after each run."""
+    rows = pd.read_csv(FILE, dtype={"lesson": str}).to_dict("records") if FILE.exists() else []
+    done = {(known["lesson"], known["run"], known["seed"]) for known in rows}
+    for lesson, what, algorithm, settings, seeds in RUNS:
+        for seed in seeds:
+            if (lesson, what, seed) not in done:
+                rows.append(row(lesson, what, algorithm, settings, seed))
+                pd.DataFrame(rows).to_csv(FILE, index=False)
+
+
+if __name__ == "__main__":
+    main()
