@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rlviz.processes import interrupt_is_a_wish
+from rlviz.processes import exit_code, interrupt_is_a_wish
 from rlviz.terminal import OutputFormat, console, errors, typed
 
 if TYPE_CHECKING:
@@ -154,14 +154,14 @@ def compare(
             jobs=jobs or _cores(budget, device),
             device=device,
         )
-    if not _train(comparing):
+    if stopped := _train(comparing):
         done = sum(job.complete for job in comparing.jobs)
         errors.print(
             f"Stopped: {done} of {len(comparing.jobs)} runs are complete in {escape(str(comparing.folder))}. "
             "The same command goes on.",
             soft_wrap=True,
         )
-        raise typer.Exit(130)
+        raise typer.Exit(exit_code(stopped))
     _show(comparing.result(), comparing.folder, output)
 
 
@@ -197,8 +197,8 @@ def _cores(budget: BudgetName, device: str) -> int:
     return 1 if alone else torch.get_num_threads()  # torch's own default: the physical cores that this process may use
 
 
-def _train(comparing: Comparing) -> bool:
-    """Train what is missing and show it; return whether all is complete."""
+def _train(comparing: Comparing) -> int | None:
+    """Train what is missing and show it; return the number of the signal that stopped it before all was complete."""
     from rich.live import Live
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
@@ -228,8 +228,8 @@ def _train(comparing: Comparing) -> bool:
                 bars.update(rows[key], completed=shares[key], said=accuracy)
             bars.update(total, completed=sum(shares.values()), description=f"{done} of {runs} runs")
             if asked:
-                return done == runs
-    return True
+                return None if done == runs else asked[0]
+    return None
 
 
 def _said(now: RunProgress) -> str:

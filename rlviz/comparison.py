@@ -34,11 +34,15 @@ from rlviz.training.budget import (
     slug_of,
     train_to_budget,
 )
-from rlviz.training.run_folder import write_json
+from rlviz.training.files import write_json
+from rlviz.training.reading import read_plan
+from rlviz.training.settings import settings_from
+from small_models.checks import check_number, checked
 from small_models.policies import load_policy
 from small_models.tasks import Task
 
 PAIRS = "budget: {} learns from pairs, and its steps sample no responses; choose updates or seconds"
+MOST_SEEDS = 10_000
 AMOUNTS = {"responses": 60 * 32 * 8, "updates": 60, "seconds": 4.0}  # what 60 steps of GRPO's default settings use
 
 
@@ -161,6 +165,7 @@ def _sentence(row: Mapping[Any, Any]) -> str:
     return f"{said} (95 % interval {row['low']:+.3f} to {row['high']:+.3f}): this {verdict} the seeds' spread{few}."
 
 
+@checked
 def compare(
     contenders: Sequence[Contender],
     task: str | Task = "chain",
@@ -188,6 +193,8 @@ def compare(
     Raises ValueError for what cannot be compared, and for a folder that holds runs of other settings.
     """
     contenders = list(contenders)
+    if isinstance(seeds, int):
+        check_number("seeds", seeds, lambda number: 1 <= number <= MOST_SEEDS, f"from 1 to {MOST_SEEDS:,}", whole=True)
     chosen = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     limit = AMOUNTS.get(budget, 0) if amount is None else amount
     the_task = find_task(task) if isinstance(task, str) else task
@@ -205,6 +212,7 @@ def compare(
         },
     }
     folder = _folder_of(plan) if out is None else Path(out)
+    read_plan(folder)  # a damaged one is not written over
     to_do = [
         BudgetedRun(folder / f"{contender.slug}-seed{seed}", contender, seed, the_task, source, device, budget, limit)
         for seed in chosen
@@ -247,6 +255,7 @@ class Comparing(Iterator[RunProgress]):
         return Comparison(frame, first.task.name, first.budget, first.amount)
 
 
+@checked
 def read_comparison(
     folders: Sequence[str | os.PathLike[str]], *, budget: Budget = "responses", amount: float | None = None
 ) -> Comparison:
@@ -283,9 +292,8 @@ def _runs_in(folder: Path) -> list[RunFolder]:
     """Return the run in the folder, or the runs in its folders: of a comparison its contenders in their order."""
     if (folder / "config.json").is_file() or not folder.is_dir():
         return [RunFolder.open(folder)]
-    plan = folder / "comparison.json"
-    names = json.loads(plan.read_text(encoding="utf-8"))["contenders"] if plan.is_file() else ()
-    order = [slug_of(name) for name in names]
+    plan = read_plan(folder)
+    order = [slug_of(name) for name in plan["contenders"]] if plan else []
     parts = [part for part in sorted(folder.iterdir()) if (part / "config.json").is_file()]
     slugs = [part.name.rpartition("-seed")[0] for part in parts]
     ranks = [order.index(slug) if slug in order else len(order) for slug in slugs]
@@ -297,11 +305,8 @@ def _contenders_among(runs: Sequence[RunFolder]) -> dict[str, dict[int, RunFolde
     groups: dict[str, dict[int, RunFolder]] = {}
     facts: dict[str, dict[str, Any]] = {}
     for run in runs:
-        try:
-            config = run.config
-            seed, own = config["settings"]["seed"], _facts(run, config)
-        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
-            raise ValueError(f"the config.json in {run.path} is not one of this version ({error})") from error
+        config = run.config
+        seed, own = settings_from(config["settings"]).seed, _facts(run, config)
         key = json.dumps(own, sort_keys=True)
         other = groups.setdefault(key, {}).get(seed)
         if other is not None:
@@ -379,13 +384,11 @@ def _folder_of(plan: Mapping[str, Any]) -> Path:
     wanted = json.loads(json.dumps(plan))
     for number in count(1):
         folder = Path("runs") / f"compare-{number:03d}"
-        file = folder / "comparison.json"
         if not folder.exists():
             return folder
-        if file.is_file():
-            begun = json.loads(file.read_text(encoding="utf-8"))
-            if {name: value for name, value in begun.items() if name != "seeds"} == wanted:
-                return folder
+        begun = read_plan(folder) or {}
+        if {name: value for name, value in begun.items() if name != "seeds"} == wanted:
+            return folder
     raise AssertionError
 
 

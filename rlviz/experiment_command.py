@@ -10,6 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from rlviz.processes import exit_code, stops_interrupt
 from rlviz.terminal import console, refusals
 
 if TYPE_CHECKING:
@@ -43,11 +44,11 @@ def experiment(
         chosen = EXPERIMENTS if every else (find_experiment(name or ""),)
         stopped = _run(chosen, range(seeds), out, jobs, every)
     if stopped:
-        raise typer.Exit(130)
+        raise typer.Exit(exit_code(stopped))
 
 
-def _run(chosen: Sequence[Experiment], seeds: range, out: Path, jobs: int | None, every: bool) -> bool:
-    """Run, judge and draw; return whether Ctrl-C stopped it."""
+def _run(chosen: Sequence[Experiment], seeds: range, out: Path, jobs: int | None, every: bool) -> int | None:
+    """Run, judge and draw; return the number of the signal that stopped it."""
     import os
     from contextlib import closing
 
@@ -68,6 +69,7 @@ def _run(chosen: Sequence[Experiment], seeds: range, out: Path, jobs: int | None
     before = {(each, seed) for each in chosen for seed in seeds if kept(out, each.name, seed).exists()}
     with (
         Progress(*columns, console=console, speed_estimate_period=600) as progress,
+        stops_interrupt(),
         closing(run_trials(chosen, seeds, out, jobs=jobs)) as trials,
     ):
         bar = progress.add_task(
@@ -84,12 +86,12 @@ def _run(chosen: Sequence[Experiment], seeds: range, out: Path, jobs: int | None
                     verdicts[each.name] = conclude(each, seeds, out)
                     console.print(f"[bold]{each.name}[/]: [bold]{verdicts[each.name].outcome}[/]", soft_wrap=True)
                     console.print(escape(verdicts[each.name].says), soft_wrap=True)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
             console.print("Stopped. The trials that are done are kept; the same command goes on.")
-            return True
+            return stop.args[0]
     written = out / f"{chosen[0].name}.png"
     if every:
         written = out / "verdicts.md"
         write(written, verdict_table([(each, verdicts[each.name]) for each in chosen], len(seeds)))
     console.print(f"Written: {escape(str(written))}", soft_wrap=True)
-    return False
+    return None

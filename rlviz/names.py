@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import get_close_matches
 
+from small_models.checks import shown
+
 
 def nearest(name: str, known: Sequence[str]) -> str:
     """Return "did you mean …? " with the known names that are like this one, or nothing."""
@@ -17,4 +19,4 @@ def closest(what: str, name: str, known: Sequence[str]) -> str:
     for candidate in known:
         if candidate.lower() == name.lower():
             return candidate
-    raise ValueError(f"{what} {name!r} is not known; {nearest(name, known)}known: {', '.join(known)}")
+    raise ValueError(f"{what} {shown(name)} is not known; {nearest(name[:100], known)}known: {', '.join(known)}")

@@ -15,20 +15,57 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+STOPS = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]  # Windows has none
+
+
 @contextmanager
-def interrupt_is_a_wish() -> Iterator[list[bool]]:
-    """Let the first Ctrl-C set a flag, so that a step is never cut in two; the second one interrupts as always."""
-    asked: list[bool] = []
+def _stops_call(handler: Callable[[int, FrameType | None], None]) -> Iterator[Callable[[], None]]:
+    """Let Ctrl-C, SIGTERM and SIGHUP call this; give a function that ends it early.
+
+    One that this process was started to ignore, as `nohup` does, stays ignored.
+    """
+    before = {number: signal.getsignal(number) for number in STOPS}
+    ours = [number for number, usual in before.items() if usual not in (signal.SIG_IGN, None)]
+
+    def give_back() -> None:
+        for number in ours:
+            signal.signal(number, before[number])
+
+    for number in ours:
+        signal.signal(number, handler)
+    try:
+        yield give_back
+    finally:
+        give_back()
+
+
+@contextmanager
+def interrupt_is_a_wish() -> Iterator[list[int]]:
+    """Let the first Ctrl-C, SIGTERM or SIGHUP fill a list, so that a step is never cut in two; the second acts as always."""
+    asked: list[int] = []
 
     def ask(number: int, frame: FrameType | None) -> None:
-        asked.append(True)
-        signal.signal(signal.SIGINT, before)
+        asked.append(number)
+        give_back()
 
-    before = signal.signal(signal.SIGINT, ask)
-    try:
+    with _stops_call(ask) as give_back:
         yield asked
-    finally:
-        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def stops_interrupt() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP raise KeyboardInterrupt too, with the signal's number as its argument."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt(number)
+
+    with _stops_call(interrupt):
+        yield
+
+
+def exit_code(number: int) -> int:
+    """Return the exit code of a process that this signal ended, as shells say it: 130 for Ctrl-C."""
+    return 128 + number
 
 
 def side_by_side(
@@ -39,7 +76,8 @@ def side_by_side(
     work: a generator function of a module; it is closed after its next report when the consumer closes this one, so what it
     does on GeneratorExit is where it keeps what it has. With one job the work is done in this process, a task after the other.
     at_once: a consumer that closes waits for no report; work under way in other processes is cut off and lost.
-    Raises what the work raises, ValueError for tasks that no other process can read, RuntimeError when a process dies.
+    Raises what the work raises, ValueError for tasks that no other process can read, RuntimeError when a process dies, or all
+    have ended and work is missing.
     """
     if jobs == 1:
         for task in tasks:
@@ -57,15 +95,21 @@ def side_by_side(
     ]
     died = False
     try:
-        with _interrupts_wait():  # a Ctrl-C reaches all processes of a terminal; the first one is to tell the others
+        with _stops_wait():  # a Ctrl-C reaches all processes of a terminal; the first one is to tell the others
             for process in processes:
                 process.start()
         missing = len(tasks)
         while missing:
+            ended = all(process.exitcode is not None for process in processes)  # before the last look for reports
             try:
                 report, failure, finished = reports.get(timeout=0.2)
             except Empty:
                 died = any(process.exitcode not in (None, 0) for process in processes)
+                if ended and not died:
+                    raise RuntimeError(
+                        f"{missing} of {len(tasks)} tasks are not done, and no process is left to do them (one ended by itself "
+                        "or by a signal); what is done is kept"
+                    ) from None
                 if died:
                     codes = {process.exitcode for process in processes} - {None, 0}
                     raise RuntimeError(
@@ -84,7 +128,7 @@ def side_by_side(
         for process in processes:
             # where one died, another may wait for a lock that the dead one held
             if (died or at_once) and process.is_alive():
-                process.terminate()
+                process.kill()
                 process.join()
             while process.is_alive():
                 with suppress(Empty):
@@ -93,12 +137,12 @@ def side_by_side(
 
 
 @contextmanager
-def _interrupts_wait() -> Iterator[None]:
-    """Hold a Ctrl-C back; a process started meanwhile holds it back for good, where the system lets it."""
+def _stops_wait() -> Iterator[None]:
+    """Hold Ctrl-C, SIGTERM and SIGHUP back; a process started meanwhile does so till it says otherwise."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     try:
         yield
     finally:
@@ -111,11 +155,19 @@ def _work_off(
     """Do one task after the other, each the first that nobody has begun, until all are done or `stop` is set."""
     import torch
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ended: list[int] = []
+    for number in STOPS:  # SIGTERM is also how this process is ended where nobody is left to close it
+        signal.signal(number, signal.SIG_IGN if number != signal.SIGTERM else lambda *_: ended.append(1))
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
     torch.set_num_threads(1)
     parent = multiprocessing.parent_process()
     assert parent is not None
-    while not stop.is_set() and parent.is_alive():
+
+    def over() -> bool:
+        return bool(ended) or stop.is_set() or not parent.is_alive()
+
+    while not over():
         with position.get_lock():
             mine = position.value
             position.value += 1
@@ -125,9 +177,11 @@ def _work_off(
             steps = work(pickle.loads(packed[mine]))
             for report in steps:
                 reports.put((report, None, False))
-                if stop.is_set() or not parent.is_alive():
+                if over():
                     steps.close()  # type: ignore[attr-defined]
-            reports.put((None, None, True))
+                    break
+            else:
+                reports.put((None, None, True))
         except Exception as error:
             reports.put((None, _sendable(error), False))
     if not parent.is_alive():

@@ -7,14 +7,18 @@ runs side by side in one tensor. Updates are plain gradient ascent on the logits
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
+from reprlib import repr  # of what may be long
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlviz.algorithms.base import CALLS, GroupPolicyGradient
+from rlviz.algorithms.base import GroupPolicyGradient
+from rlviz.algorithms.slots import CALLS
 from rlviz.pieces.advantages import PromptHistory
 from rlviz.pieces.selection import keep_all
 from rlviz.pieces.surrogate import is_clipped
@@ -23,7 +27,16 @@ from rlviz.types import Batch, TokenObjective
 
 Array = NDArray[np.float64]
 SURROGATE_MAY_ASK = CALLS["surrogate"][1]
+COLDEST = 1e-6  # below it, a step's length, lr / temperature², leaves the numbers that a computer has
 MOST_UNREAD = 500_000  # tokens whose clipping is not counted yet
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _are_numbers(values: object) -> bool:
+    return isinstance(values, Sequence) and all(isinstance(value, Real) for value in values)
 
 
 @dataclass(frozen=True)
@@ -40,18 +53,20 @@ class TableTask:
     start: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        if len(self.success) < 2 or not all(0 <= p <= 1 for p in self.success):
-            raise ValueError(f"success must be two or more probabilities from 0 to 1; got {self.success}")
+        if not _are_numbers(self.success) or len(self.success) < 2 or not all(0 <= p <= 1 for p in self.success):
+            raise ValueError(f"success must be two or more probabilities from 0 to 1; got {repr(self.success)}")
         for name in ("prompts", "positions"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
+            value = getattr(self, name)
+            if not _is_whole(value) or value < 1:
+                raise ValueError(f"{name} must be a whole number, at least 1; got {repr(value)}")
         if self.start is not None and (
-            len(self.start) != len(self.success)
+            not _are_numbers(self.start)
+            or len(self.start) != len(self.success)
             or not all(0 < p < 1 for p in self.start)
             or not math.isclose(sum(self.start), 1, abs_tol=1e-6)
         ):
             raise ValueError(
-                f"start must be {len(self.success)} probabilities above 0 that add up to 1; got {self.start}"
+                f"start must be {len(self.success)} probabilities above 0 that add up to 1; got {repr(self.start)}"
             )
 
 
@@ -127,14 +142,15 @@ def train_table(
     own); group_size: responses in each. Pieces other than advantage and select must treat responses one by one, for the loss
     sees those of all replicas together. updates_per_rollout, minibatches, temperature: as in `TrainSettings`; entropy_weight:
     coefficient of the entropy bonus. The reference of a KL term is the table before training. The same seed gives the same
-    run. Raises ValueError for a value out of its range.
+    run. Raises ValueError for a value out of its range or of another type.
     """
-    task = task or good_actions()
+    task = good_actions() if task is None else task
     _check(
         algorithm,
-        at_least_one={
-            "steps": steps, "groups": groups, "updates_per_rollout": updates_per_rollout, "minibatches": minibatches,
-            "replicas": replicas,
+        task,
+        at_least={
+            "steps": (steps, 1), "groups": (groups, 1), "updates_per_rollout": (updates_per_rollout, 1),
+            "minibatches": (minibatches, 1), "replicas": (replicas, 1), "seed": (seed, 0),
         },
         above_zero={"lr": lr, "temperature": temperature},
         group_size=group_size,
@@ -151,7 +167,7 @@ def train_table(
     torch.set_num_threads(1)  # these tensors are small, and on a busy machine a second thread waits more than it works
     try:
         return _run(
-            _Table(algorithm, task, groups, group_size, temperature, entropy_weight, replicas, seed),
+            _Table(algorithm, task, groups, group_size, temperature, float(entropy_weight), replicas, seed),
             steps,
             updates_per_rollout,
             minibatches,
@@ -185,27 +201,37 @@ def _run(table: _Table, steps: int, updates_per_rollout: int, minibatches: int, 
 
 def _check(
     algorithm: GroupPolicyGradient,
-    at_least_one: dict[str, int],
+    task: TableTask,
+    at_least: dict[str, tuple[int, int]],
     above_zero: dict[str, float],
     group_size: int,
     entropy_weight: float,
 ) -> None:
     if not isinstance(algorithm, GroupPolicyGradient):
-        raise ValueError(f"algorithm must learn from groups of responses; got {algorithm.name}")
+        raise ValueError(
+            f"algorithm must learn from groups of responses, as GRPO does; got {getattr(algorithm, 'name', repr(algorithm))}"
+        )
+    if not isinstance(task, TableTask):
+        raise ValueError(f"task must be a TableTask, such as good_actions(3, 20); got {repr(task)}")
     if algorithm.asks_for("advantage", "step_ends"):
         raise ValueError(f"algorithm: {algorithm.name} needs rewards of single steps, which a table does not give")
-    for name, count in at_least_one.items():
-        if count < 1:
-            raise ValueError(f"{name} must be at least 1; got {count}")
+    for name, (count, least) in at_least.items():
+        if not _is_whole(count) or count < least:
+            raise ValueError(f"{name} must be a whole number, at least {least}; got {repr(count)}")
+    if at_least["seed"][0] >= 2**63:
+        raise ValueError(f"seed must be below 2**63; got {at_least['seed'][0]}")
     for name, value in above_zero.items():
-        if not 0 < value < math.inf:
-            raise ValueError(f"{name} must be above 0 and finite; got {value}")
-    if group_size < algorithm.min_group_size or group_size < 1:
+        if not isinstance(value, Real) or not 0 < value < math.inf:
+            raise ValueError(f"{name} must be a number above 0 and finite; got {repr(value)}")
+    if above_zero["temperature"] < COLDEST:
+        raise ValueError(f"temperature must be at least {COLDEST:g}; got {above_zero['temperature']}")
+    if not _is_whole(group_size) or group_size < algorithm.min_group_size:
         raise ValueError(
-            f"group_size must be at least {algorithm.min_group_size} for {algorithm.name}; got {group_size}"
+            f"group_size must be a whole number, at least {algorithm.min_group_size} for {algorithm.name}; got "
+            f"{repr(group_size)}"
         )
-    if not 0 <= entropy_weight < math.inf:
-        raise ValueError(f"entropy_weight must be 0 or above; got {entropy_weight}")
+    if not isinstance(entropy_weight, Real) or not 0 <= entropy_weight < math.inf:
+        raise ValueError(f"entropy_weight must be a number, 0 or above, and finite; got {repr(entropy_weight)}")
 
 
 @dataclass(frozen=True)
@@ -251,7 +277,7 @@ class _Table:
         self.algorithm, self.task = algorithm, task
         self.groups, self.group_size = groups, group_size
         self.temperature, self.entropy_weight, self.replicas = temperature, entropy_weight, replicas
-        self.generator = torch.Generator().manual_seed(seed)
+        self.generator = torch.Generator().manual_seed(int(seed))
         self.success = torch.tensor(task.success, dtype=torch.double)
         start = (
             torch.zeros_like(self.success) if task.start is None else torch.tensor(task.start, dtype=torch.double).log()
@@ -310,26 +336,30 @@ class _Table:
 
     def _judge(
         self, rewards: Tensor, old_logp: Tensor, ref_logp: Tensor, history: PromptHistory | None = None
-    ) -> Tensor:
-        """Return advantages [P, G, T] of rewards [P, G] and log-probabilities [P, G, T]."""
+    ) -> tuple[Tensor, PromptHistory | None]:
+        """Return advantages [P, G, T] of rewards [P, G] and log-probabilities [P, G, T], and the history after them."""
         mask = torch.ones(old_logp.shape, dtype=torch.bool)
         shaped = self._shaped(rewards)
         return self.algorithm.advantages(shaped, mask, old_logp=old_logp, ref_logp=ref_logp, history=history)
+
+    def _judge_apart(self, rewards: Tensor, old_logp: Tensor, ref_logp: Tensor) -> Tensor:
+        """Return the advantages [R, P, G, T] of rewards [R, P, G], no r seeing another's."""
+        return torch.vmap(lambda *of_one: self._judge(*of_one)[0])(rewards, old_logp, ref_logp)
 
     def _advantages(self, rewards: Tensor, old_logp: Tensor, ref_logp: Tensor) -> Tensor:
         """Return advantages [R, responses, T]; no replica sees the rewards of another."""
         old_logp, ref_logp = (values.unflatten(1, rewards.shape[1:]) for values in (old_logp, ref_logp))
         if not self.groups_apart and self.can_batch_replicas:
-            return torch.vmap(self._judge)(rewards, old_logp, ref_logp).flatten(1, 2)
+            return self._judge_apart(rewards, old_logp, ref_logp).flatten(1, 2)
         parts = [slice(0, self.replicas)] if self.groups_apart else [slice(r, r + 1) for r in range(self.replicas)]
         judged = []
         for part in parts:
             own = [values[part].flatten(0, 1) for values in (rewards, old_logp, ref_logp)]
             places = torch.arange(part.start * rewards.shape[1], part.stop * rewards.shape[1])
             before = None if self.history is None else self.history.take(places)
-            judged.append(self._judge(own[0], own[1], own[2], before))
-            if self.history is not None:
-                after = self.algorithm.advantage.remember(self._shaped(own[0]), before)  # type: ignore[attr-defined]
+            advantages, after = self._judge(own[0], own[1], own[2], before)
+            judged.append(advantages)
+            if self.history is not None and after is not None:
                 self.history = self.history.put(places, after)
         return torch.cat(judged).view(self.replicas, -1, self.task.positions)
 
@@ -340,12 +370,12 @@ class _Table:
         shape = (3, self.group_size, self.task.positions)
         rewards = torch.randint(0, 2, shape[:2], generator=probe).double()
         old_logp, ref_logp = (-torch.rand(shape, generator=probe, dtype=torch.double) for _ in range(2))
-        together = self._judge(rewards, old_logp, ref_logp)
+        together = self._judge(rewards, old_logp, ref_logp)[0]
         one_by_one = [values.unsqueeze(1) for values in (rewards, old_logp, ref_logp)]
-        alone = torch.stack([self._judge(own, old, ref) for own, old, ref in zip(*one_by_one, strict=True)])
+        alone = torch.stack([self._judge(*own)[0] for own in zip(*one_by_one, strict=True)])
         apart = torch.allclose(together, alone.squeeze(1), rtol=1e-9, atol=1e-12)
         try:
-            batched = torch.vmap(self._judge)(one_by_one[0], one_by_one[1], one_by_one[2])
+            batched = self._judge_apart(one_by_one[0], one_by_one[1], one_by_one[2])
             return apart, torch.allclose(batched, alone, rtol=1e-9, atol=1e-12)
         except RuntimeError:
             return apart, False

@@ -11,6 +11,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from small_models.files import said
+
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
 
@@ -22,14 +24,14 @@ def refusals() -> Iterator[None]:
         yield
     except typer.Exit:  # a RuntimeError too
         raise
-    except (ValueError, OSError, RuntimeError) as error:  # RuntimeError: torch is out of memory
+    except (ValueError, OSError, RuntimeError, FloatingPointError) as error:  # RuntimeError: torch is out of memory
         errors.print(f"[bold red]Error:[/] {escape(_sentence(error))}", soft_wrap=True)
         raise typer.Exit(2) from None
 
 
 def _sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename or 'a file of the run'} cannot be written or read ({error.strerror})"
+        return f"{said(error.filename) if error.filename else 'a file of the run'} cannot be written or read ({error.strerror})"
     return " ".join(str(error).split())
 
 

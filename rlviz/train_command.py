@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+import warnings
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -14,8 +15,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from rlviz.processes import interrupt_is_a_wish
-from rlviz.terminal import console, refusals, typed
+from rlviz.processes import exit_code, interrupt_is_a_wish
+from rlviz.terminal import console, errors, refusals, typed
 
 if TYPE_CHECKING:
     from rlviz.algorithms import Algorithm
@@ -218,14 +219,18 @@ def train(
 ) -> None:
     """Train a small transformer and watch it learn. `rlviz train` alone trains GRPO on *chain* for about ten seconds.
 
-    Ctrl-C stops after the current step and keeps the run; `--resume DIR` goes on with it.
+    Ctrl-C (or SIGTERM, or a closed terminal) stops after the current step and keeps the run; `--resume DIR` goes on with it.
     """
     with refusals(), console.status("Loading"):
         if resume is not None:
             _refuse_beside_resume(context)
             from rlviz.training import resume as resume_run
 
-            run = resume_run(resume, steps=steps, device=device)
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always", UserWarning)
+                run = resume_run(resume, steps=steps, device=device)
+            for warning in said:
+                errors.print(f"[bold]Note:[/] {escape(str(warning.message))}", soft_wrap=True)
         else:
             settings = {
                 "steps": steps, "num_prompts": num_prompts, "group_size": group_size, "temperature": temperature,
@@ -247,7 +252,7 @@ def train(
     with refusals():
         _show_summary(run)
     if stopped:
-        raise typer.Exit(130)
+        raise typer.Exit(exit_code(stopped))
 
 
 def _refuse_beside_resume(context: typer.Context) -> None:
@@ -289,7 +294,7 @@ def _chosen_algorithm(
     if isinstance(chosen, GroupPolicyGradient):
         chosen = replace(chosen, kl=KLInLoss(beta=beta) if beta else None)
     elif beta == 0 and isinstance(chosen, PolicyGradient):
-        chosen = replace(chosen, kl=None)
+        chosen = chosen.without_kl()
     elif beta is not None:
         chosen = chosen.with_parameters(beta=beta)
     if supervision is Supervision.process:
@@ -344,8 +349,9 @@ def _new_run(
     ours = next(folder for folder in numbered if _claimed(folder))
     try:
         return begin(out=ours)
-    except ValueError:
-        ours.rmdir()
+    except (ValueError, OSError):
+        with suppress(OSError):
+            ours.rmdir()
         raise
 
 
@@ -392,8 +398,8 @@ def _what_a_step_is(run: TrainingRun[Any]) -> str:
     return responses + ("" if run.algorithm.kl is not None else ", no KL term")
 
 
-def _show_training(run: TrainingRun[Any]) -> bool:
-    """Run to the end or to Ctrl-C, showing each step; return whether it was stopped."""
+def _show_training(run: TrainingRun[Any]) -> int | None:
+    """Run to the end, or until a signal such as Ctrl-C stops it, showing each step; return the number of that signal."""
     settings = run.settings
     console.print(
         f"[bold]{escape(run.algorithm.name)}[/] on [bold]{escape(run.task.name)}[/]: {_what_a_step_is(run)}, "
@@ -411,20 +417,21 @@ def _show_training(run: TrainingRun[Any]) -> bool:
     live = Live(progress, console=console) if console.is_terminal else nullcontext()
     with interrupt_is_a_wish() as asked, refusals(), live:
         for record in run:
+            if asked:  # saved before anything is shown: after a SIGHUP there may be no terminal
+                run.close()
+                return asked[0] if run.step < settings.steps else None
             progress.update(bar, completed=record.step)
             if isinstance(live, Live):
                 live.update(Group(progress, _numbers(record)))
             elif record.step % 20 == 0 or record.step == settings.steps:
                 console.print(f"step {record.step}/{settings.steps}  {_numbers(record)}", soft_wrap=True)
-            if asked:
-                run.save()
-                return run.step < settings.steps
-    return False
+    return None
 
 
 def _show_summary(run: TrainingRun[Any]) -> None:
     from rlviz.plots import plot_learning_curves
     from rlviz.training import summarize
+    from rlviz.training.files import whole_file
 
     summary = summarize(run)
     table = Table(title="Held-out prompts", title_justify="left")
@@ -445,9 +452,8 @@ def _show_summary(run: TrainingRun[Any]) -> None:
     if run.folder is not None and not run.folder.metrics.empty:
         picture = run.folder.path / "learning_curves.png"
         title = f"{run.algorithm.name} on {run.task.name}, seed {run.settings.seed}"
-        temporary = picture.with_name(".learning_curves.png")
-        plot_learning_curves(run.folder.metrics, title=title).savefig(temporary, format="png")
-        temporary.replace(picture)
+        with run.folder.writing(), whole_file(picture) as temporary:
+            plot_learning_curves(run.folder.metrics, title=title).savefig(temporary, format="png")
         console.print(f"Curves: {escape(str(picture))}", soft_wrap=True)
 
 

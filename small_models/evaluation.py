@@ -8,11 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from small_models.checks import check_kind, check_number, check_seed, checked
 from small_models.policies import Policy, one_thread_if_small
 from small_models.sampling import encode_prompts, encode_responses, response_logits, sample, token_logp
 from small_models.tasks import Task
 
 
+@checked
 def beginning_logp(policy: Policy, prompts: Sequence[str], beginnings: Sequence[str]) -> Tensor:
     """Return the log-probability [P] (nats, temperature 1) that a response to each prompt begins with each of these texts."""
     tokens, mask = encode_responses(policy, beginnings)
@@ -21,6 +23,9 @@ def beginning_logp(policy: Policy, prompts: Sequence[str], beginnings: Sequence[
         logp = token_logp(response_logits(policy, prompt_ids, prompt_mask, tokens), tokens)
     written = mask & (tokens != policy.end_id)  # a beginning has no end of sequence
     return (logp * written).sum((1, 2))
+
+
+MOST = 10_000_000  # prompts that are graded
 
 
 @dataclass(frozen=True)
@@ -45,15 +50,18 @@ def evaluate(
     """Grade one response to each of `num_prompts` held-out prompts (again from the first where there are fewer).
 
     The random numbers are this function's own, so evaluating never changes a training run. `temperature=0` is greedy;
-    `max_new_tokens` is the task's own unless given.
+    `max_new_tokens` is the task's own unless given. Raises ValueError for a setting out of its range.
     """
+    check_kind("task", task, Task, "a Task of small_models.tasks")
+    check_number("num_prompts", num_prompts, lambda n: 1 <= n <= MOST, f"at least 1 and at most {MOST:,}", whole=True)
+    check_seed(seed)
     held_out = task.held_out_prompts
     prompts = [held_out[index % len(held_out)] for index in range(num_prompts)]
     samples = sample(
         policy,
         prompts,
         task=task,
-        max_new_tokens=max_new_tokens or task.max_new_tokens,
+        max_new_tokens=task.max_new_tokens if max_new_tokens is None else max_new_tokens,
         temperature=temperature,
         generator=torch.Generator().manual_seed(seed),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import json
 import math
 import os
@@ -16,6 +15,17 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from small_models.checks import (
+    check_at_least,
+    check_fields,
+    check_kind,
+    check_list,
+    check_number,
+    check_seed,
+    checked,
+    shown,
+)
+from small_models.files import convert, read_lines, said
 from small_models.policies import Policy
 from small_models.sampling import Samples, encode_prompts, encode_responses, last_place, sample
 from small_models.tasks import Task
@@ -38,13 +48,11 @@ class Pair:
     rejected: str
 
     def __post_init__(self) -> None:
-        for name, text in vars(self).items():
-            if not isinstance(text, str):
-                raise ValueError(f"{name} must be a text; got {text!r}")
+        check_fields(self)
         if not self.prompt:
             raise ValueError("prompt must not be empty")
         if self.chosen == self.rejected:
-            raise ValueError(f"chosen and rejected must differ; both are {self.chosen!r}")
+            raise ValueError(f"chosen and rejected must differ; both are {shown(self.chosen)}")
 
 
 KEYS = tuple(field.name for field in fields(Pair))
@@ -67,11 +75,13 @@ class EncodedPairs:
         return EncodedPairs(**{name: value[index] for name, value in vars(self).items()})
 
 
+@checked
 def encode_pairs(policy: Policy, pairs: Sequence[Pair], task: Task | None = None) -> EncodedPairs:
     """Return the pairs as tokens, each response with its end of sequence; raises ValueError for one that is too long.
 
     task: whose environment wrote parts of the responses (None: all of it is the policy's).
     """
+    check_list("pairs", pairs, Pair, "Pairs")
     prompt_ids, prompt_mask = encode_prompts(policy, [pair.prompt for pair in pairs])
     both_texts = [(pair.prompt, text) for pair in pairs for text in (pair.chosen, pair.rejected)]
     turns = [[text] if task is None else task.turns(prompt, text) for prompt, text in both_texts]
@@ -112,7 +122,11 @@ def make_pairs(
     never shows. The same seed gives the same pairs of responses, whatever the noise and the taste make of them.
     Raises ValueError for a setting out of its range, and when 4 prompts for each pair give too few.
     """
-    _check(count, kind, samples_per_prompt, label_noise, spurious, temperature)
+    _check(count, kind, samples_per_prompt, label_noise, spurious, temperature, seed)
+    check_kind("policy", policy, Policy, "a Policy, as load_policy and build_policy return")
+    check_kind("task", task, Task, "a Task of small_models.tasks")
+    if not callable(taste):
+        raise ValueError(f"taste must be a function of a text, such as len; got {shown(taste)}")
     generator, rng = torch.Generator().manual_seed(seed), random.Random(seed)
     prompts = _in_turn(task.held_out_prompts if held_out else task.train_prompts, rng)
     truth = task.quality if kind == "better_worse" else lambda prompt, text: float(task.grade(prompt, text).correct)
@@ -125,7 +139,7 @@ def make_pairs(
             batch,
             task=task,
             group_size=samples_per_prompt,
-            max_new_tokens=max_new_tokens or task.max_new_tokens,
+            max_new_tokens=task.max_new_tokens if max_new_tokens is None else max_new_tokens,
             temperature=temperature,
             generator=generator,
         )
@@ -147,47 +161,28 @@ def make_pairs(
 
 def writable(policy: Policy, samples: Samples) -> Tensor:
     """Return which responses the tokenizer can write again, [P, G]: a policy may sample its padding, which has no text."""
-    return ~(samples.mask & (samples.tokens == policy.pad_id)).any(-1) | (policy.pad_id == policy.end_id)
+    return ~(samples.mask & (samples.tokens == policy.pad_id)).any(-1) | (policy.pad_id in policy.end_ids)
 
 
+@checked
 def read_pairs(path: str | os.PathLike[str]) -> list[Pair]:
     """Read pairs from JSON lines with the keys prompt, chosen and rejected; other keys and empty lines are passed over.
 
     Raises ValueError that names file, line and what is wrong there, and for a file without a pair.
     """
-    pairs = []
-    for number, line in enumerate(Path(path).read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n"), start=1):
-        if line.strip():
-            try:
-                pairs.append(_pair_of(line))
-            except ValueError as error:
-                raise ValueError(f"{path}, line {number}: {error}") from error
+    pairs = [convert(value, Pair, where) for where, value in read_lines(path)]
     if not pairs:
-        raise ValueError(f"{path} holds no pairs; it needs one a line, as JSON with the keys {', '.join(KEYS)}")
+        raise ValueError(f"{said(path)} holds no pairs; it needs one a line, as JSON with the keys {', '.join(KEYS)}")
     return pairs
 
 
+@checked
 def write_pairs(pairs: Sequence[Pair], path: str | os.PathLike[str]) -> None:
     """Write pairs as JSON lines, the file whole or not at all."""
     temporary = Path(path).with_name(f".{Path(path).name}.new")
     lines = [json.dumps(asdict(pair), ensure_ascii=False) + "\n" for pair in pairs]
     temporary.write_bytes("".join(lines).encode())
     os.replace(temporary, path)
-
-
-def _pair_of(line: bytes) -> Pair:
-    try:
-        row = json.loads(line.decode())
-    except UnicodeDecodeError as error:
-        raise ValueError("this is not UTF-8 text") from error
-    except json.JSONDecodeError as error:
-        raise ValueError(f"this is not JSON ({error.msg} at column {error.colno})") from error
-    if not isinstance(row, dict):
-        raise ValueError(f"a pair must be an object with the keys {', '.join(KEYS)}; got {row!r}")
-    missing = [key for key in KEYS if key not in row]
-    if missing:
-        raise ValueError(f"this pair lacks {' and '.join(missing)}")
-    return Pair(**{key: row[key] for key in KEYS})
 
 
 def _in_turn(prompts: Sequence[str], rng: random.Random) -> Iterator[str]:
@@ -197,21 +192,15 @@ def _in_turn(prompts: Sequence[str], rng: random.Random) -> Iterator[str]:
 
 
 def _check(
-    count: int, kind: str, samples_per_prompt: int, label_noise: float, spurious: float, temperature: float
+    count: int, kind: str, samples_per_prompt: int, label_noise: float, spurious: float, temperature: float, seed: int
 ) -> None:
-    if count < 1:
-        raise ValueError(f"count must be at least 1; got {count}")
+    check_at_least(1, count=count)
     if kind not in get_args(Kind):
-        raise ValueError(f"kind must be one of {', '.join(get_args(Kind))}; got {kind!r}")
-    if samples_per_prompt < 2:
-        raise ValueError(
-            f"samples_per_prompt must be at least 2, or there is nothing to pair; got {samples_per_prompt}"
-        )
-    if not 0 <= label_noise < 0.5:
-        raise ValueError(
-            f"label_noise must be from 0 to below 0.5, where labels say nothing any more; got {label_noise}"
-        )
-    if not 0 <= spurious <= 1:
-        raise ValueError(f"spurious must be from 0 to 1; got {spurious}")
-    if not temperature > 0:
-        raise ValueError(f"temperature must be above 0 (greedy responses are all alike); got {temperature}")
+        raise ValueError(f"kind must be one of {', '.join(get_args(Kind))}; got {shown(kind)}")
+    words = "at least 2, or there is nothing to pair"
+    check_number("samples_per_prompt", samples_per_prompt, lambda n: n >= 2, words, whole=True)
+    words = "from 0 to below 0.5, where labels say nothing any more"
+    check_number("label_noise", label_noise, lambda share: 0 <= share < 0.5, words)
+    check_number("spurious", spurious, lambda share: 0 <= share <= 1, "from 0 to 1")
+    check_number("temperature", temperature, lambda t: t > 0, "above 0 (greedy responses are all alike)")
+    check_seed(seed)

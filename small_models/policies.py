@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import copy
 import os
+import re
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import (
@@ -20,14 +24,21 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 from transformers.cache_utils import DynamicCache, DynamicLayer
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import logging
 
+from small_models import adapters
+from small_models.checks import check_number, check_seed, shown
+from small_models.files import as_json, check_regular, read_json, reason, said
 from small_models.tokenizer import build_tokenizer
 
 CHECKPOINTS = Path(__file__).parent / "checkpoints"
 DEVICES = ("auto", "cpu", "cuda")
 SMALL = 5_000_000  # parameters; below this, threads cost more than they give
 EXPERTS_A_TOKEN = 2  # as in Mixtral
+MOST_LAYERS = 1000  # the deepest published language models have about 130
+MOST_HEADER = 100_000_000  # bytes, safetensors' own limit
+WIDEST, LARGEST = 65_536, 1_000_000_000  # width and parameters that are built
 
 
 @dataclass(frozen=True)
@@ -51,8 +62,16 @@ class Policy:
 
     @property
     def end_id(self) -> int:
-        """Id of the end-of-sequence token."""
+        """Id of the end-of-sequence token, as it is written: the tokenizer's."""
         return int(self.tokenizer.eos_token_id)
+
+    @property
+    def end_ids(self) -> frozenset[int]:
+        """Ids of all tokens that end a response: the tokenizer's, and those of the model's configs (Llama 3 lists three)."""
+        configs = self.model.config, getattr(self.model, "generation_config", None)
+        lists = [getattr(config, "eos_token_id", None) for config in configs]
+        more = [ids if isinstance(ids, list) else [ids] for ids in lists if ids is not None]
+        return frozenset((self.end_id, *(int(token) for ids in more for token in ids)))
 
     @property
     def pad_id(self) -> int:
@@ -61,18 +80,29 @@ class Policy:
         return self.end_id if pad is None else int(pad)
 
     def frozen_copy(self) -> Policy:
-        """Return a copy with weights of its own that no gradient reaches (a reference policy)."""
+        """Return a copy with weights of its own that no gradient reaches (a reference policy).
+
+        Raises ValueError for adapters that could not be saved, before a run begins with them.
+        """
+        adapters.has_adapter(self.model)
         model = copy.deepcopy(self.model).eval()
         model.requires_grad_(False)
         return Policy(model, self.tokenizer, self.source)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write weights (safetensors), config and tokenizer into `folder`, each file whole or not at all."""
+        """Write weights (safetensors), config and tokenizer into `folder`, each file whole or not at all.
+
+        Of a LoRA policy that is its base; the adapter stands beside it, in adapter/.
+        """
         folder = Path(folder)
+        base = adapters.without_adapter(self.model)
+        shutil.rmtree(folder / adapters.FOLDER, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as temporary, _no_progress_bars():
-            self.model.save_pretrained(temporary)
+            base.save_pretrained(temporary)
             self.tokenizer.save_pretrained(temporary)
+            if base is not self.model:
+                self.model.save_pretrained(Path(temporary) / adapters.FOLDER)
             for file in Path(temporary).iterdir():
                 os.replace(file, folder / file.name)
 
@@ -83,7 +113,7 @@ def choose_device(device: str = "auto") -> torch.device:
     Raises ValueError for another name, and for `cuda` where PyTorch sees no GPU.
     """
     if device not in DEVICES:
-        raise ValueError(f"device must be one of {', '.join(DEVICES)}; got {device!r}")
+        raise ValueError(f"device must be one of {', '.join(DEVICES)}; got {shown(device)}")
     if device == "cuda" and not torch.cuda.is_available():
         raise ValueError("device is 'cuda', but PyTorch sees no CUDA device here; use 'cpu' or 'auto'")
     if device == "auto":
@@ -101,6 +131,38 @@ def settle(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:
     if device.type == "cpu":
         model.set_experts_implementation("eager")
     return model
+
+
+@contextmanager
+def ready_for_gradients(model: PreTrainedModel) -> Iterator[None]:
+    """Within it, the model is without dropout, and layers whose gradient checkpointing is on keep no activations.
+
+    They are computed again when the gradients are. transformers does so in training mode alone, which brings dropout.
+    Raises ValueError for a model with gradient checkpointing whose layers cannot do it.
+    """
+    modules = list(model.modules())
+    if any(module.training for module in modules):
+        model.eval()
+    asked = [module for module in modules if vars(module).get("gradient_checkpointing")]
+    layers = [module for module in asked if isinstance(module, GradientCheckpointingLayer)]
+    if not torch.is_grad_enabled():
+        layers = []
+    elif asked and not layers:
+        raise ValueError(
+            f"policy: gradient checkpointing is on, but the layers of {type(model).__name__} would keep their activations; "
+            "turn it off with model.gradient_checkpointing_disable()"
+        )
+
+    def again(layer: GradientCheckpointingLayer, forward: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args, **named: layer._gradient_checkpointing_func(partial(forward, **named), *args)
+
+    for layer in layers:
+        layer.forward = again(layer, layer.forward)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.forward
 
 
 @contextmanager
@@ -146,15 +208,29 @@ def build_policy(
     With `experts` it is Mixtral-shaped: each layer has that many, a quarter as wide as the dense layer, of which every token
     is given two (8: 237k parameters, 89k of them in use for a token); no loss keeps their loads equal.
     `max_length` is the longest prompt plus response, in tokens. The same seed gives the same weights on every device.
-    Raises ValueError when `hidden_size` is not a multiple of 2 × `num_heads`, or `experts` neither 0 nor at least 3.
+    Raises ValueError for a number out of its range, when `hidden_size` is not a multiple of 2 × `num_heads`, and for more
+    than 10⁹ parameters.
     """
+    for name, value in (("hidden_size", hidden_size), ("num_heads", num_heads)):
+        check_number(name, value, lambda n: 1 <= n <= WIDEST, f"at least 1 and at most {WIDEST}", whole=True)
+    check_number(
+        "num_layers", num_layers, lambda n: 1 <= n <= MOST_LAYERS, f"at least 1 and at most {MOST_LAYERS}", whole=True
+    )
+    words = "at least 2, a token of a prompt and one of a response"
+    check_number("max_length", max_length, lambda n: 2 <= n < 2**31, words, whole=True)
+    words = f"0 (none) or at least {EXPERTS_A_TOKEN + 1}, so that there is a choice"
+    check_number("experts", experts, lambda n: n == 0 or n > EXPERTS_A_TOKEN, words, whole=True)
+    check_seed(seed)
+    where = choose_device(device)
     if hidden_size % (2 * num_heads):
         raise ValueError(f"hidden_size must be a multiple of 2 × num_heads = {2 * num_heads}; got {hidden_size}")
-    if experts and experts <= EXPERTS_A_TOKEN:
-        raise ValueError(
-            f"experts must be 0 (none) or at least {EXPERTS_A_TOKEN + 1}, so that there is a choice; got {experts}"
-        )
     tokenizer = build_tokenizer()
+    of_mlp = experts * (3 * hidden_size + 1) if experts else 12 * hidden_size
+    size = hidden_size * (2 * len(tokenizer) + 1 + num_layers * (4 * hidden_size + of_mlp + 2))
+    if size > LARGEST:
+        raise ValueError(
+            f"hidden_size, num_layers and experts would make a policy of {size:,} parameters; at most {LARGEST:,} are built here"
+        )
     shape = {
         "vocab_size": len(tokenizer),
         "hidden_size": hidden_size,
@@ -179,9 +255,42 @@ def build_policy(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(routed if experts else dense)
-    model = settle(model.float(), choose_device(device))
+    model = settle(model.float(), where)
     layers = f"{num_layers} layers of {experts} experts" if experts else f"{num_layers} layers"
     return Policy(model, tokenizer, f"built: hidden {hidden_size} × {layers}, seed {seed}")
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a model's folder that could not be read to an end, before anything is built: devices, endless stacks of layers.
+
+    A config.json may ask for no more layers than its safetensors files hold, and for MOST_LAYERS at most; wrong sizes of another
+    kind are found, at no cost, when the weights do not fit. Raises ValueError.
+    """
+    for file in folder.iterdir():
+        if file.exists():
+            check_regular(file, folders=True)
+    if not (folder / "config.json").is_file():
+        return
+    asked, layers = max(_layers_asked(read_json(folder / "config.json", dict)), default=0), 0
+    for weights in folder.glob("*.safetensors"):
+        with weights.open("rb") as header:
+            length = int.from_bytes(header.read(8), "little")
+            head = header.read(min(length, MOST_HEADER))
+        if len(head) < length:
+            continue  # it is cut short, which reading it says
+        names = re.findall(rb"[\".](?:layers|h|blocks)\.(\d{1,9})\.", head)
+        layers = max([layers, *(1 + int(name) for name in names)])
+    if asked > min(layers or MOST_LAYERS, MOST_LAYERS):
+        holds = f"its weights hold {layers}" if 0 < layers < asked else f"at most {MOST_LAYERS} are loaded"
+        raise ValueError(f"{said(folder / 'config.json')} asks for {as_json(asked)} layers, and {holds}")
+
+
+def _layers_asked(config: dict[str, Any]) -> Iterator[int]:
+    for name, value in config.items():
+        if isinstance(value, dict):
+            yield from _layers_asked(value)
+        elif name in ("num_hidden_layers", "n_layer", "n_layers", "num_layers") and isinstance(value, int):
+            yield value
 
 
 def shipped() -> list[str]:
@@ -194,26 +303,45 @@ def load_policy(source: str | os.PathLike[str], *, device: str = "auto") -> Poli
 
     A shipped name wins over a folder of that name, which is written `./chain`.
 
-    Only safetensors weights are read and no code from the checkpoint is run. Raises ValueError, in one sentence, when
-    there is nothing at `source`, when it is damaged, or when its tokenizer has no end-of-sequence token.
+    A folder that `save` wrote of a LoRA policy gives that policy again. Only safetensors weights are read and no code from
+    the checkpoint is run. Raises ValueError, in one sentence, when there is nothing at `source`, when it is damaged, or when
+    its tokenizer has no end-of-sequence token.
     """
     where = choose_device(device)
+    if not isinstance(source, (str, os.PathLike)) or not str(source) or "\0" in str(source):
+        raise ValueError(
+            f"policy must be a folder, a shipped name ({', '.join(shipped())}) or a hub name; got {shown(source)}"
+        )
     folder = CHECKPOINTS / str(source) if str(source) in shipped() else Path(source)
-    name = str(folder) if folder.is_dir() else str(source)
+    try:
+        here = folder.is_dir()
+    except OSError:  # a name that is too long for a path
+        here = False
+    name = str(folder) if here else str(source)
+    if here and (folder / adapters.CONFIG).exists():
+        raise ValueError(
+            f"policy: {name} is a LoRA adapter without its base; load the base, put the adapter on it with peft, and give "
+            "Policy(model, tokenizer, name) to train"
+        )
+    if here:
+        check_folder(folder)
     try:
         with _no_progress_bars():
             model = AutoModelForCausalLM.from_pretrained(
                 name, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
             )
             tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+            tokenizer.clean_up_tokenization_spaces = False  # what is graded is what was sampled (Llama 3 asks for it)
     except Exception as error:  # transformers, safetensors and the hub client raise unrelated types
-        reason = " ".join(str(error).split()).split(". ")[0][:200]
-        if folder.is_dir():
-            raise ValueError(f"policy: the checkpoint in {name} cannot be read ({reason})") from error
+        if here:
+            raise ValueError(f"policy: the checkpoint in {name} cannot be read ({reason(error)})") from error
         raise ValueError(
-            f"policy: {name!r} is no folder here, no shipped policy ({', '.join(shipped())}), and no model that the hub "
-            f"client could load ({reason})"
+            f"policy: {shown(name)} is no folder here, no shipped policy ({', '.join(shipped())}), and no model that the hub "
+            f"client could load ({reason(error)})"
         ) from error
+    adapters.has_adapter(model)
+    if (folder / adapters.FOLDER).is_dir():
+        model = adapters.read_adapter(model, folder / adapters.FOLDER)
     if not all(isinstance(layer, DynamicLayer) for layer in DynamicCache(config=model.config).layers):
         raise ValueError(
             f"policy: {name} keeps more than keys and values of its tokens, which sampling here cannot share in a group"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,9 +11,14 @@ from torch.nn import functional as F
 from transformers import DynamicCache, LlamaForCausalLM, MixtralForCausalLM
 from transformers.cache_utils import Cache, DynamicLayer
 
-from small_models.policies import Policy, one_thread_if_small
+from small_models.checks import check_at_least, check_kind, check_list, check_number, checked
+from small_models.memory import check_fits
+from small_models.policies import Policy, one_thread_if_small, ready_for_gradients
 from small_models.tasks import Task
-from small_models.tokenizer import encode
+from small_models.tokenizer import encode, prefix_ids
+
+STEP_BYTES = 4 + 4 + 4 + 8  # of a word of the vocabulary: logit, log-probability, probability, cumulated probability
+TOKEN_BYTES = 8 + 8 + 4 + 4  # of a token: random number, id, log-probability, entropy
 
 
 @dataclass(frozen=True)
@@ -54,10 +58,10 @@ class Samples:
         return last_place(self.mask)
 
     def texts(self, policy: Policy) -> list[list[str]]:
-        """Return the responses as text, [P][G], observations included, without the end-of-sequence token."""
-        end = policy.end_id  # a slow look into the tokenizer
+        """Return the responses as text, [P][G], observations included, without the token that ended the sequence."""
+        ends = policy.end_ids  # a slow look into the tokenizer
         rows = [
-            [token for token, kept in zip(row, keep, strict=True) if kept and token != end]
+            [token for token, kept in zip(row, keep, strict=True) if kept and token not in ends]
             for row, keep in zip(self.tokens.flatten(0, 1).tolist(), self.there.flatten(0, 1).tolist(), strict=True)
         ]
         flat = policy.tokenizer.batch_decode(rows)
@@ -109,9 +113,14 @@ def _new_cache(policy: Policy, max_length: int) -> Cache:
     return cache  # sliding windows and recurrent states keep transformers' own layers
 
 
+@checked
 def encode_prompts(policy: Policy, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
-    """Return ids [P, S] and mask [P, S] of the prompts, padded on the left to the longest."""
-    ids = encode(policy.tokenizer, prompts)
+    """Return ids [P, S] and mask [P, S] of the prompts, padded on the left to the longest.
+
+    A prompt begins as the tokenizer begins a text (with BOS, for Llama's and Gemma's), and once where it is written in the text.
+    """
+    begin = prefix_ids(policy.tokenizer)
+    ids = [row if row[: len(begin)] == begin else begin + row for row in encode(policy.tokenizer, prompts)]
     width = max(len(row) for row in ids)
     padded = torch.full((len(ids), width), policy.pad_id)
     mask = torch.zeros(len(ids), width, dtype=torch.bool)
@@ -121,6 +130,7 @@ def encode_prompts(policy: Policy, prompts: Sequence[str]) -> tuple[Tensor, Tens
     return padded.to(policy.device), mask.to(policy.device)
 
 
+@checked
 def encode_responses(policy: Policy, texts: Sequence[str | Sequence[str]]) -> tuple[Tensor, Tensor]:
     """Return tokens and mask [N, 1, T] of the responses, each with its end of sequence, padded on the right to the longest.
 
@@ -168,14 +178,10 @@ def _pick(probabilities: Tensor, uniform: Tensor) -> Tensor:
 
 def check_sampling(max_new_tokens: int, temperature: float, top_k: int, top_p: float) -> None:
     """Raise ValueError when a sampling setting is outside its range."""
-    if max_new_tokens < 1:
-        raise ValueError(f"max_new_tokens must be at least 1; got {max_new_tokens}")
-    if not (math.isfinite(temperature) and temperature >= 0):
-        raise ValueError(f"temperature must be 0 (greedy) or above; got {temperature}")
-    if top_k < 0:
-        raise ValueError(f"top_k must be 0 (all tokens) or above; got {top_k}")
-    if not 0 < top_p <= 1:
-        raise ValueError(f"top_p must be above 0 and at most 1 (all tokens); got {top_p}")
+    check_at_least(1, max_new_tokens=max_new_tokens)
+    check_number("temperature", temperature, lambda t: t >= 0, "0 (greedy) or above")
+    check_number("top_k", top_k, lambda k: k >= 0, "0 (all tokens) or above", whole=True)
+    check_number("top_p", top_p, lambda p: 0 < p <= 1, "above 0 and at most 1 (all tokens)")
 
 
 class _Environment:
@@ -292,9 +298,14 @@ def sample(
     through the same cache, and counts among the `max_new_tokens`. Raises ValueError for a setting out of range, or more
     tokens than the model has positions.
     """
+    check_kind("policy", policy, Policy, "a Policy, as load_policy and build_policy return")
+    check_list("prompts", prompts, str, "texts")
     check_sampling(max_new_tokens, temperature, top_k, top_p)
-    if group_size < 1 or not prompts:
-        raise ValueError(f"need at least one prompt and group_size ≥ 1; got {len(prompts)} prompts and {group_size}")
+    check_at_least(1, group_size=group_size)
+    if task is not None:
+        check_kind("task", task, Task, "a Task of small_models.tasks, or None")
+    if generator is not None:
+        check_kind("generator", generator, torch.Generator, "a torch.Generator, or None")
     prompt_ids, prompt_mask = encode_prompts(policy, prompts)
     width = prompt_ids.shape[1]
     limit = getattr(policy.model.config, "max_position_embeddings", None)
@@ -303,6 +314,14 @@ def sample(
             f"max_new_tokens {max_new_tokens} after a prompt of {width} tokens exceeds the {limit} positions of this model"
         )
     rows = len(prompts) * group_size
+    vocabulary = policy.model.get_output_embeddings().weight.shape[0]
+    check_fits(
+        rows * (STEP_BYTES * vocabulary + TOKEN_BYTES * max_new_tokens),
+        policy.device,
+        f"sampling {rows:,} responses at once",
+        "lower group_size, or give fewer prompts at once",
+    )
+    policy.model.eval()
     with one_thread_if_small(policy), torch.inference_mode():
         device = policy.device
         uniform = torch.rand(rows, max_new_tokens, generator=generator, dtype=torch.double).to(device)
@@ -314,6 +333,7 @@ def sample(
         logits = decode.first_logits
         live = torch.arange(rows, device=device)  # the response that each row of the decoder belongs to
         finished = torch.zeros(rows, dtype=torch.bool, device=device)
+        ends = torch.tensor(sorted(policy.end_ids), device=device)
         environment = None
         if task is not None and task.call_end:
             environment = _Environment(policy, task, [p for p in prompts for _ in range(group_size)], tokens)
@@ -331,7 +351,7 @@ def sample(
             logp[live, step] = logps.gather(-1, token.unsqueeze(-1)).squeeze(-1)
             entropy[live, step] = torch.special.entr(probabilities).sum(-1)
             if stop_at_end:
-                ended = token == policy.end_id
+                ended = torch.isin(token, ends)
                 finished = finished | (ended if environment is None else ended & (given < 0))
                 going = len(live) - int(finished.sum())
                 if going == 0:
@@ -346,9 +366,9 @@ def sample(
                 logits = decode(token)
 
         own = torch.ones_like(tokens, dtype=torch.bool) if environment is None else environment.given < 0
-        ends = (tokens == policy.end_id) & own & stop_at_end
+        ended = torch.isin(tokens, ends) & own & stop_at_end
         drawn = step + 1
-        there = (ends.long().cumsum(-1) - ends.long() == 0)[:, :drawn]  # up to the first end of sequence, and with it
+        there = (ended.long().cumsum(-1) - ended.long() == 0)[:, :drawn]  # up to the first end of sequence, and with it
         longest = int(there.any(0).sum())
 
     def grouped(values: Tensor, padding: float) -> Tensor:
@@ -362,7 +382,7 @@ def sample(
         mask=grouped(own, False),
         logp=grouped(logp, 0.0),
         entropy=grouped(entropy, 0.0),
-        truncated=(~ends.any(-1) & stop_at_end).reshape(len(prompts), group_size),
+        truncated=(~ended.any(-1) & stop_at_end).reshape(len(prompts), group_size),
         observed=grouped(~own, False),
     )
 
@@ -385,7 +405,8 @@ def model_inputs(prompt_ids: Tensor, prompt_mask: Tensor, tokens: Tensor) -> dic
 def response_logits(policy: Policy, prompt_ids: Tensor, prompt_mask: Tensor, tokens: Tensor) -> Tensor:
     """Return the logits [P, G, T, V] before each response token, from one forward without a cache (with gradient)."""
     inputs = model_inputs(prompt_ids, prompt_mask, tokens[..., :-1])
-    logits = policy.model(**inputs, use_cache=False, logits_to_keep=tokens.shape[-1]).logits
+    with ready_for_gradients(policy.model):
+        logits = policy.model(**inputs, use_cache=False, logits_to_keep=tokens.shape[-1]).logits
     return logits.reshape(*tokens.shape, -1)
 
 
@@ -394,7 +415,8 @@ def response_logits_and_hidden(
 ) -> tuple[Tensor, Tensor]:
     """Return `response_logits` and the hidden states [P, G, T, H] that they are made of, from one forward (with gradient)."""
     inputs, length = model_inputs(prompt_ids, prompt_mask, tokens[..., :-1]), tokens.shape[-1]
-    output = policy.model(**inputs, use_cache=False, logits_to_keep=length, output_hidden_states=True)
+    with ready_for_gradients(policy.model):
+        output = policy.model(**inputs, use_cache=False, logits_to_keep=length, output_hidden_states=True)
     hidden = output.hidden_states[-1][:, -length:]
     return output.logits.reshape(*tokens.shape, -1), hidden.reshape(*tokens.shape, -1)
 

@@ -17,7 +17,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from small_models.policies import Policy, choose_device, one_thread_if_small, settle
+from small_models.adapters import merged_copy
+from small_models.checks import check_kind, checked, shown
+from small_models.files import read_json, reason
+from small_models.policies import Policy, check_folder, choose_device, one_thread_if_small, ready_for_gradients, settle
 from small_models.sampling import Samples, last_place, model_inputs
 
 Reads = Literal["last", "mean"]
@@ -41,9 +44,10 @@ class Scorer(nn.Module):
 
     @classmethod
     def of(cls, policy: Policy) -> Scorer:
-        """Return a scorer whose trunk is a copy of the policy's."""
-        width = policy.model.get_output_embeddings().weight.shape[1]
-        return cls(deepcopy(policy.model.base_model), width).requires_grad_(True)
+        """Return a scorer whose trunk is a copy of the policy's, a LoRA adapter merged into it."""
+        model = merged_copy(policy.model)
+        width = model.get_output_embeddings().weight.shape[1]
+        return cls(model.base_model, width).requires_grad_(True)
 
     def values(self, prompt_ids: Tensor, prompt_mask: Tensor, tokens: Tensor) -> Tensor:
         """Return the number before each token, [P, G, T]: a judgement of the state in which that token is chosen."""
@@ -55,7 +59,8 @@ class Scorer(nn.Module):
 
     def _numbers(self, prompt_ids: Tensor, prompt_mask: Tensor, read: Tensor, shape: torch.Size) -> Tensor:
         inputs = model_inputs(prompt_ids, prompt_mask, read)
-        hidden = self.trunk(**inputs, use_cache=False).last_hidden_state[:, -shape[-1] :]
+        with ready_for_gradients(self.trunk):
+            hidden = self.trunk(**inputs, use_cache=False).last_hidden_state[:, -shape[-1] :]
         return self.head(hidden.to(self.head.weight.dtype)).reshape(shape)
 
     def copy(self) -> Scorer:
@@ -77,11 +82,15 @@ class Scorer(nn.Module):
         """Return what `save` wrote; raises ValueError, in one sentence, where it is missing or damaged."""
         where = choose_device(device)
         with _one_sentence("scorer", Path(folder)):
+            check_folder(Path(folder))
             tensors = load_file(Path(folder) / WEIGHTS)
             config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+            width = tensors["head.weight"].shape[1]
+            with torch.device("meta"):  # sizes that are not those of the tensors are found before they cost memory
+                cls(AutoModel.from_config(config, trust_remote_code=False), width).load_state_dict(tensors, assign=True)
             with torch.random.fork_rng(devices=[]):
                 trunk = AutoModel.from_config(config, trust_remote_code=False)
-            scorer = cls(trunk, tensors["head.weight"].shape[1])
+            scorer = cls(trunk, width)
             scorer.load_state_dict(tensors, assign=True)  # as it was saved, in its own precision
         settle(scorer.trunk, where)
         return scorer.eval().to(where)
@@ -92,7 +101,7 @@ class RewardModel:
     """A scorer with the tokenizer of the policy that it began as, and how it reads a response.
 
     reads: "last", the score after the last token, or "mean", the mean of the scores after all tokens.
-    Raises ValueError for another word.
+    Raises ValueError for another word, and for what is no scorer or no tokenizer.
     """
 
     scorer: Scorer
@@ -100,12 +109,15 @@ class RewardModel:
     reads: Reads = "last"
 
     def __post_init__(self) -> None:
+        check_kind("scorer", self.scorer, Scorer, "a Scorer, as Scorer.of(policy) returns")
+        check_kind("tokenizer", self.tokenizer, PreTrainedTokenizerBase, "a policy's tokenizer")
         if self.reads not in get_args(Reads):
-            raise ValueError(f"reads must be one of {', '.join(get_args(Reads))}; got {self.reads!r}")
+            raise ValueError(f"reads must be one of {', '.join(get_args(Reads))}; got {shown(self.reads)}")
 
     @classmethod
     def of(cls, policy: Policy, *, reads: Reads = "last") -> RewardModel:
         """Return a reward model that starts from the policy's trunk and scores every response 0."""
+        check_kind("policy", policy, Policy, "a Policy, as load_policy and build_policy return")
         return cls(Scorer.of(policy), policy.tokenizer, reads)
 
     @property
@@ -141,11 +153,12 @@ class RewardModel:
             (temporary / READS).write_text(json.dumps({"reads": self.reads}) + "\n", encoding="utf-8")
 
     @classmethod
+    @checked
     def load(cls, folder: str | os.PathLike[str], *, device: str = "auto") -> RewardModel:
         """Return what `save` wrote; raises ValueError, in one sentence, where it is missing or damaged."""
         scorer = Scorer.load(folder, device=device)
         with _one_sentence("reward model", Path(folder)):
-            reads = json.loads((Path(folder) / READS).read_text(encoding="utf-8"))["reads"]
+            reads = read_json(Path(folder) / READS, dict)["reads"]
             tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
             return cls(scorer, tokenizer, reads)
 
@@ -167,5 +180,4 @@ def _one_sentence(what: str, folder: Path) -> Iterator[None]:
     except Exception as error:  # transformers, safetensors and json raise unrelated types
         if not folder.is_dir():
             raise ValueError(f"{what}: there is no folder {folder}") from error
-        reason = " ".join(str(error).split()).split(". ")[0][:200]
-        raise ValueError(f"{what}: what is in {folder} cannot be read ({reason})") from error
+        raise ValueError(f"{what}: what is in {folder} cannot be read ({reason(error)})") from error

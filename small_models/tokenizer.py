@@ -26,6 +26,12 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
+def prefix_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Return the ids that the tokenizer puts before every text, such as Llama's and Gemma's BOS; mostly one or none."""
+    alone, whole = (tokenizer("a", add_special_tokens=added)["input_ids"] for added in (False, True))
+    return next((whole[:at] for at in range(len(whole)) if whole[at : at + len(alone)] == alone), [])
+
+
 def encode(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
     """Return the token ids of each text, no special token added.
 

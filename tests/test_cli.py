@@ -9,12 +9,15 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from click import unstyle
 from typer.testing import CliRunner
 
 from rlviz.cli import app
-from small_models.policies import build_policy
-from small_models.tasks import TASKS
+from small_models.pairs import make_pairs, read_pairs
+from small_models.policies import build_policy, load_policy
+from small_models.sampling import sample
+from small_models.tasks import TASKS, Chain
 
 RUNNER = CliRunner()
 QUICK = ["train", "--steps", "3", "--num-prompts", "4", "--group-size", "4"]
@@ -133,8 +136,11 @@ def test_a_disk_that_fills_up_in_the_middle_ends_in_a_sentence(tmp_path, monkeyp
     assert len(result.stderr.strip().splitlines()) == 1
 
 
-@pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
-def test_ctrl_c_keeps_the_run_and_resume_goes_on(tmp_path):
+@pytest.mark.skipif(os.name != "posix", reason="sends signals")
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=["INT", "TERM", "HUP"]
+)
+def test_ctrl_c_sigterm_and_sighup_keep_the_run_and_resume_goes_on(number, code, tmp_path):
     out = tmp_path / "run"
     command = [sys.executable, "-m", "rlviz.cli", "train", "--steps", "400", "--num-prompts", "4", "--out", str(out)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -144,9 +150,9 @@ def test_ctrl_c_keeps_the_run_and_resume_goes_on(tmp_path):
         assert time.monotonic() - waited < 120, "the run did not start"
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     printed, errors = process.communicate(timeout=120)
-    assert process.returncode == 130, errors
+    assert process.returncode == code, errors
     assert "Traceback" not in errors
     assert f"rlviz train --resume {out}" in printed
     done = len(metrics.read_text().splitlines())
@@ -158,6 +164,74 @@ def test_ctrl_c_keeps_the_run_and_resume_goes_on(tmp_path):
     assert result.exit_code == 0, result.output
     steps = [json.loads(line)["step"] for line in metrics.read_text().splitlines()]
     assert steps == list(range(1, done + 3))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
+@pytest.mark.parametrize(("steps", "code"), [(1, 0), (2, 130)])
+def test_ctrl_c_in_the_last_step_comes_too_late(steps, code, tmp_path, monkeypatch):
+    grade, asked = Chain.grade, []
+
+    def interrupted(self, prompt, response):
+        if not asked:
+            asked.append(True)
+            signal.raise_signal(signal.SIGINT)
+        return grade(self, prompt, response)
+
+    monkeypatch.setattr(Chain, "grade", interrupted)
+    result = rlviz("train", "--steps", steps, "--num-prompts", 2, "--group-size", 2, "--out", tmp_path / "run")
+    assert result.exit_code == code, result.output
+    assert ("Go on with" in result.output) == (code == 130)
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["steps"] == 1
+
+
+def test_the_samples_shown_are_those_of_the_trained_policy(tmp_path):
+    out = tmp_path / "run"
+    result = rlviz(*QUICK, "--lr", 0.01, "--updates-per-rollout", 4, "--seed", 3, "--device", "cpu", "--out", out)
+    assert result.exit_code == 0, result.output
+    prompts = Chain().held_out_prompts[:3]
+
+    def written(policy):
+        generator = torch.Generator().manual_seed(3)
+        texts = sample(policy, prompts, max_new_tokens=Chain().max_new_tokens, generator=generator).texts(policy)
+        return [text for (text,) in texts]
+
+    shown = [line.split("│")[1:3] for line in result.output.splitlines() if line.startswith("│")]
+    trained, before = (written(load_policy(policy, device="cpu")) for policy in (out / "checkpoint", "chain"))
+    assert trained != before
+    assert [[cell.strip() for cell in row] for row in shown[-3:]] == [
+        list(row) for row in zip(prompts, trained, strict=True)
+    ]
+
+
+SAID = {"num_prompts": 2, "group_size": 4, "temperature": 0.9, "top_k": 20, "top_p": 0.95, "reward_format": 0.1, "lr": 2e-3,
+        "updates_per_rollout": 2, "minibatches": 2, "min_old_prob": 1e-4, "reset_reference_every": 3, "prompt_pool": 60,
+        "filter_solved": 2, "seed": 5}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "said"),
+    [
+        ("grpo", SAID),
+        ("ppo", {"critic": "shared", "critic_lr": 2e-3, "critic_only_steps": 1, "num_prompts": 2}),
+        ("dpo", {"batch_size": 4, "lr": 2e-3}),
+    ],
+)
+def test_every_setting_that_is_said_is_the_run_s(algorithm, said, tmp_path):
+    options = [part for name, value in said.items() for part in (f"--{name.replace('_', '-')}", value)]
+    pairs = ["--num-pairs", 20] if algorithm == "dpo" else []
+    result = rlviz("train", "--algorithm", algorithm, "--steps", 1, *options, *pairs, "--out", tmp_path / "run")
+    assert result.exit_code == 0, result.output
+    settings = json.loads((tmp_path / "run" / "config.json").read_text())["settings"]
+    assert {name: settings[name] for name in said} == said
+
+
+def test_pairs_are_labelled_as_the_options_say(tmp_path):
+    command = ["train", "--algorithm", "dpo", "--steps", 1, "--num-pairs", 30, "--batch-size", 4, "--seed", 2]
+    labels = ["--spurious", 0.7, "--label-noise", 0.2]
+    assert rlviz(*command, *labels, "--device", "cpu", "--out", tmp_path / "run").exit_code == 0
+    policy, said = load_policy("chain", device="cpu"), {"spurious": 0.7, "label_noise": 0.2}
+    honest, asked_for = (make_pairs(policy, Chain(), 30, seed=2, **labels) for labels in ({}, said))
+    assert read_pairs(tmp_path / "run" / "pairs.jsonl") == asked_for != honest
 
 
 def test_version():
@@ -293,6 +367,12 @@ def test_cost_as_tables_and_as_a_picture(tmp_path):
     assert result.exit_code == 0, result.output
     for words in ("137,536", "134,529", "Memory at the peak of an update", "DPO", "Seconds"):
         assert words in result.output
+    tables = [
+        [cell.strip() for cell in line.strip("│").split("│")] for line in result.output.splitlines() if "│" in line
+    ]
+    held = {row[0]: row[2] for row in tables if len(row) == 6 and row[2].endswith("B") and row[1].isdigit()}
+    # weights, gradients and two moments of 137,536 float32, the weights of a reference or none; of DPO as of GRPO
+    assert (held["GRPO"], held["GRPO, no KL"], held["DPO"]) == ("2.75 MB", "2.2 MB", "2.75 MB")
     assert (tmp_path / "cost.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -302,6 +382,8 @@ def test_cost_as_json():
     assert [row["name"] for row in rows][::7] == ["GRPO", "DPO"]
     assert rows[0]["bytes_to_grpo"] == 1 and rows[0]["responses"] == 4
     assert rows[3]["models"][1]["parameters"] == 134529
+    for row in rows:  # of one round each number is what was measured, not a median
+        assert row["step_seconds"] == pytest.approx(row["rollout_seconds"] + 2 * row["update_seconds"])
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,24 @@ def test_what_it_prints_and_draws_and_that_it_trains_once(tmp_path, monkeypatch)
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("metrics.jsonl")} == before
 
 
+@pytest.mark.parametrize(
+    ("options", "jobs"),
+    [([], 4), (["--budget", "updates"], 4), (["--budget", "seconds"], 1), (["--budget", "seconds", "--jobs", 3], 3)],
+)
+def test_as_many_processes_as_cores_but_for_seconds(options, jobs, tmp_path, monkeypatch):
+    """Processes side by side would take the seconds from each other."""
+    asked = []
+
+    def begin(*contenders, **settings):
+        asked.append(settings["jobs"])
+        raise ValueError("enough seen")
+
+    monkeypatch.setattr("rlviz.comparison.compare", begin)
+    monkeypatch.setattr("torch.get_num_threads", lambda: 4)
+    result = rlviz(*BOTH, *options, "--device", "cpu", "--out", tmp_path / "out")
+    assert (result.exit_code, asked) == (2, [jobs])
+
+
 def test_for_programs_and_from_run_folders(tmp_path):
     out = tmp_path / "out"
     made = rlviz(*BOTH, "--seeds", 3, "--amount", 24, "--jobs", 1, "--out", out, "--format", "json")
@@ -133,9 +151,12 @@ def test_bad_input_gets_one_sentence_and_exit_code_2(arguments, says, tmp_path, 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_ctrl_c_keeps_the_runs_and_the_same_command_goes_on(jobs, tmp_path):
+@pytest.mark.skipif(os.name != "posix", reason="sends signals")
+@pytest.mark.parametrize(
+    ("jobs", "number", "code"),
+    [(1, signal.SIGINT, 130), (2, signal.SIGINT, 130), (2, signal.SIGTERM, 143), (2, signal.SIGHUP, 129)],
+)
+def test_ctrl_c_keeps_the_runs_and_the_same_command_goes_on(jobs, number, code, tmp_path):
     command = [sys.executable, "-m", "rlviz.cli", *BOTH, "--seeds", "1", "--jobs", str(jobs), "--out", str(tmp_path)]
     process = subprocess.Popen(
         [*command, "--amount", "100000"],
@@ -150,9 +171,9 @@ def test_ctrl_c_keeps_the_runs_and_the_same_command_goes_on(jobs, tmp_path):
         assert time.monotonic() - waited < 240, "no run started"
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of its processes
+    os.killpg(process.pid, number)  # as a terminal does: to all of its processes
     _, errors = process.communicate(timeout=240)
-    assert process.returncode == 130, errors
+    assert process.returncode == code, errors
     assert "Traceback" not in errors
     assert f"Stopped: 0 of 2 runs are complete in {tmp_path}. The same command goes on." in errors
     done = len(metrics.read_text().splitlines())

@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import re
 import shutil
 import time
 from dataclasses import asdict, replace
@@ -120,10 +121,40 @@ def test_what_lies_apart_exceeds_it_and_the_numbers_are_said():
     assert first["difference"] == pytest.approx(0.94 - 0.54)
     assert 0.3 < first["low"] < 0.4 < first["high"] < 0.5 and first["exceeds"] is True
     assert second["difference"] == pytest.approx(-0.44) and second["against"] == "one"
-    above, below = comparison_of(ends).verdict()
-    assert above.startswith("two ends 0.400 above one (95 % interval +0.3")
-    assert above.endswith("this exceeds the seeds' spread.")
-    assert below.startswith("three ends 0.440 below one (95 % interval -0.4")
+    assert -0.5 < second["low"] < -0.44 < second["high"] < -0.4 and second["exceeds"] is True
+
+
+def limits_by_all_draws(scores, others):
+    """Return the middle 95 % of the difference of two IQMs over all draws of each side, moved out by √(n/(n − 1))."""
+    sides = []
+    for side in (scores, others):
+        every = np.array([slow_iqm(drawn) for drawn in product(side, repeat=len(side))])
+        sides.append(slow_iqm(side) + (len(side) / (len(side) - 1)) ** 0.5 * (every - slow_iqm(side)))
+    return np.quantile(np.subtract.outer(*sides), [0.025, 0.975])
+
+
+SPREAD_ENDS = [0.50, 0.53, 0.54, 0.57, 0.58]
+
+
+@pytest.mark.parametrize(
+    ("shift", "where", "verdict"),
+    [
+        (0.2, "0.200 above one", "exceeds"),
+        (-0.2, "0.200 below one", "exceeds"),
+        (0.01, "0.010 above one", "does not exceed"),
+        (-0.01, "0.010 below one", "does not exceed"),
+        (0.0004, "level with one", "does not exceed"),
+        (-0.0004, "level with one", "does not exceed"),
+    ],
+)
+def test_the_sentence_is_whole_whichever_is_better(shift, where, verdict):
+    ends = {"one": SPREAD_ENDS, "two": [end + shift for end in SPREAD_ENDS]}
+    (sentence,) = comparison_of(ends).verdict()
+    low, high = (float(number) for number in re.findall(r"[+-][0-9.]+", sentence))
+    assert sentence == (
+        f"two ends {where} (95 % interval {low:+.3f} to {high:+.3f}): this {verdict} the seeds' spread."
+    )
+    assert (low, high) == pytest.approx(limits_by_all_draws(ends["two"], ends["one"]), abs=0.008)
 
 
 def test_of_three_seeds_it_is_said_that_they_are_few_and_of_two_nothing():
@@ -144,8 +175,7 @@ def test_how_often_equals_pass_for_different_is_as_documented(seeds, wrong, monk
     found = 0
     for _ in range(pairs):
         one, two = random.normal(size=(2, seeds))
-        low, high = interval(bootstrap_of_the_difference(two, one))
-        found += not low <= 0 <= high
+        found += comparison_of({"one": one, "two": two}).differences()["exceeds"].item()
     assert found / pairs == pytest.approx(wrong, abs=3 * (wrong * (1 - wrong) / pairs) ** 0.5)
 
 
@@ -366,6 +396,22 @@ def test_what_goes_wrong_in_a_process_is_said_here(tmp_path):
         list(side_by_side(iter, [lambda: None], jobs=2))
 
 
+@pytest.mark.parametrize("leave", ["sys.exit(0)", "os._exit(time.sleep(1) or 0)"])  # a report of 1 may be under way
+def test_work_that_ends_its_process_is_an_error_and_what_is_done_is_kept(tmp_path, monkeypatch, leave):
+    """Of three tasks in two processes the second ends its process without a word; the other process does the rest."""
+    name = f"leaving_by_{leave[:2]}"
+    (tmp_path / f"{name}.py").write_text(
+        f"import os\nimport sys\nimport time\n\n\ndef work(task):\n    if task == 2:\n        {leave}\n    yield task\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    done = []
+    with pytest.raises(
+        RuntimeError, match=r"^1 of 3 tasks are not done, and no process is left .*; what is done is kept$"
+    ):
+        done.extend(side_by_side(importlib.import_module(name).work, [1, 2, 3], jobs=2))  # as far as it comes
+    assert sorted(done) == [1, 3]
+
+
 @pytest.mark.parametrize("at_once", [False, True])
 def test_work_under_way_is_waited_for_or_cut_off(tmp_path, monkeypatch, at_once):
     (tmp_path / "slow_work.py").write_text(
@@ -395,7 +441,7 @@ def test_a_piece_of_ones_own_takes_part(tmp_path):
     [
         ({"contenders": []}, "contenders must be one or more"),
         ({"contenders": [*BOTH, Contender("grpo", NO_KL)]}, "names of their own, in letters or digits; got 'GRPO'"),
-        ({"seeds": 0}, "seeds must be at least 1"),
+        ({"seeds": 0}, "seeds must be from 1 to 10,000"),
         ({"seeds": [1, 1]}, "or different numbers; got \\[1, 1\\]"),
         ({"budget": "tokens"}, "budget must be one of responses, updates, seconds; got 'tokens'"),
         ({"amount": 0}, "amount must be above 0 and finite; got 0"),
@@ -486,7 +532,7 @@ def test_runs_on_disk_that_cannot_be_compared(tmp_path):
     with pytest.raises(ValueError, match="begun has no evaluation on held-out prompts yet"):
         read_comparison([tmp_path / "one", tmp_path / "begun"])
     (tmp_path / "begun" / "config.json").write_text("{}")
-    with pytest.raises(ValueError, match="is not one of this version"):
+    with pytest.raises(ValueError, match=r"config\.json lacks task"):
         read_comparison([tmp_path / "begun"])
     with pytest.raises(ValueError, match="budget must be one of"):
         read_comparison([tmp_path / "one"], budget="tokens")

@@ -8,7 +8,7 @@ import pytest
 import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from rlviz.algorithms import GRPO
+from rlviz.algorithms import DAPO, DCPO, GRPO, GSPO
 from rlviz.curves import clip_curve, difficulty_curve, importance_curve, token_weights
 from rlviz.pieces.advantages import GroupAdvantage
 from rlviz.pieces.aggregation import Constant, sequence_mean
@@ -25,6 +25,8 @@ from rlviz.plots import (
     plot_seeds,
     plot_token_weights,
 )
+from rlviz.training.details import pushes
+from rlviz.types import Batch
 
 
 @pytest.mark.parametrize("advantage", [2.0, -0.5])
@@ -37,13 +39,36 @@ def test_the_curve_is_the_piece(advantage):
     dead = curve.ratio > 1.3 if advantage > 0 else curve.ratio < 0.9
     near = np.isclose(curve.ratio, 1.3) | np.isclose(curve.ratio, 0.9)
     assert (curve.clipped == dead)[~near].all()
-    np.testing.assert_allclose(curve.slope[~near], np.where(dead, 0.0, advantage)[~near], rtol=1e-9)
+    # d(r A)/d log r = r A
+    np.testing.assert_allclose(curve.push[~near], np.where(dead, 0.0, advantage * curve.ratio)[~near], rtol=1e-9)
 
 
-def test_the_slope_is_the_derivative_of_any_surrogate():
+def test_the_push_is_the_derivative_of_any_surrogate_by_the_log_probability():
     mine = replace(GRPO, surrogate=lambda r, a, lower, upper: a * torch.sin(r))
     curve = clip_curve(mine, advantage=3.0)
-    np.testing.assert_allclose(curve.slope, 3 * np.cos(curve.ratio), rtol=1e-9)
+    np.testing.assert_allclose(curve.push, 3 * curve.ratio * np.cos(curve.ratio), rtol=1e-9)
+
+
+def test_the_push_under_a_surrogate_with_log_r_grows_with_the_ratio():
+    """CISPO's J = sg[clip(r, .8, 1.28)] · log r pushes log π by the frozen weight: .8 at ratio .1, 1.28 at ratio 1.6. By the
+    ratio the slopes would be 8 and .8, the other way round."""
+
+    def frozen_weight(ratio, advantages, lower, upper):
+        return ratio.clamp(lower, upper).detach() * advantages * ratio.log()
+
+    curve = clip_curve(replace(DAPO, surrogate=frozen_weight), advantage=1.0)
+    seldom, often = (np.interp(ratio, curve.ratio, curve.push) for ratio in (0.1, 1.6))
+    assert (seldom, often) == (pytest.approx(0.8, rel=1e-9), pytest.approx(1.28, rel=1e-9))
+
+
+@pytest.mark.parametrize("algorithm", [replace(GRPO, kl=None), DCPO, GSPO], ids=lambda a: a.name)
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_the_push_is_what_the_inspector_shows(algorithm, sign):
+    curve = clip_curve(algorithm, advantage=sign, old_prob=0.3, points=41)
+    old_logp = torch.full((40, 1, 1), 0.3, dtype=torch.double).log()
+    logp = old_logp + torch.from_numpy(curve.ratio).log().view(40, 1, 1)
+    batch = Batch(old_logp, torch.full_like(logp, sign), torch.ones_like(logp).bool(), weights=torch.ones_like(logp))
+    np.testing.assert_allclose(curve.push, pushes(algorithm, logp, batch).flatten().numpy(), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("wrong", [{"old_prob": 0.0}, {"old_prob": 1.5}, {"max_ratio": 0.0}])
@@ -58,7 +83,7 @@ def test_the_picture_is_the_curve(advantage):
     ax = plot_clip(curve)
     lines = {line.get_label(): line for line in ax.get_lines()}
     np.testing.assert_array_equal(lines["objective"].get_ydata(), curve.objective)
-    np.testing.assert_array_equal(lines["slope"].get_ydata(), curve.slope)
+    np.testing.assert_array_equal(lines["push on log π"].get_ydata(), curve.push)
     np.testing.assert_array_equal(lines["objective"].get_xdata(), curve.ratio)
     assert lines["limits"].get_xdata()[0] == curve.lower
     assert lines["new probability = 1"].get_xdata()[0] == pytest.approx(1.25)

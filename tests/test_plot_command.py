@@ -1,5 +1,6 @@
 """`rlviz plot NAME`: the explorer's own picture in a file, every slider an option, every mistake a sentence."""
 
+import inspect
 import re
 import subprocess
 import sys
@@ -56,7 +57,7 @@ def test_small_multiples_take_the_options_too(tmp_path):
 @pytest.mark.parametrize("name", PICTURES)
 def test_every_picture_as_a_file_with_each_of_its_options(name, tmp_path):
     options = options_of(name).format_help()
-    for argument in EXPLORERS[name].explore.__kwdefaults__:
+    for argument in inspect.unwrap(EXPLORERS[name].explore).__kwdefaults__:
         assert f"--{argument.replace('_', '-')} " in options
     starts = {"svg": (b"<?xml", []), "pdf": (b"%PDF", ["--small-multiples"])}
     for kind, (start, extra) in starts.items():
@@ -80,7 +81,7 @@ def test_every_argument_can_be_said_on_the_command_line(name, tmp_path):
     """Each option, given its own default or a value that its explorer shows, is read back as that."""
     explorer = EXPLORERS[name].explore()
     given, options = [], options_of(name).format_help().partition("options:")[2]
-    for argument, default in EXPLORERS[name].explore.__kwdefaults__.items():
+    for argument, default in inspect.unwrap(EXPLORERS[name].explore).__kwdefaults__.items():
         shown = re.search(rf"--{argument.replace('_', '-')} \S+\s+\[(.*?)\]", options)
         if default is not None and default != () and shown:
             given += [f"--{argument.replace('_', '-')}={shown[1]}"]

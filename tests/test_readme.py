@@ -21,6 +21,7 @@ def test_two_commands_stand_at_the_top_and_ci_runs_the_second():
     assert opens.endswith("rlviz lab")
     assert tests.endswith("pytest -n auto --dist loadscope")  # a notebook's cells run in one kernel
     assert all("\n" not in command and command.startswith("python3 -m venv") for command in (opens, tests))
+    assert all(" install -c constraints.txt -e " in command for command in (opens, tests))
     assert README.index("![") > README.index(tests)
     assert "README.md" in (ROOT / ".ci" / "run").read_text()
 

@@ -125,10 +125,7 @@ def judged(algorithm, rewards, old_logp, ref_logp, history):
     lengths = torch.full(rewards.shape, old_logp.shape[-1])
     shaped = algorithm.shaped(rewards, lengths, truncated=nothing, correct=rewards, well_formed=everything)
     mask = torch.ones_like(old_logp).bool()
-    advantages = algorithm.advantages(shaped, mask, old_logp=old_logp, ref_logp=ref_logp, history=history)
-    if hasattr(algorithm.advantage, "remember"):
-        history = algorithm.advantage.remember(shaped, history)
-    return advantages, history
+    return algorithm.advantages(shaped, mask, old_logp=old_logp, ref_logp=ref_logp, history=history)
 
 
 def climbed(algorithm, logits, wrote, old_logp, advantages, ref_logp, lr, temperature, entropy_weight, counts):
@@ -219,7 +216,8 @@ def of_the_batch(rewards):
 
 class OfBatchAndPast(SmoothStandardization):
     def __call__(self, rewards, history=None):
-        return super().__call__(rewards, history) / (0.1 + rewards.std())
+        advantages, after = super().__call__(rewards, history)
+        return advantages / (0.1 + rewards.std()), after
 
 
 def a_random_group(rewards, generator):
@@ -468,6 +466,37 @@ def test_a_value_out_of_range_is_refused_by_name(name, value):
         train_table(GRPO, **{name: value})
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"seed": "x"}, "seed must be a whole number, at least 0; got 'x'"),
+        ({"seed": -1}, "seed must be a whole number, at least 0; got -1"),
+        ({"seed": 2**63}, f"seed must be below 2\\*\\*63; got {2**63}"),
+        ({"steps": "ten"}, "steps must be a whole number, at least 1; got 'ten'"),
+        ({"steps": 2.5}, r"steps must be a whole number, at least 1; got 2\.5"),
+        ({"steps": True}, "steps must be a whole number, at least 1; got True"),
+        ({"groups": None}, "groups must be a whole number, at least 1; got None"),
+        ({"replicas": [2]}, r"replicas must be a whole number, at least 1; got \[2\]"),
+        ({"group_size": "8"}, "group_size must be a whole number, at least 2 for GRPO; got '8'"),
+        ({"lr": "fast"}, "lr must be a number above 0 and finite; got 'fast'"),
+        ({"temperature": None}, "temperature must be a number above 0 and finite; got None"),
+        ({"entropy_weight": "0"}, "entropy_weight must be a number, 0 or above, and finite; got '0'"),
+        ({"task": "sums"}, r"task must be a TableTask, such as good_actions\(3, 20\); got 'sums'"),
+        ({"task": 0}, "task must be a TableTask, .*got 0"),
+        ({"algorithm": "grpo"}, "algorithm must learn from groups of responses, as GRPO does; got 'grpo'"),
+        ({"algorithm": None}, "algorithm must learn from groups of responses, as GRPO does; got None"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_by_name(wrong, message):
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        train_table(**{"algorithm": GRPO, **wrong})
+
+
+def test_numbers_of_numpy_are_numbers():
+    run = train_table(GRPO, steps=np.int64(2), lr=np.float64(0.5), seed=np.int64(0), group_size=np.int64(8))
+    assert np.array_equal(run.entropy, train_table(GRPO, steps=2).entropy)
+
+
 def test_minibatches_must_divide_the_updates_and_have_responses():
     with pytest.raises(ValueError, match=r"updates_per_rollout must be a multiple of minibatches \(3\); got 4"):
         train_table(GRPO, updates_per_rollout=4, minibatches=3)
@@ -489,8 +518,8 @@ def test_a_group_of_one_will_do_where_nothing_is_compared():
 @pytest.mark.parametrize(
     ("algorithm", "message"),
     [
-        (PPO, "algorithm must learn from groups of responses; got PPO"),
-        (DPO, "algorithm must learn from groups of responses; got DPO"),
+        (PPO, "algorithm must learn from groups of responses, as GRPO does; got PPO"),
+        (DPO, "algorithm must learn from groups of responses, as GRPO does; got DPO"),
         (GRPO_PROCESS, r"algorithm: GRPO \(process\) needs rewards of single steps"),
     ],
 )
@@ -505,8 +534,12 @@ def test_algorithms_that_a_table_cannot_serve_are_refused_by_name(algorithm, mes
         (lambda: TableTask((1.0,)), r"success must be two or more .*got \(1.0,\)"),
         (lambda: TableTask((0.5, 1.5)), r"success must be .*from 0 to 1; got \(0.5, 1.5\)"),
         (lambda: TableTask((0.5, math.nan)), r"success must be .*got \(0.5, nan\)"),
-        (lambda: TableTask((0.0, 1.0), prompts=0), "prompts must be at least 1; got 0"),
-        (lambda: TableTask((0.0, 1.0), positions=0), "positions must be at least 1; got 0"),
+        (lambda: TableTask((0.0, 1.0), prompts=0), "prompts must be a whole number, at least 1; got 0"),
+        (lambda: TableTask((0.0, 1.0), positions=0), "positions must be a whole number, at least 1; got 0"),
+        (lambda: TableTask((0.0, 1.0), positions="two"), "positions must be a whole number, at least 1; got 'two'"),
+        (lambda: TableTask("likely"), "success must be two or more .*got 'likely'"),
+        (lambda: TableTask(None), "success must be two or more .*got None"),
+        (lambda: TableTask((0.0, 1.0), start="even"), "start must be 2 probabilities .*got 'even'"),
         (lambda: TableTask((0.0, 1.0), start=(1.0,)), r"start must be 2 probabilities .*got \(1.0,\)"),
         (lambda: TableTask((0.0, 1.0), start=(0.5, 0.6)), r"start must .*add up to 1; got \(0.5, 0.6\)"),
         (lambda: TableTask((0.0, 1.0), start=(0.0, 1.0)), r"start must .*above 0 .*got \(0.0, 1.0\)"),

@@ -8,34 +8,40 @@ import pandas as pd
 
 from rlviz.algorithms import family
 from rlviz.algorithms.actor_critic import ActorCritic
-from rlviz.algorithms.base import SLOTS, GroupPolicyGradient, PolicyGradient, label, numbers
+from rlviz.algorithms.base import GroupPolicyGradient, PolicyGradient, numbers
 from rlviz.algorithms.dapo import DAPO
 from rlviz.algorithms.dcpo import DCPO
 from rlviz.algorithms.dpo import DPO, DPO_LINEAR
 from rlviz.algorithms.dr_grpo import DR_GRPO
 from rlviz.algorithms.dupo import DUPO
-from rlviz.algorithms.family import Algorithm, Difference, changes, differences, stated_differences, why
+from rlviz.algorithms.family import Algorithm, Difference, changes, differences, why
 from rlviz.algorithms.grpo import GRPO, GRPO_PROCESS
 from rlviz.algorithms.gspo import GSPO, GSPO_TOKEN
 from rlviz.algorithms.lite_ppo import LITE_PPO
 from rlviz.algorithms.ppo import PPO, PPO_PENALTY
 from rlviz.algorithms.preference import PreferenceOptimization
+from rlviz.algorithms.slots import SLOTS
 from rlviz.names import closest
+from rlviz.pieces.words import label
+from small_models.checks import checked
 
 ALGORITHMS = (PPO, PPO_PENALTY, DPO, GRPO, DR_GRPO, DAPO, LITE_PPO, DUPO, GSPO, GSPO_TOKEN, DCPO)
 
 
+@checked
 def command_name(algorithm: Algorithm) -> str:
     """Return the algorithm's name as typed on the command line: Dr.GRPO → dr-grpo."""
     return algorithm.name.lower().replace(".", "-").replace(" ", "-")
 
 
+@checked
 def find_algorithm(name: str) -> ActorCritic | GroupPolicyGradient | PreferenceOptimization:
     """Return the algorithm with this name, as on the command line or in papers; else raise ValueError with the nearest."""
     known = {command_name(algorithm): algorithm for algorithm in ALGORITHMS}
     return known[closest("algorithm", name.strip().replace(".", "-").replace(" ", "-").replace("_", "-"), list(known))]
 
 
+@checked
 def family_table(algorithms: Iterable[Algorithm] = ALGORITHMS) -> pd.DataFrame:
     """Return a row an algorithm: its pieces in the eight slots, what is beyond them, the models in play, the source."""
     return family.family_table(algorithms)
@@ -70,6 +76,5 @@ __all__ = [
     "find_algorithm",
     "label",
     "numbers",
-    "stated_differences",
     "why",
 ]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rlviz.algorithms.base import CALLS, PolicyGradient
+from rlviz.algorithms.base import PolicyGradient
+from rlviz.algorithms.slots import PROTOCOLS, Controller, CriticAdvantage, ValueLoss, asked, call_of
 from rlviz.pieces.aggregation import weighted_sum
-from rlviz.pieces.kl import KLInReward
-from rlviz.pieces.values import ClippedValueLoss
+from rlviz.pieces.words import label
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,24 +23,36 @@ class ActorCritic(PolicyGradient):
 
     J is the objective of the slots. The advantage slot takes (rewards, values, mask), all [P, G, T], and returns
     (advantages, returns), as GAE does. value_loss: (values, old_values, returns) → loss per token. controller:
-    (beta, kl, count) → the next beta of the KL term, or None where it stays. value_weight 0 with a critic on the actor's trunk
-    leaves that critic as it began: a constant. Raises ValueError for a negative weight.
+    (beta, kl, count) → the next beta of the KL term, which must be a parameter of it, or None where it stays. value_weight 0
+    with a critic on the actor's trunk leaves that critic as it began: a constant. Raises ValueError for a negative weight,
+    TypeError as `PolicyGradient` does.
     """
 
-    value_loss: ClippedValueLoss
+    value_loss: Callable[[Tensor, Tensor, Tensor], Tensor]
     value_weight: float = 0.5
     entropy_weight: float = 0.0
     controller: Callable[[float, float, int], float] | None = None
 
+    protocols: ClassVar[Mapping[str, type]] = {**PROTOCOLS, "advantage": CriticAdvantage}
+
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("value_weight", "entropy_weight"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be 0 or above; got {getattr(self, name)}")
+            weight = getattr(self, name)
+            if not isinstance(weight, int | float) or not 0 <= weight < math.inf:
+                raise ValueError(f"{name} must be 0 or above; got {weight!r}")
+        asked("value_loss", self.value_loss, *call_of(ValueLoss))
+        if self.controller is not None:
+            asked("controller", self.controller, *call_of(Controller))
+            if self.beta is None:
+                raise TypeError(
+                    f"controller changes the beta of the KL term, and kl, {label(self.kl)}, has none: give it a dataclass with a "
+                    "number beta, or controller=None"
+                )
 
-    @staticmethod
-    def _call(slot: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        return (("rewards", "values", "mask"), ()) if slot == "advantage" else CALLS[slot]
+    def without_kl(self) -> ActorCritic:
+        """Return the algorithm without its KL term, and without what would change its weight."""
+        return replace(self, kl=None, controller=None)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -55,16 +67,16 @@ class ActorCritic(PolicyGradient):
     ) -> Float[Tensor, "P G T"]:
         """Return the reward of each token: the response's score on its last one, minus the KL penalty if that is here.
 
-        Raises ValueError with a KLInReward and no ref_logp.
+        Raises ValueError with a KL in the reward and no ref_logp.
         """
         position = torch.arange(mask.shape[-1], device=mask.device)
         last = (position * mask).amax(-1, keepdim=True)
         rewards = torch.where((position == last) & mask, scores.unsqueeze(-1), 0.0)
-        if not isinstance(self.kl, KLInReward):
+        if not self.kl_in_reward:
             return rewards
         if ref_logp is None:
             raise ValueError(f"{self.name} has its KL in the reward and needs ref_logp; got None")
-        return rewards - self.kl(old_logp, ref_logp, mask)
+        return rewards - self._piece("kl")(old_logp, ref_logp, mask)
 
     def advantages(
         self, rewards: Float[Tensor, "P G T"], values: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"]

@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from reprlib import repr
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from rlviz.algorithms.slots import PROTOCOLS, SLOTS, Capabilities, parameters_of, read
 from rlviz.names import nearest
 from rlviz.pieces.advantages import PromptHistory
 from rlviz.pieces.aggregation import weighted_sum
-from rlviz.pieces.kl import KLInReward
 from rlviz.pieces.surrogate import is_clipped
+from rlviz.pieces.words import label
 from rlviz.types import Batch, LossOutput, TokenObjective
+from small_models.checks import shown
 
-SLOTS = ("ratio", "bounds", "surrogate", "advantage", "kl", "aggregate", "shape", "select")
-# slot → what a piece is called with, in this order, and what it may ask for beyond that by the names of its parameters
-CALLS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "ratio": (("logp", "old_logp", "mask"), ()),
-    "bounds": (("old_logp",), ("mask", "advantages")),
-    "surrogate": (("ratio", "advantages", "lower", "upper"), ("mask", "logp", "old_logp")),
-    "advantage": (("rewards",), ("mask", "old_logp", "ref_logp", "step_ends", "history")),
-    "kl": (("logp",), ("ref_logp", "old_logp", "ratio", "mask")),
-    "aggregate": (("mask",), ()),
-    "shape": (("rewards", "lengths"), ("truncated", "correct", "well_formed")),
-    "select": (("rewards",), ("generator",)),
-}
-OPTIONAL = ("kl", "shape")
+MADE_UP = torch.tensor([[[0.01, 0.1, 0.3, 0.6, 0.95]]] * 2, dtype=torch.double)  # old probabilities to try bounds with
 Self = TypeVar("Self", bound="PolicyGradient")
 
 
@@ -43,21 +33,25 @@ class PolicyGradient:
 
     slot       called with                        may also ask for, by the name of a parameter
     ratio      logp, old_logp, mask               → r
-    bounds     old_logp                           mask, advantages → (lower, upper)
+    bounds     old_logp                           mask, advantages → (lower, upper), lower ≤ upper
     surrogate  ratio, advantages, lower, upper    mask, logp, old_logp → J; advantages are 0 on padding
     advantage  rewards [P, G]                     mask, old_logp, ref_logp, step_ends, history → A [P, G] or [P, G, T]
-    kl         logp                               ref_logp, old_logp, ratio, mask → penalty; a KLInReward; or None
+    kl         logp                               ref_logp, old_logp, ratio, mask → penalty; or None
     aggregate  mask                               → weights
     shape      rewards, lengths [P, G]            truncated, correct, well_formed [P, G] → rewards; or None
     select     rewards [P, G]                     generator → indices of the groups to train on; sees raw outcomes
 
-    All without a shape are [P, G, T]. source: the paper. about: what it computes and where it differs from GRPO, in words.
-    Raises TypeError, naming the slot, for an unknown slot and for a piece that cannot be called like this.
+    All without a shape are [P, G, T]. An advantage that asks for history returns (A, the history after this visit). A kl with
+    in_reward = True is called with old_logp, ref_logp, mask, and is taken off the rewards.
+    What a piece may have beyond its call (beta, estimator, loss_mask, max_rounds, min_group_size) is in `rlviz.algorithms.slots`,
+    a Protocol a slot. source: the paper. from_grpo: slot → "piece: why", where the algorithm differs from GRPO.
+    Raises TypeError, naming the slot, for an unknown slot and for a piece that does not fit its own, ValueError for bounds that
+    are no limits.
     """
 
     name: str
     ratio: Callable[..., Tensor]
-    bounds: Callable[..., tuple[Tensor, Tensor]]
+    bounds: Callable[..., Sequence[Tensor | float]]
     surrogate: Callable[..., Tensor]
     advantage: Callable[..., Any]
     kl: Callable[..., Tensor] | None
@@ -65,7 +59,9 @@ class PolicyGradient:
     shape: Callable[..., Tensor] | None
     select: Callable[..., Tensor]
     source: str = ""
-    about: str = field(default="", repr=False, compare=False)
+    from_grpo: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+
+    protocols: ClassVar[Mapping[str, type]] = PROTOCOLS
 
     def __new__(cls, **given: Any) -> PolicyGradient:
         known = [f.name for f in fields(cls)]
@@ -75,23 +71,17 @@ class PolicyGradient:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        asks = {}
-        for slot in SLOTS:
-            piece = getattr(self, slot)
-            if piece is None and slot in OPTIONAL:
-                continue
-            if isinstance(piece, KLInReward) and slot == "kl":
-                continue
-            asks[slot] = _asked(slot, piece, *self._call(slot))
-        object.__setattr__(self, "_asks", asks)
+        object.__setattr__(self, "_can", read(self.slots(), self.protocols))
+        self._try_bounds()
 
-    @staticmethod
-    def _call(slot: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        return CALLS[slot]
+    @property
+    def can(self) -> Capabilities:
+        """What the pieces ask for and can do, read when the algorithm was built."""
+        return self._can  # type: ignore[attr-defined]
 
     def _piece(self, slot: str, **offered: Any) -> Callable[..., Any]:
         """Return the slot's piece with what it asks for by name filled in. Raises ValueError when that is not there."""
-        piece, asked = getattr(self, slot), self._asks[slot]  # type: ignore[attr-defined]
+        piece, asked = getattr(self, slot), self.can.asks[slot]
         if not asked:
             return piece
         for name, required in asked.items():
@@ -100,14 +90,28 @@ class PolicyGradient:
         return partial(piece, **{name: offered[name] for name in asked if offered.get(name) is not None})
 
     @property
+    def kl_in_reward(self) -> bool:
+        """Whether the KL penalty is taken off the rewards."""
+        return self.can.kl_in_reward
+
+    @property
+    def kl_in_loss(self) -> bool:
+        """Whether the KL penalty is taken off each token's objective."""
+        return self.kl is not None and not self.can.kl_in_reward
+
+    @property
+    def beta(self) -> float | None:
+        """The weight of the KL term, None where it has none."""
+        return self.can.beta
+
+    @property
     def needs_reference(self) -> bool:
         """Whether log-probabilities under a reference policy are needed."""
-        asks: dict[str, dict[str, bool]] = self._asks  # type: ignore[attr-defined]
-        return isinstance(self.kl, KLInReward) or any("ref_logp" in asked for asked in asks.values())
+        return self.kl_in_reward or any("ref_logp" in asked for asked in self.can.asks.values())
 
     def asks_for(self, slot: str, name: str) -> bool:
         """Return whether the piece in this slot asks for `name` beyond what it is called with."""
-        return name in self._asks.get(slot, {})  # type: ignore[attr-defined]
+        return name in self.can.asks.get(slot, {})
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -116,8 +120,58 @@ class PolicyGradient:
 
     @property
     def min_group_size(self) -> int:
-        """The fewest responses to a prompt with which the advantage is defined: `min_group_size` of its piece, else 1."""
-        return getattr(self.advantage, "min_group_size", 1)
+        """The fewest responses to a prompt with which the advantage is defined."""
+        return self.can.min_group_size
+
+    def without_kl(self: Self) -> Self:
+        """Return the algorithm without its KL term."""
+        return replace(self, kl=None)
+
+    def limits(
+        self, old_logp: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"], advantages: Float[Tensor, "P G T"]
+    ) -> tuple[Float[Tensor, "P G T"], Float[Tensor, "P G T"]]:
+        """Return the lower and upper limits on the ratio of every token.
+
+        Raises ValueError, which names the piece, unless it gives two limits, each a number or shaped like old_logp, and
+        lower ≤ upper on every token of the mask.
+        """
+        return self._checked(self._piece("bounds", mask=mask, advantages=advantages)(old_logp), old_logp, mask)
+
+    def _checked(self, returned: Any, old_logp: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what the bounds returned as two tensors shaped like old_logp."""
+        rule = f"{self.name}'s bounds, {label(self.bounds)},"
+        try:
+            pair = returned if isinstance(returned, tuple | list) else ()
+            lower, upper = (_spread(limit, old_logp) for limit in pair)
+        except (TypeError, ValueError, RuntimeError):
+            raise ValueError(
+                f"{rule} must return two limits, lower and upper, each a number or shaped like old_logp "
+                f"({list(old_logp.shape)}); got {_told(returned)}"
+            ) from None
+        if lower.numel() and float((upper - lower).amin()) >= 0:  # two operations: it is asked often
+            return lower, upper
+        wrong = (
+            mask & ~(lower <= upper) & ~old_logp.isnan()
+        ).flatten()  # where the policy is no number, neither are its limits
+        if wrong.any():
+            q, low, high = (float(values.flatten()[wrong][0]) for values in (old_logp.exp(), lower, upper))
+            raise ValueError(
+                f"{rule} must give limits with lower ≤ upper; for old probability {q:.3g} got {low:.4g} and {high:.4g}"
+            )
+        return lower, upper
+
+    def _try_bounds(self) -> None:
+        """Refuse bounds that are no limits for some made-up tokens."""
+        old_logp, mask = MADE_UP.log(), torch.ones_like(MADE_UP, dtype=torch.bool)
+        advantages = torch.ones_like(old_logp)
+        advantages[1] = -1.0
+        try:
+            returned = self._piece("bounds", mask=mask, advantages=advantages)(old_logp)
+        except Exception:  # it may be made for one batch alone; whatever it is, it is judged when it is used
+            return
+        limits = returned if isinstance(returned, tuple | list) else ()
+        if all(limit.shape in ((), old_logp.shape) for limit in limits if isinstance(limit, Tensor)):
+            self._checked(returned, old_logp, mask)
 
     def objective(self, logp: Float[Tensor, "P G T"], batch: Batch) -> TokenObjective:
         """Return each token's objective and what it is made of. Raises ValueError when a piece needs what is None."""
@@ -126,13 +180,12 @@ class PolicyGradient:
         old_logp = batch.old_logp.masked_fill(padding, 0.0)
         advantages = batch.advantages.masked_fill(padding, 0.0)
         ratio = self.ratio(logp, old_logp, mask)
-        limits = self._piece("bounds", mask=mask, advantages=advantages)(old_logp)
-        lower, upper = (_spread(limit, old_logp) for limit in limits)
+        lower, upper = self.limits(old_logp, mask, advantages)
         surrogate = self._piece("surrogate", mask=mask, logp=logp, old_logp=old_logp)
         value = surrogate(ratio, advantages, lower, upper)
         if self.asks_for("surrogate", "logp"):
             surrogate = _following_the_ratio(surrogate, logp.detach())
-        if self.kl is not None and not isinstance(self.kl, KLInReward):
+        if self.kl_in_loss:
             ref_logp = None if batch.ref_logp is None else batch.ref_logp.masked_fill(padding, 0.0)
             value = value - self._piece("kl", ref_logp=ref_logp, old_logp=old_logp, ratio=ratio, mask=mask)(logp)
         return TokenObjective(value, ratio, advantages, lower, upper, surrogate)
@@ -168,8 +221,7 @@ class PolicyGradient:
 
     def loss_mask(self, mask: Bool[Tensor, "P G T"], truncated: Bool[Tensor, "P G"]) -> Bool[Tensor, "P G T"]:
         """Return which tokens the loss sees: those of `mask`, unless the shaping filters responses out."""
-        filtered = getattr(self.shape, "loss_mask", None)
-        return mask if filtered is None else filtered(mask, truncated)
+        return mask if self.can.loss_mask is None else self.can.loss_mask(mask, truncated)
 
     def selected(self, outcomes: Float[Tensor, "P G"], generator: torch.Generator | None = None) -> Int[Tensor, " N"]:
         """Return the indices of the groups to train on. Raises ValueError when the piece returns anything else."""
@@ -183,7 +235,7 @@ class PolicyGradient:
 
     def ignores_zero_advantages(self) -> bool:
         """Return whether a response with A = 0 adds nothing to loss and gradient, so that it can leave the update."""
-        if self.kl is not None and not isinstance(self.kl, KLInReward):
+        if self.kl_in_loss:
             return False
         old_logp = torch.full((1, 1, 59), -1.0, dtype=torch.double)
         logp = (old_logp + torch.linspace(0.1, 3.0, 59, dtype=torch.double).log()).requires_grad_()
@@ -226,30 +278,51 @@ class GroupPolicyGradient(PolicyGradient):
         ref_logp: Float[Tensor, "P G T"] | None = None,
         step_ends: Bool[Tensor, "P G T"] | None = None,
         history: PromptHistory | None = None,
-    ) -> Float[Tensor, "P G T"]:
-        """Return the advantage of every token, 0 on padding. Raises ValueError when a piece needs what is None.
+    ) -> tuple[Float[Tensor, "P G T"], PromptHistory | None]:
+        """Return the advantage of every token, 0 on padding, and the history with this visit in it.
 
-        rewards: after shaping; [P, G, T] with step_ends under process supervision. With a KLInReward the penalty of each
+        rewards: after shaping; [P, G, T] with step_ends under process supervision. With a KL in the reward the penalty of each
         token is taken off first (a [P, G] reward loses the sum over its response), which rewards of single steps do not allow.
+        history: of these prompts before this visit; None: they were never sampled. An advantage that does not ask for it leaves
+        it as it is. Raises ValueError when a piece needs what is None, and for an advantage that does not return what it must.
         """
-        if isinstance(self.kl, KLInReward):
+        if self.kl_in_reward:
             if step_ends is not None:
                 raise ValueError(f"{self.name}: rewards of single steps take no KL in the reward; put it in the loss")
             if old_logp is None or ref_logp is None:
                 raise ValueError(f"{self.name} has its KL in the reward and needs old_logp and ref_logp; got None")
-            penalty = self.kl(old_logp, ref_logp, mask)
+            penalty = self._piece("kl")(old_logp, ref_logp, mask)
             rewards = rewards - (penalty if rewards.dim() == 3 else penalty.sum(-1))
         step_ends = None if step_ends is None else step_ends & mask
+        remembers = self.asks_for("advantage", "history")
+        if remembers and history is None:
+            history = PromptHistory.empty(len(rewards), rewards.device)
         piece = self._piece(
             "advantage", mask=mask, old_logp=old_logp, ref_logp=ref_logp, step_ends=step_ends, history=history
         )
-        advantages = piece(rewards)
+        advantages = returned = piece(rewards)
+        rule = f"{self.name}'s advantage, {label(self.advantage)},"
+        if remembers:
+            if not (isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], PromptHistory)):
+                raise ValueError(
+                    f"{rule} asks for history, so it must return (A, the history after this visit); got {_told(returned)}"
+                )
+            advantages, history = returned
+            if len(returned[1].visits) != len(rewards):
+                raise ValueError(
+                    f"{rule} must return the history of the same prompts, {len(rewards)} of them; got one of "
+                    f"{len(returned[1].visits)}"
+                )
+        if not isinstance(advantages, Tensor) or advantages.shape not in (mask.shape[:2], mask.shape):
+            raise ValueError(
+                f"{rule} must return a tensor {list(mask.shape[:2])} or {list(mask.shape)}; got {_told(advantages)}"
+            )
         if advantages.dim() == 2:
             advantages = advantages.unsqueeze(-1)
-        return advantages.expand(mask.shape).masked_fill(~mask, 0.0)
+        return advantages.expand(mask.shape).masked_fill(~mask, 0.0), history
 
 
-def _spread(limit: Tensor | float, like: Tensor) -> Tensor:
+def _spread(limit: Any, like: Tensor) -> Tensor:
     """Return a limit shaped like `like`; a rule of one's own may return a number."""
     if isinstance(limit, Tensor) and limit.shape == like.shape:
         return limit
@@ -266,45 +339,26 @@ def _following_the_ratio(surrogate: Callable[..., Tensor], logp: Tensor) -> Call
     return follow
 
 
-def label(piece: Any) -> str:
-    """Return a piece in a few words: a dataclass's own str, a function's name with spaces, – for None."""
-    if piece is None:
-        return "–"
-    return piece.__name__.replace("_", " ") if hasattr(piece, "__name__") else str(piece)
-
-
-def _asked(slot: str, piece: Any, called_with: tuple[str, ...], offered: tuple[str, ...]) -> dict[str, bool]:
-    """Return what the piece asks for by name → whether it must have it. Raises TypeError when it cannot be called."""
-    what = f"{len(called_with)} argument{'s' if len(called_with) > 1 else ''} ({', '.join(called_with)})"
-    if not callable(piece) or inspect.isclass(piece):
-        raise TypeError(f"{slot} must be a function of {what} or a built piece; got {piece!r}")
-    signature = inspect.signature(piece)
-    asked = {}
-    for place, parameter in enumerate(signature.parameters.values()):
-        positional = parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-        if positional and place < len(called_with):
-            continue
-        if parameter.name in offered and parameter.kind is not parameter.POSITIONAL_ONLY:
-            asked[parameter.name] = parameter.default is parameter.empty
-    try:
-        signature.bind(*called_with, **asked)
-    except TypeError as error:
-        also = f", and may ask for {', '.join(offered)}" if offered else ""
-        raise TypeError(f"{slot} must take {what}{also}; {label(piece)} does not: {error}") from None
-    return asked
+def _told(value: object) -> str:
+    """Return what a piece returned in a few words."""
+    if isinstance(value, Tensor):
+        return f"a tensor {list(value.shape)}"
+    if isinstance(value, tuple | list):
+        return " and ".join(map(_told, value)) or "nothing"
+    return repr(value)
 
 
 def with_parameters(algorithm: Any, parameters: Mapping[str, Any]) -> Any:
     """Return an algorithm, a dataclass of pieces, with parameters of its pieces changed by name; see its method."""
     pieces = {f.name: getattr(algorithm, f.name) for f in fields(algorithm)}
-    known = {name for piece in pieces.values() for name in _parameters(piece)}
+    known = {name for piece in pieces.values() for name in parameters_of(piece)}
     for name in parameters:
         if name not in known:
             has = ", ".join(sorted(known)) or "none"
             raise ValueError(f"{algorithm.name} has no parameter {name!r}; its pieces have {has}")
     new = {}
     for slot, piece in pieces.items():
-        own = {name: value for name, value in parameters.items() if name in _parameters(piece)}
+        own = {name: value for name, value in parameters.items() if name in parameters_of(piece)}
         if own:  # all at once: one by one, a value may contradict another that is still to be changed
             new[slot] = replace(piece, **own)
     return replace(algorithm, **new)
@@ -312,14 +366,12 @@ def with_parameters(algorithm: Any, parameters: Mapping[str, Any]) -> Any:
 
 def numbers(algorithm: Any) -> dict[str, int | float]:
     """Return the numbers in an algorithm's pieces, which `with_parameters` can change: parameter → value."""
+    if not is_dataclass(algorithm) or isinstance(algorithm, type):
+        raise ValueError(f"algorithm must be an algorithm, such as GRPO; got {shown(algorithm)}")
     found: dict[str, int | float] = {}
     for piece in (getattr(algorithm, f.name) for f in fields(algorithm)):
-        for name in _parameters(piece):
+        for name in parameters_of(piece):
             value = getattr(piece, name)
             if isinstance(value, int | float) and not isinstance(value, bool):
                 found.setdefault(name, value)  # of two pieces with one name the first one's
     return found
-
-
-def _parameters(piece: object) -> list[str]:
-    return [f.name for f in fields(piece)] if is_dataclass(piece) and not isinstance(piece, type) else []

@@ -2,13 +2,6 @@
 
     J = 1/Σ|o_i| Σ_i Σ_t min(r A, clip(r, 1 − ε_low, 1 + ε_high) A),   A_i = (R_i − mean) / std of its group
 
-Differences from GRPO:
-    1. bounds: 1 − 0.2 … 1 + 0.28: clip-higher: a rare good token gets more room to grow in one rollout.
-    2. kl: – (none): a model that learns to reason has to leave the reference policy behind.
-    3. aggregate: token mean: every token weighs the same, so a long answer's pattern is not diluted.
-    4. shape: overlong punishment from 12 to 16 tokens: a smooth warning before an answer is cut off.
-    5. select: dynamic sampling, up to 10 × P: an all-equal group has no gradient; others are sampled in its place.
-
 The paper punishes from 16384 to 20480 tokens; here the lengths are scaled to answers of ten, the cache being a quarter.
 It does not say when to give up looking for informative groups; public implementations stop after ten rounds or so, as here.
 Its token mean is over the group's tokens, then over prompts; here, as in every public implementation, over the batch.
@@ -29,7 +22,6 @@ from rlviz.pieces.surrogate import pessimistic
 DAPO = GroupPolicyGradient(
     name="DAPO",
     source="arXiv 2503.14476",
-    about=__doc__,
     ratio=token_ratio,
     bounds=FixedBounds(eps_low=0.2, eps_high=0.28),
     surrogate=pessimistic,
@@ -38,4 +30,11 @@ DAPO = GroupPolicyGradient(
     aggregate=token_mean,
     shape=SoftOverlongPunishment(max_length=16, cache=4),
     select=DynamicSampling(max_rounds=10),
+    from_grpo={
+        "bounds": "1 − 0.2 … 1 + 0.28: clip-higher: a rare good token gets more room to grow in one rollout.",
+        "kl": "–: a model that learns to reason has to leave the reference policy behind.",
+        "aggregate": "token mean: every token weighs the same, so a long answer's pattern is not diluted.",
+        "shape": "overlong punishment from 12 to 16 tokens: a smooth warning before an answer is cut off.",
+        "select": "dynamic sampling, up to 10 × P: an all-equal group has no gradient; others are sampled in its place.",
+    },
 )

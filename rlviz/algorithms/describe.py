@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import fields, is_dataclass
+import inspect
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 from rlviz.algorithms.actor_critic import ActorCritic
 from rlviz.algorithms.base import GroupPolicyGradient
 from rlviz.algorithms.preference import PreferenceOptimization
+from small_models.checks import annotations_of, check_type, shown
 
 _HERE = "rlviz.pieces."
 _KINDS = {
@@ -28,24 +30,46 @@ def describe(value: Any) -> Any:
     return described
 
 
-def rebuild(described: Any) -> Any:
-    """Return what `describe` described. Raises ValueError for what is not a piece of this rlviz."""
+def rebuild(described: Any, where: str = "algorithm") -> Any:
+    """Return what `describe` described. Raises ValueError, beginning with `where`, for what is not a piece of this rlviz."""
     if not isinstance(described, dict):
         return described
-    module, _, name = str(described.get("piece")).partition(":")
-    piece: Any = _KINDS.get(f"{module}:{name}")
-    if piece is None:
-        if not module.startswith(_HERE) or not name.isidentifier() or name.startswith("_"):
-            raise ValueError(
-                f"algorithm: {module}:{name} is not a piece of rlviz; from Python, resume(folder, algorithm=…)"
-            )
-        try:
-            piece = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError):
-            raise ValueError(f"algorithm: this version of rlviz has no piece {module}:{name}") from None
+    given = {name: value for name, value in described.items() if name != "piece"}
+    piece = _piece(described.get("piece"), where)
     if not isinstance(piece, type):
         return piece
+    has = {field.name: field for field in fields(piece)}
+    unknown = [name for name in given if name not in has]
+    needed = [name for name, field in has.items() if field.default is MISSING and field.default_factory is MISSING]
+    lacking = [name for name in needed if name not in given]
+    if unknown or lacking:
+        what = f"has no {shown(unknown[0])}" if unknown else f"needs {lacking[0]}"
+        raise ValueError(f"{where}: {piece.__name__} {what} in this version of rlviz; train again")
+    inner = {name: rebuild(value, f"{where}.{name}") for name, value in given.items()}
+    kinds = annotations_of(piece)
+    for name, value in inner.items():
+        check_type(f"{where}.{name}", value, kinds[name])
     try:
-        return piece(**{name: rebuild(value) for name, value in described.items() if name != "piece"})
-    except TypeError as error:
-        raise ValueError(f"algorithm: described by another version of rlviz ({error})") from None
+        return piece(**inner)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def _piece(named: Any, where: str) -> Any:
+    """Return the piece or kind of algorithm of this name: a function or a dataclass that a module of rlviz.pieces defines."""
+    if isinstance(named, str) and named in _KINDS:
+        return _KINDS[named]
+    module, _, name = str(named).partition(":")
+    own = f"{where}: {shown(named)} is not a piece of rlviz; from Python, resume(folder, algorithm=…)"
+    if not module.startswith(_HERE) or not name.isidentifier() or name.startswith("_"):
+        raise ValueError(own)
+    try:
+        piece = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError):
+        raise ValueError(f"{where}: this version of rlviz has no piece {shown(named)}") from None
+    if (
+        not (inspect.isfunction(piece) or (inspect.isclass(piece) and is_dataclass(piece)))
+        or piece.__module__ != module
+    ):
+        raise ValueError(own)
+    return piece

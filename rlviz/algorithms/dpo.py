@@ -16,7 +16,6 @@ from rlviz.pieces.preference import ImplicitReward, SigmoidPreference, linear_pr
 DPO = PreferenceOptimization(
     name="DPO",
     source="arXiv 2305.18290",
-    about=__doc__,
     reward=ImplicitReward(beta=0.1),
     pair_loss=SigmoidPreference(),
 )
@@ -24,7 +23,6 @@ DPO = PreferenceOptimization(
 DPO_LINEAR = PreferenceOptimization(
     name="DPO (linear)",
     source="arXiv 2305.18290",
-    about=__doc__,
     reward=ImplicitReward(beta=0.1),
     pair_loss=linear_preference,
 )

@@ -2,11 +2,6 @@
 
     J = 1/(B L) Σ_i Σ_t min(r A, clip(r, 1 − ε, 1 + ε) A),   A_i = R_i − mean of its group,   L a fixed maximum length
 
-Differences from GRPO:
-    1. advantage: R − mean of group: dividing by the group's std would lift very easy and very hard prompts over the others.
-    2. kl: – (none): with rewards from rules there is nothing that the reference policy has to be kept for.
-    3. aggregate: constant 1/16: under 1/|o_i| a token of a long wrong answer is punished less, so wrong answers would grow.
-
 L is the longest response that may be sampled, thousands of tokens in the paper; 16 here, for answers of ten. Under Adam
 its size matters little, under plain gradient descent it scales the learning rate.
 """
@@ -24,7 +19,6 @@ from rlviz.pieces.surrogate import pessimistic
 DR_GRPO = GroupPolicyGradient(
     name="Dr.GRPO",
     source="arXiv 2503.20783",
-    about=__doc__,
     ratio=token_ratio,
     bounds=FixedBounds(eps_low=0.2, eps_high=0.2),
     surrogate=pessimistic,
@@ -33,4 +27,9 @@ DR_GRPO = GroupPolicyGradient(
     aggregate=Constant(max_length=16),
     shape=None,
     select=keep_all,
+    from_grpo={
+        "advantage": "R − mean of group: dividing by the group's std would lift very easy and very hard prompts over the others.",
+        "kl": "–: with rewards from rules there is nothing that the reference policy has to be kept for.",
+        "aggregate": "constant 1/16: under 1/|o_i| a token of a long wrong answer is punished less, so wrong answers would grow.",
+    },
 )

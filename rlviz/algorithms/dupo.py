@@ -2,13 +2,6 @@
 
     J = 1/Σ|o_i| Σ_i Σ_t min(r A, clip(r, 1 − ε_low, 1 + ε_high) A),   A_i = (R_i − mean) / std of its group
 
-Differences from GRPO:
-    1. bounds: 1 − 0.2 … 1 + 0.28: clip-higher, as in DAPO: a rare good token gets more room to grow in one rollout.
-    2. kl: – (none): as in DAPO, an agent that learns new behaviour has to leave the reference policy behind.
-    3. aggregate: token mean: every token that the policy wrote weighs the same; what a tool wrote is masked out.
-    4. shape: 0.9 answer + 0.1 format: an agent's trajectory must be readable, and mostly right.
-    5. select: duplicate informative: fills the places of dead groups without a further rollout, which a tool makes slow.
-
 Before training, WebSailor filters out prompts that all of 8 rollouts answer. ByteDance's DuPO (arXiv 2508.14460), dual
 preference optimisation, is another thing of nearly the same name.
 """
@@ -27,7 +20,6 @@ from rlviz.pieces.surrogate import pessimistic
 DUPO = GroupPolicyGradient(
     name="DUPO",
     source="arXiv 2507.02592",
-    about=__doc__,
     ratio=token_ratio,
     bounds=FixedBounds(eps_low=0.2, eps_high=0.28),
     surrogate=pessimistic,
@@ -36,4 +28,11 @@ DUPO = GroupPolicyGradient(
     aggregate=token_mean,
     shape=WeightedRules(answer=0.9, format=0.1),
     select=duplicate_informative,
+    from_grpo={
+        "bounds": "1 − 0.2 … 1 + 0.28: clip-higher, as in DAPO: a rare good token gets more room to grow in one rollout.",
+        "kl": "–: as in DAPO, an agent that learns new behaviour has to leave the reference policy behind.",
+        "aggregate": "token mean: every token that the policy wrote weighs the same; what a tool wrote is masked out.",
+        "shape": "0.9 answer + 0.1 format: an agent's trajectory must be readable, and mostly right.",
+        "select": "duplicate informative: fills the places of dead groups without a further rollout, which a tool makes slow.",
+    },
 )

@@ -4,9 +4,7 @@
 
 Against PPO: 1 no critic, the group's mean is the baseline · 2 the advantage is one number a response · 3 the KL to the
 reference policy stands in the loss, estimated by k3, not in the reward · 4 the mean is over responses of their own means.
-
-GRPO (process), its process supervision for rewards of single steps, differences from GRPO:
-    1. advantage: sum over steps to come of (r − mean) / std of group: each step is judged by its own reward, not by the answer's.
+GRPO (process) (§4.1.3) is its process supervision, for rewards of single steps.
 """
 
 from __future__ import annotations
@@ -23,7 +21,6 @@ from rlviz.pieces.surrogate import pessimistic
 GRPO = GroupPolicyGradient(
     name="GRPO",
     source="arXiv 2402.03300",
-    about=__doc__,
     ratio=token_ratio,
     bounds=FixedBounds(eps_low=0.2, eps_high=0.2),
     surrogate=pessimistic,
@@ -37,7 +34,6 @@ GRPO = GroupPolicyGradient(
 GRPO_PROCESS = GroupPolicyGradient(
     name="GRPO (process)",
     source="arXiv 2402.03300 §4.1.3",
-    about=__doc__,
     ratio=token_ratio,
     bounds=FixedBounds(eps_low=0.2, eps_high=0.2),
     surrogate=pessimistic,
@@ -46,4 +42,9 @@ GRPO_PROCESS = GroupPolicyGradient(
     aggregate=sequence_mean,
     shape=None,
     select=keep_all,
+    from_grpo={
+        "advantage": (
+            "sum over steps to come of (r − mean) / std of group: each step is judged by its own reward, not by the answer's."
+        ),
+    },
 )

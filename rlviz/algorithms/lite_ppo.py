@@ -1,11 +1,6 @@
 """Lite PPO, from "Tricks or traps?" (arXiv 2508.08221): two tricks on a critic-free PPO, and no more.
 
-    J = 1/Σ|o_i| Σ_i Σ_t min(r A, clip(r, 1 − ε, 1 + ε) A),   A_i = (R_i − mean of its group) / std of the whole batch
-
-Differences from GRPO:
-    1. advantage: (R − mean of group) / std of batch: with the batch's scale no prompt is lifted by a small std of its own.
-    2. kl: – (none): two tricks are claimed to be enough, and a KL term is neither of them.
-    3. aggregate: token mean: every token weighs the same, however long its answer.
+J = 1/Σ|o_i| Σ_i Σ_t min(r A, clip(r, 1 − ε, 1 + ε) A),   A_i = (R_i − mean of its group) / std of the whole batch
 """
 
 from __future__ import annotations
@@ -21,7 +16,6 @@ from rlviz.pieces.surrogate import pessimistic
 LITE_PPO = GroupPolicyGradient(
     name="Lite PPO",
     source="arXiv 2508.08221",
-    about=__doc__,
     ratio=token_ratio,
     bounds=FixedBounds(eps_low=0.2, eps_high=0.2),
     surrogate=pessimistic,
@@ -30,4 +24,9 @@ LITE_PPO = GroupPolicyGradient(
     aggregate=token_mean,
     shape=None,
     select=keep_all,
+    from_grpo={
+        "advantage": "(R − mean of group) / std of batch: with the batch's scale no prompt is lifted by a small std of its own.",
+        "kl": "–: two tricks are claimed to be enough, and a KL term is neither of them.",
+        "aggregate": "token mean: every token weighs the same, however long its answer.",
+    },
 )

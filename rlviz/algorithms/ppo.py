@@ -2,19 +2,7 @@
 
     J = 1/Σ|o_i| Σ_i Σ_t min(r A, clip(r, 1 − ε, 1 + ε) A),   A from GAE;   minimise −J + c_v L_value − c_H H
 
-PPO, differences from GRPO:
-    1. advantage: GAE(γ 1, λ 0.95), whitened: a critic judges every token, so one response a prompt is enough.
-    2. kl: 0.02 · k1 to reference, in the reward: the leash is part of what the critic learns to predict.
-    3. aggregate: token mean: the plain mean over all tokens of the batch.
-
 PPO-Penalty (§4): J = 1/Σ|o_i| Σ_i Σ_t [ r A − β KL(π_old‖π_θ) ];   after each update β / 2 if KL < d / 1.5, 2 β if KL > 1.5 d
-
-PPO-Penalty (§4), differences from GRPO:
-    1. bounds: no bounds: the ratio is not limited.
-    2. surrogate: unclipped: nothing is cut.
-    3. advantage: GAE(γ 1, λ 0.95), whitened: as in PPO.
-    4. kl: 0.01 · k3 to old policy, in the loss: a penalty in place of the clip, its β adapted after each update.
-    5. aggregate: token mean: as in PPO.
 
 Both also have a critic with a clipped value loss (c_v = 0.5) and, at will, an entropy bonus (c_H = 0 to 0.01).
 PPO-Penalty needs no reference model: its KL is to the policy that sampled.
@@ -35,7 +23,6 @@ from rlviz.pieces.values import ClippedValueLoss
 PPO = ActorCritic(
     name="PPO",
     source="arXiv 1707.06347, 2203.02155",
-    about=__doc__,
     ratio=token_ratio,
     bounds=FixedBounds(eps_low=0.2, eps_high=0.2),
     surrogate=pessimistic,
@@ -47,12 +34,16 @@ PPO = ActorCritic(
     value_loss=ClippedValueLoss(eps_value=0.2),
     value_weight=0.5,
     entropy_weight=0.0,
+    from_grpo={
+        "advantage": "GAE(γ 1, λ 0.95), whitened: a critic judges every token, so one response a prompt is enough.",
+        "kl": "0.02 · k1 to reference, in the reward: the leash is part of what the critic learns to predict.",
+        "aggregate": "token mean: the plain mean over all tokens of the batch.",
+    },
 )
 
 PPO_PENALTY = ActorCritic(
     name="PPO-Penalty",
     source="arXiv 1707.06347 §4",
-    about=__doc__,
     ratio=token_ratio,
     bounds=no_bounds,
     surrogate=unclipped,
@@ -65,4 +56,11 @@ PPO_PENALTY = ActorCritic(
     value_weight=0.5,
     entropy_weight=0.0,
     controller=AdaptivePenalty(target=0.02),
+    from_grpo={
+        "bounds": "no bounds: the ratio is not limited.",
+        "surrogate": "unclipped: nothing is cut.",
+        "advantage": "GAE(γ 1, λ 0.95), whitened: as in PPO.",
+        "kl": "0.01 · k3 to old policy, in the loss: a penalty in place of the clip, its β adapted after each update.",
+        "aggregate": "token mean: as in PPO.",
+    },
 )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
 
-from rlviz.algorithms.base import SLOTS, with_parameters
+from rlviz.algorithms.base import with_parameters
+from rlviz.algorithms.slots import SLOTS
 from rlviz.pieces.preference import ImplicitReward
 from rlviz.types import PreferenceOutput
 
@@ -19,14 +20,13 @@ class PreferenceOptimization:
     """Policy optimisation from preference pairs: loss = mean of pair_loss(chosen reward, rejected reward).
 
     reward: (logp, ref_logp) of whole responses, [N] each → implicit reward. pair_loss: (chosen, rejected) → loss, [N].
-    None of the eight slots is in use. source: the paper. about: what it computes, in words.
+    None of the eight slots is in use. source: the paper.
     """
 
     name: str
     reward: ImplicitReward
     pair_loss: Callable[[Tensor, Tensor], Tensor]
     source: str = ""
-    about: str = field(default="", repr=False, compare=False)
 
     models = ("actor", "reference")
 

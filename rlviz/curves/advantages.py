@@ -8,10 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlviz.algorithms.base import GroupPolicyGradient, label
+from rlviz.algorithms.base import GroupPolicyGradient
 from rlviz.curves.arrays import Array, array
 from rlviz.curves.groups import SEED, coins, group_advantages, noise, share_all_equal, without_kl
 from rlviz.pieces.advantages import LeaveOneOut
+from rlviz.pieces.words import label
+from small_models.checks import checked
 
 RULES, REWARDS = ("own", "leave_one_out"), ("outcome", "score")
 NOISE = 0.25  # standard deviation of a score around 0 or 1
@@ -116,6 +118,7 @@ def _mean(values: Tensor) -> float | None:
     return float(values.mean()) if values.numel() else None
 
 
+@checked
 def advantages_curve(
     algorithm: GroupPolicyGradient,
     *,

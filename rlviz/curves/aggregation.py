@@ -8,9 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rlviz.algorithms.base import PolicyGradient, label
+from rlviz.algorithms.base import PolicyGradient
 from rlviz.curves.arrays import Array, array
 from rlviz.pieces.aggregation import Constant, sequence_mean, sequence_sum, token_mean, weighted_sum
+from rlviz.pieces.words import label
+from small_models.checks import checked
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class AggregationCurve:
     parts: Array
 
 
+@checked
 def aggregation_curve(
     algorithm: PolicyGradient, *, lengths: Sequence[int] = (2, 4, 8, 16), max_length: int = 16, cut: int | None = None
 ) -> AggregationCurve:

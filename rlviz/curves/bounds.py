@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from rlviz.algorithms.family import Algorithm
 from rlviz.curves.arrays import Array, array
 from rlviz.curves.clip import first_and_others, is_per_token, limits_of
 from rlviz.types import Batch, ResponseRecord
+from small_models.checks import checked
 
 LEAST_PROB, POINTS = 1e-4, 400
 
@@ -64,6 +65,7 @@ class BoundsCurve:
     tokens: TokenCloud | None
 
 
+@checked
 def bounds_curve(
     algorithm: PolicyGradient,
     *,
@@ -136,7 +138,7 @@ def _cloud(algorithm: PolicyGradient, responses: Sequence[ResponseRecord]) -> To
                 [getattr(t, name) for t in response.tokens], dtype=torch.double
             )
     old_logp, logp = columns["old_prob"].log(), columns["new_prob"].log()
-    output = replace(algorithm, kl=None).loss(logp, Batch(old_logp, columns["advantage"], mask))
+    output = algorithm.without_kl().loss(logp, Batch(old_logp, columns["advantage"], mask))
     return TokenCloud(
         old_prob=array(columns["old_prob"][mask]),
         new_prob=array(columns["new_prob"][mask]),

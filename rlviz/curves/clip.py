@@ -1,4 +1,4 @@
-"""One token's objective and slope against its ratio."""
+"""One token's objective, and the push that it gives log π, against its ratio."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from rlviz.algorithms.base import PolicyGradient, label
+from rlviz.algorithms.base import PolicyGradient
 from rlviz.curves.arrays import Array, array
 from rlviz.pieces.surrogate import DualClip, is_clipped
 from rlviz.types import Batch, TokenObjective
+from small_models.checks import check_at_least, checked
 
 NEAR = 1e-6  # an edge this near to a limit is the limit, and two this near to each other are none
 
@@ -22,15 +23,16 @@ NEAR = 1e-6  # an edge this near to a limit is the limit, and two this near to e
 class ClipCurve:
     """The objective of one token against its ratio, for an advantage of one sign.
 
-    ratio, objective, slope (∂objective/∂ratio), clipped: arrays over the grid of ratios. dead: the stretches of ratios without
-    gradient, from left to right; one that reaches the end of the grid ends there. advantage: A. old_prob: the token's
-    probability under the old policy. lower, upper: the limits on the ratio at that probability. per_token: whether the ratio is
-    that of the token alone; if not, it is a response's, and no probability goes with it.
+    ratio, objective, push (∂objective/∂log π, which is ratio · ∂objective/∂ratio), clipped: arrays over the grid of ratios.
+    dead: the stretches of ratios without gradient, from left to right; one that reaches the end of the grid ends there.
+    advantage: A. old_prob: the token's probability under the old policy. lower, upper: the limits on the ratio at that
+    probability. per_token: whether the ratio is that of the token alone; if not, it is a response's, and no probability goes
+    with it.
     """
 
     ratio: Array
     objective: Array
-    slope: Array
+    push: Array
     clipped: NDArray[np.bool_]
     dead: tuple[tuple[float, float], ...]
     advantage: float
@@ -56,44 +58,15 @@ def is_per_token(algorithm: PolicyGradient) -> bool:
 def limits_of(algorithm: PolicyGradient, old_prob: ArrayLike, advantage: float) -> tuple[Array, Array]:
     """Return the lower and upper limits on the ratios of tokens of these old probabilities with this advantage.
 
-    Raises ValueError, which names the rule, unless it returns a pair of limits with 0 ≤ lower ≤ upper, each a number or
-    shaped like old_logp.
+    A lower limit below 0 is told as 0, which no ratio falls below either. Raises ValueError as `PolicyGradient.limits` does.
     """
     old_logp = torch.as_tensor(old_prob, dtype=torch.double).log().reshape(-1, 1, 1)
-    offered = {
-        "mask": torch.ones_like(old_logp, dtype=torch.bool),
-        "advantages": torch.full_like(old_logp, advantage),
-    }
-    rule = f"{algorithm.name}'s bounds, {label(algorithm.bounds)},"
-    returned = algorithm.bounds(
-        old_logp, **{name: value for name, value in offered.items() if algorithm.asks_for("bounds", name)}
-    )
-    try:
-        lower, upper = (array(torch.as_tensor(limit, dtype=torch.double).expand(old_logp.shape)) for limit in returned)
-    except (TypeError, ValueError, RuntimeError):
-        raise ValueError(
-            f"{rule} must return two limits, lower and upper, each a number or shaped like old_logp "
-            f"({list(old_logp.shape)}); got {_told(returned)}"
-        ) from None
-    wrong = np.flatnonzero(~((lower >= 0) & (lower <= upper)))
-    if len(wrong):
-        at = wrong[0]
-        raise ValueError(
-            f"{rule} must give limits with 0 ≤ lower ≤ upper; for old probability {float(old_logp.exp()[at]):.3g} got "
-            f"{lower[at]:.4g} and {upper[at]:.4g}"
-        )
-    return lower, upper
+    mask, advantages = torch.ones_like(old_logp, dtype=torch.bool), torch.full_like(old_logp, advantage)
+    lower, upper = algorithm.limits(old_logp, mask, advantages)
+    return array(lower.clamp(min=0.0)), array(upper)
 
 
-def _told(value: object) -> str:
-    """Return what a rule returned in a few words."""
-    if isinstance(value, Tensor):
-        return f"a tensor {list(value.shape)}"
-    if isinstance(value, tuple | list):
-        return " and ".join(map(_told, value)) or "nothing"
-    return repr(value)
-
-
+@checked
 def clip_curve(
     algorithm: PolicyGradient,
     *,
@@ -102,9 +75,10 @@ def clip_curve(
     max_ratio: float = 2.0,
     points: int = 401,
 ) -> ClipCurve:
-    """Return a token's objective and slope for ratios up to `max_ratio`, through the algorithm's own pieces.
+    """Return a token's objective and push for ratios up to `max_ratio`, through the algorithm's own pieces.
 
-    The slope is autograd's, taken through ratio, bounds and surrogate to the new log-probability: ∂J/∂r = (∂J/∂logp) / r.
+    The push is autograd's ∂J/∂logp, taken through ratio, bounds and surrogate to the new log-probability: what the update adds
+    to the token's log π is in proportion to it, whichever way the surrogate is written, while ∂J/∂ratio is not.
     Raises ValueError for an old_prob outside (0, 1], a max_ratio ≤ 0, and bounds that are no limits.
     """
     if not 0 < old_prob <= 1:
@@ -112,7 +86,7 @@ def clip_curve(
     if max_ratio <= 0:
         raise ValueError(f"max_ratio must be above 0; got {max_ratio}")
     (lower,), (upper,) = limits_of(algorithm, old_prob, advantage)
-    without_kl = replace(algorithm, kl=None)
+    without_kl = algorithm.without_kl()
 
     def at(ratio: Tensor) -> tuple[Tensor, TokenObjective]:
         shape = (len(ratio), 1, 1)  # one response of one token for each ratio: a sequence ratio is the token's own
@@ -125,6 +99,7 @@ def clip_curve(
         low, high, dual = is_clipped(part.surrogate, part.ratio, part.advantages, part.lower, part.upper)
         return array(low | high | dual)
 
+    check_at_least(2, points=points)
     grid = torch.linspace(0, max_ratio, points, dtype=torch.double)[1:]
     logp, part = at(grid)
     (gradient,) = torch.autograd.grad(part.value.sum(), logp)
@@ -142,7 +117,7 @@ def clip_curve(
     return ClipCurve(
         ratio=ratio,
         objective=array(part.value),
-        slope=array(gradient) / array(grid),
+        push=array(gradient),
         clipped=clipped,
         dead=tuple(zip(ends[::2], ends[1::2], strict=True)),
         advantage=advantage,
@@ -178,6 +153,7 @@ class ClipComparison:
     worse: tuple[ClipCurve, ...]
 
 
+@checked
 def clip_comparison(
     algorithm: PolicyGradient,
     *,

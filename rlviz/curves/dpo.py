@@ -14,6 +14,7 @@ from rlviz.algorithms.family import Algorithm
 from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.curves.arrays import Array, array
 from rlviz.types import Batch
+from small_models.checks import checked
 
 STEPS, POINTS = 40, 401
 FADED = 0.05  # of the pull at margin 0: the margins drawn reach to where no more than this is left
@@ -62,6 +63,7 @@ def learns_from_a_pair(algorithm: Algorithm) -> bool:
     return isinstance(algorithm, PreferenceOptimization)
 
 
+@checked
 def dpo_curve(
     algorithm: PreferenceOptimization | GroupPolicyGradient,
     *,
@@ -130,10 +132,12 @@ def _pair_loss(algorithm: PreferenceOptimization | GroupPolicyGradient, ref: Ten
             return algorithm.pair_loss(*rewards)
 
         return given
-    without_kl = replace(algorithm, kl=None)
+    without_kl = algorithm.without_kl()
     rewards = torch.tensor([[1.0, 0.0]], dtype=torch.double)
     one = torch.ones(1, 2, 1, dtype=torch.bool)
-    advantages = without_kl.advantages(rewards, one, old_logp=ref.view(1, 2, 1), ref_logp=ref.view(1, 2, 1)).double()
+    under_the_reference = ref.view(1, 2, 1)
+    advantages, _ = without_kl.advantages(rewards, one, old_logp=under_the_reference, ref_logp=under_the_reference)
+    advantages = advantages.double()
     weights = without_kl.aggregate(one).double()
 
     def sampled(chosen: Tensor, rejected: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from rlviz.curves.memory import remembered
 from rlviz.pieces.aggregation import token_mean
 from rlviz.pieces.kl import KLInLoss
 from rlviz.tabular import TableTask, good_actions, random_reward, rare_good_action, train_table
+from small_models.checks import checked
 
 STEPS, REPLICAS = 60, 16
 LEVELS = np.linspace(0.05, 0.95, 19)
@@ -69,6 +70,7 @@ class EntropyCurve:
     reward: str
 
 
+@checked
 def entropy_curve(
     algorithm: GroupPolicyGradient,
     *,

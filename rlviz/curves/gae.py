@@ -13,6 +13,7 @@ from rlviz.algorithms.actor_critic import ActorCritic
 from rlviz.algorithms.base import GroupPolicyGradient, PolicyGradient
 from rlviz.curves.arrays import Array, array
 from rlviz.pieces.gae import GAE
+from small_models.checks import checked
 
 MOST_TOKENS = 24
 LAMBDAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0)  # closer where the noise bends
@@ -51,6 +52,7 @@ class GAECurve:
     noise_at: float | None
 
 
+@checked
 def gae_curve(
     algorithm: PolicyGradient,
     *,
@@ -126,8 +128,7 @@ def _advantages(algorithm: PolicyGradient, rewards: Tensor, critic: Tensor, mask
     assert isinstance(algorithm, GroupPolicyGradient)
     others = (torch.arange(GROUP - 1) < round((GROUP - 1) * start)).double()
     group = torch.cat([rewards[0, 0, -1:], others]).unsqueeze(0)
-    without_kl = replace(algorithm, kl=None)
-    return without_kl.advantages(group, mask.expand(1, GROUP, -1))[:, :1]
+    return algorithm.without_kl().advantages(group, mask.expand(1, GROUP, -1))[0][:, :1]
 
 
 def _chance(places: Tensor) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import TypeVar
 
@@ -12,7 +11,6 @@ from torch import Tensor
 
 from rlviz.algorithms.base import GroupPolicyGradient
 from rlviz.curves.arrays import Array
-from rlviz.pieces.advantages import PromptHistory
 
 LARGEST_GROUP, MOST_VISITS = 64, 10
 SEED = 7
@@ -34,7 +32,7 @@ def without_kl(
         raise ValueError(f"group_size must be from 2 to {LARGEST_GROUP}; got {group_size}")
     if not 1 <= visits <= MOST_VISITS:
         raise ValueError(f"visits must be from 1 to {MOST_VISITS}; got {visits}")
-    return replace(algorithm, kl=None)
+    return algorithm.without_kl()
 
 
 @lru_cache(maxsize=4)
@@ -59,13 +57,10 @@ def group_advantages(algorithm: GroupPolicyGradient, rewards: Tensor, earlier: S
     Only an algorithm that asks for the history is told of earlier visits.
     Raises ValueError when the advantage needs more than rewards and history.
     """
-    history = None
-    if algorithm.asks_for("advantage", "history"):
-        history = PromptHistory.empty(len(rewards))
-        for before in earlier:
-            history = algorithm.advantage.remember(before, history)  # type: ignore[attr-defined]
-    mask = torch.ones(*rewards.shape, 1, dtype=torch.bool)
-    return algorithm.advantages(rewards, mask, history=history).squeeze(-1)
+    mask, history = torch.ones(*rewards.shape, 1, dtype=torch.bool), None
+    for visit in [*earlier, rewards]:
+        advantages, history = algorithm.advantages(visit, mask, history=history)
+    return advantages.squeeze(-1)
 
 
 def share_all_equal(success_rate: Rate, group_size: int) -> Rate:

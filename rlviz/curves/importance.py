@@ -9,6 +9,7 @@ import torch
 from rlviz.curves.arrays import Array
 from rlviz.pieces.ratios import token_ratio
 from rlviz.pieces.surrogate import unclipped
+from small_models.checks import check_at_least, checked
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class ImportanceCurve:
     samples: int
 
 
+@checked
 def importance_curve(
     *, old_prob: float = 0.1, samples: int = 16, batches: int = 2000, points: int = 49, seed: int = 0
 ) -> ImportanceCurve:
@@ -40,8 +42,8 @@ def importance_curve(
     """
     if not 0 < old_prob < 1:
         raise ValueError(f"old_prob must be above 0 and below 1; got {old_prob}")
-    if samples < 1:
-        raise ValueError(f"samples must be at least 1; got {samples}")
+    check_at_least(1, samples=samples, batches=batches)
+    check_at_least(2, points=points)
     generator = torch.Generator().manual_seed(seed)
     draws = torch.rand((batches, samples, 1), generator=generator, dtype=torch.double)
     rewards = (draws < old_prob).double()

@@ -11,11 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlviz.algorithms.base import PolicyGradient, label
+from rlviz.algorithms.base import PolicyGradient
 from rlviz.curves.arrays import Array
 from rlviz.curves.memory import remembered
 from rlviz.pieces.kl import Estimator, KLInLoss, KLInReward, KLToOld, k1, k2, k3, k3_plus
+from rlviz.pieces.words import label
 from rlviz.types import Batch
+from small_models.checks import checked
 
 VIEWS = ("fits", "value", "gradient")
 ESTIMATORS: dict[str, Estimator] = {"k1": k1, "k2": k2, "k3": k3, "k3+": k3_plus}
@@ -98,6 +100,7 @@ class KLCurve:
         return None if self.estimator is None else self.estimates.pulls[self.estimator]
 
 
+@checked
 def kl_curve(
     algorithm: PolicyGradient,
     *,
@@ -128,18 +131,18 @@ def kl_curve(
         show=show,
         enters=_enters(algorithm),
         estimator=None if used is None else [*ESTIMATORS.values(), used].index(used),
-        beta=getattr(kl, "beta", None),
+        beta=algorithm.beta,
         fits=_fits(apart, weight),
         estimates=_estimates(algorithm, distance),
     )
 
 
 def _estimator(algorithm: PolicyGradient) -> object:
-    return getattr(algorithm.kl, "estimator", algorithm.kl)
+    return algorithm.can.estimator or algorithm.kl
 
 
 def _enters(algorithm: PolicyGradient) -> str:
-    if isinstance(algorithm.kl, KLInReward):
+    if algorithm.kl_in_reward:
         return REWARD
     if algorithm.asks_for("kl", "ref_logp"):
         return LOSS
@@ -238,7 +241,7 @@ def _terms(algorithm: PolicyGradient) -> dict[str, Any]:
     kl, used = algorithm.kl, _estimator(algorithm)
     terms = {name: KINDS[_enters(algorithm)](beta=1.0, estimator=estimator) for name, estimator in ESTIMATORS.items()}
     if used is not None and used not in ESTIMATORS.values():
-        terms["its own"] = replace(kl, beta=1.0) if hasattr(kl, "estimator") else kl  # type: ignore[type-var]
+        terms["its own"] = kl if algorithm.beta is None else algorithm.with_parameters(beta=1.0).kl
     return terms
 
 
@@ -309,7 +312,7 @@ def _token(
     one_each = (-1, 1, 1)  # a response of one token for each
     old_logp, ref_logp = sampled.reshape(one_each), still.reshape(one_each)
     everything = torch.ones_like(old_logp, dtype=torch.bool)
-    if isinstance(silent.kl, KLInReward):
+    if silent.kl is not None and silent.kl_in_reward:
         values = silent.kl(old_logp, ref_logp, everything).reshape(sampled.shape)
         return values, values
     logp = moving.detach().requires_grad_()

@@ -9,10 +9,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlviz.algorithms.base import GroupPolicyGradient, label
+from rlviz.algorithms.base import GroupPolicyGradient, numbers
 from rlviz.curves.arrays import Array, array
 from rlviz.curves.groups import group_advantages, without_kl
 from rlviz.pieces.shaping import OverlongFilter, SoftOverlongPunishment
+from rlviz.pieces.words import label
+from small_models.checks import checked
 
 SHAPINGS = ("soft", "own", "filter", "none")
 LONGEST = 28  # tokens, of the lengths shown
@@ -86,6 +88,7 @@ class _Responses:
         )
 
 
+@checked
 def overlong_curve(
     algorithm: GroupPolicyGradient,
     *,
@@ -135,7 +138,7 @@ def overlong_curve(
         name=algorithm.name,
         shaping=shaping,
         rule="none" if shown.shape is None else label(shown.shape),
-        floor=getattr(shown.shape, "floor", None),
+        floor=numbers(shown).get("floor"),
         max_length=max_length,
         lengths=array(grid.double()),
         plain=array(long.rewards),

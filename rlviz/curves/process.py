@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
 
@@ -14,6 +14,7 @@ from torch import Tensor
 from rlviz.algorithms.base import GroupPolicyGradient
 from rlviz.curves.arrays import Array
 from rlviz.pieces.advantages import ProcessAdvantage
+from small_models.checks import checked
 
 DIGITS = "61651778"
 STEPS = len(DIGITS)
@@ -51,6 +52,7 @@ class ProcessCurve:
     outcome_credit: Array
 
 
+@checked
 def process_curve(
     algorithm: GroupPolicyGradient,
     *,
@@ -89,12 +91,12 @@ def process_curve(
     ends = torch.tensor([*[True] * STEPS, False, False, True])
     outcomes = torch.tensor([answers_right], dtype=torch.double)
 
-    bare, mask = replace(algorithm, kl=None), torch.ones_like(right).unsqueeze(0)
+    bare, mask = algorithm.without_kl(), torch.ones_like(right).unsqueeze(0)
     rewards, step_ends = right.double().unsqueeze(0), ends.expand(mask.shape)
     of_steps = {rule: ProcessAdvantage(combine=rule)(rewards, step_ends)[0] for rule in SUPERVISIONS}
     other = next(rule for rule in SUPERVISIONS if rule != supervision)
     has_a_rule = algorithm.asks_for("advantage", "step_ends")
-    process = bare.advantages(rewards, mask, step_ends=step_ends)[0] if has_a_rule else of_steps[supervision]
+    process = bare.advantages(rewards, mask, step_ends=step_ends)[0][0] if has_a_rule else of_steps[supervision]
     beside_rule = supervision if has_a_rule else other
     outcome = _outcome_credit(bare, outcomes, mask)
     return ProcessCurve(
@@ -123,6 +125,6 @@ def _written(right_steps: int, shift: int) -> str:
 
 def _outcome_credit(algorithm: GroupPolicyGradient, outcomes: Tensor, mask: Tensor) -> Tensor:
     if not algorithm.asks_for("advantage", "step_ends"):
-        return algorithm.advantages(outcomes, mask)[0]
+        return algorithm.advantages(outcomes, mask)[0][0]
     only_the_last = torch.zeros_like(mask).index_fill(2, torch.tensor([mask.shape[-1] - 1]), True)
-    return algorithm.advantages(outcomes.unsqueeze(-1) * only_the_last, mask, step_ends=only_the_last)[0]
+    return algorithm.advantages(outcomes.unsqueeze(-1) * only_the_last, mask, step_ends=only_the_last)[0][0]

@@ -16,6 +16,7 @@ from rlviz.curves.arrays import Array, array
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
 from rlviz.pieces.surrogate import is_clipped
 from rlviz.types import Batch, TokenObjective
+from small_models.checks import checked
 
 RESPONSES, LONGEST, BINS = 500, 200, 41
 LENGTHS = (1, 2, 3, 5, 8, 13, 20, 32, 50, 80, 126, LONGEST)
@@ -172,6 +173,7 @@ def _spread(noise: float, drift: float) -> RatioSpread:
     )
 
 
+@checked
 def ratio_curve(
     algorithm: PolicyGradient, *, length: int = 100, noise: float = 0.06, drift: float = 0.0, old_prob: float = 0.1
 ) -> RatioCurve:
@@ -256,7 +258,7 @@ def _objective(algorithm: PolicyGradient, log_ratio: Tensor, old_prob: float) ->
     advantages = torch.ones_like(log_ratio)
     advantages[:, log_ratio.shape[1] // 2 :] = -1.0
     batch = Batch(old_logp, advantages, torch.ones_like(log_ratio, dtype=torch.bool))
-    return replace(algorithm, kl=None).objective(old_logp + log_ratio, batch)
+    return algorithm.without_kl().objective(old_logp + log_ratio, batch)
 
 
 def _share_cut(algorithm: PolicyGradient, ratio: Array, limits: Tensor, old_prob: float) -> Array:

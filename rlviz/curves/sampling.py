@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from rlviz.algorithms import DAPO, DCPO, DUPO, GRPO
-from rlviz.algorithms.base import GroupPolicyGradient, label
+from rlviz.algorithms.base import GroupPolicyGradient, numbers
 from rlviz.curves.arrays import Array, array
 from rlviz.curves.groups import SEED, Rate, coins, group_advantages, share_all_equal, without_kl
 from rlviz.pieces.advantages import all_equal
-from rlviz.pieces.selection import DynamicSampling
+from rlviz.pieces.words import label
+from small_models.checks import checked
 
 REFERENCES = (GRPO, DAPO, DUPO, DCPO)  # a way each to deal with dead groups
 POINTS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95)
@@ -107,6 +108,7 @@ def replacing(informative: Array, num_prompts: int, max_rounds: int) -> tuple[Ar
         return np.where(informative > 0, filled / informative, float(max_rounds)), filled
 
 
+@checked
 def sampling_curve(
     algorithm: GroupPolicyGradient,
     *,
@@ -159,10 +161,7 @@ def sampling_curve(
 
 
 def _of_rounds(algorithm: GroupPolicyGradient, max_rounds: int) -> GroupPolicyGradient:
-    select = algorithm.select
-    if not isinstance(select, DynamicSampling) or select.max_rounds == max_rounds:
-        return algorithm
-    return replace(algorithm, select=DynamicSampling(max_rounds))
+    return algorithm.with_parameters(max_rounds=max_rounds) if "max_rounds" in numbers(algorithm) else algorithm
 
 
 def _strategy(algorithm: GroupPolicyGradient) -> tuple[object, object]:

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from rlviz.curves.arrays import Array
+from small_models.checks import checked
 
 
+@checked
 def token_weights(aggregate: Callable[[Tensor], Tensor], lengths: Sequence[int]) -> list[Array]:
     """Return, for a group of responses of these lengths, the weight that each token of each response gets.
 
@@ -36,6 +38,7 @@ class DifficultyCurve:
     size: Array
 
 
+@checked
 def difficulty_curve(advantage: Callable[[Tensor], Tensor], group_size: int = 8) -> DifficultyCurve:
     """Return the advantages that a piece gives to groups from hard to easy. Raises ValueError unless group_size ≥ 2."""
     if group_size < 2:

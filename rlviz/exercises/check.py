@@ -8,15 +8,13 @@ A check never raises for a wrong answer: it returns a Verdict, which shows itsel
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlviz.exercises import mistakes
-from rlviz.exercises.judge import Verdict, judge
+from rlviz.exercises.judge import Unusable, Verdict, judge
 from rlviz.pieces.advantages import GroupAdvantage, ProcessAdvantage
 from rlviz.pieces.aggregation import Constant, sequence_mean, sequence_sum, token_mean
 from rlviz.pieces.bounds import DynamicBounds
@@ -39,14 +37,22 @@ def _ragged(lengths: Sequence[int], width: int) -> Tensor:
 
 _RATIOS = _double([0.5, 0.9, 1.1, 1.5, 0.5, 0.9, 1.1, 1.5, 1.5, 5.0])
 _SIGNS = _double([2.0, 2.0, 2.0, 2.0, -2.0, -2.0, -2.0, -2.0, 0.5, -2.0])
-_SURROGATE_CASES = [  # two widths, and one that never clips: a wrong width cannot pass, nor a wrong branch hide
-    {
-        "ratio": _RATIOS,
-        "A": _SIGNS,
-        "lower": torch.full_like(_RATIOS, 1 - low),
-        "upper": torch.full_like(_RATIOS, 1 + high),
-    }
-    for low, high in ((0.2, 0.2), (0.2, 0.28), (0.9, 9.0))
+
+
+def _surrogate_case(low: Tensor, high: Tensor, *shape: int) -> dict[str, Tensor]:
+    limits = {"lower": (1 - low).expand(10), "upper": (1 + high).expand(10)}
+    return {name: x.reshape(shape) for name, x in {"ratio": _RATIOS, "A": _SIGNS, **limits}.items()}
+
+
+_SURROGATE_CASES = [  # a wrong width cannot pass, nor a wrong branch hide, nor one limit stand for all
+    _surrogate_case(_double(0.2), _double(0.2), 10),
+    _surrogate_case(_double(0.2), _double(0.28), 10),
+    _surrogate_case(_double(0.9), _double(9.0), 1, 2, 5),  # never clips; [P, G, T]
+    _surrogate_case(  # each token has limits of its own, as DCPO gives it
+        _double([0.2, 0.05, 0.3, 0.1, 0.4, 0.02, 0.2, 0.3, 0.1, 0.25]),
+        _double([0.6, 0.3, 0.05, 0.7, 0.1, 0.2, 0.4, 0.3, 0.2, 0.8]),
+        10,
+    ),
 ]
 _LOGP_CASES = [
     {
@@ -222,7 +228,7 @@ def sequence_objective(student: Callable[..., Any]) -> Verdict:
 
 def group_advantage(student: Callable[..., Any]) -> Verdict:
     """Check rewards [P, G] → (R − mean) / (std + 1e-6) of the group."""
-    return judge(student, GroupAdvantage(), _REWARD_CASES, known=mistakes.advantages.GROUP_ADVANTAGE)
+    return judge(student, GroupAdvantage(), _REWARD_CASES, known=mistakes.advantages.GROUP_ADVANTAGE, each="response")
 
 
 def process_advantage(student: Callable[..., Any]) -> Verdict:
@@ -248,6 +254,8 @@ def mean_of_tokens(student: Callable[..., Any]) -> Verdict:
 
 def constant_weight(student: Callable[..., Any], max_length: int) -> Verdict:
     """Check mask [P, G, T] → Dr.GRPO's weight of each token, for this maximum length; it knows the mistakes for 16."""
+    if not isinstance(max_length, int) or max_length < 1:
+        return Verdict(False, "max_length of this check is a whole number of tokens, 1 or more, such as max_length=16.")
     return judge(
         student, Constant(max_length), _MASK_CASES, known=mistakes.aggregation.CONSTANT if max_length == 16 else ()
     )
@@ -292,8 +300,15 @@ def entropy(student: Callable[..., Any]) -> Verdict:
     def of_logits(function: Callable[..., Any]) -> Callable[..., Any]:
         return lambda logits: function(torch.log_softmax(logits, -1))
 
-    known = [replace(mistake, wrong=of_logits(mistake.wrong)) for mistake in mistakes.entropy.ENTROPY]
-    return judge(of_logits(student), of_logits(entropy_piece), _LOGITS_CASES, known=known, by="logits")
+    return judge(
+        student,
+        entropy_piece,
+        _LOGITS_CASES,
+        known=mistakes.entropy.ENTROPY,
+        by="logits",
+        each="distribution",
+        through=of_logits,
+    )
 
 
 def _dpo_loss(logp: Tensor, ref_logp: Tensor, mask: Tensor, beta: Tensor) -> Tensor:
@@ -343,7 +358,11 @@ def reward_model_loss(student: Callable[..., Any]) -> Verdict:
     if not near.passed:
         return near
     praise = "the loss and its gradient, also for a pair that is 900 points out of order."
-    return judge(student, right, [*_SCORE_CASES, _FAR_SCORES], known=known, by=by, praise=praise)
+    far = judge(student, right, [*_SCORE_CASES, _FAR_SCORES], known=known, by=by, praise=praise)
+    if far.says.startswith("for chosen"):
+        advice = "torch.nn.functional.logsigmoid stays exact."
+        return Verdict(False, f"right for scores that are near each other, but {far.says} {advice}")
+    return far
 
 
 def soft_overlong_punishment(student: Callable[..., Any]) -> Verdict:
@@ -353,6 +372,7 @@ def soft_overlong_punishment(student: Callable[..., Any]) -> Verdict:
         SoftOverlongPunishment(max_length=16, cache=4),
         _LENGTH_CASES,
         known=mistakes.overlong.OVERLONG,
+        each="response",
         praise="right for short responses, on the ramp, at max_length and far beyond, whatever they earned.",
     )
 
@@ -362,37 +382,41 @@ def _stacked(limits: Callable[..., Any]) -> Callable[..., Any]:
 
     def both(q: Tensor, *given: Tensor) -> Any:
         result = limits(q, *given)
-        return torch.stack(torch.broadcast_tensors(*result, q)[:-1]) if _are_two(result) else result
+        if result is None:
+            return None
+        if not (isinstance(result, tuple | list) and len(result) == 2 and all(isinstance(x, Tensor) for x in result)):
+            raise Unusable("return two tensors, the lower limit and the upper one: return lower, upper.")
+        for name, limit in zip(("lower", "upper"), result, strict=True):
+            if limit.shape not in (q.shape, ()):
+                raise Unusable(f"your {name} limit has shape {list(limit.shape)}; it has to be {list(q.shape)}, as q.")
+        return torch.stack([limit.expand_as(q) for limit in result])
 
     return both
 
 
-def _are_two(result: Any) -> bool:
-    return isinstance(result, tuple | list) and len(result) == 2 and all(isinstance(x, Tensor) for x in result)
+def _of_side(side: int) -> Callable[..., Any]:
+    """Return what makes of limits one of them: side 0 the lower limit, 1 the upper one."""
+    return lambda limits: lambda *given: _stacked(limits)(*given)[side]
 
 
 def _dynamic_bounds(q: Tensor, eps_low: Tensor, eps_high: Tensor, max_ratio: Tensor) -> tuple[Tensor, Tensor]:
     return DynamicBounds(float(eps_low), float(eps_high), float(max_ratio))(q.log())
 
 
-def _of_side(limits: Callable[..., Any], side: int) -> Callable[..., Any]:
-    """Return `limits` with one of its results only: side 0 the lower limit, 1 the upper one."""
-    return lambda *given: _stacked(limits)(*given)[side]
-
-
 def dynamic_bounds(student: Callable[..., Any]) -> Verdict:
     """Check (q, eps_low, eps_high, max_ratio) → DCPO's limits (lower, upper) on the ratio of tokens of old probability q: [N]."""
-    known = [replace(mistake, wrong=_stacked(mistake.wrong)) for mistake in mistakes.bounds.DYNAMIC_BOUNDS]
-    praise = "both limits, for rare and for likely tokens, at two settings of the widths and the cap."
-    with suppress(Exception):  # what breaks off is the judge's to tell
-        result = student(*(value.clone() for value in _PROB_CASES[0].values()))
-        if result is not None and not _are_two(result):
-            return Verdict(False, "return two tensors, the lower limit and the upper one: return lower, upper.")
-    verdict = judge(_stacked(student), _stacked(_dynamic_bounds), _PROB_CASES, known=known, praise=praise)
+    verdict = judge(
+        student,
+        _dynamic_bounds,
+        _PROB_CASES,
+        known=mistakes.bounds.DYNAMIC_BOUNDS,
+        through=_stacked,
+        praise="both limits, for rare and for likely tokens, at two settings of the widths and the cap.",
+    )
     if not verdict.says.startswith("at ["):
         return verdict
     for side, name in enumerate(("lower", "upper")):  # say in words which limit, and of which probability
-        alone = judge(_of_side(student, side), _of_side(_dynamic_bounds, side), _PROB_CASES)
+        alone = judge(student, _dynamic_bounds, _PROB_CASES, through=_of_side(side))
         if not alone.passed:
             says = alone.says.replace("as from 0 / 0", "as the root of a negative number is none")
             return Verdict(False, f"{name} limit, {says}")

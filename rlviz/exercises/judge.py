@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import html
 import math
+import textwrap
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,9 +13,18 @@ import torch
 from torch import Tensor
 
 from rlviz.exercises.mistakes import Mistake
+from rlviz.markup import element
 
 Inputs = dict[str, Tensor]
-Result = tuple[Tensor, Inputs]  # an output, and its gradient by some of the inputs
+
+
+@dataclass(frozen=True)
+class Result:
+    """output: in float64. slopes: its gradient by some of the inputs. overwritten: the inputs that were changed in place."""
+
+    output: Tensor
+    slopes: Inputs
+    overwritten: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -31,14 +40,12 @@ class Verdict:
     def _repr_html_(self) -> str:
         colour = "#00664a" if self.passed else "#9c3f00"
         word = "Right" if self.passed else "Not yet"
-        return (
-            f'<div role="status" style="border-left: 5px solid {colour}; padding: 4px 12px; font-size: 15px">'
-            f"<b>{word}:</b> {html.escape(self.says)}</div>"
-        )
+        style = f"border-left: 5px solid {colour}; padding: 4px 12px; font-size: 15px"
+        return element("div", element("b", f"{word}:"), f" {self.says}", role="status", style=style)
 
 
-class _Unusable(Exception):
-    """A student's function that gives nothing that could be compared."""
+class Unusable(Exception):
+    """A student's function that gives nothing that could be compared; the message says so to the student."""
 
 
 def _run(function: Callable[..., Any], inputs: Inputs, by: Sequence[str]) -> Result:
@@ -47,17 +54,23 @@ def _run(function: Callable[..., Any], inputs: Inputs, by: Sequence[str]) -> Res
     leaves = [values[name].requires_grad_() for name in by]
     output = function(*values.values())
     if output is None:
-        raise _Unusable("your function returns None: write your lines, and return their result.")
+        raise Unusable("your function returns None: write your lines, and return their result.")
     if not isinstance(output, Tensor):
-        raise _Unusable(
-            f"your function returns a {type(output).__name__}: return a torch tensor{_HINTS.get(type(output).__name__, '')}."
-        )
+        kind = type(output).__name__
+        article = "an" if kind[0] in "aeiou" else "a"
+        raise Unusable(f"your function returns {article} {kind}: return a torch tensor{_HINTS.get(kind, '')}.")
+    if output.is_complex():
+        raise Unusable("your function returns complex numbers: return real ones.")
     gradients: Sequence[Tensor | None] = [None] * len(leaves)
     if leaves and output.requires_grad:
         weights = torch.arange(1.0, output.numel() + 1, dtype=output.dtype).view(output.shape)
         gradients = torch.autograd.grad((output * weights).sum(), leaves, allow_unused=True)
     filled = [torch.zeros_like(leaf) if slope is None else slope for leaf, slope in zip(leaves, gradients, strict=True)]
-    return output.detach().double(), dict(zip(by, filled, strict=True))
+    return Result(
+        output.detach().cpu().to_dense().double(),
+        dict(zip(by, filled, strict=True)),
+        tuple(name for name, value in inputs.items() if not torch.equal(values[name], value)),
+    )
 
 
 _HINTS = {"min": ", such as the .values of this minimum", "max": ", such as the .values of this maximum"}
@@ -67,6 +80,18 @@ _ADVICE = (  # what torch says → what helps
         "a comparison of whole tensors has no single answer: use torch.minimum or torch.where, element by element.",
     ),
     ("numpy", "stay in torch: numpy breaks the chain of gradients."),
+    (
+        "converted to",
+        "float(), int() and .item() take one number, and this tensor holds several: use the tensor itself.",
+    ),
+    (
+        "must match the size",
+        "two shapes do not fit: a sum or mean drops a dimension, which keepdim=True or x.unsqueeze(-1) gives back, of size 1.",
+    ),
+    (
+        "place operation",
+        "you change a tensor in place whose gradient is asked for: make a new one, with torch.where or x.masked_fill(…).",
+    ),
 )
 
 
@@ -74,7 +99,8 @@ def _broke_off(error: Exception) -> str:
     for words, advice in _ADVICE:
         if words in str(error):
             return f"your function broke off ({type(error).__name__}): {advice}"
-    return f"your function broke off with {type(error).__name__}: {error}"
+    told = textwrap.shorten(str(error), 200, placeholder=" …")
+    return f"your function broke off with {type(error).__name__}{f': {told}' if told else '.'}"
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
@@ -82,7 +108,9 @@ def _same(a: Tensor, b: Tensor) -> bool:
 
 
 def _matches(ours: Result, theirs: Result) -> bool:
-    return _same(ours[0], theirs[0]) and all(_same(slope, theirs[1][name]) for name, slope in ours[1].items())
+    return _same(ours.output, theirs.output) and all(
+        _same(slope, theirs.slopes[name]) for name, slope in ours.slopes.items()
+    )
 
 
 def _in_words(value: Tensor) -> str:
@@ -110,6 +138,10 @@ def _told_apart(expected: float, got: float) -> str:
     return f"expected {known}, got {shown}{': no number, as from 0 / 0' if math.isnan(got) else ''}"
 
 
+def _of_the_library(student: Callable[..., Any]) -> bool:
+    return str(getattr(student, "__module__", "")).startswith("rlviz.")
+
+
 def judge(
     student: Callable[..., Any],
     right: Callable[..., Any],
@@ -117,48 +149,61 @@ def judge(
     *,
     known: Sequence[Mistake] = (),
     by: str | Sequence[str] = (),
+    each: str = "token",
+    through: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda function: function,
     praise: str = "",
 ) -> Verdict:
     """Compare a function with the right one on all cases: values, and gradients by the input named `by`, or by several.
 
     A wrong one is compared with the known mistakes, then with the right one's negative; else the first number that
-    differs is shown. Raises nothing.
+    differs is shown. `each`: what has one value of the result. `through` makes of any of these functions the one that is
+    compared. A function of the library's own does not pass. Raises nothing.
     """
+    if not callable(student):
+        return Verdict(
+            False, "give the check your function itself, its name without brackets behind it: check.…(my_function)."
+        )
     by = (by,) if isinstance(by, str) else tuple(by)
-    expected = [_run(right, case, by) for case in cases]
+    expected = [_run(through(right), case, by) for case in cases]
     try:
-        got = [_run(student, case, by) for case in cases]
-    except _Unusable as error:
+        got = [_run(through(student), case, by) for case in cases]
+    except Unusable as error:
         return Verdict(False, str(error))
     except Exception as error:
         return Verdict(False, _broke_off(error))
-    for ours, (output, _) in zip(expected, got, strict=True):
-        if output.shape != ours[0].shape:
-            advice = " One value for each token: do not average." if output.dim() == 0 else ""
-            advice = " One number for the whole batch: take the mean." if ours[0].dim() == 0 else advice
-            return Verdict(
-                False, f"your result has shape {list(output.shape)}; it has to be {list(ours[0].shape)}.{advice}"
-            )
+    for ours, theirs in zip(expected, got, strict=True):
+        due, shape = list(ours.output.shape), list(theirs.output.shape)
+        if shape != due:
+            advice = "" if shape else f" One value for each {each}: do not average."
+            advice = advice if due else " One number for the whole batch: take the mean."
+            return Verdict(False, f"your result has shape {shape}; it has to be {due}.{advice}")
     if all(_matches(ours, theirs) for ours, theirs in zip(expected, got, strict=True)):
-        what = "value and gradient" if by else "value"
-        return Verdict(True, praise or f"it agrees with the library on every case, in {what}.")
+        if _of_the_library(student):
+            name = getattr(student, "__name__", type(student).__name__)
+            return Verdict(False, f"{name} is the library's own, and here to compare with: write yours.")
+        praise = praise or f"it agrees with the library on every case, in {'value and gradient' if by else 'value'}."
+        overwritten = got[0].overwritten
+        return Verdict(True, f"{praise} {_OVERWRITTEN.format(*overwritten)}" if overwritten else praise)
     for mistake in known:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what a mistake is warned of is none of the student's
-            wrong = [_run(mistake.wrong, case, by) for case in cases]
+            wrong = [_run(through(mistake.wrong), case, by) for case in cases]
         if all(_matches(ours, theirs) for ours, theirs in zip(wrong, got, strict=True)):
             return Verdict(False, mistake.says)
-    if all(_same(ours[0], -theirs[0]) for ours, theirs in zip(expected, got, strict=True)):
+    if all(_same(ours.output, -theirs.output) for ours, theirs in zip(expected, got, strict=True)):
         return Verdict(False, "the sign is wrong: everything is the negative of what it should be.")
-    for (value, _), (output, _), case in zip(expected, got, cases, strict=True):
-        if not _same(value, output):
-            return Verdict(False, _first_difference(value, output, case))
+    for ours, theirs, case in zip(expected, got, cases, strict=True):
+        if not _same(ours.output, theirs.output):
+            return Verdict(False, _first_difference(ours.output, theirs.output, case))
     differs = next(
         name
         for ours, theirs in zip(expected, got, strict=True)
         for name in by
-        if not _same(ours[1][name], theirs[1][name])
+        if not _same(ours.slopes[name], theirs.slopes[name])
     )
     return Verdict(
         False, f"the values are right, but the gradient by {differs} is not: is something detached, or rounded?"
     )
+
+
+_OVERWRITTEN = "But it overwrites its input {0}, which the caller still needs: work on a copy, {0}.clone()."

@@ -110,7 +110,7 @@ def draw(frame: pd.DataFrame) -> Figure:
 EXPERIMENT = Experiment(
     "kl_estimators",
     "k3's value has the lowest variance; its gradient is not the KL's gradient; k3+ fixes that.",
-    "Schulman 2020; verl",
+    "Schulman 2020, joschu.net/blog/kl-approx.html; verl",
     6,
     trial,
     judge,

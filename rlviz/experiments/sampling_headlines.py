@@ -1,4 +1,4 @@
-"""Headline numbers: DUPO is 2 to 3 times as fast as dynamic sampling, DAPO needs half of GRPO's updates."""
+"""Headline numbers: DUPO is 2 to 3 times as fast as dynamic sampling, DAPO needs half of another model's training steps."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def judge_dapo(frame: pd.DataFrame) -> Verdict:
     return judged(
         Part("log2 of GRPO's updates over DAPO's (claimed: 1)", times(costs, "steps", "GRPO", "DAPO"), claimed=1),
         f"not counted, {Part('log2 of responses', times(costs, 'responses', 'GRPO', 'DAPO'))}",
-        "the source compares with another training of a large model, and with one update and short answers DAPO's limits and its "
-        "overlong punishment do nothing here",
+        "that other training of a large model cannot be had here: tested is half of GRPO's updates on the same task",
+        "with one update and short answers DAPO's limits and its overlong punishment do nothing here",
         *words(costs),
     )
 
@@ -123,7 +123,7 @@ DUPO_HEADLINE = Experiment(
 )
 DAPO_HEADLINE = Experiment(
     "dapo_headline",
-    "DAPO needs half of GRPO's updates.",
+    "DAPO needs half of the training steps of DeepSeek-R1-Zero-Qwen-32B, which others trained.",
     "DAPO, arXiv 2503.14476",
     45,
     partial(trial, OF_DAPO),

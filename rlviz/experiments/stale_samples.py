@@ -105,7 +105,7 @@ def draw(frame: pd.DataFrame) -> Figure:
 EXPERIMENT = Experiment(
     "stale_samples",
     "Old rollouts mixed into a group bias its mean and std, so reusing last step's samples is not free.",
-    "lesson of off-policy GRPO",
+    "our own question; GRPO with statistics of an older policy: arXiv 2505.22257",
     12,
     trial,
     judge,

@@ -1,4 +1,7 @@
-"""Advantages from the rewards of a group. (rewards [P, G]) → advantages [P, G], or [P, G, T] where tokens differ."""
+"""Advantages from the rewards of a group. (rewards [P, G]) → advantages [P, G], or [P, G, T] where tokens differ.
+
+One that asks for the history of its prompts returns (advantages, the history after this visit).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,9 @@ from typing import ClassVar, Literal, get_args
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+from rlviz.pieces.words import says
+from small_models.checks import check_fields
 
 Scale = Literal["group_std", "batch_std", "none"]
 
@@ -27,6 +33,7 @@ def _check_group(rewards: Tensor) -> None:
         raise ValueError("group_size must be at least 2: one response has no group to be compared with; got 1")
 
 
+@says(why="the mean of the group's rewards is the baseline, so no critic is needed.")
 @dataclass(frozen=True)
 class GroupAdvantage:
     """A = (R − mean of the group) / (std + eps), exactly 0 for a group whose rewards are all equal.
@@ -35,7 +42,6 @@ class GroupAdvantage:
     (Lite PPO, 2508.08221), "none" no division (Dr.GRPO, 2503.20783). The std is the unbiased one (n − 1), as in verl and
     TRL; the papers do not say. eps is verl's 1e-6 (TRL: 1e-4). Calling raises ValueError for groups of one, for which
     verl returns the raw reward and TRL 0.
-    Why: the mean of the group's rewards is the baseline, so no critic is needed.
     """
 
     scale: Scale = "group_std"
@@ -43,6 +49,7 @@ class GroupAdvantage:
     min_group_size: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
+        check_fields(self)
         _check_choice("scale", self.scale, get_args(Scale))
         if not 0 <= self.eps < float("inf"):
             raise ValueError(f"eps must be 0 or above, and finite; got {self.eps}")
@@ -61,12 +68,12 @@ class GroupAdvantage:
         return centred.masked_fill(all_equal(rewards).unsqueeze(1), 0.0)
 
 
+@says(why="a baseline that does not contain the response itself, which makes the gradient unbiased.")
 @dataclass(frozen=True)
 class LeaveOneOut:
     """A_i = R_i − mean of the other rewards of its group = (R_i − mean of the group) · G / (G − 1).
 
     Calling raises ValueError for groups of one.
-    Why: a baseline that does not contain the response itself, which makes the gradient unbiased.
     Source: RLOO (arXiv 2402.14740).
     """
 
@@ -82,6 +89,9 @@ class LeaveOneOut:
         return centred.masked_fill(all_equal(rewards).unsqueeze(1), 0.0)
 
 
+@says(
+    why="every step is praised or blamed by its own reward, so a wrong answer still credits the right steps before it.",
+)
 @dataclass(frozen=True)
 class ProcessAdvantage:
     """Process supervision: z = (r − mean) / (std + eps) over *all* step rewards of the group, then A_t from the steps to come.
@@ -90,7 +100,6 @@ class ProcessAdvantage:
     ours: the sum grows with the number of steps). rewards: [P, G, T], read where step_ends is true; a reward of 0 at the
     end of a step is a reward. Tokens after a response's last step get 0, and so does a group whose step rewards are all
     equal. Calling raises ValueError for groups of one.
-    Why: every step is praised or blamed by its own reward, so a wrong answer still credits the right steps before it.
     Source: GRPO (arXiv 2402.03300) §4.1.3.
     """
 
@@ -99,6 +108,7 @@ class ProcessAdvantage:
     min_group_size: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
+        check_fields(self)
         _check_choice("combine", self.combine, ("sum", "mean"))
         if not 0 <= self.eps < float("inf"):
             raise ValueError(f"eps must be 0 or above, and finite; got {self.eps}")
@@ -135,6 +145,23 @@ class PromptHistory:
     lowest: Float[Tensor, " P"]
     highest: Float[Tensor, " P"]
 
+    def after(self, rewards: Float[Tensor, "P G"], ddof: int = 0) -> PromptHistory:
+        """Return the history with a visit that earned these rewards: mean and variance of all visits' rewards, pooled.
+
+        ddof: of the visit's own variance, 0 for the population's, 1 for the unbiased one.
+        """
+        rewards = rewards.double()
+        visits = self.visits + 1
+        variance = rewards.var(1, correction=ddof).masked_fill(all_equal(rewards), 0.0)
+        shift = (rewards.mean(1) - self.mean).square() * (visits - 1) / visits
+        return PromptHistory(
+            visits=visits,
+            mean=self.mean + (rewards.mean(1) - self.mean) / visits,
+            variance=((visits - 1) * self.variance + variance + shift) / visits,
+            lowest=torch.minimum(self.lowest, rewards.amin(1)),
+            highest=torch.maximum(self.highest, rewards.amax(1)),
+        )
+
     @classmethod
     def empty(cls, prompts: int, device: torch.device | str = "cpu") -> PromptHistory:
         """Return the history of prompts that were never sampled."""
@@ -153,6 +180,7 @@ class PromptHistory:
         )
 
 
+@says(why="a group whose rewards are all equal still learns, with weight 1/i, once its prompt's history has spread.")
 @dataclass(frozen=True)
 class SmoothStandardization:
     """DCPO's smooth advantage standardization (SAS), over the visits i = 1, 2, … of each prompt.
@@ -162,9 +190,8 @@ class SmoothStandardization:
 
     ddof 0 is the paper's population std; ddof 1 the authors' code, which feeds unbiased stds into the same recursion.
     No eps; a term whose rewards are all equal is 0. scale="none" leaves the division by the std out.
-    The history is an argument: __call__ reads the one *before* this visit, and `remember` returns the one after it.
+    The history is an argument, the one *before* this visit, and the one after it is returned beside A.
     Calling raises ValueError for groups of one.
-    Why: a group whose rewards are all equal still learns, with weight 1/i, once its prompt's history has spread.
     Source: DCPO (arXiv 2509.02333), smooth advantage standardization; Eq. 29–30 for the stds.
     """
 
@@ -173,6 +200,7 @@ class SmoothStandardization:
     min_group_size: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.ddof not in (0, 1):
             raise ValueError(f"ddof must be 0 or 1; got {self.ddof}")
         _check_choice("scale", self.scale, ("std", "none"))
@@ -180,28 +208,16 @@ class SmoothStandardization:
     def __str__(self) -> str:
         return "smooth standardization over visits"
 
-    def remember(self, rewards: Float[Tensor, "P G"], history: PromptHistory | None) -> PromptHistory:
-        """Return the history with this visit in it: mean and variance of all visits' rewards, pooled."""
-        rewards = rewards.double()
-        history = history or PromptHistory.empty(len(rewards), rewards.device)
-        visits = history.visits + 1
-        variance = rewards.var(1, correction=self.ddof).masked_fill(all_equal(rewards), 0.0)
-        shift = (rewards.mean(1) - history.mean).square() * (visits - 1) / visits
-        return PromptHistory(
-            visits=visits,
-            mean=history.mean + (rewards.mean(1) - history.mean) / visits,
-            variance=((visits - 1) * history.variance + variance + shift) / visits,
-            lowest=torch.minimum(history.lowest, rewards.amin(1)),
-            highest=torch.maximum(history.highest, rewards.amax(1)),
-        )
-
-    def __call__(self, rewards: Float[Tensor, "P G"], history: PromptHistory | None = None) -> Float[Tensor, "P G"]:
+    def __call__(
+        self, rewards: Float[Tensor, "P G"], history: PromptHistory | None = None
+    ) -> tuple[Float[Tensor, "P G"], PromptHistory]:
         _check_group(rewards)
-        this, total = self.remember(rewards, None), self.remember(rewards, history)
+        never = PromptHistory.empty(len(rewards), rewards.device)
+        this, total = (before.after(rewards, self.ddof) for before in (never, history or never))
         new, old = self._standardize(rewards, this), self._standardize(rewards, total)
         share = 1 / total.visits.double().unsqueeze(1)
         smooth_new, smooth_total = (1 - share) * new + share * old, share * new + (1 - share) * old
-        return torch.where(smooth_new.abs() < smooth_total.abs(), smooth_new, smooth_total).to(rewards.dtype)
+        return torch.where(smooth_new.abs() < smooth_total.abs(), smooth_new, smooth_total).to(rewards.dtype), total
 
     def _standardize(self, rewards: Tensor, history: PromptHistory) -> Tensor:
         centred = rewards.double() - history.mean.unsqueeze(1)

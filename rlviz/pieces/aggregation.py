@@ -18,42 +18,46 @@ from dataclasses import dataclass
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from rlviz.pieces.words import says
+from small_models.checks import check_fields
+
 
 def _responses(mask: Tensor) -> Tensor:
     return mask.any(-1).sum().clamp(min=1)
 
 
+@says(why="every response weighs the same, so a token of a long one weighs less than a token of a short one.")
 def sequence_mean(mask: Bool[Tensor, "P G T"]) -> Float[Tensor, "P G T"]:
     """Return 1 / (B · |o_i|) on the tokens of response i: the mean over responses of each response's own mean.
 
-    Why: every response weighs the same, so a token of a long one weighs less than a token of a short one.
     Source: GRPO (arXiv 2402.03300) Eq. 3.
     """
     return sequence_sum(mask) / _responses(mask)
 
 
+@says(why="every token weighs the same, so long responses are neither diluted nor spared.")
 def token_mean(mask: Bool[Tensor, "P G T"]) -> Float[Tensor, "P G T"]:
     """Return 1 / Σ_i |o_i| on every token: the mean over all tokens of the batch.
 
-    Why: every token weighs the same, so long responses are neither diluted nor spared.
     Source: DAPO (arXiv 2503.14476) Eq. 12, whose mean is over a group's tokens, then over prompts; every public
     implementation takes the whole batch, and so does this one.
     """
     return mask.double() / mask.sum().clamp(min=1)
 
 
+@says(why="every token weighs the same from step to step, so no length of response is favoured.")
 @dataclass(frozen=True)
 class Constant:
     """1 / (B · max_length) on every token, with a *fixed* maximum length: the sum over tokens, whatever their number.
 
     Raises ValueError unless max_length ≥ 1.
-    Why: every token weighs the same from step to step, so no length of response is favoured.
     Source: Dr.GRPO (arXiv 2503.20783) §3.2.
     """
 
     max_length: int
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.max_length < 1:
             raise ValueError(f"max_length must be at least 1 token; got {self.max_length}")
 
@@ -64,10 +68,10 @@ class Constant:
         return mask.double() / (_responses(mask) * self.max_length)
 
 
+@says(why="advantages were standardized already, so responses are compared by them alone and not averaged once more.")
 def sequence_sum(mask: Bool[Tensor, "P G T"]) -> Float[Tensor, "P G T"]:
     """Return 1 / |o_i| on the tokens of response i: the sum over responses of each response's own mean.
 
-    Why: advantages were standardized already, so responses are compared by them alone and not averaged once more.
     Source: DCPO (arXiv 2509.02333) Eq. 8, "only token mean"; the authors' code takes a plain sum over tokens instead.
     """
     return mask.double() / mask.sum(-1, keepdim=True).clamp(min=1)

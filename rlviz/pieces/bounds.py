@@ -8,6 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from rlviz.pieces.words import says
+from small_models.checks import check_fields
+
 Limits = tuple[Float[Tensor, "*n"], Float[Tensor, "*n"]]
 
 
@@ -18,19 +21,20 @@ def _check_widths(eps_low: float, eps_high: float) -> None:
         raise ValueError(f"eps_high must be above 0 and finite; got {eps_high}")
 
 
+@says(why="a ratio that has left the limits the good way earns no more gradient in this rollout.")
 @dataclass(frozen=True)
 class FixedBounds:
     """The same limits for every token: lower = 1 − eps_low, upper = 1 + eps_high.
 
     eps_low and eps_high are widths. Equal widths: PPO (arXiv 1707.06347) Eq. 7; eps_high > eps_low is DAPO's clip-higher
     (2503.14476) Eq. 10. Raises ValueError unless 0 < eps_low < 1 and eps_high > 0.
-    Why: a ratio that has left the limits the good way earns no more gradient in this rollout.
     """
 
     eps_low: float = 0.2
     eps_high: float = 0.2
 
     def __post_init__(self) -> None:
+        check_fields(self)
         _check_widths(self.eps_low, self.eps_high)
 
     def __str__(self) -> str:
@@ -41,6 +45,7 @@ class FixedBounds:
         return torch.full_like(old_logp, 1 - self.eps_low), torch.full_like(old_logp, 1 + self.eps_high)
 
 
+@says(why="under fixed limits a token of probability .01 may move by .002 only; here its ratio may go much further.")
 @dataclass(frozen=True)
 class DynamicBounds:
     """Limits that widen as the old probability q = exp(old_logp) falls, from |(r − 1) · r q| ≤ eps.
@@ -48,7 +53,6 @@ class DynamicBounds:
     lower = ½ + ½ √max(1 − 4 eps_low / q, 0);  upper = ½ + ½ √(1 + 4 eps_high / q), at most max_ratio.
 
     lower is ½ for every q ≤ 4 eps_low. Raises ValueError unless 0 < eps_low < 1, eps_high > 0 and max_ratio > 1.
-    Why: under fixed limits a token of probability .01 may move by .002 only; here its ratio may go much further.
     Source: DCPO (arXiv 2509.02333), dynamic-adaptive clipping; widths and max_ratio from its appendix A.9.
     """
 
@@ -57,6 +61,7 @@ class DynamicBounds:
     max_ratio: float = 10.0
 
     def __post_init__(self) -> None:
+        check_fields(self)
         _check_widths(self.eps_low, self.eps_high)
         if not self.max_ratio > 1:
             raise ValueError(f"max_ratio must be above 1; got {self.max_ratio}")
@@ -72,9 +77,7 @@ class DynamicBounds:
         return lower, upper
 
 
+@says(why="something else holds the policy back, or nothing does.")
 def no_bounds(old_logp: Float[Tensor, "*n"]) -> Limits:
-    """Return the limits 0 and ∞, which no ratio reaches.
-
-    Why: something else holds the policy back, or nothing does.
-    """
+    """Return the limits 0 and ∞, which no ratio reaches."""
     return torch.zeros_like(old_logp), torch.full_like(old_logp, float("inf"))

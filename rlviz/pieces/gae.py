@@ -8,6 +8,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from rlviz.pieces.words import says
+from small_models.checks import check_fields
+
 
 def whiten(values: Float[Tensor, "*n"], mask: Bool[Tensor, "*n"], eps: float = 1e-8) -> Float[Tensor, "*n"]:
     """Return (values − mean) / √(variance + eps) over true mask entries, 0 elsewhere; all 0 when the values are all equal.
@@ -23,6 +26,7 @@ def whiten(values: Float[Tensor, "*n"], mask: Bool[Tensor, "*n"], eps: float = 1
     return (centred / (variance + eps).sqrt()).masked_fill(highest <= lowest, 0.0)
 
 
+@says(why="a critic judges every token; lam trades its bias against the variance of the sampled return.")
 @dataclass(frozen=True)
 class GAE:
     """Generalised advantage estimation, backwards over the tokens that the policy produced.
@@ -32,7 +36,6 @@ class GAE:
     V and A after the last token are 0; a hole in the mask (a tool's observation) is skipped, not an end. lam=0 is TD(0),
     lam=1 Monte Carlo: A = return − V. whiten: subtract the mean and divide by the std of all valid tokens.
     Raises ValueError unless gamma and lam are in [0, 1].
-    Why: a critic judges every token; lam trades its bias against the variance of the sampled return.
     Source: arXiv 1506.02438 Eq. 16; PPO (1707.06347) Eq. 11–12.
     """
 
@@ -41,6 +44,7 @@ class GAE:
     whiten: bool = True
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for name in ("gamma", "lam"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be from 0 to 1; got {getattr(self, name)}")

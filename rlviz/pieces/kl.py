@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+
+from rlviz.pieces.words import says
+from small_models.checks import check_fields
 
 Estimator = Callable[[Tensor, Tensor], Tensor]
 
@@ -66,12 +70,12 @@ def _name(estimator: Estimator) -> str:
     return getattr(estimator, "__name__", str(estimator)).replace("_plus", "+")
 
 
+@says(why="a leash to the reference policy, with a gradient of its own on every token.")
 @dataclass(frozen=True)
 class KLInLoss:
     """beta · estimator(logp, ref_logp), an estimate of KL(π_θ‖π_ref), subtracted from each token's objective.
 
     Raises ValueError unless beta > 0; no KL term is written kl=None.
-    Why: a leash to the reference policy, with a gradient of its own on every token.
     Source: GRPO (arXiv 2402.03300) Eq. 3, beta 0.04.
     """
 
@@ -79,6 +83,7 @@ class KLInLoss:
     estimator: Estimator = k3
 
     def __post_init__(self) -> None:
+        check_fields(self)
         _check_beta(self.beta)
 
     def __str__(self) -> str:
@@ -88,19 +93,21 @@ class KLInLoss:
         return self.beta * self.estimator(logp, ref_logp)
 
 
+@says(why="a leash to the reference policy that is part of what is rewarded, so advantages and critic know of it.")
 @dataclass(frozen=True)
 class KLInReward:
     """beta · estimator(old_logp, ref_logp), subtracted from the reward of each token when it was sampled; 0 on padding.
 
     Raises ValueError unless beta > 0; no KL term is written kl=None.
-    Why: a leash to the reference policy that is part of what is rewarded, so advantages and critic know of it.
     Source: InstructGPT (arXiv 2203.02155) Eq. 2; Ziegler et al. (1909.08593) Eq. 2.
     """
 
     beta: float = 0.02
     estimator: Estimator = k1
+    in_reward: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        check_fields(self)
         _check_beta(self.beta)
 
     def __str__(self) -> str:
@@ -112,13 +119,13 @@ class KLInReward:
         return (self.beta * self.estimator(old_logp, ref_logp)).masked_fill(~mask, 0.0)
 
 
+@says(why="instead of a clip, a penalty keeps the policy near the one that sampled; there is no limit to hit.")
 @dataclass(frozen=True)
 class KLToOld:
     """beta · estimator(old_logp, logp), an estimate of KL(π_old‖π_θ), subtracted from each token's objective.
 
     The tokens come from π_old, so with k3 this is beta · (r − 1 − log r), and its expected gradient is the KL's.
     Raises ValueError unless beta > 0.
-    Why: instead of a clip, a penalty keeps the policy near the one that sampled; there is no limit to hit.
     Source: PPO (arXiv 1707.06347) Eq. 8.
     """
 
@@ -126,6 +133,7 @@ class KLToOld:
     estimator: Estimator = k3
 
     def __post_init__(self) -> None:
+        check_fields(self)
         _check_beta(self.beta)
 
     def __str__(self) -> str:
@@ -140,18 +148,19 @@ def _check_target(target: float) -> None:
         raise ValueError(f"target must be above 0 nats and finite; got {target}")
 
 
+@says(why="nobody knows the right beta in advance; the KL aimed at is easier to say.")
 @dataclass(frozen=True)
 class AdaptivePenalty:
     """After each update: beta / 2 when kl < target / 1.5, 2 beta when kl > 1.5 target, else beta.
 
     target: the KL aimed at, nats per token. Raises ValueError unless target > 0.
-    Why: nobody knows the right beta in advance; the KL aimed at is easier to say.
     Source: PPO (arXiv 1707.06347) §4.
     """
 
     target: float = 0.02
 
     def __post_init__(self) -> None:
+        check_fields(self)
         _check_target(self.target)
 
     def __str__(self) -> str:
@@ -164,12 +173,12 @@ class AdaptivePenalty:
         return beta * 2 if kl > 1.5 * self.target else beta
 
 
+@says(why="beta moves in proportion to the miss, and slowly.")
 @dataclass(frozen=True)
 class ProportionalController:
     """After each update: beta · (1 + clip(kl / target − 1, ±0.2) · count / horizon).
 
     target: the KL aimed at. horizon: responses over which beta reacts. Raises ValueError unless both are above 0.
-    Why: beta moves in proportion to the miss, and slowly.
     Source: Ziegler et al. (arXiv 1909.08593) §2.2.
     """
 
@@ -177,6 +186,7 @@ class ProportionalController:
     horizon: float = 10_000.0
 
     def __post_init__(self) -> None:
+        check_fields(self)
         _check_target(self.target)
         if not self.horizon > 0:
             raise ValueError(f"horizon must be above 0 responses; got {self.horizon}")

@@ -5,25 +5,29 @@ from __future__ import annotations
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from rlviz.pieces.words import says
 
+
+@says(
+    why="each token is weighed by its own change of probability; one sample a token, so it is noisy on long responses.",
+)
 def token_ratio(
     logp: Float[Tensor, "P G T"], old_logp: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"]
 ) -> Float[Tensor, "P G T"]:
     """Return the ratio of each token: r = exp(logp − old_logp), and 1 on padding.
 
-    Why: each token is weighed by its own change of probability; one sample a token, so it is noisy on long responses.
     Source: PPO (arXiv 1707.06347) §3, per token as in GRPO (2402.03300) Eq. 3.
     """
     return (logp - old_logp).masked_fill(~mask, 0.0).exp()
 
 
+@says(why="the reward belongs to the whole response, so the ratio does too; the mean over tokens tames its variance.")
 def sequence_ratio(
     logp: Float[Tensor, "P G T"], old_logp: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"]
 ) -> Float[Tensor, "P G T"]:
     """Return s_i = exp( 1/|o_i| Σ_t (logp − old_logp) ) on every token of response i, and 1 on padding.
 
     It is the geometric mean of the response's token ratios. Without the root 1/|o_i| its scale would explode with length.
-    Why: the reward belongs to the whole response, so the ratio does too; the mean over tokens tames its variance.
     Source: GSPO (arXiv 2507.18071) Eq. 7.
     """
     log_ratio = (logp - old_logp).masked_fill(~mask, 0.0)
@@ -31,12 +35,12 @@ def sequence_ratio(
     return mean.exp().expand_as(log_ratio).masked_fill(~mask, 1.0)
 
 
+@says(why="the response's ratio decides what is clipped, while each token may have an advantage of its own.")
 def sequence_token_ratio(
     logp: Float[Tensor, "P G T"], old_logp: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"]
 ) -> Float[Tensor, "P G T"]:
     """Return s_{i,t} = sg[s_i] · π_θ(t) / sg[π_θ(t)]: the value of `sequence_ratio`, the gradient of the token's own logp.
 
-    Why: the response's ratio decides what is clipped, while each token may have an advantage of its own.
     Source: GSPO-token (arXiv 2507.18071) Eq. 14; sg stops the gradient.
     """
     own = (logp - logp.detach()).masked_fill(~mask, 0.0).exp()

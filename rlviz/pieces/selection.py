@@ -12,25 +12,26 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from rlviz.pieces.advantages import all_equal
+from rlviz.pieces.words import says
+from small_models.checks import check_fields
 
 
+@says(why="no group is left out; one whose rewards are all equal adds no gradient, and counts in the mean.")
 def keep_all(rewards: Float[Tensor, "P G"]) -> Int[Tensor, " N"]:
-    """Return every group once.
-
-    Why: no group is left out; one whose rewards are all equal adds no gradient, and counts in the mean.
-    """
+    """Return every group once."""
     return torch.arange(len(rewards), device=rewards.device)
 
 
+@says(why="all right or all wrong means advantage 0, which would only dilute the mean.")
 def drop_all_equal(rewards: Float[Tensor, "P G"]) -> Int[Tensor, " N"]:
     """Return the informative groups: those whose rewards are not all equal.
 
-    Why: all right or all wrong means advantage 0, which would only dilute the mean.
     Source: DAPO (arXiv 2503.14476) Eq. 11, without its further prompts: see `DynamicSampling`.
     """
     return (~all_equal(rewards)).nonzero().squeeze(1)
 
 
+@says(why="an all-equal group would only dilute the mean, and dropping it alone would leave the batch small.")
 @dataclass(frozen=True)
 class DynamicSampling:
     """Return the informative groups; training samples further prompts in place of the others, until P are informative.
@@ -38,13 +39,13 @@ class DynamicSampling:
     As many prompts are sampled next as informative groups are missing, so that it takes no more than one by one would: P / q
     in the mean, where a share q is informative. When max_rounds · P prompts were sampled, or no prompt is left, training goes on
     with the groups that there are. Raises ValueError for max_rounds below 1.
-    Why: an all-equal group would only dilute the mean, and dropping it alone would leave the batch small.
     Source: dynamic sampling, DAPO (arXiv 2503.14476) §3.2, Eq. 11.
     """
 
     max_rounds: int = 10
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.max_rounds < 1:
             raise ValueError(f"max_rounds must be at least 1; got {self.max_rounds}")
 
@@ -55,11 +56,11 @@ class DynamicSampling:
         return drop_all_equal(rewards)
 
 
+@says(why="the batch stays full without a single further rollout; the price is that some groups count twice.")
 def duplicate_informative(rewards: Float[Tensor, "P G"], generator: torch.Generator | None = None) -> Int[Tensor, " N"]:
     """Return P groups: the informative ones, and in place of each other one a random informative one again.
 
     With no informative group every group stays. `generator` draws, on the CPU.
-    Why: the batch stays full without a single further rollout; the price is that some groups count twice.
     Source: DUPO in WebSailor (arXiv 2507.02592).
     """
     informative = drop_all_equal(rewards)

@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from rlviz.pieces.words import says
+from small_models.checks import check_fields
 
+
+@says(why="a small share for the form keeps answers readable by the rule that grades them.")
 @dataclass(frozen=True)
 class WeightedRules:
     """R = answer · correct + format · well_formed: what two rules saw, weighted and summed, in place of other rewards.
 
     correct, well_formed: [P, G], 0 or 1. Raises ValueError for a negative weight.
-    Why: a small share for the form keeps answers readable by the rule that grades them.
     Source: WebSailor (arXiv 2507.02592): 0.1 format, 0.9 answer.
     """
 
@@ -21,6 +24,7 @@ class WeightedRules:
     format: float = 0.1
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for name in ("answer", "format"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} must be 0 or above; got {getattr(self, name)}")
@@ -38,13 +42,13 @@ class WeightedRules:
         return self.answer * correct + self.format * well_formed
 
 
+@says(why="a response is told smoothly that it grows too long, instead of being cut off and called wrong.")
 @dataclass(frozen=True)
 class SoftOverlongPunishment:
     """Added to R: 0 up to max_length − cache tokens, then −factor · (length − (max_length − cache)) / cache, at least `floor`.
 
     max_length, cache: tokens. floor: −1 in the paper and in TRL; −∞ as in verl, whose sampler stops at max_length.
-    Raises ValueError unless 0 < cache < max_length, factor > 0 and floor < 0.
-    Why: a response is told smoothly that it grows too long, instead of being cut off and called wrong.
+    cache = max_length punishes from the first token on. Raises ValueError unless 0 < cache ≤ max_length, factor > 0, floor < 0.
     Source: DAPO (arXiv 2503.14476) Eq. 13.
     """
 
@@ -54,10 +58,11 @@ class SoftOverlongPunishment:
     floor: float = -1.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.cache < self.max_length:
+        check_fields(self)
+        if not 0 < self.cache <= self.max_length:
             raise ValueError(
-                f"cache must be above 0 and below max_length ({self.max_length}): punishment starts at "
-                f"max_length − cache tokens; got {self.cache}"
+                f"cache must be above 0 and at most max_length ({self.max_length}): punishment starts at max_length − cache "
+                f"tokens; got {self.cache}"
             )
         if not 0 < self.factor < float("inf"):
             raise ValueError(f"factor must be above 0 and finite; got {self.factor}")
@@ -72,18 +77,21 @@ class SoftOverlongPunishment:
         return rewards + (-self.factor * over).clamp(self.floor, 0.0)
 
 
+@says(
+    why="what a learned reward overpays for length is taken off again; responses of one length are ordered as before.",
+)
 @dataclass(frozen=True)
 class LengthCost:
     """R − per_token · length: every token costs the same, from the first one on.
 
     per_token: in the unit of R. Raises ValueError unless it is above 0 and finite.
-    Why: what a learned reward overpays for length is taken off again; responses of one length are ordered as before.
     Source: the length-regularised objective of R-DPO (Park et al., arXiv 2403.19159), E[R − α · |y|].
     """
 
     per_token: float
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not 0 < self.per_token < float("inf"):
             raise ValueError(f"per_token must be above 0 and finite; got {self.per_token}")
 
@@ -94,11 +102,11 @@ class LengthCost:
         return rewards - self.per_token * lengths.to(rewards.dtype)
 
 
+@says(why="a response that was cut off is not known to be wrong, so its reward would be noise.")
 @dataclass(frozen=True)
 class OverlongFilter:
     """Rewards as they are; truncated responses leave the loss by their mask, and nothing is sampled in their place.
 
-    Why: a response that was cut off is not known to be wrong, so its reward would be noise.
     Source: DAPO (arXiv 2503.14476), overlong reward shaping.
     """
 

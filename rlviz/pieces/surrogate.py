@@ -9,7 +9,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from rlviz.pieces.words import says
+from small_models.checks import check_fields
 
+
+@says(
+    why="no reward for moving further than the limits, but every mistake can still be undone.",
+    formula="min(ratio · advantages, clip(ratio, lower, upper) · advantages)",
+)
 def pessimistic(
     ratio: Float[Tensor, "*n"],
     advantages: Float[Tensor, "*n"],
@@ -20,25 +27,28 @@ def pessimistic(
 
     The minimum takes the clipped branch only where that is the worse one, so a token that already moved too far the
     wrong way keeps its gradient.
-    Why: no reward for moving further than the limits, but every mistake can still be undone.
     Source: PPO (arXiv 1707.06347) Eq. 7.
     """
     return torch.minimum(ratio * advantages, torch.clamp(ratio, lower, upper) * advantages)
 
 
+@says(
+    why="a bad token whose ratio has run up to c would pull with a weight of c and more; there it is let go.",
+    formula="max(min(ratio · advantages, clip(ratio, lower, upper) · advantages), c · min(advantages, 0))",
+)
 @dataclass(frozen=True)
 class DualClip:
     """J = max(min(ratio · advantages, clip(ratio, lower, upper) · advantages), c · min(advantages, 0)).
 
     That is `pessimistic`, and for advantages < 0 no less than c · advantages; for others it never was below 0.
     Raises ValueError unless c > 1.
-    Why: a bad token whose ratio has run up to c would pull with a weight of c and more; there it is let go.
     Source: dual-clip PPO (arXiv 1912.09729). verl always applies c = 3; DCPO uses 10; TRL calls it delta.
     """
 
     c: float = 3.0
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not self.c > 1:
             raise ValueError(f"c must be above 1 (c = 1 would cut every gradient of a bad token); got {self.c}")
 
@@ -56,6 +66,10 @@ class DualClip:
         return torch.where(advantages < 0, torch.maximum(objective, self.c * advantages), objective)
 
 
+@says(
+    why="the plain importance-weighted policy gradient; a penalty has to keep the policy near, or one update a rollout.",
+    formula="ratio · advantages",
+)
 def unclipped(
     ratio: Float[Tensor, "*n"],
     advantages: Float[Tensor, "*n"],
@@ -64,7 +78,6 @@ def unclipped(
 ) -> Float[Tensor, "*n"]:
     """Return J = ratio · advantages, whatever the limits.
 
-    Why: the plain importance-weighted policy gradient; a penalty has to keep the policy near, or one update a rollout.
     Source: PPO (arXiv 1707.06347) Eq. 6.
     """
     return ratio * advantages

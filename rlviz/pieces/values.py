@@ -8,19 +8,23 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from rlviz.pieces.words import says
+from small_models.checks import check_fields
 
+
+@says(why="the critic may not run away from the one that gave the advantages, as the policy may not from π_old.")
 @dataclass(frozen=True)
 class ClippedValueLoss:
     """½ · max( (V − returns)², (clip(V, V_old ± eps_value) − returns)² ), per token.
 
     Raises ValueError unless eps_value > 0 (∞ switches the clip off).
-    Why: the critic may not run away from the one that gave the advantages, as the policy may not from π_old.
     Source: PPO's reference implementation (arXiv 2005.12729 §3); verl and TRL alike.
     """
 
     eps_value: float = 0.2
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not self.eps_value > 0:
             raise ValueError(f"eps_value must be above 0; got {self.eps_value}")
 

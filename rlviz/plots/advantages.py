@@ -14,6 +14,7 @@ from matplotlib.ticker import MultipleLocator
 from rlviz.curves.advantages import AdvantagesCurve
 from rlviz.plots.picture import Picture
 from rlviz.plots.style import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, dress
+from small_models.checks import checked
 
 TOPS = {0.25: 0.05, 0.5: 0.1, 1.0: 0.2}  # of the distribution's axis, whichever holds every bar → step of its ticks
 BINS: tuple[dict[str, Any], ...] = (
@@ -131,6 +132,7 @@ def _say_dead(curve: AdvantagesCurve) -> str:
     return f"{said}."
 
 
+@checked
 def plot_advantages(curve: AdvantagesCurve) -> Figure:
     """Draw the distribution of advantages, dead groups against success rate, errors against group size; return the figure."""
     return AdvantagesPicture.alone(curve)

@@ -14,6 +14,7 @@ from rlviz.curves import AggregationCurve
 from rlviz.plots.marks import Marks
 from rlviz.plots.picture import Picture
 from rlviz.plots.style import BLUE, GREY, LINE, TEXT, VERMILION, dress
+from small_models.checks import checked
 
 FOUR = ("sequence\nmean", "token\nmean", "constant", "sequence\nsum")
 OWN = "own"
@@ -139,6 +140,7 @@ def _say_parts(curve: AggregationCurve) -> str:
     )
 
 
+@checked
 def plot_aggregation(curve: AggregationCurve) -> Figure:
     """Draw what a token weighs under each aggregation, and what cutting the batch makes of it; return the figure."""
     return AggregationPicture.alone(curve)

@@ -9,8 +9,10 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from rlviz.plots.style import COLOURS, LINE, LINE_STYLES, TEXT, dress, new_figure
+from small_models.checks import checked
 
 
+@checked
 def plot_bands(
     curves: Mapping[str, NDArray[np.float64]],
     *,
@@ -25,6 +27,8 @@ def plot_bands(
 
     steps: where the S values stand, 0, 1, … by default. legend: leave it out where several axes share one.
     """
+    if not curves:
+        raise ValueError("curves must hold at least one array; got none")
     if ax is None:
         ax = new_figure(7, 4).add_subplot()
     for index, (name, values) in enumerate(curves.items()):

@@ -17,6 +17,7 @@ from rlviz.curves.bounds import BoundsCurve, Limits, TokenCloud
 from rlviz.plots.clip import BESIDE
 from rlviz.plots.picture import Picture
 from rlviz.plots.style import BLUE, GREY, LINE, TEXT, VERMILION, dress
+from small_models.checks import checked
 
 HIGHEST = {False: (1.12, 3.0), True: (2.0, 13.0)}  # logarithmic? → top of the probabilities, top of the ratios
 OUTSIDE = "^v<"  # markers on the edge for what lies above, below and left of it
@@ -193,6 +194,7 @@ def _say_tokens(tokens: TokenCloud, name: str) -> str:
     return f"{said}."
 
 
+@checked
 def plot_bounds(curve: BoundsCurve) -> Figure:
     """Draw the allowed new probabilities and the limits on the ratio against old probability; return the figure."""
     return BoundsPicture.alone(curve)

@@ -17,10 +17,13 @@ from rlviz.curves import ClipComparison, ClipCurve
 from rlviz.plots.marks import Marks
 from rlviz.plots.picture import Picture
 from rlviz.plots.style import BLUE, FAINT, GREEN, GREY, LINE, TEXT, VERMILION, dress, new_figure
+from small_models.checks import checked
 
 # what became of the token, on either side of ratio 1
 QUADRANTS = {True: ("wrongly fallen", "grown"), False: ("fallen", "wrongly grown")}
 CERTAIN = "new probability = 1"
+PUSH = "push on log π"
+SAID = "Dashed is the push on log π, ∂J/∂log π = ratio · ∂J/∂ratio; where J = ratio · A it is J itself."
 KIND = {True: "ratio", False: "sequence ratio"}  # is it one token's alone? → what it is
 AXIS = {True: "ratio: new probability / old probability", False: "sequence ratio: of the whole response"}
 BESIDE = ((GREEN, (0, (5, 2, 1, 2))), ("black", (0, (1, 1.2))), ("#AA4499", (0, (7, 2))))  # of up to three algorithms
@@ -36,7 +39,7 @@ def _doubled(limit: float, needed: float) -> float:
 
 
 class ClipSide:
-    """One sign of the advantage in one axes: objective, slope, limits, the dead stretches, and other objectives over it."""
+    """One sign of the advantage in one axes: objective, push on log π, limits, the dead stretches, and other objectives."""
 
     def __init__(self, curves: Sequence[ClipCurve], ax: Axes) -> None:
         self.ax = ax
@@ -45,7 +48,7 @@ class ClipSide:
             ax,
             title=f"{_signed(curves[0].advantage)}: {'better' if self.better else 'worse'} than expected",
             x="",
-            y="objective, slope",
+            y="objective J,  push ∂J/∂log π",
         )
         ax.axhline(0, color=GREY, linewidth=1)
         ax.axvline(1, color=GREY, linewidth=1)
@@ -55,8 +58,8 @@ class ClipSide:
             ax.axvline(1, color=GREY, linestyle=(0, (1, 1)), linewidth=2, label=label) for label in ("limits", None)
         )
         self.certain = ax.axvline(1, color="black", linestyle="-.", linewidth=1.5, zorder=4)
-        (self.objective,) = ax.plot([], [], color=BLUE, linewidth=LINE + 0.5, label="objective")
-        (self.slope,) = ax.plot([], [], color=VERMILION, linewidth=LINE, linestyle="--", label="slope")
+        (self.objective,) = ax.plot([], [], color=BLUE, linewidth=LINE + 1.5, label="objective")
+        (self.push,) = ax.plot([], [], color=VERMILION, linewidth=LINE, linestyle="--", label=PUSH)
         self.beside: list[Line2D] = [
             ax.plot([], [], color=colour, linestyle=style, linewidth=LINE - 0.3)[0] for colour, style in BESIDE
         ]
@@ -71,10 +74,10 @@ class ClipSide:
     def span(self, curves: Sequence[ClipCurve]) -> tuple[float, float, float]:
         """Return the axes' limits for these curves: the widest ratio, the lowest and the highest value.
 
-        What the first eighth holds may leave the frame: the slope of a surrogate with log r has no end there.
+        What the first eighth holds may leave the frame: the objective of a surrogate with log r has no end there.
         """
         usual = (-0.3, 2.4) if self.better else (-2.2, 1.4)
-        fields = [(curves[0], curves[0].slope), *((curve, curve.objective) for curve in curves)]
+        fields = [(curves[0], curves[0].push), *((curve, curve.objective) for curve in curves)]
         shown = np.concatenate([values[curve.ratio >= curve.ratio[-1] / 8] for curve, values in fields])
         shown = shown[np.isfinite(shown)]
         return round(float(curves[0].ratio[-1]), 9), _doubled(usual[0], shown.min()), _doubled(usual[1], shown.max())
@@ -86,7 +89,7 @@ class ClipSide:
         if (self.ax.get_xlim(), self.ax.get_ylim()) != ((0, widest), (low, high)):
             self.ax.set(xlim=(0, widest), ylim=(low, high))
         self.objective.set_data(curve.ratio, curve.objective)
-        self.slope.set_data(curve.ratio, curve.slope)
+        self.push.set_data(curve.ratio, curve.push)
         for line, limit in zip(self.limits, (curve.lower, curve.upper), strict=True):
             line.set_xdata([limit, limit])
         self.dead.set_verts([[(a, low), (a, high), (b, high), (b, low)] for a, b in curve.dead])
@@ -104,23 +107,23 @@ class ClipSide:
 
     @property
     def moving(self) -> list[Artist]:
-        front = (self.slope, self.objective, *self.beside, self.impossible, self.certain, self.names)
+        front = (self.objective, self.push, *self.beside, self.impossible, self.certain, self.names)
         return [self.dead, *self.limits, *front]
 
 
 class ClipPicture(Picture[ClipComparison]):
-    """Objective and slope against the ratio, left for A = +1, right for A = −1."""
+    """Objective and push on log π against the ratio, left for A = +1, right for A = −1."""
 
     size = (10, 4.6)
-    alt = "Two graphs of the objective and its slope against the ratio, left A = +1, right A = −1."
+    alt = "Two graphs of the objective and its push on log π against the ratio, left A = +1, right A = −1."
 
     def draw(self, curve: ClipComparison) -> list[Artist]:
         axes = self.figure.subplots(1, 2)
         self.sides = [ClipSide(c, ax) for c, ax in zip((curve.better, curve.worse), axes, strict=True)]
         side = self.sides[0]
         legend = self.figure.legend(
-            [side.dead, side.limits[0], side.objective, side.slope, side.certain, *side.beside],
-            ["no gradient", "limits", "objective", "slope", *" " * (1 + len(BESIDE))],
+            [side.dead, side.limits[0], side.objective, side.push, side.certain, *side.beside],
+            ["no gradient", "limits", "objective", PUSH, *" " * (1 + len(BESIDE))],
             loc="outside lower center",
             ncols=4,
             fontsize=TEXT - 1,
@@ -153,7 +156,7 @@ class ClipPicture(Picture[ClipComparison]):
             f"Limits of {name}{_on(better, first)}: {_limit(better.lower)} and {_limit(better.upper)}."
             for name, better in zip(curve.names[1:], curve.better[1:], strict=True)
         ]
-        return " ".join([about, _say_side(first), _say_side(curve.worse[0]), *others])
+        return " ".join([about, _say_side(first), _say_side(curve.worse[0]), *others, SAID])
 
 
 def _on(curve: ClipCurve, first: ClipCurve) -> str:
@@ -205,8 +208,9 @@ def _say_side(curve: ClipCurve) -> str:
     return f"{said}."
 
 
+@checked
 def plot_clip(curve: ClipCurve, *, ax: Axes | None = None) -> Axes:
-    """Draw one token's objective, slope, limits and the ratios without gradient; return the axes."""
+    """Draw one token's objective, push on log π, limits and the ratios without gradient; return the axes."""
     if ax is None:
         ax = new_figure(6, 4).add_subplot()
     ClipSide([curve], ax)
@@ -215,11 +219,13 @@ def plot_clip(curve: ClipCurve, *, ax: Axes | None = None) -> Axes:
     return ax
 
 
+@checked
 def plot_clip_comparison(curve: ClipComparison) -> Figure:
     """Draw both signs of one algorithm, and the objectives of those beside it; return the figure."""
     return ClipPicture.alone(curve)
 
 
+@checked
 def plot_clip_small_multiples(curves: Sequence[tuple[ClipCurve, ClipCurve]], names: Sequence[str]) -> Figure:
     """Draw a column a setting: A > 0 above, A < 0 below; the same story as the sliders', without a kernel."""
     figure = new_figure(3.6 * len(names) + 0.4, 6.6)

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from rlviz.plots.style import COLOURS, FAINT, LINE, LINE_STYLES, TEXT, dress, new_figure
+from rlviz.plots.style import COLOURS, FAINT, LINE, LINE_STYLES, TEXT, dress, new_figure, plain
 
 BUDGET_WORDS = {
     "responses": "responses sampled",
@@ -39,7 +39,7 @@ def plot_comparison(curves: pd.DataFrame, table: pd.DataFrame, scores: pd.DataFr
     _draw_curves(left, curves, names)
     _draw_ends(right, table, scores)
     if title:
-        figure.suptitle(title, fontsize=TEXT + 2)
+        figure.suptitle(plain(title), fontsize=TEXT + 2)
     return figure
 
 
@@ -51,7 +51,7 @@ def _draw_curves(ax: Axes, curves: pd.DataFrame, names: list[str]) -> None:
         ax.fill_between(of_it[budget], of_it["lowest"], of_it["highest"], color=look["color"], alpha=0.15, linewidth=0)
         every = max(1, len(of_it) // 8)
         shifted = (index * every // max(1, len(names)), every)  # markers of lines that lie on each other stay apart
-        ax.plot(of_it[budget], of_it["iqm"], linewidth=LINE, markersize=7, markevery=shifted, label=name, **look)
+        ax.plot(of_it[budget], of_it["iqm"], linewidth=LINE, markersize=7, markevery=shifted, label=plain(name), **look)
     ax.set_xlim(0, curves[budget].max())
     ax.set_ylim(0, 1.02)
     ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
@@ -85,7 +85,7 @@ def _draw_ends(ax: Axes, table: pd.DataFrame, scores: pd.DataFrame) -> None:
             ha="center",
             fontsize=TEXT - 1,
         )
-    ax.set_yticks(range(len(table)), list(table["contender"]))
+    ax.set_yticks(range(len(table)), list(map(plain, table["contender"])))
     ax.set_ylim(len(table) - 0.4, -0.6)
     low, high = scores["held_out_accuracy"].min(), scores["held_out_accuracy"].max()
     room = max(0.01, 0.12 * (high - low))

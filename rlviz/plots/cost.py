@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rlviz.plots.style import BLUE, GREEN, GREY, TEXT, VERMILION, dress, new_figure
+from small_models.checks import checked
 
 Parts = Mapping[str, Mapping[str, Any]]  # column → the looks of its part of a bar
 BYTES: Parts = {
@@ -30,6 +31,7 @@ ALT = (
 UNITS = {"GB": 1e9, "MB": 1e6, "kB": 1e3}
 
 
+@checked
 def plot_costs(table: pd.DataFrame) -> Figure:
     """Draw the rows of `rlviz.training.cost.cost_table`: left what is in memory, right what a step takes, a bar a setting.
 

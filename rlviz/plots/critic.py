@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from matplotlib.figure import Figure
 
 from rlviz.plots.style import BLUE, GREY, LINE, TEXT, VERMILION, dress, new_figure
+from small_models.checks import checked
 
 Answer = tuple[Sequence[str], Sequence[float], float]  # tokens, V before each, score
 
 
+@checked
 def plot_values(answers: Mapping[str, Answer]) -> Figure:
     """Draw V before each token of some answers, and the score that came in the end: across a token the line moves by its δ.
 

@@ -13,6 +13,7 @@ from rlviz.curves import DpoCurve
 from rlviz.curves.dpo import PairCurve
 from rlviz.plots.picture import Picture
 from rlviz.plots.style import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, dress
+from small_models.checks import checked
 
 LOWEST = -12.0  # of the log-probabilities drawn, nats; twice as low, or four times, … where a line goes further down
 HIGHEST_PULL = 8.8  # a loss that pulls harder yet, as one without limits may, leaves the frame
@@ -161,6 +162,7 @@ def _say_pull(curve: DpoCurve) -> str:
     return f"its pull fades, half of it is left at a margin of {float(f'{half:.2g}'):g} nats"
 
 
+@checked
 def plot_dpo(curve: DpoCurve) -> Figure:
     """Draw a pair's loss and pull against its margin, and a run on it; return the figure."""
     return DpoPicture.alone(curve)

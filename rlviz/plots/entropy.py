@@ -15,6 +15,7 @@ from rlviz.curves.arrays import Array
 from rlviz.curves.entropy import EntropyCurve, TableHistory
 from rlviz.plots.picture import Picture
 from rlviz.plots.style import BLUE, GREY, LINE, TEXT, VERMILION, dress
+from small_models.checks import checked
 
 NOTHING = "no accuracy above the first\nis reached by half of the replicas"
 STYLES = ((BLUE, "-", LINE + 0.5), (VERMILION, "--", LINE))  # of the explored algorithm, of the one beside it
@@ -165,6 +166,7 @@ def _say_matched(histories: tuple[TableHistory, ...]) -> str:
     return f"When accuracy {level:.2f} is first reached, the entropy is {each}."
 
 
+@checked
 def plot_entropy(curve: EntropyCurve) -> Figure:
     """Draw entropy, accuracy, one against the other, and the probabilities at a step; return the figure."""
     return EntropyPicture.alone(curve)

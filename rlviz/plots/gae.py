@@ -13,6 +13,7 @@ from rlviz.curves.gae import GAECurve
 from rlviz.plots.marks import Marks
 from rlviz.plots.picture import Picture
 from rlviz.plots.style import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, dress
+from small_models.checks import checked
 
 TOPS = (0.5, 1.0)  # of bias and noise
 HIGHEST = {
@@ -162,6 +163,7 @@ def _signed(value: float) -> str:
     return f"{value:+.2f}".replace("-", "−")
 
 
+@checked
 def plot_gae(curve: GAECurve) -> Figure:
     """Draw values, advantages, and bias and noise against λ; return the figure."""
     return GAEPicture.alone(curve)

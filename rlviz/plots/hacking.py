@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rlviz.plots.style import COLOURS, LINE, LINE_STYLES, TEXT, dress, new_figure
+from small_models.checks import checked
 
 MARKERS = ("o", "s", "^", "D")
 PANELS = {  # column → title, unit
@@ -26,6 +27,7 @@ ALT = (
 )
 
 
+@checked
 def plot_hacking(
     runs: Mapping[str, Sequence[pd.DataFrame]], *, start_accuracy: float | None = None, title: str = ""
 ) -> Figure:

@@ -6,8 +6,10 @@ from matplotlib.figure import Figure
 
 from rlviz.curves import ImportanceCurve
 from rlviz.plots.style import BLUE, GREY, LINE, TEXT, VERMILION, dress, new_figure
+from small_models.checks import checked
 
 
+@checked
 def plot_importance(curve: ImportanceCurve) -> Figure:
     """Draw the estimate with its spread, and what the old samples are worth, against the new policy's probability."""
     figure = new_figure(10.5, 4.2)

@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from rlviz.plots.picture import Picture
-from rlviz.plots.style import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, dress
+from rlviz.plots.style import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, dress, plain
 
 # title, unit, least top of the axis, column → words, colour, marker
 PANELS: tuple[tuple[str, str, float, dict[str, tuple[str, str, str]]], ...] = (
@@ -89,7 +89,7 @@ class RunPicture(Picture[RunsAtStep]):
             black = {"color": "black", "linewidth": LINE}
             handles = [self._axes[0].plot([], [], linestyle=style, **black)[0] for style in RUN_STYLES]
             above: dict[str, Any] = {"loc": "outside upper center", "ncols": 2, "frameon": False, "fontsize": TEXT - 1}
-            self._names = self.figure.legend(handles, [run.name for run in curve.runs], **above).get_texts()
+            self._names = self.figure.legend(handles, [plain(run.name) for run in curve.runs], **above).get_texts()
         return [*self._ticks, *reversed(self._lines.values()), *self._cursors]
 
     def show(self, curve: RunsAtStep) -> None:
@@ -107,7 +107,7 @@ class RunPicture(Picture[RunsAtStep]):
             values = np.concatenate([run.metrics[list(columns)].to_numpy(float).ravel() for run in curve.runs])
             ax.set(xlim=(0, 1.03 * curve.steps), ylim=_limits(values[np.isfinite(values)], top))
         for text, history in zip(self._names, curve.runs, strict=False):
-            text.set_text(history.name)
+            text.set_text(plain(history.name))
 
     def still(self, curve: RunsAtStep) -> Hashable:
         return *((ax.get_xlim(), ax.get_ylim()) for ax in self._axes), *(run.name for run in curve.runs)

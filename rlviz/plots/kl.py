@@ -14,6 +14,7 @@ from matplotlib.patches import StepPatch
 from rlviz.curves.kl import FORWARD, LOSS, NEITHER, NOWHERE, OLD, REVERSE, REWARD, ROUNDING, Fits, KLCurve
 from rlviz.plots.picture import Picture
 from rlviz.plots.style import BLUE, FAINT, GREEN, GREY, LINE, TEXT, VERMILION, dress
+from small_models.checks import checked
 
 # estimator by estimator: colour, line style, width, marker and its size; wide ones first, so that a line on another shows both
 STYLES = (
@@ -289,6 +290,7 @@ def _say_gradient(curve: KLCurve) -> str:
     )
 
 
+@checked
 def plot_kl(curve: KLCurve) -> Figure:
     """Draw the fits, or the estimators' value or gradient, as the curve asks; return the figure."""
     return KLPicture.alone(curve)

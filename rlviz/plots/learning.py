@@ -9,7 +9,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from rlviz.plots.style import COLOURS, LINE, LINE_STYLES, TEXT, dress, new_figure
+from rlviz.plots.style import COLOURS, LINE, LINE_STYLES, TEXT, dress, new_figure, plain
+from small_models.checks import checked
 
 Panel = tuple[str, str, float, dict[str, str]]  # title, unit, least top of the axis, columns
 PANELS: tuple[Panel, ...] = (
@@ -72,6 +73,7 @@ def _smooth(values: pd.Series) -> pd.Series:
     return values.rolling(max(1, len(values) // 15), min_periods=1, center=True).mean()
 
 
+@checked
 def plot_metrics(history: pd.DataFrame, metrics: Mapping[str, str], *, ax: Axes | None = None) -> Axes:
     """Draw columns of a history against the step: faint as measured, bold as a moving mean; points where few were measured.
 
@@ -94,6 +96,7 @@ def plot_metrics(history: pd.DataFrame, metrics: Mapping[str, str], *, ax: Axes 
     return ax
 
 
+@checked
 def plot_learning_curves(history: pd.DataFrame, *, title: str = "") -> Figure:
     """Draw the things to watch in one run: of sampled responses reward and accuracy, entropy, clipped tokens and length, and
     what a critic or a learned reward adds; of preference pairs accuracy, margin, log-probabilities and pull."""
@@ -109,10 +112,11 @@ def plot_learning_curves(history: pd.DataFrame, *, title: str = "") -> Figure:
     for ax in axes[len(panels) :]:
         ax.set_axis_off()
     if title:
-        figure.suptitle(title, fontsize=TEXT + 2)
+        figure.suptitle(plain(title), fontsize=TEXT + 2)
     return figure
 
 
+@checked
 def plot_seeds(
     runs: Mapping[str, Sequence[pd.DataFrame]], column: str, *, ax: Axes | None = None, label: str = ""
 ) -> Axes:

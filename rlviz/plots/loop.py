@@ -6,6 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from rlviz.plots.style import BLUE, GREEN, GREY, TEXT, VERMILION, new_figure
+from small_models.checks import checked
 
 STEPS = (
     ("prompt", "35271=", GREY),
@@ -16,6 +17,7 @@ STEPS = (
 )
 
 
+@checked
 def plot_loop(*, ax: Axes | None = None) -> Axes:
     """Draw what one training step does, from prompt to update, and that the updated policy samples next."""
     if ax is None:

@@ -15,6 +15,7 @@ from matplotlib.patches import Rectangle
 from rlviz.curves.overlong import OverlongCurve
 from rlviz.plots.picture import Picture
 from rlviz.plots.style import BLUE, FAINT, GREEN, GREY, LINE, TEXT, VERMILION, dress
+from small_models.checks import checked
 
 WIDEST = 28.5  # tokens
 REWARDS, ADVANTAGES = (-1.2, 1.2), (-4.0, 4.0)  # usual limits of the axes; no z of eight is above √7
@@ -193,6 +194,7 @@ def _say_scale(curve: OverlongCurve) -> list[str]:
     return [f"With 2 R + 1 in place of each reward R advantages would be {curve.scaled:.1f} times as large."]
 
 
+@checked
 def plot_overlong(curve: OverlongCurve) -> Figure:
     """Draw a right response's reward against length and what shaping does to a group's advantages; return the figure."""
     return OverlongPicture.alone(curve)

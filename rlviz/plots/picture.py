@@ -12,6 +12,7 @@ from matplotlib.artist import Artist
 from matplotlib.figure import Figure, SubFigure
 
 from rlviz.plots.style import TEXT, new_figure
+from small_models.checks import checked
 
 C = TypeVar("C")
 DESCRIPTION = {".png": "Description", ".svg": "Description", ".pdf": "Subject"}  # format → its field for a description
@@ -56,6 +57,7 @@ class Picture(ABC, Generic[C]):
         return None
 
 
+@checked
 def plot_small_multiples(kind: type[Picture[C]], curves: Mapping[str, C], *, columns: int = 1) -> Figure:
     """Draw the same picture of several curves beside and below each other: what a slider tells, on paper."""
     width, height = kind.size
@@ -68,6 +70,7 @@ def plot_small_multiples(kind: type[Picture[C]], curves: Mapping[str, C], *, col
     return figure
 
 
+@checked
 def save_figure(figure: Figure, path: str | os.PathLike[str], *, description: str = "") -> None:
     """Write the figure as PNG (150 dots an inch), SVG or PDF, by the ending of `path`; the file is there whole or not at all.
 

@@ -16,6 +16,7 @@ from rlviz.curves.process import ProcessCurve
 from rlviz.plots.marks import Marks
 from rlviz.plots.picture import Picture
 from rlviz.plots.style import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, dress
+from small_models.checks import checked
 
 UNITS = (2, 5, 10)  # of credit from tick to tick
 BOTTOM, TOP = -3.1, 2.1  # of the credit drawn, in units: ticks stand where they stand, only their numbers change
@@ -197,6 +198,7 @@ def _box(x: float, y: float, width: float, height: float) -> list[tuple[float, f
     return [(x, y), (x, y + height), (x + width, y + height), (x + width, y)]
 
 
+@checked
 def plot_process(curve: ProcessCurve) -> Figure:
     """Draw one answer's outcome and process credit, and its group; return the figure."""
     return ProcessPicture.alone(curve)

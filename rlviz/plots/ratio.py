@@ -13,6 +13,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 from rlviz.curves import RatioCurve
 from rlviz.plots.picture import Picture
 from rlviz.plots.style import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, dress
+from small_models.checks import checked
 
 DOTS = (0, (1, 1))
 NEAREST, FURTHEST = 1e-4, 100.0  # of the distances drawn
@@ -162,6 +163,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"
 
 
+@checked
 def plot_ratio(curve: RatioCurve) -> Figure:
     """Draw how far ratios stray from 1 with length, and the algorithm's own; return the figure."""
     return RatioPicture.alone(curve)

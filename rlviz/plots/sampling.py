@@ -15,6 +15,7 @@ from rlviz.curves.sampling import BatchShares, SamplingCurve
 from rlviz.plots.marks import Marks
 from rlviz.plots.picture import Picture
 from rlviz.plots.style import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, dress
+from small_models.checks import checked
 
 # what a place of the batch holds → its looks
 KINDS: dict[str, dict[str, Any]] = {
@@ -145,6 +146,7 @@ def _say_batch(batch: BatchShares) -> str:
     return ", ".join(f"{share:.0%} {what}" for share, what in parts if share >= 0.005)
 
 
+@checked
 def plot_sampling(curve: SamplingCurve) -> Figure:
     """Draw the price of informative groups against success rate and what batches hold; return the figure."""
     return SamplingPicture.alone(curve)

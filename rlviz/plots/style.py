@@ -12,6 +12,11 @@ LINE_STYLES = ("-", "--", ":", "-.")
 TEXT, LINE = 13, 2.5
 
 
+def plain(text: str) -> str:
+    """Return a text, such as a name from a file, so that matplotlib draws its dollar signs and typesets nothing between them."""
+    return text.replace("$", r"\$")
+
+
 def new_figure(width: float, height: float, *, dpi: int = 100) -> Figure:
     """Return a Figure of this size in inches that pyplot does not know of, so nothing keeps it alive or shows it twice."""
     return Figure(figsize=(width, height), dpi=dpi, layout="constrained")

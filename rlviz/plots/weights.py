@@ -11,10 +11,14 @@ from numpy.typing import NDArray
 
 from rlviz.curves import DifficultyCurve
 from rlviz.plots.style import BLUE, COLOURS, LINE, LINE_STYLES, TEXT, VERMILION, dress, new_figure
+from small_models.checks import checked
 
 
+@checked
 def plot_token_weights(weights: Mapping[str, Sequence[NDArray[np.float64]]]) -> Figure:
     """Draw a column an aggregation, a row a response, a bar a token: its height is what the token weighs."""
+    if not weights:
+        raise ValueError("weights must hold at least one aggregation; got none")
     responses = len(next(iter(weights.values())))
     longest = max(len(row) for rows in weights.values() for row in rows)
     figure = new_figure(3.1 * len(weights) + 0.6, 1.25 * responses + 1.3)
@@ -40,6 +44,7 @@ def plot_token_weights(weights: Mapping[str, Sequence[NDArray[np.float64]]]) -> 
     return figure
 
 
+@checked
 def plot_difficulty(curves: Mapping[str, DifficultyCurve], *, ax: Axes | None = None) -> Axes:
     """Draw how hard a group pulls, relative to one of which half is right, against the share that is right."""
     if ax is None:

@@ -6,8 +6,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from rlviz.algorithms.actor_critic import ActorCritic
+from rlviz.pieces.kl import k3
 from rlviz.training.rollouts import Rollout, RolloutRun
 from rlviz.training.rows import Credit, Rows, explained_variance
 from rlviz.training.run import named_under, new_optimizer, optimizer_tensors, put_optimizer_tensors
@@ -88,7 +90,7 @@ class ActorCriticRun(RolloutRun):
         tensors |= {f"critic.{name}": value for name, value in self.critic.state_dict().items()}
         if self._critic_optimizer is not None:
             tensors |= optimizer_tensors(self._critic_optimizer, "critic_optimizer.")
-        return tensors, counters | {"beta": getattr(self.algorithm.kl, "beta", None)}
+        return tensors, counters | {"beta": self.algorithm.beta}
 
     def restore(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
         super().restore(tensors, state)
@@ -144,11 +146,9 @@ class ActorCriticRun(RolloutRun):
             sums["value_loss"] += float(alone_loss) / (algorithm.value_weight or 1.0)
         return output
 
-    def _update_policy(self) -> float:
-        if self._critic_optimizer is not None:
-            torch.nn.utils.clip_grad_norm_(self._critic_parameters, self.settings.max_grad_norm)
-            self._critic_optimizer.step()
-        return super()._update_policy()
+    @property
+    def _optimizers(self) -> list[Optimizer]:
+        return [optimizer for optimizer in (self._optimizer, self._critic_optimizer) if optimizer is not None]
 
     def _warm_up_lr(self) -> float:
         share = super()._warm_up_lr()
@@ -174,9 +174,10 @@ class ActorCriticRun(RolloutRun):
             samples = rollout.samples
             logits = response_logits(self.policy, samples.prompt_ids, samples.prompt_mask, samples.tokens)
             logp = token_logp(logits, samples.tokens, temperature=self.settings.temperature)
-            kl = float(self.algorithm.kl.estimator(samples.logp, logp)[rollout.mask].mean())  # type: ignore[union-attr]
+            estimator = self.algorithm.can.estimator or k3  # a term of one's own may be none of an estimator
+            kl = float(estimator(samples.logp, logp)[rollout.mask].mean())
         if self.algorithm.controller is not None and not self._critic_alone:
-            count = rollout.rewards.numel()
-            beta = self.algorithm.controller(self.algorithm.kl.beta, kl, count)  # type: ignore[union-attr]
+            assert self.algorithm.beta is not None
+            beta = self.algorithm.controller(self.algorithm.beta, kl, rollout.rewards.numel())
             self.algorithm = self.algorithm.with_parameters(beta=max(beta, LEAST_BETA))
         return {"kl_to_old": kl if to_old else None}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import asdict, dataclass, replace
@@ -18,12 +17,15 @@ import pandas as pd
 
 from rlviz.algorithms import Algorithm
 from rlviz.algorithms.describe import describe
+from rlviz.training.files import json_text, write_json, write_text
+from rlviz.training.reading import accuracy_before
 from rlviz.training.run import TrainingRun
-from rlviz.training.run_folder import RunFolder, metrics_of, write_json
+from rlviz.training.run_folder import RunFolder, metrics_of
 from rlviz.training.settings import Settings, default_settings
 from rlviz.training.start import resume, train
+from small_models.checks import check_fields
 from small_models.evaluation import evaluate
-from small_models.policies import load_policy, one_thread_if_small
+from small_models.policies import Policy, load_policy, one_thread_if_small
 from small_models.tasks import Task
 
 Budget = Literal["responses", "updates", "seconds"]
@@ -41,6 +43,9 @@ class Contender:
     name: str
     algorithm: Algorithm
     settings: Settings | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def slug(self) -> str:
@@ -143,7 +148,7 @@ def train_to_budget(job: BudgetedRun) -> Iterator[RunProgress]:
         while True:
             mark = int(spent * EVALUATIONS / job.amount) > int((spent - last) * EVALUATIONS / job.amount)
             if spent and pd.isna(measured) and (mark or spent >= job.amount):
-                accuracy = _evaluate(run)
+                accuracy = _evaluate(run, run.policy)
                 _amend_last(run.folder, accuracy)
             if spent >= job.amount:
                 break
@@ -160,33 +165,31 @@ def train_to_budget(job: BudgetedRun) -> Iterator[RunProgress]:
 
 def _begun(job: BudgetedRun) -> TrainingRun[Any]:
     folder, settings = job.folder, job.settings
-    if (folder / "checkpoint").is_dir() or (folder / "checkpoint.old").is_dir():
+    if (folder / "config.json").is_file():
         done = len(RunFolder.open(folder).metrics)
         steps = max(settings.steps, done + 1)  # also a run that only lacks its last evaluation can be opened
         run = resume(folder, steps=steps, device=job.device, task=job.task, algorithm=job.contender.algorithm)
         run.settings = replace(run.settings, evaluate_every=0)
-        return run
-    if (folder / "config.json").is_file():  # begun, and nothing saved yet
-        shutil.rmtree(folder)
-    policy = load_policy(job.policy, device=job.device)
-    run = train(policy, job.task, job.contender.algorithm, settings, out=folder)
-    write_json(folder / "summary.json", {"accuracy_before": _evaluate(run)})
+    else:
+        policy = load_policy(job.policy, device=job.device)
+        run = train(policy, job.task, job.contender.algorithm, settings, out=folder)
+    if not (folder / "summary.json").is_file():  # new, or stopped before this was known
+        write_json(folder / "summary.json", {"accuracy_before": _evaluate(run, run.start)})
     return run
 
 
-def _evaluate(run: TrainingRun[Any]) -> float:
-    with one_thread_if_small(run.policy):
-        return evaluate(run.policy, run.task, max_new_tokens=run.settings.max_new_tokens).accuracy
+def _evaluate(run: TrainingRun[Any], policy: Policy) -> float:
+    with one_thread_if_small(policy):
+        return evaluate(policy, run.task, max_new_tokens=run.settings.max_new_tokens).accuracy
 
 
 def _amend_last(folder: RunFolder, accuracy: float) -> None:
     """Write an accuracy into the last row of metrics.jsonl; the file is there as it was, or with it."""
     file = folder.path / "metrics.jsonl"
     *lines, last = file.read_text(encoding="utf-8").splitlines()
-    lines.append(json.dumps({**json.loads(last), METRIC: accuracy}))
-    temporary = file.with_name(f".{file.name}")
-    temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    os.replace(temporary, file)
+    lines.append(json_text({**json.loads(last), METRIC: accuracy}))
+    with folder.writing():
+        write_text(file, "".join(f"{line}\n" for line in lines))
 
 
 def _close(run: TrainingRun[Any], evaluate_every: int) -> None:
@@ -194,9 +197,8 @@ def _close(run: TrainingRun[Any], evaluate_every: int) -> None:
     assert run.folder is not None
     run.save()
     path = run.folder.path
-    before = json.loads((path / "summary.json").read_text(encoding="utf-8"))["accuracy_before"]
     summary = {
-        "accuracy_before": before,
+        "accuracy_before": accuracy_before(path),
         "accuracy_after": float(run.folder.metrics[METRIC].iloc[-1]),
         "train_seconds": run.train_seconds,
         "tokens_sampled": run.tokens_sampled,
@@ -236,11 +238,10 @@ def _rows(run: RunFolder) -> list[dict[str, Any]]:
 def run_frame(folder: str | os.PathLike[str], contender: str, seed: int) -> pd.DataFrame:
     """Return a run on disk as rows of `Comparison.frame`. Raises FileNotFoundError when there is no run."""
     run = RunFolder.open(folder)
-    updates, summary = _updates(run.config["settings"]), run.path / "summary.json"
+    updates, before = _updates(run.config["settings"]), accuracy_before(run.path)
     spent: dict[str, float] = dict.fromkeys(BUDGETS, 0.0)
     rows = []
-    if summary.is_file():
-        before = json.loads(summary.read_text(encoding="utf-8"))["accuracy_before"]
+    if before is not None:
         rows.append({"step": 0, **spent, METRIC: before})
     for row in _rows(run):
         spent = {name: spent[name] + cost for name, cost in _cost(row, updates).items()}

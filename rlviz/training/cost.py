@@ -25,6 +25,7 @@ from rlviz.training.rollouts import Rollout, RolloutRun
 from rlviz.training.run import TrainingRun
 from rlviz.training.settings import Critic, PairSettings, TrainSettings
 from rlviz.training.start import train
+from small_models.checks import checked
 from small_models.pairs import Pair
 from small_models.policies import Policy, one_thread_if_small
 from small_models.scorers import RewardModel
@@ -78,6 +79,7 @@ class Cost:
         return self.activations + sum(m.weights + m.gradients + m.optimizer_state for m in self.models)
 
 
+@checked
 def model_costs(
     policy: Policy,
     task: Task,
@@ -151,6 +153,7 @@ def model_costs(
     return costs
 
 
+@checked
 def cost_table(costs: Sequence[Cost]) -> pd.DataFrame:
     """Return a row a setting, its models together: bytes, and the seconds of `Cost`. bytes_to_grpo: over the first row's."""
     rows = []

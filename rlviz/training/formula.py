@@ -1,15 +1,12 @@
-"""A recorded token's objective, written out: the formula in the surrogate's own docstring, with the token's numbers in it.
+"""A recorded token's objective, written out: the formula that the surrogate has as text, with the token's numbers in it.
 
-No formula is repeated here. What a docstring says ("J = …", its symbols the argument names) is read, filled in, and shown only
-where it gives what the algorithm itself gives.
+No formula is repeated here. The surrogate's `formula` is read, filled in, and shown only where it gives what the algorithm gives.
 """
 
 from __future__ import annotations
 
 import ast
-import inspect
 import math
-import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -18,8 +15,9 @@ from typing import Any
 
 import torch
 
-from rlviz.algorithms.base import CALLS, PolicyGradient, label
-from rlviz.pieces.kl import KLInReward
+from rlviz.algorithms.base import PolicyGradient
+from rlviz.algorithms.slots import CALLS
+from rlviz.pieces.words import Written, label
 from rlviz.types import Batch, TokenRecord
 
 FUNCTIONS: dict[str, Callable[..., float]] = {
@@ -38,14 +36,15 @@ OPERATORS: dict[type, tuple[str, int, Callable[[float, float], float]]] = {  # s
     ast.Mult: ("·", 2, lambda a, b: a * b),
     ast.Div: ("/", 2, lambda a, b: a / b),
 }
-END = re.compile(r"[.,;:]*(\s|$)")  # of a word
 READABLE = str.maketrans({"·": "*", "−": "-"})
 SAME = 1e-5  # records are float32
 
 
 def shown(value: float, decimals: int = 3) -> str:
-    """Return a number as one reads it: 1.310, −0.0312, 1.2e−05, 10, ∞."""
-    if math.isinf(value):
+    """Return a number as one reads it: 1.310, −0.0312, 1.2e−05, 10, ∞, not a number."""
+    if math.isnan(value):
+        text = "not a number"
+    elif math.isinf(value):
         text = "∞" if value > 0 else "-∞"
     elif value == round(value):
         text = f"{value:.0f}"
@@ -69,18 +68,12 @@ class Formula:
 
     @classmethod
     def read(cls, text: str, names: Mapping[str, float]) -> Formula | None:
-        """Return the longest expression in these names that `text` begins with, None where there is none."""
-        text = text.translate(READABLE)
-        for end in range(len(text), 0, -1):
-            if not END.match(text, end):
-                continue
-            try:
-                node = ast.parse(text[:end].strip(), mode="eval").body
-            except (SyntaxError, ValueError):
-                continue
-            if _is_expression(node, names):
-                return cls(node)
-        return None
+        """Return the expression in these names that `text` is, None where it is none."""
+        try:
+            node = ast.parse(" ".join(text.translate(READABLE).split()), mode="eval").body
+        except (SyntaxError, ValueError):
+            return None
+        return cls(node) if _is_expression(node, names) else None
 
     def value(self, names: Mapping[str, float]) -> float:
         """Return what it comes to."""
@@ -151,19 +144,14 @@ def _text(node: ast.expr, names: Mapping[str, float] | None, decimals: int, bind
 
 
 def formula_of(piece: Any, names: Mapping[str, float]) -> Formula | None:
-    """Return the formula that follows "J = " in the piece's docstring, None where there is none in these names."""
-    text = inspect.getdoc(piece if hasattr(piece, "__name__") else type(piece)) or ""
-    for part in text.split("J = ")[1:]:
-        found = Formula.read(" ".join(part.split("\n\n")[0].split()), names)
-        if found is not None:
-            return found
-    return None
+    """Return the piece's `formula`, None where it has none, or none in these names."""
+    return Formula.read(str(piece.formula), names) if isinstance(piece, Written) else None
 
 
 def written_out(algorithm: PolicyGradient, token: TokenRecord) -> list[str]:
     """Return the token's objective as lines: the formula, the same with numbers, worked out, and its recorded value last.
 
-    A surrogate whose docstring has no such formula stands as a function of its arguments. Raises ValueError where the algorithm
+    A surrogate without a formula in these numbers stands as a function of its arguments. Raises ValueError where the algorithm
     does not give the recorded value.
     """
     decimals, numbers = decimals_for(token), _numbers(token)
@@ -193,14 +181,14 @@ def gradient_in_words(algorithm: PolicyGradient | None, token: TokenRecord) -> s
     decimals = decimals_for(token)
     push = f"it is pushed {'up' if token.push > 0 else 'down'} by {shown(abs(token.push))}"
     if token.clipped:
-        others = "The KL term" if algorithm is not None and _has_penalty(algorithm) else "The rest of the loss"
+        others = "The KL term" if algorithm is not None and algorithm.kl_in_loss else "The rest of the loss"
         rest = f" {others} still counts: {push}." if token.push else ""
         return f"Its gradient is cut: {_why_cut(token, decimals)}.{rest}"
     if not token.push:
         return "Its advantage is 0, so it is not pushed." if not token.advantage else "It is not pushed."
     slope = token.push / token.weight
     how = "by log π is "
-    if algorithm is not None and _has_penalty(algorithm):
+    if algorithm is not None and algorithm.kl_in_loss:
         how = "∂(J − KL)/∂log π = "
     elif algorithm is not None:
         parts = f"{shown(token.ratio, decimals)} · {_bracketed(slope / token.ratio, decimals)}"
@@ -239,10 +227,6 @@ def _log(probability: float) -> float:
     return math.log(max(probability, sys.float_info.min))  # a probability of 0 is one that float32 could not hold
 
 
-def _has_penalty(algorithm: PolicyGradient) -> bool:
-    return algorithm.kl is not None and not isinstance(algorithm.kl, KLInReward)
-
-
 def _at_these_numbers(algorithm: PolicyGradient, token: TokenRecord) -> tuple[float, float | None]:
     """Return J as the algorithm gives it at the token's ratio and limits, and the KL penalty taken off it, if there is one."""
     tensors = {name: torch.full((1, 1, 1), number, dtype=torch.double) for name, number in _numbers(token).items()}
@@ -253,8 +237,8 @@ def _at_these_numbers(algorithm: PolicyGradient, token: TokenRecord) -> tuple[fl
     )
     mask = torch.ones(1, 1, 1, dtype=torch.bool)
     batch = Batch(tensors["old_logp"], tensors["advantages"], mask, tensors.get("ref_logp"))
-    j = float(replace(alone, kl=None).objective(tensors["logp"], batch).value)
-    return j, j - float(alone.objective(tensors["logp"], batch).value) if _has_penalty(algorithm) else None
+    j = float(alone.without_kl().objective(tensors["logp"], batch).value)
+    return j, j - float(alone.objective(tensors["logp"], batch).value) if algorithm.kl_in_loss else None
 
 
 def _surrogate_lines(surrogate: Any, numbers: dict[str, float], value: float, decimals: int) -> list[str]:
@@ -271,5 +255,5 @@ def _surrogate_lines(surrogate: Any, numbers: dict[str, float], value: float, de
 def _gives(formula: Formula, names: dict[str, float], value: float) -> bool:
     try:
         return math.isclose(formula.value(names), value, rel_tol=SAME, abs_tol=SAME)
-    except (ArithmeticError, ValueError, TypeError):  # a docstring of one's own that cannot be worked out here
+    except (ArithmeticError, ValueError, TypeError):  # a formula of one's own that cannot be worked out here
         return False

@@ -69,7 +69,7 @@ class GroupSampler:
         """Return groups of num_prompts prompts, and of further ones as long as the selection asks for them."""
         wanted = self.settings.num_prompts
         order = self.pool[torch.randperm(len(self.pool), generator=self.generator)]
-        order = order[: wanted * getattr(self.algorithm.select, "max_rounds", 1)]
+        order = order[: wanted * self.algorithm.can.max_rounds]
         parts: list[Samples] = []
         texts: list[list[str]] = []
         grades: list[list[Grade]] = []

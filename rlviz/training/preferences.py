@@ -64,7 +64,7 @@ class PreferenceRun(TrainingRun[PairRecord]):
         output = self.algorithm.loss(chosen, rejected, *ref_logp.unbind(1))
         self._optimizer.zero_grad()
         output.loss.backward()
-        norm = self._update_policy()
+        norm = self._update_policy(float(output.loss.detach()))
         gain = (logp.detach() - ref_logp).mean(0)
         return {
             "loss": float(output.loss.detach()),

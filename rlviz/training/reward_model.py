@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from rlviz.pieces.preference import bradley_terry
+from small_models.checks import check_at_least, check_kind, check_list, check_number, check_seed
 from small_models.pairs import EncodedPairs, Pair, encode_pairs
 from small_models.policies import one_thread_if_small
 from small_models.scorers import RewardModel
@@ -47,17 +48,9 @@ def train_reward_model(
     `evaluate_every` updates (0: never) and after the last. AdamW at a constant lr, gradients scaled down to norm 1.
     Raises ValueError for a number out of range, without pairs, and for a frozen model.
     """
-    for name, value, least in (
-        ("steps", steps, 1),
-        ("batch_size", batch_size, 1),
-        ("evaluate_every", evaluate_every, 0),
-    ):
-        if value < least:
-            raise ValueError(f"{name} must be at least {least}; got {value}")
-    if not 0 < lr < float("inf"):
-        raise ValueError(f"lr must be above 0 and finite; got {lr}")
-    if not pairs:
-        raise ValueError("pairs must hold at least one pair; got none")
+    check_kind("model", model, RewardModel, "a RewardModel, as RewardModel.of(policy) returns")
+    check_updates(steps, batch_size, evaluate_every, lr, seed)
+    check_list("pairs", pairs, Pair, "Pairs")
     parameters = [p for p in model.scorer.parameters() if p.requires_grad]
     if not parameters:
         raise ValueError("model is frozen; train its copy()")
@@ -81,13 +74,20 @@ def train_reward_model(
         )
 
 
+def check_updates(steps: int, batch_size: int = 1, evaluate_every: int = 0, lr: float = 1.0, seed: int = 0) -> None:
+    """Raise ValueError for a number of `train_reward_model` that is out of its range."""
+    check_at_least(1, steps=steps, batch_size=batch_size)
+    check_at_least(0, evaluate_every=evaluate_every)
+    check_number("lr", lr, lambda rate: rate > 0, "above 0")
+    check_seed(seed)
+
+
 def pair_accuracy(model: RewardModel, pairs: Sequence[Pair]) -> float:
     """Return the share of pairs whose chosen response scores above the rejected one, a tie counting half.
 
     Raises ValueError without pairs.
     """
-    if not pairs:
-        raise ValueError("pairs must hold at least one pair; got none")
+    check_list("pairs", pairs, Pair, "Pairs")
     encoded = encode_pairs(model.reader, pairs)
     with one_thread_if_small(model.reader), torch.no_grad():
         parts = [torch.stack(_scores(model, encoded.take(part))) for part in torch.arange(len(pairs)).split(AT_ONCE)]

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from rlviz.training.reward_model import pair_accuracy, train_reward_model
+from rlviz.training.reward_model import check_updates, pair_accuracy, train_reward_model
+from small_models.checks import check_kind, check_list
 from small_models.pairs import Pair, make_pairs, writable
 from small_models.policies import Policy
 from small_models.sampling import Samples
@@ -76,9 +77,13 @@ def learn_reward(
     pairs: None for 1,200 of a right and a wrong response of the policy. Held-out pairs are such ones too, on prompts
     that training never shows. Raises ValueError as `make_pairs` and `train_reward_model` do.
     """
-    pairs = list(pairs or make_pairs(policy, task, NUM_PAIRS, seed=seed))
-    held_out = make_pairs(policy, task, HELD_OUT_PAIRS, held_out=True, seed=seed)
+    check_updates(steps, seed=seed)
+    check_kind("task", task, Task, "a Task of small_models.tasks")
+    if pairs is not None:
+        check_list("pairs", pairs, Pair, "Pairs")
     model = RewardModel.of(policy, reads=reads)
+    pairs = make_pairs(policy, task, NUM_PAIRS, seed=seed) if pairs is None else list(pairs)
+    held_out = make_pairs(policy, task, HELD_OUT_PAIRS, held_out=True, seed=seed)
     losses = [record.loss for record in train_reward_model(model, pairs, steps=steps, seed=seed)]
     return LearnedReward(model, pairs, losses, pair_accuracy(model, held_out))
 

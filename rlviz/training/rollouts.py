@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlviz.algorithms.base import PolicyGradient, label
+from rlviz.algorithms.base import PolicyGradient
 from rlviz.pieces.advantages import PromptHistory, all_equal
-from rlviz.pieces.kl import KLInReward, k3
+from rlviz.pieces.kl import k3
+from rlviz.pieces.words import label
 from rlviz.training.details import token_records, token_weights
 from rlviz.training.groups import GroupSampler
 from rlviz.training.rewards import agreement, pairs_among, refresh, step_rewards
@@ -119,7 +120,7 @@ class RolloutRun(TrainingRun[StepRecord]):
             before, tokens = self._sampler.filter_solved()
             self.tokens_sampled += tokens
         rollout = self._roll_out()
-        beta = getattr(self.algorithm.kl, "beta", None)
+        beta = self.algorithm.beta
         routing = Routing(self.policy, rollout.samples)
         sums = self._update(rollout)
         every = self.settings.details_every
@@ -144,6 +145,8 @@ class RolloutRun(TrainingRun[StepRecord]):
         samples, prompts, texts, grades = sampled.samples, sampled.prompts, sampled.texts, sampled.grades
         correct, well_formed = sampled.of_grades("correct"), sampled.of_grades("format")
         self.tokens_sampled += int(samples.mask.sum())
+        if not samples.logp[samples.mask].isfinite().all():  # with equal rewards no loss would show it
+            raise FloatingPointError(self._diverged("log-probability of a sampled token"))
         mask = self.algorithm.loss_mask(samples.mask, samples.truncated)
         if settings.min_old_prob:
             least = samples.logp.masked_fill(~samples.mask, 0.0).amin(-1, keepdim=True)
@@ -160,6 +163,8 @@ class RolloutRun(TrainingRun[StepRecord]):
             rewards = earned = self.algorithm.shaped(
                 raw, samples.lengths, truncated=samples.truncated, correct=correct, well_formed=well_formed
             )
+        if not rewards.isfinite().all():
+            raise FloatingPointError(self._diverged("mean reward", "a reward model or a piece of your own gave that"))
         credit = self._credit(earned, ends, samples, mask, ref_logp, sampled.chosen.to(self.policy.device))
         return Rollout(
             prompts=prompts,
@@ -187,11 +192,11 @@ class RolloutRun(TrainingRun[StepRecord]):
     ) -> Credit:
         """Return what each token earned. rewards: [P, G], or with step_ends [P, G, T]. chosen: the prompts' indices."""
         history = None if self._history is None else self._history.take(chosen)
-        advantages = self.algorithm.advantages(
+        advantages, history = self.algorithm.advantages(
             rewards, mask, old_logp=samples.logp, ref_logp=ref_logp, step_ends=step_ends, history=history
         )
         if self._history is not None:
-            self._history = self._history.put(chosen, self.algorithm.advantage.remember(rewards, history))
+            self._history = self._history.put(chosen, history)
         return Credit(advantages)
 
     @torch.no_grad()
@@ -241,7 +246,7 @@ class RolloutRun(TrainingRun[StepRecord]):
             else:  # nothing to learn from; Adam still moves by its momentum, as it would with the zero rows kept
                 for parameter in self._parameters:
                     parameter.grad = torch.zeros_like(parameter)
-            sums["grad_norm"] += self._update_policy()
+            sums["grad_norm"] += self._update_policy(sums["loss"])
         return sums
 
     def _backward(self, rows: Rows, weights: Tensor, sums: dict[str, float]) -> LossOutput:
@@ -373,7 +378,7 @@ def _check_fit(algorithm: PolicyGradient, settings: TrainSettings, reward_model:
     if algorithm.asks_for("advantage", "step_ends"):
         if reward_model is not None:
             raise ValueError(f"reward_model: {algorithm.name} needs rewards of single steps, which only tasks give")
-        if algorithm.shape is not None or isinstance(algorithm.kl, KLInReward):
+        if algorithm.shape is not None or algorithm.kl_in_reward:
             raise ValueError(
                 f"algorithm: {algorithm.name} learns from rewards of single steps, so it takes no shaping of whole "
                 "responses' rewards and no KL in the reward"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from statistics import median
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -12,14 +14,17 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from rlviz.algorithms.family import Algorithm
-from rlviz.training.run_folder import RunFolder
-from rlviz.training.settings import Settings
+from rlviz.training.run_folder import RunFolder, finite_weights
+from rlviz.training.settings import Settings, default_settings
 from rlviz.types import PairRecord, StepRecord
 from small_models.evaluation import evaluate
 from small_models.policies import Policy, one_thread_if_small
 from small_models.tasks import Task
 
 R = TypeVar("R", StepRecord, PairRecord)
+SAVE_SECONDS = 2.0  # of work that a kill may cost
+SAVE_SHARE = 0.02  # of that work that a save may cost
+FAR = 3.0  # a setting this many times its default is suspected where a run diverges
 
 
 class TrainingRun(ABC, Iterator[R], Generic[R]):
@@ -43,6 +48,10 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
         self.settings: Any = settings
         self.folder = folder
         self.step, self.train_seconds, self.tokens_sampled = 0, 0.0, 0
+        self._saved: int | None = None  # the step of the last checkpoint
+        self._whole = True  # between two steps
+        self._unsaved_seconds = 0.0  # of work since the last checkpoint
+        self._save_seconds: list[float] = []  # of the last few checkpoints
         self._generator = torch.Generator().manual_seed(settings.seed)
         self._parameters = [p for p in policy.model.parameters() if p.requires_grad]
         self._optimizer = new_optimizer(self._parameters, settings.lr)
@@ -58,6 +67,9 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
     def __next__(self) -> R:
         if self.step >= self.settings.steps:
             raise StopIteration
+        if self.folder is not None:
+            self.folder.check_lock()
+        self._whole = False
         start = time.perf_counter()
         with one_thread_if_small(self.policy):
             fields = self._learn()
@@ -79,19 +91,48 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
             tokens_sampled=self.tokens_sampled,
             **fields,
         )
+        self._whole = True
         if self.folder is not None:
             self.folder.append(record)
-            every = self.settings.checkpoint_every
-            if self.step == self.settings.steps or (every and self.step % every == 0):
+            work = time.perf_counter() - start
+            self._unsaved_seconds += work
+            if self._save_is_due(work):
                 self.save()
+            if self.step == self.settings.steps:
+                self.folder.release("has done its steps")
         return record
 
+    def _save_is_due(self, next_seconds: float) -> bool:
+        """Return whether to save before a next step, which takes about so many seconds."""
+        every = self.settings.checkpoint_every
+        if self.step == self.settings.steps or (every and self.step % every == 0):
+            return True
+        cost = median(self._save_seconds) if self._save_seconds else 0.0  # a disk that was busy once is not slow
+        return cost < SAVE_SHARE * self._unsaved_seconds and self._unsaved_seconds + next_seconds > SAVE_SECONDS
+
     def save(self) -> None:
-        """Write the state to the run folder, so that `resume` goes on from this step. Does nothing without a folder."""
-        if self.folder is None:
+        """Write the state to the run folder, so that `resume` goes on from this step.
+
+        A run does it itself at the beginning, at the end, every `checkpoint_every` steps, and before more than 2 s of work would
+        be unsaved; where a save takes more than 2 % of that time, as much less often. Does nothing without a folder, when this
+        step is saved, and in the middle of a step, which `resume` does again.
+        Raises FloatingPointError in place of saving weights that are not finite, OSError in one sentence when the disk is full.
+        """
+        if self.folder is None or self._saved == self.step or not self._whole:
             return
+        if not finite_weights(self.policy):
+            raise FloatingPointError(self._diverged("largest weight"))
+        start = time.perf_counter()
         tensors, counters = self._state()
         self.folder.save_state(self.policy, tensors, counters)
+        self._save_seconds = [*self._save_seconds[-4:], time.perf_counter() - start]
+        self._saved, self._unsaved_seconds = self.step, 0.0
+
+    def close(self) -> None:
+        """Save, and let others have the folder; the run then ends. Does nothing without a folder, or when that is done."""
+        if self.folder is not None and self.folder.lock is not None and self.folder.lock.why_not is None:
+            self.save()
+            self.folder.release("was closed")
 
     def _state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return all that the next step depends on beside the policy: tensors by name, and values for JSON."""
@@ -102,6 +143,7 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
     def restore(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
         """Put back what `_state` returned."""
         self.step, self.train_seconds = state["step"], state["train_seconds"]
+        self._saved = self.step
         self.tokens_sampled = state["tokens_sampled"]
         self._generator.set_state(tensors["generator"])
         put_optimizer_tensors(self._optimizer, named_under("policy.", tensors))
@@ -113,11 +155,56 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
             group["lr"] = self.settings.lr * share
         return share
 
-    def _update_policy(self) -> float:
-        """Make an optimizer step with the gradients that are there; return their norm before it was cut."""
-        norm = torch.nn.utils.clip_grad_norm_(self._parameters, self.settings.max_grad_norm)
-        self._optimizer.step()
-        return float(norm)
+    @property
+    def _optimizers(self) -> list[Optimizer]:
+        """All that learn, the policy's first."""
+        return [self._optimizer]
+
+    def _update_policy(self, loss: float) -> float:
+        """Make an optimizer step with the gradients of this loss; return the policy's norm before it was cut.
+
+        Raises FloatingPointError when the loss or a gradient is not finite, before anything is changed.
+        """
+        learners = [optimizer.param_groups[0]["params"] for optimizer in self._optimizers]
+        limit = self.settings.max_grad_norm
+        norms: list[float] = [float(torch.nn.utils.clip_grad_norm_(part, limit)) for part in learners]
+        for what, number in zip(("loss", "gradient", "critic's gradient"), (loss, *norms), strict=False):
+            if not math.isfinite(number):
+                raise FloatingPointError(self._diverged(what))
+        for optimizer in self._optimizers:
+            optimizer.step()
+        return norms[0]
+
+    def _diverged(self, what: str, cause: str = "") -> str:
+        """Return a sentence: what is not finite in the step that is being made, the likeliest cause, and what is safe."""
+        safe = "" if self._saved is None else f"; the last checkpoint, of step {self._saved}, is as it was"
+        return (
+            f"the {what} of step {self.step + (not self._whole)} is not a finite number, so the run stops: "
+            f"{cause or self._likeliest_cause()}{safe}"
+        )
+
+    def _likeliest_cause(self) -> str:
+        """Return the setting that is furthest from its default, of those that can have made a number not finite by now."""
+        updated: bool = any(self._optimizer.state.values())
+        if not updated and not finite_weights(self.policy):
+            return "the policy that it began with has weights that are not finite, begin with another one"
+        suspects = ["temperature", "reward_correct", "reward_format", *(["lr"] if updated else [])]
+        suspects += ["critic_lr"] if updated and len(self._optimizers) > 1 else []
+        default, far = default_settings(self.algorithm), {}
+        for name in (name for name in suspects if hasattr(default, name)):
+            factor = abs(getattr(self.settings, name)) / (abs(getattr(default, name)) or 1.0)
+            far[name] = 1 / factor if name == "temperature" else factor  # the only one that divides
+        worst = max(far, key=far.__getitem__, default="")
+        if far.get(worst, 0.0) < FAR:
+            return (
+                f"its settings are near their defaults, look at the pieces of {self.algorithm.name} (limits, KL term) first, "
+                f"and then at lr ({self.settings.lr:g})"
+            )
+        wrong, better = ("low", "larger") if worst == "temperature" else ("high", "smaller")
+        return (
+            f"most likely {worst} is too {wrong} ({getattr(self.settings, worst):g}; default {getattr(default, worst):g}), "
+            f"begin again with a {better} one"
+        )
 
 
 def new_optimizer(parameters: list[torch.nn.Parameter], lr: float) -> Optimizer:
@@ -136,7 +223,7 @@ def optimizer_tensors(optimizer: Optimizer, prefix: str) -> dict[str, Tensor]:
     return {
         f"{prefix}{place}.{name}": value
         for place, parameter in enumerate(parameters)
-        for name, value in optimizer.state[parameter].items()
+        for name, value in optimizer.state.get(parameter, {}).items()
     }
 
 

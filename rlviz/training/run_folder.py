@@ -1,28 +1,53 @@
 """A run on disk: config.json, metrics.jsonl, samples.jsonl, checkpoint/, reference/, summary.json; reward_model/, pairs.jsonl.
 
-JSON and safetensors only. A file is replaced whole; the two .jsonl files grow by a line a step.
+JSON and safetensors only. A file is replaced whole; the two .jsonl files grow by a line a step. checkpoint.old/ is the
+checkpoint before, .lock the file that the process which trains holds a lock on.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from rlviz.types import GroupRecord, PairRecord, ResponseRecord, StepRecord, TokenRecord
+from rlviz.training.files import (
+    LOCK,
+    FolderLock,
+    append_line,
+    flush,
+    json_text,
+    remove_leftovers,
+    write_json,
+    write_text,
+)
+from rlviz.training.reading import (
+    missing_steps,
+    read_config,
+    read_metrics,
+    read_records,
+    read_rows,
+    read_samples,
+    read_state,
+)
+from rlviz.types import PairRecord, StepRecord
+from small_models.checks import check_type, checked
+from small_models.files import said
 from small_models.pairs import Pair, read_pairs, write_pairs
 from small_models.policies import Policy, load_policy
 from small_models.scorers import RewardModel
 
 NOT_METRICS = ("groups",)
+CONFIG, NOW, OLD, NEW = "config.json", "checkpoint", "checkpoint.old", "checkpoint.new"
 
 
 def metrics_of(record: StepRecord | PairRecord) -> dict[str, Any]:
@@ -30,119 +55,177 @@ def metrics_of(record: StepRecord | PairRecord) -> dict[str, Any]:
     return {name: value for name, value in vars(record).items() if name not in NOT_METRICS}
 
 
+@checked
 def history(records: Sequence[StepRecord | PairRecord]) -> pd.DataFrame:
     """Return one row of scalars a step, as `RunFolder.metrics` does for a run on disk."""
     return pd.DataFrame([metrics_of(record) for record in records])
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write `value` as JSON; the file is there whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
-
-
-def _read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a .jsonl file; a last line that a crash cut short is left out."""
-    rows = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return rows
-
-
-def _group_record(row: dict[str, Any]) -> GroupRecord:
-    responses = tuple(
-        ResponseRecord(**{**response, "tokens": tuple(TokenRecord(**token) for token in response["tokens"])})
-        for response in row["responses"]
-    )
-    return GroupRecord(**{**row, "responses": responses})
-
-
 @dataclass(frozen=True)
 class RunFolder:
-    """The folder of one run."""
+    """The folder of one run. lock: the right to write into it (None: it is only read)."""
 
     path: Path
+    lock: FolderLock | None = field(default=None, repr=False, compare=False)
 
     @classmethod
-    def create(cls, path: str | os.PathLike[str], config: dict[str, Any]) -> RunFolder:
-        """Make the folder and write config.json. Raises FileExistsError when anything is in it, OSError as it comes."""
-        folder = cls(Path(path))
-        if folder.path.exists() and not folder.path.is_dir():
+    def create(cls, path: str | os.PathLike[str]) -> RunFolder:
+        """Make the folder of a run that begins, with the lock on it. `finish_beginning` makes it the folder of a run.
+
+        An empty folder will do, and one in which a beginning was cut off. Raises FileExistsError when anything else is in it,
+        OSError when it cannot be made or another process is at it.
+        """
+        if not os.fspath(path):
+            raise ValueError(f"out must be the path of a folder; got {path!r}")
+        folder = Path(path)
+        if folder.exists() and not folder.is_dir():
             raise FileExistsError(f"out: {path} is a file; name a new folder")
-        if folder.path.exists() and any(folder.path.iterdir()):
+        names = {entry.name for entry in folder.iterdir()} if folder.exists() else set()
+        if names and not _only_begun(names):
             raise FileExistsError(f"out: {path} is not empty; name a new folder, or resume the run that it holds")
         try:
-            folder.path.mkdir(parents=True, exist_ok=True)
-            write_json(folder.path / "config.json", config)
+            folder.mkdir(parents=True, exist_ok=True)
+            begun = cls(folder, FolderLock(folder))
         except OSError as error:
-            raise OSError(f"out: {path} cannot be made or written ({error.strerror})") from error
-        return folder
+            raise OSError(f"out: {path} cannot be made or written ({_reason(error)})") from error
+        for name in names - {LOCK}:
+            _remove(folder / name)
+        return begun
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RunFolder:
-        """Return the folder of an existing run. Raises FileNotFoundError when there is none."""
+        """Return the folder of an existing run, to read. Raises FileNotFoundError when there is none."""
+        check_type("path", path, str | os.PathLike)
         folder = cls(Path(path))
-        if not (folder.path / "config.json").is_file():
-            raise FileNotFoundError(f"run folder {path} holds no run (it has no config.json)")
+        if not os.path.lexists(folder.path / CONFIG):
+            begun = False
+            with suppress(OSError):  # no folder, or a name too long for one
+                begun = _only_begun({entry.name for entry in folder.path.iterdir()})
+            why = "only a beginning that was cut off: begin again with it as out" if begun else f"it has no {CONFIG}"
+            raise FileNotFoundError(f"run folder {said(path)} holds no run ({why})")
         return folder
+
+    @classmethod
+    def open_to_write(cls, path: str | os.PathLike[str]) -> RunFolder:
+        """Return the folder of an existing run with the lock on it; a run of this process that had it ends.
+
+        Raises FileNotFoundError when there is none, ValueError when another process has it.
+        """
+        folder = cls.open(path)
+        try:
+            return cls(folder.path, FolderLock(folder.path))
+        except BlockingIOError as error:
+            raise ValueError(f"run folder {path}: {error}; wait until that ends, or stop it") from error
+
+    def release(self, why: str) -> None:
+        """Let others write into the folder, if this one did."""
+        if self.lock is not None:
+            self.lock.release(why)
+
+    def check_lock(self) -> None:
+        """Raise RuntimeError unless this may write into the folder."""
+        why = "was opened to read" if self.lock is None else self.lock.why_not
+        if why is not None:
+            raise RuntimeError(f"this run in {self.path} {why}; to go on, resume({str(self.path)!r})")
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Turn what a full or failing disk raises into one sentence that says what is safe, and let go of the folder."""
+        try:
+            yield
+        except (OSError, SafetensorError) as error:
+            self.release("could not be written")
+            step = _step_of(self.path / NOW)
+            safe = f"its last checkpoint, of step {step}, is safe: make room, then resume it"
+            raise OSError(
+                f"the run in {self.path} cannot be written ({_reason(error)}); "
+                f"{'make room, then begin again' if step is None else safe}"
+            ) from error
 
     @property
     def config(self) -> dict[str, Any]:
-        return json.loads((self.path / "config.json").read_text(encoding="utf-8"))
+        """What config.json says. Raises ValueError where it is not what `train` writes; the other readers do so too."""
+        return read_config(self.path)
 
     @property
     def metrics(self) -> pd.DataFrame:
         """One row a step."""
-        return pd.DataFrame(_read_lines(self.path / "metrics.jsonl"))
+        return history(read_metrics(self.path))
 
     @property
     def samples(self) -> list[dict[str, Any]]:
         """The recorded groups of each step, as they stand in samples.jsonl."""
-        return _read_lines(self.path / "samples.jsonl")
+        return read_samples(self.path)
 
     def records(self) -> list[Any]:
         """Return the run's steps, as `train` gave them; a step that is not whole on disk (yet) is left out.
 
         They are `StepRecord`s, or `PairRecord`s of a run that learned from pairs.
 
-        Raises ValueError for a run that another version of rlviz wrote.
+        Raises ValueError, naming file, line and field, for damage and for a run that another version of rlviz wrote.
         """
-        try:
-            groups = {row["step"]: tuple(map(_group_record, row["groups"])) for row in self.samples}
-            rows = [row for row in _read_lines(self.path / "metrics.jsonl") if row["step"] in groups]
-            return [(PairRecord if "margin" in row else StepRecord)(**row, groups=groups[row["step"]]) for row in rows]
-        except (KeyError, TypeError) as error:
-            raise ValueError(
-                f"the records in {self.path} were written by another version of rlviz ({type(error).__name__}: {error}); "
-                "train again to look into a run"
-            ) from error
+        return read_records(self.path)
+
+    def missing_steps(self) -> list[int]:
+        """Return the steps that `records` leaves out, though later ones are there."""
+        return missing_steps(self.path)
 
     def append(self, record: StepRecord | PairRecord) -> None:
-        groups = {"step": record.step, "groups": [asdict(group) for group in record.groups]}
-        for name, row in (("metrics", metrics_of(record)), ("samples", groups)):
-            with open(self.path / f"{name}.jsonl", "a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
+        """Add a step's records. Raises OSError in one sentence when that fails, RuntimeError without the lock."""
+        self.check_lock()
+        with self.writing():
+            append_line(self.path / "metrics.jsonl", json_text(metrics_of(record)))
+            append_line(self.path / "samples.jsonl", json_text({"step": record.step, "groups": record.groups}))
 
     def forget_after(self, step: int) -> None:
-        """Drop the records of later steps, which the saved state does not know of."""
-        for name in ("metrics", "samples"):
-            file = self.path / f"{name}.jsonl"
-            lines = [json.dumps(row) + "\n" for row in _read_lines(file) if row["step"] <= step]
-            temporary = file.with_name(f".{file.name}")
-            temporary.write_text("".join(lines), encoding="utf-8")
-            os.replace(temporary, file)
+        """Drop what the state of this step, which was loaded, does not know: later records, and a damaged later checkpoint.
+
+        Warns when records of earlier steps are missing. Raises ValueError for damaged records, and changes nothing then.
+        """
+        files = {name: self.path / f"{name}.jsonl" for name in ("metrics", "samples")}
+        try:
+            kept = {name: [row for _, row in read_rows(file) if row["step"] <= step] for name, file in files.items()}
+        except ValueError as error:
+            raise ValueError(f"{error}; nothing was changed: mend that file, or train again") from error
+        missing = set(range(1, step + 1)) - {row["step"] for row in kept["metrics"]}
+        if missing:
+            warnings.warn(
+                f"{files['metrics']} lacks {len(missing)} of the {step} steps done, the first of them step {min(missing)}",
+                stacklevel=4,
+            )
+        with self.writing():
+            remove_leftovers(self.path)
+            for name, rows in kept.items():
+                text = "".join(f"{json_text(row)}\n" for row in rows)
+                if files[name].exists() and files[name].read_bytes() != text.encode():
+                    write_text(files[name], text)
+            if (self.path / OLD).exists() and _step_of(self.path / NOW) != step:
+                _remove(self.path / NOW)
+                (self.path / OLD).rename(self.path / NOW)
 
     def save_start(self, start: Policy, reward_model: RewardModel | None, pairs: Sequence[Pair] | None) -> None:
         """Keep what the run began with: its policy, its reward model if it has one, its pairs if it has any."""
-        start.save(self.path / "reference")
-        if reward_model is not None:
-            reward_model.save(self.path / "reward_model")
-        if pairs:
-            write_pairs(pairs, self.path / "pairs.jsonl")
+        with self.writing():
+            start.save(self.path / "reference")
+            if reward_model is not None:
+                reward_model.save(self.path / "reward_model")
+            if pairs:
+                write_pairs(pairs, self.path / "pairs.jsonl")
+            flush(path for path in self.path.rglob("*") if path.name != LOCK)
+
+    def finish_beginning(self, config: dict[str, Any]) -> None:
+        """Write config.json: from now on the folder holds a run. All else that a run begins with must be in it."""
+        with self.writing():
+            write_json(self.path / CONFIG, config)
+            flush([self.path.parent])
+
+    def undo_beginning(self) -> None:
+        """Remove what was written since `create`; an empty folder stays."""
+        with suppress(OSError):
+            for name in {entry.name for entry in self.path.iterdir()} - {LOCK}:
+                _remove(self.path / name)
+            self.release("could not begin")
+            _remove(self.path / LOCK)
 
     def load_start(self, device: str) -> tuple[Policy, RewardModel | None, list[Pair] | None]:
         """Return what `save_start` kept. Raises ValueError when it is damaged, or the policy is not there."""
@@ -157,30 +240,96 @@ class RunFolder:
         )
 
     def save_state(self, policy: Policy, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
-        """Replace checkpoint/ by the policy, the optimizer's tensors and the counters, all of one moment."""
-        new, old, now = (self.path / name for name in ("checkpoint.new", "checkpoint.old", "checkpoint"))
-        shutil.rmtree(new, ignore_errors=True)
-        policy.save(new)
-        save_file(tensors, new / "training.safetensors")
-        write_json(new / "training.json", state)
-        if now.exists():
-            shutil.rmtree(old, ignore_errors=True)
-            now.rename(old)
-        new.rename(now)
-        shutil.rmtree(old, ignore_errors=True)
+        """Replace checkpoint/ by the policy, the optimizer's tensors and the counters, all of one moment.
+
+        The one before stays as checkpoint.old/. Returns when the disk has all, and the records up to here before it.
+        Raises OSError in one sentence when that fails, RuntimeError without the lock; the checkpoints that were there stay.
+        """
+        self.check_lock()
+        new, old, now = (self.path / name for name in (NEW, OLD, NOW))
+        with self.writing():
+            _remove(new)
+            try:
+                policy.save(new)
+                save_file(tensors, new / "training.safetensors")
+                (new / "training.json").write_text(json_text(state, indent=2) + "\n", encoding="utf-8")
+                records = (self.path / f"{name}.jsonl" for name in ("metrics", "samples"))
+                flush([*filter(Path.exists, records), *new.rglob("*"), new])
+            except BaseException:
+                _remove(new)
+                raise
+            if now.exists():
+                _remove(old)
+                now.rename(old)
+            new.rename(now)
+            flush([self.path])
 
     def load_state(self, device: str) -> tuple[Policy, dict[str, torch.Tensor], dict[str, Any]]:
-        """Return what `save_state` saved last. Raises ValueError when nothing was, or when it is damaged."""
-        folder = next((f for f in (self.path / "checkpoint", self.path / "checkpoint.old") if f.is_dir()), None)
-        if folder is None:
-            raise ValueError(f"run folder {self.path} has no checkpoint yet, so there is nothing to resume")
-        policy = load_policy(folder, device=device)
-        try:
-            tensors = load_file(folder / "training.safetensors")
-            state = json.loads((folder / "training.json").read_text(encoding="utf-8"))
-            missing = {"step", "train_seconds", "tokens_sampled"} - set(state) | {"generator"} - set(tensors)
-            if missing:
-                raise ValueError(f"it lacks {', '.join(sorted(missing))}")
-        except Exception as error:  # safetensors and json raise unrelated types
-            raise ValueError(f"the checkpoint in {folder} is damaged ({error})") from error
-        return policy, tensors, state
+        """Return what `save_state` saved last, or if that is damaged the one before, with a warning.
+
+        Raises ValueError when nothing was saved, all of it is damaged, or the policy's weights are not finite.
+        """
+        damages = []
+        for folder in (self.path / NOW, self.path / OLD):
+            if folder.is_dir():
+                try:
+                    policy, tensors, state = _load_checkpoint(folder, device)
+                except ValueError as error:
+                    damages.append(error)
+                    continue
+                if damages:
+                    warnings.warn(
+                        f"{damages[0]}; the one before it, of step {state['step']}, is whole, and the steps after it are "
+                        "done again",
+                        stacklevel=4,
+                    )
+                if not finite_weights(policy):
+                    raise ValueError(
+                        f"the policy in {folder} has weights that are not finite numbers, which no step can mend: "
+                        "train again, with a smaller lr"
+                    )
+                return policy, tensors, state
+        if damages:
+            raise damages[0]
+        raise ValueError(f"run folder {self.path} has no checkpoint, so there is nothing to resume; train again")
+
+
+def finite_weights(policy: Policy) -> bool:
+    """Return whether all weights are finite numbers."""
+    return all(bool(weight.isfinite().all()) for weight in policy.model.parameters())
+
+
+def _load_checkpoint(folder: Path, device: str) -> tuple[Policy, dict[str, torch.Tensor], dict[str, Any]]:
+    policy = load_policy(folder, device=device)
+    try:
+        tensors = load_file(folder / "training.safetensors")
+        state = read_state(folder)
+        if "generator" not in tensors:
+            raise ValueError("it lacks generator")
+    except Exception as error:  # safetensors and json raise unrelated types
+        raise ValueError(f"the checkpoint in {folder} is damaged ({error})") from error
+    return policy, tensors, state
+
+
+def _step_of(checkpoint: Path) -> int | None:
+    """Return the step of a checkpoint, None where it cannot be read."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        return int(read_state(checkpoint)["step"])
+    return None
+
+
+def _only_begun(names: set[str]) -> bool:
+    """Return whether a folder of these names is one in which a run's beginning was cut off, so that nothing is lost in it."""
+    ours = {LOCK, NEW, NOW, "reference", "reward_model", "pairs.jsonl"}
+    return LOCK in names and all(name in ours or name.startswith(f".{CONFIG}.") for name in names)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _reason(error: Exception) -> str:
+    return (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split())

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args
+from numbers import Integral
+from typing import Any, Literal
 
 from rlviz.algorithms.actor_critic import ActorCritic
 from rlviz.algorithms.family import Algorithm
 from rlviz.algorithms.preference import PreferenceOptimization
+from small_models.checks import check_fields, checked, cut, shown
 from small_models.sampling import check_sampling
 
 Critic = Literal["separate", "shared"]
+LARGEST = 10**9  # below it every number of a setting but the seed
 
 
 @dataclass(frozen=True)
@@ -24,8 +28,9 @@ class TrainSettings:
     max_grad_norm: gradients are scaled down to this norm. temperature, top_k, top_p: sampling; log-probabilities are
     taken at this temperature. max_new_tokens: longest response, None for the task's own. reward_correct,
     reward_format: what a right answer and a well-formed response earn where no reward model scores. evaluate_every,
-    checkpoint_every, details_every: steps between held-out evaluations, saved states, and records with per-token numbers (0:
-    never). details_groups: groups of each rollout, its first ones, that are recorded.
+    checkpoint_every, details_every: steps between held-out evaluations, saved states (beside those that time asks for, see
+    `TrainingRun.save`), and records with per-token numbers (0: never). details_groups: groups of each rollout, its first
+    ones, that are recorded.
 
     critic: "separate", a model of its own with an optimizer of its own at critic_lr, or "shared", a head on the policy's
     trunk in the policy's optimizer; of the algorithms that have one. critic_only_steps: first rollouts in which the critic
@@ -53,7 +58,7 @@ class TrainSettings:
     reward_correct: float = 1.0
     reward_format: float = 0.0
     evaluate_every: int = 20
-    checkpoint_every: int = 10
+    checkpoint_every: int = 0
     details_every: int = 10
     details_groups: int = 4
     critic: Critic = "separate"
@@ -67,6 +72,7 @@ class TrainSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        check_fields(self)
         _check_numbers(
             self,
             at_least={
@@ -94,8 +100,6 @@ class TrainSettings:
             raise ValueError(
                 f"minibatches must be at most num_prompts × group_size = {responses}; got {self.minibatches}"
             )
-        if self.critic not in get_args(Critic):
-            raise ValueError(f"critic must be one of {', '.join(get_args(Critic))}; got {self.critic!r}")
         if 0 < self.prompt_pool < self.num_prompts:
             raise ValueError(
                 f"prompt_pool must be 0 (all prompts) or at least num_prompts ({self.num_prompts}); got {self.prompt_pool}"
@@ -122,10 +126,11 @@ class PairSettings:
     max_grad_norm: float = 1.0
     max_new_tokens: int | None = None
     evaluate_every: int = 20
-    checkpoint_every: int = 20
+    checkpoint_every: int = 0
     seed: int = 0
 
     def __post_init__(self) -> None:
+        check_fields(self)
         _check_numbers(
             self,
             at_least={
@@ -140,6 +145,7 @@ class PairSettings:
 Settings = TrainSettings | PairSettings
 
 
+@checked
 def default_settings(algorithm: Algorithm, **changed: Any) -> Settings:
     """Return settings with which this kind of algorithm learns on the shipped tasks, `changed` by name.
 
@@ -151,11 +157,22 @@ def default_settings(algorithm: Algorithm, **changed: Any) -> Settings:
         kind = PairSettings
     elif isinstance(algorithm, ActorCritic):  # a critic needs no group: as many responses, each to a prompt of its own
         own = {"num_prompts": 128, "group_size": 1, "updates_per_rollout": 2}
-    known = [field.name for field in fields(kind)]
-    for name in changed:
-        if name not in known:
-            raise ValueError(f"{name} is no setting of {algorithm.name}'s training; it has {', '.join(known)}")
+    _check_names(kind, changed, f"of {algorithm.name}'s training")
     return kind(**{**own, **changed})
+
+
+def settings_from(saved: Mapping[str, Any]) -> Settings:
+    """Return the settings that were saved by name. Raises ValueError for one that there is not, and for one out of range."""
+    kind = PairSettings if "batch_size" in saved else TrainSettings
+    _check_names(kind, saved, "of this version")
+    return kind(**saved)
+
+
+def _check_names(kind: type[Settings], given: Iterable[str], whose: str) -> None:
+    known = [field.name for field in fields(kind)]
+    for name in given:
+        if name not in known:
+            raise ValueError(f"{cut(name)} is no setting {whose}; it has {', '.join(known)}")
 
 
 def _check_numbers(settings: Any, *, at_least: dict[str, int], above_0: tuple[str, ...]) -> None:
@@ -163,11 +180,12 @@ def _check_numbers(settings: Any, *, at_least: dict[str, int], above_0: tuple[st
         value = getattr(settings, field.name)
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"{field.name} must be finite; got {value}")
+        most = 2**63 if field.name == "seed" else LARGEST
+        if isinstance(value, Integral) and int(value) >= most:
+            raise ValueError(f"{field.name} must be below {most:,}; got {shown(value)}")
     for name, low in at_least.items():
         if getattr(settings, name) < low:
-            raise ValueError(f"{name} must be at least {low}; got {getattr(settings, name)}")
-    if settings.seed >= 2**63:
-        raise ValueError(f"seed must be below 2**63; got {settings.seed}")
+            raise ValueError(f"{name} must be at least {low}; got {shown(getattr(settings, name))}")
     for name in above_0:
         if getattr(settings, name) <= 0:
-            raise ValueError(f"{name} must be above 0; got {getattr(settings, name)}")
+            raise ValueError(f"{name} must be above 0; got {shown(getattr(settings, name))}")

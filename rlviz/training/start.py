@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -15,17 +14,22 @@ from rlviz.algorithms.family import Algorithm
 from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.names import closest
 from rlviz.training.actor_critic import ActorCriticRun
+from rlviz.training.files import write_json
+from rlviz.training.memory import check_pairs_fit, check_rollout_fits
 from rlviz.training.preferences import PreferenceRun
 from rlviz.training.rollouts import RolloutRun
 from rlviz.training.run import TrainingRun
-from rlviz.training.run_folder import RunFolder, write_json
-from rlviz.training.settings import PairSettings, Settings, TrainSettings, default_settings
+from rlviz.training.run_folder import RunFolder
+from rlviz.training.settings import PairSettings, Settings, TrainSettings, default_settings, settings_from
+from small_models.checks import checked, cut, shown
+from small_models.files import said
 from small_models.pairs import Pair, make_pairs
 from small_models.policies import Policy
 from small_models.scorers import RewardModel
 from small_models.tasks import TASKS, Task
 
 
+@checked
 def train(
     policy: Policy,
     task: Task,
@@ -43,7 +47,9 @@ def train(
     algorithm of pairs learns from (None: right against wrong responses of the policy itself), or what the reward model
     learned from, for its refreshes to replay.
     With `out`, the run is kept in that folder and can be resumed. The same seed on the same machine's CPU gives the
-    same curve. Raises ValueError for settings out of range or of the wrong kind, FileExistsError when `out` is not empty.
+    same curve. Raises ValueError for settings out of range and for what is of the wrong kind, FileExistsError when `out` is not
+    empty, OSError in one sentence when it cannot be written; while it trains, OSError again, and FloatingPointError at the first
+    loss or gradient that is not finite.
     """
     settings = settings or default_settings(algorithm)
     if isinstance(algorithm, PreferenceOptimization) and pairs is None and isinstance(settings, PairSettings):
@@ -59,8 +65,15 @@ def train(
             "algorithm": describe(algorithm),
             "settings": asdict(settings),
         }
-        run.folder = RunFolder.create(out, config)
-        run.folder.save_start(run.start, reward_model, pairs)
+        folder = RunFolder.create(out)
+        try:
+            folder.save_start(run.start, reward_model, pairs)
+            run.folder = folder
+            run.save()
+            folder.finish_beginning(config)
+        except BaseException:
+            folder.undo_beginning()
+            raise
     return run
 
 
@@ -76,26 +89,31 @@ def _new_run(
 ) -> TrainingRun[Any]:
     if isinstance(algorithm, PreferenceOptimization):
         if not isinstance(settings, PairSettings):
-            raise ValueError(f"settings must be PairSettings for {algorithm.name}; got {type(settings).__name__}")
+            raise ValueError(f"settings must be PairSettings for {algorithm.name}; got {shown(settings)}")
         if reward_model is not None:
             raise ValueError(f"reward_model: {algorithm.name} learns from pairs and has no use for a reward model")
+        check_pairs_fit(policy, task, settings, pairs or ())
         return PreferenceRun(policy, start, task, algorithm, settings, folder, pairs or ())
     if not isinstance(settings, TrainSettings):
-        raise ValueError(f"settings must be TrainSettings for {algorithm.name}; got {type(settings).__name__}")
+        raise ValueError(f"settings must be TrainSettings for {algorithm.name}; got {shown(settings)}")
     if pairs is not None and reward_model is None:
         raise ValueError(
             f"pairs: {algorithm.name} learns from responses that it samples; only a reward model takes pairs"
         )
     kind = ActorCriticRun if isinstance(algorithm, ActorCritic) else RolloutRun
-    return kind(policy, start, task, algorithm, settings, folder, reward_model, pairs or ())
+    run = kind(policy, start, task, algorithm, settings, folder, reward_model, pairs or ())
+    check_rollout_fits(policy, task, settings, reference=algorithm.needs_reference)
+    return run
 
 
+@checked
 def find_task(name: str) -> Task:
     """Return the shipped task with this name; raises ValueError that offers the nearest names."""
     known = {task.name: task for task in TASKS}
     return known[closest("task", name, list(known))]
 
 
+@checked
 def resume(
     out: str | os.PathLike[str],
     *,
@@ -107,38 +125,49 @@ def resume(
     """Return the run kept in `out`, to go on where its last checkpoint stands: the same curve as without the stop.
 
     `steps` sets a new total. A run with a task or pieces of your own needs them again as `task` and `algorithm`.
-    Raises FileNotFoundError when there is no run, ValueError when it is damaged, done, of another algorithm, or
-    of an unfinished comparison (which may have begun it with more steps than it can take) while `steps` is not given.
+    A run of this process that still has the folder ends. A damaged checkpoint gives way to the one before it, with a warning.
+    Raises FileNotFoundError when there is no run, ValueError when it is damaged, done, of another algorithm, in another
+    process, or of an unfinished comparison (which may have begun it with more steps than it can take) while `steps` is not given.
     """
     folder = RunFolder.open(out)
-    try:
-        config = folder.config
-        described, task_name, saved = config["algorithm"], config["task"], dict(config["settings"])
-        kind = PairSettings if "batch_size" in saved else TrainSettings
-        settings = kind(**{**saved, **({} if steps is None else {"steps": steps})})
-    except (KeyError, TypeError, json.JSONDecodeError) as error:
-        raise ValueError(f"the config.json in {out} is not one of this version ({error})") from error
+    config = folder.config
+    described, task_name = config["algorithm"], config["task"]
+    settings = settings_from({**config["settings"], **({} if steps is None else {"steps": steps})})
     if algorithm is None:
-        algorithm = rebuild(described)
+        algorithm = rebuild(described, f"{said(folder.path / 'config.json')}: algorithm")
     elif describe(algorithm) != described:
-        raise ValueError(f"algorithm: the run in {out} was trained with another one: {described}")
+        raise ValueError(f"algorithm: the run in {out} was trained with another one: {cut(str(described), 200)}")
     assert algorithm is not None
     if task is not None and task.name != task_name:
         raise ValueError(f"task: the run in {out} is one of {task_name!r}; got {task.name!r}")
+    folder = RunFolder.open_to_write(out)
+    try:
+        run = _restored(folder, settings, device, task or find_task(task_name), algorithm, new_total=steps is not None)
+        with folder.writing():
+            write_json(folder.path / "config.json", {**config, "settings": asdict(settings)})
+    except BaseException:
+        folder.release("could not be resumed")
+        raise
+    return run
+
+
+def _restored(
+    folder: RunFolder, settings: Settings, device: str, task: Task, algorithm: Algorithm, *, new_total: bool
+) -> TrainingRun[Any]:
+    """Return the run as its last checkpoint has it, its folder without what came after that."""
     policy, tensors, state = folder.load_state(device)
     if state["step"] >= settings.steps:
-        raise ValueError(f"steps: the run in {out} has done its {state['step']}; give a higher total to go on")
-    if steps is None and (folder.path.parent / "comparison.json").is_file():
+        raise ValueError(f"steps: the run in {folder.path} has done its {state['step']}; give a higher total to go on")
+    if not new_total and (folder.path.parent / "comparison.json").is_file():
         raise ValueError(
-            f"steps: the run in {out} belongs to a comparison, which ends it by a budget; go on with the same rlviz compare, "
-            "or give a total"
+            f"steps: the run in {folder.path} belongs to a comparison, which ends it by a budget; go on with the same "
+            "rlviz compare, or give a total"
         )
     start, reward_model, pairs = folder.load_start(device)
-    run = _new_run(policy, start, task or find_task(task_name), algorithm, settings, folder, reward_model, pairs)
+    run = _new_run(policy, start, task, algorithm, settings, folder, reward_model, pairs)
     try:
         run.restore(tensors, state)
     except (KeyError, RuntimeError) as error:
-        raise ValueError(f"the checkpoint in {out} is not one of this version ({error})") from error
+        raise ValueError(f"the checkpoint in {folder.path} is not one of this version ({error})") from error
     folder.forget_after(run.step)
-    write_json(folder.path / "config.json", {**config, "settings": asdict(settings)})
     return run

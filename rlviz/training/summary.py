@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from rlviz.training.files import write_json
 from rlviz.training.run import TrainingRun
-from rlviz.training.run_folder import write_json
+from small_models.checks import checked
 from small_models.evaluation import evaluate
 from small_models.policies import Policy
 from small_models.tasks import Task
@@ -18,6 +19,7 @@ def _accuracies(policy: Policy, task: Task, longest: int | None, when: str) -> d
     }
 
 
+@checked
 def summarize(run: TrainingRun[Any]) -> dict[str, Any]:
     """Return held-out accuracy before and after, steps, seconds and tokens of a run, and write summary.json into its folder.
 
@@ -34,5 +36,6 @@ def summarize(run: TrainingRun[Any]) -> dict[str, Any]:
         "seed": run.settings.seed,
     }
     if run.folder is not None:
-        write_json(run.folder.path / "summary.json", summary)
+        with run.folder.writing():
+            write_json(run.folder.path / "summary.json", summary)
     return summary

@@ -9,6 +9,7 @@ from rlviz.curves.advantages import AdvantagesCurve, advantages_curve
 from rlviz.plots.advantages import AdvantagesPicture
 from rlviz.widgets.explorer import AlgorithmControl, Explorer
 from rlviz.widgets.live import Pick, float_control, int_control
+from small_models.checks import checked
 
 
 def learns_from_a_group(algorithm: Algorithm) -> bool:
@@ -18,6 +19,7 @@ def learns_from_a_group(algorithm: Algorithm) -> bool:
     )
 
 
+@checked
 def explore_advantages(
     algorithm: GroupPolicyGradient = GRPO,
     *,

@@ -9,6 +9,7 @@ from rlviz.curves import AggregationCurve, aggregation_curve
 from rlviz.plots.aggregation import AggregationPicture
 from rlviz.widgets.explorer import AlgorithmControl, Explorer
 from rlviz.widgets.live import Control, Counts, int_control
+from small_models.checks import checked
 
 
 def _aggregates(algorithm: Algorithm) -> bool:
@@ -28,6 +29,7 @@ class _Cut(Control):
         return None if self.slider.value == self._half else self.slider.value
 
 
+@checked
 def explore_aggregation(
     algorithm: PolicyGradient = DAPO,
     *,

@@ -16,6 +16,7 @@ from rlviz.training import RunFolder, TrainSettings
 from rlviz.types import ResponseRecord, StepRecord
 from rlviz.widgets.explorer import AlgorithmControl, Explorer, algorithms_beside, check_algorithm
 from rlviz.widgets.live import Pick, choice_control
+from small_models.checks import checked
 
 PROBS = (1e-4, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 
@@ -25,6 +26,7 @@ def limits_tokens(algorithm: Algorithm) -> bool:
     return isinstance(algorithm, PolicyGradient) and is_per_token(algorithm)
 
 
+@checked
 def explore_bounds(
     algorithm: PolicyGradient = DCPO,
     *,

@@ -9,6 +9,7 @@ from rlviz.curves import ClipComparison, clip_comparison
 from rlviz.plots.clip import BESIDE, ClipPicture
 from rlviz.widgets.explorer import AlgorithmControl, Explorer, algorithms_beside
 from rlviz.widgets.live import Pick, check_number, choice_control, float_control
+from small_models.checks import checked
 
 DUAL_CLIPS = (1.5, 2.0, 3.0, 5.0, 10.0)
 UP_TO = (2.0, 4.0, 12.0)
@@ -19,6 +20,7 @@ def has_a_ratio(algorithm: Algorithm) -> bool:
     return isinstance(algorithm, PolicyGradient)
 
 
+@checked
 def explore_clip(
     algorithm: PolicyGradient = GRPO,
     *,
@@ -30,11 +32,12 @@ def explore_clip(
     up_to: float = 2.0,
     beside: Sequence[PolicyGradient] = (),
 ) -> Explorer[ClipComparison]:
-    """Return a picture of one token's clipped objective and its slope against its ratio, for both signs of the advantage.
+    """Return a picture of one token's clipped objective, and how hard it pushes log π, against its ratio, for both signs of A.
 
-    The curves come from the algorithm's own pieces, the slope from autograd; hatched is what `is_clipped`, which the clip
-    fractions of training count with, says to be cut. A width that the algorithm's bounds do not have has no slider. Where the
-    ratio is a whole response's, as GSPO's, no probability goes with it, and old_prob matters to bounds that ask for it only.
+    The curves come from the algorithm's own pieces, the push, ∂J/∂log π = ratio · ∂J/∂ratio, from autograd; hatched is what
+    `is_clipped`, which the clip fractions of training count with, says to be cut. A width that the algorithm's bounds do not
+    have has no slider. Where the ratio is a whole response's, as GSPO's, no probability goes with it, and old_prob matters to
+    bounds that ask for it only.
 
     eps_low, eps_high, max_ratio: of the bounds; None: the algorithm's own. old_prob: the token's probability when sampled.
     dual_clip: c of a dual clip in place of the algorithm's surrogate; 0: the surrogate as it is. up_to: the largest ratio

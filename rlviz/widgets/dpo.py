@@ -16,6 +16,7 @@ from rlviz.curves.dpo import learns_from_a_pair
 from rlviz.plots.dpo import DpoPicture
 from rlviz.widgets.explorer import AlgorithmControl, Explorer
 from rlviz.widgets.live import float_control
+from small_models.checks import checked
 
 FAMILY = (DPO, DPO_LINEAR, *(member for member in ALGORITHMS if member is not DPO))
 
@@ -25,6 +26,7 @@ def of_the_implicit_reward(algorithm: Algorithm) -> dict[str, int | float]:
     return numbers(algorithm) if isinstance(algorithm, PreferenceOptimization) else {}
 
 
+@checked
 def explore_dpo(
     algorithm: PreferenceOptimization | GroupPolicyGradient = DPO,
     *,

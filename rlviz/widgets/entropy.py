@@ -9,8 +9,10 @@ from rlviz.curves.entropy import REWARDS, STEPS, EntropyCurve, entropy_curve, ha
 from rlviz.plots.entropy import EntropyPicture
 from rlviz.widgets.explorer import AlgorithmControl, Explorer, check_algorithm
 from rlviz.widgets.live import Pick, choice_control, int_control
+from small_models.checks import checked
 
 
+@checked
 def explore_entropy(
     algorithm: GroupPolicyGradient = GRPO,
     *,

@@ -13,6 +13,7 @@ import rlviz.algorithms
 from rlviz.algorithms import ALGORITHMS, Algorithm, numbers
 from rlviz.plots.picture import Picture, plot_small_multiples
 from rlviz.widgets.live import BlittedFigure, Control, Counts, LivePicture, Pick, Several, check_number, float_control
+from small_models.checks import checked
 
 C = TypeVar("C")
 # parameter of a piece → the range of its slider: low, high, step
@@ -214,6 +215,7 @@ def _source(value: Any) -> str:
     return call_name(value) if hasattr(value, "slots") else repr(value)
 
 
+@checked
 def small_multiples(
     explore: Callable[..., Explorer[Any]], settings: Mapping[str, Mapping[str, Any]], *, columns: int = 1
 ) -> Figure:

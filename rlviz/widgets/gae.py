@@ -9,6 +9,7 @@ from rlviz.curves.gae import MOST_TOKENS, GAECurve, gae_curve
 from rlviz.plots.gae import GAEPicture
 from rlviz.widgets.explorer import AlgorithmControl, Explorer
 from rlviz.widgets.live import Pick, float_control, int_control
+from small_models.checks import checked
 
 
 def judges_outcomes(algorithm: Algorithm) -> bool:
@@ -16,6 +17,7 @@ def judges_outcomes(algorithm: Algorithm) -> bool:
     return isinstance(algorithm, PolicyGradient) and not algorithm.asks_for("advantage", "step_ends")
 
 
+@checked
 def explore_gae(
     algorithm: PolicyGradient = PPO,
     *,

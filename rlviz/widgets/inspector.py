@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import html
-import json
+import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -16,13 +15,16 @@ from matplotlib.figure import Figure
 
 from rlviz.algorithms import ALGORITHMS, GroupPolicyGradient, differences
 from rlviz.algorithms.describe import describe, rebuild
+from rlviz.markup import Markup, element, joined, table
 from rlviz.plots.inspector import RunHistory, RunPicture, RunsAtStep
 from rlviz.plots.style import BLUE, VERMILION
 from rlviz.training import RunFolder, TrainingRun, history
 from rlviz.training.formula import decimals_for, gradient_in_words, shown, written_out
 from rlviz.training.run_folder import NOT_METRICS
+from rlviz.training.settings import settings_from
 from rlviz.types import GroupRecord, PairRecord, ResponseRecord, StepRecord, TokenRecord
-from rlviz.widgets.live import WORDS, BlittedFigure, Control, LivePicture, Pick, int_control
+from rlviz.widgets.live import WORDS, BlittedFigure, Control, Html, LivePicture, Pick, int_control
+from small_models.checks import checked, cut
 
 INK, PAPER = "#111111", "#f0f0f0"
 BROKEN = f"repeating-linear-gradient(90deg, {VERMILION} 0 4px, white 4px 7px)"  # a dashed border's dashes grow too long
@@ -31,19 +33,24 @@ CODE = "font-size: 16px; background: none; color: inherit"
 COLUMNS = "display: flex; flex-wrap: wrap; gap: 8px 20px; align-items: flex-start"
 GIVE_IT = "To see the formula with these numbers, give what trained this run: inspect_run(run, algorithm=…)."
 AFTER = "after this step's updates"
+DIVERGED = "The run had diverged: its numbers are not finite, so there is nothing to work out."
 LONGEST_NAME = 40  # characters of a prompt in a dropdown
 LISTED = 8  # steps named one by one
 
 
 @dataclass(frozen=True)
 class Read:
-    """What a source says now: the steps so far, how many there will be, what trains them (None: not known), and how."""
+    """What a source says now: the steps so far, how many there will be, what trains them (None: not known), and how.
+
+    missing: steps that the source should hold and does not.
+    """
 
     records: list[StepRecord]
     steps: int
     algorithm: GroupPolicyGradient | None
     name: str
     settings: dict[str, Any]
+    missing: Sequence[int] = ()
 
     def at(self, step: int | None) -> StepRecord | None:
         """Return the record of a step, if there is one."""
@@ -78,6 +85,7 @@ def _read(
     algorithm: GroupPolicyGradient | None,
     settings: dict[str, Any],
     name: str = "",
+    missing: Sequence[int] = (),
 ) -> Read:
     if any(isinstance(record, PairRecord) for record in records):
         raise ValueError(
@@ -85,9 +93,8 @@ def _read(
             "rlviz.plots.plot_learning_curves draws its history"
         )
     last = records[-1].step if records else 1
-    return Read(
-        records, max(steps, last), algorithm, algorithm.name if algorithm else name or "own algorithm", settings
-    )
+    shown_name = algorithm.name if algorithm else name or "own algorithm"
+    return Read(records, max(steps, last), algorithm, shown_name, settings, missing)
 
 
 def _read_panel(panel: Any, algorithm: GroupPolicyGradient | None) -> Read:
@@ -98,18 +105,19 @@ def _read_panel(panel: Any, algorithm: GroupPolicyGradient | None) -> Read:
 
 
 def _folder_reader(folder: RunFolder, algorithm: GroupPolicyGradient | None) -> Callable[[], Read]:
-    try:
-        described, settings = folder.config["algorithm"], dict(folder.config["settings"])
-    except (KeyError, TypeError, json.JSONDecodeError) as error:
-        raise ValueError(f"the config.json in {folder.path} is not one of this version ({error})") from error
+    config = folder.config
+    described, settings = config["algorithm"], config["settings"]
     if algorithm is not None and describe(algorithm) != described:
-        raise ValueError(f"algorithm: the run in {folder.path} was trained with another one: {described}")
+        raise ValueError(
+            f"algorithm: the run in {folder.path} was trained with another one: {cut(str(described), 200)}"
+        )
     if algorithm is None:
         try:
             algorithm = _of_the_family(rebuild(described))
         except ValueError:  # pieces of one's own; all but the formula is there without them
             algorithm = None
-    return lambda: _read(folder.records(), settings["steps"], algorithm, settings, described.get("name", ""))
+    steps = settings_from(settings).steps
+    return lambda: _read(folder.records(), steps, algorithm, settings, described["name"], folder.missing_steps())
 
 
 def _of_the_family(algorithm: GroupPolicyGradient) -> GroupPolicyGradient:
@@ -138,7 +146,7 @@ class RunInspector(LivePicture):
         self.previous_button.on_click(lambda button: self._go(-1))
         self.next_button.on_click(lambda button: self._go(1))
         self.refresh_button.on_click(lambda button: self.refresh())
-        self._what_differs, self._group_view, self._token_view = (widgets.HTML() for _ in range(3))
+        self._what_differs, self._group_view, self._token_view = (Html() for _ in range(3))
         self._runs = self._histories()
         curve = self._curve()
         self.picture = RunPicture(curve)
@@ -242,16 +250,16 @@ class RunInspector(LivePicture):
             if self.picture.still(curve) != self._still:
                 self._still = self.picture.still(curve)
                 self._picture.freeze()
-        words = self.picture.words(curve)
+        words = " ".join([self.picture.words(curve), *_what_is_missing(self._runs, self._reads)])
         self.show(alt=f"{self.picture.alt} {words}", caption=words)
-        self._what_differs.value = what_differs(*self._reads) if len(self._reads) > 1 else ""
+        self._what_differs.value = what_differs(*self._reads) if len(self._reads) > 1 else Markup()
         if curve.step is None:
-            self._group_view.value = self._token_view.value = ""
+            self._group_view.value = self._token_view.value = Markup()
             return
         chosen = Chosen(curve.step, self.group.value, self.response.value - 1, self.token.value - 1)
         named = list(zip((run.name for run in self._runs), self._reads, strict=True))
         legend = "" if self.token.disabled else LEGEND
-        self._group_view.value = _columns(group_view(name, read, chosen) for name, read in named) + legend
+        self._group_view.value = joined(_columns(group_view(name, read, chosen) for name, read in named), legend)
         self._token_view.value = _columns(token_view(name, read, chosen) for name, read in named)
 
 
@@ -275,7 +283,7 @@ def _get(sequence: Sequence[Any], index: int) -> Any:
 def _strongest(record: StepRecord) -> tuple[int, int, int] | None:
     """Return group, response and token of the strongest push, None where there are no tokens."""
     places = [
-        (abs(token.push), (g, r, t))
+        (abs(_push(token)), (g, r, t))
         for g, group in enumerate(record.groups)
         for r, response in enumerate(group.responses)
         for t, token in enumerate(response.tokens)
@@ -287,7 +295,21 @@ def _short(prompt: str) -> str:
     return prompt if len(prompt) <= LONGEST_NAME else f"{prompt[: LONGEST_NAME - 1]}…"
 
 
-def what_differs(a: Read, b: Read) -> str:
+def _what_is_missing(runs: Sequence[RunHistory], reads: Sequence[Read]) -> list[str]:
+    return [
+        f"{run.name} lacks step{'s'[: len(read.missing) > 1]} {_listed(read.missing)}: metrics.jsonl or samples.jsonl does "
+        f"not hold {'them' if len(read.missing) > 1 else 'it'}."
+        for run, read in zip(runs, reads, strict=True)
+        if read.missing
+    ]
+
+
+def _listed(steps: Sequence[int]) -> str:
+    few = [str(step) for step in steps]
+    return ", ".join(few if len(few) <= LISTED else [*few[:3], "…", few[-1]])
+
+
+def what_differs(a: Read, b: Read) -> Markup:
     """Return what the second run has that the first has not, a line each."""
     lines = []
     if a.algorithm is None or b.algorithm is None:
@@ -295,13 +317,13 @@ def what_differs(a: Read, b: Read) -> str:
     else:
         lines += [(row.slot, f"{row.before} → {row.after}: {row.why}") for row in differences(a.algorithm, b.algorithm)]
     lines += [(n, f"{v} → {b.settings[n]}") for n, v in a.settings.items() if n in b.settings and v != b.settings[n]]
-    items = "".join(f"<li><b>{html.escape(what)}</b>: {html.escape(words)}</li>" for what, words in lines)
+    items = (element("li", element("b", what), f": {words}") for what, words in lines)
     head = (
         f"What differs from 1 ({a.name}) to 2 ({b.name}):"
         if lines
         else "The two runs do not differ in what is recorded."
     )
-    return f'<div style="{WORDS}">{html.escape(head)}<ul style="margin: 2px 0">{items}</ul></div>'
+    return element("div", head, element("ul", *items, style="margin: 2px 0"), style=WORDS)
 
 
 @dataclass(frozen=True)
@@ -314,14 +336,14 @@ class Chosen:
     token: int
 
 
-def group_view(name: str, read: Read, chosen: Chosen) -> str:
+def group_view(name: str, read: Read, chosen: Chosen) -> Markup:
     """Return one group of a step as an HTML table, its tokens coloured by their push, under a caption in words."""
     record = read.at(chosen.step)
     if record is None:
         return _said(f"{name} has no step {chosen.step}.")
     group: GroupRecord = _get(record.groups, chosen.group)
     tokens = [token for response in group.responses for token in response.tokens]
-    strongest = max((abs(token.push) for token in tokens), default=0.0)
+    strongest = max((abs(_push(token)) for token in tokens), default=0.0)
     right = sum(response.correct for response in group.responses)
     words = (
         f"{name}, step {chosen.step}, group {min(chosen.group + 1, len(record.groups))} of {len(record.groups)}: "
@@ -333,44 +355,50 @@ def group_view(name: str, read: Read, chosen: Chosen) -> str:
     else:
         words += _where_tokens_are(read)
     names = ("", "response", "graded", "reward", "advantage", "length")
-    head = "".join(f'<th scope="col" style="{CELL}">{name}</th>' for name in names)
     rows = []
     for index, response in enumerate(group.responses):
         here = response is _get(group.responses, chosen.response)
         rows.append(_row(index, response, strongest, chosen.token if here else None, here and bool(tokens)))
-    return (
-        f'{_said(words)}<table style="font-size: 15px; margin-top: 4px"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{''.join(rows)}</tbody></table>"
-    )
+    return joined(_said(words), table(names, rows, heading=CELL, style="font-size: 15px; margin-top: 4px"))
 
 
-def _row(index: int, response: ResponseRecord, strongest: float, chosen: int | None, here: bool) -> str:
+def _row(index: int, response: ResponseRecord, strongest: float, chosen: int | None, here: bool) -> Markup:
     marked = None if chosen is None else _get(range(len(response.tokens)), chosen)
-    text = "".join(_span(token, strongest, place == marked) for place, token in enumerate(response.tokens))
+    text = joined(*(_span(token, strongest, place == marked) for place, token in enumerate(response.tokens)))
     verdict = "right" if response.correct else "wrong" if response.well_formed else "not well formed"
     cells = (
-        text or f'<code style="{CODE}">{html.escape(response.text)}</code>',
+        text or element("code", response.text, style=CODE),
         verdict,
         f"{response.reward:.2f}".replace("-", "−"),
         f"{response.advantage:+.2f}".replace("-", "−") if response.advantage else "0.00",
         f"{response.length}{' (cut off)' if response.truncated else ''}",
     )
-    head = f'<th scope="row" style="{CELL}; white-space: nowrap">{"▸ " if here else ""}{index + 1}</th>'
-    body = "".join(f'<td style="{CELL}">{cell}</td>' for cell in cells)
-    return f"<tr>{head}{body}</tr>"
+    head = element("th", f"{'▸ ' if here else ''}{index + 1}", scope="row", style=f"{CELL}; white-space: nowrap")
+    return element("tr", head, *(element("td", cell, style=CELL) for cell in cells))
 
 
-def _span(token: TokenRecord, strongest: float, chosen: bool) -> str:
+def _span(token: TokenRecord, strongest: float, chosen: bool) -> Markup:
     """Return a token on its colour: blue over a whole line is pushed up, vermilion over a broken one down, by its size."""
-    size = abs(token.push) / strongest if strongest else 0.0
-    ink, line = (BLUE, f"linear-gradient({BLUE}, {BLUE})") if token.push > 0 else (VERMILION, BROKEN)
+    push = _push(token)
+    size = abs(push) / strongest if strongest else 0.0
+    ink, line = (BLUE, f"linear-gradient({BLUE}, {BLUE})") if push > 0 else (VERMILION, BROKEN)
     under = f"{line} bottom / 100% {2 + round(3 * size)}px no-repeat, {_tint(ink, 0.12 + 0.43 * size)}"
     style = (
-        f"background: {under if token.push else PAPER}; color: {INK}; display: inline-block; padding: 0 3px 6px; margin: 2px; "
+        f"background: {under if push else PAPER}; color: {INK}; display: inline-block; padding: 0 3px 6px; margin: 2px; "
         f"outline: {f'3px solid {INK}' if chosen else 'none'}"
     )
-    cut, text = CUT if token.clipped else "", html.escape(_visible(token.token))
-    return f'<span style="{style}" title="push {shown(token.push)}">{cut}<code style="{CODE}">{text}</code></span>'
+    scissors, text = CUT if token.clipped else "", element("code", _visible(token.token), style=CODE)
+    return element("span", scissors, text, style=style, title=f"push {shown(token.push)}")
+
+
+def _push(token: TokenRecord) -> float:
+    """Return a token's push, 0 where the run had diverged and it is not a number."""
+    return 0.0 if math.isnan(token.push) else token.push
+
+
+def _can_be_worked_out(token: TokenRecord) -> bool:
+    numbers = [value for value in vars(token).values() if isinstance(value, float)]
+    return token.ratio > 0 and all(map(math.isfinite, numbers))
 
 
 def _tint(colour: str, share: float) -> str:
@@ -383,47 +411,53 @@ def _visible(token: str) -> str:
     return token.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥") or "∅"
 
 
-CUT = '<span role="img" aria-label="clipped" style="font-family: \'DejaVu Sans\', sans-serif">✂\ufe0e</span>'
-LEGEND = (
-    f'<div style="{WORDS}; margin-top: 4px">Blue over a whole line: pushed up; vermilion over a broken line: pushed down; the '
-    f"harder, the darker and thicker. Grey: not pushed. {CUT}: clipped, so that at most a KL term pushes it. "
-    "Framed: the token below.</div>"
+CUT = element("span", "✂\ufe0e", role="img", aria_label="clipped", style="font-family: 'DejaVu Sans', sans-serif")
+LEGEND = element(
+    "div",
+    "Blue over a whole line: pushed up; vermilion over a broken line: pushed down; the harder, the darker and thicker. Grey: "
+    "not pushed. ",
+    CUT,
+    ": clipped, so that at most a KL term pushes it. Framed: the token below.",
+    style=f"{WORDS}; margin-top: 4px",
 )
 
 
-def _said(words: str) -> str:
-    return f'<div role="status" aria-live="polite" style="{WORDS}">{html.escape(words)}</div>'
+def _said(words: str) -> Markup:
+    return element("div", words, role="status", aria_live="polite", style=WORDS)
 
 
-def _columns(parts: Iterable[str]) -> str:
-    each = "".join(f'<div style="flex: 1 1 480px; max-width: 100%; overflow-x: auto">{part}</div>' for part in parts)
-    return f'<div style="{COLUMNS}">{each}</div>'
+def _columns(parts: Iterable[Markup]) -> Markup:
+    style = "flex: 1 1 480px; max-width: 100%; overflow-x: auto"
+    return element("div", *(element("div", part, style=style) for part in parts), style=COLUMNS)
 
 
 def _where_tokens_are(read: Read) -> str:
-    steps = [str(step) for step in read.token_steps]
+    steps = read.token_steps
     if not steps:
         return "No step was recorded with its tokens; details_every in TrainSettings says how often that is."
-    few = steps if len(steps) <= LISTED else [*steps[:3], "…", steps[-1]]
-    return f"No tokens here; they were recorded at step{'s' if len(steps) > 1 else ''} {', '.join(few)}."
+    return f"No tokens here; they were recorded at step{'s' if len(steps) > 1 else ''} {_listed(steps)}."
 
 
-def token_view(name: str, read: Read, chosen: Chosen) -> str:
+def token_view(name: str, read: Read, chosen: Chosen) -> Markup:
     """Return one token in numbers and in the formula, under a caption in words; nothing where no tokens were recorded."""
     record = read.at(chosen.step)
     group = _get(record.groups, chosen.group) if record else None
     if group is None or not (response := _get(group.responses, chosen.response)).tokens:
-        return ""
+        return Markup()
     place = min(chosen.token, len(response.tokens) - 1)
     token = response.tokens[place]
     words = (
         f"{name}, response {min(chosen.response + 1, len(group.responses))}, token {place + 1} of {len(response.tokens)}, "
-        f"“{_visible(token.token)}”, {AFTER} (which began at ratio 1). {gradient_in_words(read.algorithm, token)}"
+        f"“{_visible(token.token)}”, {AFTER} (which began at ratio 1). "
+        f"{gradient_in_words(read.algorithm, token) if _can_be_worked_out(token) else DIVERGED}"
     )
-    return f'{_said(words)}<div style="{COLUMNS}; margin-top: 4px">{_numbers(token)}<div>{_formula(read, token)}</div></div>'
+    columns = element(
+        "div", _numbers(token), element("div", _formula(read, token)), style=f"{COLUMNS}; margin-top: 4px"
+    )
+    return joined(_said(words), columns)
 
 
-def _numbers(token: TokenRecord) -> str:
+def _numbers(token: TokenRecord) -> Markup:
     decimals = decimals_for(token)
     rows = {
         "old_prob": shown(token.old_prob, decimals),
@@ -437,25 +471,28 @@ def _numbers(token: TokenRecord) -> str:
         "weight": shown(token.weight, decimals),
         "push": shown(token.push, decimals),
     }
-    cells = "".join(
-        f'<tr><th scope="row" style="{CELL}">{name}</th><td style="text-align: right">{text}</td></tr>'
+    cells = (
+        element("tr", element("th", name, scope="row", style=CELL), element("td", text, style="text-align: right"))
         for name, text in rows.items()
         if text is not None
     )
-    return f'<table style="font-size: 15px"><tbody>{cells}</tbody></table>'
+    return element("table", element("tbody", *cells), style="font-size: 15px")
 
 
-def _formula(read: Read, token: TokenRecord) -> str:
+def _formula(read: Read, token: TokenRecord) -> Markup:
+    if not _can_be_worked_out(token):
+        return Markup()
     if read.algorithm is None:
-        return f'<div style="{WORDS}">{GIVE_IT}</div>'
+        return element("div", GIVE_IT, style=WORDS)
     try:
         lines = written_out(read.algorithm, token) if token.weight else []
     except ValueError as error:
-        return f'<div style="{WORDS}">{html.escape(str(error))}.</div>'
+        return element("div", f"{error}.", style=WORDS)
     style = "font-family: monospace; font-size: 15px; white-space: pre-wrap; padding-left: 2em; text-indent: -2em"
-    return "".join(f'<div style="{style}">{html.escape(line)}</div>' for line in lines)
+    return joined(*(element("div", line, style=style) for line in lines))
 
 
+@checked
 def inspect_run(
     run: Any,
     other: Any = None,

@@ -10,10 +10,12 @@ from rlviz.plots.kl import KLPicture
 from rlviz.widgets.clip import has_a_ratio
 from rlviz.widgets.explorer import AlgorithmControl, Explorer
 from rlviz.widgets.live import Pick, float_control
+from small_models.checks import checked
 
 SHOW = [("forward and reverse fit", "fits"), ("estimators: value", "value"), ("estimators: gradient", "gradient")]
 
 
+@checked
 def explore_kl(
     algorithm: PolicyGradient = GRPO,
     *,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import html
 import math
 import struct
 import threading
@@ -18,17 +17,31 @@ from matplotlib.artist import Artist
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from traitlets import validate
+
+from rlviz.markup import Markup, element, joined
+from small_models.checks import shown
 
 NOTHING = "nothing"  # what a dropdown holds for None, which would leave it blank
 # ipywidgets' own tracks and borders have a contrast of 1.9:1 with white, and the focus is a shade of grey
-LOOKS = """<style>
+LOOKS = Markup("""<style>
 .rlviz-live .noUi-target, .rlviz-live .noUi-connects {background: #767676; border-color: #767676}
 .rlviz-live .noUi-handle {background: #0072B2; border-color: #0072B2}
 .rlviz-live input, .rlviz-live select {border-color: #767676 !important}
 .rlviz-live button {border: 1px solid #767676 !important}
 .rlviz-live :focus-visible {outline: 2px solid #D55E00 !important; outline-offset: 2px}
-</style>"""
+</style>""")
 WORDS = "font-size: 15px; line-height: 1.4"
+
+
+class Html(widgets.HTML):
+    """A widget for what `rlviz.markup` made; Jupyter typesets no $…$ or \\(…\\) in it, which may come from a file."""
+
+    @validate("value")
+    def _only_markup(self, proposal: Any) -> str:
+        if not isinstance(proposal["value"], Markup) and proposal["value"]:
+            raise TypeError("value must be made by rlviz.markup, which escapes texts")
+        return element("div", proposal["value"], class_="mathjax_ignore tex2jax_ignore") if proposal["value"] else ""
 
 
 class BlittedFigure:
@@ -100,13 +113,13 @@ class LivePicture(widgets.VBox):
         self, picture: BlittedFigure, controls: Sequence[widgets.Widget], below: Sequence[widgets.Widget] = ()
     ) -> None:
         self._picture = picture
-        self._image = widgets.HTML()
-        self._words = widgets.HTML()
+        self._image = Html()
+        self._words = Html()
         self._lock = threading.Lock()
         self.png = b""
         self.caption = ""
         self.alt = ""
-        looks = widgets.HTML(LOOKS, layout={"display": "none"})
+        looks = Html(LOOKS, layout={"display": "none"})
         super().__init__([looks, *controls, self._image, self._words, *below])
         self.add_class("rlviz-live")
 
@@ -115,12 +128,10 @@ class LivePicture(widgets.VBox):
         with self._lock:
             self.png, self.alt, self.caption = self._picture.png(), alt, caption
             encoded = base64.b64encode(self.png).decode()
-            self._image.value = (
-                f'<img alt="{html.escape(alt)}" src="data:image/png;base64,{encoded}" '
-                'style="max-width: 100%; height: auto">'
-            )
-            words = f'<span role="status" aria-live="polite" style="{WORDS}">{html.escape(caption)}</span>'
-            self._words.value = f"{words}<br><code>{html.escape(call)}</code>" if call else words
+            source, style = f"data:image/png;base64,{encoded}", "max-width: 100%; height: auto"
+            self._image.value = element("img", alt=alt, src=source, style=style)
+            words = element("span", caption, role="status", aria_live="polite", style=WORDS)
+            self._words.value = joined(words, element("br"), element("code", call)) if call else words
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         bundle = super()._repr_mimebundle_(**kwargs)
@@ -243,8 +254,9 @@ class Counts:
 
 def check_number(name: str, value: Any, what: str) -> None:
     """Raise ValueError for what is no finite number."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-        raise ValueError(f"{name} must be {what}; got {value!r}")
+    beyond = isinstance(value, int) and abs(value) >= 2**63
+    if beyond or isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+        raise ValueError(f"{name} must be {what}; got {shown(value)}")
 
 
 def float_control(name: str, value: float, low: float, high: float, step: float, words: str = "") -> Control:

@@ -10,6 +10,7 @@ from rlviz.plots.overlong import OverlongPicture
 from rlviz.widgets.advantages import learns_from_a_group
 from rlviz.widgets.explorer import AlgorithmControl, Explorer
 from rlviz.widgets.live import Pick, float_control, int_control
+from small_models.checks import checked
 
 SHAPINGS = (
     ("soft punishment", "soft"),
@@ -19,6 +20,7 @@ SHAPINGS = (
 )
 
 
+@checked
 def explore_overlong(
     algorithm: GroupPolicyGradient = DAPO,
     *,

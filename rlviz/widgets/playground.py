@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,12 +11,14 @@ import ipywidgets as widgets
 import numpy as np
 
 from rlviz.algorithms import ALGORITHMS, GRPO, Algorithm, GroupPolicyGradient, command_name
+from rlviz.markup import Markup, element, joined, table
 from rlviz.training import TrainingRun, TrainSettings, find_task, train
 from rlviz.types import StepRecord
-from rlviz.widgets.live import WORDS, Control, Pick, choice_control, float_control, int_control
+from rlviz.widgets.live import WORDS, Control, Html, Pick, choice_control, float_control, int_control
 from rlviz.widgets.setting import Setting, call, changed, command, in_short, parameters, with_values, words_for
 from rlviz.widgets.trainer import CELL, BackgroundTrainer, LearningCurves, last_numbers, points
 from rlviz.widgets.training import LEARNING_RATES
+from small_models.checks import checked
 from small_models.policies import load_policy
 from small_models.tasks import TASKS
 
@@ -51,12 +52,12 @@ PARAMETERS: Mapping[str, Parameter] = {
 }
 TINY = (1e-4, 0.05, 1e-4)  # range of widths like GSPO's
 WITHOUT_SLIDER = {"eps": "it keeps a division from 0 / 0, and changes nothing that could be seen"}
-STYLE = """<style>
+STYLE = Markup("""<style>
 .rlviz-playground .rlviz-group {border: 1px solid #767676; border-radius: 4px; padding: 2px 8px 6px; margin: 0 6px 6px 0}
 .rlviz-playground .rlviz-group h3 {font-size: 15px; line-height: 1.3; margin: 2px 0 4px}
 .rlviz-playground .rlviz-buttons button {width: 110px}
 .rlviz-playground .widget-html-content {line-height: 1.4}
-</style>"""
+</style>""")
 
 
 @dataclass
@@ -101,12 +102,12 @@ class Playground(BackgroundTrainer):
 
         self.reset_button = widgets.Button(description="Reset", tooltip="Forget the runs; all controls as at first")
         self.reset_button.on_click(lambda button: self.reset())
-        self._since = widgets.HTML(layout={"flex": "1 1 0", "height": "46px", "margin": "0 0 0 12px"})
-        self._lines_to_copy = widgets.HTML()
-        self._history = widgets.HTML()
+        self._since = Html(layout={"flex": "1 1 0", "height": "46px", "margin": "0 0 0 12px"})
+        self._lines_to_copy = Html()
+        self._history = Html()
         super().__init__(
             LearningCurves(12.2, 3.7, settings.steps),
-            [widgets.HTML(STYLE, layout={"display": "none"}), self._groups()],
+            [Html(STYLE, layout={"display": "none"}), self._groups()],
             beside_buttons=[self.reset_button, self._since],
             below=[self._lines_to_copy, self._history],
         )
@@ -163,8 +164,8 @@ class Playground(BackgroundTrainer):
     def _show_sliders(self) -> None:
         sliders = self._sliders_on_show
         meanings = [f"{name}: {PARAMETERS[name].meaning}" for name in sliders if name in PARAMETERS]
-        words = f"<details><summary>What these are</summary>{'<br>'.join(map(html.escape, meanings))}</details>"
-        self._parameters.children = [*_rows(sliders.values()), widgets.HTML(words)]
+        words = element("details", element("summary", "What these are"), _on_lines(meanings))
+        self._parameters.children = [*_rows(sliders.values()), Html(words)]
 
     def _say_what_is_set(self) -> None:
         """Say what changed since the last run, and the lines that reproduce what is set."""
@@ -172,7 +173,7 @@ class Playground(BackgroundTrainer):
             now = self._set_now = self.setting
         except ValueError as error:
             self._set_now = None
-            self._since.value, self._lines_to_copy.value = _since(f"Train would refuse this: {error}."), ""
+            self._since.value, self._lines_to_copy.value = _since(f"Train would refuse this: {error}."), Markup()
             return
         self._since.value = _since(self._since_the_last_run(now))
         with self._lock:
@@ -335,32 +336,35 @@ def _rows(controls: Iterable[Control | Pick]) -> list[widgets.Widget]:
 
 
 def _group(title: str, rows: Sequence[widgets.Widget]) -> widgets.VBox:
-    box = widgets.VBox([widgets.HTML(f"<h3>{title}</h3>"), *rows])
+    box = widgets.VBox([Html(element("h3", title)), *rows])
     box.add_class("rlviz-group")
     return box
 
 
-def _since(words: str) -> str:
-    return (
-        f'<div aria-live="polite" tabindex="{0 if words else -1}" style="{WORDS}; max-height: 44px; overflow-y: auto">'
-        f"{html.escape(words)}</div>"
-    )
+def _since(words: str) -> Markup:
+    style = f"{WORDS}; max-height: 44px; overflow-y: auto"
+    return element("div", words, aria_live="polite", tabindex=0 if words else -1, style=style)
 
 
-def _lines_to_copy(line: str, imports: str, terminal: str, *, own: bool) -> str:
-    mine = " (<code>mine</code> is your algorithm)" if own else ""
-    code = f'<code style="display: block; white-space: pre-wrap">{html.escape(imports)}\n{html.escape(line)}</code>'
-    terminal = f"In a terminal, the first seed: <code>{html.escape(terminal)}</code>" if terminal else ""
-    return f'<div style="font-size: 14px; line-height: 1.5; margin-top: 4px">In Python{mine}:{code}{terminal}</div>'
+def _lines_to_copy(line: str, imports: str, terminal: str, *, own: bool) -> Markup:
+    mine = joined(" (", element("code", "mine"), " is your algorithm)") if own else ""
+    code = element("code", f"{imports}\n{line}", style="display: block; white-space: pre-wrap")
+    last = joined("In a terminal, the first seed: ", element("code", terminal)) if terminal else ""
+    style = "font-size: 14px; line-height: 1.5; margin-top: 4px"
+    return element("div", "In Python", mine, ":", code, last, style=style)
 
 
-def history_table(attempts: Sequence[Attempt], now: Setting | None) -> str:
+def _on_lines(texts: Iterable[str]) -> Markup:
+    return joined(*[part for text in texts for part in (element("br"), text)][1:])
+
+
+def history_table(attempts: Sequence[Attempt], now: Setting | None) -> Markup:
     """Return an HTML table of the runs: what each was, what came of it, what changed since the one before and why.
 
     now: what is set; a last row says how it differs from the last run, if it does.
     """
     if not any(any(one.seeds) for one in attempts):
-        return ""
+        return Markup()
     columns = (
         "run",
         "algorithm, task",
@@ -381,17 +385,13 @@ def history_table(attempts: Sequence[Attempt], now: Setting | None) -> str:
     ]
     if now is not None and now != attempts[-1].setting:
         rows.append(("next", _name(now), "", "", "", "", _what_changed(attempts[-1].setting, now)))
-    head = "".join(f'<th scope="col" style="text-align: left; {CELL}">{name}</th>' for name in columns)
-    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
-    return (
-        '<table style="font-size: 14px; line-height: 1.35; margin-top: 6px; text-align: left">'
-        '<caption style="text-align: left; font-weight: bold; white-space: nowrap">The runs</caption>'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    )
+    style = "font-size: 14px; line-height: 1.35; margin-top: 6px; text-align: left"
+    body = (element("tr", *map(_cell, row)) for row in rows)
+    return table(columns, body, heading=f"text-align: left; {CELL}", style=style, caption="The runs")
 
 
-def _cell(text: str) -> str:
-    return f'<td style="vertical-align: top; {CELL}">{html.escape(text).replace(chr(10), "<br>")}</td>'
+def _cell(text: str) -> Markup:
+    return element("td", _on_lines(text.split("\n")), style=f"vertical-align: top; {CELL}")
 
 
 def _name(setting: Setting) -> str:
@@ -418,6 +418,7 @@ def _over_seeds(attempt: Attempt, metric: str) -> str:
     return f"{np.mean(last):.2f}{spread}"
 
 
+@checked
 def playground(
     task: str = "chain",
     *,

@@ -9,6 +9,7 @@ from rlviz.curves.process import ANSWERS, STEPS, ProcessCurve, process_curve
 from rlviz.plots.process import ProcessPicture
 from rlviz.widgets.explorer import AlgorithmControl, Explorer
 from rlviz.widgets.live import Pick, int_control
+from small_models.checks import checked
 
 FAMILY = (GRPO, GRPO_PROCESS, *(member for member in ALGORITHMS if member is not GRPO))
 
@@ -18,6 +19,7 @@ def compares_a_group(algorithm: Algorithm) -> bool:
     return isinstance(algorithm, GroupPolicyGradient)
 
 
+@checked
 def explore_process(
     algorithm: GroupPolicyGradient = GRPO,
     *,

@@ -8,12 +8,14 @@ from rlviz.curves.ratio import limits_follow_probability
 from rlviz.plots.ratio import RatioPicture
 from rlviz.widgets.explorer import AlgorithmControl, Explorer
 from rlviz.widgets.live import float_control, int_control
+from small_models.checks import checked
 
 
 def _has_a_ratio(algorithm: Algorithm) -> bool:
     return isinstance(algorithm, PolicyGradient)
 
 
+@checked
 def explore_ratio(
     algorithm: PolicyGradient = GRPO,
     *,

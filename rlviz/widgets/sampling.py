@@ -8,8 +8,10 @@ from rlviz.plots.sampling import SamplingPicture
 from rlviz.widgets.advantages import learns_from_a_group
 from rlviz.widgets.explorer import AlgorithmControl, Explorer
 from rlviz.widgets.live import float_control, int_control
+from small_models.checks import checked
 
 
+@checked
 def explore_sampling(
     algorithm: GroupPolicyGradient = DAPO,
     *,

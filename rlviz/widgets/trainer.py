@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -14,10 +13,11 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from numpy.typing import NDArray
 
+from rlviz.markup import Markup, element, table
 from rlviz.plots.style import BLUE, GREY, LINE, TEXT, VERMILION, dress, new_figure
 from rlviz.training import TrainingRun
 from rlviz.types import StepRecord
-from rlviz.widgets.live import BlittedFigure, LivePicture
+from rlviz.widgets.live import BlittedFigure, Html, LivePicture
 
 REDRAW_SECONDS = 0.1
 CELL = "padding: 2px 14px 2px 0"
@@ -161,7 +161,7 @@ class BackgroundTrainer(LivePicture):
         self.train_button.on_click(lambda button: self.start())
         self.stop_button.on_click(lambda button: self.stop())
         self.resume_button.on_click(lambda button: self.resume())
-        self._table = widgets.HTML()
+        self._table = Html()
         buttons = widgets.HBox([self.train_button, self.stop_button, self.resume_button, *beside_buttons])
         buttons.add_class("rlviz-buttons")
         super().__init__(curves, [*controls, buttons], below=[*below, self._table])
@@ -244,7 +244,7 @@ class BackgroundTrainer(LivePicture):
         with self._lock:
             self._draw()
         words = self._words_for(state)
-        self._table.value = group_table(self.records[-1]) if self.records else ""
+        self._table.value = group_table(self.records[-1]) if self.records else Markup()
         self.show(
             alt=f"Three graphs of a training run against the step: reward and accuracy, entropy, clipped tokens. {words}",
             caption=words,
@@ -261,25 +261,21 @@ def last_numbers(records: Records) -> str:
     )
 
 
-def group_table(record: StepRecord) -> str:
+def group_table(record: StepRecord) -> Markup:
     """Return an HTML table of a record's group: response, reward, advantage, length."""
     columns = ("response", "graded", "reward", "advantage", "tokens")
-    head = "".join(f'<th scope="col" style="text-align: left; {CELL}">{name}</th>' for name in columns)
     rows = []
     for response in record.group:
         verdict = "right" if response.correct else "wrong" if response.well_formed else "not well formed"
         cells = (
-            f"<code>{html.escape(response.text)}{' (cut off)' if response.truncated else ''}</code>",
+            element("code", response.text, " (cut off)" if response.truncated else ""),
             verdict,
             f"{response.reward:.2f}",
             f"{response.advantage:+.2f}".replace("-", "−"),
             str(response.length),
         )
-        rows.append("<tr>" + "".join(f'<td style="{CELL}">{cell}</td>' for cell in cells) + "</tr>")
-    prompt, gold = html.escape(record.prompt), html.escape(record.gold)
-    caption = f"Step {record.step}: the {len(record.group)} responses to {prompt} (right answer {gold})"
-    return (
-        '<div style="max-height: 270px; overflow-y: auto"><table style="font-size: 14px; margin-top: 6px">'
-        f'<caption style="text-align: left; font-weight: bold; white-space: nowrap">{caption}</caption>'
-        f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
-    )
+        rows.append(element("tr", *(element("td", cell, style=CELL) for cell in cells)))
+    caption = f"Step {record.step}: the {len(record.group)} responses to {record.prompt} (right answer {record.gold})"
+    style = "font-size: 14px; margin-top: 6px"
+    shown = table(columns, rows, heading=f"text-align: left; {CELL}", style=style, caption=caption)
+    return element("div", shown, style="max-height: 270px; overflow-y: auto")

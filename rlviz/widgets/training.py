@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import ipywidgets as widgets
 
-from rlviz.algorithms import GRPO, GroupPolicyGradient
+from rlviz.algorithms import GRPO, GroupPolicyGradient, numbers
 from rlviz.training import TrainSettings, find_task, train
 from rlviz.widgets.live import Control, choice_control, float_control, int_control
 from rlviz.widgets.trainer import BackgroundTrainer, LearningCurves, group_table, last_numbers
+from small_models.checks import checked
 from small_models.policies import load_policy
 
 LEARNING_RATES = (3e-5, 1e-4, 2e-4, 3e-4, 5e-4, 1e-3)
@@ -31,8 +32,8 @@ class TrainingPanel(BackgroundTrainer):
             "seed": int_control("seed", settings.seed, 0, 99),
         }
         for name, high in (("eps_low", 0.99), ("eps_high", 1.0)):
-            if hasattr(algorithm.bounds, name):
-                self.controls[name] = float_control(name, getattr(algorithm.bounds, name), 0.01, high, 0.01)
+            if name in (width := numbers(algorithm)):
+                self.controls[name] = float_control(name, width[name], 0.01, high, 0.01)
         rows = [control.row for control in self.controls.values()]
         half = (len(rows) + 1) // 2
         columns = widgets.HBox([widgets.VBox(rows[:half]), widgets.VBox(rows[half:])], layout={"flex_flow": "row wrap"})
@@ -70,6 +71,7 @@ class TrainingPanel(BackgroundTrainer):
         )
 
 
+@checked
 def training_panel(
     task: str = "chain",
     *,

@@ -40,12 +40,12 @@ def advantages_of(algorithm, r):
         rewards = algorithm.token_rewards(r.rewards, r.mask, r.old_logp, r.ref_logp)
         return algorithm.advantages(rewards, r.old_values, r.mask)[0]
     if algorithm.asks_for("advantage", "step_ends"):
-        return algorithm.advantages(r.step_rewards, r.mask, step_ends=r.step_ends)
+        return algorithm.advantages(r.step_rewards, r.mask, step_ends=r.step_ends)[0]
     history = None
     for rewards in r.visits.unbind(-1) if algorithm.asks_for("advantage", "history") else ():
-        history = algorithm.advantage.remember(rewards, history)
+        _, history = algorithm.advantages(rewards, r.mask, history=history)
     shaped = algorithm.shaped(r.rewards, r.lengths, correct=r.outcomes, well_formed=r.well_formed)
-    return algorithm.advantages(shaped, r.mask, history=history)
+    return algorithm.advantages(shaped, r.mask, history=history)[0]
 
 
 def batch_of(algorithm, r):
@@ -335,8 +335,8 @@ def test_a_kl_in_the_reward_is_taken_off_before_the_group_is_compared():
         [sum(0.1 * (a - b) for a, b, m in zip(*row, strict=True) if m) for row in zip(*group, strict=True)]
         for group in zip(r.old_logp.tolist(), r.ref_logp.tolist(), r.mask.tolist(), strict=True)
     ]
-    got = algorithm.advantages(r.rewards, r.mask, old_logp=r.old_logp, ref_logp=r.ref_logp)
-    close(got, GRPO.advantages(r.rewards - double(lost), r.mask), rtol=1e-9)
+    got, _ = algorithm.advantages(r.rewards, r.mask, old_logp=r.old_logp, ref_logp=r.ref_logp)
+    close(got, GRPO.advantages(r.rewards - double(lost), r.mask)[0], rtol=1e-9)
 
 
 # --- what every loss must keep to ------------------------------------------------------------------------------------
@@ -387,7 +387,7 @@ def test_all_equal_rewards_give_finite_numbers_and_in_groups_none_but_the_kl(alg
     if not isinstance(algorithm, ActorCritic):
         batch = batch_of(algorithm, equal)
         assert not batch.advantages.any()
-        loss, gradient = loss_and_gradient(replace(algorithm, kl=None), r.logp, batch)
+        loss, gradient = loss_and_gradient(algorithm.without_kl(), r.logp, batch)
         assert loss == 0 and not gradient.any()
 
 
@@ -427,7 +427,7 @@ def test_diagnostics_are_exactly_where_the_gradient_is_cut(algorithm):
     kinds = torch.zeros(3, dtype=torch.long)
     for seed in range(12):
         r = rollout(seed, width=12)
-        without_kl, batch = replace(algorithm, kl=None), batch_of(algorithm, r)
+        without_kl, batch = algorithm.without_kl(), batch_of(algorithm, r)
         output = without_kl.loss(r.logp.clone().requires_grad_(), batch)
         _, gradient = loss_and_gradient(without_kl, r.logp, batch)
         assert torch.equal(output.clipped, (gradient == 0) & r.mask & (batch.advantages != 0))

@@ -116,7 +116,7 @@ def a_batch():
 @pytest.mark.parametrize("algorithm", [CISPO, SAPO, GMPO, RLOO], ids=lambda a: a.name)
 def test_the_objective_is_the_paper_s(algorithm):
     logp, old_logp, ref_logp, mask, lengths, rewards = a_batch()
-    advantages = algorithm.advantages(rewards, mask, old_logp=old_logp, ref_logp=ref_logp)
+    advantages, _ = algorithm.advantages(rewards, mask, old_logp=old_logp, ref_logp=ref_logp)
     value = algorithm.objective(logp, Batch(old_logp, advantages, mask)).value
     for p in range(2):
         for g in range(3):
@@ -132,7 +132,7 @@ def test_the_objective_is_the_paper_s(algorithm):
 def test_cispo_s_gradient_is_the_clipped_ratio_times_the_advantage_on_every_token():
     logp, old_logp, _, mask, _, rewards = a_batch()
     leaf = logp.clone().requires_grad_()
-    advantages = CISPO.advantages(rewards, mask)
+    advantages = CISPO.advantages(rewards, mask)[0]
     output = CISPO.loss(leaf, Batch(old_logp, advantages, mask))
     output.loss.backward()
     expected = -(logp - old_logp).exp().clamp(0.8, 1.28) * advantages / mask.sum()
@@ -150,7 +150,7 @@ def test_a_surrogate_in_logp_itself_is_cut_where_its_gradient_is():
     gradients, outputs = [], []
     for algorithm in (CISPO, replace(CISPO, surrogate=in_logp)):
         leaf = logp.clone().requires_grad_()
-        outputs.append(algorithm.loss(leaf, Batch(old_logp, CISPO.advantages(rewards, mask), mask)))
+        outputs.append(algorithm.loss(leaf, Batch(old_logp, CISPO.advantages(rewards, mask)[0], mask)))
         outputs[-1].loss.backward()
         gradients.append(leaf.grad)
     torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-12, atol=0)
@@ -159,22 +159,22 @@ def test_a_surrogate_in_logp_itself_is_cut_where_its_gradient_is():
     def cut_above(ratio, advantages, lower, upper, logp):
         return torch.where(ratio > upper, advantages, advantages * logp)
 
-    output = replace(CISPO, surrogate=cut_above).loss(logp, Batch(old_logp, CISPO.advantages(rewards, mask), mask))
-    advantages = CISPO.advantages(rewards, mask)
+    output = replace(CISPO, surrogate=cut_above).loss(logp, Batch(old_logp, CISPO.advantages(rewards, mask)[0], mask))
+    advantages = CISPO.advantages(rewards, mask)[0]
     assert (output.clipped == ((output.ratio > 1.28) & (advantages != 0) & mask)).all() and output.clipped.any()
 
 
 def test_bounds_may_be_plain_numbers():
     logp, old_logp, _, mask, _, rewards = a_batch()
     plain = replace(CISPO, bounds=lambda old_logp: (0.8, 1.28))
-    batch = Batch(old_logp, CISPO.advantages(rewards, mask), mask)
+    batch = Batch(old_logp, CISPO.advantages(rewards, mask)[0], mask)
     assert torch.equal(plain.loss(logp, batch).loss, CISPO.loss(logp, batch).loss)
     assert plain.loss(logp, batch).upper.shape == logp.shape
 
 
 def test_rloo_and_reinforce_plus_plus_by_slow_loops():
     _, old_logp, ref_logp, mask, lengths, rewards = a_batch()
-    got = RLOO.advantages(rewards, mask, old_logp=old_logp, ref_logp=ref_logp)
+    got, _ = RLOO.advantages(rewards, mask, old_logp=old_logp, ref_logp=ref_logp)
     for p in range(2):
         left = [
             rewards[p, g].item() - 0.05 * sum((old_logp - ref_logp)[p, g, : lengths[p, g]].tolist()) for g in range(3)
@@ -182,7 +182,7 @@ def test_rloo_and_reinforce_plus_plus_by_slow_loops():
         for g in range(3):
             others = [left[o] for o in range(3) if o != g]
             assert got[p, g, 0].item() == pytest.approx(left[g] - sum(others) / 2, rel=1e-10)
-    got = REINFORCE_PP.advantages(rewards, mask, old_logp=old_logp, ref_logp=ref_logp)
+    got, _ = REINFORCE_PP.advantages(rewards, mask, old_logp=old_logp, ref_logp=ref_logp)
     raw = {}
     for p in range(2):
         for g in range(3):
@@ -209,7 +209,7 @@ class TestNothingHasToBeRegistered:
 
     def test_it_has_its_pictures(self, algorithm):
         up = clip_curve(algorithm, advantage=1.0)
-        assert up.slope[abs(up.ratio - 1).argmin()] == pytest.approx(1.0, abs=0.02)  # on policy all agree: slope A
+        assert up.push[abs(up.ratio - 1).argmin()] == pytest.approx(1.0, abs=0.02)  # on policy all agree: the push is A
         explorer = explore_clip(algorithm)
         assert explorer.png and algorithm.name in explorer.caption
 

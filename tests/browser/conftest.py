@@ -172,13 +172,25 @@ def open_page(chromium: str) -> Iterator[Callable[[str], Notebook]]:
 
 
 @pytest.fixture
-def playground_in_lab(lab: Lab, open_page: Callable[[str], Notebook]) -> Iterator[Notebook]:
+def run_in_lab(lab: Lab, open_page: Callable[[str], Notebook]) -> Iterator[Callable[..., Notebook]]:
+    """Return what opens a new notebook with these cells, and runs them."""
+    notebooks: list[Notebook] = []
+
+    def run(name: str, *cells: str) -> Notebook:
+        write_notebook(lab.folder / f"{name}.ipynb", list(cells))
+        notebooks.append(open_page(f"http://127.0.0.1:{lab.port}/lab/tree/{name}.ipynb?token={lab.token}"))
+        run_all(notebooks[-1].page, cells=len(cells))
+        return notebooks[-1]
+
+    yield run
+    for notebook in notebooks:
+        notebook.page.close()
+
+
+@pytest.fixture
+def playground_in_lab(run_in_lab: Callable[..., Notebook]) -> Notebook:
     """Open a notebook with nothing but a playground, and run it."""
-    write_notebook(lab.folder / "playground.ipynb", ["from rlviz.widgets.playground import playground\nplayground()"])
-    notebook = open_page(f"http://127.0.0.1:{lab.port}/lab/tree/playground.ipynb?token={lab.token}")
-    run_all(notebook.page, cells=1)
-    yield notebook
-    notebook.page.close()
+    return run_in_lab("playground", "from rlviz.widgets.playground import playground\nplayground()")
 
 
 @contextlib.contextmanager

@@ -116,7 +116,7 @@ def group_advantage(rewards, group_index, baseline, scale, ddof, eps, whiten, ma
     as_they_are = replace(GRPO, kl=None, advantage=lambda rewards: rewards)
     return {
         "advantages": advantages,
-        "token_advantages": flat(as_they_are.advantages(advantages.unsqueeze(1), mask_of(mask))),
+        "token_advantages": flat(as_they_are.advantages(advantages.unsqueeze(1), mask_of(mask))[0]),
     }
 
 
@@ -134,9 +134,8 @@ def dcpo_sas(steps, norm_by_std, n_prompts, ddof) -> Result:
         rewards = numbers(step["rewards"])
         advantages = torch.zeros_like(rewards)
         for prompts, members in blocks(step["prompt_ids"]):
-            before = history.take(prompts)
-            advantages[members] = piece(rewards[members], before)
-            history = history.put(prompts, piece.remember(rewards[members], before))
+            advantages[members], after = piece(rewards[members], history.take(prompts))
+            history = history.put(prompts, after)
         after = {"mean": history.mean, "std": history.variance.sqrt(), "count": history.visits}
         for key, value in {"advantages": advantages, **after}.items():
             result[key].append(value.numpy())
@@ -257,7 +256,7 @@ def kl_shaped_rewards(scores, old_logp, ref_logp, mask, beta, kind) -> Result:
         kl=divergence.KLInReward(beta=float(beta), estimator=estimate) if beta else None,
         advantage=lambda rewards: rewards,
     )
-    rewards = penalised.advantages(rows(scores), mask, old_logp=old_logp, ref_logp=ref_logp)
+    rewards, _ = penalised.advantages(rows(scores), mask, old_logp=old_logp, ref_logp=ref_logp)
     every_row = weights_of_part(sequence_mean, mask, more_responses(mask, len(mask)))
     return {"rewards": flat(rewards), "kl": weighted_sum(estimate(old_logp, ref_logp), every_row, mask)}
 

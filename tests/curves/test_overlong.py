@@ -108,7 +108,7 @@ def test_a_shape_of_one_s_own_is_told_what_it_asks_for():
         ({"max_length": 1}, "max_length must be from 2 to 28; got 1"),
         ({"mean_length": 6}, "mean_length must be from 7 to 21; got 6"),
         ({"number_right": 9}, "number_right must be from 0 to 8; got 9"),
-        ({"cache": 16}, r"cache must be above 0 and below max_length \(16\).*got 16"),
+        ({"cache": 17}, r"cache must be above 0 and at most max_length \(16\).*got 17"),
         ({"factor": 0.0}, "factor must be above 0 and finite; got 0.0"),
         ({"algorithm": PPO}, "algorithm: PPO does not learn from groups"),
     ],

@@ -47,6 +47,13 @@ CHECKS = {
     check.soft_overlong_punishment: (SoftOverlongPunishment(max_length=16, cache=4), mistakes.overlong.OVERLONG),
     check.reward_model_loss: (lambda *scores: bradley_terry(*scores).mean(), mistakes.reward_model.REWARD_MODEL_LOSS),
 }
+
+
+def as_a_student_s(function):
+    """Return the function as somebody else's: the checks refuse what is defined in the library."""
+    return lambda *given: function(*given)  # noqa: PLW0108
+
+
 EVERY_CHECK = pytest.mark.parametrize("checks", CHECKS, ids=lambda c: c.__name__)
 EVERY_MISTAKE = pytest.mark.parametrize(
     ("checks", "mistake"),
@@ -64,14 +71,14 @@ ALL_MISTAKES = [mistake for family in FAMILIES.values() for mistake in family]
 
 @EVERY_CHECK
 def test_the_right_piece_passes(checks):
-    verdict = checks(CHECKS[checks][0])
+    verdict = checks(as_a_student_s(CHECKS[checks][0]))
     assert verdict.passed
     assert repr(verdict) == f"Right: {verdict.says}"
 
 
 @EVERY_MISTAKE
 def test_every_mistake_is_recognised(checks, mistake):
-    assert checks(mistake.wrong) == Verdict(False, mistake.says)
+    assert checks(as_a_student_s(mistake.wrong)) == Verdict(False, mistake.says)
 
 
 def test_every_family_has_a_check_or_is_shown_only():
@@ -201,6 +208,150 @@ def test_what_a_student_s_function_does_to_its_inputs_stays_there():
     assert says[0] == says[1] == "at [0, 0] for rewards 1: expected 1.5, got 2."  # 3/4 over a std of 1/2
 
 
+def test_one_value_is_asked_for_each_of_what_the_result_is_about():
+    averaged = {check.pessimistic: "token", check.group_advantage: "response", check.entropy: "distribution"}
+    for checks, each in averaged.items():
+        assert checks(lambda x, *more: x.mean()).says.endswith(f" One value for each {each}: do not average.")
+
+
+def test_a_mean_without_keepdim_is_told_what_is_missing():
+    says = check.group_advantage(lambda rewards: rewards - rewards.mean(1)).says  # [2, 4] − [2]
+    assert says == (
+        "your function broke off (RuntimeError): two shapes do not fit: a sum or mean drops a dimension, which keepdim=True "
+        "or x.unsqueeze(-1) gives back, of size 1."
+    )
+
+
+def test_what_changes_an_input_in_place_is_told():
+    assert check.pessimistic(lambda ratio, A, lower, upper: ratio.clamp_(lower, upper) * A).says == (
+        "your function broke off (RuntimeError): you change a tensor in place whose gradient is asked for: make a new one, "
+        "with torch.where or x.masked_fill(…)."
+    )
+
+    def overwrites(rewards):
+        rewards -= rewards.mean(1, keepdim=True)
+        return rewards / (rewards.std(1, keepdim=True) + 1e-6)
+
+    verdict = check.group_advantage(overwrites)
+    assert verdict.passed
+    assert verdict.says.endswith(
+        " But it overwrites its input rewards, which the caller still needs: work on a copy, rewards.clone()."
+    )
+    assert "overwrites" not in check.group_advantage(lambda rewards: overwrites(rewards.clone())).says
+
+
+# --- one answer for many tokens ---
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper"),
+    [
+        (lambda x: x.flatten()[0], lambda x: x.flatten()[0]),
+        (lambda x: x.min(), lambda x: x.max()),
+        (lambda x: x.mean(), lambda x: x.mean()),
+        (lambda x: x.flatten()[-1], lambda x: x),
+        (lambda x: x, lambda x: x.flatten()[-1]),
+    ],
+    ids=["first", "widest", "mean", "lower only", "upper only"],
+)
+def test_limits_are_each_token_s_own(lower, upper):
+    def surrogate(ratio, A, low, high):
+        return torch.minimum(ratio * A, torch.clamp(ratio, lower(low), upper(high)) * A)
+
+    def weight(ratio, A, low, high):
+        return torch.clamp(ratio, lower(low), upper(high)).detach() * A * ratio.log()
+
+    assert not check.pessimistic(surrogate).passed
+    assert not check.clipped_weight(weight).passed
+
+
+def test_a_limit_as_a_python_number_is_told_what_to_use():
+    def surrogate(ratio, A, lower, upper):
+        return torch.minimum(ratio * A, torch.clamp(ratio, float(lower[0]), float(upper[0])) * A)
+
+    says = check.pessimistic(surrogate).says  # the third case is [1, 2, 5], and its first element [2, 5]
+    assert says.endswith(
+        "float(), int() and .item() take one number, and this tensor holds several: use the tensor itself."
+    )
+
+
+# --- what belongs to the library ---
+
+
+@pytest.mark.parametrize("checks", [c for c in CHECKS if c is not check.reward_model_loss], ids=lambda c: c.__name__)
+def test_the_library_s_own_does_not_pass(checks):
+    right = CHECKS[checks][0]
+    name = getattr(right, "__name__", type(right).__name__)
+    assert checks(right) == Verdict(False, f"{name} is the library's own, and here to compare with: write yours.")
+
+
+def test_a_wrong_piece_of_the_library_is_diagnosed_like_any_other():
+    assert check.kl_estimate_k3(k1).says.startswith("that is k1, ")
+    assert check.mean_of_tokens(Constant(16)).says.startswith("at [0, 0, 0] for lengths ")
+
+
+# --- what is no answer ---
+
+
+def broken(*given):
+    raise ValueError("a\nb " + 1000 * "c ")
+
+
+def without_words(*given):
+    raise KeyError
+
+
+ANSWERS = {
+    "None": lambda *given: None,
+    "text": lambda *given: "0.5",
+    "list": lambda *given: [0.5, 0.5],
+    "int": lambda *given: 3,
+    "True": lambda *given: True,
+    "two None": lambda *given: (None, None),
+    "two texts": lambda *given: ("a", "b"),
+    "two lengths": lambda *given: (torch.ones(2), torch.ones(7)),
+    "wrong shape": lambda *given: torch.ones(2, 3, 4, 5, 6),
+    "empty": lambda *given: torch.ones(0),
+    "nan": lambda *given: given[0] * math.nan,
+    "complex": lambda *given: given[0] * 1j,
+    "sparse": lambda *given: given[0].double().to_sparse(),
+    "without data": lambda *given: torch.ones_like(given[0], device="meta"),
+    "booleans": lambda *given: given[0] > 0,
+    "the first input": lambda *given: given[0],
+    "the last input": lambda *given: given[-1],
+    "all inputs": lambda *given: given,
+    "its sum": lambda *given: given[0].sum(),
+    "overwritten input": lambda *given: given[0].zero_(),
+    "error": broken,
+    "error without words": without_words,
+    "other arguments": lambda: 1,
+    "None itself": None,
+    "a tensor itself": torch.ones(3),
+    "a class": type,
+}
+
+
+@EVERY_CHECK
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_whatever_is_answered_gets_a_sentence(checks, answer):
+    verdict = checks(ANSWERS[answer])
+    assert not verdict.passed
+    assert "\n" not in verdict.says
+    assert 20 <= len(verdict.says) <= 400
+    assert "</div>" in verdict._repr_html_()
+
+
+def test_a_result_in_place_of_the_function_is_told():
+    says = "give the check your function itself, its name without brackets behind it: check.…(my_function)."
+    assert check.group_advantage(GroupAdvantage()(double([[1, 0]]))) == Verdict(False, says)
+
+
+@pytest.mark.parametrize("max_length", ["16", None, 0, 2.5, [16]])
+def test_a_maximum_length_that_is_none_is_told(max_length):
+    says = "max_length of this check is a whole number of tokens, 1 or more, such as max_length=16."
+    assert check.constant_weight(lambda mask: mask / 16, max_length) == Verdict(False, says)
+
+
 # --- a right answer in other words ---
 
 
@@ -249,9 +400,9 @@ def test_a_right_answer_in_other_words_passes(words):
 
 
 def test_praise_says_what_was_compared():
-    assert "two widths" in check.pessimistic(pessimistic).says
-    assert "gradient" in check.kl_estimate_k3(k3).says
-    assert "gradient" not in check.mean_of_tokens(token_mean).says  # there is none by a mask
+    assert "two widths" in check.pessimistic(by_sign).says
+    assert "gradient" in check.kl_estimate_k3(k3_naively).says
+    assert "gradient" not in check.mean_of_tokens(as_a_student_s(token_mean)).says  # there is none by a mask
 
 
 def test_known_mistakes_come_before_the_sign():
@@ -267,4 +418,4 @@ def test_a_verdict_in_a_notebook_escapes_what_it_says():
     assert "&lt;script&gt;a &amp; b&lt;/script&gt;" in shown
     assert "<script>" not in shown
     assert "<b>Not yet:</b>" in shown
-    assert "<b>Right:</b>" in check.group_advantage(GroupAdvantage())._repr_html_()
+    assert "<b>Right:</b>" in check.group_advantage(standardized_by_loop)._repr_html_()

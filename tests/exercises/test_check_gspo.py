@@ -204,7 +204,7 @@ def test_what_lesson_09_says_of_both_suspects():
         (lambda n, o, m, A: 0.5, "your function returns a float: return a torch tensor."),
         (lambda *given: -in_three_lines(*given), "the sign is wrong: everything is the negative of what it should be."),
         (lambda n, o, m, A: ((n - o).sum(-1) * A[:, None, None]).mean().numpy(), "your function"),
-        (lambda n, o, m, A: (n - o) * A, "your function broke off with RuntimeError: The size of tensor"),
+        (lambda n, o, m, A: (n - o) * A, "your function broke off (RuntimeError): two shapes do not fit"),
         (lambda *given: 2 * in_three_lines(*given), "for lengths [4, 1, 2], A [1.5, -0.5, -1]: expected "),
     ],
 )

@@ -66,6 +66,18 @@ SLIPS = {
 EVERY_SLIP = pytest.mark.parametrize("wrong", SLIPS, ids=lambda f: f.__name__)
 
 
+def test_plain_k1_is_not_taken_for_a_k3_that_was_computed():
+    # k1's gradient by logp is 1 for every token, and the mean of ∇logp is 0: in logits p, p (1 − p) − (1 − p) p
+    assert check.kl_estimate_k3(lambda logp, ref_logp: logp - ref_logp).says == (
+        "that is k1, logp − ref_logp: its mean is the KL, but as a loss it pulls nowhere, for its gradient's mean is 0. k3 is "
+        "eˣ − x − 1 with x = ref_logp − logp; if you computed it, return it."
+    )
+    logits = double([0.3, -1.0]).requires_grad_()
+    logp = logits.log_softmax(0)
+    (mean_gradient,) = torch.autograd.grad((logp.exp().detach() * (logp - LOGP)).sum(), logits)
+    close(mean_gradient, [0, 0])
+
+
 def test_every_known_slip_is_tested():
     assert set(SLIPS) == {mistake.wrong for mistake in mistakes.kl.K3}
 

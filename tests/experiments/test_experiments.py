@@ -1,5 +1,6 @@
 """Each experiment end to end at its smallest: trials, picture, command line, and an interrupted run that goes on."""
 
+import math
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from typer.testing import CliRunner
 from rlviz.cli import app
 from rlviz.experiments import EXPERIMENTS, find_experiment
 from rlviz.experiments import runner as running
-from rlviz.experiments.base import OUTCOMES, Experiment, Part, judged
+from rlviz.experiments.base import NOT_SEEN, REVERSED, SEEN, Experiment, Part, judged
 from rlviz.experiments.runs import Graded
 from rlviz.plots.style import new_figure
 from small_models.tasks import Ramble
@@ -25,13 +26,31 @@ RUNNER = CliRunner()
 TINY = 0.02
 
 
+def outcome_of_one_trial(part):
+    """Two seeds that are one trial have no spread: the sign decides, and the size where one is claimed."""
+    value, same = part.values
+    assert value == same or math.isnan(value)
+    if value < 0:
+        return REVERSED
+    return SEEN if value > 0 and value >= part.claimed else NOT_SEEN
+
+
 @pytest.mark.parametrize("name", [each.name for each in EXPERIMENTS])
-def test_a_tiny_trial_can_be_judged_and_drawn(name, tmp_path):
+def test_a_tiny_trial_can_be_judged_and_drawn(name, tmp_path, monkeypatch):
     experiment = find_experiment(name)
     frame = experiment.run((0,), TINY)
     frame = pd.concat([frame, frame.assign(seed=1)], ignore_index=True)
-    verdict = experiment.judge(frame)
-    assert verdict.outcome in OUTCOMES
+    parts = []
+
+    def note(part):
+        parts.append(part)
+
+    with monkeypatch.context() as watched:
+        watched.setattr(Part, "__post_init__", note)
+        verdict = experiment.judge(frame)
+    assert parts and verdict.parts == tuple(outcome_of_one_trial(part) for part in parts)
+    worst_first = (REVERSED, NOT_SEEN, SEEN)
+    assert verdict.outcome == min(verdict.parts, key=worst_first.index)
     frame.to_csv(tmp_path / "x.csv", index=False)
     read = pd.read_csv(tmp_path / "x.csv")
     assert experiment.judge(read) == verdict

@@ -98,8 +98,8 @@ def test_relations_between_the_advantages(group):
     close(GroupAdvantage(eps=0.0)(3 * r - 7), exact, rtol=1e-9)  # blind to an affine rescaling of R
     close(GroupAdvantage(scale="batch_std", eps=0.0)(r), exact, rtol=1e-9)  # one group is the batch
     # on a first visit DCPO's is the same with the population's std, √((G − 1)/G) of the unbiased one
-    close(SmoothStandardization()(r), exact * math.sqrt(size / (size - 1)), rtol=1e-9)
-    close(SmoothStandardization()(r), [slow.standardized(group, pstdev(group), eps=0.0)], rtol=1e-9)
+    close(SmoothStandardization()(r)[0], exact * math.sqrt(size / (size - 1)), rtol=1e-9)
+    close(SmoothStandardization()(r)[0], [slow.standardized(group, pstdev(group), eps=0.0)], rtol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -168,8 +168,8 @@ def visit(advantage, *groups):
     """Return the advantages at each visit: groups [i, P, G]."""
     history, seen = None, []
     for group in groups:
-        seen.append(advantage(double(group), history))
-        history = advantage.remember(double(group), history)
+        advantages, history = advantage(double(group), history)
+        seen.append(advantages)
     return torch.stack(seen), history
 
 
@@ -194,7 +194,7 @@ def check_smooth_standardization(advantage):
     # always .1: nothing to learn, exactly, though in floating point three of them have another mean than two
     always, history = visit(advantage, *[[[0.1, 0.1, 0.1]]] * 3)
     assert (always == 0).all()
-    assert (advantage(rewards([0.1, 0.1]), history) == 0).all()
+    assert (advantage(rewards([0.1, 0.1]), history)[0] == 0).all()
 
 
 def test_smooth_standardization_by_hand():
@@ -240,9 +240,9 @@ def test_smooth_standardization_is_the_slow_one_that_stores_every_reward(visits)
 
 
 def test_float32_rewards_give_float32_advantages_from_a_float64_history():
-    history = SmoothStandardization().remember(torch.tensor([[0.1, 0.1]]), None)
+    _, history = SmoothStandardization()(torch.tensor([[0.1, 0.1]]))
     assert history.mean.dtype == torch.double
-    advantages = SmoothStandardization()(torch.tensor([[0.1, 0.1]]), history)
+    advantages, _ = SmoothStandardization()(torch.tensor([[0.1, 0.1]]), history)
     assert advantages.dtype == torch.float
     assert (advantages == 0).all()
 
@@ -250,8 +250,8 @@ def test_float32_rewards_give_float32_advantages_from_a_float64_history():
 def test_history_is_taken_and_put_by_prompt():
     advantage, index = SmoothStandardization(), torch.tensor([3, 1])
     before = PromptHistory.empty(4)
-    once = before.put(index, advantage.remember(rewards([0, 4], [1, 1]), before.take(index)))
-    twice = once.put(index[:1], advantage.remember(rewards([0, 0]), once.take(index[:1])))
+    once = before.put(index, advantage(rewards([0, 4], [1, 1]), before.take(index))[1])
+    twice = once.put(index[:1], advantage(rewards([0, 0]), once.take(index[:1]))[1])
     assert before.visits.tolist() == [0, 0, 0, 0]  # a value, not a store
     assert twice.visits.tolist() == [0, 1, 0, 2]
     close(twice.mean, [0, 1, 0, 1])
@@ -260,10 +260,10 @@ def test_history_is_taken_and_put_by_prompt():
     assert twice.highest.tolist() == [-math.inf, 1, -math.inf, 4]
     assert twice.take(index).visits.tolist() == [2, 1]
     # prompt 3 is the first prompt of the example by hand
-    close(advantage(rewards([6, 2]), twice.take(index[:1])), [[2 / 3 + math.sqrt(3) / 3, -1 / 3]])
+    close(advantage(rewards([6, 2]), twice.take(index[:1]))[0], [[2 / 3 + math.sqrt(3) / 3, -1 / 3]])
 
 
 def test_a_prompt_never_seen_is_as_without_history():
     r = rewards([0, 1, 1])
-    assert torch.equal(SmoothStandardization()(r, PromptHistory.empty(1)), SmoothStandardization()(r))
+    assert torch.equal(SmoothStandardization()(r, PromptHistory.empty(1))[0], SmoothStandardization()(r)[0])
     assert replace(PromptHistory.empty(1)).visits.dtype == torch.long

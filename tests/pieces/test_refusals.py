@@ -32,7 +32,7 @@ REFUSED = {
     ProportionalController: {"target": (0.0, -1.0, INF, NAN), "horizon": (0.0, -1.0, NAN)},
     ImplicitReward: {"beta": (0.0, -0.1, INF, NAN)},
     SigmoidPreference: {"label_smoothing": (-0.1, 0.5, NAN)},
-    SoftOverlongPunishment: {"cache": (0, -1, 20), "factor": (0.0, -1.0, INF, NAN), "floor": (0.0, 1.0, NAN)},
+    SoftOverlongPunishment: {"cache": (0, -1, 21), "factor": (0.0, -1.0, INF, NAN), "floor": (0.0, 1.0, NAN)},
     WeightedRules: {"answer": (-0.1, INF, NAN), "format": (-0.1, INF, NAN)},
     ClippedValueLoss: {"eps_value": (0.0, -0.2, NAN)},
 }
@@ -45,7 +45,7 @@ ALLOWED = [
     lambda: GAE(gamma=0.0, lam=0.0),
     lambda: GAE(gamma=1.0, lam=1.0),
     lambda: SigmoidPreference(label_smoothing=0.0),
-    lambda: SoftOverlongPunishment(max_length=20, cache=19, floor=-INF),
+    lambda: SoftOverlongPunishment(max_length=20, cache=20, floor=-INF),
     lambda: WeightedRules(answer=0.0, format=0.0),
     lambda: ClippedValueLoss(eps_value=INF),
 ]

@@ -54,6 +54,12 @@ def test_factor_and_floor(parameters, expected):
     assert punishment(SoftOverlongPunishment(max_length=16, cache=4, **parameters)) == expected
 
 
+def test_a_cache_as_long_as_the_response_punishes_from_the_first_token_on():
+    # −length / 16, at least −1
+    got = SoftOverlongPunishment(max_length=16, cache=16)(double([[0] * 5]), torch.tensor([[0, 1, 4, 16, 20]]))
+    close(got, [[0, -1 / 16, -1 / 4, -1, -1]])
+
+
 def test_thirds_are_float64():
     got = SoftOverlongPunishment(max_length=20, cache=3)(double([[0, 0]]), torch.tensor([[18, 19]]))
     close(got, [[-1 / 3, -2 / 3]])

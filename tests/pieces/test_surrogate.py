@@ -53,6 +53,9 @@ def check_pessimistic(surrogate):
     """Assert the hand-worked values and slopes of the surrogate with limits."""
     check(surrogate, BY_HAND)
     check(surrogate, ELSEWHERE_BY_HAND, (0.9, 1.5))
+    # two tokens with limits of their own: 1.1 · 2 is below 1.2 · 2, and 1.05 · 2 below 1.1 · 2
+    both = surrogate(double([1.1, 1.1]), double([2, 2]), double([0.8, 0.7]), double([1.2, 1.05]))
+    assert both.tolist() == pytest.approx([2.2, 2.1], abs=1e-12)
 
 
 def check_dual_clip(surrogate):

@@ -79,14 +79,14 @@ def test_empty_lines_other_keys_and_what_editors_add_are_passed_over(tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (b"{'prompt': 1}", r"this is not JSON \(.* at column 2\)"),
-        (b"\xff", "this is not UTF-8 text"),
+        (b"{'prompt': 1}", r"is not JSON \(.* at byte 1\)"),
+        (b"\xff", "is not UTF-8 text"),
         (b"[1, 2]", r"must be an object with the keys prompt, chosen, rejected; got \[1, 2\]"),
-        (b'{"prompt": "1=", "chosen": "2"}', "this pair lacks rejected"),
-        (b'{"prompt": "1="}', "this pair lacks chosen and rejected"),
+        (b'{"prompt": "1=", "chosen": "2"}', "lacks rejected"),
+        (b'{"prompt": "1="}', "lacks chosen"),
         (b'{"prompt": "1=", "chosen": 2, "rejected": "3"}', "chosen must be a text; got 2"),
-        (b'{"prompt": "1=", "chosen": ["2"], "rejected": "3"}', r"chosen must be a text; got \['2'\]"),
-        (b'{"prompt": null, "chosen": "2", "rejected": "3"}', "prompt must be a text; got None"),
+        (b'{"prompt": "1=", "chosen": ["2"], "rejected": "3"}', r'chosen must be a text; got \["2"\]'),
+        (b'{"prompt": null, "chosen": "2", "rejected": "3"}', "prompt must be a text; got null"),
         (b'{"prompt": "", "chosen": "2", "rejected": "3"}', "prompt must not be empty"),
         (b'{"prompt": "1=", "chosen": "2", "rejected": "2"}', "chosen and rejected must differ"),
     ],
@@ -95,7 +95,7 @@ def test_a_bad_line_is_named_by_file_and_number(line, message, tmp_path):
     file = tmp_path / "pairs.jsonl"
     good = b'{"prompt": "1=", "chosen": "2", "rejected": "3"}'
     file.write_bytes(b"\n".join([good, b"", line, good]))
-    with pytest.raises(ValueError, match=f"{file}, line 3: .*{message}"):
+    with pytest.raises(ValueError, match=f"{file}, line 3.* {message}"):
         read_pairs(file)
 
 

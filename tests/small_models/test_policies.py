@@ -19,7 +19,7 @@ from small_models.policies import (
     shipped,
 )
 from small_models.sampling import response_logits, sample, token_logp
-from small_models.scorers import Scorer
+from small_models.scorers import RewardModel, Scorer
 from small_models.tokenizer import CHARACTERS, build_tokenizer, encode
 from small_models.warm_start import RECIPES
 
@@ -58,6 +58,16 @@ def test_policies_are_llama_shaped_and_seeded():
         build_policy(hidden_size=30)
 
 
+def test_building_and_loading_leave_everybody_s_random_numbers_alone(tmp_path):
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    policy = build_policy(hidden_size=16, num_layers=1, num_heads=2, seed=1, device="cpu")
+    RewardModel.of(policy).save(tmp_path)
+    RewardModel.load(tmp_path, device="cpu")
+    assert torch.equal(torch.rand(3), expected)
+
+
 def test_policies_of_experts_are_mixtral_shaped_and_seeded():
     policy = build_policy(experts=8)
     config = policy.model.config
@@ -76,7 +86,7 @@ def test_policies_of_experts_are_mixtral_shaped_and_seeded():
 
 
 def how_experts_work(model):
-    return model.get_experts_implementation()[""]
+    return model.config._experts_implementation  # transformers 5.0 has no public name for it
 
 
 def test_experts_work_one_after_the_other_on_a_cpu_however_they_came(tmp_path):
@@ -184,7 +194,7 @@ def test_what_cannot_be_loaded_is_said_in_a_sentence(tmp_path):
         load_policy(tmp_path)
     assert "\n" not in str(refused.value)
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(ValueError, match="cannot be read"):
+    with pytest.raises(ValueError, match="is not JSON"):
         load_policy(tmp_path)
     with pytest.raises(
         ValueError,

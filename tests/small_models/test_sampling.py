@@ -5,7 +5,7 @@ import torch
 from transformers import AutoModelForCausalLM, GPT2Config, MistralConfig, MixtralConfig
 
 from small_models.policies import Policy, build_policy, load_policy
-from small_models.sampling import _pick, response_logits, sample, token_entropy, token_logp
+from small_models.sampling import _pick, _restrict, response_logits, sample, token_entropy, token_logp
 from small_models.tasks import Chain, Lookup
 from small_models.tokenizer import build_tokenizer
 
@@ -92,6 +92,8 @@ def test_a_response_does_not_depend_on_who_else_is_in_the_batch():
         policy, ["35271=", "11111="], group_size=4, max_new_tokens=9, stop_at_end=False, generator=seeded()
     )
     width = together.tokens.shape[-1]
+    assert not without_stop.truncated.any()  # nobody waited for an end
+    assert (without_stop.lengths == 9).all()
     assert (together.tokens == without_stop.tokens[..., :width])[together.mask].all()
 
 
@@ -139,6 +141,29 @@ def test_greedy_and_the_limits_on_the_distribution():
     ordered = logits[0].sort(descending=True)
     kept = ordered.indices[: int((ordered.values.cumsum(0) < 0.5).sum()) + 1]
     assert set(nucleus.tokens[0, :, 0].tolist()) == set(kept.tolist())
+
+
+def test_the_nucleus_is_the_smallest_set_of_what_top_k_leaves():
+    """0 to 3 with probabilities .4, .3, .2, .1. Of the likeliest two, .4 is .57, which is enough for top_p ½ and not for .6."""
+    policy = build_policy(device="cpu")
+    logits = torch.full((48,), -1e9)
+    first = policy.tokenizer.convert_tokens_to_ids("0")
+    logits[first : first + 4] = torch.tensor([0.4, 0.3, 0.2, 0.1]).log()
+    policy.model.lm_head.register_forward_hook(lambda module, args, output: logits.expand_as(output))
+
+    def drawn(**limits):
+        samples = sample(policy, ["1="], group_size=200, max_new_tokens=1, generator=seeded(), **limits)
+        return "".join(sorted({text for (texts,) in [samples.texts(policy)] for text in texts}))
+
+    assert drawn() == "0123"
+    assert (drawn(top_k=2), drawn(top_p=0.5)) == ("01", "01")
+    assert (drawn(top_k=2, top_p=0.5), drawn(top_k=2, top_p=0.6)) == ("0", "01")
+    assert (drawn(top_k=3, top_p=0.7), drawn(top_k=3, top_p=0.8)) == (
+        "01",
+        "012",
+    )  # .9 are left: .4 and .3 are .78 of it
+    exact = torch.tensor([[0.5, 0.25, 0.25]])
+    assert _restrict(exact, 0, 0.5).tolist() == [[0.5, 0, 0]]  # a half is a half
 
 
 def test_log_probabilities_are_those_before_top_k():

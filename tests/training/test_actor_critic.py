@@ -87,7 +87,7 @@ def test_with_lambda_1_the_advantage_is_return_minus_value():
 @pytest.mark.parametrize("critic", CRITICS)
 @pytest.mark.parametrize("algorithm", [PPO, PPO_PENALTY], ids=lambda algorithm: algorithm.name)
 def test_a_step_is_what_a_slow_loop_makes_of_it(algorithm, critic):
-    """Do the second step again with plain loops and optimizers of its own, and compare weights and numbers."""
+    """Do the second step again with plain loops and other optimizers, and compare weights and numbers."""
     algorithm = replace(algorithm, entropy_weight=0.05, value_loss=replace(algorithm.value_loss, eps_value=0.02))
     settings = replace(SHORT, critic=critic, temperature=0.8, lr_warmup_steps=0, max_grad_norm=0.2)
     run, twin = start(algorithm, settings), start(algorithm, settings)
@@ -97,7 +97,12 @@ def test_a_step_is_what_a_slow_loop_makes_of_it(algorithm, critic):
     value_losses = []
     s, beta = rollout.samples, twin.algorithm.kl.beta
     policy, critic_model = twin.policy.model, twin.critic
-    optimizer, critic_optimizer = twin._optimizer, twin._critic_optimizer
+    together = [*policy.parameters(), *(critic_model.parameters() if critic == "shared" else ())]
+    optimizers = [torch.optim.AdamW(together, lr=1e-3, weight_decay=0.0)]
+    optimizers[0].state.update(twin._optimizer.state)  # what the first step left; the rates are those of the settings
+    if critic == "separate":
+        optimizers.append(torch.optim.AdamW(critic_model.parameters(), lr=2e-3, weight_decay=0.0))
+        optimizers[1].state.update(twin._critic_optimizer.state)
     mask = s.mask[:, 0]
     for _ in range(2):
         logits = response_logits(twin.policy, s.prompt_ids, s.prompt_mask, s.tokens)
@@ -119,9 +124,8 @@ def test_a_step_is_what_a_slow_loop_makes_of_it(algorithm, critic):
                 value_loss = torch.max((v - goal) ** 2, (near - goal) ** 2) / 2
                 value_losses[-1] += float(value_loss.detach()) / tokens
                 total = total + (-objective + 0.5 * value_loss - 0.05 * entropy[i, t]) / tokens
-        for each in (optimizer, critic_optimizer):
-            if each is not None:
-                each.zero_grad()
+        for each in optimizers:
+            each.zero_grad()
         total.backward()
         groups = [list(policy.parameters()) + ([] if critic == "separate" else list(critic_model.parameters()))]
         groups += [list(critic_model.parameters())] if critic == "separate" else []
@@ -129,9 +133,8 @@ def test_a_step_is_what_a_slow_loop_makes_of_it(algorithm, critic):
             norm = sum(p.grad.square().sum() for p in parameters).sqrt()
             for parameter in parameters:
                 parameter.grad *= min(1.0, 0.2 / float(norm))
-        for each in (optimizer, critic_optimizer):
-            if each is not None:
-                each.step()
+        for each in optimizers:
+            each.step()
     assert record.value_loss == pytest.approx(sum(value_losses) / 2, rel=1e-3)
     for ours, theirs in ((run.policy.model, policy), (run.critic, critic_model)):
         for name, tensor in theirs.state_dict().items():
@@ -217,6 +220,13 @@ def test_the_penalty_s_weight_is_halved_or_doubled_by_the_kl_after_the_updates()
     assert run._after_the_updates(rollout)["kl_to_old"] == pytest.approx(
         float((log_ratio.exp() - 1 - log_ratio).mean())
     )
+
+
+def test_the_penalty_s_weight_waits_for_the_policy():
+    settings = replace(SHORT, num_prompts=4, critic_only_steps=2, evaluate_every=0, lr_warmup_steps=0)
+    betas = [record.beta for record in start(PPO_PENALTY.with_parameters(target=1e-9), settings)]
+    own = PPO_PENALTY.kl.beta
+    assert betas == [own, own, own, pytest.approx(2 * own)]  # the third step is the first that moves the policy
 
 
 def test_a_weight_that_was_halved_for_ever_is_still_above_0():

@@ -1,5 +1,6 @@
 """The objective written out: the numbers in the text give the recorded value, for every algorithm that trains."""
 
+import inspect
 import math
 import re
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from rlviz.algorithms import ALGORITHMS, DCPO, GRPO, PPO_PENALTY, GroupPolicyGra
 from rlviz.pieces.bounds import no_bounds
 from rlviz.pieces.kl import KLInLoss, KLToOld
 from rlviz.pieces.surrogate import DualClip, pessimistic, unclipped
+from rlviz.pieces.words import says
 from rlviz.training import TrainSettings, train
 from rlviz.training.formula import Formula, decimals_for, formula_of, gradient_in_words, shown, written_out
 from rlviz.types import TokenRecord
@@ -124,8 +126,10 @@ def test_words_for_what_is_not_cut():
     [pessimistic, unclipped, DualClip(3.0), DualClip(1.5)],
     ids=("pessimistic", "unclipped", "dual 3", "dual 1.5"),
 )
-def test_a_docstring_says_what_its_piece_does(piece):
+def test_a_formula_says_what_its_piece_does(piece):
     parameters = vars(piece) if isinstance(piece, DualClip) else {}
+    documented = " ".join(inspect.getdoc(piece if hasattr(piece, "__name__") else type(piece)).split())
+    assert f"J = {piece.formula}" in documented  # what the reader of the file sees is what the inspector shows
     for ratio in (0.1, 0.7, 0.8, 1.0, 1.1, 1.2, 1.4, 2.9, 7.0):
         for advantages in (-2.0, -0.5, 0.0, 0.3, 1.7):
             names = {**NAMES, "ratio": ratio, "advantages": advantages}
@@ -134,11 +138,16 @@ def test_a_docstring_says_what_its_piece_does(piece):
             assert formula.value(names | parameters) == pytest.approx(float(piece(*tensors)), abs=1e-12)
 
 
-def test_a_surrogate_of_one_s_own_with_a_formula_in_its_docstring():
+def test_it_is_written_out_where_docstrings_are_stripped(monkeypatch):
+    expected = written_out(NO_KL, TOKEN)
+    monkeypatch.setattr(pessimistic, "__doc__", None)
+    assert written_out(NO_KL, TOKEN) == expected and expected[0].startswith("J = min(ratio · advantages")
+
+
+def test_a_surrogate_of_one_s_own_with_a_formula():
+    @says(why="a little of the gradient stays.", formula="min(ratio, upper) · advantages + slope · (ratio − 1)")
     @dataclass(frozen=True)
     class Leaky:
-        """A little of the unclipped objective stays: J = min(ratio, upper) · advantages + slope · (ratio − 1), always."""
-
         slope: float = 0.1
 
         def __call__(self, ratio, advantages, lower, upper):
@@ -157,12 +166,12 @@ def test_without_a_formula_or_with_one_that_lies_it_stands_as_a_function():
     def my_surrogate(ratio, advantages, lower, upper):
         return torch.tanh(ratio) * advantages
 
+    @says(why="it lies.", formula="ratio · advantages")
     def lying(ratio, advantages, lower, upper):
-        """J = ratio · advantages."""
         return torch.tanh(ratio) * advantages
 
+    @says(why="it cannot be worked out.", formula="advantages / (lower − lower)")
     def hopeless(ratio, advantages, lower, upper):
-        """J = advantages / (lower − lower)."""
         return torch.tanh(ratio) * advantages
 
     value = math.tanh(1.3) * 0.5
@@ -178,7 +187,19 @@ def test_another_algorithm_than_the_one_that_trained_is_noticed():
 
 
 @pytest.mark.parametrize(
-    "text", ["__import__('os')", "ratio.real", "(lambda: 1)()", "ratios", "[ratio]", "True", "eval(ratio)", "", "a b"]
+    "text",
+    [
+        "__import__('os')",
+        "ratio.real",
+        "(lambda: 1)()",
+        "ratios",
+        "[ratio]",
+        "True",
+        "eval(ratio)",
+        "",
+        "a b",
+        "ratio · advantages, always",
+    ],
 )
 def test_only_arithmetic_is_read(text):
     assert Formula.read(text, NAMES) is None
@@ -191,14 +212,14 @@ def test_only_arithmetic_is_read(text):
         ("(ratio − 1) · advantages / (lower · 2)", 0.3 * -0.5 / 1.6),
         ("−(ratio + advantages) · 2", -(1.3 - 0.5) * 2),
         ("max(ratio, exp(advantages)) − log(lower)", 1.3 - math.log(0.8)),
-        ("ratio · advantages, whatever the limits.", -0.65),
+        ("ratio ·\n    advantages", -0.65),
     ],
 )
 def test_brackets_stay_where_they_are_needed(text, value):
     formula = Formula.read(text, NAMES)
     assert formula.value(NAMES) == pytest.approx(value)
     assert Formula.read(formula.text(), NAMES).value(NAMES) == pytest.approx(value)
-    assert formula.text() == text.removesuffix(", whatever the limits.")
+    assert formula.text() == " ".join(text.split())
     with_numbers = Formula.read(formula.text(NAMES), {})
     assert with_numbers.value({}) == pytest.approx(value)
 

@@ -122,6 +122,16 @@ def test_credit_skips_what_the_tool_wrote():
     assert observed.any() and not rollout.advantages[observed].any() and not rollout.credit.returns[observed].any()
 
 
+def test_what_the_tool_wrote_may_be_unlikely():
+    run = start(NO_KL, replace(SHORT, num_prompts=32, min_old_prob=0.1))
+    rollout = run._roll_out()
+    s = rollout.samples
+    least, least_of_all = (s.logp.masked_fill(~m, 0.0).amin(-1).exp() for m in (s.mask, s.there))
+    only_the_tool_s = (least_of_all < 0.1) & (least >= 0.1)
+    assert only_the_tool_s.any() and (least < 0.1).any()
+    assert torch.equal(rollout.mask.any(-1), least >= 0.1)
+
+
 def test_statistics_are_of_the_policy_s_tokens():
     run = start(NO_KL)
     rollout = run._roll_out()

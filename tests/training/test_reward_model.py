@@ -142,9 +142,9 @@ def test_updates_are_those_of_a_plain_loop_over_pairs(reads):
         ({"steps": 0}, "steps must be at least 1; got 0"),
         ({"batch_size": 0}, "batch_size must be at least 1; got 0"),
         ({"evaluate_every": -1}, "evaluate_every must be at least 0; got -1"),
-        ({"lr": 0.0}, "lr must be above 0 and finite; got 0.0"),
+        ({"lr": 0.0}, "lr must be above 0; got 0.0"),
         ({"lr": float("nan")}, "lr must be above 0"),
-        ({"pairs": []}, "pairs must hold at least one pair"),
+        ({"pairs": []}, "pairs must be a list of Pairs, at least one; got none"),
         ({"model": tiny().frozen_copy()}, "model is frozen"),
     ],
 )
@@ -154,7 +154,7 @@ def test_what_cannot_be_trained_is_refused(wrong, message):
 
 
 def test_accuracy_of_no_pairs_is_an_error():
-    with pytest.raises(ValueError, match="pairs must hold at least one pair"):
+    with pytest.raises(ValueError, match="pairs must be a list of Pairs, at least one; got none"):
         pair_accuracy(tiny(), [])
 
 

@@ -8,7 +8,16 @@ import torch
 
 from rlviz.algorithms import DAPO, DUPO, GRPO, GRPO_PROCESS, PPO
 from rlviz.pieces.kl import KLInReward
-from rlviz.training import TrainSettings, history, learn_reward, pair_accuracy, resume, summarize, train
+from rlviz.training import (
+    RewardModelRecord,
+    TrainSettings,
+    history,
+    learn_reward,
+    pair_accuracy,
+    resume,
+    summarize,
+    train,
+)
 from rlviz.training.rewards import REFRESH_STEPS, agreement, pairs_among, refresh, step_rewards
 from rlviz.training.rows import repeated
 from rlviz.training.run_folder import metrics_of
@@ -173,6 +182,7 @@ class TestLearnedReward:
             next(stopped)
         again = resume(tmp_path / "stopped", device="cpu")
         assert again.step == 2
+        assert again.reward_pairs == stopped.reward_pairs != learned.pairs  # those of the refresh after step 2 are kept
         assert curve(list(again)) == curve(expected[2:])
         assert summarize(again)["accuracy_before"] == pytest.approx(0.343)
 
@@ -198,15 +208,39 @@ class TestLearnedReward:
 
         train_reward_model = module.train_reward_model
         monkeypatch.setattr(module, "train_reward_model", spy)
-        fresh = [Pair(f"{n:05d}=", "#1", "#2") for n in range(18)]
+        fresh = [Pair(f"{n:05d}=", "#1", "#2") for n in range(90)]
         model = learned.model.copy()
         assert refresh(model, fresh, learned.pairs, seed=0) > 0
         ((pairs, steps),) = seen
-        assert pairs[:18] == fresh
-        assert len(pairs) == 20
-        assert set(pairs[18:]) <= set(learned.pairs)
+        assert pairs[:90] == fresh
+        assert len(pairs) == 100  # ten older ones are a tenth of all; nine would be a tenth of the fresh
+        assert len(set(pairs[90:])) == 10
+        assert set(pairs[90:]) <= set(learned.pairs)
         assert steps == REFRESH_STEPS
         assert refresh(model, [], learned.pairs, seed=0) is None
+
+    def test_each_refresh_replays_other_pairs(self, learned, monkeypatch):
+        """Fresh and older pairs are the same each time, so that nothing but the draw can differ."""
+        from rlviz.training import rewards as module
+        from rlviz.training import rollouts
+
+        fresh, seen = [Pair(f"{n:05d}=", "#1", "#2") for n in range(45)], []
+
+        def spy(model, pairs, **options):
+            seen.append(list(pairs))
+            return iter([RewardModelRecord(1, 0.5, 0.5)])
+
+        monkeypatch.setattr(module, "train_reward_model", spy)
+        monkeypatch.setattr(rollouts, "pairs_among", lambda policy, rollout: fresh)
+        settings = replace(SHORT, steps=3, num_prompts=2, refresh_reward_every=1, evaluate_every=0)
+        run = start(settings=settings, reward_model=learned.model, pairs=learned.pairs)
+        for _ in range(3):
+            next(run)
+            run.reward_pairs = list(learned.pairs)
+        assert [pairs[:45] == fresh for pairs in seen] == [True] * 3
+        replayed = {frozenset(pairs[45:]) for pairs in seen}
+        assert len(replayed) == 3
+        assert {len(pairs) for pairs in replayed} == {5}
 
     def test_it_orders_held_out_pairs(self, policy, learned):
         held_out = make_pairs(policy, TASK, 300, held_out=True, seed=0)
@@ -257,6 +291,19 @@ def test_the_reference_is_reset_when_it_is_due():
     with torch.no_grad():
         logits = response_logits(run.reference, s.prompt_ids, s.prompt_mask, s.tokens)
     torch.testing.assert_close(rollout.ref_logp, token_logp(logits, s.tokens))
+
+
+def test_a_resumed_run_has_the_reference_of_its_last_reset(tmp_path):
+    settings = replace(SHORT, num_prompts=2, evaluate_every=0, checkpoint_every=3, reset_reference_every=2)
+    run = start(GRPO, settings, out=tmp_path / "run")
+    next(run), next(run)
+    reset = {name: tensor.clone() for name, tensor in run.policy.model.state_dict().items()}
+    next(run)  # saved here, when the policy has gone on
+    again = resume(tmp_path / "run", device="cpu")
+    assert again.step == 3
+    assert not torch.equal(again.policy.model.lm_head.weight, reset["lm_head.weight"])
+    assert all(torch.equal(tensor, again.reference.model.state_dict()[name]) for name, tensor in reset.items())
+    assert curve(list(again)) == curve(start(GRPO, settings))[3:]
 
 
 def test_responses_with_an_unlikely_token_leave_the_loss():

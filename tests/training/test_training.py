@@ -1,5 +1,6 @@
 """The loop: the same curve twice, resumed as if never stopped, and each tensor where it belongs."""
 
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from rlviz.training.rows import Credit
 from rlviz.training.run_folder import metrics_of
 from small_models.evaluation import evaluate
 from small_models.policies import load_policy
-from small_models.sampling import response_logits, sample, token_logp
+from small_models.sampling import encode_prompts, response_logits, sample, token_logp
 from small_models.tasks import Chain, Grade
 
 NO_KL = replace(GRPO, kl=None)
@@ -100,6 +101,35 @@ def test_a_finished_run_can_be_given_more_steps(tmp_path):
     with pytest.raises(ValueError, match="has done its 6"):
         resume(tmp_path / "run")
     assert len(list(resume(tmp_path / "run", steps=8, device="cpu"))) == 2
+
+
+def test_the_last_step_is_evaluated_too():
+    settings = replace(SHORT, steps=5, num_prompts=2, group_size=2)
+    measured = history(list(start(settings=settings)))["held_out_accuracy"].notna()
+    assert measured.tolist() == [False, False, True, False, True]
+    assert next(start(settings=replace(settings, steps=1))).held_out_accuracy is not None
+    assert next(start(settings=replace(settings, steps=1, evaluate_every=0))).held_out_accuracy is None
+
+
+def likeliest_answers_right(policy):
+    """Return the share of right answers of a policy that always takes the likeliest token, by a loop without a cache."""
+    prompts = TASK.held_out_prompts[:1000]
+    ids, _ = encode_prompts(policy, prompts)
+    width = ids.shape[1]
+    with torch.no_grad():
+        for _ in range(TASK.max_new_tokens):
+            ids = torch.cat([ids, policy.model(ids).logits[:, -1:].argmax(-1)], dim=1)
+    texts = [text.partition("$")[0] for text in policy.tokenizer.batch_decode(ids[:, width:])]
+    return sum(TASK.grade(prompt, text).correct for prompt, text in zip(prompts, texts, strict=True)) / 1000
+
+
+def test_greedy_accuracy_before_and_after_is_that_of_the_likeliest_tokens():
+    run = start(settings=replace(SHORT, steps=5, num_prompts=8, lr=3e-3, lr_warmup_steps=0, evaluate_every=0))
+    list(run)
+    summary = summarize(run)
+    before, after = likeliest_answers_right(load_policy("chain", device="cpu")), likeliest_answers_right(run.policy)
+    assert (summary["greedy_accuracy_before"], summary["greedy_accuracy_after"]) == (before, after)
+    assert len({before, after, summary["accuracy_before"], summary["accuracy_after"]}) == 4
 
 
 def test_rows_without_advantage_leave_the_update_exactly():
@@ -427,7 +457,8 @@ class TestRunFolder:
         assert {"accuracy_before", "accuracy_after", "train_seconds", "tokens_sampled"} <= set(summary)
         assert 0.3 < summary["accuracy_before"] < 0.5
         names = {file.suffix for file in folder.path.rglob("*") if file.is_file()}
-        assert names == {".json", ".jsonl", ".safetensors"}
+        assert names == {".json", ".jsonl", ".safetensors", ""}
+        assert [file.name for file in folder.path.rglob("*") if file.is_file() and not file.suffix] == [".lock"]
 
     def test_a_folder_with_anything_in_it_is_refused_and_left_alone(self, tmp_path):
         (tmp_path / "mine.txt").write_text("mine")
@@ -447,19 +478,20 @@ class TestRunFolder:
     def test_a_crash_between_two_renames_leaves_the_older_checkpoint(self, tmp_path):
         run = start(out=tmp_path / "run")
         next(run), next(run)
+        shutil.rmtree(tmp_path / "run" / "checkpoint.old")
         (tmp_path / "run" / "checkpoint").rename(tmp_path / "run" / "checkpoint.old")
         assert resume(tmp_path / "run", device="cpu").step == 2
 
     def test_what_cannot_be_resumed_says_why(self, tmp_path):
         with pytest.raises(FileNotFoundError, match="holds no run"):
             resume(tmp_path)
-        run = start(out=tmp_path / "run")
-        with pytest.raises(ValueError, match="no checkpoint yet"):
-            resume(tmp_path / "run")
-        next(run), run.save()
+        start(out=tmp_path / "run")
         saved = tmp_path / "run" / "checkpoint" / "training.safetensors"
         saved.write_bytes(saved.read_bytes()[:100])
         with pytest.raises(ValueError, match="is damaged"):
+            resume(tmp_path / "run")
+        shutil.rmtree(tmp_path / "run" / "checkpoint")
+        with pytest.raises(ValueError, match="has no checkpoint, so there is nothing to resume; train again"):
             resume(tmp_path / "run")
         (tmp_path / "run" / "config.json").write_text("{}")
         with pytest.raises(ValueError, match="is not one of this version"):

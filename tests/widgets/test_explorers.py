@@ -1,5 +1,6 @@
 """What holds for every explorer: sliders move pixels and give them back, words and calls are true, the last row can read it."""
 
+import inspect
 import io
 import itertools
 from dataclasses import replace
@@ -229,12 +230,31 @@ def test_choices_and_numbers_out_of_reach_are_refused_in_a_sentence(name):
     with pytest.raises(ValueError, match=r"algorithm must be an algorithm, such as rlviz.DAPO; got 'grpo'"):
         explore("grpo")
     for argument, control in explorer.controls.items():
-        if argument == "algorithm" or argument not in explore.__kwdefaults__:
+        if argument == "algorithm" or argument not in inspect.unwrap(explore).__kwdefaults__:
             continue
         wrong = {Counts: None, Several: GRPO}.get(type(control), "bananas")
         if wrong is not None:
             with pytest.raises(ValueError, match=rf"^{argument}\b.* must be .*; got"):
                 explore(**{argument: wrong})
+
+
+def test_of_the_algorithms_chosen_beside_the_first_three_count():
+    explorer = widgets.explore_clip()
+    beside = explorer.controls["beside"]
+    others = [(place, value) for place, (_, value) in enumerate(beside.box.options) if value != GRPO][:4]
+    beside.box.index = [place for place, _ in others]
+    assert beside.value == tuple(value for _, value in others[:3])
+    assert len(explorer.curve.names) == 1 + 3
+    assert "Not possible" not in explorer.caption
+
+
+def test_a_control_out_of_sight_is_no_part_of_the_call():
+    explorer = widgets.explore_kl(apart=3.0)
+    assert explorer.call == "explore_kl(apart=3.0)"
+    explorer.controls["show"].box.value = "value"
+    assert explorer.call == "explore_kl(show='value')"
+    explorer.controls["show"].box.value = "fits"
+    assert explorer.call == "explore_kl(apart=3.0)"
 
 
 def test_beside_takes_algorithms_only():

@@ -218,6 +218,22 @@ def test_the_table_is_the_group_with_its_pushes(grpo):
     assert len(kinds) >= 3
 
 
+def test_the_hardest_push_has_the_thickest_line_whichever_way_it_goes(grpo):
+    records, _ = grpo
+    group = records[5].groups[0]
+    tokens = group.responses[0].tokens[:3]
+    for sign, ink in ((1, BLUE), (-1, VERMILION)):
+        pushed = tuple(replace(token, push=sign * push) for token, push in zip(tokens, (0.3, -0.1, 0.0), strict=True))
+        only = replace(records[5], groups=(replace(group, responses=(replace(group.responses[0], tokens=pushed),)),))
+        inspector = inspect_run([only], algorithm=GRPO)
+        hard, soft, none = (style for style, _, _ in spans(inspector._group_view.value))
+        assert "bottom / 100% 5px" in hard and ink in hard  # 2 + 3 · .3/.3
+        assert "bottom / 100% 3px" in soft and ink not in soft  # 2 + 3 · .1/.3
+        assert "bottom" not in none
+        assert "at most 0.300" in text_of(inspector._group_view.value)
+        assert inspector.token.value == 1  # where it opens
+
+
 def test_a_row_says_reward_verdict_advantage_length_and_truncation(grpo):
     records, _ = grpo
     group = records[5].groups[0]
@@ -444,7 +460,7 @@ def test_a_folder_that_another_process_writes_is_read_again(grpo, tmp_path):
     assert inspector.step.value == 3 and "Step 3 of 7." in inspector.caption
     (copy / "samples.jsonl").write_text('{"step": 1}\n')
     inspector.refresh()
-    assert "cannot be read: the records in" in inspector.caption
+    assert "cannot be read" in inspector.caption and "samples.jsonl, line 1 lacks groups" in inspector.caption
 
 
 def test_a_panel_is_followed_while_it_trains():

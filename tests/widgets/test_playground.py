@@ -76,7 +76,7 @@ def test_every_number_has_a_slider_that_moves_it_or_a_reason_to_have_none(algori
             if {name, slot} == {"beta", "kl"} and end == 0:
                 assert widget.setting.algorithm.kl is None
             elif slot == "shape" and (name, end) in (("max_length", 1), ("cache", 31)):  # cache 4 and max_length 16
-                with pytest.raises(ValueError, match="cache must be above 0 and below max_length"):
+                with pytest.raises(ValueError, match="cache must be above 0 and at most max_length"):
                     _ = widget.setting
             else:
                 assert getattr(getattr(widget.setting.algorithm, slot), name) == end
@@ -132,11 +132,11 @@ def test_beta_puts_a_kl_term_in_and_takes_it_out():
 
 def test_two_numbers_that_only_fit_together_can_be_moved_one_after_the_other():
     widget = playground(algorithm=DAPO)
-    put(widget, max_length=4)
-    assert "Train would refuse this: cache must be above 0 and below max_length (4)" in widget._since.value
+    put(widget, max_length=3)
+    assert "Train would refuse this: cache must be above 0 and at most max_length (3)" in widget._since.value
     put(widget, cache=2)
     shape = widget.setting.algorithm.shape
-    assert (shape.max_length, shape.cache) == (4, 2)
+    assert (shape.max_length, shape.cache) == (3, 2)
     assert playground(algorithm=replace(DAPO, shape=shape))._algorithm.value == "DAPO"
 
 

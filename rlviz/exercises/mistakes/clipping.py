@@ -45,6 +45,11 @@ def constant_limits(ratio: Tensor, advantages: Tensor, lower: Tensor, upper: Ten
     return torch.minimum(ratio * advantages, torch.clamp(ratio, 0.8, 1.2) * advantages)
 
 
+def limits_of_the_first_token(ratio: Tensor, advantages: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+    first = torch.clamp(ratio, lower.flatten()[0], upper.flatten()[0])
+    return torch.minimum(ratio * advantages, first * advantages)
+
+
 def ratio_and_advantage_swapped(ratio: Tensor, advantages: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
     return torch.minimum(ratio * advantages, torch.clamp(advantages, lower, upper) * ratio)
 
@@ -81,6 +86,10 @@ SURROGATE = (
     Mistake(limits_swapped, "your limits are the wrong way round: torch.clamp takes the lower one first."),
     Mistake(objective_clipped_instead_of_ratio, "you clip r · A: clip the ratio, then multiply by A."),
     Mistake(constant_limits, "you clip at 0.8 and 1.2 whatever the limits are: use lower and upper."),
+    Mistake(
+        limits_of_the_first_token,
+        "you clip every token at the first one's limits: lower and upper hold a limit for each token, so use them whole.",
+    ),
     Mistake(ratio_and_advantage_swapped, "you clip A: the ratio is the first argument, A the second."),
     Mistake(
         zero_outside_the_limits,

@@ -1,0 +1,323 @@
+"""The slots keep what they promise: whatever fits a slot trains, and what does not is refused where the algorithm is built."""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+
+from rlviz.algorithms import ALGORITHMS, DCPO, GRPO, PPO, PPO_PENALTY, GroupPolicyGradient, PolicyGradient, slots
+from rlviz.curves import kl_curve
+from rlviz.pieces.advantages import PromptHistory
+from rlviz.pieces.kl import AdaptivePenalty, KLInLoss, KLInReward, k3
+from rlviz.tabular import good_actions, train_table
+from rlviz.training import TrainSettings, resume, train
+from rlviz.types import Batch
+from small_models.policies import load_policy
+from small_models.tasks import Chain
+
+SHORT = TrainSettings(steps=3, num_prompts=4, group_size=2, updates_per_rollout=2, evaluate_every=0, details_every=1)
+NO_KL = replace(GRPO, kl=None)
+WITH_SLOTS = [a for a in ALGORITHMS if isinstance(a, PolicyGradient)]
+
+
+def trained(algorithm, settings=SHORT, **named):
+    return list(train(load_policy("chain", device="cpu"), Chain(), algorithm, settings, **named))
+
+
+class FewPrompts(Chain):
+    train_prompts = Chain().train_prompts[:6]
+
+
+# --- the history is remembered by the advantage, and by nothing else ---
+
+
+def test_what_is_remembered_is_what_was_standardized():
+    # k1 penalties .5 · (1 + 1) and .5 · (0 + 2) leave R − KL = 0 and −1: mean −½, variance ¼. The rewards' own are ½ and ¼,
+    # lowest 0 and highest 1
+    charged = replace(DCPO, kl=KLInReward(beta=0.5))
+    old_logp = torch.tensor([[[-1.0, -1.0], [-2.0, -1.0]]])
+    ref_logp = torch.tensor([[[-2.0, -2.0], [-2.0, -3.0]]])
+    mask = torch.ones(1, 2, 2, dtype=torch.bool)
+    rewards = torch.tensor([[1.0, 0.0]])
+    advantages, history = charged.advantages(rewards, mask, old_logp=old_logp, ref_logp=ref_logp)
+    assert advantages.tolist() == [[[1.0, 1.0], [-1.0, -1.0]]]
+    assert (history.mean.item(), history.variance.item()) == (-0.5, 0.25)
+    assert (history.lowest.item(), history.highest.item(), history.visits.item()) == (-1.0, 0.0, 1)
+    # a second visit with the same R − KL is standardized by a history of the same: ∓1 once more
+    again, history = charged.advantages(rewards, mask, old_logp=old_logp, ref_logp=ref_logp, history=history)
+    assert again.tolist() == [[[1.0, 1.0], [-1.0, -1.0]]]
+    assert (history.mean.item(), history.variance.item(), history.visits.item()) == (-0.5, 0.25, 2)
+
+
+def test_a_run_with_its_kl_in_the_reward_remembers_what_it_standardized():
+    policy, algorithm = load_policy("chain", device="cpu"), replace(DCPO, kl=KLInReward(beta=5.0))
+    run = train(policy, FewPrompts(), algorithm, replace(SHORT, num_prompts=6))
+    next(run)  # so that the policy has left the reference
+    before = run._history
+    rollout = run._roll_out()
+    for place in range(6):
+        prompt = FewPrompts.train_prompts.index(rollout.prompts[place])
+        penalty = 5.0 * (rollout.samples.logp - rollout.ref_logp)[place].masked_fill(~rollout.mask[place], 0.0).sum(-1)
+        left = (rollout.rewards[place] - penalty).double()
+        expected = (before.mean[prompt] + left.mean()) / 2
+        assert run._history.mean[prompt].item() == pytest.approx(expected.item(), abs=1e-6)
+        assert abs(penalty.mean().item()) > 1e-4
+
+
+def test_an_advantage_without_a_history_hands_it_back_as_it_came():
+    mask, some = torch.ones(1, 2, 1, dtype=torch.bool), PromptHistory.empty(1)
+    assert NO_KL.advantages(torch.tensor([[1.0, 0.0]]), mask)[1] is None
+    assert NO_KL.advantages(torch.tensor([[1.0, 0.0]]), mask, history=some)[1] is some
+
+
+def against_the_prompt_s_mean(rewards, history):
+    """R minus the mean of all rewards that the prompt ever earned, this visit's too."""
+    after = history.after(rewards)
+    return rewards - after.mean.unsqueeze(1).to(rewards.dtype), after
+
+
+REMEMBERS = replace(NO_KL, name="Mine", advantage=against_the_prompt_s_mean)
+
+
+def test_an_advantage_of_one_s_own_that_remembers_trains(tmp_path):
+    settings = replace(SHORT, num_prompts=6)
+    run = train(load_policy("chain", device="cpu"), FewPrompts(), REMEMBERS, settings, out=tmp_path / "run")
+    means = {}
+    for step in range(1, 3):
+        rollout = run._roll_out()
+        for prompt, rewards, advantages in zip(
+            rollout.prompts, rollout.rewards, rollout.advantages[..., 0], strict=True
+        ):
+            means.setdefault(prompt, []).append(rewards)
+            torch.testing.assert_close(advantages, rewards - torch.cat(means[prompt]).mean(), rtol=1e-5, atol=1e-6)
+        assert run._history.visits.tolist() == [step] * 6
+    records = list(run)
+    assert all(math.isfinite(record.loss) for record in records)
+    again = resume(tmp_path / "run", steps=5, algorithm=REMEMBERS, task=FewPrompts())
+    assert torch.equal(again._history.mean, run._history.mean)
+
+
+def test_an_advantage_of_one_s_own_that_remembers_learns_on_a_table():
+    task = good_actions(3, 10)
+    run = train_table(REMEMBERS, task, steps=60, replicas=8, lr=0.5)
+    assert run.accuracy[:, -1].mean() > 0.7
+    forgetful = replace(NO_KL, advantage=lambda rewards: rewards - rewards.mean(1, keepdim=True))
+    assert not np.allclose(run.accuracy, train_table(forgetful, task, steps=60, replicas=8, lr=0.5).accuracy)
+
+
+@pytest.mark.parametrize(
+    ("advantage", "message"),
+    [
+        (
+            lambda rewards, history: rewards,
+            r"Mine's advantage, <lambda>, asks for history, so it must return \(A, the history after this visit\); got a tensor",
+        ),
+        (
+            lambda rewards, history: (rewards, None),
+            r"must return \(A, the history after this visit\); got a tensor \[2, 3\] and None",
+        ),
+        (
+            lambda rewards, history: (rewards, PromptHistory.empty(5)),
+            r"the history of the same prompts, 2 of them; got one of 5",
+        ),
+        (
+            lambda rewards: (rewards, rewards),
+            r"must return a tensor \[2, 3\] or \[2, 3, 4\]; got a tensor .* and a tensor",
+        ),
+        (lambda rewards: rewards.sum(), r"must return a tensor \[2, 3\] or \[2, 3, 4\]; got a tensor \[\]"),
+        (lambda rewards: rewards[:1], r"must return a tensor \[2, 3\] or \[2, 3, 4\]; got a tensor \[1, 3\]"),
+    ],
+)
+def test_what_an_advantage_must_return(advantage, message):
+    mine = replace(NO_KL, name="Mine", advantage=advantage)
+    with pytest.raises(ValueError, match=message):
+        mine.advantages(torch.zeros(2, 3), torch.ones(2, 3, 4, dtype=torch.bool))
+
+
+# --- whatever fits a slot trains ---
+
+
+def to_the_reference(logp, ref_logp):
+    return 0.1 * k3(logp, ref_logp)
+
+
+def to_the_old_policy(logp, old_logp):
+    return 0.5 * k3(old_logp, logp)
+
+
+def in_the_reward(old_logp, ref_logp, mask):
+    return (0.1 * (old_logp - ref_logp)).masked_fill(~mask, 0.0)
+
+
+in_the_reward.in_reward = True
+
+
+class Lagrange:
+    """A weight of one's own, no parameter of a dataclass: nobody can change it by name."""
+
+    beta = 0.3
+
+    def __call__(self, logp, ref_logp):
+        return self.beta * (logp - ref_logp).square()
+
+
+@pytest.mark.parametrize("algorithm", [PPO, GRPO], ids=lambda a: a.name)
+@pytest.mark.parametrize("kl", [to_the_reference, to_the_old_policy, in_the_reward, Lagrange()])
+def test_a_kl_of_one_s_own_trains(algorithm, kl):
+    mine = replace(algorithm, kl=kl)
+    records = trained(mine, SHORT)
+    assert [record.beta for record in records] == [None] * 3
+    assert all(math.isfinite(record.loss) and record.grad_norm > 0 for record in records)
+    expected = isinstance(kl, type(to_the_old_policy)) and kl is to_the_old_policy and algorithm is PPO
+    assert all((record.kl_to_old is not None) == expected for record in records)
+    assert kl_curve(mine, show="value").beta is None
+
+
+def test_a_kl_of_one_s_own_in_the_reward_is_the_piece_s():
+    mine, theirs = replace(PPO, kl=in_the_reward), PPO.with_parameters(beta=0.1)
+    assert [r.loss for r in trained(mine)] == [r.loss for r in trained(theirs)]
+    assert mine.needs_reference and mine.kl_in_reward and not mine.kl_in_loss
+
+
+def test_a_weight_that_is_a_parameter_is_told_and_controlled():
+    @dataclass(frozen=True)
+    class Squared:
+        beta: float = 0.2
+
+        def __call__(self, logp, old_logp):
+            return self.beta * (logp - old_logp).square()
+
+    mine = replace(PPO_PENALTY, kl=Squared(), controller=AdaptivePenalty(target=1e-9))
+    betas = [record.beta for record in trained(mine)]
+    assert betas == [0.2, 0.4, 0.8]  # any KL at all is above 1.5 · 1e-9, so it doubles after each step
+
+
+# --- what does not fit is refused where the algorithm is built ---
+
+
+@dataclass(frozen=True)
+class Impatient:
+    max_rounds: object = "ten"
+
+    def __call__(self, rewards):
+        return torch.arange(len(rewards))
+
+
+@dataclass(frozen=True)
+class Pairs:
+    min_group_size: object = 0
+
+    def __call__(self, rewards):
+        return rewards - rewards.mean(1, keepdim=True)
+
+
+class Filter:
+    def __call__(self, rewards, lengths):
+        return rewards
+
+    def loss_mask(self, mask):
+        return mask
+
+
+@pytest.mark.parametrize(
+    ("base", "change", "message"),
+    [
+        (
+            PPO_PENALTY,
+            {"kl": to_the_old_policy},
+            "controller changes the beta of the KL term, and kl, to the old policy, has none",
+        ),
+        (PPO_PENALTY, {"kl": Lagrange()}, "give it a dataclass with a number beta, or controller=None"),
+        (PPO_PENALTY, {"kl": None}, "controller changes the beta of the KL term, and kl, –, has none"),
+        (
+            PPO,
+            {"controller": AdaptivePenalty},
+            r"controller must be a function of 3 arguments \(beta, kl, count\) or a built",
+        ),
+        (
+            PPO,
+            {"value_loss": lambda values: values},
+            r"value_loss must take 3 arguments \(values, old_values, returns\)",
+        ),
+        (GRPO, {"select": Impatient()}, "select's max_rounds must be a whole number, at least 1; got 'ten'"),
+        (GRPO, {"select": Impatient(0)}, "select's max_rounds must be a whole number, at least 1; got 0"),
+        (GRPO, {"advantage": Pairs()}, "advantage's min_group_size must be a whole number, at least 1; got 0"),
+        (GRPO, {"shape": Filter()}, r"shape's loss_mask must take 2 arguments \(mask, truncated\)"),
+        (
+            GRPO,
+            {"aggregate": torch.mean},
+            "aggregate must be a function of 1 argument .*mean does not say which arguments",
+        ),
+        (GRPO, {"kl": KLInReward}, "kl must be a function of 3 arguments .* or a built piece"),
+    ],
+)
+def test_a_piece_that_lacks_what_its_slot_asks_is_refused_where_the_algorithm_is_built(base, change, message):
+    with pytest.raises((TypeError, ValueError), match=message) as refusal:
+        replace(base, **change)
+    assert "\n" not in str(refusal.value)
+
+
+def test_without_its_kl_an_algorithm_has_nothing_to_control():
+    for algorithm in WITH_SLOTS:
+        bare = algorithm.without_kl()
+        assert bare.kl is None and not bare.kl_in_reward and bare.beta is None
+    assert PPO_PENALTY.without_kl().controller is None and PPO.without_kl().controller is None
+
+
+def test_the_pieces_of_the_family_have_what_their_slots_may_have():
+    assert {a.name: a.beta for a in WITH_SLOTS if a.beta} == {"PPO": 0.02, "PPO-Penalty": 0.01, "GRPO": 0.04}
+    assert [a.name for a in WITH_SLOTS if a.can.max_rounds > 1] == ["DAPO"]
+    assert replace(GRPO, kl=KLInLoss(beta=0.5)).beta == 0.5
+    assert isinstance(DCPO, GroupPolicyGradient) and DCPO.min_group_size == 2 and PPO.min_group_size == 1
+
+
+@pytest.mark.parametrize("slot", slots.SLOTS)
+def test_every_slot_is_in_the_table_of_the_docstring(slot):
+    called_with, may_ask = slots.CALLS[slot]
+    row = next(line for line in PolicyGradient.__doc__.splitlines() if line.split()[:1] == [slot])
+    assert all(name in row for name in (*called_with, *may_ask)), row
+
+
+# --- limits ---
+
+
+def dead(old_logp):
+    return 1.2, 0.8
+
+
+@pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        (dead, "Mine's bounds, dead, must give limits with lower ≤ upper; for old probability .* got 1.2 and 0.8"),
+        (lambda old_logp: 0.8, "must return two limits, lower and upper.*; got 0.8"),
+        (lambda old_logp: (0.8, "wide"), "must return two limits.*; got 0.8 and 'wide'"),
+        (lambda old_logp: None, "must return two limits.*; got None"),
+        (lambda old_logp: (0.8, 1.2, 2.0), "must return two limits.*; got 0.8 and 1.2 and 2.0"),
+        (lambda old_logp: (0.8, math.nan), r"lower ≤ upper; .* got 0\.8 and nan"),
+    ],
+)
+def test_bounds_that_are_none_are_refused_where_they_are_built(bounds, message):
+    with pytest.raises(ValueError, match=message):
+        replace(NO_KL, name="Mine", bounds=bounds)
+
+
+def test_bounds_that_go_wrong_later_are_refused_when_they_are_used():
+    old_logp = torch.log(torch.tensor([[[0.5, 0.5, 0.003]]]))
+    mask = torch.tensor([[[True, True, False]]])
+    batch = Batch(old_logp, torch.ones_like(old_logp), mask)
+
+    def crossing(old_logp):  # above ½ alone, which no probability is that is tried when it is built
+        return torch.where((old_logp.exp() - 0.5).abs() < 1e-3, 2.0, 0.8), torch.full_like(old_logp, 1.2)
+
+    mine = replace(NO_KL, name="Mine", bounds=crossing)
+    with pytest.raises(ValueError, match=r"Mine's bounds, crossing, .*for old probability 0\.5 got 2 and 1\.2"):
+        mine.loss(old_logp, batch)
+    on_padding = replace(NO_KL, bounds=lambda old_logp: (torch.where(old_logp == 0, 2.0, 0.8), 1.2))
+    assert math.isfinite(on_padding.loss(old_logp, batch).loss)  # a token that nobody sampled has no limits
+    narrow = replace(NO_KL, name="Mine", bounds=lambda old_logp: (torch.full((7,), 0.8), 1.2))
+    with pytest.raises(
+        ValueError, match=r"each a number or shaped like old_logp \(\[1, 1, 3\]\); got a tensor \[7\] and 1.2"
+    ):
+        narrow.loss(old_logp, batch)

@@ -1,0 +1,74 @@
+"""Tiny models of the architectures that people load, with random weights, and a byte-level tokenizer such as theirs."""
+
+import copy
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma3TextConfig,
+    GPT2Config,
+    LlamaConfig,
+    MistralConfig,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+from small_models.policies import Policy
+
+BOS, END, TURN, PAD = range(4)
+SPECIAL = ["<bos>", "<end>", "<turn>", "<pad>"]
+VOCABULARY = len(SPECIAL) + 256
+SIZES = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 64,
+    "initializer_range": 0.2,  # far from uniform, so that a wrong position or prompt shows
+    "bos_token_id": BOS,
+    "eos_token_id": END,
+    "pad_token_id": PAD,
+}
+GPT2 = GPT2Config(
+    vocab_size=VOCABULARY, n_embd=32, n_layer=2, n_head=4, n_positions=64, initializer_range=0.2,
+    bos_token_id=BOS, eos_token_id=END, pad_token_id=PAD,
+)  # fmt: skip
+ARCHITECTURES = {
+    "qwen2": Qwen2Config(**SIZES),
+    "qwen3": Qwen3Config(**SIZES),
+    "llama": LlamaConfig(**SIZES),
+    "gpt2": GPT2,
+    "gemma3": Gemma3TextConfig(**SIZES, sliding_window=4, layer_types=["sliding_attention", "full_attention"]),
+    "mistral": MistralConfig(**SIZES, sliding_window=4),
+}
+
+
+def byte_tokenizer(*, adds_bos=True):
+    """One byte, one token; `<bos>` put before a text by the post-processor, as Llama 3's and Gemma's do, or by nobody."""
+    bytes_in_order = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: index for index, token in enumerate([*SPECIAL, *bytes_in_order])}
+    tokenizer = Tokenizer(models.BPE(vocabulary, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    if adds_bos:
+        tokenizer.post_processor = processors.TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", BOS)])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token="<bos>",
+        eos_token="<end>",
+        pad_token="<pad>",
+        additional_special_tokens=["<turn>"],
+    )
+
+
+def real_policy(name="llama", *, adds_bos=True, ends=(END,)):
+    """Return a policy whose generation config lists these ends of sequence; the tokenizer's own is `END`."""
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(copy.deepcopy(ARCHITECTURES[name])).float().eval()
+    model.generation_config.eos_token_id = list(ends)
+    return Policy(model, byte_tokenizer(adds_bos=adds_bos), name)

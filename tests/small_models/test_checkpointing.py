@@ -1,0 +1,129 @@
+"""Gradient checkpointing: activations are computed anew in the backward pass, to the same gradients, without dropout."""
+
+import pytest
+import torch
+from torch import nn
+
+from rlviz.algorithms import GRPO, PPO
+from rlviz.training import TrainSettings, train
+from rlviz.training.cost import peak_bytes
+from small_models.policies import build_policy, load_policy
+from small_models.sampling import encode_prompts, encode_responses, response_logits, response_logits_and_hidden, sample
+from small_models.scorers import Scorer
+from small_models.tasks import Chain
+from tests.small_models.real import ARCHITECTURES, real_policy
+
+pytestmark = pytest.mark.filterwarnings("ignore:.gradient_checkpointing_enable")  # its name until transformers 6
+PROMPTS, TEXTS = ["12=", "3="], ["abc", "d"]
+
+
+def turn_on(model, **kwargs):
+    model.gradient_checkpointing_enable(kwargs or None)
+
+
+def calls_of(layer):
+    calls = []
+    layer.mlp.register_forward_pre_hook(lambda *_: calls.append(torch.is_grad_enabled()))
+    return calls
+
+
+def layers_of(model):
+    return [module for name, module in model.named_modules() if name.split(".")[-2:-1] in (["layers"], ["h"])]
+
+
+def gradients(policy, compute):
+    values = compute(policy)
+    values.square().mean().backward()
+    return {name: p.grad for name, p in policy.model.named_parameters() if p.grad is not None}
+
+
+def logits_of(policy):
+    prompt_ids, prompt_mask = encode_prompts(policy, PROMPTS)
+    return response_logits(policy, prompt_ids, prompt_mask, encode_responses(policy, TEXTS)[0])
+
+
+def logits_and_hidden_of(policy):
+    prompt_ids, prompt_mask = encode_prompts(policy, PROMPTS)
+    both = response_logits_and_hidden(policy, prompt_ids, prompt_mask, encode_responses(policy, TEXTS)[0])
+    return torch.cat([values.flatten() for values in both])
+
+
+@pytest.mark.parametrize("compute", [logits_of, logits_and_hidden_of], ids=["logits", "hidden too"])
+@pytest.mark.parametrize("training", [False, True], ids=["as loaded", "training mode"])
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_layers_are_computed_again_to_the_same_gradients(name, training, compute):
+    kept, anew = real_policy(name), real_policy(name)
+    for policy in (kept, anew):
+        for module in policy.model.modules():  # dropout would show in the gradients
+            if isinstance(module, nn.Dropout):
+                module.p = 0.5
+    anew.model.train(training)
+    turn_on(anew.model, use_reentrant=training)
+    counts = [[calls_of(layer) for layer in layers_of(policy.model)] for policy in (kept, anew)]
+    expected, got = gradients(kept, compute), gradients(anew, compute)
+    assert [list(map(len, count)) for count in counts] == [[1, 1], [2, 2]]
+    assert set(got) == set(expected)
+    for parameter, gradient in expected.items():
+        torch.testing.assert_close(got[parameter], gradient, rtol=1e-5, atol=1e-7)
+
+
+def test_without_a_gradient_nothing_is_computed_twice():
+    policy = real_policy()
+    turn_on(policy.model)
+    calls = calls_of(layers_of(policy.model)[0])
+    sample(policy, ["1="], max_new_tokens=3, stop_at_end=False)
+    assert len(calls) == 3
+    with torch.no_grad():
+        logits_of(policy)
+    assert len(calls) == 4
+
+
+def test_scorers_compute_again_too():
+    policy = real_policy()
+    turn_on(policy.model)
+    scorer = Scorer.of(policy)
+    nn.init.ones_(scorer.head.weight)
+    calls = calls_of(scorer.trunk.layers[0])
+    prompt_ids, prompt_mask = encode_prompts(policy, PROMPTS)
+    scorer.values(prompt_ids, prompt_mask, encode_responses(policy, TEXTS)[0]).sum().backward()
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("algorithm", [GRPO, PPO], ids=lambda algorithm: algorithm.name)
+def test_a_run_with_it_takes_less_memory_and_gives_the_same_curve(algorithm):
+    settings = TrainSettings(steps=2, num_prompts=4, group_size=8, lr_warmup_steps=0, evaluate_every=0)
+    curves, peaks = [], []
+    for on in (False, True):
+        policy = load_policy("chain", device="cpu")
+        if on:
+            turn_on(policy.model)
+        run = train(policy, Chain(), algorithm, settings)
+        curves.append([record.loss for record in run])
+        rollout = run._roll_out()
+        peaks.append(peak_bytes(lambda run=run, rollout=rollout: run._update(rollout), [], policy.device))
+    assert curves[1] == pytest.approx(curves[0], rel=1e-4, abs=1e-7)
+    assert peaks[1] < 0.7 * peaks[0]
+
+
+def test_a_model_whose_layers_cannot_is_refused():
+    policy = build_policy(device="cpu")
+    policy.model.gradient_checkpointing = True  # as a model sets it that decides by itself, in training mode alone
+    with pytest.raises(
+        ValueError, match=r"gradient checkpointing is on, but the layers of LlamaForCausalLM .* turn it off"
+    ):
+        logits_of(policy)
+
+
+def test_dropout_stays_off_in_a_model_that_was_put_into_training_mode():
+    policy = real_policy("gpt2")
+    for module in policy.model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.5
+    policy.model.train()
+    first, second = (
+        sample(policy, ["1="], max_new_tokens=6, stop_at_end=False, generator=torch.Generator().manual_seed(0)).logp
+        for _ in range(2)
+    )
+    assert torch.equal(first, second)
+    policy.model.train()
+    assert torch.equal(logits_of(policy), logits_of(policy))

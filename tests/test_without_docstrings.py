@@ -1,0 +1,73 @@
+"""`python -OO` strips docstrings: what rlviz says and does must not come from one.
+
+Asked of rlviz without transformers, which itself refuses to be imported without its docstrings (5.23: "No `Args` or `Parameters`
+section is found in the docstring"); so training and the widgets need an interpreter that keeps them.
+"""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+# asked of both interpreters at once: each answer is a text, and must be the same
+SCRIPT = """
+import json
+from typer.testing import CliRunner
+from rlviz import ALGORITHMS, DCPO, GRPO, differences, good_actions, train_table
+from rlviz.algorithms import family_table
+from rlviz.cli import app
+from rlviz.curves import clip_comparison
+from rlviz.plots.clip import ClipPicture
+
+curve = clip_comparison(GRPO)
+diff = CliRunner().invoke(app, ["diff", "grpo", "dcpo"])
+answers = {
+    "differences": [str(row) for a in ALGORITHMS for b in ALGORITHMS for row in differences(a, b)],
+    "table of the family": family_table().to_csv(),
+    "rlviz diff": [diff.exit_code, diff.output],
+    "formulas": [GRPO.surrogate.formula, DCPO.surrogate.formula],
+    "picture": ClipPicture(curve).words(curve),
+    "a run on a table": str(train_table(DCPO, good_actions(), steps=3).entropy),
+}
+helps = {}
+for arguments in (["--help"], ["train", "--help"], ["diff", "--help"], ["compare", "--help"]):
+    shown = CliRunner().invoke(app, arguments)
+    helps[" ".join(arguments)] = [shown.exit_code, "--help" in shown.output]
+print(json.dumps({"answers": answers, "helps": helps}))
+"""
+
+
+def asked(*options):
+    done = subprocess.run(
+        [sys.executable, *options, "-c", SCRIPT], capture_output=True, text=True, check=False, timeout=600
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def told():
+    """Return what is told with docstrings, and without them."""
+    return asked(), asked("-OO")
+
+
+@pytest.mark.parametrize(
+    "question", ["differences", "table of the family", "rlviz diff", "formulas", "picture", "a run on a table"]
+)
+def test_the_answer_is_the_same_without_docstrings(told, question):
+    with_them, without = (answers["answers"][question] for answers in told)
+    assert with_them
+    assert without == with_them
+
+
+def test_the_answers_are_no_empty_words(told):
+    for answers in (each["answers"] for each in told):
+        assert len(answers["differences"]) > 100 and not any("does not say" in row for row in answers["differences"])
+        assert answers["rlviz diff"][0] == 0 and "clip" in answers["rlviz diff"][1]
+        assert answers["formulas"][0] == "min(ratio · advantages, clip(ratio, lower, upper) · advantages)"
+
+
+def test_the_command_line_helps_without_docstrings(told):
+    for answers in told:
+        assert answers["helps"] and all(code == 0 and shown for code, shown in answers["helps"].values())
