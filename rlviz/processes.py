@@ -88,7 +88,10 @@ def side_by_side(
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise ValueError(f"jobs: what is to be done cannot be sent to another process ({error}); use jobs=1") from error
     context = multiprocessing.get_context("spawn")
-    reports, stop, position = context.Queue(), context.Event(), context.Value("q", 0)
+    with (
+        _stops_wait()
+    ):  # these start multiprocessing's resource tracker, which by itself ignores all of them but SIGHUP
+        reports, stop, position = context.Queue(), context.Event(), context.Value("q", 0)
     processes = [
         context.Process(target=_work_off, args=(work, packed, position, reports, stop), daemon=True)
         for _ in range(min(jobs, len(tasks)))

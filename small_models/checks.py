@@ -182,6 +182,7 @@ def _words(kind: Any) -> str:
         each = next((one for one in inner if one is not Ellipsis), None)
         plain = {int: "whole numbers", float: "numbers", str: "texts"}
         name = next((words for kind_, words in plain.items() if each is kind_), getattr(each, "__name__", ""))
+        name = "algorithms, such as GRPO" if name in ALGORITHMS else name
         return f"a list of {name}" if isinstance(each, type) else "a list"
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return "a dictionary"

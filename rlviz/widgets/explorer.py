@@ -13,7 +13,7 @@ import rlviz.algorithms
 from rlviz.algorithms import ALGORITHMS, Algorithm, numbers
 from rlviz.plots.picture import Picture, plot_small_multiples
 from rlviz.widgets.live import BlittedFigure, Control, Counts, LivePicture, Pick, Several, check_number, float_control
-from small_models.checks import checked
+from small_models.checks import checked, shown
 
 C = TypeVar("C")
 # parameter of a piece → the range of its slider: low, high, step
@@ -111,7 +111,7 @@ class AlgorithmControl:
 def check_algorithm(name: str, value: Any) -> None:
     """Raise ValueError, which says what to give, for what is no algorithm."""
     if not isinstance(value, Algorithm):
-        raise ValueError(f"{name} must be an algorithm, such as rlviz.DAPO; got {value!r}")
+        raise ValueError(f"{name} must be an algorithm, such as GRPO; got {shown(value)}")
 
 
 def algorithms_beside(given: Sequence[Algorithm], fits: Callable[[Algorithm], bool], *, most: int) -> Several:
@@ -120,7 +120,7 @@ def algorithms_beside(given: Sequence[Algorithm], fits: Callable[[Algorithm], bo
     Raises ValueError unless at most `most` algorithms are given, as a sequence.
     """
     if not isinstance(given, Sequence) or isinstance(given, str):
-        raise ValueError(f"beside must be algorithms in brackets, such as (rlviz.DAPO,); got {given!r}")
+        raise ValueError(f"beside must be algorithms in brackets, such as (DAPO,); got {given!r}")
     for value in given:
         check_algorithm("beside", value)
     if len(given) > most:

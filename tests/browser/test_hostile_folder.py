@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from conftest import Lab, Notebook
 
 MARK = "<img src=x onerror=\"document.title='PWNED'\"> $\\href{javascript:1}{x^2}$ \\(y^2\\)"
-CONTROL = 'import ipywidgets\nipywidgets.HTML("typeset: $x^2$")'  # what Jupyter does with a formula
+CONTROL = 'import ipywidgets\nipywidgets.HTMLMath("typeset: $x^2$")'  # what Jupyter does with a formula
 
 
 def test_a_run_folder_brings_no_script_and_no_latex(lab: Lab, run_in_lab: Callable[..., Notebook]) -> None:

@@ -156,7 +156,7 @@ def test_refusals():
         entropy_curve(GRPO, step=61)
     with pytest.raises(ValueError, match="PPO has nothing that this picture shows"):
         explore_entropy(PPO)
-    with pytest.raises(ValueError, match=r"beside must be an algorithm, such as rlviz.DAPO; got 'dapo'"):
+    with pytest.raises(ValueError, match="beside must be an algorithm, such as GRPO or None; got 'dapo'"):
         explore_entropy(beside="dapo")
     with pytest.raises(ValueError, match=r"GRPO.* does not learn from groups with one reward a response"):
         entropy_curve(GRPO, beside=GRPO_PROCESS)

@@ -227,7 +227,7 @@ def test_choices_and_numbers_out_of_reach_are_refused_in_a_sentence(name):
     """Each argument is given what it cannot be; the sentence names it."""
     explore = EXPLORERS[name].explore
     explorer = explore()
-    with pytest.raises(ValueError, match=r"algorithm must be an algorithm, such as rlviz.DAPO; got 'grpo'"):
+    with pytest.raises(ValueError, match="algorithm must be an algorithm, such as GRPO; got 'grpo'"):
         explore("grpo")
     for argument, control in explorer.controls.items():
         if argument == "algorithm" or argument not in inspect.unwrap(explore).__kwdefaults__:
@@ -258,9 +258,7 @@ def test_a_control_out_of_sight_is_no_part_of_the_call():
 
 
 def test_beside_takes_algorithms_only():
-    with pytest.raises(ValueError, match=r"beside must be an algorithm, such as rlviz\.DAPO; got 'dapo'"):
+    with pytest.raises(ValueError, match=r"beside must be a list of algorithms, such as GRPO; got \('dapo',\)"):
         widgets.explore_clip(beside=("dapo",))
-    with pytest.raises(
-        ValueError, match=r"beside must be algorithms in brackets, such as \(rlviz\.DAPO,\); got 'dapo'"
-    ):
+    with pytest.raises(ValueError, match=r"beside must be algorithms in brackets, such as \(DAPO,\); got 'dapo'"):
         widgets.explore_clip(beside="dapo")
