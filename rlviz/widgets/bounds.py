@@ -14,7 +14,7 @@ from rlviz.plots.bounds import BoundsPicture
 from rlviz.plots.clip import BESIDE
 from rlviz.training import RunFolder, TrainSettings
 from rlviz.types import ResponseRecord, StepRecord
-from rlviz.widgets.explorer import AlgorithmControl, Explorer, algorithms_beside, check_algorithm
+from rlviz.widgets.explorer import AlgorithmControl, Explorer, algorithms_beside
 from rlviz.widgets.live import Pick, choice_control
 from small_models.checks import checked
 
@@ -46,7 +46,6 @@ def explore_bounds(
     Raises ValueError for a value out of range, an algorithm without a ratio or with one of a whole response, bounds that are no
     limits, and a run that recorded no tokens.
     """
-    check_algorithm("algorithm", algorithm)
     check_limits_tokens(algorithm)
     chosen = AlgorithmControl(
         algorithm,

@@ -7,7 +7,7 @@ from typing import Literal
 from rlviz.algorithms import ALGORITHMS, GRPO, GroupPolicyGradient
 from rlviz.curves.entropy import REWARDS, STEPS, EntropyCurve, entropy_curve, has_groups
 from rlviz.plots.entropy import EntropyPicture
-from rlviz.widgets.explorer import AlgorithmControl, Explorer, check_algorithm
+from rlviz.widgets.explorer import AlgorithmControl, Explorer
 from rlviz.widgets.live import Pick, choice_control, int_control
 from small_models.checks import checked
 
@@ -45,8 +45,6 @@ def explore_entropy(
         fits=has_groups,
         starting={"eps_low": eps_low, "eps_high": eps_high, "max_ratio": max_ratio},
     )
-    if beside is not None:
-        check_algorithm("beside", beside)
     others = [member for member in ALGORITHMS if has_groups(member)]
     others = others if beside is None or beside in others else [beside, *others]
     return Explorer(

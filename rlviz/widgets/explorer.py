@@ -13,7 +13,7 @@ import rlviz.algorithms
 from rlviz.algorithms import ALGORITHMS, Algorithm, numbers
 from rlviz.plots.picture import Picture, plot_small_multiples
 from rlviz.widgets.live import BlittedFigure, Control, Counts, LivePicture, Pick, Several, check_number, float_control
-from small_models.checks import checked, shown
+from small_models.checks import checked
 
 C = TypeVar("C")
 # parameter of a piece → the range of its slider: low, high, step
@@ -47,7 +47,6 @@ class AlgorithmControl:
         numbers: Callable[[Algorithm], Mapping[str, float]] = numbers,
         starting: Mapping[str, float | None] | None = None,
     ) -> None:
-        check_algorithm("algorithm", algorithm)
         given = {name: value for name, value in (starting or {}).items() if value is not None}
         family = [member for member in among if fits(member)]
         ours = [] if algorithm in family else [algorithm]
@@ -108,21 +107,11 @@ class AlgorithmControl:
         return shown + [f"{name}={value!r}" for name, value in changed.items()]
 
 
-def check_algorithm(name: str, value: Any) -> None:
-    """Raise ValueError, which says what to give, for what is no algorithm."""
-    if not isinstance(value, Algorithm):
-        raise ValueError(f"{name} must be an algorithm, such as GRPO; got {shown(value)}")
-
-
 def algorithms_beside(given: Sequence[Algorithm], fits: Callable[[Algorithm], bool], *, most: int) -> Several:
     """Return the control of algorithms drawn beside the first: those of the family that `fits` lets in, and those given.
 
-    Raises ValueError unless at most `most` algorithms are given, as a sequence.
+    Raises ValueError unless at most `most` algorithms are given.
     """
-    if not isinstance(given, Sequence) or isinstance(given, str):
-        raise ValueError(f"beside must be algorithms in brackets, such as (DAPO,); got {given!r}")
-    for value in given:
-        check_algorithm("beside", value)
     if len(given) > most:
         raise ValueError(f"beside must be at most {most} algorithms; got {len(given)}")
     every = [*given, *(member for member in ALGORITHMS if fits(member) and member not in given)]

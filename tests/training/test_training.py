@@ -494,5 +494,7 @@ class TestRunFolder:
         with pytest.raises(ValueError, match="has no checkpoint, so there is nothing to resume; train again"):
             resume(tmp_path / "run")
         (tmp_path / "run" / "config.json").write_text("{}")
-        with pytest.raises(ValueError, match="config.json lacks task; it is damaged or was written by another version"):
+        with pytest.raises(
+            ValueError, match=r"config[.]json lacks task; it is damaged or was written by another version"
+        ):
             resume(tmp_path / "run")
