@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Real
 from reprlib import repr  # of what may be long
 
 import numpy as np
@@ -24,15 +24,13 @@ from rlviz.pieces.selection import keep_all
 from rlviz.pieces.surrogate import is_clipped
 from rlviz.pieces.values import entropy
 from rlviz.types import Batch, TokenObjective
+from small_models.checks import check_at_least, check_number, check_seed
+from small_models.memory import check_fits
 
 Array = NDArray[np.float64]
 SURROGATE_MAY_ASK = CALLS["surrogate"][1]
 COLDEST = 1e-6  # below it, a step's length, lr / temperature², leaves the numbers that a computer has
 MOST_UNREAD = 500_000  # tokens whose clipping is not counted yet
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _are_numbers(values: object) -> bool:
@@ -55,10 +53,7 @@ class TableTask:
     def __post_init__(self) -> None:
         if not _are_numbers(self.success) or len(self.success) < 2 or not all(0 <= p <= 1 for p in self.success):
             raise ValueError(f"success must be two or more probabilities from 0 to 1; got {repr(self.success)}")
-        for name in ("prompts", "positions"):
-            value = getattr(self, name)
-            if not _is_whole(value) or value < 1:
-                raise ValueError(f"{name} must be a whole number, at least 1; got {repr(value)}")
+        check_at_least(1, prompts=self.prompts, positions=self.positions)
         if self.start is not None and (
             not _are_numbers(self.start)
             or len(self.start) != len(self.success)
@@ -148,14 +143,19 @@ def train_table(
     _check(
         algorithm,
         task,
-        at_least={
-            "steps": (steps, 1), "groups": (groups, 1), "updates_per_rollout": (updates_per_rollout, 1),
-            "minibatches": (minibatches, 1), "replicas": (replicas, 1), "seed": (seed, 0),
-        },
-        above_zero={"lr": lr, "temperature": temperature},
         group_size=group_size,
+        counts={
+            "steps": steps,
+            "groups": groups,
+            "updates_per_rollout": updates_per_rollout,
+            "minibatches": minibatches,
+            "replicas": replicas,
+        },
+        lr=lr,
+        temperature=temperature,
         entropy_weight=entropy_weight,
-    )  # fmt: skip
+        seed=seed,
+    )
     if updates_per_rollout % minibatches:
         raise ValueError(
             f"updates_per_rollout must be a multiple of minibatches ({minibatches}); got {updates_per_rollout}"
@@ -163,6 +163,7 @@ def train_table(
     responses = task.prompts * groups * group_size
     if minibatches > responses:
         raise ValueError(f"minibatches must be at most prompts × groups × group_size = {responses}; got {minibatches}")
+    _check_fits(task, replicas=replicas, responses=responses, steps=steps)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # these tensors are small, and on a busy machine a second thread waits more than it works
     try:
@@ -202,10 +203,12 @@ def _run(table: _Table, steps: int, updates_per_rollout: int, minibatches: int, 
 def _check(
     algorithm: GroupPolicyGradient,
     task: TableTask,
-    at_least: dict[str, tuple[int, int]],
-    above_zero: dict[str, float],
     group_size: int,
+    counts: dict[str, int],
+    lr: float,
+    temperature: float,
     entropy_weight: float,
+    seed: int,
 ) -> None:
     if not isinstance(algorithm, GroupPolicyGradient):
         raise ValueError(
@@ -215,23 +218,21 @@ def _check(
         raise ValueError(f"task must be a TableTask, such as good_actions(3, 20); got {repr(task)}")
     if algorithm.asks_for("advantage", "step_ends"):
         raise ValueError(f"algorithm: {algorithm.name} needs rewards of single steps, which a table does not give")
-    for name, (count, least) in at_least.items():
-        if not _is_whole(count) or count < least:
-            raise ValueError(f"{name} must be a whole number, at least {least}; got {repr(count)}")
-    if at_least["seed"][0] >= 2**63:
-        raise ValueError(f"seed must be below 2**63; got {at_least['seed'][0]}")
-    for name, value in above_zero.items():
-        if not isinstance(value, Real) or not 0 < value < math.inf:
-            raise ValueError(f"{name} must be a number above 0 and finite; got {repr(value)}")
-    if above_zero["temperature"] < COLDEST:
-        raise ValueError(f"temperature must be at least {COLDEST:g}; got {above_zero['temperature']}")
-    if not _is_whole(group_size) or group_size < algorithm.min_group_size:
-        raise ValueError(
-            f"group_size must be a whole number, at least {algorithm.min_group_size} for {algorithm.name}; got "
-            f"{repr(group_size)}"
-        )
-    if not isinstance(entropy_weight, Real) or not 0 <= entropy_weight < math.inf:
-        raise ValueError(f"entropy_weight must be a number, 0 or above, and finite; got {repr(entropy_weight)}")
+    check_at_least(1, **counts)
+    check_seed(seed)
+    check_number("lr", lr, lambda number: number > 0, "above 0")
+    check_number("temperature", temperature, lambda number: number >= COLDEST, f"at least {COLDEST:g}")
+    least = algorithm.min_group_size
+    check_number("group_size", group_size, lambda n: n >= least, f"at least {least} for {algorithm.name}", whole=True)
+    check_number("entropy_weight", entropy_weight, lambda number: number >= 0, "0 or above")
+
+
+def _check_fits(task: TableTask, *, replicas: int, responses: int, steps: int) -> None:
+    """Raise ValueError where a step's log-probabilities, or the tables of all steps, cannot be in memory."""
+    tokens = replicas * responses * task.positions
+    tables = (steps + 1) * replicas * task.prompts * task.positions * len(task.success)
+    what = f"{tokens:,} tokens a step and {tables:,} probabilities, those of all steps,"
+    check_fits((tokens + tables) * 8, torch.device("cpu"), what, "lower steps, group_size, groups or replicas")
 
 
 @dataclass(frozen=True)

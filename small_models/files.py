@@ -168,6 +168,8 @@ def reason(error: Exception) -> str:
     """Return in a few words why a library could not read a file: its first sentence, shortened."""
     if isinstance(error, UnicodeError):
         return "a text of it is not UTF-8"
-    if isinstance(error, TypeError | AttributeError | LookupError):  # in Python's own words
-        return "a part of it is of another kind than it should be"
-    return " ".join(str(error).split()).split(". ")[0][:200]
+    said = " ".join(str(error).split())
+    if isinstance(error, TypeError | AttributeError | LookupError) or "<class '" in said:  # in Python's own words
+        field = re.search(r"field '(\w+)'", said)
+        return f"{f'its field {field[1]}' if field else 'a part of it'} is of another kind than it should be"
+    return said.split(". ")[0][:200]

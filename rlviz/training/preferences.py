@@ -51,6 +51,8 @@ class PreferenceRun(TrainingRun[PairRecord]):
     def restore(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
         super().restore(tensors, state)
         self._waiting = list(state["waiting"])
+        if not all(0 <= place < len(self.pairs) for place in self._waiting):
+            raise ValueError(f"training.json: waiting must be places among {len(self.pairs)} pairs, each from 0")
 
     def _learn(self) -> dict[str, Any]:
         count = self.settings.batch_size

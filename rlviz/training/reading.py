@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ from rlviz.training.settings import settings_from
 from rlviz.types import GroupRecord, PairRecord, StepRecord, TokenRecord
 from small_models.checks import shown
 from small_models.files import as_json, convert, parse, read_file, read_lines, said, with_nan
+from small_models.pairs import Pair
 
 LONGEST_NAME, LONGEST_PATH = 200, 4096  # characters
 MOST_STEPS = 10**9
@@ -54,6 +55,10 @@ class _Summary:
 class _State(_Step):
     train_seconds: float
     tokens_sampled: int
+    beta: float | None = None
+    reward_loss: float | None = None
+    reward_pairs: list[Pair] = field(default_factory=list)
+    waiting: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -78,13 +83,13 @@ def read_config(folder: Path) -> dict[str, Any]:
     file = folder / "config.json"
     value = parse(read_file(file), said(file))
     config = convert(value, _Config, said(file))
-    for field, name, longest in (
+    for place, name, longest in (
         ("task", config.task, LONGEST_NAME),
         ("policy", config.policy, LONGEST_PATH),
         ("algorithm.name", config.algorithm.name, LONGEST_NAME),
     ):
         if not (0 < len(name) <= longest and name.isprintable()):
-            raise ValueError(f"{said(file)}: {field} must be 1 to {longest} printable characters; got {shown(name)}")
+            raise ValueError(f"{said(file)}: {place} must be 1 to {longest} printable characters; got {shown(name)}")
     try:
         settings_from(config.settings)
     except ValueError as error:
@@ -95,29 +100,26 @@ def read_config(folder: Path) -> dict[str, Any]:
 @_with_advice
 def read_metrics(folder: Path) -> list[StepRecord | PairRecord]:
     """Return the steps in metrics.jsonl, without the groups that were recorded of them. Raises ValueError."""
-    return [_record(row, (), where) for where, row in read_rows(folder / "metrics.jsonl")]
+    return [record for _, _, record in read_rows(folder / "metrics.jsonl")]
 
 
 @_with_advice
 def read_samples(folder: Path) -> list[dict[str, Any]]:
     """Return the recorded groups of each step, as they stand in samples.jsonl. Raises ValueError."""
-    rows = read_rows(folder / "samples.jsonl")
-    for where, row in rows:
-        _groups(row, where)
-    return [row for _, row in rows]
+    return [row for _, row, _ in read_rows(folder / "samples.jsonl")]
 
 
 @_with_advice
 def read_records(folder: Path) -> list[StepRecord | PairRecord]:
     """Return the steps that are both in metrics.jsonl and in samples.jsonl. Raises ValueError."""
-    samples = {row["step"]: (where, _groups(row, where)) for where, row in read_rows(folder / "samples.jsonl")}
+    samples = {row["step"]: (where, groups) for where, row, groups in read_rows(folder / "samples.jsonl")}
     records = []
-    for where, row in read_rows(folder / "metrics.jsonl"):
+    for _, row, record in read_rows(folder / "metrics.jsonl"):
         if row["step"] in samples:
-            at, groups = samples[row["step"]]
-            records.append(record := _record(row, groups, where))
+            where, groups = samples[row["step"]]
+            records.append(replace(record, groups=groups))
             if isinstance(record, StepRecord) and not groups:
-                raise ValueError(f"{at}: groups must hold at least one group; got []")
+                raise ValueError(f"{where}: groups must hold at least one group; got []")
     return records
 
 
@@ -128,7 +130,7 @@ def missing_steps(folder: Path) -> list[int]:
     Of the newest itself the samples may not have been written yet.
     """
     metrics, samples = (
-        {row["step"] for _, row in read_rows(folder / f"{name}.jsonl")} for name in ("metrics", "samples")
+        {row["step"] for _, row, _ in read_rows(folder / f"{name}.jsonl")} for name in ("metrics", "samples")
     )
     return sorted(set(range(1, max(metrics, default=0))) - (metrics & samples))
 
@@ -162,12 +164,14 @@ def _there(file: Path) -> bool:
     return os.path.lexists(file)
 
 
-def read_rows(file: Path) -> list[tuple[str, dict[str, Any]]]:
-    """Return each line of metrics.jsonl or samples.jsonl after where it stands; none where there is no file.
+def read_rows(file: Path) -> list[tuple[str, dict[str, Any], Any]]:
+    """Return for each line of metrics.jsonl or samples.jsonl where it stands, the line, and it as its type: the step's record
+    without groups, or its groups; none where there is no file.
 
     A last line that a crash cut short is left out. Raises ValueError for other damage, and where steps do not grow.
     """
-    rows: list[tuple[str, dict[str, Any]]] = []
+    typed = {"metrics": _record, "samples": _groups}[file.stem]
+    rows: list[tuple[str, dict[str, Any], Any]] = []
     before = 0
     for where, row in read_lines(file, growing=True) if _there(file) else ():
         step = convert(row, _Step, where).step
@@ -175,7 +179,7 @@ def read_rows(file: Path) -> list[tuple[str, dict[str, Any]]]:
             raise ValueError(f"{where}: step must be from 1 to {MOST_STEPS:,}; got {step}")
         if step <= before:
             raise ValueError(f"{where}: step must be above that of the line before ({before}); got {step}")
-        rows.append((where, row))
+        rows.append((where, row, typed(row, where)))
         before = step
     return rows
 
@@ -200,9 +204,8 @@ def _check_ranges(token: TokenRecord, where: str) -> None:
             raise ValueError(f"{where}.{name} must be {allowed}; got {as_json(value)}")
 
 
-def _record(row: dict[str, Any], groups: tuple[GroupRecord, ...], where: str) -> StepRecord | PairRecord:
-    kind: Any = PairRecord if "margin" in row else StepRecord
-    return replace(_typed({**row, "groups": []}, kind, where), groups=groups)
+def _record(row: dict[str, Any], where: str) -> StepRecord | PairRecord:
+    return _typed({**row, "groups": []}, PairRecord if "margin" in row else StepRecord, where)
 
 
 def _typed(row: dict[str, Any], kind: Any, where: str) -> Any:

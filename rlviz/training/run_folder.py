@@ -184,7 +184,7 @@ class RunFolder:
         """
         files = {name: self.path / f"{name}.jsonl" for name in ("metrics", "samples")}
         try:
-            kept = {name: [row for _, row in read_rows(file) if row["step"] <= step] for name, file in files.items()}
+            kept = {name: [row for _, row, _ in read_rows(file) if row["step"] <= step] for name, file in files.items()}
         except ValueError as error:
             raise ValueError(f"{error}; nothing was changed: mend that file, or train again") from error
         missing = set(range(1, step + 1)) - {row["step"] for row in kept["metrics"]}

@@ -22,7 +22,7 @@ from rlviz.training.run import TrainingRun
 from rlviz.training.run_folder import RunFolder
 from rlviz.training.settings import PairSettings, Settings, TrainSettings, default_settings, settings_from
 from small_models.checks import checked, cut, shown
-from small_models.files import said
+from small_models.files import reason, said
 from small_models.pairs import Pair, make_pairs
 from small_models.policies import Policy
 from small_models.scorers import RewardModel
@@ -167,7 +167,8 @@ def _restored(
     run = _new_run(policy, start, task, algorithm, settings, folder, reward_model, pairs)
     try:
         run.restore(tensors, state)
-    except (KeyError, RuntimeError) as error:
-        raise ValueError(f"the checkpoint in {folder.path} is not one of this version ({error})") from error
+    except (LookupError, RuntimeError, ValueError) as error:
+        why = f"it lacks {error.args[0]}" if isinstance(error, KeyError) else reason(error)
+        raise ValueError(f"the checkpoint in {folder.path} is not one of this version ({why})") from error
     folder.forget_after(run.step)
     return run

@@ -5,6 +5,7 @@ import gc
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -21,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from rlviz import DPO, PPO
 from rlviz.algorithms import GRPO
 from rlviz.pieces.shaping import SoftOverlongPunishment
-from rlviz.training import RunFolder, TrainSettings, default_settings, files, resume, run_folder, train
+from rlviz.training import PairSettings, RunFolder, TrainSettings, default_settings, files, resume, run_folder, train
 from rlviz.training import run as run_module
 from rlviz.training.files import FolderLock, json_text
 from small_models.pairs import Pair
@@ -74,6 +75,42 @@ class TestDamagedRecords:
         with pytest.raises(ValueError, match=rf"{name}, line 2 is not JSON .*; nothing was changed: mend that file"):
             resume(copied, steps=6, device="cpu")
         assert all_bytes(copied) == before
+
+    def test_a_field_of_the_wrong_type_too(self, copied):
+        lines = (copied / "metrics.jsonl").read_text().splitlines()
+        lines[0] = json.dumps({**json.loads(lines[0]), "seconds": True})
+        (copied / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+        before = all_bytes(copied)
+        with pytest.raises(ValueError, match=r"metrics.jsonl, line 1: seconds must be a number; got true; nothing was"):
+            resume(copied, steps=6, device="cpu")
+        assert all_bytes(copied) == before
+
+    @pytest.mark.parametrize(
+        ("name", "wrong", "says"),
+        [
+            ("waiting", "x", 'training.json: waiting must be a list; got "x"'),
+            (
+                "waiting",
+                [99],
+                "not one of this version (training.json: waiting must be places among 2 pairs, each from 0)",
+            ),
+            ("waiting", ..., "not one of this version (it lacks waiting)"),
+            ("reward_pairs", [{"chosen": "a", "rejected": "b"}], "training.json: reward_pairs[0] lacks prompt"),
+            ("beta", [], "training.json: beta must be a number or null; got []"),
+        ],
+    )
+    def test_counters_that_are_none(self, name, wrong, says, tmp_path):
+        pairs = [Pair("26954=", "28726#6", "#5"), Pair("81937=", "89818#8", "#3")]
+        few = PairSettings(steps=2, batch_size=1, evaluate_every=0)
+        list(start(few, DPO, pairs=pairs, out=tmp_path / "run"))
+        shutil.rmtree(tmp_path / "run" / "checkpoint.old")
+        file = tmp_path / "run" / "checkpoint" / "training.json"
+        state = {**json.loads(file.read_text()), name: wrong}
+        file.write_text(json.dumps({name: value for name, value in state.items() if value is not ...}))
+        before = all_bytes(tmp_path / "run")
+        with pytest.raises(ValueError, match=re.escape(says)):
+            resume(tmp_path / "run", steps=3, device="cpu")
+        assert all_bytes(tmp_path / "run") == before
 
     @pytest.mark.parametrize("tail", ['{"step": 5, "rew', "\0\0\0\0", '{"step": 5, "rew\n'])
     def test_a_last_line_that_a_crash_cut_short_is_left_out(self, tail, copied):

@@ -342,6 +342,11 @@ class TestModels:
         said = refused(lambda: load_policy(run / "reference", device="cpu"))
         assert said == f"{run}/reference/{name} must be a file; it is a device or a pipe"
 
+    def test_a_field_that_transformers_refuses_in_its_own_words(self, run):
+        damage(run / "reference" / "config.json", 0, ("pad_token_id",), 1e30)
+        said = refused(lambda: load_policy(run / "reference", device="cpu"))
+        assert "cannot be read (its field pad_token_id is of another kind than it should be)" in said
+
     def test_a_reward_model_of_other_sizes_costs_no_memory(self, tmp_path):
         RewardModel.of(load_policy("chain", device="cpu")).save(tmp_path)
         damage(tmp_path / "config.json", 0, ("vocab_size",), 10**12)
