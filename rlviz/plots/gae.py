@@ -127,8 +127,8 @@ class GAEPicture(Picture[GAECurve]):
             return (
                 f"{curve.name} has no critic and no λ: each token of {answer} gets the same A = "
                 f"{_signed(curve.advantages[0])}, from the outcome alone. In rewards that credit is as good as a critic's at "
-                f"λ = 1: no bias, and the whole noise of the outcome, {curve.noise[-1]:.2f}. The lines are what a critic would "
-                "give."
+                f"λ = 1: no bias from the critic's errors, and the whole noise of the outcome, {curve.noise[-1]:.2f}. The lines "
+                "are what a critic would give."
             )
         best, worst = int(curve.advantages.argmax()), int(curve.advantages.argmin())
         said = [

@@ -61,13 +61,12 @@ GROUP_ADVANTAGE = (
     Mistake(
         biased_std,
         "your std divides by G: the usual one here divides by G − 1 (torch's default), as in verl and TRL.",
-        "implementations in numpy, whose std is the biased one",
     ),
     Mistake(
         std_above_zero_as_the_test,
         "asking whether std > 0 is not enough: three rewards of 0.1 have a std of 1e-17, and got advantages of −0.8. "
         "Add a small eps to the std, or compare the largest and the smallest reward.",
-        "the DCPO authors' code",
+        "the DCPO authors' code, github.com/lime-RL/DCPO, verl/trainer/ppo/core_algos.py",
     ),
     Mistake(over_the_batch, "you averaged over the batch, not over the group: use dim 1, and keepdim."),
     Mistake(over_the_position_in_the_group, "you averaged over dim 0, the prompts: the group is dim 1."),
@@ -199,7 +198,6 @@ PROCESS_ADVANTAGE = (
     Mistake(
         process_rewards_normalised_step_by_step,
         "you normalise each step position by itself: mean and std are over *all* step rewards of the group.",
-        "readings of GRPO's §4.1.3",
     ),
     Mistake(
         process_rewards_of_the_steps_before,

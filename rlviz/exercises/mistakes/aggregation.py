@@ -64,12 +64,11 @@ def empty_responses_counted(mask: Tensor) -> Tensor:
 PADDING_IN_THE_MEAN = Mistake(
     every_width_the_same,
     "padding leaks into the mean: you divide by the number of places, not by the number of tokens.",
-    "losses that call .mean() on a padded tensor",
 )
 LONG_COUNTS_MORE = Mistake(
     sequence_weight_on_every_token,
     "each token gets the weight of a whole response, so long responses count more: a (B, 1) loss times a (B, T) mask, summed.",
-    "sequence-level losses spread over a token mask",
+    "TRL, issue 3823, describes it: github.com/huggingface/trl/issues/3823",
 )
 TOKEN_SUM = Mistake(
     plain_token_sum,
@@ -79,7 +78,7 @@ TOKEN_SUM = Mistake(
 LENGTH_MEAN = Mistake(
     length_mean_kept,
     "you divide by each response's own length: that is GRPO's mean of means, in which long responses are diluted.",
-    'a "Dr.GRPO" that dropped the std but kept the length mean',
+    "TRL, whose pull request 3138 asks for the missing half of Dr.GRPO: github.com/huggingface/trl/pull/3138",
 )
 TOKEN_MEAN_INSTEAD = Mistake(
     tokens_and_sequences_swapped,

@@ -68,13 +68,12 @@ SURROGATE = (
         inverted_for_bad_tokens,
         "your A < 0 branch is inverted: the minimum of r·A and clip(r)·A holds for both signs (the minimum of the ratios, times "
         "A, is a maximum for A < 0). So a bad token loses its gradient when its probability has run up, where it needs it most.",
-        "a popular book's notebook, since fixed",
+        "a notebook of reasoning-from-scratch until May 2026: github.com/rasbt/reasoning-from-scratch/pull/240",
     ),
     Mistake(
         clamp_without_the_minimum,
         "you clip, but the minimum is missing: a token that moved the wrong way (A > 0 and r < lower, A < 0 and r > upper) has "
         "lost the gradient that would bring it back.",
-        "short explanations of PPO",
     ),
     Mistake(maximum_for_the_minimum, "you take the maximum of the two branches: the objective is to be pessimistic."),
     Mistake(never_clipped, "nothing is clipped: use lower and upper."),

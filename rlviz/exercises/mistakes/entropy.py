@@ -57,7 +57,6 @@ ENTROPY = (
     Mistake(
         weighted_surprises_averaged,
         "you take the mean over the vocabulary: the weights p add up to 1 already, so take the sum.",
-        "an early version of a library of RL algorithms",
     ),
     Mistake(weighted_by_the_logarithm, "you weight by log p: the weight is p itself, log_probs.exp()."),
     Mistake(
@@ -77,5 +76,5 @@ def minus_surprise_of_the_sampled_token(logp: Tensor, ref_logp: Tensor) -> Tenso
 SAMPLED_SURPRISE = Mistake(
     minus_surprise_of_the_sampled_token,
     "its mean is the entropy, but its gradient is not the entropy's: under the policy that sampled, the mean of ∇log p is 0.",
-    "a library of RL algorithms, for distributions without an entropy of their own, and many copies of its loop",
+    "Stable-Baselines3 (ppo.py), where a distribution has no formula for its entropy: github.com/DLR-RM/stable-baselines3",
 )

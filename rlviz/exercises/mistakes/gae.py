@@ -152,7 +152,7 @@ GAE_ADVANTAGES = (
         padding_bootstrapped,
         "padding leaks in: values after the last token are arbitrary, and yours run back through the recursion into the answer. "
         "Set them to 0 before the loop; masking the result is too late.",
-        "a widely used training library until about the end of 2024, others later",
+        "the library ROLL, says github.com/alibaba/ROLL/pull/447",
     ),
     Mistake(
         value_after_the_end_bootstrapped,
@@ -174,6 +174,6 @@ GAE_ADVANTAGES = (
         own_reward_minus_value,
         "that is the token's own reward minus V: all but the last then get −V, right answer or wrong. What comes next is "
         "missing: keep V and A for the next turn of the loop.",
-        "a book's PPO example, until January 2026",
+        "an example of the RLHF book until January 2026: github.com/natolambert/rlhf-book/pull/216",
     ),
 )  # fmt: skip

@@ -109,7 +109,6 @@ SEQUENCE_OBJECTIVE = (
     Mistake(
         gspo_with_the_product_of_ratios,
         "1/|y| is missing: exp of the plain sum is the product of all token ratios, and it runs away with length.",
-        "an article on GSPO, and several published snippets",
     ),
     Mistake(
         gspo_with_the_mean_of_ratios,
@@ -125,7 +124,8 @@ SEQUENCE_OBJECTIVE = (
     ),
     Mistake(
         gspo_with_padding_in_the_sum,
-        "padding leaks into the sum: multiply the log-ratios by the mask before you add them up.",
+        "padding leaks into the sum: put 0 there before you add up, with log_ratio.masked_fill(~mask, 0.0). A product with the "
+        "mask would not do, for −inf · 0 is nan.",
     ),
     Mistake(
         gspo_without_the_mask,
@@ -142,7 +142,7 @@ SEQUENCE_OBJECTIVE = (
     Mistake(
         gspo_summed_over_tokens,
         f"{_LONG_COUNT_MORE} long responses count more. Take the mean over responses alone.",
-        "an [N, 1] loss times an [N, T] mask, then summed, in published code",
+        "an [N, 1] loss times an [N, T] mask, as TRL's issue 3823 describes it: github.com/huggingface/trl/issues/3823",
     ),
     Mistake(
         gspo_summed_over_all_tokens,

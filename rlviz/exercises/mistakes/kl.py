@@ -60,13 +60,12 @@ K3 = (
     Mistake(
         k3_of_the_wrong_ratio,
         "your x is upside down: x = ref_logp − logp. The mean of yours over samples is not the KL.",
-        "a book's code, copied",
+        "the course hands-on-modern-rl until June 2026: github.com/walkinglabs/hands-on-modern-rl/issues/27",
     ),
     Mistake(
         k3_computed_and_k1_used,
         "that is k1, logp − ref_logp: its mean is the KL, but as a loss it pulls nowhere, for its gradient's mean is 0. k3 is "
         "eˣ − x − 1 with x = ref_logp − logp; if you computed it, return it.",
-        "an article on GRPO",
     ),
     Mistake(
         sign_of_x_lost_in_the_exponential,

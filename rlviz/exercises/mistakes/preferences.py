@@ -94,7 +94,7 @@ DPO_LOSS = (
     Mistake(
         reference_forgotten,
         "the reference is missing: what counts is how much likelier than under the reference, logp − ref_logp.",
-        "a library's first fast kernel for DPO, which its reviewers found to be another algorithm, CPO",
+        "Liger-Kernel's first DPO loss, which was CPO in effect: github.com/linkedin/Liger-Kernel/pull/387",
     ),
     Mistake(beta_forgotten, "beta is missing: it turns the margin, in nats, into a difference of rewards."),
     Mistake(beta_on_the_chosen_only, "beta stands at the chosen response only: it multiplies the whole margin."),
@@ -109,7 +109,7 @@ DPO_LOSS = (
     Mistake(
         means_over_tokens,
         "you take means over tokens: the log-probability of a response is the sum over its tokens.",
-        "asked about again and again; those who tried it report collapse, and SimPO (arXiv 2405.14734) does it on purpose",
+        "SimPO (arXiv 2405.14734), on purpose",
     ),
     Mistake(
         means_over_the_width,
@@ -155,11 +155,10 @@ MOVING_REFERENCE = (
     Mistake(
         the_policy_itself,
         "policy and reference are one object, so they cancel: every gradient is 0, and nothing is learnt.",
-        "trainers given one model for both, which TRL now refuses",
+        "TRL's DPOTrainer refuses it: `model` and `ref_model` cannot be the same object",
     ),
     Mistake(
         the_policy_itself_without_gradient,
         "the reference moves along with the policy: every margin stays 0 and every pull ½, which is the linear loss.",
-        "a trainer whose reference was left out and taken from the policy at each step, says an issue there",
     ),
 )

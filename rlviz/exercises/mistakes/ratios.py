@@ -30,7 +30,7 @@ TOKEN_RATIO = (
         old_recomputed_before_every_update,
         "your ratio is always 1: old_logp has to stay frozen from the moment of sampling. If it is computed anew before each "
         "update, every bound gives the same run.",
-        "a course in which clip-higher changed nothing",
+        "github.com/huggingface/open-r1/issues/227 and github.com/tulerfeng/Video-R1/issues/87",
     ),
     Mistake(ratio_without_gradient, "your ratio has no gradient: logp must not be detached."),
 )
@@ -56,7 +56,6 @@ SEQUENCE_RATIO = (
     Mistake(
         sequence_ratio_without_the_root,
         "the root 1/|o_i| is missing: the plain product of token ratios explodes with length.",
-        "several published snippets of GSPO, and an article that sums the log-ratios",
     ),
     Mistake(
         sequence_ratio_as_arithmetic_mean,

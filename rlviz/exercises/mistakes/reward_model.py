@@ -71,7 +71,7 @@ REWARD_MODEL_LOSS = (
         "right for scores that are near each other, but infinite, with no gradient, where the rejected one is far ahead: there "
         "the exponential is too large for a number, and the probability is rounded to 0, before the logarithm is taken. "
         "torch.nn.functional.logsigmoid takes all in one step.",
-        "a widely used RLHF repository of 2023, and many copies",
+        "ColossalAI's RLHF application of 2023: github.com/hpcaitech/ColossalAI/issues/3490",
     ),
     Mistake(
         sigmoid_without_its_logarithm,
@@ -126,5 +126,5 @@ def mean_over_all_places(scores: Tensor, mask: Tensor) -> Tensor:
 READING = Mistake(
     mean_over_all_places,
     "padding is in the mean, so a response's score depends on the longest one beside it in the batch.",
-    "a widely used RLHF repository of 2023; its maintainers changed it when asked",
+    "ColossalAI's RLHF application of 2023: github.com/hpcaitech/ColossalAI/issues/3950",
 )
