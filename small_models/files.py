@@ -164,6 +164,11 @@ def as_json(value: Any) -> str:
     return cut(json.dumps(value, ensure_ascii=False))
 
 
+def check_text(*values: Any) -> None:
+    """Raise UnicodeEncodeError where a text among these values cannot be written: JSON can spell half a character."""
+    json.dumps(values, ensure_ascii=False, default=str).encode()
+
+
 def reason(error: Exception) -> str:
     """Return in a few words why a library could not read a file: its first sentence, shortened."""
     if isinstance(error, UnicodeError):

@@ -29,7 +29,7 @@ from transformers.utils import logging
 
 from small_models import adapters
 from small_models.checks import check_number, check_seed, shown
-from small_models.files import as_json, check_regular, read_json, reason, said
+from small_models.files import as_json, check_regular, check_text, read_json, reason, said
 from small_models.tokenizer import build_tokenizer
 
 CHECKPOINTS = Path(__file__).parent / "checkpoints"
@@ -331,6 +331,7 @@ def load_policy(source: str | os.PathLike[str], *, device: str = "auto") -> Poli
                 name, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
             )
             tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+            check_text(tokenizer.init_kwargs, model.config.to_dict())  # else the first save would fail
             tokenizer.clean_up_tokenization_spaces = False  # what is graded is what was sampled (Llama 3 asks for it)
     except Exception as error:  # transformers, safetensors and the hub client raise unrelated types
         if here:

@@ -19,7 +19,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, 
 
 from small_models.adapters import merged_copy
 from small_models.checks import check_kind, checked, shown
-from small_models.files import read_json, reason
+from small_models.files import check_text, read_json, reason
 from small_models.policies import Policy, check_folder, choose_device, one_thread_if_small, ready_for_gradients, settle
 from small_models.sampling import Samples, last_place, model_inputs
 
@@ -160,6 +160,7 @@ class RewardModel:
         with _one_sentence("reward model", Path(folder)):
             reads = read_json(Path(folder) / READS, dict)["reads"]
             tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+            check_text(tokenizer.init_kwargs)
             return cls(scorer, tokenizer, reads)
 
 

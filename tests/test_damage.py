@@ -49,7 +49,7 @@ ODD_TEXT = ["NaN", "Infinity", "1e999", "9" * 5000, "[" * 5000, '"\\x"', "'x'", 
 def sentence(error):
     """Return what an error says; fails where no user could act on it."""
     said = str(error)
-    assert said and "\n" not in said and len(said) <= 600, said
+    assert said and "\n" not in said and len(said) <= 700, said
     assert not any(word in said for word in PYTHON), said
     return said
 

@@ -11,7 +11,8 @@ from typing import Any, Literal
 from rlviz.algorithms.actor_critic import ActorCritic
 from rlviz.algorithms.family import Algorithm
 from rlviz.algorithms.preference import PreferenceOptimization
-from small_models.checks import check_fields, checked, cut, shown
+from rlviz.names import nearest
+from small_models.checks import LONGEST, check_fields, checked, cut, shown
 from small_models.sampling import check_sampling
 
 Critic = Literal["separate", "shared"]
@@ -172,7 +173,8 @@ def _check_names(kind: type[Settings], given: Iterable[str], whose: str) -> None
     known = [field.name for field in fields(kind)]
     for name in given:
         if name not in known:
-            raise ValueError(f"{cut(name)} is no setting {whose}; it has {', '.join(known)}")
+            instead = nearest(name[:LONGEST], known).strip() or f"it has {', '.join(known)}"
+            raise ValueError(f"{cut(name)} is no setting {whose}; {instead}")
 
 
 def _check_numbers(settings: Any, *, at_least: dict[str, int], above_0: tuple[str, ...]) -> None:

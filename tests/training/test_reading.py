@@ -94,6 +94,7 @@ CONFIG = [
     (("settings", "lr"), 1e300, "settings.lr is too large; got 1e+300"),
     (("settings", "critic"), "both", "settings: critic must be one of separate, shared; got 'both'"),
     (("settings", "another"), 1, "settings: another is no setting of this version"),
+    (("settings", "max_new_token"), 1, "max_new_token is no setting of this version; did you mean max_new_tokens?"),
     (("settings", LONG), 1, "is no setting of this version"),
 ]
 
@@ -346,6 +347,12 @@ class TestModels:
         damage(run / "reference" / "config.json", 0, ("pad_token_id",), 1e30)
         said = refused(lambda: load_policy(run / "reference", device="cpu"))
         assert "cannot be read (its field pad_token_id is of another kind than it should be)" in said
+
+    def test_half_a_character_is_refused_before_a_save_would_fail(self, run):
+        damage(run / "checkpoint" / "tokenizer_config.json", 0, ("unk_token",), "\ud800")
+        shutil.rmtree(run / "checkpoint.old", ignore_errors=True)
+        said = refused(lambda: resume(run, steps=5, device="cpu"))
+        assert "the checkpoint in" in said and "cannot be read (a text of it is not UTF-8)" in said
 
     def test_a_reward_model_of_other_sizes_costs_no_memory(self, tmp_path):
         RewardModel.of(load_policy("chain", device="cpu")).save(tmp_path)
