@@ -32,6 +32,7 @@ _HOME = {
     "changes": "rlviz.algorithms",
     "differences": "rlviz.algorithms",
     "family_table": "rlviz.algorithms",
+    "show": "rlviz.algorithms",
     "TableTask": "rlviz.tabular",
     "good_actions": "rlviz.tabular",
     "random_reward": "rlviz.tabular",
@@ -79,6 +80,7 @@ __all__ = [
     "random_reward",
     "rare_good_action",
     "resume",
+    "show",
     "train",
     "train_table",
 ]
@@ -106,6 +108,7 @@ if TYPE_CHECKING:
         changes,
         differences,
         family_table,
+        show,
     )
     from rlviz.tabular import TableTask, good_actions, random_reward, rare_good_action, train_table
     from rlviz.training import (

@@ -137,7 +137,9 @@ def algorithms(output: Format = OutputFormat.table) -> None:
             table.add_row("" if place else f"[bold]{command_name(algorithm)}[/]", slot, escape(words))
         table.add_section()
     console.print(table)
-    console.print("What differs, and why: rlviz diff grpo dapo", markup=False)
+    console.print(
+        "What differs, and why: rlviz diff grpo dapo. An algorithm on one page: rlviz show grpo", markup=False
+    )
 
 
 @app.command()
@@ -167,6 +169,29 @@ def diff(
         table.add_row(f"[bold]{row.slot}[/]", *(escape(text) for text in (row.before, row.after, row.why)))
     wide = console if console.is_terminal else Console(highlight=False, width=1000)  # in a file, a line a slot
     wide.print(table)
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="Algorithm, for example grpo.")],
+    against: Annotated[
+        str | None,
+        typer.Option(help="Mark what differs from this algorithm: - a line of it that is gone, + one that came."),
+    ] = None,
+) -> None:
+    """Print an algorithm on one page: its own pieces in the order in which they are called, then its loss; Python that runs."""
+    from rich.syntax import Syntax
+
+    from rlviz.algorithms import find_algorithm
+    from rlviz.algorithms.page import show as page_of
+
+    with refusals():
+        page = page_of(find_algorithm(name), against=None if against is None else find_algorithm(against))
+    if console.is_terminal:
+        language = "diff" if page.marked else "python"
+        console.print(Syntax(str(page), language, theme="ansi_dark", background_color="default", word_wrap=True))
+    else:
+        typer.echo(str(page))
 
 
 @app.command(context_settings={"help_option_names": [], "allow_extra_args": True, "ignore_unknown_options": True})

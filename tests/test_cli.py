@@ -343,6 +343,18 @@ def test_algorithms_lists_the_family_as_a_table_and_as_json():
     assert "rlviz diff grpo dapo" in table
 
 
+def test_show_prints_a_page_that_runs():
+    page = rlviz("show", "grpo").output
+    names = {}
+    exec(page, names)
+    A = names["group_advantage"](torch.tensor([[1.0, 0.0]]))  # ±½ over a std of √½
+    assert A.tolist()[0] == pytest.approx([0.7071, -0.7071], abs=1e-4)
+    marked = rlviz("show", "dapo", "--against", "grpo").output.splitlines()
+    assert "+ def token_mean(mask):" in marked and "- def sequence_mean(mask):" in marked
+    refused = rlviz("show", "grop")
+    assert refused.exit_code == 2 and "algorithm 'grop' is not known; did you mean" in refused.stderr
+
+
 def test_diff_gives_a_line_a_slot():
     lines = [line for line in rlviz("diff", "grpo", "dapo").output.splitlines() if line.startswith("│")]
     cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]

@@ -18,6 +18,7 @@ from rlviz.algorithms.family import Algorithm, Difference, changes, differences,
 from rlviz.algorithms.grpo import GRPO, GRPO_PROCESS
 from rlviz.algorithms.gspo import GSPO, GSPO_TOKEN
 from rlviz.algorithms.lite_ppo import LITE_PPO
+from rlviz.algorithms.page import show
 from rlviz.algorithms.ppo import PPO, PPO_PENALTY
 from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.algorithms.slots import SLOTS
@@ -76,5 +77,6 @@ __all__ = [
     "find_algorithm",
     "label",
     "numbers",
+    "show",
     "why",
 ]

@@ -1,4 +1,4 @@
-"""An algorithm on one page: the source of its own pieces in the order in which they are called, then its loss, as code that runs."""
+"""An algorithm on one page: its own pieces' source in the order in which they are called, then its loss, as code that runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import difflib
 import inspect
 import re
 import textwrap
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from types import FunctionType
 from typing import Any
 
@@ -15,14 +17,38 @@ from rlviz.algorithms.actor_critic import ActorCritic
 from rlviz.algorithms.base import PolicyGradient
 from rlviz.algorithms.family import Algorithm
 from rlviz.algorithms.preference import PreferenceOptimization
-from rlviz.algorithms.slots import call_of, parameters_of
+from rlviz.algorithms.slots import parameters_of
 from rlviz.pieces import aggregation
 from small_models.checks import checked
 
 PIECES = "rlviz.pieces."
-ORDER = ("select", "shape", "kl", "advantage", "aggregate", "ratio", "bounds", "surrogate")  # kl: where it is in the reward
-BUILT_IN = {"dataclass": "from dataclasses import dataclass", "logsigmoid": "from torch.nn.functional import logsigmoid"}
+WIDEST = 110  # characters of a line
+ORDER = (
+    "select",
+    "shape",
+    "kl",
+    "advantage",
+    "aggregate",
+    "ratio",
+    "bounds",
+    "surrogate",
+)  # kl: where it is in the reward
+BUILT_IN = {
+    "dataclass": "from dataclasses import dataclass",
+    "logsigmoid": "from torch.nn.functional import logsigmoid",
+}
 Function = ast.FunctionDef | ast.ClassDef
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A piece by its name, and what it asks for by name."""
+
+    name: str
+    asks: tuple[str, ...]
+
+    def __call__(self, *given: str) -> str:
+        return f"{self.name}({', '.join([*given, *(f'{name}={name}' for name in self.asks)])})"
 
 
 @dataclass(frozen=True)
@@ -67,10 +93,7 @@ class _Writer:
     def page(self) -> str:
         """Return the whole page."""
         algorithm = self.algorithm
-        if isinstance(algorithm, PreferenceOptimization):
-            last = self.pairs(algorithm)
-        else:
-            last = self.policy_gradient(algorithm)
+        last = self.policy_gradient(algorithm) if isinstance(algorithm, PolicyGradient) else self.pairs(algorithm)
         head = f"# {algorithm.name}" + (f" ({algorithm.source})" if algorithm.source else "")
         return "\n\n\n".join(["\n".join([head, *sorted(self.imports)]), *self.written.values(), last])
 
@@ -88,57 +111,61 @@ class _Writer:
 
     def policy_gradient(self, algorithm: PolicyGradient) -> str:
         """Write the pieces of an algorithm that samples; return what makes advantages of rewards, and its loss."""
-        critic = algorithm if isinstance(algorithm, ActorCritic) else None
-        pieces = {slot: getattr(algorithm, slot) for slot in ORDER}
-        early = [slot for slot in ORDER if slot != "kl" or algorithm.kl_in_reward]
-        names = {slot: self.piece(pieces[slot]) for slot in early if pieces[slot] is not None}
-        if algorithm.kl_in_loss:
-            names["kl"] = self.piece(algorithm.kl)
-
-        def call(slot: str, *given: str, **renamed: str) -> str:
-            asked = [f"{name}={renamed.get(name, name)}" for name in algorithm.can.asks[slot]]
-            return f"{names[slot]}({', '.join([*given, *asked])})"
-
-        judge = ["def advantages(rewards, mask, values):" if critic else ""]
-        if not critic:
-            needed = [*algorithm.can.asks["advantage"], *algorithm.can.asks.get("shape", {})]
-            needed += ["old_logp", "ref_logp"] if algorithm.kl_in_reward else []
-            judge = [f"def advantages({', '.join(dict.fromkeys(['rewards', 'mask', *needed]))}):"]
-            if "shape" in names:
-                judge.append(f"    rewards = {call('shape', 'rewards', 'mask.sum(-1)')}")
-        if algorithm.kl_in_reward and critic is None:
-            judge.append(f"    rewards = rewards - {call('kl', 'old_logp', 'ref_logp', 'mask')}.sum(-1)")
-        if critic:
-            judge.append(f"    return {names['advantage']}(rewards, values, mask)  # of tokens, [P, G, T]; and the returns")
+        called = [slot for slot in ORDER if slot != "kl" or algorithm.kl_in_reward] + ["kl"]
+        names = {slot: self.piece(piece) for slot in called if (piece := getattr(algorithm, slot)) is not None}
+        calls = {slot: _Call(name, tuple(algorithm.can.asks[slot])) for slot, name in names.items()}
+        if isinstance(algorithm, ActorCritic):
+            tree = _parsed(ActorCritic.token_rewards)
+            self.add("token_rewards", None if tree is None else _bound(tree, _Settled(algorithm, self)), {})
+            judge = [
+                "def advantages(rewards, values, mask):  # and the returns, from rewards of tokens",
+                f"    return {names['advantage']}(rewards, values, mask)",
+            ]
         else:
-            remembers = algorithm.asks_for("advantage", "history")
-            judge.append(f"    A{', history' if remembers else ''} = {call('advantage', 'rewards')}")
-            spread = "(A if A.dim() == 3 else A.unsqueeze(-1)).expand(mask.shape).masked_fill(~mask, 0.0)"
-            judge.append(f"    return {spread}{', history' if remembers else ''}")
+            judge = self.group_advantages(algorithm, calls)
+        return "\n\n\n".join(["\n".join(judge), "\n".join(self.loss(algorithm, calls))])
 
-        needed = [n for slot in ("bounds", "surrogate", "kl") if slot in names for n in algorithm.can.asks.get(slot, {})]
+    def group_advantages(self, algorithm: PolicyGradient, calls: dict[str, _Call]) -> list[str]:
+        """Return the lines that make advantages of the rewards of groups."""
+        history = ", history" if algorithm.asks_for("advantage", "history") else ""
+        lines, needed = [], list(calls["advantage"].asks)
+        if "shape" in calls:
+            lines.append(f"    rewards = {calls['shape']('rewards', 'mask.sum(-1)')}")
+            needed += calls["shape"].asks
         if algorithm.kl_in_reward:
-            needed = [name for name in needed if name != "ref_logp"]
-        takes = [n for n in dict.fromkeys(["logp", "old_logp", "advantages", "mask", *needed]) if n != "ratio"]
-        takes += ["values", "old_values", "returns", "entropy"] if critic else []
+            lines.append(f"    rewards = rewards - {calls['kl']('old_logp', 'ref_logp', 'mask')}.sum(-1)")
+            needed += ["old_logp", "ref_logp"]
+        lines.append(f"    A{history} = {calls['advantage']('rewards')}")
+        spread = "(A if A.dim() == 3 else A.unsqueeze(-1)).expand(mask.shape).masked_fill(~mask, 0.0)"
+        head = f"def advantages({', '.join(dict.fromkeys(['rewards', 'mask', *needed]))}):"
+        return [head, *lines, f"    return {spread}{history}"]
+
+    def loss(self, algorithm: PolicyGradient, calls: dict[str, _Call]) -> list[str]:
+        """Return the lines of the loss, which is minimised."""
         total = self.function(aggregation.weighted_sum)
-        loss = [
-            f"def loss({', '.join(takes)}):",
-            f"    ratio = {names['ratio']}(logp, old_logp, mask)",
-            f"    lower, upper = {call('bounds', 'old_logp')}",
-            f"    objective = {call('surrogate', 'ratio', 'advantages', 'lower', 'upper')}",
-            *([f"    objective = objective - {call('kl', 'logp')}"] if algorithm.kl_in_loss else []),
-            f"    weights = {names['aggregate']}(mask)",
+        in_use = [calls[slot] for slot in ("bounds", "surrogate") + (("kl",) if algorithm.kl_in_loss else ())]
+        takes = ["logp", "old_logp", "advantages", "mask", *(name for call in in_use for name in call.asks)]
+        lines = [
+            f"    ratio = {calls['ratio']('logp', 'old_logp', 'mask')}",
+            f"    lower, upper = {calls['bounds']('old_logp')}",
+            f"    objective = {calls['surrogate']('ratio', 'advantages', 'lower', 'upper')}",
+            f"    weights = {calls['aggregate']('mask')}",
         ]
-        minimised = f"-{total}(objective, weights, mask)"
-        if critic:
-            value = self.piece(critic.value_loss)
-            minimised += f" + {critic.value_weight:g} * {total}({value}(values, old_values, returns), weights, mask)"
-            if critic.entropy_weight:
-                minimised += f" - {critic.entropy_weight:g} * {total}(entropy, weights, mask)"
-            else:
-                loss[0] = loss[0].replace(", entropy", "")
-        return "\n\n\n".join(["\n".join(judge), "\n".join([*loss, f"    return {minimised}"])])
+        if algorithm.can.loss_mask is not None:
+            takes.append("truncated")
+            lines.insert(0, f"    mask = {self.method(algorithm.shape, 'loss_mask', 'loss_mask')}(mask, truncated)")
+        if algorithm.kl_in_loss:
+            lines.insert(-1, f"    objective = objective - {calls['kl']('logp')}")
+        minimised = [f"-{total}(objective, weights, mask)"]
+        if isinstance(algorithm, ActorCritic):
+            takes += ["values", "old_values", "returns"]
+            lines.append(f"    value_loss = {self.piece(algorithm.value_loss)}(values, old_values, returns)")
+            minimised.append(f"+ {algorithm.value_weight:g} * {total}(value_loss, weights, mask)")
+            if algorithm.entropy_weight:
+                takes.append("entropy")
+                minimised.append(f"- {algorithm.entropy_weight:g} * {total}(entropy, weights, mask)")
+        given = [name for name in dict.fromkeys(takes) if name != "ratio"]
+        return [f"def loss({', '.join(given)}):", *lines, f"    return {' '.join(minimised)}"]
 
     def piece(self, piece: Any) -> str:
         """Write a piece as a function; return what it is called there."""
@@ -147,33 +174,27 @@ class _Writer:
         name = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", type(piece).__name__).lower()
         return self.method(piece, "__call__", name)
 
-    def function(self, function: FunctionType) -> str:
+    def function(self, function: Callable[..., Any]) -> str:
         """Write a function."""
         name = function.__name__
         if name not in self.written:
-            self.add(name, _parsed(function), function.__globals__)
+            self.add(name, _parsed(function), inspect.unwrap(function).__globals__)
         return name
 
     def method(self, piece: Any, method: str, name: str) -> str:
         """Write a method of a piece as a function, the piece's parameters as its keyword arguments."""
         if name in self.written:
             return name
-        function = getattr(type(piece), method)
+        function = inspect.unwrap(getattr(type(piece), method))
         tree = _parsed(function)
-        if isinstance(tree, ast.FunctionDef):
+        if tree is not None:
             tree.name = name
-            tree.args.args = tree.args.args[1:]
-            settled = _Settled(piece, self)
-            tree = settled.visit(tree)
-            tree.args.kwonlyargs += [ast.arg(arg=parameter) for parameter in settled.used]
-            tree.args.kw_defaults += [ast.Constant(getattr(piece, parameter)) for parameter in settled.used]
+            tree = _bound(tree, _Settled(piece, self))
         self.add(name, tree, function.__globals__)
         return name
 
     def add(self, name: str, tree: Function | None, known: dict[str, Any]) -> None:
         """Write a function or a class after what it needs."""
-        self.written[name] = ""  # one that calls itself is written once
-        del self.written[name]
         if tree is None:
             self.written[name] = f"# {name}: its source is not at hand"
             return
@@ -181,7 +202,8 @@ class _Writer:
         for inner in ast.walk(tree):
             if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load) and inner.id != name:
                 self.need(inner.id, known.get(inner.id))
-        self.written[name] = ast.unparse(ast.fix_missing_locations(tree))
+        lines = ast.unparse(ast.fix_missing_locations(tree)).splitlines()
+        self.written[name] = "\n".join(part for line in lines for part in _folded(line))
 
     def need(self, name: str, value: Any) -> None:
         """Write what a name stands for, if that is one of the project's own."""
@@ -205,12 +227,42 @@ def _parsed(thing: Any) -> Function | None:
     return tree if isinstance(tree, Function) else None
 
 
+def _bound(tree: Function, settled: _Settled) -> Function:
+    """Return a method as a function without self, the numbers that it uses as keyword arguments."""
+    assert isinstance(tree, ast.FunctionDef)
+    tree.args.args = tree.args.args[1:]
+    settled.visit(tree)
+    tree.args.kwonlyargs += [ast.arg(arg=parameter) for parameter in settled.used]
+    tree.args.kw_defaults += [ast.Constant(getattr(settled.owner, parameter)) for parameter in settled.used]
+    return tree
+
+
+def _folded(line: str) -> list[str]:
+    """Return a line, or a long one as several: what stands in its first brackets has a line an argument."""
+    start = line.find("(") + 1
+    if len(line) <= WIDEST or not start:
+        return [line]
+    depth, cuts = 0, [start]
+    for place in range(start, len(line)):
+        depth += (line[place] in "([{") - (line[place] in ")]}")
+        if depth < 0:
+            cuts.append(place)
+            break
+        if depth == 0 and line[place] == ",":
+            cuts.append(place + 1)
+    indent = " " * (len(line) - len(line.lstrip()))
+    parts = [f"{indent}    {line[a:b].strip()}" for a, b in pairwise(cuts)]
+    return [line[:start], *(part for long in parts for part in _folded(long)), indent + line[cuts[-1] :]]
+
+
 class _Plain(ast.NodeTransformer):
     """Takes off annotations, docstrings, the pieces' own decorators and what only checks arguments."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         self.generic_visit(node)
         node.returns = None
+        ends = next((place for place, part in enumerate(node.body, 1) if isinstance(part, ast.Return)), len(node.body))
+        node.body = node.body[:ends]  # what a settled choice left behind a return is never reached
         for argument in (*node.args.args, *node.args.kwonlyargs):
             argument.annotation = None
         return self._bare(node)
@@ -221,6 +273,10 @@ class _Plain(ast.NodeTransformer):
             if isinstance(part, ast.AnnAssign):
                 part.annotation = ast.Attribute(ast.Name("torch", ast.Load()), "Tensor", ast.Load())
         return self._bare(node)
+
+    def visit_If(self, node: ast.If) -> ast.AST | None:
+        refuses = len(node.body) == 1 and isinstance(node.body[0], ast.Raise) and not node.orelse
+        return None if refuses else self.generic_visit(node)
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
         call = node.value
@@ -234,22 +290,27 @@ class _Plain(ast.NodeTransformer):
 
 
 class _Settled(ast.NodeTransformer):
-    """Puts a piece's parameters in place of its attributes: numbers by their names, choices by what they choose."""
+    """Puts what a piece or an algorithm holds in place of its attributes: numbers by name, choices by what they choose."""
 
-    def __init__(self, piece: Any, writer: _Writer) -> None:
-        self.piece, self.writer = piece, writer
+    def __init__(self, owner: Any, writer: _Writer) -> None:
+        self.owner, self.writer = owner, writer
         self.used: list[str] = []
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        if ast.unparse(node.func) == "self._piece" and isinstance(slot := node.args[0], ast.Constant):
+            return ast.Name(self.writer.piece(getattr(self.owner, str(slot.value))), ast.Load())
+        return self.generic_visit(node)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         self.generic_visit(node)
         if not (isinstance(node.value, ast.Name) and node.value.id == "self"):
             return node
-        value = getattr(self.piece, node.attr)
+        value = getattr(self.owner, node.attr)
         if inspect.ismethod(value):
-            return ast.Name(self.writer.method(self.piece, node.attr, node.attr), ast.Load())
+            return ast.Name(self.writer.method(self.owner, node.attr, node.attr), ast.Load())
         if callable(value):
             return ast.Name(self.writer.piece(value), ast.Load())
-        if isinstance(value, int | float) and not isinstance(value, bool) and node.attr in parameters_of(self.piece):
+        if isinstance(value, int | float) and not isinstance(value, bool) and node.attr in parameters_of(self.owner):
             self.used += [] if node.attr in self.used else [node.attr]
             return ast.Name(node.attr, ast.Load())
         return ast.Constant(value)
@@ -267,6 +328,9 @@ class _Settled(ast.NodeTransformer):
 
 def _settles(test: ast.expr) -> bool | None:
     """Return what a test of constants alone says, None where it waits for a value."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        inner = _settles(test.operand)
+        return None if inner is None else not inner
     if isinstance(test, ast.Constant):
         return bool(test.value)
     if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq):

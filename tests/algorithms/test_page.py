@@ -1,0 +1,173 @@
+"""An algorithm on one page: the page runs, and gives what the library gives."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from rlviz import DAPO, DCPO, DPO, GRPO, GRPO_PROCESS, PPO, PPO_PENALTY
+from rlviz.algorithms import ALGORITHMS, ActorCritic, PreferenceOptimization, command_name
+from rlviz.algorithms.page import show
+from rlviz.pieces.advantages import PromptHistory
+from rlviz.pieces.kl import KLInReward, k2
+from rlviz.pieces.shaping import OverlongFilter
+from rlviz.types import Batch
+
+SAMPLED = [each for each in (*ALGORITHMS, GRPO_PROCESS) if not isinstance(each, PreferenceOptimization)]
+
+
+def run(algorithm):
+    """Return the names that the page defines."""
+    names = {}
+    exec(compile(str(show(algorithm)), algorithm.name, "exec"), names)
+    return names
+
+
+def made_up(seed=0, prompts=3, group=4, tokens=5):
+    """Return tensors of a batch in which ratios leave every limit, by the names that a page gives them."""
+    draw = torch.Generator().manual_seed(seed)
+    shape = (prompts, group, tokens)
+
+    def normal(scale, *of):
+        return scale * torch.randn(of or shape, generator=draw, dtype=torch.double)
+
+    lengths = torch.randint(1, tokens + 1, shape[:2], generator=draw)
+    old_logp = -normal(1.0).abs() - 0.05
+    return {
+        "old_logp": old_logp,
+        "logp": (old_logp + normal(0.6)).requires_grad_(),
+        "ref_logp": old_logp + normal(0.3),
+        "mask": torch.arange(tokens) < lengths.unsqueeze(-1),
+        "rewards": torch.tensor([[0.0, 1, 0, 1], [1, 1, 1, 1], [0.25, 0, 1, 0.5]], dtype=torch.double),
+        "advantages": normal(2.0),
+        "values": normal(0.5),
+        "old_values": normal(0.5),
+        "returns": normal(0.5),
+        "entropy": normal(1.0).abs(),
+    }
+
+
+def given(function, values):
+    code = function.__code__
+    return function(**{name: values[name] for name in code.co_varnames[: code.co_argcount]})
+
+
+@pytest.mark.parametrize("algorithm", SAMPLED, ids=command_name)
+def test_the_loss_of_the_page_is_the_loss_that_trains(algorithm):
+    values = made_up()
+    batch = Batch(values["old_logp"], values["advantages"], values["mask"], values["ref_logp"])
+    expected = algorithm.loss(values["logp"], batch).loss
+    if isinstance(algorithm, ActorCritic):
+        parts = (values[name] for name in ("values", "old_values", "returns", "entropy", "mask"))
+        expected = algorithm.total_loss(expected, *parts)
+    loss = given(run(algorithm)["loss"], {**values, "advantages": values["advantages"] * values["mask"]})
+    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=0)
+    ours, theirs = (torch.autograd.grad(each, values["logp"], retain_graph=True)[0] for each in (loss, expected))
+    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-14)
+    assert theirs.abs().sum() > 0
+
+
+@pytest.mark.parametrize("algorithm", [each for each in SAMPLED if not isinstance(each, ActorCritic)], ids=command_name)
+def test_the_advantages_of_the_page_too(algorithm):
+    values, names = made_up(), run(algorithm)
+    mask, rewards = values["mask"], values["rewards"]
+    if algorithm.asks_for("advantage", "step_ends"):
+        ends = mask & (torch.rand(mask.shape, generator=torch.Generator().manual_seed(1)) < 0.6)
+        rewards = torch.randn(mask.shape, generator=torch.Generator().manual_seed(2), dtype=torch.double)
+        expected, _ = algorithm.advantages(rewards, mask, step_ends=ends)
+        assert torch.equal(names["advantages"](rewards, mask, step_ends=ends), expected)
+        return
+    right = (rewards > 0.4).double()
+    shaped = algorithm.shaped(rewards, mask.sum(-1), correct=right, well_formed=right)
+    before = PromptHistory.empty(3).after(rewards.flip(0))
+    expected, after = algorithm.advantages(shaped, mask, history=before)
+    seen = {**values, "correct": right, "well_formed": right, "history": names.get("PromptHistory", object)}
+    if algorithm.asks_for("advantage", "history"):
+        seen["history"] = names["PromptHistory"](**vars(before))
+        A, history = given(names["advantages"], seen)
+        assert all(torch.equal(value, getattr(after, name)) for name, value in vars(history).items())
+    else:
+        A = given(names["advantages"], seen)
+    assert torch.equal(A, expected) and A.abs().sum() > 0
+
+
+def test_a_critic_s_rewards_and_advantages():
+    values, names, scores = made_up(), run(PPO), torch.tensor([[1.0, 0, 0, 1]] * 3, dtype=torch.double)
+    of_tokens = names["token_rewards"](scores, values["mask"], values["old_logp"], values["ref_logp"])
+    assert torch.equal(of_tokens, PPO.token_rewards(scores, values["mask"], values["old_logp"], values["ref_logp"]))
+    given_these = (of_tokens, values["values"], values["mask"])
+    for ours, theirs in zip(names["advantages"](*given_these), PPO.advantages(*given_these), strict=True):
+        assert torch.equal(ours, theirs)
+    assert "adaptive" not in str(show(PPO_PENALTY)) and "k3(old_logp, logp)" in str(show(PPO_PENALTY))
+
+
+def test_pairs():
+    logp = torch.tensor([[-1.0, -2.0], [-1.5, -1.8], [-1.2, -2.2], [-1.4, -1.0]], dtype=torch.double)
+    assert torch.equal(run(DPO)["loss"](*logp), DPO.loss(*logp).loss)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=command_name)
+def test_it_is_one_page_without_annotations_and_choices(algorithm):
+    text = str(show(algorithm))
+    assert len(text.splitlines()) <= 110 and max(map(len, text.splitlines())) <= 120
+    for word in ("Float[", "->", '"""', "raise", "self.scale", "says(", "if True", "if False"):
+        assert word not in text
+    assert text.startswith(f"# {algorithm.name} ({algorithm.source})\n")
+
+
+def test_grpo_is_on_about_sixty_lines():
+    assert 50 <= len(str(show(GRPO)).splitlines()) <= 70
+
+
+def test_own_pieces_and_changed_parameters():
+    def my_surrogate(ratio, advantages, lower, upper, logp):
+        return ratio.detach().clamp(lower, upper) * advantages * logp
+
+    mine = replace(
+        GRPO, name="Mine", surrogate=my_surrogate, kl=KLInReward(beta=0.5, estimator=k2), shape=OverlongFilter()
+    )
+    text, values = str(show(mine)), made_up()
+    assert "def my_surrogate(ratio, advantages, lower, upper, logp):" in text and "beta=0.5" in text
+    truncated = torch.zeros(3, 4, dtype=torch.bool)
+    truncated[0, 0] = True
+    names = run(mine)
+    seen = {**values, "truncated": truncated}
+    mask = mine.loss_mask(values["mask"], truncated)
+    expected = mine.loss(values["logp"], Batch(values["old_logp"], values["advantages"], mask, values["ref_logp"]))
+    torch.testing.assert_close(given(names["loss"], seen), expected.loss, rtol=1e-12, atol=0)
+    known = {name: values[name] for name in ("old_logp", "ref_logp")}
+    assert torch.equal(given(names["advantages"], seen), mine.advantages(values["rewards"], values["mask"], **known)[0])
+
+
+def test_a_piece_without_source_is_named():
+    lambdas = replace(GRPO, surrogate=lambda ratio, advantages, lower, upper: ratio * advantages)
+    assert "its source is not at hand" in str(show(lambdas))
+    namespace = {}
+    exec("def typed_in(mask):\n    return mask.double()", namespace)
+    assert "# typed_in: its source is not at hand" in str(show(replace(GRPO, aggregate=namespace["typed_in"])))
+
+
+def test_against_marks_what_differs():
+    lines = str(show(DAPO, against=GRPO)).splitlines()
+    assert "- def fixed_bounds(old_logp, *, eps_low=0.2, eps_high=0.2):" in lines
+    assert "+ def fixed_bounds(old_logp, *, eps_low=0.2, eps_high=0.28):" in lines
+    assert "-     objective = objective - kl_in_loss(logp, ref_logp=ref_logp)" in lines
+    assert "  def token_ratio(logp, old_logp, mask):" in lines
+    assert not any(line.startswith("?") for line in lines)
+    kept = [line[2:] for line in lines if not line.startswith("-")]
+    assert "\n".join(kept) == str(show(DAPO))
+    assert all(line.startswith("  ") for line in str(show(GRPO, against=GRPO)).splitlines())
+    wider = str(show(GRPO.with_parameters(beta=0.1), against=GRPO)).splitlines()
+    assert [line[0] for line in wider if not line.startswith("  ")] == ["-", "+"]
+    assert "beta=0.1" in next(line for line in wider if line.startswith("+"))
+
+
+def test_in_a_notebook_it_is_a_block_of_code():
+    assert show(GRPO)._repr_markdown_() == f"```python\n{show(GRPO)}\n```"
+    assert show(DAPO, against=GRPO)._repr_markdown_().startswith("```diff\n")
+    with pytest.raises(ValueError, match="algorithm must be an algorithm, such as GRPO; got 'grpo'"):
+        show("grpo")
+
+
+def test_what_is_remembered_is_on_the_page():
+    assert "class PromptHistory" in str(show(DCPO)) and "class PromptHistory" not in str(show(GRPO))
