@@ -21,7 +21,7 @@ ALLOWED = {
     "rlviz.pieces": {"rlviz.types"},
     "rlviz.algorithms": {"rlviz.names", "rlviz.types", "rlviz.pieces"},
     "rlviz.training": {"rlviz.names", "rlviz.types", "rlviz.pieces", "rlviz.algorithms", "small_models"},
-    "rlviz.tabular": {"rlviz.types", "rlviz.pieces", "rlviz.algorithms"},
+    "rlviz.tabular": {"rlviz.types", "rlviz.pieces", "rlviz.algorithms", "small_models"},
     "rlviz.exercises": {"rlviz.pieces"},
     "rlviz.curves": {"rlviz.types", "rlviz.pieces", "rlviz.algorithms", "rlviz.tabular"},
     "rlviz.plots": {"rlviz.curves"},
