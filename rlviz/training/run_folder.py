@@ -232,6 +232,7 @@ class RunFolder:
         if not (self.path / "reference").is_dir():
             raise ValueError(f"run folder {self.path} lacks reference/, the policy that the run started from")
         start = load_policy(self.path / "reference", device=device).frozen_copy()
+        _check_finite(start, self.path / "reference", "restore it from a copy, or train again")
         scores, pairs = self.path / "reward_model", self.path / "pairs.jsonl"
         return (
             start,
@@ -283,11 +284,7 @@ class RunFolder:
                         "done again",
                         stacklevel=4,
                     )
-                if not finite_weights(policy):
-                    raise ValueError(
-                        f"the policy in {folder} has weights that are not finite numbers, which no step can mend: "
-                        "train again, with a smaller lr"
-                    )
+                _check_finite(policy, folder, "train again, with a smaller lr")
                 return policy, tensors, state
         if damages:
             raise damages[0]
@@ -297,6 +294,13 @@ class RunFolder:
 def finite_weights(policy: Policy) -> bool:
     """Return whether all weights are finite numbers."""
     return all(bool(weight.isfinite().all()) for weight in policy.model.parameters())
+
+
+def _check_finite(policy: Policy, folder: Path, advice: str) -> None:
+    if not finite_weights(policy):
+        raise ValueError(
+            f"the policy in {folder} has weights that are not finite numbers, which no step can mend: {advice}"
+        )
 
 
 def _load_checkpoint(folder: Path, device: str) -> tuple[Policy, dict[str, torch.Tensor], dict[str, Any]]:

@@ -399,6 +399,12 @@ class TestDivergence:
         with pytest.raises(FloatingPointError, match="the policy that it began with has weights that are not finite"):
             next(train(policy, Chain(), NO_KL, TINY))
 
+    def test_a_reference_of_nan_weights_is_named_at_resume(self, copied):
+        file = copied / "reference" / "model.safetensors"
+        save_file({k: v * math.nan for k, v in load_file(file).items()}, file, metadata={"format": "pt"})
+        with pytest.raises(ValueError, match=r"the policy in .*reference has weights that are not finite numbers"):
+            resume(copied, steps=6, device="cpu")
+
     def test_a_healthy_run_may_have_metrics_that_are_no_numbers(self, monkeypatch, tmp_path):
         run = start(out=tmp_path / "run")
         numbers = run._numbers
