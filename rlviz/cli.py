@@ -104,9 +104,16 @@ app.command()(train)
 
 
 @app.command()
-def algorithms(output: Format = OutputFormat.table) -> None:
+def algorithms(
+    relatives: Annotated[
+        bool, typer.Option("--relatives", help="The relatives that came later in place of the family.")
+    ] = False,
+    output: Format = OutputFormat.table,
+) -> None:
     """List the family: each algorithm as what it changes in GRPO, and the models it needs."""
-    from rlviz.algorithms import ALGORITHMS, GRPO, changes, command_name, label
+    from rlviz.algorithms import ALGORITHMS, GRPO, RELATIVES, changes, command_name, label
+
+    listed = RELATIVES if relatives else ALGORITHMS
 
     if output is OutputFormat.json:
         rows = [
@@ -118,14 +125,15 @@ def algorithms(output: Format = OutputFormat.table) -> None:
                 "models": algorithm.models,
                 "source": algorithm.source,
             }
-            for algorithm in ALGORITHMS
+            for algorithm in listed
         ]
         typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
         return
-    table = Table(title="The family: GRPO, and what each other one has in place of its pieces", title_justify="left")
+    who = "Relatives" if relatives else "The family"
+    table = Table(title=f"{who}: GRPO, and what each other one has in place of its pieces", title_justify="left")
     for column in ("name", "slot", "piece"):
         table.add_column(column, no_wrap=column != "piece")
-    for algorithm in (GRPO, *(a for a in ALGORITHMS if a is not GRPO)):
+    for algorithm in (GRPO, *(a for a in listed if a is not GRPO)):
         sampling = any(piece is not None for piece in algorithm.slots().values())
         differing = {slot: new for slot, (_, new) in changes(GRPO, algorithm).items() if sampling} or GRPO.slots()
         parts = {slot: label(piece) for slot, piece in (differing.items() if sampling else ())}

@@ -343,6 +343,17 @@ def test_algorithms_lists_the_family_as_a_table_and_as_json():
     assert "rlviz diff grpo dapo" in table
 
 
+def test_relatives_are_listed_apart_and_go_where_the_family_goes():
+    rows = json.loads(rlviz("algorithms", "--relatives", "--format", "json").output)
+    assert [row["name"] for row in rows] == ["rloo", "reinforce++", "cispo", "gmpo", "sapo"]
+    assert "ratio ≤ 5" in rlviz("algorithms", "--relatives").output
+    assert "clipped weight" in rlviz("diff", "grpo", "cispo").output
+    assert (
+        "def soft_gate(ratio, advantages, lower, upper, *, positive=1.0, negative=1.05):"
+        in rlviz("show", "sapo").output
+    )
+
+
 def test_show_prints_a_page_that_runs():
     page = rlviz("show", "grpo").output
     names = {}

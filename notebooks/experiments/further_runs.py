@@ -18,7 +18,7 @@ from rlviz import DCPO, GRPO, GSPO, PPO, TrainSettings, default_settings, histor
 from rlviz.exercises import mistakes
 from rlviz.pieces.bounds import FixedBounds, no_bounds
 from rlviz.pieces.gae import whiten
-from rlviz.pieces.surrogate import unclipped
+from rlviz.pieces.surrogate import clipped_weight, unclipped
 from small_models.policies import load_policy
 from small_models.tasks import Chain
 
@@ -51,7 +51,7 @@ of_9 = TrainSettings(steps=20, num_prompts=12, lr=1e-4, lr_warmup_steps=5, updat
 of_10 = replace(of_9, prompt_pool=48)
 of_13 = TrainSettings(steps=20, num_prompts=16, group_size=4, lr_warmup_steps=5, updates_per_rollout=4)
 high = replace(of_9, steps=16, lr=3e-4)
-cispo = replace(FREE, surrogate=mistakes.clipping.cispo)
+cispo = replace(FREE, surrogate=clipped_weight)
 three = range(3)
 
 # (lesson, what, algorithm, settings, seeds)

@@ -21,6 +21,7 @@ from rlviz.algorithms.lite_ppo import LITE_PPO
 from rlviz.algorithms.page import show
 from rlviz.algorithms.ppo import PPO, PPO_PENALTY
 from rlviz.algorithms.preference import PreferenceOptimization
+from rlviz.algorithms.relatives import CISPO, GMPO, REINFORCE_PP, RELATIVES, RLOO, SAPO
 from rlviz.algorithms.slots import SLOTS
 from rlviz.names import closest
 from rlviz.pieces.words import label
@@ -37,8 +38,9 @@ def command_name(algorithm: Algorithm) -> str:
 
 @checked
 def find_algorithm(name: str) -> ActorCritic | GroupPolicyGradient | PreferenceOptimization:
-    """Return the algorithm with this name, as on the command line or in papers; else raise ValueError with the nearest."""
-    known = {command_name(algorithm): algorithm for algorithm in ALGORITHMS}
+    """Return the algorithm or relative with this name, as on the command line or in papers; else raise ValueError with the
+    nearest."""
+    known = {command_name(algorithm): algorithm for algorithm in (*ALGORITHMS, *RELATIVES)}
     return known[closest("algorithm", name.strip().replace(".", "-").replace(" ", "-").replace("_", "-"), list(known))]
 
 
@@ -50,12 +52,14 @@ def family_table(algorithms: Iterable[Algorithm] = ALGORITHMS) -> pd.DataFrame:
 
 __all__ = [
     "ALGORITHMS",
+    "CISPO",
     "DAPO",
     "DCPO",
     "DPO",
     "DPO_LINEAR",
     "DR_GRPO",
     "DUPO",
+    "GMPO",
     "GRPO",
     "GRPO_PROCESS",
     "GSPO",
@@ -63,6 +67,10 @@ __all__ = [
     "LITE_PPO",
     "PPO",
     "PPO_PENALTY",
+    "REINFORCE_PP",
+    "RELATIVES",
+    "RLOO",
+    "SAPO",
     "SLOTS",
     "ActorCritic",
     "Algorithm",

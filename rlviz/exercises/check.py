@@ -23,6 +23,7 @@ from rlviz.pieces.kl import k1, k3
 from rlviz.pieces.preference import ImplicitReward, bradley_terry, response_logp
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
 from rlviz.pieces.shaping import SoftOverlongPunishment
+from rlviz.pieces.surrogate import clipped_weight as clipped_weight_piece
 from rlviz.pieces.surrogate import pessimistic as pessimistic_piece
 from rlviz.pieces.values import entropy as entropy_piece
 
@@ -191,7 +192,7 @@ def clipped_weight(student: Callable[..., Any]) -> Verdict:
     """Check (ratio, A, lower, upper) → CISPO's objective of each token: the clipped ratio is a weight, frozen."""
     return judge(
         student,
-        mistakes.clipping.cispo,
+        clipped_weight_piece,
         _SURROGATE_CASES,
         known=mistakes.family.CISPO_SURROGATE,
         by="ratio",

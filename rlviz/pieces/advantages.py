@@ -12,6 +12,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from rlviz.pieces.gae import whiten
+from rlviz.pieces.kl import k1
 from rlviz.pieces.words import says
 from small_models.checks import check_fields
 
@@ -87,6 +89,35 @@ class LeaveOneOut:
         group_size = rewards.shape[1]
         centred = (rewards - rewards.mean(1, keepdim=True)) * group_size / (group_size - 1)
         return centred.masked_fill(all_equal(rewards).unsqueeze(1), 0.0)
+
+
+@says(why="a scale shared by the whole batch is steadier than a group's, and no prompt needs several responses.")
+@dataclass(frozen=True)
+class WhitenedReturn:
+    """A_t = (G_t − mean) / √(variance + 1e-8) over all tokens, G_t = R − beta Σ_{t' ≥ t} (old_logp − ref_logp)_{t'}.
+
+    Raises ValueError unless beta is 0 or above. Source: REINFORCE++ (arXiv 2501.03262), beta 0.01.
+    """
+
+    beta: float = 0.01
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not 0 <= self.beta < float("inf"):
+            raise ValueError(f"beta must be 0 or above, and finite; got {self.beta}")
+
+    def __str__(self) -> str:
+        return f"R − {self.beta:g} · k1 to come, whitened"
+
+    def __call__(
+        self,
+        rewards: Float[Tensor, "P G"],
+        mask: Bool[Tensor, "P G T"],
+        old_logp: Float[Tensor, "P G T"],
+        ref_logp: Float[Tensor, "P G T"],
+    ) -> Float[Tensor, "P G T"]:
+        penalty = (self.beta * k1(old_logp, ref_logp)).masked_fill(~mask, 0.0)
+        return whiten(rewards.unsqueeze(-1) - penalty.flip(-1).cumsum(-1).flip(-1), mask)
 
 
 @says(

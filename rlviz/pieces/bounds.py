@@ -77,6 +77,29 @@ class DynamicBounds:
         return lower, upper
 
 
+@says(why="only a ratio that has grown too large is held back.")
+@dataclass(frozen=True)
+class UpperBound:
+    """lower = 0, upper = max_ratio, for every token. Raises ValueError unless max_ratio > 1.
+
+    Source: CISPO (arXiv 2506.13585) leaves the lower limit out and gives no width; ScaleRL (2510.13786) tries 4 to 8.
+    """
+
+    max_ratio: float = 5.0
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not 1 < self.max_ratio < float("inf"):
+            raise ValueError(f"max_ratio must be above 1 and finite; got {self.max_ratio}")
+
+    def __str__(self) -> str:
+        return f"ratio ≤ {self.max_ratio:g}"
+
+    def __call__(self, old_logp: Float[Tensor, "*n"]) -> Limits:
+        """Return lower and upper limits on the ratio, shaped like old_logp."""
+        return torch.zeros_like(old_logp), torch.full_like(old_logp, self.max_ratio)
+
+
 @says(why="something else holds the policy back, or nothing does.")
 def no_bounds(old_logp: Float[Tensor, "*n"]) -> Limits:
     """Return the limits 0 and ∞, which no ratio reaches."""

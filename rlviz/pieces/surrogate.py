@@ -83,6 +83,78 @@ def unclipped(
     return ratio * advantages
 
 
+@says(
+    why="the clipped ratio is a weight without a gradient of its own, so every token still learns.",
+    formula="clip(ratio, lower, upper) · advantages · log(ratio)",
+)
+def clipped_weight(
+    ratio: Float[Tensor, "*n"],
+    advantages: Float[Tensor, "*n"],
+    lower: Float[Tensor, "*n"],
+    upper: Float[Tensor, "*n"],
+) -> Float[Tensor, "*n"]:
+    """Return J = sg[clip(ratio, lower, upper)] · advantages · log(ratio); sg stops the gradient, log is of a ratio above 0.
+
+    ∂J/∂logp = clip(ratio, lower, upper) · advantages on every token.
+
+    Source: CISPO (arXiv 2506.13585) Eq. 4, which has log π for log(ratio): the same gradient.
+    """
+    return torch.clamp(ratio, lower, upper).detach() * advantages * ratio.log()
+
+
+@says(
+    why="the gradient fades as the ratio leaves 1, and is cut nowhere; faster for bad tokens, whose push spreads over many."
+)
+@dataclass(frozen=True)
+class SoftGate:
+    """J = 4/τ · σ(τ (ratio − 1)) · advantages, τ = positive where advantages > 0, else negative; whatever the limits.
+
+    At ratio 1 the slope is that of ratio · advantages. Raises ValueError unless both are above 0.
+    Source: SAPO (arXiv 2511.20347), τ 1.0 and 1.05.
+    """
+
+    positive: float = 1.0
+    negative: float = 1.05
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for name in ("positive", "negative"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ValueError(f"{name} must be above 0 and finite; got {getattr(self, name)}")
+
+    def __str__(self) -> str:
+        return f"soft gate {self.positive:g}/{self.negative:g}"
+
+    def __call__(
+        self,
+        ratio: Float[Tensor, "*n"],
+        advantages: Float[Tensor, "*n"],
+        lower: Float[Tensor, "*n"],
+        upper: Float[Tensor, "*n"],
+    ) -> Float[Tensor, "*n"]:
+        tau = torch.where(advantages > 0, ratio.new_tensor(self.positive), ratio.new_tensor(self.negative))
+        return 4 / tau * torch.sigmoid(tau * (ratio - 1)) * advantages
+
+
+@says(why="one wild token does not carry a whole response, and each token is clipped before the mean.")
+def geometric_mean(
+    ratio: Float[Tensor, "*n T"],
+    advantages: Float[Tensor, "*n T"],
+    lower: Float[Tensor, "*n T"],
+    upper: Float[Tensor, "*n T"],
+    mask: Bool[Tensor, "*n T"],
+) -> Float[Tensor, "*n T"]:
+    """Return J = (Π_t r̂_t)^(1/|o|) · advantages on every token of a response.
+
+    r̂ = min(ratio, upper) where advantages > 0, else max(ratio, lower): the token's own pessimistic clip.
+
+    Source: GMPO (arXiv 2507.20673), which clips at e^±0.4.
+    """
+    clipped = torch.where(advantages > 0, torch.minimum(ratio, upper), torch.maximum(ratio, lower))
+    logs = clipped.log().masked_fill(~mask, 0.0).sum(-1, keepdim=True)
+    return (logs / mask.sum(-1, keepdim=True).clamp(min=1)).exp() * advantages
+
+
 def is_clipped(
     surrogate: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor],
     ratio: Float[Tensor, "*n"],

@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from rlviz import DAPO, DCPO, DPO, GRPO, GRPO_PROCESS, PPO, PPO_PENALTY
-from rlviz.algorithms import ALGORITHMS, ActorCritic, PreferenceOptimization, command_name
+from rlviz.algorithms import ALGORITHMS, RELATIVES, ActorCritic, PreferenceOptimization, command_name
 from rlviz.algorithms.page import show
 from rlviz.pieces.advantages import PromptHistory
 from rlviz.pieces.kl import KLInReward, k2
 from rlviz.pieces.shaping import OverlongFilter
 from rlviz.types import Batch
 
-SAMPLED = [each for each in (*ALGORITHMS, GRPO_PROCESS) if not isinstance(each, PreferenceOptimization)]
+SAMPLED = [each for each in (*ALGORITHMS, *RELATIVES, GRPO_PROCESS) if not isinstance(each, PreferenceOptimization)]
 
 
 def run(algorithm):
@@ -80,7 +80,8 @@ def test_the_advantages_of_the_page_too(algorithm):
     right = (rewards > 0.4).double()
     shaped = algorithm.shaped(rewards, mask.sum(-1), correct=right, well_formed=right)
     before = PromptHistory.empty(3).after(rewards.flip(0))
-    expected, after = algorithm.advantages(shaped, mask, history=before)
+    known = {name: values[name] for name in ("old_logp", "ref_logp")}
+    expected, after = algorithm.advantages(shaped, mask, history=before, **known)
     seen = {**values, "correct": right, "well_formed": right, "history": names.get("PromptHistory", object)}
     if algorithm.asks_for("advantage", "history"):
         seen["history"] = names["PromptHistory"](**vars(before))
@@ -106,7 +107,7 @@ def test_pairs():
     assert torch.equal(run(DPO)["loss"](*logp), DPO.loss(*logp).loss)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=command_name)
+@pytest.mark.parametrize("algorithm", (*ALGORITHMS, *RELATIVES), ids=command_name)
 def test_it_is_one_page_without_annotations_and_choices(algorithm):
     text = str(show(algorithm))
     assert len(text.splitlines()) <= 110 and max(map(len, text.splitlines())) <= 120

@@ -15,7 +15,7 @@ from rlviz.pieces.kl import k1, k3
 from rlviz.pieces.preference import bradley_terry
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
 from rlviz.pieces.shaping import SoftOverlongPunishment
-from rlviz.pieces.surrogate import pessimistic
+from rlviz.pieces.surrogate import clipped_weight, pessimistic
 from rlviz.pieces.values import entropy
 from tests.pieces.tensors import close, double, slope
 
@@ -27,7 +27,7 @@ def constant_16(student):
 # check → the right piece, and what it recognises
 CHECKS = {
     check.pessimistic: (pessimistic, mistakes.clipping.SURROGATE),
-    check.clipped_weight: (mistakes.clipping.cispo, mistakes.family.CISPO_SURROGATE),
+    check.clipped_weight: (clipped_weight, mistakes.family.CISPO_SURROGATE),
     check.importance_ratio: (token_ratio, mistakes.ratios.TOKEN_RATIO),
     check.sequence_importance_ratio: (sequence_ratio, mistakes.ratios.SEQUENCE_RATIO),
     check.sequence_objective: (check._sequence_objective, mistakes.gspo.SEQUENCE_OBJECTIVE),
@@ -91,7 +91,7 @@ def test_the_inverted_cispo_differs_from_cispo_by_hand():
     # weight clip(r) at r = 1.5, limits .8 and 1.2: 1.2; upside down clip(2/3): .8. The slope is weight · A / r
     at = [double([x]) for x in (1.5, 2.0, 0.8, 1.2)]
     (inverted,) = mistakes.clipping.CISPO
-    for piece, weight in ((mistakes.clipping.cispo, 1.2), (inverted.wrong, 0.8)):
+    for piece, weight in ((clipped_weight, 1.2), (inverted.wrong, 0.8)):
         close(piece(*at), [weight * 2 * math.log(1.5)])
         close(slope(piece, *at), [weight * 2 / 1.5])
 

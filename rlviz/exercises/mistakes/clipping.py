@@ -98,11 +98,6 @@ SURROGATE = (
 )
 
 
-def cispo(ratio: Tensor, advantages: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-    """CISPO (arXiv 2506.13585) up to a constant: sg[clip(r)] · A · log r. The clipped ratio is a weight, no token is cut."""
-    return torch.clamp(ratio, lower, upper).detach() * advantages * ratio.log()
-
-
 def cispo_with_its_ratio_inverted(ratio: Tensor, advantages: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
     return torch.clamp(1 / ratio, lower, upper).detach() * advantages * ratio.log()
 

@@ -1,24 +1,34 @@
-"""Five relatives of the family, each a few lines over the same slots and nothing registered anywhere.
-
-They stand here as they would in a notebook cell: CISPO, SAPO, GMPO, RLOO and REINFORCE++. Each is held to a slow
-plain-Python version of its paper's formula, then trains, is drawn, compared and told apart like any other.
-"""
+"""The relatives: each is held to a slow plain-Python version of its paper's formula, then trains, is drawn, compared and told
+apart like any other. And rules of one's own, which nothing has to be told of."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 import torch
 
-from rlviz.algorithms import GRPO, GroupPolicyGradient, changes, differences, family_table
+from rlviz.algorithms import (
+    CISPO as AUTHORS_CISPO,
+)
+from rlviz.algorithms import (
+    GMPO,
+    GRPO,
+    REINFORCE_PP,
+    RELATIVES,
+    RLOO,
+    SAPO,
+    GroupPolicyGradient,
+    changes,
+    command_name,
+    differences,
+    family_table,
+    find_algorithm,
+)
 from rlviz.algorithms.describe import describe, rebuild
 from rlviz.curves import clip_curve
-from rlviz.pieces.advantages import LeaveOneOut
-from rlviz.pieces.aggregation import sequence_mean, token_mean
-from rlviz.pieces.bounds import FixedBounds, no_bounds
-from rlviz.pieces.gae import whiten
-from rlviz.pieces.kl import KLInReward, k1
-from rlviz.pieces.surrogate import unclipped
+from rlviz.pieces.aggregation import sequence_mean
+from rlviz.pieces.bounds import FixedBounds
+from rlviz.pieces.words import label
 from rlviz.tabular import good_actions, train_table
 from rlviz.training import TrainSettings, train
 from rlviz.types import Batch
@@ -26,61 +36,7 @@ from rlviz.widgets import explore_clip
 from small_models.policies import load_policy
 from small_models.tasks import Chain
 
-
-def clipped_weight(ratio, advantages, lower, upper):
-    """sg[clip(r)] · A · log r: the clipped ratio is a weight, and no token loses its gradient. CISPO (arXiv 2506.13585)."""
-    return torch.clamp(ratio, lower, upper).detach() * advantages * ratio.log()
-
-
-CISPO = replace(
-    GRPO, name="CISPO", surrogate=clipped_weight, bounds=FixedBounds(0.2, 0.28), kl=None, aggregate=token_mean
-)
-
-
-@dataclass(frozen=True)
-class SoftGate:
-    """4/τ · σ(τ (r − 1)) · A, τ by the sign of A: SAPO (arXiv 2511.20347). Why: the gradient fades, it is not cut."""
-
-    positive: float = 1.0
-    negative: float = 1.05
-
-    def __call__(self, ratio, advantages, lower, upper):
-        tau = torch.where(advantages > 0, ratio.new_tensor(self.positive), ratio.new_tensor(self.negative))
-        return 4 / tau * torch.sigmoid(tau * (ratio - 1)) * advantages
-
-
-SAPO = replace(GRPO, name="SAPO", surrogate=SoftGate(), bounds=no_bounds, kl=None)
-
-
-def geometric_mean(ratio, advantages, lower, upper, mask):
-    """A · (Π_t clipped r_t)^(1/|o|), clipped where A gains: GMPO (arXiv 2507.20673). Why: no wild ratio carries a response."""
-    clipped = torch.where(advantages > 0, torch.minimum(ratio, upper), torch.maximum(ratio, lower))
-    logs = clipped.log().masked_fill(~mask, 0.0).sum(-1, keepdim=True)
-    return (logs / mask.sum(-1, keepdim=True).clamp(min=1)).exp() * advantages
-
-
-GMPO = replace(
-    GRPO,
-    name="GMPO",
-    surrogate=geometric_mean,
-    bounds=FixedBounds(1 - math.exp(-0.4), math.exp(0.4) - 1),
-    kl=None,
-)
-
-RLOO = replace(
-    GRPO, name="RLOO", advantage=LeaveOneOut(), surrogate=unclipped, bounds=no_bounds, kl=KLInReward(beta=0.05)
-)
-
-
-def normalised_over_the_batch(rewards, mask, old_logp, ref_logp):
-    """R minus the KL penalties from token t on, whitened over all tokens. Why: a steadier scale than a group's."""
-    penalty = KLInReward(beta=0.01, estimator=k1)(old_logp, ref_logp, mask)
-    to_come = penalty.flip(-1).cumsum(-1).flip(-1)
-    return whiten(rewards.unsqueeze(-1) - to_come, mask)
-
-
-REINFORCE_PP = replace(GRPO, name="REINFORCE++", advantage=normalised_over_the_batch, kl=None, aggregate=token_mean)
-
+CISPO = replace(AUTHORS_CISPO, bounds=FixedBounds(0.2, 0.28))  # both limits, so that both are seen
 OWN = (CISPO, SAPO, GMPO, RLOO, REINFORCE_PP)
 
 
@@ -222,7 +178,27 @@ class TestNothingHasToBeRegistered:
 
 def test_a_run_of_one_s_own_says_how_to_resume_it():
     with pytest.raises(ValueError, match=r"is not a piece of rlviz; from Python, resume\(folder, algorithm=…\)"):
-        rebuild(describe(CISPO))
+        rebuild(describe(replace(GRPO, aggregate=lambda mask: mask.double())))
+
+
+@pytest.mark.parametrize("algorithm", RELATIVES, ids=lambda a: a.name)
+def test_a_relative_is_known_by_its_name_and_kept_in_a_run_folder(algorithm):
+    assert find_algorithm(command_name(algorithm)) is algorithm
+    assert rebuild(describe(algorithm)) == algorithm
+    assert all(why.startswith(f"{label(getattr(algorithm, slot))}: ") for slot, why in algorithm.from_grpo.items())
+
+
+def test_cispo_s_authors_leave_the_lower_limit_out():
+    old_logp = torch.tensor([[[-1.0, -1.0, -1.0]]], dtype=torch.double)
+    logp = (old_logp + torch.tensor([0.01, 1.0, 9.0], dtype=torch.double).log()).requires_grad_()
+    mask = torch.ones(1, 1, 3, dtype=torch.bool)
+    AUTHORS_CISPO.loss(logp, Batch(old_logp, torch.ones_like(old_logp), mask)).loss.backward()
+    torch.testing.assert_close(logp.grad, -torch.tensor([[[0.01, 1.0, 5.0]]], dtype=torch.double) / 3)
+
+
+def test_rloo_sums_over_the_tokens_of_a_response_and_averages_over_responses():
+    mask = torch.tensor([[[True, True, True], [True, False, False]]])
+    assert RLOO.aggregate(mask).tolist() == [[[0.5, 0.5, 0.5], [0.5, 0.0, 0.0]]]
 
 
 def test_gmpo_at_one_token_is_the_clipped_objective():
