@@ -14,6 +14,7 @@ from click import unstyle
 from typer.testing import CliRunner
 
 from rlviz.cli import app
+from rlviz.processes import STOPS, interrupt_is_a_wish
 from small_models.pairs import make_pairs, read_pairs
 from small_models.policies import build_policy, load_policy
 from small_models.sampling import sample
@@ -98,6 +99,7 @@ def damaged(tmp_path):
         (["--seed", "99999999999999999999"], "seed must be below 2**63"),
         (["--resume", "{tmp_path}"], "holds no run"),
         (["--resume", "{tmp_path}", "--lr", "1"], "--lr cannot be given with --resume"),
+        (["--resume", "{tmp_path}", "--seed", "0"], "--seed cannot be given with --resume"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -158,6 +160,7 @@ def test_ctrl_c_sigterm_and_sighup_keep_the_run_and_resume_goes_on(number, code,
     done = len(metrics.read_text().splitlines())
     summary = json.loads((out / "summary.json").read_text())
     assert summary["steps"] == done < 400
+    assert json.loads((out / "checkpoint" / "training.json").read_text())["step"] == done  # no step is done again
     assert not summary["finished"]
     assert (out / "learning_curves.png").exists()
     result = rlviz("train", "--resume", out, "--steps", done + 2)
@@ -182,6 +185,35 @@ def test_ctrl_c_in_the_last_step_comes_too_late(steps, code, tmp_path, monkeypat
     assert result.exit_code == code, result.output
     assert ("Go on with" in result.output) == (code == 130)
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["steps"] == 1
+
+
+@pytest.fixture
+def handler():
+    """Give back the handlers of signals that a test sets."""
+    before = {number: signal.getsignal(number) for number in STOPS}
+    yield signal.signal
+    for number, usual in before.items():
+        signal.signal(number, usual)
+
+
+@pytest.mark.parametrize("number", STOPS)
+def test_the_first_signal_is_a_wish_and_the_second_acts_as_always(number, handler):
+    heard = []
+    handler(number, lambda *_: heard.append(number))
+    with interrupt_is_a_wish() as asked:
+        signal.raise_signal(number)
+        assert (asked, heard) == ([number], [])
+        signal.raise_signal(number)
+        assert (asked, heard) == ([number], [number])
+
+
+@pytest.mark.parametrize("number", STOPS)
+def test_a_signal_that_is_ignored_stays_ignored(number, handler):
+    """`nohup` starts a process that ignores SIGHUP, so that it outlives its terminal."""
+    handler(number, signal.SIG_IGN)
+    with interrupt_is_a_wish() as asked:
+        signal.raise_signal(number)
+    assert asked == []
 
 
 def test_the_samples_shown_are_those_of_the_trained_policy(tmp_path):
@@ -232,6 +264,19 @@ def test_pairs_are_labelled_as_the_options_say(tmp_path):
     policy, said = load_policy("chain", device="cpu"), {"spurious": 0.7, "label_noise": 0.2}
     honest, asked_for = (make_pairs(policy, Chain(), 30, seed=2, **labels) for labels in ({}, said))
     assert read_pairs(tmp_path / "run" / "pairs.jsonl") == asked_for != honest
+
+
+def test_the_seed_is_that_of_the_reward_model_too(tmp_path, monkeypatch):
+    asked = []
+
+    def learn_reward(policy, task, pairs, **settings):
+        asked.append((pairs, settings))
+        raise ValueError("enough seen")
+
+    monkeypatch.setattr("rlviz.training.learn_reward", learn_reward)
+    command = ["train", "--reward", "learned", "--num-pairs", 4, "--seed", 2, "--device", "cpu"]
+    assert rlviz(*command, "--out", tmp_path / "run").exit_code == 2
+    assert asked == [(make_pairs(load_policy("chain", device="cpu"), Chain(), 4, seed=2), {"seed": 2})]
 
 
 def test_version():
@@ -393,6 +438,8 @@ def test_cost_as_tables_and_as_a_picture(tmp_path):
     tables = [
         [cell.strip() for cell in line.strip("│").split("│")] for line in result.output.splitlines() if "│" in line
     ]
+    first_in = {(row[0], row[1]) for row in tables if len(row) == 6}
+    assert {("actor", "GRPO"), ("reference", "GRPO")} <= first_in
     held = {row[0]: row[2] for row in tables if len(row) == 6 and row[2].endswith("B") and row[1].isdigit()}
     # weights, gradients and two moments of 137,536 float32, the weights of a reference or none; of DPO as of GRPO
     assert (held["GRPO"], held["GRPO, no KL"], held["DPO"]) == ("2.75 MB", "2.2 MB", "2.75 MB")

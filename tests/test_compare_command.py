@@ -182,3 +182,22 @@ def test_ctrl_c_keeps_the_runs_and_the_same_command_goes_on(jobs, number, code, 
     assert went_on.exit_code == 0, went_on.output
     steps = [json.loads(line)["step"] for line in metrics.read_text().splitlines()]
     assert steps == list(range(1, done + 3))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
+@pytest.mark.parametrize(("run", "code"), [(1, 130), (2, 0)])
+def test_ctrl_c_in_the_last_of_two_runs_comes_too_late(run, code, tmp_path, monkeypatch):
+    close, closed = budget._close, []
+
+    def interrupted(*given):
+        closed.append(given)
+        if len(closed) == run:
+            signal.raise_signal(signal.SIGINT)
+        close(*given)
+
+    monkeypatch.setattr(budget, "_close", interrupted)
+    result = rlviz(*BOTH, "--seeds", 1, "--jobs", 1, "--amount", 8, "--out", tmp_path)
+    assert result.exit_code == code, result.output
+    assert len(closed) == run
+    assert ("1 of 2 runs are complete" in words_of(result.stderr)) == (code == 130)
+    assert (tmp_path / "comparison.png").exists() == (code == 0)

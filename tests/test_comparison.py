@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import pickle
 import re
 import shutil
 import time
@@ -17,7 +18,7 @@ import pytest
 from rlviz import DAPO, DPO, GRPO, PPO, PairSettings, TrainSettings, spread, train
 from rlviz.comparison import Comparison, Contender, compare, read_comparison
 from rlviz.plots.comparison import looks, plot_comparison
-from rlviz.processes import side_by_side
+from rlviz.processes import _sendable, side_by_side
 from rlviz.spread import bootstrap, bootstrap_of_the_difference, interval, iqm
 from rlviz.training import RunFolder, budget, resume
 from small_models.evaluation import evaluate
@@ -394,6 +395,21 @@ def test_what_goes_wrong_in_a_process_is_said_here(tmp_path):
         list(side_by_side(os._exit, [3, 3], jobs=2))
     with pytest.raises(ValueError, match=r"cannot be sent to another process .* use jobs=1"):
         list(side_by_side(iter, [lambda: None], jobs=2))
+
+
+class TornError(Exception):
+    """Packed with its one sentence, it cannot be made again, which takes two words."""
+
+    def __init__(self, what, where):
+        super().__init__(f"{what} at {where}")
+
+
+def test_an_error_that_no_other_process_can_make_again_arrives_as_a_sentence():
+    sent = _sendable(TornError("torn", "the end"))
+    assert type(sent) is RuntimeError and str(sent) == "TornError: torn at the end"
+    assert str(pickle.loads(pickle.dumps(sent))) == str(sent)
+    whole = ValueError("as it is")
+    assert _sendable(whole) is whole
 
 
 @pytest.mark.parametrize("leave", ["sys.exit(0)", "os._exit(time.sleep(1) or 0)"])  # a report of 1 may be under way

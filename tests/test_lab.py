@@ -1,6 +1,10 @@
 import os
 
+import pytest
+from typer.testing import CliRunner
+
 from rlviz import lab
+from rlviz.cli import app
 
 
 def test_the_course_is_copied_and_changed_files_stay(tmp_path, monkeypatch):
@@ -31,6 +35,29 @@ def test_a_file_that_was_there_before_is_never_written_over(tmp_path, monkeypatc
     monkeypatch.setattr(lab, "course_source", lambda: source)
     assert lab.copy_course(target).kept == ["00_start_here.ipynb"]
     assert (target / "00_start_here.ipynb").read_text() == "somebody's"
+
+
+def test_a_file_that_is_ours_by_its_words_is_renewed(tmp_path, monkeypatch):
+    """Whoever put it there: nobody changed it."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    for folder in (source, target):
+        folder.mkdir()
+        (folder / "00_start_here.ipynb").write_text("first edition")
+    monkeypatch.setattr(lab, "course_source", lambda: source)
+    assert lab.copy_course(target) == lab.CopyReport(written=[], kept=[])
+    (source / "00_start_here.ipynb").write_text("second edition")
+    assert lab.copy_course(target).written == ["00_start_here.ipynb"]
+
+
+@pytest.mark.parametrize("checkout", [True, False])
+def test_a_folder_that_is_named_is_the_one_that_is_served(checkout, tmp_path, monkeypatch):
+    served = []
+    monkeypatch.setattr(lab, "in_checkout", lambda: checkout)
+    monkeypatch.setattr(lab, "serve", lambda command: served.append(command) or 0)
+    result = CliRunner().invoke(app, ["lab", "--dir", str(tmp_path / "mine"), "--no-browser"])
+    assert result.exit_code == 0, result.output
+    assert f"--ServerApp.root_dir={tmp_path / 'mine'}" in served[0]
+    assert (tmp_path / "mine" / lab.FIRST).is_file()
 
 
 def test_with_a_damaged_record_every_file_counts_as_its_owner_s(tmp_path, monkeypatch):

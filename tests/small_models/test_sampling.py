@@ -207,6 +207,13 @@ def test_settings_out_of_range_are_refused(wrong, message):
         sample(build_policy(), ["35271="], **{"max_new_tokens": 4, **wrong})
 
 
+def test_prompt_and_response_may_fill_all_positions():
+    policy = build_policy()
+    assert sample(policy, ["35271="], max_new_tokens=58, stop_at_end=False).tokens.shape == (1, 1, 58)  # 6 + 58 = 64
+    with pytest.raises(ValueError, match="59 after a prompt of 6 tokens exceeds the 64 positions"):
+        sample(policy, ["35271="], max_new_tokens=59)
+
+
 def test_prompts_that_the_vocabulary_cannot_write_are_refused():
     with pytest.raises(ValueError, match=r"\['É'\]"):
         sample(build_policy(), ["3É="], max_new_tokens=2)

@@ -25,6 +25,7 @@ from rlviz.pieces.shaping import SoftOverlongPunishment
 from rlviz.training import PairSettings, RunFolder, TrainSettings, default_settings, files, resume, run_folder, train
 from rlviz.training import run as run_module
 from rlviz.training.files import FolderLock, json_text
+from small_models.evaluation import Evaluation
 from small_models.pairs import Pair
 from small_models.policies import Policy, load_policy
 from small_models.tasks import Chain
@@ -139,12 +140,16 @@ class TestWhenItSaves:
             for name, tensor in load_file(tmp_path / "run/checkpoint/model.safetensors").items()
         )
 
-    def saved_steps(self, monkeypatch, tmp_path, step_seconds, save_seconds, steps):
-        """Return at which steps a run saved whose steps and saves take so many seconds of a clock of our own."""
+    def saved_steps(self, monkeypatch, tmp_path, step_seconds, save_seconds, steps, evaluation_seconds=0.0):
+        """Return at which steps a run saved whose steps, saves and evaluations take so many seconds of a clock of our own."""
         now, saved = [0.0], []
         monkeypatch.setattr(run_module.time, "perf_counter", lambda: now[0])
-        run = start(replace(TINY, steps=steps), out=tmp_path / "run")
+        run = start(replace(TINY, steps=steps, evaluate_every=1), out=tmp_path / "run")
         fields = run._learn()
+
+        def measure(policy, task, **settings):
+            now[0] += evaluation_seconds
+            return Evaluation(accuracy=0.5, well_formed=1.0, length=2.0, entropy=0.0)
 
         def learn():
             now[0] += step_seconds
@@ -155,6 +160,7 @@ class TestWhenItSaves:
             saved.append(state["step"])
 
         monkeypatch.setattr(run, "_learn", learn)
+        monkeypatch.setattr(run_module, "evaluate", measure)
         monkeypatch.setattr(RunFolder, "save_state", save_state)
         list(run)
         return saved
@@ -164,6 +170,10 @@ class TestWhenItSaves:
 
     def test_after_each_step_that_takes_longer(self, monkeypatch, tmp_path):
         assert self.saved_steps(monkeypatch, tmp_path, 3.0, 0.01, 3) == [1, 2, 3]
+
+    def test_evaluations_are_work_too(self, monkeypatch, tmp_path):
+        # 1 s a step: after two of them a third would make 3
+        assert self.saved_steps(monkeypatch, tmp_path, 0.5, 0.01, 6, evaluation_seconds=0.5) == [2, 4, 6]
 
     def test_less_often_where_a_save_is_dear(self, monkeypatch, tmp_path):
         # the first save, at the beginning, took 0 s here; the median is then of 0 and .125 s: after more than 3.125 s of work,

@@ -7,6 +7,8 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from rlviz import GRPO, RunFolder, TrainSettings, train
@@ -334,6 +336,12 @@ class TestModels:
 
     def test_a_stack_of_layers_that_is_never_finished(self, run):
         (run / "reference" / "model.safetensors").unlink()
+        damage(run / "reference" / "config.json", 0, ("num_hidden_layers",), 1001)
+        assert "asks for 1001 layers, and at most 1000 are loaded" in refused(lambda: load_policy(run / "reference"))
+
+    def test_the_name_of_a_weight_allows_no_taller_stack(self, run):
+        """A file of a hundred bytes can say that it holds any number of layers."""
+        save_file({"model.layers.1000.norm.weight": torch.ones(1)}, run / "reference" / "model.safetensors")
         damage(run / "reference" / "config.json", 0, ("num_hidden_layers",), 1001)
         assert "asks for 1001 layers, and at most 1000 are loaded" in refused(lambda: load_policy(run / "reference"))
 

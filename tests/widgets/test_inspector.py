@@ -16,7 +16,7 @@ from rlviz.plots.style import BLUE, VERMILION
 from rlviz.training import PairSettings, RunFolder, TrainSettings, resume, train
 from rlviz.training.formula import written_out
 from rlviz.widgets import training_panel
-from rlviz.widgets.inspector import inspect_run
+from rlviz.widgets.inspector import LISTED, _listed, inspect_run
 from small_models.policies import load_policy
 from small_models.tasks import Chain
 
@@ -311,6 +311,11 @@ def test_without_tokens_the_text_stands_and_the_steps_that_have_them(grpo):
     assert "recorded at steps 1, 2, 3, …, 40." in often._group_view.value
 
 
+def test_up_to_eight_steps_are_named_one_by_one():
+    assert _listed(range(1, LISTED + 1)) == "1, 2, 3, 4, 5, 6, 7, 8"
+    assert _listed(range(1, LISTED + 2)) == "1, 2, 3, …, 9"
+
+
 def test_text_of_a_model_is_text(grpo):
     records, _ = grpo
     nasty = "<script>alert(1)</script>"
@@ -444,6 +449,21 @@ def test_who_looks_at_an_earlier_step_stays_there(grpo):
     growing += records[3:]
     inspector.refresh()
     assert inspector.step.value == 2 and inspector.step.slider.max == 7
+
+
+def test_who_follows_the_newest_step_keeps_the_token_that_was_chosen(grpo):
+    """The strongest push is shown at first, and not again over what a person looks at."""
+    records, _ = grpo
+    growing = list(records[:3])
+    inspector = inspect_run(growing, algorithm=GRPO)
+    place = next(
+        place for place in ((1, 2, 1), (1, 2, 2)) if place not in (strongest(records[2]), strongest(records[5]))
+    )
+    inspector.group.box.value = place[0]
+    inspector.response.slider.value, inspector.token.slider.value = place[1:]
+    growing += records[3:]
+    inspector.refresh()
+    assert (inspector.step.value, chosen(inspector)) == (6, place)
 
 
 def test_a_folder_that_another_process_writes_is_read_again(grpo, tmp_path):

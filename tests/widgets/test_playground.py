@@ -8,6 +8,7 @@ import re
 import shlex
 import time
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from rlviz.pieces.kl import KLInLoss, k2
 from rlviz.training import TrainSettings, find_task, train
 from rlviz.widgets.playground import PARAMETERS, RUNS_BEFORE, WITHOUT_SLIDER, history_table, playground
 from rlviz.widgets.setting import Setting, call, changed, command, in_short, with_values
-from rlviz.widgets.trainer import mean_over_seeds
+from rlviz.widgets.trainer import LearningCurves, mean_over_seeds
 from small_models.policies import load_policy
 
 TINY = TrainSettings(steps=6, num_prompts=4, group_size=4, evaluate_every=3)
@@ -231,6 +232,14 @@ def test_an_axis_holds_the_longest_run_on_show():
     put(widget, steps=8)
     trained(widget)
     assert widget._curves.figure.axes[0].get_xlim() == (0, pytest.approx(1.03 * 8))
+
+
+def test_an_axis_grows_to_hold_rewards_below_0():
+    measured = dict.fromkeys(("held_out_accuracy", "entropy", "clip_fraction_low", "clip_fraction_high"), None)
+    curves = LearningCurves(9, 3, 10)
+    curves.show([[SimpleNamespace(step=1, reward=-0.4, **measured)]])
+    low, high = curves.figure.axes[0].get_ylim()
+    assert low < -0.4 and high == 1.02
 
 
 def test_reset_forgets_the_runs_and_puts_the_controls_back():

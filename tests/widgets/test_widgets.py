@@ -163,6 +163,7 @@ def test_the_lines_are_the_records_and_the_run_before_stays_in_grey():
     panel.start()
     panel.wait(60)
     first = [record.reward for record in panel.records]
+    assert "grey" not in panel.caption
     np.testing.assert_array_equal(panel._lines["reward"].get_ydata(), first)
     np.testing.assert_array_equal(panel._lines["held_out_accuracy"].get_xdata(), [10, 20, 30, 40])
     panel.controls["seed"].slider.value = 1
