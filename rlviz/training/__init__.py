@@ -9,6 +9,7 @@ from rlviz.training.run_folder import RunFolder, history
 from rlviz.training.settings import PairSettings, TrainSettings, default_settings
 from rlviz.training.start import find_task, resume, train
 from rlviz.training.summary import summarize
+from small_models.policies import load_policy
 
 __all__ = [
     "Cost",
@@ -25,6 +26,7 @@ __all__ = [
     "find_task",
     "history",
     "learn_reward",
+    "load_policy",
     "model_costs",
     "pair_accuracy",
     "resume",
