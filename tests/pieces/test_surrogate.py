@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from rlviz.pieces.surrogate import DualClip, is_clipped, pessimistic, unclipped
@@ -97,6 +97,7 @@ def test_low_high_and_dual_by_hand():
 @given(st.floats(0.01, 5), st.floats(-3, 3).map(lambda a: round(a, 3)), st.floats(0.05, 0.95), st.floats(0.05, 2))
 def test_clipped_is_where_the_slope_is_cut(ratio, advantage, eps_low, eps_high):
     r, a, lower, upper = (double([v]) for v in (ratio, advantage, 1 - eps_low, 1 + eps_high))
+    assume(ratio not in (1 - eps_low, 1 + eps_high))  # in the corner any slope between will do; torch 2.15 gives ¾ A
     got = slope(pessimistic, r, a, lower, upper).item()
     low, high, dual = is_clipped(pessimistic, r, a, lower, upper)
     assert (bool(low), bool(high)) == (
