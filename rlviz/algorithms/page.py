@@ -23,16 +23,9 @@ from small_models.checks import checked
 
 PIECES = "rlviz.pieces."
 WIDEST = 110  # characters of a line
-ORDER = (
-    "select",
-    "shape",
-    "kl",
-    "advantage",
-    "aggregate",
-    "ratio",
-    "bounds",
-    "surrogate",
-)  # kl: where it is in the reward
+# as training calls them; a kl that is in the loss comes last
+ORDER = ("select", "shape", "kl", "advantage", "aggregate", "ratio", "bounds", "surrogate")
+OURS = ("advantages", "loss", "token_rewards")  # what the page defines itself
 BUILT_IN = {
     "dataclass": "from dataclasses import dataclass",
     "logsigmoid": "from torch.nn.functional import logsigmoid",
@@ -175,10 +168,15 @@ class _Writer:
         return self.method(piece, "__call__", name)
 
     def function(self, function: Callable[..., Any]) -> str:
-        """Write a function."""
+        """Write a function; one whose name is no name for it here, such as a lambda's, gets another."""
         name = function.__name__
+        if name in OURS or not name.isidentifier():
+            name = f"{name.strip('<>')}_piece"
         if name not in self.written:
-            self.add(name, _parsed(function), inspect.unwrap(function).__globals__)
+            tree = _parsed(function)
+            if tree is not None:
+                tree.name = name
+            self.add(name, tree, inspect.unwrap(function).__globals__)
         return name
 
     def method(self, piece: Any, method: str, name: str) -> str:

@@ -142,10 +142,21 @@ def test_own_pieces_and_changed_parameters():
 
 def test_a_piece_without_source_is_named():
     lambdas = replace(GRPO, surrogate=lambda ratio, advantages, lower, upper: ratio * advantages)
-    assert "its source is not at hand" in str(show(lambdas))
+    assert "# lambda_piece: its source is not at hand" in str(show(lambdas))
+    compile(str(show(lambdas)), "page", "exec")
     namespace = {}
     exec("def typed_in(mask):\n    return mask.double()", namespace)
     assert "# typed_in: its source is not at hand" in str(show(replace(GRPO, aggregate=namespace["typed_in"])))
+
+
+def test_a_piece_called_as_the_page_s_own_functions_does_not_hide_them():
+    def loss(mask):
+        return mask.double() * 2
+
+    mine, values = replace(GRPO, aggregate=loss), made_up()
+    expected = mine.loss(values["logp"], Batch(*(values[n] for n in ("old_logp", "advantages", "mask", "ref_logp"))))
+    ours = given(run(mine)["loss"], {**values, "advantages": values["advantages"] * values["mask"]})
+    torch.testing.assert_close(ours, expected.loss, rtol=1e-12, atol=0)
 
 
 def test_against_marks_what_differs():
