@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from rlviz import GRPO, TrainSettings, history, train
-from rlviz.curves import clip_curve
-from rlviz.plots import plot_clip, plot_metrics
-from rlviz.plots.style import dress, new_figure
+from rlviz.pictures.base import dress, new_figure
+from rlviz.pictures.clip import clip_curve, plot_clip
+from rlviz.runs.learning import plot_metrics
 from small_models.policies import load_policy
 from small_models.tasks import Chain
 

@@ -17,6 +17,7 @@ from rich.table import Table
 import rlviz
 from rlviz.compare_command import compare
 from rlviz.experiment_command import experiment
+from rlviz.pictures.catalogue import EXPLORERS
 from rlviz.terminal import Format, OutputFormat, console, refusals
 from rlviz.train_command import train
 
@@ -33,9 +34,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Start with **rlviz lab** (the course, in your browser) or **rlviz train** (a real run, in your terminal).",
 )
-PICTURES = (
-    "clip", "bounds", "advantages", "entropy", "ratio", "aggregation", "kl", "gae", "dpo", "overlong", "sampling", "process",
-)  # fmt: skip
 
 
 def _version(asked: bool) -> None:
@@ -205,7 +203,7 @@ def show(
 @app.command(context_settings={"help_option_names": [], "allow_extra_args": True, "ignore_unknown_options": True})
 def plot(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help=f"Picture: {', '.join(PICTURES)}.", show_default=False)] = "--help",
+    name: Annotated[str, typer.Argument(help=f"Picture: {', '.join(EXPLORERS)}.", show_default=False)] = "--help",
 ) -> None:
     """Draw a picture of the course into a file: **rlviz plot clip --out clip.svg --eps-high .5**
 
@@ -249,8 +247,8 @@ def cost(
     """
     from dataclasses import asdict
 
-    from rlviz.plots.cost import ALT, plot_costs
-    from rlviz.plots.picture import DESCRIPTION, save_figure
+    from rlviz.pictures.base import DESCRIPTION, save_figure
+    from rlviz.runs.cost import ALT, plot_costs
     from rlviz.training import find_task
     from rlviz.training.cost import ModelCost, cost_table, model_costs
     from small_models.policies import load_policy
@@ -333,7 +331,7 @@ def _print_table(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...
 
 
 def _bytes_said(count: int) -> str:
-    from rlviz.plots.cost import UNITS
+    from rlviz.runs.cost import UNITS
 
     unit, size = next(((unit, size) for unit, size in UNITS.items() if count >= size), ("B", 1))
     return f"{count / size:.3g} {unit}" if count else "–"

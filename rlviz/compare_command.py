@@ -237,8 +237,8 @@ def _said(now: RunProgress) -> str:
 
 
 def _show(comparison: Comparison, folder: Path | None, output: OutputFormat) -> None:
-    from rlviz.plots.comparison import ALT, BUDGET_WORDS, plot_comparison
-    from rlviz.plots.picture import save_figure
+    from rlviz.pictures.base import save_figure
+    from rlviz.runs.comparison import ALT, BUDGET_WORDS, plot_comparison
 
     table, verdict = comparison.table(), comparison.verdict()
     spent = f"{comparison.amount:,.6g} {BUDGET_WORDS[comparison.budget]}"

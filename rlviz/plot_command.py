@@ -11,9 +11,8 @@ from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from rlviz.algorithms import ALGORITHMS, Algorithm, command_name, find_algorithm
 from rlviz.names import nearest
-from rlviz.plots import save_figure
-from rlviz.widgets.catalogue import find_explorer
-from rlviz.widgets.explorer import drawn_together
+from rlviz.pictures.base import plot_small_multiples, save_figure
+from rlviz.pictures.catalogue import find_explorer
 
 
 class _Options(argparse.ArgumentParser):
@@ -55,7 +54,7 @@ def _written(default: Any) -> str:
 
 def _readers(name: str) -> Mapping[str, tuple[Callable[[str], Any], str]]:
     """Return for each argument of the explorer what reads it and what to write for it. Raises ValueError for an unknown name."""
-    explore = find_explorer(name).explore
+    explore = find_explorer(name)
     hints = get_type_hints(explore)
     return {argument: _reader(hints[argument]) for argument in inspect.signature(explore).parameters}
 
@@ -65,7 +64,7 @@ def options_of(name: str) -> argparse.ArgumentParser:
 
     Raises ValueError for an unknown name.
     """
-    explore = find_explorer(name).explore
+    explore = find_explorer(name)
     options = _Options(
         prog=f"rlviz plot {name}",
         description=inspect.getdoc(explore),
@@ -110,12 +109,14 @@ def draw(name: str, arguments: Sequence[str]) -> tuple[Path, str]:
         except ValueError as error:
             named = read in (find_algorithm, _several)  # these say themselves what is wrong
             raise ValueError(str(error) if named else f"{_option(argument)} must be {shape}; got {text!r}") from None
-    entry = find_explorer(name)
+    explore = find_explorer(name)
     if multiples:
-        made = {label: entry.explore(**{**twin, **values}) for label, twin in entry.twin.items()}
-        figure, words = drawn_together(made), " ".join(f"{label}: {one.caption}" for label, one in made.items())
+        curves = {label: explore.curve(**{**twin, **values}) for label, twin in explore.twin.items()}
+        figure = plot_small_multiples(explore.picture, curves)
+        words = " ".join(f"{label}: {explore.picture(curve).words(curve)}" for label, curve in curves.items())
     else:
-        explorer = entry.explore(**values)
-        figure, words = type(explorer.picture).alone(explorer.curve), explorer.caption
+        curve = explore.curve(**values)
+        picture = explore.picture(curve)
+        figure, words = picture.figure, picture.words(curve)
     save_figure(figure, out, description=words)
     return out, words

@@ -314,8 +314,7 @@ def _new_run(
     judged: _Judged,
 ) -> TrainingRun[Any]:
     from rlviz.algorithms import PreferenceOptimization, command_name
-    from rlviz.training import PairSettings, default_settings, find_task, learn_reward
-    from rlviz.training import train as start
+    from rlviz.training import PairSettings, default_settings, find_task, learn_reward, train as start
     from rlviz.training.rewards import NUM_PAIRS
     from small_models.pairs import make_pairs, read_pairs
     from small_models.policies import load_policy
@@ -429,7 +428,7 @@ def _show_training(run: TrainingRun[Any]) -> int | None:
 
 
 def _show_summary(run: TrainingRun[Any]) -> None:
-    from rlviz.plots import plot_learning_curves
+    from rlviz.runs.learning import plot_learning_curves
     from rlviz.training import summarize
     from rlviz.training.files import whole_file
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from rlviz.pictures.catalogue import EXPLORERS
+
 ROOT = Path(__file__).parent.parent
 LEAVES = {
     "rlviz.markup",
@@ -23,15 +25,20 @@ ALLOWED = {
     "rlviz.training": {"rlviz.names", "rlviz.types", "rlviz.pieces", "rlviz.algorithms", "small_models"},
     "rlviz.tabular": {"rlviz.types", "rlviz.pieces", "rlviz.algorithms", "small_models"},
     "rlviz.exercises": {"rlviz.pieces"},
-    "rlviz.curves": {"rlviz.types", "rlviz.pieces", "rlviz.algorithms", "rlviz.tabular"},
-    "rlviz.plots": {"rlviz.curves"},
-    "rlviz.widgets": {
+    "rlviz.pictures": {
         "rlviz.names",
         "rlviz.types",
         "rlviz.pieces",
         "rlviz.algorithms",
-        "rlviz.curves",
-        "rlviz.plots",
+        "rlviz.tabular",
+        "rlviz.training",
+    },
+    "rlviz.runs": {
+        "rlviz.names",
+        "rlviz.types",
+        "rlviz.pieces",
+        "rlviz.algorithms",
+        "rlviz.pictures",
         "rlviz.training",
         "small_models",
     },
@@ -44,7 +51,7 @@ ALLOWED = {
         "rlviz.pieces",
         "rlviz.algorithms",
         "rlviz.training",
-        "rlviz.plots",
+        "rlviz.runs",
         "rlviz.processes",
         "rlviz.terminal",
         "small_models",
@@ -55,7 +62,8 @@ ALLOWED = {
         "rlviz.training",
         "rlviz.processes",
         "rlviz.comparison",
-        "rlviz.plots",
+        "rlviz.pictures",
+        "rlviz.runs",
         "small_models",
     },
     "rlviz.experiments": {
@@ -66,18 +74,19 @@ ALLOWED = {
         "rlviz.tabular",
         "rlviz.training",
         "rlviz.processes",
-        "rlviz.curves",
-        "rlviz.plots",
+        "rlviz.pictures",
+        "rlviz.runs",
         "small_models",
     },
     "rlviz.experiment_command": {"rlviz.terminal", "rlviz.experiments", "rlviz.processes"},
     "rlviz.lab": set(),
     "rlviz.web": {"rlviz.lab"},
-    "rlviz.plot_command": {"rlviz.names", "rlviz.algorithms", "rlviz.plots", "rlviz.widgets"},
+    "rlviz.plot_command": {"rlviz.names", "rlviz.algorithms", "rlviz.pictures"},
     "rlviz.cli": {
         "rlviz.algorithms",
         "rlviz.training",
-        "rlviz.plots",
+        "rlviz.pictures",
+        "rlviz.runs",
         "rlviz.plot_command",
         "rlviz.train_command",
         "rlviz.compare_command",
@@ -122,9 +131,40 @@ def test_imports_run_one_way(file):
     assert ours - {part, "rlviz"} <= (LEAVES if part in LEAVES else ALLOWED[part] | LEAVES)
 
 
-@pytest.mark.parametrize("file", [f for f in FILES if "plots" in f.parts], ids=lambda file: file.name)
-def test_plots_know_neither_torch_nor_pyplot(file):
-    assert not {name for name in imports_of(file) if name.startswith(("torch", "matplotlib.pyplot"))}
+PICTURES = [file for file in FILES if "pictures" in file.parts]
+
+
+def names_from(tree: ast.Module, *packages: str) -> set[str]:
+    """Return the names that a module imports from these packages."""
+    return {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom | ast.Import)
+        for alias in node.names
+        if (node.module or "" if isinstance(node, ast.ImportFrom) else alias.name).startswith(packages)
+    }
+
+
+def draws(node: ast.AST) -> bool:
+    return (isinstance(node, ast.FunctionDef) and node.name.startswith("plot_")) or (
+        isinstance(node, ast.ClassDef) and any(ast.unparse(base).startswith("Picture[") for base in node.bases)
+    )
+
+
+@pytest.mark.parametrize("file", PICTURES, ids=lambda file: file.name)
+def test_what_draws_knows_only_its_curve(file):
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    assert not names_from(tree, "matplotlib.pyplot")
+    computing = names_from(tree, "torch", "rlviz.pieces", "rlviz.algorithms", "rlviz.tabular", "rlviz.training")
+    for part in filter(draws, tree.body):
+        used = {node.id for node in ast.walk(part) if isinstance(node, ast.Name)}
+        assert not used & computing, part.name
+
+
+def test_every_picture_is_looked_at():
+    """The check above finds the classes that draw, one at least for each explorer."""
+    found = [node for file in PICTURES for node in ast.parse(file.read_text(encoding="utf-8")).body if draws(node)]
+    assert sum(isinstance(node, ast.ClassDef) for node in found) >= len(EXPLORERS)
 
 
 @pytest.mark.parametrize("file", [f for f in FILES if f.name != "markup.py"], ids=lambda f: str(f.relative_to(ROOT)))

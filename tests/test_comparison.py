@@ -17,8 +17,8 @@ import pytest
 
 from rlviz import DAPO, DPO, GRPO, PPO, PairSettings, TrainSettings, spread, train
 from rlviz.comparison import Comparison, Contender, compare, read_comparison
-from rlviz.plots.comparison import looks, plot_comparison
 from rlviz.processes import _sendable, side_by_side
+from rlviz.runs.comparison import looks, plot_comparison
 from rlviz.spread import bootstrap, bootstrap_of_the_difference, interval, iqm
 from rlviz.training import RunFolder, budget, resume
 from small_models.evaluation import evaluate

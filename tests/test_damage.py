@@ -8,15 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from rlviz import DAPO, DPO, GRPO, PairSettings, RunFolder, TrainSettings, train
 from rlviz.comparison import compare, read_comparison
+from rlviz.runs.inspector import inspect_run
 from rlviz.tabular import TableTask, train_table
 from rlviz.training import find_task, resume
 from rlviz.training.budget import Contender
-from rlviz.widgets import inspect_run
 from small_models.pairs import Pair, make_pairs, read_pairs
 from small_models.policies import build_policy, load_policy
 from small_models.scorers import RewardModel, Scorer

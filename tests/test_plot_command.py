@@ -11,25 +11,23 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from rlviz.algorithms import DAPO, DCPO
-from rlviz.cli import PICTURES, app
+from rlviz.cli import app
+from rlviz.pictures.base import new_figure, save_figure
+from rlviz.pictures.catalogue import EXPLORERS, find_explorer
+from rlviz.pictures.clip import ClipPicture, explore_clip
+from rlviz.pictures.controls import Pick
+from rlviz.pictures.explorer import small_multiples
 from rlviz.plot_command import draw, options_of
-from rlviz.plots import save_figure
-from rlviz.plots.clip import ClipPicture
-from rlviz.plots.style import new_figure
-from rlviz.widgets import explore_clip
-from rlviz.widgets.catalogue import EXPLORERS
-from rlviz.widgets.explorer import small_multiples
-from rlviz.widgets.live import Pick
 
 runner = CliRunner()
 
 
 def test_the_names_in_the_help_are_the_explorers():
-    assert sorted(EXPLORERS) == sorted(PICTURES)
+    assert sorted(EXPLORERS) == sorted(EXPLORERS)
     for arguments in (["plot"], ["plot", "--help"], ["plot", "-h"]):
         shown = runner.invoke(app, arguments)
         assert shown.exit_code == 0
-        assert all(name in shown.output for name in PICTURES)
+        assert all(name in shown.output for name in EXPLORERS)
 
 
 def test_the_picture_is_the_explorer_s(tmp_path):
@@ -46,7 +44,7 @@ def test_the_picture_is_the_explorer_s(tmp_path):
 
 
 def test_small_multiples_take_the_options_too(tmp_path):
-    twin = {label: {**given, "old_prob": 0.3} for label, given in EXPLORERS["clip"].twin.items()}
+    twin = {label: {**given, "old_prob": 0.3} for label, given in find_explorer("clip").twin.items()}
     save_figure(small_multiples(explore_clip, twin), tmp_path / "by_hand.png")
     out, words = draw("clip", ["--small-multiples", "--old-prob", ".3", "--out", str(tmp_path / "c.png")])
     for label, given in twin.items():
@@ -54,10 +52,10 @@ def test_small_multiples_take_the_options_too(tmp_path):
     np.testing.assert_array_equal(np.asarray(Image.open(out)), np.asarray(Image.open(tmp_path / "by_hand.png")))
 
 
-@pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.parametrize("name", EXPLORERS)
 def test_every_picture_as_a_file_with_each_of_its_options(name, tmp_path):
     options = options_of(name).format_help()
-    for argument in inspect.unwrap(EXPLORERS[name].explore).__kwdefaults__:
+    for argument in inspect.unwrap(find_explorer(name)).__kwdefaults__:
         assert f"--{argument.replace('_', '-')} " in options
     starts = {"svg": (b"<?xml", []), "pdf": (b"%PDF", ["--small-multiples"])}
     for kind, (start, extra) in starts.items():
@@ -67,21 +65,21 @@ def test_every_picture_as_a_file_with_each_of_its_options(name, tmp_path):
     assert sorted(path.name for path in (tmp_path / "deep").iterdir()) == ["x.pdf", "x.svg"]
 
 
-@pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.parametrize("name", EXPLORERS)
 def test_choices_are_listed_as_the_dropdowns_have_them(name):
-    explorer, shown = EXPLORERS[name].explore(), " ".join(options_of(name).format_help().split())
+    explorer, shown = find_explorer(name)(), " ".join(options_of(name).format_help().split())
     for argument, control in explorer.controls.items():
         if argument not in ("algorithm", "beside", "up_to") and type(control) is Pick:
             choices = "; ".join(value for _, value in control.box.options)
             assert f"one of: {choices}" in shown, argument
 
 
-@pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.parametrize("name", EXPLORERS)
 def test_every_argument_can_be_said_on_the_command_line(name, tmp_path):
     """Each option, given its own default or a value that its explorer shows, is read back as that."""
-    explorer = EXPLORERS[name].explore()
+    explorer = find_explorer(name)()
     given, options = [], options_of(name).format_help().partition("options:")[2]
-    for argument, default in inspect.unwrap(EXPLORERS[name].explore).__kwdefaults__.items():
+    for argument, default in inspect.unwrap(find_explorer(name)).__kwdefaults__.items():
         shown = re.search(rf"--{argument.replace('_', '-')} \S+\s+\[(.*?)\]", options)
         if default is not None and default != () and shown:
             given += [f"--{argument.replace('_', '-')}={shown[1]}"]

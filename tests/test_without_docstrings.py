@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 from rlviz import ALGORITHMS, DCPO, GRPO, differences, good_actions, train_table
 from rlviz.algorithms import family_table
 from rlviz.cli import app
-from rlviz.curves import clip_comparison
-from rlviz.plots.clip import ClipPicture
+from rlviz.pictures.clip import clip_comparison
+from rlviz.pictures.clip import ClipPicture
 
 curve = clip_comparison(GRPO)
 diff = CliRunner().invoke(app, ["diff", "grpo", "dcpo"])

@@ -23,8 +23,7 @@ from rlviz.pieces.kl import k1, k3
 from rlviz.pieces.preference import ImplicitReward, bradley_terry, response_logp
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
 from rlviz.pieces.shaping import SoftOverlongPunishment
-from rlviz.pieces.surrogate import clipped_weight as clipped_weight_piece
-from rlviz.pieces.surrogate import pessimistic as pessimistic_piece
+from rlviz.pieces.surrogate import clipped_weight as clipped_weight_piece, pessimistic as pessimistic_piece
 from rlviz.pieces.values import entropy as entropy_piece
 
 

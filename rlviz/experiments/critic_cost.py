@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from rlviz.experiments.base import Experiment, Part, Verdict, by_seed, judged, scaled
 from rlviz.experiments.runs import shipped
-from rlviz.plots import plot_costs
+from rlviz.runs.cost import plot_costs
 from rlviz.training import cost_table, model_costs
 from small_models.tasks import Chain
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from rlviz.algorithms import DCPO
 from rlviz.experiments.base import Experiment, Part, Verdict, by_seed, judged, means, scaled
 from rlviz.experiments.runs import FREE, rows, run, shipped
-from rlviz.plots.experiments import panels, plot_course
+from rlviz.runs.arms import panels, plot_course
 from rlviz.training import TrainSettings
 from small_models.tasks import Chain
 

@@ -11,7 +11,7 @@ from rlviz.experiments.base import Experiment, Part, Verdict, by_seed, gap, judg
 from rlviz.experiments.runs import FREE, rows, run, shipped
 from rlviz.pieces.advantages import SmoothStandardization
 from rlviz.pieces.selection import DynamicSampling, duplicate_informative
-from rlviz.plots.experiments import panels, plot_arms, plot_course
+from rlviz.runs.arms import panels, plot_arms, plot_course
 from rlviz.training import TrainSettings
 from small_models.tasks import Chain
 

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from rlviz.experiments.base import Experiment, Part, Verdict, by_seed, gap, judged, means, scaled
 from rlviz.experiments.runs import FREE, UPPER_LIMITS, rows, run, shipped
-from rlviz.plots.experiments import panels, plot_arms, plot_course
+from rlviz.runs.arms import panels, plot_arms, plot_course
 from rlviz.tabular import random_reward, train_table
 from rlviz.training import TrainSettings
 from small_models.tasks import Grade, Trip

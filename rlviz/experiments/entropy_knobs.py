@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from rlviz.experiments.base import Experiment, Part, Verdict, gap, judged, scaled
 from rlviz.experiments.runs import FREE, UPPER_LIMITS
 from rlviz.pieces.kl import KLInLoss
-from rlviz.plots.experiments import at, panels, plot_arms
+from rlviz.runs.arms import at, panels, plot_arms
 from rlviz.tabular import TableTask, good_actions, train_table
 
 PLAIN, BONUS, LEVEL, REPLICAS = "plain", "entropy bonus 0.3", 0.9, 16

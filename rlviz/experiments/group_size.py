@@ -9,11 +9,11 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
-from rlviz.curves.groups import group_advantages
 from rlviz.experiments.base import Experiment, Part, Verdict, by_seed, gap, judged, scaled
 from rlviz.experiments.runs import FREE, rows, run, shipped
+from rlviz.pictures.groups import group_advantages
 from rlviz.pieces.advantages import all_equal
-from rlviz.plots.experiments import panels, plot_arms, plot_course
+from rlviz.runs.arms import panels, plot_arms, plot_course
 from rlviz.training import TrainSettings
 from small_models.sampling import sample
 from small_models.tasks import Chain

@@ -11,7 +11,7 @@ from torch import Tensor
 from rlviz.experiments.base import Experiment, Part, Verdict, by_seed, gap, judged, means, scaled
 from rlviz.experiments.runs import FREE, copy_of, shipped
 from rlviz.pieces.kl import Estimator, k1, k2, k3, k3_plus
-from rlviz.plots.experiments import panels, plain_ticks, plot_course
+from rlviz.runs.arms import panels, plain_ticks, plot_course
 from rlviz.training import TrainSettings, train
 from small_models.sampling import response_logits, sample
 from small_models.tasks import Chain

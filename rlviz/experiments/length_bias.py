@@ -13,7 +13,7 @@ from torch import Tensor
 from rlviz.experiments.base import Experiment, Part, Verdict, by_seed, judged, means, scaled
 from rlviz.experiments.runs import FREE, run, warmed_up
 from rlviz.pieces.aggregation import Constant, sequence_mean, token_mean
-from rlviz.plots.experiments import panels, plot_arms, plot_course
+from rlviz.runs.arms import panels, plot_arms, plot_course
 from rlviz.training import TrainSettings
 from rlviz.types import StepRecord
 from small_models.tasks import Ramble

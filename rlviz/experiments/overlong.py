@@ -11,7 +11,7 @@ from rlviz.experiments.base import Experiment, Part, Verdict, gap, judged, means
 from rlviz.experiments.runs import FREE, rows, run, shipped
 from rlviz.pieces.aggregation import token_mean
 from rlviz.pieces.shaping import OverlongFilter, SoftOverlongPunishment
-from rlviz.plots.experiments import panels, plot_course
+from rlviz.runs.arms import panels, plot_course
 from rlviz.training import TrainSettings
 from small_models.tasks import Ramble
 

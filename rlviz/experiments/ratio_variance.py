@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from rlviz.experiments.base import Experiment, Part, Verdict, gap, judged, scaled
 from rlviz.experiments.runs import FREE, copy_of, warmed_up
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
-from rlviz.plots.experiments import panels, plain_ticks, plot_course
+from rlviz.runs.arms import panels, plain_ticks, plot_course
 from rlviz.training import TrainSettings, train
 from small_models.sampling import response_logits, sample, token_logp
 from small_models.tasks import Ramble

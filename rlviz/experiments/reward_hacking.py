@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from rlviz.experiments.base import Experiment, Part, Verdict, by_seed, gap, judged, means, scaled
 from rlviz.experiments.runs import FREE, rows, run, shipped
-from rlviz.plots import plot_hacking
+from rlviz.runs.hacking import plot_hacking
 from rlviz.training import TrainSettings, learn_reward
 from small_models.evaluation import evaluate
 from small_models.tasks import Chain

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from rlviz.experiments.base import Experiment, Part, Verdict, by_seed, gap, judged, means, scaled
 from rlviz.experiments.runs import FREE, rows, run, shipped
-from rlviz.plots.experiments import from_zero, panels, plot_arms, plot_course
+from rlviz.runs.arms import from_zero, panels, plot_arms, plot_course
 from rlviz.training import TrainSettings
 from small_models.tasks import Chain
 

@@ -12,7 +12,7 @@ import torch
 
 from rlviz.experiments import find_experiment
 from rlviz.experiments.base import Experiment, Verdict
-from rlviz.plots import save_figure
+from rlviz.pictures.base import save_figure
 from rlviz.processes import side_by_side
 
 

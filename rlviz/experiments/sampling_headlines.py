@@ -15,7 +15,7 @@ from rlviz.algorithms.base import GroupPolicyGradient
 from rlviz.experiments.base import Experiment, Part, Verdict, judged, scaled
 from rlviz.experiments.runs import FREE, Graded, rows, run, warmed_up
 from rlviz.pieces.selection import DynamicSampling
-from rlviz.plots.experiments import from_zero, panels, plot_arms, plot_course
+from rlviz.runs.arms import from_zero, panels, plot_arms, plot_course
 from rlviz.training import TrainSettings
 
 DYNAMIC = "DUPO with dynamic sampling"

@@ -10,7 +10,7 @@ from torch import Tensor
 from rlviz.experiments.base import Experiment, Part, Verdict, by_seed, judged, scaled
 from rlviz.experiments.runs import FREE, copy_of, shipped
 from rlviz.pieces.ratios import token_ratio
-from rlviz.plots.experiments import at, panels, plot_arms
+from rlviz.runs.arms import at, panels, plot_arms
 from rlviz.training import TrainSettings, train
 from small_models.policies import Policy
 from small_models.sampling import Samples, response_logits, sample, token_logp

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from rlviz.experiments.base import Experiment, Part, Verdict, judged, means, scaled
 from rlviz.experiments.runs import FREE, UPPER_LIMITS, copy_of, shipped
 from rlviz.pieces.aggregation import token_mean
-from rlviz.plots.experiments import from_zero, panels, plot_arms, plot_course
+from rlviz.runs.arms import from_zero, panels, plot_arms, plot_course
 from rlviz.tabular import rare_good_action, train_table
 from rlviz.training import TrainSettings, train
 from small_models.evaluation import evaluate

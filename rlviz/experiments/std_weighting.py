@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from rlviz.experiments.base import Experiment, Part, Verdict, gap, judged, means, scaled
 from rlviz.experiments.runs import FREE, Graded, run, warmed_up
 from rlviz.pieces.advantages import GroupAdvantage
-from rlviz.plots.experiments import panels, plot_arms, plot_course
+from rlviz.runs.arms import panels, plot_arms, plot_course
 from rlviz.training import TrainSettings
 from rlviz.types import GroupRecord
 

@@ -9,8 +9,6 @@ import torch
 
 from rlviz.algorithms import (
     CISPO as AUTHORS_CISPO,
-)
-from rlviz.algorithms import (
     GMPO,
     GRPO,
     REINFORCE_PP,
@@ -25,14 +23,13 @@ from rlviz.algorithms import (
     find_algorithm,
 )
 from rlviz.algorithms.describe import describe, rebuild
-from rlviz.curves import clip_curve
+from rlviz.pictures.clip import clip_curve, explore_clip
 from rlviz.pieces.aggregation import sequence_mean
 from rlviz.pieces.bounds import FixedBounds
 from rlviz.pieces.words import label
 from rlviz.tabular import good_actions, train_table
 from rlviz.training import TrainSettings, train
 from rlviz.types import Batch
-from rlviz.widgets import explore_clip
 from small_models.policies import load_policy
 from small_models.tasks import Chain
 

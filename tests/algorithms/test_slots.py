@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rlviz.algorithms import ALGORITHMS, DCPO, GRPO, PPO, PPO_PENALTY, GroupPolicyGradient, PolicyGradient, slots
-from rlviz.curves import kl_curve
+from rlviz.pictures.kl import kl_curve
 from rlviz.pieces.advantages import PromptHistory
 from rlviz.pieces.kl import AdaptivePenalty, KLInLoss, KLInReward, k3
 from rlviz.tabular import good_actions, train_table

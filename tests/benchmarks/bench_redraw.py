@@ -25,9 +25,9 @@ import matplotlib.pyplot as plt
 import torch
 from IPython.core.pylabtools import print_figure
 
-from rlviz.widgets.catalogue import EXPLORERS
-from rlviz.widgets.explorer import Explorer
-from rlviz.widgets.live import Control
+from rlviz.pictures.catalogue import EXPLORERS, find_explorer
+from rlviz.pictures.explorer import Explorer
+from rlviz.pictures.live import Control
 
 MOVES = 20
 RETRAINS = {"entropy"}  # these train a table at every move; their bound is 200 ms, the others' 33
@@ -62,7 +62,7 @@ def seconds(action: Callable[[], object]) -> float:
 
 def slider_times(name: str, control_name: str) -> tuple[float, float]:
     """Return the median seconds of a move of this slider, ours and a new figure's."""
-    explorer = EXPLORERS[name].explore()
+    explorer = find_explorer(name)()
     control = explorer.controls[control_name]
     ours, theirs = [], []
     for value in values_of(control):
@@ -77,7 +77,7 @@ def main(names: list[str]) -> None:
     print(f"{'explorer':12} {'slider':22} {'ours':>9} {'new figure':>11} {'ratio':>7}")
     for name in names or list(EXPLORERS):
         medians = []
-        for control_name, control in EXPLORERS[name].explore().controls.items():
+        for control_name, control in find_explorer(name)().controls.items():
             if not isinstance(control, Control) or control.hidden:
                 continue
             ours, theirs = slider_times(name, control_name)

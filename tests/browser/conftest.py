@@ -149,10 +149,10 @@ def notebook(chromium: str, lab: Lab, tmp_path_factory: pytest.TempPathFactory) 
 @pytest.fixture(scope="module")
 def explorers(chromium: str, lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
     """Open a notebook with a cell for each explorer, its picture as every new user gets it, and run all cells."""
-    from rlviz.widgets.catalogue import EXPLORERS
+    from rlviz.pictures.catalogue import EXPLORERS
 
     calls = [f"explore_{name.replace('-', '_')}()" for name in EXPLORERS]
-    cells = ["%matplotlib inline\nfrom rlviz.widgets import *", *calls]
+    cells = ["%matplotlib inline\nfrom rlviz import *", *calls]
     write_notebook(lab.folder / "explorers.ipynb", cells)
     address = f"http://127.0.0.1:{lab.port}/lab/tree/explorers.ipynb?token={lab.token}"
     with opened(chromium, address, tmp_path_factory.mktemp("shots")) as notebook:
@@ -190,7 +190,7 @@ def run_in_lab(lab: Lab, open_page: Callable[[str], Notebook]) -> Iterator[Calla
 @pytest.fixture
 def playground_in_lab(run_in_lab: Callable[..., Notebook]) -> Notebook:
     """Open a notebook with nothing but a playground, and run it."""
-    return run_in_lab("playground", "from rlviz.widgets.playground import playground\nplayground()")
+    return run_in_lab("playground", "from rlviz import playground\nplayground()")
 
 
 @contextlib.contextmanager

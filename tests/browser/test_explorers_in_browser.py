@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rlviz.widgets.catalogue import EXPLORERS
+from rlviz.pictures.catalogue import EXPLORERS
 
 if TYPE_CHECKING:
     from conftest import Notebook

@@ -22,9 +22,7 @@ from rlviz.algorithms.dcpo import DCPO
 from rlviz.algorithms.dpo import DPO
 from rlviz.algorithms.grpo import GRPO
 from rlviz.algorithms.gspo import GSPO, GSPO_TOKEN
-from rlviz.pieces import gae as critic
-from rlviz.pieces import kl as divergence
-from rlviz.pieces import ratios
+from rlviz.pieces import gae as critic, kl as divergence, ratios
 from rlviz.pieces.advantages import GroupAdvantage, LeaveOneOut, PromptHistory, SmoothStandardization
 from rlviz.pieces.aggregation import Constant, sequence_mean, sequence_sum, token_mean, weighted_sum
 from rlviz.pieces.bounds import DynamicBounds, FixedBounds

@@ -15,11 +15,10 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from rlviz.cli import app
-from rlviz.experiments import EXPERIMENTS, find_experiment
-from rlviz.experiments import runner as running
+from rlviz.experiments import EXPERIMENTS, find_experiment, runner as running
 from rlviz.experiments.base import NOT_SEEN, REVERSED, SEEN, Experiment, Part, judged
 from rlviz.experiments.runs import Graded
-from rlviz.plots.style import new_figure
+from rlviz.pictures.base import new_figure
 from small_models.tasks import Ramble
 
 RUNNER = CliRunner()

@@ -4,8 +4,7 @@ from statistics import fmean, pstdev, stdev
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rlviz.pieces.advantages import (
     GroupAdvantage,

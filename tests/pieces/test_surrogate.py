@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from rlviz.pieces.surrogate import DualClip, is_clipped, pessimistic, unclipped
 from tests.pieces.tensors import double, slope

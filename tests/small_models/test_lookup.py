@@ -8,8 +8,7 @@ import torch
 from small_models.pairs import Pair, encode_pairs, make_pairs
 from small_models.policies import build_policy, load_policy
 from small_models.sampling import encode_prompts, encode_responses, response_logits
-from small_models.tasks import Chain, Grade, Lookup
-from small_models.tasks import lookup as module
+from small_models.tasks import Chain, Grade, Lookup, lookup as module
 from small_models.tokenizer import CHARACTERS
 from small_models.warm_start import warm_start
 

@@ -22,8 +22,17 @@ from safetensors.torch import load_file, save_file
 from rlviz import DPO, PPO
 from rlviz.algorithms import GRPO
 from rlviz.pieces.shaping import SoftOverlongPunishment
-from rlviz.training import PairSettings, RunFolder, TrainSettings, default_settings, files, resume, run_folder, train
-from rlviz.training import run as run_module
+from rlviz.training import (
+    PairSettings,
+    RunFolder,
+    TrainSettings,
+    default_settings,
+    files,
+    resume,
+    run as run_module,
+    run_folder,
+    train,
+)
 from rlviz.training.files import FolderLock, json_text
 from small_models.evaluation import Evaluation
 from small_models.pairs import Pair
@@ -427,7 +436,7 @@ class TestDivergence:
         assert json.loads(text, parse_constant=pytest.fail) == {"a": [1.5, None, {"b": None}], "c": [None, "NaN"]}
 
     def test_the_panel_shows_it(self):
-        from rlviz.widgets import training_panel
+        from rlviz.runs.panel import training_panel
 
         panel = training_panel(settings=replace(TINY, lr=1e30, lr_warmup_steps=0, num_prompts=8))
         panel.start(), panel.wait()

@@ -221,8 +221,7 @@ class TestLearnedReward:
 
     def test_each_refresh_replays_other_pairs(self, learned, monkeypatch):
         """Fresh and older pairs are the same each time, so that nothing but the draw can differ."""
-        from rlviz.training import rewards as module
-        from rlviz.training import rollouts
+        from rlviz.training import rewards as module, rollouts
 
         fresh, seen = [Pair(f"{n:05d}=", "#1", "#2") for n in range(45)], []
 

@@ -1,0 +1,23 @@
+# What rlviz.pictures offers; rlviz/pictures/__init__.py reads this. An explorer is listed here, and nowhere else.
+from .advantages import explore_advantages as explore_advantages
+from .aggregation import explore_aggregation as explore_aggregation
+from .base import GREY as GREY, Picture as Picture, new_figure as new_figure, save_figure as save_figure
+from .bounds import explore_bounds as explore_bounds
+from .clip import (
+    clip_curve as clip_curve,
+    explore_clip as explore_clip,
+    plot_clip as plot_clip,
+    plot_clip_small_multiples as plot_clip_small_multiples,
+)
+from .difficulty import difficulty_curve as difficulty_curve, plot_difficulty as plot_difficulty
+from .dpo import explore_dpo as explore_dpo
+from .entropy import explore_entropy as explore_entropy
+from .explorer import Explorer as Explorer, explorer as explorer, small_multiples as small_multiples
+from .gae import explore_gae as explore_gae, gae_curve as gae_curve
+from .importance import importance_curve as importance_curve, plot_importance as plot_importance
+from .kl import explore_kl as explore_kl, kl_curve as kl_curve
+from .overlong import explore_overlong as explore_overlong
+from .process import explore_process as explore_process
+from .ratio import explore_ratio as explore_ratio
+from .sampling import explore_sampling as explore_sampling
+from .weights import plot_token_weights as plot_token_weights, token_weights as token_weights

@@ -1,0 +1,182 @@
+"""Sliders, dropdowns and lists: each sets one argument of what it moves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from numbers import Real
+from typing import Any
+
+import ipywidgets as widgets
+
+from small_models.checks import shown
+
+NOTHING = "nothing"  # what a dropdown holds for None, which would leave it blank
+
+
+def _tidy(value: Any) -> Any:
+    """Return 0.21 for the 0.21000000000000005 that a slider makes of 0.2 and a step of 0.01."""
+    return float(f"{value:.10g}") if isinstance(value, float) else value
+
+
+class Hideable:
+    """What can be taken out of sight. row: what is seen of it; hidden: neither seen nor part of a call."""
+
+    row: widgets.Box
+    displayed: str | None = None  # how its row is laid out while it is in sight
+    hidden = False
+
+    def hide(self, hidden: bool) -> None:
+        """Take it out of sight, or bring it back."""
+        self.hidden = hidden
+        self.row.layout.display = "none" if hidden else self.displayed
+
+
+class Control(Hideable):
+    """A slider with a number box beside it: the box carries the name that screen readers read, and takes exact values.
+
+    name: of the argument that it sets. words: its label. value, observe, disabled.
+    """
+
+    def __init__(self, name: str, slider: widgets.Widget, box: widgets.Widget, words: str = "") -> None:
+        self.name, self.slider, self.box = name, slider, box
+        slider.readout = False
+        slider.layout.width = "185px"
+        box.description = words or name
+        box.style.description_width = "130px"
+        box.layout.width = "215px"
+        box.tooltip = words or name
+        widgets.link((slider, "value"), (box, "value"), transform=(_tidy, _tidy))
+        self.row = widgets.HBox([box, slider])
+
+    @property
+    def value(self) -> Any:
+        return _tidy(self.slider.value)
+
+    def observe(self, changed: Callable[[], None]) -> None:
+        self.slider.observe(lambda change: changed(), names="value")
+
+    @property
+    def disabled(self) -> bool:
+        return self.slider.disabled
+
+    @disabled.setter
+    def disabled(self, disabled: bool) -> None:
+        self.slider.disabled = self.box.disabled = disabled
+
+    def move_to(self, value: float, low: float, high: float, step: float) -> None:
+        """Give a number's control another range and a value in it."""
+        for part in (self.slider, self.box):
+            part.min, part.max = min(part.min, low), max(part.max, high)
+        self.slider.value = value
+        for part in (self.slider, self.box):
+            part.min, part.max, part.step = low, high, step
+
+
+class Pick(Hideable):
+    """A dropdown: one of several things that have names. Has what a `Control` has, but the slider."""
+
+    def __init__(self, name: str, value: Any, options: Sequence[tuple[str, Any]], words: str = "") -> None:
+        self.name = name
+        if not any(option is value or option == value for _, option in options):
+            raise ValueError(f"{name} must be one of {', '.join(str(option) for _, option in options)}; got {value!r}")
+        filled = [(label, NOTHING if option is None else option) for label, option in options]
+        self.box = widgets.Dropdown(
+            options=filled, value=NOTHING if value is None else value, description=words or name
+        )
+        self.box.style.description_width = "130px"
+        self.box.layout.width = "400px"
+        self.row = widgets.HBox([self.box])
+
+    @property
+    def value(self) -> Any:
+        return None if self.box.value == NOTHING else self.box.value
+
+    def observe(self, changed: Callable[[], None]) -> None:
+        self.box.observe(lambda change: changed(), names="value")
+
+
+class Several(Pick):
+    """A list of which none, one or several can be chosen (Ctrl with arrow keys and space); the first `most` of them count."""
+
+    def __init__(
+        self, name: str, value: Sequence[Any], options: Sequence[tuple[str, Any]], words: str = "", *, most: int
+    ) -> None:
+        self.name, self._most = name, most
+        self.box = widgets.SelectMultiple(options=list(options), value=tuple(value), rows=3, description=words or name)
+        self.box.style.description_width = "130px"
+        self.box.layout.width = "400px"
+        self.row = widgets.HBox([self.box])
+
+    @property
+    def value(self) -> tuple[Any, ...]:
+        return tuple(self.box.value)[: self._most]
+
+
+class Counts(Hideable):
+    """Several whole numbers as one argument, a tuple: a control for each."""
+
+    displayed = "flex"
+
+    def __init__(self, name: str, values: Sequence[int], low: int, high: int, words: str = "") -> None:
+        self.name = name
+        self.parts = [
+            int_control(name, value, low, high, f"{words or name} {place}") for place, value in enumerate(values, 1)
+        ]
+        self.row = widgets.Box(
+            [part.row for part in self.parts],
+            layout={"display": self.displayed, "flex_flow": "row wrap", "grid_gap": "0 12px"},
+        )
+
+    @property
+    def value(self) -> tuple[int, ...]:
+        return tuple(part.value for part in self.parts)
+
+    def observe(self, changed: Callable[[], None]) -> None:
+        for part in self.parts:
+            part.observe(changed)
+
+
+def check_number(name: str, value: Any, what: str) -> None:
+    """Raise ValueError for what is no finite number."""
+    beyond = isinstance(value, int) and abs(value) >= 2**63
+    if beyond or isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+        raise ValueError(f"{name} must be {what}; got {shown(value)}")
+
+
+def float_control(name: str, value: float, low: float, high: float, step: float, words: str = "") -> Control:
+    """Return a control of a number between `low` and `high`, or as far as `value` lies; it redraws while the slider moves.
+
+    Raises ValueError for what is no finite number.
+    """
+    check_number(name, value, "a number")
+    low, high = min(low, value), max(high, value)
+    return Control(
+        name,
+        widgets.FloatSlider(value=value, min=low, max=high, step=step, continuous_update=True),
+        widgets.BoundedFloatText(value=value, min=low, max=high, step=step),
+        words,
+    )
+
+
+def int_control(name: str, value: int, low: int, high: int, words: str = "") -> Control:
+    """Return a control of a whole number between `low` and `high`, or as far as `value` lies; refuses what is none."""
+    check_number(name, value, "a whole number")
+    if value != int(value):
+        raise ValueError(f"{name} must be a whole number; got {value!r}")
+    low, high = min(low, value), max(high, value)
+    return Control(
+        name,
+        widgets.IntSlider(value=value, min=low, max=high, continuous_update=True),
+        widgets.BoundedIntText(value=value, min=low, max=high),
+        words,
+    )
+
+
+def choice_control(name: str, value: float, options: Sequence[float], words: str = "") -> Control:
+    """Return a control that picks one of `options`, for numbers that change by factors; `value` joins them if it is none."""
+    check_number(name, value, "a number")
+    named = [(f"{option:g}", option) for option in sorted({*options, value})]
+    return Control(
+        name, widgets.SelectionSlider(options=named, value=value), widgets.Dropdown(options=named, value=value), words
+    )

@@ -1,0 +1,94 @@
+"""Contenders over the same budget: curves with the spread of their seeds, and where each ends with its interval."""
+
+from __future__ import annotations
+from typing import Any
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from rlviz.pictures.base import COLOURS, FAINT, LINE, LINE_STYLES, TEXT, dress, new_figure, plain
+
+BUDGET_WORDS = {
+    "responses": "responses sampled",
+    "updates": "optimizer updates",
+    "seconds": "seconds of training",
+}
+MARKERS = "osD^vPX*<>p"
+ALT = (
+    "Two graphs. Left: held-out accuracy over the budget, for each contender a line (interquartile mean over seeds) in a band "
+    "from the lowest to the highest seed. Right: for each contender the seeds where the budget ends, their interquartile mean "
+    "and its 95 % interval."
+)
+
+
+def looks(index: int) -> dict[str, Any]:
+    """Return colour, line style and marker of a contender by its place: no two of the first eleven are alike in grey."""
+    style = LINE_STYLES[(index + index // len(COLOURS)) % len(LINE_STYLES)]
+    return {"color": COLOURS[index % len(COLOURS)], "linestyle": style, "marker": MARKERS[index % len(MARKERS)]}
+
+
+def plot_comparison(curves: pd.DataFrame, table: pd.DataFrame, scores: pd.DataFrame, *, title: str = "") -> Figure:
+    """Draw `Comparison.curves()` on the left, and `Comparison.table()` with the scores of `at_budget()` on the right."""
+    names = list(table["contender"])
+    figure = new_figure(11.5, max(4.6, 2.2 + 0.55 * len(names)))
+    left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
+    _draw_curves(left, curves, names)
+    _draw_ends(right, table, scores)
+    if title:
+        figure.suptitle(plain(title), fontsize=TEXT + 2)
+    return figure
+
+
+def _draw_curves(ax: Axes, curves: pd.DataFrame, names: list[str]) -> None:
+    budget = next(column for column in curves if column in BUDGET_WORDS)
+    for index, name in enumerate(names):
+        of_it = curves[curves["contender"] == name]
+        look = looks(index)
+        ax.fill_between(of_it[budget], of_it["lowest"], of_it["highest"], color=look["color"], alpha=0.15, linewidth=0)
+        every = max(1, len(of_it) // 8)
+        shifted = (index * every // max(1, len(names)), every)  # markers of lines that lie on each other stay apart
+        ax.plot(of_it[budget], of_it["iqm"], linewidth=LINE, markersize=7, markevery=shifted, label=plain(name), **look)
+    ax.set_xlim(0, curves[budget].max())
+    ax.set_ylim(0, 1.02)
+    ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    ax.legend(fontsize=TEXT - 1, framealpha=1, loc="lower right", handlelength=3.2)
+    dress(ax, title="Line: interquartile mean; band: all seeds", x=BUDGET_WORDS[str(budget)], y="accuracy, held out")
+
+
+def _draw_ends(ax: Axes, table: pd.DataFrame, scores: pd.DataFrame) -> None:
+    for index, row in enumerate(table.to_dict("records")):
+        look = looks(index)
+        seeds = scores.loc[scores["contender"] == row["contender"], "held_out_accuracy"]
+        ax.plot([row["low"], row["high"]], [index, index], color=look["color"], linewidth=LINE + 1.5, zorder=2)
+        ax.plot(
+            seeds, np.full(len(seeds), index - 0.24), "|", color="black", markersize=9, markeredgewidth=1.5, zorder=3
+        )
+        ax.plot(
+            row["iqm"],
+            index,
+            color=look["color"],
+            marker=look["marker"],
+            markersize=11,
+            markeredgecolor="black",
+            zorder=4,
+        )
+        ax.annotate(
+            f"{row['iqm']:.3f}",
+            (row["iqm"], index),
+            xytext=(0, -20),
+            textcoords="offset points",
+            ha="center",
+            fontsize=TEXT - 1,
+        )
+    ax.set_yticks(range(len(table)), list(map(plain, table["contender"])))
+    ax.set_ylim(len(table) - 0.4, -0.6)
+    low, high = scores["held_out_accuracy"].min(), scores["held_out_accuracy"].max()
+    room = max(0.01, 0.12 * (high - low))
+    ax.set_xlim(low - room, high + room)
+    ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    ax.grid(axis="x", color=FAINT, linewidth=0.8)
+    ax.set_axisbelow(True)
+    dress(ax, title="At the end: 95 % interval; ticks: seeds", x="accuracy, held out", y="")
+    ax.tick_params(axis="y", length=0, labelsize=TEXT)

@@ -1,0 +1,357 @@
+"""What `training_panel` and `playground` share: the curves of a run, and a run that trains in a thread."""
+
+from __future__ import annotations
+import threading
+import time
+from collections.abc import Mapping, Sequence
+import ipywidgets as widgets
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.text import Text
+from numpy.typing import NDArray
+from rlviz.markup import Markup, element, table
+from rlviz.pictures.base import BLUE, GREY, LINE, TEXT, VERMILION, dress, new_figure
+from rlviz.training import TrainingRun
+from rlviz.types import StepRecord
+from rlviz.pictures.live import BlittedFigure, Html, LivePicture
+from dataclasses import replace
+from rlviz.algorithms import GRPO, GroupPolicyGradient, numbers
+from rlviz.training import TrainSettings, find_task, train
+from rlviz.pictures.controls import Control, choice_control, float_control, int_control
+from small_models.checks import checked
+from small_models.policies import load_policy
+
+REDRAW_SECONDS = 0.1
+CELL = "padding: 2px 14px 2px 0"
+PANELS = (
+    (
+        "Reward and accuracy",
+        "reward, share right",
+        1.02,
+        {"reward": "reward", "held_out_accuracy": "accuracy, held out"},
+    ),
+    ("Entropy", "nats per token", 0.8, {"entropy": "entropy"}),
+    (
+        "Clipped tokens",
+        "share",
+        0.05,
+        {"clip_fraction_high": "above limit", "clip_fraction_low": "below limit"},
+    ),
+)
+NAMED, NAME = ("reward", "entropy"), "#595959"  # metrics at whose lines' ends the names of runs stand, and their colour
+Records = Sequence[StepRecord]
+Points = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+def points(records: Records, metric: str) -> Points:
+    """Return the steps at which a metric was measured, and its values there."""
+    pairs = [(record.step, value) for record in records if (value := getattr(record, metric)) is not None]
+    steps, values = np.array(pairs, dtype=float).reshape(-1, 2).T
+    return steps, values
+
+
+def mean_over_seeds(seeds: Sequence[Records], metric: str) -> Points:
+    """Return a metric's mean at each step, over those seeds that have come so far."""
+    measured = [points(records, metric) for records in seeds]
+    steps, values = (np.concatenate([part[side] for part in measured] or [np.empty(0)]) for side in (0, 1))
+    at, index = np.unique(steps, return_inverse=True)
+    return at, np.bincount(index, values, len(at)) / np.bincount(index, minlength=len(at))
+
+
+def end_to_end(lines: Sequence[Points]) -> Points:
+    """Return several lines as one, with a gap between them."""
+    gap = np.array([np.nan])
+    parts = [[part for line in lines for part in (gap, line[side])][1:] or [np.empty(0)] for side in (0, 1)]
+    return np.concatenate(parts[0]), np.concatenate(parts[1])
+
+
+class LearningCurves(BlittedFigure):
+    """Reward and accuracy, entropy, clipped tokens against the step, drawn while a run goes on.
+
+    lines: metric → the mean over the run's seeds, bold. seeds: metric → each of several seeds, thin. before: metric → the
+    runs before, grey, which stand still.
+    """
+
+    def __init__(self, width: float, height: float, steps: int) -> None:
+        self.lines: dict[str, Line2D] = {}
+        self.seeds: dict[str, Line2D] = {}
+        self.before: dict[str, Line2D] = {}
+        self._axes: dict[str, Axes] = {}
+        self._names: list[Text] = []
+        figure = new_figure(width, height)
+        for ax, (title, unit, top, metrics) in zip(figure.subplots(1, 3), PANELS, strict=True):
+            dress(ax, title=title, x="step", y=unit)
+            ax.set(xlim=(0, 1.03 * steps), ylim=(0, top))
+            for index, (metric, words) in enumerate(metrics.items()):
+                self._axes[metric] = ax
+                colour, line = (BLUE, VERMILION)[index], ("-", "--")[index]
+                held_out = metric == "held_out_accuracy"
+                style = {"marker": "o", "markersize": 7} if held_out else {"linestyle": line}
+                (self.before[metric],) = ax.plot([], [], color=GREY, alpha=0.6, linewidth=1.2, **style)
+                (self.seeds[metric],) = ax.plot([], [], color=colour, alpha=0.55, linewidth=1, linestyle=line)
+                (self.lines[metric],) = ax.plot([], [], color=colour, linewidth=LINE, label=words, **style)
+            if len(metrics) > 1:
+                below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "ncols": 2, "frameon": False}
+                ax.legend(fontsize=TEXT - 2, columnspacing=1.2, handlelength=1.8, **below)
+        super().__init__(figure, [*self.seeds.values(), *self.lines.values()])
+
+    def show_before(self, runs: Sequence[tuple[str, Sequence[Records]]], steps: int) -> None:
+        """Put the runs before, each a name and its seeds, behind a new one of `steps` steps; the names stand at their ends."""
+        for name in self._names:
+            name.remove()
+        self._names = []
+        furthest = max([steps, *(record.step for _, seeds in runs for records in seeds for record in records[-1:])])
+        for ax in self.figure.axes:
+            ax.set_xlim(0, 1.03 * furthest)
+        for metric, line in self.before.items():
+            means = [mean_over_seeds(seeds, metric) for _, seeds in runs]
+            line.set_data(*end_to_end(means))
+            if metric in NAMED:
+                self._name_ends(self._axes[metric], {name: mean for (name, _), mean in zip(runs, means, strict=True)})
+        self.freeze()
+
+    def _name_ends(self, ax: Axes, lines: Mapping[str, Points]) -> None:
+        ends = sorted((values[-1], steps[-1], name) for name, (steps, values) in lines.items() if len(steps))
+        low, high = ax.get_ylim()
+        lowest = low
+        for value, step, name in ends:
+            height = max(value, lowest)
+            lowest = height + 0.065 * (high - low)
+            self._names.append(ax.text(step, height, f" {name}", fontsize=TEXT - 2, color=NAME, va="center"))
+
+    def show(self, seeds: Sequence[Records]) -> None:
+        """Move the lines to these records, a list for each seed that has begun; an axis grows where they leave it."""
+        grown = False
+        for metric, line in self.lines.items():
+            line.set_data(*mean_over_seeds(seeds, metric))
+            each = [points(records, metric) for records in seeds]
+            self.seeds[metric].set_data(*end_to_end(each if len(each) > 1 else ()))
+            ax = self._axes[metric]
+            low, high = ax.get_ylim()
+            values = np.concatenate([values for _, values in each] or [np.empty(0)])
+            if len(values) and (values.max() > high or values.min() < low):
+                ax.set_ylim(min(low, 1.25 * values.min()), max(high, 1.25 * values.max()))
+                grown = True
+        if grown:
+            self.freeze()
+
+
+class BackgroundTrainer(LivePicture):
+    """Controls, Train / Stop / Resume, live curves, and the last group as a table; the training goes on in a thread.
+
+    run: the run on show (None before the first). records: its steps so far. A subclass says in `_prepare` what Train begins,
+    in `_draw` what the curves show, and in `_words_for` what the caption says.
+    """
+
+    def __init__(
+        self,
+        curves: LearningCurves,
+        controls: Sequence[widgets.Widget],
+        *,
+        beside_buttons: Sequence[widgets.Widget] = (),
+        below: Sequence[widgets.Widget] = (),
+    ) -> None:
+        self.run: TrainingRun[StepRecord] | None = None
+        self.records: list[StepRecord] = []
+        self._curves = curves
+        self._running = False
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.train_button = widgets.Button(description="Train", button_style="primary", tooltip="Start a new run")
+        self.stop_button = widgets.Button(description="Stop", disabled=True, tooltip="Stop after the current step")
+        self.resume_button = widgets.Button(description="Resume", disabled=True, tooltip="Go on with the stopped run")
+        self.train_button.on_click(lambda button: self.start())
+        self.stop_button.on_click(lambda button: self.stop())
+        self.resume_button.on_click(lambda button: self.resume())
+        self._table = Html()
+        buttons = widgets.HBox([self.train_button, self.stop_button, self.resume_button, *beside_buttons])
+        buttons.add_class("rlviz-buttons")
+        super().__init__(curves, [*controls, buttons], below=[*below, self._table])
+
+    def _prepare(self) -> None:
+        """Set `run` and `records` for a new run. Raises before it changes anything when the controls' values do not fit."""
+        raise NotImplementedError
+
+    def _draw(self) -> None:
+        self._curves.show([self.records])
+
+    def _words_for(self, state: str) -> str:
+        raise NotImplementedError
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether there is anything left to train."""
+        return self.run is not None and self.run.step < self.run.settings.steps
+
+    def _next_record(self) -> StepRecord:
+        assert self.run is not None
+        return next(self.run)
+
+    def start(self) -> None:
+        """Begin a new run with the controls' values; the run before stays on show in grey."""
+        if self._running:
+            return
+        self.wait()  # the thread before may still be saying that it has ended
+        try:
+            self._prepare()
+        except Exception as error:  # shown where the person looks: nobody sees a callback's traceback
+            self._redraw(f"This run cannot start: {error}.")
+        else:
+            self._go()
+
+    def stop(self) -> None:
+        """Stop after the step in progress; `resume` goes on from there."""
+        self._stop.set()
+
+    def resume(self) -> None:
+        """Go on with the stopped run."""
+        if not self._running and self.unfinished:
+            self._go()
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Wait until the run has stopped or ended (for scripts and tests; a notebook stays responsive without it)."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(seconds)
+
+    def _go(self) -> None:
+        self.wait()
+        self._running = True
+        self._stop.clear()
+        self._set_buttons(running=True)
+        self._thread = threading.Thread(target=self._work, daemon=True, name="rlviz training")
+        self._thread.start()
+
+    def _work(self) -> None:
+        drawn = 0.0
+        try:
+            while self.unfinished and not self._stop.is_set():
+                record = self._next_record()
+                self.records.append(record)
+                if time.monotonic() - drawn >= REDRAW_SECONDS:
+                    self._redraw("Training.")
+                    drawn = time.monotonic()
+            self._redraw("Stopped; Resume goes on from here." if self.unfinished else "Done.")
+        except Exception as error:  # shown where the person looks: nobody sees a thread's traceback
+            self._redraw(f"The run broke off: {error}")
+        finally:
+            self._running = False
+            self._set_buttons(running=False)
+
+    def _set_buttons(self, *, running: bool) -> None:
+        self.train_button.disabled = running
+        self.stop_button.disabled = not running
+        self.resume_button.disabled = running or not self.unfinished
+
+    def _redraw(self, state: str) -> None:
+        with self._lock:
+            self._draw()
+        words = self._words_for(state)
+        self._table.value = group_table(self.records[-1]) if self.records else Markup()
+        self.show(
+            alt=f"Three graphs of a training run against the step: reward and accuracy, entropy, clipped tokens. {words}",
+            caption=words,
+        )
+
+
+def last_numbers(records: Records) -> str:
+    """Return the last step's numbers, and the last held-out accuracy, in words."""
+    last, (_, held_out) = records[-1], points(records, "held_out_accuracy")
+    measured = f", held-out accuracy {held_out[-1]:.2f}" if len(held_out) else ""
+    return (
+        f"reward {last.reward:.2f}{measured}, entropy {last.entropy:.2f} nats, clipped {last.clip_fraction_low:.1%} below "
+        f"and {last.clip_fraction_high:.1%} above"
+    )
+
+
+def group_table(record: StepRecord) -> Markup:
+    """Return an HTML table of a record's group: response, reward, advantage, length."""
+    columns = ("response", "graded", "reward", "advantage", "tokens")
+    rows = []
+    for response in record.group:
+        verdict = "right" if response.correct else "wrong" if response.well_formed else "not well formed"
+        cells = (
+            element("code", response.text, " (cut off)" if response.truncated else ""),
+            verdict,
+            f"{response.reward:.2f}",
+            f"{response.advantage:+.2f}".replace("-", "−"),
+            str(response.length),
+        )
+        rows.append(element("tr", *(element("td", cell, style=CELL) for cell in cells)))
+    caption = f"Step {record.step}: the {len(record.group)} responses to {record.prompt} (right answer {record.gold})"
+    style = "font-size: 14px; margin-top: 6px"
+    shown = table(columns, rows, heading=f"text-align: left; {CELL}", style=style, caption=caption)
+    return element("div", shown, style="max-height: 270px; overflow-y: auto")
+
+
+LEARNING_RATES = (3e-5, 1e-4, 2e-4, 3e-4, 5e-4, 1e-3)
+WITHOUT_KL = replace(GRPO, kl=None)
+
+__all__ = ["TrainingPanel", "group_table", "training_panel"]
+
+
+class TrainingPanel(BackgroundTrainer):
+    """Sliders, Train / Stop / Resume, live curves, and the last group as a table; made by `training_panel`."""
+
+    def __init__(self, task: str, algorithm: GroupPolicyGradient, settings: TrainSettings) -> None:
+        self.task, self.algorithm, self.settings = find_task(task), algorithm, settings
+        self._has_before = False
+        self.controls: dict[str, Control] = {
+            "group size": int_control("group size", settings.group_size, 2, 32),
+            "learning rate": choice_control("learning rate", settings.lr, sorted({*LEARNING_RATES, settings.lr})),
+            "updates per rollout": int_control("updates per rollout", settings.updates_per_rollout, 1, 16),
+            "seed": int_control("seed", settings.seed, 0, 99),
+        }
+        for name, high in (("eps_low", 0.99), ("eps_high", 1.0)):
+            if name in (width := numbers(algorithm)):
+                self.controls[name] = float_control(name, width[name], 0.01, high, 0.01)
+        rows = [control.row for control in self.controls.values()]
+        half = (len(rows) + 1) // 2
+        columns = widgets.HBox([widgets.VBox(rows[:half]), widgets.VBox(rows[half:])], layout={"flex_flow": "row wrap"})
+        curves = LearningCurves(11, 4, settings.steps)
+        self._lines, self._before = curves.lines, curves.before
+        super().__init__(curves, [columns])
+        self._redraw("Press Train.")
+
+    def _prepare(self) -> None:
+        values = {name: control.value for name, control in self.controls.items()}
+        widths = {name: values[name] for name in ("eps_low", "eps_high") if name in values}
+        algorithm = self.algorithm.with_parameters(**widths)
+        settings = replace(
+            self.settings,
+            group_size=values["group size"],
+            lr=values["learning rate"],
+            updates_per_rollout=values["updates per rollout"],
+            seed=values["seed"],
+        )
+        self.run = train(load_policy(self.task.name), self.task, algorithm, settings)
+        self._has_before = bool(self.records)
+        with self._lock:
+            self._curves.show_before([("", [self.records])] if self.records else [], settings.steps)
+        self.records = []
+
+    def _words_for(self, state: str) -> str:
+        if self.run is None or not self.records:
+            return f"{state} {self.algorithm.name} on {self.task.name}, {self.settings.steps} steps."
+        settings = self.run.settings
+        compare = " The run before is grey." if self._has_before else ""
+        return (
+            f"{state} Step {self.records[-1].step} of {settings.steps} (G {settings.group_size}, learning rate "
+            f"{settings.lr:g}, {settings.updates_per_rollout} update{'s' if settings.updates_per_rollout > 1 else ''} a "
+            f"rollout, seed {settings.seed}): {last_numbers(self.records)}.{compare}"
+        )
+
+
+@checked
+def training_panel(
+    task: str = "chain",
+    *,
+    algorithm: GroupPolicyGradient = WITHOUT_KL,
+    settings: TrainSettings | None = None,
+) -> TrainingPanel:
+    """Return a panel that trains the task's shipped policy in the background while you watch.
+
+    Every Train starts again from the warm start, and leaves the run before in grey to compare with. Raises ValueError for
+    an unknown task.
+    """
+    return TrainingPanel(task, algorithm, settings or TrainSettings(evaluate_every=10))

@@ -1,0 +1,126 @@
+"""A run folder from somebody else: whatever stands in its fields, no markup and no LaTeX reaches the page."""
+
+import json
+import re
+import shutil
+
+import ipywidgets as widgets
+import pytest
+
+from rlviz import GRPO, TrainSettings, train
+from rlviz.markup import Markup, element, joined
+from rlviz.pictures.base import plain
+from rlviz.pictures.live import Html
+from rlviz.runs.inspector import inspect_run
+from rlviz.training import find_task
+from small_models.policies import load_policy
+
+MARK = (
+    "<img src=x onerror=\"document.title='PWNED'\"><script>document.title='PWNED'</script>$$\\href{javascript:1}{x}$$"
+)
+TEXTS = {("group", "prompt"), ("group", "gold"), ("response", "text"), ("token", "token"), ("config", "rlviz")}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    out = tmp_path_factory.mktemp("hostile") / "run"
+    settings = TrainSettings(steps=2, num_prompts=2, group_size=2, evaluate_every=0, details_every=1)
+    for _ in train(load_policy("chain", device="cpu"), find_task("chain"), GRPO, settings, out=out):
+        pass
+    return out
+
+
+def fields(whole):
+    """Return each kind of record with its fields, as they stand on disk."""
+    config = json.loads((whole / "config.json").read_text())
+    group = json.loads((whole / "samples.jsonl").read_text().splitlines()[0])["groups"][0]
+    response = group["responses"][0]
+    found = {
+        "metric": json.loads((whole / "metrics.jsonl").read_text().splitlines()[0]),
+        "group": group,
+        "response": response,
+        "token": response["tokens"][0],
+        "config": config,
+        "algorithm": config["algorithm"],
+        "setting": config["settings"],
+    }
+    return [(kind, name) for kind, record in found.items() for name in record]
+
+
+def marked(run, kind, name):
+    """Write markup into one field, wherever it stands."""
+    if kind in ("config", "algorithm", "setting"):
+        config = json.loads((run / "config.json").read_text())
+        {"config": config, "algorithm": config["algorithm"], "setting": config["settings"]}[kind][name] = MARK
+        (run / "config.json").write_text(json.dumps(config))
+        return
+    file = run / ("metrics.jsonl" if kind == "metric" else "samples.jsonl")
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    for row in rows:
+        groups = row.get("groups", ())
+        responses = [response for group in groups for response in group["responses"]]
+        tokens = [token for response in responses for token in response["tokens"]]
+        for record in {"metric": [row], "group": groups, "response": responses, "token": tokens}[kind]:
+            record[name] = MARK
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def pages(widget):
+    """Return the values of all HTML widgets below."""
+    own = [widget.value] if isinstance(widget, widgets.HTML) else []
+    return own + [page for child in getattr(widget, "children", ()) for page in pages(child)]
+
+
+def test_no_field_puts_markup_or_latex_into_the_page(whole, tmp_path):
+    shown, refused = set(), {}
+    for kind, name in fields(whole):
+        run = shutil.copytree(whole, tmp_path / f"{kind}-{name}")
+        marked(run, kind, name)
+        try:
+            found = pages(inspect_run(run))
+        except ValueError as error:
+            refused[kind, name] = str(error)
+            continue
+        assert not any("<img src=x" in page or "<script" in page for page in found), (kind, name)
+        for page in found:
+            assert page == "" or re.fullmatch(r'<div class="mathjax_ignore tex2jax_ignore">.*</div>', page, re.S)
+        shown.add((kind, name))
+    assert shown >= TEXTS
+    assert {("response", "length"), ("token", "push"), ("setting", "lr"), ("metric", "reward")} <= set(refused)
+    assert max(map(len, refused.values())) < 700
+    assert len(refused) > 60 and not {kind for kind, _ in shown} & {"metric", "setting"}
+
+
+def test_two_runs_beside_each_other(whole, tmp_path):
+    run = shutil.copytree(whole, tmp_path / f"run{MARK.split('>', maxsplit=1)[0].replace('/', '')}$x$")
+    config = json.loads((run / "config.json").read_text())
+    config["algorithm"]["name"] = config["task"] = MARK
+    (run / "config.json").write_text(json.dumps(config))
+    inspector = inspect_run(whole, run)
+    found = "".join(pages(inspector))
+    assert "&lt;img src=x" in found and "<img src=x" not in found and "<script" not in found
+    (name,) = {text.get_text() for text in inspector.picture.figure.legends[0].get_texts()} - {"1 (GRPO)"}
+    assert re.search(r"(?<!\\)\$", name) is None and r"\$" in name  # matplotlib draws the signs and typesets nothing
+
+
+def test_every_text_and_attribute_is_escaped():
+    assert element("b", MARK) == joined(Markup("<b>"), MARK, Markup("</b>"))
+    assert "<img" not in element("b", MARK, title=MARK) and element("p", 3) == "<p>3</p>"
+    assert element("img", alt='"><script>') == '<img alt="&quot;&gt;&lt;script&gt;">'
+    assert element("div", element("i", "a & b"), aria_live="polite", class_="x") == (
+        '<div aria-live="polite" class="x"><i>a &amp; b</i></div>'
+    )
+
+
+def test_an_html_widget_takes_only_what_was_escaped():
+    widget = Html()
+    with pytest.raises(Exception, match=r"must be made by rlviz\.markup"):
+        widget.value = f"<b>{MARK}</b>"
+    widget.value = element("b", "x")
+    assert widget.value == '<div class="mathjax_ignore tex2jax_ignore"><b>x</b></div>'
+    widget.value = Markup()
+    assert widget.value == ""
+
+
+def test_dollar_signs_of_a_name_are_drawn():
+    assert plain("a $x$ b") == r"a \$x\$ b"
