@@ -4,7 +4,12 @@ from .cost import plot_costs as plot_costs
 from .critic import plot_values as plot_values
 from .hacking import plot_hacking as plot_hacking
 from .inspector import inspect_run as inspect_run
-from .learning import plot_bands as plot_bands, plot_learning_curves as plot_learning_curves, plot_metrics as plot_metrics, plot_seeds as plot_seeds
+from .learning import (
+    plot_bands as plot_bands,
+    plot_learning_curves as plot_learning_curves,
+    plot_metrics as plot_metrics,
+    plot_seeds as plot_seeds,
+)
 from .loop import plot_loop as plot_loop
 from .panel import training_panel as training_panel
 from .playground import playground as playground

@@ -1,13 +1,16 @@
 """Pictures of experiments: what each arm came to, a dot a seed, and how it went, a line an arm with a band over the seeds."""
 
 from __future__ import annotations
+
 from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+
 from rlviz.pictures.base import COLOURS, FAINT, GREY, LINE, LINE_STYLES, TEXT, dress, new_figure
 
 MARKERS = ("o", "s", "^", "D")

@@ -1,12 +1,15 @@
 """Contenders over the same budget: curves with the spread of their seeds, and where each ends with its interval."""
 
 from __future__ import annotations
+
 from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+
 from rlviz.pictures.base import COLOURS, FAINT, LINE, LINE_STYLES, TEXT, dress, new_figure, plain
 
 BUDGET_WORDS = {

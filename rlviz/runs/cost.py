@@ -1,12 +1,15 @@
 """What the models of an algorithm cost: a bar of bytes and a bar of seconds for each setting."""
 
 from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
 from rlviz.pictures.base import BLUE, GREEN, GREY, TEXT, VERMILION, dress, new_figure
 from small_models.checks import checked
 

@@ -1,8 +1,11 @@
 """What a critic says over the tokens of an answer."""
 
 from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
+
 from matplotlib.figure import Figure
+
 from rlviz.pictures.base import BLUE, GREY, LINE, TEXT, VERMILION, dress, new_figure
 from small_models.checks import checked
 

@@ -1,10 +1,13 @@
 """Is a learned reward being hacked? Reward and accuracy beside the signals that need no right answers, over seeds."""
 
 from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
 from rlviz.pictures.base import COLOURS, LINE, LINE_STYLES, TEXT, dress, new_figure
 from small_models.checks import checked
 

@@ -1,9 +1,11 @@
 """One run, or two on each other, against the step, with a line at the step that is looked into."""
 
 from __future__ import annotations
+
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
@@ -11,8 +13,8 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
-from rlviz.pictures.base import Picture
-from rlviz.pictures.base import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, dress, plain
+
+from rlviz.pictures.base import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, Picture, dress, plain
 
 # title, unit, least top of the axis, column → words, colour, marker
 PANELS: tuple[tuple[str, str, float, dict[str, tuple[str, str, str]]], ...] = (

@@ -1,27 +1,30 @@
 """inspect_run: a run as a whole, one of its steps, one token of it; alone or beside another run, while it trains or from disk."""
 
 from __future__ import annotations
+
 import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
+
 import ipywidgets as widgets
 import pandas as pd
 from matplotlib.figure import Figure
+
 from rlviz.algorithms import ALGORITHMS, GroupPolicyGradient, differences
 from rlviz.algorithms.describe import describe, rebuild
 from rlviz.markup import Markup, element, joined, table
-from rlviz.runs.history import RunHistory, RunPicture, RunsAtStep
 from rlviz.pictures.base import BLUE, VERMILION
+from rlviz.pictures.controls import Control, Pick, int_control
+from rlviz.pictures.live import WORDS, BlittedFigure, Html, LivePicture
+from rlviz.runs.history import RunHistory, RunPicture, RunsAtStep
 from rlviz.training import RunFolder, TrainingRun, history
 from rlviz.training.formula import decimals_for, gradient_in_words, shown, written_out
 from rlviz.training.run_folder import NOT_METRICS
 from rlviz.training.settings import settings_from
 from rlviz.types import GroupRecord, PairRecord, ResponseRecord, StepRecord, TokenRecord
-from rlviz.pictures.controls import Control, Pick, int_control
-from rlviz.pictures.live import WORDS, BlittedFigure, Html, LivePicture
 from small_models.checks import checked, cut
 
 INK, PAPER = "#111111", "#f0f0f0"

@@ -1,15 +1,18 @@
 """Curves over replicas or seeds: the mean, and how far most of them lie from it."""
 
 from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
+
 import numpy as np
-from matplotlib.axes import Axes
-from numpy.typing import NDArray
-from rlviz.pictures.base import COLOURS, LINE, LINE_STYLES, TEXT, dress, new_figure
-from small_models.checks import checked
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
 from rlviz.pictures.base import COLOURS, LINE, LINE_STYLES, TEXT, dress, new_figure, plain
+from small_models.checks import checked
+
 
 @checked
 def plot_bands(

@@ -1,8 +1,10 @@
 """The training loop as one picture."""
 
 from __future__ import annotations
+
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+
 from rlviz.pictures.base import BLUE, GREEN, GREY, TEXT, VERMILION, new_figure
 from small_models.checks import checked
 

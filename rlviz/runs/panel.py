@@ -1,24 +1,26 @@
 """What `training_panel` and `playground` share: the curves of a run, and a run that trains in a thread."""
 
 from __future__ import annotations
+
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
 import ipywidgets as widgets
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from numpy.typing import NDArray
+
+from rlviz.algorithms import GRPO, GroupPolicyGradient, numbers
 from rlviz.markup import Markup, element, table
 from rlviz.pictures.base import BLUE, GREY, LINE, TEXT, VERMILION, dress, new_figure
-from rlviz.training import TrainingRun
-from rlviz.types import StepRecord
-from rlviz.pictures.live import BlittedFigure, Html, LivePicture
-from dataclasses import replace
-from rlviz.algorithms import GRPO, GroupPolicyGradient, numbers
-from rlviz.training import TrainSettings, find_task, train
 from rlviz.pictures.controls import Control, choice_control, float_control, int_control
+from rlviz.pictures.live import BlittedFigure, Html, LivePicture
+from rlviz.training import TrainingRun, TrainSettings, find_task, train
+from rlviz.types import StepRecord
 from small_models.checks import checked
 from small_models.policies import load_policy
 

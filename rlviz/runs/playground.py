@@ -1,21 +1,23 @@
 """playground: pick task, algorithm and every slider of it, train, and see what the change did beside the runs before."""
 
 from __future__ import annotations
+
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
+
 import ipywidgets as widgets
 import numpy as np
+
 from rlviz.algorithms import ALGORITHMS, GRPO, Algorithm, GroupPolicyGradient, command_name
 from rlviz.markup import Markup, element, joined, table
-from rlviz.training import TrainingRun, TrainSettings, find_task, train
-from rlviz.types import StepRecord
 from rlviz.pictures.controls import Control, Pick, choice_control, float_control, int_control
 from rlviz.pictures.live import WORDS, Html
+from rlviz.runs.panel import CELL, LEARNING_RATES, BackgroundTrainer, LearningCurves, last_numbers, points
 from rlviz.runs.setting import Setting, call, changed, command, in_short, parameters, with_values, words_for
-from rlviz.runs.panel import CELL, BackgroundTrainer, LearningCurves, last_numbers, points
-from rlviz.runs.panel import LEARNING_RATES
+from rlviz.training import TrainingRun, TrainSettings, find_task, train
+from rlviz.types import StepRecord
 from small_models.checks import checked
 from small_models.policies import load_policy
 from small_models.tasks import TASKS

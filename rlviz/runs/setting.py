@@ -1,9 +1,11 @@
 """What a run is trained with, as one value: its parameters, what changed since another one, and the lines that reproduce it."""
 
 from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
+
 import rlviz.algorithms
 from rlviz.algorithms import GroupPolicyGradient, command_name, differences, numbers
 from rlviz.pieces.kl import KLInLoss
