@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
@@ -13,14 +13,14 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.legend import Legend
-from matplotlib.patches import StepPatch
 from torch import Tensor
 
 from rlviz.algorithms import GRPO, PPO, PolicyGradient
 from rlviz.pictures.arrays import Array, remembered
-from rlviz.pictures.base import BLUE, FAINT, GREEN, GREY, LINE, TEXT, VERMILION, Picture, dress
+from rlviz.pictures.base import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, Picture, dress
 from rlviz.pictures.clip import has_a_ratio
 from rlviz.pictures.explorer import Algorithms, Menu, Slider, Values, explorer
+from rlviz.pictures.kl_fits import FORWARD, REVERSE, Fits, FitsView, nearest_fits, say_fits
 from rlviz.pieces.kl import Estimator, KLInLoss, KLInReward, KLToOld, k1, k2, k3, k3_plus
 from rlviz.pieces.words import label
 from rlviz.types import Batch
@@ -29,38 +29,10 @@ from small_models.checks import checked
 ESTIMATORS: dict[str, Estimator] = {"k1": k1, "k2": k2, "k3": k3, "k3+": k3_plus}
 LOSS, REWARD, OLD = "loss", "reward", "old"  # where a KL term enters: to the reference in either, or to the old policy
 KINDS: dict[str, Any] = {LOSS: KLInLoss, REWARD: KLInReward, OLD: KLToOld}
-# the direction whose gradient a term has on average
-FORWARD, REVERSE, NOWHERE, NEITHER = "forward", "reverse", "nowhere", "neither"
-POSITION = np.linspace(-30, 30, 241)  # so far out that even the widest policy in sight is whole
-MEANS, WIDTHS = np.linspace(-5, 5, 81), 2.0 ** (np.arange(-12, 40) / 12)
-STEPS = np.linspace(-1, 1, 9)  # of the grid, in which a fit is looked for more closely
+NOWHERE, NEITHER = "nowhere", "neither"  # pulls in neither of the two directions
 DISTANCES = np.geomspace(0.05, 2, 48)
 VOCABULARY = 20
-SAME = 1e-9  # KL in nats below which two fits count as equally good
 ROUNDING = 1e-6  # a share below which a difference is rounding
-
-
-@dataclass(frozen=True)
-class Fits:
-    """A target with two humps over X positions, and the policy of one hump that is nearest to it, in either direction.
-
-    position, target: [X]. forward, reverse: [X], the policies with the least KL(target‖policy) and KL(policy‖target).
-    mean, forward_kl, reverse_kl: [M], for each place of the policy's hump the least KL over 52 widths, in nats; over all widths
-    it is less by 0.005 at most. forward_at, reverse_at: (mean, width, KL) of the two fits. humps: how many the target has.
-    covers: whether both its humps lie within two widths of the reverse fit.
-    """
-
-    position: Array
-    target: Array
-    forward: Array
-    reverse: Array
-    mean: Array
-    forward_kl: Array
-    reverse_kl: Array
-    forward_at: tuple[float, float, float]
-    reverse_at: tuple[float, float, float]
-    humps: int
-    covers: bool
 
 
 @dataclass(frozen=True)
@@ -141,7 +113,7 @@ def kl_curve(
         enters=_enters(algorithm),
         estimator=None if used is None else [*ESTIMATORS.values(), used].index(used),
         beta=algorithm.beta,
-        fits=_fits(apart, weight),
+        fits=nearest_fits(apart, weight),
         estimates=_estimates(algorithm, distance),
     )
 
@@ -160,81 +132,6 @@ def _enters(algorithm: PolicyGradient) -> str:
 
 def _nothing(ratio: Tensor, advantages: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
     return torch.zeros_like(ratio)  # so that of a token's objective the KL term alone is left
-
-
-class _Humps:
-    """Policies of one hump at each mean in each width: logp, probs [means, widths, positions], plogp their Σ p log p."""
-
-    def __init__(self, means: Array, widths: Array) -> None:
-        position, mean, width = torch.tensor(POSITION), torch.tensor(means), torch.tensor(widths)
-        self.logp = (-((position - mean.view(-1, 1, 1)) / width.view(-1, 1)).square() / 2).log_softmax(-1)
-        self.probs = self.logp.exp()
-        self.plogp = (self.probs * self.logp).sum(-1)
-
-
-@lru_cache(maxsize=1)
-def _grid() -> _Humps:
-    return _Humps(MEANS, WIDTHS)
-
-
-@lru_cache(maxsize=2048)  # every value of both sliders, 12 MB at the most
-def _fits(apart: float, weight: float) -> Fits:
-    position, places = torch.tensor(POSITION), (-apart / 2, apart / 2)
-    left, right = ((-(position - place).square() / 2).softmax(-1) for place in places)
-    target = weight * left + (1 - weight) * right
-    log_target = target.log()
-    own = target @ log_target
-
-    def forward(policies: _Humps) -> Tensor:  # k1's mean over the target; k1 is linear, so that it is k1 of the means
-        means = policies.logp @ target
-        return k1(own.expand_as(means), means)
-
-    def reverse(policies: _Humps) -> Tensor:
-        return k1(policies.plogp, policies.probs @ log_target)
-
-    rising = np.diff(target.numpy()) > 0
-    forward_kl, forward_at = _nearest(forward)
-    reverse_kl, reverse_at = _nearest(reverse)
-    return Fits(
-        position=POSITION,
-        target=target.numpy(),
-        forward=_probs(*forward_at[:2]),
-        reverse=_probs(*reverse_at[:2]),
-        mean=MEANS,
-        forward_kl=forward_kl,
-        reverse_kl=reverse_kl,
-        forward_at=forward_at,
-        reverse_at=reverse_at,
-        humps=int((rising[:-1] & ~rising[1:]).sum()),
-        covers=max(abs(place - reverse_at[0]) for place in places) <= 2 * reverse_at[1],
-    )
-
-
-def _probs(mean: float, width: float) -> Array:
-    hump: Array = _Humps(np.array([mean]), np.array([width])).probs.flatten().numpy()
-    return hump
-
-
-def _nearest(divergence: Callable[[_Humps], Tensor]) -> tuple[Array, tuple[float, float, float]]:
-    """Return the least KL for each of MEANS, and mean, width and KL of the least of all, sought closely in every valley."""
-    best, widths = (found.numpy() for found in divergence(_grid()).min(-1))
-    around = np.pad(best, 1, constant_values=np.inf)
-    valleys = np.flatnonzero((best <= around[:-2]) & (best <= around[2:]))
-    fits = [_closely(divergence, float(MEANS[place]), float(WIDTHS[widths[place]])) for place in valleys]
-    least = min(kl for _, _, kl in fits)
-    return best, next(fit for fit in fits if fit[2] <= least + SAME)  # of two equally good ones the left one
-
-
-def _closely(divergence: Callable[[_Humps], Tensor], mean: float, width: float) -> tuple[float, float, float]:
-    """Return mean, width and KL of the best hump near this one of the grid."""
-    least = float("inf")
-    for closer in 0.25 ** np.arange(5):
-        means = mean + STEPS * closer * (MEANS[1] - MEANS[0])
-        near = width * (WIDTHS[1] / WIDTHS[0]) ** (STEPS * closer)
-        found = divergence(_Humps(means, near))
-        at = divmod(int(found.argmin()), len(STEPS))
-        mean, width, least = float(means[at[0]]), float(near[at[1]]), float(found[at])
-    return mean, width, least
 
 
 @lru_cache(maxsize=1)
@@ -346,50 +243,6 @@ ESTIMATOR_NAMES = ("k1", "k2", "k3", "k3+")
 NONE = np.empty(0)
 
 
-class FitsView:
-    """Left the target and its two fits, right the least KL for each place of the hump; a ring where the algorithm pulls."""
-
-    def __init__(self, left: Axes, right: Axes) -> None:
-        self.axes = (left, right)
-        dress(left, title="A policy with one hump", x="position", y="probability")
-        left.set(xlim=(-8, 8), ylim=(0, 0.115))
-        dress(right, title="How far it is from the target", x="middle of the policy's hump", y="least KL, nats")
-        right.set(xlim=(-5, 5), ylim=(-0.05, 1.6))
-        self.target = StepPatch([0], [0, 1], fill=True, facecolor=FAINT, edgecolor=GREY, linewidth=1.5, label="target")
-        left.add_artist(self.target)
-        self.lines, self.bottoms = [], []
-        for name, colour, style, marker in (
-            ("forward fit, KL(target‖policy)", BLUE, "-", "o"),
-            ("reverse fit, KL(policy‖target)", VERMILION, "--", "^"),
-        ):
-            (fit,) = left.plot([], [], color=colour, linestyle=style, linewidth=LINE + 0.5, label=name)
-            (kl,) = right.plot([], [], color=colour, linestyle=style, linewidth=LINE + 0.5)
-            (bottom,) = right.plot([], [], color=colour, linestyle="none", marker=marker, markersize=11)
-            self.lines.append((fit, kl))
-            self.bottoms.append(bottom)
-        (self.ring,) = right.plot([], [], color="black", linestyle="none", marker="o", markersize=21)
-        self.ring.set(markerfacecolor="none", markeredgewidth=2.5, label="algorithm's pull")
-        self.named: list[Artist] = [self.target, self.lines[0][0], self.lines[1][0], self.ring]
-        self.moving: list[Artist] = [
-            self.target,
-            *(line for pair in self.lines for line in pair),
-            *self.bottoms,
-            self.ring,
-        ]
-
-    def show(self, curve: KLCurve) -> None:
-        fits = curve.fits
-        half = (fits.position[1] - fits.position[0]) / 2
-        self.target.set_data(fits.target, np.append(fits.position - half, fits.position[-1] + half))
-        found = ((fits.forward, fits.forward_kl, fits.forward_at), (fits.reverse, fits.reverse_kl, fits.reverse_at))
-        for (fit, kl), bottom, (probs, least, at) in zip(self.lines, self.bottoms, found, strict=True):
-            fit.set_data(fits.position, probs)
-            kl.set_data(fits.mean, least)
-            bottom.set_data([at[0]], [at[2]])
-        ringed = [at for way, (_, _, at) in zip((FORWARD, REVERSE), found, strict=True) if way == curve.pull]
-        self.ring.set_data([mean for mean, _, _ in ringed], [kl for _, _, kl in ringed])
-
-
 class EstimatesView:
     """Left what the estimates are on average, right how much one token's estimate is off; of the value, or of the gradient."""
 
@@ -465,7 +318,10 @@ class KLPicture(Picture[KLCurve]):
             words = [text for ax in view.axes for text in (ax.title, ax.xaxis.label, ax.yaxis.label)]
             for artist in (*view.axes, *words, *view.moving, legend, *legend.get_texts()):
                 artist.set_visible(view is shown)
-        shown.show(curve)
+        if shown is self.fits:
+            self.fits.show(curve.fits, curve.pull)
+        else:
+            self.estimates.show(curve)
         _name_the_rest(self.legends[self.estimates], curve.estimates.names)
 
     def still(self, curve: KLCurve) -> Hashable:
@@ -473,7 +329,7 @@ class KLPicture(Picture[KLCurve]):
 
     def words(self, curve: KLCurve) -> str:
         if curve.show == "fits":
-            return f"{_say_fits(curve.fits)} {_say_direction(curve)}"
+            return f"{say_fits(curve.fits)} {_say_direction(curve)}"
         return (_say_value if curve.show == "value" else _say_gradient)(curve)
 
 
@@ -506,20 +362,6 @@ def _percent(share: float) -> str:
 
 def _and(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-
-
-def _say_fits(fits: Fits) -> str:
-    forward, reverse = (
-        f"middle {round(mean, 1) + 0.0:.1f}, width {width:.1f}, KL {abs(kl):.2f} nats".replace("-", "−")
-        for mean, width, kl in (fits.forward_at, fits.reverse_at)
-    )
-    if fits.humps == 1:
-        return f"The target has one hump, and the two fits lie close together. Forward: {forward}. Reverse: {reverse}."
-    covered = "still covers both humps" if fits.covers else "takes one hump and leaves the other (mode seeking)"
-    return (
-        "The forward fit has the target's own mean and spread, so it fills the valley between the humps too (mode covering): "
-        f"{forward}. The reverse fit {covered}: {reverse}."
-    )
 
 
 PULLS = {
