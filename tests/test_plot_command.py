@@ -16,7 +16,7 @@ from rlviz.pictures.base import new_figure, save_figure
 from rlviz.pictures.catalogue import EXPLORERS, find_explorer
 from rlviz.pictures.clip import ClipPicture, explore_clip
 from rlviz.pictures.controls import Pick
-from rlviz.pictures.explorer import small_multiples
+from rlviz.pictures.explore import small_multiples
 from rlviz.plot_command import draw, options_of
 
 runner = CliRunner()

@@ -12,7 +12,7 @@ from .clip import (
 from .difficulty import difficulty_curve as difficulty_curve, plot_difficulty as plot_difficulty
 from .dpo import explore_dpo as explore_dpo
 from .entropy import explore_entropy as explore_entropy
-from .explorer import Explorer as Explorer, explorer as explorer, small_multiples as small_multiples
+from .explore import Explorer as Explorer, explorer as explorer, small_multiples as small_multiples
 from .gae import explore_gae as explore_gae, gae_curve as gae_curve
 from .importance import importance_curve as importance_curve, plot_importance as plot_importance
 from .kl import explore_kl as explore_kl, kl_curve as kl_curve

@@ -18,7 +18,7 @@ from torch import Tensor
 from rlviz.algorithms import DCPO, DR_GRPO, GRPO, GroupPolicyGradient
 from rlviz.pictures.arrays import Array, array
 from rlviz.pictures.base import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, Picture, dress, signed
-from rlviz.pictures.explorer import Algorithms, Menu, Slider, WholeSlider, explorer
+from rlviz.pictures.explore import Algorithms, Menu, Slider, WholeSlider, explorer
 from rlviz.pictures.groups import SEED, coins, group_advantages, learns_from_a_group, noise, share_all_equal, without_kl
 from rlviz.pieces.advantages import LeaveOneOut
 from rlviz.pieces.words import label

@@ -17,7 +17,7 @@ from rlviz.pictures.arrays import Array, array
 from rlviz.pictures.base import BLUE, GREY, LINE, TEXT, VERMILION, Picture, dress
 from rlviz.pictures.clip import has_a_ratio
 from rlviz.pictures.controls import Control, int_control
-from rlviz.pictures.explorer import Algorithms, Numbers, Spec, Values, WholeSlider, explorer
+from rlviz.pictures.explore import Algorithms, Numbers, Spec, Values, WholeSlider, explorer
 from rlviz.pictures.marks import Marks
 from rlviz.pieces.aggregation import Constant, sequence_mean, sequence_sum, token_mean, weighted_sum
 from rlviz.pieces.words import label

@@ -1,4 +1,7 @@
-"""Colours and sizes for pictures that are projected on a wall: each colour has 3:1 contrast on white, none speaks alone."""
+"""What every picture shares: colours and sizes that the last row can see, and the figure that is drawn once and then moves.
+
+Each colour has 3:1 contrast on white, and none speaks alone.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,13 @@ from matplotlib.figure import Figure, SubFigure
 
 from small_models.checks import checked
 
+C = TypeVar("C")
 BLUE, VERMILION, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#7f7f7f"
 FAINT = "#e3e3e3"
 COLOURS = (BLUE, VERMILION, GREEN, GREY)  # of several lines in one picture, in this order
 LINE_STYLES = ("-", "--", ":", "-.")
 TEXT, LINE = 13, 2.5
+DESCRIPTION = {".png": "Description", ".svg": "Description", ".pdf": "Subject"}  # format → its field for a description
 
 
 def plain(text: str) -> str:
@@ -44,10 +49,6 @@ def dress(ax: Axes, *, title: str, x: str, y: str) -> Axes:
     ax.tick_params(labelsize=TEXT - 1)
     ax.spines[["top", "right"]].set_visible(False)
     return ax
-
-
-C = TypeVar("C")
-DESCRIPTION = {".png": "Description", ".svg": "Description", ".pdf": "Subject"}  # format → its field for a description
 
 
 class Picture(ABC, Generic[C]):

@@ -20,7 +20,7 @@ from rlviz.algorithms import DAPO, DCPO, GRPO, Algorithm, PolicyGradient
 from rlviz.pictures.arrays import Array, array
 from rlviz.pictures.base import BLUE, GREY, LINE, TEXT, VERMILION, Picture, dress
 from rlviz.pictures.clip import BESIDE, first_and_others, is_per_token, limits_of
-from rlviz.pictures.explorer import WIDTHS, Algorithms, Beside, Menu, Stops, explorer, with_given
+from rlviz.pictures.explore import WIDTHS, Algorithms, Beside, Menu, Stops, explorer, with_given
 from rlviz.training import RunFolder, TrainSettings
 from rlviz.types import Batch, ResponseRecord, StepRecord
 from small_models.checks import checked
@@ -364,7 +364,7 @@ explore_bounds = explorer(
     "bounds",
     bounds_curve,
     BoundsPicture,
-    algorithms=Algorithms(fits=limits_tokens, parameters=WIDTHS),
+    algorithms=Algorithms(fits=limits_tokens, parameters=WIDTHS, check=check_limits_tokens),
     controls={
         "old_prob": Stops(
             (1e-4, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0), "old probability"

@@ -20,7 +20,7 @@ from torch import Tensor
 from rlviz.algorithms import DCPO, GRPO, Algorithm, PolicyGradient
 from rlviz.pictures.arrays import Array, array
 from rlviz.pictures.base import BLUE, FAINT, GREEN, GREY, LINE, TEXT, VERMILION, Picture, dress, new_figure
-from rlviz.pictures.explorer import WIDTHS, Algorithms, Beside, Slider, Stops, explorer, with_given
+from rlviz.pictures.explore import WIDTHS, Algorithms, Beside, Slider, Stops, explorer, with_given
 from rlviz.pictures.marks import Marks
 from rlviz.pieces.surrogate import DualClip, is_clipped
 from rlviz.types import Batch, TokenObjective

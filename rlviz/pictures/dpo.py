@@ -12,7 +12,6 @@ from matplotlib.artist import Artist
 from torch import Tensor
 
 from rlviz.algorithms import (
-    ALGORITHMS,
     DPO,
     DPO_LINEAR,
     GRPO,
@@ -23,7 +22,7 @@ from rlviz.algorithms import (
 )
 from rlviz.pictures.arrays import Array, array
 from rlviz.pictures.base import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, Picture, dress
-from rlviz.pictures.explorer import Algorithms, Slider, explorer, with_given
+from rlviz.pictures.explore import OFFERED, Algorithms, Slider, explorer, with_given
 from rlviz.types import Batch
 from small_models.checks import checked
 
@@ -363,7 +362,7 @@ explore_dpo = explorer(
     algorithms=Algorithms(
         fits=learns_from_a_pair,
         parameters=("beta",),
-        among=(DPO, DPO_LINEAR, *(member for member in ALGORITHMS if member is not DPO)),
+        among=(DPO, DPO_LINEAR, *(member for member in OFFERED if member is not DPO)),
         numbers=of_the_implicit_reward,
     ),
     controls={

@@ -16,7 +16,7 @@ from matplotlib.collections import PolyCollection
 from rlviz.algorithms import DAPO, DCPO, GRPO, Algorithm, GroupPolicyGradient
 from rlviz.pictures.arrays import Array, remembered
 from rlviz.pictures.base import BLUE, GREY, LINE, TEXT, VERMILION, Picture, dress
-from rlviz.pictures.explorer import WIDTHS, Algorithms, Menu, Second, Stops, WholeSlider, explorer, with_given
+from rlviz.pictures.explore import WIDTHS, Algorithms, Menu, Second, Stops, WholeSlider, explorer, with_given
 from rlviz.pieces.aggregation import token_mean
 from rlviz.pieces.kl import KLInLoss
 from rlviz.tabular import TableTask, good_actions, random_reward, rare_good_action, train_table

@@ -16,7 +16,8 @@ from torch import Tensor
 from rlviz.algorithms import GRPO, PPO, ActorCritic, Algorithm, GroupPolicyGradient, PolicyGradient
 from rlviz.pictures.arrays import Array, array
 from rlviz.pictures.base import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, Picture, dress, signed
-from rlviz.pictures.explorer import Algorithms, Menu, Slider, WholeSlider, explorer, with_given
+from rlviz.pictures.explore import Algorithms, Menu, Slider, WholeSlider, explorer, with_given
+from rlviz.pictures.groups import learns_from_a_group
 from rlviz.pictures.marks import Marks
 from rlviz.pieces.gae import GAE
 from small_models.checks import checked
@@ -348,7 +349,7 @@ def _numbers(curve: GAECurve) -> str:
 
 def judges_outcomes(algorithm: Algorithm) -> bool:
     """Return whether the algorithm makes advantages of one reward an answer."""
-    return isinstance(algorithm, PolicyGradient) and not algorithm.asks_for("advantage", "step_ends")
+    return isinstance(algorithm, ActorCritic) or learns_from_a_group(algorithm)
 
 
 explore_gae = explorer(

@@ -19,7 +19,7 @@ from rlviz.algorithms import GRPO, PPO, PolicyGradient
 from rlviz.pictures.arrays import Array, remembered
 from rlviz.pictures.base import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, Picture, dress
 from rlviz.pictures.clip import has_a_ratio
-from rlviz.pictures.explorer import Algorithms, Menu, Slider, Values, explorer
+from rlviz.pictures.explore import Algorithms, Menu, Slider, Values, explorer
 from rlviz.pictures.kl_fits import FORWARD, REVERSE, Fits, FitsView, nearest_fits, say_fits
 from rlviz.pieces.kl import Estimator, KLInLoss, KLInReward, KLToOld, k1, k2, k3, k3_plus
 from rlviz.pieces.words import label

@@ -19,7 +19,7 @@ from torch import Tensor
 from rlviz.algorithms import DAPO, GroupPolicyGradient, numbers
 from rlviz.pictures.arrays import Array, array
 from rlviz.pictures.base import BLUE, FAINT, GREEN, GREY, LINE, TEXT, VERMILION, Picture, dress, signed
-from rlviz.pictures.explorer import Algorithms, Menu, Slider, WholeSlider, explorer
+from rlviz.pictures.explore import Algorithms, Menu, Slider, WholeSlider, explorer
 from rlviz.pictures.groups import group_advantages, learns_from_a_group, without_kl
 from rlviz.pieces.shaping import OverlongFilter, SoftOverlongPunishment
 from rlviz.pieces.words import label

@@ -16,10 +16,10 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlviz.algorithms import ALGORITHMS, GRPO, GRPO_PROCESS, Algorithm, GroupPolicyGradient
+from rlviz.algorithms import GRPO, GRPO_PROCESS, Algorithm, GroupPolicyGradient
 from rlviz.pictures.arrays import Array
 from rlviz.pictures.base import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, Picture, dress, signed
-from rlviz.pictures.explorer import Algorithms, Menu, WholeSlider, explorer
+from rlviz.pictures.explore import OFFERED, Algorithms, Menu, WholeSlider, explorer
 from rlviz.pictures.marks import Marks
 from rlviz.pieces.advantages import ProcessAdvantage
 from small_models.checks import checked
@@ -318,7 +318,7 @@ def _box(x: float, y: float, width: float, height: float) -> list[tuple[float, f
 
 def compares_a_group(algorithm: Algorithm) -> bool:
     """Return whether the algorithm makes advantages by comparing a group's rewards."""
-    return isinstance(algorithm, GroupPolicyGradient)
+    return isinstance(algorithm, GroupPolicyGradient) and not algorithm.asks_for("advantage", "old_logp")
 
 
 explore_process = explorer(
@@ -326,7 +326,7 @@ explore_process = explorer(
     process_curve,
     ProcessPicture,
     algorithms=Algorithms(
-        fits=compares_a_group, among=(GRPO, GRPO_PROCESS, *(member for member in ALGORITHMS if member is not GRPO))
+        fits=compares_a_group, among=(GRPO, GRPO_PROCESS, *(member for member in OFFERED if member is not GRPO))
     ),
     controls={
         "right_steps": WholeSlider(0, STEPS, "right steps of 1"),

@@ -17,7 +17,7 @@ from rlviz.algorithms import GRPO, GSPO, PolicyGradient
 from rlviz.pictures.arrays import Array, array
 from rlviz.pictures.base import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, Picture, dress
 from rlviz.pictures.clip import has_a_ratio
-from rlviz.pictures.explorer import WIDTHS, Algorithms, Slider, WholeSlider, explorer, with_given
+from rlviz.pictures.explore import WIDTHS, Algorithms, Slider, WholeSlider, explorer, with_given
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
 from rlviz.pieces.surrogate import is_clipped
 from rlviz.types import Batch, TokenObjective

@@ -18,7 +18,7 @@ from torch import Tensor
 from rlviz.algorithms import DAPO, DCPO, DUPO, GRPO, GroupPolicyGradient, numbers
 from rlviz.pictures.arrays import Array, array
 from rlviz.pictures.base import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, Picture, dress
-from rlviz.pictures.explorer import Algorithms, Slider, WholeSlider, explorer
+from rlviz.pictures.explore import Algorithms, Slider, WholeSlider, explorer
 from rlviz.pictures.groups import SEED, Rate, coins, group_advantages, learns_from_a_group, share_all_equal, without_kl
 from rlviz.pictures.marks import Marks
 from rlviz.pieces.advantages import all_equal

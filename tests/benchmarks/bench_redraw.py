@@ -26,7 +26,7 @@ import torch
 from IPython.core.pylabtools import print_figure
 
 from rlviz.pictures.catalogue import EXPLORERS, find_explorer
-from rlviz.pictures.explorer import Explorer
+from rlviz.pictures.explore import Explorer
 from rlviz.pictures.live import Control
 
 MOVES = 20

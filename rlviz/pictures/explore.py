@@ -14,7 +14,7 @@ import ipywidgets as widgets
 from matplotlib.figure import Figure
 
 import rlviz.algorithms
-from rlviz.algorithms import ALGORITHMS, Algorithm, numbers
+from rlviz.algorithms import ALGORITHMS, RELATIVES, Algorithm, numbers
 from rlviz.pictures.base import Picture, plot_small_multiples
 from rlviz.pictures.controls import (
     Control,
@@ -32,6 +32,7 @@ from small_models.checks import checked
 P = ParamSpec("P")
 C = TypeVar("C")
 Values = Mapping[str, Any]  # argument → its value
+OFFERED = (*ALGORITHMS, *RELATIVES)
 # parameter of a piece → the range of its slider: low, high, step
 RANGES = {
     "eps_low": (0.01, 0.99, 0.01),
@@ -132,7 +133,7 @@ class Beside(Spec):
         given = values[name]
         if len(given) > self.most:
             raise ValueError(f"{name} must be at most {self.most} algorithms; got {len(given)}")
-        options = [(member.name, member) for member in _with_own(given, ALGORITHMS, self.fits)]
+        options = [(member.name, member) for member in _with_own(given, OFFERED, self.fits)]
         return Several(name, given, options, "beside it", most=self.most)
 
 
@@ -144,7 +145,7 @@ class Second(Spec):
 
     def control(self, name: str, values: Values) -> Pick:
         given = [] if values[name] is None else [values[name]]
-        options = [(member.name, member) for member in _with_own(given, ALGORITHMS, self.fits)]
+        options = [(member.name, member) for member in _with_own(given, OFFERED, self.fits)]
         return Pick(name, values[name], [("none", None), *options], "beside it")
 
 
@@ -160,13 +161,15 @@ def _with_own(
 class Algorithms:
     """A dropdown of the algorithms among these that `fits` lets in, and a slider for each of these parameters of theirs.
 
-    numbers: an algorithm's parameters by name, as far as they have a part in the picture.
+    numbers: an algorithm's parameters by name, as far as they have a part in the picture. check: raises ValueError that says
+    what an algorithm lacks, where "nothing that this picture shows" says too little.
     """
 
     fits: Callable[[Algorithm], bool]
     parameters: Sequence[str] = ()
-    among: Sequence[Algorithm] = ALGORITHMS
+    among: Sequence[Algorithm] = OFFERED
     numbers: Callable[[Algorithm], Mapping[str, float]] = numbers
+    check: Callable[[Algorithm], None] | None = None
 
 
 class AlgorithmControl:
@@ -180,6 +183,8 @@ class AlgorithmControl:
         algorithm = values["algorithm"]
         given = {name: values[name] for name in offered.parameters if values[name] is not None}
         if not offered.fits(algorithm):
+            if offered.check is not None:
+                offered.check(algorithm)
             known = ", ".join(member.name for member in _with_own([], offered.among, offered.fits))
             raise ValueError(f"algorithm: {algorithm.name} has nothing that this picture shows; {known} have")
         self._numbers = offered.numbers
@@ -316,8 +321,6 @@ class Explorer(LivePicture, Generic[C]):
 
     def __init__(self, explore: Explore[Any, C], values: Values) -> None:
         self._explore = explore
-        if not explore.offered.fits(values["algorithm"]):
-            explore.curve(**values)  # which says best what the algorithm lacks
         self._algorithm = AlgorithmControl(explore.offered, values)
         self._own = {name: spec.control(name, values) for name, spec in explore.controls.items()}
         self._fixed = {name: read(values[name]) for name, read in explore.fixed.items()}
