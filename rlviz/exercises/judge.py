@@ -7,12 +7,12 @@ import textwrap
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rlviz.exercises.mistakes import Mistake
 from rlviz.markup import element
 
 Inputs = dict[str, Tensor]
@@ -42,6 +42,34 @@ class Verdict:
         word = "Right" if self.passed else "Not yet"
         style = f"border-left: 5px solid {colour}; padding: 4px 12px; font-size: 15px"
         return element("div", element("b", f"{word}:"), f" {self.says}", role="status", style=style)
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """wrong: called like the piece that it stands for. says: to the person who made it. seen: where it was published."""
+
+    wrong: Callable[..., Any]
+    says: str
+    seen: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.wrong.__name__.replace("_", " ")
+
+
+def family(**rows: Mistake) -> tuple[Mistake, ...]:
+    """Return the mistakes that one check knows, in the order in which it tries them; each function gets its row's name."""
+    for name, row in rows.items():
+        row.wrong.__name__ = name
+    return tuple(rows.values())
+
+
+class Topic(SimpleNamespace):
+    """Families of mistakes about one thing, by their names; each wrong function is an attribute too: `kl.kl_sign_lost`."""
+
+    def __init__(self, **families: Any) -> None:
+        rows = [row for rows in families.values() if isinstance(rows, tuple) for row in rows]
+        super().__init__(**families, **{row.wrong.__name__: row.wrong for row in rows})
 
 
 class Unusable(Exception):

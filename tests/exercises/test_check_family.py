@@ -9,7 +9,7 @@ from rlviz.exercises import check, mistakes
 from rlviz.exercises.check import Verdict
 from tests.pieces.tensors import close, double, slope
 
-ZOO, LOG = mistakes.family, math.log
+ZOO, LOG = mistakes.clipping, math.log
 # A good token that has gone too far, one within the limits, a bad one that has fallen too far. The weights are 1.2, 1.1 and .8.
 RATIO, A = double([1.5, 1.1, 0.5]), double([2.0, 2.0, -3.0])
 LOWER, UPPER = torch.full_like(RATIO, 0.8), torch.full_like(RATIO, 1.2)
@@ -28,7 +28,7 @@ RIGHT_ANSWERS = {
 
 # the wrong variant → value and slope by hand, and how a student would write it
 SLIPS = {
-    mistakes.clipping.cispo_with_its_ratio_inverted: (
+    ZOO.cispo_with_its_ratio_inverted: (
         [0.8 * 2 * LOG(1.5), 2 * LOG(1.1) / 1.1, 1.2 * -3 * LOG(0.5)],
         [0.8 * 2 / 1.5, 2 / 1.1**2, 1.2 * -3 / 0.5],
         lambda r, A, low, high: r.pow(-1).clamp(low, high).detach() * A * r.log(),
@@ -89,7 +89,7 @@ SLIPS = {
         [0, 2, 0],
         lambda r, A, low, high: ((r >= low) & (r <= high)) * r.detach() * A * r.log(),
     ),
-    mistakes.clipping.clamp_without_the_minimum: (
+    ZOO.clamp_without_the_minimum: (
         [1.2 * 2, 1.1 * 2, 0.8 * -3],
         [0, 2, 0],
         lambda r, A, low, high: A * r.clamp(low, high),

@@ -6,7 +6,7 @@ from math import exp
 import pytest
 import torch
 
-from rlviz.exercises import check, mistakes
+from rlviz.exercises import cases, check, mistakes
 from rlviz.exercises.check import Verdict
 from rlviz.pieces.ratios import sequence_token_ratio
 from tests.pieces.tensors import close, double
@@ -157,9 +157,9 @@ def test_the_right_objective_passes_in_other_words(words):
 
 
 def test_the_cases_have_what_the_praise_says():
-    lengths = {length for case in check._RESPONSE_CASES for length in case["mask"].sum(-1).tolist()}
+    lengths = {length for case in cases.RESPONSES for length in case["mask"].sum(-1).tolist()}
     assert lengths == {1, 2, 3, 4}
-    for case in check._RESPONSE_CASES:
+    for case in cases.RESPONSES:
         padding = ~case["mask"]
         assert padding.any()
         assert (case["logp"] != case["old_logp"])[padding].all()

@@ -171,9 +171,9 @@ def test_what_is_no_known_slip_is_told_kindly(student, words):
 def test_a_mean_over_all_places_changes_with_the_padding():
     # two tokens of 1 and 3: the reading leaves out the last place, so 1 alone, and (1 + 3 + 5) / 3 with two of padding, 5
     scores, mask = double([[1, 3]]), torch.tensor([[True, True]])
-    close(mistakes.reward_model.READING.wrong(scores, mask), [1])
+    close(mistakes.reward_model.mean_over_all_places(scores, mask), [1])
     padded, longer = double([[1, 3, 5, 5]]), torch.tensor([[True, True, False, False]])
-    close(mistakes.reward_model.READING.wrong(padded, longer), [3])
+    close(mistakes.reward_model.mean_over_all_places(padded, longer), [3])
 
 
 @pytest.mark.parametrize("by", ["chosen", "rejected"])

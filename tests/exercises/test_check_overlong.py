@@ -4,13 +4,13 @@ told kindly. Right and wrong values by hand on one group; and the groups that a 
 import pytest
 import torch
 
-from rlviz.exercises import check, mistakes
-from rlviz.exercises.check import Verdict
+from rlviz.exercises import cases, check, mistakes
+from rlviz.exercises.judge import Topic, Verdict
 from rlviz.pieces.selection import drop_all_equal
 from rlviz.pieces.shaping import SoftOverlongPunishment
 from tests.pieces.tensors import close, double
 
-ZOO = mistakes.overlong
+ZOO = Topic(OVERLONG=mistakes.overlong(max_length=16, cache=4))
 # From 12 to 16 tokens: a right answer below the ramp, a right one at its middle, a wrong one at its end, a right one beyond.
 REWARDS, LENGTHS = double([[1, 1, 0, 1]]), torch.tensor([[8, 14, 16, 20]])
 RIGHT = [[1, 0.5, -1, 0]]
@@ -93,8 +93,12 @@ def test_the_right_punishment_passes_in_other_words(words):
 
 
 def test_the_cases_have_what_the_praise_says():
-    lengths = {length for case in check._LENGTH_CASES for length in case["lengths"].flatten().tolist()}
-    rewards = {reward for case in check._LENGTH_CASES for reward in case["rewards"].flatten().tolist()}
+    lengths = {
+        length for case in cases.lengths(max_length=16, cache=4) for length in case["lengths"].flatten().tolist()
+    }
+    rewards = {
+        reward for case in cases.lengths(max_length=16, cache=4) for reward in case["rewards"].flatten().tolist()
+    }
     assert {12, 13, 14, 15, 16, 17} < lengths  # the ramp, its two ends, the first token beyond
     assert min(lengths) < 6
     assert max(lengths) > 30

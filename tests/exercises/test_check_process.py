@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from rlviz.exercises import check, mistakes
+from rlviz.exercises import cases, check, mistakes
 from rlviz.exercises.check import Verdict
 from rlviz.pieces.advantages import ProcessAdvantage
 from tests.pieces.tensors import close, double
@@ -185,15 +185,15 @@ def test_the_right_credit_passes_in_other_words(student):
 
 
 def test_the_cases_have_what_the_praise_says():
-    steps = [int(count) for case in check._STEP_CASES for count in case["step_ends"].sum(-1).flatten()]
+    steps = [int(count) for case in cases.STEPS for count in case["step_ends"].sum(-1).flatten()]
     assert (min(steps), max(steps)) == (1, 4)
     equal = [
         len(set(r[e].tolist())) == 1
-        for case in check._STEP_CASES
+        for case in cases.STEPS
         for r, e in zip(case["rewards"], case["step_ends"], strict=True)
     ]
     assert equal.count(True) == 1
-    assert all(not case["rewards"][~case["step_ends"]].any() for case in check._STEP_CASES)  # 0 where no step ends
+    assert all(not case["rewards"][~case["step_ends"]].any() for case in cases.STEPS)  # 0 where no step ends
 
 
 def test_every_known_slip_is_tested():
