@@ -8,6 +8,7 @@ A check never raises for a wrong answer: it returns a Verdict, which shows itsel
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -198,21 +199,27 @@ def gae_advantages(student: Callable[..., Any]) -> Verdict:
     )
 
 
+def _reward_model_loss(chosen: Tensor, rejected: Tensor) -> Tensor:
+    return bradley_terry(chosen, rejected).mean()
+
+
 def reward_model_loss(student: Callable[..., Any]) -> Verdict:
     """Check (chosen, rejected) → the Bradley–Terry loss of a batch, one number; both are scores of N responses, [N].
 
     First with scores near each other, where only the formula counts, then with scores far apart, where its rounding does.
     """
-    right, known = (
-        lambda chosen, rejected: bradley_terry(chosen, rejected).mean(),
-        mistakes.reward_model.REWARD_MODEL_LOSS,
+    compared = partial(
+        judge,
+        student,
+        _reward_model_loss,
+        known=mistakes.reward_model.REWARD_MODEL_LOSS,
+        by=("chosen", "rejected"),
+        praise="the loss and its gradient, also for a pair that is 900 points out of order.",
     )
-    by = "chosen", "rejected"
-    near = judge(student, right, cases.SCORES, known=known, by=by)
+    near = compared(cases.SCORES)
     if not near.passed:
         return near
-    praise = "the loss and its gradient, also for a pair that is 900 points out of order."
-    far = judge(student, right, [*cases.SCORES, cases.FAR_SCORES], known=known, by=by, praise=praise)
+    far = compared([*cases.SCORES, cases.FAR_SCORES])
     if far.says.startswith("for chosen"):
         advice = "torch.nn.functional.logsigmoid stays exact."
         return Verdict(False, f"right for scores that are near each other, but {far.says} {advice}")

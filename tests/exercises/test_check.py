@@ -11,7 +11,6 @@ from rlviz.exercises.judge import Mistake, Topic, Verdict
 from rlviz.pieces.advantages import GroupAdvantage, ProcessAdvantage
 from rlviz.pieces.aggregation import Constant, sequence_mean, sequence_sum, token_mean
 from rlviz.pieces.kl import k1, k3
-from rlviz.pieces.preference import bradley_terry
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
 from rlviz.pieces.shaping import SoftOverlongPunishment
 from rlviz.pieces.surrogate import clipped_weight, pessimistic
@@ -44,7 +43,7 @@ CHECKS = {
     check.gae_advantages: (check._gae_advantages, mistakes.gae.GAE_ADVANTAGES),
     check.dpo_loss: (check._dpo_loss, mistakes.preferences.DPO_LOSS),
     check.soft_overlong_punishment: (SoftOverlongPunishment(max_length=16, cache=4), mistakes.overlong(16, 4)),
-    check.reward_model_loss: (lambda *scores: bradley_terry(*scores).mean(), mistakes.reward_model.REWARD_MODEL_LOSS),
+    check.reward_model_loss: (check._reward_model_loss, mistakes.reward_model.REWARD_MODEL_LOSS),
 }
 
 
@@ -278,7 +277,7 @@ def test_a_limit_as_a_python_number_is_told_what_to_use():
 # --- what belongs to the library ---
 
 
-@pytest.mark.parametrize("checks", [c for c in CHECKS if c is not check.reward_model_loss], ids=lambda c: c.__name__)
+@EVERY_CHECK
 def test_the_library_s_own_does_not_pass(checks):
     right = CHECKS[checks][0]
     name = getattr(right, "__name__", type(right).__name__)
@@ -400,6 +399,9 @@ def test_sentences_carry_the_numbers_of_the_check():
     assert says(lambda r, n: r + ((12 - n) // 8).clamp(-1, 0)).startswith("from 13 tokens on the full 1 is lost")
     assert says(lambda r, n: r + ((12 - n) // 8).clamp(-1, 0)).endswith("so that it grows by 1/8 a token.")
     assert not check.soft_overlong_punishment(SoftOverlongPunishment(max_length=16, cache=4), 20, 8).passed
+    # from 4 to 20 tokens: at 5 tokens a quarter is lost by dividing by 4, and all of it at once
+    says_at_once = check.soft_overlong_punishment(lambda r, n: r - (n > 4).double(), max_length=20, cache=16).says
+    assert says_at_once.startswith("from 5 tokens on the full 1 is lost")
 
 
 @pytest.mark.parametrize(("max_length", "cache"), [(1, 1), (4, 4), (5, 1), (3, 2)])
