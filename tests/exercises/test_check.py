@@ -377,6 +377,35 @@ def test_the_constant_s_mistakes_are_known_at_any_maximum_length(max_length):
     assert sentences.count(f" {max_length}") == 7  # as often as 16 at 16
 
 
+def test_the_constant_s_mistakes_divide_by_their_own_maximum_length():
+    # at half the length twice the weight, but where the mistake is to divide by something else than max_length
+    elsewhere = {
+        "every width the same",
+        "tokens and sequences swapped",
+        "length mean kept",
+        "width of the tensor for the maximum",
+        "longest response for the maximum",
+        "sequence weight on every token",
+        "plain token sum",
+    }
+    mask = torch.tensor([[[True, True, False], [True, False, False]]])
+    for at_8, at_16 in zip(mistakes.aggregation.constant(8), mistakes.aggregation.constant(16), strict=True):
+        assert at_8.name == at_16.name
+        close(at_8.wrong(mask), (1 if at_8.name in elsewhere else 2) * at_16.wrong(mask))
+
+
+@pytest.mark.parametrize("times", [3, 25])
+def test_the_overlong_mistakes_scale_with_lengths(times):
+    # max_length, cache and every length `times` as long: nothing changes but for the prompt, whose 6 tokens stay 6
+    rewards, lengths = double([[1, 0, 1, 0.5, 1, 0]]), torch.tensor([[3, 11, 13, 15, 16, 40]])
+    pairs = zip(mistakes.overlong(16, 4)[1:], mistakes.overlong(16 * times, 4 * times)[1:], strict=True)
+    for short, long in pairs:
+        assert short.name == long.name != "overlong counts the prompt"
+        close(long.wrong(rewards, times * lengths), short.wrong(rewards, lengths))
+    counted = mistakes.overlong(16 * times, 4 * times)[0].wrong
+    close(counted(rewards, times * lengths - 6), SoftOverlongPunishment(max_length=16, cache=4)(rewards, lengths))
+
+
 @pytest.mark.parametrize(("max_length", "cache"), [(16, 4), (20, 8), (64, 16), (7, 3), (1000, 100), (19, 9)])
 def test_the_overlong_mistakes_are_known_at_any_length_and_cache(max_length, cache):
     def checks(student):
