@@ -68,7 +68,7 @@ class Topic(SimpleNamespace):
     """Families of mistakes about one thing, by their names; each wrong function is an attribute too: `kl.kl_sign_lost`."""
 
     def __init__(self, **families: Any) -> None:
-        rows = [row for rows in families.values() if isinstance(rows, tuple) for row in rows]
+        rows = [row for family in families.values() if isinstance(family, tuple) for row in family]
         super().__init__(**families, **{row.wrong.__name__: row.wrong for row in rows})
 
 
