@@ -6,7 +6,7 @@ import math
 import textwrap
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,22 +46,20 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Mistake:
-    """wrong: called like the piece that it stands for. says: to the person who made it. seen: where it was published."""
+    """wrong: called like the piece that it stands for. says: to the person who made it. seen: where it was published.
+
+    name: in words; a `family` gives it.
+    """
 
     wrong: Callable[..., Any]
     says: str
     seen: str = ""
-
-    @property
-    def name(self) -> str:
-        return self.wrong.__name__.replace("_", " ")
+    name: str = ""
 
 
 def family(**rows: Mistake) -> tuple[Mistake, ...]:
-    """Return the mistakes that one check knows, in the order in which it tries them; each function gets its row's name."""
-    for name, row in rows.items():
-        row.wrong.__name__ = name
-    return tuple(rows.values())
+    """Return the mistakes that one check knows, in the order in which it tries them, each with its keyword as its name."""
+    return tuple(replace(row, name=name.replace("_", " ")) for name, row in rows.items())
 
 
 class Topic(SimpleNamespace):
@@ -69,7 +67,7 @@ class Topic(SimpleNamespace):
 
     def __init__(self, **families: Any) -> None:
         rows = [row for family in families.values() if isinstance(family, tuple) for row in family]
-        super().__init__(**families, **{row.wrong.__name__: row.wrong for row in rows})
+        super().__init__(**families, **{row.name.replace(" ", "_"): row.wrong for row in rows})
 
 
 class Unusable(Exception):

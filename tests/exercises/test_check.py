@@ -1,6 +1,8 @@
 """Every mistake is told from the right piece and named; what nobody foresaw gets a sentence that helps all the same."""
 
+import inspect
 import math
+from types import FunctionType
 
 import pytest
 import torch
@@ -21,6 +23,7 @@ def constant_16(student):
     return check.constant_weight(student, 16)
 
 
+CONSTANT, OVERLONG = mistakes.aggregation.constant(max_length=16), mistakes.overlong(max_length=16, cache=4)
 # check → the right piece, and what it recognises
 CHECKS = {
     check.pessimistic: (pessimistic, mistakes.clipping.SURROGATE),
@@ -32,7 +35,7 @@ CHECKS = {
     check.process_advantage: (ProcessAdvantage(), mistakes.advantages.PROCESS_ADVANTAGE),
     check.mean_of_responses: (sequence_mean, mistakes.aggregation.SEQUENCE_MEAN),
     check.mean_of_tokens: (token_mean, mistakes.aggregation.TOKEN_MEAN),
-    constant_16: (Constant(16), mistakes.aggregation.constant(16)),
+    constant_16: (Constant(16), CONSTANT),
     check.sum_of_responses: (sequence_sum, mistakes.aggregation.SEQUENCE_SUM),
     check.own_token_weights: (check._own_token_weights, mistakes.observations.OWN_TOKEN_WEIGHTS),
     check.kl_estimate_k1: (k1, mistakes.kl.K1),
@@ -41,7 +44,7 @@ CHECKS = {
     check.dynamic_bounds: (check._dynamic_bounds, mistakes.bounds.DYNAMIC_BOUNDS),
     check.gae_advantages: (check._gae_advantages, mistakes.gae.GAE_ADVANTAGES),
     check.dpo_loss: (check._dpo_loss, mistakes.preferences.DPO_LOSS),
-    check.soft_overlong_punishment: (SoftOverlongPunishment(max_length=16, cache=4), mistakes.overlong(16, 4)),
+    check.soft_overlong_punishment: (SoftOverlongPunishment(max_length=16, cache=4), OVERLONG),
     check.reward_model_loss: (check._reward_model_loss, mistakes.reward_model.REWARD_MODEL_LOSS),
 }
 
@@ -62,7 +65,7 @@ FAMILIES = {
     if isinstance(topic, Topic)
     for name, family in vars(topic).items()
     if name.isupper() and isinstance(family, tuple)
-}
+} | {"CONSTANT": CONSTANT, "OVERLONG": OVERLONG}
 ALL_MISTAKES = [mistake for family in FAMILIES.values() for mistake in family]
 
 
@@ -95,7 +98,7 @@ def test_the_inverted_cispo_differs_from_cispo_by_hand():
 def test_the_prompt_counted_as_overlong_differs_by_hand():
     # punishment from 12 to 16 tokens: 8 tokens are short, but not with the prompt's 6: −2/4
     rewards, lengths = double([[1, 0]]), torch.tensor([[8, 8]])
-    counted = mistakes.overlong(max_length=16, cache=4)[0]
+    counted = OVERLONG[0]
     close(SoftOverlongPunishment(max_length=16, cache=4)(rewards, lengths), [[1, 0]])
     close(counted.wrong(rewards, lengths), [[0.5, -0.5]])
 
@@ -108,9 +111,10 @@ def test_a_sentence_says_something_and_ends(mistake):
     assert mistake.says.endswith(".")
     assert "  " not in mistake.says
     assert len(mistake.says.split()) >= 6
-    assert mistake.name == mistake.wrong.__name__.replace("_", " ")
-    defined = mistake.wrong.__qualname__  # a row names its lambda; a function that has a name of its own keeps it
-    assert defined == mistake.wrong.__name__ or "<" in defined
+    source = inspect.unwrap(mistake.wrong)  # a function that a lesson prints is found by its own name
+    if isinstance(source, FunctionType) and source.__module__.startswith(mistakes.__name__):
+        hidden = "<" in source.__qualname__ or source.__name__.startswith("_")
+        assert hidden or mistake.name == source.__name__.replace("_", " ")
 
 
 def test_no_two_mistakes_share_a_sentence():

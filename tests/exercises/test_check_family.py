@@ -7,6 +7,7 @@ import torch
 
 from rlviz.exercises import check, mistakes
 from rlviz.exercises.check import Verdict
+from tests.exercises.slips import name_in, says_of
 from tests.pieces.tensors import close, double, slope
 
 ZOO, LOG = mistakes.clipping, math.log
@@ -100,7 +101,7 @@ SLIPS = {
         lambda r, A, low, high: torch.min(r * A, r.clamp(low, high) * A),
     ),
 }
-EVERY_SLIP = pytest.mark.parametrize("wrong", SLIPS, ids=lambda f: f.__name__)
+EVERY_SLIP = pytest.mark.parametrize("wrong", SLIPS, ids=name_in(ZOO.CISPO_SURROGATE))
 
 
 @pytest.mark.parametrize("words", RIGHT_ANSWERS)
@@ -129,8 +130,7 @@ def test_the_wrong_variant_is_what_its_name_says(wrong):
 
 @EVERY_SLIP
 def test_the_slip_is_named_however_it_is_written(wrong):
-    says = next(mistake.says for mistake in ZOO.CISPO_SURROGATE if mistake.wrong is wrong)
-    assert check.clipped_weight(SLIPS[wrong][2]) == Verdict(False, says)
+    assert check.clipped_weight(SLIPS[wrong][2]) == Verdict(False, says_of(ZOO.CISPO_SURROGATE, wrong))
 
 
 @pytest.mark.parametrize(

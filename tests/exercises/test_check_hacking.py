@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from rlviz.exercises import check, mistakes
 from rlviz.exercises.check import Verdict
+from tests.exercises.slips import name_in, says_of
 from tests.pieces.tensors import close, double
 
 # differences ln 3, −ln 2, ln 4, so the chosen one wins with probability ¾, ⅓, ⅘
@@ -96,11 +97,7 @@ SLIPS = {
         lambda chosen, rejected: -(chosen - rejected).sigmoid().log().mean(),
     ),
 }
-EVERY_SLIP = pytest.mark.parametrize("wrong", SLIPS, ids=lambda f: f.__name__)
-
-
-def says(wrong):
-    return next(mistake.says for mistake in mistakes.reward_model.REWARD_MODEL_LOSS if mistake.wrong is wrong)
+EVERY_SLIP = pytest.mark.parametrize("wrong", SLIPS, ids=name_in(mistakes.reward_model.REWARD_MODEL_LOSS))
 
 
 def test_every_known_slip_is_tested():
@@ -116,7 +113,9 @@ def test_the_wrong_variant_is_what_its_name_says(wrong):
 
 @EVERY_SLIP
 def test_the_slip_is_named_however_it_is_written(wrong):
-    assert check.reward_model_loss(SLIPS[wrong][1]) == Verdict(False, says(wrong))
+    assert check.reward_model_loss(SLIPS[wrong][1]) == Verdict(
+        False, says_of(mistakes.reward_model.REWARD_MODEL_LOSS, wrong)
+    )
 
 
 def test_the_logarithm_of_a_probability_that_is_rounded_to_0_is_infinite():
@@ -128,7 +127,9 @@ def test_the_logarithm_of_a_probability_that_is_rounded_to_0_is_infinite():
 @pytest.mark.parametrize("log_one_plus", [torch.log1p, lambda x: torch.log(1 + x)], ids=["log1p", "log of 1 +"])
 def test_an_exponential_that_is_too_large_is_named(log_one_plus):  # exp(900) is infinite
     verdict = check.reward_model_loss(lambda chosen, rejected: log_one_plus(torch.exp(rejected - chosen)).mean())
-    assert verdict == Verdict(False, says(mistakes.reward_model.logarithm_of_the_sigmoid))
+    assert verdict == Verdict(
+        False, says_of(mistakes.reward_model.REWARD_MODEL_LOSS, mistakes.reward_model.logarithm_of_the_sigmoid)
+    )
     assert "exponential is too large" in verdict.says
 
 

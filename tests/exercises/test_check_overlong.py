@@ -8,6 +8,7 @@ from rlviz.exercises import cases, check, mistakes
 from rlviz.exercises.judge import Topic, Verdict
 from rlviz.pieces.selection import drop_all_equal
 from rlviz.pieces.shaping import SoftOverlongPunishment
+from tests.exercises.slips import name_in, says_of
 from tests.pieces.tensors import close, double
 
 ZOO = Topic(OVERLONG=mistakes.overlong(max_length=16, cache=4))
@@ -81,7 +82,7 @@ SLIPS = {
     ZOO.overlong_by_a_cliff_at_the_maximum: ([[1, 1, 0, 0]], lambda r, n: torch.where(n > 16, r - 1, r)),
     ZOO.overlong_in_whole_numbers: ([[1, 1, -1, 0]], lambda r, n: r - (n >= 16).double()),
 }
-EVERY_SLIP = pytest.mark.parametrize("wrong", SLIPS, ids=lambda f: f.__name__)
+EVERY_SLIP = pytest.mark.parametrize("wrong", SLIPS, ids=name_in(ZOO.OVERLONG))
 
 
 @pytest.mark.parametrize("words", RIGHT_ANSWERS)
@@ -118,8 +119,7 @@ def test_the_wrong_variant_is_what_its_name_says(wrong):
 
 @EVERY_SLIP
 def test_the_slip_is_named_however_it_is_written(wrong):
-    says = next(mistake.says for mistake in ZOO.OVERLONG if mistake.wrong is wrong)
-    assert check.soft_overlong_punishment(SLIPS[wrong][1]) == Verdict(False, says)
+    assert check.soft_overlong_punishment(SLIPS[wrong][1]) == Verdict(False, says_of(ZOO.OVERLONG, wrong))
 
 
 @pytest.mark.parametrize(

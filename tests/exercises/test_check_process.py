@@ -9,6 +9,7 @@ import torch
 from rlviz.exercises import cases, check, mistakes
 from rlviz.exercises.check import Verdict
 from rlviz.pieces.advantages import ProcessAdvantage
+from tests.exercises.slips import name_in, says_of
 from tests.pieces.tensors import close, double
 
 ZOO = mistakes.advantages
@@ -136,7 +137,7 @@ SLIPS = {
         ProcessAdvantage(combine="mean"),
     ),
 }
-EVERY_SLIP = pytest.mark.parametrize("wrong", SLIPS, ids=lambda f: f.__name__)
+EVERY_SLIP = pytest.mark.parametrize("wrong", SLIPS, ids=name_in(ZOO.PROCESS_ADVANTAGE))
 
 
 def token_by_token(rewards, step_ends):
@@ -234,8 +235,7 @@ def test_each_place_by_itself_by_hand():
 
 @EVERY_SLIP
 def test_the_slip_is_named_however_it_is_written(wrong):
-    says = next(mistake.says for mistake in ZOO.PROCESS_ADVANTAGE if mistake.wrong is wrong)
-    assert check.process_advantage(SLIPS[wrong][1]) == Verdict(False, says)
+    assert check.process_advantage(SLIPS[wrong][1]) == Verdict(False, says_of(ZOO.PROCESS_ADVANTAGE, wrong))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rlviz.exercises.judge import Mistake, Topic, family
-from rlviz.pieces.advantages import ProcessAdvantage
+from rlviz.pieces.advantages import GroupAdvantage, ProcessAdvantage
 from rlviz.pieces.aggregation import sequence_mean, sequence_sum, token_mean
 from rlviz.pieces.gae import GAE
 
@@ -18,10 +18,6 @@ from rlviz.pieces.gae import GAE
 
 def _standardized(rewards: Tensor, mean: Tensor, std: Tensor, eps: float = 1e-6) -> Tensor:
     return (rewards - mean) / (std + eps)
-
-
-def _of_group(rewards: Tensor) -> tuple[Tensor, Tensor]:
-    return rewards.mean(1, keepdim=True), rewards.std(1, keepdim=True)
 
 
 def std_above_zero_as_the_test(rewards: Tensor) -> Tensor:
@@ -54,11 +50,11 @@ GROUP_ADVANTAGE = family(
         over_the_position_in_the_group, "you averaged over dim 0, the prompts: the group is dim 1."
     ),
     std_of_the_batch=Mistake(
-        lambda rewards: _standardized(rewards, rewards.mean(1, keepdim=True), rewards.std()),
+        GroupAdvantage(scale="batch_std"),
         "your mean is the group's, but your std the batch's: that is Lite PPO's advantage.",
     ),
     std_forgotten=Mistake(
-        lambda rewards: rewards - rewards.mean(1, keepdim=True),
+        GroupAdvantage(scale="none"),
         "the division by the std is missing: that is Dr.GRPO's advantage.",
     ),
     mean_forgotten=Mistake(
@@ -70,16 +66,16 @@ GROUP_ADVANTAGE = family(
         "you divide by the variance: the std is its square root, .std() in place of .var().",
     ),
     eps_forgotten=Mistake(
-        lambda rewards: _standardized(rewards, *_of_group(rewards), eps=0.0),
+        lambda rewards: _standardized(rewards, rewards.mean(1, keepdim=True), rewards.std(1, keepdim=True), eps=0.0),
         "the small number added to the std is missing: where all rewards are equal, 0 or a rounding error is divided by "
         "another. Add 1e-6 to the std.",
     ),
     eps_of_one_in_ten_thousand=Mistake(
-        lambda rewards: _standardized(rewards, *_of_group(rewards), eps=1e-4),
+        GroupAdvantage(eps=1e-4),
         "your eps is not 1e-6 but 1e-4, as in TRL: add 1e-6 to the std.",
     ),
     eps_of_one_in_a_hundred_thousand=Mistake(
-        lambda rewards: _standardized(rewards, *_of_group(rewards), eps=1e-5),
+        GroupAdvantage(eps=1e-5),
         "your eps is not 1e-6 but 1e-5: add 1e-6 to the std.",
     ),
 )
@@ -197,7 +193,7 @@ PROCESS_ADVANTAGE = family(
         "tokens at which no step ends get a share of their own, −mean / std: multiply by step_ends before you add up.",
     ),
     process_rewards_at_the_ends_only=Mistake(
-        lambda *given: _step_credits(*given),  # noqa: PLW0108 (a lambda gets the name of its row)
+        _step_credits,
         "you stop at the ends of the steps: a token is credited with all the steps that end at or after it.",
     ),
     process_rewards_without_the_token_s_own_step=Mistake(
@@ -209,7 +205,7 @@ PROCESS_ADVANTAGE = family(
         "you give each token the sum of the whole answer: a token has no part in the steps that ended before it.",
     ),
     process_rewards_as_the_mean_of_steps_to_come=Mistake(
-        lambda *given: ProcessAdvantage(combine="mean")(*given),  # noqa: PLW0108 (a lambda gets the name of its row)
+        ProcessAdvantage(combine="mean"),
         'you take the mean of the steps to come: that is the library\'s combine="mean", the paper has their sum.',
     ),
 )
@@ -226,12 +222,9 @@ def _after(x: Tensor) -> Tensor:
 
 
 def _summed(deltas: Tensor, decay: Tensor) -> Tensor:
-    """Return Σ decayˡ δ_{t+l}: backwards, A_t = δ_t + decay A_{t+1}."""
-    total, columns = torch.zeros_like(deltas[..., 0]), []
-    for delta in deltas.unbind(-1)[::-1]:
-        total = delta + decay * total
-        columns.append(total)
-    return torch.stack(columns[::-1], -1)
+    """Return Σ decayˡ δ_{t+l}, which is GAE where no value is anything: A_t = δ_t + decay A_{t+1}."""
+    nothing = torch.zeros_like(deltas)
+    return GAE(gamma=float(decay), lam=1.0, whiten=False)(deltas, nothing, nothing == 0)[0]
 
 
 def _gae(
@@ -379,7 +372,7 @@ _LENGTH_MEAN = Mistake(
     "TRL, whose pull request 3138 asks for the missing half of Dr.GRPO: github.com/huggingface/trl/pull/3138",
 )
 _TOKEN_MEAN_INSTEAD = Mistake(
-    lambda mask: mask.double() / mask.sum(),
+    token_mean,
     "you average over all tokens at once: here every *response* is averaged first, then the responses.",
 )
 SEQUENCE_MEAN = family(

@@ -12,7 +12,7 @@ from torch import Tensor
 from rlviz.exercises.judge import Mistake, Topic, family
 from rlviz.pieces import values
 from rlviz.pieces.bounds import DynamicBounds
-from rlviz.pieces.kl import k3
+from rlviz.pieces.kl import k2, k3
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
 from rlviz.pieces.surrogate import DualClip, pessimistic
 
@@ -80,7 +80,7 @@ SURROGATE = family(
         "you set J to 0 outside the limits, on both sides: there the clipped ratio counts, and only where it is the worse one.",
     ),
     dual_clipped=Mistake(
-        lambda ratio, A, lower, upper: DualClip(c=3.0)(ratio, A, lower, upper),  # noqa: PLW0108 (a lambda gets the name of its row)
+        DualClip(c=3.0),
         "that is the dual clip: its further bound at 3 · A for A < 0 is not asked for here.",
     ),
 )
@@ -179,7 +179,7 @@ TOKEN_RATIO = family(
         "your ratio is upside down: it is new over old, so the difference is logp − old_logp.",
     ),
     ratio_left_in_logs=Mistake(
-        lambda logp, old_logp, mask: (logp - old_logp).masked_fill(~mask, 0.0),
+        _log_ratio,
         "that is the log of the ratio: exp is missing.",
     ),
     old_recomputed_before_every_update=Mistake(
@@ -508,7 +508,7 @@ _EITHER_SIDE = {
 }
 DYNAMIC_BOUNDS = _WHOLE + family(
     **{
-        f"{mistake.wrong.__name__}_in_the_{name}_limit": _on_one_side(mistake, side)
+        f"{mistake.name} in the {name} limit": _on_one_side(mistake, side)
         for mistake in _WHOLE
         if mistake.name in _EITHER_SIDE
         for side, name in enumerate(_SIDES)
@@ -589,7 +589,7 @@ K3 = family(
         "the 1 is not taken off: where policy and reference agree, k3 has to be 0.",
     ),
     k2_for_k3=Mistake(
-        lambda logp, ref_logp: (ref_logp - logp).square() / 2,
+        k2,
         "that is k2, x²/2: close to k3 near the reference, but its mean is not the KL.",
     ),
     k3_weighed_by_its_probability=Mistake(
@@ -643,9 +643,11 @@ def minus_surprise_of_the_sampled_token(logp: Tensor, ref_logp: Tensor) -> Tenso
     return logp
 
 
-SAMPLED_SURPRISE = Mistake(
-    minus_surprise_of_the_sampled_token,
-    "its mean is the entropy, but its gradient is not the entropy's: under the policy that sampled, the mean of ∇log p is 0.",
-    "Stable-Baselines3 (ppo.py), where a distribution has no formula for its entropy: github.com/DLR-RM/stable-baselines3",
+(SAMPLED_SURPRISE,) = family(
+    minus_surprise_of_the_sampled_token=Mistake(
+        minus_surprise_of_the_sampled_token,
+        "its mean is the entropy, but its gradient is not the entropy's: under the policy that sampled, the mean of ∇log p is 0.",
+        "Stable-Baselines3 (ppo.py), where a distribution has no formula for its entropy: github.com/DLR-RM/stable-baselines3",
+    ),
 )
 entropy = Topic(ENTROPY=ENTROPY, SAMPLED_SURPRISE=SAMPLED_SURPRISE)
