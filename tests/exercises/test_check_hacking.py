@@ -43,6 +43,7 @@ def test_the_loss_in_other_words_passes(student):
     close(student(CHOSEN, REJECTED).double(), RIGHT, rtol=1e-6)
     verdict = check.reward_model_loss(student)
     assert verdict.passed, verdict
+    assert "900 points out of order" in verdict.says
 
 
 # the wrong variant → its value by hand, and how a student would write it
