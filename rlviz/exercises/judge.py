@@ -6,13 +6,13 @@ import math
 import textwrap
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rlviz.exercises.mistakes import Mistake
 from rlviz.markup import element
 
 Inputs = dict[str, Tensor]
@@ -42,6 +42,32 @@ class Verdict:
         word = "Right" if self.passed else "Not yet"
         style = f"border-left: 5px solid {colour}; padding: 4px 12px; font-size: 15px"
         return element("div", element("b", f"{word}:"), f" {self.says}", role="status", style=style)
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """wrong: called like the piece that it stands for. says: to the person who made it. seen: where it was published.
+
+    name: in words; a `family` gives it.
+    """
+
+    wrong: Callable[..., Any]
+    says: str
+    seen: str = ""
+    name: str = ""
+
+
+def family(**rows: Mistake) -> tuple[Mistake, ...]:
+    """Return the mistakes that one check knows, in the order in which it tries them, each with its keyword as its name."""
+    return tuple(replace(row, name=name.replace("_", " ")) for name, row in rows.items())
+
+
+class Topic(SimpleNamespace):
+    """Families of mistakes about one thing, by their names; each wrong function is an attribute too: `kl.kl_sign_lost`."""
+
+    def __init__(self, **families: Any) -> None:
+        rows = [row for family in families.values() if isinstance(family, tuple) for row in family]
+        super().__init__(**families, **{row.name.replace(" ", "_"): row.wrong for row in rows})
 
 
 class Unusable(Exception):

@@ -25,11 +25,11 @@ ZOO = {
     check_process_advantage: (ProcessAdvantage(), mistakes.advantages.PROCESS_ADVANTAGE),
     check_sequence_mean: (sequence_mean, mistakes.aggregation.SEQUENCE_MEAN),
     check_token_mean: (token_mean, mistakes.aggregation.TOKEN_MEAN),
-    check_constant: (Constant(8), mistakes.aggregation.CONSTANT),
+    check_constant: (Constant(8), mistakes.aggregation.constant(8)),
     check_sequence_sum: (sequence_sum, mistakes.aggregation.SEQUENCE_SUM),
     check_k1: (k1, mistakes.kl.K1),
     check_k3: (k3, mistakes.kl.K3),
-    check_soft_overlong_punishment: (SoftOverlongPunishment(max_length=16, cache=4), mistakes.overlong.OVERLONG),
+    check_soft_overlong_punishment: (SoftOverlongPunishment(max_length=16, cache=4), mistakes.overlong(16, 4)),
 }
 
 

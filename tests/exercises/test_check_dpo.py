@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from rlviz.algorithms import DPO, DPO_LINEAR
 from rlviz.exercises import check, mistakes
 from rlviz.exercises.check import Verdict
+from tests.exercises.slips import name_in, says_of
 from tests.pieces.tensors import close, double, slope
 
 # Two pairs, β = ½. Gains ln(π/π_ref) of chosen and rejected: 2 ln 3 and −ln 4; −ln 4 and ln 2 (+ ln 1). Padding would add ln 9.
@@ -132,7 +133,7 @@ SLIPS = {
         lambda x, r, m, b: loss_of(b * margin_of(x, r, m).mean()),
     ),
 }
-EVERY_SLIP = pytest.mark.parametrize("wrong", SLIPS, ids=lambda f: f.__name__)
+EVERY_SLIP = pytest.mark.parametrize("wrong", SLIPS, ids=name_in(mistakes.preferences.DPO_LOSS))
 
 
 def test_every_known_slip_is_tested():
@@ -148,8 +149,7 @@ def test_the_wrong_variant_is_what_its_name_says(wrong):
 
 @EVERY_SLIP
 def test_the_slip_is_named_however_it_is_written(wrong):
-    says = next(mistake.says for mistake in mistakes.preferences.DPO_LOSS if mistake.wrong is wrong)
-    assert check.dpo_loss(SLIPS[wrong][1]) == Verdict(False, says)
+    assert check.dpo_loss(SLIPS[wrong][1]) == Verdict(False, says_of(mistakes.preferences.DPO_LOSS, wrong))
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,10 @@ import torch
 
 from rlviz.exercises import check, mistakes
 from rlviz.exercises.check import Verdict
+from tests.exercises.slips import name_in, says_of
 from tests.pieces.tensors import close, double, slope
 
-ZOO, LOG = mistakes.family, math.log
+ZOO, LOG = mistakes.clipping, math.log
 # A good token that has gone too far, one within the limits, a bad one that has fallen too far. The weights are 1.2, 1.1 and .8.
 RATIO, A = double([1.5, 1.1, 0.5]), double([2.0, 2.0, -3.0])
 LOWER, UPPER = torch.full_like(RATIO, 0.8), torch.full_like(RATIO, 1.2)
@@ -28,7 +29,7 @@ RIGHT_ANSWERS = {
 
 # the wrong variant → value and slope by hand, and how a student would write it
 SLIPS = {
-    mistakes.clipping.cispo_with_its_ratio_inverted: (
+    ZOO.cispo_with_its_ratio_inverted: (
         [0.8 * 2 * LOG(1.5), 2 * LOG(1.1) / 1.1, 1.2 * -3 * LOG(0.5)],
         [0.8 * 2 / 1.5, 2 / 1.1**2, 1.2 * -3 / 0.5],
         lambda r, A, low, high: r.pow(-1).clamp(low, high).detach() * A * r.log(),
@@ -89,7 +90,7 @@ SLIPS = {
         [0, 2, 0],
         lambda r, A, low, high: ((r >= low) & (r <= high)) * r.detach() * A * r.log(),
     ),
-    mistakes.clipping.clamp_without_the_minimum: (
+    ZOO.clamp_without_the_minimum: (
         [1.2 * 2, 1.1 * 2, 0.8 * -3],
         [0, 2, 0],
         lambda r, A, low, high: A * r.clamp(low, high),
@@ -100,7 +101,7 @@ SLIPS = {
         lambda r, A, low, high: torch.min(r * A, r.clamp(low, high) * A),
     ),
 }
-EVERY_SLIP = pytest.mark.parametrize("wrong", SLIPS, ids=lambda f: f.__name__)
+EVERY_SLIP = pytest.mark.parametrize("wrong", SLIPS, ids=name_in(ZOO.CISPO_SURROGATE))
 
 
 @pytest.mark.parametrize("words", RIGHT_ANSWERS)
@@ -129,8 +130,7 @@ def test_the_wrong_variant_is_what_its_name_says(wrong):
 
 @EVERY_SLIP
 def test_the_slip_is_named_however_it_is_written(wrong):
-    says = next(mistake.says for mistake in ZOO.CISPO_SURROGATE if mistake.wrong is wrong)
-    assert check.clipped_weight(SLIPS[wrong][2]) == Verdict(False, says)
+    assert check.clipped_weight(SLIPS[wrong][2]) == Verdict(False, says_of(ZOO.CISPO_SURROGATE, wrong))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import torch
 
 from rlviz.exercises import check, mistakes
 from rlviz.exercises.check import Verdict
+from tests.exercises.slips import name_in, says_of
 from tests.pieces.tensors import close, double
 
 # γ = ½, λ = ¼, so γλ = ⅛. A response of three tokens and one of two, whose padding has V = 4. δ from the end:
@@ -15,10 +16,6 @@ VALUES = double([[[2, 4, 2], [2, 1, 4]]])
 MASK = torch.tensor([[[True, True, True], [True, True, False]]])
 GAMMA, LAM = double(0.5), double(0.25)
 RIGHT = [[[0.65625, -2.75, 2], [-1.375, 1, 0]]]
-
-
-def says(wrong):
-    return next(mistake.says for mistake in mistakes.gae.GAE_ADVANTAGES if mistake.wrong is wrong)
 
 
 def in_the_lesson(rewards, values, mask, gamma, lam):
@@ -189,7 +186,7 @@ SLIPS = {
         lambda rewards, values, mask, gamma, lam: (rewards - values) * mask,
     ),
 }
-EVERY_SLIP = pytest.mark.parametrize("wrong", SLIPS, ids=lambda f: f.__name__)
+EVERY_SLIP = pytest.mark.parametrize("wrong", SLIPS, ids=name_in(mistakes.gae.GAE_ADVANTAGES))
 
 
 def test_every_known_slip_is_tested():
@@ -207,13 +204,13 @@ def test_the_wrong_variant_is_what_its_name_says(wrong):
 
 @EVERY_SLIP
 def test_the_slip_is_named_however_it_is_written(wrong):
-    assert check.gae_advantages(SLIPS[wrong][1]) == Verdict(False, says(wrong))
+    assert check.gae_advantages(SLIPS[wrong][1]) == Verdict(False, says_of(mistakes.gae.GAE_ADVANTAGES, wrong))
 
 
 def test_the_right_one_is_none_of_them():
     close(check._gae_advantages(REWARDS, VALUES, MASK, GAMMA, LAM), RIGHT)
     for wrong in SLIPS:
-        assert not torch.allclose(wrong(REWARDS, VALUES, MASK, GAMMA, LAM), double(RIGHT)), wrong.__name__
+        assert not torch.allclose(wrong(REWARDS, VALUES, MASK, GAMMA, LAM), double(RIGHT))
 
 
 def past_the_end(rewards, values, mask, gamma, lam):
@@ -258,7 +255,7 @@ def test_a_next_value_that_the_loop_never_sets_is_named():
         return advantages
 
     verdict = check.gae_advantages(never_set)
-    assert verdict == Verdict(False, says(mistakes.gae.next_value_left_out))
+    assert verdict == Verdict(False, says_of(mistakes.gae.GAE_ADVANTAGES, mistakes.gae.next_value_left_out))
     assert "the loop never sets it" in verdict.says
 
 

@@ -6,9 +6,10 @@ from math import exp
 import pytest
 import torch
 
-from rlviz.exercises import check, mistakes
+from rlviz.exercises import cases, check, mistakes
 from rlviz.exercises.check import Verdict
 from rlviz.pieces.ratios import sequence_token_ratio
+from tests.exercises.slips import name_in, says_of
 from tests.pieces.tensors import close, double
 
 ZOO = mistakes.gspo
@@ -140,7 +141,7 @@ SLIPS = {
     ),
     ZOO.gspo_without_advantages: ((S1 + S2) / 2, lambda n, o, m, A: s_of(n, o, m).mean()),
 }
-EVERY_SLIP = pytest.mark.parametrize("wrong", SLIPS, ids=lambda f: f.__name__)
+EVERY_SLIP = pytest.mark.parametrize("wrong", SLIPS, ids=name_in(ZOO.SEQUENCE_OBJECTIVE))
 
 
 def test_the_right_one_by_hand():
@@ -157,9 +158,9 @@ def test_the_right_objective_passes_in_other_words(words):
 
 
 def test_the_cases_have_what_the_praise_says():
-    lengths = {length for case in check._RESPONSE_CASES for length in case["mask"].sum(-1).tolist()}
+    lengths = {length for case in cases.RESPONSES for length in case["mask"].sum(-1).tolist()}
     assert lengths == {1, 2, 3, 4}
-    for case in check._RESPONSE_CASES:
+    for case in cases.RESPONSES:
         padding = ~case["mask"]
         assert padding.any()
         assert (case["logp"] != case["old_logp"])[padding].all()
@@ -178,8 +179,7 @@ def test_the_wrong_variant_is_what_its_name_says(wrong):
 
 @EVERY_SLIP
 def test_the_slip_is_named_however_it_is_written(wrong):
-    says = next(mistake.says for mistake in ZOO.SEQUENCE_OBJECTIVE if mistake.wrong is wrong)
-    assert check.sequence_objective(SLIPS[wrong][1]) == Verdict(False, says)
+    assert check.sequence_objective(SLIPS[wrong][1]) == Verdict(False, says_of(ZOO.SEQUENCE_OBJECTIVE, wrong))
 
 
 def test_what_lesson_09_says_of_both_suspects():

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from rlviz.exercises import check, mistakes
 from rlviz.exercises.check import Verdict
+from tests.exercises.slips import name_in, says_of
 from tests.pieces.tensors import close, double
 
 # differences ln 3, −ln 2, ln 4, so the chosen one wins with probability ¾, ⅓, ⅘
@@ -42,6 +43,7 @@ def test_the_loss_in_other_words_passes(student):
     close(student(CHOSEN, REJECTED).double(), RIGHT, rtol=1e-6)
     verdict = check.reward_model_loss(student)
     assert verdict.passed, verdict
+    assert "900 points out of order" in verdict.says
 
 
 # the wrong variant → its value by hand, and how a student would write it
@@ -96,11 +98,7 @@ SLIPS = {
         lambda chosen, rejected: -(chosen - rejected).sigmoid().log().mean(),
     ),
 }
-EVERY_SLIP = pytest.mark.parametrize("wrong", SLIPS, ids=lambda f: f.__name__)
-
-
-def says(wrong):
-    return next(mistake.says for mistake in mistakes.reward_model.REWARD_MODEL_LOSS if mistake.wrong is wrong)
+EVERY_SLIP = pytest.mark.parametrize("wrong", SLIPS, ids=name_in(mistakes.reward_model.REWARD_MODEL_LOSS))
 
 
 def test_every_known_slip_is_tested():
@@ -116,7 +114,9 @@ def test_the_wrong_variant_is_what_its_name_says(wrong):
 
 @EVERY_SLIP
 def test_the_slip_is_named_however_it_is_written(wrong):
-    assert check.reward_model_loss(SLIPS[wrong][1]) == Verdict(False, says(wrong))
+    assert check.reward_model_loss(SLIPS[wrong][1]) == Verdict(
+        False, says_of(mistakes.reward_model.REWARD_MODEL_LOSS, wrong)
+    )
 
 
 def test_the_logarithm_of_a_probability_that_is_rounded_to_0_is_infinite():
@@ -128,7 +128,9 @@ def test_the_logarithm_of_a_probability_that_is_rounded_to_0_is_infinite():
 @pytest.mark.parametrize("log_one_plus", [torch.log1p, lambda x: torch.log(1 + x)], ids=["log1p", "log of 1 +"])
 def test_an_exponential_that_is_too_large_is_named(log_one_plus):  # exp(900) is infinite
     verdict = check.reward_model_loss(lambda chosen, rejected: log_one_plus(torch.exp(rejected - chosen)).mean())
-    assert verdict == Verdict(False, says(mistakes.reward_model.logarithm_of_the_sigmoid))
+    assert verdict == Verdict(
+        False, says_of(mistakes.reward_model.REWARD_MODEL_LOSS, mistakes.reward_model.logarithm_of_the_sigmoid)
+    )
     assert "exponential is too large" in verdict.says
 
 
@@ -171,9 +173,9 @@ def test_what_is_no_known_slip_is_told_kindly(student, words):
 def test_a_mean_over_all_places_changes_with_the_padding():
     # two tokens of 1 and 3: the reading leaves out the last place, so 1 alone, and (1 + 3 + 5) / 3 with two of padding, 5
     scores, mask = double([[1, 3]]), torch.tensor([[True, True]])
-    close(mistakes.reward_model.READING.wrong(scores, mask), [1])
+    close(mistakes.reward_model.mean_over_all_places(scores, mask), [1])
     padded, longer = double([[1, 3, 5, 5]]), torch.tensor([[True, True, False, False]])
-    close(mistakes.reward_model.READING.wrong(padded, longer), [3])
+    close(mistakes.reward_model.mean_over_all_places(padded, longer), [3])
 
 
 @pytest.mark.parametrize("by", ["chosen", "rejected"])

@@ -7,15 +7,12 @@ import torch
 
 from rlviz.exercises import check, mistakes
 from rlviz.exercises.check import Verdict
+from tests.exercises.slips import name_in, says_of
 from tests.pieces.tensors import close, double
 
 LN2 = math.log(2)
 # policy .5 and reference .25, then the other way round: x is −ln 2, then ln 2; eˣ is ½, then 2; logp is −ln 2, then −2 ln 2
 LOGP, REF_LOGP = double([0.5, 0.25]).log(), double([0.25, 0.5]).log()
-
-
-def says(wrong):
-    return next(mistake.says for mistake in mistakes.kl.K3 if mistake.wrong is wrong)
 
 
 def by_the_ratio(logp, ref_logp):
@@ -63,7 +60,7 @@ SLIPS = {
         lambda logp, ref_logp: ref_logp.exp() - logp.exp() * (ref_logp - logp) - logp.exp(),
     ),
 }
-EVERY_SLIP = pytest.mark.parametrize("wrong", SLIPS, ids=lambda f: f.__name__)
+EVERY_SLIP = pytest.mark.parametrize("wrong", SLIPS, ids=name_in(mistakes.kl.K3))
 
 
 def test_plain_k1_is_not_taken_for_a_k3_that_was_computed():
@@ -89,7 +86,7 @@ def test_the_wrong_variant_is_what_its_name_says(wrong):
 
 @EVERY_SLIP
 def test_the_slip_is_named_however_it_is_written(wrong):
-    assert check.kl_estimate_k3(SLIPS[wrong][1]) == Verdict(False, says(wrong))
+    assert check.kl_estimate_k3(SLIPS[wrong][1]) == Verdict(False, says_of(mistakes.kl.K3, wrong))
 
 
 def test_the_case_of_the_lost_sign_is_told_in_k1_too():

@@ -6,6 +6,7 @@ import torch
 from rlviz.exercises import check, mistakes
 from rlviz.exercises.check import Verdict
 from rlviz.pieces.aggregation import token_mean
+from tests.exercises.slips import name_in
 from tests.pieces.tensors import close
 
 OBSERVATIONS = mistakes.observations
@@ -116,7 +117,7 @@ SLIPS = {
 }
 
 
-@pytest.mark.parametrize("wrong", SLIPS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("wrong", SLIPS, ids=name_in(OBSERVATIONS.OWN_TOKEN_WEIGHTS))
 def test_a_slip_is_named(wrong):
     (mistake,) = (mistake for mistake in OBSERVATIONS.OWN_TOKEN_WEIGHTS if mistake.wrong is wrong)
     assert check.own_token_weights(SLIPS[wrong]) == Verdict(False, mistake.says)

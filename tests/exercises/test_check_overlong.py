@@ -4,13 +4,14 @@ told kindly. Right and wrong values by hand on one group; and the groups that a 
 import pytest
 import torch
 
-from rlviz.exercises import check, mistakes
-from rlviz.exercises.check import Verdict
+from rlviz.exercises import cases, check, mistakes
+from rlviz.exercises.judge import Topic, Verdict
 from rlviz.pieces.selection import drop_all_equal
 from rlviz.pieces.shaping import SoftOverlongPunishment
+from tests.exercises.slips import name_in, says_of
 from tests.pieces.tensors import close, double
 
-ZOO = mistakes.overlong
+ZOO = Topic(OVERLONG=mistakes.overlong(max_length=16, cache=4))
 # From 12 to 16 tokens: a right answer below the ramp, a right one at its middle, a wrong one at its end, a right one beyond.
 REWARDS, LENGTHS = double([[1, 1, 0, 1]]), torch.tensor([[8, 14, 16, 20]])
 RIGHT = [[1, 0.5, -1, 0]]
@@ -81,7 +82,7 @@ SLIPS = {
     ZOO.overlong_by_a_cliff_at_the_maximum: ([[1, 1, 0, 0]], lambda r, n: torch.where(n > 16, r - 1, r)),
     ZOO.overlong_in_whole_numbers: ([[1, 1, -1, 0]], lambda r, n: r - (n >= 16).double()),
 }
-EVERY_SLIP = pytest.mark.parametrize("wrong", SLIPS, ids=lambda f: f.__name__)
+EVERY_SLIP = pytest.mark.parametrize("wrong", SLIPS, ids=name_in(ZOO.OVERLONG))
 
 
 @pytest.mark.parametrize("words", RIGHT_ANSWERS)
@@ -93,8 +94,12 @@ def test_the_right_punishment_passes_in_other_words(words):
 
 
 def test_the_cases_have_what_the_praise_says():
-    lengths = {length for case in check._LENGTH_CASES for length in case["lengths"].flatten().tolist()}
-    rewards = {reward for case in check._LENGTH_CASES for reward in case["rewards"].flatten().tolist()}
+    lengths = {
+        length for case in cases.lengths(max_length=16, cache=4) for length in case["lengths"].flatten().tolist()
+    }
+    rewards = {
+        reward for case in cases.lengths(max_length=16, cache=4) for reward in case["rewards"].flatten().tolist()
+    }
     assert {12, 13, 14, 15, 16, 17} < lengths  # the ramp, its two ends, the first token beyond
     assert min(lengths) < 6
     assert max(lengths) > 30
@@ -114,8 +119,7 @@ def test_the_wrong_variant_is_what_its_name_says(wrong):
 
 @EVERY_SLIP
 def test_the_slip_is_named_however_it_is_written(wrong):
-    says = next(mistake.says for mistake in ZOO.OVERLONG if mistake.wrong is wrong)
-    assert check.soft_overlong_punishment(SLIPS[wrong][1]) == Verdict(False, says)
+    assert check.soft_overlong_punishment(SLIPS[wrong][1]) == Verdict(False, says_of(ZOO.OVERLONG, wrong))
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,10 @@ import math
 import pytest
 import torch
 
-from rlviz.exercises import check, mistakes
+from rlviz.exercises import cases, check, mistakes
 from rlviz.exercises.check import Verdict
 from rlviz.pieces.advantages import ProcessAdvantage
+from tests.exercises.slips import name_in, says_of
 from tests.pieces.tensors import close, double
 
 ZOO = mistakes.advantages
@@ -136,7 +137,7 @@ SLIPS = {
         ProcessAdvantage(combine="mean"),
     ),
 }
-EVERY_SLIP = pytest.mark.parametrize("wrong", SLIPS, ids=lambda f: f.__name__)
+EVERY_SLIP = pytest.mark.parametrize("wrong", SLIPS, ids=name_in(ZOO.PROCESS_ADVANTAGE))
 
 
 def token_by_token(rewards, step_ends):
@@ -185,15 +186,15 @@ def test_the_right_credit_passes_in_other_words(student):
 
 
 def test_the_cases_have_what_the_praise_says():
-    steps = [int(count) for case in check._STEP_CASES for count in case["step_ends"].sum(-1).flatten()]
+    steps = [int(count) for case in cases.STEPS for count in case["step_ends"].sum(-1).flatten()]
     assert (min(steps), max(steps)) == (1, 4)
     equal = [
         len(set(r[e].tolist())) == 1
-        for case in check._STEP_CASES
+        for case in cases.STEPS
         for r, e in zip(case["rewards"], case["step_ends"], strict=True)
     ]
     assert equal.count(True) == 1
-    assert all(not case["rewards"][~case["step_ends"]].any() for case in check._STEP_CASES)  # 0 where no step ends
+    assert all(not case["rewards"][~case["step_ends"]].any() for case in cases.STEPS)  # 0 where no step ends
 
 
 def test_every_known_slip_is_tested():
@@ -234,8 +235,7 @@ def test_each_place_by_itself_by_hand():
 
 @EVERY_SLIP
 def test_the_slip_is_named_however_it_is_written(wrong):
-    says = next(mistake.says for mistake in ZOO.PROCESS_ADVANTAGE if mistake.wrong is wrong)
-    assert check.process_advantage(SLIPS[wrong][1]) == Verdict(False, says)
+    assert check.process_advantage(SLIPS[wrong][1]) == Verdict(False, says_of(ZOO.PROCESS_ADVANTAGE, wrong))
 
 
 @pytest.mark.parametrize(

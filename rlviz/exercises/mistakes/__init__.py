@@ -1,36 +1,19 @@
-"""The bug zoo: wrong variants of pieces that were published or are made again and again, each with a name.
+"""The bug zoo: wrong variants of pieces that were published or are made again and again, each a row with its name.
 
 Spot-the-bug exercises show them, the checks recognise them in a student's answer, and the tests must tell each from the
-right piece. None is ever trained on.
+right piece. None is ever trained on. Most rows are lambdas; what a lesson prints or trains with is a function of its own.
 """
 
-from rlviz.exercises.mistakes import (
-    advantages,
-    aggregation,
-    bounds,
-    clipping,
-    entropy,
-    family,
-    gae,
-    gspo,
-    kl,
-    observations,
-    overlong,
-    preferences,
-    ratios,
-    reward_model,
-    selection,
-)
-from rlviz.exercises.mistakes.mistake import Mistake
+from rlviz.exercises.mistakes.credit import advantages, aggregation, gae, observations
+from rlviz.exercises.mistakes.objectives import bounds, clipping, entropy, gspo, kl, ratios
+from rlviz.exercises.mistakes.rewards import overlong, preferences, reward_model, selection
 
 __all__ = [
-    "Mistake",
     "advantages",
     "aggregation",
     "bounds",
     "clipping",
     "entropy",
-    "family",
     "gae",
     "gspo",
     "kl",

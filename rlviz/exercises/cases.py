@@ -1,0 +1,171 @@
+"""The inputs on which each check compares a student's function with the right one, and what each list holds on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Case = dict[str, Tensor]
+
+
+def _double(values: Any) -> Tensor:
+    return torch.tensor(values, dtype=torch.double)
+
+
+def _ragged(lengths: Sequence[int], width: int) -> Tensor:
+    return torch.tensor([[[t < length for t in range(width)] for length in lengths]])
+
+
+_RATIOS = _double([0.5, 0.9, 1.1, 1.5, 0.5, 0.9, 1.1, 1.5, 1.5, 5.0])
+_SIGNS = _double([2.0, 2.0, 2.0, 2.0, -2.0, -2.0, -2.0, -2.0, 0.5, -2.0])
+
+
+def _surrogate_case(low: Tensor, high: Tensor, *shape: int) -> dict[str, Tensor]:
+    limits = {"lower": (1 - low).expand(10), "upper": (1 + high).expand(10)}
+    return {name: x.reshape(shape) for name, x in {"ratio": _RATIOS, "A": _SIGNS, **limits}.items()}
+
+
+SURROGATES = [  # a wrong width cannot pass, nor a wrong branch hide, nor one limit stand for all
+    _surrogate_case(_double(0.2), _double(0.2), 10),
+    _surrogate_case(_double(0.2), _double(0.28), 10),
+    _surrogate_case(_double(0.9), _double(9.0), 1, 2, 5),  # never clips; [P, G, T]
+    _surrogate_case(  # each token has limits of its own, as DCPO gives it
+        _double([0.2, 0.05, 0.3, 0.1, 0.4, 0.02, 0.2, 0.3, 0.1, 0.25]),
+        _double([0.6, 0.3, 0.05, 0.7, 0.1, 0.2, 0.4, 0.3, 0.2, 0.8]),
+        10,
+    ),
+]
+LOGPS = [
+    {
+        "logp": _double([[[0.6, 0.1, 0.3], [0.9, 0.4, 0.7]]]).log(),
+        "old_logp": _double([[[0.5, 0.4, 0.3], [0.3, 0.8, 0.2]]]).log(),
+        "mask": _ragged([3, 1], 3),
+    }
+]
+RESPONSES = [  # responses of 1 to 4 tokens; what stands on padding must not matter
+    {"logp": new.log(), "old_logp": old.log(), "mask": mask[0], "A": _double(A)}
+    for new, old, mask, A in (
+        (
+            _double([[0.6, 0.1, 0.3, 0.8], [0.9, 0.4, 0.7, 0.2], [0.2, 0.7, 0.1, 0.6]]),
+            _double([[0.5, 0.4, 0.3, 0.6], [0.3, 0.8, 0.2, 0.5], [0.4, 0.5, 0.6, 0.3]]),
+            _ragged([4, 1, 2], 4),
+            [1.5, -0.5, -1.0],
+        ),
+        (
+            _double([[0.2, 0.3, 0.9], [0.7, 0.5, 0.4]]),
+            _double([[0.3, 0.2, 0.4], [0.6, 0.6, 0.9]]),
+            _ragged([3, 2], 3),
+            [2.0, 0.5],
+        ),
+    )
+]
+MASKS = [
+    {"mask": _ragged([1, 4, 0, 2], 5)},
+    {"mask": torch.cat([_ragged([2, 0, 0], 3), _ragged([3, 1, 2], 3)])},
+    {"mask": _ragged([3, 3], 3)},
+]
+TURNS = [  # two calls, one, none; cut off after a call, and within the answer of the tool; a batch without padding
+    {"turn": torch.tensor(turns)}
+    for turns in (
+        [[[0, 0, 0, 1, 1, 2, 2, 2, 3, 3, 4, 4, 4], [0, 0, 0, 1, 1, 2, 2, 2, *[-1] * 5], [0, 0, 0, *[-1] * 10]]],
+        [[[0, 0, 0, 1, 1, 1], [0, 0, -1, -1, -1, -1]], [[0, 1, 2, 3, 4, -1], [0, 0, 0, 0, 1, 2]]],
+        [[[0, 1, 2, 2]], [[0, 0, 0, 0]]],
+    )
+]
+REWARDS = [
+    {"rewards": _double([[1, 0, 0, 0], [1, 1, 0, 1]])},
+    {"rewards": _double([[0.1, 0.1, 0.1]])},
+    {"rewards": _double([[5, 6, 8], [2, 2, 2], [0, 1, 9]])},
+]
+STEPS = [  # a step's reward may be 0, there are tokens after the last step, and no credit is 0 by cancelling
+    {"rewards": _double(rewards), "step_ends": torch.tensor(ends, dtype=torch.bool)}
+    for rewards, ends in (
+        (
+            [[[1, 0, 0, 0, 1], [0, 0, 1, 0, 0], [1, 0, 0, 1, 0]], [[1, 1, 0, 1, 0], [0, 1, 0, 1, 0], [0, 0, 0, 1, 1]]],
+            [[[1, 0, 1, 0, 1], [0, 1, 1, 0, 0], [1, 0, 0, 1, 0]], [[1, 1, 1, 1, 0], [1, 1, 0, 1, 0], [0, 0, 0, 1, 1]]],
+        ),
+        (  # the second group's step rewards are all equal
+            [[[0.5, 0, -1, 0], [0, 2, 0, 0]], [[0.1, 0.1, 0, 0], [0, 0.1, 0, 0.1]]],
+            [[[1, 1, 1, 0], [0, 1, 0, 0]], [[1, 1, 0, 0], [0, 1, 0, 1]]],
+        ),
+    )
+]
+LOGITS = [
+    {"logits": _double([[[0.0, 1.0, 2.0, -1.0], [0.5, 0.5, 0.5, 0.5], [4.0, 0.0, 0.0, 0.0]]])},
+    {"logits": _double([[-1.0, 0.3, 0.9, 2.0, 0.1]])},
+]
+REFERENCES = [{"logp": _double([0.5, 0.2, 0.9]).log(), "ref_logp": _double([0.25, 0.4, 0.9]).log()}]
+
+PAIRS = [  # responses of 1 to 4 tokens; what stands on padding must not matter
+    {"logp": new.log(), "ref_logp": ref.log(), "mask": mask, "beta": _double(beta)}
+    for new, ref, mask, beta in (
+        (
+            _double([[[0.5, 0.9, 0.2, 0.7], [0.3, 0.1, 0.6, 0.4]], [[0.2, 0.8, 0.5, 0.1], [0.7, 0.9, 0.3, 0.2]]]),
+            _double([[[0.4, 0.6, 0.5, 0.1], [0.6, 0.5, 0.2, 0.9]], [[0.6, 0.7, 0.9, 0.8], [0.3, 0.2, 0.6, 0.5]]]),
+            torch.cat([_ragged([3, 2], 4), _ragged([1, 4], 4)]),
+            0.1,
+        ),
+        (
+            _double([[[0.9, 0.8], [0.05, 0.3]], [[0.1, 0.6], [0.9, 0.2]], [[0.5, 0.5], [0.4, 0.9]]]),
+            _double([[[0.2, 0.3], [0.7, 0.6]], [[0.7, 0.9], [0.1, 0.4]], [[0.6, 0.2], [0.8, 0.3]]]),
+            torch.cat([_ragged([2, 1], 2), _ragged([2, 2], 2), _ragged([1, 2], 2)]),
+            2.0,
+        ),
+    )
+]
+
+SCORES = [
+    {"chosen": _double([1.2, -0.3, 0.5, 2.0]), "rejected": _double([0.2, 0.6, -1.5, 2.5])},
+    {"chosen": _double([-0.7, 0.4]), "rejected": _double([1.1, 0.1])},
+]
+FAR_SCORES = {"chosen": _double([0.0, 900.0]), "rejected": _double([900.0, 0.0])}  # σ(−900) is rounded to 0
+
+CREDITS = [  # answers of 1 to 4 tokens; rewards are 0 on padding, what values hold there must not matter
+    {"rewards": _double(rewards), "values": _double(values), "mask": mask, "gamma": _double(gamma), "lam": _double(lam)}
+    for rewards, values, mask, gamma, lam in (
+        (
+            [[[-0.1, 0.0, 0.05, 1.0], [0.02, -0.3, 0.0, 0.0], [2.0, 0.0, 0.0, 0.0]]],
+            [[[0.5, 0.6, 0.3, 0.8], [0.4, 0.1, -0.7, 0.9], [1.5, 0.2, 0.6, -0.4]]],
+            _ragged([4, 2, 1], 4),
+            0.9,
+            0.5,
+        ),
+        (
+            [[[0.0, 0.0, 1.0], [0.0, 0.0, 0.0]], [[0.1, 0.7, 0.0], [-0.2, -1.0, 0.0]]],
+            [[[0.2, 0.7, 0.9], [0.2, 0.1, 0.3]], [[-0.5, 0.4, 3.0], [0.6, -0.8, 2.0]]],
+            torch.cat([_ragged([3, 3], 3), _ragged([2, 2], 3)]),
+            1.0,
+            0.95,
+        ),
+    )
+]
+PROBABILITIES = [  # q below, at and above 4 · eps_low; a cap that is reached, and one that is not
+    {"q": _double(probs), "eps_low": _double(low), "eps_high": _double(high), "max_ratio": _double(cap)}
+    for probs, low, high, cap in (
+        ([0.9, 0.01, 0.64, 0.3, 1.0, 0.002], 0.16, 0.2, 10.0),
+        ([0.05, 0.97, 0.5], 0.1, 0.35, 3.0),
+    )
+]
+
+
+def lengths(max_length: int, cache: int) -> list[Case]:
+    """Return rewards and lengths below a ramp of `cache` tokens up to max_length, on it, at both its ends and far beyond."""
+    start = max_length - cache
+    first, middle, last = (start + -(-cache * quarters // 4) for quarters in (1, 2, 3))
+    shortest = min(start // 4, start - cache - 1)  # where the straight line of the ramp would have passed 1, if it can
+    return [
+        {"rewards": _double(rewards), "lengths": torch.tensor(tokens).clamp(min=0)}
+        for rewards, tokens in (
+            (
+                [[1, 0, 1, 0, 1, 0], [1, 1, 0, 1, 0, 1]],
+                [
+                    [shortest, 2 * start // 3, start, first, middle, last],
+                    [start - 1, start + 1, max_length, max_length, max_length + 1, 5 * max_length // 2],
+                ],
+            ),
+            ([[0.5, 2.0, -1.0]], [[last, max_length + 2, 5 * start // 12]]),
+        )
+    ]

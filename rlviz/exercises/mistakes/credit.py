@@ -1,0 +1,562 @@
+"""Wrong variants of credit and weight: a group's and a critic's advantages, and what each token counts in the batch's mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from rlviz.exercises.judge import Mistake, Topic, family
+from rlviz.pieces.advantages import GroupAdvantage, ProcessAdvantage
+from rlviz.pieces.aggregation import sequence_mean, sequence_sum, token_mean
+from rlviz.pieces.gae import GAE
+
+# --- advantages of a group: rewards [P, G] → [P, G] ---
+
+
+def _standardized(rewards: Tensor, mean: Tensor, std: Tensor, eps: float = 1e-6) -> Tensor:
+    return (rewards - mean) / (std + eps)
+
+
+def std_above_zero_as_the_test(rewards: Tensor) -> Tensor:
+    std = rewards.std(1, keepdim=True)
+    return torch.where(std > 0, (rewards - rewards.mean(1, keepdim=True)) / std, 0.0)
+
+
+def over_the_position_in_the_group(rewards: Tensor) -> Tensor:
+    return _standardized(rewards, rewards.mean(0, keepdim=True), rewards.std(0, keepdim=True))
+
+
+GROUP_ADVANTAGE = family(
+    biased_std=Mistake(
+        lambda rewards: _standardized(
+            rewards, rewards.mean(1, keepdim=True), rewards.std(1, keepdim=True, correction=0)
+        ),
+        "your std divides by G: the usual one here divides by G − 1 (torch's default), as in verl and TRL.",
+    ),
+    std_above_zero_as_the_test=Mistake(
+        std_above_zero_as_the_test,
+        "asking whether std > 0 is not enough: three rewards of 0.1 have a std of 1e-17, and got advantages of −0.8. "
+        "Add a small eps to the std, or compare the largest and the smallest reward.",
+        "the DCPO authors' code, github.com/lime-RL/DCPO, verl/trainer/ppo/core_algos.py",
+    ),
+    over_the_batch=Mistake(
+        lambda rewards: _standardized(rewards, rewards.mean(), rewards.std()),
+        "you averaged over the batch, not over the group: use dim 1, and keepdim.",
+    ),
+    over_the_position_in_the_group=Mistake(
+        over_the_position_in_the_group, "you averaged over dim 0, the prompts: the group is dim 1."
+    ),
+    std_of_the_batch=Mistake(
+        GroupAdvantage(scale="batch_std"),
+        "your mean is the group's, but your std the batch's: that is Lite PPO's advantage.",
+    ),
+    std_forgotten=Mistake(
+        GroupAdvantage(scale="none"),
+        "the division by the std is missing: that is Dr.GRPO's advantage.",
+    ),
+    mean_forgotten=Mistake(
+        lambda rewards: rewards / (rewards.std(1, keepdim=True) + 1e-6),
+        "the group's mean is not subtracted: without the baseline every right answer only pushes up.",
+    ),
+    variance_for_std=Mistake(
+        lambda rewards: _standardized(rewards, rewards.mean(1, keepdim=True), rewards.var(1, keepdim=True)),
+        "you divide by the variance: the std is its square root, .std() in place of .var().",
+    ),
+    eps_forgotten=Mistake(
+        lambda rewards: _standardized(rewards, rewards.mean(1, keepdim=True), rewards.std(1, keepdim=True), eps=0.0),
+        "the small number added to the std is missing: where all rewards are equal, 0 or a rounding error is divided by "
+        "another. Add 1e-6 to the std.",
+    ),
+    eps_of_one_in_ten_thousand=Mistake(
+        GroupAdvantage(eps=1e-4),
+        "your eps is not 1e-6 but 1e-4, as in TRL: add 1e-6 to the std.",
+    ),
+    eps_of_one_in_a_hundred_thousand=Mistake(
+        GroupAdvantage(eps=1e-5),
+        "your eps is not 1e-6 but 1e-5: add 1e-6 to the std.",
+    ),
+)
+
+
+# --- advantages of steps: (rewards, step_ends), both [P, G, T] → [P, G, T]; rewards are 0 where no step ends ---
+
+_IN_GROUP = (-2, -1)  # a group's answers and their tokens
+
+
+def _mean(rewards: Tensor, step_ends: Tensor, dim: int | tuple[int, int] = _IN_GROUP) -> Tensor:
+    return (rewards * step_ends).sum(dim, keepdim=True) / step_ends.sum(dim, keepdim=True).clamp(min=1)
+
+
+def _std(deviations: Tensor, step_ends: Tensor, dim: int | tuple[int, int] = _IN_GROUP) -> Tensor:
+    return (deviations.square().sum(dim, keepdim=True) / (step_ends.sum(dim, keepdim=True) - 1).clamp(min=1)).sqrt()
+
+
+def _over_steps(rewards: Tensor, step_ends: Tensor, dim: int | tuple[int, int] = _IN_GROUP) -> tuple[Tensor, Tensor]:
+    """Return mean and std of the steps' rewards over these dimensions."""
+    mean = _mean(rewards, step_ends, dim)
+    return mean, _std((rewards - mean) * step_ends, step_ends, dim)
+
+
+def _step_credits(rewards: Tensor, step_ends: Tensor) -> Tensor:
+    return _standardized(rewards, *_over_steps(rewards, step_ends)) * step_ends
+
+
+def _to_come(credits: Tensor) -> Tensor:
+    return credits.flip(-1).cumsum(-1).flip(-1)
+
+
+def _standardized_by(mean_and_std: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> Callable[..., Tensor]:
+    """Return process credit with this mean and std of (rewards, step_ends)."""
+    return lambda rewards, step_ends: _to_come(_standardized(rewards, *mean_and_std(rewards, step_ends)) * step_ends)
+
+
+PROCESS_ADVANTAGE = family(
+    process_rewards_normalised_step_by_step=Mistake(
+        _standardized_by(lambda rewards, step_ends: _over_steps(rewards, step_ends, dim=1)),
+        "you normalise each step position by itself: mean and std are over *all* step rewards of the group.",
+    ),
+    process_rewards_of_the_steps_before=Mistake(
+        lambda rewards, step_ends: _step_credits(rewards, step_ends).cumsum(-1),
+        "you add up the steps before a token: it deserves the steps that end at or after it.",
+    ),
+    process_rewards_not_standardised=Mistake(
+        lambda rewards, step_ends: _to_come(rewards * step_ends),
+        "the step rewards are not standardised: take off the mean of the group's step rewards, and divide by their std.",
+    ),
+    process_rewards_without_their_mean=Mistake(
+        _standardized_by(lambda rewards, step_ends: (torch.tensor(0.0), _over_steps(rewards, step_ends)[1])),
+        "the mean is not taken off: without it no step that earned a 0 is blamed.",
+    ),
+    process_rewards_without_their_std=Mistake(
+        lambda rewards, step_ends: _to_come((rewards - _mean(rewards, step_ends)) * step_ends),
+        "the division by the std of the group's step rewards is missing.",
+    ),
+    process_rewards_by_the_biased_std=Mistake(
+        _standardized_by(
+            lambda rewards, step_ends: (
+                _mean(rewards, step_ends),
+                _over_steps(rewards, step_ends)[1] * (1 - 1 / step_ends.sum(_IN_GROUP, keepdim=True)).sqrt(),
+            )
+        ),
+        "your std divides by the number of step rewards n: the usual one here divides by n − 1, as torch's default.",
+    ),
+    process_rewards_over_the_batch=Mistake(
+        _standardized_by(lambda rewards, step_ends: (rewards[step_ends].mean(), rewards[step_ends].std())),
+        "your mean and std are those of the whole batch: each group, dim 0, has its own. Sum over dims 1 and 2, and keepdim.",
+    ),
+    process_rewards_answer_by_answer=Mistake(
+        _standardized_by(lambda rewards, step_ends: _over_steps(rewards, step_ends, dim=-1)),
+        "you standardise each answer by itself: then no answer is compared with another. Mean and std are the group's.",
+    ),
+    process_rewards_with_padding_in_the_mean=Mistake(
+        _standardized_by(lambda rewards, step_ends: _over_steps(rewards, torch.ones_like(step_ends))),
+        "your mean and std count every token, as if it had earned a 0: only the ends of steps have a reward.",
+    ),
+    process_rewards_less_the_mean_of_all_places=Mistake(
+        _standardized_by(
+            lambda rewards, step_ends: (
+                rewards.mean(_IN_GROUP, keepdim=True),
+                _std((rewards - rewards.mean(_IN_GROUP, keepdim=True)) * step_ends, step_ends),
+            )
+        ),
+        "your mean is over all places: divide the sum of the step rewards by the number of steps, step_ends.sum((1, 2)).",
+    ),
+    process_rewards_by_the_std_of_all_places=Mistake(
+        _standardized_by(lambda rewards, step_ends: (_mean(rewards, step_ends), rewards.std(_IN_GROUP, keepdim=True))),
+        "your mean is right, but your std is over all places: only the ends of steps have a reward.",
+    ),
+    process_rewards_with_padding_in_the_std=Mistake(
+        _standardized_by(
+            lambda rewards, step_ends: (
+                _mean(rewards, step_ends),
+                _std(rewards - _mean(rewards, step_ends), step_ends),
+            )
+        ),
+        "step_ends is missing in the std: where no step ends the deviation is −mean, so multiply by step_ends before you "
+        "square.",
+    ),
+    process_rewards_without_eps=Mistake(
+        lambda rewards, step_ends: _to_come(
+            _standardized(rewards, *_over_steps(rewards, step_ends), eps=0.0) * step_ends
+        ),
+        "the small number added to the std is missing: in a group whose steps all earned the same, 0 is divided by 0.",
+    ),
+    process_rewards_of_zero_left_out=Mistake(
+        lambda rewards, step_ends: _to_come(_step_credits(rewards, rewards != 0)),
+        "you take a reward of 0 for no step at all: step_ends says where steps end, a wrong one earns 0.",
+    ),
+    process_rewards_where_no_step_ends=Mistake(
+        lambda rewards, step_ends: _to_come(_standardized(rewards, *_over_steps(rewards, step_ends))),
+        "tokens at which no step ends get a share of their own, −mean / std: multiply by step_ends before you add up.",
+    ),
+    process_rewards_at_the_ends_only=Mistake(
+        _step_credits,
+        "you stop at the ends of the steps: a token is credited with all the steps that end at or after it.",
+    ),
+    process_rewards_without_the_token_s_own_step=Mistake(
+        lambda rewards, step_ends: _after(_to_come(_step_credits(rewards, step_ends))),
+        "the step that ends at a token belongs to its credit: the sum starts at the token, not behind it.",
+    ),
+    process_rewards_of_all_steps_on_every_token=Mistake(
+        lambda rewards, step_ends: _step_credits(rewards, step_ends).sum(-1, keepdim=True).expand_as(rewards),
+        "you give each token the sum of the whole answer: a token has no part in the steps that ended before it.",
+    ),
+    process_rewards_as_the_mean_of_steps_to_come=Mistake(
+        ProcessAdvantage(combine="mean"),
+        'you take the mean of the steps to come: that is the library\'s combine="mean", the paper has their sum.',
+    ),
+)
+advantages = Topic(GROUP_ADVANTAGE=GROUP_ADVANTAGE, PROCESS_ADVANTAGE=PROCESS_ADVANTAGE)
+
+
+# --- gae: (rewards, values, mask [P, G, T], gamma, lam) → [P, G, T] ---
+# Rewards are 0 on padding; what stands there in `values` is arbitrary.
+
+
+def _after(x: Tensor) -> Tensor:
+    """Return what stands after each token, 0 after the last."""
+    return torch.cat([x[..., 1:], torch.zeros_like(x[..., :1])], -1)
+
+
+def _summed(deltas: Tensor, decay: Tensor) -> Tensor:
+    """Return Σ decayˡ δ_{t+l}, which is GAE where no value is anything: A_t = δ_t + decay A_{t+1}."""
+    nothing = torch.zeros_like(deltas)
+    return GAE(gamma=float(decay), lam=1.0, whiten=False)(deltas, nothing, nothing == 0)[0]
+
+
+def _gae(
+    rewards: Tensor, values: Tensor, mask: Tensor, gamma: Tensor | float, lam: Tensor | float, *, whiten: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Return the right advantages, and the returns A + V."""
+    return GAE(gamma=float(gamma), lam=float(lam), whiten=whiten)(rewards, values, mask)
+
+
+def _with_delta(delta: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
+    """Return GAE with this delta of (r, V, V_next, gamma), where both values are 0 after the end."""
+
+    def advantages(rewards: Tensor, values: Tensor, mask: Tensor, gamma: Tensor, lam: Tensor) -> Tensor:
+        values = values.masked_fill(~mask, 0.0)
+        return _summed(delta(rewards, values, _after(values), gamma), gamma * lam)
+
+    return advantages
+
+
+def only_the_next_delta_added(rewards: Tensor, values: Tensor, mask: Tensor, gamma: Tensor, lam: Tensor) -> Tensor:
+    deltas, _ = _gae(rewards, values, mask, gamma, 0.0)
+    return deltas + gamma * lam * _after(deltas)
+
+
+def padding_bootstrapped(rewards: Tensor, values: Tensor, mask: Tensor, gamma: Tensor, lam: Tensor) -> Tensor:
+    deltas = rewards + gamma * _after(values) - values
+    return _summed(deltas, gamma * lam).masked_fill(~mask, 0.0)
+
+
+def own_reward_minus_value(rewards: Tensor, values: Tensor, mask: Tensor, gamma: Tensor, lam: Tensor) -> Tensor:
+    return (rewards - values).masked_fill(~mask, 0.0)
+
+
+GAE_ADVANTAGES = family(
+    gamma_forgotten=Mistake(
+        lambda rewards, values, mask, gamma, lam: _gae(rewards, values, mask, 1.0, lam)[0],
+        "gamma is missing: it goes before the next value, and with lam before the next advantage.",
+    ),
+    gamma_forgotten_before_the_next_value=Mistake(
+        _with_delta(lambda r, V, V_next, gamma: r + V_next - V),
+        "gamma is missing before the next value: delta is r + gamma · V_next − V.",
+    ),
+    gamma_forgotten_in_the_sum=Mistake(
+        lambda rewards, values, mask, gamma, lam: _summed(_gae(rewards, values, mask, gamma, 0.0)[0], lam),
+        "gamma is missing before the next advantage: what comes later is weighed by gamma · lam.",
+    ),
+    lambda_forgotten=Mistake(
+        lambda rewards, values, mask, gamma, lam: _gae(rewards, values, mask, gamma, 1.0)[0],
+        "lam is missing, so this is GAE at lam 1, the whole sampled return minus V: weigh the next advantage by gamma · lam.",
+    ),
+    delta_alone=Mistake(
+        lambda rewards, values, mask, gamma, lam: _gae(rewards, values, mask, gamma, 0.0)[0],
+        "that is delta, GAE at lam 0: add gamma · lam times the next token's advantage, and keep each one for the turn after.",
+    ),
+    only_the_next_delta_added=Mistake(
+        only_the_next_delta_added,
+        "you add the next token's delta: add its advantage, in which all later deltas are, and remember that one.",
+    ),
+    return_in_its_place=Mistake(
+        lambda rewards, values, mask, gamma, lam: _gae(rewards, values, mask, gamma, lam)[1],
+        "that is A + V, the return that the critic learns: the advantage is what is left when V is taken off.",
+    ),
+    value_not_taken_off=Mistake(
+        _with_delta(lambda r, V, V_next, gamma: r + gamma * V_next),
+        "− V is missing in delta: a token is judged by what it changes, not by what was there before.",
+    ),
+    next_value_left_out=Mistake(
+        _with_delta(lambda r, V, V_next, gamma: r - V),
+        "gamma times the next value is missing in delta, or next_value stays 0 because the loop never sets it: so every "
+        "token is blamed for all that its V had hoped for.",
+    ),
+    values_swapped=Mistake(
+        _with_delta(lambda r, V, V_next, gamma: r + gamma * V - V_next),
+        "V and the next value are swapped: delta is what the state is worth after the token, minus before.",
+    ),
+    mask_forgotten=Mistake(
+        lambda rewards, values, mask, gamma, lam: _summed(rewards + gamma * _after(values) - values, gamma * lam),
+        "the mask is not used: set the values on padding to 0 before the loop, so that V_next and A_next are 0 after the end.",
+    ),
+    padding_bootstrapped=Mistake(
+        padding_bootstrapped,
+        "padding leaks in: values after the last token are arbitrary, and yours run back through the recursion into the answer. "
+        "Set them to 0 before the loop; masking the result is too late.",
+        "the library ROLL, says github.com/alibaba/ROLL/pull/447",
+    ),
+    value_after_the_end_bootstrapped=Mistake(
+        lambda rewards, values, mask, gamma, lam: _summed(
+            (rewards + gamma * _after(values) - values).masked_fill(~mask, 0.0), gamma * lam
+        ),
+        "the last token of a shorter answer takes its next value from padding: after the last token V is 0.",
+    ),
+    first_value_after_the_last=Mistake(
+        _with_delta(lambda r, V, V_next, gamma: r + gamma * V.roll(-1, -1) - V),
+        "after the last token you come round to the first one's value: nothing comes after the last, so its next value is 0.",
+    ),
+    summed_forwards=Mistake(
+        lambda rewards, values, mask, gamma, lam: _summed(
+            _gae(rewards, values, mask, gamma, 0.0)[0].flip(-1), gamma * lam
+        ).flip(-1),
+        "you sum forwards: a token's advantage would then hold what came before it, which it did not cause. Go backwards.",
+    ),
+    whitened=Mistake(
+        lambda rewards, values, mask, gamma, lam: _gae(rewards, values, mask, gamma, lam, whiten=True)[0],
+        "you whiten: here the advantages themselves are asked for, without taking off their mean or dividing by their spread.",
+    ),
+    own_reward_minus_value=Mistake(
+        own_reward_minus_value,
+        "that is the token's own reward minus V: all but the last then get −V, right answer or wrong. What comes next is "
+        "missing: keep V and A for the next turn of the loop.",
+        "an example of the RLHF book until January 2026: github.com/natolambert/rlhf-book/pull/216",
+    ),
+)
+gae = Topic(GAE_ADVANTAGES=GAE_ADVANTAGES)
+
+
+# --- aggregation: mask [P, G, T] → the weight of each token in the batch's mean ---
+
+
+def sequence_weight_on_every_token(mask: Tensor) -> Tensor:
+    return mask.double() / mask.any(-1).sum()
+
+
+def length_mean_kept(mask: Tensor) -> Tensor:
+    responses = mask.any(-1).sum()
+    return mask.double() / (mask.sum(-1, keepdim=True).clamp(min=1) * responses)
+
+
+_PADDING_IN_THE_MEAN = Mistake(
+    lambda mask: mask.double() / mask.numel(),
+    "padding leaks into the mean: you divide by the number of places, not by the number of tokens.",
+)
+_LONG_COUNTS_MORE = Mistake(
+    sequence_weight_on_every_token,
+    "each token gets the weight of a whole response, so long responses count more: a (B, 1) loss times a (B, T) mask, summed.",
+    "TRL, issue 3823, describes it: github.com/huggingface/trl/issues/3823",
+)
+_TOKEN_SUM = Mistake(
+    lambda mask: mask.double(),
+    "you sum over tokens and divide by nothing: the size of a step then depends on how much was written.",
+    "the DCPO authors' code, where the paper has Eq. 8",
+)
+_LENGTH_MEAN = Mistake(
+    length_mean_kept,
+    "you divide by each response's own length: that is GRPO's mean of means, in which long responses are diluted.",
+    "TRL, whose pull request 3138 asks for the missing half of Dr.GRPO: github.com/huggingface/trl/pull/3138",
+)
+_TOKEN_MEAN_INSTEAD = Mistake(
+    token_mean,
+    "you average over all tokens at once: here every *response* is averaged first, then the responses.",
+)
+SEQUENCE_MEAN = family(
+    every_width_the_same=_PADDING_IN_THE_MEAN,
+    tokens_and_sequences_swapped=_TOKEN_MEAN_INSTEAD,
+    sequence_weight_on_every_token=_LONG_COUNTS_MORE,
+    plain_token_sum=_TOKEN_SUM,
+    empty_responses_counted=Mistake(
+        lambda mask: mask.double() / (mask.sum(-1, keepdim=True).clamp(min=1) * mask[..., 0].numel()),
+        "you count responses that have no token at all: leave them out of B.",
+    ),
+)
+TOKEN_MEAN = family(
+    every_width_the_same=_PADDING_IN_THE_MEAN,
+    length_mean_kept=_LENGTH_MEAN,
+    sequence_weight_on_every_token=_LONG_COUNTS_MORE,
+    plain_token_sum=_TOKEN_SUM,
+)
+SEQUENCE_SUM = family(
+    plain_token_sum=_TOKEN_SUM,
+    length_mean_kept=_LENGTH_MEAN,
+    sequence_weight_on_every_token=_LONG_COUNTS_MORE,
+)
+
+
+def constant(max_length: int) -> tuple[Mistake, ...]:
+    """Return the mistakes at Dr.GRPO's weights, for this maximum length: 1 / (responses · max_length) on every token."""
+    return family(
+        every_width_the_same=replace(
+            _PADDING_IN_THE_MEAN,
+            says="you divide by the number of places, padding included: Dr.GRPO divides by responses · "
+            f"{max_length}, whatever was written.",
+        ),
+        tokens_and_sequences_swapped=replace(
+            _TOKEN_MEAN_INSTEAD,
+            says="you divide by the tokens of this batch, which is DAPO's mean: Dr.GRPO divides by responses · "
+            f"{max_length}, whatever was written.",
+        ),
+        length_mean_kept=replace(
+            _LENGTH_MEAN,
+            says="you divide by each response's own length, which is GRPO's mean and the bias that Dr.GRPO removes: divide by "
+            f"{max_length} instead.",
+        ),
+        nothing_divided_by_the_responses=Mistake(
+            lambda mask: mask.double() / max_length,
+            f"you divide by {max_length} only: divide by the number of responses too.",
+        ),
+        prompts_counted_for_responses=Mistake(
+            lambda mask: mask.double() / (mask.shape[0] * max_length),
+            "you count prompts (dim 0): the number of responses is what divides.",
+        ),
+        all_responses_counted=Mistake(
+            lambda mask: mask.double() / (mask[..., 0].numel() * max_length),
+            "you count responses that have no token at all: leave them out.",
+        ),
+        responses_of_each_prompt_counted=Mistake(
+            lambda mask: mask.double() / (mask.any(-1).sum(1)[:, None, None].clamp(min=1) * max_length),
+            "you count the responses of each prompt by itself: the mean is over all responses of the batch.",
+        ),
+        width_of_the_tensor_for_the_maximum=Mistake(
+            lambda mask: mask.double() / (mask.any(-1).sum() * mask.shape[-1]),
+            f"you divide by the width of the tensor: the maximum is fixed, {max_length}.",
+        ),
+        longest_response_for_the_maximum=Mistake(
+            lambda mask: mask.double() / (mask.any(-1).sum() * mask.sum(-1).max()),
+            f"you divide by the longest response: the maximum is fixed, {max_length}.",
+        ),
+        padding_weighs_too=Mistake(
+            lambda mask: torch.ones_like(mask, dtype=torch.double) / (mask.any(-1).sum() * max_length),
+            "padding gets a weight: it is 0 wherever the mask is false.",
+        ),
+        sequence_weight_on_every_token=Mistake(
+            sequence_weight_on_every_token,
+            f"you divide by the number of responses only: divide by the maximum length, {max_length}, too.",
+        ),
+        plain_token_sum=_TOKEN_SUM,
+    )
+
+
+aggregation = Topic(SEQUENCE_MEAN=SEQUENCE_MEAN, TOKEN_MEAN=TOKEN_MEAN, SEQUENCE_SUM=SEQUENCE_SUM, constant=constant)
+
+
+# --- observations: turn [P, G, T] → weights; even turns are the policy's, odd ones the tool's, and −1 is padding ---
+
+
+def _own(turn: Tensor) -> Tensor:
+    return turn % 2 == 0
+
+
+def _there(turn: Tensor) -> Tensor:
+    return turn >= 0
+
+
+def one_place_late(turn: Tensor) -> Tensor:
+    mask = (turn % 2 == 0).roll(1, dims=-1)
+    mask[..., 0] = False
+    return token_mean(mask)
+
+
+def tool_in_the_length_of_a_response(turn: Tensor) -> Tensor:
+    mask = turn % 2 == 0
+    length = (turn >= 0).sum(-1, keepdim=True)
+    return mask / length / mask.any(-1).sum()
+
+
+OWN_TOKEN_WEIGHTS = family(
+    tool_for_the_policy=Mistake(
+        lambda turn: token_mean(_there(turn) & ~_own(turn)),
+        "the wrong way round: you weigh what the tool wrote. Even turns are the policy's.",
+    ),
+    tool_and_padding_for_the_policy=Mistake(
+        lambda turn: token_mean(~_own(turn)),
+        "the wrong way round: you weigh what the tool wrote, and padding. Even turns are the policy's.",
+    ),
+    tool_learned_too=Mistake(
+        lambda turn: token_mean(turn >= 0),
+        "what the tool wrote has a weight: the policy would learn to imitate the tool.",
+    ),
+    tool_in_the_denominator=Mistake(
+        lambda turn: _own(turn).double() / _there(turn).sum(),
+        "the right tokens, but you divide by all that was written, the tool's part included: count the policy's tokens only.",
+    ),
+    padding_in_the_denominator=Mistake(
+        lambda turn: _own(turn).double() / turn.numel(),
+        "you divide by every place of the tensor, padding and tool included.",
+    ),
+    padding_for_the_policy=Mistake(
+        lambda turn: token_mean(_own(turn) | ~_there(turn)),
+        "padding has a weight: its turn is −1, and nobody wrote it.",
+    ),
+    first_turn_only=Mistake(
+        lambda turn: token_mean(turn == 0), "only the first turn has a weight: the policy's are 0, 2, 4 and so on."
+    ),
+    first_two_turns_only=Mistake(
+        lambda turn: token_mean((turn == 0) | (turn == 2)),
+        "only turns 0 and 2 have a weight: with two calls, turn 4 is the policy's as well.",
+    ),
+    first_turn_left_out=Mistake(
+        lambda turn: token_mean(turn > 0),
+        "turn 0 has no weight, and the tool's have one: the policy's are the even turns, beginning with 0.",
+    ),
+    first_observation_left_out=Mistake(
+        lambda turn: token_mean(_there(turn) & (turn != 1)),
+        "you leave out turn 1 only: turn 3, after a second call, is the tool's as well.",
+    ),
+    first_observation_left_out_and_padding_in=Mistake(
+        lambda turn: token_mean(turn != 1),
+        "you leave out turn 1 only: turn 3, after a second call, is the tool's as well, and padding, −1, is nobody's.",
+    ),
+    answer_only=Mistake(
+        lambda turn: token_mean(_own(turn) & (turn == turn.amax(-1, keepdim=True))),
+        "only the last turn has a weight: the calls are the policy's as well, and to look is what it has to learn.",
+    ),
+    end_of_sequence_left_out=Mistake(
+        lambda turn: token_mean(_own(turn) & _after(_there(turn))),
+        "the last token of each response is left out: the policy wrote the end of sequence, and must learn to stop.",
+    ),
+    one_place_late=Mistake(
+        one_place_late,
+        "your mask is one place late: the tool's first token has a weight, and the policy's first one of each turn has none.",
+    ),
+    one_place_early=Mistake(
+        lambda turn: token_mean(_after(_own(turn))),
+        "your mask is one place early: the tool's last token has a weight, and the policy's last one of each turn has none.",
+    ),
+    each_response_averaged_first=Mistake(
+        lambda turn: sequence_mean(_own(turn)),
+        "you average each response first, as GRPO does: here every token of the policy weighs the same, whoever's it is.",
+    ),
+    each_response_for_itself=Mistake(
+        lambda turn: sequence_sum(_own(turn)),
+        "you divide by the tokens of each response: divide by the policy's tokens of the whole batch.",
+    ),
+    each_group_averaged_first=Mistake(
+        lambda turn: _own(turn) / _own(turn).sum((1, 2), keepdim=True) / turn.shape[0],
+        "you average each prompt's group first: divide by the policy's tokens of the whole batch.",
+    ),
+    tool_in_the_length_of_a_response=Mistake(
+        tool_in_the_length_of_a_response,
+        "you divide by the length of each response with the tool's part in it: whoever calls the tool is pushed less.",
+    ),
+    not_divided=Mistake(
+        lambda turn: _own(turn).double(),
+        "that is the mask: divide it by the number of the policy's tokens, so that the weights add up to 1.",
+    ),
+)
+observations = Topic(OWN_TOKEN_WEIGHTS=OWN_TOKEN_WEIGHTS)
