@@ -151,7 +151,7 @@ def explorers(chromium: str, lab: Lab, tmp_path_factory: pytest.TempPathFactory)
     """Open a notebook with a cell for each explorer, its picture as every new user gets it, and run all cells."""
     from rlviz.pictures.catalogue import EXPLORERS
 
-    calls = [f"explore_{name.replace('-', '_')}()" for name in EXPLORERS]
+    calls = [f"explore_{name}()" for name in EXPLORERS]
     cells = ["%matplotlib inline\nfrom rlviz import *", *calls]
     write_notebook(lab.folder / "explorers.ipynb", cells)
     address = f"http://127.0.0.1:{lab.port}/lab/tree/explorers.ipynb?token={lab.token}"

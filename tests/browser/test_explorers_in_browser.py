@@ -19,7 +19,7 @@ NAMES = sorted(EXPLORERS)
 
 def cell_of(page: Page, name: str) -> Locator:
     """Return the explorer's cell, in view: JupyterLab does not draw what is far from the window."""
-    code = f"explore_{name.replace('-', '_')}()"
+    code = f"explore_{name}()"
     cell = page.locator(".jp-Notebook .jp-CodeCell", has=page.locator(".jp-InputArea", has_text=code))
 
     def drawn() -> bool:
@@ -52,15 +52,19 @@ def words(cell: Locator) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_slider_to_both_ends_and_back(explorers: Notebook, name: str) -> None:
+def test_a_slider_of_each_kind_to_both_ends_and_back(explorers: Notebook, name: str) -> None:
+    """With a box for numbers, and with a list of them; tests/pictures/test_explorers.py moves every control."""
     page = explorers.page
     cell = cell_of(page, name)
     start, start_words = picture(cell), words(cell)
     assert start_words
     assert cell.locator(".jupyter-widgets img").get_attribute("alt")
     rows = cell.locator(".widget-hbox").filter(has=page.get_by_role("slider"))
-    moved = 0
-    for row in [row for row in rows.all() if row.is_visible()]:
+    moved, kinds = 0, {}
+    for row in rows.all():
+        if row.is_visible():
+            kinds.setdefault(row.locator("input, select").first.evaluate("box => box.tagName"), row)
+    for row in kinds.values():
         slider, box = row.get_by_role("slider"), row.locator("input, select").first
         label = row.locator("label").first.text_content()
         value, seen = box.input_value(), start
