@@ -64,6 +64,7 @@ RUNS: list[tuple[str, str, Any, TrainSettings, range]] = [
     ("09", "lr 1e-4, GRPO .2", FREE, of_9, three),
     ("09", "lr 1e-4, GSPO .0003", GSPO, of_9, three),
     ("09", "lr 1e-4, GSPO .03", widths(GSPO, 0.03), of_9, three),
+    ("09", "lr 3e-4, GSPO .03", widths(GSPO, 0.03), high, three),
     ("09", "lr 3e-4, GRPO .01", widths(FREE, 0.01), high, three),
     ("09", "lr 3e-4, GRPO .0003", widths(FREE, 0.0003), high, three),
     ("10", "lr 3e-4, GRPO", FREE, replace(of_10, lr=3e-4), three),
