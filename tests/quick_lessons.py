@@ -7,35 +7,36 @@ prompts. `pytest notebooks` runs the lessons in full. The names in here are gone
 
 
 def _sample_less() -> None:
+    from dataclasses import replace
     from functools import wraps
 
-    from rlviz import comparison
-    from rlviz.training import PairSettings, TrainSettings
+    from rlviz import comparison, training
+    from rlviz.training import PairSettings, TrainSettings, default_settings
     from small_models.evaluation import evaluate
 
-    def shrinking(kind: type, name: str, least) -> None:
-        check = kind.__post_init__
+    def less(value):
+        if isinstance(value, PairSettings):
+            return replace(value, batch_size=max(4, value.batch_size // 8))
+        if not isinstance(value, TrainSettings) or value.details_groups > TrainSettings.details_groups:
+            return value
+        for_minibatches = -(-value.minibatches // value.group_size)
+        return replace(value, num_prompts=max(2, for_minibatches, value.num_prompts // 8))
 
-        def check_and_shrink(settings) -> None:
-            check(settings)
-            object.__setattr__(settings, name, max(least(settings), getattr(settings, name) // 8))
+    train, compare = training.train, comparison.compare
 
-        kind.__post_init__ = check_and_shrink
-
-    def prompts(settings: TrainSettings) -> int:
-        recorded = settings.details_groups if settings.details_groups > TrainSettings.details_groups else 0
-        return max(2, recorded, -(-settings.minibatches // settings.group_size))  # a response for each minibatch
-
-    shrinking(TrainSettings, "num_prompts", prompts)
-    shrinking(PairSettings, "batch_size", lambda settings: 4)
-    evaluate.__kwdefaults__["num_prompts"] = 50
-    compare = comparison.compare
+    @wraps(train)
+    def train_on_less(*given, settings=None, **others):
+        if not any(isinstance(value, TrainSettings | PairSettings) for value in given):
+            others["settings"] = less(settings or default_settings(given[-1]))
+        return train(*map(less, given), **others)
 
     @wraps(compare)
-    def compare_less(*arguments, amount, **others):
-        return compare(*arguments, amount=amount // 8, **others)
+    def compare_less(contenders, *given, amount, **others):
+        contenders = [replace(contender, settings=less(contender.settings)) for contender in contenders]
+        return compare(contenders, *given, amount=amount // 8, **others)
 
-    comparison.compare = compare_less
+    training.train, comparison.compare = train_on_less, compare_less
+    evaluate.__kwdefaults__["num_prompts"] = 50
 
 
 _sample_less()
