@@ -8,7 +8,7 @@ import pytest
 from typer.main import get_command
 
 from rlviz.cli import app
-from rlviz.plot_command import options_of
+from rlviz.cli.plot import options_of
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from rlviz.cli.terminal import OutputFormat, console, errors, refusals, typed
 from rlviz.processes import exit_code, interrupt_is_a_wish
-from rlviz.terminal import OutputFormat, console, errors, typed
 
 if TYPE_CHECKING:
     from rlviz.comparison import Comparing, Comparison, Contender, RunProgress
@@ -30,6 +30,7 @@ class BudgetName(str, Enum):
     seconds = "seconds"
 
 
+@refusals()
 def compare(
     context: typer.Context,
     folders: Annotated[

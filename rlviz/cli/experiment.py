@@ -10,8 +10,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from rlviz.cli.terminal import console, refusals
 from rlviz.processes import exit_code, stops_interrupt
-from rlviz.terminal import console, refusals
 
 if TYPE_CHECKING:
     from rlviz.experiments import Experiment

@@ -15,8 +15,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from rlviz.cli.terminal import console, errors, refusals, typed
 from rlviz.processes import exit_code, interrupt_is_a_wish
-from rlviz.terminal import console, errors, refusals, typed
 
 if TYPE_CHECKING:
     from rlviz.algorithms import Algorithm

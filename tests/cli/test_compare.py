@@ -157,7 +157,7 @@ def test_bad_input_gets_one_sentence_and_exit_code_2(arguments, says, tmp_path, 
     [(1, signal.SIGINT, 130), (2, signal.SIGINT, 130), (2, signal.SIGTERM, 143), (2, signal.SIGHUP, 129)],
 )
 def test_ctrl_c_keeps_the_runs_and_the_same_command_goes_on(jobs, number, code, tmp_path):
-    command = [sys.executable, "-m", "rlviz.cli", *BOTH, "--seeds", "1", "--jobs", str(jobs), "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "rlviz", *BOTH, "--seeds", "1", "--jobs", str(jobs), "--out", str(tmp_path)]
     process = subprocess.Popen(
         [*command, "--amount", "100000"],
         stdout=subprocess.PIPE,

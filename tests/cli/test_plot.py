@@ -11,8 +11,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from rlviz.algorithms import DAPO, DCPO
-from rlviz.cli import PICTURES, app
-from rlviz.plot_command import draw, options_of
+from rlviz.cli import app
+from rlviz.cli.plot import PICTURES, draw, options_of
 from rlviz.plots import save_figure
 from rlviz.plots.clip import ClipPicture
 from rlviz.plots.style import new_figure

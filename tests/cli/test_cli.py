@@ -144,7 +144,7 @@ def test_a_disk_that_fills_up_in_the_middle_ends_in_a_sentence(tmp_path, monkeyp
 )
 def test_ctrl_c_sigterm_and_sighup_keep_the_run_and_resume_goes_on(number, code, tmp_path):
     out = tmp_path / "run"
-    command = [sys.executable, "-m", "rlviz.cli", "train", "--steps", "400", "--num-prompts", "4", "--out", str(out)]
+    command = [sys.executable, "-m", "rlviz", "train", "--steps", "400", "--num-prompts", "4", "--out", str(out)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     metrics = out / "metrics.jsonl"
     waited = time.monotonic()

@@ -7,13 +7,40 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
-from rlviz.algorithms import ALGORITHMS, Algorithm, command_name, find_algorithm
+import typer
+from rich.markup import escape
+
+from rlviz.cli.terminal import console, refusals
 from rlviz.names import nearest
-from rlviz.plots import save_figure
-from rlviz.widgets.catalogue import find_explorer
-from rlviz.widgets.explorer import drawn_together
+
+if TYPE_CHECKING:
+    from rlviz.algorithms import Algorithm
+
+PICTURES = (
+    "clip", "bounds", "advantages", "entropy", "ratio", "aggregation", "kl", "gae", "dpo", "overlong", "sampling", "process",
+)  # fmt: skip
+OPTIONS_ARE_READ_LATER = {"help_option_names": [], "allow_extra_args": True, "ignore_unknown_options": True}
+
+
+def plot(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help=f"Picture: {', '.join(PICTURES)}.", show_default=False)] = "--help",
+) -> None:
+    """Draw a picture of the course into a file: **rlviz plot clip --out clip.svg --eps-high .5**
+
+    Every slider of the picture is an option: **rlviz plot clip --help** lists them. PNG, SVG or PDF, by the ending of --out.
+    """
+    if name in ("--help", "-h"):
+        typer.echo(context.get_help())
+        return
+    with refusals():
+        if {"--help", "-h"} & set(context.args):
+            typer.echo(options_of(name).format_help())
+            return
+        out, words = draw(name, context.args)
+    console.print(f"{escape(str(out))}: {escape(words)}", soft_wrap=True)
 
 
 class _Options(argparse.ArgumentParser):
@@ -24,6 +51,8 @@ class _Options(argparse.ArgumentParser):
 
 
 def _several(text: str) -> tuple[Algorithm, ...]:
+    from rlviz.algorithms import find_algorithm
+
     return tuple(find_algorithm(name) for name in text.split(",") if name.strip())
 
 
@@ -33,6 +62,8 @@ def _counts(text: str) -> tuple[int, ...]:
 
 def _reader(hint: Any) -> tuple[Callable[[str], Any], str]:
     """Return what reads an argument of this type from the command line, and what to write for it in the help."""
+    from rlviz.algorithms import find_algorithm
+
     if get_origin(hint) is Literal:
         return str, "TEXT"
     several = get_origin(hint) in (tuple, Sequence)
@@ -46,6 +77,8 @@ def _reader(hint: Any) -> tuple[Callable[[str], Any], str]:
 
 def _written(default: Any) -> str:
     """Return a default value as one would type it."""
+    from rlviz.algorithms import command_name
+
     if default is None:
         return "not set"
     if isinstance(default, tuple):
@@ -55,6 +88,8 @@ def _written(default: Any) -> str:
 
 def _readers(name: str) -> Mapping[str, tuple[Callable[[str], Any], str]]:
     """Return for each argument of the explorer what reads it and what to write for it. Raises ValueError for an unknown name."""
+    from rlviz.widgets.catalogue import find_explorer
+
     explore = find_explorer(name).explore
     hints = get_type_hints(explore)
     return {argument: _reader(hints[argument]) for argument in inspect.signature(explore).parameters}
@@ -65,6 +100,9 @@ def options_of(name: str) -> argparse.ArgumentParser:
 
     Raises ValueError for an unknown name.
     """
+    from rlviz.algorithms import ALGORITHMS, command_name
+    from rlviz.widgets.catalogue import find_explorer
+
     explore = find_explorer(name).explore
     options = _Options(
         prog=f"rlviz plot {name}",
@@ -94,6 +132,11 @@ def draw(name: str, arguments: Sequence[str]) -> tuple[Path, str]:
 
     Raises ValueError for an unknown picture, option or value, and OSError as it comes.
     """
+    from rlviz.algorithms import find_algorithm
+    from rlviz.plots import save_figure
+    from rlviz.widgets.catalogue import find_explorer
+    from rlviz.widgets.explorer import drawn_together
+
     options = options_of(name)
     given, unknown = options.parse_known_args(list(arguments))
     if unknown:
