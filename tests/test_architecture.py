@@ -18,14 +18,23 @@ LEAVES = {
 ALLOWED = {
     "rlviz.names": set(),
     "rlviz.types": set(),
+    "rlviz.settings": {"rlviz.names"},
     "rlviz.pieces": {"rlviz.types"},
     "rlviz.algorithms": {"rlviz.names", "rlviz.types", "rlviz.pieces"},
-    "rlviz.training": {"rlviz.names", "rlviz.types", "rlviz.pieces", "rlviz.algorithms", "small_models"},
+    "rlviz.training": {
+        "rlviz.settings",
+        "rlviz.names",
+        "rlviz.types",
+        "rlviz.pieces",
+        "rlviz.algorithms",
+        "small_models",
+    },
     "rlviz.tabular": {"rlviz.types", "rlviz.pieces", "rlviz.algorithms", "small_models"},
     "rlviz.exercises": {"rlviz.pieces"},
     "rlviz.curves": {"rlviz.types", "rlviz.pieces", "rlviz.algorithms", "rlviz.tabular"},
     "rlviz.plots": {"rlviz.curves"},
     "rlviz.widgets": {
+        "rlviz.settings",
         "rlviz.names",
         "rlviz.types",
         "rlviz.pieces",
@@ -37,7 +46,14 @@ ALLOWED = {
     },
     "rlviz.processes": set(),
     "rlviz.spread": set(),
-    "rlviz.comparison": {"rlviz.algorithms", "rlviz.training", "rlviz.processes", "rlviz.spread", "small_models"},
+    "rlviz.comparison": {
+        "rlviz.settings",
+        "rlviz.algorithms",
+        "rlviz.training",
+        "rlviz.processes",
+        "rlviz.spread",
+        "small_models",
+    },
     "rlviz.experiments": {
         "rlviz.names",
         "rlviz.types",
@@ -52,6 +68,7 @@ ALLOWED = {
     },
     "rlviz.web": set(),
     "rlviz.cli": {
+        "rlviz.settings",
         "rlviz.names",
         "rlviz.types",
         "rlviz.pieces",

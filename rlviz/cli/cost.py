@@ -10,22 +10,20 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from rlviz.cli.terminal import Format, OutputFormat, console, refusals
+from rlviz.cli.options import Device, PolicyName, TaskName
+from rlviz.cli.terminal import Format, console, refusals
 
 
 def cost(
-    task: Annotated[str, typer.Option(help="Task: chain, lookup, ramble, sort or trip.")] = "chain",
-    policy: Annotated[
-        str | None,
-        typer.Option(help="Policy: a shipped name, a folder, or a hub name. [default: the task's warm start]"),
-    ] = None,
+    task: TaskName = "chain",
+    policy: PolicyName = None,
     num_prompts: Annotated[int, typer.Option(help="Prompts in one rollout.")] = 32,
     group_size: Annotated[int, typer.Option(help="Responses to each prompt, an even number.")] = 8,
     updates: Annotated[int, typer.Option(help="Optimizer steps on each rollout.")] = 1,
     repeats: Annotated[int, typer.Option(help="Rounds in which the settings take turns; medians are shown.")] = 5,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Device = "auto",
     out: Annotated[Path | None, typer.Option(help="Draw the table into this file too: PNG, SVG or PDF.")] = None,
-    output: Format = OutputFormat.table,
+    output: Format = "table",
 ) -> None:
     """Measure what the models of GRPO, PPO and DPO cost: bytes and seconds of real updates on the same responses.
 
@@ -55,7 +53,7 @@ def cost(
         sums = cost_table(costs)
         if out is not None:
             save_figure(plot_costs(sums), out, description=ALT)
-    if output is OutputFormat.json:
+    if output == "json":
         totals = sums[["bytes", "bytes_to_grpo"]].to_dict("records")
         typer.echo(json.dumps([asdict(cost) | row for cost, row in zip(costs, totals, strict=True)], indent=2))
         return

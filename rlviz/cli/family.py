@@ -6,25 +6,24 @@ import json
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rlviz.cli.terminal import Format, OutputFormat, console, refusals
+from rlviz.cli.terminal import Format, console, refusals, wide_console
 
 
 def algorithms(
     relatives: Annotated[
         bool, typer.Option("--relatives", help="The relatives that came later in place of the family.")
     ] = False,
-    output: Format = OutputFormat.table,
+    output: Format = "table",
 ) -> None:
     """List the family: each algorithm as what it changes in GRPO, and the models it needs."""
     from rlviz.algorithms import ALGORITHMS, GRPO, RELATIVES, changes, command_name, label
 
     listed = RELATIVES if relatives else ALGORITHMS
 
-    if output is OutputFormat.json:
+    if output == "json":
         rows = [
             {
                 "name": command_name(algorithm),
@@ -62,7 +61,7 @@ def algorithms(
 def diff(
     first: Annotated[str, typer.Argument(help="Algorithm, for example grpo.")],
     second: Annotated[str, typer.Argument(help="Algorithm, for example dapo.")],
-    output: Format = OutputFormat.table,
+    output: Format = "table",
 ) -> None:
     """Say in which slots two algorithms differ, and why the second one has what it has."""
     from dataclasses import asdict
@@ -72,7 +71,7 @@ def diff(
     with refusals():
         a, b = find_algorithm(first), find_algorithm(second)
     rows = differences(a, b)
-    if output is OutputFormat.json:
+    if output == "json":
         typer.echo(json.dumps([asdict(row) for row in rows], indent=2, ensure_ascii=False))
         return
     if not rows:
@@ -83,8 +82,7 @@ def diff(
         table.add_column(column)
     for row in rows:
         table.add_row(f"[bold]{row.slot}[/]", *(escape(text) for text in (row.before, row.after, row.why)))
-    wide = console if console.is_terminal else Console(highlight=False, width=1000)  # in a file, a line a slot
-    wide.print(table)
+    wide_console().print(table)
 
 
 def show(

@@ -1,19 +1,17 @@
-"""`rlviz plot NAME`: an explorer's picture in a file, its arguments as options. They are read off the explorer's signature."""
+"""`rlviz plot NAME`: an explorer's picture in a file. Its options are the explorer's arguments, read off the signature."""
 
 from __future__ import annotations
 
-import argparse
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 from rich.markup import escape
 
+from rlviz.cli.options import Option, Reader, reader_of, with_options
 from rlviz.cli.terminal import console, refusals
-from rlviz.names import nearest
 
 if TYPE_CHECKING:
     from rlviz.algorithms import Algorithm
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
 PICTURES = (
     "clip", "bounds", "advantages", "entropy", "ratio", "aggregation", "kl", "gae", "dpo", "overlong", "sampling", "process",
 )  # fmt: skip
+HELP = ["-h", "--help"]
 OPTIONS_ARE_READ_LATER = {"help_option_names": [], "allow_extra_args": True, "ignore_unknown_options": True}
 
 
@@ -32,47 +31,84 @@ def plot(
 
     Every slider of the picture is an option: **rlviz plot clip --help** lists them. PNG, SVG or PDF, by the ending of --out.
     """
-    if name in ("--help", "-h"):
+    if name in HELP:
         typer.echo(context.get_help())
         return
     with refusals():
-        if {"--help", "-h"} & set(context.args):
-            typer.echo(options_of(name).format_help())
-            return
-        out, words = draw(name, context.args)
-    console.print(f"{escape(str(out))}: {escape(words)}", soft_wrap=True)
+        command = command_of(name)
+    with command.make_context(f"{context.command_path} {name}", context.args, help_option_names=HELP) as picture:
+        command.invoke(picture)
 
 
-class _Options(argparse.ArgumentParser):
-    """Options whose mistakes are ValueErrors in one sentence, like every other refusal."""
+def command_of(name: str) -> Any:
+    """Return the command that draws one picture; each of its explorer's arguments is an option.
 
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(message.removeprefix("argument "))
+    Raises ValueError for an unknown name.
+    """
+    from rlviz.algorithms import ALGORITHMS, command_name
+    from rlviz.plots import save_figure
+    from rlviz.widgets.catalogue import find_explorer
+    from rlviz.widgets.explorer import drawn_together
+
+    entry = find_explorer(name)
+
+    @refusals()
+    @with_options("arguments", options_of(entry.explore))
+    def draw(
+        arguments: dict[str, Any],
+        out: Annotated[Path, typer.Option(help="PNG, SVG or PDF.")] = Path(f"{name}.png"),
+        small_multiples: Annotated[
+            bool,
+            typer.Option("--small-multiples", help="Several settings below each other, as the course prints them."),
+        ] = False,
+    ) -> None:
+        if small_multiples:
+            made = {label: entry.explore(**{**twin, **arguments}) for label, twin in entry.twin.items()}
+            figure, words = drawn_together(made), " ".join(f"{label}: {one.caption}" for label, one in made.items())
+        else:
+            explorer = entry.explore(**arguments)
+            figure, words = type(explorer.picture).alone(explorer.curve), explorer.caption
+        save_figure(figure, out, description=words)
+        console.print(f"{escape(str(out))}: {escape(words)}", soft_wrap=True)
+
+    app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+    names = ", ".join(command_name(member) for member in ALGORITHMS)
+    app.command(help=inspect.getdoc(entry.explore), epilog=f"Algorithms: {names}")(draw)
+    return typer.main.get_command(app)
 
 
-def _several(text: str) -> tuple[Algorithm, ...]:
+def options_of(explore: Any) -> dict[str, Option]:
+    """Return an option for each argument of an explorer."""
+    hints, options = get_type_hints(explore), {}
+    for name, parameter in inspect.signature(explore).parameters.items():
+        choices = get_args(hints[name]) if get_origin(hints[name]) is Literal else ()
+        told = [f"One of: {'; '.join(choices)}."] if choices else []
+        options[name] = Option(_reader(hints[name]), " ".join([*told, f"[default: {_written(parameter.default)}]"]))
+    return options
+
+
+def _reader(hint: Any) -> Reader:
+    """Return what reads an argument of this type: a number, a text, a choice, several whole numbers, or algorithms."""
     from rlviz.algorithms import find_algorithm
 
-    return tuple(find_algorithm(name) for name in text.split(",") if name.strip())
+    if get_origin(hint) in (tuple, Sequence):
+        counts = get_args(hint)[0] is int
+        return (
+            Reader(_counts, "<int,int,…>", "whole numbers with commas")
+            if counts
+            else Reader(_algorithms, "<name,name>", "")
+        )
+    return reader_of(hint) or Reader(find_algorithm, "<name>", "")
 
 
 def _counts(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in text.split(","))
 
 
-def _reader(hint: Any) -> tuple[Callable[[str], Any], str]:
-    """Return what reads an argument of this type from the command line, and what to write for it in the help."""
+def _algorithms(text: str) -> tuple[Algorithm, ...]:
     from rlviz.algorithms import find_algorithm
 
-    if get_origin(hint) is Literal:
-        return str, "TEXT"
-    several = get_origin(hint) in (tuple, Sequence)
-    kinds = [kind for kind in (get_args(hint) or (hint,)) if kind is not NoneType]
-    if kinds[0] is int and several:
-        return _counts, "N,N,…"
-    if kinds[0] in (int, float, str):
-        return kinds[0], {int: "N", float: "NUMBER", str: "TEXT"}[kinds[0]]
-    return (_several, "NAME,NAME") if several else (find_algorithm, "NAME")
+    return tuple(find_algorithm(name) for name in text.split(",") if name.strip())
 
 
 def _written(default: Any) -> str:
@@ -84,81 +120,3 @@ def _written(default: Any) -> str:
     if isinstance(default, tuple):
         return ",".join(map(_written, default)) or "none"
     return command_name(default) if hasattr(default, "slots") else str(default)
-
-
-def _readers(name: str) -> Mapping[str, tuple[Callable[[str], Any], str]]:
-    """Return for each argument of the explorer what reads it and what to write for it. Raises ValueError for an unknown name."""
-    from rlviz.widgets.catalogue import find_explorer
-
-    explore = find_explorer(name).explore
-    hints = get_type_hints(explore)
-    return {argument: _reader(hints[argument]) for argument in inspect.signature(explore).parameters}
-
-
-def options_of(name: str) -> argparse.ArgumentParser:
-    """Return the options of one picture: `--out`, `--small-multiples`, and one for each of the explorer's arguments.
-
-    Raises ValueError for an unknown name.
-    """
-    from rlviz.algorithms import ALGORITHMS, command_name
-    from rlviz.widgets.catalogue import find_explorer
-
-    explore = find_explorer(name).explore
-    options = _Options(
-        prog=f"rlviz plot {name}",
-        description=inspect.getdoc(explore),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-        epilog=f"algorithms: {', '.join(command_name(member) for member in ALGORITHMS)}",
-    )
-    options.add_argument("--out", default=f"{name}.png", metavar="FILE", help="PNG, SVG or PDF [%(default)s]")
-    options.add_argument(
-        "--small-multiples", action="store_true", help="several settings below each other, as the course prints them"
-    )
-    defaults, hints = inspect.signature(explore).parameters, get_type_hints(explore)
-    for argument, (_, shape) in _readers(name).items():
-        choices = get_args(hints[argument]) if get_origin(hints[argument]) is Literal else ()
-        told = f"[{_written(defaults[argument].default)}]" + (f" one of: {'; '.join(choices)}" if choices else "")
-        options.add_argument(_option(argument), default=argparse.SUPPRESS, metavar=shape, help=told.replace("%", "%%"))
-    return options
-
-
-def _option(argument: str) -> str:
-    return f"--{argument.replace('_', '-')}"
-
-
-def draw(name: str, arguments: Sequence[str]) -> tuple[Path, str]:
-    """Draw a picture as the command line asks; return the file and what it shows in words.
-
-    Raises ValueError for an unknown picture, option or value, and OSError as it comes.
-    """
-    from rlviz.algorithms import find_algorithm
-    from rlviz.plots import save_figure
-    from rlviz.widgets.catalogue import find_explorer
-    from rlviz.widgets.explorer import drawn_together
-
-    options = options_of(name)
-    given, unknown = options.parse_known_args(list(arguments))
-    if unknown:
-        known = sorted(options._option_string_actions)
-        raise ValueError(
-            f"{unknown[0]} is no option of this picture; {nearest(unknown[0], known)}it has {', '.join(known)}"
-        )
-    texts, values = vars(given), {}
-    out, multiples = Path(texts.pop("out")), texts.pop("small_multiples")
-    for argument, text in texts.items():
-        read, shape = _readers(name)[argument]
-        try:
-            values[argument] = read(text)
-        except ValueError as error:
-            named = read in (find_algorithm, _several)  # these say themselves what is wrong
-            raise ValueError(str(error) if named else f"{_option(argument)} must be {shape}; got {text!r}") from None
-    entry = find_explorer(name)
-    if multiples:
-        made = {label: entry.explore(**{**twin, **values}) for label, twin in entry.twin.items()}
-        figure, words = drawn_together(made), " ".join(f"{label}: {one.caption}" for label, one in made.items())
-    else:
-        explorer = entry.explore(**values)
-        figure, words = type(explorer.picture).alone(explorer.curve), explorer.caption
-    save_figure(figure, out, description=words)
-    return out, words

@@ -13,6 +13,7 @@ from rlviz.algorithms.describe import describe, rebuild
 from rlviz.algorithms.family import Algorithm
 from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.names import closest
+from rlviz.settings import PairSettings, Settings, TrainSettings, settings_from
 from rlviz.training.actor_critic import ActorCriticRun
 from rlviz.training.files import write_json
 from rlviz.training.memory import check_pairs_fit, check_rollout_fits
@@ -20,7 +21,7 @@ from rlviz.training.preferences import PreferenceRun
 from rlviz.training.rollouts import RolloutRun
 from rlviz.training.run import TrainingRun
 from rlviz.training.run_folder import RunFolder
-from rlviz.training.settings import PairSettings, Settings, TrainSettings, default_settings, settings_from
+from rlviz.training.settings import default_settings
 from small_models.checks import checked, cut, shown
 from small_models.files import reason, said
 from small_models.pairs import Pair, make_pairs

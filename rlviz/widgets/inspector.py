@@ -18,10 +18,10 @@ from rlviz.algorithms.describe import describe, rebuild
 from rlviz.markup import Markup, element, joined, table
 from rlviz.plots.inspector import RunHistory, RunPicture, RunsAtStep
 from rlviz.plots.style import BLUE, VERMILION
+from rlviz.settings import settings_from
 from rlviz.training import RunFolder, TrainingRun, history
 from rlviz.training.formula import decimals_for, gradient_in_words, shown, written_out
 from rlviz.training.run_folder import NOT_METRICS
-from rlviz.training.settings import settings_from
 from rlviz.types import GroupRecord, PairRecord, ResponseRecord, StepRecord, TokenRecord
 from rlviz.widgets.live import WORDS, BlittedFigure, Control, Html, LivePicture, Pick, int_control
 from small_models.checks import checked, cut
