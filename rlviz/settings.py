@@ -11,7 +11,7 @@ import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from inspect import cleandoc
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, Literal, TypeVar
 
 from rlviz.names import nearest
@@ -38,6 +38,7 @@ class Declaration:
     limits: Mapping[str, float]  # a key of HOLDS → the limit
     reason: str  # why the range is what it is, where that does not go without saying
     with_critic: Any  # the default of algorithms that have a critic
+    unset: str  # what a default of None stands for, in words
 
     @property
     def range(self) -> str:
@@ -46,22 +47,17 @@ class Declaration:
 
     def said(self, of_pairs: Declaration | None = None) -> str:
         """Return the line of help with the range and the defaults; of_pairs: the setting as runs on pairs have it too."""
-        default = _short(self.default)
+        default = self.unset if self.default is None else _short(self.default)
         others = {"with a critic": self.with_critic, "of pairs": self.default if of_pairs is None else of_pairs.default}
-        defaults = "; ".join(
-            [
-                f"default: {default}",
-                *(f"{where} {_short(other)}" for where, other in others.items() if other != self.default),
-            ]
-        )
-        told = [self.range, *([] if self.default is None else [defaults])]
+        elsewhere = [f"{where} {_short(other)}" for where, other in others.items() if other != self.default]
+        told = [self.range, "; ".join([f"default: {default}", *elsewhere])]
         return f"{self.help} [{', '.join(filter(None, told))}]"
 
     def check(self, name: str, value: Any) -> None:
         """Raise ValueError for a number that is not finite, too large, or out of the range; what is no number has no range."""
-        if value is None or isinstance(value, str):
-            return
         whole = isinstance(value, Integral)
+        if not (whole or isinstance(value, Real)):
+            return
         if not whole and not math.isfinite(value):
             raise ValueError(f"{name} must be finite; got {value}")
         if whole and "below" not in self.limits and value >= LARGEST:
@@ -86,17 +82,26 @@ def setting(
     below: float | None = None,
     reason: str = "",
     with_critic: T | None = None,
+    unset: str = "",
 ) -> T:
     """Return the field of a dataclass that declares a setting; see `Declaration`."""
     limits = {"at least": at_least, "above": above, "at most": at_most, "below": below}
     given = {words: limit for words, limit in limits.items() if limit is not None}
-    declaration = Declaration(default, help, panel, given, reason, default if with_critic is None else with_critic)
+    critic = default if with_critic is None else with_critic
+    declaration = Declaration(default, help, panel, given, reason, critic, unset)
     return field(default=default, metadata={"setting": declaration})
 
 
 def declarations(kind: type[Any]) -> dict[str, Declaration]:
     """Return name → declaration of the settings of a dataclass."""
     return {each.name: each.metadata["setting"] for each in fields(kind)}
+
+
+def check_settings(settings: Any) -> None:
+    """Raise ValueError, with parameter, value and range, for a declared setting of the wrong type or out of its range."""
+    check_fields(settings)
+    for name, declaration in declarations(type(settings)).items():
+        declaration.check(name, getattr(settings, name))
 
 
 def documented(kind: type[T]) -> type[T]:
@@ -114,7 +119,7 @@ class RunSettings:
     steps: int = setting(120, "Steps of the run: rollouts, or updates on pairs.", RUN, at_least=1)
     seed: int = setting(0, "The same seed gives the same curve.", RUN, at_least=0, below=SEEDS)
     max_new_tokens: int | None = setting(
-        None, "Tokens of the longest response; the task's own unless given.", ROLLOUTS, at_least=1
+        None, "Tokens of the longest response.", ROLLOUTS, at_least=1, unset="the task's own"
     )
     lr: float = setting(3e-4, "Learning rate of AdamW at its peak.", UPDATES, above=0)
     lr_warmup_steps: int = setting(10, "First steps, over which the learning rate rises linearly.", UPDATES, at_least=0)
@@ -123,9 +128,7 @@ class RunSettings:
     checkpoint_every: int = setting(0, "Steps between saved states; 0: only as time asks for.", RECORDS, at_least=0)
 
     def __post_init__(self) -> None:
-        check_fields(self)
-        for name, declaration in declarations(type(self)).items():
-            declaration.check(name, getattr(self, name))
+        check_settings(self)
 
 
 @documented

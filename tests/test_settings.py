@@ -78,7 +78,7 @@ def test_said_gives_help_range_and_defaults():
     assert (
         declared["steps"].said(declarations(PairSettings)["steps"]).endswith("[at least 1, default: 120; of pairs 200]")
     )
-    assert declared["max_new_tokens"].said().endswith("[at least 1]")
+    assert declared["max_new_tokens"].said().endswith("[at least 1, default: the task's own]")
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda algorithm: algorithm.name)

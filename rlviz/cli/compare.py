@@ -13,9 +13,9 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from rlviz.cli.options import Device, PolicyName, TaskName, refuse_beside, settings_options, with_options
+from rlviz.cli.options import Device, PolicyName, TaskName, options_of, refuse_beside, with_options
 from rlviz.cli.terminal import Format, console, errors, exit_after, refusals, wide_console
-from rlviz.settings import RECORDS, RUN
+from rlviz.settings import RECORDS, RUN, PairSettings, TrainSettings
 
 if TYPE_CHECKING:
     from rlviz.comparison import Comparing, Comparison, Contender, RunProgress
@@ -25,7 +25,7 @@ SAID_OF_FOLDERS = ("folders", "budget", "amount", "out", "output")
 
 
 @refusals()
-@with_options("settings", settings_options(without=SET_BY_THE_COMPARISON))
+@with_options(settings=options_of(TrainSettings, PairSettings, without=SET_BY_THE_COMPARISON))
 def compare(
     context: typer.Context,
     settings: dict[str, Any],

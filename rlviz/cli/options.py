@@ -8,12 +8,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from functools import wraps
+from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import typer
 
-from rlviz.settings import RUN, PairSettings, TrainSettings, declarations
+from rlviz.settings import RUN, declarations
 from small_models.checks import shown
 
 TaskName = Annotated[str, typer.Option(help="Task: chain, lookup, ramble, sort or trip.", rich_help_panel=RUN)]
@@ -47,15 +48,16 @@ PLAIN = {
     int: Reader(int, "<int>", "a whole number"),
     float: Reader(float, "<float>", "a number"),
     str: Reader(str, "<str>", "a text"),
+    Path: Reader(Path, "<path>", "a path"),
 }
 
 
-def reader_of(hint: Any) -> Reader | None:
-    """Return what reads a number, a text or a choice, which is checked where it is used; else None."""
+def reader_of(hint: Any) -> Reader:
+    """Return what reads a number, a path, a text, or a choice, which is checked where it is used. Raises KeyError for others."""
     if get_origin(hint) is Literal:
-        return PLAIN[str]
+        return Reader(str, f"<{'|'.join(get_args(hint))}>", "a text")
     kinds = [kind for kind in (get_args(hint) or (hint,)) if kind is not NoneType]
-    return PLAIN.get(kinds[0])
+    return PLAIN[kinds[0]]
 
 
 class Option(NamedTuple):
@@ -82,35 +84,43 @@ class Option(NamedTuple):
         )
 
 
-def with_options(into: str, options: Mapping[str, Option]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that puts options in place of a command's parameter `into`: a dictionary of those that are given."""
+def with_options(**groups: Mapping[str, Option]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that puts options in place of parameters of a command, which are dictionaries of those given.
+
+    groups: by the name of the parameter, its options.
+    """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def run(**given: Any) -> None:
-            texts = {name: given.pop(name) for name in options}
-            values = {name: options[name].value(name, text) for name, text in texts.items() if text is not None}
-            command(**given, **{into: values})
+            for group, options in groups.items():
+                texts = {name: given.pop(name) for name in options}
+                given[group] = {
+                    name: options[name].value(name, text) for name, text in texts.items() if text is not None
+                }
+            command(**given)
 
         signature = inspect.signature(command, eval_str=True)
-        own = [parameter for name, parameter in signature.parameters.items() if name != into]
-        parameters = [*own, *(option.parameter(name) for name, option in options.items())]
-        run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        own = [parameter for name, parameter in signature.parameters.items() if name not in groups]
+        read = [option.parameter(name) for options in groups.values() for name, option in options.items()]
+        run.__signature__ = signature.replace(parameters=[*own, *read])  # type: ignore[attr-defined]
         return run
 
     return decorate
 
 
-def settings_options(*, without: tuple[str, ...] = ()) -> dict[str, Option]:
-    """Return an option for each setting of a run, but for those in the panels of the help that are left out."""
-    sampling, of_pairs = declarations(TrainSettings), declarations(PairSettings)
-    hints = get_type_hints(TrainSettings) | get_type_hints(PairSettings)
-    options = {}
-    for name, declaration in (of_pairs | sampling).items():
-        reader = reader_of(hints[name])
-        if reader is not None and declaration.panel not in without:
-            options[name] = Option(reader, declaration.said(of_pairs.get(name)), declaration.panel)
-    return options
+def options_of(kind: type[Any], of_pairs: type[Any] | None = None, without: Collection[str] = ()) -> dict[str, Option]:
+    """Return an option for each setting that a dataclass declares, but for those in the panels of the help that are left out.
+
+    of_pairs: what declares the settings of runs on pairs, which come too.
+    """
+    others = {} if of_pairs is None else declarations(of_pairs)
+    hints = get_type_hints(kind) | ({} if of_pairs is None else get_type_hints(of_pairs))
+    return {
+        name: Option(reader_of(hints[name]), declaration.said(others.get(name)), declaration.panel)
+        for name, declaration in (others | declarations(kind)).items()
+        if declaration.panel not in without
+    }
 
 
 def refuse_beside(context: typer.Context, what: str, taken: Collection[str]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin,
 import typer
 from rich.markup import escape
 
-from rlviz.cli.options import Option, Reader, reader_of, with_options
+from rlviz.cli.options import PLAIN, Option, Reader, reader_of, with_options
 from rlviz.cli.terminal import console, refusals
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def command_of(name: str) -> Any:
     entry = find_explorer(name)
 
     @refusals()
-    @with_options("arguments", options_of(entry.explore))
+    @with_options(arguments=arguments_of(entry.explore))
     def draw(
         arguments: dict[str, Any],
         out: Annotated[Path, typer.Option(help="PNG, SVG or PDF.")] = Path(f"{name}.png"),
@@ -77,7 +77,7 @@ def command_of(name: str) -> Any:
     return typer.main.get_command(app)
 
 
-def options_of(explore: Any) -> dict[str, Option]:
+def arguments_of(explore: Any) -> dict[str, Option]:
     """Return an option for each argument of an explorer."""
     hints, options = get_type_hints(explore), {}
     for name, parameter in inspect.signature(explore).parameters.items():
@@ -98,7 +98,10 @@ def _reader(hint: Any) -> Reader:
             if counts
             else Reader(_algorithms, "<name,name>", "")
         )
-    return reader_of(hint) or Reader(find_algorithm, "<name>", "")
+    if get_origin(hint) is Literal:
+        return PLAIN[str]  # the help lists the choices
+    kinds = get_args(hint) or (hint,)
+    return reader_of(hint) if kinds[0] in PLAIN else Reader(find_algorithm, "<name>", "")
 
 
 def _counts(text: str) -> tuple[int, ...]:

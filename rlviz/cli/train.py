@@ -5,17 +5,27 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
-from itertools import count as count_from
+from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from rlviz.cli.options import Device, PolicyName, TaskName, refuse_beside, settings_options, with_options
+from rlviz.cli.options import Device, PolicyName, TaskName, options_of, refuse_beside, with_options
 from rlviz.cli.terminal import console, errors, exit_after, refusals
-from rlviz.settings import REWARDS, ROLLOUTS, RUN, UPDATES, PairSettings, TrainSettings
+from rlviz.settings import (
+    REWARDS,
+    ROLLOUTS,
+    RUN,
+    UPDATES,
+    PairSettings,
+    TrainSettings,
+    check_settings,
+    setting,
+)
 
 if TYPE_CHECKING:
     from rlviz.algorithms import Algorithm
@@ -27,11 +37,114 @@ if TYPE_CHECKING:
     from small_models.tasks import Task
 
 
+@dataclass(frozen=True)
+class Changes:
+    """What the command line changes in the pieces of an algorithm; None: what the algorithm has."""
+
+    eps_low: float | None = setting(None, "Clip width below ratio 1.", UPDATES, unset="the algorithm's")
+    eps_high: float | None = setting(None, "Clip width above ratio 1.", UPDATES, unset="the algorithm's")
+    max_rounds: int | None = setting(
+        None,
+        "DAPO samples at most so many times num-prompts while groups are all right or all wrong; 1: drops them.",
+        ROLLOUTS,
+        unset="10",
+    )
+    beta: float | None = setting(
+        None,
+        "Weight of the KL term; 0: none.",
+        UPDATES,
+        at_least=0,
+        reason="0: no KL term",
+        unset="PPO's and DPO's own, else 0; GRPO's paper: 0.04",
+    )
+    supervision: Literal["outcome", "process"] = setting(
+        "outcome", "Reward whole responses, or each step of them (chain marks its steps).", REWARDS
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    def of(self, algorithm: Algorithm) -> Algorithm:
+        """Return the algorithm with these changes; one of groups has a KL term only where `beta` gives it one."""
+        from rlviz.algorithms import GRPO_PROCESS, GroupPolicyGradient, PolicyGradient
+        from rlviz.pieces.kl import KLInLoss
+
+        widths = {"eps_low": self.eps_low, "eps_high": self.eps_high, "max_rounds": self.max_rounds}
+        algorithm = algorithm.with_parameters(**{name: value for name, value in widths.items() if value is not None})
+        if isinstance(algorithm, GroupPolicyGradient):
+            algorithm = replace(algorithm, kl=KLInLoss(beta=self.beta) if self.beta else None)
+        elif self.beta == 0 and isinstance(algorithm, PolicyGradient):
+            algorithm = algorithm.without_kl()
+        elif self.beta is not None:
+            algorithm = algorithm.with_parameters(beta=self.beta)
+        if self.supervision == "outcome":
+            return algorithm
+        if not isinstance(algorithm, GroupPolicyGradient):
+            raise ValueError(f"--supervision process is for algorithms of groups, such as GRPO; got {algorithm.name}")
+        return replace(algorithm, name=f"{algorithm.name} (process)", advantage=GRPO_PROCESS.advantage)
+
+
+@dataclass(frozen=True)
+class Judging:
+    """How responses are judged beyond the task's rule: by a learned reward or not, and from which pairs."""
+
+    reward: Literal["rule", "learned"] = setting(
+        "rule", "The task's rule, or a reward model learned from pairs first.", REWARDS
+    )
+    pairs: Path | None = setting(
+        None,
+        "JSON lines of prompt, chosen, rejected, for DPO or a learned reward.",
+        REWARDS,
+        unset="right against wrong responses of the starting policy",
+    )
+    label_noise: float = setting(
+        0.0, "Probability that a sampled pair is labelled the wrong way.", REWARDS, at_least=0, at_most=1
+    )
+    spurious: float = setting(
+        0.0, "Probability that it is labelled by length instead: longer is chosen.", REWARDS, at_least=0, at_most=1
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    @property
+    def learned(self) -> bool:
+        return self.reward == "learned"
+
+    def check(self, algorithm: Algorithm, *, of_pairs: bool, num_pairs: int | None) -> None:
+        """Raise ValueError where the algorithm has no use for what was asked."""
+        if self.learned and of_pairs:
+            raise ValueError(f"--reward learned: {algorithm.name} learns from pairs and has no use for a reward model")
+        asked = self.pairs or num_pairs or self.label_noise or self.spurious
+        if asked and not (self.learned or of_pairs):
+            raise ValueError("--pairs, --num-pairs, --label-noise and --spurious are for DPO or with --reward learned")
+
+    def pairs_for(self, policy: Policy, task: Task, count: int, settings: TrainSettings | PairSettings) -> list[Pair]:
+        """Return the pairs of the file, or so many that are sampled and labelled as the options say."""
+        from small_models.pairs import make_pairs, read_pairs
+
+        if self.pairs is not None:
+            return read_pairs(self.pairs)
+        return make_pairs(
+            policy,
+            task,
+            count,
+            seed=settings.seed,
+            max_new_tokens=settings.max_new_tokens,
+            label_noise=self.label_noise,
+            spurious=self.spurious,
+        )
+
+
 @refusals()
-@with_options("settings", settings_options())
+@with_options(
+    settings=options_of(TrainSettings, PairSettings), changes=options_of(Changes), judging=options_of(Judging)
+)
 def train(
     context: typer.Context,
     settings: dict[str, Any],
+    changes: dict[str, Any],
+    judging: dict[str, Any],
     algorithm: Annotated[
         str, typer.Option(help="Algorithm; `rlviz algorithms` lists them.", rich_help_panel=RUN)
     ] = "grpo",
@@ -49,57 +162,6 @@ def train(
             rich_help_panel=RUN,
         ),
     ] = None,
-    max_rounds: Annotated[
-        int | None,
-        typer.Option(
-            help="DAPO samples at most so many times num-prompts while groups are all right or all wrong; 1: drops them. "
-            "[default: 10]",
-            rich_help_panel=ROLLOUTS,
-        ),
-    ] = None,
-    reward: Annotated[
-        Literal["rule", "learned"],
-        typer.Option(help="The task's rule, or a reward model learned from pairs first.", rich_help_panel=REWARDS),
-    ] = "rule",
-    supervision: Annotated[
-        Literal["outcome", "process"],
-        typer.Option(
-            help="Reward whole responses, or each step of them (chain marks its steps).", rich_help_panel=REWARDS
-        ),
-    ] = "outcome",
-    pairs: Annotated[
-        Path | None,
-        typer.Option(
-            help="JSON lines of prompt, chosen, rejected, for DPO or a learned reward. "
-            "[default: right against wrong responses of the starting policy]",
-            rich_help_panel=REWARDS,
-        ),
-    ] = None,
-    label_noise: Annotated[
-        float, typer.Option(help="Probability that a sampled pair is labelled the wrong way.", rich_help_panel=REWARDS)
-    ] = 0.0,
-    spurious: Annotated[
-        float,
-        typer.Option(
-            help="Probability that a sampled pair is labelled by length instead: longer is chosen.",
-            rich_help_panel=REWARDS,
-        ),
-    ] = 0.0,
-    eps_low: Annotated[
-        float | None,
-        typer.Option(help="Clip width below ratio 1. [default: the algorithm's]", rich_help_panel=UPDATES),
-    ] = None,
-    eps_high: Annotated[
-        float | None,
-        typer.Option(help="Clip width above ratio 1. [default: the algorithm's]", rich_help_panel=UPDATES),
-    ] = None,
-    beta: Annotated[
-        float | None,
-        typer.Option(
-            help="Weight of the KL term; 0: none. [default: PPO's and DPO's own, else 0; GRPO's paper: 0.04]",
-            rich_help_panel=UPDATES,
-        ),
-    ] = None,
 ) -> None:
     """Train a small transformer and watch it learn. `rlviz train` alone trains GRPO on *chain* for about ten seconds.
 
@@ -110,10 +172,10 @@ def train(
             refuse_beside(context, "--resume: the run keeps what it began with", ("resume", "steps", "device"))
             run = _resumed(resume, settings.get("steps"), device)
         else:
-            widths = {"eps_low": eps_low, "eps_high": eps_high, "max_rounds": max_rounds}
-            chosen = _algorithm(algorithm, supervision, beta, widths)
-            judged = Judging(reward == "learned", pairs, settings.get("num_pairs"), label_noise, spurious)
-            run = _begun(chosen, task, policy, device, out, settings, judged)
+            from rlviz.algorithms import find_algorithm
+
+            chosen = Changes(**changes).of(find_algorithm(algorithm))
+            run = _begun(chosen, task, policy, device, out, settings, Judging(**judging))
     _show_beginning(run)
     stopped = _train(run)
     if stopped:
@@ -137,64 +199,6 @@ def _resumed(folder: Path, steps: int | None, device: str) -> TrainingRun[Any]:
     return run
 
 
-def _algorithm(name: str, supervision: str, beta: float | None, parameters: Mapping[str, float | None]) -> Algorithm:
-    """Return the algorithm of this name with what the options change in its pieces."""
-    from dataclasses import replace
-
-    from rlviz.algorithms import GRPO_PROCESS, GroupPolicyGradient, PolicyGradient, find_algorithm
-    from rlviz.pieces.kl import KLInLoss
-
-    if beta is not None and beta < 0:
-        raise ValueError(f"beta must be 0 (no KL term) or above; got {beta}")
-    chosen = find_algorithm(name)
-    chosen = chosen.with_parameters(**{name: value for name, value in parameters.items() if value is not None})
-    if isinstance(chosen, GroupPolicyGradient):
-        chosen = replace(chosen, kl=KLInLoss(beta=beta) if beta else None)
-    elif beta == 0 and isinstance(chosen, PolicyGradient):
-        chosen = chosen.without_kl()
-    elif beta is not None:
-        chosen = chosen.with_parameters(beta=beta)
-    if supervision == "process":
-        if not isinstance(chosen, GroupPolicyGradient):
-            raise ValueError(f"--supervision process is for algorithms of groups, such as GRPO; got {chosen.name}")
-        chosen = replace(chosen, name=f"{chosen.name} (process)", advantage=GRPO_PROCESS.advantage)
-    return chosen
-
-
-class Judging(NamedTuple):
-    """How responses are judged beyond the task's rule: by a learned reward or not, and from which pairs."""
-
-    learned: bool
-    file: Path | None
-    num_pairs: int | None
-    label_noise: float
-    spurious: float
-
-    def check(self, algorithm: Algorithm, *, of_pairs: bool) -> None:
-        """Raise ValueError where the algorithm has no use for what was asked."""
-        if self.learned and of_pairs:
-            raise ValueError(f"--reward learned: {algorithm.name} learns from pairs and has no use for a reward model")
-        if any(self[1:]) and not (self.learned or of_pairs):
-            raise ValueError("--pairs, --num-pairs, --label-noise and --spurious are for DPO or with --reward learned")
-
-    def pairs(self, policy: Policy, task: Task, settings: TrainSettings | PairSettings) -> list[Pair]:
-        """Return the pairs of the file, or ones that are sampled and labelled as the options say."""
-        from rlviz.training.rewards import NUM_PAIRS
-        from small_models.pairs import make_pairs, read_pairs
-
-        if self.file is not None:
-            return read_pairs(self.file)
-        return make_pairs(
-            policy,
-            task,
-            settings.num_pairs if isinstance(settings, PairSettings) else self.num_pairs or NUM_PAIRS,
-            seed=settings.seed,
-            max_new_tokens=settings.max_new_tokens,
-            label_noise=self.label_noise,
-            spurious=self.spurious,
-        )
-
-
 def _begun(
     algorithm: Algorithm,
     task_name: str,
@@ -202,20 +206,22 @@ def _begun(
     device: str,
     out: Path | None,
     given: Mapping[str, Any],
-    judged: Judging,
+    judging: Judging,
 ) -> TrainingRun[Any]:
     """Begin the run, in the folder that is asked for or in the next that is free."""
     from rlviz.algorithms import PreferenceOptimization, command_name
     from rlviz.training import default_settings, find_task, train
+    from rlviz.training.rewards import NUM_PAIRS
     from small_models.policies import load_policy
 
-    of_pairs = isinstance(algorithm, PreferenceOptimization)
-    judged.check(algorithm, of_pairs=of_pairs)
+    of_pairs, num_pairs = isinstance(algorithm, PreferenceOptimization), given.get("num_pairs")
+    judging.check(algorithm, of_pairs=of_pairs, num_pairs=num_pairs)
     own = {name: value for name, value in given.items() if of_pairs or name != "num_pairs"}
     settings, task = default_settings(algorithm, **own), find_task(task_name)
     policy = load_policy(policy_name or task.name, device=device)
-    pairs = judged.pairs(policy, task, settings) if judged.learned or of_pairs else None
-    reward_model = _reward_model(policy, task, pairs, settings.seed) if judged.learned and pairs is not None else None
+    number = settings.num_pairs if isinstance(settings, PairSettings) else num_pairs or NUM_PAIRS
+    pairs = judging.pairs_for(policy, task, number, settings) if judging.learned or of_pairs else None
+    reward_model = _reward_model(policy, task, pairs, settings.seed) if judging.learned and pairs is not None else None
     folder = out or _claimed(f"{task.name}-{command_name(algorithm).replace('(', '').replace(')', '')}")
     try:
         return train(policy, task, algorithm, settings, reward_model=reward_model, pairs=pairs, out=folder)
@@ -237,7 +243,7 @@ def _reward_model(policy: Policy, task: Task, pairs: list[Pair], seed: int) -> R
 
 def _claimed(name: str) -> Path:
     """Make and return the first folder runs/NAME-001, -002, … that is not there: no run begun at the same moment has it."""
-    for number in count_from(1):
+    for number in count(1):
         folder = Path("runs") / f"{name}-{number:03d}"
         with suppress(FileExistsError):
             folder.mkdir(parents=True)

@@ -87,7 +87,7 @@ def damaged(tmp_path):
         (["--eps-low", "1.5"], "eps_low must be above 0 and below 1"),
         (["--eps-high", "0"], "eps_high must be above 0"),
         (["--lr", "-1"], "lr must be above 0; got -1"),
-        (["--beta", "-1"], "beta must be 0 (no KL term) or above; got -1"),
+        (["--beta", "-1"], "beta must be at least 0 (0: no KL term); got -1"),
         (["--steps", "0"], "steps must be at least 1"),
         (["--device", "tpu"], "device must be one of auto, cpu, cuda; got 'tpu'"),
         (["--policy", "no-such-owner/no-such-model"], "no folder here, no shipped policy"),
@@ -126,7 +126,9 @@ def test_bad_input_gets_one_sentence_and_exit_code_2(
         (["--group-size", "2.5"], "Error: --group-size must be a whole number; got '2.5'"),
         (["--epsilon", "0.2"], "No such option: --epsilon"),
         (["--num-promts", "3"], "--num-prompts"),
-        (["--reward", "leaned"], "'learned'"),
+        (["--reward", "leaned"], "Error: reward must be one of rule, learned; got 'leaned'"),
+        (["--supervision", "proces"], "Error: supervision must be one of outcome, process; got 'proces'"),
+        (["--label-noise", "-.1"], "Error: label_noise must be at least 0 and at most 1; got -0.1"),
     ],
 )
 def test_what_is_no_number_or_no_option_is_refused_too(rlviz, arguments, says):
@@ -421,7 +423,7 @@ def test_pairs_come_from_a_file(rlviz, tmp_path):
         (["--refresh-reward-every", 2], "refresh_reward_every needs a reward model"),
         (["--algorithm", "dpo", "--beta", 0], "beta must be above 0"),
         (["--algorithm", "dpo", "--pairs", "nowhere.jsonl"], "nowhere.jsonl cannot be written or read"),
-        (["--reward", "learned", "--spurious", 2], "spurious must be from 0 to 1; got 2"),
+        (["--reward", "learned", "--spurious", 2], "spurious must be at least 0 and at most 1; got 2"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(rlviz, options, sentence, tmp_path):
