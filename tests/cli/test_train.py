@@ -124,6 +124,7 @@ def test_bad_input_gets_one_sentence_and_exit_code_2(
     [
         (["--lr", "fast"], "Error: --lr must be a number; got 'fast'"),
         (["--group-size", "2.5"], "Error: --group-size must be a whole number; got '2.5'"),
+        (["--lr", ""], "Error: --lr must be a number; got ''"),
         (["--epsilon", "0.2"], "No such option: --epsilon"),
         (["--num-promts", "3"], "--num-prompts"),
         (["--reward", "leaned"], "Error: reward must be one of rule, learned; got 'leaned'"),
@@ -384,8 +385,9 @@ def test_every_kind_of_training_from_the_command_line(rlviz, options, says, sett
 
 
 def test_beta_is_the_algorithm_s_own_weight(rlviz, tmp_path):
-    tiny = {"ppo": ["--num-prompts", 4], "dpo": ["--num-pairs", 8, "--batch-size", 4]}
-    for name, beta, expected in (("ppo", 0.5, 0.5), ("dpo", 0.5, 0.5), ("ppo", 0, None), ("ppo", None, 0.02)):
+    few, cases = ["--num-prompts", 4], [("ppo", 0.5, 0.5), ("ppo", 0, None), ("ppo", None, 0.02), ("dpo", 0.5, 0.5)]
+    tiny = {"ppo": few, "grpo": few, "dpo": ["--num-pairs", 8, "--batch-size", 4]}
+    for name, beta, expected in (*cases, ("grpo", 0.5, 0.5), ("grpo", None, None)):
         out = tmp_path / f"{name}{beta}"
         options = [] if beta is None else ["--beta", beta]
         assert rlviz("train", "--algorithm", name, "--steps", 1, *options, *tiny[name], "--out", out).exit_code == 0
