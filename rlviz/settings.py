@@ -106,9 +106,8 @@ def check_settings(settings: Any) -> None:
 
 def documented(kind: type[T]) -> type[T]:
     """Add the settings of a dataclass to its docstring, a line each."""
-    if kind.__doc__:  # python -OO has none
-        lines = (f"{name}: {declaration.said()}" for name, declaration in declarations(kind).items())
-        kind.__doc__ = "\n".join([cleandoc(kind.__doc__), "", *lines])
+    lines = (f"{name}: {declaration.said()}" for name, declaration in declarations(kind).items())
+    kind.__doc__ = "\n".join([cleandoc(kind.__doc__ or ""), "", *lines])
     return kind
 
 
