@@ -18,6 +18,7 @@ import rlviz
 from rlviz.algorithms import PreferenceOptimization
 from rlviz.algorithms.describe import describe
 from rlviz.processes import side_by_side
+from rlviz.settings import settings_from
 from rlviz.spread import bootstrap, bootstrap_of_the_difference, interval, iqm
 from rlviz.training import RunFolder, find_task, train
 from rlviz.training.budget import (
@@ -36,7 +37,6 @@ from rlviz.training.budget import (
 )
 from rlviz.training.files import write_json
 from rlviz.training.reading import read_plan
-from rlviz.training.settings import settings_from
 from small_models.checks import check_number, checked
 from small_models.policies import load_policy
 from small_models.tasks import Task

@@ -150,68 +150,52 @@ class GroupRecord:
 class StepRecord:
     """One training step in numbers, and the first of its groups in full.
 
-    step: from 1. seconds: of this step, evaluation left out. reward: mean, after shaping. accuracy, well_formed,
-    truncated: shares of this step's sampled responses. held_out_accuracy: sampled on held-out prompts, None on steps
-    without an evaluation. entropy: nats per token, when sampled. response_length: tokens, end of sequence included.
-    kl: k3 estimate of KL(π_old‖π_ref) per token, π_ref being the policy at the start of the run, or at the last reset of the
-    reference; without a KL term in the loss it is taken from one response a prompt, and noisier. loss, grad_norm (before
-    clipping): means over the step's updates. ratio_mean, ratio_std: over the tokens of all updates that entered them.
-    clip_fraction_low, clip_fraction_high, clip_fraction_dual: shares of the tokens of the selected groups, over all updates,
-    whose gradient was cut: at ratios below 1, above 1 with A > 0, above 1 with A < 0. All else is of the whole rollout,
-    groups that were not selected included.
-    rounds: calls of the sampler, more than 1 where prompts were sampled in place of uninformative ones. responses_sampled: in
-    all rounds, and in the first step for the filter of solved prompts. responses_used: of these, those of the selected
-    groups, each counted once. contributing: share of the sampled ones that are used and have an advantage other than 0 on a
-    token that the loss sees.
-    zero_variance_groups: share of groups whose rewards (of single steps: their means) are all equal, None for groups of one.
-    rows_used: share of responses that entered the updates. repetition: share of tokens that are the same as the one before
-    them. tokens_sampled: since the start of the run. groups: the first groups of the rollout, at least one; prompt, gold,
-    group: those of the first of them.
-
-    None where there is no such thing: beta: weight of the KL term in this step. value_loss: of the critic, mean over the
-    updates. explained_variance: 1 − var(returns − V) / var(returns), V as it was when the responses were sampled.
-    kl_to_old: KL(π_old‖π_θ) per token after the updates, where the KL term is of that kind. reward_agreement: share of the
-    pairs of a right and a wrong response to one prompt that the learned reward puts in this order, a tie counting half.
-    reward_loss: of the reward model at its last refresh. token_ratio_std, sequence_ratio_std: spread of the token ratios, and
-    of one sequence ratio a response, of all updates, whichever of the two the algorithm's loss takes. routing_flips: share of
-    routing decisions, one a token and layer, whose set of experts the step's updates changed, on one response a prompt.
+    Where a field does not say otherwise, it is of the whole rollout, groups that were not selected included; what is None has
+    no value in this step or under this algorithm.
     """
 
-    step: int
-    seconds: float
-    reward: float
-    accuracy: float
-    well_formed: float
-    truncated: float
-    held_out_accuracy: float | None
-    entropy: float
-    response_length: float
+    step: int  # from 1
+    seconds: float  # of this step, evaluation left out
+    reward: float  # mean, after shaping
+    accuracy: float  # share of right answers among this step's sampled responses
+    well_formed: float  # share of well-formed ones among them
+    truncated: float  # share of those among them that were cut off at the longest length
+    held_out_accuracy: float | None  # sampled on held-out prompts; None on steps without an evaluation
+    entropy: float  # nats per token, when sampled
+    response_length: float  # tokens, end of sequence included
+    # k3 estimate of KL(π_old‖π_ref) per token, π_ref being the policy at the start of the run, or at the last reset of the
+    # reference; without a KL term in the loss it is taken from one response a prompt, and noisier
     kl: float
-    loss: float
-    grad_norm: float
-    ratio_mean: float
-    ratio_std: float
-    clip_fraction_low: float
-    clip_fraction_high: float
-    clip_fraction_dual: float
-    zero_variance_groups: float | None
-    rounds: int
-    responses_sampled: int
-    responses_used: int
-    contributing: float
-    rows_used: float
-    repetition: float
-    lr: float
-    tokens_sampled: int
-    groups: tuple[GroupRecord, ...]
-    beta: float | None = None
-    value_loss: float | None = None
-    explained_variance: float | None = None
-    kl_to_old: float | None = None
+    loss: float  # mean over the step's updates
+    grad_norm: float  # before clipping, mean over the step's updates
+    ratio_mean: float  # over the tokens of all updates that entered them
+    ratio_std: float  # over the same tokens
+    # shares of the tokens of the selected groups, over all updates, whose gradient was cut:
+    clip_fraction_low: float  # at ratios below 1
+    clip_fraction_high: float  # above 1, with A > 0
+    clip_fraction_dual: float  # above 1, with A < 0
+    zero_variance_groups: (
+        float | None
+    )  # share of groups with equal rewards (of single steps: equal means); None where G = 1
+    rounds: int  # calls of the sampler, more than 1 where prompts were sampled in place of uninformative ones
+    responses_sampled: int  # in all rounds, and in the first step for the filter of solved prompts
+    responses_used: int  # of these, those of the selected groups, each counted once
+    contributing: float  # share of the sampled ones that are used and have A ≠ 0 on a token that the loss sees
+    rows_used: float  # share of responses that entered the updates
+    repetition: float  # share of tokens that are the same as the one before them
+    lr: float  # learning rate of the step
+    tokens_sampled: int  # since the start of the run
+    groups: tuple[GroupRecord, ...]  # the first groups of the rollout, at least one
+    beta: float | None = None  # weight of the KL term
+    value_loss: float | None = None  # of the critic, mean over the updates
+    explained_variance: float | None = None  # 1 − var(returns − V) / var(returns), V as when the responses were sampled
+    kl_to_old: float | None = None  # KL(π_old‖π_θ) per token after the updates, where the KL term is of that kind
+    # share of the pairs of a right and a wrong response to one prompt that the learned reward puts in this order; a tie is half
     reward_agreement: float | None = None
-    reward_loss: float | None = None
-    token_ratio_std: float | None = None
-    sequence_ratio_std: float | None = None
+    reward_loss: float | None = None  # of the reward model at its last refresh
+    token_ratio_std: float | None = None  # spread of the token ratios of all updates, whichever ratio the loss takes
+    sequence_ratio_std: float | None = None  # spread of the sequence ratios, one a response, in the same way
+    # share of routing decisions, one a token and layer, whose set of experts the step's updates changed, on one response a prompt
     routing_flips: float | None = None
 
     @property
@@ -237,31 +221,24 @@ class StepRecord:
 
 @dataclass(frozen=True)
 class PairRecord:
-    """One update on preference pairs in numbers, as they were before it.
+    """One update on preference pairs in numbers, as they were before it."""
 
-    loss, grad_norm (before clipping). margin: mean implicit reward of the chosen minus that of the rejected response.
-    pair_accuracy: share of pairs with a margin above 0. chosen_reward, rejected_reward: implicit rewards. chosen_logp,
-    rejected_logp: log-probabilities of whole responses, nats; chosen_gain, rejected_gain: by how much they are above the
-    reference's. pull: −∂loss/∂margin, mean over pairs: how hard the loss still pulls. held_out_accuracy: of sampled answers
-    after the update. seconds, lr, tokens_sampled: as in `StepRecord`.
-    """
-
-    step: int
-    seconds: float
+    step: int  # from 1
+    seconds: float  # of this step, evaluation left out
     loss: float
-    grad_norm: float
-    margin: float
-    pair_accuracy: float
-    chosen_reward: float
-    rejected_reward: float
-    chosen_logp: float
-    rejected_logp: float
-    chosen_gain: float
-    rejected_gain: float
-    pull: float
-    held_out_accuracy: float | None
-    lr: float
-    tokens_sampled: int
+    grad_norm: float  # before clipping
+    margin: float  # mean implicit reward of the chosen minus that of the rejected response
+    pair_accuracy: float  # share of pairs with a margin above 0
+    chosen_reward: float  # implicit reward of the chosen responses
+    rejected_reward: float  # and of the rejected ones
+    chosen_logp: float  # log-probability of a whole chosen response, nats
+    rejected_logp: float  # and of a rejected one
+    chosen_gain: float  # by how much chosen_logp is above the reference's
+    rejected_gain: float  # by how much rejected_logp is
+    pull: float  # −∂loss/∂margin, mean over pairs: how hard the loss still pulls
+    held_out_accuracy: float | None  # of sampled answers after the update; None on steps without an evaluation
+    lr: float  # learning rate of the step
+    tokens_sampled: int  # since the start of the run
     groups: tuple[GroupRecord, ...] = ()
 
     @property

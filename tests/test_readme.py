@@ -8,7 +8,7 @@ import pytest
 from typer.main import get_command
 
 from rlviz.cli import app
-from rlviz.plot_command import options_of
+from rlviz.cli.plot import command_of
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -40,10 +40,8 @@ def test_commands_and_options_exist():
     for line in "\n".join(SHELL[2:]).splitlines():
         program, name, *arguments = shlex.split(line)
         assert program == "rlviz"
-        if name == "plot":  # its options are the picture's
-            options = set(options_of(arguments[0])._option_string_actions)
-        else:
-            options = {option for parameter in commands[name].params for option in parameter.opts} | {"--help"}
+        command = command_of(arguments[0]) if name == "plot" else commands[name]  # a picture has options of its own
+        options = {option for parameter in command.params for option in parameter.opts} | {"--help"}
         assert {word for word in arguments if word.startswith("--")} <= options, line
         seen += 1
     assert seen >= 4

@@ -38,7 +38,7 @@ def run(site, folder, *arguments):
 
 def test_the_course_is_copied_from_the_wheel(site, tmp_path):
     script = (
-        "import pathlib, rlviz, rlviz.lab as lab; "
+        "import pathlib, rlviz, rlviz.cli.lab as lab; "
         f"assert rlviz.__file__.startswith({str(site)!r}); assert not lab.in_checkout(); "
         "print(lab.copy_course(pathlib.Path('course')).written)"
     )
@@ -55,7 +55,7 @@ def test_the_course_is_copied_from_the_wheel(site, tmp_path):
 
 
 def test_it_trains_from_the_wheel(site, tmp_path):
-    result = run(site, tmp_path, "-m", "rlviz.cli", "train", "--task", "sort", "--steps", "2", "--num-prompts", "2")
+    result = run(site, tmp_path, "-m", "rlviz", "train", "--task", "sort", "--steps", "2", "--num-prompts", "2")
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "runs" / "sort-grpo-001" / "learning_curves.png").exists()
 

@@ -20,10 +20,10 @@ from rlviz.pictures.base import BLUE, VERMILION
 from rlviz.pictures.controls import Control, Pick, int_control
 from rlviz.pictures.live import WORDS, BlittedFigure, Html, LivePicture
 from rlviz.runs.history import RunHistory, RunPicture, RunsAtStep
+from rlviz.settings import settings_from
 from rlviz.training import RunFolder, TrainingRun, history
 from rlviz.training.formula import decimals_for, gradient_in_words, shown, written_out
 from rlviz.training.run_folder import NOT_METRICS
-from rlviz.training.settings import settings_from
 from rlviz.types import GroupRecord, PairRecord, ResponseRecord, StepRecord, TokenRecord
 from small_models.checks import checked, cut
 

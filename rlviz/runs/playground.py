@@ -16,7 +16,8 @@ from rlviz.pictures.controls import Control, Pick, choice_control, float_control
 from rlviz.pictures.live import WORDS, Html
 from rlviz.runs.panel import CELL, LEARNING_RATES, BackgroundTrainer, LearningCurves, last_numbers, points
 from rlviz.runs.setting import Setting, call, changed, command, in_short, parameters, with_values, words_for
-from rlviz.training import TrainingRun, TrainSettings, find_task, train
+from rlviz.settings import TrainSettings, declarations
+from rlviz.training import TrainingRun, find_task, train
 from rlviz.types import StepRecord
 from small_models.checks import checked
 from small_models.policies import load_policy
@@ -125,10 +126,12 @@ class Playground(BackgroundTrainer):
             self._seeds,
         ]
         rest = [control for name, control in self._training.items() if name not in chosen]
+        declared = declarations(TrainSettings)
+        meanings = {words_for(control.name): declared[control.name].help for control in rest}
         groups = [
             _group("Task and algorithm", _rows(first)),
             _group("Parameters of the algorithm", [self._parameters]),
-            _group("Rollouts and updates", _rows(rest)),
+            _group("Rollouts and updates", [*_rows(rest), _what_these_are(meanings)]),
         ]
         return widgets.Box(groups, layout={"display": "flex", "flex_flow": "row wrap", "align_items": "stretch"})
 
@@ -163,9 +166,8 @@ class Playground(BackgroundTrainer):
 
     def _show_sliders(self) -> None:
         sliders = self._sliders_on_show
-        meanings = [f"{name}: {PARAMETERS[name].meaning}" for name in sliders if name in PARAMETERS]
-        words = element("details", element("summary", "What these are"), _on_lines(meanings))
-        self._parameters.children = [*_rows(sliders.values()), Html(words)]
+        meanings = {name: PARAMETERS[name].meaning for name in sliders if name in PARAMETERS}
+        self._parameters.children = [*_rows(sliders.values()), _what_these_are(meanings)]
 
     def _say_what_is_set(self) -> None:
         """Say what changed since the last run, and the lines that reproduce what is set."""
@@ -289,19 +291,25 @@ def _run_of(setting: Setting, place: int) -> TrainingRun[StepRecord]:
 
 
 def _training_controls(settings: TrainSettings) -> dict[str, Control]:
-    def whole(name: str, low: int, high: int) -> Control:
+    def whole(name: str, high: int) -> Control:
+        low = int(declarations(TrainSettings)[name].limits["at least"])
         return int_control(name, getattr(settings, name), low, high, words_for(name))
 
     return {
-        "steps": whole("steps", 1, 300),
-        "seed": whole("seed", 0, 99),
-        "group_size": whole("group_size", 1, 32),
-        "num_prompts": whole("num_prompts", 1, 64),
+        "steps": whole("steps", 300),
+        "seed": whole("seed", 99),
+        "group_size": whole("group_size", 32),
+        "num_prompts": whole("num_prompts", 64),
         "lr": choice_control("lr", settings.lr, LEARNING_RATES, words_for("lr")),
-        "updates_per_rollout": whole("updates_per_rollout", 1, 16),
-        "minibatches": whole("minibatches", 1, 8),
+        "updates_per_rollout": whole("updates_per_rollout", 16),
+        "minibatches": whole("minibatches", 8),
         "temperature": float_control("temperature", settings.temperature, 0.1, 2.0, 0.1),
     }
+
+
+def _what_these_are(meanings: Mapping[str, str]) -> Html:
+    lines = [f"{name}: {meaning}" for name, meaning in meanings.items()]
+    return Html(element("details", element("summary", "What these are"), _on_lines(lines)))
 
 
 def _sliders_for(algorithm: GroupPolicyGradient) -> dict[str, Control]:

@@ -9,26 +9,16 @@ from typing import Any
 import rlviz.algorithms
 from rlviz.algorithms import GroupPolicyGradient, command_name, differences, numbers
 from rlviz.pieces.kl import KLInLoss
-from rlviz.training import TrainSettings
+from rlviz.settings import RECORDS, TrainSettings, declarations
 from small_models.tasks import Task
 
 WORDS = {"lr": "learning rate", "seed": "first seed"}  # other settings are called as in the code, with spaces
-ON_THE_COMMAND_LINE = (
-    *("steps", "num_prompts", "group_size", "temperature", "top_k", "top_p", "reward_format", "lr"),
-    *("updates_per_rollout", "minibatches", "seed"),
-)
 HOMES = {
     "KLInLoss": "rlviz.pieces.kl",
     "TrainSettings": "rlviz.training",
     "playground": "rlviz",
     "replace": "dataclasses",
 }
-ONLY_RECORDING = (
-    "evaluate_every",
-    "checkpoint_every",
-    "details_every",
-    "details_groups",
-)  # the run is the same without
 
 
 @dataclass(frozen=True)
@@ -148,12 +138,13 @@ def _other_than_default(settings: TrainSettings) -> dict[str, Any]:
 
 
 def command(setting: Setting, base: GroupPolicyGradient) -> str:
-    """Return the `rlviz train` line of the first seed, empty where the command line has no option for something."""
+    """Return the `rlviz train` line of the first seed, empty where the command line has no option for a parameter."""
     now, before = parameters(setting.algorithm), parameters(base)
     options: dict[str, Any] = {n: v for n, v in now.items() if v != before[n]}
-    options |= {n: v for n, v in _other_than_default(setting.settings).items() if n not in ONLY_RECORDING}
-    if not {"eps_low", "eps_high", "beta", *ON_THE_COMMAND_LINE} >= set(options):
+    if not {"eps_low", "eps_high", "beta"} >= set(options):
         return ""
+    declared = declarations(TrainSettings)  # what is only recorded leaves the run the same
+    options |= {n: v for n, v in _other_than_default(setting.settings).items() if declared[n].panel != RECORDS}
     options["beta"] = now.get("beta", 0.0)
     words = [
         f"--{name.replace('_', '-')} {value!r}" for name, value in options.items() if (name, value) != ("beta", 0.0)

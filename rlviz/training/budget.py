@@ -17,11 +17,12 @@ import pandas as pd
 
 from rlviz.algorithms import Algorithm
 from rlviz.algorithms.describe import describe
+from rlviz.settings import Settings
 from rlviz.training.files import json_text, write_json, write_text
 from rlviz.training.reading import accuracy_before
 from rlviz.training.run import TrainingRun
 from rlviz.training.run_folder import RunFolder, metrics_of
-from rlviz.training.settings import Settings, default_settings
+from rlviz.training.settings import default_settings
 from rlviz.training.start import resume, train
 from small_models.checks import check_fields
 from small_models.evaluation import evaluate

@@ -20,10 +20,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from rlviz.algorithms import DPO, GRPO, PPO
+from rlviz.settings import Critic, PairSettings, TrainSettings
 from rlviz.training.actor_critic import ActorCriticRun
 from rlviz.training.rollouts import Rollout, RolloutRun
 from rlviz.training.run import TrainingRun
-from rlviz.training.settings import Critic, PairSettings, TrainSettings
 from rlviz.training.start import train
 from small_models.checks import checked
 from small_models.pairs import Pair

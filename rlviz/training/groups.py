@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from rlviz.algorithms.base import PolicyGradient
+from rlviz.settings import TrainSettings
 from rlviz.training.rows import joined
-from rlviz.training.settings import TrainSettings
 from small_models.policies import Policy
 from small_models.sampling import Samples, sample
 from small_models.scorers import RewardModel

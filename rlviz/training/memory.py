@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlviz.training.settings import PairSettings, TrainSettings
+from rlviz.settings import PairSettings, TrainSettings
 from small_models.memory import check_fits
 from small_models.pairs import Pair, encode_pairs
 from small_models.policies import Policy

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.pieces.preference import response_logp
+from rlviz.settings import PairSettings
 from rlviz.training.run import TrainingRun
 from rlviz.training.run_folder import RunFolder
-from rlviz.training.settings import PairSettings
 from rlviz.types import PairRecord
 from small_models.pairs import Pair, encode_pairs
 from small_models.policies import Policy, one_thread_if_small

@@ -10,7 +10,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rlviz.training.settings import settings_from
+from rlviz.settings import settings_from
 from rlviz.types import GroupRecord, PairRecord, StepRecord, TokenRecord
 from small_models.checks import shown
 from small_models.files import as_json, convert, parse, read_file, read_lines, said, with_nan

@@ -13,13 +13,13 @@ from rlviz.algorithms.base import PolicyGradient
 from rlviz.pieces.advantages import PromptHistory, all_equal
 from rlviz.pieces.kl import k3
 from rlviz.pieces.words import label
+from rlviz.settings import TrainSettings
 from rlviz.training.details import token_records, token_weights
 from rlviz.training.groups import GroupSampler
 from rlviz.training.rewards import agreement, pairs_among, refresh, step_rewards
 from rlviz.training.rows import Credit, Rows, first_of_each_group, repeated, take_groups
 from rlviz.training.run import TrainingRun, named_under
 from rlviz.training.run_folder import RunFolder
-from rlviz.training.settings import TrainSettings
 from rlviz.training.spread import Routing, Spread
 from rlviz.types import Batch, GroupRecord, LossOutput, ResponseRecord, StepRecord, TokenRecord
 from small_models.pairs import Pair

@@ -14,8 +14,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from rlviz.algorithms.family import Algorithm
+from rlviz.settings import Settings
 from rlviz.training.run_folder import RunFolder, finite_weights
-from rlviz.training.settings import Settings, default_settings
+from rlviz.training.settings import default_settings
 from rlviz.types import PairRecord, StepRecord
 from small_models.evaluation import evaluate
 from small_models.policies import Policy, one_thread_if_small

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, overload
 
 import rlviz
+from rlviz.algorithms import find_algorithm
 from rlviz.algorithms.actor_critic import ActorCritic
 from rlviz.algorithms.describe import describe, rebuild
 from rlviz.algorithms.family import Algorithm
 from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.names import closest
+from rlviz.settings import PairSettings, Settings, TrainSettings, settings_from
 from rlviz.training.actor_critic import ActorCriticRun
 from rlviz.training.files import write_json
 from rlviz.training.memory import check_pairs_fit, check_rollout_fits
@@ -20,38 +22,66 @@ from rlviz.training.preferences import PreferenceRun
 from rlviz.training.rollouts import RolloutRun
 from rlviz.training.run import TrainingRun
 from rlviz.training.run_folder import RunFolder
-from rlviz.training.settings import PairSettings, Settings, TrainSettings, default_settings, settings_from
-from small_models.checks import checked, cut, shown
+from rlviz.training.settings import default_settings
+from small_models.checks import check_type, checked, cut, shown
 from small_models.files import reason, said
 from small_models.pairs import Pair, make_pairs
-from small_models.policies import Policy
+from small_models.policies import Policy, load_policy
 from small_models.scorers import RewardModel
 from small_models.tasks import TASKS, Task
 
 
-@checked
+@overload
 def train(
-    policy: Policy,
-    task: Task,
-    algorithm: Algorithm,
+    task: Task | str,
+    algorithm: Algorithm | str,
+    /,
+    settings: Settings | None = None,
+    *,
+    reward_model: RewardModel | None = None,
+    pairs: Sequence[Pair] | None = None,
+    out: str | os.PathLike[str] | None = None,
+) -> TrainingRun[Any]: ...
+
+
+@overload
+def train(
+    policy: Policy | str,
+    task: Task | str,
+    algorithm: Algorithm | str,
+    settings: Settings | None = None,
+    *,
+    reward_model: RewardModel | None = None,
+    pairs: Sequence[Pair] | None = None,
+    out: str | os.PathLike[str] | None = None,
+) -> TrainingRun[Any]: ...
+
+
+@checked  # type: ignore[misc]  # settings stand third or fourth, which mypy does not see
+def train(
+    policy: Policy | Task | str,
+    task: Task | Algorithm | str,
+    algorithm: Algorithm | Settings | str | None = None,
     settings: Settings | None = None,
     *,
     reward_model: RewardModel | None = None,
     pairs: Sequence[Pair] | None = None,
     out: str | os.PathLike[str] | None = None,
 ) -> TrainingRun[Any]:
-    """Return a run to iterate over: `for record in train(policy, task, algorithm): …`. The policy changes in place.
+    """Return a run to iterate over: `for record in train("chain", GRPO): …`.
 
+    `train(task, algorithm, settings)` trains the task's own policy, its warm start; `train(policy, task, algorithm, settings)`
+    a policy of yours, which changes in place. Each of the three may be a name, as in `rlviz train`.
     settings: `TrainSettings` for an algorithm that samples, `PairSettings` for one of pairs; `default_settings(algorithm)`
     unless given. reward_model: scores responses in place of the task's rule; a copy of it is used. pairs: what an
     algorithm of pairs learns from (None: right against wrong responses of the policy itself), or what the reward model
     learned from, for its refreshes to replay.
     With `out`, the run is kept in that folder and can be resumed. The same seed on the same machine's CPU gives the
-    same curve. Raises ValueError for settings out of range and for what is of the wrong kind, FileExistsError when `out` is not
-    empty, OSError in one sentence when it cannot be written; while it trains, OSError again, and FloatingPointError at the first
-    loss or gradient that is not finite.
+    same curve. Raises ValueError for unknown names, settings out of range and what is of the wrong kind, FileExistsError when
+    `out` is not empty, OSError in one sentence when it cannot be written; while it trains, OSError again, and
+    FloatingPointError at the first loss or gradient that is not finite.
     """
-    settings = settings or default_settings(algorithm)
+    policy, task, algorithm, settings = _looked_up(policy, task, algorithm, settings)
     if isinstance(algorithm, PreferenceOptimization) and pairs is None and isinstance(settings, PairSettings):
         longest = settings.max_new_tokens
         pairs = make_pairs(policy, task, settings.num_pairs, seed=settings.seed, max_new_tokens=longest)
@@ -75,6 +105,22 @@ def train(
             folder.undo_beginning()
             raise
     return run
+
+
+def _looked_up(policy: Any, task: Any, algorithm: Any, settings: Any) -> tuple[Policy, Task, Algorithm, Settings]:
+    """Return what `train` was given, each in its place, with what is given by name looked up and what is not given filled in."""
+    short = algorithm is None or (settings is None and isinstance(algorithm, Settings))
+    if short and not isinstance(policy, Policy):  # train(task, algorithm, settings)
+        policy, task, algorithm, settings = None, policy, task, settings or algorithm
+    task = find_task(task) if isinstance(task, str) else task
+    algorithm = find_algorithm(algorithm) if isinstance(algorithm, str) else algorithm
+    check_type("task", task, Task)
+    check_type("algorithm", algorithm, Algorithm)
+    settings = settings or default_settings(algorithm)
+    if policy is None or isinstance(policy, str):
+        policy = load_policy(policy or task.name)
+    check_type("policy", policy, Policy)
+    return policy, task, algorithm, settings
 
 
 def _new_run(

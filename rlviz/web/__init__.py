@@ -7,9 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from rlviz.lab import serve
-
-HERE = Path(__file__).resolve().parent
+HERE = Path(__file__).resolve().parent  # in JUPYTER_PATH, so that Voila finds the page's own template
 PAGE = "playground.ipynb"
 EXTENSIONS = {"voila.server_extension": True} | dict.fromkeys(
     ("jupyterlab", "jupyter_lsp", "jupyter_server_terminals", "notebook", "notebook_shim", "nbclassic"), False
@@ -37,10 +35,3 @@ def page_command(*, port: int, browser: bool) -> list[str]:
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")  # containers run as root; loopback and token stay
     return command
-
-
-def serve_page(command: list[str]) -> int:
-    """Become the server, with the page's template among those that Voila finds."""
-    paths = [str(HERE), *os.environ.get("JUPYTER_PATH", "").split(os.pathsep)]
-    os.environ["JUPYTER_PATH"] = os.pathsep.join(path for path in paths if path)
-    return serve(command)

@@ -98,7 +98,7 @@ def voila(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[L
 def serving(root: Path, *arguments: str) -> Iterator[str]:
     """Run a command of rlviz that serves, with settings that are nobody's, and end it as File > Shut Down does."""
     log = root / "server.log"
-    command = [sys.executable, "-m", "rlviz.cli", arguments[0], "--no-browser", "--port", str(free_port())]
+    command = [sys.executable, "-m", "rlviz", arguments[0], "--no-browser", "--port", str(free_port())]
     own = {f"JUPYTER_{name}_DIR": str(root / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
     with log.open("wb") as output:
         process = subprocess.Popen(

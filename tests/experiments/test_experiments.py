@@ -189,7 +189,7 @@ def test_ctrl_c_keeps_what_is_done_and_ends_the_others(tmp_path):
     command = [
         sys.executable,
         "-m",
-        "rlviz.cli",
+        "rlviz",
         "experiment",
         "entropy_knobs",
         "--seeds",

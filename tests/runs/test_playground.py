@@ -275,7 +275,7 @@ def test_what_changed_is_said_in_words():
     assert "aggregate: sequence mean → token mean" in rows
     assert "shape: – → overlong punishment from 12 to 16 tokens" in rows
     assert "select: keep all → dynamic sampling, up to 10 × P" in rows
-    assert list(rows)[-3:] == ["group size 8 → 16", "learning rate 0.0003 → 0.001", "seeds 1 → 3"]
+    assert list(rows)[-3:] == ["learning rate 0.0003 → 0.001", "group size 8 → 16", "seeds 1 → 3"]
     assert len(rows) == 10
     assert changed(setting(), setting()) == []
     # a number that the piece's own words leave out
@@ -367,7 +367,8 @@ def test_the_command_line_trains_the_same_run(values, tmp_path):
 
 def test_what_the_command_line_cannot_say_it_is_not_given():
     assert command(setting(algorithm=DCPO.with_parameters(c=3.0)), DCPO) == ""
-    assert command(setting(reward_correct=0.5), GRPO) == ""
+    said = command(setting(reward_correct=0.5), GRPO)
+    assert said == "rlviz train --algorithm grpo --task chain --reward-correct 0.5 --beta 0.04"
     assert command(setting(evaluate_every=7), GRPO) == "rlviz train --algorithm grpo --task chain --beta 0.04"
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rlviz.algorithms import GRPO
-from rlviz.training import RunFolder, TrainSettings, history, resume, summarize, train
+from rlviz.training import RunFolder, TrainSettings, find_task, history, resume, summarize, train
 from rlviz.training.rows import Credit
 from rlviz.training.run_folder import metrics_of
 from small_models.evaluation import evaluate
@@ -498,3 +498,55 @@ class TestRunFolder:
             ValueError, match=r"config[.]json lacks task; it is damaged or was written by another version"
         ):
             resume(tmp_path / "run")
+
+
+ONE_STEP = TrainSettings(steps=1, num_prompts=2, group_size=2, evaluate_every=0)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda: train("chain", GRPO, ONE_STEP),
+        lambda: train("chain", "grpo", ONE_STEP),
+        lambda: train(find_task("chain"), GRPO, settings=ONE_STEP),
+        lambda: train("chain", "chain", "GRPO", ONE_STEP),
+        lambda: train("chain", find_task("chain"), GRPO, ONE_STEP),
+        lambda: train(load_policy("chain"), "chain", "grpo", ONE_STEP),
+        lambda: train(policy="chain", task="chain", algorithm="grpo", settings=ONE_STEP),
+    ],
+)
+def test_what_a_run_is_made_of_may_be_named_and_the_policy_left_out(given):
+    usual = train(load_policy("chain"), find_task("chain"), GRPO, ONE_STEP)
+    named = given()
+    assert (named.task, named.algorithm, named.settings) == (usual.task, usual.algorithm, usual.settings)
+    assert next(named).reward == next(usual).reward
+
+
+def test_without_settings_a_run_has_the_algorithm_s_own():
+    assert train("sort", GRPO).settings == TrainSettings()
+    run = train("sort", "ppo")
+    assert run.settings.num_prompts == 128
+    assert run.policy.source == load_policy("sort").source
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (("chian", GRPO), "task 'chian' is not known; did you mean chain?"),
+        (("chain", "grop"), "algorithm 'grop' is not known; did you mean grpo"),
+        (("chain", "chian", GRPO), "task 'chian' is not known; did you mean chain?"),
+        (("chian", "chain", GRPO), "'chian' is no folder here, no shipped policy"),
+        (("chain", ONE_STEP), r"task must be a Task, .* or an algorithm, .*; got TrainSettings\(…\)"),
+        (("chain", GRPO, ONE_STEP, ONE_STEP), "task must be a Task, such as find_task"),
+        ((GRPO, "chain"), r"policy must be a Policy, .* or a Task, .*; got GroupPolicyGradient\(…\)"),
+        (("chain", "chain", 3), "algorithm must be an algorithm, such as GRPO"),
+    ],
+)
+def test_what_cannot_be_looked_up_is_refused_in_a_sentence(given, says):
+    with pytest.raises(ValueError, match=says):
+        train(*given)
+
+
+def test_a_policy_without_an_algorithm_is_refused():
+    with pytest.raises(ValueError, match="algorithm must be an algorithm, such as GRPO; got None"):
+        train(load_policy("chain"), find_task("chain"))

@@ -3,8 +3,7 @@ import os
 import pytest
 from typer.testing import CliRunner
 
-from rlviz import lab
-from rlviz.cli import app
+from rlviz.cli import app, lab
 
 
 def test_the_course_is_copied_and_changed_files_stay(tmp_path, monkeypatch):

@@ -9,34 +9,19 @@ import time
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from rlviz.cli import app
 from rlviz.comparison import read_comparison
 from rlviz.training import budget
-from small_models.evaluation import evaluate
 
 TINY = ["--num-prompts", "2", "--group-size", "4"]
 BOTH = ["compare", "--algorithms", "grpo,dapo", *TINY]
-
-
-@pytest.fixture(autouse=True)
-def _few_held_out_prompts(monkeypatch):
-    def fewer(policy, task, **settings):
-        return evaluate(policy, task, num_prompts=40, **settings)
-
-    monkeypatch.setattr(budget, "evaluate", fewer)
-
-
-def rlviz(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 def words_of(text):
     return " ".join(text.split())
 
 
-def test_what_it_prints_and_draws_and_that_it_trains_once(tmp_path, monkeypatch):
+def test_what_it_prints_and_draws_and_that_it_trains_once(rlviz, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     first = rlviz(*BOTH, "--seeds", 3, "--amount", 24, "--jobs", 1)
     assert first.exit_code == 0, first.output
@@ -66,7 +51,7 @@ def test_what_it_prints_and_draws_and_that_it_trains_once(tmp_path, monkeypatch)
     ("options", "jobs"),
     [([], 4), (["--budget", "updates"], 4), (["--budget", "seconds"], 1), (["--budget", "seconds", "--jobs", 3], 3)],
 )
-def test_as_many_processes_as_cores_but_for_seconds(options, jobs, tmp_path, monkeypatch):
+def test_as_many_processes_as_cores_but_for_seconds(rlviz, options, jobs, tmp_path, monkeypatch):
     """Processes side by side would take the seconds from each other."""
     asked = []
 
@@ -80,7 +65,7 @@ def test_as_many_processes_as_cores_but_for_seconds(options, jobs, tmp_path, mon
     assert (result.exit_code, asked) == (2, [jobs])
 
 
-def test_for_programs_and_from_run_folders(tmp_path):
+def test_for_programs_and_from_run_folders(rlviz, tmp_path):
     out = tmp_path / "out"
     made = rlviz(*BOTH, "--seeds", 3, "--amount", 24, "--jobs", 1, "--out", out, "--format", "json")
     assert made.exit_code == 0, made.output
@@ -101,7 +86,7 @@ def test_for_programs_and_from_run_folders(tmp_path):
     assert "Picture" not in rlviz("compare", out).stdout
 
 
-def test_settings_are_those_of_all_and_the_kl_term_is_that_of_train(tmp_path):
+def test_settings_are_those_of_all_and_the_kl_term_is_that_of_train(rlviz, tmp_path):
     given = ["--lr", 0.001, "--updates-per-rollout", 2, "--minibatches", 2, "--budget", "updates", "--amount", 2]
     made = rlviz("compare", "--algorithms", "grpo,ppo", *TINY, *given, "--seeds", 1, "--jobs", 1, "--out", tmp_path)
     assert made.exit_code == 0, made.output
@@ -141,7 +126,7 @@ def test_settings_are_those_of_all_and_the_kl_term_is_that_of_train(tmp_path):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_bad_input_gets_one_sentence_and_exit_code_2(arguments, says, tmp_path, monkeypatch):
+def test_bad_input_gets_one_sentence_and_exit_code_2(rlviz, arguments, says, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = rlviz("compare", *arguments)
     assert result.exit_code == 2
@@ -156,8 +141,8 @@ def test_bad_input_gets_one_sentence_and_exit_code_2(arguments, says, tmp_path, 
     ("jobs", "number", "code"),
     [(1, signal.SIGINT, 130), (2, signal.SIGINT, 130), (2, signal.SIGTERM, 143), (2, signal.SIGHUP, 129)],
 )
-def test_ctrl_c_keeps_the_runs_and_the_same_command_goes_on(jobs, number, code, tmp_path):
-    command = [sys.executable, "-m", "rlviz.cli", *BOTH, "--seeds", "1", "--jobs", str(jobs), "--out", str(tmp_path)]
+def test_ctrl_c_keeps_the_runs_and_the_same_command_goes_on(rlviz, jobs, number, code, tmp_path):
+    command = [sys.executable, "-m", "rlviz", *BOTH, "--seeds", "1", "--jobs", str(jobs), "--out", str(tmp_path)]
     process = subprocess.Popen(
         [*command, "--amount", "100000"],
         stdout=subprocess.PIPE,
@@ -186,7 +171,7 @@ def test_ctrl_c_keeps_the_runs_and_the_same_command_goes_on(jobs, number, code, 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
 @pytest.mark.parametrize(("run", "code"), [(1, 130), (2, 0)])
-def test_ctrl_c_in_the_last_of_two_runs_comes_too_late(run, code, tmp_path, monkeypatch):
+def test_ctrl_c_in_the_last_of_two_runs_comes_too_late(rlviz, run, code, tmp_path, monkeypatch):
     close, closed = budget._close, []
 
     def interrupted(*given):

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import Enum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-
-from small_models.files import said
 
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
@@ -30,19 +27,23 @@ def refusals() -> Iterator[None]:
 
 
 def _sentence(error: Exception) -> str:
+    from small_models.files import said
+
     if isinstance(error, OSError) and error.strerror:
         return f"{said(error.filename) if error.filename else 'a file of the run'} cannot be written or read ({error.strerror})"
     return " ".join(str(error).split())
 
 
-class OutputFormat(str, Enum):
-    table = "table"
-    json = "json"
+Format = Annotated[Literal["table", "json"], typer.Option("--format", help="For people, or for programs.")]
 
 
-Format = Annotated[OutputFormat, typer.Option("--format", help="For people, or for programs.")]
+def wide_console() -> Console:
+    """Return a console for tables: in a file, each row stands on one line."""
+    return console if console.is_terminal else Console(highlight=False, width=1000)
 
 
-def typed(context: typer.Context, name: str) -> bool:
-    """Return whether the parameter of this name was given on the command line, rather than left at its default."""
-    return "COMMANDLINE" in str(context.get_parameter_source(name))
+def exit_after(number: int) -> typer.Exit:
+    """Return what ends a command that this signal stopped, with the exit code by which shells say so."""
+    from rlviz.processes import exit_code
+
+    return typer.Exit(exit_code(number))

@@ -1,4 +1,4 @@
-"""Opening the course: which folder its notebooks are in, and JupyterLab on it."""
+"""`rlviz lab` and `rlviz playground`: the course in JupyterLab, and the playground as a web page."""
 
 from __future__ import annotations
 
@@ -9,13 +9,61 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from rlviz.cli.terminal import console, refusals
 
 FIRST = "00_start_here.ipynb"
-_CHECKOUT = Path(__file__).resolve().parent.parent
-_SETTINGS = (
-    Path(__file__).resolve().parent / "jupyter"
-)  # no question about news: it would go unanswered without a network
+_PACKAGE = Path(__file__).resolve().parent.parent
+_CHECKOUT = _PACKAGE.parent
+_SETTINGS = _PACKAGE / "jupyter"  # no question about news: it would go unanswered without a network
 _RECORD = ".rlviz-course.json"  # checksum of each file as it was copied: what still has it was not changed by its owner
+
+
+def lab(
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser window.")] = True,
+    port: Annotated[
+        int, typer.Option(min=1, max=65535, help="Port on loopback; the next free one if it is taken.")
+    ] = 8888,
+    directory: Annotated[
+        Path | None,
+        typer.Option(
+            "--dir",
+            help="Folder to work in; the notebooks are copied there, never over files you changed. "
+            "[default: the checkout's notebooks, else ./rlviz-course]",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Open the course in JupyterLab, on this machine only (loopback, token on)."""
+    with refusals():
+        if directory is None and in_checkout():
+            folder = course_source()
+        else:
+            folder = (directory or Path("rlviz-course")).resolve()
+            report = copy_course(folder)
+            console.print(f"{len(report.written)} notebooks copied to {escape(str(folder))}", soft_wrap=True)
+            if report.kept:
+                console.print(f"Left alone, because you changed them: {', '.join(report.kept)}", soft_wrap=True)
+        code = serve(lab_command(folder, port=port, browser=browser))
+    raise typer.Exit(code)
+
+
+def playground(
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser window.")] = True,
+    port: Annotated[
+        int, typer.Option(min=1, max=65535, help="Port on loopback; the next free one if it is taken.")
+    ] = 8866,
+) -> None:
+    """Open the playground as a web page, without a notebook, on this machine only (loopback, token on)."""
+    from rlviz.web import HERE, page_command
+
+    with refusals():
+        code = serve(page_command(port=port, browser=browser), JUPYTER_PATH=HERE)
+    raise typer.Exit(code)
 
 
 @dataclass(frozen=True)
@@ -30,7 +78,7 @@ def course_source() -> Path:
     """Return the folder that the notebooks come from: the checkout's, else the one inside the installed package."""
     if (_CHECKOUT / "pyproject.toml").is_file() and (_CHECKOUT / "notebooks" / FIRST).is_file():
         return _CHECKOUT / "notebooks"
-    return Path(__file__).resolve().parent / "course"
+    return _PACKAGE / "course"
 
 
 def in_checkout() -> bool:
@@ -91,10 +139,15 @@ def lab_command(folder: Path, *, port: int, browser: bool) -> list[str]:
     return command
 
 
-def serve(command: list[str]) -> int:
-    """Become JupyterLab, so that Ctrl-C and every other signal reach it; where a process cannot, run it to its exit code."""
-    paths = [str(_SETTINGS), *os.environ.get("JUPYTER_CONFIG_PATH", "").split(os.pathsep)]
-    environment = {**os.environ, "JUPYTER_CONFIG_PATH": os.pathsep.join(path for path in paths if path)}
+def serve(command: list[str], **folders: Path) -> int:
+    """Become this server, so that Ctrl-C and every other signal reach it; where a process cannot, run it to its exit code.
+
+    folders: by the variable of the environment in which each comes first.
+    """
+    environment = dict(os.environ)
+    for name, folder in {"JUPYTER_CONFIG_PATH": _SETTINGS, **folders}.items():
+        paths = [str(folder), *environment.get(name, "").split(os.pathsep)]
+        environment[name] = os.pathsep.join(path for path in paths if path)
     sys.stdout.flush()
     if os.name == "posix":
         os.execve(command[0], command, environment)

@@ -1,37 +1,34 @@
-"""`rlviz compare`: algorithms side by side at the same budget, over seeds. Heavy imports wait till needed."""
+"""`rlviz compare`: algorithms side by side at the same budget, over seeds."""
 
 from __future__ import annotations
 
 import json
 import math
 from contextlib import closing, nullcontext
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rlviz.processes import exit_code, interrupt_is_a_wish
-from rlviz.terminal import OutputFormat, console, errors, typed
+from rlviz.cli.options import Device, PolicyName, TaskName, options_of, refuse_beside, with_options
+from rlviz.cli.terminal import Format, console, errors, exit_after, refusals, wide_console
+from rlviz.settings import RECORDS, RUN, PairSettings, TrainSettings
 
 if TYPE_CHECKING:
     from rlviz.comparison import Comparing, Comparison, Contender, RunProgress
 
-RUNS, SETTINGS = "What runs", "Settings of all contenders"
+SET_BY_THE_COMPARISON = (RUN, RECORDS)  # panels of settings: how long a run is, its seed, when it is evaluated
+SAID_OF_FOLDERS = ("folders", "budget", "amount", "out", "output")
 
 
-class BudgetName(str, Enum):
-    responses = "responses"
-    updates = "updates"
-    seconds = "seconds"
-
-
+@refusals()
+@with_options(settings=options_of(TrainSettings, PairSettings, without=SET_BY_THE_COMPARISON))
 def compare(
     context: typer.Context,
+    settings: dict[str, Any],
     folders: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -44,32 +41,24 @@ def compare(
         str | None,
         typer.Option(
             help="Names as in `rlviz algorithms`, with commas. The others are compared with the first.",
-            rich_help_panel=RUNS,
+            rich_help_panel=RUN,
         ),
     ] = None,
-    task: Annotated[
-        str, typer.Option(help="Task: chain, lookup, ramble, sort or trip.", rich_help_panel=RUNS)
-    ] = "chain",
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            help="Starting policy: a shipped name, a folder, or a hub name. [default: the task's warm start]",
-            rich_help_panel=RUNS,
-        ),
-    ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each, with the seeds 0, 1, …", rich_help_panel=RUNS)] = 5,
+    task: TaskName = "chain",
+    policy: PolicyName = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each, with the seeds 0, 1, …", rich_help_panel=RUN)] = 5,
     budget: Annotated[
-        BudgetName,
+        Literal["responses", "updates", "seconds"],
         typer.Option(
             help="What each run may use up: responses sampled, optimizer updates, or seconds of training.",
-            rich_help_panel=RUNS,
+            rich_help_panel=RUN,
         ),
-    ] = BudgetName.responses,
+    ] = "responses",
     amount: Annotated[
         float | None,
         typer.Option(
             help="How much of it. [default: 15360 responses, 60 updates, 4 seconds; of run folders: as far as all reach]",
-            rich_help_panel=RUNS,
+            rich_help_panel=RUN,
             show_default=False,
         ),
     ] = None,
@@ -77,78 +66,45 @@ def compare(
         Path | None,
         typer.Option(
             help="Folder for the runs, or to go on in. [default: runs/compare-NUMBER; of run folders: no picture]",
-            rich_help_panel=RUNS,
+            rich_help_panel=RUN,
         ),
     ] = None,
     jobs: Annotated[
         int | None,
         typer.Option(
             min=1,
-            rich_help_panel=RUNS,
+            rich_help_panel=RUN,
             show_default=False,
             help="Processes. [default: as many as cores; 1 with seconds, which they would take from each other, and on a GPU]",
         ),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.", rich_help_panel=RUNS)] = "auto",
-    lr: Annotated[
-        float | None, typer.Option(help="Learning rate of AdamW. [default: 0.0003]", rich_help_panel=SETTINGS)
-    ] = None,
-    updates_per_rollout: Annotated[
-        int | None,
-        typer.Option(
-            help="Optimizer steps on each rollout. [default: 1; with a critic 2]",
-            rich_help_panel=SETTINGS,
-            show_default=False,
-        ),
-    ] = None,
-    minibatches: Annotated[
-        int | None, typer.Option(help="Parts a rollout is split into. [default: 1]", rich_help_panel=SETTINGS)
-    ] = None,
-    num_prompts: Annotated[
-        int | None,
-        typer.Option(
-            help="Prompts in one rollout. [default: 32; with a critic 128]",
-            rich_help_panel=SETTINGS,
-            show_default=False,
-        ),
-    ] = None,
-    group_size: Annotated[
-        int | None,
-        typer.Option(
-            help="Responses to each prompt. [default: 8; with a critic 1]", rich_help_panel=SETTINGS, show_default=False
-        ),
-    ] = None,
-    output: Annotated[OutputFormat, typer.Option("--format", help="For people, or for programs.")] = OutputFormat.table,
+    device: Device = "auto",
+    output: Format = "table",
 ) -> None:
     """Compare algorithms at the same budget: **rlviz compare --algorithms grpo,dapo --seeds 5**
 
     Trains what is missing, each algorithm as `rlviz train` has it, and draws curves over the budget. Ctrl-C stops after the
     current steps; the same command goes on, and shows again what is complete.
     """
-    given = {
-        "lr": lr, "updates_per_rollout": updates_per_rollout, "minibatches": minibatches, "num_prompts": num_prompts,
-        "group_size": group_size,
-    }  # fmt: skip
-    settings = {name: value for name, value in given.items() if value is not None}
     if folders:
+        refuse_beside(context, "run folders: they are what they were trained as", SAID_OF_FOLDERS)
         from rlviz.comparison import read_comparison
 
-        _refuse_beside_folders(context)
         with errors.status("Reading"):
-            comparison = read_comparison(folders, budget=budget.value, amount=amount)
+            comparison = read_comparison(folders, budget=budget, amount=amount)
         _show(comparison, out, output)
         return
     if algorithms is None:
         raise ValueError("give --algorithms, such as grpo,dapo, or folders of runs")
-    from rlviz.comparison import compare as begin
-
     with errors.status("Loading"):
+        from rlviz.comparison import compare as begin
+
         comparing = begin(
             [_contender(name, settings) for name in algorithms.split(",") if name.strip()],
             task,
             policy,
             seeds=seeds,
-            budget=budget.value,
+            budget=budget,
             amount=amount,
             out=out,
             jobs=jobs or _cores(budget, device),
@@ -161,18 +117,8 @@ def compare(
             "The same command goes on.",
             soft_wrap=True,
         )
-        raise typer.Exit(exit_code(stopped))
+        raise exit_after(stopped)
     _show(comparing.result(), comparing.folder, output)
-
-
-def _refuse_beside_folders(context: typer.Context) -> None:
-    """Raise ValueError for an option that runs on disk would ignore."""
-    for name in context.params:
-        given = typed(context, name)
-        if given and name not in ("folders", "budget", "amount", "out", "output"):
-            raise ValueError(
-                f"--{name.replace('_', '-')} cannot be given with run folders: they are what they were trained as"
-            )
 
 
 def _contender(name: str, settings: dict[str, Any]) -> Contender:
@@ -188,12 +134,12 @@ def _contender(name: str, settings: dict[str, Any]) -> Contender:
     return Contender(algorithm.name, algorithm, default_settings(algorithm, **settings))
 
 
-def _cores(budget: BudgetName, device: str) -> int:
+def _cores(budget: str, device: str) -> int:
     import torch
 
     from small_models.policies import choose_device
 
-    alone = budget is BudgetName.seconds or choose_device(device).type != "cpu"
+    alone = budget == "seconds" or choose_device(device).type != "cpu"
     return 1 if alone else torch.get_num_threads()  # torch's own default: the physical cores that this process may use
 
 
@@ -201,6 +147,8 @@ def _train(comparing: Comparing) -> int | None:
     """Train what is missing and show it; return the number of the signal that stopped it before all was complete."""
     from rich.live import Live
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    from rlviz.processes import interrupt_is_a_wish
 
     columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[said]}")
     bars = Progress(*columns, TimeRemainingColumn(), console=errors)
@@ -236,46 +184,63 @@ def _said(now: RunProgress) -> str:
     return f"{now.contender}, seed {now.seed}: held-out accuracy {now.accuracy:.3f}"
 
 
-def _show(comparison: Comparison, folder: Path | None, output: OutputFormat) -> None:
-    from rlviz.pictures.base import save_figure
-    from rlviz.runs.comparison import ALT, BUDGET_WORDS, plot_comparison
-
-    table, verdict = comparison.table(), comparison.verdict()
-    spent = f"{comparison.amount:,.6g} {BUDGET_WORDS[comparison.budget]}"
+def _show(comparison: Comparison, folder: Path | None, output: str) -> None:
     picture = None if folder is None else folder / "comparison.png"
     if picture is not None:
-        title = f"{comparison.task}: held-out accuracy at {spent}"
-        figure = plot_comparison(comparison.curves(), table, comparison.at_budget(), title=title)
-        save_figure(figure, picture, description=" ".join([ALT, *verdict]))
-    if output is OutputFormat.json:
-        written = {
-            "task": comparison.task,
-            "budget": comparison.budget,
-            "amount": comparison.amount,
-            "contenders": json.loads(table.to_json(orient="records")),
-            "differences": json.loads(comparison.differences().to_json(orient="records")),
-            "verdict": verdict,
-            "picture": None if picture is None else str(picture),
-        }
-        typer.echo(json.dumps(written, indent=2, ensure_ascii=False))
+        _draw(comparison, picture)
+    if output == "json":
+        typer.echo(json.dumps(_as_json(comparison, picture), indent=2, ensure_ascii=False))
         return
-    title = f"Held-out accuracy on {comparison.task} after {spent}"
-    shown = Table(title=title, title_justify="left", box=SIMPLE_HEAD, collapse_padding=True)  # fits 80 columns
-    spent_too = [name for name in BUDGET_WORDS if name != comparison.budget]
-    for column in ("", "runs", "IQM", "95 % interval", "mean", "low–high", *spent_too):
-        shown.add_column(column, justify="right" if column else "left", no_wrap=bool(column))
-    for row in table.to_dict("records"):
-        accuracies = (f"{row['iqm']:.3f}", _range(row["low"], row["high"]), f"{row['mean']:.3f}")
-        shown.add_row(
-            *(escape(row["contender"]), str(row["runs"]), *accuracies, _range(row["lowest"], row["highest"])),
-            *(_used(name, row[name]) for name in spent_too),
-        )
-    wide = console if console.is_terminal else Console(highlight=False, width=1000)  # in a file, a line a contender
-    wide.print(shown)
-    for sentence in verdict:
+    wide_console().print(_table(comparison))
+    for sentence in comparison.verdict():
         console.print(escape(sentence), soft_wrap=True)
     if picture is not None:
         console.print(f"Picture: {escape(str(picture))}", soft_wrap=True)
+
+
+def _spent(comparison: Comparison) -> str:
+    from rlviz.runs.comparison import BUDGET_WORDS
+
+    return f"{comparison.amount:,.6g} {BUDGET_WORDS[comparison.budget]}"
+
+
+def _draw(comparison: Comparison, picture: Path) -> None:
+    from rlviz.pictures.base import save_figure
+    from rlviz.runs.comparison import ALT, plot_comparison
+
+    title = f"{comparison.task}: held-out accuracy at {_spent(comparison)}"
+    figure = plot_comparison(comparison.curves(), comparison.table(), comparison.at_budget(), title=title)
+    save_figure(figure, picture, description=" ".join([ALT, *comparison.verdict()]))
+
+
+def _as_json(comparison: Comparison, picture: Path | None) -> dict[str, Any]:
+    return {
+        "task": comparison.task,
+        "budget": comparison.budget,
+        "amount": comparison.amount,
+        "contenders": json.loads(comparison.table().to_json(orient="records")),
+        "differences": json.loads(comparison.differences().to_json(orient="records")),
+        "verdict": comparison.verdict(),
+        "picture": None if picture is None else str(picture),
+    }
+
+
+def _table(comparison: Comparison) -> Table:
+    """Return the contenders as a table that fits 80 columns."""
+    from rlviz.runs.comparison import BUDGET_WORDS
+
+    title = f"Held-out accuracy on {comparison.task} after {_spent(comparison)}"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, collapse_padding=True)
+    spent_too = [name for name in BUDGET_WORDS if name != comparison.budget]
+    for column in ("", "runs", "IQM", "95 % interval", "mean", "low–high", *spent_too):
+        table.add_column(column, justify="right" if column else "left", no_wrap=bool(column))
+    for row in comparison.table().to_dict("records"):
+        accuracies = (f"{row['iqm']:.3f}", _range(row["low"], row["high"]), f"{row['mean']:.3f}")
+        table.add_row(
+            *(escape(row["contender"]), str(row["runs"]), *accuracies, _range(row["lowest"], row["highest"])),
+            *(_used(name, row[name]) for name in spent_too),
+        )
+    return table
 
 
 def _range(low: float, high: float) -> str:

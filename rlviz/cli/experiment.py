@@ -10,8 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from rlviz.processes import exit_code, stops_interrupt
-from rlviz.terminal import console, refusals
+from rlviz.cli.terminal import console, exit_after, refusals
 
 if TYPE_CHECKING:
     from rlviz.experiments import Experiment
@@ -44,7 +43,7 @@ def experiment(
         chosen = EXPERIMENTS if every else (find_experiment(name or ""),)
         stopped = _run(chosen, range(seeds), out, jobs, every)
     if stopped:
-        raise typer.Exit(exit_code(stopped))
+        raise exit_after(stopped)
 
 
 def _run(chosen: Sequence[Experiment], seeds: range, out: Path, jobs: int | None, every: bool) -> int | None:
@@ -55,6 +54,7 @@ def _run(chosen: Sequence[Experiment], seeds: range, out: Path, jobs: int | None
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     from rlviz.experiments.runner import conclude, kept, run_trials, verdict_table, write
+    from rlviz.processes import stops_interrupt
 
     jobs, waiting = jobs or os.cpu_count() or 1, {each.name: len(seeds) for each in chosen}
     columns = (

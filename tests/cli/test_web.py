@@ -5,10 +5,11 @@ import json
 import os
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from rlviz import web
-from rlviz.cli import app
+from rlviz.cli import app, lab
 
 
 def test_the_page_is_served_on_loopback_with_a_token():
@@ -24,7 +25,7 @@ def test_the_page_is_served_on_loopback_with_a_token():
 def test_without_voila_a_sentence_says_what_to_install(monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "voila" else find(name))
-    monkeypatch.setattr(web, "serve_page", lambda command: 0)
+    monkeypatch.setattr(lab, "serve", lambda command, **folders: 0)
     result = CliRunner().invoke(app, ["playground"])
     assert result.exit_code == 2
     assert "pip install 'rlviz[web]'" in result.output
@@ -32,18 +33,27 @@ def test_without_voila_a_sentence_says_what_to_install(monkeypatch):
 
 def test_the_command_line_serves_it(monkeypatch):
     served = []
-    monkeypatch.setattr(web, "serve_page", lambda command: served.append(command) or 7)
+    monkeypatch.setattr(lab, "serve", lambda command, **folders: served.append(command) or 7)
     result = CliRunner().invoke(app, ["playground", "--no-browser", "--port", "9123"])
     assert result.exit_code == 7
     assert served == [web.page_command(port=9123, browser=False)]
 
 
+@pytest.mark.skipif(os.name != "posix", reason="becomes the server")
 def test_voila_finds_the_page_s_own_template(monkeypatch):
+    environments = []
+
+    def become(program, command, environment):
+        environments.append(environment)
+        raise SystemExit(0)
+
     monkeypatch.setenv("JUPYTER_PATH", "/somewhere/else")
-    monkeypatch.setattr(web, "serve", lambda command: os.environ["JUPYTER_PATH"])
-    first, second = web.serve_page([]).split(os.pathsep)
+    monkeypatch.setattr(os, "execve", become)
+    assert CliRunner().invoke(app, ["playground"]).exit_code == 0
+    first, second = environments[0]["JUPYTER_PATH"].split(os.pathsep)
     assert (Path(first) / "voila" / "templates" / "playground" / "index.html.j2").is_file()
     assert second == "/somewhere/else"
+    assert (Path(environments[0]["JUPYTER_CONFIG_PATH"].split(os.pathsep)[0]) / "labconfig").is_dir()
 
 
 def test_the_page_is_one_playground():

@@ -1,4 +1,4 @@
-"""The command line as a person meets it: the main job, each refusal in one sentence, Ctrl-C."""
+"""`rlviz train` as a person meets it: the main job, each refusal in one sentence, Ctrl-C."""
 
 import json
 import os
@@ -13,22 +13,21 @@ import torch
 from click import unstyle
 from typer.testing import CliRunner
 
+from rlviz import DPO, PPO, PairSettings, TrainSettings, default_settings
 from rlviz.cli import app
 from rlviz.processes import STOPS, interrupt_is_a_wish
+from rlviz.settings import declarations
+from rlviz.training.budget import NOT_SHARED
+from rlviz.training.rewards import NUM_PAIRS
 from small_models.pairs import make_pairs, read_pairs
 from small_models.policies import build_policy, load_policy
 from small_models.sampling import sample
-from small_models.tasks import TASKS, Chain
+from small_models.tasks import Chain
 
-RUNNER = CliRunner()
 QUICK = ["train", "--steps", "3", "--num-prompts", "4", "--group-size", "4"]
 
 
-def rlviz(*arguments):
-    return RUNNER.invoke(app, [str(argument) for argument in arguments])
-
-
-def test_a_run_leaves_everything_that_was_promised(tmp_path):
+def test_a_run_leaves_everything_that_was_promised(rlviz, tmp_path):
     out = tmp_path / "run"
     result = rlviz(*QUICK, "--algorithm", "grpo", "--task", "chain", "--eps-low", 0.1, "--eps-high", 0.3, "--beta", 0.01,
                    "--lr", 1e-4, "--updates-per-rollout", 2, "--seed", 1, "--device", "cpu", "--out", out)  # fmt: skip
@@ -56,7 +55,7 @@ def test_a_run_leaves_everything_that_was_promised(tmp_path):
     assert config["settings"]["seed"] == 1
 
 
-def test_without_a_folder_each_run_gets_a_new_one(tmp_path, monkeypatch):
+def test_without_a_folder_each_run_gets_a_new_one(rlviz, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
         assert rlviz(*QUICK).exit_code == 0
@@ -88,7 +87,7 @@ def damaged(tmp_path):
         (["--eps-low", "1.5"], "eps_low must be above 0 and below 1"),
         (["--eps-high", "0"], "eps_high must be above 0"),
         (["--lr", "-1"], "lr must be above 0; got -1"),
-        (["--beta", "-1"], "beta must be 0 (no KL term) or above; got -1"),
+        (["--beta", "-1"], "beta must be at least 0 (0: no KL term); got -1"),
         (["--steps", "0"], "steps must be at least 1"),
         (["--device", "tpu"], "device must be one of auto, cpu, cuda; got 'tpu'"),
         (["--policy", "no-such-owner/no-such-model"], "no folder here, no shipped policy"),
@@ -103,7 +102,9 @@ def damaged(tmp_path):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_bad_input_gets_one_sentence_and_exit_code_2(arguments, says, tmp_path, monkeypatch, another_run, damaged):
+def test_bad_input_gets_one_sentence_and_exit_code_2(
+    rlviz, arguments, says, tmp_path, monkeypatch, another_run, damaged
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a_file").write_text("somebody's")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
@@ -118,14 +119,26 @@ def test_bad_input_gets_one_sentence_and_exit_code_2(arguments, says, tmp_path, 
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
-@pytest.mark.parametrize("arguments", [["--lr", "fast"], ["--group-size", "2.5"], ["--epsilon", "0.2"]])
-def test_what_is_no_number_or_no_option_is_refused_too(arguments):
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--lr", "fast"], "Error: --lr must be a number; got 'fast'"),
+        (["--group-size", "2.5"], "Error: --group-size must be a whole number; got '2.5'"),
+        (["--lr", ""], "Error: --lr must be a number; got ''"),
+        (["--epsilon", "0.2"], "No such option: --epsilon"),
+        (["--num-promts", "3"], "--num-prompts"),
+        (["--reward", "leaned"], "Error: reward must be one of rule, learned; got 'leaned'"),
+        (["--supervision", "proces"], "Error: supervision must be one of outcome, process; got 'proces'"),
+        (["--label-noise", "-.1"], "Error: label_noise must be at least 0 and at most 1; got -0.1"),
+    ],
+)
+def test_what_is_no_number_or_no_option_is_refused_too(rlviz, arguments, says):
     result = rlviz("train", *arguments)
     assert result.exit_code == 2
-    assert arguments[0] in result.stderr
+    assert says in " ".join(result.stderr.split())
 
 
-def test_a_disk_that_fills_up_in_the_middle_ends_in_a_sentence(tmp_path, monkeypatch):
+def test_a_disk_that_fills_up_in_the_middle_ends_in_a_sentence(rlviz, tmp_path, monkeypatch):
     from rlviz.training import run_folder
 
     def full(self, record):
@@ -138,13 +151,10 @@ def test_a_disk_that_fills_up_in_the_middle_ends_in_a_sentence(tmp_path, monkeyp
     assert len(result.stderr.strip().splitlines()) == 1
 
 
-@pytest.mark.skipif(os.name != "posix", reason="sends signals")
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=["INT", "TERM", "HUP"]
-)
-def test_ctrl_c_sigterm_and_sighup_keep_the_run_and_resume_goes_on(number, code, tmp_path):
+@pytest.mark.skipif(os.name != "posix", reason="sends a signal")
+def test_ctrl_c_keeps_the_run_and_resume_goes_on(rlviz, tmp_path):
     out = tmp_path / "run"
-    command = [sys.executable, "-m", "rlviz.cli", "train", "--steps", "400", "--num-prompts", "4", "--out", str(out)]
+    command = [sys.executable, "-m", "rlviz", "train", "--steps", "400", "--num-prompts", "4", "--out", str(out)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     metrics = out / "metrics.jsonl"
     waited = time.monotonic()
@@ -152,9 +162,9 @@ def test_ctrl_c_sigterm_and_sighup_keep_the_run_and_resume_goes_on(number, code,
         assert time.monotonic() - waited < 120, "the run did not start"
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     printed, errors = process.communicate(timeout=120)
-    assert process.returncode == code, errors
+    assert process.returncode == 130, errors
     assert "Traceback" not in errors
     assert f"rlviz train --resume {out}" in printed
     done = len(metrics.read_text().splitlines())
@@ -169,9 +179,31 @@ def test_ctrl_c_sigterm_and_sighup_keep_the_run_and_resume_goes_on(number, code,
     assert steps == list(range(1, done + 3))
 
 
+@pytest.mark.skipif(os.name != "posix", reason="sends signals")
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=["INT", "TERM", "HUP"]
+)
+def test_each_signal_ends_the_step_and_has_its_exit_code(rlviz, number, code, tmp_path, monkeypatch, handler):
+    grade, graded = Chain.grade, []
+
+    def interrupted(self, prompt, response):
+        graded.append(response)
+        if len(graded) == 6:  # in the middle of the second step of 2 prompts × 2 responses
+            signal.raise_signal(number)
+        return grade(self, prompt, response)
+
+    monkeypatch.setattr(Chain, "grade", interrupted)
+    out = tmp_path / "run"
+    result = rlviz("train", "--steps", 4, "--num-prompts", 2, "--group-size", 2, "--evaluate-every", 0, "--out", out)
+    assert result.exit_code == code, result.output
+    assert f"Stopped after step 2. Go on with: rlviz train --resume {out}" in result.output
+    assert len((out / "metrics.jsonl").read_text().splitlines()) == 2
+    assert json.loads((out / "checkpoint" / "training.json").read_text())["step"] == 2
+
+
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
 @pytest.mark.parametrize(("steps", "code"), [(1, 0), (2, 130)])
-def test_ctrl_c_in_the_last_step_comes_too_late(steps, code, tmp_path, monkeypatch):
+def test_ctrl_c_in_the_last_step_comes_too_late(rlviz, steps, code, tmp_path, monkeypatch):
     grade, asked = Chain.grade, []
 
     def interrupted(self, prompt, response):
@@ -216,7 +248,7 @@ def test_a_signal_that_is_ignored_stays_ignored(number, handler):
     assert asked == []
 
 
-def test_the_samples_shown_are_those_of_the_trained_policy(tmp_path):
+def test_the_samples_shown_are_those_of_the_trained_policy(rlviz, tmp_path):
     out = tmp_path / "run"
     result = rlviz(*QUICK, "--lr", 0.01, "--updates-per-rollout", 4, "--seed", 3, "--device", "cpu", "--out", out)
     assert result.exit_code == 0, result.output
@@ -235,6 +267,38 @@ def test_the_samples_shown_are_those_of_the_trained_policy(tmp_path):
     ]
 
 
+def help_of(command):
+    """Return the help of a command as one line without its frames."""
+    result = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "500"})
+    assert result.exit_code == 0, result.output
+    return " ".join(unstyle(result.output).replace("│", " ").split())
+
+
+@pytest.mark.parametrize("kind", [TrainSettings, PairSettings])
+def test_every_setting_is_an_option_with_its_declared_help(kind):
+    said = help_of("train")
+    for name, declaration in declarations(kind).items():
+        assert f"--{name.replace('_', '-')} " in said
+        assert declaration.help in said
+        assert declaration.range in said
+
+
+def test_help_tells_the_defaults_that_depend_on_the_algorithm():
+    said = help_of("train")
+    for algorithm, words in ((PPO, "with a critic"), (DPO, "of pairs")):
+        usual, own = TrainSettings(), default_settings(algorithm)
+        for name in vars(own).keys() & vars(usual).keys():
+            if getattr(own, name) != getattr(usual, name):
+                assert f"default: {getattr(usual, name)}; {words} {getattr(own, name)}]" in said, name
+    assert f"a learned reward takes {NUM_PAIRS}." in said
+
+
+def test_compare_has_the_settings_that_it_does_not_set_itself():
+    said = help_of("compare")
+    for name in declarations(TrainSettings):
+        assert (f"--{name.replace('_', '-')} " in said) == (name not in NOT_SHARED), name
+
+
 SAID = {"num_prompts": 2, "group_size": 4, "temperature": 0.9, "top_k": 20, "top_p": 0.95, "reward_format": 0.1, "lr": 2e-3,
         "updates_per_rollout": 2, "minibatches": 2, "min_old_prob": 1e-4, "reset_reference_every": 3, "prompt_pool": 60,
         "filter_solved": 2, "seed": 5}  # fmt: skip
@@ -248,7 +312,7 @@ SAID = {"num_prompts": 2, "group_size": 4, "temperature": 0.9, "top_k": 20, "top
         ("dpo", {"batch_size": 4, "lr": 2e-3}),
     ],
 )
-def test_every_setting_that_is_said_is_the_run_s(algorithm, said, tmp_path):
+def test_every_setting_that_is_said_is_the_run_s(rlviz, algorithm, said, tmp_path):
     options = [part for name, value in said.items() for part in (f"--{name.replace('_', '-')}", value)]
     pairs = ["--num-pairs", 20] if algorithm == "dpo" else []
     result = rlviz("train", "--algorithm", algorithm, "--steps", 1, *options, *pairs, "--out", tmp_path / "run")
@@ -257,7 +321,7 @@ def test_every_setting_that_is_said_is_the_run_s(algorithm, said, tmp_path):
     assert {name: settings[name] for name in said} == said
 
 
-def test_pairs_are_labelled_as_the_options_say(tmp_path):
+def test_pairs_are_labelled_as_the_options_say(rlviz, tmp_path):
     command = ["train", "--algorithm", "dpo", "--steps", 1, "--num-pairs", 30, "--batch-size", 4, "--seed", 2]
     labels = ["--spurious", 0.7, "--label-noise", 0.2]
     assert rlviz(*command, *labels, "--device", "cpu", "--out", tmp_path / "run").exit_code == 0
@@ -266,7 +330,7 @@ def test_pairs_are_labelled_as_the_options_say(tmp_path):
     assert read_pairs(tmp_path / "run" / "pairs.jsonl") == asked_for != honest
 
 
-def test_the_seed_is_that_of_the_reward_model_too(tmp_path, monkeypatch):
+def test_the_seed_is_that_of_the_reward_model_too(rlviz, tmp_path, monkeypatch):
     asked = []
 
     def learn_reward(policy, task, pairs, **settings):
@@ -279,11 +343,7 @@ def test_the_seed_is_that_of_the_reward_model_too(tmp_path, monkeypatch):
     assert asked == [(make_pairs(load_policy("chain", device="cpu"), Chain(), 4, seed=2), {"seed": 2})]
 
 
-def test_version():
-    assert rlviz("--version").output.startswith("rlviz ")
-
-
-def test_a_refused_run_leaves_no_folder(tmp_path, monkeypatch):
+def test_a_refused_run_leaves_no_folder(rlviz, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = rlviz("train", "--algorithm", "gspo", "--group-size", 1)
     assert result.exit_code == 2
@@ -310,7 +370,7 @@ def test_a_refused_run_leaves_no_folder(tmp_path, monkeypatch):
         (["--beta", 0.1, "--reset-reference-every", 1], "GRPO on chain", {"reset_reference_every": 1}),
     ],
 )
-def test_every_kind_of_training_from_the_command_line(options, says, settings, tmp_path):
+def test_every_kind_of_training_from_the_command_line(rlviz, options, says, settings, tmp_path):
     out = tmp_path / "run"
     result = rlviz("train", *options, "--steps", 2, "--out", out)
     assert result.exit_code == 0, result.output
@@ -324,18 +384,19 @@ def test_every_kind_of_training_from_the_command_line(options, says, settings, t
     assert len((out / "metrics.jsonl").read_text().splitlines()) == 3
 
 
-def test_beta_is_the_algorithm_s_own_weight(tmp_path):
-    for name, beta, expected in (("ppo", 0.5, 0.5), ("dpo", 0.5, 0.5), ("ppo", 0, None), ("ppo", None, 0.02)):
+def test_beta_is_the_algorithm_s_own_weight(rlviz, tmp_path):
+    few, cases = ["--num-prompts", 4], [("ppo", 0.5, 0.5), ("ppo", 0, None), ("ppo", None, 0.02), ("dpo", 0.5, 0.5)]
+    tiny = {"ppo": few, "grpo": few, "dpo": ["--num-pairs", 8, "--batch-size", 4]}
+    for name, beta, expected in (*cases, ("grpo", 0.5, 0.5), ("grpo", None, None)):
         out = tmp_path / f"{name}{beta}"
         options = [] if beta is None else ["--beta", beta]
-        pairs = ["--num-pairs", 64] if name == "dpo" else []
-        assert rlviz("train", "--algorithm", name, "--steps", 1, *options, *pairs, "--out", out).exit_code == 0
+        assert rlviz("train", "--algorithm", name, "--steps", 1, *options, *tiny[name], "--out", out).exit_code == 0
         algorithm = json.loads((out / "config.json").read_text())["algorithm"]
         piece = algorithm["reward"] if name == "dpo" else algorithm["kl"]
         assert (None if piece is None else piece["beta"]) == expected
 
 
-def test_pairs_come_from_a_file(tmp_path):
+def test_pairs_come_from_a_file(rlviz, tmp_path):
     file = tmp_path / "pairs.jsonl"
     rows = [{"prompt": f"{n:05d}=", "chosen": f"#{n % 10}", "rejected": f"#{(n + 1) % 10}"} for n in range(10)]
     file.write_text("\n".join(map(json.dumps, rows)))
@@ -364,113 +425,11 @@ def test_pairs_come_from_a_file(tmp_path):
         (["--refresh-reward-every", 2], "refresh_reward_every needs a reward model"),
         (["--algorithm", "dpo", "--beta", 0], "beta must be above 0"),
         (["--algorithm", "dpo", "--pairs", "nowhere.jsonl"], "nowhere.jsonl cannot be written or read"),
-        (["--reward", "learned", "--spurious", 2], "spurious must be from 0 to 1; got 2"),
+        (["--reward", "learned", "--spurious", 2], "spurious must be at least 0 and at most 1; got 2"),
     ],
 )
-def test_what_does_not_fit_together_is_refused(options, sentence, tmp_path):
+def test_what_does_not_fit_together_is_refused(rlviz, options, sentence, tmp_path):
     result = rlviz("train", *options, "--steps", 1, "--out", tmp_path / "run")
     assert result.exit_code == 2
     assert sentence in " ".join(result.output.split())
     assert not (tmp_path / "run").exists()
-
-
-def test_algorithms_lists_the_family_as_a_table_and_as_json():
-    rows = json.loads(rlviz("algorithms", "--format", "json").output)
-    assert [row["name"] for row in rows] == (
-        "ppo ppo-penalty dpo grpo dr-grpo dapo lite-ppo dupo gspo gspo-token dcpo".split()
-    )
-    dapo = rows[5]
-    assert dapo["slots"]["bounds"] == "1 − 0.2 … 1 + 0.28" and dapo["models"] == ["actor"]
-    assert rows[0]["beyond the slots"] == {"value loss": "value loss, V within ±0.2 of V_old"}
-    table = rlviz("algorithms").output
-    assert all(f" {row['name']} " in table for row in rows)
-    assert "overlong punishment from 12 to 16 tokens" in table
-    assert "rlviz diff grpo dapo" in table
-
-
-def test_relatives_are_listed_apart_and_go_where_the_family_goes():
-    rows = json.loads(rlviz("algorithms", "--relatives", "--format", "json").output)
-    assert [row["name"] for row in rows] == ["rloo", "reinforce++", "cispo", "gmpo", "sapo"]
-    assert "ratio ≤ 5" in rlviz("algorithms", "--relatives").output
-    assert "clipped weight" in rlviz("diff", "grpo", "cispo").output
-    assert (
-        "def soft_gate(ratio, advantages, lower, upper, *, positive=1.0, negative=1.05):"
-        in rlviz("show", "sapo").output
-    )
-
-
-def test_show_prints_a_page_that_runs():
-    page = rlviz("show", "grpo").output
-    names = {}
-    exec(page, names)
-    A = names["group_advantage"](torch.tensor([[1.0, 0.0]]))  # ±½ over a std of √½
-    assert A.tolist()[0] == pytest.approx([0.7071, -0.7071], abs=1e-4)
-    marked = rlviz("show", "dapo", "--against", "grpo").output.splitlines()
-    assert "+ def token_mean(mask):" in marked and "- def sequence_mean(mask):" in marked
-    refused = rlviz("show", "grop")
-    assert refused.exit_code == 2 and "algorithm 'grop' is not known; did you mean" in refused.stderr
-
-
-def test_diff_gives_a_line_a_slot():
-    lines = [line for line in rlviz("diff", "grpo", "dapo").output.splitlines() if line.startswith("│")]
-    cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
-    assert [row[0] for row in cells] == ["bounds", "kl", "aggregate", "shape", "select"]
-    assert all(len(row) == 4 and row[3].endswith(".") for row in cells)
-    assert cells[2][1:3] == ["sequence mean", "token mean"]
-    rows = json.loads(rlviz("diff", "dapo", "dupo", "--format", "json").output)
-    assert [(row["slot"], row["before"], row["after"]) for row in rows] == [
-        ("shape", "overlong punishment from 12 to 16 tokens", "0.9 answer + 0.1 format"),
-        ("select", "dynamic sampling, up to 10 × P", "duplicate informative"),
-    ]
-    assert "do not differ" in rlviz("diff", "dcpo", "dcpo").output
-    refused = rlviz("diff", "grpo", "dapoo")
-    assert refused.exit_code == 2 and "did you mean" in refused.output
-
-
-COST = ["cost", "--num-prompts", "2", "--group-size", "2", "--repeats", "1", "--device", "cpu"]
-
-
-def test_cost_as_tables_and_as_a_picture(tmp_path):
-    result = rlviz(*COST, "--out", tmp_path / "cost.png")
-    assert result.exit_code == 0, result.output
-    for words in ("137,536", "134,529", "Memory at the peak of an update", "DPO", "Seconds"):
-        assert words in result.output
-    tables = [
-        [cell.strip() for cell in line.strip("│").split("│")] for line in result.output.splitlines() if "│" in line
-    ]
-    first_in = {(row[0], row[1]) for row in tables if len(row) == 6}
-    assert {("actor", "GRPO"), ("reference", "GRPO")} <= first_in
-    held = {row[0]: row[2] for row in tables if len(row) == 6 and row[2].endswith("B") and row[1].isdigit()}
-    # weights, gradients and two moments of 137,536 float32, the weights of a reference or none; of DPO as of GRPO
-    assert (held["GRPO"], held["GRPO, no KL"], held["DPO"]) == ("2.75 MB", "2.2 MB", "2.75 MB")
-    assert (tmp_path / "cost.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_cost_as_json():
-    result = rlviz(*COST, "--updates", 2, "--format", "json")
-    rows = json.loads(result.output)
-    assert [row["name"] for row in rows][::7] == ["GRPO", "DPO"]
-    assert rows[0]["bytes_to_grpo"] == 1 and rows[0]["responses"] == 4
-    assert rows[3]["models"][1]["parameters"] == 134529
-    for row in rows:  # of one round each number is what was measured, not a median
-        assert row["step_seconds"] == pytest.approx(row["rollout_seconds"] + 2 * row["update_seconds"])
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (["--group-size", "3"], "group_size must be even and at least 2"),
-        (["--out", "cost.gif"], "out must end in .png, .svg, .pdf; got cost.gif"),
-        (["--task", "chian"], "chain"),
-    ],
-)
-def test_cost_refuses_in_a_sentence(given, words):
-    result = rlviz("cost", *given)
-    assert result.exit_code == 2 and words in result.output and "Traceback" not in result.output
-
-
-@pytest.mark.parametrize("command", ["train", "compare", "cost"])
-def test_help_names_every_task(command):
-    said = " ".join(unstyle(RUNNER.invoke(app, [command, "--help"]).output).replace("│", " ").split())
-    *names, last = sorted(task.name for task in TASKS)
-    assert f"{', '.join(names)} or {last}" in said

@@ -1,0 +1,5 @@
+"""`python -m rlviz` is `rlviz`."""
+
+from rlviz.cli import main
+
+main()

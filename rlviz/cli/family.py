@@ -1,0 +1,107 @@
+"""`rlviz algorithms`, `diff` and `show`: the family of algorithms as tables and as pages of Python."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from rlviz.cli.terminal import Format, console, refusals, wide_console
+
+
+def algorithms(
+    relatives: Annotated[
+        bool, typer.Option("--relatives", help="The relatives that came later in place of the family.")
+    ] = False,
+    output: Format = "table",
+) -> None:
+    """List the family: each algorithm as what it changes in GRPO, and the models it needs."""
+    from rlviz.algorithms import ALGORITHMS, GRPO, RELATIVES, changes, command_name, label
+
+    listed = RELATIVES if relatives else ALGORITHMS
+
+    if output == "json":
+        rows = [
+            {
+                "name": command_name(algorithm),
+                "algorithm": algorithm.name,
+                "slots": {slot: label(piece) for slot, piece in algorithm.slots().items()},
+                "beyond the slots": {name: label(part) for name, part in algorithm.beyond_the_slots().items()},
+                "models": algorithm.models,
+                "source": algorithm.source,
+            }
+            for algorithm in listed
+        ]
+        typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        return
+    who = "Relatives" if relatives else "The family"
+    table = Table(title=f"{who}: GRPO, and what each other one has in place of its pieces", title_justify="left")
+    for column in ("name", "slot", "piece"):
+        table.add_column(column, no_wrap=column != "piece")
+    for algorithm in (GRPO, *(a for a in listed if a is not GRPO)):
+        sampling = any(piece is not None for piece in algorithm.slots().values())
+        differing = {slot: new for slot, (_, new) in changes(GRPO, algorithm).items() if sampling} or GRPO.slots()
+        parts = {slot: label(piece) for slot, piece in (differing.items() if sampling else ())}
+        parts |= {name: label(part) for name, part in algorithm.beyond_the_slots().items()}
+        if not sampling:
+            parts = {"slots": "none of the eight: it learns from given pairs of responses", **parts}
+        parts |= {"models": ", ".join(algorithm.models), "source": algorithm.source}
+        for place, (slot, words) in enumerate(parts.items()):
+            table.add_row("" if place else f"[bold]{command_name(algorithm)}[/]", slot, escape(words))
+        table.add_section()
+    console.print(table)
+    console.print(
+        "What differs, and why: rlviz diff grpo dapo. An algorithm on one page: rlviz show grpo", markup=False
+    )
+
+
+def diff(
+    first: Annotated[str, typer.Argument(help="Algorithm, for example grpo.")],
+    second: Annotated[str, typer.Argument(help="Algorithm, for example dapo.")],
+    output: Format = "table",
+) -> None:
+    """Say in which slots two algorithms differ, and why the second one has what it has."""
+    from dataclasses import asdict
+
+    from rlviz.algorithms import differences, find_algorithm
+
+    with refusals():
+        a, b = find_algorithm(first), find_algorithm(second)
+    rows = differences(a, b)
+    if output == "json":
+        typer.echo(json.dumps([asdict(row) for row in rows], indent=2, ensure_ascii=False))
+        return
+    if not rows:
+        console.print(f"{a.name} and {b.name} do not differ.", markup=False)
+        return
+    table = Table(title=f"From {a.name} to {b.name}", title_justify="left", show_lines=console.is_terminal)
+    for column in ("slot", a.name, b.name, "why"):
+        table.add_column(column)
+    for row in rows:
+        table.add_row(f"[bold]{row.slot}[/]", *(escape(text) for text in (row.before, row.after, row.why)))
+    wide_console().print(table)
+
+
+def show(
+    name: Annotated[str, typer.Argument(help="Algorithm, for example grpo.")],
+    against: Annotated[
+        str | None,
+        typer.Option(help="Mark what differs from this algorithm: - a line of it that is gone, + one that came."),
+    ] = None,
+) -> None:
+    """Print an algorithm on one page: its own pieces in the order in which they are called, then its loss; Python that runs."""
+    from rich.syntax import Syntax
+
+    from rlviz.algorithms import find_algorithm
+    from rlviz.algorithms.page import show as page_of
+
+    with refusals():
+        page = page_of(find_algorithm(name), against=None if against is None else find_algorithm(against))
+    if console.is_terminal:
+        language = "diff" if page.marked else "python"
+        console.print(Syntax(str(page), language, theme="ansi_dark", background_color="default", word_wrap=True))
+    else:
+        typer.echo(str(page))

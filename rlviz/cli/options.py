@@ -1,0 +1,130 @@
+"""Options that are not typed into a command but read off declarations: a run's settings, the arguments of an explorer.
+
+An option that is not given is None to typer, so that a default can depend on the algorithm; its help names the default.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from functools import wraps
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+import typer
+
+from rlviz.settings import RUN, declarations
+from small_models.checks import shown
+
+TaskName = Annotated[str, typer.Option(help="Task: chain, lookup, ramble, sort or trip.", rich_help_panel=RUN)]
+PolicyName = Annotated[
+    str | None,
+    typer.Option(
+        help="Starting policy: a shipped name, a folder, or a hub name. [default: the task's warm start]",
+        rich_help_panel=RUN,
+    ),
+]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.", rich_help_panel=RUN)]
+
+
+def flag(name: str) -> str:
+    """Return the option of a parameter."""
+    return f"--{name.replace('_', '-')}"
+
+
+class Reader(NamedTuple):
+    """How the text of an option is read, what stands for it in the help, and what it must be in words.
+
+    Without words, `read` says itself what is wrong.
+    """
+
+    read: Callable[[str], Any]
+    metavar: str
+    words: str
+
+
+PLAIN = {
+    int: Reader(int, "<int>", "a whole number"),
+    float: Reader(float, "<float>", "a number"),
+    str: Reader(str, "<str>", "a text"),
+    Path: Reader(Path, "<path>", "a path"),
+}
+
+
+def reader_of(hint: Any) -> Reader:
+    """Return what reads a number, a path, a text, or a choice, which is checked where it is used. Raises KeyError for others."""
+    if get_origin(hint) is Literal:
+        return Reader(str, f"<{'|'.join(get_args(hint))}>", "a text")
+    kinds = [kind for kind in (get_args(hint) or (hint,)) if kind is not NoneType]
+    return PLAIN[kinds[0]]
+
+
+class Option(NamedTuple):
+    """An option whose text is read by `reader`."""
+
+    reader: Reader
+    help: str
+    panel: str | None = None
+
+    def value(self, name: str, text: str) -> Any:
+        """Return what the text stands for. Raises ValueError, with name and text, where it stands for nothing."""
+        try:
+            return self.reader.read(text)
+        except ValueError:
+            if not self.reader.words:
+                raise
+            raise ValueError(f"{flag(name)} must be {self.reader.words}; got {shown(text)}") from None
+
+    def parameter(self, name: str) -> inspect.Parameter:
+        """Return the option as a parameter of a command: a text, or None where it is not given."""
+        told = typer.Option(help=self.help, metavar=self.reader.metavar, rich_help_panel=self.panel, show_default=False)
+        return inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, told]
+        )
+
+
+def with_options(**groups: Mapping[str, Option]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that puts options in place of parameters of a command, which are dictionaries of those given.
+
+    groups: by the name of the parameter, its options.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def run(**given: Any) -> None:
+            for group, options in groups.items():
+                texts = {name: given.pop(name) for name in options}
+                given[group] = {
+                    name: options[name].value(name, text) for name, text in texts.items() if text is not None
+                }
+            command(**given)
+
+        signature = inspect.signature(command, eval_str=True)
+        own = [parameter for name, parameter in signature.parameters.items() if name not in groups]
+        read = [option.parameter(name) for options in groups.values() for name, option in options.items()]
+        run.__signature__ = signature.replace(parameters=[*own, *read])  # type: ignore[attr-defined]
+        return run
+
+    return decorate
+
+
+def options_of(kind: type[Any], of_pairs: type[Any] | None = None, without: Collection[str] = ()) -> dict[str, Option]:
+    """Return an option for each setting that a dataclass declares, but for those in the panels of the help that are left out.
+
+    of_pairs: what declares the settings of runs on pairs, which come too.
+    """
+    others = {} if of_pairs is None else declarations(of_pairs)
+    hints = get_type_hints(kind) | ({} if of_pairs is None else get_type_hints(of_pairs))
+    return {
+        name: Option(reader_of(hints[name]), declaration.said(others.get(name)), declaration.panel)
+        for name, declaration in (others | declarations(kind)).items()
+        if declaration.panel not in without
+    }
+
+
+def refuse_beside(context: typer.Context, what: str, taken: Collection[str]) -> None:
+    """Raise ValueError for an option on the command line that has no say beside `what`; the parameters `taken` have."""
+    for name in context.params:
+        if name not in taken and "COMMANDLINE" in str(context.get_parameter_source(name)):
+            raise ValueError(f"{flag(name)} cannot be given with {what}")

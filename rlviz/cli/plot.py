@@ -1,0 +1,123 @@
+"""`rlviz plot NAME`: an explorer's picture in a file. Its options are the explorer's arguments, read off the signature."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import typer
+from rich.markup import escape
+
+from rlviz.cli.options import PLAIN, Option, Reader, reader_of, with_options
+from rlviz.cli.terminal import console, refusals
+from rlviz.pictures.catalogue import EXPLORERS, find_explorer
+
+if TYPE_CHECKING:
+    from rlviz.algorithms import Algorithm
+
+HELP = ["-h", "--help"]
+OPTIONS_ARE_READ_LATER = {"help_option_names": [], "allow_extra_args": True, "ignore_unknown_options": True}
+
+
+def plot(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help=f"Picture: {', '.join(EXPLORERS)}.", show_default=False)] = "--help",
+) -> None:
+    """Draw a picture of the course into a file: **rlviz plot clip --out clip.svg --eps-high .5**
+
+    Every slider of the picture is an option: **rlviz plot clip --help** lists them. PNG, SVG or PDF, by the ending of --out.
+    """
+    if name in HELP:
+        typer.echo(context.get_help())
+        return
+    with refusals():
+        command = command_of(name)
+    with command.make_context(f"{context.command_path} {name}", context.args, help_option_names=HELP) as picture:
+        command.invoke(picture)
+
+
+def command_of(name: str) -> Any:
+    """Return the command that draws one picture; each of its explorer's arguments is an option.
+
+    Raises ValueError for an unknown name.
+    """
+    from rlviz.algorithms import ALGORITHMS, command_name
+    from rlviz.pictures.base import plot_small_multiples, save_figure
+
+    explore = find_explorer(name)
+
+    @refusals()
+    @with_options(arguments=arguments_of(explore))
+    def draw(
+        arguments: dict[str, Any],
+        out: Annotated[Path, typer.Option(help="PNG, SVG or PDF.")] = Path(f"{name}.png"),
+        small_multiples: Annotated[
+            bool,
+            typer.Option("--small-multiples", help="Several settings below each other, as the course prints them."),
+        ] = False,
+    ) -> None:
+        if small_multiples:
+            curves = {label: explore.curve(**{**twin, **arguments}) for label, twin in explore.twin.items()}
+            figure = plot_small_multiples(explore.picture, curves)
+            words = " ".join(f"{label}: {explore.picture(curve).words(curve)}" for label, curve in curves.items())
+        else:
+            curve = explore.curve(**arguments)
+            picture = explore.picture(curve)
+            figure, words = picture.figure, picture.words(curve)
+        save_figure(figure, out, description=words)
+        console.print(f"{escape(str(out))}: {escape(words)}", soft_wrap=True)
+
+    app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+    names = ", ".join(command_name(member) for member in ALGORITHMS)
+    app.command(help=inspect.getdoc(explore), epilog=f"Algorithms: {names}")(draw)
+    return typer.main.get_command(app)
+
+
+def arguments_of(explore: Any) -> dict[str, Option]:
+    """Return an option for each argument of an explorer."""
+    hints, options = get_type_hints(explore), {}
+    for name, parameter in inspect.signature(explore).parameters.items():
+        choices = get_args(hints[name]) if get_origin(hints[name]) is Literal else ()
+        told = [f"One of: {'; '.join(choices)}."] if choices else []
+        options[name] = Option(_reader(hints[name]), " ".join([*told, f"[default: {_written(parameter.default)}]"]))
+    return options
+
+
+def _reader(hint: Any) -> Reader:
+    """Return what reads an argument of this type: a number, a text, a choice, several whole numbers, or algorithms."""
+    from rlviz.algorithms import find_algorithm
+
+    if get_origin(hint) in (tuple, Sequence):
+        counts = get_args(hint)[0] is int
+        return (
+            Reader(_counts, "<int,int,…>", "whole numbers with commas")
+            if counts
+            else Reader(_algorithms, "<name,name>", "")
+        )
+    if get_origin(hint) is Literal:
+        return PLAIN[str]  # the help lists the choices
+    kinds = get_args(hint) or (hint,)
+    return reader_of(hint) if kinds[0] in PLAIN else Reader(find_algorithm, "<name>", "")
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in text.split(","))
+
+
+def _algorithms(text: str) -> tuple[Algorithm, ...]:
+    from rlviz.algorithms import find_algorithm
+
+    return tuple(find_algorithm(name) for name in text.split(",") if name.strip())
+
+
+def _written(default: Any) -> str:
+    """Return a default value as one would type it."""
+    from rlviz.algorithms import command_name
+
+    if default is None:
+        return "not set"
+    if isinstance(default, tuple):
+        return ",".join(map(_written, default)) or "none"
+    return command_name(default) if hasattr(default, "slots") else str(default)

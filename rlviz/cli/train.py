@@ -1,0 +1,368 @@
+"""`rlviz train`: a run in the terminal, and what it did."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from rlviz.cli.options import Device, PolicyName, TaskName, options_of, refuse_beside, with_options
+from rlviz.cli.terminal import console, errors, exit_after, refusals
+from rlviz.settings import (
+    REWARDS,
+    ROLLOUTS,
+    RUN,
+    UPDATES,
+    PairSettings,
+    TrainSettings,
+    check_settings,
+    setting,
+)
+
+if TYPE_CHECKING:
+    from rlviz.algorithms import Algorithm
+    from rlviz.training import TrainingRun
+    from rlviz.types import PairRecord, StepRecord
+    from small_models.pairs import Pair
+    from small_models.policies import Policy
+    from small_models.scorers import RewardModel
+    from small_models.tasks import Task
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What the command line changes in the pieces of an algorithm; None: what the algorithm has."""
+
+    eps_low: float | None = setting(None, "Clip width below ratio 1.", UPDATES, unset="the algorithm's")
+    eps_high: float | None = setting(None, "Clip width above ratio 1.", UPDATES, unset="the algorithm's")
+    max_rounds: int | None = setting(
+        None,
+        "DAPO samples at most so many times num-prompts while groups are all right or all wrong; 1: drops them.",
+        ROLLOUTS,
+        unset="10",
+    )
+    beta: float | None = setting(
+        None,
+        "Weight of the KL term; 0: none.",
+        UPDATES,
+        at_least=0,
+        reason="0: no KL term",
+        unset="PPO's and DPO's own, else 0; GRPO's paper: 0.04",
+    )
+    supervision: Literal["outcome", "process"] = setting(
+        "outcome", "Reward whole responses, or each step of them (chain marks its steps).", REWARDS
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    def of(self, algorithm: Algorithm) -> Algorithm:
+        """Return the algorithm with these changes; one of groups has a KL term only where `beta` gives it one."""
+        from rlviz.algorithms import GRPO_PROCESS, GroupPolicyGradient, PolicyGradient
+        from rlviz.pieces.kl import KLInLoss
+
+        widths = {"eps_low": self.eps_low, "eps_high": self.eps_high, "max_rounds": self.max_rounds}
+        algorithm = algorithm.with_parameters(**{name: value for name, value in widths.items() if value is not None})
+        if isinstance(algorithm, GroupPolicyGradient):
+            algorithm = replace(algorithm, kl=KLInLoss(beta=self.beta) if self.beta else None)
+        elif self.beta == 0 and isinstance(algorithm, PolicyGradient):
+            algorithm = algorithm.without_kl()
+        elif self.beta is not None:
+            algorithm = algorithm.with_parameters(beta=self.beta)
+        if self.supervision == "outcome":
+            return algorithm
+        if not isinstance(algorithm, GroupPolicyGradient):
+            raise ValueError(f"--supervision process is for algorithms of groups, such as GRPO; got {algorithm.name}")
+        return replace(algorithm, name=f"{algorithm.name} (process)", advantage=GRPO_PROCESS.advantage)
+
+
+@dataclass(frozen=True)
+class Judging:
+    """How responses are judged beyond the task's rule: by a learned reward or not, and from which pairs."""
+
+    reward: Literal["rule", "learned"] = setting(
+        "rule", "The task's rule, or a reward model learned from pairs first.", REWARDS
+    )
+    pairs: Path | None = setting(
+        None,
+        "JSON lines of prompt, chosen, rejected, for DPO or a learned reward.",
+        REWARDS,
+        unset="right against wrong responses of the starting policy",
+    )
+    label_noise: float = setting(
+        0.0, "Probability that a sampled pair is labelled the wrong way.", REWARDS, at_least=0, at_most=1
+    )
+    spurious: float = setting(
+        0.0, "Probability that it is labelled by length instead: longer is chosen.", REWARDS, at_least=0, at_most=1
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    @property
+    def learned(self) -> bool:
+        return self.reward == "learned"
+
+    def check(self, algorithm: Algorithm, *, of_pairs: bool, num_pairs: int | None) -> None:
+        """Raise ValueError where the algorithm has no use for what was asked."""
+        if self.learned and of_pairs:
+            raise ValueError(f"--reward learned: {algorithm.name} learns from pairs and has no use for a reward model")
+        asked = self.pairs or num_pairs or self.label_noise or self.spurious
+        if asked and not (self.learned or of_pairs):
+            raise ValueError("--pairs, --num-pairs, --label-noise and --spurious are for DPO or with --reward learned")
+
+    def pairs_for(self, policy: Policy, task: Task, count: int, settings: TrainSettings | PairSettings) -> list[Pair]:
+        """Return the pairs of the file, or so many that are sampled and labelled as the options say."""
+        from small_models.pairs import make_pairs, read_pairs
+
+        if self.pairs is not None:
+            return read_pairs(self.pairs)
+        return make_pairs(
+            policy,
+            task,
+            count,
+            seed=settings.seed,
+            max_new_tokens=settings.max_new_tokens,
+            label_noise=self.label_noise,
+            spurious=self.spurious,
+        )
+
+
+@refusals()
+@with_options(
+    settings=options_of(TrainSettings, PairSettings), changes=options_of(Changes), judging=options_of(Judging)
+)
+def train(
+    context: typer.Context,
+    settings: dict[str, Any],
+    changes: dict[str, Any],
+    judging: dict[str, Any],
+    algorithm: Annotated[
+        str, typer.Option(help="Algorithm; `rlviz algorithms` lists them.", rich_help_panel=RUN)
+    ] = "grpo",
+    task: TaskName = "chain",
+    policy: PolicyName = None,
+    device: Device = "auto",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="New folder for the run. [default: runs/TASK-ALGORITHM-NUMBER]", rich_help_panel=RUN),
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            help="Go on with the run in this folder; its settings stay, but for --steps and --device.",
+            rich_help_panel=RUN,
+        ),
+    ] = None,
+) -> None:
+    """Train a small transformer and watch it learn. `rlviz train` alone trains GRPO on *chain* for about ten seconds.
+
+    Ctrl-C (or SIGTERM, or a closed terminal) stops after the current step and keeps the run; `--resume DIR` goes on with it.
+    """
+    with console.status("Loading"):
+        if resume is not None:
+            refuse_beside(context, "--resume: the run keeps what it began with", ("resume", "steps", "device"))
+            run = _resumed(resume, settings.get("steps"), device)
+        else:
+            from rlviz.algorithms import find_algorithm
+
+            chosen = Changes(**changes).of(find_algorithm(algorithm))
+            run = _begun(chosen, task, policy, device, out, settings, Judging(**judging))
+    _show_beginning(run)
+    stopped = _train(run)
+    if stopped:
+        words = f"Stopped after step {run.step}. Go on with: rlviz train --resume {_folder(run)}"
+        console.print(words, soft_wrap=True, markup=False)
+    _show_summary(run)
+    _show_samples(run)
+    _draw_curves(run)
+    if stopped:
+        raise exit_after(stopped)
+
+
+def _resumed(folder: Path, steps: int | None, device: str) -> TrainingRun[Any]:
+    from rlviz.training import resume
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", UserWarning)
+        run = resume(folder, steps=steps, device=device)
+    for warning in said:
+        errors.print(f"[bold]Note:[/] {escape(str(warning.message))}", soft_wrap=True)
+    return run
+
+
+def _begun(
+    algorithm: Algorithm,
+    task_name: str,
+    policy_name: str | None,
+    device: str,
+    out: Path | None,
+    given: Mapping[str, Any],
+    judging: Judging,
+) -> TrainingRun[Any]:
+    """Begin the run, in the folder that is asked for or in the next that is free."""
+    from rlviz.algorithms import PreferenceOptimization, command_name
+    from rlviz.training import default_settings, find_task, train
+    from rlviz.training.rewards import NUM_PAIRS
+    from small_models.policies import load_policy
+
+    of_pairs, num_pairs = isinstance(algorithm, PreferenceOptimization), given.get("num_pairs")
+    judging.check(algorithm, of_pairs=of_pairs, num_pairs=num_pairs)
+    own = {name: value for name, value in given.items() if of_pairs or name != "num_pairs"}
+    settings, task = default_settings(algorithm, **own), find_task(task_name)
+    policy = load_policy(policy_name or task.name, device=device)
+    number = settings.num_pairs if isinstance(settings, PairSettings) else num_pairs or NUM_PAIRS
+    pairs = judging.pairs_for(policy, task, number, settings) if judging.learned or of_pairs else None
+    reward_model = _reward_model(policy, task, pairs, settings.seed) if judging.learned and pairs is not None else None
+    folder = out or _claimed(f"{task.name}-{command_name(algorithm).replace('(', '').replace(')', '')}")
+    try:
+        return train(policy, task, algorithm, settings, reward_model=reward_model, pairs=pairs, out=folder)
+    except (ValueError, OSError):
+        if out is None:
+            with suppress(OSError):
+                folder.rmdir()
+        raise
+
+
+def _reward_model(policy: Policy, task: Task, pairs: list[Pair], seed: int) -> RewardModel:
+    from rlviz.training import learn_reward
+
+    learned = learn_reward(policy, task, pairs, seed=seed)
+    right = f"{learned.held_out_accuracy:.2f}"
+    console.print(f"Reward model: {len(pairs):,} pairs, held-out pairs in the right order {right}")
+    return learned.model
+
+
+def _claimed(name: str) -> Path:
+    """Make and return the first folder runs/NAME-001, -002, … that is not there: no run begun at the same moment has it."""
+    for number in count(1):
+        folder = Path("runs") / f"{name}-{number:03d}"
+        with suppress(FileExistsError):
+            folder.mkdir(parents=True)
+            return folder
+    raise AssertionError
+
+
+def _folder(run: TrainingRun[Any]) -> str:
+    return str(run.folder.path) if run.folder else ""
+
+
+NUMBERS = {  # metric → how a line of progress says it, where the record has it
+    "reward": "reward {:.2f}",
+    "accuracy": "accuracy {:.2f}",
+    "margin": "margin {:.2f}",
+    "pair_accuracy": "pairs in order {:.2f}",
+    "chosen_gain": "log-probability of chosen {:+.1f}",
+    "rejected_gain": "of rejected {:+.1f}",
+    "entropy": "entropy {:.2f}",
+    "clip_fraction_low": "clipped low {:.1%}",
+    "clip_fraction_high": "high {:.1%}",
+    "explained_variance": "critic explains {:.0%}",
+    "reward_agreement": "reward agrees with the rule {:.0%}",
+}
+
+
+def _numbers(record: StepRecord | PairRecord) -> str:
+    said = ((words, getattr(record, metric, None)) for metric, words in NUMBERS.items())
+    return "  ".join(words.format(value) for words, value in said if value is not None)
+
+
+def _what_a_step_is(run: TrainingRun[Any]) -> str:
+    settings = run.settings
+    if isinstance(settings, PairSettings):
+        return f"{settings.batch_size} of {len(run.pairs):,} pairs a step"  # type: ignore[attr-defined]
+    responses = (
+        f"{settings.num_prompts} prompts × {settings.group_size} response{'s'[: settings.group_size > 1]} a step"
+    )
+    return responses + ("" if run.algorithm.kl is not None else ", no KL term")
+
+
+def _show_beginning(run: TrainingRun[Any]) -> None:
+    console.print(
+        f"[bold]{escape(run.algorithm.name)}[/] on [bold]{escape(run.task.name)}[/]: {_what_a_step_is(run)}, "
+        f"{run.policy.num_parameters:,} parameters on {run.policy.device.type}, "
+        f"seed {run.settings.seed}, in {escape(_folder(run))}",
+        soft_wrap=True,
+    )
+
+
+def _train(run: TrainingRun[Any]) -> int | None:
+    """Run to the end, or until a signal such as Ctrl-C stops it, showing each step; return the number of that signal."""
+    from rich.console import Group
+    from rich.live import Live
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from rlviz.processes import interrupt_is_a_wish
+
+    steps = run.settings.steps
+    columns = TextColumn("step"), MofNCompleteColumn(), BarColumn(), TextColumn("ETA"), TimeRemainingColumn()
+    progress = Progress(*columns, console=console)
+    bar = progress.add_task("", total=steps, completed=run.step)
+    live = Live(progress, console=console) if console.is_terminal else nullcontext()
+    with interrupt_is_a_wish() as asked, live:
+        for record in run:
+            if asked:  # saved before anything is shown: after a SIGHUP there may be no terminal
+                run.close()
+                return asked[0] if run.step < steps else None
+            progress.update(bar, completed=record.step)
+            if isinstance(live, Live):
+                live.update(Group(progress, _numbers(record)))
+            elif record.step % 20 == 0 or record.step == steps:
+                console.print(f"step {record.step}/{steps}  {_numbers(record)}", soft_wrap=True)
+    return None
+
+
+def _show_summary(run: TrainingRun[Any]) -> None:
+    from rlviz.training import summarize
+
+    summary = summarize(run)
+    table = Table(title="Held-out prompts", title_justify="left")
+    for column in ("", "before", "after"):
+        table.add_column(column, justify="right" if column else "left")
+    for words, metric in (("accuracy, sampled at temperature 1", "accuracy"), ("accuracy, greedy", "greedy_accuracy")):
+        table.add_row(words, *(f"{summary[f'{metric}_{when}']:.3f}" for when in ("before", "after")))
+    console.print(table)
+    steps, seconds, sampled = summary["steps"], summary["train_seconds"], summary["tokens_sampled"]
+    tokens = f"; {sampled:,} tokens sampled, {sampled / max(seconds, 1e-9):,.0f} a second" if sampled else ""
+    console.print(f"{steps} step{'' if steps == 1 else 's'} in {seconds:.1f} s of training{tokens}")
+
+
+def _show_samples(run: TrainingRun[Any]) -> None:
+    import torch
+
+    from small_models.sampling import sample
+
+    prompts = run.task.held_out_prompts[:3]
+    generator = torch.Generator().manual_seed(run.settings.seed)
+    limit = run.settings.max_new_tokens or run.task.max_new_tokens
+    texts = sample(run.policy, prompts, task=run.task, max_new_tokens=limit, generator=generator).texts(run.policy)
+    table = Table(title="Three held-out prompts", title_justify="left")
+    for column in ("prompt", "response", "graded"):
+        table.add_column(column)
+    for prompt, (text,) in zip(prompts, texts, strict=True):
+        grade = run.task.grade(prompt, text)
+        verdict = "right" if grade.correct else "wrong" if grade.format else "not well formed"
+        verdict += "" if grade.correct else f" (right: {run.task.gold(prompt)})"
+        table.add_row(escape(prompt), escape(text), escape(verdict))
+    console.print(table)
+
+
+def _draw_curves(run: TrainingRun[Any]) -> None:
+    from rlviz.runs.learning import plot_learning_curves
+    from rlviz.training.files import whole_file
+
+    if run.folder is None or run.folder.metrics.empty:
+        return
+    picture = run.folder.path / "learning_curves.png"
+    title = f"{run.algorithm.name} on {run.task.name}, seed {run.settings.seed}"
+    with run.folder.writing(), whole_file(picture) as temporary:
+        plot_learning_curves(run.folder.metrics, title=title).savefig(temporary, format="png")
+    console.print(f"Curves: {escape(str(picture))}", soft_wrap=True)

@@ -1,0 +1,59 @@
+"""`rlviz algorithms`, `diff` and `show`: tables and pages, for people and for programs."""
+
+import json
+
+import pytest
+import torch
+
+
+def test_algorithms_lists_the_family_as_a_table_and_as_json(rlviz):
+    rows = json.loads(rlviz("algorithms", "--format", "json").output)
+    assert [row["name"] for row in rows] == (
+        "ppo ppo-penalty dpo grpo dr-grpo dapo lite-ppo dupo gspo gspo-token dcpo".split()
+    )
+    dapo = rows[5]
+    assert dapo["slots"]["bounds"] == "1 − 0.2 … 1 + 0.28" and dapo["models"] == ["actor"]
+    assert rows[0]["beyond the slots"] == {"value loss": "value loss, V within ±0.2 of V_old"}
+    table = rlviz("algorithms").output
+    assert all(f" {row['name']} " in table for row in rows)
+    assert "overlong punishment from 12 to 16 tokens" in table
+    assert "rlviz diff grpo dapo" in table
+
+
+def test_relatives_are_listed_apart_and_go_where_the_family_goes(rlviz):
+    rows = json.loads(rlviz("algorithms", "--relatives", "--format", "json").output)
+    assert [row["name"] for row in rows] == ["rloo", "reinforce++", "cispo", "gmpo", "sapo"]
+    assert "ratio ≤ 5" in rlviz("algorithms", "--relatives").output
+    assert "clipped weight" in rlviz("diff", "grpo", "cispo").output
+    assert (
+        "def soft_gate(ratio, advantages, lower, upper, *, positive=1.0, negative=1.05):"
+        in rlviz("show", "sapo").output
+    )
+
+
+def test_show_prints_a_page_that_runs(rlviz):
+    page = rlviz("show", "grpo").output
+    names = {}
+    exec(page, names)
+    A = names["group_advantage"](torch.tensor([[1.0, 0.0]]))  # ±½ over a std of √½
+    assert A.tolist()[0] == pytest.approx([0.7071, -0.7071], abs=1e-4)
+    marked = rlviz("show", "dapo", "--against", "grpo").output.splitlines()
+    assert "+ def token_mean(mask):" in marked and "- def sequence_mean(mask):" in marked
+    refused = rlviz("show", "grop")
+    assert refused.exit_code == 2 and "algorithm 'grop' is not known; did you mean" in refused.stderr
+
+
+def test_diff_gives_a_line_a_slot(rlviz):
+    lines = [line for line in rlviz("diff", "grpo", "dapo").output.splitlines() if line.startswith("│")]
+    cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
+    assert [row[0] for row in cells] == ["bounds", "kl", "aggregate", "shape", "select"]
+    assert all(len(row) == 4 and row[3].endswith(".") for row in cells)
+    assert cells[2][1:3] == ["sequence mean", "token mean"]
+    rows = json.loads(rlviz("diff", "dapo", "dupo", "--format", "json").output)
+    assert [(row["slot"], row["before"], row["after"]) for row in rows] == [
+        ("shape", "overlong punishment from 12 to 16 tokens", "0.9 answer + 0.1 format"),
+        ("select", "dynamic sampling, up to 10 × P", "duplicate informative"),
+    ]
+    assert "do not differ" in rlviz("diff", "dcpo", "dcpo").output
+    refused = rlviz("diff", "grpo", "dapoo")
+    assert refused.exit_code == 2 and "did you mean" in refused.output
