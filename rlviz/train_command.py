@@ -316,7 +316,7 @@ def _new_run(
     from rlviz.algorithms import PreferenceOptimization, command_name
     from rlviz.training import PairSettings, default_settings, find_task, learn_reward
     from rlviz.training import train as start
-    from rlviz.training.rewards import NUM_PAIRS
+    from rlviz.training.reward_model import NUM_PAIRS
     from small_models.pairs import make_pairs, read_pairs
     from small_models.policies import load_policy
 
@@ -391,7 +391,7 @@ def _numbers(record: StepRecord | PairRecord) -> str:
 def _what_a_step_is(run: TrainingRun[Any]) -> str:
     settings = run.settings
     if hasattr(settings, "batch_size"):
-        return f"{settings.batch_size} of {len(run.pairs):,} pairs a step"  # type: ignore[attr-defined]
+        return f"{settings.batch_size} of {len(run.sampler.pairs):,} pairs a step"  # type: ignore[attr-defined]
     responses = (
         f"{settings.num_prompts} prompts × {settings.group_size} response{'s'[: settings.group_size > 1]} a step"
     )

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,13 @@ def test_imports_run_one_way(file):
         return
     ours = {part_of(name) for name in imports_of(file) if name.split(".")[0] in ("rlviz", "small_models")}
     assert ours - {part, "rlviz"} <= (LEAVES if part in LEAVES else ALLOWED[part] | LEAVES)
+
+
+def test_no_circle_within_training():
+    files = (ROOT / "rlviz" / "training").glob("*.py")
+    needs = {f"rlviz.training.{file.stem}": imports_of(file) for file in files if file.stem != "__init__"}
+    order = list(TopologicalSorter(needs).static_order())  # raises CycleError
+    assert set(needs) < set(order)
 
 
 @pytest.mark.parametrize("file", [f for f in FILES if "plots" in f.parts], ids=lambda file: file.name)

@@ -25,7 +25,7 @@ from rlviz.plots import (
     plot_seeds,
     plot_token_weights,
 )
-from rlviz.training.details import pushes
+from rlviz.training.records import pushes
 from rlviz.types import Batch
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from rlviz.algorithms import Algorithm
-from rlviz.algorithms.describe import describe
+from rlviz.algorithms.describe import to_json
 from rlviz.training.files import json_text, write_json, write_text
 from rlviz.training.reading import accuracy_before
 from rlviz.training.run import TrainingRun
@@ -121,7 +121,7 @@ class BudgetedRun:
         ours = {
             "task": self.task.name,
             "policy": self.policy,
-            "algorithm": describe(self.contender.algorithm),
+            "algorithm": to_json(self.contender.algorithm),
             **{name: value for name, value in asdict(self.settings).items() if name not in NOT_SHARED},
             "seed": self.seed,
         }

@@ -8,16 +8,14 @@ from dataclasses import asdict
 from typing import Any
 
 import rlviz
-from rlviz.algorithms.actor_critic import ActorCritic
-from rlviz.algorithms.describe import describe, rebuild
+from rlviz.algorithms.describe import from_json, to_json
 from rlviz.algorithms.family import Algorithm
 from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.names import closest
-from rlviz.training.actor_critic import ActorCriticRun
 from rlviz.training.files import write_json
 from rlviz.training.memory import check_pairs_fit, check_rollout_fits
 from rlviz.training.preferences import PreferenceRun
-from rlviz.training.rollouts import RolloutRun
+from rlviz.training.rollout_run import RolloutRun
 from rlviz.training.run import TrainingRun
 from rlviz.training.run_folder import RunFolder
 from rlviz.training.settings import PairSettings, Settings, TrainSettings, default_settings, settings_from
@@ -62,7 +60,7 @@ def train(
             "rlviz": rlviz.__version__,
             "task": task.name,
             "policy": policy.source,
-            "algorithm": describe(algorithm),
+            "algorithm": to_json(algorithm),
             "settings": asdict(settings),
         }
         folder = RunFolder.create(out)
@@ -100,8 +98,7 @@ def _new_run(
         raise ValueError(
             f"pairs: {algorithm.name} learns from responses that it samples; only a reward model takes pairs"
         )
-    kind = ActorCriticRun if isinstance(algorithm, ActorCritic) else RolloutRun
-    run = kind(policy, start, task, algorithm, settings, folder, reward_model, pairs or ())
+    run = RolloutRun(policy, start, task, algorithm, settings, folder, reward_model, pairs or ())
     check_rollout_fits(policy, task, settings, reference=algorithm.needs_reference)
     return run
 
@@ -134,8 +131,8 @@ def resume(
     described, task_name = config["algorithm"], config["task"]
     settings = settings_from({**config["settings"], **({} if steps is None else {"steps": steps})})
     if algorithm is None:
-        algorithm = rebuild(described, f"{said(folder.path / 'config.json')}: algorithm")
-    elif describe(algorithm) != described:
+        algorithm = from_json(described, f"{said(folder.path / 'config.json')}: algorithm")
+    elif to_json(algorithm) != described:
         raise ValueError(f"algorithm: the run in {out} was trained with another one: {cut(str(described), 200)}")
     assert algorithm is not None
     if task is not None and task.name != task_name:

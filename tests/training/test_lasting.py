@@ -22,7 +22,17 @@ from safetensors.torch import load_file, save_file
 from rlviz import DPO, PPO
 from rlviz.algorithms import GRPO
 from rlviz.pieces.shaping import SoftOverlongPunishment
-from rlviz.training import PairSettings, RunFolder, TrainSettings, default_settings, files, resume, run_folder, train
+from rlviz.training import (
+    PairSettings,
+    RunFolder,
+    TrainSettings,
+    default_settings,
+    files,
+    resume,
+    rollout_run,
+    run_folder,
+    train,
+)
 from rlviz.training import run as run_module
 from rlviz.training.files import FolderLock, json_text
 from small_models.evaluation import Evaluation
@@ -145,7 +155,7 @@ class TestWhenItSaves:
         now, saved = [0.0], []
         monkeypatch.setattr(run_module.time, "perf_counter", lambda: now[0])
         run = start(replace(TINY, steps=steps, evaluate_every=1), out=tmp_path / "run")
-        fields = run._learn()
+        record = run._learn()
 
         def measure(policy, task, **settings):
             now[0] += evaluation_seconds
@@ -153,7 +163,7 @@ class TestWhenItSaves:
 
         def learn():
             now[0] += step_seconds
-            return fields
+            return record
 
         def save_state(folder, policy, tensors, state):
             now[0] += save_seconds
@@ -190,13 +200,13 @@ class TestWhenItSaves:
     def test_half_a_step_is_not_saved(self, monkeypatch, tmp_path, whole):
         run = start(out=tmp_path / "run")
         next(run), next(run)
-        interrupted = type(run)._numbers
+        interrupted = type(run)._group_records
 
-        def interrupt(self, *given):
-            monkeypatch.setattr(type(run), "_numbers", interrupted)
+        def interrupt(self, *given, **named):
+            monkeypatch.setattr(type(run), "_group_records", interrupted)
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(type(run), "_numbers", interrupt)
+        monkeypatch.setattr(type(run), "_group_records", interrupt)
         with pytest.raises(KeyboardInterrupt):
             next(run)
         run.close()
@@ -417,8 +427,8 @@ class TestDivergence:
 
     def test_a_healthy_run_may_have_metrics_that_are_no_numbers(self, monkeypatch, tmp_path):
         run = start(out=tmp_path / "run")
-        numbers = run._numbers
-        monkeypatch.setattr(run, "_numbers", lambda *given: numbers(*given) | {"kl": math.inf, "entropy": math.nan})
+        numbers, odd = rollout_run.rollout_numbers, {"kl": math.inf, "entropy": math.nan}
+        monkeypatch.setattr(rollout_run, "rollout_numbers", lambda rollout: numbers(rollout) | odd)
         assert len(list(run)) == 4
         assert all(row["kl"] is None and row["entropy"] is None for row in rows(tmp_path / "run"))
 
