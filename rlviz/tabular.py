@@ -258,8 +258,8 @@ class _Responses:
 
     def batch(self, weights: Tensor) -> Batch:
         """Return them as the loss sees them, and in training too: as groups of one, [R · N, 1, T]."""
-        rows = self.each(lambda values: values.flatten(0, 1).unsqueeze(1))
-        return Batch(rows.old_logp, rows.advantages, rows.mask, rows.ref_logp, weights.flatten(0, 1).unsqueeze(1))
+        rows = self.each(lambda values: values.reshape(-1, 1, values.shape[-1]))
+        return Batch(rows.old_logp, rows.advantages, rows.mask, rows.ref_logp, weights.view(rows.mask.shape))
 
 
 def _at(table: Tensor, index: Tensor) -> Tensor:
@@ -466,6 +466,6 @@ class _Clipping:
             sides = [torch.cat([cut.view(self.shape) for cut in side], 1) for side in zip(*each, strict=True)]
         seen = torch.cat([part.mask for part in parts], 1)
         counted = torch.stack([*(side & seen for side in sides), seen]).sum(-1, dtype=torch.double)  # [4, R, responses]
-        for step, of_update in zip(steps, counted.split([part.mask.shape[1] for part in parts], -1), strict=True):
-            self.cut[..., step] += of_update.sum(-1)
+        of_steps = torch.tensor(steps).repeat_interleave(torch.tensor([part.mask.shape[1] for part in parts]))
+        self.cut.index_add_(2, of_steps, counted)
         self.unread = []
