@@ -200,9 +200,7 @@ def _close(run: TrainingRun[Any], evaluate_every: int) -> None:
     summary = {
         "accuracy_before": accuracy_before(path),
         "accuracy_after": float(run.folder.metrics[METRIC].iloc[-1]),
-        "train_seconds": run.train_seconds,
-        "tokens_sampled": run.tokens_sampled,
-        "steps": run.step,
+        **run.totals,
         "finished": True,
         "seed": run.settings.seed,
     }

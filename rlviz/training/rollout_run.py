@@ -106,7 +106,9 @@ class RolloutRun(TrainingRun[StepRecord]):
         )
 
     def _learn(self) -> partial[StepRecord]:
-        solved = self._filter_solved() if self.step == 0 else 0
+        filters = self.settings.filter_solved and self.step == 0
+        solved, tokens = self.sampler.filter_solved(self.generator) if filters else (0, 0)
+        self.tokens_sampled += tokens
         rollout = self.collect()
         routing = Routing(self.policy, rollout.samples)
         updates = self.update(rollout)
@@ -120,7 +122,7 @@ class RolloutRun(TrainingRun[StepRecord]):
             StepRecord,
             **fields,
             beta=self.algorithm.beta,
-            rows_used=self._share_of_rows(rollout, updates),
+            rows_used=updates.rows / (rollout.rewards.numel() * updates.count / self.settings.minibatches),
             routing_flips=routing.flips(self.policy),
             kl_to_old=kl_to_old,
             groups=self._group_records(rollout, tokens=bool(every) and (self.step + 1) % every == 0),
@@ -195,18 +197,9 @@ class RolloutRun(TrainingRun[StepRecord]):
                 parameter.grad = torch.zeros_like(parameter)
             return Updates(count=1, tokens=tokens, grad_norm=self._take_optimizer_step(0.0))
         loss = self.baseline.loss(self.algorithm, rows, weights, self.step)
-        if loss.total.requires_grad:
-            loss.total.backward()
+        loss.total.backward()
         norm = self._take_optimizer_step(float(loss.policy.loss.detach()))
         return Updates.one(loss, rows, tokens=tokens, grad_norm=norm)
-
-    def _filter_solved(self) -> int:
-        """Take prompts that are solved already out of the pool, if the settings ask for it; return the responses sampled."""
-        if not self.settings.filter_solved:
-            return 0
-        responses, tokens = self.sampler.filter_solved(self.generator)
-        self.tokens_sampled += tokens
-        return responses
 
     @torch.no_grad()
     def _kl_to_old(self, rollout: Rollout) -> float | None:
@@ -216,10 +209,6 @@ class RolloutRun(TrainingRun[StepRecord]):
         estimator = self.algorithm.can.estimator or k3  # a term of one's own may be none of an estimator
         logp = _logp(self.policy, rollout.samples, self.settings.temperature)
         return float(estimator(rollout.samples.logp, logp)[rollout.mask].mean())
-
-    def _share_of_rows(self, rollout: Rollout, updates: Updates) -> float:
-        settings = self.settings
-        return updates.rows / (rollout.rewards.numel() * settings.updates_per_rollout / settings.minibatches)
 
     def _group_records(self, rollout: Rollout, *, tokens: bool) -> tuple[GroupRecord, ...]:
         count, temperature = self.settings.details_groups, self.settings.temperature

@@ -106,6 +106,11 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
             role: model for part in self.parts for role, model in part.models.items()
         }
 
+    @property
+    def totals(self) -> dict[str, Any]:
+        """What the run has used up to now, as summary.json tells it."""
+        return {"train_seconds": self.train_seconds, "tokens_sampled": self.tokens_sampled, "steps": self.step}
+
     def __next__(self) -> R:
         if self.step >= self.settings.steps:
             raise StopIteration
@@ -294,13 +299,7 @@ def summarize(run: TrainingRun[Any]) -> dict[str, Any]:
         for when, policy in (("before", run.start), ("after", run.policy))
         for kind, temperature in (("accuracy", 1.0), ("greedy_accuracy", 0.0))
     }
-    summary = accuracies | {
-        "train_seconds": run.train_seconds,
-        "tokens_sampled": run.tokens_sampled,
-        "steps": run.step,
-        "finished": run.step >= run.settings.steps,
-        "seed": run.settings.seed,
-    }
+    summary = accuracies | run.totals | {"finished": run.step >= run.settings.steps, "seed": run.settings.seed}
     if run.folder is not None:
         with run.folder.writing():
             write_json(run.folder.path / "summary.json", summary)
