@@ -31,7 +31,7 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(described: Any, where: str = "algorithm") -> Any:
-    """Return what `to_json` returned. Raises ValueError, beginning with `where`, for what is not a piece of this rlviz."""
+    """Return what `to_json` was given. Raises ValueError, beginning with `where`, for what is not a piece of this rlviz."""
     if not isinstance(described, dict):
         return described
     given = {name: value for name, value in described.items() if name != "piece"}

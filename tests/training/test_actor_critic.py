@@ -66,6 +66,15 @@ def test_the_critic_starts_at_the_mean_reward(critic):
     torch.testing.assert_close(other.advantages[mask].double(), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("critic", CRITICS)
+def test_after_the_first_rollout_only_learning_moves_the_critic(critic):
+    run = start(settings=replace(SHORT, critic=critic))
+    next(run)
+    learned = weights(run.baseline.critic)
+    run.collect()
+    assert all(torch.equal(tensor, run.baseline.critic.state_dict()[name]) for name, tensor in learned.items())
+
+
 def test_with_lambda_1_the_advantage_is_return_minus_value():
     algorithm = replace(PPO, advantage=replace(PPO.advantage, lam=1.0, whiten=False))
     run = start(algorithm)
@@ -158,6 +167,25 @@ def test_a_critic_learns_from_responses_without_an_advantage_too():
     assert not rollout.advantages.any()
     assert run.update(rollout).rows == 2 * 16
     assert not torch.equal(before["scorer.head.bias"], run.baseline.critic.state_dict()["scorer.head.bias"])
+
+
+@pytest.mark.parametrize("critic", CRITICS)
+def test_where_no_group_is_selected_no_gradient_of_the_step_before_is_left(critic):
+    run = start(
+        replace(PPO, select=lambda rewards: torch.arange(0 if run.step else len(rewards))),
+        replace(SHORT, critic=critic),
+    )
+    next(run)
+    assert any(p.grad.any() for p in run.baseline.critic.parameters())
+    record = next(run)
+    assert record.rows_used == record.grad_norm == record.loss == record.value_loss == 0
+    assert not any(p.grad.any() for model in (run.policy.model, run.baseline.critic) for p in model.parameters())
+
+
+def test_a_critic_s_loss_is_told_also_where_it_weighs_nothing():
+    one = replace(SHORT, critic="shared", updates_per_rollout=1)
+    without, weighed = next(start(replace(PPO, value_weight=0.0), one)), next(start(PPO, one))
+    assert without.value_loss == weighed.value_loss > 0  # of the first update, at which both critics are the same
 
 
 @pytest.mark.parametrize("critic", CRITICS)
