@@ -259,7 +259,7 @@ class _Responses:
     def batch(self, weights: Tensor) -> Batch:
         """Return them as the loss sees them, and in training too: as groups of one, [R · N, 1, T]."""
         rows = self.each(lambda values: values.reshape(-1, 1, values.shape[-1]))
-        return Batch(rows.old_logp, rows.advantages, rows.mask, rows.ref_logp, weights.view(rows.mask.shape))
+        return Batch(rows.old_logp, rows.advantages, rows.mask, rows.ref_logp, weights.reshape(rows.mask.shape))
 
 
 def _at(table: Tensor, index: Tensor) -> Tensor:
@@ -357,7 +357,7 @@ class _Table:
         """Return the gradient of Σ weights · H, H being the entropy of the distribution that a token was drawn from."""
         scaled = self.scaled.clone().requires_grad_()
         of_rows = entropy(torch.log_softmax(scaled, -1)).flatten(1)
-        bonus = of_rows.gather(1, index // self.scaled.shape[-1]) * weights.view(index.shape)
+        bonus = of_rows.gather(1, index // self.scaled.shape[-1]) * weights.reshape(index.shape)
         return torch.autograd.grad(bonus.sum(), scaled)[0]
 
 
