@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 import rlviz
 from rlviz.algorithms import PreferenceOptimization
-from rlviz.algorithms.describe import describe
+from rlviz.algorithms.describe import to_json
 from rlviz.processes import side_by_side
 from rlviz.settings import settings_from
 from rlviz.spread import bootstrap, bootstrap_of_the_difference, interval, iqm
@@ -207,9 +207,7 @@ def compare(
         "policy": source,
         "budget": budget,
         "amount": limit,
-        "contenders": {
-            c.name: {"algorithm": describe(c.algorithm), "settings": shared_settings(c)} for c in contenders
-        },
+        "contenders": {c.name: {"algorithm": to_json(c.algorithm), "settings": shared_settings(c)} for c in contenders},
     }
     folder = _folder_of(plan) if out is None else Path(out)
     read_plan(folder)  # a damaged one is not written over

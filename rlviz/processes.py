@@ -1,12 +1,18 @@
-"""Work on several tasks in processes side by side, and stop it between two steps rather than within one."""
+"""Work on several tasks in processes side by side, and stop it between two steps rather than within one.
+
+An executor (concurrent.futures, joblib) takes a task to a process and brings its result back. For a task that reports after each
+step, and is closed between two of them, it offers nothing; before Python 3.14 it cuts no work off; when one worker dies, it ends
+all others.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import pickle
 import signal
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from multiprocessing.process import BaseProcess
 from queue import Empty
 from types import FrameType
 from typing import Any, TypeVar
@@ -92,11 +98,8 @@ def side_by_side(
         _stops_wait()
     ):  # these start multiprocessing's resource tracker, which by itself ignores all of them but SIGHUP
         reports, stop, position = context.Queue(), context.Event(), context.Value("q", 0)
-    processes = [
-        context.Process(target=_work_off, args=(work, packed, position, reports, stop), daemon=True)
-        for _ in range(min(jobs, len(tasks)))
-    ]
-    died = False
+    given = work, packed, position, reports, stop
+    processes = [context.Process(target=_work_off, args=given, daemon=True) for _ in range(min(jobs, len(tasks)))]
     try:
         with _stops_wait():  # a Ctrl-C reaches all processes of a terminal; the first one is to tell the others
             for process in processes:
@@ -107,17 +110,15 @@ def side_by_side(
             try:
                 report, failure, finished = reports.get(timeout=0.2)
             except Empty:
-                died = any(process.exitcode not in (None, 0) for process in processes)
-                if ended and not died:
+                if codes := _bad_ends(processes):
+                    raise RuntimeError(
+                        f"a process ended in the middle of its work (exit code {codes[0]}): out of memory, or a script "
+                        'without `if __name__ == "__main__":`'
+                    ) from None
+                if ended:
                     raise RuntimeError(
                         f"{missing} of {len(tasks)} tasks are not done, and no process is left to do them (one ended by itself "
                         "or by a signal); what is done is kept"
-                    ) from None
-                if died:
-                    codes = {process.exitcode for process in processes} - {None, 0}
-                    raise RuntimeError(
-                        f"a process ended in the middle of its work (exit code {codes.pop()}): out of memory, or a script "
-                        'without `if __name__ == "__main__":`'
                     ) from None
                 continue
             if failure is not None:
@@ -128,15 +129,20 @@ def side_by_side(
                 yield report
     finally:
         stop.set()
+        cut_off = at_once or bool(_bad_ends(processes))  # another may wait for a lock that a dead one held
         for process in processes:
-            # where one died, another may wait for a lock that the dead one held
-            if (died or at_once) and process.is_alive():
+            if cut_off and process.is_alive():
                 process.kill()
                 process.join()
             while process.is_alive():
                 with suppress(Empty):
                     reports.get(timeout=0.05)  # a process cannot end before its reports are taken
         reports.close()
+
+
+def _bad_ends(processes: Iterable[BaseProcess]) -> list[int]:
+    """Return the exit codes of the processes that failed or were killed."""
+    return [process.exitcode for process in processes if process.exitcode]
 
 
 @contextmanager

@@ -7,8 +7,9 @@ runs side by side in one tensor. Updates are plain gradient ascent on the logits
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from numbers import Real
 from reprlib import repr  # of what may be long
 
@@ -139,59 +140,47 @@ def train_table(
     coefficient of the entropy bonus. The reference of a KL term is the table before training. The same seed gives the same
     run. Raises ValueError for a value out of its range or of another type.
     """
-    task = good_actions() if task is None else task
-    _check(
+    setup = _Setup(
         algorithm,
-        task,
-        group_size=group_size,
-        counts={
-            "steps": steps,
-            "groups": groups,
-            "updates_per_rollout": updates_per_rollout,
-            "minibatches": minibatches,
-            "replicas": replicas,
-        },
-        lr=lr,
-        temperature=temperature,
-        entropy_weight=entropy_weight,
-        seed=seed,
+        good_actions() if task is None else task,
+        steps,
+        group_size,
+        groups,
+        updates_per_rollout,
+        minibatches,
+        lr,
+        temperature,
+        entropy_weight,
+        replicas,
+        seed,
     )
-    if updates_per_rollout % minibatches:
-        raise ValueError(
-            f"updates_per_rollout must be a multiple of minibatches ({minibatches}); got {updates_per_rollout}"
-        )
-    responses = task.prompts * groups * group_size
-    if minibatches > responses:
-        raise ValueError(f"minibatches must be at most prompts × groups × group_size = {responses}; got {minibatches}")
-    _check_fits(task, replicas=replicas, responses=responses, steps=steps)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # these tensors are small, and on a busy machine a second thread waits more than it works
     try:
-        return _run(
-            _Table(algorithm, task, groups, group_size, temperature, float(entropy_weight), replicas, seed),
-            steps,
-            updates_per_rollout,
-            minibatches,
-            lr,
-        )
+        return _run(setup)
     finally:
         torch.set_num_threads(threads)
 
 
-def _run(table: _Table, steps: int, updates_per_rollout: int, minibatches: int, lr: float) -> TableRun:
-    log_probs, rewards = [table.log_probs], []
-    for _ in range(steps):
-        rollout = table.roll_out()
-        table.update(rollout, updates_per_rollout, minibatches, lr)
-        rewards.append(rollout.rewards.mean((1, 2)))
+def _run(setup: _Setup) -> TableRun:
+    table, judge, clipping = _Table(setup), _Judge(setup), _Clipping(setup)
+    reference, log_probs, rewards = table.log_probs, [table.log_probs], []
+    for step in range(setup.steps):
+        index, earned = table.sample()
+        old_logp, ref_logp = _at(table.log_probs, index), _at(reference, index)
+        advantages = judge(earned, old_logp, ref_logp)
+        everywhere = torch.ones_like(index, dtype=torch.bool)
+        responses = table.selected(_Responses(index, everywhere, old_logp, advantages, ref_logp), earned)
+        for part in table.minibatches(responses):
+            clipping.add(step, part, table.climb(part))
+        rewards.append(earned.mean((1, 2)))
         log_probs.append(table.log_probs)
     every_log = torch.stack(log_probs, 1)
     every = every_log.exp()
-    right = (every * table.success).sum(-1).prod(-1).mean(-1)
-    low, high, dual = table.clip_fractions()
+    low, high, dual = clipping.fractions()
     return TableRun(
         entropy=entropy(every_log).mean((-1, -2)).numpy(),
-        accuracy=right.numpy(),
+        accuracy=(every * table.success).sum(-1).prod(-1).mean(-1).numpy(),
         reward=torch.stack(rewards, -1).numpy(),
         clip_low=low.numpy(),
         clip_high=high.numpy(),
@@ -200,290 +189,283 @@ def _run(table: _Table, steps: int, updates_per_rollout: int, minibatches: int, 
     )
 
 
-def _check(
-    algorithm: GroupPolicyGradient,
-    task: TableTask,
-    group_size: int,
-    counts: dict[str, int],
-    lr: float,
-    temperature: float,
-    entropy_weight: float,
-    seed: int,
-) -> None:
-    if not isinstance(algorithm, GroupPolicyGradient):
-        raise ValueError(
-            f"algorithm must learn from groups of responses, as GRPO does; got {getattr(algorithm, 'name', repr(algorithm))}"
-        )
-    if not isinstance(task, TableTask):
-        raise ValueError(f"task must be a TableTask, such as good_actions(3, 20); got {repr(task)}")
-    if algorithm.asks_for("advantage", "step_ends"):
-        raise ValueError(f"algorithm: {algorithm.name} needs rewards of single steps, which a table does not give")
-    check_at_least(1, **counts)
-    check_seed(seed)
-    check_number("lr", lr, lambda number: number > 0, "above 0")
-    check_number("temperature", temperature, lambda number: number >= COLDEST, f"at least {COLDEST:g}")
-    least = algorithm.min_group_size
-    check_number("group_size", group_size, lambda n: n >= least, f"at least {least} for {algorithm.name}", whole=True)
-    check_number("entropy_weight", entropy_weight, lambda number: number >= 0, "0 or above")
+@dataclass(frozen=True)
+class _Setup:
+    """The arguments of `train_table`, each in its range."""
 
+    algorithm: GroupPolicyGradient
+    task: TableTask
+    steps: int
+    group_size: int
+    groups: int
+    updates_per_rollout: int
+    minibatches: int
+    lr: float
+    temperature: float
+    entropy_weight: float
+    replicas: int
+    seed: int
 
-def _check_fits(task: TableTask, *, replicas: int, responses: int, steps: int) -> None:
-    """Raise ValueError where a step's log-probabilities, or the tables of all steps, cannot be in memory."""
-    tokens = replicas * responses * task.positions
-    tables = (steps + 1) * replicas * task.prompts * task.positions * len(task.success)
-    what = f"{tokens:,} tokens a step and {tables:,} probabilities, those of all steps,"
-    check_fits((tokens + tables) * 8, torch.device("cpu"), what, "lower steps, group_size, groups or replicas")
+    def __post_init__(self) -> None:
+        algorithm, task = self.algorithm, self.task
+        if not isinstance(algorithm, GroupPolicyGradient):
+            said = getattr(algorithm, "name", repr(algorithm))
+            raise ValueError(f"algorithm must learn from groups of responses, as GRPO does; got {said}")
+        if not isinstance(task, TableTask):
+            raise ValueError(f"task must be a TableTask, such as good_actions(3, 20); got {repr(task)}")
+        if algorithm.asks_for("advantage", "step_ends"):
+            raise ValueError(f"algorithm: {algorithm.name} needs rewards of single steps, which a table does not give")
+        counts = ("steps", "groups", "updates_per_rollout", "minibatches", "replicas")
+        check_at_least(1, **{name: getattr(self, name) for name in counts})
+        check_seed(self.seed)
+        check_number("lr", self.lr, lambda number: number > 0, "above 0")
+        check_number("temperature", self.temperature, lambda number: number >= COLDEST, f"at least {COLDEST:g}")
+        least = algorithm.min_group_size
+        said = f"at least {least} for {algorithm.name}"
+        check_number("group_size", self.group_size, lambda number: number >= least, said, whole=True)
+        check_number("entropy_weight", self.entropy_weight, lambda number: number >= 0, "0 or above")
+        if self.updates_per_rollout % self.minibatches:
+            raise ValueError(
+                f"updates_per_rollout must be a multiple of minibatches ({self.minibatches}); got {self.updates_per_rollout}"
+            )
+        responses = task.prompts * self.groups * self.group_size
+        if self.minibatches > responses:
+            raise ValueError(
+                f"minibatches must be at most prompts × groups × group_size = {responses}; got {self.minibatches}"
+            )
+        tokens = self.replicas * responses * task.positions
+        tables = (self.steps + 1) * self.replicas * task.prompts * task.positions * len(task.success)
+        what = f"{tokens:,} tokens a step and {tables:,} probabilities, those of all steps,"
+        check_fits((tokens + tables) * 8, torch.device("cpu"), what, "lower steps, group_size, groups or replicas")
 
 
 @dataclass(frozen=True)
-class _Rollout:
-    """What the updates of a step are given: N responses a replica, some of them empty places where `mask` is false.
+class _Responses:
+    """N responses a replica, some of them empty places where `mask` is false; all [R, N, T].
 
-    rewards: [R, P, G], all that were sampled. index: where each token's log-probability stands in a table read row by row.
-    index, mask, old_logp, advantages, ref_logp: [R, N, T].
+    index: where each token's log-probability stands in a table that is read row by row.
     """
 
-    rewards: Tensor
     index: Tensor
     mask: Tensor
     old_logp: Tensor
     advantages: Tensor
     ref_logp: Tensor
 
+    def each(self, change: Callable[[Tensor], Tensor]) -> _Responses:
+        """Return the responses with every tensor changed in the same way."""
+        return _Responses(*map(change, vars(self).values()))
 
-@dataclass(frozen=True)
-class _Part:
-    """Responses of one update as the loss takes them: weights and batch [R · n, 1, T]; index [R, n · T], mask [R, n, T]."""
+    def batch(self, weights: Tensor) -> Batch:
+        """Return them as the loss sees them, and in training too: as groups of one, [R · N, 1, T]."""
+        rows = self.each(lambda values: values.reshape(-1, 1, values.shape[-1]))
+        return Batch(rows.old_logp, rows.advantages, rows.mask, rows.ref_logp, weights.reshape(rows.mask.shape))
 
-    index: Tensor
-    mask: Tensor
-    weights: Tensor
-    batch: Batch
+
+def _at(table: Tensor, index: Tensor) -> Tensor:
+    """Return the entries of R tables at these places, [R, N, T]."""
+    return table.flatten(1).gather(1, index.flatten(1)).view(index.shape)
 
 
 class _Table:
-    """R tables of logits over temperature, [R, prompts, positions, actions], and what a run on them carries along."""
+    """R policies: tables of logits [R, prompts, positions, actions], each a softmax over actions in every row.
 
-    def __init__(
-        self,
-        algorithm: GroupPolicyGradient,
-        task: TableTask,
-        groups: int,
-        group_size: int,
-        temperature: float,
-        entropy_weight: float,
-        replicas: int,
-        seed: int,
-    ) -> None:
-        self.algorithm, self.task = algorithm, task
-        self.groups, self.group_size = groups, group_size
-        self.temperature, self.entropy_weight, self.replicas = temperature, entropy_weight, replicas
-        self.generator = torch.Generator().manual_seed(int(seed))
+    scaled: logits over temperature. log_probs: logarithms of the probabilities that they make.
+    """
+
+    def __init__(self, setup: _Setup) -> None:
+        self.setup, self.algorithm, task = setup, setup.algorithm, setup.task
+        self.generator = torch.Generator().manual_seed(int(setup.seed))
         self.success = torch.tensor(task.success, dtype=torch.double)
         start = (
             torch.zeros_like(self.success) if task.start is None else torch.tensor(task.start, dtype=torch.double).log()
         )
-        shape = (replicas, task.prompts, task.positions, len(task.success))
-        self.scaled = start.expand(shape).clone()  # logits / temperature: one division less at every update
+        self.scaled = start.expand(setup.replicas, task.prompts, task.positions, len(task.success)).clone()
         self.log_probs = torch.log_softmax(self.scaled, -1)
-        self.reference = self.log_probs
         rows = torch.arange(task.prompts * task.positions) * len(task.success)
         self.first_of_row = rows.view(task.prompts, task.positions, 1)
-        self.history = None
-        if algorithm.asks_for("advantage", "history"):
-            self.history = PromptHistory.empty(replicas * task.prompts * groups)
-        self.groups_apart, self.can_batch_replicas = self._how_groups_are_judged()
-        self.can_batch_replicas &= self.history is None
-        self.can_skip = algorithm.ignores_zero_advantages() and not entropy_weight
-        self.surrogate_is_plain = not any(algorithm.asks_for("surrogate", name) for name in SURROGATE_MAY_ASK)
+        self.can_skip = self.algorithm.ignores_zero_advantages() and not setup.entropy_weight
         self.weights: dict[int, Tensor] = {}
-        self.step = 0
-        self.unread: list[tuple[int, _Part, TokenObjective]] = []
-        self.cut: dict[int, Tensor] = {}
 
-    def _at(self, table: Tensor, index: Tensor) -> Tensor:
-        return table.flatten(1).gather(1, index.flatten(1)).view(index.shape)
-
-    def roll_out(self) -> _Rollout:
+    def sample(self) -> tuple[Tensor, Tensor]:
+        """Return the tokens of a step, as `index` of `_Responses`, and the rewards of their responses, [R, P, G]."""
         cdf = self.log_probs.exp().cumsum(-1)
-        shape = (*cdf.shape[:-1], self.groups * self.group_size)
+        shape = (*cdf.shape[:-1], self.setup.groups * self.setup.group_size)
         draws = torch.rand(shape, generator=self.generator, dtype=torch.double) * cdf[..., -1:]
         actions = torch.searchsorted(cdf, draws).clamp(max=cdf.shape[-1] - 1)
         right = self.success[actions].prod(2).flatten(1)
         rewards = (torch.rand(right.shape, generator=self.generator, dtype=torch.double) < right).double()
-        rewards = rewards.unflatten(1, (-1, self.group_size))
         index = (actions + self.first_of_row).transpose(2, 3).flatten(1, 2)
-        old_logp, ref_logp = self._at(self.log_probs, index), self._at(self.reference, index)
-        advantages = self._advantages(rewards, old_logp, ref_logp)
-        mask = torch.ones_like(index, dtype=torch.bool)
-        if self.algorithm.select is keep_all:
-            return _Rollout(rewards, index, mask, old_logp, advantages, ref_logp)
-        rows = self._select(rewards)
-        taken = rows.clamp(min=0).unsqueeze(-1).expand(-1, -1, self.task.positions)
-        index, mask, old_logp, advantages, ref_logp = (
-            values.gather(1, taken) for values in (index, mask, old_logp, advantages, ref_logp)
-        )
-        there = (rows >= 0).unsqueeze(-1)
-        return _Rollout(rewards, index, mask & there, old_logp, advantages * there, ref_logp)
+        return index, rewards.unflatten(1, (-1, self.setup.group_size))
 
-    def _shaped(self, rewards: Tensor) -> Tensor:
-        """Return [P, G] rewards after shaping; every response has T tokens, ends by itself and is well formed."""
-        if self.algorithm.shape is None:
-            return rewards
-        lengths = torch.full(rewards.shape, self.task.positions)
-        nothing = torch.zeros(rewards.shape, dtype=torch.bool)
-        everything = torch.ones_like(rewards)
-        return self.algorithm.shaped(rewards, lengths, truncated=nothing, correct=rewards, well_formed=everything)
+    def selected(self, responses: _Responses, rewards: Tensor) -> _Responses:
+        """Return the responses to train on; a replica that keeps fewer than another has empty places at its end."""
+        if self.algorithm.select is keep_all:
+            return responses
+        within = torch.arange(self.setup.group_size)
+        kept = [
+            (self.algorithm.selected(own, self.generator).unsqueeze(1) * self.setup.group_size + within).flatten()
+            for own in rewards
+        ]
+        rows = torch.nn.utils.rnn.pad_sequence(kept, batch_first=True, padding_value=-1).unsqueeze(-1)
+        taken = rows.clamp(min=0).expand(-1, -1, responses.index.shape[-1])
+        responses, there = responses.each(lambda values: values.gather(1, taken)), rows >= 0
+        return replace(responses, mask=responses.mask & there, advantages=responses.advantages * there)
+
+    def minibatches(self, responses: _Responses) -> Iterator[_Part]:
+        """Give the responses of each update: all of them, or a part, in another order at each pass; none if none can teach."""
+        count, setup = responses.index.shape[1], self.setup
+        if not count or (self.can_skip and not responses.advantages.any()):
+            return
+        if setup.minibatches == 1:
+            yield from [self._part(responses)] * setup.updates_per_rollout
+            return
+        for _ in range(setup.updates_per_rollout // setup.minibatches):
+            order = torch.randperm(count, generator=self.generator)
+            for places in reversed(order.tensor_split(setup.minibatches)):
+                yield self._part(responses.each(lambda values, places=places: values[:, places]))  # type: ignore[misc]
+
+    def _part(self, responses: _Responses) -> _Part:
+        """Return responses with their tokens' weights, each replica's computed on its own responses."""
+        count, positions = responses.mask.shape[1:]
+        if count not in self.weights:  # a token's weight where 0, 1, … `count` of the places hold a response
+            filled = torch.ones(count + 1, count).tril(-1).bool()
+            some = [self.algorithm.aggregate(rows.view(-1, 1, 1).expand(-1, 1, positions)) for rows in filled]
+            self.weights[count] = torch.stack([weights[:1].sum((0, 1)) for weights in some])
+        weights = self.weights[count][responses.mask[..., 0].sum(1)].unsqueeze(1) * responses.mask
+        return _Part(responses.index, responses.mask, responses.batch(weights))
+
+    def climb(self, part: _Part) -> TokenObjective:
+        """Ascend the objective of these responses once, each replica in its own table."""
+        setup, index, weights = self.setup, part.index.flatten(1), part.batch.weights
+        assert weights is not None
+        logp = self.log_probs.flatten(1).gather(1, index).view(weights.shape).requires_grad_()
+        objective = self.algorithm.objective(logp, part.batch)
+        # the gradient of Σ weights · J: weights are 0 on empty places
+        (by_logp,) = torch.autograd.grad(objective.value, logp, weights)
+        # ∂ log softmax(z)_a / ∂z = one-hot(a) − softmax(z): written out, because autograd takes longer than the rest
+        by_log_probs = torch.zeros(index.shape[0], self.scaled[0].numel(), dtype=torch.double)
+        by_log_probs = by_log_probs.scatter_add_(1, index, by_logp.view(index.shape)).view_as(self.scaled)
+        gradient = torch.addcmul(by_log_probs, self.log_probs.exp(), by_log_probs.sum(-1, keepdim=True), value=-1)
+        if setup.entropy_weight:
+            gradient = gradient + setup.entropy_weight * self._entropy_gradient(index, weights)
+        self.scaled = torch.add(self.scaled, gradient, alpha=setup.lr / setup.temperature**2)
+        self.log_probs = torch.log_softmax(self.scaled, -1)
+        return objective
+
+    def _entropy_gradient(self, index: Tensor, weights: Tensor) -> Tensor:
+        """Return the gradient of Σ weights · H, H being the entropy of the distribution that a token was drawn from."""
+        scaled = self.scaled.clone().requires_grad_()
+        of_rows = entropy(torch.log_softmax(scaled, -1)).flatten(1)
+        bonus = of_rows.gather(1, index // self.scaled.shape[-1]) * weights.reshape(index.shape)
+        return torch.autograd.grad(bonus.sum(), scaled)[0]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Responses of one update: index and mask [R, n, T], and their batch with weights, [R · n, 1, T]."""
+
+    index: Tensor
+    mask: Tensor
+    batch: Batch
+
+
+class _Judge:
+    """The advantages of all replicas' responses, no replica seeing the rewards of another.
+
+    In one call where a group's advantages are the same whatever other groups are beside it, else a replica at a time, by vmap if
+    it can run the piece, which a branch on a tensor's value forbids; both are asked of the piece with a batch made up.
+    """
+
+    def __init__(self, setup: _Setup) -> None:
+        self.algorithm = setup.algorithm
+        self.history = None
+        if self.algorithm.asks_for("advantage", "history"):
+            self.history = PromptHistory.empty(setup.replicas * setup.task.prompts * setup.groups)
+        probe = torch.Generator().manual_seed(0)
+        shape = (3, 1, setup.group_size, setup.task.positions)
+        rewards = torch.randint(0, 2, shape[:3], generator=probe).double()
+        old_logp, ref_logp = (-torch.rand(shape, generator=probe, dtype=torch.double) for _ in range(2))
+        alone = torch.stack([self._judge(*own)[0] for own in zip(rewards, old_logp, ref_logp, strict=True)])
+        together = self._judge(rewards.squeeze(1), old_logp.squeeze(1), ref_logp.squeeze(1))[0].unsqueeze(1)
+        self.in_one_call = torch.allclose(together, alone, rtol=1e-9, atol=1e-12)
+        self.by_vmap = False
+        with suppress(RuntimeError):
+            self.by_vmap = self.history is None and torch.allclose(
+                self._vmapped(rewards, old_logp, ref_logp), alone, rtol=1e-9, atol=1e-12
+            )
+
+    def __call__(self, rewards: Tensor, old_logp: Tensor, ref_logp: Tensor) -> Tensor:
+        """Return advantages [R, P · G, T] of rewards [R, P, G] and log-probabilities [R, P · G, T]."""
+        replicas, prompts, group_size = rewards.shape
+        old_logp, ref_logp = (values.view(replicas, prompts, group_size, -1) for values in (old_logp, ref_logp))
+        if not self.in_one_call and self.by_vmap:
+            return self._vmapped(rewards, old_logp, ref_logp).flatten(1, 2)
+        judged = []
+        for start in range(0, replicas, replicas if self.in_one_call else 1):
+            own = slice(start, replicas if self.in_one_call else start + 1)
+            places = torch.arange(start * prompts, own.stop * prompts)
+            before = None if self.history is None else self.history.take(places)
+            earned, old, ref = (values[own].flatten(0, 1) for values in (rewards, old_logp, ref_logp))
+            advantages, after = self._judge(earned, old, ref, before)
+            judged.append(advantages)
+            if self.history is not None and after is not None:
+                self.history = self.history.put(places, after)
+        return torch.cat(judged).view(replicas, prompts * group_size, -1)
+
+    def _vmapped(self, *of_all: Tensor) -> Tensor:
+        return torch.vmap(lambda *of_one: self._judge(*of_one)[0])(*of_all)
 
     def _judge(
         self, rewards: Tensor, old_logp: Tensor, ref_logp: Tensor, history: PromptHistory | None = None
     ) -> tuple[Tensor, PromptHistory | None]:
-        """Return advantages [P, G, T] of rewards [P, G] and log-probabilities [P, G, T], and the history after them."""
-        mask = torch.ones(old_logp.shape, dtype=torch.bool)
-        shaped = self._shaped(rewards)
+        """Return advantages [P, G, T] of rewards [P, G] and log-probabilities [P, G, T], and the history after them.
+
+        Every response has T tokens, ends by itself and is well formed.
+        """
+        mask, lengths = torch.ones(old_logp.shape, dtype=torch.bool), torch.full(rewards.shape, old_logp.shape[-1])
+        nothing, everything = torch.zeros(rewards.shape, dtype=torch.bool), torch.ones_like(rewards)
+        shaped = self.algorithm.shaped(rewards, lengths, truncated=nothing, correct=rewards, well_formed=everything)
         return self.algorithm.advantages(shaped, mask, old_logp=old_logp, ref_logp=ref_logp, history=history)
 
-    def _judge_apart(self, rewards: Tensor, old_logp: Tensor, ref_logp: Tensor) -> Tensor:
-        """Return the advantages [R, P, G, T] of rewards [R, P, G], no r seeing another's."""
-        return torch.vmap(lambda *of_one: self._judge(*of_one)[0])(rewards, old_logp, ref_logp)
 
-    def _advantages(self, rewards: Tensor, old_logp: Tensor, ref_logp: Tensor) -> Tensor:
-        """Return advantages [R, responses, T]; no replica sees the rewards of another."""
-        old_logp, ref_logp = (values.unflatten(1, rewards.shape[1:]) for values in (old_logp, ref_logp))
-        if not self.groups_apart and self.can_batch_replicas:
-            return self._judge_apart(rewards, old_logp, ref_logp).flatten(1, 2)
-        parts = [slice(0, self.replicas)] if self.groups_apart else [slice(r, r + 1) for r in range(self.replicas)]
-        judged = []
-        for part in parts:
-            own = [values[part].flatten(0, 1) for values in (rewards, old_logp, ref_logp)]
-            places = torch.arange(part.start * rewards.shape[1], part.stop * rewards.shape[1])
-            before = None if self.history is None else self.history.take(places)
-            advantages, after = self._judge(own[0], own[1], own[2], before)
-            judged.append(advantages)
-            if self.history is not None and after is not None:
-                self.history = self.history.put(places, after)
-        return torch.cat(judged).view(self.replicas, -1, self.task.positions)
+class _Clipping:
+    """Counts the tokens whose gradient is cut; of many updates at once, which takes a tenth of the time."""
 
-    def _how_groups_are_judged(self) -> tuple[bool, bool]:
-        """Return whether a group's advantages stay the same whatever other groups are in the batch, and whether vmap can
-        run the piece, which a branch on a tensor's value forbids; both asked of the piece with a batch made up."""
-        probe = torch.Generator().manual_seed(0)
-        shape = (3, self.group_size, self.task.positions)
-        rewards = torch.randint(0, 2, shape[:2], generator=probe).double()
-        old_logp, ref_logp = (-torch.rand(shape, generator=probe, dtype=torch.double) for _ in range(2))
-        together = self._judge(rewards, old_logp, ref_logp)[0]
-        one_by_one = [values.unsqueeze(1) for values in (rewards, old_logp, ref_logp)]
-        alone = torch.stack([self._judge(*own)[0] for own in zip(*one_by_one, strict=True)])
-        apart = torch.allclose(together, alone.squeeze(1), rtol=1e-9, atol=1e-12)
-        try:
-            batched = self._judge_apart(one_by_one[0], one_by_one[1], one_by_one[2])
-            return apart, torch.allclose(batched, alone, rtol=1e-9, atol=1e-12)
-        except RuntimeError:
-            return apart, False
+    def __init__(self, setup: _Setup) -> None:
+        self.shape = (setup.replicas, -1, setup.task.positions)
+        self.unread: list[tuple[int, _Part, TokenObjective]] = []
+        self.cut = torch.zeros(4, setup.replicas, setup.steps, dtype=torch.double)  # low, high, dual, and all tokens
+        self.is_plain = not any(setup.algorithm.asks_for("surrogate", name) for name in SURROGATE_MAY_ASK)
 
-    def _select(self, rewards: Tensor) -> Tensor:
-        """Return the responses to train on, [R, N] indices into P · G, −1 on places that a replica leaves empty."""
-        within = torch.arange(self.group_size)
-        selected = [
-            (self.algorithm.selected(own, self.generator).unsqueeze(1) * self.group_size + within).flatten()
-            for own in rewards
-        ]
-        return torch.nn.utils.rnn.pad_sequence(selected, batch_first=True, padding_value=-1)
+    def add(self, step: int, part: _Part, objective: TokenObjective) -> None:
+        """Count an update of this step, from 0."""
+        self.unread.append((step, part, objective))
+        if len(self.unread) * part.mask.numel() > MOST_UNREAD:
+            self._read()
 
-    def update(self, rollout: _Rollout, updates: int, minibatches: int, lr: float) -> None:
-        """Take the step's updates."""
-        self.step += 1
-        count = rollout.index.shape[1]
-        if not count or (self.can_skip and not rollout.advantages.any()):
-            return
-        parts: list[_Part] = []
-        for _ in range(updates):
-            if not parts:
-                if minibatches == 1:
-                    parts = [self._part(rollout)] * updates
-                else:
-                    order = torch.randperm(count, generator=self.generator).tensor_split(minibatches)
-                    parts = [self._part(rollout, places) for places in order]
-            part = parts.pop()
-            self.unread.append((self.step, part, self._climb(part, lr)))
-        if len(self.unread) * rollout.index.numel() > MOST_UNREAD:
-            self._read_clipping()
-
-    def _part(self, rollout: _Rollout, places: Tensor | None = None) -> _Part:
-        """Return the responses at these places, all by default, as the loss takes them."""
-        columns = list(vars(rollout).values())[1:]
-        if places is not None:
-            columns = [values[:, places] for values in columns]
-        index, mask, old_logp, advantages, ref_logp = columns
-        if self.algorithm.select is not keep_all and places is not None:  # each replica's empty places to the end
-            first = mask.int().argsort(dim=1, descending=True, stable=True)
-            index, mask, old_logp, advantages, ref_logp = (values.gather(1, first) for values in columns)
-        as_rows = (-1, 1, self.task.positions)  # the loss sees responses as groups of one, as in training
-        batch = Batch(
-            old_logp.reshape(as_rows),
-            advantages.reshape(as_rows),
-            mask.reshape(as_rows),
-            ref_logp.reshape(as_rows),
-        )
-        return _Part(index.flatten(1), mask, self._weights(mask), batch)
-
-    def _climb(self, part: _Part, lr: float) -> TokenObjective:
-        """Ascend the objective of these responses once, each replica in its own table."""
-        logp = self.log_probs.flatten(1).gather(1, part.index).view(part.batch.mask.shape).requires_grad_()
-        objective = self.algorithm.objective(logp, part.batch)
-        # the gradient of Σ weights · J: weights are 0 on empty places
-        (by_logp,) = torch.autograd.grad(objective.value, logp, part.weights)
-        # ∂ log softmax(z)_a / ∂z = one-hot(a) − softmax(z): written out, because autograd takes longer than the rest
-        by_log_probs = torch.zeros(part.index.shape[0], self.scaled[0].numel(), dtype=torch.double)
-        by_log_probs = by_log_probs.scatter_add_(1, part.index, by_logp.view(part.index.shape)).view_as(self.scaled)
-        gradient = torch.addcmul(by_log_probs, self.log_probs.exp(), by_log_probs.sum(-1, keepdim=True), value=-1)
-        if self.entropy_weight:
-            gradient = gradient + self.entropy_weight * self._entropy_gradient(part)
-        self.scaled = torch.add(self.scaled, gradient, alpha=lr / self.temperature**2)
-        self.log_probs = torch.log_softmax(self.scaled, -1)
-        return objective
-
-    def _entropy_gradient(self, part: _Part) -> Tensor:
-        """Return the gradient of Σ weights · H, H being the entropy of the distribution that a token was drawn from."""
-        scaled = self.scaled.clone().requires_grad_()
-        of_rows = entropy(torch.log_softmax(scaled, -1)).flatten(1)
-        bonus = of_rows.gather(1, part.index // self.scaled.shape[-1]) * part.weights.view(part.index.shape)
-        return torch.autograd.grad(bonus.sum(), scaled)[0]
-
-    def _weights(self, mask: Tensor) -> Tensor:
-        """Return the weight of each token, [R · n, 1, T]: each replica's are computed on its own responses, mask [R, n, T]."""
-        places = mask.shape[1]
-        if not places:
-            return self.algorithm.aggregate(mask.new_zeros(0, 1, mask.shape[2]))
-        if places not in self.weights:  # of the first 0, 1, … `places` responses
-            filled = torch.ones(places, places).tril().bool()
-            some = [self.algorithm.aggregate(m.view(-1, 1, 1).expand(-1, 1, mask.shape[2])) for m in filled]
-            self.weights[places] = torch.stack([torch.zeros_like(some[0]), *some])
-        return self.weights[places][mask[..., 0].sum(1)].flatten(0, 1)
-
-    def clip_fractions(self) -> Tensor:
+    def fractions(self) -> Tensor:
         """Return the shares of the tokens of each step's updates that were clipped low, high and dual, [3, R, S]."""
-        self._read_clipping()
-        empty = torch.zeros(4, self.replicas, dtype=torch.double)
-        cut = torch.stack([self.cut.get(step, empty) for step in range(1, self.step + 1)], -1)
-        return cut[:3] / cut[3].clamp(min=1)
+        self._read()
+        return self.cut[:3] / self.cut[3].clamp(min=1)
 
-    def _read_clipping(self) -> None:
-        """Count what was clipped in the updates since the last reading; many at once, which takes a tenth of the time."""
+    def _read(self) -> None:
+        """Count what was clipped in the updates since the last reading."""
         if not self.unread:
             return
-        shape = (self.replicas, -1, self.task.positions)
-        objectives = [objective for _, _, objective in self.unread]
-        sides: tuple[Tensor, ...]
-        if self.surrogate_is_plain:
-            columns = zip(*((o.ratio.detach(), o.advantages, o.lower, o.upper) for o in objectives), strict=True)
-            sides = is_clipped(objectives[0].surrogate, *(torch.cat([v.view(shape) for v in c], 1) for c in columns))
+        steps, parts, objectives = zip(*self.unread, strict=True)
+        columns = [(o.ratio.detach(), o.advantages, o.lower, o.upper) for o in objectives]
+        sides: list[Tensor]
+        if self.is_plain:
+            together = (
+                torch.cat([values.view(self.shape) for values in column], 1) for column in zip(*columns, strict=True)
+            )
+            sides = list(is_clipped(objectives[0].surrogate, *together))
         else:
-            each = [is_clipped(o.surrogate, o.ratio, o.advantages, o.lower, o.upper) for o in objectives]
-            sides = tuple(torch.cat([c.view(shape) for c in side], 1) for side in zip(*each, strict=True))
-        masks = [part.mask for _, part, _ in self.unread]
-        seen = torch.cat(masks, 1)
+            each = [is_clipped(o.surrogate, *column) for o, column in zip(objectives, columns, strict=True)]
+            sides = [torch.cat([cut.view(self.shape) for cut in side], 1) for side in zip(*each, strict=True)]
+        seen = torch.cat([part.mask for part in parts], 1)
         counted = torch.stack([*(side & seen for side in sides), seen]).sum(-1, dtype=torch.double)  # [4, R, responses]
-        for (step, _, _), part in zip(self.unread, counted.split([m.shape[1] for m in masks], -1), strict=True):
-            self.cut[step] = self.cut.get(step, 0) + part.sum(-1)
+        of_steps = torch.tensor(steps).repeat_interleave(torch.tensor([part.mask.shape[1] for part in parts]))
+        self.cut.index_add_(2, of_steps, counted)
         self.unread = []

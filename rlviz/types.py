@@ -70,6 +70,14 @@ class LossOutput:
 
 
 @dataclass(frozen=True)
+class TotalLoss:
+    """What an algorithm with a critic minimises, and L_value, the critic's loss, as it is before it is weighted, detached."""
+
+    loss: Float[Tensor, ""]
+    value_loss: Float[Tensor, ""]
+
+
+@dataclass(frozen=True)
 class PreferenceOutput:
     """A loss over N preference pairs and what it was made of, detached.
 

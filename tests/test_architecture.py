@@ -131,6 +131,13 @@ def test_imports_run_one_way(file):
     assert ours - {part, "rlviz"} <= (LEAVES if part in LEAVES else ALLOWED[part] | LEAVES)
 
 
+def test_no_circle_within_training():
+    files = (ROOT / "rlviz" / "training").glob("*.py")
+    needs = {f"rlviz.training.{file.stem}": imports_of(file) for file in files if file.stem != "__init__"}
+    order = list(TopologicalSorter(needs).static_order())  # raises CycleError
+    assert set(needs) < set(order)
+
+
 PICTURES = [file for file in FILES if "pictures" in file.parts]
 
 
@@ -173,7 +180,7 @@ def test_every_picture_is_looked_at():
     ids=lambda f: str(f.relative_to(ROOT)),
 )
 def test_html_is_made_in_one_place(file):
-    """Where every text is escaped; a terminal has none. What stands in a file of ours as a whole, such as a style sheet, is marked there."""
+    """Where every text is escaped; a terminal has none. What stands in a file of ours as a whole, as a style sheet, is marked."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         parts = node.values if isinstance(node, ast.JoinedStr) else []
         texts = [part.value for part in parts if isinstance(part, ast.Constant)]

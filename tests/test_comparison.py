@@ -321,12 +321,12 @@ def test_cut_off_in_the_middle_of_a_step_it_goes_on_from_the_checkpoint(tmp_path
         for _ in range(steps + 1):
             next(comparing)
         with monkeypatch.context() as patched:
-            from rlviz.training.rollouts import RolloutRun
+            from rlviz.training.rollout_run import RolloutRun
 
             def interrupted(run, rollout):
                 raise KeyboardInterrupt
 
-            patched.setattr(RolloutRun, "_update", interrupted)
+            patched.setattr(RolloutRun, "update", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 next(comparing)
     last = compare(contenders, seeds=1, amount=60, out=tmp_path / "cut").result()

@@ -15,6 +15,9 @@ from rlviz.algorithms.base import PolicyGradient
 from rlviz.algorithms.slots import PROTOCOLS, Controller, CriticAdvantage, ValueLoss, asked, call_of
 from rlviz.pieces.aggregation import weighted_sum
 from rlviz.pieces.words import label
+from rlviz.types import TotalLoss
+
+LEAST_BETA = 1e-9  # halved for ever, a KL weight would end as 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,14 +96,24 @@ class ActorCritic(PolicyGradient):
         entropy: Float[Tensor, "P G T"],
         mask: Bool[Tensor, "P G T"],
         weights: Float[Tensor, "P G T"] | None = None,
-    ) -> Float[Tensor, ""]:
+    ) -> TotalLoss:
         """Return policy_loss + value_weight · L_value − entropy_weight · H, both aggregated like the objective.
 
         weights: as in `Batch`, for parts of a batch.
         """
         weights = self.aggregate(mask) if weights is None else weights
         value_loss = weighted_sum(self.value_loss(values, old_values, returns), weights, mask)
-        return policy_loss + self.value_weight * value_loss - self.entropy_weight * weighted_sum(entropy, weights, mask)
+        bonus = self.entropy_weight * weighted_sum(entropy, weights, mask)
+        return TotalLoss(policy_loss + self.value_weight * value_loss - bonus, value_loss.detach())
+
+    def adapted(self, kl: float, responses: int) -> ActorCritic:
+        """Return the algorithm with the KL weight that its controller sets after a step; from 1e-9 a weight can come back.
+
+        kl: of the step, nats per token. responses: behind it. Without a controller the algorithm stays as it is.
+        """
+        if self.controller is None or self.beta is None:
+            return self
+        return self.with_parameters(beta=max(self.controller(self.beta, kl, responses), LEAST_BETA))
 
     def beyond_the_slots(self) -> Mapping[str, Any]:
         return {"value loss": self.value_loss} | ({"controller": self.controller} if self.controller else {})

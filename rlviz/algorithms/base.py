@@ -25,6 +25,29 @@ MADE_UP = torch.tensor([[[0.01, 0.1, 0.3, 0.6, 0.95]]] * 2, dtype=torch.double) 
 Self = TypeVar("Self", bound="PolicyGradient")
 
 
+@dataclass(frozen=True)
+class _Tokens:
+    """What an objective is made of, by the names under which pieces ask for it; 0 on padding."""
+
+    mask: Tensor
+    logp: Tensor
+    old_logp: Tensor
+    advantages: Tensor
+    ref_logp: Tensor | None
+
+    @classmethod
+    def of(cls, logp: Tensor, batch: Batch) -> _Tokens:
+        """Return new log-probabilities and a batch, whatever stands on their padding left out."""
+        padding = ~batch.mask
+        return cls(
+            mask=batch.mask,
+            logp=logp.masked_fill(padding, 0.0),
+            old_logp=batch.old_logp.masked_fill(padding, 0.0),
+            advantages=batch.advantages.masked_fill(padding, 0.0),
+            ref_logp=None if batch.ref_logp is None else batch.ref_logp.masked_fill(padding, 0.0),
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class PolicyGradient:
     """The eight slots of a policy-gradient algorithm, and the loss that they make.
@@ -127,6 +150,10 @@ class PolicyGradient:
         """Return the algorithm without its KL term."""
         return replace(self, kl=None)
 
+    def adapted(self: Self, kl: float, responses: int) -> Self:
+        """Return the algorithm as the next step takes it, after one whose KL, in nats per token, was this: itself."""
+        return self
+
     def limits(
         self, old_logp: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"], advantages: Float[Tensor, "P G T"]
     ) -> tuple[Float[Tensor, "P G T"], Float[Tensor, "P G T"]]:
@@ -174,21 +201,23 @@ class PolicyGradient:
             self._checked(returned, old_logp, mask)
 
     def objective(self, logp: Float[Tensor, "P G T"], batch: Batch) -> TokenObjective:
-        """Return each token's objective and what it is made of. Raises ValueError when a piece needs what is None."""
-        mask, padding = batch.mask, ~batch.mask
-        logp = logp.masked_fill(padding, 0.0)
-        old_logp = batch.old_logp.masked_fill(padding, 0.0)
-        advantages = batch.advantages.masked_fill(padding, 0.0)
-        ratio = self.ratio(logp, old_logp, mask)
-        lower, upper = self.limits(old_logp, mask, advantages)
-        surrogate = self._piece("surrogate", mask=mask, logp=logp, old_logp=old_logp)
-        value = surrogate(ratio, advantages, lower, upper)
-        if self.asks_for("surrogate", "logp"):
-            surrogate = _following_the_ratio(surrogate, logp.detach())
+        """Return each token's objective, J − KL, and what it is made of. Raises ValueError when a piece needs what is None."""
+        x = _Tokens.of(logp, batch)
+        ratio = self.ratio(x.logp, x.old_logp, x.mask)
+        lower, upper = self.limits(x.old_logp, x.mask, x.advantages)
+        value = self._piece("surrogate", **vars(x))(ratio, x.advantages, lower, upper)
         if self.kl_in_loss:
-            ref_logp = None if batch.ref_logp is None else batch.ref_logp.masked_fill(padding, 0.0)
-            value = value - self._piece("kl", ref_logp=ref_logp, old_logp=old_logp, ratio=ratio, mask=mask)(logp)
-        return TokenObjective(value, ratio, advantages, lower, upper, surrogate)
+            value = value - self._piece("kl", **vars(x), ratio=ratio)(x.logp)
+        return TokenObjective(value, ratio, x.advantages, lower, upper, partial(self._surrogate_by_ratio, x))
+
+    def _surrogate_by_ratio(
+        self, x: _Tokens, ratio: Tensor, advantages: Tensor, lower: Tensor, upper: Tensor
+    ) -> Tensor:
+        """Return J with its logp, if the surrogate asks for that, moving as the ratio does: the slope is then the whole one."""
+        if self.asks_for("surrogate", "logp"):
+            log_ratio = ratio.log()
+            x = replace(x, logp=x.logp.detach() + log_ratio - log_ratio.detach())
+        return self._piece("surrogate", **vars(x))(ratio, advantages, lower, upper)
 
     def loss(self, logp: Float[Tensor, "P G T"], batch: Batch) -> LossOutput:
         """Return the loss, −objective, and its parts. Raises ValueError when a piece needs what is None."""
@@ -327,16 +356,6 @@ def _spread(limit: Any, like: Tensor) -> Tensor:
     if isinstance(limit, Tensor) and limit.shape == like.shape:
         return limit
     return torch.as_tensor(limit, dtype=like.dtype, device=like.device).expand(like.shape)
-
-
-def _following_the_ratio(surrogate: Callable[..., Tensor], logp: Tensor) -> Callable[..., Tensor]:
-    """Return the surrogate with its logp moving as the ratio does, so that its slope by the ratio is the whole slope."""
-
-    def follow(ratio: Tensor, advantages: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-        log_ratio = ratio.log()
-        return surrogate(ratio, advantages, lower, upper, logp=logp + log_ratio - log_ratio.detach())
-
-    return follow
 
 
 def _told(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Algorithms as JSON, so that a run folder can say, and rebuild, what trained it."""
+"""Algorithms as JSON, so that a run folder can say what trained it, and that be built again."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _KINDS = {
 }
 
 
-def describe(value: Any) -> Any:
+def to_json(value: Any) -> Any:
     """Return a piece or algorithm as JSON values: {"piece": "module:name", parameter: …}."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     named = value if callable(value) and hasattr(value, "__qualname__") else type(value)
     described: dict[str, Any] = {"piece": f"{named.__module__}:{named.__qualname__}"}
     if is_dataclass(value):
-        described |= {field.name: describe(getattr(value, field.name)) for field in fields(value) if field.compare}
+        described |= {field.name: to_json(getattr(value, field.name)) for field in fields(value) if field.compare}
     return described
 
 
-def rebuild(described: Any, where: str = "algorithm") -> Any:
-    """Return what `describe` described. Raises ValueError, beginning with `where`, for what is not a piece of this rlviz."""
+def from_json(described: Any, where: str = "algorithm") -> Any:
+    """Return what `to_json` was given. Raises ValueError, beginning with `where`, for what is not a piece of this rlviz."""
     if not isinstance(described, dict):
         return described
     given = {name: value for name, value in described.items() if name != "piece"}
@@ -45,7 +45,7 @@ def rebuild(described: Any, where: str = "algorithm") -> Any:
     if unknown or lacking:
         what = f"has no {shown(unknown[0])}" if unknown else f"needs {lacking[0]}"
         raise ValueError(f"{where}: {piece.__name__} {what} in this version of rlviz; train again")
-    inner = {name: rebuild(value, f"{where}.{name}") for name, value in given.items()}
+    inner = {name: from_json(value, f"{where}.{name}") for name, value in given.items()}
     kinds = annotations_of(piece)
     for name, value in inner.items():
         check_type(f"{where}.{name}", value, kinds[name])

@@ -211,7 +211,7 @@ def _begun(
     """Begin the run, in the folder that is asked for or in the next that is free."""
     from rlviz.algorithms import PreferenceOptimization, command_name
     from rlviz.training import default_settings, find_task, train
-    from rlviz.training.rewards import NUM_PAIRS
+    from rlviz.training.reward_model import NUM_PAIRS
     from small_models.policies import load_policy
 
     of_pairs, num_pairs = isinstance(algorithm, PreferenceOptimization), given.get("num_pairs")
@@ -278,7 +278,7 @@ def _numbers(record: StepRecord | PairRecord) -> str:
 def _what_a_step_is(run: TrainingRun[Any]) -> str:
     settings = run.settings
     if isinstance(settings, PairSettings):
-        return f"{settings.batch_size} of {len(run.pairs):,} pairs a step"  # type: ignore[attr-defined]
+        return f"{settings.batch_size} of {len(run.sampler.pairs):,} pairs a step"  # type: ignore[attr-defined]
     responses = (
         f"{settings.num_prompts} prompts × {settings.group_size} response{'s'[: settings.group_size > 1]} a step"
     )

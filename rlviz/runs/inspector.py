@@ -14,7 +14,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from rlviz.algorithms import ALGORITHMS, GroupPolicyGradient, differences
-from rlviz.algorithms.describe import describe, rebuild
+from rlviz.algorithms.describe import from_json, to_json
 from rlviz.markup import Markup, element, joined, table
 from rlviz.pictures.base import BLUE, VERMILION
 from rlviz.pictures.controls import Control, Pick, int_control
@@ -108,13 +108,13 @@ def _read_panel(panel: Any, algorithm: GroupPolicyGradient | None) -> Read:
 def _folder_reader(folder: RunFolder, algorithm: GroupPolicyGradient | None) -> Callable[[], Read]:
     config = folder.config
     described, settings = config["algorithm"], config["settings"]
-    if algorithm is not None and describe(algorithm) != described:
+    if algorithm is not None and to_json(algorithm) != described:
         raise ValueError(
             f"algorithm: the run in {folder.path} was trained with another one: {cut(str(described), 200)}"
         )
     if algorithm is None:
         try:
-            algorithm = _of_the_family(rebuild(described))
+            algorithm = _of_the_family(from_json(described))
         except ValueError:  # pieces of one's own; all but the formula is there without them
             algorithm = None
     steps = settings_from(settings).steps

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from rlviz.algorithms import Algorithm
-from rlviz.algorithms.describe import describe
+from rlviz.algorithms.describe import to_json
 from rlviz.settings import Settings
 from rlviz.training.files import json_text, write_json, write_text
 from rlviz.training.reading import accuracy_before
@@ -122,7 +122,7 @@ class BudgetedRun:
         ours = {
             "task": self.task.name,
             "policy": self.policy,
-            "algorithm": describe(self.contender.algorithm),
+            "algorithm": to_json(self.contender.algorithm),
             **{name: value for name, value in asdict(self.settings).items() if name not in NOT_SHARED},
             "seed": self.seed,
         }
@@ -201,9 +201,7 @@ def _close(run: TrainingRun[Any], evaluate_every: int) -> None:
     summary = {
         "accuracy_before": accuracy_before(path),
         "accuracy_after": float(run.folder.metrics[METRIC].iloc[-1]),
-        "train_seconds": run.train_seconds,
-        "tokens_sampled": run.tokens_sampled,
-        "steps": run.step,
+        **run.totals,
         "finished": True,
         "seed": run.settings.seed,
     }

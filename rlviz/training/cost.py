@@ -15,14 +15,12 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from rlviz.algorithms import DPO, GRPO, PPO
 from rlviz.settings import Critic, PairSettings, TrainSettings
-from rlviz.training.actor_critic import ActorCriticRun
-from rlviz.training.rollouts import Rollout, RolloutRun
+from rlviz.training.rollouts import Rollout
 from rlviz.training.run import TrainingRun
 from rlviz.training.start import train
 from small_models.checks import checked
@@ -32,6 +30,7 @@ from small_models.scorers import RewardModel
 from small_models.tasks import Grade, Task
 from small_models.tokenizer import encode
 
+HELD = "parameters", "weights", "gradients", "optimizer_state"
 TIMES = "rollout_seconds", "update_seconds", "step_seconds", "seconds_to_grpo"
 STILL = 1e-12  # a learning rate so small that every run goes on sampling the same responses
 
@@ -120,7 +119,7 @@ def model_costs(
     graded, judge = _every_second_is_right(task), RewardModel.of(policy)
     nn.init.ones_(judge.scorer.head.weight)  # of zeros it would score all responses alike
     with one_thread_if_small(policy):
-        first = train(policy, graded, GRPO, settings)._roll_out()  # type: ignore[attr-defined]
+        first: Rollout = train(policy, graded, GRPO, settings).collect()
         runs: dict[str, TrainingRun[Any]] = {
             "GRPO": train(policy, graded, GRPO, settings),
             "GRPO, no KL": train(policy, graded, replace(GRPO, kl=None), settings),
@@ -137,38 +136,23 @@ def model_costs(
         rounds = [{name: _seconds(run, updates_per_rollout) for name, run in runs.items()} for _ in range(repeats)]
     costs = []
     for name in runs:
-        rollout, update, step = (median(numbers) for numbers in zip(*(turn[name] for turn in rounds), strict=True))
-        costs.append(
-            Cost(
-                name,
-                *memory[name],
-                responses=num_prompts * group_size,
-                tokens=first.samples.tokens.numel(),
-                rollout_seconds=rollout,
-                update_seconds=update,
-                step_seconds=step,
-                seconds_to_grpo=median(turn[name][-1] / turn["GRPO"][-1] for turn in rounds),
-            )
-        )
+        rollout, update, step = (median(seconds) for seconds in zip(*(turn[name] for turn in rounds), strict=True))
+        to_grpo = median(turn[name][-1] / turn["GRPO"][-1] for turn in rounds)
+        responses, tokens = num_prompts * group_size, first.samples.tokens.numel()
+        costs.append(Cost(name, *memory[name], responses, tokens, rollout, update, step, to_grpo))
     return costs
 
 
 @checked
 def cost_table(costs: Sequence[Cost]) -> pd.DataFrame:
     """Return a row a setting, its models together: bytes, and the seconds of `Cost`. bytes_to_grpo: over the first row's."""
-    rows = []
-    for cost in costs:
-        sums = {
-            name: sum(getattr(model, name) for model in cost.models)
-            for name in ("parameters", "weights", "gradients", "optimizer_state")
-        }
-        rows.append(
-            {"name": cost.name, "models": ", ".join(model.role for model in cost.models)}
-            | sums
-            | {"activations": cost.activations, "bytes": cost.bytes, "bytes_to_grpo": cost.bytes / costs[0].bytes}
-            | {name: getattr(cost, name) for name in TIMES}
-        )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(
+        {"name": cost.name, "models": ", ".join(model.role for model in cost.models)}
+        | {name: sum(getattr(model, name) for model in cost.models) for name in HELD}
+        | {"activations": cost.activations, "bytes": cost.bytes, "bytes_to_grpo": cost.bytes / costs[0].bytes}
+        | {name: getattr(cost, name) for name in TIMES}
+        for cost in costs
+    )
 
 
 def peak_bytes(work: Callable[[], object], held: Iterable[Tensor], device: torch.device) -> int:
@@ -235,58 +219,27 @@ def _state(weights: Iterable[nn.Parameter], optimizers: Iterable[Optimizer]) -> 
     return (tensor for weight in weights for o in optimizers for tensor in o.state.get(weight, {}).values())
 
 
-def _models_in_play(run: TrainingRun[Any]) -> dict[str, nn.Module]:
-    """Return the models that the run's algorithm needs, and a learned reward where it has one."""
-    models: dict[str, nn.Module] = {"actor": run.policy.model}
-    if isinstance(run, ActorCriticRun):
-        models["critic"] = run.critic
-    if "reference" in run.algorithm.models:
-        models["reference"] = run.start.model
-    if isinstance(run, RolloutRun) and run.reward_model is not None:
-        models["reward"] = run.reward_model.scorer
-    return models
-
-
-def _roll_out(run: TrainingRun[Any]) -> Rollout | None:
-    """Return a rollout, None from a run that is given its responses."""
-    return run._roll_out() if isinstance(run, RolloutRun) else None
-
-
-def _update(run: TrainingRun[Any], rollout: Rollout | None) -> None:
-    """Make the updates of a step."""
-    if isinstance(run, RolloutRun) and rollout is not None:
-        run._update(rollout)
-    else:
-        run._learn()
-
-
 def _memory(run: TrainingRun[Any]) -> tuple[tuple[ModelCost, ...], int]:
     """Return the models in play after a first step, and what the peak of the second one's update has on top of them."""
-    optimizers: set[Optimizer] = set()
-    watch = register_optimizer_step_post_hook(lambda optimizer, *_: optimizers.add(optimizer))
-    try:
-        _update(run, _roll_out(run))
-    finally:
-        watch.remove()
-    models = _models_in_play(run)
-    costs = tuple(ModelCost.of(role, model, optimizers) for role, model in models.items())
-    weights = [weight for model in models.values() for weight in model.parameters()]
-    held = chain(weights, _gradients(weights), _state(weights, optimizers))
-    rollout = _roll_out(run)
-    peak = peak_bytes(lambda: _update(run, rollout), held, run.policy.device)
+    run.update(run.collect())
+    costs = tuple(ModelCost.of(role, model, run.optimizers) for role, model in run.models.items())
+    weights = [weight for model in run.models.values() for weight in model.parameters()]
+    held = chain(weights, _gradients(weights), _state(weights, run.optimizers))
+    collected = run.collect()
+    peak = peak_bytes(lambda: run.update(collected), held, run.policy.device)
     return costs, peak - sum(cost.weights + cost.gradients + cost.optimizer_state for cost in costs)
 
 
 def _seconds(run: TrainingRun[Any], updates_per_rollout: int) -> tuple[float, float, float]:
     """Return the seconds of a rollout, of one update, and of both together with all the updates of a step."""
     begin = _now(run)
-    rollout = _roll_out(run)
+    collected = run.collect()
     between = _now(run)
-    _update(run, rollout)
-    rolling, updating = between - begin, _now(run) - between
-    update = updating if rollout is None else updating / updates_per_rollout
-    rolling = 0.0 if rollout is None else rolling
-    return rolling, update, rolling + updates_per_rollout * update
+    run.update(collected)
+    collecting, updating = between - begin, _now(run) - between
+    if not isinstance(collected, Rollout):  # pairs were there before, and make one update at a time
+        return 0.0, updating, updates_per_rollout * updating
+    return collecting, updating / updates_per_rollout, collecting + updating
 
 
 def _now(run: TrainingRun[Any]) -> float:

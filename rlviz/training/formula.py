@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 import sys
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -30,13 +32,10 @@ FUNCTIONS: dict[str, Callable[..., float]] = {
     "sqrt": math.sqrt,
     "abs": abs,
 }
-OPERATORS: dict[type, tuple[str, int, Callable[[float, float], float]]] = {  # sign, how tightly it binds, what it does
-    ast.Add: ("+", 1, lambda a, b: a + b),
-    ast.Sub: ("−", 1, lambda a, b: a - b),
-    ast.Mult: ("·", 2, lambda a, b: a * b),
-    ast.Div: ("/", 2, lambda a, b: a / b),
-}
-READABLE = str.maketrans({"·": "*", "−": "-"})
+ARITHMETIC = ast.Add | ast.Sub | ast.Mult | ast.Div
+PYTHON = str.maketrans({"·": "*", "−": "-"})
+PRINTED = str.maketrans({"*": "·", "-": "−"})
+NEGATIVE = re.compile(r"(?:(?<=[·/+−] )|(?<=−))−[^\s,()]+")  # a number behind a sign
 SAME = 1e-5  # records are float32
 
 
@@ -70,7 +69,7 @@ class Formula:
     def read(cls, text: str, names: Mapping[str, float]) -> Formula | None:
         """Return the expression in these names that `text` is, None where it is none."""
         try:
-            node = ast.parse(" ".join(text.translate(READABLE).split()), mode="eval").body
+            node = ast.parse(" ".join(text.translate(PYTHON).split()), mode="eval").body
         except (SyntaxError, ValueError):
             return None
         return cls(node) if _is_expression(node, names) else None
@@ -80,8 +79,9 @@ class Formula:
         return _value(self.node, names)
 
     def text(self, names: Mapping[str, float] | None = None, decimals: int = 3) -> str:
-        """Return it in words, or with numbers for its names."""
-        return _text(self.node, names, decimals)
+        """Return it in words, or with numbers for its names; a negative number behind a sign is in brackets."""
+        node = self.node if names is None else _WithNumbers(names, decimals).visit(deepcopy(self.node))
+        return NEGATIVE.sub(lambda number: f"({number[0]})", ast.unparse(node).translate(PRINTED))
 
     def last_step(self, names: Mapping[str, float], decimals: int = 3) -> str | None:
         """Return its outermost function with the arguments worked out, None where it has none."""
@@ -89,6 +89,19 @@ class Formula:
             return None
         numbers = ", ".join(shown(_value(part, names), decimals) for part in self.node.args)
         return f"{ast.unparse(self.node.func)}({numbers})"
+
+
+class _WithNumbers(ast.NodeTransformer):
+    """Puts numbers, as they are shown, in place of names."""
+
+    def __init__(self, names: Mapping[str, float], decimals: int) -> None:
+        self.names, self.decimals = names, decimals
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return ast.Name(shown(self.names[node.id], self.decimals))
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        return ast.Call(node.func, [self.visit(part) for part in node.args], [])
 
 
 def _is_expression(node: ast.expr, names: Mapping[str, float]) -> bool:
@@ -102,45 +115,15 @@ def _is_expression(node: ast.expr, names: Mapping[str, float]) -> bool:
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return _is_expression(operand, names)
         case ast.BinOp(left=left, op=op, right=right):
-            return type(op) in OPERATORS and _is_expression(left, names) and _is_expression(right, names)
+            return isinstance(op, ARITHMETIC) and _is_expression(left, names) and _is_expression(right, names)
         case ast.Call(func=ast.Name(id=name), args=parts, keywords=[]):
             return name in FUNCTIONS and all(_is_expression(part, names) for part in parts)
     return False
 
 
 def _value(node: ast.expr, names: Mapping[str, float]) -> float:
-    match node:
-        case ast.Name(id=name):
-            return names[name]
-        case ast.UnaryOp(operand=operand):
-            return -_value(operand, names)
-        case ast.BinOp(left=left, op=op, right=right):
-            return OPERATORS[type(op)][2](_value(left, names), _value(right, names))
-        case ast.Call(func=ast.Name(id=name), args=parts):
-            return FUNCTIONS[name](*(_value(part, names) for part in parts))
-    return ast.literal_eval(node)
-
-
-def _text(node: ast.expr, names: Mapping[str, float] | None, decimals: int, binds: int = 0, first: bool = True) -> str:
-    """Return the expression as text, in brackets where it binds less tightly than what is around it.
-
-    first: whether nothing stands to the left of it, so that it may begin with a minus.
-    """
-    match node:
-        case ast.Name(id=name):
-            text = name if names is None else shown(names[name], decimals)
-            own = 4 if first or not text.startswith("−") else 0
-        case ast.UnaryOp(operand=operand):
-            text, own = f"−{_text(operand, names, decimals, 3, False)}", 4 if first else 0
-        case ast.BinOp(left=left, op=op, right=right):
-            sign, own, _ = OPERATORS[type(op)]
-            start = _text(left, names, decimals, own, first or own < binds)
-            text = f"{start} {sign} {_text(right, names, decimals, own + 1, False)}"
-        case ast.Call(func=func, args=parts):
-            text, own = f"{ast.unparse(func)}({', '.join(_text(part, names, decimals) for part in parts)})", 4
-        case _:
-            text, own = ast.unparse(node), 4
-    return f"({text})" if own < binds else text
+    """Return what an expression comes to that `_is_expression` let pass, so that it holds nothing but arithmetic."""
+    return eval(compile(ast.Expression(node), "formula", "eval"), {"__builtins__": {}}, {**names, **FUNCTIONS})
 
 
 def formula_of(piece: Any, names: Mapping[str, float]) -> Formula | None:

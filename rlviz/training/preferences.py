@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.pieces.preference import response_logp
 from rlviz.settings import PairSettings
-from rlviz.training.run import TrainingRun
+from rlviz.training.run import Part, TrainingRun, new_optimizer
 from rlviz.training.run_folder import RunFolder
 from rlviz.types import PairRecord
 from small_models.pairs import Pair, encode_pairs
@@ -20,8 +21,40 @@ from small_models.sampling import response_logits, token_logp
 from small_models.tasks import Task
 
 
+class PairSampler(Part):
+    """Draws batches of pairs, each pair once before one comes again. ref_logp: log π_ref of chosen and rejected, [N, 2]."""
+
+    def __init__(self, reference: Policy, task: Task, pairs: Sequence[Pair], batch_size: int) -> None:
+        if batch_size > len(pairs):
+            raise ValueError(f"batch_size must be at most {len(pairs)}, the number of pairs; got {batch_size}")
+        self.reference, self.pairs, self.batch_size = reference, list(pairs), batch_size
+        self.waiting: list[int] = []
+        with torch.no_grad(), one_thread_if_small(reference):
+            parts = [self.pairs[at : at + batch_size] for at in range(0, len(pairs), batch_size)]
+            self.ref_logp = torch.cat([pair_logp(reference, part, task) for part in parts])
+
+    @property
+    def models(self) -> Mapping[str, nn.Module]:
+        return {"reference": self.reference.model}
+
+    def sample(self, generator: torch.Generator) -> list[int]:
+        """Return the places of the next batch's pairs."""
+        if len(self.waiting) < self.batch_size:
+            self.waiting += torch.randperm(len(self.pairs), generator=generator).tolist()
+        batch, self.waiting = self.waiting[: self.batch_size], self.waiting[self.batch_size :]
+        return batch
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        return {}, {"waiting": self.waiting}
+
+    def restore(self, tensors: dict[str, Tensor], counters: dict[str, Any]) -> None:
+        self.waiting = list(counters["waiting"])
+        if not all(0 <= place < len(self.pairs) for place in self.waiting):
+            raise ValueError(f"training.json: waiting must be places among {len(self.pairs)} pairs, each from 0")
+
+
 class PreferenceRun(TrainingRun[PairRecord]):
-    """A run on preference pairs, `pairs`; ref_logp: log π_ref of each pair's chosen and rejected response, [N, 2]."""
+    """A run on preference pairs; sampler: of their batches."""
 
     algorithm: PreferenceOptimization
 
@@ -35,41 +68,33 @@ class PreferenceRun(TrainingRun[PairRecord]):
         folder: RunFolder | None,
         pairs: Sequence[Pair],
     ) -> None:
-        if settings.batch_size > len(pairs):
-            raise ValueError(f"batch_size must be at most {len(pairs)}, the number of pairs; got {settings.batch_size}")
-        super().__init__(policy, start, task, algorithm, settings, folder)
-        self.pairs = list(pairs)
-        self._waiting: list[int] = []
-        with torch.no_grad(), one_thread_if_small(start):
-            parts = [self.pairs[at : at + settings.batch_size] for at in range(0, len(pairs), settings.batch_size)]
-            self.ref_logp = torch.cat([pair_logp(start, part, task) for part in parts])
+        self.sampler = PairSampler(start, task, pairs, settings.batch_size)
+        optimizer = new_optimizer([policy.model], settings.lr)
+        super().__init__(
+            policy, start, task, algorithm, settings, folder, parts=(self.sampler,), optimizers=(optimizer,)
+        )
 
-    def _state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        tensors, counters = super()._state()
-        return tensors, counters | {"waiting": self._waiting}
+    def _learn(self) -> partial[PairRecord]:
+        return partial(PairRecord, **self.update(self.collect()))
 
-    def restore(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-        super().restore(tensors, state)
-        self._waiting = list(state["waiting"])
-        if not all(0 <= place < len(self.pairs) for place in self._waiting):
-            raise ValueError(f"training.json: waiting must be places among {len(self.pairs)} pairs, each from 0")
+    def collect(self) -> list[int]:
+        """Return the places of the pairs of an update."""
+        return self.sampler.sample(self.generator)
 
-    def _learn(self) -> dict[str, Any]:
-        count = self.settings.batch_size
-        if len(self._waiting) < count:
-            self._waiting += torch.randperm(len(self.pairs), generator=self._generator).tolist()
-        index, self._waiting = self._waiting[:count], self._waiting[count:]
+    def update(self, collected: list[int]) -> dict[str, Any]:
+        """Take an update on these pairs; return the record's fields that tell of it."""
         self._warm_up_lr()
-        logp = pair_logp(self.policy, [self.pairs[place] for place in index], self.task)
-        ref_logp = self.ref_logp[index]
+        logp = pair_logp(self.policy, [self.sampler.pairs[place] for place in collected], self.task)
+        ref_logp = self.sampler.ref_logp[collected]
         chosen, rejected = logp.unbind(1)
         output = self.algorithm.loss(chosen, rejected, *ref_logp.unbind(1))
-        self._optimizer.zero_grad()
+        self.optimizers[0].zero_grad()
         output.loss.backward()
-        norm = self._update_policy(float(output.loss.detach()))
+        loss = float(output.loss.detach())
+        norm = self._take_optimizer_step(loss)
         gain = (logp.detach() - ref_logp).mean(0)
         return {
-            "loss": float(output.loss.detach()),
+            "loss": loss,
             "grad_norm": norm,
             "margin": float(output.margin),
             "pair_accuracy": float(output.accuracy),
@@ -81,9 +106,6 @@ class PreferenceRun(TrainingRun[PairRecord]):
             "rejected_gain": float(gain[1]),
             "pull": self._pull(output.chosen_reward, output.rejected_reward),
         }
-
-    def _record(self, **fields: Any) -> PairRecord:
-        return PairRecord(**fields)
 
     def _pull(self, chosen_reward: Tensor, rejected_reward: Tensor) -> float:
         margin = torch.zeros_like(chosen_reward, requires_grad=True)

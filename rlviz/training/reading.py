@@ -1,11 +1,11 @@
-"""What a run folder holds, read with its types checked: config, metrics, samples, summary, and the plan of a comparison."""
+"""What a run folder holds, read with its types checked: config, lines of metrics and samples, summary, a comparison's plan."""
 
 from __future__ import annotations
 
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
@@ -66,9 +66,11 @@ class _Plan:
     contenders: dict[str, Any]
 
 
-def _with_advice(read: F) -> F:
+def with_advice(read: F) -> F:
+    """Return a reader of a run's folder whose ValueError also says what to do about damage."""
+
     @wraps(read)
-    def advised(folder: Path) -> Any:
+    def advised(folder: Any) -> Any:
         try:
             return read(folder)
         except ValueError as error:
@@ -77,7 +79,7 @@ def _with_advice(read: F) -> F:
     return advised  # type: ignore[return-value]
 
 
-@_with_advice
+@with_advice
 def read_config(folder: Path) -> dict[str, Any]:
     """Return config.json, whose task, policy, algorithm and settings are such as `train` writes. Raises ValueError."""
     file = folder / "config.json"
@@ -97,45 +99,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     return value
 
 
-@_with_advice
-def read_metrics(folder: Path) -> list[StepRecord | PairRecord]:
-    """Return the steps in metrics.jsonl, without the groups that were recorded of them. Raises ValueError."""
-    return [record for _, _, record in read_rows(folder / "metrics.jsonl")]
-
-
-@_with_advice
-def read_samples(folder: Path) -> list[dict[str, Any]]:
-    """Return the recorded groups of each step, as they stand in samples.jsonl. Raises ValueError."""
-    return [row for _, row, _ in read_rows(folder / "samples.jsonl")]
-
-
-@_with_advice
-def read_records(folder: Path) -> list[StepRecord | PairRecord]:
-    """Return the steps that are both in metrics.jsonl and in samples.jsonl. Raises ValueError."""
-    samples = {row["step"]: (where, groups) for where, row, groups in read_rows(folder / "samples.jsonl")}
-    records = []
-    for _, row, record in read_rows(folder / "metrics.jsonl"):
-        if row["step"] in samples:
-            where, groups = samples[row["step"]]
-            records.append(replace(record, groups=groups))
-            if isinstance(record, StepRecord) and not groups:
-                raise ValueError(f"{where}: groups must hold at least one group; got []")
-    return records
-
-
-@_with_advice
-def missing_steps(folder: Path) -> list[int]:
-    """Return the steps that lack metrics or samples, of those before the newest step in metrics.jsonl. Raises ValueError.
-
-    Of the newest itself the samples may not have been written yet.
-    """
-    metrics, samples = (
-        {row["step"] for _, row, _ in read_rows(folder / f"{name}.jsonl")} for name in ("metrics", "samples")
-    )
-    return sorted(set(range(1, max(metrics, default=0))) - (metrics & samples))
-
-
-@_with_advice
+@with_advice
 def accuracy_before(folder: Path) -> float | None:
     """Return held-out accuracy before the first step from summary.json, None where there is no summary. Raises ValueError."""
     file = folder / "summary.json"
@@ -150,7 +114,7 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
     return value
 
 
-@_with_advice
+@with_advice
 def read_plan(folder: Path) -> dict[str, Any] | None:
     """Return comparison.json, whose contenders go by their names; None where there is none. Raises ValueError."""
     file = folder / "comparison.json"

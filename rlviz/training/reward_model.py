@@ -1,7 +1,8 @@
-"""Teaching a reward model which of two responses is preferred."""
+"""Teaching a reward model which of two responses is preferred, and keeping it up to date."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -10,11 +11,15 @@ from torch import Tensor
 
 from rlviz.pieces.preference import bradley_terry
 from small_models.checks import check_at_least, check_kind, check_list, check_number, check_seed
-from small_models.pairs import EncodedPairs, Pair, encode_pairs
-from small_models.policies import one_thread_if_small
-from small_models.scorers import RewardModel
+from small_models.pairs import EncodedPairs, Pair, encode_pairs, make_pairs
+from small_models.policies import Policy, one_thread_if_small
+from small_models.scorers import Reads, RewardModel
+from small_models.tasks import Task
 
 AT_ONCE = 256  # pairs that are scored in one forward
+NUM_PAIRS, HELD_OUT_PAIRS = 1200, 300
+REPLAYED = 0.1  # of the pairs in a refresh (GRPO, arXiv 2402.03300, Algorithm 1)
+REFRESH_STEPS, REFRESH_BATCH = 20, 64
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,53 @@ def train_reward_model(
             _accuracy(chosen, rejected),
             pair_accuracy(model, held_out_pairs) if evaluated else None,
         )
+
+
+@dataclass(frozen=True)
+class LearnedReward:
+    """A reward model, the pairs that it learned from, the loss of each update, and its accuracy on held-out, honest pairs."""
+
+    model: RewardModel
+    pairs: list[Pair]
+    losses: list[float]
+    held_out_accuracy: float
+
+
+def learn_reward(
+    policy: Policy,
+    task: Task,
+    pairs: Sequence[Pair] | None = None,
+    *,
+    reads: Reads = "last",
+    steps: int = 60,
+    seed: int = 0,
+) -> LearnedReward:
+    """Return a reward model that starts from the policy's trunk and learned from pairs.
+
+    pairs: None for 1,200 of a right and a wrong response of the policy. Held-out pairs are such ones too, on prompts
+    that training never shows. Raises ValueError as `make_pairs` and `train_reward_model` do.
+    """
+    check_updates(steps, seed=seed)
+    check_kind("task", task, Task, "a Task of small_models.tasks")
+    if pairs is not None:
+        check_list("pairs", pairs, Pair, "Pairs")
+    model = RewardModel.of(policy, reads=reads)
+    pairs = make_pairs(policy, task, NUM_PAIRS, seed=seed) if pairs is None else list(pairs)
+    held_out = make_pairs(policy, task, HELD_OUT_PAIRS, held_out=True, seed=seed)
+    losses = [record.loss for record in train_reward_model(model, pairs, steps=steps, seed=seed)]
+    return LearnedReward(model, pairs, losses, pair_accuracy(model, held_out))
+
+
+def refresh(model: RewardModel, fresh: Sequence[Pair], older: Sequence[Pair], *, seed: int) -> float | None:
+    """Train a reward model on fresh pairs and a tenth of older ones, in place; return the last loss, None without pairs."""
+    if not fresh:
+        return None
+    count = min(len(older), round(len(fresh) * REPLAYED / (1 - REPLAYED)))
+    pairs = [*fresh, *random.Random(seed).sample(list(older), count)]
+    records = list(
+        train_reward_model(model, pairs, steps=REFRESH_STEPS, batch_size=min(REFRESH_BATCH, len(pairs)), seed=seed)
+    )
+    return records[-1].loss
 
 
 def check_updates(steps: int, batch_size: int = 1, evaluate_every: int = 0, lr: float = 1.0, seed: int = 0) -> None:

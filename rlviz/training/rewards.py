@@ -1,31 +1,122 @@
-"""Rewards that no rule gives to whole responses: of single steps, and learned ones that are kept up to date."""
+"""Where the rewards of a rollout come from: the task's rules, for whole responses or single steps, or a reward model."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from itertools import compress, product
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from rlviz.training.reward_model import check_updates, pair_accuracy, train_reward_model
-from small_models.checks import check_kind, check_list
-from small_models.pairs import Pair, make_pairs, writable
+from rlviz.algorithms.base import PolicyGradient
+from rlviz.pieces.words import label
+from rlviz.settings import TrainSettings
+from rlviz.training.reward_model import refresh
+from rlviz.training.rollouts import Groups, Rollout
+from rlviz.training.run import Part, named_under
+from rlviz.training.updates import Updates
+from small_models.pairs import Pair, writable
 from small_models.policies import Policy
 from small_models.sampling import Samples
-from small_models.scorers import Reads, RewardModel
+from small_models.scorers import RewardModel
 from small_models.tasks import Task
 
-if TYPE_CHECKING:
-    from rlviz.training.rollouts import Rollout
-
-REPLAYED = 0.1  # of the pairs in a refresh (GRPO, arXiv 2402.03300, Algorithm 1)
 PAIRS_A_PROMPT = 2
-REFRESH_STEPS, REFRESH_BATCH = 20, 64
-NUM_PAIRS, HELD_OUT_PAIRS = 1200, 300
+
+
+class RuleRewards(Part):
+    """The task's rules: what a right answer and a well-formed response earn."""
+
+    def __init__(self, settings: TrainSettings) -> None:
+        self.settings = settings
+
+    def outcomes(self, samples: Samples, correct: Tensor) -> Tensor:
+        """Return what groups are selected by, [P, G], where `correct` is 1 for a right response."""
+        return correct
+
+    def of_responses(self, groups: Groups) -> Tensor:
+        """Return the rewards of whole responses before shaping, [P, G]."""
+        return self.settings.reward_correct * groups.correct + self.settings.reward_format * groups.well_formed
+
+
+class ModelRewards(Part):
+    """A reward model's scores. pairs: what it learned from; a refresh, when the settings ask for one, replays a part of them."""
+
+    def __init__(self, policy: Policy, settings: TrainSettings, model: RewardModel, pairs: Sequence[Pair]) -> None:
+        self.policy, self.settings = policy, settings
+        self.model, self.pairs = model, list(pairs)
+        self.loss: float | None = None  # of the last refresh
+
+    @property
+    def models(self) -> Mapping[str, nn.Module]:
+        return {"reward": self.model.scorer}
+
+    def outcomes(self, samples: Samples, correct: Tensor) -> Tensor:
+        """Return the scores, [P, G]."""
+        return self.model.score(samples).to(correct.dtype)
+
+    def of_responses(self, groups: Groups) -> Tensor:
+        """Return the scores that the groups were selected by."""
+        return groups.outcomes
+
+    def numbers(self, rollout: Rollout, updates: Updates) -> dict[str, Any]:
+        return {"reward_agreement": agreement(rollout.outcomes, rollout.correct), "reward_loss": self.loss}
+
+    def after_step(self, step: int, rollout: Rollout) -> None:
+        every = self.settings.refresh_reward_every
+        if every and step % every == 0:
+            fresh = pairs_among(self.policy, rollout)
+            loss = refresh(self.model, fresh, self.pairs, seed=self.settings.seed + step - 1)
+            self.loss = self.loss if loss is None else loss
+            self.pairs += fresh
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        if not self.settings.refresh_reward_every:
+            return {}, {}
+        tensors = {f"reward_model.{name}": value for name, value in self.model.scorer.state_dict().items()}
+        return tensors, {"reward_loss": self.loss, "reward_pairs": [vars(pair) for pair in self.pairs]}
+
+    def restore(self, tensors: dict[str, Tensor], counters: dict[str, Any]) -> None:
+        if self.settings.refresh_reward_every:
+            self.model.scorer.load_state_dict(named_under("reward_model.", tensors))
+            self.loss = counters["reward_loss"]
+            self.pairs = [Pair(**pair) for pair in counters["reward_pairs"]]
+
+
+def source_of_rewards(
+    policy: Policy,
+    algorithm: PolicyGradient,
+    settings: TrainSettings,
+    model: RewardModel | None,
+    pairs: Sequence[Pair],
+) -> RuleRewards | ModelRewards:
+    """Return the reward model as a source where there is one, or else the rules.
+
+    Raises ValueError for settings and a reward model that contradict the algorithm.
+    """
+    own_rules = algorithm.asks_for("shape", "correct")
+    if own_rules and (settings.reward_correct, settings.reward_format) != (1.0, 0.0):
+        raise ValueError(
+            f"reward_correct and reward_format: {algorithm.name} weighs the rules itself ({label(algorithm.shape)}); got "
+            f"{settings.reward_correct:g} and {settings.reward_format:g}"
+        )
+    if own_rules and model is not None:
+        raise ValueError(
+            f"reward_model: {algorithm.name} weighs two rules ({label(algorithm.shape)}) and would not see its scores; "
+            "give it shape=None"
+        )
+    if algorithm.asks_for("advantage", "step_ends"):
+        if model is not None:
+            raise ValueError(f"reward_model: {algorithm.name} needs rewards of single steps, which only tasks give")
+        if algorithm.shape is not None or algorithm.kl_in_reward:
+            raise ValueError(
+                f"algorithm: {algorithm.name} learns from rewards of single steps, so it takes no shaping of whole "
+                "responses' rewards and no KL in the reward"
+            )
+    if settings.refresh_reward_every and model is None:
+        raise ValueError(f"refresh_reward_every needs a reward model; got {settings.refresh_reward_every} without one")
+    return RuleRewards(settings) if model is None else ModelRewards(policy, settings, model, pairs)
 
 
 def step_rewards(
@@ -53,41 +144,6 @@ def step_rewards(
     return rewards.to(samples.tokens.device), ends.to(samples.tokens.device)
 
 
-@dataclass(frozen=True)
-class LearnedReward:
-    """A reward model, the pairs that it learned from, the loss of each update, and its accuracy on held-out, honest pairs."""
-
-    model: RewardModel
-    pairs: list[Pair]
-    losses: list[float]
-    held_out_accuracy: float
-
-
-def learn_reward(
-    policy: Policy,
-    task: Task,
-    pairs: Sequence[Pair] | None = None,
-    *,
-    reads: Reads = "last",
-    steps: int = 60,
-    seed: int = 0,
-) -> LearnedReward:
-    """Return a reward model that starts from the policy's trunk and learned from pairs.
-
-    pairs: None for 1,200 of a right and a wrong response of the policy. Held-out pairs are such ones too, on prompts
-    that training never shows. Raises ValueError as `make_pairs` and `train_reward_model` do.
-    """
-    check_updates(steps, seed=seed)
-    check_kind("task", task, Task, "a Task of small_models.tasks")
-    if pairs is not None:
-        check_list("pairs", pairs, Pair, "Pairs")
-    model = RewardModel.of(policy, reads=reads)
-    pairs = make_pairs(policy, task, NUM_PAIRS, seed=seed) if pairs is None else list(pairs)
-    held_out = make_pairs(policy, task, HELD_OUT_PAIRS, held_out=True, seed=seed)
-    losses = [record.loss for record in train_reward_model(model, pairs, steps=steps, seed=seed)]
-    return LearnedReward(model, pairs, losses, pair_accuracy(model, held_out))
-
-
 def agreement(scores: Tensor, correct: Tensor) -> float | None:
     """Return how often a right response scores above a wrong one of its group, a tie counting half; [P, G] both.
 
@@ -101,24 +157,12 @@ def agreement(scores: Tensor, correct: Tensor) -> float | None:
     return float(((ahead > 0).double() + (ahead == 0).double() / 2)[both].mean())
 
 
-def pairs_among(policy: Policy, rollout: Rollout) -> list[Pair]:
+def pairs_among(policy: Policy, groups: Groups) -> list[Pair]:
     """Return pairs of a right and a wrong response to one prompt, at most two a prompt, of different texts."""
-    kept = writable(policy, rollout.samples).tolist()
+    kept = writable(policy, groups.samples).tolist()
     pairs = []
-    for prompt, texts, grades, whole in zip(rollout.prompts, rollout.texts, rollout.grades, kept, strict=True):
+    for prompt, texts, grades, whole in zip(groups.prompts, groups.texts, groups.grades, kept, strict=True):
         correct = {text: grade.correct for text, grade in compress(zip(texts, grades, strict=True), whole)}
         right, wrong = ([text for text, is_right in correct.items() if is_right is side] for side in (True, False))
         pairs += [Pair(prompt, *both) for both in list(product(right, wrong))[:PAIRS_A_PROMPT]]
     return pairs
-
-
-def refresh(model: RewardModel, fresh: Sequence[Pair], older: Sequence[Pair], *, seed: int) -> float | None:
-    """Train a reward model on fresh pairs and a tenth of older ones, in place; return the last loss, None without pairs."""
-    if not fresh:
-        return None
-    count = min(len(older), round(len(fresh) * REPLAYED / (1 - REPLAYED)))
-    pairs = [*fresh, *random.Random(seed).sample(list(older), count)]
-    records = list(
-        train_reward_model(model, pairs, steps=REFRESH_STEPS, batch_size=min(REFRESH_BATCH, len(pairs)), seed=seed)
-    )
-    return records[-1].loss

@@ -1,23 +1,28 @@
-"""A run as an iterator of records: what every kind of training shares."""
+"""A run as an iterator of records, the parts that it has, and what it did to the policy."""
 
 from __future__ import annotations
 
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from statistics import median
 from typing import Any, Generic, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from rlviz.algorithms.family import Algorithm
 from rlviz.settings import Settings
+from rlviz.training.files import write_json
+from rlviz.training.rollouts import Rollout
 from rlviz.training.run_folder import RunFolder, finite_weights
 from rlviz.training.settings import default_settings
+from rlviz.training.updates import Updates
 from rlviz.types import PairRecord, StepRecord
+from small_models.checks import checked
 from small_models.evaluation import evaluate
 from small_models.policies import Policy, one_thread_if_small
 from small_models.tasks import Task
@@ -26,13 +31,38 @@ R = TypeVar("R", StepRecord, PairRecord)
 SAVE_SECONDS = 2.0  # of work that a kill may cost
 SAVE_SHARE = 0.02  # of that work that a save may cost
 FAR = 3.0  # a setting this many times its default is suspected where a run diverges
+OPTIMIZERS = "policy", "critic_optimizer"  # their names in a checkpoint
+
+
+class Part:
+    """A part that a run has, such as a sampler or a critic; this one needs, adds and keeps nothing."""
+
+    @property
+    def models(self) -> Mapping[str, nn.Module]:
+        """The models that it needs beside the policy: role → model."""
+        return {}
+
+    def numbers(self, rollout: Rollout, updates: Updates) -> dict[str, Any]:
+        """Return what it adds to the step's record: field → value."""
+        return {}
+
+    def after_step(self, step: int, rollout: Rollout) -> None:
+        """Do what is due once this step, from 1, is done."""
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return all that it carries from step to step: tensors by name, and values for JSON."""
+        return {}, {}
+
+    def restore(self, tensors: dict[str, Tensor], counters: dict[str, Any]) -> None:
+        """Put back what `state` returned, among what other parts did. Raises KeyError for what is missing."""
 
 
 class TrainingRun(ABC, Iterator[R], Generic[R]):
     """A run in progress: pull a record and one step is done; stop pulling and it waits; pull again and it goes on.
 
     policy (changed in place), start: the policy that the run began with, task, algorithm, settings, folder (None without
-    `out`), step: steps done so far, train_seconds: seconds in those steps, tokens_sampled. Made by `train` and `resume`.
+    `out`), step: steps done so far, train_seconds: seconds in those steps, tokens_sampled. parts: what it has beside them;
+    optimizers: all that learn, the policy's first. Made by `train` and `resume`.
     """
 
     def __init__(
@@ -43,27 +73,44 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
         algorithm: Algorithm,
         settings: Settings,
         folder: RunFolder | None,
+        *,
+        parts: Sequence[Part],
+        optimizers: Sequence[Optimizer],
     ) -> None:
         self.policy, self.start, self.task = policy, start, task
         self.algorithm: Any = algorithm
         self.settings: Any = settings
-        self.folder = folder
+        self.folder, self.parts, self.optimizers = folder, parts, optimizers
         self.step, self.train_seconds, self.tokens_sampled = 0, 0.0, 0
         self._saved: int | None = None  # the step of the last checkpoint
         self._whole = True  # between two steps
         self._unsaved_seconds = 0.0  # of work since the last checkpoint
         self._save_seconds: list[float] = []  # of the last few checkpoints
-        self._generator = torch.Generator().manual_seed(settings.seed)
-        self._parameters = [p for p in policy.model.parameters() if p.requires_grad]
-        self._optimizer = new_optimizer(self._parameters, settings.lr)
+        self.generator = torch.Generator().manual_seed(settings.seed)
 
     @abstractmethod
-    def _learn(self) -> dict[str, Any]:
-        """Do a step, and return the record's fields but for those that every record has."""
+    def collect(self) -> Any:
+        """Return what the updates of a step learn from."""
 
     @abstractmethod
-    def _record(self, **fields: Any) -> R:
-        """Return the record with these fields."""
+    def update(self, collected: Any) -> Any:
+        """Take the updates of a step; return what happened in them."""
+
+    @abstractmethod
+    def _learn(self) -> partial[R]:
+        """Do a step, and return its record, which lacks only the fields that every kind of record has."""
+
+    @property
+    def models(self) -> dict[str, nn.Module]:
+        """The models that the run needs, the policy first: role → model."""
+        return {"actor": self.policy.model} | {
+            role: model for part in self.parts for role, model in part.models.items()
+        }
+
+    @property
+    def totals(self) -> dict[str, Any]:
+        """What the run has used up to now, as summary.json tells it."""
+        return {"train_seconds": self.train_seconds, "tokens_sampled": self.tokens_sampled, "steps": self.step}
 
     def __next__(self) -> R:
         if self.step >= self.settings.steps:
@@ -73,7 +120,7 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
         self._whole = False
         start = time.perf_counter()
         with one_thread_if_small(self.policy):
-            fields = self._learn()
+            learned = self._learn()
         seconds = time.perf_counter() - start
         self.step += 1
         self.train_seconds += seconds
@@ -84,13 +131,12 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
             if evaluated
             else None
         )
-        record = self._record(
+        record = learned(
             step=self.step,
             seconds=seconds,
             held_out_accuracy=accuracy,
-            lr=self._optimizer.param_groups[0]["lr"],
+            lr=self.optimizers[0].param_groups[0]["lr"],
             tokens_sampled=self.tokens_sampled,
-            **fields,
         )
         self._whole = True
         if self.folder is not None:
@@ -137,42 +183,45 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
 
     def _state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return all that the next step depends on beside the policy: tensors by name, and values for JSON."""
-        tensors = {**optimizer_tensors(self._optimizer, "policy."), "generator": self._generator.get_state()}
-        counters = ("step", "train_seconds", "tokens_sampled")
-        return tensors, {name: getattr(self, name) for name in counters}
+        tensors = {"generator": self.generator.get_state()}
+        counters = {name: getattr(self, name) for name in ("step", "train_seconds", "tokens_sampled")}
+        for name, optimizer in zip(OPTIMIZERS, self.optimizers, strict=False):
+            tensors |= optimizer_tensors(optimizer, f"{name}.")
+        for part in self.parts:
+            own, counted = part.state()
+            tensors, counters = tensors | own, counters | counted
+        return tensors, counters
 
-    def restore(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
+    def restore(self, tensors: dict[str, Tensor], counters: dict[str, Any]) -> None:
         """Put back what `_state` returned."""
-        self.step, self.train_seconds = state["step"], state["train_seconds"]
+        self.step, self.train_seconds = counters["step"], counters["train_seconds"]
         self._saved = self.step
-        self.tokens_sampled = state["tokens_sampled"]
-        self._generator.set_state(tensors["generator"])
-        put_optimizer_tensors(self._optimizer, named_under("policy.", tensors))
+        self.tokens_sampled = counters["tokens_sampled"]
+        self.generator.set_state(tensors["generator"])
+        for name, optimizer in zip(OPTIMIZERS, self.optimizers, strict=False):
+            put_optimizer_tensors(optimizer, named_under(f"{name}.", tensors))
+        for part in self.parts:
+            part.restore(tensors, counters)
 
-    def _warm_up_lr(self) -> float:
-        """Set this step's learning rate, which rises linearly to its peak, and return its share of the peak."""
+    def _warm_up_lr(self) -> None:
+        """Set this step's learning rates, which rise linearly to their peaks."""
         share = min(1.0, (self.step + 1) / max(1, self.settings.lr_warmup_steps))
-        for group in self._optimizer.param_groups:
-            group["lr"] = self.settings.lr * share
-        return share
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = optimizer.defaults["lr"] * share
 
-    @property
-    def _optimizers(self) -> list[Optimizer]:
-        """All that learn, the policy's first."""
-        return [self._optimizer]
-
-    def _update_policy(self, loss: float) -> float:
-        """Make an optimizer step with the gradients of this loss; return the policy's norm before it was cut.
+    def _take_optimizer_step(self, loss: float) -> float:
+        """Make a step of every optimizer with the gradients of this loss; return the policy's norm before it was cut.
 
         Raises FloatingPointError when the loss or a gradient is not finite, before anything is changed.
         """
-        learners = [optimizer.param_groups[0]["params"] for optimizer in self._optimizers]
+        learners = [optimizer.param_groups[0]["params"] for optimizer in self.optimizers]
         limit = self.settings.max_grad_norm
         norms: list[float] = [float(torch.nn.utils.clip_grad_norm_(part, limit)) for part in learners]
         for what, number in zip(("loss", "gradient", "critic's gradient"), (loss, *norms), strict=False):
             if not math.isfinite(number):
                 raise FloatingPointError(self._diverged(what))
-        for optimizer in self._optimizers:
+        for optimizer in self.optimizers:
             optimizer.step()
         return norms[0]
 
@@ -186,11 +235,11 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
 
     def _likeliest_cause(self) -> str:
         """Return the setting that is furthest from its default, of those that can have made a number not finite by now."""
-        updated: bool = any(self._optimizer.state.values())
+        updated: bool = any(self.optimizers[0].state.values())
         if not updated and not finite_weights(self.policy):
             return "the policy that it began with has weights that are not finite, begin with another one"
         suspects = ["temperature", "reward_correct", "reward_format", *(["lr"] if updated else [])]
-        suspects += ["critic_lr"] if updated and len(self._optimizers) > 1 else []
+        suspects += ["critic_lr"] if updated and len(self.optimizers) > 1 else []
         default, far = default_settings(self.algorithm), {}
         for name in (name for name in suspects if hasattr(default, name)):
             factor = abs(getattr(self.settings, name)) / (abs(getattr(default, name)) or 1.0)
@@ -208,8 +257,9 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
         )
 
 
-def new_optimizer(parameters: list[torch.nn.Parameter], lr: float) -> Optimizer:
-    """Return AdamW without weight decay."""
+def new_optimizer(models: Sequence[nn.Module], lr: float) -> Optimizer:
+    """Return AdamW without weight decay, of all that can learn in the models."""
+    parameters = [p for model in models for p in model.parameters() if p.requires_grad]
     return torch.optim.AdamW(parameters, lr=lr, weight_decay=0.0, fused=True)
 
 
@@ -235,3 +285,23 @@ def put_optimizer_tensors(optimizer: Optimizer, tensors: dict[str, Tensor]) -> N
         place, key = name.split(".", 1)
         parameter = parameters[int(place)]
         optimizer.state[parameter][key] = value.to(parameter.device)
+
+
+@checked
+def summarize(run: TrainingRun[Any]) -> dict[str, Any]:
+    """Return held-out accuracy before and after, steps, seconds and tokens of a run, and write summary.json into its folder.
+
+    Accuracy is sampled at temperature 1, greedy_accuracy is not sampled; before is that of the policy from which the run
+    started, on the same prompts and random numbers.
+    """
+    longest = run.settings.max_new_tokens
+    accuracies = {
+        f"{kind}_{when}": evaluate(policy, run.task, max_new_tokens=longest, temperature=temperature).accuracy
+        for when, policy in (("before", run.start), ("after", run.policy))
+        for kind, temperature in (("accuracy", 1.0), ("greedy_accuracy", 0.0))
+    }
+    summary = accuracies | run.totals | {"finished": run.step >= run.settings.steps, "seed": run.settings.seed}
+    if run.folder is not None:
+        with run.folder.writing():
+            write_json(run.folder.path / "summary.json", summary)
+    return summary

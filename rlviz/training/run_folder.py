@@ -11,7 +11,7 @@ import shutil
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +30,7 @@ from rlviz.training.files import (
     write_json,
     write_text,
 )
-from rlviz.training.reading import (
-    missing_steps,
-    read_config,
-    read_metrics,
-    read_records,
-    read_rows,
-    read_samples,
-    read_state,
-)
+from rlviz.training.reading import read_config, read_rows, read_state, with_advice
 from rlviz.types import PairRecord, StepRecord
 from small_models.checks import check_type, checked
 from small_models.files import said
@@ -148,15 +140,18 @@ class RunFolder:
         return read_config(self.path)
 
     @property
+    @with_advice
     def metrics(self) -> pd.DataFrame:
         """One row a step."""
-        return history(read_metrics(self.path))
+        return history([record for _, _, record in read_rows(self.path / "metrics.jsonl")])
 
     @property
+    @with_advice
     def samples(self) -> list[dict[str, Any]]:
         """The recorded groups of each step, as they stand in samples.jsonl."""
-        return read_samples(self.path)
+        return [row for _, row, _ in read_rows(self.path / "samples.jsonl")]
 
+    @with_advice
     def records(self) -> list[Any]:
         """Return the run's steps, as `train` gave them; a step that is not whole on disk (yet) is left out.
 
@@ -164,11 +159,23 @@ class RunFolder:
 
         Raises ValueError, naming file, line and field, for damage and for a run that another version of rlviz wrote.
         """
-        return read_records(self.path)
+        samples = {row["step"]: (where, groups) for where, row, groups in read_rows(self.path / "samples.jsonl")}
+        records = []
+        for _, row, record in read_rows(self.path / "metrics.jsonl"):
+            if row["step"] in samples:
+                where, groups = samples[row["step"]]
+                records.append(replace(record, groups=groups))
+                if isinstance(record, StepRecord) and not groups:
+                    raise ValueError(f"{where}: groups must hold at least one group; got []")
+        return records
 
+    @with_advice
     def missing_steps(self) -> list[int]:
         """Return the steps that `records` leaves out, though later ones are there."""
-        return missing_steps(self.path)
+        metrics, samples = (
+            {row["step"] for _, row, _ in read_rows(self.path / f"{name}.jsonl")} for name in ("metrics", "samples")
+        )
+        return sorted(set(range(1, max(metrics, default=0))) - (metrics & samples))
 
     def append(self, record: StepRecord | PairRecord) -> None:
         """Add a step's records. Raises OSError in one sentence when that fails, RuntimeError without the lock."""

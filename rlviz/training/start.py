@@ -9,17 +9,15 @@ from typing import Any, overload
 
 import rlviz
 from rlviz.algorithms import find_algorithm
-from rlviz.algorithms.actor_critic import ActorCritic
-from rlviz.algorithms.describe import describe, rebuild
+from rlviz.algorithms.describe import from_json, to_json
 from rlviz.algorithms.family import Algorithm
 from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.names import closest
 from rlviz.settings import PairSettings, Settings, TrainSettings, settings_from
-from rlviz.training.actor_critic import ActorCriticRun
 from rlviz.training.files import write_json
 from rlviz.training.memory import check_pairs_fit, check_rollout_fits
 from rlviz.training.preferences import PreferenceRun
-from rlviz.training.rollouts import RolloutRun
+from rlviz.training.rollout_run import RolloutRun
 from rlviz.training.run import TrainingRun
 from rlviz.training.run_folder import RunFolder
 from rlviz.training.settings import default_settings
@@ -57,8 +55,7 @@ def train(
 ) -> TrainingRun[Any]: ...
 
 
-@checked  # type: ignore[misc]  # settings stand third or fourth, which mypy does not see
-def train(
+def train(  # type: ignore[misc]  # settings stand third or fourth, which mypy does not see
     policy: Policy | Task | str,
     task: Task | Algorithm | str,
     algorithm: Algorithm | Settings | str | None = None,
@@ -82,6 +79,9 @@ def train(
     FloatingPointError at the first loss or gradient that is not finite.
     """
     policy, task, algorithm, settings = _looked_up(policy, task, algorithm, settings)
+    check_type("reward_model", reward_model, RewardModel | None)
+    check_type("pairs", pairs, Sequence[Pair] | None)
+    check_type("out", out, str | os.PathLike | None)
     if isinstance(algorithm, PreferenceOptimization) and pairs is None and isinstance(settings, PairSettings):
         longest = settings.max_new_tokens
         pairs = make_pairs(policy, task, settings.num_pairs, seed=settings.seed, max_new_tokens=longest)
@@ -92,7 +92,7 @@ def train(
             "rlviz": rlviz.__version__,
             "task": task.name,
             "policy": policy.source,
-            "algorithm": describe(algorithm),
+            "algorithm": to_json(algorithm),
             "settings": asdict(settings),
         }
         folder = RunFolder.create(out)
@@ -111,13 +111,14 @@ def _looked_up(policy: Any, task: Any, algorithm: Any, settings: Any) -> tuple[P
     """Return what `train` was given, each in its place, with what is given by name looked up and what is not given filled in."""
     short = algorithm is None or (settings is None and isinstance(algorithm, Settings))
     if short and not isinstance(policy, Policy):  # train(task, algorithm, settings)
-        policy, task, algorithm, settings = None, policy, task, settings or algorithm
+        task, algorithm, settings, policy = policy, task, settings or algorithm, None
     task = find_task(task) if isinstance(task, str) else task
     algorithm = find_algorithm(algorithm) if isinstance(algorithm, str) else algorithm
     check_type("task", task, Task)
     check_type("algorithm", algorithm, Algorithm)
-    settings = settings or default_settings(algorithm)
-    if policy is None or isinstance(policy, str):
+    settings = default_settings(algorithm) if settings is None else settings
+    check_type("settings", settings, Settings)
+    if isinstance(policy, str) or (short and policy is None):
         policy = load_policy(policy or task.name)
     check_type("policy", policy, Policy)
     return policy, task, algorithm, settings
@@ -146,8 +147,7 @@ def _new_run(
         raise ValueError(
             f"pairs: {algorithm.name} learns from responses that it samples; only a reward model takes pairs"
         )
-    kind = ActorCriticRun if isinstance(algorithm, ActorCritic) else RolloutRun
-    run = kind(policy, start, task, algorithm, settings, folder, reward_model, pairs or ())
+    run = RolloutRun(policy, start, task, algorithm, settings, folder, reward_model, pairs or ())
     check_rollout_fits(policy, task, settings, reference=algorithm.needs_reference)
     return run
 
@@ -180,8 +180,8 @@ def resume(
     described, task_name = config["algorithm"], config["task"]
     settings = settings_from({**config["settings"], **({} if steps is None else {"steps": steps})})
     if algorithm is None:
-        algorithm = rebuild(described, f"{said(folder.path / 'config.json')}: algorithm")
-    elif describe(algorithm) != described:
+        algorithm = from_json(described, f"{said(folder.path / 'config.json')}: algorithm")
+    elif to_json(algorithm) != described:
         raise ValueError(f"algorithm: the run in {out} was trained with another one: {cut(str(described), 200)}")
     assert algorithm is not None
     if task is not None and task.name != task_name:

@@ -28,7 +28,7 @@ from rlviz.algorithms import (
     numbers,
     why,
 )
-from rlviz.algorithms.describe import describe, rebuild
+from rlviz.algorithms.describe import from_json, to_json
 from rlviz.pieces.advantages import GroupAdvantage, LeaveOneOut, ProcessAdvantage, SmoothStandardization
 from rlviz.pieces.bounds import DynamicBounds, FixedBounds
 from rlviz.pieces.kl import KLInLoss, KLInReward
@@ -267,9 +267,9 @@ def test_parts_of_a_batch_add_up_in_the_total_loss_too():
     values, old, returns, entropy = (torch.rand(2, 1, 3, generator=generator, dtype=torch.double) for _ in range(4))
     mask = torch.tensor([[[True, True, True]], [[True, False, False]]])
     algorithm, zero = replace(PPO, entropy_weight=0.01), torch.zeros((), dtype=torch.double)
-    whole, weights = algorithm.total_loss(zero, values, old, returns, entropy, mask), algorithm.aggregate(mask)
+    whole, weights = algorithm.total_loss(zero, values, old, returns, entropy, mask).loss, algorithm.aggregate(mask)
     parts = [
-        algorithm.total_loss(zero, *(x[p : p + 1] for x in (values, old, returns, entropy, mask, weights)))
+        algorithm.total_loss(zero, *(x[p : p + 1] for x in (values, old, returns, entropy, mask, weights))).loss
         for p in range(2)
     ]
     torch.testing.assert_close(sum(parts), whole, rtol=1e-12, atol=0)
@@ -314,7 +314,7 @@ def test_unknown_parameters_and_misfitting_pieces_are_refused():
     "algorithm", [*ALGORITHMS, GRPO_PROCESS, NO_KL, GRPO.with_parameters(eps_high=0.5)], ids=lambda a: a.name
 )
 def test_json_and_back(algorithm):
-    assert rebuild(describe(algorithm)) == algorithm
+    assert from_json(to_json(algorithm)) == algorithm
 
 
 @pytest.mark.parametrize(
@@ -322,16 +322,16 @@ def test_json_and_back(algorithm):
 )
 def test_only_pieces_are_rebuilt(named):
     with pytest.raises(ValueError, match=r"not a piece|no piece"):
-        rebuild({**describe(GRPO), "kl": {"piece": named}})
+        from_json({**to_json(GRPO), "kl": {"piece": named}})
 
 
 def test_a_description_of_another_version_is_refused_with_a_sentence():
     with pytest.raises(ValueError, match=r"^algorithm\.select must be a function; got None$"):
-        rebuild({**describe(GRPO), "select": None})
+        from_json({**to_json(GRPO), "select": None})
     with pytest.raises(
         ValueError, match=r"^algorithm: GroupPolicyGradient has no 'groups' in this version of rlviz; train again$"
     ):
-        rebuild({**describe(GRPO), "groups": 3})
+        from_json({**to_json(GRPO), "groups": 3})
 
 
 def test_names_are_found_and_the_nearest_offered():

@@ -248,7 +248,7 @@ def check_total_loss(algorithm):
             values = x.values[p][g][t], x.old_values[p][g][t], slow_returns[p][g][t]
             expected += weight * (0.5 * slow.value_loss(*values) - 0.01 * x.entropy[p][g][t])
         policy_loss = algorithm.loss(r.logp, Batch(r.old_logp, advantages, r.mask)).loss
-        total = algorithm.total_loss(policy_loss, r.values, r.old_values, returns, r.entropy, r.mask)
+        total = algorithm.total_loss(policy_loss, r.values, r.old_values, returns, r.entropy, r.mask).loss
         assert total.item() == pytest.approx(expected, rel=1e-7)
 
 
@@ -263,12 +263,12 @@ def test_padding_has_no_part_in_the_total_loss():
     values, entropy = (x.masked_fill(~r.mask, 1e9).requires_grad_() for x in (r.values, r.entropy))
     algorithm = replace(PPO, entropy_weight=0.01)
     for old_values in (r.old_values, r.old_values.masked_fill(~r.mask, -1e9)):
-        total = algorithm.total_loss(double(0.0), values, old_values, torch.ones_like(values), entropy, r.mask)
+        total = algorithm.total_loss(double(0.0), values, old_values, torch.ones_like(values), entropy, r.mask).loss
         slopes = torch.autograd.grad(total, (values, entropy))
         assert all((s[~r.mask] == 0).all() for s in slopes)
         assert (slopes[1][r.mask] < 0).all()  # the bonus wants entropy up
         expected = algorithm.total_loss(double(0.0), r.values, r.old_values, torch.ones_like(values), r.entropy, r.mask)
-        assert total.item() == expected.item()
+        assert total.item() == expected.loss.item()
 
 
 def check_preference_loss(algorithm):

@@ -59,7 +59,7 @@ def test_the_loss_of_the_page_is_the_loss_that_trains(algorithm):
     expected = algorithm.loss(values["logp"], batch).loss
     if isinstance(algorithm, ActorCritic):
         parts = (values[name] for name in ("values", "old_values", "returns", "entropy", "mask"))
-        expected = algorithm.total_loss(expected, *parts)
+        expected = algorithm.total_loss(expected, *parts).loss
     loss = given(run(algorithm)["loss"], {**values, "advantages": values["advantages"] * values["mask"]})
     torch.testing.assert_close(loss, expected, rtol=1e-12, atol=0)
     ours, theirs = (torch.autograd.grad(each, values["logp"], retain_graph=True)[0] for each in (loss, expected))

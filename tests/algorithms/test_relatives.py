@@ -22,7 +22,7 @@ from rlviz.algorithms import (
     family_table,
     find_algorithm,
 )
-from rlviz.algorithms.describe import describe, rebuild
+from rlviz.algorithms.describe import from_json, to_json
 from rlviz.pictures.clip import clip_curve, explore_clip
 from rlviz.pieces.aggregation import sequence_mean
 from rlviz.pieces.bounds import FixedBounds
@@ -175,13 +175,13 @@ class TestNothingHasToBeRegistered:
 
 def test_a_run_of_one_s_own_says_how_to_resume_it():
     with pytest.raises(ValueError, match=r"is not a piece of rlviz; from Python, resume\(folder, algorithm=…\)"):
-        rebuild(describe(replace(GRPO, aggregate=lambda mask: mask.double())))
+        from_json(to_json(replace(GRPO, aggregate=lambda mask: mask.double())))
 
 
 @pytest.mark.parametrize("algorithm", RELATIVES, ids=lambda a: a.name)
 def test_a_relative_is_known_by_its_name_and_kept_in_a_run_folder(algorithm):
     assert find_algorithm(command_name(algorithm)) is algorithm
-    assert rebuild(describe(algorithm)) == algorithm
+    assert from_json(to_json(algorithm)) == algorithm
     assert all(why.startswith(f"{label(getattr(algorithm, slot))}: ") for slot, why in algorithm.from_grpo.items())
 
 

@@ -1,6 +1,6 @@
 """Our whole update against a bare forward and backward of the same rows, and what leaving out zero rows saves.
 
-Ours is `RolloutRun._update` on one rollout of the shipped chain policy: log-probabilities, `algorithm.loss`, backward,
+Ours is `RolloutRun.update` on one rollout of the shipped chain policy: log-probabilities, `algorithm.loss`, backward,
 gradient clipping, a fused AdamW step, and the metrics. Bare is `policy.model(…)` on the same input ids, a plain
 cross-entropy of the response tokens, backward and zero_grad, and no optimizer. Fair because both see the same rows at
 the same length: every advantage is made non-zero, so that ours drops no row. Each has weights of its own, and a learning
@@ -22,8 +22,8 @@ from interleave import interleave, table
 from torch.nn import functional as F
 
 from rlviz import GRPO, TrainSettings, train
-from rlviz.training.rollouts import Rollout, RolloutRun
-from rlviz.training.rows import Credit
+from rlviz.training.rollout_run import RolloutRun
+from rlviz.training.rollouts import Credit, Rollout
 from small_models.policies import Policy, load_policy
 from small_models.tasks import Chain
 
@@ -64,19 +64,19 @@ def bare(policy: Policy, rollout: Rollout) -> Callable[[], None]:
 
 def compare_with_bare(policy: Policy, num_prompts: int) -> None:
     run = new_run(policy, num_prompts)
-    rollout = every_row_counts(run._roll_out())
+    rollout = every_row_counts(run.collect())
     print(f"same rows: {num_prompts} prompts × 8, {rollout.samples.tokens.shape[-1]} tokens")
-    times = interleave({OURS: lambda: run._update(rollout), BARE: bare(policy, rollout)}, rounds=80)
+    times = interleave({OURS: lambda: run.update(rollout), BARE: bare(policy, rollout)}, rounds=80)
     print(table(times, {OURS: (OURS, BARE)}))
 
 
 def compare_row_drop(policy: Policy, num_prompts: int, when: str) -> None:
     dropping, whole = new_run(policy, num_prompts), new_run(policy, num_prompts)
-    whole._can_drop_rows = False
-    rollout = dropping._roll_out()
-    used = dropping._update(rollout)["rows"]
+    whole.baseline.can_drop_rows = False
+    rollout = dropping.collect()
+    used = dropping.update(rollout).rows
     print(f"real rollout {when}: {num_prompts} prompts × 8, {used:.0f} of {rollout.rewards.numel()} rows count")
-    times = interleave({KEPT: lambda: dropping._update(rollout), ALL: lambda: whole._update(rollout)}, rounds=80)
+    times = interleave({KEPT: lambda: dropping.update(rollout), ALL: lambda: whole.update(rollout)}, rounds=80)
     print(table(times, {ALL: (ALL, KEPT)}))
 
 

@@ -18,7 +18,7 @@ from rlviz.cli import app
 from rlviz.processes import STOPS, interrupt_is_a_wish
 from rlviz.settings import declarations
 from rlviz.training.budget import NOT_SHARED
-from rlviz.training.rewards import NUM_PAIRS
+from rlviz.training.reward_model import NUM_PAIRS
 from small_models.pairs import make_pairs, read_pairs
 from small_models.policies import build_policy, load_policy
 from small_models.sampling import sample

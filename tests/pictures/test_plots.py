@@ -18,7 +18,7 @@ from rlviz.pieces.aggregation import Constant, sequence_mean
 from rlviz.pieces.surrogate import pessimistic, unclipped
 from rlviz.runs.learning import plot_bands, plot_learning_curves, plot_metrics, plot_seeds
 from rlviz.runs.loop import plot_loop
-from rlviz.training.details import pushes
+from rlviz.training.records import pushes
 from rlviz.types import Batch
 
 

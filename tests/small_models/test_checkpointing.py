@@ -99,8 +99,8 @@ def test_a_run_with_it_takes_less_memory_and_gives_the_same_curve(algorithm):
             turn_on(policy.model)
         run = train(policy, Chain(), algorithm, settings)
         curves.append([record.loss for record in run])
-        rollout = run._roll_out()
-        peaks.append(peak_bytes(lambda run=run, rollout=rollout: run._update(rollout), [], policy.device))
+        rollout = run.collect()
+        peaks.append(peak_bytes(lambda run=run, rollout=rollout: run.update(rollout), [], policy.device))
     assert curves[1] == pytest.approx(curves[0], rel=1e-4, abs=1e-7)
     assert peaks[1] < 0.7 * peaks[0]
 

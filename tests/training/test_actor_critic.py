@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from rlviz.algorithms import GRPO, PPO, PPO_PENALTY
+from rlviz.algorithms.actor_critic import LEAST_BETA
 from rlviz.pieces.kl import ProportionalController
 from rlviz.training import RunFolder, TrainSettings, default_settings, history, resume, train
-from rlviz.training.actor_critic import LEAST_BETA
-from rlviz.training.rows import explained_variance
+from rlviz.training.records import explained_variance
 from rlviz.training.run_folder import metrics_of
 from small_models.policies import build_policy, load_policy
 from small_models.sampling import response_logits, token_entropy, token_logp
@@ -53,17 +53,26 @@ def test_records_have_what_a_critic_adds(algorithm, critic):
 @pytest.mark.parametrize("critic", CRITICS)
 def test_the_critic_starts_at_the_mean_reward(critic):
     run = start(settings=replace(SHORT, critic=critic))
-    rollout = run._roll_out()
+    rollout = run.collect()
     torch.testing.assert_close(
         rollout.credit.old_values, torch.full_like(rollout.credit.old_values, float(rollout.rewards.mean()))
     )
     # all V equal, λ = 1 and whitening: the advantage is the return-to-go, standardised over all tokens
     alike = PPO.with_parameters(lam=1.0)
-    other = start(replace(alike, kl=None), replace(SHORT, critic=critic))._roll_out()
+    other = start(replace(alike, kl=None), replace(SHORT, critic=critic)).collect()
     mask = other.mask
     whole = other.rewards.unsqueeze(-1).expand(mask.shape)[mask].double()
     expected = (whole - whole.mean()) / (whole.var() + 1e-8).sqrt()
     torch.testing.assert_close(other.advantages[mask].double(), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("critic", CRITICS)
+def test_after_the_first_rollout_only_learning_moves_the_critic(critic):
+    run = start(settings=replace(SHORT, critic=critic))
+    next(run)
+    learned = weights(run.baseline.critic)
+    run.collect()
+    assert all(torch.equal(tensor, run.baseline.critic.state_dict()[name]) for name, tensor in learned.items())
 
 
 def test_with_lambda_1_the_advantage_is_return_minus_value():
@@ -71,7 +80,7 @@ def test_with_lambda_1_the_advantage_is_return_minus_value():
     run = start(algorithm)
     for _ in range(2):
         next(run)
-    rollout = run._roll_out()
+    rollout = run.collect()
     values, returns = rollout.credit.old_values.double(), rollout.credit.returns.double()
     assert values[rollout.mask].std() > 1e-3
     rewards = algorithm.token_rewards(rollout.rewards.double(), rollout.mask, rollout.samples.logp.double(),
@@ -93,16 +102,18 @@ def test_a_step_is_what_a_slow_loop_makes_of_it(algorithm, critic):
     run, twin = start(algorithm, settings), start(algorithm, settings)
     next(run), next(twin)
     record = next(run)
-    rollout = twin._roll_out()
+    rollout = twin.collect()
     value_losses = []
     s, beta = rollout.samples, twin.algorithm.kl.beta
-    policy, critic_model = twin.policy.model, twin.critic
+    policy, critic_model = twin.policy.model, twin.baseline.critic
     together = [*policy.parameters(), *(critic_model.parameters() if critic == "shared" else ())]
     optimizers = [torch.optim.AdamW(together, lr=1e-3, weight_decay=0.0)]
-    optimizers[0].state.update(twin._optimizer.state)  # what the first step left; the rates are those of the settings
+    optimizers[0].state.update(
+        twin.optimizers[0].state
+    )  # what the first step left; the rates are those of the settings
     if critic == "separate":
         optimizers.append(torch.optim.AdamW(critic_model.parameters(), lr=2e-3, weight_decay=0.0))
-        optimizers[1].state.update(twin._critic_optimizer.state)
+        optimizers[1].state.update(twin.optimizers[1].state)
     mask = s.mask[:, 0]
     for _ in range(2):
         logits = response_logits(twin.policy, s.prompt_ids, s.prompt_mask, s.tokens)
@@ -136,7 +147,7 @@ def test_a_step_is_what_a_slow_loop_makes_of_it(algorithm, critic):
         for each in optimizers:
             each.step()
     assert record.value_loss == pytest.approx(sum(value_losses) / 2, rel=1e-3)
-    for ours, theirs in ((run.policy.model, policy), (run.critic, critic_model)):
+    for ours, theirs in ((run.policy.model, policy), (run.baseline.critic, critic_model)):
         for name, tensor in theirs.state_dict().items():
             torch.testing.assert_close(ours.state_dict()[name], tensor, rtol=2e-3, atol=3e-5)
 
@@ -151,20 +162,39 @@ def test_a_critic_learns_from_responses_without_an_advantage_too():
     algorithm = replace(PPO, kl=None, advantage=replace(PPO.advantage, lam=1.0))
     run = train(load_policy("chain", device="cpu"), Generous(), algorithm, SHORT)
     run.step = 1  # the first step would set V to the mean reward
-    before = weights(run.critic)
-    rollout = run._roll_out()
+    before = weights(run.baseline.critic)
+    rollout = run.collect()
     assert not rollout.advantages.any()
-    assert run._update(rollout)["rows"] == 2 * 16
-    assert not torch.equal(before["scorer.head.bias"], run.critic.state_dict()["scorer.head.bias"])
+    assert run.update(rollout).rows == 2 * 16
+    assert not torch.equal(before["scorer.head.bias"], run.baseline.critic.state_dict()["scorer.head.bias"])
+
+
+@pytest.mark.parametrize("critic", CRITICS)
+def test_where_no_group_is_selected_no_gradient_of_the_step_before_is_left(critic):
+    run = start(
+        replace(PPO, select=lambda rewards: torch.arange(0 if run.step else len(rewards))),
+        replace(SHORT, critic=critic),
+    )
+    next(run)
+    assert any(p.grad.any() for p in run.baseline.critic.parameters())
+    record = next(run)
+    assert record.rows_used == record.grad_norm == record.loss == record.value_loss == 0
+    assert not any(p.grad.any() for model in (run.policy.model, run.baseline.critic) for p in model.parameters())
+
+
+def test_a_critic_s_loss_is_told_also_where_it_weighs_nothing():
+    one = replace(SHORT, critic="shared", updates_per_rollout=1)
+    without, weighed = next(start(replace(PPO, value_weight=0.0), one)), next(start(PPO, one))
+    assert without.value_loss == weighed.value_loss > 0  # of the first update, at which both critics are the same
 
 
 @pytest.mark.parametrize("critic", CRITICS)
 def test_at_first_the_critic_may_learn_alone(critic):
     run = start(settings=replace(SHORT, critic=critic, critic_only_steps=2))
-    before, values = weights(run.policy.model), weights(run.critic)
+    before, values = weights(run.policy.model), weights(run.baseline.critic)
     records = [next(run), next(run)]
     assert all(torch.equal(tensor, run.policy.model.state_dict()[name]) for name, tensor in before.items())
-    assert any(not torch.equal(tensor, run.critic.state_dict()[name]) for name, tensor in values.items())
+    assert any(not torch.equal(tensor, run.baseline.critic.state_dict()[name]) for name, tensor in values.items())
     assert [record.ratio_std for record in records] == pytest.approx([0, 0], abs=1e-5)
     next(run)
     assert not torch.equal(before["lm_head.weight"], run.policy.model.lm_head.weight)
@@ -196,7 +226,7 @@ def test_a_resumed_run_goes_on_with_the_same_curve(algorithm, critic, tmp_path):
     again = resume(tmp_path / "stopped", device="cpu")
     assert again.step == 2
     assert curve(list(again)) == curve(expected[2:])
-    for ours, theirs in ((again.policy.model, whole.policy.model), (again.critic, whole.critic)):
+    for ours, theirs in ((again.policy.model, whole.policy.model), (again.baseline.critic, whole.baseline.critic)):
         assert all(torch.equal(tensor, ours.state_dict()[name]) for name, tensor in theirs.state_dict().items())
     assert [record.value_loss for record in RunFolder.open(tmp_path / "whole").records()] == [
         record.value_loss for record in expected
@@ -211,15 +241,13 @@ def test_the_penalty_s_weight_is_halved_or_doubled_by_the_kl_after_the_updates()
         assert records[0].kl_to_old > 1e-8
         assert records[1].beta == pytest.approx(factor * PPO_PENALTY.kl.beta)
     run = start(PPO_PENALTY)
-    rollout = run._roll_out()
-    run._update(rollout)
+    rollout = run.collect()
+    run.update(rollout)
     s = rollout.samples
     with torch.no_grad():
         logp = token_logp(response_logits(run.policy, s.prompt_ids, s.prompt_mask, s.tokens), s.tokens)
     log_ratio = (logp - s.logp)[s.mask].double()
-    assert run._after_the_updates(rollout)["kl_to_old"] == pytest.approx(
-        float((log_ratio.exp() - 1 - log_ratio).mean())
-    )
+    assert run._kl_to_old(rollout) == pytest.approx(float((log_ratio.exp() - 1 - log_ratio).mean()))
 
 
 def test_the_penalty_s_weight_waits_for_the_policy():
@@ -246,7 +274,7 @@ def test_a_controller_of_the_kl_to_the_reference_sees_that_kl():
 def test_the_kl_in_the_reward_reaches_the_returns():
     run = start(PPO.with_parameters(beta=0.5))
     next(run)
-    rollout = run._roll_out()
+    rollout = run.collect()
     s = rollout.samples
     to_come = (-0.5 * (s.logp - rollout.ref_logp)).masked_fill(~s.mask, 0.0).double().flip(-1).cumsum(-1).flip(-1)
     score = rollout.rewards.unsqueeze(-1).double()
@@ -270,7 +298,7 @@ def test_ppo_with_a_constant_critic_and_groups_is_reinforce_with_a_mean():
     """λ = 1 and a critic that never moves: A = R − V, the same for all tokens of a response, where GRPO has R − group's mean."""
     algorithm = replace(PPO, kl=None, advantage=replace(PPO.advantage, lam=1.0, whiten=False))
     settings = replace(SHORT, num_prompts=4, group_size=8, critic_lr=1e-12)
-    ours, theirs = start(algorithm, settings)._roll_out(), start(replace(GRPO, kl=None), settings)._roll_out()
+    ours, theirs = start(algorithm, settings).collect(), start(replace(GRPO, kl=None), settings).collect()
     assert torch.equal(ours.samples.tokens, theirs.samples.tokens)
     mean = float(ours.rewards.mean())
     expected = (ours.rewards - mean).unsqueeze(-1).expand(ours.mask.shape).masked_fill(~ours.mask, 0.0)
@@ -282,5 +310,5 @@ def test_a_policy_of_another_width_gets_its_critic_too():
     for critic in CRITICS:
         run = train(policy, TASK, PPO, replace(SHORT, critic=critic, steps=1))
         next(run)
-        extra = sum(p.numel() for p in run.critic.parameters())
+        extra = sum(p.numel() for p in run.baseline.critic.parameters())
         assert extra == 17 if critic == "shared" else extra > 17

@@ -12,7 +12,7 @@ from rlviz.algorithms import DPO, GRPO
 from rlviz.training import TrainSettings, cost, train
 from rlviz.training.cost import Cost, ModelCost, cost_table, model_costs, peak_bytes
 from rlviz.training.preferences import PreferenceRun
-from rlviz.training.rollouts import RolloutRun
+from rlviz.training.rollout_run import RolloutRun
 from small_models.pairs import encode_pairs
 from small_models.policies import build_policy, load_policy
 from small_models.tasks import Chain
@@ -72,29 +72,29 @@ def tiny():
 def measured():
     """Costs of a tiny policy, and what its runs were seen to do: rollouts' tokens, rows of updates, tokens of pairs."""
     seen = {"rollouts": {}, "rows": [], "pairs": []}
-    roll_out, update, learn = RolloutRun._roll_out, RolloutRun._update, PreferenceRun._learn
+    collect, update, of_pairs = RolloutRun.collect, RolloutRun.update, PreferenceRun.update
 
-    def watched_roll_out(run):
-        rollout = roll_out(run)
+    def watched_collect(run):
+        rollout = collect(run)
         seen["rollouts"].setdefault(id(run), []).append(rollout.samples.tokens)
         seen.setdefault("runs", []).append(run)  # so that no id is given twice
         return rollout
 
     def watched_update(run, rollout):
-        sums = update(run, rollout)
-        seen["rows"].append(sums["rows"])
-        return sums
+        updates = update(run, rollout)
+        seen["rows"].append(updates.rows)
+        return updates
 
-    def watched_learn(run):
-        seen["pairs"].append(encode_pairs(run.policy, run.pairs).tokens)
-        return learn(run)
+    def watched_update_of_pairs(run, places):
+        seen["pairs"].append(encode_pairs(run.policy, [run.sampler.pairs[place] for place in places]).tokens)
+        return of_pairs(run, places)
 
     policy = tiny()
     before = {name: tensor.clone() for name, tensor in policy.model.state_dict().items()}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RolloutRun, "_roll_out", watched_roll_out)
-        patch.setattr(RolloutRun, "_update", watched_update)
-        patch.setattr(PreferenceRun, "_learn", watched_learn)
+        patch.setattr(RolloutRun, "collect", watched_collect)
+        patch.setattr(RolloutRun, "update", watched_update)
+        patch.setattr(PreferenceRun, "update", watched_update_of_pairs)
         costs = model_costs(policy, Chain(), num_prompts=6, group_size=4, updates_per_rollout=2, repeats=2)
     assert all(torch.equal(before[name], tensor) for name, tensor in policy.model.state_dict().items())
     assert all(parameter.grad is None for parameter in policy.model.parameters())
@@ -145,7 +145,7 @@ def test_seconds_and_ratios_of_a_clock_by_hand(monkeypatch):
     at = [0.0]
 
     def now(run):
-        at[0] += 2.0 if getattr(run, "_critic_optimizer", None) is not None else 1.0
+        at[0] += 2.0 if len(run.optimizers) == 2 else 1.0
         return at[0]
 
     monkeypatch.setattr(cost, "_now", now)
@@ -165,7 +165,7 @@ def test_a_ratio_is_taken_within_a_round(monkeypatch):
     rounds = {"GRPO": [1.0, 10.0, 100.0], "DPO": [30.0, 20.0, 200.0]}
 
     def seconds(run, updates_per_rollout):
-        plain = run.algorithm in (GRPO, DPO) and getattr(run, "reward_model", None) is None
+        plain = run.algorithm in (GRPO, DPO) and "reward" not in run.models
         step = rounds[run.algorithm.name].pop(0) if plain else 1.0
         return 0.0, step, step
 
@@ -248,12 +248,12 @@ def test_what_was_there_before_is_not_counted_when_it_is_used():
 def test_the_allocator_sees_the_same_peak(held):
     """Another measure: PyTorch's profiler lists what the allocator gives and takes back, in time."""
     run = train(load_policy("chain", device="cpu"), Chain(), GRPO, TrainSettings(num_prompts=8))
-    run._update(run._roll_out())
-    rollout = run._roll_out()
+    run.update(run.collect())
+    rollout = run.collect()
     for parameter in run.policy.model.parameters() if held == "nothing" else ():
         parameter.grad = None
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
-        run._update(rollout)
+        run.update(rollout)
     events = [event for event in profiled.profiler.kineto_results.events() if event.name() == "[memory]"]
     now = expected = 0
     for event in sorted(events, key=lambda event: event.start_ns()):
@@ -261,7 +261,7 @@ def test_the_allocator_sees_the_same_peak(held):
         expected = max(expected, now)
     for parameter in run.policy.model.parameters() if held == "nothing" else ():
         parameter.grad = None
-    peak = peak_bytes(lambda: run._update(rollout), [], CPU)
+    peak = peak_bytes(lambda: run.update(rollout), [], CPU)
     assert expected > 1e6
     assert peak == pytest.approx(expected, rel=0.01)
 
@@ -281,7 +281,7 @@ def test_pairs_are_as_long_as_the_responses_where_prompts_are_few_and_short():
 
     policy, task = tiny(), Few()
     settings = TrainSettings(num_prompts=2, group_size=2, max_new_tokens=40)
-    rollout = train(policy, task, GRPO, settings)._roll_out()
+    rollout = train(policy, task, GRPO, settings).collect()
     encoded = encode_pairs(policy, cost._pairs_like(rollout, policy, task))
     assert rollout.samples.tokens.shape[-1] > 20
     assert encoded.tokens.shape == rollout.samples.tokens.shape

@@ -12,7 +12,7 @@ from rlviz.pieces.aggregation import sequence_mean, sequence_sum, token_mean
 from rlviz.pieces.bounds import FixedBounds
 from rlviz.pieces.shaping import OverlongFilter
 from rlviz.training import RunFolder, TrainSettings, train
-from rlviz.training.details import pushes, token_weights
+from rlviz.training.records import pushes, token_weights
 from rlviz.types import Batch
 from small_models.policies import load_policy
 from small_models.sampling import response_logits, token_logp
@@ -112,9 +112,9 @@ def test_a_push_is_the_slope_of_the_loss_that_trains(algorithm):
     settings = replace(MANY, steps=2, details_every=1, details_groups=5, lr=1e-3)
     run = start(algorithm.with_parameters(eps_low=0.05, eps_high=0.05), settings)
     next(run)  # away from the reference
-    rollout = run._roll_out()
-    run._update(rollout)
-    groups = run._group_records(rollout, True)
+    rollout = run.collect()
+    run.update(rollout)
+    groups = run._group_records(rollout, tokens=True)
     s = rollout.samples
     with torch.no_grad():
         logits = response_logits(run.policy, s.prompt_ids, s.prompt_mask, s.tokens)
@@ -147,14 +147,14 @@ def test_a_push_is_the_slope_of_the_loss_that_trains(algorithm):
 def test_objective_and_probabilities_by_a_plain_loop(algorithm):
     run = start(algorithm, replace(MANY, details_every=1))
     next(run)
-    rollout = run._roll_out()
+    rollout = run.collect()
     s = rollout.samples
-    run._update(rollout)
-    groups = run._group_records(rollout, True)
+    run.update(rollout)
+    groups = run._group_records(rollout, tokens=True)
     with torch.no_grad():
         new, ref = (
             token_logp(response_logits(policy, s.prompt_ids, s.prompt_mask, s.tokens), s.tokens)
-            for policy in (run.policy, run.reference)
+            for policy in (run.policy, run.reference.policy)
         )
     for p, group in enumerate(groups):
         assert group.prompt == rollout.prompts[p] and group.gold == Chain().gold(group.prompt)

@@ -15,7 +15,7 @@ from rlviz.pieces.selection import drop_all_equal
 from rlviz.pieces.shaping import OverlongFilter
 from rlviz.pieces.surrogate import DualClip
 from rlviz.training import PairSettings, TrainSettings, history, resume, train
-from rlviz.training.rows import Rows
+from rlviz.training.rollouts import Rows
 from small_models.pairs import Pair
 from small_models.policies import load_policy
 from small_models.sampling import response_logits, token_logp
@@ -78,7 +78,7 @@ def test_the_history_of_a_prompt_is_carried_from_visit_to_visit():
     piece, seen = SmoothStandardization(), {}
     shared = 0
     for _ in range(3):
-        rollout = run._roll_out()
+        rollout = run.collect()
         for p, prompt in enumerate(rollout.prompts):
             rewards = rollout.rewards[p : p + 1]
             expected, after = piece(rewards, seen.get(prompt))
@@ -86,24 +86,24 @@ def test_the_history_of_a_prompt_is_carried_from_visit_to_visit():
             shared += prompt in seen and not torch.equal(expected, piece(rewards)[0])
             seen[prompt] = after
     assert len(seen) == 6 and shared > 0
-    assert run._history.visits.tolist() == [3] * 6
+    assert run.baseline.history.visits.tolist() == [3] * 6
 
 
 def test_an_algorithm_without_memory_keeps_none(tmp_path):
     run = start(DAPO, out=tmp_path / "run")
     next(run)
     run.save()
-    assert run._history is None
+    assert run.baseline.history is None
 
 
 def test_put_and_take_are_inverse_in_a_saved_run(tmp_path):
     run = start(DCPO, out=tmp_path / "run")
     list(run)
     again = resume(tmp_path / "run", steps=5)
-    for name, value in vars(run._history).items():
-        assert torch.equal(value, getattr(again._history, name)), name
-    assert int(again._history.visits.sum()) == 3 * 6
-    assert isinstance(again._history, PromptHistory)
+    for name, value in vars(run.baseline.history).items():
+        assert torch.equal(value, getattr(again.baseline.history, name)), name
+    assert int(again.baseline.history.visits.sum()) == 3 * 6
+    assert isinstance(again.baseline.history, PromptHistory)
 
 
 @pytest.mark.parametrize(
@@ -157,14 +157,14 @@ def test_selection_sees_what_was_right_not_how_it_was_paid():
         return drop_all_equal(rewards)
 
     run = start(replace(DAPO, select=spy), replace(SHORT, reward_format=0.5, reward_correct=3.0))
-    rollout = run._roll_out()
+    rollout = run.collect()
     assert seen[0].tolist() == [[float(grade.correct) for grade in row] for row in rollout.grades]
     assert rollout.rewards.max() > 1
 
 
 def test_dropped_groups_do_not_dilute_the_mean():
     run = start(replace(DAPO, shape=None, select=drop_all_equal))
-    rollout = run._roll_out()
+    rollout = run.collect()
     dead = {p for p, row in enumerate(rollout.grades) if len({grade.correct for grade in row}) == 1}
     assert dead and rollout.selected.tolist() == [p for p in range(6) if p not in dead]
 
@@ -172,15 +172,15 @@ def test_dropped_groups_do_not_dilute_the_mean():
 def test_truncated_responses_leave_the_loss_by_the_filter():
     cut = replace(SHORT, max_new_tokens=7, minibatches=1, updates_per_rollout=1)
     run, twin = start(replace(NO_KL, shape=OverlongFilter()), cut), start(NO_KL, cut)
-    rollout = run._roll_out()
+    rollout = run.collect()
     truncated = rollout.samples.truncated
     assert truncated.any() and not truncated.all()
     assert torch.equal(rollout.mask, rollout.samples.mask & ~truncated.unsqueeze(-1))
     assert not rollout.advantages[truncated].any()
     # the filtered update is that of a rollout whose truncated responses have no tokens
-    other = twin._roll_out()
-    twin._update(replace(other, mask=other.mask & ~truncated.unsqueeze(-1), credit=rollout.credit))
-    run._update(rollout)
+    other = twin.collect()
+    twin.update(replace(other, mask=other.mask & ~truncated.unsqueeze(-1), credit=rollout.credit))
+    run.update(rollout)
     for name, tensor in run.policy.model.state_dict().items():
         assert torch.equal(tensor, twin.policy.model.state_dict()[name]), name
 
@@ -190,9 +190,9 @@ def test_with_a_kl_term_too_filtered_responses_stay_out():
     filtering = replace(GRPO, shape=OverlongFilter(), kl=KLInLoss(beta=2.0))
     run, twin = start(filtering, cut), start(filtering, cut)
     next(run), next(twin)  # away from the reference, so that the KL term has a gradient
-    rollout, other = run._roll_out(), twin._roll_out()
+    rollout, other = run.collect(), twin.collect()
     kept = ~rollout.samples.truncated
-    run._update(rollout)
+    run.update(rollout)
     rows = [(p, g) for p in range(6) for g in range(4) if kept[p, g]]
     logits = response_logits(twin.policy, other.samples.prompt_ids, other.samples.prompt_mask, other.samples.tokens)
     logp = token_logp(logits, other.samples.tokens)
@@ -204,7 +204,7 @@ def test_with_a_kl_term_too_filtered_responses_stay_out():
         terms.append((ratio * other.advantages[p, g, :n] - 2.0 * (x.exp() - x - 1)).mean())
     loss = -torch.stack(terms).mean()
     optimizer = torch.optim.AdamW(twin.policy.model.parameters(), lr=3e-3, weight_decay=0.0)
-    optimizer.state.update(twin._optimizer.state)  # what the first step left
+    optimizer.state.update(twin.optimizers[0].state)  # what the first step left
     optimizer.zero_grad()
     loss.backward()
     torch.nn.utils.clip_grad_norm_(twin.policy.model.parameters(), cut.max_grad_norm)
@@ -219,7 +219,7 @@ def test_the_kl_in_a_reward_is_that_of_the_sampling_policy_to_the_reference():
         replace(NO_KL, kl=KLInReward(beta=0.5), advantage=GroupAdvantage(scale="none")), replace(SHORT, lr=3e-3)
     )
     next(run), next(run)
-    rollout = run._roll_out()
+    rollout = run.collect()
     mask = rollout.samples.mask
     penalty = ((rollout.samples.logp - rollout.ref_logp) * mask).sum(-1) * 0.5
     left = rollout.rewards - penalty

@@ -224,6 +224,19 @@ def test_brackets_stay_where_they_are_needed(text, value):
     assert with_numbers.value({}) == pytest.approx(value)
 
 
+@pytest.mark.parametrize(
+    ("text", "with_numbers"),
+    [
+        ("ratio · advantages − advantages", "1.300 · (−0.500) − (−0.500)"),
+        ("−advantages / ratio", "−(−0.500) / 1.300"),
+        ("max(advantages · lower, advantages)", "max(−0.500 · 0.800, −0.500)"),
+        ("(advantages + 1) · ratio", "(−0.500 + 1) · 1.300"),
+    ],
+)
+def test_a_negative_number_behind_a_sign_is_in_brackets(text, with_numbers):
+    assert Formula.read(text, NAMES).text(NAMES) == with_numbers
+
+
 def test_numbers_as_one_reads_them():
     assert [shown(x) for x in (1.31, -0.5, 0.03125, -2e-5, 0.0, 10.0, math.inf, -1.0)] == [
         "1.310", "−0.500", "0.0312", "−2e−05", "0", "10", "∞", "−1",

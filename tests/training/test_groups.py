@@ -8,7 +8,7 @@ import torch
 from rlviz.algorithms import DAPO, GRPO
 from rlviz.pieces.selection import DynamicSampling, drop_all_equal
 from rlviz.training import TrainSettings, history, resume, train
-from rlviz.training.rows import joined
+from rlviz.training.rollouts import joined
 from small_models.policies import load_policy
 from small_models.sampling import response_logits, sample, token_logp
 from small_models.tasks import Chain
@@ -26,7 +26,7 @@ def informative(rollout):
 
 
 def test_dead_groups_are_replaced_until_as_many_as_wanted_are_informative():
-    rollout = start()._roll_out()
+    rollout = start().collect()
     assert len(rollout.prompts) > 6, "no group was dead: choose another seed"
     assert rollout.selected.tolist() == informative(rollout)
     assert len(rollout.selected) == 6
@@ -37,7 +37,7 @@ def test_dead_groups_are_replaced_until_as_many_as_wanted_are_informative():
 
 def test_without_rounds_training_goes_on_with_the_groups_that_are_left():
     dropped, once = (start(replace(PLAIN, select=select)) for select in (drop_all_equal, DynamicSampling(max_rounds=1)))
-    first, second = dropped._roll_out(), once._roll_out()
+    first, second = dropped.collect(), once.collect()
     assert first.prompts == second.prompts and len(first.prompts) == 6
     assert first.selected.tolist() == second.selected.tolist() == informative(first)
     assert len(first.selected) < 6
@@ -60,7 +60,7 @@ def test_it_stops_where_the_pool_ends():
 def test_dead_is_what_is_equal_in_correctness_not_in_pay():
     """DUPO's .1 for the format, or a punishment of length, would make nearly every group differ."""
     paid = replace(SETTINGS, reward_format=0.5)
-    rollouts = [start(settings=replace(paid, seed=seed))._roll_out() for seed in range(8)]
+    rollouts = [start(settings=replace(paid, seed=seed)).collect() for seed in range(8)]
     for rollout in rollouts:
         assert rollout.selected.tolist() == informative(rollout)
     dropped = [
@@ -71,7 +71,7 @@ def test_dead_is_what_is_equal_in_correctness_not_in_pay():
 
 def test_the_record_counts_what_was_sampled_and_what_was_used():
     run, twin = start(), start()
-    record, rollout = next(run), twin._roll_out()
+    record, rollout = next(run), twin.collect()
     assert record.responses_sampled == 4 * len(rollout.prompts)
     assert record.responses_used == 24
     assert record.rounds > 1
@@ -83,7 +83,7 @@ def test_the_record_counts_what_was_sampled_and_what_was_used():
 
 def test_of_groups_that_are_kept_though_dead_no_response_contributes():
     run, twin = start(replace(GRPO, kl=None)), start(replace(GRPO, kl=None))
-    record, rollout = next(run), twin._roll_out()
+    record, rollout = next(run), twin.collect()
     assert (record.rounds, record.responses_sampled, record.responses_used) == (1, 24, 24)
     assert record.contributing == pytest.approx(len(informative(rollout)) / 6)
     assert 0 < record.contributing < 1
@@ -111,11 +111,11 @@ def test_joined_rollouts_are_one():
 def test_a_pool_is_the_same_for_a_seed_and_all_that_is_drawn_from():
     pooled = replace(SETTINGS, prompt_pool=8, steps=6)
     runs = [start(GRPO, pooled), start(GRPO, pooled), start(GRPO, replace(pooled, seed=1))]
-    seen = [{prompt for _ in range(6) for prompt in run._roll_out().prompts} for run in runs]
+    seen = [{prompt for _ in range(6) for prompt in run.collect().prompts} for run in runs]
     assert seen[0] == seen[1] != seen[2]
     assert len(seen[0]) == 8
     everything = replace(SETTINGS, prompt_pool=len(Chain().train_prompts))
-    assert start(GRPO, everything)._roll_out().prompts == start(GRPO)._roll_out().prompts
+    assert start(GRPO, everything).collect().prompts == start(GRPO).collect().prompts
 
 
 class Noted(Chain):
@@ -134,16 +134,16 @@ def test_prompts_that_every_response_solves_leave_the_pool(tmp_path):
     settings = replace(SETTINGS, prompt_pool=40, filter_solved=3, steps=2)
     policy, task = load_policy("chain", device="cpu"), Noted()
     run = train(policy, task, replace(GRPO, kl=None), settings, out=tmp_path / "run")
-    pool = run._sampler.pool.tolist()
+    pool = run.sampler.pool.tolist()
     first, second = list(run)
     solved = {prompt: sum(graded[:3]) for prompt, graded in task.graded.items()}  # the filter's come first
     kept = [index for index in pool if solved[task.train_prompts[index]] < 3]
     assert set(solved.values()) >= {0, 1, 2, 3}
-    assert run._sampler.pool.tolist() == kept and 0 < len(kept) < 40
+    assert run.sampler.pool.tolist() == kept and 0 < len(kept) < 40
     assert (first.responses_sampled, second.responses_sampled) == (40 * 3 + 24, 24)
     assert first.tokens_sampled > 24 * 9, "the filter's tokens are not counted"
     again = resume(tmp_path / "run", steps=3, device="cpu", task=Noted())
-    assert again._sampler.pool.tolist() == kept
+    assert again.sampler.pool.tolist() == kept
     assert next(again).responses_sampled == 24
 
 

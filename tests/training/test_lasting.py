@@ -29,6 +29,7 @@ from rlviz.training import (
     default_settings,
     files,
     resume,
+    rollout_run,
     run as run_module,
     run_folder,
     train,
@@ -154,7 +155,7 @@ class TestWhenItSaves:
         now, saved = [0.0], []
         monkeypatch.setattr(run_module.time, "perf_counter", lambda: now[0])
         run = start(replace(TINY, steps=steps, evaluate_every=1), out=tmp_path / "run")
-        fields = run._learn()
+        record = run._learn()
 
         def measure(policy, task, **settings):
             now[0] += evaluation_seconds
@@ -162,7 +163,7 @@ class TestWhenItSaves:
 
         def learn():
             now[0] += step_seconds
-            return fields
+            return record
 
         def save_state(folder, policy, tensors, state):
             now[0] += save_seconds
@@ -199,13 +200,13 @@ class TestWhenItSaves:
     def test_half_a_step_is_not_saved(self, monkeypatch, tmp_path, whole):
         run = start(out=tmp_path / "run")
         next(run), next(run)
-        interrupted = type(run)._numbers
+        interrupted = type(run)._group_records
 
-        def interrupt(self, *given):
-            monkeypatch.setattr(type(run), "_numbers", interrupted)
+        def interrupt(self, *given, **named):
+            monkeypatch.setattr(type(run), "_group_records", interrupted)
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(type(run), "_numbers", interrupt)
+        monkeypatch.setattr(type(run), "_group_records", interrupt)
         with pytest.raises(KeyboardInterrupt):
             next(run)
         run.close()
@@ -426,8 +427,8 @@ class TestDivergence:
 
     def test_a_healthy_run_may_have_metrics_that_are_no_numbers(self, monkeypatch, tmp_path):
         run = start(out=tmp_path / "run")
-        numbers = run._numbers
-        monkeypatch.setattr(run, "_numbers", lambda *given: numbers(*given) | {"kl": math.inf, "entropy": math.nan})
+        numbers, odd = rollout_run.rollout_numbers, {"kl": math.inf, "entropy": math.nan}
+        monkeypatch.setattr(rollout_run, "rollout_numbers", lambda rollout: numbers(rollout) | odd)
         assert len(list(run)) == 4
         assert all(row["kl"] is None and row["entropy"] is None for row in rows(tmp_path / "run"))
 
@@ -447,8 +448,9 @@ class TestDivergence:
     ("wrong", "says"),
     [
         ({"policy": None}, "policy must be a Policy, such as load_policy('chain'); got None"),
-        ({"task": "chain"}, "task must be a Task, such as find_task('chain'); got 'chain'"),
-        ({"algorithm": "grpo"}, "algorithm must be an algorithm, such as GRPO; got 'grpo'"),
+        ({"task": "chian"}, "task 'chian' is not known; did you mean chain? known: chain, lookup, ramble, sort, trip"),
+        ({"task": 3}, "task must be a Task, such as find_task('chain'); got 3"),
+        ({"algorithm": 7}, "algorithm must be an algorithm, such as GRPO; got 7"),
         ({"algorithm": DPO, "pairs": ["x"]}, "pairs must be a list of Pair or None; got ['x']"),
         ({"algorithm": DPO, "pairs": 5}, "pairs must be a list of Pair or None; got 5"),
         ({"algorithm": DPO, "pairs": "xy"}, "pairs must be a list of Pair or None; got 'xy'"),
@@ -458,7 +460,7 @@ class TestDivergence:
         ({"out": ""}, "out must be the path of a folder; got ''"),
         (
             {"settings": {"steps": 4, **{f"x{i}": i for i in range(99)}}},
-            "settings must be a TrainSettings or a PairSettings or None;",
+            "settings must be a TrainSettings or a PairSettings;",
         ),
     ],
     ids=str,

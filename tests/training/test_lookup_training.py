@@ -14,6 +14,7 @@ from rlviz.pictures.bounds import bounds_curve
 from rlviz.training import PairSettings, TrainSettings, history, resume, train
 from rlviz.training.formula import gradient_in_words
 from rlviz.training.preferences import pair_logp
+from rlviz.training.records import rollout_numbers
 from rlviz.training.rewards import step_rewards
 from rlviz.types import Batch
 from small_models.pairs import Pair
@@ -48,7 +49,7 @@ def nonsense_at(places, values):
 def test_numbers_of_the_tool_s_tokens_change_no_weight(algorithm):
     settings = replace(SHORT, num_prompts=16, updates_per_rollout=4)
     one, other = start(algorithm, settings), start(algorithm, settings)
-    rollout, twin = one._roll_out(), other._roll_out()
+    rollout, twin = one.collect(), other.collect()
     observed = twin.samples.observed
     assert observed.sum() > 30 and not (observed & twin.mask).any() and not twin.advantages[observed].any()
     torch.manual_seed(0)
@@ -60,19 +61,19 @@ def test_numbers_of_the_tool_s_tokens_change_no_weight(algorithm):
         credit=replace(twin.credit, **judged),
         ref_logp=nonsense_at(observed, twin.ref_logp),
     )
-    assert one._update(rollout) == other._update(twin)
+    assert one.update(rollout).numbers() == other.update(twin).numbers()
     before = load_policy("lookup", device="cpu").model.state_dict()
     for name, tensor in one.policy.model.state_dict().items():
         assert torch.equal(tensor, other.policy.model.state_dict()[name]), name
         assert not torch.equal(tensor, before[name]), name
-    numbers = [run._numbers(each, one._update(rollout)) for run, each in ((one, rollout), (one, twin))]
+    numbers = [rollout_numbers(each) for each in (rollout, twin)]
     assert numbers[0]["entropy"] == numbers[1]["entropy"] < math.log(48)
 
 
 @pytest.mark.parametrize("algorithm", SAMPLING, ids=lambda a: a.name)
 def test_logits_before_the_tool_s_tokens_get_no_gradient_and_change_none(algorithm):
     run = start(algorithm)
-    rollout = run._roll_out()
+    rollout = run.collect()
     samples, observed = rollout.samples, rollout.samples.observed
     with torch.no_grad():
         logits = response_logits(run.policy, samples.prompt_ids, samples.prompt_mask, samples.tokens)
@@ -91,7 +92,7 @@ def test_logits_before_the_tool_s_tokens_get_no_gradient_and_change_none(algorit
 
 def test_what_the_tool_wrote_is_context():
     run = start(NO_KL)
-    samples = run._roll_out().samples
+    samples = run.collect().samples
     other = torch.where(samples.observed, run.policy.tokenizer.convert_tokens_to_ids("9"), samples.tokens)
     with torch.no_grad():
         a, b = (
@@ -117,14 +118,14 @@ def test_credit_skips_what_the_tool_wrote():
         expected[place] = following = delta + 0.5 * following
     assert ppo.advantages(rewards, values, mask)[0][0, 0].tolist() == pytest.approx(expected, abs=1e-12)
     run = start(PPO, replace(SHORT, num_prompts=40, group_size=1))
-    rollout = run._roll_out()
+    rollout = run.collect()
     observed = rollout.samples.observed
     assert observed.any() and not rollout.advantages[observed].any() and not rollout.credit.returns[observed].any()
 
 
 def test_what_the_tool_wrote_may_be_unlikely():
     run = start(NO_KL, replace(SHORT, num_prompts=32, min_old_prob=0.1))
-    rollout = run._roll_out()
+    rollout = run.collect()
     s = rollout.samples
     least, least_of_all = (s.logp.masked_fill(~m, 0.0).amin(-1).exp() for m in (s.mask, s.there))
     only_the_tool_s = (least_of_all < 0.1) & (least >= 0.1)
@@ -134,10 +135,10 @@ def test_what_the_tool_wrote_may_be_unlikely():
 
 def test_statistics_are_of_the_policy_s_tokens():
     run = start(NO_KL)
-    rollout = run._roll_out()
+    rollout = run.collect()
     samples = rollout.samples
     assert run.tokens_sampled == int(samples.mask.sum()) < int(samples.there.sum())
-    numbers = run._numbers(rollout, run._update(rollout))
+    numbers = rollout_numbers(rollout)
     own = [
         len("".join(TASK.turns(prompt, text)[::2])) + (not cut)
         for prompt, texts, cuts in zip(rollout.prompts, rollout.texts, samples.truncated.tolist(), strict=True)
@@ -150,7 +151,7 @@ def test_statistics_are_of_the_policy_s_tokens():
 @pytest.mark.parametrize("room", [4, 18])  # 4: a first call's answer is cut off
 def test_the_last_step_ends_with_the_policy_s_last_token(room):
     run = start(NO_KL, replace(SHORT, num_prompts=60, max_new_tokens=room))
-    rollout = run._roll_out()
+    rollout = run.collect()
     samples = rollout.samples
     rewards, ends = step_rewards(run.policy, TASK, rollout.prompts, rollout.texts, samples)
     after = ends.int().argmax(-1, keepdim=True) < torch.arange(samples.mask.shape[-1])
@@ -162,7 +163,7 @@ def test_the_last_step_ends_with_the_policy_s_last_token(room):
 
 def test_a_reward_model_reads_what_the_tool_wrote():
     run = start(NO_KL, replace(SHORT, num_prompts=60, max_new_tokens=4))
-    samples = run._roll_out().samples
+    samples = run.collect().samples
     for reads in ("last", "mean"):
         model = RewardModel.of(run.policy, reads=reads)
         torch.nn.init.normal_(model.scorer.head.weight, generator=torch.Generator().manual_seed(0))

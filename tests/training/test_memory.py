@@ -104,12 +104,12 @@ def test_what_is_counted_is_really_taken(wide):
     """The count is a lower bound, so nothing that fits is refused; the peak is at most four times as high."""
     settings = TrainSettings(num_prompts=2, group_size=2, max_new_tokens=6, evaluate_every=0)
     run = train(wide, _every_second_is_right(Chain()), GRPO, settings)
-    rollout = run._roll_out()
+    rollout = run.collect()
     counted = rollout.samples.tokens.numel() * VOCABULARY * 4 * 2
-    run._update(rollout)
+    run.update(rollout)
     weights = list(wide.model.parameters())
     held = [*weights, *(p.grad for p in weights)]
-    update = peak_bytes(lambda: run._update(rollout), held, wide.device) - sum(t.nbytes for t in held)
-    reference = peak_bytes(lambda: run._reference(rollout.samples), [], wide.device)
+    update = peak_bytes(lambda: run.update(rollout), held, wide.device) - sum(t.nbytes for t in held)
+    reference = peak_bytes(lambda: run.reference.logp_and_kl(rollout.samples), [], wide.device)
     assert counted <= update <= 4 * counted
     assert counted <= reference <= 4 * counted

@@ -60,7 +60,7 @@ def test_a_step_is_what_a_slow_loop_makes_of_it(algorithm, pairs):
     record = next(run)
     model = twin.policy.model
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0)
-    optimizer.state.update(twin._optimizer.state)  # what the first step left
+    optimizer.state.update(twin.optimizers[0].state)  # what the first step left
     margins, gains, total = [], [], 0.0
     logp = pair_logp(twin.policy, pairs)
     seen = logp.detach().mean(0).tolist()
@@ -125,7 +125,7 @@ def test_the_start_and_the_pairs_stay_as_they_were(pairs):
     list(run)
     assert all(torch.equal(tensor, run.start.model.state_dict()[name]) for name, tensor in before.items())
     assert not torch.equal(before["lm_head.weight"], run.policy.model.lm_head.weight)
-    torch.testing.assert_close(run.ref_logp, pair_logp(run.start, pairs), atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(run.sampler.ref_logp, pair_logp(run.start, pairs), atol=1e-4, rtol=1e-5)
 
 
 def test_a_resumed_run_goes_on_with_the_same_curve(pairs, tmp_path):
@@ -136,7 +136,7 @@ def test_a_resumed_run_goes_on_with_the_same_curve(pairs, tmp_path):
         next(stopped)
     again = resume(tmp_path / "stopped", device="cpu")
     assert again.step == 2
-    assert again.pairs == pairs
+    assert again.sampler.pairs == pairs
     assert curve(list(again)) == curve(expected[2:])
     folder = RunFolder.open(tmp_path / "whole")
     assert folder.records() == expected
@@ -149,9 +149,11 @@ def test_pairs_are_made_where_none_are_given():
     first, second, other = (
         train(load_policy("chain", device="cpu"), TASK, DPO, replace(settings, seed=seed)) for seed in (0, 0, 1)
     )
-    assert first.pairs == second.pairs != other.pairs
-    assert len(first.pairs) == 16
-    assert all(TASK.grade(p.prompt, p.chosen).correct > TASK.grade(p.prompt, p.rejected).correct for p in first.pairs)
+    assert first.sampler.pairs == second.sampler.pairs != other.sampler.pairs
+    assert len(first.sampler.pairs) == 16
+    assert all(
+        TASK.grade(p.prompt, p.chosen).correct > TASK.grade(p.prompt, p.rejected).correct for p in first.sampler.pairs
+    )
 
 
 @pytest.mark.parametrize("algorithm", [DPO, DPO_LINEAR], ids=lambda algorithm: algorithm.name)

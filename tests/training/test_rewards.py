@@ -18,8 +18,9 @@ from rlviz.training import (
     summarize,
     train,
 )
-from rlviz.training.rewards import REFRESH_STEPS, agreement, pairs_among, refresh, step_rewards
-from rlviz.training.rows import repeated
+from rlviz.training.records import repeated
+from rlviz.training.reward_model import REFRESH_STEPS, refresh
+from rlviz.training.rewards import agreement, pairs_among, step_rewards
 from rlviz.training.run_folder import metrics_of
 from small_models.pairs import Pair, make_pairs
 from small_models.policies import load_policy
@@ -97,7 +98,7 @@ def test_steps_end_inside_longer_tokens_too():
 
 def test_process_credit_is_the_sum_of_the_normalised_steps_to_come():
     run = start(STEPWISE)
-    rollout = run._roll_out()
+    rollout = run.collect()
     rewards, ends = step_rewards(run.policy, TASK, rollout.prompts, rollout.texts, rollout.samples)
     differing = 0
     for p in range(6):
@@ -145,14 +146,14 @@ def test_repetition_by_hand(policy):
 class TestLearnedReward:
     def test_its_scores_are_the_rewards(self, learned):
         run = start(reward_model=learned.model)
-        rollout = run._roll_out()
+        rollout = run.collect()
         torch.testing.assert_close(rollout.rewards, learned.model.score(rollout.samples))
         correct = torch.tensor([[float(g.correct) for g in row] for row in rollout.grades])
-        assert rollout.agreement == agreement(rollout.rewards, correct)
+        assert agreement(rollout.outcomes, rollout.correct) == agreement(rollout.rewards, correct)
         record = next(start(reward_model=learned.model))
         assert record.accuracy == pytest.approx(float(correct.mean()))
         assert record.reward == pytest.approx(float(rollout.rewards.mean()), abs=1e-6)
-        assert record.reward_agreement == rollout.agreement
+        assert record.reward_agreement == agreement(rollout.outcomes, rollout.correct)
         assert record.reward_loss is None
 
     def test_the_model_given_stays_as_it_was(self, learned):
@@ -160,17 +161,17 @@ class TestLearnedReward:
         run = start(settings=replace(SHORT, refresh_reward_every=1), reward_model=learned.model, pairs=learned.pairs)
         records = list(run)
         assert all(torch.equal(tensor, learned.model.scorer.state_dict()[name]) for name, tensor in before.items())
-        assert any(not torch.equal(t, run.reward_model.scorer.state_dict()[n]) for n, t in before.items())
+        assert any(not torch.equal(t, run.rewards.model.scorer.state_dict()[n]) for n, t in before.items())
         assert records[0].reward_loss is None
         assert records[1].reward_loss > 0
-        assert run.reward_pairs[: len(learned.pairs)] == learned.pairs
-        assert len(run.reward_pairs) > len(learned.pairs)  # the next refresh may replay them
+        assert run.rewards.pairs[: len(learned.pairs)] == learned.pairs
+        assert len(run.rewards.pairs) > len(learned.pairs)  # the next refresh may replay them
 
     def test_without_a_refresh_it_is_frozen(self, learned):
         run = start(reward_model=learned.model)
         list(run)
         for name, tensor in learned.model.scorer.state_dict().items():
-            assert torch.equal(tensor, run.reward_model.scorer.state_dict()[name])
+            assert torch.equal(tensor, run.rewards.model.scorer.state_dict()[name])
 
     @pytest.mark.parametrize("algorithm", [NO_KL, GRPO, PPO], ids=["without KL", "with KL", "PPO"])
     def test_a_resumed_run_goes_on_with_the_same_curve(self, algorithm, learned, tmp_path):
@@ -182,13 +183,15 @@ class TestLearnedReward:
             next(stopped)
         again = resume(tmp_path / "stopped", device="cpu")
         assert again.step == 2
-        assert again.reward_pairs == stopped.reward_pairs != learned.pairs  # those of the refresh after step 2 are kept
+        assert (
+            again.rewards.pairs == stopped.rewards.pairs != learned.pairs
+        )  # those of the refresh after step 2 are kept
         assert curve(list(again)) == curve(expected[2:])
         assert summarize(again)["accuracy_before"] == pytest.approx(0.343)
 
     def test_pairs_of_a_rollout_are_right_and_wrong_responses_to_one_prompt(self, learned):
         run = start(settings=replace(SHORT, group_size=8, num_prompts=16), reward_model=learned.model)
-        rollout = run._roll_out()
+        rollout = run.collect()
         pairs = pairs_among(run.policy, rollout)
         assert len(pairs) > 4
         assert max(sum(pair.prompt == prompt for pair in pairs) for prompt in rollout.prompts) == 2
@@ -198,7 +201,7 @@ class TestLearnedReward:
             assert TASK.grade(pair.prompt, pair.chosen).correct > TASK.grade(pair.prompt, pair.rejected).correct
 
     def test_a_refresh_learns_from_fresh_pairs_and_a_tenth_of_older_ones(self, learned, monkeypatch):
-        from rlviz.training import rewards as module
+        from rlviz.training import reward_model as module
 
         seen = []
 
@@ -221,7 +224,7 @@ class TestLearnedReward:
 
     def test_each_refresh_replays_other_pairs(self, learned, monkeypatch):
         """Fresh and older pairs are the same each time, so that nothing but the draw can differ."""
-        from rlviz.training import rewards as module, rollouts
+        from rlviz.training import reward_model as module, rewards
 
         fresh, seen = [Pair(f"{n:05d}=", "#1", "#2") for n in range(45)], []
 
@@ -230,12 +233,12 @@ class TestLearnedReward:
             return iter([RewardModelRecord(1, 0.5, 0.5)])
 
         monkeypatch.setattr(module, "train_reward_model", spy)
-        monkeypatch.setattr(rollouts, "pairs_among", lambda policy, rollout: fresh)
+        monkeypatch.setattr(rewards, "pairs_among", lambda policy, rollout: fresh)
         settings = replace(SHORT, steps=3, num_prompts=2, refresh_reward_every=1, evaluate_every=0)
         run = start(settings=settings, reward_model=learned.model, pairs=learned.pairs)
         for _ in range(3):
             next(run)
-            run.reward_pairs = list(learned.pairs)
+            run.rewards.pairs = list(learned.pairs)
         assert [pairs[:45] == fresh for pairs in seen] == [True] * 3
         replayed = {frozenset(pairs[45:]) for pairs in seen}
         assert len(replayed) == 3
@@ -280,15 +283,15 @@ def test_the_reference_is_reset_when_it_is_due():
     kls = [next(run).kl, next(run).kl]
     assert kls[1] > 1e-5
     for name, tensor in run.policy.model.state_dict().items():
-        assert torch.equal(tensor, run.reference.model.state_dict()[name])
+        assert torch.equal(tensor, run.reference.policy.model.state_dict()[name])
     third = next(run)
     assert third.kl == pytest.approx(0, abs=1e-6)
     assert next(run).kl > 1e-5
     assert all(torch.equal(tensor, run.start.model.state_dict()[name]) for name, tensor in begun.items())
-    rollout = run._roll_out()
+    rollout = run.collect()
     s = rollout.samples
     with torch.no_grad():
-        logits = response_logits(run.reference, s.prompt_ids, s.prompt_mask, s.tokens)
+        logits = response_logits(run.reference.policy, s.prompt_ids, s.prompt_mask, s.tokens)
     torch.testing.assert_close(rollout.ref_logp, token_logp(logits, s.tokens))
 
 
@@ -301,13 +304,13 @@ def test_a_resumed_run_has_the_reference_of_its_last_reset(tmp_path):
     again = resume(tmp_path / "run", device="cpu")
     assert again.step == 3
     assert not torch.equal(again.policy.model.lm_head.weight, reset["lm_head.weight"])
-    assert all(torch.equal(tensor, again.reference.model.state_dict()[name]) for name, tensor in reset.items())
+    assert all(torch.equal(tensor, again.reference.policy.model.state_dict()[name]) for name, tensor in reset.items())
     assert curve(list(again)) == curve(start(GRPO, settings))[3:]
 
 
 def test_responses_with_an_unlikely_token_leave_the_loss():
     run, all_in = start(settings=replace(SHORT, min_old_prob=0.05)), start()
-    rollout, other = run._roll_out(), all_in._roll_out()
+    rollout, other = run.collect(), all_in.collect()
     least = torch.where(rollout.samples.mask, rollout.samples.logp, torch.zeros(())).amin(-1).exp()
     out = least < 0.05
     assert out.any() and not out.all()

@@ -10,8 +10,10 @@ import torch
 from rlviz import GRPO, PPO, TrainSettings, default_settings, resume, train
 from rlviz.algorithms import GSPO
 from rlviz.training import RunFolder
-from rlviz.training.rows import Rows
-from rlviz.training.spread import WATCHED, Spread
+from rlviz.training.records import WATCHED
+from rlviz.training.rollouts import Rows
+from rlviz.training.updates import UpdateLoss, Updates
+from rlviz.types import LossOutput
 from small_models.policies import load_policy
 from small_models.sampling import response_logits, token_logp
 from small_models.tasks import Chain
@@ -26,6 +28,18 @@ def rows_of(old_logp, mask):
     return Rows(ids, ids.bool(), nothing.long(), mask, old_logp, nothing, None, None, None)
 
 
+def update_at(logp, rows):
+    """Return what happened in an update whose loss saw these log-probabilities and made nothing of them."""
+    nothing = torch.zeros_like(logp)
+    loss = LossOutput(nothing.sum(), nothing, nothing, nothing, nothing.bool(), nothing.bool(), nothing.bool())
+    return Updates.one(UpdateLoss(loss.loss, loss, logp), rows, tokens=int(rows.mask.sum()), grad_norm=0.0)
+
+
+def spreads(updates):
+    numbers = updates.numbers()
+    return {name: numbers[name] for name in ("token_ratio_std", "sequence_ratio_std")}
+
+
 def test_ratios_by_hand():
     """Two responses of 2 and 1 tokens and one that the loss does not see, then an update at the old policy.
 
@@ -35,10 +49,8 @@ def test_ratios_by_hand():
     log_ratio = torch.tensor([[[math.log(2), math.log(0.5), 9.0]], [[math.log(3), 9.0, 9.0]], [[9.0, 9.0, 9.0]]])
     mask = torch.tensor([[[True, True, False]], [[True, False, False]], [[False, False, False]]])
     old_logp = torch.full((3, 1, 3), -5.0)
-    spread, rows = Spread(), rows_of(old_logp, mask)
-    spread.add(old_logp + log_ratio, rows)
-    spread.add(old_logp.clone(), rows)
-    numbers = spread.numbers()
+    rows = rows_of(old_logp, mask)
+    numbers = (update_at(old_logp + log_ratio, rows) + update_at(old_logp.clone(), rows)).numbers()
     assert numbers["token_ratio_std"] == pytest.approx(math.sqrt(25.25) / 6, rel=1e-6)
     assert numbers["sequence_ratio_std"] == pytest.approx(math.sqrt(0.75), rel=1e-6)
 
@@ -48,16 +60,14 @@ def test_a_response_that_begins_with_an_observation_counts_by_its_own_tokens():
     log_ratio = torch.tensor([[[7.0, math.log(2)]], [[0.0, 7.0]]])
     mask = torch.tensor([[[False, True]], [[True, False]]])
     old_logp = torch.zeros(2, 1, 2)
-    spread = Spread()
-    spread.add(log_ratio, rows_of(old_logp, mask))
-    assert spread.numbers() == {
+    assert spreads(update_at(log_ratio, rows_of(old_logp, mask))) == {
         "token_ratio_std": pytest.approx(0.5, rel=1e-6),
         "sequence_ratio_std": pytest.approx(0.5, rel=1e-6),
     }
 
 
 def test_no_update_no_spread():
-    assert Spread().numbers() == {"token_ratio_std": 0.0, "sequence_ratio_std": 0.0}
+    assert spreads(Updates(count=1)) == {"token_ratio_std": 0.0, "sequence_ratio_std": 0.0}
 
 
 def test_both_spreads_are_recorded_whatever_the_algorithm_s_ratio():
@@ -98,13 +108,13 @@ def test_the_spread_is_that_of_the_second_update_by_another_way():
 
 def watched(run):
     """Return a list that the run's rollouts are put into."""
-    rollouts, roll_out = [], run._roll_out
+    rollouts, roll_out = [], run.collect
 
     def keep():
         rollouts.append(roll_out())
         return rollouts[-1]
 
-    run._roll_out = keep
+    run.collect = keep
     return rollouts
 
 

@@ -8,7 +8,7 @@ import torch
 
 from rlviz.algorithms import GRPO
 from rlviz.training import RunFolder, TrainSettings, find_task, history, resume, summarize, train
-from rlviz.training.rows import Credit
+from rlviz.training.rollouts import Credit
 from rlviz.training.run_folder import metrics_of
 from small_models.evaluation import evaluate
 from small_models.policies import load_policy
@@ -134,7 +134,7 @@ def test_greedy_accuracy_before_and_after_is_that_of_the_likeliest_tokens():
 
 def test_rows_without_advantage_leave_the_update_exactly():
     dropped, kept = start(), start()
-    kept._can_drop_rows = False
+    kept.baseline.can_drop_rows = False
     a, b = list(dropped), list(kept)
     assert min(record.rows_used for record in a) < 1
     assert all(record.rows_used == 1 for record in b)
@@ -191,10 +191,10 @@ def test_kl_is_measured_against_the_start_and_beta_holds_the_policy_there():
 
 def test_the_reference_stays_as_it_was():
     run = start(GRPO)
-    before = {name: tensor.clone() for name, tensor in run.reference.model.state_dict().items()}
+    before = {name: tensor.clone() for name, tensor in run.reference.policy.model.state_dict().items()}
     list(run)
-    assert all(torch.equal(tensor, run.reference.model.state_dict()[name]) for name, tensor in before.items())
-    assert not torch.equal(run.policy.model.lm_head.weight, run.reference.model.lm_head.weight)
+    assert all(torch.equal(tensor, run.reference.policy.model.state_dict()[name]) for name, tensor in before.items())
+    assert not torch.equal(run.policy.model.lm_head.weight, run.reference.policy.model.lm_head.weight)
 
 
 def test_token_records_agree_with_the_formulas():
@@ -247,10 +247,10 @@ def test_shape_and_select_are_applied():
     assert (record.accuracy, record.zero_variance_groups) == (punished.accuracy, punished.zero_variance_groups)
     assert record.rows_used <= 2 / SHORT.num_prompts
     only = start(shaped)
-    rollout = only._roll_out()
+    rollout = only.collect()
     advantages = torch.zeros_like(rollout.advantages)
     advantages[[1, 3]] = rollout.advantages[[1, 3]] * 2  # half the responses are counted, so each weighs twice
-    only._update(replace(rollout, credit=Credit(advantages)))
+    only.update(replace(rollout, credit=Credit(advantages)))
     for name, tensor in only.policy.model.state_dict().items():
         torch.testing.assert_close(run.policy.model.state_dict()[name], tensor, rtol=1e-4, atol=1e-6)
 
@@ -279,18 +279,18 @@ def test_a_step_is_what_a_slow_loop_makes_of_it(algorithm):
                        temperature=0.8, max_new_tokens=7, evaluate_every=1, seed=3)  # fmt: skip
     run, twin = start(algorithm, settings), start(algorithm, settings)
     record = next(run)
-    rollout = twin._roll_out()
+    rollout = twin.collect()
     s, model = rollout.samples, twin.policy.model
     rows = [(p, g) for p in range(4) for g in range(4)]
     with torch.no_grad():
-        ref_logits = response_logits(twin.reference, s.prompt_ids, s.prompt_mask, s.tokens)
+        ref_logits = response_logits(twin.reference.policy, s.prompt_ids, s.prompt_mask, s.tokens)
         ref = token_logp(ref_logits, s.tokens, temperature=0.8)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3 / 2, weight_decay=0.0)
     low = high = tokens = entered = 0
     losses, norms, ratios = [], [], []
     for update in range(4):
         if update % 2 == 0:
-            halves = list(torch.randperm(16, generator=twin._generator).tensor_split(2))
+            halves = list(torch.randperm(16, generator=twin.generator).tensor_split(2))
         chosen = [rows[i] for i in halves.pop().tolist()]
         logits = response_logits(twin.policy, s.prompt_ids, s.prompt_mask, s.tokens)
         logp = token_logp(logits, s.tokens, temperature=0.8)
@@ -342,23 +342,23 @@ def test_a_step_is_what_a_slow_loop_makes_of_it(algorithm):
     x = (ref - s.logp)[:, : part.shape[1]][part]
     assert record.kl == pytest.approx(float((x.exp() - x - 1).mean()), abs=1e-6)
     assert record.held_out_accuracy == evaluate(run.policy, TASK, max_new_tokens=7).accuracy
-    assert record.held_out_accuracy != evaluate(run.reference, TASK, max_new_tokens=7).accuracy
+    assert record.held_out_accuracy != evaluate(run.reference.policy, TASK, max_new_tokens=7).accuracy
 
 
 def test_later_kl_is_that_of_the_policy_from_its_reference():
     run = start(NO_KL, replace(FULL, seed=2))
     next(run), next(run)
-    rollout = run._roll_out()
+    rollout = run.collect()
     first = rollout.samples.tokens[:, :1]
     with torch.no_grad():
-        logits = response_logits(run.reference, rollout.samples.prompt_ids, rollout.samples.prompt_mask, first)
+        logits = response_logits(run.reference.policy, rollout.samples.prompt_ids, rollout.samples.prompt_mask, first)
     x = (token_logp(logits, first) - rollout.samples.logp[:, :1])[rollout.samples.mask[:, :1]]
     assert rollout.kl == pytest.approx(float((x.exp() - x - 1).mean()), rel=1e-4)
     assert rollout.kl > 1e-4
 
 
 def test_sampling_settings_reach_the_sampler(monkeypatch):
-    from rlviz.training import groups as module
+    from rlviz.training import sampler as module
 
     seen = {}
 

@@ -2,46 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlviz.algorithms.base import PolicyGradient
 from rlviz.settings import TrainSettings
-from rlviz.training.rows import joined
+from rlviz.training.rollouts import Groups, joined, of_grades
+from rlviz.training.run import Part
 from small_models.policies import Policy
 from small_models.sampling import Samples, sample
-from small_models.scorers import RewardModel
 from small_models.tasks import Grade, Task
 
 FILTERED_AT_ONCE = 256  # prompts, so that memory stays flat
 
 
-@dataclass(frozen=True)
-class Groups:
-    """Groups of responses of all rounds of a step, and what they are selected by.
+class GroupSampler(Part):
+    """Samples and grades the groups of a step. pool: indices of the training prompts that it draws from, each once a step.
 
-    chosen: indices of the prompts. outcomes [P, G]: right or wrong, or what the reward model says. selected: indices of the
-    groups to update on. rounds: how often it was sampled.
+    outcomes: (samples, right or wrong [P, G]) → what groups are selected by, [P, G].
     """
-
-    chosen: Tensor
-    prompts: list[str]
-    samples: Samples
-    texts: list[list[str]]
-    grades: list[list[Grade]]
-    outcomes: Tensor
-    selected: Tensor
-    rounds: int
-
-    def of_grades(self, name: str) -> Tensor:
-        """Return "correct" or "format" of every grade as 1 or 0, [P, G]."""
-        return _of_grades(self.grades, name, self.samples.tokens.device)
-
-
-class GroupSampler:
-    """Samples the groups of a step. pool: indices of the training prompts that it draws from, each once a step."""
 
     def __init__(
         self,
@@ -49,8 +31,7 @@ class GroupSampler:
         task: Task,
         algorithm: PolicyGradient,
         settings: TrainSettings,
-        reward_model: RewardModel | None,
-        generator: torch.Generator,
+        outcomes: Callable[[Samples, Tensor], Tensor],
     ) -> None:
         for name in ("num_prompts", "prompt_pool"):
             if getattr(settings, name) > len(task.train_prompts):
@@ -59,16 +40,16 @@ class GroupSampler:
                     f"got {getattr(settings, name)}"
                 )
         self.policy, self.task, self.algorithm, self.settings = policy, task, algorithm, settings
-        self.reward_model, self.generator = reward_model, generator
+        self.outcomes = outcomes
         self.pool = torch.arange(len(task.train_prompts))
         if settings.prompt_pool:
             drawn = torch.randperm(len(self.pool), generator=torch.Generator().manual_seed(settings.seed))
             self.pool = drawn[: settings.prompt_pool].sort().values
 
-    def sample(self) -> Groups:
+    def sample(self, generator: torch.Generator) -> Groups:
         """Return groups of num_prompts prompts, and of further ones as long as the selection asks for them."""
         wanted = self.settings.num_prompts
-        order = self.pool[torch.randperm(len(self.pool), generator=self.generator)]
+        order = self.pool[torch.randperm(len(self.pool), generator=generator)]
         order = order[: wanted * self.algorithm.can.max_rounds]
         parts: list[Samples] = []
         texts: list[list[str]] = []
@@ -78,16 +59,14 @@ class GroupSampler:
         while missing > 0 and done < len(order):
             prompts = self._prompts(order[done : done + missing])
             done += len(prompts)
-            parts.append(self._respond(prompts, self.settings.group_size))
+            parts.append(self._respond(prompts, self.settings.group_size, generator))
             texts += parts[-1].texts(self.policy)
             grades += (graded := self._grade(prompts, texts[-len(prompts) :]))
-            correct = _of_grades(graded, "correct", self.policy.device)
-            learned = None if self.reward_model is None else self.reward_model.score(parts[-1]).to(correct.dtype)
-            outcomes.append(correct if learned is None else learned)
-            selected = self.algorithm.selected(torch.cat(outcomes), self.generator)
+            outcomes.append(self.outcomes(parts[-1], of_grades(graded, "correct", self.policy.device)))
+            selected = self.algorithm.selected(torch.cat(outcomes), generator)
             missing = wanted - len(selected)
         return Groups(
-            chosen=order[:done],
+            chosen=order[:done].to(self.policy.device),
             prompts=self._prompts(order[:done]),
             samples=joined(parts),
             texts=texts,
@@ -97,7 +76,7 @@ class GroupSampler:
             rounds=len(parts),
         )
 
-    def filter_solved(self) -> tuple[int, int]:
+    def filter_solved(self, generator: torch.Generator) -> tuple[int, int]:
         """Take the prompts out of the pool that all of `filter_solved` responses solve; return responses and tokens sampled.
 
         Raises ValueError when fewer prompts than a step needs are left.
@@ -106,7 +85,7 @@ class GroupSampler:
         solved, tokens = [], 0
         for start in range(0, len(prompts), FILTERED_AT_ONCE):
             part = prompts[start : start + FILTERED_AT_ONCE]
-            samples = self._respond(part, count)
+            samples = self._respond(part, count, generator)
             tokens += int(samples.mask.sum())
             solved += [all(grade.correct for grade in row) for row in self._grade(part, samples.texts(self.policy))]
         self.pool = self.pool[~torch.tensor(solved)]
@@ -117,13 +96,20 @@ class GroupSampler:
             )
         return count * len(prompts), tokens
 
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        return ({"pool": self.pool} if self.settings.filter_solved else {}), {}
+
+    def restore(self, tensors: dict[str, Tensor], counters: dict[str, Any]) -> None:
+        if self.settings.filter_solved:
+            self.pool = tensors["pool"]
+
     def _prompts(self, indices: Tensor) -> list[str]:
         return [self.task.train_prompts[index] for index in indices.tolist()]
 
     def _grade(self, prompts: list[str], texts: list[list[str]]) -> list[list[Grade]]:
         return [[self.task.grade(prompt, text) for text in row] for prompt, row in zip(prompts, texts, strict=True)]
 
-    def _respond(self, prompts: list[str], group_size: int) -> Samples:
+    def _respond(self, prompts: list[str], group_size: int, generator: torch.Generator) -> Samples:
         settings = self.settings
         return sample(
             self.policy,
@@ -134,9 +120,5 @@ class GroupSampler:
             temperature=settings.temperature,
             top_k=settings.top_k,
             top_p=settings.top_p,
-            generator=self.generator,
+            generator=generator,
         )
-
-
-def _of_grades(grades: list[list[Grade]], name: str, device: torch.device) -> Tensor:
-    return torch.tensor([[float(getattr(grade, name)) for grade in row] for row in grades], device=device)
