@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +13,7 @@ from rlviz.experiments import find_experiment
 from rlviz.experiments.base import Experiment, Verdict
 from rlviz.pictures.base import save_figure
 from rlviz.processes import side_by_side
+from rlviz.training.files import write_text
 
 
 def kept(out: Path, name: str, seed: int) -> Path:
@@ -22,18 +22,16 @@ def kept(out: Path, name: str, seed: int) -> Path:
 
 
 def write(file: Path, text: str) -> None:
-    """Write a file whole or not at all."""
+    """Write a file whole or not at all, in a folder that is made where it is missing."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, file)
+    write_text(file, text)
 
 
 def one_trial(job: tuple[Path, str, int, float]) -> Iterator[tuple[str, int]]:
     """Run a trial (folder, experiment, seed, scale) on one thread, keep it, and yield experiment and seed."""
     out, name, seed, scale = job
     torch.set_num_threads(1)
-    trial = find_experiment(name).trial(seed, scale).assign(seed=seed)
+    trial = find_experiment(name).run((seed,), scale)
     write(kept(out, name, seed), trial.to_csv(index=False, float_format="%.6g"))
     yield name, seed
 

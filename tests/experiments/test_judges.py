@@ -2,13 +2,29 @@
 
 import math
 import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from rlviz.experiments import EXPERIMENTS, find_experiment
-from rlviz.experiments.base import OUTCOMES, Part, by_seed, gap, judged, scaled
+from rlviz import experiments
+from rlviz.experiments import EXPERIMENTS, NAMES, find_experiment
+from rlviz.experiments.base import (
+    OUTCOMES,
+    Part,
+    after,
+    by_seed,
+    doublings,
+    first_reached,
+    gap,
+    in_words,
+    judged,
+    means,
+    scaled,
+    select,
+    times,
+)
 from rlviz.experiments.starved import carried_on
 
 SEEN, NOT_SEEN, REVERSED = OUTCOMES
@@ -68,15 +84,55 @@ def test_a_claim_is_as_good_as_its_worst_part():
     assert judged(up, "more").outcome == SEEN
 
 
-def test_gaps_are_paired_by_seed():
+def test_arms_are_compared_seed_by_seed():
     frame = pd.DataFrame({"seed": [0, 1, 0, 1], "arm": ["b", "b", "a", "a"], "x": [3.0, 5.0, 1.0, 4.0]})
-    assert gap(frame, "x", "b", "a") == (2.0, 1.0)
-    shuffled = frame.iloc[[1, 3, 0, 2]]
-    assert gap(shuffled, "x", "b", "a") == (2.0, 1.0)
+    for rows in (frame, frame.iloc[[1, 3, 0, 2]]):
+        assert tuple(gap(rows, "x", "b", "a")) == (2.0, 1.0)
+        assert tuple(times(rows, "x", "b", "a")) == (3.0, 1.25)
+        assert tuple(doublings(rows, "x", "b", "a")) == pytest.approx((math.log2(3), math.log2(1.25)))
     lacking = gap(frame.drop(index=3), "x", "b", "a")
     assert lacking[0] == 2.0 and math.isnan(lacking[1])
     assert list(by_seed(frame, "x", arm="b")) == [3.0, 5.0]
+    assert list(by_seed(frame.drop(index=0), "x", arm="b").isna()) == [
+        True,
+        False,
+    ]  # the seed is there, its rows are not
+    more = pd.concat(
+        [frame, frame.assign(x=[12.0, 5.0, 1.0, 4.0])]
+    )  # b of seed 0 is 3 and 12: mean 7.5, geometric mean 6
+    assert times(more, "x", "b", "a")[0] == 7.5
+    assert doublings(more, "x", "b", "a")[0] == pytest.approx(math.log2(6))
     assert scaled(100, 0.001) == 1 and scaled(100, 0.1) == 10 and scaled(100, 0.001, 4) == 4
+
+
+def test_rows_are_chosen_by_value_and_by_step():
+    frame = pd.DataFrame({"step": [1, 2, 3, 4], "arm": ["a", "b", "c", "a"]})
+    assert list(select(frame, arm="a")["step"]) == [1, 4]
+    assert list(select(frame, arm=("a", "b"), step=(2, 3, 4))["step"]) == [2, 4]
+    assert list(after(frame, 0.5)["step"]) == [3, 4]
+    assert list(after(frame, 0.25)["step"]) == [2, 3, 4]
+
+
+def test_a_goal_is_reached_at_the_first_step_of_each_arm_and_seed():
+    frame = pd.DataFrame(
+        {
+            "arm": ["b", "b", "b", "a", "a", "a"],
+            "seed": [0, 0, 1, 0, 0, 0],
+            "step": [3, 2, 1, 1, 2, 3],
+            "right": [0.9, 0.8, 0.1, 0.1, 0.2, 0.7],
+        }
+    )
+    found = first_reached(frame, frame["right"] >= 0.7)
+    assert list(zip(found["arm"], found["seed"], strict=True)) == [("b", 0), ("b", 1), ("a", 0)]
+    np.testing.assert_equal(found["step"].to_numpy(), [2, math.nan, 3])
+    np.testing.assert_equal(found["right"].to_numpy(), [0.8, math.nan, 0.7])
+
+
+def test_arms_in_words():
+    frame = pd.DataFrame({"arm": ["b", "a", "b"], "x": [1.0, 0.5, 2.0]})
+    assert means(frame, "x") == "b 1.50, a 0.50"
+    assert means(frame, "x", 0) == "b 2, a 0"
+    assert in_words({"dense": 1.25, "experts": 2.0}, "×{:.1f}") == "dense ×1.2, experts ×2.0"
 
 
 def of_arms(column, arms, effect, **same):
@@ -299,11 +355,7 @@ def overlong(effect):
     return pd.DataFrame(rows)
 
 
-FRAMES = {make.__name__: make for make in (
-    starved, entropy_clip, length_bias, std_weighting, dead_groups, ratio_variance, routing, kl_estimators, stale_samples,
-    critic_cost, group_size, reward_hacking, entropy_knobs, dcpo_headline, dupo_headline, dapo_headline,
-    overlong,
-)}  # fmt: skip
+FRAMES = {name: globals()[name] for name in NAMES}  # a frame made by hand for each claim, in a function of its name
 
 
 @pytest.mark.parametrize("name", [each.name for each in EXPERIMENTS])
@@ -348,4 +400,9 @@ def test_names_are_found_or_offered():
     assert find_experiment("starved").name == "starved"
     with pytest.raises(ValueError, match="did you mean length_bias"):
         find_experiment("length_bais")
-    assert len({each.name for each in EXPERIMENTS}) == len(EXPERIMENTS) == 17
+
+
+def test_every_module_with_a_claim_is_listed_once():
+    files = Path(experiments.__file__).parent.glob("*.py")
+    assert sorted(NAMES) == sorted(file.stem for file in files if "\nCLAIM = " in file.read_text(encoding="utf-8"))
+    assert [each.name for each in EXPERIMENTS] == list(NAMES)
