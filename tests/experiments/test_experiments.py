@@ -6,10 +6,13 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+import torch
 from click import unstyle
 from PIL import Image
 from typer.testing import CliRunner
@@ -17,9 +20,10 @@ from typer.testing import CliRunner
 from rlviz.cli import app
 from rlviz.experiments import EXPERIMENTS, find_experiment, runner as running
 from rlviz.experiments.base import NOT_SEEN, REVERSED, SEEN, Experiment, Part, judged
-from rlviz.experiments.runs import Graded
+from rlviz.experiments.runs import FREE, SMALL, Graded, answered, logp_under, shipped, train_arms
 from rlviz.pictures.base import new_figure
-from small_models.tasks import Ramble
+from rlviz.pieces.advantages import GroupAdvantage
+from small_models.tasks import Chain, Ramble
 
 RUNNER = CliRunner()
 TINY = 0.02
@@ -64,6 +68,31 @@ def test_the_same_seed_gives_the_same_trial(name):
     first = trial(1, TINY)
     pd.testing.assert_frame_equal(first, trial(1, TINY))
     assert not first.equals(trial(2, TINY))
+
+
+def test_each_arm_is_trained_from_the_same_start_with_its_own_algorithm():
+    other = replace(FREE, advantage=GroupAdvantage(scale="none"))
+    settings = replace(SMALL, steps=2, num_prompts=4)
+    found = train_arms(
+        shipped("chain"), Chain(), {"first": FREE, "other": other, "again": FREE}, settings, "loss", "kl"
+    )
+    assert list(found) == ["step", "loss", "kl", "arm"]
+    first, changed, again = (found[found["arm"] == arm].drop(columns="arm") for arm in ("first", "other", "again"))
+    assert list(first["step"]) == [1, 2]
+    assert np.array_equal(first, again) and not np.array_equal(first, changed)
+
+
+def test_responses_are_graded_and_scored():
+    policy, task = shipped("chain"), Chain()
+    prompts = task.held_out_prompts[:3]
+    samples, right = answered(policy, task, prompts, group_size=2, seed=5)
+    texts = samples.texts(policy)
+    assert right.tolist() == [
+        [task.grade(p, text).correct for text in row] for p, row in zip(prompts, texts, strict=True)
+    ]
+    scored = logp_under(policy, samples)
+    assert not scored.requires_grad
+    torch.testing.assert_close(scored[samples.mask], samples.logp[samples.mask])  # the policy that wrote them
 
 
 def test_the_tasks_mark_what_they_say():
