@@ -27,6 +27,11 @@ def write(file: Path, text: str) -> None:
     write_text(file, text)
 
 
+def read(file: Path) -> pd.DataFrame:
+    """Return trials that were written: an arm that is called 0.2 is a name and no number, else no rule would find it."""
+    return pd.read_csv(file, dtype={"arm": str})
+
+
 def one_trial(job: tuple[Path, str, int, float]) -> Iterator[tuple[str, int]]:
     """Run a trial (folder, experiment, seed, scale) on one thread, keep it, and yield experiment and seed."""
     out, name, seed, scale = job
@@ -59,7 +64,7 @@ def run_trials(
 
 def conclude(experiment: Experiment, seeds: Sequence[int], out: Path) -> Verdict:
     """Judge and draw an experiment from its trials in `out`; write NAME.csv and NAME.png there and return the verdict."""
-    frame = pd.concat([pd.read_csv(kept(out, experiment.name, seed)) for seed in seeds], ignore_index=True)
+    frame = pd.concat([read(kept(out, experiment.name, seed)) for seed in seeds], ignore_index=True)
     verdict = experiment.judge(frame)
     write(out / f"{experiment.name}.csv", frame.to_csv(index=False))
     save_figure(
