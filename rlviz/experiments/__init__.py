@@ -1,7 +1,7 @@
 """The sources' claims, tested on small models: a module a claim, a verdict that is computed, `rlviz experiment` to run them.
 
-A module says CLAIM and SOURCE in words and SECONDS, and has the functions `trial`, `judge` and `draw`, as `Experiment` describes
-them. Its name in `NAMES`, where the list and the table of verdicts have their order from, is all else that a claim needs.
+A module says CLAIM, SOURCE and SECONDS, and has the functions `trial`, `judge` and `draw`, all as `Experiment` describes them.
+Its name in `NAMES`, which the list and the table of verdicts follow in order, is all else that a claim needs to be run.
 """
 
 from __future__ import annotations

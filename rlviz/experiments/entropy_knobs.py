@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 import pandas as pd
@@ -85,7 +86,7 @@ def judge(frame: pd.DataFrame) -> Verdict:
 
     mild, too_much = list(MILD)[1:], list(TOO_MUCH)[1:]
     one = {knob: kept(ONE, knob) for knob in mild}
-    said = {knob: f"{pd.Series(part.values).mean():+.2f} ({part.outcome})" for knob, part in one.items()}
+    said = {knob: f"{fmean(part.values):+.2f} ({part.outcome})" for knob, part in one.items()}
     return judged(
         *(kept(FOUR, knob) for knob in mild),
         Part(f"accuracy that {BONUS} costs among 1000 actions", cost(MANY, BONUS)),

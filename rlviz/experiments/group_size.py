@@ -49,10 +49,10 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
     return pd.concat([pd.DataFrame(found), *learned], ignore_index=True)
 
 
-def parts(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+def arms_by_size(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return what was measured and what was trained, each with an arm a size."""
-    measured, trained = (select(frame, arm=arm) for arm in ("measured", "trained"))
-    return tuple(part.assign(arm=[f"G {size}" for size in part["size"]]) for part in (measured, trained))
+    named = frame.assign(kind=frame["arm"], arm=[f"G {size}" for size in frame["size"]])
+    return select(named, kind="measured"), select(named, kind="trained")
 
 
 def slopes(measured: pd.DataFrame, column: str) -> pd.Series:
@@ -67,7 +67,7 @@ def judge(frame: pd.DataFrame) -> Verdict:
     def near(slope: pd.Series) -> pd.Series:
         return NEAR - (slope + 0.5).abs()
 
-    measured, trained = parts(frame)
+    measured, trained = arms_by_size(frame)
     of_mean, of_advantage = slopes(measured, "mean_error"), slopes(measured, "advantage_error")
     last = trained[trained["step"] > trained["step"].max() - 10]
     return judged(
@@ -85,7 +85,7 @@ def judge(frame: pd.DataFrame) -> Verdict:
 def draw(frame: pd.DataFrame) -> Figure:
     """Draw errors and wasted groups against G, and the accuracy of runs on the same number of responses."""
     figure, (error, equal, course) = panels(3, 4.8)
-    measured, trained = parts(frame)
+    measured, trained = arms_by_size(frame)
     mean = measured.assign(arm="group's mean", error=measured["mean_error"])
     advantage = measured.assign(arm="advantage when right", error=measured["advantage_error"])
     at_2 = mean[mean["size"] == 2]["error"].mean()

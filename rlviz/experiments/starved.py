@@ -100,9 +100,6 @@ def judge(frame: pd.DataFrame) -> Verdict:
     """Compare the limit 0.2 with wider ones: how many more rollouts does the rare path need?"""
     real, table, common, thin = (to_goal(frame, setting) for setting in (RARE, TABLE, COMMON, THIN))
 
-    def longer(found: pd.DataFrame, than: str) -> pd.Series:
-        return gap(found, "rollouts", NARROW, than)
-
     def each(found: pd.DataFrame) -> str:
         """Say how many rollouts each arm needed, and how often the goal was not reached."""
         said = {}
@@ -114,9 +111,9 @@ def judge(frame: pd.DataFrame) -> Verdict:
 
     once = select(frame, setting=ONCE).pivot_table(index=["seed", "rollout"], columns="arm", values="rare")
     return judged(
-        Part("rollouts more under 0.2 than with no upper limit", longer(real, OPEN)),
-        Part("than under 1.0", longer(real, "1.0")),
-        Part("on a table, than with no upper limit", longer(table, OPEN)),
+        Part("rollouts more under 0.2 than with no upper limit", gap(real, "rollouts", NARROW, OPEN)),
+        Part("than under 1.0", gap(real, "rollouts", NARROW, "1.0")),
+        Part("on a table, than with no upper limit", gap(table, "rollouts", NARROW, OPEN)),
         "the claim's number is arithmetic: tested is what follows from it",
         f"rollouts to accuracy {GOAL:g}: {each(real)}",
         f"growth of the rare path in a rollout while below .1: {means(growth(frame), 'growth')}",
