@@ -1,47 +1,44 @@
-"""The sources' claims, tested on small models: a module a claim, a verdict that is computed, `rlviz experiment` to run them."""
+"""The sources' claims, tested on small models: a module a claim, a verdict that is computed, `rlviz experiment` to run them.
+
+A module says CLAIM, SOURCE and SECONDS, and has the functions `trial`, `judge` and `draw`, all as `Experiment` describes them.
+Its name in `NAMES`, which the list and the table of verdicts follow in order, is all else that a claim needs to be run.
+"""
 
 from __future__ import annotations
 
-from rlviz.experiments import (
-    critic_cost,
-    dcpo_headline,
-    dead_groups,
-    entropy_clip,
-    entropy_knobs,
-    group_size,
-    kl_estimators,
-    length_bias,
-    overlong,
-    ratio_variance,
-    reward_hacking,
-    routing,
-    sampling_headlines,
-    stale_samples,
-    starved,
-    std_weighting,
-)
+from importlib import import_module
+
 from rlviz.experiments.base import Experiment, Part, Verdict, judged
 from rlviz.names import closest
 
-EXPERIMENTS: tuple[Experiment, ...] = (
-    starved.EXPERIMENT,
-    entropy_clip.EXPERIMENT,
-    length_bias.EXPERIMENT,
-    std_weighting.EXPERIMENT,
-    dead_groups.EXPERIMENT,
-    ratio_variance.EXPERIMENT,
-    routing.EXPERIMENT,
-    kl_estimators.EXPERIMENT,
-    stale_samples.EXPERIMENT,
-    critic_cost.EXPERIMENT,
-    group_size.EXPERIMENT,
-    reward_hacking.EXPERIMENT,
-    entropy_knobs.EXPERIMENT,
-    dcpo_headline.EXPERIMENT,
-    sampling_headlines.DUPO_HEADLINE,
-    sampling_headlines.DAPO_HEADLINE,
-    overlong.EXPERIMENT,
+NAMES = (
+    "starved",
+    "entropy_clip",
+    "length_bias",
+    "std_weighting",
+    "dead_groups",
+    "ratio_variance",
+    "routing",
+    "kl_estimators",
+    "stale_samples",
+    "critic_cost",
+    "group_size",
+    "reward_hacking",
+    "entropy_knobs",
+    "dcpo_headline",
+    "dupo_headline",
+    "dapo_headline",
+    "overlong",
 )
+
+
+def _of_module(name: str) -> Experiment:
+    """Return the experiment that the module of this name declares."""
+    of = import_module(f"{__name__}.{name}")
+    return Experiment(name, of.CLAIM, of.SOURCE, of.SECONDS, of.trial, of.judge, of.draw)
+
+
+EXPERIMENTS: tuple[Experiment, ...] = tuple(map(_of_module, NAMES))
 
 
 def find_experiment(name: str) -> Experiment:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Literal
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -26,12 +27,13 @@ class Part:
     """
 
     words: str
-    values: tuple[float, ...]
+    values: Sequence[float] | pd.Series
     claimed: float = 0.0
 
     def __post_init__(self) -> None:
         if len(self.values) < 2:
             raise ValueError(f"values must be of two or more seeds, to have a spread; got {len(self.values)}")
+        object.__setattr__(self, "values", tuple(map(float, self.values)))
 
     @property
     def sign(self) -> int:
@@ -106,24 +108,53 @@ class Experiment:
         return pd.concat([self.trial(seed, scale).assign(seed=seed) for seed in seeds], ignore_index=True)
 
 
+def select(frame: pd.DataFrame, **values: object) -> pd.DataFrame:
+    """Return the rows whose columns have these values, or one of them where a tuple is given."""
+    for column, value in values.items():
+        frame = frame[frame[column].isin(value if isinstance(value, tuple) else (value,))]
+    return frame
+
+
+def after(frame: pd.DataFrame, share: float) -> pd.DataFrame:
+    """Return the rows of the steps after this share of them."""
+    return frame[frame["step"] > share * frame["step"].max()]
+
+
 def by_seed(frame: pd.DataFrame, column: str, **where: object) -> pd.Series:
-    """Return the mean of a column for each seed, of the rows whose other columns have these values."""
-    for name, value in where.items():
-        frame = frame[frame[name] == value]
-    return frame.groupby("seed")[column].mean()
-
-
-def gap(frame: pd.DataFrame, column: str, more: object, less: object, by: str = "arm") -> tuple[float, ...]:
-    """Return for each seed the mean of a column in arm `more` minus that in arm `less`."""
+    """Return the mean of a column for each seed, of the rows `where` selects; NaN for a seed that has none of them."""
     seeds = sorted(frame["seed"].unique())
-    difference = by_seed(frame, column, **{by: more}) - by_seed(frame, column, **{by: less})
-    return tuple(float(value) for value in difference.reindex(seeds))
+    return select(frame, **where).groupby("seed")[column].mean().reindex(seeds)
 
 
-def means(frame: pd.DataFrame, column: str, digits: int = 2, by: str = "arm") -> str:
+def gap(frame: pd.DataFrame, column: str, more: object, less: object, by: str = "arm") -> pd.Series:
+    """Return for each seed the mean of a column in arm `more` minus that in arm `less`."""
+    return by_seed(frame, column, **{by: more}) - by_seed(frame, column, **{by: less})
+
+
+def times(frame: pd.DataFrame, column: str, more: object, less: object, by: str = "arm") -> pd.Series:
+    """Return for each seed how many times the mean of a column in arm `less` that in arm `more` is."""
+    return by_seed(frame, column, **{by: more}) / by_seed(frame, column, **{by: less})
+
+
+def doublings(frame: pd.DataFrame, column: str, more: object, less: object, by: str = "arm") -> pd.Series:
+    """Return for each seed log2 of how many times as large a column is in arm `more` as in arm `less`: of geometric means."""
+    return gap(frame.assign(**{column: np.log2(frame[column])}), column, more, less, by)
+
+
+def first_reached(frame: pd.DataFrame, goal: pd.Series, x: str = "step") -> pd.DataFrame:
+    """Return for each arm and seed its first row, by `x`, for which `goal` is true; one of NaN where there is none."""
+    runs, reached = ["arm", "seed"], frame[goal].sort_values(x)
+    return frame[runs].drop_duplicates().merge(reached.drop_duplicates(runs), on=runs, how="left")
+
+
+def in_words(values: Mapping[str, object] | pd.Series, form: str = "{:.2f}") -> str:
+    """Return names and their values in a row: `dense 0.72, experts 0.72`."""
+    return ", ".join(f"{name} {form.format(value)}" for name, value in values.items())
+
+
+def means(frame: pd.DataFrame, column: str, digits: int = 2) -> str:
     """Return the mean of a column in each arm, in words."""
-    arms = frame.groupby(by, sort=False)[column].mean()
-    return ", ".join(f"{arm} {value:.{digits}f}" for arm, value in arms.items())
+    return in_words(frame.groupby("arm", sort=False)[column].mean(), f"{{:.{digits}f}}")
 
 
 def scaled(count: float, scale: float, least: int = 1) -> int:

@@ -1,4 +1,4 @@
-"""Claim 13: premature convergence has knobs. What each does at equal accuracy, and what too much of it costs."""
+"""What each knob against premature convergence does at equal accuracy, and what too much of it costs, on tables of logits."""
 
 from __future__ import annotations
 
@@ -7,15 +7,21 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rlviz.experiments.base import Experiment, Part, Verdict, gap, judged, scaled
+from rlviz.experiments.base import Part, Verdict, gap, in_words, judged, scaled, select
 from rlviz.experiments.runs import FREE, UPPER_LIMITS
 from rlviz.pieces.kl import KLInLoss
 from rlviz.runs.arms import at, panels, plot_arms
 from rlviz.tabular import TableTask, good_actions, train_table
+
+CLAIM = (
+    "Premature convergence and entropy collapse have knobs (learning rate, batch, KL, temperature, entropy bonus, bounds), and "
+    "they backfire: a large entropy bonus on a large vocabulary gives noise."
+)
+SOURCE = "DAPO, arXiv 2503.14476; Lite PPO, 2508.08221"
+SECONDS = 10
 
 PLAIN, BONUS, LEVEL, REPLICAS = "plain", "entropy bonus 0.3", 0.9, 16
 MILD: Mapping[str, Mapping[str, Any]] = {  # knob → what is changed
@@ -55,29 +61,16 @@ BENCHES = {  # bench → task, knobs, learning rate, steps
 
 def trial(seed: int, scale: float) -> pd.DataFrame:
     """Train tables with each knob turned a little, at four tokens a response or one, and too far, with few and many actions."""
-    found = []
+    found, replicas = [], scaled(REPLICAS, scale)
     for bench, (task, knobs, lr, steps) in BENCHES.items():
         for name, changed in knobs.items():
             own = {"algorithm": FREE, "faster": 1.0, **changed}
             algorithm, faster = own.pop("algorithm"), own.pop("faster")
-            run = train_table(
-                algorithm,
-                task,
-                steps=scaled(steps / min(1.0, faster), scale),
-                lr=lr * faster,
-                replicas=scaled(REPLICAS, scale),
-                seed=seed,
-                **own,
-            )
-            kept = run.entropy_at_accuracy(LEVEL)
-            found.append(
-                {
-                    "bench": bench,
-                    "arm": name,
-                    "entropy": float(np.nanmean(kept)) if np.isfinite(kept).any() else float("nan"),
-                    "accuracy": float(run.accuracy[:, -1].mean()),
-                }
-            )
+            longer = scaled(steps / min(1.0, faster), scale)
+            run = train_table(algorithm, task, steps=longer, lr=lr * faster, replicas=replicas, seed=seed, **own)
+            entropy = float(pd.Series(run.entropy_at_accuracy(LEVEL)).mean())  # of the replicas that reached it
+            accuracy = float(run.accuracy[:, -1].mean())
+            found.append({"bench": bench, "arm": name, "entropy": entropy, "accuracy": accuracy})
     return pd.DataFrame(found)
 
 
@@ -85,57 +78,30 @@ def judge(frame: pd.DataFrame) -> Verdict:
     """Each knob against none, at equal accuracy and four tokens a response; then a large entropy bonus among many actions."""
 
     def kept(bench: str, knob: str) -> Part:
-        part = frame[frame["bench"] == bench]
-        return Part(f"nats kept at accuracy {LEVEL:g} by {knob}", gap(part, "entropy", knob, PLAIN))
+        more = gap(select(frame, bench=bench), "entropy", knob, PLAIN)
+        return Part(f"nats kept at accuracy {LEVEL:g} by {knob}", more)
 
-    def cost(bench: str, knob: str) -> tuple[float, ...]:
-        return gap(frame[frame["bench"] == bench], "accuracy", PLAIN, knob)
+    def cost(bench: str, knob: str) -> pd.Series:
+        return gap(select(frame, bench=bench), "accuracy", PLAIN, knob)
 
-    one = ", ".join(
-        f"{knob} {fmean(kept(ONE, knob).values):+.2f} ({kept(ONE, knob).outcome})" for knob in list(MILD)[1:]
-    )
-    backfire = ", ".join(f"{knob} {fmean(cost(FEW, knob)):.2f}" for knob in list(TOO_MUCH)[1:])
+    mild, too_much = list(MILD)[1:], list(TOO_MUCH)[1:]
+    one = {knob: kept(ONE, knob) for knob in mild}
+    said = {knob: f"{fmean(part.values):+.2f} ({part.outcome})" for knob, part in one.items()}
     return judged(
-        *(kept(FOUR, knob) for knob in list(MILD)[1:]),
+        *(kept(FOUR, knob) for knob in mild),
         Part(f"accuracy that {BONUS} costs among 1000 actions", cost(MANY, BONUS)),
-        f"nats kept where a response is one token: {one}",
-        f"accuracy that too much costs among 20 actions: {backfire}",
+        f"nats kept where a response is one token: {in_words(said, '{}')}",
+        f"accuracy that too much costs among 20 actions: {in_words({knob: cost(FEW, knob).mean() for knob in too_much})}",
     )
 
 
 def draw(frame: pd.DataFrame) -> Figure:
     """Draw the entropy kept at equal accuracy by mild settings, and the accuracy in the end with too much."""
     figure, (kept, end) = panels(2, 6.6, 5)
-    for index, bench in enumerate((FOUR, ONE)):
-        part = frame[frame["bench"] == bench]
-        plot_arms(
-            kept,
-            part,
-            "entropy",
-            title=f"Entropy when accuracy reaches {LEVEL:g}",
-            unit="nats",
-            colour=index,
-            label=bench,
-        )
-        at(kept, float(part[part["arm"] == PLAIN]["entropy"].mean()))
-    for index, bench in enumerate((FEW, MANY)):
-        part = frame[frame["bench"] == bench]
-        plot_arms(
-            end, part, "accuracy", title="Too much: accuracy in the end", unit="share right", colour=index, label=bench
-        )
+    mild, too_much = select(frame, bench=(FOUR, ONE)), select(frame, bench=(FEW, MANY))
+    plot_arms(kept, mild, "entropy", sets="bench", title=f"Entropy when accuracy reaches {LEVEL:g}", unit="nats")
+    for _, plain in select(mild, arm=PLAIN).groupby("bench"):
+        at(kept, float(plain["entropy"].mean()))
+    plot_arms(end, too_much, "accuracy", sets="bench", title="Too much: accuracy in the end", unit="share right")
     end.set_xlim(-0.02, 1.05)
-    for ax in (kept, end):
-        ax.legend(fontsize=11, framealpha=1)
     return figure
-
-
-EXPERIMENT = Experiment(
-    "entropy_knobs",
-    "Premature convergence and entropy collapse have knobs (learning rate, batch, KL, temperature, entropy bonus, bounds), and "
-    "they backfire: a large entropy bonus on a large vocabulary gives noise.",
-    "DAPO, arXiv 2503.14476; Lite PPO, 2508.08221",
-    10,
-    trial,
-    judge,
-    draw,
-)

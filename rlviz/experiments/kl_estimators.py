@@ -1,20 +1,25 @@
-"""Claim 8: of the estimates of a KL divergence k3 is the steadiest, its gradient is not the KL's, and k3+ mends that."""
+"""Noise, bias and gradient error of k1, k2, k3 and k3+, enumerated over the vocabulary while a policy moves away."""
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import replace
+
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from rlviz.experiments.base import Experiment, Part, Verdict, by_seed, gap, judged, means, scaled
-from rlviz.experiments.runs import FREE, copy_of, shipped
+from rlviz.experiments.base import Part, Verdict, by_seed, doublings, gap, judged, means, scaled, select
+from rlviz.experiments.runs import FREE, SMALL, shipped
 from rlviz.pieces.kl import Estimator, k1, k2, k3, k3_plus
 from rlviz.runs.arms import panels, plain_ticks, plot_course
-from rlviz.training import TrainSettings, train
+from rlviz.training import train
 from small_models.sampling import response_logits, sample
 from small_models.tasks import Chain
+
+CLAIM = "k3's value has the lowest variance; its gradient is not the KL's gradient; k3+ fixes that."
+SOURCE = "Schulman 2020, joschu.net/blog/kl-approx.html; verl"
+SECONDS = 6
 
 ESTIMATORS: dict[str, Estimator] = {"k1": k1, "k2": k2, "k3": k3, "k3+": k3_plus}
 LOOKS = (3, 8, 20, 50)  # steps after which the policy is compared with the one that it began as
@@ -42,17 +47,14 @@ def measured(estimator: Estimator, logits: Tensor, ref_logp: Tensor) -> dict[str
 
 def trial(seed: int, scale: float) -> pd.DataFrame:
     """Train, and at some steps enumerate every estimate on responses of the policy."""
-    task, policy = Chain(), shipped("chain")
-    learner, found = copy_of(policy), []
+    task, policy, learner, found = Chain(), shipped("chain"), shipped("chain"), []
+    prompts = task.held_out_prompts[: scaled(256, scale, 16)]
     looks = [scaled(look, scale, place) for place, look in enumerate(LOOKS, 1)]
-    settings = TrainSettings(steps=looks[-1], num_prompts=16, evaluate_every=0, details_every=0, seed=seed)
-    for record in train(learner, task, FREE, settings):
+    for record in train(learner, task, FREE, replace(SMALL, steps=looks[-1], seed=seed)):
         if record.step not in looks:
             continue
-        prompts = task.held_out_prompts[: scaled(256, scale, 16)]
-        drawn = sample(
-            learner, prompts, max_new_tokens=task.max_new_tokens, generator=torch.Generator().manual_seed(seed)
-        )
+        generator = torch.Generator().manual_seed(seed)
+        drawn = sample(learner, prompts, max_new_tokens=task.max_new_tokens, generator=generator)
         with torch.no_grad():
             now, then = (
                 response_logits(each, drawn.prompt_ids, drawn.prompt_mask, drawn.tokens)[drawn.mask].double()
@@ -67,52 +69,33 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
 
 def judge(frame: pd.DataFrame) -> Verdict:
     """Compare noise near the reference (first half of the looks) and far from it, and the gradients over all looks."""
-    frame = frame.assign(log_noise=np.log2(frame["noise"]))
     middle = frame["step"].drop_duplicates().median()
     near, far = frame[frame["step"] < middle], frame[frame["step"] > middle]
-    noise = frame.groupby("step")
     by_step = ", ".join(
-        f"step {step} and KL {look['kl'].mean():.2g} ({means(look[look['arm'] != 'k3+'], 'noise', 1)})"
-        for step, look in noise
+        f"step {step} and KL {look['kl'].mean():.2g} ({means(select(look, arm=('k1', 'k2', 'k3')), 'noise', 1)})"
+        for step, look in frame.groupby("step")
     )
     return judged(
-        Part("log2 of k1's noise over k3's near the start", gap(near, "log_noise", "k1", "k3")),
-        Part("the same far from it", gap(far, "log_noise", "k1", "k3")),
-        Part("log2 of k2's noise over k3's near the start", gap(near, "log_noise", "k2", "k3")),
-        Part("the same far from it", gap(far, "log_noise", "k2", "k3")),
-        Part("error of k3's mean gradient over the KL's gradient", tuple(by_seed(frame, "gradient_error", arm="k3"))),
+        Part("log2 of k1's noise over k3's near the start", doublings(near, "noise", "k1", "k3")),
+        Part("the same far from it", doublings(far, "noise", "k1", "k3")),
+        Part("log2 of k2's noise over k3's near the start", doublings(near, "noise", "k2", "k3")),
+        Part("the same far from it", doublings(far, "noise", "k2", "k3")),
+        Part("error of k3's mean gradient over the KL's gradient", by_seed(frame, "gradient_error", arm="k3")),
         Part("of this k3+ mends, as algebra has it", gap(frame, "gradient_error", "k3", "k3+")),
         f"noise, the std of one token's estimate over the KL, at {by_step}",
-        f"the mean of k2 is off by {frame[frame['arm'] == 'k2']['bias'].mean():+.0%}, those of k1 and k3 are exact",
+        f"the mean of k2 is off by {select(frame, arm='k2')['bias'].mean():+.0%}, those of k1 and k3 are exact",
     )
 
 
 def draw(frame: pd.DataFrame) -> Figure:
     """Draw noise and error of the gradient against the steps since the start."""
     figure, (noise, error) = panels(2)
-    of_value, of_gradient = frame[frame["arm"] != "k3+"], frame[frame["arm"] != "k1"]
-    plot_course(noise, of_value, "step", "noise", title="Noise of one token's estimate", unit="std over the KL")
-    plot_course(
-        error,
-        of_gradient,
-        "step",
-        "gradient_error",
-        title="Error of the mean gradient",
-        unit="its length over the KL gradient's",
-    )
+    of_value, of_gradient = select(frame, arm=("k1", "k2", "k3")), select(frame, arm=("k2", "k3", "k3+"))
+    length = "its length over the KL gradient's"
+    plot_course(noise, of_value, "noise", title="Noise of one token's estimate", unit="std over the KL")
+    plot_course(error, of_gradient, "gradient_error", title="Error of the mean gradient", unit=length)
     noise.set(xscale="log", yscale="log")
     error.set(xscale="log", ylim=(-0.1, None))
     for axis in (noise.xaxis, noise.yaxis, error.xaxis):
         plain_ticks(axis)
     return figure
-
-
-EXPERIMENT = Experiment(
-    "kl_estimators",
-    "k3's value has the lowest variance; its gradient is not the KL's gradient; k3+ fixes that.",
-    "Schulman 2020, joschu.net/blog/kl-approx.html; verl",
-    6,
-    trial,
-    judge,
-    draw,
-)

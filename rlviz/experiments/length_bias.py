@@ -1,4 +1,4 @@
-"""Claim 3: under a mean over each response's own tokens, wrong answers grow longer; other means do not do that."""
+"""Length of wrong answers under three means over tokens, on a task where filler may be written."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ import pandas as pd
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from rlviz.experiments.base import Experiment, Part, Verdict, by_seed, judged, means, scaled
-from rlviz.experiments.runs import FREE, run, warmed_up
+from rlviz.experiments.base import Part, Verdict, after, by_seed, judged, means, scaled
+from rlviz.experiments.runs import FREE, SMALL, run, warmed_up
 from rlviz.pieces.aggregation import Constant, sequence_mean, token_mean
 from rlviz.runs.arms import panels, plot_arms, plot_course
-from rlviz.training import TrainSettings
 from rlviz.types import StepRecord
 from small_models.tasks import Ramble
+
+CLAIM = "GRPO's 1/|o| under-punishes long wrong answers, so wrong answers grow longer; Dr.GRPO and the token mean remove that."
+SOURCE = "Dr.GRPO, arXiv 2503.20783"
+SECONDS = 45
 
 MEANS: dict[str, Callable[[Tensor], Tensor]] = {
     "GRPO's mean": sequence_mean,
@@ -35,9 +38,7 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
     """Train the same warm start under three means; only the weights of the tokens differ."""
     task = Ramble()
     policy = warmed_up(task, seed, scale)
-    settings = TrainSettings(
-        steps=scaled(60, scale), num_prompts=16, lr=1e-4, evaluate_every=0, details_groups=16, seed=seed
-    )
+    settings = replace(SMALL, steps=scaled(60, scale), lr=1e-4, details_groups=16, seed=seed)
     found = [
         {"arm": name, "step": r.step, "accuracy": r.accuracy, "length": r.response_length, "wrong": wrong_length(r)}
         for name, aggregate in MEANS.items()
@@ -48,19 +49,14 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
 
 def judge(frame: pd.DataFrame) -> Verdict:
     """How much do wrong answers grow until the second half of the steps, and what part of it do the other means take away?"""
-    first, late = frame[frame["step"] <= 3], frame[frame["step"] > frame["step"].max() / 2]
-    grpo, *others = MEANS
+    first, late = frame[frame["step"] <= 3], after(frame, 0.5)
     growth = {name: by_seed(late, "wrong", arm=name) - by_seed(first, "wrong", arm=name) for name in MEANS}
-    removed = {name: 1 - growth[name] / growth[grpo] for name in others}
+    grpo, *others = MEANS
+    takes_away = "share of that growth which {} takes away (claimed: all, half would do)"
     right = late.assign(right=(late["length"] - (1 - late["accuracy"]) * late["wrong"]) / late["accuracy"])
     return judged(
-        Part("tokens by which wrong answers grow under GRPO's mean", tuple(growth[grpo])),
-        *(
-            Part(
-                f"share of that growth which {name} takes away (claimed: all, half would do)", tuple(part), claimed=0.5
-            )
-            for name, part in removed.items()
-        ),
+        Part("tokens by which wrong answers grow under GRPO's mean", growth[grpo]),
+        *(Part(takes_away.format(name), 1 - growth[name] / growth[grpo], claimed=0.5) for name in others),
         f"length of wrong answers at first {first['wrong'].mean():.1f}, later {means(late, 'wrong', 1)}",
         f"of right answers later {means(right, 'right', 1)}",
         f"accuracy later {means(late, 'accuracy')}",
@@ -68,20 +64,9 @@ def judge(frame: pd.DataFrame) -> Verdict:
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """Draw the length of wrong answers over the steps and in the second half, and the accuracy."""
+    """Draw the length of wrong answers over the steps and in the second half."""
     figure, (course, late) = panels(2)
-    plot_course(course, frame, "step", "wrong", title="Wrong answers", unit="tokens", smooth=7)
-    half = frame[frame["step"] > frame["step"].max() / 2]
-    plot_arms(late, half, "wrong", title="In the second half, a dot a seed", unit="tokens of a wrong answer")
+    plot_course(course, frame, "wrong", title="Wrong answers", unit="tokens", smooth=7)
+    title, unit = "In the second half, a dot a seed", "tokens of a wrong answer"
+    plot_arms(late, after(frame, 0.5), "wrong", title=title, unit=unit)
     return figure
-
-
-EXPERIMENT = Experiment(
-    "length_bias",
-    "GRPO's 1/|o| under-punishes long wrong answers, so wrong answers grow longer; Dr.GRPO and the token mean remove that.",
-    "Dr.GRPO, arXiv 2503.20783",
-    45,
-    trial,
-    judge,
-    draw,
-)

@@ -7,13 +7,19 @@ from dataclasses import replace
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rlviz.experiments.base import Experiment, Part, Verdict, gap, judged, means, scaled
-from rlviz.experiments.runs import FREE, rows, run, shipped
+from rlviz.experiments.base import Part, Verdict, after, gap, judged, means, scaled
+from rlviz.experiments.runs import FREE, SMALL, shipped, train_arms
 from rlviz.pieces.aggregation import token_mean
 from rlviz.pieces.shaping import OverlongFilter, SoftOverlongPunishment
 from rlviz.runs.arms import panels, plot_course
-from rlviz.training import TrainSettings
 from small_models.tasks import Ramble
+
+CLAIM = (
+    "A soft punishment keeps responses from being cut off; it makes the policy better, and so does leaving out of the loss "
+    "those that were."
+)
+SOURCE = "DAPO, arXiv 2503.14476, overlong reward shaping"
+SECONDS = 20
 
 # 8 tokens are the running sums, the answer and the end: only what is over that costs
 ROOM, CACHE = 12, 4
@@ -24,38 +30,24 @@ ARMS = {
     SOFT: replace(PLAIN_GRPO, shape=SoftOverlongPunishment(ROOM, CACHE)),
     FILTER: replace(PLAIN_GRPO, shape=OverlongFilter()),
 }
+COLUMNS = ("held_out_accuracy", "accuracy", "response_length", "truncated")
 
 
 def trial(seed: int, scale: float) -> pd.DataFrame:
     """Train each arm with little room for filler."""
-    settings = TrainSettings(
-        steps=scaled(60, scale),
-        num_prompts=16,
-        lr=1e-4,
-        max_new_tokens=ROOM,
-        evaluate_every=5,
-        details_groups=1,
-        seed=seed,
-    )
-    policy = shipped("ramble")
-    columns = ("held_out_accuracy", "accuracy", "response_length", "truncated")
-    return pd.concat(
-        [rows(run(policy, Ramble(), a, settings), *columns, arm=name) for name, a in ARMS.items()], ignore_index=True
-    )
+    settings = replace(SMALL, steps=scaled(60, scale), lr=1e-4, max_new_tokens=ROOM, evaluate_every=5, seed=seed)
+    return train_arms(shipped("ramble"), Ramble(), ARMS, settings, *COLUMNS)
 
 
 def judge(frame: pd.DataFrame) -> Verdict:
     """Compare what is cut off in the second half of the steps, and accuracy at the last look."""
-    late = frame[frame["step"] > frame["step"].max() / 2]
-    last = frame[frame["step"] == frame["step"].max()]
+    late, last = after(frame, 0.5), frame[frame["step"] == frame["step"].max()]
+    kept = gap(late, "truncated", PLAIN, SOFT)
+    softly, filtered = (gap(last, "held_out_accuracy", arm, PLAIN) for arm in (SOFT, FILTER))
     return judged(
-        Part(
-            "share of responses that the soft punishment keeps from being cut off", gap(late, "truncated", PLAIN, SOFT)
-        ),
-        Part("share right that it adds in the end", gap(last, "held_out_accuracy", SOFT, PLAIN)),
-        Part(
-            "share right that leaving out those cut off adds in the end", gap(last, "held_out_accuracy", FILTER, PLAIN)
-        ),
+        Part("share of responses that the soft punishment keeps from being cut off", kept),
+        Part("share right that it adds in the end", softly),
+        Part("share right that leaving out those cut off adds in the end", filtered),
         f"length later {means(late, 'response_length', 1)}",
         f"cut off later {means(late, 'truncated', 4)}",
         f"held-out accuracy in the second half {means(late, 'held_out_accuracy', 3)}",
@@ -66,20 +58,8 @@ def judge(frame: pd.DataFrame) -> Verdict:
 def draw(frame: pd.DataFrame) -> Figure:
     """Draw length and accuracy over the steps, and the share cut off."""
     figure, (length, cut, accuracy) = panels(3, 5.2)
-    plot_course(length, frame, "step", "response_length", title="Length of responses", unit="tokens", smooth=5)
-    plot_course(cut, frame, "step", "truncated", title="Cut off", unit="share of responses", smooth=5)
+    plot_course(length, frame, "response_length", title="Length of responses", unit="tokens", smooth=5)
+    plot_course(cut, frame, "truncated", title="Cut off", unit="share of responses", smooth=5)
     looked = frame.dropna(subset="held_out_accuracy")
-    plot_course(accuracy, looked, "step", "held_out_accuracy", title="Accuracy, held out", unit="share right")
+    plot_course(accuracy, looked, "held_out_accuracy", title="Accuracy, held out", unit="share right")
     return figure
-
-
-EXPERIMENT = Experiment(
-    "overlong",
-    "A soft punishment keeps responses from being cut off; it makes the policy better, and so does leaving out of the loss "
-    "those that were.",
-    "DAPO, arXiv 2503.14476, overlong reward shaping",
-    20,
-    trial,
-    judge,
-    draw,
-)

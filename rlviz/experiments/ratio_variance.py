@@ -1,21 +1,24 @@
-"""Claim 6: the importance weight of a response varies more the longer it is; the geometric mean of its tokens' tames that."""
+"""Spread of a response's importance weight by its length: of one token, of the product, and of the geometric mean."""
 
 from __future__ import annotations
 
-from statistics import fmean
+from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
-from rlviz.experiments.base import Experiment, Part, Verdict, gap, judged, scaled
-from rlviz.experiments.runs import FREE, copy_of, warmed_up
+from rlviz.experiments.base import Part, Verdict, doublings, in_words, judged, scaled, select
+from rlviz.experiments.runs import FREE, SMALL, logp_under, warmed_up
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
 from rlviz.runs.arms import panels, plain_ticks, plot_course
-from rlviz.training import TrainSettings, train
-from small_models.sampling import response_logits, sample, token_logp
+from rlviz.training import train
+from small_models.sampling import sample
 from small_models.tasks import Ramble
+
+CLAIM = "A token ratio is a one-sample importance weight: the weight's variance grows with length; the geometric mean tames it."
+SOURCE = "GSPO, arXiv 2507.18071"
+SECONDS = 15
 
 TOKEN, PRODUCT, GEOMETRIC = "one token", "product", "geometric mean"
 LENGTHS = (1, 2, 3, 4, 6, 8, 10)
@@ -27,31 +30,14 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
     Only responses of 10 tokens or more are used, so that it is the same ones at every n.
     """
     task, found = Ramble(), []
-    policy = copy_of(warmed_up(task, seed, scale))
-    settings = TrainSettings(
-        steps=scaled(6, scale),
-        num_prompts=16,
-        lr=1e-4,
-        lr_warmup_steps=0,
-        updates_per_rollout=8,
-        evaluate_every=0,
-        details_every=0,
-        seed=seed,
-    )
-    steps = train(policy, task, FREE, settings)
-    generator = torch.Generator().manual_seed(seed)
+    policy, prompts = warmed_up(task, seed, scale), task.held_out_prompts[: scaled(1000, scale, 64)]
+    settings = replace(SMALL, steps=scaled(6, scale), lr=1e-4, lr_warmup_steps=0, updates_per_rollout=8, seed=seed)
+    steps, generator = train(policy, task, FREE, settings), torch.Generator().manual_seed(seed)
     for step in range(1, settings.steps + 1):
-        drawn = sample(
-            policy,
-            task.held_out_prompts[: scaled(1000, scale, 64)],
-            max_new_tokens=task.max_new_tokens,
-            generator=generator,
-        )
+        drawn = sample(policy, prompts, max_new_tokens=task.max_new_tokens, generator=generator)
         long = drawn.lengths >= LENGTHS[-1]
         next(steps)
-        with torch.no_grad():
-            logp = token_logp(response_logits(policy, drawn.prompt_ids, drawn.prompt_mask, drawn.tokens), drawn.tokens)
-        logp, old_logp = logp[long].unsqueeze(1), drawn.logp[long].unsqueeze(1)
+        logp, old_logp = (each[long].unsqueeze(1) for each in (logp_under(policy, drawn), drawn.logp))
         for n in LENGTHS:
             first = logp[..., :n], old_logp[..., :n], torch.ones_like(logp[..., :n], dtype=torch.bool)
             tokens = token_ratio(*first).log()
@@ -65,23 +51,17 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
 
 def judge(frame: pd.DataFrame) -> Verdict:
     """Compare ten tokens with one, and the geometric mean of ten with a single one of them."""
-    frame = frame.assign(log_spread=np.log2(frame["spread"]))
-    ten = frame[frame["length"] == LENGTHS[-1]]
-    growth = {
-        arm: gap(frame[frame["arm"] == arm], "log_spread", LENGTHS[-1], 1, by="length")
-        for arm in (TOKEN, PRODUCT, GEOMETRIC)
-    }
-    times = ", ".join(f"{arm} ×{2 ** fmean(of):.2f}" for arm, of in growth.items())
+    arms, ten = (TOKEN, PRODUCT, GEOMETRIC), select(frame, length=10)
+    growth = {arm: doublings(select(frame, arm=arm), "spread", 10, 1, by="length") for arm in arms}
+    narrower = doublings(ten, "spread", TOKEN, GEOMETRIC)
+    changes = in_words({arm: 2 ** of.mean() for arm, of in growth.items()}, "×{:.2f}")
     return judged(
         Part(
             "log2 of how much wider the log of the product of 10 tokens' ratios spreads than that of 1", growth[PRODUCT]
         ),
-        Part(
-            "log2 of how much narrower their geometric mean's is than one token's",
-            gap(ten, "log_spread", TOKEN, GEOMETRIC),
-        ),
+        Part("log2 of how much narrower their geometric mean's is than one token's", narrower),
         "a token's own ratio has no length: tested is the product of a response's, which is the response's weight",
-        f"from 1 token to 10 of the same responses the spread changes: {times}",
+        f"from 1 token to 10 of the same responses the spread changes: {changes}",
         f"tokens that moved alike and independently would give ×1.00, ×{10**0.5:.2f}, ×{10**-0.5:.2f}",
     )
 
@@ -89,21 +69,8 @@ def judge(frame: pd.DataFrame) -> Verdict:
 def draw(frame: pd.DataFrame) -> Figure:
     """Draw the spread of each kind of ratio against the number of tokens."""
     figure, (ax,) = panels(1, 7.5)
-    plot_course(
-        ax, frame, "length", "spread", title="Spread of the ratio after 8 updates", unit="std of log ratio, nats"
-    )
+    title, unit = "Spread of the ratio after 8 updates", "std of log ratio, nats"
+    plot_course(ax, frame, "spread", x="length", title=title, unit=unit, legend="lower left")
     ax.set(yscale="log", xlabel="first tokens of the response")
-    ax.legend(fontsize=11, framealpha=1, loc="lower left")
     plain_ticks(ax.yaxis)
     return figure
-
-
-EXPERIMENT = Experiment(
-    "ratio_variance",
-    "A token ratio is a one-sample importance weight: the weight's variance grows with length; the geometric mean tames it.",
-    "GSPO, arXiv 2507.18071",
-    15,
-    trial,
-    judge,
-    draw,
-)

@@ -1,16 +1,22 @@
-"""Claim 12: a hacked reward shows as reward that rises while held-out accuracy stalls, and KL, length or repetition rise."""
+"""A run on a rule and one on a reward model that learned from honest pairs, with the signals that should tell them apart."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rlviz.experiments.base import Experiment, Part, Verdict, by_seed, gap, judged, means, scaled
-from rlviz.experiments.runs import FREE, rows, run, shipped
+from rlviz.experiments.base import Part, Verdict, after, by_seed, gap, judged, means, scaled
+from rlviz.experiments.runs import FREE, SMALL, rows, run, shipped
 from rlviz.runs.hacking import plot_hacking
-from rlviz.training import TrainSettings, learn_reward
+from rlviz.training import learn_reward
 from small_models.evaluation import evaluate
 from small_models.tasks import Chain
+
+CLAIM = "Reward hacking shows as reward rising while held-out accuracy stalls, KL or length or repetition rising."
+SOURCE = "Gao et al. 2210.10760"
+SECONDS = 15
 
 RULE, JUDGE = "the rule", "a learned reward"
 COLUMNS = ("reward", "held_out_accuracy", "reward_agreement", "kl", "response_length", "repetition")
@@ -20,14 +26,7 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
     """Train on a rule, and on a reward model that learned from honest pairs."""
     task, policy = Chain(), shipped("chain")
     learned = learn_reward(policy, task, steps=scaled(60, scale), seed=seed)
-    settings = TrainSettings(
-        steps=scaled(40, scale),
-        num_prompts=16,
-        lr=5e-4,
-        evaluate_every=scaled(10, scale, 1),
-        details_groups=1,
-        seed=seed,
-    )
+    settings = replace(SMALL, steps=scaled(40, scale), lr=5e-4, evaluate_every=scaled(10, scale), seed=seed)
     by_the_judge = {"reward_model": learned.model, "pairs": learned.pairs}
     found = [
         rows(run(policy, task, FREE, settings, **given), *COLUMNS, arm=name)
@@ -39,16 +38,13 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
 
 def judge(frame: pd.DataFrame) -> Verdict:
     """Compare the last quarter of the steps with the first tenth, and with a run on the rule."""
-    last, first = (
-        frame[frame["step"] > 0.75 * frame["step"].max()],
-        frame[frame["step"] <= max(1, frame["step"].max() / 10)],
-    )
+    last, first = after(frame, 0.75), frame[frame["step"] <= max(1, frame["step"].max() / 10)]
     late = last.groupby(["seed", "arm"], sort=False).median().reset_index()
     gain = by_seed(late, "reward", arm=JUDGE) - by_seed(first, "reward", arm=JUDGE)
     lost = by_seed(frame, "start_accuracy") - by_seed(last, "held_out_accuracy", arm=JUDGE)
     return judged(
-        Part("rise of the learned reward", tuple(gain)),
-        Part("held-out accuracy lost since the start", tuple(lost)),
+        Part("rise of the learned reward", gain),
+        Part("held-out accuracy lost since the start", lost),
         Part("KL to the start beyond that of a run on the rule, nats a token", gap(late, "kl", JUDGE, RULE)),
         f"pairs that the reward model put in order at first {frame['judge_accuracy'].mean():.0%}",
         f"accuracy in the end {means(last, 'held_out_accuracy')}",
@@ -64,14 +60,3 @@ def draw(frame: pd.DataFrame) -> Figure:
         for arm, part in frame.groupby("arm", sort=False)
     }
     return plot_hacking(runs, start_accuracy=float(frame["start_accuracy"].mean()))
-
-
-EXPERIMENT = Experiment(
-    "reward_hacking",
-    "Reward hacking shows as reward rising while held-out accuracy stalls, KL or length or repetition rising.",
-    "Gao et al. 2210.10760",
-    15,
-    trial,
-    judge,
-    draw,
-)

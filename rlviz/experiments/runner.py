@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +13,7 @@ from rlviz.experiments import find_experiment
 from rlviz.experiments.base import Experiment, Verdict
 from rlviz.pictures.base import save_figure
 from rlviz.processes import side_by_side
+from rlviz.training.files import write_text
 
 
 def kept(out: Path, name: str, seed: int) -> Path:
@@ -22,18 +22,21 @@ def kept(out: Path, name: str, seed: int) -> Path:
 
 
 def write(file: Path, text: str) -> None:
-    """Write a file whole or not at all."""
+    """Write a file whole or not at all, in a folder that is made where it is missing."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, file)
+    write_text(file, text)
+
+
+def read(file: Path) -> pd.DataFrame:
+    """Return trials that were written: an arm that is called 0.2 is a name and no number, else no rule would find it."""
+    return pd.read_csv(file, dtype={"arm": str})
 
 
 def one_trial(job: tuple[Path, str, int, float]) -> Iterator[tuple[str, int]]:
     """Run a trial (folder, experiment, seed, scale) on one thread, keep it, and yield experiment and seed."""
     out, name, seed, scale = job
     torch.set_num_threads(1)
-    trial = find_experiment(name).trial(seed, scale).assign(seed=seed)
+    trial = find_experiment(name).run((seed,), scale)
     write(kept(out, name, seed), trial.to_csv(index=False, float_format="%.6g"))
     yield name, seed
 
@@ -61,7 +64,7 @@ def run_trials(
 
 def conclude(experiment: Experiment, seeds: Sequence[int], out: Path) -> Verdict:
     """Judge and draw an experiment from its trials in `out`; write NAME.csv and NAME.png there and return the verdict."""
-    frame = pd.concat([pd.read_csv(kept(out, experiment.name, seed)) for seed in seeds], ignore_index=True)
+    frame = pd.concat([read(kept(out, experiment.name, seed)) for seed in seeds], ignore_index=True)
     verdict = experiment.judge(frame)
     write(out / f"{experiment.name}.csv", frame.to_csv(index=False))
     save_figure(

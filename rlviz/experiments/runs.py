@@ -1,25 +1,29 @@
-"""Training runs and warm starts that experiments share."""
+"""Warm starts, training runs and sampled responses that experiments share."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pandas as pd
+import torch
 from torch import Tensor
 
 from rlviz.algorithms import GRPO
 from rlviz.algorithms.base import GroupPolicyGradient
+from rlviz.experiments.base import scaled
 from rlviz.pieces.bounds import DynamicBounds, FixedBounds
-from rlviz.training import TrainSettings, train
+from rlviz.training import TrainSettings, history, train
 from rlviz.types import StepRecord
 from small_models.policies import Policy, build_policy, load_policy
+from small_models.sampling import Samples, response_logits, sample, token_logp
 from small_models.tasks import Chain, Task
 from small_models.warm_start import warm_start
 
 FREE = replace(GRPO, kl=None)  # nothing pulls back to the start
+SMALL = TrainSettings(num_prompts=16, evaluate_every=0, details_every=0, details_groups=1)
 UPPER_LIMITS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
     "0.2": FixedBounds(eps_low=0.2, eps_high=0.2),
     "0.28": FixedBounds(eps_low=0.2, eps_high=0.28),
@@ -48,21 +52,14 @@ class Graded(Chain):
         return f"{sums}#{self.gold(prompt)}"
 
 
-def warmed_up(task: Task, seed: int, scale: float, *, target_accuracy: float = 0.35, max_steps: int = 400) -> Policy:
-    """Return a small policy that imitated demonstrations until it was so accurate, or for max_steps · scale updates."""
-    policy, last = build_policy(seed=seed, device="cpu"), max(1, round(max_steps * scale))
+def warmed_up(task: Task, seed: int, scale: float, *, target_accuracy: float = 0.35) -> Policy:
+    """Return a small policy that imitated demonstrations until it was so accurate, or for 400 · scale updates."""
+    policy, last = build_policy(seed=seed, device="cpu"), scaled(400, scale)
     looks = warm_start(policy, task, target_accuracy=target_accuracy, evaluate_every=min(20, last), seed=seed)
     for record in looks:
         if record.step >= last:
             break
     return policy
-
-
-def copy_of(policy: Policy) -> Policy:
-    """Return a policy with weights of its own, to train."""
-    copied = policy.frozen_copy()
-    copied.model.requires_grad_(True)
-    return copied
 
 
 def shipped(name: str) -> Policy:
@@ -73,12 +70,38 @@ def shipped(name: str) -> Policy:
 def run(
     policy: Policy, task: Task, algorithm: GroupPolicyGradient, settings: TrainSettings, **given: Any
 ) -> Iterator[StepRecord]:
-    """Train a copy of a policy and yield each record; nothing is recorded token by token."""
-    yield from train(copy_of(policy), task, algorithm, replace(settings, details_every=0), **given)
+    """Train a copy of a policy and yield each record."""
+    learner = policy.frozen_copy()
+    learner.model.requires_grad_(True)
+    yield from train(learner, task, algorithm, settings, **given)
 
 
 def rows(records: Iterable[StepRecord], *columns: str, **same: object) -> pd.DataFrame:
     """Return these fields of the records, a row a step, and beside them what is the same in all rows."""
-    return pd.DataFrame([{"step": r.step} | {name: getattr(r, name) for name in columns} for r in records]).assign(
-        **same
-    )
+    return history(list(records))[["step", *columns]].assign(**same)
+
+
+def train_arms(
+    policy: Policy, task: Task, arms: Mapping[str, GroupPolicyGradient], settings: TrainSettings, *columns: str
+) -> pd.DataFrame:
+    """Train a copy of a policy with the algorithm of each arm; return these fields of the records, a row a step and arm."""
+    found = [rows(run(policy, task, algorithm, settings), *columns, arm=name) for name, algorithm in arms.items()]
+    return pd.concat(found, ignore_index=True)
+
+
+def answered(
+    policy: Policy, task: Task, prompts: Sequence[str], *, group_size: int, seed: int
+) -> tuple[Samples, Tensor]:
+    """Return `group_size` responses to each prompt, and [P, G], 1 for those that are right and 0 for the others."""
+    longest, generator = task.max_new_tokens, torch.Generator().manual_seed(seed)
+    samples = sample(policy, prompts, group_size=group_size, max_new_tokens=longest, generator=generator)
+    texts = samples.texts(policy)
+    right = [[task.grade(prompt, text).correct for text in row] for prompt, row in zip(prompts, texts, strict=True)]
+    return samples, torch.tensor(right).double()
+
+
+def logp_under(policy: Policy, samples: Samples) -> Tensor:
+    """Return the log-probability [P, G, T] that this policy gives each token of responses, whoever sampled them."""
+    with torch.no_grad():
+        logits = response_logits(policy, samples.prompt_ids, samples.prompt_mask, samples.tokens)
+        return token_logp(logits, samples.tokens)

@@ -6,20 +6,24 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+import torch
 from click import unstyle
 from PIL import Image
 from typer.testing import CliRunner
 
 from rlviz.cli import app
 from rlviz.experiments import EXPERIMENTS, find_experiment, runner as running
-from rlviz.experiments.base import NOT_SEEN, REVERSED, SEEN, Experiment, Part, judged
-from rlviz.experiments.runs import Graded
+from rlviz.experiments.base import NOT_SEEN, REVERSED, SEEN, Experiment, Part, gap, judged
+from rlviz.experiments.runs import FREE, SMALL, Graded, answered, logp_under, shipped, train_arms
 from rlviz.pictures.base import new_figure
-from small_models.tasks import Ramble
+from rlviz.pieces.advantages import GroupAdvantage
+from small_models.tasks import Chain, Ramble
 
 RUNNER = CliRunner()
 TINY = 0.02
@@ -53,7 +57,7 @@ def test_a_tiny_trial_can_be_judged_and_drawn(name, tmp_path, monkeypatch):
     worst_first = (REVERSED, NOT_SEEN, SEEN)
     assert verdict.outcome == min(verdict.parts, key=worst_first.index)
     frame.to_csv(tmp_path / "x.csv", index=False)
-    read = pd.read_csv(tmp_path / "x.csv")
+    read = running.read(tmp_path / "x.csv")
     assert experiment.judge(read) == verdict
     experiment.draw(read).savefig(tmp_path / "x.png")
 
@@ -64,6 +68,31 @@ def test_the_same_seed_gives_the_same_trial(name):
     first = trial(1, TINY)
     pd.testing.assert_frame_equal(first, trial(1, TINY))
     assert not first.equals(trial(2, TINY))
+
+
+def test_each_arm_is_trained_from_the_same_start_with_its_own_algorithm():
+    other = replace(FREE, advantage=GroupAdvantage(scale="none"))
+    settings = replace(SMALL, steps=2, num_prompts=4)
+    found = train_arms(
+        shipped("chain"), Chain(), {"first": FREE, "other": other, "again": FREE}, settings, "loss", "kl"
+    )
+    assert list(found) == ["step", "loss", "kl", "arm"]
+    first, changed, again = (found[found["arm"] == arm].drop(columns="arm") for arm in ("first", "other", "again"))
+    assert list(first["step"]) == [1, 2]
+    assert np.array_equal(first, again) and not np.array_equal(first, changed)
+
+
+def test_responses_are_graded_and_scored():
+    policy, task = shipped("chain"), Chain()
+    prompts = task.held_out_prompts[:3]
+    samples, right = answered(policy, task, prompts, group_size=2, seed=5)
+    texts = samples.texts(policy)
+    assert right.tolist() == [
+        [task.grade(p, text).correct for text in row] for p, row in zip(prompts, texts, strict=True)
+    ]
+    scored = logp_under(policy, samples)
+    assert not scored.requires_grad
+    torch.testing.assert_close(scored[samples.mask], samples.logp[samples.mask])  # the policy that wrote them
 
 
 def test_the_tasks_mark_what_they_say():
@@ -146,13 +175,24 @@ def test_all_write_a_table_with_pictures_and_go_on_where_they_stopped(three, tmp
 
 def test_the_committed_table_is_what_the_rule_makes_of_the_committed_trials():
     folder = Path(__file__).parents[2] / "notebooks/experiments"
-    frames = {each.name: pd.read_csv(folder / f"{each.name}.csv") for each in EXPERIMENTS}
+    frames = {each.name: running.read(folder / f"{each.name}.csv") for each in EXPERIMENTS}
     assert {frozenset(frame["seed"]) for frame in frames.values()} == {frozenset(range(5))}
     table = running.verdict_table([(each, each.judge(frames[each.name])) for each in EXPERIMENTS], 5)
     assert (folder / "verdicts.md").read_text(encoding="utf-8") == table
     for each in EXPERIMENTS:
         told = Image.open(folder / f"{each.name}.png").info["Description"]
         assert told == f"{each.claim} {each.judge(frames[each.name]).says}"
+
+
+def test_arms_may_be_called_like_numbers(tmp_path):
+    def judge(frame):
+        return judged(Part("value", gap(frame, "value", "1e-3", "0.50")))
+
+    arms = pd.DataFrame({"arm": ["1e-3", "0.50"], "value": [2.0, 1.0]})
+    experiment = replace(fake("numbers"), trial=lambda seed, scale: arms, judge=judge)
+    for seed in (0, 1):
+        running.write(running.kept(tmp_path, "numbers", seed), experiment.run((seed,)).to_csv(index=False))
+    assert running.conclude(experiment, (0, 1), tmp_path).says == "value: +1 (by seed +1 to +1), seen."
 
 
 def test_a_trial_that_fails_leaves_those_that_are_done(three, tmp_path, monkeypatch):

@@ -1,15 +1,34 @@
 """Verdicts are computed: on frames made by hand, each outcome is reached, and by the stated rule."""
 
+import itertools
 import math
 import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from rlviz.experiments import EXPERIMENTS, find_experiment
-from rlviz.experiments.base import OUTCOMES, Part, by_seed, gap, judged, scaled
-from rlviz.experiments.starved import carried_on
+from rlviz import experiments
+from rlviz.experiments import EXPERIMENTS, NAMES, find_experiment
+from rlviz.experiments.base import (
+    OUTCOMES,
+    Part,
+    after,
+    by_seed,
+    doublings,
+    first_reached,
+    gap,
+    in_words,
+    judged,
+    means,
+    scaled,
+    select,
+    times,
+)
+from rlviz.experiments.entropy_knobs import BENCHES, PLAIN
+from rlviz.experiments.runs import UPPER_LIMITS
+from rlviz.experiments.starved import ONCE, RARE, SETTINGS, TABLE, carried_on
 
 SEEN, NOT_SEEN, REVERSED = OUTCOMES
 
@@ -68,211 +87,209 @@ def test_a_claim_is_as_good_as_its_worst_part():
     assert judged(up, "more").outcome == SEEN
 
 
-def test_gaps_are_paired_by_seed():
+def test_arms_are_compared_seed_by_seed():
     frame = pd.DataFrame({"seed": [0, 1, 0, 1], "arm": ["b", "b", "a", "a"], "x": [3.0, 5.0, 1.0, 4.0]})
-    assert gap(frame, "x", "b", "a") == (2.0, 1.0)
-    shuffled = frame.iloc[[1, 3, 0, 2]]
-    assert gap(shuffled, "x", "b", "a") == (2.0, 1.0)
+    for rows in (frame, frame.iloc[[1, 3, 0, 2]]):
+        assert tuple(gap(rows, "x", "b", "a")) == (2.0, 1.0)
+        assert tuple(times(rows, "x", "b", "a")) == (3.0, 1.25)
+        assert tuple(doublings(rows, "x", "b", "a")) == pytest.approx((math.log2(3), math.log2(1.25)))
     lacking = gap(frame.drop(index=3), "x", "b", "a")
     assert lacking[0] == 2.0 and math.isnan(lacking[1])
     assert list(by_seed(frame, "x", arm="b")) == [3.0, 5.0]
+    assert list(by_seed(frame.drop(index=0), "x", arm="b").isna()) == [
+        True,
+        False,
+    ]  # the seed is there, its rows are not
+    more = pd.concat(
+        [frame, frame.assign(x=[12.0, 5.0, 1.0, 4.0])]
+    )  # b of seed 0 is 3 and 12: mean 7.5, geometric mean 6
+    assert times(more, "x", "b", "a")[0] == 7.5
+    assert doublings(more, "x", "b", "a")[0] == pytest.approx(math.log2(6))
     assert scaled(100, 0.001) == 1 and scaled(100, 0.1) == 10 and scaled(100, 0.001, 4) == 4
 
 
-def of_arms(column, arms, effect, **same):
-    """Return rows of three seeds over 40 steps: 1 in every arm but the first, which is `effect` more (a small jitter a seed)."""
-    return pd.DataFrame(
-        [
-            {
-                "seed": seed,
-                "arm": arm,
-                "step": step,
-                column: 1 + 0.01 * seed * (place == 0) + effect * (place == 0),
-                **same,
-            }
-            for place, arm in enumerate(arms)
-            for seed in range(3)
-            for step in range(1, 41)
-        ]
+def test_rows_are_chosen_by_value_and_by_step():
+    frame = pd.DataFrame({"step": [1, 2, 3, 4], "arm": ["a", "b", "c", "a"]})
+    assert list(select(frame, arm="a")["step"]) == [1, 4]
+    assert list(select(frame, arm=("a", "b"), step=(2, 3, 4))["step"]) == [2, 4]
+    assert list(after(frame, 0.5)["step"]) == [3, 4]
+    assert list(after(frame, 0.25)["step"]) == [2, 3, 4]
+
+
+def test_a_goal_is_reached_at_the_first_step_of_each_arm_and_seed():
+    frame = pd.DataFrame(
+        {
+            "arm": ["b", "b", "b", "a", "a", "a"],
+            "seed": [0, 0, 1, 0, 0, 0],
+            "step": [3, 2, 1, 1, 2, 3],
+            "right": [0.9, 0.8, 0.1, 0.1, 0.2, 0.7],
+        }
     )
+    found = first_reached(frame, frame["right"] >= 0.7)
+    assert list(zip(found["arm"], found["seed"], strict=True)) == [("b", 0), ("b", 1), ("a", 0)]
+    np.testing.assert_equal(found["step"].to_numpy(), [2, math.nan, 3])
+    np.testing.assert_equal(found["right"].to_numpy(), [0.8, math.nan, 0.7])
+
+
+def test_arms_in_words():
+    frame = pd.DataFrame({"arm": ["b", "a", "b"], "x": [1.0, 0.5, 2.0]})
+    assert means(frame, "x") == "b 1.50, a 0.50"
+    assert means(frame, "x", 0) == "b 2, a 0"
+    assert in_words({"dense": 1.25, "experts": 2.0}, "×{:.1f}") == "dense ×1.2, experts ×2.0"
+
+
+def grid(**axes):
+    """Return a row for each combination of these values, of seeds 0 to 2 where the axes have none."""
+    axes = {"seed": range(3)} | axes
+    return pd.DataFrame(itertools.product(*axes.values()), columns=list(axes))
+
+
+STEPS = range(1, 41)
 
 
 def length_bias(effect):
     """Wrong answers grow by 2 · effect under GRPO's mean, and under no other."""
-    frame = of_arms("wrong", ("GRPO's mean", "token mean", "Dr.GRPO's"), 0.0, accuracy=0.5, length=1.0)
-    grown = (frame["arm"] == "GRPO's mean") & (frame["step"] > 3)
-    return frame.assign(wrong=frame["wrong"] + 2 * effect * grown)
+    frame = grid(arm=("GRPO's mean", "token mean", "Dr.GRPO's"), step=STEPS)
+    grpo = frame["arm"] == "GRPO's mean"
+    wrong = 1 + grpo * (0.01 * frame["seed"] + 2 * effect * (frame["step"] > 3))
+    return frame.assign(wrong=wrong, accuracy=0.5, length=1.0)
 
 
 def std_weighting(effect):
     """Two arms of one edge and one half-right group a step; the edge group's pull differs."""
-    arms = ("÷ std of the group", "no division")
-    edge = of_arms("pull", arms, effect, kind="1 or 7 of 8 right", difficulty="d", right=0.1)
-    half = of_arms("pull", arms, 0.0, kind="4", difficulty="a", right=0.5).assign(pull=1.0)
-    return pd.concat([edge, half])
+    frame = grid(arm=("÷ std of the group", "no division"), step=STEPS)
+    more = (effect + 0.01 * frame["seed"]) * (frame["arm"] == "÷ std of the group")
+    edge = frame.assign(pull=1 + more, kind="1 or 7 of 8 right", difficulty="d", right=0.1)
+    return pd.concat([edge, frame.assign(pull=1.0, kind="4", difficulty="a", right=0.5)])
 
 
 def dead_groups(effect):
     """Accuracy rises from .5 to .95; wasted groups, price, repeats and use rise by `effect`."""
-    rows = []
-    for arm in ("nothing", "dynamic sampling", "duplication", "SAS (memory)"):
-        for seed in range(3):
-            for step in range(1, 41):
-                late = step > 20
-                rows.append({"seed": seed, "arm": arm, "step": step, "accuracy": 0.95 if late else 0.5,
-                             "dead": 0.5 + late * (effect + 0.001 * seed), "price": 1 + effect * (arm == "dynamic sampling"),
-                             "repeats": effect * (arm == "duplication"),
-                             "contributing": 0.5 + effect * (arm == "SAS (memory)")})  # fmt: skip
-    return pd.DataFrame(rows)
+    frame = grid(arm=("nothing", "dynamic sampling", "duplication", "SAS (memory)"), step=STEPS)
+    arm, late = frame["arm"], frame["step"] > 20
+    return frame.assign(
+        accuracy=0.5 + 0.45 * late,
+        dead=0.5 + late * (effect + 0.001 * frame["seed"]),
+        price=1 + effect * (arm == "dynamic sampling"),
+        repeats=effect * (arm == "duplication"),
+        contributing=0.5 + effect * (arm == "SAS (memory)"),
+    )
 
 
 def ratio_variance(effect):
     """The product's spread grows by 2^effect, and the geometric mean's falls by it."""
-    grows = {"one token": 0.0, "product": effect, "geometric mean": -effect}
-    return pd.DataFrame(
-        [
-            {"seed": seed, "arm": arm, "length": n, "step": 1, "spread": 0.1 * 2 ** (power * (n == 10) * (1 + 0.01 * seed))}
-            for arm, power in grows.items() for seed in range(3) for n in (1, 10)
-        ]
-    )  # fmt: skip
+    frame = grid(arm=("one token", "product", "geometric mean"), length=(1, 10), step=(1,))
+    power = frame["arm"].map({"one token": 0.0, "product": effect, "geometric mean": -effect})
+    return frame.assign(spread=0.1 * 2 ** (power * (frame["length"] == 10) * (1 + 0.01 * frame["seed"])))
 
 
 def routing(effect):
     """Experts flip, and their tokens' ratios spread more than dense ones', and than their own sequences'."""
-    rows = []
-    for arm in ("dense", "experts"):
-        for updates in (1, 8):
-            for seed in range(3):
-                rows.append({"seed": seed, "arm": arm, "updates": updates, "step": 1, "accuracy": 0.5, "sequence_ratio_std": 0.1,
-                             "token_ratio_std": 0.1 * 2 ** (effect * (1 + 0.01 * seed) * (arm == "experts")),
-                             "routing_flips": effect if arm == "experts" else math.nan})  # fmt: skip
-    return pd.DataFrame(rows)
+    frame = grid(arm=("dense", "experts"), updates=(1, 8), step=(1,))
+    experts = frame["arm"] == "experts"
+    return frame.assign(
+        accuracy=0.5,
+        sequence_ratio_std=0.1,
+        token_ratio_std=0.1 * 2 ** (effect * (1 + 0.01 * frame["seed"]) * experts),
+        routing_flips=np.where(experts, effect, math.nan),
+    )
 
 
 def kl_estimators(effect):
     """log2 noise of k1 and k2 above k3's, and k3's gradient error above k3+'s, by `effect`."""
-    rows = []
-    for arm in ("k1", "k2", "k3", "k3+"):
-        for seed in range(3):
-            for step in (1, 2, 3, 4):
-                rows.append({"seed": seed, "arm": arm, "step": step, "kl": 0.1, "bias": 0.0,
-                             "noise": 2 ** (effect * (arm in ("k1", "k2")) * (1 + 0.01 * seed)),
-                             "gradient_error": 0.5 * effect * (arm == "k3")})  # fmt: skip
-    return pd.DataFrame(rows)
+    frame = grid(arm=("k1", "k2", "k3", "k3+"), step=(1, 2, 3, 4))
+    return frame.assign(
+        kl=0.1,
+        bias=0.0,
+        noise=2 ** (effect * frame["arm"].isin(("k1", "k2")) * (1 + 0.01 * frame["seed"])),
+        gradient_error=0.5 * effect * (frame["arm"] == "k3"),
+    )
 
 
 def stale_samples(effect):
-    return pd.DataFrame(
-        [
-            {"seed": seed, "arm": f"{lag} old", "lag": lag, "step": step, "mean_bias": -effect * (1 + 0.01 * seed),
-             "std_bias": effect, "worth": 0.9, "accuracy": 0.6}
-            for seed in range(3) for lag in (1, 4) for step in (13, 17)
-        ]
-    )  # fmt: skip
+    """The mean of groups that are half old is `effect` too low, and their std as much too large."""
+    frame = grid(lag=(1, 4), step=(13, 17))
+    too_low = effect * (1 + 0.01 * frame["seed"])
+    arm = [f"{lag} old" for lag in frame["lag"]]
+    return frame.assign(arm=arm, mean_bias=-too_low, std_bias=effect, worth=0.9, accuracy=0.6)
 
 
 def critic_cost(effect):
-    names = ("GRPO", "GRPO, learned reward", "PPO, shared critic", "PPO, separate critic, learned reward")
-    return pd.DataFrame(
-        [
-            {"seed": seed, "name": name, "bytes": 2 + effect * (place == 3),
-             "seconds_to_grpo": 2 + effect * (place == 3) * (1 + 0.01 * seed)}
-            for seed in range(3) for place, name in enumerate(names)
-        ]
-    )  # fmt: skip
+    """PPO with a critic of its own takes `effect` more bytes, and as many seconds more."""
+    four = "PPO, separate critic, learned reward"
+    frame = grid(name=("GRPO", "GRPO, learned reward", "PPO, shared critic", four))
+    more = effect * (frame["name"] == four)
+    return frame.assign(bytes=2 + more, seconds_to_grpo=2 + more * (1 + 0.01 * frame["seed"]))
 
 
 def group_size(effect):
     """Errors fall like G to the power −½ (effect 1), not at all (−1), and in between like −.4 (0, at the edge)."""
-    power, rows = {1: -0.5, 0: -0.4, -1: 0.0}[effect], []
-    for seed in range(3):
-        for size in (2, 4, 8, 16, 32):
-            error = size ** (power + 0.001 * (seed - 1))
-            rows.append({"seed": seed, "arm": "measured", "size": size, "mean_error": error, "advantage_error": error,
-                         "equal": effect / size, "step": math.nan, "accuracy": math.nan})  # fmt: skip
-            rows.append({"seed": seed, "arm": "trained", "size": size, "step": 1, "accuracy": 0.5})
-    return pd.DataFrame(rows)
+    frame = grid(size=(2, 4, 8, 16, 32))
+    error = frame["size"] ** ({1: -0.5, 0: -0.4, -1: 0.0}[effect] + 0.001 * (frame["seed"] - 1))
+    measured = frame.assign(arm="measured", mean_error=error, advantage_error=error, equal=effect / frame["size"])
+    return pd.concat([measured, frame.assign(arm="trained", step=1, accuracy=0.5)], ignore_index=True)
 
 
 def reward_hacking(effect):
-    rows = []
-    for arm in ("the rule", "a learned reward"):
-        for seed in range(3):
-            for step in range(1, 41):
-                judge = arm == "a learned reward"
-                rows.append({"seed": seed, "arm": arm, "step": step, "reward": (effect + 0.01 * seed) * (step > 20) * judge,
-                             "held_out_accuracy": 0.5 - 0.3 * effect * judge, "kl": 1 + 0.5 * effect * judge,
-                             "start_accuracy": 0.5, "judge_accuracy": 0.8, "response_length": 5, "repetition": 0.1})  # fmt: skip
-    return pd.DataFrame(rows)
+    """The learned reward rises by `effect`; accuracy falls by .3 of it, and KL rises by half of it."""
+    frame = grid(arm=("the rule", "a learned reward"), step=STEPS)
+    hacked = frame["arm"] == "a learned reward"
+    return frame.assign(
+        reward=(effect + 0.01 * frame["seed"]) * (frame["step"] > 20) * hacked,
+        held_out_accuracy=0.5 - 0.3 * effect * hacked,
+        kl=1 + 0.5 * effect * hacked,
+        start_accuracy=0.5,
+        judge_accuracy=0.8,
+        response_length=5,
+        repetition=0.1,
+    )
 
 
 def entropy_knobs(effect):
-    from rlviz.experiments.entropy_knobs import BENCHES, PLAIN
-
-    return pd.DataFrame(
-        [
-            {"seed": seed, "bench": bench, "arm": arm, "entropy": 1 + effect * (arm != PLAIN) * (1 + 0.01 * seed),
-             "accuracy": 0.5 - 0.3 * effect * (arm != PLAIN)}
-            for bench, (_, knobs, _, _) in BENCHES.items() for arm in knobs for seed in range(3)
-        ]
-    )  # fmt: skip
+    """Every knob keeps `effect` nats more, and costs .3 of it in accuracy."""
+    arms = [(bench, arm) for bench, (_, knobs, _, _) in BENCHES.items() for arm in knobs]
+    frame = grid(of=arms)
+    frame = frame.assign(bench=frame["of"].str[0], arm=frame["of"].str[1])
+    turned = frame["arm"] != PLAIN
+    entropy = 1 + effect * turned * (1 + 0.01 * frame["seed"])
+    return frame.assign(entropy=entropy, accuracy=0.5 - 0.3 * effect * turned)
 
 
 def entropy_clip(effect):
     """Entropy falls from 2 to 1 under 0.2 (rises for −1), and ends `effect` higher under the others."""
-    rows = []
-    for setting in ("trip", "trip, a coin for a reward", "table, a coin for a reward"):
-        for arm in ("0.2", "0.28", "DCPO's"):
-            for seed in range(3):
-                for step in range(1, 41):
-                    end = 2 - effect + 0.3 * effect * (arm != "0.2") + 0.01 * seed
-                    rows.append({"seed": seed, "arm": arm, "setting": setting, "step": step, "accuracy": 0.9,
-                                 "entropy": end if step > 10 else 2.0})  # fmt: skip
-    return pd.DataFrame(rows)
+    settings = ("trip", "trip, a coin for a reward", "table, a coin for a reward")
+    frame = grid(setting=settings, arm=("0.2", "0.28", "DCPO's"), step=STEPS)
+    end = 2 - effect + 0.3 * effect * (frame["arm"] != "0.2") + 0.01 * frame["seed"]
+    return frame.assign(accuracy=0.9, entropy=end.where(frame["step"] > 10, 2.0))
 
 
 def starved(effect):
     """0.2 needs 10 · effect rollouts more than the others, everywhere."""
-    from rlviz.experiments.runs import UPPER_LIMITS
-    from rlviz.experiments.starved import ONCE, RARE, SETTINGS, TABLE
-
-    rows = []
-    arms = {setting: limits for setting, (_, limits, _) in SETTINGS.items()} | {TABLE: tuple(UPPER_LIMITS)}
-    for setting, limits in arms.items():
-        for arm in limits:
-            for seed in range(3):
-                needed = 20 + 10 * effect * (arm == "0.2") + seed
-                for rollout in range(40):
-                    rows.append({"seed": seed, "setting": setting, "arm": arm, "rollout": rollout,
-                                 "rare": 0.002 * 1.1**rollout if setting == RARE else 0.5 * (setting != ONCE),
-                                 "accuracy": 0.9 if rollout >= needed else 0.1})  # fmt: skip
-    return pd.DataFrame(rows)
+    limits = {setting: arms for setting, (_, arms, _) in SETTINGS.items()} | {TABLE: tuple(UPPER_LIMITS)}
+    frame = grid(of=[(setting, arm) for setting, arms in limits.items() for arm in arms], rollout=range(40))
+    frame = frame.assign(setting=frame["of"].str[0], arm=frame["of"].str[1])
+    needed = 20 + 10 * effect * (frame["arm"] == "0.2") + frame["seed"]
+    growing = 0.002 * 1.1 ** frame["rollout"]
+    return frame.assign(
+        rare=growing.where(frame["setting"] == RARE, 0.5 * (frame["setting"] != ONCE)),
+        accuracy=np.where(frame["rollout"] >= needed, 0.9, 0.1),
+    )
 
 
 def dcpo_headline(effect):
     """DCPO clips 10^effect times fewer tokens and uses 28 % · effect more."""
-    rows = []
-    for arm in ("GRPO", "DCPO", "GRPO with DCPO's limits"):
-        for seed in range(3):
-            dcpo = arm == "DCPO"
-            rows.append({"seed": seed, "arm": arm, "step": 1, "accuracy": 0.5,
-                         "clipped": 0.1 * 10 ** (-effect * dcpo * (1 + 0.01 * seed)),
-                         "contributing": 0.6 * (1 + 0.28 * effect * dcpo)})  # fmt: skip
-    return pd.DataFrame(rows)
+    frame = grid(arm=("GRPO", "DCPO", "GRPO with DCPO's limits"), step=(1,))
+    dcpo = frame["arm"] == "DCPO"
+    clipped = 0.1 * 10 ** (-effect * dcpo * (1 + 0.01 * frame["seed"]))
+    return frame.assign(accuracy=0.5, clipped=clipped, contributing=0.6 * (1 + 0.28 * effect * dcpo))
 
 
 def race(slow, quick, effect):
     """Return runs in which `slow` needs 2^(1.25 · effect) times the 16 steps of `quick` to the goal."""
-    rows = []
-    for arm in (quick, slow, "GRPO" if slow != "GRPO" else "GRPO with dynamic sampling"):
-        for seed in range(3):
-            needed = round(16 * 2 ** (1.25 * effect)) + seed if arm == slow else 16 + seed
-            rows += [
-                {"seed": seed, "arm": arm, "step": step, "responses_sampled": 128, "seconds": 0.1,
-                 "held_out_accuracy": (0.9 if step >= needed else 0.5) if step % 2 == 0 else math.nan}
-                for step in range(1, 61)
-            ]  # fmt: skip
-    return pd.DataFrame(rows)
+    frame = grid(arm=(quick, slow, "GRPO" if slow != "GRPO" else "GRPO with dynamic sampling"), step=range(1, 61))
+    needed = np.where(frame["arm"] == slow, round(16 * 2 ** (1.25 * effect)), 16) + frame["seed"]
+    accuracy = pd.Series(np.where(frame["step"] >= needed, 0.9, 0.5)).where(frame["step"] % 2 == 0)
+    return frame.assign(responses_sampled=128, seconds=0.1, held_out_accuracy=accuracy)
 
 
 def dupo_headline(effect):
@@ -285,32 +302,28 @@ def dapo_headline(effect):
 
 def overlong(effect):
     """The punishment keeps responses from being cut off and adds accuracy, and the filter adds accuracy."""
-    rows = []
-    for arm, cut, right in (
-        ("cut off is wrong", 0.1, 0),
-        ("soft punishment", 0.1 - 0.05 * effect, 1),
-        ("cut off is left out", 0.1, 1),
-    ):
-        for seed in range(3):
-            for step in range(1, 41):
-                accuracy = 0.5 + 0.1 * effect * right + 0.01 * seed if step % 5 == 0 else math.nan
-                rows.append({"seed": seed, "arm": arm, "step": step, "response_length": 9,
-                             "truncated": cut + 0.001 * seed * (right == 0), "held_out_accuracy": accuracy})  # fmt: skip
-    return pd.DataFrame(rows)
+    plain, soft = "cut off is wrong", "soft punishment"
+    frame = grid(arm=(plain, soft, "cut off is left out"), step=STEPS)
+    arm, jitter = frame["arm"], frame["seed"]
+    accuracy = 0.5 + 0.1 * effect * (arm != plain) + 0.01 * jitter
+    return frame.assign(
+        response_length=9,
+        truncated=0.1 - 0.05 * effect * (arm == soft) + 0.001 * jitter * (arm == plain),
+        held_out_accuracy=accuracy.where(frame["step"] % 5 == 0),
+    )
 
 
-FRAMES = {make.__name__: make for make in (
-    starved, entropy_clip, length_bias, std_weighting, dead_groups, ratio_variance, routing, kl_estimators, stale_samples,
-    critic_cost, group_size, reward_hacking, entropy_knobs, dcpo_headline, dupo_headline, dapo_headline,
-    overlong,
-)}  # fmt: skip
+def made(name, effect):
+    """Return the frame made by hand for a claim: its rule must see it at effect 1, not at 0, and reversed at −1."""
+    assert name in globals(), f"write a function {name}(effect) in this file, which returns trials made by hand"
+    return globals()[name](effect)
 
 
 @pytest.mark.parametrize("name", [each.name for each in EXPERIMENTS])
 def test_each_outcome_can_be_reached(name):
     experiment = find_experiment(name)
     for effect, outcome in ((1, SEEN), (0, NOT_SEEN), (-1, REVERSED)):
-        verdict = experiment.judge(FRAMES[name](effect))
+        verdict = experiment.judge(made(name, effect))
         assert verdict.outcome == outcome, verdict.says
         assert re.search(r"\d", verdict.says) and "nan" not in verdict.says
 
@@ -331,13 +344,13 @@ def test_a_path_that_stopped_at_the_goal_counts_on_in_the_mean():
 
 @pytest.mark.parametrize("name", ["dcpo_headline", "dupo_headline", "dapo_headline"])
 def test_a_headline_number_is_not_seen_in_half_its_size(name):
-    verdict = find_experiment(name).judge(FRAMES[name](0.5))
+    verdict = find_experiment(name).judge(made(name, 0.5))
     assert verdict.outcome == NOT_SEEN and "of the claimed sign but smaller" in verdict.says
 
 
 @pytest.mark.parametrize("name", [each.name for each in EXPERIMENTS])
 def test_the_order_of_rows_does_not_matter(name):
-    frame = FRAMES[name](1)
+    frame = made(name, 1)
     mixed = frame.sample(frac=1, random_state=0)
     judge = find_experiment(name).judge
     numbers = [np.sort([float(x) for x in re.findall(r"[+-]?\d+\.?\d*", judge(f).says)]) for f in (frame, mixed)]
@@ -348,4 +361,9 @@ def test_names_are_found_or_offered():
     assert find_experiment("starved").name == "starved"
     with pytest.raises(ValueError, match="did you mean length_bias"):
         find_experiment("length_bais")
-    assert len({each.name for each in EXPERIMENTS}) == len(EXPERIMENTS) == 17
+
+
+def test_every_module_with_a_claim_is_listed_once():
+    files = Path(experiments.__file__).parent.glob("*.py")
+    assert sorted(NAMES) == sorted(file.stem for file in files if "\nCLAIM = " in file.read_text(encoding="utf-8"))
+    assert [each.name for each in EXPERIMENTS] == list(NAMES)

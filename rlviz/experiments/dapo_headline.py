@@ -1,0 +1,40 @@
+"""Updates that DAPO and GRPO need to the same accuracy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+
+from rlviz.algorithms import DAPO
+from rlviz.experiments.base import Part, Verdict, doublings, judged
+from rlviz.experiments.race import costs_in_words, draw_race, race, to_goal
+from rlviz.experiments.runs import FREE
+from rlviz.pieces.selection import DynamicSampling
+
+CLAIM = "DAPO needs half of the training steps of DeepSeek-R1-Zero-Qwen-32B, which others trained."
+SOURCE = "DAPO, arXiv 2503.14476"
+SECONDS = 45
+
+ARMS = {"DAPO": DAPO, "GRPO": FREE, "GRPO with dynamic sampling": replace(FREE, select=DynamicSampling())}
+
+
+def trial(seed: int, scale: float) -> pd.DataFrame:
+    """Let DAPO run against GRPO, with dynamic sampling and without."""
+    return race(ARMS, seed, scale)
+
+
+def judge(frame: pd.DataFrame) -> Verdict:
+    """Compare the updates that GRPO and DAPO need."""
+    costs = to_goal(frame)
+    updates, responses = (doublings(costs, column, "GRPO", "DAPO") for column in ("steps", "responses"))
+    return judged(
+        Part("log2 of GRPO's updates over DAPO's (claimed: 1)", updates, claimed=1),
+        f"not counted, {Part('log2 of responses', responses)}",
+        "that other training of a large model cannot be had here: tested is half of GRPO's updates on the same task",
+        "with one update and short answers DAPO's limits and its overlong punishment do nothing here",
+        *costs_in_words(costs),
+    )
+
+
+draw = draw_race
