@@ -1,4 +1,4 @@
-"""Write the table of the family into README.md, between its two marks: python .ci/family.py"""
+"""Write the table of the family into rlviz/algorithms/README.md, between its two marks: python .ci/family.py"""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rlviz.algorithms import family_table
 
-README = Path(__file__).parent.parent / "README.md"
+README = Path(__file__).parent.parent / "rlviz" / "algorithms" / "README.md"
 MARKED = re.compile(r"(?<=<!-- family -->\n).*?(?=<!-- /family -->)", re.S)
 
 

@@ -1,4 +1,4 @@
-"""The README is true: its commands are the ones CI runs, its code runs, its options and files exist."""
+"""The README and those of the folders are true: commands are the ones CI runs, code runs, options and files exist."""
 
 import re
 import shlex
@@ -12,8 +12,11 @@ from rlviz.cli.plot import command_of
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-SHELL = re.findall(r"```sh\n(.*?)\n```", README, re.S)
-PYTHON = re.findall(r"```python\n(.*?)\n```", README, re.S)
+PAGES = {
+    path: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *sorted(ROOT.glob("[nrs]*/**/README.md")))
+}
+SHELL = [block for page in PAGES.values() for block in re.findall(r"```sh\n(.*?)\n```", page, re.S)]
+PYTHON = [block for page in PAGES.values() for block in re.findall(r"```python\n(.*?)\n```", page, re.S)]
 
 
 def test_two_commands_stand_at_the_top_and_ci_runs_the_second():
@@ -47,11 +50,21 @@ def test_commands_and_options_exist():
     assert seen >= 4
 
 
-def test_files_named_exist():
-    for target in re.findall(r"\]\(((?!http)[^)]+)\)", README) + re.findall(
-        r"`((?:rlviz|small_models|notebooks|tests|\.ci)/[\w./]*)`", README
-    ):
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_and_headings_named_exist(path):
+    for target, heading in re.findall(r"\]\(((?!http)[^)#]*)(?:#([^)]+))?\)", PAGES[path]):
+        linked = path.parent / target
+        assert linked.exists(), target
+        if heading:
+            titles = re.findall(r"^#+ (.+)$", linked.read_text(encoding="utf-8"), re.M)
+            assert heading in [re.sub(r"[^\w\- ]", "", title).lower().replace(" ", "-") for title in titles], heading
+    for target in re.findall(r"`((?:rlviz|small_models|notebooks|tests|\.ci)/[\w./]*)`", PAGES[path]):
         assert (ROOT / target).exists(), target
+
+
+def test_the_pages_are_all_found_and_linked():
+    assert len(PAGES) == 6
+    assert all(str(path.relative_to(ROOT)) in README for path in PAGES if path.parent != ROOT)
 
 
 def test_every_option_of_the_long_example_is_a_default_or_said_to_differ():
