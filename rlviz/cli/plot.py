@@ -43,7 +43,7 @@ def command_of(name: str) -> Any:
 
     Raises ValueError for an unknown name.
     """
-    from rlviz.algorithms import ALGORITHMS, command_name
+    from rlviz.algorithms import ALGORITHMS, RELATIVES, command_name
     from rlviz.pictures.base import plot_small_multiples, save_figure
 
     explore = find_explorer(name)
@@ -70,7 +70,7 @@ def command_of(name: str) -> Any:
         console.print(f"{escape(str(out))}: {escape(words)}", soft_wrap=True)
 
     app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
-    names = ", ".join(command_name(member) for member in ALGORITHMS)
+    names = ", ".join(command_name(member) for member in (*ALGORITHMS, *RELATIVES))
     app.command(help=inspect.getdoc(explore), epilog=f"Algorithms: {names}")(draw)
     return typer.main.get_command(app)
 
