@@ -388,6 +388,3 @@ def _folder_of(plan: Mapping[str, Any]) -> Path:
         if {name: value for name, value in begun.items() if name != "seeds"} == wanted:
             return folder
     raise AssertionError
-
-
-__all__ = ["Budget", "Comparing", "Comparison", "Contender", "RunProgress", "compare", "read_comparison"]

@@ -2,5 +2,3 @@
 
 from rlviz.exercises import check, mistakes
 from rlviz.exercises.judge import Verdict
-
-__all__ = ["Verdict", "check", "mistakes"]

@@ -45,6 +45,3 @@ def find_experiment(name: str) -> Experiment:
     """Return the experiment with this name; raises ValueError that offers the nearest names."""
     known = {experiment.name: experiment for experiment in EXPERIMENTS}
     return known[closest("experiment", name, list(known))]
-
-
-__all__ = ["EXPERIMENTS", "Experiment", "Part", "Verdict", "find_experiment", "judged"]

@@ -289,8 +289,6 @@ def group_table(record: StepRecord) -> Markup:
 LEARNING_RATES = (3e-5, 1e-4, 2e-4, 3e-4, 5e-4, 1e-3)
 WITHOUT_KL = replace(GRPO, kl=None)
 
-__all__ = ["TrainingPanel", "group_table", "training_panel"]
-
 
 class TrainingPanel(BackgroundTrainer):
     """Sliders, Train / Stop / Resume, live curves, and the last group as a table; made by `training_panel`."""

@@ -15,27 +15,3 @@ from rlviz.training.run_folder import RunFolder, history
 from rlviz.training.settings import default_settings
 from rlviz.training.start import find_task, resume, train
 from small_models.policies import load_policy
-
-__all__ = [
-    "Cost",
-    "LearnedReward",
-    "ModelCost",
-    "PairSettings",
-    "RewardModelRecord",
-    "RunFolder",
-    "TrainSettings",
-    "TrainingRun",
-    "cost_table",
-    "default_settings",
-    "explained_variance",
-    "find_task",
-    "history",
-    "learn_reward",
-    "load_policy",
-    "model_costs",
-    "pair_accuracy",
-    "resume",
-    "summarize",
-    "train",
-    "train_reward_model",
-]

@@ -8,5 +8,3 @@ from small_models.tasks.sort import Sort
 from small_models.tasks.trip import Trip
 
 TASKS: tuple[Task, ...] = (Chain(), Lookup(), Ramble(), Sort(), Trip())
-
-__all__ = ["TASKS", "Chain", "Grade", "Lookup", "Ramble", "Sort", "Step", "Task", "Trip"]

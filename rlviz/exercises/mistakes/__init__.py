@@ -7,20 +7,3 @@ right piece. None is ever trained on. Most rows are lambdas; what a lesson print
 from rlviz.exercises.mistakes.credit import advantages, aggregation, gae, observations
 from rlviz.exercises.mistakes.objectives import bounds, clipping, entropy, gspo, kl, ratios
 from rlviz.exercises.mistakes.rewards import overlong, preferences, reward_model, selection
-
-__all__ = [
-    "advantages",
-    "aggregation",
-    "bounds",
-    "clipping",
-    "entropy",
-    "gae",
-    "gspo",
-    "kl",
-    "observations",
-    "overlong",
-    "preferences",
-    "ratios",
-    "reward_model",
-    "selection",
-]
