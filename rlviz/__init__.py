@@ -4,7 +4,17 @@ Names are imported when they are first used, so that `import rlviz` and `rlviz -
 `__init__.pyi`.
 """
 
+from typing import Any
+
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_listed, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("explore_") and name not in __all__:  # an explorer is listed in pictures/__init__.pyi only
+        from rlviz import pictures
+
+        return getattr(pictures, name)
+    return _listed(name)

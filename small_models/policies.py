@@ -30,6 +30,7 @@ from transformers.utils import logging
 from small_models import adapters
 from small_models.checks import check_number, check_seed, shown
 from small_models.files import as_json, check_regular, check_text, read_json, reason, said
+from small_models.tasks import TASKS
 from small_models.tokenizer import build_tokenizer
 
 CHECKPOINTS = Path(__file__).parent / "checkpoints"
@@ -325,6 +326,11 @@ def load_policy(source: str | os.PathLike[str], *, device: str = "auto") -> Poli
         )
     if here:
         check_folder(folder)
+    elif name in (task.name for task in TASKS):  # its task's name, which no hub needs to be asked for
+        raise ValueError(
+            f"policy: the task {name} has no warm start here; make one by python -m small_models.warm_start {name}, or give "
+            "another policy"
+        )
     try:
         with _no_progress_bars():
             model = AutoModelForCausalLM.from_pretrained(

@@ -62,16 +62,24 @@ class Page:
 
 
 @checked
-def show(algorithm: Algorithm, *, against: Algorithm | None = None) -> Page:
+def show(algorithm: Algorithm | str, *, against: Algorithm | str | None = None) -> Page:
     """Return the algorithm on one page: its pieces' own source without annotations, then `loss`, which is minimised.
 
     Parameters are keyword arguments with the algorithm's values as defaults; choices that a parameter settles are settled.
     Every tensor is [P, G, T], or [P, G] where the name is rewards or lengths. The page can be run: `exec(str(show(GRPO)))`.
-    against: another algorithm; its page with "-" where a line is gone and "+" where one came.
+    against: another algorithm; its page with "-" where a line is gone and "+" where one came. Both may be names, as in
+    `rlviz show`. Raises ValueError for an unknown name.
     """
-    if against is None:
-        return Page(_Writer(algorithm).page())
-    before, after = (_Writer(one).page().splitlines() for one in (against, algorithm))
+    from rlviz.algorithms import find_algorithm  # which imports this module
+
+    pages = [
+        _Writer(find_algorithm(one) if isinstance(one, str) else one).page()
+        for one in (against, algorithm)
+        if one is not None
+    ]
+    if len(pages) == 1:
+        return Page(pages[0])
+    before, after = (page.splitlines() for page in pages)
     return Page("\n".join(line for line in difflib.ndiff(before, after) if not line.startswith("?")), marked=True)
 
 

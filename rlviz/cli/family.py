@@ -54,7 +54,9 @@ def algorithms(
         table.add_section()
     console.print(table)
     console.print(
-        "What differs, and why: rlviz diff grpo dapo. An algorithm on one page: rlviz show grpo", markup=False
+        "What differs, and why: rlviz diff grpo dapo. An algorithm on one page: rlviz show grpo. "
+        f"{'The family' if relatives else 'Those that came later'}: rlviz algorithms{'' if relatives else ' --relatives'}",
+        markup=False,
     )
 
 

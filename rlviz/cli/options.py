@@ -16,8 +16,9 @@ import typer
 
 from rlviz.settings import RUN, declarations
 from small_models.checks import shown
+from small_models.tasks import TASKS
 
-TaskName = Annotated[str, typer.Option(help="Task: chain, lookup, ramble, sort or trip.", rich_help_panel=RUN)]
+TaskName = Annotated[str, typer.Option(help=f"Task: {', '.join(task.name for task in TASKS)}.", rich_help_panel=RUN)]
 PolicyName = Annotated[
     str | None,
     typer.Option(

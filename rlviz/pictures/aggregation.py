@@ -121,18 +121,17 @@ class AggregationPicture(Picture[AggregationCurve]):
         return moving
 
     def _draw_weights(self, curve: AggregationCurve) -> list[Artist]:
-        ax, columns = self.left, len(curve.names)
+        ax = self.left
         dress(ax, title="Weight of one token of response 1, 2, …", x="aggregation", y="weight of a token (log scale)")
         holes = {"marker": "o", "markersize": 13, "markerfacecolor": "white", "markeredgecolor": "white"}  # for digits
-        self.lines = [ax.plot([], [], color=BLUE, linewidth=1.5, **holes)[0] for _ in range(columns)]
+        self.lines = [ax.plot([], [], color=BLUE, linewidth=1.5, **holes)[0] for _ in (*FOUR, OWN)]
         (self.own_line,) = ax.plot([], [], color=VERMILION, linewidth=LINE, **holes)
         self.digits = Marks(ax, weight="bold", colour=BLUE)
         self.own_digits = Marks(ax, weight="bold", size=TEXT + 3, colour=VERMILION)
         self.own_name = Marks(ax, weight="bold", colour="#b24e00", where=ax.get_xaxis_transform())
-        ax.set(yscale="log", xlim=(-0.6, columns - 0.4), ylim=(LEAST, MOST))
+        ax.set(yscale="log", ylim=(LEAST, MOST))
         ax.set_yticks([0.01, 0.1, 1], ["0.01", "0.1", "1"])
         ax.yaxis.set_minor_locator(NullLocator())
-        ax.set_xticks(range(columns), [*FOUR, OWN][:columns], fontsize=TEXT - 1 if columns == len(FOUR) else TEXT - 2)
         self.across = np.linspace(-HALF, HALF, len(curve.lengths))
         return [*self.lines, self.digits, self.own_line, self.own_digits, self.own_name]
 
@@ -155,8 +154,15 @@ class AggregationPicture(Picture[AggregationCurve]):
 
     def show(self, curve: AggregationCurve) -> None:
         at = np.arange(len(curve.lengths))
-        for place, (line, weights) in enumerate(zip(self.lines, curve.weight, strict=True)):
-            line.set_data(place + self.across, weights)
+        columns = len(curve.names)
+        if len(self.left.get_xticks()) != columns or self.left.get_xlim() != (-0.6, columns - 0.4):
+            small = TEXT - 1 if columns == len(FOUR) else TEXT - 2
+            self.left.set_xticks(range(columns), [*FOUR, OWN][:columns], fontsize=small)
+            self.left.set_xlim(-0.6, columns - 0.4)
+        for place, line in enumerate(self.lines):
+            line.set_data([], [])
+            if place < columns:
+                line.set_data(place + self.across, curve.weight[place])
         own = curve.weight[curve.own]
         self.own_line.set_data(curve.own + self.across, own)
         every = [

@@ -270,7 +270,7 @@ class Explore(Protocol[P, C]):
     __name__: str
     curve: Callable[P, C]
     picture: type[Picture[C]]
-    offered: Algorithms
+    offered: Algorithms | None
     controls: Mapping[str, Spec]
     fixed: Mapping[str, Callable[[Any], Any]]
     twin: Mapping[str, Values]
@@ -283,17 +283,22 @@ def explorer(
     curve: Callable[P, C],
     picture: type[Picture[C]],
     *,
-    algorithms: Algorithms,
+    algorithms: Algorithms | None = None,
     controls: Mapping[str, Spec],
     fixed: Mapping[str, Callable[[Any], Any]] | None = None,
     twin: Mapping[str, Values],
 ) -> Explore[P, C]:
     """Return `explore_NAME`: a function of the curve's arguments that returns an `Explorer` with a control for each of them.
 
-    algorithms: what the argument `algorithm` may be, and which of its parameters are arguments too. controls, fixed, twin: as
-    `Explore` says.
+    algorithms: what the argument `algorithm` may be, and which of its parameters are arguments too; None for a curve of no
+    algorithm. controls, fixed, twin: as `Explore` says. Raises ValueError for an argument without a control, and the other way
+    round.
     """
     signature = inspect.signature(curve)
+    moved = {"algorithm", *algorithms.parameters} if algorithms else set()
+    unmatched = set(signature.parameters) ^ {*moved, *controls, *(fixed or {})}
+    if unmatched:
+        raise ValueError(f"controls of {name}: {', '.join(sorted(unmatched))} must be both a control and an argument")
 
     @wraps(curve)
     def explore(*args: P.args, **kwargs: P.kwargs) -> Explorer[C]:
@@ -303,9 +308,8 @@ def explorer(
 
     explore.__name__ = explore.__qualname__ = f"explore_{name}"
     explore.__annotations__ = {**curve.__annotations__, "return": Explorer}
-    explore.__doc__ = (
-        f"Show the curve below, with a control for each of its arguments.\n\n{inspect.getdoc(curve) or ''}"
-    )
+    what = "Return an `Explorer`: the curve below, a control for each of its arguments, `.png`, `.caption` and `.call`."
+    explore.__doc__ = f"{what}\n\n{inspect.getdoc(curve) or ''}"
     explore.__dict__ |= {"curve": curve, "picture": picture, "offered": algorithms, "controls": controls}
     explore.__dict__ |= {"fixed": fixed or {}, "twin": twin}
     explore.__dict__["__signature__"] = signature.replace(return_annotation=Explorer)
@@ -321,11 +325,12 @@ class Explorer(LivePicture, Generic[C]):
 
     def __init__(self, explore: Explore[Any, C], values: Values) -> None:
         self._explore = explore
-        self._algorithm = AlgorithmControl(explore.offered, values)
+        self._algorithm = None if explore.offered is None else AlgorithmControl(explore.offered, values)
         self._own = {name: spec.control(name, values) for name, spec in explore.controls.items()}
         self._fixed = {name: read(values[name]) for name, read in explore.fixed.items()}
         self._given = [_given(name, values[name]) for name in explore.fixed if values[name] is not None]
-        self.controls: dict[str, Control | Pick | Counts] = {**self._algorithm.controls, **self._own}
+        of_algorithm = {} if self._algorithm is None else self._algorithm.controls
+        self.controls: dict[str, Control | Pick | Counts] = {**of_algorithm, **self._own}
         self.curve = self._curve()
         self.picture = explore.picture(self.curve)
         figure = self.picture.figure
@@ -334,13 +339,14 @@ class Explorer(LivePicture, Generic[C]):
         rows = [control.row for control in self.controls.values()]
         box = widgets.Box(rows, layout={"display": "flex", "flex_flow": "row wrap", "grid_gap": "0 12px"})
         super().__init__(BlittedFigure(figure, self.picture.moving), [box])
-        for control in (*self._own.values(), self._algorithm):
+        for control in (*self._own.values(), *([] if self._algorithm is None else [self._algorithm])):
             control.observe(self._moved)
         self._say()
 
     def _curve(self) -> C:
         values = {name: control.value for name, control in self._own.items()}
-        values["algorithm"] = self._algorithm.value
+        if self._algorithm is not None:
+            values["algorithm"] = self._algorithm.value
         for name, spec in self._explore.controls.items():
             self._own[name].hide(not spec.shown(values))
         return self._explore.curve(**values, **self._fixed)
@@ -367,7 +373,7 @@ class Explorer(LivePicture, Generic[C]):
     def call(self) -> str:
         """The call that makes an explorer with these values."""
         defaults = {name: p.default for name, p in inspect.signature(self._explore).parameters.items()}
-        arguments = self._algorithm.arguments(defaults["algorithm"])
+        arguments = [] if self._algorithm is None else self._algorithm.arguments(defaults["algorithm"])
         for name, control in self._own.items():
             if not control.hidden and control.value != defaults[name]:
                 arguments.append(f"{name}={_source(control.value)}")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import rlviz
 from rlviz.algorithms import (
     ALGORITHMS,
     DAPO,
@@ -18,6 +19,7 @@ from rlviz.algorithms import (
     GSPO,
     PPO,
     PPO_PENALTY,
+    RELATIVES,
     SLOTS,
     changes,
     command_name,
@@ -362,3 +364,11 @@ def test_parameters_that_belong_together_change_together():
 def test_the_numbers_of_an_algorithm():
     assert numbers(DPO) == {"beta": 0.1, "label_smoothing": 0.0}
     assert numbers(GSPO) == {"eps_low": 3e-4, "eps_high": 4e-4, "eps": 1e-6}
+
+
+@pytest.mark.parametrize("algorithm", [*ALGORITHMS, *RELATIVES], ids=lambda algorithm: algorithm.name)
+def test_each_has_a_name_in_python(algorithm):
+    """An explorer's line to copy says that name."""
+    for package, where in ((rlviz.algorithms, "rlviz/algorithms/__init__.py"), (rlviz, "rlviz/__init__.pyi")):
+        named = [name for name in dir(package) if name.isupper() and getattr(package, name) == algorithm]
+        assert len(named) == 1, f"{where} has to import {algorithm.name}"

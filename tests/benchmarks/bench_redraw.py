@@ -26,8 +26,8 @@ import torch
 from IPython.core.pylabtools import print_figure
 
 from rlviz.pictures.catalogue import EXPLORERS, find_explorer
+from rlviz.pictures.controls import Control
 from rlviz.pictures.explore import Explorer
-from rlviz.pictures.live import Control
 
 MOVES = 20
 RETRAINS = {"entropy"}  # these train a table at every move; their bound is 200 ms, the others' 33

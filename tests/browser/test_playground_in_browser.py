@@ -216,7 +216,7 @@ def test_the_keyboard_alone_operates_everything(open_tab: Callable[[], Tab]) -> 
     go_to("slider", "group size")
     keyboard.press("ArrowRight")
     tab.wait_until(lambda: tab.page.get_by_label("group size", exact=True).input_value() == "9", "group size 9")
-    tab.page.get_by_text("steps=30, group_size=9").wait_for()
+    tab.page.get_by_text("steps=30, evaluate_every=10, group_size=9").wait_for()
     go_to("BUTTON", "Train")
     keyboard.press("Enter")
     tab.wait_for("Training. Run 1, Dr.GRPO on chain")

@@ -5,6 +5,8 @@ import json
 import pytest
 import torch
 
+from rlviz.algorithms import RELATIVES, command_name
+
 
 def test_algorithms_lists_the_family_as_a_table_and_as_json(rlviz):
     rows = json.loads(rlviz("algorithms", "--format", "json").output)
@@ -22,7 +24,7 @@ def test_algorithms_lists_the_family_as_a_table_and_as_json(rlviz):
 
 def test_relatives_are_listed_apart_and_go_where_the_family_goes(rlviz):
     rows = json.loads(rlviz("algorithms", "--relatives", "--format", "json").output)
-    assert [row["name"] for row in rows] == ["rloo", "reinforce++", "cispo", "gmpo", "sapo"]
+    assert [row["name"] for row in rows] == [command_name(relative) for relative in RELATIVES]
     assert "ratio ≤ 5" in rlviz("algorithms", "--relatives").output
     assert "clipped weight" in rlviz("diff", "grpo", "cispo").output
     assert (

@@ -21,11 +21,14 @@ from PIL import Image
 import rlviz
 from rlviz import pictures
 from rlviz.algorithms import GRPO
+from rlviz.pictures.base import Picture
 from rlviz.pictures.catalogue import EXPLORERS, find_explorer
+from rlviz.pictures.clip import clip_curve
 from rlviz.pictures.controls import Control, Counts, Several
-from rlviz.pictures.explore import Explorer, small_multiples
+from rlviz.pictures.explore import Explorer, Slider, small_multiples
 
 NAMES = EXPLORERS
+OF_ALGORITHMS = [name for name in NAMES if find_explorer(name).offered is not None]
 
 
 def my_bounds(old_logp):
@@ -176,7 +179,7 @@ def test_blitting_draws_what_a_full_drawing_draws(name):
     assert (full != blitted).any(-1).mean() < 0.015
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", OF_ALGORITHMS)
 def test_with_every_algorithm_that_it_offers(name):
     explorer = find_explorer(name)()
     for label, algorithm in explorer.controls["algorithm"].box.options:
@@ -187,7 +190,7 @@ def test_with_every_algorithm_that_it_offers(name):
         assert fresh.png == explorer.png, label
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", OF_ALGORITHMS)
 def test_with_a_rule_of_one_s_own(name):
     explorer = find_explorer(name)(MINE)
     assert explorer.controls["algorithm"].box.options[0] == ("Mine", MINE)
@@ -260,8 +263,9 @@ def test_choices_and_numbers_out_of_reach_are_refused_in_a_sentence(name):
     """Each argument is given what it cannot be; the sentence names it."""
     explore = find_explorer(name)
     explorer = explore()
-    with pytest.raises(ValueError, match="algorithm must be an algorithm, such as GRPO; got 'grpo'"):
-        explore("grpo")
+    if name in OF_ALGORITHMS:
+        with pytest.raises(ValueError, match="algorithm must be an algorithm, such as GRPO; got 'grpo'"):
+            explore("grpo")
     for argument, control in explorer.controls.items():
         if argument == "algorithm" or argument not in inspect.unwrap(explore).__kwdefaults__:
             continue
@@ -296,3 +300,29 @@ def test_beside_takes_algorithms_only(beside):
         ValueError, match=re.escape(f"beside must be a list of algorithms, such as GRPO; got {beside!r}")
     ):
         pictures.explore_clip(beside=beside)
+
+
+def test_a_curve_of_no_algorithm_and_one_with_an_argument_too_many():
+    def one_token(*, advantage: float = 1.0):
+        return clip_curve(GRPO, advantage=advantage)
+
+    class Side(Picture):
+        alt = "A graph."
+
+        def draw(self, curve):
+            (self.line,) = self.figure.add_subplot().plot([], [])
+            return [self.line]
+
+        def show(self, curve):
+            self.line.set_data(curve.ratio, curve.objective)
+
+        def words(self, curve):
+            return f"A token with A = {curve.advantage:g}."
+
+    slider = {"advantage": Slider(0.1, 2.0, 0.1, "A")}
+    explorer = pictures.explorer("one_token", one_token, Side, controls=slider, twin={})()
+    explorer.controls["advantage"].slider.value = 0.5
+    assert explorer.call == "explore_one_token(advantage=0.5)"
+    assert explorer.caption == "A token with A = 0.5."
+    with pytest.raises(ValueError, match="controls of one_token: size must be both a control and an argument"):
+        pictures.explorer("one_token", one_token, Side, controls={**slider, "size": slider["advantage"]}, twin={})

@@ -20,6 +20,7 @@ from small_models.policies import (
 )
 from small_models.sampling import response_logits, sample, token_logp
 from small_models.scorers import RewardModel, Scorer
+from small_models.tasks import Chain
 from small_models.tokenizer import CHARACTERS, build_tokenizer, encode
 from small_models.warm_start import RECIPES
 
@@ -252,3 +253,13 @@ def test_a_hub_name_loads_from_the_hub_s_cache(tmp_path):
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False
     )
     assert result.stdout.strip() == "gpt2", result.stderr
+
+
+def test_a_task_without_a_warm_start_asks_no_hub(monkeypatch):
+    class Reverse(Chain):
+        name = "reverse"
+
+    monkeypatch.setattr("small_models.policies.TASKS", (Reverse(),))
+    monkeypatch.setattr("small_models.policies.AutoModelForCausalLM", None)
+    with pytest.raises(ValueError, match="policy: the task reverse has no warm start here; make one by python -m"):
+        load_policy("reverse")

@@ -536,9 +536,9 @@ def test_without_settings_a_run_has_the_algorithm_s_own():
         (("chain", "grop"), "algorithm 'grop' is not known; did you mean grpo"),
         (("chain", "chian", GRPO), "task 'chian' is not known; did you mean chain?"),
         (("chian", "chain", GRPO), "'chian' is no folder here, no shipped policy"),
-        (("chain", ONE_STEP), r"task must be a Task, .* or an algorithm, .*; got TrainSettings\(…\)"),
+        (("chain", ONE_STEP), r"algorithm must be an algorithm, such as GRPO; got TrainSettings\(…\)"),
         (("chain", GRPO, ONE_STEP, ONE_STEP), "task must be a Task, such as find_task"),
-        ((GRPO, "chain"), r"policy must be a Policy, .* or a Task, .*; got GroupPolicyGradient\(…\)"),
+        ((GRPO, "chain"), "algorithm 'chain' is not known; known: ppo"),
         (("chain", "chain", 3), "algorithm must be an algorithm, such as GRPO"),
     ],
 )
