@@ -46,10 +46,10 @@ def command_of(name: str) -> Any:
     from rlviz.algorithms import ALGORITHMS, RELATIVES, command_name
     from rlviz.pictures.base import plot_small_multiples, save_figure
 
-    explore = find_explorer(name)
+    idea = find_explorer(name).idea
 
     @refusals()
-    @with_options(arguments=arguments_of(explore))
+    @with_options(arguments=arguments_of(idea))
     def draw(
         arguments: dict[str, Any],
         out: Annotated[Path, typer.Option(help="PNG, SVG or PDF.")] = Path(f"{name}.png"),
@@ -59,29 +59,32 @@ def command_of(name: str) -> Any:
         ] = False,
     ) -> None:
         if small_multiples:
-            curves = {label: explore.curve(**{**twin, **arguments}) for label, twin in explore.twin.items()}
-            figure = plot_small_multiples(explore.picture, curves)
-            words = " ".join(f"{label}: {explore.picture(curve).words(curve)}" for label, curve in curves.items())
+            curves = {label: idea.curve(**{**twin, **arguments}) for label, twin in idea.twin.items()}
+            figure = plot_small_multiples(idea.picture, curves)
+            words = " ".join(f"{label}: {idea.picture(curve).words(curve)}" for label, curve in curves.items())
         else:
-            curve = explore.curve(**arguments)
-            picture = explore.picture(curve)
+            curve = idea.curve(**arguments)
+            picture = idea.picture(curve)
             figure, words = picture.figure, picture.words(curve)
         save_figure(figure, out, description=words)
         console.print(f"{escape(str(out))}: {escape(words)}", soft_wrap=True)
 
     app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
     names = ", ".join(command_name(member) for member in (*ALGORITHMS, *RELATIVES))
-    app.command(help=inspect.getdoc(explore), epilog=f"Algorithms: {names}")(draw)
+    app.command(help=inspect.getdoc(idea.curve), epilog=f"Algorithms: {names}")(draw)
     return typer.main.get_command(app)
 
 
-def arguments_of(explore: Any) -> dict[str, Option]:
-    """Return an option for each argument of an explorer."""
-    hints, options = get_type_hints(explore), {}
-    for name, parameter in inspect.signature(explore).parameters.items():
+def arguments_of(idea: Any) -> dict[str, Option]:
+    """Return an option for each argument of an `Idea`."""
+    hints, options = get_type_hints(idea.curve), {}
+    for name, parameter in idea.signature.parameters.items():
         choices = get_args(hints[name]) if get_origin(hints[name]) is Literal else ()
-        told = [f"One of: {'; '.join(choices)}."] if choices else []
-        options[name] = Option(_reader(hints[name]), " ".join([*told, f"[default: {_written(parameter.default)}]"]))
+        told = [f"{idea.controls[name].words.capitalize()}."] if name in idea.controls else []
+        told += [f"One of: {'; '.join(choices)}."] if choices else []
+        own = idea.algorithms is not None and name in idea.algorithms.parameters
+        default = "the algorithm's own" if own else _written(parameter.default)
+        options[name] = Option(_reader(hints[name]), " ".join([*told, f"[default: {default}]"]))
     return options
 
 
@@ -117,7 +120,7 @@ def _written(default: Any) -> str:
     from rlviz.algorithms import command_name
 
     if default is None:
-        return "not set"
+        return "none"
     if isinstance(default, tuple):
         return ",".join(map(_written, default)) or "none"
     return command_name(default) if hasattr(default, "slots") else str(default)

@@ -240,6 +240,10 @@ class CutControl(Control):
 class Cut(Spec):
     """A slider over the places where a batch of `lengths` can be cut."""
 
+    @property
+    def words(self) -> str:
+        return "responses in the first part; half of them unless given"
+
     def control(self, name: str, values: Values) -> CutControl:
         return CutControl(values[name], len(values["lengths"]))
 

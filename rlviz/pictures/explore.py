@@ -62,6 +62,11 @@ class Spec(ABC):
     def control(self, name: str, values: Values) -> Control | Pick | Counts:
         """Return the control of this argument, at its value among these; raises ValueError for one that it cannot have."""
 
+    @property
+    @abstractmethod
+    def words(self) -> str:
+        """Say what the argument is, and how far its control goes."""
+
 
 @dataclass(frozen=True)
 class Slider(Spec):
@@ -71,6 +76,10 @@ class Slider(Spec):
     high: float
     step: float
     label: str
+
+    @property
+    def words(self) -> str:
+        return f"{self.label}; its slider goes from {self.low:g} to {self.high:g}"
 
     def control(self, name: str, values: Values) -> Control:
         return float_control(name, values[name], self.low, self.high, self.step, self.label)
@@ -84,6 +93,10 @@ class WholeSlider(Spec):
     high: int
     label: str
 
+    @property
+    def words(self) -> str:
+        return f"{self.label}; its slider goes from {self.low} to {self.high}"
+
     def control(self, name: str, values: Values) -> Control:
         return int_control(name, values[name], self.low, self.high, self.label)
 
@@ -95,6 +108,10 @@ class Stops(Spec):
     numbers: Sequence[float]
     label: str
 
+    @property
+    def words(self) -> str:
+        return f"{self.label}; its slider stops at {', '.join(f'{number:g}' for number in self.numbers)}"
+
     def control(self, name: str, values: Values) -> Control:
         return choice_control(name, values[name], self.numbers, self.label)
 
@@ -105,6 +122,10 @@ class Menu(Spec):
 
     options: Mapping[str, Any]
     label: str
+
+    @property
+    def words(self) -> str:
+        return self.label
 
     def control(self, name: str, values: Values) -> Pick:
         return Pick(name, values[name], list(self.options.items()), self.label)
@@ -118,6 +139,10 @@ class Numbers(Spec):
     high: int
     label: str
 
+    @property
+    def words(self) -> str:
+        return f"{self.label} of each; its sliders go from {self.low} to {self.high}"
+
     def control(self, name: str, values: Values) -> Counts:
         return Counts(name, values[name], self.low, self.high, self.label)
 
@@ -128,6 +153,10 @@ class Beside(Spec):
 
     fits: Callable[[Algorithm], bool]
     most: int
+
+    @property
+    def words(self) -> str:
+        return f"up to {self.most} algorithms beside it"
 
     def control(self, name: str, values: Values) -> Several:
         given = values[name]
@@ -142,6 +171,10 @@ class Second(Spec):
     """One algorithm beside the first, or none: of the family, those that `fits` lets in, and the one given."""
 
     fits: Callable[[Algorithm], bool]
+
+    @property
+    def words(self) -> str:
+        return "an algorithm beside it"
 
     def control(self, name: str, values: Values) -> Pick:
         given = [] if values[name] is None else [values[name]]
@@ -260,20 +293,42 @@ def with_given(algorithm: Any, **parameters: float | None) -> Any:
     return algorithm.with_parameters(**given) if given else algorithm
 
 
-class Explore(Protocol[P, C]):
-    """A function that makes explorers of one idea; its arguments are those of `curve`.
+@dataclass(frozen=True)
+class Idea(Generic[P, C]):
+    """What a picture is about, and what moves it.
 
-    curve: computes what is shown. picture: draws it. offered, controls: what moves each argument. fixed: of an argument that no
-    control moves, such as a run, how it is read, once. twin: heading → arguments of the settings that tell the idea on paper.
+    curve: computes what is shown. picture: draws it. algorithms: what the curve's argument `algorithm` may be, and which of its
+    parameters are arguments too; None for a curve of no algorithm. controls: of the other arguments. fixed: of an argument that
+    no control moves, such as a run, how it is read, once. twin: heading → arguments of the settings that tell the idea on paper.
+    Raises ValueError for an argument of the curve without a control, and the other way round.
     """
 
-    __name__: str
+    name: str
     curve: Callable[P, C]
     picture: type[Picture[C]]
-    offered: Algorithms | None
+    algorithms: Algorithms | None
     controls: Mapping[str, Spec]
     fixed: Mapping[str, Callable[[Any], Any]]
     twin: Mapping[str, Values]
+
+    def __post_init__(self) -> None:
+        of_algorithm = {"algorithm", *self.algorithms.parameters} if self.algorithms else set()
+        unmatched = set(self.signature.parameters) ^ {*of_algorithm, *self.controls, *self.fixed}
+        if unmatched:
+            raise ValueError(
+                f"controls of {self.name}: {', '.join(sorted(unmatched))} must be both a control and an argument"
+            )
+
+    @property
+    def signature(self) -> inspect.Signature:
+        return inspect.signature(self.curve)
+
+
+class Explore(Protocol[P, C]):
+    """A function `explore_NAME` that makes explorers of one idea; its arguments are those of the idea's curve."""
+
+    __name__: str
+    idea: Idea[P, C]
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Explorer[C]: ...
 
@@ -290,31 +345,23 @@ def explorer(
 ) -> Explore[P, C]:
     """Return `explore_NAME`: a function of the curve's arguments that returns an `Explorer` with a control for each of them.
 
-    algorithms: what the argument `algorithm` may be, and which of its parameters are arguments too; None for a curve of no
-    algorithm. controls, fixed, twin: as `Explore` says. Raises ValueError for an argument without a control, and the other way
-    round.
+    The arguments, and what it raises, are those of `Idea`.
     """
-    signature = inspect.signature(curve)
-    moved = {"algorithm", *algorithms.parameters} if algorithms else set()
-    unmatched = set(signature.parameters) ^ {*moved, *controls, *(fixed or {})}
-    if unmatched:
-        raise ValueError(f"controls of {name}: {', '.join(sorted(unmatched))} must be both a control and an argument")
+    idea = Idea(name, curve, picture, algorithms, controls, fixed or {}, twin)
 
     @wraps(curve)
     def explore(*args: P.args, **kwargs: P.kwargs) -> Explorer[C]:
-        bound = signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        return Explorer(made, bound.arguments)
+        given = idea.signature.bind(*args, **kwargs)
+        given.apply_defaults()
+        return Explorer(idea, given.arguments)
 
+    # help() and the check of types see the curve's arguments, and an Explorer that comes back
+    what = "Return an `Explorer`: the curve below, a control for each of its arguments, `.png`, `.caption` and `.call`."
     explore.__name__ = explore.__qualname__ = f"explore_{name}"
     explore.__annotations__ = {**curve.__annotations__, "return": Explorer}
-    what = "Return an `Explorer`: the curve below, a control for each of its arguments, `.png`, `.caption` and `.call`."
     explore.__doc__ = f"{what}\n\n{inspect.getdoc(curve) or ''}"
-    explore.__dict__ |= {"curve": curve, "picture": picture, "offered": algorithms, "controls": controls}
-    explore.__dict__ |= {"fixed": fixed or {}, "twin": twin}
-    explore.__dict__["__signature__"] = signature.replace(return_annotation=Explorer)
-    made = cast(Explore[P, C], checked(explore))
-    return made
+    vars(explore).update(idea=idea, __signature__=idea.signature.replace(return_annotation=Explorer))
+    return cast(Explore[P, C], checked(explore))
 
 
 class Explorer(LivePicture, Generic[C]):
@@ -323,16 +370,16 @@ class Explorer(LivePicture, Generic[C]):
     controls: argument's name → control. curve: what is on show. picture: how it is drawn.
     """
 
-    def __init__(self, explore: Explore[Any, C], values: Values) -> None:
-        self._explore = explore
-        self._algorithm = None if explore.offered is None else AlgorithmControl(explore.offered, values)
-        self._own = {name: spec.control(name, values) for name, spec in explore.controls.items()}
-        self._fixed = {name: read(values[name]) for name, read in explore.fixed.items()}
-        self._given = [_given(name, values[name]) for name in explore.fixed if values[name] is not None]
+    def __init__(self, idea: Idea[Any, C], values: Values) -> None:
+        self._idea = idea
+        self._algorithm = None if idea.algorithms is None else AlgorithmControl(idea.algorithms, values)
+        self._own = {name: spec.control(name, values) for name, spec in idea.controls.items()}
+        self._fixed = {name: read(values[name]) for name, read in idea.fixed.items()}
+        self._fixed_in_call = [_source_of_fixed(name, values[name]) for name in idea.fixed if values[name] is not None]
         of_algorithm = {} if self._algorithm is None else self._algorithm.controls
         self.controls: dict[str, Control | Pick | Counts] = {**of_algorithm, **self._own}
         self.curve = self._curve()
-        self.picture = explore.picture(self.curve)
+        self.picture = idea.picture(self.curve)
         figure = self.picture.figure
         assert isinstance(figure, Figure)
         self._still = self.picture.still(self.curve)
@@ -347,9 +394,9 @@ class Explorer(LivePicture, Generic[C]):
         values = {name: control.value for name, control in self._own.items()}
         if self._algorithm is not None:
             values["algorithm"] = self._algorithm.value
-        for name, spec in self._explore.controls.items():
+        for name, spec in self._idea.controls.items():
             self._own[name].hide(not spec.shown(values))
-        return self._explore.curve(**values, **self._fixed)
+        return self._idea.curve(**values, **self._fixed)
 
     def _moved(self) -> None:
         try:
@@ -372,15 +419,15 @@ class Explorer(LivePicture, Generic[C]):
     @property
     def call(self) -> str:
         """The call that makes an explorer with these values."""
-        defaults = {name: p.default for name, p in inspect.signature(self._explore).parameters.items()}
+        defaults = {name: p.default for name, p in self._idea.signature.parameters.items()}
         arguments = [] if self._algorithm is None else self._algorithm.arguments(defaults["algorithm"])
         for name, control in self._own.items():
             if not control.hidden and control.value != defaults[name]:
                 arguments.append(f"{name}={_source(control.value)}")
-        return f"{self._explore.__name__}({', '.join([*arguments, *self._given])})"
+        return f"explore_{self._idea.name}({', '.join([*arguments, *self._fixed_in_call])})"
 
 
-def _given(name: str, value: Any) -> str:
+def _source_of_fixed(name: str, value: Any) -> str:
     """Return source for an argument that no control moves: a path as it is, all else as a variable of that name."""
     return f"{name}={os.fspath(value)!r}" if isinstance(value, str | os.PathLike) else f"{name}={name}"
 
@@ -400,6 +447,6 @@ def small_multiples(
 
     It tells what the sliders tell, on paper. Raises what the explorer raises.
     """
-    made = cast(Explore[Any, Any], explore)
-    curves = {label: made.curve(**arguments) for label, arguments in settings.items()}
-    return plot_small_multiples(made.picture, curves, columns=columns)
+    idea = cast(Explore[Any, Any], explore).idea
+    curves = {label: idea.curve(**arguments) for label, arguments in settings.items()}
+    return plot_small_multiples(idea.picture, curves, columns=columns)

@@ -60,7 +60,7 @@ def test_the_picture_is_the_explorer_s(tmp_path):
 
 
 def test_small_multiples_take_the_options_too(tmp_path):
-    twin = {label: {**given, "old_prob": 0.3} for label, given in find_explorer("clip").twin.items()}
+    twin = {label: {**given, "old_prob": 0.3} for label, given in find_explorer("clip").idea.twin.items()}
     save_figure(small_multiples(explore_clip, twin), tmp_path / "by_hand.png")
     words = drawn("clip", "--small-multiples", "--old-prob", ".3", out=tmp_path / "c.png")
     for label, given in twin.items():
@@ -85,6 +85,8 @@ def test_every_picture_as_a_file_with_each_of_its_options(name, tmp_path):
 @pytest.mark.parametrize("name", EXPLORERS)
 def test_choices_are_listed_as_the_dropdowns_have_them(name):
     explorer, shown = find_explorer(name)(), help_of(name)
+    for argument, spec in find_explorer(name).idea.controls.items():
+        assert f"--{argument.replace('_', '-')} " in shown and spec.words.capitalize() in shown
     for argument, control in explorer.controls.items():
         if argument not in ("algorithm", "beside", "up_to") and type(control) is Pick:
             choices = "; ".join(value for _, value in control.box.options)

@@ -28,7 +28,7 @@ from rlviz.pictures.controls import Control, Counts, Several
 from rlviz.pictures.explore import Explorer, Slider, small_multiples
 
 NAMES = EXPLORERS
-OF_ALGORITHMS = [name for name in NAMES if find_explorer(name).offered is not None]
+OF_ALGORITHMS = [name for name in NAMES if find_explorer(name).idea.algorithms is not None]
 
 
 def my_bounds(old_logp):
@@ -248,7 +248,7 @@ def test_lines_differ_without_their_colour(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_static_twin_draws_each_setting(name):
-    twin = find_explorer(name).twin
+    twin = find_explorer(name).idea.twin
     assert len(twin) >= 2
     figure = small_multiples(find_explorer(name), twin)
     FigureCanvasAgg(figure).draw()
