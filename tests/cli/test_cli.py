@@ -13,5 +13,4 @@ def test_version(rlviz):
 @pytest.mark.parametrize("command", ["train", "compare", "cost"])
 def test_help_names_every_task(rlviz, command):
     said = " ".join(unstyle(rlviz(command, "--help").output).replace("│", " ").split())
-    *names, last = sorted(task.name for task in TASKS)
-    assert f"{', '.join(names)} or {last}" in said
+    assert f"Task: {', '.join(task.name for task in TASKS)}." in said
