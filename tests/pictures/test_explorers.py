@@ -155,6 +155,21 @@ def test_the_call_makes_the_same_picture(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_the_call_says_each_control_that_was_moved(name):
+    for look in walk(name).moved:
+        argument = look.control.split()[0]
+        assert argument == "algorithm" or f"{argument}=" in look.call, (look.control, look.value, look.call)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_choice_is_drawn_as_if_made_with_it(name):
+    """Axes and legends that depend on it are drawn anew."""
+    for look in walk(name).moved:
+        if not look.by_slider and look.control != "algorithm":
+            assert evaluated(look.call).png == look.png, (look.control, look.value)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_words_say_what_is_shown(name):
     seen = walk(name)
     for look in (seen.start, *seen.moved, seen.end):
