@@ -195,7 +195,8 @@ class Algorithms:
     """A dropdown of the algorithms among these that `fits` lets in, and a slider for each of these parameters of theirs.
 
     numbers: an algorithm's parameters by name, as far as they have a part in the picture. check: raises ValueError that says
-    what an algorithm lacks, where "nothing that this picture shows" says too little.
+    what an algorithm lacks, where "nothing that this picture shows" says too little. Raises ValueError for a parameter without a
+    range in `RANGES`.
     """
 
     fits: Callable[[Algorithm], bool]
@@ -203,6 +204,13 @@ class Algorithms:
     among: Sequence[Algorithm] = OFFERED
     numbers: Callable[[Algorithm], Mapping[str, float]] = numbers
     check: Callable[[Algorithm], None] | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.parameters:
+            if name not in RANGES:
+                raise ValueError(
+                    f"parameters must be of {', '.join(RANGES)}, which have a slider's range; got {name!r}"
+                )
 
 
 class AlgorithmControl:

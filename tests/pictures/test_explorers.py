@@ -25,7 +25,7 @@ from rlviz.pictures.base import Picture
 from rlviz.pictures.catalogue import EXPLORERS, find_explorer
 from rlviz.pictures.clip import clip_curve
 from rlviz.pictures.controls import Control, Counts, Several
-from rlviz.pictures.explore import Explorer, Slider, small_multiples
+from rlviz.pictures.explore import Algorithms, Explorer, Slider, small_multiples
 
 NAMES = EXPLORERS
 OF_ALGORITHMS = [name for name in NAMES if find_explorer(name).idea.algorithms is not None]
@@ -341,3 +341,10 @@ def test_a_curve_of_no_algorithm_and_one_with_an_argument_too_many():
     assert explorer.caption == "A token with A = 0.5."
     with pytest.raises(ValueError, match="controls of one_token: size must be both a control and an argument"):
         pictures.explorer("one_token", one_token, Side, controls={**slider, "size": slider["advantage"]}, twin={})
+
+
+def test_a_parameter_without_a_range_is_refused():
+    with pytest.raises(
+        ValueError, match=r"parameters must be of eps_low, .*, which have a slider's range; got 'slope'"
+    ):
+        Algorithms(fits=bool, parameters=["eps_high", "slope"])
