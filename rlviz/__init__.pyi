@@ -50,7 +50,12 @@ from .pictures import (
     explore_sampling as explore_sampling,
     small_multiples as small_multiples,
 )
-from .runs import inspect_run as inspect_run, playground as playground, training_panel as training_panel
+from .runs import (
+    inspect_run as inspect_run,
+    playground as playground,
+    training_panel as training_panel,
+    watch as watch,
+)
 from .tabular import (
     TableTask as TableTask,
     good_actions as good_actions,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 
+EMPTY = ("br", "img", "link", "meta")  # elements that have no end
 CAPTION = "text-align: left; font-weight: bold; white-space: nowrap"
 
 
@@ -24,7 +25,7 @@ def element(tag: str, *parts: object, **attributes: object) -> Markup:
     named = "".join(
         f' {name.rstrip("_").replace("_", "-")}="{html.escape(str(value))}"' for name, value in attributes.items()
     )
-    inside = "" if tag in ("br", "img") else f"{joined(*parts)}</{tag}>"
+    inside = "" if tag in EMPTY else f"{joined(*parts)}</{tag}>"
     return Markup(f"<{tag}{named}>{inside}")
 
 

@@ -19,11 +19,14 @@ from small_models.checks import LONGEST, check_fields, cut, shown
 
 T = TypeVar("T")
 Critic = Literal["separate", "shared"]
+Precision = Literal["float32", "bfloat16"]
+Activations = Literal["kept", "recomputed"]
 
 RUN, ROLLOUTS, REWARDS, UPDATES = "Run", "Rollouts", "Rewards and pairs", "Updates"
 RECORDS = "Evaluations and records"
 
 HOLDS = {"at least": operator.ge, "above": operator.gt, "at most": operator.le, "below": operator.lt}
+MOST_NAMED = 250  # characters of a list of names in a refusal
 LARGEST = 10**9  # every whole number of a setting is below it, but for the seed
 SEEDS = 2**63  # how many a random generator takes
 
@@ -123,6 +126,16 @@ class RunSettings:
     lr: float = setting(3e-4, "Learning rate of AdamW at its peak.", UPDATES, above=0)
     lr_warmup_steps: int = setting(10, "First steps, over which the learning rate rises linearly.", UPDATES, at_least=0)
     max_grad_norm: float = setting(1.0, "Gradients are scaled down to this norm.", UPDATES, above=0)
+    precision: Precision = setting(
+        "float32",
+        "Of matrix products; bfloat16: by autocast, with weights, gradients and Adam in float32 and transformers' forward.",
+        UPDATES,
+    )
+    activations: Activations = setting(
+        "kept",
+        "Of each layer; recomputed: in the backward pass (gradient checkpointing), by transformers' forward; saves memory.",
+        UPDATES,
+    )
     evaluate_every: int = setting(20, "Steps between evaluations on held-out prompts; 0: never.", RECORDS, at_least=0)
     checkpoint_every: int = setting(0, "Steps between saved states; 0: only as time asks for.", RECORDS, at_least=0)
 
@@ -163,6 +176,10 @@ class TrainSettings(RunSettings):
     minibatches: int = setting(
         1, "Parts a rollout is split into, one an update, anew after each pass.", UPDATES, at_least=1
     )
+    micro_batch_tokens: int = setting(
+        0, "Tokens of prompts and responses, padding included, that an update holds at once; 0: all of its rows.",
+        UPDATES, at_least=0,
+    )  # fmt: skip
     reset_reference_every: int = setting(
         0, "Steps after which the reference becomes the policy of that moment; 0: never.", UPDATES, at_least=0
     )
@@ -180,6 +197,10 @@ class TrainSettings(RunSettings):
         10, "Steps between records with the numbers of each token; 0: never.", RECORDS, at_least=0
     )
     details_groups: int = setting(4, "Groups of a rollout, its first ones, in such a record.", RECORDS, at_least=1)
+    watch_every: int = setting(
+        5, "Between these, steps between records with the tokens of one group whose rewards differ, 17 kB each; 0: never.",
+        RECORDS, at_least=0,
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -231,5 +252,5 @@ def check_names(kind: type[Settings], given: Iterable[str], whose: str) -> None:
     known = list(declarations(kind))
     for name in given:
         if name not in known:
-            instead = nearest(name[:LONGEST], known).strip() or f"it has {', '.join(known)}"
+            instead = nearest(name[:LONGEST], known).strip() or f"it has {cut(', '.join(known), MOST_NAMED)}"
             raise ValueError(f"{cut(name)} is no setting {whose}; {instead}")

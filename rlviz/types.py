@@ -203,7 +203,8 @@ class StepRecord:
     reward_loss: float | None = None  # of the reward model at its last refresh
     token_ratio_std: float | None = None  # spread of the token ratios of all updates, whichever ratio the loss takes
     sequence_ratio_std: float | None = None  # spread of the sequence ratios, one a response, in the same way
-    # share of routing decisions, one a token and layer, whose set of experts the step's updates changed, on one response a prompt
+    # share of routing decisions, one a token and layer, whose set of experts the step's updates changed, on one response a
+    # prompt; counted in every fifth step: 3, 8, 13, …
     routing_flips: float | None = None
 
     @property

@@ -5,13 +5,15 @@ from __future__ import annotations
 import copy
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import load_file
-from transformers import PreTrainedModel
 
 from small_models.files import check_regular, read_json, reason
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 FOLDER, CONFIG, WEIGHTS = "adapter", "adapter_config.json", "adapter_model.safetensors"
 KEPT = (
@@ -27,6 +29,8 @@ def has_adapter(model: Any) -> bool:
     """Return whether peft changed this model. Raises ValueError unless it is a PeftModel with one plain LoRA adapter."""
     if not hasattr(model, "peft_config"):
         return False
+    from transformers import PreTrainedModel
+
     kinds = {
         name: str(getattr(config.peft_type, "value", config.peft_type)) for name, config in model.peft_config.items()
     }

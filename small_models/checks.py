@@ -8,6 +8,7 @@ import os
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from functools import cache, wraps
 from numbers import Integral, Real
@@ -130,11 +131,14 @@ def checked(function: F) -> F:
 
 @cache
 def annotations_of(owner: Any) -> dict[str, Any]:
-    """Return name → annotation, as far as they are known at run time."""
-    try:
-        return typing.get_type_hints(owner)
-    except NameError:  # a name that only type checkers know
-        return {}
+    """Return name → annotation, as far as they are known at run time, of a function, or of a class with what it inherits."""
+    known: dict[str, Any] = {}
+    for part in reversed(owner.__mro__) if isinstance(owner, type) else (inspect.unwrap(owner),):
+        for name, annotation in inspect.get_annotations(part).items():
+            alone = type("alone", (), {"__module__": part.__module__, "__annotations__": {name: annotation}})
+            with suppress(NameError):  # a name that only type checkers know
+                known |= typing.get_type_hints(alone, getattr(part, "__globals__", None))
+    return known
 
 
 def _fits(value: Any, kind: Any) -> bool:

@@ -9,7 +9,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args, get_origin
 
@@ -153,9 +153,15 @@ def _in_words(message: str, value: Any, kind: Any) -> str:
     expected = re.fullmatch(r"Expected `(.+)`, got `\w+`", reason)
     if expected:
         allowed = " or ".join(KINDS.get(one, one) for one in expected[1].split(" | "))
-        if not names and is_dataclass(kind) and len(fields(kind)) <= 4:
-            allowed += f" with the keys {', '.join(field.name for field in fields(kind))}"
+        needed = (
+            [f.name for f in fields(kind) if f.default is f.default_factory is MISSING] if is_dataclass(kind) else []
+        )
+        if not names and 0 < len(needed) <= 4:
+            allowed += f" with the keys {', '.join(needed)}"
         return f"{field} must be {allowed}; got {as_json(found)}"
+    if reason.startswith("Invalid enum value") and is_dataclass(kind) and names:
+        known = get_args(annotations_of(cast(Any, kind)).get(names))
+        return f"{field} must be {' or '.join(map(as_json, known))}; got {as_json(found)}"
     return f": {reason}"
 
 

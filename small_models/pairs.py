@@ -71,8 +71,16 @@ class EncodedPairs:
     mask: Tensor
 
     def take(self, index: Tensor) -> EncodedPairs:
-        """Return the pairs at these indices."""
-        return EncodedPairs(**{name: value[index] for name, value in vars(self).items()})
+        """Return the pairs at these indices, padded to the longest prompt and the longest response among them."""
+        prompt_mask, mask = self.prompt_mask[index], self.mask[index]
+        start = int(prompt_mask.int().argmax(-1).min())
+        length = int(last_place(mask).max()) + 1
+        return EncodedPairs(
+            prompt_ids=self.prompt_ids[index, start:],
+            prompt_mask=prompt_mask[:, start:],
+            tokens=self.tokens[index, :, :length],
+            mask=mask[..., :length],
+        )
 
 
 @checked
@@ -86,7 +94,7 @@ def encode_pairs(policy: Policy, pairs: Sequence[Pair], task: Task | None = None
     both_texts = [(pair.prompt, text) for pair in pairs for text in (pair.chosen, pair.rejected)]
     turns = [[text] if task is None else task.turns(prompt, text) for prompt, text in both_texts]
     tokens, mask = encode_responses(policy, turns)
-    limit = getattr(policy.model.config, "max_position_embeddings", None)
+    limit = getattr(policy.weights.config, "max_position_embeddings", None)
     longest = prompt_mask.sum(-1) + last_place(mask).reshape(len(pairs), 2).amax(-1) + 1
     if limit is not None and int(longest.max()) > limit:
         worst = pairs[int(longest.argmax())]

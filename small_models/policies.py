@@ -12,28 +12,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    LlamaConfig,
-    MixtralConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
-from transformers.cache_utils import DynamicCache, DynamicLayer
-from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.utils import logging
 
-from small_models import adapters
+from small_models import adapters, llama
 from small_models.checks import check_number, check_seed, shown
 from small_models.files import as_json, check_regular, check_text, read_json, reason, said
+from small_models.llama import CHECKPOINTS
 from small_models.tasks import TASKS
-from small_models.tokenizer import build_tokenizer
+from small_models.tokenizer import CharacterTokenizer, build_tokenizer
 
-CHECKPOINTS = Path(__file__).parent / "checkpoints"
+if TYPE_CHECKING:  # it takes longer to import than all else, and a shipped policy does without
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
 DEVICES = ("auto", "cpu", "cuda")
 SMALL = 5_000_000  # parameters; below this, threads cost more than they give
 EXPERTS_A_TOKEN = 2  # as in Mixtral
@@ -46,30 +39,46 @@ WIDEST, LARGEST = 65_536, 1_000_000_000  # width and parameters that are built
 class Policy:
     """A causal language model with its tokenizer.
 
-    `source` says where the weights came from: a shipped name, a path, a hub name, or how they were built.
+    weights, vocabulary: transformers' model and tokenizer, or where nobody asked for these yet (`model`, `tokenizer`), what does
+    their work for a shipped policy (`small_models.llama`). source: where the weights came from: a shipped name, a path, a hub
+    name, or how they were built.
     """
 
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
+    weights: PreTrainedModel | llama.Llama
+    vocabulary: PreTrainedTokenizerBase | CharacterTokenizer
     source: str
 
     @property
+    def model(self) -> PreTrainedModel:
+        """The model as transformers has it, with the very same parameters; from now on it is `weights` too."""
+        if isinstance(self.weights, llama.Llama):
+            object.__setattr__(self, "weights", _in_transformers(self.weights))
+        return self.weights
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The tokenizer as transformers has it; from now on it is `vocabulary` too."""
+        if isinstance(self.vocabulary, CharacterTokenizer):
+            object.__setattr__(self, "vocabulary", _read_tokenizer(llama.KIND))
+        return self.vocabulary
+
+    @property
     def device(self) -> torch.device:
-        return self.model.device
+        return self.weights.device
 
     @property
     def num_parameters(self) -> int:
-        return sum(p.numel() for p in self.model.parameters())
+        return sum(p.numel() for p in self.weights.parameters())
 
     @property
     def end_id(self) -> int:
         """Id of the end-of-sequence token, as it is written: the tokenizer's."""
-        return int(self.tokenizer.eos_token_id)
+        return int(self.vocabulary.eos_token_id)
 
     @property
     def end_ids(self) -> frozenset[int]:
         """Ids of all tokens that end a response: the tokenizer's, and those of the model's configs (Llama 3 lists three)."""
-        configs = self.model.config, getattr(self.model, "generation_config", None)
+        configs = self.weights.config, getattr(self.weights, "generation_config", None)
         lists = [getattr(config, "eos_token_id", None) for config in configs]
         more = [ids if isinstance(ids, list) else [ids] for ids in lists if ids is not None]
         return frozenset((self.end_id, *(int(token) for ids in more for token in ids)))
@@ -77,7 +86,7 @@ class Policy:
     @property
     def pad_id(self) -> int:
         """Id that fills padding; models without one use their end-of-sequence id, which the masks tell apart."""
-        pad = self.tokenizer.pad_token_id
+        pad = self.vocabulary.pad_token_id
         return self.end_id if pad is None else int(pad)
 
     def frozen_copy(self) -> Policy:
@@ -85,10 +94,10 @@ class Policy:
 
         Raises ValueError for adapters that could not be saved, before a run begins with them.
         """
-        adapters.has_adapter(self.model)
-        model = copy.deepcopy(self.model).eval()
-        model.requires_grad_(False)
-        return Policy(model, self.tokenizer, self.source)
+        adapters.has_adapter(self.weights)
+        weights = copy.deepcopy(self.weights).eval()
+        weights.requires_grad_(False)
+        return Policy(weights, self.vocabulary, self.source)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write weights (safetensors), config and tokenizer into `folder`, each file whole or not at all.
@@ -96,14 +105,21 @@ class Policy:
         Of a LoRA policy that is its base; the adapter stands beside it, in adapter/.
         """
         folder = Path(folder)
-        base = adapters.without_adapter(self.model)
+        base = adapters.without_adapter(self.weights)
         shutil.rmtree(folder / adapters.FOLDER, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as temporary, _no_progress_bars():
-            base.save_pretrained(temporary)
-            self.tokenizer.save_pretrained(temporary)
-            if base is not self.model:
-                self.model.save_pretrained(Path(temporary) / adapters.FOLDER)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as temporary:
+            if isinstance(base, llama.Llama):
+                base.save(Path(temporary))
+            else:
+                with _no_progress_bars():
+                    base.save_pretrained(temporary)
+                    if base is not self.model:
+                        self.model.save_pretrained(Path(temporary) / adapters.FOLDER)
+            if isinstance(self.vocabulary, CharacterTokenizer):
+                llama.save_tokenizer(Path(temporary))
+            else:
+                self.vocabulary.save_pretrained(temporary)
             for file in Path(temporary).iterdir():
                 os.replace(file, folder / file.name)
 
@@ -134,6 +150,14 @@ def settle(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:
     return model
 
 
+def recompute_activations(model: PreTrainedModel) -> None:
+    """Turn the model's gradient checkpointing on: its layers keep no activations and compute them again in the backward pass."""
+    if hasattr(model, "activation_checkpointing_enable"):  # its name from transformers 6 on
+        model.activation_checkpointing_enable()
+    else:
+        model.gradient_checkpointing_enable()
+
+
 @contextmanager
 def ready_for_gradients(model: PreTrainedModel) -> Iterator[None]:
     """Within it, the model is without dropout, and layers whose gradient checkpointing is on keep no activations.
@@ -141,6 +165,8 @@ def ready_for_gradients(model: PreTrainedModel) -> Iterator[None]:
     They are computed again when the gradients are. transformers does so in training mode alone, which brings dropout.
     Raises ValueError for a model with gradient checkpointing whose layers cannot do it.
     """
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
     modules = list(model.modules())
     if any(module.training for module in modules):
         model.eval()
@@ -168,6 +194,8 @@ def ready_for_gradients(model: PreTrainedModel) -> Iterator[None]:
 
 @contextmanager
 def _no_progress_bars() -> Iterator[None]:
+    from transformers.utils import logging
+
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
@@ -222,6 +250,8 @@ def build_policy(
     words = f"0 (none) or at least {EXPERTS_A_TOKEN + 1}, so that there is a choice"
     check_number("experts", experts, lambda n: n == 0 or n > EXPERTS_A_TOKEN, words, whole=True)
     check_seed(seed)
+    from transformers import AutoModelForCausalLM, LlamaConfig, MixtralConfig
+
     where = choose_device(device)
     if hidden_size % (2 * num_heads):
         raise ValueError(f"hidden_size must be a multiple of 2 × num_heads = {2 * num_heads}; got {hidden_size}")
@@ -299,6 +329,33 @@ def shipped() -> list[str]:
     return sorted(folder.name for folder in CHECKPOINTS.iterdir() if (folder / "config.json").is_file())
 
 
+def _in_transformers(own: llama.Llama) -> PreTrainedModel:
+    """Return transformers' model of the very same parameters, on their device."""
+    model = settle(_read_model(str(llama.KIND)), own.device)
+    parameters = own.state_dict(keep_vars=True)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(parameters[name].requires_grad)  # which load_state_dict hands on
+    model.load_state_dict(parameters, assign=True)
+    return model
+
+
+def _read_model(name: str) -> PreTrainedModel:
+    from transformers import AutoModelForCausalLM
+
+    with _no_progress_bars():
+        return AutoModelForCausalLM.from_pretrained(
+            name, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
+        )
+
+
+def _read_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    tokenizer.clean_up_tokenization_spaces = False  # what is graded is what was sampled (Llama 3 asks for it)
+    return tokenizer
+
+
 def load_policy(source: str | os.PathLike[str], *, device: str = "auto") -> Policy:
     """Load a policy in float32 from a folder, by a shipped name (`shipped()`), or by a hub name.
 
@@ -326,19 +383,16 @@ def load_policy(source: str | os.PathLike[str], *, device: str = "auto") -> Poli
         )
     if here:
         check_folder(folder)
+        if (known := llama.read(folder, where)) is not None:
+            return Policy(*known, str(source))
     elif name in (task.name for task in TASKS):  # its task's name, which no hub needs to be asked for
         raise ValueError(
             f"policy: the task {name} has no warm start here; make one by python -m small_models.warm_start {name}, or give "
             "another policy"
         )
     try:
-        with _no_progress_bars():
-            model = AutoModelForCausalLM.from_pretrained(
-                name, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
-            )
-            tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-            check_text(tokenizer.init_kwargs, model.config.to_dict())  # else the first save would fail
-            tokenizer.clean_up_tokenization_spaces = False  # what is graded is what was sampled (Llama 3 asks for it)
+        model, tokenizer = _read_model(name), _read_tokenizer(name)
+        check_text(tokenizer.init_kwargs, model.config.to_dict())  # else the first save would fail
     except Exception as error:  # transformers, safetensors and the hub client raise unrelated types
         if here:
             raise ValueError(f"policy: the checkpoint in {name} cannot be read ({reason(error)})") from error
@@ -346,6 +400,8 @@ def load_policy(source: str | os.PathLike[str], *, device: str = "auto") -> Poli
             f"policy: {shown(name)} is no folder here, no shipped policy ({', '.join(shipped())}), and no model that the hub "
             f"client could load ({reason(error)})"
         ) from error
+    from transformers.cache_utils import DynamicCache, DynamicLayer
+
     adapters.has_adapter(model)
     if (folder / adapters.FOLDER).is_dir():
         model = adapters.read_adapter(model, folder / adapters.FOLDER)

@@ -43,9 +43,9 @@ def routing_flips(old: Tensor, new: Tensor, mask: Tensor) -> float:
 
 def _routers(policy: Policy) -> list[nn.Module]:
     """Return the modules that choose experts, first layer first: those whose logits transformers can record."""
-    recorded = getattr(policy.model, "_can_record_outputs", None) or {}
+    recorded = getattr(policy.weights, "_can_record_outputs", None) or {}
     kind = getattr(recorded.get("router_logits"), "target_class", None)
-    return [] if kind is None else [module for module in policy.model.modules() if isinstance(module, kind)]
+    return [] if kind is None else [module for module in policy.weights.modules() if isinstance(module, kind)]
 
 
 @contextmanager

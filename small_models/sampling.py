@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from transformers import DynamicCache, LlamaForCausalLM, MixtralForCausalLM
-from transformers.cache_utils import Cache, DynamicLayer
 
+from small_models import host, packed, paths, plain
 from small_models.checks import check_at_least, check_kind, check_list, check_number, checked
 from small_models.memory import check_fits
 from small_models.policies import Policy, one_thread_if_small, ready_for_gradients
 from small_models.tasks import Task
-from small_models.tokenizer import encode, prefix_ids
+from small_models.tokenizer import decode, encode, prefix_ids
 
 STEP_BYTES = 4 + 4 + 4 + 8  # of a word of the vocabulary: logit, log-probability, probability, cumulated probability
 TOKEN_BYTES = 8 + 8 + 4 + 4  # of a token: random number, id, log-probability, entropy
+LOOK_EVERY = 16  # tokens; on a GPU the host waits for all that was asked of it when it asks who has finished
+AT_ONCE = 4_000_000  # logits that are kept until log-probabilities and entropies are made of them
 
 
 @dataclass(frozen=True)
@@ -57,14 +59,25 @@ class Samples:
         """[P, G]: place of the last token that the policy wrote."""
         return last_place(self.mask)
 
+    @property
+    def place(self) -> dict[str, Tensor]:
+        """What `response_logits` is asked for every token of them: `response_logits(policy, **samples.place)`."""
+        return {
+            "prompt_ids": self.prompt_ids,
+            "prompt_mask": self.prompt_mask,
+            "tokens": self.tokens,
+            "wanted": self.there,
+        }
+
     def texts(self, policy: Policy) -> list[list[str]]:
         """Return the responses as text, [P][G], observations included, without the token that ended the sequence."""
         ends = policy.end_ids  # a slow look into the tokenizer
+        tokens, there = (values.flatten(0, 1).tolist() for values in host.on_host(self.tokens, self.there))
         rows = [
             [token for token, kept in zip(row, keep, strict=True) if kept and token not in ends]
-            for row, keep in zip(self.tokens.flatten(0, 1).tolist(), self.there.flatten(0, 1).tolist(), strict=True)
+            for row, keep in zip(tokens, there, strict=True)
         ]
-        flat = policy.tokenizer.batch_decode(rows)
+        flat = decode(policy.vocabulary, rows)
         group_size = self.tokens.shape[1]
         return [flat[start : start + group_size] for start in range(0, len(flat), group_size)]
 
@@ -74,59 +87,18 @@ def last_place(mask: Tensor) -> Tensor:
     return (mask * torch.arange(mask.shape[-1], device=mask.device)).amax(-1)
 
 
-class _PreallocatedLayer(DynamicLayer):
-    """A cache layer that writes into room taken once, where DynamicLayer copies everything at every token."""
-
-    def __init__(self, max_length: int) -> None:
-        super().__init__()
-        self.max_length = max_length
-        self.length = 0
-        self.is_initialized = False
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
-    ) -> tuple[Tensor, Tensor]:
-        if not self.is_initialized:
-            batch, heads, _, width = key_states.shape
-            self.all_keys = key_states.new_empty(batch, heads, self.max_length, width)
-            self.all_values = value_states.new_empty(batch, heads, self.max_length, value_states.shape[-1])
-            self.dtype, self.device = key_states.dtype, key_states.device
-            self.is_initialized = True
-        start, self.length = self.length, self.length + key_states.shape[2]
-        self.all_keys[:, :, start : self.length] = key_states
-        self.all_values[:, :, start : self.length] = value_states
-        self.keys = self.all_keys[:, :, : self.length]
-        self.values = self.all_values[:, :, : self.length]
-        return self.keys, self.values
-
-    def get_seq_length(self, *args: object) -> int:
-        return self.length
-
-    def batch_select_indices(self, indices: Tensor) -> None:
-        self.all_keys, self.all_values = self.all_keys[indices], self.all_values[indices]
-
-
-def _new_cache(policy: Policy, max_length: int) -> Cache:
-    cache = DynamicCache(config=policy.model.config)
-    if cache.layers and all(type(layer) is DynamicLayer for layer in cache.layers):
-        return Cache(layers=[_PreallocatedLayer(max_length) for _ in cache.layers])
-    return cache  # sliding windows and recurrent states keep transformers' own layers
-
-
 @checked
 def encode_prompts(policy: Policy, prompts: Sequence[str]) -> tuple[Tensor, Tensor]:
     """Return ids [P, S] and mask [P, S] of the prompts, padded on the left to the longest.
 
     A prompt begins as the tokenizer begins a text (with BOS, for Llama's and Gemma's), and once where it is written in the text.
     """
-    begin = prefix_ids(policy.tokenizer)
-    ids = [row if row[: len(begin)] == begin else begin + row for row in encode(policy.tokenizer, prompts)]
+    begin = prefix_ids(policy.vocabulary)
+    ids = [row if row[: len(begin)] == begin else begin + row for row in encode(policy.vocabulary, prompts)]
     width = max(len(row) for row in ids)
-    padded = torch.full((len(ids), width), policy.pad_id)
-    mask = torch.zeros(len(ids), width, dtype=torch.bool)
-    for index, row in enumerate(ids):
-        padded[index, width - len(row) :] = torch.tensor(row)
-        mask[index, width - len(row) :] = True
+    padded = torch.tensor([[policy.pad_id] * (width - len(row)) + row for row in ids])
+    places = torch.arange(width) - width
+    mask = places >= -torch.tensor([len(row) for row in ids]).unsqueeze(1)
     return padded.to(policy.device), mask.to(policy.device)
 
 
@@ -140,7 +112,7 @@ def encode_responses(policy: Policy, texts: Sequence[str | Sequence[str]]) -> tu
     """
     responses = [(text,) if isinstance(text, str) else text for text in texts]
     written = [turn for turns in responses for turn in turns if turn]
-    ids = iter(encode(policy.tokenizer, written) if written else [])
+    ids = iter(encode(policy.vocabulary, written) if written else [])
     rows = []
     for turns in responses:
         row = [(token, place % 2 == 0) for place, turn in enumerate(turns) for token in (next(ids) if turn else ())]
@@ -176,6 +148,35 @@ def _pick(probabilities: Tensor, uniform: Tensor) -> Tensor:
     return torch.searchsorted(cumulated, target, right=True).squeeze(-1).clamp_(max=probabilities.shape[-1] - 1)
 
 
+class _Thought:
+    """What the policy thought of the tokens [B, T] that it drew: log-probability, and entropy of the distribution, in nats.
+
+    Both are made of the logits of many steps at once, which takes few large operations in place of many small ones.
+    """
+
+    def __init__(self, tokens: Tensor) -> None:
+        self.tokens = tokens
+        self.logp = torch.zeros(tokens.shape, device=tokens.device)
+        self.entropy = torch.zeros_like(self.logp)
+        self.waiting: list[tuple[Tensor, Tensor]] = []
+
+    def add(self, live: Tensor, step: int, logits: Tensor) -> None:
+        """Take the logits [B', V], at the sampling temperature, from which these rows drew their token of this step."""
+        self.waiting.append((live * self.tokens.shape[1] + step, logits))
+        if sum(logits.numel() for _, logits in self.waiting) > AT_ONCE:
+            self.done()
+
+    def done(self) -> tuple[Tensor, Tensor]:
+        """Return log-probabilities and entropies, [B, T], of all that was drawn."""
+        if self.waiting:
+            places, logits = (torch.cat(parts) for parts in zip(*self.waiting, strict=True))
+            logps, drawn = logits.log_softmax(-1), self.tokens.view(-1)[places]
+            self.logp.view(-1)[places] = logps.gather(-1, drawn.unsqueeze(-1)).squeeze(-1).to(self.logp.dtype)
+            self.entropy.view(-1)[places] = torch.special.entr(logps.exp()).sum(-1).to(self.logp.dtype)
+            self.waiting = []
+        return self.logp, self.entropy
+
+
 def check_sampling(max_new_tokens: int, temperature: float, top_k: int, top_p: float) -> None:
     """Raise ValueError when a sampling setting is outside its range."""
     check_at_least(1, max_new_tokens=max_new_tokens)
@@ -198,82 +199,22 @@ class _Environment:
 
     def answer(self, rows: Tensor, token: Tensor, step: int) -> None:
         """Answer the calls that end with these tokens of these rows, unless it wrote the tokens itself."""
-        tokenizer, own = self.policy.tokenizer, self.given[rows, step] < 0
+        vocabulary, own = self.policy.vocabulary, self.given[rows, step] < 0
         calling = []
         for row, last in zip(rows[own].tolist(), token[own].tolist(), strict=True):
             if last not in self._ends_a_call:
-                self._ends_a_call[last] = tokenizer.decode([last]).endswith(self.task.call_end)
+                self._ends_a_call[last] = vocabulary.decode([last]).endswith(self.task.call_end)
             if self._ends_a_call[last]:
                 calling.append(row)
         if not calling:
             return
-        for row, text in zip(calling, tokenizer.batch_decode(self.tokens[calling, : step + 1].tolist()), strict=True):
+        for row, text in zip(calling, decode(vocabulary, self.tokens[calling, : step + 1].tolist()), strict=True):
             words = self.task.observe(self.prompts[row], text)
             if words not in self._encoded:
-                self._encoded[words] = torch.tensor(encode(tokenizer, [words])[0], device=self.tokens.device)
+                self._encoded[words] = torch.tensor(encode(vocabulary, [words])[0], device=self.tokens.device)
             room = self.given[row, step + 1 :]
             observation = self._encoded[words][: len(room)]
             room[: len(observation)] = observation
-
-
-class _Decoder:
-    """The model with its cache: encodes each prompt once, then takes a token a live response and returns the next logits."""
-
-    def __init__(self, policy: Policy, prompt_ids: Tensor, prompt_mask: Tensor, group_size: int, room: int) -> None:
-        self.model = policy.model
-        self.length = prompt_ids.shape[1]
-        self.cache = _new_cache(policy, self.length + room)
-        padded = not bool(prompt_mask.all())
-        positions = prompt_mask.long().cumsum(-1).sub(1).clamp(min=0) if padded else None
-        logits = self.model(
-            prompt_ids,
-            attention_mask=prompt_mask.long() if padded else None,
-            position_ids=positions,
-            past_key_values=self.cache,
-            use_cache=True,
-            logits_to_keep=1,
-        ).logits[:, -1]
-        owner = torch.arange(len(prompt_ids), device=prompt_ids.device).repeat_interleave(group_size)
-        self.cache.batch_select_indices(owner)
-        self.first_logits = logits[owner]
-        self.attention = prompt_mask[owner].long() if padded else None
-        self.position = positions[owner, -1:] if positions is not None else None
-        self.rotary = None
-        if type(self.model) in (LlamaForCausalLM, MixtralForCausalLM) and not padded:
-            every = torch.arange(self.length + room, device=prompt_ids.device).unsqueeze(0)
-            self.rotary = self.model.model.rotary_emb(logits, every)
-
-    def keep(self, rows: Tensor) -> None:
-        """Go on with these rows alone."""
-        self.cache.batch_select_indices(rows)
-        if self.attention is not None and self.position is not None:
-            self.attention, self.position = self.attention[rows], self.position[rows]
-
-    def __call__(self, token: Tensor) -> Tensor:
-        """Append a token [B] to each row and return the logits [B, V] after it."""
-        token = token.unsqueeze(-1)
-        self.length += 1
-        if self.rotary is not None:
-            return self._through_the_layers(token, self.rotary)
-        if self.attention is not None and self.position is not None:
-            self.attention = torch.cat([self.attention, torch.ones_like(token)], dim=1)
-            self.position = self.position + 1
-        return self.model(
-            token,
-            attention_mask=self.attention,
-            position_ids=self.position,
-            past_key_values=self.cache,
-            use_cache=True,
-        ).logits[:, -1]
-
-    def _through_the_layers(self, token: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
-        """Call the model's own layers without its wrappers, which take a quarter of the time of so small a model."""
-        core = self.model.model
-        here = tuple(table[:, self.length - 1 : self.length] for table in rotary)
-        hidden = core.embed_tokens(token)
-        for layer in core.layers:
-            hidden = layer(hidden, position_embeddings=here, past_key_values=self.cache)
-        return self.model.lm_head(core.norm(hidden))[:, -1]
 
 
 def sample(
@@ -308,29 +249,28 @@ def sample(
         check_kind("generator", generator, torch.Generator, "a torch.Generator, or None")
     prompt_ids, prompt_mask = encode_prompts(policy, prompts)
     width = prompt_ids.shape[1]
-    limit = getattr(policy.model.config, "max_position_embeddings", None)
+    limit = getattr(policy.weights.config, "max_position_embeddings", None)
     if limit is not None and width + max_new_tokens > limit:
         raise ValueError(
             f"max_new_tokens {max_new_tokens} after a prompt of {width} tokens exceeds the {limit} positions of this model"
         )
     rows = len(prompts) * group_size
-    vocabulary = policy.model.get_output_embeddings().weight.shape[0]
+    vocabulary = policy.weights.get_output_embeddings().weight.shape[0]
     check_fits(
         rows * (STEP_BYTES * vocabulary + TOKEN_BYTES * max_new_tokens),
         policy.device,
         f"sampling {rows:,} responses at once",
         "lower group_size, or give fewer prompts at once",
     )
-    policy.model.eval()
+    policy.weights.eval()
     with one_thread_if_small(policy), torch.inference_mode():
         device = policy.device
         uniform = torch.rand(rows, max_new_tokens, generator=generator, dtype=torch.double).to(device)
         tokens = torch.full((rows, max_new_tokens), policy.pad_id, device=device)
-        logp = torch.zeros(rows, max_new_tokens, device=device)
-        entropy = torch.zeros(rows, max_new_tokens, device=device)
-
-        decode = _Decoder(policy, prompt_ids, prompt_mask, group_size, max_new_tokens)
-        logits = decode.first_logits
+        place = prompt_ids, prompt_mask, group_size, max_new_tokens
+        decoder = _decoder(policy, *place)
+        thought = _Thought(tokens)
+        logits = decoder.first_logits
         live = torch.arange(rows, device=device)  # the response that each row of the decoder belongs to
         finished = torch.zeros(rows, dtype=torch.bool, device=device)
         ends = torch.tensor(sorted(policy.end_ids), device=device)
@@ -338,38 +278,40 @@ def sample(
         if task is not None and task.call_end:
             environment = _Environment(policy, task, [p for p in prompts for _ in range(group_size)], tokens)
         for step in range(max_new_tokens):
-            logps = (_at_least_float(logits) / (temperature or 1.0)).log_softmax(-1)
-            probabilities = logps.exp()
+            logits = _at_least_float(logits)
+            if temperature not in (0, 1):
+                logits = logits / temperature
             if temperature == 0:
-                token = probabilities.argmax(-1)
+                token = logits.argmax(-1)
             else:
-                token = _pick(_restrict(probabilities, top_k, top_p), uniform[live, step])
+                token = _pick(_restrict(logits.softmax(-1), top_k, top_p), uniform[live, step])
             if environment is not None:
                 given = environment.given[live, step]
                 token = torch.where(given < 0, token, given)
             tokens[live, step] = token  # a finished response may still be in the batch; what it adds is cut below
-            logp[live, step] = logps.gather(-1, token.unsqueeze(-1)).squeeze(-1)
-            entropy[live, step] = torch.special.entr(probabilities).sum(-1)
+            thought.add(live, step, logits)
             if stop_at_end:
-                ended = torch.isin(token, ends)
+                ended = (token.unsqueeze(-1) == ends).any(-1)  # torch.isin takes three times as long
                 finished = finished | (ended if environment is None else ended & (given < 0))
+            if stop_at_end and (step + 1) % (LOOK_EVERY if host.waits(device) else 1) == 0:
                 going = len(live) - int(finished.sum())
                 if going == 0:
                     break
                 if going <= 0.8 * len(live):  # compacting copies the cache, so wait until it pays
                     kept = (~finished).nonzero().squeeze(-1)
-                    decode.keep(kept)
+                    decoder.keep(kept)
                     live, token, finished = live[kept], token[kept], finished[kept]
             if step + 1 < max_new_tokens:
                 if environment is not None:
                     environment.answer(live[~finished], token[~finished], step)
-                logits = decode(token)
+                logits = decoder(token)
 
+        logp, entropy = thought.done()
         own = torch.ones_like(tokens, dtype=torch.bool) if environment is None else environment.given < 0
         ended = torch.isin(tokens, ends) & own & stop_at_end
         drawn = step + 1
         there = (ended.long().cumsum(-1) - ended.long() == 0)[:, :drawn]  # up to the first end of sequence, and with it
-        longest = int(there.any(0).sum())
+        longest = int(there.any(0).sum()) if stop_at_end else drawn
 
     def grouped(values: Tensor, padding: float) -> Tensor:
         # a tensor made in inference mode cannot enter a gradient; what is computed from it out here can
@@ -387,6 +329,15 @@ def sample(
     )
 
 
+def _decoder(policy: Policy, *place: Any) -> Any:
+    """Return what reads the prompts and then a token at a time, by the path that the policy takes."""
+    if paths.fits(policy.weights):
+        return plain.Decoder(policy.weights, *place)
+    from small_models.decoder import Decoder
+
+    return Decoder(policy, *place)
+
+
 def model_inputs(prompt_ids: Tensor, prompt_mask: Tensor, tokens: Tensor) -> dict[str, Tensor | None]:
     """Return what a forward without a cache reads: ids [P × G, S + T] of prompts [P, S] followed by tokens [P, G, T].
 
@@ -395,30 +346,60 @@ def model_inputs(prompt_ids: Tensor, prompt_mask: Tensor, tokens: Tensor) -> dic
     group_size, after = tokens.shape[1], tokens.flatten(0, 1)
     ids = torch.cat([prompt_ids.repeat_interleave(group_size, 0), after], dim=1)
     attention, positions = None, None
-    if not bool(prompt_mask.all()):
+    if host.waits(prompt_mask.device) or not bool(prompt_mask.all()):
         before = prompt_mask.repeat_interleave(group_size, 0)
         attention = torch.cat([before, before.new_ones(after.shape)], dim=1).long()
         positions = attention.cumsum(-1).sub(1).clamp(min=0)
     return {"input_ids": ids, "attention_mask": attention, "position_ids": positions}
 
 
-def response_logits(policy: Policy, prompt_ids: Tensor, prompt_mask: Tensor, tokens: Tensor) -> Tensor:
-    """Return the logits [P, G, T, V] before each response token, from one forward without a cache (with gradient)."""
-    inputs = model_inputs(prompt_ids, prompt_mask, tokens[..., :-1])
+def response_logits(
+    policy: Policy,
+    prompt_ids: Tensor,
+    prompt_mask: Tensor,
+    tokens: Tensor,
+    *,
+    wanted: Tensor | None = None,
+    owner: Tensor | None = None,
+) -> Tensor:
+    """Return the logits [P, G, T, V] before each response token, from one forward without a cache (with gradient).
+
+    wanted: true on the tokens [P, G, T] whose logits are asked for (None: all); those of others are finite and mean nothing.
+    owner: which prompt tokens[i] answers, [P'] for tokens [P', G, T] (None: prompt i).
+    """
+    if paths.fits(policy.weights):
+        core = policy.weights.base_model
+        return policy.weights.lm_head(packed.states_before(core, prompt_ids, prompt_mask, tokens, wanted, owner))
+    inputs = model_inputs(*of_owners(prompt_ids, prompt_mask, owner), tokens[..., :-1])
     with ready_for_gradients(policy.model):
         logits = policy.model(**inputs, use_cache=False, logits_to_keep=tokens.shape[-1]).logits
     return logits.reshape(*tokens.shape, -1)
 
 
 def response_logits_and_hidden(
-    policy: Policy, prompt_ids: Tensor, prompt_mask: Tensor, tokens: Tensor
+    policy: Policy,
+    prompt_ids: Tensor,
+    prompt_mask: Tensor,
+    tokens: Tensor,
+    *,
+    wanted: Tensor | None = None,
+    owner: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return `response_logits` and the hidden states [P, G, T, H] that they are made of, from one forward (with gradient)."""
-    inputs, length = model_inputs(prompt_ids, prompt_mask, tokens[..., :-1]), tokens.shape[-1]
+    if paths.fits(policy.weights):
+        hidden = packed.states_before(policy.weights.base_model, prompt_ids, prompt_mask, tokens, wanted, owner)
+        return policy.weights.lm_head(hidden), hidden
+    inputs = model_inputs(*of_owners(prompt_ids, prompt_mask, owner), tokens[..., :-1])
+    length = tokens.shape[-1]
     with ready_for_gradients(policy.model):
         output = policy.model(**inputs, use_cache=False, logits_to_keep=length, output_hidden_states=True)
     hidden = output.hidden_states[-1][:, -length:]
     return output.logits.reshape(*tokens.shape, -1), hidden.reshape(*tokens.shape, -1)
+
+
+def of_owners(prompt_ids: Tensor, prompt_mask: Tensor, owner: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the prompt of each owner, ids and mask [P', S]; all prompts as they are for None."""
+    return (prompt_ids, prompt_mask) if owner is None else (prompt_ids[owner], prompt_mask[owner])
 
 
 def _at_least_float(logits: Tensor) -> Tensor:

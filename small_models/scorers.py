@@ -10,18 +10,22 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from small_models import packed, paths
 from small_models.adapters import merged_copy
 from small_models.checks import check_kind, checked, shown
 from small_models.files import check_text, read_json, reason
 from small_models.policies import Policy, check_folder, choose_device, one_thread_if_small, ready_for_gradients, settle
-from small_models.sampling import Samples, last_place, model_inputs
+from small_models.precision import as_the_weights_are
+from small_models.sampling import Samples, last_place, model_inputs, of_owners
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 Reads = Literal["last", "mean"]
 WEIGHTS, READS = "scorer.safetensors", "reward_model.json"
@@ -49,19 +53,40 @@ class Scorer(nn.Module):
         width = model.get_output_embeddings().weight.shape[1]
         return cls(model.base_model, width).requires_grad_(True)
 
-    def values(self, prompt_ids: Tensor, prompt_mask: Tensor, tokens: Tensor) -> Tensor:
-        """Return the number before each token, [P, G, T]: a judgement of the state in which that token is chosen."""
-        return self._numbers(prompt_ids, prompt_mask, tokens[..., :-1], tokens.shape)
+    def values(
+        self,
+        prompt_ids: Tensor,
+        prompt_mask: Tensor,
+        tokens: Tensor,
+        *,
+        wanted: Tensor | None = None,
+        owner: Tensor | None = None,
+    ) -> Tensor:
+        """Return the number before each token, [P, G, T]: a judgement of the state in which that token is chosen.
 
-    def scores(self, prompt_ids: Tensor, prompt_mask: Tensor, tokens: Tensor) -> Tensor:
-        """Return the number after each token has been read, [P, G, T]."""
-        return self._numbers(prompt_ids, prompt_mask, tokens, tokens.shape)
+        wanted, owner: as in `response_logits`.
+        """
+        if paths.fits(self.trunk):
+            return self._numbers(packed.states_before(self.trunk, prompt_ids, prompt_mask, tokens, wanted, owner))
+        prompts = of_owners(prompt_ids, prompt_mask, owner)
+        return self._numbers(self._hidden(*prompts, tokens[..., :-1], tokens.shape))
 
-    def _numbers(self, prompt_ids: Tensor, prompt_mask: Tensor, read: Tensor, shape: torch.Size) -> Tensor:
+    def scores(
+        self, prompt_ids: Tensor, prompt_mask: Tensor, tokens: Tensor, *, wanted: Tensor | None = None
+    ) -> Tensor:
+        """Return the number after each token has been read, [P, G, T]; where `wanted` is false, any number."""
+        if paths.fits(self.trunk):
+            return self._numbers(packed.states_after(self.trunk, prompt_ids, prompt_mask, tokens, wanted, None))
+        return self._numbers(self._hidden(prompt_ids, prompt_mask, tokens, tokens.shape))
+
+    def _hidden(self, prompt_ids: Tensor, prompt_mask: Tensor, read: Tensor, shape: torch.Size) -> Tensor:
         inputs = model_inputs(prompt_ids, prompt_mask, read)
         with ready_for_gradients(self.trunk):
             hidden = self.trunk(**inputs, use_cache=False).last_hidden_state[:, -shape[-1] :]
-        return self.head(hidden.to(self.head.weight.dtype)).reshape(shape)
+        return hidden.reshape(*shape, -1)
+
+    def _numbers(self, hidden: Tensor) -> Tensor:
+        return number_of(self.head, hidden)
 
     def copy(self) -> Scorer:
         """Return a copy with weights of its own."""
@@ -80,6 +105,8 @@ class Scorer(nn.Module):
     @classmethod
     def load(cls, folder: str | os.PathLike[str], *, device: str = "auto") -> Scorer:
         """Return what `save` wrote; raises ValueError, in one sentence, where it is missing or damaged."""
+        from transformers import AutoConfig, AutoModel
+
         where = choose_device(device)
         with _one_sentence("scorer", Path(folder)):
             check_folder(Path(folder))
@@ -109,6 +136,8 @@ class RewardModel:
     reads: Reads = "last"
 
     def __post_init__(self) -> None:
+        from transformers import PreTrainedTokenizerBase
+
         check_kind("scorer", self.scorer, Scorer, "a Scorer, as Scorer.of(policy) returns")
         check_kind("tokenizer", self.tokenizer, PreTrainedTokenizerBase, "a policy's tokenizer")
         if self.reads not in get_args(Reads):
@@ -127,7 +156,7 @@ class RewardModel:
 
     def rewards(self, prompt_ids: Tensor, prompt_mask: Tensor, tokens: Tensor, mask: Tensor) -> Tensor:
         """Return a score a response, [P, G], with gradient; mask [P, G, T] is true on the tokens of the response."""
-        scores = self.scorer.scores(prompt_ids, prompt_mask, tokens)
+        scores = self.scorer.scores(prompt_ids, prompt_mask, tokens, wanted=mask)
         if self.reads == "mean":
             return scores.masked_fill(~mask, 0.0).sum(-1) / mask.sum(-1)
         return scores.gather(-1, last_place(mask).unsqueeze(-1)).squeeze(-1)
@@ -156,12 +185,20 @@ class RewardModel:
     @checked
     def load(cls, folder: str | os.PathLike[str], *, device: str = "auto") -> RewardModel:
         """Return what `save` wrote; raises ValueError, in one sentence, where it is missing or damaged."""
+        from transformers import AutoTokenizer
+
         scorer = Scorer.load(folder, device=device)
         with _one_sentence("reward model", Path(folder)):
             reads = read_json(Path(folder) / READS, dict)["reads"]
             tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
             check_text(tokenizer.init_kwargs)
             return cls(scorer, tokenizer, reads)
+
+
+def number_of(head: nn.Linear, hidden: Tensor) -> Tensor:
+    """Return a number a state in the head's own precision, which bfloat16 would round to 1 in 256: [..., H] → [...]."""
+    with as_the_weights_are(hidden.device):
+        return head(hidden.to(head.weight.dtype)).squeeze(-1)
 
 
 @contextmanager

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+Vocabulary: TypeAlias = Any  # a tokenizer of transformers, or a CharacterTokenizer
 PAD, END = "<pad>", "$"
 CHARACTERS = "0123456789abcdefghijklmnopqrstuvwxyz=#+-:;,?. "
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
     """Return the character tokenizer: id 0 pads, id 1 (`$`) ends a sequence, then `CHARACTERS` in order."""
+    from transformers import PreTrainedTokenizerFast
+
     vocabulary = {token: index for index, token in enumerate([PAD, END, *CHARACTERS])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=PAD))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
@@ -26,18 +34,39 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def prefix_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+class CharacterTokenizer:
+    """The character tokenizer in a tokenizer.json, with as much of transformers' tokenizers as training asks for."""
+
+    pad_token, pad_token_id, eos_token_id = PAD, 0, 1
+    clean_up_tokenization_spaces = False
+
+    def __init__(self, file: Path) -> None:
+        self.backend_tokenizer = Tokenizer.from_file(str(file))
+
+    def __call__(self, text: str, *, add_special_tokens: bool = True) -> dict[str, list[int]]:
+        return {"input_ids": self.backend_tokenizer.encode(text, add_special_tokens=add_special_tokens).ids}
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self.backend_tokenizer.decode(ids, skip_special_tokens=False)
+
+
+@lru_cache(maxsize=16)  # it is asked at every step
+def prefix_ids(tokenizer: Vocabulary) -> list[int]:
     """Return the ids that the tokenizer puts before every text, such as Llama's and Gemma's BOS; mostly one or none."""
     alone, whole = (tokenizer("a", add_special_tokens=added)["input_ids"] for added in (False, True))
     return next((whole[:at] for at in range(len(whole)) if whole[at : at + len(alone)] == alone), [])
 
 
-def encode(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
+def encode(tokenizer: Vocabulary, texts: Sequence[str]) -> list[list[int]]:
     """Return the token ids of each text, no special token added.
 
     Raises ValueError for a text that comes back as no token, or that holds a character outside a character vocabulary.
     """
-    ids = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+    backend = _backend(tokenizer)
+    if backend is None:
+        ids = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+    else:
+        ids = [backend.encode(text, add_special_tokens=False).ids for text in texts]
     for text, row in zip(texts, ids, strict=True):
         if not row:
             raise ValueError(f"text {text!r} has no tokens; a prompt needs at least one")
@@ -45,3 +74,18 @@ def encode(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[lis
             unknown = sorted(set(text) - set(CHARACTERS) - {END})
             raise ValueError(f"text {text!r} holds {unknown}; this vocabulary has {CHARACTERS!r} and {END!r}")
     return ids
+
+
+def decode(tokenizer: Vocabulary, rows: Sequence[Sequence[int]]) -> list[str]:
+    """Return the text of each row of token ids, special tokens included."""
+    backend = _backend(tokenizer)
+    if backend is None or tokenizer.clean_up_tokenization_spaces:
+        return tokenizer.batch_decode(rows)
+    return [backend.decode(row, skip_special_tokens=False) for row in rows]
+
+
+def _backend(tokenizer: Vocabulary) -> Tokenizer | None:
+    """Return the tokenizer's own engine where that alone gives its ids; what stands around it takes as long for short texts."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    plain = isinstance(backend, Tokenizer) and backend.truncation is None and backend.padding is None
+    return backend if plain and not getattr(tokenizer, "split_special_tokens", False) else None

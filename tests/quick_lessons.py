@@ -1,42 +1,96 @@
 """What a lesson's kernel runs before its first cell when `pytest` runs the lessons along with the tests: less is sampled.
 
 Every cell runs as it is written, and every run has its number of steps; but a step of training has an eighth of the prompts or
-pairs (unless the lesson records all of its responses), a comparison an eighth of the budget, an evaluation a twentieth of the
-prompts. `pytest notebooks` runs the lessons in full. The names in here are gone before the first cell.
+pairs (a quarter of the prompts where each has one response) and two updates at most, or one a minibatch, a step on a table two
+updates at most. With another seed than 0 only one step of ten is made, and its record comes ten times; the first step, the
+last and those at which something is due (an evaluation, the details of a record, a new reference, fresh labels) are made always,
+and so is each of a run that neither evaluates nor keeps details, since a lesson then looks at the policy itself. A comparison
+has an eighth of the budget. Of the pairs to learn from, only an eighth are sampled; a list has each eight times, a run learns
+from the eighth. An evaluation takes fifty prompts, a lesson's own look at held-out prompts at most 250, a reward model a batch
+of eight pairs, a cost a single measurement.
+`pytest notebooks` runs the lessons in full. The names in here are gone before the first cell.
 """
 
 
 def _sample_less() -> None:
     from dataclasses import replace
     from functools import wraps
+    from inspect import unwrap
 
-    from rlviz import comparison, training
-    from rlviz.training import PairSettings, TrainSettings, default_settings
+    import rlviz
+    from rlviz import comparison, tabular, training
+    from rlviz.training import PairSettings, TrainSettings, default_settings, model_costs, reward_model
+    from rlviz.training.preferences import PreferenceRun
+    from rlviz.training.rollout_run import RolloutRun
+    from small_models import pairs
     from small_models.evaluation import evaluate
+    from small_models.tasks import Task
 
     def less(value):
         if isinstance(value, PairSettings):
             return replace(value, batch_size=max(4, value.batch_size // 8))
-        if not isinstance(value, TrainSettings) or value.details_groups > TrainSettings.details_groups:
+        if not isinstance(value, TrainSettings):
             return value
         for_minibatches = -(-value.minibatches // value.group_size)
-        return replace(value, num_prompts=max(2, for_minibatches, value.num_prompts // 8))
+        return replace(
+            value,
+            num_prompts=max(2, for_minibatches, value.num_prompts // (4 if value.group_size == 1 else 8)),
+            updates_per_rollout=min(value.updates_per_rollout, max(2, value.minibatches)),
+        )
 
-    train, compare = training.train, comparison.compare
+    intervals = "evaluate_every", "details_every", "reset_reference_every", "refresh_reward_every"
+    train, compare, train_table = training.train, comparison.compare, tabular.train_table
+    make_pairs = pairs.make_pairs
+    all_held_out = Task.held_out_prompts
 
     @wraps(train)
     def train_on_less(*given, settings=None, **others):
         if not any(isinstance(value, TrainSettings | PairSettings) for value in given):
             others["settings"] = less(settings or default_settings(given[-1]))
+        if others.get("pairs"):
+            others["pairs"] = others["pairs"][: -(-len(others["pairs"]) // 8)]
         return train(*map(less, given), **others)
+
+    @wraps(train_table)
+    def train_table_on_less(*given, updates_per_rollout=4, **others):
+        return train_table(
+            *given, updates_per_rollout=min(updates_per_rollout, max(2, others.get("minibatches", 1))), **others
+        )
 
     @wraps(compare)
     def compare_less(contenders, *given, amount, **others):
         contenders = [replace(contender, settings=less(contender.settings)) for contender in contenders]
         return compare(contenders, *given, amount=amount // 8, **others)
 
-    training.train, comparison.compare = train_on_less, compare_less
+    @wraps(make_pairs)
+    def make_fewer_pairs(policy, task, count, **others):
+        fewer = make_pairs(policy, task, -(-count // 8), **others)
+        return (fewer * 8)[:count]
+
+    def repeating(learn):
+        @wraps(learn)
+        def learn_seldom(run):
+            step, settings = run.step + 1, run.settings
+            due = {name: getattr(settings, name) for name in intervals if hasattr(settings, name)}
+            looked_at = "details_every" in due and not (due["details_every"] or due["evaluate_every"])
+            made = settings.seed == 0 or looked_at or step in (1, settings.steps)
+            made = made or any(every and step % every == 0 for every in (10, *due.values()))
+            if made or not hasattr(run, "last_learned"):  # a resumed run has none
+                run.last_learned = learn(run)
+            return run.last_learned
+
+        return learn_seldom
+
+    for kind in (RolloutRun, PreferenceRun):
+        kind._learn = repeating(kind._learn)
+    rlviz.train = training.train = train_on_less  # rlviz keeps what was once imported from it
+    rlviz.compare = comparison.compare = compare_less
+    rlviz.train_table = tabular.train_table = train_table_on_less
+    pairs.make_pairs = reward_model.make_pairs = make_fewer_pairs
+    reward_model.train_reward_model.__kwdefaults__["batch_size"] = 8
+    Task.held_out_prompts = property(lambda task: all_held_out.fget(task)[:250])
     evaluate.__kwdefaults__["num_prompts"] = 50
+    unwrap(model_costs).__kwdefaults__["repeats"] = 1
 
 
 _sample_less()

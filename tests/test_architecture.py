@@ -16,6 +16,7 @@ LEAVES = {
     "rlviz.markup",
     "small_models.checks",
     "small_models.files",
+    "small_models.host",
 }  # they import nothing of ours; every part may import them
 # part → what it may import of this project beside the leaves (itself always); each part only what stands above it
 ALLOWED = {
@@ -24,8 +25,8 @@ ALLOWED = {
     "rlviz.types": set(),
     "rlviz.settings": {"rlviz.names"},
     "rlviz.processes": set(),
+    "rlviz.imports": set(),
     "rlviz.spread": set(),
-    "rlviz.web": set(),
     "rlviz.pieces": {"rlviz.types"},
     "rlviz.exercises": {"rlviz.pieces"},
     "rlviz.algorithms": {"rlviz.names", "rlviz.types", "rlviz.pieces"},
@@ -56,6 +57,8 @@ ALLOWED = {
         "rlviz.pictures",
         "small_models",
     },
+    "rlviz.web": {"rlviz.pictures", "rlviz.runs"},
+    "rlviz.site": {"rlviz.algorithms", "rlviz.pictures", "rlviz.runs", "rlviz.training"},
     "rlviz.comparison": {
         "rlviz.settings",
         "rlviz.processes",
@@ -77,6 +80,7 @@ ALLOWED = {
         "small_models",
     },
     "rlviz.cli": {
+        "rlviz.imports",
         "rlviz.names",
         "rlviz.types",
         "rlviz.settings",
@@ -89,6 +93,7 @@ ALLOWED = {
         "rlviz.runs",
         "rlviz.comparison",
         "rlviz.experiments",
+        "rlviz.site",
         "small_models",
     },
     "rlviz.__main__": {"rlviz.cli"},
@@ -176,11 +181,14 @@ def test_every_picture_is_looked_at():
 
 @pytest.mark.parametrize(
     "file",
-    [f for f in FILES if f.name != "markup.py" and f.parent.name != "cli"],
+    [f for f in FILES if f.name not in ("markup.py", "svg.py") and f.parent.name != "cli"],
     ids=lambda f: str(f.relative_to(ROOT)),
 )
 def test_html_is_made_in_one_place(file):
-    """Where every text is escaped; a terminal has none. What stands in a file of ours as a whole, as a style sheet, is marked."""
+    """Where every text is escaped; SVG is made in svg.py, and a terminal has none.
+
+    What stands in a file of ours as a whole, as a style sheet, is marked.
+    """
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         parts = node.values if isinstance(node, ast.JoinedStr) else []
         texts = [part.value for part in parts if isinstance(part, ast.Constant)]

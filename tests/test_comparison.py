@@ -2,10 +2,12 @@
 
 import importlib
 import json
+import multiprocessing
 import os
 import pickle
 import re
 import shutil
+import signal
 import time
 from dataclasses import asdict, replace
 from itertools import product
@@ -176,7 +178,8 @@ def test_how_often_equals_pass_for_different_is_as_documented(seeds, wrong, monk
     found = 0
     for _ in range(pairs):
         one, two = random.normal(size=(2, seeds))
-        found += comparison_of({"one": one, "two": two}).differences()["exceeds"].item()
+        low, high = interval(bootstrap_of_the_difference(two, one))
+        found += not low <= 0 <= high
     assert found / pairs == pytest.approx(wrong, abs=3 * (wrong * (1 - wrong) / pairs) ** 0.5)
 
 
@@ -431,14 +434,43 @@ def test_work_that_ends_its_process_is_an_error_and_what_is_done_is_kept(tmp_pat
 @pytest.mark.parametrize("at_once", [False, True])
 def test_work_under_way_is_waited_for_or_cut_off(tmp_path, monkeypatch, at_once):
     (tmp_path / "slow_work.py").write_text(
-        "import time\n\n\ndef work(file):\n    yield 'begun'\n    time.sleep(5)\n    file.touch()\n    yield 'done'\n"
+        "import time\n\n\ndef work(file):\n    yield 'begun'\n    time.sleep(2)\n    file.touch()\n    yield 'done'\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     working = side_by_side(importlib.import_module("slow_work").work, [tmp_path / "late"], jobs=2, at_once=at_once)
     assert next(working) == "begun"
-    time.sleep(1)  # past the look at whether to stop, into the sleep
+    time.sleep(0.5)  # past the look at whether to stop, into the sleep
     working.close()
     assert (tmp_path / "late").exists() is not at_once
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends signals")
+def test_a_worker_ends_its_step_at_sigterm_and_leaves_the_other_signals_to_the_first_process(tmp_path, monkeypatch):
+    (tmp_path / "endless.py").write_text(
+        "import itertools\nimport time\n\n\ndef work(file):\n    try:\n        for step in itertools.count():\n"
+        "            yield file.name, step\n            time.sleep(0.02)\n    finally:\n        file.touch()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    files = [tmp_path / "one", tmp_path / "other"]
+    working = side_by_side(importlib.import_module("endless").work, files, jobs=2)
+    steps = {}
+    while len(steps) < 2:
+        steps.update([next(working)])
+    workers = multiprocessing.active_children()
+    assert len(workers) == 2
+    for number in (signal.SIGINT, signal.SIGHUP):
+        for worker in workers:
+            os.kill(worker.pid, number)
+    later = {name: step + 20 for name, step in steps.items()}
+    while any(steps[name] < later[name] for name in steps):
+        steps.update([next(working)])
+    assert not any(file.exists() for file in files)
+    for worker in workers:
+        os.kill(worker.pid, signal.SIGTERM)
+    with pytest.raises(RuntimeError, match=r"^2 of 2 tasks are not done, and no process is left .*"):
+        list(working)
+    assert all(file.exists() for file in files)
+    assert [worker.exitcode for worker in workers] == [0, 0]
 
 
 def test_a_piece_of_ones_own_takes_part(tmp_path):

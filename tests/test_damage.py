@@ -1,7 +1,11 @@
-"""Run folders and arguments damaged at random: each is answered with one clear sentence, or correctly, and nothing is lost."""
+"""Run folders and arguments damaged at random: each is answered with one clear sentence, or correctly, and nothing is lost.
+
+RLVIZ_DAMAGED=100 pytest tests/test_damage.py damages so many folders, and gives twice as many odd arguments, in place of 30.
+"""
 
 import inspect
 import json
+import os
 import shutil
 import warnings
 from dataclasses import replace
@@ -21,8 +25,9 @@ from small_models.policies import build_policy, load_policy
 from small_models.scorers import RewardModel, Scorer
 
 STEPS = 3
+FOLDERS = int(os.environ.get("RLVIZ_DAMAGED", "30"))
 OFTEN = settings(
-    max_examples=100,
+    max_examples=FOLDERS,
     deadline=None,
     derandomize=True,
     database=None,
@@ -200,7 +205,7 @@ def defaults(call):
     return {name for name in inspect.signature(call).parameters if name not in ("self", "device")}
 
 
-@settings(OFTEN, max_examples=200)
+@settings(OFTEN, max_examples=2 * FOLDERS)
 @given(st.data())
 def test_odd_arguments_are_refused_in_a_sentence_or_work(pairs, tmp_path_factory, data):
     task, few = find_task("chain"), TrainSettings(steps=1, num_prompts=1, group_size=2, evaluate_every=0)

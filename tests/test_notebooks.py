@@ -7,6 +7,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from jupyter_client.manager import start_new_kernel
 
 ROOT = Path(__file__).parent.parent
 TOOL = runpy.run_path(str(ROOT / ".ci" / "notebooks.py"))
@@ -36,6 +37,21 @@ def test_solutions_belong_to_a_lesson_and_assert_that_they_pass(path):
     assert (path.parent.parent / path.name).exists()
     source = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells)
     assert len(re.findall(r"^verdict = check\.", source, re.M)) == source.count("assert verdict.passed") > 0
+
+
+def test_kernels_train_on_an_eighth():
+    """`quick_lessons.py` is asked for by a lesson's own imports, in a kernel as the lessons have it."""
+    manager, client = start_new_kernel(kernel_name="python3")
+    try:
+        reply = client.execute_interactive(
+            "from rlviz import GRPO, train\nfrom small_models.policies import load_policy\n"
+            "assert next(train(load_policy('chain'), 'chain', GRPO)).responses_sampled == 4 * 8",
+            timeout=300,
+        )
+        assert reply["content"]["status"] == "ok", reply["content"]["evalue"]
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
 
 
 def test_cleaning_strips_widget_state_and_keeps_outputs(tmp_path):

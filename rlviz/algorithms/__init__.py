@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from rlviz.algorithms import family
 from rlviz.algorithms.actor_critic import ActorCritic
@@ -26,6 +25,9 @@ from rlviz.algorithms.slots import SLOTS
 from rlviz.names import closest
 from rlviz.pieces.words import label
 from small_models.checks import checked
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ALGORITHMS = (PPO, PPO_PENALTY, DPO, GRPO, DR_GRPO, DAPO, LITE_PPO, DUPO, GSPO, GSPO_TOKEN, DCPO)
 

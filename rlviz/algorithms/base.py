@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
@@ -20,6 +21,7 @@ from rlviz.pieces.surrogate import is_clipped
 from rlviz.pieces.words import label
 from rlviz.types import Batch, LossOutput, TokenObjective
 from small_models.checks import shown
+from small_models.host import waits
 
 MADE_UP = torch.tensor([[[0.01, 0.1, 0.3, 0.6, 0.95]]] * 2, dtype=torch.double)  # old probabilities to try bounds with
 Self = TypeVar("Self", bound="PolicyGradient")
@@ -160,7 +162,8 @@ class PolicyGradient:
         """Return the lower and upper limits on the ratio of every token.
 
         Raises ValueError, which names the piece, unless it gives two limits, each a number or shaped like old_logp, and
-        lower ≤ upper on every token of the mask.
+        lower ≤ upper on every token of the mask. On a GPU, which the host would have to wait for, limits that break this are no
+        numbers, and so is the loss, at which a run stops.
         """
         return self._checked(self._piece("bounds", mask=mask, advantages=advantages)(old_logp), old_logp, mask)
 
@@ -175,6 +178,9 @@ class PolicyGradient:
                 f"{rule} must return two limits, lower and upper, each a number or shaped like old_logp "
                 f"({list(old_logp.shape)}); got {_told(returned)}"
             ) from None
+        if waits(old_logp.device):
+            wrong = mask & ~(lower <= upper)
+            return lower.masked_fill(wrong, math.nan), upper.masked_fill(wrong, math.nan)
         if lower.numel() and float((upper - lower).amin()) >= 0:  # two operations: it is asked often
             return lower, upper
         wrong = (

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from rlviz.algorithms.base import PolicyGradient
 from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.algorithms.slots import SLOTS
 from rlviz.pieces.words import label, reason
 from small_models.checks import checked
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Algorithm = PolicyGradient | PreferenceOptimization
 
@@ -82,6 +83,8 @@ def _reason(slot: str, piece: Any, algorithm: PolicyGradient) -> str:
 
 def family_table(algorithms: Iterable[Algorithm]) -> pd.DataFrame:
     """Return a row an algorithm: its pieces in the eight slots, what is beyond them, the models in play, the source."""
+    import pandas as pd
+
     rows = []
     for algorithm in algorithms:
         row = {"algorithm": algorithm.name} | {slot: label(algorithm.slots()[slot]) for slot in SLOTS}

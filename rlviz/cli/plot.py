@@ -27,7 +27,8 @@ def plot(
 ) -> None:
     """Draw a picture of the course into a file: **rlviz plot clip --out clip.svg --eps-high .5**
 
-    Every slider of the picture is an option: **rlviz plot clip --help** lists them. PNG, SVG or PDF, by the ending of --out.
+    Every slider of the picture is an option: **rlviz plot clip --help** lists them. PNG, SVG or PDF, by the ending of --out;
+    HTML answers to its sliders in any browser.
     """
     if name in HELP:
         typer.echo(context.get_help())
@@ -44,7 +45,9 @@ def command_of(name: str) -> Any:
     Raises ValueError for an unknown name.
     """
     from rlviz.algorithms import ALGORITHMS, RELATIVES, command_name
-    from rlviz.pictures.base import plot_small_multiples, save_figure
+    from rlviz.pictures.base import DESCRIPTION, plot_small_multiples, save_figure
+    from rlviz.pictures.frozen import freeze, page
+    from rlviz.training.files import write_text
 
     idea = find_explorer(name).idea
 
@@ -52,20 +55,30 @@ def command_of(name: str) -> Any:
     @with_options(arguments=arguments_of(idea))
     def draw(
         arguments: dict[str, Any],
-        out: Annotated[Path, typer.Option(help="PNG, SVG or PDF.")] = Path(f"{name}.png"),
+        out: Annotated[Path, typer.Option(help="PNG, SVG, PDF, or HTML that can be touched.")] = Path(f"{name}.png"),
         small_multiples: Annotated[
             bool,
             typer.Option("--small-multiples", help="Several settings below each other, as the course prints them."),
         ] = False,
     ) -> None:
+        if out.suffix.lower() == ".html":
+            if small_multiples:
+                raise ValueError("--small-multiples: a page in HTML shows one picture, and moves it")
+            explorer = find_explorer(name)(**arguments)
+            out.parent.mkdir(parents=True, exist_ok=True)
+            write_text(out, page(f"rlviz: {name}", freeze(explorer)))
+            console.print(f"{escape(str(out))}: {escape(explorer.caption)}", soft_wrap=True)
+            return
+        if out.suffix.lower() not in DESCRIPTION:
+            raise ValueError(f"out must end in {', '.join(DESCRIPTION)} or .html; got {out.name}")
         if small_multiples:
             curves = {label: idea.curve(**{**twin, **arguments}) for label, twin in idea.twin.items()}
             figure = plot_small_multiples(idea.picture, curves)
-            words = " ".join(f"{label}: {idea.picture(curve).words(curve)}" for label, curve in curves.items())
+            words = " ".join(f"{label}: {idea.picture(curve).caption(curve)}" for label, curve in curves.items())
         else:
             curve = idea.curve(**arguments)
             picture = idea.picture(curve)
-            figure, words = picture.figure, picture.words(curve)
+            figure, words = picture.figure, picture.caption(curve)
         save_figure(figure, out, description=words)
         console.print(f"{escape(str(out))}: {escape(words)}", soft_wrap=True)
 

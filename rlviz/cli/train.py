@@ -16,6 +16,7 @@ from rich.table import Table
 
 from rlviz.cli.options import Device, PolicyName, TaskName, options_of, refuse_beside, with_options
 from rlviz.cli.terminal import console, errors, exit_after, refusals
+from rlviz.imports import import_for_good
 from rlviz.settings import (
     REWARDS,
     ROLLOUTS,
@@ -168,6 +169,7 @@ def train(
     Ctrl-C (or SIGTERM, or a closed terminal) stops after the current step and keeps the run; `--resume DIR` goes on with it.
     """
     with console.status("Loading"):
+        import_for_good("rlviz.training.start")
         if resume is not None:
             refuse_beside(context, "--resume: the run keeps what it began with", ("resume", "steps", "device"))
             run = _resumed(resume, settings.get("steps"), device)

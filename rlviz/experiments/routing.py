@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from rlviz.experiments.base import Part, Verdict, by_seed, doublings, in_words, judged, means, scaled, select
 from rlviz.experiments.runs import FREE, SMALL, rows, run, shipped
 from rlviz.runs.arms import from_zero, panels, plot_arms, plot_course
+from rlviz.training.records import ROUTING_EVERY
 from small_models.tasks import Chain
 
 CLAIM = (
@@ -28,7 +29,7 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
     found = []
     for name, source in POLICIES.items():
         for updates in (1, 8):
-            settings = replace(SMALL, steps=scaled(30, scale), updates_per_rollout=updates, seed=seed)
+            settings = replace(SMALL, steps=scaled(30, scale, ROUTING_EVERY), updates_per_rollout=updates, seed=seed)
             records = run(shipped(source), Chain(), FREE, settings)
             found.append(rows(records, "accuracy", TOKEN, SEQUENCE, "routing_flips", arm=name, updates=updates))
     return pd.concat(found, ignore_index=True)
@@ -58,11 +59,11 @@ def medians(frame: pd.DataFrame, column: str) -> str:
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """Draw flips over the steps, and the spread of both ratios, dense and with experts."""
+    """Draw flips, a line through the steps that counted them, and the spread of both ratios, dense and with experts."""
     figure, (flips, spread) = panels(2)
     experts = select(frame, arm=EXPERTS)
     experts = experts.assign(arm=[f"{updates} update{'s'[: updates > 1]} a rollout" for updates in experts["updates"]])
-    plot_course(flips, experts, "routing_flips", title="Routing decisions that a step flips", unit="share", smooth=5)
+    plot_course(flips, experts, "routing_flips", title="Routing decisions that a step flips", unit="share")
     flips.set_ylim(0, None)
     eight = select(frame, updates=8).rename(columns={TOKEN: "token", SEQUENCE: "sequence"})
     both = eight.melt(["arm", "seed"], ["token", "sequence"], var_name="ratio", value_name="std")

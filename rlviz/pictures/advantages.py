@@ -12,13 +12,14 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import StepPatch
-from matplotlib.ticker import MultipleLocator
+from matplotlib.ticker import MultipleLocator, NullLocator
 from torch import Tensor
 
 from rlviz.algorithms import DCPO, DR_GRPO, GRPO, GroupPolicyGradient
+from rlviz.pictures.arguments import Menu, Slider, WholeSlider
 from rlviz.pictures.arrays import Array, array
-from rlviz.pictures.base import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, Picture, dress, signed
-from rlviz.pictures.explore import Algorithms, Menu, Slider, WholeSlider, explorer
+from rlviz.pictures.base import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, Handle, Picture, dress, signed
+from rlviz.pictures.explore import Algorithms, explorer
 from rlviz.pictures.groups import SEED, coins, group_advantages, learns_from_a_group, noise, share_all_equal, without_kl
 from rlviz.pieces.advantages import LeaveOneOut
 from rlviz.pieces.words import label
@@ -205,9 +206,9 @@ def advantages_curve(
     )
 
 
-TOPS = {0.25: 0.05, 0.5: 0.1, 1.0: 0.2}  # of the distribution's axis, whichever holds every bar → step of its ticks
+TOPS = {0.5: 0.1, 1.0: 0.2}  # of the distribution's axis, whichever holds every bar → step of its ticks
 LOOKS: tuple[dict[str, Any], ...] = (
-    {"facecolor": "#bcdcf0", "edgecolor": BLUE, "label": "right responses"},
+    {"facecolor": "#a6cfe8", "edgecolor": BLUE, "label": "right responses"},
     {"facecolor": "none", "edgecolor": VERMILION, "hatch": "//", "label": "wrong responses"},
     {"facecolor": "black", "edgecolor": "black", "label": "in dead groups, A = 0"},
 )
@@ -216,7 +217,7 @@ LOOKS: tuple[dict[str, Any], ...] = (
 class AdvantagesPicture(Picture[AdvantagesCurve]):
     """Left the distribution of advantages, in the middle dead groups against success rate, right errors against group size."""
 
-    size = (10, 4.7)
+    size = (10, 4.5)
     alt = (
         "Three graphs: a histogram of the advantages of right and of wrong responses; the share of dead groups against the "
         "success rate; errors against the group size, both axes logarithmic."
@@ -230,7 +231,7 @@ class AdvantagesPicture(Picture[AdvantagesCurve]):
         return moving
 
     def _draw_bins(self, ax: Axes) -> list[Artist]:
-        dress(ax, title="Advantages", x="advantage A", y="share of all responses")
+        dress(ax, title="Who gets how much credit?", x="advantage A", y="share of all responses")
         ax.axvline(0, color=GREY, linewidth=1)
         self.bins: list[StepPatch] = [ax.stairs([0], [0, 1], fill=True, linewidth=2, **looks) for looks in LOOKS]
         ax.yaxis.set_major_formatter("{x:.2f}")
@@ -238,25 +239,26 @@ class AdvantagesPicture(Picture[AdvantagesCurve]):
         return [*self.bins]
 
     def _draw_dead(self, ax: Axes) -> list[Artist]:
-        dress(ax, title="Dead groups", x="success rate p", y="share of groups")
+        dress(ax, title="How many groups are dead?", x="success rate p", y="share of groups")
         ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.03), xticks=(0, 0.5, 1))
         (self.equal,) = ax.plot([], [], color=GREY, linewidth=LINE, label="all equal: pᴳ + (1 − p)ᴳ")
         (self.dead,) = ax.plot([], [], color=VERMILION, linestyle="none", marker="o", markersize=7)
         self.dead.set_label("every A = 0, simulated")
-        self.dead_here = _mark(ax)
-        return [self.equal, self.dead, self.dead_here]
+        self.middle, (self.rate, self.dead_here) = ax, _mark(ax)
+        return [self.rate, self.equal, self.dead, self.dead_here]
 
     def _draw_errors(self, ax: Axes) -> list[Artist]:
-        dress(ax, title="Error", x="group size G", y="error, units of R or A")
+        dress(ax, title="Larger groups err less", x="group size G", y="error, units of R or A")
         ax.set(xscale="log", yscale="log", xlim=(1.7, 76), ylim=(0.01, 10))
         ax.set_xticks((2, 8, 32), ("2", "8", "32"))
         ax.set_xticks((4, 16, 64), ("", "", ""), minor=True)
         ax.set_yticks((0.01, 0.1, 1, 10), ("0.01", "0.1", "1", "10"))
+        ax.yaxis.set_minor_locator(NullLocator())
         (self.mean_error,) = ax.plot([], [], color=GREY, linewidth=LINE, label="of the group's mean: ∝ 1/√G")
         (self.error,) = ax.plot([], [], color=GREEN, linewidth=LINE, linestyle="--", marker="s", markersize=7)
         self.error.set_label("of A, right responses")
-        self.error_here = _mark(ax)
-        return [self.mean_error, self.error, self.error_here]
+        self.sizes, (self.size_rule, self.error_here) = ax, _mark(ax)
+        return [self.size_rule, self.mean_error, self.error, self.error_here]
 
     def still(self, curve: AdvantagesCurve) -> tuple[float, float]:
         highest = max(float(shares.max()) for shares in (curve.right, curve.wrong, curve.dead))
@@ -271,16 +273,28 @@ class AdvantagesPicture(Picture[AdvantagesCurve]):
             patch.set_data(shares, curve.edges)
         self.equal.set_data(curve.rates, curve.equal_share)
         self.dead.set_data(curve.points, curve.dead_share)
+        self.rate.set_xdata([curve.success_rate] * 2)
+        self.size_rule.set_xdata([curve.group_size] * 2)
         self.dead_here.set_data([curve.success_rate], [curve.dead_at])
         self.mean_error.set_data(curve.sizes, curve.mean_error)
         self.error.set_data(curve.sizes, curve.advantage_error)
         self.error_here.set_data([curve.group_size], [curve.advantage_error_at])
 
+    def handles(self, curve: AdvantagesCurve) -> list[Handle]:
+        return [
+            Handle(self.middle, "x", curve.success_rate, "success_rate"),
+            Handle(self.sizes, "x", curve.group_size, "group_size"),
+        ]
+
+    def conclusion(self, curve: AdvantagesCurve) -> str:
+        return (
+            f"At success rate {curve.success_rate:.2f}, {curve.dead_at:.1%} of {curve.name}'s groups of {curve.group_size} are "
+            f"dead; on average A is {_say_means(curve)}."
+        )
+
     def words(self, curve: AdvantagesCurve) -> str:
-        p, size = curve.success_rate, curve.group_size
         said = [
-            f"{curve.name}, A = {curve.rule}, at G = {size} and success rate {p:.2f}: over all {curve.groups:,} simulated "
-            f"groups, dead ones too, A is {_say_means(curve)} on average.",
+            f"A = {curve.rule}; averages are over all {curve.groups:,} simulated groups, dead ones too.",
             _say_dead(curve),
         ]
         memory = curve.remembers and curve.visits > 1
@@ -299,19 +313,21 @@ class AdvantagesPicture(Picture[AdvantagesCurve]):
         return " ".join(said)
 
 
-def _mark(ax: Axes) -> Line2D:
+def _mark(ax: Axes) -> tuple[Line2D, Line2D]:
+    """Return a rule and a marker for the setting."""
+    rule = ax.axvline(0.5, color="black", linestyle="-.", linewidth=1.5)
     (here,) = ax.plot([], [], color="black", linestyle="none", marker="D", markersize=10, markerfacecolor="none")
-    here.set_label("at the slider")
-    return here
+    here.set_label("at this setting")
+    return rule, here
 
 
 def _say_means(curve: AdvantagesCurve) -> str:
-    named = (("right", curve.mean_right), ("wrong", curve.mean_wrong))
-    return " and ".join(f"{signed(mean)} for {name} responses" for name, mean in named if mean is not None)
+    named = (("right responses", curve.mean_right), ("wrong ones", curve.mean_wrong))
+    return " and ".join(f"{signed(mean)} for {name}" for name, mean in named if mean is not None)
 
 
 def _say_dead(curve: AdvantagesCurve) -> str:
-    said = f"{curve.dead_at:.1%} of the groups are dead (in theory {curve.equal_at:.1%} are all right or all wrong)"
+    said = f"In theory {curve.equal_at:.1%} of the groups are all right or all wrong"
     if curve.remembers and curve.visits > 1:
         said += f"; at visit {curve.visits} an all-equal group can learn from its prompt's past"
     return f"{said}."
@@ -330,10 +346,17 @@ explore_advantages = explorer(
         "success_rate": Slider(0.02, 0.98, 0.01, "success rate p"),
         "group_size": WholeSlider(2, 64, "group size G"),
         "rewards": Menu(
-            {"right or wrong: 1 or 0": "outcome", f"scores: 1 or 0, and noise of sd {NOISE}": "score"}, "rewards"
+            {"right or wrong: 1 or 0": "outcome", f"scores: 1 or 0, and noise of sd {NOISE}": "score"},
+            "rewards",
+            rare=True,
         ),
         "visits": WholeSlider(1, 10, "visit of the prompt", shown=_remembers),
-        "rule": Menu({"the algorithm's own": "own", "leave-one-out (RLOO)": "leave_one_out"}, "advantage"),
+        "rule": Menu({"the algorithm's own": "own", "leave-one-out (RLOO)": "leave_one_out"}, "advantage", rare=True),
+    },
+    grid={
+        "algorithm": (GRPO, DR_GRPO),
+        "group_size": (2, 4, 8, 16),
+        "success_rate": (0.05, 0.2, 0.5, 0.8, 0.9, 0.95),
     },
     twin={
         "GRPO, 8 responses, 0.8 of them right": {},

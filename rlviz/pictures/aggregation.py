@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -12,12 +13,12 @@ from matplotlib.collections import PolyCollection
 from matplotlib.ticker import NullLocator
 from torch import Tensor
 
-from rlviz.algorithms import DAPO, GRPO, PolicyGradient
+from rlviz.algorithms import DAPO, DCPO, DR_GRPO, GRPO, PolicyGradient
+from rlviz.pictures.arguments import Numbers, Spec, Values, Whole, WholeSlider
 from rlviz.pictures.arrays import Array, array
-from rlviz.pictures.base import BLUE, GREY, LINE, TEXT, VERMILION, Picture, dress
+from rlviz.pictures.base import BLUE, GREY, LINE, TEXT, VERMILION, Handle, Picture, dress
 from rlviz.pictures.clip import has_a_ratio
-from rlviz.pictures.controls import Control, int_control
-from rlviz.pictures.explore import Algorithms, Numbers, Spec, Values, WholeSlider, explorer
+from rlviz.pictures.explore import Algorithms, explorer
 from rlviz.pictures.marks import Marks
 from rlviz.pieces.aggregation import Constant, sequence_mean, sequence_sum, token_mean, weighted_sum
 from rlviz.pieces.words import label
@@ -42,6 +43,24 @@ class AggregationCurve:
     weight: Array
     whole: Array
     parts: Array
+
+    def length_at(self, weight: float) -> float:
+        """Return the length with which `Constant` gives a token this weight, between whole ones by their weights' logarithms."""
+        return float(np.interp(np.log(weight), _logs_of_constants(self.lengths), range(LONGEST, 0, -1)))
+
+
+LONGEST = 64  # of the constant's lengths
+
+
+def _mask(lengths: Sequence[int]) -> Tensor:
+    return torch.arange(max(lengths)) < torch.tensor(list(lengths)).view(1, -1, 1)
+
+
+@lru_cache(maxsize=64)
+def _logs_of_constants(lengths: tuple[int, ...]) -> Array:
+    """Return the logarithms of what `Constant` gives a token, with its longest length first."""
+    mask = _mask(lengths)
+    return np.log([Constant(length)(mask)[0, 0, 0].item() for length in range(LONGEST, 0, -1)])
 
 
 @checked
@@ -71,7 +90,7 @@ def aggregation_curve(
     cut = len(lengths) // 2 if cut is None else cut
     if not 1 <= cut < len(lengths):
         raise ValueError(f"cut must be from 1 to {len(lengths) - 1} responses; got {cut}")
-    mask = torch.arange(max(lengths)) < torch.tensor(list(lengths)).view(1, -1, 1)
+    mask = _mask(lengths)
     every: list[Callable[[Tensor], Tensor]] = [sequence_mean, token_mean, Constant(max_length), sequence_sum]
     if algorithm.aggregate not in every:
         every.append(algorithm.aggregate)
@@ -96,6 +115,7 @@ def aggregation_curve(
 
 FOUR = ("sequence\nmean", "token\nmean", "constant", "sequence\nsum")
 OWN = "own"
+CONSTANT = 2  # the place of `Constant` among the four
 LEAST, MOST = 0.003, 2.0  # of the weights drawn
 HALF = 0.34  # of the width of a column
 
@@ -107,7 +127,7 @@ def _bars(middles: Iterable[float], heights: Iterable[float], half: float) -> li
 class AggregationPicture(Picture[AggregationCurve]):
     """Left a token's weight in each response under each aggregation, right what cutting the batch makes of it."""
 
-    size = (10, 4.7)
+    size = (10, 4.5)
     alt = (
         "Left, the weight of one token of each response under each aggregation, on a log scale. "
         "Right, bars of the weight of each whole response, its tokens together: in the batch, and in the mean of two parts."
@@ -126,6 +146,7 @@ class AggregationPicture(Picture[AggregationCurve]):
         holes = {"marker": "o", "markersize": 13, "markerfacecolor": "white", "markeredgecolor": "white"}  # for digits
         self.lines = [ax.plot([], [], color=BLUE, linewidth=1.5, **holes)[0] for _ in (*FOUR, OWN)]
         (self.own_line,) = ax.plot([], [], color=VERMILION, linewidth=LINE, **holes)
+        (self.constant,) = ax.plot([], [], color="black", linestyle="-.", linewidth=1.5)
         self.digits = Marks(ax, weight="bold", colour=BLUE)
         self.own_digits = Marks(ax, weight="bold", size=TEXT + 3, colour=VERMILION)
         self.own_name = Marks(ax, weight="bold", colour="#b24e00", where=ax.get_xaxis_transform())
@@ -133,7 +154,7 @@ class AggregationPicture(Picture[AggregationCurve]):
         ax.set_yticks([0.01, 0.1, 1], ["0.01", "0.1", "1"])
         ax.yaxis.set_minor_locator(NullLocator())
         self.across = np.linspace(-HALF, HALF, len(curve.lengths))
-        return [*self.lines, self.digits, self.own_line, self.own_digits, self.own_name]
+        return [self.constant, *self.lines, self.digits, self.own_line, self.own_digits, self.own_name]
 
     def _draw_parts(self, curve: AggregationCurve) -> list[Artist]:
         ax, responses = self.right, len(curve.lengths)
@@ -141,7 +162,7 @@ class AggregationPicture(Picture[AggregationCurve]):
         ax.set_xlabel("response, and its tokens", fontsize=TEXT, labelpad=27)
         self.whole = PolyCollection([], facecolor=BLUE, edgecolor=BLUE, linewidth=1, label="whole batch")
         self.parts = PolyCollection(
-            [], facecolor="#fbe3d3", edgecolor=VERMILION, hatch="///", linewidth=1.5, label="mean of the parts' means"
+            [], facecolor="white", edgecolor=VERMILION, hatch="///", linewidth=1.5, label="mean of the parts' means"
         )
         for bars in (self.whole, self.parts):
             ax.add_collection(bars, autolim=False)
@@ -163,6 +184,7 @@ class AggregationPicture(Picture[AggregationCurve]):
             line.set_data([], [])
             if place < columns:
                 line.set_data(place + self.across, curve.weight[place])
+        self.constant.set_data([CONSTANT + HALF, columns - 0.4], [curve.weight[CONSTANT, 0]] * 2)
         own = curve.weight[curve.own]
         self.own_line.set_data(curve.own + self.across, own)
         every = [
@@ -189,6 +211,27 @@ class AggregationPicture(Picture[AggregationCurve]):
     def still(self, curve: AggregationCurve) -> Hashable:
         return len(curve.names), self._heights(curve)
 
+    def handles(self, curve: AggregationCurve) -> list[Handle]:
+        return [
+            Handle(self.right, "x", curve.cut - 0.5, "cut", lambda place: place + 0.5),
+            Handle(self.left, "y", float(curve.weight[CONSTANT, 0]), "max_length", curve.length_at),
+        ]
+
+    def conclusion(self, curve: AggregationCurve) -> str:
+        averaged = f"Averaging the means of two parts, {curve.name}"
+        if np.allclose(curve.parts, curve.whole, rtol=1e-9, atol=0):
+            return f"{averaged} gives every response the weight that it has in the whole batch: no trap here."
+        if not (curve.whole > 0).all():
+            return f"{averaged} has another objective than in the whole batch."
+        times = curve.parts / curve.whole
+        least, most = int(times.argmin()), int(times.argmax())
+        if np.allclose(times, times[0], rtol=1e-9, atol=0):
+            return f"{averaged} gives every token {times[0]:.3g} times its weight: another learning rate."
+        return (
+            f"{averaged} counts tokens of response {most + 1} {times[most]:.3g} times as much as it should, of response "
+            f"{least + 1} {times[least]:.3g} times: the trap."
+        )
+
     def words(self, curve: AggregationCurve) -> str:
         own = curve.weight[curve.own]
         least, most = int(own.argmin()), int(own.argmax())
@@ -200,8 +243,10 @@ class AggregationPicture(Picture[AggregationCurve]):
                 f"of response {least + 1} ({_tokens(curve.lengths[least])}) {own[least]:.3g}"
             )
         first, second = curve.cut, len(curve.lengths) - curve.cut
-        cut = f"Cut into parts of {first} and {second} responses, "
-        return f"{curve.name}, {curve.names[curve.own]}: {weigh}. {cut}{_say_parts(curve)}."
+        return (
+            f"The aggregation is {curve.names[curve.own]}: {weigh}. The parts have {first} and {second} responses"
+            f"{_say_parts(curve)}."
+        )
 
 
 def _tokens(length: int) -> str:
@@ -209,32 +254,29 @@ def _tokens(length: int) -> str:
 
 
 def _say_parts(curve: AggregationCurve) -> str:
-    """Return what the mean of the parts' means does to each response's weight."""
-    if np.allclose(curve.parts, curve.whole, rtol=1e-9, atol=0):
-        return "the mean of the parts' means is the whole batch's: no trap"
+    """Return what the mean of the parts' means does to each response, where it does not do the same to all."""
     if not (curve.whole > 0).all():
-        return "the mean of the parts' means is another objective"
+        return ""
     times = curve.parts / curve.whole
     if np.allclose(times, times[0], rtol=1e-9, atol=0):
-        return f"the mean of the parts' means gives every token {times[0]:.3g} times its weight: another learning rate"
+        return ""
     *most, last = (f"{factor:.3g}" for factor in times)
     return (
-        f"in the mean of the parts' means tokens of responses 1 to {len(times)} count {', '.join(most)} and {last} times "
-        "what they should: the trap. Weights computed on the whole batch and then cut stay right"
+        f", and tokens of responses 1 to {len(times)} count {', '.join(most)} and {last} times what they should. Weights "
+        "computed on the whole batch and then cut stay right"
     )
 
 
-class CutControl(Control):
-    """How many responses the first part has. Its value is None at half of them, which a call need not say."""
+class CutControl(Whole):
+    """How many responses the first part has. As an argument it is None at half of them, which a call need not say."""
 
     def __init__(self, cut: int | None, responses: int) -> None:
         self._half = responses // 2
-        made = int_control("cut", self._half if cut is None else cut, 1, responses - 1)
-        super().__init__("cut", made.slider, made.box, "first part, responses")
+        super().__init__("cut", self._half if cut is None else cut, 1, responses - 1, "first part, responses")
 
     @property
-    def value(self) -> int | None:
-        return None if self.slider.value == self._half else self.slider.value
+    def argument(self) -> int | None:
+        return None if self.value == self._half else int(self.value)
 
 
 class Cut(Spec):
@@ -254,9 +296,15 @@ explore_aggregation = explorer(
     AggregationPicture,
     algorithms=Algorithms(fits=has_a_ratio),
     controls={
-        "lengths": Numbers(1, 16, "length"),
-        "max_length": WholeSlider(1, 64, "constant's length"),
         "cut": Cut(),
+        "lengths": Numbers(1, 16, "length"),
+        "max_length": WholeSlider(1, LONGEST, "constant's length", rare=True),
+    },
+    grid={
+        "algorithm": (DAPO, GRPO, DR_GRPO, DCPO),
+        "lengths": ((2, 4, 8, 16), (8, 8, 8, 8), (1, 2, 2, 16)),
+        "max_length": (8, 16, 32),
+        "cut": (1, 2, 3),
     },
     twin={
         "DAPO, lengths 2, 4, 8, 16, cut in halves": {},

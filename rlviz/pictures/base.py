@@ -5,11 +5,13 @@ Each colour has 3:1 contrast on white, and none speaks alone.
 
 from __future__ import annotations
 
+import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -51,6 +53,26 @@ def dress(ax: Axes, *, title: str, x: str, y: str) -> Axes:
     return ax
 
 
+@dataclass(frozen=True)
+class Handle:
+    """A place in a picture that can be dragged, and the control that it sets.
+
+    axes: where it is. along: "x" or "y", the way it goes. at: where it stands there, in the axes' numbers. control: the name of
+    the argument that it sets. value_at: the value of the control with which the handle stands at a place.
+    """
+
+    axes: Axes
+    along: Literal["x", "y"]
+    at: float
+    control: str
+    value_at: Callable[[float], float] = float
+
+    @property
+    def there(self) -> bool:
+        """Whether it can be seen; one that stands outside its axes waits at their edge, an infinite one is out of sight."""
+        return math.isfinite(self.at) and self.axes.get_visible()
+
+
 class Picture(ABC, Generic[C]):
     """A curve as a figure. A subclass draws what stands still in `draw`, and moves the rest in `show`.
 
@@ -84,6 +106,18 @@ class Picture(ABC, Generic[C]):
     @abstractmethod
     def words(self, curve: C) -> str:
         """Say in a sentence or two what the picture of this curve shows, with its numbers."""
+
+    def conclusion(self, curve: C) -> str:
+        """Say in one sentence what is to be seen; `words` has the details."""
+        return ""
+
+    def caption(self, curve: C) -> str:
+        """Return the conclusion and the details."""
+        return " ".join(filter(None, (self.conclusion(curve), self.words(curve))))
+
+    def handles(self, curve: C) -> Sequence[Handle]:
+        """Return what can be dragged, in an order that stays."""
+        return ()
 
     def still(self, curve: C) -> Hashable:
         """Return what the standing parts (limits, legends) depend on; when it changes, all is drawn anew, which is slower."""

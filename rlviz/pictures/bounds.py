@@ -16,16 +16,19 @@ from matplotlib.collections import PolyCollection
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from rlviz.algorithms import DAPO, DCPO, GRPO, Algorithm, PolicyGradient
+from rlviz.algorithms import DAPO, DCPO, GRPO, Algorithm, PolicyGradient, numbers
+from rlviz.pictures.arguments import Beside, Menu, Stops
 from rlviz.pictures.arrays import Array, array
-from rlviz.pictures.base import BLUE, GREY, LINE, TEXT, VERMILION, Picture, dress
-from rlviz.pictures.clip import BESIDE, first_and_others, is_per_token, limits_of
-from rlviz.pictures.explore import WIDTHS, Algorithms, Beside, Menu, Stops, explorer, with_given
-from rlviz.training import RunFolder, TrainSettings
+from rlviz.pictures.base import BLUE, GREY, LINE, TEXT, VERMILION, Handle, Picture, dress
+from rlviz.pictures.clip import BESIDE, first_and_others, is_per_token, limits_of, width_at
+from rlviz.pictures.explore import WIDTHS, Algorithms, explorer, with_given
+from rlviz.training import TrainSettings
 from rlviz.types import Batch, ResponseRecord, StepRecord
 from small_models.checks import checked
 
-LEAST_PROB, POINTS = 1e-4, 400
+LEAST_PROB = 1e-4
+# close together where it is rare and where it is common, for axes of either kind
+GRID = np.union1d(np.geomspace(LEAST_PROB, 1.0, 90), np.linspace(0.02, 1.0, 50))
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class TokenCloud:
 class BoundsCurve:
     """Limits against old probability. limits: of the explored algorithm first. old_prob: the grid. at: the one picked out.
 
-    logarithmic: how it asks to be drawn. tokens: of a run, or None.
+    logarithmic: how it asks to be drawn. tokens: of a run, or None. algorithm: the explored one, with its widths.
     """
 
     limits: tuple[Limits, ...]
@@ -71,6 +74,7 @@ class BoundsCurve:
     at: float
     logarithmic: bool
     tokens: TokenCloud | None
+    algorithm: PolicyGradient
 
 
 @checked
@@ -101,19 +105,23 @@ def bounds_curve(
     algorithm = with_given(algorithm, eps_low=eps_low, eps_high=eps_high, max_ratio=max_ratio)
     for each in (algorithm, *beside):
         check_limits_tokens(each)
-    grid = np.geomspace(LEAST_PROB, 1.0, POINTS)
     return BoundsCurve(
-        limits=tuple(_limits(each, grid, old_prob) for each in first_and_others(algorithm, beside)),
-        old_prob=grid,
+        limits=tuple(_limits(each, old_prob) for each in first_and_others(algorithm, beside)),
+        old_prob=GRID,
         at=old_prob,
         logarithmic=scale == "log",
         tokens=None if run is None else _cloud(algorithm, responses_of(run)),
+        algorithm=algorithm,
     )
 
 
 def records_of(run: str | os.PathLike[str] | Sequence[StepRecord] | None) -> Sequence[StepRecord] | None:
     """Return the records of a run, read from its folder where a path is given."""
-    return RunFolder.open(run).records() if isinstance(run, str | os.PathLike) else run
+    if not isinstance(run, str | os.PathLike):
+        return run
+    from rlviz.training import RunFolder  # which a picture without a run does not wait for
+
+    return RunFolder.open(run).records()
 
 
 def responses_of(run: str | os.PathLike[str] | Sequence[StepRecord]) -> tuple[ResponseRecord, ...]:
@@ -140,8 +148,8 @@ def check_limits_tokens(algorithm: Algorithm) -> None:
         )
 
 
-def _limits(algorithm: PolicyGradient, grid: Array, old_prob: float) -> Limits:
-    every = [*grid, old_prob]
+def _limits(algorithm: PolicyGradient, old_prob: float) -> Limits:
+    every = [*GRID, old_prob]
     lower, upper = limits_of(algorithm, every, -1.0)[0], limits_of(algorithm, every, 1.0)[1]
     at = float(lower[-1]), float(upper[-1])
     return Limits(algorithm.name, lower[:-1], upper[:-1], *at, _cuts(algorithm, old_prob, *at))
@@ -278,7 +286,7 @@ class BoundsSide:
 class BoundsPicture(Picture[BoundsCurve]):
     """New probabilities that are allowed, and limits on the ratio, against old probability."""
 
-    size = (10, 4.8)
+    size = (10, 4.4)
     alt = (
         "Two graphs against a token's old probability: left the band of new probabilities inside which the gradient pushes "
         "it either way, right the limits on its ratio."
@@ -317,9 +325,23 @@ class BoundsPicture(Picture[BoundsCurve]):
     def still(self, curve: BoundsCurve) -> Hashable:
         return curve.logarithmic, tuple(limits.name for limits in curve.limits), curve.tokens is None, self._outside
 
+    def handles(self, curve: BoundsCurve) -> list[Handle]:
+        left, right = (side.ax for side in self.sides)
+        limits = curve.limits[0]
+        return [
+            Handle(left, "x", curve.at, "old_prob"),
+            Handle(right, "x", curve.at, "old_prob"),
+            _width_handle(curve, right, "eps_low", limits.lower[-1]),
+            _width_handle(curve, right, "eps_high", limits.upper[-1]),
+        ]
+
+    def conclusion(self, curve: BoundsCurve) -> str:
+        first = curve.limits[0]
+        return f"{first.name}: a token of old probability {curve.at:g} is pushed {_pushed(first, curve.at)}."
+
     def words(self, curve: BoundsCurve) -> str:
         first, *others = curve.limits
-        said = [f"{first.name}: a token of old probability {curve.at:g} is pushed {_pushed(first, curve.at)}."]
+        said = []
         if first.lower_at > 0 or first.upper_at * curve.at < 1:
             said.append(
                 "Beyond that its gradient is cut; a large step, or other tokens' gradients, may still carry it there."
@@ -330,6 +352,13 @@ class BoundsPicture(Picture[BoundsCurve]):
         if curve.tokens is not None:
             said.append(_say_tokens(curve.tokens, first.name))
         return " ".join(said)
+
+
+def _width_handle(curve: BoundsCurve, ax: Axes, name: Literal["eps_low", "eps_high"], limit: float) -> Handle:
+    """Return a handle at the right end of a limit on the ratio, where the old probability is 1; none without such a width."""
+    if name not in numbers(curve.algorithm):
+        return Handle(ax, "y", math.inf, name)
+    return Handle(ax, "y", limit, name, lambda ratio: width_at(curve.algorithm, name, 1.0, ratio))
 
 
 def _pushed(limits: Limits, q: float) -> str:
@@ -373,6 +402,12 @@ explore_bounds = explorer(
         "beside": Beside(limits_tokens, most=len(BESIDE)),
     },
     fixed={"run": records_of},
+    grid={
+        "scale": ("linear", "log"),
+        "algorithm": (DCPO, GRPO, DAPO),
+        "eps_high": (0.2, 0.28, 0.4),
+        "old_prob": (0.001, 0.01, 0.03, 0.1, 0.2, 0.4, 0.6, 0.8, 0.95),
+    },
     twin={
         "GRPO, the same limits for every token": {"algorithm": GRPO, "beside": ()},
         "DAPO, clip-higher": {"algorithm": DAPO, "beside": ()},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import torch
@@ -17,10 +18,11 @@ from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from rlviz.algorithms import DCPO, GRPO, Algorithm, PolicyGradient
+from rlviz.algorithms import DAPO, DCPO, GRPO, GSPO, Algorithm, PolicyGradient
+from rlviz.pictures.arguments import Beside, Slider, Stops
 from rlviz.pictures.arrays import Array, array
-from rlviz.pictures.base import BLUE, FAINT, GREEN, GREY, LINE, TEXT, VERMILION, Picture, dress, new_figure
-from rlviz.pictures.explore import WIDTHS, Algorithms, Beside, Slider, Stops, explorer, with_given
+from rlviz.pictures.base import BLUE, FAINT, GREEN, GREY, LINE, TEXT, VERMILION, Handle, Picture, dress, new_figure
+from rlviz.pictures.explore import RANGES, WIDTHS, Algorithms, explorer, with_given
 from rlviz.pictures.marks import Marks
 from rlviz.pieces.surrogate import DualClip, is_clipped
 from rlviz.types import Batch, TokenObjective
@@ -155,12 +157,25 @@ def _edges(cut: Callable[[Array], NDArray[np.bool_]], ratio: Array, clipped: NDA
 class ClipComparison:
     """The clip curves of one algorithm, and of others to lie over them.
 
-    names: of the algorithms, the explored one first. better, worse: their curves for A = +1 and for A = −1.
+    names: of the algorithms, the explored one first. better, worse: their curves for A = +1 and for A = −1. algorithm: the
+    explored one.
     """
 
     names: tuple[str, ...]
     better: tuple[ClipCurve, ...]
     worse: tuple[ClipCurve, ...]
+    algorithm: PolicyGradient
+
+
+def width_at(algorithm: PolicyGradient, name: Literal["eps_low", "eps_high"], old_prob: float, ratio: float) -> float:
+    """Return the width with which the algorithm's limit of that side, at this old probability, is a ratio, by bisection."""
+    low, high = 1e-5, RANGES[name][1]
+    for _ in range(24):
+        width = (low + high) / 2
+        limits = limits_of(algorithm.with_parameters(**{name: width}), old_prob, 1.0)
+        short = limits[1].item() < ratio if name == "eps_high" else limits[0].item() > ratio
+        low, high = (width, high) if short else (low, width)
+    return (low + high) / 2
 
 
 @checked
@@ -198,7 +213,7 @@ def clip_comparison(
         tuple(clip_curve(each, advantage=sign, old_prob=old_prob, max_ratio=up_to) for each in every)
         for sign in (1.0, -1.0)
     )
-    return ClipComparison(tuple(each.name for each in every), better, worse)
+    return ClipComparison(tuple(each.name for each in every), better, worse, algorithm)
 
 
 def first_and_others(algorithm: PolicyGradient, beside: Sequence[PolicyGradient]) -> tuple[PolicyGradient, ...]:
@@ -335,6 +350,25 @@ class ClipPicture(Picture[ClipComparison]):
         spans = [side.span(c) for side, c in zip(self.sides, (curve.better, curve.worse), strict=True)]
         return (*spans, curve.names[1:], curve.better[0].per_token)
 
+    def handles(self, curve: ClipComparison) -> list[Handle]:
+        (better, worse), first = (side.ax for side in self.sides), curve.better[0]
+        algorithm, q = curve.algorithm, first.old_prob
+        return [
+            Handle(better, "x", first.upper, "eps_high", lambda ratio: width_at(algorithm, "eps_high", q, ratio)),
+            Handle(worse, "x", first.lower, "eps_low", lambda ratio: width_at(algorithm, "eps_low", q, ratio)),
+            Handle(
+                better,
+                "x",
+                1 / first.old_prob if first.per_token else math.inf,
+                "old_prob",
+                lambda ratio: 1 / max(ratio, 1.0),
+            ),
+        ]
+
+    def conclusion(self, curve: ClipComparison) -> str:
+        good, bad = (_lets_go(side[0]) for side in (curve.better, curve.worse))
+        return f"{curve.names[0]} pushes a good token up {good}, and a bad one down {bad}."
+
     def words(self, curve: ClipComparison) -> str:
         first = curve.better[0]
         if first.per_token:
@@ -368,6 +402,17 @@ def _say_stretch(start: float, end: float, curve: ClipCurve) -> str:
     return (
         f"above {kind} {_limit(start)}" if end == curve.ratio[-1] else f"from {kind} {_limit(start)} to {_limit(end)}"
     )
+
+
+def _lets_go(curve: ClipCurve) -> str:
+    """Return how far a token of this advantage is pushed."""
+    kind = KIND[curve.per_token]
+    if curve.advantage > 0:
+        ends = [start for start, _ in curve.dead if start > 1]
+        certain = curve.per_token and min(ends, default=math.inf) >= 1 / curve.old_prob
+        return "as far as it goes" if certain or not ends else f"until its {kind} is {_limit(min(ends))}"
+    ends = [end for _, end in curve.dead if end < 1]
+    return f"until its {kind} is {_limit(max(ends))}" if ends else "at any ratio shown"
 
 
 def _say_side(curve: ClipCurve) -> str:
@@ -441,10 +486,11 @@ explore_clip = explorer(
     algorithms=Algorithms(fits=has_a_ratio, parameters=WIDTHS),
     controls={
         "old_prob": Slider(0.01, 1.0, 0.01, "old probability"),
-        "dual_clip": Stops((0.0, 1.5, 2.0, 3.0, 5.0, 10.0), "dual clip c (0: none)"),
-        "up_to": Stops((2.0, 4.0, 12.0), "ratios up to"),
+        "dual_clip": Stops((0.0, 1.5, 2.0, 3.0, 5.0, 10.0), "dual clip c (0: none)", rare=True),
+        "up_to": Stops((2.0, 4.0, 12.0), "ratios up to", rare=True),
         "beside": Beside(has_a_ratio, most=len(BESIDE)),
     },
+    grid={"algorithm": (GRPO, DAPO, DCPO, GSPO), "old_prob": tuple(n / 20 for n in range(1, 21))},
     twin={
         "GRPO, ε = 0.2": {},
         "clip-higher, 0.2 and 0.5": {"eps_high": 0.5},

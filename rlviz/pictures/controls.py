@@ -1,22 +1,15 @@
-"""Sliders, dropdowns and lists: each sets one argument of what it moves."""
+"""Jupyter's sliders and dropdowns, for what trains: each holds one value."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from numbers import Real
 from typing import Any
 
 import ipywidgets as widgets
 
-from small_models.checks import shown
+from rlviz.pictures.arguments import check_number, check_whole, tidy
 
 NOTHING = "nothing"  # what a dropdown holds for None, which would leave it blank
-
-
-def _tidy(value: Any) -> Any:
-    """Return 0.21 for the 0.21000000000000005 that a slider makes of 0.2 and a step of 0.01."""
-    return float(f"{value:.10g}") if isinstance(value, float) else value
 
 
 class Hideable:
@@ -46,12 +39,12 @@ class Control(Hideable):
         box.style.description_width = "130px"
         box.layout.width = "215px"
         box.tooltip = words or name
-        widgets.link((slider, "value"), (box, "value"), transform=(_tidy, _tidy))
+        widgets.link((slider, "value"), (box, "value"), transform=(tidy, tidy))
         self.row = widgets.HBox([box, slider])
 
     @property
     def value(self) -> Any:
-        return _tidy(self.slider.value)
+        return tidy(self.slider.value)
 
     def observe(self, changed: Callable[[], None]) -> None:
         self.slider.observe(lambda change: changed(), names="value")
@@ -96,54 +89,6 @@ class Pick(Hideable):
         self.box.observe(lambda change: changed(), names="value")
 
 
-class Several(Pick):
-    """A list of which none, one or several can be chosen (Ctrl with arrow keys and space); the first `most` of them count."""
-
-    def __init__(
-        self, name: str, value: Sequence[Any], options: Sequence[tuple[str, Any]], words: str = "", *, most: int
-    ) -> None:
-        self.name, self._most = name, most
-        self.box = widgets.SelectMultiple(options=list(options), value=tuple(value), rows=3, description=words or name)
-        self.box.style.description_width = "130px"
-        self.box.layout.width = "400px"
-        self.row = widgets.HBox([self.box])
-
-    @property
-    def value(self) -> tuple[Any, ...]:
-        return tuple(self.box.value)[: self._most]
-
-
-class Counts(Hideable):
-    """Several whole numbers as one argument, a tuple: a control for each."""
-
-    displayed = "flex"
-
-    def __init__(self, name: str, values: Sequence[int], low: int, high: int, words: str = "") -> None:
-        self.name = name
-        self.parts = [
-            int_control(name, value, low, high, f"{words or name} {place}") for place, value in enumerate(values, 1)
-        ]
-        self.row = widgets.Box(
-            [part.row for part in self.parts],
-            layout={"display": self.displayed, "flex_flow": "row wrap", "grid_gap": "0 12px"},
-        )
-
-    @property
-    def value(self) -> tuple[int, ...]:
-        return tuple(part.value for part in self.parts)
-
-    def observe(self, changed: Callable[[], None]) -> None:
-        for part in self.parts:
-            part.observe(changed)
-
-
-def check_number(name: str, value: Any, what: str) -> None:
-    """Raise ValueError for what is no finite number."""
-    beyond = isinstance(value, int) and abs(value) >= 2**63
-    if beyond or isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-        raise ValueError(f"{name} must be {what}; got {shown(value)}")
-
-
 def float_control(name: str, value: float, low: float, high: float, step: float, words: str = "") -> Control:
     """Return a control of a number between `low` and `high`, or as far as `value` lies; it redraws while the slider moves.
 
@@ -161,9 +106,7 @@ def float_control(name: str, value: float, low: float, high: float, step: float,
 
 def int_control(name: str, value: int, low: int, high: int, words: str = "") -> Control:
     """Return a control of a whole number between `low` and `high`, or as far as `value` lies; refuses what is none."""
-    check_number(name, value, "a whole number")
-    if value != int(value):
-        raise ValueError(f"{name} must be a whole number; got {value!r}")
+    check_whole(name, value)
     low, high = min(low, value), max(high, value)
     return Control(
         name,

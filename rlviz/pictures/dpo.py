@@ -20,13 +20,14 @@ from rlviz.algorithms import (
     PreferenceOptimization,
     numbers,
 )
+from rlviz.pictures.arguments import OFFERED, Slider
 from rlviz.pictures.arrays import Array, array
-from rlviz.pictures.base import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, Picture, dress
-from rlviz.pictures.explore import OFFERED, Algorithms, Slider, explorer, with_given
+from rlviz.pictures.base import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, Handle, Picture, dress
+from rlviz.pictures.explore import Algorithms, explorer, with_given
 from rlviz.types import Batch
 from small_models.checks import checked
 
-STEPS, POINTS = 40, 401
+STEPS, POINTS = 40, 201
 FADED = 0.05  # of the pull at margin 0: the margins drawn reach to where no more than this is left
 ROUND_MARGINS = tuple(step * 10.0**power for power in range(-3, 3) for step in (1, 2, 5))  # 0.001 to 500 nats
 PairLoss = Callable[[Tensor, Tensor], Tensor]  # log-probabilities of chosen and rejected response, [N] each → loss, [N]
@@ -210,7 +211,7 @@ LOSSES = (  # the further up one lies, the narrower it is, so that all can be se
     ("sigmoid", GREEN, "-", LINE + 3.5),
     ("linear", "#AA4499", "-.", LINE + 1.5),
 )
-RESPONSES = (("chosen", BLUE, "-"), ("rejected", VERMILION, "--"), ("all others together", "#555555", "-."))
+RESPONSES = (("chosen", BLUE, "-"), ("rejected", VERMILION, "--"), ("all others together", "#595959", "-."))
 
 
 Limits = tuple[float, tuple[float, float], tuple[float, float], float]
@@ -235,7 +236,7 @@ def _limits(curve: DpoCurve) -> Limits:
 class DpoPicture(Picture[DpoCurve]):
     """Left loss and pull of a pair against its margin, right the log-probabilities of a run on it."""
 
-    size = (10, 5.2)
+    size = (10, 4.9)
     alt = (
         "Left, the loss of a pair of responses and below it how hard it pulls, against the pair's margin. "
         "Right, log-probabilities of the chosen, the rejected and all other responses against training steps."
@@ -248,9 +249,14 @@ class DpoPicture(Picture[DpoCurve]):
         self.loss_axes = self.figure.add_subplot(grid[0, 0])
         self.pull_axes = self.figure.add_subplot(grid[1, 0])
         self.run_axes = self.figure.add_subplot(grid[:, 1])
-        dress(self.loss_axes, title="Loss and pull of one pair", x="", y="loss, slope −1 at 0")
+        dress(self.loss_axes, title="How hard is one pair pulled apart?", x="", y="loss, slope −1 at 0")
         dress(self.pull_axes, title="", x="margin, nats: log π/π_ref, chosen − rejected", y="pull, 1 at 0")
-        dress(self.run_axes, title="A run on this pair", x="step of gradient descent", y="log-probability, nats")
+        dress(
+            self.run_axes,
+            title="Does the chosen response rise?",
+            x="step of gradient descent",
+            y="log-probability, nats",
+        )
         for ax in (self.loss_axes, self.pull_axes):
             ax.axhline(0, color=GREY, linewidth=1)
             ax.axvline(0, color=GREY, linewidth=1)
@@ -265,6 +271,10 @@ class DpoPicture(Picture[DpoCurve]):
             [], [], "o", markersize=11, markeredgecolor="black", markeredgewidth=2, zorder=4
         )
         self.end.set(markerfacecolor="white", label="where the run ends")
+        self.starts = [
+            self.run_axes.axhline(0, color=colour, linestyle=(0, (1, 2)), linewidth=1.5)
+            for _, colour, _ in RESPONSES[:2]
+        ]
         self.run = [
             self.run_axes.plot([], [], color=colour, linestyle=style, linewidth=LINE, label=name)[0]
             for name, colour, style in RESPONSES
@@ -278,7 +288,7 @@ class DpoPicture(Picture[DpoCurve]):
             fontsize=TEXT - 1,
             frameon=False,
         )
-        return [*sorted([*self.losses, *self.pulls], key=Artist.get_zorder), self.end, *self.run]
+        return [*sorted([*self.losses, *self.pulls], key=Artist.get_zorder), self.end, *self.starts, *self.run]
 
     def show(self, curve: DpoCurve) -> None:
         reach, losses, pulls, lowest = limits = _limits(curve)
@@ -294,11 +304,26 @@ class DpoPicture(Picture[DpoCurve]):
             pull.set_data(pair.margin, pair.pull)
         margin = curve.run_margin[-1]
         self.end.set_data([margin], [np.interp(margin, curve.own.margin, curve.own.pull)])
+        for line, log_prob in zip(self.starts, curve.log_probs[:2, 0], strict=True):
+            line.set_ydata([log_prob, log_prob])
         for line, values in zip(self.run, curve.log_probs, strict=True):
             line.set_data(np.arange(len(values)), values)
 
     def still(self, curve: DpoCurve) -> Hashable:
         return _limits(curve)
+
+    def handles(self, curve: DpoCurve) -> list[Handle]:
+        return [
+            Handle(self.run_axes, "y", float(log_prob), name, math.exp)
+            for name, log_prob in zip(("chosen_prob", "rejected_prob"), curve.log_probs[:2, 0], strict=True)
+        ]
+
+    def conclusion(self, curve: DpoCurve) -> str:
+        chosen, rejected = (f"{math.exp(run[0]):.2f} to {math.exp(run[-1]):.2g}" for run in curve.log_probs[:2])
+        return (
+            f"{curve.log_probs.shape[1] - 1} steps of {curve.name} take the chosen response from probability {chosen}, the "
+            f"rejected one from {rejected}."
+        )
 
     def words(self, curve: DpoCurve) -> str:
         start, end, margin = curve.log_probs[:, 0], curve.log_probs[:, -1], curve.run_margin[-1]
@@ -370,6 +395,11 @@ explore_dpo = explorer(
         "rejected_prob": Slider(0.02, 0.48, 0.02, "P(rejected)"),
         "shared": Slider(0.0, 1.0, 0.05, "how alike, 0 to 1"),
         "pace": Slider(0.1, 3.0, 0.1, "first step, nats"),
+    },
+    grid={
+        "algorithm": (DPO, DPO_LINEAR, GRPO),
+        "shared": (0.0, 0.3, 0.5, 0.7, 0.9),
+        "chosen_prob": (0.06, 0.12, 0.2, 0.3, 0.44),
     },
     twin={
         "DPO: fades, and the chosen response falls too": {},

@@ -14,9 +14,10 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
 from rlviz.algorithms import DAPO, DCPO, GRPO, Algorithm, GroupPolicyGradient
+from rlviz.pictures.arguments import Menu, Second, Stops, WholeSlider
 from rlviz.pictures.arrays import Array, remembered
-from rlviz.pictures.base import BLUE, GREY, LINE, TEXT, VERMILION, Picture, dress
-from rlviz.pictures.explore import WIDTHS, Algorithms, Menu, Second, Stops, WholeSlider, explorer, with_given
+from rlviz.pictures.base import BLUE, GREY, LINE, TEXT, VERMILION, Handle, Picture, dress
+from rlviz.pictures.explore import WIDTHS, Algorithms, explorer, with_given
 from rlviz.pieces.aggregation import token_mean
 from rlviz.pieces.kl import KLInLoss
 from rlviz.tabular import TableTask, good_actions, random_reward, rare_good_action, train_table
@@ -185,22 +186,16 @@ class _Bands:
 class EntropyPicture(Picture[EntropyCurve]):
     """Four panels of a table in training: entropy, accuracy, one against the other, and the probabilities at a step."""
 
-    size = (10, 6.2)
+    size = (10, 4.7)
     alt = (
         "Four graphs of a table of logits in training: entropy against the step, accuracy against the step, entropy "
         "against accuracy, and bars of the actions' probabilities at one step."
     )
 
     def draw(self, curve: EntropyCurve) -> list[Artist]:
-        grid = self.figure.add_gridspec(3, 2, height_ratios=(1, 1, 0.22))
-        up_left, up_right, down_left, down_right = (
-            self.figure.add_subplot(grid[row, side]) for row in (0, 1) for side in (0, 1)
-        )
-        below = self.figure.add_subplot(grid[2, :])  # the legend's place: names come and go without a new layout
-        below.set(xticks=[], yticks=[])
-        below.axis("off")
-        dress(up_left, title="Entropy", x="step", y="nats")
-        dress(up_right, title="Accuracy", x="step", y="probability right")
+        (up_left, up_right), (down_left, down_right) = self.figure.subplots(2, 2)
+        dress(up_left, title="What is left of the entropy", x="step", y="nats")
+        dress(up_right, title="What is learned", x="step", y="accuracy")
         dress(down_left, title="Entropy when an accuracy is first reached", x="accuracy", y="nats")
         dress(down_right, title="Probabilities in one replica, at the step", x="action", y="probability")
         for ax in (up_left, up_right):
@@ -222,17 +217,18 @@ class EntropyPicture(Picture[EntropyCurve]):
             down_right.add_collection(bars, autolim=False)
         self.bars, self.heights = down_right, (up_left, down_left)
         self.nothing = down_left.text(0.5, 0.45, NOTHING, transform=down_left.transAxes, fontsize=TEXT, ha="center")
-        self.legend = below.legend(
+        self.legend = self.figure.legend(
             [self.entropy.lines[0], self.entropy.lines[1], self.entropy.bands[0], self.at[0], self.good, self.others],
             ["", "", _middle(curve.histories[0]), "the step", "good action", "other action"],
-            loc="center",
-            ncols=3,
+            loc="outside lower center",
+            ncols=6,
             fontsize=TEXT - 1,
             frameon=False,
+            columnspacing=1.2,
+            handlelength=1.6,
         )
-        self.legend.set_in_layout(False)
         moving = [*self.entropy.bands, *self.accuracy.bands, *self.at, *self.entropy.lines, *self.accuracy.lines]
-        return [*moving, *self.against, self.nothing, self.others, self.good, self.legend]
+        return [*moving, *self.against, self.nothing, self.others, self.good]
 
     def show(self, curve: EntropyCurve) -> None:
         histories = curve.histories
@@ -263,7 +259,22 @@ class EntropyPicture(Picture[EntropyCurve]):
                 handle.set_visible(bool(name.strip()))
 
     def still(self, curve: EntropyCurve) -> Hashable:
-        return curve.histories[0].probs.shape[1]
+        return curve.histories[0].probs.shape[1], tuple(history.name for history in curve.histories)
+
+    def handles(self, curve: EntropyCurve) -> list[Handle]:
+        return [Handle(line.axes, "x", curve.step, "step") for line in self.at if line.axes is not None]
+
+    def conclusion(self, curve: EntropyCurve) -> str:
+        first, *others = (
+            (history.name, history.entropy[:, curve.step].mean(), history.accuracy[:, curve.step].mean())
+            for history in curve.histories
+        )
+        begun = curve.histories[0].entropy[:, 0].mean()
+        beside = "".join(f"; {name} has {entropy:.2f}, at {accuracy:.2f}" for name, entropy, accuracy in others)
+        return (
+            f"At step {curve.step} {first[0]} has {first[1]:.2f} of {begun:.2f} nats of entropy left, at accuracy {first[2]:.2f}"
+            f"{beside}."
+        )
 
     def words(self, curve: EntropyCurve) -> str:
         said = [_say_run(history) for history in curve.histories]
@@ -312,15 +323,16 @@ explore_entropy = explorer(
     algorithms=Algorithms(fits=has_groups, parameters=WIDTHS),
     controls={
         "reward": Menu({name: name for name in REWARDS}, "reward"),
-        "group_size": Stops((2, 4, 8, 16, 32, 64), "group size"),
-        "lr": Stops((0.05, 0.1, 0.2, 0.5, 1.0, 1.5, 2.0), "learning rate"),
+        "group_size": Stops((2, 4, 8, 16, 32, 64), "group size", rare=True),
+        "lr": Stops((0.05, 0.1, 0.2, 0.5, 1.0, 1.5, 2.0), "learning rate", rare=True),
         "updates_per_rollout": Stops((1, 2, 4, 8, 16), "updates per rollout"),
-        "temperature": Stops((0.5, 0.7, 1.0, 1.4, 2.0), "temperature"),
-        "entropy_weight": Stops((0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0), "entropy bonus"),
-        "kl_weight": Stops((0.0, 0.01, 0.04, 0.1, 0.3, 1.0), "KL to the start"),
+        "temperature": Stops((0.5, 0.7, 1.0, 1.4, 2.0), "temperature", rare=True),
+        "entropy_weight": Stops((0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0), "entropy bonus", rare=True),
+        "kl_weight": Stops((0.0, 0.01, 0.04, 0.1, 0.3, 1.0), "KL to the start", rare=True),
         "beside": Second(has_groups),
         "step": WholeSlider(0, STEPS, "step of the bars"),
     },
+    grid={"algorithm": (GRPO, DAPO), "updates_per_rollout": (1, 4, 16), "step": tuple(range(0, STEPS + 1, 3))},
     twin={
         "three good actions of twenty": {"beside": DAPO},
         "a rare good action, 16 updates a rollout": {"reward": "rare good", "updates_per_rollout": 16, "beside": DCPO},

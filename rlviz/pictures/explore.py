@@ -3,36 +3,26 @@
 from __future__ import annotations
 
 import inspect
+import math
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
-import ipywidgets as widgets
+import traitlets
 from matplotlib.figure import Figure
 
 import rlviz.algorithms
-from rlviz.algorithms import ALGORITHMS, RELATIVES, Algorithm, numbers
-from rlviz.pictures.base import Picture, plot_small_multiples
-from rlviz.pictures.controls import (
-    Control,
-    Counts,
-    Pick,
-    Several,
-    check_number,
-    choice_control,
-    float_control,
-    int_control,
-)
-from rlviz.pictures.live import BlittedFigure, LivePicture
+from rlviz.algorithms import Algorithm, numbers
+from rlviz.pictures.arguments import OFFERED, Choice, Control, Range, Spec, Values, check_number, with_own
+from rlviz.pictures.base import Handle, Picture, plot_small_multiples
+from rlviz.pictures.live import PictureView
+from rlviz.pictures.svg import SvgFigure
 from small_models.checks import checked
 
 P = ParamSpec("P")
 C = TypeVar("C")
-Values = Mapping[str, Any]  # argument → its value
-OFFERED = (*ALGORITHMS, *RELATIVES)
 # parameter of a piece → the range of its slider: low, high, step
 RANGES = {
     "eps_low": (0.01, 0.99, 0.01),
@@ -44,155 +34,12 @@ RANGES = {
 }
 WIDTHS = ("eps_low", "eps_high", "max_ratio")  # of the bounds on a ratio
 TINY = (1e-4, 0.05, 1e-4)  # for widths like GSPO's
-WORDS = {"gamma": "γ gamma", "lam": "λ lam", "beta": "β beta", "max_ratio": "largest ratio"}
-
-
-def always(values: Values) -> bool:
-    """Return True: the control is in sight whatever the values are."""
-    return True
-
-
-@dataclass(frozen=True, kw_only=True)
-class Spec(ABC):
-    """What an argument may be, from which its control is made. shown: is the control in sight, with these values of all?"""
-
-    shown: Callable[[Values], bool] = always
-
-    @abstractmethod
-    def control(self, name: str, values: Values) -> Control | Pick | Counts:
-        """Return the control of this argument, at its value among these; raises ValueError for one that it cannot have."""
-
-    @property
-    @abstractmethod
-    def words(self) -> str:
-        """Say what the argument is, and how far its control goes."""
-
-
-@dataclass(frozen=True)
-class Slider(Spec):
-    """A number between `low` and `high`, or as far as the value given lies."""
-
-    low: float
-    high: float
-    step: float
-    label: str
-
-    @property
-    def words(self) -> str:
-        return f"{self.label}; its slider goes from {self.low:g} to {self.high:g}"
-
-    def control(self, name: str, values: Values) -> Control:
-        return float_control(name, values[name], self.low, self.high, self.step, self.label)
-
-
-@dataclass(frozen=True)
-class WholeSlider(Spec):
-    """A whole number between `low` and `high`, or as far as the value given lies."""
-
-    low: int
-    high: int
-    label: str
-
-    @property
-    def words(self) -> str:
-        return f"{self.label}; its slider goes from {self.low} to {self.high}"
-
-    def control(self, name: str, values: Values) -> Control:
-        return int_control(name, values[name], self.low, self.high, self.label)
-
-
-@dataclass(frozen=True)
-class Stops(Spec):
-    """One of these numbers, for those that change by factors; the value given joins them."""
-
-    numbers: Sequence[float]
-    label: str
-
-    @property
-    def words(self) -> str:
-        return f"{self.label}; its slider stops at {', '.join(f'{number:g}' for number in self.numbers)}"
-
-    def control(self, name: str, values: Values) -> Control:
-        return choice_control(name, values[name], self.numbers, self.label)
-
-
-@dataclass(frozen=True)
-class Menu(Spec):
-    """One of these things, by name: name → thing."""
-
-    options: Mapping[str, Any]
-    label: str
-
-    @property
-    def words(self) -> str:
-        return self.label
-
-    def control(self, name: str, values: Values) -> Pick:
-        return Pick(name, values[name], list(self.options.items()), self.label)
-
-
-@dataclass(frozen=True)
-class Numbers(Spec):
-    """A tuple of whole numbers, as many as are given, each between `low` and `high`."""
-
-    low: int
-    high: int
-    label: str
-
-    @property
-    def words(self) -> str:
-        return f"{self.label} of each; its sliders go from {self.low} to {self.high}"
-
-    def control(self, name: str, values: Values) -> Counts:
-        return Counts(name, values[name], self.low, self.high, self.label)
-
-
-@dataclass(frozen=True)
-class Beside(Spec):
-    """Up to `most` algorithms beside the first: those of the family that `fits` lets in, and those given."""
-
-    fits: Callable[[Algorithm], bool]
-    most: int
-
-    @property
-    def words(self) -> str:
-        return f"up to {self.most} algorithms beside it"
-
-    def control(self, name: str, values: Values) -> Several:
-        given = values[name]
-        if len(given) > self.most:
-            raise ValueError(f"{name} must be at most {self.most} algorithms; got {len(given)}")
-        options = [(member.name, member) for member in _with_own(given, OFFERED, self.fits)]
-        return Several(name, given, options, "beside it", most=self.most)
-
-
-@dataclass(frozen=True)
-class Second(Spec):
-    """One algorithm beside the first, or none: of the family, those that `fits` lets in, and the one given."""
-
-    fits: Callable[[Algorithm], bool]
-
-    @property
-    def words(self) -> str:
-        return "an algorithm beside it"
-
-    def control(self, name: str, values: Values) -> Pick:
-        given = [] if values[name] is None else [values[name]]
-        options = [(member.name, member) for member in _with_own(given, OFFERED, self.fits)]
-        return Pick(name, values[name], [("none", None), *options], "beside it")
-
-
-def _with_own(
-    own: Sequence[Algorithm], among: Sequence[Algorithm], fits: Callable[[Algorithm], bool]
-) -> list[Algorithm]:
-    """Return those among the algorithms that fit, and before them those of one's own."""
-    family = [member for member in among if fits(member)]
-    return [*(mine for mine in own if mine not in family), *family]
+LABELS = {"gamma": "γ gamma", "lam": "λ lam", "beta": "β beta", "max_ratio": "largest ratio"}
 
 
 @dataclass(frozen=True)
 class Algorithms:
-    """A dropdown of the algorithms among these that `fits` lets in, and a slider for each of these parameters of theirs.
+    """A choice of the algorithms among these that `fits` lets in, and a slider for each of these parameters of theirs.
 
     numbers: an algorithm's parameters by name, as far as they have a part in the picture. check: raises ValueError that says
     what an algorithm lacks, where "nothing that this picture shows" says too little. Raises ValueError for a parameter without a
@@ -214,10 +61,10 @@ class Algorithms:
 
 
 class AlgorithmControl:
-    """What dropdown and sliders of `Algorithms` say together; sliders that the chosen one has no use for are hidden.
+    """What the choice and the sliders of `Algorithms` say together; sliders that the chosen one has no use for are hidden.
 
-    values: the algorithm and its parameters to begin with, None for the algorithm's own. The dropdown offers one's own algorithm
-    before the others. Raises ValueError for an algorithm that does not fit, and a value out of range.
+    values: the algorithm and its parameters to begin with, None for the algorithm's own. One's own algorithm is offered before
+    the others. Raises ValueError for an algorithm that does not fit, and a value out of range.
     """
 
     def __init__(self, offered: Algorithms, values: Values) -> None:
@@ -226,41 +73,27 @@ class AlgorithmControl:
         if not offered.fits(algorithm):
             if offered.check is not None:
                 offered.check(algorithm)
-            known = ", ".join(member.name for member in _with_own([], offered.among, offered.fits))
+            known = ", ".join(member.name for member in with_own([], offered.among, offered.fits))
             raise ValueError(f"algorithm: {algorithm.name} has nothing that this picture shows; {known} have")
         self._numbers = offered.numbers
-        options = [(member.name, member) for member in _with_own([algorithm], offered.among, offered.fits)]
-        self.pick = Pick("algorithm", algorithm, options)
-        self._set_anew = False
-        self._sliders = {n: float_control(n, 0.5, *RANGES[n], WORDS.get(n, "")) for n in offered.parameters}
-        self._changed: Callable[[], None] = lambda: None
+        options = [(member.name, member) for member in with_own([algorithm], offered.among, offered.fits)]
+        self.pick = Choice("algorithm", algorithm, options)
+        self._sliders = {n: Range(n, RANGES[n][0], *RANGES[n], LABELS.get(n, "")) for n in offered.parameters}
         self._follow_the_pick()
         for name, value in given.items():
-            check_number(name, value, "a number")
+            check_number(name, value)
             if name not in self._numbers(algorithm):
                 raise ValueError(f"{name}: {algorithm.name} has no such parameter in this picture; got {value}")
             self.value.with_parameters(**{name: value})  # refuses what the slider would only move
             self._sliders[name].move_to(value, *_range(name, value))
-        self.pick.observe(self._picked)
-        for slider in self._sliders.values():
-            slider.observe(self._moved)
+        self.pick.observe(self._follow_the_pick)
 
     def _follow_the_pick(self) -> None:
         own = self._numbers(self.pick.value)
-        self._set_anew = True
         for name, slider in self._sliders.items():
-            slider.hide(name not in own)
+            slider.hidden = name not in own
             if name in own:
                 slider.move_to(own[name], *_range(name, own[name]))
-        self._set_anew = False
-
-    def _picked(self) -> None:
-        self._follow_the_pick()
-        self._changed()
-
-    def _moved(self) -> None:
-        if not self._set_anew:
-            self._changed()
 
     def _changed_numbers(self) -> dict[str, float]:
         own = self._numbers(self.pick.value)
@@ -272,11 +105,8 @@ class AlgorithmControl:
         return self.pick.value.with_parameters(**changed) if changed else self.pick.value
 
     @property
-    def controls(self) -> dict[str, Control | Pick]:
+    def controls(self) -> dict[str, Control[Any]]:
         return {"algorithm": self.pick, **self._sliders}
-
-    def observe(self, changed: Callable[[], None]) -> None:
-        self._changed = changed
 
     def arguments(self, default: Any) -> list[str]:
         """Return what stands for the algorithm in a call: its name if it is not the default, and its changed numbers."""
@@ -308,7 +138,8 @@ class Idea(Generic[P, C]):
     curve: computes what is shown. picture: draws it. algorithms: what the curve's argument `algorithm` may be, and which of its
     parameters are arguments too; None for a curve of no algorithm. controls: of the other arguments. fixed: of an argument that
     no control moves, such as a run, how it is read, once. twin: heading → arguments of the settings that tell the idea on paper.
-    Raises ValueError for an argument of the curve without a control, and the other way round.
+    grid: argument → its values in a page without a kernel, those that seldom move first.
+    Raises ValueError for an argument of the curve without a control, and the other way round, and for a grid of another name.
     """
 
     name: str
@@ -318,6 +149,7 @@ class Idea(Generic[P, C]):
     controls: Mapping[str, Spec]
     fixed: Mapping[str, Callable[[Any], Any]]
     twin: Mapping[str, Values]
+    grid: Mapping[str, Sequence[Any]]
 
     def __post_init__(self) -> None:
         of_algorithm = {"algorithm", *self.algorithms.parameters} if self.algorithms else set()
@@ -326,6 +158,8 @@ class Idea(Generic[P, C]):
             raise ValueError(
                 f"controls of {self.name}: {', '.join(sorted(unmatched))} must be both a control and an argument"
             )
+        if unknown := set(self.grid) - {*of_algorithm, *self.controls}:
+            raise ValueError(f"grid of {self.name}: {', '.join(sorted(unknown))} must be a control")
 
     @property
     def signature(self) -> inspect.Signature:
@@ -350,12 +184,13 @@ def explorer(
     controls: Mapping[str, Spec],
     fixed: Mapping[str, Callable[[Any], Any]] | None = None,
     twin: Mapping[str, Values],
+    grid: Mapping[str, Sequence[Any]] | None = None,
 ) -> Explore[P, C]:
     """Return `explore_NAME`: a function of the curve's arguments that returns an `Explorer` with a control for each of them.
 
     The arguments, and what it raises, are those of `Idea`.
     """
-    idea = Idea(name, curve, picture, algorithms, controls, fixed or {}, twin)
+    idea = Idea(name, curve, picture, algorithms, controls, fixed or {}, twin, grid or {})
 
     @wraps(curve)
     def explore(*args: P.args, **kwargs: P.kwargs) -> Explorer[C]:
@@ -372,67 +207,179 @@ def explorer(
     return cast(Explore[P, C], checked(explore))
 
 
-class Explorer(LivePicture, Generic[C]):
-    """Controls, a picture that answers to them, words, and the call that reproduces it; made by the explore_ functions.
+class Arguments:
+    """The arguments of one idea's curve as controls: what they say together, and the call that says the same."""
 
-    controls: argument's name → control. curve: what is on show. picture: how it is drawn.
-    """
-
-    def __init__(self, idea: Idea[Any, C], values: Values) -> None:
-        self._idea = idea
-        self._algorithm = None if idea.algorithms is None else AlgorithmControl(idea.algorithms, values)
-        self._own = {name: spec.control(name, values) for name, spec in idea.controls.items()}
+    def __init__(self, idea: Idea[Any, Any], values: Values) -> None:
+        self.idea = idea
         self._fixed = {name: read(values[name]) for name, read in idea.fixed.items()}
         self._fixed_in_call = [_source_of_fixed(name, values[name]) for name in idea.fixed if values[name] is not None]
-        of_algorithm = {} if self._algorithm is None else self._algorithm.controls
-        self.controls: dict[str, Control | Pick | Counts] = {**of_algorithm, **self._own}
-        self.curve = self._curve()
-        self.picture = idea.picture(self.curve)
-        figure = self.picture.figure
-        assert isinstance(figure, Figure)
-        self._still = self.picture.still(self.curve)
-        rows = [control.row for control in self.controls.values()]
-        box = widgets.Box(rows, layout={"display": "flex", "flex_flow": "row wrap", "grid_gap": "0 12px"})
-        super().__init__(BlittedFigure(figure, self.picture.moving), [box])
-        for control in (*self._own.values(), *([] if self._algorithm is None else [self._algorithm])):
-            control.observe(self._moved)
-        self._say()
+        self._make_controls(values)
 
-    def _curve(self) -> C:
-        values = {name: control.value for name, control in self._own.items()}
-        if self._algorithm is not None:
-            values["algorithm"] = self._algorithm.value
-        for name, spec in self._idea.controls.items():
-            self._own[name].hide(not spec.shown(values))
-        return self._idea.curve(**values, **self._fixed)
+    def _make_controls(self, values: Values) -> None:
+        idea = self.idea
+        self.algorithm = None if idea.algorithms is None else AlgorithmControl(idea.algorithms, values)
+        self._own = {name: spec.control(name, values) for name, spec in idea.controls.items()}
+        of_algorithm = {} if self.algorithm is None else self.algorithm.controls
+        self.controls: dict[str, Control[Any]] = {**of_algorithm, **self._own}
 
-    def _moved(self) -> None:
-        try:
-            curve = self._curve()
-        except ValueError as error:  # two sliders that contradict each other; nobody sees a callback's traceback
-            self.show(alt=self.alt, caption=f"Not possible: {error}. The picture shows the values before.")
-            return
-        self.curve = curve
-        self.picture.show(curve)
-        still = self.picture.still(curve)
-        if still != self._still:
-            self._still = still
-            self._picture.lay_out()
-        self._say()
+    @property
+    def values(self) -> dict[str, Any]:
+        """The curve's arguments at these values; those that no control moves are left as they were read."""
+        values = {name: control.argument for name, control in self._own.items()}
+        return values if self.algorithm is None else {"algorithm": self.algorithm.value, **values}
 
-    def _say(self) -> None:
-        words = self.picture.words(self.curve)
-        self.show(alt=f"{self.picture.alt} {words}", caption=words, call=self.call)
+    def curve(self) -> Any:
+        """Return the curve at these values; raises ValueError where they do not fit together."""
+        values = self.values
+        for name, spec in self.idea.controls.items():
+            self._own[name].hidden = not spec.shown(values)
+        return self.idea.curve(**values, **self._fixed)
+
+    def copy(self) -> Arguments:
+        """Return controls of their own at the same values."""
+        unset = {} if self.idea.algorithms is None else dict.fromkeys(self.idea.algorithms.parameters)
+        copied = Arguments.__new__(Arguments)
+        given = {**unset, **self.values}
+        copied.idea, copied._fixed, copied._fixed_in_call = self.idea, self._fixed, self._fixed_in_call
+        copied._make_controls(given)
+        return copied
 
     @property
     def call(self) -> str:
         """The call that makes an explorer with these values."""
-        defaults = {name: p.default for name, p in self._idea.signature.parameters.items()}
-        arguments = [] if self._algorithm is None else self._algorithm.arguments(defaults["algorithm"])
+        defaults = {name: p.default for name, p in self.idea.signature.parameters.items()}
+        arguments = [] if self.algorithm is None else self.algorithm.arguments(defaults["algorithm"])
         for name, control in self._own.items():
-            if not control.hidden and control.value != defaults[name]:
-                arguments.append(f"{name}={_source(control.value)}")
-        return f"explore_{self._idea.name}({', '.join([*arguments, *self._fixed_in_call])})"
+            if not control.hidden and control.argument != defaults[name]:
+                arguments.append(f"{name}={_source(control.argument)}")
+        return f"explore_{self.idea.name}({', '.join([*arguments, *self._fixed_in_call])})"
+
+
+class Explorer(PictureView, Generic[C]):
+    """Controls, a picture that answers to them and can be touched, words, and the call that reproduces it.
+
+    controls: argument's name → control, whose `value` can be set. curve: what is on show. picture: how it is drawn. caption: its
+    words, the conclusion first. Made by the explore_ functions.
+    """
+
+    parts = traitlets.List().tag(sync=True)  # the controls, as the page draws them
+    handles = traitlets.List().tag(sync=True)
+    conclusion = traitlets.Unicode().tag(sync=True)
+    details = traitlets.Unicode().tag(sync=True)
+    call = traitlets.Unicode().tag(sync=True)
+    asked = traitlets.Dict().tag(sync=True)  # what a person moved: {turn, control, to}, or {turn, handle, place}
+    answered = traitlets.Int().tag(sync=True)  # the turn that this shows
+    twin = traitlets.Bool().tag(sync=True)  # whether an output of its own holds the PNG
+
+    def __init__(self, idea: Idea[Any, C], values: Values) -> None:
+        self.arguments = Arguments(idea, values)
+        self.curve: C = self.arguments.curve()
+        self.picture = idea.picture(self.curve)
+        figure = self.picture.figure
+        assert isinstance(figure, Figure)
+        self._handles = Handles(self.picture)
+        super().__init__(SvgFigure(figure, self.picture.moving, self.picture.still(self.curve)))
+        for control in self.controls.values():
+            control.observe(self._moved)
+        self._say()
+
+    @property
+    def idea(self) -> Idea[Any, C]:
+        return self.arguments.idea
+
+    @property
+    def controls(self) -> dict[str, Control[Any]]:
+        return self.arguments.controls
+
+    def _moved(self) -> None:
+        try:
+            curve = self.arguments.curve()
+        except ValueError as error:  # two sliders that contradict each other; nobody sees a callback's traceback
+            said = f"Not possible: {error}. The picture shows the values before."
+            with self.hold_sync():
+                self.conclusion, self.details, self.caption = said, "", said
+                self.parts = [control.to_page() for control in self.controls.values()]
+            return
+        self.curve = curve
+        self.picture.show(curve)
+        self._drawn.arrange(self.picture.still(curve))
+        self._say()
+
+    def _say(self) -> None:
+        self.caption = self.picture.caption(self.curve)
+        with self.hold_sync():
+            self.put(alt=f"{self.picture.alt} {self.caption}")
+            self.conclusion, self.details = self.picture.conclusion(self.curve), self.picture.words(self.curve)
+            self.call = self.arguments.call
+            self.parts = [control.to_page() for control in self.controls.values()]
+            self.handles = self._handles.to_page(self.curve, self.controls)
+
+    def _ipython_display_(self) -> None:
+        """Show the widget; with RLVIZ_FROZEN=1, also what a saved notebook shows of it: its frames, and its PNG by itself.
+
+        nbconvert shows HTML rather than a PNG, and where scripts are not allowed the PNG is all that is left.
+        """
+        from IPython.display import display
+
+        data, metadata = self._repr_mimebundle_()
+        if not os.environ.get("RLVIZ_FROZEN"):
+            display(data, metadata=metadata, raw=True)
+            return
+        from rlviz.pictures.frozen import freeze
+
+        self.twin = True
+        png = data.pop("image/png")
+        display({**data, "text/html": freeze(self, twin=False)}, metadata=metadata, raw=True)
+        display({"image/png": png, "text/plain": self.alt}, raw=True)
+
+    @traitlets.observe("asked")
+    def _answer(self, change: Any) -> None:
+        """Set the control that a person moved, and say so even where its value stays."""
+        asked = change["new"]
+        with self.hold_sync():
+            if "handle" in asked:
+                handle = self.picture.handles(self.curve)[asked["handle"]]
+                control = self.controls[handle.control]
+                control.value = control.nearest(handle.value_at(asked["place"]))
+            else:
+                control = self.controls[asked["control"]]
+                control.value = control.read(asked["to"])
+            self.answered = asked["turn"]
+
+
+class Handles:
+    """What a page is told of a picture's handles: where each is, and the name of the control that it sets."""
+
+    def __init__(self, picture: Picture[Any]) -> None:
+        self._picture = picture
+        self._signs: dict[int, int] = {}  # asked for once, for a place may cost a search for its value
+
+    def to_page(self, curve: Any, controls: Mapping[str, Control[Any]]) -> list[dict[str, Any]]:
+        """Return them as they stand for a curve."""
+        axes, found = self._picture.figure.axes, []
+        for place, handle in enumerate(self._picture.handles(curve)):
+            hidden = controls[handle.control].hidden or not handle.there
+            if not hidden and place not in self._signs:
+                self._signs[place] = _sign(handle)
+            found.append(
+                {
+                    "axes": axes.index(handle.axes),
+                    "along": handle.along,
+                    "at": float(handle.at) if math.isfinite(handle.at) else None,
+                    "control": handle.control,
+                    "sign": self._signs.get(place, 1),
+                    "hidden": hidden,
+                }
+            )
+        return found
+
+
+def _sign(handle: Handle) -> int:
+    """Return 1 where the control grows as the handle goes right or up, −1 where it falls."""
+    low, high = handle.axes.get_xlim() if handle.along == "x" else handle.axes.get_ylim()
+    a_little = 1e-4 * (high - low)
+    return 1 if handle.value_at(handle.at + a_little) >= handle.value_at(handle.at - a_little) else -1
 
 
 def _source_of_fixed(name: str, value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -14,9 +15,10 @@ from matplotlib.collections import PolyCollection
 from torch import Tensor
 
 from rlviz.algorithms import GRPO, PPO, ActorCritic, Algorithm, GroupPolicyGradient, PolicyGradient
+from rlviz.pictures.arguments import Menu, Slider, WholeSlider
 from rlviz.pictures.arrays import Array, array
-from rlviz.pictures.base import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, Picture, dress, signed
-from rlviz.pictures.explore import Algorithms, Menu, Slider, WholeSlider, explorer, with_given
+from rlviz.pictures.base import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, Handle, Picture, dress, signed
+from rlviz.pictures.explore import Algorithms, explorer, with_given
 from rlviz.pictures.groups import learns_from_a_group
 from rlviz.pictures.marks import Marks
 from rlviz.pieces.gae import GAE
@@ -38,7 +40,7 @@ class GAECurve:
     whitens: whether it then whitens them. one_step, whole: [T], of the critic at λ = 0 and at λ = 1. lam: [L]. bias, noise:
     [L], root mean square over tokens and answers of A + V less the chance of a right answer after the token: of what is wrong
     on average, and of what the rest of the answer adds by chance. lam_at, bias_at, noise_at: at the algorithm's own λ; gamma:
-    its own; these are None where it has none. name: its.
+    its own; these are None where it has none. name: its. offset: as given.
     """
 
     name: str
@@ -57,6 +59,7 @@ class GAECurve:
     lam_at: float | None
     bias_at: float | None
     noise_at: float | None
+    offset: float
 
 
 @checked
@@ -126,6 +129,7 @@ def gae_curve(
         lam_at=piece.lam if piece else None,
         bias_at=None if here is None else float(here[0][0]),
         noise_at=None if here is None else float(here[1][0]),
+        offset=offset,
     )
 
 
@@ -221,7 +225,7 @@ def _tops(curve: GAECurve) -> float:
 class GAEPicture(Picture[GAECurve]):
     """Left values above and advantages below, token by token; right bias and noise of the credit against λ."""
 
-    size = (10, 5.4)
+    size = (10, 4.6)
     alt = (
         "Three graphs: what a critic says before each token of an answer beside the true value, the advantage of each "
         "token as bars, and bias and noise of such credit against λ."
@@ -231,10 +235,10 @@ class GAEPicture(Picture[GAECurve]):
         grid = self.figure.add_gridspec(2, 2, height_ratios=(2, 3))
         above, below = (self.figure.add_subplot(grid[row, 0]) for row in range(2))
         self.right = self.figure.add_subplot(grid[:, 1])
-        self.below = below
-        dress(above, title="One answer, token by token", x="", y="value")
+        self.above, self.below = above, below
+        dress(above, title="Which token gets the credit?", x="", y="value")
         dress(below, title="", x="token", y="advantage A")
-        dress(self.right, title="How far A + V is from the true chance", x="λ", y="root mean square, in rewards")
+        dress(self.right, title="How far is A + V from the true chance?", x="λ", y="root mean square, in rewards")
         for ax in (above, below):
             ax.set(xlim=(0, 1), xticks=[])
             ax.axhline(0, color=GREY, linewidth=1)
@@ -309,6 +313,24 @@ class GAEPicture(Picture[GAECurve]):
     def still(self, curve: GAECurve) -> Hashable:
         return curve.has_critic, curve.lam_at is None, _tops(curve)
 
+    def handles(self, curve: GAECurve) -> list[Handle]:
+        last = float(curve.critic[-1])
+        return [
+            Handle(self.right, "x", math.inf if curve.lam_at is None else curve.lam_at, "lam"),
+            Handle(self.above, "y", last, "offset", lambda value: curve.offset + value - last),
+        ]
+
+    def conclusion(self, curve: GAECurve) -> str:
+        if curve.lam_at is None:
+            least, most = signed(curve.advantages.min()), signed(curve.advantages.max())
+            if least == most:
+                return f"{curve.name} gives each of the {len(curve.advantages)} tokens the same A = {most}."
+            return f"{curve.name} gives its {len(curve.advantages)} tokens an A from {least} to {most}."
+        return (
+            f"{curve.name} at λ = {curve.lam_at:g}: the critic's errors leave a bias of {curve.bias_at:.2f} in the credit of a "
+            f"token, and chance a noise of {curve.noise_at:.2f}."
+        )
+
     def words(self, curve: GAECurve) -> str:
         answer = f"a {'right' if curve.right else 'wrong'} answer of {len(curve.advantages)} tokens"
         if not curve.has_critic:
@@ -358,11 +380,17 @@ explore_gae = explorer(
     GAEPicture,
     algorithms=Algorithms(fits=judges_outcomes, parameters=("gamma", "lam")),
     controls={
-        "answer": Menu({"right": "right", "wrong": "wrong"}, "the answer is"),
-        "tokens": WholeSlider(4, MOST_TOKENS, "tokens"),
-        "start": Slider(0.1, 0.9, 0.05, "chance at the start"),
         "offset": Slider(-0.3, 0.3, 0.05, "critic: offset"),
         "wiggle": Slider(0.0, 0.3, 0.05, "critic: wiggle"),
+        "answer": Menu({"right": "right", "wrong": "wrong"}, "the answer is", rare=True),
+        "tokens": WholeSlider(4, MOST_TOKENS, "tokens", rare=True),
+        "start": Slider(0.1, 0.9, 0.05, "chance at the start", rare=True),
+    },
+    grid={
+        "algorithm": (PPO, GRPO),
+        "answer": ("right", "wrong"),
+        "offset": (-0.3, -0.15, 0.0, 0.15, 0.3),
+        "lam": (0.0, 0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0),
     },
     twin={
         "λ = 0: the critic alone": {"lam": 0.0},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -16,11 +17,22 @@ from matplotlib.legend import Legend
 from torch import Tensor
 
 from rlviz.algorithms import GRPO, PPO, PolicyGradient
+from rlviz.pictures.arguments import Menu, Slider, Values
 from rlviz.pictures.arrays import Array, remembered
-from rlviz.pictures.base import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, Picture, dress
+from rlviz.pictures.base import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, Handle, Picture, dress
 from rlviz.pictures.clip import has_a_ratio
-from rlviz.pictures.explore import Algorithms, Menu, Slider, Values, explorer
-from rlviz.pictures.kl_fits import FORWARD, REVERSE, Fits, FitsView, nearest_fits, say_fits
+from rlviz.pictures.explore import Algorithms, explorer
+from rlviz.pictures.kl_fits import (
+    FORWARD,
+    REVERSE,
+    Fits,
+    FitsView,
+    conclude_fits,
+    height,
+    nearest_fits,
+    say_fits,
+    weight_at,
+)
 from rlviz.pieces.kl import Estimator, KLInLoss, KLInReward, KLToOld, k1, k2, k3, k3_plus
 from rlviz.pieces.words import label
 from rlviz.types import Batch
@@ -76,6 +88,11 @@ class KLCurve:
     def pull(self) -> str | None:
         """Which way the algorithm's term pulls: one of `estimates.pulls`; None without a term."""
         return None if self.estimator is None else self.estimates.pulls[self.estimator]
+
+    def distance_at(self, kl: float) -> float:
+        """Return the distance at which the exact KL is this one, between the distances drawn: it grows with the distance."""
+        known = np.log(self.estimates.kl[:-1])
+        return float(np.exp(np.interp(math.log(max(kl, 1e-9)), known, np.log(DISTANCES))))
 
 
 @checked
@@ -252,6 +269,8 @@ class EstimatesView:
             dress(ax, title=" ", x="exact KL of the two policies, nats per token", y=" ")
             ax.set(xscale="log", xlim=(0.001, 3))
         right.set_yscale("log")
+        for axis in (left.xaxis, right.xaxis, right.yaxis):
+            axis.set_major_formatter("{x:g}")
         (self.exact,) = left.plot([], [], color=GREY, linewidth=1)
         self.at = [ax.axvline(0.1, color=GREY, linestyle=(0, (1, 1)), linewidth=2) for ax in self.axes]
         self.lines = [[ax.plot([], [])[0] for _ in STYLES] for ax in self.axes]
@@ -273,11 +292,11 @@ class EstimatesView:
         estimates, left, right = curve.estimates, *self.axes
         if curve.show == "value":
             sides, exactly = (estimates.value, estimates.value_noise), 1
-            left.set(ylabel="average estimate / exact KL", ylim=(0.5, 2))
+            left.set(ylabel="average estimate / exact KL", ylim=(0.5, 2), yticks=np.arange(2, 9) / 4)
             right.set(ylabel="std / exact KL", ylim=(0.5, 60))
         else:
             sides, exactly = (estimates.gradient_error, estimates.gradient_noise), 0
-            left.set(ylabel="error / size of ∇KL", ylim=(-0.08, 1.7))
+            left.set(ylabel="error / size of ∇KL", ylim=(-0.25, 1.7), yticks=np.arange(4) / 2)  # room below 0 to grip
             right.set(ylabel="std / size of ∇KL", ylim=(0.08, 100))
         for ax, question in zip(self.axes, ("is it right on average?", "how noisy is one token?"), strict=True):
             ax.title.set_text(f"{curve.show.capitalize()}: {question}")
@@ -327,6 +346,30 @@ class KLPicture(Picture[KLCurve]):
     def still(self, curve: KLCurve) -> Hashable:
         return curve.show, curve.estimates.names
 
+    def handles(self, curve: KLCurve) -> list[Handle]:
+        left, apart, fitted = self.fits.axes[0], curve.fits.apart, curve.show == "fits"
+        return [
+            Handle(left, "x", -apart / 2, "apart", lambda place: -2 * place),
+            Handle(left, "x", apart / 2, "apart", lambda place: 2 * place),
+            *(
+                Handle(ax, "x", math.inf if fitted else curve.estimates.kl[-1], "distance", curve.distance_at)
+                for ax in self.estimates.axes
+            ),
+            Handle(
+                left,
+                "y",
+                height(apart, curve.fits.weight) if apart >= 1 else math.inf,  # of humps on each other it says nothing
+                "weight",
+                lambda place: weight_at(apart, place),
+            ),
+        ]
+
+    def conclusion(self, curve: KLCurve) -> str:
+        if curve.show == "fits":
+            return f"{_say_pull(curve)}: {conclude_fits(curve.fits)}."
+        kl = f"At {_measured(curve)} = {curve.estimates.kl[-1]:.2g} nats per token"
+        return f"{kl} {(_conclude_value if curve.show == 'value' else _conclude_gradient)(curve.estimates)}."
+
     def words(self, curve: KLCurve) -> str:
         if curve.show == "fits":
             return f"{say_fits(curve.fits)} {_say_direction(curve)}"
@@ -365,10 +408,10 @@ def _and(names: Sequence[str]) -> str:
 
 
 PULLS = {
-    FORWARD: "has the gradient of KL({other}‖policy): it pulls towards the forward fit",
-    REVERSE: "has the gradient of KL(policy‖{other}): it pulls towards the reverse fit",
-    NEITHER: "has the gradient of neither direction",
-    NOWHERE: "has a gradient of 0: it pulls nowhere",
+    FORWARD: ("pulls towards the forward fit", "has the gradient of KL({other}‖policy)"),
+    REVERSE: ("pulls towards the reverse fit", "has the gradient of KL(policy‖{other})"),
+    NEITHER: ("pulls towards neither fit", "has the gradient of neither direction"),
+    NOWHERE: ("pulls nowhere", "has a gradient of 0"),
 }
 
 
@@ -377,9 +420,13 @@ def _measured(curve: KLCurve) -> str:
     return "KL(old‖policy)" if curve.enters == OLD else "KL(policy‖reference)"
 
 
+def _say_pull(curve: KLCurve) -> str:
+    return f"{curve.name} has no KL term" if curve.pull is None else f"{curve.name}'s KL term {PULLS[curve.pull][0]}"
+
+
 def _say_direction(curve: KLCurve) -> str:
     if curve.estimator is None or curve.pull is None:
-        return f"{curve.name} has no KL term: nothing ties it to a reference."
+        return "Nothing ties the policy to a reference."
     whose, other, way = (
         ("the old policy's", "old", FORWARD) if curve.enters == OLD else ("the policy's own", "reference", REVERSE)
     )
@@ -388,7 +435,7 @@ def _say_direction(curve: KLCurve) -> str:
     though = (
         f", though its value estimates {_measured(curve)}, the {way} direction" if exact and curve.pull != way else ""
     )
-    pull = PULLS[curve.pull].format(other=other)
+    pull = PULLS[curve.pull][1].format(other=other)
     return f"{curve.name}'s term ({curve.term}), averaged over {whose} tokens, {pull}{though}."
 
 
@@ -400,23 +447,25 @@ def _own(curve: KLCurve, mean: float) -> str:
     return f"{curve.name}'s term is {curve.term}: {curve.beta * mean:.2g} per token on average."
 
 
-def _say_value(curve: KLCurve) -> str:
-    estimates = curve.estimates
-    kl, values = estimates.kl[-1], estimates.value[:, -1]
-    right = [name for name, value in zip(estimates.names, values, strict=True) if abs(value - 1) < ROUNDING]
+def _conclude_value(estimates: Estimates) -> str:
+    values = dict(zip(estimates.names, estimates.value[:, -1], strict=True))
+    right = [name for name, value in values.items() if abs(value - 1) < ROUNDING]
     wrong = [
         f"that of {name} is {_percent(abs(value - 1))} too {'high' if value > 1 else 'low'}"
-        for name, value in zip(estimates.names, values, strict=True)
+        for name, value in values.items()
         if abs(value - 1) >= ROUNDING
     ]
+    return f"the average of {_and(right)} is exact; {_and(wrong)}"
+
+
+def _say_value(curve: KLCurve) -> str:
+    estimates = curve.estimates
+    kl = estimates.kl[-1]
     noise = ", ".join(
         f"{value:.2g} ({name})" for name, value in zip(estimates.names, estimates.value_noise[:, -1] * kl, strict=True)
     )
-    mean = 0.0 if curve.estimator is None else float(values[curve.estimator] * kl)
-    return (
-        f"At {_measured(curve)} = {kl:.2g} nats per token the average of {_and(right)} is exact; {_and(wrong)}. "
-        f"One token's estimate has a standard deviation of {noise} nats. {_own(curve, mean)}"
-    )
+    mean = 0.0 if curve.estimator is None else float(estimates.value[curve.estimator, -1] * kl)
+    return f"One token's estimate has a standard deviation of {noise} nats. {_own(curve, mean)}"
 
 
 HOW = {
@@ -433,20 +482,20 @@ WHY = {
 }
 
 
-def _say_gradient(curve: KLCurve) -> str:
-    estimates = curve.estimates
+def _conclude_gradient(estimates: Estimates) -> str:
     errors = dict(zip(estimates.names, estimates.gradient_error[:, -1], strict=True))
     right = [name for name, error in errors.items() if error < ROUNDING]
     wrong = [f"{_percent(error)} for {name}" for name, error in errors.items() if error >= ROUNDING]
+    return f"on average {_and(right)} {'have' if len(right) > 1 else 'has'} its gradient; the error is {_and(wrong)}"
+
+
+def _say_gradient(curve: KLCurve) -> str:
     own = (
         f"{curve.name} has no KL term, so none of them is its own."
         if curve.term is None
         else f"{curve.name}: {curve.term}."
     )
-    return (
-        f"{HOW[curve.enters]}, at {_measured(curve)} = {estimates.kl[-1]:.2g} nats per token: on average "
-        f"{_and(right)} {'have' if len(right) > 1 else 'has'} its gradient; the error is {_and(wrong)}. {WHY[curve.enters]} {own}"
-    )
+    return f"{HOW[curve.enters]}. {WHY[curve.enters]} {own}"
 
 
 def _fitted(values: Values) -> bool:
@@ -470,6 +519,13 @@ explore_kl = explorer(
         "apart": Slider(0.0, 8.0, 0.1, "humps apart", shown=_fitted),
         "weight": Slider(0.1, 0.9, 0.05, "weight of the left", shown=_fitted),
         "distance": Slider(0.05, 2.0, 0.05, "policy's distance", shown=_estimated),
+    },
+    grid={
+        "show": ("fits", "value", "gradient"),
+        "algorithm": (GRPO, PPO),
+        "apart": (0.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0),
+        "weight": (0.3, 0.6, 0.9),
+        "distance": (0.25, 0.5, 1.0, 2.0),
     },
     twin={
         "forward and reverse fit": {},

@@ -1,30 +1,28 @@
-"""Many short words that move, as one artist."""
+"""Many short words that move, as one artist: a Text for each would take ten times as long to draw."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
-import numpy as np
+from matplotlib.artist import Artist, allow_rasterization
 from matplotlib.axes import Axes
-from matplotlib.collections import PathCollection
+from matplotlib.colors import to_rgba
 from matplotlib.font_manager import FontProperties
 from matplotlib.path import Path
-from matplotlib.textpath import TextPath
-from matplotlib.transforms import Affine2D, BboxTransformTo, Transform
+from matplotlib.transforms import Affine2D, Transform
 
 from rlviz.pictures.base import TEXT
+from rlviz.pictures.svg import SvgRenderer
 
 Style = Literal["normal", "italic"]
 PAPER = (1.0, 1.0, 1.0, 0.85)
+LEFT_OF = {"left": 0.0, "center": 0.5, "right": 1.0}  # share of a text's width that lies left of its place
+MIDDLE = 0.36  # of the size: a digit's middle over the baseline
 
 
-class Marks(PathCollection):
-    """Words at places, drawn as outlines in one go: a Text for each would take ten times as long. texts: what it shows.
-
-    paper: whether what lies behind the words is covered.
-    """
+class Marks(Artist):
+    """Words at places. texts: what it shows. paper: whether what lies behind the words is covered."""
 
     def __init__(
         self,
@@ -37,12 +35,14 @@ class Marks(PathCollection):
         where: Transform | None = None,
         paper: bool = False,
     ) -> None:
-        super().__init__([], offsets=np.empty((0, 2)), offset_transform=where or ax.transData)
-        self.set(facecolor=[PAPER, colour] if paper else colour, linewidth=0, clip_on=False, in_layout=False)
-        self.set_transform(Affine2D().scale(1 / 72) + ax.figure.dpi_scale_trans)  # outlines are in points
+        super().__init__()
+        self.set_transform(where or ax.transData)
+        self.set_in_layout(False)
         self.texts: tuple[str, ...] = ()
-        self._font, self._paper = (size, weight, style), paper
-        ax.add_collection(self, autolim=False)
+        self.places: list[tuple[float, float, str]] = []
+        self._font, self._colour, self._paper = FontProperties(size=size, weight=weight, style=style), colour, paper
+        ax.add_artist(self)
+        self.set_clip_on(False)
 
     def write(self, places: Iterable[tuple[str, float, float]], *, sides: Iterable[str] | None = None) -> None:
         """Put each text at its (x, y), and take away what was there; their middle at its height.
@@ -52,24 +52,38 @@ class Marks(PathCollection):
         found = list(places)
         self.texts = tuple(text for text, _, _ in found)
         each = ["center"] * len(found) if sides is None else list(sides)
-        paths, at = [], []
-        for (text, x, y), side in zip(found, each, strict=True):
-            words = _outline(text, side, *self._font)
-            paths += [_behind(words), words] if self._paper else [words]
-            at += [(x, y)] * (1 + self._paper)
-        self.set_paths(paths)
-        self.set_offsets(np.array(at).reshape(-1, 2))
+        self.places = [(x, y, side) for (_, x, y), side in zip(found, each, strict=True)]
+        self.stale = True
+
+    @allow_rasterization
+    def draw(self, renderer: Any) -> None:
+        if not self.get_visible():
+            return
+        gc = renderer.new_gc()
+        gc.set_foreground(self._colour)
+        size = renderer.points_to_pixels(self._font.get_size_in_points())
+        for text, (x, y, side) in zip(self.texts, self.places, strict=True):
+            at, base = self.get_transform().transform((x, y))
+            base -= MIDDLE * size
+            if self._paper or not isinstance(renderer, SvgRenderer):
+                width = renderer.get_text_width_height_descent(text, self._font, False)[0]
+                left = at - LEFT_OF[side] * width
+            if self._paper:
+                _cover(renderer, left, base, width, size)
+            if renderer.flipy():
+                base = renderer.get_canvas_width_height()[1] - base
+            if isinstance(renderer, SvgRenderer):  # which holds a text at its side, whatever the page's font
+                renderer.words(gc, text, at, base, self._font, side)
+            else:
+                renderer.draw_text(gc, left, base, text, self._font, 0)
+        gc.restore()
+        self.stale = False
 
 
-@lru_cache(maxsize=512)
-def _outline(text: str, side: str, size: float, weight: str, style: Style) -> Path:
-    """Return a text's outline in points, one side of it at 0; a digit's middle is at height 0."""
-    outline = TextPath((0, 0), text, size=size, prop=FontProperties(weight=weight, style=style))
-    box = outline.get_extents()
-    at = {"center": (box.x0 + box.x1) / 2, "left": box.x0, "right": box.x1}[side]
-    return outline.transformed(Affine2D().translate(-at, -0.36 * size))
-
-
-def _behind(words: Path) -> Path:
-    """Return the box around an outline, two points wider."""
-    return Path.unit_rectangle().transformed(BboxTransformTo(words.get_extents().padded(2)))
+def _cover(renderer: Any, left: float, base: float, width: float, size: float) -> None:
+    """Draw paper behind a text."""
+    gc = renderer.new_gc()
+    gc.set_linewidth(0)
+    box = Affine2D().scale(width + 0.3 * size, 1.2 * size).translate(left - 0.15 * size, base - 0.25 * size)
+    renderer.draw_path(gc, Path.unit_rectangle(), box, to_rgba(PAPER))
+    gc.restore()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -16,10 +17,11 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlviz.algorithms import DAPO, GroupPolicyGradient, numbers
+from rlviz.algorithms import DAPO, DR_GRPO, GroupPolicyGradient, numbers
+from rlviz.pictures.arguments import Menu, Slider, Values, WholeSlider
 from rlviz.pictures.arrays import Array, array
-from rlviz.pictures.base import BLUE, FAINT, GREEN, GREY, LINE, TEXT, VERMILION, Picture, dress, signed
-from rlviz.pictures.explore import Algorithms, Menu, Slider, WholeSlider, explorer
+from rlviz.pictures.base import BLUE, FAINT, GREEN, GREY, LINE, TEXT, VERMILION, Handle, Picture, dress, signed
+from rlviz.pictures.explore import Algorithms, explorer
 from rlviz.pictures.groups import group_advantages, learns_from_a_group, without_kl
 from rlviz.pieces.shaping import OverlongFilter, SoftOverlongPunishment
 from rlviz.pieces.words import label
@@ -36,7 +38,8 @@ class OverlongCurve:
     have if nothing were cut off; one of more than max_length is cut there and has no answer, so it counts as wrong.
 
     name: of the algorithm. shaping, rule: which, as `overlong_curve` takes it, and in words. floor: below 0, the most that the
-    rule adds to a reward, None where it has no such number. max_length: tokens.
+    rule adds to a reward, None where it has no such number. max_length: tokens. cache: tokens before max_length from which the
+    soft punishment grows, None for another shaping.
     lengths [N], plain [N], shaped [N]: reward of a right response without and with the shaping. own [N]: with that of the
     algorithm itself, None where it has none or is what is shown.
     group_lengths, right, cut, out [8]: of the group's responses; out: it leaves the loss. rewards, new_rewards, before, after
@@ -49,6 +52,7 @@ class OverlongCurve:
     rule: str
     floor: float | None
     max_length: int
+    cache: int | None
     lengths: Array
     plain: Array
     shaped: Array
@@ -152,6 +156,7 @@ def overlong_curve(
         rule="none" if shown.shape is None else label(shown.shape),
         floor=numbers(shown).get("floor"),
         max_length=max_length,
+        cache=cache if shaping == "soft" else None,
         lengths=array(grid.double()),
         plain=array(long.rewards),
         shaped=array(long.shaped(shown)),
@@ -169,6 +174,7 @@ def overlong_curve(
 
 
 WIDEST = 28.5  # tokens
+DOTS = (0, (1, 1))
 REWARDS, ADVANTAGES = (-1.2, 1.2), (-4.0, 4.0)  # usual limits of the axes; no z of eight is above √7
 HOW = {
     "soft": "with a soft punishment",
@@ -181,7 +187,7 @@ HOW = {
 class OverlongPicture(Picture[OverlongCurve]):
     """Left a right response's reward against its length, right a group's advantages at their lengths."""
 
-    size = (10, 4.8)
+    size = (10, 4.5)
     alt = (
         "Two graphs against length in tokens: left the reward of a right response with and without shaping; right the "
         "advantages of a group of eight responses, a bar each, and what they were without shaping."
@@ -189,9 +195,15 @@ class OverlongPicture(Picture[OverlongCurve]):
 
     def draw(self, curve: OverlongCurve) -> list[Artist]:
         left, right = self.axes = self.figure.subplots(1, 2)
-        dress(left, title="Reward of a right response", x="length, tokens, if not cut off", y="reward R")
+        dress(
+            left, title="What a right response of each length earns", x="length, tokens, if not cut off", y="reward R"
+        )
         dress(right, title="Advantages in a group of eight", x="length, tokens, if not cut off", y="advantage A")
         self.beyond = [self._shade(ax) for ax in (left, right)]
+        self.edges = [ax.axvline(1, color=GREY, linewidth=1.5) for ax in (left, right)]
+        self.start, self.mean = (ax.axvline(1, color=GREY, linestyle=DOTS, linewidth=2) for ax in (left, right))
+        self.start.set_label("punished from here")
+        self.mean.set_label("mean length")
         (self.plain,) = left.plot([], [], color=GREY, linewidth=LINE + 2, label="without shaping")
         (self.shaped,) = left.plot([], [], color=BLUE, linewidth=LINE, marker="o", markersize=4, label="shaped")
         (self.own,) = left.plot([], [], color=GREEN, linewidth=LINE, linestyle="--", label="the algorithm's own")
@@ -210,23 +222,27 @@ class OverlongPicture(Picture[OverlongCurve]):
         self.doubled.set_label("A with 2 R + 1 for R")
         self.named = [self.plain, self.shaped, self.own, *self.bars.values(), self.before, self.doubled, self.out]
         self.legend: Legend | None = None
-        return [*self.beyond, *self.named]
+        self.rules = [*self.edges, self.start, self.mean]
+        return [*self.beyond, *self.rules, *self.named]
 
     def _name(self, curve: OverlongCurve) -> None:
         """Say in the legend what is drawn, and nothing else."""
         drawn = [artist for artist, is_drawn in zip(self.named, self._drawn(curve), strict=True) if is_drawn]
-        labels = [str(artist.get_label()) for artist in (*drawn, self.beyond[0])]
+        also = [self.mean, *([] if curve.cache is None else [self.start]), self.beyond[0]]
+        labels = [str(artist.get_label()) for artist in (*drawn, *also)]
         if self.legend is not None:
             if [text.get_text() for text in self.legend.get_texts()] == labels:
                 return
             self.legend.remove()
         self.legend = self.figure.legend(
-            handles=[*drawn, self.beyond[0]],
+            handles=[*drawn, *also],
             loc="outside lower center",
-            ncols=4,
+            ncols=5,
             fontsize=TEXT - 1,
             frameon=False,
-            columnspacing=1.5,
+            columnspacing=0.5,
+            handlelength=1.2,
+            handletextpad=0.5,
         )
 
     @staticmethod
@@ -234,14 +250,22 @@ class OverlongPicture(Picture[OverlongCurve]):
         """Return which of the artists in `named` have something to draw."""
         shaped, has_bar = curve.rule != "none", curve.after != 0
         bars = [bool((has_bar & (curve.right == kind)).any()) for kind in (True, False)]
-        return True, shaped, curve.own is not None, *bars, shaped, any(bars), bool(curve.out.any())
+        return (
+            True,
+            shaped,
+            curve.own is not None,
+            *bars,
+            shaped,
+            any(bars),
+            curve.shaping == "filter" or bool(curve.out.any()),
+        )
 
     @staticmethod
     def _shade(ax: Axes) -> Rectangle:
         ax.set(xlim=(0, WIDEST), xticks=range(0, 29, 4))
         ax.axhline(0, color=GREY, linewidth=1)
         beyond = Rectangle((0, 0), 0, 1, facecolor=FAINT, edgecolor=GREY, hatch="//", linewidth=0)
-        beyond.set_label("cut off: counts as wrong")
+        beyond.set_label("cut off, wrong")
         ax.add_patch(beyond)
         return beyond
 
@@ -250,6 +274,9 @@ class OverlongPicture(Picture[OverlongCurve]):
             if ax.get_ylim() != (low, high):
                 ax.set_ylim(low, high)
             beyond.set_bounds(curve.max_length + 0.5, low, WIDEST - curve.max_length - 0.5, high - low)
+        places = (*[curve.max_length + 0.5] * 2, _start(curve), float(curve.group_lengths.mean()))
+        for rule, place in zip(self.rules, places, strict=True):
+            rule.set_xdata([place, place])
         self._name(curve)
         _, shaped, *_ = self._drawn(curve)
         for line, rewards in (
@@ -279,19 +306,36 @@ class OverlongPicture(Picture[OverlongCurve]):
         return _span(rewards, *REWARDS), _span(advantages, *ADVANTAGES)
 
     def still(self, curve: OverlongCurve) -> Hashable:
-        return self._spans(curve), self._drawn(curve)
+        return self._spans(curve), self._drawn(curve), curve.cache is None
+
+    def handles(self, curve: OverlongCurve) -> list[Handle]:
+        left, right = self.axes
+        end = curve.max_length
+
+        def cut_at(place: float) -> float:
+            return place - 0.5
+
+        return [
+            Handle(left, "x", end + 0.5, "max_length", cut_at),
+            Handle(left, "x", _start(curve), "cache", lambda place: end - place),
+            Handle(right, "x", float(curve.group_lengths.mean()), "mean_length"),
+            Handle(right, "x", end + 0.5, "max_length", cut_at),
+        ]
+
+    def conclusion(self, curve: OverlongCurve) -> str:
+        return _say_change(curve) or _say_same(curve)
 
     def words(self, curve: OverlongCurve) -> str:
         rule = "" if curve.shaping == "none" else f" ({curve.rule}{_say_floor(curve)})"
         said = [f"{curve.name} {HOW[curve.shaping]}{rule}; the sampler cuts at {curve.max_length} tokens."]
-        cut = int(curve.cut.sum())
-        if cut:
-            lost = "leaves the loss" if cut == 1 else "leave the loss"
-            wrong = "counts as wrong" if cut == 1 else "count as wrong"
-            said.append(
-                f"{cut} of the eight {'is' if cut == 1 else 'are'} cut off and {lost if curve.out.any() else wrong}."
-            )
-        return " ".join([*said, _say_change(curve), *_say_scale(curve)])
+        if _say_change(curve) and curve.cut.any():
+            said.append(f"{_say_cut(curve)}.")
+        return " ".join([*said, *_say_scale(curve)])
+
+
+def _start(curve: OverlongCurve) -> float:
+    """Return the longest length that goes without punishment, or where nobody sees it."""
+    return math.inf if curve.cache is None else float(curve.max_length - curve.cache)
 
 
 def _with_cliff(curve: OverlongCurve, rewards: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -317,12 +361,15 @@ def _say_floor(curve: OverlongCurve) -> str:
     return f": it takes off up to {off.max():.2f}, from {first:.0f} tokens on, and never more than {-curve.floor:g}, the floor"
 
 
+def _change(curve: OverlongCurve) -> Array:
+    return np.where(curve.out, 0.0, np.abs(curve.after - curve.before))
+
+
 def _say_change(curve: OverlongCurve) -> str:
-    change = np.where(curve.out, 0.0, np.abs(curve.after - curve.before))
+    """Return whose advantage changes most, and by how much; nothing if none does."""
+    change = _change(curve)
     if change.max() < 0.005:
-        if np.abs(curve.new_rewards - curve.rewards).max() > 0.005:
-            return "Shaping changes rewards, but no advantage."
-        return "No response in the loss has another advantage than without shaping."
+        return ""
     answered = change * curve.right
     most = int(np.argmax(answered if answered.max() >= 0.005 else change))
     kind = "right" if curve.right[most] else "cut" if curve.cut[most] else "wrong"
@@ -333,12 +380,35 @@ def _say_change(curve: OverlongCurve) -> str:
     ).replace("reward -", "reward −")
 
 
+def _say_same(curve: OverlongCurve) -> str:
+    if curve.shaping == "none":
+        end, beyond = curve.plain[[0, -1]]
+        said = f"A right response earns {end:.0f} up to {curve.max_length} tokens and {beyond:.0f} beyond"
+    elif (most := np.abs(curve.new_rewards - curve.rewards).max()) > 0.005:
+        said = f"Shaping changes rewards by up to {most:.2f}, but no advantage"
+    else:
+        said = "No response in the loss has another advantage than without shaping"
+    return f"{said}; {_say_cut(curve)}."
+
+
+def _say_cut(curve: OverlongCurve) -> str:
+    cut = int(curve.cut.sum())
+    if not cut:
+        return "none of the eight is cut off"
+    lost = ("leaves the loss", "leave the loss") if curve.out.any() else ("counts as wrong", "count as wrong")
+    return f"{cut} of the eight {'is' if cut == 1 else 'are'} cut off and {lost[cut > 1]}"
+
+
 def _say_scale(curve: OverlongCurve) -> list[str]:
     if curve.scaled is None:
         return ["All advantages are 0."]
     if abs(curve.scaled - 1) < 0.005:
         return ["With 2 R + 1 in place of each reward R every advantage would be the same: the scale is divided out."]
     return [f"With 2 R + 1 in place of each reward R advantages would be {curve.scaled:.1f} times as large."]
+
+
+def _soft(values: Values) -> bool:
+    return bool(values["shaping"] == "soft")
 
 
 explore_overlong = explorer(
@@ -352,10 +422,17 @@ explore_overlong = explorer(
             "shaping",
         ),
         "max_length": WholeSlider(9, 24, "maximum length"),
-        "cache": WholeSlider(1, 8, "cache"),
-        "factor": Slider(0.25, 2.0, 0.25, "factor"),
+        "cache": WholeSlider(1, 8, "cache", shown=_soft),
+        "factor": Slider(0.25, 2.0, 0.25, "factor", shown=_soft, rare=True),
         "mean_length": WholeSlider(8, 20, "mean length"),
         "number_right": WholeSlider(0, 8, "right responses"),
+    },
+    grid={
+        "shaping": ("soft", "filter", "none"),
+        "algorithm": (DAPO, DR_GRPO),
+        "max_length": (12, 14, 16, 20),
+        "cache": (2, 4, 8),
+        "mean_length": (8, 11, 14, 17),
     },
     twin={
         "DAPO, soft punishment from 12 to 16 tokens": {},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -16,10 +17,11 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlviz.algorithms import GRPO, GRPO_PROCESS, Algorithm, GroupPolicyGradient
+from rlviz.algorithms import DR_GRPO, GRPO, GRPO_PROCESS, Algorithm, GroupPolicyGradient
+from rlviz.pictures.arguments import OFFERED, Menu, WholeSlider
 from rlviz.pictures.arrays import Array
-from rlviz.pictures.base import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, Picture, dress, signed
-from rlviz.pictures.explore import OFFERED, Algorithms, Menu, WholeSlider, explorer
+from rlviz.pictures.base import BLUE, FAINT, GREEN, GREY, LINE, TEXT, VERMILION, Handle, Picture, dress, signed
+from rlviz.pictures.explore import Algorithms, explorer
 from rlviz.pictures.marks import Marks
 from rlviz.pieces.advantages import ProcessAdvantage
 from small_models.checks import checked
@@ -142,7 +144,6 @@ def _outcome_credit(algorithm: GroupPolicyGradient, outcomes: Tensor, mask: Tens
 
 UNITS = (2, 5, 10)  # of credit from tick to tick
 BOTTOM, TOP = -3.1, 2.1  # of the credit drawn, in units: ticks stand where they stand, only their numbers change
-WRONG = "#d4d4d4"
 TICKS = range(-3, 3)
 ROWS = {"adds": -0.06, "writes": -0.14, "right?": -0.22}  # below the axes
 
@@ -152,20 +153,31 @@ def _unit(curve: ProcessCurve) -> int:
     return next((unit for unit in UNITS if BOTTOM * unit < every.min() and every.max() < TOP * unit), UNITS[-1])
 
 
+def _right_until(curve: ProcessCurve, answer: int) -> float:
+    """Return where the first wrong running sum of an answer begins, or the last right one ends."""
+    return float(curve.right[answer, :STEPS].sum()) - 0.5  # an answer stays wrong from its first wrong step on
+
+
 class CreditSide:
     """One answer's credit, a bar and two marks a token, and below what each token adds, says, and whether its step is right."""
 
     def __init__(self, ax: Axes, curve: ProcessCurve) -> None:
         self.ax = ax
-        dress(ax, title="Credit of each token of one answer", x="each step: the sum so far, modulo 10", y="advantage A")
+        dress(
+            ax,
+            title="What each token of the answer is credited",
+            x="each step: the sum so far, modulo 10",
+            y="advantage A",
+        )
         ax.set(xlim=(-0.6, len(curve.ends) - 0.4), xticks=[])
         ax.xaxis.labelpad, ax.yaxis.labelpad = 64, 40  # room for what is written below and beside
         ax.tick_params(axis="y", labelleft=False)
         ax.axhline(0, color=GREY, linewidth=1)
-        self.wrong = PolyCollection([], facecolor=WRONG, linewidth=0, label="wrong step")
+        self.wrong = PolyCollection([], facecolor=FAINT, linewidth=0, label="wrong step")
         self.bars = PolyCollection([], facecolor="#a6cfe8", edgecolor=BLUE, linewidth=1.5)
         for collection in (self.wrong, self.bars):
             ax.add_collection(collection, autolim=False)
+        self.first_wrong = ax.axvline(0, color="black", linewidth=1.5)
         (self.beside,) = ax.plot([], [], color=GREEN, linestyle=":", linewidth=LINE, marker="D", markersize=7)
         (self.outcome,) = ax.plot([], [], color=VERMILION, linestyle="--", linewidth=LINE, marker="^", markersize=8)
         below = ax.get_xaxis_transform()
@@ -176,7 +188,7 @@ class CreditSide:
 
     @property
     def moving(self) -> list[Artist]:
-        return [self.wrong, self.bars, self.outcome, self.beside, self.written]
+        return [self.wrong, self.first_wrong, self.bars, self.outcome, self.beside, self.written]
 
     def show(self, curve: ProcessCurve) -> None:
         unit, places = _unit(curve), np.arange(len(curve.process))
@@ -186,6 +198,7 @@ class CreditSide:
         right = curve.right[curve.shown]
         wrong = int((~right).sum())
         self.wrong.set_verts([_box(len(right) - wrong - 0.5, bottom, wrong, top - bottom)])
+        self.first_wrong.set_xdata([_right_until(curve, curve.shown)] * 2)
         self.bars.set_verts([_box(x - 0.36, 0, 0.72, a) for x, a in zip(places, curve.process, strict=True)])
         self.beside.set_data(places, curve.beside)
         self.outcome.set_data(places, curve.outcome)
@@ -197,14 +210,20 @@ class CreditSide:
         self.written.write([*tokens, *ticks, *numbers])
 
 
+def _first_right(curve: ProcessCurve) -> int:
+    """Return the row of the first of the other answers that are right; they come last."""
+    return len(curve.outcomes) - int(curve.outcomes[1:].sum())
+
+
 class GroupSide:
     """The group as a table: the prompt, the right answer, and a row an answer: tokens, reward and outcome advantage."""
 
     def __init__(self, ax: Axes, curve: ProcessCurve) -> None:
+        self.ax = ax
         answers, tokens = curve.right.shape
         dress(ax, title="The group, wrong steps grey", x="R: outcome reward, A: its advantage", y="")
         rows = ["prompt", "right answer", *map(str, range(1, answers + 1))]
-        ax.set(xlim=(-0.6, tokens + 4.3), ylim=(answers - 0.4, -2.6), xticks=[])
+        ax.set(xlim=(-0.6, tokens + 7.0), ylim=(answers - 0.4, -2.6), xticks=[])
         ax.set_yticks(range(-2, answers), rows)
         ax.tick_params(length=0)
         ax.spines[["left", "bottom"]].set_visible(False)
@@ -213,21 +232,23 @@ class GroupSide:
         above = [(digit, x, -2) for x, digit in enumerate(curve.prompt)]
         right = [(token, x, -1) for x, token in enumerate(curve.gold + "$")]
         Marks(ax).write([*above, *right, ("R", self.reward_at, -1), ("A", self.credit_at, -1)])
-        self.wrong = PolyCollection([], facecolor=WRONG, linewidth=0)
+        self.wrong = PolyCollection([], facecolor=FAINT, linewidth=0)
         ax.add_collection(self.wrong, autolim=False)
-        self.chosen = Rectangle((-0.5, 0), tokens + 4.7, 0.92, fill=False, edgecolor="black", linewidth=2)
+        self.chosen = Rectangle((-0.5, 0), tokens + 4.9, 0.92, fill=False, edgecolor="black", linewidth=2)
         ax.add_patch(self.chosen)
+        (self.first_right,) = ax.plot([], [], color=GREY, linestyle=(0, (1, 1)), linewidth=2)
         self.written = Marks(ax)
 
     @property
     def moving(self) -> list[Artist]:
-        return [self.wrong, self.written, self.chosen]
+        return [self.wrong, self.first_right, self.written, self.chosen]
 
     def show(self, curve: ProcessCurve) -> None:
         tokens = curve.right.shape[1]
         wrong = (~curve.right).sum(1)  # an answer stays wrong from its first wrong step on
         self.wrong.set_verts([_box(tokens - count - 0.5, y - 0.46, count, 0.92) for y, count in enumerate(wrong)])
         self.chosen.set_y(curve.shown - 0.46)
+        self.first_right.set_data(self.ax.get_xlim(), [_first_right(curve) - 0.5] * 2)
         written = [(token, x, y) for y, answer in enumerate(curve.answers) for x, token in enumerate(answer)]
         rewards = [(f"{reward:.0f}", self.reward_at, y) for y, reward in enumerate(curve.outcomes)]
         credits = [(signed(credit), self.credit_at, y) for y, credit in enumerate(curve.outcome_credit)]
@@ -237,7 +258,7 @@ class GroupSide:
 class ProcessPicture(Picture[ProcessCurve]):
     """Left credit token by token, from the outcome and from the steps; right the group that it is compared with."""
 
-    size = (10, 4.8)
+    size = (10, 4.6)
     alt = (
         "Left the advantage of each token of one worked answer, bars from rewards of steps, a dashed line from the outcome; "
         "right a table of the prompt, the right answer and the group's 8 answers with their rewards."
@@ -267,21 +288,38 @@ class ProcessPicture(Picture[ProcessCurve]):
     def still(self, curve: ProcessCurve) -> Hashable:
         return curve.rule, curve.beside_rule
 
+    def handles(self, curve: ProcessCurve) -> list[Handle]:
+        left, right, answers = self.credit.ax, self.group.ax, len(curve.outcomes)
+        return [
+            Handle(
+                left,
+                "x",
+                math.inf if curve.shown else _right_until(curve, 0),
+                "right_steps",
+                lambda place: place + 0.5,
+            ),
+            Handle(right, "y", _first_right(curve) - 0.5, "right_others", lambda place: answers - 0.5 - place),
+            Handle(right, "y", curve.shown, "answer", lambda place: place + 1),
+        ]
+
+    def conclusion(self, curve: ProcessCurve) -> str:
+        return f"{curve.name} gives {_say_outcome(curve)}; process credit {_say_process(curve.process)}."
+
     def words(self, curve: ProcessCurve) -> str:
         steps, number = int(curve.ends.sum()), curve.shown + 1
         wrong = np.flatnonzero(~curve.right[curve.shown])
         verdict = f"wrong from step {wrong[0] + 1} of {steps} on" if len(wrong) else "right throughout"
-        process = (
-            f"Process credit, {curve.rule}, is put in its place, not added to it: it {_say_process(curve.process)}"
-        )
+        process = f"Process credit, {curve.rule}, is put in the outcome's place, not added to it"
         below = np.flatnonzero(curve.process < 0)
         if len(below) and len(wrong) and 0 < below[0] < wrong[0]:
-            process += f", below 0 from token {below[0] + 1}, before the first wrong step: a token answers for all steps to come"
+            process += (
+                f"; it is below 0 from token {below[0] + 1}, before the first wrong step: "
+                "a token answers for all steps to come"
+            )
         said = [
             f"Each step adds a digit of {'+'.join(curve.prompt[:-1])} and writes the last digit of the sum so far; "
             "#, the answer and the end are the last step.",
-            f"{curve.name}: {_how_many(curve)}, so the outcome alone gives {_say_outcome(curve)}; answer {number}, "
-            f"{curve.answers[curve.shown][:-1]}, is {verdict}.",
+            f"{_how_many(curve)}; answer {number}, {curve.answers[curve.shown][:-1]}, is {verdict}.",
             f"{process}.",
         ]
         if curve.process.any():
@@ -292,7 +330,7 @@ class ProcessPicture(Picture[ProcessCurve]):
 def _how_many(curve: ProcessCurve) -> str:
     count, answers = int(curve.outcomes.sum()), len(curve.answers)
     if count in (0, answers):
-        return f"{'none' if not count else 'each'} of the {answers} answers is right"
+        return f"{'None' if not count else 'Each'} of the {answers} answers is right"
     return f"{count} of {answers} answers {'is' if count == 1 else 'are'} right"
 
 
@@ -333,6 +371,12 @@ explore_process = explorer(
         "right_others": WholeSlider(0, ANSWERS - 1, "others right"),
         "answer": WholeSlider(1, ANSWERS, "answer shown"),
         "supervision": Menu({"sum of steps to come": "sum", "mean of them": "mean"}, "process credit"),
+    },
+    grid={
+        "supervision": ("sum", "mean"),
+        "algorithm": (GRPO, DR_GRPO),
+        "right_steps": tuple(range(STEPS + 1)),
+        "right_others": (0, 1, 3, 5, 7),
     },
     twin={
         "no answer is right": {"right_others": 0},

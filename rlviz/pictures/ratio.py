@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 import torch
@@ -13,11 +14,12 @@ from matplotlib.artist import Artist
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 from torch import Tensor
 
-from rlviz.algorithms import GRPO, GSPO, PolicyGradient
+from rlviz.algorithms import GRPO, GSPO, PolicyGradient, numbers
+from rlviz.pictures.arguments import Slider, WholeSlider
 from rlviz.pictures.arrays import Array, array
-from rlviz.pictures.base import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, Picture, dress
-from rlviz.pictures.clip import has_a_ratio
-from rlviz.pictures.explore import WIDTHS, Algorithms, Slider, WholeSlider, explorer, with_given
+from rlviz.pictures.base import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, Handle, Picture, dress
+from rlviz.pictures.clip import has_a_ratio, width_at
+from rlviz.pictures.explore import WIDTHS, Algorithms, explorer, with_given
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
 from rlviz.pieces.surrogate import is_clipped
 from rlviz.types import Batch, TokenObjective
@@ -26,6 +28,7 @@ from small_models.checks import checked
 RESPONSES, LONGEST, BINS = 500, 200, 41
 LENGTHS = (1, 2, 3, 5, 8, 13, 20, 32, 50, 80, 126, LONGEST)
 MOST = 0.9  # the share of ratios that lie nearer to 1 than the distances tell
+NOISE = (0.005, 0.5)  # nats, the ends of its slider
 CELLS, REACH = 800, 9.0  # cells of a ratio's distribution, and how many standard deviations they reach
 
 
@@ -47,8 +50,9 @@ class RatioSpread:
 
 @dataclass(frozen=True)
 class RatioCurve:
-    """What becomes of the ratios of responses, and what the limits of one algorithm, `name`, cut of them.
+    """What becomes of the ratios of responses, and what the limits of one algorithm cut of them.
 
+    algorithm, length, drift, old_prob: as `ratio_curve` takes them.
     spread: of all kinds of ratio against length. token, sequence, product, own: distances as there at `length`, nats, the
     last of the algorithm's own ratio. lower, upper: its limits on the ratio, for the advantages that they hold back.
     edges, share, share_cut: a histogram of its own ratio: [B + 1] edges of bins, limits among them; the share of all tokens in
@@ -56,8 +60,10 @@ class RatioCurve:
     cut. simulated: of how many tokens these shares and `own` are, 0 where they are exact.
     """
 
-    name: str
+    algorithm: PolicyGradient
     length: int
+    drift: float
+    old_prob: float
     spread: RatioSpread
     token: float
     sequence: float
@@ -70,6 +76,19 @@ class RatioCurve:
     share_cut: Array
     clipped: float
     simulated: int
+
+    def has(self, name: str) -> bool:
+        """Return whether the algorithm's limits have a width of this name."""
+        return name in numbers(self.algorithm)
+
+    def noise_at(self, distance: float) -> float:
+        """Return the noise with which nine in ten token ratios lie so near to 1, by bisection: it grows with the noise."""
+        low, high = NOISE
+        for _ in range(24):
+            noise = math.sqrt(low * high)
+            near = _distances(noise, self.drift, (1,))[0][0] < distance
+            low, high = (noise, high) if near else (low, noise)
+        return high
 
 
 @lru_cache(maxsize=1)
@@ -227,8 +246,10 @@ def ratio_curve(
     inside = np.searchsorted(edges, bins)
     token, sequence, product = (float(distance[0]) for distance in _distances(noise, drift, (length,)))
     return RatioCurve(
-        name=algorithm.name,
+        algorithm=algorithm,
         length=length,
+        drift=drift,
+        old_prob=old_prob,
         spread=_spread(noise, drift),
         token=token,
         sequence=sequence,
@@ -311,7 +332,7 @@ NOWHERE = 1e9  # of a limit that does not exist: outside of every picture
 class RatioPicture(Picture[RatioCurve]):
     """Left how far ratios of each kind lie from 1 against length, right a histogram of the algorithm's own ratio."""
 
-    size = (10, 4.7)
+    size = (10, 4.6)
     alt = (
         "Left, how far four kinds of ratio lie from 1 against the length of a response, on log scales. "
         "Right, a histogram of the algorithm's own ratio with its limits."
@@ -362,17 +383,17 @@ class RatioPicture(Picture[RatioCurve]):
 
     def _draw_histogram(self) -> None:
         ax = self.right
-        dress(ax, title="The algorithm's own ratio", x="ratio", y="how often")
+        dress(ax, title="The algorithm's own ratio, and what is cut", x="ratio", y="how often")
         ax.axvline(1, color=GREY, linewidth=1)
         edges = np.array([0.0, 1.0])
         self.all = ax.stairs(
-            [0.0], edges, fill=True, facecolor="#cfe3f1", edgecolor=BLUE, linewidth=1.5, label="all ratios"
+            [0.0], edges, fill=True, facecolor="#a6cfe8", edgecolor=BLUE, linewidth=1.5, label="all ratios"
         )
         self.cut = ax.stairs(
             [0.0],
             edges,
             fill=True,
-            facecolor="#f0b58c",
+            facecolor="white",
             edgecolor=VERMILION,
             hatch="///",
             linewidth=1.5,
@@ -408,26 +429,44 @@ class RatioPicture(Picture[RatioCurve]):
     def still(self, curve: RatioCurve) -> Hashable:
         return float(curve.edges[0]), float(curve.edges[-1])
 
-    def words(self, curve: RatioCurve) -> str:
-        token, sequence, product = map(_within, (curve.token, curve.sequence, curve.product))
-        tokens = "1 token" if curve.length == 1 else f"{curve.length} tokens"
-        first = (
-            f"{curve.name}, responses of {tokens}: nine in ten token ratios lie within {token} of 1, "
-            f"sequence ratios within {sequence}, plain products within {product}."
-        )
+    def handles(self, curve: RatioCurve) -> list[Handle]:
+        def limit(name: Literal["eps_low", "eps_high"], at: float) -> Handle:
+            has = curve.has(name)
+            return Handle(
+                self.right,
+                "x",
+                at if has else math.inf,
+                name,
+                lambda ratio: width_at(curve.algorithm, name, curve.old_prob, ratio) if has else 0.0,
+            )
+
+        return [
+            Handle(self.left, "x", curve.length, "length"),
+            Handle(self.left, "y", curve.token, "noise", curve.noise_at),
+            limit("eps_high", curve.upper),
+            limit("eps_low", curve.lower),
+        ]
+
+    def conclusion(self, curve: RatioCurve) -> str:
         limits = [_limit(limit) for limit in (curve.lower, curve.upper) if 0 < limit < math.inf]
         cut = (
             curve.clipped if curve.simulated or not limits else max(curve.clipped, 1e-300)
         )  # a normal tail is never empty
-        outside = 1 - curve.share.sum()
+        tokens = f"{_percent(cut)} of the {f'{curve.simulated:,} simulated ' if curve.simulated else ''}tokens"
+        name = curve.algorithm.name
+        who = f"{name}'s limits {' and '.join(limits)} cut" if limits else f"{name} has no limits and cuts"
+        return f"{who} {tokens}; nine in ten of its ratios lie within {_within(curve.own)} of 1."
+
+    def words(self, curve: RatioCurve) -> str:
+        token, sequence, product = map(_within, (curve.token, curve.sequence, curve.product))
+        tokens = "1 token" if curve.length == 1 else f"{curve.length} tokens"
         words = [
-            first,
-            f"Its own ratio stays within {_within(curve.own)}; "
-            + (f"limits {' and '.join(limits)} cut" if limits else "without limits, the gradient is cut for")
-            + f" {_percent(cut)} of the {f'{curve.simulated:,} simulated ' if curve.simulated else ''}tokens.",
+            f"In responses of {tokens} nine in ten token ratios lie within {token} of 1, "
+            f"sequence ratios within {sequence}, plain products within {product}."
         ]
         if curve.clipped >= 0.35:
             words.append("The limits are narrow beside the spread: most of what moved as its advantage asks is cut.")
+        outside = 1 - curve.share.sum()
         if outside > 0.005:
             words.append(f"{_percent(outside)} of the ratios lie outside the right picture.")
         return " ".join(words)
@@ -458,11 +497,16 @@ explore_ratio = explorer(
     algorithms=Algorithms(fits=has_a_ratio, parameters=WIDTHS),
     controls={
         "length": WholeSlider(1, LONGEST, "length, tokens"),
-        "noise": Slider(0.005, 0.5, 0.005, "noise, nats"),
-        "drift": Slider(-0.05, 0.05, 0.001, "drift, nats"),
+        "noise": Slider(*NOISE, 0.005, "noise, nats"),
+        "drift": Slider(-0.05, 0.05, 0.001, "drift, nats", rare=True),
         "old_prob": Slider(
             0.01, 0.5, 0.01, "old probability", shown=lambda values: limits_follow_probability(values["algorithm"])
         ),
+    },
+    grid={
+        "noise": (0.02, 0.06, 0.2),
+        "algorithm": (GRPO, GSPO),
+        "length": (1, 3, 10, 30, 100, 200),
     },
     twin={
         "GRPO, limits for a token's ratio": {},

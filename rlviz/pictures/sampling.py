@@ -16,9 +16,10 @@ from matplotlib.collections import PolyCollection
 from torch import Tensor
 
 from rlviz.algorithms import DAPO, DCPO, DUPO, GRPO, GroupPolicyGradient, numbers
+from rlviz.pictures.arguments import Slider, WholeSlider
 from rlviz.pictures.arrays import Array, array
-from rlviz.pictures.base import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, Picture, dress
-from rlviz.pictures.explore import Algorithms, Slider, WholeSlider, explorer
+from rlviz.pictures.base import BLUE, FAINT, GREEN, GREY, LINE, TEXT, VERMILION, Handle, Picture, dress
+from rlviz.pictures.explore import Algorithms, explorer
 from rlviz.pictures.groups import SEED, Rate, coins, group_advantages, learns_from_a_group, share_all_equal, without_kl
 from rlviz.pictures.marks import Marks
 from rlviz.pieces.advantages import all_equal
@@ -27,7 +28,7 @@ from small_models.checks import checked
 
 REFERENCES = (GRPO, DAPO, DUPO, DCPO)  # a way each to deal with dead groups
 POINTS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95)
-MOST_PROMPTS, MOST_ROUNDS = 32, 10
+MOST_PROMPTS, MOST_ROUNDS, MOST_RESPONSES = 32, 10, 64
 STEPS, AT_A_POINT = 32, 512  # simulated steps; groups at each point of the line
 EACH = MOST_PROMPTS * MOST_ROUNDS  # groups drawn for a step; however few it takes, the next step has its own
 
@@ -59,7 +60,7 @@ class SamplingCurve:
 
     rates [N], price [N]: mean success rate of the prompts, and responses sampled ÷ responses wanted, expected when all-equal
     groups are replaced. points [M], simulated [M]: rates, and what the explored algorithm's selection takes there.
-    success_rate, group_size, num_prompts, max_rounds, visits: the setting. easy, hard: success rates of the two kinds of
+    success_rate, spread, group_size, num_prompts, max_rounds, visits: the setting. easy, hard: success rates of the two kinds of
     prompts, equally frequent. informative: share of groups expected to have right and wrong responses. replaced, filled:
     at success_rate, what `price` is there, and the share of a batch's places that it fills. steps: simulated for the batches.
     batches: of the explored algorithm first, then of the references that differ from it.
@@ -70,6 +71,7 @@ class SamplingCurve:
     points: Array
     simulated: Array
     success_rate: float
+    spread: float
     group_size: int
     num_prompts: int
     max_rounds: int
@@ -81,6 +83,11 @@ class SamplingCurve:
     filled: float
     steps: int
     batches: tuple[BatchShares, ...]
+
+    def size_at(self, informative: float) -> int:
+        """Return the group size with which nearest to this share of groups has right and wrong responses."""
+        sizes = range(2, MOST_RESPONSES + 1)
+        return min(sizes, key=lambda n: abs(informative_share(self.success_rate, self.spread, n) - informative))
 
 
 def two_kinds(success_rate: Rate, spread: float) -> tuple[Rate, Rate]:
@@ -157,6 +164,7 @@ def sampling_curve(
         points=np.array(POINTS),
         simulated=np.array([_price(algorithm, two_kinds(p, spread), group_size, max_rounds) for p in POINTS]),
         success_rate=success_rate,
+        spread=spread,
         group_size=group_size,
         num_prompts=num_prompts,
         max_rounds=max_rounds,
@@ -284,7 +292,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "hatch": "..",
         "label": "all equal, learns from memory",
     },
-    "dead": {"facecolor": "#d0d0d0", "edgecolor": GREY, "label": "all equal, no gradient"},
+    "dead": {"facecolor": FAINT, "edgecolor": GREY, "label": "all equal, no gradient"},
 }
 HALF = 0.3  # of a bar's height, in rows
 ROWS = 5  # at most
@@ -293,7 +301,7 @@ ROWS = 5  # at most
 class SamplingPicture(Picture[SamplingCurve]):
     """Left the price of replacing dead groups against the success rate, right what the batches hold at one rate."""
 
-    size = (10, 4.8)
+    size = (10, 4.6)
     alt = (
         "Left a graph of responses sampled for each one wanted against the success rate; right a bar for each algorithm, "
         "cut into what the places of its batch hold."
@@ -311,11 +319,16 @@ class SamplingPicture(Picture[SamplingCurve]):
         return moving
 
     def _draw_price(self, ax: Axes) -> list[Artist]:
-        dress(ax, title="Price", x="success rate p of the prompts", y="responses sampled / wanted")
+        dress(
+            ax,
+            title="What replacing dead groups costs",
+            x="success rate p of the prompts",
+            y="responses sampled / wanted",
+        )
         ax.set(xlim=(0, 1), yscale="log", ylim=(0.85, 12))
         ax.set_yticks((1, 2, 5, 10), ("1", "2", "5", "10"))
         ax.set_yticks((), minor=True)
-        (self.at,) = ax.plot([], [], color="black", linestyle="-.", linewidth=1.5, label="at the slider")
+        (self.at,) = ax.plot([], [], color="black", linestyle="-.", linewidth=1.5, label="the prompts' success rate")
         (self.price,) = ax.plot([], [], color=GREY, linewidth=LINE, label="every dead group replaced, expected")
         (self.simulated,) = ax.plot(
             [], [], color=BLUE, linestyle="none", marker="o", markersize=8, label="the first algorithm, simulated"
@@ -323,7 +336,7 @@ class SamplingPicture(Picture[SamplingCurve]):
         return [self.price, self.at, self.simulated]
 
     def _draw_batches(self, ax: Axes, steps: int) -> list[Artist]:
-        dress(ax, title=f"The batch's places, {steps} simulated steps", x="share of the batch's places", y="")
+        dress(ax, title=f"What the batch holds, {steps} simulated steps", x="share of the batch's places", y="")
         ax.set(xlim=(-0.85, 1.22), ylim=(1, -0.1), xticks=(0, 0.25, 0.5, 0.75, 1), yticks=())
         ax.xaxis.set_label_coords((0.85 + 0.5) / (0.85 + 1.22), -0.12)
         ax.spines["left"].set_visible(False)
@@ -371,6 +384,21 @@ class SamplingPicture(Picture[SamplingCurve]):
     def still(self, curve: SamplingCurve) -> Hashable:
         return tuple((batch.name, batch.rules) for batch in curve.batches)
 
+    def handles(self, curve: SamplingCurve) -> list[Handle]:
+        left, right = self.figure.axes
+        return [
+            Handle(left, "x", curve.success_rate, "success_rate"),
+            Handle(right, "x", curve.informative, "group_size", curve.size_at),
+        ]
+
+    def conclusion(self, curve: SamplingCurve) -> str:
+        first, wanted = curve.batches[0], curve.num_prompts * curve.group_size
+        teach = first.fresh + first.repeated + first.remembered
+        return (
+            f"{curve.informative:.0%} of groups have right and wrong responses: {first.name} samples "
+            f"{first.sampled * wanted:,.0f} responses for a batch of {wanted:,}, of whose places {teach:.0%} have a gradient."
+        )
+
     def words(self, curve: SamplingCurve) -> str:
         first, *others = curve.batches
         wanted = curve.num_prompts * curve.group_size
@@ -378,12 +406,11 @@ class SamplingPicture(Picture[SamplingCurve]):
         if curve.easy != curve.hard:
             prompts = f"prompts half of success rate {curve.hard:.2f}, half of {curve.easy:.2f}"
         said = [
-            f"{first.name} at G = {curve.group_size}, {prompts}: in {curve.steps} simulated steps, each for {curve.num_prompts} "
-            f"groups, {wanted:,} responses, it samples {first.sampled * wanted:,.0f} on average; of the batch's places "
-            f"{_say_batch(first)}.",
-            f"Expected are {curve.informative:.1%} informative groups, with right and wrong responses; replacing the others, "
-            f"up to {curve.max_rounds * curve.num_prompts} groups in all, takes {curve.replaced * wanted:,.0f} responses, "
-            f"{curve.replaced:.2f} times as many, and fills {curve.filled:.0%} of the places.",
+            f"{first.name} at G = {curve.group_size}, {prompts}, in {curve.steps} simulated steps, each for "
+            f"{curve.num_prompts} groups: of the batch's places {_say_batch(first)}.",
+            f"Replacing all-equal groups, up to {curve.max_rounds * curve.num_prompts} groups in all, is expected to take "
+            f"{curve.replaced * wanted:,.0f} responses, {curve.replaced:.2f} times as many, and to fill {curve.filled:.0%} of "
+            "the places.",
             "In the same steps " + "; ".join(f"{other.name}: {_say_batch(other)}" for other in others) + ".",
         ]
         return " ".join(said)
@@ -411,10 +438,16 @@ explore_sampling = explorer(
     controls={
         "success_rate": Slider(0.02, 0.98, 0.01, "success rate p"),
         "spread": Slider(0.0, 1.0, 0.05, "spread of p"),
-        "group_size": WholeSlider(2, 64, "group size G"),
-        "num_prompts": WholeSlider(4, 32, "groups wanted P"),
-        "max_rounds": WholeSlider(1, 10, "rounds at most"),
-        "visits": WholeSlider(1, 10, "visit of the prompt"),
+        "group_size": WholeSlider(2, MOST_RESPONSES, "group size G"),
+        "num_prompts": WholeSlider(4, MOST_PROMPTS, "groups wanted P", rare=True),
+        "max_rounds": WholeSlider(1, MOST_ROUNDS, "rounds at most", rare=True),
+        "visits": WholeSlider(1, 10, "visit of the prompt", rare=True),
+    },
+    grid={
+        "algorithm": (DAPO, GRPO, DCPO),
+        "group_size": (4, 8, 16),
+        "spread": (0.0, 0.8),
+        "success_rate": (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95),
     },
     twin={
         "success rate 0.5, nearly every group differs inside": {"success_rate": 0.5},

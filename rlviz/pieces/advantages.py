@@ -60,6 +60,12 @@ class GroupAdvantage:
         shown = {"group_std": "(R − mean) / std of group", "batch_std": "(R − mean of group) / std of batch"}
         return shown.get(self.scale, "R − mean of group")
 
+    @property
+    def formula(self) -> str:
+        """A as text. The std of a batch is none of a group's numbers."""
+        divisors = {"group_std": " / (std + eps)", "batch_std": " / (std_of_batch + eps)"}
+        return f"(reward − mean){divisors[self.scale]}" if self.scale in divisors else "reward − mean"
+
     def __call__(self, rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
         _check_group(rewards)
         centred = rewards - rewards.mean(1, keepdim=True)
@@ -70,7 +76,10 @@ class GroupAdvantage:
         return centred.masked_fill(all_equal(rewards).unsqueeze(1), 0.0)
 
 
-@says(why="a baseline that does not contain the response itself, which makes the gradient unbiased.")
+@says(
+    why="a baseline that does not contain the response itself, which makes the gradient unbiased.",
+    formula="(reward − mean) · G / (G − 1)",
+)
 @dataclass(frozen=True)
 class LeaveOneOut:
     """A_i = R_i − mean of the other rewards of its group = (R_i − mean of the group) · G / (G − 1).

@@ -26,7 +26,10 @@ def _responses(mask: Tensor) -> Tensor:
     return mask.any(-1).sum().clamp(min=1)
 
 
-@says(why="every response weighs the same, so a token of a long one weighs less than a token of a short one.")
+@says(
+    why="every response weighs the same, so a token of a long one weighs less than a token of a short one.",
+    formula="1 / (B · length)",
+)
 def sequence_mean(mask: Bool[Tensor, "P G T"]) -> Float[Tensor, "P G T"]:
     """Return 1 / (B · |o_i|) on the tokens of response i: the mean over responses of each response's own mean.
 
@@ -35,7 +38,7 @@ def sequence_mean(mask: Bool[Tensor, "P G T"]) -> Float[Tensor, "P G T"]:
     return sequence_sum(mask) / _responses(mask)
 
 
-@says(why="every token weighs the same, so long responses are neither diluted nor spared.")
+@says(why="every token weighs the same, so long responses are neither diluted nor spared.", formula="1 / tokens")
 def token_mean(mask: Bool[Tensor, "P G T"]) -> Float[Tensor, "P G T"]:
     """Return 1 / Σ_i |o_i| on every token: the mean over all tokens of the batch.
 
@@ -45,7 +48,10 @@ def token_mean(mask: Bool[Tensor, "P G T"]) -> Float[Tensor, "P G T"]:
     return mask.double() / mask.sum().clamp(min=1)
 
 
-@says(why="every token weighs the same from step to step, so no length of response is favoured.")
+@says(
+    why="every token weighs the same from step to step, so no length of response is favoured.",
+    formula="1 / (B · max_length)",
+)
 @dataclass(frozen=True)
 class Constant:
     """1 / (B · max_length) on every token, with a *fixed* maximum length: the sum over tokens, whatever their number.
@@ -68,7 +74,10 @@ class Constant:
         return mask.double() / (_responses(mask) * self.max_length)
 
 
-@says(why="advantages were standardized already, so responses are compared by them alone and not averaged once more.")
+@says(
+    why="advantages were standardized already, so responses are compared by them alone and not averaged once more.",
+    formula="1 / length",
+)
 def sequence_sum(mask: Bool[Tensor, "P G T"]) -> Float[Tensor, "P G T"]:
     """Return 1 / |o_i| on the tokens of response i: the sum over responses of each response's own mean.
 

@@ -21,7 +21,10 @@ def _check_widths(eps_low: float, eps_high: float) -> None:
         raise ValueError(f"eps_high must be above 0 and finite; got {eps_high}")
 
 
-@says(why="a ratio that has left the limits the good way earns no more gradient in this rollout.")
+@says(
+    why="a ratio that has left the limits the good way earns no more gradient in this rollout.",
+    formula="1 − eps_low, 1 + eps_high",
+)
 @dataclass(frozen=True)
 class FixedBounds:
     """The same limits for every token: lower = 1 − eps_low, upper = 1 + eps_high.
@@ -45,7 +48,13 @@ class FixedBounds:
         return torch.full_like(old_logp, 1 - self.eps_low), torch.full_like(old_logp, 1 + self.eps_high)
 
 
-@says(why="under fixed limits a token of probability .01 may move by .002 only; here its ratio may go much further.")
+@says(
+    why="under fixed limits a token of probability .01 may move by .002 only; here its ratio may go much further.",
+    formula=(
+        "0.5 + 0.5 · sqrt(max(1 − 4 · eps_low / exp(old_logp), 0)), "
+        "min(0.5 + 0.5 · sqrt(1 + 4 · eps_high / exp(old_logp)), max_ratio)"
+    ),
+)
 @dataclass(frozen=True)
 class DynamicBounds:
     """Limits that widen as the old probability q = exp(old_logp) falls, from |(r − 1) · r q| ≤ eps.
@@ -77,7 +86,7 @@ class DynamicBounds:
         return lower, upper
 
 
-@says(why="only a ratio that has grown too large is held back.")
+@says(why="only a ratio that has grown too large is held back.", formula="0, max_ratio")
 @dataclass(frozen=True)
 class UpperBound:
     """lower = 0, upper = max_ratio, for every token. Raises ValueError unless max_ratio > 1.

@@ -13,12 +13,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rlviz.pieces.words import says
+from rlviz.pieces.words import Written, says
 from small_models.checks import check_fields
 
 Estimator = Callable[[Tensor, Tensor], Tensor]
 
 
+@says(formula="logp − ref_logp")
 def k1(logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
     """Return −x = logp − ref_logp: its mean is the KL, single values are noisy and may be negative.
 
@@ -27,6 +28,7 @@ def k1(logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"]) -> Float[Tensor
     return logp - ref_logp
 
 
+@says(formula="(ref_logp − logp) · (ref_logp − logp) / 2")
 def k2(logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
     """Return x² / 2 with x = ref_logp − logp: biased as a value, its expected gradient is the KL's.
 
@@ -35,6 +37,7 @@ def k2(logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"]) -> Float[Tensor
     return (ref_logp - logp).square() / 2
 
 
+@says(formula="exp(ref_logp − logp) − (ref_logp − logp) − 1")
 def k3(logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
     """Return eˣ − x − 1 with x = ref_logp − logp: never negative, its mean is the KL, its gradient is not.
 
@@ -88,6 +91,11 @@ class KLInLoss:
 
     def __str__(self) -> str:
         return f"{self.beta:g} · {_name(self.estimator)} to reference, in the loss"
+
+    @property
+    def formula(self) -> str:
+        """The penalty as text, nothing where the estimator has none."""
+        return f"beta · ({self.estimator.formula})" if isinstance(self.estimator, Written) else ""
 
     def __call__(self, logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
         return self.beta * self.estimator(logp, ref_logp)

@@ -10,6 +10,7 @@ from rlviz.pieces.words import says
 
 @says(
     why="each token is weighed by its own change of probability; one sample a token, so it is noisy on long responses.",
+    formula="exp(logp − old_logp)",
 )
 def token_ratio(
     logp: Float[Tensor, "P G T"], old_logp: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"]
@@ -21,7 +22,10 @@ def token_ratio(
     return (logp - old_logp).masked_fill(~mask, 0.0).exp()
 
 
-@says(why="the reward belongs to the whole response, so the ratio does too; the mean over tokens tames its variance.")
+@says(
+    why="the reward belongs to the whole response, so the ratio does too; the mean over tokens tames its variance.",
+    formula="exp(mean_log_ratio)",
+)
 def sequence_ratio(
     logp: Float[Tensor, "P G T"], old_logp: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"]
 ) -> Float[Tensor, "P G T"]:
@@ -35,7 +39,10 @@ def sequence_ratio(
     return mean.exp().expand_as(log_ratio).masked_fill(~mask, 1.0)
 
 
-@says(why="the response's ratio decides what is clipped, while each token may have an advantage of its own.")
+@says(
+    why="the response's ratio decides what is clipped, while each token may have an advantage of its own.",
+    formula="exp(mean_log_ratio)",
+)
 def sequence_token_ratio(
     logp: Float[Tensor, "P G T"], old_logp: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"]
 ) -> Float[Tensor, "P G T"]:

@@ -23,15 +23,18 @@ class Written(Protocol):
     formula: str
 
 
-def says(*, why: str, formula: str | None = None) -> Callable[[Piece], Piece]:
+def says(*, why: str | None = None, formula: str | None = None) -> Callable[[Piece], Piece]:
     """Return a decorator that gives a piece, a function or a class, its words.
 
-    why: what it is there for, in a sentence, as lists of differences give it. formula: of a surrogate, in the names of its
-    arguments and parameters, with + − · / and min, max, clip, exp, log, tanh, sqrt, abs; the inspector fills in numbers.
+    why: what it is there for, in a sentence, as lists of differences give it. formula: in the names of its arguments and
+    parameters, with + − · / and min, max, clip, exp, log, tanh, sqrt, abs; of bounds both limits, with a comma between them. The
+    inspector fills in numbers. Where a piece looks at more than one token, other names stand for what it makes of them:
+    reward, mean, std, G (of a group), mean_log_ratio, length (of a response), B, tokens (how many the loss sees).
     """
 
     def give(piece: Piece) -> Piece:
-        piece.why = why  # type: ignore[attr-defined]
+        if why is not None:
+            piece.why = why  # type: ignore[attr-defined]
         if formula is not None:
             piece.formula = formula  # type: ignore[attr-defined]
         return piece

@@ -2,6 +2,7 @@
 from .comparison import plot_comparison as plot_comparison
 from .cost import plot_costs as plot_costs
 from .critic import plot_values as plot_values
+from .growth import plot_growth as plot_growth
 from .hacking import plot_hacking as plot_hacking
 from .inspector import inspect_run as inspect_run
 from .learning import (
@@ -13,3 +14,4 @@ from .learning import (
 from .loop import plot_loop as plot_loop
 from .panel import training_panel as training_panel
 from .playground import playground as playground
+from .watching import watch as watch

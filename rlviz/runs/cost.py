@@ -31,6 +31,11 @@ ALT = (
 UNITS = {"GB": 1e9, "MB": 1e6, "kB": 1e3}
 
 
+def unit_of(count: float) -> tuple[str, float]:
+    """Return the unit in which so many bytes are read, and its bytes."""
+    return next((unit, size) for unit, size in UNITS.items() if count >= size or unit == "kB")
+
+
 @checked
 def plot_costs(table: pd.DataFrame) -> Figure:
     """Draw the rows of `rlviz.training.cost.cost_table`: left what is in memory, right what a step takes, a bar a setting.
@@ -40,7 +45,7 @@ def plot_costs(table: pd.DataFrame) -> Figure:
     """
     figure = new_figure(10.5, 2 + 0.62 * len(table))
     left, right = figure.subplots(1, 2, width_ratios=(1.1, 1), sharey=True)
-    unit, size = next((u, s) for u, s in UNITS.items() if table["bytes"].max() >= s or u == "kB")
+    unit, size = unit_of(table["bytes"].max())
     updates = table["step_seconds"] - table["rollout_seconds"]
     _draw(left, table[list(BYTES)] / size, BYTES, table["bytes_to_grpo"])
     _draw(right, table.assign(update_seconds=updates)[list(SECONDS)], SECONDS, table["seconds_to_grpo"])

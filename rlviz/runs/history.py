@@ -61,14 +61,14 @@ class RunsAtStep:
 class RunPicture(Picture[RunsAtStep]):
     """Reward and accuracy, entropy, clipped tokens; the second run dashed in the same colours; ticks where tokens are."""
 
-    size = (11, 4)
+    size = (11, 3.5)
     alt = "Three graphs against the training step: reward and held-out accuracy, entropy, share of clipped tokens."
 
     def draw(self, curve: RunsAtStep) -> Sequence[Artist]:
         self._axes = list(self.figure.subplots(1, 3))
         self._lines: dict[tuple[int, str], Line2D] = {}
         self._ticks: list[Line2D] = []
-        self._cursors: list[Line2D] = []
+        self.cursors: list[Line2D] = []
         for ax, (title, unit, _, columns) in zip(self._axes, PANELS, strict=True):
             dress(ax, title=title, x="step", y=unit)
             ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
@@ -80,8 +80,8 @@ class RunPicture(Picture[RunsAtStep]):
             place = {"transform": ax.get_xaxis_transform(), "color": GREY, "clip_on": False, "in_layout": False}
             tick = {"linestyle": "none", "marker": "|", "markersize": 9, "markeredgewidth": 2}
             self._ticks += ax.plot([], [], label="with tokens" if len(columns) == 1 else "_", **tick, **place)
-            self._cursors.append(ax.axvline(0, color="black", linewidth=1.5, linestyle=":"))
-            below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "ncols": 3, "frameon": False}
+            self.cursors.append(ax.axvline(0, color="black", linewidth=1.5, linestyle=":"))
+            below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.24), "ncols": 3, "frameon": False}
             ax.legend(fontsize=TEXT - 2, columnspacing=1, handlelength=1.6, handletextpad=0.5, **below)
         self._names: list[Text] = []
         if len(curve.runs) > 1:
@@ -89,7 +89,7 @@ class RunPicture(Picture[RunsAtStep]):
             handles = [self._axes[0].plot([], [], linestyle=style, **black)[0] for style in RUN_STYLES]
             above: dict[str, Any] = {"loc": "outside upper center", "ncols": 2, "frameon": False, "fontsize": TEXT - 1}
             self._names = self.figure.legend(handles, [plain(run.name) for run in curve.runs], **above).get_texts()
-        return [*self._ticks, *reversed(self._lines.values()), *self._cursors]
+        return [*self._ticks, *reversed(self._lines.values()), *self.cursors]
 
     def show(self, curve: RunsAtStep) -> None:
         for (run, column), line in self._lines.items():
@@ -99,7 +99,7 @@ class RunPicture(Picture[RunsAtStep]):
         ticks = sorted({step for run in curve.runs for step in run.token_steps})
         for part in self._ticks:
             part.set_data(ticks, [0.0] * len(ticks))
-        for cursor in self._cursors:
+        for cursor in self.cursors:
             cursor.set_xdata([curve.step or 0])
             cursor.set_visible(curve.step is not None)
         for ax, (_, _, top, columns) in zip(self._axes, PANELS, strict=True):

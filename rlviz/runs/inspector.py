@@ -1,42 +1,34 @@
-"""inspect_run: a run as a whole, one of its steps, one token of it; alone or beside another run, while it trains or from disk."""
+"""inspect_run: a run, one of its steps, one token of it, and that under other algorithms; while it trains, from disk, frozen."""
 
 from __future__ import annotations
 
-import math
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-import ipywidgets as widgets
+import anywidget
 import pandas as pd
+import traitlets
 from matplotlib.figure import Figure
 
 from rlviz.algorithms import ALGORITHMS, GroupPolicyGradient, differences
 from rlviz.algorithms.describe import from_json, to_json
-from rlviz.markup import Markup, element, joined, table
-from rlviz.pictures.base import BLUE, VERMILION
-from rlviz.pictures.controls import Control, Pick, int_control
-from rlviz.pictures.live import WORDS, BlittedFigure, Html, LivePicture
+from rlviz.pictures.frozen import fragment, image, pack
+from rlviz.pictures.live import LivePicture, with_twin
+from rlviz.pictures.script import module
+from rlviz.pictures.svg import SvgFigure
 from rlviz.runs.history import RunHistory, RunPicture, RunsAtStep
+from rlviz.runs.inspected import StepWriter, strongest, token_steps
 from rlviz.settings import settings_from
 from rlviz.training import RunFolder, TrainingRun, history
-from rlviz.training.formula import decimals_for, gradient_in_words, shown, written_out
 from rlviz.training.run_folder import NOT_METRICS
-from rlviz.types import GroupRecord, PairRecord, ResponseRecord, StepRecord, TokenRecord
+from rlviz.types import PairRecord, StepRecord
 from small_models.checks import checked, cut
 
-INK, PAPER = "#111111", "#f0f0f0"
-BROKEN = f"repeating-linear-gradient(90deg, {VERMILION} 0 4px, white 4px 7px)"  # a dashed border's dashes grow too long
-CELL = "padding: 2px 10px 2px 0; text-align: left"
-CODE = "font-size: 16px; background: none; color: inherit"
-COLUMNS = "display: flex; flex-wrap: wrap; gap: 8px 20px; align-items: flex-start"
-GIVE_IT = "To see the formula with these numbers, give what trained this run: inspect_run(run, algorithm=…)."
-AFTER = "after this step's updates"
-DIVERGED = "The run had diverged: its numbers are not finite, so there is nothing to work out."
-LONGEST_NAME = 40  # characters of a prompt in a dropdown
 LISTED = 8  # steps named one by one
+PARTS = ("step", "group", "response", "token")  # of a place
 
 
 @dataclass(frozen=True)
@@ -60,7 +52,7 @@ class Read:
     @property
     def token_steps(self) -> tuple[int, ...]:
         """The steps recorded with tokens."""
-        return tuple(record.step for record in self.records if record.has_tokens)
+        return tuple(token_steps(self.records))
 
 
 def _reader(run: Any, algorithm: GroupPolicyGradient | None) -> Callable[[], Read]:
@@ -126,174 +118,258 @@ def _of_the_family(algorithm: GroupPolicyGradient) -> GroupPolicyGradient:
     return next((member for member in ALGORITHMS if member == algorithm), algorithm)
 
 
-class RunInspector(LivePicture):
-    """The whole run, one step, one token; made by `inspect_run`.
+class RunInspector(anywidget.AnyWidget):
+    """A run, one of its steps, one token of it; made by `inspect_run`.
 
-    controls: step, group, response, token. `refresh` reads the run again; what a training panel trains is followed by itself.
+    step, group, response, token: what is looked at, from 1; `go` moves there. caption: in words. alt: what there is to see.
+    png: the curves as a picture. `refresh` reads the run again; what a training panel trains is followed by itself.
     """
 
+    _esm = module("picture", "inspector")
+    picture = traitlets.Dict().tag(sync=True)  # the curves as SVG, as `mount` in picture.js takes them
+    run = traitlets.Dict().tag(sync=True)  # what is the same at all steps
+    data = traitlets.Dict().tag(sync=True)  # the chosen step, as `rlviz.runs.inspected` writes it
+    place = traitlets.List().tag(sync=True)  # step from 1; group, response, token from 0
+
     def __init__(self, readers: Sequence[Callable[[], Read]]) -> None:
+        super().__init__()
         self._readers = readers
-        self._reads = [reader() for reader in readers]
         self._turn = threading.RLock()  # a person's move and a training thread's news, one after the other
-        self._settling = False
-        self.step, self.group = int_control("step", 1, 1, 1), Pick("group", 0, [("1", 0)])
-        self.response, self.token = int_control("response", 1, 1, 1), int_control("token", 1, 1, 1)
-        self.controls = {part.name: part for part in (self.step, self.group, self.response, self.token)}
-        wide = {"width": "auto"}
-        self.previous_button = widgets.Button(description="Previous step with tokens", layout=wide)
-        self.next_button = widgets.Button(description="Next step with tokens", layout=wide)
-        self.refresh_button = widgets.Button(description="Refresh", tooltip="Read the run again")
-        self.previous_button.on_click(lambda button: self._go(-1))
-        self.next_button.on_click(lambda button: self._go(1))
-        self.refresh_button.on_click(lambda button: self.refresh())
-        self._what_differs, self._group_view, self._token_view = (Html() for _ in range(3))
-        self._runs = self._histories()
-        curve = self._curve()
-        self.picture = RunPicture(curve)
-        self._still = self.picture.still(curve)
-        figure = self.picture.figure
-        assert isinstance(figure, Figure)
-        row = {"display": "flex", "flex_flow": "row wrap", "grid_gap": "0 12px"}
-        whole = widgets.Box(
-            [self.step.row, self.previous_button, self.next_button, self.refresh_button], layout=widgets.Layout(**row)
-        )
-        chosen = widgets.Box([self.response.row, self.token.row], layout=widgets.Layout(**row))
-        below = [self._what_differs, self.group.row, self._group_view, chosen, self._token_view]
-        super().__init__(BlittedFigure(figure, self.picture.moving), [whole], below=below)
-        self._choose(self._newest(), strongest=True)
-        for control in self.controls.values():
-            control.observe(self._moved)
-        self._draw()
+        self._writers: list[StepWriter] = []
+        self._written: dict[tuple[int, int], tuple[StepRecord, dict[str, Any]]] = {}
+        self._drawn: RunPicture | None = None
+        self._still: Hashable = None
+        self._reads: list[Read] = []
+        self._read()
+        self._go_to(self._newest(), opening=True)
+        self.observe(lambda change: self._moved(change["old"]), "place")
+        self.on_msg(lambda _, content, __: self.refresh() if content.get("refresh") else None)
+
+    @property
+    def step(self) -> int:
+        return self.place[0]
+
+    @property
+    def group(self) -> int:
+        return self.place[1] + 1
+
+    @property
+    def response(self) -> int:
+        return self.place[2] + 1
+
+    @property
+    def token(self) -> int:
+        return self.place[3] + 1
+
+    @property
+    def caption(self) -> str:
+        return str(self.data["caption"])
+
+    @property
+    def alt(self) -> str:
+        return f"{RunPicture.alt} {self.caption}"
+
+    @property
+    def png(self) -> bytes:
+        with self._turn:
+            assert self._drawn is not None
+            self._drawn.show(self._curve(self.step))
+            return self._svg.png()
+
+    def go(
+        self,
+        *,
+        step: int | None = None,
+        group: int | None = None,
+        response: int | None = None,
+        token: int | None = None,
+    ) -> None:
+        """Look at another step, group, response or token, each from 1; what is not given stays where it is, or as near as can be.
+
+        Raises ValueError for what is not there.
+        """
+        with self._turn:
+            if step is not None:
+                if step not in self.run["at"]:
+                    raise ValueError(f"step must be one of the run's, {_listed(self.run['at'])}; got {step}")
+                self._go_to(step)
+            for index, wanted in enumerate((group, response, token), 1):
+                if wanted is None:
+                    continue
+                place = [*self.place[:index], wanted - 1, *self.place[index + 1 :]]
+                if wanted < 1 or self._fit(place)[index] != wanted - 1:
+                    raise ValueError(f"{PARTS[index]} must be one of step {self.step}, from 1; got {wanted}")
+                self.place = self._fit(place)
 
     def refresh(self) -> None:
         """Read the run again; who looked at its newest step with tokens goes on to the new one."""
         with self._turn:
-            before = self.step.value
-            follows = before == self._newest() or not any(read.records for read in self._reads)
+            before, empty = self.step, not any(read.records for read in self._reads)
+            follows = before == self._newest() or empty
             first_tokens = not any(read.token_steps for read in self._reads)
             try:
-                self._reads = [reader() for reader in self._readers]
+                self._read()
             except Exception as error:  # shown where the person looks: nobody sees a callback's traceback
-                self.show(alt=self.alt, caption=f"The run cannot be read: {error}. The picture shows it as it was.")
+                said = f"The run cannot be read: {error}. What is shown is as it was."
+                self.data = {**self.data, "caption": said}
                 return
-            self._runs = self._histories()
-            self._choose(self._newest() if follows else before, strongest=follows and first_tokens)
-            self._draw()
+            self._go_to(self._newest() if follows else before, opening=follows and first_tokens)
 
-    def _go(self, direction: int) -> None:
-        with self._turn:
-            ahead = self._token_steps(direction)
-            if ahead:
-                self.step.slider.value = ahead[0]
-
-    def _token_steps(self, direction: int) -> list[int]:
-        """Return the steps with tokens before (-1) or after (1) the chosen one, the nearest first."""
-        steps = {step for read in self._reads for step in read.token_steps}
-        return sorted((step for step in steps if (step - self.step.value) * direction > 0), key=lambda s: s * direction)
+    def _read(self) -> None:
+        """Read the run, and draw its curves."""
+        self._reads = [reader() for reader in self._readers]
+        trained_by = [read.algorithm for read in self._reads]
+        if [writer.algorithm for writer in self._writers] != trained_by:
+            own = [algorithm for algorithm in trained_by if algorithm is not None]
+            self._writers = [StepWriter(algorithm, own) for algorithm in trained_by]
+            self._written = {}
+        two = len(self._reads) > 1
+        self._names = [f"{number} ({read.name})" if two else read.name for number, read in enumerate(self._reads, 1)]
+        self._runs = tuple(
+            RunHistory(name, _metrics(read.records), read.token_steps)
+            for name, read in zip(self._names, self._reads, strict=True)
+        )
+        curve = self._curve(None)
+        if self._drawn is None:
+            self._drawn = RunPicture(curve)
+            for cursor in self._drawn.cursors:  # the page draws its own
+                cursor.set_animated(True)
+            figure = self._drawn.figure
+            assert isinstance(figure, Figure)
+            self._svg = SvgFigure(figure, [one for one in self._drawn.moving if one not in self._drawn.cursors])
+            self._still = self._drawn.still(curve)
+        self._drawn.show(curve)
+        if self._drawn.still(curve) != self._still:
+            self._still = self._drawn.still(curve)
+            self._svg.freeze()
+        svg = self._svg
+        self.picture = {
+            "size": [svg.width, svg.height],
+            "still": svg.still,
+            "moving": svg.moving(),
+            "axes": svg.axes,
+            "panels": svg.panels,
+            "alt": RunPicture.alt,
+        }
+        at = sorted({record.step for read in self._reads for record in read.records})
+        self.run = {
+            "at": at,
+            "tokens": sorted({step for read in self._reads for step in read.token_steps}),
+            "steps": curve.steps,
+            "names": self._names,
+            "family": [writer.family for writer in self._writers],
+            "differs": what_differs(*self._reads) if two else None,
+            "note": [_where_tokens_are(read) for read in self._reads],
+            "live": True,
+        }
 
     def _newest(self) -> int:
         first = self._reads[0]
         return (first.token_steps or [record.step for record in first.records] or [1])[-1]
 
-    def _moved(self) -> None:
+    def _curve(self, step: int | None) -> RunsAtStep:
+        return RunsAtStep(self._runs, step, max(read.steps for read in self._reads))
+
+    def _go_to(self, step: int, *, opening: bool = False) -> None:
+        """Show a step; group, response and token stay as near as can be, or are those of the strongest push."""
+        at = self.run["at"]
+        step = min(max(step, at[0]), at[-1]) if at else step
+        record = next((record for read in self._reads if (record := read.at(step))), None)
+        place = [step, *(self.place[1:] or [0, 0, 0])]
+        if opening and record is not None:
+            place = [step, *strongest(record)]
+        elif record is not None and step != self.data.get("step"):
+            place[1] = _with_tokens(record, place[1])
+        with self.hold_trait_notifications(), self.hold_sync():
+            self.data = self.step_data(step)
+            self.place = self._fit(place)
+
+    def _moved(self, before: list[int]) -> None:
+        """Follow the reader to another place."""
         with self._turn:
-            if not self._settling:
-                self._choose(self.step.value)
-                self._draw()
+            if self.place[0] != self.data["step"]:
+                self._go_to(self.place[0])
 
-    def _choose(self, step: int, *, strongest: bool = False) -> None:
-        """Give every control the range that it has at this step; group, response and token stay, or go to the strongest push."""
-        self._settling = True
-        try:
-            steps = [record.step for read in self._reads for record in read.records] or [1]
-            self.step.move_to(min(max(step, min(steps)), max(steps)), min(steps), max(steps), 1)
-            self.step.disabled = len(steps) == 1
-            self.previous_button.disabled, self.next_button.disabled = (not self._token_steps(way) for way in (-1, 1))
-            records = [record for read in self._reads if (record := read.at(self.step.value))]
-            place = _strongest(records[0]) if strongest and records else None
-            self._choose_group(records, self.group.value if place is None else place[0])
-            groups = [group for record in records if (group := _get(record.groups, self.group.value))]
-            sizes = [len(group.responses) for group in groups]
-            _set_range(self.response, self.response.value if place is None else place[1] + 1, max(sizes, default=1))
-            lengths = [len(_get(group.responses, self.response.value - 1).tokens) for group in groups]
-            _set_range(self.token, self.token.value if place is None else place[2] + 1, max(lengths, default=0))
-        finally:
-            self._settling = False
+    def _fit(self, place: Sequence[int]) -> list[int]:
+        """Return the nearest place that there is: the last group, response or token where it lies beyond that."""
+        step, group, response, token = place
+        records = [record for read in self._reads if (record := read.at(step))]
+        if not records:
+            return list(place)
+        group = min(group, max(len(record.groups) for record in records) - 1)
+        groups = [record.groups[min(group, len(record.groups) - 1)] for record in records]
+        response = min(response, max(len(one.responses) for one in groups) - 1)
+        rows = [one.responses[min(response, len(one.responses) - 1)].tokens for one in groups]
+        return [step, group, response, min(token, max(0, max(map(len, rows)) - 1))]
 
-    def _choose_group(self, records: Sequence[StepRecord], group: int) -> None:
-        count = max((len(record.groups) for record in records), default=1)
-        names = []
-        for index in range(count):
-            prompts = dict.fromkeys(
-                _short(group.prompt) for record in records for group in record.groups[index : index + 1]
+    def step_data(self, step: int, *, tokens: bool = True) -> dict[str, Any]:
+        """Return what the page shows of a step, on demand without its tokens; tables: what the numbers in it stand for."""
+        runs = [self._of_run(number, step, tokens=tokens) for number in range(len(self._reads))]
+        curve = self._curve(step if any(read.records for read in self._reads) else None)
+        assert self._drawn is not None
+        words = " ".join([self._drawn.words(curve), *_what_is_missing(self._runs, self._reads)])
+        return {"step": step, "runs": runs, "tables": [writer.tables for writer in self._writers], "caption": words}
+
+    def _of_run(self, number: int, step: int, *, tokens: bool) -> dict[str, Any] | None:
+        record = self._reads[number].at(step)
+        if record is None:
+            return None
+        if not tokens:
+            return self._writers[number].step(_without_tokens(record))
+        known, data = self._written.get((number, step), (None, {}))
+        if known is not record:
+            data = self._writers[number].step(record, first_visit=step == 1)
+            self._written[number, step] = record, data
+        return data
+
+    def frozen(self, *, most: int = 120) -> str:
+        """Return the inspector as HTML that needs no kernel and no network: all steps, at most `most` of them with tokens."""
+        start = module("picture", "inspector", offers="const start = frozenInspector;")
+        return fragment(self.packed(most=most), start, caption=self.caption, inside=image(self.png, self.alt))
+
+    def packed(self, *, most: int = 120) -> str:
+        """Return what `frozenInspector` of inspector.js shows, packed."""
+        with self._turn:
+            kept = _spread(self.run["tokens"], most)
+            steps = {step: self.step_data(step, tokens=step in kept) for step in self.run["at"]}
+            for data in steps.values():
+                del data["tables"]
+            return pack(
+                {
+                    "picture": self.picture,
+                    "run": {**self.run, "tokens": kept, "live": False},
+                    "tables": [writer.tables for writer in self._writers],
+                    "steps": steps,
+                    "place": self.place,
+                }
             )
-            names.append((f"{index + 1}: {' | '.join(prompts)}", index))
-        if tuple(names) != tuple(self.group.box.options):
-            self.group.box.options = names
-        self.group.box.value = min(group, count - 1)
 
-    def _histories(self) -> tuple[RunHistory, ...]:
-        two = len(self._reads) > 1
-        return tuple(
-            RunHistory(f"{number} ({read.name})" if two else read.name, _metrics(read.records), read.token_steps)
-            for number, read in enumerate(self._reads, 1)
-        )
-
-    def _curve(self) -> RunsAtStep:
-        begun = any(read.records for read in self._reads)
-        return RunsAtStep(self._runs, self.step.value if begun else None, max(read.steps for read in self._reads))
-
-    def _draw(self) -> None:
-        curve = self._curve()
-        with self._lock:
-            self.picture.show(curve)
-            if self.picture.still(curve) != self._still:
-                self._still = self.picture.still(curve)
-                self._picture.freeze()
-        words = " ".join([self.picture.words(curve), *_what_is_missing(self._runs, self._reads)])
-        self.show(alt=f"{self.picture.alt} {words}", caption=words)
-        self._what_differs.value = what_differs(*self._reads) if len(self._reads) > 1 else Markup()
-        if curve.step is None:
-            self._group_view.value = self._token_view.value = Markup()
-            return
-        chosen = Chosen(curve.step, self.group.value, self.response.value - 1, self.token.value - 1)
-        named = list(zip((run.name for run in self._runs), self._reads, strict=True))
-        legend = "" if self.token.disabled else LEGEND
-        self._group_view.value = joined(_columns(group_view(name, read, chosen) for name, read in named), legend)
-        self._token_view.value = _columns(token_view(name, read, chosen) for name, read in named)
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        return with_twin(super()._repr_mimebundle_(**kwargs), self.png, self.caption)
 
 
-def _set_range(control: Control, value: int, count: int) -> None:
-    """Let a control choose from 1 to `count`; with nothing to choose from it stays as it was, and answers to nothing."""
-    control.disabled = count < 1
-    if count:
-        control.move_to(min(value, count), 1, count, 1)
+def _with_tokens(record: StepRecord, group: int) -> int:
+    """Return this group if it has tokens, else the first one that has; this one where none has."""
+    have = [g for g, one in enumerate(record.groups) if any(response.tokens for response in one.responses)]
+    return group if group in have or not have else have[0]
+
+
+def _spread(steps: Sequence[int], most: int) -> list[int]:
+    """Return so many of the steps at most, evenly far apart, the last one among them."""
+    count = len(steps)
+    return (
+        list(steps) if count <= most else [steps[count - 1 - (count - 1) * k // (most - 1)] for k in range(most)][::-1]
+    )
+
+
+def _without_tokens(record: StepRecord) -> StepRecord:
+    groups = (replace(g, responses=tuple(replace(r, tokens=()) for r in g.responses)) for g in record.groups)
+    return replace(record, groups=tuple(groups))
 
 
 def _metrics(records: list[StepRecord]) -> Any:
     columns = [field.name for field in fields(StepRecord) if field.name not in NOT_METRICS]
     return history(records) if records else pd.DataFrame(columns=columns)
-
-
-def _get(sequence: Sequence[Any], index: int) -> Any:
-    """Return the entry at an index, the last one where that is beyond the end, None where there is none."""
-    return sequence[min(index, len(sequence) - 1)] if sequence else None
-
-
-def _strongest(record: StepRecord) -> tuple[int, int, int] | None:
-    """Return group, response and token of the strongest push, None where there are no tokens."""
-    places = [
-        (abs(_push(token)), (g, r, t))
-        for g, group in enumerate(record.groups)
-        for r, response in enumerate(group.responses)
-        for t, token in enumerate(response.tokens)
-    ]
-    return max(places, key=lambda place: place[0])[1] if places else None
-
-
-def _short(prompt: str) -> str:
-    return prompt if len(prompt) <= LONGEST_NAME else f"{prompt[: LONGEST_NAME - 1]}…"
 
 
 def _what_is_missing(runs: Sequence[RunHistory], reads: Sequence[Read]) -> list[str]:
@@ -310,187 +386,23 @@ def _listed(steps: Sequence[int]) -> str:
     return ", ".join(few if len(few) <= LISTED else [*few[:3], "…", few[-1]])
 
 
-def what_differs(a: Read, b: Read) -> Markup:
-    """Return what the second run has that the first has not, a line each."""
+def _where_tokens_are(read: Read) -> str:
+    steps = read.token_steps
+    if not steps:
+        return "No step was recorded with its tokens; details_every in TrainSettings says how often that is."
+    return f"No tokens here; step{'s' if len(steps) > 1 else ''} {_listed(steps)} {'have' if len(steps) > 1 else 'has'} some."
+
+
+def what_differs(a: Read, b: Read) -> list[tuple[str, str]]:
+    """Return what the second run has that the first has not: slot or setting, and how it changes, in words."""
     lines = []
     if a.algorithm is None or b.algorithm is None:
         lines.append(("algorithm", "that of a run with pieces of your own is known only when you give it"))
     else:
         lines += [(row.slot, f"{row.before} → {row.after}: {row.why}") for row in differences(a.algorithm, b.algorithm)]
-    lines += [(n, f"{v} → {b.settings[n]}") for n, v in a.settings.items() if n in b.settings and v != b.settings[n]]
-    items = (element("li", element("b", what), f": {words}") for what, words in lines)
-    head = (
-        f"What differs from 1 ({a.name}) to 2 ({b.name}):"
-        if lines
-        else "The two runs do not differ in what is recorded."
-    )
-    return element("div", head, element("ul", *items, style="margin: 2px 0"), style=WORDS)
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """What is looked into; group, response and token from 0."""
-
-    step: int
-    group: int
-    response: int
-    token: int
-
-
-def group_view(name: str, read: Read, chosen: Chosen) -> Markup:
-    """Return one group of a step as an HTML table, its tokens coloured by their push, under a caption in words."""
-    record = read.at(chosen.step)
-    if record is None:
-        return _said(f"{name} has no step {chosen.step}.")
-    group: GroupRecord = _get(record.groups, chosen.group)
-    tokens = [token for response in group.responses for token in response.tokens]
-    strongest = max((abs(_push(token)) for token in tokens), default=0.0)
-    right = sum(response.correct for response in group.responses)
-    words = (
-        f"{name}, step {chosen.step}, group {min(chosen.group + 1, len(record.groups))} of {len(record.groups)}: "
-        f"{len(group.responses)} responses to {group.prompt} (right answer {group.gold}), {right} of them right. "
-    )
-    if tokens:
-        cut = sum(token.clipped for token in tokens)
-        words += f"Colours: the push of this loss {AFTER}, at most {shown(strongest)}; {cut} of {len(tokens)} tokens clipped."
-    else:
-        words += _where_tokens_are(read)
-    names = ("", "response", "graded", "reward", "advantage", "length")
-    rows = []
-    for index, response in enumerate(group.responses):
-        here = response is _get(group.responses, chosen.response)
-        rows.append(_row(index, response, strongest, chosen.token if here else None, here and bool(tokens)))
-    return joined(_said(words), table(names, rows, heading=CELL, style="font-size: 15px; margin-top: 4px"))
-
-
-def _row(index: int, response: ResponseRecord, strongest: float, chosen: int | None, here: bool) -> Markup:
-    marked = None if chosen is None else _get(range(len(response.tokens)), chosen)
-    text = joined(*(_span(token, strongest, place == marked) for place, token in enumerate(response.tokens)))
-    verdict = "right" if response.correct else "wrong" if response.well_formed else "not well formed"
-    cells = (
-        text or element("code", response.text, style=CODE),
-        verdict,
-        f"{response.reward:.2f}".replace("-", "−"),
-        f"{response.advantage:+.2f}".replace("-", "−") if response.advantage else "0.00",
-        f"{response.length}{' (cut off)' if response.truncated else ''}",
-    )
-    head = element("th", f"{'▸ ' if here else ''}{index + 1}", scope="row", style=f"{CELL}; white-space: nowrap")
-    return element("tr", head, *(element("td", cell, style=CELL) for cell in cells))
-
-
-def _span(token: TokenRecord, strongest: float, chosen: bool) -> Markup:
-    """Return a token on its colour: blue over a whole line is pushed up, vermilion over a broken one down, by its size."""
-    push = _push(token)
-    size = abs(push) / strongest if strongest else 0.0
-    ink, line = (BLUE, f"linear-gradient({BLUE}, {BLUE})") if push > 0 else (VERMILION, BROKEN)
-    under = f"{line} bottom / 100% {2 + round(3 * size)}px no-repeat, {_tint(ink, 0.12 + 0.43 * size)}"
-    style = (
-        f"background: {under if push else PAPER}; color: {INK}; display: inline-block; padding: 0 3px 6px; margin: 2px; "
-        f"outline: {f'3px solid {INK}' if chosen else 'none'}"
-    )
-    scissors, text = CUT if token.clipped else "", element("code", _visible(token.token), style=CODE)
-    return element("span", scissors, text, style=style, title=f"push {shown(token.push)}")
-
-
-def _push(token: TokenRecord) -> float:
-    """Return a token's push, 0 where the run had diverged and it is not a number."""
-    return 0.0 if math.isnan(token.push) else token.push
-
-
-def _can_be_worked_out(token: TokenRecord) -> bool:
-    numbers = [value for value in vars(token).values() if isinstance(value, float)]
-    return token.ratio > 0 and all(map(math.isfinite, numbers))
-
-
-def _tint(colour: str, share: float) -> str:
-    """Return a colour mixed with white."""
-    parts = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
-    return "#" + "".join(f"{round(255 + share * (part - 255)):02x}" for part in parts)
-
-
-def _visible(token: str) -> str:
-    return token.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥") or "∅"
-
-
-CUT = element("span", "✂\ufe0e", role="img", aria_label="clipped", style="font-family: 'DejaVu Sans', sans-serif")
-LEGEND = element(
-    "div",
-    "Blue over a whole line: pushed up; vermilion over a broken line: pushed down; the harder, the darker and thicker. Grey: "
-    "not pushed. ",
-    CUT,
-    ": clipped, so that at most a KL term pushes it. Framed: the token below.",
-    style=f"{WORDS}; margin-top: 4px",
-)
-
-
-def _said(words: str) -> Markup:
-    return element("div", words, role="status", aria_live="polite", style=WORDS)
-
-
-def _columns(parts: Iterable[Markup]) -> Markup:
-    style = "flex: 1 1 480px; max-width: 100%; overflow-x: auto"
-    return element("div", *(element("div", part, style=style) for part in parts), style=COLUMNS)
-
-
-def _where_tokens_are(read: Read) -> str:
-    steps = read.token_steps
-    if not steps:
-        return "No step was recorded with its tokens; details_every in TrainSettings says how often that is."
-    return f"No tokens here; they were recorded at step{'s' if len(steps) > 1 else ''} {_listed(steps)}."
-
-
-def token_view(name: str, read: Read, chosen: Chosen) -> Markup:
-    """Return one token in numbers and in the formula, under a caption in words; nothing where no tokens were recorded."""
-    record = read.at(chosen.step)
-    group = _get(record.groups, chosen.group) if record else None
-    if group is None or not (response := _get(group.responses, chosen.response)).tokens:
-        return Markup()
-    place = min(chosen.token, len(response.tokens) - 1)
-    token = response.tokens[place]
-    words = (
-        f"{name}, response {min(chosen.response + 1, len(group.responses))}, token {place + 1} of {len(response.tokens)}, "
-        f"“{_visible(token.token)}”, {AFTER} (which began at ratio 1). "
-        f"{gradient_in_words(read.algorithm, token) if _can_be_worked_out(token) else DIVERGED}"
-    )
-    columns = element(
-        "div", _numbers(token), element("div", _formula(read, token)), style=f"{COLUMNS}; margin-top: 4px"
-    )
-    return joined(_said(words), columns)
-
-
-def _numbers(token: TokenRecord) -> Markup:
-    decimals = decimals_for(token)
-    rows = {
-        "old_prob": shown(token.old_prob, decimals),
-        "new_prob": shown(token.new_prob, decimals),
-        "ref_prob": None if token.ref_prob is None else shown(token.ref_prob, decimals),
-        "ratio": shown(token.ratio, decimals),
-        "lower": shown(token.lower, decimals),
-        "upper": "∞" if token.upper is None else shown(token.upper, decimals),
-        "value": None if token.value is None else shown(token.value, decimals),
-        "advantage": shown(token.advantage, decimals),
-        "weight": shown(token.weight, decimals),
-        "push": shown(token.push, decimals),
-    }
-    cells = (
-        element("tr", element("th", name, scope="row", style=CELL), element("td", text, style="text-align: right"))
-        for name, text in rows.items()
-        if text is not None
-    )
-    return element("table", element("tbody", *cells), style="font-size: 15px")
-
-
-def _formula(read: Read, token: TokenRecord) -> Markup:
-    if not _can_be_worked_out(token):
-        return Markup()
-    if read.algorithm is None:
-        return element("div", GIVE_IT, style=WORDS)
-    try:
-        lines = written_out(read.algorithm, token) if token.weight else []
-    except ValueError as error:
-        return element("div", f"{error}.", style=WORDS)
-    style = "font-family: monospace; font-size: 15px; white-space: pre-wrap; padding-left: 2em; text-indent: -2em"
-    return joined(*(element("div", line, style=style) for line in lines))
+    return lines + [
+        (n, f"{v} → {b.settings[n]}") for n, v in a.settings.items() if n in b.settings and v != b.settings[n]
+    ]
 
 
 @checked
@@ -511,8 +423,6 @@ def inspect_run(
     sources = [(run, algorithm), *([] if other is None else [(other, other_algorithm)])]
     inspector = RunInspector([_reader(*source) for source in sources])
     for source, _ in sources:
-        if isinstance(
-            source, LivePicture
-        ):  # a panel's caption changes after each step that it shows, ten times a second
+        if isinstance(source, LivePicture):  # whose caption changes after each step that it shows, ten times a second
             source._words.observe(lambda change: inspector.refresh(), names="value")
     return inspector

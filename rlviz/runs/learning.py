@@ -110,6 +110,7 @@ def _smooth(values: pd.Series) -> pd.Series:
 def plot_metrics(history: pd.DataFrame, metrics: Mapping[str, str], *, ax: Axes | None = None) -> Axes:
     """Draw columns of a history against the step: faint as measured, bold as a moving mean; points where few were measured.
 
+    Over steps in which a column was not measured the line goes straight on to the next one in which it was.
     metrics: column → words for the legend. Raises KeyError for a column that the history does not have.
     """
     if ax is None:
@@ -153,21 +154,24 @@ def plot_learning_curves(history: pd.DataFrame, *, title: str = "") -> Figure:
 def plot_seeds(
     runs: Mapping[str, Sequence[pd.DataFrame]], column: str, *, ax: Axes | None = None, label: str = ""
 ) -> Axes:
-    """Draw one column for several settings, each over seeds: the mean as a line, lowest to highest seed as a band."""
+    """Draw one column for several settings, each over seeds: the mean as a line, lowest to highest seed as a band.
+
+    Over steps in which no seed measured it both go straight on to the next one in which it was.
+    """
     if ax is None:
         ax = new_figure(7, 4).add_subplot()
     for index, (name, histories) in enumerate(runs.items()):
-        values = np.stack([_smooth(history[column].astype(float)).to_numpy() for history in histories])
-        steps = histories[0]["step"]
+        measured = pd.concat([history.set_index("step")[column].astype(float) for history in histories], axis=1)
+        values = measured.dropna(how="all").apply(_smooth)
         colour, style = COLOURS[index % 4], LINE_STYLES[index % 4]
         ax.plot(
-            steps,
-            values.mean(0),
+            values.index,
+            values.mean(axis=1),
             color=colour,
             linestyle=style,
             linewidth=LINE,
             label=f"{name} ({len(histories)} seed{'s'[: len(histories) > 1]})",
         )
-        ax.fill_between(steps, values.min(0), values.max(0), color=colour, alpha=0.2, linewidth=0)
+        ax.fill_between(values.index, values.min(axis=1), values.max(axis=1), color=colour, alpha=0.2, linewidth=0)
     ax.legend(fontsize=TEXT - 2, framealpha=1)
     return dress(ax, title="", x="step", y=label or column)

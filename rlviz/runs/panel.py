@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import ipywidgets as widgets
 import numpy as np
@@ -18,13 +20,23 @@ from rlviz.algorithms import GRPO, GroupPolicyGradient, numbers
 from rlviz.markup import Markup, element, table
 from rlviz.pictures.base import BLUE, GREY, LINE, TEXT, VERMILION, dress, new_figure
 from rlviz.pictures.controls import Control, choice_control, float_control, int_control
-from rlviz.pictures.live import BlittedFigure, Html, LivePicture
-from rlviz.training import TrainingRun, TrainSettings, find_task, train
+from rlviz.pictures.live import Html, LivePicture
+from rlviz.pictures.svg import SvgFigure
+from rlviz.runs.page import PageLink
+from rlviz.runs.under_way import UnderWay
+from rlviz.settings import TrainSettings
+from rlviz.training import find_task
 from rlviz.types import StepRecord
 from small_models.checks import checked
-from small_models.policies import load_policy
+
+if TYPE_CHECKING:
+    from rlviz.training import TrainingRun
 
 REDRAW_SECONDS = 0.1
+LOOK_SECONDS = 2.0  # between two looks for other runs under way
+RECENT = 20  # steps, whose seconds tell how long the rest will take
+CAPTION_HEIGHT = "66px"  # three lines
+TABLE_HEIGHT = "270px"  # of the group's table, which takes its place before there is a group
 CELL = "padding: 2px 14px 2px 0"
 PANELS = (
     (
@@ -68,7 +80,7 @@ def end_to_end(lines: Sequence[Points]) -> Points:
     return np.concatenate(parts[0]), np.concatenate(parts[1])
 
 
-class LearningCurves(BlittedFigure):
+class LearningCurves(SvgFigure):
     """Reward and accuracy, entropy, clipped tokens against the step, drawn while a run goes on.
 
     lines: metric → the mean over the run's seeds, bold. seeds: metric → each of several seeds, thin. before: metric → the
@@ -166,10 +178,16 @@ class BackgroundTrainer(LivePicture):
         self.train_button.on_click(lambda button: self.start())
         self.stop_button.on_click(lambda button: self.stop())
         self.resume_button.on_click(lambda button: self.resume())
-        self._table = Html()
+        self._table = Html(layout={"height": TABLE_HEIGHT})
+        self._page = PageLink(self._page_is_gone)
+        self._under_way = UnderWay()
+        self._others, self._looked = 0, 0.0
+        self._page_gone = False
+        self._step_seconds: deque[float] = deque(maxlen=RECENT)
         buttons = widgets.HBox([self.train_button, self.stop_button, self.resume_button, *beside_buttons])
         buttons.add_class("rlviz-buttons")
-        super().__init__(curves, [*controls, buttons], below=[*below, self._table])
+        super().__init__(curves, [self._page, *controls, buttons], below=[self._table, *below])
+        self._words.layout.min_height = CAPTION_HEIGHT
 
     def _prepare(self) -> None:
         """Set `run` and `records` for a new run. Raises before it changes anything when the controls' values do not fit."""
@@ -186,15 +204,33 @@ class BackgroundTrainer(LivePicture):
         """Whether there is anything left to train."""
         return self.run is not None and self.run.step < self.run.settings.steps
 
+    @property
+    def _steps_left(self) -> int:
+        return 0 if self.run is None else self.run.settings.steps - self.run.step
+
+    @property
+    def _time_left(self) -> str:
+        """How long the rest will take, in brackets, while it trains."""
+        if not self._running or not self._step_seconds or not self._steps_left:
+            return ""
+        return f" ({seconds_in_words(self._steps_left * sum(self._step_seconds) / len(self._step_seconds))} left)"
+
     def _next_record(self) -> StepRecord:
         assert self.run is not None
         return next(self.run)
+
+    def _page_is_gone(self) -> None:
+        """Stop: nobody is there to see it."""
+        if self._running:
+            self._page_gone = True
+            self.stop()
 
     def start(self) -> None:
         """Begin a new run with the controls' values; the run before stays on show in grey."""
         if self._running:
             return
         self.wait()  # the thread before may still be saying that it has ended
+        self._redraw("Loading the model.")  # the first time, what trains is imported
         try:
             self._prepare()
         except Exception as error:  # shown where the person looks: nobody sees a callback's traceback
@@ -218,7 +254,8 @@ class BackgroundTrainer(LivePicture):
 
     def _go(self) -> None:
         self.wait()
-        self._running = True
+        self._running, self._page_gone = True, False
+        self._step_seconds.clear()
         self._stop.clear()
         self._set_buttons(running=True)
         self._thread = threading.Thread(target=self._work, daemon=True, name="rlviz training")
@@ -227,18 +264,35 @@ class BackgroundTrainer(LivePicture):
     def _work(self) -> None:
         drawn = 0.0
         try:
-            while self.unfinished and not self._stop.is_set():
-                record = self._next_record()
-                self.records.append(record)
-                if time.monotonic() - drawn >= REDRAW_SECONDS:
-                    self._redraw("Training.")
-                    drawn = time.monotonic()
-            self._redraw("Stopped; Resume goes on from here." if self.unfinished else "Done.")
+            with self._under_way.begun():
+                while self.unfinished and not self._stop.is_set():
+                    begun = time.monotonic()
+                    record = self._next_record()
+                    self.records.append(record)
+                    self._step_seconds.append(time.monotonic() - begun)
+                    if time.monotonic() - drawn >= REDRAW_SECONDS:
+                        self._look_for_others()
+                        self._redraw("Training.")
+                        drawn = time.monotonic()
+            self._running = False
+            why = ", because its page is gone" if self._page_gone else ""
+            self._redraw(f"Stopped{why}; Resume goes on from here." if self.unfinished else "Done.")
         except Exception as error:  # shown where the person looks: nobody sees a thread's traceback
+            self._running = False
             self._redraw(f"The run broke off: {error}")
         finally:
             self._running = False
             self._set_buttons(running=False)
+
+    def _look_for_others(self) -> None:
+        if time.monotonic() - self._looked >= LOOK_SECONDS:
+            self._others, self._looked = self._under_way.others(), time.monotonic()
+
+    def _words_about_others(self) -> str:
+        if not self._running or not self._others:
+            return ""
+        who = "Another run is" if self._others == 1 else f"{self._others} other runs are"
+        return f" {who} training on this computer too, which slows both down."
 
     def _set_buttons(self, *, running: bool) -> None:
         self.train_button.disabled = running
@@ -248,12 +302,17 @@ class BackgroundTrainer(LivePicture):
     def _redraw(self, state: str) -> None:
         with self._lock:
             self._draw()
-        words = self._words_for(state)
+        words = self._words_for(state) + self._words_about_others()
         self._table.value = group_table(self.records[-1]) if self.records else Markup()
         self.show(
             alt=f"Three graphs of a training run against the step: reward and accuracy, entropy, clipped tokens. {words}",
             caption=words,
         )
+
+
+def seconds_in_words(seconds: float) -> str:
+    """Return a time to come, as roughly as it is known: "about 40 s", "about 3 min"."""
+    return f"about {max(1, round(seconds))} s" if seconds < 100 else f"about {round(seconds / 60)} min"
 
 
 def last_numbers(records: Records) -> str:
@@ -283,7 +342,7 @@ def group_table(record: StepRecord) -> Markup:
     caption = f"Step {record.step}: the {len(record.group)} responses to {record.prompt} (right answer {record.gold})"
     style = "font-size: 14px; margin-top: 6px"
     shown = table(columns, rows, heading=f"text-align: left; {CELL}", style=style, caption=caption)
-    return element("div", shown, style="max-height: 270px; overflow-y: auto")
+    return element("div", shown, style=f"height: {TABLE_HEIGHT}; overflow-y: auto")
 
 
 LEARNING_RATES = (3e-5, 1e-4, 2e-4, 3e-4, 5e-4, 1e-3)
@@ -314,6 +373,8 @@ class TrainingPanel(BackgroundTrainer):
         self._redraw("Press Train.")
 
     def _prepare(self) -> None:
+        from rlviz.training import train  # which the first picture does not wait for
+
         values = {name: control.value for name, control in self.controls.items()}
         widths = {name: values[name] for name in ("eps_low", "eps_high") if name in values}
         algorithm = self.algorithm.with_parameters(**widths)
@@ -324,7 +385,7 @@ class TrainingPanel(BackgroundTrainer):
             updates_per_rollout=values["updates per rollout"],
             seed=values["seed"],
         )
-        self.run = train(load_policy(self.task.name), self.task, algorithm, settings)
+        self.run = train(self.task, algorithm, settings)
         self._has_before = bool(self.records)
         with self._lock:
             self._curves.show_before([("", [self.records])] if self.records else [], settings.steps)
@@ -336,7 +397,7 @@ class TrainingPanel(BackgroundTrainer):
         settings = self.run.settings
         compare = " The run before is grey." if self._has_before else ""
         return (
-            f"{state} Step {self.records[-1].step} of {settings.steps} (G {settings.group_size}, learning rate "
+            f"{state} Step {self.records[-1].step} of {settings.steps}{self._time_left} (G {settings.group_size}, learning rate "
             f"{settings.lr:g}, {settings.updates_per_rollout} update{'s' if settings.updates_per_rollout > 1 else ''} a "
             f"rollout, seed {settings.seed}): {last_numbers(self.records)}.{compare}"
         )

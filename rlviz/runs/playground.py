@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import parse_qsl, urlencode
 
 import ipywidgets as widgets
 import numpy as np
+import traitlets
 
 from rlviz.algorithms import ALGORITHMS, GRPO, Algorithm, GroupPolicyGradient, command_name
 from rlviz.markup import Markup, element, joined, table
@@ -17,11 +19,13 @@ from rlviz.pictures.live import WORDS, Html
 from rlviz.runs.panel import CELL, LEARNING_RATES, BackgroundTrainer, LearningCurves, last_numbers, points
 from rlviz.runs.setting import Setting, call, changed, command, in_short, parameters, with_values, words_for
 from rlviz.settings import TrainSettings, declarations
-from rlviz.training import TrainingRun, find_task, train
+from rlviz.training import find_task
 from rlviz.types import StepRecord
 from small_models.checks import checked
-from small_models.policies import load_policy
 from small_models.tasks import TASKS
+
+if TYPE_CHECKING:
+    from rlviz.training import TrainingRun
 
 RUNS_BEFORE = 5
 MOST_SEEDS = 5
@@ -52,6 +56,10 @@ PARAMETERS: Mapping[str, Parameter] = {
     "format": Parameter(0.0, 1.0, 0.05, "reward of a well-formed response"),
 }
 TINY = (1e-4, 0.05, 1e-4)  # range of widths like GSPO's
+TITLE = "The playground"
+SENTENCE = (
+    "Watch a small language model learn from rewards: choose a task and an algorithm, move a slider, press Train."
+)
 WITHOUT_SLIDER = {"eps": "it keeps a division from 0 / 0, and changes nothing that could be seen"}
 STYLE = Markup("""<style>
 .rlviz-playground .rlviz-group {border: 1px solid #767676; border-radius: 4px; padding: 2px 8px 6px; margin: 0 6px 6px 0}
@@ -108,11 +116,12 @@ class Playground(BackgroundTrainer):
         self._history = Html()
         super().__init__(
             LearningCurves(12.2, 3.7, settings.steps),
-            [Html(STYLE, layout={"display": "none"}), self._groups()],
+            [Html(STYLE, layout={"display": "none"}), Html(_greeting()), self._groups()],
             beside_buttons=[self.reset_button, self._since],
             below=[self._lines_to_copy, self._history],
         )
         self.add_class("rlviz-playground")
+        self._page.observe(self._follow_address, "wanted")
         self._show_sliders()
         self._say_what_is_set()
         self._redraw("Press Train.")
@@ -125,13 +134,18 @@ class Playground(BackgroundTrainer):
             *(self._training[name] for name in chosen),
             self._seeds,
         ]
-        rest = [control for name, control in self._training.items() if name not in chosen]
+        self._advanced = {name: control for name, control in self._training.items() if name not in chosen}
+        rest = list(self._advanced.values())
         declared = declarations(TrainSettings)
         meanings = {words_for(control.name): declared[control.name].help for control in rest}
+        advanced = _group("Rollouts and updates", [*_rows(rest), _what_these_are(meanings)])
+        self._more = widgets.ToggleButton(description="More settings", tooltip="Group size, learning rate, updates …")
+        self._more.observe(lambda change: _show(advanced, change["new"]), "value")
+        _show(advanced, False)
         groups = [
-            _group("Task and algorithm", _rows(first)),
+            _group("Task and algorithm", [*_rows(first), self._more]),
             _group("Parameters of the algorithm", [self._parameters]),
-            _group("Rollouts and updates", [*_rows(rest), _what_these_are(meanings)]),
+            advanced,
         ]
         return widgets.Box(groups, layout={"display": "flex", "flex_flow": "row wrap", "align_items": "stretch"})
 
@@ -182,9 +196,50 @@ class Playground(BackgroundTrainer):
             self._history.value = history_table(self.attempts, now)
         known = self._algorithm.value in self._family
         python = command_name(self._base).upper().replace("-", "_") if known else "mine"
+        self._page.address = self.address
         line, imports = call(now, self._base, python)
         terminal = command(now, self._base) if known else ""
         self._lines_to_copy.value = _lines_to_copy(line, imports, terminal, own=not known)
+
+    @property
+    def _at_first(self) -> dict[str, Any]:
+        """What each control on show says before anybody moves it, and Reset brings back."""
+        start = self._start
+        own = start.algorithm if self._algorithm.value == self._first else self._base
+        training = {name: getattr(start.settings, name) for name in self._training}
+        return {"task": start.task, "algorithm": self._first, "seeds": start.seeds, **training, **parameters(own)}
+
+    @property
+    def address(self) -> str:
+        """The controls that were moved, as the address of the page says it: task=sort&eps_high=0.5."""
+        first = self._at_first
+        moved = {name: control.value for name, control in self.controls.items() if control.value != first[name]}
+        return urlencode({name: _in_address(value) for name, value in moved.items()})
+
+    def _follow_address(self, change: Any) -> None:
+        """Set the controls as the page's address says; what it asks for in vain is said."""
+        if self._running:
+            return
+        wanted = dict(parse_qsl(change["new"]))
+        refused = [name for name in ("algorithm", "task") if name in wanted and not self._set(name, wanted.pop(name))]
+        refused += [name for name, text in wanted.items() if not self._set(name, text)]
+        self._more.value = self._more.value or any(name in self._advanced for name in wanted)
+        if refused:
+            self._redraw(f"The address asks for a {', '.join(refused)} that there is not.")
+
+    def _set(self, name: str, text: str) -> bool:
+        """Set a control to what the text stands for; return whether there is such a control, and it can be that."""
+        control = self.controls.get(name)
+        if control is None:
+            return False
+        try:
+            if isinstance(control, Pick):
+                control.box.value = next(value for _, value in control.box.options if _in_address(value) == text)
+            else:
+                control.slider.value = type(control.slider.value)(text)
+        except (StopIteration, ValueError, traitlets.TraitError):
+            return False
+        return bool(_in_address(control.value) == text)
 
     def _since_the_last_run(self, now: Setting) -> str:
         if not self.attempts:
@@ -239,6 +294,11 @@ class Playground(BackgroundTrainer):
         return super().unfinished or more
 
     @property
+    def _steps_left(self) -> int:
+        setting = self.attempts[-1].setting
+        return super()._steps_left + (setting.seeds - self._seed_number) * setting.settings.steps
+
+    @property
     def _seed_number(self) -> int:
         return len(self.attempts[-1].seeds)
 
@@ -265,8 +325,23 @@ class Playground(BackgroundTrainer):
         return (
             f"{state} Run {now.number}, {setting.algorithm.name} on {setting.task.name}, seed "
             f"{setting.settings.seed + self._seed_number - 1}{seeds}, step {self.records[-1].step} of "
-            f"{setting.settings.steps}: {last_numbers(self.records)}.{grey}"
+            f"{setting.settings.steps}{self._time_left}: {last_numbers(self.records)}.{grey}"
         )
+
+
+def _greeting() -> Markup:
+    return joined(
+        element("h2", TITLE, style="margin: 4px 0 0"), element("p", SENTENCE, style=f"{WORDS}; margin: 2px 0")
+    )
+
+
+def _show(box: widgets.Widget, shown: bool) -> None:
+    box.layout.display = None if shown else "none"
+
+
+def _in_address(value: Any) -> str:
+    """Return a control's value as the page's address says it: a task by its name, a number as it prints."""
+    return str(getattr(value, "name", value))
 
 
 def _of_groups(algorithm: Algorithm) -> GroupPolicyGradient:
@@ -286,8 +361,10 @@ def _made_from(base: GroupPolicyGradient, algorithm: GroupPolicyGradient) -> boo
 
 def _run_of(setting: Setting, place: int) -> TrainingRun[StepRecord]:
     """Return the run of one of the setting's seeds, from the warm start."""
+    from rlviz.training import train  # which the first picture does not wait for
+
     settings = replace(setting.settings, seed=setting.settings.seed + place)
-    return train(load_policy(setting.task.name), setting.task, setting.algorithm, settings)
+    return train(setting.task, setting.algorithm, settings)
 
 
 def _training_controls(settings: TrainSettings) -> dict[str, Control]:

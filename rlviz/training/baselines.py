@@ -8,20 +8,21 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from rlviz.algorithms.actor_critic import ActorCritic
 from rlviz.algorithms.base import GroupPolicyGradient, PolicyGradient
 from rlviz.pieces.advantages import PromptHistory
+from rlviz.pieces.selection import keep_all
 from rlviz.settings import TrainSettings
+from rlviz.training.adamw import AdamW
 from rlviz.training.records import explained_variance
-from rlviz.training.rollouts import Credit, Rewarded, Rollout, Rows
+from rlviz.training.rollouts import Credit, CriticForward, Rewarded, Rollout, Rows
 from rlviz.training.run import Part, named_under, new_optimizer
 from rlviz.training.updates import UpdateLoss, Updates
 from rlviz.types import Batch, LossOutput
 from small_models.policies import Policy
 from small_models.sampling import Samples, response_logits, response_logits_and_hidden, token_entropy, token_logp
-from small_models.scorers import Scorer
+from small_models.scorers import Scorer, number_of
 
 
 class Baseline(Part):
@@ -33,7 +34,7 @@ class Baseline(Part):
     can_drop_rows: bool
 
     @abstractmethod
-    def optimizers(self) -> list[Optimizer]:
+    def optimizers(self) -> list[AdamW]:
         """Return an optimizer for each model that learns, the policy's first."""
 
     @abstractmethod
@@ -54,8 +55,8 @@ class GroupBaseline(Baseline):
         remembers = algorithm.asks_for("advantage", "history")
         self.history = PromptHistory.empty(prompts, policy.device) if remembers else None
 
-    def optimizers(self) -> list[Optimizer]:
-        return [new_optimizer([self.policy.model], self.settings.lr)]
+    def optimizers(self) -> list[AdamW]:
+        return [new_optimizer([self.policy.weights], self.settings.lr)]
 
     def credit(self, algorithm: GroupPolicyGradient, groups: Rewarded, step: int) -> Credit:
         rewards = groups.rewards if groups.step_rewards is None else groups.step_rewards
@@ -73,7 +74,7 @@ class GroupBaseline(Baseline):
         return Credit(advantages)
 
     def loss(self, algorithm: GroupPolicyGradient, rows: Rows, weights: Tensor, step: int) -> UpdateLoss:
-        logits = response_logits(self.policy, rows.prompt_ids, rows.prompt_mask, rows.tokens)
+        logits = response_logits(self.policy, **rows.place)
         logp, policy = _policy_loss(algorithm, logits, rows, weights, self.settings.temperature)
         return UpdateLoss(policy.loss, policy, logp)
 
@@ -91,7 +92,10 @@ class GroupBaseline(Baseline):
 
 
 class CriticBaseline(Baseline):
-    """A critic's value before each token. It starts with V = mean reward of the first rollout, everywhere."""
+    """A critic's value before each token. It starts with V = mean reward of the first rollout, everywhere.
+
+    Where an update is on all that was sampled, the first one begins with the forward that gave the rollout's values.
+    """
 
     can_drop_rows = False  # without an advantage too, the critic learns
 
@@ -103,26 +107,37 @@ class CriticBaseline(Baseline):
     def models(self) -> Mapping[str, nn.Module]:
         return {"critic": self.critic}
 
-    def optimizers(self) -> list[Optimizer]:
+    def optimizers(self) -> list[AdamW]:
         settings = self.settings
         if isinstance(self.critic, SharedCritic):
-            return [new_optimizer([self.policy.model, self.critic], settings.lr)]
-        return [new_optimizer([self.policy.model], settings.lr), new_optimizer([self.critic], settings.critic_lr)]
+            return [new_optimizer([self.policy.weights, self.critic], settings.lr)]
+        return [new_optimizer([self.policy.weights], settings.lr), new_optimizer([self.critic], settings.critic_lr)]
 
     @torch.no_grad()
     def credit(self, algorithm: ActorCritic, groups: Rewarded, step: int) -> Credit:
         if step == 0:
             nn.init.constant_(self.critic.head.bias, float(groups.rewards.mean()))
-        values = self.critic.values(self.policy, groups.samples)
+        whole = self.settings.minibatches == 1 and not self.settings.micro_batch_tokens and algorithm.select is keep_all
+        with torch.set_grad_enabled(whole):
+            logits, values = self.critic(self.policy, groups.samples, alone=self._alone(step))
+        old_values = values.detach()
         rewards = algorithm.token_rewards(groups.rewards, groups.mask, groups.samples.logp, groups.ref_logp)
-        advantages, returns = algorithm.advantages(rewards, values, groups.mask)
-        return Credit(advantages, values, returns)
+        advantages, returns = algorithm.advantages(rewards, old_values, groups.mask)
+        return Credit(advantages, old_values, returns, CriticForward(logits, values) if whole else None)
+
+    def _alone(self, step: int) -> bool:
+        """Return whether only the critic learns in this step."""
+        return step < self.settings.critic_only_steps
 
     def loss(self, algorithm: ActorCritic, rows: Rows, weights: Tensor, step: int) -> UpdateLoss:
         assert rows.old_values is not None
         assert rows.returns is not None
-        alone = step < self.settings.critic_only_steps
-        logits, values = self.critic(self.policy, rows, alone=alone)
+        alone = self._alone(step)
+        made = None if rows.forward is None else rows.forward.take()
+        logits, values = self.critic(self.policy, rows, alone=alone) if made is None else made
+        if logits is None:
+            with torch.set_grad_enabled(not alone):
+                logits = response_logits(self.policy, **rows.place)
         logp, policy = _policy_loss(algorithm, logits, rows, weights, self.settings.temperature)
         entropy = torch.zeros_like(values)
         if algorithm.entropy_weight:
@@ -135,7 +150,7 @@ class CriticBaseline(Baseline):
         assert credit.old_values is not None
         assert credit.returns is not None
         return {
-            "value_loss": updates.value_loss / updates.count,
+            "value_loss": float(updates.losses[1]) / updates.count,
             "explained_variance": explained_variance(credit.old_values, credit.returns, rollout.mask),
         }
 
@@ -157,15 +172,9 @@ class SeparateCritic(nn.Module):
     def head(self) -> nn.Linear:
         return self.scorer.head
 
-    def forward(self, policy: Policy, rows: Rows | Samples, *, alone: bool) -> tuple[Tensor, Tensor]:
-        """Return the policy's logits [P, G, T, V] and V before each token [P, G, T]; alone: without gradients of the logits."""
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not alone):
-            logits = response_logits(policy, rows.prompt_ids, rows.prompt_mask, rows.tokens)
-        return logits, self.values(policy, rows)
-
-    def values(self, policy: Policy, rows: Rows | Samples) -> Tensor:
-        """Return V before each token, [P, G, T]."""
-        return self.scorer.values(rows.prompt_ids, rows.prompt_mask, rows.tokens)
+    def forward(self, policy: Policy, rows: Rows | Samples, *, alone: bool) -> tuple[None, Tensor]:
+        """Return V before each token, [P, G, T], and no logits of the policy, which has no part in it."""
+        return None, self.scorer.values(**rows.place)
 
 
 class SharedCritic(nn.Module):
@@ -173,7 +182,7 @@ class SharedCritic(nn.Module):
 
     def __init__(self, policy: Policy) -> None:
         super().__init__()
-        width = policy.model.get_output_embeddings().weight.shape[1]
+        width = policy.weights.get_output_embeddings().weight.shape[1]
         self.head = nn.Linear(width, 1, device=policy.device)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
@@ -181,12 +190,8 @@ class SharedCritic(nn.Module):
     def forward(self, policy: Policy, rows: Rows | Samples, *, alone: bool) -> tuple[Tensor, Tensor]:
         """Return the policy's logits [P, G, T, V] and V before each token [P, G, T]; alone: the trunk gets no gradient."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not alone):
-            logits, hidden = response_logits_and_hidden(policy, rows.prompt_ids, rows.prompt_mask, rows.tokens)
-        return logits, self.head(hidden.float()).squeeze(-1)
-
-    def values(self, policy: Policy, rows: Rows | Samples) -> Tensor:
-        """Return V before each token, [P, G, T]."""
-        return self(policy, rows, alone=True)[1]
+            logits, hidden = response_logits_and_hidden(policy, **rows.place)
+        return logits, number_of(self.head, hidden)
 
 
 def _policy_loss(

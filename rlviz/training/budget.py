@@ -34,7 +34,15 @@ BUDGETS: tuple[Budget, ...] = get_args(Budget)
 EVALUATIONS = 10  # of a run, equally far apart on the budget; one more before the first step
 METRIC = "held_out_accuracy"
 UNLIMITED = 1_000_000  # steps of a run that only its seconds end
-NOT_SHARED = ("seed", "steps", "evaluate_every", "checkpoint_every", "details_every", "details_groups")  # by all seeds
+NOT_SHARED = (
+    "seed",
+    "steps",
+    "evaluate_every",
+    "checkpoint_every",
+    "details_every",
+    "details_groups",
+    "watch_every",
+)  # by all seeds
 
 
 @dataclass(frozen=True)

@@ -7,19 +7,18 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, cycle, islice
+from itertools import cycle, islice
 from statistics import median
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
-import pandas as pd
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from rlviz.algorithms import DPO, GRPO, PPO
 from rlviz.settings import Critic, PairSettings, TrainSettings
+from rlviz.training.adamw import AdamW
 from rlviz.training.rollouts import Rollout
 from rlviz.training.run import TrainingRun
 from rlviz.training.start import train
@@ -29,6 +28,9 @@ from small_models.policies import Policy, one_thread_if_small
 from small_models.scorers import RewardModel
 from small_models.tasks import Grade, Task
 from small_models.tokenizer import encode
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 HELD = "parameters", "weights", "gradients", "optimizer_state"
 TIMES = "rollout_seconds", "update_seconds", "step_seconds", "seconds_to_grpo"
@@ -46,7 +48,7 @@ class ModelCost:
     optimizer_state: int
 
     @classmethod
-    def of(cls, role: str, model: nn.Module, optimizers: Iterable[Optimizer] = ()) -> ModelCost:
+    def of(cls, role: str, model: nn.Module, optimizers: Iterable[AdamW] = ()) -> ModelCost:
         """Measure a model's own tensors and those that the optimizers keep for it; what shares its memory counts once."""
         weights, optimizers = list(model.parameters()), list(optimizers)
         kept = _bytes(weights), _bytes(_gradients(weights)), _bytes(_state(weights, optimizers))
@@ -58,7 +60,7 @@ class Cost:
     """What one setting costs. models: those in play, first the actor. responses: in a step; tokens: theirs, padding included.
 
     activations: bytes that the peak of an update takes on top of weights, gradients and optimizer state. rollout_seconds:
-    sampling, grading and all forwards without a gradient (0 for DPO, which is given its responses); update_seconds: one
+    sampling, grading and all forwards before the first update (0 for DPO, which is given its responses); update_seconds: one
     update; step_seconds: a rollout and its updates; all medians. seconds_to_grpo: a step over GRPO's of the same round, median.
     """
 
@@ -111,12 +113,12 @@ def model_costs(
     longest = task.max_new_tokens if max_new_tokens is None else max_new_tokens
     if longest < 2:
         raise ValueError(f"max_new_tokens must be at least 2, so that two responses can differ; got {longest}")
-    policy = Policy(copy.deepcopy(policy.model), policy.tokenizer, policy.source)
+    policy = own_copy(policy)
     settings = TrainSettings(
         num_prompts=num_prompts, group_size=group_size, updates_per_rollout=updates_per_rollout, seed=seed,
         max_new_tokens=longest, lr=STILL, critic_lr=STILL,
     )  # fmt: skip
-    graded, judge = _every_second_is_right(task), RewardModel.of(policy)
+    graded, judge = every_second_is_right(task), RewardModel.of(policy)
     nn.init.ones_(judge.scorer.head.weight)  # of zeros it would score all responses alike
     with one_thread_if_small(policy):
         first: Rollout = train(policy, graded, GRPO, settings).collect()
@@ -146,6 +148,8 @@ def model_costs(
 @checked
 def cost_table(costs: Sequence[Cost]) -> pd.DataFrame:
     """Return a row a setting, its models together: bytes, and the seconds of `Cost`. bytes_to_grpo: over the first row's."""
+    import pandas as pd
+
     return pd.DataFrame(
         {"name": cost.name, "models": ", ".join(model.role for model in cost.models)}
         | {name: sum(getattr(model, name) for model in cost.models) for name in HELD}
@@ -215,18 +219,26 @@ def _gradients(weights: Iterable[nn.Parameter]) -> Iterator[Tensor]:
     return (weight.grad for weight in weights if weight.grad is not None)
 
 
-def _state(weights: Iterable[nn.Parameter], optimizers: Iterable[Optimizer]) -> Iterator[Tensor]:
+def _state(weights: Iterable[nn.Parameter], optimizers: Iterable[AdamW]) -> Iterator[Tensor]:
     return (tensor for weight in weights for o in optimizers for tensor in o.state.get(weight, {}).values())
 
 
+def held_tensors(run: TrainingRun[Any]) -> list[Tensor]:
+    """Return the weights of the models in play, their gradients, and what the optimizers keep for them."""
+    weights = [weight for model in run.models.values() for weight in model.parameters()]
+    return [*weights, *_gradients(weights), *_state(weights, run.optimizers)]
+
+
 def _memory(run: TrainingRun[Any]) -> tuple[tuple[ModelCost, ...], int]:
-    """Return the models in play after a first step, and what the peak of the second one's update has on top of them."""
+    """Return the models in play after a first step, and what the peak of the second one's update has on top of them.
+
+    That update is taken twice and measured the second time: at first it may begin with a forward that the rollout made.
+    """
     run.update(run.collect())
     costs = tuple(ModelCost.of(role, model, run.optimizers) for role, model in run.models.items())
-    weights = [weight for model in run.models.values() for weight in model.parameters()]
-    held = chain(weights, _gradients(weights), _state(weights, run.optimizers))
     collected = run.collect()
-    peak = peak_bytes(lambda: run.update(collected), held, run.policy.device)
+    run.update(collected)
+    peak = peak_bytes(lambda: run.update(collected), held_tensors(run), run.policy.device)
     return costs, peak - sum(cost.weights + cost.gradients + cost.optimizer_state for cost in costs)
 
 
@@ -248,7 +260,13 @@ def _now(run: TrainingRun[Any]) -> float:
     return time.perf_counter()
 
 
-def _every_second_is_right(task: Task) -> Task:
+def own_copy(policy: Policy) -> Policy:
+    """Return a copy with weights of its own, which a measurement may train."""
+    return Policy(copy.deepcopy(policy.weights), policy.vocabulary, policy.source)
+
+
+def every_second_is_right(task: Task) -> Task:
+    """Return a copy of the task that grades every second response as right, so that every group has both."""
     graded, turn = copy.copy(task), cycle((True, False))
     graded.grade = lambda prompt, response: Grade(format=True, correct=next(turn))  # type: ignore[method-assign]
     return graded
@@ -257,9 +275,9 @@ def _every_second_is_right(task: Task) -> Task:
 def _pairs_like(rollout: Rollout, policy: Policy, task: Task) -> list[Pair]:
     """Return half as many pairs as the rollout has responses, on its prompts, each text as long as its longest response."""
     _, group_size, length = rollout.samples.tokens.shape
-    some = [token for ids in encode(policy.tokenizer, task.train_prompts[:length]) for token in ids]
+    some = [token for ids in encode(policy.vocabulary, task.train_prompts[:length]) for token in ids]
     endless = list(islice(cycle(some), 3 * length))
-    windows = [policy.tokenizer.decode(endless[at : at + length - 1]) for at in range(2 * length)]
+    windows = [policy.vocabulary.decode(endless[at : at + length - 1]) for at in range(2 * length)]
     chosen = windows[0]
     rejected = next((window for window in windows if window != chosen), chosen)
     return [Pair(prompt, chosen, rejected) for prompt in rollout.prompts for _ in range(group_size // 2)]

@@ -1,6 +1,7 @@
-"""A recorded token's objective, written out: the formula that the surrogate has as text, with the token's numbers in it.
+"""Formulas that pieces have as text, with a token's numbers in them; and what the loss does to a token, in a sentence.
 
-No formula is repeated here. The surrogate's `formula` is read, filled in, and shown only where it gives what the algorithm gives.
+No formula is repeated here: a piece's `formula` is read, and filled in. A text with places for numbers, such as
+"{ratio} · {advantages!}", is a template; behind "!" a negative number stands in brackets.
 """
 
 from __future__ import annotations
@@ -8,19 +9,17 @@ from __future__ import annotations
 import ast
 import math
 import re
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
+from types import CodeType
 from typing import Any
 
-import torch
-
 from rlviz.algorithms.base import PolicyGradient
-from rlviz.algorithms.slots import CALLS
-from rlviz.pieces.words import Written, label
-from rlviz.types import Batch, TokenRecord
+from rlviz.pieces.words import Written
+from rlviz.types import TokenRecord
 
 FUNCTIONS: dict[str, Callable[..., float]] = {
     "min": min,
@@ -36,6 +35,8 @@ ARITHMETIC = ast.Add | ast.Sub | ast.Mult | ast.Div
 PYTHON = str.maketrans({"·": "*", "−": "-"})
 PRINTED = str.maketrans({"*": "·", "-": "−"})
 NEGATIVE = re.compile(r"(?:(?<=[·/+−] )|(?<=−))−[^\s,()]+")  # a number behind a sign
+BEHIND_A_SIGN = re.compile(r"(?:(?<=[·/+−] )|(?<=−))\{(\w+)\}")
+PLACE = re.compile(r"\{(\w+)(!?)\}")
 SAME = 1e-5  # records are float32
 
 
@@ -46,7 +47,7 @@ def shown(value: float, decimals: int = 3) -> str:
     elif math.isinf(value):
         text = "∞" if value > 0 else "-∞"
     elif value == round(value):
-        text = f"{value:.0f}"
+        text = f"{value + 0.0:.0f}"  # −0.0 is 0
     else:
         text = f"{value:.{decimals}f}" if abs(value) >= 0.0995 else f"{value:.3g}"
     return text.replace("-", "−")
@@ -59,6 +60,11 @@ def decimals_for(token: TokenRecord) -> int:
     return next((d for d in range(3, 6) if all(f"{a:.{d}f}" != f"{b:.{d}f}" for a, b in pairs)), 6)
 
 
+def filled(template: str, numbers: Mapping[str, str]) -> str:
+    """Return a template with numbers, as they are shown, in its places."""
+    return PLACE.sub(lambda place: _bracketed(numbers[place[1]]) if place[2] else numbers[place[1]], template)
+
+
 @dataclass(frozen=True)
 class Formula:
     """An expression of numbers, names and functions, as in "min(ratio · advantages, clip(ratio, lower, upper) · advantages)"."""
@@ -66,45 +72,71 @@ class Formula:
     node: ast.expr
 
     @classmethod
-    def read(cls, text: str, names: Mapping[str, float]) -> Formula | None:
+    def read(cls, text: str, names: Collection[str]) -> Formula | None:
         """Return the expression in these names that `text` is, None where it is none."""
+        found = cls.read_all(text, names)
+        return found[0] if len(found) == 1 else None
+
+    @classmethod
+    def read_all(cls, text: str, names: Collection[str]) -> tuple[Formula, ...]:
+        """Return the expressions, with commas between them, in these names that `text` is; () where it is something else."""
         try:
             node = ast.parse(" ".join(text.translate(PYTHON).split()), mode="eval").body
         except (SyntaxError, ValueError):
-            return None
-        return cls(node) if _is_expression(node, names) else None
+            return ()
+        nodes = node.elts if isinstance(node, ast.Tuple) else [node]
+        return tuple(map(cls, nodes)) if all(_is_expression(part, names) for part in nodes) else ()
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names in it that stand for numbers, in the order in which it has them."""
+        found = [part for part in ast.walk(self.node) if isinstance(part, ast.Name) and part.id not in FUNCTIONS]
+        return tuple(dict.fromkeys(part.id for part in sorted(found, key=lambda part: part.col_offset)))
 
     def value(self, names: Mapping[str, float]) -> float:
         """Return what it comes to."""
-        return _value(self.node, names)
+        return eval(self._code, {"__builtins__": {}}, {**names, **FUNCTIONS})
 
-    def text(self, names: Mapping[str, float] | None = None, decimals: int = 3) -> str:
-        """Return it in words, or with numbers for its names; a negative number behind a sign is in brackets."""
-        node = self.node if names is None else _WithNumbers(names, decimals).visit(deepcopy(self.node))
-        return NEGATIVE.sub(lambda number: f"({number[0]})", ast.unparse(node).translate(PRINTED))
+    @cached_property
+    def _code(self) -> CodeType:
+        return compile(ast.Expression(self.node), "formula", "eval")  # arithmetic alone: `_is_expression` let it pass
 
-    def last_step(self, names: Mapping[str, float], decimals: int = 3) -> str | None:
-        """Return its outermost function with the arguments worked out, None where it has none."""
-        if not isinstance(self.node, ast.Call):
-            return None
-        numbers = ", ".join(shown(_value(part, names), decimals) for part in self.node.args)
-        return f"{ast.unparse(self.node.func)}({numbers})"
+    def text(self) -> str:
+        """Return it in words."""
+        return ast.unparse(self.node).translate(PRINTED)
+
+    def template(self, known: Mapping[str, float] | None = None) -> str:
+        """Return it with places for the numbers of its names; those that are known stand there."""
+        text = ast.unparse(_WithPlaces(known or {}).visit(deepcopy(self.node))).translate(PRINTED)
+        return BEHIND_A_SIGN.sub(r"{\1!}", NEGATIVE.sub(lambda number: f"({number[0]})", text))
+
+    @cached_property
+    def arguments(self) -> tuple[Formula, ...]:
+        """What its outermost function is called with; () where it has none, and where they are numbers and names already."""
+        parts = self.node.args if isinstance(self.node, ast.Call) else []
+        return () if all(isinstance(part, ast.Name | ast.Constant) for part in parts) else tuple(map(Formula, parts))
+
+    @property
+    def function(self) -> str:
+        """The name of its outermost function."""
+        assert isinstance(self.node, ast.Call)
+        return ast.unparse(self.node.func)
 
 
-class _WithNumbers(ast.NodeTransformer):
-    """Puts numbers, as they are shown, in place of names."""
+class _WithPlaces(ast.NodeTransformer):
+    """Puts places, or numbers that are known, as they are shown, where names are."""
 
-    def __init__(self, names: Mapping[str, float], decimals: int) -> None:
-        self.names, self.decimals = names, decimals
+    def __init__(self, known: Mapping[str, float]) -> None:
+        self.known = known
 
     def visit_Name(self, node: ast.Name) -> ast.Name:
-        return ast.Name(shown(self.names[node.id], self.decimals))
+        return ast.Name(shown(self.known[node.id]) if node.id in self.known else f"{{{node.id}}}")
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
         return ast.Call(node.func, [self.visit(part) for part in node.args], [])
 
 
-def _is_expression(node: ast.expr, names: Mapping[str, float]) -> bool:
+def _is_expression(node: ast.expr, names: Collection[str]) -> bool:
     match node:
         case ast.Constant(value=bool()):
             return False
@@ -121,122 +153,51 @@ def _is_expression(node: ast.expr, names: Mapping[str, float]) -> bool:
     return False
 
 
-def _value(node: ast.expr, names: Mapping[str, float]) -> float:
-    """Return what an expression comes to that `_is_expression` let pass, so that it holds nothing but arithmetic."""
-    return eval(compile(ast.Expression(node), "formula", "eval"), {"__builtins__": {}}, {**names, **FUNCTIONS})
+def formulas_of(piece: Any, names: Collection[str]) -> tuple[Formula, ...]:
+    """Return the piece's formula, of bounds two; () where it has none, or none in these names."""
+    return Formula.read_all(str(piece.formula), names) if isinstance(piece, Written) else ()
 
 
-def formula_of(piece: Any, names: Mapping[str, float]) -> Formula | None:
-    """Return the piece's `formula`, None where it has none, or none in these names."""
-    return Formula.read(str(piece.formula), names) if isinstance(piece, Written) else None
-
-
-def written_out(algorithm: PolicyGradient, token: TokenRecord) -> list[str]:
-    """Return the token's objective as lines: the formula, the same with numbers, worked out, and its recorded value last.
-
-    A surrogate without a formula in these numbers stands as a function of its arguments. Raises ValueError where the algorithm
-    does not give the recorded value.
-    """
-    decimals, numbers = decimals_for(token), _numbers(token)
-    j, penalty = _at_these_numbers(algorithm, token)
-    total = j - (penalty or 0.0)
-    if not math.isclose(total, token.objective, rel_tol=SAME, abs_tol=SAME):
-        raise ValueError(
-            f"{algorithm.name} gives {shown(total)} at this token's numbers, its record says {shown(token.objective)}: the run "
-            "was trained with another algorithm, or a piece looks at more than one token"
-        )
-    lines = _surrogate_lines(algorithm.surrogate, numbers, token.objective if penalty is None else j, decimals)
-    if penalty is not None:
-        arguments = ["logp", *(name for name in CALLS["kl"][1] if name in numbers and algorithm.asks_for("kl", name))]
-        given = ", ".join(f"{name} {shown(numbers[name], decimals)}" for name in arguments)
-        lines.append(f"KL = [{label(algorithm.kl)}]({given}) = {shown(penalty, decimals)}")
-        whole = f"{shown(j, decimals)} − {_bracketed(penalty, decimals)} = {shown(token.objective, decimals)}"
-        lines.append(f"J − KL = {whole}")
-    return lines
-
-
-def gradient_in_words(algorithm: PolicyGradient | None, token: TokenRecord) -> str:
-    """Say whether the token's gradient is cut and why, else what it is, and which way the token is pushed."""
+def gradient_in_words(algorithm: PolicyGradient | None, token: TokenRecord) -> tuple[str, dict[str, str]]:
+    """Say whether the token's gradient is cut and why, else what it is, and which way it goes: a template, its numbers."""
     if token.observed:
-        return "It is not in the loss: the task's environment wrote it, and the policy only read it."
+        return "It is not in the loss: the task's environment wrote it, and the policy only read it.", {}
     if not token.weight:
-        return "It is not in the loss: its group was not selected, or its response was left out."
+        return "It is not in the loss: its group was not selected, or its response was left out.", {}
     decimals = decimals_for(token)
-    push = f"it is pushed {'up' if token.push > 0 else 'down'} by {shown(abs(token.push))}"
+    numbers = {
+        "size": shown(abs(token.push)),
+        "ratio": shown(token.ratio, decimals),
+        "lower": shown(token.lower, decimals),
+        "upper": "∞" if token.upper is None else shown(token.upper, decimals),
+        "weight": shown(token.weight),
+    }
+    push = f"it is pushed {'up' if token.push > 0 else 'down'} by {{size}}"
     if token.clipped:
         others = "The KL term" if algorithm is not None and algorithm.kl_in_loss else "The rest of the loss"
         rest = f" {others} still counts: {push}." if token.push else ""
-        return f"Its gradient is cut: {_why_cut(token, decimals)}.{rest}"
+        return f"Its gradient is cut: {_why_cut(token)}.{rest}", numbers
     if not token.push:
-        return "Its advantage is 0, so it is not pushed." if not token.advantage else "It is not pushed."
+        return "Its advantage is 0, so it is not pushed." if not token.advantage else "It is not pushed.", numbers
     slope = token.push / token.weight
+    numbers["slope"] = shown(slope, decimals)
     how = "by log π is "
     if algorithm is not None and algorithm.kl_in_loss:
         how = "∂(J − KL)/∂log π = "
     elif algorithm is not None:
-        parts = f"{shown(token.ratio, decimals)} · {_bracketed(slope / token.ratio, decimals)}"
-        how = f"∂J/∂log π = ratio · ∂J/∂ratio = {parts} = "
-    return f"Its gradient {how}{shown(slope, decimals)}; times its weight {shown(token.weight)}, {push}."
+        how = "∂J/∂log π = ratio · ∂J/∂ratio = {ratio} · {slope_by_ratio!} = "
+        numbers["slope_by_ratio"] = shown(slope / token.ratio, decimals)
+    return f"Its gradient {how}{{slope}}; times its weight {{weight}}, {push}.", numbers
 
 
-def _why_cut(token: TokenRecord, decimals: int) -> str:
-    ratio, sign = shown(token.ratio, decimals), "A > 0" if token.advantage > 0 else "A < 0"
+def _why_cut(token: TokenRecord) -> str:
+    sign = "A > 0" if token.advantage > 0 else "A < 0"
     if token.advantage > 0 and token.upper is not None and token.ratio > token.upper:
-        return f"the ratio {ratio} is above the upper limit {shown(token.upper, decimals)} and {sign}"
+        return f"the ratio {{ratio}} is above the upper limit {{upper}} and {sign}"
     if token.advantage < 0 and token.ratio < token.lower:
-        return f"the ratio {ratio} is below the lower limit {shown(token.lower, decimals)} and {sign}"
-    return f"the surrogate is flat at the ratio {ratio} where {sign}"
+        return f"the ratio {{ratio}} is below the lower limit {{lower}} and {sign}"
+    return f"the surrogate is flat at the ratio {{ratio}} where {sign}"
 
 
-def _bracketed(value: float, decimals: int) -> str:
-    text = shown(value, decimals)
-    return f"({text})" if text.startswith("−") else text
-
-
-def _numbers(token: TokenRecord) -> dict[str, float]:
-    """Return what a piece may be given of this token: argument's name → number."""
-    numbers = {
-        "ratio": token.ratio,
-        "advantages": token.advantage,
-        "lower": token.lower,
-        "upper": math.inf if token.upper is None else token.upper,
-        "logp": _log(token.new_prob),
-        "old_logp": _log(token.old_prob),
-    }
-    return numbers if token.ref_prob is None else {**numbers, "ref_logp": _log(token.ref_prob)}
-
-
-def _log(probability: float) -> float:
-    return math.log(max(probability, sys.float_info.min))  # a probability of 0 is one that float32 could not hold
-
-
-def _at_these_numbers(algorithm: PolicyGradient, token: TokenRecord) -> tuple[float, float | None]:
-    """Return J as the algorithm gives it at the token's ratio and limits, and the KL penalty taken off it, if there is one."""
-    tensors = {name: torch.full((1, 1, 1), number, dtype=torch.double) for name, number in _numbers(token).items()}
-    alone = replace(
-        algorithm,
-        ratio=lambda logp, old_logp, mask: tensors["ratio"],
-        bounds=lambda old_logp: (tensors["lower"], tensors["upper"]),
-    )
-    mask = torch.ones(1, 1, 1, dtype=torch.bool)
-    batch = Batch(tensors["old_logp"], tensors["advantages"], mask, tensors.get("ref_logp"))
-    j = float(alone.without_kl().objective(tensors["logp"], batch).value)
-    return j, j - float(alone.objective(tensors["logp"], batch).value) if algorithm.kl_in_loss else None
-
-
-def _surrogate_lines(surrogate: Any, numbers: dict[str, float], value: float, decimals: int) -> list[str]:
-    parameters = {f.name: getattr(surrogate, f.name) for f in fields(surrogate)} if is_dataclass(surrogate) else {}
-    names = {name: number for name, number in (parameters | numbers).items() if isinstance(number, int | float)}
-    formula, result = formula_of(surrogate, names), shown(value, decimals)
-    if formula is None or not _gives(formula, names, value):
-        given = ", ".join(f"{name} {shown(numbers[name], decimals)}" for name in CALLS["surrogate"][0])
-        return [f"J = {getattr(surrogate, '__name__', label(surrogate))}({given}) = {result}"]
-    steps = [formula.text(names, decimals), formula.last_step(names, decimals), result]
-    return [f"J = {formula.text()}", *(f"  = {step}" for step in dict.fromkeys(steps) if step)]
-
-
-def _gives(formula: Formula, names: dict[str, float], value: float) -> bool:
-    try:
-        return math.isclose(formula.value(names), value, rel_tol=SAME, abs_tol=SAME)
-    except (ArithmeticError, ValueError, TypeError):  # a formula of one's own that cannot be worked out here
-        return False
+def _bracketed(number: str) -> str:
+    return f"({number})" if number.startswith("−") else number

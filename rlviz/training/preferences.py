@@ -12,30 +12,37 @@ from torch import Tensor, nn
 from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.pieces.preference import response_logp
 from rlviz.settings import PairSettings
+from rlviz.training.memory import check_pairs_fit
 from rlviz.training.run import Part, TrainingRun, new_optimizer
 from rlviz.training.run_folder import RunFolder
 from rlviz.types import PairRecord
-from small_models.pairs import Pair, encode_pairs
+from small_models.host import on_host
+from small_models.pairs import EncodedPairs, Pair, encode_pairs
 from small_models.policies import Policy, one_thread_if_small
 from small_models.sampling import response_logits, token_logp
 from small_models.tasks import Task
 
 
 class PairSampler(Part):
-    """Draws batches of pairs, each pair once before one comes again. ref_logp: log π_ref of chosen and rejected, [N, 2]."""
+    """Draws batches of pairs, each pair once before one comes again.
+
+    encoded: all pairs as tokens. ref_logp: log π_ref of chosen and rejected, [N, 2].
+    """
 
     def __init__(self, reference: Policy, task: Task, pairs: Sequence[Pair], batch_size: int) -> None:
         if batch_size > len(pairs):
             raise ValueError(f"batch_size must be at most {len(pairs)}, the number of pairs; got {batch_size}")
         self.reference, self.pairs, self.batch_size = reference, list(pairs), batch_size
         self.waiting: list[int] = []
+        self.encoded = encode_pairs(reference, self.pairs, task)
+        check_pairs_fit(reference, self.encoded, batch_size)
         with torch.no_grad(), one_thread_if_small(reference):
-            parts = [self.pairs[at : at + batch_size] for at in range(0, len(pairs), batch_size)]
-            self.ref_logp = torch.cat([pair_logp(reference, part, task) for part in parts])
+            parts = torch.arange(len(pairs)).split(batch_size)
+            self.ref_logp = torch.cat([encoded_logp(reference, self.encoded.take(part)) for part in parts])
 
     @property
     def models(self) -> Mapping[str, nn.Module]:
-        return {"reference": self.reference.model}
+        return {"reference": self.reference.weights}
 
     def sample(self, generator: torch.Generator) -> list[int]:
         """Return the places of the next batch's pairs."""
@@ -69,7 +76,7 @@ class PreferenceRun(TrainingRun[PairRecord]):
         pairs: Sequence[Pair],
     ) -> None:
         self.sampler = PairSampler(start, task, pairs, settings.batch_size)
-        optimizer = new_optimizer([policy.model], settings.lr)
+        optimizer = new_optimizer([policy.weights], settings.lr)
         super().__init__(
             policy, start, task, algorithm, settings, folder, parts=(self.sampler,), optimizers=(optimizer,)
         )
@@ -84,33 +91,35 @@ class PreferenceRun(TrainingRun[PairRecord]):
     def update(self, collected: list[int]) -> dict[str, Any]:
         """Take an update on these pairs; return the record's fields that tell of it."""
         self._warm_up_lr()
-        logp = pair_logp(self.policy, [self.sampler.pairs[place] for place in collected], self.task)
+        logp = encoded_logp(self.policy, self.sampler.encoded.take(torch.tensor(collected)))
         ref_logp = self.sampler.ref_logp[collected]
         chosen, rejected = logp.unbind(1)
         output = self.algorithm.loss(chosen, rejected, *ref_logp.unbind(1))
         self.optimizers[0].zero_grad()
         output.loss.backward()
-        loss = float(output.loss.detach())
-        norm = self._take_optimizer_step(loss)
+        norms = self._take_optimizer_step(output.loss)
         gain = (logp.detach() - ref_logp).mean(0)
-        return {
-            "loss": loss,
-            "grad_norm": norm,
-            "margin": float(output.margin),
-            "pair_accuracy": float(output.accuracy),
-            "chosen_reward": float(output.chosen_reward.mean()),
-            "rejected_reward": float(output.rejected_reward.mean()),
-            "chosen_logp": float(chosen.detach().mean()),
-            "rejected_logp": float(rejected.detach().mean()),
-            "chosen_gain": float(gain[0]),
-            "rejected_gain": float(gain[1]),
+        told = {
+            "loss": output.loss,
+            "grad_norm": norms[0],
+            "margin": output.margin,
+            "pair_accuracy": output.accuracy,
+            "chosen_reward": output.chosen_reward.mean(),
+            "rejected_reward": output.rejected_reward.mean(),
+            "chosen_logp": chosen.mean(),
+            "rejected_logp": rejected.mean(),
+            "chosen_gain": gain[0],
+            "rejected_gain": gain[1],
             "pull": self._pull(output.chosen_reward, output.rejected_reward),
         }
+        numbers = on_host(*told.values(), norms)
+        self._check_finite(numbers[0], *numbers[-1])
+        return {name: float(number) for name, number in zip(told, numbers, strict=False)}
 
-    def _pull(self, chosen_reward: Tensor, rejected_reward: Tensor) -> float:
+    def _pull(self, chosen_reward: Tensor, rejected_reward: Tensor) -> Tensor:
         margin = torch.zeros_like(chosen_reward, requires_grad=True)
         self.algorithm.pair_loss(chosen_reward + margin, rejected_reward).sum().backward()
-        return -float(margin.grad.mean())  # type: ignore[union-attr]
+        return -margin.grad.mean()  # type: ignore[union-attr]
 
 
 def pair_logp(policy: Policy, pairs: Sequence[Pair], task: Task | None = None) -> Tensor:
@@ -118,6 +127,10 @@ def pair_logp(policy: Policy, pairs: Sequence[Pair], task: Task | None = None) -
 
     task: whose environment wrote parts of them, which do not count (None: all is the policy's).
     """
-    encoded = encode_pairs(policy, pairs, task)
-    logits = response_logits(policy, encoded.prompt_ids, encoded.prompt_mask, encoded.tokens)
-    return response_logp(token_logp(logits, encoded.tokens), encoded.mask)
+    return encoded_logp(policy, encode_pairs(policy, pairs, task))
+
+
+def encoded_logp(policy: Policy, pairs: EncodedPairs) -> Tensor:
+    """Return log π of each pair's chosen and rejected response, [N, 2], nats, with gradient."""
+    logits = response_logits(policy, pairs.prompt_ids, pairs.prompt_mask, pairs.tokens, wanted=pairs.mask)
+    return response_logp(token_logp(logits, pairs.tokens), pairs.mask)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from rlviz.settings import settings_from
 from rlviz.types import GroupRecord, PairRecord, StepRecord, TokenRecord
+from small_models import paths
 from small_models.checks import shown
 from small_models.files import as_json, convert, parse, read_file, read_lines, said, with_nan
 from small_models.pairs import Pair
@@ -34,6 +35,7 @@ class _Config:
     policy: str
     algorithm: _Described
     settings: dict[str, Any]
+    path: paths.Path = "transformers"  # of runs made before there was another
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         settings_from(config.settings)
     except ValueError as error:
         raise ValueError(f"{said(file)}: settings: {error}") from None
-    return value
+    return {**value, "path": config.path}
 
 
 @with_advice

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
@@ -13,17 +14,20 @@ from torch import Tensor
 from rlviz.algorithms.base import PolicyGradient
 from rlviz.pieces.advantages import all_equal
 from rlviz.training.rollouts import Rollout, first_of_each_group, take_groups
-from rlviz.types import Batch, GroupRecord, ResponseRecord, TokenRecord
+from rlviz.types import Batch, GroupRecord, LossOutput, ResponseRecord, TokenRecord
+from small_models.host import on_host
 from small_models.policies import Policy
 from small_models.routing import routed, routing_flips
 from small_models.sampling import Samples, response_logits, token_logp
 from small_models.tasks import Task
 
+DIGITS = 7  # of a token's numbers in a record, as many as float32 holds
 WATCHED = 32  # responses whose routing is followed: an eighth of a rollout of the default size
+ROUTING_EVERY = 5  # steps, of which the middle one stands for all; two more forwards in each would be a tenth of a run
 
 
 def rollout_numbers(rollout: Rollout) -> dict[str, Any]:
-    """Return the fields of a `StepRecord` that the rollout alone decides."""
+    """Return the fields of a `StepRecord` that the rollout alone decides, one on the CPU."""
     samples, grades = rollout.samples, [grade for row in rollout.grades for grade in row]
     group_size, used = rollout.rewards.shape[1], rollout.selected.unique()
     counting = (rollout.advantages[used] * rollout.mask[used]).flatten(2).any(2)
@@ -84,14 +88,18 @@ def group_records(
     count: int,
     temperature: float,
     *,
-    tokens: bool,
+    tokens: Sequence[int],
 ) -> tuple[GroupRecord, ...]:
-    """Return the first `count` groups of a rollout in full; with their tokens as the loss sees them after the updates."""
+    """Return the first `count` groups of a rollout in full.
+
+    rollout: on the CPU, wherever the policy is. tokens: which of these groups, from 0, are recorded with their tokens, as the
+    loss sees them after the updates.
+    """
     count = min(count, len(rollout.prompts))
-    first = take_groups(rollout.samples, torch.arange(count, device=rollout.mask.device))
-    lengths, truncated = first.lengths.tolist(), first.truncated.tolist()
+    lengths, truncated = rollout.samples.lengths[:count].tolist(), rollout.samples.truncated[:count].tolist()
     advantages = (rollout.advantages[:count].sum(-1) / rollout.mask[:count].sum(-1).clamp(min=1)).tolist()
-    of_tokens = _token_records(algorithm, policy, rollout, first, temperature) if tokens else None
+    recorded = _token_records(algorithm, policy, rollout, torch.tensor(tokens), temperature) if tokens else []
+    of_tokens = dict(zip(tokens, recorded, strict=True))
 
     def response_record(p: int, g: int) -> ResponseRecord:
         return ResponseRecord(
@@ -102,7 +110,7 @@ def group_records(
             correct=rollout.grades[p][g].correct,
             well_formed=rollout.grades[p][g].format,
             truncated=truncated[p][g],
-            tokens=() if of_tokens is None else of_tokens[p][g],
+            tokens=of_tokens[p][g] if p in of_tokens else (),
         )
 
     return tuple(
@@ -113,6 +121,11 @@ def group_records(
         )
         for p in range(count)
     )
+
+
+def watched_group(rewards: Float[Tensor, "P G"]) -> int:
+    """Return the first group whose rewards differ, since others teach nothing; the first of all where there is none."""
+    return int((~all_equal(rewards)).int().argmax())
 
 
 def token_weights(
@@ -134,26 +147,34 @@ def pushes(algorithm: PolicyGradient, logp: Float[Tensor, "P G T"], batch: Batch
     Where a token's ratio is its own this is weight · ∂value/∂logp; where a response has one ratio for all its tokens, the
     values of all of them are in it.
     """
+    return loss_and_pushes(algorithm, logp, batch)[1]
+
+
+def loss_and_pushes(
+    algorithm: PolicyGradient, logp: Float[Tensor, "P G T"], batch: Batch
+) -> tuple[LossOutput, Float[Tensor, "P G T"]]:
+    """Return the algorithm's loss with what it was made of, and `pushes`, by one call."""
     leaf = logp.detach().requires_grad_()
     with torch.enable_grad():
-        loss = algorithm.loss(leaf, batch).loss
-        slope = torch.autograd.grad(loss, leaf, allow_unused=True)[0] if loss.requires_grad else None
-    return torch.zeros_like(leaf) if slope is None else -slope
+        output = algorithm.loss(leaf, batch)
+        slope = torch.autograd.grad(output.loss, leaf, allow_unused=True)[0] if output.loss.requires_grad else None
+    return output, torch.zeros_like(leaf) if slope is None else -slope
 
 
 def _token_records(
-    algorithm: PolicyGradient, policy: Policy, rollout: Rollout, samples: Samples, temperature: float
+    algorithm: PolicyGradient, policy: Policy, rollout: Rollout, which: Int[Tensor, " N"], temperature: float
 ) -> list[list[tuple[TokenRecord, ...]]]:
-    """Return the records of every token of the first groups, `samples`, observations included, [P][G]."""
-    count = len(samples.tokens)
+    """Return the records of every token of these groups, observations included, [N][G]."""
+    samples = take_groups(rollout.samples, which)
     with torch.no_grad():
-        logits = response_logits(policy, samples.prompt_ids, samples.prompt_mask, samples.tokens)
-        logp = token_logp(logits, samples.tokens, temperature=temperature)
-    weights = token_weights(algorithm, rollout.mask, rollout.selected)[:count]
-    ref_logp = None if rollout.ref_logp is None else rollout.ref_logp[:count]
-    batch = Batch(samples.logp, rollout.advantages[:count], rollout.mask[:count], ref_logp, weights)
-    values = None if rollout.credit.old_values is None else rollout.credit.old_values[:count]
-    output = algorithm.loss(logp, batch)
+        place = {name: value.to(policy.device) for name, value in samples.place.items()}
+        logits = response_logits(policy, **place)
+        (logp,) = on_host(token_logp(logits, place["tokens"], temperature=temperature))
+    weights = token_weights(algorithm, rollout.mask, rollout.selected)[which]
+    ref_logp = None if rollout.ref_logp is None else rollout.ref_logp[which]
+    batch = Batch(samples.logp, rollout.advantages[which], rollout.mask[which], ref_logp, weights)
+    values = None if rollout.credit.old_values is None else rollout.credit.old_values[which]
+    output, pushed = loss_and_pushes(algorithm, logp, batch)
     columns = {
         "old_prob": samples.logp.exp(),
         "new_prob": logp.exp(),
@@ -164,16 +185,30 @@ def _token_records(
         "clipped": output.clipped & (weights > 0),
         "objective": algorithm.objective(logp, batch).value.detach(),
         "weight": weights,
-        "push": pushes(algorithm, logp, batch),
+        "push": pushed,
         "observed": samples.observed,
     }
     kept = samples.there
     ids = samples.tokens[kept].tolist()
-    lists: dict[str, list[Any]] = {name: column[kept].tolist() for name, column in columns.items()}
-    lists["value"] = [None] * len(ids) if values is None else values[kept].tolist()
-    lists["ref_prob"] = [None] * len(ids) if ref_logp is None else ref_logp[kept].exp().tolist()
+    if ref_logp is not None:
+        columns["ref_prob"] = ref_logp.exp()
+    if values is not None:
+        columns["value"] = values
+    lists: dict[str, list[Any]] = {name: _rounded(column[kept]).tolist() for name, column in columns.items()}
+    for name in ("ref_prob", "value"):
+        lists.setdefault(name, [None] * len(ids))
     lists["upper"] = [None if limit == math.inf else limit for limit in lists["upper"]]
-    text = {token: policy.tokenizer.decode([token]) for token in set(ids)}
+    text = {token: policy.vocabulary.decode([token]) for token in set(ids)}
     lists["token"] = [text[token] for token in ids]
     records = (TokenRecord(**dict(zip(lists, row, strict=True))) for row in zip(*lists.values(), strict=True))
     return [[tuple(islice(records, length)) for length in group] for group in kept.sum(-1).tolist()]
+
+
+def _rounded(values: Tensor) -> Tensor:
+    """Return numbers with the seven digits that float32 has, which halves them on disk; truths as they are."""
+    if values.dtype == torch.bool:
+        return values
+    exact = values.double()
+    scale = 10.0 ** (DIGITS - 1 - exact.abs().log10().floor())
+    rounded = (exact * scale).round() / scale
+    return torch.where(rounded.isfinite(), rounded, exact)

@@ -130,7 +130,7 @@ def step_rewards(
     rewards = torch.zeros(samples.tokens.shape)
     ends = torch.zeros(samples.tokens.shape, dtype=torch.bool)
     lasts, tokens = samples.last.tolist(), samples.tokens.tolist()
-    pieces = {token: policy.tokenizer.decode([token]) for token in set(samples.tokens[samples.there].tolist())}
+    pieces = {token: policy.vocabulary.decode([token]) for token in set(samples.tokens[samples.there].tolist())}
     for p, (prompt, row) in enumerate(zip(prompts, texts, strict=True)):
         for g, text in enumerate(row):
             *before, last = task.steps(prompt, text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,14 +15,15 @@ from rlviz.algorithms.base import PolicyGradient
 from rlviz.pieces.kl import k3
 from rlviz.settings import TrainSettings
 from rlviz.training.baselines import Baseline, CriticBaseline, GroupBaseline
-from rlviz.training.records import Routing, group_records, rollout_numbers
+from rlviz.training.records import ROUTING_EVERY, Routing, group_records, rollout_numbers, watched_group
 from rlviz.training.rewards import source_of_rewards, step_rewards
-from rlviz.training.rollouts import Groups, Rewarded, Rollout, Rows, first_of_each_group
+from rlviz.training.rollouts import Groups, Rewarded, Rollout, Rows, first_of_each_group, take_groups
 from rlviz.training.run import Part, TrainingRun, named_under
 from rlviz.training.run_folder import RunFolder
 from rlviz.training.sampler import GroupSampler
 from rlviz.training.updates import Updates
 from rlviz.types import GroupRecord, StepRecord
+from small_models.host import all_on_host, on_host
 from small_models.pairs import Pair
 from small_models.policies import Policy
 from small_models.sampling import Samples, response_logits, token_logp
@@ -37,15 +39,14 @@ class Reference(Part):
 
     @property
     def models(self) -> Mapping[str, nn.Module]:
-        return {"reference": self.policy.model} if self.needed else {}
+        return {"reference": self.policy.weights} if self.needed else {}
 
     @torch.no_grad()
     def logp_and_kl(self, samples: Samples) -> tuple[Tensor | None, float]:
         """Return log π_ref where it is needed, and the KL to the reference; one response a prompt is enough for that."""
         part = samples if self.needed else first_of_each_group(samples)
-        ref_logp = _logp(self.policy, part, self.settings.temperature)
-        kl = k3(part.logp, ref_logp)[part.mask].mean()
-        return (ref_logp if self.needed else None), float(kl)
+        ref_logp = _logp(self.policy, part, self.settings)
+        return (ref_logp if self.needed else None), _mean_over(k3(part.logp, ref_logp), part.mask)
 
     def after_step(self, step: int, rollout: Rollout) -> None:
         every = self.settings.reset_reference_every
@@ -55,12 +56,12 @@ class Reference(Part):
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         if not self.settings.reset_reference_every:
             return {}, {}
-        return {f"reference.{name}": value for name, value in self.policy.model.state_dict().items()}, {}
+        return {f"reference.{name}": value for name, value in self.policy.weights.state_dict().items()}, {}
 
     def restore(self, tensors: dict[str, Tensor], counters: dict[str, Any]) -> None:
         if self.settings.reset_reference_every:
             self.policy = self.current.frozen_copy()
-            self.policy.model.load_state_dict(named_under("reference.", tensors))
+            self.policy.weights.load_state_dict(named_under("reference.", tensors))
 
 
 class RolloutRun(TrainingRun[StepRecord]):
@@ -110,22 +111,23 @@ class RolloutRun(TrainingRun[StepRecord]):
         solved, tokens = self.sampler.filter_solved(self.generator) if filters else (0, 0)
         self.tokens_sampled += tokens
         rollout = self.collect()
-        routing = Routing(self.policy, rollout.samples)
+        counts_flips = self.step % ROUTING_EVERY == ROUTING_EVERY // 2
+        routing = Routing(self.policy, rollout.samples) if counts_flips else None
         updates = self.update(rollout)
         kl_to_old = self._kl_to_old(rollout)
-        every = self.settings.details_every
-        fields = rollout_numbers(rollout) | updates.numbers()
+        told = all_on_host(rollout)
+        fields = rollout_numbers(told) | updates.numbers()
         fields["responses_sampled"] += solved
         for part in self.parts:
-            fields |= part.numbers(rollout, updates)
+            fields |= part.numbers(told, updates)
         record = partial(
             StepRecord,
             **fields,
             beta=self.algorithm.beta,
             rows_used=updates.rows / (rollout.rewards.numel() * updates.count / self.settings.minibatches),
-            routing_flips=routing.flips(self.policy),
+            routing_flips=None if routing is None else routing.flips(self.policy),
             kl_to_old=kl_to_old,
-            groups=self._group_records(rollout, tokens=bool(every) and (self.step + 1) % every == 0),
+            groups=self._group_records(told),
         )
         if self.step >= self.settings.critic_only_steps:
             kl = rollout.kl if kl_to_old is None else kl_to_old
@@ -137,11 +139,14 @@ class RolloutRun(TrainingRun[StepRecord]):
     def collect(self) -> Rollout:
         """Return groups of sampled responses with their rewards and what each token earned."""
         groups = self.sampler.sample(self.generator)
-        self.tokens_sampled += int(groups.samples.mask.sum())
-        if not groups.samples.logp[groups.samples.mask].isfinite().all():  # with equal rewards no loss would show it
+        mask = groups.samples.mask
+        count, finite = on_host(mask.sum(), (groups.samples.logp.isfinite() | ~mask).all())
+        self.tokens_sampled += int(count)
+        if not finite:  # with equal rewards no loss would show it
             raise FloatingPointError(self._diverged("log-probability of a sampled token"))
         rewarded = self._reward(groups)
-        if not rewarded.rewards.isfinite().all():
+        (finite,) = on_host(rewarded.rewards.isfinite().all())
+        if not finite:
             raise FloatingPointError(self._diverged("mean reward", "a reward model or a piece of your own gave that"))
         return Rollout(**vars(rewarded), credit=self.baseline.credit(self.algorithm, rewarded, self.step))
 
@@ -171,35 +176,42 @@ class RolloutRun(TrainingRun[StepRecord]):
     def update(self, collected: Rollout) -> Updates:
         """Take the updates of a step; return what happened in all of them together."""
         self._warm_up_lr()
-        return sum((self._update_once(rows) for rows in self._minibatches(Rows.of(collected))), Updates())
+        updates = all_on_host(
+            sum((self._update_once(rows) for rows in self._minibatches(Rows.of(collected))), Updates())
+        )
+        self._check_finite(updates.losses[0], *updates.grad_norms)
+        return updates
 
     def _minibatches(self, rows: Rows) -> Iterator[Rows]:
         """Give the rows of each update: all of them, or a part, in another order at each pass."""
         settings, count = self.settings, len(rows.tokens)
         for _ in range(settings.updates_per_rollout // settings.minibatches):
-            whole = settings.minibatches == 1
-            order = torch.arange(count) if whole else torch.randperm(count, generator=self.generator)
+            if settings.minibatches == 1:
+                yield rows
+                continue
+            order = torch.randperm(count, generator=self.generator)
             for part in reversed(order.tensor_split(settings.minibatches)):
-                yield rows.take(part.to(rows.tokens.device))
+                yield rows.take(part)
 
     def _update_once(self, rows: Rows) -> Updates:
-        tokens = int(rows.mask.sum())
-        weights = self.algorithm.aggregate(rows.mask)
+        tokens = int(rows.known.seen.sum())
+        rows = replace(rows, weights=self.algorithm.aggregate(rows.mask))
         if self.baseline.can_drop_rows:
-            used = rows.advantages.flatten(1).any(1)
-            rows = rows.take(used)
-            longest = rows.longest  # the rows that left may have been the long ones
-            rows, weights = rows.cut(longest), weights[used, :, :longest]
+            rows = rows.take(rows.known.teaches.nonzero().squeeze(1))
+            rows = rows.cut(rows.longest)  # the rows that left may have been the long ones
         for optimizer in self.optimizers:
-            optimizer.zero_grad(set_to_none=False)
+            optimizer.zero_grad()
         if not len(rows.tokens):  # nothing to learn from; Adam still moves by its momentum, as with the zero rows kept
             for parameter in (p for optimizer in self.optimizers for p in optimizer.param_groups[0]["params"]):
                 parameter.grad = torch.zeros_like(parameter)
-            return Updates(count=1, tokens=tokens, grad_norm=self._take_optimizer_step(0.0))
-        loss = self.baseline.loss(self.algorithm, rows, weights, self.step)
-        loss.total.backward()
-        norm = self._take_optimizer_step(float(loss.policy.loss.detach()))
-        return Updates.one(loss, rows, tokens=tokens, grad_norm=norm)
+            return Updates(count=1, tokens=tokens, grad_norms=self._take_optimizer_step(rows.mask.sum()))
+        done = Updates()
+        for part in rows.split(self.settings.micro_batch_tokens):
+            assert part.weights is not None
+            loss = self.baseline.loss(self.algorithm, part, part.weights, self.step)
+            loss.total.backward()
+            done += Updates.one(loss, part)
+        return replace(done, count=1, tokens=tokens, grad_norms=self._take_optimizer_step(done.losses[0]))
 
     @torch.no_grad()
     def _kl_to_old(self, rollout: Rollout) -> float | None:
@@ -207,12 +219,21 @@ class RolloutRun(TrainingRun[StepRecord]):
         if not self.algorithm.asks_for("kl", "old_logp"):
             return None
         estimator = self.algorithm.can.estimator or k3  # a term of one's own may be none of an estimator
-        logp = _logp(self.policy, rollout.samples, self.settings.temperature)
-        return float(estimator(rollout.samples.logp, logp)[rollout.mask].mean())
+        logp = _logp(self.policy, rollout.samples, self.settings)
+        return _mean_over(estimator(rollout.samples.logp, logp), rollout.mask)
 
-    def _group_records(self, rollout: Rollout, *, tokens: bool) -> tuple[GroupRecord, ...]:
-        count, temperature = self.settings.details_groups, self.settings.temperature
-        return group_records(self.algorithm, self.policy, self.task, rollout, count, temperature, tokens=tokens)
+    def _group_records(self, rollout: Rollout) -> tuple[GroupRecord, ...]:
+        """Return the first groups of a rollout: in steps with details with their tokens, in watched ones with those of one."""
+        settings, step = self.settings, self.step + 1
+        count = min(settings.details_groups, len(rollout.prompts))
+        tokens: Sequence[int] = ()
+        if settings.details_every and step % settings.details_every == 0:
+            tokens = range(count)
+        elif settings.details_every and settings.watch_every and step % settings.watch_every == 0:
+            tokens = [watched_group(rollout.rewards[:count])]
+        return group_records(
+            self.algorithm, self.policy, self.task, rollout, count, settings.temperature, tokens=tokens
+        )
 
     def _state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         tensors, counters = super()._state()
@@ -224,7 +245,19 @@ class RolloutRun(TrainingRun[StepRecord]):
             self.algorithm = self.algorithm.with_parameters(beta=counters["beta"])
 
 
-def _logp(policy: Policy, samples: Samples, temperature: float) -> Tensor:
-    """Return log-probabilities of sampled tokens under a policy, [P, G, T]."""
-    logits = response_logits(policy, samples.prompt_ids, samples.prompt_mask, samples.tokens)
-    return token_logp(logits, samples.tokens, temperature=temperature)
+def _logp(policy: Policy, samples: Samples, settings: TrainSettings) -> Tensor:
+    """Return log-probabilities of sampled tokens under a policy, [P, G, T]; of as many groups at once as fit a micro-batch."""
+    prompts, group_size, length = samples.tokens.shape
+    tokens = group_size * (samples.prompt_ids.shape[1] + length)
+    at_once = max(1, settings.micro_batch_tokens // tokens) if settings.micro_batch_tokens else prompts
+    if at_once >= prompts:
+        logits = response_logits(policy, **samples.place)
+        return token_logp(logits, samples.tokens, temperature=settings.temperature)
+    parts = torch.arange(prompts, device=samples.tokens.device).split(at_once)
+    return torch.cat([_logp(policy, take_groups(samples, part), settings) for part in parts])
+
+
+def _mean_over(values: Tensor, mask: Tensor) -> float:
+    """Return the mean of the values at which the mask is true."""
+    values, mask = on_host(values, mask)
+    return float(values[mask].mean())

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from small_models.host import on_host
 from small_models.sampling import Samples
 from small_models.tasks import Grade
 
@@ -58,13 +59,34 @@ class Rewarded(Groups):
     kl: float
 
 
+class CriticForward:
+    """A critic's forward over all responses of a rollout, with gradient: what the first update on all of them begins with.
+
+    logits: the policy's, [P, G, T, V], where the same forward makes them, else None. values: V before each token, [P, G, T].
+    """
+
+    def __init__(self, logits: Tensor | None, values: Tensor) -> None:
+        self._held: tuple[Tensor | None, Tensor] | None = (logits, values)
+
+    def take(self) -> tuple[Tensor | None, Tensor] | None:
+        """Return logits and values as those of `Rows`, [N, 1, T, V] and [N, 1, T], once: an update moves the weights."""
+        if self._held is None:
+            return None
+        (logits, values), self._held = self._held, None
+        return (None if logits is None else _as_rows(logits)), _as_rows(values)
+
+
 @dataclass(frozen=True)
 class Credit:
-    """What each token of a rollout earned, [P, G, T]: advantages; with a critic also its values then, and the returns."""
+    """What each token of a rollout earned, [P, G, T]: advantages; with a critic also its values then, and the returns.
+
+    forward: that which gave the values, where the first update can begin with it.
+    """
 
     advantages: Tensor
     old_values: Tensor | None = None
     returns: Tensor | None = None
+    forward: CriticForward | None = None
 
 
 @dataclass(frozen=True)
@@ -79,11 +101,39 @@ class Rollout(Rewarded):
 
 
 @dataclass(frozen=True)
+class Known:
+    """What the host knows of N responses, so that no update waits for a device to learn it; each [N], on the CPU.
+
+    seen: tokens that the loss sees. length: tokens up to the last one of these. teaches: whether any advantage is not 0.
+    """
+
+    seen: Tensor
+    length: Tensor
+    teaches: Tensor
+
+    @classmethod
+    def of(cls, mask: Tensor, advantages: Tensor) -> Known:
+        """Return it of a mask and advantages, [N, 1, T] both, by one copy."""
+        place = torch.arange(1, mask.shape[-1] + 1, device=mask.device)
+        return cls(*on_host(mask.sum((1, 2)), (mask * place).amax((1, 2)), advantages.flatten(1).any(1)))
+
+    def take(self, index: Tensor) -> Known:
+        """Return it of the responses at these indices."""
+        return Known(**{name: value[index] for name, value in vars(self).items()})
+
+
+@dataclass(frozen=True)
 class Rows:
-    """Responses as groups of one: every tensor over tokens is [N, 1, T]. Those that the algorithm has no use for are None."""
+    """Responses as groups of one: every tensor over tokens is [N, 1, T]. Those that the algorithm has no use for are None.
+
+    prompt_ids, prompt_mask: [P, S], each prompt once. owner: [N], the prompt of each response, on the CPU. known: what the host
+    knows of them. weights: of their tokens in the objective of the minibatch from which they are, None before there is one.
+    forward: a critic's over just these rows, if there is one.
+    """
 
     prompt_ids: Tensor
     prompt_mask: Tensor
+    owner: Tensor
     tokens: Tensor
     mask: Tensor
     old_logp: Tensor
@@ -91,6 +141,9 @@ class Rows:
     ref_logp: Tensor | None
     old_values: Tensor | None
     returns: Tensor | None
+    known: Known
+    weights: Tensor | None = None
+    forward: CriticForward | None = None
 
     @classmethod
     def of(cls, rollout: Rollout) -> Rows:
@@ -99,40 +152,86 @@ class Rows:
         group_size = samples.tokens.shape[1]
 
         def as_rows(values: Tensor) -> Tensor:
-            return values[groups].flatten(0, 1).unsqueeze(1)
+            return _as_rows(values[groups])
 
         def if_there(values: Tensor | None) -> Tensor | None:
             return None if values is None else as_rows(values)
 
+        mask, advantages = as_rows(rollout.mask), as_rows(rollout.advantages)
         return cls(
-            prompt_ids=samples.prompt_ids[groups].repeat_interleave(group_size, 0),
-            prompt_mask=samples.prompt_mask[groups].repeat_interleave(group_size, 0),
+            prompt_ids=samples.prompt_ids[groups],
+            prompt_mask=samples.prompt_mask[groups],
+            owner=torch.arange(len(groups)).repeat_interleave(group_size),
             tokens=as_rows(samples.tokens),
-            mask=as_rows(rollout.mask),
+            mask=mask,
             old_logp=as_rows(samples.logp),
-            advantages=as_rows(rollout.advantages),
+            advantages=advantages,
             ref_logp=if_there(rollout.ref_logp),
             old_values=if_there(rollout.credit.old_values),
             returns=if_there(rollout.credit.returns),
+            known=Known.of(mask, advantages),
+            forward=rollout.credit.forward,
         )
 
+    @property
+    def place(self) -> dict[str, Tensor]:
+        """What `response_logits` is asked for the tokens that the loss sees."""
+        return {
+            "prompt_ids": self.prompt_ids,
+            "prompt_mask": self.prompt_mask,
+            "owner": self.owner.to(self.tokens.device),
+            "tokens": self.tokens,
+            "wanted": self.mask,
+        }
+
+    def _over_tokens(self) -> dict[str, Tensor]:
+        others = "prompt_ids", "prompt_mask", "owner"
+        return {f: v for f, v in vars(self).items() if isinstance(v, Tensor) and f not in others}
+
     def take(self, index: Tensor) -> Rows:
-        """Return the rows at these indices, or where a mask is true."""
-        taken: dict[str, Any] = {name: value if value is None else value[index] for name, value in vars(self).items()}
-        return Rows(**taken)
+        """Return the rows at these indices, which are on the CPU, and no prompt that none of them answers."""
+        there = index.to(self.tokens.device)
+        left, owner = self.owner[index].unique(return_inverse=True)
+        prompts: dict[str, Any] = {
+            name: getattr(self, name)[left.to(there.device)] for name in ("prompt_ids", "prompt_mask")
+        }
+        taken = {name: value[there] for name, value in self._over_tokens().items()}
+        return replace(self, **prompts, **taken, owner=owner, known=self.known.take(index), forward=None)
 
     @property
     def longest(self) -> int:
         """Tokens up to the last one that the loss sees in any row."""
-        seen = self.mask.any(0).any(0).nonzero()
-        return int(seen.max()) + 1 if len(seen) else 0
+        return int(self.known.length.max()) if len(self.known.length) else 0
 
     def cut(self, length: int) -> Rows:
         """Return the rows without the tokens from `length` on."""
-        over_tokens = {
-            f: v[..., :length] for f, v in vars(self).items() if v is not None and not f.startswith("prompt")
-        }
-        return Rows(**{**vars(self), **over_tokens})
+        cut: dict[str, Any] = {name: value[..., :length] for name, value in self._over_tokens().items()}
+        return replace(self, **cut, forward=None)
+
+    def split(self, tokens: int) -> list[Rows]:
+        """Return the rows in their order as micro-batches of at most so many tokens, each cut to its longest row.
+
+        Each row counts its prompt and as many tokens as the longest row beside it, since attention lays every response beside its
+        prompt. A row that is longer than `tokens` stands alone; 0: all rows are one, as they are.
+        """
+        if not tokens:
+            return [self]
+        width = self.prompt_ids.shape[1]
+        parts: list[list[int]] = []
+        longest = 0
+        for place, length in enumerate(self.known.length.tolist()):
+            longest = max(longest, length)
+            if not parts or (len(parts[-1]) + 1) * (width + longest) > tokens:
+                parts.append([])
+                longest = length
+            parts[-1].append(place)
+        taken = [self.take(torch.tensor(part)) for part in parts]
+        return [part.cut(max(1, part.longest)) for part in taken]  # without any token there would be nothing to read
+
+
+def _as_rows(values: Tensor) -> Tensor:
+    """Return the responses of groups as groups of one: [P, G, …] → [P × G, 1, …]."""
+    return values.flatten(0, 1).unsqueeze(1)
 
 
 def of_grades(grades: Sequence[Sequence[Grade]], name: str, device: torch.device) -> Tensor:

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from statistics import median
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from rlviz.algorithms.family import Algorithm
 from rlviz.settings import Settings
+from rlviz.training.adamw import AdamW
 from rlviz.training.files import write_json
 from rlviz.training.rollouts import Rollout
 from rlviz.training.run_folder import RunFolder, finite_weights
 from rlviz.training.settings import default_settings
 from rlviz.training.updates import Updates
 from rlviz.types import PairRecord, StepRecord
+from small_models import paths
 from small_models.checks import checked
 from small_models.evaluation import evaluate
 from small_models.policies import Policy, one_thread_if_small
+from small_models.precision import in_bfloat16
 from small_models.tasks import Task
 
 R = TypeVar("R", StepRecord, PairRecord)
@@ -62,7 +64,8 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
 
     policy (changed in place), start: the policy that the run began with, task, algorithm, settings, folder (None without
     `out`), step: steps done so far, train_seconds: seconds in those steps, tokens_sampled. parts: what it has beside them;
-    optimizers: all that learn, the policy's first. Made by `train` and `resume`.
+    optimizers: all that learn, the policy's first; path: how its steps compute the policy, "plain" where that is possible
+    (`small_models.paths`), else "transformers", from beginning to end. Made by `train` and `resume`.
     """
 
     def __init__(
@@ -75,12 +78,13 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
         folder: RunFolder | None,
         *,
         parts: Sequence[Part],
-        optimizers: Sequence[Optimizer],
+        optimizers: Sequence[AdamW],
     ) -> None:
         self.policy, self.start, self.task = policy, start, task
         self.algorithm: Any = algorithm
         self.settings: Any = settings
         self.folder, self.parts, self.optimizers = folder, parts, optimizers
+        self.path = paths.path_of(policy.weights)
         self.step, self.train_seconds, self.tokens_sampled = 0, 0.0, 0
         self._saved: int | None = None  # the step of the last checkpoint
         self._whole = True  # between two steps
@@ -103,7 +107,7 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
     @property
     def models(self) -> dict[str, nn.Module]:
         """The models that the run needs, the policy first: role → model."""
-        return {"actor": self.policy.model} | {
+        return {"actor": self.policy.weights} | {
             role: model for part in self.parts for role, model in part.models.items()
         }
 
@@ -115,6 +119,10 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
     def __next__(self) -> R:
         if self.step >= self.settings.steps:
             raise StopIteration
+        with paths.computing(self.path), computing_as(self.settings, self.policy):
+            return self._next()
+
+    def _next(self) -> R:
         if self.folder is not None:
             self.folder.check_lock()
         self._whole = False
@@ -210,20 +218,27 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
             for group in optimizer.param_groups:
                 group["lr"] = optimizer.defaults["lr"] * share
 
-    def _take_optimizer_step(self, loss: float) -> float:
-        """Make a step of every optimizer with the gradients of this loss; return the policy's norm before it was cut.
+    def _take_optimizer_step(self, loss: Tensor) -> Tensor:
+        """Make a step of every optimizer with the gradients of this loss; return their norms before they were cut, [2].
 
-        Raises FloatingPointError when the loss or a gradient is not finite, before anything is changed.
+        The second is that of a critic of its own, 0 where there is none. When the loss or a norm is not finite, nothing is
+        changed: the optimizers see that on their device, and `_check_finite` tells the host, once a step.
         """
         learners = [optimizer.param_groups[0]["params"] for optimizer in self.optimizers]
         limit = self.settings.max_grad_norm
-        norms: list[float] = [float(torch.nn.utils.clip_grad_norm_(part, limit)) for part in learners]
-        for what, number in zip(("loss", "gradient", "critic's gradient"), (loss, *norms), strict=False):
-            if not math.isfinite(number):
-                raise FloatingPointError(self._diverged(what))
+        parts: list[Tensor] = [torch.nn.utils.clip_grad_norm_(part, limit).to(loss.device) for part in learners]
+        norms = torch.stack([*parts, *[torch.zeros_like(parts[0])] * (2 - len(parts))]).double()
+        unsafe = (~(norms.isfinite().all() & loss.detach().isfinite())).float()
         for optimizer in self.optimizers:
+            optimizer.found_inf = unsafe
             optimizer.step()
-        return norms[0]
+        return norms
+
+    def _check_finite(self, loss: Tensor, *norms: Tensor) -> None:
+        """Raise FloatingPointError when a loss or a gradient's norm was not finite in an update of this step; on the CPU all."""
+        for what, number in zip(("loss", "gradient", "critic's gradient"), (loss, *norms), strict=True):
+            if not number.isfinite():
+                raise FloatingPointError(self._diverged(what))
 
     def _diverged(self, what: str, cause: str = "") -> str:
         """Return a sentence: what is not finite in the step that is being made, the likeliest cause, and what is safe."""
@@ -235,7 +250,7 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
 
     def _likeliest_cause(self) -> str:
         """Return the setting that is furthest from its default, of those that can have made a number not finite by now."""
-        updated: bool = any(self.optimizers[0].state.values())
+        updated: bool = any(bool(state["step"]) for state in self.optimizers[0].state.values())
         if not updated and not finite_weights(self.policy):
             return "the policy that it began with has weights that are not finite, begin with another one"
         suspects = ["temperature", "reward_correct", "reward_format", *(["lr"] if updated else [])]
@@ -257,10 +272,15 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
         )
 
 
-def new_optimizer(models: Sequence[nn.Module], lr: float) -> Optimizer:
-    """Return AdamW without weight decay, of all that can learn in the models."""
+def computing_as(settings: Settings, policy: Policy) -> AbstractContextManager[Any]:
+    """Within it, models compute in the precision that the settings ask for."""
+    return in_bfloat16(policy.device) if settings.precision == "bfloat16" else nullcontext()
+
+
+def new_optimizer(models: Sequence[nn.Module], lr: float) -> AdamW:
+    """Return AdamW of all that can learn in the models."""
     parameters = [p for model in models for p in model.parameters() if p.requires_grad]
-    return torch.optim.AdamW(parameters, lr=lr, weight_decay=0.0, fused=True)
+    return AdamW(parameters, lr)
 
 
 def named_under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -268,7 +288,7 @@ def named_under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def optimizer_tensors(optimizer: Optimizer, prefix: str) -> dict[str, Tensor]:
+def optimizer_tensors(optimizer: AdamW, prefix: str) -> dict[str, Tensor]:
     """Return an optimizer's state: prefix, place of the parameter, name → tensor."""
     parameters = optimizer.param_groups[0]["params"]
     return {
@@ -278,7 +298,7 @@ def optimizer_tensors(optimizer: Optimizer, prefix: str) -> dict[str, Tensor]:
     }
 
 
-def put_optimizer_tensors(optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
+def put_optimizer_tensors(optimizer: AdamW, tensors: dict[str, Tensor]) -> None:
     """Put back what `optimizer_tensors` returned, its prefix taken off."""
     parameters = optimizer.param_groups[0]["params"]
     for name, value in tensors.items():

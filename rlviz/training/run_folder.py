@@ -13,9 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -38,6 +37,9 @@ from small_models.pairs import Pair, read_pairs, write_pairs
 from small_models.policies import Policy, load_policy
 from small_models.scorers import RewardModel
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 NOT_METRICS = ("groups",)
 CONFIG, NOW, OLD, NEW = "config.json", "checkpoint", "checkpoint.old", "checkpoint.new"
 
@@ -50,6 +52,8 @@ def metrics_of(record: StepRecord | PairRecord) -> dict[str, Any]:
 @checked
 def history(records: Sequence[StepRecord | PairRecord]) -> pd.DataFrame:
     """Return one row of scalars a step, as `RunFolder.metrics` does for a run on disk."""
+    import pandas as pd
+
     return pd.DataFrame([metrics_of(record) for record in records])
 
 
@@ -300,7 +304,7 @@ class RunFolder:
 
 def finite_weights(policy: Policy) -> bool:
     """Return whether all weights are finite numbers."""
-    return all(bool(weight.isfinite().all()) for weight in policy.model.parameters())
+    return all(bool(weight.isfinite().all()) for weight in policy.weights.parameters())
 
 
 def _check_finite(policy: Policy, folder: Path, advice: str) -> None:

@@ -12,21 +12,22 @@ from rlviz.algorithms import find_algorithm
 from rlviz.algorithms.describe import from_json, to_json
 from rlviz.algorithms.family import Algorithm
 from rlviz.algorithms.preference import PreferenceOptimization
-from rlviz.names import closest
 from rlviz.settings import PairSettings, Settings, TrainSettings, settings_from
 from rlviz.training.files import write_json
-from rlviz.training.memory import check_pairs_fit, check_rollout_fits
+from rlviz.training.memory import check_rollout_fits
 from rlviz.training.preferences import PreferenceRun
 from rlviz.training.rollout_run import RolloutRun
-from rlviz.training.run import TrainingRun
+from rlviz.training.run import TrainingRun, computing_as
 from rlviz.training.run_folder import RunFolder
 from rlviz.training.settings import default_settings
+from rlviz.training.tasks import find_task
+from small_models import paths
 from small_models.checks import check_type, checked, cut, shown
 from small_models.files import reason, said
 from small_models.pairs import Pair, make_pairs
-from small_models.policies import Policy, load_policy
+from small_models.policies import Policy, load_policy, recompute_activations
 from small_models.scorers import RewardModel
-from small_models.tasks import TASKS, Task
+from small_models.tasks import Task
 
 
 @overload
@@ -94,6 +95,7 @@ def train(  # type: ignore[misc]  # settings stand third or fourth, which mypy d
             "policy": policy.source,
             "algorithm": to_json(algorithm),
             "settings": asdict(settings),
+            "path": run.path,
         }
         folder = RunFolder.create(out)
         try:
@@ -134,29 +136,24 @@ def _new_run(
     reward_model: RewardModel | None,
     pairs: Sequence[Pair] | None,
 ) -> TrainingRun[Any]:
-    if isinstance(algorithm, PreferenceOptimization):
-        if not isinstance(settings, PairSettings):
-            raise ValueError(f"settings must be PairSettings for {algorithm.name}; got {shown(settings)}")
-        if reward_model is not None:
-            raise ValueError(f"reward_model: {algorithm.name} learns from pairs and has no use for a reward model")
-        check_pairs_fit(policy, task, settings, pairs or ())
-        return PreferenceRun(policy, start, task, algorithm, settings, folder, pairs or ())
-    if not isinstance(settings, TrainSettings):
-        raise ValueError(f"settings must be TrainSettings for {algorithm.name}; got {shown(settings)}")
-    if pairs is not None and reward_model is None:
-        raise ValueError(
-            f"pairs: {algorithm.name} learns from responses that it samples; only a reward model takes pairs"
-        )
-    run = RolloutRun(policy, start, task, algorithm, settings, folder, reward_model, pairs or ())
-    check_rollout_fits(policy, task, settings, reference=algorithm.needs_reference)
-    return run
-
-
-@checked
-def find_task(name: str) -> Task:
-    """Return the shipped task with this name; raises ValueError that offers the nearest names."""
-    known = {task.name: task for task in TASKS}
-    return known[closest("task", name, list(known))]
+    if settings.activations == "recomputed":
+        recompute_activations(policy.model)
+    with computing_as(settings, policy):  # what a part computes now, and which path the run takes
+        if isinstance(algorithm, PreferenceOptimization):
+            if not isinstance(settings, PairSettings):
+                raise ValueError(f"settings must be PairSettings for {algorithm.name}; got {shown(settings)}")
+            if reward_model is not None:
+                raise ValueError(f"reward_model: {algorithm.name} learns from pairs and has no use for a reward model")
+            return PreferenceRun(policy, start, task, algorithm, settings, folder, pairs or ())
+        if not isinstance(settings, TrainSettings):
+            raise ValueError(f"settings must be TrainSettings for {algorithm.name}; got {shown(settings)}")
+        if pairs is not None and reward_model is None:
+            raise ValueError(
+                f"pairs: {algorithm.name} learns from responses that it samples; only a reward model takes pairs"
+            )
+        run = RolloutRun(policy, start, task, algorithm, settings, folder, reward_model, pairs or ())
+        check_rollout_fits(policy, task, settings, reference=algorithm.needs_reference)
+        return run
 
 
 @checked
@@ -188,7 +185,15 @@ def resume(
         raise ValueError(f"task: the run in {out} is one of {task_name!r}; got {task.name!r}")
     folder = RunFolder.open_to_write(out)
     try:
-        run = _restored(folder, settings, device, task or find_task(task_name), algorithm, new_total=steps is not None)
+        with paths.computing(config["path"]):
+            run = _restored(
+                folder, settings, device, task or find_task(task_name), algorithm, new_total=steps is not None
+            )
+        if run.path != config["path"]:
+            raise ValueError(
+                f"path: the run in {out} was computed by plain tensors, which its policy here does not allow; "
+                "small_models.paths.fits says what does"
+            )
         with folder.writing():
             write_json(folder.path / "config.json", {**config, "settings": asdict(settings)})
     except BaseException:

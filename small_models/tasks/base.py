@@ -99,7 +99,7 @@ class Task(ABC):
     @cached_property
     def _split(self) -> tuple[list[str], list[str]]:
         kinds = {prompt: self.kept_together(prompt) for prompt in _by_checksum(self.all_prompts())}
-        ordered = _by_checksum(set(kinds.values()))
+        ordered = _by_checksum(dict.fromkeys(kinds.values()))  # mostly in order already, which sorts fast
         held_out = set(ordered[: max(1, round(len(ordered) * self.held_out_share))])
         return [p for p in kinds if kinds[p] not in held_out], [p for p in kinds if kinds[p] in held_out]
 

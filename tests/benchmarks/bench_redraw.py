@@ -1,7 +1,7 @@
 """One slider move of every explorer against drawing a new pyplot figure for it, as `ipywidgets.interact` is used.
 
-Ours is everything the kernel does when a slider's value is set: curve, blitting, PNG, base64, alt text, caption and the
-widgets' traits. The other is what a function handed to interact does: the same curve, the same panels in a new
+Ours is everything the kernel does when a control's value is set: curve, the SVG of what moves, alt text, caption, handles and the
+widget's traits. The other is what a function handed to interact does: the same curve, the same panels in a new
 `plt.figure` of the same size, dpi and layout, and the PNG that the inline backend makes of it (`print_figure` with
 bbox_inches="tight", base64), after which it closes the figure. Both compute the same curve for the same values; interact's own
 widget work is left out in its favour, and what a curve remembers (a trained table) is there for it already. The two take
@@ -25,8 +25,8 @@ import matplotlib.pyplot as plt
 import torch
 from IPython.core.pylabtools import print_figure
 
+from rlviz.pictures.arguments import Control, Range, Stop
 from rlviz.pictures.catalogue import EXPLORERS, find_explorer
-from rlviz.pictures.controls import Control
 from rlviz.pictures.explore import Explorer
 
 MOVES = 20
@@ -35,17 +35,17 @@ RETRAINS = {"entropy"}  # these train a table at every move; their bound is 200 
 
 def values_of(control: Control) -> list[float]:
     """Return different values of a slider, from end to end and back: a move each, none computed before."""
-    slider = control.slider
-    if hasattr(slider, "options"):
-        return [value for _, value in slider.options]
-    steps = (slider.max - slider.min) / slider.step
+    if isinstance(control, Stop):
+        return [value for _, value in control.options]
+    assert isinstance(control, Range)
+    steps = (control.high - control.low) / control.step
     places = sorted({round(place * steps / (2 * MOVES)) for place in range(2 * MOVES + 1)})
-    return [type(slider.value)(slider.min + place * slider.step) for place in places]
+    return [control.read(control.low + place * control.step) for place in places]
 
 
 def new_figure(explorer: Explorer) -> str:
     """Return the PNG, in base64, of a new figure with what the explorer's controls say."""
-    curve = explorer._curve()
+    curve = explorer.arguments.curve()
     kind = type(explorer.picture)
     figure = plt.figure(figsize=kind.size, dpi=100, layout="constrained")
     kind(curve, figure)
@@ -66,8 +66,8 @@ def slider_times(name: str, control_name: str) -> tuple[float, float]:
     control = explorer.controls[control_name]
     ours, theirs = [], []
     for value in values_of(control):
-        if value != control.slider.value:
-            ours.append(seconds(lambda value=value: setattr(control.slider, "value", value)))
+        if value != control.value:
+            ours.append(seconds(lambda value=value: setattr(control, "value", value)))
             theirs.append(seconds(lambda: new_figure(explorer)))
     return median(ours), median(theirs)
 
@@ -78,7 +78,7 @@ def main(names: list[str]) -> None:
     for name in names or list(EXPLORERS):
         medians = []
         for control_name, control in find_explorer(name)().controls.items():
-            if not isinstance(control, Control) or control.hidden:
+            if not isinstance(control, Range | Stop) or control.hidden:
                 continue
             ours, theirs = slider_times(name, control_name)
             medians.append((ours, theirs))

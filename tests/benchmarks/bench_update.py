@@ -2,9 +2,11 @@
 
 Ours is `RolloutRun.update` on one rollout of the shipped chain policy: log-probabilities, `algorithm.loss`, backward,
 gradient clipping, a fused AdamW step, and the metrics. Bare is `policy.model(…)` on the same input ids, a plain
-cross-entropy of the response tokens, backward and zero_grad, and no optimizer. Fair because both see the same rows at
-the same length: every advantage is made non-zero, so that ours drops no row. Each has weights of its own, and a learning
-rate of 1e-12 keeps ours where they are. The ratio is ours / bare.
+cross-entropy of the response tokens, backward and zero_grad, and no optimizer. Fair because both are given the same rows:
+every advantage is made non-zero, so that ours drops none. Each has weights of its own, and a learning rate of 1e-12 keeps ours
+where they are. Ours reads each prompt once for its group, equal responses once, and no padding; "packed" is a bare forward and
+backward of that alone, and "products" are its matrix products by themselves: tokens read × each of the layers' matrices, once
+forward and twice backward. The ratio is the time of each / ours.
 
 Below that, the same update of a real rollout with all its rows, and without those whose group has equal rewards: at the
 start of training, and later, when more groups are right throughout. Responses left out may be the longest, so the rest
@@ -25,9 +27,16 @@ from rlviz import GRPO, TrainSettings, train
 from rlviz.training.rollout_run import RolloutRun
 from rlviz.training.rollouts import Credit, Rollout
 from small_models.policies import Policy, load_policy
+from small_models.sampling import response_logits, token_logp
 from small_models.tasks import Chain
 
-OURS, BARE, ALL, KEPT = "whole update (ours)", "forward + backward", "all rows", "zero rows out (ours)"
+OURS, BARE, PACKED, PRODUCTS = (
+    "whole update (ours)",
+    "rows: forward + backward",
+    "packed: forward + backward",
+    "products",
+)
+ALL, KEPT = "all rows", "zero rows out (ours)"
 
 
 def new_run(policy: Policy, num_prompts: int, lr: float = 1e-12) -> RolloutRun:
@@ -62,12 +71,52 @@ def bare(policy: Policy, rollout: Rollout) -> Callable[[], None]:
     return step
 
 
+def packed(policy: Policy, rollout: Rollout) -> Callable[[], None]:
+    """Return a forward and backward of what our update reads of the rollout, and nothing else."""
+    policy, samples = replace(policy, model=copy.deepcopy(policy.model)), rollout.samples
+
+    def step() -> None:
+        policy.model.zero_grad(set_to_none=False)
+        logp = token_logp(response_logits(policy, **samples.place), samples.tokens)
+        (logp * samples.mask).sum().backward()
+
+    return step
+
+
+def products(policy: Policy, rollout: Rollout) -> Callable[[], None]:
+    """Return the matrix products of that forward and backward, without all else."""
+    samples, read = rollout.samples, [rollout.samples.prompt_ids.numel()]
+    for row, last in zip(samples.tokens, samples.last, strict=True):  # a response's last token is not read
+        read.append(sum(map(len, {tuple(r[:n]) for r, n in zip(row.tolist(), last.tolist(), strict=True)})))
+    tokens, core = sum(read), policy.model.base_model
+    shapes = []
+    for layer in core.layers:
+        attention, mlp = layer.self_attn, layer.mlp
+        joined = (
+            (attention.q_proj, attention.k_proj, attention.v_proj),
+            (attention.o_proj,),
+            (mlp.gate_proj, mlp.up_proj),
+            (mlp.down_proj,),
+        )
+        shapes += [(part[0].in_features, sum(linear.out_features for linear in part)) for part in joined]
+    shapes.append((policy.model.lm_head.in_features, policy.model.lm_head.out_features))
+    given = [(torch.randn(tokens, a), torch.randn(b, a), torch.randn(tokens, b)) for a, b in shapes]
+
+    def step() -> None:
+        for x, weight, slope in given:
+            x @ weight.T, slope @ weight, slope.T @ x
+
+    return step
+
+
 def compare_with_bare(policy: Policy, num_prompts: int) -> None:
     run = new_run(policy, num_prompts)
     rollout = every_row_counts(run.collect())
     print(f"same rows: {num_prompts} prompts × 8, {rollout.samples.tokens.shape[-1]} tokens")
-    times = interleave({OURS: lambda: run.update(rollout), BARE: bare(policy, rollout)}, rounds=80)
-    print(table(times, {OURS: (OURS, BARE)}))
+    contenders = {OURS: lambda: run.update(rollout), BARE: bare(policy, rollout)}
+    contenders |= {PACKED: packed(policy, rollout), PRODUCTS: products(policy, rollout)}
+    times = interleave(contenders, rounds=80)
+    print(table(times, {name: (name, OURS) for name in contenders}))
 
 
 def compare_row_drop(policy: Policy, num_prompts: int, when: str) -> None:

@@ -1,7 +1,8 @@
-"""Every explorer in a real JupyterLab, by keyboard alone: each slider to both ends and back, each dropdown and back."""
+"""Every explorer in a real JupyterLab: by keyboard alone, and by dragging what stands in the picture."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ def cell_of(page: Page, name: str) -> Locator:
     def drawn() -> bool:
         cell.scroll_into_view_if_needed()
         page.wait_for_timeout(200)  # cells drawn for the first time change height and can push this one out again
-        picture = cell.locator(".jupyter-widgets img")
+        picture = cell.locator(".rl-picture svg").first
         return bool(picture.evaluate("picture => picture.checkVisibility({contentVisibilityAuto: true})"))
 
     until(page, drawn, f"{code} in view")
@@ -33,10 +34,13 @@ def cell_of(page: Page, name: str) -> Locator:
 
 
 def picture(cell: Locator) -> str:
-    """Return the picture as the browser holds it, all of its pixels: a PNG without losses, in base64."""
-    source = cell.locator(".jupyter-widgets img").get_attribute("src") or ""
-    assert source.startswith("data:image/png;base64,")
-    return source
+    """Return the picture as the browser holds it, without its handles, with the ids of its view as every view has them."""
+    inside = cell.locator(".rl-picture [role=img]").evaluate("picture => picture.innerHTML")
+    return re.sub(r"rl[a-z0-9]+_", "", str(inside))
+
+
+def call(cell: Locator) -> str:
+    return cell.locator(".rl-call").text_content() or ""
 
 
 def until(page: Page, condition: Callable[[], bool], expected: str) -> None:
@@ -53,54 +57,159 @@ def words(cell: Locator) -> str:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_slider_of_each_kind_to_both_ends_and_back(explorers: Notebook, name: str) -> None:
-    """With a box for numbers, and with a list of them; tests/pictures/test_explorers.py moves every control."""
+    """A number's and a list's; tests/pictures/test_explorers.py moves every control."""
     page = explorers.page
     cell = cell_of(page, name)
-    start, start_words = picture(cell), words(cell)
-    assert start_words
-    assert cell.locator(".jupyter-widgets img").get_attribute("alt")
-    rows = cell.locator(".widget-hbox").filter(has=page.get_by_role("slider"))
+    start, start_call = picture(cell), call(cell)
+    assert start_call == f"explore_{name}()"
+    until(page, lambda: bool(words(cell)), f"{name}: the conclusion")
+    assert cell.locator(".rl-picture [role=img]").get_attribute("aria-label")
     moved, kinds = 0, {}
-    for row in rows.all():
+    for row in cell.locator(".rl-control").filter(has=page.locator("input[type=range]")).all():
         if row.is_visible():
-            kinds.setdefault(row.locator("input, select").first.evaluate("box => box.tagName"), row)
+            kinds.setdefault(row.locator(".rl-value").count(), row)
     for row in kinds.values():
-        slider, box = row.get_by_role("slider"), row.locator("input, select").first
-        label = row.locator("label").first.text_content()
-        value, seen = box.input_value(), start
-        for key, end in (("Home", "aria-valuemin"), ("End", "aria-valuemax")):
-            if float(slider.get_attribute("aria-valuenow") or 0) == float(slider.get_attribute(end) or 0):
+        slider = row.locator("input[type=range]").first
+        label, value = slider.get_attribute("aria-label"), float(slider.input_value())
+        slider.focus()
+        for key, end in (("Home", "min"), ("End", "max")):
+            if float(slider.input_value()) == float(slider.get_attribute(end) or 0):
                 continue
-            before = seen
-            slider.press(key)
+            before = picture(cell)
+            page.keyboard.press(key)
             until(page, lambda: picture(cell) != before, f"{name}: {label}, {key}")  # noqa: B023
-            seen = picture(cell)
+            assert slider.evaluate("slider => slider === document.activeElement"), "the focus is kept"
             moved += 1
-        if box.evaluate("box => box.tagName") == "SELECT":
-            box.select_option(value)
-        else:
-            box.fill(value)
-            box.press("Enter")
-        until(page, lambda: picture(cell) == start, f"{name}: {label} back at {value}")
-        until(page, lambda: words(cell) == start_words, f"{name}: {label}: the words of the start")
+        slider.fill(str(value))
+        until(page, lambda: (picture(cell), call(cell)) == (start, start_call), f"{name}: {label} back at {value}")
     assert moved
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_dropdown_of_algorithms_answers_to_the_keyboard(explorers: Notebook, name: str) -> None:
+def test_every_handle_is_dragged_and_its_control_follows(explorers: Notebook, name: str) -> None:
     page = explorers.page
     cell = cell_of(page, name)
-    start_words = words(cell)
+    handles = [handle for handle in cell.locator(".rl-handle").all() if handle.is_visible()]
+    assert handles
+    for handle in handles:
+        start, label = (picture(cell), call(cell)), handle.get_attribute("aria-label")
+        value = handle.get_attribute("aria-valuenow")
+        handle.locator(".grip").scroll_into_view_if_needed()
+        box = handle.locator(".grip").bounding_box()
+        assert box is not None
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        across = handle.get_attribute("aria-orientation") == "horizontal"
+        for way in (-60, 60):  # one of them leads away from an end
+            page.mouse.move(x, y)
+            page.mouse.down()
+            for step in range(1, 7):
+                page.mouse.move(x + way * step / 6 * across, y + way * step / 6 * (not across))
+            page.mouse.up()
+            for _ in range(60):  # the kernel answers in its own time; where nothing comes, the handle stood at this end
+                page.wait_for_timeout(50)
+                if moved := handle.get_attribute("aria-valuenow") != value:
+                    break
+            if moved:
+                break
+        until(page, lambda: picture(cell) != start[0] and call(cell) != start[1], f"{name}: {label} dragged")  # noqa: B023
+        assert handle.evaluate("handle => handle === document.activeElement"), "the focus is where the hand was"
+        assert handle.get_attribute("aria-valuetext")
+        assert label is not None and value is not None
+        put_back(cell, label, value)
+        until(page, lambda: (picture(cell), call(cell)) == start, f"{name}: {label} back at {value}")  # noqa: B023
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_handle_answers_to_the_arrow_keys_and_keeps_the_focus(explorers: Notebook, name: str) -> None:
+    page = explorers.page
+    cell = cell_of(page, name)
+    handle = next(handle for handle in cell.locator(".rl-handle").all() if handle.is_visible())
+    start = picture(cell), call(cell)
+    value = handle.get_attribute("aria-valuenow")
+    handle.focus()
+    least, most = (float(handle.get_attribute(f"aria-value{end}") or 0) for end in ("min", "max"))
+    there, back = ("ArrowRight", "ArrowLeft")
+    if float(value or 0) in (least, most):
+        page.keyboard.press(there)
+        page.wait_for_timeout(500)
+        if call(cell) == start[1]:  # it stands at its end
+            there, back = back, there
+            page.keyboard.press(there)
+    else:
+        page.keyboard.press(there)
+    until(page, lambda: call(cell) != start[1], f"{name}: a step by key")
+    page.keyboard.press(back)
+    until(page, lambda: (picture(cell), call(cell)) == start, f"{name}: a step back")
+    assert handle.get_attribute("aria-valuenow") == value
+    assert handle.evaluate("handle => handle === document.activeElement")
+
+
+def put_back(cell: Locator, label: str, value: str) -> None:
+    """Set the slider of this label, in sight or folded away, as a person's hand would."""
+    slider = cell.locator(f'input[type=range][aria-label="{label}"]')
+    slider.evaluate(
+        "(slider, value) => { slider.value = value; slider.dispatchEvent(new Event('input', {bubbles: true})); }", value
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_choice_of_algorithms_answers_to_the_keyboard(explorers: Notebook, name: str) -> None:
+    page = explorers.page
+    cell = cell_of(page, name)
+    start_call = call(cell)
     pick = cell.get_by_label("algorithm", exact=True)
-    value = pick.input_value()
+    value = pick.evaluate("pick => pick.selectedIndex")
     pick.focus()
-    page.keyboard.press("Space")  # opens the list; a bare arrow key would be JupyterLab's, and move to another cell
-    page.keyboard.press("ArrowUp" if pick.evaluate("box => box.selectedIndex") else "ArrowDown")
-    page.keyboard.press("Enter")
-    until(page, lambda: words(cell) != start_words, f"{name}: another algorithm")
+    page.keyboard.press("ArrowUp" if value else "ArrowDown")
+    until(page, lambda: call(cell) != start_call, f"{name}: another algorithm")
     assert not words(cell).startswith("Not possible")
-    pick.select_option(value)
-    until(page, lambda: words(cell) == start_words, f"{name}: the first algorithm again")
+    pick.select_option(index=value)
+    until(page, lambda: call(cell) == start_call, f"{name}: the first algorithm again")
+
+
+def test_pointing_at_a_line_tells_its_value(explorers: Notebook) -> None:
+    """At the middle of the left axes, ratio 1 of 0 … 2, GRPO's objective of a good token is 1."""
+    page = explorers.page
+    cell = cell_of(page, "clip")
+    box = cell.locator(".rl-picture svg").first.bounding_box()
+    where = cell.locator(".rl-picture").evaluate(
+        """root => {
+            const [path] = root.querySelectorAll('[data-curve="0 objective"]');
+            const box = path.getBoundingClientRect();
+            return [box.left + box.width / 2, box.top + box.height / 2];
+        }"""
+    )
+    assert box is not None
+    page.mouse.move(*where)
+    read = cell.locator(".rl-read text")
+    until(page, lambda: read.count() == 1, "what the lines are there")
+    lines = read.locator("tspan").all_text_contents()
+    assert abs(float(lines[0]) - 1) < 0.02
+    assert [line for line in lines if line.startswith("objective") and abs(float(line.split()[-1]) - 1) < 0.02], lines
+    page.mouse.move(0, 0)
+    until(page, lambda: read.count() == 0, "nothing, away from the picture")
+
+
+def test_two_views_share_no_id(explorers: Notebook) -> None:
+    ids = explorers.page.evaluate("[...document.querySelectorAll('.rl-picture [id]')].map(element => element.id)")
+    assert len(ids) > 20 and len(set(ids)) == len(ids)
+    assert not [name for name in ids if "\ue000" in name]
+
+
+def test_the_page_s_colours_are_the_picture_s(explorers: Notebook) -> None:
+    """Light and dark, by the colour that the page's text has."""
+    page = explorers.page
+    cell = cell_of(page, "clip")
+    root = cell.locator(".rl-picture")
+    ink = "root => getComputedStyle(root.querySelector('text').parentElement).fill"
+    light = root.evaluate(ink)
+    page.evaluate("document.documentElement.style.setProperty('--jp-content-font-color1', 'rgb(240, 240, 240)')")
+    try:
+        until(page, lambda: "rl-dark" in (root.get_attribute("class") or ""), "dark")
+        assert root.evaluate(ink) == "rgb(240, 240, 240)" != light
+    finally:
+        page.evaluate("document.documentElement.style.removeProperty('--jp-content-font-color1')")
+    until(page, lambda: "rl-dark" not in (root.get_attribute("class") or ""), "light again")
 
 
 def test_browser_reported_no_error_and_asked_nobody_else(explorers: Notebook) -> None:

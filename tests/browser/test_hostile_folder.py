@@ -34,7 +34,7 @@ def test_a_run_folder_brings_no_script_and_no_latex(lab: Lab, run_in_lab: Callab
     (out / "config.json").write_text(json.dumps(config))
     notebook = run_in_lab("hostile", CONTROL, 'from rlviz import inspect_run\ninspect_run("run", "run")')
     notebook.page.locator(".jp-OutputArea mjx-container").first.wait_for(state="attached")  # the control is typeset
-    inspector = notebook.page.locator(".rlviz-live")
+    inspector = notebook.page.locator(".ri")
     inspector.get_by_text("\\href{javascript:1}").first.wait_for(state="attached")
     notebook.page.wait_for_timeout(1000)
     assert inspector.locator("mjx-container").count() == 0

@@ -12,6 +12,7 @@ import pytest
 
 from rlviz.comparison import read_comparison
 from rlviz.training import budget
+from rlviz.training.rollout_run import RolloutRun
 
 TINY = ["--num-prompts", "2", "--group-size", "4"]
 BOTH = ["compare", "--algorithms", "grpo,dapo", *TINY]
@@ -137,12 +138,9 @@ def test_bad_input_gets_one_sentence_and_exit_code_2(rlviz, arguments, says, tmp
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends signals")
-@pytest.mark.parametrize(
-    ("jobs", "number", "code"),
-    [(1, signal.SIGINT, 130), (2, signal.SIGINT, 130), (2, signal.SIGTERM, 143), (2, signal.SIGHUP, 129)],
-)
-def test_ctrl_c_keeps_the_runs_and_the_same_command_goes_on(rlviz, jobs, number, code, tmp_path):
-    command = [sys.executable, "-m", "rlviz", *BOTH, "--seeds", "1", "--jobs", str(jobs), "--out", str(tmp_path)]
+def test_ctrl_c_keeps_the_runs_and_the_same_command_goes_on(rlviz, tmp_path):
+    """In processes of their own; what a worker does at each signal is asked in tests/test_comparison.py."""
+    command = [sys.executable, "-m", "rlviz", *BOTH, "--seeds", "1", "--jobs", "2", "--out", str(tmp_path)]
     process = subprocess.Popen(
         [*command, "--amount", "100000"],
         stdout=subprocess.PIPE,
@@ -156,14 +154,40 @@ def test_ctrl_c_keeps_the_runs_and_the_same_command_goes_on(rlviz, jobs, number,
         assert time.monotonic() - waited < 240, "no run started"
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
-    os.killpg(process.pid, number)  # as a terminal does: to all of its processes
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of its processes
     _, errors = process.communicate(timeout=240)
-    assert process.returncode == code, errors
+    assert process.returncode == 130, errors
     assert "Traceback" not in errors
-    assert f"Stopped: 0 of 2 runs are complete in {tmp_path}. The same command goes on." in errors
+    goes_on_after(rlviz, errors, tmp_path)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends signals")
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=["INT", "TERM", "HUP"]
+)
+def test_each_signal_ends_the_step_and_has_its_exit_code(rlviz, number, code, tmp_path, monkeypatch):
+    update, updated = RolloutRun.update, []
+
+    def interrupted(run, rollout):
+        updated.append(rollout)
+        if len(updated) == 3:
+            signal.raise_signal(number)
+        return update(run, rollout)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RolloutRun, "update", interrupted)
+        result = rlviz(*BOTH, "--seeds", 1, "--jobs", 1, "--out", tmp_path, "--amount", 100_000)
+    assert (result.exit_code, len(updated)) == (code, 3), result.output
+    goes_on_after(rlviz, result.stderr, tmp_path)
+
+
+def goes_on_after(rlviz, errors, folder):
+    """Check that a run was stopped between two steps, and that the command goes on with the next one."""
+    metrics = folder / "grpo-seed0" / "metrics.jsonl"
+    assert f"Stopped: 0 of 2 runs are complete in {folder}. The same command goes on." in " ".join(errors.split())
     done = len(metrics.read_text().splitlines())
     assert json.loads((metrics.parent / "checkpoint" / "training.json").read_text())["step"] == done
-    went_on = rlviz(*BOTH, "--seeds", 1, "--jobs", 1, "--out", tmp_path, "--amount", 8 * (done + 2))
+    went_on = rlviz(*BOTH, "--seeds", 1, "--jobs", 1, "--out", folder, "--amount", 8 * (done + 2))
     assert went_on.exit_code == 0, went_on.output
     steps = [json.loads(line)["step"] for line in metrics.read_text().splitlines()]
     assert steps == list(range(1, done + 3))

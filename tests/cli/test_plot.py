@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 from rlviz import pictures
 from rlviz.algorithms import DAPO, DCPO
 from rlviz.cli import app
+from rlviz.pictures.arguments import Choice
 from rlviz.pictures.base import new_figure, save_figure
 from rlviz.pictures.catalogue import EXPLORERS, find_explorer
 from rlviz.pictures.clip import ClipPicture, explore_clip
-from rlviz.pictures.controls import Pick
 from rlviz.pictures.explore import small_multiples
 
 runner = CliRunner()
@@ -88,8 +88,8 @@ def test_choices_are_listed_as_the_dropdowns_have_them(name):
     for argument, spec in find_explorer(name).idea.controls.items():
         assert f"--{argument.replace('_', '-')} " in shown and spec.words.capitalize() in shown
     for argument, control in explorer.controls.items():
-        if argument not in ("algorithm", "beside", "up_to") and type(control) is Pick:
-            choices = "; ".join(value for _, value in control.box.options)
+        if argument not in ("algorithm", "beside", "up_to") and type(control) is Choice:
+            choices = "; ".join(value for _, value in control.options)
             assert f"One of: {choices}." in shown, argument
 
 
@@ -117,7 +117,7 @@ def test_every_argument_can_be_said_on_the_command_line(name, tmp_path):
         (["aggregation", "--lengths", "3,x"], "--lengths must be whole numbers with commas; got '3,x'"),
         (["clip", "--eps-low", "1.5"], "eps_low must be above 0 and below 1 (a ratio cannot fall below 0); got 1.5"),
         (["clip", "--algorithm", "dapoo"], "algorithm 'dapoo' is not known; did you mean dapo"),
-        (["clip", "--out", "a.gif"], "out must end in .png, .svg, .pdf; got a.gif"),
+        (["clip", "--out", "a.gif"], "out must end in .png, .svg, .pdf or .html; got a.gif"),
         (["clip", "--out", "/proc/nothing/a.png"], "cannot be written or read"),
     ],
 )

@@ -351,6 +351,9 @@ def test_a_refused_run_leaves_no_folder(rlviz, tmp_path, monkeypatch):
     assert list(tmp_path.rglob("*")) in ([], [tmp_path / "runs"])
 
 
+FEW = ["--num-prompts", 4]
+
+
 @pytest.mark.parametrize(
     ("options", "says", "settings"),
     [
@@ -359,15 +362,15 @@ def test_a_refused_run_leaves_no_folder(rlviz, tmp_path, monkeypatch):
             "PPO on chain: 128 prompts × 1 response a step",
             {"critic": "separate", "updates_per_rollout": 2},
         ),
-        (["--algorithm", "ppo-penalty", "--critic", "shared"], "critic explains", {"critic": "shared"}),
+        (["--algorithm", "ppo-penalty", "--critic", "shared", *FEW], "critic explains", {"critic": "shared"}),
         (["--algorithm", "dpo", "--num-pairs", 100, "--lr", 0.001], "64 of 100 pairs a step", {"lr": 0.001}),
         (["--supervision", "process"], "GRPO (process) on chain: 32 prompts", {"group_size": 8}),
         (
-            ["--reward", "learned", "--num-pairs", 100, "--refresh-reward-every", 1],
+            ["--reward", "learned", "--num-pairs", 100, "--refresh-reward-every", 1, *FEW],
             "Reward model: 100 pairs, held-out pairs in the right order",
             {"refresh_reward_every": 1},
         ),
-        (["--beta", 0.1, "--reset-reference-every", 1], "GRPO on chain", {"reset_reference_every": 1}),
+        (["--beta", 0.1, "--reset-reference-every", 1, *FEW], "GRPO on chain", {"reset_reference_every": 1}),
     ],
 )
 def test_every_kind_of_training_from_the_command_line(rlviz, options, says, settings, tmp_path):
@@ -385,8 +388,8 @@ def test_every_kind_of_training_from_the_command_line(rlviz, options, says, sett
 
 
 def test_beta_is_the_algorithm_s_own_weight(rlviz, tmp_path):
-    few, cases = ["--num-prompts", 4], [("ppo", 0.5, 0.5), ("ppo", 0, None), ("ppo", None, 0.02), ("dpo", 0.5, 0.5)]
-    tiny = {"ppo": few, "grpo": few, "dpo": ["--num-pairs", 8, "--batch-size", 4]}
+    cases = [("ppo", 0.5, 0.5), ("ppo", 0, None), ("ppo", None, 0.02), ("dpo", 0.5, 0.5)]
+    tiny = {"ppo": FEW, "grpo": FEW, "dpo": ["--num-pairs", 8, "--batch-size", 4]}
     for name, beta, expected in (*cases, ("grpo", 0.5, 0.5), ("grpo", None, None)):
         out = tmp_path / f"{name}{beta}"
         options = [] if beta is None else ["--beta", beta]

@@ -101,8 +101,10 @@ def test_means_and_error_are_over_the_same_responses():
     mean, square = curve.mean_right / sqrt(0.5), curve.advantage_error_at**2
     assert mean == pytest.approx(0.2, abs=0.03)  # the share of right responses in groups that are not dead
     assert square == pytest.approx(mean * (sqrt(0.5) - 0.5) ** 2 + (1 - mean) * 0.25, rel=1e-3)
-    words = AdvantagesPicture(curve).words(curve)
-    assert f"over all 1,000 simulated groups, dead ones too, A is +{curve.mean_right:.2f} for right responses" in words
+    picture = AdvantagesPicture(curve)
+    words = picture.words(curve)
+    assert f"on average A is +{curve.mean_right:.2f} for right responses and " in picture.conclusion(curve)
+    assert "averages are over all 1,000 simulated groups, dead ones too" in words
     assert f"by {sqrt(square):.2f}, root mean square over the same groups; a group's mean" in words
 
 
@@ -112,9 +114,9 @@ def test_visits_move_only_what_remembers():
         np.testing.assert_array_equal(getattr(first, name), getattr(fifth, name))
     explorer = explore_advantages(GRPO)
     hidden = [explorer.controls["visits"].hidden]
-    explorer.controls["algorithm"].box.value = DCPO
+    explorer.controls["algorithm"].value = DCPO
     hidden.append(explorer.controls["visits"].hidden)
-    explorer.controls["rule"].box.value = "leave_one_out"
+    explorer.controls["rule"].value = "leave_one_out"
     hidden.append(explorer.controls["visits"].hidden)
     assert hidden == [True, False, True]
 
@@ -177,7 +179,7 @@ def test_a_rule_of_one_s_own():
     curve = advantages_curve(replace(GRPO, name="Mine", advantage=Against(0.5)))
     assert (curve.mean_right, curve.mean_wrong, curve.limit) == (5.0, -5.0, 5.0)
     assert curve.dead_at == 0 and not curve.advantage_error.any()
-    assert "0.0% of the groups are dead" in AdvantagesPicture(curve).words(curve)
+    assert "0.0% of Mine's groups of 8 are dead" in AdvantagesPicture(curve).conclusion(curve)
 
 
 def test_a_kl_term_in_the_reward_is_left_out():
@@ -220,6 +222,8 @@ def test_the_picture_is_the_curve(setting):
     np.testing.assert_array_equal(picture.dead.get_xydata(), np.column_stack([curve.points, curve.dead_share]))
     np.testing.assert_array_equal(picture.mean_error.get_xydata(), np.column_stack([curve.sizes, curve.mean_error]))
     np.testing.assert_array_equal(picture.error.get_xydata(), np.column_stack([curve.sizes, curve.advantage_error]))
+    assert list(picture.rate.get_xdata()) == [curve.success_rate] * 2
+    assert list(picture.size_rule.get_xdata()) == [curve.group_size] * 2
     assert picture.dead_here.get_xydata().tolist() == [[curve.success_rate, curve.dead_at]]
     assert picture.error_here.get_xydata().tolist() == [[curve.group_size, curve.advantage_error_at]]
     assert picture.left.get_xlim() == (curve.edges[0], curve.edges[-1])
@@ -229,22 +233,20 @@ def test_the_picture_is_the_curve(setting):
 
 
 def said(*arguments, **setting):
-    curve = advantages_curve(*arguments, **setting)
-    return AdvantagesPicture(curve).words(curve)
+    return explore_advantages(*arguments, **setting).caption
 
 
 def test_words_at_the_ends():
     # G = 2: a right response beside a wrong one has ½ / √½ = .71; p² + (1 − p)² = .9608 at p = .98; (1 − p)/√(p(1 − p)) = .14
     words = said(GRPO, success_rate=0.98, group_size=2)
-    assert words.startswith(
-        "GRPO, A = (R − mean) / std of group, at G = 2 and success rate 0.98: over all 1,000 simulated groups, dead ones too, "
-    )
+    assert words.startswith("At success rate 0.98, ")
+    assert "of GRPO's groups of 2 are dead; " in words and " A = (R − mean) / std of group; averages are over" in words
     # right ones have .71 beside a wrong one, .02 of them, wrong ones −.71 beside a right one, .98 of them
-    assert "A is +0.01 for right responses and −0.67 for wrong responses on average" in words
-    assert "(in theory 96.1% are all right or all wrong)" in words
+    assert "on average A is +0.01 for right responses and −0.67 for wrong ones." in words
+    assert "In theory 96.1% of the groups are all right or all wrong" in words
     assert "that of a very large group (+0.14)" in words
     assert "errs by 0.10." in words  # √(.98 · .02 / 2) = .099
-    assert "(in theory 0.0% are all right or all wrong)" in said(GRPO, success_rate=0.5, group_size=64)
+    assert "In theory 0.0% of the groups are all right or all wrong" in said(GRPO, success_rate=0.5, group_size=64)
     assert "(+7.00)" in said(GRPO, success_rate=0.02)  # .98 / √(.02 · .98) = 7
 
 
@@ -258,3 +260,31 @@ def test_words_of_memory_noise_and_batch():
     assert said(LITE_PPO).endswith("The scale is that of the batch, whose prompts are all equally hard here.")
     assert "batch" not in said(GRPO)
     assert "A = R − mean of the others" in said(GRPO, rule="leave_one_out")
+
+
+def test_handles_set_what_they_stand_at():
+    explorer = explore_advantages()
+    rate, size = explorer.picture.handles(explorer.curve)
+    assert (rate.at, size.at) == (0.8, 8)
+    explorer.asked = {"turn": 1, "handle": 0, "place": 0.314}  # to the slider's step, .01
+    assert explorer.curve.success_rate == 0.31
+    assert "At success rate 0.31, " in explorer.conclusion
+    explorer.asked = {"turn": 2, "handle": 1, "place": 15.6}  # a whole number of responses
+    assert explorer.curve.group_size == 16
+    assert [handle.at for handle in explorer.picture.handles(explorer.curve)] == [0.31, 16]
+    explorer.asked = {"turn": 3, "handle": 1, "place": 0.4}  # beyond the slider's end
+    assert explorer.curve.group_size == 2
+    assert " of GRPO's groups of 2 are dead" in explorer.conclusion
+
+
+def test_the_conclusion_is_the_simulation_s():
+    for setting in ({"group_size": 2}, {"success_rate": 0.3}):
+        explorer = explore_advantages(**setting)
+        curve = explorer.curve
+        p, size = curve.success_rate, curve.group_size
+        # G responses are all equal in p^G + (1 − p)^G of the groups, which is .68 and .058, to four standard errors
+        assert close_as_drawn(curve.dead_at, p**size + (1 - p) ** size)
+        assert explorer.conclusion == (
+            f"At success rate {p:.2f}, {100 * curve.dead_at:.1f}% of GRPO's groups of {size} are dead; on average A is "
+            f"+{curve.mean_right:.2f} for right responses and −{-curve.mean_wrong:.2f} for wrong ones."
+        )

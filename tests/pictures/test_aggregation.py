@@ -92,19 +92,23 @@ def test_the_cut_is_in_the_middle_unless_it_is_said(lengths, half):
     assert aggregation_curve(DAPO, lengths=lengths).cut == half
     explorer = explore_aggregation(lengths=lengths)
     cut = explorer.controls["cut"]
-    assert (cut.slider.value, cut.box.value, cut.slider.max, explorer.curve.cut) == (half, half, len(lengths) - 1, half)
+    assert (cut.value, cut.high, explorer.curve.cut) == (half, len(lengths) - 1, half)
     assert "cut" not in explorer.call
     assert explore_aggregation(lengths=lengths, cut=half).call == explorer.call
     if len(lengths) > 2:
-        cut.slider.value = len(lengths) - 1
+        cut.value = len(lengths) - 1
         assert explorer.curve.cut == len(lengths) - 1 and f"cut={len(lengths) - 1}" in explorer.call
-        cut.slider.value = half
+        cut.value = half
         assert explorer.curve.cut == half and "cut" not in explorer.call
 
 
 def test_a_cut_beyond_the_responses_is_refused():
     with pytest.raises(ValueError, match="cut must be from 1 to 1 responses; got 2"):
         explore_aggregation(lengths=(1, 2), cut=2)
+
+
+def heights_of(marks):
+    return [y for _, y, _ in marks.places]
 
 
 def heights(bars):
@@ -119,18 +123,18 @@ def test_the_picture_is_the_curve():
     for line, weights in zip(four, curve.weight, strict=True):
         np.testing.assert_array_equal(line.get_ydata(), weights)
     np.testing.assert_array_equal(picture.own_line.get_ydata(), curve.weight[0])
-    assert list(picture.own_digits.get_offsets()[:, 1]) == list(curve.weight[0])
-    assert list(picture.digits.get_offsets()[:, 1]) == list(curve.weight[1:].ravel())
+    assert heights_of(picture.own_digits) == list(curve.weight[0])
+    assert heights_of(picture.digits) == list(curve.weight[1:].ravel())
     assert (picture.own_digits.texts, picture.digits.texts) == (tuple("1234"), tuple("1234" * 3))
     for digits, columns in ((picture.own_digits, [0]), (picture.digits, [1, 2, 3])):  # each digit on its line
         across = np.concatenate([picture.lines[column].get_xdata() for column in columns])
-        np.testing.assert_array_equal(digits.get_offsets()[:, 0], across)
-    assert picture.own_name.texts == ("its own",) and picture.own_name.get_offsets()[0, 0] == 0
+        np.testing.assert_array_equal([x for x, _, _ in digits.places], across)
+    assert picture.own_name.texts == ("its own",) and picture.own_name.places[0][0] == 0
     assert heights(picture.whole) == list(curve.whole)
     assert heights(picture.parts) == list(curve.parts)
     assert picture.knife.get_xdata()[0] == 0.5
     assert picture.tokens.texts == ("2 tokens", "4 tokens", "8 tokens", "16 tokens")
-    assert list(picture.tokens.get_offsets()[:, 0]) == [0, 1, 2, 3]
+    assert [x for x, _, _ in picture.tokens.places] == [0, 1, 2, 3]
     assert picture.right.get_ylabel() == "weight of all its tokens together"
     assert len(AggregationPicture.alone(curve).axes) == 2
 
@@ -138,9 +142,9 @@ def test_the_picture_is_the_curve():
 def test_its_own_is_marked_where_it_stands():
     curve = aggregation_curve(DCPO)  # the last of the four
     picture = AggregationPicture(curve)
-    assert list(picture.own_digits.get_offsets()[:, 1]) == list(1 / LENGTHS)
-    assert list(picture.digits.get_offsets()[:4, 1]) == list(1 / (4 * LENGTHS))
-    assert picture.own_name.get_offsets()[0, 0] == 3
+    assert heights_of(picture.own_digits) == list(1 / LENGTHS)
+    assert heights_of(picture.digits)[:4] == list(1 / (4 * LENGTHS))
+    assert picture.own_name.places[0][0] == 3
 
 
 def test_tall_bars_stay_inside():
@@ -153,30 +157,56 @@ def test_tall_bars_stay_inside():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "conclusion", "details"),
     [
         (
             {},
-            "DAPO, token mean: a token weighs 0.0333 in every response. Cut into parts of 2 and 2 responses, in the mean of "
-            "the parts' means tokens of responses 1 to 4 count 2.5, 2.5, 0.625 and 0.625 times what they should: the trap. "
-            "Weights computed on the whole batch and then cut stay right.",
+            "Averaging the means of two parts, DAPO counts tokens of response 1 2.5 times as much as it should, of response 3 "
+            "0.625 times: the trap.",
+            "The aggregation is token mean: a token weighs 0.0333 in every response. The parts have 2 and 2 responses, and "
+            "tokens of responses 1 to 4 count 2.5, 2.5, 0.625 and 0.625 times what they should. Weights computed on the whole "
+            "batch and then cut stay right.",
         ),
         (
             {"algorithm": GRPO, "lengths": (1, 5, 16, 2)},
-            "GRPO, sequence mean: a token of response 1 (1 token) weighs 0.25, of response 3 (16 tokens) 0.0156. Cut into parts "
-            "of 2 and 2 responses, the mean of the parts' means is the whole batch's: no trap.",
+            "Averaging the means of two parts, GRPO gives every response the weight that it has in the whole batch: no trap "
+            "here.",
+            "The aggregation is sequence mean: a token of response 1 (1 token) weighs 0.25, of response 3 (16 tokens) 0.0156. "
+            "The parts have 2 and 2 responses.",
         ),
         (
             {"algorithm": DCPO, "lengths": (4, 4, 4, 4), "cut": 1},
-            "DCPO, sequence sum: a token weighs 0.25 in every response. Cut into parts of 1 and 3 responses, the mean of the "
-            "parts' means gives every token 0.5 times its weight: another learning rate.",
+            "Averaging the means of two parts, DCPO gives every token 0.5 times its weight: another learning rate.",
+            "The aggregation is sequence sum: a token weighs 0.25 in every response. The parts have 1 and 3 responses.",
         ),
         (
             {"algorithm": replace(GRPO, name="Mine", aggregate=lambda mask: mask * 0.0)},
-            "Mine, <lambda>: a token weighs 0 in every response. Cut into parts of 2 and 2 responses, the mean of the parts' "
-            "means is the whole batch's: no trap.",
+            "Averaging the means of two parts, Mine gives every response the weight that it has in the whole batch: no trap "
+            "here.",
+            "The aggregation is <lambda>: a token weighs 0 in every response. The parts have 2 and 2 responses.",
         ),
     ],
 )
-def test_words_by_hand(arguments, words):
-    assert explore_aggregation(**arguments).caption == words
+def test_words_by_hand(arguments, conclusion, details):
+    explorer = explore_aggregation(**arguments)
+    assert (explorer.conclusion, explorer.details) == (conclusion, details)
+
+
+def test_the_cut_is_dragged():
+    explorer = explore_aggregation()
+    explorer.asked = {"turn": 1, "handle": 0, "place": 2.4}  # nearest to 2.5, between the third and the fourth
+    assert explorer.curve.cut == explorer.controls["cut"].value == 3
+    assert explorer.picture.handles(explorer.curve)[0].at == explorer.picture.knife.get_xdata()[0] == 2.5
+    explorer.asked = {"turn": 2, "handle": 0, "place": -0.5}
+    assert explorer.curve.cut == 1
+
+
+@pytest.mark.parametrize("length", [1, 5, 16, 61])
+def test_the_constant_is_dragged_by_its_weight(length):
+    # of 4 responses each token weighs 1 / (4 · length)
+    explorer = explore_aggregation(GRPO)
+    explorer.asked = {"turn": 1, "handle": 1, "place": 1 / (4 * length)}
+    assert explorer.controls["max_length"].value == length
+    assert explorer.picture.handles(explorer.curve)[1].at == pytest.approx(1 / (4 * length))
+    np.testing.assert_allclose(explorer.picture.constant.get_ydata(), 1 / (4 * length))
+    assert explorer.handles[1]["sign"] == -1  # a longer one weighs less

@@ -119,7 +119,7 @@ def test_limits_on_a_whole_response_are_no_interval_of_a_token(algorithm):
             refused()
     controls = explore_bounds().controls
     for control in ("algorithm", "beside"):
-        assert algorithm not in [value for _, value in controls[control].box.options]
+        assert algorithm not in [value for _, value in controls[control].options]
 
 
 def test_an_algorithm_is_not_beside_itself():
@@ -144,12 +144,12 @@ def test_what_lies_outside_the_axes_is_marked_on_their_edge():
 
     above, ends, labels = shown()
     assert above == [[0.003, 3.0]] and ends.tolist() == [0.5] and "further out" in labels
-    explorer.controls["scale"].box.value = "log"
+    explorer.controls["scale"].value = "log"
     above, ends, labels = shown()
     assert above == [] and "further out" not in labels
     np.testing.assert_allclose(ends, [0.5, 8.68], atol=0.005)
     moved = explore_bounds()
-    moved.controls["old_prob"].slider.value = 0.003
+    moved.controls["old_prob"].value = 0.003
     assert moved.png == explore_bounds(old_prob=0.003).png  # the legend, too
 
 
@@ -199,7 +199,7 @@ def test_a_real_run_lies_over_the_picture():
     recorded = [t for r in records for g in r.groups for response in g.responses for t in response.tokens]
     assert f"Of the run's {len(recorded):,} recorded tokens DCPO clips" in explorer.caption
     assert explorer.call == "explore_bounds(run=run)"
-    explorer.controls["algorithm"].box.value = GRPO
+    explorer.controls["algorithm"].value = GRPO
     cloud = explorer.curve.tokens
     assert [t.clipped for t in recorded] == cloud.clipped.tolist()  # as the loss that trained recorded it
     np.testing.assert_allclose(cloud.ratio, [t.ratio for t in recorded], rtol=1e-5)
@@ -238,3 +238,34 @@ def test_a_surrogate_that_cuts_on_one_side_cuts(only):
         return free.where(advantages.sign() != only, free.minimum(held))
 
     assert bounds_curve(replace(GRPO, surrogate=one_sided)).limits[0].cuts
+
+
+@pytest.mark.parametrize("handle", [0, 1])
+def test_the_old_probability_is_dragged_to_the_nearest_stop(handle):
+    explorer = explore_bounds()
+    for place, stop in ((0.44, 0.4), (0.46, 0.5), (-0.2, 0.0001), (0.0021, 0.003)):
+        explorer.asked = {"turn": 1, "handle": handle, "place": place}
+        assert explorer.controls["old_prob"].value == explorer.curve.at == stop
+        assert explorer.picture.handles(explorer.curve)[handle].at == stop
+        assert explorer.conclusion.startswith(f"DCPO: a token of old probability {stop:g} is pushed ")
+
+
+def test_the_widths_are_dragged_by_the_limits_of_a_certain_token():
+    # fixed widths: 1 − ε and 1 + ε at every old probability
+    explorer = explore_bounds(GRPO)
+    for handle, name, place, width in ((2, "eps_low", 0.63, 0.37), (3, "eps_high", 1.42, 0.42)):
+        explorer.asked = {"turn": handle, "handle": handle, "place": place}
+        assert explorer.controls[name].value == width
+        assert explorer.picture.handles(explorer.curve)[handle].at == pytest.approx(place)
+    assert explorer.conclusion.endswith("is pushed down to 0.063 and up to 0.142 (ratio 0.63 to 1.42).")
+    # DCPO at q = 1: r² − r = ε, so ε = .24 at r = 1.2, and r − r² = .21 at r = .7
+    explorer = explore_bounds()
+    explorer.asked = {"turn": 1, "handle": 3, "place": 1.2}
+    explorer.asked = {"turn": 2, "handle": 2, "place": 0.7}
+    assert (explorer.controls["eps_high"].value, explorer.controls["eps_low"].value) == (0.24, 0.21)
+
+
+def test_a_width_that_an_algorithm_lacks_is_not_dragged():
+    explorer = explore_bounds(PPO_PENALTY, beside=())
+    assert [handle["hidden"] for handle in explorer.handles] == [False, False, True, True]
+    assert len(explorer.conclusion) <= 160

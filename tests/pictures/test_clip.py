@@ -106,7 +106,7 @@ def test_which_ratios_are_of_one_token():
 @pytest.mark.parametrize("algorithm", [GSPO, GSPO_TOKEN, replace(GSPO, name="Mine", bounds=DynamicBounds())])
 def test_a_sequence_ratio_has_no_probability(algorithm):
     explorer = explore_clip(algorithm)
-    assert explorer.caption.startswith(f"{algorithm.name}: the ratio is the whole response's, not one token's.")
+    assert explorer.details.startswith(f"{algorithm.name}: the ratio is the whole response's, not one token's.")
     assert "probability" not in explorer.caption
     assert "no gradient above sequence ratio " in explorer.caption
     for side in explorer.picture.sides:
@@ -114,7 +114,7 @@ def test_a_sequence_ratio_has_no_probability(algorithm):
         assert not side.certain.get_visible() and not side.impossible.get_visible()
     shown = [text.get_text() for text in explorer.picture.figure.legends[0].get_texts()]
     assert "new probability = 1" not in shown
-    explorer.controls["algorithm"].box.value = GRPO
+    explorer.controls["algorithm"].value = GRPO
     assert [side.ax.get_xlabel() for side in explorer.picture.sides] == ["ratio: new probability / old probability"] * 2
     assert all(side.certain.get_visible() for side in explorer.picture.sides)
     shown = [text.get_text() for text in explorer.picture.figure.legends[0].get_texts()]
@@ -150,7 +150,7 @@ def test_better_than_what_is_expected_which_a_critic_may_say():
 def test_a_slider_seldom_changes_the_axes():
     explorer, layouts = explore_clip(DCPO, up_to=4.0, old_prob=0.1), set()
     for old_prob in (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0):  # upper limits from 3.7 to 1.2
-        explorer.controls["old_prob"].slider.value = old_prob
+        explorer.controls["old_prob"].value = old_prob
         layouts.add(explorer.picture.still(explorer.curve))
         for side, curves in zip(explorer.picture.sides, (explorer.curve.better, explorer.curve.worse), strict=True):
             low, high = side.ax.get_ylim()
@@ -268,7 +268,7 @@ def test_a_rule_that_is_wrong_for_some_tokens_only_is_told_where():
     assert explorer.caption.startswith("Mine")
     with pytest.raises(ValueError, match=r"for old probability 0\.18\d? got 2 and 1\.2"):
         bounds_curve(mine)
-    explorer.controls["old_prob"].slider.value = 0.2
+    explorer.controls["old_prob"].value = 0.2
     assert explorer.caption.startswith("Not possible: Mine's bounds, at a fifth, must give limits with lower ≤ upper")
 
 

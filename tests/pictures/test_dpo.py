@@ -210,7 +210,7 @@ def test_a_run_that_ends_beyond_the_margins_drawn_is_said_to():
 
 def test_labels_are_words():
     explorer = explore_dpo()
-    assert [explorer.controls[name].box.description for name in ("shared", "pace")] == [
+    assert [explorer.controls[name].label for name in ("shared", "pace")] == [
         "how alike, 0 to 1",
         "first step, nats",
     ]
@@ -235,9 +235,9 @@ def test_labels_are_words():
     ],
 )  # fmt: skip
 def test_words_by_hand(arguments, begins, ends):
-    caption = explore_dpo(**arguments).caption
-    assert caption.startswith(begins)
-    assert caption.endswith(ends)
+    explorer = explore_dpo(**arguments)
+    assert explorer.details.startswith(begins)
+    assert explorer.caption.endswith(ends)
 
 
 def test_words_of_what_does_not_pull():
@@ -264,16 +264,16 @@ def test_half_of_the_pull_is_looked_for_at_margins_above_0():
 def test_beta_belongs_to_the_algorithm_and_hides_where_there_is_none():
     explorer = explore_dpo()
     beta = explorer.controls["beta"]
-    beta.slider.value = 0.5
+    beta.value = 0.5
     assert (explorer.curve.beta, explorer.call) == (0.5, "explore_dpo(beta=0.5)")
-    explorer.controls["algorithm"].box.value = DPO_LINEAR
+    explorer.controls["algorithm"].value = DPO_LINEAR
     assert (explorer.curve.beta, explorer.call) == (0.1, "explore_dpo(DPO_LINEAR)")
-    explorer.controls["algorithm"].box.value = GRPO
+    explorer.controls["algorithm"].value = GRPO
     assert beta.hidden and explorer.call == "explore_dpo(GRPO)"
     strict = replace(DPO, name="Mine", reward=ImplicitReward(beta=0.3))
     mine = explore_dpo(strict)
     assert (mine.curve.beta, mine.call) == (0.3, "explore_dpo(mine)")
-    labels = [label for label, _ in explorer.controls["algorithm"].box.options]
+    labels = [label for label, _ in explorer.controls["algorithm"].options]
     assert labels[:3] == ["DPO", "DPO (linear)", "GRPO"] and len(set(labels)) == len(labels)
     with pytest.raises(ValueError, match="beta: GRPO has no such parameter in this picture"):
         explore_dpo(GRPO, beta=0.1)
@@ -281,3 +281,25 @@ def test_beta_belongs_to_the_algorithm_and_hides_where_there_is_none():
         explore_dpo(beta=0.0)
     with pytest.raises(ValueError, match="PPO has nothing that this picture shows"):
         explore_dpo(PPO)
+
+
+def test_the_probabilities_are_dragged_by_their_logarithms():
+    explorer = explore_dpo()
+    chosen, rejected = explorer.picture.handles(explorer.curve)
+    assert (chosen.at, rejected.at) == (pytest.approx(math.log(0.2)), pytest.approx(math.log(0.3)))
+    explorer.asked = {"turn": 1, "handle": 0, "place": math.log(0.085)}  # to the slider's step, .02
+    explorer.asked = {"turn": 2, "handle": 1, "place": math.log(0.417)}
+    assert [explorer.controls[name].value for name in ("chosen_prob", "rejected_prob")] == [0.08, 0.42]
+    for line, at in zip(explorer.picture.starts, (0.08, 0.42), strict=True):
+        assert list(line.get_ydata()) == pytest.approx([math.log(at)] * 2)
+
+
+def test_the_conclusion_is_where_both_responses_end():
+    # linear, shared ½, pace .8: logits 0 and −8, others 0: .2 / (.7 + .3 e^−8) = .2857 and .3 e^−8 / .7001 = .000144
+    explorer = explore_dpo(DPO_LINEAR, shared=0.5, pace=0.8)
+    assert explorer.conclusion == (
+        "40 steps of DPO (linear) take the chosen response from probability 0.20 to 0.29, the rejected one from 0.30 to "
+        "0.00014."
+    )
+    explorer.controls["shared"].value = 1.0  # one and the same: neither moves
+    assert explorer.conclusion.endswith("from probability 0.20 to 0.2, the rejected one from 0.30 to 0.3.")

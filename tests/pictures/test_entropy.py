@@ -93,13 +93,12 @@ def test_an_empty_graph_says_why():
     assert explorer.picture.nothing.get_visible()
     assert explorer.picture.nothing.get_text() == "no accuracy above the first\nis reached by half of the replicas"
     assert "so no accuracy is reached below left" in explorer.caption
-    explorer.controls["reward"].box.value = "3 good of 20"
+    explorer.controls["reward"].value = "3 good of 20"
     assert not explorer.picture.nothing.get_visible() and "below left" not in explorer.caption
 
 
-def test_names_come_and_go_in_the_legend_without_a_new_layout(monkeypatch):
+def test_names_come_and_go_in_the_legend():
     explorer = explore_entropy()
-    monkeypatch.setattr("rlviz.pictures.live.BlittedFigure.lay_out", None)
 
     def shown():
         pairs = zip(explorer.picture.legend.legend_handles, explorer.picture.legend.get_texts(), strict=True)
@@ -107,11 +106,31 @@ def test_names_come_and_go_in_the_legend_without_a_new_layout(monkeypatch):
 
     others = ["middle 80 % of 16 replicas", "the step", "good action", "other action"]
     assert shown() == ["GRPO", *others]
-    explorer.controls["beside"].box.value = DCPO
+    explorer.controls["beside"].value = DCPO
     assert shown() == ["GRPO", "DCPO", *others]
-    explorer.controls["algorithm"].box.value = DAPO
-    explorer.controls["beside"].box.value = "nothing"
+    explorer.controls["algorithm"].value = DAPO
+    explorer.controls["beside"].value = None
     assert shown() == ["DAPO", *others]
+    assert "DAPO" in explorer.still and "DCPO" not in explorer.still
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_the_step_is_dragged_in_both_graphs_and_the_conclusion_follows(place):
+    explorer = explore_entropy()
+    moved = explorer.moving
+    explorer.asked = {"turn": 1, "handle": place, "place": 20.4}
+    assert explorer.controls["step"].value == explorer.curve.step == 20
+    assert [handle["at"] for handle in explorer.handles] == [20, 20]
+    assert explorer.moving != moved
+    history = explorer.curve.histories[0]
+    entropy, accuracy = (sum(values[:, 20]) / 16 for values in (history.entropy, history.accuracy))
+    assert (
+        explorer.conclusion
+        == f"At step 20 GRPO has {entropy:.2f} of 3.00 nats of entropy left, at accuracy {accuracy:.2f}."
+    )
+    explorer.controls["beside"].value = DCPO
+    other = explorer.curve.histories[1].entropy[:, 20].mean()
+    assert f"; DCPO has {other:.2f}, at " in explorer.conclusion
 
 
 def test_what_is_remembered_is_small():
@@ -128,13 +147,13 @@ def test_words_follow_the_numbers():
     assert (
         f"GRPO: from 3.00 to {history.entropy[:, -1].mean():.2f} nats after 60 steps" in explorer.caption
     )  # ln 20 = 3.00
-    explorer.controls["step"].slider.value = 0
+    explorer.controls["step"].value = 0
     assert "At step 0 of the replica shown the likeliest action is 1, with 0.05." in explorer.caption  # uniform over 20
-    explorer.controls["reward"].box.value = "random"
+    explorer.controls["reward"].value = "random"
     assert "nothing can be learned" in explorer.caption and "first reached" not in explorer.caption
-    explorer.controls["beside"].box.value = DCPO
+    explorer.controls["beside"].value = DCPO
     assert "DCPO: from 3.00 to" in explorer.caption
-    explorer.controls["reward"].box.value = "rare good"
+    explorer.controls["reward"].value = "rare good"
     start = -(0.02 * math.log(0.02) + 0.98 * math.log(0.98))
     assert f"GRPO: from {start:.2f} to" in explorer.caption
 

@@ -118,13 +118,13 @@ def test_a_critic_s_rule_of_one_s_own():
     assert (curve.lam_at, curve.bias_at, curve.gamma) == (None, None, None)
     explorer = explore_gae(replace(PPO, name="Mine", advantage=half))
     assert "Mine, a right answer of 12 tokens" in explorer.caption
-    explorer.controls["wiggle"].slider.value = 0.0  # draws without a λ of its own
+    explorer.controls["wiggle"].value = 0.0  # draws without a λ of its own
     assert len(explorer.picture.at.get_xdata()) == 0 and "before whitening" not in explorer.caption
     assert (
         "it is wrong on average (bias) and off by chance (noise) by 0.00 and 0.00 at λ = 0, by 0.00 and"
         in explorer.caption
     )
-    explorer.controls["algorithm"].box.value = PPO
+    explorer.controls["algorithm"].value = PPO
     assert explorer.picture.at.get_xdata()[0] == 0.95
 
 
@@ -182,10 +182,10 @@ def test_an_own_lambda_is_shown_by_those_who_have_one():
     explorer = explore_gae()
     figure = explorer.picture.figure
     assert "the algorithm's own λ" in shown_in_legend(figure)
-    explorer.controls["algorithm"].box.value = GRPO
+    explorer.controls["algorithm"].value = GRPO
     assert not any("own λ" in text for text in shown_in_legend(figure)) and len(shown_in_legend(figure)) == 8
     assert len(explorer.picture.at.get_xdata()) == 0 and len(explorer.picture.noise_at.get_xdata()) == 0
-    explorer.controls["algorithm"].box.value = PPO
+    explorer.controls["algorithm"].value = PPO
     assert "the algorithm's own λ" in shown_in_legend(figure) and explorer.picture.at.get_xdata()[0] == 0.95
 
 
@@ -196,7 +196,7 @@ def test_tokens_have_numbers_below_their_bars(tokens, numbers):
     picture = GAEPicture(gae_curve(PPO, tokens=tokens))
     assert picture.numbers.texts == tuple(map(str, numbers))
     middles = [path.vertices[:4, 0].mean() for path in picture.bars.get_paths()]
-    np.testing.assert_allclose(picture.numbers.get_offsets()[:, 0], [middles[n - 1] for n in numbers])
+    np.testing.assert_allclose([x for x, _, _ in picture.numbers.places], [middles[n - 1] for n in numbers])
 
 
 def test_a_colour_means_one_thing():
@@ -221,18 +221,18 @@ def test_words():
         "0.00 (bias) and off by another" in explorer.caption
     )
     assert "by 0.22 and 0.00 at λ = 0, by 0.00 and" in explorer.caption
-    explorer.controls["lam"].slider.value = 0.0
+    explorer.controls["lam"].value = 0.0
     assert "wrong on average by 0.22 (bias) and off by another 0.00 by chance" in explorer.caption
     assert "γ = " not in explorer.caption.partition("tokens:")[2]
-    explorer.controls["gamma"].slider.value = 0.5
+    explorer.controls["gamma"].value = 0.5
     assert "γ = 0.5 makes early tokens hear less of the outcome" in explorer.caption
-    explorer.controls["gamma"].slider.value = 0.0
+    explorer.controls["gamma"].value = 0.0
     assert explorer.caption.endswith(
         "With γ = 0 A is the token's own reward less V, whatever λ: nothing that follows counts."
     )
-    explorer.controls["answer"].box.value = "wrong"
+    explorer.controls["answer"].value = "wrong"
     assert "a wrong answer of 4 tokens" in explorer.caption
-    explorer.controls["algorithm"].box.value = DR_GRPO  # 4 of 8 are right, and this one is not
+    explorer.controls["algorithm"].value = DR_GRPO  # 4 of 8 are right, and this one is not
     assert (
         "Dr.GRPO has no critic and no λ: each token of a wrong answer of 4 tokens gets the same A = −0.50"
         in explorer.caption
@@ -248,3 +248,27 @@ def test_at_gamma_0_a_token_s_credit_is_its_own_reward_less_the_critic():
 def test_whitening_is_named_where_there_is_some():
     assert gae_curve(PPO).whitens and not gae_curve(replace(PPO, advantage=GAE(whiten=False))).whitens
     assert "whitening" not in explore_gae(replace(PPO, name="Mine", advantage=GAE(whiten=False))).caption
+
+
+def test_lambda_and_the_critic_are_dragged():
+    explorer = explore_gae()
+    explorer.asked = {"turn": 1, "handle": 0, "place": 0.634}
+    assert explorer.curve.lam_at == explorer.picture.at.get_xdata()[0] == 0.63
+    before = explorer.curve.critic
+    # the critic is moved as a whole: its last value goes where it is dragged, to the slider's step, .05
+    explorer.asked = {"turn": 2, "handle": 1, "place": before[-1] + 0.16}
+    assert explorer.controls["offset"].value == 0.15
+    np.testing.assert_allclose(explorer.curve.critic, before + 0.15)
+    assert explorer.picture.handles(explorer.curve)[1].at == pytest.approx(before[-1] + 0.15)
+    explorer.controls["algorithm"].value = GRPO
+    assert [handle["hidden"] for handle in explorer.handles] == [True, False]
+
+
+def test_conclusions():
+    # of 4 tokens all but the last are off by .25 at λ = 0: .25 · √¾ = .22; a critic alone has no noise
+    explorer = explore_gae(lam=0.0, offset=0.25, wiggle=0.0, tokens=4)
+    assert explorer.conclusion == (
+        "PPO at λ = 0: the critic's errors leave a bias of 0.22 in the credit of a token, and chance a noise of 0.00."
+    )
+    explorer.controls["algorithm"].value = DR_GRPO  # 5 of 8 are right
+    assert explorer.conclusion == "Dr.GRPO gives each of the 4 tokens the same A = +0.38."

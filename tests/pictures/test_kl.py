@@ -250,7 +250,8 @@ def test_a_term_pulls_the_way_of_its_gradient(kl, pull):
     at = {"forward": curve.fits.forward_at, "reverse": curve.fits.reverse_at}.get(pull)
     expected = ([], []) if at is None else ([at[0]], [at[2]])
     assert (list(ring.get_xdata()), list(ring.get_ydata())) == expected
-    words = KLPicture(curve).words(curve)
+    picture = KLPicture(curve)
+    words = f"{picture.conclusion(curve)} {picture.words(curve)}"
     assert ("pulls nowhere" in words) == (pull == "nowhere")
     assert ("neither direction" in words) == (pull == "neither")
     for way in ("forward", "reverse"):
@@ -297,15 +298,18 @@ def test_the_picture_of_the_fits_is_the_curve():
     curve = kl_curve(GRPO, apart=5.0, weight=0.3)
     view = KLPicture(curve).fits
     (forward, forward_kl), (reverse, reverse_kl) = view.lines
+    seen = np.abs(curve.fits.position) <= 8.25
     for line, x, y in (
-        (forward, curve.fits.position, curve.fits.forward),
-        (reverse, curve.fits.position, curve.fits.reverse),
+        (forward, curve.fits.position[seen], curve.fits.forward[seen]),
+        (reverse, curve.fits.position[seen], curve.fits.reverse[seen]),
         (forward_kl, curve.fits.mean, curve.fits.forward_kl),
         (reverse_kl, curve.fits.mean, curve.fits.reverse_kl),
     ):
         np.testing.assert_array_equal(line.get_xdata(), x)
         np.testing.assert_array_equal(line.get_ydata(), y)
-    np.testing.assert_array_equal(view.target.get_data().values, curve.fits.target)
+    values, edges, _ = view.target.get_data()
+    np.testing.assert_array_equal(values, curve.fits.target[seen])
+    np.testing.assert_allclose((edges[1:] + edges[:-1]) / 2, curve.fits.position[seen])
     # in the loss E[∇k3] = ∇KL(reference‖policy), and KL(old‖policy) is forward as well; k1 in the reward is reverse
     for algorithm, place in ((GRPO, -0.6), (PPO_PENALTY, -0.6), (PPO, -2.99)):
         assert KLPicture(kl_curve(algorithm)).fits.ring.get_xdata()[0] == pytest.approx(place, abs=0.005)
@@ -327,34 +331,46 @@ def test_the_picture_of_the_estimators_is_the_curve(show):
 
 def test_words_of_the_fits():
     explorer = explore_kl(apart=8.0)
-    # ln(1/0.6) = 0.51; mean of the target −0.8, which the grid meets, or its neighbour
-    assert (
-        "takes one hump and leaves the other (mode seeking): middle −4.0, width 1.0, KL 0.51 nats" in explorer.caption
+    # ln(1/0.6) = 0.51; a forward width of √(1 + 0.24 · 64) = 4.04
+    assert explorer.conclusion == (
+        "GRPO's KL term pulls towards the forward fit: the forward fit covers both humps (width 4.0), the reverse fit takes one "
+        "(width 1.0)."
     )
+    assert "avoids what the target avoids (mode seeking): middle −4.0, KL 0.51 nats" in explorer.details
     assert (
         "GRPO's term (0.04 · k3 to reference, in the loss), averaged over the policy's own tokens, has the gradient of "
-        "KL(reference‖policy): it pulls towards the forward fit, though its value estimates KL(policy‖reference), the reverse"
-    ) in explorer.caption
-    explorer.controls["apart"].slider.value = 6.0
+        "KL(reference‖policy), though its value estimates KL(policy‖reference), the reverse direction."
+    ) in explorer.details
+    explorer.controls["apart"].value = 6.0
     # −0.2 · 3 = −0.6, √(1 + 0.24 · 36) = 3.105
-    assert "(mode covering): middle −0.6, width 3.1, KL" in explorer.caption
-    explorer.controls["weight"].slider.value = 0.5
-    explorer.controls["apart"].slider.value = 2.3  # a width below √(1 + 1.15²) = 1.52, in the middle of both
-    assert "The reverse fit still covers both humps" in explorer.caption
-    explorer.controls["apart"].slider.value = 4.0
-    assert "The reverse fit still covers both humps" in explorer.caption
-    explorer.controls["apart"].slider.value = 0.0
-    assert (
-        "one hump, and the two fits lie close together. Forward: middle 0.0, width 1.0, KL 0.00 nats. "
-        "Reverse: middle 0.0, width 1.0, KL 0.00 nats."
-    ) in explorer.caption
-    explorer.controls["algorithm"].box.value = DAPO
-    assert "DAPO has no KL term" in explorer.caption
-    explorer.controls["algorithm"].box.value = PPO_PENALTY
-    assert "averaged over the old policy's tokens, has the gradient of KL(old‖policy): it pulls" in explorer.caption
+    assert "the forward fit covers both humps (width 3.1)" in explorer.conclusion
+    assert "(mode covering): middle −0.6, KL" in explorer.details
+    explorer.controls["weight"].value = 0.5
+    explorer.controls["apart"].value = 2.3  # √(1 + 1.15²) = 1.52; the reverse width is below it, in the middle of both
+    assert "both fits cover both humps (widths 1.5 forward and 1." in explorer.conclusion
+    explorer.controls["apart"].value = 4.0
+    assert "both fits cover both humps" in explorer.conclusion and "(the valley is still shallow)" in explorer.details
+    explorer.controls["apart"].value = 0.0
+    assert explorer.conclusion.endswith("the target has one hump, and both fits lie on it (widths 1.0 and 1.0).")
+    assert explorer.details.startswith("Forward: middle 0.0, KL 0.00 nats. Reverse: middle 0.0, KL 0.00 nats.")
+    explorer.controls["algorithm"].value = DAPO
+    assert explorer.conclusion.startswith("DAPO has no KL term: the target")
+    explorer.controls["algorithm"].value = PPO_PENALTY
+    assert "averaged over the old policy's tokens, has the gradient of KL(old‖policy)." in explorer.caption
     assert "though" not in explorer.caption  # value and gradient agree
-    explorer.controls["algorithm"].box.value = PPO
-    assert "has the gradient of KL(policy‖reference): it pulls towards the reverse fit." in explorer.caption
+    explorer.controls["algorithm"].value = PPO
+    assert explorer.conclusion.startswith("PPO's KL term pulls towards the reverse fit: ")
+    assert "has the gradient of KL(policy‖reference)." in explorer.caption
+
+
+@pytest.mark.parametrize("algorithm", [GRPO, PPO, DAPO, PPO_PENALTY], ids=lambda a: a.name)
+@pytest.mark.parametrize("setting", [{}, {"weight": 0.5, "apart": 4.0}, {"show": "value"}, {"show": "gradient"}])
+def test_what_is_to_be_seen_fits_in_a_sentence(algorithm, setting):
+    curve = kl_curve(algorithm, **setting)
+    picture = KLPicture(curve)
+    said = picture.conclusion(curve)
+    assert 40 < len(said) <= 160 and said.endswith(".")
+    assert len(said) + len(picture.words(curve)) < 900 and algorithm.name in said + picture.words(curve)
 
 
 def test_words_of_the_estimators():
@@ -362,16 +378,16 @@ def test_words_of_the_estimators():
     policy, still = policies(1.0)
     exact = kl(policy, still)
     said = f"At KL(policy‖reference) = {exact:.2g} nats per token the average of k1, k3 and k3+ is exact; that of k2 is"
-    assert said in explorer.caption
+    assert explorer.conclusion.startswith(said)
     spread = math.sqrt((policy * (np.log(policy / still) - exact) ** 2).sum())
     assert f"One token's estimate has a standard deviation of {spread:.2g} (k1)" in explorer.caption
     assert f"0.04 · k3 to reference, in the loss: {0.04 * exact:.2g} per token on average" in explorer.caption
-    explorer.controls["show"].box.value = "gradient"
+    explorer.controls["show"].value = "gradient"
     assert "on average k2 and k3+ have its gradient; the error is 100% for k1 and 41% for k3." in explorer.caption
-    explorer.controls["algorithm"].box.value = PPO
+    explorer.controls["algorithm"].value = PPO
     assert "on average k1 has its gradient" in explorer.caption
-    explorer.controls["algorithm"].box.value = PPO_PENALTY
-    assert f"at KL(old‖policy) = {kl(still, policy):.2g} nats per token" in explorer.caption
+    explorer.controls["algorithm"].value = PPO_PENALTY
+    assert f"At KL(old‖policy) = {kl(still, policy):.2g} nats per token" in explorer.caption
     assert "on average k1 and k3 have its gradient" in explorer.caption
     assert "k3+ has its gradient from k2" in explorer.caption  # its value is right on average, its gradient is not
 
@@ -380,5 +396,41 @@ def test_only_the_sliders_of_the_view_are_in_sight():
     explorer = explore_kl()
     hidden = {name: control.hidden for name, control in explorer.controls.items()}
     assert hidden == {"algorithm": False, "show": False, "apart": False, "weight": False, "distance": True}
-    explorer.controls["show"].box.value = "value"
+    explorer.controls["show"].value = "value"
     assert explorer.controls["apart"].hidden and not explorer.controls["distance"].hidden
+
+
+def asked(explorer, handle, place):
+    """Return the values of the controls after this handle was dragged to a place."""
+    explorer.asked = {"turn": explorer.answered + 1, "handle": handle, "place": place}
+    return {name: control.value for name, control in explorer.controls.items()}
+
+
+def test_humps_are_dragged_apart_and_up():
+    explorer = explore_kl()
+    assert [handle["at"] for handle in explorer.handles[:2]] == [-3.0, 3.0]
+    assert asked(explorer, 1, 2.0)["apart"] == 4.0  # it stands at half of the distance
+    assert asked(explorer, 0, -2.5)["apart"] == 5.0
+    assert asked(explorer, 0, 1.0)["apart"] == 0.0  # past the other hump
+    assert explorer.handles[4]["hidden"]  # one hump: its height says nothing of a weight
+    asked(explorer, 1, 2.5)
+    # positions are a quarter apart; the left hump's own height is w φ(0) / 4, and the right one's tail there (1 − w) φ(5) / 4
+    for place in (0.03, 0.06):
+        weight = (4 * place * math.sqrt(2 * math.pi) - math.exp(-12.5)) / (1 - math.exp(-12.5))
+        assert asked(explorer, 4, place)["weight"] == pytest.approx(weight, abs=0.0251)
+        assert explorer.handles[4]["at"] == pytest.approx(place, abs=0.025 * 0.1)
+    assert asked(explorer, 4, 1.0)["weight"] == 0.9
+    view = explorer.picture.fits
+    assert [line.get_xdata()[0] for line in view.middles] == [-2.5, 2.5]
+    np.testing.assert_allclose(view.middles[0].get_ydata()[1], view.height.get_ydata()[0])
+
+
+@pytest.mark.parametrize("algorithm", [GRPO, PPO_PENALTY], ids=lambda a: a.name)
+def test_the_distance_is_dragged_by_the_exact_kl(algorithm):
+    explorer = explore_kl(algorithm, show="gradient")
+    assert [handle["hidden"] for handle in explorer.handles] == [True, True, False, False, True]
+    for handle, distance in ((2, 0.3), (3, 1.45)):
+        pair = policies(distance)
+        exact = kl(*pair) if algorithm is GRPO else kl(*pair[::-1])
+        assert asked(explorer, handle, exact)["distance"] == pytest.approx(distance)
+        assert explorer.handles[handle]["at"] == pytest.approx(exact)

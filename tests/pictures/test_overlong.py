@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rlviz.algorithms import ALGORITHMS, DAPO, DR_GRPO, DUPO, GRPO, PPO
-from rlviz.pictures.overlong import OverlongPicture, overlong_curve
+from rlviz.pictures.overlong import OverlongPicture, explore_overlong, overlong_curve
 from rlviz.pieces.shaping import SoftOverlongPunishment
 
 LENGTHS = [5, 7, 8, 10, 12, 13, 15, 18]  # 11 away by −6 −4 −3 −1 1 2 4 7
@@ -171,17 +171,18 @@ def legend(picture):
 
 
 def test_the_legend_names_what_is_drawn_and_nothing_else():
-    always = ["without shaping", "cut off: counts as wrong"]
+    always = ["without shaping", "mean length", "cut off, wrong"]
     both = ["right: A", "wrong: A", "A without shaping", "A with 2 R + 1 for R"]
+    soft = ["mean length", "punished from here", always[-1]]
     picture = OverlongPicture(overlong_curve(DAPO))
-    assert legend(picture) == [always[0], "shaped", *both, always[1]]
+    assert legend(picture) == [always[0], "shaped", *both, *soft]
     for setting, expected in (
         # without the shaping of another than the algorithm's own there is one line and no diamond
-        ({"algorithm": GRPO, "shaping": "none"}, [always[0], "right: A", "wrong: A", both[3], always[1]]),
-        ({"shaping": "filter"}, [always[0], "shaped", "the algorithm's own", *both, "out of the loss", always[1]]),
-        ({"number_right": 8, "mean_length": 9}, [always[0], "shaped", "right: A", *both[2:], always[1]]),
+        ({"algorithm": GRPO, "shaping": "none"}, [always[0], "right: A", "wrong: A", both[3], *always[1:]]),
+        ({"shaping": "filter"}, [always[0], "shaped", "the algorithm's own", *both, "out of the loss", *always[1:]]),
+        ({"number_right": 8, "mean_length": 9}, [always[0], "shaped", "right: A", *both[2:], *soft]),
         ({"shaping": "none", "algorithm": GRPO, "number_right": 0}, always),
-        ({}, [always[0], "shaped", *both, always[1]]),
+        ({}, [always[0], "shaped", *both, *soft]),
     ):
         curve = overlong_curve(**{"algorithm": DAPO, **setting})
         picture.show(curve)
@@ -203,7 +204,10 @@ def test_what_becomes_of_advantages_when_rewards_are_doubled():
 
 def said(*arguments, **setting):
     curve = overlong_curve(*arguments, **setting)
-    return OverlongPicture(curve).words(curve)
+    picture = OverlongPicture(curve)
+    said = picture.conclusion(curve)
+    assert 40 < len(said) <= 160 and said.endswith(".")
+    return f"{picture.words(curve)} {said}"
 
 
 def test_words_at_several_settings():
@@ -219,17 +223,20 @@ def test_words_at_several_settings():
     assert "floor" not in said(bottomless, shaping="own") + said(DUPO, shaping="own") + said(GRPO, shaping="filter")
     assert "1 of the eight is cut off and counts as wrong." in words
     assert "The right response of 15 tokens has reward 0.25 and A = −0.17, without shaping 1.00 and A = +0.72." in words
-    assert words.endswith("every advantage would be the same: the scale is divided out.")
-    assert said(DR_GRPO).endswith("advantages would be 2.0 times as large.")
+    assert "every advantage would be the same: the scale is divided out." in words
+    assert "advantages would be 2.0 times as large." in said(DR_GRPO)
     assert said(GRPO, shaping="own").startswith("GRPO with its own shaping (none); the sampler")
     assert said(GRPO, shaping="none").startswith("GRPO without shaping; the sampler")
     filtered = said(GRPO, shaping="filter", mean_length=20)
-    assert "6 of the eight are cut off and leave the loss." in filtered
-    assert "No response in the loss has another advantage than without shaping." in filtered
-    assert "Shaping changes rewards, but no advantage." in said(DUPO, shaping="own", mean_length=9)
-    assert said(GRPO, shaping="none", number_right=0).endswith("All advantages are 0.")
+    assert "without shaping; 6 of the eight are cut off and leave the loss." in filtered
+    assert "No response in the loss has another advantage than without shaping" in filtered
+    assert "Shaping changes rewards by up to 0.10, but no advantage; none" in said(DUPO, shaping="own", mean_length=9)
+    assert "All advantages are 0." in said(GRPO, shaping="none", number_right=0)
+    assert said(GRPO, shaping="none", max_length=14).endswith(
+        "A right response earns 1 up to 14 tokens and 0 beyond; 2 of the eight are cut off and count as wrong."
+    )
     all_right = said(GRPO, number_right=8, mean_length=9, factor=0.25)
-    assert "cut off" not in all_right
+    assert "cut off and" not in all_right
     assert (
         "The right response of 16 tokens has reward 0.75 and A = −2.40, without shaping 1.00 and A = 0.00." in all_right
     )
@@ -245,3 +252,22 @@ def test_words_at_several_settings():
     # 13 has −¼, 15 −¾, the one cut at 16 −1: mean −¼
     cut = said(DR_GRPO, number_right=0)
     assert "The cut response of 16 tokens has reward −1.00 and A = −0.75, without shaping 0.00 and A = 0.00." in cut
+
+
+def test_lengths_are_dragged():
+    explorer = explore_overlong()
+
+    def drag(handle, place):
+        explorer.asked = {"turn": explorer.answered + 1, "handle": handle, "place": place}
+        return explorer.controls
+
+    assert [handle["at"] for handle in explorer.handles] == [16.5, 12.0, 11.0, 16.5]
+    assert drag(0, 20.4)["max_length"].value == 20  # half a token beyond which responses are cut
+    assert drag(3, 13.6)["max_length"].value == 13
+    assert drag(1, 8.2)["cache"].value == 5  # 13 − 8
+    assert explorer.curve.shaped[8:10].tolist() == [1 - 1 / 5, 1 - 2 / 5]  # 9 tokens are the first that are punished
+    assert drag(2, 14.3)["mean_length"].value == 14
+    picture = explorer.picture
+    assert [rule.get_xdata()[0] for rule in picture.rules] == [13.5, 13.5, 8.0, 14.0]
+    explorer.controls["shaping"].value = "filter"
+    assert explorer.controls["cache"].hidden and explorer.handles[1]["hidden"] and not explorer.handles[0]["hidden"]

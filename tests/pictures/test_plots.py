@@ -16,6 +16,7 @@ from rlviz.pictures.weights import plot_token_weights, token_weights
 from rlviz.pieces.advantages import GroupAdvantage
 from rlviz.pieces.aggregation import Constant, sequence_mean
 from rlviz.pieces.surrogate import pessimistic, unclipped
+from rlviz.runs.arms import panels, plot_course
 from rlviz.runs.learning import plot_bands, plot_learning_curves, plot_metrics, plot_seeds
 from rlviz.runs.loop import plot_loop
 from rlviz.training.records import pushes
@@ -209,3 +210,22 @@ def test_routing_has_a_panel_where_there_are_experts(flips, panels):
     assert len(drawn) == panels
     if panels == 5:
         assert drawn[-1].lines[0].get_ydata().tolist() == [0.25, 0.5]
+
+
+def test_a_line_goes_straight_over_steps_in_which_nothing_was_measured():
+    """Measured in steps 3, 8 and 13 of 15; the second seed not in step 8."""
+    tables = [frame(steps=15, seed=seed) for seed in range(2)]
+    for table, values in zip(tables, [(0.1, 0.3, 0.2), (0.3, None, 0.4)], strict=True):
+        table["routing_flips"] = [dict(zip((3, 8, 13), values, strict=True)).get(step) for step in table["step"]]
+    seeds = plot_seeds({"experts": tables}, "routing_flips")
+    line, band = seeds.get_lines()[0], seeds.collections[0].get_paths()[0].vertices
+    assert line.get_xdata().tolist() == [3, 8, 13]
+    np.testing.assert_allclose(line.get_ydata(), [0.2, 0.3, 0.3])
+    assert np.isfinite(band).all() and band[:, 1].max() == pytest.approx(0.4)
+    for drawn in plot_metrics(tables[0], {"routing_flips": "flips"}).get_lines():
+        assert drawn.get_xdata().tolist() == [3, 8, 13]
+        np.testing.assert_allclose(drawn.get_ydata(), [0.1, 0.3, 0.2])
+    both = pd.concat([table.assign(seed=seed, arm="experts") for seed, table in enumerate(tables)])
+    course = plot_course(panels(1)[1][0], both, "routing_flips").get_lines()[0]
+    assert course.get_xdata().tolist() == [3, 8, 13]
+    np.testing.assert_allclose(course.get_ydata(), [0.2, 0.3, 0.3])

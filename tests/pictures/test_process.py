@@ -122,24 +122,23 @@ def test_three_others_are_right_at_first_so_that_the_algorithm_matters():
 
 def test_process_supervision_is_offered_beside_the_outcome():
     explorer = explore_process()
-    pick = explorer.controls["algorithm"].box
+    pick = explorer.controls["algorithm"]
     assert [label for label, _ in pick.options][:2] == ["GRPO", "GRPO (process)"]
     assert len(set(pick.options)) == len(pick.options)
     pick.value = GRPO_PROCESS
     assert explorer.call == "explore_process(GRPO_PROCESS)"
-    assert "Process credit, its own rule, is put in its place" in explorer.caption
+    assert "Process credit, its own rule, is put in the outcome's place" in explorer.caption
 
 
 def written(marks):
     """Return the texts at their places: (x, y) → text."""
-    assert len(marks.get_paths()) == len(marks.texts)
-    places = [(round(float(x), 9), round(float(y), 9)) for x, y in marks.get_offsets()]
+    places = [(round(float(x), 9), round(float(y), 9)) for x, y, _ in marks.places]
     return dict(zip(places, marks.texts, strict=True))
 
 
 def standing(ax, moving):
     """Return what an axes says that does not move."""
-    found = [marks for marks in ax.collections if isinstance(marks, Marks) and marks is not moving]
+    found = [marks for marks in ax.artists if isinstance(marks, Marks) and marks is not moving]
     return {place: text for marks in found for place, text in written(marks).items()}
 
 
@@ -182,36 +181,56 @@ def test_what_each_step_adds_stands_above_what_it_writes():
 def test_words():
     explorer = explore_process(right_others=0)
     # 6 GOOD + 3 BAD = 4.53, BAD = −0.84, 3 BAD = −2.52; token 5 is the first whose sum, 2 GOOD + 3 BAD, is below 0
-    assert explorer.caption == (
+    assert explorer.conclusion == (
+        "GRPO gives no token of any answer any credit; process credit runs from +4.53 on the first token to −0.84 on the last, "
+        "−2.52 at its lowest."
+    )
+    assert explorer.details == (
         "Each step adds a digit of 6+1+6+5+1+7+7+8 and writes the last digit of the sum so far; #, the answer and the end are "
-        "the last step. GRPO: none of the 8 answers is right, so the outcome alone gives no token of any answer any credit; "
-        "answer 1, 67389608#8, is wrong from step 7 of 9 on. Process credit, sum of the steps to come, is put in its place, "
-        "not added to it: it runs from +4.53 on the first token to −0.84 on the last, −2.52 at its lowest, below 0 from token "
-        "5, before the first wrong step: a token answers for all steps to come. On the first token the mean of the steps to "
-        "come is +0.50."
+        "the last step. None of the 8 answers is right; answer 1, 67389608#8, is wrong from step 7 of 9 on. Process credit, sum "
+        "of the steps to come, is put in the outcome's place, not added to it; it is below 0 from token 5, before the first "
+        "wrong step: a token answers for all steps to come. On the first token the mean of the steps to come is +0.50."
     )
-    explorer.controls["right_steps"].slider.value = 0
+    explorer.controls["right_steps"].value = 0
     assert "wrong from step 1 of 9 on" in explorer.caption and "before the first wrong step" not in explorer.caption
-    explorer.controls["right_steps"].slider.value = 8
-    assert (
-        "1 of 8 answers is right, so the outcome alone gives every token of answer 1 the same +2.47" in explorer.caption
-    )
-    assert "answer 1, 67389631#1, is right throughout" in explorer.caption
-    explorer.controls["right_others"].slider.value = 7
-    assert (
-        "each of the 8 answers is right, so the outcome alone gives no token of any answer any credit"
-        in explorer.caption
-    )
-    assert explorer.caption.endswith("it is 0 on every token.")
-    explorer.controls["right_steps"].slider.value = 7
+    explorer.controls["right_steps"].value = 8
+    assert "1 of 8 answers is right; answer 1, 67389631#1, is right throughout" in explorer.details
+    assert explorer.conclusion.startswith("GRPO gives every token of answer 1 the same +2.47; process credit ")
+    explorer.controls["right_others"].value = 7
+    assert "Each of the 8 answers is right; " in explorer.details
+    assert explorer.conclusion == "GRPO gives no token of any answer any credit; process credit is 0 on every token."
+    explorer.controls["right_steps"].value = 7
     # −1/8 against 7/8: −0.875 / 0.354
-    assert (
-        "7 of 8 answers are right, so the outcome alone gives every token of answer 1 the same −2.47"
-        in explorer.caption
-    )
-    assert "wrong from step 8 of 9 on" in explorer.caption
-    explorer.controls["answer"].slider.value = 3  # 1/8 / 0.354
-    assert "gives every token of answer 3 the same +0.35" in explorer.caption
+    assert "7 of 8 answers are right; " in explorer.details
+    assert explorer.conclusion.startswith("GRPO gives every token of answer 1 the same −2.47; ")
+    assert "wrong from step 8 of 9 on" in explorer.details
+    explorer.controls["answer"].value = 3  # 1/8 / 0.354
+    assert explorer.conclusion.startswith("GRPO gives every token of answer 3 the same +0.35; ")
+
+
+def test_a_conclusion_is_a_sentence():
+    for algorithm, right_others, right_steps in itertools.product((GRPO, GRPO_PROCESS), (0, 3), range(9)):
+        curve = process_curve(algorithm, right_others=right_others, right_steps=right_steps)
+        assert len(ProcessPicture(curve).conclusion(curve)) <= 160
+
+
+def test_steps_answers_and_rows_are_dragged():
+    explorer = explore_process()
+
+    def drag(handle, place):
+        explorer.asked = {"turn": explorer.answered + 1, "handle": handle, "place": place}
+        return {name: control.value for name, control in explorer.controls.items()}
+
+    # a token's bar is one wide: after six right ones the line is at 5.5; five of the rows 0 to 7 are wrong
+    assert [handle["at"] for handle in explorer.handles] == [5.5, 4.5, 0.0]
+    assert drag(0, 1.6)["right_steps"] == 2
+    assert explorer.picture.credit.first_wrong.get_xdata()[0] == 1.5
+    assert drag(0, 9.0)["right_steps"] == 8 and drag(0, -2.0)["right_steps"] == 0
+    assert drag(1, 2.4)["right_others"] == 5
+    assert explorer.curve.outcomes.tolist() == [0, 0, 0, 1, 1, 1, 1, 1]
+    assert explorer.picture.group.first_right.get_ydata() == [2.5, 2.5]
+    assert drag(2, 3.8)["answer"] == 5
+    assert explorer.handles[0]["hidden"]  # another answer's steps
 
 
 def test_bars_and_lines_stay_inside_wherever_the_sliders_are():

@@ -88,7 +88,7 @@ def test_a_ratio_of_one_s_own_is_exact_where_its_log_is_a_sum_and_simulated_else
     assert curve.own == pytest.approx(nine_in_ten(0.0, 0.0673), rel=0.1)
     assert curve.clipped == pytest.approx(NormalDist(1, 0.0673).cdf(0.8), abs=0.003)
     assert curve.share.sum() == pytest.approx(1, abs=1e-3)
-    assert RatioPicture(curve).words(curve).endswith(" % of the 4,500 simulated tokens.")
+    assert " % of the 4,500 simulated tokens; " in RatioPicture(curve).conclusion(curve)
     # a mean over the tokens so far is another sum on each token
     so_far = replace(GRPO, ratio=lambda logp, old_logp, mask: (logp - old_logp).cumsum(-1).exp())
     assert ratio_curve(so_far, length=9).simulated == 4500
@@ -206,29 +206,50 @@ def test_words_by_hand():
         clipped=0.5,
         share=picture_curve.share / picture_curve.share.sum() * 0.9,
     )
+    assert picture.conclusion(curve) == (
+        "GRPO's limits 0.8 and 1.2 cut 50 % of the tokens; nine in ten of its ratios lie within a factor 1.5 of 1."
+    )
     assert picture.words(curve) == (
-        "GRPO, responses of 1 token: nine in ten token ratios lie within 10 % of 1, sequence ratios within 2 %, "
-        "plain products within a factor e^12. Its own ratio stays within a factor 1.5; limits 0.8 and 1.2 cut 50 % of the "
-        "tokens. The limits are narrow beside the spread: most of what moved as its advantage asks is cut. "
+        "In responses of 1 token nine in ten token ratios lie within 10 % of 1, sequence ratios within 2 %, plain products "
+        "within a factor e^12. The limits are narrow beside the spread: most of what moved as its advantage asks is cut. "
         "10 % of the ratios lie outside the right picture."
     )
     small = replace(picture_curve, clipped=3e-5, share=np.array([1.0]))
-    assert picture.words(small).endswith("cut below 0.01 % of the tokens.")
-    assert "limits 0.9997 and 1.0004 cut 48 %" in picture.words(ratio_curve(GSPO))
+    assert "cut below 0.01 % of the tokens;" in picture.conclusion(small)
+    assert "GSPO's limits 0.9997 and 1.0004 cut 48 %" in picture.conclusion(ratio_curve(GSPO))
     near = replace(picture_curve, lower=0.99969999, upper=2.30278)
-    assert "limits 0.9997 and 2.3 cut" in picture.words(near)
+    assert "limits 0.9997 and 2.3 cut" in picture.conclusion(near)
     # 40 standard deviations away: no float is that small, but no tail is empty
-    assert picture.words(ratio_curve(GRPO, noise=0.005)).endswith("limits 0.8 and 1.2 cut below 0.01 % of the tokens.")
+    assert "limits 0.8 and 1.2 cut below 0.01 % of the tokens;" in picture.conclusion(ratio_curve(GRPO, noise=0.005))
     penalty = ratio_curve(PPO_PENALTY)
-    assert picture.words(penalty).endswith("without limits, the gradient is cut for 0 % of the tokens.")
+    assert picture.conclusion(penalty).startswith("PPO-Penalty has no limits and cuts 0 % of the tokens; nine in ten")
+
+
+def test_length_noise_and_limits_are_dragged():
+    explorer = explore_ratio()
+
+    def drag(handle, place):
+        explorer.asked = {"turn": explorer.answered + 1, "handle": handle, "place": place}
+        return {name: control.value for name, control in explorer.controls.items()}
+
+    assert drag(0, 31.7)["length"] == 32
+    assert drag(1, nine_in_ten(-(0.2**2) / 2, 0.2))["noise"] == 0.2
+    assert drag(1, 1e-4)["noise"] == 0.005 and drag(1, 50.0)["noise"] == 0.5
+    assert drag(2, 1.33)["eps_high"] == pytest.approx(0.33)
+    assert drag(3, 0.62)["eps_low"] == pytest.approx(0.38)
+    assert [handle["at"] for handle in explorer.handles[2:]] == pytest.approx([1.33, 0.62])
+    explorer.controls["algorithm"].value = DCPO  # upper ½ + ½ √(1 + 4 ε / q): 1.5 at q = .1 needs ε = .075
+    assert drag(2, 1.5)["eps_high"] == pytest.approx(0.075, abs=0.0051)
+    explorer.controls["algorithm"].value = PPO_PENALTY
+    assert [handle["hidden"] for handle in explorer.handles] == [False, False, True, True]
 
 
 def test_the_old_probability_is_in_sight_where_limits_depend_on_it():
     explorer = explore_ratio()
     assert explorer.controls["old_prob"].hidden
-    explorer.controls["algorithm"].box.value = DCPO
+    explorer.controls["algorithm"].value = DCPO
     assert not explorer.controls["old_prob"].hidden
-    explorer.controls["old_prob"].slider.value = 0.5
+    explorer.controls["old_prob"].value = 0.5
     assert explorer.call == "explore_ratio(DCPO, old_prob=0.5)"
-    explorer.controls["algorithm"].box.value = GRPO
+    explorer.controls["algorithm"].value = GRPO
     assert explorer.call == "explore_ratio()"

@@ -13,6 +13,7 @@ from rlviz.pictures.sampling import (
     EACH,
     STEPS,
     SamplingPicture,
+    explore_sampling,
     harder_prompts,
     informative_share,
     replacing,
@@ -243,22 +244,58 @@ def test_bars_of_a_row_lie_side_by_side():
 
 def said(*arguments, **setting):
     curve = sampling_curve(*arguments, **setting)
-    return SamplingPicture(curve).words(curve)
+    picture = SamplingPicture(curve)
+    said = picture.conclusion(curve)
+    assert 40 < len(said) <= 160 and said.endswith(".")
+    return f"{said} {picture.words(curve)}"
 
 
 def test_words_at_several_settings():
     words = said(GRPO, success_rate=0.5, group_size=2, num_prompts=32)
     assert words.startswith(
-        "GRPO at G = 2, prompts of success rate 0.50: in 32 simulated steps, each for 32 groups, 64 responses, it samples 64 "
+        "50% of groups have right and wrong responses: GRPO samples 64 responses for a batch of 64, of whose places "
     )
-    assert "Expected are 50.0% informative groups" in words
-    assert "up to 320 groups in all, takes 128 responses, 2.00 times as many, and fills 100% of the places." in words
+    assert (
+        "GRPO at G = 2, prompts of success rate 0.50, in 32 simulated steps, each for 32 groups: of the batch's"
+        in words
+    )
+    assert (
+        "up to 320 groups in all, is expected to take 128 responses, 2.00 times as many, and to fill 100% of the places."
+        in words
+    )
     assert "In the same steps DAPO: 100% informative; " in words
-    assert "takes 225 responses, 1.76 times as many" in said(DAPO)
+    assert "to take 225 responses, 1.76 times as many" in said(DAPO)
     nothing = said(DAPO, success_rate=0.5, spread=1.0)
     assert "half of success rate 0.00, half of 1.00" in nothing
-    assert "it samples 1,280 on average; of the batch's places 100% empty." in nothing
-    assert "takes 1,280 responses, 10.00 times as many, and fills 0% of the places." in nothing
+    assert "DAPO samples 1,280 responses for a batch of 128, of whose places 0% have a gradient." in nothing
+    assert "of the batch's places 100% empty." in nothing
+    assert "to take 1,280 responses, 10.00 times as many, and to fill 0% of the places." in nothing
     assert "GRPO: 100% without gradient; " in nothing
     assert "from memory" not in said(DCPO, visits=1)
     assert "gradient from memory (mean |A| 0." in said(DCPO, visits=2)
+
+
+def test_the_success_rate_and_the_group_size_are_dragged():
+    explorer = explore_sampling()
+
+    def drag(handle, place):
+        explorer.asked = {"turn": explorer.answered + 1, "handle": handle, "place": place}
+        return {name: control.value for name, control in explorer.controls.items()}
+
+    assert [handle["at"] for handle in explorer.handles] == [0.9, pytest.approx(1 - 0.9**8 - 0.1**8)]
+    assert drag(0, 0.304)["success_rate"] == pytest.approx(0.3)
+    for size in (2, 5, 11):  # of groups with p = .3 differ 1 − .7ᴳ − .3ᴳ
+        assert drag(1, 1 - 0.7**size - 0.3**size)["group_size"] == size
+        assert explorer.handles[1]["at"] == pytest.approx(1 - 0.7**size - 0.3**size)
+    assert drag(1, -0.5)["group_size"] == 2
+    assert drag(0, 2.0)["success_rate"] == 0.98
+
+
+@pytest.mark.parametrize("algorithm", [GRPO, DUPO, DCPO], ids=lambda a: a.name)
+def test_the_conclusion_tells_places_with_a_gradient(algorithm):
+    """None of these leaves a place empty, so that what is not dead has one."""
+    dead = batches(algorithm)[algorithm.name].dead
+    assert said(algorithm).startswith(
+        f"57% of groups have right and wrong responses: {algorithm.name} samples 128 responses for a batch of 128, "
+        f"of whose places {1 - dead:.0%} have a gradient."
+    )

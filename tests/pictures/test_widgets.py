@@ -1,9 +1,7 @@
-"""A widget shows what its plot would, pixel for pixel, wherever the sliders have been before."""
+"""What a page is told of a live picture, what it says back, and the panel that trains."""
 
 import base64
-import html
 import io
-import re
 import time
 from dataclasses import replace
 
@@ -13,7 +11,7 @@ from PIL import Image
 
 from rlviz.algorithms import DCPO, DPO, GRPO
 from rlviz.pictures.clip import explore_clip
-from rlviz.pictures.live import encode_png
+from rlviz.pictures.gae import explore_gae
 from rlviz.pieces.surrogate import DualClip
 from rlviz.runs.panel import group_table, training_panel
 from rlviz.training import TrainSettings
@@ -25,48 +23,65 @@ def pixels(png):
     return np.asarray(Image.open(io.BytesIO(png)).convert("RGB")).astype(int)
 
 
-def shown(widget):
-    source = re.search(r'src="data:image/png;base64,([^"]+)"', widget._image.value)
-    return base64.b64decode(source[1])
+def told(widget, name):
+    """Return what the page is told of a control."""
+    return next(part for part in widget.parts if part["name"] == name)
 
 
-def test_the_png_holds_the_pixels():
-    rng = np.random.default_rng(0)
-    colours = rng.integers(0, 256, (7, 5, 4), dtype=np.uint8)
-    np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(encode_png(colours)))), colours)
-
-
-def test_slider_and_box_are_one():
+def test_what_a_person_does_in_the_page_and_what_python_sets_are_one():
     widget = explore_clip()
-    control = widget.controls["eps_low"]
-    control.box.value = 0.4
-    assert control.slider.value == 0.4
-    assert widget.png == explore_clip(eps_low=0.4).png
-    assert control.box.description == "eps_low"
-    control.slider.value = 0.2 + 0.01  # 0.21000000000000002
-    assert control.box.value == 0.21
-    assert "explore_clip(eps_low=0.21)" in widget._words.value
+    widget.asked = {"turn": 1, "control": "eps_low", "to": 0.4}
+    assert (widget.controls["eps_low"].value, widget.answered) == (0.4, 1)
+    assert (widget.still, widget.moving) == ((other := explore_clip(eps_low=0.4)).still, other.moving)
+    widget.asked = {"turn": 2, "control": "eps_low", "to": 0.2 + 0.01}  # 0.21000000000000002
+    assert (told(widget, "eps_low")["value"], told(widget, "eps_low")["words"]) == (0.21, "0.21")
+    assert widget.call == "explore_clip(eps_low=0.21)"
+    widget.controls["eps_low"].value = 0.3
+    assert told(widget, "eps_low")["value"] == 0.3
+    widget.asked = {"turn": 3, "control": "eps_low", "to": 7}
+    assert told(widget, "eps_low")["value"] == 0.99
+    widget.asked = {"turn": 4, "control": "algorithm", "to": 999}
+    assert widget.controls["algorithm"].value == widget.controls["algorithm"].options[-1][1]
+    assert widget.answered == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"), [("eps_low", 1.5), ("eps_low", "much"), ("algorithm", DPO), ("beside", [7])]
+)
+def test_a_value_that_a_control_cannot_have_is_refused_and_changes_nothing(name, wrong):
+    widget = explore_clip()
+    before = widget.moving, widget.call
+    with pytest.raises(ValueError, match=f"{name} must be "):
+        widget.controls[name].value = wrong
+    assert (widget.moving, widget.call) == before
 
 
 def test_caption_and_alt_text_say_what_is_shown():
     widget = explore_clip()
-    assert "no gradient above ratio 1.20, once its probability has grown to 0.72" in widget.caption
-    assert "no gradient below ratio 0.80, once its probability has fallen to 0.48" in widget.caption
-    widget.controls["old_prob"].slider.value = 0.9
+    assert widget.conclusion == (
+        "GRPO pushes a good token up until its ratio is 1.20, and a bad one down until its ratio is 0.80."
+    )
+    assert "no gradient above ratio 1.20, once its probability has grown to 0.72" in widget.details
+    assert "no gradient below ratio 0.80, once its probability has fallen to 0.48" in widget.details
+    widget.controls["old_prob"].value = 0.9
+    assert widget.conclusion.startswith("GRPO pushes a good token up as far as it goes")
     assert "beyond probability 1 (ratio 1.11), so this token is never clipped" in widget.caption
-    assert f'alt="{html.escape(widget.alt)}"' in widget._image.value
     assert widget.caption in widget.alt
-    assert html.escape(widget.caption) in widget._words.value
-    assert 'role="status" aria-live="polite"' in widget._words.value
-    assert "explore_clip(old_prob=0.9)" in widget._words.value
+    assert widget.call == "explore_clip(old_prob=0.9)"
 
 
 def test_without_a_kernel_there_is_a_picture():
     widget = explore_clip()
     data, _ = widget._repr_mimebundle_()
-    assert base64.b64decode(data["image/png"]) == widget.png == shown(widget)
+    assert base64.b64decode(data["image/png"]) == widget.png
+    assert pixels(widget.png).shape == (460, 1000, 3)
     assert data["text/plain"] == widget.caption
     assert "application/vnd.jupyter.widget-view+json" in data
+    before = pixels(widget.png)
+    widget.controls["eps_low"].value = 0.4
+    assert (pixels(widget.png) != before).any()
+    widget.controls["eps_low"].value = 0.2
+    np.testing.assert_array_equal(pixels(widget.png), before)
 
 
 def test_a_rule_of_one_s_own_is_explored_too():
@@ -203,3 +218,12 @@ def test_the_group_is_a_table_and_text_in_it_is_text():
 def test_unknown_tasks_are_refused():
     with pytest.raises(ValueError, match="did you mean chain"):
         training_panel("chian")
+
+
+def test_a_slider_s_steps_add_up_to_zero():
+    """−0.3 + 6 · 0.05 is 5.6e-17 in floating point."""
+    explorer = explore_gae()
+    explorer.asked = {"turn": 1, "control": "offset", "to": 0.2}
+    explorer.asked = {"turn": 2, "control": "offset", "to": 0.01}
+    assert explorer.controls["offset"].value == 0
+    assert explorer.call == "explore_gae()"

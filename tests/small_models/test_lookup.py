@@ -161,6 +161,18 @@ def test_pairs_are_encoded_without_what_the_tool_wrote():
         encode_pairs(short, pairs, OneTable())
 
 
+@pytest.mark.parametrize("index", [[0, 1, 2, 3, 4], [3, 1], [4], [2, 0], [1]])
+def test_some_of_all_pairs_are_as_if_they_were_encoded_alone(index):
+    """Prompts and responses of several lengths; what the tool wrote, where the mask is false, is no padding."""
+    policy = build_policy(hidden_size=8, num_layers=1, num_heads=1, max_length=20, device="cpu")
+    pairs = [Pair(prompt, "?3;7,?7;8,#8", "#1") for prompt in ("kq:2:3=", "kq:3=")]
+    pairs += [Pair("kq:3=", "?3;7,#7", ""), Pair("1=", "#2", ""), Pair("1=", "", "#22")]
+    some = encode_pairs(policy, pairs, OneTable()).take(torch.tensor(index))
+    alone = encode_pairs(policy, [pairs[place] for place in index], OneTable())
+    for name, value in vars(alone).items():
+        assert torch.equal(getattr(some, name), value), name
+
+
 def test_pairs_of_a_policy_that_calls_hold_what_the_tool_said():
     task, policy = Lookup(), load_policy("lookup", device="cpu")
     pairs = make_pairs(policy, task, 30)

@@ -260,6 +260,6 @@ def test_a_task_without_a_warm_start_asks_no_hub(monkeypatch):
         name = "reverse"
 
     monkeypatch.setattr("small_models.policies.TASKS", (Reverse(),))
-    monkeypatch.setattr("small_models.policies.AutoModelForCausalLM", None)
+    monkeypatch.setattr("small_models.policies._read_model", None)
     with pytest.raises(ValueError, match="policy: the task reverse has no warm start here; make one by python -m"):
         load_policy("reverse")

@@ -1,17 +1,25 @@
 """Every wrong argument is answered in one sentence that names it, says what is allowed, and quotes no Python."""
 
+from __future__ import annotations
+
 import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
 from rlviz.training import learn_reward, train_reward_model
+from small_models.checks import check_fields, checked
 from small_models.evaluation import evaluate
 from small_models.pairs import Pair, encode_pairs, make_pairs
 from small_models.policies import build_policy, load_policy
 from small_models.sampling import check_sampling, sample
 from small_models.scorers import RewardModel, Scorer
 from small_models.tasks import Chain
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TASK = Chain()
 WRONG_NUMBERS = ("x", None, True, [], {}, 2.5, float("nan"), float("inf"), -1, 10**400, "1" * 100_000, object())
@@ -172,3 +180,27 @@ def test_what_cannot_be_a_policy(value):
 def test_devices(value):
     refuse("device", lambda: load_policy("chain", device=value))
     refuse("device", lambda: build_policy(device=value))
+
+
+@dataclass
+class Base:
+    size: int
+
+
+@dataclass
+class WithTable(Base):
+    table: pd.DataFrame
+    name: str
+
+
+@checked
+def of_table(size: int, table: pd.DataFrame | None = None, *, name: str = "x") -> pd.DataFrame:
+    raise AssertionError
+
+
+def test_what_is_annotated_for_type_checkers_alone_leaves_the_rest_checked():
+    refuse("size", lambda: of_table("x"))
+    refuse("name", lambda: of_table(1, name=2))
+    refuse("size", lambda: check_fields(WithTable("x", None, "x")))
+    refuse("name", lambda: check_fields(WithTable(1, None, 2)))
+    check_fields(WithTable(1, None, "x"))

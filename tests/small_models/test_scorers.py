@@ -167,7 +167,7 @@ class Fixed(Scorer):
         super().__init__(policy.model.base_model, 16)
         self.given = torch.nn.Parameter(torch.tensor(scores, dtype=torch.double))
 
-    def scores(self, prompt_ids, prompt_mask, tokens):
+    def scores(self, prompt_ids, prompt_mask, tokens, *, wanted):
         return self.given
 
 

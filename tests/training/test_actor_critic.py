@@ -1,5 +1,7 @@
 """PPO's run: every tensor where it belongs, a critic that learns, a KL weight that adapts, the same curve after a stop."""
 
+import gc
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -8,12 +10,13 @@ import torch
 from rlviz.algorithms import GRPO, PPO, PPO_PENALTY
 from rlviz.algorithms.actor_critic import LEAST_BETA
 from rlviz.pieces.kl import ProportionalController
-from rlviz.training import RunFolder, TrainSettings, default_settings, history, resume, train
+from rlviz.training import RunFolder, TrainSettings, baselines, default_settings, history, resume, train
 from rlviz.training.records import explained_variance
+from rlviz.training.rollouts import CriticForward
 from rlviz.training.run_folder import metrics_of
 from small_models.policies import build_policy, load_policy
 from small_models.sampling import response_logits, token_entropy, token_logp
-from small_models.tasks import Chain, Grade
+from small_models.tasks import Chain, Grade, Lookup
 
 TASK = Chain()
 SHORT = TrainSettings(
@@ -150,6 +153,76 @@ def test_a_step_is_what_a_slow_loop_makes_of_it(algorithm, critic):
     for ours, theirs in ((run.policy.model, policy), (run.baseline.critic, critic_model)):
         for name, tensor in theirs.state_dict().items():
             torch.testing.assert_close(ours.state_dict()[name], tensor, rtol=2e-3, atol=3e-5)
+
+
+def counted(monkeypatch, critic):
+    """Return a list that gets an entry for each forward of the critic, and of the policy for its logits alone."""
+    made, kind = [], type(critic)
+    forward, logits = kind.forward, baselines.response_logits
+
+    def count(name, function):
+        def counting(*args, **kwargs):
+            made.append(name)
+            return function(*args, **kwargs)
+
+        return counting
+
+    monkeypatch.setattr(kind, "forward", count("critic", forward))
+    monkeypatch.setattr(baselines, "response_logits", count("policy", logits))
+    return made
+
+
+@pytest.mark.parametrize("critic", CRITICS)
+def test_the_first_update_begins_with_the_forward_that_gave_the_values(critic, monkeypatch):
+    run = start(settings=replace(SHORT, critic=critic))
+    made = counted(monkeypatch, run.baseline.critic)
+    next(run)
+    values, update = (["critic"], ["critic"]) if critic == "shared" else (["critic"], ["critic", "policy"])
+    assert made == [*values, *update[1:], *update]
+    minibatches = start(settings=replace(SHORT, critic=critic, minibatches=2))
+    made.clear()
+    next(minibatches)
+    assert made == [*values, *update, *update]  # the second one's weights are others
+    some = start(replace(PPO, select=lambda rewards: torch.arange(3)), replace(SHORT, critic=critic))
+    made.clear()
+    next(some)
+    assert made == [*values, *update, *update]  # a forward over all of them would cost more than one over three
+
+
+@pytest.mark.parametrize("critic", CRITICS)
+@pytest.mark.parametrize("alone", [0, 9], ids=["both learn", "the critic alone"])
+@pytest.mark.parametrize("task", [TASK, Lookup()], ids=["chain", "lookup"])
+def test_a_forward_that_was_kept_changes_no_curve(critic, alone, task, monkeypatch):
+    settings = replace(SHORT, critic=critic, critic_only_steps=alone, steps=3, num_prompts=8)
+
+    def records():
+        policy = load_policy(task.name, device="cpu")
+        return curve(train(policy, task, PPO, settings))
+
+    kept = records()
+    monkeypatch.setattr(CriticForward, "take", lambda forward: None)
+    for ours, anew in zip(kept, records(), strict=True):
+        assert {name: value for name, value in ours.items() if not isinstance(value, float)} == {
+            name: value for name, value in anew.items() if not isinstance(value, float)
+        }
+        for name, value in ours.items():
+            if isinstance(value, float):
+                assert value == pytest.approx(anew[name], rel=1e-5, abs=1e-6), name
+
+
+def test_a_kept_forward_is_that_of_its_own_rollout_and_is_taken_once():
+    run = start(settings=replace(SHORT, critic="shared"))
+    next(run)
+    for rollout in [run.collect(), run.collect()]:
+        logits, values = rollout.credit.forward.take()
+        assert torch.equal(values.detach().reshape(rollout.mask.shape), rollout.credit.old_values)
+        logp = token_logp(logits.reshape(*rollout.mask.shape, -1), rollout.samples.tokens)
+        torch.testing.assert_close(logp[rollout.mask], rollout.samples.logp[rollout.mask], atol=1e-4, rtol=1e-4)
+        held = weakref.ref(logits.untyped_storage())
+        del logits, values, logp
+        gc.collect()
+        assert held() is None  # though the rollout is still there
+        assert rollout.credit.forward.take() is None
 
 
 def test_a_critic_learns_from_responses_without_an_advantage_too():

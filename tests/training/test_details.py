@@ -22,7 +22,7 @@ TRAINABLE = [a for a in ALGORITHMS if isinstance(a, GroupPolicyGradient) and not
 NO_KL = replace(GRPO, kl=None)
 MANY = TrainSettings(
     steps=4, num_prompts=5, group_size=4, updates_per_rollout=4, lr=3e-3, lr_warmup_steps=0, evaluate_every=0,
-    details_every=2, details_groups=3, checkpoint_every=0,
+    details_every=2, details_groups=3, watch_every=0, checkpoint_every=0,
 )  # fmt: skip
 
 
@@ -114,7 +114,7 @@ def test_a_push_is_the_slope_of_the_loss_that_trains(algorithm):
     next(run)  # away from the reference
     rollout = run.collect()
     run.update(rollout)
-    groups = run._group_records(rollout, tokens=True)
+    groups = run._group_records(rollout)
     s = rollout.samples
     with torch.no_grad():
         logits = response_logits(run.policy, s.prompt_ids, s.prompt_mask, s.tokens)
@@ -150,7 +150,7 @@ def test_objective_and_probabilities_by_a_plain_loop(algorithm):
     rollout = run.collect()
     s = rollout.samples
     run.update(rollout)
-    groups = run._group_records(rollout, tokens=True)
+    groups = run._group_records(rollout)
     with torch.no_grad():
         new, ref = (
             token_logp(response_logits(policy, s.prompt_ids, s.prompt_mask, s.tokens), s.tokens)

@@ -15,7 +15,7 @@ from rlviz.pieces.selection import drop_all_equal
 from rlviz.pieces.shaping import OverlongFilter
 from rlviz.pieces.surrogate import DualClip
 from rlviz.training import PairSettings, TrainSettings, history, resume, train
-from rlviz.training.rollouts import Rows
+from rlviz.training.rollouts import Known, Rows
 from small_models.pairs import Pair
 from small_models.policies import load_policy
 from small_models.sampling import response_logits, token_logp
@@ -248,6 +248,9 @@ def test_no_upper_limit_is_null_in_the_samples(tmp_path):
 
 def test_the_longest_row_ends_at_its_last_token_whatever_the_holes_before_it():
     mask = torch.tensor([[[True, False, True, False]], [[True, False, False, False]]])
-    rows = Rows(*[torch.zeros(2, 3)] * 2, torch.zeros(2, 1, 4), mask, *[torch.zeros(2, 1, 4)] * 2, None, None, None)
+    owner = torch.arange(2)
+    nothing = torch.zeros(2, 1, 4)
+    known = Known.of(mask, nothing)
+    rows = Rows(*[torch.zeros(2, 3)] * 2, owner, nothing, mask, nothing, nothing, None, None, None, known)
     assert rows.longest == 3 and rows.cut(rows.longest).mask.shape == (2, 1, 3)
     assert rows.take(torch.tensor([], dtype=torch.long)).longest == 0

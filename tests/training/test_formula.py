@@ -14,8 +14,9 @@ from rlviz.pieces.kl import KLInLoss, KLToOld
 from rlviz.pieces.surrogate import DualClip, pessimistic, unclipped
 from rlviz.pieces.words import says
 from rlviz.training import TrainSettings, train
-from rlviz.training.formula import Formula, decimals_for, formula_of, gradient_in_words, shown, written_out
-from rlviz.types import TokenRecord
+from rlviz.training.formula import Formula, decimals_for, filled, formulas_of, gradient_in_words, shown
+from rlviz.training.terms import token_terms
+from rlviz.types import GroupRecord, ResponseRecord, TokenRecord
 from small_models.policies import load_policy
 from small_models.tasks import Chain
 
@@ -26,6 +27,7 @@ SETTINGS = TrainSettings(
     details_every=2, details_groups=8,
 )  # fmt: skip
 NAMES = {"ratio": 1.3, "advantages": -0.5, "lower": 0.8, "upper": 1.2}
+SHOWN = {name: shown(value) for name, value in NAMES.items()}
 TOKEN = TokenRecord(
     token="7", old_prob=0.5, new_prob=0.65, ref_prob=None, ratio=1.3, lower=0.8, upper=1.2, advantage=0.5, clipped=True,
     objective=0.6, weight=0.25, push=0.0,
@@ -39,6 +41,26 @@ def records_of(algorithm):
 def tokens_of(algorithm):
     groups = records_of(algorithm)[-1].groups
     return [token for group in groups for response in group.responses for token in response.tokens]
+
+
+@pytest.fixture(scope="module")
+def record():
+    return next(iter(train(load_policy("chain", device="cpu"), Chain(), NO_KL, SETTINGS)))
+
+
+def terms_of(algorithm, token, record):
+    """Return the terms of a token that is alone in its group."""
+    response = ResponseRecord("7", 1.0, token.advantage, 1, True, True, False, (token,))
+    group = GroupRecord("3+4=", "7", (response,))
+    return token_terms(algorithm, replace(record, groups=(group,)), group)[0][0]
+
+
+def lines_of(terms, key):
+    return terms.text(key).split("\n")
+
+
+def said(algorithm, token):
+    return filled(*gradient_in_words(algorithm, token))
 
 
 def worked_out(text):
@@ -56,69 +78,77 @@ def number(text):
     "algorithm", [*TRAINABLE, replace(GRPO, kl=KLToOld(0.5)), replace(NO_KL, bounds=no_bounds)], ids=lambda a: a.name
 )
 def test_the_numbers_in_every_line_give_the_recorded_value(algorithm):
+    record = records_of(algorithm)[-1]
     counted = 0
-    for token in tokens_of(algorithm):
-        if not token.weight:
-            continue
-        lines = written_out(algorithm, token)
-        kl = [line for line in lines if "KL" in line]
-        surrogate = [line for line in lines if line not in kl]
-        assert surrogate[0].startswith("J = min(") or surrogate[0].startswith("J = max(min(")
-        j = token.objective + (number(kl[0].rsplit(" = ", 1)[1]) if kl else 0.0)
-        rounding = 1e-3 * max(1.0, token.ratio, abs(token.advantage))
-        for line in surrogate[1:]:
-            assert worked_out(line.removeprefix("  = ")) == pytest.approx(j, abs=rounding), lines
-        assert number(lines[-1].rsplit("= ", 1)[1]) == pytest.approx(token.objective, abs=1e-3)
-        assert bool(kl) == (algorithm.kl is not None)
-        if kl:
-            assert worked_out(kl[1].removeprefix("J − KL = ").split(" = ")[0]) == pytest.approx(
-                token.objective, abs=2e-3
-            )
-        counted += 1
+    for group in record.groups:
+        rows = token_terms(algorithm, record, group)
+        for response, told in zip(group.responses, rows, strict=True):
+            for token, terms in zip(response.tokens, told, strict=True):
+                if not token.weight:
+                    continue
+                first, *surrogate = lines_of(terms, "J")
+                assert first.startswith("= min(") or first.startswith("= max(min(")
+                penalty = number(terms.numbers["KL"]) if algorithm.kl else 0.0
+                rounding = 1e-3 * max(1.0, token.ratio, abs(token.advantage))
+                assert number(terms.numbers["J"]) == pytest.approx(token.objective + penalty, abs=rounding)
+                for line in surrogate:
+                    assert worked_out(line.removeprefix("= ")) == pytest.approx(token.objective + penalty, abs=rounding)
+                if algorithm.kl is not None:
+                    (line,) = lines_of(terms, "objective")
+                    assert worked_out(line.removeprefix("= ")) == pytest.approx(token.objective, abs=2e-3)
+                counted += 1
     assert counted > 20
 
 
-def test_a_clipped_token_by_hand():
+def test_a_clipped_token_by_hand(record):
     # 1.3 · .5 = .65, clip(1.3, .8, 1.2) · .5 = .6, and the lesser of the two is .6
-    assert written_out(NO_KL, TOKEN) == [
-        "J = min(ratio · advantages, clip(ratio, lower, upper) · advantages)",
-        "  = min(1.300 · 0.500, clip(1.300, 0.800, 1.200) · 0.500)",
-        "  = min(0.650, 0.600)",
-        "  = 0.600",
+    terms = terms_of(NO_KL, TOKEN, record)
+    assert lines_of(terms, "J") == [
+        "= min(ratio · advantages, clip(ratio, lower, upper) · advantages)",
+        "= min(1.300 · 0.500, clip(1.300, 0.800, 1.200) · 0.500)",
+        "= min(0.650, 0.600)",
     ]
-    assert gradient_in_words(NO_KL, TOKEN) == (
-        "Its gradient is cut: the ratio 1.300 is above the upper limit 1.200 and A > 0."
+    assert terms.numbers["J"] == "0.600"
+    assert (
+        terms.words
+        == said(NO_KL, TOKEN)
+        == ("Its gradient is cut: the ratio 1.300 is above the upper limit 1.200 and A > 0.")
     )
 
 
-def test_the_kl_term_stands_with_its_numbers():
+def test_the_kl_term_stands_with_its_numbers(record):
     # ref .325 against new .65: x = log ½ = −.693, k3 = .5 + .693 − 1 = .193, · .04 = .00773
     token = replace(TOKEN, ref_prob=0.325, objective=0.6 - 0.04 * (0.5 + math.log(2) - 1), push=-0.005)
-    lines = written_out(GRPO, token)
-    assert lines[4:] == [
-        "KL = [0.04 · k3 to reference, in the loss](logp −0.431, ref_logp −1.124) = 0.00773",
-        "J − KL = 0.600 − 0.00773 = 0.592",
+    terms = terms_of(GRPO, token, record)
+    assert lines_of(terms, "KL") == [
+        "= beta · (exp(ref_logp − logp) − (ref_logp − logp) − 1)",
+        "= 0.04 · (exp(−1.124 − (−0.431)) − (−1.124 − (−0.431)) − 1)",
     ]
-    assert "The KL term still counts: it is pushed down by 0.005." in gradient_in_words(GRPO, token)
+    assert (terms.numbers["KL"], terms.numbers["objective"]) == ("0.00773", "0.592")
+    assert lines_of(terms, "objective") == ["= 0.600 − 0.00773"]
+    assert "The KL term still counts: it is pushed down by 0.005." in terms.words
     # PPO-Penalty's: r − 1 − log r of 1.3 = .0376, · .01; nothing is clipped: J = 1.3 · .5 = .65
     penalty = 0.01 * (1.3 - 1 - math.log(1.3))
-    lines = written_out(PPO_PENALTY, replace(TOKEN, lower=0.0, upper=None, clipped=False, objective=0.65 - penalty))
-    assert lines[:2] == ["J = ratio · advantages", "  = 1.300 · 0.500"]
-    assert lines[3].startswith("KL = [0.01 · k3 to old policy, in the loss](logp −0.431, old_logp −0.693) = 0.000376")
+    terms = terms_of(
+        PPO_PENALTY, replace(TOKEN, lower=0.0, upper=None, clipped=False, objective=0.65 - penalty), record
+    )
+    assert lines_of(terms, "J") == ["= ratio · advantages", "= 1.300 · 0.500"]
+    assert lines_of(terms, "KL") == ["= [0.01 · k3 to old policy, in the loss](logp −0.431, old_logp −0.693)"]
+    assert terms.numbers["KL"] == "0.000376"
 
 
 def test_words_for_what_is_not_cut():
     bad = replace(TOKEN, advantage=-0.5, clipped=False, objective=-0.65, push=-0.65 / 4)
-    assert gradient_in_words(NO_KL, bad) == (
+    assert said(NO_KL, bad) == (
         "Its gradient ∂J/∂log π = ratio · ∂J/∂ratio = 1.300 · (−0.500) = −0.650; times its weight 0.250, it is pushed down "
         "by 0.163."
     )
     below = replace(bad, ratio=0.7, clipped=True, push=0.0)
-    assert "the ratio 0.700 is below the lower limit 0.800 and A < 0" in gradient_in_words(NO_KL, below)
-    assert "flat at the ratio 1.300 where A < 0" in gradient_in_words(DCPO, replace(bad, clipped=True, push=0.0))
-    assert "not in the loss" in gradient_in_words(NO_KL, replace(TOKEN, weight=0.0))
-    assert gradient_in_words(NO_KL, replace(bad, advantage=0.0, push=0.0)).startswith("Its advantage is 0")
-    assert "Its gradient by log π is −0.650" in gradient_in_words(None, bad)
+    assert "the ratio 0.700 is below the lower limit 0.800 and A < 0" in said(NO_KL, below)
+    assert "flat at the ratio 1.300 where A < 0" in said(DCPO, replace(bad, clipped=True, push=0.0))
+    assert "not in the loss" in said(NO_KL, replace(TOKEN, weight=0.0))
+    assert said(NO_KL, replace(bad, advantage=0.0, push=0.0)).startswith("Its advantage is 0")
+    assert "Its gradient by log π is −0.650" in said(None, bad)
 
 
 @pytest.mark.parametrize(
@@ -133,18 +163,19 @@ def test_a_formula_says_what_its_piece_does(piece):
     for ratio in (0.1, 0.7, 0.8, 1.0, 1.1, 1.2, 1.4, 2.9, 7.0):
         for advantages in (-2.0, -0.5, 0.0, 0.3, 1.7):
             names = {**NAMES, "ratio": ratio, "advantages": advantages}
-            formula = formula_of(piece, names | parameters)
+            (formula,) = formulas_of(piece, names | parameters)
             tensors = (torch.tensor(x, dtype=torch.double) for x in names.values())
             assert formula.value(names | parameters) == pytest.approx(float(piece(*tensors)), abs=1e-12)
 
 
-def test_it_is_written_out_where_docstrings_are_stripped(monkeypatch):
-    expected = written_out(NO_KL, TOKEN)
+def test_it_is_written_out_where_docstrings_are_stripped(monkeypatch, record):
+    expected = lines_of(terms_of(NO_KL, TOKEN, record), "J")
     monkeypatch.setattr(pessimistic, "__doc__", None)
-    assert written_out(NO_KL, TOKEN) == expected and expected[0].startswith("J = min(ratio · advantages")
+    assert lines_of(terms_of(NO_KL, TOKEN, record), "J") == expected
+    assert expected[0].startswith("= min(ratio · advantages")
 
 
-def test_a_surrogate_of_one_s_own_with_a_formula():
+def test_a_surrogate_of_one_s_own_with_a_formula(record):
     @says(why="a little of the gradient stays.", formula="min(ratio, upper) · advantages + slope · (ratio − 1)")
     @dataclass(frozen=True)
     class Leaky:
@@ -154,15 +185,15 @@ def test_a_surrogate_of_one_s_own_with_a_formula():
             return torch.minimum(ratio, upper) * advantages + self.slope * (ratio - 1)
 
     # 1.2 · .5 + .1 · .3 = .63
-    lines = written_out(replace(NO_KL, surrogate=Leaky()), replace(TOKEN, objective=0.63))
-    assert lines == [
-        "J = min(ratio, upper) · advantages + slope · (ratio − 1)",
-        "  = min(1.300, 1.200) · 0.500 + 0.100 · (1.300 − 1)",
-        "  = 0.630",
+    terms = terms_of(replace(NO_KL, surrogate=Leaky()), replace(TOKEN, objective=0.63), record)
+    assert lines_of(terms, "J") == [
+        "= min(ratio, upper) · advantages + slope · (ratio − 1)",
+        "= min(1.300, 1.200) · 0.500 + 0.100 · (1.300 − 1)",
     ]
+    assert terms.numbers["J"] == "0.630"
 
 
-def test_without_a_formula_or_with_one_that_lies_it_stands_as_a_function():
+def test_without_a_formula_or_with_one_that_lies_it_stands_as_a_function(record):
     def my_surrogate(ratio, advantages, lower, upper):
         return torch.tanh(ratio) * advantages
 
@@ -176,14 +207,17 @@ def test_without_a_formula_or_with_one_that_lies_it_stands_as_a_function():
 
     value = math.tanh(1.3) * 0.5
     for piece in (my_surrogate, lying, hopeless):
-        lines = written_out(replace(NO_KL, surrogate=piece), replace(TOKEN, objective=value))
+        terms = terms_of(replace(NO_KL, surrogate=piece), replace(TOKEN, objective=value), record)
         given = "(ratio 1.300, advantages 0.500, lower 0.800, upper 1.200)"
-        assert lines == [f"J = {piece.__name__}{given} = {value:.3f}"]
+        assert lines_of(terms, "J") == [f"= [{piece.__name__}]{given}"]
+        assert terms.numbers["J"] == f"{value:.3f}"
 
 
-def test_another_algorithm_than_the_one_that_trained_is_noticed():
-    with pytest.raises(ValueError, match=r"GRPO gives 0\.650 at this token's numbers, its record says 0\.600"):
-        written_out(replace(NO_KL, surrogate=unclipped), TOKEN)
+def test_another_algorithm_than_the_one_that_trained_is_noticed(record):
+    terms = terms_of(replace(NO_KL, surrogate=unclipped), TOKEN, record)
+    assert terms.text("objective").startswith("GRPO gives 0.650 at this token's numbers, its record says 0.600")
+    with pytest.raises(KeyError):
+        terms.term("J")
 
 
 @pytest.mark.parametrize(
@@ -220,7 +254,7 @@ def test_brackets_stay_where_they_are_needed(text, value):
     assert formula.value(NAMES) == pytest.approx(value)
     assert Formula.read(formula.text(), NAMES).value(NAMES) == pytest.approx(value)
     assert formula.text() == " ".join(text.split())
-    with_numbers = Formula.read(formula.text(NAMES), {})
+    with_numbers = Formula.read(filled(formula.template(), SHOWN), {})
     assert with_numbers.value({}) == pytest.approx(value)
 
 
@@ -234,7 +268,7 @@ def test_brackets_stay_where_they_are_needed(text, value):
     ],
 )
 def test_a_negative_number_behind_a_sign_is_in_brackets(text, with_numbers):
-    assert Formula.read(text, NAMES).text(NAMES) == with_numbers
+    assert filled(Formula.read(text, NAMES).template(), SHOWN) == with_numbers
 
 
 def test_numbers_as_one_reads_them():
@@ -251,11 +285,19 @@ def test_close_numbers_are_told_apart():
 
 
 def test_no_line_has_a_python_minus_or_star():
-    for token in tokens_of(GRPO):
-        assert not any(re.search(r"[*-]", line) for line in written_out(GRPO, token))
+    record = records_of(GRPO)[-1]
+    for group in record.groups:
+        for terms in (terms for row in token_terms(GRPO, record, group) for terms in row):
+            for key in ("J", "KL", "objective", "ratio", "advantages", "lower", "upper", "weight"):
+                assert not re.search(r"[*]|-\d", terms.text(key)), terms.text(key)
 
 
-def test_a_probability_that_vanished_is_no_error():
+def test_a_probability_that_vanished_is_no_error(record):
     gone = replace(TOKEN, new_prob=0.0, ratio=0.0, ref_prob=0.5, advantage=-0.5, objective=-0.4)
-    assert written_out(NO_KL, gone)[-1] == "  = −0.400"
+    assert (
+        terms_of(NO_KL, gone, record).words
+        == "The run had diverged: its numbers are not finite, so there is nothing to work out."
+    )
+    tiny = replace(gone, ratio=1e-30, clipped=False, push=-0.1)
+    assert terms_of(NO_KL, tiny, record).numbers["J"] == "−0.400"
     assert "KLInLoss" not in str(KLInLoss())

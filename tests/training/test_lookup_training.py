@@ -219,7 +219,7 @@ def test_records_show_what_the_tool_wrote_as_tokens_that_the_loss_does_not_see()
                     if token.observed:
                         seen += 1
                         assert (token.weight, token.push, token.advantage, token.clipped) == (0, 0, 0, False)
-                        assert "the task's environment wrote it" in gradient_in_words(GRPO, token)
+                        assert "the task's environment wrote it" in gradient_in_words(GRPO, token)[0]
         cloud = bounds_curve(GRPO, run=[record]).tokens
         assert len(cloud.ratio) == sum(response.length for group in record.groups for response in group.responses)
     assert seen > 20

@@ -8,10 +8,10 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 from rlviz.algorithms import DPO, DR_GRPO, GRPO
 from rlviz.training import PairSettings, TrainSettings, train
-from rlviz.training.cost import _every_second_is_right, peak_bytes
+from rlviz.training.cost import every_second_is_right, peak_bytes
 from rlviz.training.memory import check_pairs_fit, check_rollout_fits
 from small_models import memory
-from small_models.pairs import Pair
+from small_models.pairs import Pair, encode_pairs
 from small_models.policies import Policy
 from small_models.sampling import sample
 from small_models.tasks import Chain
@@ -42,7 +42,7 @@ def test_a_batch_that_cannot_fit_is_refused_before_anything_is_computed(wide, mo
     assert str(refused.value) == (
         "settings: the logits of 256 responses of 512 tokens over a vocabulary of 152,064, with their gradients, would take "
         "159.5 GB at least, and 12.0 GB of this cpu's memory are free; lower num_prompts, group_size or max_new_tokens, or "
-        "raise minibatches (and updates_per_rollout, a multiple of it)"
+        "set micro_batch_tokens, or raise minibatches (and updates_per_rollout, a multiple of it)"
     )
 
 
@@ -58,6 +58,8 @@ def test_a_batch_that_cannot_fit_is_refused_before_anything_is_computed(wide, mo
             UPDATE,
         ),  # the reference reads the rollout whole
         (replace(QWEN_LIKE, group_size=2), False, UPDATE // 4),
+        (replace(QWEN_LIKE, micro_batch_tokens=4096, max_new_tokens=2048), False, UPDATE // 256 * 4),
+        (replace(QWEN_LIKE, micro_batch_tokens=4096), True, UPDATE // 256 * QWEN_LIKE.group_size),
         (replace(QWEN_LIKE, max_new_tokens=None), False, UPDATE // 512 * Chain.max_new_tokens),
     ],
 )
@@ -75,7 +77,7 @@ def test_pairs_are_counted_by_the_longest(wide, monkeypatch):
     settings = PairSettings(batch_size=50)
     needed = 100 * 10 * VOCABULARY * 4 * 2  # nine letters and the end
     free(monkeypatch, needed)
-    check_pairs_fit(wide, Chain(), settings, pairs)
+    check_pairs_fit(wide, encode_pairs(wide, pairs), settings.batch_size)
     free(monkeypatch, needed - 1)
     with pytest.raises(
         ValueError, match=r"of 100 responses of 10 tokens .* lower batch_size, or leave out the longest"
@@ -103,7 +105,7 @@ def test_the_free_memory_of_this_machine_is_known():
 def test_what_is_counted_is_really_taken(wide):
     """The count is a lower bound, so nothing that fits is refused; the peak is at most four times as high."""
     settings = TrainSettings(num_prompts=2, group_size=2, max_new_tokens=6, evaluate_every=0)
-    run = train(wide, _every_second_is_right(Chain()), GRPO, settings)
+    run = train(wide, every_second_is_right(Chain()), GRPO, settings)
     rollout = run.collect()
     counted = rollout.samples.tokens.numel() * VOCABULARY * 4 * 2
     run.update(rollout)

@@ -1,6 +1,7 @@
 """DPO's run: the loss on the right tensors, the reference once, each pair as often as any other, the same curve after a stop."""
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -8,8 +9,9 @@ import torch
 
 from rlviz.algorithms import DPO, DPO_LINEAR
 from rlviz.training import PairSettings, RunFolder, history, resume, summarize, train
-from rlviz.training.preferences import pair_logp
+from rlviz.training.preferences import encoded_logp, pair_logp
 from rlviz.training.run_folder import metrics_of
+from small_models import sampling
 from small_models.pairs import Pair, make_pairs
 from small_models.policies import load_policy
 from small_models.sampling import encode_prompts, encode_responses, response_logits
@@ -106,17 +108,37 @@ def test_every_pair_is_used_before_one_comes_again(pairs, batch_size, monkeypatc
 
     seen = []
 
-    def spy(policy, part, task):
-        seen.extend(part)
-        return pair_logp(policy, part, task)
+    def spy(policy, part):
+        for ids in torch.cat([part.prompt_ids, part.tokens.flatten(1)], 1):
+            prompt, chosen, rejected, *_ = re.split(r"[=$]", policy.tokenizer.decode(ids).replace("<pad>", ""))
+            seen.append(Pair(f"{prompt}=", chosen, rejected))
+        return encoded_logp(policy, part)
 
     run = start(pairs[:8], settings=replace(SHORT, steps=8, batch_size=batch_size, evaluate_every=0))
-    monkeypatch.setattr(module, "pair_logp", spy)
+    monkeypatch.setattr(module, "encoded_logp", spy)
     list(run)
     assert len(seen) == 8 * batch_size
     for at in range(0, len(seen), 8):
         assert sorted(map(str, seen[at : at + 8])) == sorted(map(str, pairs[:8]))
     assert seen[:8] != seen[8:16]
+
+
+def test_pairs_are_tokenised_at_the_run_s_beginning_and_never_again(pairs, monkeypatch):
+    run = start(pairs)
+    monkeypatch.setattr(sampling, "encode", lambda tokenizer, texts: pytest.fail(f"{texts} were tokenised"))
+    assert [next(run).step, next(run).step] == [1, 2]  # neither is evaluated
+
+
+def test_an_update_has_the_log_probabilities_of_its_own_pairs(pairs):
+    """In batches as in one alone, whatever the other pairs' lengths."""
+    mixed = [*pairs[:6], Pair("35271=", "38057#7", "#3"), Pair("00009=", "", "00009000090000#8")]
+    run = start(mixed, settings=replace(SHORT, batch_size=3))
+    torch.testing.assert_close(run.sampler.ref_logp, pair_logp(run.start, mixed), atol=1e-4, rtol=1e-5)
+    for places in ([7, 0, 3], [1, 2, 6]):
+        run.collect = lambda places=places: places
+        expected = pair_logp(run.policy, [mixed[place] for place in places]).detach().mean(0)
+        record = next(run)
+        assert [record.chosen_logp, record.rejected_logp] == pytest.approx(expected.tolist(), abs=1e-4)
 
 
 def test_the_start_and_the_pairs_stay_as_they_were(pairs):

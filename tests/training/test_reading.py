@@ -216,9 +216,11 @@ def test_numbers_that_were_not_finite_are_read_back_as_not_a_number(run):
     assert math.isnan(last.loss) and math.isnan(token.push) and token.upper is None and last.value_loss is None
     assert np.isnan(RunFolder.open(run).metrics["loss"].iloc[-1])
     inspector = inspect_run(run)
-    inspector.step.slider.value, inspector.group.box.value = 3, 0
-    inspector.response.slider.value, inspector.token.slider.value = 2, 1
-    assert "The run had diverged" in inspector._token_view.value and "not a number" in inspector._token_view.value
+    inspector.go(step=3, group=1, response=2, token=1)
+    group, (tables,) = inspector.data["runs"][0]["groups"][0], inspector.data["tables"]
+    place = len(group["responses"][0]["tokens"])
+    assert "The run had diverged" in tables["said"][group["said"][place]]
+    assert group["numbers"]["ratio"][place] == group["numbers"]["push"][place] == "not a number"
     damage(run / "metrics.jsonl", 3, ("rounds",), None)
     assert "rounds must be a whole number; got null" in refused(RunFolder.open(run).records)
     (run / "metrics.jsonl").write_text('{"step": 1, "loss": NaN}\n{"step": 2}\n')

@@ -292,7 +292,7 @@ def test_the_reference_is_reset_when_it_is_due():
     s = rollout.samples
     with torch.no_grad():
         logits = response_logits(run.reference.policy, s.prompt_ids, s.prompt_mask, s.tokens)
-    torch.testing.assert_close(rollout.ref_logp, token_logp(logits, s.tokens))
+    torch.testing.assert_close(rollout.ref_logp[s.mask], token_logp(logits, s.tokens)[s.mask])
 
 
 def test_a_resumed_run_has_the_reference_of_its_last_reset(tmp_path):

@@ -9,9 +9,9 @@ import torch
 
 from rlviz import GRPO, PPO, TrainSettings, default_settings, resume, train
 from rlviz.algorithms import GSPO
-from rlviz.training import RunFolder
-from rlviz.training.records import WATCHED
-from rlviz.training.rollouts import Rows
+from rlviz.training import RunFolder, history
+from rlviz.training.records import ROUTING_EVERY, WATCHED
+from rlviz.training.rollouts import Known, Rows
 from rlviz.training.updates import UpdateLoss, Updates
 from rlviz.types import LossOutput
 from small_models.policies import load_policy
@@ -25,14 +25,17 @@ SHORT = TrainSettings(steps=2, num_prompts=8, group_size=8, updates_per_rollout=
 def rows_of(old_logp, mask):
     nothing = torch.zeros_like(old_logp)
     ids = torch.zeros(len(mask), 1, dtype=torch.long)
-    return Rows(ids, ids.bool(), nothing.long(), mask, old_logp, nothing, None, None, None)
+    known = Known.of(mask, nothing)
+    return Rows(
+        ids, ids.bool(), torch.arange(len(mask)), nothing.long(), mask, old_logp, nothing, None, None, None, known
+    )
 
 
 def update_at(logp, rows):
     """Return what happened in an update whose loss saw these log-probabilities and made nothing of them."""
     nothing = torch.zeros_like(logp)
     loss = LossOutput(nothing.sum(), nothing, nothing, nothing, nothing.bool(), nothing.bool(), nothing.bool())
-    return Updates.one(UpdateLoss(loss.loss, loss, logp), rows, tokens=int(rows.mask.sum()), grad_norm=0.0)
+    return Updates.one(UpdateLoss(loss.loss, loss, logp), rows) + Updates(count=1, tokens=int(rows.mask.sum()))
 
 
 def spreads(updates):
@@ -64,6 +67,16 @@ def test_a_response_that_begins_with_an_observation_counts_by_its_own_tokens():
         "token_ratio_std": pytest.approx(0.5, rel=1e-6),
         "sequence_ratio_std": pytest.approx(0.5, rel=1e-6),
     }
+
+
+def test_what_a_ratio_of_one_s_own_says_of_padding_does_not_count():
+    """2 and 1/2 on tokens, 9 on padding: mean 5/4, standard deviation 3/4."""
+    ratio, mask = torch.tensor([[[2.0, 0.5, 9.0]]]), torch.tensor([[[True, True, False]]])
+    rows = rows_of(torch.zeros(1, 1, 3), mask)
+    nothing = torch.zeros(1, 1, 3)
+    loss = LossOutput(nothing.sum(), ratio, nothing, nothing, nothing.bool(), nothing.bool(), nothing.bool())
+    numbers = (Updates.one(UpdateLoss(loss.loss, loss, nothing), rows) + Updates(count=1, tokens=2)).numbers()
+    assert (numbers["ratio_mean"], numbers["ratio_std"]) == (1.25, 0.75)
 
 
 def test_no_update_no_spread():
@@ -127,13 +140,16 @@ def chosen(policy, samples):
     return torch.stack(layers, dim=2).sort(-1).values
 
 
-def test_routing_flips_are_those_of_the_step_s_updates():
+def test_routing_flips_are_those_of_the_updates_of_every_fifth_step():
     policy = load_policy("chain-experts", device="cpu")
-    run = train(policy, Chain(), NO_KL, replace(SHORT, num_prompts=WATCHED + 8, group_size=4))
+    run = train(policy, Chain(), NO_KL, replace(SHORT, steps=8, num_prompts=WATCHED + 8, group_size=4))
     rollouts = watched(run)
-    for _ in range(2):
+    for step in range(1, 9):
         before = policy.frozen_copy()
         record = next(run)
+        if step not in (3, 3 + ROUTING_EVERY):
+            assert record.routing_flips is None
+            continue
         samples = rollouts[-1].samples
         differs = (chosen(before, samples) != chosen(policy, samples)).any(-1)[:WATCHED]
         assert record.routing_flips == pytest.approx(float(differs[samples.mask[:WATCHED, 0]].double().mean()))
@@ -141,24 +157,24 @@ def test_routing_flips_are_those_of_the_step_s_updates():
 
 
 def test_a_step_too_small_to_matter_flips_nothing():
-    (record,) = train(load_policy("chain-experts", device="cpu"), Chain(), NO_KL, replace(SHORT, steps=1, lr=1e-12))
-    assert record.routing_flips == 0.0
+    *_, third = train(load_policy("chain-experts", device="cpu"), Chain(), NO_KL, replace(SHORT, steps=3, lr=1e-12))
+    assert third.routing_flips == 0.0
 
 
 def test_dense_policies_record_no_routing():
-    (record,) = train(load_policy("chain", device="cpu"), Chain(), NO_KL, replace(SHORT, steps=1))
-    assert record.routing_flips is None
+    *_, third = train(load_policy("chain", device="cpu"), Chain(), NO_KL, replace(SHORT, steps=3))
+    assert third.routing_flips is None
 
 
 def test_a_run_with_a_critic_records_them_too():
-    settings = default_settings(PPO, steps=1, num_prompts=8)
-    (record,) = train(load_policy("chain-experts", device="cpu"), Chain(), PPO, settings)
-    assert record.token_ratio_std > record.sequence_ratio_std > 0
-    assert record.routing_flips is not None
+    settings = default_settings(PPO, steps=3, num_prompts=8, evaluate_every=0)
+    *_, third = train(load_policy("chain-experts", device="cpu"), Chain(), PPO, settings)
+    assert third.token_ratio_std > third.sequence_ratio_std > 0
+    assert third.routing_flips is not None
 
 
 def test_a_run_of_experts_resumes_on_its_curve_and_reads_back(tmp_path):
-    settings = replace(SHORT, steps=4, checkpoint_every=2, evaluate_every=0)
+    settings = replace(SHORT, steps=8, num_prompts=4, updates_per_rollout=2, checkpoint_every=2, evaluate_every=0)
 
     def values(record):
         return {name: value for name, value in vars(record).items() if name not in ("seconds", "groups")}
@@ -169,6 +185,11 @@ def test_a_run_of_experts_resumes_on_its_curve_and_reads_back(tmp_path):
     assert [values(record) for record in parts] == [values(record) for record in whole]
     folder = RunFolder.open(tmp_path / "run")
     assert [values(record) for record in folder.records()] == [values(record) for record in whole]
+    counted = [step in (3, 8) for step in range(1, 9)]
+    assert [record.routing_flips is not None for record in parts] == counted
+    for table in (folder.metrics, history(parts)):
+        assert table["routing_flips"].dtype == float and table["routing_flips"].notna().tolist() == counted
+        assert table["routing_flips"].mean() == pytest.approx((parts[2].routing_flips + parts[7].routing_flips) / 2)
     # a run from before these columns reads as one that did not record them
     file = tmp_path / "run" / "metrics.jsonl"
     new = ("token_ratio_std", "sequence_ratio_std", "routing_flips")

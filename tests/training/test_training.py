@@ -276,7 +276,7 @@ def test_a_step_is_what_a_slow_loop_makes_of_it(algorithm):
     """Do the first step again with plain loops and an optimizer of its own, and compare weights and every number."""
     algorithm = algorithm.with_parameters(eps_low=0.05, eps_high=0.1)
     settings = replace(SHORT, updates_per_rollout=4, minibatches=2, lr=2e-3, lr_warmup_steps=2, max_grad_norm=0.3,
-                       temperature=0.8, max_new_tokens=7, evaluate_every=1, seed=3)  # fmt: skip
+                       temperature=0.8, max_new_tokens=7, evaluate_every=1, seed=2)  # fmt: skip
     run, twin = start(algorithm, settings), start(algorithm, settings)
     record = next(run)
     rollout = twin.collect()

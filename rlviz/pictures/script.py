@@ -1,0 +1,35 @@
+"""The JavaScript of the pictures: files that pages take as they are, or one text where a page can take no second file."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+PLACES = tuple(Path(__file__).parent.parent / name for name in ("pictures", "runs", "site", "web"))
+IMPORT = re.compile(r"^import .* from \"\./[\w.]+\";\n", re.MULTILINE)
+EXPORT = re.compile(r"^export (default [^;]+;\n|)", re.MULTILINE)
+
+
+def script(name: str) -> Path:
+    """Return where the file NAME.js is."""
+    return next(path for place in PLACES if (path := place / f"{name}.js").is_file())
+
+
+@cache
+def module(*names: str, offers: str = "") -> str:
+    """Return the files as one module, each after those that it imports from; `offers` is added, such as an export.
+
+    The last file's default export stays.
+    """
+    *before, last = (IMPORT.sub("", script(name).read_text(encoding="utf-8")) for name in names)
+    return "\n".join([*(EXPORT.sub("", text) for text in before), last, offers])
+
+
+def classic(*names: str) -> str:
+    """Return the files as one script for pages that may load no modules: those opened from the disk, or not read to their end.
+
+    The names in it are seen nowhere else.
+    """
+    texts = (EXPORT.sub("", IMPORT.sub("", script(name).read_text(encoding="utf-8"))) for name in names)
+    return "\n".join(["(() => {", '"use strict";', *texts, "})();"])

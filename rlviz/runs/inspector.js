@@ -1,0 +1,329 @@
+// A run, one of its steps, one token: curves, groups, the token's numbers, and the token under other algorithms.
+// Python has written every number and every sentence; texts of a run become text nodes, never markup.
+import { coloured, mount } from "./picture.js";
+
+const LOOKS = `
+.rl-box.ri{container-type:inline-size;max-width:1400px;color:var(--k);font-size:14px;line-height:1.35}
+.rl-box.ri *{box-sizing:border-box}
+.rl-box .ri-main{display:grid;grid-template:"curves right" auto "left right" minmax(0,1fr) / minmax(0,1.2fr) minmax(0,1fr);gap:4px 18px;height:min(680px,96vh)}
+.rl-box .ri-curves{grid-area:curves}.rl-box .ri-left{grid-area:left}.rl-box .ri-right{grid-area:right}
+.rl-box .ri-col{overflow:auto;min-height:0;scrollbar-width:thin}
+.rl-box.ri p{margin:2px 0}.rl-box.ri h4{margin:0 0 2px;font-size:15px}
+.rl-box.ri code,.rl-box.ri .line{font-family:"DejaVu Sans Mono",Menlo,Consolas,monospace;background:none;color:inherit}
+.rl-box.ri button{font:inherit;color:inherit;background:none;border:1px solid var(--g);border-radius:4px;padding:2px 7px;cursor:pointer}
+.rl-box.ri button:disabled{opacity:.45;cursor:default}
+.rl-box.ri button[aria-pressed=true]{background:var(--w);color:var(--k);border-color:var(--k);box-shadow:inset 0 0 0 1px var(--k)}
+.rl-box.ri :focus-visible{outline:3px solid var(--v);outline-offset:1px}
+.rl-box .ri-bar,.rl-box .ri-groups{display:flex;flex-wrap:wrap;gap:4px 8px;align-items:center;margin:2px 0 6px}
+.rl-box .ri-bar input{flex:1 1 120px;min-width:80px;accent-color:var(--b)}
+.rl-box .ri-said{color:var(--k);font-size:13px}.rl-box .ri-dim{color:color-mix(in srgb,var(--k) 72%,var(--w))}.rl-box .ri-groups .ri-dim{font-size:11px}
+.rl-box.ri table{border-collapse:collapse;width:100%;margin:2px 0 6px}
+.rl-box.ri th,.rl-box.ri td{text-align:left;font-weight:normal;padding:2px 8px 2px 0;vertical-align:baseline;border:none;background:none}
+.rl-box.ri thead th{font-size:12px;border-bottom:1px solid var(--g);color:inherit}
+.rl-box.ri tr.here>th{font-weight:bold}
+.rl-box.ri tbody td:has(.tok){padding:0 8px 0 0}
+.rl-box.ri .tok{border:0;border-radius:0;padding:0 4px 2px;line-height:1.2;margin:1px;min-width:15px;border-bottom:0 solid var(--g);font-size:15px}
+.rl-box.ri .tok.up{background:color-mix(in srgb,var(--b) calc(var(--z)*4%),var(--w));border-bottom:calc(1px + var(--z)*.4px) solid var(--b)}
+.rl-box.ri .tok.down{background:color-mix(in srgb,var(--v) calc(var(--z)*4%),var(--w));border-bottom:calc(1px + var(--z)*.4px) dashed var(--v)}
+.rl-box.ri .tok.none{background:color-mix(in srgb,var(--g) 14%,var(--w))}
+.rl-box.ri .tok[aria-pressed=true]{box-shadow:0 0 0 2px var(--k)}
+.rl-box .ri-top{position:sticky;top:0;background:var(--w);padding-bottom:4px;border-bottom:1px solid var(--g);z-index:1}
+.rl-box.ri .line{display:block;font-size:13px;white-space:pre-wrap;padding-left:2em;text-indent:-2em;overflow-wrap:anywhere}
+.rl-box .ri-terms{display:grid;grid-template-columns:1fr 1fr}.rl-box .ri-terms>details[open],.rl-box .ri-terms>p{grid-column:1/-1}
+.rl-box.ri details{margin-left:12px}.rl-box.ri summary{cursor:pointer;padding:1px 0}
+.rl-box.ri summary b{font-family:"DejaVu Sans Mono",Menlo,Consolas,monospace}
+.rl-box.ri details .line{margin-left:12px}
+.rl-box .ri-others{overflow-x:auto}.rl-box .ri-others td,.rl-box .ri-others th{font-size:13px;padding-right:6px;white-space:nowrap}.rl-box .ri-others td.why{white-space:normal}
+.rl-box .ri-others td.same{color:color-mix(in srgb,var(--k) 72%,var(--w))}.rl-box .ri-others td.other{font-weight:bold}
+.rl-box .ri-others button{border:0;padding:0;text-align:left;text-decoration:underline dotted}
+.rl-box .ri-others tr.more td{white-space:normal;padding-left:12px;font-weight:normal}
+.rl-box .ri-up{color:var(--b)}.rl-box .ri-down{color:var(--v)}
+@container (max-width:1080px){.rl-box .ri-main{grid-template-areas:"curves curves" "left right"}.rl-box .ri-curves{max-width:640px}.rl-box .ri-others :is(th,td):nth-child(4):not([colspan]){display:none}}
+@container (max-width:600px){.rl-box .ri-main{display:block;height:auto}.rl-box .ri-col{overflow:visible}}`;
+
+const FAMILY_NOTE = "Its loss on this group, as if that were the whole rollout. Bold: other than in the run.";
+
+/** An element: children that are strings become text. */
+function node(tag, attributes = {}, ...children) {
+  const e = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) e.addEventListener(name.slice(2), value);
+    else if (value !== false && value !== undefined && value !== null) e.setAttribute(name, value === true ? "" : value);
+  }
+  e.append(...children.filter((child) => child !== null && child !== undefined));
+  return e;
+}
+
+const clamp = (value, count) => Math.max(0, Math.min(value, count - 1));
+/** Give the focus to what has this key, if there is one. */
+const focusOn = (place, key) => key && [...place.querySelectorAll("[data-key]")].find((one) => one.dataset.key === key)?.focus({ preventScroll: true });
+/** A column holds one value, one a response ({r}), or one a token. */
+const pick = (column, response, token) =>
+  Array.isArray(column) ? column[token] : column !== null && typeof column === "object" ? column.r[response] : column;
+/** A template with a token's numbers; behind "!" a negative one stands in brackets. */
+const filled = (template, number) =>
+  template.replace(/\{(\w+)(!?)\}/g, (_, key, sign) => (sign && number(key).startsWith("−") ? `(${number(key)})` : number(key)));
+
+/** Show an inspector in `el`. ask(place): the reader wants to see [step, group, response, token], the last three from 0. */
+export function inspector(el, ask) {
+  const state = { picture: null, run: null, data: null, place: null };
+  const open = new Set(["objective"]);  // terms and rows that the reader has opened, whichever token is shown
+  const curves = node("div", { class: "ri-curves" }), bar = node("div", { class: "ri-bar" }), groups = node("div", { class: "ri-groups" });
+  const said = node("p", { class: "ri-said", role: "status", "aria-live": "polite" });
+  const differs = node("div"), responses = node("div"), token = node("div");
+  const left = node("div", { class: "ri-col ri-left" }, bar, said, differs, groups, responses);
+  const right = node("div", { class: "ri-col ri-right", role: "region", "aria-label": "The chosen token", tabindex: 0 }, token);
+  const root = node("div", { class: "ri mathjax_ignore tex2jax_ignore" }, node("style", {}, LOOKS), node("div", { class: "ri-main" }, curves, left, right));
+  el.append(root);
+  const uncolour = coloured(root);
+  const picture = mount(curves, {
+    drag: (_, step) => go({ step }),
+    step: (_, steps) => go({ step: state.run.at[clamp(state.run.at.indexOf(state.place[0]) + steps, state.run.at.length)] }),
+    point: (_, step) => go({ step }),
+  });
+
+  /** Go to a place, of which what is not named stays. */
+  function go(change) {
+    const [step, group, response, token] = state.place;
+    const wanted = { step, group, response, token, ...change };
+    wanted.step = state.run.at.reduce((best, s) => (Math.abs(s - wanted.step) < Math.abs(best - wanted.step) ? s : best), state.run.at[0]);
+    const place = [wanted.step, wanted.group, wanted.response, wanted.token];
+    if (wanted.step === step) { state.place = fit(place); draw(change.group !== undefined && change.group !== group); }
+    if (wanted.step !== step || String(state.place) !== String([step, group, response, token])) ask(wanted.step === step ? state.place : place);
+  }
+  const steps = () => state.data.runs.filter(Boolean);
+  const at = (list, index) => list[clamp(index, list.length)];
+  function fit([step, group, response, token]) {
+    const count = (f) => Math.max(1, ...steps().map(f));
+    group = clamp(group, count((s) => s.groups.length));
+    response = clamp(response, count((s) => at(s.groups, group).responses.length));
+    return [step, group, response, clamp(token, count((s) => at(at(s.groups, group).responses, response).tokens.length))];
+  }
+
+  function drawPicture() {
+    if (!state.picture) return;
+    const { axes } = state.picture, step = state.place?.[0], { at = [], steps = 1 } = state.run ?? {};
+    const cursor = at.length && step ? axes.map(({ box: [x, y, w, h], x: [low, high] }) => {
+      const px = x + ((step - low) / (high - low)) * w;
+      return `<path d="M${px} ${y}V${y + h}" fill="none" stroke="var(--k)" stroke-width="1.5" stroke-dasharray="2 3"/>`;
+    }).join("") : "";
+    const handle = { axes: 0, along: "x", at: step, value: step, min: at[0], max: at.at(-1), label: "step", words: `step ${step} of ${steps}` };
+    picture.update({ ...state.picture, moving: state.picture.moving + cursor, handles: at.length > 1 && step ? [handle] : [] });
+  }
+
+  function drawBar() {
+    const { at, tokens, steps } = state.run, step = state.place[0];
+    const to = (list) => list.length === 0 ? { disabled: true } : { onclick: () => go({ step: list[0] }) };
+    const before = tokens.filter((s) => s < step).reverse(), after = tokens.filter((s) => s > step);
+    const slider = node("input", { type: "range", min: at[0] ?? 1, max: at.at(-1) ?? 1, "aria-label": "step", "aria-valuetext": `step ${step} of ${steps}`, disabled: at.length < 2, oninput: (e) => go({ step: +e.target.value }) });
+    slider.value = step;
+    swap(bar, [
+      node("button", { "data-key": "previous", title: "Previous step with tokens", "aria-label": "Previous step with tokens", ...to(before) }, "◀"),
+      slider,
+      node("button", { "data-key": "next", title: "Next step with tokens", "aria-label": "Next step with tokens", ...to(after) }, "▶"),
+      node("span", {}, at.length ? `step ${step} of ${steps}` : ""),
+      state.run.live ? node("button", { "data-key": "refresh", title: "Read the run again", onclick: () => ask(null) }, "Refresh") : null,
+    ].filter(Boolean), slider);
+  }
+
+  /** Put other children into a place; the focus stays on what has the same key. */
+  function swap(place, children, slider) {
+    const held = place.contains(document.activeElement) ? document.activeElement : null;
+    const old = place.querySelector("input[type=range]");
+    if (slider && old && held === old) {  // while it is held it must stay the one that it is
+      for (const name of ["min", "max", "aria-valuetext"]) old.setAttribute(name, slider.getAttribute(name));
+      old.value = slider.value;
+      children = children.map((child) => (child === slider ? old : child));
+      const rest = [...place.children].filter((child) => child !== old);
+      for (const child of rest) child.remove();
+      const where = children.indexOf(old);
+      old.before(...children.slice(0, where));
+      old.after(...children.slice(where + 1));
+      return;
+    }
+    place.replaceChildren(...children);
+    focusOn(place, held?.dataset.key);
+  }
+
+  function drawGroups() {
+    const count = Math.max(0, ...steps().map((s) => s.groups.length)), [, chosen] = state.place;
+    swap(groups, Array.from({ length: count }, (_, g) => {
+      const own = steps().map((s) => at(s.groups, g)), prompts = [...new Set(own.map((group) => group.prompt))].join(" | ");
+      const marks = own.map((group) => group.responses.map((r) => (r.graded === "right" ? "●" : "○")).join("")).join(" ");
+      const button = node("button", { "data-key": `group ${g}`, "aria-pressed": String(g === chosen), onclick: () => go({ group: g }) },
+        node("span", {}, `${g + 1}: ${prompts.length > 40 ? prompts.slice(0, 39) + "…" : prompts} `), node("span", { "aria-hidden": "true", class: "ri-dim" }, marks));
+      button.setAttribute("aria-label", `group ${g + 1}: ${prompts}; ${own.map((group) => group.words).join("; ")}`);
+      if (!own.some((group) => group.numbers)) button.style.opacity = 0.7;
+      return button;
+    }));
+  }
+
+  function drawResponses() {
+    const [, g, chosen, t] = state.place;
+    const held = responses.contains(document.activeElement);
+    responses.replaceChildren(...state.data.runs.map((step, run) => {
+      const name = state.run.names[run];
+      if (!step) return node("p", {}, `${name} has no step ${state.place[0]}.`);
+      const group = at(step.groups, g);
+      const head = node("p", { class: "ri-said" }, node("b", {}, state.data.runs.length > 1 ? `${name}: ` : ""),
+        `${group.prompt} (right answer ${group.gold}): ${group.words}. `, group.numbers ? "" : state.run.note[run]);
+      const rows = group.responses.map((response, r) => {
+        const here = r === clamp(chosen, group.responses.length), marked = clamp(t, response.tokens.length);
+        const words = response.tokens.length
+          ? response.tokens.map((text, place) => tokenButton(text, response, r, place, here && place === marked))
+          : [node("code", {}, response.text)];
+        const cells = [node("span", {}, ...words), response.graded, response.reward, response.advantage, response.length];
+        return node("tr", { class: here ? "here" : false, onclick: (e) => e.target.closest("button") || go({ response: r }) },
+          node("th", { scope: "row" }, `${here ? "▸ " : ""}${r + 1}`), ...cells.map((cell) => node("td", {}, cell)));
+      });
+      const heading = ["", "response", "graded", "reward", "A", "tokens"].map((word) => node("th", { scope: "col" }, word));
+      return node("div", {}, head, node("table", { onkeydown: keys }, node("thead", {}, node("tr", {}, ...heading)), node("tbody", {}, ...rows)));
+    }), steps().some((s) => at(s.groups, g).numbers)
+      ? node("p", { class: "ri-said ri-dim" }, "Blue over a whole line: pushed up; vermilion over a broken line: pushed down; the harder, the darker and thicker. ✂: clipped. Arrow keys move between tokens.") : "");
+    if (held) responses.querySelector("button[aria-pressed=true]")?.focus({ preventScroll: true });
+  }
+  function tokenButton(text, response, r, place, chosen) {
+    const push = response.push[place], cut = response.clipped.includes(place);
+    const way = push > 0 ? "up" : push < 0 ? "down" : "none";
+    const button = node("button", {
+      class: `tok ${way}`, tabindex: chosen ? 0 : -1, "aria-pressed": String(chosen), onclick: () => go({ response: r, token: place }),
+      "aria-label": `response ${r + 1}, token ${place + 1}, ${text}, ${way === "none" ? "not pushed" : `pushed ${way}`}${cut ? ", clipped" : ""}`,
+    }, cut ? node("span", { "aria-hidden": "true" }, "✂\ufe0e") : null, node("code", {}, text));
+    button.style.setProperty("--z", Math.abs(push));
+    return button;
+  }
+  function keys(event) {
+    const [, , response, token] = state.place;
+    const move = { ArrowLeft: { token: token - 1 }, ArrowRight: { token: token + 1 }, ArrowUp: { response: response - 1 }, ArrowDown: { response: response + 1 }, Home: { token: 0 }, End: { token: 1e6 } }[event.key];
+    if (!move || !event.target.closest(".tok")) return;
+    event.preventDefault();
+    event.stopPropagation();  // JupyterLab moves between cells with arrow keys
+    go(move);
+  }
+
+  function drawToken() {
+    const held = token.contains(document.activeElement) ? document.activeElement.dataset.key : null;
+    const parts = state.data.runs.map((step, run) => (step ? tokenView(step, run) : null)).filter(Boolean);
+    token.replaceChildren(...parts);
+    focusOn(token, held);
+  }
+  function tokenView(step, run) {
+    const [s, g, r0, t0] = state.place, group = at(step.groups, g);
+    if (!group.numbers) return null;
+    const r = clamp(r0, group.responses.length), response = group.responses[r], t = clamp(t0, response.tokens.length);
+    const flat = group.responses.slice(0, r).reduce((sum, one) => sum + one.tokens.length, 0) + t;
+    const cell = (column) => pick(column, r, flat), number = (key) => cell(group.numbers[key] ?? "");
+    const tables = state.data.tables[run];
+    const terms = cell(group.terms) === "" ? [] : String(cell(group.terms)).split(" ").map((place) => tables.terms[place]);
+    const where = `${state.data.runs.length > 1 ? `${state.run.names[run]}, r` : "R"}esponse ${r + 1}, token ${t + 1} of ${response.tokens.length}, “${response.tokens[t]}”, after the updates of step ${s}`;
+    const top = node("div", { class: "ri-top" }, node("h4", {}, where), node("p", { class: "ri-said", role: "status", "aria-live": "polite" }, filled(tables.said[cell(group.said)], number)));
+    const below = [];
+    for (const [place, term] of terms.entries()) {
+      if (place > 0) { below.push(termView(term, number, `${run}`)); continue; }
+      const inSight = term[3].filter((part) => part[1] === "J");  // of J − KL: J is in sight too, and its parts open at once
+      for (const [name, key, text] of [...inSight, term]) top.append(...lines(`${name} = ${number(key)}`, text, number));
+      for (const part of term[3]) below.push(...(inSight.includes(part) ? part[3] : [part]).map((one) => termView(one, number, `${run}`)));
+    }
+    if (!terms.length) below.push(node("p", {}, ["old_prob", "new_prob", "ratio"].filter(number).map((key) => `${key} ${number(key)}`).join(", ")));
+    return node("div", {}, top, node("div", { class: "ri-terms" }, ...below), group.others.length ? others(group.others, state.run.family[run], cell, run) : "");
+  }
+  const lines = (first, text, number) => [first, ...filled(text, number).split("\n")].map((line) => node("span", { class: "line" }, line));
+  function termView([name, key, text, parts], number, path) {
+    const own = `${path} ${key}`;
+    const [, ...body] = lines("", text, number);
+    const summary = node("summary", { "data-key": own }, `${name} `, node("b", {}, number(key)));
+    return node("details", { open: open.has(own), ontoggle: (e) => (e.target.open ? open.add(own) : open.delete(own)) },
+      summary, ...body, ...parts.map((part) => termView(part, number, own)));
+  }
+  function others(rows, family, cell, run) {
+    const own = rows[0], body = [];
+    for (const [place, row] of rows.entries()) {
+      const { name, differs } = family[place], key = `${run} row ${place}`, shown = open.has(key);
+      const toggle = node("button", { "data-key": key, "aria-expanded": String(shown), onclick: () => { shown ? open.delete(key) : open.add(key); drawToken(); } }, place ? name : `${name} (this run)`);
+      const cells = [node("th", { scope: "row" }, toggle)];
+      const why = row.push === undefined ? [] : cell(row.why).split(" ").filter(Boolean);
+      if (row.push === undefined) cells.push(node("td", { colspan: 5, class: "same why" }, row.needs.join("; ")));
+      else {
+        const limits = (one) => `${cell(one.lower)} … ${cell(one.upper)}`;
+        const values = [[cell(row.A), cell(own.A)], [limits(row), limits(own)], [cell(row.weight), cell(own.weight)]];
+        cells.push(...values.map(([value, before]) => node("td", { class: value === before ? "same" : "other" }, value)));
+        const push = cell(row.push), way = push.startsWith("−") ? "down" : push === "0" ? "" : "up";
+        cells.push(node("td", { class: cell(row.differs) ? "other" : "same" }, node("span", { class: way ? `ri-${way}` : "" }, { up: "↑ ", down: "↓ ", "": "" }[way]), push, cell(row.clipped) ? " ✂\ufe0e" : ""));
+        const together = place && cell(row.differs) && !why.length ? "several slots together" : "";
+        cells.push(node("td", { class: "why" }, why.join(", ") || together));
+      }
+      body.push(node("tr", {}, ...cells));
+      if (row.push !== undefined && row.needs.length) body.push(node("tr", { class: "ri-dim" }, node("td"), node("td", { colspan: 5, class: "why" }, row.needs.join("; "))));
+      if (!shown) continue;
+      const told = row.push === undefined ? "" : `ratio ${cell(row.ratio)}, weight ${cell(row.weight)}${cell(row.clipped) ? ", its gradient is cut" : ""}`;
+      const items = differs.map(([slot, before, after, reason]) => node("li", {}, node(why.includes(slot) ? "b" : "span", {}, `${slot}${why.includes(slot) ? " (changes this token)" : ""}`), `: ${before} → ${after}: ${reason}`));
+      body.push(node("tr", { class: "more" }, node("td", { colspan: 6 }, node("p", {}, told), items.length ? node("ul", {}, ...items) : "")));
+    }
+    const heading = ["algorithm", "A", "limits", "weight", "push", "because of"].map((word) => node("th", { scope: "col" }, word));
+    return node("div", { class: "ri-others" }, node("h4", {}, "The same token under another algorithm"), node("p", { class: "ri-said ri-dim" }, FAMILY_NOTE),
+      node("table", {}, node("thead", {}, node("tr", {}, ...heading)), node("tbody", {}, ...body)));
+  }
+  function drawDifferences() {
+    const { differs: rows, names } = state.run;
+    differs.replaceChildren(...(rows === null ? [] : [rows.length === 0 ? node("p", {}, "The two runs do not differ in what is recorded.")
+      : node("details", {}, node("summary", {}, `What differs from ${names[0]} to ${names[1]}`), node("ul", {}, ...rows.map(([what, words]) => node("li", {}, node("b", {}, what), `: ${words}`))))]));
+  }
+
+  function draw(scroll) {
+    drawPicture();
+    if (!state.run || !state.place) return;
+    drawBar();
+    said.textContent = state.data?.caption ?? "";
+    if (!state.data?.runs?.some(Boolean)) { for (const part of [groups, responses, token]) part.replaceChildren(); return; }
+    drawGroups();
+    drawResponses();
+    drawToken();
+    if (scroll) right.scrollTop = 0;
+  }
+  return {
+    root,
+    /** Show {picture, run, data, place}; what is absent stays as it was. */
+    show(next) {
+      Object.assign(state, next);
+      if (next.run) drawDifferences();
+      draw(false);
+    },
+    destroy() { uncolour(); picture.destroy(); root.remove(); },
+  };
+}
+
+/** anywidget: the kernel sends a step's data when that step is chosen. */
+function renderInspector({ model, el }) {
+  const names = ["picture", "run", "data", "place"];
+  const view = inspector(el, (place) => {
+    if (place === null) model.send({ refresh: true });
+    else { model.set("place", place); model.save_changes(); }
+  });
+  let due = false;
+  const stale = new Set(names);
+  const show = () => { due = false; const next = Object.fromEntries([...stale].map((name) => [name, model.get(name)])); stale.clear(); view.show(next); };
+  show();
+  const later = names.map((name) => [`change:${name}`, () => { stale.add(name); if (!due) { due = true; queueMicrotask(show); } }]);
+  for (const [event, told] of later) model.on(event, told);
+  return () => { for (const [event, told] of later) model.off(event, told); view.destroy(); };
+}
+export default { render: renderInspector };
+
+/** A page without a kernel: all steps are there. Announces each place as an event "place", and goes where el.go(place) says. */
+export function frozenInspector(el, { picture, run, tables, steps, place: first }) {
+  const show = (place) => {
+    const data = { ...steps[place[0]], tables };
+    view.show({ data, place: fitted(place, data) });
+    el.dispatchEvent(new CustomEvent("place", { bubbles: true, detail: place }));
+  };
+  const fitted = ([step, group, ...rest], data) => {
+    const own = data.runs.find(Boolean)?.groups ?? [];
+    const told = own.findIndex((one) => one.numbers);
+    return [step, own[group] && !own[group].numbers && told >= 0 ? told : group, ...rest];
+  };
+  const view = inspector(el, show);
+  view.show({ picture, run });
+  el.go = show;
+  show(first);
+  return view;
+}

@@ -1,0 +1,186 @@
+"""Trains the recorded runs anew: `python -m rlviz.runs.record --out FOLDER`, or only those that are named."""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlviz.algorithms import DAPO, DCPO, GRPO, GSPO, GroupPolicyGradient
+from rlviz.markup import Markup, element, joined
+from rlviz.pictures.explore import call_name
+from rlviz.pictures.svg import VIEW, SvgFigure
+from rlviz.runs.panel import LearningCurves, last_numbers
+from rlviz.runs.recordings import HERE, RECORDINGS
+from rlviz.settings import TrainSettings
+from rlviz.training import find_task, learn_reward, load_policy, train
+from rlviz.training.files import whole_file
+from rlviz.types import GroupRecord, StepRecord
+from small_models.policies import Policy
+
+SIZE = 11, 3.9
+SHADES = 9  # of a token's push: from −SHADES, hard down, to SHADES, hard up
+WATCHED: Mapping[str, Any] = {
+    "details_every": 1,
+    "details_groups": 3,
+    "evaluate_every": 5,
+}  # of every step
+
+
+def _no_judge(policy: Policy, seed: int) -> Mapping[str, Any]:
+    return {}
+
+
+def _learned_judge(policy: Policy, seed: int) -> Mapping[str, Any]:
+    """Return a reward model that learned from honest pairs, which a run on it then outgrows."""
+    learned = learn_reward(policy, find_task("chain"), steps=60, seed=seed)
+    return {"reward_model": learned.model, "pairs": learned.pairs}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a recorded run is trained.
+
+    policy: a shipped one, for the task chain. judge: what scores in place of the rule. written: the algorithm in Python.
+    """
+
+    algorithm: GroupPolicyGradient
+    settings: TrainSettings
+    policy: str = "chain"
+    judge: Callable[[Policy, int], Mapping[str, Any]] = field(default=_no_judge)
+    written: str = ""
+
+    @property
+    def call(self) -> str:
+        """The Python that trains it, but for what it records."""
+        default = replace(TrainSettings(), **WATCHED)
+        values = {one.name: getattr(self.settings, one.name) for one in fields(self.settings)}
+        changed = ", ".join(f"{name}={value!r}" for name, value in values.items() if value != getattr(default, name))
+        policy = "" if self.policy == "chain" else f"{self.policy!r}, "
+        judged = self.judge is not _no_judge
+        first = "learned = learn_reward(load_policy('chain'), find_task('chain'), steps=60); " if judged else ""
+        given = ", reward_model=learned.model, pairs=learned.pairs" if judged else ""
+        algorithm = self.written or call_name(self.algorithm)
+        return f"{first}train({policy}'chain', {algorithm}, TrainSettings({changed}){given})"
+
+
+def _settings(**values: Any) -> TrainSettings:
+    return TrainSettings(**{"steps": 60, "num_prompts": 16, **WATCHED, **values})
+
+
+PLANS = {
+    "grpo": Plan(GRPO, _settings(steps=80, lr=5e-4)),
+    "grpo-8": Plan(GRPO, _settings(lr=2e-4, updates_per_rollout=8)),
+    "dapo": Plan(DAPO, _settings(lr=2e-4, updates_per_rollout=4)),
+    "dcpo-rare": Plan(DCPO, _settings(lr=1e-4, updates_per_rollout=8), "chain-rare"),
+    "gspo-experts": Plan(GSPO, _settings(updates_per_rollout=4), "chain-experts"),
+    "hacked": Plan(replace(GRPO, kl=None), _settings(lr=5e-4), judge=_learned_judge, written="replace(GRPO, kl=None)"),
+}
+
+
+def recorded(plan: Plan, *, title: str, look: str) -> dict[str, Any]:
+    """Train a plan, and return the run as data for `player` of player.js."""
+    policy = load_policy(plan.policy)
+    given = plan.judge(policy, plan.settings.seed)
+    records = list(train(policy, find_task("chain"), plan.algorithm, plan.settings, **given))
+    return as_data(records, title=title, look=look, call=plan.call)
+
+
+def as_data(records: Sequence[StepRecord], *, title: str, look: str, call: str) -> dict[str, Any]:
+    """Return the records of a run as data for `player` of player.js: its curves whole, its steps one by one."""
+    curves = LearningCurves(*SIZE, len(records))
+    hardest = hard_push(records)
+    curves.show([records])
+    return {
+        "title": title,
+        "look": look,
+        "call": call,
+        "size": [curves.width, curves.height],
+        "still": curves.still,
+        "moving": growing(curves),
+        "axes": curves.axes,
+        "panels": curves.panels,
+        "alt": "Three graphs of a training run against the step: reward and accuracy, entropy, clipped tokens.",
+        "steps": [_step(records[: place + 1], hardest) for place in range(len(records))],
+    }
+
+
+def growing(curves: SvgFigure) -> Markup:
+    """Return the lines so that a page shows them up to a step: it sets the width of `data-grow`, and moves `data-cursor`."""
+    windows, cursors = [], []
+    for axes in curves.axes:
+        x, y, width, height = axes["box"]
+        windows.append(element("rect", x=x, y=y - 8, width=width, height=height + 16, data_grow=""))
+        cursors.append(element("path", d=f"M{x} {y}v{height}", stroke="var(--k)", stroke_opacity=0.4, data_cursor=""))
+    clip = element("clipPath", *windows, id=f"{VIEW}grow")
+    lines = element("g", Markup(curves.moving()), clip_path=f"url(#{VIEW}grow)")
+    return joined(element("defs", clip), lines, *cursors)
+
+
+def hard_push(records: Sequence[StepRecord]) -> float:
+    """Return how hard the loss pushed one token in twenty of the run, or harder: what gets the strongest colour."""
+    pushes = [
+        abs(token.push) for record in records for group in record.groups for r in group.responses for token in r.tokens
+    ]
+    return float(np.quantile(pushes, 0.95)) or 1.0
+
+
+def _step(records: Sequence[StepRecord], hardest: float) -> dict[str, Any]:
+    last = records[-1]
+    groups = [_group(group, hardest) for group in last.groups]
+    return {"step": last.step, "said": f"{last_numbers(records)}.", "groups": groups}
+
+
+def _shade(push: float, hardest: float) -> int:
+    return round(SHADES * max(-1.0, min(1.0, push / hardest)))
+
+
+def _group(group: GroupRecord, hardest: float) -> dict[str, Any]:
+    return {
+        "prompt": group.prompt,
+        "gold": group.gold,
+        "responses": [
+            {
+                "tokens": [token.token for token in response.tokens],
+                "push": [_shade(token.push, hardest) for token in response.tokens],
+                "clipped": [place for place, token in enumerate(response.tokens) if token.clipped],
+                "right": response.correct,
+                "reward": f"{response.reward:.2f}".replace("-", "−"),
+                "advantage": f"{response.advantage:+.2f}".replace("-", "−"),
+            }
+            for response in group.responses
+        ],
+    }
+
+
+def write(name: str, folder: Path) -> Path:
+    """Train a recorded run, and write it into a folder; the same machine writes the same file."""
+    text = json.dumps(recorded(PLANS[name], **vars(RECORDINGS[name])), ensure_ascii=False, separators=(",", ":"))
+    path = folder / f"{name}.json.gz"
+    with whole_file(path) as temporary:
+        temporary.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+    return path
+
+
+def main() -> None:
+    """Record what the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(PLANS)}; all unless given")
+    parser.add_argument("--out", type=Path, default=HERE, help="folder to write to")
+    given = parser.parse_args()
+    if unknown := [name for name in given.names if name not in PLANS]:
+        parser.error(f"NAME must be of {', '.join(PLANS)}; got {unknown[0]!r}")
+    given.out.mkdir(parents=True, exist_ok=True)
+    for name in given.names or PLANS:
+        path = write(name, given.out)
+        parser._print_message(f"{path}: {path.stat().st_size / 1000:.0f} kB\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""Drawing runs while a long cell trains them: the curves so far, the runs before in grey, and the time left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from IPython import get_ipython
+from IPython.display import display
+
+from rlviz.pictures.live import LivePicture
+from rlviz.runs.panel import CAPTION_HEIGHT, LearningCurves, last_numbers, seconds_in_words
+from rlviz.settings import TrainSettings
+from rlviz.training import TrainingRun
+from rlviz.types import StepRecord
+from small_models.checks import checked
+
+REDRAW_SECONDS = 0.25
+
+
+class WatchedCell(LivePicture):
+    """The runs of one cell: the one that trains in colour, those before it in grey. of: how many the cell trains."""
+
+    def __init__(self, steps: int, of: int) -> None:
+        self.curves, self.of = LearningCurves(11, 3.7, steps), of
+        self.before: list[tuple[str, list[list[StepRecord]]]] = []
+        self.records: list[StepRecord] = []
+        self._began = self._drawn = time.monotonic()
+        super().__init__(self.curves, [])
+        self._words.layout.min_height = CAPTION_HEIGHT
+
+    def begin(self, name: str, steps: int) -> None:
+        """Begin a run of so many steps; the one before becomes grey."""
+        self.name, self.steps = name, steps
+        self.of = max(self.of, len(self.before) + 1)
+        self.records = []
+        self.curves.show_before(self.before, steps)
+        self.redraw()
+
+    def add(self, record: StepRecord) -> None:
+        """Add a step, and draw it unless the last drawing was a moment ago."""
+        self.records.append(record)
+        if time.monotonic() - self._drawn >= REDRAW_SECONDS:
+            self.redraw()
+
+    def end(self) -> None:
+        """End the run, wherever it stands."""
+        self.redraw()
+        self.before.append((self.name, [self.records]))
+
+    def redraw(self) -> None:
+        """Draw the runs as they are, and say how far they are."""
+        self._drawn = time.monotonic()
+        self.curves.show([self.records])
+        words = self._said()
+        self.show(
+            alt=f"Three graphs of training runs against the step: reward, entropy, clipped tokens. {words}",
+            caption=words,
+        )
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds until the last of the runs is done, if each step takes what the steps so far took; None before the first."""
+        done = sum(len(records) for _, (records,) in self.before) + len(self.records)
+        left = (self.of - len(self.before)) * self.steps - len(self.records)
+        return (time.monotonic() - self._began) * left / done if done else None
+
+    def _said(self) -> str:
+        which = f"Run {len(self.before) + 1} of {self.of}" if self.of > 1 else "Run"
+        named = f" ({self.name})" if self.name else ""
+        if not self.records:
+            return f"{which}{named} begins."
+        left = self.seconds_left
+        rest = f", {seconds_in_words(left)} left" if left else ""
+        return f"{which}{named}, step {self.records[-1].step} of {self.steps}{rest}: {last_numbers(self.records)}."
+
+
+_cells: dict[Any, WatchedCell] = {}  # the cell that runs now → its picture
+
+
+def _picture_of_this_cell(steps: int, of: int) -> WatchedCell | None:
+    """Return the picture under the cell that runs now, a new one for its first run; None where there is no notebook."""
+    shell = get_ipython()
+    if shell is None or not hasattr(shell, "kernel"):
+        return None
+    cell = (id(shell), shell.execution_count)
+    if cell not in _cells:
+        _cells.clear()
+        _cells[cell] = WatchedCell(steps, of)
+        display(_cells[cell])
+    return _cells[cell]
+
+
+@checked
+def watch(run: TrainingRun[Any], *, name: str = "", of: int = 1) -> Iterator[Any]:
+    """Return the records of a run as it would give them, and in a notebook draw them below the cell while they come.
+
+    All runs that a cell watches share one picture: `list(watch(train(task, algorithm, settings), name="GRPO", of=6))` for each of
+    six, where `of` lets the time left count those to come. In a script, and for runs on pairs, nothing is drawn.
+    """
+    return _watched(run, name, of)
+
+
+def _watched(run: TrainingRun[Any], name: str, of: int) -> Iterator[Any]:
+    steps, samples = run.settings.steps, isinstance(run.settings, TrainSettings)
+    picture = _picture_of_this_cell(steps, of) if samples else None
+    if picture is None:
+        yield from run
+        return
+    picture.begin(name or run.algorithm.name, steps)
+    try:
+        for record in run:
+            picture.add(record)
+            yield record
+    finally:
+        picture.end()

@@ -1,0 +1,75 @@
+"""Writes the site: into a folder of its own beside the target, which takes the target's place when it is whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from pygments.formatters import HtmlFormatter
+
+from rlviz.pictures.script import classic
+from rlviz.site.html import File
+from rlviz.site.lessons import course_pages
+from rlviz.site.pages import SECTIONS
+
+MARK = ".rlviz-site.json"  # in the site's folder: the files that are the site's
+STYLE = Path(__file__).with_name("site.css")
+
+
+def files(course: Path) -> Iterator[File]:
+    """Return the files of the site. course: the folder of the notebooks."""
+    for section in SECTIONS:
+        yield from section()
+    yield from course_pages(course)
+    yield File("rlviz.js", classic("picture", "player", "inspector", "site"))
+    yield File("site.css", f"{STYLE.read_text(encoding='utf-8')}\n{_code_colours()}")
+
+
+def _code_colours() -> str:
+    light, dark = (HtmlFormatter(style=style).get_style_defs(".highlight") for style in ("default", "github-dark"))
+    return f"{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}\n"
+
+
+def build(out: Path, course: Path) -> list[str]:
+    """Write the site to `out`, and return the names of its files.
+
+    course: the folder of the notebooks. Raises ValueError where `out` holds files that are not an earlier site's.
+    """
+    refuse_foreign(out)
+    target = out.resolve()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fresh, former = (target.with_name(f".{target.name}.{kind}.{os.getpid()}") for kind in ("new", "old"))
+    try:
+        names = []
+        for file in files(course):
+            path = fresh / file.path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(file.content.encode() if isinstance(file.content, str) else file.content)
+            names.append(file.path)
+        (fresh / MARK).write_text(json.dumps(sorted(names), indent=0), encoding="utf-8")
+        if target.exists():
+            os.replace(target, former)
+        os.replace(fresh, target)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+        shutil.rmtree(former, ignore_errors=True)
+    return names
+
+
+def refuse_foreign(out: Path) -> None:
+    """Raise ValueError where a folder holds a file that no earlier site wrote there, or `out` is no folder."""
+    if not out.exists():
+        return
+    if not out.is_dir():
+        raise ValueError(f"out must be a folder; {out} is a file")
+    mark = out / MARK
+    try:
+        known = {MARK, *json.loads(mark.read_text(encoding="utf-8"))} if mark.is_file() else set()
+    except (ValueError, TypeError):
+        known = set()
+    found = (path.relative_to(out).as_posix() for path in sorted(out.rglob("*")) if not path.is_dir())
+    if foreign := [name for name in found if name not in known]:
+        raise ValueError(f"out must be an empty folder or an earlier site; {out} holds {foreign[0]}, which is neither")

@@ -1,0 +1,105 @@
+"""The frame of every page: its head, its navigation, and a content security policy that lets in nothing from elsewhere."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rlviz.markup import Markup, element, joined
+
+NAVIGATION = {
+    "Start": "index.html",
+    "Explorers": "explorers/index.html",
+    "Recorded runs": "runs.html",
+    "Inspector": "inspector.html",
+    "Algorithms": "algorithms/index.html",
+    "Lessons": "course/index.html",
+    "Verdicts": "course/experiments/verdicts.html",
+}
+INLINE = re.compile(r"<script(?P<named>[^>]*)>(?P<text>.*?)</script>", re.S)
+DATA = "application/json"
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of the site, by its path from the site's folder."""
+
+    path: str
+    content: str | bytes
+
+
+def policy(body: str) -> str:
+    """Return a content security policy: files beside the page, and of scripts within it only those of this body."""
+    scripts = [
+        found["text"] for found in INLINE.finditer(body) if "src=" not in found["named"] and DATA not in found["named"]
+    ]
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
+    allowed = " ".join(["'self'", *(f"'sha256-{one}'" for one in dict.fromkeys(hashes))])
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def page(path: str, title: str, *body: Markup) -> File:
+    """Return a page. path: from the site's folder."""
+    root = "../" * path.count("/")
+    within = path.partition("/")[0]
+    links = [
+        element(
+            "a",
+            name,
+            href=root + NAVIGATION[name],
+            **({"aria_current": "page"} if _is_here(NAVIGATION[name], path, within) else {}),
+        )
+        for name in NAVIGATION
+    ]
+    main = joined(*body)
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=policy(main)),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("title", title if path == "index.html" else f"{title} · rlviz"),
+        element("link", rel="icon", href="data:,"),
+        element("link", rel="stylesheet", href=f"{root}site.css"),
+        element("script", src=f"{root}rlviz.js", defer=""),
+    )
+    frame = element(
+        "body",
+        element("a", "To the content", href="#main", class_="skip"),
+        element("header", element("nav", *links, aria_label="The site")),
+        element("main", main, id="main", tabindex="-1"),
+        element(
+            "footer",
+            "Everything on these pages is a file beside them: no server, no tracking. Made by ",
+            element("code", "rlviz site"),
+            ".",
+        ),
+    )
+    return File(path, f"<!doctype html>\n{element('html', head, frame, lang='en')}\n")
+
+
+def _is_here(target: str, path: str, within: str) -> bool:
+    return target == path or (
+        target.endswith("/index.html") and target.partition("/")[0] == within and "verdicts" not in path
+    )
+
+
+def table(columns: Sequence[object], rows: Iterable[Sequence[object]]) -> Markup:
+    """Return a table that scrolls by itself where the screen is narrow."""
+    head = element("tr", *(element("th", name, scope="col") for name in columns))
+    body = (
+        element("tr", element("th", row[0], scope="row"), *(element("td", cell) for cell in row[1:])) for row in rows
+    )
+    whole = element("table", element("thead", head), element("tbody", *body))
+    return element("div", whole, class_="wide", tabindex="0", role="region", aria_label="table")
+
+
+def data(packed: str, **named: str) -> Markup:
+    """Return a place in the page for what site.js shows there, and what it shows, packed."""
+    return element("div", element("script", Markup(packed), type=DATA), **named)

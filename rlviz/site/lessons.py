@@ -1,0 +1,166 @@
+"""Notebooks and Markdown as HTML that asks no other host for anything: formulas as MathML, links to what the site has."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import nbformat
+from jinja2 import pass_context
+from latex2mathml.converter import convert
+from nbconvert import HTMLExporter
+from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
+
+from rlviz.markup import Markup, element
+from rlviz.site.html import File, page
+
+PAGES = (".ipynb", ".md")
+HEADING = re.compile(r"^# (.+)$", re.M)
+LEFT_OVER = ("\\", "<mi>&</mi>")  # what is in a formula that the converter did not understand
+FIGURE = "<Figure"  # what matplotlib says of a picture
+
+
+def formula(tex: str, *, block: bool) -> Markup:
+    """Return a formula as MathML, which browsers draw themselves; its source where it has what the converter does not know."""
+    try:
+        made = convert(tex.strip(), display="block" if block else "inline")
+    except Exception:  # the converter raises whatever its parser stumbles over
+        made = LEFT_OVER[0]
+    return element("code", tex) if any(sign in made for sign in LEFT_OVER) else Markup(made)
+
+
+class _Renderer(IPythonRenderer):
+    """Markdown as HTML. here: the folder, in the course, of the text."""
+
+    def __init__(self, course: Path, here: PurePosixPath, linked: set[PurePosixPath], **given: Any) -> None:
+        super().__init__(escape=False, **given)
+        self._course, self._here, self._linked = course, here, linked
+
+    def block_math(self, body: str) -> str:
+        return formula(body, block=True)
+
+    def inline_math(self, body: str) -> str:
+        return formula(body, block=False)
+
+    def latex_environment(self, name: str, body: str) -> str:
+        return formula(f"\\begin{{{name}}}{body}\\end{{{name}}}", block=True)
+
+    def link(self, text: str, url: str, title: str | None = None) -> str:
+        target = self._target(url)
+        return str(super().link(text, target, title)) if target else text
+
+    def image(self, text: str, url: str, title: str | None = None) -> str:
+        return str(super().image(text, self._target(url) or url, title))
+
+    def _target(self, url: str) -> str | None:
+        """Return where a link leads on the site: to what a notebook became, or to a file that goes with it; else None."""
+        if re.match(r"[a-z]+:|#", url):
+            return url
+        path, _, place = url.partition("#")
+        file = (self._course / self._here / path).resolve()
+        if not file.is_file() or not file.is_relative_to(self._course):
+            return None
+        if file.suffix in PAGES:
+            path = str(PurePosixPath(path).with_suffix(".html"))
+        else:
+            self._linked.add(PurePosixPath(file.relative_to(self._course).as_posix()))
+        return f"{path}#{place}" if place else path
+
+
+class _Exporter(HTMLExporter):
+    """Notebooks as HTML: the cells only, without MathJax, whose formulas are MathML here. here: the next notebook's folder."""
+
+    def __init__(self, course: Path, linked: set[PurePosixPath]) -> None:
+        super().__init__(
+            template_name="basic", anchor_link_text="", exclude_input_prompt=True, exclude_output_prompt=True
+        )
+        self._course, self._linked = course, linked
+        self.here = PurePosixPath()
+
+    @pass_context
+    def markdown2html(self, context: Any, source: str) -> str:
+        given = context.get("cell", {}).get("attachments", {})
+        return self.markdown(source, attachments=given)
+
+    def markdown(self, source: str, **given: Any) -> str:
+        """Return a text in Markdown as HTML."""
+        renderer = _Renderer(self._course, self.here, self._linked, anchor_link_text="", **given)
+        return str(MarkdownWithMath(renderer=renderer).render(source))
+
+    def default_filters(self) -> Iterator[tuple[str, Any]]:
+        yield from super().default_filters()
+        yield ("markdown2html", self.markdown2html)
+
+
+def course_pages(course: Path) -> Iterator[File]:
+    """Return the pages of the course, in the folders in which its notebooks are, and the files that they link to."""
+    course = course.resolve()
+    linked: set[PurePosixPath] = set()
+    exporter = _Exporter(course, linked)
+    titles: dict[PurePosixPath, str] = {}
+    sources = [course / "experiments" / "verdicts.md", course / "experiments" / "family.md"]
+    for file in [*sorted(course.rglob("*.ipynb")), *sources]:
+        name = PurePosixPath(file.relative_to(course).as_posix())
+        if not file.is_file() or any(part.startswith(".") for part in name.parts):
+            continue
+        exporter.here = name.parent
+        title, body = _converted(file, exporter)
+        titles[name] = title
+        yield page(f"course/{name.with_suffix('.html')}", title, element("article", Markup(body), class_="lesson"))
+    yield page("course/index.html", "Lessons", *_index(titles))
+    for name in sorted(linked):
+        yield File(f"course/{name}", (course / name).read_bytes())
+
+
+def _index(titles: dict[PurePosixPath, str]) -> Iterator[Markup]:
+    yield element("h1", "The lessons, to read")
+    yield element(
+        "p",
+        "With the outputs that the notebooks were saved with. To run them, and to do the exercises: ",
+        element("code", "pip install rlviz"),
+        ", then ",
+        element("code", "rlviz lab"),
+        ".",
+    )
+    lessons = [name for name in titles if len(name.parts) == 1]
+    for name in lessons:
+        solution = PurePosixPath("solutions") / name
+        more = (
+            [" (", element("a", "solutions", href=str(solution.with_suffix(".html"))), ")"]
+            if solution in titles
+            else []
+        )
+        yield element("p", element("a", titles[name], href=str(name.with_suffix(".html"))), *more, class_="entry")
+    rest = [name for name in titles if name.suffix == ".md"]
+    if rest:
+        yield element("h2", "The experiments behind the claims")
+    for name in rest:
+        yield element("p", element("a", titles[name], href=str(name.with_suffix(".html"))), class_="entry")
+
+
+def _converted(file: Path, exporter: _Exporter) -> tuple[str, str]:
+    """Return the title of a notebook or a text in Markdown, and its HTML."""
+    if file.suffix == ".md":
+        text = file.read_text(encoding="utf-8")
+        return _title(text, file), exporter.markdown(text)
+    notebook = nbformat.read(file, as_version=4)
+    for cell in notebook.cells:
+        for output in cell.get("outputs", ()):
+            _describe(output)
+    body, _ = exporter.from_notebook_node(notebook)
+    return _title("\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown"), file), body
+
+
+def _title(text: str, file: Path) -> str:
+    found = HEADING.search(text)
+    return re.sub(r"[*`$]", "", found[1]) if found else file.stem
+
+
+def _describe(output: Any) -> None:
+    """Give a picture the words that were saved with it."""
+    said = output.get("data", {}).get("text/plain", "")
+    if "image/png" in output.get("data", {}) and not said.startswith(FIGURE):
+        output["metadata"]["image/png"] = {**output["metadata"].get("image/png", {}), "alt": html.unescape(said)}

@@ -1,0 +1,244 @@
+"""The pages of the site but for the course: front page, explorers, recorded runs, algorithms."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import get_lexer_by_name
+
+from rlviz.algorithms import ALGORITHMS, DAPO, GRPO, RELATIVES, command_name, differences, family_table, show
+from rlviz.algorithms.family import Algorithm
+from rlviz.markup import Markup, element, joined
+from rlviz.pictures.catalogue import EXPLORERS, find_explorer
+from rlviz.pictures.explore import Explorer
+from rlviz.pictures.frozen import frames, pack
+from rlviz.runs.inspected import strongest
+from rlviz.runs.inspector import inspect_run
+from rlviz.runs.recordings import RECORDINGS, packed
+from rlviz.site.html import File, data, page, table
+from rlviz.site.look_for import LOOK_FOR
+from rlviz.training import TrainSettings, train
+
+FIRST_EXPLORER, FIRST_RUN = "clip", "grpo"
+INSPECTED = DAPO
+TITLE = "rlviz: how a language model learns from rewards"
+SENTENCE = (
+    "Policy optimisation (PPO, GRPO, DAPO, GSPO, DCPO and their relatives) in pictures that you can touch and "
+    "runs that you can watch, small enough for a laptop."
+)
+PAPER = re.compile(r"(\d{4}\.\d{5})")
+
+
+@cache
+def explorer_of(name: str) -> Explorer[Any]:
+    """Return an explorer as it is at first."""
+    made: Explorer[Any] = find_explorer(name)()
+    return made
+
+
+@cache
+def packed_explorer(name: str) -> str:
+    """Return an explorer over its grid, packed for a page."""
+    return pack(frames(explorer_of(name)))
+
+
+def live(name: str, root: str) -> Markup:
+    """Return an explorer that answers in the page, and what shows its picture where JavaScript does not run."""
+    explorer = explorer_of(name)
+    picture = element("img", src=f"{root}explorers/{name}.png", alt=explorer.alt)
+    copy = element("button", "Copy the call for a notebook", type="button", class_="copy", hidden="")
+    return joined(data(packed_explorer(name), data_explorer=name), element("noscript", picture), element("p", copy))
+
+
+def front() -> Iterator[File]:
+    """The front page: a picture that answers, and a run that plays."""
+    clip = LOOK_FOR[FIRST_EXPLORER]
+    ways = (
+        ("Explorers", "explorers/index.html", "One idea each, with sliders and things to drag."),
+        ("Recorded runs", "runs.html", "Real training, step by step: groups, rewards, tokens."),
+        ("Inspector", "inspector.html", "One run, down to each token, and under every other algorithm."),
+        ("Algorithms", "algorithms/index.html", "Each on one page, as code that runs, beside GRPO."),
+        ("Lessons", "course/index.html", "Fourteen notebooks, to read here or to run."),
+    )
+    yield page(
+        "index.html",
+        TITLE,
+        element("h1", TITLE),
+        element("p", SENTENCE, class_="lead"),
+        element("section", element("h2", clip.title), element("p", clip.look), live(FIRST_EXPLORER, ""), id="picture"),
+        element("section", element("h2", "A run, as it was trained"), player(""), id="run"),
+        element(
+            "section",
+            element("h2", "Go on"),
+            element(
+                "ul",
+                *(element("li", element("a", name, href=to), element("span", words)) for name, to, words in ways),
+                class_="ways",
+            ),
+        ),
+    )
+
+
+def player(root: str) -> Markup:
+    """Return the player of the recorded runs; the first comes with the page, the others when they are asked for."""
+    titles = (element("option", one.title, value=f"{root}recordings/{name}.js") for name, one in RECORDINGS.items())
+    without = element("noscript", element("p", "The recorded runs play where JavaScript runs."))
+    return joined(data(packed(FIRST_RUN), data_player=FIRST_RUN), element("datalist", *titles), without)
+
+
+def runs() -> Iterator[File]:
+    """The recorded runs, and the file that each is loaded from."""
+    about = (element("p", element("b", f"{one.title}. "), one.look) for one in RECORDINGS.values())
+    yield page(
+        "runs.html",
+        "Recorded runs",
+        element("h1", "Recorded runs"),
+        element(
+            "p",
+            "Small models, really trained on a sum of digits. Choose a run, play it, or drag the slider to a "
+            "step; the address of this page always leads back to what you see.",
+        ),
+        player(""),
+        element("section", element("h2", "What to look for"), *about),
+    )
+    for name in RECORDINGS:
+        yield File(f"recordings/{name}.js", f'recordings["{name}"]="{packed(name)}";\n')
+
+
+def explorers() -> Iterator[File]:
+    """A page for each explorer, in the order of the catalogue of what to look for, and their list."""
+    order = [*(name for name in LOOK_FOR if name in EXPLORERS), *(name for name in EXPLORERS if name not in LOOK_FOR)]
+    entries = [
+        element("li", element("a", *_words(name)[:1], href=f"{name}.html"), element("span", explorer_of(name).alt))
+        for name in order
+    ]
+    yield page("explorers/index.html", "Explorers", element("h1", "Explorers"), element("ul", *entries, class_="ways"))
+    after = dict(pairwise(order))
+    before = {b: a for a, b in after.items()}
+    for name in order:
+        title, look = _words(name)
+        ways = [
+            element("a", words.format(_words(other[name])[0]), href=f"{other[name]}.html")
+            for words, other in (("← {}", before), ("{} →", after))
+            if name in other
+        ]
+        formula = element("pre", inspect.getdoc(find_explorer(name).idea.curve) or "")
+        yield page(
+            f"explorers/{name}.html",
+            title,
+            element("h1", title),
+            element("p", look, class_="look"),
+            live(name, "../"),
+            element("details", element("summary", "What is computed"), formula),
+            element("nav", *ways, class_="beside", aria_label="Other explorers"),
+        )
+        yield File(f"explorers/{name}.png", explorer_of(name).png)
+
+
+def _words(name: str) -> tuple[str, str]:
+    if name in LOOK_FOR:
+        return LOOK_FOR[name]
+    return name.capitalize(), (inspect.getdoc(find_explorer(name).idea.curve) or "").split("\n\n")[0]
+
+
+def _source(text: str) -> Markup:
+    """Return where an algorithm is from, each paper a link."""
+    parts = PAPER.split(text)
+    return joined(
+        *(
+            element("a", part, href=f"https://arxiv.org/abs/{part}") if place % 2 else part
+            for place, part in enumerate(parts)
+        )
+    )
+
+
+def _code(text: str, language: str = "python") -> Markup:
+    """Return source in colours; pygments escapes it."""
+    return Markup(highlight(text, get_lexer_by_name(language), HtmlFormatter()))
+
+
+def algorithms() -> Iterator[File]:
+    """A page for each algorithm, made from its pieces, and the table of the family."""
+    every = (*ALGORITHMS, *RELATIVES)
+    yield page(
+        "algorithms/index.html",
+        "Algorithms",
+        element("h1", "The family"),
+        element("p", "Two algorithms differ exactly by their pieces. A name leads to the algorithm on one page."),
+        _family(ALGORITHMS),
+        element("h2", "Relatives that came later"),
+        _family(RELATIVES),
+    )
+    for algorithm in every:
+        name = command_name(algorithm)
+        rows = [(row.slot, row.before, row.after, row.why) for row in differences(GRPO, algorithm)]
+        yield page(
+            f"algorithms/{name}.html",
+            algorithm.name,
+            element("h1", algorithm.name),
+            element("p", "Source: ", _source(algorithm.source), ". Models in play: ", ", ".join(algorithm.models), ".")
+            if algorithm.source
+            else element("p", "Models in play: ", ", ".join(algorithm.models), "."),
+            *(
+                [element("h2", "What differs from GRPO"), table(("slot", "GRPO", algorithm.name, "why"), rows)]
+                if rows
+                else []
+            ),
+            element("h2", "On one page"),
+            element("p", "Its pieces' own source, as Python that runs: ", element("code", f"rlviz show {name}")),
+            _code(str(show(algorithm))),
+            *(
+                [
+                    element(
+                        "details",
+                        element("summary", "Marked against GRPO"),
+                        _code(str(show(algorithm, against=GRPO)), "diff"),
+                    ),
+                ]
+                if rows
+                else []
+            ),
+            element("p", "Train it: ", element("code", f"rlviz train --algorithm {name}")),
+        )
+
+
+def _family(members: tuple[Algorithm, ...]) -> Markup:
+    frame = family_table(members).reset_index()
+    links = [element("a", member.name, href=f"{command_name(member)}.html") for member in members]
+    rows = [
+        (link, *row[1:-1], _source(row[-1])) for link, row in zip(links, frame.itertuples(index=False), strict=True)
+    ]
+    return table(list(frame.columns), rows)
+
+
+def inspector() -> Iterator[File]:
+    """A run that was trained while the site was made, down to each token; the same for everyone, for its seed is fixed."""
+    settings = TrainSettings(steps=60, updates_per_rollout=4, evaluate_every=10)
+    records = list(train("chain", INSPECTED, settings))
+    seen = inspect_run(records, algorithm=INSPECTED)
+    early = next(record for record in records if record.step >= 5 and record.has_tokens)  # later all are right
+    group, response, token = (place + 1 for place in strongest(early))
+    seen.go(step=early.step, group=group, response=response, token=token)
+    yield page(
+        "inspector.html",
+        "A run, token by token",
+        element("h1", "A run, token by token"),
+        element(
+            "p",
+            "DAPO on the sum of five digits, four updates a rollout. Click a step in the curves, then a response, then a "
+            "token: on the right its objective with its numbers, each of which opens into where it comes from, and below it "
+            "what the other algorithms would have made of the same token. The address of this page leads back to what you see.",
+        ),
+        data(seen.packed(), data_inspector="dapo"),
+        element("noscript", element("p", "The run can be looked into where JavaScript runs.")),
+    )
+
+
+SECTIONS = (front, explorers, runs, inspector, algorithms)

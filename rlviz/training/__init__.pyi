@@ -1,0 +1,25 @@
+# What rlviz.training offers; rlviz/training/__init__.py reads this.
+from .cost import (
+    Cost as Cost,
+    ModelCost as ModelCost,
+    cost_table as cost_table,
+    model_costs as model_costs,
+)
+from .growth import Growth as Growth, growth_table as growth_table, memory_growth as memory_growth
+from .records import explained_variance as explained_variance
+from .reward_model import (
+    LearnedReward as LearnedReward,
+    RewardModelRecord as RewardModelRecord,
+    learn_reward as learn_reward,
+    pair_accuracy as pair_accuracy,
+    train_reward_model as train_reward_model,
+)
+from .run import TrainingRun as TrainingRun, summarize as summarize
+from .run_folder import RunFolder as RunFolder, history as history
+from .settings import (
+    PairSettings as PairSettings,
+    TrainSettings as TrainSettings,
+    default_settings as default_settings,
+)
+from .start import load_policy as load_policy, resume as resume, train as train
+from .tasks import find_task as find_task

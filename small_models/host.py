@@ -1,0 +1,55 @@
+"""What the host may ask of a device: numbers that the program reads stop it until all that the device was given is done.
+
+On a CPU that costs nothing. On a GPU a training step that asks as often as it has tokens leaves the device idle most of the time,
+so tensors stay there, and what the host needs of them comes over in one copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+T = TypeVar("T")
+
+
+def waits(device: torch.device) -> bool:
+    """Return whether the host waits for this device when it reads a number, or a size that depends on numbers."""
+    return device.type != "cpu"
+
+
+def on_host(*values: Tensor) -> list[Tensor]:
+    """Return the values on the CPU, without gradient, by one copy for all of them in float64, which holds ids too."""
+    if not any(waits(value.device) for value in values):
+        return [value.detach() for value in values]
+    flat = torch.cat([value.detach().double().flatten() for value in values]).cpu()
+    parts = flat.split([value.numel() for value in values])
+    return [part.view(value.shape).to(value.dtype) for part, value in zip(parts, values, strict=True)]
+
+
+def all_on_host(value: T) -> T:
+    """Return a dataclass with all its tensors, and those of dataclasses in it, as `on_host` returns them."""
+    return _with(value, iter(on_host(*_tensors(value))))
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    for own in (getattr(value, f.name) for f in fields(value)):
+        if isinstance(own, Tensor):
+            yield own
+        elif is_dataclass(own):
+            yield from _tensors(own)
+
+
+def _with(value: Any, tensors: Iterator[Tensor]) -> Any:
+    """Return the dataclass with these tensors in place of its own, in the order of `_tensors`."""
+    new = {}
+    for f in fields(value):
+        own = getattr(value, f.name)
+        if isinstance(own, Tensor):
+            new[f.name] = next(tensors)
+        elif is_dataclass(own):
+            new[f.name] = _with(own, tensors)
+    return replace(value, **new)

@@ -1,0 +1,26 @@
+"""In which precision a model computes: bfloat16 by autocast, its weights staying what they are, or that of its weights."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+
+
+def is_autocast(device: torch.device) -> bool:
+    """Return whether matrix products on this device are computed in another precision than their inputs'."""
+    return torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
+
+
+def in_bfloat16(device: torch.device) -> AbstractContextManager[Any]:
+    """Within it, matrix products are in bfloat16, and what would suffer (softmax, sums, losses) in float32.
+
+    A weight is converted whenever it is used: what autocast would keep of it is not told when an optimizer has moved it.
+    """
+    return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
+
+
+def as_the_weights_are(device: torch.device) -> AbstractContextManager[Any]:
+    """Within it, all is computed in the precision of the weights, whatever stands around it."""
+    return torch.autocast(device.type, enabled=False) if is_autocast(device) else nullcontext()

@@ -1,0 +1,199 @@
+"""The inspector without a kernel and a network: from the curve to the step, the token, its terms, other algorithms."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rlviz import GRPO, TrainSettings, train
+from rlviz.runs.inspector import inspect_run
+from rlviz.training import find_task
+from small_models.policies import load_policy
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
+MARK = "<img src=x onerror=\"document.title='PWNED'\">$x^2$"
+DARK = "--jp-content-font-color1:#ddd;--jp-layout-color0:#111;background:#111;color:#ddd"
+
+
+@pytest.fixture(scope="module")
+def frozen(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a page with two frozen inspectors: a run, and the same with hostile texts."""
+    settings = TrainSettings(
+        steps=6, num_prompts=8, group_size=4, updates_per_rollout=4, lr=1e-3, lr_warmup_steps=0, evaluate_every=3,
+        details_every=2, details_groups=3, watch_every=1,
+    )  # fmt: skip
+    records = list(train(load_policy("chain", device="cpu"), find_task("chain"), GRPO, settings))
+
+    def hostile(group):
+        tokens = lambda r: tuple(replace(token, token=MARK) for token in r.tokens)  # noqa: E731
+        responses = tuple(replace(r, text=MARK, tokens=tokens(r)) for r in group.responses)
+        return replace(group, prompt=MARK, gold=MARK, responses=responses)
+
+    nasty = [replace(record, groups=tuple(map(hostile, record.groups))) for record in records]
+    parts = [
+        inspect_run(records, algorithm=GRPO).frozen(),
+        inspect_run(nasty, algorithm=replace(GRPO, name=MARK)).frozen(),
+    ]
+    file = tmp_path_factory.mktemp("frozen") / "page.html"
+    head = "<!doctype html><meta charset=utf-8><title>inspector</title><body style='margin:8px'>"
+    file.write_text(head + "\n".join(parts), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def asked() -> list[str]:
+    """Return the addresses that the page asked for, and what it complained of."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def page(chromium: str, frozen: Path, asked: list[str]) -> Iterator[Page]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        )
+        page = browser.new_page(viewport={"width": 1280, "height": 720})
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("pageerror", lambda error: asked.append(f"error: {error}"))
+        page.on("console", lambda said: asked.append(f"error: {said.text}") if said.type == "error" else None)
+        page.goto(frozen.as_uri())
+        page.locator(".ri").nth(1).locator("table").first.wait_for(timeout=30_000)
+        yield page
+        browser.close()
+
+
+@pytest.fixture
+def view(page: Page) -> Locator:
+    return page.locator(".ri").first
+
+
+def said(view: Locator) -> list[str]:
+    return view.get_by_role("status").all_text_contents()
+
+
+def test_from_a_click_on_the_curve_to_another_algorithm(page: Page, view: Locator) -> None:
+    assert said(view)[0].startswith("Step 6 of 6.")
+    box = view.locator(".ri-curves svg").first.bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + 0.2 * box["width"], box["y"] + 0.3 * box["height"])  # near the middle of the first axes
+    assert re.match(r"Step [2345] of 6\.", said(view)[0])
+    assert "after the updates of step " + said(view)[0][5] in view.locator(".ri-right h4").first.text_content()
+
+    before = said(view)[1]
+    other = view.locator("tbody tr").nth(1).locator(".tok").nth(1)
+    other.click()
+    assert view.locator(".tok[aria-pressed=true]").count() == 1
+    assert "Response 2, token 2 of" in view.locator(".ri-right h4").first.text_content()
+    assert said(view)[1] != before
+
+    ratio = view.locator("summary", has_text="ratio").first
+    ratio.click()
+    assert "= exp(logp − old_logp)" in view.locator("details[open]").first.text_content()
+    page.keyboard.press("Tab")  # into what it is made of
+    page.keyboard.press("Enter")
+    assert "= log(new_prob) = log(0." in view.locator("details[open] details[open]").first.text_content()
+    page.keyboard.press("Tab")
+
+    rows = view.locator(".ri-others tbody tr")
+    assert "GRPO (this run)" in rows.first.text_content()
+    gspo = view.get_by_role("button", name="GSPO", exact=True)
+    gspo.click()
+    assert "token ratio → sequence ratio" in view.locator(".ri-others").text_content()
+    assert page.evaluate("document.activeElement.textContent") == "GSPO"  # the focus stays
+    assert "needs pairs of a chosen and a rejected response" in view.locator(".ri-others").text_content()
+    other.focus()
+    page.keyboard.press("ArrowLeft")
+    assert "token 1 of" in view.locator(".ri-right h4").first.text_content()
+    assert page.evaluate("document.activeElement.className").startswith("tok")
+    assert view.locator("details[open]").count() >= 2  # what was opened stays open for another token
+    assert "token ratio → sequence ratio" in view.locator(".ri-others").text_content()
+
+
+def test_the_numbers_are_those_that_python_wrote(page: Page, view: Locator, frozen: Path) -> None:
+    """A term's number in its heading is the one that its lines end in."""
+    view.get_by_role("button", name="Next step with tokens").click()
+    for details in view.locator(".ri-terms > details").all():
+        details.evaluate("e => e.open = true")
+    limits = view.locator(".ri-terms > details", has_text="lower limit").first.text_content()
+    assert "lower limit 0.8" in limits and "= 1 − eps_low= 1 − 0.200" in limits
+
+
+def test_keys_scrub_through_the_steps(page: Page, view: Locator) -> None:
+    slider = view.get_by_role("slider", name="step").last  # the one of the bar
+    slider.focus()
+    page.keyboard.press("Home")
+    assert said(view)[0].startswith("Step 1 of 6.")
+    page.keyboard.press("ArrowRight")
+    assert said(view)[0].startswith("Step 2 of 6.")
+    assert page.evaluate("document.activeElement.type") == "range"
+    before = view.locator(".ri-curves path[stroke-dasharray='2 3']").first.get_attribute("d")
+    page.keyboard.press("End")
+    assert said(view)[0].startswith("Step 6 of 6.")
+    assert view.locator(".ri-curves path[stroke-dasharray='2 3']").first.get_attribute("d") != before
+
+
+def test_it_fits_one_screen_with_the_objective_in_sight(page: Page, view: Locator) -> None:
+    box = view.locator(".ri-main").bounding_box()
+    assert box is not None and box["height"] <= 700 and box["width"] <= 1270
+    top, column = view.locator(".ri-top").bounding_box(), view.locator(".ri-right").bounding_box()
+    view.locator(".ri-right").evaluate("e => e.scrollTop = 1e6")
+    after = view.locator(".ri-top").bounding_box()
+    assert (
+        top is not None and column is not None and after is not None and after["y"] == pytest.approx(column["y"], abs=2)
+    )
+
+
+def luminance(colour: str) -> float:
+    numbers = [float(x) for x in re.findall(r"[\d.]+", colour)][:3]
+    parts = numbers if "srgb" in colour else [x / 255 for x in numbers]
+    linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("theme", ["", DARK], ids=["light", "dark"])
+def test_tokens_stay_readable_on_their_colour(page: Page, view: Locator, theme: str) -> None:
+    page.evaluate(
+        "theme => { document.documentElement.style.cssText = theme; document.body.className = theme.length }", theme
+    )
+    page.wait_for_timeout(300)
+    found = view.locator(".tok").evaluate_all(
+        "all => all.map(e => [getComputedStyle(e).backgroundColor, getComputedStyle(e).color])"
+    )
+    assert len({ground for ground, _ in found}) > 2
+    for ground, ink in found:
+        light, dark = sorted((luminance(ground), luminance(ink)), reverse=True)
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, (ground, ink)
+    assert view.evaluate("e => e.classList.contains('rl-dark')") == bool(theme)
+    page.evaluate("document.documentElement.style.cssText = ''; document.body.className = ''")
+
+
+def test_it_stacks_on_a_narrow_screen(page: Page, view: Locator) -> None:
+    page.set_viewport_size({"width": 500, "height": 720})
+    page.wait_for_timeout(300)
+    left, right = view.locator(".ri-left").bounding_box(), view.locator(".ri-right").bounding_box()
+    assert left is not None and right is not None and right["y"] >= left["y"] + left["height"] - 1
+    assert right["width"] <= 500
+    page.set_viewport_size({"width": 1280, "height": 720})
+
+
+def test_hostile_texts_are_text_and_ids_are_unique(page: Page) -> None:
+    view = page.locator(".ri").nth(1)
+    assert MARK in view.locator(".ri-left").text_content()
+    assert MARK.replace(" ", "␣") in view.locator("table").first.text_content()
+    assert page.locator('img[src="x"]').count() == 0 and "PWNED" not in page.title()
+    ids = page.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
+    assert len(ids) == len(set(ids)) and len(ids) > 2
+
+
+def test_nothing_was_asked_of_anybody(asked: list[str], frozen: Path) -> None:
+    """Comes last, to see what the tests above did."""
+    assert [url for url in asked if url != frozen.as_uri() and not url.startswith(("data:", "blob:"))] == []

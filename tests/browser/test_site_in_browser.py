@@ -1,0 +1,187 @@
+"""The static site in a real browser, opened from the disk: live, played, linked, and deaf to every other host."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rlviz.pictures.script import classic
+from rlviz.runs.recordings import read
+from rlviz.site import html, pages
+from rlviz.site.build import STYLE
+
+if TYPE_CHECKING:
+    from conftest import Notebook
+    from playwright.sync_api import Page
+
+NASTY = "</script><img src=x onerror='window.hurt=1'>"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Front page, recorded runs, and one explorer; what the other pages add needs no browser."""
+    root = tmp_path_factory.mktemp("site")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pages, "EXPLORERS", ("clip",))
+        patch.setattr(pages, "LOOK_FOR", {"clip": pages.LOOK_FOR["clip"]})
+        made = [*pages.front(), *pages.runs(), *pages.explorers()]
+    live = '<p id="live"></p><script type="module">document.getElementById("live").textContent = "it runs"</script>'
+    made.append(html.page("lesson.html", "A lesson", html.Markup(live)))
+    made += [
+        html.File("rlviz.js", classic("picture", "player", "site")),
+        html.File("site.css", STYLE.read_text("utf-8")),
+    ]
+    for file in made:
+        path = root / file.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(file.content.encode() if isinstance(file.content, str) else file.content)
+    return root
+
+
+@pytest.fixture
+def visit(open_page: Callable[[str], Notebook], folder: Path) -> Iterator[Callable[..., Page]]:
+    """Return what opens a page of the site from the disk; at the end none may have complained, or asked another host."""
+    opened: list[Notebook] = []
+
+    def go(address: str, *, root: Path = folder, watched: bool = True) -> Page:
+        tab = open_page(f"file://{root}/{address}")
+        if watched:
+            opened.append(tab)
+        return tab.page
+
+    yield go
+    for tab in opened:
+        assert not tab.errors
+        assert not [url for url in tab.outside if not url.startswith("file:")]
+        tab.page.close()
+
+
+def step_of(page: Page) -> int:
+    return int(page.locator(".rl-play output").inner_text().split()[1])
+
+
+def test_the_front_page_lives_and_plays(visit: Callable[..., Page]) -> None:
+    page = visit("index.html")
+    page.locator("#picture .rl-picture svg").wait_for()
+    conclusion = page.locator("#picture .rl-said")
+    page.get_by_label("algorithm").select_option("DAPO")
+    page.get_by_text("explore_clip(DAPO)").wait_for()
+    page.wait_for_function("() => document.querySelector('#picture .rl-said').textContent.startsWith('DAPO')")
+    assert "1.28" in conclusion.inner_text()
+    page.get_by_role("button", name="❚❚ Pause").scroll_into_view_if_needed()
+    page.wait_for_function(
+        "() => +document.querySelector('.rl-play output').textContent.split(' ')[1] >= 3", timeout=60_000
+    )
+    page.get_by_role("button", name="❚❚ Pause").click()
+    at = step_of(page)
+    page.wait_for_timeout(1500)
+    assert step_of(page) == at
+
+
+def test_the_player_is_moved_by_keys_and_clicks_and_its_address_leads_back(visit: Callable[..., Page]) -> None:
+    page = visit("runs.html#run=gspo-experts&step=7&group=2")
+    page.get_by_text("step 7 of 60").wait_for()
+    assert page.get_by_label("recorded run", exact=True).input_value() == "GSPO on a mixture of experts"
+    slider = page.get_by_label("step", exact=True)
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    page.get_by_text("step 8 of 60").wait_for()
+    grown = page.locator("[data-grow]").first.get_attribute("width")
+    page.keyboard.press("End")
+    page.get_by_text("step 60 of 60").wait_for()
+    assert float(page.locator("[data-grow]").first.get_attribute("width") or 0) > 3 * float(grown or 0)
+    page.get_by_label("recorded run", exact=True).select_option("A learned reward is hacked")
+    page.get_by_text("The reward keeps rising while").first.wait_for()
+    page.get_by_role("button", name="group 3").click()
+    box = page.locator(".rl-play .rl-picture svg").bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + 0.2 * box["width"], box["y"] + 0.3 * box["height"])
+    page.wait_for_function("() => location.hash.includes('run=hacked') && !location.hash.includes('step=1&')")
+    left, hash_ = page.locator(".rl-play table").inner_text(), page.evaluate("location.hash")
+    again = visit(f"runs.html{hash_}")
+    again.wait_for_function("() => document.querySelector('.rl-play tbody tr')")
+    again.wait_for_function("(text) => document.querySelector('.rl-play table').innerText === text", arg=left)
+    page.keyboard.press("Tab")
+    slider.focus()
+    page.keyboard.press("Space")
+    page.get_by_role("button", name="❚❚ Pause").wait_for()
+    stages = {page.locator(".rl-play").get_attribute("data-stage")}
+    for _ in range(40):
+        page.wait_for_timeout(50)
+        stages.add(page.locator(".rl-play").get_attribute("data-stage"))
+    assert stages >= {"0", "1", "2", "3"}
+
+
+def test_an_explorer_s_address_leads_back_and_its_call_follows(visit: Callable[..., Page]) -> None:
+    page = visit("explorers/clip.html#algorithm=DCPO&old_prob=0.1")
+    page.get_by_text("explore_clip(DCPO, old_prob=0.1)").wait_for()
+    slider = page.locator("[data-explorer] input[type=range]")
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    page.get_by_text("explore_clip(DCPO, old_prob=0.15)").wait_for()
+    assert "old_prob=0.15" in page.evaluate("location.hash")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy the call for a notebook").click()
+    page.get_by_role("button", name="Copied: paste it into a notebook").wait_for()
+
+
+def test_no_page_can_reach_another_host(visit: Callable[..., Page]) -> None:
+    """What a page tries here, its own policy refuses before a request is made."""
+    page = visit("index.html", watched=False)
+    asked: list[str] = []
+    page.on("requestfinished", lambda request: asked.append(request.url))
+    page.on("requestfailed", lambda request: asked.append(f"{request.url} {request.failure}"))
+    refused = page.evaluate("""async () => {
+        const seen = [];
+        document.addEventListener('securitypolicyviolation', (event) => seen.push(event.effectiveDirective));
+        new Image().src = 'http://127.0.0.1:9/pixel.png';
+        const script = document.createElement('script');
+        script.src = 'http://127.0.0.1:9/track.js';
+        document.head.append(script);
+        await fetch('http://127.0.0.1:9/beacon').catch(() => {});
+        document.body.insertAdjacentHTML('beforeend', '<img src="data:," onerror="window.hurt = 1">');
+        await new Promise((done) => setTimeout(done, 300));
+        return [seen.sort(), window.hurt ?? null];
+    }""")
+    assert refused[0] == ["connect-src", "img-src", "script-src-attr", "script-src-elem"]
+    assert refused[1] is None
+    assert all("csp" in url for url in asked if "127.0.0.1" in url)
+
+
+def test_the_script_of_a_lesson_s_output_runs(visit: Callable[..., Page]) -> None:
+    visit("lesson.html").get_by_text("it runs").wait_for()
+
+
+@pytest.mark.parametrize("address", ["index.html", "runs.html", "explorers/clip.html", "explorers/index.html"])
+def test_nothing_is_wider_than_a_phone(visit: Callable[..., Page], address: str) -> None:
+    page = visit(address)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.wait_for_timeout(600)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_texts_of_a_recording_are_texts(visit: Callable[..., Page], folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "site"
+    shutil.copytree(folder, copy)
+    data = read("hacked")
+    data["title"] = data["look"] = data["call"] = NASTY
+    for step in data["steps"]:
+        step["said"] = NASTY
+        for group in step["groups"]:
+            group["prompt"] = group["gold"] = NASTY
+            for response in group["responses"]:
+                response.update(reward=NASTY, advantage=NASTY, tokens=[NASTY] * len(response["tokens"]))
+    packed = base64.b64encode(gzip.compress(json.dumps(data).encode())).decode()
+    (copy / "recordings" / "hacked.js").write_text(f'recordings["hacked"]="{packed}";', encoding="utf-8")
+    page = visit("runs.html#run=hacked&step=3", root=copy)
+    page.locator(".rl-play .said").get_by_text(NASTY).wait_for()
+    assert page.locator(".rl-play img").count() == 0
+    assert page.evaluate("window.hurt ?? null") is None
+    assert NASTY in page.locator(".rl-play table").inner_text()

@@ -1,0 +1,75 @@
+"""`watch` hands on a run's records unchanged; in a notebook the runs of one cell share a picture that says the time left."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from rlviz.algorithms import DPO
+from rlviz.runs import watching as module
+from rlviz.runs.watching import watch
+from rlviz.training import PairSettings, TrainSettings, train
+
+TINY = TrainSettings(steps=3, num_prompts=3, group_size=4, evaluate_every=0)
+
+
+@pytest.fixture
+def notebook(monkeypatch):
+    """A shell with a kernel, and what its cells display."""
+    shell, shown = SimpleNamespace(kernel=object(), execution_count=1), []
+    monkeypatch.setattr(module, "get_ipython", lambda: shell)
+    monkeypatch.setattr(module, "display", shown.append)
+    monkeypatch.setattr(module, "REDRAW_SECONDS", 0.0)
+    return shell, shown
+
+
+def rewards(records):
+    return [record.reward for record in records]
+
+
+def test_a_script_sees_the_records_and_no_picture(monkeypatch):
+    monkeypatch.setattr(module, "display", None)
+    assert rewards(watch(train("chain", "grpo", TINY))) == rewards(train("chain", "grpo", TINY))
+
+
+def test_the_runs_of_a_cell_share_a_picture(notebook):
+    shell, shown = notebook
+    first = rewards(watch(train("chain", "grpo", TINY), name="one", of=3))
+    (picture,) = shown
+    np.testing.assert_array_equal(picture.curves.lines["reward"].get_ydata(), first)
+    assert picture.caption.startswith("Run 1 of 3 (one), step 3 of 3, about ")
+    second = []
+    for record in watch(train("chain", "dapo", TINY), of=3):
+        second.append(record.reward)
+        assert f"Run 2 of 3 (DAPO), step {record.step} of 3, about" in picture.caption
+    assert shown == [picture]
+    np.testing.assert_array_equal(picture.curves.before["reward"].get_ydata(), first)
+    np.testing.assert_array_equal(picture.curves.lines["reward"].get_ydata(), second)
+    shell.execution_count = 2
+    list(watch(train("chain", "grpo", TINY)))
+    assert len(shown) == 2 and " left" not in shown[1].caption
+
+
+def test_the_time_left_counts_the_runs_to_come(notebook, monkeypatch):
+    _, shown = notebook
+    now = [100.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    for record in watch(train("chain", "grpo", TINY), of=2):
+        now[0] += 10
+        picture = shown[0]
+        if record.step == 2:  # 20 s for 2 steps: 10 s a step, and 4 to go
+            assert picture.seconds_left == pytest.approx(40.0)
+
+
+def test_a_run_that_is_left_early_ends(notebook):
+    _, shown = notebook
+    records = watch(train("chain", "grpo", TINY))
+    next(records)
+    records.close()
+    assert len(shown[0].before[0][1][0]) == 1
+
+
+def test_runs_on_pairs_are_handed_on(notebook):
+    _, shown = notebook
+    records = list(watch(train("chain", DPO, PairSettings(steps=2, num_pairs=8, batch_size=4))))
+    assert len(records) == 2 and not shown

@@ -1,0 +1,59 @@
+"""A site of two explorers and two small notebooks, built once; what is cut is only how much of the same there is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rlviz.site import build, look_for, pages
+
+LESSON = [
+    "# 01 · First\n\nA formula $r = \\pi_\\theta / \\pi_{old}$, and one displayed:\n\n"
+    "$$J = \\mathbb{E}\\left[\\min(r A, 1)\\right]$$\n",
+    "See [the verdict](experiments/verdicts.md#starved), [the second](02_second.ipynb), [a table](table.csv) and "
+    "[outside](../README.md). ![a picture](experiments/starved.png)",
+]
+
+
+def notebook(path: Path, texts: list[str], outputs: list[dict[str, object]]) -> None:
+    cells: list[dict[str, object]] = [
+        {"cell_type": "markdown", "metadata": {}, "source": text, "id": f"m{i}"} for i, text in enumerate(texts)
+    ]
+    code = {"cell_type": "code", "metadata": {}, "source": "x = 1  # <b>", "id": "c", "execution_count": 1}
+    written = {"cells": [*cells, {**code, "outputs": outputs}], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(written), encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two lessons, a solution, and a verdict with its picture."""
+    folder = tmp_path_factory.mktemp("course")
+    pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+    shown: dict[str, object] = {"output_type": "display_data", "metadata": {}}
+    live = '<p id="live"></p><script type="module">document.getElementById("live").textContent = "it runs"</script>'
+    picture = {**shown, "data": {"image/png": pixel, "text/plain": "Two graphs: A > 0 and A < 0."}}
+    notebook(folder / "01_first.ipynb", LESSON, [picture, {**shown, "data": {"text/html": live}}])
+    notebook(folder / "02_second.ipynb", ["# 02 · Second"], [])
+    notebook(folder / "solutions" / "01_first.ipynb", ["# 01 · First, solved"], [])
+    (folder / "experiments").mkdir()
+    (folder / "experiments" / "verdicts.md").write_text(
+        "# Verdicts\n\n## starved\n\n![bars](starved.png)\n", encoding="utf-8"
+    )
+    (folder / "experiments" / "starved.png").write_bytes(b"a picture")
+    (folder / "table.csv").write_text("a,b\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def site(course: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site."""
+    out = tmp_path_factory.mktemp("built") / "site"
+    few = ("clip", "advantages")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pages, "EXPLORERS", few)
+        patch.setattr(pages, "LOOK_FOR", {name: look_for.LOOK_FOR[name] for name in few})
+        build.build(out, course)
+    return out

@@ -1,0 +1,194 @@
+"""The static site: every link leads somewhere, no page lets another host in, and no folder of others is written over."""
+
+import gzip
+import json
+import re
+import shutil
+from html import escape as html_escape, unescape
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from typer.testing import CliRunner
+
+from rlviz.algorithms import ALGORITHMS, GRPO, RELATIVES, command_name, show
+from rlviz.cli import app, lab
+from rlviz.pictures.catalogue import EXPLORERS
+from rlviz.runs.recordings import RECORDINGS, packed
+from rlviz.site import build, html, lessons, pages
+from rlviz.site.look_for import LOOK_FOR
+
+
+class Links(HTMLParser):
+    """What a page links to, loads and names."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.targets, self.loaded, self.names, self.handlers = [], [], set(), []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        if "id" in given:
+            self.names.add(given["id"])
+        self.handlers += [name for name in given if name.startswith("on")]
+        if tag == "a" and "href" in given:
+            self.targets.append(given["href"])
+        elif tag in ("img", "script", "link", "iframe", "source"):
+            self.loaded += [given[name] for name in ("src", "href") if given.get(name)]
+
+
+def dead_links(folder):
+    """Return what pages link to or load that is not there."""
+    read = {file: Links(file.read_text(encoding="utf-8")) for file in folder.rglob("*.html")}
+    dead = []
+    for file, links in read.items():
+        for target in [*links.targets, *links.loaded]:
+            parts = urlsplit(target)
+            if parts.scheme:
+                continue
+            path = (file.parent / unquote(parts.path)).resolve() if parts.path else file
+            known = path in read and (
+                not parts.fragment or {parts.fragment, unquote(parts.fragment)} & read[path].names
+            )
+            if not (known or (path.is_file() and path not in read)):
+                dead.append(f"{file.relative_to(folder)}: {target}")
+    return dead
+
+
+def test_every_internal_link_is_alive_and_a_dead_one_would_be_found(site, tmp_path):
+    assert dead_links(site) == []
+    copy = tmp_path / "copy"
+    shutil.copytree(site, copy)
+    (copy / "algorithms" / "dapo.html").unlink()
+    assert "algorithms/index.html: dapo.html" in dead_links(copy)
+
+
+def test_no_page_loads_anything_from_elsewhere(site):
+    for file in site.rglob("*.html"):
+        text = file.read_text(encoding="utf-8")
+        links = Links(text)
+        assert not [one for one in links.loaded if urlsplit(one).scheme not in ("", "data")], file
+        assert not links.handlers
+        policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
+        assert policy.startswith("default-src &#x27;none&#x27;; script-src &#x27;self&#x27;")
+        assert "http" not in policy and "script-src &#x27;self&#x27; &#x27;unsafe" not in policy
+        assert text.index("Content-Security-Policy") < text.index("<script")
+
+
+def test_a_policy_lets_in_the_scripts_of_its_page_and_no_others():
+    data = '<script type="application/json">{}</script><script src="a.js"></script>'
+    assert "sha256" not in html.policy(data)
+    # printf 'alert(1)' | openssl dgst -sha256 -binary | base64
+    assert "'sha256-bhHHL3z2vDgxUt0W3dWQOrprscmda2Y5pLsLg4GF+pI='" in html.policy("<script>alert(1)</script>")
+
+
+def test_what_there_is_to_see(site):
+    names = {file.relative_to(site).as_posix() for file in site.rglob("*") if file.is_file()}
+    assert names == {build.MARK, *json.loads((site / build.MARK).read_text(encoding="utf-8"))}
+    assert {f"recordings/{name}.js" for name in RECORDINGS} <= names
+    assert {f"algorithms/{command_name(one)}.html" for one in (*ALGORITHMS, *RELATIVES)} <= names
+    assert {
+        "explorers/clip.html",
+        "explorers/clip.png",
+        "course/01_first.html",
+        "course/solutions/01_first.html",
+    } <= names
+    text = unescape(re.sub("<[^>]*>", "", (site / "algorithms" / "grpo.html").read_text(encoding="utf-8")))
+    for line in str(show(GRPO)).splitlines():
+        assert line in text
+    (site / "recordings" / "grpo.js").read_text(encoding="utf-8").index(packed("grpo"))
+
+
+def test_the_first_picture_needs_few_bytes(site):
+    needed = [(site / name).read_bytes() for name in ("index.html", "rlviz.js", "site.css")]
+    assert sum(map(len, needed)) <= 300_000
+    assert sum(len(gzip.compress(part)) for part in needed) <= 150_000
+
+
+def test_a_lesson_is_read_with_its_formulas_links_and_pictures(site):
+    text = (site / "course" / "01_first.html").read_text(encoding="utf-8")
+    assert [row.split('"')[1] for row in text.split("<math display=")[1:]] == ["inline", "block"]
+    assert "mathjax" not in text.lower() and "require" not in text
+    assert 'href="experiments/verdicts.html#starved"' in text and 'href="02_second.html"' in text
+    assert "README" not in text and "outside" in text  # what the site does not have is no link
+    assert (site / "course" / "table.csv").read_text(encoding="utf-8") == "a,b\n"
+    assert 'alt="Two graphs: A &gt; 0 and A &lt; 0."' in text
+    assert "&lt;b&gt;" in text
+    assert "sha256-" in text  # for the script of the output
+
+
+def test_a_formula_that_the_converter_does_not_know_is_shown_as_it_is_written():
+    assert lessons.formula("a_1", block=False).startswith("<math")
+    for tex in (r"\left( a", r"\unheard{a}", r"\begin{aligned} a &= b \end{aligned}"):
+        assert lessons.formula(tex, block=True) == f"<code>{html_escape(tex)}</code>"
+
+
+def test_there_is_something_to_look_for_in_every_explorer():
+    assert set(LOOK_FOR) == set(EXPLORERS)
+
+
+def test_a_folder_of_others_is_left_alone(site, course, tmp_path, monkeypatch):
+    monkeypatch.setattr(lab, "_CHECKOUT", tmp_path)
+    out = tmp_path / "mine"
+    out.mkdir()
+    (out / "thesis.tex").write_text("years", encoding="utf-8")
+    result = CliRunner().invoke(app, ["site", "--out", str(out)])
+    assert result.exit_code == 2 and "holds thesis.tex, which is neither" in " ".join(result.output.split())
+    assert (out / "thesis.tex").read_text(encoding="utf-8") == "years"
+    with pytest.raises(ValueError, match="must be a folder"):
+        build.refuse_foreign(out / "thesis.tex")
+    build.refuse_foreign(tmp_path / "new")
+    copy = tmp_path / "copy"
+    shutil.copytree(site, copy)
+    build.refuse_foreign(copy)
+    (copy / "notes.txt").write_text("mine", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"holds notes\.txt"):
+        build.refuse_foreign(copy)
+
+
+def test_an_earlier_site_gives_way_only_to_a_whole_one(course, tmp_path, monkeypatch):
+    out = tmp_path / "site"
+    monkeypatch.setattr(build, "SECTIONS", (pages.runs,))
+    monkeypatch.setattr(html, "NAVIGATION", {"Recorded runs": "runs.html", "Lessons": "course/index.html"})
+    build.build(out, course)
+    before = sorted(out.rglob("*"))
+    (out / "runs.html").write_text("the first", encoding="utf-8")
+
+    def broken():
+        yield from pages.runs()
+        raise OSError("disk full")
+
+    monkeypatch.setattr(build, "SECTIONS", (broken,))
+    with pytest.raises(OSError, match="disk full"):
+        build.build(out, course)
+    assert (out / "runs.html").read_text(encoding="utf-8") == "the first"
+    assert sorted(out.rglob("*")) == before
+    assert list(tmp_path.iterdir()) == [out]
+    monkeypatch.setattr(build, "SECTIONS", (pages.runs,))
+    build.build(out, course)
+    assert (out / "runs.html").read_text(encoding="utf-8") != "the first"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_the_real_course_has_no_dead_link(tmp_path, monkeypatch):
+    """Its notebooks without their outputs, which take long to convert and link to nothing."""
+    source = Path(__file__).parents[2] / "notebooks"
+    copy = tmp_path / "notebooks"
+    shutil.copytree(source, copy, ignore=shutil.ignore_patterns(".*"))
+    for file in copy.rglob("*.ipynb"):
+        read = json.loads(file.read_text(encoding="utf-8"))
+        read["cells"] = [cell for cell in read["cells"] if cell["cell_type"] == "markdown"]
+        file.write_text(json.dumps(read), encoding="utf-8")
+    out = tmp_path / "site"
+    for file in lessons.course_pages(copy):
+        path = out / file.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(file.content.encode() if isinstance(file.content, str) else file.content)
+    dead = [
+        one for one in dead_links(out) if "course/" in one.split(": ")[1] or not one.split(": ")[1].startswith("..")
+    ]
+    assert dead == []
+    whole = "".join(file.read_text(encoding="utf-8") for file in out.rglob("*.html"))
+    assert "<math" in whole and "$$" not in re.sub(r"<pre.*?</pre>", "", whole, flags=re.S)

@@ -1,0 +1,174 @@
+"""The shipped policies without transformers: the same parameters, texts, files and numbers as with it."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerBase
+
+from small_models import llama, paths
+from small_models.llama import CHECKPOINTS, KIND, Llama
+from small_models.policies import Policy, load_policy, shipped
+from small_models.sampling import sample
+from small_models.tasks import TASKS
+from small_models.tokenizer import CHARACTERS, CharacterTokenizer, decode, encode, prefix_ids
+
+CPU = torch.device("cpu")
+DENSE = [name for name in shipped() if name != "chain-experts"]
+PROMPTS = TASKS[0].train_prompts[:6]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return shutil.copytree(KIND, tmp_path / "copy")
+
+
+def of_transformers(name):
+    """Return the shipped policy as transformers reads it."""
+    folder = CHECKPOINTS / name
+    return Policy(AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder), name)
+
+
+def files(policy, folder):
+    policy.save(folder)
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_parameters_have_the_names_the_order_and_the_values_that_transformers_gives_them(name):
+    own, theirs = load_policy(name, device="cpu").weights, of_transformers(name).weights
+    assert isinstance(own, Llama) and not own.training
+    assert [n for n, _ in own.named_parameters()] == [n for n, _ in theirs.named_parameters()]
+    assert all(torch.equal(a, b) for a, b in zip(own.parameters(), theirs.parameters(), strict=True))
+    assert torch.equal(own.base_model.rotary_emb.inv_freq, theirs.base_model.rotary_emb.inv_freq)
+    assert own.base_model.embed_tokens.padding_idx == theirs.base_model.embed_tokens.padding_idx
+
+
+def test_the_tokenizer_reads_and_writes_as_transformers_does():
+    own, theirs = load_policy("chain").vocabulary, of_transformers("chain").tokenizer
+    assert isinstance(own, CharacterTokenizer)
+    texts = [CHARACTERS, "35271=", "a $ b"]
+    ids = encode(own, texts)
+    assert ids == encode(theirs, texts) == [theirs(text, add_special_tokens=False)["input_ids"] for text in texts]
+    assert decode(own, ids) == theirs.batch_decode(ids) == texts
+    assert [own.decode([token]) for token in range(48)] == [theirs.decode([token]) for token in range(48)]
+    assert prefix_ids(own) == prefix_ids(theirs)
+    for name in ("pad_token", "pad_token_id", "eos_token_id"):
+        assert getattr(own, name) == getattr(theirs, name)
+
+
+def test_whoever_asks_gets_transformers_model_of_the_very_same_parameters():
+    policy = load_policy("chain", device="cpu")
+    before = dict(policy.weights.named_parameters())
+    before["lm_head.weight"].requires_grad_(False)
+    model = policy.model
+    assert type(model) is LlamaForCausalLM and not model.training
+    assert policy.model is policy.weights is model
+    assert all(parameter is before[name] for name, parameter in model.named_parameters())
+    assert [name for name, parameter in before.items() if not parameter.requires_grad] == ["lm_head.weight"]
+    tokenizer = policy.tokenizer
+    assert isinstance(tokenizer, PreTrainedTokenizerBase) and policy.tokenizer is policy.vocabulary is tokenizer
+
+
+def test_what_is_asked_for_after_training_has_the_trained_parameters():
+    policy = load_policy("chain", device="cpu")
+    with torch.no_grad():
+        policy.weights.lm_head.weight.add_(1)
+    assert torch.equal(policy.model.lm_head.weight, of_transformers("chain").model.lm_head.weight + 1)
+
+
+def test_a_frozen_copy_of_it_has_weights_of_its_own():
+    policy = load_policy("chain", device="cpu")
+    copy = policy.frozen_copy()
+    with torch.no_grad():
+        policy.weights.lm_head.weight.add_(1)
+    assert torch.equal(copy.weights.lm_head.weight, of_transformers("chain").model.lm_head.weight)
+    assert not any(parameter.requires_grad for parameter in copy.model.parameters())
+
+
+def test_a_hook_on_transformers_model_is_heard():
+    policy, heard = load_policy("chain", device="cpu"), []
+    assert paths.path_of(policy.weights) == "plain"
+    policy.model.register_forward_hook(lambda *_: heard.append(1))
+    assert paths.path_of(policy.weights) == "transformers"
+    sample(policy, PROMPTS, max_new_tokens=4)
+    assert heard
+
+
+@pytest.mark.parametrize("path", ["plain", "transformers"])
+def test_samples_are_those_of_transformers_model(path):
+    both = load_policy("chain", device="cpu"), of_transformers("chain")
+    with paths.computing(path):
+        own, theirs = (
+            sample(policy, PROMPTS, group_size=4, max_new_tokens=12, generator=torch.Generator().manual_seed(0))
+            for policy in both
+        )
+    assert torch.equal(own.tokens, theirs.tokens) and torch.equal(own.logp, theirs.logp)
+    assert type(both[0].weights) is (Llama if path == "plain" else LlamaForCausalLM)
+
+
+@pytest.mark.parametrize("offline", [False, True])
+def test_the_files_are_those_that_transformers_writes(tmp_path, offline, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", offline)
+    policy = load_policy("trip", device="cpu")
+    own = files(policy, tmp_path / "own")
+    assert isinstance(policy.weights, Llama) and isinstance(policy.vocabulary, CharacterTokenizer)
+    again = load_policy(tmp_path / "own", device="cpu")  # what was saved is known again
+    assert isinstance(again.weights, Llama) and files(again, tmp_path / "again") == own
+    assert policy.model and policy.tokenizer
+    assert files(policy, tmp_path / "theirs") == own
+    assert len(own) == 5
+
+
+def said(file, **more):
+    file.write_text(json.dumps(json.loads(file.read_text(encoding="utf-8")) | more), encoding="utf-8")
+
+
+def rewritten(folder, change):
+    tensors = load_file(folder / "model.safetensors")
+    save_file(change(tensors), folder / "model.safetensors", metadata={"format": "pt"})
+
+
+OTHERS = {
+    "another number in the config": lambda folder: said(folder / "config.json", rms_norm_eps=1e-5),
+    "another end": lambda folder: said(folder / "generation_config.json", eos_token_id=[1, 2]),
+    "another padding": lambda folder: said(folder / "tokenizer_config.json", padding_side="right"),
+    "another vocabulary": lambda folder: said(folder / "tokenizer.json", truncation=None, more=1),
+    "a file more": lambda folder: (folder / "chat_template.jinja").write_text("{{ 1 }}"),
+    "an adapter": lambda folder: (folder / "adapter").mkdir(),
+    "a file less": lambda folder: (folder / "generation_config.json").unlink(),
+    "float64": lambda folder: rewritten(folder, lambda t: {name: value.double() for name, value in t.items()}),
+    "another shape": lambda folder: rewritten(folder, lambda t: t | {"lm_head.weight": torch.zeros(47, 64)}),
+    "a tensor less": lambda folder: rewritten(folder, lambda t: dict(list(t.items())[1:])),
+    "a tensor more": lambda folder: rewritten(folder, lambda t: t | {"model.more.weight": torch.zeros(1)}),
+    "no weights": lambda folder: (folder / "model.safetensors").write_bytes(b"no"),
+    "no JSON": lambda folder: (folder / "config.json").write_text("{"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_is_not_exactly_a_shipped_policy_is_left_to_transformers(name, folder):
+    assert llama.read(folder, CPU) is not None
+    OTHERS[name](folder)
+    assert llama.read(folder, CPU) is None
+
+
+def test_another_policy_is_loaded_by_transformers_as_before(folder):
+    said(folder / "config.json", rms_norm_eps=1e-5)
+    policy = load_policy(folder, device="cpu")
+    assert type(policy.weights) is LlamaForCausalLM and policy.model.config.rms_norm_eps == 1e-5
+
+
+def test_weights_outlive_their_file(folder):
+    policy = load_policy(folder, device="cpu")
+    with (folder / "model.safetensors").open("r+b") as file:  # in place, which a mapped file would show
+        file.write(b"\0" * 500_000)
+    assert torch.equal(policy.weights.lm_head.weight, of_transformers("chain").model.lm_head.weight)
+
+
+def test_the_random_numbers_of_others_stay():
+    before = torch.random.get_rng_state()
+    load_policy("chain")
+    assert torch.equal(torch.random.get_rng_state(), before)

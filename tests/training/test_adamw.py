@@ -1,0 +1,52 @@
+"""Our AdamW is torch's, bit for bit."""
+
+import pytest
+import torch
+
+from rlviz.training.adamw import AdamW
+
+
+def parameters(*dtypes):
+    generator = torch.Generator().manual_seed(0)
+    return [torch.nn.Parameter(torch.randn(5, 3, generator=generator).to(dtype)) for dtype in dtypes]
+
+
+@pytest.mark.parametrize("dtypes", [[torch.float32] * 3, [torch.float32, torch.float64, torch.float32]], ids=str)
+def test_steps_are_those_of_torch_also_where_one_changes_nothing(dtypes):
+    ours, theirs = parameters(*dtypes), parameters(*dtypes)
+    own, other = AdamW(ours, 1e-2), torch.optim.AdamW(theirs, lr=1e-2, weight_decay=0.0, fused=True)
+    generator = torch.Generator().manual_seed(1)
+    for step in range(6):
+        own.zero_grad()
+        other.zero_grad(set_to_none=False)
+        for place, both in enumerate(zip(ours, theirs, strict=True)):
+            if place == 2 and step < 2:  # it has no gradient yet, so its own count begins later
+                continue
+            gradient = torch.randn(5, 3, generator=generator)
+            for parameter in both:
+                parameter.grad = gradient.to(parameter.dtype)
+        for optimizer in (own, other):
+            optimizer.param_groups[0]["lr"] = 1e-2 / (step + 1)
+            optimizer.found_inf = torch.tensor(float(step == 3))
+            optimizer.step()
+        for a, b in zip(ours, theirs, strict=True):
+            assert torch.equal(a, b)
+            assert list(own.state[a]) == list(other.state[b])
+            assert all(torch.equal(value, other.state[b][name]) for name, value in own.state[a].items())
+    assert [int(own.state[p]["step"]) for p in ours] == [5, 5, 3]
+
+
+def test_the_first_step_is_lr_against_the_sign_of_the_gradient():
+    # m̂ = g and v̂ = g² after one step, so θ moves by lr · g / (|g| + ε)
+    (parameter,) = parameters(torch.float64)
+    before, gradient = parameter.detach().clone(), torch.linspace(-2.0, 3.0, 15, dtype=torch.float64).reshape(5, 3)
+    parameter.grad = gradient.clone()
+    AdamW([parameter], 0.1).step()
+    torch.testing.assert_close(parameter.detach(), before - 0.1 * gradient / (gradient.abs() + 1e-8))
+
+
+def test_zero_grad_keeps_the_tensors():
+    with_one, without = parameters(torch.float32, torch.float32)
+    with_one.grad = gradient = torch.ones(5, 3)
+    AdamW([with_one, without], 0.1).zero_grad()
+    assert with_one.grad is gradient and not gradient.any() and without.grad is None

@@ -1,0 +1,184 @@
+"""For models that outgrow the machine: micro-batches, bfloat16 with float32 masters, activations that are computed again."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from rlviz.algorithms import DPO, DR_GRPO, GRPO, GSPO, PPO
+from rlviz.pieces.aggregation import token_mean
+from rlviz.training import default_settings, resume, train
+from rlviz.training.cost import peak_bytes
+from rlviz.training.rollouts import Known, Rows
+from small_models import paths
+from small_models.policies import Policy, load_policy
+from small_models.precision import in_bfloat16
+from small_models.sampling import response_logits
+from small_models.tasks import Chain
+
+NO_KL = replace(GRPO, kl=None)
+SMALL = {"num_prompts": 8, "group_size": 4, "evaluate_every": 0, "details_every": 0, "lr": 1e-3, "lr_warmup_steps": 0}
+DIVIDED = [GRPO, replace(NO_KL, aggregate=token_mean), DR_GRPO, GSPO, PPO]
+
+
+def rows_of(lengths, width=3, prompts=None):
+    """Return rows of these lengths after prompts of `width` tokens, one a row unless `prompts` says whose they are."""
+    owner = torch.arange(len(lengths)) if prompts is None else torch.tensor(prompts)
+    mask = (torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)).unsqueeze(1)
+    ids = torch.arange(int(owner.max()) + 1).unsqueeze(1).expand(-1, width)
+    values = torch.arange(mask.numel(), dtype=torch.double).view(mask.shape)
+    known = Known.of(mask, values)
+    return Rows(ids, ids >= 0, owner, values.long(), mask, values, values, None, None, None, known, weights=values)
+
+
+class TestMicroBatches:
+    def test_no_part_has_more_tokens_than_it_may(self):
+        """Prompts of 3: rows of 2, 2, 4 tokens make 2 · 5 = 10, and 3 · 7 = 21 > 16 with the third; 4, 1: 14; 9 alone: 12."""
+        parts = rows_of([2, 2, 4, 1, 9, 1]).split(16)
+        assert [part.known.length.tolist() for part in parts] == [[2, 2], [4, 1], [9], [1]]
+        assert [part.tokens.shape[-1] for part in parts] == [2, 4, 9, 1]
+        assert all(len(part.tokens) * (3 + part.tokens.shape[-1]) <= 16 for part in parts)
+
+    def test_a_row_that_is_too_long_stands_alone(self):
+        assert [len(part.tokens) for part in rows_of([2, 9, 2, 2]).split(10)] == [1, 1, 2]
+
+    def test_every_row_is_in_one_part_with_its_weights_and_its_prompt(self):
+        rows = rows_of([2, 3, 1, 4, 2], prompts=[0, 0, 1, 1, 2])
+        parts = rows.split(14)
+        assert len(parts) > 1
+        seen = [value for part in parts for value in part.weights[part.mask].tolist()]
+        assert seen == rows.weights[rows.mask].tolist()
+        ids = [token for part in parts for token in part.prompt_ids[part.owner, 0].tolist()]
+        assert ids == [0, 0, 1, 1, 2]
+        assert [len(part.prompt_ids) for part in parts] == [len(set(part.owner.tolist())) for part in parts]
+
+    def test_rows_that_the_loss_does_not_see_keep_a_token_to_read(self):
+        assert [part.tokens.shape[-1] for part in rows_of([0, 0, 3]).split(8)] == [1, 3]
+
+    def test_off_they_are_one_as_it_is(self):
+        rows = rows_of([2, 3])
+        assert rows.split(0)[0] is rows
+
+    @pytest.mark.parametrize("algorithm", DIVIDED, ids=lambda a: f"{a.name} {getattr(a.aggregate, '__name__', '')}")
+    def test_gradients_and_records_are_those_of_the_undivided_update(self, algorithm, monkeypatch):
+        """After a step that moves the policy away from π_old and π_ref, the second update of a rollout: ratios are not 1."""
+        found = []
+        for tokens in (0, 100):
+            policy = load_policy("chain", device="cpu")
+            policy = Policy(policy.model.double(), policy.tokenizer, policy.source)
+            settings = default_settings(algorithm, **SMALL, updates_per_rollout=2, micro_batch_tokens=tokens)
+            run = train(policy, Chain(), algorithm, settings)
+            sizes, gradients, loss, take = [], [], run.baseline.loss, run._take_optimizer_step
+
+            def counted(algorithm, rows, weights, step, loss=loss, sizes=sizes):
+                sizes.append(len(rows.tokens))
+                return loss(algorithm, rows, weights, step)
+
+            def watched(value, run=run, gradients=gradients, take=take):
+                gradients.append([p.grad.clone() for o in run.optimizers for p in o.param_groups[0]["params"]])
+                return take(value)
+
+            monkeypatch.setattr(run.baseline, "loss", counted)
+            monkeypatch.setattr(run, "_take_optimizer_step", watched)
+            found.append((sizes, gradients, vars(next(run))))
+        (whole, wanted, told), (parts, got, same) = found
+        assert len(whole) == 2 and len(parts) > 4 and sum(parts) == sum(whole)
+        for first, second in zip(wanted, got, strict=True):
+            largest = max(float(gradient.abs().max()) for gradient in first)
+            for one, other in zip(first, second, strict=True):
+                assert float((one - other).abs().max()) <= 1e-6 * largest
+        for name, number in told.items():
+            if isinstance(number, float) and name != "seconds":
+                assert same[name] == pytest.approx(number, rel=1e-6, abs=1e-12), name
+
+    def test_the_reference_reads_groups_in_parts_to_the_same_numbers(self):
+        rollouts, sizes = [], []
+        for tokens in (0, 150):
+            run = train("chain", GRPO, default_settings(GRPO, **SMALL, micro_batch_tokens=tokens))
+            next(run)  # away from the reference
+            head = run.reference.policy.model.lm_head
+            head.register_forward_pre_hook(lambda module, given: sizes.append(len(given[0])))
+            with paths.computing("transformers"):  # which calls the head's hook
+                rollouts.append(run.collect())
+        assert sizes == [32, *[8] * 4]  # two groups of 4 · (6 + 9) tokens at once
+        torch.testing.assert_close(rollouts[0].ref_logp, rollouts[1].ref_logp, atol=1e-5, rtol=1e-4)
+        assert rollouts[0].kl == pytest.approx(rollouts[1].kl, rel=1e-4)
+
+    def test_they_lower_the_peak_of_an_update(self):
+        peaks = []
+        for tokens in (0, 512):
+            run = train("chain", NO_KL, default_settings(NO_KL, micro_batch_tokens=tokens))
+            run.update(run.collect())
+            rollout = run.collect()
+            peaks.append(peak_bytes(lambda run=run, rollout=rollout: run.update(rollout), [], run.policy.device))
+        assert peaks[1] < 0.5 * peaks[0]
+
+
+class TestPrecision:
+    def test_bfloat16_trains_float32_weights_by_transformers_forward(self, tmp_path):
+        settings = default_settings(NO_KL, **SMALL, precision="bfloat16", steps=3, updates_per_rollout=2)
+        run = train("chain", NO_KL, settings, out=tmp_path / "run")
+        kinds = []
+        run.policy.model.lm_head.register_forward_hook(lambda module, given, output: kinds.append(output.dtype))
+        before = [weight.detach().clone() for weight in run.policy.model.parameters()]
+        list(run)
+        assert run.path == "transformers" == json.loads((tmp_path / "run/config.json").read_text())["path"]
+        assert set(kinds) == {torch.bfloat16}
+        for weight, old in zip(run.policy.model.parameters(), before, strict=True):
+            assert weight.dtype == weight.grad.dtype == torch.float32 and not torch.equal(weight, old)
+        assert all(v.dtype == torch.float32 for s in run.optimizers[0].state.values() for v in s.values())
+
+    def test_the_second_update_sees_what_the_first_one_did(self):
+        """autocast may keep weights that it has converted: then all updates of a rollout would have the ratio 1."""
+        settings = default_settings(NO_KL, **SMALL, precision="bfloat16", updates_per_rollout=8)
+        record = next(train("chain", NO_KL, settings))
+        assert record.ratio_std > 0.03
+        with in_bfloat16(torch.device("cpu")):
+            policy = load_policy("chain", device="cpu")
+            ids = torch.ones(1, 4, dtype=torch.long)
+            place = ids, ids.bool(), torch.ones(1, 1, 3, dtype=torch.long)
+            before = response_logits(policy, *place)
+            with torch.no_grad():
+                policy.model.lm_head.weight.mul_(2)
+            torch.testing.assert_close(response_logits(policy, *place), 2 * before)
+
+    @pytest.mark.parametrize("critic", ["separate", "shared"])
+    def test_a_critic_s_values_are_not_rounded(self, critic):
+        settings = default_settings(PPO, **SMALL | {"group_size": 1}, precision="bfloat16", critic=critic)
+        run = train("chain", PPO, settings)
+        next(run)
+        with in_bfloat16(torch.device("cpu")):
+            values = run.collect().credit.old_values
+        assert values.dtype == torch.float32 and not torch.equal(values, values.bfloat16().float())
+
+    def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(self, tmp_path):
+        settings = default_settings(NO_KL, **SMALL, precision="bfloat16", steps=4)
+        whole = [record.loss for record in train("chain", NO_KL, settings)]
+        run = train("chain", NO_KL, settings, out=tmp_path / "run")
+        first = [next(run).loss, next(run).loss]
+        run.close()
+        assert first + [record.loss for record in resume(tmp_path / "run", device="cpu")] == whole
+
+    def test_pairs_are_measured_against_a_reference_of_the_same_precision(self):
+        settings = default_settings(DPO, precision="bfloat16", batch_size=8, num_pairs=8, evaluate_every=0)
+        record = next(train("chain", DPO, settings))
+        assert record.margin == 0 and record.loss == pytest.approx(0.6931, abs=1e-4)
+
+
+class TestActivations:
+    @pytest.mark.parametrize("algorithm", [NO_KL, PPO], ids=["GRPO", "PPO"])
+    def test_recomputed_ones_give_the_same_curve_in_less_memory(self, algorithm):
+        curves, peaks = [], []
+        for activations in ("kept", "recomputed"):
+            settings = default_settings(
+                algorithm, num_prompts=32, group_size=4, evaluate_every=0, activations=activations
+            )
+            with paths.computing("transformers"):  # tiny models take less by plain tensors, which keep them
+                run = train("chain", algorithm, settings)
+                curves.append([next(run).loss, next(run).loss])
+                rollout = run.collect()
+                peaks.append(peak_bytes(lambda run=run, rollout=rollout: run.update(rollout), [], run.policy.device))
+        assert run.path == "transformers"
+        assert curves[0] == pytest.approx(curves[1], abs=1e-5)
+        assert peaks[1] < peaks[0]

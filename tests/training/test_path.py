@@ -1,0 +1,117 @@
+"""Which of the two ways to compute a policy a run takes: decided once, kept in its config, and kept when it goes on."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from rlviz import DPO, GRPO, PPO
+from rlviz.training import PairSettings, TrainSettings, resume, train
+from small_models import paths
+from small_models.paths import computing
+from small_models.policies import load_policy
+from small_models.tasks import Chain
+
+SHORT = TrainSettings(steps=4, num_prompts=4, group_size=4, updates_per_rollout=2, evaluate_every=2, details_every=2)
+PAIRS = PairSettings(steps=4, num_pairs=32, batch_size=8, evaluate_every=0)
+RUNS = {
+    "GRPO": (GRPO, SHORT),
+    "PPO": (PPO, SHORT),
+    "shared critic": (PPO, replace(SHORT, critic="shared")),
+    "DPO": (DPO, PAIRS),
+}
+
+
+def hooked():
+    policy = load_policy("chain", device="cpu")
+    policy.model.model.layers[0].register_forward_hook(lambda *_: None)
+    return policy
+
+
+def new_run(path, kind="GRPO", out=None):
+    algorithm, settings = RUNS[kind]
+    policy = load_policy("chain", device="cpu") if path == "plain" else hooked()
+    return train(policy, Chain(), algorithm, settings, out=out)
+
+
+def config(folder):
+    return json.loads((folder / "config.json").read_text(encoding="utf-8"))
+
+
+def losses(folder):
+    return [json.loads(line)["loss"] for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("kind", RUNS)
+@pytest.mark.parametrize("path", ["plain", "transformers"])
+def test_a_resumed_run_is_the_uninterrupted_one(path, kind, tmp_path):
+    whole = new_run(path, kind, tmp_path / "whole")
+    assert whole.path == path and config(tmp_path / "whole")["path"] == path
+    list(whole)
+    first = new_run(path, kind, tmp_path / "parts")
+    next(first), next(first)
+    first.close()
+    second = resume(tmp_path / "parts", device="cpu")  # its policy has no hook any more
+    assert second.path == path
+    list(second)
+    assert losses(tmp_path / "parts") == losses(tmp_path / "whole")
+    for name, value in whole.policy.model.state_dict().items():
+        assert torch.equal(value, second.policy.model.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_both_paths_begin_alike(kind):
+    """Until the first token on which their last digits decide; chain's first two steps have none."""
+    plain_run, other = (new_run(path, kind) for path in ("plain", "transformers"))
+    for _ in range(2):
+        one, two = next(plain_run), next(other)
+        assert one.loss == pytest.approx(two.loss, rel=1e-3, abs=1e-5)
+        assert one.grad_norm == pytest.approx(two.grad_norm, rel=1e-3)
+
+
+def test_a_run_of_before_goes_on_as_it_was_computed(tmp_path):
+    run = new_run("transformers", out=tmp_path / "run")
+    next(run)
+    run.close()
+    before = config(tmp_path / "run")
+    del before["path"]
+    (tmp_path / "run" / "config.json").write_text(json.dumps(before), encoding="utf-8")
+    again = resume(tmp_path / "run", device="cpu")
+    assert again.path == "transformers"
+    again.close()
+    assert config(tmp_path / "run")["path"] == "transformers"
+
+
+def test_each_step_takes_the_run_s_path_whatever_is_asked_outside(monkeypatch):
+    asked = []
+    fits = paths.fits
+    monkeypatch.setattr(paths, "fits", lambda model: (asked.append(fits(model)), asked[-1])[1])
+    run = new_run("plain")
+    with computing("transformers"):
+        next(run)
+    assert asked and all(asked)
+
+
+def test_a_path_that_cannot_be_kept_is_refused(tmp_path, monkeypatch):
+    run = new_run("plain", out=tmp_path / "run")
+    next(run)
+    run.close()
+    monkeypatch.setattr(paths, "LARGEST", 10)
+    with pytest.raises(
+        ValueError, match=r"path: the run in .* was computed by plain tensors, which its policy here does not allow"
+    ):
+        resume(tmp_path / "run", device="cpu")
+    monkeypatch.undo()
+    assert resume(tmp_path / "run", device="cpu").step == 1
+
+
+@pytest.mark.parametrize("wrong", ["fast", None, 1])
+def test_a_path_that_is_none_is_refused(wrong, tmp_path):
+    run = new_run("plain", out=tmp_path / "run")
+    run.close()
+    (tmp_path / "run" / "config.json").write_text(
+        json.dumps({**config(tmp_path / "run"), "path": wrong}), encoding="utf-8"
+    )
+    with pytest.raises(ValueError, match=r"config\.json: path must be .*; got"):
+        resume(tmp_path / "run", device="cpu")

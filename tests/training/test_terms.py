@@ -1,0 +1,248 @@
+"""Where a token's numbers come from, and what other algorithms would have done: by hand, and against the losses that train."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from rlviz.algorithms import ALGORITHMS, DAPO, DCPO, GRPO, GSPO, PPO, RLOO, GroupPolicyGradient
+from rlviz.pieces.aggregation import Constant, sequence_mean, sequence_sum, token_mean
+from rlviz.pieces.bounds import DynamicBounds, FixedBounds, UpperBound
+from rlviz.pieces.kl import k1, k2, k3
+from rlviz.pieces.ratios import sequence_ratio, token_ratio
+from rlviz.training import TrainSettings, train
+from rlviz.training.counterfactual import Counterfactuals, RecordedGroup
+from rlviz.training.formula import Formula, formulas_of
+from rlviz.training.records import pushes, watched_group
+from rlviz.training.terms import token_terms
+from rlviz.types import Batch, GroupRecord, ResponseRecord, TokenRecord
+from small_models.policies import load_policy
+from small_models.tasks import Chain
+
+NO_KL = replace(GRPO, kl=None)
+SETTINGS = TrainSettings(
+    steps=2, num_prompts=4, group_size=4, updates_per_rollout=4, lr=1e-3, lr_warmup_steps=0, evaluate_every=0,
+    details_every=2, details_groups=4,
+)  # fmt: skip
+
+
+def trained(algorithm, settings=SETTINGS):
+    return list(train(load_policy("chain", device="cpu"), Chain(), algorithm, settings))
+
+
+@pytest.fixture(scope="module")
+def grpo():
+    return trained(GRPO)[-1]
+
+
+def token(ratio, *, old=0.5, advantage=1.0, weight=0.25, **more):
+    """A token of GRPO without KL whose objective and push follow from its ratio by hand."""
+    cut = (advantage > 0 and ratio > 1.2) or (advantage < 0 and ratio < 0.8)
+    objective = min(ratio * advantage, min(max(ratio, 0.8), 1.2) * advantage)
+    return TokenRecord(
+        token="7", old_prob=old, new_prob=old * ratio, ref_prob=None, ratio=ratio, lower=0.8, upper=1.2, advantage=advantage,
+        clipped=cut, objective=objective, weight=weight, push=0.0 if cut else weight * ratio * advantage, **more,
+    )  # fmt: skip
+
+
+def response(reward, *tokens, correct=True, length=None):
+    count = len(tokens) if length is None else length
+    return ResponseRecord("7", reward, tokens[0].advantage, count, correct, True, False, tokens)
+
+
+@pytest.fixture(scope="module")
+def by_hand():
+    """Two responses, one right: mean .5, std √.5 = .7071, A = ±.7071; ratios 1.1, 1.3 (clipped); .9, 1.0, .7 (clipped)."""
+    a = math.sqrt(0.5)
+    right = response(1.0, token(1.1, advantage=a), token(1.3, advantage=a))
+    weights = {"advantage": -a, "weight": 1 / 6}
+    wrong = response(0.0, token(0.9, **weights), token(1.0, **weights), token(0.7, old=0.01, **weights), correct=False)
+    return GroupRecord("3+4=", "7", (right, wrong))
+
+
+@pytest.mark.parametrize(
+    ("piece", "call"),
+    [
+        (token_ratio, lambda x: token_ratio(x["logp"], x["old_logp"], torch.tensor([[[True]]]))),
+        (FixedBounds(0.1, 0.3), lambda x: FixedBounds(0.1, 0.3)(x["old_logp"])),
+        (DynamicBounds(), lambda x: DynamicBounds()(x["old_logp"])),
+        (UpperBound(), lambda x: UpperBound()(x["old_logp"])),
+        (k1, lambda x: k1(x["logp"], x["ref_logp"])),
+        (k2, lambda x: k2(x["logp"], x["ref_logp"])),
+        (k3, lambda x: k3(x["logp"], x["ref_logp"])),
+        (GRPO.kl, lambda x: GRPO.kl(x["logp"], x["ref_logp"])),
+    ],
+    ids=lambda p: getattr(p, "__name__", None) or str(p),
+)
+def test_a_formula_of_one_token_says_what_its_piece_does(piece, call):
+    parameters = {name: v for name, v in getattr(piece, "__dict__", {}).items() if isinstance(v, int | float)}
+    for q in (0.001, 0.05, 0.4, 0.97):
+        names = {"logp": math.log(0.3), "old_logp": math.log(q), "ref_logp": math.log(0.6)}
+        made = call({name: torch.full((1, 1, 1), number, dtype=torch.double) for name, number in names.items()})
+        expected = [float(part) for part in (made if isinstance(made, tuple) else (made,))]
+        formulas = formulas_of(piece, names | parameters)
+        assert [formula.value(names | parameters) for formula in formulas] == pytest.approx(expected, rel=1e-9)
+
+
+def test_formulas_of_groups_and_responses_say_what_their_pieces_do():
+    rewards, mask = torch.tensor([[1.0, 0.25, 0.0]]).double(), torch.tensor([[[1, 1, 1], [1, 0, 0], [1, 1, 0]]]).bool()
+    own = {"mean": float(rewards.mean()), "std": float(rewards.std()), "G": 3.0, "B": 3.0, "tokens": 6.0}
+    for advantage in (GRPO.advantage, replace(GRPO.advantage, scale="none"), RLOO.advantage):
+        names = own | {"eps": 1e-6}
+        for place in range(3):
+            (formula,) = formulas_of(advantage, names | {"reward": 0.0})
+            assert formula.value(names | {"reward": float(rewards[0, place])}) == pytest.approx(
+                float(advantage(rewards)[0, place])
+            )
+    for aggregate in (sequence_mean, token_mean, Constant(16), sequence_sum):
+        for place, length in enumerate((3.0, 1.0, 2.0)):
+            names = own | {"length": length, "max_length": 16}
+            (formula,) = formulas_of(aggregate, names)
+            assert formula.value(names) == pytest.approx(float(aggregate(mask)[0, place, 0]))
+    logs = torch.tensor([[[0.1, -0.3, 0.5]]]).double()
+    (formula,) = formulas_of(sequence_ratio, {"mean_log_ratio": 0.0})
+    value = formula.value({"mean_log_ratio": 0.1})  # (.1 − .3 + .5) / 3
+    assert value == pytest.approx(
+        float(sequence_ratio(logs, torch.zeros_like(logs), torch.ones(1, 1, 3).bool())[0, 0, 0])
+    )
+    assert Formula.read_all("1 − a, b", {"a", "c"}) == ()
+
+
+def test_terms_by_hand(by_hand, grpo):
+    record = replace(grpo, groups=(by_hand,), responses_used=2, responses_sampled=2, response_length=2.5)
+    terms = token_terms(NO_KL, record, by_hand)[0][1]
+    assert terms.text("advantages") == "= (reward − mean) / (std + eps)\n= (1 − 0.500) / (0.707 + 1e−06)"
+    assert terms.text("mean") == "of the 2 rewards of the group: 1, 0"
+    assert terms.text("ratio") == "= exp(logp − old_logp)\n= exp(−0.431 − (−0.693))\n= exp(0.262)"
+    assert terms.text("logp") == "= log(new_prob) = log(0.650), after this step's updates"
+    assert (terms.text("lower"), terms.text("upper")) == ("= 1 − eps_low\n= 1 − 0.200", "= 1 + eps_high\n= 1 + 0.200")
+    assert terms.text("J").endswith("= min(0.919, 0.849)")  # 1.3 · .7071 and 1.2 · .7071
+    assert terms.text("weight") == "= 1 / (B · length)\n= 1 / (2 · 2)"
+    pushed = token_terms(NO_KL, record, by_hand)[1][0]
+    assert pushed.text("push") == "= weight · ∂objective/∂log π = 0.167 · (−0.636)"  # .9 · −.7071
+    # |push|: .25 · 1.1 · .7071 = .1945 of the right one; .9/6 and 1/6 of .7071: .1061 and .1179; .1061 / .4184 = 25.4 %
+    assert pushed.numbers["share_of_push"] == "25.4%"
+    assert pushed.text("share_of_push") == (
+        "|push| among the 5 recorded tokens of this step, of 2 of the 2 responses in the loss"
+    )
+
+
+def test_a_formula_that_does_not_give_the_record_is_not_shown(by_hand, grpo):
+    record = replace(grpo, groups=(by_hand,), responses_used=7)
+    terms = token_terms(NO_KL, record, by_hand)[0][0]
+    assert terms.text("weight") == "= [sequence_mean](mask), of the whole rollout"  # 1 / (7 · 2) is not .25
+    better = replace(by_hand, responses=(by_hand.responses[0], replace(by_hand.responses[1], reward=1.0)))
+    terms = token_terms(NO_KL, replace(record, groups=(better,)), better)[0][0]
+    assert terms.text("advantages").startswith("= [(R − mean) / std of group](rewards), which looks at more than")
+    assert terms.term("advantages").find("reward") is not None
+    moved = replace(by_hand.responses[0].tokens[0], ratio=1.15, objective=1.15 * math.sqrt(0.5))
+    other = replace(by_hand, responses=(replace(by_hand.responses[0], tokens=(moved,)), by_hand.responses[1]))
+    terms = token_terms(NO_KL, replace(record, groups=(other,)), other)[0][0]
+    assert terms.text("ratio") == "= [token_ratio](logp −0.598, old_logp −0.693)"
+
+
+def test_a_sequence_ratio_is_the_mean_of_logs():
+    record = trained(GSPO)[-1]
+    for group in record.groups:
+        for one, row in zip(group.responses, token_terms(GSPO, record, group), strict=True):
+            for terms in row:
+                logs = [float(x.replace("−", "-")) for x in terms.numbers["log_ratios"].split(", ")]
+                assert len(logs) == one.length
+                assert sum(logs) / len(logs) == pytest.approx(math.log(one.tokens[0].ratio), abs=1e-3)
+                assert terms.text("ratio").startswith("= exp(mean_log_ratio)")
+
+
+def test_other_algorithms_by_hand(by_hand):
+    rows = {row.algorithm.name: row for row in Counterfactuals(NO_KL, ALGORITHMS).of(by_hand)}
+    a = math.sqrt(0.5)
+    # one group of 2 responses: weights 1/(2·2), 1/(2·3); clipped: 1.3 with A > 0, .7 with A < 0
+    expected = torch.tensor([[[1.1 * a / 4, 0, 0], [-0.9 * a / 6, -a / 6, 0]]]).double()
+    torch.testing.assert_close(rows["GRPO"].pushes, expected, rtol=1e-6, atol=1e-9)
+    # DAPO: 1/5 a token, and 1.28 above: 1.3 is clipped there too
+    torch.testing.assert_close(
+        rows["DAPO"].pushes, torch.tensor([[[1.1, 0, 0], [-0.9, -1, 0]]]).double() * a / 5, rtol=1e-6, atol=1e-9
+    )
+    assert rows["DAPO"].reasons["aggregate"][0, 0, 0] and not rows["DAPO"].reasons["bounds"].any()
+    # Dr.GRPO: A = ±.5, 1/(2 · 16) a token
+    torch.testing.assert_close(
+        rows["Dr.GRPO"].pushes, torch.tensor([[[1.1, 0, 0], [-0.9, -1, 0]]]).double() * 0.5 / 32, rtol=1e-6, atol=1e-9
+    )
+    # DCPO: .7 at old probability .01 is within [.5, …]: it is pushed where fixed limits cut it, and the bounds are why
+    assert float(rows["DCPO"].output.lower[0, 1, 2]) == 0.5
+    assert float(rows["DCPO"].pushes[0, 1, 2]) == pytest.approx(-0.7 * a / 3)
+    assert rows["DCPO"].reasons["bounds"][0, 1, 2] and not rows["DCPO"].reasons["bounds"][0, 1, 0]
+    assert rows["DCPO"].needs == ("its A needs what this prompt earned before; here the run's A",)
+    assert rows["PPO"].needs == ("its A needs probabilities under a reference; here the run's A",)
+    assert rows["DPO"].pushes is None and "pairs of a chosen and a rejected response" in rows["DPO"].needs[0]
+    # first visit: DCPO's std is the population's, ½: A = ±1
+    first = {row.algorithm.name: row for row in Counterfactuals(NO_KL, [DCPO]).of(by_hand, first_visit=True)}["DCPO"]
+    assert first.needs == () and float(first.advantages[0, 0, 0]) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("algorithm", [GRPO, DAPO, GSPO, DCPO, PPO], ids=lambda a: a.name)
+def test_the_run_s_own_row_is_the_record_but_for_the_weight_of_a_rollout(algorithm):
+    settings = replace(SETTINGS, num_prompts=1, details_groups=1, group_size=4 if algorithm is not PPO else 2)
+    record = trained(algorithm, settings)[-1]
+    (group,) = record.groups
+    if not any(t.weight for r in group.responses for t in r.tokens):
+        pytest.skip("no group was selected")
+    own = Counterfactuals(algorithm, ALGORITHMS).of(group)[0]
+    assert own.algorithm is algorithm and own.needs == ()
+    for r, one in enumerate(group.responses):
+        for t, recorded in enumerate(one.tokens):
+            assert float(own.pushes[0, r, t]) == pytest.approx(recorded.push, rel=1e-4, abs=1e-7)
+            assert float(own.weights[0, r, t]) == pytest.approx(recorded.weight, rel=1e-5)
+            assert bool(own.output.clipped[0, r, t] & (own.weights[0, r, t] > 0)) == recorded.clipped
+
+
+def test_a_row_is_that_algorithm_s_own_loss(grpo):
+    """Against `pushes` on a batch that is put together here."""
+    group = next(g for g in grpo.groups if len({r.reward for r in g.responses}) > 1)
+    x = RecordedGroup.of(group)
+    for row in Counterfactuals(GRPO, ALGORITHMS).of(group, first_visit=True):
+        other = row.algorithm
+        if not isinstance(other, GroupPolicyGradient) or other.shape is not None:
+            continue
+        advantages = other.advantages(x.rewards, x.mask, old_logp=x.old_logp, ref_logp=x.ref_logp)[0]
+        weights = other.aggregate(x.mask.flatten(0, 1).unsqueeze(1)).reshape(x.mask.shape)
+        expected = pushes(other, x.logp, Batch(x.old_logp, advantages, x.mask, x.ref_logp, weights))
+        torch.testing.assert_close(row.pushes, expected, rtol=2e-4, atol=1e-6)
+
+
+def test_reasons_are_the_slots_that_change_the_push_alone(grpo):
+    group = next(g for g in grpo.groups if len({r.reward for r in g.responses}) > 1)
+    dapo = next(row for row in Counterfactuals(GRPO, [DAPO]).of(group) if row.algorithm is DAPO)
+    x = RecordedGroup.of(group)
+    for slot, mask in dapo.reasons.items():
+        if slot in ("shape", "select"):
+            continue
+        alone = replace(GRPO, **{slot: getattr(DAPO, slot)})
+        weights = alone.aggregate(x.mask.flatten(0, 1).unsqueeze(1)).reshape(x.mask.shape)
+        batch = Batch(x.old_logp, x.advantages, x.mask, x.ref_logp, weights)
+        own = replace(batch, weights=GRPO.aggregate(x.mask.flatten(0, 1).unsqueeze(1)).reshape(x.mask.shape))
+        moved = (pushes(alone, x.logp, batch) - pushes(GRPO, x.logp, own)).abs() > 1e-9
+        assert not (mask & ~moved).any(), slot
+    assert dapo.reasons["kl"].any()
+
+
+def test_one_group_whose_rewards_differ_is_watched_between_details():
+    assert watched_group(torch.tensor([[1.0, 1.0], [0.0, 1.0], [1.0, 0.0]])) == 1
+    assert watched_group(torch.ones(3, 2)) == 0
+    settings = replace(SETTINGS, steps=6, details_every=5, watch_every=2, num_prompts=6)
+    for record in trained(NO_KL, settings):
+        told = [g for g, group in enumerate(record.groups) if group.responses[0].tokens]
+        if record.step == 5:
+            assert told == [0, 1, 2, 3]
+        elif record.step % 2 == 0:
+            rewards = torch.tensor([[r.reward for r in group.responses] for group in record.groups])
+            assert told == [watched_group(rewards)]
+        else:
+            assert told == []
+    assert not any(record.has_tokens for record in trained(NO_KL, replace(settings, steps=2, details_every=0)))
+
+
+def test_records_hold_seven_digits(grpo):
+    for one in (t for g in grpo.groups for r in g.responses for t in r.tokens):
+        for name in ("old_prob", "new_prob", "ratio", "push", "weight"):
+            assert getattr(one, name) == float(f"{getattr(one, name):.7g}")

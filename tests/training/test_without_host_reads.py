@@ -1,0 +1,276 @@
+"""Ready for a GPU, shown without one: on torch's `meta` device, where reading a number is an error, and by counting reads."""
+
+from collections import Counter
+from dataclasses import dataclass, fields, is_dataclass, replace
+
+import pytest
+import torch
+from torch.optim import adam, adamw, optimizer
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from rlviz.algorithms import ALGORITHMS, DAPO, GRPO, PPO, base
+from rlviz.algorithms.base import PolicyGradient
+from rlviz.training import default_settings, train
+from rlviz.types import Batch
+from small_models import host, paths
+from small_models.host import all_on_host, on_host
+from small_models.policies import Policy, load_policy
+from small_models.sampling import LOOK_EVERY, response_logits, response_logits_and_hidden, sample, token_logp
+from small_models.scorers import Scorer
+from small_models.tasks import Chain
+
+META = torch.device("meta")
+SAMPLING = [algorithm for algorithm in ALGORITHMS if isinstance(algorithm, PolicyGradient)]
+POLICIES = "chain", "chain-experts"
+NO_KL = replace(GRPO, kl=None)
+PROMPTS = Chain().train_prompts[:5]
+SMALL = {"num_prompts": 6, "group_size": 4, "evaluate_every": 0, "details_every": 1}
+
+
+def without_numbers(value):
+    """Return a dataclass, a model or a tensor on meta."""
+    if isinstance(value, torch.Tensor):
+        return value.to(META)
+    if not is_dataclass(value):
+        return value
+    return replace(value, **{f.name: without_numbers(getattr(value, f.name)) for f in fields(value)})
+
+
+def policy_on_meta(name="chain"):
+    policy = load_policy(name, device="cpu")
+    return Policy(policy.model.to(META), policy.tokenizer, policy.source)
+
+
+@pytest.fixture
+def copies(monkeypatch):
+    """Let a copy to the host of what has no numbers give fives; return the shapes of what was copied."""
+    copied, cpu = [], torch.Tensor.cpu
+
+    def to_host(tensor):
+        copied.append(tuple(tensor.shape))
+        return torch.full(tensor.shape, 5, dtype=tensor.dtype) if tensor.device == META else cpu(tensor)
+
+    monkeypatch.setattr(torch.Tensor, "cpu", to_host)
+    return copied
+
+
+@pytest.fixture
+def fused_on_meta(monkeypatch):
+    """Let AdamW be one operation on meta, as on a GPU."""
+    for module in (adam, adamw, optimizer):
+        if hasattr(module, "_get_fused_kernels_supported_devices"):
+            monkeypatch.setattr(module, "_get_fused_kernels_supported_devices", lambda: ["cpu", "cuda", "meta"])
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch):
+    """Let the CPU be taken for a device that the host would wait for."""
+    for module in (host, base):
+        monkeypatch.setattr(module, "waits", lambda device: True)
+
+
+class Reads(TorchDispatchMode):
+    """Counts what a GPU's host would wait for: numbers that are read, and sizes that depend on numbers. by: the operation."""
+
+    def __init__(self):
+        super().__init__()
+        self.by = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        by_place = name in ("index", "index_put", "index_put_")
+        chosen = [place for place in args[1] if place is not None] if by_place else []
+        asks = name in ("item", "_local_scalar_dense", "nonzero", "masked_select", "_unique2", "equal")
+        if asks or any(place.dtype == torch.bool for place in chosen):
+            self.by[name] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def rollout_like(run, name="chain"):
+    """Return groups that a twin of the run sampled on the CPU, without their numbers."""
+    twin = train(load_policy(name, device="cpu"), Chain(), run.algorithm, replace(run.settings, seed=3))
+    return without_numbers(twin.sampler.sample(twin.generator))
+
+
+class TestMeta:
+    @pytest.mark.parametrize("name", POLICIES)
+    def test_forward_and_backward(self, name):
+        policy = policy_on_meta(name)
+        ids = torch.zeros(4, 6, dtype=torch.long, device=META)
+        tokens, owner = (
+            torch.zeros(12, 1, 9, dtype=torch.long, device=META),
+            torch.zeros(12, dtype=torch.long, device=META),
+        )
+        place = {
+            "prompt_ids": ids,
+            "prompt_mask": ids.bool(),
+            "tokens": tokens,
+            "wanted": tokens.bool(),
+            "owner": owner,
+        }
+        logits, hidden = response_logits_and_hidden(policy, **place)
+        assert logits.shape == (12, 1, 9, 48) and hidden.shape[:3] == (12, 1, 9) and logits.device == META
+        token_logp(response_logits(policy, **place), tokens).sum().backward()
+        assert all(weight.grad is not None and weight.grad.device == META for weight in policy.model.parameters())
+        assert Scorer.of(policy).values(**place).shape == (12, 1, 9)
+
+    @pytest.mark.parametrize("name", POLICIES)
+    @pytest.mark.parametrize("limits", [{}, {"top_k": 5}, {"top_p": 0.9}, {"temperature": 0.0}], ids=str)
+    def test_a_decode_of_a_fixed_length(self, name, limits):
+        samples = sample(policy_on_meta(name), PROMPTS, group_size=3, max_new_tokens=40, stop_at_end=False, **limits)
+        assert samples.tokens.shape == samples.logp.shape == (5, 3, 40)
+        assert samples.tokens.device == META
+
+    @pytest.mark.parametrize("algorithm", SAMPLING, ids=lambda a: a.name)
+    def test_every_loss_forward_and_backward(self, algorithm):
+        logp = torch.zeros(2, 3, 5, device=META, requires_grad=True)
+        some = torch.zeros(2, 3, 5, device=META)
+        output = algorithm.loss(logp, Batch(some, some, some.bool(), some))
+        output.loss.backward()
+        assert logp.grad.device == output.clipped.device == META
+
+    @pytest.mark.parametrize(
+        ("algorithm", "updates"),
+        [
+            *((algorithm, {"updates_per_rollout": 4, "minibatches": 4}) for algorithm in [*SAMPLING, NO_KL]),
+            *((NO_KL, updates) for updates in ({}, {"updates_per_rollout": 3}, {"micro_batch_tokens": 100})),
+        ],
+        ids=lambda given: getattr(given, "name", str(given)),
+    )
+    def test_a_whole_step_but_sampling_and_grading(self, algorithm, updates, copies, fused_on_meta, monkeypatch):
+        """Rewards, advantages, all updates and the records: copies to the host are as many however many updates there are."""
+        run = train(
+            policy_on_meta(),
+            Chain(),
+            algorithm,
+            default_settings(algorithm, **{**SMALL, "updates_per_rollout": 1, **updates}),
+        )
+        run.step = 1  # at the first one a critic is told the mean reward
+        groups = rollout_like(run)
+        monkeypatch.setattr(run.sampler, "sample", lambda generator: groups)
+        copies.clear()
+        record = next(run)
+        assert record.has_tokens and record.loss == pytest.approx(5 / run.settings.updates_per_rollout)
+        # is all finite · KL to the reference · are rewards finite · rows · updates · rollout · new probabilities
+        told = 7 + (algorithm.asks_for("kl", "old_logp"))
+        assert len(copies) == told
+
+
+class TestCounted:
+    @pytest.mark.parametrize("length", [16, 32, 48])
+    def test_who_has_finished_is_asked_every_sixteen_tokens(self, length, as_on_a_gpu, monkeypatch):
+        policy = load_policy("chain", device="cpu")
+        monkeypatch.setattr(type(policy), "end_ids", frozenset([10**6]))  # nobody ends
+        with Reads() as reads:
+            samples = sample(policy, PROMPTS, group_size=3, max_new_tokens=length)
+        assert samples.tokens.shape[-1] == length
+        assert reads.by == {"item": length // LOOK_EVERY + 1}  # and how long the longest is
+
+    def test_a_rollout_waits_as_often_for_few_responses_as_for_many(self, as_on_a_gpu, copies):
+        counts = []
+        for prompts, length in ((4, 9), (16, 9), (4, 14)):
+            settings = default_settings(GRPO, num_prompts=prompts, max_new_tokens=length)
+            run = train(load_policy("chain", device="cpu"), Chain(), GRPO, settings)
+            copies.clear()
+            with Reads() as reads:
+                run.sampler.sample(run.generator)
+            counts.append((reads.by.total(), len(copies)))
+        assert len(set(counts)) == 1 and counts[0][1] == 1  # one copy, of the tokens that are graded as text
+
+
+class TestAsOnAGpu:
+    """What is done where the host would wait gives what the CPU's own way gives."""
+
+    @pytest.mark.parametrize("name", POLICIES)
+    def test_logits_and_gradients(self, name, monkeypatch):
+        policy = load_policy(name, device="cpu")
+        samples = sample(policy, PROMPTS, group_size=3, max_new_tokens=14, generator=torch.Generator().manual_seed(1))
+        found = []
+        for waits in (False, True):
+            for module in (host, base):
+                monkeypatch.setattr(module, "waits", lambda device, waits=waits: waits)
+            policy.model.zero_grad()
+            logp = token_logp(response_logits(policy, **samples.place), samples.tokens)[samples.mask]
+            logp.sum().backward()
+            found.append([logp, *(weight.grad.clone() for weight in policy.model.parameters())])
+        for here, there in zip(*found, strict=True):
+            torch.testing.assert_close(here, there, atol=2e-5, rtol=1e-4)
+
+    @pytest.mark.parametrize("path", ["plain", "transformers"])
+    @pytest.mark.parametrize("algorithm", [DAPO, PPO], ids=lambda a: a.name)
+    def test_a_curve(self, algorithm, path, monkeypatch):
+        own = {**SMALL, "steps": 3, "updates_per_rollout": 2, "lr": 1e-3, "lr_warmup_steps": 0}
+        curves = []
+        for waits in (False, True):
+            for module in (host, base):
+                monkeypatch.setattr(module, "waits", lambda device, waits=waits: waits)
+            with paths.computing(path):
+                run = train(load_policy("chain", device="cpu"), Chain(), algorithm, default_settings(algorithm, **own))
+            curves.append([vars(record) for record in run])
+        for here, there in zip(*curves, strict=True):
+            for name in ("reward", "loss", "grad_norm", "ratio_std", "entropy", "kl", "rows_used", "tokens_sampled"):
+                assert here[name] == pytest.approx(there[name], rel=1e-3, abs=1e-5), name
+            texts = [[[r.text for r in group.responses] for group in record["groups"]] for record in (here, there)]
+            assert texts[0] == texts[1]
+
+
+class TestOnHost:
+    def test_one_copy_gives_every_tensor_back(self, as_on_a_gpu, copies):
+        @dataclass(frozen=True)
+        class Inner:
+            ids: torch.Tensor
+            name: str
+
+        @dataclass(frozen=True)
+        class Outer:
+            inner: Inner
+            mask: torch.Tensor
+            nothing: None
+            values: torch.Tensor
+
+        ids, mask = torch.tensor([[2**40, 3]]), torch.tensor([True, False, True])
+        values = torch.tensor([0.1, float("nan")], requires_grad=True)
+        told = all_on_host(Outer(Inner(ids, "one"), mask, None, values))
+        assert copies == [(7,)]
+        assert torch.equal(told.inner.ids, ids) and told.inner.ids.dtype == torch.long and told.inner.name == "one"
+        assert torch.equal(told.mask, mask) and told.mask.dtype == torch.bool
+        assert torch.equal(told.values[:1], values[:1].detach()) and told.values.isnan().tolist() == [False, True]
+        assert not told.values.requires_grad
+
+    def test_on_a_cpu_nothing_is_copied(self, copies):
+        values = torch.zeros(3)
+        assert on_host(values)[0].data_ptr() == values.data_ptr() and copies == []
+
+
+def test_limits_that_are_none_make_the_loss_no_number_where_nobody_can_be_told(as_on_a_gpu):
+    wrong = replace(
+        GRPO, kl=None, bounds=lambda old_logp: (torch.ones_like(old_logp), torch.ones_like(old_logp) + old_logp + 9)
+    )
+    some = torch.full((1, 2, 3), -10.0)
+    mask = torch.tensor([[[True, True, False], [True, False, False]]])
+    assert wrong.loss(some, Batch(some, torch.ones_like(some), mask)).loss.isnan()
+    fine = torch.full((1, 2, 3), -8.0)
+    assert wrong.loss(fine, Batch(fine, torch.ones_like(fine), mask)).loss.isfinite()
+
+
+@pytest.mark.parametrize("spoiled", ["policy", "critic"])
+def test_an_update_that_is_not_finite_changes_neither_model_nor_what_adam_remembers(spoiled):
+    settings = default_settings(PPO, **{**SMALL, "updates_per_rollout": 3, "minibatches": 3})
+    run = train(load_policy("chain", device="cpu"), Chain(), PPO, settings)
+    next(run)
+    models = {"policy": run.policy.model, "critic": run.baseline.critic}
+    rollout, seen, take = run.collect(), [], run._take_optimizer_step
+
+    def spoiling(loss):
+        state = [v for o in run.optimizers for s in o.state.values() for v in s.values()]
+        before = [t.detach().clone() for t in (*models["policy"].parameters(), *models["critic"].parameters(), *state)]
+        next(models[spoiled].parameters()).grad[0] = float("inf")
+        norms = take(loss)
+        after = [*models["policy"].parameters(), *models["critic"].parameters(), *state]
+        seen.append(all(torch.equal(a, b) for a, b in zip(before, after, strict=True)))
+        return norms
+
+    run._take_optimizer_step = spoiling
+    with pytest.raises(FloatingPointError, match="gradient of step 1"):
+        run.update(rollout)
+    assert seen == [True] * 3
