@@ -178,7 +178,9 @@ def run_in_lab(lab: Lab, open_page: Callable[[str], Notebook]) -> Iterator[Calla
 
     def run(name: str, *cells: str) -> Notebook:
         write_notebook(lab.folder / f"{name}.ipynb", list(cells))
-        notebooks.append(open_page(f"http://127.0.0.1:{lab.port}/lab/tree/{name}.ipynb?token={lab.token}"))
+        # a workspace of its own: JupyterLab opens the notebooks of the last visit to one again, in front of this
+        place = f"lab/workspaces/{name}/tree/{name}.ipynb"
+        notebooks.append(open_page(f"http://127.0.0.1:{lab.port}/{place}?token={lab.token}"))
         run_all(notebooks[-1].page, cells=len(cells))
         return notebooks[-1]
 
@@ -188,9 +190,9 @@ def run_in_lab(lab: Lab, open_page: Callable[[str], Notebook]) -> Iterator[Calla
 
 
 @pytest.fixture
-def playground_in_lab(run_in_lab: Callable[..., Notebook]) -> Notebook:
-    """Open a notebook with nothing but a playground, and run it."""
-    return run_in_lab("playground", "from rlviz import playground\nplayground()")
+def playground_in_lab(run_in_lab: Callable[..., Notebook], request: pytest.FixtureRequest) -> Notebook:
+    """Open a notebook with nothing but a playground, and run it; of the test's name, since a path keeps its kernel."""
+    return run_in_lab(request.node.name, "from rlviz import playground\nplayground()")
 
 
 @contextlib.contextmanager

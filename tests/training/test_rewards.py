@@ -87,7 +87,7 @@ def test_rewards_of_steps_stand_on_the_tokens_that_end_them(policy):
 
 def test_steps_end_inside_longer_tokens_too():
     pieces = {5: "38", 6: "0", 7: "78#", 8: "8", 1: "$"}
-    policy = SimpleNamespace(tokenizer=SimpleNamespace(decode=lambda ids: pieces[ids[0]]))
+    policy = SimpleNamespace(vocabulary=SimpleNamespace(decode=lambda ids: pieces[ids[0]]))
     tokens = torch.tensor([[[5, 6, 7, 8, 1]]])
     mask, zeros = torch.ones_like(tokens, dtype=torch.bool), torch.zeros(tokens.shape)
     samples = Samples(tokens[0], mask[0], tokens, mask, zeros, zeros, torch.zeros(1, 1, dtype=torch.bool), ~mask)

@@ -49,7 +49,10 @@ def test_records_hold_what_a_picture_needs():
     assert (frame["tokens_sampled"].diff().dropna() > 0).all()
     assert run.tokens_sampled == frame["tokens_sampled"].iloc[-1]
     assert run.train_seconds == pytest.approx(frame["seconds"].sum())
-    assert [bool(record.group[0].tokens) for record in records] == [False, False, True] * 2
+    # details_every=3: the tokens of all groups; watch_every=5, its default: between these, those of one whose rewards differ
+    with_tokens = [[group for group in record.groups if group.responses[0].tokens] for record in records]
+    assert [len(groups) for groups in with_tokens] == [0, 0, 4, 0, 1, 4]
+    assert len({response.reward for response in with_tokens[4][0].responses}) > 1
 
 
 @pytest.mark.parametrize("algorithm", [NO_KL, GRPO], ids=["without KL", "with KL"])
