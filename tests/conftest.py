@@ -22,6 +22,9 @@ from jupyter_client.provisioning import local_provisioner
 from tests.warm_kernels import launch_kernel
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may wait for a hub
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # kernels and commands beside each other: with a thread a core each they wait for one another, and take four times as long
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def _quick_kernels() -> None:
@@ -38,6 +41,11 @@ LONG = (  # in a run of all tests: what takes longest, longest first
     *("tests/pictures/test_explorers", "tests/browser/test_playground", "notebooks/0", "notebooks/1"),
     *("tests/browser", "tests/experiments", "tests/test_comparison"),
 )
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Return a worker a core, and one more: browsers and servers are waited for."""
+    return (os.cpu_count() or 1) + 1
 
 
 def pytest_configure(config: pytest.Config) -> None:

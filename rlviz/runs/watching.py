@@ -76,20 +76,19 @@ class WatchedCell(LivePicture):
         return f"{which}{named}, step {self.records[-1].step} of {self.steps}{rest}: {last_numbers(self.records)}."
 
 
-_cells: dict[Any, WatchedCell] = {}  # the cell that runs now → its picture
+_now: tuple[Any, int, WatchedCell] | None = None  # the shell and the number of the cell that runs, and its picture
 
 
 def _picture_of_this_cell(steps: int, of: int) -> WatchedCell | None:
     """Return the picture under the cell that runs now, a new one for its first run; None where there is no notebook."""
+    global _now
     shell = get_ipython()
     if shell is None or not hasattr(shell, "kernel"):
         return None
-    cell = (id(shell), shell.execution_count)
-    if cell not in _cells:
-        _cells.clear()
-        _cells[cell] = WatchedCell(steps, of)
-        display(_cells[cell])
-    return _cells[cell]
+    if _now is None or _now[0] is not shell or _now[1] != shell.execution_count:
+        _now = (shell, shell.execution_count, WatchedCell(steps, of))
+        display(_now[2])
+    return _now[2]
 
 
 @checked
