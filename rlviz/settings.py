@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from inspect import cleandoc
 from numbers import Integral, Real
@@ -18,6 +18,7 @@ from rlviz.names import nearest
 from small_models.checks import LONGEST, check_fields, cut, shown
 
 T = TypeVar("T")
+S = TypeVar("S", bound="RunSettings")
 Critic = Literal["separate", "shared"]
 Precision = Literal["float32", "bfloat16"]
 Activations = Literal["kept", "recomputed"]
@@ -68,6 +69,10 @@ class Declaration:
         if not all(HOLDS[words](value, limit) for words, limit in self.limits.items()):
             reason = f" ({self.reason})" if self.reason else ""
             raise ValueError(f"{name} must be {self.range}{reason}; got {shown(value)}")
+
+
+def _instead(name: str, known: Sequence[str]) -> str:
+    return nearest(name[:LONGEST], known).strip() or f"it has {cut(', '.join(known), MOST_NAMED)}"
 
 
 def _short(value: Any) -> str:
@@ -138,6 +143,13 @@ class RunSettings:
     )
     evaluate_every: int = setting(20, "Steps between evaluations on held-out prompts; 0: never.", RECORDS, at_least=0)
     checkpoint_every: int = setting(0, "Steps between saved states; 0: only as time asks for.", RECORDS, at_least=0)
+
+    def __new__(cls: type[S], *values: Any, **given: Any) -> S:
+        known = list(declarations(cls))
+        for name in given:
+            if name not in known:
+                raise TypeError(f"{cls.__name__} has no setting {name!r}; {_instead(name, known)}")
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -252,5 +264,4 @@ def check_names(kind: type[Settings], given: Iterable[str], whose: str) -> None:
     known = list(declarations(kind))
     for name in given:
         if name not in known:
-            instead = nearest(name[:LONGEST], known).strip() or f"it has {cut(', '.join(known), MOST_NAMED)}"
-            raise ValueError(f"{cut(name)} is no setting {whose}; {instead}")
+            raise ValueError(f"{cut(name)} is no setting {whose}; {_instead(name, known)}")

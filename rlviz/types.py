@@ -8,7 +8,7 @@ finite, and get exactly zero gradient. Log-probabilities, entropies and divergen
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -193,7 +193,7 @@ class StepRecord:
     repetition: float  # share of tokens that are the same as the one before them
     lr: float  # learning rate of the step
     tokens_sampled: int  # since the start of the run
-    groups: tuple[GroupRecord, ...]  # the first groups of the rollout, at least one
+    groups: tuple[GroupRecord, ...] = field(repr=False)  # the first groups of the rollout, at least one
     beta: float | None = None  # weight of the KL term
     value_loss: float | None = None  # of the critic, mean over the updates
     explained_variance: float | None = None  # 1 − var(returns − V) / var(returns), V as when the responses were sampled

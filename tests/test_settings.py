@@ -17,7 +17,7 @@ from rlviz.settings import (
     setting,
     settings_from,
 )
-from rlviz.training import default_settings
+from rlviz.training import default_settings, train
 
 KINDS = [TrainSettings, PairSettings]
 EVERY = [(kind, name) for kind in KINDS for name in declarations(kind)]
@@ -109,3 +109,27 @@ def test_a_setting_of_ones_own_is_a_plain_field():
 def test_settings_need_no_torch():
     script = "import sys, rlviz.settings; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False, timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_misspelt_setting_is_answered_with_the_nearest(kind):
+    with pytest.raises(
+        TypeError, match=rf"^{kind.__name__} has no setting 'max_new_token'; did you mean max_new_tokens\?"
+    ):
+        kind(max_new_token=3)
+    with pytest.raises(TypeError, match=r"has no setting 'zzz'; it has steps, seed, "):
+        kind(zzz=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("steps", r"it is a setting: train\(…, TrainSettings\(steps=…\)\)"),
+        ("batch_size", r"it is a setting: train\(…, PairSettings\(batch_size=…\)\)"),
+        ("group_sise", r"did you mean group_size\?"),
+        ("zzz", "it has settings, reward_model, pairs, out"),
+    ],
+)
+def test_a_setting_given_to_train_is_told_where_it_stands(name, said):
+    with pytest.raises(TypeError, match=rf"^train has no argument '{name}'; .*{said}"):
+        train("chain", "grpo", **{name: 2})

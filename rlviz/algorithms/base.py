@@ -24,6 +24,7 @@ from small_models.checks import shown
 from small_models.host import waits
 
 MADE_UP = torch.tensor([[[0.01, 0.1, 0.3, 0.6, 0.95]]] * 2, dtype=torch.double)  # old probabilities to try bounds with
+LARGEST_EPS = 0.01  # TRL takes 1e-4, verl 1e-6; whoever asks for more means the clip
 Self = TypeVar("Self", bound="PolicyGradient")
 
 
@@ -381,6 +382,11 @@ def with_parameters(algorithm: Any, parameters: Mapping[str, Any]) -> Any:
         if name not in known:
             has = ", ".join(sorted(known)) or "none"
             raise ValueError(f"{algorithm.name} has no parameter {name!r}; its pieces have {has}")
+        if name == "eps" and "eps_low" in known and parameters[name] > LARGEST_EPS:
+            raise ValueError(
+                f"eps must be at most {LARGEST_EPS}: it keeps a division by a std from 0 / 0, and the widths of the clip are "
+                f"eps_low and eps_high; got {parameters[name]}"
+            )
     new = {}
     for slot, piece in pieces.items():
         own = {name: value for name, value in parameters.items() if name in parameters_of(piece)}

@@ -76,19 +76,23 @@ class WatchedCell(LivePicture):
         return f"{which}{named}, step {self.records[-1].step} of {self.steps}{rest}: {last_numbers(self.records)}."
 
 
-_now: tuple[Any, int, WatchedCell] | None = None  # the shell and the number of the cell that runs, and its picture
+_last: list[
+    tuple[Any, int, WatchedCell]
+] = []  # at most one: a shell, the number of its cell that runs, and its picture
 
 
 def _picture_of_this_cell(steps: int, of: int) -> WatchedCell | None:
     """Return the picture under the cell that runs now, a new one for its first run; None where there is no notebook."""
-    global _now
     shell = get_ipython()
     if shell is None or not hasattr(shell, "kernel"):
         return None
-    if _now is None or _now[0] is not shell or _now[1] != shell.execution_count:
-        _now = (shell, shell.execution_count, WatchedCell(steps, of))
-        display(_now[2])
-    return _now[2]
+    for before, cell, picture in _last:
+        if before is shell and cell == shell.execution_count:
+            return picture
+    picture = WatchedCell(steps, of)
+    _last[:] = [(shell, shell.execution_count, picture)]
+    display(picture)
+    return picture
 
 
 @checked

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, overload
+from typing import Any, NoReturn, overload
 
 import rlviz
 from rlviz.algorithms import find_algorithm
 from rlviz.algorithms.describe import from_json, to_json
 from rlviz.algorithms.family import Algorithm
 from rlviz.algorithms.preference import PreferenceOptimization
-from rlviz.settings import PairSettings, Settings, TrainSettings, settings_from
+from rlviz.names import nearest
+from rlviz.settings import PairSettings, Settings, TrainSettings, declarations, settings_from
 from rlviz.training.files import write_json
 from rlviz.training.memory import check_rollout_fits
 from rlviz.training.preferences import PreferenceRun
@@ -65,6 +66,7 @@ def train(  # type: ignore[misc]  # settings stand third or fourth, which mypy d
     reward_model: RewardModel | None = None,
     pairs: Sequence[Pair] | None = None,
     out: str | os.PathLike[str] | None = None,
+    **unknown: Any,
 ) -> TrainingRun[Any]:
     """Return a run to iterate over: `for record in train("chain", GRPO): …`.
 
@@ -77,8 +79,10 @@ def train(  # type: ignore[misc]  # settings stand third or fourth, which mypy d
     With `out`, the run is kept in that folder and can be resumed. The same seed on the same machine's CPU gives the
     same curve. Raises ValueError for unknown names, settings out of range and what is of the wrong kind, FileExistsError when
     `out` is not empty, OSError in one sentence when it cannot be written; while it trains, OSError again, and
-    FloatingPointError at the first loss or gradient that is not finite.
+    FloatingPointError at the first loss or gradient that is not finite. TypeError for an argument that it has not.
     """
+    for name in unknown:
+        _refuse(name)
     policy, task, algorithm, settings = _looked_up(policy, task, algorithm, settings)
     check_type("reward_model", reward_model, RewardModel | None)
     check_type("pairs", pairs, Sequence[Pair] | None)
@@ -124,6 +128,14 @@ def _looked_up(policy: Any, task: Any, algorithm: Any, settings: Any) -> tuple[P
         policy = load_policy(policy or task.name)
     check_type("policy", policy, Policy)
     return policy, task, algorithm, settings
+
+
+def _refuse(name: str) -> NoReturn:
+    """Raise TypeError for an argument that `train` has not, and say where a setting stands."""
+    kinds = {setting: kind for kind in (PairSettings, TrainSettings) for setting in declarations(kind)}
+    meant = kinds.get(name) and f"it is a setting: train(…, {kinds[name].__name__}({name}=…))"
+    own = "it has settings, reward_model, pairs, out; what a run does stands in its settings"
+    raise TypeError(f"train has no argument {name!r}; {meant or nearest(name, list(kinds)) + own}")
 
 
 def _new_run(

@@ -372,3 +372,9 @@ def test_each_has_a_name_in_python(algorithm):
     for package, where in ((rlviz.algorithms, "rlviz/algorithms/__init__.py"), (rlviz, "rlviz/__init__.pyi")):
         named = [name for name in dir(package) if name.isupper() and getattr(package, name) == algorithm]
         assert len(named) == 1, f"{where} has to import {algorithm.name}"
+
+
+def test_eps_is_not_taken_for_the_width_of_the_clip():
+    assert GRPO.with_parameters(eps=1e-4).advantage.eps == 1e-4
+    with pytest.raises(ValueError, match=r"eps must be at most 0.01.* eps_low and eps_high; got 0.2$"):
+        GRPO.with_parameters(eps=0.2)

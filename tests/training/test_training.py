@@ -53,6 +53,9 @@ def test_records_hold_what_a_picture_needs():
     with_tokens = [[group for group in record.groups if group.responses[0].tokens] for record in records]
     assert [len(groups) for groups in with_tokens] == [0, 0, 4, 0, 1, 4]
     assert len({response.reward for response in with_tokens[4][0].responses}) > 1
+    assert "reward=" in str(records[0]) and records[0].prompt not in str(
+        records[0]
+    )  # numbers, and no groups, on a screen
 
 
 @pytest.mark.parametrize("algorithm", [NO_KL, GRPO], ids=["without KL", "with KL"])
