@@ -5,6 +5,13 @@ REINFORCE++   arXiv 2501.03262   A = R less the penalties still to come, whitene
 CISPO         arXiv 2506.13585   J = sg[clip(r)] A log r: the clip limits a weight, and no token loses its gradient
 GMPO          arXiv 2507.20673   J = (Π_t clipped r_t)^(1/|o|) A: a geometric mean of ratios clipped one by one
 SAPO          arXiv 2511.20347   J = 4/τ σ(τ (r − 1)) A: a gate that closes softly in place of the clip
+DPPO-TV       arXiv 2602.04879   limits 1 ± δ/q: by how much a probability may change, whatever its ratio
+MaxRL         arXiv 2602.02710   A = (R − mean) / mean: up the logarithm of the share right
+OPO           arXiv 2505.23585   A = R − mean weighted by length, exactly on policy
+
+What they are not: CISPO with a lower limit of its own (no width is published), TIS and IcePop (they need the sampler's own
+log-probabilities), KL-Cov (a penalty that the surrogate would have to take), masks by entropy (the surrogate is not told it),
+GDPO (rewards of several kinds, of which the advantage sees the sum).
 """
 
 from __future__ import annotations
@@ -13,9 +20,9 @@ import math
 from dataclasses import replace
 
 from rlviz.algorithms.grpo import GRPO
-from rlviz.pieces.advantages import LeaveOneOut, WhitenedReturn
+from rlviz.pieces.advantages import LeaveOneOut, LengthWeighted, MeanScaled, WhitenedReturn
 from rlviz.pieces.aggregation import Constant, token_mean
-from rlviz.pieces.bounds import FixedBounds, UpperBound, no_bounds
+from rlviz.pieces.bounds import ChangeBounds, FixedBounds, UpperBound, no_bounds
 from rlviz.pieces.kl import KLInReward
 from rlviz.pieces.surrogate import SoftGate, clipped_weight, geometric_mean, unclipped
 
@@ -79,4 +86,33 @@ SAPO = replace(
     from_grpo={"kl": NO_KL},
 )
 
-RELATIVES = (RLOO, REINFORCE_PP, CISPO, GMPO, SAPO)
+DPPO_TV = replace(
+    GRPO,
+    name="DPPO-TV",
+    source="arXiv 2602.04879",
+    bounds=ChangeBounds(delta=0.15),
+    kl=None,
+    from_grpo={"kl": NO_KL},
+)
+
+MAX_RL = replace(
+    GRPO,
+    name="MaxRL",
+    source="arXiv 2602.02710",
+    advantage=MeanScaled(),
+    kl=None,
+    from_grpo={"kl": NO_KL},
+)
+
+OPO = replace(
+    GRPO,
+    name="OPO",
+    source="arXiv 2505.23585",
+    bounds=no_bounds,
+    surrogate=unclipped,
+    advantage=LengthWeighted(),
+    kl=None,
+    from_grpo={"kl": NO_KL},
+)
+
+RELATIVES = (RLOO, REINFORCE_PP, CISPO, GMPO, SAPO, DPPO_TV, MAX_RL, OPO)

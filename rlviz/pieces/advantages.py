@@ -100,6 +100,55 @@ class LeaveOneOut:
         return centred.masked_fill(all_equal(rewards).unsqueeze(1), 0.0)
 
 
+@says(
+    why="the rarer a right response, the more it weighs: a first step from accuracy to the likelihood of being right.",
+    formula="(reward − mean) / mean",
+)
+@dataclass(frozen=True)
+class MeanScaled:
+    """A = (R − mean of the group) / mean of the group, 0 for a group whose rewards are all equal.
+
+    With rewards of 0 and 1 a rollout climbs Σ_{k < G} pass@k / k, the first terms of log(share right). Calling raises ValueError
+    for groups of one, and for a group whose mean is not above 0 though its rewards differ. Source: MaxRL (arXiv 2602.02710).
+    """
+
+    min_group_size: ClassVar[int] = 2
+
+    def __str__(self) -> str:
+        return "(R − mean) / mean of group"
+
+    def __call__(self, rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
+        _check_group(rewards)
+        mean, equal = rewards.mean(1, keepdim=True), all_equal(rewards).unsqueeze(1)
+        if bool(((mean <= 0) & ~equal).any()):
+            raise ValueError(f"rewards must have a mean above 0 in each group; got {float(mean[~equal].min()):g}")
+        return ((rewards - mean) / mean.masked_fill(equal, 1.0)).masked_fill(equal, 0.0)
+
+
+@says(
+    why="longer responses have noisier gradients, so the baseline listens to them more.",
+    formula="reward − mean_by_length",
+)
+@dataclass(frozen=True)
+class LengthWeighted:
+    """A_i = R_i − Σ_j l_j R_j / Σ_j l_j over the group, l the tokens of a response; 0 for a group whose rewards are all equal.
+
+    The baseline with which the gradient's variance is least, where the squared length of a response's gradient grows like its
+    number of tokens. Calling raises ValueError for groups of one. Source: OPO (arXiv 2505.23585).
+    """
+
+    min_group_size: ClassVar[int] = 2
+
+    def __str__(self) -> str:
+        return "R − mean of group weighted by length"
+
+    def __call__(self, rewards: Float[Tensor, "P G"], mask: Bool[Tensor, "P G T"]) -> Float[Tensor, "P G"]:
+        _check_group(rewards)
+        lengths = mask.sum(-1).to(rewards.dtype)
+        baseline = (lengths * rewards).sum(1, keepdim=True) / lengths.sum(1, keepdim=True).clamp(min=1)
+        return (rewards - baseline).masked_fill(all_equal(rewards).unsqueeze(1), 0.0)
+
+
 @says(why="a scale shared by the whole batch is steadier than a group's, and no prompt needs several responses.")
 @dataclass(frozen=True)
 class WhitenedReturn:

@@ -86,6 +86,35 @@ class DynamicBounds:
         return lower, upper
 
 
+@says(
+    why="what counts is by how much a probability changes: a rare token's ratio is free, a common one's is tied.",
+    formula="max(1 − delta / exp(old_logp), 0), 1 + delta / exp(old_logp)",
+)
+@dataclass(frozen=True)
+class ChangeBounds:
+    """Limits on the change of a probability: |p − q| ≤ delta, p = r q, so lower = max(1 − delta / q, 0), upper = 1 + delta / q.
+
+    |p − q| is the total variation between the policies where only this token and all others together are told apart. Raises
+    ValueError unless 0 < delta < 1.
+    Source: DPPO-Binary-TV (arXiv 2602.04879); delta .15 from verl's recipe, which also cuts the ratio's weight at 20.
+    """
+
+    delta: float = 0.15
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not 0 < self.delta < 1:
+            raise ValueError(f"delta must be above 0 and below 1, as a change of a probability is; got {self.delta}")
+
+    def __str__(self) -> str:
+        return f"|p − q| ≤ {self.delta:g}"
+
+    def __call__(self, old_logp: Float[Tensor, "*n"]) -> Limits:
+        """Return lower and upper limits on the ratio, shaped like old_logp."""
+        width = self.delta / old_logp.exp()
+        return (1 - width).clamp(min=0), 1 + width
+
+
 @says(why="only a ratio that has grown too large is held back.", formula="0, max_ratio")
 @dataclass(frozen=True)
 class UpperBound:

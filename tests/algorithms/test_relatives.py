@@ -9,8 +9,11 @@ import torch
 
 from rlviz.algorithms import (
     CISPO as AUTHORS_CISPO,
+    DPPO_TV,
     GMPO,
     GRPO,
+    MAX_RL,
+    OPO,
     REINFORCE_PP,
     RELATIVES,
     RLOO,
@@ -24,8 +27,9 @@ from rlviz.algorithms import (
 )
 from rlviz.algorithms.describe import from_json, to_json
 from rlviz.pictures.clip import clip_curve, explore_clip
+from rlviz.pieces.advantages import LengthWeighted, MeanScaled
 from rlviz.pieces.aggregation import sequence_mean
-from rlviz.pieces.bounds import FixedBounds
+from rlviz.pieces.bounds import ChangeBounds, FixedBounds
 from rlviz.pieces.words import label
 from rlviz.tabular import good_actions, train_table
 from rlviz.training import TrainSettings, train
@@ -34,7 +38,7 @@ from small_models.policies import load_policy
 from small_models.tasks import Chain
 
 CISPO = replace(AUTHORS_CISPO, bounds=FixedBounds(0.2, 0.28))  # both limits, so that both are seen
-OWN = (CISPO, SAPO, GMPO, RLOO, REINFORCE_PP)
+OWN = (CISPO, SAPO, GMPO, RLOO, REINFORCE_PP, DPPO_TV, MAX_RL, OPO)
 
 
 def sigmoid(x):
@@ -209,3 +213,63 @@ def test_gmpo_at_one_token_is_the_clipped_objective():
             GMPO.objective(logp, batch).value, plain.objective(logp, batch).value, rtol=1e-12, atol=0
         )
     assert GMPO.aggregate is sequence_mean
+
+
+def test_dppo_cuts_a_gradient_where_a_probability_has_changed_by_delta_the_good_way():
+    """The paper's mask on each token, as verl computes it: p − q ≤ δ where A > 0, p − q ≥ −δ where A < 0; the gradient r A."""
+    q = torch.tensor([0.01, 0.01, 0.3, 0.3, 0.9, 0.9, 0.2, 0.2], dtype=torch.double)
+    p = torch.tensor([0.15, 0.17, 0.44, 0.46, 0.76, 0.74, 0.01, 0.3], dtype=torch.double)
+    for sign in (1.0, -1.0):
+        logp = p.log().view(1, 1, -1).requires_grad_()
+        batch = Batch(q.log().view(1, 1, -1), torch.full((1, 1, 8), sign), torch.ones(1, 1, 8, dtype=torch.bool))
+        DPPO_TV.loss(logp, batch).loss.backward()
+        kept = p - q <= 0.15 if sign > 0 else p - q >= -0.15
+        torch.testing.assert_close(logp.grad.flatten(), -(p / q) * sign * kept / 8, rtol=1e-12, atol=0)
+        assert not kept.all()
+
+
+def test_the_limits_of_a_change_by_hand():
+    lower, upper = ChangeBounds(delta=0.1)(torch.tensor([0.05, 0.1, 0.5, 1.0], dtype=torch.double).log())
+    torch.testing.assert_close(lower, torch.tensor([0.0, 0.0, 0.8, 0.9], dtype=torch.double))
+    torch.testing.assert_close(upper, torch.tensor([3.0, 2.0, 1.2, 1.1], dtype=torch.double))
+
+
+def test_maxrl_s_advantage_by_hand():
+    rewards = torch.tensor([[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 0.0], [0.0] * 4, [1.0] * 4], dtype=torch.double)
+    third = 1 / 3
+    expected = [[3.0, -1.0, -1.0, -1.0], [third, third, third, -1.0], [0.0] * 4, [0.0] * 4]
+    torch.testing.assert_close(MeanScaled()(rewards), torch.tensor(expected, dtype=torch.double))
+    with pytest.raises(ValueError, match=r"rewards must have a mean above 0 in each group; got -0.5"):
+        MeanScaled()(torch.tensor([[-1.0, 0.0]]))
+    with pytest.raises(ValueError, match="group_size must be at least 2"):
+        MeanScaled()(torch.ones(1, 1))
+
+
+def test_maxrl_climbs_the_pass_rates_that_a_group_can_see():
+    """E[(1/G) Σ A_i ∂log π_i] = Σ_{k < G} (1/k) ∂pass@k, enumerated for G = 3 draws of one action of two.
+
+    Without the baseline, (1/K) Σ over the K right ones of ∂log π, the sum goes to k = G (the paper's theorem). The baseline
+    takes the mean score off where K > 0. That score's mean over all draws is 0, so what stays is its mean where K = 0: it is
+    −(1 − p)^(G−1), the last term, (1/G) ∂pass@G, taken off.
+    """
+    for p in (0.1, 0.5, 0.8):
+        gradient = 0.0
+        for draws in range(8):
+            right = [draws >> i & 1 for i in range(3)]
+            probability = math.prod(p if r else 1 - p for r in right)
+            advantages = MeanScaled()(torch.tensor([right], dtype=torch.double))[0].tolist()
+            scores = [1 / p if r else -1 / (1 - p) for r in right]  # ∂log π/∂p
+            gradient += probability * sum(a * s for a, s in zip(advantages, scores, strict=True)) / 3
+        failing = 1 - p
+        assert gradient == pytest.approx(1 + failing)  # (1/k) ∂pass@k/∂p = (1 − p)^(k−1), for k = 1 and 2
+
+
+def test_opo_s_baseline_by_hand():
+    mask = torch.tensor([[[1, 1, 1, 1], [1, 0, 0, 0], [1, 1, 1, 0]]]).bool()
+    rewards = torch.tensor([[1.0, 0.0, 1.0]], dtype=torch.double)
+    torch.testing.assert_close(
+        LengthWeighted()(rewards, mask), torch.tensor([[1.0, -7.0, 1.0]], dtype=torch.double) / 8
+    )
+    assert LengthWeighted()(torch.full((1, 3), 0.3), mask).tolist() == [[0.0, 0.0, 0.0]]
+    with pytest.raises(ValueError, match="group_size must be at least 2"):
+        LengthWeighted()(torch.ones(1, 1), mask[:, :1])

@@ -6,7 +6,7 @@ import pytest
 
 from rlviz.pieces.advantages import GroupAdvantage, ProcessAdvantage, SmoothStandardization
 from rlviz.pieces.aggregation import Constant
-from rlviz.pieces.bounds import DynamicBounds, FixedBounds
+from rlviz.pieces.bounds import ChangeBounds, DynamicBounds, FixedBounds
 from rlviz.pieces.gae import GAE
 from rlviz.pieces.kl import AdaptivePenalty, KLInLoss, KLInReward, KLToOld, ProportionalController
 from rlviz.pieces.preference import ImplicitReward, SigmoidPreference
@@ -19,6 +19,7 @@ WIDTHS = {"eps_low": (0.0, -0.1, 1.0, 1.5, NAN), "eps_high": (0.0, -0.1, INF, NA
 REFUSED = {
     FixedBounds: WIDTHS,
     DynamicBounds: WIDTHS | {"max_ratio": (1.0, 0.5, NAN)},
+    ChangeBounds: {"delta": (0.0, -0.1, 1.0, NAN)},
     DualClip: {"c": (1.0, 0.5, NAN)},
     GroupAdvantage: {"eps": (-1e-6,), "scale": ("std",)},
     ProcessAdvantage: {"eps": (-1e-6,), "combine": ("max",)},
