@@ -115,7 +115,7 @@ class Range(Control[float]):
     def fit(self, value: Any) -> float:
         check_number(self.name, value)
         if not self.low <= value <= self.high:
-            raise ValueError(f"{self.name} must be from {self.low:g} to {self.high:g}; got {value}")
+            raise ValueError(f"{self.name} must be from {self.low:g} to {self.high:g}; got {shown(value)}")
         return tidy(value)
 
     def read(self, said: Any) -> float:
@@ -171,7 +171,7 @@ class Choice(Control[Any]):
             if same(option, value):
                 return option
         raise ValueError(
-            f"{self.name} must be one of {', '.join(str(option) for _, option in self.options)}; got {value!r}"
+            f"{self.name} must be one of {', '.join(as_typed(*option) for option in self.options)}; got {shown(value)}"
         )
 
     def read(self, said: Any) -> Any:
@@ -212,6 +212,10 @@ class Chips(Control[tuple[Any, ...]]):
         super().__init__(name, tuple(value), label)
 
     def fit(self, value: Any) -> tuple[Any, ...]:
+        if not isinstance(value, list | tuple):
+            raise ValueError(
+                f"{self.name} must be a list of {', '.join(n for n, _ in self.options)}; got {shown(value)}"
+            )
         for one in value:
             if not any(same(option, one) for _, option in self.options):
                 raise ValueError(f"{self.name} must be of {', '.join(n for n, _ in self.options)}; got {shown(one)}")
@@ -242,9 +246,10 @@ class WholeNumbers(Control[tuple[int, ...]]):
         super().__init__(name, tuple(values), label)
 
     def fit(self, value: Any) -> tuple[int, ...]:
-        for one in value:
+        several = isinstance(value, list | tuple) and len(value) == len(self.value)
+        for one in value if several else ():
             check_whole(self.name, one)
-        if len(value) != len(self.value) or not all(self.low <= one <= self.high for one in value):
+        if not several or not all(self.low <= one <= self.high for one in value):
             raise ValueError(
                 f"{self.name} must be {len(self.value)} whole numbers from {self.low} to {self.high}; got {shown(value)}"
             )
@@ -269,6 +274,11 @@ def same(a: Any, b: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def as_typed(label: str, option: Any) -> str:
+    """Return an option as one would type it: an algorithm is known by its label."""
+    return label if hasattr(option, "slots") else str(option)
 
 
 def always(values: Values) -> bool:

@@ -133,6 +133,26 @@ def test_marks_stand_at_their_side_in_svg_and_in_the_png(side):
     assert stands == pytest.approx(at, abs=3)
 
 
+def test_a_legend_of_the_figure_is_in_the_parts_that_a_narrow_screen_stacks():
+    """As many of its columns side by side as go into 560 pixels; each word lies in one part, and no part is wider."""
+    figure = new_figure(10, 3)
+    lines = [figure.subplots(1, 2)[0].plot([0, 1], [0, 1])[0]]
+    names = [f"{place}: a name of some length" for place in range(4)]
+    handles = [lines[0]] * 4
+    figure.legend(handles, names, loc="outside lower center", ncols=4, fontsize=12)
+    hidden = figure.legend(handles[:1], ["out of sight"], loc="lower center")
+    hidden.set_visible(False)
+    svg = SvgFigure(figure, [])
+    parts = svg.panels[2:]
+    assert len(svg.panels) == 2 + len(parts) and len(parts) == 2
+    assert all(width <= 560 + 2 * 6 for _, _, width, _ in parts)
+    words = {text.text: (float(text.get("x")), float(text.get("y"))) for text in parsed(svg.still).iter("text")}
+    for name in names:
+        x, y = words[name]
+        holds = [left + 20 < x < left + width and top < y < top + height for left, top, width, height in parts]
+        assert sum(holds) == 1, name  # with room on its left for its line
+
+
 def test_axes_out_of_sight_cannot_be_pointed_at():
     def two(ax):
         other = ax.figure.add_subplot()
