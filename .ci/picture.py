@@ -20,19 +20,24 @@ WIDTH, HEIGHT = 1000, 720
 
 
 def main() -> None:
-    """Freeze an explorer, open it at twice the size, and cut out what is shown of it."""
-    explorer = explore_clip(DCPO, old_prob=0.3, beside=(GRPO,))
-    content = page("rlviz", freeze(explorer, {"algorithm": (GRPO, DCPO), "old_prob": (0.1, 0.3, 0.6)}))
+    """Freeze an explorer, open it at twice the size, point at it, and cut out what is shown."""
+    explorer = explore_clip(DCPO, old_prob=0.55, beside=(GRPO,))
+    grid = {"algorithm": (GRPO, DCPO), "eps_low": (0.16, 0.2), "eps_high": (0.2, 0.28), "old_prob": (0.1, 0.3, 0.55)}
     with TemporaryDirectory() as folder, sync_playwright() as playwright:
         file = Path(folder) / "clip.html"
-        file.write_text(content, encoding="utf-8")
+        file.write_text(page("rlviz", freeze(explorer, grid)), encoding="utf-8")
         path = next(filter(None, map(shutil.which, BROWSERS)), None)
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
         tab = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, device_scale_factor=2)
         tab.goto(file.as_uri())
-        tab.locator(".rl-explorer").wait_for()
-        tab.mouse.move(0, 0)
-        shot = tab.locator(".rl-explorer").screenshot()
+        shown = tab.locator(".rl-explorer")
+        shown.wait_for()
+        graph = tab.locator(".rl-picture > svg").last.bounding_box()
+        height = tab.locator(".rl-call").bounding_box()
+        assert graph is not None and height is not None
+        tab.mouse.move(graph["x"] + 0.32 * graph["width"], graph["y"] + 0.36 * graph["height"])
+        whole = {"x": 0, "y": 0, "width": WIDTH, "height": height["y"] + height["height"] + 10}
+        shot = tab.screenshot(clip=whole)
         browser.close()
     OUT.parent.mkdir(exist_ok=True)
     Image.open(io.BytesIO(shot)).convert("RGB").quantize(128).save(OUT, optimize=True)

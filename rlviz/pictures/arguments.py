@@ -170,9 +170,7 @@ class Choice(Control[Any]):
         for _, option in self.options:
             if same(option, value):
                 return option
-        raise ValueError(
-            f"{self.name} must be one of {', '.join(as_typed(*option) for option in self.options)}; got {shown(value)}"
-        )
+        raise ValueError(f"{self.name} must be one of {listed(self.options)}; got {named(value)}")
 
     def read(self, said: Any) -> Any:
         return self.options[min(max(int(said), 0), len(self.options) - 1)][1]
@@ -212,13 +210,10 @@ class Chips(Control[tuple[Any, ...]]):
         super().__init__(name, tuple(value), label)
 
     def fit(self, value: Any) -> tuple[Any, ...]:
-        if not isinstance(value, list | tuple):
-            raise ValueError(
-                f"{self.name} must be a list of {', '.join(n for n, _ in self.options)}; got {shown(value)}"
-            )
-        for one in value:
-            if not any(same(option, one) for _, option in self.options):
-                raise ValueError(f"{self.name} must be of {', '.join(n for n, _ in self.options)}; got {shown(one)}")
+        several = isinstance(value, list | tuple)
+        for one in value if several else [value]:
+            if not several or not any(same(option, one) for _, option in self.options):
+                raise ValueError(f"{self.name} must be a list of {listed(self.options)}; got {named(one)}")
         return tuple(value)[: self.most]
 
     def read(self, said: Any) -> tuple[Any, ...]:
@@ -276,9 +271,16 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def as_typed(label: str, option: Any) -> str:
-    """Return an option as one would type it: an algorithm is known by its label."""
-    return label if hasattr(option, "slots") else str(option)
+def listed(options: Sequence[tuple[str, Any]]) -> str:
+    """Return the options as one would type them: algorithms by their names."""
+    of_algorithms = any(hasattr(option, "slots") for _, option in options)
+    words = [label if hasattr(option, "slots") else str(option) for label, option in options]
+    return f"{'the algorithms ' if of_algorithms else ''}{', '.join(words)}"
+
+
+def named(value: Any) -> str:
+    """Return what came, in words: an algorithm by its name."""
+    return f"the algorithm {value.name}" if hasattr(value, "slots") and hasattr(value, "name") else shown(value)
 
 
 def always(values: Values) -> bool:

@@ -14,7 +14,7 @@ from rlviz.runs.panel import CAPTION_HEIGHT, LearningCurves, last_numbers, secon
 from rlviz.settings import TrainSettings
 from rlviz.training import TrainingRun
 from rlviz.types import StepRecord
-from small_models.checks import checked
+from small_models.checks import check_at_least, checked
 
 REDRAW_SECONDS = 0.25
 
@@ -117,9 +117,10 @@ def watch(run: TrainingRun[Any], *, name: str = "", of: int = 1) -> Iterator[Any
     """Return the records of a run as it would give them, and in a notebook draw them below the cell while they come.
 
     All runs that a cell watches share one picture: `list(watch(train(task, algorithm, settings), name="GRPO", of=6))` for each of
-    six, where `of` lets the time left count those to come. Those of one name in a row are drawn as seeds of one thing. In a script,
-    and for runs on pairs, nothing is drawn.
+    six, where `of` lets the time left count those to come. Those of one name in a row are drawn as seeds of one thing.
+    In a script, and for runs on pairs, nothing is drawn.
     """
+    check_at_least(1, of=of)
     return _watched(run, name, of)
 
 
