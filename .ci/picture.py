@@ -32,11 +32,11 @@ def main() -> None:
         tab.goto(file.as_uri())
         shown = tab.locator(".rl-explorer")
         shown.wait_for()
-        graph = tab.locator(".rl-picture > svg").last.bounding_box()
-        height = tab.locator(".rl-call").bounding_box()
-        assert graph is not None and height is not None
+        graph, call = (tab.locator(name).last.bounding_box() for name in (".rl-picture > svg", ".rl-call"))
+        assert graph is not None
+        assert call is not None
         tab.mouse.move(graph["x"] + 0.32 * graph["width"], graph["y"] + 0.36 * graph["height"])
-        whole = {"x": 0, "y": 0, "width": WIDTH, "height": height["y"] + height["height"] + 10}
+        whole = {"x": 0, "y": 0, "width": WIDTH, "height": call["y"] + call["height"] + 10}
         shot = tab.screenshot(clip=whole)
         browser.close()
     OUT.parent.mkdir(exist_ok=True)
