@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from matplotlib.collections import PolyCollection
-from matplotlib.patches import PathPatch
+from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path
 from PIL import Image
 
@@ -266,6 +266,30 @@ def test_lines_keep_bends_dashes_and_widths_and_lose_what_is_far_outside():
     assert lines["dashed"].get("stroke-dasharray") == "15 7.5"  # in widths of the line
     assert -60 < min(numbers["far"]) <= 0 and 400 <= max(numbers["far"]) < 460
     assert {lines["far"].get("opacity"), lines["far"].get("stroke-opacity")} == {None, "0.25"}
+
+
+def test_what_is_half_transparent_is_so_in_the_page():
+    def two(ax):
+        ax.add_patch(Rectangle((1, 1), 1, 1, alpha=0.5))
+        ax.add_patch(Rectangle((2, 1), 1, 1, facecolor=(1, 0, 0, 0.25), linewidth=0))
+
+    still, _ = still_only(two)
+    assert [(path.get("opacity"), path.get("fill-opacity")) for path in still.iter("path")] == [
+        ("0.5", None),
+        (None, "0.25"),
+    ]
+
+
+def test_a_layout_stays_where_it_is_when_it_is_made_again():
+    """A tick's label that overhangs its axes is known only after a first layout."""
+    figure = new_figure(4, 3)
+    ax = figure.add_subplot()
+    ax.set(xlim=(0, 4), ylim=(0, 1))
+    ax.set_xticks([0, 4], ["0", "a label that is quite long"])
+    svg = SvgFigure(figure, [])
+    first = svg.axes
+    svg.lay_out()
+    assert svg.axes == first
 
 
 def test_a_panel_holds_its_axes_and_their_words():
