@@ -139,7 +139,7 @@ def test_a_handle_stands_in_its_own_graph_where_graphs_are_stacked(chromium: str
     from playwright.sync_api import sync_playwright
 
     path = tmp_path / "dpo.html"
-    path.write_text(page("dpo", freeze(explore_dpo(), {"beta": (0.05, 0.1, 0.2)})), encoding="utf-8")
+    path.write_text(page("dpo", freeze(explore_dpo(), {"beta": (0.01, 0.02, 0.05, 0.1, 0.2)})), encoding="utf-8")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         tab = browser.new_page(viewport={"width": 480, "height": 900})
@@ -152,7 +152,7 @@ def test_a_handle_stands_in_its_own_graph_where_graphs_are_stacked(chromium: str
         x, y = grip["x"] + grip["width"] / 2, grip["y"] + grip["height"] / 2
         tab.mouse.move(x, y)
         tab.mouse.down()
-        # twice as far from margin 0, where half of the pull is left with half of β; the axes widen on the way
+        # twice as far from margin 0, where half of the pull is left with half of β
         zero = around["x"] + graph.evaluate(ZERO)
         for step in range(1, 6):
             tab.mouse.move(x + (x - zero) * step / 5, y)

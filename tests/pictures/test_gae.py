@@ -251,7 +251,7 @@ def test_whitening_is_named_where_there_is_some():
 def test_lambda_and_the_critic_are_dragged():
     explorer = explore_gae()
     explorer.asked = {"turn": 1, "handle": 0, "place": 0.634}
-    assert explorer.curve.lam_at == explorer.picture.at.get_xdata()[0] == 0.63
+    assert explorer.curve.lam_at == explorer.picture.at.get_xdata()[0] == explorer.handles[0]["at"] == 0.63
     before = explorer.curve.critic
     # the critic is moved as a whole: its last value goes where it is dragged, to the slider's step, .05
     explorer.asked = {"turn": 2, "handle": 1, "place": before[-1] + 0.16}

@@ -280,18 +280,6 @@ def test_what_is_half_transparent_is_so_in_the_page():
     ]
 
 
-def test_a_layout_stays_where_it_is_when_it_is_made_again():
-    """A tick's label that overhangs its axes is known only after a first layout."""
-    figure = new_figure(4, 3)
-    ax = figure.add_subplot()
-    ax.set(xlim=(0, 4), ylim=(0, 1))
-    ax.set_xticks([0, 4], ["0", "a label that is quite long"])
-    svg = SvgFigure(figure, [])
-    first = svg.axes
-    svg.lay_out()
-    assert svg.axes == first
-
-
 def test_a_panel_holds_its_axes_and_their_words():
     svg, _ = figure_of(lambda ax: [ax.set(title="A title", xlabel="below")] and line(ax))
     ((x, y, width, height),) = svg.panels
