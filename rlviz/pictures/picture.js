@@ -98,9 +98,10 @@ export function mount(el, on = {}) {
   const source = svg("svg", { width: 0, height: 0, style: "position:absolute" });
   const whole = svg("g", { id: `${id}all`, role: "img", "stroke-linejoin": "round" });
   const still = svg("g", {}, whole), moving = svg("g", {}, whole);
-  let state = { handles: [], panels: [], axes: [], alt: "" }, views = [], narrow = null, handles = [], busy = null;
+  let state = { handles: [], panels: [], axes: [], alt: "" }, views = [], narrow = null, handles = [], busy = null, stale = false;
 
   function layOut() {
+    stale = false;
     narrow = root.clientWidth > 0 && root.clientWidth < 600;
     const focused = handles.indexOf(root.getRootNode().activeElement);
     for (const view of views) view.svg.remove();
@@ -176,7 +177,7 @@ export function mount(el, on = {}) {
     group.addEventListener("pointermove", (event) => {
       if (busy === group) on.drag?.(place, along(held, direction, pixel(view, event)));
     });
-    const end = () => { group.classList.remove("busy"); setTimeout(() => { if (busy === group) busy = null; }); };
+    const end = () => { group.classList.remove("busy"); setTimeout(() => { if (busy === group) busy = null; if (stale && !busy) layOut(); }); };
     group.addEventListener("pointerup", end);
     group.addEventListener("lostpointercapture", end);
     group.addEventListener("click", (event) => event.stopPropagation());
@@ -218,7 +219,8 @@ export function mount(el, on = {}) {
       state = { ...state, ...next };
       if (next.still !== undefined && next.still !== before.still) still.innerHTML = own(state.still);
       if (next.moving !== undefined && next.moving !== before.moving) moving.innerHTML = own(state.moving);
-      if (first || (narrow && next.panels && JSON.stringify(next.panels) !== JSON.stringify(before.panels))) layOut();
+      stale ||= narrow && next.panels && JSON.stringify(next.panels) !== JSON.stringify(before.panels);
+      if (first || (stale && !busy)) layOut(); // after a drag: the handle under the hand stays
       whole.setAttribute("aria-label", state.alt);
       if (state.size) put();
     },
