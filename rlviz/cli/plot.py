@@ -63,7 +63,7 @@ def command_of(name: str) -> Any:
     ) -> None:
         if out.suffix.lower() == ".html":
             if small_multiples:
-                raise ValueError("--small-multiples: a page in HTML shows one picture, and moves it")
+                raise ValueError(f"out must end in {', '.join(DESCRIPTION)} with --small-multiples; got {out.name}")
             explorer = find_explorer(name)(**arguments)
             out.parent.mkdir(parents=True, exist_ok=True)
             write_text(out, page(f"rlviz: {name}", freeze(explorer)))

@@ -239,7 +239,7 @@ class AdvantagesPicture(Picture[AdvantagesCurve]):
         return [*self.bins]
 
     def _draw_dead(self, ax: Axes) -> list[Artist]:
-        dress(ax, title="How many groups are dead?", x="success rate p", y="share of groups")
+        dress(ax, title="How many are dead?", x="success rate p", y="share of groups")
         ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.03), xticks=(0, 0.5, 1))
         (self.equal,) = ax.plot([], [], color=GREY, linewidth=LINE, label="all equal: pᴳ + (1 − p)ᴳ")
         (self.dead,) = ax.plot([], [], color=VERMILION, linestyle="none", marker="o", markersize=7)

@@ -115,7 +115,7 @@ class Range(Control[float]):
     def fit(self, value: Any) -> float:
         check_number(self.name, value)
         if not self.low <= value <= self.high:
-            raise ValueError(f"{self.name} must be from {self.low:g} to {self.high:g}; got {value}")
+            raise ValueError(f"{self.name} must be from {self.low:g} to {self.high:g}; got {shown(value)}")
         return tidy(value)
 
     def read(self, said: Any) -> float:
@@ -170,9 +170,7 @@ class Choice(Control[Any]):
         for _, option in self.options:
             if same(option, value):
                 return option
-        raise ValueError(
-            f"{self.name} must be one of {', '.join(str(option) for _, option in self.options)}; got {value!r}"
-        )
+        raise ValueError(f"{self.name} must be one of {listed(self.options)}; got {named(value)}")
 
     def read(self, said: Any) -> Any:
         return self.options[min(max(int(said), 0), len(self.options) - 1)][1]
@@ -212,9 +210,10 @@ class Chips(Control[tuple[Any, ...]]):
         super().__init__(name, tuple(value), label)
 
     def fit(self, value: Any) -> tuple[Any, ...]:
-        for one in value:
-            if not any(same(option, one) for _, option in self.options):
-                raise ValueError(f"{self.name} must be of {', '.join(n for n, _ in self.options)}; got {shown(one)}")
+        several = isinstance(value, list | tuple)
+        for one in value if several else [value]:
+            if not several or not any(same(option, one) for _, option in self.options):
+                raise ValueError(f"{self.name} must be a list of {listed(self.options)}; got {named(one)}")
         return tuple(value)[: self.most]
 
     def read(self, said: Any) -> tuple[Any, ...]:
@@ -242,9 +241,10 @@ class WholeNumbers(Control[tuple[int, ...]]):
         super().__init__(name, tuple(values), label)
 
     def fit(self, value: Any) -> tuple[int, ...]:
-        for one in value:
+        several = isinstance(value, list | tuple) and len(value) == len(self.value)
+        for one in value if several else ():
             check_whole(self.name, one)
-        if len(value) != len(self.value) or not all(self.low <= one <= self.high for one in value):
+        if not several or not all(self.low <= one <= self.high for one in value):
             raise ValueError(
                 f"{self.name} must be {len(self.value)} whole numbers from {self.low} to {self.high}; got {shown(value)}"
             )
@@ -269,6 +269,18 @@ def same(a: Any, b: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def listed(options: Sequence[tuple[str, Any]]) -> str:
+    """Return the options as one would type them: algorithms by their names."""
+    of_algorithms = any(hasattr(option, "slots") for _, option in options)
+    words = [label if hasattr(option, "slots") else str(option) for label, option in options]
+    return f"{'the algorithms ' if of_algorithms else ''}{', '.join(words)}"
+
+
+def named(value: Any) -> str:
+    """Return what came, in words: an algorithm by its name."""
+    return f"the algorithm {value.name}" if hasattr(value, "slots") and hasattr(value, "name") else shown(value)
 
 
 def always(values: Values) -> bool:

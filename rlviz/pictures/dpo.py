@@ -267,6 +267,7 @@ class DpoPicture(Picture[DpoCurve]):
             ]
             for ax in (self.loss_axes, self.pull_axes)
         )
+        (self.half,) = self.pull_axes.plot([], [], color="black", linestyle=(0, (1, 1)), linewidth=1.5)
         (self.end,) = self.pull_axes.plot(
             [], [], "o", markersize=11, markeredgecolor="black", markeredgewidth=2, zorder=4
         )
@@ -288,7 +289,8 @@ class DpoPicture(Picture[DpoCurve]):
             fontsize=TEXT - 1,
             frameon=False,
         )
-        return [*sorted([*self.losses, *self.pulls], key=Artist.get_zorder), self.end, *self.starts, *self.run]
+        lines = sorted([*self.losses, *self.pulls], key=Artist.get_zorder)
+        return [self.half, *lines, self.end, *self.starts, *self.run]
 
     def show(self, curve: DpoCurve) -> None:
         reach, losses, pulls, lowest = limits = _limits(curve)
@@ -302,6 +304,8 @@ class DpoPicture(Picture[DpoCurve]):
         for loss, pull, pair in zip(self.losses, self.pulls, (curve.own, curve.sigmoid, curve.linear), strict=True):
             loss.set_data(pair.margin, pair.loss)
             pull.set_data(pair.margin, pair.pull)
+        half = _half_at(curve)
+        self.half.set_data(*(([half, half], [pulls[0], 0.5]) if math.isfinite(half) else ([], [])))
         margin = curve.run_margin[-1]
         self.end.set_data([margin], [np.interp(margin, curve.own.margin, curve.own.pull)])
         for line, log_prob in zip(self.starts, curve.log_probs[:2, 0], strict=True):
@@ -313,9 +317,14 @@ class DpoPicture(Picture[DpoCurve]):
         return _limits(curve)
 
     def handles(self, curve: DpoCurve) -> list[Handle]:
+        half, least = _half_at(curve), curve.own.margin[-1] / 1000
         return [
-            Handle(self.run_axes, "y", float(log_prob), name, math.exp)
-            for name, log_prob in zip(("chosen_prob", "rejected_prob"), curve.log_probs[:2, 0], strict=True)
+            *(
+                Handle(self.run_axes, "y", float(log_prob), name, math.exp)
+                for name, log_prob in zip(("chosen_prob", "rejected_prob"), curve.log_probs[:2, 0], strict=True)
+            ),
+            # β weighs the margin: where half of the pull is left, β · margin stays what it is
+            Handle(self.pull_axes, "x", half, "beta", lambda margin: curve.beta * half / max(margin, least)),
         ]
 
     def conclusion(self, curve: DpoCurve) -> str:
@@ -360,6 +369,17 @@ def _first_below(pair: PairCurve, level: float) -> float | None:
     """Return the first margin of the grid from 0 on with a pull of at most `level`."""
     below = np.flatnonzero((pair.margin >= 0) & (pair.pull <= level))
     return float(pair.margin[below[0]]) if len(below) else None
+
+
+def _half_at(curve: DpoCurve) -> float:
+    """Return the margin at which half of the pull is left, if it fades and there is a β that says how soon; else ∞."""
+    pair, after = curve.own, _first_below(curve.own, 0.5)
+    if after is None or not pair.slope or not math.isfinite(curve.beta):
+        return math.inf
+    two = np.searchsorted(pair.margin, after) - np.arange(
+        2
+    )  # the points of the grid on either side, the later one first
+    return float(np.interp(0.5, pair.pull[two], pair.margin[two]))
 
 
 def _say_pull(curve: DpoCurve) -> str:

@@ -17,7 +17,7 @@ from rlviz.markup import Markup, element, joined
 from rlviz.pictures.explore import Explorer, Handles
 from rlviz.pictures.script import module
 from rlviz.pictures.svg import SvgFigure
-from small_models.checks import checked
+from small_models.checks import checked, shown
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 NOTHING = Markup()
@@ -49,8 +49,11 @@ def frames(explorer: Explorer[Any], grid: Mapping[str, Sequence[Any]] | None = N
     """Return what `frozen` of picture.js shows: the explorer's picture at every point of a grid of its controls.
 
     grid: control's name → its values, those that seldom move first; None: the idea's own. The controls of the explorer stay as
-    they are; its own values join the grid. Raises ValueError for a control that there is not, or a value that it cannot have.
+    they are; its own values join the grid. Raises ValueError for a control that there is not, a value that it cannot have, and a
+    grid without either.
     """
+    if grid is not None and not grid:
+        raise ValueError(f"grid must name at least one of {', '.join(explorer.controls)}; got {shown(grid)}")
     return _Frames(explorer, explorer.idea.grid if grid is None else grid).data()
 
 
@@ -63,6 +66,7 @@ class _Frames:
         self.explorer = explorer
         self.values: dict[str, list[Any]] = {}
         for name, values in grid.items():
+            check_values(name, values)
             control = explorer.arguments.copy().controls[name]
             every = [control.fit(value) for value in values]
             own = explorer.controls[name].value
@@ -90,6 +94,7 @@ class _Frames:
             "frames": [json.loads(str(frame)) for frame in self.kept],
             "index": index,
             "controls": [self._control(name, values) for name, values in self.values.items()],
+            "order": [list(self.values).index(name) for name in self.explorer.controls if name in self.values],
             "handles": [
                 {name: handle[name] for name in ("axes", "along", "control", "sign")} for handle in self._handles()
             ],
@@ -146,6 +151,12 @@ class _Frames:
             "hidden": hidden,
         }
         return json.dumps(frame, ensure_ascii=False)
+
+
+def check_values(name: str, values: Any) -> None:
+    """Raise ValueError for values of a grid that are none."""
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Sequence) or not values:
+        raise ValueError(f"grid: {name} must be a list of at least one value; got {shown(values)}")
 
 
 def pack(data: Any) -> str:

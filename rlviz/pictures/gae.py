@@ -335,29 +335,23 @@ class GAEPicture(Picture[GAECurve]):
         answer = f"a {'right' if curve.right else 'wrong'} answer of {len(curve.advantages)} tokens"
         if not curve.has_critic:
             return (
-                f"{curve.name} has no critic and no λ: each token of {answer} gets the same A = "
-                f"{signed(curve.advantages[0])}, from the outcome alone. In rewards that credit is as good as a critic's at "
-                f"λ = 1: no bias from the critic's errors, and the whole noise of the outcome, {curve.noise[-1]:.2f}. The lines "
-                "are what a critic would give."
+                f"It has no critic and no λ: A comes from the outcome alone, here {answer}. In rewards that credit is as good as "
+                f"a critic's at λ = 1: no bias from the critic's errors, and the whole noise of the outcome, "
+                f"{curve.noise[-1]:.2f}. The lines are what a critic would give."
             )
         best, worst = int(curve.advantages.argmax()), int(curve.advantages.argmin())
         said = [
-            f"{curve.name}{_numbers(curve)}, {answer}: most credit on token {best + 1} "
+            f"Of {answer}{_discount(curve)}, most credit on token {best + 1} "
             f"({signed(curve.advantages[best])}), least on token {worst + 1} ({signed(curve.advantages[worst])})"
             f"{', before whitening, which shifts and scales all tokens of a batch alike' if curve.whitens else ''}."
         ]
         ends = [
             f"{bias:.2f} and {noise:.2f}" for bias, noise in zip(curve.bias[[0, -1]], curve.noise[[0, -1]], strict=True)
         ]
-        at_the_ends = f"by {ends[0]} at λ = 0, by {ends[1]} at λ = 1."
-        target = "A + V should be the chance of a right answer once the token is there; over many answers it is wrong on average"
-        if curve.lam_at is None:
-            said.append(f"{target} (bias) and off by chance (noise) {at_the_ends}")
-        else:
-            said.append(
-                f"{target} by {curve.bias_at:.2f} (bias) and off by another {curve.noise_at:.2f} by chance (noise), "
-                f"{at_the_ends}"
-            )
+        said.append(
+            "A + V should be the chance of a right answer once the token is there; over many answers it is wrong on average "
+            f"(bias) and off by chance (noise) by {ends[0]} at λ = 0, by {ends[1]} at λ = 1."
+        )
         if curve.gamma == 0:
             said.append("With γ = 0 A is the token's own reward less V, whatever λ: nothing that follows counts.")
         elif curve.gamma is not None and curve.gamma < 1:
@@ -365,8 +359,8 @@ class GAEPicture(Picture[GAECurve]):
         return " ".join(said)
 
 
-def _numbers(curve: GAECurve) -> str:
-    return "" if curve.gamma is None else f" at γ = {curve.gamma:g}, λ = {curve.lam_at:g}"
+def _discount(curve: GAECurve) -> str:
+    return "" if curve.gamma is None else f" at γ = {curve.gamma:g}"
 
 
 def judges_outcomes(algorithm: Algorithm) -> bool:

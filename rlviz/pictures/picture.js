@@ -7,7 +7,7 @@ const CSS = `
 color:var(--k);font:15px/1.4 system-ui,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;max-width:1000px;position:relative;box-sizing:border-box}
 .rl-box.rl-dark{--t:#c8c8c8;--f:#454545;--b:#56a9e0;--v:#f0803c;--n:#2fbf93;--p:#d98acb;--s:#28506b;--o:#d9a05b;--i:#a29bf0;--g:#9a9a9a;--edge:#9a9a9a}
 .rl-box *{box-sizing:border-box}
-.rl-picture svg{display:block;width:100%;height:auto;font-family:"DejaVu Sans",Verdana,"Bitstream Vera Sans",sans-serif;touch-action:pan-y;overflow:hidden}
+.rl-picture svg{display:block;width:100%;height:auto;margin:0 auto;font-family:"DejaVu Sans",Verdana,"Bitstream Vera Sans",sans-serif;touch-action:pan-y;overflow:hidden}
 .rl-picture text{white-space:pre}
 .rl-handle{cursor:ew-resize;outline:none;touch-action:none}.rl-handle.y{cursor:ns-resize}
 .rl-handle .grip{fill:var(--w);stroke:var(--k);stroke-width:2}.rl-handle .mark{fill:var(--k)}
@@ -23,7 +23,7 @@ color:var(--k);font:15px/1.4 system-ui,"Segoe UI",Roboto,"DejaVu Sans",sans-seri
 .rl-box :focus-visible{outline:2px solid var(--v);outline-offset:2px}.rl-box .rl-handle:focus-visible{outline:none}
 .rl-chips{flex-wrap:wrap;gap:4px}.rl-box .rl-chips button{font-size:13px;padding:0 6px}.rl-box details>summary{cursor:pointer;width:fit-content}.rl-box p{margin:4px 0}
 .rl-said{font-weight:600}.rl-call{font-family:ui-monospace,"DejaVu Sans Mono",monospace;font-size:13px;overflow-wrap:anywhere}
-@media (max-width:600px){.rl-control{width:100%}.rl-control .name{min-width:8em}.rl-control input[type=range]{flex:1;width:60px}}`;
+@media (max-width:600px){.rl-controls>.rl-control{width:100%}.rl-control .rl-control{flex:1 1 35%}.rl-control .name{min-width:8em}.rl-control input[type=range]{flex:1;width:60px}}`;
 let serial = 0;
 
 const svg = (name, attributes = {}, parent) => {
@@ -98,9 +98,10 @@ export function mount(el, on = {}) {
   const source = svg("svg", { width: 0, height: 0, style: "position:absolute" });
   const whole = svg("g", { id: `${id}all`, role: "img", "stroke-linejoin": "round" });
   const still = svg("g", {}, whole), moving = svg("g", {}, whole);
-  let state = { handles: [], panels: [], axes: [], alt: "" }, views = [], narrow = null, handles = [], busy = null;
+  let state = { handles: [], panels: [], axes: [], alt: "" }, views = [], narrow = null, handles = [], busy = null, stale = false;
 
   function layOut() {
+    stale = false;
     narrow = root.clientWidth > 0 && root.clientWidth < 600;
     const focused = handles.indexOf(root.getRootNode().activeElement);
     for (const view of views) view.svg.remove();
@@ -109,6 +110,7 @@ export function mount(el, on = {}) {
     if (stacked) { source.append(whole); root.append(source); }
     views = (stacked ? state.panels : [[0, 0, ...state.size]]).map((crop) => {
       const view = svg("svg", { viewBox: crop.join(" ") });
+      if (stacked) view.style.maxWidth = `${crop[2]}px`; // a narrow part is not drawn larger than the others
       if (stacked) svg("use", { href: `#${id}all` }, view); else view.append(whole);
       root.append(view);
       const made = { svg: view, crop, handles: svg("g", {}, view), read: svg("g", { class: "rl-read" }, view) };
@@ -156,14 +158,16 @@ export function mount(el, on = {}) {
 
   function handle(place) {
     const { axes, along: direction } = state.handles[place];
-    const middle = state.axes[axes].box[0] + state.axes[axes].box[2] / 2;
-    const view = views.find(({ crop: [x, , width] }) => x <= middle && middle <= x + width) ?? views[0];
+    const [left, top, across, down] = state.axes[axes].box, middle = [left + across / 2, top + down / 2];
+    const view = views.find(({ crop: [x, y, width, height] }) => x <= middle[0] && middle[0] <= x + width && y <= middle[1] && middle[1] <= y + height) ?? views[0];
     const group = svg("g", { class: `rl-handle ${direction}`, tabindex: 0, role: "slider", "aria-orientation": direction === "x" ? "horizontal" : "vertical" }, view.handles);
+    let held; // the axes as they were when the drag began: limits that follow the control would run away under the hand
     svg("rect", { fill: "transparent" }, group);
     svg("circle", { class: "grip", r: 9 }, group);
     svg("path", { class: "mark", d: direction === "x" ? "M-6 0l4-3.5v7zM6 0l-4-3.5v7z" : "M0-6l-3.5 4h7zM0 6l-3.5-4h7z" }, group);
     group.addEventListener("pointerdown", (event) => {
       busy = group;
+      held = state.axes[axes];
       group.setPointerCapture(event.pointerId);
       group.classList.add("busy");
       group.focus();
@@ -171,9 +175,9 @@ export function mount(el, on = {}) {
       event.preventDefault();
     });
     group.addEventListener("pointermove", (event) => {
-      if (busy === group) on.drag?.(place, along(state.axes[axes], direction, pixel(view, event)));
+      if (busy === group) on.drag?.(place, along(held, direction, pixel(view, event)));
     });
-    const end = () => { group.classList.remove("busy"); setTimeout(() => { if (busy === group) busy = null; }); };
+    const end = () => { group.classList.remove("busy"); setTimeout(() => { if (busy === group) busy = null; if (stale && !busy) layOut(); }); };
     group.addEventListener("pointerup", end);
     group.addEventListener("lostpointercapture", end);
     group.addEventListener("click", (event) => event.stopPropagation());
@@ -215,7 +219,8 @@ export function mount(el, on = {}) {
       state = { ...state, ...next };
       if (next.still !== undefined && next.still !== before.still) still.innerHTML = own(state.still);
       if (next.moving !== undefined && next.moving !== before.moving) moving.innerHTML = own(state.moving);
-      if (first || (narrow && next.panels && JSON.stringify(next.panels) !== JSON.stringify(before.panels))) layOut();
+      stale ||= narrow && next.panels && JSON.stringify(next.panels) !== JSON.stringify(before.panels);
+      if (first || (stale && !busy)) layOut(); // after a drag: the handle under the hand stays
       whole.setAttribute("aria-label", state.alt);
       if (state.size) put();
     },
@@ -266,7 +271,8 @@ function control(told, set) {
   const send = set;
   if (told.kind === "numbers") set = (value, place) => send(values.map((one, i) => (i === place ? value : one)));
   const parts = Array.from({ length: many }, (_, place) => range(many > 1 ? `${told.label} ${place + 1}` : told.label, place));
-  row.append(name, ...parts.flat());
+  row.append(name, ...(many > 1 ? parts.map((pair) => make("span", { className: "rl-control" }, ...pair)) : parts.flat()));
+  if (many > 1) row.style.flexWrap = "wrap";
   return { row, show(next) {
     values = [next.value].flat();
     for (const [place, [slider, box]] of parts.entries()) {
@@ -388,9 +394,10 @@ export function frozen(el, data, { linked = false } = {}) {
     const now = frame(at);
     const handles = data.handles.map((one, i) => ({ ...one, at: now.at[i], hidden: now.at[i] === null }));
     const parts = data.controls.map((one, i) => ({ ...one, value: at[i], words: one.options[at[i]], hidden: now.hidden?.includes(one.name) ?? false, rare: false }));
+    const ordered = data.order.map((place) => parts[place]); // as the live explorer has them; the grid's order is the frames'
     shown.update({
       size: data.size, panels: data.panels[now.still], axes: data.axes[now.still], still: data.stills[now.still], alt: `${data.alt} ${now.said.join(" ")}`,
-      moving: now.moving.map((piece) => data.pieces[piece]).join(""), handles, parts, conclusion: now.said[0], details: now.said[1], call: now.call,
+      moving: now.moving.map((piece) => data.pieces[piece]).join(""), handles, parts: ordered, conclusion: now.said[0], details: now.said[1], call: now.call,
     });
     if (linked) writeAddress(Object.fromEntries(parts.map((one) => [one.name, one.words])));
   }

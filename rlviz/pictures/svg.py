@@ -22,6 +22,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
+from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.path import Path
 from matplotlib.textpath import TextPath
@@ -51,6 +52,7 @@ LETTERS = {Path.MOVETO: "M", Path.LINETO: "L", Path.CURVE3: "Q", Path.CURVE4: "C
 POINTS_AFTER = {Path.CURVE3: 1, Path.CURVE4: 2}  # of a curve, after its first
 STRAIGHT = 1e-9  # tangent of a turn that is none
 BEYOND = 50  # pixels outside the figure from which a line is cut off
+NARROW = 560  # pixels, the widest part of a legend where panels are stacked
 CURVE = "curve "  # what the gid of a line begins with that has a name to be read where a person points
 
 
@@ -383,7 +385,8 @@ class SvgFigure:
         for patch in patches:
             patch.set_visible(True)
         self.axes = [self._where(ax) for ax in self.figure.axes]
-        self.panels = [self._panel(ax) for ax in self.figure.axes if ax.axison and ax.get_visible()]
+        legends = [part for legend in self.figure.legends if legend.get_visible() for part in self._parts(legend)]
+        self.panels = [*(self._panel(ax) for ax in self.figure.axes if ax.axison and ax.get_visible()), *legends]
 
     def moving(self) -> str:
         """Return the fragment of the artists that move, as they are now."""
@@ -411,9 +414,30 @@ class SvgFigure:
         }
 
     def _panel(self, ax: Axes) -> list[float]:
-        """Return the part of the figure that the axes take with their words, for narrow screens, where panels are stacked."""
+        """Return the part of the figure that the axes take with their words, for narrow screens, where parts are stacked."""
         box = ax.get_tightbbox(self._renderers[0])
         assert box is not None
+        return self._crop(box)
+
+    def _parts(self, legend: Legend) -> list[list[float]]:
+        """Return the parts of the figure that a legend takes, each with as many columns as a narrow screen holds."""
+        renderer, columns = self._renderers[0], dict[int, list[Bbox]]()
+        for text in legend.get_texts():
+            if text.get_text().strip():
+                box = text.get_window_extent(renderer)
+                columns.setdefault(round(box.x0), []).append(box)
+        em = renderer.points_to_pixels(legend.prop.get_size_in_points())
+        before, parts = em * (legend.handlelength + legend.handletextpad), list[Bbox]()
+        for _, boxes in sorted(columns.items()):
+            x0, y0, x1, y1 = Bbox.union(boxes).extents
+            column = Bbox.from_extents(x0 - before, y0, x1, y1)
+            if parts and x1 - parts[-1].x0 <= NARROW:
+                parts[-1] = Bbox.union([parts[-1], column])
+            else:
+                parts.append(column)
+        return [self._crop(part) for part in parts]
+
+    def _crop(self, box: Bbox) -> list[float]:
         box = box.padded(6)
         return [round(float(value), 1) for value in (box.x0, self.height - box.y1, box.width, box.height)]
 

@@ -25,7 +25,7 @@ from rlviz.settings import settings_from
 from rlviz.training import RunFolder, TrainingRun, history
 from rlviz.training.run_folder import NOT_METRICS
 from rlviz.types import PairRecord, StepRecord
-from small_models.checks import checked, cut
+from small_models.checks import LARGEST, checked, cut
 
 LISTED = 8  # steps named one by one
 PARTS = ("step", "group", "response", "token")  # of a place
@@ -176,6 +176,7 @@ class RunInspector(anywidget.AnyWidget):
             self._drawn.show(self._curve(self.step))
             return self._svg.png()
 
+    @checked
     def go(
         self,
         *,
@@ -196,10 +197,10 @@ class RunInspector(anywidget.AnyWidget):
             for index, wanted in enumerate((group, response, token), 1):
                 if wanted is None:
                     continue
-                place = [*self.place[:index], wanted - 1, *self.place[index + 1 :]]
-                if wanted < 1 or self._fit(place)[index] != wanted - 1:
-                    raise ValueError(f"{PARTS[index]} must be one of step {self.step}, from 1; got {wanted}")
-                self.place = self._fit(place)
+                last = self._fit([*self.place[:index], LARGEST, *self.place[index + 1 :]])[index] + 1
+                if not 1 <= wanted <= last:
+                    raise ValueError(f"{PARTS[index]} must be from 1 to {last} at step {self.step}; got {wanted}")
+                self.place = self._fit([*self.place[:index], wanted - 1, *self.place[index + 1 :]])
 
     def refresh(self) -> None:
         """Read the run again; who looked at its newest step with tokens goes on to the new one."""

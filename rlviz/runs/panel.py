@@ -132,7 +132,8 @@ class LearningCurves(SvgFigure):
         for value, step, name in ends:
             height = max(value, lowest)
             lowest = height + 0.065 * (high - low)
-            self._names.append(ax.text(step, height, f" {name}", fontsize=TEXT - 2, color=NAME, va="center"))
+            above = height + 0.05 * (high - low)  # and before the end: beside it the next axes begin
+            self._names.append(ax.text(step, above, name, fontsize=TEXT - 2, color=NAME, va="center", ha="right"))
 
     def show(self, seeds: Sequence[Records]) -> None:
         """Move the lines to these records, a list for each seed that has begun; an axis grows where they leave it."""

@@ -14,45 +14,64 @@ from rlviz.runs.panel import CAPTION_HEIGHT, LearningCurves, last_numbers, secon
 from rlviz.settings import TrainSettings
 from rlviz.training import TrainingRun
 from rlviz.types import StepRecord
-from small_models.checks import checked
+from small_models.checks import check_at_least, checked
 
 REDRAW_SECONDS = 0.25
 
 
 class WatchedCell(LivePicture):
-    """The runs of one cell: the one that trains in colour, those before it in grey. of: how many the cell trains."""
+    """The runs of one cell: those that train in colour, those before in grey.
+
+    Runs of one name in a row are seeds of one thing: a mean, with each of them thin. of: how many runs the cell trains.
+    """
 
     def __init__(self, steps: int, of: int) -> None:
         self.curves, self.of = LearningCurves(11, 3.7, steps), of
         self.before: list[tuple[str, list[list[StepRecord]]]] = []
-        self.records: list[StepRecord] = []
+        self.name = ""
+        self.seeds: list[list[StepRecord]] = []
         self._began = self._drawn = time.monotonic()
+        self._output: Any = None
         super().__init__(self.curves, [])
         self._words.layout.min_height = CAPTION_HEIGHT
 
+    def display(self) -> None:
+        """Show it below the cell."""
+        self._output = display(self, display_id=True)
+
+    @property
+    def count(self) -> int:
+        """How many runs have begun."""
+        return sum(len(seeds) for _, seeds in self.before) + len(self.seeds)
+
     def begin(self, name: str, steps: int) -> None:
-        """Begin a run of so many steps; the one before becomes grey."""
-        self.name, self.steps = name, steps
-        self.of = max(self.of, len(self.before) + 1)
-        self.records = []
-        self.curves.show_before(self.before, steps)
+        """Begin a run of so many steps; those of another name become grey."""
+        if name != self.name:
+            if self.seeds:
+                self.before.append((self.name, self.seeds))
+            self.name, self.seeds = name, []
+            self.curves.show_before(self.before, steps)
+        self.steps = steps
+        self.seeds.append([])
+        self.of = max(self.of, self.count)
         self.redraw()
 
     def add(self, record: StepRecord) -> None:
         """Add a step, and draw it unless the last drawing was a moment ago."""
-        self.records.append(record)
+        self.seeds[-1].append(record)
         if time.monotonic() - self._drawn >= REDRAW_SECONDS:
             self.redraw()
 
     def end(self) -> None:
-        """End the run, wherever it stands."""
+        """End the run, wherever it stands; with the last one, what a saved notebook shows is the picture as it ended."""
         self.redraw()
-        self.before.append((self.name, [self.records]))
+        if self.count == self.of or len(self.seeds[-1]) < self.steps:
+            self._output.update(self)
 
     def redraw(self) -> None:
         """Draw the runs as they are, and say how far they are."""
         self._drawn = time.monotonic()
-        self.curves.show([self.records])
+        self.curves.show([records for records in self.seeds if records])
         words = self._said()
         self.show(
             alt=f"Three graphs of training runs against the step: reward, entropy, clipped tokens. {words}",
@@ -62,23 +81,23 @@ class WatchedCell(LivePicture):
     @property
     def seconds_left(self) -> float | None:
         """Seconds until the last of the runs is done, if each step takes what the steps so far took; None before the first."""
-        done = sum(len(records) for _, (records,) in self.before) + len(self.records)
-        left = (self.of - len(self.before)) * self.steps - len(self.records)
+        every = [*(records for _, seeds in self.before for records in seeds), *self.seeds]
+        done = sum(map(len, every))
+        left = (self.of - self.count + 1) * self.steps - len(self.seeds[-1])
         return (time.monotonic() - self._began) * left / done if done else None
 
     def _said(self) -> str:
-        which = f"Run {len(self.before) + 1} of {self.of}" if self.of > 1 else "Run"
-        named = f" ({self.name})" if self.name else ""
-        if not self.records:
+        which = f"Run {self.count} of {self.of}" if self.of > 1 else "Run"
+        named, records = f" ({self.name})" if self.name else "", self.seeds[-1]
+        if not records:
             return f"{which}{named} begins."
         left = self.seconds_left
         rest = f", {seconds_in_words(left)} left" if left else ""
-        return f"{which}{named}, step {self.records[-1].step} of {self.steps}{rest}: {last_numbers(self.records)}."
+        return f"{which}{named}, step {records[-1].step} of {self.steps}{rest}: {last_numbers(records)}."
 
 
-_last: list[
-    tuple[Any, int, WatchedCell]
-] = []  # at most one: a shell, the number of its cell that runs, and its picture
+# at most one: a shell, the number of its cell that runs, and its picture
+_last: list[tuple[Any, int, WatchedCell]] = []
 
 
 def _picture_of_this_cell(steps: int, of: int) -> WatchedCell | None:
@@ -91,7 +110,7 @@ def _picture_of_this_cell(steps: int, of: int) -> WatchedCell | None:
             return picture
     picture = WatchedCell(steps, of)
     _last[:] = [(shell, shell.execution_count, picture)]
-    display(picture)
+    picture.display()
     return picture
 
 
@@ -100,8 +119,10 @@ def watch(run: TrainingRun[Any], *, name: str = "", of: int = 1) -> Iterator[Any
     """Return the records of a run as it would give them, and in a notebook draw them below the cell while they come.
 
     All runs that a cell watches share one picture: `list(watch(train(task, algorithm, settings), name="GRPO", of=6))` for each of
-    six, where `of` lets the time left count those to come. In a script, and for runs on pairs, nothing is drawn.
+    six, where `of` lets the time left count those to come. Those of one name in a row are drawn as seeds of one thing.
+    In a script, and for runs on pairs, nothing is drawn.
     """
+    check_at_least(1, of=of)
     return _watched(run, name, of)
 
 

@@ -119,6 +119,12 @@ def test_every_argument_can_be_said_on_the_command_line(name, tmp_path):
         (["clip", "--algorithm", "dapoo"], "algorithm 'dapoo' is not known; did you mean dapo"),
         (["clip", "--out", "a.gif"], "out must end in .png, .svg, .pdf or .html; got a.gif"),
         (["clip", "--out", "/proc/nothing/a.png"], "cannot be written or read"),
+        (["clip", "--out", "/proc/nothing/a.html"], "cannot be written or read"),
+        (["clip", "--out", "a.html", "--old-prob", "7"], "old_prob must be above 0 and at most 1; got 7"),
+        (
+            ["clip", "--out", "a.html", "--small-multiples"],
+            "out must end in .png, .svg, .pdf with --small-multiples; got a.html",
+        ),
     ],
 )
 def test_mistakes_are_sentences(arguments, sentence):

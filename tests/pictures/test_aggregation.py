@@ -197,7 +197,9 @@ def test_the_cut_is_dragged():
     explorer.asked = {"turn": 1, "handle": 0, "place": 2.4}  # nearest to 2.5, between the third and the fourth
     assert explorer.curve.cut == explorer.controls["cut"].value == 3
     assert explorer.picture.handles(explorer.curve)[0].at == explorer.picture.knife.get_xdata()[0] == 2.5
-    explorer.asked = {"turn": 2, "handle": 0, "place": -0.5}
+    explorer.asked = {"turn": 2, "handle": 0, "place": 1.6}  # nearest to 1.5
+    assert explorer.curve.cut == 2
+    explorer.asked = {"turn": 3, "handle": 0, "place": -0.5}
     assert explorer.curve.cut == 1
 
 

@@ -260,6 +260,7 @@ def test_the_widths_are_dragged_by_the_limits_of_a_certain_token():
     assert explorer.conclusion.endswith("is pushed down to 0.063 and up to 0.142 (ratio 0.63 to 1.42).")
     # DCPO at q = 1: r² − r = ε, so ε = .24 at r = 1.2, and r − r² = .21 at r = .7
     explorer = explore_bounds()
+    assert explorer.handles[3]["at"] == pytest.approx((1 + math.sqrt(1 + 4 * 0.2)) / 2)
     explorer.asked = {"turn": 1, "handle": 3, "place": 1.2}
     explorer.asked = {"turn": 2, "handle": 2, "place": 0.7}
     assert (explorer.controls["eps_high"].value, explorer.controls["eps_low"].value) == (0.24, 0.21)

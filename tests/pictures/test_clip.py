@@ -21,7 +21,7 @@ from rlviz.pictures.clip import (
     plot_clip_small_multiples,
 )
 from rlviz.pieces.bounds import DynamicBounds
-from rlviz.pieces.surrogate import DualClip
+from rlviz.pieces.surrogate import DualClip, unclipped
 
 DUAL = replace(GRPO, surrogate=DualClip(c=2.345))
 
@@ -286,3 +286,48 @@ def test_the_legend_of_small_multiples_fits_the_figure(count):
     (legend,) = figure.legends
     assert figure.bbox.x0 <= legend.get_window_extent().x0 and legend.get_window_extent().x1 <= figure.bbox.x1
     assert "new probability = 1" in [text.get_text() for text in legend.get_texts()]  # of the last one only
+
+
+def dragged(explorer, handle, place):
+    explorer.asked = {"turn": explorer.answered + 1, "handle": handle, "place": place}
+    return {name: control.value for name, control in explorer.controls.items()}
+
+
+def test_limits_and_the_old_probability_are_dragged():
+    """1 + ε_high, 1 − ε_low and 1/q: at 1.2, .8 and 1.667, then at 1.37, .55 and 4."""
+    explorer = explore_clip(up_to=4.0)
+    assert [handle["at"] for handle in explorer.handles] == pytest.approx([1.2, 0.8, 1 / 0.6])
+    assert [handle["sign"] for handle in explorer.handles] == [1, -1, -1]  # left of 1 a wider ε is further left
+    assert [handle["axes"] for handle in explorer.handles] == [0, 1, 0]  # of a bad token the second graph
+    assert dragged(explorer, 0, 1.37)["eps_high"] == 0.37
+    assert dragged(explorer, 1, 0.55)["eps_low"] == 0.45
+    assert dragged(explorer, 2, 4.0)["old_prob"] == 0.25
+    assert dragged(explorer, 2, 0.2)["old_prob"] == 1.0  # left of ratio 1 no token is certain
+    assert [handle["at"] for handle in explorer.handles] == pytest.approx([1.37, 0.55, 1.0])
+    # DCPO: the upper limit r has (r − 1) · r · q = ε, so that 2.2 at q = .1 asks for .264
+    explorer = explore_clip(DCPO, old_prob=0.1, up_to=4.0)
+    assert explorer.handles[0]["at"] == pytest.approx(2.0)
+    assert dragged(explorer, 0, 2.2)["eps_high"] == 0.26
+    explorer = explore_clip(GSPO)
+    assert [handle["hidden"] for handle in explorer.handles] == [
+        False,
+        False,
+        True,
+    ]  # a response has no old probability
+
+
+def test_the_conclusion_says_how_far_a_token_is_pushed():
+    explorer = explore_clip(eps_high=0.3)
+    assert explorer.conclusion == (
+        "GRPO pushes a good token up until its ratio is 1.30, and a bad one down until its ratio is 0.80."
+    )
+    explorer.controls["old_prob"].value = 0.9  # certain at 1.11, before the limit
+    assert explorer.conclusion.startswith("GRPO pushes a good token up as far as it goes, and a bad one down until")
+    explorer.controls["old_prob"].value = 0.7  # certain at 1.43
+    explorer.controls["dual_clip"].value = 1.5  # cuts a bad token above 1.5, too
+    assert explorer.conclusion == (
+        "GRPO pushes a good token up until its ratio is 1.30, and a bad one down until its ratio is 0.80."
+    )
+    assert explore_clip(replace(GRPO, name="Mine", surrogate=unclipped)).conclusion == (
+        "Mine pushes a good token up as far as it goes, and a bad one down at any ratio shown."
+    )

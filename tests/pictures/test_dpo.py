@@ -285,13 +285,29 @@ def test_beta_belongs_to_the_algorithm_and_hides_where_there_is_none():
 
 def test_the_probabilities_are_dragged_by_their_logarithms():
     explorer = explore_dpo()
-    chosen, rejected = explorer.picture.handles(explorer.curve)
+    chosen, rejected, _ = explorer.picture.handles(explorer.curve)
     assert (chosen.at, rejected.at) == (pytest.approx(math.log(0.2)), pytest.approx(math.log(0.3)))
     explorer.asked = {"turn": 1, "handle": 0, "place": math.log(0.085)}  # to the slider's step, .02
     explorer.asked = {"turn": 2, "handle": 1, "place": math.log(0.417)}
     assert [explorer.controls[name].value for name in ("chosen_prob", "rejected_prob")] == [0.08, 0.42]
     for line, at in zip(explorer.picture.starts, (0.08, 0.42), strict=True):
         assert list(line.get_ydata()) == pytest.approx([math.log(at)] * 2)
+
+
+def test_beta_is_dragged_by_the_margin_at_which_half_of_the_pull_is_left():
+    # of DPO's pull, 2 σ(−βm) of that at 0, half is left at m = ln 3 / β; other losses never let go, or have no β
+    explorer = explore_dpo()
+    assert explorer.handles[2]["at"] == pytest.approx(math.log(3) / 0.1, rel=1e-3)
+    assert explorer.handles[2]["sign"] == -1  # a larger β lets go sooner
+    for turn, beta in enumerate((0.25, 0.015), 1):
+        explorer.asked = {"turn": turn, "handle": 2, "place": math.log(3) / beta}
+        assert explorer.controls["beta"].value == beta
+        assert explorer.picture.half.get_xdata()[0] == pytest.approx(math.log(3) / beta, rel=1e-3)
+    explorer.asked = {"turn": 3, "handle": 2, "place": -4.0}  # on the other side of 0: as soon as can be
+    assert explorer.controls["beta"].value == 1.0
+    for algorithm in (DPO_LINEAR, GRPO):
+        explorer.controls["algorithm"].value = algorithm
+        assert explorer.handles[2]["hidden"] and not len(explorer.picture.half.get_xdata())
 
 
 def test_the_conclusion_is_where_both_responses_end():

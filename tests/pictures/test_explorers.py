@@ -15,6 +15,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import Collection
@@ -27,12 +28,13 @@ from matplotlib.ticker import FixedFormatter
 
 import rlviz
 from rlviz import pictures
-from rlviz.algorithms import GRPO, Algorithm
+from rlviz.algorithms import DPO, GRPO, Algorithm
 from rlviz.pictures.arguments import Chips, Choice, Range, Slider, Stop, WholeNumbers
 from rlviz.pictures.base import Picture
 from rlviz.pictures.catalogue import EXPLORERS, find_explorer
 from rlviz.pictures.clip import clip_curve
 from rlviz.pictures.explore import Algorithms, Explorer, small_multiples
+from rlviz.pictures.frozen import frames, freeze
 
 NAMES = EXPLORERS
 OF_ALGORITHMS = [name for name in NAMES if find_explorer(name).idea.algorithms is not None]
@@ -460,6 +462,79 @@ def test_beside_takes_algorithms_only(beside):
         ValueError, match=re.escape(f"beside must be a list of algorithms, such as GRPO; got {beside!r}")
     ):
         pictures.explore_clip(beside=beside)
+
+
+REACHES = [
+    ("clip", "old_prob", 7, "old_prob must be from 0.01 to 1; got 7"),
+    ("clip", "old_prob", "a", "old_prob must be a number; got 'a'"),
+    ("clip", "algorithm", "GRPO", r"algorithm must be one of the algorithms PPO, .*, SAPO; got 'GRPO'"),
+    ("clip", "algorithm", DPO, r"algorithm must be one of the algorithms PPO, .*, SAPO; got the algorithm DPO"),
+    ("clip", "beside", 7, r"beside must be a list of the algorithms PPO, .*, SAPO; got 7"),
+    ("clip", "beside", GRPO, r"beside must be a list of the algorithms PPO, .*, SAPO; got the algorithm GRPO"),
+    ("clip", "beside", ["GRPO"], r"beside must be a list of the algorithms PPO, .*, SAPO; got 'GRPO'"),
+    ("clip", "dual_clip", 1.7, "dual_clip must be one of 0.0, 1.5, 2.0, 3.0, 5.0, 10.0; got 1.7"),
+    ("aggregation", "lengths", 7, "lengths must be 4 whole numbers from 1 to 16; got 7"),
+    ("aggregation", "lengths", (1, 2, 3, 99), r"lengths must be 4 whole numbers from 1 to 16; got \(1, 2, 3, 99\)"),
+    ("aggregation", "lengths", (1, 2, 3, "a"), "lengths must be a whole number; got 'a'"),
+    ("kl", "show", "both", "show must be one of fits, value, gradient; got 'both'"),
+]
+
+
+@pytest.mark.parametrize(("name", "control", "value", "says"), REACHES)
+def test_a_control_refuses_what_it_cannot_be_and_stays(name, control, value, says):
+    explorer = at_start(name)
+    before, call = explorer.controls[control].value, explorer.call
+    with pytest.raises(ValueError, match=f"^{says}$"):
+        explorer.controls[control].value = value
+    assert (explorer.controls[control].value, explorer.call) == (before, call)
+
+
+@pytest.mark.parametrize(
+    ("explorer", "grid", "says"),
+    [
+        ("clip", {"old_prob": (0.1,)}, "explorer must be an Explorer; got 'clip'"),
+        (None, {}, r"grid must name at least one of algorithm, eps_low, .*; got \{\}"),
+        (None, {"old_probs": (0.1,)}, r"grid must be of algorithm, .*, beside; got 'old_probs'"),
+        (None, {"old_prob": ()}, r"grid: old_prob must be a list of at least one value; got \(\)"),
+        (None, {"old_prob": 0.5}, r"grid: old_prob must be a list of at least one value; got 0.5"),
+        (None, {"old_prob": (0.1, 7)}, "old_prob must be from 0.01 to 1; got 7"),
+        (None, {"algorithm": ("GRPO",)}, r"algorithm must be one of the algorithms PPO, .*; got 'GRPO'"),
+        (None, [1], r"grid must be a dictionary or None; got \[1\]"),
+    ],
+)
+def test_freezing_refuses_in_a_sentence(explorer, grid, says):
+    with pytest.raises(ValueError, match=f"^{says}$"):
+        freeze(at_start("clip") if explorer is None else explorer, grid)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_page_without_a_kernel_has_its_controls_in_the_explorer_s_order(name):
+    """The grid's own order is that of the frames: what changes the standing part comes first there."""
+    explorer = at_start(name)
+    one_each = {n: values[:1] for n, values in explorer.idea.grid.items()}
+    data = frames(explorer, one_each)
+    shown = [data["controls"][place]["name"] for place in data["order"]]
+    assert shown == [n for n in explorer.controls if n in set(shown)]
+    assert set(shown) == {n for n in one_each if not explorer.controls[n].hidden}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_part_of_a_narrow_screen_shows_some_of_another(name):
+    """Panels, whose frames are 6 pixels wide, lie beside each other, and words lie in one of them whole."""
+    explorer = at_start(name)
+    inner = [(x + 6, y + 6, x + width - 6, y + height - 6) for x, y, width, height in explorer.panels]
+    for one, other in itertools.combinations(inner, 2):
+        apart = one[2] <= other[0] + 1 or other[2] <= one[0] + 1 or one[3] <= other[1] + 1 or other[3] <= one[1] + 1
+        assert apart, (one, other)
+    for legend in filter(Artist.get_visible, explorer.picture.figure.legends):
+        for text in legend.get_texts():
+            box = text.get_window_extent()
+            top, bottom = explorer.size[1] - box.y1, explorer.size[1] - box.y0
+            within = (
+                x <= box.x0 and box.x1 <= x + width and y <= top and bottom <= y + height
+                for x, y, width, height in explorer.panels
+            )  # fmt: skip
+            assert any(within) or not text.get_text().strip(), text
 
 
 def test_a_curve_of_no_algorithm_and_one_with_an_argument_too_many():

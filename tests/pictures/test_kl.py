@@ -413,6 +413,8 @@ def test_humps_are_dragged_apart_and_up():
     assert asked(explorer, 0, -2.5)["apart"] == 5.0
     assert asked(explorer, 0, 1.0)["apart"] == 0.0  # past the other hump
     assert explorer.handles[4]["hidden"]  # one hump: its height says nothing of a weight
+    assert asked(explorer, 1, 0.5)["apart"] == 1.0 and not explorer.handles[4]["hidden"]
+    assert asked(explorer, 1, 0.45)["apart"] == 0.9 and explorer.handles[4]["hidden"]
     asked(explorer, 1, 2.5)
     # positions are a quarter apart; the left hump's own height is w φ(0) / 4, and the right one's tail there (1 − w) φ(5) / 4
     for place in (0.03, 0.06):

@@ -1,5 +1,6 @@
 """The fragments of SVG: text stays text and is escaped, the house's colours are the page's, ids are the view's own."""
 
+import base64
 import io
 import re
 from xml.etree import ElementTree
@@ -7,12 +8,15 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from matplotlib.collections import PolyCollection
+from matplotlib.patches import PathPatch, Rectangle
+from matplotlib.path import Path
 from PIL import Image
 
 from rlviz.pictures.base import BLUE, new_figure
 from rlviz.pictures.marks import Marks
 from rlviz.pictures.svg import VIEW, SvgFigure
 
+pytestmark = pytest.mark.filterwarnings("ignore:There are no gridspecs")  # of axes placed by hand
 HOSTILE = "<script>alert(1)</script> & \"quoted\" 'so' \ue000x"
 
 
@@ -133,6 +137,26 @@ def test_marks_stand_at_their_side_in_svg_and_in_the_png(side):
     assert stands == pytest.approx(at, abs=3)
 
 
+def test_a_legend_of_the_figure_is_in_the_parts_that_a_narrow_screen_stacks():
+    """As many of its columns side by side as go into 560 pixels; each word lies in one part, and no part is wider."""
+    figure = new_figure(10, 3)
+    lines = [figure.subplots(1, 2)[0].plot([0, 1], [0, 1])[0]]
+    names = [f"{place}: a name of some length" for place in range(4)]
+    handles = [lines[0]] * 4
+    figure.legend(handles, names, loc="outside lower center", ncols=4, fontsize=12)
+    hidden = figure.legend(handles[:1], ["out of sight"], loc="lower center")
+    hidden.set_visible(False)
+    svg = SvgFigure(figure, [])
+    parts = svg.panels[2:]
+    assert len(svg.panels) == 2 + len(parts) and len(parts) == 2
+    assert all(width <= 560 + 2 * 6 for _, _, width, _ in parts)
+    words = {text.text: (float(text.get("x")), float(text.get("y"))) for text in parsed(svg.still).iter("text")}
+    for name in names:
+        x, y = words[name]
+        holds = [left + 20 < x < left + width and top < y < top + height for left, top, width, height in parts]
+        assert sum(holds) == 1, name  # with room on its left for its line
+
+
 def test_axes_out_of_sight_cannot_be_pointed_at():
     def two(ax):
         other = ax.figure.add_subplot()
@@ -142,3 +166,150 @@ def test_axes_out_of_sight_cannot_be_pointed_at():
     svg, _ = figure_of(two)
     assert [where["on"] for where in svg.axes] == [True, False]
     assert len(svg.panels) == 1
+
+
+def still_only(draw):
+    """Return the standing part of a figure of 400 × 300 pixels, parsed, and its axes, which fill it."""
+    figure = new_figure(4, 3)
+    figure.set_layout_engine("none")
+    ax = figure.add_axes((0, 0, 1, 1))
+    ax.set(xlim=(0, 4), ylim=(0, 3))  # 100 pixels a unit: (x, y) stands at (100 x, 300 − 100 y)
+    ax.axis("off")
+    draw(ax)
+    svg = SvgFigure(figure, [])
+    return parsed(svg.still), svg
+
+
+def test_what_is_clipped_is_clipped_at_its_frame():
+    def two(ax):
+        inner = ax.inset_axes((0.25, 0.5, 0.5, 0.25))  # from (1, 1.5) to (3, 2.25): 200 × 75 pixels, its top at 75
+        inner.axis("off")
+        inner.plot([0, 1], [0, 1])
+        (round_line,) = ax.plot([0, 4], [1, 1])
+        round_line.set_clip_path(PathPatch(Path([(1, 0), (2, 1), (3, 0), (1, 0)]), transform=ax.transData))
+
+    still, _ = still_only(two)
+    frames = {clip.get("id"): next(iter(clip)) for clip in still.iter("clipPath")}
+    rects = [frame for frame in frames.values() if frame.tag.endswith("rect")]
+    assert [[float(rect.get(name)) for name in ("x", "y", "width", "height")] for rect in rects] == [[100, 75, 200, 75]]
+    (triangle,) = [frame.get("d") for frame in frames.values() if frame.tag.endswith("path")]
+    assert triangle.startswith("M100 300L200 200 300 300")
+
+
+def test_markers_stand_at_their_numbers():
+    still, _ = still_only(lambda ax: ax.plot([1, 2.5], [2, 0.5], "s", markersize=7.2, label="m"))
+    places = [(float(use.get("x")), float(use.get("y"))) for use in still.iter("use")]
+    assert places == [(100, 100), (250, 250)]
+    (form,) = [path for path in still.iter("path") if path.get("id")]
+    corners = re.findall(r"(-?[\d.]+) (-?[\d.]+)", form.get("d"))
+    assert sorted(set(corners)) == sorted((x, y) for x in ("-5", "5") for y in ("-5", "5"))  # 7.2 points are 10 pixels
+
+
+@pytest.mark.parametrize("side", ["left", "center", "right"])
+def test_words_stand_where_they_are_put(side):
+    still, _ = still_only(lambda ax: ax.text(1, 2, "word", ha=side, va="baseline", fontsize=18))
+    (group,) = still.iter("g")
+    (text,) = group.iter("text")
+    assert (float(text.get("x")), float(text.get("y"))) == pytest.approx((100, 100), abs=1)
+    assert float(group.get("font-size")) == 25  # 18 points at 100 dots an inch
+    assert group.get("text-anchor") == {"left": None, "center": "middle", "right": "end"}[side]
+
+
+def test_a_turned_word_reads_upwards_around_its_middle():
+    still, _ = still_only(lambda ax: ax.text(2, 1, "upwards", rotation=90, ha="center", va="center", fontsize=18))
+    (group,) = still.iter("g")
+    (text,) = group.iter("text")
+    x, y = float(text.get("x")), float(text.get("y"))
+    assert group.get("text-anchor") == "middle" and y == pytest.approx(200, abs=1)
+    turn, *around = map(float, re.findall(r"-?[\d.]+", group.get("transform")))
+    assert (turn, *around) == (-90, x, y)
+    assert 200 < x < 212.5  # its baseline is right of its middle, by less than half of a line
+
+
+def test_a_formula_s_outlines_stand_where_it_is():
+    def formula(ax):
+        ax.text(1, 2, r"$\pi$", va="baseline", fontsize=18)
+
+    still, _ = still_only(formula)
+    d = " ".join(path.get("d") for path in still.iter("path"))
+    corners = np.array(re.findall(r"(-?[\d.]+) (-?[\d.]+)", d), dtype=float)
+    assert 100 <= corners[:, 0].min() < 105 and corners[:, 0].max() < 130
+    assert 80 < corners[:, 1].min() < corners[:, 1].max() < 102
+
+
+def test_an_image_stands_upright_in_its_place():
+    def two_rows(ax):
+        ax.imshow([[0.0], [1.0]], extent=(1, 2, 1, 3), cmap="gray", aspect="auto", interpolation="nearest")
+        ax.set(xlim=(0, 4), ylim=(0, 3))
+
+    still, _ = still_only(two_rows)
+    (image,) = still.iter("image")
+    assert [float(image.get(name)) for name in ("x", "y", "width", "height")] == pytest.approx(
+        [100, 0, 100, 200], abs=1
+    )
+    data = base64.b64decode(image.get("href").partition(",")[2])
+    pixels = np.asarray(Image.open(io.BytesIO(data)).convert("L"))
+    assert pixels[5, 50] == 0 and pixels[-5, 50] == 255  # the first row, black, is above
+
+
+def test_lines_keep_bends_dashes_and_widths_and_lose_what_is_far_outside():
+    def three(ax):
+        ax.plot([1, 2, 3], [1, 1.01, 1], label="bent")  # by a pixel
+        ax.plot([0, 4], [2, 2], linestyle=(0, (3, 1.5)), linewidth=3.6, label="dashed")
+        ax.plot([-40, 40], [0.5, 0.5], label="far", clip_on=False, alpha=0.25)
+
+    still, _ = still_only(three)
+    lines = {path.get("data-curve").partition(" ")[2]: path for path in still.iter("path") if path.get("data-curve")}
+    numbers = {name: [float(n) for n in re.findall(r"-?[\d.]+", path.get("d"))] for name, path in lines.items()}
+    assert numbers["bent"] == pytest.approx([100, 200, 200, 199, 300, 200])
+    assert float(lines["dashed"].get("stroke-width")) == 5
+    assert lines["dashed"].get("stroke-dasharray") == "15 7.5"  # in widths of the line
+    assert -60 < min(numbers["far"]) <= 0 and 400 <= max(numbers["far"]) < 460
+    assert {lines["far"].get("opacity"), lines["far"].get("stroke-opacity")} == {None, "0.25"}
+
+
+def test_what_is_half_transparent_is_so_in_the_page():
+    def two(ax):
+        ax.add_patch(Rectangle((1, 1), 1, 1, alpha=0.5))
+        ax.add_patch(Rectangle((2, 1), 1, 1, facecolor=(1, 0, 0, 0.25), linewidth=0))
+
+    still, _ = still_only(two)
+    assert [(path.get("opacity"), path.get("fill-opacity")) for path in still.iter("path")] == [
+        ("0.5", None),
+        (None, "0.25"),
+    ]
+
+
+def test_a_panel_holds_its_axes_and_their_words():
+    svg, _ = figure_of(lambda ax: [ax.set(title="A title", xlabel="below")] and line(ax))
+    ((x, y, width, height),) = svg.panels
+    left, top, across, down = svg.axes[0]["box"]
+    assert x < left and left + across < x + width + 1 and y < top and top + down < y + height
+    for text in parsed(svg.still).iter("text"):
+        assert y < float(text.get("y")) < y + height, text.text
+
+
+def test_an_arrangement_that_was_laid_out_once_comes_back_at_once(monkeypatch):
+    """Its places too: what moves is drawn where it was. Another one is laid out, and needs more room for its ticks."""
+    svg, ax = figure_of(line)
+    laid_out = []
+    monkeypatch.setattr(svg, "lay_out", lambda: (laid_out.append(1), SvgFigure.lay_out(svg)))
+    svg.arrange("narrow")
+    assert len(laid_out) == 1
+
+    def look():
+        return svg.still, svg.axes, svg.panels, svg.moving(), [axes.get_in_layout() for axes in svg.figure.axes]
+
+    narrow = look()
+    svg.arrange("narrow")
+    assert look() == narrow and len(laid_out) == 1
+    ax.set_yticks([0, 1, 2], ["nought", "one and a half, or so", "two"])
+    svg.arrange("wide")
+    wide = look()
+    assert len(laid_out) == 2 and wide[1][0]["box"][0] > narrow[1][0]["box"][0] + 50
+    assert all(one != other for one, other in zip(narrow[:4], wide[:4], strict=True))
+    ax.set_yticks([0, 1, 2], ["0", "1", "2"])
+    svg.arrange("narrow")
+    assert look() == narrow and len(laid_out) == 2
+    svg.arrange("wide")
+    assert look() == wide and len(laid_out) == 2

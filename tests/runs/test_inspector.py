@@ -162,7 +162,7 @@ def test_an_axis_grows_to_hold_what_is_beyond_it(grpo):
 
 
 def test_every_move_changes_its_view_and_back_again_nothing_differs(grpo):
-    _, folder = grpo
+    records, folder = grpo
     inspector = inspect_run(folder)
     place, data, start = inspector.place, inspector.data, pixels(inspector)
     inspector.go(step=3)
@@ -178,9 +178,18 @@ def test_every_move_changes_its_view_and_back_again_nothing_differs(grpo):
         inspector.go(**{name: was})
     inspector.place = place
     assert told(inspector) == before
-    for wrong in ({"step": 8}, {"group": 4}, {"response": 0}, {"token": 99}):
-        with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be one of"):
+    tokens = records[5].groups[place[1]].responses[place[2]].length
+    for wrong, says in (
+        ({"step": 8}, "step must be one of the run's, .*; got 8"),
+        ({"step": "last"}, "step must be a whole number or None; got 'last'"),
+        ({"group": 4}, "group must be from 1 to 3 at step 6; got 4"),
+        ({"response": 0}, "response must be from 1 to 4 at step 6; got 0"),
+        ({"token": 99}, f"token must be from 1 to {tokens} at step 6; got 99"),
+        ({"token": 1.5}, "token must be a whole number or None; got 1.5"),
+    ):
+        with pytest.raises(ValueError, match=says):
             inspector.go(**wrong)
+        assert inspector.place == place
 
 
 def test_a_choice_beyond_the_end_of_a_shorter_response_becomes_its_last_token(grpo):

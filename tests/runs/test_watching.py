@@ -1,5 +1,6 @@
 """`watch` hands on a run's records unchanged; in a notebook the runs of one cell share a picture that says the time left."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,8 +18,14 @@ TINY = TrainSettings(steps=3, num_prompts=3, group_size=4, evaluate_every=0)
 def notebook(monkeypatch):
     """A shell with a kernel, and what its cells display."""
     shell, shown = SimpleNamespace(kernel=object(), execution_count=1), []
+
+    def display(picture, display_id):
+        shown.append(picture)
+        picture.saved = []
+        return SimpleNamespace(update=lambda now: picture.saved.append((now.caption, now.png)))
+
     monkeypatch.setattr(module, "get_ipython", lambda: shell)
-    monkeypatch.setattr(module, "display", shown.append)
+    monkeypatch.setattr(module, "display", display)
     monkeypatch.setattr(module, "REDRAW_SECONDS", 0.0)
     return shell, shown
 
@@ -66,7 +73,39 @@ def test_a_run_that_is_left_early_ends(notebook):
     records = watch(train("chain", "grpo", TINY))
     next(records)
     records.close()
-    assert len(shown[0].before[0][1][0]) == 1
+    assert len(shown[0].seeds[0]) == 1
+    assert shown[0].saved  # nothing comes that would be waited for
+
+
+def test_runs_of_one_name_are_seeds_of_one_thing(notebook):
+    _, shown = notebook
+    runs = [rewards(watch(train("chain", "grpo", replace(TINY, seed=seed)), name="a", of=3)) for seed in (0, 1)]
+    (picture,) = shown
+    np.testing.assert_allclose(picture.curves.lines["reward"].get_ydata(), np.mean(runs, 0))
+    seeds = picture.curves.seeds["reward"].get_ydata()
+    np.testing.assert_array_equal(seeds[np.isfinite(seeds)], np.concatenate(runs))
+    assert picture.caption.startswith("Run 2 of 3 (a), step 3 of 3, about ") and not picture.saved
+    last = rewards(watch(train("chain", "dapo", TINY), name="b", of=3))
+    np.testing.assert_allclose(picture.curves.before["reward"].get_ydata(), np.mean(runs, 0))
+    np.testing.assert_array_equal(picture.curves.lines["reward"].get_ydata(), last)
+    # what a saved notebook holds is the picture as it ended, once
+    assert picture.saved == [(picture.caption, picture.png)]
+    assert picture.caption.startswith("Run 3 of 3 (b), step 3 of 3: reward ")
+
+
+@pytest.mark.parametrize(
+    ("run", "given", "says"),
+    [
+        (7, {}, "run must be a TrainingRun; got 7"),
+        ([1], {}, r"run must be a TrainingRun; got \[1\]"),
+        (None, {"of": 0}, "of must be at least 1; got 0"),
+        (None, {"of": "all"}, "of must be a whole number; got 'all'"),
+        (None, {"name": 7}, "name must be a text; got 7"),
+    ],
+)
+def test_what_cannot_be_watched_is_refused_at_once(run, given, says):
+    with pytest.raises(ValueError, match=f"^{says}$"):
+        watch(train("chain", "grpo", TINY) if run is None else run, **given)
 
 
 def test_runs_on_pairs_are_handed_on(notebook):
