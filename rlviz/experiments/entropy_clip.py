@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 
 from rlviz.experiments.base import Part, Verdict, after, by_seed, gap, judged, means, scaled, select
 from rlviz.experiments.runs import FREE, SMALL, UPPER_LIMITS, rows, run, shipped
-from rlviz.runs.arms import panels, plot_arms, plot_course
-from rlviz.tabular import TableTask, train_table
+from rlviz.runs.arms import panels, plot_arms
+from rlviz.tabular import TableTask, random_reward, train_table
 from small_models.tasks import Grade, Trip
 
 CLAIM = "Entropy falls fast under symmetric clipping and stays higher under clip-higher and dynamic bounds."
@@ -26,7 +26,7 @@ SECONDS = 40
 SMALLEST, SMALLEST_FALL = 0.02, 0.1  # nats worth speaking of: between limits, and of a fall
 
 ARMS = ("0.2", "0.28", "1.0", "DCPO's")
-TRIP, COIN = "trip", "trip, a coin for a reward"
+TRIP, COIN, TABLE_COIN = "trip", "trip, a coin for a reward", "table, a coin for a reward"
 ONE, MANY = "table, 1 group of 8", "table, 16 groups of 16"
 TABLES: Mapping[str, dict[str, int]] = {
     ONE: {"groups": 1, "group_size": 8, "steps": 120},
@@ -63,13 +63,27 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
                 {"step": table.steps_to_accuracy(LEVEL), "entropy": table.entropy_at_accuracy(LEVEL), "accuracy": LEVEL}
             )
             found.append(there.mean().to_frame().T.assign(arm=name, setting=setting))
+        drift = train_table(
+            algorithm,
+            random_reward(),
+            steps=scaled(200, scale),
+            updates_per_rollout=8,
+            replicas=scaled(REPLICAS, scale, 4),
+            seed=seed,
+        )
+        end = {
+            "step": scaled(200, scale),
+            "entropy": drift.entropy[:, -1].mean(),
+            "accuracy": drift.accuracy[:, -1].mean(),
+        }
+        found.append(pd.DataFrame([end]).assign(arm=name, setting=TABLE_COIN))
     return pd.concat(found, ignore_index=True)
 
 
 def judge(frame: pd.DataFrame) -> Verdict:
     """Compare entropy in the last fifth of the steps where nothing is learnt, and at equal accuracy where something is."""
     trip, coin = (after(select(frame, setting=setting), 0.8) for setting in (TRIP, COIN))
-    one, many = (select(frame, setting=setting) for setting in (ONE, MANY))
+    one, many, drift = (select(frame, setting=setting) for setting in (ONE, MANY, TABLE_COIN))
     first = select(frame[frame["step"] <= 3], setting=TRIP)
     fall = by_seed(first, "entropy", arm="0.2") - by_seed(trip, "entropy", arm="0.2")
 
@@ -81,10 +95,11 @@ def judge(frame: pd.DataFrame) -> Verdict:
     limits = ARMS[1], ARMS[3]
     return judged(
         Part("nats by which entropy falls on trip under 0.2", fall, smallest=SMALLEST_FALL),
-        *(kept("with nothing to learn", coin, name) for name in limits),
+        *(kept("with nothing to learn, on a table", drift, name) for name in limits),
         *(kept(f"at accuracy {LEVEL:g}, 1 group of 8 a rollout", one, name) for name in limits),
         *(kept(f"at accuracy {LEVEL:g}, 16 groups of 16", many, name) for name in limits),
-        f"nothing to learn, in the end {means(coin, 'entropy')}",
+        f"nothing to learn, on a table {means(drift, 'entropy')}",
+        f"on trip, where one run wanders as far as the limits lie apart {means(coin, 'entropy')}",
         f"1 group of 8, at accuracy {LEVEL:g} {means(one, 'entropy', 3)}",
         f"16 groups of 16 {means(many, 'entropy', 3)}",
         f"trip, in the end {means(trip, 'entropy')}, at unequal accuracy {means(trip, 'accuracy')}",
@@ -94,8 +109,7 @@ def judge(frame: pd.DataFrame) -> Verdict:
 def draw(frame: pd.DataFrame) -> Figure:
     """Draw entropy where nothing is learnt, and at equal accuracy with little and with much signal a rollout."""
     figure, (coin, one, many) = panels(3, 4.9)
-    unit = "nats per token"
-    plot_course(coin, select(frame, setting=COIN), "entropy", title="A coin for a reward", unit=unit, smooth=5)
+    plot_arms(coin, select(frame, setting=TABLE_COIN), "entropy", title="A coin for a reward", unit="nats")
     plot_arms(one, select(frame, setting=ONE), "entropy", title=f"At accuracy {LEVEL:g}: 1 group of 8", unit="nats")
     plot_arms(
         many, select(frame, setting=MANY), "entropy", title=f"At accuracy {LEVEL:g}: 16 groups of 16", unit="nats"

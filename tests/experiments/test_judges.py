@@ -288,7 +288,8 @@ def entropy_clip(effect):
     frame = grid(setting=("trip", "trip, a coin for a reward"), arm=ENTROPY_ARMS, step=STEPS)
     end = 2 - effect + 0.3 * effect * (frame["arm"] != "0.2") + 0.01 * frame["seed"]
     course = frame.assign(accuracy=0.9, entropy=end.where(frame["step"] > 10, 2.0))
-    tables = grid(setting=("table, 1 group of 8", "table, 16 groups of 16"), arm=ENTROPY_ARMS)
+    settings = ("table, 1 group of 8", "table, 16 groups of 16", "table, a coin for a reward")
+    tables = grid(setting=settings, arm=ENTROPY_ARMS)
     kept = 1 + 0.3 * effect * (tables["arm"] != "0.2") + 0.01 * tables["seed"]
     return pd.concat([course, tables.assign(step=5.0, accuracy=0.95, entropy=kept)], ignore_index=True)
 
