@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -54,12 +54,56 @@ def _listening(routers: list[nn.Module]) -> Iterator[list[Tensor]]:
     heard: list[Tensor] = []
 
     def hear(router: nn.Module, given: Any, output: Any) -> None:
-        outputs = output if isinstance(output, tuple) else (output,)
-        heard.extend(part for part in outputs if isinstance(part, Tensor) and not part.is_floating_point())
+        heard.extend(part for part in _parts(output) if not part.is_floating_point())
 
-    hooks = [router.register_forward_hook(hear) for router in routers]
-    try:
+    with _hooked(routers, hear):
         yield heard
+
+
+def listening(policy: Policy) -> AbstractContextManager[list[Tensor]]:
+    """Give a list that fills with the experts that each call of a router chooses, which `replaying` can put back."""
+    return _listening(_routers(policy))
+
+
+@contextmanager
+def replaying(policy: Policy, routes: Sequence[Tensor]) -> Iterator[None]:
+    """Let tokens go through the experts that they went through when `listening` heard these, on the same inputs.
+
+    Routing replay (GSPO, arXiv 2507.18071, §4): the experts are the old ones, and their weights the router's probabilities now,
+    over these experts: p_e / Σ_chosen p. Raises ValueError where the calls do not match those that were heard.
+    """
+    left = list(routes)
+
+    def put_back(router: nn.Module, given: Any, output: Any) -> Any:
+        chosen = next(part for part in _parts(output) if not part.is_floating_point())
+        old = left.pop(0) if left else chosen[:0]
+        if old.shape != chosen.shape:
+            raise ValueError(
+                f"routes must be heard on the same inputs: a router chose {list(chosen.shape)}; got {list(old.shape)}"
+            )
+        logits, given_weights, _ = _parts(output)
+        if not torch.allclose(_weights(logits, chosen), given_weights.float(), atol=1e-5):
+            raise ValueError(f"policy must have routers that share weights p_e / Σ p out; got {type(router).__name__}")
+        return logits, _weights(logits, old).to(given_weights.dtype), old
+
+    with _hooked(_routers(policy), put_back):
+        yield
+
+
+def _weights(logits: Tensor, chosen: Tensor) -> Tensor:
+    """Return p_e / Σ p over the chosen experts, [rows · positions, k]."""
+    return logits.float().gather(-1, chosen).softmax(-1)
+
+
+def _parts(output: Any) -> list[Tensor]:
+    return [part for part in (output if isinstance(output, tuple) else (output,)) if isinstance(part, Tensor)]
+
+
+@contextmanager
+def _hooked(routers: list[nn.Module], hook: Callable[..., Any]) -> Iterator[None]:
+    hooks = [router.register_forward_hook(hook) for router in routers]
+    try:
+        yield
     finally:
-        for hook in hooks:
-            hook.remove()
+        for each in hooks:
+            each.remove()

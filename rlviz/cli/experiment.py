@@ -26,7 +26,7 @@ def experiment(
     ),
     jobs: Annotated[int | None, typer.Option(min=1, help="Trials at once. [default: a core each]")] = None,
 ) -> None:
-    """Test the sources' claims on small models: seen, not seen at this scale, or reversed, with numbers and pictures."""
+    """Test the sources' claims on small models: what was seen of each, and what not, with numbers and pictures."""
     from rlviz.experiments import EXPERIMENTS, find_experiment
 
     if listed:
@@ -84,7 +84,7 @@ def _run(chosen: Sequence[Experiment], seeds: range, out: Path, jobs: int | None
                 waiting[each.name] -= 1
                 if not waiting[each.name]:
                     verdicts[each.name] = conclude(each, seeds, out)
-                    console.print(f"[bold]{each.name}[/]: [bold]{verdicts[each.name].outcome}[/]", soft_wrap=True)
+                    console.print(f"[bold]{each.name}[/]: [bold]{verdicts[each.name]}[/]", soft_wrap=True)
                     console.print(escape(verdicts[each.name].says), soft_wrap=True)
         except KeyboardInterrupt as stop:
             console.print("Stopped. The trials that are done are kept; the same command goes on.")

@@ -17,6 +17,7 @@ from small_models.tasks import Chain
 CLAIM = "DCPO clips about 10 times fewer tokens than GRPO and uses about 28 % more responses."
 SOURCE = "DCPO, arXiv 2509.02333"
 SECONDS = 50
+SMALLEST, SMALLEST_SHARE = 0.1, 0.02  # of a log10, and of responses, worth speaking of
 
 ARMS = {"GRPO": FREE, "DCPO": DCPO, "GRPO with DCPO's limits": replace(FREE, bounds=DCPO.bounds)}
 CLIPPED = ["clip_fraction_low", "clip_fraction_high", "clip_fraction_dual"]
@@ -35,8 +36,13 @@ def judge(frame: pd.DataFrame) -> Verdict:
     more = times(frame, "contributing", "DCPO", "GRPO") - 1
     points = 100 * gap(frame, "contributing", "DCPO", "GRPO").mean()
     return judged(
-        Part("log10 of how many times fewer tokens DCPO clips (claimed: 1)", np.log10(fewer), claimed=1),
-        Part("share of responses in use, more than GRPO (claimed: .28)", more, claimed=0.28),
+        Part(
+            "log10 of how many times fewer tokens DCPO clips (claimed: 1)",
+            np.log10(fewer),
+            claimed=1,
+            smallest=SMALLEST,
+        ),
+        Part("share of responses in use, more than GRPO (claimed: .28)", more, claimed=0.28, smallest=SMALLEST_SHARE),
         f"clipped {means(frame, 'clipped', 4)}",
         f"in use {means(frame, 'contributing')}: DCPO {points:.0f} points more",
         f"accuracy over the run {means(frame, 'accuracy')}",

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rlviz.experiments.base import Part, Verdict, after, by_seed, gap, judged, scaled, select
+from rlviz.experiments.base import Arithmetic, NotTestable, Part, Verdict, after, by_seed, gap, judged, scaled, select
 from rlviz.experiments.runs import FREE, SMALL, shipped, train_arms
 from rlviz.pieces.advantages import SmoothStandardization
 from rlviz.pieces.selection import DynamicSampling, duplicate_informative
@@ -20,6 +20,7 @@ CLAIM = (
 )
 SOURCE = "DAPO, arXiv 2503.14476; DUPO, 2507.02592; DCPO, 2509.02333"
 SECONDS = 40
+SMALLEST = 0.05  # share of groups worth speaking of
 
 NOTHING, DYNAMIC, TWICE, MEMORY = "nothing", "dynamic sampling", "duplication", "SAS (memory)"
 ANSWERS = {
@@ -53,14 +54,17 @@ def judge(frame: pd.DataFrame) -> Verdict:
     )
     growth = by_seed(plain, "late") - by_seed(plain, "middle")
     return judged(
-        Part("share of wasted groups at accuracy above .9, minus at .3 to .7", growth),
-        Part("dynamic sampling's further rollouts, in batches a step", gap(past, "price", DYNAMIC, NOTHING)),
-        Part("duplication's repeated share of the batch", by_seed(past, "repeats", arm=TWICE)),
-        Part("share of responses that SAS makes use of beyond GRPO's", gap(past, "contributing", MEMORY, NOTHING)),
+        Part("share of wasted groups at accuracy above .9, minus at .3 to .7", growth, smallest=SMALLEST),
+        Arithmetic("dynamic sampling's further rollouts, in batches a step", gap(past, "price", DYNAMIC, NOTHING)),
+        Arithmetic("duplication's repeated share of the batch", by_seed(past, "repeats", arm=TWICE)),
+        Arithmetic(
+            "share of responses that SAS makes use of beyond GRPO's", gap(past, "contributing", MEMORY, NOTHING)
+        ),
         f"wasted at accuracy .3 to .7 {plain['middle'].mean():.2f}, above .9 {plain['late'].mean():.2f}",
         f"dynamic sampling samples {select(past, arm=DYNAMIC)['price'].mean():.1f} batches a step",
-        "that the last three are above 0 is by construction, once a group is dead: their sizes are the prices",
-        f"accuracy never was below {plain['accuracy'].min():.2f}, so the end near 0 is not tested, nor is staleness",
+        "that each answer has its price follows from the dead groups, once there are any: the sizes are the prices",
+        NotTestable("waste as accuracy nears 0", f"it never was below {plain['accuracy'].min():.2f}"),
+        NotTestable("that the statistics of SAS are stale", "a pool of prompts is visited too few times"),
     )
 
 

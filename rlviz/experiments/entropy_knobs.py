@@ -22,6 +22,7 @@ CLAIM = (
 )
 SOURCE = "DAPO, arXiv 2503.14476; Lite PPO, 2508.08221"
 SECONDS = 10
+SMALLEST = 0.02  # nats, and share right, worth speaking of
 
 PLAIN, BONUS, LEVEL, REPLICAS = "plain", "entropy bonus 0.3", 0.9, 16
 MILD: Mapping[str, Mapping[str, Any]] = {  # knob → what is changed
@@ -79,7 +80,7 @@ def judge(frame: pd.DataFrame) -> Verdict:
 
     def kept(bench: str, knob: str) -> Part:
         more = gap(select(frame, bench=bench), "entropy", knob, PLAIN)
-        return Part(f"nats kept at accuracy {LEVEL:g} by {knob}", more)
+        return Part(f"nats kept at accuracy {LEVEL:g} by {knob}", more, smallest=SMALLEST)
 
     def cost(bench: str, knob: str) -> pd.Series:
         return gap(select(frame, bench=bench), "accuracy", PLAIN, knob)
@@ -89,7 +90,7 @@ def judge(frame: pd.DataFrame) -> Verdict:
     said = {knob: f"{fmean(part.values):+.2f} ({part.outcome})" for knob, part in one.items()}
     return judged(
         *(kept(FOUR, knob) for knob in mild),
-        Part(f"accuracy that {BONUS} costs among 1000 actions", cost(MANY, BONUS)),
+        Part(f"accuracy that {BONUS} costs among 1000 actions", cost(MANY, BONUS), smallest=SMALLEST),
         f"nats kept where a response is one token: {in_words(said, '{}')}",
         f"accuracy that too much costs among 20 actions: {in_words({knob: cost(FEW, knob).mean() for knob in too_much})}",
     )

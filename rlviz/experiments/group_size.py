@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rlviz.experiments.base import Part, Verdict, gap, judged, means, scaled, select
+from rlviz.experiments.base import Arithmetic, Part, Verdict, gap, judged, means, scaled, select
 from rlviz.experiments.runs import FREE, SMALL, answered, rows, run, shipped
 from rlviz.pictures.groups import group_advantages
 from rlviz.pieces.advantages import all_equal
@@ -18,6 +18,7 @@ from small_models.tasks import Chain
 CLAIM = "GRPO's advantage needs G: its standard error falls like 1/√G; small G makes it noisy and often zero."
 SOURCE = "GRPO, arXiv 2402.03300"
 SECONDS = 25
+SMALLEST = 0.01  # of a slope, by which it is nearer to −½ than the limit
 
 SIZES, LARGE, RESPONSES = (2, 4, 8, 16, 32), 256, 128
 NEAR = 0.1  # how far from −½ a slope may be
@@ -71,11 +72,13 @@ def judge(frame: pd.DataFrame) -> Verdict:
     of_mean, of_advantage = slopes(measured, "mean_error"), slopes(measured, "advantage_error")
     last = trained[trained["step"] > trained["step"].max() - 10]
     return judged(
-        Part(f"error of the group's mean: how much nearer than {NEAR:g} its slope by log G is to −½", near(of_mean)),
-        Part("the same of a right response's advantage", near(of_advantage)),
-        Part("share of groups all alike, G 2 minus G 16", gap(measured, "equal", "G 2", "G 16")),
+        Arithmetic(
+            f"error of the group's mean: how much nearer than {NEAR:g} its slope by log G is to −½", near(of_mean)
+        ),
+        Part("the same of a right response's advantage", near(of_advantage), smallest=SMALLEST),
+        Arithmetic("share of groups all alike, G 2 minus G 16", gap(measured, "equal", "G 2", "G 16")),
         f"slopes of log error by log G {of_mean.mean():.2f} and {of_advantage.mean():.2f}",
-        "the mean's slope and the share of groups alike are arithmetic of independent draws",
+        "the mean's slope and the share of groups alike follow from independent draws",
         f"groups all alike {means(measured, 'equal')}",
         f"accuracy over the last ten of {trained['step'].max():.0f} steps, {RESPONSES} responses each, "
         f"{means(last, 'accuracy')}",

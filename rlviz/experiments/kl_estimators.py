@@ -9,7 +9,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from rlviz.experiments.base import Part, Verdict, by_seed, doublings, gap, judged, means, scaled, select
+from rlviz.experiments.base import Arithmetic, Part, Verdict, by_seed, doublings, gap, judged, means, scaled, select
 from rlviz.experiments.runs import FREE, SMALL, shipped
 from rlviz.pieces.kl import Estimator, k1, k2, k3, k3_plus
 from rlviz.runs.arms import panels, plain_ticks, plot_course
@@ -20,6 +20,7 @@ from small_models.tasks import Chain
 CLAIM = "k3's value has the lowest variance; its gradient is not the KL's gradient; k3+ fixes that."
 SOURCE = "Schulman 2020, joschu.net/blog/kl-approx.html; verl"
 SECONDS = 6
+SMALLEST, SMALLEST_ERROR = 0.1, 0.05  # of a log2 of noise, and of a gradient's length, worth speaking of
 
 ESTIMATORS: dict[str, Estimator] = {"k1": k1, "k2": k2, "k3": k3, "k3+": k3_plus}
 LOOKS = (3, 8, 20, 50)  # steps after which the policy is compared with the one that it began as
@@ -76,12 +77,16 @@ def judge(frame: pd.DataFrame) -> Verdict:
         for step, look in frame.groupby("step")
     )
     return judged(
-        Part("log2 of k1's noise over k3's near the start", doublings(near, "noise", "k1", "k3")),
-        Part("the same far from it", doublings(far, "noise", "k1", "k3")),
-        Part("log2 of k2's noise over k3's near the start", doublings(near, "noise", "k2", "k3")),
-        Part("the same far from it", doublings(far, "noise", "k2", "k3")),
-        Part("error of k3's mean gradient over the KL's gradient", by_seed(frame, "gradient_error", arm="k3")),
-        Part("of this k3+ mends, as algebra has it", gap(frame, "gradient_error", "k3", "k3+")),
+        Part("log2 of k1's noise over k3's near the start", doublings(near, "noise", "k1", "k3"), smallest=SMALLEST),
+        Part("the same far from it", doublings(far, "noise", "k1", "k3"), smallest=SMALLEST),
+        Part("log2 of k2's noise over k3's near the start", doublings(near, "noise", "k2", "k3"), smallest=SMALLEST),
+        Part("the same far from it", doublings(far, "noise", "k2", "k3"), smallest=SMALLEST),
+        Part(
+            "error of k3's mean gradient over the KL's gradient",
+            by_seed(frame, "gradient_error", arm="k3"),
+            smallest=SMALLEST_ERROR,
+        ),
+        Arithmetic("of this k3+ mends", gap(frame, "gradient_error", "k3", "k3+")),
         f"noise, the std of one token's estimate over the KL, at {by_step}",
         f"the mean of k2 is off by {select(frame, arm='k2')['bias'].mean():+.0%}, those of k1 and k3 are exact",
     )

@@ -19,6 +19,7 @@ from small_models.tasks import Ramble
 CLAIM = "A token ratio is a one-sample importance weight: the weight's variance grows with length; the geometric mean tames it."
 SOURCE = "GSPO, arXiv 2507.18071"
 SECONDS = 15
+SMALLEST = 0.1  # of a log2: seven per cent of a spread
 
 TOKEN, PRODUCT, GEOMETRIC = "one token", "product", "geometric mean"
 LENGTHS = (1, 2, 3, 4, 6, 8, 10)
@@ -57,9 +58,11 @@ def judge(frame: pd.DataFrame) -> Verdict:
     changes = in_words({arm: 2 ** of.mean() for arm, of in growth.items()}, "×{:.2f}")
     return judged(
         Part(
-            "log2 of how much wider the log of the product of 10 tokens' ratios spreads than that of 1", growth[PRODUCT]
+            "log2 of how much wider the log of the product of 10 tokens' ratios spreads than that of 1",
+            growth[PRODUCT],
+            smallest=SMALLEST,
         ),
-        Part("log2 of how much narrower their geometric mean's is than one token's", narrower),
+        Part("log2 of how much narrower their geometric mean's is than one token's", narrower, smallest=SMALLEST),
         "a token's own ratio has no length: tested is the product of a response's, which is the response's weight",
         f"from 1 token to 10 of the same responses the spread changes: {changes}",
         f"tokens that moved alike and independently would give ×1.00, ×{10**0.5:.2f}, ×{10**-0.5:.2f}",

@@ -1,72 +1,117 @@
-"""Routing flips and the spread of ratios in a mixture of experts, beside a dense policy, with 1 and 8 updates a rollout."""
+"""What routing flips do to ratios: one step's ratios with the new choice of experts, and with the old choice put back.
+
+Flips are told apart from all else that a step changes by routing replay: the same new weights, but each token goes through the
+experts that it went through when it was sampled.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pandas as pd
+import torch
 from matplotlib.figure import Figure
 
-from rlviz.experiments.base import Part, Verdict, by_seed, doublings, in_words, judged, means, scaled, select
-from rlviz.experiments.runs import FREE, SMALL, rows, run, shipped
-from rlviz.runs.arms import from_zero, panels, plot_arms, plot_course
-from rlviz.training.records import ROUTING_EVERY
+from rlviz.experiments.base import Part, Verdict, by_seed, doublings, gap, in_words, judged, scaled, select
+from rlviz.experiments.runs import FREE, SMALL, logp_under, shipped
+from rlviz.pieces.ratios import sequence_ratio
+from rlviz.runs.arms import from_zero, panels, plot_arms
+from rlviz.training import train
+from small_models.routing import flipped, listening, replaying, routed
+from small_models.sampling import sample
 from small_models.tasks import Chain
 
 CLAIM = (
     "In a mixture of experts, routing flips make token ratios jump between π_old and π_θ; sequence ratios hardly move."
 )
 SOURCE = "GSPO, arXiv 2507.18071"
-SECONDS = 30
+SECONDS = 15
+SMALLEST, SMALLEST_LOG2 = 0.01, 0.1  # of |log r| and of a share of tokens; of a log2: seven per cent of a spread
 
-DENSE, EXPERTS = "dense", "experts"
-POLICIES = {DENSE: "chain", EXPERTS: "chain-experts"}
-TOKEN, SEQUENCE = "token_ratio_std", "sequence_ratio_std"
+FREELY, REPLAYED = "new routes", "old routes put back"
+FLIPPED, OTHERS = "flipped tokens", "the other tokens"
+TOKEN, SEQUENCE = "token ratio", "sequence ratio"
 
 
 def trial(seed: int, scale: float) -> pd.DataFrame:
-    """Train a dense policy and one of experts with 1 and with 8 updates a rollout."""
+    """Train a policy of experts with 8 updates a rollout, and look at its last step with and without replay."""
+    policy, task = shipped("chain-experts"), Chain()
+    settings = replace(
+        SMALL, steps=scaled(16, scale, 2), num_prompts=12, lr_warmup_steps=5, lr=3e-4, updates_per_rollout=8, seed=seed
+    )
+    records = train(policy, task, FREE, settings)
+    for _ in range(settings.steps - 1):
+        next(records)
+    prompts = task.held_out_prompts[: scaled(500, scale, 16)]
+    generator = torch.Generator().manual_seed(seed)
+    samples = sample(policy, prompts, max_new_tokens=task.max_new_tokens, generator=generator)
+    place, mask = (samples.prompt_ids, samples.prompt_mask, samples.tokens), samples.mask
+    before = routed(policy, *place)
+    with listening(policy) as routes:
+        old = logp_under(policy, samples)
+    next(records)
+    new = {FREELY: logp_under(policy, samples)}
+    with replaying(policy, routes):
+        new[REPLAYED] = logp_under(policy, samples)
+    after = routed(policy, *place)
+    assert before is not None
+    assert after is not None
+    flips = flipped(before, after).any(-1)
     found = []
-    for name, source in POLICIES.items():
-        for updates in (1, 8):
-            settings = replace(SMALL, steps=scaled(30, scale, ROUTING_EVERY), updates_per_rollout=updates, seed=seed)
-            records = run(shipped(source), Chain(), FREE, settings)
-            found.append(rows(records, "accuracy", TOKEN, SEQUENCE, "routing_flips", arm=name, updates=updates))
-    return pd.concat(found, ignore_index=True)
+    for arm, logp in new.items():
+        jumps = (logp - old).abs()
+        spread = {TOKEN: (logp - old)[mask].std(), SEQUENCE: sequence_ratio(logp, old, mask).log()[mask].std()}
+        of_tokens = {FLIPPED: jumps[mask & flips].mean(), OTHERS: jumps[mask & ~flips].mean()}
+        found += [{"arm": arm, "of": of, "jump": float(jump)} for of, jump in of_tokens.items()]
+        found += [{"arm": arm, "of": of, "spread": float(std)} for of, std in spread.items()]
+    return pd.DataFrame(found).assign(flips=float(flips[mask].double().mean()))
 
 
 def judge(frame: pd.DataFrame) -> Verdict:
-    """Where a rollout serves 8 updates: do experts spread token ratios, and less so sequence ratios?"""
-    eight = select(frame, updates=8)
-    flips = select(frame, arm=EXPERTS).groupby("updates")["routing_flips"].mean()
-    wider, of_sequences = (doublings(eight, column, EXPERTS, DENSE) for column in (TOKEN, SEQUENCE))
-    flipped = by_seed(eight, "routing_flips", arm=EXPERTS)
+    """How much of a step's jumps, and of the spread of ratios, is gone once the old routes are put back?"""
+    jumps = {of: gap(select(frame, of=of), "jump", FREELY, REPLAYED) for of in (FLIPPED, OTHERS)}
+    spreads = {of: doublings(select(frame, of=of), "spread", FREELY, REPLAYED) for of in (TOKEN, SEQUENCE)}
+    by_arm = {of: select(frame, of=of).groupby("arm", sort=False) for of in (FLIPPED, OTHERS, TOKEN, SEQUENCE)}
     return judged(
-        Part("share of routing decisions that 8 updates flip (any update flips some)", flipped),
-        Part("log2 of how much wider token ratios spread with experts than dense", wider),
-        Part("the same less that of sequence ratios", wider - of_sequences),
-        f"flips {flips[1]:.1%} after 1 update, {flips[8]:.1%} after 8",
-        f"median over seeds of the std of the token ratio {medians(eight, TOKEN)}",
-        f"of the sequence ratio {medians(eight, SEQUENCE)}",
-        f"accuracy over the run {means(eight, 'accuracy')}",
+        Part("share of tokens with a flip in some layer after 8 updates", by_seed(frame, "flips"), smallest=SMALLEST),
+        Part(
+            "|log r| of flipped tokens that is gone once the old routes are put back", jumps[FLIPPED], smallest=SMALLEST
+        ),
+        Part("the same, more than of the other tokens", jumps[FLIPPED] - jumps[OTHERS], smallest=SMALLEST),
+        Part(
+            "log2 of how much wider flips make the spread of log r, less that of log s",
+            spreads[TOKEN] - spreads[SEQUENCE],
+            smallest=SMALLEST_LOG2,
+        ),
+        *(f"mean |log r| of {of}: {in_words(by_arm[of]['jump'].mean(), '{:.3f}')}" for of in (FLIPPED, OTHERS)),
+        *(f"std of the log {of}: {in_words(by_arm[of]['spread'].mean(), '{:.3f}')}" for of in (TOKEN, SEQUENCE)),
     )
 
 
-def medians(frame: pd.DataFrame, column: str) -> str:
-    """Return the median over seeds of a column's mean in each arm, in words: a single seed may lie far off."""
-    arms = frame.groupby(["arm", "seed"], sort=False)[column].mean().groupby("arm", sort=False)
-    return in_words(arms.median(), "{:.3f}")
-
-
 def draw(frame: pd.DataFrame) -> Figure:
-    """Draw flips, a line through the steps that counted them, and the spread of both ratios, dense and with experts."""
-    figure, (flips, spread) = panels(2)
-    experts = select(frame, arm=EXPERTS)
-    experts = experts.assign(arm=[f"{updates} update{'s'[: updates > 1]} a rollout" for updates in experts["updates"]])
-    plot_course(flips, experts, "routing_flips", title="Routing decisions that a step flips", unit="share")
-    flips.set_ylim(0, None)
-    eight = select(frame, updates=8).rename(columns={TOKEN: "token", SEQUENCE: "sequence"})
-    both = eight.melt(["arm", "seed"], ["token", "sequence"], var_name="ratio", value_name="std")
-    plot_arms(spread, both, "std", sets="ratio", title="Spread of the ratio, 8 updates", legend="lower right")
-    from_zero(spread)
+    """Draw the jumps of tokens with a flip and without, and the spread of both ratios, with new and with old routes."""
+    figure, (jumps, spread) = panels(2, 6.4)
+    of_tokens, of_ratios = (frame[frame[column].notna()] for column in ("jump", "spread"))
+    plot_arms(
+        jumps,
+        of_tokens,
+        "jump",
+        by="of",
+        sets="arm",
+        title="Jumps of token ratios",
+        unit="mean |log r|",
+        legend="lower right",
+    )
+    plot_arms(
+        spread,
+        of_ratios,
+        "spread",
+        by="of",
+        sets="arm",
+        title="Spread of ratios",
+        unit="std of the log",
+        legend="lower right",
+    )
+    for ax in (jumps, spread):
+        from_zero(ax)
     return figure

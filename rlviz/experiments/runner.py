@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 
 from rlviz.experiments import find_experiment
-from rlviz.experiments.base import Experiment, Verdict
+from rlviz.experiments.base import Experiment, Verdict, in_counts
 from rlviz.pictures.base import save_figure
 from rlviz.processes import side_by_side
 from rlviz.training.files import write_text
@@ -74,20 +74,24 @@ def conclude(experiment: Experiment, seeds: Sequence[int], out: Path) -> Verdict
 
 
 def verdict_table(verdicts: Sequence[tuple[Experiment, Verdict]], seeds: int) -> str:
-    """Return the verdicts as Markdown: a table of outcomes that links to pictures, and below it the numbers."""
+    """Return the verdicts as Markdown: a table of what became of each claim's parts, and below it the numbers."""
     lines = [
         "# The claims and what became of them",
         "",
-        f"Written by `rlviz experiment --all --seeds {seeds}`; nothing is typed by hand. A claim is **seen** when each thing "
-        "that it says has the claimed sign in every seed, with a mean more than two standard errors from 0 (and of the claimed "
-        "size, where it names one), **reversed** when one of them has the opposite sign by the same rule, and else **not seen at "
-        "this scale**. Parts that are arithmetic are said to be. Bars in the pictures are means, dots and bands are of seeds.",
+        f"Written by `rlviz experiment --all --seeds {seeds}`; nothing is typed by hand. "
+        f"**In all {in_counts([verdict for _, verdict in verdicts])}.**",
         "",
-        "| experiment | claim | outcome | its parts | picture |",
-        "|---|---|---|---|---|",
+        "A claim has parts, and no claim is called seen as a whole. A part is **measured**, follows by **arithmetic** from "
+        "definitions, or is **not testable here**. Of what is measured, a smallest effect worth speaking of is written into the "
+        "experiment before it runs. A part is **seen** when every seed has the claimed sign, the mean is more than two standard "
+        "errors from 0, and at least of that size (and of the claimed one, where the claim names one); **reversed** when all "
+        "that holds for the opposite sign; **negligible** when the mean and its two standard errors lie within that size; else "
+        "**not seen at this scale**. Bars in the pictures are means, dots and bands are of seeds.",
+        "",
+        "| experiment | claim | its parts | picture |",
+        "|---|---|---|---|",
         *(
-            f"| [{e.name}](#{e.name}) | {e.claim.replace('|', chr(92) + '|')} | **{v.outcome}** | {v.share} "
-            f"| [{e.name}.png]({e.name}.png) |"
+            f"| [{e.name}](#{e.name}) | {e.claim.replace('|', chr(92) + '|')} | {v} | [{e.name}.png]({e.name}.png) |"
             for e, v in verdicts
         ),
         "",
@@ -97,7 +101,7 @@ def verdict_table(verdicts: Sequence[tuple[Experiment, Verdict]], seeds: int) ->
         lines += [
             f"## {experiment.name}",
             "",
-            f"{experiment.claim} (Source: {experiment.source}.) **{verdict.outcome[0].upper()}{verdict.outcome[1:]}.**",
+            f"{experiment.claim} (Source: {experiment.source}.) **{str(verdict)[0].upper()}{str(verdict)[1:]}.**",
             "",
             numbers,
             "",

@@ -52,10 +52,10 @@ class Graded(Chain):
         return f"{sums}#{self.gold(prompt)}"
 
 
-def warmed_up(task: Task, seed: int, scale: float, *, target_accuracy: float = 0.35) -> Policy:
-    """Return a small policy that imitated demonstrations until it was so accurate, or for 400 · scale updates."""
+def warmed_up(task: Task, seed: int, scale: float, *, target_accuracy: float = 0.35, look_every: int = 20) -> Policy:
+    """Return a small policy that imitated demonstrations until a look found it so accurate, or for 400 · scale updates."""
     policy, last = build_policy(seed=seed, device="cpu"), scaled(400, scale)
-    looks = warm_start(policy, task, target_accuracy=target_accuracy, evaluate_every=min(20, last), seed=seed)
+    looks = warm_start(policy, task, target_accuracy=target_accuracy, evaluate_every=min(look_every, last), seed=seed)
     for record in looks:
         if record.step >= last:
             break

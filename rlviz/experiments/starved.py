@@ -10,7 +10,18 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rlviz.experiments.base import Part, Verdict, first_reached, gap, in_words, judged, means, scaled, select
+from rlviz.experiments.base import (
+    Arithmetic,
+    Part,
+    Verdict,
+    first_reached,
+    gap,
+    in_words,
+    judged,
+    means,
+    scaled,
+    select,
+)
 from rlviz.experiments.runs import FREE, SMALL, UPPER_LIMITS, shipped
 from rlviz.pieces.aggregation import token_mean
 from rlviz.runs.arms import from_zero, panels, plot_arms, plot_course
@@ -23,6 +34,7 @@ from small_models.tasks import Chain
 CLAIM = "Fixed clipping starves rare tokens: at q = .01, ε = .2 a token's gradient is cut once it has gained .002 on one rollout."
 SOURCE = "DAPO, arXiv 2503.14476; DCPO, 2509.02333"
 SECONDS = 90
+SMALLEST = 2.0  # rollouts worth speaking of
 
 RARE, ONCE, COMMON, THIN, TABLE = "rare", "one update", "common", "thin batch", "table"
 NARROW, OPEN = "0.2", "none above"
@@ -111,10 +123,12 @@ def judge(frame: pd.DataFrame) -> Verdict:
 
     once = select(frame, setting=ONCE).pivot_table(index=["seed", "rollout"], columns="arm", values="rare")
     return judged(
-        Part("rollouts more under 0.2 than with no upper limit", gap(real, "rollouts", NARROW, OPEN)),
-        Part("than under 1.0", gap(real, "rollouts", NARROW, "1.0")),
-        Part("on a table, than with no upper limit", gap(table, "rollouts", NARROW, OPEN)),
-        "the claim's number is arithmetic: tested is what follows from it",
+        Part(
+            "rollouts more under 0.2 than with no upper limit", gap(real, "rollouts", NARROW, OPEN), smallest=SMALLEST
+        ),
+        Part("than under 1.0", gap(real, "rollouts", NARROW, "1.0"), smallest=SMALLEST),
+        Part("on a table, than with no upper limit", gap(table, "rollouts", NARROW, OPEN), smallest=SMALLEST),
+        Arithmetic("what a token at q = .01 may gain on one rollout before ε = .2 cuts its gradient", [0.2 * 0.01]),
         f"rollouts to accuracy {GOAL:g}: {each(real)}",
         f"growth of the rare path in a rollout while below .1: {means(growth(frame), 'growth')}",
         f"on a table to ½: {each(table)}",

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rlviz.experiments.base import Part, Verdict, gap, judged, means, scaled, select
+from rlviz.experiments.base import Arithmetic, Verdict, gap, judged, means, scaled, select
 from rlviz.experiments.runs import FREE, SMALL, Graded, run, warmed_up
 from rlviz.pieces.advantages import GroupAdvantage
 from rlviz.runs.arms import panels, plot_arms, plot_course
@@ -69,8 +69,8 @@ def judge(frame: pd.DataFrame) -> Verdict:
     shares, divided, plain = edge_share(frame), *SCALES
     hard = gap(frame[frame["difficulty"] >= "d"], "right", divided, plain)
     return judged(
-        Part(
-            "share of the pull of groups with 1 or 7 of 8 right, more with the division (arithmetic, given the groups)",
+        Arithmetic(
+            "share of the pull of groups with 1 or 7 of 8 right, more with the division, given the groups",
             gap(shares, "share", divided, plain),
         ),
         f"share {means(shares, 'share')}",

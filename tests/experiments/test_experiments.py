@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from rlviz.cli import app
 from rlviz.experiments import EXPERIMENTS, find_experiment, runner as running
-from rlviz.experiments.base import NOT_SEEN, REVERSED, SEEN, Experiment, Part, gap, judged
+from rlviz.experiments.base import NEGLIGIBLE, NOT_SEEN, REVERSED, SEEN, Experiment, Part, gap, judged
 from rlviz.experiments.runs import FREE, SMALL, Graded, answered, logp_under, shipped, train_arms
 from rlviz.pictures.base import new_figure
 from rlviz.pieces.advantages import GroupAdvantage
@@ -33,9 +33,13 @@ def outcome_of_one_trial(part):
     """Two seeds that are one trial have no spread: the sign decides, and the size where one is claimed."""
     value, same = part.values
     assert value == same or math.isnan(value)
+    if math.isnan(value):
+        return NOT_SEEN
+    if abs(value) < part.smallest:
+        return NEGLIGIBLE
     if value < 0:
         return REVERSED
-    return SEEN if value > 0 and value >= part.claimed else NOT_SEEN
+    return SEEN if value >= part.claimed else NOT_SEEN
 
 
 @pytest.mark.parametrize("name", [each.name for each in EXPERIMENTS])
@@ -43,9 +47,10 @@ def test_a_tiny_trial_can_be_judged_and_drawn(name, tmp_path, monkeypatch):
     experiment = find_experiment(name)
     frame = experiment.run((0,), TINY)
     frame = pd.concat([frame, frame.assign(seed=1)], ignore_index=True)
-    parts = []
+    parts, without_check = [], Part.__post_init__
 
     def note(part):
+        without_check(part)
         parts.append(part)
 
     with monkeypatch.context() as watched:
@@ -53,9 +58,8 @@ def test_a_tiny_trial_can_be_judged_and_drawn(name, tmp_path, monkeypatch):
         verdict = experiment.judge(frame)
     said = {str(part): part for part in parts}  # also those that a verdict mentions without counting them
     counted = [said[text] for text in verdict.says.removesuffix(".").split("; ") if text in said]
-    assert counted and verdict.parts == tuple(map(outcome_of_one_trial, counted))
-    worst_first = (REVERSED, NOT_SEEN, SEEN)
-    assert verdict.outcome == min(verdict.parts, key=worst_first.index)
+    assert verdict.parts == tuple(map(outcome_of_one_trial, counted))
+    assert counted or verdict.arithmetic
     frame.to_csv(tmp_path / "x.csv", index=False)
     read = running.read(tmp_path / "x.csv")
     assert experiment.judge(read) == verdict
@@ -124,7 +128,7 @@ def fake(name, trial=None, value=1.0):
     return Experiment(
         name, f"{name} claims | something.", "nobody", 1,
         trial or (lambda seed, scale: pd.DataFrame({"value": [value + 0.1 * seed]})),
-        lambda frame: judged(Part("value", tuple(frame.groupby("seed")["value"].mean()))), picture,
+        lambda frame: judged(Part("value", tuple(frame.groupby("seed")["value"].mean()), smallest=0.5)), picture,
     )  # fmt: skip
 
 
@@ -153,16 +157,17 @@ def test_all_write_a_table_with_pictures_and_go_on_where_they_stopped(three, tmp
     result = RUNNER.invoke(app, command)
     assert result.exit_code == 0, result.output
     table = (tmp_path / "o/verdicts.md").read_text()
-    for name, outcome, parts in (
-        ("first", "seen", "1 of 1 seen"),
-        ("second", "reversed", "0 of 1 seen, 1 reversed"),
-        ("third", "not seen at this scale", "0 of 1 seen"),
+    for name, parts in (
+        ("first", "1 of 1 measured part seen"),
+        ("second", "0 of 1 measured part seen, 1 reversed"),
+        ("third", "0 of 1 measured part seen, 1 not seen at this scale"),
     ):
         claim = rf"{name} claims \| something."
-        assert f"| [{name}](#{name}) | {claim} | **{outcome}** | {parts} | [{name}.png]({name}.png) |" in table
+        assert f"| [{name}](#{name}) | {claim} | {parts} | [{name}.png]({name}.png) |" in table
         assert Image.open(tmp_path / f"o/{name}.png").info["Description"].startswith(f"{name} claims")
         assert len(pd.read_csv(tmp_path / f"o/{name}.csv")) == 3
-    assert "- value: +1.1 (by seed +1 to +1.2), seen\n" in table
+    assert "- measured: value: +1.1 (by seed +1 to +1.2, worth speaking of from 0.5), seen\n" in table
+    assert "**In all 1 of 3 measured parts seen, 1 not seen at this scale, 1 reversed.**" in table
     assert three == [0, 1, 2]
     (tmp_path / "o/trials/first-1.csv").unlink()
     assert RUNNER.invoke(app, command).exit_code == 0
@@ -186,13 +191,15 @@ def test_the_committed_table_is_what_the_rule_makes_of_the_committed_trials():
 
 def test_arms_may_be_called_like_numbers(tmp_path):
     def judge(frame):
-        return judged(Part("value", gap(frame, "value", "1e-3", "0.50")))
+        return judged(Part("value", gap(frame, "value", "1e-3", "0.50"), smallest=0.5))
 
     arms = pd.DataFrame({"arm": ["1e-3", "0.50"], "value": [2.0, 1.0]})
     experiment = replace(fake("numbers"), trial=lambda seed, scale: arms, judge=judge)
     for seed in (0, 1):
         running.write(running.kept(tmp_path, "numbers", seed), experiment.run((seed,)).to_csv(index=False))
-    assert running.conclude(experiment, (0, 1), tmp_path).says == "value: +1 (by seed +1 to +1), seen."
+    assert running.conclude(experiment, (0, 1), tmp_path).says == (
+        "measured: value: +1 (by seed +1 to +1, worth speaking of from 0.5), seen."
+    )
 
 
 def test_a_trial_that_fails_leaves_those_that_are_done(three, tmp_path, monkeypatch):

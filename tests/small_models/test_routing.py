@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from small_models.policies import build_policy, load_policy
-from small_models.routing import flipped, routed, routing_flips
-from small_models.sampling import encode_prompts, encode_responses
+from small_models.routing import flipped, listening, replaying, routed, routing_flips
+from small_models.sampling import encode_prompts, encode_responses, response_logits, token_logp
 from small_models.tokenizer import encode
 
 # What the two layers' routers make of each character that is read: one number an expert, so that the two experts are, in
@@ -118,3 +118,65 @@ def test_routers_that_do_not_say_which_they_took_count_as_none(policy, monkeypat
     )
     *given, _ = place(policy, ["21="], ["12"])
     assert routed(policy, *given) is None
+
+
+def log_probabilities(policy, given):
+    with torch.no_grad():
+        return token_logp(response_logits(policy, *given), given[2])
+
+
+@pytest.fixture
+def moved():
+    """A shipped policy of experts, prompts with responses, its log-probabilities and routes there, and then other routers."""
+    policy = load_policy("chain-experts", device="cpu")
+    *given, mask = place(policy, ["35271=", "90210="], ["38078#8", "#2"])
+    with listening(policy) as routes:
+        before = log_probabilities(policy, given)
+    kept = list(routes)
+    noise = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for layer in policy.model.model.layers:
+            layer.mlp.gate.weight += 0.5 * torch.randn(layer.mlp.gate.weight.shape, generator=noise)
+    return policy, given, mask, before, kept
+
+
+def test_replaying_a_policy_s_own_routes_changes_nothing(moved):
+    policy, given, mask, *_ = moved
+    with listening(policy) as own:
+        now = log_probabilities(policy, given)
+    with replaying(policy, own):
+        again = log_probabilities(policy, given)
+    torch.testing.assert_close(again[mask], now[mask])
+
+
+def test_replayed_tokens_go_through_the_old_experts(moved):
+    policy, given, mask, before, old = moved
+    now = log_probabilities(policy, given)
+    with replaying(policy, old), listening(policy) as taken:
+        replayed = log_probabilities(policy, given)
+    assert all(torch.equal(one, other) for one, other in zip(taken, old, strict=True))
+    assert (now - before)[mask].abs().max() > 1e-3  # the routers did change
+    assert not torch.allclose(replayed[mask], now[mask], atol=1e-4)
+    torch.testing.assert_close(log_probabilities(policy, given), now)  # nothing is left behind
+
+
+def test_the_old_experts_share_the_new_probabilities_out(moved):
+    policy, given, _, _, old = moved
+    router = policy.model.model.layers[0].mlp.gate
+    seen = []
+    with replaying(policy, old):
+        hook = router.register_forward_hook(lambda module, given, output: seen.append((given[0], *output)))
+        log_probabilities(policy, given)
+        hook.remove()
+    hidden, _, weights, experts = seen[0]
+    p = torch.softmax(hidden.reshape(-1, hidden.shape[-1]) @ router.weight.T, -1)
+    chosen = torch.stack([p[torch.arange(len(p)), experts[:, k]] for k in range(experts.shape[1])], 1)
+    torch.testing.assert_close(weights, (chosen / chosen.sum(1, keepdim=True)).detach())
+
+
+def test_routes_of_other_inputs_are_refused(moved):
+    policy, given, _, _, old = moved
+    with replaying(policy, old[:1]), pytest.raises(ValueError, match="routes must be heard on the same inputs"):
+        log_probabilities(policy, given)
+    with replaying(policy, [one[:1] for one in old]), pytest.raises(ValueError, match="same inputs"):
+        log_probabilities(policy, given)
