@@ -1,8 +1,9 @@
 """How often `diagnose` is right: runs whose faults are known by construction, trained with seeds that nothing else uses.
 
-`python tests/benchmarks/bench_diagnosis.py --out FOLDER` trains the first set (about two minutes), diagnoses each run and prints hits,
-misses and false alarms; `--fresh` takes the second set. The settings and what an expert would say were written down before the
-thresholds of the rules; a run's folder is kept, so that a second call only diagnoses.
+`python tests/benchmarks/bench_diagnosis.py --out FOLDER` trains the first set (about two minutes), diagnoses each run and
+prints hits, misses and false alarms; `--fresh` takes the second set. The settings and what an expert would say were written down
+before the thresholds of the rules (but for "too hot", to which a rule of its own came later). A run's folder is kept, so that a
+second call only diagnoses.
 """
 
 from __future__ import annotations
@@ -53,94 +54,175 @@ def case(task: str, algorithm: Any, settings: Any, must: str, may: str, why: str
 BY_CONSTRUCTION = "ratio_one loss_zero"  # one update, advantages of mean 0, every response weighs the same
 FIRST = {
     "sound grpo": case(
-        "chain", FREE, TrainSettings(steps=80, seed=101), BY_CONSTRUCTION, "still_rising length_grew solved",
+        "chain",
+        FREE,
+        TrainSettings(steps=80, seed=101),
+        BY_CONSTRUCTION,
+        "still_rising length_grew solved",
         "The defaults. One update: ratio 1, loss 0. It learns.",
     ),
     "lr x 100": case(
-        "chain", FREE, TrainSettings(steps=50, lr=3e-2, seed=102), "broken",
-        f"{BY_CONSTRUCTION} no_reward gradient_doubles truncated dead_groups",
+        "chain",
+        FREE,
+        TrainSettings(steps=50, lr=3e-2, seed=102),
+        "broken",
+        f"{BY_CONSTRUCTION} entropy_rose entropy_gone no_reward gradient_grew truncated dead_groups",
         "A hundred times the learning rate: the policy is destroyed, accuracy falls to nothing.",
     ),
     "lr / 300": case(
-        "chain", FREE, TrainSettings(steps=60, lr=1e-6, seed=103), f"no_learning {BY_CONSTRUCTION}", "",
+        "chain",
+        FREE,
+        TrainSettings(steps=60, lr=1e-6, seed=103),
+        f"no_learning {BY_CONSTRUCTION}",
+        "",
         "The learning rate is so small that nothing moves.",
     ),
     "sound sort, 4 updates": case(
-        "sort", FREE, TrainSettings(steps=60, updates_per_rollout=4, seed=104), "",
-        "still_rising one_sided solved loss_zero", "Four updates at a sound learning rate: it learns, a few tokens clip.",
+        "sort",
+        FREE,
+        TrainSettings(steps=60, updates_per_rollout=4, seed=104),
+        "",
+        "still_rising clipped_low_side clipped_high_side solved loss_zero",
+        "Four updates at a sound learning rate: it learns, a few tokens clip.",
     ),
     "pairs for groups": case(
-        "trip", FREE, TrainSettings(steps=60, group_size=2, num_prompts=128, seed=105), f"dead_groups {BY_CONSTRUCTION}",
-        "still_rising", "Two responses a group: most groups are both right or both wrong.",
+        "trip",
+        FREE,
+        TrainSettings(steps=60, group_size=2, num_prompts=128, seed=105),
+        f"dead_groups {BY_CONSTRUCTION}",
+        "still_rising",
+        "Two responses a group: most groups are both right or both wrong.",
     ),
     "hacked judge": case(
-        "chain", FREE, TrainSettings(steps=60, num_prompts=16, lr=5e-4, seed=106), f"hacked judge_lost {BY_CONSTRUCTION}",
-        "length_grew length_fell entropy_gone still_rising", "A learned judge, no leash: its score rises, accuracy falls.",
+        "chain",
+        FREE,
+        TrainSettings(steps=60, num_prompts=16, lr=5e-4, seed=106),
+        f"hacked judge_lost {BY_CONSTRUCTION}",
+        "length_grew length_fell entropy_rose entropy_gone broken",
+        "A learned judge, no leash: its score rises, accuracy falls.",
         given=_learned,
     ),
     "cut off": case(
-        "lookup", FREE, TrainSettings(steps=50, max_new_tokens=8, seed=107), f"truncated {BY_CONSTRUCTION}",
-        "dead_groups no_learning still_rising solved length_fell", "8 tokens, where two look-ups and an answer take 13.",
+        "lookup",
+        FREE,
+        TrainSettings(steps=50, max_new_tokens=8, seed=107),
+        f"truncated {BY_CONSTRUCTION}",
+        "dead_groups no_learning still_rising solved length_fell",
+        "8 tokens, where two look-ups and an answer take 13.",
     ),
     "sound ppo": case(
-        "chain", PPO, default_settings(PPO, steps=40, seed=108), "", "critic_blind still_rising length_grew one_sided",
+        "chain",
+        PPO,
+        default_settings(PPO, steps=40, seed=108),
+        "",
+        "critic_blind still_rising length_grew clipped_low_side clipped_high_side",
         "PPO's defaults: it learns, though on chain its critic explains little.",
     ),
     "sound dpo": case(
-        "chain", DPO, PairSettings(steps=200, seed=109), "", "chosen_fell pairs_spent",
+        "chain",
+        DPO,
+        PairSettings(steps=200, seed=109),
+        "",
+        "chosen_fell pairs_spent",
         "DPO's defaults: right against wrong responses; accuracy rises.",
     ),
     "sound dapo": case(
-        "ramble", DAPO, TrainSettings(steps=60, seed=110), "ratio_one", "length_fell still_rising many_rounds solved",
+        "ramble",
+        DAPO,
+        TrainSettings(steps=60, seed=110),
+        "ratio_one",
+        "length_fell still_rising many_rounds solved",
         "DAPO's overlong punishment: filler goes. The loss is not 0 where every token weighs the same.",
     ),
     "another task's policy": case(
-        "chain", FREE, TrainSettings(steps=40, seed=111), f"no_reward {BY_CONSTRUCTION}", "truncated no_learning dead_groups",
-        "A policy that learned to sort has never seen an answer to chain: no reward, so no gradient.", policy="sort",
+        "chain",
+        FREE,
+        TrainSettings(steps=40, seed=111),
+        f"no_reward {BY_CONSTRUCTION}",
+        "truncated no_learning dead_groups",
+        "A policy that learned to sort has never seen an answer to chain: no reward, so no gradient.",
+        policy="sort",
     ),
     "too hot": case(
-        "chain", FREE, TrainSettings(steps=60, temperature=2.0, seed=112), f"sampled_worse {BY_CONSTRUCTION}",
-        "truncated still_rising dead_groups", "Sampled at temperature 2: most responses are noise, the policy itself is better.",
+        "chain",
+        FREE,
+        TrainSettings(steps=60, temperature=2.0, seed=112),
+        f"noisy_samples {BY_CONSTRUCTION}",
+        "sampled_worse truncated still_rising dead_groups",
+        "Sampled at temperature 2: most responses are noise, the policy itself is better.",
     ),
-}  # fmt: skip
+}
 FRESH = {
     "sound dcpo on a rare path": case(
-        "chain", DCPO, TrainSettings(steps=30, group_size=16, num_prompts=16, updates_per_rollout=16, minibatches=4,
-                                     lr=1e-4, seed=201),
-        "", "still_rising length_grew one_sided solved loss_zero", "The lesson's rare path: it is found and taken.",
+        "chain",
+        DCPO,
+        TrainSettings(
+            steps=30, group_size=16, num_prompts=16, updates_per_rollout=16, minibatches=4, lr=1e-4, seed=201
+        ),
+        "",
+        "still_rising length_grew clipped_low_side clipped_high_side solved loss_zero",
+        "The lesson's rare path: it is found and taken.",
         policy="chain-rare",
     ),
     "sound dupo": case(
-        "lookup", DUPO, TrainSettings(steps=50, seed=202), "ratio_one", "still_rising solved length_grew many_rounds",
+        "lookup",
+        DUPO,
+        TrainSettings(steps=50, seed=202),
+        "ratio_one",
+        "still_rising solved length_grew many_rounds",
         "The tool task with its sound defaults.",
     ),
     "gspo, limits of tokens": case(
-        "chain", GSPO, TrainSettings(steps=40, updates_per_rollout=4, seed=203), "clipped_sequences",
-        "still_rising solved length_grew routing one_sided loss_zero",
-        "GSPO's limits, made for long answers, cut most short ones: usual, and it learns.", policy="chain-experts",
+        "chain",
+        GSPO,
+        TrainSettings(steps=40, updates_per_rollout=4, seed=203),
+        "clipped_sequences",
+        "still_rising solved length_grew routing clipped_low_side clipped_high_side loss_zero",
+        "GSPO's limits, made for long answers, cut most short ones: usual, and it learns.",
+        policy="chain-experts",
     ),
     "leash too short": case(
-        "chain", GRPO.with_parameters(beta=20.0), TrainSettings(steps=60, seed=204), "leash ratio_one", "loss_is_kl loss_zero",
+        "chain",
+        GRPO.with_parameters(beta=20.0),
+        TrainSettings(steps=60, seed=204),
+        "leash ratio_one",
+        "loss_is_kl loss_zero gradient_grew",
         "A KL weight of 20: the policy may not leave its start.",
     ),
     "too many updates": case(
-        "chain", FREE, TrainSettings(steps=60, updates_per_rollout=16, lr=2e-3, seed=205), "broken",
-        "clipped_often ratios_far one_sided gradient_doubles entropy_gone dead_groups truncated no_reward",
+        "chain",
+        FREE,
+        TrainSettings(steps=60, updates_per_rollout=16, lr=2e-3, seed=205),
+        "broken",
+        "entropy_rose clipped_often ratios_far "
+        "clipped_low_side clipped_high_side gradient_grew entropy_gone dead_groups truncated no_reward",
         "Sixteen updates at seven times the learning rate: the policy breaks, clip or no clip.",
     ),
     "dpo, lr x 10": case(
-        "chain", DPO, PairSettings(steps=200, lr=5e-3, seed=206), "overdone", "chosen_fell pairs_spent gradient_doubles",
+        "chain",
+        DPO,
+        PairSettings(steps=200, lr=5e-3, seed=206),
+        "overdone",
+        "chosen_fell pairs_spent gradient_grew",
         "The margin goes on growing while the answers get worse.",
     ),
     "cold": case(
-        "trip", FREE, TrainSettings(steps=60, temperature=0.4, seed=207), f"sampled_better {BY_CONSTRUCTION}",
-        "dead_groups solved still_rising entropy_gone", "Sampled at temperature .4: what is rewarded is not what is evaluated.",
+        "trip",
+        FREE,
+        TrainSettings(steps=60, temperature=0.4, seed=207),
+        f"sampled_better {BY_CONSTRUCTION}",
+        "dead_groups solved still_rising entropy_gone",
+        "Sampled at temperature .4: what is rewarded is not what is evaluated.",
     ),
     "few prompts": case(
-        "sort", FREE, TrainSettings(steps=80, prompt_pool=32, seed=208), f"sampled_better {BY_CONSTRUCTION}",
-        "still_rising solved", "32 prompts, again and again: it learns them by heart.",
+        "sort",
+        FREE,
+        TrainSettings(steps=80, prompt_pool=32, seed=208),
+        f"sampled_better {BY_CONSTRUCTION}",
+        "still_rising solved",
+        "32 prompts, again and again: it learns them by heart.",
     ),
-}  # fmt: skip
+}
 
 
 def trained(folder: Path, one: Case) -> None:
