@@ -307,9 +307,7 @@ RULES: tuple[Rule, ...] = (
         "hacked",
         "warning",
         (
-            InNoise("reward").at_least(
-                4, "standard deviations of one step; a median of five wavers by about half of one"
-            ),
+            InNoise("reward").at_least(2, NOISE),
             BelowStart("accuracy").at_least(0.05, MEDIAN),
             InNoise("accuracy").at_most(-2, NOISE),
         ),
@@ -318,15 +316,13 @@ RULES: tuple[Rule, ...] = (
         "beta",
         "Hold it to its start with a KL term (--beta 0.1), and refresh the reward model on fresh samples.",
         "12_reward_hacking",
-        silences=("no_learning", "reward_alone", "broken"),
+        silences=("no_learning", "reward_alone", "broken", "entropy_rose"),
     ),
     Rule(
         "reward_alone",
         "warning",
         (
-            InNoise("reward").at_least(
-                4, "standard deviations of one step; a median of five wavers by about half of one"
-            ),
+            InNoise("reward").at_least(4, NOISE),
             InNoise("accuracy").at_most(2, NOISE),
             UNSOLVED,
         ),
@@ -335,7 +331,7 @@ RULES: tuple[Rule, ...] = (
         "reward_format",
         "Give the other rewards less weight, or look at samples to see which one is earned.",
         "12_reward_hacking",
-        silences=("no_learning",),
+        silences=("no_learning", "broken", "entropy_rose"),
     ),
     Rule(
         "judge_lost",

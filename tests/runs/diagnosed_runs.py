@@ -90,7 +90,9 @@ PLANS = {
     "lr / 300": Plan("chain", FREE, small(lr=1e-6, seed=9)),
     "another task's policy": Plan("chain", FREE, small(steps=25, seed=10), policy="sort"),
     "learned judge": Plan("chain", FREE, small(steps=50, lr=5e-4, seed=11), given=_judge),
-    "format pays": Plan("chain", FREE, small(reward_format=1.0, lr=1e-4, seed=12), policy="ramble"),
+    "format alone pays": Plan(
+        "chain", FREE, small(reward_format=1.0, reward_correct=0.0, lr=2e-4, seed=12), policy="ramble"
+    ),
     "leash": Plan("chain", GRPO.with_parameters(beta=20.0), small(seed=13)),
     "G = 2": Plan("trip", FREE, small(group_size=2, num_prompts=128, seed=14)),
     "cut off": Plan("lookup", FREE, small(max_new_tokens=8, seed=15)),
