@@ -31,7 +31,7 @@ def diagnose(
     with refusals():
         folders = runs_in(run)
         if not folders:
-            raise ValueError(f"{run} holds a comparison without a run yet")
+            raise ValueError(f"{run} holds a comparison of which no run has a step yet")
         diagnoses = {folder: diagnosis_of(folder) for folder in folders}
     if output == "json":
         rows = [{**row, "run": str(folder)} for folder, diagnosis in diagnoses.items() for row in diagnosis.as_json()]

@@ -21,6 +21,7 @@ from small_models.checks import check_type
 from small_models.files import said
 
 PLAN = "comparison.json"  # of a comparison, which ends its runs by a budget
+METRICS = "metrics.jsonl"
 LESSONS = "notebooks"
 
 
@@ -171,17 +172,17 @@ def _read(run: Any, settings: Settings | None) -> tuple[str, pd.DataFrame, Mappi
         if (run.path.parent / PLAN).is_file():
             known.pop("steps", None)  # a budget ends the run
         return f"{run.path}: {config['algorithm']['name']} on {config['task']}", frame, known
-    records = list(run) if isinstance(run, Sequence) else [None]
-    if not all(isinstance(record, StepRecord | PairRecord) for record in records):
-        raise ValueError(
-            f"run must be a run folder, a run that is kept in one, or a list of step records; got {type(run).__name__}"
-        )
-    return "this run", history(records), known
+    if isinstance(run, Sequence) and all(isinstance(record, StepRecord | PairRecord) for record in run):
+        return "this run", history(run), known
+    raise ValueError(
+        f"run must be a run folder, a run that is kept in one, or a list of step records; got {type(run).__name__}"
+    )
 
 
 def runs_in(folder: str | os.PathLike[str]) -> list[Path]:
-    """Return the run folders of a comparison, by their names; the folder itself where it is no comparison's."""
+    """Return the run folders of a comparison that have a step, by their names; the folder itself where it is no comparison's."""
     path = Path(folder)
     if not (path / PLAN).is_file() or (path / "config.json").exists():
         return [path]
-    return sorted(each.parent for each in path.glob("*/config.json"))
+    runs = (each.parent for each in path.glob("*/config.json"))
+    return sorted(run for run in runs if (run / METRICS).is_file() and (run / METRICS).stat().st_size)

@@ -53,6 +53,8 @@ def test_a_run_of_pairs_with_nothing_unusual(rlviz, tmp_path):
 def test_each_run_of_a_comparison(rlviz, whole, tmp_path):
     for name in ("a-seed0", "b-seed0"):
         shutil.copytree(whole, tmp_path / name)
+    begun = shutil.copytree(whole, tmp_path / "c-seed0")
+    (begun / "metrics.jsonl").write_text("")  # which another process has just begun
     (tmp_path / "comparison.json").write_text('{"contenders": {}}')
     rows = json.loads(rlviz("diagnose", tmp_path, "--format", "json").output)
     assert {row["run"] for row in rows} == {str(tmp_path / "a-seed0"), str(tmp_path / "b-seed0")}
@@ -62,10 +64,6 @@ def test_each_run_of_a_comparison(rlviz, whole, tmp_path):
 
 def _nothing(folder):
     return folder / "nowhere"
-
-
-def _empty(folder):
-    return folder
 
 
 def _no_step(folder):
@@ -85,7 +83,8 @@ def _no_settings(folder):
 
 
 def _plan_alone(folder):
-    (folder / "config.json").unlink()
+    for path in folder.rglob("config.json"):
+        path.unlink()
     (folder / "comparison.json").write_text("{}")
     return folder
 
@@ -97,7 +96,7 @@ def _plan_alone(folder):
         (_no_step, "has no step yet, so there is nothing to diagnose"),
         (_damaged, "metrics.jsonl, line 1: step must be a whole number"),
         (_no_settings, "config.json: settings must be an object"),
-        (_plan_alone, "holds a comparison without a run yet"),
+        (_plan_alone, "holds a comparison of which no run has a step yet"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -111,7 +110,7 @@ def test_bad_folders_get_one_sentence_and_exit_code_2(rlviz, whole, tmp_path, ma
 
 def test_what_stands_in_a_folder_is_not_obeyed(rlviz, whole, tmp_path):
     """Rich's own markup is shown as it is, and a terminal gets no escape sequence."""
-    for place, name in enumerate(("[red]x[/red]", "bell\x07 \x1b[31mred", "[/]")):
+    for place, name in enumerate(("[red]x[bold]", "bell\x07 \x1b[31mred")):
         run = shutil.copytree(whole, tmp_path / name)
         config = json.loads((run / "config.json").read_text())
         config["task"] = f"[link=http://x]{place}[/link]"
@@ -119,5 +118,5 @@ def test_what_stands_in_a_folder_is_not_obeyed(rlviz, whole, tmp_path):
     (tmp_path / "comparison.json").write_text("{}")
     result = rlviz("diagnose", tmp_path)
     assert result.exit_code == 0, result.output
-    assert "[red]x[/red]" in result.output and "[link=http://x]0[/link]" in result.output
+    assert "[red]x[bold]" in result.output and "[link=http://x]0[/link]" in result.output
     assert "\x1b" not in result.output and "\x07" not in result.output
