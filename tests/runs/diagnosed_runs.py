@@ -94,6 +94,7 @@ PLANS = {
         "chain", FREE, small(reward_format=1.0, reward_correct=0.0, lr=2e-4, seed=12), policy="ramble"
     ),
     "leash": Plan("chain", GRPO.with_parameters(beta=20.0), small(seed=13)),
+    "leash of 0.5": Plan("chain", GRPO.with_parameters(beta=0.5), small(lr=1e-3, steps=30, seed=40)),
     "G = 2": Plan("trip", FREE, small(group_size=2, num_prompts=128, seed=14)),
     "cut off": Plan("lookup", FREE, small(max_new_tokens=8, seed=15)),
     "hot": Plan("chain", FREE, small(temperature=2.0, seed=16)),
@@ -103,6 +104,9 @@ PLANS = {
     "DPO, both reason": Plan("chain", DPO, PairSettings(steps=120, num_pairs=1000, seed=20), given=_better_worse),
     "16 updates, lr x 3": Plan("chain", FREE, small(lr=1e-3, updates_per_rollout=16, seed=22)),
     "GSPO with experts": Plan("chain", GSPO, small(updates_per_rollout=4, steps=30, seed=23), policy="chain-experts"),
+    "GSPO, wide limits": Plan(
+        "chain", GSPO.with_parameters(eps_low=0.2, eps_high=0.2), small(updates_per_rollout=4, steps=25, seed=41)
+    ),
     "many rounds": Plan("trip", DAPO, small(group_size=2, steps=30, seed=24)),
     "top-p, KL to old": Plan("chain", TO_OLD, small(steps=20, top_p=0.7, lr=1e-4, updates_per_rollout=2, seed=25)),
     "narrow limits": Plan("chain", within(0.002, 0.002), small(updates_per_rollout=8, steps=20, seed=33)),
