@@ -1,9 +1,9 @@
 """How often `diagnose` is right: runs whose faults are known by construction, trained with seeds that nothing else uses.
 
-`python tests/benchmarks/bench_diagnosis.py --out FOLDER` trains the first set (about two minutes), diagnoses each run and
-prints hits, misses and false alarms; `--fresh` takes the second set. The settings and what an expert would say were written down
-before the thresholds of the rules (but for "too hot", to which a rule of its own came later). A run's folder is kept, so that a
-second call only diagnoses.
+`python tests/benchmarks/bench_diagnosis.py --out FOLDER` trains the first set of runs (about two minutes), diagnoses each and
+prints hits, misses and false alarms; `--set second` and `--set third` are others. Settings and what an expert would say were written
+down before any of their runs was diagnosed: those of the first set before the thresholds of the rules (but for "too hot", to which
+a rule of its own came later). A run's folder is kept, so that a second call only diagnoses.
 """
 
 from __future__ import annotations
@@ -14,7 +14,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rlviz import DAPO, DCPO, DPO, DUPO, GRPO, GSPO, PPO, PairSettings, TrainSettings, diagnose, learn_reward, train
+from rlviz import (
+    DAPO,
+    DCPO,
+    DPO,
+    DUPO,
+    GRPO,
+    GSPO,
+    PPO,
+    SAPO,
+    PairSettings,
+    TrainSettings,
+    diagnose,
+    learn_reward,
+    train,
+)
 from rlviz.training import default_settings, find_task, load_policy
 from rlviz.training.files import write_text
 
@@ -152,7 +166,7 @@ FIRST = {
         "Sampled at temperature 2: most responses are noise, the policy itself is better.",
     ),
 }
-FRESH = {
+SECOND = {
     "sound dcpo on a rare path": case(
         "chain",
         DCPO,
@@ -223,6 +237,108 @@ FRESH = {
         "32 prompts, again and again: it learns them by heart.",
     ),
 }
+THIRD = {
+    "ppo, lr x 30": case(
+        "chain",
+        PPO,
+        default_settings(PPO, steps=40, lr=1e-2, seed=401),
+        "broken",
+        "critic_blind entropy_rose entropy_gone clipped_often ratios_far truncated clipped_low_side clipped_high_side no_reward",
+        "Thirty times the learning rate breaks PPO, too.",
+    ),
+    "cut off at 4": case(
+        "chain",
+        DAPO,
+        TrainSettings(steps=40, max_new_tokens=5, num_prompts=16, seed=402),
+        "truncated ratio_one",
+        "many_rounds dead_groups no_learning still_rising length_fell loss_zero solved",
+        "Five tokens: a direct guess fits, a running sum does not.",
+    ),
+    "reward upside down": case(
+        "chain",
+        FREE,
+        TrainSettings(steps=60, reward_correct=-1.0, seed=403),
+        f"hacked {BY_CONSTRUCTION}",
+        "dead_groups length_fell length_grew entropy_gone",
+        "Right answers are punished: reward rises, accuracy falls.",
+    ),
+    "lookup by chain's policy": case(
+        "lookup",
+        FREE,
+        TrainSettings(steps=30, seed=404),
+        f"{BY_CONSTRUCTION}",
+        "no_reward truncated dead_groups no_learning noisy_samples",
+        "A policy of another task: hardly ever right.",
+        policy="chain",
+    ),
+    "dcpo, lr / 300": case(
+        "sort",
+        DCPO,
+        TrainSettings(steps=60, lr=1e-6, seed=405),
+        "no_learning ratio_one",
+        "loss_zero",
+        "Nothing moves, whatever the limits.",
+    ),
+    "rare path, pairs": case(
+        "chain",
+        FREE,
+        TrainSettings(steps=40, group_size=2, num_prompts=64, seed=406),
+        f"dead_groups {BY_CONSTRUCTION}",
+        "no_learning still_rising",
+        "One in ten is right, two to a group: four of five groups are dead.",
+        policy="chain-rare",
+    ),
+    "top-p": case(
+        "trip",
+        FREE,
+        TrainSettings(steps=60, top_p=0.5, updates_per_rollout=4, num_prompts=16, seed=407),
+        "sampled_better",
+        "solved dead_groups clipped_low_side clipped_high_side still_rising entropy_gone",
+        "Half of the mass is never sampled, and the evaluation samples it.",
+    ),
+    "32 pairs": case(
+        "chain",
+        DPO,
+        PairSettings(steps=200, lr=1e-3, num_pairs=64, seed=408),
+        "pairs_spent",
+        "chosen_fell overdone",
+        "Sixty-four pairs are learned by heart.",
+    ),
+    "judge, refreshed": case(
+        "chain",
+        GRPO.with_parameters(beta=0.1),
+        TrainSettings(steps=60, num_prompts=16, lr=3e-4, refresh_reward_every=8, seed=409),
+        "ratio_one",
+        "judge_lost loss_is_kl loss_zero length_grew",
+        "A leash and a judge that learns on: accuracy holds or rises.",
+        given=_learned,
+    ),
+    "sound sapo": case(
+        "ramble",
+        SAPO,
+        TrainSettings(steps=50, updates_per_rollout=4, num_prompts=16, seed=410),
+        "",
+        "still_rising length_grew length_fell solved",
+        "A relative without hard limits at sound settings.",
+    ),
+    "long warm-up": case(
+        "sort",
+        FREE,
+        TrainSettings(steps=60, lr_warmup_steps=600, num_prompts=16, seed=411),
+        f"warming_up {BY_CONSTRUCTION}",
+        "still_rising no_learning",
+        "The learning rate has reached a tenth of its peak.",
+    ),
+    "sound ppo on trip": case(
+        "trip",
+        PPO,
+        default_settings(PPO, steps=40, seed=412),
+        "",
+        "critic_blind still_rising clipped_low_side clipped_high_side",
+        "PPO's defaults on another task.",
+    ),
+}
+SETS = {"first": FIRST, "second": SECOND, "third": THIRD}
 
 
 def trained(folder: Path, one: Case) -> None:
@@ -241,10 +357,10 @@ def main() -> None:
     """Train what is missing, diagnose all, print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder of the runs")
-    parser.add_argument("--fresh", action="store_true", help="the second set")
+    parser.add_argument("--set", choices=SETS, default="first", help="which runs")
     given = parser.parse_args()
     lines = ["run | hits | misses | false alarms", "--- | --- | --- | ---"]
-    for name, one in (FRESH if given.fresh else FIRST).items():
+    for name, one in SETS[given.set].items():
         folder = given.out / name.replace(" ", "-").replace("/", "by").replace(",", "")
         if not (folder / "config.json").exists():
             trained(folder, one)
@@ -252,7 +368,7 @@ def main() -> None:
         parts = said & one.must, one.must - said, said - one.must - one.may
         lines.append(" | ".join([name, *(", ".join(sorted(part)) or "–" for part in parts)]))
         print(lines[-1], flush=True)
-    write_text(given.out / ("fresh.md" if given.fresh else "first.md"), "\n".join(lines) + "\n")
+    write_text(given.out / f"{given.set}.md", "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ NAMES = [rule.name for rule in RULES]
 RUNS = {
     "no_reward": ("another task's policy", "lr x 100"),  # it was right at first
     "entropy_rose": ("lr x 5, 8 updates", "trip, lr x 7"),
-    "broken": ("lr x 100", "learned judge"),  # accuracy fell, and reward rose
+    "broken": ("lr x 100", "learned judge", "narrow below"),  # accuracy fell, and reward rose
     "hacked": ("learned judge", "trip, lr x 7", "sound"),  # both fell; both rose
     "reward_alone": ("format alone pays", "leash", "stopped"),  # neither rose; both did
     "judge_lost": ("learned judge", "sound"),
