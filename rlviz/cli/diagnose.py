@@ -52,7 +52,7 @@ def _print(diagnosis: Diagnosis) -> None:
         console.print()
         console.print(f"[{colour}]{finding.grade.capitalize()}:[/] {_plain(finding.finding)}")
         for line in told(finding):
-            console.print(Padding(_plain(line), (0, 0, 0, 2)))
+            console.print(Padding(_plain(line), (0, 0, 0, 2), expand=False))
 
 
 def _plain(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -88,9 +89,9 @@ class Diagnosis:
 def told(finding: Finding) -> list[str]:
     """Return what a finding means, what to try and what to read, a line each."""
     return [
-        f"Usually: {finding.usually}",
-        f"Try {finding.setting}: {finding.advice}",
-        f"Read: {finding.lesson}",
+        f"Meaning: {finding.usually}",
+        f"Setting: {finding.setting}. {finding.advice}",
+        f"Lesson: {finding.lesson}",
     ]
 
 
@@ -138,7 +139,7 @@ def _finding(rule: Rule, course: Course) -> Finding | None:
     return Finding(
         rule=rule.name,
         grade=rule.grade,
-        finding=rule.seen.format(*numbers, step=step),
+        finding=_typeset(rule.seen.format(*numbers, step=step)),
         step=step,
         number=numbers[0],
         usually=rule.usually,
@@ -146,6 +147,11 @@ def _finding(rule: Rule, course: Course) -> Finding | None:
         advice=rule.advice,
         lesson=f"{LESSONS}/{rule.lesson}.ipynb",
     )
+
+
+def _typeset(text: str) -> str:
+    """Return a text with a space before each per cent sign, and minus signs before numbers."""
+    return re.sub(r"-(?=\d)", "−", re.sub(r"(?<=\d)%", " %", text))
 
 
 def _last_stretch(true: NDArray[np.bool_]) -> int:

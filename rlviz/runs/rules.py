@@ -533,9 +533,9 @@ RULES: tuple[Rule, ...] = (
         "note",
         (LastQuarter("accuracy").at_least(0.05, "three times what a window's median wavers by"),),
         "Accuracy rose by {0:.2f} over the last quarter of the run: it is still learning.",
-        "The run was stopped before it was done.",
+        "More steps would teach it more.",
         "steps",
-        "Go on with it: rlviz train --resume RUN --steps, with twice as many.",
+        "Go on with twice as many: rlviz train --resume RUN --steps …",
         "00_start_here",
     ),
     Rule(

@@ -1,9 +1,9 @@
 """How often `diagnose` is right: runs whose faults are known by construction, trained with seeds that nothing else uses.
 
 `python tests/benchmarks/bench_diagnosis.py --out FOLDER` trains the first set of runs (about two minutes), diagnoses each and
-prints hits, misses and false alarms; `--set second` and `--set third` are others. Settings and what an expert would say were written
-down before any of their runs was diagnosed: those of the first set before the thresholds of the rules (but for "too hot", to which
-a rule of its own came later). A run's folder is kept, so that a second call only diagnoses.
+prints hits, misses and false alarms; `--set second` and `--set third` are others. Settings and what an expert would say were
+written down before any of their runs was diagnosed: those of the first set before the thresholds of the rules (but for "too
+hot", to which a rule of its own came later). A run's folder is kept, so that a second call only diagnoses.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ def test_text_says_what_was_seen_what_to_try_and_what_to_read(rlviz, whole):
     result = rlviz("diagnose", whole)
     assert result.exit_code == 0, result.output
     said = " ".join(result.output.split())
-    for words in ("GRPO on chain, 8 steps:", "most rules need 20", "Note: Every ratio is 1", "Usually: With one update",
-                  "Try updates_per_rollout:", "Read: notebooks/01_policy"):  # fmt: skip
+    for words in ("GRPO on chain, 8 steps:", "most rules need 20", "Note: Every ratio is 1", "Meaning: With one update",
+                  "Setting: updates_per_rollout.", "Lesson: notebooks/01_policy"):  # fmt: skip
         assert words in said
 
 
