@@ -129,11 +129,13 @@ def findings_in(course: Course, rules: Sequence[Rule] = RULES) -> tuple[Finding,
 def _finding(rule: Rule, course: Course) -> Finding | None:
     if len(course.steps) < rule.fewest:
         return None
-    measured = [condition.measure.of(course) for condition in rule.where]
-    since = _last_stretch(np.logical_and.reduce([condition.met(course) for condition in rule.where]))
+    with np.errstate(all="ignore"):  # numbers from a damaged folder may be too large to compute with
+        measured = [condition.measure.of(course) for condition in rule.where]
+        known = np.isfinite(measured).all(axis=0)
+        since = _last_stretch(known & np.logical_and.reduce([condition.met(course) for condition in rule.where]))
     if len(course.steps) - since < rule.persists:
         return None
-    always = since == _last_stretch(np.isfinite(np.sum(measured, axis=0)))  # since anything is known
+    always = since == _last_stretch(known)
     numbers = [float(values[-1]) for values in measured]
     step = int(course.steps[0 if always else since])
     return Finding(

@@ -40,7 +40,8 @@ class Course:
         self.window = int(np.clip(len(self.steps) // WINDOWS, SHORTEST, LONGEST))
         self._smooth: dict[str, Values] = {}
         self.columns = dict(columns)
-        self.columns |= {name: make(self) for name, make in DERIVED.items()}
+        with np.errstate(all="ignore"):
+            self.columns |= {name: make(self) for name, make in DERIVED.items()}
 
     def __getitem__(self, name: str) -> Values:
         """Return a column as it was measured, nothing but not-a-numbers where the run has none."""
