@@ -177,11 +177,25 @@ class InNoise(Measure):
     """How far it is above the first window, in standard deviations of a single step about its neighbours."""
 
     def of(self, course: Course) -> Values:
-        values = course.latest(self.column)
-        jumps = np.abs(np.diff(values[np.isfinite(values)]))
-        noise = SCALE * float(np.median(jumps)) if len(jumps) else 0.0
         above = FromStart(self.column).of(course)
-        return _ratio(above, np.full(len(above), noise))
+        return _ratio(above, np.full(len(above), _noise(course.latest(self.column))))
+
+
+class Drift(Measure):
+    """Mean of the last third of the steps so far minus that of the first third, in standard errors of this difference."""
+
+    def of(self, course: Course) -> Values:
+        values = course.latest(self.column)
+        sums, steps = np.concatenate([[0.0], np.cumsum(values)]), np.arange(1, len(values) + 1)
+        third = np.maximum(1, steps // 3)
+        moved = (sums[steps] - sums[steps - third] - sums[third]) / third
+        return _ratio(moved, _noise(values) * np.sqrt(2 / third))
+
+
+def _noise(values: Values) -> float:
+    """Return the standard deviation of a single step about its neighbours, whatever the trend; 0 where there is none."""
+    jumps = np.abs(np.diff(values[np.isfinite(values)]))
+    return SCALE * float(np.median(jumps)) if len(jumps) else 0.0
 
 
 class BelowBest(Measure):
@@ -256,6 +270,7 @@ UNSOLVED = Now("accuracy").at_most(0.8, "above it, groups that are all right are
 MEDIAN = "the default rollout has 256 responses, so that a window's median wavers by .02; half as many: .03"
 
 NOISE = "standard deviations of one step; the difference of two medians of five wavers by .8"
+CHANCE = "standard errors; of a thousand runs that learn nothing, three wander further"
 TWICE = Latest("evaluations").at_least(2, "one evaluation may be an odd one")
 
 RULES: tuple[Rule, ...] = (
@@ -339,6 +354,7 @@ RULES: tuple[Rule, ...] = (
         "refresh_reward_every",
         "Let the reward model learn from fresh samples, every 8 steps.",
         "12_reward_hacking",
+        silences=("entropy_rose",),
     ),
     Rule(
         "gradient_grew",
@@ -393,11 +409,11 @@ RULES: tuple[Rule, ...] = (
         "no_learning",
         "warning",
         (
-            InNoise("accuracy").at_most(2, NOISE),
-            InNoise("accuracy").at_least(-2, "below it, it unlearns, which is another fault"),
+            Drift("accuracy").at_most(3, CHANCE),
+            Drift("accuracy").at_least(-3, "below it, it unlearns, which is another fault"),
             UNSOLVED,
         ),
-        "Accuracy has moved by {0:+.1f} times the noise of one step: nothing is learned.",
+        "Accuracy differs by {0:+.1f} standard errors between the first and the last third of the run: nothing is learned.",
         "Mostly the learning rate is too small; or the rewards do not depend on what the policy does.",
         "lr",
         "Try three times the learning rate, and look at a group: do its rewards differ, and for a reason?",

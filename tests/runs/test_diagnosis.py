@@ -20,6 +20,7 @@ from rlviz.runs.rules import (
     BelowBest,
     BelowStart,
     Course,
+    Drift,
     First,
     FromStart,
     InNoise,
@@ -165,6 +166,8 @@ NAN = math.nan
         (LastQuarter("x"), [NAN, NAN, 0, 3, -2, 4, -3]),
         # differences 8 7 6 5 4 3: their median is 5.5, so a step's standard deviation 5.5 · 1.4826 / √2 = 5.76595
         (InNoise("x"), [NAN, NAN, NAN, NAN, 0, 4 / 5.76595, 1 / 5.76595]),
+        # thirds of 1, 1, 1, 1, 1, 2, 2 steps; at the end (7 + 4 − 1 − 9) / 2 = .5, over the noise · √(2 / 2)
+        (Drift("x"), [0, 8 / 8.15429, 1 / 8.15429, 7 / 8.15429, 2 / 8.15429, 0, 0.5 / 5.76595]),
         (Now("nothing of this name"), [NAN] * 7),
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, list) else "",
