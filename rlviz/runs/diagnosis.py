@@ -131,8 +131,9 @@ def _finding(rule: Rule, course: Course) -> Finding | None:
         return None
     with np.errstate(all="ignore"):  # numbers from a damaged folder may be too large to compute with
         measured = [condition.measure.of(course) for condition in rule.where]
-        known = np.isfinite(measured).all(axis=0)
-        since = _last_stretch(known & np.logical_and.reduce([condition.met(course) for condition in rule.where]))
+        known = np.asarray(np.isfinite(np.stack(measured)).all(axis=0))
+        held = np.asarray(np.stack([condition.met(course) for condition in rule.where]).all(axis=0))
+    since = _last_stretch(known & held)
     if len(course.steps) - since < rule.persists:
         return None
     always = since == _last_stretch(known)
