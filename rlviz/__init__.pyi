@@ -54,6 +54,7 @@ from .pictures import (
     small_multiples as small_multiples,
 )
 from .runs import (
+    diagnose as diagnose,
     inspect_run as inspect_run,
     playground as playground,
     training_panel as training_panel,

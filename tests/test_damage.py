@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
-from rlviz import DAPO, DPO, GRPO, PairSettings, RunFolder, TrainSettings, train
+from rlviz import DAPO, DPO, GRPO, PairSettings, RunFolder, TrainSettings, diagnose, train
 from rlviz.comparison import compare, read_comparison
 from rlviz.runs.inspector import inspect_run
 from rlviz.tabular import TableTask, train_table
@@ -181,6 +181,7 @@ def test_a_damaged_run_folder_is_read_right_or_refused_in_a_sentence(whole, tmp_
     answer(lambda: read_comparison([both], budget="updates").table())
     answer(lambda: read_all_of(run))
     answer(lambda: inspect_run(run))
+    answer(lambda: json.dumps(diagnose(run).as_json(), allow_nan=False))
     answer(lambda: read_pairs(run / "pairs.jsonl"))
     assert files_in(both) == before, done
     with warnings.catch_warnings(record=True) as warned:

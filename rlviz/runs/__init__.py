@@ -1,4 +1,4 @@
-"""Pictures of runs: learning curves, comparisons, costs, the inspector, the training panel and the playground."""
+"""Runs: learning curves, comparisons, costs, what is unusual, the inspector, the training panel and the playground."""
 
 import lazy_loader
 

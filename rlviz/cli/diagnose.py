@@ -1,0 +1,60 @@
+"""`rlviz diagnose`: what is unusual in a run, what it usually means, and which setting to try."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.markup import escape
+from rich.padding import Padding
+
+from rlviz.cli.terminal import console, refusals
+
+if TYPE_CHECKING:
+    from rlviz.runs.diagnosis import Diagnosis
+
+COLOURS = {"warning": "bold red", "note": "bold cyan"}
+
+
+def diagnose(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder, or the folder of a comparison.")],
+    output: Annotated[Literal["text", "json"], typer.Option("--format", help="For people, or for programs.")] = "text",
+) -> None:
+    """Say what is unusual in a run, what it usually means, which setting to try, and which lesson explains it.
+
+    Warnings come first, then notes on what only looks unusual, such as a loss of zero. Of a comparison, each run is diagnosed.
+    """
+    from rlviz.runs.diagnosis import diagnose as diagnosis_of, runs_in
+
+    with refusals():
+        folders = runs_in(run)
+        if not folders:
+            raise ValueError(f"{run} holds a comparison of which no run has a step yet")
+        diagnoses = {folder: diagnosis_of(folder) for folder in folders}
+    if output == "json":
+        rows = [{**row, "run": str(folder)} for folder, diagnosis in diagnoses.items() for row in diagnosis.as_json()]
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    for place, diagnosis in enumerate(diagnoses.values()):
+        if place:
+            console.print()
+        _print(diagnosis)
+
+
+def _print(diagnosis: Diagnosis) -> None:
+    from rlviz.runs.diagnosis import told
+
+    console.print(f"[bold]{_plain(diagnosis.summary)}[/]", soft_wrap=True)
+    for finding in diagnosis:
+        colour = COLOURS[finding.grade]
+        console.print()
+        console.print(f"[{colour}]{finding.grade.capitalize()}:[/] {_plain(finding.finding)}")
+        for line in told(finding):
+            console.print(Padding(_plain(line), (0, 0, 0, 2), expand=False))
+
+
+def _plain(text: str) -> str:
+    """Return a text with its brackets escaped, and without what a terminal would obey: a folder's name may hold it."""
+    return escape("".join(character if character.isprintable() else "�" for character in text))

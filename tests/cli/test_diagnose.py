@@ -1,0 +1,122 @@
+"""`rlviz diagnose`: text for people, JSON for programs, a comparison's runs one by one, refusals in a sentence."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rlviz import DPO, GRPO, PairSettings, TrainSettings, train
+from small_models.policies import load_policy
+
+ROOT = Path(__file__).parents[2]
+NAMES = {"finding", "step", "number", "setting", "lesson", "grade", "rule", "usually", "advice", "run"}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Return the folder of a run of eight steps with one update each."""
+    out = tmp_path_factory.mktemp("diagnosed") / "run"
+    settings = TrainSettings(steps=8, num_prompts=4, group_size=4, evaluate_every=0, details_every=0)
+    for _ in train(load_policy("chain", device="cpu"), "chain", GRPO, settings, out=out):
+        pass
+    return out
+
+
+def test_text_says_what_was_seen_what_to_try_and_what_to_read(rlviz, whole):
+    result = rlviz("diagnose", whole)
+    assert result.exit_code == 0, result.output
+    said = " ".join(result.output.split())
+    for words in ("GRPO on chain, 8 steps:", "most rules need 20", "Note: Every ratio is 1", "Meaning: With one update",
+                  "Setting: updates_per_rollout.", "Lesson: notebooks/01_policy"):  # fmt: skip
+        assert words in said
+
+
+def test_json_is_a_list_of_objects(rlviz, whole):
+    result = rlviz("diagnose", whole, "--format", "json")
+    assert result.exit_code == 0
+    rows = json.loads(result.output)
+    assert all(set(row) == NAMES for row in rows)
+    (one,) = [row for row in rows if row["rule"] == "ratio_one"]
+    assert one["setting"] == "updates_per_rollout" and one["step"] == 1 and abs(one["number"]) < 1e-4
+    assert (ROOT / one["lesson"]).is_file()
+
+
+def test_a_run_of_pairs_with_nothing_unusual(rlviz, tmp_path):
+    out, settings = tmp_path / "dpo", PairSettings(steps=3, num_pairs=8, batch_size=4, evaluate_every=0)
+    for _ in train(load_policy("chain", device="cpu"), "chain", DPO, settings, out=out):
+        pass
+    assert rlviz("diagnose", out, "--format", "json").output == "[]\n"
+    assert "3 steps: nothing unusual; most rules need 20." in " ".join(rlviz("diagnose", out).output.split())
+
+
+def test_each_run_of_a_comparison(rlviz, whole, tmp_path):
+    for name in ("a-seed0", "b-seed0"):
+        shutil.copytree(whole, tmp_path / name)
+    begun = shutil.copytree(whole, tmp_path / "c-seed0")
+    (begun / "metrics.jsonl").write_text("")  # which another process has just begun
+    (tmp_path / "comparison.json").write_text('{"contenders": {}}')
+    rows = json.loads(rlviz("diagnose", tmp_path, "--format", "json").output)
+    assert {row["run"] for row in rows} == {str(tmp_path / "a-seed0"), str(tmp_path / "b-seed0")}
+    said = rlviz("diagnose", tmp_path)
+    assert said.exit_code == 0 and said.output.count("GRPO on chain") == 2
+
+
+def _nothing(folder):
+    return folder / "nowhere"
+
+
+def _no_step(folder):
+    (folder / "metrics.jsonl").write_text("")
+    return folder
+
+
+def _damaged(folder):
+    (folder / "metrics.jsonl").write_text('{"step": "one"}\n{}\n')
+    return folder
+
+
+def _no_settings(folder):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "settings": 3}))
+    return folder
+
+
+def _plan_alone(folder):
+    for path in folder.rglob("config.json"):
+        path.unlink()
+    (folder / "comparison.json").write_text("{}")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (_nothing, "holds no run (it has no config.json)"),
+        (_no_step, "has no step yet, so there is nothing to diagnose"),
+        (_damaged, "metrics.jsonl, line 1: step must be a whole number"),
+        (_no_settings, "config.json: settings must be an object"),
+        (_plan_alone, "holds a comparison of which no run has a step yet"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_bad_folders_get_one_sentence_and_exit_code_2(rlviz, whole, tmp_path, make, says):
+    result = rlviz("diagnose", make(shutil.copytree(whole, tmp_path / "run")))
+    assert result.exit_code == 2
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1 and lines[0].startswith("Error: ") and says in lines[0], result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_what_stands_in_a_folder_is_not_obeyed(rlviz, whole, tmp_path):
+    """Rich's own markup is shown as it is, and a terminal gets no escape sequence."""
+    for place, name in enumerate(("[red]x[bold]", "bell\x07 \x1b[31mred")):
+        run = shutil.copytree(whole, tmp_path / name)
+        config = json.loads((run / "config.json").read_text())
+        config["task"] = f"[link=http://x]{place}[/link]"
+        (run / "config.json").write_text(json.dumps(config))
+    (tmp_path / "comparison.json").write_text("{}")
+    result = rlviz("diagnose", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "[red]x[bold]" in result.output and "[link=http://x]0[/link]" in result.output
+    assert "\x1b" not in result.output and "\x07" not in result.output
