@@ -91,7 +91,8 @@ class _Frames:
             "index": index,
             "controls": [self._control(name, values) for name, values in self.values.items()],
             "handles": [
-                {name: handle[name] for name in ("axes", "along", "control", "sign")} for handle in self._handles()
+                {name: handle[name] for name in ("axes", "along", "control", "sign", "click")}
+                for handle in self._handles()
             ],
         }
 
