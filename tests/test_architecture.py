@@ -47,6 +47,7 @@ ALLOWED = {
         "rlviz.algorithms",
         "rlviz.tabular",
         "rlviz.training",
+        "small_models",
     },
     "rlviz.pictures": {
         "rlviz.names",

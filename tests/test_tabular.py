@@ -550,6 +550,11 @@ def test_algorithms_that_a_table_cannot_serve_are_refused_by_name(algorithm, mes
         (lambda: TableTask((0.0, 1.0), start=(0.0, 1.0)), r"start must .*above 0 .*got \(0.0, 1.0\)"),
         (lambda: good_actions(0), "good must be from 1 to 19.*got 0"),
         (lambda: good_actions(10, 10), "good must be from 1 to 9.*got 10"),
+        (
+            lambda: TableTask((0.0, 1.0), prompts=3, start=((0.5, 0.5), (0.2, 0.8))),
+            "start must be one, or one for each of 3",
+        ),
+        (lambda: TableTask((0.0, 1.0), prompts=2, start=((0.5, 0.5), (0.2, 0.9))), r"start must .*got \(0.2, 0.9\)"),
         (lambda: rare_good_action(0.0), "start must be above 0 and below 1; got 0.0"),
         (lambda: rare_good_action(1.0), "start must be above 0 and below 1; got 1.0"),
         (lambda: rare_good_action(right=1.5), r"success must be .*got \(0.1, 1.5\)"),

@@ -13,12 +13,15 @@ from numpy.typing import NDArray
 from rlviz.algorithms.base import GroupPolicyGradient
 from rlviz.maps.regime import MapSettings, Regime
 from rlviz.pieces.aggregation import token_mean
+from rlviz.settings import SEEDS
 from rlviz.tabular import TableRun, TableTask, train_table
 
 Array = NDArray[np.float64]
 RARE_WAYS, WRONG_WAYS = 10, 9
 CERTAIN = 2.0  # standard errors that a mean difference must exceed
 MEASURED = 0.5  # share of the replicas in which both algorithms must have reached the level
+FACTORS = (1.0, 0.25, 0.5, 2.0, 4.0)  # on the learning rate, among which a tuned one is; of equals the first
+TUNED_ON = 4  # of so many replicas one is run to tune it, from another seed
 POINTS = 13  # of a cell's curves that are kept
 
 
@@ -72,15 +75,28 @@ def reached(course: Course, level: float) -> Array:
     return np.where(there.any(1), there.argmax(1), np.nan)
 
 
+def entropy_at(course: Course, level: float) -> Array:
+    """Return each replica's entropy where its accuracy first is `level`, on the straight line between two rollouts: [R].
+
+    Without the line a faster learner is read further beyond the level, where entropy is lower, and passes for a greedier one.
+    NaN where the level is never reached; the entropy before training where that is above it.
+    """
+    first = reached(course, level)
+    after = np.where(np.isfinite(first), first, 0).astype(int)
+    before, rows = np.maximum(after - 1, 0), np.arange(len(after))
+    low, high = course.accuracy[rows, before], course.accuracy[rows, after]
+    share = np.where(high > low, (level - low) / np.where(high > low, high - low, 1), 0)
+    there = course.entropy[rows, before] + share * (course.entropy[rows, after] - course.entropy[rows, before])
+    return np.where(np.isfinite(first), there, np.nan)
+
+
 def measures(course: Course, level: float) -> dict[str, Array]:
     """Return the measures of each replica, [R] each; a run that never reaches the level counts with all of its rollouts."""
     first = reached(course, level)
-    known = np.isfinite(first)
-    at = np.where(known, first, 0).astype(int)
     return {
         "accuracy": course.accuracy[:, -1],
-        "entropy": np.where(known, course.entropy[np.arange(len(at)), at], np.nan),
-        "rollouts": np.where(known, first, course.accuracy.shape[1] - 1),
+        "entropy": entropy_at(course, level),
+        "rollouts": np.where(np.isfinite(first), first, course.accuracy.shape[1] - 1),
         "dead": course.dead[:, :-1].mean(1),
     }
 
@@ -121,10 +137,12 @@ def paired(mine: Array, other: Array) -> Measured:
 class Cell:
     """What is kept of a cell. measured: by the measure's name. rollouts: the steps at which there are curves, [N].
 
-    accuracy, entropy: of the algorithm, then of the one against it, mean and standard error over replicas, [2, 2, N].
+    rates: the learning rate of the algorithm, and of the one against it. accuracy, entropy: of the algorithm, then of the one
+    against it, mean and standard error over replicas, [2, 2, N].
     """
 
     measured: Mapping[str, Measured]
+    rates: tuple[float, float]
     rollouts: Array
     accuracy: Array
     entropy: Array
@@ -138,33 +156,52 @@ def run_pair(
     Both aggregate by the token mean: a table's responses are equally long, so their own aggregation would only be a factor on
     the learning rate.
     """
-    task, steps = table_task(regime), settings.rollouts(regime)
-    courses = []
-    for each in (algorithm, against):
-        run = train_table(
-            replace(each, aggregate=token_mean),
-            task,
-            steps=steps,
-            group_size=regime.group_size,
-            groups=regime.groups,
-            updates_per_rollout=regime.updates_per_rollout,
-            lr=regime.lr,
-            replicas=settings.replicas,
-            seed=settings.seed,
-        )
-        courses.append(course(run, task, regime.group_size))
-    mine, other = (measures(one, settings.level) for one in courses)
-    at = kept_steps(steps)
-    return Cell(
-        {name: paired(mine[name], other[name]) for name in mine},
-        at.astype(float),
-        *(np.stack([_curve(getattr(one, name)[:, at]) for one in courses]) for name in ("accuracy", "entropy")),
+    tuned = settings.rates == "tuned"
+    rates = [best_rate(each, regime, settings) if tuned else regime.lr for each in (algorithm, against)]
+    mine, other = (
+        train_cell(each, replace(regime, lr=rate), settings)
+        for each, rate in zip((algorithm, against), rates, strict=True)
     )
+    found, against_it = measures(mine, settings.level), measures(other, settings.level)
+    at = kept_steps(settings.rollouts(regime))
+    return Cell(
+        {name: paired(found[name], against_it[name]) for name in found},
+        (rates[0], rates[1]),
+        at.astype(float),
+        *(np.stack([_curve(getattr(one, name)[:, at]) for one in (mine, other)]) for name in ("accuracy", "entropy")),
+    )
+
+
+def train_cell(algorithm: GroupPolicyGradient, regime: Regime, settings: MapSettings) -> Course:
+    """Train all replicas of one algorithm in a cell, and return what is measured of them."""
+    task = table_task(regime)
+    run = train_table(
+        replace(algorithm, aggregate=token_mean),
+        task,
+        steps=settings.rollouts(regime),
+        group_size=regime.group_size,
+        groups=regime.groups,
+        updates_per_rollout=regime.updates_per_rollout,
+        lr=regime.lr,
+        replicas=settings.replicas,
+        seed=settings.seed,
+    )
+    return course(run, task, regime.group_size)
+
+
+def best_rate(algorithm: GroupPolicyGradient, regime: Regime, settings: MapSettings) -> float:
+    """Return lr times the factor with the highest accuracy, a mean over rollouts and a quarter as many replicas.
+
+    Those have draws of their own, or the best of five by luck would be best in the map by the same luck.
+    """
+    fewer = replace(settings, replicas=max(2, settings.replicas // TUNED_ON), seed=(settings.seed + 1) % SEEDS)
+    rates = [regime.lr * factor for factor in FACTORS]
+    return max(rates, key=lambda rate: train_cell(algorithm, replace(regime, lr=rate), fewer).accuracy.mean())
 
 
 def kept_steps(steps: int) -> NDArray[np.int64]:
     """Return the steps of a run that a map keeps of its curves: at most 13, closer together at first, where most happens."""
-    return np.unique(np.rint(steps * np.linspace(0, 1, POINTS) ** 2).astype(np.int64))
+    return np.unique(np.rint(steps * np.linspace(0, 1, POINTS) ** 1.6).astype(np.int64))
 
 
 def _curve(values: Array) -> Array:

@@ -74,12 +74,14 @@ def regime_map(
 
     x, y: settings of `Regime` that `AXES` has; x_values, y_values: theirs, unless given so many as `cells` says over the axis's
     own range. measure: the one that is drawn; all are kept. regime: the other settings. out: a file ending in .jsonl, in which
-    each cell is kept; those that it has are not run again. jobs: processes. Both algorithms learn as they are, KL term and all,
-    with one learning rate that is tuned for neither.
+    each cell is kept; those that it has are not run again. jobs: processes. Both algorithms learn as they are, KL term and all.
+    Unless settings.rates is "tuned", one learning rate serves both and is tuned for neither.
     Raises ValueError for what a table cannot train, an axis that there is not, and a file that holds another map.
     """
     regime, settings = regime or Regime(), settings or MapSettings()
     check_at_least(1, jobs=jobs)
+    if settings.rates == "tuned" and "lr" in (x, y):
+        raise ValueError("rates cannot be tuned where lr is an axis")
     if x == y:
         raise ValueError(f"x and y must be two settings; both are {x}")
     columns = values_of(x, cells[0] if x_values is None else tuple(x_values), "x")

@@ -14,6 +14,7 @@ from small_models.checks import check_at_least
 
 REGIME = "What there is to learn, and from how much"
 Measure = Literal["accuracy", "entropy", "rollouts", "dead"]
+Rates = Literal["same", "tuned"]
 
 
 @documented
@@ -40,7 +41,7 @@ class Regime:
         at_least=0, at_most=1,
     )  # fmt: skip
     positions: int = setting(1, "Length of a response; each position must be right.", REGIME, at_least=1)
-    lr: float = setting(1.0, "Learning rate of plain gradient ascent, the same for both algorithms.", REGIME, above=0)
+    lr: float = setting(1.0, "Learning rate of plain gradient ascent; see --rates.", REGIME, above=0)
     spread: float = setting(
         0.0, "Spread of difficulty: standard deviation of the prompts' success rates, in log-odds.", REGIME, at_least=0
     )
@@ -64,6 +65,11 @@ class MapSettings:
     )  # fmt: skip
     level: float = setting(0.8, "Accuracy at which entropies are compared, and to which rollouts are counted.", RUN,
                            above=0, below=1)  # fmt: skip
+    rates: Rates = setting(
+        "same",
+        "Learning rates: the same for both; or tuned, in each cell for each algorithm the best of lr × ¼, ½, 1, 2 and 4.",
+        RUN,
+    )
     seed: int = setting(0, "The same seed gives the same map.", RUN, at_least=0, below=SEEDS)
 
     def __post_init__(self) -> None:
@@ -117,19 +123,23 @@ AXES: Mapping[str, Axis] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Words:
-    """What a measure is called. title: with {level}; unit: of a difference; more: what more of it is."""
+    """What a measure is called. title: with {level}; unit: of a difference; more: what more of it is.
+
+    least: a difference that is worth speaking of; the colours of a map reach at least so far, so that smaller ones look small.
+    """
 
     title: str
     unit: str
     more: str
+    least: float
 
 
 MEASURES: Mapping[str, Words] = MappingProxyType(
     {
-        "accuracy": Words("accuracy after equally many responses", "accuracy", "a higher accuracy"),
-        "entropy": Words("entropy when accuracy {level:g} is first reached", "nats", "more entropy"),
-        "rollouts": Words("rollouts to accuracy {level:g}", "rollouts", "more rollouts"),
-        "dead": Words("expected share of dead groups over a run", "share", "more dead groups"),
+        "accuracy": Words("accuracy after equally many responses", "accuracy", "a higher accuracy", 0.05),
+        "entropy": Words("entropy at accuracy {level:g}", "nats", "more entropy", 0.1),
+        "rollouts": Words("rollouts to accuracy {level:g}", "rollouts", "more rollouts", 2.0),
+        "dead": Words("expected share of dead groups over a run", "share", "more dead groups", 0.05),
     }
 )
 

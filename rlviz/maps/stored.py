@@ -82,12 +82,13 @@ class RegimeMap:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         numbers = ("mine", "other", "difference", "error", "counted", "sign")
-        writer.writerow([x, y, "measure", "algorithm", "against", *numbers])
+        writer.writerow([x, y, "measure", "algorithm", "against", *numbers, "lr_mine", "lr_other"])
         for column, row in sorted(self.cells):
+            cell = self.cells[column, row]
             for measure in MEASURES:
-                found = self.cells[column, row].measured[measure]
+                found = cell.measured[measure]
                 values = [f"{getattr(found, name):.6g}" for name in numbers]
-                writer.writerow([f"{columns[column]:g}", f"{rows[row]:g}", measure, *self.names, *values])
+                writer.writerow([f"{columns[column]:g}", f"{rows[row]:g}", measure, *self.names, *values, *cell.rates])
         return text.getvalue()
 
 
@@ -95,7 +96,8 @@ def cell_line(place: Place, cell: Cell) -> str:
     """Return a cell as a line of JSON: measures to six digits, curves to three places."""
     measured = {name: [_short(value) for value in asdict(one).values()] for name, one in cell.measured.items()}
     curves = {name: np.round(getattr(cell, name), 3).tolist() for name in CURVES}
-    line = {"cell": list(place), "measured": measured, "rollouts": [int(step) for step in cell.rollouts], **curves}
+    rollouts = [int(step) for step in cell.rollouts]
+    line = {"cell": list(place), "measured": measured, "rates": list(cell.rates), "rollouts": rollouts, **curves}
     return json_text(line).replace(", ", ",").replace(": ", ":")
 
 
@@ -112,7 +114,8 @@ def cell_from(line: str) -> tuple[Place, Cell]:
     }
     column, row = said["cell"]
     curves = (np.array(said[name], dtype=float) for name in CURVES)
-    return (column, row), Cell(measured, np.array(said["rollouts"], dtype=float), *curves)
+    mine, other = said["rates"]
+    return (column, row), Cell(measured, (mine, other), np.array(said["rollouts"], dtype=float), *curves)
 
 
 @checked

@@ -17,6 +17,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import LinearSegmentedColormap
 
 from rlviz.maps.cells import Cell, Measured
+from rlviz.maps.confirm import carried
 from rlviz.maps.regime import AXES, MEASURES, Words
 from rlviz.maps.shipped import SHIPPED
 from rlviz.maps.stored import RegimeMap, read_map
@@ -100,7 +101,7 @@ def map_curve(
     check_at_least(1, column=column, row=row)
     found = find_map(str(which))
     own, rows_and_columns = measure == ITS_OWN, found.shape
-    sentence = SHIPPED[str(which)].sentence if own and str(which) in SHIPPED else ""
+    sentence = f"{SHIPPED[str(which)].sentence} {carried(str(which))}" if own and str(which) in SHIPPED else ""
     place = min(column, rows_and_columns[1]), min(row, rows_and_columns[0])
     return MapCurve(found, found.plan["measure"] if own else measure, place, sentence)
 
@@ -246,9 +247,9 @@ class MapPicture(Picture[MapCurve]):
 
 
 def scale_of(curve: MapCurve) -> float:
-    """Return the difference at the ends of the colours: the largest among cells that could be measured."""
+    """Return the difference at the ends of the colours: the largest among cells that could be measured, or one worth seeing."""
     sizes = np.abs(curve.difference[~np.isnan(curve.sign)])
-    return float(sizes.max()) if sizes.size and sizes.max() > 0 else 1.0
+    return float(max(curve.words.least, sizes.max(initial=0.0)))
 
 
 def written(value: float, sign: float, curve: MapCurve) -> str:
@@ -267,14 +268,14 @@ def number(value: float, measure: str) -> str:
     return f"{value:+.1f}".replace("-", "−") if abs(value) >= 0.05 else "0.0"
 
 
-def replicas(curve: MapCurve) -> str:
-    """Return how many replicas a cell has, in words."""
-    return f"{curve.map.settings.replicas} replicas"
-
-
 def counts(curve: MapCurve) -> tuple[int, int, int]:
     """Return in how many cells there is certainly more, certainly less, and in how many the sign is not certain."""
     return tuple(int((curve.sign == one).sum()) for one in (1, -1, 0))  # type: ignore[return-value]
+
+
+def negligible(curve: MapCurve) -> bool:
+    """Return whether no cell that could be measured differs by as much as is worth speaking of."""
+    return bool(np.all(np.abs(curve.difference[~np.isnan(curve.sign)]) < curve.words.least))
 
 
 def finding(curve: MapCurve) -> str:
@@ -282,6 +283,8 @@ def finding(curve: MapCurve) -> str:
     more, less, unsure = counts(curve)
     if not more and not less:
         return f"No certain difference in any of {unsure} cells"
+    if negligible(curve):
+        return f"Nowhere {curve.words.least:g} {curve.words.unit} apart"
     return f"More in {more} of {curve.sign.size} cells, less in {less}; uncertain {unsure}"
 
 
@@ -293,15 +296,19 @@ def conclusion(curve: MapCurve) -> str:
     if not more and not less:
         return f"In none of {unsure} cells do {mine} and {other} certainly differ{rest}"
     uncertain = f"in {unsure} the sign is not certain"
+    rest += f"; nowhere by {curve.words.least:g}" if negligible(curve) else ""
     return f"{mine} has {curve.words.more} than {other} in {more} of {curve.sign.size} cells, less in {less}; {uncertain}{rest}"
 
 
 def rule(curve: MapCurve) -> str:
     """Return when a cell is hatched, and what is said of the learning rate."""
-    rate = (
-        f"learning rate {curve.map.plan['regime']['lr']:g}" if "lr" in curve.map.plan["regime"] else "one learning rate"
-    )
-    return f"hatched: |mean| ≤ 2 standard errors ({replicas(curve)}); {rate} for both, tuned for neither"
+    plan = curve.map.plan["regime"]
+    rate = f"learning rate {plan['lr']:g}" if "lr" in plan else "one learning rate"
+    if curve.map.settings.rates == "tuned":
+        rate = "learning rate tuned in each cell for each"
+    else:
+        rate += " for both, tuned for neither"
+    return f"hatched: |mean| ≤ 2 standard errors ({curve.map.settings.replicas} replicas); {rate}"
 
 
 def say_cell(curve: MapCurve) -> str:
@@ -313,7 +320,9 @@ def say_cell(curve: MapCurve) -> str:
     found, (mine, other) = curve.cell.measured[curve.measure], curve.map.names
     if math.isnan(found.sign):
         return f"{here} only {found.counted:.0%} of the replicas could be measured under both.".replace("%", " %")
-    return f"{here}: {mine} {found.mine:.3g}, {other} {found.other:.3g}, difference {said(found)} {curve.words.unit}."
+    one, two = curve.cell.rates
+    rates = f"; learning rates {one:g} and {two:g}" if curve.map.settings.rates == "tuned" else ""
+    return f"{here}: {mine} {found.mine:.3g}, {other} {found.other:.3g}, difference {said(found)} {curve.words.unit}{rates}."
 
 
 def said(found: Measured) -> str:

@@ -1,15 +1,18 @@
 """`explore_map`: what is drawn is what the map's file holds, and the shipped maps' sentences are true of it."""
 
 import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 from typer.testing import CliRunner
 
+import rlviz
 from rlviz.cli import app
 from rlviz.maps import MapSettings, making, regime_map
 from rlviz.maps.cells import Cell, Measured
+from rlviz.maps.confirm import carried
 from rlviz.maps.shipped import SHIPPED
 from rlviz.pictures import explore_map
 from rlviz.pictures.map import COLOURS, MapPicture, find_map, map_curve
@@ -24,7 +27,9 @@ def made(differences, errors, tmp_path):
     cells = {}
     for column, (difference, error) in enumerate(zip(differences, errors, strict=True)):
         found = Measured(0.5 + difference, 0.5, difference, error, 1.0)
-        cells[column, 0] = Cell(dict.fromkeys(("accuracy", "entropy", "rollouts", "dead"), found), at, curve, curve)
+        cells[column, 0] = Cell(
+            dict.fromkeys(("accuracy", "entropy", "rollouts", "dead"), found), (1.0, 1.0), at, curve, curve
+        )
     path = tmp_path / "m.jsonl"
     lines = [making.json_text(plan), *(making.cell_line(place, cell) for place, cell in cells.items())]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -127,6 +132,32 @@ def test_the_sentence_is_true_of_the_data(name):
         else:
             assert one.difference * expected > 2 * one.error
     assert explore_map(name).details.startswith(each.sentence)
+    readme = (Path(rlviz.__file__).parent / "maps" / "README.md").read_text(encoding="utf-8")
+    assert f"**{each.name}**" in readme and each.sentence in " ".join(readme.split())
+    assert each.command in readme and carried(name) in " ".join(readme.split())
+
+
+def differences(name):
+    """Return what the map was made for in all of its cells, and which are certain."""
+    found = find_map(name)
+    measure = found.plan["measure"]
+    return found.measured(measure, "difference"), found.measured(measure, "sign")
+
+
+def test_what_the_sentences_say_of_all_cells_and_of_sizes():
+    limits, _ = differences("dcpo-limits")
+    assert not limits[:, 0].any()  # one update
+    clip, certain = differences("clip-higher-noise")
+    assert not (certain == 1).any() and np.abs(clip[certain == -1]).max() < 0.05
+    _, of_ratio = differences("gspo-ratio")
+    assert not of_ratio[:, 0].any() and not of_ratio[0].any() and (of_ratio >= 0).all()
+    _, same = differences("std-division")
+    assert (same == -1).all()
+    tuned, _ = differences("std-division-tuned")
+    assert np.abs(tuned).max() <= 0.001
+    repeats, of_repeats = differences("dupo-repeats")
+    assert (of_repeats <= 0).all() and repeats.argmin() == 0  # the lowest success, the smallest groups
+    assert not of_repeats[4:, 3:].any()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -139,8 +170,9 @@ def test_cells_of_a_shipped_map_agree_with_their_curves(name):
         assert np.all(cell.entropy[0, 0, 0] == cell.entropy[1, 0, 0])  # both begin alike
 
 
-def test_the_picture_says_that_no_learning_rate_was_tuned():
+def test_the_picture_says_whether_the_learning_rate_was_tuned():
     for name in NAMES:
-        picture = MapPicture(map_curve(name))
-        assert "for both, tuned for neither" in picture.figure.get_supxlabel()
+        picture, tuned = MapPicture(map_curve(name)), "--rates tuned" in SHIPPED[name].command
+        said = "tuned in each cell for each" if tuned else "for both, tuned for neither"
+        assert said in picture.figure.get_supxlabel()
         assert "|mean| ≤ 2 standard errors (64 replicas)" in picture.figure.get_supxlabel()
