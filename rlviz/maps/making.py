@@ -115,7 +115,7 @@ class Making(Iterator[tuple[Place, Cell]]):
         self.done = _kept(plan, file)
         self._costs = {job.place: job.cost for job in every}
         missing = sorted((job for job in every if job.place not in self.done), key=lambda job: -job.cost)
-        self._found = side_by_side(_work, missing, jobs=jobs, at_once=True)
+        self._found = side_by_side(_work, missing, jobs=min(jobs, max(1, len(missing))), at_once=True)
 
     @property
     def count(self) -> int:

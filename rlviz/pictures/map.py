@@ -87,8 +87,8 @@ def map_curve(
     which: str | Path = FIRST,
     *,
     measure: Literal["its own", "accuracy", "entropy", "rollouts", "dead"] = "its own",
-    column: int = 7,
-    row: int = 2,
+    column: int = 5,
+    row: int = 1,
 ) -> MapCurve:
     """Return a regime map, and the runs of one of its cells: nothing is trained, all is read from the map's file.
 
@@ -153,7 +153,7 @@ class Lines:
 class MapPicture(Picture[MapCurve]):
     """A map of differences on the left; on the right accuracy and entropy of both algorithms in the chosen cell."""
 
-    size = (12, 5.8)
+    size = (10, 5.2)
     alt = (
         "A map of coloured cells over two settings, hatched where the sign is not certain, and two graphs of the chosen "
         "cell's runs: accuracy and entropy against the rollout."
@@ -181,7 +181,7 @@ class MapPicture(Picture[MapCurve]):
         self.bar.tick_params(labelsize=TEXT - 1)
         (self.chosen,) = self.ax.plot([], [], color="black", linewidth=3.5, label="_chosen", clip_on=False)
         self.accuracy, self.entropy = (Lines(ax, curve.map.names) for ax in self.right)
-        self.legend = self.right[0].legend(loc="lower right", fontsize=TEXT - 2, framealpha=0.9, handlelength=2.6)
+        self.legend = self.right[1].legend(loc="upper right", fontsize=TEXT - 2, framealpha=0.9, handlelength=2.6)
         every = (*self.accuracy.bands, *self.entropy.bands, *self.accuracy.lines, *self.entropy.lines)
         return [self.chosen, *every]
 
@@ -202,7 +202,7 @@ class MapPicture(Picture[MapCurve]):
         for ax in self.right:
             ax.set_xlim(0, last)
         self.right[1].set_ylim(0, 1.08 * most)
-        self.right[0].set_title("The chosen cell: mean ± standard error", fontsize=TEXT)
+        self.right[0].set_title("The chosen cell, ± standard error", fontsize=TEXT)
 
     def _show_map(self, curve: MapCurve) -> None:
         difference, sign = curve.difference, curve.sign

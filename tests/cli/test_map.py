@@ -29,7 +29,7 @@ def test_a_map_as_picture_and_table(rlviz, tmp_path):
     assert (found.settings.level, found.settings.steps, found.settings.replicas) == (0.5, 3, 3)
     rows = list(csv.DictReader(out.with_suffix(".csv").open(encoding="utf-8")))
     assert len(rows) == 2 * 2 * 4
-    assert Image.open(out).size == (1800, 870)
+    assert Image.open(out).size == (1500, 780)
     assert Image.open(out).info["Description"] in one_line(result)
     call = re.search(r"A cell's runs: (explore_map\(.*\))", one_line(result))[1]
     assert f"which='{out.with_suffix('.jsonl')}'" in call and "measure='entropy'" in call
