@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.markup import escape
@@ -13,6 +13,8 @@ from rlviz.cli.terminal import console, exit_after, refusals
 from rlviz.maps.regime import AXES, MapSettings, Measure, Regime
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from rlviz.algorithms import GroupPolicyGradient
     from rlviz.maps import Making
 
@@ -157,19 +159,21 @@ def _draw(kept: Path, measure: Measure, out: Path) -> None:
     from rlviz.maps import read_map
     from rlviz.pictures.base import save_figure
     from rlviz.pictures.frozen import freeze, page
-    from rlviz.pictures.map import MapPicture, explore_map
+    from rlviz.pictures.map import MapPicture, explore_map, map_curve
     from rlviz.training.files import write_text
 
     found = read_map(kept)
     rows, columns = found.shape
-    explorer = explore_map(str(kept), measure=measure, column=columns, row=1)
     write_text(out.with_suffix(".csv"), found.to_csv())
+    curve = map_curve(str(kept), measure=measure, column=columns)
+    picture = MapPicture(curve)
+    words = picture.caption(curve)
     if out.suffix.lower() == ".html":
         grid = {"row": tuple(range(1, rows + 1)), "column": tuple(range(1, columns + 1))}
-        write_text(out, page(f"rlviz: {explorer.curve.title}", freeze(explorer, grid)))
+        explorer = explore_map(str(kept), measure=measure, column=columns)
+        write_text(out, page(f"rlviz: {curve.title}", freeze(explorer, grid)))
     else:
-        save_figure(MapPicture.alone(explorer.curve), out, description=explorer.caption)
-    console.print(f"{escape(str(out))}: {escape(explorer.caption)}", soft_wrap=True)
-    console.print(
-        f"Numbers: {escape(str(out.with_suffix('.csv')))}. A cell's runs: {escape(explorer.call)}", soft_wrap=True
-    )
+        save_figure(cast("Figure", picture.figure), out, description=words)
+    console.print(f"{escape(str(out))}: {escape(words)}", soft_wrap=True)
+    call = f"explore_map({str(kept)!r}, measure={measure!r})"
+    console.print(f"Numbers: {escape(str(out.with_suffix('.csv')))}. A cell's runs: {escape(call)}", soft_wrap=True)

@@ -123,11 +123,12 @@ def outcome(sign: int, found: Sequence[tuple[float, float]]) -> str:
     """
     gaps = [mine - other for mine, other in found if math.isfinite(mine - other)]
     if len(gaps) < 3:
-        return f"could not be measured ({len(gaps)} of {len(found)} seeds came so far)"
+        return f"could not be measured ({len(gaps)} of {len(found)} seeds)"
     mean, error = statistics.fmean(gaps), statistics.stdev(gaps) / math.sqrt(len(gaps))
     seen = 0 if abs(mean) <= 2 * error else int(math.copysign(1, mean))
     result = CARRIES if seen == sign else REVERSED if seen == -sign else NOT
-    return f"{result} ({mean:+.2g} ± {error:.1g})".replace("-", "−")
+    some = f", {len(gaps)} of {len(found)} seeds" if len(gaps) < len(found) else ""
+    return f"{result} ({mean:+.2g} ± {error:.1g}{some})".replace("-", "−")
 
 
 def main() -> None:

@@ -16,7 +16,8 @@ def test_the_rule_by_hand():
     assert outcome(-1, up).startswith("is reversed") and outcome(0, up).startswith("does not carry over")
     flat = [(1.1, 1.0), (0.9, 1.0), (1.0, 1.0)]
     assert outcome(0, flat).startswith("carries over") and outcome(1, flat).startswith("does not carry over")
-    assert outcome(1, [*up[:2], (math.nan, 1.0)]) == "could not be measured (2 of 3 seeds came so far)"
+    assert outcome(1, [*up[:2], (math.nan, 1.0)]) == "could not be measured (2 of 3 seeds)"
+    assert outcome(1, [*up, (math.nan, 1.0)]) == "carries over (+0.2 ± 0.06, 3 of 4 seeds)"
 
 
 @pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: f"{trial.map}-{trial.column}-{trial.row}")

@@ -108,14 +108,16 @@ def test_numbers_are_readable_on_every_colour():
 @pytest.mark.parametrize("name", NAMES)
 def test_the_command_made_the_map(name, tmp_path, monkeypatch):
     """The command, given the shipped cells, accepts them as its own and runs nothing."""
+    drawn = []
     monkeypatch.setattr(making, "_work", None)
+    monkeypatch.setattr("rlviz.cli.map._draw", lambda kept, measure, out: drawn.append((kept, measure)))
     out = tmp_path / f"{name}.png"
     out.with_suffix(".jsonl").write_bytes(SHIPPED[name].file.read_bytes())
     program, *arguments = shlex.split(SHIPPED[name].command)
     assert program == "rlviz"
     result = CliRunner().invoke(app, [*arguments, "--out", str(out)])
     assert result.exit_code == 0, result.output
-    assert out.exists()
+    assert drawn == [(out.with_suffix(".jsonl"), find_map(name).plan["measure"])]
 
 
 @pytest.mark.parametrize("name", NAMES)
