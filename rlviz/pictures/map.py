@@ -335,7 +335,9 @@ def said(found: Measured) -> str:
 class Maps(Spec):
     """One of the shipped maps, and the one given."""
 
-    words = "a map that comes with rlviz, or the path of your own"
+    @property
+    def words(self) -> str:
+        return f"one of: {'; '.join(SHIPPED)}"
 
     def control(self, name: str, values: Values) -> Choice:
         given = values[name]
