@@ -285,7 +285,7 @@ def finding(curve: MapCurve) -> str:
         return f"No certain difference in any of {unsure} cells"
     if negligible(curve):
         return f"Nowhere {curve.words.least:g} {curve.words.unit} apart"
-    return f"More in {more} of {curve.sign.size} cells, less in {less}; uncertain {unsure}"
+    return f"Of {curve.sign.size} cells more in {more}, less in {less}"
 
 
 def conclusion(curve: MapCurve) -> str:
