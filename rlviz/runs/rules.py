@@ -199,11 +199,11 @@ def _noise(values: Values) -> float:
 
 
 class BelowBest(Measure):
-    """How far it is below its largest median so far."""
+    """How far it is below its largest median so far, or below its first step: a policy may be lost before there is a median."""
 
     def of(self, course: Course) -> Values:
-        smooth = course.smooth(self.column)
-        return np.fmax.accumulate(smooth) - smooth
+        smooth, first = course.smooth(self.column), course.latest(self.column)[:1]
+        return np.fmax(np.fmax.accumulate(smooth), first) - smooth
 
 
 class AboveLeast(Measure):

@@ -301,3 +301,9 @@ def test_a_run_without_a_folder_keeps_no_records(trained):
         diagnose(run)
     with pytest.raises(FileNotFoundError, match="holds no run"):
         diagnose(trained[1].parent)
+
+
+def test_a_policy_that_is_lost_before_there_is_a_median_is_called_broken():
+    run = train("chain", "grpo", TrainSettings(steps=25, num_prompts=8, lr=3e-2, evaluate_every=0))
+    found = list(diagnose(list(run), run.settings))
+    assert found[0].setting == "lr" and "broken" in [finding.rule for finding in found]
