@@ -38,6 +38,13 @@ from .comparison import (
     compare as compare,
     read_comparison as read_comparison,
 )
+from .maps import (
+    MapSettings as MapSettings,
+    Regime as Regime,
+    RegimeMap as RegimeMap,
+    read_map as read_map,
+    regime_map as regime_map,
+)
 from .pictures import (
     explore_advantages as explore_advantages,
     explore_aggregation as explore_aggregation,
@@ -47,6 +54,7 @@ from .pictures import (
     explore_entropy as explore_entropy,
     explore_gae as explore_gae,
     explore_kl as explore_kl,
+    explore_map as explore_map,
     explore_overlong as explore_overlong,
     explore_process as explore_process,
     explore_ratio as explore_ratio,

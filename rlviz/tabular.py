@@ -42,28 +42,40 @@ def _are_numbers(values: object) -> bool:
 class TableTask:
     """What there is to learn. success: the probability that each action is right, 0 to 1.
 
-    prompts, positions: rows of the table. start: the actions' probabilities before training, uniform if None.
+    prompts, positions: rows of the table. start: the actions' probabilities before training, uniform if None; or for each prompt
+    its own, so that some prompts are harder than others.
     Raises ValueError for probabilities outside [0, 1], a start that does not add up to 1, or fewer than two actions.
     """
 
     success: tuple[float, ...]
     prompts: int = 1
     positions: int = 1
-    start: tuple[float, ...] | None = None
+    start: tuple[float, ...] | tuple[tuple[float, ...], ...] | None = None
 
     def __post_init__(self) -> None:
         if not _are_numbers(self.success) or len(self.success) < 2 or not all(0 <= p <= 1 for p in self.success):
             raise ValueError(f"success must be two or more probabilities from 0 to 1; got {repr(self.success)}")
         check_at_least(1, prompts=self.prompts, positions=self.positions)
-        if self.start is not None and (
-            not _are_numbers(self.start)
-            or len(self.start) != len(self.success)
-            or not all(0 < p < 1 for p in self.start)
-            or not math.isclose(sum(self.start), 1, abs_tol=1e-6)
-        ):
-            raise ValueError(
-                f"start must be {len(self.success)} probabilities above 0 that add up to 1; got {repr(self.start)}"
-            )
+        for start in self.starts:
+            if (
+                not _are_numbers(start)
+                or len(start) != len(self.success)
+                or not all(0 < p < 1 for p in start)
+                or not math.isclose(sum(start), 1, abs_tol=1e-6)
+            ):
+                raise ValueError(
+                    f"start must be {len(self.success)} probabilities above 0 that add up to 1; got {repr(start)}"
+                )
+        if len(self.starts) not in (1, self.prompts):
+            raise ValueError(f"start must be one, or one for each of {self.prompts} prompts; got {len(self.starts)}")
+
+    @property
+    def starts(self) -> tuple[tuple[float, ...], ...]:
+        """The actions' probabilities before training, of all prompts or of each."""
+        if self.start is None:
+            return ((1 / len(self.success),) * len(self.success),)
+        own = isinstance(self.start, Sequence) and any(isinstance(row, list | tuple) for row in self.start)
+        return self.start if own else (self.start,)  # type: ignore[return-value]
 
 
 def good_actions(good: int = 3, actions: int = 20, *, positions: int = 1, prompts: int = 1) -> TableTask:
@@ -105,16 +117,33 @@ class TableRun:
     probabilities: Array
 
     def entropy_at_accuracy(self, level: float) -> Array:
-        """Return each replica's entropy after the first step with accuracy ≥ level, NaN where that never came: [R]."""
-        reached = self.accuracy >= level
-        first = reached.argmax(1)
-        entropies = self.entropy[np.arange(len(first)), first]
-        return np.where(reached.any(1), entropies, np.nan)
+        """Return each replica's entropy where its accuracy first is `level`, see `at_accuracy`: [R]."""
+        return at_accuracy(self.entropy, self.accuracy, level)
 
     def steps_to_accuracy(self, level: float) -> Array:
         """Return each replica's number of steps until accuracy ≥ level, NaN where that never came: [R]."""
-        reached = self.accuracy >= level
-        return np.where(reached.any(1), reached.argmax(1), np.nan)
+        return steps_to(self.accuracy, level)
+
+
+def steps_to(accuracy: Array, level: float) -> Array:
+    """Return each replica's number of steps until accuracy, [R, S + 1], is at least `level`, NaN where that never came: [R]."""
+    reached = accuracy >= level
+    return np.where(reached.any(1), reached.argmax(1), np.nan)
+
+
+def at_accuracy(values: Array, accuracy: Array, level: float) -> Array:
+    """Return each replica's value where its accuracy first is `level`, on the straight line between two steps: [R] of [R, S + 1].
+
+    Without the line a faster learner is read further beyond the level, where entropy is lower, and passes for a greedier one.
+    NaN where the level is never reached; the value before training where accuracy begins above it.
+    """
+    first = steps_to(accuracy, level)
+    after = np.where(np.isfinite(first), first, 0).astype(int)
+    before, rows = np.maximum(after - 1, 0), np.arange(len(after))
+    low, high = accuracy[rows, before], accuracy[rows, after]
+    share = np.where(high > low, (level - low) / np.where(high > low, high - low, 1), 0)
+    there = values[rows, before] + share * (values[rows, after] - values[rows, before])
+    return np.where(np.isfinite(first), there, np.nan)
 
 
 def train_table(
@@ -277,9 +306,9 @@ class _Table:
         self.setup, self.algorithm, task = setup, setup.algorithm, setup.task
         self.generator = torch.Generator().manual_seed(int(setup.seed))
         self.success = torch.tensor(task.success, dtype=torch.double)
-        start = (
-            torch.zeros_like(self.success) if task.start is None else torch.tensor(task.start, dtype=torch.double).log()
-        )
+        start = torch.tensor(task.starts, dtype=torch.double).log().unsqueeze(1)  # of each position
+        if task.start is None:
+            start = torch.zeros_like(start)
         self.scaled = start.expand(setup.replicas, task.prompts, task.positions, len(task.success)).clone()
         self.log_probs = torch.log_softmax(self.scaled, -1)
         rows = torch.arange(task.prompts * task.positions) * len(task.success)

@@ -39,9 +39,20 @@ ALLOWED = {
         "rlviz.algorithms",
         "small_models",
     },
+    "rlviz.maps": {
+        "rlviz.names",
+        "rlviz.settings",
+        "rlviz.processes",
+        "rlviz.pieces",
+        "rlviz.algorithms",
+        "rlviz.tabular",
+        "rlviz.training",
+        "small_models",
+    },
     "rlviz.pictures": {
         "rlviz.names",
         "rlviz.types",
+        "rlviz.maps",
         "rlviz.pieces",
         "rlviz.algorithms",
         "rlviz.tabular",
@@ -81,6 +92,7 @@ ALLOWED = {
     },
     "rlviz.cli": {
         "rlviz.imports",
+        "rlviz.maps",
         "rlviz.names",
         "rlviz.types",
         "rlviz.settings",

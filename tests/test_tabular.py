@@ -303,7 +303,9 @@ def test_when_a_level_was_reached():
     run = TableRun(entropy, accuracy, nothing, nothing, nothing, nothing, np.zeros((3, 4, 1, 1, 2)))
     np.testing.assert_equal(run.steps_to_accuracy(0.5), [1, np.nan, 0])
     np.testing.assert_equal(run.entropy_at_accuracy(0.5), [2.0, np.nan, 2.9])
-    np.testing.assert_equal(run.entropy_at_accuracy(0.9), [0.5, np.nan, np.nan])
+    # .9 is reached by the step from .4 to .9, and .45 between .1 and .5: seven eighths of the way from 3 to 2
+    np.testing.assert_allclose(run.entropy_at_accuracy(0.9), [0.5, np.nan, np.nan])
+    np.testing.assert_allclose(run.entropy_at_accuracy(0.45), [2.125, np.nan, 2.9])
 
 
 def same(a, b):
@@ -550,6 +552,11 @@ def test_algorithms_that_a_table_cannot_serve_are_refused_by_name(algorithm, mes
         (lambda: TableTask((0.0, 1.0), start=(0.0, 1.0)), r"start must .*above 0 .*got \(0.0, 1.0\)"),
         (lambda: good_actions(0), "good must be from 1 to 19.*got 0"),
         (lambda: good_actions(10, 10), "good must be from 1 to 9.*got 10"),
+        (
+            lambda: TableTask((0.0, 1.0), prompts=3, start=((0.5, 0.5), (0.2, 0.8))),
+            "start must be one, or one for each of 3",
+        ),
+        (lambda: TableTask((0.0, 1.0), prompts=2, start=((0.5, 0.5), (0.2, 0.9))), r"start must .*got \(0.2, 0.9\)"),
         (lambda: rare_good_action(0.0), "start must be above 0 and below 1; got 0.0"),
         (lambda: rare_good_action(1.0), "start must be above 0 and below 1; got 1.0"),
         (lambda: rare_good_action(right=1.5), r"success must be .*got \(0.1, 1.5\)"),

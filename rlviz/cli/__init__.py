@@ -1,4 +1,4 @@
-"""The command line: `rlviz lab`, `playground`, `train`, `algorithms`, `diff`, `show`, `plot`, `compare`, `experiment`,
+"""The command line: `rlviz lab`, `playground`, `train`, `algorithms`, `diff`, `show`, `plot`, `compare`, `experiment`, `map`,
 `diagnose`, `cost`, `site`.
 
 Each command is a function in a module of its own, which imports torch, matplotlib and the rest of rlviz when it runs, so that
@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import rlviz
-from rlviz.cli import compare, cost, diagnose, experiment, family, lab, plot, site, train
+from rlviz.cli import compare, cost, diagnose, experiment, family, lab, map as map_command, plot, site, train
 from rlviz.cli.terminal import console
 
 app = typer.Typer(
@@ -51,6 +51,7 @@ app.command()(family.show)
 app.command(context_settings=plot.OPTIONS_ARE_READ_LATER)(plot.plot)
 app.command()(compare.compare)
 app.command()(experiment.experiment)
+app.command(name="map")(map_command.map_)
 app.command()(diagnose.diagnose)
 app.command()(cost.cost)
 app.command()(site.site)

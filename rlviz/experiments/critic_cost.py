@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rlviz.experiments.base import Part, Verdict, judged, scaled, times
+from rlviz.experiments.base import Arithmetic, Part, Verdict, judged, scaled, times
 from rlviz.experiments.runs import shipped
 from rlviz.runs.cost import plot_costs
 from rlviz.training import cost_table, model_costs
@@ -34,7 +34,7 @@ def judge(frame: pd.DataFrame) -> Verdict:
     memory, time = ratios(FOUR, THREE)
     to_rule, shared = ([ratio.mean() for ratio in ratios(name, GRPO)] for name in (FOUR, "PPO, shared critic"))
     return judged(
-        Part("bytes of PPO's four models over GRPO's three, less 1", memory - 1, smallest=SMALLEST),
+        Arithmetic("bytes of PPO's four models over GRPO's three, less 1", memory - 1),
         Part("seconds of a step, likewise", time - 1, smallest=SMALLEST),
         f"against GRPO on a rule four models take {to_rule[0]:.2f} times the bytes and {to_rule[1]:.2f} times the seconds",
         f"with a critic on the actor's trunk {shared[0]:.2f} and {shared[1]:.2f} times",

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from rlviz.algorithms import DCPO
-from rlviz.experiments.base import Part, Verdict, gap, judged, means, scaled, times
+from rlviz.experiments.base import Part, Verdict, gap, in_words, judged, means, scaled, times
 from rlviz.experiments.runs import FREE, SMALL, shipped, train_arms
 from rlviz.runs.arms import panels, plot_course
 from small_models.tasks import Chain
@@ -34,6 +34,11 @@ def judge(frame: pd.DataFrame) -> Verdict:
     """Compare the means over the run with the paper's numbers."""
     fewer = times(frame.assign(clipped=frame["clipped"] + 1e-6), "clipped", "GRPO", "DCPO")
     more = times(frame, "contributing", "DCPO", "GRPO") - 1
+
+    def use(step: int) -> float:
+        return float((times(frame[frame["step"] <= step], "contributing", "DCPO", "GRPO") - 1).mean())
+
+    grown = {f"to step {step}": use(step) for step in (20, 30, 40, 60)}
     points = 100 * gap(frame, "contributing", "DCPO", "GRPO").mean()
     return judged(
         Part(
@@ -43,6 +48,7 @@ def judge(frame: pd.DataFrame) -> Verdict:
             smallest=SMALLEST,
         ),
         Part("share of responses in use, more than GRPO (claimed: .28)", more, claimed=0.28, smallest=SMALLEST_SHARE),
+        f"it grows with the dead groups, so with the run: {in_words(grown)}",
         f"clipped {means(frame, 'clipped', 4)}",
         f"in use {means(frame, 'contributing')}: DCPO {points:.0f} points more",
         f"accuracy over the run {means(frame, 'accuracy')}",

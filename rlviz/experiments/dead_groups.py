@@ -54,17 +54,24 @@ def judge(frame: pd.DataFrame) -> Verdict:
     )
     growth = by_seed(plain, "late") - by_seed(plain, "middle")
     return judged(
-        Part("share of wasted groups at accuracy above .9, minus at .3 to .7", growth, smallest=SMALLEST),
+        Arithmetic(
+            "share of wasted groups at accuracy above .9, minus at .3 to .7, p to the G and (1 − p) to the G", growth
+        ),
         Arithmetic("dynamic sampling's further rollouts, in batches a step", gap(past, "price", DYNAMIC, NOTHING)),
         Arithmetic("duplication's repeated share of the batch", by_seed(past, "repeats", arm=TWICE)),
-        Arithmetic(
-            "share of responses that SAS makes use of beyond GRPO's", gap(past, "contributing", MEMORY, NOTHING)
+        Part(
+            "share of responses that SAS makes use of beyond GRPO's",
+            gap(past, "contributing", MEMORY, NOTHING),
+            smallest=SMALLEST,
         ),
         f"wasted at accuracy .3 to .7 {plain['middle'].mean():.2f}, above .9 {plain['late'].mean():.2f}",
         f"dynamic sampling samples {select(past, arm=DYNAMIC)['price'].mean():.1f} batches a step",
-        "that each answer has its price follows from the dead groups, once there are any: the sizes are the prices",
+        "that two of the answers have a price follows from the dead groups, once there are any: the sizes are the prices",
         NotTestable("waste as accuracy nears 0", f"it never was below {plain['accuracy'].min():.2f}"),
-        NotTestable("that the statistics of SAS are stale", "a pool of prompts is visited too few times"),
+        NotTestable(
+            "that the statistics of SAS are stale",
+            "this trial does not look at them (stale_samples does, at groups)",
+        ),
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from statistics import fmean
 from typing import Any
 
 import pandas as pd
@@ -80,18 +79,15 @@ def judge(frame: pd.DataFrame) -> Verdict:
 
     def kept(bench: str, knob: str) -> Part:
         more = gap(select(frame, bench=bench), "entropy", knob, PLAIN)
-        return Part(f"nats kept at accuracy {LEVEL:g} by {knob}", more, smallest=SMALLEST)
+        return Part(f"nats kept at accuracy {LEVEL:g} by {knob}, {bench} a response", more, smallest=SMALLEST)
 
     def cost(bench: str, knob: str) -> pd.Series:
         return gap(select(frame, bench=bench), "accuracy", PLAIN, knob)
 
     mild, too_much = list(MILD)[1:], list(TOO_MUCH)[1:]
-    one = {knob: kept(ONE, knob) for knob in mild}
-    said = {knob: f"{fmean(part.values):+.2f} ({part.outcome})" for knob, part in one.items()}
     return judged(
-        *(kept(FOUR, knob) for knob in mild),
+        *(kept(bench, knob) for bench in (FOUR, ONE) for knob in mild),
         Part(f"accuracy that {BONUS} costs among 1000 actions", cost(MANY, BONUS), smallest=SMALLEST),
-        f"nats kept where a response is one token: {in_words(said, '{}')}",
         f"accuracy that too much costs among 20 actions: {in_words({knob: cost(FEW, knob).mean() for knob in too_much})}",
     )
 

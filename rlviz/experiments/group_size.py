@@ -18,7 +18,7 @@ from small_models.tasks import Chain
 CLAIM = "GRPO's advantage needs G: its standard error falls like 1/√G; small G makes it noisy and often zero."
 SOURCE = "GRPO, arXiv 2402.03300"
 SECONDS = 25
-SMALLEST = 0.01  # of a slope, by which it is nearer to −½ than the limit
+SMALLEST, SMALLEST_SHARE = 0.01, 0.02  # of a slope, by which it is nearer to −½ than the limit, and of responses
 
 SIZES, LARGE, RESPONSES = (2, 4, 8, 16, 32), 256, 128
 NEAR = 0.1  # how far from −½ a slope may be
@@ -76,6 +76,14 @@ def judge(frame: pd.DataFrame) -> Verdict:
             f"error of the group's mean: how much nearer than {NEAR:g} its slope by log G is to −½", near(of_mean)
         ),
         Part("the same of a right response's advantage", near(of_advantage), smallest=SMALLEST),
+        *(
+            Part(
+                f"share right over the last ten steps, with as many responses, {more} minus G 2",
+                gap(last, "accuracy", more, "G 2"),
+                smallest=SMALLEST_SHARE,
+            )
+            for more in ("G 8", "G 32")
+        ),
         Arithmetic("share of groups all alike, G 2 minus G 16", gap(measured, "equal", "G 2", "G 16")),
         f"slopes of log error by log G {of_mean.mean():.2f} and {of_advantage.mean():.2f}",
         "the mean's slope and the share of groups alike follow from independent draws",

@@ -1,7 +1,7 @@
-"""Filler in wrong answers under three means over tokens, from a policy that always reasons.
+"""Length and filler of wrong answers under three means over tokens, from two starts.
 
-Length itself grows for another reason: writing the running sums makes answers right. Filler, dots that help nothing, is what a
-mean over tokens may leave standing; so it is what is counted, and the policy at the start already writes its sums.
+Where half of the answers are guesses, wrong answers grow because the policy turns to running sums, which make answers right. So
+there is a second start, a policy that always writes its sums: what can grow there is filler, dots that help nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from rlviz.experiments.base import Part, Verdict, after, by_seed, gap, judged, means, scaled
+from rlviz.experiments.base import Part, Verdict, after, by_seed, gap, judged, means, scaled, select
 from rlviz.experiments.runs import FREE, SMALL, run, warmed_up
 from rlviz.pieces.aggregation import Constant, sequence_mean, token_mean
 from rlviz.runs.arms import panels, plot_arms, plot_course
@@ -23,68 +23,72 @@ from small_models.tasks import Ramble
 
 CLAIM = "GRPO's 1/|o| under-punishes long wrong answers, so wrong answers grow longer; Dr.GRPO and the token mean remove that."
 SOURCE = "Dr.GRPO, arXiv 2503.20783"
-SECONDS = 25
-SMALLEST = 0.1  # dots of filler worth speaking of
+SECONDS = 45
+SMALLEST, SMALLEST_DOTS = 0.2, 0.1  # tokens and dots worth speaking of
 
 MEANS: dict[str, Callable[[Tensor], Tensor]] = {
     "GRPO's mean": sequence_mean,
     "token mean": token_mean,
     "Dr.GRPO's": Constant(24),
 }
+GUESSES, SUMS = "half guesses at first", "sums from the first"
+# start → share of demonstrations with running sums, updates between two looks at the accuracy of the warm start (once sums are
+# written it rises in a few), learning rate, steps
+STARTS = {GUESSES: (0.5, 20, 1e-4, 60), SUMS: (1.0, 2, 3e-4, 100)}
 
 
-def filler(record: StepRecord, *, right: bool) -> float:
-    """Return the mean number of dots in a step's right, or wrong, responses."""
-    responses = (response for group in record.groups for response in group.responses)
-    dots = [response.text.count(".") for response in responses if response.correct == right]
-    return fmean(dots) if dots else float("nan")
+def of_wrong_answers(record: StepRecord) -> dict[str, float]:
+    """Return tokens and dots of a step's wrong responses, means over them."""
+    wrong = [response for group in record.groups for response in group.responses if not response.correct]
+    if not wrong:
+        return {"tokens": float("nan"), "dots": float("nan")}
+    return {"tokens": fmean(one.length for one in wrong), "dots": fmean(one.text.count(".") for one in wrong)}
 
 
 def trial(seed: int, scale: float) -> pd.DataFrame:
-    """Train the same warm start, which always writes its sums, under three means; only the weights of the tokens differ."""
-    task = Ramble(reasoning=1.0)
-    policy = warmed_up(task, seed, scale, look_every=2)  # once sums are written, accuracy rises in a few updates
-    settings = replace(SMALL, steps=scaled(100, scale), lr=3e-4, details_groups=16, seed=seed)
-    found = [
-        {
-            "arm": name,
-            "step": r.step,
-            "accuracy": r.accuracy,
-            "wrong": filler(r, right=False),
-            "right": filler(r, right=True),
-        }
-        for name, aggregate in MEANS.items()
-        for r in run(policy, task, replace(FREE, aggregate=aggregate), settings)
-    ]
+    """Train from each start under three means; only the weights of the tokens differ."""
+    found = []
+    for start, (reasoning, look_every, lr, steps) in STARTS.items():
+        task = Ramble(reasoning=reasoning)
+        policy = warmed_up(task, seed, scale, look_every=look_every)
+        settings = replace(SMALL, steps=scaled(steps, scale), lr=lr, details_groups=16, seed=seed)
+        found += [
+            {"start": start, "arm": name, "step": r.step, "accuracy": r.accuracy, **of_wrong_answers(r)}
+            for name, aggregate in MEANS.items()
+            for r in run(policy, task, replace(FREE, aggregate=aggregate), settings)
+        ]
     return pd.DataFrame(found)
 
 
 def judge(frame: pd.DataFrame) -> Verdict:
-    """Does filler in wrong answers grow under GRPO's mean, and is less of it left under the others, in the second half?"""
-    first, late = frame[frame["step"] <= 3], after(frame, 0.5)
+    """Do wrong answers, or the filler in them, grow under GRPO's mean until the second half, and less under the others?"""
     grpo, *others = MEANS
-    growth = by_seed(late, "wrong", arm=grpo) - by_seed(first, "wrong", arm=grpo)
-    left = "dots fewer left in wrong answers under {} than under GRPO's mean"
-    return judged(
-        Part("dots by which filler in wrong answers grows under GRPO's mean", growth, smallest=SMALLEST),
-        *(
-            Part(
-                left.format("the token mean" if name == "token mean" else f"{name} constant"),
-                gap(late, "wrong", grpo, name),
-                smallest=SMALLEST,
-            )
-            for name in others
-        ),
-        f"dots in wrong answers at first {first['wrong'].mean():.2f}, later {means(late, 'wrong')}",
-        f"in right answers later {means(late, 'right')}",
-        f"accuracy later {means(late, 'accuracy')}",
-    )
+    parts: list[Part | str] = []
+    for start, column, smallest in ((GUESSES, "tokens", SMALLEST), (SUMS, "dots", SMALLEST_DOTS)):
+        rows = select(frame, start=start)
+        first, late = rows[rows["step"] <= 3], after(rows, 0.5)
+        growth = by_seed(late, column, arm=grpo) - by_seed(first, column, arm=grpo)
+        parts += [
+            Part(f"{start}: {column} by which wrong answers grow under GRPO's mean", growth, smallest=smallest),
+            *(
+                Part(
+                    f"{start}: {column} fewer in the end, {name} against GRPO's mean",
+                    gap(late, column, grpo, name),
+                    smallest=smallest,
+                )
+                for name in others
+            ),
+            f"{start}: {column} at first {first[column].mean():.2f}, later {means(late, column)}",
+            f"accuracy later {means(late, 'accuracy')}",
+        ]
+    return judged(*parts)
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """Draw the filler in wrong answers over the steps and in the second half."""
-    figure, (course, late) = panels(2)
-    plot_course(course, frame, "wrong", title="Filler in wrong answers", unit="dots", smooth=7)
-    title, unit = "In the second half, a dot a seed", "dots in a wrong answer"
-    plot_arms(late, after(frame, 0.5), "wrong", title=title, unit=unit)
+    """Draw the tokens of wrong answers from the one start, and their filler from the other, in the second half too."""
+    figure, (tokens, dots, late) = panels(3, 5.2)
+    guesses, sums = (select(frame, start=start) for start in STARTS)
+    plot_course(tokens, guesses, "tokens", title="Wrong answers, half guesses at first", unit="tokens", smooth=7)
+    plot_course(dots, sums, "dots", title="Filler, sums from the first", unit="dots in a wrong answer", smooth=7)
+    plot_arms(late, after(sums, 0.5), "dots", title="Filler, in the second half", unit="dots, a mark a seed")
     return figure

@@ -8,7 +8,7 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
-from rlviz.experiments.base import Part, Verdict, doublings, in_words, judged, scaled, select
+from rlviz.experiments.base import Arithmetic, Part, Verdict, doublings, in_words, judged, scaled, select
 from rlviz.experiments.runs import FREE, SMALL, logp_under, warmed_up
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
 from rlviz.runs.arms import panels, plain_ticks, plot_course
@@ -62,7 +62,7 @@ def judge(frame: pd.DataFrame) -> Verdict:
             growth[PRODUCT],
             smallest=SMALLEST,
         ),
-        Part("log2 of how much narrower their geometric mean's is than one token's", narrower, smallest=SMALLEST),
+        Arithmetic("log2 of how much narrower their geometric mean's is than one token's", narrower),
         "a token's own ratio has no length: tested is the product of a response's, which is the response's weight",
         f"from 1 token to 10 of the same responses the spread changes: {changes}",
         f"tokens that moved alike and independently would give ×1.00, ×{10**0.5:.2f}, ×{10**-0.5:.2f}",

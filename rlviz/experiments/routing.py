@@ -69,20 +69,24 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
 
 def judge(frame: pd.DataFrame) -> Verdict:
     """How much of a step's jumps, and of the spread of ratios, is gone once the old routes are put back?"""
-    jumps = {of: gap(select(frame, of=of), "jump", FREELY, REPLAYED) for of in (FLIPPED, OTHERS)}
+    gone = gap(select(frame, of=FLIPPED), "jump", FREELY, REPLAYED)
     spreads = {of: doublings(select(frame, of=of), "spread", FREELY, REPLAYED) for of in (TOKEN, SEQUENCE)}
+    widened = {of: gap(select(frame, of=of), "spread", FREELY, REPLAYED) for of in (TOKEN, SEQUENCE)}
     by_arm = {of: select(frame, of=of).groupby("arm", sort=False) for of in (FLIPPED, OTHERS, TOKEN, SEQUENCE)}
     return judged(
         Part("share of tokens with a flip in some layer after 8 updates", by_seed(frame, "flips"), smallest=SMALLEST),
+        Part("|log r| of flipped tokens that is gone once the old routes are put back", gone, smallest=SMALLEST),
         Part(
-            "|log r| of flipped tokens that is gone once the old routes are put back", jumps[FLIPPED], smallest=SMALLEST
+            "nats by which flips widen the spread of log r, more than that of log s",
+            widened[TOKEN] - widened[SEQUENCE],
+            smallest=SMALLEST,
         ),
-        Part("the same, more than of the other tokens", jumps[FLIPPED] - jumps[OTHERS], smallest=SMALLEST),
         Part(
-            "log2 of how much wider flips make the spread of log r, less that of log s",
+            "in proportion, log2 of how much wider flips make log r than log s",
             spreads[TOKEN] - spreads[SEQUENCE],
             smallest=SMALLEST_LOG2,
         ),
+        f"flips make log s {2 ** spreads[SEQUENCE].mean():.1f} times as wide: it does move",
         *(f"mean |log r| of {of}: {in_words(by_arm[of]['jump'].mean(), '{:.3f}')}" for of in (FLIPPED, OTHERS)),
         *(f"std of the log {of}: {in_words(by_arm[of]['spread'].mean(), '{:.3f}')}" for of in (TOKEN, SEQUENCE)),
     )

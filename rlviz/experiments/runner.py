@@ -82,11 +82,14 @@ def verdict_table(verdicts: Sequence[tuple[Experiment, Verdict]], seeds: int) ->
         f"**In all {in_counts([verdict for _, verdict in verdicts])}.**",
         "",
         "A claim has parts, and no claim is called seen as a whole. A part is **measured**, follows by **arithmetic** from "
-        "definitions, or is **not testable here**. Of what is measured, a smallest effect worth speaking of is written into the "
-        "experiment before it runs. A part is **seen** when every seed has the claimed sign, the mean is more than two standard "
-        "errors from 0, and at least of that size (and of the claimed one, where the claim names one); **reversed** when all "
-        "that holds for the opposite sign; **negligible** when the mean and its two standard errors lie within that size; else "
-        "**not seen at this scale**. Bars in the pictures are means, dots and bands are of seeds.",
+        "definitions, or is **not testable here**. The smallest effect worth speaking of stands in the experiment's file, and "
+        "was fixed before the trials shown; settings and measures were chosen after earlier trials, some with other outcomes. A "
+        "part is **seen** when every seed has the claimed sign, the mean is more than two standard errors from 0 (with five "
+        "seeds an interval of 88 %), and at least of that size (and of the claimed one, where the claim names one); **reversed** "
+        "when all that holds for the opposite sign; **negligible** when the mean and its two standard errors lie within that "
+        "size; else **not seen at this scale**. Bars in the pictures are means, dots and bands are of seeds; a seed of a table "
+        "is a mean of its replicas, and most transformers of an experiment begin at one checkpoint. Parts are neither "
+        "independent nor of equal weight: their number says how much was looked at, and no more.",
         "",
         "| experiment | claim | its parts | picture |",
         "|---|---|---|---|",

@@ -65,7 +65,8 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
 
 def judge(frame: pd.DataFrame) -> Verdict:
     """Look at groups that are half of the last step's policy: the policy improves, so old rewards are lower."""
-    last = select(frame, lag=1)
+    oldest = frame["lag"].max()
+    last, old = select(frame, lag=1), select(frame, lag=oldest)
     ages = [
         f"{arm}: error of the mean {part['mean_bias'].mean():+.3f}, of the std {part['std_bias'].mean():+.3f}, worth "
         f"{part['worth'].mean():.0%} of new responses by importance weights"
@@ -74,7 +75,9 @@ def judge(frame: pd.DataFrame) -> Verdict:
     too_low = -by_seed(last, "mean_bias")
     return judged(
         Part("by how much the mean of groups that are half of the last step is too low", too_low, smallest=SMALLEST),
-        Part("by how much their std is too large", by_seed(last, "std_bias"), smallest=SMALLEST),
+        Part(f"of groups that are half from {oldest} steps before", -by_seed(old, "mean_bias"), smallest=SMALLEST),
+        Part("by how much the std is too large with the last step's", by_seed(last, "std_bias"), smallest=SMALLEST),
+        Part(f"with those of {oldest} steps before", by_seed(old, "std_bias"), smallest=SMALLEST),
         *ages,
         f"accuracy then {frame['accuracy'].mean():.2f}, where a group of 8 has a standard error of "
         f"{(frame['accuracy'] * (1 - frame['accuracy']) / 8).mean() ** 0.5:.2f}, and below ½ the std's error has the other sign",

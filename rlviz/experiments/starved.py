@@ -121,19 +121,24 @@ def judge(frame: pd.DataFrame) -> Verdict:
             said[str(arm)] = f"{part['rollouts'].mean():.0f}{noted}"
         return in_words(said, "{}")
 
+    first = select(frame, setting=COMMON, rollout=1).groupby("arm", sort=False)["rare"].mean()
+    after_one = in_words(first)
     once = select(frame, setting=ONCE).pivot_table(index=["seed", "rollout"], columns="arm", values="rare")
     return judged(
         Part(
             "rollouts more under 0.2 than with no upper limit", gap(real, "rollouts", NARROW, OPEN), smallest=SMALLEST
         ),
-        Part("than under 1.0", gap(real, "rollouts", NARROW, "1.0"), smallest=SMALLEST),
+        *(
+            Part(f"than under {name}", gap(real, "rollouts", NARROW, name), smallest=SMALLEST)
+            for name in ("0.28", "1.0", "DCPO's")
+        ),
         Part("on a table, than with no upper limit", gap(table, "rollouts", NARROW, OPEN), smallest=SMALLEST),
         Arithmetic("what a token at q = .01 may gain on one rollout before ε = .2 cuts its gradient", [0.2 * 0.01]),
         f"rollouts to accuracy {GOAL:g}: {each(real)}",
         f"growth of the rare path in a rollout while below .1: {means(growth(frame), 'growth')}",
         f"on a table to ½: {each(table)}",
         f"control: with one update a rollout the two limits' paths differ by {(once[NARROW] - once[OPEN]).abs().max():.1g}",
-        f"control: where the path is common: {each(common)}",
+        f"control: where the path is common: {each(common)}; but after one rollout it is at {after_one}",
         f"with 32 prompts × 8 in place of 16 × 16: {each(thin)}",
     )
 

@@ -58,7 +58,8 @@ class Handle:
     """A place in a picture that can be dragged, and the control that it sets.
 
     axes: where it is. along: "x" or "y", the way it goes. at: where it stands there, in the axes' numbers. control: the name of
-    the argument that it sets. value_at: the value of the control with which the handle stands at a place.
+    the argument that it sets. value_at: the value of the control with which the handle stands at a place. click: whether a click
+    anywhere in the axes moves it there, too.
     """
 
     axes: Axes
@@ -66,6 +67,7 @@ class Handle:
     at: float
     control: str
     value_at: Callable[[float], float] = float
+    click: bool = False
 
     @property
     def there(self) -> bool:

@@ -50,7 +50,7 @@ REWARDS: Mapping[str, Lesson] = MappingProxyType(
 class TableHistory:
     """One algorithm's runs. R replicas, S steps.
 
-    entropy (nats), accuracy: [R, S + 1]. levels: accuracies; entropy_at_level: mean entropy when a replica first reached
+    entropy (nats), accuracy: [R, S + 1]. levels: accuracies; entropy_at_level: mean entropy where a replica first reached
     each, NaN where fewer than half of them did, or all began above. probs: [S + 1, actions], of the first replica's first
     position.
     """

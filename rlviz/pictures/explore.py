@@ -369,6 +369,7 @@ class Handles:
                     "at": float(handle.at) if math.isfinite(handle.at) else None,
                     "control": handle.control,
                     "sign": self._signs.get(place, 1),
+                    "click": handle.click,
                     "hidden": hidden,
                 }
             )

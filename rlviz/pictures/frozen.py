@@ -96,7 +96,8 @@ class _Frames:
             "controls": [self._control(name, values) for name, values in self.values.items()],
             "order": [list(self.values).index(name) for name in self.explorer.controls if name in self.values],
             "handles": [
-                {name: handle[name] for name in ("axes", "along", "control", "sign")} for handle in self._handles()
+                {name: handle[name] for name in ("axes", "along", "control", "sign", "click")}
+                for handle in self._handles()
             ],
         }
 

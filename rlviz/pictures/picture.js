@@ -311,6 +311,9 @@ export function explorer(el, on = {}) {
   };
   const picture = mount(place, {
     drag(handle, at) { dragged = true; on.drag?.(handle, at); },
+    point(axes, x, y) {
+      for (const [place, one] of handles.entries()) if (one.click && !one.hidden && one.axes === axes) on.drag?.(place, one.along === "x" ? x : y);
+    },
     step: (handle, steps) => (dragged ? keys.push([handle, steps]) : go(handle, steps)),
   });
   const choose = (name, value) => {

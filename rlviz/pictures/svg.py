@@ -353,6 +353,7 @@ class SvgFigure:
             ax.set_position(place)
             ax.set_in_layout(in_layout)
         self.still, self.axes, self.panels = known.still, known.axes, known.panels
+        self._name_lines()
 
     def lay_out(self) -> None:
         """Place the axes anew, then `freeze`; needed after tick labels or legends changed their size."""
@@ -370,11 +371,14 @@ class SvgFigure:
             artist.set_animated(True)
         self.freeze()
 
-    def freeze(self) -> None:
-        """Draw again what does not move; needed after an axis limit or a still artist changed."""
+    def _name_lines(self) -> None:
         for place, ax in enumerate(self.figure.axes):
             for line in ax.get_lines():
                 line.set_gid(_gid(line, place))
+
+    def freeze(self) -> None:
+        """Draw again what does not move; needed after an axis limit or a still artist changed."""
+        self._name_lines()
         papers = [self.figure.patch, *(ax.patch for ax in self.figure.axes)]
         patches = [patch for patch in papers if patch.get_visible()]
         for patch in patches:  # the page shows through

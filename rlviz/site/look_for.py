@@ -71,4 +71,9 @@ LOOK_FOR = {
         "What does a punishment for length change?",
         "A right response near the length limit can end with a negative advantage. Find the length from which it does.",
     ),
+    "map": Words(
+        "When does an idea matter?",
+        "Each cell is a pair of algorithms on one table, blue where the first has more. Click a cell to see its runs. Cells "
+        "are hatched where chance could have made the sign: do not read those.",
+    ),
 }

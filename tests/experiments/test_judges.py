@@ -174,11 +174,16 @@ STEPS = range(1, 41)
 
 
 def length_bias(effect):
-    """Filler in wrong answers grows by 2 · effect dots under GRPO's mean, and under no other."""
+    """Wrong answers grow by 2 · effect tokens, or dots, under GRPO's mean, and under no other."""
     frame = grid(arm=("GRPO's mean", "token mean", "Dr.GRPO's"), step=STEPS)
     grpo = frame["arm"] == "GRPO's mean"
     wrong = 1 + grpo * (0.01 * frame["seed"] + 2 * effect * (frame["step"] > 3))
-    return frame.assign(wrong=wrong, accuracy=0.5, right=1.0)
+    return pd.concat(
+        [
+            frame.assign(start=start, tokens=wrong, dots=wrong, accuracy=0.5)
+            for start in ("half guesses at first", "sums from the first")
+        ]
+    )
 
 
 def std_weighting(effect):
@@ -255,7 +260,8 @@ def group_size(effect):
     frame = grid(size=(2, 4, 8, 16, 32))
     error = frame["size"] ** ({1: -0.5, 0: -0.4, -1: 0.0}[effect] + 0.001 * (frame["seed"] - 1))
     measured = frame.assign(arm="measured", mean_error=error, advantage_error=error, equal=effect / frame["size"])
-    return pd.concat([measured, frame.assign(arm="trained", step=1, accuracy=0.5)], ignore_index=True)
+    trained = frame.assign(arm="trained", step=1, accuracy=0.5 + 0.1 * effect * (frame["size"] > 2))
+    return pd.concat([measured, trained], ignore_index=True)
 
 
 def reward_hacking(effect):
@@ -287,7 +293,7 @@ def entropy_clip(effect):
     """Entropy falls from 2 to 1 under 0.2 on trip (rises for −1), and is `effect` higher under the others where it counts."""
     frame = grid(setting=("trip", "trip, a coin for a reward"), arm=ENTROPY_ARMS, step=STEPS)
     end = 2 - effect + 0.3 * effect * (frame["arm"] != "0.2") + 0.01 * frame["seed"]
-    course = frame.assign(accuracy=0.9, entropy=end.where(frame["step"] > 10, 2.0))
+    course = frame.assign(accuracy=0.55, entropy=end.where(frame["step"] > 10, 2.0))
     settings = ("table, 1 group of 8", "table, 16 groups of 16", "table, a coin for a reward")
     tables = grid(setting=settings, arm=ENTROPY_ARMS)
     kept = 1 + 0.3 * effect * (tables["arm"] != "0.2") + 0.01 * tables["seed"]
@@ -368,7 +374,7 @@ def test_each_outcome_can_be_reached(name):
 def test_each_part_of_the_claim_on_overlong_answers_looks_at_its_own_arm():
     frame = overlong(1)
     frame.loc[frame["arm"] == "cut off is left out", "held_out_accuracy"] -= 0.5
-    assert find_experiment("overlong").judge(frame).parts == (SEEN, SEEN, REVERSED)
+    assert find_experiment("overlong").judge(frame).parts == (SEEN, SEEN, SEEN, REVERSED)
 
 
 def test_a_path_that_stopped_at_the_goal_counts_on_in_the_mean():

@@ -33,9 +33,11 @@ def test_entropy_at_an_accuracy_by_hand():
     curve = entropy_curve(GRPO)
     (history,) = curve.histories
     place = int(np.flatnonzero(np.isclose(history.levels, 0.5))[0])
-    first = [int(np.flatnonzero(row >= 0.5)[0]) for row in history.accuracy]
-    by_hand = np.mean([history.entropy[replica, step] for replica, step in enumerate(first)])
-    assert history.entropy_at_level[place] == pytest.approx(by_hand)
+    at_half = []
+    for entropy, accuracy in zip(history.entropy, history.accuracy, strict=True):
+        step = int(np.flatnonzero(accuracy >= 0.5)[0])
+        at_half.append(np.interp(0.5, accuracy[step - 1 : step + 1], entropy[step - 1 : step + 1]))
+    assert history.entropy_at_level[place] == pytest.approx(np.mean(at_half))
     # every replica starts at 3 of 20 right: no level up to .15 is reached on the way
     assert np.isnan(history.entropy_at_level[history.levels <= 0.15]).all()
 

@@ -1,0 +1,179 @@
+"""`rlviz map`: where two algorithms differ over two settings, as a map with a CSV beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+from rich.markup import escape
+
+from rlviz.cli.options import flag, options_of, with_options
+from rlviz.cli.terminal import console, exit_after, refusals
+from rlviz.maps.regime import AXES, MapSettings, Measure, Regime
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from rlviz.algorithms import GroupPolicyGradient
+    from rlviz.maps import Making
+
+NAMES = ", ".join(AXES)
+
+
+@refusals()
+@with_options(regime=options_of(Regime), settings=options_of(MapSettings))
+def map_(
+    regime: dict[str, Any],
+    settings: dict[str, Any],
+    algorithm: Annotated[str, typer.Option(help="Algorithm; `rlviz algorithms` lists them.")] = "dcpo",
+    against: Annotated[str, typer.Option(help="The algorithm whose measure is subtracted.")] = "grpo",
+    only: Annotated[
+        str | None,
+        typer.Option(help="Slots to take from --algorithm, such as bounds; all else is --against's. [default: all]"),
+    ] = None,
+    x: Annotated[str, typer.Option(help=f"From left to right: {NAMES}.")] = "updates_per_rollout",
+    y: Annotated[str, typer.Option(help="From bottom to top: another of them.")] = "groups",
+    x_values: Annotated[str | None, typer.Option(help="Numbers with commas, in place of --cells.")] = None,
+    y_values: Annotated[str | None, typer.Option(help="Numbers with commas, in place of --cells.")] = None,
+    cells: Annotated[str, typer.Option(help="Columns and rows, over each axis's own range.")] = "8x8",
+    measure: Annotated[
+        Measure, typer.Option(help="What is drawn; all four are measured, so another is drawn without running again.")
+    ] = "accuracy",
+    out: Annotated[
+        Path, typer.Option(help="PNG, SVG, PDF, or HTML that can be touched; cells are kept beside it, and a CSV.")
+    ] = Path("map.png"),
+    jobs: Annotated[int | None, typer.Option(min=1, help="Cells at once. [default: a core each]")] = None,
+) -> None:
+    """Draw where two algorithms differ: **rlviz map --algorithm dcpo --x updates_per_rollout --y groups**
+
+    Each cell trains both on a table of logits, many replicas from the same draws. It is hatched where the sign is not certain:
+    |mean difference| ≤ 2 standard errors. Neither has a KL term, and the learning rate, the same for both, is tuned for neither.
+    Interrupted, the same command goes on.
+    """
+    import os
+
+    from rlviz.maps import MapSettings, Regime, regime_map
+
+    _check(out, regime, (x, y))
+    count = tuple(_whole(part, cells) for part in cells.lower().split("x"))
+    if len(count) != 2:
+        raise ValueError(f"--cells must be columns x rows, such as 12x12; got {cells!r}")
+    mine, other = _algorithms(algorithm, against, only)
+    kept = out.with_suffix(".jsonl")
+    making = regime_map(
+        mine,
+        other,
+        x=_name(x),
+        y=_name(y),
+        x_values=_numbers("--x-values", x_values),
+        y_values=_numbers("--y-values", y_values),
+        cells=(count[0], count[1]),
+        measure=measure,
+        regime=Regime(**regime),
+        settings=MapSettings(**settings),
+        out=kept,
+        jobs=jobs or os.cpu_count() or 1,
+    )
+    if stopped := _make(making):
+        console.print("Stopped. The cells that are done are kept; the same command goes on.")
+        raise exit_after(stopped)
+    _draw(kept, measure, out)
+
+
+def _name(axis: str) -> str:
+    return axis.replace("-", "_")
+
+
+def _check(out: Path, regime: dict[str, Any], axes: tuple[str, str]) -> None:
+    """Raise ValueError, before minutes of work, for a file that cannot be drawn into and for a setting that is an axis."""
+    from rlviz.pictures.base import DESCRIPTION
+
+    if out.suffix.lower() not in (*DESCRIPTION, ".html"):
+        raise ValueError(f"out must end in {', '.join(DESCRIPTION)} or .html; got {out.name}")
+    for axis in axes:
+        if _name(axis) in regime:
+            raise ValueError(f"{flag(_name(axis))} cannot be given with an axis of that name")
+
+
+def _whole(text: str, given: str) -> int:
+    if not text.isdigit():
+        raise ValueError(f"--cells must be columns x rows, such as 12x12; got {given!r}")
+    return int(text)
+
+
+def _numbers(option: str, text: str | None) -> list[float] | None:
+    """Return numbers that were given with commas between them."""
+    if text is None:
+        return None
+    try:
+        return [float(number) for number in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{option} must be numbers with commas between them; got {text!r}") from None
+
+
+def _algorithms(name: str, against: str, only: str | None) -> tuple[GroupPolicyGradient, GroupPolicyGradient]:
+    """Return both algorithms without their KL terms, as `rlviz train` has them."""
+    from rlviz.algorithms import GroupPolicyGradient, find_algorithm
+    from rlviz.maps import borrow
+
+    found = []
+    for option, each in (("algorithm", name), ("against", against)):
+        algorithm = find_algorithm(each)
+        if not isinstance(algorithm, GroupPolicyGradient):
+            raise ValueError(f"{option} must learn from groups of responses, as GRPO does; got {algorithm.name}")
+        found.append(algorithm.without_kl())
+    mine, other = found
+    return (mine if only is None else borrow(mine, other, only.split(","))), other
+
+
+def _make(making: Making) -> int | None:
+    """Run the cells that are missing and show it; return the number of the signal that stopped it."""
+    from contextlib import closing
+
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    from rlviz.processes import stops_interrupt
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, speed_estimate_period=600) as progress, stops_interrupt(), closing(making):
+        bar = progress.add_task("cells", total=1000, completed=round(1000 * making.share))
+        try:
+            for _ in making:
+                progress.update(
+                    bar, completed=1000 * making.share, description=f"{len(making.done)} of {making.count} cells"
+                )
+        except KeyboardInterrupt as stop:
+            return int(stop.args[0]) if stop.args else 2
+    return None
+
+
+def _draw(kept: Path, measure: Measure, out: Path) -> None:
+    """Write the picture and the CSV, and say what is to be seen."""
+    from rlviz.maps import read_map
+    from rlviz.pictures.base import save_figure
+    from rlviz.pictures.frozen import freeze, page
+    from rlviz.pictures.map import MapPicture, explore_map, map_curve
+    from rlviz.training.files import write_text
+
+    found = read_map(kept)
+    rows, columns = found.shape
+    write_text(out.with_suffix(".csv"), found.to_csv())
+    curve = map_curve(str(kept), measure=measure, column=columns)
+    picture = MapPicture(curve)
+    words = picture.caption(curve)
+    if out.suffix.lower() == ".html":
+        grid = {"row": tuple(range(1, rows + 1)), "column": tuple(range(1, columns + 1))}
+        explorer = explore_map(str(kept), measure=measure, column=columns)
+        write_text(out, page(f"rlviz: {curve.title}", freeze(explorer, grid)))
+    else:
+        save_figure(cast("Figure", picture.figure), out, description=words)
+    console.print(f"{escape(str(out))}: {escape(words)}", soft_wrap=True)
+    call = f"explore_map({str(kept)!r}, measure={measure!r})"
+    console.print(f"Numbers: {escape(str(out.with_suffix('.csv')))}. A cell's runs: {escape(call)}", soft_wrap=True)

@@ -1,0 +1,93 @@
+"""`rlviz map`: a picture, a CSV and the cells beside it; it goes on where it was, and refuses in a sentence."""
+
+import csv
+import re
+import signal
+
+import pytest
+from PIL import Image
+
+from rlviz.maps import making, read_map, run_pair
+from rlviz.pictures import explore_map
+
+TINY = ["map", "--replicas", 3, "--steps", 3, "--x-values", "1,4", "--y-values", "1,2", "--jobs", 1]
+
+
+def one_line(result):
+    return " ".join(result.output.split())
+
+
+def test_a_map_as_picture_and_table(rlviz, tmp_path):
+    out = tmp_path / "here" / "m.png"
+    result = rlviz(*TINY, "--only", "bounds", "--measure", "entropy", "--level", ".5", "--out", out)
+    assert result.exit_code == 0, result.output
+    found = read_map(out.with_suffix(".jsonl"))
+    assert found.names == ("GRPO with DCPO's bounds", "GRPO") and found.complete
+    assert found.plan["algorithm"]["kl"] is None and found.plan["against"]["kl"] is None
+    assert (found.settings.level, found.settings.steps, found.settings.replicas) == (0.5, 3, 3)
+    rows = list(csv.DictReader(out.with_suffix(".csv").open(encoding="utf-8")))
+    assert len(rows) == 2 * 2 * 4
+    assert Image.open(out).size == (1500, 780)
+    assert Image.open(out).info["Description"] in one_line(result)
+    call = re.search(r"A cell's runs: (explore_map\(.*\))", one_line(result))[1]
+    assert eval(call, {"explore_map": explore_map}).caption.split(".")[0] in one_line(result)
+
+
+def test_another_measure_is_drawn_without_running_again_and_html_answers(rlviz, tmp_path, monkeypatch):
+    assert rlviz(*TINY, "--out", tmp_path / "m.png").exit_code == 0
+    monkeypatch.setattr(making, "_work", None)  # nothing may be run
+    result = rlviz(*TINY, "--measure", "dead", "--out", tmp_path / "m.html")
+    assert result.exit_code == 0, result.output
+    page = (tmp_path / "m.html").read_text(encoding="utf-8")
+    assert "dead groups" in page and "data-frozen" in page
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--x", "speed"], "x 'speed' is not known"),
+        (["--algorithm", "ppo"], "algorithm must learn from groups of responses, as GRPO does; got PPO"),
+        (["--against", "dpo"], "against must learn from groups of responses, as GRPO does; got DPO"),
+        (["--only", "limits"], "slot 'limits' is not known"),
+        (["--cells", "12"], "--cells must be columns x rows, such as 12x12; got '12'"),
+        (["--cells", "axb"], "--cells must be columns x rows"),
+        (["--x-values", "1,two"], "--x-values must be numbers with commas between them; got '1,two'"),
+        (["--groups", "4"], "--groups cannot be given with an axis of that name"),
+        (["--lr", "0"], "lr must be above 0; got 0.0"),
+        (["--replicas", "1"], "replicas must be at least 2; got 1"),
+        (["--out", "m.gif"], "out must end in .png, .svg, .pdf or .html; got m.gif"),
+    ],
+)
+def test_refusals(rlviz, given, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = rlviz(*TINY, *given)
+    assert result.exit_code == 2 and said in one_line(result), result.output
+    assert not list(tmp_path.glob("*.jsonl"))
+
+
+def test_another_map_in_the_same_file_is_refused(rlviz, tmp_path):
+    out = tmp_path / "m.png"
+    assert rlviz(*TINY, "--out", out).exit_code == 0
+    kept = out.with_suffix(".jsonl").read_text(encoding="utf-8")
+    result = rlviz(*TINY, "--lr", ".5", "--out", out)
+    assert result.exit_code == 2
+    assert "m.jsonl holds another map (regime.lr 1.0, not 0.5); choose another file, or remove it" in one_line(result)
+    assert out.with_suffix(".jsonl").read_text(encoding="utf-8") == kept
+
+
+def test_ctrl_c_keeps_the_cells_that_are_done(rlviz, tmp_path, monkeypatch):
+    out, ran = tmp_path / "m.png", []
+
+    def interrupted(*given):
+        ran.append(given)
+        if len(ran) == 2 + 3:  # two corners are tried before; the third cell is under way
+            signal.raise_signal(signal.SIGINT)
+        return run_pair(*given)
+
+    monkeypatch.setattr(making, "run_pair", interrupted)
+    result = rlviz(*TINY, "--out", out)
+    assert result.exit_code == 130, result.output
+    assert "The cells that are done are kept; the same command goes on." in one_line(result)
+    assert len(read_map(out.with_suffix(".jsonl")).cells) == 2 and not out.exists()
+    assert rlviz(*TINY, "--out", out).exit_code == 0
+    assert len(ran) == 2 + 3 + 2 + 2 and out.exists()

@@ -1,0 +1,180 @@
+"""`explore_map`: what is drawn is what the map's file holds, and the shipped maps' sentences are true of it."""
+
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+from typer.testing import CliRunner
+
+import rlviz
+from rlviz.cli import app
+from rlviz.maps import MapSettings, making, regime_map
+from rlviz.maps.cells import Cell, Measured
+from rlviz.maps.confirm import carried
+from rlviz.maps.shipped import SHIPPED
+from rlviz.pictures import explore_map
+from rlviz.pictures.map import COLOURS, MapPicture, find_map, map_curve
+
+NAMES = tuple(SHIPPED)
+
+
+def made(differences, errors, tmp_path):
+    """Write a map of one row with these differences in accuracy, and return its path."""
+    plan = begin_plan(len(differences))
+    at, curve = np.array([0.0, 5.0]), np.array([[[0.2, 0.9], [0.0, 0.1]], [[0.2, 0.6], [0.0, 0.2]]])
+    cells = {}
+    for column, (difference, error) in enumerate(zip(differences, errors, strict=True)):
+        found = Measured(0.5 + difference, 0.5, difference, error, 1.0)
+        cells[column, 0] = Cell(
+            dict.fromkeys(("accuracy", "entropy", "rollouts", "dead"), found), (1.0, 1.0), at, curve, curve
+        )
+    path = tmp_path / "m.jsonl"
+    lines = [making.json_text(plan), *(making.cell_line(place, cell) for place, cell in cells.items())]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def begin_plan(columns):
+    from rlviz import DCPO, GRPO
+
+    given = {"x_values": range(1, columns + 1), "y_values": [2]}
+    return regime_map(DCPO, GRPO, settings=MapSettings(replicas=4, steps=5), **given).plan
+
+
+def test_what_is_drawn_is_what_is_stored(tmp_path):
+    path = made([-0.4, 0.0, 0.1, 0.2], [0.01, 0.0, 0.05, 0.09], tmp_path)
+    explorer = explore_map(str(path), column=3)
+    picture = explorer.picture
+    assert picture.numbers.texts == ("−0.40", "0.00", "+0.10", "+0.20")
+    assert [place[:2] for place in picture.numbers.places] == [(1, 1), (2, 1), (3, 1), (4, 1)]
+    hatched = {tuple(np.unique(one.vertices[:, 0])) for one in picture.hatched.get_paths()}
+    assert hatched == {(1.5, 2.5), (2.5, 3.5)}  # 0 ≤ 0 and .1 ≤ 2 · .05
+    red, _, blue = picture.squares.get_facecolor()[:, :3].T
+    assert red[0] > blue[0] and np.all(np.diff(blue - red) > 0)  # from orange to blue as the difference grows
+    np.testing.assert_allclose(picture.squares.get_facecolor()[1, :3], to_rgb("#f4f4f4"), atol=0.01)
+    assert tuple(picture.bar.get_ylim()) == (-0.4, 0.4)
+    mine, other = picture.accuracy.lines
+    assert mine.get_xydata().tolist() == [[0, 0.2], [5, 0.9]] and other.get_xydata().tolist() == [[0, 0.2], [5, 0.6]]
+    assert picture.accuracy.bands[1].get_paths()[0].vertices[:, 1].max() == pytest.approx(0.8)
+    box = picture.chosen.get_xydata()
+    assert (box.min(0).tolist(), box.max(0).tolist()) == ([2.5, 0.5], [3.5, 1.5])
+    assert (
+        explorer.conclusion
+        == ("DCPO has a higher accuracy than GRPO in 1 of 4 cells, less in 1; in 2 the sign is not certain.")
+        and "+0.1 ± 0.05 (not certain) accuracy" in explorer.details
+    )
+
+
+def test_a_large_map_has_signs_and_a_missing_cell_a_question_mark(tmp_path):
+    path = made([-0.4, 0.0, *[0.1] * 8], [0.01] * 10, tmp_path)
+    torn = path.read_text(encoding="utf-8").splitlines(keepends=True)[:-1]
+    path.write_text("".join(torn), encoding="utf-8")
+    explorer = explore_map(str(path), column=10)
+    assert explorer.picture.numbers.texts == ("−", "", *["+"] * 7, "?")
+    assert "nothing was run yet" in explorer.details and "1 cannot be judged" in explorer.conclusion
+
+
+def test_a_click_chooses_a_cell_and_moves_nothing_else():
+    explorer = explore_map()
+    both = [handle for handle in explorer.handles if handle["click"]]
+    assert [(handle["along"], handle["control"]) for handle in both] == [("x", "column"), ("y", "row")]
+    for place, at in ((0, 2.4), (1, 3.6)):
+        explorer.asked = {"turn": place + 1, "handle": place, "place": at}
+    assert (explorer.controls["column"].value, explorer.controls["row"].value) == (2, 4)
+    assert explorer.curve.cell is explorer.curve.map.cells[1, 3]
+
+
+def test_maps_that_there_are_not():
+    for which in ("dcpo-limit", "nowhere.jsonl", "README.md"):
+        with pytest.raises(ValueError, match=r"which must be one of dcpo-limits, .* or a file ending in .jsonl"):
+            explore_map(which)
+    with pytest.raises(ValueError, match="did you mean dcpo-limits"):
+        find_map("dcpo-limit")
+
+
+def luminance(colour):
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour[:3]]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_numbers_are_readable_on_every_colour():
+    ink = luminance(to_rgb("#222222"))
+    for share in np.linspace(0, 1, 21):
+        assert (luminance(COLOURS(share)) + 0.05) / (ink + 0.05) >= 4.5
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_command_made_the_map(name, tmp_path, monkeypatch):
+    """The command, given the shipped cells, accepts them as its own and runs nothing."""
+    drawn = []
+    monkeypatch.setattr(making, "_work", None)
+    monkeypatch.setattr("rlviz.cli.map._draw", lambda kept, measure, out: drawn.append((kept, measure)))
+    out = tmp_path / f"{name}.png"
+    out.with_suffix(".jsonl").write_bytes(SHIPPED[name].file.read_bytes())
+    program, *arguments = shlex.split(SHIPPED[name].command)
+    assert program == "rlviz"
+    result = CliRunner().invoke(app, [*arguments, "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    assert drawn == [(out.with_suffix(".jsonl"), find_map(name).plan["measure"])]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_sentence_is_true_of_the_data(name):
+    each, found = SHIPPED[name], find_map(name)
+    assert found.complete and each.file.stat().st_size <= 100_000
+    assert each.corners
+    sign = found.measured(found.plan["measure"], "sign")
+    for column, row, expected in each.corners:
+        assert sign[row - 1, column - 1] == expected, (column, row)
+        one = found.cells[column - 1, row - 1].measured[found.plan["measure"]]
+        if expected == 0:
+            assert abs(one.difference) <= 2 * one.error
+        else:
+            assert one.difference * expected > 2 * one.error
+    assert explore_map(name).details.startswith(each.sentence)
+    readme = (Path(rlviz.__file__).parent / "maps" / "README.md").read_text(encoding="utf-8")
+    assert f"**{each.name}**" in readme and each.sentence in " ".join(readme.split())
+    assert each.command in readme and carried(name) in " ".join(readme.split())
+
+
+def differences(name):
+    """Return what the map was made for in all of its cells, and which are certain."""
+    found = find_map(name)
+    measure = found.plan["measure"]
+    return found.measured(measure, "difference"), found.measured(measure, "sign")
+
+
+def test_what_the_sentences_say_of_all_cells_and_of_sizes():
+    limits, _ = differences("dcpo-limits")
+    assert not limits[:, 0].any()  # one update
+    clip, certain = differences("clip-higher-noise")
+    assert not (certain == 1).any() and np.abs(clip[certain == -1]).max() < 0.05
+    _, of_ratio = differences("gspo-ratio")
+    assert not of_ratio[:, 0].any() and not of_ratio[0].any() and (of_ratio >= 0).all()
+    _, same = differences("std-division")
+    assert (same == -1).all()
+    tuned, _ = differences("std-division-tuned")
+    assert np.abs(tuned).max() <= 0.001
+    repeats, of_repeats = differences("dupo-repeats")
+    assert (of_repeats <= 0).all() and repeats.argmin() == 0  # the lowest success, the smallest groups
+    assert not of_repeats[4:, 3:].any()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_cells_of_a_shipped_map_agree_with_their_curves(name):
+    """The last point of the accuracy's curves is the measure "accuracy", stored beside it."""
+    for cell in find_map(name).cells.values():
+        measured = cell.measured["accuracy"]
+        assert cell.accuracy[:, 0, -1] == pytest.approx([measured.mine, measured.other], abs=6e-4)
+        assert measured.difference == pytest.approx(measured.mine - measured.other, abs=1e-4)
+        assert np.all(cell.entropy[0, 0, 0] == cell.entropy[1, 0, 0])  # both begin alike
+
+
+def test_the_picture_says_whether_the_learning_rate_was_tuned():
+    for name in NAMES:
+        picture, tuned = MapPicture(map_curve(name)), "--rates tuned" in SHIPPED[name].command
+        said = "tuned in each cell for each" if tuned else "for both, tuned for neither"
+        assert said in picture.figure.get_supxlabel()
+        assert "|mean| ≤ 2 standard errors (64 replicas)" in picture.figure.get_supxlabel()
