@@ -6,7 +6,7 @@ updates at most. With another seed than 0 only one step of ten is made, and its 
 last and those at which something is due (an evaluation, the details of a record, a new reference, fresh labels) are made always,
 and so is each of a run that neither evaluates nor keeps details, since a lesson then looks at the policy itself. A comparison
 has an eighth of the budget. Of the pairs to learn from, only an eighth are sampled; a list has each eight times, a run learns
-from the eighth. An evaluation takes fifty prompts, a lesson's own look at held-out prompts at most 64, a reward model a batch
+from the eighth. An evaluation takes fifty prompts, a lesson's own look at held-out prompts at most 250, a reward model a batch
 of eight pairs, a cost a single measurement.
 `pytest notebooks` runs the lessons in full. The names in here are gone before the first cell.
 """
@@ -88,7 +88,7 @@ def _sample_less() -> None:
     rlviz.train_table = tabular.train_table = train_table_on_less
     pairs.make_pairs = reward_model.make_pairs = make_fewer_pairs
     reward_model.train_reward_model.__kwdefaults__["batch_size"] = 8
-    Task.held_out_prompts = property(lambda task: all_held_out.fget(task)[:64])
+    Task.held_out_prompts = property(lambda task: all_held_out.fget(task)[:250])
     evaluate.__kwdefaults__["num_prompts"] = 50
     unwrap(model_costs).__kwdefaults__["repeats"] = 1
 

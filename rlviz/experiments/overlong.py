@@ -47,7 +47,8 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
 def judge(frame: pd.DataFrame) -> Verdict:
     """Compare what is cut off in the second half of the steps, and held-out accuracy on the way and in the end."""
     late, last = after(frame, 0.5), frame[frame["step"] == frame["step"].max()]
-    early = frame[frame["step"] <= 0.5 * frame["step"].max()]
+    looked = frame.dropna(subset="held_out_accuracy")
+    early = looked[looked["step"] <= max(0.5 * frame["step"].max(), looked["step"].min())]
     kept = gap(late, "truncated", PLAIN, SOFT)
     filtered = gap(late, "held_out_accuracy", FILTER, PLAIN)
     return judged(

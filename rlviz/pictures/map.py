@@ -160,10 +160,9 @@ class MapPicture(Picture[MapCurve]):
     )
 
     def draw(self, curve: MapCurve) -> list[Artist]:
-        parts = self.figure.subplot_mosaic(
-            [["map", "bar", "accuracy"], ["map", "bar", "entropy"]], width_ratios=(1.35, 0.04, 1)
-        )
-        self.ax, self.bar = parts["map"], parts["bar"]
+        parts = self.figure.subplot_mosaic([["map", "accuracy"], ["map", "entropy"]], width_ratios=(1.45, 1))
+        self.ax = parts["map"]
+        self.bar = self.ax.inset_axes((1.02, 0, 0.04, 1))  # of the map's panel on a narrow screen, too
         self.right = parts["accuracy"], parts["entropy"]
         dress(self.right[0], title=" ", x="", y="accuracy")
         dress(self.right[1], title="", x="rollout", y="entropy (nats)")
