@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from rlviz.cli.terminal import console, exit_after, refusals
+from rlviz.cli.terminal import console, exit_after, refusals, time_left
 
 if TYPE_CHECKING:
     from rlviz.experiments import Experiment
@@ -51,24 +51,15 @@ def _run(chosen: Sequence[Experiment], seeds: range, out: Path, jobs: int | None
     import os
     from contextlib import closing
 
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
     from rlviz.experiments.runner import conclude, kept, run_trials, verdict_table, write
     from rlviz.processes import stops_interrupt
 
     jobs, waiting = jobs or os.cpu_count() or 1, {each.name: len(seeds) for each in chosen}
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
     verdicts = {}
     (out / "trials").mkdir(parents=True, exist_ok=True)  # refused now, and not after the first trial
     before = {(each, seed) for each in chosen for seed in seeds if kept(out, each.name, seed).exists()}
     with (
-        Progress(*columns, console=console, speed_estimate_period=600) as progress,
+        time_left() as progress,
         stops_interrupt(),
         closing(run_trials(chosen, seeds, out, jobs=jobs)) as trials,
     ):

@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from rlviz.cli.options import flag, options_of, with_options
-from rlviz.cli.terminal import console, exit_after, refusals
+from rlviz.cli.terminal import console, exit_after, refusals, time_left
 from rlviz.maps.regime import AXES, MapSettings, Measure, Regime
 
 if TYPE_CHECKING:
@@ -131,18 +131,9 @@ def _make(making: Making) -> int | None:
     """Run the cells that are missing and show it; return the number of the signal that stopped it."""
     from contextlib import closing
 
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
     from rlviz.processes import stops_interrupt
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, speed_estimate_period=600) as progress, stops_interrupt(), closing(making):
+    with time_left() as progress, stops_interrupt(), closing(making):
         bar = progress.add_task("cells", total=1000, completed=round(1000 * making.share))
         try:
             for _ in making:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
@@ -40,6 +43,20 @@ Format = Annotated[Literal["table", "json"], typer.Option("--format", help="For 
 def wide_console() -> Console:
     """Return a console for tables: in a file, each row stands on one line."""
     return console if console.is_terminal else Console(highlight=False, width=1000)
+
+
+def time_left() -> Progress:
+    """Return a bar with the time gone and the time left, for work of many minutes."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    return Progress(*columns, console=console, speed_estimate_period=600)
 
 
 def exit_after(number: int) -> typer.Exit:
