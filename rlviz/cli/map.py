@@ -53,7 +53,7 @@ def map_(
     """
     import os
 
-    from rlviz.maps import MapSettings, Regime, regime_map
+    from rlviz.maps import regime_map
 
     _check(out, regime, (x, y))
     count = tuple(_whole(part, cells) for part in cells.lower().split("x"))
@@ -114,16 +114,11 @@ def _numbers(option: str, text: str | None) -> list[float] | None:
 
 def _algorithms(name: str, against: str, only: str | None) -> tuple[GroupPolicyGradient, GroupPolicyGradient]:
     """Return both algorithms without their KL terms, as `rlviz train` has them."""
-    from rlviz.algorithms import GroupPolicyGradient, find_algorithm
-    from rlviz.maps import borrow
+    from rlviz.algorithms import find_algorithm
+    from rlviz.maps.making import borrow, of_groups
 
-    found = []
-    for option, each in (("algorithm", name), ("against", against)):
-        algorithm = find_algorithm(each)
-        if not isinstance(algorithm, GroupPolicyGradient):
-            raise ValueError(f"{option} must learn from groups of responses, as GRPO does; got {algorithm.name}")
-        found.append(algorithm.without_kl())
-    mine, other = found
+    named = (("algorithm", name), ("against", against))
+    mine, other = (of_groups(option, find_algorithm(each)).without_kl() for option, each in named)
     return (mine if only is None else borrow(mine, other, only.split(","))), other
 
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import rlviz
 from rlviz.algorithms.base import GroupPolicyGradient
@@ -40,6 +41,13 @@ class _Job:
 
 def _work(job: _Job) -> Iterator[tuple[Place, Cell]]:
     yield job.place, run_pair(job.algorithm, job.against, job.regime, job.settings)
+
+
+def of_groups(option: str, algorithm: Any) -> GroupPolicyGradient:
+    """Return the algorithm. Raises ValueError unless it can train a table."""
+    if not isinstance(algorithm, GroupPolicyGradient):
+        raise ValueError(f"{option} must learn from groups of responses, as GRPO does; got {algorithm.name}")
+    return algorithm
 
 
 @checked
@@ -78,6 +86,8 @@ def regime_map(
     Unless settings.rates is "tuned", one learning rate serves both and is tuned for neither.
     Raises ValueError for what a table cannot train, an axis that there is not, and a file that holds another map.
     """
+    for option, one in (("algorithm", algorithm), ("against", against)):
+        of_groups(option, one)
     regime, settings = regime or Regime(), settings or MapSettings()
     check_at_least(1, jobs=jobs)
     if settings.rates == "tuned" and "lr" in (x, y):
@@ -86,6 +96,7 @@ def regime_map(
         raise ValueError(f"x and y must be two settings; both are {x}")
     columns = values_of(x, cells[0] if x_values is None else tuple(x_values), "x")
     rows = values_of(y, cells[1] if y_values is None else tuple(y_values), "y")
+    fixed = {name: value for name, value in asdict(regime).items() if name not in (x, y)}
     plan = {
         "rlviz": rlviz.__version__,
         "algorithm": to_json(algorithm),
@@ -93,10 +104,9 @@ def regime_map(
         "x": {"name": x, "values": list(columns)},
         "y": {"name": y, "values": list(rows)},
         "measure": measure,
-        "regime": {name: value for name, value in asdict(regime).items() if name not in (x, y)},
+        "regime": fixed,
         "settings": asdict(settings),
     }
-    fixed = {name: value for name, value in asdict(regime).items() if name not in (x, y)}
     every = [
         _Job((column, row), algorithm, against, Regime(**{**fixed, x: columns[column], y: rows[row]}), settings)
         for row in range(len(rows))

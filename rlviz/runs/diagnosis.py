@@ -14,7 +14,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rlviz.markup import Markup, element, joined
-from rlviz.runs.rules import FEWEST, RULES, Course, Grade, Rule
+from rlviz.runs.measures import Course
+from rlviz.runs.rules import FEWEST, RULES, Grade, Rule
 from rlviz.settings import Settings
 from rlviz.training import RunFolder, TrainingRun, history
 from rlviz.types import PairRecord, StepRecord

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rlviz import DCPO, DR_GRPO, DUPO, GRPO, GRPO_PROCESS, PPO, TableTask, train_table
+from rlviz import DCPO, DPO, DR_GRPO, DUPO, GRPO, GRPO_PROCESS, PPO, TableTask, train_table
 from rlviz.maps import MapSettings, Measured, Regime, borrow, making, read_map, regime_map, run_pair, table_task
 from rlviz.maps.cells import Course, best_rate, course, kept_steps, measures, paired, train_cell
 from rlviz.maps.regime import AXES, values_of
@@ -281,3 +281,10 @@ def test_the_csv_has_a_row_for_each_cell_and_measure():
     stored = found.cells[1, 1].measured["accuracy"]
     assert float(of_accuracy["difference"]) == pytest.approx(stored.difference, rel=1e-5)
     assert json.loads(json.dumps(dict(found.plan)))["measure"] == "accuracy"
+
+
+@pytest.mark.parametrize("option", ["algorithm", "against"])
+def test_what_learns_from_pairs_is_refused_by_name(option):
+    pair = (DPO, GRPO) if option == "algorithm" else (GRPO, DPO)
+    with pytest.raises(ValueError, match=rf"^{option} must learn from groups of responses, as GRPO does; got DPO$"):
+        regime_map(*pair)

@@ -14,8 +14,7 @@ from typer.main import get_command
 from rlviz import GRPO, RunFolder, TrainSettings, diagnose, train
 from rlviz.cli import app
 from rlviz.runs.diagnosis import Diagnosis, findings_in
-from rlviz.runs.rules import (
-    RULES,
+from rlviz.runs.measures import (
     AboveLeast,
     BelowBest,
     BelowStart,
@@ -29,9 +28,9 @@ from rlviz.runs.rules import (
     LatestBelowBest,
     Most,
     Now,
-    Rule,
     TimesStart,
 )
+from rlviz.runs.rules import RULES, Rule
 from small_models.policies import load_policy
 from tests.runs.diagnosed_runs import PLANS, read
 

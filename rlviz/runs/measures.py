@@ -1,0 +1,236 @@
+"""What a rule of `diagnose` looks at: the numbers of a run, smoothed over a window of steps, and measures made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlviz.settings import HOLDS
+
+Values = NDArray[np.float64]
+
+WINDOWS, SHORTEST, LONGEST = (
+    8,
+    5,
+    25,
+)  # windows a run, and steps a window: long enough for a median, short enough to see a turn
+FIRST = 3  # steps of the first median: a learning rate that is far too large breaks a policy before a window is full
+SCALE = 1.4826 / 2**0.5  # from the median size of steps' differences to the standard deviation of one normal value
+
+
+class Course:
+    """The numbers of a run over its S steps. steps: their numbers. settings: those that are known, by name.
+
+    columns: name → [S], not a number where there is none, with what `DERIVED` makes of them.
+    """
+
+    def __init__(self, columns: Mapping[str, Values], settings: Mapping[str, Any]) -> None:
+        self.settings, self.steps = settings, columns["step"]
+        self.window = int(np.clip(len(self.steps) // WINDOWS, SHORTEST, LONGEST))
+        self._smooth: dict[str, Values] = {}
+        self.columns = dict(columns)
+        with np.errstate(all="ignore"):
+            self.columns |= {name: make(self) for name, make in DERIVED.items()}
+
+    def __getitem__(self, name: str) -> Values:
+        """Return a column as it was measured, nothing but not-a-numbers where the run has none."""
+        return self.columns.get(name, np.full(len(self.steps), np.nan))
+
+    def setting(self, name: str) -> float:
+        """Return a setting that is a number; not a number where it is not known."""
+        value = self.settings.get(name)
+        return float(value) if isinstance(value, int | float) else np.nan
+
+    def latest(self, name: str) -> Values:
+        """Return for each step the number measured last."""
+        values = self[name]
+        places = np.where(np.isfinite(values), np.arange(len(values)), -1)
+        last = np.maximum.accumulate(places)
+        return np.where(last < 0, np.nan, values[last])
+
+    def smooth(self, name: str) -> Values:
+        """Return the median over the window that ends with each step, over fewer steps at first, and from the third one on."""
+        if name not in self._smooth:
+            values, smoothed = self.latest(name), np.full(len(self.steps), np.nan)
+            for place in range(FIRST - 1, min(len(values), self.window)):
+                smoothed[place] = np.median(values[: place + 1])
+            if len(values) >= self.window:
+                windows = np.lib.stride_tricks.sliding_window_view(values, self.window)
+                smoothed[self.window - 1 :] = np.median(windows, axis=-1)
+            self._smooth[name] = smoothed
+        return self._smooth[name]
+
+    def first(self, name: str) -> float:
+        """Return the median over the first whole window."""
+        values = self.latest(name)[: self.window]
+        return float(np.median(values)) if len(values) == self.window else np.nan
+
+
+def _ratio(above: Values, below: Values) -> Values:
+    return np.divide(above, below, out=np.full(len(above), np.nan), where=below > 0)
+
+
+DERIVED: Mapping[str, Callable[[Course], Values]] = {
+    "clipped": lambda run: run["clip_fraction_low"] + run["clip_fraction_high"] + run["clip_fraction_dual"],
+    "clipped_low_share": lambda run: _ratio(run["clip_fraction_low"], run["clip_fraction_low"] + _above(run)),
+    "clipped_high_share": lambda run: _ratio(_above(run), run["clip_fraction_low"] + _above(run)),
+    "loss_size": lambda run: np.abs(run["loss"]),
+    "loss_over_kl": lambda run: _ratio(run["loss"], run["beta"] * run["kl"]),
+    "own_ratio": lambda run: _ratio(
+        run["ratio_std"], run["token_ratio_std"]
+    ),  # 1 where the loss takes the tokens' ratios
+    "sampled_gap": lambda run: run.smooth("accuracy") - run["held_out_accuracy"],
+    "held_out_gap": lambda run: run["held_out_accuracy"] - run.smooth("accuracy"),
+    "chosen_loss": lambda run: -run["chosen_gain"],
+    "evaluations": lambda run: np.cumsum(np.isfinite(run["held_out_accuracy"])).astype(float),
+    "steps_left": lambda run: run.setting("steps") - run.steps,
+    "lr_rise": lambda run: np.diff(run["lr"], prepend=np.nan),
+}
+
+
+def _above(run: Course) -> Values:
+    return run["clip_fraction_high"] + run["clip_fraction_dual"]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A measure of a run held against a limit; because: why the limit is what it is."""
+
+    measure: Measure
+    holds: str  # a key of `rlviz.settings.HOLDS`
+    limit: float
+    because: str
+
+    def met(self, course: Course) -> NDArray[np.bool_]:
+        """Return for each step whether it holds."""
+        return np.asarray(HOLDS[self.holds](self.measure.of(course), self.limit))
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number a step, [S], made of one column."""
+
+    column: str
+
+    def of(self, course: Course) -> Values:
+        return course.smooth(self.column)
+
+    def at_least(self, limit: float, because: str) -> Condition:
+        return Condition(self, "at least", limit, because)
+
+    def at_most(self, limit: float, because: str) -> Condition:
+        return Condition(self, "at most", limit, because)
+
+
+class Now(Measure):
+    """The median over the last window."""
+
+
+class Latest(Measure):
+    """As measured last, not smoothed: what has no noise, or an evaluation of a thousand prompts."""
+
+    def of(self, course: Course) -> Values:
+        return course.latest(self.column)
+
+
+class First(Measure):
+    """The median over the first window, the same at all steps."""
+
+    def of(self, course: Course) -> Values:
+        return np.full(len(course.steps), course.first(self.column))
+
+
+class FromStart(Measure):
+    """How far it is above the first window."""
+
+    def of(self, course: Course) -> Values:
+        return _after_first(course, course.smooth(self.column)) - course.first(self.column)
+
+
+class BelowStart(Measure):
+    """How far it is below the first window."""
+
+    def of(self, course: Course) -> Values:
+        return course.first(self.column) - _after_first(course, course.smooth(self.column))
+
+
+class TimesStart(Measure):
+    """How many times what it was in the first window."""
+
+    def of(self, course: Course) -> Values:
+        smooth = _after_first(course, course.smooth(self.column))
+        return _ratio(smooth, np.full(len(smooth), course.first(self.column)))
+
+
+class InNoise(Measure):
+    """How far it is above the first window, in standard deviations of a single step about its neighbours."""
+
+    def of(self, course: Course) -> Values:
+        above = FromStart(self.column).of(course)
+        return _ratio(above, np.full(len(above), _noise(course.latest(self.column))))
+
+
+class Drift(Measure):
+    """Mean of the last third of the steps so far minus that of the first third, in standard errors of this difference."""
+
+    def of(self, course: Course) -> Values:
+        values = course.latest(self.column)
+        sums, steps = np.concatenate([[0.0], np.cumsum(values)]), np.arange(1, len(values) + 1)
+        third = np.maximum(1, steps // 3)
+        moved = (sums[steps] - sums[steps - third] - sums[third]) / third
+        return _ratio(moved, _noise(values) * np.sqrt(2 / third))
+
+
+def _noise(values: Values) -> float:
+    """Return the standard deviation of a single step about its neighbours, whatever the trend; 0 where there is none."""
+    jumps = np.abs(np.diff(values[np.isfinite(values)]))
+    return SCALE * float(np.median(jumps)) if len(jumps) else 0.0
+
+
+class BelowBest(Measure):
+    """How far it is below its largest median so far, or below its first step: a policy may be lost before there is a median."""
+
+    def of(self, course: Course) -> Values:
+        smooth, first = course.smooth(self.column), course.latest(self.column)[:1]
+        return np.fmax(np.fmax.accumulate(smooth), first) - smooth
+
+
+class AboveLeast(Measure):
+    """How far it is above its smallest median so far."""
+
+    def of(self, course: Course) -> Values:
+        smooth = course.smooth(self.column)
+        return smooth - np.fmin.accumulate(smooth)
+
+
+class LatestBelowBest(Measure):
+    """How far the last evaluation is below the best one so far."""
+
+    def of(self, course: Course) -> Values:
+        latest = course.latest(self.column)
+        return np.fmax.accumulate(latest) - latest
+
+
+class LastQuarter(Measure):
+    """How much it rose over the last quarter of the steps so far."""
+
+    def of(self, course: Course) -> Values:
+        smooth = course.smooth(self.column)
+        places = np.arange(len(smooth))
+        return smooth - smooth[places - (places + 1) // 4]
+
+
+class Most(Measure):
+    """Its largest median so far."""
+
+    def of(self, course: Course) -> Values:
+        return np.fmax.accumulate(course.smooth(self.column))
+
+
+def _after_first(course: Course, values: Values) -> Values:
+    """Return the values without those before the end of the first window."""
+    return np.where(np.arange(len(values)) < course.window - 1, np.nan, values)
