@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 import rlviz
 from rlviz.algorithms import PreferenceOptimization
 from rlviz.algorithms.describe import to_json
-from rlviz.processes import side_by_side
+from rlviz.engines import LOCAL, check_engine, run_on
 from rlviz.settings import settings_from
 from rlviz.spread import bootstrap, bootstrap_of_the_difference, interval, iqm
 from rlviz.training import RunFolder, find_task, train
@@ -37,6 +37,7 @@ from rlviz.training.budget import (
 )
 from rlviz.training.files import write_json
 from rlviz.training.reading import read_plan
+from rlviz.training.tasks import start_of
 from small_models.checks import check_number, checked
 from small_models.policies import load_policy
 from small_models.tasks import Task
@@ -175,8 +176,9 @@ def compare(
     budget: Budget = "responses",
     amount: float | None = None,
     out: str | os.PathLike[str] | None = None,
-    jobs: int = 1,
+    jobs: int | None = 1,
     device: str = "auto",
+    on: str = LOCAL,
 ) -> Comparing:
     """Return an iterator that trains what is missing, a `RunProgress` a step; its `result()` is the `Comparison`.
 
@@ -188,7 +190,9 @@ def compare(
     folder; unless given runs/compare-001, or the number of the same comparison begun before. Runs that are complete are not
     trained again, others go on where they stopped, to the same curve (but for seconds); a higher amount or more seeds may be
     asked for. Stop by pulling no more and `close()`.
-    jobs: processes; with more than one, tasks and pieces of your own must be in a module that they can import.
+    jobs: processes; with more than one, tasks and pieces of your own must be in a module that they can import. on: the engine
+    that runs them, local, joblib, ray, or ray:ADDRESS of a cluster that shares this folder; of the others a `RunProgress` comes
+    once a run is done.
 
     Raises ValueError for what cannot be compared, and for a folder that holds runs of other settings.
     """
@@ -198,16 +202,21 @@ def compare(
     chosen = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     limit = AMOUNTS.get(budget, 0) if amount is None else amount
     the_task = find_task(task) if isinstance(task, str) else task
-    _check(contenders, chosen, budget, limit, jobs)
-    source = the_task.name if policy is None else str(policy)
+    _check(contenders, chosen, budget, limit, 1 if jobs is None else jobs)
+    check_engine(on)
+    source = start_of(the_task) if policy is None else str(policy)
     _check_each(contenders, the_task, source, device, budget)
     plan = {
         "rlviz": rlviz.__version__,
-        "task": the_task.name,
+        **the_task.described,
         "policy": source,
         "budget": budget,
         "amount": limit,
-        "contenders": {c.name: {"algorithm": to_json(c.algorithm), "settings": shared_settings(c)} for c in contenders},
+        "contenders": {
+            c.name: {"algorithm": to_json(c.algorithm), "settings": shared_settings(c)}
+            | ({} if c.reference is None else {"reference": c.reference})
+            for c in contenders
+        },
     }
     folder = _folder_of(plan) if out is None else Path(out)
     read_plan(folder)  # a damaged one is not written over
@@ -223,16 +232,18 @@ def compare(
         write_json(folder / "comparison.json", {**plan, "seeds": chosen})
     except OSError as error:
         raise OSError(f"out: {folder} cannot be made or written ({error.strerror})") from error
-    return Comparing(folder, to_do, jobs)
+    return Comparing(folder, to_do, jobs, on)
 
 
 class Comparing(Iterator[RunProgress]):
-    """A comparison in progress. folder: where its runs are kept. jobs: its runs; missing: those that are not complete."""
+    """A comparison in progress. folder: where its runs are kept. jobs: its runs; missing: those that are not complete; on: the
+    engine that runs them.
+    """
 
-    def __init__(self, folder: Path, to_do: Sequence[BudgetedRun], jobs: int) -> None:
-        self.folder, self.jobs = folder, list(to_do)
+    def __init__(self, folder: Path, to_do: Sequence[BudgetedRun], jobs: int | None, on: str = LOCAL) -> None:
+        self.folder, self.jobs, self.on = folder, list(to_do), on
         self.missing = [job for job in to_do if not job.complete]
-        self._progress = side_by_side(train_to_budget, self.missing, jobs=jobs)
+        self._progress = run_on(on, train_to_budget, self.missing, jobs=jobs)
 
     def __next__(self) -> RunProgress:
         return next(self._progress)
@@ -267,7 +278,9 @@ def read_comparison(
         raise ValueError(f"budget must be one of {', '.join(BUDGETS)}; got {budget!r}")
     runs = [run for folder in folders for run in _runs_in(Path(folder))]
     contenders = _contenders_among(runs)
-    tasks = {run.config["task"]: run.path for run in runs}
+    tasks = {
+        " ".join(run.config.get(name) or "" for name in ("task", "rule", "rows")).strip(): run.path for run in runs
+    }
     if len(tasks) > 1:
         (one, here), (other, there), *_ = tasks.items()
         raise ValueError(f"the runs are of different tasks: {here} of {one}, {there} of {other}; compare within one")
@@ -282,7 +295,7 @@ def read_comparison(
             parts.append(frame)
     reach = min(part.loc[part[METRIC].notna(), budget].iloc[-1] for part in parts)
     return Comparison(
-        pd.concat(parts, ignore_index=True), next(iter(tasks)), budget, reach if amount is None else amount
+        pd.concat(parts, ignore_index=True), runs[0].config["task"], budget, reach if amount is None else amount
     )
 
 
@@ -332,6 +345,7 @@ def _facts(run: RunFolder, config: Mapping[str, Any]) -> dict[str, Any]:
         **settings,
         "policy": config["policy"],
         "reward": reward,
+        "reference": config.get("reference"),
     }
 
 
@@ -374,7 +388,7 @@ def _check_each(contenders: Sequence[Contender], task: Task, policy: str, device
             if budget == "responses":
                 raise ValueError(PAIRS.format(contender.name))
         else:
-            train(loaded, task, algorithm, settings_of(contender))
+            train(loaded, task, algorithm, settings_of(contender), reference=contender.reference)
 
 
 def _folder_of(plan: Mapping[str, Any]) -> Path:

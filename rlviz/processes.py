@@ -25,6 +25,8 @@ R = TypeVar("R")
 START = "forkserver" if sys.platform == "linux" else "spawn"
 STOPS = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]  # Windows has none
 
+ENDED = "a task ended by itself before it was done (by sys.exit, perhaps); what is done is kept"
+
 
 @contextmanager
 def _stops_call(handler: Callable[[int, FrameType | None], None]) -> Iterator[Callable[[], None]]:
@@ -89,7 +91,10 @@ def side_by_side(
     """
     if jobs == 1:
         for task in tasks:
-            yield from work(task)
+            try:
+                yield from work(task)
+            except SystemExit:  # else this process would end as if all were done
+                raise RuntimeError(ENDED) from None
         return
     try:
         packed = [pickle.dumps(task) for task in tasks]

@@ -171,6 +171,18 @@ class TrainSettings(RunSettings):
     )  # fmt: skip
     top_k: int = setting(0, "Sample from the likeliest k tokens; 0: all.", ROLLOUTS, at_least=0)
     top_p: float = setting(1.0, "Sample from the likeliest mass p; 1: all.", ROLLOUTS, above=0, at_most=1)
+    sampler_bits: int | None = setting(
+        None, "Bits to which the sampler's weight matrices are rounded, each row on a scale of its own.", ROLLOUTS,
+        at_least=2, at_most=16, unset="the trainer's weights as they are",
+    )  # fmt: skip
+    sampler_lag: int = setting(
+        0, "Steps by which the sampler's weights are behind the trainer's, as in asynchronous training.", ROLLOUTS,
+        at_least=0, at_most=100, reason="the weights of as many steps are kept",
+    )  # fmt: skip
+    sampler_temperature: float | None = setting(
+        None, "Temperature at which the sampler draws, where the ratio assumes another one.", ROLLOUTS,
+        above=0, unset="temperature",
+    )  # fmt: skip
     prompt_pool: int = setting(0, "Training prompts, drawn once, to learn from; 0: all.", ROLLOUTS, at_least=0)
     filter_solved: int = setting(
         0, "Responses to each prompt of the pool at first; prompts that all of them solve leave it; 0: no filter.",
@@ -196,7 +208,11 @@ class TrainSettings(RunSettings):
         0, "Steps after which the reference becomes the policy of that moment; 0: never.", UPDATES, at_least=0
     )
     min_old_prob: float = setting(
-        0.0, "Responses with a token less likely than this when sampled leave the loss.", UPDATES, at_least=0, below=1
+        0.0,
+        "Responses with a token whose probability before the updates is below this leave the loss.",
+        UPDATES,
+        at_least=0,
+        below=1,
     )
     critic: Critic = setting(
         "separate",
@@ -213,6 +229,11 @@ class TrainSettings(RunSettings):
         5, "Between these, steps between records with the tokens of one group whose rewards differ, 17 kB each; 0: never.",
         RECORDS, at_least=0,
     )  # fmt: skip
+
+    @property
+    def own_sampler(self) -> bool:
+        """Whether the trainer's policy itself samples, at the temperature that the ratio assumes."""
+        return self.sampler_bits is None and not self.sampler_lag and self.sampler_temperature is None
 
     def __post_init__(self) -> None:
         super().__post_init__()

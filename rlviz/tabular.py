@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from numbers import Real
 from reprlib import repr  # of what may be long
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,6 +39,17 @@ def _are_numbers(values: object) -> bool:
     return isinstance(values, Sequence) and all(isinstance(value, Real) for value in values)
 
 
+def _check_probabilities(name: str, values: object, count: int) -> None:
+    """Raise ValueError, naming the argument, unless the values are probabilities of so many actions."""
+    of_numbers: Any = values if _are_numbers(values) else ()
+    if (
+        len(of_numbers) != count
+        or not all(0 < p < 1 for p in of_numbers)
+        or not math.isclose(sum(of_numbers), 1, abs_tol=1e-6)
+    ):
+        raise ValueError(f"{name} must be {count} probabilities above 0 that add up to 1; got {repr(values)}")
+
+
 @dataclass(frozen=True)
 class TableTask:
     """What there is to learn. success: the probability that each action is right, 0 to 1.
@@ -57,15 +69,7 @@ class TableTask:
             raise ValueError(f"success must be two or more probabilities from 0 to 1; got {repr(self.success)}")
         check_at_least(1, prompts=self.prompts, positions=self.positions)
         for start in self.starts:
-            if (
-                not _are_numbers(start)
-                or len(start) != len(self.success)
-                or not all(0 < p < 1 for p in start)
-                or not math.isclose(sum(start), 1, abs_tol=1e-6)
-            ):
-                raise ValueError(
-                    f"start must be {len(self.success)} probabilities above 0 that add up to 1; got {repr(start)}"
-                )
+            _check_probabilities("start", start, len(self.success))
         if len(self.starts) not in (1, self.prompts):
             raise ValueError(f"start must be one, or one for each of {self.prompts} prompts; got {len(self.starts)}")
 
@@ -158,6 +162,7 @@ def train_table(
     lr: float = 0.5,
     temperature: float = 1.0,
     entropy_weight: float = 0.0,
+    reference: Sequence[float] | None = None,
     replicas: int = 1,
     seed: int = 0,
 ) -> TableRun:
@@ -166,8 +171,9 @@ def train_table(
     groups: groups sampled for each prompt in a step, as if several prompts shared a row of the table (each has a history of its
     own); group_size: responses in each. Pieces other than advantage and select must treat responses one by one, for the loss
     sees those of all replicas together. updates_per_rollout, minibatches, temperature: as in `TrainSettings`; entropy_weight:
-    coefficient of the entropy bonus. The reference of a KL term is the table before training. The same seed gives the same
-    run. Raises ValueError for a value out of its range or of another type.
+    coefficient of the entropy bonus. reference: the actions' probabilities under the reference of a KL term, or under a teacher;
+    None: the table before training. The same seed gives the same run. Raises ValueError for a value out of its range or of
+    another type.
     """
     setup = _Setup(
         algorithm,
@@ -180,6 +186,7 @@ def train_table(
         lr,
         temperature,
         entropy_weight,
+        reference,
         replicas,
         seed,
     )
@@ -194,10 +201,13 @@ def train_table(
 def _run(setup: _Setup) -> TableRun:
     table, judge, clipping = _Table(setup), _Judge(setup), _Clipping(setup)
     reference, log_probs, rewards = table.log_probs, [table.log_probs], []
+    if setup.reference is not None:
+        reference = torch.tensor(setup.reference, dtype=torch.double).log().expand_as(table.log_probs)
     for step in range(setup.steps):
         index, earned = table.sample()
         old_logp, ref_logp = _at(table.log_probs, index), _at(reference, index)
-        advantages = judge(earned, old_logp, ref_logp)
+        drawn_from = [table.entropy_at(index)] if judge.asks_for_entropy else []
+        advantages = judge(earned, old_logp, ref_logp, *drawn_from)
         everywhere = torch.ones_like(index, dtype=torch.bool)
         responses = table.selected(_Responses(index, everywhere, old_logp, advantages, ref_logp), earned)
         for part in table.minibatches(responses):
@@ -232,6 +242,7 @@ class _Setup:
     lr: float
     temperature: float
     entropy_weight: float
+    reference: Sequence[float] | None
     replicas: int
     seed: int
 
@@ -244,6 +255,12 @@ class _Setup:
             raise ValueError(f"task must be a TableTask, such as good_actions(3, 20); got {repr(task)}")
         if algorithm.asks_for("advantage", "step_ends"):
             raise ValueError(f"algorithm: {algorithm.name} needs rewards of single steps, which a table does not give")
+        if self.reference is not None:
+            _check_probabilities("reference", self.reference, len(task.success))
+        elif algorithm.can.from_teacher:
+            raise ValueError(
+                f"reference must be a teacher's probabilities of the actions for {algorithm.name}; got None"
+            )
         counts = ("steps", "groups", "updates_per_rollout", "minibatches", "replicas")
         check_at_least(1, **{name: getattr(self, name) for name in counts})
         check_seed(self.seed)
@@ -285,10 +302,12 @@ class _Responses:
         """Return the responses with every tensor changed in the same way."""
         return _Responses(*map(change, vars(self).values()))
 
-    def batch(self, weights: Tensor) -> Batch:
+    def batch(self, weights: Tensor, chosen: Tensor | None) -> Batch:
         """Return them as the loss sees them, and in training too: as groups of one, [R · N, 1, T]."""
         rows = self.each(lambda values: values.reshape(-1, 1, values.shape[-1]))
-        return Batch(rows.old_logp, rows.advantages, rows.mask, rows.ref_logp, weights.reshape(rows.mask.shape))
+        shape = rows.mask.shape
+        chosen = None if chosen is None else chosen.reshape(shape)
+        return Batch(rows.old_logp, rows.advantages, rows.mask, rows.ref_logp, weights.reshape(shape), chosen=chosen)
 
 
 def _at(table: Tensor, index: Tensor) -> Tensor:
@@ -362,25 +381,41 @@ class _Table:
             some = [self.algorithm.aggregate(rows.view(-1, 1, 1).expand(-1, 1, positions)) for rows in filled]
             self.weights[count] = torch.stack([weights[:1].sum((0, 1)) for weights in some])
         weights = self.weights[count][responses.mask[..., 0].sum(1)].unsqueeze(1) * responses.mask
-        return _Part(responses.index, responses.mask, responses.batch(weights))
+        chosen = None
+        if self.algorithm.can.choose is not None:  # each replica among its own
+            own = zip(responses.advantages, responses.old_logp, responses.mask, strict=True)
+            chosen = torch.stack([self.algorithm.can.choose(*of_one) for of_one in own])
+        return _Part(responses.index, responses.mask, responses.batch(weights, chosen))
 
     def climb(self, part: _Part) -> TokenObjective:
         """Ascend the objective of these responses once, each replica in its own table."""
         setup, index, weights = self.setup, part.index.flatten(1), part.batch.weights
         assert weights is not None
         logp = self.log_probs.flatten(1).gather(1, index).view(weights.shape).requires_grad_()
-        objective = self.algorithm.objective(logp, part.batch)
+        entropy = None
+        if self.algorithm.asks_for("surrogate", "entropy"):
+            entropy = self.entropy_at(part.index).view(weights.shape).requires_grad_()
+        objective = self.algorithm.objective(logp, replace(part.batch, entropy=entropy))
         # the gradient of Σ weights · J: weights are 0 on empty places
-        (by_logp,) = torch.autograd.grad(objective.value, logp, weights)
+        by_logp, *by_entropy = torch.autograd.grad(
+            objective.value, [logp] if entropy is None else [logp, entropy], weights, allow_unused=True
+        )
         # ∂ log softmax(z)_a / ∂z = one-hot(a) − softmax(z): written out, because autograd takes longer than the rest
         by_log_probs = torch.zeros(index.shape[0], self.scaled[0].numel(), dtype=torch.double)
         by_log_probs = by_log_probs.scatter_add_(1, index, by_logp.view(index.shape)).view_as(self.scaled)
         gradient = torch.addcmul(by_log_probs, self.log_probs.exp(), by_log_probs.sum(-1, keepdim=True), value=-1)
-        if setup.entropy_weight:
-            gradient = gradient + setup.entropy_weight * self._entropy_gradient(index, weights)
+        wanted = [slope for slope in by_entropy if slope is not None]
+        wanted += [setup.entropy_weight * weights] if setup.entropy_weight else []
+        if wanted:
+            gradient = gradient + self._entropy_gradient(index, torch.stack(wanted).sum(0))
         self.scaled = torch.add(self.scaled, gradient, alpha=setup.lr / setup.temperature**2)
         self.log_probs = torch.log_softmax(self.scaled, -1)
         return objective
+
+    def entropy_at(self, index: Tensor) -> Tensor:
+        """Return the entropy, now, of the distribution that each of these tokens is drawn from, [R, N, T]."""
+        of_rows = entropy(self.log_probs).flatten(1)
+        return of_rows.gather(1, index.flatten(1) // self.log_probs.shape[-1]).view(index.shape)
 
     def _entropy_gradient(self, index: Tensor, weights: Tensor) -> Tensor:
         """Return the gradient of Σ weights · H, H being the entropy of the distribution that a token was drawn from."""
@@ -408,35 +443,38 @@ class _Judge:
 
     def __init__(self, setup: _Setup) -> None:
         self.algorithm = setup.algorithm
+        self.asks_for_entropy = self.algorithm.asks_for("advantage", "old_entropy")
         self.history = None
         if self.algorithm.asks_for("advantage", "history"):
             self.history = PromptHistory.empty(setup.replicas * setup.task.prompts * setup.groups)
         probe = torch.Generator().manual_seed(0)
         shape = (3, 1, setup.group_size, setup.task.positions)
         rewards = torch.randint(0, 2, shape[:3], generator=probe).double()
-        old_logp, ref_logp = (-torch.rand(shape, generator=probe, dtype=torch.double) for _ in range(2))
-        alone = torch.stack([self._judge(*own)[0] for own in zip(rewards, old_logp, ref_logp, strict=True)])
-        together = self._judge(rewards.squeeze(1), old_logp.squeeze(1), ref_logp.squeeze(1))[0].unsqueeze(1)
+        logps = [-torch.rand(shape, generator=probe, dtype=torch.double) for _ in range(2)]
+        of_tokens = [*logps, -logps[0]] if self.asks_for_entropy else logps
+        alone = torch.stack([self._judge(*own)[0] for own in zip(rewards, *of_tokens, strict=True)])
+        together = self._judge(rewards.squeeze(1), *(values.squeeze(1) for values in of_tokens))[0].unsqueeze(1)
         self.in_one_call = torch.allclose(together, alone, rtol=1e-9, atol=1e-12)
         self.by_vmap = False
         with suppress(RuntimeError):
             self.by_vmap = self.history is None and torch.allclose(
-                self._vmapped(rewards, old_logp, ref_logp), alone, rtol=1e-9, atol=1e-12
+                self._vmapped(rewards, *of_tokens), alone, rtol=1e-9, atol=1e-12
             )
 
-    def __call__(self, rewards: Tensor, old_logp: Tensor, ref_logp: Tensor) -> Tensor:
-        """Return advantages [R, P · G, T] of rewards [R, P, G] and log-probabilities [R, P · G, T]."""
+    def __call__(self, rewards: Tensor, *of_tokens: Tensor) -> Tensor:
+        """Return advantages [R, P · G, T] of rewards [R, P, G], of log π_old, log π_ref and, if asked for, H, [R, P · G, T]."""
         replicas, prompts, group_size = rewards.shape
-        old_logp, ref_logp = (values.view(replicas, prompts, group_size, -1) for values in (old_logp, ref_logp))
+        of_groups = [values.view(replicas, prompts, group_size, -1) for values in of_tokens]
         if not self.in_one_call and self.by_vmap:
-            return self._vmapped(rewards, old_logp, ref_logp).flatten(1, 2)
+            return self._vmapped(rewards, *of_groups).flatten(1, 2)
         judged = []
         for start in range(0, replicas, replicas if self.in_one_call else 1):
             own = slice(start, replicas if self.in_one_call else start + 1)
             places = torch.arange(start * prompts, own.stop * prompts)
             before = None if self.history is None else self.history.take(places)
-            earned, old, ref = (values[own].flatten(0, 1) for values in (rewards, old_logp, ref_logp))
-            advantages, after = self._judge(earned, old, ref, before)
+            advantages, after = self._judge(
+                *(values[own].flatten(0, 1) for values in (rewards, *of_groups)), history=before
+            )
             judged.append(advantages)
             if self.history is not None and after is not None:
                 self.history = self.history.put(places, after)
@@ -446,16 +484,31 @@ class _Judge:
         return torch.vmap(lambda *of_one: self._judge(*of_one)[0])(*of_all)
 
     def _judge(
-        self, rewards: Tensor, old_logp: Tensor, ref_logp: Tensor, history: PromptHistory | None = None
+        self,
+        rewards: Tensor,
+        old_logp: Tensor,
+        ref_logp: Tensor,
+        old_entropy: Tensor | None = None,
+        *,
+        history: PromptHistory | None = None,
     ) -> tuple[Tensor, PromptHistory | None]:
-        """Return advantages [P, G, T] of rewards [P, G] and log-probabilities [P, G, T], and the history after them.
+        """Return advantages [P, G, T] of rewards [P, G] and what is known of tokens [P, G, T], and the history after them.
 
         Every response has T tokens, ends by itself and is well formed.
         """
         mask, lengths = torch.ones(old_logp.shape, dtype=torch.bool), torch.full(rewards.shape, old_logp.shape[-1])
         nothing, everything = torch.zeros(rewards.shape, dtype=torch.bool), torch.ones_like(rewards)
         shaped = self.algorithm.shaped(rewards, lengths, truncated=nothing, correct=rewards, well_formed=everything)
-        return self.algorithm.advantages(shaped, mask, old_logp=old_logp, ref_logp=ref_logp, history=history)
+        return self.algorithm.advantages(
+            shaped,
+            mask,
+            old_logp=old_logp,
+            ref_logp=ref_logp,
+            history=history,
+            old_entropy=old_entropy,
+            correct=rewards,
+            well_formed=everything,
+        )
 
 
 class _Clipping:

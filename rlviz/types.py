@@ -20,7 +20,9 @@ class Batch:
 
     old_logp: log π_old of each token, frozen since sampling. advantages: A. ref_logp: log π_ref, needed with a KL term.
     weights: each token's share in the objective; left None, the algorithm's aggregation computes it from `mask`. Give
-    it when `mask` is only a part of the batch that is meant (rows dropped, micro-batches), computed on the whole.
+    it when `mask` is only a part of the batch that is meant (rows dropped, micro-batches), computed on the whole; and so with
+    chosen, the tokens that the surrogate chooses. entropy: H of the next-token distribution now, with gradient, needed by a
+    surrogate that asks for it. sampler_logp: log-probabilities with which the tokens were drawn; None: π_old itself drew them.
     """
 
     old_logp: Float[Tensor, "P G T"]
@@ -28,6 +30,9 @@ class Batch:
     mask: Bool[Tensor, "P G T"]
     ref_logp: Float[Tensor, "P G T"] | None = None
     weights: Float[Tensor, "P G T"] | None = None
+    entropy: Float[Tensor, "P G T"] | None = None
+    chosen: Bool[Tensor, "P G T"] | None = None
+    sampler_logp: Float[Tensor, "P G T"] | None = None
 
 
 @dataclass(frozen=True)
@@ -104,12 +109,14 @@ class PreferenceOutput:
 class TokenRecord:
     """One token of a response, as the loss sees it once the step's updates are done.
 
-    old_prob, new_prob, ref_prob: under the policy that sampled it, the one after the updates, and the reference (None where
-    the algorithm has none). upper is None where there is no upper limit. objective: the token's value, J minus the KL
-    penalty. weight: its share in the objective of the whole rollout, 0 for a token that the loss does not see. push: the
-    slope of that objective by this token's log-probability, −∂loss/∂logp: above 0 the loss pushes the token up, below 0 down.
-    value: what the critic said before the token, when it was sampled (None without a critic). clipped: whether the
-    surrogate's gradient is cut. observed: whether the task's environment wrote the token, which the loss then does not see.
+    old_prob, new_prob, ref_prob: under the policy before the updates, the one after them, and the reference (None where the
+    algorithm has none). upper is None where there is no upper limit. objective: the token's value, J minus the KL penalty.
+    weight: its share in the objective of the whole rollout, 0 for a token that the loss does not see. push: the slope of that
+    objective by this token's log-probability, −∂loss/∂logp: above 0 the loss pushes the token up, below 0 down. value: what the
+    critic said before the token, when it was sampled (None without a critic). clipped: whether the surrogate's gradient is cut.
+    observed: whether the task's environment wrote the token, which the loss then does not see. entropy: of the next-token
+    distribution after the updates, nats; chosen: whether the surrogate chose the token; both None where the surrogate does not
+    ask for them. sampler_prob: with which probability it was drawn (None: with old_prob).
     """
 
     token: str
@@ -126,6 +133,9 @@ class TokenRecord:
     push: float
     value: float | None = None
     observed: bool = False
+    entropy: float | None = None
+    chosen: bool | None = None
+    sampler_prob: float | None = None
 
 
 @dataclass(frozen=True)
@@ -171,8 +181,9 @@ class StepRecord:
     held_out_accuracy: float | None  # sampled on held-out prompts; None on steps without an evaluation
     entropy: float  # nats per token, when sampled
     response_length: float  # tokens, end of sequence included
-    # k3 estimate of KL(π_old‖π_ref) per token, π_ref being the policy at the start of the run, or at the last reset of the
-    # reference; without a KL term in the loss it is taken from one response a prompt, and noisier
+    # k3 estimate of KL(π_old‖π_ref) per token, π_ref being the policy at the start of the run, one that was given, or
+    # the policy at the last reset of the reference; without a KL term in the loss it is taken from one response a prompt, and
+    # noisier
     kl: float
     loss: float  # mean over the step's updates
     grad_norm: float  # before clipping, mean over the step's updates
@@ -206,6 +217,10 @@ class StepRecord:
     # share of routing decisions, one a token and layer, whose set of experts the step's updates changed, on one response a
     # prompt; counted in every fifth step: 3, 8, 13, …
     routing_flips: float | None = None
+    # sampler against trainer, over the tokens of the rollout, w = π_old / π_sampler; None where π_old itself sampled
+    mismatch_kl: float | None = None  # k3 estimate of KL(π_sampler‖π_old) per token: the mean of w − 1 − log w
+    mismatch_std: float | None = None  # spread of w
+    mismatch_outside: float | None = None  # share of tokens whose w is outside .8 to 1.2
 
     @property
     def prompt(self) -> str:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from small_models.checks import check_kind, check_number, check_seed, checked
-from small_models.policies import Policy, one_thread_if_small
+from small_models.policies import SMALL, Policy, one_thread_if_small
 from small_models.sampling import encode_prompts, encode_responses, response_logits, sample, token_logp
-from small_models.tasks import Task
+from small_models.tasks import Grade, Task
 
 
 @checked
@@ -26,6 +26,7 @@ def beginning_logp(policy: Policy, prompts: Sequence[str], beginnings: Sequence[
 
 
 MOST = 10_000_000  # prompts that are graded
+AT_ONCE = 64  # of a policy that is not small: the keys and values of 1000 responses would fill a GPU
 
 
 @dataclass(frozen=True)
@@ -47,29 +48,39 @@ def evaluate(
     max_new_tokens: int | None = None,
     seed: int = 0,
 ) -> Evaluation:
-    """Grade one response to each of `num_prompts` held-out prompts (again from the first where there are fewer).
+    """Grade one response to each of `num_prompts` held-out prompts (where there are fewer, each once, or again from the first as
+    `task.asks_again` says).
 
     The random numbers are this function's own, so evaluating never changes a training run. `temperature=0` is greedy;
     `max_new_tokens` is the task's own unless given. Raises ValueError for a setting out of its range.
     """
+    check_kind("policy", policy, Policy, "a Policy, as load_policy and build_policy return")
     check_kind("task", task, Task, "a Task of small_models.tasks")
     check_number("num_prompts", num_prompts, lambda n: 1 <= n <= MOST, f"at least 1 and at most {MOST:,}", whole=True)
     check_seed(seed)
     held_out = task.held_out_prompts
+    if not task.asks_again:
+        num_prompts = min(num_prompts, len(held_out))
     prompts = [held_out[index % len(held_out)] for index in range(num_prompts)]
-    samples = sample(
-        policy,
-        prompts,
-        task=task,
-        max_new_tokens=task.max_new_tokens if max_new_tokens is None else max_new_tokens,
-        temperature=temperature,
-        generator=torch.Generator().manual_seed(seed),
-    )
-    grades = [task.grade(prompt, row[0]) for prompt, row in zip(prompts, samples.texts(policy), strict=True)]
-    tokens = samples.mask.sum()
+    at_once = num_prompts if policy.num_parameters <= SMALL else AT_ONCE
+    generator = torch.Generator().manual_seed(seed)
+    grades: list[Grade] = []
+    tokens, entropy = torch.zeros((), dtype=torch.long), torch.zeros(())
+    for start in range(0, num_prompts, at_once):
+        part = prompts[start : start + at_once]
+        samples = sample(
+            policy,
+            part,
+            task=task,
+            max_new_tokens=task.max_new_tokens if max_new_tokens is None else max_new_tokens,
+            temperature=temperature,
+            generator=generator,
+        )
+        grades += [task.grade(prompt, row[0]) for prompt, row in zip(part, samples.texts(policy), strict=True)]
+        tokens, entropy = tokens + samples.mask.sum().cpu(), entropy + (samples.entropy * samples.mask).sum().cpu()
     return Evaluation(
         accuracy=sum(grade.correct for grade in grades) / num_prompts,
         well_formed=sum(grade.format for grade in grades) / num_prompts,
         length=float(tokens / num_prompts),
-        entropy=float((samples.entropy * samples.mask).sum() / tokens),
+        entropy=float(entropy / tokens),
     )

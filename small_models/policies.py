@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import json
+import math
 import os
 import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,6 +31,7 @@ if TYPE_CHECKING:  # it takes longer to import than all else, and a shipped poli
 
 DEVICES = ("auto", "cpu", "cuda")
 SMALL = 5_000_000  # parameters; below this, threads cost more than they give
+ALIGNED = 64  # bytes: where torch puts its own tensors on a CPU
 EXPERTS_A_TOKEN = 2  # as in Mixtral
 MOST_LAYERS = 1000  # the deepest published language models have about 130
 MOST_HEADER = 100_000_000  # bytes, safetensors' own limit
@@ -88,6 +91,12 @@ class Policy:
         """Id that fills padding; models without one use their end-of-sequence id, which the masks tell apart."""
         pad = self.vocabulary.pad_token_id
         return self.end_id if pad is None else int(pad)
+
+    @property
+    def positions(self) -> int | None:
+        """Tokens of the longest prompt and response that the model can read, None where its config does not say."""
+        positions: int | None = getattr(self.weights.config, "max_position_embeddings", None)
+        return positions
 
     def frozen_copy(self) -> Policy:
         """Return a copy with weights of its own that no gradient reaches (a reference policy).
@@ -303,17 +312,32 @@ def check_folder(folder: Path) -> None:
     if not (folder / "config.json").is_file():
         return
     asked, layers = max(_layers_asked(read_json(folder / "config.json", dict)), default=0), 0
-    for weights in folder.glob("*.safetensors"):
-        with weights.open("rb") as header:
-            length = int.from_bytes(header.read(8), "little")
-            head = header.read(min(length, MOST_HEADER))
-        if len(head) < length:
-            continue  # it is cut short, which reading it says
+    for head in _headers(folder):
         names = re.findall(rb"[\".](?:layers|h|blocks)\.(\d{1,9})\.", head)
         layers = max([layers, *(1 + int(name) for name in names)])
     if asked > min(layers or MOST_LAYERS, MOST_LAYERS):
         holds = f"its weights hold {layers}" if 0 < layers < asked else f"at most {MOST_LAYERS} are loaded"
         raise ValueError(f"{said(folder / 'config.json')} asks for {as_json(asked)} layers, and {holds}")
+
+
+def _headers(folder: Path) -> Iterator[bytes]:
+    """Give the header of each safetensors file of a folder; not of one that is cut short, which reading it says."""
+    for weights in folder.glob("*.safetensors"):
+        with weights.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            head = file.read(min(length, MOST_HEADER))
+        if len(head) == length:
+            yield head
+
+
+def weights_in(source: str | os.PathLike[str]) -> int:
+    """Return how many weights the safetensors files of a folder hold, 0 where it is none, such as a name."""
+    folder, number = Path(source), 0
+    with suppress(OSError, ValueError, TypeError, AttributeError):  # what is wrong, reading it says
+        for head in _headers(folder):
+            shapes = [tensor["shape"] for name, tensor in json.loads(head).items() if name != "__metadata__"]
+            number += sum(math.prod(shape) for shape in shapes)
+    return number
 
 
 def _layers_asked(config: dict[str, Any]) -> Iterator[int]:
@@ -343,9 +367,13 @@ def _read_model(name: str) -> PreTrainedModel:
     from transformers import AutoModelForCausalLM
 
     with _no_progress_bars():
-        return AutoModelForCausalLM.from_pretrained(
+        model = AutoModelForCausalLM.from_pretrained(
             name, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
         )
+    for parameter in model.parameters():
+        if parameter.data_ptr() % ALIGNED:  # it lies in the file, where products round in another order than in memory
+            parameter.data = parameter.data.clone()
+    return model
 
 
 def _read_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:

@@ -1,4 +1,5 @@
-"""In which precision a model computes: bfloat16 by autocast, its weights staying what they are, or that of its weights."""
+"""In which precision a model computes: bfloat16 by autocast, its weights staying what they are, or that of its weights; and
+weights rounded to a few bits."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+from torch import Tensor
 
 
 def is_autocast(device: torch.device) -> bool:
@@ -24,3 +26,14 @@ def in_bfloat16(device: torch.device) -> AbstractContextManager[Any]:
 def as_the_weights_are(device: torch.device) -> AbstractContextManager[Any]:
     """Within it, all is computed in the precision of the weights, whatever stands around it."""
     return torch.autocast(device.type, enabled=False) if is_autocast(device) else nullcontext()
+
+
+def rounded(weight: Tensor, bits: int) -> Tensor:
+    """Return a weight whose matrices are on a grid of whole numbers of so many bits: round(w / s) · s.
+
+    s = max |w| / (2^(bits − 1) − 1) of each row [..., in], as weights are stored for inference in int8. What is no matrix stays.
+    """
+    if weight.dim() < 2:
+        return weight
+    step = weight.abs().amax(-1, keepdim=True) / (2 ** (bits - 1) - 1)
+    return (weight / step.clamp(min=torch.finfo(weight.dtype).tiny)).round() * step

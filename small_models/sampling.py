@@ -32,7 +32,9 @@ class Samples:
     log-probability of the token and `entropy` (nats) that of the whole next-token distribution, both at the
     sampling temperature and before top-k and top-p. truncated: [P, G], true where an end of sequence was waited for
     and did not come. observed: [P, G, T], true on the tokens that the task's environment wrote: they are part of the
-    response and of what the policy read, and `mask` is false on them.
+    response and of what the policy read, and `mask` is false on them. sampler_logp: [P, G, T], the log-probability with which
+    the token was really drawn, where that is another one than `logp`: after top-k and top-p, `logp` less the log of the mass
+    that these kept. None where it is the same.
     """
 
     prompt_ids: Tensor
@@ -43,6 +45,7 @@ class Samples:
     entropy: Tensor
     truncated: Tensor
     observed: Tensor
+    sampler_logp: Tensor | None = None
 
     @property
     def there(self) -> Tensor:
@@ -185,6 +188,21 @@ def check_sampling(max_new_tokens: int, temperature: float, top_k: int, top_p: f
     check_number("top_p", top_p, lambda p: 0 < p <= 1, "above 0 and at most 1 (all tokens)")
 
 
+def response_bytes(policy: Policy, width: int, max_new_tokens: int) -> int:
+    """Return the bytes that each response takes while it is sampled: a step's logits, its tokens, its keys and values.
+
+    width: tokens of its prompt.
+    """
+    config = policy.weights.config
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    keys_and_values = 2 * policy.weights.dtype.itemsize * config.num_hidden_layers * heads * head
+    if getattr(config, "sliding_window", None):
+        keys_and_values = 0  # layers with a window keep less, and which are so differs from model to model
+    vocabulary = policy.weights.get_output_embeddings().weight.shape[0]
+    return STEP_BYTES * vocabulary + TOKEN_BYTES * max_new_tokens + keys_and_values * (width + max_new_tokens)
+
+
 class _Environment:
     """What a task's environment writes into the responses of a batch while they are sampled.
 
@@ -249,15 +267,14 @@ def sample(
         check_kind("generator", generator, torch.Generator, "a torch.Generator, or None")
     prompt_ids, prompt_mask = encode_prompts(policy, prompts)
     width = prompt_ids.shape[1]
-    limit = getattr(policy.weights.config, "max_position_embeddings", None)
+    limit = policy.positions
     if limit is not None and width + max_new_tokens > limit:
         raise ValueError(
             f"max_new_tokens {max_new_tokens} after a prompt of {width} tokens exceeds the {limit} positions of this model"
         )
     rows = len(prompts) * group_size
-    vocabulary = policy.weights.get_output_embeddings().weight.shape[0]
     check_fits(
-        rows * (STEP_BYTES * vocabulary + TOKEN_BYTES * max_new_tokens),
+        rows * response_bytes(policy, width, max_new_tokens),
         policy.device,
         f"sampling {rows:,} responses at once",
         "lower group_size, or give fewer prompts at once",
@@ -274,6 +291,8 @@ def sample(
         live = torch.arange(rows, device=device)  # the response that each row of the decoder belongs to
         finished = torch.zeros(rows, dtype=torch.bool, device=device)
         ends = torch.tensor(sorted(policy.end_ids), device=device)
+        restricted = temperature > 0 and (top_k > 0 or top_p < 1)
+        mass = torch.ones(tokens.shape, device=device) if restricted else None  # that top-k and top-p keep
         environment = None
         if task is not None and task.call_end:
             environment = _Environment(policy, task, [p for p in prompts for _ in range(group_size)], tokens)
@@ -284,7 +303,10 @@ def sample(
             if temperature == 0:
                 token = logits.argmax(-1)
             else:
-                token = _pick(_restrict(logits.softmax(-1), top_k, top_p), uniform[live, step])
+                probabilities = _restrict(logits.softmax(-1), top_k, top_p)
+                token = _pick(probabilities, uniform[live, step])
+                if mass is not None:
+                    mass[live, step] = probabilities.sum(-1).to(mass.dtype)
             if environment is not None:
                 given = environment.given[live, step]
                 token = torch.where(given < 0, token, given)
@@ -326,6 +348,7 @@ def sample(
         entropy=grouped(entropy, 0.0),
         truncated=(~ended.any(-1) & stop_at_end).reshape(len(prompts), group_size),
         observed=grouped(~own, False),
+        sampler_logp=None if mass is None else grouped(logp - mass.log(), 0.0),
     )
 
 

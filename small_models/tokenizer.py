@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
+from small_models.checks import shown
+
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
@@ -39,6 +41,7 @@ class CharacterTokenizer:
 
     pad_token, pad_token_id, eos_token_id = PAD, 0, 1
     clean_up_tokenization_spaces = False
+    chat_template = None
 
     def __init__(self, file: Path) -> None:
         self.backend_tokenizer = Tokenizer.from_file(str(file))
@@ -69,10 +72,10 @@ def encode(tokenizer: Vocabulary, texts: Sequence[str]) -> list[list[int]]:
         ids = [backend.encode(text, add_special_tokens=False).ids for text in texts]
     for text, row in zip(texts, ids, strict=True):
         if not row:
-            raise ValueError(f"text {text!r} has no tokens; a prompt needs at least one")
+            raise ValueError(f"text {shown(text)} has no tokens; a prompt needs at least one")
         if tokenizer.pad_token == PAD and tokenizer.pad_token_id in row:
             unknown = sorted(set(text) - set(CHARACTERS) - {END})
-            raise ValueError(f"text {text!r} holds {unknown}; this vocabulary has {CHARACTERS!r} and {END!r}")
+            raise ValueError(f"text {shown(text)} holds {unknown}; this vocabulary has {CHARACTERS!r} and {END!r}")
     return ids
 
 

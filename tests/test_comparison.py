@@ -20,7 +20,7 @@ import pytest
 from rlviz import DAPO, DPO, GRPO, PPO, PairSettings, TrainSettings, spread, train
 from rlviz.comparison import Comparison, Contender, compare, read_comparison
 from rlviz.processes import _sendable, side_by_side
-from rlviz.runs.comparison import looks, plot_comparison
+from rlviz.runs.comparison import alt, looks, plot_comparison
 from rlviz.spread import bootstrap, bootstrap_of_the_difference, interval, iqm
 from rlviz.training import RunFolder, budget, resume
 from small_models.evaluation import evaluate
@@ -618,10 +618,15 @@ def test_lines_and_intervals_are_the_numbers():
 def test_contenders_differ_in_grey_and_words_are_large_and_inside():
     assert len({(looks(index)["linestyle"], looks(index)["marker"]) for index in range(11)}) == 11
     assert len({(looks(index)["linestyle"], looks(index)["color"]) for index in range(11)}) == 11
-    _, figure = drawn(6)
-    figure.draw_without_rendering()
-    left, right = figure.axes
-    words = [*right.texts, *left.get_legend().get_texts()]
+    for count in (4, 6):
+        _, figure = drawn(count)
+        figure.draw_without_rendering()
+        words_are_large_and_inside(figure)
+
+
+def words_are_large_and_inside(figure):
+    right, legend = figure.axes[-1], figure.axes[0].get_legend()
+    words = [*right.texts, *(legend.get_texts() if legend else [])]
     for ax in figure.axes:
         low, high = ax.get_xlim()
         words += [text for text in ax.get_xticklabels() if low <= text.get_position()[0] <= high]
@@ -630,3 +635,18 @@ def test_contenders_differ_in_grey_and_words_are_large_and_inside():
     for text in words:
         box = text.get_window_extent()
         assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 and figure.bbox.y0 <= box.y0, text
+
+
+def test_many_contenders_are_drawn_apart_as_differences_from_the_first():
+    made, figure = drawn(6)
+    *graphs, ends = figure.axes
+    assert [ax.get_title() for ax in graphs] == made.contenders[1:]
+    curves = {name: of_it.reset_index() for name, of_it in made.curves().groupby("contender")}
+    for ax in graphs:
+        mine, first = curves[ax.get_title()], curves["contender 0"]
+        np.testing.assert_allclose(ax.lines[1].get_ydata(), mine["iqm"] - first["iqm"], atol=1e-12)
+        band = ax.collections[0].get_paths()[0].vertices[:, 1]
+        assert band.max() == pytest.approx((mine["highest"] - first["iqm"]).max())
+        assert band.min() == pytest.approx((mine["lowest"] - first["iqm"]).min())
+    assert [label.get_text() for label in ends.get_yticklabels()] == made.contenders
+    assert "minus the first's" in alt(5) and "minus" not in alt(4)

@@ -63,7 +63,7 @@ def test_files_and_headings_named_exist(path):
 
 
 def test_the_pages_are_all_found_and_linked():
-    assert len(PAGES) == 7
+    assert len(PAGES) == 8
     assert all(str(path.relative_to(ROOT)) in README for path in PAGES if path.parent != ROOT)
 
 

@@ -35,7 +35,9 @@ def test_a_limit_is_kept_on_both_sides(kind, name):
     for words, limit in declaration.limits.items():
         if limit == 2**63:  # refused as no number for torch
             continue
-        outside, inside = (limit + type(limit)(step) if step in (0, -1) else limit + step for step in BEYOND[words])
+        whole = words == "at most" and not isinstance(declaration.default, float)
+        beyond = (1, 0) if whole else BEYOND[words]
+        outside, inside = (limit + type(limit)(step) if step in (0, -1) else limit + step for step in beyond)
         with pytest.raises(ValueError, match=rf"^{name} must be .*{words} {limit}.*; got ") as refused:
             kind(**{name: outside})
         assert declaration.range in str(refused.value)
@@ -127,7 +129,7 @@ def test_a_misspelt_setting_is_answered_with_the_nearest(kind):
         ("steps", r"it is a setting: train\(…, TrainSettings\(steps=…\)\)"),
         ("batch_size", r"it is a setting: train\(…, PairSettings\(batch_size=…\)\)"),
         ("group_sise", r"did you mean group_size\?"),
-        ("zzz", "it has settings, reward_model, pairs, out"),
+        ("zzz", "it has settings, reward_model, pairs, reference, out"),
     ],
 )
 def test_a_setting_given_to_train_is_told_where_it_stands(name, said):

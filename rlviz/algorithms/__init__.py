@@ -20,7 +20,30 @@ from rlviz.algorithms.lite_ppo import LITE_PPO
 from rlviz.algorithms.page import show
 from rlviz.algorithms.ppo import PPO, PPO_PENALTY
 from rlviz.algorithms.preference import PreferenceOptimization
-from rlviz.algorithms.relatives import CISPO, DPPO_TV, GMPO, MAX_RL, OPO, REINFORCE_PP, RELATIVES, RLOO, SAPO
+from rlviz.algorithms.relatives import (
+    CISPO,
+    DECOUPLED_PPO,
+    DISTILLATION,
+    DPPO_TV,
+    ENTROPY_BONUS,
+    FORKING_TOKENS,
+    GDPO,
+    GMPO,
+    ICE_POP,
+    IPO,
+    KL_COV,
+    MAX_RL,
+    OPO,
+    ORPO,
+    REINFORCE_PP,
+    RELATIVES,
+    RLOO,
+    SAPO,
+    SEQUENCE_MASK,
+    SIMPO,
+    TIS,
+    TWO_ENGINES,
+)
 from rlviz.algorithms.slots import SLOTS
 from rlviz.names import closest
 from rlviz.pieces.words import label

@@ -37,17 +37,24 @@ class _Tokens:
     old_logp: Tensor
     advantages: Tensor
     ref_logp: Tensor | None
+    entropy: Tensor | None
+    chosen: Tensor | None
+    sampler_logp: Tensor
 
     @classmethod
     def of(cls, logp: Tensor, batch: Batch) -> _Tokens:
         """Return new log-probabilities and a batch, whatever stands on their padding left out."""
         padding = ~batch.mask
+        old_logp = batch.old_logp.masked_fill(padding, 0.0)
         return cls(
             mask=batch.mask,
             logp=logp.masked_fill(padding, 0.0),
-            old_logp=batch.old_logp.masked_fill(padding, 0.0),
+            old_logp=old_logp,
             advantages=batch.advantages.masked_fill(padding, 0.0),
             ref_logp=None if batch.ref_logp is None else batch.ref_logp.masked_fill(padding, 0.0),
+            entropy=None if batch.entropy is None else batch.entropy.masked_fill(padding, 0.0),
+            chosen=batch.chosen,
+            sampler_logp=old_logp if batch.sampler_logp is None else batch.sampler_logp.masked_fill(padding, 0.0),
         )
 
 
@@ -58,10 +65,12 @@ class PolicyGradient:
     maximise  Σ weights · ( surrogate(r, A, lower, upper) − kl ),   weights = aggregate(mask)
 
     slot       called with                        may also ask for, by the name of a parameter
-    ratio      logp, old_logp, mask               → r
+    ratio      logp, old_logp, mask               sampler_logp → r
     bounds     old_logp                           mask, advantages → (lower, upper), lower ≤ upper
-    surrogate  ratio, advantages, lower, upper    mask, logp, old_logp → J; advantages are 0 on padding
-    advantage  rewards [P, G]                     mask, old_logp, ref_logp, step_ends, history → A [P, G] or [P, G, T]
+    surrogate  ratio, advantages, lower, upper    mask, logp, old_logp, sampler_logp, entropy, chosen → J; advantages are 0 on
+                                                  padding
+    advantage  rewards [P, G]                     mask, old_logp, sampler_logp, ref_logp, step_ends, history, old_entropy,
+                                                  correct, well_formed → A [P, G] or [P, G, T]
     kl         logp                               ref_logp, old_logp, ratio, mask → penalty; or None
     aggregate  mask                               → weights
     shape      rewards, lengths [P, G]            truncated, correct, well_formed [P, G] → rewards; or None
@@ -69,8 +78,9 @@ class PolicyGradient:
 
     All without a shape are [P, G, T]. An advantage that asks for history returns (A, the history after this visit). A kl with
     in_reward = True is called with old_logp, ref_logp, mask, and is taken off the rewards.
-    What a piece may have beyond its call (beta, estimator, loss_mask, max_rounds, min_group_size) is in `rlviz.algorithms.slots`,
-    a Protocol a slot. source: the paper. from_grpo: slot → "piece: why", where the algorithm differs from GRPO.
+    What a piece may have beyond its call (beta, estimator, choose, from_teacher, loss_mask, max_rounds, min_group_size) is in
+    `rlviz.algorithms.slots`, a Protocol a slot. source: the paper. from_grpo: slot → "piece: why", where the algorithm differs
+    from GRPO.
     Raises TypeError, naming the slot, for an unknown slot and for a piece that does not fit its own, ValueError for bounds that
     are no limits.
     """
@@ -210,12 +220,23 @@ class PolicyGradient:
     def objective(self, logp: Float[Tensor, "P G T"], batch: Batch) -> TokenObjective:
         """Return each token's objective, J − KL, and what it is made of. Raises ValueError when a piece needs what is None."""
         x = _Tokens.of(logp, batch)
-        ratio = self.ratio(x.logp, x.old_logp, x.mask)
+        if x.chosen is None:
+            x = replace(x, chosen=self.chosen(x.advantages, x.old_logp, x.mask))
+        ratio = self._piece("ratio", sampler_logp=x.sampler_logp)(x.logp, x.old_logp, x.mask)
         lower, upper = self.limits(x.old_logp, x.mask, x.advantages)
         value = self._piece("surrogate", **vars(x))(ratio, x.advantages, lower, upper)
         if self.kl_in_loss:
             value = value - self._piece("kl", **vars(x), ratio=ratio)(x.logp)
         return TokenObjective(value, ratio, x.advantages, lower, upper, partial(self._surrogate_by_ratio, x))
+
+    def chosen(
+        self, advantages: Float[Tensor, "P G T"], old_logp: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"]
+    ) -> Bool[Tensor, "P G T"] | None:
+        """Return the tokens that the surrogate treats otherwise, chosen among all of these; None where it does not choose."""
+        if self.can.choose is None:
+            return None
+        padding = ~mask
+        return self.can.choose(advantages.masked_fill(padding, 0.0), old_logp.masked_fill(padding, 0.0), mask) & mask
 
     def _surrogate_by_ratio(
         self, x: _Tokens, ratio: Tensor, advantages: Tensor, lower: Tensor, upper: Tensor
@@ -275,12 +296,13 @@ class PolicyGradient:
             return False
         old_logp = torch.full((1, 1, 59), -1.0, dtype=torch.double)
         logp = (old_logp + torch.linspace(0.1, 3.0, 59, dtype=torch.double).log()).requires_grad_()
-        nothing = Batch(old_logp, torch.zeros_like(old_logp), torch.ones_like(old_logp, dtype=torch.bool))
-        value = self.objective(logp, nothing).value
+        entropy = torch.linspace(0.1, 3.0, 59, dtype=torch.double).view_as(logp).requires_grad_()
+        everyone = torch.ones_like(old_logp, dtype=torch.bool)
+        value = self.objective(logp, Batch(old_logp, torch.zeros_like(old_logp), everyone, entropy=entropy)).value
         if not value.requires_grad:
             return not value.any()
-        (slope,) = torch.autograd.grad(value.sum(), logp, allow_unused=True)
-        return not value.any() and (slope is None or not slope.any())
+        slopes = torch.autograd.grad(value.sum(), (logp, entropy), allow_unused=True)
+        return not value.any() and not any(slope is not None and slope.any() for slope in slopes)
 
     def with_parameters(self: Self, **parameters: Any) -> Self:
         """Return the algorithm with parameters of its pieces changed by name: GRPO.with_parameters(eps_high=0.28).
@@ -311,16 +333,21 @@ class GroupPolicyGradient(PolicyGradient):
         mask: Bool[Tensor, "P G T"],
         *,
         old_logp: Float[Tensor, "P G T"] | None = None,
+        sampler_logp: Float[Tensor, "P G T"] | None = None,
         ref_logp: Float[Tensor, "P G T"] | None = None,
         step_ends: Bool[Tensor, "P G T"] | None = None,
         history: PromptHistory | None = None,
+        old_entropy: Float[Tensor, "P G T"] | None = None,
+        correct: Float[Tensor, "P G"] | None = None,
+        well_formed: Float[Tensor, "P G"] | None = None,
     ) -> tuple[Float[Tensor, "P G T"], PromptHistory | None]:
         """Return the advantage of every token, 0 on padding, and the history with this visit in it.
 
         rewards: after shaping; [P, G, T] with step_ends under process supervision. With a KL in the reward the penalty of each
         token is taken off first (a [P, G] reward loses the sum over its response), which rewards of single steps do not allow.
-        history: of these prompts before this visit; None: they were never sampled. An advantage that does not ask for it leaves
-        it as it is. Raises ValueError when a piece needs what is None, and for an advantage that does not return what it must.
+        sampler_logp: None where π_old itself sampled. history: of these prompts before this visit; None: they were never
+        sampled. An advantage that does not ask for it leaves it as it is. Raises ValueError when a piece needs what is None, and
+        for an advantage that does not return what it must.
         """
         if self.kl_in_reward:
             if step_ends is not None:
@@ -334,7 +361,16 @@ class GroupPolicyGradient(PolicyGradient):
         if remembers and history is None:
             history = PromptHistory.empty(len(rewards), rewards.device)
         piece = self._piece(
-            "advantage", mask=mask, old_logp=old_logp, ref_logp=ref_logp, step_ends=step_ends, history=history
+            "advantage",
+            mask=mask,
+            old_logp=old_logp,
+            sampler_logp=old_logp if sampler_logp is None else sampler_logp,
+            ref_logp=ref_logp,
+            step_ends=step_ends,
+            history=history,
+            old_entropy=old_entropy,
+            correct=correct,
+            well_formed=well_formed,
         )
         advantages = returned = piece(rewards)
         rule = f"{self.name}'s advantage, {label(self.advantage)},"

@@ -101,12 +101,21 @@ class _Writer:
     def pairs(self, algorithm: PreferenceOptimization) -> str:
         """Write the pieces of an algorithm of pairs; return its loss."""
         reward, pair_loss = self.piece(algorithm.reward), self.piece(algorithm.pair_loss)
+        asks = algorithm.asks["reward"]
+        sides = {"ref_logp": "ref_{}_logp", "lengths": "{}_lengths"}
+        named = {side: {name: sides[name].format(side) for name in asks} for side in ("chosen", "rejected")}
+        takes = ["chosen_logp", "rejected_logp", *(own[name] for name in asks for own in named.values())]
+        lines = [
+            f"    {side} = {reward}({', '.join([f'{side}_logp', *(f'{name}={own[name]}' for name in asks)])})"
+            for side, own in named.items()
+        ]
+        nll = ", chosen_nll=-chosen_logp / chosen_lengths" if algorithm.asks["pair_loss"] else ""
+        takes += ["chosen_lengths"] if nll else []
         return "\n".join(
             [
-                "def loss(chosen_logp, rejected_logp, ref_chosen_logp, ref_rejected_logp):",
-                f"    chosen = {reward}(chosen_logp, ref_chosen_logp)",
-                f"    rejected = {reward}(rejected_logp, ref_rejected_logp)",
-                f"    return {pair_loss}(chosen, rejected).mean()",
+                f"def loss({', '.join(dict.fromkeys(takes))}):",
+                *lines,
+                f"    return {pair_loss}(chosen, rejected{nll}).mean()",
             ]
         )
 
@@ -144,14 +153,19 @@ class _Writer:
     def loss(self, algorithm: PolicyGradient, calls: dict[str, _Call]) -> list[str]:
         """Return the lines of the loss, which is minimised."""
         total = self.function(aggregation.weighted_sum)
-        in_use = [calls[slot] for slot in ("bounds", "surrogate") + (("kl",) if algorithm.kl_in_loss else ())]
+        in_use = [calls[slot] for slot in ("ratio", "bounds", "surrogate") + (("kl",) if algorithm.kl_in_loss else ())]
         takes = ["logp", "old_logp", "advantages", "mask", *(name for call in in_use for name in call.asks)]
+        if algorithm.can.choose is not None:
+            takes.remove("chosen")
         lines = [
             f"    ratio = {calls['ratio']('logp', 'old_logp', 'mask')}",
             f"    lower, upper = {calls['bounds']('old_logp')}",
             f"    objective = {calls['surrogate']('ratio', 'advantages', 'lower', 'upper')}",
             f"    weights = {calls['aggregate']('mask')}",
         ]
+        if algorithm.can.choose is not None:
+            chosen = self.method(algorithm.surrogate, "choose", "choose")
+            lines.insert(0, f"    chosen = {chosen}(advantages, old_logp, mask)")
         if algorithm.can.loss_mask is not None:
             takes.append("truncated")
             lines.insert(0, f"    mask = {self.method(algorithm.shape, 'loss_mask', 'loss_mask')}(mask, truncated)")

@@ -4,43 +4,100 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from rlviz.algorithms.base import with_parameters
-from rlviz.algorithms.slots import SLOTS
-from rlviz.pieces.preference import ImplicitReward
+from rlviz.algorithms.slots import SLOTS, asked
+from rlviz.pieces.words import label
 from rlviz.types import PreferenceOutput
 
 
 @dataclass(frozen=True, kw_only=True)
 class PreferenceOptimization:
-    """Policy optimisation from preference pairs: loss = mean of pair_loss(chosen reward, rejected reward).
+    """Policy optimisation from preference pairs: loss = mean of pair_loss(reward of the chosen, reward of the rejected response).
 
-    reward: (logp, ref_logp) of whole responses, [N] each → implicit reward. pair_loss: (chosen, rejected) → loss, [N].
-    None of the eight slots is in use. source: the paper.
+    piece      called with          may also ask for, by the name of a parameter
+    reward     logp                 ref_logp, lengths → reward that the policy gives a response
+    pair_loss  chosen, rejected     chosen_nll → loss of a pair
+
+    All are [N], of whole responses. lengths: tokens of the response. chosen_nll: −logp / lengths of the chosen response, nats per
+    token. None of the eight slots is in use. source: the paper. Raises TypeError for a piece that does not fit.
     """
 
     name: str
-    reward: ImplicitReward
-    pair_loss: Callable[[Tensor, Tensor], Tensor]
+    reward: Callable[..., Tensor]
+    pair_loss: Callable[..., Tensor]
     source: str = ""
 
-    models = ("actor", "reference")
+    def __post_init__(self) -> None:
+        asks = {
+            "reward": asked("reward", self.reward, ("logp",), ("ref_logp", "lengths")),
+            "pair_loss": asked("pair_loss", self.pair_loss, ("chosen", "rejected"), ("chosen_nll",)),
+        }
+        object.__setattr__(self, "_asks", asks)
+
+    @property
+    def asks(self) -> Mapping[str, Mapping[str, bool]]:
+        """What the pieces ask for beyond their call: "reward" or "pair_loss" → name → whether it must have it."""
+        return self._asks  # type: ignore[attr-defined]
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether log-probabilities under a reference policy are needed."""
+        return "ref_logp" in self.asks["reward"]
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models in play."""
+        return ("actor", "reference") if self.needs_reference else ("actor",)
+
+    def _piece(self, name: str, **offered: Tensor | None) -> Callable[..., Tensor]:
+        """Return a piece with what it asks for filled in. Raises ValueError when that is not there."""
+        piece, asks = getattr(self, name), self.asks[name]
+        for needed, required in asks.items():
+            if required and offered[needed] is None:
+                raise ValueError(f"{self.name}'s {name}, {label(piece)}, needs {needed}; got None")
+        return partial(piece, **{needed: offered[needed] for needed in asks if offered[needed] is not None})
+
+    def rewards(
+        self,
+        logp: Float[Tensor, " N"],
+        ref_logp: Float[Tensor, " N"] | None = None,
+        lengths: Int[Tensor, " N"] | None = None,
+    ) -> Float[Tensor, " N"]:
+        """Return the reward that the policy gives each of N responses. Raises ValueError when it needs what is None."""
+        return self._piece("reward", ref_logp=ref_logp, lengths=lengths)(logp)
+
+    def pair_losses(
+        self,
+        chosen: Float[Tensor, " N"],
+        rejected: Float[Tensor, " N"],
+        chosen_nll: Float[Tensor, " N"] | None = None,
+    ) -> Float[Tensor, " N"]:
+        """Return the loss of each of N pairs of rewards. Raises ValueError when it needs what is None."""
+        return self._piece("pair_loss", chosen_nll=chosen_nll)(chosen, rejected)
 
     def loss(
         self,
         chosen_logp: Float[Tensor, " N"],
         rejected_logp: Float[Tensor, " N"],
-        ref_chosen_logp: Float[Tensor, " N"],
-        ref_rejected_logp: Float[Tensor, " N"],
+        ref_chosen_logp: Float[Tensor, " N"] | None = None,
+        ref_rejected_logp: Float[Tensor, " N"] | None = None,
+        *,
+        chosen_lengths: Int[Tensor, " N"] | None = None,
+        rejected_lengths: Int[Tensor, " N"] | None = None,
     ) -> PreferenceOutput:
-        """Return the loss over N pairs and its parts. Log-probabilities are those of whole responses, nats."""
-        chosen = self.reward(chosen_logp, ref_chosen_logp)
-        rejected = self.reward(rejected_logp, ref_rejected_logp)
-        losses = self.pair_loss(chosen, rejected)
+        """Return the loss over N pairs and its parts. Log-probabilities are those of whole responses, nats; lengths in tokens.
+
+        Raises ValueError when a piece needs what is None.
+        """
+        chosen = self.rewards(chosen_logp, ref_chosen_logp, chosen_lengths)
+        rejected = self.rewards(rejected_logp, ref_rejected_logp, rejected_lengths)
+        losses = self.pair_losses(chosen, rejected, None if chosen_lengths is None else -chosen_logp / chosen_lengths)
         return PreferenceOutput(
             loss=losses.mean(),
             losses=losses.detach(),

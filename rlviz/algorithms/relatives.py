@@ -1,4 +1,6 @@
-"""Relatives of the family: GRPO, but for the slots that are named. To add one, write its value here, and put it into RELATIVES.
+"""Relatives of the family: GRPO, but for the slots that are named, or DPO, but for its two pieces.
+
+To add one, write its value here, and put it into RELATIVES.
 
 RLOO          arXiv 2402.14740   A = R − mean of the others, J = r A summed over a response; the KL penalty in the reward
 REINFORCE++   arXiv 2501.03262   A = R less the penalties still to come, whitened over all tokens of the batch
@@ -8,10 +10,26 @@ SAPO          arXiv 2511.20347   J = 4/τ σ(τ (r − 1)) A: a gate that closes
 DPPO-TV       arXiv 2602.04879   limits 1 ± δ/q: by how much a probability may change, whatever its ratio
 MaxRL         arXiv 2602.02710   A = (R − mean) / mean: up the logarithm of the share right
 OPO           arXiv 2505.23585   A = R − mean weighted by length, exactly on policy
+KL-Cov        arXiv 2505.22617   J = r A − β |log r| on the few tokens where A and log π covary most
+GDPO          arXiv 2601.05242   A = z(answer) + z(format), each standardised in its group, the sum whitened over the batch
+Entropy bonus arXiv 1602.01783   J = the clipped objective + c H, H of the whole next-token distribution
+Forking tokens  2506.01939       DAPO with A = 0 but on the fifth of tokens with the highest entropy
+Distillation  arXiv 2306.13649   A_t = log π_teacher − log π_old: no reward, a teacher as reference
+IPO           arXiv 2310.12036   (margin − 1/2β)²: the margin of a pair has a goal, where DPO's has none
+SimPO         arXiv 2405.14734   −log σ(margin − γ) of mean log-probabilities: no reference
+ORPO          arXiv 2403.07691   imitation of the chosen response, − λ log σ of the log odds ratio: no reference
 
-What they are not: CISPO with a lower limit of its own (no width is published), TIS and IcePop (they need the sampler's own
-log-probabilities), KL-Cov (a penalty that the surrogate would have to take), masks by entropy (the surrogate is not told it),
-GDPO (rewards of several kinds, of which the advantage sees the sum).
+Where another engine samples than the one that trains, w = π_old / π_sampler:
+
+TIS           Ionides 2008       A · min(w, 2): a weight of each token, truncated
+IcePop        arXiv 2510.18855   A · w where .5 ≤ w ≤ 5, else 0: tokens on which the engines disagree are left out
+Decoupled PPO arXiv 2505.24298   A · w, for asynchronous training: w corrects for the old sampler, the clip is around π_old
+Sequence mask arXiv 2512.02556   J = 0 for a bad response whose mean log(π_sampler / π) is above δ
+
+What they are not: CISPO with a lower limit of its own (no width is published), Clip-Cov (2505.22617, which draws at random the
+tokens that lose their gradient, among those that no limit cuts at that moment: no surrogate is given a generator), GDPO with a
+condition between rewards or with more kinds than a task grades, KTO (responses that are good or bad each by itself, not in pairs,
+and a baseline from the pairs of other prompts).
 """
 
 from __future__ import annotations
@@ -19,12 +37,40 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from rlviz.algorithms.dapo import DAPO
 from rlviz.algorithms.grpo import GRPO
-from rlviz.pieces.advantages import LeaveOneOut, LengthWeighted, MeanScaled, WhitenedReturn
+from rlviz.algorithms.preference import PreferenceOptimization
+from rlviz.pieces.advantages import (
+    ForkingTokens,
+    LeaveOneOut,
+    LengthWeighted,
+    MeanScaled,
+    StandardizedApart,
+    TeacherLogRatio,
+    WhitenedReturn,
+)
 from rlviz.pieces.aggregation import Constant, token_mean
 from rlviz.pieces.bounds import ChangeBounds, FixedBounds, UpperBound, no_bounds
 from rlviz.pieces.kl import KLInReward
-from rlviz.pieces.surrogate import SoftGate, clipped_weight, geometric_mean, unclipped
+from rlviz.pieces.mismatch import FullWeight, MaskedWeight, TruncatedWeight
+from rlviz.pieces.preference import (
+    LengthNormalized,
+    MarginPreference,
+    OddsRatioPreference,
+    SquaredPreference,
+    log_odds,
+    log_ratio,
+)
+from rlviz.pieces.shaping import WeightedRules
+from rlviz.pieces.surrogate import (
+    CovariancePenalty,
+    EntropyBonus,
+    SequenceMask,
+    SoftGate,
+    clipped_weight,
+    geometric_mean,
+    unclipped,
+)
 
 NO_KL = "–: the paper trains without a reference policy."
 
@@ -115,4 +161,93 @@ OPO = replace(
     from_grpo={"kl": NO_KL},
 )
 
-RELATIVES = (RLOO, REINFORCE_PP, CISPO, GMPO, SAPO, DPPO_TV, MAX_RL, OPO)
+KL_COV = replace(
+    GRPO,
+    name="KL-Cov",
+    source="arXiv 2505.22617",
+    bounds=no_bounds,
+    surrogate=CovariancePenalty(beta=1.0, share=0.002),
+    kl=None,
+    aggregate=token_mean,
+    from_grpo={"kl": NO_KL},
+)
+
+GDPO = replace(
+    GRPO,
+    name="GDPO",
+    source="arXiv 2601.05242",
+    advantage=StandardizedApart(answer=1.0, format=1.0),
+    kl=None,
+    aggregate=token_mean,
+    shape=WeightedRules(answer=1.0, format=1.0),
+    from_grpo={
+        "kl": NO_KL,
+        "shape": "1 answer + 1 format: what records show as the reward; the advantage sees the two apart.",
+    },
+)
+
+ENTROPY_BONUS = replace(
+    GRPO,
+    name="Entropy bonus",
+    source="arXiv 1602.01783",
+    surrogate=EntropyBonus(entropy_weight=0.01),
+    kl=None,
+    from_grpo={"kl": "–: the bonus is the only thing added, so that what it does is seen."},
+)
+
+FORKING_TOKENS = replace(
+    DAPO,
+    name="Forking tokens",
+    source="arXiv 2506.01939",
+    advantage=ForkingTokens(share=0.2),
+)
+
+DISTILLATION = replace(
+    GRPO,
+    name="Distillation",
+    source="arXiv 2306.13649",
+    bounds=no_bounds,
+    surrogate=unclipped,
+    advantage=TeacherLogRatio(),
+    kl=None,
+    aggregate=token_mean,
+    from_grpo={"kl": "–: the advantage itself is the KL to the teacher, a token at a time."},
+)
+
+IPO = PreferenceOptimization(
+    name="IPO",
+    source="arXiv 2310.12036",
+    reward=log_ratio,
+    pair_loss=SquaredPreference(beta=0.1),
+)
+
+SIMPO = PreferenceOptimization(
+    name="SimPO",
+    source="arXiv 2405.14734",
+    reward=LengthNormalized(beta=2.0),
+    pair_loss=MarginPreference(gamma=1.0),
+)
+
+ORPO = PreferenceOptimization(
+    name="ORPO",
+    source="arXiv 2403.07691",
+    reward=log_odds,
+    pair_loss=OddsRatioPreference(weight=0.1),
+)
+
+TIS = replace(GRPO, name="TIS", source="doi 10.1198/106186008X320456", advantage=TruncatedWeight(cap=2.0), from_grpo={})
+
+ICE_POP = replace(
+    GRPO, name="IcePop", source="arXiv 2510.18855", advantage=MaskedWeight(lowest=0.5, highest=5.0), from_grpo={}
+)
+
+DECOUPLED_PPO = replace(GRPO, name="Decoupled PPO", source="arXiv 2505.24298", advantage=FullWeight(), from_grpo={})
+
+SEQUENCE_MASK = replace(
+    GRPO, name="Sequence mask", source="arXiv 2512.02556", surrogate=SequenceMask(delta=0.5), from_grpo={}
+)
+
+TWO_ENGINES = (TIS, ICE_POP, DECOUPLED_PPO, SEQUENCE_MASK)
+OF_TOKENS = KL_COV, GDPO, ENTROPY_BONUS, FORKING_TOKENS, DISTILLATION
+OF_PAIRS = IPO, SIMPO, ORPO
+RELATIVES = (RLOO, REINFORCE_PP, CISPO, GMPO, SAPO, DPPO_TV, MAX_RL, OPO, *OF_TOKENS, *TWO_ENGINES, *OF_PAIRS)

@@ -1,7 +1,8 @@
 """What is asked of the piece in each slot: a Protocol a slot, read once, when an algorithm is built.
 
 A piece is called with what stands before the star of its slot's `__call__`, in this order. What stands after the star it may ask
-for: a parameter of that name gets it. A function of one's own that takes these arguments is a piece; the attributes that a
+for: a parameter of that name gets it. sampler_logp is with which log-probabilities the tokens were drawn; where the policy itself
+samples it is old_logp. A function of one's own that takes these arguments is a piece; the attributes that a
 Protocol names under "May have" are capabilities that a piece may have beyond its call, or do without.
 """
 
@@ -28,7 +29,7 @@ Limit = Tensor | float
 class Ratio(Protocol):
     """r of each token, 1 on padding."""
 
-    def __call__(self, logp: Tokens, old_logp: Tokens, mask: Mask) -> Tokens: ...
+    def __call__(self, logp: Tokens, old_logp: Tokens, mask: Mask, *, sampler_logp: Tokens) -> Tokens: ...
 
 
 class Bounds(Protocol):
@@ -38,9 +39,9 @@ class Bounds(Protocol):
 
 
 class Surrogate(Protocol):
-    """J of each token, to be maximised. advantages are 0 on padding.
+    """J of each token, to be maximised. advantages are 0 on padding. entropy: of the next-token distribution, with gradient.
 
-    May have `formula`, the text that the inspector fills a token's numbers into (`rlviz.pieces.words.says`).
+    May have `formula`, the text that the inspector fills a token's numbers into (`rlviz.pieces.words.says`), and `ChoosesTokens`.
     """
 
     def __call__(
@@ -53,14 +54,19 @@ class Surrogate(Protocol):
         mask: Mask,
         logp: Tokens,
         old_logp: Tokens,
+        entropy: Tokens,
+        chosen: Mask,
+        sampler_logp: Tokens,
     ) -> Tokens: ...
 
 
 class Advantage(Protocol):
     """A of each response, [P, G], or of each token, [P, G, T], from rewards after shaping, the KL in the reward taken off.
 
+    old_entropy: of the distribution that each token was drawn from. correct, well_formed: as in `Shape`.
+
     One that asks for history gets that of these prompts before this visit and returns (A, the history after it): it alone
-    remembers, so that what is remembered is what was used. May have `ComparesResponses`.
+    remembers, so that what is remembered is what was used. May have `ComparesResponses` and `FromTeacher`.
     """
 
     def __call__(
@@ -69,9 +75,13 @@ class Advantage(Protocol):
         *,
         mask: Mask,
         old_logp: Tokens,
+        sampler_logp: Tokens,
         ref_logp: Tokens,
         step_ends: Mask,
         history: PromptHistory,
+        old_entropy: Tokens,
+        correct: Responses,
+        well_formed: Responses,
     ) -> Responses | Tokens | tuple[Responses, PromptHistory]: ...
 
 
@@ -156,6 +166,23 @@ class ComparesResponses(Protocol):
 
 
 @runtime_checkable
+class ChoosesTokens(Protocol):
+    """A surrogate that treats some tokens otherwise: it asks for `chosen`, and chooses them once for all of an update's tokens.
+
+    It chooses by what is frozen since sampling, so that neither micro-batches nor earlier updates change the choice.
+    """
+
+    def choose(self, advantages: Tokens, old_logp: Tokens, mask: Mask) -> Mask: ...
+
+
+@runtime_checkable
+class FromTeacher(Protocol):
+    """An advantage that learns from the reference alone, so that one is asked for which is not the start of the run."""
+
+    from_teacher: ClassVar[bool]
+
+
+@runtime_checkable
 class FiltersTokens(Protocol):
     """A shaping that says which tokens the loss sees."""
 
@@ -198,11 +225,14 @@ CALLS = {slot: call_of(protocol) for slot, protocol in PROTOCOLS.items()}
 class Capabilities:
     """What the pieces of an algorithm ask for and can do, read when it is built. asks: slot → name → whether it must have it.
 
+    choose: of the surrogate, None where it has none.
     kl_in_reward: whether the KL term is a `RewardKL`. beta, estimator: of the KL term, None where it has none. loss_mask: of
     the shaping, None where it has none. max_rounds, min_group_size: 1 where the selection, the advantage, has none.
     """
 
     asks: Mapping[str, Mapping[str, bool]]
+    choose: Callable[[Tensor, Tensor, Tensor], Tensor] | None
+    from_teacher: bool
     kl_in_reward: bool
     beta: float | None
     estimator: Callable[[Tensor, Tensor], Tensor] | None
@@ -221,9 +251,14 @@ def read(pieces: Mapping[str, Any], protocols: Mapping[str, type]) -> Capabiliti
             asks[slot] = asked(slot, pieces[slot], *call_of(RewardKL if slot == "kl" and in_reward else protocol))
     if isinstance(shape, FiltersTokens):
         asked("shape's loss_mask", shape.loss_mask, ("mask", "truncated"), ())
+    surrogate = pieces["surrogate"]
+    if isinstance(surrogate, ChoosesTokens):
+        asked("surrogate's choose", surrogate.choose, ("advantages", "old_logp", "mask"), ())
     beta = kl.beta if isinstance(kl, Weighted) and "beta" in parameters_of(kl) else None
     return Capabilities(
         asks=asks,
+        choose=surrogate.choose if isinstance(surrogate, ChoosesTokens) else None,
+        from_teacher=isinstance(advantage, FromTeacher) and bool(advantage.from_teacher),
         kl_in_reward=in_reward,
         beta=beta if isinstance(beta, int | float) else None,
         estimator=kl.estimator if isinstance(kl, Estimates) and callable(kl.estimator) else None,

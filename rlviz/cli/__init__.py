@@ -1,5 +1,5 @@
 """The command line: `rlviz lab`, `playground`, `train`, `algorithms`, `diff`, `show`, `plot`, `compare`, `experiment`, `map`,
-`diagnose`, `cost`, `site`.
+`diagnose`, `export`, `import`, `cost`, `site`.
 
 Each command is a function in a module of its own, which imports torch, matplotlib and the rest of rlviz when it runs, so that
 help comes at once.
@@ -12,7 +12,20 @@ from typing import Annotated
 import typer
 
 import rlviz
-from rlviz.cli import compare, cost, diagnose, experiment, family, lab, map as map_command, plot, site, train
+from rlviz.cli import (
+    compare,
+    cost,
+    diagnose,
+    experiment,
+    export,
+    family,
+    importing,
+    lab,
+    map as map_command,
+    plot,
+    site,
+    train,
+)
 from rlviz.cli.terminal import console
 
 app = typer.Typer(
@@ -53,6 +66,8 @@ app.command()(compare.compare)
 app.command()(experiment.experiment)
 app.command(name="map")(map_command.map_)
 app.command()(diagnose.diagnose)
+app.command()(export.export)
+app.command(name="import")(importing.import_)
 app.command()(cost.cost)
 app.command()(site.site)
 

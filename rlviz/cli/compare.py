@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,7 +14,18 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from rlviz.cli.options import Device, PolicyName, TaskName, options_of, refuse_beside, with_options
+from rlviz.cli.options import (
+    ChatTemplate,
+    Device,
+    On,
+    PolicyName,
+    ReferenceName,
+    Rule,
+    TaskOrFile,
+    options_of,
+    refuse_beside,
+    with_options,
+)
 from rlviz.cli.terminal import Format, console, errors, exit_after, refusals, wide_console
 from rlviz.settings import RECORDS, RUN, PairSettings, TrainSettings
 
@@ -44,8 +56,11 @@ def compare(
             rich_help_panel=RUN,
         ),
     ] = None,
-    task: TaskName = "chain",
+    task: TaskOrFile = "chain",
+    rule: Rule = None,
+    chat: ChatTemplate = "auto",
     policy: PolicyName = None,
+    reference: ReferenceName = None,
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each, with the seeds 0, 1, …", rich_help_panel=RUN)] = 5,
     budget: Annotated[
         Literal["responses", "updates", "seconds"],
@@ -78,6 +93,7 @@ def compare(
             help="Processes. [default: as many as cores; 1 with seconds, which they would take from each other, and on a GPU]",
         ),
     ] = None,
+    on: On = "local",
     device: Device = "auto",
     output: Format = "table",
 ) -> None:
@@ -98,17 +114,22 @@ def compare(
         raise ValueError("give --algorithms, such as grpo,dapo, or folders of runs")
     with errors.status("Loading"):
         from rlviz.comparison import compare as begin
+        from rlviz.engines import check_engine, elsewhere
+        from rlviz.training.start import task_and_policy
 
+        check_engine(on)
+        the_task, _ = task_and_policy(task, policy, rule=rule, chat=chat, device=device)
         comparing = begin(
-            [_contender(name, settings) for name in algorithms.split(",") if name.strip()],
-            task,
+            [_contender(name, settings, reference) for name in algorithms.split(",") if name.strip()],
+            the_task,
             policy,
             seeds=seeds,
             budget=budget,
             amount=amount,
             out=out,
-            jobs=jobs or _cores(budget, device),
+            jobs=jobs or (None if elsewhere(on) else _cores(budget, device)),
             device=device,
+            on=on,
         )
     if stopped := _train(comparing):
         done = sum(job.complete for job in comparing.jobs)
@@ -121,7 +142,7 @@ def compare(
     _show(comparing.result(), comparing.folder, output)
 
 
-def _contender(name: str, settings: dict[str, Any]) -> Contender:
+def _contender(name: str, settings: dict[str, Any], reference: str | None) -> Contender:
     from dataclasses import replace
 
     from rlviz.algorithms import GroupPolicyGradient, find_algorithm
@@ -131,7 +152,7 @@ def _contender(name: str, settings: dict[str, Any]) -> Contender:
     algorithm = find_algorithm(name)
     if isinstance(algorithm, GroupPolicyGradient):
         algorithm = replace(algorithm, kl=None)  # as `rlviz train` does
-    return Contender(algorithm.name, algorithm, default_settings(algorithm, **settings))
+    return Contender(algorithm.name, algorithm, default_settings(algorithm, **settings), reference)
 
 
 def _cores(budget: str, device: str) -> int:
@@ -148,7 +169,8 @@ def _train(comparing: Comparing) -> int | None:
     from rich.live import Live
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    from rlviz.processes import interrupt_is_a_wish
+    from rlviz.engines import LOCAL
+    from rlviz.processes import interrupt_is_a_wish, stops_interrupt
 
     columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[said]}")
     bars = Progress(*columns, TimeRemainingColumn(), console=errors)
@@ -159,24 +181,28 @@ def _train(comparing: Comparing) -> int | None:
     done = runs - len(comparing.missing)
     shown = errors.is_terminal and bool(comparing.missing)
     live = Live(bars, console=errors, transient=True) if shown else nullcontext()
-    with interrupt_is_a_wish() as asked, closing(comparing), live:
-        for now in comparing:
-            key = (now.contender, now.seed)
-            shares[key] = min(1.0, now.spent / now.amount)
-            if now.done:
-                done += 1
-                if key in rows:
-                    bars.remove_task(rows.pop(key))
-                if not shown:
-                    errors.print(f"{_said(now)} ({done} of {runs} runs)", soft_wrap=True)
-            else:
-                if key not in rows:
-                    rows[key] = bars.add_task(f"{escape(now.contender)}, seed {now.seed}", total=1.0, said="")
-                accuracy = "" if now.accuracy is None else f"accuracy {now.accuracy:.2f}"
-                bars.update(rows[key], completed=shares[key], said=accuracy)
-            bars.update(total, completed=sum(shares.values()), description=f"{done} of {runs} runs")
-            if asked:
-                return None if done == runs else asked[0]
+    stops = interrupt_is_a_wish() if comparing.on == LOCAL else stops_interrupt()  # others tell of whole runs only
+    try:
+        with stops as asked, closing(comparing), live:
+            for now in comparing:
+                key = (now.contender, now.seed)
+                shares[key] = min(1.0, now.spent / now.amount)
+                if now.done:
+                    done += 1
+                    if key in rows:
+                        bars.remove_task(rows.pop(key))
+                    if not shown:
+                        errors.print(f"{_said(now)} ({done} of {runs} runs)", soft_wrap=True)
+                else:
+                    if key not in rows:
+                        rows[key] = bars.add_task(f"{escape(now.contender)}, seed {now.seed}", total=1.0, said="")
+                    accuracy = "" if now.accuracy is None else f"accuracy {now.accuracy:.2f}"
+                    bars.update(rows[key], completed=shares[key], said=accuracy)
+                bars.update(total, completed=sum(shares.values()), description=f"{done} of {runs} runs")
+                if asked:
+                    return None if done == runs else asked[0]
+    except KeyboardInterrupt as stop:
+        return int(stop.args[0]) if stop.args else int(signal.SIGINT)
     return None
 
 
@@ -206,11 +232,11 @@ def _spent(comparison: Comparison) -> str:
 
 def _draw(comparison: Comparison, picture: Path) -> None:
     from rlviz.pictures.base import save_figure
-    from rlviz.runs.comparison import ALT, plot_comparison
+    from rlviz.runs.comparison import alt, plot_comparison
 
     title = f"{comparison.task}: held-out accuracy at {_spent(comparison)}"
     figure = plot_comparison(comparison.curves(), comparison.table(), comparison.at_budget(), title=title)
-    save_figure(figure, picture, description=" ".join([ALT, *comparison.verdict()]))
+    save_figure(figure, picture, description=" ".join([alt(len(comparison.contenders)), *comparison.verdict()]))
 
 
 def _as_json(comparison: Comparison, picture: Path | None) -> dict[str, Any]:

@@ -84,6 +84,7 @@ def _growth(
         typer.echo(json.dumps({n: [*map(asdict, rows)] for n, rows in zip(names, measured, strict=True)}, indent=2))
         return
     _say_policy(policy, f"{num_prompts} prompts a step; all that is alive at once")
+    console.print("An update reads a prompt once for all of its responses; unshared: again for each of them")
     for what, rows in zip(("responses to a prompt, G", "tokens of a response, T"), measured, strict=True):
         _print_growth(f"Memory by {what}", rows, f"{micro_batch_tokens:,} tokens at once")
 
@@ -91,11 +92,11 @@ def _growth(
 def _print_growth(title: str, rows: Sequence[Growth], divided: str) -> None:
     _print_table(
         title,
-        ("G", "T", "responses", "rollout", "update", f"update, {divided}"),
+        ("G", "T", "responses", "rollout", "unshared", "update", divided),
         [
             (
                 *(str(row.group_size), str(row.length), f"{row.responses:,}"),
-                *map(_bytes_said, (row.rollout, row.update, row.in_micro_batches)),
+                *map(_bytes_said, (row.rollout, row.unshared, row.update, row.in_micro_batches)),
             )
             for row in rows
         ],

@@ -10,6 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from rlviz.cli.options import On
 from rlviz.cli.terminal import console, exit_after, refusals, time_left
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def experiment(
         "runs/experiments"
     ),
     jobs: Annotated[int | None, typer.Option(min=1, help="Trials at once. [default: a core each]")] = None,
+    on: On = "local",
 ) -> None:
     """Test the sources' claims on small models: what was seen of each, and what not, with numbers and pictures."""
     from rlviz.experiments import EXPERIMENTS, find_experiment
@@ -41,27 +43,29 @@ def experiment(
         if every == (name is not None):
             raise ValueError("give the name of one experiment, or --all; `rlviz experiment --list` lists them")
         chosen = EXPERIMENTS if every else (find_experiment(name or ""),)
-        stopped = _run(chosen, range(seeds), out, jobs, every)
+        stopped = _run(chosen, range(seeds), out, jobs, every, on)
     if stopped:
         raise exit_after(stopped)
 
 
-def _run(chosen: Sequence[Experiment], seeds: range, out: Path, jobs: int | None, every: bool) -> int | None:
+def _run(chosen: Sequence[Experiment], seeds: range, out: Path, jobs: int | None, every: bool, on: str) -> int | None:
     """Run, judge and draw; return the number of the signal that stopped it."""
     import os
     from contextlib import closing
 
+    from rlviz.engines import check_engine, elsewhere
     from rlviz.experiments.runner import conclude, kept, run_trials, verdict_table, write
     from rlviz.processes import stops_interrupt
 
-    jobs, waiting = jobs or os.cpu_count() or 1, {each.name: len(seeds) for each in chosen}
+    check_engine(on)
+    jobs, waiting = jobs or (None if elsewhere(on) else os.cpu_count()), {each.name: len(seeds) for each in chosen}
     verdicts = {}
     (out / "trials").mkdir(parents=True, exist_ok=True)  # refused now, and not after the first trial
     before = {(each, seed) for each in chosen for seed in seeds if kept(out, each.name, seed).exists()}
     with (
         time_left() as progress,
         stops_interrupt(),
-        closing(run_trials(chosen, seeds, out, jobs=jobs)) as trials,
+        closing(run_trials(chosen, seeds, out, jobs=jobs, on=on)) as trials,
     ):
         bar = progress.add_task(
             "trials",

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 from rich.markup import escape
 
-from rlviz.cli.options import flag, options_of, with_options
+from rlviz.cli.options import On, flag, options_of, with_options
 from rlviz.cli.terminal import console, exit_after, refusals, time_left
-from rlviz.maps.regime import AXES, MapSettings, Measure, Regime
+from rlviz.maps.regime import AXES, POLICY_AXES, MapSettings, Measure, Regime, regime_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rlviz.algorithms import GroupPolicyGradient
     from rlviz.maps import Making
 
-NAMES = ", ".join(AXES)
+NAMES = f"{', '.join(AXES)}; with --policy {', '.join(POLICY_AXES)}"
 
 
 @refusals()
@@ -36,7 +36,17 @@ def map_(
     y: Annotated[str, typer.Option(help="From bottom to top: another of them.")] = "groups",
     x_values: Annotated[str | None, typer.Option(help="Numbers with commas, in place of --cells.")] = None,
     y_values: Annotated[str | None, typer.Option(help="Numbers with commas, in place of --cells.")] = None,
-    cells: Annotated[str, typer.Option(help="Columns and rows, over each axis's own range.")] = "8x8",
+    cells: Annotated[
+        str | None,
+        typer.Option(help="Columns and rows, over each axis's own range. [default: 8x8, with --policy 3x3]"),
+    ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            help="Train this small transformer in place of the table: a shipped name, a folder, or a hub name."
+        ),
+    ] = None,
+    task: Annotated[str | None, typer.Option(help="Task of --policy. [default: the one of its name]")] = None,
     measure: Annotated[
         Measure, typer.Option(help="What is drawn; all four are measured, so another is drawn without running again.")
     ] = "accuracy",
@@ -44,21 +54,25 @@ def map_(
         Path, typer.Option(help="PNG, SVG, PDF, or HTML that can be touched; cells are kept beside it, and a CSV.")
     ] = Path("map.png"),
     jobs: Annotated[int | None, typer.Option(min=1, help="Cells at once. [default: a core each]")] = None,
+    on: On = "local",
 ) -> None:
     """Draw where two algorithms differ: **rlviz map --algorithm dcpo --x updates_per_rollout --y groups**
 
     Each cell trains both on a table of logits, many replicas from the same draws. It is hatched where the sign is not certain:
     |mean difference| ≤ 2 standard errors. Neither has a KL term, and the learning rate, the same for both, is tuned for neither.
-    Interrupted, the same command goes on.
+    With --policy a cell trains a small transformer instead, with three seeds of each algorithm. Interrupted, the same command
+    goes on.
     """
     import os
 
+    from rlviz.engines import elsewhere
     from rlviz.maps import regime_map
 
     _check(out, regime, (x, y))
-    count = tuple(_whole(part, cells) for part in cells.lower().split("x"))
-    if len(count) != 2:
-        raise ValueError(f"--cells must be columns x rows, such as 12x12; got {cells!r}")
+    if policy is not None:
+        regime = {"policy": policy, "task": policy if task is None else task, **regime}
+    elif task is not None:
+        raise ValueError(f"--task is for --policy; got {task} without one")
     mine, other = _algorithms(algorithm, against, only)
     kept = out.with_suffix(".jsonl")
     making = regime_map(
@@ -68,12 +82,13 @@ def map_(
         y=_name(y),
         x_values=_numbers("--x-values", x_values),
         y_values=_numbers("--y-values", y_values),
-        cells=(count[0], count[1]),
+        cells=_cells(cells),
         measure=measure,
-        regime=Regime(**regime),
-        settings=MapSettings(**settings),
+        regime=regime_of(regime),
+        settings=MapSettings(**settings) if policy is None else MapSettings.for_policy(**settings),
         out=kept,
-        jobs=jobs or os.cpu_count() or 1,
+        jobs=jobs or (None if elsewhere(on) else os.cpu_count()),
+        on=on,
     )
     if stopped := _make(making):
         console.print("Stopped. The cells that are done are kept; the same command goes on.")
@@ -96,10 +111,14 @@ def _check(out: Path, regime: dict[str, Any], axes: tuple[str, str]) -> None:
             raise ValueError(f"{flag(_name(axis))} cannot be given with an axis of that name")
 
 
-def _whole(text: str, given: str) -> int:
-    if not text.isdigit():
-        raise ValueError(f"--cells must be columns x rows, such as 12x12; got {given!r}")
-    return int(text)
+def _cells(text: str | None) -> tuple[int, int] | None:
+    """Return columns and rows that were given as 12x12."""
+    if text is None:
+        return None
+    columns, _, rows = text.lower().partition("x")
+    if not (columns.isdigit() and rows.isdigit()):
+        raise ValueError(f"--cells must be columns x rows, such as 12x12; got {text!r}")
+    return int(columns), int(rows)
 
 
 def _numbers(option: str, text: str | None) -> list[float] | None:

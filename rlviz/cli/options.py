@@ -18,11 +18,50 @@ from rlviz.settings import RUN, declarations
 from small_models.checks import shown
 from small_models.tasks import TASKS
 
-TaskName = Annotated[str, typer.Option(help=f"Task: {', '.join(task.name for task in TASKS)}.", rich_help_panel=RUN)]
+SHIPPED = ", ".join(task.name for task in TASKS)
+TaskName = Annotated[str, typer.Option(help=f"Task: {SHIPPED}.", rich_help_panel=RUN)]
+TaskOrFile = Annotated[
+    str,
+    typer.Option(
+        help=f'Task: {SHIPPED}. Or a FILE.jsonl of {{"prompt": …, "answer": …}} lines, with --rule and --policy.',
+        rich_help_panel=RUN,
+    ),
+]
+Rule = Annotated[
+    str | None,
+    typer.Option(
+        help="How responses to a file's prompts are graded: last-number, exact, or FILE.py:function, which is imported and "
+        "run: code of yours. It is given (prompt, response, answer) and returns True or False.",
+        rich_help_panel=RUN,
+        show_default=False,
+    ),
+]
+ChatTemplate = Annotated[
+    Literal["auto", "on", "off"],
+    typer.Option(
+        help="Write a file's prompts by the policy's chat template; auto: where it has one.", rich_help_panel=RUN
+    ),
+]
 PolicyName = Annotated[
     str | None,
     typer.Option(
         help="Starting policy: a shipped name, a folder, or a hub name. [default: the task's warm start]",
+        rich_help_panel=RUN,
+    ),
+]
+ReferenceName = Annotated[
+    str | None,
+    typer.Option(
+        help="Reference of a KL term, or teacher of distillation: a shipped name, a folder (RUN/checkpoint), or a hub name. "
+        "[default: the starting policy]",
+        rich_help_panel=RUN,
+    ),
+]
+On = Annotated[
+    str,
+    typer.Option(
+        help="What runs them: local (processes here), joblib, ray (a cluster here), or ray:ADDRESS of one that shares this "
+        "folder.",
         rich_help_panel=RUN,
     ),
 ]

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from contextlib import nullcontext, suppress
+from collections.abc import Generator, Mapping
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from rlviz.cli.options import Device, PolicyName, TaskName, options_of, refuse_beside, with_options
+from rlviz.cli.options import (
+    ChatTemplate,
+    Device,
+    PolicyName,
+    ReferenceName,
+    Rule,
+    TaskOrFile,
+    options_of,
+    refuse_beside,
+    with_options,
+)
 from rlviz.cli.terminal import console, errors, exit_after, refusals
 from rlviz.imports import import_for_good
 from rlviz.settings import (
+    RECORDS,
     REWARDS,
     ROLLOUTS,
     RUN,
@@ -82,6 +93,11 @@ class Changes:
             return algorithm
         if not isinstance(algorithm, GroupPolicyGradient):
             raise ValueError(f"--supervision process is for algorithms of groups, such as GRPO; got {algorithm.name}")
+        if lost := set(algorithm.can.asks["advantage"]) - {"mask", "history"}:
+            raise ValueError(
+                f"--supervision process replaces the advantage, and {algorithm.name}'s is made of {' and '.join(sorted(lost))}, "
+                "which would be lost; choose another algorithm, such as GRPO"
+            )
         return replace(algorithm, name=f"{algorithm.name} (process)", advantage=GRPO_PROCESS.advantage)
 
 
@@ -137,6 +153,17 @@ class Judging:
         )
 
 
+class Names(NamedTuple):
+    """What a run begins with, as it is named on the command line."""
+
+    task: str
+    rule: str | None
+    chat: Literal["auto", "on", "off"]
+    policy: str | None
+    reference: str | None
+    device: str
+
+
 @refusals()
 @with_options(
     settings=options_of(TrainSettings, PairSettings), changes=options_of(Changes), judging=options_of(Judging)
@@ -149,17 +176,30 @@ def train(
     algorithm: Annotated[
         str, typer.Option(help="Algorithm; `rlviz algorithms` lists them.", rich_help_panel=RUN)
     ] = "grpo",
-    task: TaskName = "chain",
+    task: TaskOrFile = "chain",
+    rule: Rule = None,
+    chat: ChatTemplate = "auto",
     policy: PolicyName = None,
+    reference: ReferenceName = None,
     device: Device = "auto",
     out: Annotated[
         Path | None,
         typer.Option(help="New folder for the run. [default: runs/TASK-ALGORITHM-NUMBER]", rich_help_panel=RUN),
     ] = None,
+    log: Annotated[
+        str | None,
+        typer.Option(
+            help="Write the metrics to tensorboard (into the run's folder), wandb, trackio or mlflow, too; a resumed run goes "
+            "on with its log, none: does not. [default: none]",
+            rich_help_panel=RECORDS,
+            show_default=False,
+        ),
+    ] = None,
     resume: Annotated[
         Path | None,
         typer.Option(
-            help="Go on with the run in this folder; its settings stay, but for --steps and --device.",
+            help="Go on with the run in this folder; its settings stay, but for --steps, --device, --log. A --rule that is code "
+            "is given again.",
             rich_help_panel=RUN,
         ),
     ] = None,
@@ -170,16 +210,20 @@ def train(
     """
     with console.status("Loading"):
         import_for_good("rlviz.training.start")
+        log = _checked_log(log, resume)
         if resume is not None:
-            refuse_beside(context, "--resume: the run keeps what it began with", ("resume", "steps", "device"))
-            run = _resumed(resume, settings.get("steps"), device)
+            refuse_beside(
+                context, "--resume: the run keeps what it began with", ("resume", "steps", "device", "rule", "log")
+            )
+            run = _resumed(resume, settings.get("steps"), device, rule)
         else:
             from rlviz.algorithms import find_algorithm
 
             chosen = Changes(**changes).of(find_algorithm(algorithm))
-            run = _begun(chosen, task, policy, device, out, settings, Judging(**judging))
+            names = Names(task, rule, chat, policy, reference, device)
+            run = _begun(chosen, names, out, settings, Judging(**judging))
     _show_beginning(run)
-    stopped = _train(run)
+    stopped = _train(run, log)
     if stopped:
         words = f"Stopped after step {run.step}. Go on with: rlviz train --resume {_folder(run)}"
         console.print(words, soft_wrap=True, markup=False)
@@ -190,43 +234,60 @@ def train(
         raise exit_after(stopped)
 
 
-def _resumed(folder: Path, steps: int | None, device: str) -> TrainingRun[Any]:
+def _checked_log(log: str | None, resume: Path | None) -> str | None:
+    """Return the logger of a run, that of its folder unless another is asked for; refused here, before anything is trained."""
+    from rlviz.training.logs import check_log, log_of
+
+    asked = log if log is not None or resume is None else log_of(resume)
+    return None if asked in (None, "none") else check_log(asked)
+
+
+def _records(run: TrainingRun[Any], log: str | None) -> Generator[Any, None, None]:
+    from rlviz.training.logs import logged
+
+    yield from run if log is None else logged(run, log, warn=_note)
+
+
+def _note(words: str) -> None:
+    errors.print(f"[bold]Note:[/] {escape(words)}", soft_wrap=True)
+
+
+def _resumed(folder: Path, steps: int | None, device: str, rule: str | None) -> TrainingRun[Any]:
     from rlviz.training import resume
 
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", UserWarning)
-        run = resume(folder, steps=steps, device=device)
+        run = resume(folder, steps=steps, device=device, rule=rule)
     for warning in said:
-        errors.print(f"[bold]Note:[/] {escape(str(warning.message))}", soft_wrap=True)
+        _note(str(warning.message))
     return run
 
 
 def _begun(
     algorithm: Algorithm,
-    task_name: str,
-    policy_name: str | None,
-    device: str,
+    names: Names,
     out: Path | None,
     given: Mapping[str, Any],
     judging: Judging,
 ) -> TrainingRun[Any]:
     """Begin the run, in the folder that is asked for or in the next that is free."""
     from rlviz.algorithms import PreferenceOptimization, command_name
-    from rlviz.training import default_settings, find_task, train
+    from rlviz.training import default_settings, train
     from rlviz.training.reward_model import NUM_PAIRS
-    from small_models.policies import load_policy
+    from rlviz.training.start import task_and_policy
 
     of_pairs, num_pairs = isinstance(algorithm, PreferenceOptimization), given.get("num_pairs")
     judging.check(algorithm, of_pairs=of_pairs, num_pairs=num_pairs)
     own = {name: value for name, value in given.items() if of_pairs or name != "num_pairs"}
-    settings, task = default_settings(algorithm, **own), find_task(task_name)
-    policy = load_policy(policy_name or task.name, device=device)
+    settings = default_settings(algorithm, **own)
+    task, policy = task_and_policy(names.task, names.policy, rule=names.rule, chat=names.chat, device=names.device)
     number = settings.num_pairs if isinstance(settings, PairSettings) else num_pairs or NUM_PAIRS
     pairs = judging.pairs_for(policy, task, number, settings) if judging.learned or of_pairs else None
     reward_model = _reward_model(policy, task, pairs, settings.seed) if judging.learned and pairs is not None else None
     folder = out or _claimed(f"{task.name}-{command_name(algorithm).replace('(', '').replace(')', '')}")
     try:
-        return train(policy, task, algorithm, settings, reward_model=reward_model, pairs=pairs, out=folder)
+        given = {"reward_model": reward_model, "pairs": pairs, "reference": names.reference}
+        return train(policy, task, algorithm, settings, **given, out=folder)
     except (ValueError, OSError):
         if out is None:
             with suppress(OSError):
@@ -296,7 +357,7 @@ def _show_beginning(run: TrainingRun[Any]) -> None:
     )
 
 
-def _train(run: TrainingRun[Any]) -> int | None:
+def _train(run: TrainingRun[Any], log: str | None) -> int | None:
     """Run to the end, or until a signal such as Ctrl-C stops it, showing each step; return the number of that signal."""
     from rich.console import Group
     from rich.live import Live
@@ -309,8 +370,8 @@ def _train(run: TrainingRun[Any]) -> int | None:
     progress = Progress(*columns, console=console)
     bar = progress.add_task("", total=steps, completed=run.step)
     live = Live(progress, console=console) if console.is_terminal else nullcontext()
-    with interrupt_is_a_wish() as asked, live:
-        for record in run:
+    with interrupt_is_a_wish() as asked, live, closing(_records(run, log)) as records:
+        for record in records:
             if asked:  # saved before anything is shown: after a SIGHUP there may be no terminal
                 run.close()
                 return asked[0] if run.step < steps else None

@@ -38,6 +38,9 @@ SURROGATES = [  # a wrong width cannot pass, nor a wrong branch hide, nor one li
         10,
     ),
 ]
+DUAL_CLIPS = [  # c below a token's upper limit, and above it; a good token and a bad one beyond c
+    {**case, "c": _double(c)} for case, c in zip(SURROGATES, (3.0, 2.0, 1.2, 4.0), strict=True)
+]
 LOGPS = [
     {
         "logp": _double([[[0.6, 0.1, 0.3], [0.9, 0.4, 0.7]]]).log(),

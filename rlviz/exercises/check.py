@@ -24,7 +24,7 @@ from rlviz.pieces.kl import k1, k3
 from rlviz.pieces.preference import ImplicitReward, bradley_terry, response_logp
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
 from rlviz.pieces.shaping import SoftOverlongPunishment
-from rlviz.pieces.surrogate import clipped_weight as clipped_weight_piece, pessimistic as pessimistic_piece
+from rlviz.pieces.surrogate import DualClip, clipped_weight as clipped_weight_piece, pessimistic as pessimistic_piece
 from rlviz.pieces.values import entropy as entropy_piece
 from small_models.checks import check_at_least
 
@@ -50,6 +50,22 @@ def clipped_weight(student: Callable[..., Any]) -> Verdict:
         known=mistakes.clipping.CISPO_SURROGATE,
         by="ratio",
         praise="the objective and its slope, within the limits and beyond them: no token loses its gradient.",
+    )
+
+
+def _dual_clip(ratio: Tensor, A: Tensor, lower: Tensor, upper: Tensor, c: Tensor) -> Tensor:
+    return DualClip(float(c))(ratio, A, lower, upper)
+
+
+def dual_clip(student: Callable[..., Any]) -> Verdict:
+    """Check (ratio, A, lower, upper, c) → the clipped objective of each token, for A < 0 no less than c · A."""
+    return judge(
+        student,
+        _dual_clip,
+        cases.DUAL_CLIPS,
+        known=mistakes.clipping.DUAL_CLIP,
+        by="ratio",
+        praise="value and slope for both signs, with c below the upper limit and above it.",
     )
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from rlviz.experiments.base import Experiment, Part, Verdict, judged
+from rlviz.experiments.base import Experiment
+from rlviz.experiments.parts import Part, Verdict, judged
+from rlviz.experiments.quoting import quoted as quoted
 from rlviz.names import closest
 
 NAMES = (
@@ -29,6 +31,7 @@ NAMES = (
     "dupo_headline",
     "dapo_headline",
     "overlong",
+    "two_engines",
 )
 
 

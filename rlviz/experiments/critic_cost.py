@@ -5,7 +5,8 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rlviz.experiments.base import Arithmetic, Part, Verdict, judged, scaled, times
+from rlviz.experiments.base import scaled, times
+from rlviz.experiments.parts import Arithmetic, Part, Shown, Verdict, judged
 from rlviz.experiments.runs import shipped
 from rlviz.runs.cost import plot_costs
 from rlviz.training import cost_table, model_costs
@@ -34,8 +35,17 @@ def judge(frame: pd.DataFrame) -> Verdict:
     memory, time = ratios(FOUR, THREE)
     to_rule, shared = ([ratio.mean() for ratio in ratios(name, GRPO)] for name in (FOUR, "PPO, shared critic"))
     return judged(
-        Arithmetic("bytes of PPO's four models over GRPO's three, less 1", memory - 1),
-        Part("seconds of a step, likewise", time - 1, smallest=SMALLEST),
+        Arithmetic(
+            "bytes of PPO's four models over GRPO's three, less 1",
+            memory - 1,
+            shown=Shown("memory", "PPO's four models take {} [more|fewer] bytes than GRPO's three", form="{:.0%}"),
+        ),
+        Part(
+            "seconds of a step, likewise",
+            time - 1,
+            smallest=SMALLEST,
+            shown=Shown("time", "they take {} [more|fewer] seconds a step", form="{:.0%}"),
+        ),
         f"against GRPO on a rule four models take {to_rule[0]:.2f} times the bytes and {to_rule[1]:.2f} times the seconds",
         f"with a critic on the actor's trunk {shared[0]:.2f} and {shared[1]:.2f} times",
     )
@@ -43,4 +53,7 @@ def judge(frame: pd.DataFrame) -> Verdict:
 
 def draw(frame: pd.DataFrame) -> Figure:
     """Draw the costs of each setting, medians over the seeds."""
-    return plot_costs(frame.groupby("name", sort=False).median(numeric_only=True).reset_index())
+    figure = plot_costs(frame.groupby("name", sort=False).median(numeric_only=True).reset_index())
+    for ax, panel in zip(figure.axes, ("memory", "time"), strict=True):
+        ax.set_label(panel)
+    return figure

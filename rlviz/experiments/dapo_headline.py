@@ -7,7 +7,8 @@ from dataclasses import replace
 import pandas as pd
 
 from rlviz.algorithms import DAPO
-from rlviz.experiments.base import NotTestable, Part, Verdict, doublings, judged
+from rlviz.experiments.base import doublings
+from rlviz.experiments.parts import NotTestable, Part, Shown, Verdict, judged
 from rlviz.experiments.race import costs_in_words, draw_race, race, to_goal
 from rlviz.experiments.runs import FREE
 from rlviz.pieces.selection import DynamicSampling
@@ -32,7 +33,11 @@ def judge(frame: pd.DataFrame) -> Verdict:
     return judged(
         NotTestable("half of the steps of DeepSeek-R1-Zero-Qwen-32B", "that run of another laboratory cannot be had"),
         Part(
-            "log2 of GRPO's updates over DAPO's on one task, at the claimed size", updates, claimed=1, smallest=SMALLEST
+            "log2 of GRPO's updates over DAPO's on one task, at the claimed size",
+            updates,
+            claimed=1,
+            smallest=SMALLEST,
+            shown=Shown("steps", "DAPO needs [fewer|more] updates than GRPO, {} (claimed: ×2)", base=2),
         ),
         f"log2 of responses {responses.mean():+.2f}",
         "with one update and short answers DAPO's limits and its overlong punishment do nothing here",

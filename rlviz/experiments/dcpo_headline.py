@@ -9,9 +9,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from rlviz.algorithms import DCPO
-from rlviz.experiments.base import Part, Verdict, gap, in_words, judged, means, scaled, times
+from rlviz.experiments.base import gap, in_words, means, scaled, times
+from rlviz.experiments.parts import Part, Shown, Verdict, judged
 from rlviz.experiments.runs import FREE, SMALL, shipped, train_arms
-from rlviz.runs.arms import panels, plot_course
+from rlviz.runs.arms import panels, plain_ticks, plot_course
 from small_models.tasks import Chain
 
 CLAIM = "DCPO clips about 10 times fewer tokens than GRPO and uses about 28 % more responses."
@@ -46,8 +47,15 @@ def judge(frame: pd.DataFrame) -> Verdict:
             np.log10(fewer),
             claimed=1,
             smallest=SMALLEST,
+            shown=Shown("clipped", "DCPO clips [fewer|more] tokens than GRPO, {} (claimed: ×10)", base=10),
         ),
-        Part("share of responses in use, more than GRPO (claimed: .28)", more, claimed=0.28, smallest=SMALLEST_SHARE),
+        Part(
+            "share of responses in use, more than GRPO (claimed: .28)",
+            more,
+            claimed=0.28,
+            smallest=SMALLEST_SHARE,
+            shown=Shown("used", "DCPO uses {} [more|fewer] responses than GRPO (claimed: 28%)", form="{:.0%}"),
+        ),
         f"it grows with the dead groups, so with the run: {in_words(grown)}",
         f"clipped {means(frame, 'clipped', 4)}",
         f"in use {means(frame, 'contributing')}: DCPO {points:.0f} points more",
@@ -57,9 +65,12 @@ def judge(frame: pd.DataFrame) -> Verdict:
 
 def draw(frame: pd.DataFrame) -> Figure:
     """Draw clipped tokens, and responses in use, over the steps."""
-    figure, (clipped, used) = panels(2)
-    plot_course(clipped, frame, "clipped", title="Tokens whose gradient is clipped", unit="share", smooth=7)
+    figure, (clipped, used) = panels(("clipped", "used"), width=6.6)
+    plot_course(
+        clipped, frame.assign(clipped=100 * frame["clipped"]), "clipped", unit="clipped tokens, per cent", smooth=7
+    )
     clipped.set(yscale="log")
-    plot_course(used, frame, "contributing", title="Responses in use", unit="share of those sampled", smooth=7)
+    plain_ticks(clipped.yaxis)
+    plot_course(used, frame, "contributing", unit="responses in use, share", smooth=7)
     used.set_ylim(0, 1.02)
     return figure

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rlviz.experiments.base import Arithmetic, NotTestable, Part, Verdict, after, by_seed, gap, judged, scaled, select
+from rlviz.experiments.base import after, by_seed, gap, scaled, select
+from rlviz.experiments.parts import Arithmetic, NotTestable, Part, Shown, Verdict, judged
 from rlviz.experiments.runs import FREE, SMALL, shipped, train_arms
 from rlviz.pieces.advantages import SmoothStandardization
 from rlviz.pieces.selection import DynamicSampling, duplicate_informative
@@ -55,14 +56,23 @@ def judge(frame: pd.DataFrame) -> Verdict:
     growth = by_seed(plain, "late") - by_seed(plain, "middle")
     return judged(
         Arithmetic(
-            "share of wasted groups at accuracy above .9, minus at .3 to .7, p to the G and (1 − p) to the G", growth
+            "share of wasted groups at accuracy above .9, minus at .3 to .7, p to the G and (1 − p) to the G",
+            growth,
+            shown=Shown(
+                "waste", "{} of the groups [more|fewer] are wasted at accuracy above .9 than at .3 to .7", form="{:.0%}"
+            ),
         ),
-        Arithmetic("dynamic sampling's further rollouts, in batches a step", gap(past, "price", DYNAMIC, NOTHING)),
+        Arithmetic(
+            "dynamic sampling's further rollouts, in batches a step",
+            gap(past, "price", DYNAMIC, NOTHING),
+            shown=Shown("price", "dynamic sampling samples {} batches [more|fewer] a step"),
+        ),
         Arithmetic("duplication's repeated share of the batch", by_seed(past, "repeats", arm=TWICE)),
         Part(
             "share of responses that SAS makes use of beyond GRPO's",
             gap(past, "contributing", MEMORY, NOTHING),
             smallest=SMALLEST,
+            shown=Shown("used", "SAS uses {} of the responses [more|less] than GRPO", form="{:.0%}"),
         ),
         f"wasted at accuracy .3 to .7 {plain['middle'].mean():.2f}, above .9 {plain['late'].mean():.2f}",
         f"dynamic sampling samples {select(past, arm=DYNAMIC)['price'].mean():.1f} batches a step",
@@ -77,16 +87,14 @@ def judge(frame: pd.DataFrame) -> Verdict:
 
 def draw(frame: pd.DataFrame) -> Figure:
     """Draw the share of wasted groups against accuracy, and what each answer samples and uses."""
-    figure, (waste, price, used) = panels(3, 4.9)
+    figure, (waste, price, used) = panels(("waste", "price", "used"))
     plain = select(frame, arm=NOTHING)
     cut = plain.assign(accuracy=plain["accuracy"].mul(10).round().div(10))
     measured = cut.assign(arm="measured", share=cut["dead"])
     alike = cut.assign(arm="if all prompts were alike", share=cut["expected"])
-    both = pd.concat([measured, alike])
-    plot_course(waste, both, "share", x="accuracy", title="Wasted groups", unit="share of groups")
+    plot_course(waste, pd.concat([measured, alike]), "share", x="accuracy", unit="share of groups that are wasted")
     waste.set_ylim(0, 1.02)
     others = select(frame, arm=(DYNAMIC, NOTHING)).replace({"arm": {NOTHING: "all others"}})
-    plot_course(price, others, "price", title="Price: rollouts", unit="batches sampled a step", smooth=9)
-    past = frame[frame["step"] > 20]
-    plot_arms(used, past, "contributing", title="Responses that teach", unit="share of those sampled")
+    plot_course(price, others, "price", unit="batches sampled a step", smooth=9)
+    plot_arms(used, after(frame, 0.25), "contributing", unit="share of responses that teach")
     return figure

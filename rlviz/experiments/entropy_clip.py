@@ -10,13 +10,15 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rlviz.experiments.base import Part, Verdict, after, by_seed, gap, judged, means, scaled, select
+from rlviz.experiments.base import after, by_seed, gap, means, scaled, select
+from rlviz.experiments.parts import Part, Shown, Verdict, judged
 from rlviz.experiments.runs import FREE, SMALL, UPPER_LIMITS, rows, run, shipped
-from rlviz.runs.arms import panels, plot_arms
+from rlviz.runs.arms import panels, plot_arms, plot_course
 from rlviz.tabular import TableTask, random_reward, train_table
 from small_models.tasks import Grade, Trip
 
@@ -28,13 +30,19 @@ SMALLEST = 0.02  # nats worth speaking of
 ARMS = ("0.2", "0.28", "1.0", "DCPO's")
 TRIP, COIN, TABLE_COIN = "trip", "trip, a coin for a reward", "table, a coin for a reward"
 ONE, MANY = "table, 1 group of 8", "table, 16 groups of 16"
-TABLES: Mapping[str, dict[str, int]] = {
+TABLES: Mapping[str, dict[str, Any]] = {
     ONE: {"groups": 1, "group_size": 8, "steps": 120},
     MANY: {"groups": 16, "group_size": 16, "steps": 40},
 }
 WAYS = TableTask((1.0,) * 11 + (0.0,) * 9, start=(0.3,) + (0.01,) * 10 + (0.6 / 9,) * 9)
 LEVEL, BAND = 0.95, (0.5, 0.6)  # of accuracy: exact on a table, sampled on trip
 REPLICAS = 64
+WHERE = {  # panel → what is drawn in it
+    "band": "on trip at equal accuracy",
+    "coin": "with nothing to learn",
+    "one": "with 1 group of 8",
+    "many": "with 16 groups of 16",
+}
 
 
 class Coin(Trip):
@@ -80,17 +88,25 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
     return pd.concat(found, ignore_index=True)
 
 
+def at_equal_accuracy(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the steps on trip whose sampled accuracy lies in the band."""
+    return select(frame[frame["accuracy"].between(*BAND)], setting=TRIP)
+
+
 def judge(frame: pd.DataFrame) -> Verdict:
     """Compare entropy in the last fifth of the steps where nothing is learnt, and at equal accuracy where something is."""
     trip, coin = (after(select(frame, setting=setting), 0.8) for setting in (TRIP, COIN))
     one, many, drift = (select(frame, setting=setting) for setting in (ONE, MANY, TABLE_COIN))
     first = select(frame[frame["step"] <= 3], setting=TRIP)
     falls = {name: by_seed(first, "entropy", arm=name) - by_seed(trip, "entropy", arm=name) for name in ARMS}
-    alike = select(frame[frame["accuracy"].between(*BAND)], setting=TRIP)
+    alike = at_equal_accuracy(frame)
 
-    def kept(where: str, part: pd.DataFrame, name: str) -> Part:
+    def kept(panel: str, where: str, part: pd.DataFrame, name: str) -> Part:
         return Part(
-            f"nats more under {name} than under 0.2, {where}", gap(part, "entropy", name, "0.2"), smallest=SMALLEST
+            f"nats more under {name} than under 0.2, {where}",
+            gap(part, "entropy", name, "0.2"),
+            smallest=SMALLEST,
+            shown=Shown(panel, f"{WHERE[panel]}, 0.2 keeps [less|more] entropy than {{}}", name),
         )
 
     limits = ARMS[1], ARMS[3]
@@ -99,11 +115,18 @@ def judge(frame: pd.DataFrame) -> Verdict:
             "nats by which entropy falls on trip, more under 0.2 than under 0.28",
             falls["0.2"] - falls["0.28"],
             smallest=SMALLEST,
+            shown=Shown("course", "on trip entropy falls [more|less] under 0.2 than under {}", "0.28"),
         ),
-        *(kept("on trip at sampled accuracy .5 to .6, a band chosen after the trials", alike, name) for name in limits),
-        *(kept("with nothing to learn, on a table", drift, name) for name in limits),
-        *(kept(f"at accuracy {LEVEL:g}, 1 group of 8 a rollout", one, name) for name in limits),
-        *(kept(f"at accuracy {LEVEL:g}, 16 groups of 16", many, name) for name in limits),
+        *(
+            kept(panel, where, part, name)
+            for panel, where, part in (
+                ("band", "on trip at sampled accuracy .5 to .6, a band chosen after the trials", alike),
+                ("coin", "with nothing to learn, on a table", drift),
+                ("one", f"at accuracy {LEVEL:g}, 1 group of 8 a rollout", one),
+                ("many", f"at accuracy {LEVEL:g}, 16 groups of 16", many),
+            )
+            for name in limits
+        ),
         f"nothing to learn, on a table {means(drift, 'entropy')}",
         f"on trip, where one run wanders as far as the limits lie apart {means(coin, 'entropy')}",
         f"1 group of 8, at accuracy {LEVEL:g} {means(one, 'entropy', 3)}",
@@ -113,11 +136,11 @@ def judge(frame: pd.DataFrame) -> Verdict:
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """Draw entropy where nothing is learnt, and at equal accuracy with little and with much signal a rollout."""
-    figure, (coin, one, many) = panels(3, 4.9)
-    plot_arms(coin, select(frame, setting=TABLE_COIN), "entropy", title="A coin for a reward", unit="nats")
-    plot_arms(one, select(frame, setting=ONE), "entropy", title=f"At accuracy {LEVEL:g}: 1 group of 8", unit="nats")
-    plot_arms(
-        many, select(frame, setting=MANY), "entropy", title=f"At accuracy {LEVEL:g}: 16 groups of 16", unit="nats"
-    )
+    """Draw entropy on trip, also at equal accuracy; where nothing is learnt; and with little and with much signal a rollout."""
+    figure, (course, band, *tables) = panels(("course", "band"), tuple(WHERE)[1:], width=7.2, height=4.2)
+    plot_course(course, select(frame, setting=TRIP), "entropy", unit="entropy on trip, nats", smooth=9)
+    plot_arms(band, at_equal_accuracy(frame), "entropy", unit="nats, at sampled accuracy {:g} to {:g}".format(*BAND))
+    units = ("in the end, a coin for a reward", *2 * (f"when accuracy reaches {LEVEL:g}",))
+    for ax, setting, unit in zip(tables, (TABLE_COIN, ONE, MANY), units, strict=True):
+        plot_arms(ax, select(frame, setting=setting), "entropy", unit=f"nats {unit}")
     return figure

@@ -9,10 +9,11 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rlviz.experiments.base import Part, Verdict, gap, in_words, judged, scaled, select
+from rlviz.experiments.base import gap, in_words, scaled, select
+from rlviz.experiments.parts import Part, Shown, Verdict, judged
 from rlviz.experiments.runs import FREE, UPPER_LIMITS
 from rlviz.pieces.kl import KLInLoss
-from rlviz.runs.arms import at, panels, plot_arms
+from rlviz.runs.arms import at, minus, panels, plot_arms
 from rlviz.tabular import TableTask, good_actions, train_table
 
 CLAIM = (
@@ -79,7 +80,12 @@ def judge(frame: pd.DataFrame) -> Verdict:
 
     def kept(bench: str, knob: str) -> Part:
         more = gap(select(frame, bench=bench), "entropy", knob, PLAIN)
-        return Part(f"nats kept at accuracy {LEVEL:g} by {knob}, {bench} a response", more, smallest=SMALLEST)
+        return Part(
+            f"nats kept at accuracy {LEVEL:g} by {knob}, {bench} a response",
+            more,
+            smallest=SMALLEST,
+            shown=Shown(bench, f"{bench} a response, [more|less] entropy than {PLAIN} with {{}}", knob),
+        )
 
     def cost(bench: str, knob: str) -> pd.Series:
         return gap(select(frame, bench=bench), "accuracy", PLAIN, knob)
@@ -87,18 +93,23 @@ def judge(frame: pd.DataFrame) -> Verdict:
     mild, too_much = list(MILD)[1:], list(TOO_MUCH)[1:]
     return judged(
         *(kept(bench, knob) for bench in (FOUR, ONE) for knob in mild),
-        Part(f"accuracy that {BONUS} costs among 1000 actions", cost(MANY, BONUS), smallest=SMALLEST),
+        Part(
+            f"accuracy that {BONUS} costs among 1000 actions",
+            cost(MANY, BONUS),
+            smallest=SMALLEST,
+            shown=Shown("end", f"{BONUS} [costs|adds] {{}} of accuracy among 1000 actions"),
+        ),
         f"accuracy that too much costs among 20 actions: {in_words({knob: cost(FEW, knob).mean() for knob in too_much})}",
     )
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """Draw the entropy kept at equal accuracy by mild settings, and the accuracy in the end with too much."""
-    figure, (kept, end) = panels(2, 6.6, 5)
-    mild, too_much = select(frame, bench=(FOUR, ONE)), select(frame, bench=(FEW, MANY))
-    plot_arms(kept, mild, "entropy", sets="bench", title=f"Entropy when accuracy reaches {LEVEL:g}", unit="nats")
-    for _, plain in select(mild, arm=PLAIN).groupby("bench"):
-        at(kept, float(plain["entropy"].mean()))
-    plot_arms(end, too_much, "accuracy", sets="bench", title="Too much: accuracy in the end", unit="share right")
+    """Draw the entropy that each knob keeps at equal accuracy beyond none, and the accuracy in the end with too much of it."""
+    figure, (*benches, end) = panels((FOUR, ONE), ("end",), width=7.2, height=4.4)
+    for ax, bench in zip(benches, (FOUR, ONE), strict=True):
+        more = minus(select(frame, bench=bench), "entropy", PLAIN)
+        plot_arms(ax, more[more["arm"] != PLAIN], "entropy", unit=f"nats more than {PLAIN}, at accuracy {LEVEL:g}")
+        at(ax, 0.0)
+    plot_arms(end, select(frame, bench=(FEW, MANY)), "accuracy", sets="bench", unit="share right in the end, too much")
     end.set_xlim(-0.02, 1.05)
     return figure

@@ -8,11 +8,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rlviz.experiments.base import Arithmetic, Part, Verdict, gap, judged, means, scaled, select
+from rlviz.experiments.base import gap, means, scaled, select
+from rlviz.experiments.parts import Arithmetic, Part, Shown, Verdict, judged
 from rlviz.experiments.runs import FREE, SMALL, answered, rows, run, shipped
 from rlviz.pictures.groups import group_advantages
 from rlviz.pieces.advantages import all_equal
-from rlviz.runs.arms import panels, plot_arms, plot_course
+from rlviz.runs.arms import panels, plain_ticks, plot_arms, plot_course
 from small_models.tasks import Chain
 
 CLAIM = "GRPO's advantage needs G: its standard error falls like 1/√G; small G makes it noisy and often zero."
@@ -73,18 +74,30 @@ def judge(frame: pd.DataFrame) -> Verdict:
     last = trained[trained["step"] > trained["step"].max() - 10]
     return judged(
         Arithmetic(
-            f"error of the group's mean: how much nearer than {NEAR:g} its slope by log G is to −½", near(of_mean)
+            f"error of the group's mean: how much nearer than {NEAR:g} its slope by log G is to −½",
+            near(of_mean),
+            shown=Shown("error", f"the error of the mean [falls|does not fall] like 1/√G, to {NEAR:g} of a slope"),
         ),
-        Part("the same of a right response's advantage", near(of_advantage), smallest=SMALLEST),
+        Part(
+            "the same of a right response's advantage",
+            near(of_advantage),
+            smallest=SMALLEST,
+            shown=Shown("error", "that of a right answer's advantage [does|does not], too"),
+        ),
         *(
             Part(
                 f"share right over the last ten steps, with as many responses, {more} minus G 2",
                 gap(last, "accuracy", more, "G 2"),
                 smallest=SMALLEST_SHARE,
+                shown=Shown("course", "in the end G 2 is right [less|more] often than {}", more),
             )
             for more in ("G 8", "G 32")
         ),
-        Arithmetic("share of groups all alike, G 2 minus G 16", gap(measured, "equal", "G 2", "G 16")),
+        Arithmetic(
+            "share of groups all alike, G 2 minus G 16",
+            gap(measured, "equal", "G 2", "G 16"),
+            shown=Shown("equal", "{} of the groups [more|fewer] are all alike with G 2 than with G 16", form="{:.0%}"),
+        ),
         f"slopes of log error by log G {of_mean.mean():.2f} and {of_advantage.mean():.2f}",
         "the mean's slope and the share of groups alike follow from independent draws",
         f"groups all alike {means(measured, 'equal')}",
@@ -95,18 +108,17 @@ def judge(frame: pd.DataFrame) -> Verdict:
 
 def draw(frame: pd.DataFrame) -> Figure:
     """Draw errors and wasted groups against G, and the accuracy of runs on the same number of responses."""
-    figure, (error, equal, course) = panels(3, 4.8)
+    figure, (error, equal, course) = panels(("error", "equal", "course"))
     measured, trained = arms_by_size(frame)
     mean = measured.assign(arm="group's mean", error=measured["mean_error"])
     advantage = measured.assign(arm="advantage when right", error=measured["advantage_error"])
     at_2 = mean[mean["size"] == 2]["error"].mean()
     line = mean.assign(arm="1/√G", error=at_2 * (2 / mean["size"]) ** 0.5)
-    lines = pd.concat([mean, advantage, line])
-    plot_course(error, lines, "error", x="size", title="Error", unit="standard error")
-    error.set(xscale="log", yscale="log", xlabel="G", xticks=SIZES, xticklabels=SIZES)
+    plot_course(error, pd.concat([line, mean, advantage]), "error", x="size", unit="standard error")
+    error.set(xscale="log", yscale="log", xlabel="G, responses a group")
+    plain_ticks(error.yaxis)
+    error.set_xticks(SIZES, [f"{size}" for size in SIZES])
     error.minorticks_off()
-    plot_arms(equal, measured, "equal", by="size", title="Groups all alike", unit="share")
-    equal.set_ylabel("G", fontsize=13)
-    plot_course(course, trained, "accuracy", title=f"Trained, {RESPONSES} a step", unit="share right", smooth=5)
-    course.set_ylim(0, 1.02)
+    plot_arms(equal, measured, "equal", unit="share of groups all alike")
+    plot_course(course, trained, "accuracy", unit=f"share right of {RESPONSES} a step", smooth=5)
     return figure

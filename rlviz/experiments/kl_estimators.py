@@ -9,7 +9,8 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from rlviz.experiments.base import Arithmetic, Part, Verdict, by_seed, doublings, gap, judged, means, scaled, select
+from rlviz.experiments.base import by_seed, doublings, gap, means, scaled, select
+from rlviz.experiments.parts import Arithmetic, Part, Shown, Verdict, judged
 from rlviz.experiments.runs import FREE, SMALL, shipped
 from rlviz.pieces.kl import Estimator, k1, k2, k3, k3_plus
 from rlviz.runs.arms import panels, plain_ticks, plot_course
@@ -80,12 +81,21 @@ def judge(frame: pd.DataFrame) -> Verdict:
                 f"log2 of {other}'s noise over k3's, {step} steps after the start",
                 doublings(look, "noise", other, "k3"),
                 smallest=SMALLEST,
+                shown=Shown("noise", f"k3 is [less|more] noisy than {other} at step {{}}", f"{step}", base=2),
             )
             for other in ("k1", "k2")
             for step, look in frame.groupby("step")
         ),
-        Arithmetic("error of k3's mean gradient over the KL's gradient", by_seed(frame, "gradient_error", arm="k3")),
-        Arithmetic("of this k3+ mends", gap(frame, "gradient_error", "k3", "k3+")),
+        Arithmetic(
+            "error of k3's mean gradient over the KL's gradient",
+            by_seed(frame, "gradient_error", arm="k3"),
+            shown=Shown("error", "k3's gradient is off by {} times the KL's"),
+        ),
+        Arithmetic(
+            "of this k3+ mends",
+            gap(frame, "gradient_error", "k3", "k3+"),
+            shown=Shown("error", "of this k3+ [mends|adds] {}"),
+        ),
         f"noise, the std of one token's estimate over the KL, at {by_step}",
         f"the mean of k2 is off by {select(frame, arm='k2')['bias'].mean():+.0%}, those of k1 and k3 are exact",
     )
@@ -93,13 +103,12 @@ def judge(frame: pd.DataFrame) -> Verdict:
 
 def draw(frame: pd.DataFrame) -> Figure:
     """Draw noise and error of the gradient against the steps since the start."""
-    figure, (noise, error) = panels(2)
+    figure, (noise, error) = panels(("noise", "error"), width=6.6, height=4.8)
     of_value, of_gradient = select(frame, arm=("k1", "k2", "k3")), select(frame, arm=("k2", "k3", "k3+"))
-    length = "its length over the KL gradient's"
-    plot_course(noise, of_value, "noise", title="Noise of one token's estimate", unit="std over the KL")
-    plot_course(error, of_gradient, "gradient_error", title="Error of the mean gradient", unit=length)
+    plot_course(noise, of_value, "noise", unit="noise of one token, std over the KL")
+    plot_course(error, of_gradient, "gradient_error", unit="error of the mean gradient")
     noise.set(xscale="log", yscale="log")
-    error.set(xscale="log", ylim=(-0.1, None))
+    error.set(xscale="log", ylim=(-0.25, None))
     for axis in (noise.xaxis, noise.yaxis, error.xaxis):
         plain_ticks(axis)
     return figure

@@ -14,7 +14,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from rlviz.experiments.base import Part, Verdict, after, by_seed, gap, judged, means, scaled, select
+from rlviz.experiments.base import after, by_seed, gap, means, scaled, select
+from rlviz.experiments.parts import Part, Shown, Verdict, judged
 from rlviz.experiments.runs import FREE, SMALL, run, warmed_up
 from rlviz.pieces.aggregation import Constant, sequence_mean, token_mean
 from rlviz.runs.arms import panels, plot_arms, plot_course
@@ -64,17 +65,26 @@ def judge(frame: pd.DataFrame) -> Verdict:
     """Do wrong answers, or the filler in them, grow under GRPO's mean until the second half, and less under the others?"""
     grpo, *others = MEANS
     parts: list[Part | str] = []
-    for start, column, smallest in ((GUESSES, "tokens", SMALLEST), (SUMS, "dots", SMALLEST_DOTS)):
+    for start, column, smallest, panel in (
+        (GUESSES, "tokens", SMALLEST, "tokens"),
+        (SUMS, "dots", SMALLEST_DOTS, "late"),
+    ):
         rows = select(frame, start=start)
         first, late = rows[rows["step"] <= 3], after(rows, 0.5)
         growth = by_seed(late, column, arm=grpo) - by_seed(first, column, arm=grpo)
         parts += [
-            Part(f"{start}: {column} by which wrong answers grow under GRPO's mean", growth, smallest=smallest),
+            Part(
+                f"{start}: {column} by which wrong answers grow under GRPO's mean",
+                growth,
+                smallest=smallest,
+                shown=Shown(column, f"under GRPO's mean wrong answers [grow|shrink] by {{}} {column}"),
+            ),
             *(
                 Part(
                     f"{start}: {column} fewer in the end, {name} against GRPO's mean",
                     gap(late, column, grpo, name),
                     smallest=smallest,
+                    shown=Shown(panel, f"in the end GRPO's mean has [more|fewer] {column} than {{}}", name),
                 )
                 for name in others
             ),
@@ -86,9 +96,9 @@ def judge(frame: pd.DataFrame) -> Verdict:
 
 def draw(frame: pd.DataFrame) -> Figure:
     """Draw the tokens of wrong answers from the one start, and their filler from the other, in the second half too."""
-    figure, (tokens, dots, late) = panels(3, 5.2)
+    figure, (tokens, dots, late) = panels(("tokens", "dots", "late"))
     guesses, sums = (select(frame, start=start) for start in STARTS)
-    plot_course(tokens, guesses, "tokens", title="Wrong answers, half guesses at first", unit="tokens", smooth=7)
-    plot_course(dots, sums, "dots", title="Filler, sums from the first", unit="dots in a wrong answer", smooth=7)
-    plot_arms(late, after(sums, 0.5), "dots", title="Filler, in the second half", unit="dots, a mark a seed")
+    plot_course(tokens, guesses, "tokens", unit=f"tokens, {GUESSES}", smooth=7)
+    plot_course(dots, sums, "dots", unit=f"dots, {SUMS}", smooth=7)
+    plot_arms(late, after(sums, 0.5), "dots", unit="dots in the second half")
     return figure

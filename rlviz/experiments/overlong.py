@@ -12,11 +12,12 @@ from dataclasses import replace
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rlviz.experiments.base import Part, Verdict, after, gap, judged, means, scaled
+from rlviz.experiments.base import after, gap, means, scaled
+from rlviz.experiments.parts import Part, Shown, Verdict, judged
 from rlviz.experiments.runs import FREE, SMALL, shipped, train_arms
 from rlviz.pieces.aggregation import token_mean
 from rlviz.pieces.shaping import OverlongFilter, SoftOverlongPunishment
-from rlviz.runs.arms import panels, plot_course
+from rlviz.runs.arms import panels, plot_against, plot_course
 from small_models.tasks import Ramble
 
 CLAIM = (
@@ -52,12 +53,27 @@ def judge(frame: pd.DataFrame) -> Verdict:
     kept = gap(late, "truncated", PLAIN, SOFT)
     filtered = gap(late, "held_out_accuracy", FILTER, PLAIN)
     return judged(
-        Part("share of responses that the soft punishment keeps from being cut off", kept, smallest=SMALLEST),
+        Part(
+            "share of responses that the soft punishment keeps from being cut off",
+            kept,
+            smallest=SMALLEST,
+            shown=Shown("cut", "under the soft punishment {} of responses [fewer|more] are cut off", form="{:.1%}"),
+        ),
         *(
-            Part(f"share right that it adds {when}", gap(rows, "held_out_accuracy", SOFT, PLAIN), smallest=SMALLEST)
+            Part(
+                f"share right that it adds {when}",
+                gap(rows, "held_out_accuracy", SOFT, PLAIN),
+                smallest=SMALLEST,
+                shown=Shown("accuracy", "the soft punishment [adds|costs] accuracy {}", when),
+            )
             for when, rows in (("in the first half", early), ("at the last look", last))
         ),
-        Part("share right that leaving out those cut off adds in the second half", filtered, smallest=SMALLEST),
+        Part(
+            "share right that leaving out those cut off adds in the second half",
+            filtered,
+            smallest=SMALLEST,
+            shown=Shown("accuracy", "leaving out those cut off [adds|costs] {}"),
+        ),
         f"length later {means(late, 'response_length', 1)}",
         f"cut off later {means(late, 'truncated', 4)}",
         f"held-out accuracy in the second half {means(late, 'held_out_accuracy', 3)}",
@@ -65,10 +81,10 @@ def judge(frame: pd.DataFrame) -> Verdict:
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """Draw length and accuracy over the steps, and the share cut off."""
-    figure, (length, cut, accuracy) = panels(3, 5.2)
+    """Draw length, the share cut off, and accuracy against that of the plain arm, over the steps."""
+    figure, (length, cut, accuracy) = panels(("length", "cut", "accuracy"))
     plot_course(length, frame, "response_length", title="Length of responses", unit="tokens", smooth=5)
-    plot_course(cut, frame, "truncated", title="Cut off", unit="share of responses", smooth=5)
+    plot_course(cut, frame, "truncated", unit="cut off, share of responses", smooth=5)
     looked = frame.dropna(subset="held_out_accuracy")
-    plot_course(accuracy, looked, "held_out_accuracy", title="Accuracy, held out", unit="share right")
+    plot_against(accuracy, looked, "held_out_accuracy", PLAIN, unit="share right")
     return figure

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from rlviz.algorithms.base import GroupPolicyGradient
 from rlviz.experiments.base import first_reached, scaled
 from rlviz.experiments.runs import SMALL, Graded, train_arms, warmed_up
-from rlviz.runs.arms import from_zero, panels, plot_arms, plot_course
+from rlviz.runs.arms import from_zero, panels, plot_against, plot_arms
 
 GOAL = 0.9  # held-out accuracy; looked at after every second step
 
@@ -50,13 +50,14 @@ def costs_in_words(costs: pd.DataFrame) -> list[str]:
 
 
 def draw_race(frame: pd.DataFrame) -> Figure:
-    """Draw accuracy against steps, and what the goal cost in steps and seconds."""
-    figure, (accuracy, steps, seconds) = panels(3, 5.2)
-    looked, costs = frame.dropna(subset="held_out_accuracy"), to_goal(frame)
-    plot_course(accuracy, looked, "held_out_accuracy", title="Accuracy, held out", unit="share right")
-    plot_arms(steps, costs, "steps", title=f"Steps to accuracy {GOAL:g}", unit="steps, one update each")
-    plot_arms(seconds, costs, "seconds", title=f"Seconds to accuracy {GOAL:g}", unit="seconds of training")
-    seconds.set_yticklabels([])
+    """Draw accuracy against GRPO's, and what the goal cost in steps and seconds."""
+    figure, (accuracy, steps, seconds) = panels(("accuracy", "steps", "seconds"))
+    looked = frame.dropna(subset="held_out_accuracy")
+    plot_against(accuracy, looked, "held_out_accuracy", "GRPO", title="Accuracy, held out", unit="share right")
+    costs = to_goal(frame)
+    plot_arms(steps, costs, "steps", unit=f"updates to accuracy {GOAL:g}")
+    title = f"Seconds to accuracy {GOAL:g}"
+    plot_arms(seconds, costs, "seconds", title=title, unit="seconds of training")
     for ax in (steps, seconds):
         from_zero(ax)
     return figure

@@ -8,7 +8,8 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
-from rlviz.experiments.base import Arithmetic, Part, Verdict, doublings, in_words, judged, scaled, select
+from rlviz.experiments.base import doublings, in_words, scaled, select
+from rlviz.experiments.parts import Arithmetic, Part, Shown, Verdict, judged
 from rlviz.experiments.runs import FREE, SMALL, logp_under, warmed_up
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
 from rlviz.runs.arms import panels, plain_ticks, plot_course
@@ -61,8 +62,13 @@ def judge(frame: pd.DataFrame) -> Verdict:
             "log2 of how much wider the log of the product of 10 tokens' ratios spreads than that of 1",
             growth[PRODUCT],
             smallest=SMALLEST,
+            shown=Shown("spread", "the product of 10 tokens' ratios spreads [more|less] than 1 token's, {}", base=2),
         ),
-        Arithmetic("log2 of how much narrower their geometric mean's is than one token's", narrower),
+        Arithmetic(
+            "log2 of how much narrower their geometric mean's is than one token's",
+            narrower,
+            shown=Shown("spread", "their geometric mean spreads [less|more], {}", base=2),
+        ),
         "a token's own ratio has no length: tested is the product of a response's, which is the response's weight",
         f"from 1 token to 10 of the same responses the spread changes: {changes}",
         f"tokens that moved alike and independently would give ×1.00, ×{10**0.5:.2f}, ×{10**-0.5:.2f}",
@@ -71,9 +77,8 @@ def judge(frame: pd.DataFrame) -> Verdict:
 
 def draw(frame: pd.DataFrame) -> Figure:
     """Draw the spread of each kind of ratio against the number of tokens."""
-    figure, (ax,) = panels(1, 7.5)
-    title, unit = "Spread of the ratio after 8 updates", "std of log ratio, nats"
-    plot_course(ax, frame, "spread", x="length", title=title, unit=unit, legend="lower left")
+    figure, (ax,) = panels(("spread",), width=7.5, height=4.8)
+    plot_course(ax, frame, "spread", x="length", unit="std of the log ratio after 8 updates, nats")
     ax.set(yscale="log", xlabel="first tokens of the response")
     plain_ticks(ax.yaxis)
     return figure

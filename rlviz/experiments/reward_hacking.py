@@ -7,9 +7,10 @@ from dataclasses import replace
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rlviz.experiments.base import Part, Verdict, after, by_seed, gap, judged, means, scaled
+from rlviz.experiments.base import after, by_seed, gap, means, scaled
+from rlviz.experiments.parts import Part, Shown, Verdict, judged
 from rlviz.experiments.runs import FREE, SMALL, rows, run, shipped
-from rlviz.runs.hacking import plot_hacking
+from rlviz.runs.hacking import PANELS, plot_hacking
 from rlviz.training import learn_reward
 from small_models.evaluation import evaluate
 from small_models.tasks import Chain
@@ -44,12 +45,23 @@ def judge(frame: pd.DataFrame) -> Verdict:
     gain = by_seed(late, "reward", arm=JUDGE) - by_seed(first, "reward", arm=JUDGE)
     lost = by_seed(frame, "start_accuracy") - by_seed(last, "held_out_accuracy", arm=JUDGE)
     return judged(
-        Part("rise of the learned reward", gain, smallest=SMALLEST),
-        Part("held-out accuracy lost since the start", lost, smallest=SMALLEST_SHARE),
+        Part(
+            "rise of the learned reward",
+            gain,
+            smallest=SMALLEST,
+            shown=Shown("reward", "the learned reward [rises|falls] by {}"),
+        ),
+        Part(
+            "held-out accuracy lost since the start",
+            lost,
+            smallest=SMALLEST_SHARE,
+            shown=Shown("held_out_accuracy", "accuracy [falls|rises] by {} since the start"),
+        ),
         Part(
             "KL to the start beyond that of a run on the rule, nats a token",
             gap(late, "kl", JUDGE, RULE),
             smallest=SMALLEST_KL,
+            shown=Shown("kl", "KL to the start is {} nats a token [above|below] that of a run on the rule"),
         ),
         f"pairs that the reward model put in order at first {frame['judge_accuracy'].mean():.0%}",
         f"accuracy in the end {means(last, 'held_out_accuracy')}",
@@ -64,4 +76,7 @@ def draw(frame: pd.DataFrame) -> Figure:
         str(arm): [of_seed.reset_index(drop=True) for _, of_seed in part.groupby("seed")]
         for arm, part in frame.groupby("arm", sort=False)
     }
-    return plot_hacking(runs, start_accuracy=float(frame["start_accuracy"].mean()))
+    figure = plot_hacking(runs, start_accuracy=float(frame["start_accuracy"].mean()))
+    for ax, column in zip(figure.axes, PANELS, strict=True):
+        ax.set_label(column)
+    return figure

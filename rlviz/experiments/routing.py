@@ -12,7 +12,8 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
-from rlviz.experiments.base import Part, Verdict, by_seed, doublings, gap, in_words, judged, scaled, select
+from rlviz.experiments.base import by_seed, doublings, gap, in_words, scaled, select
+from rlviz.experiments.parts import Part, Shown, Verdict, judged
 from rlviz.experiments.runs import FREE, SMALL, logp_under, shipped
 from rlviz.pieces.ratios import sequence_ratio
 from rlviz.runs.arms import from_zero, panels, plot_arms
@@ -74,17 +75,29 @@ def judge(frame: pd.DataFrame) -> Verdict:
     widened = {of: gap(select(frame, of=of), "spread", FREELY, REPLAYED) for of in (TOKEN, SEQUENCE)}
     by_arm = {of: select(frame, of=of).groupby("arm", sort=False) for of in (FLIPPED, OTHERS, TOKEN, SEQUENCE)}
     return judged(
-        Part("share of tokens with a flip in some layer after 8 updates", by_seed(frame, "flips"), smallest=SMALLEST),
-        Part("|log r| of flipped tokens that is gone once the old routes are put back", gone, smallest=SMALLEST),
+        Part(
+            "share of tokens with a flip in some layer after 8 updates",
+            by_seed(frame, "flips"),
+            smallest=SMALLEST,
+            shown=Shown("jumps", "{} of the tokens flip after 8 updates", form="{:.0%}"),
+        ),
+        Part(
+            "|log r| of flipped tokens that is gone once the old routes are put back",
+            gone,
+            smallest=SMALLEST,
+            shown=Shown("jumps", "with the old routes they jump [less|more], by {}"),
+        ),
         Part(
             "nats by which flips widen the spread of log r, more than that of log s",
             widened[TOKEN] - widened[SEQUENCE],
             smallest=SMALLEST,
+            shown=Shown("spread", "flips widen log r [more|less] than log s, by {} nats"),
         ),
         Part(
             "in proportion, log2 of how much wider flips make log r than log s",
             spreads[TOKEN] - spreads[SEQUENCE],
             smallest=SMALLEST_LOG2,
+            shown=Shown("spread", "in proportion [more|less], {}", base=2),
         ),
         f"flips make log s {2 ** spreads[SEQUENCE].mean():.1f} times as wide: it does move",
         *(f"mean |log r| of {of}: {in_words(by_arm[of]['jump'].mean(), '{:.3f}')}" for of in (FLIPPED, OTHERS)),
@@ -94,28 +107,8 @@ def judge(frame: pd.DataFrame) -> Verdict:
 
 def draw(frame: pd.DataFrame) -> Figure:
     """Draw the jumps of tokens with a flip and without, and the spread of both ratios, with new and with old routes."""
-    figure, (jumps, spread) = panels(2, 6.4)
-    of_tokens, of_ratios = (frame[frame[column].notna()] for column in ("jump", "spread"))
-    plot_arms(
-        jumps,
-        of_tokens,
-        "jump",
-        by="of",
-        sets="arm",
-        title="Jumps of token ratios",
-        unit="mean |log r|",
-        legend="lower right",
-    )
-    plot_arms(
-        spread,
-        of_ratios,
-        "spread",
-        by="of",
-        sets="arm",
-        title="Spread of ratios",
-        unit="std of the log",
-        legend="lower right",
-    )
-    for ax in (jumps, spread):
+    figure, axes = panels(("jumps", "spread"), width=6.4)
+    for ax, column, unit in zip(axes, ("jump", "spread"), ("mean |log r|", "std of the log, nats"), strict=True):
+        plot_arms(ax, frame[frame[column].notna()], column, by="of", sets="arm", unit=unit)
         from_zero(ax)
     return figure

@@ -9,10 +9,11 @@ from pathlib import Path
 import pandas as pd
 import torch
 
+from rlviz.engines import LOCAL, run_on
 from rlviz.experiments import find_experiment
-from rlviz.experiments.base import Experiment, Verdict, in_counts
+from rlviz.experiments.base import Experiment
+from rlviz.experiments.parts import Verdict, in_counts
 from rlviz.pictures.base import save_figure
-from rlviz.processes import side_by_side
 from rlviz.training.files import write_text
 
 
@@ -42,9 +43,17 @@ def one_trial(job: tuple[Path, str, int, float]) -> Iterator[tuple[str, int]]:
 
 
 def run_trials(
-    experiments: Sequence[Experiment], seeds: Sequence[int], out: Path, *, jobs: int = 1, scale: float = 1.0
+    experiments: Sequence[Experiment],
+    seeds: Sequence[int],
+    out: Path,
+    *,
+    jobs: int | None = 1,
+    scale: float = 1.0,
+    on: str = LOCAL,
 ) -> Generator[tuple[Experiment, int], None, None]:
     """Run the trials that `out` does not have, `jobs` at a time, and yield each when it is there; first those that are.
+
+    on: the engine that runs them; see `rlviz.engines`.
 
     Stopping (an exception at the yield, or closing the iterator) ends the trials under way; those that are done stay.
     Raises what a trial raises.
@@ -57,7 +66,7 @@ def run_trials(
                 yield experiment, seed
             else:
                 missing.append((out, experiment.name, seed, scale))
-    with closing(side_by_side(one_trial, missing, jobs=jobs, at_once=True)) as done:
+    with closing(run_on(on, one_trial, missing, jobs=jobs, at_once=True)) as done:
         for name, seed in done:
             yield known[name], seed
 
@@ -68,7 +77,7 @@ def conclude(experiment: Experiment, seeds: Sequence[int], out: Path) -> Verdict
     verdict = experiment.judge(frame)
     write(out / f"{experiment.name}.csv", frame.to_csv(index=False))
     save_figure(
-        experiment.draw(frame), out / f"{experiment.name}.png", description=f"{experiment.claim} {verdict.says}"
+        experiment.picture(frame), out / f"{experiment.name}.png", description=f"{experiment.claim} {verdict.says}"
     )
     return verdict
 
@@ -79,7 +88,7 @@ def verdict_table(verdicts: Sequence[tuple[Experiment, Verdict]], seeds: int) ->
         "# The claims and what became of them",
         "",
         f"Written by `rlviz experiment --all --seeds {seeds}`; nothing is typed by hand. "
-        f"**In all {in_counts([verdict for _, verdict in verdicts])}.**",
+        f"**In all {in_counts(said for _, verdict in verdicts for said in verdict.said)}.**",
         "",
         "A claim has parts, and no claim is called seen as a whole. A part is **measured**, follows by **arithmetic** from "
         "definitions, or is **not testable here**. The smallest effect worth speaking of stands in the experiment's file, and "
@@ -87,9 +96,10 @@ def verdict_table(verdicts: Sequence[tuple[Experiment, Verdict]], seeds: int) ->
         "part is **seen** when every seed has the claimed sign, the mean is more than two standard errors from 0 (with five "
         "seeds an interval of 88 %), and at least of that size (and of the claimed one, where the claim names one); **reversed** "
         "when all that holds for the opposite sign; **negligible** when the mean and its two standard errors lie within that "
-        "size; else **not seen at this scale**. Bars in the pictures are means, dots and bands are of seeds; a seed of a table "
-        "is a mean of its replicas, and most transformers of an experiment begin at one checkpoint. Parts are neither "
-        "independent nor of equal weight: their number says how much was looked at, and no more.",
+        "size; else **not seen at this scale**. A title in bold says in a picture what the parts shown below it came to, "
+        "with the mean over the seeds; bars and lines are medians, which one seed far off does not move; dots and bands are of "
+        "seeds. A seed of a table is a mean of its replicas, and most transformers of an experiment begin at one checkpoint. "
+        "Parts are neither independent nor of equal weight: their number says how much was looked at, and no more.",
         "",
         "| experiment | claim | its parts | picture |",
         "|---|---|---|---|",

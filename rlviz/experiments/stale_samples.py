@@ -8,7 +8,8 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
-from rlviz.experiments.base import Part, Verdict, by_seed, judged, scaled, select
+from rlviz.experiments.base import by_seed, scaled, select
+from rlviz.experiments.parts import Part, Shown, Verdict, judged
 from rlviz.experiments.runs import FREE, SMALL, answered, logp_under, shipped
 from rlviz.pieces.ratios import token_ratio
 from rlviz.runs.arms import at, panels, plot_arms
@@ -73,11 +74,32 @@ def judge(frame: pd.DataFrame) -> Verdict:
         for arm, part in frame.groupby("arm", sort=False)
     ]
     too_low = -by_seed(last, "mean_bias")
+    low, large = (f"a group's {of} if half is {{}}" for of in ("mean is too [low|high]", "std is too [large|small]"))
     return judged(
-        Part("by how much the mean of groups that are half of the last step is too low", too_low, smallest=SMALLEST),
-        Part(f"of groups that are half from {oldest} steps before", -by_seed(old, "mean_bias"), smallest=SMALLEST),
-        Part("by how much the std is too large with the last step's", by_seed(last, "std_bias"), smallest=SMALLEST),
-        Part(f"with those of {oldest} steps before", by_seed(old, "std_bias"), smallest=SMALLEST),
+        Part(
+            "by how much the mean of groups that are half of the last step is too low",
+            too_low,
+            smallest=SMALLEST,
+            shown=Shown("mean", low, "1 step old"),
+        ),
+        Part(
+            f"of groups that are half from {oldest} steps before",
+            -by_seed(old, "mean_bias"),
+            smallest=SMALLEST,
+            shown=Shown("mean", low, f"{oldest} steps old"),
+        ),
+        Part(
+            "by how much the std is too large with the last step's",
+            by_seed(last, "std_bias"),
+            smallest=SMALLEST,
+            shown=Shown("std", large, "1 step old"),
+        ),
+        Part(
+            f"with those of {oldest} steps before",
+            by_seed(old, "std_bias"),
+            smallest=SMALLEST,
+            shown=Shown("std", large, f"{oldest} steps old"),
+        ),
         *ages,
         f"accuracy then {frame['accuracy'].mean():.2f}, where a group of 8 has a standard error of "
         f"{(frame['accuracy'] * (1 - frame['accuracy']) / 8).mean() ** 0.5:.2f}, and below ½ the std's error has the other sign",
@@ -86,13 +108,12 @@ def judge(frame: pd.DataFrame) -> Verdict:
 
 def draw(frame: pd.DataFrame) -> Figure:
     """Draw the bias of mean and std, and the effective sample size, by the age of the old half."""
-    figure, (mean, std, share) = panels(3, 4.6)
-    plot_arms(mean, frame, "mean_bias", title="Error of the group's mean", unit="reward")
-    plot_arms(std, frame, "std_bias", title="Error of its std", unit="reward")
-    plot_arms(share, frame, "worth", title="What old samples are worth", unit="effective share")
+    figure, (mean, std, share) = panels(("mean", "std", "worth"))
+    plot_arms(mean, frame, "mean_bias", unit="error of a group's mean, rewards 0 or 1")
+    plot_arms(std, frame, "std_bias", unit="error of a group's std, rewards 0 or 1")
+    title, unit = "What old samples are worth", "effective share of new ones"
+    plot_arms(share, frame, "worth", title=title, unit=unit)
     for ax in (mean, std):
         at(ax, 0.0)
-    for ax in (std, share):
-        ax.set_yticklabels([])
-    share.set_xlim(0, 1.02)
+    share.set_xlim(0, 1.05)
     return figure

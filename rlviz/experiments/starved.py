@@ -10,18 +10,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rlviz.experiments.base import (
-    Arithmetic,
-    Part,
-    Verdict,
-    first_reached,
-    gap,
-    in_words,
-    judged,
-    means,
-    scaled,
-    select,
-)
+from rlviz.experiments.base import first_reached, gap, in_words, means, scaled, select
+from rlviz.experiments.parts import Arithmetic, Part, Shown, Verdict, judged
 from rlviz.experiments.runs import FREE, SMALL, UPPER_LIMITS, shipped
 from rlviz.pieces.aggregation import token_mean
 from rlviz.runs.arms import from_zero, panels, plot_arms, plot_course
@@ -121,19 +111,37 @@ def judge(frame: pd.DataFrame) -> Verdict:
             said[str(arm)] = f"{part['rollouts'].mean():.0f}{noted}"
         return in_words(said, "{}")
 
+    needs = "0.2 needs [more|fewer] rollouts than {}"
     first = select(frame, setting=COMMON, rollout=1).groupby("arm", sort=False)["rare"].mean()
     after_one = in_words(first)
     once = select(frame, setting=ONCE).pivot_table(index=["seed", "rollout"], columns="arm", values="rare")
     return judged(
         Part(
-            "rollouts more under 0.2 than with no upper limit", gap(real, "rollouts", NARROW, OPEN), smallest=SMALLEST
+            "rollouts more under 0.2 than with no upper limit",
+            gap(real, "rollouts", NARROW, OPEN),
+            smallest=SMALLEST,
+            shown=Shown("needed", needs, OPEN),
         ),
         *(
-            Part(f"than under {name}", gap(real, "rollouts", NARROW, name), smallest=SMALLEST)
+            Part(
+                f"than under {name}",
+                gap(real, "rollouts", NARROW, name),
+                smallest=SMALLEST,
+                shown=Shown("needed", needs, name),
+            )
             for name in ("0.28", "1.0", "DCPO's")
         ),
-        Part("on a table, than with no upper limit", gap(table, "rollouts", NARROW, OPEN), smallest=SMALLEST),
-        Arithmetic("what a token at q = .01 may gain on one rollout before ε = .2 cuts its gradient", [0.2 * 0.01]),
+        Part(
+            "on a table, than with no upper limit",
+            gap(table, "rollouts", NARROW, OPEN),
+            smallest=SMALLEST,
+            shown=Shown("twin", "on a table " + needs, OPEN),
+        ),
+        Arithmetic(
+            "what a token at q = .01 may gain on one rollout before ε = .2 cuts its gradient",
+            [0.2 * 0.01],
+            shown=Shown("course", "at q = .01 a token may gain {} on a rollout before ε = .2 cuts its gradient"),
+        ),
         f"rollouts to accuracy {GOAL:g}: {each(real)}",
         f"growth of the rare path in a rollout while below .1: {means(growth(frame), 'growth')}",
         f"on a table to ½: {each(table)}",
@@ -151,10 +159,9 @@ def carried_on(frame: pd.DataFrame) -> pd.DataFrame:
 
 def draw(frame: pd.DataFrame) -> Figure:
     """Draw the probability of the rare path, with the lines along which one token alone could grow, and the rollouts needed."""
-    figure, (course, needed, twin) = panels(3, 5.2)
+    figure, (course, needed, twin) = panels(("course", "needed", "twin"))
     shown = carried_on(select(frame, setting=RARE, arm=(NARROW, "0.28", "1.0", OPEN)))
-    title, unit = "Probability of the rare path", "probability"
-    plot_course(course, shown, "rare", x="rollout", title=title, unit=unit, legend="lower right")
+    plot_course(course, shown, "rare", x="rollout", unit="probability of the rare path")
     start, steps, last = float(select(shown, rollout=0)["rare"].mean()), np.arange(61), float(shown["rollout"].max())
     for width in (0.2, 1.0):
         course.plot(steps, start * (1 + width) ** steps, color="black", linestyle=":", linewidth=1.5)
@@ -168,8 +175,10 @@ def draw(frame: pd.DataFrame) -> Figure:
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
         )
     course.set(yscale="log", ylim=(start / 4, 1.3), xlim=(0, last))
-    plot_arms(needed, to_goal(frame, RARE), "rollouts", title=f"Rollouts to accuracy {GOAL:g}")
-    plot_arms(twin, to_goal(frame, TABLE), "rollouts", title="The same on a table, to ½")
+    real = to_goal(frame, RARE)
+    never = "" if real["reached"].all() else f", {real['rollouts'].max():.0f} where never"
+    plot_arms(needed, real, "rollouts", unit=f"rollouts to accuracy {GOAL:g}{never}")
+    plot_arms(twin, to_goal(frame, TABLE), "rollouts", unit="rollouts to ½, on a table")
     for ax in (needed, twin):
         from_zero(ax)
     return figure

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rlviz.experiments.base import Arithmetic, Verdict, gap, judged, means, scaled, select
+from rlviz.experiments.base import gap, means, scaled, select
+from rlviz.experiments.parts import Arithmetic, Shown, Verdict, judged
 from rlviz.experiments.runs import FREE, SMALL, Graded, run, warmed_up
 from rlviz.pieces.advantages import GroupAdvantage
 from rlviz.runs.arms import panels, plot_arms, plot_course
@@ -72,6 +73,9 @@ def judge(frame: pd.DataFrame) -> Verdict:
         Arithmetic(
             "share of the pull of groups with 1 or 7 of 8 right, more with the division, given the groups",
             gap(shares, "share", divided, plain),
+            shown=Shown(
+                "pull", "division gives groups with 1 or 7 of 8 right {} of the pull [more|less]", form="{:.0%}"
+            ),
         ),
         f"share {means(shares, 'share')}",
         f"such a group pulls {lifted[divided]:.2f} times as hard as a half-right one with it, {lifted[plain]:.2f} times "
@@ -82,13 +86,18 @@ def judge(frame: pd.DataFrame) -> Verdict:
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """Draw the pull of each kind of group, and the accuracy on hard and easy prompts."""
-    figure, (pull, course) = panels(2)
+    """Draw the pull of each kind of group, and what the division changes in the accuracy on hard and easy prompts."""
+    figure, (pull, course) = panels(("pull", "course"), width=6.0)
     table = relative(frame).sort_values("kind", key=lambda kinds: kinds.map(KINDS.index), kind="stable")
-    title, unit = "How hard a group pulls, half-right groups = 1", "Σ|A| over that of half-right groups"
-    plot_arms(pull, table, "relative", by="kind", sets="arm", title=title, unit=unit)
-    level = frame["difficulty"].map({"a": "easy", "b": "easy", "d": "hard", "e": "hard"})
-    shown = frame.assign(arm=level + ", " + frame["arm"]).dropna(subset="arm").sort_values("arm", kind="stable")
-    plot_course(course, shown, "right", title="Accuracy on easy and hard prompts", unit="share right", smooth=7)
-    course.set_ylim(0, 1.02)
+    plot_arms(pull, table, "relative", by="kind", sets="arm", unit="Σ|A| of a group over that of half-right groups")
+    level = frame["difficulty"].map(
+        {"a": "easy prompts", "b": "easy prompts", "d": "hard prompts", "e": "hard prompts"}
+    )
+    divided, undivided = SCALES
+    right = frame.assign(level=level).pivot_table(index=["level", "step", "seed"], columns="arm", values="right")
+    more = right[divided] - right[undivided]
+    shown = more.rename("more").reset_index().rename(columns={"level": "arm"})
+    title, unit = "What the division changes in accuracy", "share right, with minus without"
+    plot_course(course, shown, "more", title=title, unit=unit, smooth=7)
+    course.set_ylim(-0.25, 0.25)
     return figure

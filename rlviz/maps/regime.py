@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 from rlviz.names import closest
-from rlviz.settings import RUN, SEEDS, check_settings, documented, setting
+from rlviz.settings import RUN, SEEDS, check_settings, declarations, documented, setting
 from small_models.checks import check_at_least
 
 REGIME = "What there is to learn, and from how much"
@@ -51,20 +51,52 @@ class Regime:
         if self.spread and self.prompts == 1:
             raise ValueError(f"spread must be 0 where there is one prompt; got {self.spread:g} (see prompts)")
 
+    @property
+    def responses(self) -> int:
+        """Responses in a rollout."""
+        return self.prompts * self.groups * self.group_size
+
+
+@documented
+@dataclass(frozen=True)
+class PolicyRegime:
+    """What a small transformer learns, and how, where a map has one in place of the table; each run begins with the same policy.
+
+    Raises ValueError for a setting out of its range.
+    """
+
+    policy: str = setting("trip", "Starting policy: a shipped name, a folder, or a hub name.", REGIME)
+    task: str = setting("trip", "Task that it learns.", REGIME)
+    updates_per_rollout: int = setting(4, "Updates on each rollout.", REGIME, at_least=1)
+    group_size: int = setting(8, "Responses in a group, G.", REGIME, at_least=2)
+    groups: int = setting(8, "Groups in a rollout, each of another prompt.", REGIME, at_least=1)
+    noise: float = setting(0.0, "Probability that a response's check is a coin's throw.", REGIME, at_least=0, at_most=1)
+    lr: float = setting(1e-4, "Learning rate of AdamW.", REGIME, above=0)
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    @property
+    def responses(self) -> int:
+        """Responses in a rollout."""
+        return self.groups * self.group_size
+
 
 @documented
 @dataclass(frozen=True)
 class MapSettings:
     """How long each run of a map is, and how many there are. Raises ValueError for a setting out of its range."""
 
-    replicas: int = setting(64, "Runs of each algorithm in each cell.", RUN, at_least=2)
-    steps: int = setting(60, "Rollouts of each run.", RUN, at_least=1)
+    replicas: int = setting(64, "Runs of each algorithm in each cell; with a policy 3 unless told.", RUN, at_least=2)
+    steps: int = setting(60, "Rollouts of each run; with a policy 30 unless told.", RUN, at_least=1)
     responses: int = setting(
         0, "Responses sampled in each run, in place of --steps, so that cells have equal budgets; 0: --steps.", RUN,
         at_least=0,
     )  # fmt: skip
-    level: float = setting(0.8, "Accuracy at which entropies are compared, and to which rollouts are counted.", RUN,
-                           above=0, below=1)  # fmt: skip
+    level: float = setting(
+        0.8, "Accuracy at which entropies are compared, and to which rollouts are counted; with a policy .5 unless told.",
+        RUN, above=0, below=1,
+    )  # fmt: skip
     rates: Rates = setting(
         "same",
         "Learning rates: the same for both; or tuned, in each cell for each algorithm the best of lr × ¼, ½, 1, 2 and 4.",
@@ -75,11 +107,14 @@ class MapSettings:
     def __post_init__(self) -> None:
         check_settings(self)
 
-    def rollouts(self, regime: Regime) -> int:
+    @classmethod
+    def for_policy(cls, **changed: Any) -> MapSettings:
+        """Return settings that a laptop can wait for where cells are trained on a transformer, `changed` by name."""
+        return cls(**{"replicas": 3, "steps": 30, "level": 0.5, **changed})
+
+    def rollouts(self, regime: Regime | PolicyRegime) -> int:
         """Return the rollouts of each run in a cell, at least one."""
-        if not self.responses:
-            return self.steps
-        return max(1, self.responses // (regime.prompts * regime.groups * regime.group_size))
+        return max(1, self.responses // regime.responses) if self.responses else self.steps
 
 
 @dataclass(frozen=True)
@@ -119,6 +154,13 @@ AXES: Mapping[str, Axis] = MappingProxyType(
         "spread": Axis("spread of difficulty (log-odds)", 0.0, 3.0),
     }
 )
+POLICY_AXES: Mapping[str, Axis] = MappingProxyType(
+    {
+        **{name: AXES[name] for name in ("updates_per_rollout", "group_size", "noise")},
+        "groups": Axis(AXES["groups"].label, 4, 32, by_factors=True),
+        "lr": Axis(AXES["lr"].label, 3e-5, 1e-3, by_factors=True),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -139,7 +181,7 @@ MEASURES: Mapping[str, Words] = MappingProxyType(
         "accuracy": Words("accuracy after equally many responses", "accuracy", "a higher accuracy", 0.05),
         "entropy": Words("entropy at accuracy {level:g}", "nats", "more entropy", 0.1),
         "rollouts": Words("rollouts to accuracy {level:g}", "rollouts", "more rollouts", 2.0),
-        "dead": Words("expected share of dead groups over a run", "share", "more dead groups", 0.05),
+        "dead": Words("share of dead groups over a run", "share", "more dead groups", 0.05),
     }
 )
 
@@ -149,13 +191,30 @@ def is_whole(name: str) -> bool:
     return next(field.type for field in fields(Regime) if field.name == name) == "int"
 
 
-def values_of(name: str, given: int | tuple[float, ...], what: str) -> tuple[float, ...]:
+def regime_of(settings: Mapping[str, Any]) -> Regime | PolicyRegime:
+    """Return the regime with these settings: with a policy a transformer's, else a table's.
+
+    Raises ValueError for a setting that only the other one has, and for one out of its range.
+    """
+    kind = PolicyRegime if "policy" in settings else Regime
+    for name in settings:
+        if name not in declarations(kind):
+            raise ValueError(f"{name} is a setting of the table alone; with a policy its task decides")
+    return kind(**settings)
+
+
+def values_of(
+    name: str, given: int | tuple[float, ...], what: str, axes: Mapping[str, Axis] = AXES
+) -> tuple[float, ...]:
     """Return the values of an axis: so many over its own range, or those given.
 
-    what: the argument's name, for refusals. Raises ValueError for a setting that cannot be an axis, and for values that do not
-    grow.
+    what: the argument's name, for refusals. axes: AXES, or those of a policy. Raises ValueError for a setting that cannot be an
+    axis, and for values that do not grow.
     """
-    axis = AXES[closest(what, name, list(AXES))]
+    known = closest(what, name, list(AXES))
+    if known not in axes:
+        raise ValueError(f"{what} cannot be {known}, which only the table has; with a policy it is {', '.join(axes)}")
+    axis = axes[known]
     if isinstance(given, int):
         check_at_least(1, cells=given)
         return axis.values(given, whole=is_whole(name))

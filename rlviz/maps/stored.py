@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from rlviz.maps.cells import Array, Cell, Measured
-from rlviz.maps.regime import AXES, MEASURES, MapSettings, Regime
+from rlviz.maps.cells import Cell
+from rlviz.maps.measures import Array, Measured
+from rlviz.maps.regime import AXES, MEASURES, MapSettings, PolicyRegime, Regime, regime_of
 from rlviz.training.files import json_text
 from small_models.checks import checked
 
@@ -61,10 +62,10 @@ class RegimeMap:
     def complete(self) -> bool:
         return len(self.cells) == math.prod(self.shape)
 
-    def regime(self, place: Place) -> Regime:
+    def regime(self, place: Place) -> Regime | PolicyRegime:
         """Return the settings of a cell."""
         (x, columns), (y, rows) = self.x, self.y
-        return Regime(**{**self.plan["regime"], x: columns[place[0]], y: rows[place[1]]})
+        return regime_of({**self.plan["regime"], x: columns[place[0]], y: rows[place[1]]})
 
     def measured(self, measure: str, name: str) -> Array:
         """Return one number of a measure in all cells, [rows, columns], from the lowest y; NaN where a cell is missing.

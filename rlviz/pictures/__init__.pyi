@@ -24,6 +24,7 @@ from .gae import explore_gae as explore_gae, gae_curve as gae_curve
 from .importance import importance_curve as importance_curve, plot_importance as plot_importance
 from .kl import explore_kl as explore_kl, kl_curve as kl_curve
 from .map import explore_map as explore_map
+from .mismatch import explore_mismatch as explore_mismatch
 from .overlong import explore_overlong as explore_overlong
 from .process import explore_process as explore_process
 from .ratio import explore_ratio as explore_ratio

@@ -24,6 +24,7 @@ from rlviz.pictures.arguments import OFFERED, Slider
 from rlviz.pictures.arrays import Array, array
 from rlviz.pictures.base import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, Handle, Picture, dress
 from rlviz.pictures.explore import Algorithms, explorer, with_given
+from rlviz.pieces.preference import ImplicitReward
 from rlviz.types import Batch
 from small_models.checks import checked
 
@@ -68,10 +69,13 @@ class DpoCurve:
 
 
 def learns_from_a_pair(algorithm: Algorithm) -> bool:
-    """Return whether the algorithm has a loss on a pair of responses, given as one or sampled as a group of two."""
+    """Return whether the algorithm has a loss on a pair of responses, given as one or sampled as a group of two.
+
+    Of a pair that is given it must be a function of two rewards alone: ORPO's, which imitates too, has no pull by the margin.
+    """
     if isinstance(algorithm, GroupPolicyGradient):
         return not algorithm.asks_for("advantage", "step_ends")
-    return isinstance(algorithm, PreferenceOptimization)
+    return isinstance(algorithm, PreferenceOptimization) and not algorithm.asks["pair_loss"]
 
 
 @checked
@@ -103,7 +107,7 @@ def dpo_curve(
     """
     algorithm = with_given(algorithm, beta=beta)
     if not learns_from_a_pair(algorithm):
-        raise ValueError(f"algorithm: {algorithm.name} has no loss on a pair of responses")
+        raise ValueError(f"algorithm: {algorithm.name} has no loss on the margin of a pair")
     for name, value in (("chosen_prob", chosen_prob), ("rejected_prob", rejected_prob)):
         if not 0 < value < 1:
             raise ValueError(f"{name} must be above 0 and below 1; got {value}")
@@ -115,7 +119,8 @@ def dpo_curve(
         raise ValueError(f"shared must be from 0 to 1; got {shared}")
     if not 0 < pace < math.inf:
         raise ValueError(f"pace must be above 0 nats and finite; got {pace}")
-    reward = getattr(algorithm, "reward", DPO.reward)
+    beta = of_the_implicit_reward(algorithm).get("beta", math.nan)
+    reward = ImplicitReward(beta=beta) if math.isfinite(beta) else DPO.reward
     start = torch.tensor([chosen_prob, rejected_prob, 1 - chosen_prob - rejected_prob], dtype=torch.double).log()
     every = (algorithm, replace(DPO, reward=reward), replace(DPO_LINEAR, reward=reward))
     losses = [_pair_loss(each, start[:2]) for each in every]
@@ -127,7 +132,7 @@ def dpo_curve(
     gain = log_probs - log_probs[:, :1]
     return DpoCurve(
         name=algorithm.name,
-        beta=getattr(getattr(algorithm, "reward", None), "beta", math.nan),
+        beta=beta,
         own=own,
         sigmoid=sigmoid,
         linear=linear,
@@ -142,17 +147,27 @@ def _pair_loss(algorithm: PreferenceOptimization | GroupPolicyGradient, ref: Ten
     if isinstance(algorithm, PreferenceOptimization):
 
         def given(chosen: Tensor, rejected: Tensor) -> Tensor:
+            one_token = torch.ones_like(chosen, dtype=torch.long)
             rewards = (
-                algorithm.reward(own, at.expand(own.shape)) for own, at in zip((chosen, rejected), ref, strict=True)
+                algorithm.rewards(own, at.expand(own.shape), one_token)
+                for own, at in zip((chosen, rejected), ref, strict=True)
             )
-            return algorithm.pair_loss(*rewards)
+            return algorithm.pair_losses(*rewards)
 
         return given
     without_kl = algorithm.without_kl()
     rewards = torch.tensor([[1.0, 0.0]], dtype=torch.double)
     one = torch.ones(1, 2, 1, dtype=torch.bool)
     under_the_reference = ref.view(1, 2, 1)
-    advantages, _ = without_kl.advantages(rewards, one, old_logp=under_the_reference, ref_logp=under_the_reference)
+    advantages, _ = without_kl.advantages(
+        rewards,
+        one,
+        old_logp=under_the_reference,
+        ref_logp=under_the_reference,
+        old_entropy=torch.ones_like(under_the_reference),  # both were drawn from one distribution
+        correct=rewards,
+        well_formed=torch.ones_like(rewards),
+    )
     advantages = advantages.double()
     weights = without_kl.aggregate(one).double()
 
@@ -180,11 +195,14 @@ def _pair_curve(pair_loss: PairLoss, ref: Tensor, margin: Tensor) -> PairCurve:
 
 
 def _reach(pair_loss: PairLoss, ref: Tensor) -> float | None:
-    """Return a round margin by which a loss has let go of a pair, or None if it does not within 500 nats."""
+    """Return a round margin by which a loss has let go of a pair or pulls it back, or None if it does not within 500 nats."""
     rounds = torch.tensor([0.0, *ROUND_MARGINS], dtype=torch.double)
     pull = _losses_and_pulls(pair_loss, ref, rounds)[1]
     let_go = (pull[1:] <= FADED * pull[0]).nonzero()
-    return ROUND_MARGINS[int(let_go[0])] if len(let_go) else None
+    if not len(let_go):
+        return None
+    first = int(let_go[0])
+    return ROUND_MARGINS[first + int(pull[1 + first] >= 0 > pull[-1])]  # where it pulls back, that is drawn too
 
 
 def _run(pair_loss: PairLoss, start: Tensor, shared: float, lr: float) -> Tensor:
@@ -386,6 +404,10 @@ def _say_pull(curve: DpoCurve) -> str:
     pair = curve.own
     if not pair.slope:
         return "it does not pull at margin 0"
+    if pair.pull[-1] < 0:
+        turn = int(np.flatnonzero(pair.pull < 0)[0])
+        goal = np.interp(0.0, pair.pull[[turn, turn - 1]], pair.margin[[turn, turn - 1]])
+        return f"its pull is 0 at a margin of {float(f'{goal:.2g}'):g} nats, and beyond it pulls back"
     if not pair.pull[-1]:
         last = np.flatnonzero(pair.pull)[-1]
         return f"its pull stops dead at a margin of {pair.margin[last + 1]:.2g} nats"
@@ -400,6 +422,11 @@ def of_the_implicit_reward(algorithm: Algorithm) -> dict[str, int | float]:
     return numbers(algorithm) if isinstance(algorithm, PreferenceOptimization) else {}
 
 
+def _samples(algorithm: Algorithm) -> bool:
+    """Return whether the algorithm samples the pair, rather than being given it."""
+    return not isinstance(algorithm, PreferenceOptimization)
+
+
 explore_dpo = explorer(
     "dpo",
     dpo_curve,
@@ -407,7 +434,7 @@ explore_dpo = explorer(
     algorithms=Algorithms(
         fits=learns_from_a_pair,
         parameters=("beta",),
-        among=(DPO, DPO_LINEAR, *(member for member in OFFERED if member is not DPO)),
+        among=(DPO, DPO_LINEAR, *sorted((a for a in OFFERED if a is not DPO), key=_samples)),
         numbers=of_the_implicit_reward,
     ),
     controls={

@@ -123,8 +123,12 @@ def entropy_curve(
 
 
 def has_groups(algorithm: Algorithm) -> bool:
-    """Return whether a table can be trained with it: groups of responses with one reward each."""
-    return isinstance(algorithm, GroupPolicyGradient) and not algorithm.asks_for("advantage", "step_ends")
+    """Return whether a table can be trained with it: groups of responses with one reward each, and no teacher."""
+    return (
+        isinstance(algorithm, GroupPolicyGradient)
+        and not algorithm.asks_for("advantage", "step_ends")
+        and not algorithm.can.from_teacher
+    )
 
 
 @remembered(maxsize=256)  # a slider that goes back, or a step slider, trains nothing again; 30 kB each

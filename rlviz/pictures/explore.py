@@ -31,10 +31,14 @@ RANGES = {
     "gamma": (0.0, 1.0, 0.01),
     "lam": (0.0, 1.0, 0.01),
     "beta": (0.005, 1.0, 0.005),
+    "cap": (0.5, 5.0, 0.1),
+    "lowest": (0.0, 1.0, 0.05),
+    "highest": (1.0, 10.0, 0.25),
+    "delta": (0.05, 2.0, 0.05),
 }
 WIDTHS = ("eps_low", "eps_high", "max_ratio")  # of the bounds on a ratio
 TINY = (1e-4, 0.05, 1e-4)  # for widths like GSPO's
-LABELS = {"gamma": "γ gamma", "lam": "λ lam", "beta": "β beta", "max_ratio": "largest ratio"}
+LABELS = {"gamma": "γ gamma", "lam": "λ lam", "beta": "β beta", "max_ratio": "largest ratio", "delta": "δ delta"}
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,15 @@ from matplotlib.artist import Artist
 from matplotlib.collections import PolyCollection
 from torch import Tensor
 
-from rlviz.algorithms import GRPO, PPO, ActorCritic, Algorithm, GroupPolicyGradient, PolicyGradient
+from rlviz.algorithms import (
+    GRPO,
+    PPO,
+    ActorCritic,
+    Algorithm,
+    GroupPolicyGradient,
+    PolicyGradient,
+    PreferenceOptimization,
+)
 from rlviz.pictures.arguments import Menu, Slider, WholeSlider
 from rlviz.pictures.arrays import Array, array
 from rlviz.pictures.base import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, Handle, Picture, dress, signed
@@ -89,6 +97,8 @@ def gae_curve(
     of a right answer before the first token. offset, wiggle: how wrong the critic is, everywhere alike and token by token, in
     rewards. Raises ValueError for a value out of range, or an algorithm that needs rewards of single steps.
     """
+    if isinstance(algorithm, PreferenceOptimization):
+        raise ValueError(f"algorithm: {algorithm.name} learns from pairs, and no token of it has an advantage")
     algorithm = with_given(algorithm, gamma=gamma, lam=lam)
     if not 2 <= tokens <= MOST_TOKENS:
         raise ValueError(f"tokens must be from 2 to {MOST_TOKENS}; got {tokens}")

@@ -14,14 +14,13 @@ from rlviz.pictures.arrays import Array
 
 LARGEST_GROUP, MOST_VISITS = 64, 10
 SEED = 7
+ALONE = {"mask", "history"}  # what an advantage may ask for that rewards are enough for
 Rate = TypeVar("Rate", float, Array)
 
 
 def learns_from_a_group(algorithm: Algorithm) -> bool:
     """Return whether the algorithm's advantages need no more than a group's rewards, and those of earlier visits."""
-    return isinstance(algorithm, GroupPolicyGradient) and not any(
-        algorithm.asks_for("advantage", name) for name in ("old_logp", "ref_logp", "step_ends")
-    )
+    return isinstance(algorithm, GroupPolicyGradient) and set(algorithm.can.asks["advantage"]) <= ALONE
 
 
 def without_kl(
@@ -33,6 +32,10 @@ def without_kl(
     """
     if not isinstance(algorithm, GroupPolicyGradient):
         raise ValueError(f"algorithm: {getattr(algorithm, 'name', algorithm)} does not learn from groups of responses")
+    if more := set(algorithm.can.asks["advantage"]) - ALONE:
+        raise ValueError(
+            f"algorithm: {algorithm.name}'s advantage needs {' and '.join(sorted(more))}, which a picture of rewards has not"
+        )
     if not 0.01 <= success_rate <= 0.99:
         raise ValueError(f"success_rate must be from 0.01 to 0.99; got {success_rate}")
     if not 2 <= group_size <= LARGEST_GROUP:

@@ -16,21 +16,23 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import LinearSegmentedColormap
 
-from rlviz.maps.cells import Cell, Measured
+from rlviz.maps.cells import FACTORS, Cell
 from rlviz.maps.confirm import carried
+from rlviz.maps.measures import Measured
 from rlviz.maps.regime import AXES, MEASURES, Words
 from rlviz.maps.shipped import SHIPPED
 from rlviz.maps.stored import RegimeMap, read_map
 from rlviz.names import nearest
-from rlviz.pictures.arguments import Choice, Menu, Spec, Values, Whole
+from rlviz.pictures.arguments import Choice, Menu, Spec, Values, Whole, check_whole
 from rlviz.pictures.arrays import Array
 from rlviz.pictures.base import BLUE, LINE, TEXT, VERMILION, Handle, Picture, dress, plain, signed
 from rlviz.pictures.explore import explorer
 from rlviz.pictures.marks import Marks
-from small_models.checks import check_at_least, checked, shown
+from small_models.checks import checked, shown
 
 FIRST = next(iter(SHIPPED))
 ITS_OWN = "its own"
+COLUMN = 5  # unless another is asked for
 MOST_WRITTEN = 8  # columns or rows up to which each cell has its number, and not its sign alone
 INK, PAPER = "#222222", "#f4f4f4"  # the same in the light and in the dark: they lie on colours that are
 COLOURS = LinearSegmentedColormap.from_list("less and more", ["#E69F00", PAPER, "#56B4E9"])  # apart for all eyes
@@ -87,23 +89,31 @@ def map_curve(
     which: str | Path = FIRST,
     *,
     measure: Literal["its own", "accuracy", "entropy", "rollouts", "dead"] = "its own",
-    column: int = 5,
+    column: int = COLUMN,
     row: int = 1,
 ) -> MapCurve:
     """Return a regime map, and the runs of one of its cells: nothing is trained, all is read from the map's file.
 
     which: a map that comes with rlviz, or the path of one that `rlviz map` made, which ends in .jsonl. measure: "its own"
-    (what the map was made for), "accuracy", "entropy", "rollouts" or "dead". column, row: the cell, from 1; beyond the last
-    one, the last. A cell shows the mean over replicas of the first algorithm's measure minus the other's; it is hatched where
-    |mean| ≤ 2 standard errors of the replicas' paired differences, by which one of twenty cells without a difference passes for
-    certain. Raises ValueError for a map that there is not.
+    (what the map was made for), "accuracy", "entropy", "rollouts" or "dead". column, row: the cell, from 1; unless told, column
+    5 of row 1, or of fewer columns the last. A cell shows the mean over replicas of the first algorithm's measure minus the
+    other's; it is hatched where |mean| ≤ 2 standard errors of the replicas' paired differences, by which one of twenty cells
+    without a difference passes for certain. Raises ValueError for a map that there is not, and for a cell that it lacks.
     """
-    check_at_least(1, column=column, row=row)
     found = find_map(str(which))
-    own, rows_and_columns = measure == ITS_OWN, found.shape
+    own, (rows, columns) = measure == ITS_OWN, found.shape
+    place = in_map("column", column, columns), in_map("row", row, rows)
     sentence = f"{SHIPPED[str(which)].sentence} {carried(str(which))}" if own and str(which) in SHIPPED else ""
-    place = min(column, rows_and_columns[1]), min(row, rows_and_columns[0])
     return MapCurve(found, found.plan["measure"] if own else measure, place, sentence)
+
+
+def in_map(name: str, value: int, count: int) -> int:
+    """Return the place, or the last one for a column that was left out. Raises ValueError unless it is from 1 to `count`."""
+    if name == "column" and value == COLUMN > count:
+        return count
+    if not 1 <= value <= count:
+        raise ValueError(f"{name} must be from 1 to {count} in this map; got {value}")
+    return value
 
 
 def find_map(which: str) -> RegimeMap:
@@ -180,7 +190,7 @@ class MapPicture(Picture[MapCurve]):
         self.bar.tick_params(labelsize=TEXT - 1)
         (self.chosen,) = self.ax.plot([], [], color="black", linewidth=3.5, label="_chosen", clip_on=False)
         self.accuracy, self.entropy = (Lines(ax, curve.map.names) for ax in self.right)
-        self.legend = self.right[1].legend(loc="upper right", fontsize=TEXT - 2, framealpha=0.9, handlelength=2.6)
+        self.legend = self.right[1].legend(loc="upper right", fontsize=TEXT - 2, framealpha=0.9, handlelength=1.8)
         every = (*self.accuracy.bands, *self.entropy.bands, *self.accuracy.lines, *self.entropy.lines)
         return [self.chosen, *every]
 
@@ -300,14 +310,16 @@ def conclusion(curve: MapCurve) -> str:
 
 
 def rule(curve: MapCurve) -> str:
-    """Return when a cell is hatched, and what is said of the learning rate."""
-    plan = curve.map.plan["regime"]
+    """Return when a cell is hatched, what was trained, and what is said of the learning rate."""
+    plan, settings = curve.map.plan["regime"], curve.map.settings
     rate = f"learning rate {plan['lr']:g}" if "lr" in plan else "one learning rate"
-    if curve.map.settings.rates == "tuned":
-        rate = "learning rate tuned in each cell for each"
+    if settings.rates == "tuned":
+        largest = [max(cell.rates) >= plan["lr"] * max(FACTORS) for cell in curve.map.cells.values()]
+        rate = f"learning rate tuned for each, the largest tried was best in {sum(largest)} of {len(largest)} cells"
     else:
         rate += " for both, tuned for neither"
-    return f"hatched: |mean| ≤ 2 standard errors ({curve.map.settings.replicas} replicas); {rate}"
+    of = f"seeds on {plan['task']}" if "policy" in plan else "replicas"
+    return f"hatched: |mean| ≤ 2 standard errors ({settings.replicas} {of}); {rate}"
 
 
 def say_cell(curve: MapCurve) -> str:
@@ -332,7 +344,7 @@ def said(found: Measured) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Maps(Spec):
-    """One of the shipped maps, and the one given."""
+    """One of the shipped maps; a map of one's own is alone, for its cells are others."""
 
     @property
     def words(self) -> str:
@@ -341,13 +353,13 @@ class Maps(Spec):
     def control(self, name: str, values: Values) -> Choice:
         given = values[name]
         find_map(str(given))
-        own = [] if str(given) in SHIPPED else [(Path(given).name, given)]
-        return Choice(name, given, [*own, *((each.title, key) for key, each in SHIPPED.items())], "map")
+        shipped = [(each.title, key) for key, each in SHIPPED.items()]
+        return Choice(name, given, shipped if str(given) in SHIPPED else [(Path(given).name, given)], "map")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Along(Spec):
-    """A column or a row of the map: a whole number up to as many as the map has, and at least as the shipped ones have."""
+    """A column or a row of the map: a whole number from 1 to as many as the map has."""
 
     label: str
     axis: int
@@ -358,7 +370,8 @@ class Along(Spec):
 
     def control(self, name: str, values: Values) -> Whole:
         most = find_map(str(values["which"])).shape[1 - self.axis]
-        return Whole(name, values[name], 1, most, self.label)
+        check_whole(name, values[name])
+        return Whole(name, in_map(name, values[name], most), 1, most, self.label)
 
 
 explore_map = explorer(
@@ -366,7 +379,7 @@ explore_map = explorer(
     map_curve,
     MapPicture,
     controls={
-        "which": Maps(),
+        "which": Maps(shown=lambda values: str(values["which"]) in SHIPPED),
         "measure": Menu(
             {
                 "its own": ITS_OWN,

@@ -356,7 +356,8 @@ def _box(x: float, y: float, width: float, height: float) -> list[tuple[float, f
 
 def compares_a_group(algorithm: Algorithm) -> bool:
     """Return whether the algorithm makes advantages by comparing a group's rewards."""
-    return isinstance(algorithm, GroupPolicyGradient) and not algorithm.asks_for("advantage", "old_logp")
+    known = {"mask", "history", "step_ends"}
+    return isinstance(algorithm, GroupPolicyGradient) and set(algorithm.can.asks["advantage"]) <= known
 
 
 explore_process = explorer(

@@ -364,8 +364,10 @@ class SvgFigure:
             place = ax.get_subplotspec()
             if place is not None:
                 ax.set_subplotspec(place)
-        self.figure.draw_without_rendering()  # where a tick label overhangs its axes the layout settles on the second try
-        self.figure.draw_without_rendering()
+        engine = self.figure.get_layout_engine()
+        assert engine is not None
+        for _ in range(2):  # where a tick label overhangs its axes the layout settles on the second try
+            engine.execute(self.figure)
         self.figure.set_layout_engine("none")
         for artist in self.artists:
             artist.set_animated(True)

@@ -30,9 +30,20 @@ def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(allowed)}; got {value!r}")
 
 
+def _check_eps(eps: float) -> None:
+    if not 0 <= eps < float("inf"):
+        raise ValueError(f"eps must be 0 or above, and finite; got {eps}")
+
+
 def _check_group(rewards: Tensor) -> None:
     if rewards.shape[1] < 2:
         raise ValueError("group_size must be at least 2: one response has no group to be compared with; got 1")
+
+
+def standardized(rewards: Float[Tensor, "P G"], eps: float) -> Float[Tensor, "P G"]:
+    """Return (R − mean of the group) / (std of the group + eps), exactly 0 for a group whose rewards are all equal."""
+    centred = rewards - rewards.mean(1, keepdim=True)
+    return (centred / (rewards.std(1, keepdim=True) + eps)).masked_fill(all_equal(rewards).unsqueeze(1), 0.0)
 
 
 @says(why="the mean of the group's rewards is the baseline, so no critic is needed.")
@@ -53,8 +64,7 @@ class GroupAdvantage:
     def __post_init__(self) -> None:
         check_fields(self)
         _check_choice("scale", self.scale, get_args(Scale))
-        if not 0 <= self.eps < float("inf"):
-            raise ValueError(f"eps must be 0 or above, and finite; got {self.eps}")
+        _check_eps(self.eps)
 
     def __str__(self) -> str:
         shown = {"group_std": "(R − mean) / std of group", "batch_std": "(R − mean of group) / std of batch"}
@@ -68,10 +78,10 @@ class GroupAdvantage:
 
     def __call__(self, rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
         _check_group(rewards)
-        centred = rewards - rewards.mean(1, keepdim=True)
         if self.scale == "group_std":
-            centred = centred / (rewards.std(1, keepdim=True) + self.eps)
-        elif self.scale == "batch_std":
+            return standardized(rewards, self.eps)
+        centred = rewards - rewards.mean(1, keepdim=True)
+        if self.scale == "batch_std":
             centred = centred / (rewards.std() + self.eps)
         return centred.masked_fill(all_equal(rewards).unsqueeze(1), 0.0)
 
@@ -149,6 +159,102 @@ class LengthWeighted:
         return (rewards - baseline).masked_fill(all_equal(rewards).unsqueeze(1), 0.0)
 
 
+@says(why="each kind of reward is compared by itself, so that one which varies more does not drown the other.")
+@dataclass(frozen=True)
+class StandardizedApart:
+    """A = (S − mean) / √(variance + 1e-8) over the batch, S = answer · z(correct) + format · z(well_formed).
+
+    z is (R − mean) / (std + eps) of a group, of one kind of reward; the rewards that come from the shaping, their sum, have no
+    part. Two responses of one sum, such as right without form and form without right, are told apart where the kinds differ in
+    spread. Groups in which both kinds are all equal get exactly 0. Calling raises ValueError for groups of one; building one
+    raises it for a negative weight, and for two that are 0.
+    Source: GDPO (arXiv 2601.05242). TRL takes the statistics of the batch over responses, as here, verl over their tokens.
+    """
+
+    answer: float = 1.0
+    format: float = 1.0
+    eps: float = 1e-6
+    min_group_size: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        _check_eps(self.eps)
+        for name in ("answer", "format"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ValueError(f"{name} must be 0 or above, and finite; got {getattr(self, name)}")
+        if not (self.answer or self.format):
+            raise ValueError("answer and format must not both be 0: then nothing is rewarded")
+
+    def __str__(self) -> str:
+        return f"{self.answer:g} z(answer) + {self.format:g} z(format), whitened"
+
+    def __call__(
+        self, rewards: Float[Tensor, "P G"], correct: Float[Tensor, "P G"], well_formed: Float[Tensor, "P G"]
+    ) -> Float[Tensor, "P G"]:
+        _check_group(rewards)
+        both = self.answer * standardized(correct, self.eps) + self.format * standardized(well_formed, self.eps)
+        equal = (all_equal(correct) & all_equal(well_formed)).unsqueeze(1)
+        return whiten(both, torch.ones_like(both, dtype=torch.bool)).masked_fill(equal, 0.0)
+
+
+@says(why="most tokens are not decided but written down; a response is made by the few at which the policy hesitates.")
+@dataclass(frozen=True)
+class ForkingTokens:
+    """A = (R − mean) / (std + eps) of the group on the tokens of highest entropy, 0 on the others.
+
+    Kept are those of old_entropy ≥ the (1 − share) quantile over all tokens of the rollout: 1 + ⌊share · (n − 1)⌋ of n tokens,
+    and those that tie. The objective's weights count all tokens, as in the paper. old_entropy is that of the policy that sampled,
+    so the choice is the same in every update on a rollout, however it is cut; the paper and TRL take the current policy's, which
+    is the same in the first update. Calling raises ValueError for groups of one; building one, for a share outside (0, 1].
+    Source: arXiv 2506.01939 Eq. 5, share .2.
+    """
+
+    share: float = 0.2
+    eps: float = 1e-6
+    min_group_size: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        _check_eps(self.eps)
+        if not 0 < self.share <= 1:
+            raise ValueError(f"share must be above 0 and at most 1; got {self.share}")
+
+    def __str__(self) -> str:
+        return f"(R − mean) / std of group, on the {self.share:.0%} of tokens with the highest entropy"
+
+    def __call__(
+        self, rewards: Float[Tensor, "P G"], mask: Bool[Tensor, "P G T"], old_entropy: Float[Tensor, "P G T"]
+    ) -> Float[Tensor, "P G T"]:
+        _check_group(rewards)
+        highest = old_entropy.masked_fill(~mask, -1.0).flatten().sort(descending=True).values
+        last = (self.share * (mask.sum() - 1) + 1e-9).floor().long().clamp(min=0)  # 1e-9: .1 · 30 is 3, not 2.9999…
+        threshold = highest.gather(0, last.unsqueeze(0))
+        return standardized(rewards, self.eps).unsqueeze(-1) * (mask & (old_entropy >= threshold))
+
+
+@says(
+    why="every token is judged by itself, by a policy that knows better; no reward is needed.",
+    formula="ref_logp − old_logp",
+)
+@dataclass(frozen=True)
+class TeacherLogRatio:
+    """A_t = log π_teacher − log π_old = ref_logp − old_logp of each sampled token: the reference teaches, rewards have no part.
+
+    On average over the tokens that the policy samples, A · ∇log π is minus the gradient of KL(π‖π_teacher) at each place.
+    Source: on-policy distillation, GKD (arXiv 2306.13649) with the reverse KL; as a policy gradient in verl's distillation.
+    """
+
+    from_teacher: ClassVar[bool] = True
+
+    def __str__(self) -> str:
+        return "log π_teacher − log π_old"
+
+    def __call__(
+        self, rewards: Float[Tensor, "P G"], old_logp: Float[Tensor, "P G T"], ref_logp: Float[Tensor, "P G T"]
+    ) -> Float[Tensor, "P G T"]:
+        return -k1(old_logp, ref_logp)
+
+
 @says(why="a scale shared by the whole batch is steadier than a group's, and no prompt needs several responses.")
 @dataclass(frozen=True)
 class WhitenedReturn:
@@ -199,8 +305,7 @@ class ProcessAdvantage:
     def __post_init__(self) -> None:
         check_fields(self)
         _check_choice("combine", self.combine, ("sum", "mean"))
-        if not 0 <= self.eps < float("inf"):
-            raise ValueError(f"eps must be 0 or above, and finite; got {self.eps}")
+        _check_eps(self.eps)
 
     def __str__(self) -> str:
         return f"{self.combine} over steps to come of (r − mean) / std of group"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jaxtyping import Bool, Float
+import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
@@ -48,6 +49,56 @@ class ImplicitReward:
         return self.beta * (logp - ref_logp)
 
 
+@says(
+    why="the policy's own log-probability against the reference's, in nats; how far it should go is the pair loss's to say."
+)
+def log_ratio(logp: Float[Tensor, " N"], ref_logp: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
+    """Return logp − ref_logp of whole responses, nats. Source: IPO (arXiv 2310.12036) Eq. 17."""
+    return logp - ref_logp
+
+
+def mean_log_ratio(
+    logp: Float[Tensor, " N"], ref_logp: Float[Tensor, " N"], lengths: Int[Tensor, " N"]
+) -> Float[Tensor, " N"]:
+    """Return (logp − ref_logp) / lengths, nats per token: TRL's IPO, which says that the paper's authors did so too."""
+    return (logp - ref_logp) / lengths
+
+
+@says(
+    why="what is compared is what generates: the mean log-probability of a token, so no reference and no prize for length."
+)
+@dataclass(frozen=True)
+class LengthNormalized:
+    """The reward of a response without a reference: beta · logp / lengths, lengths the tokens of a response.
+
+    Raises ValueError unless beta > 0.
+    Source: SimPO (arXiv 2405.14734) Eq. 4, beta from 2 to 2.5 in its table of settings.
+    """
+
+    beta: float = 2.0
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not 0 < self.beta < float("inf"):
+            raise ValueError(f"beta must be above 0 and finite; got {self.beta}")
+
+    def __str__(self) -> str:
+        return f"{self.beta:g} · mean log π of a token"
+
+    def __call__(self, logp: Float[Tensor, " N"], lengths: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
+        return self.beta * logp / lengths
+
+
+@says(why="odds grow without end as a probability nears 1, so the contrast is mild where both responses are likely.")
+def log_odds(logp: Float[Tensor, " N"], lengths: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
+    """Return log(p / (1 − p)), p = exp(logp / lengths): the geometric mean of the probabilities of a response's tokens.
+
+    Source: ORPO (arXiv 2403.07691) Eq. 4, 7.
+    """
+    mean = logp / lengths
+    return mean - torch.log(-torch.expm1(mean))
+
+
 @says(why="the better a pair is ordered already, the less it pulls.")
 @dataclass(frozen=True)
 class SigmoidPreference:
@@ -71,6 +122,79 @@ class SigmoidPreference:
     def __call__(self, chosen: Float[Tensor, " N"], rejected: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
         straight, flipped = bradley_terry(chosen, rejected), bradley_terry(rejected, chosen)
         return (1 - self.label_smoothing) * straight + self.label_smoothing * flipped
+
+
+@says(why="the chosen response is imitated as well, so no reference has to hold the policy.")
+@dataclass(frozen=True)
+class OddsRatioPreference:
+    """chosen_nll − weight · log σ(chosen − rejected): imitation of the chosen response, and a penalty on the other's odds.
+
+    chosen_nll: of the chosen response, nats per token. Raises ValueError unless weight is above 0 and finite.
+    Source: ORPO (arXiv 2403.07691) Eq. 6, weight .1.
+    """
+
+    weight: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not 0 < self.weight < float("inf"):
+            raise ValueError(f"weight must be above 0 and finite; got {self.weight}")
+
+    def __str__(self) -> str:
+        return f"NLL of the chosen − {self.weight:g} · log σ(margin)"
+
+    def __call__(
+        self, chosen: Float[Tensor, " N"], rejected: Float[Tensor, " N"], chosen_nll: Float[Tensor, " N"]
+    ) -> Float[Tensor, " N"]:
+        return chosen_nll + self.weight * bradley_terry(chosen, rejected)
+
+
+@says(why="a pair counts as ordered only from a distance on.")
+@dataclass(frozen=True)
+class MarginPreference:
+    """−log σ(chosen − rejected − gamma): gamma is the margin of reward that the chosen response is asked for.
+
+    Raises ValueError unless gamma is 0 or above, and finite.
+    Source: SimPO (arXiv 2405.14734) Eq. 6.
+    """
+
+    gamma: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not 0 <= self.gamma < float("inf"):
+            raise ValueError(f"gamma must be 0 or above, and finite; got {self.gamma}")
+
+    def __str__(self) -> str:
+        return f"−log σ(margin − {self.gamma:g})"
+
+    def __call__(self, chosen: Float[Tensor, " N"], rejected: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
+        return bradley_terry(chosen, rejected + self.gamma)
+
+
+@says(
+    why="the margin has a goal: a pair that is told apart further is pulled back, so preferences without noise do no harm."
+)
+@dataclass(frozen=True)
+class SquaredPreference:
+    """(chosen − rejected − 1 / (2 beta))²: a margin of 1 / (2 beta) is aimed at, and not passed.
+
+    Raises ValueError unless beta is above 0 and finite.
+    Source: IPO (arXiv 2310.12036) Eq. 17, where beta is called τ.
+    """
+
+    beta: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not 0 < self.beta < float("inf"):
+            raise ValueError(f"beta must be above 0 and finite; got {self.beta}")
+
+    def __str__(self) -> str:
+        return f"(margin − {1 / (2 * self.beta):g})²"
+
+    def __call__(self, chosen: Float[Tensor, " N"], rejected: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
+        return (chosen - rejected - 1 / (2 * self.beta)).square()
 
 
 @says(why="the contrast to the sigmoid: every pair pulls for ever, ordered or not.")

@@ -23,6 +23,24 @@ def token_ratio(
 
 
 @says(
+    why="one ratio from the engine that sampled to the policy now: a clip then cuts tokens for what the engines differ in, too.",
+    formula="exp(logp − sampler_logp)",
+)
+def ratio_to_sampler(
+    logp: Float[Tensor, "P G T"],
+    old_logp: Float[Tensor, "P G T"],
+    mask: Bool[Tensor, "P G T"],
+    sampler_logp: Float[Tensor, "P G T"],
+) -> Float[Tensor, "P G T"]:
+    """Return the ratio of each token to what sampled it: r = exp(logp − sampler_logp), and 1 on padding.
+
+    Where the trainer's old policy sampled it is `token_ratio`. verl calls it bypass mode; decoupled PPO (arXiv 2505.24298) is
+    measured against it.
+    """
+    return token_ratio(logp, sampler_logp, mask)
+
+
+@says(
     why="the reward belongs to the whole response, so the ratio does too; the mean over tokens tames its variance.",
     formula="exp(mean_log_ratio)",
 )

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rlviz.pieces.words import says
+from rlviz.pieces.words import label, says
 from small_models.checks import check_fields
 
 
@@ -153,6 +153,130 @@ def geometric_mean(
     clipped = torch.where(advantages > 0, torch.minimum(ratio, upper), torch.maximum(ratio, lower))
     logs = clipped.log().masked_fill(~mask, 0.0).sum(-1, keepdim=True)
     return (logs / mask.sum(-1, keepdim=True).clamp(min=1)).exp() * advantages
+
+
+@says(
+    why="whoever hesitates is paid for it, so that the policy goes on trying; a large bonus pays for noise.",
+    formula="min(ratio · advantages, clip(ratio, lower, upper) · advantages) + entropy_weight · entropy",
+)
+@dataclass(frozen=True)
+class EntropyBonus:
+    """J = min(ratio · advantages, clip(ratio, lower, upper) · advantages) + entropy_weight · entropy.
+
+    entropy: H of the next-token distribution under the current policy, with gradient, so a token without an advantage learns too.
+    Where no distribution is known, as in a picture of one token's ratio, it is None and J is `pessimistic`. Raises ValueError
+    unless entropy_weight is above 0 and finite.
+    Source: Williams & Peng (1991); A3C (arXiv 1602.01783) §4, .01; PPO (1707.06347) Eq. 9.
+    """
+
+    entropy_weight: float = 0.01
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not 0 < self.entropy_weight < float("inf"):
+            raise ValueError(f"entropy_weight must be above 0 and finite; got {self.entropy_weight}")
+
+    def __str__(self) -> str:
+        return f"pessimistic + {self.entropy_weight:g} · entropy"
+
+    def __call__(
+        self,
+        ratio: Float[Tensor, "*n"],
+        advantages: Float[Tensor, "*n"],
+        lower: Float[Tensor, "*n"],
+        upper: Float[Tensor, "*n"],
+        entropy: Float[Tensor, "*n"] | None = None,
+    ) -> Float[Tensor, "*n"]:
+        objective = pessimistic(ratio, advantages, lower, upper)
+        return objective if entropy is None else objective + self.entropy_weight * entropy
+
+
+@says(
+    why="entropy falls by a few tokens, likely ones with a high A; once an update has moved them, these are held back.",
+    formula="ratio · advantages − beta · chosen · abs(log(ratio))",
+)
+@dataclass(frozen=True)
+class CovariancePenalty:
+    """J = ratio · advantages − beta · |log ratio| on the chosen tokens, ratio · advantages on the others; whatever the limits.
+
+    Chosen are the ⌊share · n⌋ of n tokens, at least one, with the highest (A − mean A) · (log π_old − mean log π_old), means over
+    all tokens: a policy gradient's step lowers the entropy by the covariance of A and log π. The paper and verl take log π of the
+    moment, and of each micro-batch; old_logp is the same in the first update, and makes the choice one of the whole update. The
+    penalty needs more than one update a rollout: in the first one log ratio is 0, or in float32 a rounding error, whose sign says
+    nothing; below 1e-5 it counts as 0. Raises ValueError unless beta is above 0 and finite and share in (0, 1].
+    Source: KL-Cov (arXiv 2505.22617) Eq. 13, share .002 and beta 1; |log ratio| as the KL is the authors' and verl's code.
+    """
+
+    beta: float = 1.0
+    share: float = 0.002
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not 0 < self.beta < float("inf"):
+            raise ValueError(f"beta must be above 0 and finite; got {self.beta}")
+        if not 0 < self.share <= 1:
+            raise ValueError(f"share must be above 0 and at most 1; got {self.share}")
+
+    def __str__(self) -> str:
+        return f"ratio · A, {self.beta:g} · |log ratio| off where A and log π covary most ({100 * self.share:g} %)"
+
+    def choose(
+        self, advantages: Float[Tensor, "*n T"], old_logp: Float[Tensor, "*n T"], mask: Bool[Tensor, "*n T"]
+    ) -> Bool[Tensor, "*n T"]:
+        """Return the tokens of highest covariance among all those of the mask."""
+        count = mask.sum()
+        better = advantages - advantages.masked_fill(~mask, 0.0).sum() / count
+        likelier = old_logp - old_logp.masked_fill(~mask, 0.0).sum() / count
+        covariance = (better * likelier).masked_fill(~mask, float("-inf"))
+        place = covariance.flatten().argsort(descending=True, stable=True).argsort().view(mask.shape)
+        return mask & (place < (self.share * count + 1e-9).floor().clamp(min=1))
+
+    def __call__(
+        self,
+        ratio: Float[Tensor, "*n"],
+        advantages: Float[Tensor, "*n"],
+        lower: Float[Tensor, "*n"],
+        upper: Float[Tensor, "*n"],
+        chosen: Bool[Tensor, "*n"],
+    ) -> Float[Tensor, "*n"]:
+        away = ratio.log().abs()
+        return ratio * advantages - self.beta * chosen * torch.where(away > 1e-5, away, 0.0)
+
+
+@says(why="a bad response that the policy has moved away from teaches nothing reliable any more, so it is left out.")
+@dataclass(frozen=True)
+class SequenceMask:
+    """J = surrogate(ratio, advantages, lower, upper) where A ≥ 0 or D ≤ delta, else 0.
+
+    D = 1/|o| Σ_t (sampler_logp − logp), without a gradient, is of a whole response, from the engine that sampled it to the policy
+    as it is now: it grows with the mismatch of the two engines and with every update. Raises ValueError unless delta > 0.
+    Source: off-policy sequence masking (DeepSeek-V3.2, arXiv 2512.02556, Eq. 9), which does not publish delta; TRL suggests 0.5.
+    """
+
+    delta: float = 0.5
+    surrogate: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor] = pessimistic
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not 0 < self.delta < float("inf"):
+            raise ValueError(f"delta must be above 0 and finite; got {self.delta}")
+
+    def __str__(self) -> str:
+        return f"{label(self.surrogate)}, bad responses within {self.delta:g} nats"
+
+    def __call__(
+        self,
+        ratio: Float[Tensor, "*n T"],
+        advantages: Float[Tensor, "*n T"],
+        lower: Float[Tensor, "*n T"],
+        upper: Float[Tensor, "*n T"],
+        mask: Bool[Tensor, "*n T"],
+        logp: Float[Tensor, "*n T"],
+        sampler_logp: Float[Tensor, "*n T"],
+    ) -> Float[Tensor, "*n T"]:
+        away = (sampler_logp - logp.detach()).masked_fill(~mask, 0.0).sum(-1, keepdim=True)
+        near = away / mask.sum(-1, keepdim=True).clamp(min=1) <= self.delta
+        return torch.where((advantages >= 0) | near, self.surrogate(ratio, advantages, lower, upper), 0.0)
 
 
 def is_clipped(

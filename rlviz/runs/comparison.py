@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import MaxNLocator
 
 from rlviz.pictures.base import COLOURS, FAINT, LINE, LINE_STYLES, TEXT, dress, new_figure, plain
@@ -18,11 +18,21 @@ BUDGET_WORDS = {
     "seconds": "seconds of training",
 }
 MARKERS = "osD^vPX*<>p"
-ALT = (
-    "Two graphs. Left: held-out accuracy over the budget, for each contender a line (interquartile mean over seeds) in a band "
-    "from the lowest to the highest seed. Right: for each contender the seeds where the budget ends, their interquartile mean "
-    "and its 95 % interval."
-)
+FEW = 4  # contenders whose lines can be told apart in one graph
+ENDS = "Right: for each contender the seeds where the budget ends, their interquartile mean and its 95 % interval."
+
+
+def alt(contenders: int) -> str:
+    """Return what there is to see in the picture of so many contenders."""
+    if contenders > FEW:
+        return (
+            "Left: over the budget, a graph for each contender but the first, its held-out accuracy (interquartile mean over "
+            f"seeds, in a band from the lowest to the highest seed) minus the first's. {ENDS}"
+        )
+    return (
+        "Two graphs. Left: held-out accuracy over the budget, for each contender a line (interquartile mean over seeds) in a "
+        f"band from the lowest to the highest seed. {ENDS}"
+    )
 
 
 def looks(index: int) -> dict[str, Any]:
@@ -32,15 +42,50 @@ def looks(index: int) -> dict[str, Any]:
 
 
 def plot_comparison(curves: pd.DataFrame, table: pd.DataFrame, scores: pd.DataFrame, *, title: str = "") -> Figure:
-    """Draw `Comparison.curves()` on the left, and `Comparison.table()` with the scores of `at_budget()` on the right."""
+    """Draw `Comparison.curves()` on the left, and `Comparison.table()` with the scores of `at_budget()` on the right.
+
+    More contenders than `FEW` have a graph each, of the difference from the first.
+    """
     names = list(table["contender"])
-    figure = new_figure(11.5, max(4.6, 2.2 + 0.55 * len(names)))
-    left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
-    _draw_curves(left, curves, names)
-    _draw_ends(right, table, scores)
+    height = max(4.6, 2.2 + 0.55 * len(names))
+    if len(names) > FEW:
+        figure = new_figure(14, height)
+        left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1.25, 1))[0]
+        _draw_differences(left, curves, names)
+        _draw_ends(right.subplots(), table, scores)
+    else:
+        figure = new_figure(11.5, height)
+        one, other = figure.subplots(1, 2, width_ratios=(1.15, 1))
+        _draw_curves(one, curves, names)
+        _draw_ends(other, table, scores)
     if title:
         figure.suptitle(plain(title), fontsize=TEXT + 2)
     return figure
+
+
+def _draw_differences(part: SubFigure, curves: pd.DataFrame, names: list[str]) -> None:
+    """Draw each contender but the first in a graph of its own: its line and band minus the line of the first."""
+    budget = next(column for column in curves if column in BUDGET_WORDS)
+    first, others = curves[curves["contender"] == names[0]], names[1:]
+    columns = 3
+    grid = part.subplots(-(-len(others) // columns), columns, sharex=True, sharey=True, squeeze=False).flat
+    for place, ax in enumerate(grid):
+        if place >= len(others):
+            ax.remove()
+            continue
+        look, of_it = looks(place + 1), curves[curves["contender"] == others[place]]
+        level = np.interp(of_it[budget], first[budget], first["iqm"])
+        low, high = of_it["lowest"] - level, of_it["highest"] - level
+        ax.axhline(0, color=looks(0)["color"], linewidth=1.2)
+        ax.fill_between(of_it[budget], low, high, color=look["color"], alpha=0.15, linewidth=0)
+        ax.plot(of_it[budget], of_it["iqm"] - level, color=look["color"], linewidth=LINE)
+        dress(ax, title=plain(others[place]), x="", y="")
+        ax.xaxis.set_major_locator(MaxNLocator(2, steps=[1, 2, 5, 10]))
+        ax.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+        ax.tick_params(labelbottom=place + columns >= len(others))
+        ax.grid(axis="y", color=FAINT, linewidth=0.8)
+    part.supxlabel(BUDGET_WORDS[str(budget)], fontsize=TEXT)
+    part.supylabel(f"accuracy, held out, minus that of {plain(names[0])}", fontsize=TEXT)
 
 
 def _draw_curves(ax: Axes, curves: pd.DataFrame, names: list[str]) -> None:

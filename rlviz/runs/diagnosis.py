@@ -51,12 +51,13 @@ class Finding:
 class Diagnosis:
     """The findings in a run, the most important first; `print` it, iterate over it, or show it in a notebook.
 
-    run: what it is of. steps: how many the run has.
+    run: what it is of. steps: how many the run has. lacking: columns that an imported run has not, which no rule could look at.
     """
 
     run: str
     steps: int
     findings: tuple[Finding, ...]
+    lacking: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[Finding]:
         return iter(self.findings)
@@ -70,7 +71,8 @@ class Diagnosis:
         counts = {grade: sum(finding.grade == grade for finding in self) for grade in ("warning", "note")}
         told = ", ".join(f"{count} {grade}{'s'[: count > 1]}" for grade, count in counts.items() if count)
         few = f"; most rules need {FEWEST}" if self.steps < FEWEST else ""
-        return f"{self.run}, {self.steps} step{'s'[: self.steps > 1]}: {told or 'nothing unusual'}{few}."
+        blind = f"; not recorded: {', '.join(self.lacking)}" if self.lacking else ""
+        return f"{self.run}, {self.steps} step{'s'[: self.steps > 1]}: {told or 'nothing unusual'}{few}{blind}."
 
     def as_json(self) -> list[dict[str, Any]]:
         """Return the findings as JSON has them: a list of objects, empty where nothing is unusual."""
@@ -113,11 +115,12 @@ def diagnose(
     """
     check_type("settings", settings, Settings | None)
     name, frame, known = _read(run, settings)
+    lacking = tuple(frame.attrs.get("lacking", ()))
     if frame.empty:
         raise ValueError(f"{name} has no step yet, so there is nothing to diagnose; come back after {FEWEST}")
     columns = {str(column): pd.to_numeric(frame[column]).to_numpy(dtype=float) for column in frame}
     findings = findings_in(Course(columns, known))
-    return Diagnosis(name, len(frame), findings)
+    return Diagnosis(name, len(frame), findings, lacking)
 
 
 def findings_in(course: Course, rules: Sequence[Rule] = RULES) -> tuple[Finding, ...]:

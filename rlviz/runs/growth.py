@@ -5,17 +5,19 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rlviz.pictures.base import BLUE, GREEN, LINE, TEXT, VERMILION, dress, new_figure
+from rlviz.pictures.base import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, dress, new_figure
 from rlviz.runs.cost import unit_of
 from small_models.checks import checked
 
 ALT = (
     "Two graphs of the memory at the peak of a step: left against the responses to each prompt, right against the tokens of each "
-    "response. Lines for a rollout, for an update, and for an update in micro-batches, which stays low."
+    "response. Lines for an update that reads each prompt for each response, for one that reads it once a group, for the latter "
+    "in micro-batches, which stays low, and for a rollout."
 )
 LINES = {
     "rollout": {"color": BLUE, "linestyle": ":", "marker": "s", "label": "rollout"},
-    "update": {"color": VERMILION, "linestyle": "-", "marker": "o", "label": "update, all rows at once"},
+    "unshared": {"color": GREY, "linestyle": "-.", "marker": "^", "label": "update, the prompt for each response"},
+    "update": {"color": VERMILION, "linestyle": "-", "marker": "o", "label": "update, the prompt once a group"},
 }
 DIVIDED = {"color": GREEN, "linestyle": "--", "marker": "D"}
 
@@ -34,7 +36,7 @@ def plot_growth(table: pd.DataFrame) -> Figure:
     highest = table[[*LINES, "in_micro_batches"]].max().max()
     unit, size = unit_of(highest)
     tokens = table["micro_batch_tokens"].iloc[0]
-    lines = LINES | {"in_micro_batches": {**DIVIDED, "label": f"update, {tokens:,} tokens at once"}}
+    lines = LINES | {"in_micro_batches": {**DIVIDED, "label": f"so, {tokens:,} tokens at once"}}
     for ax, (varied, words) in zip(figure.subplots(1, 2, sharey=True), panels.items(), strict=True):
         rows = table[table["varied"] == varied]
         other = "length" if varied == "group_size" else "group_size"
@@ -45,5 +47,5 @@ def plot_growth(table: pd.DataFrame) -> Figure:
         dress(ax, title=title, x=words, y=f"{unit} at the peak" if varied == "group_size" else "")
         ax.set_xticks(rows[varied])
         ax.set_ylim(0, 1.08 * highest / size)
-    figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=TEXT, frameon=False)
+    figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=TEXT, frameon=False)
     return figure

@@ -33,7 +33,7 @@ def plot_hacking(
 ) -> Figure:
     """Draw what tells a hacked reward from a good one, for one to four settings of several seeds each.
 
-    runs: setting → a history a seed. Lines are means over the seeds, bands reach from the lowest to the highest, of medians
+    runs: setting → a history a seed. Lines are medians over the seeds, bands reach from the lowest to the highest, of medians
     over a tenth of the steps, because a KL of few samples has spikes; accuracy stands as measured. Score and agreement are
     drawn for runs on a learned reward only: a rule has another scale, and agrees with itself. start_accuracy: before training.
     Raises ValueError for no setting, a fifth one, or one without a history, KeyError for a column that is missing.
@@ -93,7 +93,7 @@ def _draw(ax: Axes, seeds: pd.DataFrame, index: int, column: str) -> None:
     ax.fill_between(seeds.index, seeds.min(axis=1), seeds.max(axis=1), color=COLOURS[index], alpha=0.18, linewidth=0)
     ax.plot(
         seeds.index,
-        seeds.mean(axis=1),
+        seeds.median(axis=1),
         color=COLOURS[index],
         linestyle=LINE_STYLES[index],
         linewidth=LINE,

@@ -137,8 +137,12 @@ def _numbers(run: RunHistory, step: int) -> str:
         f", held-out accuracy {value:.2f}" + (f" (at step {at})" if at != step else "")
         for at, value in zip(measured["step"], measured["held_out_accuracy"], strict=True)
     )
-    dual = f", {row['clip_fraction_dual']:.1%} by the dual clip" if row["clip_fraction_dual"] else ""
-    return (
-        f"{run.name}: reward {row['reward']:.2f}{accuracy}, entropy {row['entropy']:.2f} nats, clipped "
-        f"{row['clip_fraction_low']:.1%} below and {row['clip_fraction_high']:.1%} above{dual}."
-    )
+    told = {
+        "reward {:.2f}" + accuracy: row["reward"],
+        "entropy {:.2f} nats": row["entropy"],
+        "clipped {:.1%} below": row["clip_fraction_low"],
+        "and {:.1%} above": row["clip_fraction_high"],
+        "{:.1%} by the dual clip": row["clip_fraction_dual"] or np.nan,
+    }
+    words = ", ".join(said.format(value) for said, value in told.items() if np.isfinite(value))
+    return f"{run.name}: {words.replace(', and', ' and')}."

@@ -113,7 +113,7 @@ def _response(response: ResponseRecord, strongest_push: float) -> dict[str, Any]
         "graded": "right" if response.correct else "wrong" if response.well_formed else "not well formed",
         "reward": f"{response.reward:.2f}".replace("-", "−"),
         "advantage": f"{response.advantage:+.2f}".replace("-", "−") if response.advantage else "0.00",
-        "length": f"{response.length}{' (cut off)' if response.truncated else ''}",
+        "length": f"{response.length or 'not recorded'}{' (cut off)' if response.truncated else ''}",
         "tokens": [visible(token.token) for token in response.tokens],
         "clipped": [place for place, token in enumerate(response.tokens) if token.clipped],
         # −9 … 9: share of the strongest push in the group

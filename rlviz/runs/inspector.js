@@ -166,7 +166,7 @@ export function inspector(el, ask) {
       if (!step) return node("p", {}, `${name} has no step ${state.place[0]}.`);
       const group = at(step.groups, g);
       const head = node("p", { class: "ri-said" }, node("b", {}, state.data.runs.length > 1 ? `${name}: ` : ""),
-        `${group.prompt} (right answer ${group.gold}): ${group.words}. `, group.numbers ? "" : state.run.note[run]);
+        `${group.prompt}${group.gold ? ` (right answer ${group.gold})` : ""}: ${group.words}. `, group.numbers ? "" : state.run.note[run]);
       const rows = group.responses.map((response, r) => {
         const here = r === clamp(chosen, group.responses.length), marked = clamp(t, response.tokens.length);
         const words = response.tokens.length

@@ -69,6 +69,12 @@ PANELS: tuple[Panel, ...] = (
     ),
     ("KL to the policy that sampled", "nats per token", 0.0, {"kl_to_old": "after the updates"}),
     ("Routing that a step's updates changed", "share of decisions", 0.02, {"routing_flips": "experts chosen anew"}),
+    (
+        "Sampler against trainer",
+        "share of tokens",
+        0.02,
+        {"mismatch_outside": "probabilities a fifth apart"},
+    ),
     ("Learned reward against the rule", "pairs in order", 1.02, {"reward_agreement": "agreement"}),
 )
 WITH_A_LEARNED_REWARD = (
@@ -138,7 +144,8 @@ def plot_learning_curves(history: pd.DataFrame, *, title: str = "") -> Figure:
     rows = (len(panels) + 1) // 2
     figure = new_figure(10, 3.2 * rows)
     axes = list(figure.subplots(rows, 2).flat)
-    for ax, (name, unit, least, metrics) in zip(axes, panels, strict=False):
+    for ax, (name, unit, least, columns) in zip(axes, panels, strict=False):
+        metrics = {column: words for column, words in columns.items() if history[column].notna().any()}
         dress(ax, title=name, x="step", y=unit)
         plot_metrics(history, metrics, ax=ax)
         low, high = ax.get_ylim()

@@ -265,6 +265,22 @@ RULES: tuple[Rule, ...] = (
         silences=("dead_groups", "no_learning"),
     ),
     Rule(
+        "engines_apart",
+        "warning",
+        (
+            Most("mismatch_outside").at_least(
+                0.15,
+                "a clip at 1 ± .2 would cut them; weights of 4 bits, which cost nothing, differ on .03, of 8 steps ago on .25",
+            ),
+            Now("mismatch_outside").at_least(0.0, "told, because it falls again as a policy settles"),
+        ),
+        "Sampler and trainer are a fifth apart on up to {0:.0%} of the tokens (first at step {step}), on {1:.0%} at the end.",
+        "The samples are another policy's: its weights are too old or too rough, or it samples at another temperature.",
+        "sampler_lag",
+        "Sample with newer weights or more bits. TIS (--algorithm tis) gave back what old weights cost, not what few bits did.",
+        "01_policy_gradient_and_importance_sampling",
+    ),
+    Rule(
         "sampled_worse",
         "warning",
         (
@@ -528,7 +544,7 @@ RULES: tuple[Rule, ...] = (
         "note",
         (Most("ratio_std").at_most(1e-4, "sampling and training compute the same probability up to 1e-6"),),
         "Every ratio is 1, so nothing can clip.",
-        "With one update per rollout the policy that learns is the one that sampled. Limits make no difference then.",
+        "With one update per rollout nothing has moved when the ratio is taken. Limits make no difference then.",
         "updates_per_rollout",
         "Nothing to mend. To see a clip at work take 4 or more.",
         "01_policy_gradient_and_importance_sampling",

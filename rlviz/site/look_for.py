@@ -71,6 +71,11 @@ LOOK_FOR = {
         "What does a punishment for length change?",
         "A right response near the length limit can end with a negative advantage. Find the length from which it does.",
     ),
+    "mismatch": Words(
+        "What if another engine samples than the one that trains?",
+        "Each dot is a token. Take weights of fewer bits or of more steps ago, and dots leave the diagonal: the trainer would "
+        "have drawn other tokens. Compare what TIS caps, what IcePop leaves out, and which responses the sequence mask drops.",
+    ),
     "map": Words(
         "When does an idea matter?",
         "Each cell is a pair of algorithms on one table, blue where the first has more. Click a cell to see its runs. Cells "

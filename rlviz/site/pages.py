@@ -27,7 +27,7 @@ from rlviz.site.look_for import LOOK_FOR
 from rlviz.training import TrainSettings, train
 
 FIRST_EXPLORER, FIRST_RUN = "clip", "grpo"
-INSPECTED = DAPO
+INSPECTED, STEPS = DAPO, 60
 TITLE = "rlviz: how a language model learns from rewards"
 SENTENCE = (
     "Policy optimisation (PPO, GRPO, DAPO, GSPO, DCPO and their relatives) in pictures that you can touch and "
@@ -65,7 +65,7 @@ def front() -> Iterator[File]:
         ("Recorded runs", "runs.html", "Real training, step by step: groups, rewards, tokens."),
         ("Inspector", "inspector.html", "One run, down to each token, and under every other algorithm."),
         ("Algorithms", "algorithms/index.html", "Each on one page, as code that runs, beside GRPO."),
-        ("Lessons", "course/index.html", "Fourteen notebooks, to read here or to run."),
+        ("Lessons", "course/index.html", "Fifteen notebooks, to read here or to run."),
     )
     yield page(
         "index.html",
@@ -220,7 +220,7 @@ def _family(members: tuple[Algorithm, ...]) -> Markup:
 
 def inspector() -> Iterator[File]:
     """A run that was trained while the site was made, down to each token; the same for everyone, for its seed is fixed."""
-    settings = TrainSettings(steps=60, updates_per_rollout=4, evaluate_every=10)
+    settings = TrainSettings(steps=STEPS, updates_per_rollout=4, evaluate_every=10)
     records = list(train("chain", INSPECTED, settings))
     seen = inspect_run(records, algorithm=INSPECTED)
     early = next(record for record in records if record.step >= 5 and record.has_tokens)  # later all are right

@@ -65,9 +65,13 @@ class GroupBaseline(Baseline):
             rewards,
             groups.mask,
             old_logp=groups.samples.logp,
+            sampler_logp=groups.samples.sampler_logp,
             ref_logp=groups.ref_logp,
             step_ends=groups.step_ends,
             history=history,
+            old_entropy=groups.samples.entropy,
+            correct=groups.correct,
+            well_formed=groups.well_formed,
         )
         if self.history is not None and history is not None:
             self.history = self.history.put(groups.chosen, history)
@@ -199,4 +203,7 @@ def _policy_loss(
 ) -> tuple[Tensor, LossOutput]:
     """Return log-probabilities of the rows' tokens, and the algorithm's loss of them."""
     logp = token_logp(logits, rows.tokens, temperature=temperature)
-    return logp, algorithm.loss(logp, Batch(rows.old_logp, rows.advantages, rows.mask, rows.ref_logp, weights))
+    entropy = token_entropy(logits, temperature=temperature) if algorithm.asks_for("surrogate", "entropy") else None
+    given = weights, entropy, rows.chosen, rows.sampler_logp
+    batch = Batch(rows.old_logp, rows.advantages, rows.mask, rows.ref_logp, *given)
+    return logp, algorithm.loss(logp, batch)

@@ -47,11 +47,15 @@ NOT_SHARED = (
 
 @dataclass(frozen=True)
 class Contender:
-    """Who takes part: an algorithm with its settings (None: `default_settings(algorithm)`) under a name of its own."""
+    """Who takes part: an algorithm with its settings (None: `default_settings(algorithm)`) under a name of its own.
+
+    reference: name or folder of its reference or teacher; None: the policy that all begin with.
+    """
 
     name: str
     algorithm: Algorithm
     settings: Settings | None = None
+    reference: str | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -128,9 +132,10 @@ class BudgetedRun:
             return
         config = RunFolder.open(self.folder).config
         ours = {
-            "task": self.task.name,
+            **self.task.described,
             "policy": self.policy,
             "algorithm": to_json(self.contender.algorithm),
+            "reference": self.contender.reference,
             **{name: value for name, value in asdict(self.settings).items() if name not in NOT_SHARED},
             "seed": self.seed,
         }
@@ -181,7 +186,8 @@ def _begun(job: BudgetedRun) -> TrainingRun[Any]:
         run.settings = replace(run.settings, evaluate_every=0)
     else:
         policy = load_policy(job.policy, device=job.device)
-        run = train(policy, job.task, job.contender.algorithm, settings, out=folder)
+        who = job.contender
+        run = train(policy, job.task, who.algorithm, settings, reference=who.reference, out=folder)
     if not (folder / "summary.json").is_file():  # new, or stopped before this was known
         write_json(folder / "summary.json", {"accuracy_before": _evaluate(run, run.start)})
     return run

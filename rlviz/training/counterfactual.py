@@ -33,7 +33,10 @@ class RecordedGroup:
 
     logp: Float[Tensor, "1 G T"]
     old_logp: Float[Tensor, "1 G T"]
+    sampler_logp: Float[Tensor, "1 G T"] | None
     ref_logp: Float[Tensor, "1 G T"] | None
+    entropy: Float[Tensor, "1 G T"] | None
+    chosen: Bool[Tensor, "1 G T"] | None
     values: Float[Tensor, "1 G T"] | None
     advantages: Float[Tensor, "1 G T"]
     there: Bool[Tensor, "1 G T"]
@@ -57,6 +60,7 @@ class RecordedGroup:
                 return None
             return _padded([[of(getattr(token, name)) for token in row] for row in rows])
 
+        chosen = column("chosen")
         logp, old_logp = (column(name, log_probability) for name in ("new_prob", "old_prob"))
         advantages = column("advantage")
         assert logp is not None
@@ -69,7 +73,10 @@ class RecordedGroup:
         return cls(
             logp=logp,
             old_logp=old_logp,
+            sampler_logp=column("sampler_prob", log_probability),
             ref_logp=column("ref_prob", log_probability),
+            entropy=column("entropy"),
+            chosen=None if chosen is None else chosen > 0,
             values=column("value"),
             advantages=advantages,
             there=there,
@@ -192,8 +199,14 @@ def _under(other: Algorithm, run: PolicyGradient, recorded: RecordedGroup, first
     if other.kl_in_loss and x.ref_logp is None and other.asks_for("kl", "ref_logp"):
         needs.append("its KL needs probabilities under a reference; here without it")
         loss = other.without_kl()
+    if x.entropy is None and other.asks_for("surrogate", "entropy"):
+        needs.append("its surrogate needs entropies, which this run did not record; here without them")
     weights = token_weights(other, mask, other.selected(x.correct, torch.Generator().manual_seed(0)))
-    batch = Batch(x.old_logp, advantages.masked_fill(~mask, 0.0), mask, x.ref_logp, weights)
+    chosen = x.chosen if other == run else None
+    if chosen is None and other.can.choose is not None:
+        needs.append("its surrogate chooses among the tokens of the whole update; here among those of this group")
+    given = weights, x.entropy, chosen, x.sampler_logp
+    batch = Batch(x.old_logp, advantages.masked_fill(~mask, 0.0), mask, x.ref_logp, *given)
     output, pushes = loss_and_pushes(loss, x.logp, batch)
     return Counterfactual(other, tuple(needs), output, batch.advantages, weights, pushes)
 
@@ -228,6 +241,8 @@ def _advantages(
         what = "what this prompt earned before"
     elif other.asks_for("advantage", "step_ends"):
         what = "rewards of single steps"
+    elif other.asks_for("advantage", "old_entropy"):
+        what = "the entropies when it was sampled"
     elif rewards.shape[1] < other.min_group_size:
         what = f"at least {other.min_group_size} responses to a prompt"
     if what is not None:
@@ -237,4 +252,13 @@ def _advantages(
         of_tokens = other.token_rewards(rewards, x.mask, x.old_logp, x.ref_logp)
         return other.advantages(of_tokens, x.values, x.mask)[0], []
     assert isinstance(other, GroupPolicyGradient)
-    return other.advantages(rewards, x.mask, old_logp=x.old_logp, ref_logp=x.ref_logp)[0], []
+    made, _ = other.advantages(
+        rewards,
+        x.mask,
+        old_logp=x.old_logp,
+        sampler_logp=x.sampler_logp,
+        ref_logp=x.ref_logp,
+        correct=x.correct,
+        well_formed=x.well_formed,
+    )
+    return made, []

@@ -12,6 +12,7 @@ from rlviz.training.cost import STILL, every_second_is_right, held_tensors, own_
 from rlviz.training.rollout_run import RolloutRun
 from rlviz.training.start import train
 from small_models.checks import checked
+from small_models.paths import computing
 from small_models.policies import Policy, one_thread_if_small
 from small_models.tasks import Task
 
@@ -27,7 +28,8 @@ class Growth:
     """The peaks of a step on responses of one length, in bytes: all that is alive at once, weights and Adam's memory included.
 
     rollout: while it is sampled, graded and read by the reference; update: of one update on all of its rows; in_micro_batches:
-    the same update, at most `micro_batch_tokens` tokens of prompts and responses at once.
+    the same update, at most `micro_batch_tokens` tokens of prompts and responses at once; unshared: of the update as
+    transformers' modules compute it, in which each response reads its prompt again (`small_models.paths`).
     """
 
     group_size: int
@@ -37,6 +39,7 @@ class Growth:
     rollout: int
     update: int
     in_micro_batches: int
+    unshared: int
 
 
 @checked
@@ -67,7 +70,10 @@ def memory_growth(
         )
         rollout, update = _peaks(policy, task, settings)
         in_parts = _peaks(policy, task, replace(settings, micro_batch_tokens=micro_batch_tokens))[1]
-        return Growth(group_size, length, num_prompts * group_size, micro_batch_tokens, rollout, update, in_parts)
+        with computing("transformers"):
+            unshared = _peaks(policy, task, settings)[1]
+        responses = num_prompts * group_size
+        return Growth(group_size, length, responses, micro_batch_tokens, rollout, update, in_parts, unshared)
 
     with one_thread_if_small(policy):
         of_groups = [measured(size, task.max_new_tokens) for size in group_sizes]

@@ -1,4 +1,4 @@
-"""DPO's run: updates on preference pairs, the reference's log-probabilities computed once."""
+"""The run of an algorithm of pairs, such as DPO: updates on preference pairs, the reference's log-probabilities computed once."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ from small_models.tasks import Task
 class PairSampler(Part):
     """Draws batches of pairs, each pair once before one comes again.
 
-    encoded: all pairs as tokens. ref_logp: log π_ref of chosen and rejected, [N, 2].
+    encoded: all pairs as tokens. ref_logp: log π_ref of chosen and rejected, [N, 2], for the loss if that needs it and for the
+    records. needed: whether the loss does.
     """
 
-    def __init__(self, reference: Policy, task: Task, pairs: Sequence[Pair], batch_size: int) -> None:
+    def __init__(self, reference: Policy, task: Task, pairs: Sequence[Pair], batch_size: int, *, needed: bool) -> None:
         if batch_size > len(pairs):
             raise ValueError(f"batch_size must be at most {len(pairs)}, the number of pairs; got {batch_size}")
-        self.reference, self.pairs, self.batch_size = reference, list(pairs), batch_size
+        self.reference, self.pairs, self.batch_size, self.needed = reference, list(pairs), batch_size, needed
         self.waiting: list[int] = []
         self.encoded = encode_pairs(reference, self.pairs, task)
         check_pairs_fit(reference, self.encoded, batch_size)
@@ -42,7 +43,7 @@ class PairSampler(Part):
 
     @property
     def models(self) -> Mapping[str, nn.Module]:
-        return {"reference": self.reference.weights}
+        return {"reference": self.reference.weights} if self.needed else {}
 
     def sample(self, generator: torch.Generator) -> list[int]:
         """Return the places of the next batch's pairs."""
@@ -74,8 +75,11 @@ class PreferenceRun(TrainingRun[PairRecord]):
         settings: PairSettings,
         folder: RunFolder | None,
         pairs: Sequence[Pair],
+        reference: Policy | None = None,
     ) -> None:
-        self.sampler = PairSampler(start, task, pairs, settings.batch_size)
+        self.sampler = PairSampler(
+            reference or start, task, pairs, settings.batch_size, needed=algorithm.needs_reference
+        )
         optimizer = new_optimizer([policy.weights], settings.lr)
         super().__init__(
             policy, start, task, algorithm, settings, folder, parts=(self.sampler,), optimizers=(optimizer,)
@@ -91,10 +95,18 @@ class PreferenceRun(TrainingRun[PairRecord]):
     def update(self, collected: list[int]) -> dict[str, Any]:
         """Take an update on these pairs; return the record's fields that tell of it."""
         self._warm_up_lr()
-        logp = encoded_logp(self.policy, self.sampler.encoded.take(torch.tensor(collected)))
+        pairs = self.sampler.encoded.take(torch.tensor(collected))
+        logp, lengths = encoded_logp(self.policy, pairs), pairs.mask.sum(-1)
         ref_logp = self.sampler.ref_logp[collected]
         chosen, rejected = logp.unbind(1)
-        output = self.algorithm.loss(chosen, rejected, *ref_logp.unbind(1))
+        chosen_lengths, rejected_lengths = lengths.unbind(1)
+        output = self.algorithm.loss(
+            chosen,
+            rejected,
+            *ref_logp.unbind(1),
+            chosen_lengths=chosen_lengths,
+            rejected_lengths=rejected_lengths,
+        )
         self.optimizers[0].zero_grad()
         output.loss.backward()
         norms = self._take_optimizer_step(output.loss)
@@ -118,7 +130,8 @@ class PreferenceRun(TrainingRun[PairRecord]):
 
     def _pull(self, chosen_reward: Tensor, rejected_reward: Tensor) -> Tensor:
         margin = torch.zeros_like(chosen_reward, requires_grad=True)
-        self.algorithm.pair_loss(chosen_reward + margin, rejected_reward).sum().backward()
+        imitation = torch.zeros_like(margin)  # its pull is not the margin's
+        self.algorithm.pair_losses(chosen_reward + margin, rejected_reward, imitation).sum().backward()
         return -margin.grad.mean()  # type: ignore[union-attr]
 
 

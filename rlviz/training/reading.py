@@ -35,7 +35,11 @@ class _Config:
     policy: str
     algorithm: _Described
     settings: dict[str, Any]
+    reference: str | None = None  # where it came from, if one was given
     path: paths.Path = "transformers"  # of runs made before there was another
+    rule: str | None = None  # of a task from a file
+    rows: str | None = None  # what its file is known by
+    lacking: list[str] = field(default_factory=list)  # columns that an imported run has not
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         ("task", config.task, LONGEST_NAME),
         ("policy", config.policy, LONGEST_PATH),
         ("algorithm.name", config.algorithm.name, LONGEST_NAME),
+        ("rule", config.rule or "none", LONGEST_PATH),
     ):
         if not (0 < len(name) <= longest and name.isprintable()):
             raise ValueError(f"{said(file)}: {place} must be 1 to {longest} printable characters; got {shown(name)}")
@@ -163,7 +168,7 @@ def _groups(row: dict[str, Any], where: str) -> tuple[GroupRecord, ...]:
 
 def _check_ranges(token: TokenRecord, where: str) -> None:
     """Refuse what cannot be: a probability or a ratio out of its range, which would be taken the logarithm of."""
-    for name in ("old_prob", "new_prob", "ref_prob", "ratio"):
+    for name in ("old_prob", "new_prob", "ref_prob", "sampler_prob", "ratio"):
         value, most = getattr(token, name), math.inf if name == "ratio" else 1 + 1e-6
         if value is not None and not math.isnan(value) and not 0 <= value <= most:
             allowed = "0 or above" if name == "ratio" else "from 0 to 1"

@@ -13,14 +13,18 @@ from torch import Tensor
 
 from rlviz.algorithms.base import PolicyGradient
 from rlviz.pieces.advantages import all_equal
-from rlviz.training.rollouts import Rollout, first_of_each_group, take_groups
+from rlviz.pieces.kl import k3
+from rlviz.pieces.ratios import token_ratio
+from rlviz.settings import TrainSettings
+from rlviz.training.rollouts import Rollout, entropy_under, first_of_each_group, logp_under, take_groups, tensors_of
 from rlviz.types import Batch, GroupRecord, LossOutput, ResponseRecord, TokenRecord
 from small_models.host import on_host
 from small_models.policies import Policy
 from small_models.routing import routed, routing_flips
-from small_models.sampling import Samples, response_logits, token_logp
+from small_models.sampling import Samples
 from small_models.tasks import Task
 
+NEAR = 0.8, 1.2  # of w: as far as a clip at 1 ± .2 would let the policy go
 DIGITS = 7  # of a token's numbers in a record, as many as float32 holds
 WATCHED = 32  # responses whose routing is followed: an eighth of a rollout of the default size
 ROUTING_EVERY = 5  # steps, of which the middle one stands for all; two more forwards in each would be a tenth of a run
@@ -45,6 +49,19 @@ def rollout_numbers(rollout: Rollout) -> dict[str, Any]:
         "responses_used": len(used) * group_size,
         "contributing": float(counting.sum()) / len(grades),
         "repetition": repeated(samples),
+    } | mismatch(samples)
+
+
+def mismatch(samples: Samples) -> dict[str, float]:
+    """Return how far the sampler is from the trainer, as fields of a `StepRecord`; nothing where they are one."""
+    if samples.sampler_logp is None:
+        return {}
+    old, own = (logp.double() for logp in (samples.logp, samples.sampler_logp))
+    w = token_ratio(old, own, samples.mask)[samples.mask]
+    return {
+        "mismatch_kl": float(k3(own, old)[samples.mask].mean()),
+        "mismatch_std": float(w.std(correction=0)),
+        "mismatch_outside": float(((w < NEAR[0]) | (w > NEAR[1])).double().mean()),
     }
 
 
@@ -86,7 +103,7 @@ def group_records(
     task: Task,
     rollout: Rollout,
     count: int,
-    temperature: float,
+    settings: TrainSettings,
     *,
     tokens: Sequence[int],
 ) -> tuple[GroupRecord, ...]:
@@ -98,7 +115,7 @@ def group_records(
     count = min(count, len(rollout.prompts))
     lengths, truncated = rollout.samples.lengths[:count].tolist(), rollout.samples.truncated[:count].tolist()
     advantages = (rollout.advantages[:count].sum(-1) / rollout.mask[:count].sum(-1).clamp(min=1)).tolist()
-    recorded = _token_records(algorithm, policy, rollout, torch.tensor(tokens), temperature) if tokens else []
+    recorded = _token_records(algorithm, policy, rollout, torch.tensor(tokens), settings) if tokens else []
     of_tokens = dict(zip(tokens, recorded, strict=True))
 
     def response_record(p: int, g: int) -> ResponseRecord:
@@ -141,6 +158,17 @@ def token_weights(
     return torch.zeros(mask.shape, dtype=torch.double, device=mask.device).index_add(0, selected, weights)
 
 
+def chosen_tokens(algorithm: PolicyGradient, rollout: Rollout) -> Bool[Tensor, "P G T"] | None:
+    """Return the tokens that the surrogate chooses among those of a rollout's selected groups; None where it does not choose."""
+    parts = rollout.advantages, rollout.samples.logp, rollout.mask
+    selected = algorithm.chosen(*(part[rollout.selected] for part in parts))
+    if selected is None:
+        return None
+    chosen = torch.zeros_like(rollout.mask)
+    chosen[rollout.selected] = selected
+    return chosen
+
+
 def pushes(algorithm: PolicyGradient, logp: Float[Tensor, "P G T"], batch: Batch) -> Float[Tensor, "P G T"]:
     """Return −∂loss/∂logp: how hard, and which way, this loss pushes each token's log-probability.
 
@@ -162,17 +190,23 @@ def loss_and_pushes(
 
 
 def _token_records(
-    algorithm: PolicyGradient, policy: Policy, rollout: Rollout, which: Int[Tensor, " N"], temperature: float
+    algorithm: PolicyGradient, policy: Policy, rollout: Rollout, which: Int[Tensor, " N"], settings: TrainSettings
 ) -> list[list[tuple[TokenRecord, ...]]]:
     """Return the records of every token of these groups, observations included, [N][G]."""
     samples = take_groups(rollout.samples, which)
     with torch.no_grad():
-        place = {name: value.to(policy.device) for name, value in samples.place.items()}
-        logits = response_logits(policy, **place)
-        (logp,) = on_host(token_logp(logits, place["tokens"], temperature=temperature))
+        there = Samples(**{name: value.to(policy.device) for name, value in tensors_of(samples).items()})
+        (logp,) = on_host(logp_under(policy, there, settings))
+        entropy = None
+        if algorithm.asks_for("surrogate", "entropy"):
+            (entropy,) = on_host(entropy_under(policy, there, settings))
     weights = token_weights(algorithm, rollout.mask, rollout.selected)[which]
     ref_logp = None if rollout.ref_logp is None else rollout.ref_logp[which]
-    batch = Batch(samples.logp, rollout.advantages[which], rollout.mask[which], ref_logp, weights)
+    chosen = chosen_tokens(algorithm, rollout)
+    chosen = None if chosen is None else chosen[which]
+    drawn = samples.sampler_logp
+    given = ref_logp, weights, entropy, chosen, drawn
+    batch = Batch(samples.logp, rollout.advantages[which], rollout.mask[which], *given)
     values = None if rollout.credit.old_values is None else rollout.credit.old_values[which]
     output, pushed = loss_and_pushes(algorithm, logp, batch)
     columns = {
@@ -194,8 +228,14 @@ def _token_records(
         columns["ref_prob"] = ref_logp.exp()
     if values is not None:
         columns["value"] = values
+    if entropy is not None:
+        columns["entropy"] = entropy
+    if chosen is not None:
+        columns["chosen"] = chosen
+    if drawn is not None:
+        columns["sampler_prob"] = drawn.exp()
     lists: dict[str, list[Any]] = {name: _rounded(column[kept]).tolist() for name, column in columns.items()}
-    for name in ("ref_prob", "value"):
+    for name in ("ref_prob", "value", "entropy", "chosen", "sampler_prob"):
         lists.setdefault(name, [None] * len(ids))
     lists["upper"] = [None if limit == math.inf else limit for limit in lists["upper"]]
     text = {token: policy.vocabulary.decode([token]) for token in set(ids)}

@@ -95,16 +95,17 @@ def source_of_rewards(
 
     Raises ValueError for settings and a reward model that contradict the algorithm.
     """
-    own_rules = algorithm.asks_for("shape", "correct")
+    weighing = next((slot for slot in ("shape", "advantage") if algorithm.asks_for(slot, "correct")), None)
+    own_rules = None if weighing is None else label(algorithm.slots()[weighing])
     if own_rules and (settings.reward_correct, settings.reward_format) != (1.0, 0.0):
         raise ValueError(
-            f"reward_correct and reward_format: {algorithm.name} weighs the rules itself ({label(algorithm.shape)}); got "
+            f"reward_correct and reward_format: {algorithm.name} weighs the rules itself ({own_rules}); got "
             f"{settings.reward_correct:g} and {settings.reward_format:g}"
         )
     if own_rules and model is not None:
         raise ValueError(
-            f"reward_model: {algorithm.name} weighs two rules ({label(algorithm.shape)}) and would not see its scores; "
-            "give it shape=None"
+            f"reward_model: {algorithm.name} weighs two rules ({own_rules}) and would not see its scores; "
+            f"give it another {weighing}"
         )
     if algorithm.asks_for("advantage", "step_ends"):
         if model is not None:

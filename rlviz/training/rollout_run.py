@@ -17,7 +17,7 @@ from rlviz.settings import TrainSettings
 from rlviz.training.baselines import Baseline, CriticBaseline, GroupBaseline
 from rlviz.training.records import ROUTING_EVERY, Routing, group_records, rollout_numbers, watched_group
 from rlviz.training.rewards import source_of_rewards, step_rewards
-from rlviz.training.rollouts import Groups, Rewarded, Rollout, Rows, first_of_each_group, take_groups
+from rlviz.training.rollouts import Groups, Rewarded, Rollout, Rows, first_of_each_group, logp_under
 from rlviz.training.run import Part, TrainingRun, named_under
 from rlviz.training.run_folder import RunFolder
 from rlviz.training.sampler import GroupSampler
@@ -26,13 +26,16 @@ from rlviz.types import GroupRecord, StepRecord
 from small_models.host import all_on_host, on_host
 from small_models.pairs import Pair
 from small_models.policies import Policy
-from small_models.sampling import Samples, response_logits, token_logp
+from small_models.sampling import Samples
 from small_models.scorers import RewardModel
 from small_models.tasks import Task
 
 
 class Reference(Part):
-    """π_ref, `policy`: the start of the run unless the settings reset it. needed: whether the algorithm needs it."""
+    """π_ref, `policy`: the start of the run, unless another was given or the settings reset it.
+
+    needed: whether the algorithm needs it.
+    """
 
     def __init__(self, current: Policy, start: Policy, settings: TrainSettings, *, needed: bool) -> None:
         self.current, self.policy, self.settings, self.needed = current, start, settings, needed
@@ -45,7 +48,7 @@ class Reference(Part):
     def logp_and_kl(self, samples: Samples) -> tuple[Tensor | None, float]:
         """Return log π_ref where it is needed, and the KL to the reference; one response a prompt is enough for that."""
         part = samples if self.needed else first_of_each_group(samples)
-        ref_logp = _logp(self.policy, part, self.settings)
+        ref_logp = logp_under(self.policy, part, self.settings)
         return (ref_logp if self.needed else None), _mean_over(k3(part.logp, ref_logp), part.mask)
 
     def after_step(self, step: int, rollout: Rollout) -> None:
@@ -81,6 +84,7 @@ class RolloutRun(TrainingRun[StepRecord]):
         folder: RunFolder | None,
         reward_model: RewardModel | None = None,
         reward_pairs: Sequence[Pair] = (),
+        reference: Policy | None = None,
     ) -> None:
         if settings.group_size < algorithm.min_group_size:
             raise ValueError(
@@ -92,7 +96,7 @@ class RolloutRun(TrainingRun[StepRecord]):
             if isinstance(algorithm, ActorCritic)
             else GroupBaseline(policy, algorithm, settings, len(task.train_prompts))
         )
-        self.reference = Reference(policy, start, settings, needed=algorithm.needs_reference)
+        self.reference = Reference(policy, reference or start, settings, needed=algorithm.needs_reference)
         self.rewards = source_of_rewards(policy, algorithm, settings, reward_model, reward_pairs)
         self.sampler = GroupSampler(policy, task, algorithm, settings, self.rewards.outcomes)
         super().__init__(
@@ -139,6 +143,8 @@ class RolloutRun(TrainingRun[StepRecord]):
     def collect(self) -> Rollout:
         """Return groups of sampled responses with their rewards and what each token earned."""
         groups = self.sampler.sample(self.generator)
+        if not self.settings.own_sampler:
+            groups = replace(groups, samples=self._seen_by_trainer(groups.samples))
         mask = groups.samples.mask
         count, finite = on_host(mask.sum(), (groups.samples.logp.isfinite() | ~mask).all())
         self.tokens_sampled += int(count)
@@ -149,6 +155,13 @@ class RolloutRun(TrainingRun[StepRecord]):
         if not finite:
             raise FloatingPointError(self._diverged("mean reward", "a reward model or a piece of your own gave that"))
         return Rollout(**vars(rewarded), credit=self.baseline.credit(self.algorithm, rewarded, self.step))
+
+    @torch.no_grad()
+    def _seen_by_trainer(self, samples: Samples) -> Samples:
+        """Return what another engine sampled with log π_old, the trainer's, beside the log-probabilities of the sampler."""
+        logp = logp_under(self.policy, samples, self.settings).masked_fill(~samples.there, 0.0)
+        own = samples.logp if samples.sampler_logp is None else samples.sampler_logp
+        return replace(samples, logp=logp, sampler_logp=own)
 
     def _reward(self, groups: Groups) -> Rewarded:
         samples = groups.samples
@@ -195,7 +208,8 @@ class RolloutRun(TrainingRun[StepRecord]):
 
     def _update_once(self, rows: Rows) -> Updates:
         tokens = int(rows.known.seen.sum())
-        rows = replace(rows, weights=self.algorithm.aggregate(rows.mask))
+        chosen = self.algorithm.chosen(rows.advantages, rows.old_logp, rows.mask)
+        rows = replace(rows, weights=self.algorithm.aggregate(rows.mask), chosen=chosen)
         if self.baseline.can_drop_rows:
             rows = rows.take(rows.known.teaches.nonzero().squeeze(1))
             rows = rows.cut(rows.longest)  # the rows that left may have been the long ones
@@ -219,7 +233,7 @@ class RolloutRun(TrainingRun[StepRecord]):
         if not self.algorithm.asks_for("kl", "old_logp"):
             return None
         estimator = self.algorithm.can.estimator or k3  # a term of one's own may be none of an estimator
-        logp = _logp(self.policy, rollout.samples, self.settings)
+        logp = logp_under(self.policy, rollout.samples, self.settings)
         return _mean_over(estimator(rollout.samples.logp, logp), rollout.mask)
 
     def _group_records(self, rollout: Rollout) -> tuple[GroupRecord, ...]:
@@ -231,9 +245,7 @@ class RolloutRun(TrainingRun[StepRecord]):
             tokens = range(count)
         elif settings.details_every and settings.watch_every and step % settings.watch_every == 0:
             tokens = [watched_group(rollout.rewards[:count])]
-        return group_records(
-            self.algorithm, self.policy, self.task, rollout, count, settings.temperature, tokens=tokens
-        )
+        return group_records(self.algorithm, self.policy, self.task, rollout, count, settings, tokens=tokens)
 
     def _state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         tensors, counters = super()._state()
@@ -243,18 +255,6 @@ class RolloutRun(TrainingRun[StepRecord]):
         super().restore(tensors, counters)
         if counters.get("beta") is not None:
             self.algorithm = self.algorithm.with_parameters(beta=counters["beta"])
-
-
-def _logp(policy: Policy, samples: Samples, settings: TrainSettings) -> Tensor:
-    """Return log-probabilities of sampled tokens under a policy, [P, G, T]; of as many groups at once as fit a micro-batch."""
-    prompts, group_size, length = samples.tokens.shape
-    tokens = group_size * (samples.prompt_ids.shape[1] + length)
-    at_once = max(1, settings.micro_batch_tokens // tokens) if settings.micro_batch_tokens else prompts
-    if at_once >= prompts:
-        logits = response_logits(policy, **samples.place)
-        return token_logp(logits, samples.tokens, temperature=settings.temperature)
-    parts = torch.arange(prompts, device=samples.tokens.device).split(at_once)
-    return torch.cat([_logp(policy, take_groups(samples, part), settings) for part in parts])
 
 
 def _mean_over(values: Tensor, mask: Tensor) -> float:

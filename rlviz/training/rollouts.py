@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from rlviz.settings import TrainSettings
 from small_models.host import on_host
-from small_models.sampling import Samples
+from small_models.policies import Policy
+from small_models.sampling import Samples, response_logits, token_entropy, token_logp
 from small_models.tasks import Grade
 
 
@@ -128,6 +131,7 @@ class Rows:
 
     prompt_ids, prompt_mask: [P, S], each prompt once. owner: [N], the prompt of each response, on the CPU. known: what the host
     knows of them. weights: of their tokens in the objective of the minibatch from which they are, None before there is one.
+    chosen: those that the algorithm chose among all of the minibatch, if it chooses. sampler_logp: None where π_old sampled.
     forward: a critic's over just these rows, if there is one.
     """
 
@@ -142,7 +146,9 @@ class Rows:
     old_values: Tensor | None
     returns: Tensor | None
     known: Known
+    sampler_logp: Tensor | None = None
     weights: Tensor | None = None
+    chosen: Tensor | None = None
     forward: CriticForward | None = None
 
     @classmethod
@@ -165,6 +171,7 @@ class Rows:
             tokens=as_rows(samples.tokens),
             mask=mask,
             old_logp=as_rows(samples.logp),
+            sampler_logp=if_there(samples.sampler_logp),
             advantages=advantages,
             ref_logp=if_there(rollout.ref_logp),
             old_values=if_there(rollout.credit.old_values),
@@ -241,7 +248,30 @@ def of_grades(grades: Sequence[Sequence[Grade]], name: str, device: torch.device
 
 def take_groups(samples: Samples, groups: Tensor) -> Samples:
     """Return the groups at these indices."""
-    return Samples(**{name: value[groups] for name, value in vars(samples).items()})
+    return Samples(**{name: value[groups] for name, value in tensors_of(samples).items()})
+
+
+def logp_under(policy: Policy, samples: Samples, settings: TrainSettings) -> Tensor:
+    """Return log-probabilities of sampled tokens under a policy, [P, G, T]."""
+    return _under(policy, samples, settings, partial(token_logp, temperature=settings.temperature))
+
+
+def entropy_under(policy: Policy, samples: Samples, settings: TrainSettings) -> Tensor:
+    """Return the entropy of the distributions that sampled tokens have under a policy, nats, [P, G, T]."""
+    return _under(policy, samples, settings, lambda logits, _: token_entropy(logits, temperature=settings.temperature))
+
+
+def _under(
+    policy: Policy, samples: Samples, settings: TrainSettings, measure: Callable[[Tensor, Tensor], Tensor]
+) -> Tensor:
+    """Return measure(logits, tokens), [P, G, T], of as many groups at once as fit a micro-batch."""
+    prompts, group_size, length = samples.tokens.shape
+    tokens = group_size * (samples.prompt_ids.shape[1] + length)
+    at_once = max(1, settings.micro_batch_tokens // tokens) if settings.micro_batch_tokens else prompts
+    if at_once >= prompts:
+        return measure(response_logits(policy, **samples.place), samples.tokens)
+    parts = torch.arange(prompts, device=samples.tokens.device).split(at_once)
+    return torch.cat([_under(policy, take_groups(samples, part), settings, measure) for part in parts])
 
 
 def joined(parts: Sequence[Samples]) -> Samples:
@@ -257,10 +287,15 @@ def joined(parts: Sequence[Samples]) -> Samples:
         sides = [((width - v.shape[-1], 0) if name.startswith("prompt") else (0, width - v.shape[-1])) for v in values]
         return torch.cat([F.pad(v, side) for v, side in zip(values, sides, strict=True)])
 
-    return Samples(**{name: join(name) for name in vars(parts[0])})
+    return Samples(**{name: join(name) for name in tensors_of(parts[0])})
 
 
 def first_of_each_group(samples: Samples) -> Samples:
     """Return one response to each prompt."""
-    grouped = {name: value[:, :1] for name, value in vars(samples).items() if not name.startswith("prompt")}
-    return Samples(prompt_ids=samples.prompt_ids, prompt_mask=samples.prompt_mask, **grouped)
+    grouped = {name: value[:, :1] for name, value in tensors_of(samples).items() if not name.startswith("prompt")}
+    return Samples(**{**vars(samples), **grouped})
+
+
+def tensors_of(samples: Samples) -> dict[str, Tensor]:
+    """Return what the samples hold by name, without what is None."""
+    return {name: value for name, value in vars(samples).items() if value is not None}

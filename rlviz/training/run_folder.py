@@ -1,4 +1,5 @@
-"""A run on disk: config.json, metrics.jsonl, samples.jsonl, checkpoint/, reference/, summary.json; reward_model/, pairs.jsonl.
+"""A run on disk: config.json, metrics.jsonl, samples.jsonl, checkpoint/, reference/, summary.json; where it has them
+reward_model/, pairs.jsonl, and task.jsonl, the prompts and answers of a task from a file.
 
 JSON and safetensors only. A file is replaced whole; the two .jsonl files grow by a line a step. checkpoint.old/ is the
 checkpoint before, .lock the file that the process which trains holds a lock on.
@@ -6,6 +7,7 @@ checkpoint before, .lock the file that the process which trains holds a lock on.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import warnings
@@ -30,16 +32,19 @@ from rlviz.training.files import (
     write_text,
 )
 from rlviz.training.reading import read_config, read_rows, read_state, with_advice
+from rlviz.training.tasks import find_task
 from rlviz.types import PairRecord, StepRecord
-from small_models.checks import check_type, checked
+from small_models.checks import check_type, checked, shown
 from small_models.files import said
 from small_models.pairs import Pair, read_pairs, write_pairs
 from small_models.policies import Policy, load_policy
 from small_models.scorers import RewardModel
+from small_models.tasks import KEPT, Task, TaskOfFile, is_code
 
 if TYPE_CHECKING:
     import pandas as pd
 
+GIVEN = "given_reference"  # reference/ is the policy that the run began with
 NOT_METRICS = ("groups",)
 CONFIG, NOW, OLD, NEW = "config.json", "checkpoint", "checkpoint.old", "checkpoint.new"
 
@@ -146,8 +151,12 @@ class RunFolder:
     @property
     @with_advice
     def metrics(self) -> pd.DataFrame:
-        """One row a step."""
-        return history([record for _, _, record in read_rows(self.path / "metrics.jsonl")])
+        """One row a step; of an imported run what was not logged is not a number."""
+        frame = history([record for _, _, record in read_rows(self.path / "metrics.jsonl")])
+        lacking = [name for name in self.config.get("lacking", ()) if name in frame]
+        frame[lacking] = math.nan
+        frame.attrs["lacking"] = lacking
+        return frame
 
     @property
     @with_advice
@@ -214,12 +223,23 @@ class RunFolder:
                 _remove(self.path / NOW)
                 (self.path / OLD).rename(self.path / NOW)
 
-    def save_start(self, start: Policy, reward_model: RewardModel | None, pairs: Sequence[Pair] | None) -> None:
-        """Keep what the run began with: its policy, its reward model if it has one, its pairs if it has any."""
+    def save_start(
+        self,
+        start: Policy,
+        task: Task,
+        reward_model: RewardModel | None,
+        pairs: Sequence[Pair] | None,
+        reference: Policy | None,
+    ) -> None:
+        """Keep what the run began with: its policy, its task's file, and its reward model, pairs and reference where given."""
         with self.writing():
             start.save(self.path / "reference")
+            for name, text in task.files.items():
+                (self.path / name).write_text(text, encoding="utf-8")
             if reward_model is not None:
                 reward_model.save(self.path / "reward_model")
+            if reference is not None:
+                reference.save(self.path / GIVEN)
             if pairs:
                 write_pairs(pairs, self.path / "pairs.jsonl")
             flush(path for path in self.path.rglob("*") if path.name != LOCK)
@@ -238,17 +258,47 @@ class RunFolder:
             self.release("could not begin")
             _remove(self.path / LOCK)
 
-    def load_start(self, device: str) -> tuple[Policy, RewardModel | None, list[Pair] | None]:
+    def load_task(self, rule: str | None = None) -> Task:
+        """Return the run's task, a shipped one or that of its own file. rule: where it is code, which no folder decides to run.
+
+        Raises ValueError where that is not given, or is another, and where the file is not the one the run began with.
+        """
+        config = self.config
+        begun = config.get("rule")
+        if begun is None:
+            if rule is not None:
+                raise ValueError(
+                    f"rule: the run in {self.path} is graded by its task, {config['task']}, and takes none"
+                )
+            return find_task(config["task"])
+        if rule is None and is_code(begun):
+            raise ValueError(
+                f"rule: the run in {self.path} is graded by {begun}, which is code, and none is imported because a run folder "
+                "names it; give it again as FILE.py:function"
+            )
+        task = TaskOfFile(self.path / KEPT, rule or begun, name=config["task"])
+        if task.described["rule"] != begun:
+            raise ValueError(f"rule: the run in {self.path} is graded by {begun}; got {shown(rule)}")
+        if task.described["rows"] != config.get("rows"):
+            raise ValueError(
+                f"task: {self.path / KEPT} is not as the run in {self.path} began with it; restore it from a copy"
+            )
+        return task
+
+    def load_start(self, device: str) -> tuple[Policy, RewardModel | None, list[Pair] | None, Policy | None]:
         """Return what `save_start` kept. Raises ValueError when it is damaged, or the policy is not there."""
         if not (self.path / "reference").is_dir():
             raise ValueError(f"run folder {self.path} lacks reference/, the policy that the run started from")
         start = load_policy(self.path / "reference", device=device).frozen_copy()
         _check_finite(start, self.path / "reference", "restore it from a copy, or train again")
-        scores, pairs = self.path / "reward_model", self.path / "pairs.jsonl"
+        if self.config.get("reference") is not None and not (self.path / GIVEN).is_dir():
+            raise ValueError(f"run folder {self.path} lacks {GIVEN}/, the reference that the run was given")
+        scores, pairs, given = (self.path / name for name in ("reward_model", "pairs.jsonl", GIVEN))
         return (
             start,
             RewardModel.load(scores, device=device) if scores.is_dir() else None,
             read_pairs(pairs) if pairs.is_file() else None,
+            load_policy(given, device=device).frozen_copy() if given.is_dir() else None,
         )
 
     def save_state(self, policy: Policy, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
@@ -335,7 +385,7 @@ def _step_of(checkpoint: Path) -> int | None:
 
 def _only_begun(names: set[str]) -> bool:
     """Return whether a folder of these names is one in which a run's beginning was cut off, so that nothing is lost in it."""
-    ours = {LOCK, NEW, NOW, "reference", "reward_model", "pairs.jsonl"}
+    ours = {LOCK, NEW, NOW, "reference", GIVEN, "reward_model", "pairs.jsonl", KEPT}
     return LOCK in names and all(name in ours or name.startswith(f".{CONFIG}.") for name in names)
 
 

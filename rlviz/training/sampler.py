@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlviz.algorithms.base import PolicyGradient
 from rlviz.settings import TrainSettings
-from rlviz.training.rollouts import Groups, joined, of_grades
+from rlviz.training.engine import Engine
+from rlviz.training.rollouts import Groups, Rollout, joined, of_grades
 from rlviz.training.run import Part
 from small_models.policies import Policy
 from small_models.sampling import Samples, sample
@@ -23,7 +24,8 @@ FILTERED_AT_ONCE = 256  # prompts, so that memory stays flat
 class GroupSampler(Part):
     """Samples and grades the groups of a step. pool: indices of the training prompts that it draws from, each once a step.
 
-    outcomes: (samples, right or wrong [P, G]) → what groups are selected by, [P, G]. stop_at_end: as in `sample`.
+    engine: what samples, where that is not the policy itself. outcomes: (samples, right or wrong [P, G]) → what groups are
+    selected by, [P, G]. stop_at_end: as in `sample`.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class GroupSampler(Part):
                     f"got {getattr(settings, name)}"
                 )
         self.policy, self.task, self.algorithm, self.settings = policy, task, algorithm, settings
+        self.engine = Engine(policy, settings)
         self.outcomes, self.stop_at_end = outcomes, True
         self.pool = torch.arange(len(task.train_prompts))
         if settings.prompt_pool:
@@ -96,10 +99,18 @@ class GroupSampler(Part):
             )
         return count * len(prompts), tokens
 
+    @property
+    def models(self) -> Mapping[str, nn.Module]:
+        return {} if self.engine.policy is self.policy else {"sampler": self.engine.policy.weights}
+
+    def after_step(self, step: int, rollout: Rollout) -> None:
+        self.engine.follow()
+
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        return ({"pool": self.pool} if self.settings.filter_solved else {}), {}
+        return ({"pool": self.pool} if self.settings.filter_solved else {}) | self.engine.tensors(), {}
 
     def restore(self, tensors: dict[str, Tensor], counters: dict[str, Any]) -> None:
+        self.engine.restore(tensors)
         if self.settings.filter_solved:
             self.pool = tensors["pool"]
 
@@ -112,12 +123,12 @@ class GroupSampler(Part):
     def _respond(self, prompts: list[str], group_size: int, generator: torch.Generator) -> Samples:
         settings = self.settings
         return sample(
-            self.policy,
+            self.engine.policy,
             prompts,
             task=self.task,
             group_size=group_size,
             max_new_tokens=settings.max_new_tokens or self.task.max_new_tokens,
-            temperature=settings.temperature,
+            temperature=settings.sampler_temperature or settings.temperature,
             top_k=settings.top_k,
             top_p=settings.top_p,
             stop_at_end=self.stop_at_end,

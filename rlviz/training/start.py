@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NoReturn, overload
 
@@ -15,13 +15,13 @@ from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.names import nearest
 from rlviz.settings import PairSettings, Settings, TrainSettings, declarations, settings_from
 from rlviz.training.files import write_json
-from rlviz.training.memory import check_rollout_fits
+from rlviz.training.memory import check_model_fits, check_rollout_fits
 from rlviz.training.preferences import PreferenceRun
 from rlviz.training.rollout_run import RolloutRun
 from rlviz.training.run import TrainingRun, computing_as
 from rlviz.training.run_folder import RunFolder
 from rlviz.training.settings import default_settings
-from rlviz.training.tasks import find_task
+from rlviz.training.tasks import check_prompts, find_task, is_file, start_of
 from small_models import paths
 from small_models.checks import check_type, checked, cut, shown
 from small_models.files import reason, said
@@ -29,6 +29,8 @@ from small_models.pairs import Pair, make_pairs
 from small_models.policies import Policy, load_policy, recompute_activations
 from small_models.scorers import RewardModel
 from small_models.tasks import Task
+from small_models.tasks.of_file import Chat
+from small_models.tokenizer import CharacterTokenizer
 
 
 @overload
@@ -40,6 +42,7 @@ def train(
     *,
     reward_model: RewardModel | None = None,
     pairs: Sequence[Pair] | None = None,
+    reference: Policy | str | None = None,
     out: str | os.PathLike[str] | None = None,
 ) -> TrainingRun[Any]: ...
 
@@ -53,6 +56,7 @@ def train(
     *,
     reward_model: RewardModel | None = None,
     pairs: Sequence[Pair] | None = None,
+    reference: Policy | str | None = None,
     out: str | os.PathLike[str] | None = None,
 ) -> TrainingRun[Any]: ...
 
@@ -65,6 +69,7 @@ def train(  # type: ignore[misc]  # settings stand third or fourth, which mypy d
     *,
     reward_model: RewardModel | None = None,
     pairs: Sequence[Pair] | None = None,
+    reference: Policy | str | None = None,
     out: str | os.PathLike[str] | None = None,
     **unknown: Any,
 ) -> TrainingRun[Any]:
@@ -75,7 +80,8 @@ def train(  # type: ignore[misc]  # settings stand third or fourth, which mypy d
     settings: `TrainSettings` for an algorithm that samples, `PairSettings` for one of pairs; `default_settings(algorithm)`
     unless given. reward_model: scores responses in place of the task's rule; a copy of it is used. pairs: what an
     algorithm of pairs learns from (None: right against wrong responses of the policy itself), or what the reward model
-    learned from, for its refreshes to replay.
+    learned from, for its refreshes to replay. reference: π_ref in place of the policy that the run begins with, such as the
+    teacher that distillation learns from: a policy (a copy of it is used), or the name or folder of one, of the same vocabulary.
     With `out`, the run is kept in that folder and can be resumed. The same seed on the same machine's CPU gives the
     same curve. Raises ValueError for unknown names, settings out of range and what is of the wrong kind, FileExistsError when
     `out` is not empty, OSError in one sentence when it cannot be written; while it trains, OSError again, and
@@ -86,24 +92,28 @@ def train(  # type: ignore[misc]  # settings stand third or fourth, which mypy d
     policy, task, algorithm, settings = _looked_up(policy, task, algorithm, settings)
     check_type("reward_model", reward_model, RewardModel | None)
     check_type("pairs", pairs, Sequence[Pair] | None)
+    check_type("reference", reference, Policy | str | None)
     check_type("out", out, str | os.PathLike | None)
+    reference = None if reference is None else _as_reference(reference, policy)
     if isinstance(algorithm, PreferenceOptimization) and pairs is None and isinstance(settings, PairSettings):
         longest = settings.max_new_tokens
         pairs = make_pairs(policy, task, settings.num_pairs, seed=settings.seed, max_new_tokens=longest)
     copied = None if reward_model is None else reward_model.copy()
-    run = _new_run(policy, policy.frozen_copy(), task, algorithm, settings, None, copied, pairs)
+    run = _new_run(policy, policy.frozen_copy(), task, algorithm, settings, None, copied, pairs, reference)
     if out is not None:
         config = {
             "rlviz": rlviz.__version__,
-            "task": task.name,
+            **task.described,
             "policy": policy.source,
             "algorithm": to_json(algorithm),
             "settings": asdict(settings),
             "path": run.path,
         }
+        if reference is not None:
+            config["reference"] = reference.source
         folder = RunFolder.create(out)
         try:
-            folder.save_start(run.start, reward_model, pairs)
+            folder.save_start(run.start, task, reward_model, pairs, reference)
             run.folder = folder
             run.save()
             folder.finish_beginning(config)
@@ -111,6 +121,23 @@ def train(  # type: ignore[misc]  # settings stand third or fourth, which mypy d
             folder.undo_beginning()
             raise
     return run
+
+
+def policy_to_train(source: str | os.PathLike[str], device: str = "auto") -> Policy:
+    """Return `load_policy(source)`; raises ValueError, before it is read, where a run of it would not fit into memory."""
+    check_model_fits(source, device)
+    return load_policy(source, device=device)
+
+
+def task_and_policy(task: str, policy: str | None, *, rule: str | None, chat: Chat, device: str) -> tuple[Task, Policy]:
+    """Return the task and the policy of these names (None: the task's own), a file's prompts written as the policy reads them."""
+    if not is_file(task):
+        found = find_task(task, rule=rule, chat=chat)
+        return found, policy_to_train(policy or start_of(found), device)
+    if policy is None:
+        raise ValueError(f"policy is missing: a task from a file, such as {task}, has no warm start; name a model")
+    loaded = policy_to_train(policy, device)
+    return find_task(task, rule=rule, chat=chat, policy=loaded), loaded
 
 
 def _looked_up(policy: Any, task: Any, algorithm: Any, settings: Any) -> tuple[Policy, Task, Algorithm, Settings]:
@@ -125,16 +152,30 @@ def _looked_up(policy: Any, task: Any, algorithm: Any, settings: Any) -> tuple[P
     settings = default_settings(algorithm) if settings is None else settings
     check_type("settings", settings, Settings)
     if isinstance(policy, str) or (short and policy is None):
-        policy = load_policy(policy or task.name)
+        policy = policy_to_train(policy or start_of(task))
     check_type("policy", policy, Policy)
     return policy, task, algorithm, settings
+
+
+def _as_reference(reference: Policy | str, policy: Policy) -> Policy:
+    """Return a frozen copy of the reference on the policy's device. Raises ValueError where their tokens are not the same."""
+    try:
+        given = load_policy(reference, device=str(policy.device)) if isinstance(reference, str) else reference
+    except ValueError as error:
+        raise ValueError(f"reference: {str(error).removeprefix('policy: ')}") from None
+    shipped = [isinstance(each.vocabulary, CharacterTokenizer) for each in (given, policy)]  # of which there is one
+    if not all(shipped) and given.tokenizer.get_vocab() != policy.tokenizer.get_vocab():
+        raise ValueError(
+            f"reference must have the policy's vocabulary, token for token; {given.source} has another one"
+        )
+    return given.frozen_copy()
 
 
 def _refuse(name: str) -> NoReturn:
     """Raise TypeError for an argument that `train` has not, and say where a setting stands."""
     kinds = {setting: kind for kind in (PairSettings, TrainSettings) for setting in declarations(kind)}
     meant = kinds.get(name) and f"it is a setting: train(…, {kinds[name].__name__}({name}=…))"
-    own = "it has settings, reward_model, pairs, out; what a run does stands in its settings"
+    own = "it has settings, reward_model, pairs, reference, out; what a run does stands in its settings"
     raise TypeError(f"train has no argument {name!r}; {meant or nearest(name, list(kinds)) + own}")
 
 
@@ -147,7 +188,9 @@ def _new_run(
     folder: RunFolder | None,
     reward_model: RewardModel | None,
     pairs: Sequence[Pair] | None,
+    reference: Policy | None,
 ) -> TrainingRun[Any]:
+    longest = check_prompts(policy, task, settings.max_new_tokens)
     if settings.activations == "recomputed":
         recompute_activations(policy.model)
     with computing_as(settings, policy):  # what a part computes now, and which path the run takes
@@ -156,15 +199,25 @@ def _new_run(
                 raise ValueError(f"settings must be PairSettings for {algorithm.name}; got {shown(settings)}")
             if reward_model is not None:
                 raise ValueError(f"reward_model: {algorithm.name} learns from pairs and has no use for a reward model")
-            return PreferenceRun(policy, start, task, algorithm, settings, folder, pairs or ())
+            return PreferenceRun(policy, start, task, algorithm, settings, folder, pairs or (), reference)
         if not isinstance(settings, TrainSettings):
             raise ValueError(f"settings must be TrainSettings for {algorithm.name}; got {shown(settings)}")
         if pairs is not None and reward_model is None:
             raise ValueError(
                 f"pairs: {algorithm.name} learns from responses that it samples; only a reward model takes pairs"
             )
-        run = RolloutRun(policy, start, task, algorithm, settings, folder, reward_model, pairs or ())
-        check_rollout_fits(policy, task, settings, reference=algorithm.needs_reference)
+        if reference is None and algorithm.can.from_teacher:
+            raise ValueError(
+                f"reference: {algorithm.name} learns from a teacher, a policy other than the one that the run begins with: "
+                "give train(…, reference=…), or --reference, a policy, a name or a folder"
+            )
+        if reference is not None and settings.reset_reference_every:
+            raise ValueError(
+                "reset_reference_every must be 0 where a reference is given, which it would take away; got "
+                f"{settings.reset_reference_every}"
+            )
+        run = RolloutRun(policy, start, task, algorithm, settings, folder, reward_model, pairs or (), reference)
+        check_rollout_fits(policy, task, settings, reference=algorithm.needs_reference, width=longest)
         return run
 
 
@@ -176,31 +229,33 @@ def resume(
     device: str = "auto",
     task: Task | None = None,
     algorithm: Algorithm | None = None,
+    rule: str | None = None,
 ) -> TrainingRun[Any]:
     """Return the run kept in `out`, to go on where its last checkpoint stands: the same curve as without the stop.
 
-    `steps` sets a new total. A run with a task or pieces of your own needs them again as `task` and `algorithm`.
+    `steps` sets a new total. A run with a task or pieces of your own needs them again as `task` and `algorithm`, and one on a
+    file of prompts that code of yours grades that FILE.py:function as `rule`.
     A run of this process that still has the folder ends. A damaged checkpoint gives way to the one before it, with a warning.
     Raises FileNotFoundError when there is no run, ValueError when it is damaged, done, of another algorithm, in another
     process, or of an unfinished comparison (which may have begun it with more steps than it can take) while `steps` is not given.
     """
     folder = RunFolder.open(out)
     config = folder.config
-    described, task_name = config["algorithm"], config["task"]
+    described = config["algorithm"]
     settings = settings_from({**config["settings"], **({} if steps is None else {"steps": steps})})
     if algorithm is None:
         algorithm = from_json(described, f"{said(folder.path / 'config.json')}: algorithm")
     elif to_json(algorithm) != described:
         raise ValueError(f"algorithm: the run in {out} was trained with another one: {cut(str(described), 200)}")
     assert algorithm is not None
-    if task is not None and task.name != task_name:
-        raise ValueError(f"task: the run in {out} is one of {task_name!r}; got {task.name!r}")
+    if task is None:
+        task = folder.load_task(rule)
+    elif (differs := _differs(task.described, config)) is not None:
+        raise ValueError(f"task: the run in {out} is one of {differs}; got {task.name!r}")
     folder = RunFolder.open_to_write(out)
     try:
         with paths.computing(config["path"]):
-            run = _restored(
-                folder, settings, device, task or find_task(task_name), algorithm, new_total=steps is not None
-            )
+            run = _restored(folder, settings, device, task, algorithm, new_total=steps is not None)
         if run.path != config["path"]:
             raise ValueError(
                 f"path: the run in {out} was computed by plain tensors, which its policy here does not allow; "
@@ -212,6 +267,14 @@ def resume(
         folder.release("could not be resumed")
         raise
     return run
+
+
+def _differs(described: Mapping[str, Any], config: Mapping[str, Any]) -> str | None:
+    """Return what the run's config says of its task, where that is not what describes this one."""
+    for name, value in described.items():
+        if config.get(name) != value:
+            return f"{config[name]!r}" if name == "task" else f"another file or rule, {name} {config.get(name)!r}"
+    return None
 
 
 def _restored(
@@ -226,8 +289,8 @@ def _restored(
             f"steps: the run in {folder.path} belongs to a comparison, which ends it by a budget; go on with the same "
             "rlviz compare, or give a total"
         )
-    start, reward_model, pairs = folder.load_start(device)
-    run = _new_run(policy, start, task, algorithm, settings, folder, reward_model, pairs)
+    start, reward_model, pairs, reference = folder.load_start(device)
+    run = _new_run(policy, start, task, algorithm, settings, folder, reward_model, pairs, reference)
     try:
         run.restore(tensors, state)
     except (LookupError, RuntimeError, ValueError) as error:

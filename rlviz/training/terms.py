@@ -37,7 +37,10 @@ NAMES = {"advantages": "advantage A", "lower": "lower limit", "upper": "upper li
 LEAVES = {
     "logp": "= log(new_prob) = log({new_prob}), after this step's updates",
     "old_logp": "= log(old_prob) = log({old_prob}), when it was sampled",
+    "sampler_logp": "= log(sampler_prob) = log({sampler_prob}), by the engine that drew it",
     "ref_logp": "= log(ref_prob) = log({ref_prob}), under the reference policy",
+    "entropy": "of the whole next-token distribution, nats, after this step's updates",
+    "chosen": "1 for a token that the surrogate chose among all of the rollout, else 0",
     "reward": "of this response, after shaping; those of its group: {rewards}",
     "mean": "of the {G} rewards of the group: {rewards}",
     "std": "of the {G} rewards of the group, with {G} − 1: {rewards}",
@@ -177,6 +180,7 @@ class _Group:
         for name in ("old_prob", "new_prob", "ref_prob", "value", "weight", "push", "objective"):
             if getattr(token, name) is not None:
                 values[name] = getattr(token, name)
+        values["sampler_prob"] = _drawn(token)
         j, penalty = self.objectives.get(id(token), (token.objective, None))
         return values | {"J": j} | ({} if penalty is None else {"KL": penalty})
 
@@ -284,6 +288,11 @@ def _percent(part: float, whole: float) -> str:
     return f"{part / whole:.1%}" if whole else "0 %"
 
 
+def _drawn(token: TokenRecord) -> float:
+    """Return the probability with which a token was drawn."""
+    return token.old_prob if token.sampler_prob is None else token.sampler_prob
+
+
 def _log_ratio(token: TokenRecord) -> float:
     return log_probability(token.new_prob) - log_probability(token.old_prob)
 
@@ -297,8 +306,12 @@ def numbers_of(token: TokenRecord) -> dict[str, float]:
         "upper": math.inf if token.upper is None else token.upper,
         "logp": log_probability(token.new_prob),
         "old_logp": log_probability(token.old_prob),
+        "sampler_logp": log_probability(_drawn(token)),
     }
-    return numbers if token.ref_prob is None else {**numbers, "ref_logp": log_probability(token.ref_prob)}
+    if token.ref_prob is not None:
+        numbers["ref_logp"] = log_probability(token.ref_prob)
+    own = {"entropy": token.entropy, "chosen": token.chosen}
+    return numbers | {name: float(value) for name, value in own.items() if value is not None}
 
 
 def _at_these_numbers(algorithm: PolicyGradient, tokens: Sequence[TokenRecord]) -> list[tuple[float, float | None]]:
@@ -313,7 +326,9 @@ def _at_these_numbers(algorithm: PolicyGradient, tokens: Sequence[TokenRecord]) 
         bounds=lambda old_logp: (tensors["lower"], tensors["upper"]),
     )
     mask = torch.ones_like(tensors["ratio"], dtype=torch.bool)
-    batch = Batch(tensors["old_logp"], tensors["advantages"], mask, tensors.get("ref_logp"))
+    chosen = tensors["chosen"] > 0 if "chosen" in tensors else None
+    known = tensors.get("ref_logp"), None, tensors.get("entropy"), chosen, tensors["sampler_logp"]
+    batch = Batch(tensors["old_logp"], tensors["advantages"], mask, *known)
     j = alone.without_kl().objective(tensors["logp"], batch).value
     if not algorithm.kl_in_loss:
         return [(value, None) for value in j.flatten().tolist()]

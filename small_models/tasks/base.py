@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
-from typing import ClassVar
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,15 @@ class Task(ABC):
     name: as on the command line. description: one line. max_new_tokens: room for a response, end of sequence included.
     held_out_share: share of all prompts kept from training, drawn by a checksum, the same everywhere.
     call_end: the text that ends a call to the task's tool, empty where there is none. A task with a tool writes `observe` too.
+    asks_again: whether an evaluation asks the held-out prompts again, from the first, where they are fewer than it wants.
     """
 
-    name: ClassVar[str]
-    description: ClassVar[str]
-    max_new_tokens: ClassVar[int]
-    held_out_share: ClassVar[float] = 0.1
-    call_end: ClassVar[str] = ""
+    name: str
+    description: str
+    max_new_tokens: int
+    held_out_share: float = 0.1
+    call_end: str = ""
+    asks_again: bool = True
 
     @abstractmethod
     def all_prompts(self) -> Sequence[str]:
@@ -95,6 +97,16 @@ class Task(ABC):
     def quality(self, prompt: str, response: str) -> float:
         """Return how good a response is, from 0 to 1, which is what makes one of two the better: its steps' mean reward."""
         return fmean(step.reward for step in self.steps(prompt, response))
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """What the config.json of a run says of its task: its name, and all that makes two tasks of that name differ."""
+        return {"task": self.name}
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Name → text of the files that a run keeps in its folder, so that it has its task again; here none."""
+        return {}
 
     @cached_property
     def _split(self) -> tuple[list[str], list[str]]:

@@ -198,7 +198,7 @@ def test_pieces_may_ask_for_more_by_name():
             lambda ratio, advantages: ratio,
             r"surrogate must take 4 arguments \(ratio, advantages, lower, upper\)",
         ),
-        ("surrogate", lambda r, a, lo, hi, foo: r, "may ask for mask, logp, old_logp; .* does not: .*foo"),
+        ("surrogate", lambda r, a, lo, hi, foo: r, "may ask for mask, logp, old_logp, .*; .* does not: .*foo"),
         ("bounds", FixedBounds, "bounds must be a function of 1 argument .* or a built piece"),
         ("advantage", lambda: 0, "advantage must take 1 argument"),
         ("aggregate", lambda mask, lengths: mask, "aggregate must take 1 argument"),

@@ -37,6 +37,7 @@ def made_up(seed=0, prompts=3, group=4, tokens=5):
         "old_logp": old_logp,
         "logp": (old_logp + normal(0.6)).requires_grad_(),
         "ref_logp": old_logp + normal(0.3),
+        "sampler_logp": old_logp + normal(0.5),
         "mask": torch.arange(tokens) < lengths.unsqueeze(-1),
         "rewards": torch.tensor([[0.0, 1, 0, 1], [1, 1, 1, 1], [0.25, 0, 1, 0.5]], dtype=torch.double),
         "advantages": normal(2.0),
@@ -55,7 +56,8 @@ def given(function, values):
 @pytest.mark.parametrize("algorithm", SAMPLED, ids=command_name)
 def test_the_loss_of_the_page_is_the_loss_that_trains(algorithm):
     values = made_up()
-    batch = Batch(values["old_logp"], values["advantages"], values["mask"], values["ref_logp"])
+    known = (values[name] for name in ("old_logp", "advantages", "mask", "ref_logp"))
+    batch = Batch(*known, entropy=values["entropy"], sampler_logp=values["sampler_logp"])
     expected = algorithm.loss(values["logp"], batch).loss
     if isinstance(algorithm, ActorCritic):
         parts = (values[name] for name in ("values", "old_values", "returns", "entropy", "mask"))
@@ -80,9 +82,10 @@ def test_the_advantages_of_the_page_too(algorithm):
     right = (rewards > 0.4).double()
     shaped = algorithm.shaped(rewards, mask.sum(-1), correct=right, well_formed=right)
     before = PromptHistory.empty(3).after(rewards.flip(0))
-    known = {name: values[name] for name in ("old_logp", "ref_logp")}
+    known = {name: values[name] for name in ("old_logp", "ref_logp", "sampler_logp")}
+    known |= {"correct": right, "well_formed": right, "old_entropy": values["entropy"]}
     expected, after = algorithm.advantages(shaped, mask, history=before, **known)
-    seen = {**values, "correct": right, "well_formed": right, "history": names.get("PromptHistory", object)}
+    seen = {**values, **known, "history": names.get("PromptHistory", object)}
     if algorithm.asks_for("advantage", "history"):
         seen["history"] = names["PromptHistory"](**vars(before))
         A, history = given(names["advantages"], seen)

@@ -1,5 +1,6 @@
 """The slots keep what they promise: whatever fits a slot trains, and what does not is refused where the algorithm is built."""
 
+import itertools
 import math
 from dataclasses import dataclass, replace
 
@@ -275,7 +276,10 @@ def test_the_pieces_of_the_family_have_what_their_slots_may_have():
 @pytest.mark.parametrize("slot", slots.SLOTS)
 def test_every_slot_is_in_the_table_of_the_docstring(slot):
     called_with, may_ask = slots.CALLS[slot]
-    row = next(line for line in PolicyGradient.__doc__.splitlines() if line.split()[:1] == [slot])
+    lines = PolicyGradient.__doc__.splitlines()
+    first = next(place for place, line in enumerate(lines) if line.split()[:1] == [slot])
+    more = itertools.takewhile(lambda line: line.startswith(40 * " "), lines[first + 1 :])
+    row = " ".join([lines[first], *more])
     assert all(name in row for name in (*called_with, *may_ask)), row
 
 

@@ -41,7 +41,7 @@ ALL, KEPT = "all rows", "zero rows out (ours)"
 
 def new_run(policy: Policy, num_prompts: int, lr: float = 1e-12) -> RolloutRun:
     """Return a run of GRPO without a KL term on a copy of the policy; by default its updates leave the weights alone."""
-    policy = replace(policy, model=copy.deepcopy(policy.model))
+    policy = replace(policy, weights=copy.deepcopy(policy.weights))
     return train(
         policy, Chain(), replace(GRPO, kl=None), TrainSettings(num_prompts=num_prompts, lr=lr, evaluate_every=0)
     )
@@ -73,10 +73,10 @@ def bare(policy: Policy, rollout: Rollout) -> Callable[[], None]:
 
 def packed(policy: Policy, rollout: Rollout) -> Callable[[], None]:
     """Return a forward and backward of what our update reads of the rollout, and nothing else."""
-    policy, samples = replace(policy, model=copy.deepcopy(policy.model)), rollout.samples
+    policy, samples = replace(policy, weights=copy.deepcopy(policy.weights)), rollout.samples
 
     def step() -> None:
-        policy.model.zero_grad(set_to_none=False)
+        policy.weights.zero_grad(set_to_none=False)
         logp = token_logp(response_logits(policy, **samples.place), samples.tokens)
         (logp * samples.mask).sum().backward()
 

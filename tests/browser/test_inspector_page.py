@@ -36,7 +36,7 @@ def frozen(tmp_path_factory: pytest.TempPathFactory) -> Path:
         responses = tuple(replace(r, text=MARK, tokens=tokens(r)) for r in group.responses)
         return replace(group, prompt=MARK, gold=MARK, responses=responses)
 
-    nasty = [replace(record, groups=tuple(map(hostile, record.groups))) for record in records]
+    nasty = [replace(record, groups=tuple(map(hostile, record.groups))) for record in records[:2]]
     parts = [
         inspect_run(records, algorithm=GRPO).frozen(),
         inspect_run(nasty, algorithm=replace(GRPO, name=MARK)).frozen(),

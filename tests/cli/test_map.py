@@ -7,7 +7,7 @@ import signal
 import pytest
 from PIL import Image
 
-from rlviz.maps import making, read_map, run_pair
+from rlviz.maps import MapSettings, PolicyRegime, making, read_map, run_pair
 from rlviz.pictures import explore_map
 
 TINY = ["map", "--replicas", 3, "--steps", 3, "--x-values", "1,4", "--y-values", "1,2", "--jobs", 1]
@@ -42,11 +42,24 @@ def test_another_measure_is_drawn_without_running_again_and_html_answers(rlviz, 
     assert "dead groups" in page and "data-frozen" in page
 
 
+def test_a_policy_in_place_of_the_table(rlviz, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr("rlviz.maps.regime_map", lambda *both, **given: asked.append(given) or [])
+    monkeypatch.setattr("rlviz.cli.map._make", lambda making: 2)
+    rlviz(
+        "map", "--policy", "chain-rare", "--task", "chain", "--noise", ".2", "--steps", 5, "--out", tmp_path / "m.png"
+    )
+    assert asked[0]["regime"] == PolicyRegime("chain-rare", "chain", noise=0.2) and asked[0]["cells"] is None
+    assert asked[0]["settings"] == MapSettings(replicas=3, steps=5, level=0.5)
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         (["--x", "speed"], "x 'speed' is not known"),
         (["--algorithm", "ppo"], "algorithm must learn from groups of responses, as GRPO does; got PPO"),
+        (["--algorithm", "tis"], "algorithm must not correct for another sampler"),
+        (["--against", "distillation"], "against must learn without a teacher, which a map does not have; got Distill"),
         (["--against", "dpo"], "against must learn from groups of responses, as GRPO does; got DPO"),
         (["--only", "limits"], "slot 'limits' is not known"),
         (["--cells", "12"], "--cells must be columns x rows, such as 12x12; got '12'"),
@@ -55,6 +68,13 @@ def test_another_measure_is_drawn_without_running_again_and_html_answers(rlviz, 
         (["--groups", "4"], "--groups cannot be given with an axis of that name"),
         (["--lr", "0"], "lr must be above 0; got 0.0"),
         (["--replicas", "1"], "replicas must be at least 2; got 1"),
+        (
+            ["--success", ".3", "--policy", "trip"],
+            "success is a setting of the table alone; with a policy its task decides",
+        ),
+        (["--task", "trip"], "--task is for --policy; got trip without one"),
+        (["--policy", "nowhere"], "task 'nowhere' is not known"),
+        (["--policy", "nowhere", "--task", "trip"], "nowhere"),
         (["--out", "m.gif"], "out must end in .png, .svg, .pdf or .html; got m.gif"),
     ],
 )

@@ -370,6 +370,7 @@ FEW = ["--num-prompts", 4]
             "Reward model: 100 pairs, held-out pairs in the right order",
             {"refresh_reward_every": 1},
         ),
+        (["--algorithm", "distillation", "--reference", "chain-rare", *FEW], "Distillation on chain: 4 prompts", {}),
         (["--beta", 0.1, "--reset-reference-every", 1, *FEW], "GRPO on chain", {"reset_reference_every": 1}),
     ],
 )
@@ -421,10 +422,20 @@ def test_pairs_come_from_a_file(rlviz, tmp_path):
         (["--algorithm", "dpo", "--group-size", 4], "group_size is no setting of DPO's training; it has steps"),
         (["--algorithm", "dpo", "--reward", "learned"], "DPO learns from pairs and has no use for a reward model"),
         (["--algorithm", "ppo", "--supervision", "process"], "is for algorithms of groups, such as GRPO; got PPO"),
+        (
+            ["--algorithm", "tis", "--supervision", "process"],
+            "TIS's is made of old_logp and sampler_logp, which would be lost",
+        ),
         (["--algorithm", "dapo", "--supervision", "process"], "takes no shaping of whole responses' rewards"),
         (["--batch-size", 4], "batch_size is no setting of GRPO's training"),
         (["--spurious", 0.5], "are for DPO or with --reward learned"),
         (["--algorithm", "ppo", "--critic", "both"], "critic must be one of separate, shared; got 'both'"),
+        (
+            ["--algorithm", "distillation"],
+            "Distillation learns from a teacher, a policy other than the one that the run",
+        ),
+        (["--reference", "nowhere/at-all"], "reference: 'nowhere/at-all' is no folder here, no shipped policy"),
+        (["--reference", "chain", "--reset-reference-every", 2], "must be 0 where a reference is given"),
         (["--refresh-reward-every", 2], "refresh_reward_every needs a reward model"),
         (["--algorithm", "dpo", "--beta", 0], "beta must be above 0"),
         (["--algorithm", "dpo", "--pairs", "nowhere.jsonl"], "nowhere.jsonl cannot be written or read"),

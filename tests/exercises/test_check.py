@@ -28,6 +28,7 @@ CONSTANT, OVERLONG = mistakes.aggregation.constant(max_length=16), mistakes.over
 CHECKS = {
     check.pessimistic: (pessimistic, mistakes.clipping.SURROGATE),
     check.clipped_weight: (clipped_weight, mistakes.clipping.CISPO_SURROGATE),
+    check.dual_clip: (check._dual_clip, mistakes.clipping.DUAL_CLIP),
     check.importance_ratio: (token_ratio, mistakes.ratios.TOKEN_RATIO),
     check.sequence_importance_ratio: (sequence_ratio, mistakes.ratios.SEQUENCE_RATIO),
     check.sequence_objective: (check._sequence_objective, mistakes.gspo.SEQUENCE_OBJECTIVE),

@@ -11,106 +11,15 @@ import pytest
 
 from rlviz import experiments
 from rlviz.experiments import EXPERIMENTS, NAMES, find_experiment
-from rlviz.experiments.base import (
-    OUTCOMES,
-    Arithmetic,
-    NotTestable,
-    Part,
-    after,
-    by_seed,
-    doublings,
-    first_reached,
-    gap,
-    in_counts,
-    in_words,
-    judged,
-    means,
-    scaled,
-    select,
-    times,
-)
+from rlviz.experiments.base import after, by_seed, doublings, first_reached, gap, in_words, means, scaled, select, times
 from rlviz.experiments.entropy_clip import ARMS as ENTROPY_ARMS
 from rlviz.experiments.entropy_knobs import BENCHES, PLAIN
+from rlviz.experiments.parts import OUTCOMES, Arithmetic, Part, titles
 from rlviz.experiments.runs import UPPER_LIMITS
 from rlviz.experiments.starved import ONCE, RARE, SETTINGS, TABLE, carried_on
+from rlviz.experiments.two_engines import ARMS as TWO_ENGINES
 
 SEEN, NEGLIGIBLE, NOT_SEEN, REVERSED = OUTCOMES
-
-
-@pytest.mark.parametrize(
-    ("values", "smallest", "claimed", "outcome"),
-    [
-        ((1.0, 2.0, 3.0), 0.5, 0.0, SEEN),  # mean 2, std 1, two standard errors 2/√3 = 1.15
-        ((-1.0, -2.0, -3.0), 0.5, 0.0, REVERSED),
-        ((1.0, -2.0, 3.0), 0.5, 0.0, NOT_SEEN),
-        ((0.1, 0.1, 4.0), 0.01, 0.0, NOT_SEEN),  # all above 0; mean 1.4, std 2.25, two standard errors 2.6
-        ((-0.1, -0.1, -4.0), 0.01, 0.0, NOT_SEEN),
-        ((1.0, 2.0, 3.0), 0.5, 2.1, NOT_SEEN),  # too small for what was claimed
-        ((1.0, 2.0, 3.0), 0.5, 2.0, SEEN),
-        ((-1.0, -2.0, -3.0), 0.5, 2.1, REVERSED),
-        ((1.0, 2.0, 3.0), 2.0, 0.0, SEEN),
-        ((1.0, 2.0, 3.0), 2.1, 0.0, NOT_SEEN),  # a sign, and too small; but it may be as large as 3.15
-        ((-1.0, -2.0, -3.0), 2.1, 0.0, NOT_SEEN),
-        ((1.0, 2.0, 3.0), 3.2, 0.0, NEGLIGIBLE),  # the band ends at 2 + 1.1547
-        ((-1.0, -2.0, -3.0), 3.2, 0.0, NEGLIGIBLE),
-        ((1.0, 2.0, 3.0), 3.15, 0.0, NOT_SEEN),
-        ((0.1, -0.1, 0.0), 0.2, 0.0, NEGLIGIBLE),  # mean 0, std .1, two standard errors .115
-        ((0.1, -0.1, 0.0), 0.11, 0.0, NOT_SEEN),
-        ((1.0,) * 9 + (-0.1,), 0.1, 0.0, NOT_SEEN),  # one seed says no; mean .89, std .35, two standard errors .22
-        ((-1.0,) * 9 + (0.1,), 0.1, 0.0, NOT_SEEN),
-        ((0.0, 0.0), 0.1, 0.0, NEGLIGIBLE),
-        ((0.5, 0.5), 0.1, 0.0, SEEN),  # no spread at all
-        ((1.0, 2.0, math.nan), 0.5, 0.0, NOT_SEEN),
-        ((math.nan, 1.0, 2.0), 5.0, 0.0, NOT_SEEN),
-        ((-1.0, -2.0, math.nan), 0.5, 0.0, NOT_SEEN),
-        ((math.nan, math.nan), 0.5, 0.0, NOT_SEEN),
-    ],
-)
-def test_the_rule(values, smallest, claimed, outcome):
-    part = Part("words", values, smallest=smallest, claimed=claimed)
-    assert part.outcome == outcome
-    assert str(part).startswith("measured: words: ") and str(part).endswith(outcome)
-
-
-def test_the_words_say_numbers_spread_and_outcome():
-    def said(*values, **others):
-        return str(Part("tokens", values, smallest=0.5, **others))
-
-    assert said(1.0, 2.0, 3.0) == "measured: tokens: +2 (by seed +1 to +3, worth speaking of from 0.5), seen"
-    assert said(1.0, math.nan) == (
-        "measured: tokens: +1 (by seed +1 to +1, not measurable in 1, worth speaking of from 0.5), not seen at this scale"
-    )
-    assert said(1.0, 2.0, 3.0, claimed=2.5).endswith(", of the claimed sign but smaller, not seen at this scale")
-    assert said(1.0, -2.0, 3.0, claimed=2.5).endswith("from 0.5), not seen at this scale")
-    assert said(0.1, 0.2).endswith("from 0.5), negligible")
-    assert said(math.nan, math.nan) == "measured: tokens: nothing to measure, not seen at this scale"
-    with pytest.raises(ValueError, match="two or more seeds"):
-        Part("tokens", (1.0,), smallest=0.5)
-    with pytest.raises(ValueError, match="smallest must be above 0; got 0"):
-        Part("tokens", (1.0, 2.0), smallest=0)
-
-
-def test_a_verdict_is_the_list_of_what_was_measured():
-    up, flat, down, small = (
-        Part(words, values, smallest=0.5)
-        for words, values in {"up": (1, 1), "flat": (1, -1), "down": (-1, -1), "small": (0.1, 0.1)}.items()
-    )
-    by_definition, elsewhere = Arithmetic("sums", (2.0, 4.0)), NotTestable("a large model", "there is none")
-    assert judged(up).parts == (SEEN,) and str(judged(up)) == "1 of 1 measured part seen"
-    assert judged(up, flat, small, down, down).parts == (SEEN, NOT_SEEN, NEGLIGIBLE, REVERSED, REVERSED)
-    assert str(judged(up, flat, small, down, down)) == (
-        "1 of 5 measured parts seen, 1 negligible, 1 not seen at this scale, 2 reversed"
-    )
-    verdict = judged(up, by_definition, elsewhere, "a number")
-    assert verdict.parts == (SEEN,)  # the others do not count
-    assert str(verdict) == "1 of 1 measured part seen; 1 arithmetic; 1 not testable here"
-    assert verdict.says == (
-        f"{up}; arithmetic: sums: +3; not testable here: a large model, for there is none; a number."
-    )
-    assert str(judged(by_definition)) == "nothing measured; 1 arithmetic"
-    assert in_counts([verdict, judged(down), judged(by_definition)]) == (
-        "1 of 2 measured parts seen, 1 reversed; 2 arithmetic; 1 not testable here"
-    )
 
 
 def test_arms_are_compared_seed_by_seed():
@@ -355,6 +264,14 @@ def overlong(effect):
     )
 
 
+def two_engines(effect):
+    """Another sampler costs .2 · effect, and each correction gives half of it back."""
+    frame = grid(of=[(arm, correction) for arm, correction, _ in TWO_ENGINES], look=("before", "end"))
+    frame = frame.assign(arm=frame["of"].str[0], correction=frame["of"].str[1])
+    lost = 0.2 * effect * (frame["arm"] != "one engine") * np.where(frame["correction"] == "nothing", 1, 0.5)
+    return frame.assign(step=60, outside=0.1, accuracy=0.6 - lost + 0.001 * frame["seed"])
+
+
 def made(name, effect):
     """Return the frame made by hand for a claim: its rule must see it at effect 1, not at 0, and reversed at −1."""
     assert name in globals(), f"write a function {name}(effect) in this file, which returns trials made by hand"
@@ -369,6 +286,22 @@ def test_each_outcome_can_be_reached(name):
         assert set(verdict.parts) <= outcome, verdict.says
         assert re.search(r"\d", verdict.says) and "nan" not in verdict.says
     assert verdict.parts or name == "std_weighting"  # of which nothing is measured: given the groups, it is arithmetic
+
+
+@pytest.mark.parametrize("name", [each.name for each in EXPERIMENTS])
+def test_titles_say_of_every_part_what_the_verdict_says_and_the_opposite_of_the_opposite(name):
+    up, down = (find_experiment(name).judge(made(name, effect)) for effect in (1, -1))
+    assert all(each.shown for each in up.said if isinstance(each, Part))
+    said = {each.shown.panel for each in up.said if isinstance(each, Part | Arithmetic) and each.shown}
+    assert titles(up).keys() == titles(down).keys() == said
+    for panel, title in titles(up).items():
+        seen, opposite = (
+            [line for line in of.lines if not line.endswith("arithmetic")] for of in (title, titles(down)[panel])
+        )
+        assert len(seen) == len(opposite) and not set(seen) & set(opposite)
+        assert all(SEEN in line and REVERSED not in line for line in seen)
+        assert all(REVERSED in line and f": {SEEN}" not in line for line in opposite)
+        assert set(title.rows.values()) <= {SEEN} and set(titles(down)[panel].rows.values()) <= {REVERSED}
 
 
 def test_each_part_of_the_claim_on_overlong_answers_looks_at_its_own_arm():

@@ -9,8 +9,10 @@ import pytest
 
 from rlviz import DCPO, DPO, DR_GRPO, DUPO, GRPO, GRPO_PROCESS, PPO, TableTask, train_table
 from rlviz.maps import MapSettings, Measured, Regime, borrow, making, read_map, regime_map, run_pair, table_task
-from rlviz.maps.cells import Course, best_rate, course, kept_steps, measures, paired, train_cell
+from rlviz.maps.cells import best_rate, kept_points, train_cell
+from rlviz.maps.measures import Course, measures, paired
 from rlviz.maps.regime import AXES, values_of
+from rlviz.maps.tables import course
 from rlviz.pieces.aggregation import token_mean
 from rlviz.tabular import TableRun
 
@@ -115,14 +117,15 @@ def test_what_is_measured_of_runs_by_hand():
     found = course(TableRun(entropies, good, probabilities=probabilities, **of_run), task, group_size=2)
     np.testing.assert_allclose(found.accuracy, good)
     # rewarded .75 · .4 + .25 · .6 = .45: both right .2025, both wrong .3025
-    assert found.dead[0, 0] == pytest.approx(0.505)
+    # so it is before the second rollout, with .55, while the third, with .65, is none of this run's
+    assert found.dead[0] == pytest.approx([0.505, 0.505])
     by_level = measures(found, 0.7)
     assert by_level["rollouts"].tolist() == [2, 2]  # the second never came so far, and counts with all of its rollouts
     # from .6 to .8 the entropy falls from .8 to .5: at .7 it is .65
     assert by_level["entropy"][0] == pytest.approx(0.65) and math.isnan(by_level["entropy"][1])
     assert by_level["accuracy"].tolist() == [0.8, 0.6]
-    assert by_level["dead"] == pytest.approx(found.dead[:, :2].mean(1))
-    at_once = measures(Course(good, entropies, found.dead), 0.4)
+    assert found.dead.shape == (2, 2) and by_level["dead"] == pytest.approx(found.dead.mean(1))
+    at_once = measures(Course(found.rollouts, good, entropies, found.dead), 0.4)
     assert at_once["rollouts"].tolist() == [0, 0] and at_once["entropy"].tolist() == [1.0, 1.0]
 
 
@@ -157,8 +160,8 @@ def test_steps_or_equal_responses():
     assert MapSettings(steps=7).rollouts(Regime(groups=16)) == 7
     assert equal.rollouts(Regime(group_size=8, groups=3)) == 4  # 24 a rollout
     assert equal.rollouts(Regime(group_size=8, groups=2, prompts=100)) == 1
-    assert kept_steps(60)[-1] == 60 and len(kept_steps(60)) == 13
-    assert kept_steps(2).tolist() == [0, 1, 2]
+    assert kept_points(61)[-1] == 60 and len(kept_points(61)) == 13
+    assert kept_points(3).tolist() == [0, 1, 2]
 
 
 def test_a_tuned_rate_is_each_algorithm_s_best_on_other_draws():

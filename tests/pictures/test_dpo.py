@@ -133,7 +133,7 @@ def test_who_has_a_loss_on_a_pair():
         ({"shared": -0.1}, "shared must be from 0 to 1; got -0.1"),
         ({"pace": 0.0}, "pace must be above 0 nats and finite; got 0"),
         ({"pace": math.inf}, "pace must be above 0 nats and finite; got inf"),
-        ({"algorithm": PPO}, "algorithm: PPO has no loss on a pair of responses"),
+        ({"algorithm": PPO}, "algorithm: PPO has no loss on the margin of a pair"),
     ],
 )
 def test_what_is_out_of_range_is_refused(wrong, message):
@@ -274,7 +274,7 @@ def test_beta_belongs_to_the_algorithm_and_hides_where_there_is_none():
     mine = explore_dpo(strict)
     assert (mine.curve.beta, mine.call) == (0.3, "explore_dpo(mine)")
     labels = [label for label, _ in explorer.controls["algorithm"].options]
-    assert labels[:3] == ["DPO", "DPO (linear)", "GRPO"] and len(set(labels)) == len(labels)
+    assert labels[:5] == ["DPO", "DPO (linear)", "IPO", "SimPO", "GRPO"] and len(set(labels)) == len(labels)
     with pytest.raises(ValueError, match="beta: GRPO has no such parameter in this picture"):
         explore_dpo(GRPO, beta=0.1)
     with pytest.raises(ValueError, match="beta must be above 0 and finite; got 0"):

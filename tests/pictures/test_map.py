@@ -1,20 +1,26 @@
 """`explore_map`: what is drawn is what the map's file holds, and the shipped maps' sentences are true of it."""
 
+import base64
+import io
+import re
 import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
+from PIL import Image
 from typer.testing import CliRunner
 
 import rlviz
 from rlviz.cli import app
 from rlviz.maps import MapSettings, making, regime_map
-from rlviz.maps.cells import Cell, Measured
+from rlviz.maps.cells import Cell
 from rlviz.maps.confirm import carried
+from rlviz.maps.measures import Measured
 from rlviz.maps.shipped import SHIPPED
 from rlviz.pictures import explore_map
+from rlviz.pictures.frozen import frames, freeze, pack
 from rlviz.pictures.map import COLOURS, MapPicture, find_map, map_curve
 
 NAMES = tuple(SHIPPED)
@@ -94,6 +100,39 @@ def test_maps_that_there_are_not():
         find_map("dcpo-limit")
 
 
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ({"row": 99}, "row must be from 1 to 6 in this map; got 99"),
+        ({"column": 0}, "column must be from 1 to 6 in this map; got 0"),
+        ({"row": 2.5}, "row must be a whole number; got 2.5"),
+    ],
+)
+def test_a_cell_that_a_map_lacks_is_refused(place, said):
+    for look in (explore_map, map_curve):
+        with pytest.raises(ValueError, match=f"^{said}$"):
+            look(**place)
+
+
+def test_a_map_of_one_s_own_begins_in_its_last_column_and_freezes_alone(tmp_path):
+    path = made([-0.4, 0.1], [0.01, 0.05], tmp_path)
+    explorer = explore_map(str(path))
+    assert explorer.curve.place == (2, 1) and explorer.controls["which"].hidden
+    data = frames(explorer)
+    assert {control["name"]: len(control["options"]) for control in data["controls"]} == {"row": 1, "column": 2}
+    with pytest.raises(ValueError, match="column must be from 1 to 2 in this map; got 3"):
+        explore_map(str(path), column=3)
+
+
+def test_all_maps_in_one_page_stay_within_300_kB_with_the_same_pixels_beside_them():
+    explorer = explore_map()
+    of_one = {"row": (1, 2, 3, 4, 5, 6), "column": (1, 2, 3, 4, 5, 6)}
+    page = str(freeze(explorer, {"row": (1,)}))
+    assert len(page.encode()) + len(SHIPPED) * len(pack(frames(explorer, of_one))) <= 300_000
+    stand_in = Image.open(io.BytesIO(base64.b64decode(re.search(r'data:image/webp;base64,([^"]*)"', page)[1])))
+    assert np.array_equal(stand_in.convert("RGB"), Image.open(io.BytesIO(explorer.png)).convert("RGB"))
+
+
 def luminance(colour):
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour[:3]]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
@@ -157,6 +196,8 @@ def test_what_the_sentences_say_of_all_cells_and_of_sizes():
     assert (same == -1).all()
     tuned, _ = differences("std-division-tuned")
     assert np.abs(tuned).max() <= 0.001
+    of_tuned = find_map("std-division-tuned")
+    assert {cell.rates for cell in of_tuned.cells.values()} == {(4 * of_tuned.plan["regime"]["lr"],) * 2}
     repeats, of_repeats = differences("dupo-repeats")
     assert (of_repeats <= 0).all() and repeats.argmin() == 0  # the lowest success, the smallest groups
     assert not of_repeats[4:, 3:].any()
@@ -175,6 +216,8 @@ def test_cells_of_a_shipped_map_agree_with_their_curves(name):
 def test_the_picture_says_whether_the_learning_rate_was_tuned():
     for name in NAMES:
         picture, tuned = MapPicture(map_curve(name)), "--rates tuned" in SHIPPED[name].command
-        said = "tuned in each cell for each" if tuned else "for both, tuned for neither"
+        said = (
+            "tuned for each, the largest tried was best in 36 of 36 cells" if tuned else "for both, tuned for neither"
+        )
         assert said in picture.figure.get_supxlabel()
         assert "|mean| ≤ 2 standard errors (64 replicas)" in picture.figure.get_supxlabel()

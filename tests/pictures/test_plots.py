@@ -226,6 +226,6 @@ def test_a_line_goes_straight_over_steps_in_which_nothing_was_measured():
         assert drawn.get_xdata().tolist() == [3, 8, 13]
         np.testing.assert_allclose(drawn.get_ydata(), [0.1, 0.3, 0.2])
     both = pd.concat([table.assign(seed=seed, arm="experts") for seed, table in enumerate(tables)])
-    course = plot_course(panels(1)[1][0], both, "routing_flips").get_lines()[0]
+    course = plot_course(panels(("course",))[1][0], both, "routing_flips").get_lines()[0]
     assert course.get_xdata().tolist() == [3, 8, 13]
     np.testing.assert_allclose(course.get_ydata(), [0.2, 0.3, 0.3])

@@ -4,14 +4,27 @@ import math
 
 import pytest
 
-from rlviz.pieces.advantages import GroupAdvantage, ProcessAdvantage, SmoothStandardization
+from rlviz.pieces.advantages import (
+    ForkingTokens,
+    GroupAdvantage,
+    ProcessAdvantage,
+    SmoothStandardization,
+    StandardizedApart,
+)
 from rlviz.pieces.aggregation import Constant
 from rlviz.pieces.bounds import ChangeBounds, DynamicBounds, FixedBounds
 from rlviz.pieces.gae import GAE
 from rlviz.pieces.kl import AdaptivePenalty, KLInLoss, KLInReward, KLToOld, ProportionalController
-from rlviz.pieces.preference import ImplicitReward, SigmoidPreference
+from rlviz.pieces.preference import (
+    ImplicitReward,
+    LengthNormalized,
+    MarginPreference,
+    OddsRatioPreference,
+    SigmoidPreference,
+    SquaredPreference,
+)
 from rlviz.pieces.shaping import SoftOverlongPunishment, WeightedRules
-from rlviz.pieces.surrogate import DualClip
+from rlviz.pieces.surrogate import CovariancePenalty, DualClip, EntropyBonus
 from rlviz.pieces.values import ClippedValueLoss
 
 INF, NAN = math.inf, math.nan
@@ -19,6 +32,14 @@ WIDTHS = {"eps_low": (0.0, -0.1, 1.0, 1.5, NAN), "eps_high": (0.0, -0.1, INF, NA
 REFUSED = {
     FixedBounds: WIDTHS,
     DynamicBounds: WIDTHS | {"max_ratio": (1.0, 0.5, NAN)},
+    LengthNormalized: {"beta": (0.0, -1.0, INF, NAN)},
+    SquaredPreference: {"beta": (0.0, -1.0, INF, NAN)},
+    MarginPreference: {"gamma": (-0.1, INF, NAN)},
+    OddsRatioPreference: {"weight": (0.0, INF, NAN)},
+    EntropyBonus: {"entropy_weight": (0.0, -0.1, INF, NAN)},
+    CovariancePenalty: {"beta": (0.0, INF, NAN), "share": (0.0, 1.1, NAN)},
+    ForkingTokens: {"share": (0.0, 1.1, NAN), "eps": (-1e-6,)},
+    StandardizedApart: {"answer": (-0.1, INF, NAN), "format": (-0.1, INF, NAN), "eps": (-1e-6,)},
     ChangeBounds: {"delta": (0.0, -0.1, 1.0, NAN)},
     DualClip: {"c": (1.0, 0.5, NAN)},
     GroupAdvantage: {"eps": (-1e-6,), "scale": ("std",)},

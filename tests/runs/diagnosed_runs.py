@@ -121,6 +121,8 @@ PLANS = {
     "long warm-up": Plan("chain", FREE, small(steps=20, lr_warmup_steps=200, seed=30)),
     "trip, lr x 7": Plan("trip", FREE, small(steps=60, lr=2e-3, seed=31)),
     "few pairs": Plan("chain", DPO, PairSettings(steps=150, lr=1e-3, num_pairs=128, seed=39)),
+    "old sampler": Plan("chain", FREE, small(sampler_lag=8, seed=42)),
+    "rough sampler": Plan("chain", FREE, small(sampler_bits=5, sampler_lag=1, seed=43)),
     "DPO, linear": Plan("chain", DPO_LINEAR, PairSettings(steps=80, num_pairs=800, seed=32)),
 }
 

@@ -54,6 +54,7 @@ RUNS = {
     "truncated": ("cut off", "sound, 4 updates"),  # one in eight at first
     "entropy_gone": ("lr x 100", "sound, 4 updates"),
     "noisy_samples": ("hot", "warm samples", "learned judge"),
+    "engines_apart": ("old sampler", "rough sampler", "top-p, KL to old"),
     "sampled_worse": ("warm samples", "sound"),
     "sampled_better": ("cold", "sound, 4 updates", "top-p, KL to old"),  # one evaluation alone
     "overdone": ("DPO, lr x 10", "sound DPO", "learned judge"),

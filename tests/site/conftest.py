@@ -54,6 +54,7 @@ def site(course: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     few = ("clip", "advantages")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pages, "EXPLORERS", few)
+        patch.setattr(pages, "STEPS", 10)
         patch.setattr(pages, "LOOK_FOR", {name: look_for.LOOK_FOR[name] for name in few})
         build.build(out, course)
     return out

@@ -3,7 +3,7 @@
 import copy
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import (
     AutoModelForCausalLM,
     Gemma3TextConfig,
@@ -72,3 +72,43 @@ def real_policy(name="llama", *, adds_bos=True, ends=(END,)):
     model = AutoModelForCausalLM.from_config(copy.deepcopy(ARCHITECTURES[name])).float().eval()
     model.generation_config.eos_token_id = list(ends)
     return Policy(model, byte_tokenizer(adds_bos=adds_bos), name)
+
+
+CHAT = (
+    "{% for m in messages %}<turn>{{ m['role'] }}: {{ m['content'] }}<end>{% endfor %}"
+    "{% if add_generation_prompt %}<turn>model: {% endif %}"
+)
+
+
+def bpe_tokenizer(*, adds_bos=False, chat=True):
+    """A byte-level BPE that has learned merges from a few sentences, with a chat template as Qwen's."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY + 60, special_tokens=SPECIAL, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+    )
+    tokenizer.train_from_iterator(
+        [f"Janet has {n} eggs and buys {2 * n} more. How many now?" for n in range(50)], trainer
+    )
+    if adds_bos:
+        tokenizer.post_processor = processors.TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", BOS)])
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token="<bos>",
+        eos_token="<end>",
+        pad_token="<pad>",
+        clean_up_tokenization_spaces=False,
+    )
+    made.chat_template = CHAT if chat else None
+    return made
+
+
+def chat_policy(name="qwen3", **tokenizer):
+    """Return a policy of this architecture with `bpe_tokenizer`; `<turn>` ends a response too."""
+    made, config = bpe_tokenizer(**tokenizer), copy.deepcopy(ARCHITECTURES[name])
+    config.vocab_size = len(made)
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config).float().eval()
+    model.generation_config.eos_token_id = [END, TURN]
+    return Policy(model, made, name)

@@ -30,14 +30,16 @@ RESPONSES = {
 
 
 def policy_of(kind):
-    """A policy with weights far from uniform: a wrong position, prompt or expert shows. Experts are single precision only."""
+    """A policy in double precision with weights far from uniform: a wrong position, prompt or expert shows."""
     policy = build_policy(hidden_size=32, num_layers=3, experts=4 if kind == "experts" else 0, seed=3, device="cpu")
     with torch.no_grad():
         for name, parameter in policy.model.named_parameters():
             parameter.mul_(1.5 if "norm" in name else 4.0)
             if "norm" in name:
                 parameter.add_(torch.linspace(-0.5, 0.5, len(parameter)))
-    return policy if kind == "experts" else Policy(policy.model.double(), policy.tokenizer, kind)
+    if kind == "experts":
+        policy.model.set_experts_implementation("eager")  # the default multiplies them in single precision alone
+    return Policy(policy.model.double(), policy.tokenizer, kind)
 
 
 def place(policy, prompts, responses):

@@ -114,7 +114,8 @@ def test_padding_changes_no_number_on_a_token(prompts):
     for read in (scorer.values, scorer.scores):
         before = read(samples.prompt_ids, samples.prompt_mask, samples.tokens)
         after = read(samples.prompt_ids, samples.prompt_mask, other)
-        assert torch.equal(before[samples.mask], after[samples.mask])
+        # to the last digits of a double: some processors' kernels round a row by what lies beside it
+        torch.testing.assert_close(before[samples.mask], after[samples.mask], rtol=0, atol=1e-13)
 
 
 def test_every_score_is_the_bias_at_first():

@@ -35,6 +35,7 @@ def test_rollouts_have_the_sizes_that_are_asked_for_and_peaks_follow(monkeypatch
     for few, many in (of_groups, of_lengths):
         assert many.update > 2 * few.update and many.rollout > 1.5 * few.rollout
         assert many.in_micro_batches < 0.5 * many.update
+    assert of_groups[1].unshared > 1.2 * of_groups[1].update  # 15 tokens are read for each response, and not 9
     assert of_groups[1].in_micro_batches < 1.3 * of_groups[0].in_micro_batches
 
 
@@ -48,7 +49,7 @@ def test_all_that_is_held_is_counted():
 
 
 def test_a_table_says_what_grows():
-    rows = [growth.Growth(2, 9, 64, 1024, 1, 2, 3)], [growth.Growth(8, 4, 256, 1024, 4, 5, 6)]
+    rows = [growth.Growth(2, 9, 64, 1024, 1, 2, 3, 7)], [growth.Growth(8, 4, 256, 1024, 4, 5, 6, 8)]
     table = growth_table(*rows)
     assert list(table["varied"]) == ["group_size", "length"]
     assert list(table["update"]) == [2, 5] and list(table["responses"]) == [64, 256]

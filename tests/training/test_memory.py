@@ -1,5 +1,6 @@
 """A batch whose logits cannot fit is refused before anything is computed, and one that fits is not."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -7,19 +8,20 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from rlviz.algorithms import DPO, DR_GRPO, GRPO
-from rlviz.training import PairSettings, TrainSettings, train
+from rlviz.training import PairSettings, TrainSettings, memory as limits, rollouts, train
 from rlviz.training.cost import every_second_is_right, peak_bytes
 from rlviz.training.memory import check_pairs_fit, check_rollout_fits
 from small_models import memory
 from small_models.pairs import Pair, encode_pairs
-from small_models.policies import Policy
-from small_models.sampling import sample
+from small_models.policies import Policy, weights_in
+from small_models.sampling import response_bytes, response_logits, sample
 from small_models.tasks import Chain
 from tests.small_models.real import SIZES, byte_tokenizer
 
 VOCABULARY = 152_064  # Qwen 2.5's
 QWEN_LIKE = TrainSettings(num_prompts=32, group_size=8, max_new_tokens=512)
 UPDATE = 256 * 512 * VOCABULARY * 4 * 2  # its logits and their gradient: 159,450,660,864 bytes
+LEARNING = 12 * (16 * VOCABULARY + 984)  # gradients and Adam's moments: of embeddings and head, and of one layer
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +42,10 @@ def test_a_batch_that_cannot_fit_is_refused_before_anything_is_computed(wide, mo
     with pytest.raises(ValueError, match="settings: the logits") as refused:
         train(wide, Chain(), DR_GRPO, QWEN_LIKE)
     assert str(refused.value) == (
-        "settings: the logits of 256 responses of 512 tokens over a vocabulary of 152,064, with their gradients, would take "
-        "159.5 GB at least, and 12.0 GB of this cpu's memory are free; lower num_prompts, group_size or max_new_tokens, or "
-        "set micro_batch_tokens, or raise minibatches (and updates_per_rollout, a multiple of it)"
+        "settings: the logits of 256 responses of 512 tokens over a vocabulary of 152,064, with their gradients, and 2,434,008 "
+        "weights' gradients and Adam's moments would take 159.5 GB at least, and 12.0 GB of this cpu's memory are free; set "
+        "micro_batch_tokens (with 4096 they fit), raise minibatches (and updates_per_rollout, a multiple of it), or lower "
+        "num_prompts, group_size or max_new_tokens"
     )
 
 
@@ -57,19 +60,89 @@ def test_a_batch_that_cannot_fit_is_refused_before_anything_is_computed(wide, mo
             True,
             UPDATE,
         ),  # the reference reads the rollout whole
+        # so does a trainer that did not sample
+        (replace(QWEN_LIKE, minibatches=4, updates_per_rollout=4, sampler_lag=1), False, UPDATE),
         (replace(QWEN_LIKE, group_size=2), False, UPDATE // 4),
-        (replace(QWEN_LIKE, micro_batch_tokens=4096, max_new_tokens=2048), False, UPDATE // 256 * 4),
+        (
+            replace(QWEN_LIKE, micro_batch_tokens=4096, max_new_tokens=1024, details_every=0),
+            False,
+            UPDATE // 256 * 8,  # four of 1024 tokens are in a micro-batch
+        ),
+        (
+            replace(QWEN_LIKE, micro_batch_tokens=4096),
+            False,
+            UPDATE // 256 * QWEN_LIKE.group_size,
+        ),  # details read a group
         (replace(QWEN_LIKE, micro_batch_tokens=4096), True, UPDATE // 256 * QWEN_LIKE.group_size),
         (replace(QWEN_LIKE, max_new_tokens=None), False, UPDATE // 512 * Chain.max_new_tokens),
     ],
 )
 def test_it_is_refused_for_one_byte(wide, settings, reference, needed, monkeypatch):
+    needed += LEARNING
+    monkeypatch.setattr(limits, "response_bytes", lambda *_: 0)
     free(monkeypatch, needed)
     check_rollout_fits(wide, Chain(), settings, reference=reference)
     free(monkeypatch, needed - 1)
-    with pytest.raises(ValueError, match=r"are free; lower num_prompts, group_size or max_new_tokens") as refused:
+    with pytest.raises(ValueError, match=r"are free; .*lower num_prompts, group_size or max_new_tokens") as refused:
         check_rollout_fits(wide, Chain(), settings, reference=reference)
-    assert ("minibatches" in str(refused.value)) is not reference  # which would not help
+    helps = (
+        not reference and not settings.micro_batch_tokens and settings.own_sampler
+    )  # what reads it whole is not split
+    assert ("raise minibatches" in str(refused.value)) is helps
+    if named := re.search(r"with (\d+) they fit", str(refused.value)):
+        advised = replace(settings, micro_batch_tokens=int(named[1]))
+        check_rollout_fits(wide, Chain(), advised, reference=reference)
+    else:
+        assert settings.micro_batch_tokens and "(micro_batch_tokens alone would not do), or take the" in str(
+            refused.value
+        )
+
+
+def test_micro_batches_hold_for_all_that_reads_a_rollout(wide, monkeypatch):
+    groups = []
+
+    def watched(policy, prompt_ids, prompt_mask, tokens, **more):
+        groups.append(len(tokens))
+        return response_logits(policy, prompt_ids, prompt_mask, tokens, **more)
+
+    monkeypatch.setattr(rollouts, "response_logits", watched)
+    settings = TrainSettings(num_prompts=3, group_size=2, max_new_tokens=2, details_every=1, micro_batch_tokens=1)
+    record = next(train(wide, Chain(), GRPO, settings))
+    assert record.groups[2].responses[0].tokens
+    assert groups == [1] * 6  # the reference, and the records of three groups
+
+
+def test_where_no_setting_helps_the_exit_is_named(wide, monkeypatch):
+    free(monkeypatch, 3 * 10**9)
+    settings = replace(QWEN_LIKE, max_new_tokens=900)
+    with pytest.raises(
+        ValueError, match=r"\(micro_batch_tokens alone would not do\), or take .* `rlviz export` writes it"
+    ):
+        train(wide, Chain(), GRPO, settings)
+    monkeypatch.setattr(limits, "response_bytes", lambda *_: 10**8)
+    with pytest.raises(
+        ValueError, match=r"sampling 256 responses of 512 tokens at once would take 25.6 GB .*`rlviz export`"
+    ):
+        train(wide, Chain(), GRPO, QWEN_LIKE)
+
+
+def test_a_model_that_cannot_learn_here_is_refused_before_it_is_read(wide, monkeypatch, tmp_path):
+    wide.save(tmp_path)
+    assert weights_in(tmp_path) == LEARNING // 12
+    assert weights_in("chain") == weights_in(tmp_path / "none") == 0
+    monkeypatch.setattr(memory, "GIGABYTE", 1)
+    free(monkeypatch, LEARNING // 12 * 20 - 1)
+    monkeypatch.setattr("rlviz.training.start.load_policy", None)
+    with pytest.raises(
+        ValueError, match=r"policy: a run of the 2,434,008 weights in .* `rlviz export` writes it for TRL and"
+    ):
+        train(str(tmp_path), Chain(), GRPO, QWEN_LIKE)
+
+
+def test_keys_and_values_are_counted(wide):
+    """Per token a key and a value of 4 bytes, in each of 2 heads of 8 numbers, in 1 layer."""
+    more = response_bytes(wide, 10, 20) - response_bytes(wide, 0, 20)
+    assert more == 10 * 2 * 4 * 2 * 8
 
 
 def test_pairs_are_counted_by_the_longest(wide, monkeypatch):
@@ -79,9 +152,7 @@ def test_pairs_are_counted_by_the_longest(wide, monkeypatch):
     free(monkeypatch, needed)
     check_pairs_fit(wide, encode_pairs(wide, pairs), settings.batch_size)
     free(monkeypatch, needed - 1)
-    with pytest.raises(
-        ValueError, match=r"of 100 responses of 10 tokens .* lower batch_size, or leave out the longest"
-    ):
+    with pytest.raises(ValueError, match=r"of 100 responses of 10 tokens .* lower batch_size, leave out the longest"):
         train(wide, Chain(), DPO, settings, pairs=pairs)
 
 

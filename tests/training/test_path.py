@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlviz import DPO, GRPO, PPO
+from rlviz import DPO, GRPO, PPO, TIS
 from rlviz.training import PairSettings, TrainSettings, resume, train
 from small_models import paths
 from small_models.paths import computing
@@ -18,6 +18,7 @@ PAIRS = PairSettings(steps=4, num_pairs=32, batch_size=8, evaluate_every=0)
 RUNS = {
     "GRPO": (GRPO, SHORT),
     "PPO": (PPO, SHORT),
+    "two engines": (TIS, replace(SHORT, sampler_bits=6, sampler_lag=2, sampler_temperature=1.1, lr=3e-3)),
     "shared critic": (PPO, replace(SHORT, critic="shared")),
     "DPO": (DPO, PAIRS),
 }

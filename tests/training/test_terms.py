@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlviz.algorithms import ALGORITHMS, DAPO, DCPO, GRPO, GSPO, PPO, RLOO, GroupPolicyGradient
+from rlviz.algorithms import ALGORITHMS, DAPO, DCPO, GRPO, GSPO, KL_COV, PPO, RLOO, GroupPolicyGradient
 from rlviz.pieces.aggregation import Constant, sequence_mean, sequence_sum, token_mean
 from rlviz.pieces.bounds import DynamicBounds, FixedBounds, UpperBound
 from rlviz.pieces.kl import k1, k2, k3
@@ -208,6 +208,23 @@ def test_a_row_is_that_algorithm_s_own_loss(grpo):
         weights = other.aggregate(x.mask.flatten(0, 1).unsqueeze(1)).reshape(x.mask.shape)
         expected = pushes(other, x.logp, Batch(x.old_logp, advantages, x.mask, x.ref_logp, weights))
         torch.testing.assert_close(row.pushes, expected, rtol=2e-4, atol=1e-6)
+
+
+def test_what_a_run_chose_among_all_its_tokens_stays_chosen_in_a_group():
+    algorithm, chosen = KL_COV.with_parameters(share=0.3), 0
+    (record,) = trained(algorithm, replace(SETTINGS, steps=1, details_every=1))
+    for group in record.groups:
+        row = Counterfactuals(algorithm, []).of(group)[0]
+        for response, pushed, weights in zip(group.responses, row.pushes[0], row.weights[0], strict=True):
+            for place, told in enumerate(response.tokens):  # weights are shares of the group here, of the rollout there
+                assert float(pushed[place] / weights[place]) == pytest.approx(
+                    told.push / told.weight, rel=1e-3, abs=1e-4
+                )
+                chosen += bool(told.chosen)
+        assert not row.needs
+    assert chosen
+    (beside,) = (row for row in Counterfactuals(NO_KL, [algorithm]).of(group) if row.algorithm == algorithm)
+    assert any("chooses among the tokens of the whole update" in need for need in beside.needs)
 
 
 def test_reasons_are_the_slots_that_change_the_push_alone(grpo):

@@ -155,7 +155,54 @@ CISPO_SURROGATE = family(
         "that is PPO's surrogate, with the minimum: here the clipped ratio is a frozen weight in front of A · log r.",
     ),
 )
-clipping = Topic(SURROGATE=SURROGATE, CISPO_SURROGATE=CISPO_SURROGATE)
+
+
+# dual clip: (ratio, advantages, lower, upper, c) → pessimistic, and for A < 0 no less than c · A
+
+DUAL_CLIP = family(
+    dual_clip_left_out=Mistake(
+        lambda ratio, A, lower, upper, c: pessimistic(ratio, A, lower, upper),
+        "that is PPO's surrogate, and c is not used: for A < 0, J must be no less than c · A.",
+    ),
+    dual_clip_for_every_sign=Mistake(
+        lambda ratio, A, lower, upper, c: torch.maximum(pessimistic(ratio, A, lower, upper), c * A),
+        "you apply c · A for A > 0 too, where it lies above what the clip allows: this bound is for A < 0 alone.",
+    ),
+    dual_clip_for_good_tokens=Mistake(
+        lambda ratio, A, lower, upper, c: torch.where(
+            A > 0, torch.maximum(pessimistic(ratio, A, lower, upper), c * A), pessimistic(ratio, A, lower, upper)
+        ),
+        "the sign is the wrong one: the bound c · A is for A < 0.",
+    ),
+    dual_clip_from_above=Mistake(
+        lambda ratio, A, lower, upper, c: torch.where(
+            A < 0, torch.minimum(pessimistic(ratio, A, lower, upper), c * A), pessimistic(ratio, A, lower, upper)
+        ),
+        "you take the minimum with c · A: it is a bound from below, so take the maximum.",
+    ),
+    dual_clip_of_every_ratio=Mistake(
+        lambda ratio, A, lower, upper, c: pessimistic(ratio.clamp(max=c), A, lower, upper),
+        "you cut the ratio at c for both signs, as TRL's delta does: a good token whose upper limit is above c loses its "
+        "gradient.",
+    ),
+    dual_clip_with_a_width=Mistake(
+        lambda ratio, A, lower, upper, c: torch.where(
+            A < 0, torch.maximum(pessimistic(ratio, A, lower, upper), (1 + c) * A), pessimistic(ratio, A, lower, upper)
+        ),
+        "c is the ratio itself, not a width: do not add it to 1.",
+    ),
+    dual_clip_without_the_lower_limit=Mistake(
+        lambda ratio, A, lower, upper, c: torch.where(
+            A < 0, torch.maximum(ratio * A, c * A), pessimistic(ratio, A, lower, upper)
+        ),
+        "the lower limit is lost: for A < 0, take the minimum of r · A and clip(r) · A first, then the maximum with c · A.",
+    ),
+    dual_clip_at_three=Mistake(
+        lambda ratio, A, lower, upper, c: DualClip(3.0)(ratio, A, lower, upper),
+        "you clip at 3 whatever c is: use c.",
+    ),
+)
+clipping = Topic(SURROGATE=SURROGATE, CISPO_SURROGATE=CISPO_SURROGATE, DUAL_CLIP=DUAL_CLIP)
 
 
 # --- ratios: (logp, old_logp, mask [P, G, T]) → the ratio of each token, 1 on padding ---

@@ -1,0 +1,302 @@
+"""What becomes of an algorithm in another library: a line a slot, the fields that say it, and how well it fits.
+
+A table of a library is slot → kind of piece → row. A row is a function of the piece and the `Case`, and returns a `Fit`;
+the rows of each slot name every piece that rlviz has, so that a piece without a row is one of the user's own.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import textwrap
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
+from typing import Any, Literal
+
+from rlviz.algorithms.actor_critic import ActorCritic
+from rlviz.algorithms.base import GroupPolicyGradient
+from rlviz.algorithms.describe import from_json, to_json
+from rlviz.algorithms.family import Algorithm
+from rlviz.algorithms.grpo import GRPO
+from rlviz.algorithms.preference import PreferenceOptimization
+from rlviz.algorithms.slots import SLOTS
+from rlviz.pieces.words import label
+from rlviz.settings import PairSettings, Settings, TrainSettings
+from rlviz.training import default_settings
+from small_models.checks import check_type
+
+Grade = Literal["exact", "approximate", "inexpressible"]
+GRADES: tuple[Grade, ...] = ("exact", "approximate", "inexpressible")
+CHECKED = {"trl": "1.16.0", "verl": "0.9.1"}  # library → the version that every row was checked with
+SETTINGS = "settings"  # in place of a slot's name: what is the run's, not the algorithm's
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How one piece is said: the grade, the library's options for it, why it is not more, and reward functions to add."""
+
+    grade: Grade
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    why: str = ""
+    rewards: tuple[str, ...] = ()
+
+
+def exact(fields: Mapping[str, Any] | None = None, why: str = "", rewards: tuple[str, ...] = ()) -> Fit:
+    """Return the fit of a piece whose loss and gradient are the same there."""
+    return Fit("exact", fields or {}, why, rewards)
+
+
+def approximate(fields: Mapping[str, Any], why: str, rewards: tuple[str, ...] = ()) -> Fit:
+    """Return the fit of a piece that comes near; why says by how much."""
+    return Fit("approximate", fields, why, rewards)
+
+
+def inexpressible(why: str, fields: Mapping[str, Any] | None = None) -> Fit:
+    """Return the fit of a piece that no option stands for; why says what would have to be written."""
+    return Fit("inexpressible", fields or {}, why)
+
+
+@dataclass(frozen=True)
+class OwnPiece:
+    """Stands for a piece of the user's own, of which a run folder tells the name alone."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __call__(self, *given: Any) -> Any:
+        raise ValueError(f"{self.name} is a piece of your own, of which only the name is known here")
+
+
+def algorithm_of(described: Mapping[str, Any]) -> Any:
+    """Return the algorithm that a run folder describes; `OwnPiece`s stand for pieces that rlviz does not have."""
+    stand_ins = {}
+    for slot in SLOTS:
+        try:
+            from_json(described.get(slot))
+        except ValueError:
+            stand_ins[slot] = OwnPiece(str(described[slot].get("piece")).rpartition(":")[2].replace("_", " "))
+    if not stand_ins:
+        return from_json(dict(described))
+    if described.get("piece") != to_json(GRPO)["piece"]:
+        raise ValueError(
+            f"algorithm: {described.get('name')} has a critic and a piece of your own; give it to to_trl or to_verl"
+        )
+    pieces = {slot: stand_ins.get(slot) or from_json(described[slot]) for slot in SLOTS}
+    return replace(GRPO, name=str(described.get("name")), source="", from_grpo={}, **pieces)
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a row may look at beside its piece. pieces: slot → piece. accumulation: parts of an update, one backward each."""
+
+    pieces: Mapping[str, Any]
+    settings: TrainSettings
+    accumulation: int = 1
+
+    @property
+    def responses(self) -> int:
+        """Responses in a rollout."""
+        return self.settings.num_prompts * self.settings.group_size
+
+    @property
+    def update(self) -> int:
+        """Responses in an update."""
+        return self.responses // self.settings.minibatches
+
+    @property
+    def passes(self) -> int:
+        """How often an update sees each response."""
+        return self.settings.updates_per_rollout // self.settings.minibatches
+
+
+Row = Callable[[Any, Case], Fit]
+Table = Mapping[str, Mapping[Any, Row]]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A line of an export. own: whether the piece is one of the user's own, so that nothing is known of it."""
+
+    slot: str
+    piece: str
+    fit: Grade
+    why: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    rewards: tuple[str, ...] = ()
+    own: bool = False
+
+
+@dataclass(frozen=True)
+class Measured:
+    """How far loss and gradient were from ours on one batch of real responses.
+
+    loss: difference. gradient: length of the difference of ∂loss/∂logp over the length of ours. cosine: between the two.
+    """
+
+    loss: float
+    gradient: float
+    cosine: float
+
+    def __str__(self) -> str:
+        return (
+            f"loss differs by {self.loss:.2g}, gradient by {self.gradient:.2g} of its length (cosine {self.cosine:.4f})"
+        )
+
+
+@dataclass(frozen=True)
+class Export:
+    """An algorithm in the words of another library.
+
+    to: the library. algorithm: its name. slots: a line a slot and a line for each part of the settings. measured: on one batch,
+    None where that was not done for just this algorithm. kind: what is configured there, such as GRPOConfig.
+    """
+
+    to: str
+    algorithm: str
+    kind: str
+    slots: tuple[Slot, ...]
+    measured: Measured | None = None
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Option → value, all that has to be set; where a piece and the settings name the same option, the piece's stands."""
+        pieces = [line.fields for line in self.slots if not line.slot.startswith(SETTINGS)]
+        return self.of_settings | {name: value for each in pieces for name, value in each.items()}
+
+    @property
+    def of_settings(self) -> dict[str, Any]:
+        """Option → value for what is the run's, whatever the pieces ask for."""
+        lines = [line.fields for line in self.slots if line.slot.startswith(SETTINGS)]
+        return {name: value for each in lines for name, value in each.items()}
+
+    @property
+    def rewards(self) -> tuple[str, ...]:
+        """Reward functions that stand beside the task's own."""
+        return tuple(reward for line in self.slots for reward in line.rewards)
+
+    @property
+    def fit(self) -> Grade:
+        """The worst of all slots."""
+        return max((line.fit for line in self.slots), key=GRADES.index)
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """The slots with a piece of the user's own."""
+        return tuple(line.slot for line in self.slots if line.own)
+
+    def at(self, slot: str) -> Slot:
+        """Return the line of a slot."""
+        return next(line for line in self.slots if line.slot == slot)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all of it as JSON has it: fields to set, and slots with slot, piece, fit and why."""
+        return {
+            "algorithm": self.algorithm,
+            "to": self.to,
+            "kind": self.kind,
+            "checked_with": {self.to: CHECKED[self.to]},
+            "fit": self.fit,
+            "fields": self.fields,
+            "rewards": list(self.rewards),
+            "slots": [
+                {"slot": line.slot, "piece": line.piece, "fit": line.fit, "why": line.why} for line in self.slots
+            ],
+            "measured": None if self.measured is None else asdict(self.measured) | {"how": measurements()["how"]},
+        }
+
+    def __str__(self) -> str:
+        lines = [f"{self.algorithm} in {self.to} {CHECKED[self.to]}, {self.kind}: {self.fit}"]
+        for line in self.slots:
+            said = ", ".join(f"{name}={value!r}" for name, value in {**line.fields}.items())
+            words = "; ".join(filter(None, [said, *line.rewards, line.why]))
+            lines.append(f"  {line.fit:13} {line.slot:20} {line.piece}{f': {words}' if words else ''}")
+        if self.measured is not None:
+            lines += textwrap.wrap(f"Measured: {self.measured}, {measurements()['how']}", 120, initial_indent="  ")
+        return "\n".join(lines)
+
+
+@cache
+def measurements() -> dict[str, Any]:
+    """Return what was measured, as tests/interop/measure.py wrote it: how, and a row an algorithm and library."""
+    return json.loads(files("rlviz.interop").joinpath("measured.json").read_text(encoding="utf-8"))
+
+
+def measured(to: str, algorithm: Algorithm, way: str = "exported") -> Measured | None:
+    """Return how far this very algorithm was from ours in a library, `exported` or `carried`; None where nobody measured."""
+    described = to_json(algorithm)
+    for row in measurements()["rows"]:
+        if row["to"] == to and row["algorithm"] == described and row["way"] == way:
+            return Measured(row["loss"], row["gradient"], row["cosine"])
+    return None
+
+
+def kind_of(piece: Any) -> Any:
+    """Return what a table's row is found by: a function itself, of an object its class."""
+    return piece if piece is None or inspect.isfunction(piece) else type(piece)
+
+
+def lines_of(table: Table, case: Case) -> Iterator[Slot]:
+    """Give a line for each of the eight slots."""
+    for slot in SLOTS:
+        piece = case.pieces[slot]
+        row = table[slot].get(kind_of(piece))
+        if row is None:
+            yield Slot(
+                slot, label(piece), "inexpressible", "a piece of your own, of which the library knows nothing", own=True
+            )
+        else:
+            yield line_of(slot, piece, row(piece, case))
+
+
+def line_of(slot: str, piece: Any, fit: Fit) -> Slot:
+    """Return the line of a piece, or of words in its place."""
+    return Slot(slot, piece if isinstance(piece, str) else label(piece), fit.grade, fit.why, fit.fields, fit.rewards)
+
+
+def case_of(algorithm: Any, settings: Settings | None, accumulation: int) -> tuple[Any, Any]:
+    """Return the algorithm with the settings that it is exported with. Raises ValueError for what does not go together."""
+    check_type("algorithm", algorithm, GroupPolicyGradient | ActorCritic | PreferenceOptimization)
+    check_type("settings", settings, TrainSettings | PairSettings | None)
+    settings = default_settings(algorithm) if settings is None else settings
+    wanted = PairSettings if isinstance(algorithm, PreferenceOptimization) else TrainSettings
+    if not isinstance(settings, wanted):
+        raise ValueError(f"settings must be {wanted.__name__} for {algorithm.name}; got {type(settings).__name__}")
+    if not isinstance(accumulation, int) or accumulation < 1:
+        raise ValueError(f"accumulation must be a whole number, at least 1; got {accumulation!r}")
+    if isinstance(settings, TrainSettings) and settings.num_prompts * settings.group_size % settings.minibatches:
+        raise ValueError(
+            f"minibatches must divide num_prompts × group_size = {settings.num_prompts * settings.group_size} evenly in other "
+            f"libraries; got {settings.minibatches}"
+        )
+    size = (
+        settings.batch_size
+        if isinstance(settings, PairSettings)
+        else settings.num_prompts * settings.group_size // settings.minibatches
+    )
+    if size % accumulation:
+        raise ValueError(
+            f"accumulation must divide an update of {size} {'pairs' if wanted is PairSettings else 'responses'} evenly; "
+            f"got {accumulation}"
+        )
+    return algorithm, settings
+
+
+def warn_of_another_version(library: str) -> None:
+    """Warn where the version of a library that is installed is not the one that rlviz was checked with."""
+    try:
+        installed = version(library)
+    except PackageNotFoundError:
+        return
+    if installed != CHECKED[library]:
+        warnings.warn(
+            f"{library} {installed} is installed, and the export was checked with {CHECKED[library]}: another "
+            "version may have other "
+            "defaults, so compare its options with the list of fields",
+            stacklevel=3,
+        )

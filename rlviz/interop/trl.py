@@ -1,0 +1,529 @@
+"""An algorithm and its settings as fields of TRL's GRPOConfig, of pairs DPOConfig, and as a script that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rlviz.algorithms.actor_critic import ActorCritic
+from rlviz.algorithms.family import Algorithm
+from rlviz.algorithms.preference import PreferenceOptimization
+from rlviz.interop.exporting import (
+    SETTINGS,
+    Case,
+    Export,
+    Fit,
+    Slot,
+    Table,
+    approximate,
+    case_of,
+    exact,
+    inexpressible,
+    line_of,
+    lines_of,
+    measured,
+    warn_of_another_version,
+)
+from rlviz.pieces import (
+    advantages,
+    aggregation,
+    bounds,
+    gae,
+    kl,
+    mismatch,
+    preference,
+    ratios,
+    selection,
+    shaping,
+    surrogate,
+)
+from rlviz.pieces.words import label
+from rlviz.settings import PairSettings, Settings
+
+EPS = 1e-4  # TRL adds it to every std
+NEVER = 1e9  # a width that no ratio reaches
+OWN_LENGTH = 512  # TRL's own longest completion
+SCALES = {"group_std": "group", "batch_std": "batch", "none": "none"}
+
+# Each of these changes the algorithm when it is another one, whichever is TRL's default in the version that is installed.
+DEFAULTS = {
+    "delta": None,
+    "beta": 0.0,
+    "use_bias_correction_kl": False,
+    "mask_truncated_completions": False,
+    "multi_objective_aggregation": "sum_then_normalize",
+    "top_entropy_quantile": 1.0,
+    "entropy_coef": 0.0,
+    "use_adaptive_entropy": False,
+    "off_policy_mask_threshold": None,
+    "vllm_importance_sampling_correction": False,
+    "repetition_penalty": 1.0,
+    "sync_ref_model": False,
+    "disable_dropout": True,
+}
+PAIR_DEFAULTS = {
+    "loss_weights": None,
+    "label_smoothing": 0.0,
+    "use_weighting": False,
+    "ld_alpha": None,
+    "f_divergence_type": "reverse_kl",
+    "sync_ref_model": False,
+    "max_length": None,
+    "disable_dropout": True,
+}
+
+
+def _own_loss(case: Case) -> bool:
+    """Whether the surrogate has no use for limits on the ratio."""
+    return case.pieces["surrogate"] is surrogate.unclipped or isinstance(case.pieces["surrogate"], surrogate.SoftGate)
+
+
+def _ratio_of_sequence(why: str = "") -> Any:
+    return lambda piece, case: exact({"importance_sampling_level": "sequence"}, why)
+
+
+def _fixed(piece: bounds.FixedBounds, case: Case) -> Fit:
+    if _own_loss(case):
+        return exact({}, "the surrogate takes no limits")
+    if case.pieces["surrogate"] is surrogate.clipped_weight:
+        return inexpressible("TRL's cispo has no lower limit: override _compute_loss")
+    return exact({"epsilon": piece.eps_low, "epsilon_high": piece.eps_high})
+
+
+def _upper(piece: bounds.UpperBound, case: Case) -> Fit:
+    if case.pieces["surrogate"] is surrogate.clipped_weight:
+        return exact({"epsilon_high": piece.max_ratio}, "under cispo epsilon_high is the limit itself, not a width")
+    return exact({"epsilon": 1.0, "epsilon_high": piece.max_ratio - 1})
+
+
+def _no_bounds(piece: Any, case: Case) -> Fit:
+    if _own_loss(case) and case.pieces["surrogate"] is not surrogate.unclipped:
+        return exact({}, "the surrogate takes no limits")
+    return exact({"epsilon": NEVER, "epsilon_high": NEVER})
+
+
+def _dual_clip(piece: surrogate.DualClip, case: Case) -> Fit:
+    limits = case.pieces["bounds"]
+    if isinstance(limits, bounds.FixedBounds) and piece.c <= 1 + limits.eps_high:
+        return inexpressible("TRL's delta cuts the ratios of good tokens too, where it is not above 1 + eps_high")
+    return exact({"delta": piece.c}, "delta stands for it as long as it is above the upper limit")
+
+
+def _group(piece: advantages.GroupAdvantage, case: Case) -> Fit:
+    fields = {"scale_rewards": SCALES[piece.scale]}
+    if piece.scale == "none" or piece.eps == EPS:
+        return exact(fields)
+    smallest = case.settings.group_size**-0.5  # one right answer in a group of G has the std 1/√G
+    off = (EPS - piece.eps) / (smallest + EPS)
+    what = (
+        "each A is at most"
+        if piece.scale == "group_std"
+        else "every A is, where the batch's std is that of such a group,"
+    )
+    return approximate(
+        fields,
+        f"TRL adds 1e-4 to the std, this piece {piece.eps:g}: with rewards 0 and 1 {what} {off:.2%} smaller "
+        "(computed); exact with eps 1e-4",
+    )
+
+
+def _leave_one_out(piece: Any, case: Case) -> Fit:
+    size = case.settings.group_size
+    return approximate(
+        {"scale_rewards": "none"},
+        f"R − mean is (G − 1)/G = {(size - 1) / size:g} of it (computed); RLOOTrainer has it, with one ratio for "
+        "a whole response",
+    )
+
+
+def _sequence_mean(piece: Any, case: Case) -> Fit:
+    kind = "sapo" if isinstance(case.pieces["surrogate"], surrogate.SoftGate) else "grpo"
+    if case.pieces["surrogate"] is surrogate.clipped_weight:
+        return inexpressible("TRL's cispo takes the mean over tokens: override _compute_loss", {"loss_type": "cispo"})
+    return exact({"loss_type": kind}, "responses without a token in the loss count in TRL's mean, not in ours")
+
+
+def _token_mean(piece: Any, case: Case) -> Fit:
+    if isinstance(case.pieces["surrogate"], surrogate.SoftGate):
+        return inexpressible("TRL's sapo takes the mean of responses: override _compute_loss", {"loss_type": "sapo"})
+    if case.pieces["surrogate"] is surrogate.clipped_weight:
+        return _over_rollout("cispo", case)
+    if case.settings.minibatches > 1 and case.accumulation == 1:
+        return exact({"loss_type": "bnpo"}, "TRL's dapo would divide by the tokens of the whole rollout")
+    return _over_rollout("dapo", case)
+
+
+READ = "read in TRL's code, not measured"
+
+
+def _weighted(piece: Any, case: Case, bound: str, limits: dict[str, Any]) -> Fit:
+    """Return the fit of an advantage with a weight of the sampler: how TRL weighs where vLLM samples."""
+    if not isinstance(piece.advantage, advantages.GroupAdvantage):
+        return inexpressible("TRL weighs group advantages alone: override _generate_and_score_completions")
+    level = "sequence" if piece.ratio is mismatch.sequence_weight else "token"
+    names = {f"vllm_importance_sampling_clip_{name}": value for name, value in limits.items()}
+    fields = {"vllm_importance_sampling_correction": True, "vllm_importance_sampling_mode": f"{level}_{bound}", **names}
+    return approximate({**_group(piece.advantage, case).fields, **fields}, f"where vLLM samples (use_vllm); {READ}")
+
+
+def _standardized_apart(piece: advantages.StandardizedApart, case: Case) -> Fit:
+    fields = {"multi_objective_aggregation": "normalize_then_sum", "reward_weights": [piece.answer, piece.format]}
+    return approximate(fields, f"TRL adds 1e-4 to each std, this piece {piece.eps:g} (measured below)")
+
+
+def _entropy_bonus(piece: surrogate.EntropyBonus, case: Case) -> Fit:
+    fields = {"delta": None, "entropy_coef": piece.entropy_weight}
+    if case.pieces["aggregate"] is aggregation.token_mean and case.accumulation == 1:
+        return exact(fields)
+    why = "TRL takes the entropy's mean over the tokens of each part, whatever loss_type says (measured below)"
+    return approximate(fields, why)
+
+
+def _sequence_mask(piece: surrogate.SequenceMask, case: Case) -> Fit:
+    if piece.surrogate is not surrogate.pessimistic:
+        return inexpressible("TRL masks the clipped objective: override _compute_loss")
+    return exact(
+        {"delta": None, "off_policy_mask_threshold": piece.delta}, "from π_old, or from vLLM where that samples"
+    )
+
+
+def _forking(piece: advantages.ForkingTokens, case: Case) -> Fit:
+    return approximate(
+        {"scale_rewards": "group", "top_entropy_quantile": piece.share},
+        "TRL chooses by the current policy's entropy, anew in each part of an update, and adds 1e-4 to the std "
+        "(measured below)",
+    )
+
+
+def _over_rollout(kind: str, case: Case) -> Fit:
+    if case.settings.minibatches == 1:
+        return exact({"loss_type": kind}, "divides by the tokens of the whole update, accumulated parts included")
+    return approximate(
+        {"loss_type": kind},
+        f"{kind} divides by the rollout's tokens / {case.settings.minibatches}, and an update of other length is "
+        "off by that share; "
+        "bnpo is exact without accumulation" * (kind == "dapo"),
+    )
+
+
+def _constant(piece: aggregation.Constant, case: Case) -> Fit:
+    longest = case.settings.max_new_tokens or (piece.max_length if piece.max_length > 1 else OWN_LENGTH)
+    fields = {"loss_type": "dr_grpo", "max_completion_length": longest}
+    if longest == piece.max_length:
+        return exact(fields, "TRL divides by max_completion_length, at which responses are cut off too")
+    factor = piece.max_length / longest
+    return approximate(
+        {**fields, "max_grad_norm": case.settings.max_grad_norm * factor},
+        f"TRL divides by max_completion_length: loss and gradient are {factor:g} of ours, which Adam does not see once "
+        "max_grad_norm is too (computed)",
+    )
+
+
+def _sequence_sum(piece: Any, case: Case) -> Fit:
+    return approximate(
+        {"loss_type": "grpo", "max_grad_norm": case.settings.max_grad_norm / case.update},
+        f"the mean is 1/{case.update} of this sum, which Adam does not see once max_grad_norm is too (computed)",
+    )
+
+
+def _kl_in_loss(piece: kl.KLInLoss, case: Case) -> Fit:
+    if piece.estimator is not kl.k3:
+        return inexpressible("TRL's KL is k3: override _compute_loss", {"beta": piece.beta})
+    return exact(
+        {"beta": piece.beta, "use_bias_correction_kl": False},
+        "by default TRL multiplies k3 by the ratio, which changes GRPO's gradient by a fifth",
+    )
+
+
+def _overlong(piece: shaping.SoftOverlongPunishment, case: Case) -> Fit:
+    reward = (f"get_soft_overlong_punishment({piece.max_length}, {piece.cache})",)
+    if piece.floor != -1:
+        return approximate({}, f"TRL's punishment ends at −1, this one at {piece.floor:g}", reward)
+    return (
+        exact({}, "one more reward function", reward)
+        if piece.factor == 1
+        else approximate(
+            {},
+            f"TRL's punishment is 1/{piece.factor:g} as steep: give it the weight {piece.factor:g} in reward_weights",
+            reward,
+        )
+    )
+
+
+def _filter(piece: Any, case: Case) -> Fit:
+    fields = {"mask_truncated_completions": True}
+    if case.pieces["aggregate"] is aggregation.token_mean:
+        return exact(fields)
+    return approximate(
+        fields, "responses that left the loss count in TRL's mean: the gradient is the kept share as long"
+    )
+
+
+def _drop(piece: Any, case: Case) -> Fit:
+    return approximate(
+        {}, "TRL keeps groups that are all equal in the mean: the gradient is the informative share as long"
+    )
+
+
+TABLE: Table = {
+    "ratio": {
+        ratios.token_ratio: lambda p, c: exact({"importance_sampling_level": "token"}),
+        ratios.ratio_to_sampler: lambda p, c: inexpressible("TRL's ratio is to π_old: override _compute_loss"),
+        ratios.sequence_ratio: _ratio_of_sequence(),
+        ratios.sequence_token_ratio: _ratio_of_sequence(
+            "while A is one number a response: the same value and gradient"
+        ),
+    },
+    "bounds": {
+        bounds.FixedBounds: _fixed,
+        bounds.UpperBound: _upper,
+        bounds.no_bounds: _no_bounds,
+        bounds.DynamicBounds: lambda p, c: inexpressible("GRPOConfig has two constants: override _compute_loss"),
+        bounds.ChangeBounds: lambda p, c: inexpressible("GRPOConfig has two constants: override _compute_loss"),
+    },
+    "surrogate": {
+        surrogate.pessimistic: lambda p, c: exact({"delta": None}),
+        surrogate.unclipped: lambda p, c: exact({"delta": None, "epsilon": NEVER, "epsilon_high": NEVER}),
+        surrogate.DualClip: _dual_clip,
+        surrogate.clipped_weight: lambda p, c: exact(
+            {}, "cispo; the value is with log π for log r, the gradient is the same"
+        ),
+        surrogate.SoftGate: lambda p, c: exact(
+            {"sapo_temperature_pos": p.positive, "sapo_temperature_neg": p.negative}
+        ),
+        surrogate.geometric_mean: lambda p, c: inexpressible("no such loss: override _compute_loss"),
+        surrogate.CovariancePenalty: lambda p, c: inexpressible("no such loss: override _compute_loss"),
+        surrogate.EntropyBonus: _entropy_bonus,
+        surrogate.SequenceMask: _sequence_mask,
+    },
+    "advantage": {
+        advantages.GroupAdvantage: _group,
+        advantages.LeaveOneOut: _leave_one_out,
+        advantages.MeanScaled: lambda p, c: inexpressible(
+            "scale_rewards has no mean: override _generate_and_score_completions"
+        ),
+        advantages.LengthWeighted: lambda p, c: inexpressible(
+            "the baseline is the plain mean: override _generate_and_score_completions"
+        ),
+        advantages.WhitenedReturn: lambda p, c: inexpressible(
+            "one advantage a response: override _generate_and_score_completions"
+        ),
+        advantages.SmoothStandardization: lambda p, c: inexpressible(
+            "TRL keeps no rewards of a prompt's earlier visits: override _generate_and_score_completions"
+        ),
+        advantages.ProcessAdvantage: lambda p, c: inexpressible("one reward a completion, none of single steps"),
+        advantages.StandardizedApart: _standardized_apart,
+        advantages.ForkingTokens: _forking,
+        advantages.TeacherLogRatio: lambda p, c: inexpressible("no teacher: DistillationTrainer is TRL's own way"),
+        mismatch.TruncatedWeight: lambda p, c: _weighted(p, c, "truncate", {"min": None, "max": p.cap}),
+        mismatch.MaskedWeight: lambda p, c: _weighted(p, c, "mask", {"min": p.lowest, "max": p.highest}),
+        mismatch.FullWeight: lambda p, c: _weighted(p, c, "mask", {"min": None, "max": None}),
+        gae.GAE: lambda p, c: inexpressible("TRL 1.16 has no critic, PPOTrainer is gone"),
+    },
+    "kl": {
+        None: lambda p, c: exact({"beta": 0.0}),
+        kl.KLInLoss: _kl_in_loss,
+        kl.KLInReward: lambda p, c: inexpressible(
+            "GRPOTrainer's KL is in the loss: override _generate_and_score_completions"
+        ),
+        kl.KLToOld: lambda p, c: inexpressible("TRL's KL is to the reference: override _compute_loss"),
+    },
+    "aggregate": {
+        aggregation.sequence_mean: _sequence_mean,
+        aggregation.token_mean: _token_mean,
+        aggregation.Constant: _constant,
+        aggregation.sequence_sum: _sequence_sum,
+    },
+    "shape": {
+        None: lambda p, c: exact(),
+        shaping.SoftOverlongPunishment: _overlong,
+        shaping.WeightedRules: lambda p, c: approximate(
+            {"reward_weights": [p.answer, p.format]},
+            "two reward functions: right, well formed; their weights are rounded to float32, so a group whose "
+            "rewards are all equal "
+            "has a small A in place of 0: where all were well formed the gradient was off by 3e-5 of its length (measured)",
+            ("well_formed",),
+        ),
+        shaping.OverlongFilter: _filter,
+        shaping.LengthCost: lambda p, c: exact({}, "one more reward function", (f"length_cost({p.per_token})",)),
+    },
+    "select": {
+        selection.keep_all: lambda p, c: exact(),
+        selection.drop_all_equal: _drop,
+        selection.DynamicSampling: lambda p, c: inexpressible(
+            "TRL samples no further prompts; groups that are all equal stay, and the gradient is the informative share as long"
+        ),
+        selection.duplicate_informative: lambda p, c: inexpressible(
+            "nothing stands between scoring and the loss: override _generate_and_score_completions"
+        ),
+    },
+}
+
+
+def to_trl(algorithm: Algorithm, settings: Settings | None = None, *, accumulation: int = 1) -> Export:
+    """Return an algorithm and its settings in the words of TRL: the fields of GRPOConfig (of pairs: DPOConfig) and how
+    each slot fits.
+
+    settings: `default_settings(algorithm)` unless given. accumulation: the parts that each update is divided into. Every
+    default of TRL that changes the algorithm is among the fields. Warns where another version of TRL than the one that
+    this was checked with is installed. Raises ValueError for settings of another kind, and for an accumulation that does
+    not divide an update.
+    """
+    subject, chosen = case_of(algorithm, settings, accumulation)
+    warn_of_another_version("trl")
+    if isinstance(chosen, PairSettings):
+        lines = tuple(_of_pairs(subject, chosen, accumulation))
+        return Export("trl", subject.name, "DPOConfig", lines, measured("trl", subject))
+    case = Case(subject.slots(), chosen, accumulation)
+    beyond = [
+        Slot(part, str(piece), "inexpressible", "TRL 1.16 has no critic, PPOTrainer is gone")
+        for part, piece in (subject.beyond_the_slots().items() if isinstance(subject, ActorCritic) else ())
+    ]
+    lines = (*lines_of(TABLE, case), *beyond, *_settings(case))
+    return Export("trl", subject.name, "GRPOConfig", lines, measured("trl", subject))
+
+
+def _settings(case: Case) -> Iterator[Slot]:
+    s = case.settings
+
+    def line(what: str, words: str, fit: Fit) -> Slot:
+        return line_of(f"{SETTINGS}: {what}", words, fit)
+
+    yield line("defaults", "of TRL", exact(DEFAULTS, "written out, so that no other version's stand in for them"))
+    order = "TRL's order of responses is one for all passes, ours another each time"
+    batches = {
+        "num_generations": s.group_size,
+        "per_device_train_batch_size": case.update // case.accumulation,
+        "gradient_accumulation_steps": case.accumulation,
+        "steps_per_generation": s.minibatches * case.accumulation,
+        "num_iterations": case.passes,
+        "max_steps": s.steps * s.updates_per_rollout,
+    }
+    words = f"{s.num_prompts} × {s.group_size} responses, {s.updates_per_rollout} updates, {s.minibatches} minibatches"
+    if s.group_size < 2:
+        yield line("batches", words, inexpressible("TRL refuses groups of one", batches))
+    elif s.minibatches > 1 and case.passes > 1:
+        yield line("batches", words, approximate(batches, order))
+    else:
+        yield line(
+            "batches", words, exact(batches, "on one device; on N devices per_device_train_batch_size is 1/N of it")
+        )
+    sampling = {"temperature": s.temperature, "top_k": s.top_k, "top_p": s.top_p, "seed": s.seed}
+    yield line("sampling", f"temperature {s.temperature:g}", exact(sampling, "the same draws need the same sampler"))
+    yield line("lengths", _length_words(case), exact({"max_completion_length": _longest(case)}, _length_why(case)))
+    yield line("optimizer", f"AdamW, lr {s.lr:g}, gradient norm {s.max_grad_norm:g}", exact(_optimizer(s)))
+    yield line("warm-up", f"{s.lr_warmup_steps} rollouts", _warm_up(s, s.updates_per_rollout))
+    if s.reset_reference_every:
+        every = s.reset_reference_every * s.updates_per_rollout
+        fields = {"sync_ref_model": True, "ref_model_mixup_alpha": 1.0, "ref_model_sync_steps": every}
+        yield line("reference", f"anew every {s.reset_reference_every} rollouts", exact(fields))
+    if s.micro_batch_tokens:
+        yield line(
+            "micro-batches",
+            f"{s.micro_batch_tokens} tokens",
+            exact({}, "TRL counts responses: accumulation says how many"),
+        )
+    for name in ("min_old_prob", "filter_solved", "refresh_reward_every", "prompt_pool"):
+        if getattr(s, name):
+            yield line(
+                name,
+                f"{getattr(s, name)}",
+                inexpressible("no such option: prepare the prompts, or override the trainer"),
+            )
+
+
+def _optimizer(s: Settings) -> dict[str, Any]:
+    return {
+        "learning_rate": s.lr,
+        "max_grad_norm": s.max_grad_norm,
+        "optim": "adamw_torch",
+        "weight_decay": 0.0,
+        "adam_beta1": 0.9,
+        "adam_beta2": 0.999,
+        "adam_epsilon": 1e-8,
+        "bf16": s.precision == "bfloat16",
+        "gradient_checkpointing": s.activations == "recomputed",
+    }
+
+
+def _warm_up(s: Settings, updates: int) -> Fit:
+    fields = {"lr_scheduler_type": "constant_with_warmup", "warmup_steps": s.lr_warmup_steps * updates}
+    if not s.lr_warmup_steps:
+        return exact(fields)
+    return approximate(
+        fields,
+        f"TRL's first update has learning rate 0 and each of the warm-up up to {1 / s.lr_warmup_steps:.0%} of the "
+        "peak less than ours "
+        "(computed)",
+    )
+
+
+def _longest(case: Case) -> int:
+    shape, aggregate = case.pieces["shape"], case.pieces["aggregate"]
+    said = [
+        each.max_length
+        for each in (aggregate, shape)
+        if isinstance(each, aggregation.Constant | shaping.SoftOverlongPunishment) and each.max_length > 1
+    ]
+    return case.settings.max_new_tokens or (said[0] if said else OWN_LENGTH)
+
+
+def _length_words(case: Case) -> str:
+    return f"at most {_longest(case)} tokens"
+
+
+def _length_why(case: Case) -> str:
+    if case.settings.max_new_tokens:
+        return ""
+    own = _longest(case) == OWN_LENGTH
+    return f"max_new_tokens was not given: {'TRL’s own' if own else 'as long as a piece says'}"
+
+
+def _of_pairs(algorithm: PreferenceOptimization, s: PairSettings, accumulation: int) -> Iterator[Slot]:
+    loss, reward = algorithm.pair_loss, algorithm.reward
+    beta = getattr(loss if isinstance(loss, preference.SquaredPreference) else reward, "beta", None)
+    betas = {} if beta is None else {"beta": beta}
+    if isinstance(reward, preference.ImplicitReward) or reward is preference.mean_log_ratio:
+        yield line_of("reward", reward, exact(betas))
+    elif reward is preference.log_ratio:
+        yield line_of(
+            "reward", reward, inexpressible("TRL's ipo takes means over tokens, as mean_log_ratio does", betas)
+        )
+    else:
+        why = "DPOTrainer's reward is β log(π / π_ref): the trainers of trl.experimental are others"
+        yield _of_pair("reward", reward, inexpressible(why, betas))
+    if isinstance(loss, preference.SigmoidPreference) and not loss.label_smoothing:
+        fit = exact({"loss_type": ["sigmoid"]})
+    elif isinstance(loss, preference.SigmoidPreference):
+        fit = inexpressible("TRL's sigmoid ignores label_smoothing without a word, and its robust is another formula")
+    elif isinstance(loss, preference.SquaredPreference):
+        fit = approximate({"loss_type": ["ipo"]}, READ)
+    else:
+        fit = inexpressible("DPOConfig has no such loss: override DPOTrainer's _compute_loss")
+    yield _of_pair("pair loss", loss, fit)
+    yield line_of(
+        f"{SETTINGS}: defaults",
+        "of TRL",
+        exact(PAIR_DEFAULTS, "written out; max_length cuts pairs off at 1024 by default"),
+    )
+    batches = {
+        "per_device_train_batch_size": s.batch_size // accumulation,
+        "gradient_accumulation_steps": accumulation,
+        "max_steps": s.steps,
+        "seed": s.seed,
+    }
+    yield line_of(f"{SETTINGS}: batches", f"{s.batch_size} pairs an update", exact(batches))
+    yield line_of(
+        f"{SETTINGS}: optimizer", f"AdamW, lr {s.lr:g}, gradient norm {s.max_grad_norm:g}", exact(_optimizer(s))
+    )
+    yield line_of(f"{SETTINGS}: warm-up", f"{s.lr_warmup_steps} updates", _warm_up(s, 1))
+
+
+def _of_pair(slot: str, piece: Any, fit: Fit) -> Slot:
+    """Return the line of a piece of pairs; one that rlviz does not have is the user's own."""
+    of_rlviz = preference.__name__ in (getattr(piece, "__module__", ""), type(piece).__module__)
+    if of_rlviz:
+        return line_of(slot, piece, fit)
+    return Slot(
+        slot, label(piece), "inexpressible", "a piece of your own: override DPOTrainer's _compute_loss", own=True
+    )

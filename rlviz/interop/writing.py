@@ -1,0 +1,227 @@
+"""What is run there: a Python script for TRL, a YAML file for verl; each says what it was checked with, and the table
+above it."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+import rlviz
+from rlviz.algorithms.base import GroupPolicyGradient
+from rlviz.algorithms.describe import to_json
+from rlviz.algorithms.family import Algorithm
+from rlviz.interop.exporting import CHECKED, SETTINGS, Export, Measured, measured
+
+WIDTH = 110
+
+OF_GROUPS = '''
+import json
+import re
+import sys
+import warnings
+
+import trl
+from datasets import Dataset
+from trl import GRPOConfig, GRPOTrainer
+{imports}
+MODEL, PROMPTS, OUT = sys.argv[1:]
+if trl.__version__ != "{version}":
+    warnings.warn(f"checked with trl {version}; this is {{trl.__version__}}, whose defaults may be others")
+
+
+def text(completion):
+    return completion if isinstance(completion, str) else completion[-1]["content"]
+
+
+def correct(completions, answer, **_):
+    """1 where the last number of the completion is the answer. Put your own rule here."""
+    numbers = [re.findall(r"-?\\d+(?:\\.\\d+)?", text(each)) for each in completions]
+    return [float(bool(found) and found[-1] == str(right)) for found, right in zip(numbers, answer)]
+{rewards}
+
+config = GRPOConfig(
+    output_dir=OUT,
+    logging_steps=1,
+{fields}
+)
+with open(PROMPTS, encoding="utf-8") as lines:
+    rows = [json.loads(line) for line in lines if line.strip()]
+trainer = {trainer}(
+    MODEL,
+    reward_funcs=[{functions}],
+    args=config,
+    train_dataset=Dataset.from_list(rows),
+)
+trainer.train()
+'''
+
+OF_PAIRS = """
+import json
+import sys
+import warnings
+
+import trl
+from datasets import Dataset
+from trl import DPOConfig, DPOTrainer
+
+MODEL, PAIRS, OUT = sys.argv[1:]
+if trl.__version__ != "{version}":
+    warnings.warn(f"checked with trl {version}; this is {{trl.__version__}}, whose defaults may be others")
+
+config = DPOConfig(
+    output_dir=OUT,
+    logging_steps=1,
+{fields}
+)
+with open(PAIRS, encoding="utf-8") as lines:
+    rows = [json.loads(line) for line in lines if line.strip()]
+trainer = DPOTrainer(MODEL, args=config, train_dataset=Dataset.from_list(rows))
+trainer.train()
+"""
+
+WELL_FORMED = '''
+
+def well_formed(completions, **_):
+    """1 where the completion has a number at all. Put your own rule here."""
+    return [float(bool(re.search(r"\\d", text(each)))) for each in completions]
+'''
+
+LENGTH_COST = '''
+
+def length_cost(per_token):
+    """Return a reward function that takes so much off for each token."""
+    def cost(completion_ids, **_):
+        return [-per_token * len(ids) for ids in completion_ids]
+
+    return cost
+'''
+
+
+def script(export: Export, algorithm: Algorithm) -> str:
+    """Return a program that trains with TRL: `python FILE MODEL PROMPTS.jsonl OUT`, a line of prompts with its answer each.
+
+    Where a slot is inexpressible, the program carries the algorithm itself (`rlviz.interop.carried`), and needs rlviz.
+    Raises ValueError where not even that is possible: with a critic, rewards of single steps, a loss of pairs that TRL
+    has not, a piece of one's own.
+    """
+    lacking = [line for line in export.slots if line.fit == "inexpressible"]
+    if export.own:
+        raise ValueError(
+            f"{export.algorithm} has a piece of your own in {', '.join(export.own)}, which no script can name: write "
+            "carried(GRPOTrainer, algorithm) where that piece is"
+        )
+    wholly = isinstance(algorithm, GroupPolicyGradient) and not algorithm.asks_for("advantage", "step_ends")
+    for line in lacking:
+        if not wholly or line.slot.startswith(SETTINGS):
+            where = " with these settings" if line.slot.startswith(SETTINGS) else ""
+            raise ValueError(f"{export.algorithm} cannot be run by TRL{where}: {line.slot}, {line.piece}, {line.why}")
+    head = f"{export.algorithm} by TRL, written by rlviz {rlviz.__version__}; checked with trl {CHECKED['trl']}."
+    usage = 'python THIS_FILE MODEL PROMPTS.jsonl OUT, where a line is {"prompt": …, "answer": …}'
+    if export.kind == "DPOConfig":
+        body = OF_PAIRS.format(version=CHECKED["trl"], fields=_keywords(export.fields))
+        usage = 'python THIS_FILE MODEL PAIRS.jsonl OUT, where a line is {"prompt": …, "chosen": …, "rejected": …}'
+    else:
+        body = _of_groups(export, algorithm, carry=bool(lacking))
+    way = "carried" if lacking else "exported"
+    return f'"""{head}\n\n{usage}\n\n{_table(export, way, measured("trl", algorithm, way))}\n"""\n{body}'
+
+
+def _of_groups(export: Export, algorithm: Algorithm, *, carry: bool) -> str:
+    fields, functions, imports, written = export.fields, ["correct"], [], ""
+    if carry:  # what its pieces ask of TRL, they do themselves
+        fields = export.of_settings
+        described = json.dumps(to_json(algorithm), ensure_ascii=False)
+        imports = [
+            "from rlviz.interop import carried, from_json",
+            "",
+            f"ALGORITHM = from_json(json.loads({described!r}))",
+        ]
+        asks = isinstance(algorithm, GroupPolicyGradient) and algorithm.asks_for("shape", "well_formed")
+        functions += ["well_formed"] if asks else []
+    else:
+        functions += export.rewards
+        if any(reward.startswith("get_soft") for reward in export.rewards):
+            imports = ["from trl.rewards import get_soft_overlong_punishment"]
+    written += WELL_FORMED if "well_formed" in functions else ""
+    written += LENGTH_COST if any(each.startswith("length_cost") for each in functions) else ""
+    return OF_GROUPS.format(
+        imports="\n".join([*imports, ""]) if imports else "",
+        version=CHECKED["trl"],
+        rewards=written.rstrip("\n") + ("\n" if written else ""),
+        fields=_keywords(fields),
+        trainer='carried(GRPOTrainer, ALGORITHM, out=OUT + "/rlviz")' if carry else "GRPOTrainer",
+        functions=", ".join(functions),
+    )
+
+
+def _keywords(fields: Mapping[str, Any]) -> str:
+    return "\n".join(f"    {name}={value!r}," for name, value in fields.items())
+
+
+def _table(export: Export, way: str, found: Measured | None) -> str:
+    rows: list[str] = []
+    for line in export.slots:
+        words = f"{line.fit:13} {line.slot:20} {line.piece}" + (f": {line.why}" if line.why else "")
+        rows += textwrap.wrap(words, WIDTH, subsequent_indent=" " * 14)
+    if found is not None:
+        rows += ["", *textwrap.wrap(f"Measured on one batch, {way}: {found}.", WIDTH)]
+    return "\n".join(rows)
+
+
+def yaml_text(export: Export) -> str:
+    """Return a configuration that verl runs: `python -m verl.trainer.main_ppo --config-dir . --config-name NAME`, and
+    more overrides.
+
+    Raises ValueError for an algorithm of pairs, and for a piece of one's own.
+    """
+    if export.own:
+        raise ValueError(
+            f"{export.algorithm} has a piece of your own in {', '.join(export.own)}, which no option of verl "
+            "names: register it there"
+        )
+    lacking = [line for line in export.slots if line.fit == "inexpressible"]
+    if not export.fields:
+        raise ValueError(f"{export.algorithm} cannot be run by verl: {lacking[0].why}")
+    head = [
+        f"{export.algorithm} by verl, written by rlviz {rlviz.__version__}; checked with verl {CHECKED['verl']}.",
+        "Run it with: python -m verl.trainer.main_ppo --config-dir . --config-name THIS_FILE data.train_files=… "
+        "actor_rollout_ref.model.path=…",
+        *(["NOT the same algorithm: " + "; ".join(f"{line.slot}, {line.why}" for line in lacking)] if lacking else []),
+        "",
+        *_table(export, "exported", export.measured).splitlines(),
+    ]
+    tree: dict[str, Any] = {}
+    for name, value in export.fields.items():
+        *folders, last = name.split(".")
+        place = tree
+        for folder in folders:
+            place = place.setdefault(folder, {})
+        place[last] = value
+    defaults = [
+        "defaults:",
+        "  - ppo_trainer",
+        "  - _self_",
+        "hydra:",
+        "  searchpath:",
+        "    - pkg://verl.trainer.config",
+    ]
+    comments = [f"# {line}".rstrip() for line in head]
+    return "\n".join([*comments, *defaults, *_nested(tree), ""])
+
+
+def _nested(tree: Mapping[str, Any], indent: str = "") -> list[str]:
+    lines = []
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            lines += [f"{indent}{name}:", *_nested(value, indent + "  ")]
+        else:
+            lines.append(f"{indent}{name}: {_scalar(value)}")
+    return lines
+
+
+def _scalar(value: Any) -> str:
+    """Return a value as YAML has it; a number with an exponent needs its point there, or it would be a text."""
+    text = json.dumps(value)
+    return text.replace("e", ".0e") if isinstance(value, float) and "e" in text and "." not in text else text

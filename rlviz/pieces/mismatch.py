@@ -1,0 +1,158 @@
+"""Corrections where another policy sampled than the one that is trained: weights w = π_old / π_sampler on the advantage.
+
+π_old is the trainer's policy before the updates, whose log-probabilities are old_logp; sampler_logp are those with which the
+tokens were drawn, by an engine of another precision, or with older weights. As w ≥ 0, and every surrogate here scales with A,
+J(ratio, w · A) = w · J(ratio, A): the weight may stand on the advantage. It carries no gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from rlviz.pieces.advantages import GroupAdvantage, LeaveOneOut, MeanScaled
+from rlviz.pieces.ratios import token_ratio
+from rlviz.pieces.words import Written, label, says
+from small_models.checks import check_fields
+
+Weight = Callable[[Tensor, Tensor, Tensor], Tensor]
+Unweighted = GroupAdvantage | LeaveOneOut | MeanScaled
+
+
+@says(why="the exact weight of a whole response; it is unbiased, and its variance grows with the length.")
+def sequence_weight(
+    old_logp: Float[Tensor, "P G T"], sampler_logp: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"]
+) -> Float[Tensor, "P G T"]:
+    """Return w_i = exp( Σ_t (old_logp − sampler_logp) ) on every token of response i, and 1 on padding; GSPO takes a root of it.
+
+    A weight that its type cannot hold is infinite.
+    """
+    log_weight = (old_logp - sampler_logp).masked_fill(~mask, 0.0).sum(-1, keepdim=True)
+    return log_weight.exp().expand_as(old_logp).masked_fill(~mask, 1.0)
+
+
+def _formula(advantage: Unweighted, ratio: Weight, of_w: str) -> str:
+    """Return A as text, with `of_w` of a token's weight; nothing for weights of whole responses."""
+    if ratio is not token_ratio or not isinstance(advantage, Written):
+        return ""
+    eps = f"{getattr(advantage, 'eps', 0.0):.9f}"
+    return f"({advantage.formula.replace('eps', eps)}) · {of_w.format(w='exp(old_logp − sampler_logp)')}"
+
+
+@says(why="a token that the trainer finds likelier than the sampler did counts more, but never more than cap times.")
+@dataclass(frozen=True)
+class TruncatedWeight:
+    """A · min(w, cap), w = ratio(old_logp, sampler_logp) of each token (`token_ratio`), or of each response (`sequence_weight`).
+
+    advantage: what A is before. Raises ValueError unless cap > 0.
+    Source: TIS, truncated importance sampling (Ionides 2008, doi 10.1198/106186008X320456), for two engines in
+    https://fengyao.notion.site/off-policy-rl; cap 2 is verl's, TRL takes 3.
+    """
+
+    cap: float = 2.0
+    ratio: Weight = token_ratio
+    advantage: Unweighted = field(default_factory=GroupAdvantage)
+    min_group_size: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not 0 < self.cap < math.inf:
+            raise ValueError(f"cap must be above 0 and finite; got {self.cap}")
+
+    def __str__(self) -> str:
+        return f"({self.advantage}) · min(w, {self.cap:g}), w = {label(self.ratio)}"
+
+    @property
+    def formula(self) -> str:
+        """A as text."""
+        return _formula(self.advantage, self.ratio, "min({w}, cap)")
+
+    def __call__(
+        self,
+        rewards: Float[Tensor, "P G"],
+        mask: Bool[Tensor, "P G T"],
+        old_logp: Float[Tensor, "P G T"],
+        sampler_logp: Float[Tensor, "P G T"],
+    ) -> Float[Tensor, "P G T"]:
+        weight = self.ratio(old_logp, sampler_logp, mask)
+        return self.advantage(rewards).unsqueeze(-1) * weight.clamp(max=self.cap)
+
+
+@says(why="a token on which the two engines disagree too much, either way, is left out.")
+@dataclass(frozen=True)
+class MaskedWeight:
+    """A · w where lowest ≤ w ≤ highest, else 0, with w = ratio(old_logp, sampler_logp) as in `TruncatedWeight`.
+
+    advantage: what A is before. Raises ValueError unless 0 ≤ lowest ≤ 1 ≤ highest.
+    Source: IcePop (arXiv 2510.18855), lowest 0.5 and highest 5.
+    """
+
+    lowest: float = 0.5
+    highest: float = 5.0
+    ratio: Weight = token_ratio
+    advantage: Unweighted = field(default_factory=GroupAdvantage)
+    min_group_size: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not 0 <= self.lowest <= 1 <= self.highest < math.inf:
+            raise ValueError(
+                f"lowest and highest must be finite, with 0 ≤ lowest ≤ 1 ≤ highest; got {self.lowest} and {self.highest}"
+            )
+
+    def __str__(self) -> str:
+        return f"({self.advantage}) · w in {self.lowest:g} … {self.highest:g}, else 0, w = {label(self.ratio)}"
+
+    def __call__(
+        self,
+        rewards: Float[Tensor, "P G"],
+        mask: Bool[Tensor, "P G T"],
+        old_logp: Float[Tensor, "P G T"],
+        sampler_logp: Float[Tensor, "P G T"],
+    ) -> Float[Tensor, "P G T"]:
+        weight = self.ratio(old_logp, sampler_logp, mask)
+        kept = (weight >= self.lowest) & (weight <= self.highest)
+        return self.advantage(rewards).unsqueeze(-1) * torch.where(kept, weight, 0.0)
+
+
+@says(
+    why="the weight corrects for who sampled, and the ratio, to the policy before the updates, is left to hold it near."
+)
+@dataclass(frozen=True)
+class FullWeight:
+    """A · w, w = ratio(old_logp, sampler_logp) as in `TruncatedWeight`, however large.
+
+    advantage: what A is before. With the clipped surrogate it is decoupled PPO: w · min(r A, clip(r) A), r = π / π_prox and
+    w = π_prox / π_behaviour, the proximal policy being π_old, the trainer's before its updates.
+    Source: decoupled PPO (arXiv 2110.00641), for asynchronous training AReaL (2505.24298).
+    """
+
+    ratio: Weight = token_ratio
+    advantage: Unweighted = field(default_factory=GroupAdvantage)
+    min_group_size: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def __str__(self) -> str:
+        return f"({self.advantage}) · w = {label(self.ratio)}"
+
+    @property
+    def formula(self) -> str:
+        """A as text."""
+        return _formula(self.advantage, self.ratio, "{w}")
+
+    def __call__(
+        self,
+        rewards: Float[Tensor, "P G"],
+        mask: Bool[Tensor, "P G T"],
+        old_logp: Float[Tensor, "P G T"],
+        sampler_logp: Float[Tensor, "P G T"],
+    ) -> Float[Tensor, "P G T"]:
+        return self.advantage(rewards).unsqueeze(-1) * self.ratio(old_logp, sampler_logp, mask)

@@ -1,0 +1,70 @@
+"""Samples the tokens that `explore_mismatch` shows: `python -m rlviz.runs.sampled_tokens`.
+
+A policy learns chain for 24 steps. Then each sampler, its weights `lag` steps older and rounded to `bits` bits, answers the same
+prompts with the same luck, and the trainer, as it is after those steps, says how likely it finds each token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from rlviz.algorithms import GRPO
+from rlviz.pictures.mismatch_tokens import BITS, FILE, LAGS
+from rlviz.training import TrainSettings, train
+from small_models.policies import load_policy
+from small_models.precision import rounded
+from small_models.sampling import response_logits, sample, token_logp
+from small_models.tasks import Chain
+
+STEP, GROUPS, GROUP_SIZE = 24, 16, 4  # groups: the first ones in which some responses are right and some are wrong
+ASKED = 60  # prompts, enough for so many groups
+
+
+def record(path: Path = FILE) -> None:
+    """Train, sample with every sampler, and write the tokens."""
+    task, policy = Chain(), load_policy("chain", device="cpu")
+    past = [policy.frozen_copy()]
+    settings = TrainSettings(steps=STEP, num_prompts=16, evaluate_every=0, details_every=0)
+    for _ in train(policy, task, replace(GRPO, kl=None), settings):
+        past.append(policy.frozen_copy())
+    found = []
+    for bits in BITS:
+        for lag in LAGS:
+            engine = past[-1 - lag].frozen_copy()
+            with torch.no_grad():
+                for weight in engine.weights.parameters():
+                    weight.copy_(rounded(weight, bits))
+            samples = sample(
+                engine,
+                task.held_out_prompts[:ASKED],
+                group_size=GROUP_SIZE,
+                max_new_tokens=task.max_new_tokens,
+                generator=torch.Generator().manual_seed(0),
+            )
+            with torch.no_grad():
+                old_logp = token_logp(response_logits(policy, **samples.place), samples.tokens)
+            texts = samples.texts(policy)
+            graded = [
+                [task.grade(p, t).correct for t in row]
+                for p, row in zip(task.held_out_prompts[:ASKED], texts, strict=True)
+            ]
+            right = torch.tensor(graded)
+            some = (right.any(1) & ~right.all(1)).nonzero().squeeze(1)[:GROUPS]
+            assert len(some) == GROUPS, f"of {ASKED} prompts {len(some)} have responses of both kinds: ask more"
+            wide = torch.zeros(2, GROUPS, GROUP_SIZE, task.max_new_tokens)
+            kept = samples.logp, old_logp - samples.logp
+            for place, values in zip(wide, kept, strict=True):
+                place[..., : values.shape[-1]] = (values * samples.mask)[some]
+            found.append((*wide, samples.lengths[some], right[some]))
+    columns = (torch.stack(column).unflatten(0, (len(BITS), len(LAGS))) for column in zip(*found, strict=True))
+    names = {"sampler_logp": np.float16, "log_weight": np.float16, "lengths": np.uint8, "right": np.bool_}
+    stored = {name: values.numpy().astype(kind) for (name, kind), values in zip(names.items(), columns, strict=True)}
+    np.savez_compressed(path, **stored)
+
+
+if __name__ == "__main__":
+    record()

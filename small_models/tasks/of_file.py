@@ -1,0 +1,237 @@
+"""A task from a JSON-lines file of prompts and answers, graded by a rule."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+from small_models.checks import cut, shown
+from small_models.files import check_text, convert, read_lines, reason, said
+from small_models.tasks.base import Grade, Task
+
+KEPT = "task.jsonl"  # a task's file in the folder of a run
+NUMBER = re.compile(r"(?:(?<![\w.)])-)?\d[\d,]*(?:\.\d+)?")
+Chat = Literal["auto", "on", "off"]
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message of a prompt that is a conversation: who says what."""
+
+    role: str
+    content: str
+
+
+Prompt = str | list[Message]
+
+
+@dataclass(frozen=True)
+class _Line:
+    prompt: Prompt
+    answer: str | int | float
+
+
+def numbers_in(text: str) -> list[Decimal]:
+    """Return the numbers in a text, 1,234.5 as one; a hyphen after a word or a number is no sign."""
+    return [Decimal(found.replace(",", "")) for found in NUMBER.findall(text)]
+
+
+def last_number(response: str, answer: str) -> Grade:
+    """Right where the last number of the response is the last of the answer; well formed where it has a number."""
+    found, right = numbers_in(response)[-1:], numbers_in(answer)[-1:]
+    return Grade(format=bool(found), correct=bool(found) and found == right)
+
+
+def exact(response: str, answer: str) -> Grade:
+    """Right where the response is the answer, white space around both left out; well formed where it is not empty."""
+    text = response.strip()
+    return Grade(format=bool(text), correct=bool(text) and text == answer.strip())
+
+
+RULES: Mapping[str, Callable[[str, str], Grade]] = MappingProxyType({"last-number": last_number, "exact": exact})
+
+
+def is_code(rule: str) -> bool:
+    """Return whether a rule is a function of a Python file, which to read is to run."""
+    return rule not in RULES
+
+
+class TaskOfFile(Task):
+    """Prompts and answers of a file, `{"prompt": …, "answer": …}` a line; other keys are not read.
+
+    rule: "last-number", "exact", or "FILE.py:function", whose function(prompt, response, answer) returns whether the response is
+    right, or a `Grade`. Its file is imported when the first response is graded. write: turns a prompt, a text or a list of
+    messages with role and content, into the text that the policy reads. name: the file's, unless given. A prompt that comes again
+    with the same answer counts once. Raises ValueError, in one sentence that names the file and the line.
+    """
+
+    description = "prompts and answers of a file"
+    max_new_tokens = 256
+    asks_again = False
+
+    def __init__(
+        self, file: str | Path, rule: str, write: Callable[[Prompt], str] | None = None, name: str | None = None
+    ) -> None:
+        self.file, self.rule = Path(file), _checked(rule)
+        self.name = self.file.name if name is None else name
+        self._answers: dict[str, str] = {}
+        self._lines: dict[str, str] = {}
+        try:
+            self._read(write or _text_alone)
+        except FileNotFoundError:
+            raise ValueError(f"task: there is no file {said(self.file)}") from None
+        if len(self._answers) < 2:
+            count = "one prompt" if self._answers else "no prompt"
+            raise ValueError(
+                f"task: {said(self.file)} holds {count}; two are needed, one to learn from and one to test on"
+            )
+
+    def _read(self, write: Callable[[Prompt], str]) -> None:
+        for where, value in read_lines(self.file):
+            line = convert(value, _Line, where)
+            if not line.prompt or (isinstance(line.prompt, str) and not line.prompt.strip()):
+                raise ValueError(f"{where}: prompt must not be empty")
+            try:
+                prompt, answer = write(line.prompt), str(line.answer)
+                check_text(prompt, answer)
+            except UnicodeError as error:
+                raise ValueError(f"{where}: {reason(error)}") from None
+            except ValueError as error:
+                raise ValueError(f"{where}: {error}") from None
+            if self._answers.setdefault(prompt, answer) != answer:
+                raise ValueError(
+                    f"{where}: the prompt is that of {self._lines[prompt].rpartition(', ')[2]}, with another answer"
+                )
+            self._lines.setdefault(prompt, where)
+            if not is_code(self.rule) and not RULES[self.rule](answer, answer).correct:
+                needed = "a number" if self.rule == "last-number" else "a text"
+                raise ValueError(
+                    f"{where}: answer must hold {needed}, which {self.rule} looks for; got {shown(answer)}"
+                )
+
+    def all_prompts(self) -> Sequence[str]:
+        return list(self._answers)
+
+    def gold(self, prompt: str) -> str:
+        return self._answers[prompt]
+
+    def demonstrate(self, prompt: str, rng: random.Random) -> str:
+        return self._answers[prompt]
+
+    def where(self, prompt: str) -> str:
+        """Return file and line of a prompt, in words."""
+        return self._lines[prompt]
+
+    def grade(self, prompt: str, response: str) -> Grade:
+        answer = self._answers[prompt]
+        if not is_code(self.rule):
+            return RULES[self.rule](response, answer)
+        function = self._function  # whose refusals are no errors of the rule
+        try:
+            found = function(prompt, response, answer)
+        except (Exception, SystemExit) as error:
+            raise ValueError(
+                f"rule: {self.rule} raised {_said(error)} for a response to {self.where(prompt)}"
+            ) from error
+        if isinstance(found, bool):
+            return Grade(format=True, correct=found)
+        if not isinstance(found, Grade):
+            raise ValueError(
+                f"rule: {self.rule} must return True or False, or a Grade; got {shown(found)} for a response to "
+                f"{self.where(prompt)}"
+            )
+        return found
+
+    @cached_property
+    def _function(self) -> Callable[[str, str, str], Any]:
+        """The function of FILE.py:function. Raises ValueError where it cannot be imported."""
+        file, _, name = self.rule.rpartition(":")
+        spec = importlib.util.spec_from_file_location(f"rule_{Path(file).stem}", file)
+        if not Path(file).is_file() or spec is None or spec.loader is None:
+            raise ValueError(f"rule: there is no Python file {said(file)}")
+        module = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except (Exception, SystemExit) as error:
+            raise ValueError(f"rule: {said(file)} cannot be imported ({_said(error)})") from error
+        found = vars(module).get(name)
+        if not callable(found):
+            own = [each for each, value in vars(module).items() if callable(value) and not each.startswith("_")]
+            raise ValueError(f"rule: {said(file)} has no function {name}; it has {cut(', '.join(own) or 'none')}")
+        return found
+
+    def check_rule(self) -> None:
+        """Grade an answer of the file, so that what a rule refuses is refused at once."""
+        prompt = next(iter(self._answers))
+        self.grade(prompt, self._answers[prompt])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return all but the rule's function: another process imports it itself."""
+        return {name: value for name, value in vars(self).items() if name != "_function"}
+
+    @property
+    def described(self) -> dict[str, str]:
+        """The rule goes without the folder of its file."""
+        file, colon, function = self.rule.rpartition(":")
+        rule = f"{Path(file).name}{colon}{function}"
+        return {"task": self.name, "rule": rule, "rows": hashlib.sha256(self._text.encode()).hexdigest()[:16]}
+
+    @property
+    def _text(self) -> str:
+        rows = ({"prompt": prompt, "answer": answer} for prompt, answer in self._answers.items())
+        return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
+
+    @property
+    def files(self) -> dict[str, str]:
+        return {KEPT: self._text}
+
+
+def _said(error: BaseException) -> str:
+    return cut(" ".join(f"{type(error).__name__}: {error}".split()), 200)
+
+
+def _text_alone(prompt: Prompt) -> str:
+    if not isinstance(prompt, str):
+        raise ValueError("prompt is a list of messages, which a chat template makes a text of; see chat")
+    return prompt
+
+
+def _checked(rule: str) -> str:
+    file, _, function = rule.rpartition(":")
+    if is_code(rule) and not (file.endswith(".py") and function.isidentifier()):
+        raise ValueError(f"rule must be {', '.join(RULES)}, or FILE.py:function; got {shown(rule)}")
+    return rule
+
+
+def chat_writer(vocabulary: Any, chat: Chat, source: str) -> Callable[[Prompt], str]:
+    """Return what writes a prompt as the policy is to read it: as a user's message by the chat template, or as it is.
+
+    chat: "auto" takes the template where the tokenizer has one. source: the policy's, for refusals. Raises ValueError for "on"
+    without a template.
+    """
+    if chat == "off" or (chat == "auto" and vocabulary.chat_template is None):
+        return _text_alone
+    if vocabulary.chat_template is None:
+        raise ValueError(f"chat cannot be on: the tokenizer of {source} has no chat template")
+
+    def write(prompt: Prompt) -> str:
+        messages = [Message("user", prompt)] if isinstance(prompt, str) else prompt
+        try:
+            text = vocabulary.apply_chat_template(
+                [vars(each) for each in messages], tokenize=False, add_generation_prompt=True
+            )
+        except Exception as error:  # a template raises what it likes
+            raise ValueError(f"the chat template of {source} does not take the prompt ({reason(error)})") from error
+        return str(text)
+
+    return write

@@ -1,0 +1,134 @@
+"""IPO, SimPO and ORPO: numbers worked by hand and by TRL's formulas, what their pieces ask for, a run of each."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from rlviz.algorithms import DPO, IPO, ORPO, SIMPO, PreferenceOptimization, differences, show
+from rlviz.pictures.dpo import DpoPicture, dpo_curve, explore_dpo, learns_from_a_pair
+from rlviz.pictures.gae import gae_curve
+from rlviz.pictures.mismatch import mismatch_curve
+from rlviz.pieces.preference import mean_log_ratio
+from rlviz.training import PairSettings, train
+from small_models.pairs import make_pairs
+from small_models.policies import load_policy
+from small_models.tasks import Chain
+
+CHOSEN, REJECTED, REF_CHOSEN, REF_REJECTED = torch.tensor(
+    [[-9.0, -7.0, -3.0], [-8.0, -12.0, -5.0], [-10.0, -8.0, -2.0], [-8.0, -8.5, -8.0]], dtype=torch.double
+)
+LENGTHS = torch.tensor([[3, 2, 4], [4, 8, 5]])
+
+
+def loss_of(algorithm):
+    chosen, rejected = CHOSEN.clone().requires_grad_(), REJECTED.clone().requires_grad_()
+    lengths = {"chosen_lengths": LENGTHS[0], "rejected_lengths": LENGTHS[1]}
+    output = algorithm.loss(chosen, rejected, REF_CHOSEN, REF_REJECTED, **lengths)
+    return output, torch.autograd.grad(output.loss, (chosen, rejected))
+
+
+def trl_ipo(beta, lengths):
+    """dpo_trainer.py of TRL 1.16, loss_type "ipo": scores are log-ratios, each over its response's tokens."""
+    scores = ((CHOSEN - REF_CHOSEN) / lengths[0], (REJECTED - REF_REJECTED) / lengths[1])
+    return (scores[0] - scores[1] - 1 / (2 * beta)) ** 2
+
+
+def test_ipo_by_hand_and_as_trl_has_it():
+    output, (by_chosen, by_rejected) = loss_of(IPO)
+    # margins 1 − 0, 1 + 3.5, −1 − 3; aimed at 1 / .2 = 5
+    torch.testing.assert_close(output.losses, torch.tensor([16.0, 0.25, 81.0], dtype=torch.double))
+    torch.testing.assert_close(by_chosen, torch.tensor([-8.0, -1.0, -18.0], dtype=torch.double) / 3)
+    torch.testing.assert_close(by_rejected, -by_chosen)
+    torch.testing.assert_close(output.losses, trl_ipo(0.1, torch.ones(2, 3)))
+    per_token, _ = loss_of(replace(IPO, reward=mean_log_ratio).with_parameters(beta=0.4))
+    torch.testing.assert_close(per_token.losses, trl_ipo(0.4, LENGTHS))
+    assert not IPO.with_parameters(beta=0.25).pair_losses(torch.tensor([2.0]), torch.tensor([0.0])).any()  # 1 / .5
+
+
+def test_simpo_by_hand_and_as_trl_has_it():
+    output, (by_chosen, by_rejected) = loss_of(SIMPO)
+    # cpo_trainer.py, "simpo": mean log-probabilities, less gamma / beta, times beta
+    logits = CHOSEN / LENGTHS[0] - REJECTED / LENGTHS[1] - 1.0 / 2.0
+    torch.testing.assert_close(output.losses, -torch.nn.functional.logsigmoid(2.0 * logits))
+    # −3 + 2 = −1 a token, times 2 less 1: −3
+    assert output.losses[0].item() == pytest.approx(math.log(1 + math.exp(3)))
+    pull = 1 / (1 + (2.0 * logits).exp()) * 2.0 / 3
+    torch.testing.assert_close(by_chosen, -pull / LENGTHS[0])
+    torch.testing.assert_close(by_rejected, pull / LENGTHS[1])
+
+
+def test_orpo_by_hand_and_as_trl_has_it():
+    output, (by_chosen, _) = loss_of(ORPO)
+    p, q = (CHOSEN / LENGTHS[0]).exp(), (REJECTED / LENGTHS[1]).exp()
+    ratio = (p / (1 - p)) / (q / (1 - q))
+    torch.testing.assert_close(output.losses, -p.log() - 0.1 * (ratio / (1 + ratio)).log())
+    # ∂/∂log p of log(p / (1 − p)) is 1 / (1 − p)
+    slope = (-1 - 0.1 / (1 + ratio) / (1 - p)) / LENGTHS[0] / 3
+    torch.testing.assert_close(by_chosen, slope)
+
+
+def test_a_preference_loss_asks_for_what_it_needs():
+    assert [a.needs_reference for a in (DPO, IPO, SIMPO, ORPO)] == [True, True, False, False]
+    assert SIMPO.models == ("actor",) and IPO.models == ("actor", "reference")
+    with pytest.raises(ValueError, match="SimPO's reward, 2 · mean log π of a token, needs lengths; got None"):
+        SIMPO.loss(CHOSEN, REJECTED)
+    with pytest.raises(ValueError, match="IPO's reward, log ratio, needs ref_logp; got None"):
+        IPO.loss(CHOSEN, REJECTED)
+    with pytest.raises(ValueError, match=r"ORPO's pair_loss, .*, needs chosen_nll; got None"):
+        ORPO.pair_losses(CHOSEN, REJECTED)
+    with pytest.raises(TypeError, match=r"reward must take 1 argument \(logp\), and may ask for ref_logp, lengths"):
+        PreferenceOptimization(name="Mine", reward=lambda logp, tokens: logp, pair_loss=SIMPO.pair_loss)
+    with pytest.raises(TypeError, match=r"pair_loss must take 2 arguments \(chosen, rejected\)"):
+        replace(SIMPO, pair_loss=lambda chosen: chosen)
+
+
+@pytest.mark.parametrize("algorithm", [DPO, IPO, SIMPO, ORPO], ids=lambda algorithm: algorithm.name)
+def test_the_page_is_the_loss_that_trains(algorithm):
+    names = {}
+    exec(compile(str(show(algorithm)), algorithm.name, "exec"), names)
+    known = {"chosen_logp": CHOSEN, "rejected_logp": REJECTED, "ref_chosen_logp": REF_CHOSEN}
+    known |= {"ref_rejected_logp": REF_REJECTED, "chosen_lengths": LENGTHS[0], "rejected_lengths": LENGTHS[1]}
+    code = names["loss"].__code__
+    asked = {name: known[name] for name in code.co_varnames[: code.co_argcount]}
+    assert torch.equal(names["loss"](**asked), loss_of(algorithm)[0].loss)
+    assert all(row.why for row in differences(DPO, algorithm))
+
+
+@pytest.mark.parametrize("algorithm", [IPO, SIMPO, ORPO], ids=lambda algorithm: algorithm.name)
+def test_a_run_orders_the_pairs(algorithm):
+    policy = load_policy("chain", device="cpu")
+    settings = PairSettings(steps=12, batch_size=16, lr=1e-3, lr_warmup_steps=0, evaluate_every=0)
+    run = train(policy, Chain(), algorithm, settings, pairs=make_pairs(policy, Chain(), 16, seed=1))
+    records = list(run)
+    assert ("reference" in run.models) == algorithm.needs_reference
+    assert records[0].chosen_gain == pytest.approx(0, abs=1e-5)  # told of every run, against its start
+    assert records[-1].margin > records[0].margin + 0.2 and records[-1].loss < records[0].loss
+    for name, value in (("pull", 10.0), ("margin", 0.0)) if algorithm is IPO else ():
+        assert getattr(records[0], name) == pytest.approx(value, abs=1e-3)  # 2 / 2β
+
+
+def test_ipo_pulls_back_a_pair_that_is_beyond_its_goal():
+    curve = dpo_curve(IPO)
+    assert curve.own.margin[-1] == 10 and curve.own.slope == pytest.approx(10)  # 1 / β
+    torch.testing.assert_close(torch.tensor(curve.own.pull), torch.tensor(1 - curve.own.margin / 5))
+    assert "its pull is 0 at a margin of 5 nats, and beyond it pulls back" in DpoPicture(curve).words(curve)
+    explorer = explore_dpo(IPO, beta=0.5)
+    assert explorer.curve.beta == 0.5 and explorer.call == "explore_dpo(IPO, beta=0.5)"
+    assert "goal" not in explorer.caption and "margin of 1 nats" in explorer.caption
+
+
+def test_orpo_has_no_pull_by_the_margin_alone():
+    assert [learns_from_a_pair(a) for a in (IPO, SIMPO, ORPO)] == [True, True, False]
+    with pytest.raises(ValueError, match="ORPO has no loss on the margin of a pair"):
+        dpo_curve(ORPO)
+
+
+@pytest.mark.parametrize(
+    ("curve", "said"),
+    [(mismatch_curve, "IPO needs more than rewards"), (gae_curve, "IPO learns from pairs, and no token")],
+)
+def test_a_picture_of_tokens_refuses_what_learns_from_pairs(curve, said):
+    with pytest.raises(ValueError, match=f"^algorithm: {said}"):
+        curve(IPO)

@@ -1,0 +1,193 @@
+"""An algorithm carried into TRL's trainer: accumulation, history, LoRA, further prompts, its run folder. Skipped without
+TRL."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import pytest
+import torch
+
+from rlviz import DAPO, DCPO, DUPO, GRPO, TrainSettings, diagnose, inspect_run
+from rlviz.interop import carried, to_trl
+from rlviz.pieces.aggregation import token_mean
+from rlviz.training import RunFolder
+from small_models.policies import load_policy
+from small_models.tasks import Chain
+
+TASK = Chain()
+
+
+trl = pytest.importorskip("trl", reason="TRL is not installed: pip install 'rlviz[trl]'")
+datasets = pytest.importorskip("datasets", reason="datasets comes with TRL")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def narrow(old_logp):
+    """Limits of one's own: the likelier a token, the further it may fall; the rarer, the further it may rise."""
+    q = old_logp.exp()
+    return 1 - 0.3 * q, 1 + 0.3 / q.sqrt()
+
+
+OWN = replace(GRPO, name="Own", bounds=narrow, kl=None, aggregate=token_mean)
+
+
+def correct(prompts, completions, **_):
+    return [float(TASK.grade(p, c).correct) for p, c in zip(prompts, completions, strict=True)]
+
+
+def built(algorithm, folder, accumulation=1, out=None, peft=None, rewards=(correct,), prompts=6, steps=4, **changed):
+    """Return a carried trainer on a small policy in float64, by SGD, which does not enlarge rounding as Adam does."""
+    logging.disable(logging.WARNING)
+    settings = TrainSettings(
+        num_prompts=4, group_size=4, steps=steps, updates_per_rollout=2, max_new_tokens=12, lr_warmup_steps=0
+    )
+    fields = (
+        to_trl(algorithm, settings, accumulation=accumulation).of_settings
+        | {"optim": "sgd", "learning_rate": 0.02}
+        | changed
+    )
+    args = trl.GRPOConfig(
+        output_dir=str(folder),
+        use_cpu=True,
+        report_to="none",
+        disable_tqdm=True,
+        save_strategy="no",
+        logging_steps=1,
+        **fields,
+    )
+    policy = load_policy("chain", device="cpu")
+    rows = [{"prompt": p, "answer": TASK.gold(p)} for p in TASK.train_prompts[:prompts]]
+    trainer = carried(trl.GRPOTrainer, algorithm, out=out, details_every=2)
+    torch.manual_seed(0)
+    return trainer(
+        policy.model.double(),
+        reward_funcs=list(rewards),
+        args=args,
+        train_dataset=datasets.Dataset.from_list(rows),
+        processing_class=policy.tokenizer,
+        peft_config=peft,
+    )
+
+
+def trained(trainer, **more):
+    torch.manual_seed(0)
+    trainer.train(**more)
+    logging.disable(logging.NOTSET)
+    return trainer
+
+
+@pytest.mark.parametrize("algorithm", [DCPO, OWN], ids=lambda a: a.name)
+def test_accumulation_changes_nothing_and_the_run_is_kept(algorithm, tmp_path):
+    whole = trained(built(algorithm, tmp_path / "a", out=tmp_path / "run"))
+    parts = trained(built(algorithm, tmp_path / "b", accumulation=4))
+    before = load_policy("chain", device="cpu").model
+    apart = [
+        float((a - b).abs().max()) for a, b in zip(whole.model.parameters(), parts.model.parameters(), strict=True)
+    ]
+    moved = [float((a - b).abs().max()) for a, b in zip(whole.model.parameters(), before.parameters(), strict=True)]
+    assert max(apart) < 1e-6 and max(moved) > 1e-3
+    visits = sum(int(history.visits) for history in whole._visits.values())
+    assert visits == (16 if algorithm is DCPO else 0)  # 4 rollouts of 4 prompts
+    folder = RunFolder.open(tmp_path / "run")
+    records = folder.records()
+    assert [record.step for record in records] == [1, 2, 3, 4] and records[1].has_tokens and not records[0].has_tokens
+    tokens = [token for response in records[1].groups[0].responses for token in response.tokens]
+    ratio = [token.new_prob / token.old_prob for token in tokens]
+    assert all(token.ratio == pytest.approx(r, rel=1e-4) for token, r in zip(tokens, ratio, strict=True))
+    _, upper = algorithm.bounds(torch.tensor([token.old_prob for token in tokens], dtype=torch.double).log())
+    upper = torch.as_tensor(upper).expand(len(tokens))
+    assert [token.upper for token in tokens] == pytest.approx(upper.tolist(), rel=1e-4)
+    assert max(abs(ratio_ - 1) for ratio_ in ratio) > 1e-4  # as they are after the updates
+    logged = [line for line in whole.state.log_history if "reward" in line]
+    assert [record.reward for record in records] == pytest.approx([line["reward"] for line in logged])
+    assert inspect_run(folder).caption.startswith("Step 4 of 4") and diagnose(folder).steps == 4
+    assert records[0].gold == TASK.gold(records[0].prompt) and records[0].grad_norm > 0
+
+
+def test_lora_trains_the_adapter_and_its_base_is_the_reference(tmp_path):
+    peft = pytest.importorskip("peft", reason="peft comes with rlviz[trl]")
+    lora = peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+    trainer = trained(built(GRPO, tmp_path, peft=lora, out=tmp_path / "run", learning_rate=1.0, steps=2))
+    base = load_policy("chain", device="cpu").model.double().state_dict()
+    named = dict(trainer.model.named_parameters())
+    assert {name for name, parameter in named.items() if parameter.requires_grad} == {n for n in named if "lora_" in n}
+    weights = trainer.model.get_base_model().state_dict()
+    assert torch.equal(
+        weights["model.layers.0.self_attn.q_proj.base_layer.weight"], base["model.layers.0.self_attn.q_proj.weight"]
+    )
+    kls = [line["kl"] for line in trainer.state.log_history if "kl" in line]
+    assert kls[0] == pytest.approx(0, abs=1e-9) and kls[-1] > 1e-6  # the adapter began as nothing
+    assert RunFolder.open(tmp_path / "run").metrics["beta"].tolist() == [0.04, 0.04]
+
+
+def test_dynamic_sampling_draws_further_prompts_and_dupo_repeats(tmp_path):
+    """Rewards that differ within the groups of even prompts alone: the others are sampled in place of, or repeated over."""
+
+    def by_chance(prompts, completions, **_):
+        return [float(place % 2 and int(p[0]) % 2) for place, p in enumerate(prompts)]
+
+    by_chance.__name__ = "correct"
+    kept = [replace(DAPO, shape=None), replace(DUPO, shape=None)]
+    for algorithm in kept:
+        trainer = built(
+            algorithm,
+            tmp_path / algorithm.name,
+            out=tmp_path / f"run {algorithm.name}",
+            rewards=(by_chance,),
+            prompts=60,
+            steps=2,
+        )
+        trained(trainer)
+    records = {algorithm.name: RunFolder.open(tmp_path / f"run {algorithm.name}").records() for algorithm in kept}
+    assert all(r.rounds > 1 and r.responses_used == 16 and r.responses_sampled > 16 for r in records["DAPO"])
+    assert all(r.rounds == 1 and r.responses_sampled == 16 and 0 < r.responses_used < 16 for r in records["DUPO"])
+    chunk = trainer._buffered_inputs[0]
+    assert float(chunk["rlviz_weights"].sum()) == pytest.approx(1.0) and bool(chunk["rlviz_mask"].any(1).all())
+
+
+def test_a_place_that_no_informative_group_fills_has_no_weight(tmp_path):
+    def by_chance(prompts, completions, **_):
+        return [float(place % 2 and int(p[0]) % 2) for place, p in enumerate(prompts)]
+
+    odd = sum(int(prompt[0]) % 2 for prompt in TASK.train_prompts[:4])  # of the four prompts that there are
+    trainer = trained(built(replace(DAPO, shape=None), tmp_path, rewards=(by_chance,), prompts=4, steps=1))
+    chunk = trainer._buffered_inputs[0]
+    assert 0 < odd < 4 and int(chunk["rlviz_mask"].any(1).sum()) == 4 * odd
+    assert float(chunk["rlviz_weights"].sum()) == pytest.approx(1.0)
+
+
+def test_history_is_in_the_checkpoint(tmp_path):
+    first = built(DCPO, tmp_path)
+    first.args.save_strategy, first.args.save_steps = "steps", 4
+    trained(first)
+    again = built(DCPO, tmp_path)
+    again.create_optimizer_and_scheduler(4)
+    again._load_optimizer_and_scheduler(str(tmp_path / "checkpoint-4"))
+    assert sum(int(part.visits) for part in again._visits.values()) == 8  # two rollouts of four prompts
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"entropy_coef": 0.01}, "entropy_coef must be 0.0 with a carried algorithm"),
+        ({"top_entropy_quantile": 0.2}, "top_entropy_quantile must be 1.0"),
+        ({"mask_truncated_completions": True}, "mask_truncated_completions must be False"),
+        (
+            {"gradient_accumulation_steps": 4, "per_device_train_batch_size": 4, "steps_per_generation": 2},
+            r"steps_per_generation must be a multiple of gradient_accumulation_steps \(4\)",
+        ),
+    ],
+)
+def test_options_that_would_be_left_out_are_refused(changed, words, tmp_path):
+    with pytest.raises(ValueError, match=words):
+        built(DCPO, tmp_path, **changed)
+
+
+def test_several_processes_are_refused(tmp_path, monkeypatch):
+    import accelerate
+
+    monkeypatch.setattr(accelerate.Accelerator, "num_processes", property(lambda self: 2))
+    with pytest.raises(ValueError, match="carried trains in one process"):
+        built(DCPO, tmp_path)

@@ -1,0 +1,300 @@
+"""An algorithm in the words of TRL and verl: against their own losses and gradients, frozen; tables, scripts, refusals."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+from dataclasses import is_dataclass, replace
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from rlviz import DAPO, DCPO, DPO, DR_GRPO, DUPO, GRPO, LITE_PPO, PPO, PairSettings, RunFolder, TrainSettings, train
+from rlviz.algorithms import (
+    ALGORITHMS,
+    GRPO_PROCESS,
+    RELATIVES,
+    GroupPolicyGradient,
+    PreferenceOptimization,
+    find_algorithm,
+)
+from rlviz.algorithms.describe import from_json, to_json
+from rlviz.algorithms.slots import SLOTS
+from rlviz.interop import carried, exporting, to_trl, to_verl
+from rlviz.interop.trl import TABLE as TRL
+from rlviz.interop.verl import TABLE as VERL
+from rlviz.interop.writing import script, yaml_text
+from rlviz.pieces.preference import SigmoidPreference
+from rlviz.pieces.surrogate import SoftGate, clipped_weight
+from rlviz.training.files import write_json
+from tests.interop.batch import HERE, compared, frozen, ours
+
+SETTINGS = TrainSettings(num_prompts=8, group_size=8, updates_per_rollout=2)
+CASES = json.loads((HERE / "cases.json").read_text(encoding="utf-8"))
+GRADIENTS = load_file(HERE / "gradients.safetensors")
+EXPORTS = {"trl": to_trl, "verl": to_verl}
+# not seen in one update on this batch: how long is sampled, rounding of groups that are all equal, a choice of few tokens
+SAME_BATCH = (("verl", {"select"}), ("trl", {"shape"}), ("verl", {"surrogate"}))
+OTHER_VALUE = "the gradient"  # words of a row whose loss is another number with the same gradient
+
+
+@pytest.mark.parametrize("place", range(len(CASES)), ids=[f"{c['to']}-{c['way']}-{c['name']}" for c in CASES])
+def test_what_is_called_exact_is_what_the_library_computes(place):
+    """Frozen by TRL 1.16.0's trainer and verl 0.9.1's functions: exact slots and carried algorithms are equal to 1e-6."""
+    case, told = CASES[place], exporting.measurements()["rows"][place]
+    algorithm = from_json(case["algorithm"])
+    apart = compared(ours(algorithm, frozen()), (torch.tensor(case["loss"]), GRADIENTS[str(place)]))
+    export = EXPORTS[case["to"]](algorithm, SETTINGS)
+    assert (export.of_settings if case["way"] == "carried" else export.fields) == case["fields"], (
+        "changed: measure again"
+    )
+    inexact = {line.slot for line in export.slots if line.fit != "exact" and not line.slot.startswith("settings")}
+    inexact = set() if case["way"] == "carried" else inexact
+    assert (told["algorithm"], told["to"], told["way"]) == (case["algorithm"], case["to"], case["way"])
+    if not inexact:
+        assert apart["gradient"] < 1e-6
+        same_value = case["way"] == "carried" or not any(
+            OTHER_VALUE in line.why for line in export.slots if line.slot in ("bounds", "surrogate")
+        )
+        assert (apart["loss"] < 1e-6) == same_value
+    elif (case["to"], inexact) not in SAME_BATCH:
+        assert max(apart["gradient"], apart["loss"]) > 1e-6  # a slot called less than exact is
+    assert apart["gradient"] == pytest.approx(told["gradient"], rel=0.05, abs=1e-7)
+    assert apart["loss"] == pytest.approx(told["loss"], rel=0.01, abs=1e-6)
+
+
+def test_dpo_is_what_trl_computes():
+    case = json.loads((HERE / "pairs.json").read_text(encoding="utf-8"))
+    parts = [torch.tensor(case[name]) for name in ("chosen", "rejected", "ref_chosen", "ref_rejected")]
+    assert float(DPO.loss(*parts).loss) == pytest.approx(case["loss"], abs=1e-6) and case["loss"] != pytest.approx(
+        math.log(2), abs=1e-3
+    )
+    assert case["gradient"] < 1e-6  # by the weights
+
+
+def test_every_algorithm_was_asked_of_both_libraries():
+    names = {(case["to"], case["way"]): set() for case in CASES}
+    for case in CASES:
+        names[case["to"], case["way"]].add(case["name"])
+    members = [a for a in (*ALGORITHMS, *RELATIVES) if not isinstance(a, PreferenceOptimization)]
+    of_groups = [a for a in members if isinstance(a, GroupPolicyGradient)]
+    one_engine = [a for a in members if not a.asks_for("advantage", "sampler_logp")]  # there is but one in the batch
+    assert names["trl", "carried"] == {a.name for a in of_groups}
+    assert names["trl", "exported"] >= {a.name for a in of_groups if a in one_engine}
+    estimated = {a.name for a in one_engine if "algorithm.adv_estimator" in to_verl(a).fields} - {"GDPO"}
+    assert names["verl", "exported"] == estimated and len(estimated) > 15
+
+
+@pytest.mark.parametrize("table", [TRL, VERL], ids=["trl", "verl"])
+def test_every_piece_of_rlviz_has_a_row(table):
+    """A piece without a row would be taken for the reader's own."""
+    rows = {kind for slot in table.values() for kind in slot if kind is not None}
+    words = {
+        "label",
+        "reason",
+        "says",
+        "whiten",
+        "all_equal",
+        "weighted_sum",
+        "is_clipped",
+        "PromptHistory",
+        "StraightThrough",
+    }
+    words |= {"standardized", "sequence_weight"}
+    words |= {
+        "k1",
+        "k2",
+        "k3",
+        "k3_plus",
+        "AdaptivePenalty",
+        "ProportionalController",
+    }  # estimators and controllers fill no slot
+    for module in (
+        "ratios",
+        "bounds",
+        "surrogate",
+        "advantages",
+        "mismatch",
+        "gae",
+        "kl",
+        "aggregation",
+        "shaping",
+        "selection",
+    ):
+        pieces = vars(import_module(f"rlviz.pieces.{module}")).items()
+        own = {
+            n: p
+            for n, p in pieces
+            if getattr(p, "__module__", "") == f"rlviz.pieces.{module}" and not n.startswith("_")
+        }
+        made = {n: p for n, p in own.items() if inspect.isfunction(p) or is_dataclass(p)}
+        assert {n for n, p in made.items() if p not in rows} <= words
+    assert set(table) == set(SLOTS)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "to", "name", "value"),
+    [
+        (GRPO, "trl", "use_bias_correction_kl", False),  # TRL's default multiplies k3 by the ratio
+        (GRPO, "trl", "beta", 0.04),
+        (GRPO, "verl", "actor_rollout_ref.actor.clip_ratio_c", 1e9),  # verl's dual clip is always on
+        (LITE_PPO, "trl", "scale_rewards", "batch"),
+        (DR_GRPO, "trl", "max_completion_length", 16),
+        (DCPO, "trl", "max_grad_norm", 1 / 256),  # a mean in place of a sum over 32 × 8 responses
+        (DUPO, "trl", "reward_weights", [0.9, 0.1]),
+        (find_algorithm("gmpo"), "verl", "actor_rollout_ref.actor.clip_ratio_high", pytest.approx(0.4)),  # e^.4 as a logarithm
+        (find_algorithm("cispo"), "verl", "actor_rollout_ref.actor.clip_ratio_high", 4.0),  # a width from 1
+        (find_algorithm("cispo"), "trl", "epsilon_high", 5.0),  # the limit itself
+        (find_algorithm("reinforce++"), "verl", "algorithm.kl_ctrl.kl_coef", 0.01),
+    ],
+)  # fmt: skip
+def test_fields_that_say_a_piece(algorithm, to, name, value):
+    assert EXPORTS[to](algorithm).fields[name] == value
+
+
+def test_the_mean_over_accumulated_parts_and_minibatches():
+    whole = TrainSettings(num_prompts=8, group_size=4)
+    halves = TrainSettings(num_prompts=8, group_size=4, minibatches=2, updates_per_rollout=2)
+    fields = to_trl(DAPO, whole, accumulation=4).fields
+    assert (
+        fields["per_device_train_batch_size"] == 8
+        and fields["gradient_accumulation_steps"] == fields["steps_per_generation"] == 4
+    )
+    assert to_trl(DAPO, whole, accumulation=4).at("aggregate").fit == "exact" and fields["loss_type"] == "dapo"
+    assert to_trl(DAPO, halves).fields["loss_type"] == "bnpo" and to_trl(DAPO, halves).at("aggregate").fit == "exact"
+    assert to_trl(DAPO, halves, accumulation=2).at("aggregate").fit == "approximate"
+    assert to_trl(replace(GRPO, surrogate=SoftGate(), aggregate=DAPO.aggregate)).at("aggregate").fit == "inexpressible"
+    assert (
+        to_trl(replace(GRPO, surrogate=clipped_weight)).at("bounds").fit == "inexpressible"
+    )  # cispo has no lower limit
+    with pytest.raises(ValueError, match="accumulation must divide an update of 32 responses evenly; got 5"):
+        to_trl(DAPO, whole, accumulation=5)
+    with pytest.raises(ValueError, match=r"settings must be PairSettings for DPO; got TrainSettings"):
+        to_trl(DPO, whole)
+
+
+def test_pairs_and_critics():
+    told = to_trl(DPO, PairSettings(batch_size=32), accumulation=2)
+    assert (
+        told.kind == "DPOConfig"
+        and told.at("pair loss").fit == "exact"
+        and told.fields["per_device_train_batch_size"] == 16
+    )
+    smoothed = to_trl(replace(DPO, pair_loss=SigmoidPreference(label_smoothing=0.1)))
+    assert "ignores label_smoothing" in smoothed.at("pair loss").why and smoothed.fit == "inexpressible"
+    assert to_verl(DPO).fit == "inexpressible" and to_verl(PPO).at("advantage").fit == "exact"
+    assert to_trl(PPO).at("advantage").fit == "inexpressible"
+    for write, words in (
+        (lambda: script(to_trl(PPO), PPO), "no critic"),
+        (lambda: yaml_text(to_verl(DPO)), "trains no pairs"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            write()
+
+
+@pytest.mark.parametrize(
+    "algorithm", [a for a in (*ALGORITHMS, *RELATIVES) if "critic" not in a.models], ids=lambda a: a.name
+)
+def test_scripts_are_python_and_yaml_is_nested(algorithm):
+    if isinstance(algorithm, PreferenceOptimization) and to_trl(algorithm).fit == "inexpressible":
+        with pytest.raises(ValueError, match=f"{algorithm.name} cannot be run by TRL"):
+            script(to_trl(algorithm), algorithm)
+        return
+    source = script(to_trl(algorithm), algorithm)
+    compile(source, algorithm.name, "exec")
+    carries = to_trl(algorithm).fit == "inexpressible"
+    assert ("carried(GRPOTrainer, ALGORITHM" in source) == carries and "checked with trl 1.16.0" in source
+    assert not carries or "max_grad_norm=1.0" in source  # what stood for a sum is not needed where the sum is carried
+    if not isinstance(algorithm, PreferenceOptimization):
+        lines = yaml_text(to_verl(algorithm)).splitlines()
+        assert "  - ppo_trainer" in lines and "    clip_ratio_c: " in "\n".join(lines)
+        assert any(line.startswith("# NOT the same algorithm") for line in lines) == (
+            to_verl(algorithm).fit == "inexpressible"
+        )
+
+
+def own_bounds(old_logp):
+    return 1 - 0.3 * old_logp.exp(), 1.5
+
+
+def test_another_version_is_said(monkeypatch):
+    monkeypatch.setattr(exporting, "version", lambda library: "2.0.0")
+    with pytest.warns(UserWarning, match=r"trl 2\.0\.0 is installed, and the export was checked with 1\.16\.0"):
+        to_trl(GRPO)
+
+
+def test_the_command(rlviz, tmp_path):
+    told = json.loads(
+        rlviz(
+            "export", "dapo", "--to", "trl", "--set", "max_length=100", "--set", "cache=20", "--format", "json"
+        ).output
+    )
+    assert told["fields"]["max_completion_length"] == 100 and told["rewards"] == [
+        "get_soft_overlong_punishment(100, 20)"
+    ]
+    assert {"slot", "piece", "fit", "why"} == set(told["slots"][0]) and told["measured"] is None
+    assert rlviz("export", "grpo", "--to", "verl", "--out", tmp_path / "g.yaml", "--strict").exit_code == 0
+    assert "kl_loss_coef: 0.04" in (tmp_path / "g.yaml").read_text()
+    assert "0.0e" not in rlviz("export", "grpo", "--to", "trl", "--beta", "0").output
+    assert rlviz("export", "dapo", "--to", "trl", "--strict").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["dappo", "--to", "trl"], "algorithm 'dappo' is not known; did you mean dapo"),
+        (["dapo", "--to", "trl", "--set", "eps_hgh=.3"], "--set 'eps_hgh' is not known; did you mean eps_high"),
+        (["dapo", "--to", "trl", "--set", "cache"], "--set must be NAME=VALUE"),
+        (["dapo", "--to", "trl", "--set", "cache=.5"], "--set cache must be a whole number; got '.5'"),
+        (["dapo", "--to", "trl", "--set", "eps_low=3"], "eps_low must be above 0 and below 1"),
+        (["dapo", "--to", "trl", "--out", "x.yaml"], "--out must end in .py for trl; got x.yaml"),
+        (["ppo", "--to", "trl", "--out", "x.py"], "PPO cannot be run by TRL"),
+        (["dapo", "--to", "unipo", "--out", "x.json"], "--to unipo takes the folder of a run; got 'dapo'"),
+        (["no/such", "--to", "trl"], "run folder no/such holds no run"),
+        (["dapo", "--to", "trl", "--accumulation", "7"], "accumulation must divide an update of 256 responses evenly; got 7"),
+        (["dapo", "--to", "trl", "--minibatches", "3", "--updates-per-rollout", "3"], "minibatches must divide num_prompts"),
+        (["dapo", "--to", "trl", "--group-size", "1", "--out", "x.py"], "TRL with these settings: settings: batches"),
+        (["dapo", "--to", "trl", "--batch-size", "7"], "batch_size is no setting of DAPO's training"),
+    ],
+)  # fmt: skip
+def test_refusals_in_a_sentence(rlviz, arguments, words):
+    result = rlviz("export", *arguments)
+    assert result.exit_code == 2 and words in " ".join(result.stderr.split())
+
+
+def test_a_run_with_a_piece_of_one_s_own(rlviz, tmp_path):
+    own = replace(DR_GRPO, name="Own", bounds=own_bounds)
+    for _ in train(
+        "chain", own, TrainSettings(steps=1, num_prompts=2, group_size=2, evaluate_every=0), out=tmp_path / "run"
+    ):
+        pass
+    assert RunFolder.open(tmp_path / "run").config["algorithm"] == to_json(own)
+    for to, arguments in (("trl", []), ("verl", ["--strict"])):
+        result = rlviz("export", tmp_path / "run", "--to", to, "--format", "json", *arguments)
+        slots = {line["slot"]: line for line in json.loads(result.stdout)["slots"]}
+        assert result.exit_code == 2 and "a piece of your own in bounds" in result.stderr
+        assert slots["bounds"]["piece"] == "own bounds" and slots["bounds"]["fit"] == "inexpressible"
+        assert slots["aggregate"]["fit"] == "exact"
+    assert rlviz("export", tmp_path / "run", "--to", "trl", "--lr", "1").exit_code == 2
+    imported = RunFolder.open(tmp_path / "run").config | {"imported": "trl"}
+    write_json(Path(tmp_path) / "run" / "config.json", imported)
+    assert "was imported from trl" in rlviz("export", tmp_path / "run", "--to", "trl").stderr
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "words"),
+    [
+        (PPO, "algorithm must be one of groups, such as DCPO: TRL 1.16.0 has no critic and no pairs here; got PPO"),
+        (DPO, "no critic and no pairs here; got DPO"),
+        (GRPO_PROCESS, "needs rewards of single steps"),
+    ],
+)
+def test_what_cannot_be_carried_needs_no_trl_to_be_refused(algorithm, words):
+    with pytest.raises(ValueError, match=words):
+        carried(object, algorithm)
+    with pytest.raises(TypeError, match="trainer must be trl's GRPOTrainer; got <class 'int'>"):
+        carried(int, GRPO)

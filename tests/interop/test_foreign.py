@@ -1,0 +1,227 @@
+"""Real runs among one's own: logs of TRL and verl, UNIPO's JSON there and back, damage in a sentence each."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from rlviz import DCPO, DPO, PairSettings, RunFolder, TrainSettings, diagnose, inspect_run, train
+from rlviz.interop import import_run, write_unipo
+from rlviz.runs.learning import plot_learning_curves
+
+# of TRL 1.16.0's own trainer on `chain`, some columns left out: a training line an update, an evaluation, the line at the end
+TRL = [
+    {"loss": -0.01, "grad_norm": 1.5, "learning_rate": 3e-4, "reward": 0.375, "completions/mean_length": 5.3,
+     "rewards/accuracy_reward/mean": 0.375, "clip_ratio/low_mean": 0.0, "entropy": 0.63, "epoch": 0.1, "step": 1},
+    {"loss": math.nan, "grad_norm": 2.5, "learning_rate": 2e-4, "entropy": 0.62, "clip_ratio/low_mean": 0.1, "step": 2},
+    {"eval_reward": 0.5, "eval_rewards/accuracy_reward/mean": 0.5, "step": 2},
+    {"train_runtime": 1.2, "train_loss": 0.1, "step": 2},
+]  # fmt: skip
+VERL = [
+    {
+        "step": 1,
+        "data": {"critic/rewards/mean": 0.3, "actor/pg_loss": 0.1, "actor/pg_clipfrac": 0.02, "actor/lr": 1e-6},
+    },
+    {
+        "step": 2,
+        "data": {"critic/rewards/mean": 0.4, "actor/grad_norm": None, "val-core/openai/gsm8k/acc/mean@1": 0.45},
+    },
+]
+
+
+@pytest.fixture
+def trl_run(tmp_path):
+    """Return the folder of a run of TRL with two checkpoints, of which the later one has all."""
+    for step, history in ((1, TRL[:1]), (2, TRL)):
+        folder = tmp_path / "out" / f"checkpoint-{step}"
+        folder.mkdir(parents=True)
+        (folder / "trainer_state.json").write_text(json.dumps({"global_step": step, "log_history": history}, indent=2))
+    return tmp_path / "out"
+
+
+def test_a_log_of_trl(trl_run, tmp_path):
+    run = import_run(trl_run, tmp_path / "run")
+    assert (
+        [row["step"] for row in run.rows] == [1, 2]
+        and run.source == "trl"
+        and run.others == ("epoch", "eval_reward", "train_loss", "train_runtime")
+    )
+    frame = RunFolder.open(tmp_path / "run").metrics
+    assert frame["reward"].tolist()[0] == 0.375 and math.isnan(frame["reward"][1]) and math.isnan(frame["loss"][1])
+    assert (
+        frame["accuracy"][0] == 0.375
+        and frame["held_out_accuracy"].tolist()[1] == 0.5
+        and frame["lr"].tolist() == [3e-4, 2e-4]
+    )
+    assert frame[["tokens_sampled", "rounds"]].isna().all(axis=None)  # stand as 0 in the file, and are not known
+    assert {"kl", "rounds", "tokens_sampled"} < set(run.lacking) and not {"reward", "entropy"} & set(run.lacking)
+    told = diagnose(tmp_path / "run")
+    assert told.lacking == run.lacking and "not recorded: seconds, well_formed, truncated, kl" in told.summary
+    titles = [ax.get_title() for ax in plot_learning_curves(frame).axes]
+    assert titles[:2] == ["Reward and accuracy", "Entropy"] and "How much the critic explains" not in titles
+
+
+def test_completions_of_trl(trl_run, tmp_path):
+    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow comes with rlviz[trl]")
+    from pyarrow import parquet
+
+    rows = {"step": [1] * 4, "prompt": ["1=", "1=", "2=", "2="], "completion": ["#1", "#7", "#2", "#2"],
+            "accuracy_reward": [1.0, 0.0, 1.0, 1.0], "advantage": [0.7, -0.7, 0.0, 0.0]}  # fmt: skip
+    (trl_run / "completions").mkdir()
+    parquet.write_table(pyarrow.table(rows), trl_run / "completions" / "completions_00001.parquet")
+    (group, other) = import_run(trl_run, tmp_path / "run").groups[1]
+    assert (group.prompt, [r.text for r in group.responses], [r.correct for r in group.responses]) == (
+        "1=",
+        ["#1", "#7"],
+        [True, False],
+    )
+    assert [r.advantage for r in group.responses] == [0.7, -0.7] and len(other.responses) == 2
+    seen = inspect_run(tmp_path / "run")
+    assert seen.caption == "Step 1 of 2. GRPOTrainer: reward 0.38, entropy 0.63 nats, clipped 0.0% below."
+    assert "not recorded" in json.dumps(seen.data)
+    (trl_run / "completions" / "completions_00002.parquet").write_bytes(b"PAR1 no more")
+    with pytest.raises(ValueError, match=r"completions_00002\.parquet is no whole parquet file"):
+        import_run(trl_run)
+
+
+def test_a_log_of_pairs(tmp_path):
+    row = {
+        "loss": 0.69,
+        "rewards/margins": 0.1,
+        "rewards/accuracies": 0.6,
+        "rewards/chosen": 0.2,
+        "rewards/rejected": 0.1,
+        "step": 1,
+    }
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": [row, row | {"step": 2, "loss": 0.6}]}))
+    import_run(tmp_path / "trainer_state.json", tmp_path / "run")
+    records = RunFolder.open(tmp_path / "run").records()
+    assert [(r.margin, r.pair_accuracy) for r in records] == [(0.1, 0.6)] * 2 and math.isnan(records[0].pull)
+
+
+def test_a_log_of_verl(tmp_path):
+    (tmp_path / "exp.jsonl").write_text(
+        "".join(json.dumps(row) + "\n" for row in VERL) + '{"step": 3, "da'
+    )  # cut short
+    run = import_run(tmp_path, tmp_path / "run")
+    assert run.rows == (
+        {"step": 1, "reward": 0.3, "loss": 0.1, "lr": 1e-6},
+        {"step": 2, "reward": 0.4, "held_out_accuracy": 0.45},
+    )
+    assert run.others == ("actor/pg_clipfrac",)  # both sides of the clip in one number, which is neither of ours
+    assert diagnose(tmp_path / "run").steps == 2
+
+
+# the annotated example of poloclub/unipo, docs/canonical_schema.json: what an object of each kind has
+HEADER = {
+    "task",
+    "dataset",
+    "reward_strategy",
+    "algorithm",
+    "totalSteps",
+    "model_name",
+    "reference_model_name",
+    "hparams",
+}
+ENTRY = {"step", "is_first_step_after_rollout_phase", "metrics"}
+RESPONSE = {"id", "reward", "advantage", "response_text", "response_length", "tokens"}
+TOKENS = {"ids", "strings", "log_probs", "old_log_probs", "advantages", "token_objective"}
+
+
+def test_unipo_there_and_back(tmp_path):
+    settings = TrainSettings(
+        steps=4, num_prompts=4, group_size=4, updates_per_rollout=2, details_every=2, evaluate_every=0
+    )
+    for _ in train("chain", DCPO, settings, out=tmp_path / "run"):
+        pass
+    words = write_unipo(tmp_path / "run", tmp_path / "run.json")
+    told = json.loads((tmp_path / "run.json").read_text())
+    assert "4 steps, 2 of them with tokens" in words[0] and set(told) == {"header", "entries"}
+    assert set(told["header"]) == HEADER and told["header"]["totalSteps"] == len(told["entries"]) == 4
+    ids = {}
+    for entry in told["entries"]:
+        assert set(entry) - {"prompts"} == ENTRY and {"policy_objective", "reward"} <= set(entry["metrics"])
+        assert all(isinstance(value, int | float) for value in entry["metrics"].values())
+        for prompt in entry.get("prompts", ()):
+            assert len(entry["prompts"]) == 3 and len(prompt["responses"]) == 4
+            for response in prompt["responses"]:
+                assert set(response) >= RESPONSE and set(response["tokens"]) >= TOKENS
+                columns = response["tokens"]
+                assert {len(column) for column in columns.values()} == {response["response_length"]}
+                assert all(ids.setdefault(s, i) == i for s, i in zip(columns["strings"], columns["ids"], strict=True))
+    back = import_run(tmp_path / "run.json", tmp_path / "back")
+    first, again = (RunFolder.open(tmp_path / name).records() for name in ("run", "back"))
+    assert [r.step for r in again] == [2, 4]  # those with groups
+    for record in again:
+        same = first[record.step - 1]
+        assert (record.reward, record.loss, record.clip_fraction_high) == (
+            same.reward,
+            same.loss,
+            same.clip_fraction_high,
+        )
+        mine, theirs = ([t for g in r.groups[:3] for each in g.responses for t in each.tokens] for r in (same, record))
+        assert [t.token for t in mine] == [t.token for t in theirs]
+        for name in ("ratio", "old_prob", "upper", "push", "advantage"):
+            assert [getattr(t, name) for t in mine] == pytest.approx([getattr(t, name) for t in theirs], rel=1e-5)
+    assert back.name == "DCPO" and inspect_run(tmp_path / "back").go(step=2, token=1) is None
+
+
+def test_unipo_of_pairs_and_lines(tmp_path):
+    settings = PairSettings(steps=1, num_pairs=4, batch_size=2, evaluate_every=0)
+    for _ in train("chain", DPO, settings, out=tmp_path / "dpo"):
+        pass
+    with pytest.raises(ValueError, match="has no step with sampled responses"):
+        write_unipo(tmp_path / "dpo", tmp_path / "x.json")
+    lines = [
+        {"type": "header", "algorithm": "ppo"},
+        {"type": "step", "step": 0, "metrics": {"policy_objective": 0.1, "reward": 0.3}},
+    ]
+    (tmp_path / "run.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert import_run(tmp_path / "run.jsonl").rows == ({"step": 1, "loss": -0.1, "reward": 0.3},)
+
+
+def of_unipo(*entries):
+    return json.dumps({"header": {"algorithm": "x"}, "entries": entries})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("a.json", "{", "is not JSON"),
+        ("a.json", "[]", "is no log of TRL (it has no log_history) and none of UNIPO"),
+        ("a.json", '{"log_history": [{"loss": 1}]}', "log_history[0] must be an object with a step"),
+        ("a.json", '{"log_history": [{"step": 1, "x": 1}]}', "has none of the metrics of trl: reward, loss"),
+        ("a.json", '{"header": {}, "entries": []}', "must have a header with algorithm"),
+        ("a.json", of_unipo({"step": 0}), "entries[0] must have a step, a whole number, and metrics"),
+        ("a.json", of_unipo({"step": 0, "metrics": {"reward": 1}, "prompts": [{}]}), "not as the schema has them"),
+        ("a.jsonl", '{"step": 1}\n{"step": 2, "data": {}}', "line 1 must be an object with a step"),
+        ("a.jsonl", '{"step": 1e400, "data": {}}\n{}', "too large"),
+        ("a.pkl", "\x80", "is not JSON"),
+    ],
+)  # fmt: skip
+def test_damage_in_a_sentence(rlviz, tmp_path, name, text, words):
+    (tmp_path / name).write_text(text)
+    result = rlviz("import", tmp_path / name, "--out", tmp_path / "run")
+    said = " ".join(result.stderr.split())
+    assert result.exit_code == 2 and words in said and said.startswith("Error: ") and not (tmp_path / "run").exists()
+
+
+def test_the_command(rlviz, trl_run, tmp_path):
+    result = rlviz("import", trl_run, "--out", tmp_path / "run")
+    assert (
+        result.exit_code == 0
+        and "2 steps up to step 2" in result.stdout
+        and "Not recorded: seconds, well_formed" in result.stdout
+    )
+    assert (tmp_path / "run" / "learning_curves.png").stat().st_size > 10_000
+    for path, words in (
+        (tmp_path / "nothing", "is not there"),
+        (tmp_path, "is the folder of no run: it has no trainer_state.json (TRL) and no .jsonl"),
+        (tmp_path / "run", "is a run of rlviz already"),
+    ):
+        refused = rlviz("import", path)
+        assert refused.exit_code == 2 and words in " ".join(refused.stderr.split())
+    assert "is not empty" in rlviz("import", trl_run, "--out", tmp_path / "run").stderr
+    assert json.loads(rlviz("diagnose", tmp_path / "run", "--format", "json").stdout) == []

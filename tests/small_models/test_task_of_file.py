@@ -1,0 +1,261 @@
+"""A task from a file of prompts and answers: what is read, how it is graded, and real models that train on it."""
+
+import json
+import pickle
+import re
+
+import pytest
+import torch
+
+from rlviz import GRPO, TrainSettings, find_task, resume, train
+from rlviz.comparison import Contender, compare
+from rlviz.training.run_folder import RunFolder, metrics_of
+from rlviz.training.tasks import check_prompts
+from small_models.evaluation import evaluate
+from small_models.policies import Policy
+from small_models.sampling import sample
+from small_models.tasks import Chain, Grade
+from small_models.tasks.of_file import TaskOfFile, exact, last_number, numbers_in
+from tests.small_models.real import ARCHITECTURES, BOS, END, TURN, chat_policy
+
+ROWS = [{"prompt": f"Janet has {n} eggs and buys 2 more.", "answer": f"{n} + 2 = {n + 2}"} for n in range(30)]
+QUICK = TrainSettings(
+    steps=2, num_prompts=2, group_size=2, max_new_tokens=5, lr=1e-2, lr_warmup_steps=0, evaluate_every=0,
+    checkpoint_every=1, details_every=1,
+)  # fmt: skip
+RULES = """
+from small_models.tasks import Grade
+
+def even(prompt, response, answer):
+    return len(response) % 2 == 0
+def graded(prompt, response, answer):
+    return Grade(format=False, correct=prompt.endswith("model: "))
+def raises(prompt, response, answer):
+    raise KeyError("no such key")
+def leaves(prompt, response, answer):
+    raise SystemExit(0)
+def half(prompt, response, answer):
+    return 0.5
+NUMBER = 1
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder to work in, with a file of prompts and one of rules."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "eggs.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in ROWS))
+    (tmp_path / "rules.py").write_text(RULES)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("response", "answer", "expected"),
+    [
+        ("so it is 1,234.50.", "#### 1234.5", (True, True)),
+        ("7 or 8", "7", (True, False)),
+        ("5-3", "3", (True, True)),  # no sign
+        ("x = -3", "3", (True, False)),
+        ("none", "3", (False, False)),
+        ("9" * 5000, "9" * 5000, (True, True)),
+    ],
+)
+def test_the_last_number_is_compared_as_a_number(response, answer, expected):
+    assert last_number(response, answer) == Grade(*expected)
+
+
+def test_exactly_the_answer_but_for_white_space_around_it():
+    assert exact(" a b\n", "a b") == Grade(True, True)
+    assert exact("ab", "a b") == Grade(True, False)
+    assert exact("  ", "") == Grade(False, False)
+
+
+def test_a_file_becomes_a_task(folder):
+    task = find_task("eggs.jsonl", rule="last-number")
+    assert task.name == "eggs.jsonl" and len(task.all_prompts()) == 30
+    assert len(task.held_out_prompts) == 3 and len(task.train_prompts) == 27
+    prompt = ROWS[4]["prompt"]
+    assert task.gold(prompt) == "4 + 2 = 6" and task.where(prompt) == "eggs.jsonl, line 5"
+    assert task.grade(prompt, "That makes 6.0") == Grade(True, True)
+
+
+def test_what_a_chat_template_writes_is_what_the_policy_reads(folder):
+    (folder / "talk.jsonl").write_text(
+        '{"prompt": [{"role": "system", "content": "Count."}, {"role": "user", "content": "1+1?"}], "answer": 2}\n'
+        '{"prompt": "2+2?", "answer": 4, "id": 9}\n\n{"prompt": "2+2?", "answer": 4}\n'
+    )
+    task = find_task("talk.jsonl", rule="exact", policy=chat_policy())
+    first, second = task.all_prompts()
+    assert first == "<turn>system: Count.<end><turn>user: 1+1?<end><turn>model: "
+    assert second == "<turn>user: 2+2?<end><turn>model: "
+    assert task.grade(second, "4").correct
+    plain = find_task("eggs.jsonl", rule="exact", policy=chat_policy(chat=False))
+    assert ROWS[0]["prompt"] in plain.all_prompts()
+    off = find_task("eggs.jsonl", rule="exact", chat="off", policy=chat_policy())
+    assert off.all_prompts() == plain.all_prompts()
+
+
+GOOD = '{"prompt": "a?", "answer": "1"}\n{"prompt": "b?", "answer": "2"}\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (GOOD + '{"prompt": "c?"}\n', "eggs.jsonl, line 3 lacks answer"),
+        (GOOD + "oops\n", "eggs.jsonl, line 3 is not JSON (invalid character at byte 0)"),
+        (GOOD + '{"prompt": 5, "answer": 1}', "eggs.jsonl, line 3: prompt must be a text or a list; got 5"),
+        (GOOD + '{"prompt": " ", "answer": 1}', "eggs.jsonl, line 3: prompt must not be empty"),
+        (GOOD + '{"prompt": [{"role": "user"}], "answer": 1}', "eggs.jsonl, line 3: prompt[0] lacks content"),
+        (GOOD + '{"prompt": "c?", "answer": "yes"}', "eggs.jsonl, line 3: answer must hold a number, which last-number "
+         "looks for; got 'yes'"),
+        (GOOD + '{"prompt": "a?", "answer": "7"}', "eggs.jsonl, line 3: the prompt is that of line 1, with another answer"),
+        ("", "task: eggs.jsonl holds no prompt; two are needed, one to learn from and one to test on"),
+        (GOOD[:32], "task: eggs.jsonl holds one prompt; two are needed, one to learn from and one to test on"),
+    ],
+)  # fmt: skip
+def test_a_bad_line_is_refused_by_its_number(text, message, folder):
+    (folder / "eggs.jsonl").write_text(text)
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        find_task("eggs.jsonl", rule="last-number", policy=chat_policy())
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("eggs.jsonl", {}, "rule is missing: how are responses to the prompts of eggs.jsonl graded"),
+        ("eggs.jsonl", {"rule": "last"}, "rule must be last-number, exact, or FILE.py:function; got 'last'"),
+        ("none.jsonl", {"rule": "exact"}, "task: there is no file none.jsonl"),
+        ("eggs.csv", {"rule": "exact"}, "or a file ending in .jsonl; got 'eggs.csv'"),
+        ("chain", {"rule": "exact"}, "rule is for a task from a file"),
+        ("eggs.jsonl", {"rule": "none.py:even"}, "rule: there is no Python file none.py"),
+        ("eggs.jsonl", {"rule": "eggs.py:even"}, "cannot be imported (SyntaxError"),
+        ("eggs.jsonl", {"rule": "rules.py:evn"}, "rules.py has no function evn; it has Grade, even"),
+        ("eggs.jsonl", {"rule": "rules.py:NUMBER"}, "rules.py has no function NUMBER"),
+        (
+            "eggs.jsonl",
+            {"rule": "rules.py:raises"},
+            "raised KeyError: 'no such key' for a response to eggs.jsonl, line 1",
+        ),
+        ("eggs.jsonl", {"rule": "rules.py:leaves"}, "raised SystemExit: 0"),
+        ("eggs.jsonl", {"rule": "rules.py:half"}, "must return True or False, or a Grade; got 0.5"),
+        ("eggs.jsonl", {"rule": "exact", "chat": "on", "policy": chat_policy(chat=False)}, "has no chat template"),
+    ],
+)
+def test_a_task_that_cannot_be_is_refused_in_a_sentence(name, given, message, folder):
+    (folder / "eggs.py").write_text("def even(:")
+    with pytest.raises(ValueError, match=re.escape(message)) as refused:
+        find_task(name, **given)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_rule_of_ones_own_and_its_way_to_another_process(folder):
+    task = find_task("eggs.jsonl", rule="rules.py:even")
+    again = pickle.loads(pickle.dumps(task))
+    for each in (task, again):
+        assert each.grade(ROWS[0]["prompt"], "ab").correct and not each.grade(ROWS[0]["prompt"], "a").correct
+    assert find_task("eggs.jsonl", rule="rules.py:graded").grade(ROWS[0]["prompt"], "") == Grade(False, False)
+
+
+def test_a_prompt_that_leaves_no_room_is_found_before_training(folder):
+    policy = chat_policy()
+    task = find_task("eggs.jsonl", rule="exact", policy=policy)
+    widths = [len(policy.tokenizer(prompt)["input_ids"]) for prompt in task.all_prompts()]
+    room = policy.positions - max(widths)
+    assert check_prompts(policy, task, room) == max(widths)
+    assert check_prompts(policy, Chain(), None) == 0
+    with pytest.raises(
+        ValueError, match=rf"eggs.jsonl, line \d+: the prompt has {max(widths)} tokens, and with max_new_tok"
+    ):
+        train(policy, task, GRPO, TrainSettings(num_prompts=2, max_new_tokens=room + 1))
+    with pytest.raises(ValueError, match="policy is missing"):
+        train(task, GRPO)
+
+
+def test_held_out_prompts_of_a_file_are_asked_once(folder):
+    asked = []
+
+    class Asked(TaskOfFile):
+        def grade(self, prompt, response):
+            asked.append(prompt)
+            return super().grade(prompt, response)
+
+    task = Asked("eggs.jsonl", "exact")
+    evaluate(chat_policy(), task, max_new_tokens=1)
+    assert sorted(asked) == sorted(task.held_out_prompts)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_real_models_train_on_a_file(name, folder):
+    """Log-probabilities in float64 are those of transformers' own forward of prompt and response, each alone."""
+    policy = chat_policy(name, adds_bos=name in ("llama", "gemma3"))
+    task = find_task("eggs.jsonl", rule="last-number", policy=policy)
+    record = next(train(policy, task, GRPO, QUICK))
+    assert record.groups[0].prompt.startswith("<turn>user: Janet has")
+    exactly = Policy(policy.model.double(), policy.tokenizer, name)
+    samples = sample(exactly, task.all_prompts()[:2], group_size=2, max_new_tokens=8, generator=torch.Generator())
+    for p, prompt in enumerate(task.all_prompts()[:2]):
+        before = policy.tokenizer(prompt)["input_ids"]
+        assert before.count(BOS) == (name in ("llama", "gemma3"))
+        assert before.count(TURN) == 2 and before.count(END) == 1  # the template's, as single tokens
+        for g, length in enumerate(samples.lengths[p].tolist()):
+            response = samples.tokens[p, g, :length]
+            with torch.no_grad():
+                logits = exactly.model(torch.tensor([[*before, *response]])).logits[0]
+            expected = logits[len(before) - 1 : -1].log_softmax(-1).gather(-1, response.unsqueeze(-1)).squeeze(-1)
+            torch.testing.assert_close(samples.logp[p, g, :length].double(), expected, rtol=0, atol=1e-6)
+
+
+def curve(records):
+    return [{name: value for name, value in metrics_of(r).items() if name != "seconds"} for r in records]
+
+
+def test_a_run_on_a_file_goes_on_by_what_its_folder_holds(folder):
+    task = find_task("eggs.jsonl", rule="last-number", policy=chat_policy())
+    whole = curve(train(chat_policy(), task, GRPO, QUICK))
+    first = curve([next(train(chat_policy(), task, GRPO, QUICK, out="run"))])
+    (folder / "eggs.jsonl").unlink()
+    going_on = resume("run", device="cpu")
+    assert first + curve(going_on) == whole
+    assert going_on.task.described == task.described == {
+        "task": "eggs.jsonl", "rule": "last-number", "rows": RunFolder.open("run").config["rows"],
+    }  # fmt: skip
+    kept = folder / "run" / "task.jsonl"
+    kept.write_text(kept.read_text().replace("= 6", "= 7"))
+    with pytest.raises(ValueError, match=r"task.jsonl is not as the run in run began with it; restore it"):
+        resume("run", steps=3)
+
+
+def test_code_that_a_run_folder_names_is_not_imported(folder):
+    (folder / "rules.py").write_text(RULES + "\nopen('imported', 'a').close()\n")
+    task = find_task("eggs.jsonl", rule="rules.py:even", policy=chat_policy())
+    next(train(chat_policy(), task, GRPO, QUICK, out="run"))
+    (folder / "imported").unlink()
+    with pytest.raises(
+        ValueError, match=r"is graded by rules.py:even, which is code, and none is imported because a run folder"
+    ):
+        resume("run", device="cpu")
+    with pytest.raises(ValueError, match=r"is graded by rules.py:even; got 'rules.py:graded'"):
+        resume("run", device="cpu", rule="rules.py:graded")
+    assert not (folder / "imported").exists()
+    assert next(resume("run", device="cpu", rule=str(folder / "rules.py:even"))).step == 2
+    assert (folder / "imported").exists()
+
+
+def test_a_comparison_on_a_file_keeps_to_its_file_and_rule(folder):
+    chat_policy().save("model")
+    contender = Contender("GRPO", GRPO, QUICK)
+
+    def comparing(rule):
+        task = find_task("eggs.jsonl", rule=rule, policy=chat_policy())
+        return compare([contender], task, "model", seeds=1, amount=4, out="compared")
+
+    assert comparing("last-number").result().task == "eggs.jsonl"
+    assert comparing("last-number").missing == []
+    with pytest.raises(ValueError, match=r"has last-number, and not exact, rule; name another folder"):
+        comparing("exact")
+    with pytest.raises(ValueError, match=r"policy is missing: eggs.jsonl is a task from a file"):
+        compare([contender], find_task("eggs.jsonl", rule="exact"))
+
+
+def test_numbers_of_any_script_and_size():
+    assert [str(number) for number in numbers_in("1,000 and 2.50, then ٣ and v-2")] == ["1000", "2.50", "3", "2"]

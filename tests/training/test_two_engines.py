@@ -1,0 +1,218 @@
+"""A sampler that is not the trainer: what it samples with, what is kept of both, and what a run records of the difference."""
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from rlviz import DCPO, GRPO, PPO, TIS
+from rlviz.pieces.kl import k3
+from rlviz.pieces.ratios import ratio_to_sampler
+from rlviz.training import RunFolder, TrainSettings, resume, train
+from rlviz.training.counterfactual import Counterfactuals
+from rlviz.training.terms import token_terms
+from small_models.policies import load_policy
+from small_models.precision import rounded
+from small_models.sampling import response_logits, sample, token_logp
+from small_models.tasks import Chain, Sort
+
+SHORT = TrainSettings(
+    steps=4,
+    num_prompts=4,
+    group_size=4,
+    updates_per_rollout=2,
+    lr=3e-3,
+    lr_warmup_steps=0,
+    evaluate_every=0,
+    details_every=2,
+)
+
+
+def start(settings, algorithm=TIS, policy=None, **kwargs):
+    return train(policy or load_policy("chain", device="cpu"), Chain(), algorithm, settings, **kwargs)
+
+
+def hooked():
+    policy = load_policy("chain", device="cpu")
+    policy.model.model.layers[0].register_forward_hook(lambda *_: None)
+    return policy
+
+
+def logp_under(policy, samples, temperature=1.0):
+    with torch.no_grad():
+        return token_logp(response_logits(policy, **samples.place), samples.tokens, temperature=temperature)
+
+
+def same(a, b, mask, atol=1e-5):
+    torch.testing.assert_close(a[mask], b[mask], rtol=0, atol=atol)
+
+
+def test_a_matrix_is_rounded_row_by_row():
+    # 3 bits: whole numbers from −3 to 3, times a third of the row's largest
+    weight = torch.tensor([[0.9, -0.44, 0.1], [0.03, 0.02, -0.004], [0.0, 0.0, 0.0]])
+    torch.testing.assert_close(rounded(weight, 3), torch.tensor([[0.9, -0.3, 0.0], [0.03, 0.02, 0.0], [0.0, 0.0, 0.0]]))
+    assert torch.equal(rounded(weight[0], 3), weight[0])  # a norm's
+
+
+@pytest.mark.parametrize(
+    ("path", "bits", "lag"), [("plain", None, 0), ("plain", 4, 0), ("plain", None, 2), ("transformers", 4, 2)]
+)
+def test_what_samples_is_the_trainer_of_some_steps_ago_in_so_many_bits(path, bits, lag):
+    run = start(replace(SHORT, sampler_bits=bits, sampler_lag=lag), policy=None if path == "plain" else hooked())
+    assert run.path == path
+    past = []
+    for step in range(4):
+        past.append(run.policy.frozen_copy())
+        samples = run.collect().samples
+        then = past[max(0, step - lag)].frozen_copy()
+        with torch.no_grad():
+            for weight in then.weights.parameters():
+                weight.copy_(rounded(weight, bits) if bits else weight)
+        same(samples.logp, logp_under(run.policy, samples), samples.mask)
+        if bits or lag:
+            same(samples.sampler_logp, logp_under(then, samples), samples.mask)
+            assert (step == 0 and not bits) or (samples.sampler_logp - samples.logp)[samples.mask].abs().max() > 1e-3
+        else:
+            assert (
+                samples.sampler_logp is None and run.sampler.engine.policy is run.policy and "sampler" not in run.models
+            )
+        next(run)
+
+
+def test_a_sampler_at_another_temperature():
+    samples = start(replace(SHORT, sampler_temperature=1.5, temperature=0.8)).collect().samples
+    policy = load_policy("chain", device="cpu")
+    same(samples.logp, logp_under(policy, samples, 0.8), samples.mask)
+    same(samples.sampler_logp, logp_under(policy, samples, 1.5), samples.mask)
+
+
+@pytest.mark.parametrize("kept", [{"top_p": 0.7}, {"top_k": 3}])
+def test_what_top_p_and_top_k_leave_is_drawn_with_more_than_the_policy_s_probability(kept):
+    policy = load_policy("sort", device="cpu")
+    prompts = Sort().train_prompts[:3]
+    draw = torch.Generator().manual_seed(0)
+    samples = sample(
+        policy, prompts, task=Sort(), group_size=3, max_new_tokens=9, temperature=2.0, generator=draw, **kept
+    )
+    with torch.no_grad():
+        probabilities = (response_logits(policy, **samples.place) / 2.0).softmax(-1)
+    seen = 0
+    for place in samples.mask.nonzero().tolist():
+        row, token = probabilities[tuple(place)].tolist(), int(samples.tokens[tuple(place)])
+        order = sorted(range(len(row)), key=lambda t: -row[t])
+        count = kept.get("top_k") or next(n for n in range(1, len(row) + 1) if sum(row[t] for t in order[:n]) >= 0.7)
+        mass = sum(row[t] for t in order[:count])
+        assert token in order[:count]
+        assert float(samples.sampler_logp[tuple(place)]) == pytest.approx(math.log(row[token] / mass), abs=1e-5)
+        seen += mass < 0.99
+    assert seen > 5
+
+
+def test_the_loss_is_given_both(tmp_path):
+    """The ratio of the first update is 1 whoever sampled, and the advantage has its weights; records say so of each token."""
+    settings = replace(SHORT, updates_per_rollout=1, sampler_bits=3)
+    run = start(settings, out=tmp_path / "run")
+    rollout = run.collect()
+    samples = rollout.samples
+    w = (samples.logp - samples.sampler_logp).exp().clamp(max=2.0)
+    plain = GRPO.advantages(rollout.rewards, rollout.mask)[0]
+    same(rollout.advantages, plain * w, rollout.mask)
+    records = list(run)
+    assert all(abs(record.ratio_mean - 1) < 1e-5 and record.ratio_std < 1e-4 for record in records)
+    read = RunFolder.open(tmp_path / "run").records()
+    assert [r.mismatch_kl for r in read] == [r.mismatch_kl for r in records]
+    told = [t for g in read[1].groups for r in g.responses for t in r.tokens]
+    assert told and all(t.sampler_prob > 0 and t.sampler_prob != t.old_prob for t in told)
+    assert sum(t.push for t in told if t.advantage > 0) > 0
+
+
+def test_a_run_of_before_there_was_another_sampler_is_read_and_goes_on(tmp_path):
+    list(start(replace(SHORT, steps=2), out=tmp_path / "run"))
+    config, metrics = (tmp_path / "run" / name for name in ("config.json", "metrics.jsonl"))
+    whole = json.loads(config.read_text(encoding="utf-8"))
+    of_old = {name: value for name, value in whole["settings"].items() if not name.startswith("sampler_")}
+    assert len(of_old) == len(whole["settings"]) - 3
+    config.write_text(json.dumps({**whole, "settings": of_old}), encoding="utf-8")
+    rows = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
+    old = [{name: value for name, value in row.items() if not name.startswith("mismatch_")} for row in rows]
+    metrics.write_text("".join(json.dumps(row) + "\n" for row in old), encoding="utf-8")
+    assert [record.mismatch_kl for record in RunFolder.open(tmp_path / "run").records()] == [None, None]
+    run = resume(tmp_path / "run", steps=3, device="cpu")
+    assert run.settings.own_sampler and len(list(run)) == 1
+
+
+def test_a_ratio_to_the_sampler_trains():
+    """With one update it spreads as the weights do, since the policy has not moved yet."""
+    record = next(start(replace(SHORT, updates_per_rollout=1, sampler_bits=3), replace(GRPO, ratio=ratio_to_sampler)))
+    assert record.ratio_std == pytest.approx(record.mismatch_std, rel=1e-3) and record.ratio_std > 0.05
+
+
+def test_what_is_recorded_of_the_difference():
+    run = start(replace(SHORT, sampler_bits=3))
+    state = run.generator.get_state()
+    samples = run.collect().samples
+    run.generator.set_state(state)
+    record = next(run)
+    old, own = samples.logp[samples.mask].double(), samples.sampler_logp[samples.mask].double()
+    w = [math.exp(a - b) for a, b in zip(old.tolist(), own.tolist(), strict=True)]
+    mean = sum(w) / len(w)
+    assert record.mismatch_kl == pytest.approx(sum(x - 1 - math.log(x) for x in w) / len(w))
+    assert record.mismatch_std == pytest.approx(math.sqrt(sum((x - mean) ** 2 for x in w) / len(w)))
+    assert record.mismatch_outside == pytest.approx(sum(not 0.8 <= x <= 1.2 for x in w) / len(w))
+    assert 0 < record.mismatch_outside < 1
+
+
+def test_its_kl_is_that_of_the_sampler_to_the_trainer():
+    """k3's mean over all tokens, drawn with the sampler's probabilities, is KL(π_sampler‖π_old), not the one the other way."""
+    old, own = torch.tensor([[0.7, 0.2, 0.1], [0.3, 0.3, 0.4]], dtype=torch.double).log()
+    exact = float((own.exp() * (own - old)).sum())
+    assert float((own.exp() * k3(own, old)).sum()) == pytest.approx(exact)
+    assert float((old.exp() * (old - own)).sum()) != pytest.approx(exact, rel=0.1)
+
+
+def test_one_engine_records_nothing_of_two():
+    record = next(start(SHORT, GRPO))
+    assert record.mismatch_kl is None and record.mismatch_std is None and record.mismatch_outside is None
+
+
+def test_the_inspector_knows_who_sampled():
+    """A token's terms reach down to the sampler's log-probability; what another algorithm would have done is asked with it."""
+    settings = replace(SHORT, updates_per_rollout=1, sampler_bits=3, details_every=1, details_groups=4)
+    record = next(start(settings, GRPO.without_kl()))
+    group = next(g for g in record.groups if len({r.reward for r in g.responses}) > 1)
+    own, tis = Counterfactuals(GRPO.without_kl(), [TIS.without_kl()]).of(group)
+    for g, response in enumerate(group.responses):
+        for t, token in enumerate(response.tokens):
+            weight = min(2.0, token.old_prob / token.sampler_prob)
+            assert float(tis.pushes[0, g, t]) == pytest.approx(weight * float(own.pushes[0, g, t]), rel=1e-4, abs=1e-9)
+    record = next(start(settings, TIS.without_kl()))
+    told = token_terms(TIS.without_kl(), record, record.groups[0])[0][0]
+    assert f"log({record.groups[0].responses[0].tokens[0].sampler_prob:.3f})"[:8] in told.text("sampler_logp")
+
+
+@pytest.mark.parametrize("algorithm", [PPO, DCPO], ids=lambda a: a.name)
+def test_others_train_beside_another_engine_too(algorithm):
+    settings = replace(SHORT, sampler_bits=4, sampler_lag=1, micro_batch_tokens=200, prompt_pool=16, filter_solved=1)
+    records = list(start(settings, algorithm))
+    assert all(math.isfinite(record.loss) and record.mismatch_std > 0 for record in records)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"sampler_bits": 1}, "sampler_bits must be at least 2 and at most 16; got 1"),
+        ({"sampler_bits": 17}, "sampler_bits must be at least 2 and at most 16; got 17"),
+        ({"sampler_bits": 4.5}, "sampler_bits must be a whole number or None; got 4.5"),
+        ({"sampler_lag": -1}, "sampler_lag must be at least 0 and at most 100 .*; got -1"),
+        ({"sampler_lag": 101}, "sampler_lag must be .* at most 100 .the weights of as many steps are kept.; got 101"),
+        ({"sampler_lag": None}, "sampler_lag must be a whole number; got None"),
+        ({"sampler_temperature": 0.0}, "sampler_temperature must be above 0; got 0"),
+        ({"sampler_temperature": math.nan}, "sampler_temperature must be finite; got nan"),
+        ({"sampler_temperature": "hot"}, "sampler_temperature must be a number or None; got 'hot'"),
+    ],
+)
+def test_what_a_sampler_cannot_be(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        TrainSettings(**wrong)
