@@ -49,17 +49,17 @@ def widths(algorithm: Any, width: float) -> Any:
 open_below = 0.999  # a lower limit of .001, which no ratio reaches
 of_9 = TrainSettings(steps=20, num_prompts=12, lr=1e-4, lr_warmup_steps=5, updates_per_rollout=8)
 of_10 = replace(of_9, prompt_pool=48)
-of_13 = TrainSettings(steps=20, num_prompts=16, group_size=4, lr_warmup_steps=5, updates_per_rollout=4)
+of_15 = TrainSettings(steps=20, num_prompts=16, group_size=4, lr_warmup_steps=5, updates_per_rollout=4)
 high = replace(of_9, steps=16, lr=3e-4)
 cispo = replace(FREE, surrogate=clipped_weight)
 three = range(3)
 
 # (lesson, what, algorithm, settings, seeds)
 RUNS: list[tuple[str, str, Any, TrainSettings, range]] = [
-    ("02", "PPO", PPO, default_settings(PPO, steps=30), three),
-    ("02", "PPO, own reward − V", replace(PPO, advantage=advantage_with(mistakes.gae.own_reward_minus_value)),
+    ("03", "PPO", PPO, default_settings(PPO, steps=30), three),
+    ("03", "PPO, own reward − V", replace(PPO, advantage=advantage_with(mistakes.gae.own_reward_minus_value)),
      default_settings(PPO, steps=30), three),
-    ("02", "PPO, padding in the recursion", replace(PPO, advantage=advantage_with(mistakes.gae.padding_bootstrapped)),
+    ("03", "PPO, padding in the recursion", replace(PPO, advantage=advantage_with(mistakes.gae.padding_bootstrapped)),
      default_settings(PPO, steps=30), three),
     ("09", "lr 1e-4, GRPO .2", FREE, of_9, three),
     ("09", "lr 1e-4, GSPO .0003", GSPO, of_9, three),
@@ -71,12 +71,12 @@ RUNS: list[tuple[str, str, Any, TrainSettings, range]] = [
     ("10", "lr 3e-4, GRPO, sum over responses", replace(FREE, aggregate=DCPO.aggregate), replace(of_10, lr=3e-4), three),
     ("10", "GRPO", FREE, of_10, range(3, 9)),
     ("10", "DCPO", DCPO, of_10, range(3, 9)),
-    ("13", "GRPO", FREE, of_13, three),
-    ("13", "no gradient beyond the limits", replace(FREE, surrogate=uncut_inside), of_13, three),
-    ("13", "no clip", replace(FREE, surrogate=unclipped, bounds=no_bounds), of_13, three),
-    ("13", "CISPO, limits .8 and 1.2", cispo, of_13, three),
-    ("13", "CISPO, upper limit 1.2", replace(cispo, bounds=FixedBounds(eps_low=open_below, eps_high=0.2)), of_13, three),
-    ("13", "CISPO, upper limit 2", replace(cispo, bounds=FixedBounds(eps_low=open_below, eps_high=1.0)), of_13, three),
+    ("15", "GRPO", FREE, of_15, three),
+    ("15", "no gradient beyond the limits", replace(FREE, surrogate=uncut_inside), of_15, three),
+    ("15", "no clip", replace(FREE, surrogate=unclipped, bounds=no_bounds), of_15, three),
+    ("15", "CISPO, limits .8 and 1.2", cispo, of_15, three),
+    ("15", "CISPO, upper limit 1.2", replace(cispo, bounds=FixedBounds(eps_low=open_below, eps_high=0.2)), of_15, three),
+    ("15", "CISPO, upper limit 2", replace(cispo, bounds=FixedBounds(eps_low=open_below, eps_high=1.0)), of_15, three),
 ]  # fmt: skip
 
 

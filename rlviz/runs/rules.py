@@ -102,7 +102,7 @@ RULES: tuple[Rule, ...] = (
         "The policy broke. It rarely comes back: what it samples now teaches it nothing better.",
         "lr",
         "Go back to before it fell, and train again with a third of the learning rate, or with fewer updates per rollout.",
-        "01_policy_gradient_and_importance_sampling",
+        "02_the_ratio",
         silences=("no_learning", "dead_groups"),
     ),
     Rule(
@@ -116,7 +116,7 @@ RULES: tuple[Rule, ...] = (
         "The policy found what the reward likes, which is not what is right: reward hacking.",
         "beta",
         "Hold it to its start with a KL term (--beta 0.1), and refresh the reward model on fresh samples.",
-        "12_reward_hacking",
+        "13_reward_hacking",
         silences=("no_learning", "reward_alone", "broken", "entropy_rose"),
     ),
     Rule(
@@ -131,7 +131,7 @@ RULES: tuple[Rule, ...] = (
         "What is rewarded beside the right answer (form, length, a judge's taste) is easier to earn than the answer.",
         "reward_format",
         "Give the other rewards less weight, or look at samples to see which one is earned.",
-        "12_reward_hacking",
+        "13_reward_hacking",
         silences=("no_learning", "broken", "entropy_rose"),
     ),
     Rule(
@@ -142,7 +142,7 @@ RULES: tuple[Rule, ...] = (
         "It learned from other responses than the policy now writes, and cannot tell them apart.",
         "refresh_reward_every",
         "Let the reward model learn from fresh samples, every 8 steps.",
-        "12_reward_hacking",
+        "13_reward_hacking",
         silences=("entropy_rose",),
     ),
     Rule(
@@ -157,7 +157,7 @@ RULES: tuple[Rule, ...] = (
         "A part of the loss grows, often the KL term. Where it goes on doubling, a number that is not finite comes next.",
         "lr",
         "Begin again with a smaller learning rate, or a smaller weight of the KL term; a lower max_grad_norm only delays it.",
-        "01_policy_gradient_and_importance_sampling",
+        "02_the_ratio",
     ),
     Rule(
         "ratios_far",
@@ -167,7 +167,7 @@ RULES: tuple[Rule, ...] = (
         "The policy moves too far on the same responses: they no longer tell what the new policy would earn.",
         "updates_per_rollout",
         "Take fewer updates on each rollout, or smaller ones (lr).",
-        "01_policy_gradient_and_importance_sampling",
+        "02_the_ratio",
     ),
     Rule(
         "kl_negative",
@@ -278,7 +278,7 @@ RULES: tuple[Rule, ...] = (
         "The samples are another policy's: its weights are too old or too rough, or it samples at another temperature.",
         "sampler_lag",
         "Sample with newer weights or more bits. TIS (--algorithm tis) gave back what old weights cost, not what few bits did.",
-        "01_policy_gradient_and_importance_sampling",
+        "02_the_ratio",
     ),
     Rule(
         "sampled_worse",
@@ -321,7 +321,7 @@ RULES: tuple[Rule, ...] = (
         "The loss pays for telling the pairs apart, long after that says anything about the policy's own answers.",
         "lr",
         "Stop earlier, or try a third of the learning rate, or a larger beta.",
-        "03_preferences_and_dpo",
+        "12_preferences_and_dpo",
         persists=1,
     ),
     Rule(
@@ -335,7 +335,7 @@ RULES: tuple[Rule, ...] = (
         "The policy runs into its limits early in each rollout: most of the later updates do little.",
         "updates_per_rollout",
         "Take fewer updates on each rollout, smaller ones (lr), or wider limits.",
-        "01_policy_gradient_and_importance_sampling",
+        "02_the_ratio",
     ),
     Rule(
         "solved",
@@ -391,7 +391,7 @@ RULES: tuple[Rule, ...] = (
         "The advantages are as noisy as with the mean reward for a baseline. The run can learn all the same.",
         "critic_only_steps",
         "Let the critic learn alone for the first 20 steps.",
-        "02_ppo",
+        "03_ppo",
     ),
     Rule(
         "chosen_fell",
@@ -404,7 +404,7 @@ RULES: tuple[Rule, ...] = (
         "DPO rewards the difference of the two. Where it can fall, it lets both fall and the rejected one faster.",
         "beta",
         "Try a larger beta or a smaller learning rate; watch held-out accuracy, not the margin.",
-        "03_preferences_and_dpo",
+        "12_preferences_and_dpo",
     ),
     Rule(
         "pairs_spent",
@@ -414,7 +414,7 @@ RULES: tuple[Rule, ...] = (
         "There is little left to learn from these pairs.",
         "steps",
         "Stop here, or sample new pairs from the policy as it is now.",
-        "03_preferences_and_dpo",
+        "12_preferences_and_dpo",
     ),
     Rule(
         "clipped_sequences",
@@ -476,7 +476,7 @@ RULES: tuple[Rule, ...] = (
         "Tokens of bad responses fall faster than those of good ones rise: an early sign of falling entropy.",
         "eps_low",
         "Nothing to mend while accuracy rises; else compare with a lower eps_low.",
-        "01_policy_gradient_and_importance_sampling",
+        "02_the_ratio",
     ),
     Rule(
         "clipped_high_side",
@@ -547,7 +547,7 @@ RULES: tuple[Rule, ...] = (
         "With one update per rollout nothing has moved when the ratio is taken. Limits make no difference then.",
         "updates_per_rollout",
         "Nothing to mend. To see a clip at work take 4 or more.",
-        "01_policy_gradient_and_importance_sampling",
+        "02_the_ratio",
         fewest=5,
     ),
 )

@@ -1,4 +1,4 @@
-"""The check of lesson 03: DPO's loss in other words passes, each slip is named, and a reference that moves is no reference."""
+"""The check of lesson 12: DPO's loss in other words passes, each slip is named, and a reference that moves is no reference."""
 
 import math
 

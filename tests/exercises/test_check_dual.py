@@ -1,4 +1,4 @@
-"""The check of lesson 14, the dual clip: right in other words, each slip by its name; values and slopes by hand."""
+"""The check of lesson 17, the dual clip: right in other words, each slip by its name; values and slopes by hand."""
 
 import pytest
 import torch

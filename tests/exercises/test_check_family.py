@@ -1,4 +1,4 @@
-"""The check of lesson 13, CISPO's surrogate: right in other words, each slip by its name; values and slopes by hand."""
+"""The check of lesson 15, CISPO's surrogate: right in other words, each slip by its name; values and slopes by hand."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The check of lesson 02: GAE in other words passes, each slip is called by its name, and what is no answer is told kindly."""
+"""The check of lesson 03: GAE in other words passes, each slip is called by its name, and what is no answer is told kindly."""
 
 import pytest
 import torch

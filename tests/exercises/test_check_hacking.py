@@ -1,4 +1,4 @@
-"""The check of lesson 12: the loss of a reward model in other words passes, each slip is named, and so is one on padding."""
+"""The check of lesson 13: the loss of a reward model in other words passes, each slip is named, and so is one on padding."""
 
 import math
 

@@ -246,7 +246,7 @@ def test_a_diagnosis_is_a_text_a_table_for_a_notebook_and_json(trained):
     found = diagnose(trained[2])
     text = str(found)
     assert text.startswith("this run, 8 steps: ") and "Note: Every ratio is 1" in text and "  Meaning: With one" in text
-    assert "Lesson: notebooks/01_policy_gradient_and_importance_sampling.ipynb" in text
+    assert "Lesson: notebooks/02_the_ratio.ipynb" in text
     assert json.loads(json.dumps(found.as_json())) == [vars(finding) for finding in found]
     assert found._repr_html_().count("<li") == len(found) == len(list(found)) > 0
 
