@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -30,6 +30,25 @@ def formula(tex: str, *, block: bool) -> Markup:
     except Exception:  # the converter raises whatever its parser stumbles over
         made = LEFT_OVER[0]
     return element("code", tex) if any(sign in made for sign in LEFT_OVER) else Markup(made)
+
+
+WAYS = (  # who reads; the lessons' numbers in order; why these
+    (
+        "I know PyTorch, and no reinforcement learning",
+        ("00", "01", "02", "03", "04", "05", "06", "07", "11", "15"),
+        "From the log-derivative trick to a whole algorithm, each term where it is needed.",
+    ),
+    (
+        "I know reinforcement learning",
+        ("00", "02", "04", "06", "07", "09", "10", "12", "15", "16"),
+        "What changes when the action is a token and the critic is a group.",
+    ),
+    (
+        "I run TRL or verl",
+        ("00", "05", "06", "07", "11", "13", "14", "17"),
+        "Means, limits, entropy, hacking, two engines: what a setting does before you pay for it.",
+    ),
+)
 
 
 class _Renderer(IPythonRenderer):
@@ -101,7 +120,7 @@ def course_pages(course: Path) -> Iterator[File]:
     linked: set[PurePosixPath] = set()
     exporter = _Exporter(course, linked)
     titles: dict[PurePosixPath, str] = {}
-    sources = [course / "experiments" / "verdicts.md", course / "experiments" / "family.md"]
+    sources = [course / name for name in ("glossary.md", "experiments/verdicts.md", "experiments/family.md")]
     for file in [*sorted(course.rglob("*.ipynb")), *sources]:
         name = PurePosixPath(file.relative_to(course).as_posix())
         if not file.is_file() or any(part.startswith(".") for part in name.parts):
@@ -125,7 +144,13 @@ def _index(titles: dict[PurePosixPath, str]) -> Iterator[Markup]:
         element("code", "rlviz lab"),
         ".",
     )
-    lessons = [name for name in titles if len(name.parts) == 1]
+    lessons = [name for name in titles if len(name.parts) == 1 and name.suffix == ".ipynb"]
+    yield element("h2", "Three ways through")
+    for who, numbers, why in WAYS:
+        steps = [name for number in numbers for name in lessons if name.name.startswith(f"{number}_")]
+        links = [element("a", name.stem[:2], href=str(name.with_suffix(".html")), title=titles[name]) for name in steps]
+        yield element("p", element("b", who), ": ", *_between(links, " → "), f". {why}", class_="entry")
+    yield element("h2", "All lessons")
     for name in lessons:
         solution = PurePosixPath("solutions") / name
         more = (
@@ -136,9 +161,14 @@ def _index(titles: dict[PurePosixPath, str]) -> Iterator[Markup]:
         yield element("p", element("a", titles[name], href=str(name.with_suffix(".html"))), *more, class_="entry")
     rest = [name for name in titles if name.suffix == ".md"]
     if rest:
-        yield element("h2", "The experiments behind the claims")
+        yield element("h2", "Glossary, and the experiments behind the claims")
     for name in rest:
         yield element("p", element("a", titles[name], href=str(name.with_suffix(".html"))), class_="entry")
+
+
+def _between(parts: Sequence[Markup], mark: str) -> Iterator[Markup | str]:
+    for place, part in enumerate(parts):
+        yield from (mark, part) if place else (part,)
 
 
 def _converted(file: Path, exporter: _Exporter) -> tuple[str, str]:
