@@ -65,7 +65,7 @@ def test_files_and_headings_named_exist(path):
 
 
 def test_the_pages_are_all_found_and_linked():
-    assert len(PAGES) == 8
+    assert len(PAGES) == 9
     linked = README + CONTRIBUTING.read_text(encoding="utf-8")
     assert all(str(path.relative_to(ROOT)) in linked for path in PAGES if path.parent != ROOT)
 

@@ -129,6 +129,23 @@ def test_three_ways_lead_through_lessons_that_there_are(site):
     assert {number for _, way, _ in lessons.WAYS for number in way} <= numbers
 
 
+def test_a_lecture_is_slides_with_explorers_and_a_sheet_has_its_language(site):
+    slides = (site / "slides" / "1.html").read_text(encoding="utf-8")
+    first, second = slides.split('<section class="slide">')[1:]
+    assert "A lecture" in first and "data-explorer" not in first
+    assert 'data-explorer="clip"' in second and "<figcaption>The clip</figcaption>" in second
+    assert second.index("Look") < second.index("data-explorer") < second.index("Then ask.")
+    sheet = (site / "cheatsheet.zh.html").read_text(encoding="utf-8")
+    assert '<html lang="zh">' in sheet and 'src="explorers/clip.png"' in sheet and "<math" in sheet
+    assert 'href="teaching/01.html"' in (site / "course" / "index.html").read_text(encoding="utf-8")
+
+
+def test_nothing_is_left_open_in_a_text(site):
+    """A browser takes <a … /> for open, and what follows for a part of it."""
+    for file in site.rglob("*.html"):
+        assert not re.search(r"<(a|span|p|div|h\d)\b[^>]*/>", file.read_text(encoding="utf-8")), file
+
+
 def test_a_formula_that_the_converter_does_not_know_is_shown_as_it_is_written():
     assert lessons.formula("a_1", block=False).startswith("<math")
     for tex in (r"\left( a", r"\unheard{a}", r"\begin{aligned} a &= b \end{aligned}"):
