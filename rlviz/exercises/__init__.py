@@ -1,4 +1,6 @@
-"""Checks with a diagnosis for the lessons' exercises, and the mistakes that they recognise."""
+"""Checks with a diagnosis for the lessons' exercises, the mistakes that they recognise, and what a student keeps."""
 
 from rlviz.exercises import check, mistakes
 from rlviz.exercises.judge import Verdict
+from rlviz.exercises.own import keep, kept
+from rlviz.exercises.puzzles import show_bug, unlabelled
