@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -29,25 +30,20 @@ def lab(
         int, typer.Option(min=1, max=65535, help="Port on loopback; the next free one if it is taken.")
     ] = 8888,
     directory: Annotated[
-        Path | None,
+        Path,
         typer.Option(
             "--dir",
-            help="Folder to work in; the notebooks are copied there, never over files you changed. "
-            "[default: the checkout's notebooks, else ./rlviz-course]",
-            show_default=False,
+            help="Folder to work in; the student's edition is copied there, never over files you changed.",
         ),
-    ] = None,
+    ] = Path("rlviz-course"),
 ) -> None:
     """Open the course in JupyterLab, on this machine only (loopback, token on)."""
     with refusals():
-        if directory is None and in_checkout():
-            folder = course_source()
-        else:
-            folder = (directory or Path("rlviz-course")).resolve()
-            report = copy_course(folder)
-            console.print(f"{len(report.written)} notebooks copied to {escape(str(folder))}", soft_wrap=True)
-            if report.kept:
-                console.print(f"Left alone, because you changed them: {', '.join(report.kept)}", soft_wrap=True)
+        from rlviz.editions import edition_files
+
+        folder = directory.resolve()
+        told(copy_course(folder, edition_files(course_source(), "student")), folder)
+        console.print("Answers and solutions: rlviz course --edition read --out answers")
         code = serve(lab_command(folder, port=port, browser=browser))
     raise typer.Exit(code)
 
@@ -81,12 +77,15 @@ def course_source() -> Path:
     return _PACKAGE / "course"
 
 
-def in_checkout() -> bool:
-    return course_source().parent == _CHECKOUT
+def told(report: CopyReport, folder: Path) -> None:
+    """Print what was copied, and what was left alone."""
+    console.print(f"{len(report.written)} files copied to {escape(str(folder))}", soft_wrap=True)
+    if report.kept:
+        console.print(f"Left alone, because you changed them: {', '.join(report.kept)}", soft_wrap=True)
 
 
-def _checksum(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _read_record(file: Path) -> dict[str, str]:
@@ -97,28 +96,25 @@ def _read_record(file: Path) -> dict[str, str]:
         return {}
 
 
-def copy_course(target: Path) -> CopyReport:
-    """Copy the notebooks into `target`, newer versions over older ones, but never over a file that its owner changed."""
+def copy_course(target: Path, files: Iterable[tuple[str, bytes]]) -> CopyReport:
+    """Write files, (name, content) each, into `target`: newer ones over older, never over one that its owner changed."""
     target.mkdir(parents=True, exist_ok=True)
     record_file = target / _RECORD
     copied = _read_record(record_file)
     written, kept = [], []
-    source = course_source()
-    for file in sorted(source.rglob("*.ipynb")):
-        name = file.relative_to(source).as_posix()
-        if any(part.startswith(".") for part in file.relative_to(source).parts):
-            continue
-        new, destination = _checksum(file), target / name
+    for name, content in files:
+        new, destination = _checksum(content), target / name
         if destination.exists():
-            if _checksum(destination) == new:
+            there = _checksum(destination.read_bytes())
+            if there == new:
                 copied[name] = new
                 continue
-            if _checksum(destination) != copied.get(name):
+            if there != copied.get(name):
                 kept.append(name)
                 continue
         destination.parent.mkdir(parents=True, exist_ok=True)
         temporary = destination.with_name(f".{destination.name}.new")
-        temporary.write_bytes(file.read_bytes())
+        temporary.write_bytes(content)
         os.replace(temporary, destination)
         copied[name] = new
         written.append(name)

@@ -1,57 +1,46 @@
 import os
 
-import pytest
 from typer.testing import CliRunner
 
 from rlviz.cli import app, lab
 
+NAMES = ("00_start_here.ipynb", "01_next.ipynb", "experiments/verdicts.md")
 
-def test_the_course_is_copied_and_changed_files_stay(tmp_path, monkeypatch):
-    source, target = tmp_path / "source", tmp_path / "target"
-    (source / "solutions").mkdir(parents=True)
-    for name in ("00_start_here.ipynb", "01_next.ipynb", "solutions/01_next.ipynb"):
-        (source / name).write_text(f"{name}, first edition")
-    monkeypatch.setattr(lab, "course_source", lambda: source)
-    report = lab.copy_course(target)
-    assert report.written == ["00_start_here.ipynb", "01_next.ipynb", "solutions/01_next.ipynb"]
+
+def edition(number, names=NAMES):
+    return [(name, f"{name}, edition {number}".encode()) for name in names]
+
+
+def test_the_course_is_copied_and_changed_files_stay(tmp_path):
+    target = tmp_path / "target"
+    report = lab.copy_course(target, edition(1))
+    assert report.written == [*NAMES]
     assert not report.kept
 
     (target / "00_start_here.ipynb").write_text("my notes")
-    for name in ("00_start_here.ipynb", "01_next.ipynb"):
-        (source / name).write_text(f"{name}, second edition")
-    report = lab.copy_course(target)
+    report = lab.copy_course(target, edition(2, NAMES[:2]))
     assert report.written == ["01_next.ipynb"]
     assert report.kept == ["00_start_here.ipynb"]
     assert (target / "00_start_here.ipynb").read_text() == "my notes"
-    assert (target / "01_next.ipynb").read_text() == "01_next.ipynb, second edition"
+    assert (target / "01_next.ipynb").read_text() == "01_next.ipynb, edition 2"
 
 
-def test_a_file_that_was_there_before_is_never_written_over(tmp_path, monkeypatch):
-    source, target = tmp_path / "source", tmp_path / "target"
-    for folder, text in ((source, "ours"), (target, "somebody's")):
-        folder.mkdir()
-        (folder / "00_start_here.ipynb").write_text(text)
-    monkeypatch.setattr(lab, "course_source", lambda: source)
-    assert lab.copy_course(target).kept == ["00_start_here.ipynb"]
-    assert (target / "00_start_here.ipynb").read_text() == "somebody's"
+def test_a_file_that_was_there_before_is_never_written_over(tmp_path):
+    (tmp_path / "00_start_here.ipynb").write_text("somebody's")
+    assert lab.copy_course(tmp_path, edition(1, NAMES[:1])).kept == ["00_start_here.ipynb"]
+    assert (tmp_path / "00_start_here.ipynb").read_text() == "somebody's"
 
 
-def test_a_file_that_is_ours_by_its_words_is_renewed(tmp_path, monkeypatch):
+def test_a_file_that_is_ours_by_its_words_is_renewed(tmp_path):
     """Whoever put it there: nobody changed it."""
-    source, target = tmp_path / "source", tmp_path / "target"
-    for folder in (source, target):
-        folder.mkdir()
-        (folder / "00_start_here.ipynb").write_text("first edition")
-    monkeypatch.setattr(lab, "course_source", lambda: source)
-    assert lab.copy_course(target) == lab.CopyReport(written=[], kept=[])
-    (source / "00_start_here.ipynb").write_text("second edition")
-    assert lab.copy_course(target).written == ["00_start_here.ipynb"]
+    ((name, content),) = edition(1, NAMES[:1])
+    (tmp_path / name).write_bytes(content)
+    assert lab.copy_course(tmp_path, edition(1, NAMES[:1])) == lab.CopyReport(written=[], kept=[])
+    assert lab.copy_course(tmp_path, edition(2, NAMES[:1])).written == [name]
 
 
-@pytest.mark.parametrize("checkout", [True, False])
-def test_a_folder_that_is_named_is_the_one_that_is_served(checkout, tmp_path, monkeypatch):
+def test_a_folder_that_is_named_is_the_one_that_is_served(tmp_path, monkeypatch):
     served = []
-    monkeypatch.setattr(lab, "in_checkout", lambda: checkout)
     monkeypatch.setattr(lab, "serve", lambda command: served.append(command) or 0)
     result = CliRunner().invoke(app, ["lab", "--dir", str(tmp_path / "mine"), "--no-browser"])
     assert result.exit_code == 0, result.output
@@ -59,17 +48,12 @@ def test_a_folder_that_is_named_is_the_one_that_is_served(checkout, tmp_path, mo
     assert (tmp_path / "mine" / lab.FIRST).is_file()
 
 
-def test_with_a_damaged_record_every_file_counts_as_its_owner_s(tmp_path, monkeypatch):
-    source, target = tmp_path / "source", tmp_path / "target"
-    source.mkdir()
-    (source / "00_start_here.ipynb").write_text("first edition")
-    monkeypatch.setattr(lab, "course_source", lambda: source)
-    lab.copy_course(target)
-    (target / ".rlviz-course.json").write_text("{")
-    (source / "00_start_here.ipynb").write_text("second edition")
-    assert lab.copy_course(target).kept == ["00_start_here.ipynb"]
-    (target / "00_start_here.ipynb").unlink()
-    assert lab.copy_course(target).written == ["00_start_here.ipynb"]
+def test_with_a_damaged_record_every_file_counts_as_its_owner_s(tmp_path):
+    lab.copy_course(tmp_path, edition(1, NAMES[:1]))
+    (tmp_path / ".rlviz-course.json").write_text("{")
+    assert lab.copy_course(tmp_path, edition(2, NAMES[:1])).kept == [NAMES[0]]
+    (tmp_path / NAMES[0]).unlink()
+    assert lab.copy_course(tmp_path, edition(2, NAMES[:1])).written == [NAMES[0]]
 
 
 def test_jupyterlab_listens_on_loopback_with_its_token(tmp_path):
