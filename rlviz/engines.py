@@ -185,7 +185,8 @@ def _cluster(address: str, jobs: int | None) -> Iterator[Any]:
             ray.init(address=address or "local", log_to_driver=False, logging_level="CRITICAL", **own)
     except Exception as error:  # of many unrelated types
         where = f"no Ray cluster can be reached at {address}" if address else "Ray cannot begin a cluster here"
-        raise ValueError(f"on: {where} ({_why(error)})") from None
+        token = "; a cluster that asks for a token needs RAY_AUTH_MODE=token" if address else ""
+        raise ValueError(f"on: {where} ({_why(error)}{token})") from None
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)

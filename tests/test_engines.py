@@ -37,11 +37,6 @@ def refuses(task):
     raise ValueError("this task is refused")
 
 
-def lasts(task):
-    yield task
-    yield task + 1
-
-
 def leaves(task):
     yield task
     sys.exit(0)
@@ -136,13 +131,20 @@ def test_joblib_gives_the_same_files_and_does_again_what_was_killed(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
+def ray():
+    """Return ray, without the token that it would otherwise write into the home folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "disabled")
+        yield pytest.importorskip("ray", reason="Ray is an extra: pip install 'rlviz[ray]'")
+
+
+@pytest.fixture(scope="module")
+def cluster(ray):
     """Return the address of a Ray cluster with two workers, as `ray start --head` begins one."""
-    pytest.importorskip("ray", reason="Ray is an extra: pip install 'rlviz[ray]'")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    command = f"start --head --block --node-ip-address=127.0.0.1 --port={address.partition(':')[2]} --num-cpus=2"
+    command = f"start --head --block --port={address.partition(':')[2]} --num-cpus=2"
     head = subprocess.Popen(
         [sys.executable, "-m", "ray.scripts.scripts", *command.split(), "--include-dashboard=false", "--disable-usage-stats"],
         stdout=subprocess.DEVNULL,
@@ -162,7 +164,7 @@ def cluster(tmp_path_factory):
         head.wait(60)
 
 
-def test_a_ray_cluster_gives_the_same_files_and_does_again_what_was_killed(cluster, tmp_path):
+def test_a_ray_cluster_gives_the_same_files_and_does_again_what_was_killed(ray, cluster, tmp_path):
     on = f"ray:{cluster}"
     contender = Contender("GRPO", replace(GRPO, kl=None), TrainSettings(num_prompts=4, group_size=2))
     tables = [
@@ -171,16 +173,11 @@ def test_a_ray_cluster_gives_the_same_files_and_does_again_what_was_killed(clust
     ]
     assert tables[0].drop(columns="seconds").to_csv() == tables[1].drop(columns="seconds").to_csv()
     same(tmp_path / "here", tmp_path / "there")
-    assert sorted(run_on(on, killed_once, [tmp_path / "a", tmp_path / "b"], jobs=2)) == ["a", "b"]
-    with pytest.raises(ValueError, match="this task is refused"):
-        list(run_on(on, refuses, [1, 2], jobs=2))
-
-
-def test_ray_here_needs_no_cluster_and_leaves_somebody_else_s_alone():
-    ray = pytest.importorskip("ray", reason="Ray is an extra: pip install 'rlviz[ray]'")
-    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+    ray.init(cluster, log_to_driver=False)
     try:
-        assert list(run_on("ray", lasts, [1, 2], jobs=1)) == [2, 3]
-        assert ray.is_initialized()
+        assert sorted(run_on(on, killed_once, [tmp_path / "a", tmp_path / "b"], jobs=2)) == ["a", "b"]
+        with pytest.raises(ValueError, match="this task is refused"):
+            list(run_on(on, refuses, [1, 2], jobs=2))
+        assert ray.is_initialized()  # somebody else's connection is left to them
     finally:
         ray.shutdown()
