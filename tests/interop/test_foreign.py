@@ -9,7 +9,9 @@ import pytest
 
 from rlviz import DCPO, DPO, PairSettings, RunFolder, TrainSettings, diagnose, inspect_run, train
 from rlviz.interop import import_run, write_unipo
+from rlviz.interop.foreign import BEFORE
 from rlviz.runs.learning import plot_learning_curves
+from tests.interop.batch import HERE, frozen
 
 # of TRL 1.16.0's own trainer on `chain`, some columns left out: a training line an update, an evaluation, the line at the end
 TRL = [
@@ -101,7 +103,24 @@ def test_a_log_of_pairs(tmp_path):
     assert [(r.margin, r.pair_accuracy) for r in records] == [(0.1, 0.6)] * 2 and math.isnan(records[0].pull)
 
 
-def test_a_log_of_verl(tmp_path):
+def test_a_log_that_verl_wrote(tmp_path):
+    """By verl 0.9.1's own loss, metrics and FileLogger (tests/interop/measure.py: verl_log), on the batch of batch.safetensors."""
+    run = import_run(HERE / "verl.jsonl", tmp_path / "run")
+    batch, (first, second) = frozen(), run.rows
+    assert first["reward"] == batch.correct.mean() and first["truncated"] == 1 / 64  # one fills its row
+    assert first["response_length"] == batch.mask.sum() / 64 and (first["seconds"], second["seconds"]) == (3.0, 4.0)
+    old, ref = (each[batch.mask] for each in (batch.old_logp, batch.ref_logp))
+    kl = ((ref - old).exp() - (ref - old) - 1).mean()  # k3 of the reference
+    assert first["kl"] == pytest.approx(float(kl), rel=1e-5) and first["loss"] == pytest.approx(0.001 * float(kl), rel=1e-5)
+    off = ((old - ref).exp() - (old - ref) - 1).mean()  # where the reference sampled: verl's rollout_corr/k3_kl
+    assert first["mismatch_kl"] == pytest.approx(float(off), rel=1e-5) and {"lr", "entropy", "grad_norm"} < set(first)
+    assert "held_out_accuracy" not in first and second["held_out_accuracy"] == first["reward"]
+    assert {"explained_variance"} < set(first) and run.notes == (BEFORE,)
+    assert {"actor/pg_clipfrac", "critic/score/mean", "timing_s/gen"} < set(run.others) and "actor/loss" not in run.others
+    assert diagnose(tmp_path / "run").steps == 2
+
+
+def test_a_log_of_verl_that_was_cut_short(tmp_path):
     (tmp_path / "exp.jsonl").write_text(
         "".join(json.dumps(row) + "\n" for row in VERL) + '{"step": 3, "da'
     )  # cut short
