@@ -33,13 +33,14 @@ from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer
 from trl.rewards import get_soft_overlong_punishment
 
 import rlviz.interop
-from rlviz.algorithms import ALGORITHMS, DPO, GRPO, RELATIVES, GroupPolicyGradient, PolicyGradient
+from rlviz.algorithms import ALGORITHMS, DPO, GRPO, RELATIVES, TIS, GroupPolicyGradient, PolicyGradient
 from rlviz.algorithms.describe import to_json
 from rlviz.interop.carrying import carried
 from rlviz.interop.exporting import Export
 from rlviz.interop.trl import to_trl
-from rlviz.interop.verl import ACTOR, ROLLOUT, to_verl
+from rlviz.interop.verl import ACTOR, to_verl
 from rlviz.pieces.advantages import GroupAdvantage
+from rlviz.pieces.mismatch import sequence_weight
 from rlviz.pieces.preference import response_logp
 from rlviz.pieces.surrogate import DualClip
 from rlviz.training import PairSettings, TrainSettings
@@ -57,6 +58,7 @@ SCALED = [a for a in OF_GROUPS if isinstance(a.advantage, GroupAdvantage) and a.
 EPS = [a.with_parameters(eps=1e-4) for a in SCALED]
 KEPT = [replace(a, name=f"{a.name}, all groups", select=GRPO.select) for a in EPS if a.select is not GRPO.select]
 DUAL = replace(EPS[0], name="GRPO, dual clip 2", surrogate=DualClip(c=2.0))
+WHOLE = replace(TIS, name="TIS, whole responses", advantage=replace(TIS.advantage, ratio=sequence_weight))
 HOW = (
     "on one batch of 64 real responses (chain, 8 prompts × 8, seed 0; the new policy's weights moved by .01 · "
     "N(0, 1), a tenth of its "
@@ -122,6 +124,9 @@ def in_trl(algorithm: GroupPolicyGradient, batch: Frozen, trainer: type[Any], **
     for row, (cut, count) in enumerate(zip(batch.truncated.flatten().tolist(), length, strict=True)):
         if not cut:
             ids[row][count - 1] = policy.tokenizer.eos_token_id
+    rows = batch.sampler_logp.flatten(0, 1).tolist()
+    drawn = [row[:count] for row, count in zip(rows, length, strict=True)]
+    sampler = drawn if algorithm.asks_for("advantage", "sampler_logp") else None
     with tempfile.TemporaryDirectory() as folder:
         config = GRPOConfig(output_dir=folder, use_cpu=True, report_to="none", **fields)
         rows = [{"prompt": f"{prompt}="} for prompt in range(P) for _ in range(G)]
@@ -132,7 +137,7 @@ def in_trl(algorithm: GroupPolicyGradient, batch: Frozen, trainer: type[Any], **
             ids,
             None,
             ["x"] * len(prompts),
-            None,
+            sampler,
             {},
             None,
             None,
@@ -202,7 +207,8 @@ def verl_functions() -> dict[str, Any]:
     space["verl_F"] = types.SimpleNamespace(**{name: space[name] for name in space if name.startswith("masked_")})
     space |= {"AlgoConfig": type("AlgoConfig", (), {}), "ActorConfig": Config}
     take("trainer/ppo/core_algos.py", lambda name: name.startswith(("compute_", "agg_loss", "kl_penalty")))
-    take("trainer/ppo/rollout_corr_helper.py", lambda name: name.startswith("compute_offpolicy_metrics"))
+    weights = ("compute_offpolicy_metrics", "compute_rollout_correction_weights", "compute_is_metrics")
+    take("trainer/ppo/rollout_corr_helper.py", lambda name: name in (*weights, "_parse_rollout_is_threshold"))
     take("trainer/ppo/metric_utils.py", lambda name: name in METRICS)
     take("utils/metric/utils.py", lambda name: name in ("AggregationType", "Metric"))
     space |= {"NumericType": (int, float, Tensor, np.ndarray)}
@@ -283,6 +289,7 @@ def verl_log(batch: Frozen) -> None:
 
 
 ESTIMATORS = {
+    "gdpo": "compute_gdpo_outcome_advantage",
     "grpo": "compute_grpo_outcome_advantage",
     "rloo": "compute_rloo_outcome_advantage",
     "opo": "compute_opo_outcome_advantage",
@@ -297,8 +304,8 @@ def in_verl(algorithm: PolicyGradient, batch: Frozen, verl: dict[str, Any]) -> t
     export = to_verl(algorithm, SETTINGS)
     fields = {name.removeprefix("algorithm."): value for name, value in export.fields.items()}
     actor = Config({name.removeprefix(ACTOR): value for name, value in fields.items() if name.startswith(ACTOR)})
-    if fields.get("adv_estimator") not in (*ESTIMATORS, "gae") or ROLLOUT + "calculate_log_probs" in fields:
-        return None  # no such estimator; or weights of a sampler, which this batch has not
+    if fields.get("adv_estimator") not in (*ESTIMATORS, "gae"):
+        return None  # no such estimator
     chosen = torch.arange(P) if export.at("select").fit == "inexpressible" else selected(algorithm, batch)
     leaf = batch.logp.clone().requires_grad_()
     logp, old, ref = (values[chosen].flatten(0, 1) for values in (leaf, batch.old_logp, batch.ref_logp))
@@ -318,19 +325,28 @@ def in_verl(algorithm: PolicyGradient, batch: Frozen, verl: dict[str, Any]) -> t
             else {}
         )
         estimate = verl[ESTIMATORS[fields["adv_estimator"]]]
-        named = (
-            {"config": Config(gamma=fields["gamma"])}
-            if fields["adv_estimator"] == "reinforce_plus_plus"
-            else {"index": uid}
-        )
+        kinds = {"right": batch.correct[chosen].flatten().numpy(), "formed": batch.well_formed[chosen].flatten().numpy()}
+        named = {
+            "reinforce_plus_plus": {"config": Config(gamma=fields["gamma"])},
+            "gdpo": {
+                "index": uid,
+                "config": Config(gdpo_reward_keys=list(kinds)),
+                "non_tensor_batch": kinds,
+                "batch": {"prompts": mask[:, :0], "attention_mask": mask.long()},
+            },
+        }.get(fields["adv_estimator"], {"index": uid})
         advantages, _ = estimate(scores.clone(), mask, **named, **more)
     config = Config(clip_ratio=0.2, **{name: value for name, value in actor.items() if "." not in name})
     config["policy_loss"] = Config(
         {name.partition(".")[2]: value for name, value in actor.items() if name.startswith("policy_loss.")}
     )
     config["global_batch_info"] = {"loss_scale_factor": actor.get("loss_scale_factor")}
+    weights = None
+    if (level := fields["rollout_correction.rollout_is"]) is not None:
+        threshold, sampler = fields["rollout_correction.rollout_is_threshold"], batch.sampler_logp[chosen].flatten(0, 1)
+        weights, _ = verl["compute_rollout_correction_weights"](old - sampler, mask, level, threshold)
     loss, _ = verl[f"compute_policy_loss_{actor['policy_loss.loss_mode']}"](
-        old, logp, advantages, mask, actor["loss_agg_mode"], config
+        old, logp, advantages, mask, actor["loss_agg_mode"], config, weights
     )
     if actor["entropy_coeff"]:
         bonus = verl["agg_loss"](
@@ -405,7 +421,7 @@ def asked(batch: Frozen) -> Iterator[tuple[PolicyGradient, Export, str, tuple[Te
             "carried",
             in_trl(algorithm, batch, carried(GRPOTrainer, algorithm)),
         )
-    for algorithm in FAMILY:
+    for algorithm in [*FAMILY, WHOLE]:
         theirs = in_verl(algorithm, batch, verl)
         if theirs is not None:
             yield algorithm, to_verl(algorithm, SETTINGS), "exported", theirs
@@ -414,7 +430,8 @@ def asked(batch: Frozen) -> Iterator[tuple[PolicyGradient, Export, str, tuple[Te
 def main() -> None:
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
-    make_batch()
+    if not (HERE / "batch.safetensors").is_file():
+        make_batch()
     batch, rows, cases, gradients = frozen(), [], [], {}
     for place, (algorithm, export, way, theirs) in enumerate(asked(batch)):
         apart = compared(ours(algorithm, batch), theirs)
