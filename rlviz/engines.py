@@ -26,7 +26,9 @@ R = TypeVar("R")
 
 TRIES = 3  # of a task whose worker dies
 REACH_SECONDS = 5.0  # to reach a cluster
-HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))  # of HTTP/2, with no settings: RFC 9113, 3.4
+HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(
+    (0, 0, 0, 4, 0, 0, 0, 0, 0)
+)  # of HTTP/2, with no settings: RFC 9113, 3.4
 SETTINGS = 4  # the type of the frame with which a server answers, in its fourth byte
 LOCAL = "local"
 

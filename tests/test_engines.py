@@ -146,7 +146,14 @@ def cluster(ray):
         address = f"127.0.0.1:{free.getsockname()[1]}"
     command = f"start --head --block --port={address.partition(':')[2]} --num-cpus=2"
     head = subprocess.Popen(
-        [sys.executable, "-m", "ray.scripts.scripts", *command.split(), "--include-dashboard=false", "--disable-usage-stats"],
+        [
+            sys.executable,
+            "-m",
+            "ray.scripts.scripts",
+            *command.split(),
+            "--include-dashboard=false",
+            "--disable-usage-stats",
+        ],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},

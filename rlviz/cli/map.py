@@ -103,10 +103,14 @@ def _task(task: str | None, policy: str) -> str:
     from small_models.tasks import TASKS
 
     if task is not None and is_file(task):
-        raise ValueError(f"--task must be a shipped one on a map; compare takes a file: rlviz compare --task {task} --rule …")
+        raise ValueError(
+            f"--task must be a shipped one on a map; compare takes a file: rlviz compare --task {task} --rule …"
+        )
     own = [each.name for each in TASKS if policy in shipped() and policy.startswith(each.name)]
     if task is None and not own:
-        raise ValueError(f"--policy {policy} is none of the shipped ones ({', '.join(shipped())}); name its task with --task")
+        raise ValueError(
+            f"--policy {policy} is none of the shipped ones ({', '.join(shipped())}); name its task with --task"
+        )
     return own[0] if task is None else task
 
 

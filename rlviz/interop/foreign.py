@@ -260,7 +260,9 @@ def _imported(
     first = min((step for step, _ in raw), default=1)
     shift = 1 if first == 0 and source == "unipo" else 0  # UNIPO counts from 0, rlviz from 1
     for step, numbers in raw:
-        row = {name: numbers[each] for each, name in names.items() if each in numbers}  # a later name stands before an earlier
+        row = {
+            name: numbers[each] for each, name in names.items() if each in numbers
+        }  # a later name stands before an earlier
         for each, value in numbers.items():
             if OF_ACCURACY.fullmatch(each) or OF_VALIDATION.fullmatch(each):
                 row.setdefault("accuracy" if each.startswith("rewards/") else "held_out_accuracy", value)

@@ -19,7 +19,7 @@ Rate = TypeVar("Rate", float, Array)
 
 
 def learns_from_a_group(algorithm: Algorithm, *given: str) -> bool:
-    """Return whether the algorithm's advantages need no more than a group's rewards, those of earlier visits, and what is given."""
+    """Return whether the algorithm's advantages need no more than rewards, those of earlier visits, and what is given."""
     return isinstance(algorithm, GroupPolicyGradient) and set(algorithm.can.asks["advantage"]) <= {*ALONE, *given}
 
 

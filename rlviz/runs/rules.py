@@ -285,7 +285,9 @@ RULES: tuple[Rule, ...] = (
         "mismatch_grew",
         "warning",
         (
-            TimesStart("mismatch_kl").at_least(3, "with weights of 5 bits a sound run comes back to what it began with"),
+            TimesStart("mismatch_kl").at_least(
+                3, "with weights of 5 bits a sound run comes back to what it began with"
+            ),
             Now("mismatch_kl").at_least(0.005, "weights of 5 bits begin at .001 to .003 nats, and cost nothing"),
         ),
         "The KL between sampler and trainer is {0:.1f} times what it was at first, {1:.3f} nats per token (since step {step}).",

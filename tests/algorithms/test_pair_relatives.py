@@ -77,7 +77,10 @@ def test_log_odds_of_half_are_0_and_of_a_certain_response_finite(dtype):
     odds = log_odds(logp, torch.full((4,), 2))
     expected = [0.0, math.log(3), math.log(1e6), math.log(1 / eps)]
     torch.testing.assert_close(odds.detach(), torch.tensor(expected, dtype=dtype), rtol=1e-5, atol=1e-6)
-    chosen, rejected = logp[[3, 3, 0]], logp[[0, 3, 3]]  # certain against even odds, both certain, and the other way round
+    chosen, rejected = (
+        logp[[3, 3, 0]],
+        logp[[0, 3, 3]],
+    )  # certain against even odds, both certain, and the other way round
     two = torch.full((3,), 2)
     ORPO.loss(chosen, rejected, chosen_lengths=two, rejected_lengths=two).loss.backward()
     assert logp.grad.isfinite().all()

@@ -74,7 +74,10 @@ def test_a_policy_in_place_of_the_table(rlviz, tmp_path, monkeypatch):
         ),
         (["--task", "trip"], "--task is for --policy; got trip without one"),
         (["--policy", "nowhere"], "--policy nowhere is none of the shipped ones (chain, chain-experts, "),
-        (["--policy", "trip", "--task", "my.jsonl"], "--task must be a shipped one on a map; compare takes a file: rlviz compare"),
+        (
+            ["--policy", "trip", "--task", "my.jsonl"],
+            "--task must be a shipped one on a map; compare takes a file: rlviz compare",
+        ),
         (["--policy", "nowhere", "--task", "trip"], "nowhere"),
         (["--out", "m.gif"], "out must end in .png, .svg, .pdf or .html; got m.gif"),
     ],

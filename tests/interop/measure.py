@@ -1,5 +1,6 @@
 """Ask TRL 1.16.0 and verl 0.9.1 themselves: `python -m tests.interop.measure` writes the frozen batch, their losses and
-gradients on it (cases.json, gradients.safetensors), a log of verl's (verl.jsonl), and how far they are from ours (rlviz/interop/measured.json).
+gradients on it (cases.json, gradients.safetensors), a log of verl's (verl.jsonl), and
+how far they are from ours (rlviz/interop/measured.json).
 
 Needs trl 1.16.0, orjson and the wheel of verl 0.9.1 unpacked on the path (`pip install --no-deps`): verl's functions are cut out
 of its files, since importing them asks for ray. TRL's are the trainer's own, given the frozen log-probabilities.
@@ -199,7 +200,9 @@ def verl_functions() -> dict[str, Any]:
         body: list[ast.stmt] = [tree.body[0]]
         for node in tree.body:
             if isinstance(node, ast.FunctionDef | ast.ClassDef) and wanted(node.name):
-                node.decorator_list = [each for each in node.decorator_list if ast.unparse(each).startswith("dataclass")]
+                node.decorator_list = [
+                    each for each in node.decorator_list if ast.unparse(each).startswith("dataclass")
+                ]
                 body.append(node)
         exec(compile(ast.Module(body, []), file, "exec"), space)
 
@@ -274,7 +277,12 @@ def verl_log(batch: Frozen) -> None:
             parts = Config(response_mask=mask, old_log_probs=old, advantages=advantages, ref_log_prob=ref, dp_size=1,
                            batch_num_tokens=None, global_batch_size=None)  # fmt: skip
             loss, told = verl["ppo_loss"](config, {"log_probs": old + (step - 1) * (new - old), "entropy": -old}, parts)
-            told |= {"loss": [float(loss)], "grad_norm": [0.5 / step], "lr": [1e-6], "perf/max_memory_allocated_gb": [1.0]}
+            told |= {
+                "loss": [float(loss)],
+                "grad_norm": [0.5 / step],
+                "lr": [1e-6],
+                "perf/max_memory_allocated_gb": [1.0],
+            }
             metrics = {"actor/entropy": float(verl["agg_loss"](-old, mask, "token-mean"))}
             off = verl["compute_offpolicy_metrics"](old, ref, mask)
             metrics |= {f"rollout_corr/{name}": float(value) for name, value in off.items()}
@@ -325,7 +333,10 @@ def in_verl(algorithm: PolicyGradient, batch: Frozen, verl: dict[str, Any]) -> t
             else {}
         )
         estimate = verl[ESTIMATORS[fields["adv_estimator"]]]
-        kinds = {"right": batch.correct[chosen].flatten().numpy(), "formed": batch.well_formed[chosen].flatten().numpy()}
+        kinds = {
+            "right": batch.correct[chosen].flatten().numpy(),
+            "formed": batch.well_formed[chosen].flatten().numpy(),
+        }
         named = {
             "reinforce_plus_plus": {"config": Config(gamma=fields["gamma"])},
             "gdpo": {

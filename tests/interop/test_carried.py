@@ -54,11 +54,7 @@ def built(
     settings = TrainSettings(
         num_prompts=4, group_size=4, steps=steps, updates_per_rollout=2, max_new_tokens=12, lr_warmup_steps=0
     )
-    fields = (
-        to_trl(algorithm, settings, accumulation=accumulation).of_settings
-        | {"learning_rate": 1e-3}
-        | changed
-    )
+    fields = to_trl(algorithm, settings, accumulation=accumulation).of_settings | {"learning_rate": 1e-3} | changed
     args = trl.GRPOConfig(
         output_dir=str(folder),
         use_cpu=True,
@@ -105,7 +101,9 @@ def test_accumulation_changes_nothing_and_the_run_is_kept(algorithm, tmp_path):
     assert visits == (40 if algorithm is DCPO else 0)  # 10 rollouts of 4 prompts
     folder = RunFolder.open(tmp_path / "run")
     records = folder.records()
-    assert [record.step for record in records] == [*range(1, 11)] and records[1].has_tokens and not records[0].has_tokens
+    assert (
+        [record.step for record in records] == [*range(1, 11)] and records[1].has_tokens and not records[0].has_tokens
+    )
     tokens = [token for response in records[1].groups[0].responses for token in response.tokens]
     ratio = [token.new_prob / token.old_prob for token in tokens]
     assert all(token.ratio == pytest.approx(r, rel=1e-4) for token, r in zip(tokens, ratio, strict=True))

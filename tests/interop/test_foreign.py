@@ -105,19 +105,23 @@ def test_a_log_of_pairs(tmp_path):
 
 
 def test_a_log_that_verl_wrote(tmp_path):
-    """By verl 0.9.1's own loss, metrics and FileLogger (tests/interop/measure.py: verl_log), on the batch of batch.safetensors."""
+    """By verl 0.9.1's own loss, metrics and FileLogger (tests/interop/measure.py: verl_log), on batch.safetensors."""
     run = import_run(HERE / "verl.jsonl", tmp_path / "run")
     batch, (first, second) = frozen(), run.rows
     assert first["reward"] == batch.correct.mean() and first["truncated"] == 1 / 64  # one fills its row
     assert first["response_length"] == batch.mask.sum() / 64 and (first["seconds"], second["seconds"]) == (3.0, 4.0)
     old, ref = (each[batch.mask] for each in (batch.old_logp, batch.ref_logp))
     kl = ((ref - old).exp() - (ref - old) - 1).mean()  # k3 of the reference
-    assert first["kl"] == pytest.approx(float(kl), rel=1e-5) and first["loss"] == pytest.approx(0.001 * float(kl), rel=1e-5)
+    assert first["kl"] == pytest.approx(float(kl), rel=1e-5) and first["loss"] == pytest.approx(
+        0.001 * float(kl), rel=1e-5
+    )
     off = ((old - ref).exp() - (old - ref) - 1).mean()  # where the reference sampled: verl's rollout_corr/k3_kl
     assert first["mismatch_kl"] == pytest.approx(float(off), rel=1e-5) and {"lr", "entropy", "grad_norm"} < set(first)
     assert "held_out_accuracy" not in first and second["held_out_accuracy"] == first["reward"]
     assert {"explained_variance"} < set(first) and run.notes == (BEFORE,)
-    assert {"actor/pg_clipfrac", "critic/score/mean", "timing_s/gen"} < set(run.others) and "actor/loss" not in run.others
+    assert {"actor/pg_clipfrac", "critic/score/mean", "timing_s/gen"} < set(
+        run.others
+    ) and "actor/loss" not in run.others
     assert diagnose(tmp_path / "run").steps == 2
 
 

@@ -117,7 +117,9 @@ def test_a_critic_has_no_group():
 @pytest.mark.parametrize("curve", [process_curve, gae_curve])
 def test_what_rewards_do_not_tell_is_said_in_words(curve, algorithm):
     """TIS needs a sampler's probabilities, distillation a teacher's; ORPO has no group: no picture of rewards has them."""
-    with pytest.raises(ValueError, match=rf"^algorithm: {re.escape(algorithm.name)}('s advantage needs| (does not|learns))"):
+    with pytest.raises(
+        ValueError, match=rf"^algorithm: {re.escape(algorithm.name)}('s advantage needs| (does not|learns))"
+    ):
         curve(algorithm)
 
 
