@@ -26,6 +26,10 @@ R = TypeVar("R")
 
 TRIES = 3  # of a task whose worker dies
 REACH_SECONDS = 5.0  # to reach a cluster
+HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(
+    (0, 0, 0, 4, 0, 0, 0, 0, 0)
+)  # of HTTP/2, with no settings: RFC 9113, 3.4
+SETTINGS = 4  # the type of the frame with which a server answers, in its fourth byte
 LOCAL = "local"
 
 
@@ -41,9 +45,20 @@ def check_engine(on: str) -> None:
         try:
             if not (host and port.isdecimal() and 0 < int(port) < 2**16):
                 raise OSError("an address is HOST:PORT, ray://HOST:PORT or auto")
-            socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS).close()
+            _greet(host.strip("[]"), int(port))
         except (OSError, UnicodeError) as error:
             raise ValueError(f"on: no Ray cluster can be reached at {address} ({_why(error)})") from None
+
+
+def _greet(host: str, port: int) -> None:
+    """Raise OSError where nothing answers as Ray's gRPC does: Ray itself would try for minutes to talk to whatever is there."""
+    with socket.create_connection((host, port), timeout=REACH_SECONDS) as link:
+        if os.environ.get("RAY_USE_TLS", "0") != "0":
+            return  # it answers to those who have its certificate
+        link.sendall(HELLO)
+        answer = link.makefile("rb").read(9)
+        if len(answer) < 9 or answer[3] != SETTINGS:
+            raise OSError("what listens there is not Ray")
 
 
 def _parts(on: str) -> tuple[str, str, str]:
@@ -172,7 +187,8 @@ def _cluster(address: str, jobs: int | None) -> Iterator[Any]:
             ray.init(address=address or "local", log_to_driver=False, logging_level="CRITICAL", **own)
     except Exception as error:  # of many unrelated types
         where = f"no Ray cluster can be reached at {address}" if address else "Ray cannot begin a cluster here"
-        raise ValueError(f"on: {where} ({_why(error)})") from None
+        token = "; a cluster that asks for a token needs RAY_AUTH_MODE=token" if address else ""
+        raise ValueError(f"on: {where} ({_why(error)}{token})") from None
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)

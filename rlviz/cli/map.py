@@ -70,7 +70,7 @@ def map_(
 
     _check(out, regime, (x, y))
     if policy is not None:
-        regime = {"policy": policy, "task": policy if task is None else task, **regime}
+        regime = {"policy": policy, "task": _task(task, policy), **regime}
     elif task is not None:
         raise ValueError(f"--task is for --policy; got {task} without one")
     mine, other = _algorithms(algorithm, against, only)
@@ -94,6 +94,24 @@ def map_(
         console.print("Stopped. The cells that are done are kept; the same command goes on.")
         raise exit_after(stopped)
     _draw(kept, measure, out)
+
+
+def _task(task: str | None, policy: str) -> str:
+    """Return the task that is given, else that of a shipped policy: `chain` of `chain-experts`."""
+    from rlviz.training.tasks import is_file
+    from small_models.policies import shipped
+    from small_models.tasks import TASKS
+
+    if task is not None and is_file(task):
+        raise ValueError(
+            f"--task must be a shipped one on a map; compare takes a file: rlviz compare --task {task} --rule …"
+        )
+    own = [each.name for each in TASKS if policy in shipped() and policy.startswith(each.name)]
+    if task is None and not own:
+        raise ValueError(
+            f"--policy {policy} is none of the shipped ones ({', '.join(shipped())}); name its task with --task"
+        )
+    return own[0] if task is None else task
 
 
 def _name(axis: str) -> str:

@@ -168,8 +168,11 @@ class _Carried:
             )
         output = _joined(parts, me._tokenizer.pad_token_id)
         mask, truncated = self._mask(output, size)
-        if self._record is not None or self._needs_old_logp():
+        drawn = output.get("sampling_per_token_logps")
+        if self._record is not None or self._needs_old_logp() or drawn is not None:
             output["old_per_token_logps"], output["rlviz_entropy"] = self._logp_and_entropy(output)
+        if drawn is not None:  # vLLM may not know a token's: then it has weight 1, as TRL has it
+            output["sampling_per_token_logps"] = torch.where(drawn.isnan(), output["old_per_token_logps"], drawn)
         rewards, advantages = self._advantages(output, rows[: len(mask) * size], mask, truncated)
         if self._record is not None:
             self._record.rollout(

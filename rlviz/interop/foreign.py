@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 LARGEST = 512 * 2**20  # bytes of one file
 MOST_ROWS = 1_000_000  # completions of one file
 RIGHT = 0.5  # of the first reward function: from above this a response counts as right
+BEFORE = "Step 0 was left out: an evaluation before training, and steps are counted from 1 here."
 STATE, COMPLETIONS = "trainer_state.json", "completions"
 OF_VALIDATION = re.compile(r"val-(core|aux)/.+/acc/mean@\d+")
 OF_ACCURACY = re.compile(r"(eval_)?rewards/\w*(accuracy|correct)\w*/mean")
@@ -53,9 +54,10 @@ TRL: Names = {
     "logps/chosen": "chosen_logp",
     "logps/rejected": "rejected_logp",
 }
-VERL: Names = {
+VERL: Names = {  # as its trainer/ppo/ray_trainer.py and metric_utils.py of 0.9.1 write them
     "critic/rewards/mean": "reward",
     "actor/pg_loss": "loss",
+    "actor/loss": "loss",  # with the KL term, which pg_loss leaves out
     "actor/grad_norm": "grad_norm",
     "actor/lr": "lr",
     "actor/entropy": "entropy",
@@ -64,6 +66,7 @@ VERL: Names = {
     "response_length/clip_ratio": "truncated",
     "actor/pg_clipfrac_lower": "clip_fraction_dual",
     "timing_s/step": "seconds",
+    "rollout_corr/k3_kl": "mismatch_kl",
     "critic/vf_loss": "value_loss",
     "critic/vf_explained_var": "explained_variance",
 }
@@ -257,7 +260,9 @@ def _imported(
     first = min((step for step, _ in raw), default=1)
     shift = 1 if first == 0 and source == "unipo" else 0  # UNIPO counts from 0, rlviz from 1
     for step, numbers in raw:
-        row = {names[each]: value for each, value in numbers.items() if each in names}
+        row = {
+            name: numbers[each] for each, name in names.items() if each in numbers
+        }  # a later name stands before an earlier
         for each, value in numbers.items():
             if OF_ACCURACY.fullmatch(each) or OF_VALIDATION.fullmatch(each):
                 row.setdefault("accuracy" if each.startswith("rewards/") else "held_out_accuracy", value)
@@ -268,8 +273,9 @@ def _imported(
     if not rows:
         raise ValueError(f"{said(file)} has none of the metrics of {source}: {', '.join(list(names)[:4])}, …")
     known = {row["step"] for row in rows}
+    before = [BEFORE] if first + shift == 0 else []
     kept = {step + shift: told for step, told in groups.items() if step + shift in known}
-    return Imported(source, name, tuple(rows), kept, tuple(sorted(others)), tuple(notes))
+    return Imported(source, name, tuple(rows), kept, tuple(sorted(others)), (*notes, *before))
 
 
 def _completions(state: Path) -> tuple[dict[int, tuple[GroupRecord, ...]], list[str]]:

@@ -48,7 +48,7 @@ def write_unipo(run: str | os.PathLike[str], out: str | os.PathLike[str]) -> lis
         "totalSteps": len(entries),
         "model_name": config["policy"],
         "reference_model_name": config["policy"],
-        "hparams": {name: value for name, value in config["settings"].items() if value is not None},
+        "hparams": _hyperparameters(config),
     }
     write_text(Path(out), json_text({"header": header, "entries": entries}) + "\n")
     told = sum("prompts" in entry for entry in entries)
@@ -61,6 +61,19 @@ def write_unipo(run: str | os.PathLike[str], out: str | os.PathLike[str]) -> lis
             "Token ids are numbers of the run's different tokens, in their order: a run does not keep the tokenizer's."
         )
     return words
+
+
+def _hyperparameters(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings, and beside them what UNIPO's formulas look up: its default stands in them for what is not told."""
+    told = {name: value for name, value in config["settings"].items() if value is not None}
+    parts = {slot: dict(config["algorithm"].get(slot) or {}) for slot in ("bounds", "kl", "advantage")}
+    low, high = (parts["bounds"].get(name) for name in ("eps_low", "eps_high"))
+    if set(parts["bounds"]) == {"piece", "eps_low", "eps_high"}:
+        told["clip_eps"] = low if low == high else [low, high]
+    names = {"gamma": "gamma", "lam": "gae_lambda"}
+    told |= {theirs: parts["advantage"][ours] for ours, theirs in names.items() if ours in parts["advantage"]}
+    told["kl_coef"] = parts["kl"].get("beta", 0.0)
+    return told | ({"learning_rate": told["lr"]} if "lr" in told else {})
 
 
 def _entry(record: StepRecord, ids: dict[str, int]) -> dict[str, Any]:

@@ -129,9 +129,6 @@ def _gate(piece: surrogate.SoftGate, case: Case) -> Fit:
     return exact({ACTOR + "tau_pos": piece.positive, ACTOR + "tau_neg": piece.negative})
 
 
-READ = "read in verl's code, not measured"
-
-
 def _covariance(piece: surrogate.CovariancePenalty, case: Case) -> Fit:
     fields = {"kl_cov_ratio": piece.share, "ppo_kl_coef": piece.beta}
     return approximate(
@@ -154,7 +151,8 @@ def _weighted(piece: Any, case: Case, threshold: float | str) -> Fit:
         "algorithm.rollout_correction.rollout_is_threshold": threshold,
         ROLLOUT + "calculate_log_probs": True,
     }
-    return approximate({**_group(piece.advantage, case).fields, **fields}, READ)
+    fit = _group(piece.advantage, case)
+    return Fit(fit.grade, {**fit.fields, **fields}, fit.why)
 
 
 def _estimator(name: str, **more: Any) -> dict[str, Any]:
@@ -304,7 +302,7 @@ TABLE: Table = {
         ),
         advantages.StandardizedApart: lambda p, c: approximate(
             _estimator("gdpo"),
-            f"statistics of the batch over tokens; the two rewards are named in gdpo_reward_keys; {READ}",
+            "statistics of the batch over tokens; the two rewards are named in gdpo_reward_keys (measured below)",
         ),
         advantages.ForkingTokens: _never(f"no mask by entropy: {LOSS}"),
         advantages.TeacherLogRatio: _never("verl's distillation is a loss of its own: see distillation in its options"),

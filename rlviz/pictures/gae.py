@@ -19,7 +19,6 @@ from rlviz.algorithms import (
     PPO,
     ActorCritic,
     Algorithm,
-    GroupPolicyGradient,
     PolicyGradient,
     PreferenceOptimization,
 )
@@ -27,7 +26,7 @@ from rlviz.pictures.arguments import Menu, Slider, WholeSlider
 from rlviz.pictures.arrays import Array, array
 from rlviz.pictures.base import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, Handle, Picture, dress, signed
 from rlviz.pictures.explore import Algorithms, explorer, with_given
-from rlviz.pictures.groups import learns_from_a_group
+from rlviz.pictures.groups import learns_from_a_group, without_kl
 from rlviz.pictures.marks import Marks
 from rlviz.pieces.gae import GAE
 from small_models.checks import checked
@@ -148,10 +147,9 @@ def _advantages(algorithm: PolicyGradient, rewards: Tensor, critic: Tensor, mask
         if isinstance(algorithm.advantage, GAE):
             algorithm = replace(algorithm, advantage=replace(algorithm.advantage, whiten=False))
         return algorithm.advantages(rewards, critic, mask)[0]
-    assert isinstance(algorithm, GroupPolicyGradient)
     others = (torch.arange(GROUP - 1) < round((GROUP - 1) * start)).double()
     group = torch.cat([rewards[0, 0, -1:], others]).unsqueeze(0)
-    return algorithm.without_kl().advantages(group, mask.expand(1, GROUP, -1))[0][:, :1]
+    return without_kl(algorithm).advantages(group, mask.expand(1, GROUP, -1))[0][:, :1]
 
 
 def _chance(places: Tensor) -> Tensor:

@@ -18,21 +18,22 @@ ALONE = {"mask", "history"}  # what an advantage may ask for that rewards are en
 Rate = TypeVar("Rate", float, Array)
 
 
-def learns_from_a_group(algorithm: Algorithm) -> bool:
-    """Return whether the algorithm's advantages need no more than a group's rewards, and those of earlier visits."""
-    return isinstance(algorithm, GroupPolicyGradient) and set(algorithm.can.asks["advantage"]) <= ALONE
+def learns_from_a_group(algorithm: Algorithm, *given: str) -> bool:
+    """Return whether the algorithm's advantages need no more than rewards, those of earlier visits, and what is given."""
+    return isinstance(algorithm, GroupPolicyGradient) and set(algorithm.can.asks["advantage"]) <= {*ALONE, *given}
 
 
 def without_kl(
-    algorithm: object, *, success_rate: float = 0.5, group_size: int = 2, visits: int = 1
+    algorithm: object, *given: str, success_rate: float = 0.5, group_size: int = 2, visits: int = 1
 ) -> GroupPolicyGradient:
     """Return the algorithm without its KL term, which no picture of groups needs.
 
-    Raises ValueError for one that does not learn from groups, and for groups that cannot be drawn.
+    given: what its advantage may ask for beside rewards. Raises ValueError for one that does not learn from groups or asks for
+    more, and for groups that cannot be drawn.
     """
     if not isinstance(algorithm, GroupPolicyGradient):
         raise ValueError(f"algorithm: {getattr(algorithm, 'name', algorithm)} does not learn from groups of responses")
-    if more := set(algorithm.can.asks["advantage"]) - ALONE:
+    if more := set(algorithm.can.asks["advantage"]) - {*ALONE, *given}:
         raise ValueError(
             f"algorithm: {algorithm.name}'s advantage needs {' and '.join(sorted(more))}, which a picture of rewards has not"
         )

@@ -22,6 +22,7 @@ from rlviz.pictures.arguments import OFFERED, Menu, WholeSlider
 from rlviz.pictures.arrays import Array
 from rlviz.pictures.base import BLUE, FAINT, GREEN, GREY, LINE, TEXT, VERMILION, Handle, Picture, dress, signed
 from rlviz.pictures.explore import Algorithms, explorer
+from rlviz.pictures.groups import learns_from_a_group, without_kl
 from rlviz.pictures.marks import Marks
 from rlviz.pieces.advantages import ProcessAdvantage
 from small_models.checks import checked
@@ -103,7 +104,7 @@ def process_curve(
     ends = torch.tensor([*[True] * STEPS, False, False, True])
     outcomes = torch.tensor([answers_right], dtype=torch.double)
 
-    bare, mask = algorithm.without_kl(), torch.ones_like(right).unsqueeze(0)
+    bare, mask = without_kl(algorithm, "step_ends"), torch.ones_like(right).unsqueeze(0)
     rewards, step_ends = right.double().unsqueeze(0), ends.expand(mask.shape)
     of_steps = {rule: ProcessAdvantage(combine=rule)(rewards, step_ends)[0] for rule in SUPERVISIONS}
     other = next(rule for rule in SUPERVISIONS if rule != supervision)
@@ -356,8 +357,7 @@ def _box(x: float, y: float, width: float, height: float) -> list[tuple[float, f
 
 def compares_a_group(algorithm: Algorithm) -> bool:
     """Return whether the algorithm makes advantages by comparing a group's rewards."""
-    known = {"mask", "history", "step_ends"}
-    return isinstance(algorithm, GroupPolicyGradient) and set(algorithm.can.asks["advantage"]) <= known
+    return learns_from_a_group(algorithm, "step_ends")
 
 
 explore_process = explorer(

@@ -93,9 +93,10 @@ class LengthNormalized:
 def log_odds(logp: Float[Tensor, " N"], lengths: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
     """Return log(p / (1 − p)), p = exp(logp / lengths): the geometric mean of the probabilities of a response's tokens.
 
+    A type tells no p nearer to 1 than its eps; there the odds are 1 / eps, and have no gradient.
     Source: ORPO (arXiv 2403.07691) Eq. 4, 7.
     """
-    mean = logp / lengths
+    mean = (logp / lengths).clamp(max=-torch.finfo(logp.dtype).eps)
     return mean - torch.log(-torch.expm1(mean))
 
 

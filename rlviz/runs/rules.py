@@ -279,6 +279,22 @@ RULES: tuple[Rule, ...] = (
         "sampler_lag",
         "Sample with newer weights or more bits. TIS (--algorithm tis) gave back what old weights cost, not what few bits did.",
         "02_the_ratio",
+        silences=("mismatch_grew",),
+    ),
+    Rule(
+        "mismatch_grew",
+        "warning",
+        (
+            TimesStart("mismatch_kl").at_least(
+                3, "with weights of 5 bits a sound run comes back to what it began with"
+            ),
+            Now("mismatch_kl").at_least(0.005, "weights of 5 bits begin at .001 to .003 nats, and cost nothing"),
+        ),
+        "The KL between sampler and trainer is {0:.1f} times what it was at first, {1:.3f} nats per token (since step {step}).",
+        "The two engines drift apart as the weights change: what is sampled tells less and less about what is trained.",
+        "lr",
+        "Begin again with a third of the learning rate, or sample with newer weights or more bits.",
+        "02_the_ratio",
     ),
     Rule(
         "sampled_worse",

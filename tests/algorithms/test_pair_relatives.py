@@ -10,7 +10,7 @@ from rlviz.algorithms import DPO, IPO, ORPO, SIMPO, PreferenceOptimization, diff
 from rlviz.pictures.dpo import DpoPicture, dpo_curve, explore_dpo, learns_from_a_pair
 from rlviz.pictures.gae import gae_curve
 from rlviz.pictures.mismatch import mismatch_curve
-from rlviz.pieces.preference import mean_log_ratio
+from rlviz.pieces.preference import log_odds, mean_log_ratio
 from rlviz.training import PairSettings, train
 from small_models.pairs import make_pairs
 from small_models.policies import load_policy
@@ -67,6 +67,23 @@ def test_orpo_by_hand_and_as_trl_has_it():
     # ∂/∂log p of log(p / (1 − p)) is 1 / (1 − p)
     slope = (-1 - 0.1 / (1 + ratio) / (1 - p)) / LENGTHS[0] / 3
     torch.testing.assert_close(by_chosen, slope)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_log_odds_of_half_are_0_and_of_a_certain_response_finite(dtype):
+    """By hand: log(½ / ½) = 0, log(¾ / ¼) = log 3. Of p = 1 a type tells only that 1 − p is at most its eps."""
+    eps = torch.finfo(dtype).eps
+    logp = torch.tensor([2 * math.log(0.5), 2 * math.log(0.75), -2e-6, 0.0], dtype=dtype, requires_grad=True)
+    odds = log_odds(logp, torch.full((4,), 2))
+    expected = [0.0, math.log(3), math.log(1e6), math.log(1 / eps)]
+    torch.testing.assert_close(odds.detach(), torch.tensor(expected, dtype=dtype), rtol=1e-5, atol=1e-6)
+    chosen, rejected = (
+        logp[[3, 3, 0]],
+        logp[[0, 3, 3]],
+    )  # certain against even odds, both certain, and the other way round
+    two = torch.full((3,), 2)
+    ORPO.loss(chosen, rejected, chosen_lengths=two, rejected_lengths=two).loss.backward()
+    assert logp.grad.isfinite().all()
 
 
 def test_a_preference_loss_asks_for_what_it_needs():

@@ -46,10 +46,10 @@ def test_a_policy_in_place_of_the_table(rlviz, tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr("rlviz.maps.regime_map", lambda *both, **given: asked.append(given) or [])
     monkeypatch.setattr("rlviz.cli.map._make", lambda making: 2)
-    rlviz(
-        "map", "--policy", "chain-rare", "--task", "chain", "--noise", ".2", "--steps", 5, "--out", tmp_path / "m.png"
-    )
-    assert asked[0]["regime"] == PolicyRegime("chain-rare", "chain", noise=0.2) and asked[0]["cells"] is None
+    for task in (["--task", "sort"], []):
+        rlviz("map", "--policy", "chain-rare", *task, "--noise", ".2", "--steps", 5, "--out", tmp_path / "m.png")
+    assert asked[0]["regime"] == PolicyRegime("chain-rare", "sort", noise=0.2) and asked[0]["cells"] is None
+    assert asked[1]["regime"] == PolicyRegime("chain-rare", "chain", noise=0.2)
     assert asked[0]["settings"] == MapSettings(replicas=3, steps=5, level=0.5)
 
 
@@ -73,7 +73,11 @@ def test_a_policy_in_place_of_the_table(rlviz, tmp_path, monkeypatch):
             "success is a setting of the table alone; with a policy its task decides",
         ),
         (["--task", "trip"], "--task is for --policy; got trip without one"),
-        (["--policy", "nowhere"], "task 'nowhere' is not known"),
+        (["--policy", "nowhere"], "--policy nowhere is none of the shipped ones (chain, chain-experts, "),
+        (
+            ["--policy", "trip", "--task", "my.jsonl"],
+            "--task must be a shipped one on a map; compare takes a file: rlviz compare",
+        ),
         (["--policy", "nowhere", "--task", "trip"], "nowhere"),
         (["--out", "m.gif"], "out must end in .png, .svg, .pdf or .html; got m.gif"),
     ],

@@ -42,6 +42,11 @@ class Frozen:
         return (self.lengths % 2 == 0).double()
 
     @property
+    def sampler_logp(self) -> Tensor:
+        """What a second engine, that sampled, would say, for weights of it: the reference's probabilities, which are near."""
+        return self.ref_logp
+
+    @property
     def entropy(self) -> Tensor:
         """Numbers in place of entropies, whose gradient is not asked for: −log π_old."""
         return -self.old_logp
@@ -68,7 +73,7 @@ def ours(algorithm: GroupPolicyGradient | ActorCritic, batch: Frozen) -> tuple[T
         advantages, _ = algorithm.advantages(token_rewards, batch.values, batch.mask)
     else:
         asked = {"old_entropy": batch.entropy, "correct": batch.correct, "well_formed": batch.well_formed}
-        logps = {"old_logp": batch.old_logp, "ref_logp": batch.ref_logp}
+        logps = {"old_logp": batch.old_logp, "ref_logp": batch.ref_logp, "sampler_logp": batch.sampler_logp}
         advantages, _ = algorithm.advantages(rewards, batch.mask, **logps, **asked)
     mask = algorithm.loss_mask(batch.mask, batch.truncated)
     leaf, chosen = batch.logp.clone().requires_grad_(), selected(algorithm, batch)

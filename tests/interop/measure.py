@@ -1,20 +1,25 @@
 """Ask TRL 1.16.0 and verl 0.9.1 themselves: `python -m tests.interop.measure` writes the frozen batch, their losses and
-gradients on it (cases.json, gradients.safetensors), and how far they are from ours (rlviz/interop/measured.json).
+gradients on it (cases.json, gradients.safetensors), a log of verl's (verl.jsonl), and
+how far they are from ours (rlviz/interop/measured.json).
 
-Needs trl 1.16.0 and the wheel of verl 0.9.1 unpacked on the path (`pip install --no-deps`): verl's functions are cut out of its
-core_algos.py, since importing it asks for ray. TRL's are the trainer's own, given the frozen log-probabilities.
+Needs trl 1.16.0, orjson and the wheel of verl 0.9.1 unpacked on the path (`pip install --no-deps`): verl's functions are cut out
+of its files, since importing them asks for ray. TRL's are the trainer's own, given the frozen log-probabilities.
 """
 
 from __future__ import annotations
 
 import ast
+import enum
+import functools
+import importlib
 import json
 import logging
+import os
 import tempfile
 import types
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,13 +34,14 @@ from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer
 from trl.rewards import get_soft_overlong_punishment
 
 import rlviz.interop
-from rlviz.algorithms import ALGORITHMS, DPO, GRPO, RELATIVES, GroupPolicyGradient, PolicyGradient
+from rlviz.algorithms import ALGORITHMS, DPO, GRPO, RELATIVES, TIS, GroupPolicyGradient, PolicyGradient
 from rlviz.algorithms.describe import to_json
 from rlviz.interop.carrying import carried
 from rlviz.interop.exporting import Export
 from rlviz.interop.trl import to_trl
-from rlviz.interop.verl import ACTOR, ROLLOUT, to_verl
+from rlviz.interop.verl import ACTOR, to_verl
 from rlviz.pieces.advantages import GroupAdvantage
+from rlviz.pieces.mismatch import sequence_weight
 from rlviz.pieces.preference import response_logp
 from rlviz.pieces.surrogate import DualClip
 from rlviz.training import PairSettings, TrainSettings
@@ -53,6 +59,7 @@ SCALED = [a for a in OF_GROUPS if isinstance(a.advantage, GroupAdvantage) and a.
 EPS = [a.with_parameters(eps=1e-4) for a in SCALED]
 KEPT = [replace(a, name=f"{a.name}, all groups", select=GRPO.select) for a in EPS if a.select is not GRPO.select]
 DUAL = replace(EPS[0], name="GRPO, dual clip 2", surrogate=DualClip(c=2.0))
+WHOLE = replace(TIS, name="TIS, whole responses", advantage=replace(TIS.advantage, ratio=sequence_weight))
 HOW = (
     "on one batch of 64 real responses (chain, 8 prompts × 8, seed 0; the new policy's weights moved by .01 · "
     "N(0, 1), a tenth of its "
@@ -118,6 +125,9 @@ def in_trl(algorithm: GroupPolicyGradient, batch: Frozen, trainer: type[Any], **
     for row, (cut, count) in enumerate(zip(batch.truncated.flatten().tolist(), length, strict=True)):
         if not cut:
             ids[row][count - 1] = policy.tokenizer.eos_token_id
+    rows = batch.sampler_logp.flatten(0, 1).tolist()
+    drawn = [row[:count] for row, count in zip(rows, length, strict=True)]
+    sampler = drawn if algorithm.asks_for("advantage", "sampler_logp") else None
     with tempfile.TemporaryDirectory() as folder:
         config = GRPOConfig(output_dir=folder, use_cpu=True, report_to="none", **fields)
         rows = [{"prompt": f"{prompt}="} for prompt in range(P) for _ in range(G)]
@@ -128,7 +138,7 @@ def in_trl(algorithm: GroupPolicyGradient, batch: Frozen, trainer: type[Any], **
             ids,
             None,
             ["x"] * len(prompts),
-            None,
+            sampler,
             {},
             None,
             None,
@@ -178,33 +188,116 @@ def rows_taken(algorithm: GroupPolicyGradient, batch: Frozen) -> Tensor:
 
 
 def verl_functions() -> dict[str, Any]:
-    """Return the functions of verl's core_algos.py and torch_functional.py, without what they import."""
+    """Return the functions and classes of verl that are asked, cut out of its files without what these import."""
     root = Path(find_spec("verl").submodule_search_locations[0])  # type: ignore[union-attr,index]
-    space: dict[str, Any] = {"torch": torch, "np": np, "defaultdict": defaultdict}
+    space: dict[str, Any] = {
+        "torch": torch, "np": np, "os": os, "defaultdict": defaultdict, "partial": functools.partial, "Enum": enum.Enum,
+        "Any": Any, "Callable": Callable, "logger": logging.getLogger("verl"), "SAFETY_BOUND": 20.0,
+    }  # fmt: skip
 
     def take(file: str, wanted: Any) -> None:
-        tree = ast.parse((root / file).read_text())
-        body = [node for node in tree.body if isinstance(node, ast.FunctionDef) and wanted(node.name)]
-        for node in body:
-            node.decorator_list, node.returns = [], None
-            for argument in (*node.args.args, *node.args.kwonlyargs):
-                argument.annotation = None
+        tree = ast.parse(f"from __future__ import annotations\n{(root / file).read_text()}")
+        body: list[ast.stmt] = [tree.body[0]]
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and wanted(node.name):
+                node.decorator_list = [
+                    each for each in node.decorator_list if ast.unparse(each).startswith("dataclass")
+                ]
+                body.append(node)
         exec(compile(ast.Module(body, []), file, "exec"), space)
 
     take("utils/torch_functional.py", lambda name: name.startswith("masked_"))
     space["verl_F"] = types.SimpleNamespace(**{name: space[name] for name in space if name.startswith("masked_")})
     space |= {"AlgoConfig": type("AlgoConfig", (), {}), "ActorConfig": Config}
     take("trainer/ppo/core_algos.py", lambda name: name.startswith(("compute_", "agg_loss", "kl_penalty")))
+    weights = ("compute_offpolicy_metrics", "compute_rollout_correction_weights", "compute_is_metrics")
+    take("trainer/ppo/rollout_corr_helper.py", lambda name: name in (*weights, "_parse_rollout_is_threshold"))
+    take("trainer/ppo/metric_utils.py", lambda name: name in METRICS)
+    take("utils/metric/utils.py", lambda name: name in ("AggregationType", "Metric"))
+    space |= {"NumericType": (int, float, Tensor, np.ndarray)}
+    take("utils/metric/utils.py", lambda name: name == "reduce_metrics")
+    take("utils/py_functional.py", lambda name: name == "rename_dict")
+    take("workers/utils/losses.py", lambda name: name == "ppo_loss")
+    take("utils/tracking.py", lambda name: name == "FileLogger")
     return space
 
 
 class Config(dict):  # type: ignore[type-arg]
-    """A config of verl: options as items and as attributes."""
+    """A config of verl, or a batch of it: options as items and as attributes."""
 
     __getattr__ = dict.get
 
+    def select(self, *names: str) -> Config:
+        return Config({name: self[name] for name in names})
+
+    def to_padded_tensor(self) -> Config:
+        return self
+
+
+METRICS = (
+    "_compute_response_info", "compute_data_metrics", "compute_timing_metrics", "compute_throughout_metrics",
+    "process_validation_metrics", "bootstrap_metric", "calc_maj_val",
+)  # fmt: skip
+
+
+def verl_log(batch: Frozen) -> None:
+    """Write verl.jsonl with verl's own loss, metrics and file logger: an evaluation before training, then two steps of PPO.
+
+    The order is that of `fit` in verl 0.9.1's trainer/ppo/ray_trainer.py; seconds, learning rate and the gradient's norm, which
+    its workers give, are made up. The sampler's probabilities are those of the reference.
+    """
+    verl = verl_functions()
+    verl |= {"no_padding_2_padding": lambda values, data: values, "orjson": importlib.import_module("orjson")}
+    verl["get_policy_loss_fn"] = lambda mode: verl[f"compute_policy_loss_{mode}"]
+    old, new, ref, values = (each.flatten(0, 1) for each in (batch.old_logp, batch.logp, batch.ref_logp, batch.values))
+    mask = batch.mask.flatten(0, 1).double()
+    last = (torch.arange(mask.shape[1]) * mask).argmax(1, keepdim=True)
+    scores = torch.zeros_like(mask).scatter(1, last, batch.correct.flatten().unsqueeze(1))
+    advantages, returns = verl["compute_gae_advantage_return"](scores, values, mask, 1.0, 1.0)
+    columns = {"token_level_scores": scores, "token_level_rewards": scores, "advantages": advantages, "returns": returns,
+               "prompts": torch.zeros(P * G, 6), "responses": mask, "response_mask": mask, "values": values,
+               "attention_mask": torch.cat([torch.ones(P * G, 6), mask], 1)}  # fmt: skip
+    whole = types.SimpleNamespace(
+        batch=columns, non_tensor_batch={}, meta_info={"global_token_num": (6 + mask.sum(1)).tolist()}
+    )
+    config = Config(clip_ratio=0.2, clip_ratio_c=3.0, loss_agg_mode="token-mean", use_kl_loss=True, kl_loss_type="low_var_kl",
+                    kl_loss_coef=0.001, entropy_coeff=0.0, policy_loss=Config(), global_batch_info={})  # fmt: skip
+    found = verl["process_validation_metrics"](
+        ["openai/gsm8k"] * P * G,
+        [str(row // G) for row in range(P * G)],
+        {"reward": batch.correct.flatten().tolist(), "acc": batch.correct.flatten().tolist()},
+    )
+    tested = {f"val-core/{source}/{name}/{kind}": value for source, names in found.items() for name, kinds in names.items()
+              for kind, value in kinds.items() if name == "acc" and kind.startswith(("mean@", "best@8"))}  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["VERL_FILE_LOGGER_ROOT"] = folder
+        log = verl["FileLogger"]("verl_examples", "gsm8k")
+        log.log(data=tested, step=0)
+        for step in (1, 2):
+            parts = Config(response_mask=mask, old_log_probs=old, advantages=advantages, ref_log_prob=ref, dp_size=1,
+                           batch_num_tokens=None, global_batch_size=None)  # fmt: skip
+            loss, told = verl["ppo_loss"](config, {"log_probs": old + (step - 1) * (new - old), "entropy": -old}, parts)
+            told |= {
+                "loss": [float(loss)],
+                "grad_norm": [0.5 / step],
+                "lr": [1e-6],
+                "perf/max_memory_allocated_gb": [1.0],
+            }
+            metrics = {"actor/entropy": float(verl["agg_loss"](-old, mask, "token-mean"))}
+            off = verl["compute_offpolicy_metrics"](old, ref, mask)
+            metrics |= {f"rollout_corr/{name}": float(value) for name, value in off.items()}
+            metrics |= verl["reduce_metrics"](verl["rename_dict"](told, "actor/"))
+            metrics |= (tested if step == 2 else {}) | {"training/global_step": step, "training/epoch": 0}
+            metrics |= verl["compute_data_metrics"](whole, use_critic=True)
+            timing = {"gen": 1.5, "update_actor": 0.5, "step": 2.0 + step}
+            metrics |= verl["compute_timing_metrics"](whole, timing)
+            log.log(data=metrics | verl["compute_throughout_metrics"](whole, timing, 1), step=step)
+        log.finish()
+        (HERE / "verl.jsonl").write_bytes(Path(log.filepath).read_bytes())
+
 
 ESTIMATORS = {
+    "gdpo": "compute_gdpo_outcome_advantage",
     "grpo": "compute_grpo_outcome_advantage",
     "rloo": "compute_rloo_outcome_advantage",
     "opo": "compute_opo_outcome_advantage",
@@ -219,8 +312,8 @@ def in_verl(algorithm: PolicyGradient, batch: Frozen, verl: dict[str, Any]) -> t
     export = to_verl(algorithm, SETTINGS)
     fields = {name.removeprefix("algorithm."): value for name, value in export.fields.items()}
     actor = Config({name.removeprefix(ACTOR): value for name, value in fields.items() if name.startswith(ACTOR)})
-    if fields.get("adv_estimator") not in (*ESTIMATORS, "gae") or ROLLOUT + "calculate_log_probs" in fields:
-        return None  # no such estimator; or weights of a sampler, which this batch has not
+    if fields.get("adv_estimator") not in (*ESTIMATORS, "gae"):
+        return None  # no such estimator
     chosen = torch.arange(P) if export.at("select").fit == "inexpressible" else selected(algorithm, batch)
     leaf = batch.logp.clone().requires_grad_()
     logp, old, ref = (values[chosen].flatten(0, 1) for values in (leaf, batch.old_logp, batch.ref_logp))
@@ -240,19 +333,31 @@ def in_verl(algorithm: PolicyGradient, batch: Frozen, verl: dict[str, Any]) -> t
             else {}
         )
         estimate = verl[ESTIMATORS[fields["adv_estimator"]]]
-        named = (
-            {"config": Config(gamma=fields["gamma"])}
-            if fields["adv_estimator"] == "reinforce_plus_plus"
-            else {"index": uid}
-        )
+        kinds = {
+            "right": batch.correct[chosen].flatten().numpy(),
+            "formed": batch.well_formed[chosen].flatten().numpy(),
+        }
+        named = {
+            "reinforce_plus_plus": {"config": Config(gamma=fields["gamma"])},
+            "gdpo": {
+                "index": uid,
+                "config": Config(gdpo_reward_keys=list(kinds)),
+                "non_tensor_batch": kinds,
+                "batch": {"prompts": mask[:, :0], "attention_mask": mask.long()},
+            },
+        }.get(fields["adv_estimator"], {"index": uid})
         advantages, _ = estimate(scores.clone(), mask, **named, **more)
     config = Config(clip_ratio=0.2, **{name: value for name, value in actor.items() if "." not in name})
     config["policy_loss"] = Config(
         {name.partition(".")[2]: value for name, value in actor.items() if name.startswith("policy_loss.")}
     )
     config["global_batch_info"] = {"loss_scale_factor": actor.get("loss_scale_factor")}
+    weights = None
+    if (level := fields["rollout_correction.rollout_is"]) is not None:
+        threshold, sampler = fields["rollout_correction.rollout_is_threshold"], batch.sampler_logp[chosen].flatten(0, 1)
+        weights, _ = verl["compute_rollout_correction_weights"](old - sampler, mask, level, threshold)
     loss, _ = verl[f"compute_policy_loss_{actor['policy_loss.loss_mode']}"](
-        old, logp, advantages, mask, actor["loss_agg_mode"], config
+        old, logp, advantages, mask, actor["loss_agg_mode"], config, weights
     )
     if actor["entropy_coeff"]:
         bonus = verl["agg_loss"](
@@ -327,7 +432,7 @@ def asked(batch: Frozen) -> Iterator[tuple[PolicyGradient, Export, str, tuple[Te
             "carried",
             in_trl(algorithm, batch, carried(GRPOTrainer, algorithm)),
         )
-    for algorithm in FAMILY:
+    for algorithm in [*FAMILY, WHOLE]:
         theirs = in_verl(algorithm, batch, verl)
         if theirs is not None:
             yield algorithm, to_verl(algorithm, SETTINGS), "exported", theirs
@@ -336,7 +441,8 @@ def asked(batch: Frozen) -> Iterator[tuple[PolicyGradient, Export, str, tuple[Te
 def main() -> None:
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
-    make_batch()
+    if not (HERE / "batch.safetensors").is_file():
+        make_batch()
     batch, rows, cases, gradients = frozen(), [], [], {}
     for place, (algorithm, export, way, theirs) in enumerate(asked(batch)):
         apart = compared(ours(algorithm, batch), theirs)
@@ -356,6 +462,7 @@ def main() -> None:
         print(f"{export.to:5} {way:9} {algorithm.name:24} loss {apart['loss']:.1e} gradient {apart['gradient']:.1e} "
               f"cosine {apart['cosine']:.6f} {eight}", flush=True)  # fmt: skip
     save_file(gradients, HERE / "gradients.safetensors")
+    verl_log(batch)
     (HERE / "pairs.json").write_text(json.dumps(in_dpo()) + "\n")
     (HERE / "cases.json").write_text(f"[\n{_rows(cases)}\n]\n")
     told = f'{{"how": {json.dumps(HOW, ensure_ascii=False)}, "rows": [\n{_rows(rows)}\n]}}\n'

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import math
 
+import jsonschema
 import pytest
 
-from rlviz import DCPO, DPO, PairSettings, RunFolder, TrainSettings, diagnose, inspect_run, train
+from rlviz import DAPO, DCPO, DPO, GRPO, PairSettings, RunFolder, TrainSettings, diagnose, inspect_run, train
 from rlviz.interop import import_run, write_unipo
+from rlviz.interop.foreign import BEFORE
 from rlviz.runs.learning import plot_learning_curves
+from tests.interop.batch import HERE, frozen
 
 # of TRL 1.16.0's own trainer on `chain`, some columns left out: a training line an update, an evaluation, the line at the end
 TRL = [
@@ -101,7 +104,28 @@ def test_a_log_of_pairs(tmp_path):
     assert [(r.margin, r.pair_accuracy) for r in records] == [(0.1, 0.6)] * 2 and math.isnan(records[0].pull)
 
 
-def test_a_log_of_verl(tmp_path):
+def test_a_log_that_verl_wrote(tmp_path):
+    """By verl 0.9.1's own loss, metrics and FileLogger (tests/interop/measure.py: verl_log), on batch.safetensors."""
+    run = import_run(HERE / "verl.jsonl", tmp_path / "run")
+    batch, (first, second) = frozen(), run.rows
+    assert first["reward"] == batch.correct.mean() and first["truncated"] == 1 / 64  # one fills its row
+    assert first["response_length"] == batch.mask.sum() / 64 and (first["seconds"], second["seconds"]) == (3.0, 4.0)
+    old, ref = (each[batch.mask] for each in (batch.old_logp, batch.ref_logp))
+    kl = ((ref - old).exp() - (ref - old) - 1).mean()  # k3 of the reference
+    assert first["kl"] == pytest.approx(float(kl), rel=1e-5) and first["loss"] == pytest.approx(
+        0.001 * float(kl), rel=1e-5
+    )
+    off = ((old - ref).exp() - (old - ref) - 1).mean()  # where the reference sampled: verl's rollout_corr/k3_kl
+    assert first["mismatch_kl"] == pytest.approx(float(off), rel=1e-5) and {"lr", "entropy", "grad_norm"} < set(first)
+    assert "held_out_accuracy" not in first and second["held_out_accuracy"] == first["reward"]
+    assert {"explained_variance"} < set(first) and run.notes == (BEFORE,)
+    assert {"actor/pg_clipfrac", "critic/score/mean", "timing_s/gen"} < set(
+        run.others
+    ) and "actor/loss" not in run.others
+    assert diagnose(tmp_path / "run").steps == 2
+
+
+def test_a_log_of_verl_that_was_cut_short(tmp_path):
     (tmp_path / "exp.jsonl").write_text(
         "".join(json.dumps(row) + "\n" for row in VERL) + '{"step": 3, "da'
     )  # cut short
@@ -114,20 +138,31 @@ def test_a_log_of_verl(tmp_path):
     assert diagnose(tmp_path / "run").steps == 2
 
 
-# the annotated example of poloclub/unipo, docs/canonical_schema.json: what an object of each kind has
-HEADER = {
-    "task",
-    "dataset",
-    "reward_strategy",
-    "algorithm",
-    "totalSteps",
-    "model_name",
-    "reference_model_name",
-    "hparams",
-}
-ENTRY = {"step", "is_first_step_after_rollout_phase", "metrics"}
-RESPONSE = {"id", "reward", "advantage", "response_text", "response_length", "tokens"}
-TOKENS = {"ids", "strings", "log_probs", "old_log_probs", "advantages", "token_objective"}
+def whole(required, of, **given):
+    """Return a JSON schema of an object that must have these fields, and gives those that are told these types."""
+    types = {name: {"type": kind} if isinstance(kind, (str, list)) else kind for name, kind in given.items()}
+    return {"type": "object", "required": required.split(), "properties": types, "additionalProperties": of}
+
+
+def every(item):
+    return {"type": "array", "items": item, "minItems": 1}
+
+
+# What docs/canonical_schema.json of poloclub/unipo (commit a9c9acf, an annotated example) and its src/lib/radial-chart/types.ts
+# ask for, in our own words: which fields there must be, and of which type. Neither has a licence, so neither is here.
+NUMBERS = every({"type": ["number", "null"]})
+TOKENS = whole("ids strings", NUMBERS, ids=every({"type": "integer"}), strings=every({"type": "string"}),
+               clipped=every({"type": "boolean"}), observed=every({"type": "boolean"}))  # fmt: skip
+RESPONSE = whole("id reward response_text response_length tokens", True, id="string", reward="number", advantage="number",
+                 response_text="string", response_length="integer", tokens=TOKENS)  # fmt: skip
+PROMPT = whole("prompt responses", False, prompt="string", responses=every(RESPONSE))
+METRICS = whole("policy_objective reward", {"type": "number"})
+ENTRY = whole("step is_first_step_after_rollout_phase metrics", False, step="integer", metrics=METRICS,
+              is_first_step_after_rollout_phase="boolean", prompts={**every(PROMPT), "maxItems": 3})  # fmt: skip
+HEADER = whole("algorithm hparams task dataset reward_strategy totalSteps model_name reference_model_name", False,
+               hparams="object", totalSteps="integer", **dict.fromkeys(
+                   "task dataset reward_strategy algorithm model_name reference_model_name".split(), "string"))  # fmt: skip
+SCHEMA = whole("header entries", False, header=HEADER, entries=every(ENTRY))
 
 
 def test_unipo_there_and_back(tmp_path):
@@ -138,16 +173,14 @@ def test_unipo_there_and_back(tmp_path):
         pass
     words = write_unipo(tmp_path / "run", tmp_path / "run.json")
     told = json.loads((tmp_path / "run.json").read_text())
-    assert "4 steps, 2 of them with tokens" in words[0] and set(told) == {"header", "entries"}
-    assert set(told["header"]) == HEADER and told["header"]["totalSteps"] == len(told["entries"]) == 4
+    jsonschema.Draft202012Validator(SCHEMA).validate(told)
+    assert "4 steps, 2 of them with tokens" in words[0] and told["header"]["totalSteps"] == len(told["entries"]) == 4
     ids = {}
     for entry in told["entries"]:
-        assert set(entry) - {"prompts"} == ENTRY and {"policy_objective", "reward"} <= set(entry["metrics"])
-        assert all(isinstance(value, int | float) for value in entry["metrics"].values())
         for prompt in entry.get("prompts", ()):
             assert len(entry["prompts"]) == 3 and len(prompt["responses"]) == 4
             for response in prompt["responses"]:
-                assert set(response) >= RESPONSE and set(response["tokens"]) >= TOKENS
+                assert {"log_probs", "old_log_probs", "advantages", "token_objective"} < set(response["tokens"])
                 columns = response["tokens"]
                 assert {len(column) for column in columns.values()} == {response["response_length"]}
                 assert all(ids.setdefault(s, i) == i for s, i in zip(columns["strings"], columns["ids"], strict=True))
@@ -166,6 +199,18 @@ def test_unipo_there_and_back(tmp_path):
         for name in ("ratio", "old_prob", "upper", "push", "advantage"):
             assert [getattr(t, name) for t in mine] == pytest.approx([getattr(t, name) for t in theirs], rel=1e-5)
     assert back.name == "DCPO" and inspect_run(tmp_path / "back").go(step=2, token=1) is None
+
+
+def test_unipo_s_formulas_find_their_numbers(tmp_path):
+    settings = TrainSettings(steps=1, num_prompts=2, group_size=2, evaluate_every=0, details_every=0)
+    told = {}
+    for algorithm in (GRPO, DAPO, DCPO):
+        for _ in train("chain", algorithm, settings, out=tmp_path / algorithm.name):
+            pass
+        write_unipo(tmp_path / algorithm.name, tmp_path / "run.json")
+        told[algorithm.name] = json.loads((tmp_path / "run.json").read_text())["header"]["hparams"]
+    assert [told[name].get("clip_eps") for name in told] == [0.2, [0.2, 0.28], None]  # DCPO's limits are no constants
+    assert [told[name]["kl_coef"] for name in told] == [0.04, 0, 0] and told["GRPO"]["learning_rate"] == settings.lr
 
 
 def test_unipo_of_pairs_and_lines(tmp_path):

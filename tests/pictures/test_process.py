@@ -2,13 +2,15 @@
 
 import itertools
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from rlviz.algorithms import ALGORITHMS, DR_GRPO, GRPO, GRPO_PROCESS, PPO, GroupPolicyGradient
-from rlviz.pictures.process import ROWS, Marks, ProcessPicture, explore_process, process_curve
+from rlviz.algorithms import ALGORITHMS, DR_GRPO, GRPO, GRPO_PROCESS, PPO, RELATIVES, GroupPolicyGradient
+from rlviz.pictures.gae import gae_curve
+from rlviz.pictures.process import ROWS, Marks, ProcessPicture, compares_a_group, explore_process, process_curve
 
 # The group in which no answer is right: 6 + 2 + 5 + 0 + 6 + 3 + 7 + 1 = 30 of 8 · 9 = 72 steps are right. Mean 30/72, unbiased
 # variance 30 · 42 / 72 / 71, so z is 1.17497 for a right step and −0.83927 for a wrong one.
@@ -109,6 +111,16 @@ def test_refusals_name_the_parameter(wrong):
 def test_a_critic_has_no_group():
     with pytest.raises(ValueError, match="algorithm: PPO has nothing that this picture shows"):
         explore_process(PPO)
+
+
+@pytest.mark.parametrize("algorithm", [a for a in RELATIVES if not compares_a_group(a)], ids=lambda a: a.name)
+@pytest.mark.parametrize("curve", [process_curve, gae_curve])
+def test_what_rewards_do_not_tell_is_said_in_words(curve, algorithm):
+    """TIS needs a sampler's probabilities, distillation a teacher's; ORPO has no group: no picture of rewards has them."""
+    with pytest.raises(
+        ValueError, match=rf"^algorithm: {re.escape(algorithm.name)}('s advantage needs| (does not|learns))"
+    ):
+        curve(algorithm)
 
 
 def test_three_others_are_right_at_first_so_that_the_algorithm_matters():

@@ -123,6 +123,7 @@ PLANS = {
     "few pairs": Plan("chain", DPO, PairSettings(steps=150, lr=1e-3, num_pairs=128, seed=39)),
     "old sampler": Plan("chain", FREE, small(sampler_lag=8, seed=42)),
     "rough sampler": Plan("chain", FREE, small(sampler_bits=5, sampler_lag=1, seed=43)),
+    "rough, lr x 10": Plan("chain", FREE, small(sampler_bits=5, lr=3e-3, seed=44)),
     "DPO, linear": Plan("chain", DPO_LINEAR, PairSettings(steps=80, num_pairs=800, seed=32)),
 }
 

@@ -55,6 +55,12 @@ RUNS = {
     "entropy_gone": ("lr x 100", "sound, 4 updates"),
     "noisy_samples": ("hot", "warm samples", "learned judge"),
     "engines_apart": ("old sampler", "rough sampler", "top-p, KL to old"),
+    "mismatch_grew": (
+        "rough, lr x 10",
+        "rough sampler",
+        "top-p, KL to old",
+        "old sampler",
+    ),  # the last is said of by the other
     "sampled_worse": ("warm samples", "sound"),
     "sampled_better": ("cold", "sound, 4 updates", "top-p, KL to old"),  # one evaluation alone
     "overdone": ("DPO, lr x 10", "sound DPO", "learned judge"),
