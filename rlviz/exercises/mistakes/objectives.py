@@ -13,6 +13,7 @@ from rlviz.exercises.judge import Mistake, Topic, family
 from rlviz.pieces import values
 from rlviz.pieces.bounds import DynamicBounds
 from rlviz.pieces.kl import k2, k3
+from rlviz.pieces.mismatch import sequence_weight, truncated_weight
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
 from rlviz.pieces.surrogate import DualClip, pessimistic
 
@@ -257,6 +258,79 @@ SEQUENCE_RATIO = family(
     ),
 )
 ratios = Topic(TOKEN_RATIO=TOKEN_RATIO, SEQUENCE_RATIO=SEQUENCE_RATIO)
+
+
+# --- mismatch: (old_logp, sampler_logp, mask [P, G, T], cap) → min(w, cap) of each token, w = π_old / π_sampler ---
+
+
+def _capped_weight(change: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
+    """Return what makes of w and the cap another weight."""
+    return lambda old_logp, sampler_logp, mask, cap: change(token_ratio(old_logp, sampler_logp, mask), cap)
+
+
+def _of_mean_one(weight: Tensor, mask: Tensor) -> Tensor:
+    return weight / weight[mask].mean()
+
+
+def weight_upside_down(old_logp: Tensor, sampler_logp: Tensor, mask: Tensor, cap: Tensor) -> Tensor:
+    return truncated_weight(sampler_logp, old_logp, mask, cap)
+
+
+TRUNCATED_WEIGHT = family(
+    weight_upside_down=Mistake(
+        weight_upside_down,
+        "your weight is upside down: what the sampler draws too seldom has to count more, so it is trainer over sampler.",
+    ),
+    weight_left_in_logs=Mistake(
+        lambda old_logp, sampler_logp, mask, cap: (old_logp - sampler_logp).clamp(max=cap),
+        "that is the log of the weight: exp is missing, before the cap.",
+    ),
+    weight_with_the_cap_on_its_log=Mistake(
+        lambda old_logp, sampler_logp, mask, cap: (old_logp - sampler_logp).clamp(max=cap).exp(),
+        "you cap the logarithm, so the weight goes up to e to the cap: take exp first.",
+    ),
+    weight_with_a_floor=Mistake(
+        _capped_weight(lambda w, cap: torch.maximum(w, cap)),
+        "your cap is a floor: clamp(max=cap), or the minimum of w and the cap.",
+    ),
+    weight_cut_on_both_sides=Mistake(
+        _capped_weight(lambda w, cap: torch.minimum(w, cap).maximum(1 / cap)),
+        "you cut w from below as well, at 1 / cap: a token that the sampler draws too often has to count less, however little.",
+    ),
+    weight_zero_above_the_cap=Mistake(
+        _capped_weight(lambda w, cap: torch.where(w <= cap, w, 0 * w)),
+        "beyond the cap you leave the token out, as IcePop does: here it counts as much as the cap.",
+    ),
+    weight_one_above_the_cap=Mistake(
+        _capped_weight(lambda w, cap: torch.where(w <= cap, w, torch.ones_like(w))),
+        "beyond the cap you give a weight of 1: give the cap.",
+    ),
+    weight_without_the_cap=Mistake(
+        _capped_weight(lambda w, cap: w),
+        "nothing is truncated: that is the whole weight, as in decoupled PPO. Use cap.",
+    ),
+    weight_with_a_width=Mistake(
+        _capped_weight(lambda w, cap: torch.minimum(w, 1 + cap)),
+        "the cap is the largest weight itself, not a width: do not add it to 1.",
+    ),
+    weight_of_the_response=Mistake(
+        lambda old_logp, sampler_logp, mask, cap: truncated_weight(old_logp, sampler_logp, mask, cap, sequence_weight),
+        "you multiply the weights of a response's tokens: here each token has its own, so do not sum the log-probabilities.",
+    ),
+    weight_as_mean_of_the_response=Mistake(
+        lambda old_logp, sampler_logp, mask, cap: truncated_weight(old_logp, sampler_logp, mask, cap, sequence_ratio),
+        "you take the geometric mean over the response: here each token has its own weight, so do not average.",
+    ),
+    weight_scaled_to_a_mean_of_one=Mistake(
+        lambda old_logp, sampler_logp, mask, cap: _of_mean_one(truncated_weight(old_logp, sampler_logp, mask, cap), mask),
+        "you divide by the mean weight of the batch: a token's weight is its own, whatever the others are.",
+    ),
+    weight_capped_at_two=Mistake(
+        _capped_weight(lambda w, cap: w.clamp(max=2.0)),
+        "you cut at 2 whatever the cap is: use cap.",
+    ),
+)
+mismatch = Topic(TRUNCATED_WEIGHT=TRUNCATED_WEIGHT)
 
 
 # --- gspo: (logp, old_logp, mask [N, T], A [N]) → GSPO's objective without its clip, the mean of s · A: one number ---
