@@ -25,7 +25,12 @@ from rlviz.pieces.mismatch import truncated_weight as truncated_weight_piece
 from rlviz.pieces.preference import ImplicitReward, bradley_terry, response_logp
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
 from rlviz.pieces.shaping import SoftOverlongPunishment
-from rlviz.pieces.surrogate import DualClip, clipped_weight as clipped_weight_piece, pessimistic as pessimistic_piece
+from rlviz.pieces.surrogate import (
+    DualClip,
+    SignWeights,
+    clipped_weight as clipped_weight_piece,
+    pessimistic as pessimistic_piece,
+)
 from rlviz.pieces.values import entropy as entropy_piece
 from small_models.checks import check_at_least
 
@@ -67,6 +72,24 @@ def dual_clip(student: Callable[..., Any]) -> Verdict:
         known=mistakes.clipping.DUAL_CLIP,
         by="ratio",
         praise="value and slope for both signs, with c below the upper limit and above it.",
+    )
+
+
+def _sign_weights(
+    ratio: Tensor, A: Tensor, lower: Tensor, upper: Tensor, positive: Tensor, negative: Tensor
+) -> Tensor:
+    return SignWeights(float(positive), float(negative))(ratio, A, lower, upper)
+
+
+def sign_weights(student: Callable[..., Any]) -> Verdict:
+    """Check (ratio, A, lower, upper, positive, negative) → the clipped objective with A times a weight by its sign."""
+    return judge(
+        student,
+        _sign_weights,
+        cases.SIGN_WEIGHTS,
+        known=mistakes.clipping.SIGN_WEIGHTS,
+        by="ratio",
+        praise="value and slope of good and bad tokens, within the limits and beyond them.",
     )
 
 

@@ -30,6 +30,7 @@ CHECKS = {
     check.pessimistic: (pessimistic, mistakes.clipping.SURROGATE),
     check.clipped_weight: (clipped_weight, mistakes.clipping.CISPO_SURROGATE),
     check.dual_clip: (check._dual_clip, mistakes.clipping.DUAL_CLIP),
+    check.sign_weights: (check._sign_weights, mistakes.clipping.SIGN_WEIGHTS),
     check.truncated_weight: (truncated_weight, mistakes.mismatch.TRUNCATED_WEIGHT),
     check.importance_ratio: (token_ratio, mistakes.ratios.TOKEN_RATIO),
     check.sequence_importance_ratio: (sequence_ratio, mistakes.ratios.SEQUENCE_RATIO),

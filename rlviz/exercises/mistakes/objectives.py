@@ -15,7 +15,7 @@ from rlviz.pieces.bounds import DynamicBounds
 from rlviz.pieces.kl import k2, k3
 from rlviz.pieces.mismatch import sequence_weight, truncated_weight
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
-from rlviz.pieces.surrogate import DualClip, pessimistic
+from rlviz.pieces.surrogate import DualClip, SignWeights, pessimistic
 
 # --- clipping: (ratio, advantages, lower, upper) → the objective of each token ---
 
@@ -203,7 +203,78 @@ DUAL_CLIP = family(
         "you clip at 3 whatever c is: use c.",
     ),
 )
-clipping = Topic(SURROGATE=SURROGATE, CISPO_SURROGATE=CISPO_SURROGATE, DUAL_CLIP=DUAL_CLIP)
+
+
+# weights by sign: (ratio, advantages, lower, upper, positive, negative) → pessimistic, with A times a weight by its sign
+
+
+def _of_sign(A: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+    return torch.where(A < 0, negative, positive)
+
+
+SIGN_WEIGHTS = family(
+    weights_of_signs_swapped=Mistake(
+        lambda ratio, A, lower, upper, positive, negative: SignWeights(float(negative), float(positive))(
+            ratio, A, lower, upper
+        ),
+        "your weights are swapped: positive is for A > 0.",
+    ),
+    weights_left_out=Mistake(
+        lambda ratio, A, lower, upper, positive, negative: pessimistic(ratio, A, lower, upper),
+        "that is PPO's surrogate: the weights are not used.",
+    ),
+    weights_on_the_ratio=Mistake(
+        lambda ratio, A, lower, upper, positive, negative: pessimistic(
+            ratio * _of_sign(A, positive, negative), A, lower, upper
+        ),
+        "you multiply the ratio, so the clip sees another ratio than the one that moved: multiply A.",
+    ),
+    weights_on_the_free_branch_alone=Mistake(
+        lambda ratio, A, lower, upper, positive, negative: torch.minimum(
+            ratio * A * _of_sign(A, positive, negative), torch.clamp(ratio, lower, upper) * A
+        ),
+        "only the branch without the clip has its weight, so the minimum compares two different things: weigh A in both.",
+    ),
+    weights_on_the_clipped_branch_alone=Mistake(
+        lambda ratio, A, lower, upper, positive, negative: torch.minimum(
+            ratio * A, torch.clamp(ratio, lower, upper) * A * _of_sign(A, positive, negative)
+        ),
+        "only the clipped branch has its weight, so the minimum compares two different things: weigh A in both.",
+    ),
+    weights_that_lose_the_sign=Mistake(
+        lambda ratio, A, lower, upper, positive, negative: pessimistic(
+            ratio, A.abs() * _of_sign(A, positive, negative), lower, upper
+        ),
+        "bad tokens are pushed up: A is below 0 there already, so neither take its absolute value nor turn negative's sign.",
+    ),
+    weights_in_place_of_advantages=Mistake(
+        lambda ratio, A, lower, upper, positive, negative: pessimistic(
+            ratio, torch.where(A < 0, -negative, positive), lower, upper
+        ),
+        "the weight stands in place of A: multiply the two, so that a response far from its group's mean still counts more.",
+    ),
+    weight_for_good_tokens_alone=Mistake(
+        lambda ratio, A, lower, upper, positive, negative: SignWeights(float(positive), 1.0)(ratio, A, lower, upper),
+        "negative is not used: tokens with A < 0 have a weight too.",
+    ),
+    weight_for_bad_tokens_alone=Mistake(
+        lambda ratio, A, lower, upper, positive, negative: SignWeights(1.0, float(negative))(ratio, A, lower, upper),
+        "positive is not used: tokens with A > 0 have a weight too.",
+    ),
+    weights_without_the_clip=Mistake(
+        lambda ratio, A, lower, upper, positive, negative: ratio * A * _of_sign(A, positive, negative),
+        "nothing is clipped: use lower and upper, as PPO's surrogate does.",
+    ),
+    weights_clamped_without_the_minimum=Mistake(
+        lambda ratio, A, lower, upper, positive, negative: (
+            torch.clamp(ratio, lower, upper) * A * _of_sign(A, positive, negative)
+        ),
+        "you clip, but the minimum is missing: a token that moved the wrong way has lost the gradient that would bring it back.",
+    ),
+)
+clipping = Topic(
+    SURROGATE=SURROGATE, CISPO_SURROGATE=CISPO_SURROGATE, DUAL_CLIP=DUAL_CLIP, SIGN_WEIGHTS=SIGN_WEIGHTS
+)
 
 
 # --- ratios: (logp, old_logp, mask [P, G, T]) → the ratio of each token, 1 on padding ---

@@ -1,0 +1,59 @@
+"""The weight between sampler and trainer, and weights by sign: values by hand, and slips however they are written."""
+
+import math
+
+import pytest
+import torch
+
+from rlviz.exercises import check, mistakes
+from rlviz.pieces.mismatch import truncated_weight
+from rlviz.pieces.surrogate import SignWeights
+from tests.exercises.slips import says_of
+from tests.pieces.tensors import close, double, slope
+
+OLD, SAMPLER = double([[[0.6, 0.1, 0.2]]]).log(), double([[[0.1, 0.2, 0.2]]]).log()  # w = 6, 1/2, 1
+MASK = torch.ones(1, 1, 3, dtype=torch.bool)
+ZOO = mistakes.mismatch
+WEIGHTS = {  # what each slip makes of these three tokens with cap 3
+    ZOO.weight_upside_down: [1 / 6, 2, 1],
+    ZOO.weight_left_in_logs: [math.log(6), -math.log(2), 0],
+    ZOO.weight_with_the_cap_on_its_log: [6, 0.5, 1],
+    ZOO.weight_with_a_floor: [6, 3, 3],
+    ZOO.weight_cut_on_both_sides: [3, 0.5, 1],
+    ZOO.weight_zero_above_the_cap: [0, 0.5, 1],
+    ZOO.weight_one_above_the_cap: [1, 0.5, 1],
+    ZOO.weight_without_the_cap: [6, 0.5, 1],
+    ZOO.weight_with_a_width: [4, 0.5, 1],
+    ZOO.weight_of_the_response: [3, 3, 3],
+    ZOO.weight_as_mean_of_the_response: [3 ** (1 / 3)] * 3,
+    ZOO.weight_scaled_to_a_mean_of_one: [2, 1 / 3, 2 / 3],
+    ZOO.weight_capped_at_two: [2, 0.5, 1],
+}
+
+
+def test_the_weight_by_hand():
+    close(truncated_weight(OLD, SAMPLER, MASK, 3.0), [[[3, 0.5, 1]]])
+    assert set(WEIGHTS) == {mistake.wrong for mistake in ZOO.TRUNCATED_WEIGHT}
+
+
+@pytest.mark.parametrize("wrong", WEIGHTS)
+def test_a_wrong_weight_is_what_its_name_says(wrong):
+    close(wrong(OLD, SAMPLER, MASK, double(3.0)), [[WEIGHTS[wrong]]])
+
+
+def test_students_weights_in_other_words():
+    assert check.truncated_weight(lambda o, s, mask, cap: (o.exp() / s.exp()).where(o - s < cap.log(), cap)).passed
+    assert check.truncated_weight(lambda o, s, mask, cap: (o - s).exp().clamp(max=cap) * 7**~mask).passed
+    upside_down = check.truncated_weight(lambda o, s, mask, cap: (s.exp() / o.exp()).minimum(cap))
+    assert upside_down.says == says_of(ZOO.TRUNCATED_WEIGHT, ZOO.weight_upside_down)
+    assert "has to be [1, 2, 3]" in check.truncated_weight(lambda o, s, mask, cap: (o - s).exp().mean(-1)).says
+
+
+def test_weights_by_sign_by_hand():
+    # r, A = (1.5, 1), (1.5, −1), (.5, −1); limits .8 and 1.2; weights 2 and 1/2: min(3, 2.4), min(−.75, −.6), min(−.25, −.4)
+    given = double([1.5, 1.5, 0.5]), double([1, -1, -1]), double([0.8] * 3), double([1.2] * 3)
+    piece = SignWeights(positive=2.0, negative=0.5)
+    close(piece(*given), [2.4, -0.75, -0.4])
+    close(slope(piece, *given), [0, -0.5, 0])
+    with pytest.raises(ValueError, match="at least 0"):
+        SignWeights(positive=-1.0)
