@@ -27,9 +27,9 @@ from rlviz.pieces.ratios import sequence_ratio, token_ratio
 from rlviz.pieces.shaping import SoftOverlongPunishment
 from rlviz.pieces.surrogate import (
     DualClip,
-    SignWeights,
     clipped_weight as clipped_weight_piece,
     pessimistic as pessimistic_piece,
+    sign_weighted,
 )
 from rlviz.pieces.values import entropy as entropy_piece
 from small_models.checks import check_at_least
@@ -75,17 +75,11 @@ def dual_clip(student: Callable[..., Any]) -> Verdict:
     )
 
 
-def _sign_weights(
-    ratio: Tensor, A: Tensor, lower: Tensor, upper: Tensor, positive: Tensor, negative: Tensor
-) -> Tensor:
-    return SignWeights(float(positive), float(negative))(ratio, A, lower, upper)
-
-
 def sign_weights(student: Callable[..., Any]) -> Verdict:
     """Check (ratio, A, lower, upper, positive, negative) → the clipped objective with A times a weight by its sign."""
     return judge(
         student,
-        _sign_weights,
+        sign_weighted,
         cases.SIGN_WEIGHTS,
         known=mistakes.clipping.SIGN_WEIGHTS,
         by="ratio",

@@ -295,7 +295,6 @@ TABLE: Table = {
         surrogate.CovariancePenalty: lambda p, c: inexpressible("no such loss: override _compute_loss"),
         surrogate.EntropyBonus: _entropy_bonus,
         surrogate.SequenceMask: _sequence_mask,
-        surrogate.SignWeights: lambda p, c: inexpressible("no such loss: override _compute_loss"),
     },
     "advantage": {
         advantages.GroupAdvantage: _group,

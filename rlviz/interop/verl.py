@@ -289,7 +289,6 @@ TABLE: Table = {
         surrogate.CovariancePenalty: _covariance,
         surrogate.EntropyBonus: _entropy_bonus,
         surrogate.SequenceMask: _never(f"verl masks sequences whatever their A (rollout_rs): {LOSS}"),
-        surrogate.SignWeights: _never(f"verl weighs A of either sign alike: {LOSS}"),
     },
     "advantage": {
         advantages.GroupAdvantage: _group,

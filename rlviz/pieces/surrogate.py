@@ -66,38 +66,19 @@ class DualClip:
         return torch.where(advantages < 0, torch.maximum(objective, self.c * advantages), objective)
 
 
-@says(
-    why="what is learned from success and what from failure need not weigh the same.",
-    formula="min(ratio · u, clip(ratio, lower, upper) · u), u = advantages · (positive or negative, by its sign)",
-)
-@dataclass(frozen=True)
-class SignWeights:
-    """`pessimistic` with advantages · positive where they are above 0, and advantages · negative where they are below.
+def sign_weighted(
+    ratio: Float[Tensor, "*n"],
+    advantages: Float[Tensor, "*n"],
+    lower: Float[Tensor, "*n"],
+    upper: Float[Tensor, "*n"],
+    positive: float | Tensor,
+    negative: float | Tensor,
+) -> Float[Tensor, "*n"]:
+    """Return `pessimistic` with advantages · positive where they are above 0, and advantages · negative where they are below.
 
-    Raises ValueError for a weight below 0.
-    Source: W-REINFORCE (arXiv 2506.01347) has weights 0.1 and 1, without a clip.
+    Source: W-REINFORCE (arXiv 2506.01347), which has 0.1 and 1, and no clip.
     """
-
-    positive: float = 1.0
-    negative: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if not (self.positive >= 0 and self.negative >= 0):
-            raise ValueError(f"positive and negative must be at least 0; got {self.positive} and {self.negative}")
-
-    def __str__(self) -> str:
-        return f"pessimistic, A × {self.positive:.3g} above 0, × {self.negative:.3g} below"
-
-    def __call__(
-        self,
-        ratio: Float[Tensor, "*n"],
-        advantages: Float[Tensor, "*n"],
-        lower: Float[Tensor, "*n"],
-        upper: Float[Tensor, "*n"],
-    ) -> Float[Tensor, "*n"]:
-        weighted = advantages * torch.where(advantages < 0, self.negative, self.positive)
-        return pessimistic(ratio, weighted, lower, upper)
+    return pessimistic(ratio, advantages * torch.where(advantages < 0, negative, positive), lower, upper)
 
 
 @says(

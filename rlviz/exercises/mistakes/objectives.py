@@ -15,7 +15,7 @@ from rlviz.pieces.bounds import DynamicBounds
 from rlviz.pieces.kl import k2, k3
 from rlviz.pieces.mismatch import sequence_weight, truncated_weight
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
-from rlviz.pieces.surrogate import DualClip, SignWeights, pessimistic
+from rlviz.pieces.surrogate import DualClip, pessimistic, sign_weighted
 
 # --- clipping: (ratio, advantages, lower, upper) → the objective of each token ---
 
@@ -214,9 +214,7 @@ def _of_sign(A: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
 
 SIGN_WEIGHTS = family(
     weights_of_signs_swapped=Mistake(
-        lambda ratio, A, lower, upper, positive, negative: SignWeights(float(negative), float(positive))(
-            ratio, A, lower, upper
-        ),
+        lambda ratio, A, lower, upper, positive, negative: sign_weighted(ratio, A, lower, upper, negative, positive),
         "your weights are swapped: positive is for A > 0.",
     ),
     weights_left_out=Mistake(
@@ -254,11 +252,11 @@ SIGN_WEIGHTS = family(
         "the weight stands in place of A: multiply the two, so that a response far from its group's mean still counts more.",
     ),
     weight_for_good_tokens_alone=Mistake(
-        lambda ratio, A, lower, upper, positive, negative: SignWeights(float(positive), 1.0)(ratio, A, lower, upper),
+        lambda ratio, A, lower, upper, positive, negative: sign_weighted(ratio, A, lower, upper, positive, 1.0),
         "negative is not used: tokens with A < 0 have a weight too.",
     ),
     weight_for_bad_tokens_alone=Mistake(
-        lambda ratio, A, lower, upper, positive, negative: SignWeights(1.0, float(negative))(ratio, A, lower, upper),
+        lambda ratio, A, lower, upper, positive, negative: sign_weighted(ratio, A, lower, upper, 1.0, negative),
         "positive is not used: tokens with A > 0 have a weight too.",
     ),
     weights_without_the_clip=Mistake(
@@ -272,9 +270,7 @@ SIGN_WEIGHTS = family(
         "you clip, but the minimum is missing: a token that moved the wrong way has lost the gradient that would bring it back.",
     ),
 )
-clipping = Topic(
-    SURROGATE=SURROGATE, CISPO_SURROGATE=CISPO_SURROGATE, DUAL_CLIP=DUAL_CLIP, SIGN_WEIGHTS=SIGN_WEIGHTS
-)
+clipping = Topic(SURROGATE=SURROGATE, CISPO_SURROGATE=CISPO_SURROGATE, DUAL_CLIP=DUAL_CLIP, SIGN_WEIGHTS=SIGN_WEIGHTS)
 
 
 # --- ratios: (logp, old_logp, mask [P, G, T]) → the ratio of each token, 1 on padding ---
@@ -393,7 +389,9 @@ TRUNCATED_WEIGHT = family(
         "you take the geometric mean over the response: here each token has its own weight, so do not average.",
     ),
     weight_scaled_to_a_mean_of_one=Mistake(
-        lambda old_logp, sampler_logp, mask, cap: _of_mean_one(truncated_weight(old_logp, sampler_logp, mask, cap), mask),
+        lambda old_logp, sampler_logp, mask, cap: _of_mean_one(
+            truncated_weight(old_logp, sampler_logp, mask, cap), mask
+        ),
         "you divide by the mean weight of the batch: a token's weight is its own, whatever the others are.",
     ),
     weight_capped_at_two=Mistake(
