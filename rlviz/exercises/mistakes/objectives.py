@@ -357,7 +357,7 @@ TRUNCATED_WEIGHT = family(
         "you cap the logarithm, so the weight goes up to e to the cap: take exp first.",
     ),
     weight_with_a_floor=Mistake(
-        _capped_weight(lambda w, cap: torch.maximum(w, cap)),
+        _capped_weight(torch.maximum),
         "your cap is a floor: clamp(max=cap), or the minimum of w and the cap.",
     ),
     weight_cut_on_both_sides=Mistake(
