@@ -2,10 +2,13 @@
 
 import math
 
+import pandas as pd
 import pytest
 import torch
 
 from rlviz.exercises import check, mistakes
+from rlviz.exercises.mistakes.objectives import weighed_by_the_policy_now
+from rlviz.exercises.mistakes.reports import best_evaluation, judged_on_the_seeds_that_chose
 from rlviz.pieces.mismatch import truncated_weight
 from rlviz.pieces.surrogate import sign_weighted
 from tests.exercises.slips import says_of
@@ -54,3 +57,24 @@ def test_weights_by_sign_by_hand():
     given = double([1.5, 1.5, 0.5]), double([1, -1, -1]), double([0.8] * 3), double([1.2] * 3)
     close(sign_weighted(*given, 2.0, 0.5), [2.4, -0.75, -0.4])
     close(slope(sign_weighted, *given, 2.0, 0.5), [0, -0.5, 0])
+
+
+def test_a_weight_of_the_policy_now_counts_the_ratio_twice():
+    # before the first update the objective of a token is w · A and its slope should be that too; here the weight has one as well
+    A = double([[[1, 1, -1]]])
+    wrong = slope(weighed_by_the_policy_now, OLD[..., 1:], OLD[..., 1:], SAMPLER[..., 1:], A[..., 1:], MASK[..., 1:])
+    close(wrong, [[[-2 * 0.5 / 2, 2 / 2]]])
+
+
+def test_the_best_evaluation_favours_who_wavers():
+    rows = [("steady", 0, 0.7), ("steady", 0, 0.7), ("wavering", 0, 0.9), ("wavering", 0, 0.5)]
+    scores = pd.DataFrame(rows, columns=["contender", "seed", "held_out_accuracy"])
+    assert best_evaluation(scores).to_dict() == {"steady": 0.7, "wavering": 0.9}
+
+
+def test_the_seeds_that_chose_flatter_a_rule_without_effect():
+    # every c gains −1 but for one lucky seed of .2: the report is the mean of that one, (3 − 1) / 2
+    assert judged_on_the_seeds_that_chose(lambda c, seed: 3.0 if (c, seed) == (0.2, 1) else -1.0, range(2)) == (
+        0.2,
+        1.0,
+    )

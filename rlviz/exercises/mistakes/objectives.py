@@ -402,6 +402,16 @@ TRUNCATED_WEIGHT = family(
 mismatch = Topic(TRUNCATED_WEIGHT=TRUNCATED_WEIGHT)
 
 
+def weighed_by_the_policy_now(
+    logp: Tensor, old_logp: Tensor, sampler_logp: Tensor, advantages: Tensor, mask: Tensor
+) -> Tensor:
+    ratio = (logp - old_logp).exp()
+    weight = (logp - sampler_logp).exp().clamp(max=2.0)
+    clipped = ratio.clamp(0.8, 1.2)
+    objective = weight * torch.minimum(ratio * advantages, clipped * advantages)
+    return -(objective * mask).sum() / mask.sum()
+
+
 # --- gspo: (logp, old_logp, mask [N, T], A [N]) → GSPO's objective without its clip, the mean of s · A: one number ---
 
 
