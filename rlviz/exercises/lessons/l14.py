@@ -19,8 +19,8 @@ BUG = Bug(
         "padding enters the loss",
     ),
     right="a token that has moved counts its ratio twice, and the weight has a gradient of its own",
-    why="it takes the policy as it is now, logp, where the trainer before its updates belongs, old_logp. So the weight is r · w, with "
-    "a gradient that no clip stops; before the first update it already doubles every push below the cap.",
+    why="it takes the policy as it is now, logp, where the trainer before its updates belongs, old_logp. So the weight is r · w, "
+    "with a gradient that no clip stops; before the first update it already doubles every push below the cap.",
 )
 
 
@@ -56,8 +56,8 @@ RUN = Unlabelled(
         "a sampler of 3 bits": "rounding is there from step 1, as here; but a rounded sampler is nearly as often right as the "
         "trainer. Look at the gap in the middle.",
         "a sampler 8 steps old": "in step 1 there are no older weights: an old sampler begins at 0. Here they are apart at once.",
-        "a sampler 8 steps old, with TIS": "in step 1 there are no older weights: an old sampler begins at 0, whatever corrects it.",
-        "a sampler at temperature 1.3": "apart from step 1 on, so it is not age; and the sampled responses are right far less often "
-        "than the trainer's own, to the end: a hot sampler errs more, and the trainer learns from its errors.",
+        "a sampler 8 steps old, with TIS": "in step 1 there are no older weights: an old sampler begins at 0, corrected or not.",
+        "a sampler at temperature 1.3": "apart from step 1 on, so it is not age; and the sampled responses are right far less "
+        "often than the trainer's own, to the end: a hot sampler errs more, and the trainer learns from its errors.",
     },
 )

@@ -13,6 +13,6 @@ BUG = Bug(
         "longer runs count more in the mean",
     ),
     right="who is evaluated more often, or wavers more, scores higher",
-    why="the maximum over a run's evaluations can only rise with their number and with their noise, and it need not be at the budget: "
-    "take the last evaluation within the budget.",
+    why="the maximum over a run's evaluations can only rise with their number and with their noise, and it need not be at the "
+    "budget: take the last evaluation within the budget.",
 )

@@ -51,11 +51,11 @@ RUN = Unlabelled(
     ),
     right="responses of five tokens at most",
     why={
-        "a learning rate of 1e-2": "a policy that is broken by large steps begins well and falls: here something is wrong in step 1.",
+        "a learning rate of 1e-2": "large steps break a policy that began well: here something is wrong in step 1.",
         "a learning rate of 1e-6": "then nothing would change; here the length and the entropy do.",
-        "responses of five tokens at most": "responses are cut off from step 1 on. A running sum such as 38058#8 needs eight tokens, so "
-        "only guesses fit; that most groups are all wrong comes later, and is a consequence.",
+        "responses of five tokens at most": "responses are cut off from step 1 on. A running sum such as 38058#8 needs eight "
+        "tokens, so only guesses fit; that most groups are all wrong comes later, and is a consequence.",
         "temperature 2": "then the responses would begin as noise, with two nats a token and more.",
-        "nothing: it only needs more steps": "nothing right that is longer than the limit can ever be sampled, however many steps there are.",
+        "nothing: it only needs more steps": "what is longer than the limit can never be sampled, however many steps.",
     },
 )
