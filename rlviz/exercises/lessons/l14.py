@@ -31,12 +31,15 @@ def _draw() -> Figure:
     run = history(list(train(load_policy("chain"), "chain", GRPO.without_kl(), settings)))
     figure = new_figure(14, 4.2)
     panels = {
-        "When are the engines apart?": {"mismatch_outside": "tokens with w outside .8 to 1.2"},
-        "Who is right more often?": {"accuracy": "sampled responses", "held_out_accuracy": "held out, by the trainer"},
-        "How unsure is the trainer?": {"entropy": "nats per token"},
+        "When are the engines apart?": ("tokens with w outside .8 to 1.2", {"mismatch_outside": "share"}),
+        "Who is right more often?": (
+            "share right",
+            {"accuracy": "sampled responses", "held_out_accuracy": "held out, by the trainer"},
+        ),
+        "How unsure is the trainer?": ("nats per token", {"entropy": "entropy"}),
     }
-    for ax, (title, metrics) in zip(figure.subplots(1, 3), panels.items(), strict=True):
-        plot_metrics(run, metrics, ax=dress(ax, title=title, x="step", y=next(iter(metrics.values()))))
+    for ax, (title, (unit, metrics)) in zip(figure.subplots(1, 3), panels.items(), strict=True):
+        plot_metrics(run, metrics, ax=dress(ax, title=title, x="step", y=unit))
         ax.set_ylim(bottom=0)
     return figure
 
