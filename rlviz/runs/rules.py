@@ -278,7 +278,7 @@ RULES: tuple[Rule, ...] = (
         "The samples are another policy's: its weights are too old or too rough, or it samples at another temperature.",
         "sampler_lag",
         "Sample with newer weights or more bits. TIS (--algorithm tis) gave back what old weights cost, not what few bits did.",
-        "02_the_ratio",
+        "14_two_engines",
     ),
     Rule(
         "sampled_worse",
