@@ -41,12 +41,30 @@ SURROGATES = [  # a wrong width cannot pass, nor a wrong branch hide, nor one li
 DUAL_CLIPS = [  # c below a token's upper limit, and above it; a good token and a bad one beyond c
     {**case, "c": _double(c)} for case, c in zip(SURROGATES, (3.0, 2.0, 1.2, 4.0), strict=True)
 ]
+SIGN_WEIGHTS = [  # weights above and below 1, either way round
+    {**case, "positive": _double(good), "negative": _double(bad)}
+    for case, good, bad in zip(SURROGATES, (1.5, 0.25, 3.0, 0.5), (0.5, 2.0, 0.75, 1.25), strict=True)
+]
 LOGPS = [
     {
         "logp": _double([[[0.6, 0.1, 0.3], [0.9, 0.4, 0.7]]]).log(),
         "old_logp": _double([[[0.5, 0.4, 0.3], [0.3, 0.8, 0.2]]]).log(),
         "mask": _ragged([3, 1], 3),
     }
+]
+SAMPLERS = [  # w from .1 to 6; a cap that many tokens pass, one even with its logarithm, and one that few do
+    {
+        "old_logp": _double([[[0.6, 0.5, 0.3], [0.9, 0.2, 0.4]]]).log(),
+        "sampler_logp": _double([[[0.1, 0.4, 0.15], [0.3, 0.25, 0.4]]]).log(),
+        "mask": _ragged([3, 2], 3),
+        "cap": _double(1.5),
+    },
+    {
+        "old_logp": _double([[[0.6, 0.05, 0.5]], [[0.1, 0.9, 0.3]]]).log(),
+        "sampler_logp": _double([[[0.1, 0.2, 0.6]], [[0.9, 0.5, 0.7]]]).log(),
+        "mask": torch.cat([_ragged([3], 3), _ragged([3], 3)]),
+        "cap": _double(4.0),
+    },
 ]
 RESPONSES = [  # responses of 1 to 4 tokens; what stands on padding must not matter
     {"logp": new.log(), "old_logp": old.log(), "mask": mask[0], "A": _double(A)}

@@ -24,10 +24,16 @@ from rlviz.pieces.aggregation import Constant, sequence_mean, sequence_sum, toke
 from rlviz.pieces.bounds import DynamicBounds
 from rlviz.pieces.gae import GAE
 from rlviz.pieces.kl import k1, k3
+from rlviz.pieces.mismatch import truncated_weight as truncated_weight_piece
 from rlviz.pieces.preference import ImplicitReward, bradley_terry, response_logp
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
 from rlviz.pieces.shaping import SoftOverlongPunishment
-from rlviz.pieces.surrogate import DualClip, clipped_weight as clipped_weight_piece, pessimistic as pessimistic_piece
+from rlviz.pieces.surrogate import (
+    DualClip,
+    clipped_weight as clipped_weight_piece,
+    pessimistic as pessimistic_piece,
+    sign_weighted,
+)
 from rlviz.pieces.values import entropy as entropy_piece
 from small_models.checks import check_at_least
 
@@ -69,6 +75,39 @@ def dual_clip(student: Callable[..., Any]) -> Verdict:
         known=mistakes.clipping.DUAL_CLIP,
         by="ratio",
         praise="value and slope for both signs, with c below the upper limit and above it.",
+    )
+
+
+def sign_weights(student: Callable[..., Any]) -> Verdict:
+    """Check (ratio, A, lower, upper, positive, negative) → the clipped objective with A times a weight by its sign."""
+    return judge(
+        student,
+        sign_weighted,
+        cases.SIGN_WEIGHTS,
+        known=mistakes.clipping.SIGN_WEIGHTS,
+        by="ratio",
+        praise="value and slope of good and bad tokens, within the limits and beyond them.",
+    )
+
+
+def truncated_weight(student: Callable[..., Any]) -> Verdict:
+    """Check (old_logp, sampler_logp, mask, cap) → the weight of each token, trainer over sampler, at most cap."""
+
+    def without_padding(function: Callable[..., Any]) -> Callable[..., Any]:
+        def masked(old_logp: Tensor, sampler_logp: Tensor, mask: Tensor, cap: Tensor) -> Any:
+            weight = function(old_logp, sampler_logp, mask, cap)
+            same = isinstance(weight, Tensor) and weight.shape == mask.shape
+            return weight.masked_fill(~mask, 0.0) if same else weight
+
+        return masked
+
+    return judge(
+        student,
+        truncated_weight_piece,
+        cases.SAMPLERS,
+        known=mistakes.mismatch.TRUNCATED_WEIGHT,
+        through=without_padding,
+        praise="the weight of every token, below the cap and above it, at two caps.",
     )
 
 

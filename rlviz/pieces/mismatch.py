@@ -45,6 +45,17 @@ def _formula(advantage: Unweighted, ratio: Weight, of_w: str) -> str:
     return f"({advantage.formula.replace('eps', eps)}) · {of_w.format(w='exp(old_logp − sampler_logp)')}"
 
 
+def truncated_weight(
+    old_logp: Float[Tensor, "P G T"],
+    sampler_logp: Float[Tensor, "P G T"],
+    mask: Bool[Tensor, "P G T"],
+    cap: float | Tensor = 2.0,
+    ratio: Weight = token_ratio,
+) -> Float[Tensor, "P G T"]:
+    """Return min(w, cap), w = ratio(old_logp, sampler_logp, mask); see `TruncatedWeight`."""
+    return ratio(old_logp, sampler_logp, mask).clamp(max=cap)
+
+
 @says(why="a token that the trainer finds likelier than the sampler did counts more, but never more than cap times.")
 @dataclass(frozen=True)
 class TruncatedWeight:
@@ -80,8 +91,8 @@ class TruncatedWeight:
         old_logp: Float[Tensor, "P G T"],
         sampler_logp: Float[Tensor, "P G T"],
     ) -> Float[Tensor, "P G T"]:
-        weight = self.ratio(old_logp, sampler_logp, mask)
-        return self.advantage(rewards).unsqueeze(-1) * weight.clamp(max=self.cap)
+        weight = truncated_weight(old_logp, sampler_logp, mask, self.cap, self.ratio)
+        return self.advantage(rewards).unsqueeze(-1) * weight
 
 
 @says(why="a token on which the two engines disagree too much, either way, is left out.")

@@ -66,6 +66,21 @@ class DualClip:
         return torch.where(advantages < 0, torch.maximum(objective, self.c * advantages), objective)
 
 
+def sign_weighted(
+    ratio: Float[Tensor, "*n"],
+    advantages: Float[Tensor, "*n"],
+    lower: Float[Tensor, "*n"],
+    upper: Float[Tensor, "*n"],
+    positive: float | Tensor,
+    negative: float | Tensor,
+) -> Float[Tensor, "*n"]:
+    """Return `pessimistic` with advantages · positive where they are above 0, and advantages · negative where they are below.
+
+    Source: W-REINFORCE (arXiv 2506.01347), which has 0.1 and 1, and no clip.
+    """
+    return pessimistic(ratio, advantages * torch.where(advantages < 0, negative, positive), lower, upper)
+
+
 @says(
     why="the plain importance-weighted policy gradient; a penalty has to keep the policy near, or one update a rollout.",
     formula="ratio · advantages",

@@ -278,7 +278,7 @@ RULES: tuple[Rule, ...] = (
         "The samples are another policy's: its weights are too old or too rough, or it samples at another temperature.",
         "sampler_lag",
         "Sample with newer weights or more bits. TIS (--algorithm tis) gave back what old weights cost, not what few bits did.",
-        "02_the_ratio",
+        "14_two_engines",
         silences=("mismatch_grew",),
     ),
     Rule(
@@ -294,7 +294,7 @@ RULES: tuple[Rule, ...] = (
         "The two engines drift apart as the weights change: what is sampled tells less and less about what is trained.",
         "lr",
         "Begin again with a third of the learning rate, or sample with newer weights or more bits.",
-        "02_the_ratio",
+        "14_two_engines",
     ),
     Rule(
         "sampled_worse",

@@ -13,8 +13,9 @@ from rlviz.exercises.judge import Mistake, Topic, family
 from rlviz.pieces import values
 from rlviz.pieces.bounds import DynamicBounds
 from rlviz.pieces.kl import k2, k3
+from rlviz.pieces.mismatch import sequence_weight, truncated_weight
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
-from rlviz.pieces.surrogate import DualClip, pessimistic
+from rlviz.pieces.surrogate import DualClip, pessimistic, sign_weighted
 
 # --- clipping: (ratio, advantages, lower, upper) → the objective of each token ---
 
@@ -202,7 +203,74 @@ DUAL_CLIP = family(
         "you clip at 3 whatever c is: use c.",
     ),
 )
-clipping = Topic(SURROGATE=SURROGATE, CISPO_SURROGATE=CISPO_SURROGATE, DUAL_CLIP=DUAL_CLIP)
+
+
+# weights by sign: (ratio, advantages, lower, upper, positive, negative) → pessimistic, with A times a weight by its sign
+
+
+def _of_sign(A: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+    return torch.where(A < 0, negative, positive)
+
+
+SIGN_WEIGHTS = family(
+    weights_of_signs_swapped=Mistake(
+        lambda ratio, A, lower, upper, positive, negative: sign_weighted(ratio, A, lower, upper, negative, positive),
+        "your weights are swapped: positive is for A > 0.",
+    ),
+    weights_left_out=Mistake(
+        lambda ratio, A, lower, upper, positive, negative: pessimistic(ratio, A, lower, upper),
+        "that is PPO's surrogate: the weights are not used.",
+    ),
+    weights_on_the_ratio=Mistake(
+        lambda ratio, A, lower, upper, positive, negative: pessimistic(
+            ratio * _of_sign(A, positive, negative), A, lower, upper
+        ),
+        "you multiply the ratio, so the clip sees another ratio than the one that moved: multiply A.",
+    ),
+    weights_on_the_free_branch_alone=Mistake(
+        lambda ratio, A, lower, upper, positive, negative: torch.minimum(
+            ratio * A * _of_sign(A, positive, negative), torch.clamp(ratio, lower, upper) * A
+        ),
+        "only the branch without the clip has its weight, so the minimum compares two different things: weigh A in both.",
+    ),
+    weights_on_the_clipped_branch_alone=Mistake(
+        lambda ratio, A, lower, upper, positive, negative: torch.minimum(
+            ratio * A, torch.clamp(ratio, lower, upper) * A * _of_sign(A, positive, negative)
+        ),
+        "only the clipped branch has its weight, so the minimum compares two different things: weigh A in both.",
+    ),
+    weights_that_lose_the_sign=Mistake(
+        lambda ratio, A, lower, upper, positive, negative: pessimistic(
+            ratio, A.abs() * _of_sign(A, positive, negative), lower, upper
+        ),
+        "bad tokens are pushed up: A is below 0 there already, so neither take its absolute value nor turn negative's sign.",
+    ),
+    weights_in_place_of_advantages=Mistake(
+        lambda ratio, A, lower, upper, positive, negative: pessimistic(
+            ratio, torch.where(A < 0, -negative, positive), lower, upper
+        ),
+        "the weight stands in place of A: multiply the two, so that a response far from its group's mean still counts more.",
+    ),
+    weight_for_good_tokens_alone=Mistake(
+        lambda ratio, A, lower, upper, positive, negative: sign_weighted(ratio, A, lower, upper, positive, 1.0),
+        "negative is not used: tokens with A < 0 have a weight too.",
+    ),
+    weight_for_bad_tokens_alone=Mistake(
+        lambda ratio, A, lower, upper, positive, negative: sign_weighted(ratio, A, lower, upper, 1.0, negative),
+        "positive is not used: tokens with A > 0 have a weight too.",
+    ),
+    weights_without_the_clip=Mistake(
+        lambda ratio, A, lower, upper, positive, negative: ratio * A * _of_sign(A, positive, negative),
+        "nothing is clipped: use lower and upper, as PPO's surrogate does.",
+    ),
+    weights_clamped_without_the_minimum=Mistake(
+        lambda ratio, A, lower, upper, positive, negative: (
+            torch.clamp(ratio, lower, upper) * A * _of_sign(A, positive, negative)
+        ),
+        "you clip, but the minimum is missing: a token that moved the wrong way has lost the gradient that would bring it back.",
+    ),
+)
+clipping = Topic(SURROGATE=SURROGATE, CISPO_SURROGATE=CISPO_SURROGATE, DUAL_CLIP=DUAL_CLIP, SIGN_WEIGHTS=SIGN_WEIGHTS)
 
 
 # --- ratios: (logp, old_logp, mask [P, G, T]) → the ratio of each token, 1 on padding ---
@@ -257,6 +325,91 @@ SEQUENCE_RATIO = family(
     ),
 )
 ratios = Topic(TOKEN_RATIO=TOKEN_RATIO, SEQUENCE_RATIO=SEQUENCE_RATIO)
+
+
+# --- mismatch: (old_logp, sampler_logp, mask [P, G, T], cap) → min(w, cap) of each token, w = π_old / π_sampler ---
+
+
+def _capped_weight(change: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
+    """Return what makes of w and the cap another weight."""
+    return lambda old_logp, sampler_logp, mask, cap: change(token_ratio(old_logp, sampler_logp, mask), cap)
+
+
+def _of_mean_one(weight: Tensor, mask: Tensor) -> Tensor:
+    return weight / weight[mask].mean()
+
+
+def weight_upside_down(old_logp: Tensor, sampler_logp: Tensor, mask: Tensor, cap: Tensor) -> Tensor:
+    return truncated_weight(sampler_logp, old_logp, mask, cap)
+
+
+TRUNCATED_WEIGHT = family(
+    weight_upside_down=Mistake(
+        weight_upside_down,
+        "your weight is upside down: what the sampler draws too seldom has to count more, so it is trainer over sampler.",
+    ),
+    weight_left_in_logs=Mistake(
+        lambda old_logp, sampler_logp, mask, cap: (old_logp - sampler_logp).clamp(max=cap),
+        "that is the log of the weight: exp is missing, before the cap.",
+    ),
+    weight_with_the_cap_on_its_log=Mistake(
+        lambda old_logp, sampler_logp, mask, cap: (old_logp - sampler_logp).clamp(max=cap).exp(),
+        "you cap the logarithm, so the weight goes up to e to the cap: take exp first.",
+    ),
+    weight_with_a_floor=Mistake(
+        _capped_weight(torch.maximum),
+        "your cap is a floor: clamp(max=cap), or the minimum of w and the cap.",
+    ),
+    weight_cut_on_both_sides=Mistake(
+        _capped_weight(lambda w, cap: torch.minimum(w, cap).maximum(1 / cap)),
+        "you cut w from below as well, at 1 / cap: a token that the sampler draws too often has to count less, however little.",
+    ),
+    weight_zero_above_the_cap=Mistake(
+        _capped_weight(lambda w, cap: torch.where(w <= cap, w, 0 * w)),
+        "beyond the cap you leave the token out, as IcePop does: here it counts as much as the cap.",
+    ),
+    weight_one_above_the_cap=Mistake(
+        _capped_weight(lambda w, cap: torch.where(w <= cap, w, torch.ones_like(w))),
+        "beyond the cap you give a weight of 1: give the cap.",
+    ),
+    weight_without_the_cap=Mistake(
+        _capped_weight(lambda w, cap: w),
+        "nothing is truncated: that is the whole weight, as in decoupled PPO. Use cap.",
+    ),
+    weight_with_a_width=Mistake(
+        _capped_weight(lambda w, cap: torch.minimum(w, 1 + cap)),
+        "the cap is the largest weight itself, not a width: do not add it to 1.",
+    ),
+    weight_of_the_response=Mistake(
+        lambda old_logp, sampler_logp, mask, cap: truncated_weight(old_logp, sampler_logp, mask, cap, sequence_weight),
+        "you multiply the weights of a response's tokens: here each token has its own, so do not sum the log-probabilities.",
+    ),
+    weight_as_mean_of_the_response=Mistake(
+        lambda old_logp, sampler_logp, mask, cap: truncated_weight(old_logp, sampler_logp, mask, cap, sequence_ratio),
+        "you take the geometric mean over the response: here each token has its own weight, so do not average.",
+    ),
+    weight_scaled_to_a_mean_of_one=Mistake(
+        lambda old_logp, sampler_logp, mask, cap: _of_mean_one(
+            truncated_weight(old_logp, sampler_logp, mask, cap), mask
+        ),
+        "you divide by the mean weight of the batch: a token's weight is its own, whatever the others are.",
+    ),
+    weight_capped_at_two=Mistake(
+        _capped_weight(lambda w, cap: w.clamp(max=2.0)),
+        "you cut at 2 whatever the cap is: use cap.",
+    ),
+)
+mismatch = Topic(TRUNCATED_WEIGHT=TRUNCATED_WEIGHT)
+
+
+def weighed_by_the_policy_now(
+    logp: Tensor, old_logp: Tensor, sampler_logp: Tensor, advantages: Tensor, mask: Tensor
+) -> Tensor:
+    ratio = (logp - old_logp).exp()
+    weight = (logp - sampler_logp).exp().clamp(max=2.0)
+    clipped = ratio.clamp(0.8, 1.2)
+    objective = weight * torch.minimum(ratio * advantages, clipped * advantages)
+    return -(objective * mask).sum() / mask.sum()
 
 
 # --- gspo: (logp, old_logp, mask [N, T], A [N]) → GSPO's objective without its clip, the mean of s · A: one number ---
