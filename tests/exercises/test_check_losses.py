@@ -61,6 +61,7 @@ def test_right_answers_pass():
 
 SLIPS = {  # check → its mistakes' names, and how a student would write each
     check.reinforce: {
+        "every reward with every response": lambda p, m, R, b: -(R - b).mean() * (p * m).sum(1).mean(),
         "sign lost": lambda p, m, R, b: my_reinforce(p, m, R, b, sign=1),
         "baseline left out": lambda p, m, R, b: -((p * m).sum(1) * R).mean(),
         "baseline added": lambda p, m, R, b: -((p * m).sum(1) * (R + b)).mean(),

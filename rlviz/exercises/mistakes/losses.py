@@ -27,7 +27,17 @@ def right_reinforce(logp: Tensor, mask: Tensor, R: Tensor, b: Tensor) -> Tensor:
     return -((R - b) * (logp * mask).sum(1)).mean()
 
 
+def every_reward_with_every_response(logp: Tensor, mask: Tensor, R: Tensor, b: Tensor) -> Tensor:
+    summed = (logp * mask).sum(1, keepdim=True)
+    A = R - b
+    return -(A * summed).mean()
+
+
 REINFORCE = family(
+    every_reward_with_every_response=Mistake(
+        every_reward_with_every_response,
+        "shapes [N] and [N, 1] were multiplied to [N, N], every advantage with every response: make both [N], or both [N, 1].",
+    ),
     sign_lost=Mistake(
         lambda logp, mask, R, b: -right_reinforce(logp, mask, R, b),
         "the sign is missing: an optimizer minimises, so return minus the mean of (R − b) · log π.",
