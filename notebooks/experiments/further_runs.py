@@ -61,6 +61,8 @@ RUNS: list[tuple[str, str, Any, TrainSettings, range]] = [
      default_settings(PPO, steps=30), three),
     ("03", "PPO, padding in the recursion", replace(PPO, advantage=advantage_with(mistakes.gae.padding_bootstrapped)),
      default_settings(PPO, steps=30), three),
+    ("03", "PPO, λ 0", PPO.with_parameters(lam=0.0), default_settings(PPO, steps=30), three),
+    ("03", "PPO, λ 1", PPO.with_parameters(lam=1.0), default_settings(PPO, steps=30), three),
     ("09", "lr 1e-4, GRPO .2", FREE, of_9, three),
     ("09", "lr 1e-4, GSPO .0003", GSPO, of_9, three),
     ("09", "lr 1e-4, GSPO .03", widths(GSPO, 0.03), of_9, three),

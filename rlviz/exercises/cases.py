@@ -193,6 +193,32 @@ CREDITS = [  # answers of 1 to 4 tokens; rewards are 0 on padding, what values h
         ),
     )
 ]
+EPISODES = [  # whole responses and one baseline for all of them; what stands on padding must not matter
+    {"logp": _double(probs).log(), "mask": mask[0], "R": _double(R), "b": _double(b)}
+    for probs, mask, R, b in (
+        ([[0.6, 0.1, 0.3], [0.9, 0.4, 0.7], [0.2, 0.5, 0.8]], _ragged([3, 1, 2], 3), [1.0, 0.0, 0.5], 0.4),
+        ([[0.5, 0.3], [0.7, 0.2]], _ragged([2, 1], 2), [-1.0, 2.0], 1.5),
+    )
+]
+TABLE_STEPS = [  # an action that is played twice, and one that is never played
+    {"logits": _double(logits), "actions": torch.tensor(actions), "R": _double(R), "lr": _double(lr)}
+    for logits, actions, R, lr in (
+        ([0.2, -0.5, 1.0, 0.0], [2, 0, 2, 3], [1.0, 0.0, 0.5, 0.0], 0.5),
+        ([0.7, -0.3, 0.1], [1, 2, 1], [0.0, 2.0, -1.0], 3.0),
+    )
+]
+ACTORS_AND_CRITICS = [  # ratios and values within their limits and beyond, on either side of the target; answers of 1 to 3 tokens
+    {
+        "logp": _double([[[0.9, 0.2, 0.5], [0.3, 0.1, 0.8]], [[0.6, 0.7, 0.4], [0.2, 0.9, 0.3]]]).log(),
+        "old_logp": _double([[[0.5, 0.5, 0.5], [0.2, 0.4, 0.3]], [[0.3, 0.6, 0.8], [0.5, 0.2, 0.6]]]).log(),
+        "A": _double([[[1.0, 1.5, -0.5], [-1.0, 0.7, 0.9]], [[-0.8, 0.6, -1.2], [-0.4, 1.1, 0.3]]]),
+        "values": _double([[[0.6, -0.2, 0.3], [1.4, 0.9, 0.1]], [[0.5, 0.05, 0.9], [-0.6, 0.3, 0.8]]]),
+        "old_values": _double([[[0.2, 0.2, 0.25], [0.9, 0.1, 0.7]], [[0.1, 0.1, 0.4], [0.0, 0.9, 0.2]]]),
+        "returns": _double([[[1.0, 1.0, 0.0], [0.0, 0.3, 0.2]], [[0.0, 1.0, 1.0], [-1.0, 0.4, 0.6]]]),
+        "entropy": _double([[[0.3, 1.2, 0.7], [1.6, 0.2, 0.4]], [[0.9, 0.5, 0.1], [0.8, 1.1, 0.6]]]),
+        "mask": torch.cat([_ragged([3, 1], 3), _ragged([2, 3], 3)]),
+    }
+]
 PROBABILITIES = [  # q below, at and above 4 · eps_low; a cap that is reached, and one that is not
     {"q": _double(probs), "eps_low": _double(low), "eps_high": _double(high), "max_ratio": _double(cap)}
     for probs, low, high, cap in (

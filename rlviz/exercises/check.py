@@ -8,13 +8,14 @@ A check never raises for a wrong answer: it returns a Verdict, which shows itsel
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rlviz.algorithms import GroupPolicyGradient
+from rlviz.algorithms import PPO, GroupPolicyGradient
 from rlviz.exercises import cases, mistakes
 from rlviz.exercises.assembly import judge_assembly
 from rlviz.exercises.judge import Unusable, Verdict, judge
@@ -35,6 +36,7 @@ from rlviz.pieces.surrogate import (
     sign_weighted,
 )
 from rlviz.pieces.values import entropy as entropy_piece
+from rlviz.types import Batch
 from small_models.checks import check_at_least
 
 
@@ -344,6 +346,60 @@ def dynamic_bounds(student: Callable[..., Any]) -> Verdict:
             says = alone.says.replace("as from 0 / 0", "as the root of a negative number is none")
             return Verdict(False, f"{name} limit, {says}")
     return verdict
+
+
+def reinforce(student: Callable[..., Any]) -> Verdict:
+    """Check (logp, mask [N, T], R [N], b) → REINFORCE's loss with the baseline b, minus the mean of (R − b) log π: one number."""
+    return judge(
+        student,
+        mistakes.losses.right_reinforce,
+        cases.EPISODES,
+        known=mistakes.losses.REINFORCE,
+        by="logp",
+        praise="value and gradient, with responses of one to three tokens and with a baseline above the mean.",
+    )
+
+
+def reinforce_step(student: Callable[..., Any]) -> Verdict:
+    """Check (logits [K], actions [N], R [N], lr) → the logits one step up the mean of A log π, A = R − mean of the others."""
+    return judge(
+        student,
+        mistakes.losses.ascended(),
+        cases.TABLE_STEPS,
+        known=mistakes.losses.REINFORCE_STEP,
+        each="logit",
+        praise="the logits after the step, with actions that were played twice, once and never.",
+    )
+
+
+def _ppo_loss(
+    logp: Tensor,
+    old_logp: Tensor,
+    A: Tensor,
+    values: Tensor,
+    old_values: Tensor,
+    returns: Tensor,
+    entropy: Tensor,
+    mask: Tensor,
+) -> Tensor:
+    algorithm = replace(PPO, entropy_weight=0.01)
+    policy_loss = algorithm.loss(logp, Batch(old_logp, A, mask)).loss
+    return algorithm.total_loss(policy_loss, values, old_values, returns, entropy, mask).loss
+
+
+def ppo_loss(student: Callable[..., Any]) -> Verdict:
+    """Check (logp, old_logp, A, values, old_values, returns, entropy, mask), all [P, G, T] → PPO's whole loss: one number.
+
+    Policy term with ε = .2, value loss with its clip of .2 and weight .5, entropy bonus of .01, all means over the tokens.
+    """
+    return judge(
+        student,
+        _ppo_loss,
+        cases.ACTORS_AND_CRITICS,
+        known=mistakes.losses.PPO_LOSS,
+        by=("logp", "values", "entropy"),
+        praise="all three terms, and the gradient by the policy, the critic and the entropy.",
+    )
 
 
 def assembly(student: Callable[..., Any], algorithm: GroupPolicyGradient) -> Verdict:

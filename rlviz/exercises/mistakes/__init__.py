@@ -5,5 +5,6 @@ right piece. None is ever trained on. Most rows are lambdas; what a lesson print
 """
 
 from rlviz.exercises.mistakes.credit import advantages, aggregation, gae, observations
+from rlviz.exercises.mistakes.losses import losses
 from rlviz.exercises.mistakes.objectives import bounds, clipping, entropy, gspo, kl, mismatch, ratios
 from rlviz.exercises.mistakes.rewards import overlong, preferences, reward_model, selection
