@@ -1,5 +1,6 @@
 """The command line: `rlviz lab`, `playground`, `train`, `algorithms`, `diff`, `show`, `plot`, `compare`, `experiment`, `map`,
-`diagnose`, `export`, `import`, `cost`, `site`.
+`diagnose`, `export`, `import`, `cost`, `site`, `course`,
+`predictions`, `grade`.
 
 Each command is a function in a module of its own, which imports torch, matplotlib and the rest of rlviz when it runs, so that
 help comes at once.
@@ -15,6 +16,7 @@ import rlviz
 from rlviz.cli import (
     compare,
     cost,
+    course,
     diagnose,
     experiment,
     export,
@@ -70,6 +72,9 @@ app.command()(export.export)
 app.command(name="import")(importing.import_)
 app.command()(cost.cost)
 app.command()(site.site)
+app.command()(course.course)
+app.command()(course.predictions)
+app.command()(course.grade)
 
 
 def main() -> None:

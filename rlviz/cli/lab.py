@@ -7,9 +7,10 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.markup import escape
@@ -33,21 +34,23 @@ def lab(
         typer.Option(
             "--dir",
             help="Folder to work in; the notebooks are copied there, never over files you changed. "
-            "[default: the checkout's notebooks, else ./rlviz-course]",
+            "[default: ./rlviz-course]",
             show_default=False,
         ),
     ] = None,
+    edition: Annotated[
+        Literal["student", "read"],
+        typer.Option(help="student: without outputs, answers in solutions/; read: all outputs, answers folded."),
+    ] = "student",
 ) -> None:
     """Open the course in JupyterLab, on this machine only (loopback, token on)."""
     with refusals():
-        if directory is None and in_checkout():
-            folder = course_source()
-        else:
-            folder = (directory or Path("rlviz-course")).resolve()
-            report = copy_course(folder)
-            console.print(f"{len(report.written)} notebooks copied to {escape(str(folder))}", soft_wrap=True)
-            if report.kept:
-                console.print(f"Left alone, because you changed them: {', '.join(report.kept)}", soft_wrap=True)
+        folder = (directory or Path("rlviz-course")).resolve()
+        report = copy_course(folder, edition)
+        console.print(f"{len(report.written)} files copied to {escape(str(folder))}", soft_wrap=True)
+        console.print("Answers and solutions are in its folder solutions/.")
+        if report.kept:
+            console.print(f"Left alone, because you changed them: {', '.join(report.kept)}", soft_wrap=True)
         code = serve(lab_command(folder, port=port, browser=browser))
     raise typer.Exit(code)
 
@@ -85,8 +88,8 @@ def in_checkout() -> bool:
     return course_source().parent == _CHECKOUT
 
 
-def _checksum(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _read_record(file: Path) -> dict[str, str]:
@@ -97,35 +100,45 @@ def _read_record(file: Path) -> dict[str, str]:
         return {}
 
 
-def copy_course(target: Path) -> CopyReport:
-    """Copy the notebooks into `target`, newer versions over older ones, but never over a file that its owner changed."""
+def copy_course(target: Path, edition: str = "student") -> CopyReport:
+    """Copy an edition into `target`, newer versions over older ones, but never over a file that its owner changed.
+
+    The student's comes with the solutions, in a folder of their own: who learns alone has no teacher to ask.
+    """
+    from rlviz.editions import files
+
+    return copy(files({"student": "lab"}.get(edition, edition), course_source()), target)
+
+
+def copy(contents: Iterable[tuple[str, bytes]], target: Path) -> CopyReport:
+    """Write files, by their path below `target`; one that its owner changed since it was written is left alone."""
+    if target.exists() and not target.is_dir():
+        raise ValueError(f"the folder to write must be a folder; {target} is a file")
     target.mkdir(parents=True, exist_ok=True)
     record_file = target / _RECORD
     copied = _read_record(record_file)
     written, kept = [], []
-    source = course_source()
-    for file in sorted(source.rglob("*.ipynb")):
-        name = file.relative_to(source).as_posix()
-        if any(part.startswith(".") for part in file.relative_to(source).parts):
-            continue
-        new, destination = _checksum(file), target / name
+    for name, content in contents:
+        new, destination = _checksum(content), target / name
         if destination.exists():
-            if _checksum(destination) == new:
-                copied[name] = new
-                continue
-            if _checksum(destination) != copied.get(name):
+            if not destination.is_file() or _checksum(destination.read_bytes()) not in (new, copied.get(name)):
                 kept.append(name)
                 continue
+            if _checksum(destination.read_bytes()) == new:
+                copied[name] = new
+                continue
         destination.parent.mkdir(parents=True, exist_ok=True)
-        temporary = destination.with_name(f".{destination.name}.new")
-        temporary.write_bytes(file.read_bytes())
-        os.replace(temporary, destination)
+        _replace(destination, content)
         copied[name] = new
         written.append(name)
-    temporary = record_file.with_name(f"{_RECORD}.new")
-    temporary.write_text(json.dumps(copied, indent=2) + "\n", encoding="utf-8")
-    os.replace(temporary, record_file)
+    _replace(record_file, (json.dumps(copied, indent=2) + "\n").encode())
     return CopyReport(written, kept)
+
+
+def _replace(file: Path, content: bytes) -> None:
+    temporary = file.with_name(f".{file.name}.new")
+    temporary.write_bytes(content)
+    os.replace(temporary, file)
 
 
 def lab_command(folder: Path, *, port: int, browser: bool) -> list[str]:

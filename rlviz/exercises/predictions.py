@@ -40,7 +40,9 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class _Kept:
+class Kept:
+    """A lesson's predictions, as their file holds them."""
+
     lesson: str
     predictions: dict[str, Prediction]
 
@@ -107,13 +109,13 @@ class Predictions:
 
     def _write(self) -> None:
         self._file.parent.mkdir(exist_ok=True)
-        write_json(self._file, asdict(_Kept(self._lesson, self._kept)))
+        write_json(self._file, asdict(Kept(self._lesson, self._kept)))
 
     def _read(self) -> dict[str, Prediction]:
         kept: dict[str, Prediction] = {}
         if self._file.exists():
             try:
-                kept = read_json(self._file, _Kept).predictions
+                kept = read_kept(self._file).predictions
             except ValueError as error:
                 aside = self._file.with_suffix(".damaged.json")
                 os.replace(self._file, aside)
@@ -190,10 +192,15 @@ def room(folder: str | os.PathLike[str], lesson: str) -> Figure:
     return figure
 
 
-def _found(folder: Path, lesson: str) -> Iterator[_Kept]:
+def read_kept(file: Path) -> Kept:
+    """Read a file of predictions. Raises ValueError for a damaged one."""
+    return read_json(file, Kept)
+
+
+def _found(folder: Path, lesson: str) -> Iterator[Kept]:
     for file in sorted(folder.rglob(f"{lesson}.json")):
         try:
-            yield read_json(file, _Kept)
+            yield read_kept(file)
         except (ValueError, OSError) as error:
             warnings.warn(f"left out: {error}", stacklevel=3)
 

@@ -1,0 +1,72 @@
+"""The editions of every lesson: the student's holds no answer and no output, the instructor's holds every solution."""
+
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from rlviz.editions import files
+
+NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
+LESSONS = sorted(file.name for file in NOTEBOOKS.glob("*.ipynb"))
+
+
+@pytest.fixture(scope="module")
+def editions():
+    made = {name: dict(files(name, NOTEBOOKS)) for name in ("read", "student", "lab", "instructor")}
+    return lambda edition, name: nbformat.reads(made[edition][name].decode(), as_version=4) if name else made[edition]
+
+
+@pytest.mark.parametrize("name", LESSONS)
+def test_the_student_s_edition_holds_no_output_and_no_answer(name, editions):
+    lesson, whole = editions("student", name), nbformat.read(NOTEBOOKS / name, as_version=4)
+    code = [cell for cell in lesson.cells if cell.cell_type == "code"]
+    assert code and not any(cell.outputs or cell.execution_count for cell in code)
+    text = "\n".join(cell.source for cell in lesson.cells)
+    assert not re.search(r"<summary[^>]*>[\s<b>]*Answer", text, re.I)
+    assert text.count("<details") == text.count("</details>")
+    for cell in whole.cells:  # by another way than the edition's own: split at the tags
+        for fold in cell.source.split("<details")[1:]:
+            if "Answer" in fold.split("</summary>")[0]:
+                last = fold.split("</details>")[0].strip().splitlines()[-1]
+                assert last not in text
+        if "answer" in cell.metadata.get("tags", ()):
+            assert cell.source not in text
+    folds = sum(
+        re.search(r"Answer", fold.split("</summary>")[0]) is None
+        for c in whole.cells
+        for fold in c.source.split("<details")[1:]
+    )
+    assert text.count("<details") == folds  # derivations stay
+
+
+@pytest.mark.parametrize("name", [name for name in LESSONS if (NOTEBOOKS / "solutions" / name).is_file()])
+def test_the_instructor_s_edition_holds_every_solution(name, editions):
+    text = "\n".join(cell.source for cell in editions("instructor", name).cells)
+    solved = nbformat.read(NOTEBOOKS / "solutions" / name, as_version=4)
+    assert all(cell.source in text for cell in solved.cells if cell.cell_type == "code")
+    assert (NOTEBOOKS / "teaching" / f"{name[:2]}.md").read_text(encoding="utf-8") in text
+
+
+def test_an_exercise_is_followed_by_its_solution_and_the_mistakes_of_its_check(editions):
+    cells = editions("instructor", "04_grpo.ipynb").cells
+    place = next(
+        i for i, cell in enumerate(cells) if cell.cell_type == "code" and "def my_process_advantage" in cell.source
+    )
+    assert "z.flip(-1).cumsum(-1).flip(-1)" in cells[place + 1].source
+    assert "process rewards of the steps before" in cells[place + 2].source
+
+
+def test_only_the_student_s_edition_is_without_solutions(editions):
+    assert not [name for name in editions("student", "") if name.startswith(("solutions/", "teaching/"))]
+    lab = editions("lab", "")
+    assert "solutions/04_grpo.ipynb" in lab and not [name for name in lab if name.startswith("teaching/")]
+    assert "−10.57" in lab["solutions/04_grpo_answers.md"].decode()  # the end of a folded answer
+    assert "−10.57" not in lab["04_grpo.ipynb"].decode()
+    assert "glossary.md" in editions("student", "")
+
+
+def test_the_edition_to_read_is_the_committed_one(editions):
+    for name in LESSONS:
+        assert editions("read", name) == nbformat.read(NOTEBOOKS / name, as_version=4)
