@@ -21,6 +21,7 @@ FIRST = "00_start_here.ipynb"
 _PACKAGE = Path(__file__).resolve().parent.parent
 _CHECKOUT = _PACKAGE.parent
 _SETTINGS = _PACKAGE / "jupyter"  # no question about news: it would go unanswered without a network
+_WORKSPACES = ".rlviz-lab"  # what was open, and that the file browser is folded
 _RECORD = ".rlviz-course.json"  # checksum of each file as it was copied: what still has it was not changed by its owner
 
 
@@ -51,6 +52,7 @@ def lab(
         console.print("Answers and solutions are in its folder solutions/.")
         if report.kept:
             console.print(f"Left alone, because you changed them: {', '.join(report.kept)}", soft_wrap=True)
+        fold_sidebar(folder / _WORKSPACES)
         code = serve(lab_command(folder, port=port, browser=browser))
     raise typer.Exit(code)
 
@@ -141,10 +143,22 @@ def _replace(file: Path, content: bytes) -> None:
     os.replace(temporary, file)
 
 
+def fold_sidebar(workspaces: Path) -> None:
+    """Let JupyterLab's first visit begin with its file browser folded; later ones begin as the last ended."""
+    from jupyterlab_server.workspaces_handler import WorkspacesManager
+
+    if not workspaces.exists():
+        workspaces.mkdir(parents=True)
+        layout = {"left": {"collapsed": True, "visible": True}, "right": {"collapsed": True, "visible": True}}
+        kept = {"data": {"layout-restorer:data": layout}, "metadata": {"id": "default"}}
+        WorkspacesManager(str(workspaces)).save("default", json.dumps(kept))
+
+
 def lab_command(folder: Path, *, port: int, browser: bool) -> list[str]:
     """Return the command that serves `folder`: loopback only, Jupyter's own token on, the first lesson open."""
     command = [sys.executable, "-m", "jupyterlab", "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"]
     command += [f"--ServerApp.root_dir={folder}", f"--LabApp.default_url=/lab/tree/{FIRST}"]
+    command.append(f"--LabApp.workspaces_dir={folder / _WORKSPACES}")
     if not browser:
         command.append("--no-browser")
     if hasattr(os, "geteuid") and os.geteuid() == 0:
