@@ -99,6 +99,8 @@ def grades(folder: Path, lessons: Path, *, limit: float, memory: float) -> Itera
     if not submissions:
         raise ValueError(f"folder must hold student/LESSON.ipynb or student.ipynb; {said(folder)} holds neither")
     asked = {file.stem: _asked(read_notebook(file)) for file in lessons.glob("*.ipynb")}
+    if not asked:
+        raise ValueError(f"lessons must be a folder with notebooks; {said(lessons)} has none")
     context: Any = multiprocessing.get_context(START)
     if START == "forkserver":
         context.set_forkserver_preload([__name__])

@@ -72,8 +72,8 @@ def grade(
         from rlviz.grading import grades, page, table
         from rlviz.training.files import write_text
 
-        if out.suffix != ".csv":
-            raise ValueError(f"--out must end in .csv; got {out}")
+        if out.suffix != ".csv" or out.is_dir():
+            raise ValueError(f"--out must be a file that ends in .csv; got {out}")
         if not out.parent.is_dir():
             raise ValueError(f"--out must lie in a folder that exists; {out.parent} is none")
         done = []

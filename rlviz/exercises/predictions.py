@@ -55,8 +55,7 @@ class Predictions:
     """
 
     def __init__(self, lesson: str, /, **questions: str | tuple[str, ...]) -> None:
-        if not re.fullmatch(r"[\w-]+", str(lesson)):
-            raise ValueError(f"lesson must be made of letters, digits, - and _, such as '04_grpo'; got {lesson!r}")
+        _check_name(lesson)
         self._questions: dict[str, tuple[str, ...]] = {}
         for name, said in questions.items():
             parts = (said,) if isinstance(said, str) else said
@@ -160,6 +159,7 @@ def room(folder: str | os.PathLike[str], lesson: str) -> Figure:
 
     from rlviz.pictures.base import VERMILION, dress, new_figure
 
+    _check_name(lesson)
     by_question: dict[str, list[Prediction]] = {}
     for kept in _found(Path(folder), lesson):
         for prediction in kept.predictions.values():
@@ -190,6 +190,12 @@ def room(folder: str | os.PathLike[str], lesson: str) -> Figure:
         if results:
             ax.legend(fontsize=12)
     return figure
+
+
+def _check_name(lesson: str) -> None:
+    """Raise ValueError for a lesson's name that could be a path or a pattern."""
+    if not re.fullmatch(r"[\w-]+", str(lesson)):
+        raise ValueError(f"lesson must be made of letters, digits, - and _, such as '04_grpo'; got {lesson!r}")
 
 
 def read_kept(file: Path) -> Kept:
