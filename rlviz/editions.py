@@ -1,146 +1,193 @@
-"""The editions of the course, from the committed notebooks: to read, for a student, for an instructor."""
+"""Three editions of the course from one source: to read, for students (no outputs, no answers), for the instructor."""
 
 from __future__ import annotations
 
 import ast
 import inspect
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import nbformat
-from nbformat import NotebookNode
-from nbformat.v4 import new_code_cell, new_markdown_cell
 
-from rlviz.exercises import check, mistakes
-from rlviz.exercises.judge import Mistake
+if TYPE_CHECKING:
+    from rlviz.exercises.judge import Mistake
 
-FOLD = re.compile(r"<details>\s*<summary>(?P<summary>.*?)</summary>.*?</details>\n?", re.S)
-NO_ANSWER = re.compile(r"Why|中文")  # so begins the summary of a fold without an answer: a derivation, or 中文提要
-SECONDS = re.compile(r"\A(?:%.*\n)*# (\d+) seconds?\b", re.M)
-BESIDE = ("glossary.md", "experiments/*.md", "experiments/*.png", "images/*")  # what lessons link to
+ANSWER = re.compile(r"<details[^>]*>\s*<summary[^>]*>\s*(?:<\w+>\s*)*Answer.*?</details>\n*", re.S | re.I)
+SOLUTIONS, TEACHING = "solutions", "teaching"
+Notebook = Any  # nbformat has no types
 
 
-@dataclass(frozen=True)
-class Exercise:
-    """A function that a lesson leaves to the student. name: its own; checks: the lesson's calls of `check` with it, as source."""
+def files(edition: str, source: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield path and content of each file of an edition: read, student, lab or instructor.
 
-    name: str
-    checks: tuple[str, ...]
+    lab is the student's, with the solutions in a folder of their own, and beside them the answers that were folded.
+    """
+    make = {"read": _as_committed, "student": student, "lab": student, "instructor": instructor}[edition]
+    for file in sorted(source.rglob("*")):
+        name = file.relative_to(source)
+        folder = name.parts[0] if len(name.parts) > 1 else ""
+        if not file.is_file() or any(part.startswith((".", "__pycache__")) for part in name.parts):
+            continue
+        if (folder == SOLUTIONS and edition == "student") or (folder == TEACHING and edition in ("student", "lab")):
+            continue
+        if file.suffix != ".ipynb" or folder:
+            yield name.as_posix(), file.read_bytes()
+            continue
+        notebook = read_notebook(file)
+        if edition == "lab" and (answers := _answers(notebook)):
+            yield f"{SOLUTIONS}/{file.stem}_answers.md", f"# Answers to {file.stem}\n\n{answers}".encode()
+        yield name.as_posix(), nbformat.writes(make(notebook, source, file.name)).encode()
 
 
-def exercises(source: str) -> list[Exercise]:
-    """Return the functions of a cell that return nothing yet, with the checks that the cell calls with them."""
+def read_notebook(file: Path) -> Notebook:
+    """Read a notebook of format 4. Raises ValueError in a sentence for anything else."""
     try:
-        tree = ast.parse(re.sub(r"^%.*$", "", source, flags=re.M))
-    except SyntaxError:
-        return []
-    left = [node.name for node in tree.body if isinstance(node, ast.FunctionDef) and _is_left_open(node)]
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _of_check(node)]
-    return [
-        Exercise(name, tuple(dict.fromkeys(ast.unparse(call) for call in calls if name in _names(call))))
-        for name in left
-    ]
+        return nbformat.reads(file.read_text(encoding="utf-8"), as_version=4)
+    except (nbformat.validator.NotebookValidationError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{file} must be a notebook of Jupyter's format 4; it cannot be read as one") from error
 
 
-def _is_left_open(function: ast.FunctionDef) -> bool:
-    last = function.body[-1]
-    return isinstance(last, ast.Return) and (
-        last.value is None or (isinstance(last.value, ast.Constant) and last.value.value is None)
-    )
+def _as_committed(notebook: Notebook, source: Path, name: str) -> Notebook:
+    return notebook
 
 
-def _of_check(call: ast.Call) -> bool:
-    return (
-        isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name) and call.func.value.id == "check"
-    )
-
-
-def _names(node: ast.AST) -> set[str]:
-    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
-
-
-def without_answers(text: str) -> str:
-    """Return a text without the folds that hold an answer."""
-    return FOLD.sub(lambda fold: fold[0] if NO_ANSWER.match(fold["summary"]) else "", text)
-
-
-def _read(file: Path) -> NotebookNode:
-    """Return the notebook as it is committed: with outputs, and answers folded."""
-    return nbformat.read(file, as_version=4)
-
-
-def _student(file: Path) -> NotebookNode:
-    """Return the notebook without outputs and without answers."""
-    notebook = nbformat.read(file, as_version=4)
-    notebook.cells = [cell for cell in notebook.cells if "answer" not in cell.metadata.get("tags", ())]
+def student(notebook: Notebook, source: Path, name: str) -> Notebook:
+    """Return a lesson without outputs and without answers: cells tagged "answer", and folds whose summary begins so."""
+    kept = []
     for cell in notebook.cells:
+        if "answer" in cell.metadata.get("tags", ()):
+            continue
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
+        elif not (source_left := ANSWER.sub("", cell.source).strip()):
+            continue
         else:
-            cell.source = without_answers(cell.source)
-    notebook.cells = [cell for cell in notebook.cells if cell.cell_type == "code" or cell.source.strip()]
+            cell.source = source_left
+        cell.pop("attachments", None)
+        kept.append(cell)
+    notebook.cells = kept
     return notebook
 
 
-def _instructor(file: Path) -> NotebookNode:
-    """Return the notebook with, first, what the teacher should know, and after each exercise its solution and its mistakes."""
-    notebook = nbformat.read(file, as_version=4)
-    solution = file.parent / "solutions" / file.name
-    solved = _solutions(nbformat.read(solution, as_version=4)) if solution.is_file() else {}
-    note = file.parent / "teaching" / f"{file.name[:2]}.md"
-    cells = []
+def _answers(notebook: Notebook) -> str:
+    """Return what the student's edition leaves out, each answer under the heading that it stood under."""
+    heading, told = "", []
+    for cell in notebook.cells:
+        if cell.cell_type != "markdown":
+            continue
+        found = [cell.source] if "answer" in cell.metadata.get("tags", ()) else []
+        for part in re.split(r"^(?=#)", cell.source, flags=re.M) if not found else []:
+            if part.startswith("#"):
+                heading = part.splitlines()[0].lstrip("# ")
+            found += [f"## {heading}\n\n{answer.group().strip()}" for answer in ANSWER.finditer(part)]
+        told += found
+    return "\n\n".join(told)
+
+
+def instructor(notebook: Notebook, source: Path, name: str) -> Notebook:
+    """Return a lesson with the teacher's page before it, and after each exercise its solution and its check's mistakes."""
+    solved = source / SOLUTIONS / name
+    open_ = [cell for cell in read_notebook(solved).cells if cell.cell_type == "code"] if solved.is_file() else []
+    page = source / TEACHING / f"{name[:2]}.md"
+    cells = [_text("teacher", page.read_text(encoding="utf-8"))] if page.is_file() else []
+    cells.append(_text("seconds", _seconds(notebook)))
     for cell in notebook.cells:
         cells.append(cell)
-        for exercise in exercises(cell.source) if cell.cell_type == "code" else ():
-            known = [mistake for call in exercise.checks for mistake in mistakes_of(call)]
-            listed = "\n".join(f"- *{mistake.name}*: {mistake.says}" for mistake in known)
-            words = f"**For the instructor.** What the check names:\n\n{listed}" if known else "**For the instructor.**"
-            cells.append(new_markdown_cell(f"{words}\n\nA solution:"))
-            if exercise.name in solved:
-                cells.append(new_code_cell(solved[exercise.name]))
-    seconds = [int(found[1]) for cell in notebook.cells if (found := SECONDS.search(cell.source))]
-    timing = f"Seconds stated by its cells, on two cores: {', '.join(map(str, seconds))}; together {sum(seconds)}."
-    told = note.read_text(encoding="utf-8").replace("# ", "### ") if note.is_file() else ""
-    notebook.cells = [cells[0], new_markdown_cell(f"{told}\n{timing}"), *cells[1:]]
+        asked = exercises_of(cell)
+        if not asked:
+            continue
+        mine = [one for one in open_ if _names(one) & _names(cell)]
+        open_ = [one for one in open_ if one not in mine]
+        cells += [_solution(one) for one in mine]
+        cells += [_text(f"{cell.id}-{place}", _slips(call)) for place, call in enumerate(asked)]
+    if open_:
+        cells += [_text("rest", "## What else the solutions hold"), *(_solution(one) for one in open_)]
+    notebook.cells = cells
     return notebook
 
 
-def _solutions(notebook: NotebookNode) -> dict[str, str]:
-    """Return function → the cell of a solution notebook that defines it."""
-    return {
-        name: cell.source
-        for cell in notebook.cells
-        if cell.cell_type == "code"
-        for name in re.findall(r"^def (\w+)", cell.source, re.M)
-    }
+def exercises_of(cell: Notebook) -> list[ast.Call]:
+    """Return the calls of checks in a cell; none where it is no Python."""
+    if cell.cell_type != "code":
+        return []
+    tree = _tree(cell.source)
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+    return [call for call in calls if ast.unparse(call.func).startswith("check.")]
 
 
-def mistakes_of(call: str) -> list[Mistake]:
-    """Return the mistakes that a check knows, of a call such as check.pessimistic(my_objective)."""
-    function = getattr(check, call.removeprefix("check.").partition("(")[0], None)
-    source = inspect.getsource(function) if inspect.isfunction(function) else ""
-    families = re.findall(r"mistakes\.(\w+)\.([A-Z]\w+)", source)
-    return [row for topic, family in families for row in getattr(getattr(mistakes, topic), family) if row.says]
+def key_of(call: ast.Call) -> str:
+    """Return what names an exercise: check.assembly(my_loss), whatever stands behind the first argument."""
+    return f"{ast.unparse(call.func)}({ast.unparse(call.args[0]) if call.args else ''})"
 
 
-EDITIONS: dict[str, Callable[[Path], NotebookNode]] = {"read": _read, "student": _student, "instructor": _instructor}
+def _tree(source: str) -> ast.Module:
+    lines = [line for line in source.splitlines() if not line.lstrip().startswith(("%", "!"))]
+    try:
+        return ast.parse("\n".join(lines))
+    except (SyntaxError, ValueError, RecursionError):
+        return ast.Module([], [])
 
 
-def edition_files(course: Path, edition: str) -> Iterator[tuple[str, bytes]]:
-    """Give each file of an edition: its name in the course's folder, and its content.
+def _names(cell: Notebook) -> set[str]:
+    """Return the functions that a cell defines, and the puzzles that it answers."""
+    defined = {node.name for node in _tree(cell.source).body if isinstance(node, ast.FunctionDef)}
+    return defined | {key_of(call) for call in exercises_of(cell)}
 
-    The student's has no solutions. The teaching notes are in the instructor's only, each beside its lesson's first words.
-    """
-    make = EDITIONS[edition]
-    for file in sorted(course.glob("[0-9][0-9]_*.ipynb")):
-        notebook = make(file)
-        for number, cell in enumerate(notebook.cells):
-            cell["id"] = (
-                f"{file.name[:2]}-{number}"  # the same at each making, so that an unchanged file is known again
-            )
-        yield file.name, (nbformat.writes(notebook) + "\n").encode()
-    for pattern in BESIDE if edition == "student" else (*BESIDE, "solutions/*.ipynb"):
-        for file in sorted(course.glob(pattern)):
-            yield file.relative_to(course).as_posix(), file.read_bytes()
+
+def _seconds(notebook: Notebook) -> str:
+    """Return a table of the cells that say in a comment how long they take."""
+    rows, heading = [], "the beginning"
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            heading = next(reversed(re.findall(r"^#+ (.+)$", cell.source, re.M)), heading)
+        rows += [
+            f"| {heading} | {told} |" for told in re.findall(r"^# ([\d.]+ (?:seconds?|minutes?))", cell.source, re.M)
+        ]
+    return "\n".join(["## How long the cells take, on two cores", "", "| under | takes |", "| --- | ---: |", *rows])
+
+
+def _slips(call: ast.Call) -> str:
+    """Return the mistakes that a check names, as a list."""
+    name = ast.unparse(call.func).removeprefix("check.")
+    known = known_mistakes(name)
+    told = "\n".join(f"- **{slip.name}**: {slip.says}" for slip in known)
+    return f"**What `check.{name}` names** (likely wrong answers)\n\n{told or _NO_TABLE}"
+
+
+_NO_TABLE = "It has no table: it compares with the choices that are printed, or with the algorithm's slots one by one."
+
+
+def known_mistakes(name: str) -> tuple[Mistake, ...]:
+    """Return the mistakes that a check of this name knows, at its sizes by default."""
+    from rlviz.exercises import check, mistakes  # with torch, which students' copies can do without
+
+    function = getattr(check, name, None)
+    if function is None:
+        return ()
+    given = {"max_length": 16, "cache": 4}
+    for node in ast.walk(ast.parse(inspect.getsource(function))):
+        if isinstance(node, ast.keyword) and node.arg == "known":
+            rows = eval(compile(ast.Expression(node.value), name, "eval"), {"mistakes": mistakes, **given})
+            return tuple(rows)
+    return ()
+
+
+def _solution(cell: Notebook) -> Notebook:
+    return nbformat.from_dict(
+        {
+            "cell_type": "code",
+            "id": f"solution-{cell.id}"[:64],
+            "metadata": {"tags": ["solution"]},
+            "source": f"# Solution\n{cell.source}",
+            "outputs": cell.outputs,
+            "execution_count": None,
+        }
+    )
+
+
+def _text(name: str, source: str) -> Notebook:
+    return nbformat.from_dict(
+        {"cell_type": "markdown", "id": f"teacher-{name}"[:64], "metadata": {"tags": ["teacher"]}, "source": source}
+    )

@@ -29,7 +29,6 @@ ALLOWED = {
     "rlviz.imports": set(),
     "rlviz.spread": set(),
     "rlviz.pieces": {"rlviz.types"},
-    "rlviz.exercises": {"rlviz.pieces"},
     "rlviz.algorithms": {"rlviz.names", "rlviz.types", "rlviz.pieces"},
     "rlviz.tabular": {"rlviz.types", "rlviz.pieces", "rlviz.algorithms", "small_models"},
     "rlviz.training": {
@@ -70,6 +69,18 @@ ALLOWED = {
         "rlviz.pictures",
         "small_models",
     },
+    "rlviz.exercises": {
+        "rlviz.tabular",
+        "rlviz.types",
+        "rlviz.pieces",
+        "rlviz.algorithms",
+        "rlviz.training",
+        "rlviz.pictures",
+        "rlviz.runs",
+        "small_models",
+    },
+    "rlviz.editions": {"rlviz.exercises"},
+    "rlviz.grading": {"rlviz.editions", "rlviz.exercises", "rlviz.processes"},
     "rlviz.web": {"rlviz.pictures", "rlviz.runs"},
     "rlviz.site": {"rlviz.algorithms", "rlviz.pictures", "rlviz.runs", "rlviz.training"},
     "rlviz.comparison": {
@@ -101,6 +112,9 @@ ALLOWED = {
         "small_models",
     },
     "rlviz.cli": {
+        "rlviz.editions",
+        "rlviz.exercises",
+        "rlviz.grading",
         "rlviz.imports",
         "rlviz.interop",
         "rlviz.maps",

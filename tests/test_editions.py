@@ -1,86 +1,72 @@
-"""The student's edition holds no answer and no output; the instructor's holds every solution."""
+"""The editions of every lesson: the student's holds no answer and no output, the instructor's holds every solution."""
 
-import json
 import re
 from pathlib import Path
 
+import nbformat
 import pytest
-from typer.testing import CliRunner
 
-from rlviz.cli import app
-from rlviz.editions import edition_files, exercises, without_answers
+from rlviz.editions import files
 
-COURSE = Path(__file__).parent.parent / "notebooks"
-LESSONS = sorted(file.name for file in COURSE.glob("[0-9][0-9]_*.ipynb"))
-
-
-def cells(edition):
-    files = {name: content for name, content in edition_files(COURSE, edition) if name.endswith(".ipynb")}
-    return {name: json.loads(content)["cells"] for name, content in files.items()}
+NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
+LESSONS = sorted(file.name for file in NOTEBOOKS.glob("*.ipynb"))
 
 
 @pytest.fixture(scope="module")
-def student():
-    return cells("student")
+def editions():
+    made = {name: dict(files(name, NOTEBOOKS)) for name in ("read", "student", "lab", "instructor")}
+    return lambda edition, name: nbformat.reads(made[edition][name].decode(), as_version=4) if name else made[edition]
 
 
-@pytest.fixture(scope="module")
-def instructor():
-    return cells("instructor")
-
-
-def text(made, kind):
-    return "\n\n".join("".join(cell["source"]) for cell in made if cell["cell_type"] == kind)
-
-
-def test_the_student_s_edition_holds_no_answer_and_no_output(student):
-    assert sorted(student) == LESSONS
-    for name, made in student.items():
-        assert not [cell for cell in made if cell.get("outputs") or cell.get("execution_count")], name
-        folds = re.findall(r"<summary>(.*?)</summary>", text(made, "markdown"))
-        assert all(summary.startswith(("Why", "中文")) for summary in folds), (name, folds)
-        assert not [cell for cell in made if "answer" in cell["metadata"].get("tags", ())]
-
-
-def test_the_answers_are_there_to_begin_with():
-    """Else the test above would be passed by a course that has none."""
-    words = [without_answers(text(made, "markdown")) != text(made, "markdown") for made in cells("read").values()]
-    assert sum(words) >= len(LESSONS) - 1
-
-
-def test_every_exercise_has_its_solution_in_the_instructor_s_edition(student, instructor):
-    count = 0
-    for name in LESSONS:
-        left = {one.name for cell in student[name] for one in exercises("".join(cell["source"]))}
-        code = text(instructor[name], "code")
-        solved = {one for one in left if re.search(rf"^def {one}\(.*?^    return (?!None)", code, re.M | re.S)}
-        assert left == solved, name
-        count += len(left)
-    assert count >= len(LESSONS) - 2
-
-
-def test_the_instructor_sees_plan_seconds_and_mistakes(instructor):
-    words = text(instructor["02_the_ratio.ipynb"], "markdown")
-    assert "50 minutes" in words and "Seconds stated by its cells" in words
-    assert "*clamp without the minimum*" in words
-
-
-def test_a_fold_that_derives_stays():
-    kept = "<details><summary>Why</summary>\n\nx\n</details>\n"
-    assert without_answers(f"a\n{kept}<details><summary>Answer</summary>\nb\n</details>\nc") == f"a\n{kept}c"
-
-
-def test_an_exercise_is_what_returns_nothing_yet():
-    (one,) = exercises(
-        "%magic\ndef done(x):\n    return x\n\ndef mine(x):\n    return None\n\nv = check.k3(mine)\ncheck.k1(done)"
+@pytest.mark.parametrize("name", LESSONS)
+def test_the_student_s_edition_holds_no_output_and_no_answer(name, editions):
+    lesson, whole = editions("student", name), nbformat.read(NOTEBOOKS / name, as_version=4)
+    code = [cell for cell in lesson.cells if cell.cell_type == "code"]
+    assert code and not any(cell.outputs or cell.execution_count for cell in code)
+    text = "\n".join(cell.source for cell in lesson.cells)
+    assert not re.search(r"<summary[^>]*>[\s<b>]*Answer", text, re.I)
+    assert text.count("<details") == text.count("</details>")
+    for cell in whole.cells:  # by another way than the edition's own: split at the tags
+        for fold in cell.source.split("<details")[1:]:
+            if "Answer" in fold.split("</summary>")[0]:
+                last = fold.split("</details>")[0].strip().splitlines()[-1]
+                assert last not in text
+        if "answer" in cell.metadata.get("tags", ()):
+            assert cell.source not in text
+    folds = sum(
+        re.search(r"Answer", fold.split("</summary>")[0]) is None
+        for c in whole.cells
+        for fold in c.source.split("<details")[1:]
     )
-    assert (one.name, one.checks) == ("mine", ("check.k3(mine)",))
+    assert text.count("<details") == folds  # derivations stay
 
 
-def test_the_command_writes_an_edition_once_and_leaves_changes_alone(tmp_path):
-    told = CliRunner().invoke(app, ["course", "--edition", "student", "--out", str(tmp_path / "mine")])
-    assert told.exit_code == 0, told.output
-    assert (tmp_path / "mine" / "glossary.md").is_file() and not (tmp_path / "mine" / "solutions").exists()
-    (tmp_path / "mine" / LESSONS[0]).write_text("my work")
-    again = CliRunner().invoke(app, ["course", "--edition", "student", "--out", str(tmp_path / "mine")])
-    assert "0 files copied" in again.output and f"changed them: {LESSONS[0]}" in again.output
+@pytest.mark.parametrize("name", [name for name in LESSONS if (NOTEBOOKS / "solutions" / name).is_file()])
+def test_the_instructor_s_edition_holds_every_solution(name, editions):
+    text = "\n".join(cell.source for cell in editions("instructor", name).cells)
+    solved = nbformat.read(NOTEBOOKS / "solutions" / name, as_version=4)
+    assert all(cell.source in text for cell in solved.cells if cell.cell_type == "code")
+    assert (NOTEBOOKS / "teaching" / f"{name[:2]}.md").read_text(encoding="utf-8") in text
+
+
+def test_an_exercise_is_followed_by_its_solution_and_the_mistakes_of_its_check(editions):
+    cells = editions("instructor", "04_grpo.ipynb").cells
+    place = next(
+        i for i, cell in enumerate(cells) if cell.cell_type == "code" and "def my_process_advantage" in cell.source
+    )
+    assert "z.flip(-1).cumsum(-1).flip(-1)" in cells[place + 1].source
+    assert "process rewards of the steps before" in cells[place + 2].source
+
+
+def test_only_the_student_s_edition_is_without_solutions(editions):
+    assert not [name for name in editions("student", "") if name.startswith(("solutions/", "teaching/"))]
+    lab = editions("lab", "")
+    assert "solutions/04_grpo.ipynb" in lab and not [name for name in lab if name.startswith("teaching/")]
+    assert "−10.57" in lab["solutions/04_grpo_answers.md"].decode()  # the end of a folded answer
+    assert "−10.57" not in lab["04_grpo.ipynb"].decode()
+    assert "glossary.md" in editions("student", "")
+
+
+def test_the_edition_to_read_is_the_committed_one(editions):
+    for name in LESSONS:
+        assert editions("read", name) == nbformat.read(NOTEBOOKS / name, as_version=4)

@@ -1,115 +1,116 @@
-"""Submissions are run apart from each other, and the table says which checks passed and which mistakes were made."""
+"""`rlviz grade` on made submissions, each of which does something else that is wrong."""
 
 import csv
+import json
+from pathlib import Path
 
 import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook
 from typer.testing import CliRunner
 
-from rlviz.cli import app, course as commands
-from rlviz.grading import submissions
+from rlviz.cli import app
 
-LESSON = """\
-def my_objective(ratio, A, lower, upper):
-    return None  # your lines
-
-
-check.pessimistic(my_objective)"""
-IMPORTS = "%matplotlib inline\nimport torch\nfrom rlviz.exercises import check"
-MINIMUM = "    return torch.minimum(ratio * A, ratio.clamp(lower, upper) * A)"
-STUDENTS = {
-    "anna": [  # right, and tries to change what others get
-        IMPORTS,
-        LESSON.replace("    return None  # your lines", MINIMUM),
-        'check.bug("02", line=3, does="a bad token whose ratio is 1.5 loses its gradient")',
-        "import pathlib, shutil\n"
-        "for place in [NEIGHBOURS]:\n"
-        "    for file in pathlib.Path(place).rglob('*.ipynb'):\n        file.write_text('{}')\n"
-        "shutil.rmtree(pathlib.Path.cwd())",
-    ],
-    "ben": [
-        IMPORTS,
-        "def broken(:",
-        "import solutions",
-        LESSON.replace("None  # your lines", "ratio.clamp(lower, upper) * A"),
-    ],
-    "cleo": [IMPORTS, LESSON.replace("None  # your lines", "ratio * A"), "import time\nwhile True:\n    time.sleep(1)"],
-    "dora": [IMPORTS, LESSON, "x = bytearray(400_000_000_000)"],
-}
+IMPORTS = "import torch\nfrom rlviz.exercises import check"
+CHECK = "check.group_advantage(my_group_advantage)"
+RIGHT = "(rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-6)"
 
 
-def notebook(path, cells):
+def answer(expression: str) -> str:
+    return f"def my_group_advantage(rewards):\n    return {expression}\n\n\n{CHECK}"
+
+
+def write(path: Path, *sources: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    nbformat.write(new_notebook(cells=[new_code_cell(cell) for cell in cells]), path)
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+
+
+VANDAL = """
+from pathlib import Path
+for path in Path({folder!r}).rglob("*"):
+    if path.is_file() and path.parent.name != "k_vandal":
+        path.write_text("spoilt")
+check.group_advantage = lambda student: 1 / 0
+"""
+SUBMISSIONS = {
+    "a_right": (IMPORTS, answer(RIGHT)),
+    "b_batch": (IMPORTS, answer("(rewards - rewards.mean()) / (rewards.std() + 1e-6)")),
+    "c_biased": (IMPORTS, answer(RIGHT.replace("std(1,", "std(1, correction=0,"))),
+    "d_position": (IMPORTS, answer("(rewards - rewards.mean(0)) / (rewards.std(0) + 1e-6)")),
+    "e_loop": (IMPORTS, answer(RIGHT), "while True:\n    pass"),
+    "f_memory": (IMPORTS, "hog = bytearray(20_000_000_000)", answer(RIGHT)),
+    "g_solution": (IMPORTS, "text = open('solutions/tiny.ipynb').read()", answer(RIGHT)),
+    "h_syntax": (IMPORTS, "def my_group_advantage(rewards:\n    return", CHECK),
+    "i_deletes": (IMPORTS, answer(RIGHT), "import os, shutil\nshutil.rmtree(os.getcwd())"),
+    "j_empty": (),
+    "k_vandal": (IMPORTS, VANDAL, answer(RIGHT)),
+    "l_exits": (IMPORTS, answer(RIGHT), "import os\nos._exit(0)"),
+}
 
 
 @pytest.fixture(scope="module")
 def graded(tmp_path_factory):
-    root = tmp_path_factory.mktemp("room")
-    notebook(root / "course" / "02_small.ipynb", [IMPORTS, LESSON])
-    for student, cells in STUDENTS.items():
-        told = [cell.replace("NEIGHBOURS", repr(str(root / "all"))) for cell in cells]
-        notebook(root / "all" / student / "02_small.ipynb", told)
-    (root / "all" / "eve").mkdir()
-    (root / "all" / "eve" / "02_small.ipynb").write_text("no notebook")
-    kept = root / "all" / "ben" / "predictions" / "02_small.json"
-    kept.parent.mkdir()
-    kept.write_text(
-        '{"lesson": "02_small", "predictions": {"a": {"question": "How many?", "guess": 3.0, "result": 4.0, "at": ""}}}'
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commands, "course_source", lambda: root / "course")
-        said = CliRunner().invoke(app, ["grade", str(root / "all"), "--out", str(root / "grades.csv"), "--limit", "40"])
-    assert said.exit_code == 0, said.output
-    return root
+    root = tmp_path_factory.mktemp("grade")
+    folder = root / "handed_in"
+    write(root / "lessons" / "tiny.ipynb", IMPORTS, answer("None"))
+    for name, sources in SUBMISSIONS.items():
+        write(folder / name / "tiny.ipynb", *(source.replace("{folder!r}", repr(str(root))) for source in sources))
+    (folder / "m_text").mkdir()
+    (folder / "m_text" / "tiny.ipynb").write_text("no JSON")
+    kept = {
+        "lesson": "tiny",
+        "predictions": {"dead": {"question": "How many?", "guess": 0.5, "result": 0.24, "at": ""}},
+    }
+    (folder / "a_right" / "predictions").mkdir()
+    (folder / "a_right" / "predictions" / "tiny.json").write_text(json.dumps(kept))
+    (root / "out").mkdir()
+    out = root / "out" / "grades.csv"
+    out.write_text("of the year before")
+    call = ["grade", str(folder), "--out", str(out), "--limit", "6", "--lessons", str(root / "lessons")]
+    result = CliRunner().invoke(app, call)
+    assert result.exit_code == 0, result.output
+    return {row["student"]: row for row in csv.DictReader(out.open())}, out
 
 
-@pytest.fixture(scope="module")
-def rows(graded):
-    with (graded / "grades.csv").open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+@pytest.mark.parametrize(
+    "name", ["a_right", "c_biased", "e_loop", "f_memory", "g_solution", "i_deletes", "k_vandal", "l_exits"]
+)
+def test_what_is_right_passes_whatever_comes_after_it(graded, name):
+    rows, _ = graded
+    assert (rows[name]["passed"] == "1") == (name != "c_biased")
 
 
-def of(rows, student, kind):
-    return [
-        (row["item"], row["result"], row["mistake"]) for row in rows if (row["student"], row["kind"]) == (student, kind)
-    ]
+@pytest.mark.parametrize(
+    ("name", "mistake"),
+    [("b_batch", "over the batch"), ("c_biased", "biased std"), ("d_position", "over the position in the group")],
+)
+def test_mistakes_are_named(graded, name, mistake):
+    rows, _ = graded
+    assert rows[name]["mistakes"] == f"check.group_advantage(my_group_advantage): {mistake}"
+    assert rows[name]["passed"] == "0"
 
 
-def test_right_and_wrong_answers_have_their_names(rows):
-    call = "check.pessimistic(my_objective)"
-    assert of(rows, "anna", "check") == [(call, "passed", "")]
-    assert of(rows, "ben", "check") == [(call, "not yet", "clamp without the minimum")]
-    assert of(rows, "cleo", "check") == [(call, "not yet", "never clipped")]
-    assert of(rows, "dora", "check") == [(call, "not yet", "")]  # left empty
-    assert [result for _, result, _ in of(rows, "anna", "bug")] == ["passed"]
-    assert [row["says"] for row in rows if row["kind"] == "prediction"] == ["How many? you said 3; the run says 4."]
+def test_what_went_wrong_is_said(graded):
+    rows, _ = graded
+    assert rows["e_loop"]["error"] == "stopped after 6 seconds"
+    assert "MemoryError" in rows["f_memory"]["error"]
+    assert rows["g_solution"]["solutions used"] == "solutions/tiny.ipynb"
+    assert "SyntaxError" in rows["h_syntax"]["error"]
+    assert "NameError" in rows["j_empty"]["mistakes"]
+    assert "ended by itself" in rows["l_exits"]["error"]
+    assert "no notebook" in rows["m_text"]["error"]
+    assert not rows["a_right"]["error"] and not rows["a_right"]["solutions used"]
+    assert rows["a_right"]["predictions"] == "dead: you said 0.5; the run says 0.24"
 
 
-def test_how_each_run_ended_is_told(rows):
-    runs = {student: of(rows, student, "run") for student in (*STUDENTS, "eve")}
-    assert runs["anna"][-1][1] == "ran"
-    assert ("cell 2", "error", "") in runs["ben"]
-    assert ("solutions", "looked into", "") in runs["ben"]
-    assert runs["cleo"] == [("the notebook", "stopped after 40 seconds", "")]
-    assert [row["says"] for row in rows if row["student"] == "dora" and row["result"] == "error"] == ["MemoryError:"]
-    assert runs["eve"] == [("the notebook", "cannot be read", "")]
+def test_no_submission_changes_another_s_grade(graded):
+    """The vandal overwrites all that was handed in, the lesson and the table; those after it keep their grades."""
+    rows, out = graded
+    assert (out.parent.parent / "handed_in" / "l_exits" / "tiny.ipynb").read_text() == "spoilt"
+    assert rows["l_exits"]["passed"] == rows["k_vandal"]["passed"] == "1"
+    assert set(rows) == {*SUBMISSIONS, "m_text"}
 
 
-def test_nobody_changed_another_s_grade(graded, rows):
-    """Anna's notebook wrote over all others; they were read before it ran."""
-    assert (graded / "all" / "ben" / "02_small.ipynb").read_text() == "{}"
-    assert len(of(rows, "ben", "check")) == 1
-
-
-def test_the_page_counts_and_escapes(graded):
-    page = (graded / "grades.html").read_text(encoding="utf-8")
-    assert "1 of 1" in page or "2 of 2" in page
-    assert "clamp without the minimum" in page and "<script" not in page
-
-
-def test_a_folder_without_submissions_is_refused(tmp_path):
-    for folder in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(ValueError, match="folder must hold a folder for each student"):
-            submissions(folder)
+def test_the_page_needs_no_other_file(graded):
+    page = graded[1].with_suffix(".html").read_text(encoding="utf-8")
+    assert "biased std" in page and "http" not in page and "src=" not in page

@@ -1,5 +1,6 @@
 """The command line: `rlviz lab`, `playground`, `train`, `algorithms`, `diff`, `show`, `plot`, `compare`, `experiment`, `map`,
-`diagnose`, `export`, `import`, `cost`, `site`, `course`, `predictions`, `grade`.
+`diagnose`, `export`, `import`, `cost`, `site`, `course`,
+`predictions`, `grade`.
 
 Each command is a function in a module of its own, which imports torch, matplotlib and the rest of rlviz when it runs, so that
 help comes at once.

@@ -1,4 +1,4 @@
-"""`rlviz course`, `rlviz predictions` and `rlviz grade`: what a teacher does with the course."""
+"""`rlviz course`, `predictions` and `grade`: the course's editions, what a room predicted, what students handed in."""
 
 from __future__ import annotations
 
@@ -8,61 +8,78 @@ from typing import Annotated, Literal
 import typer
 from rich.markup import escape
 
-from rlviz.cli.lab import copy_course, course_source, told
-from rlviz.cli.terminal import console, refusals, time_left
+from rlviz.cli.lab import copy, course_source
+from rlviz.cli.terminal import console, refusals
 
 
 def course(
-    out: Annotated[Path, typer.Option(help="Folder to write; files there that somebody changed stay as they are.")],
     edition: Annotated[
         Literal["read", "student", "instructor"],
         typer.Option(
-            help="**read**: with outputs and folded answers. **student**: without outputs and answers, as `rlviz lab` copies it. "
-            "**instructor**: with solutions, likely mistakes, plans and timing."
+            help="read: outputs, answers folded. student: no outputs, no answers, no solutions. instructor: with solutions, "
+            "the mistakes that checks name, seconds of cells, the teacher's page."
         ),
-    ] = "student",
+    ],
+    out: Annotated[Path, typer.Option(help="Folder to write; what you changed in it is left alone.")],
 ) -> None:
-    """Write an edition of the course: the notebooks, the glossary and the verdicts that they link to."""
+    """Write an edition of the course's notebooks into a folder."""
     with refusals():
-        from rlviz.editions import edition_files
+        from rlviz.editions import files
 
-        told(copy_course(out.resolve(), edition_files(course_source(), edition)), out)
+        report = copy(files(edition, course_source()), out)
+        console.print(f"{len(report.written)} files written to {escape(str(out))}", soft_wrap=True)
+        if report.kept:
+            console.print(f"Left alone, because you changed them: {', '.join(report.kept)}", soft_wrap=True)
 
 
 def predictions(
-    folder: Annotated[Path, typer.Argument(help="Folder with the students' predictions/ folders, however deep.")],
-    lesson: Annotated[str, typer.Option(help="The lesson, such as 04_grpo.")],
-    out: Annotated[Path, typer.Option(help="Picture to write: .png, .svg or .pdf.")] = Path("room.png"),
+    folder: Annotated[Path, typer.Argument(help="Shared folder with the students' predictions, nested as you like.")],
+    lesson: Annotated[str, typer.Option(help="Lesson, such as 04_grpo.")],
+    out: Annotated[Path, typer.Option(help="Picture to write: PNG, SVG or PDF.")] = Path("room.png"),
 ) -> None:
-    """Draw what a room predicted: a histogram for each question of a lesson, and the result."""
+    """Draw what a room predicted: a histogram for each question, and the result as a line."""
     with refusals():
-        from rlviz.exercises import room
-        from rlviz.pictures.base import save_figure
+        import warnings
 
-        save_figure(room(folder, lesson), out, description=f"What was predicted in lesson {lesson}")
-        console.print(f"Written: {escape(str(out))}", soft_wrap=True)
+        from rlviz.exercises.predictions import room
+
+        if out.suffix not in (".png", ".svg", ".pdf"):
+            raise ValueError(f"--out must end in .png, .svg or .pdf; got {out}")
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            figure = room(folder, lesson)
+        for warning in told:
+            console.print(escape(str(warning.message)), soft_wrap=True)
+        figure.savefig(out)
+        console.print(escape(str(out)), soft_wrap=True)
 
 
 def grade(
-    folder: Annotated[Path, typer.Argument(help="Folder with a folder of notebooks for each student.")],
-    out: Annotated[Path, typer.Option(help="Table to write; a page of the same name, .html, comes beside it.")] = Path(
-        "grades.csv"
-    ),
-    limit: Annotated[int, typer.Option(min=1, help="Seconds that a notebook may take.")] = 600,
-    memory: Annotated[float, typer.Option(min=1, help="GB of memory that a notebook may take (not on Windows).")] = 16,
+    folder: Annotated[Path, typer.Argument(help="Submissions: FOLDER/student/*.ipynb, or FOLDER/student.ipynb.")],
+    out: Annotated[Path, typer.Option(help="Table to write, CSV; beside it comes a page, .html.")] = Path("grades.csv"),
+    limit: Annotated[float, typer.Option(help="Seconds for each notebook.")] = 600.0,
+    memory: Annotated[float, typer.Option(help="GB that each notebook may ask for (Linux).")] = 4.0,
+    lessons: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the lessons whose exercises are asked for. [default: the course's]"),
+    ] = None,
 ) -> None:
-    """Run the students' notebooks, each in a process and a folder of its own, and say what its checks found.
+    """Run what students handed in, each notebook in a process of its own, and say which checks pass and which mistakes were made.
 
-    This protects from endless loops, full memories and mishaps, not from hostile code: run it in a container for that.
+    It protects grades from accidents: endless loops, memory, files. It is no security boundary against hostile code.
     """
     with refusals():
-        from rlviz.grading import as_page, as_table, grade_notebook, submissions
+        from rlviz.grading import grades, page, table
+        from rlviz.training.files import write_text
 
-        found = submissions(folder)
-        rows = []
-        with time_left() as bar:
-            for one in bar.track(found, description="notebooks"):
-                rows += grade_notebook(one, course_source(), seconds=limit, gigabytes=memory)
-        as_table(rows, out)
-        as_page(rows, out.with_suffix(".html"))
-        console.print(f"Written: {escape(str(out))} and {escape(str(out.with_suffix('.html')))}", soft_wrap=True)
+        if out.suffix != ".csv" or out.is_dir():
+            raise ValueError(f"--out must be a file that ends in .csv; got {out}")
+        if not out.parent.is_dir():
+            raise ValueError(f"--out must lie in a folder that exists; {out.parent} is none")
+        done = []
+        for one in grades(folder, lessons or course_source(), limit=limit, memory=memory):
+            console.print(f"{escape(one.student)} {escape(one.lesson)}: {len(one.passed)} of {one.asked} checks passed")
+            done.append(one)
+        write_text(out, table(done))
+        write_text(out.with_suffix(".html"), page(done))
+        console.print(f"{escape(str(out))} and {escape(out.with_suffix('.html').name)}", soft_wrap=True)

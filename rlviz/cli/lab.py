@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.markup import escape
@@ -21,6 +21,7 @@ FIRST = "00_start_here.ipynb"
 _PACKAGE = Path(__file__).resolve().parent.parent
 _CHECKOUT = _PACKAGE.parent
 _SETTINGS = _PACKAGE / "jupyter"  # no question about news: it would go unanswered without a network
+_WORKSPACES = ".rlviz-lab"  # what was open, and that the file browser is folded
 _RECORD = ".rlviz-course.json"  # checksum of each file as it was copied: what still has it was not changed by its owner
 
 
@@ -33,17 +34,25 @@ def lab(
         Path,
         typer.Option(
             "--dir",
-            help="Folder to work in; the student's edition is copied there, never over files you changed.",
+            help="Folder to work in; the notebooks are copied there, never over files you changed. "
+            "[default: ./rlviz-course]",
+            show_default=False,
         ),
-    ] = Path("rlviz-course"),
+    ] = None,
+    edition: Annotated[
+        Literal["student", "read"],
+        typer.Option(help="student: without outputs, answers in solutions/; read: all outputs, answers folded."),
+    ] = "student",
 ) -> None:
     """Open the course in JupyterLab, on this machine only (loopback, token on)."""
     with refusals():
-        from rlviz.editions import edition_files
-
-        folder = directory.resolve()
-        told(copy_course(folder, edition_files(course_source(), "student")), folder)
-        console.print("Answers and solutions: rlviz course --edition read --out answers")
+        folder = (directory or Path("rlviz-course")).resolve()
+        report = copy_course(folder, edition)
+        console.print(f"{len(report.written)} files copied to {escape(str(folder))}", soft_wrap=True)
+        console.print("Answers and solutions are in its folder solutions/.")
+        if report.kept:
+            console.print(f"Left alone, because you changed them: {', '.join(report.kept)}", soft_wrap=True)
+        fold_sidebar(folder / _WORKSPACES)
         code = serve(lab_command(folder, port=port, browser=browser))
     raise typer.Exit(code)
 
@@ -96,38 +105,63 @@ def _read_record(file: Path) -> dict[str, str]:
         return {}
 
 
-def copy_course(target: Path, files: Iterable[tuple[str, bytes]]) -> CopyReport:
-    """Write files, (name, content) each, into `target`: newer ones over older, never over one that its owner changed."""
+def copy_course(target: Path, edition: str = "student") -> CopyReport:
+    """Copy an edition into `target`, newer versions over older ones, but never over a file that its owner changed.
+
+    The student's comes with the solutions, in a folder of their own: who learns alone has no teacher to ask.
+    """
+    from rlviz.editions import files
+
+    return copy(files({"student": "lab"}.get(edition, edition), course_source()), target)
+
+
+def copy(contents: Iterable[tuple[str, bytes]], target: Path) -> CopyReport:
+    """Write files, by their path below `target`; one that its owner changed since it was written is left alone."""
+    if target.exists() and not target.is_dir():
+        raise ValueError(f"the folder to write must be a folder; {target} is a file")
     target.mkdir(parents=True, exist_ok=True)
     record_file = target / _RECORD
     copied = _read_record(record_file)
     written, kept = [], []
-    for name, content in files:
+    for name, content in contents:
         new, destination = _checksum(content), target / name
         if destination.exists():
-            there = _checksum(destination.read_bytes())
-            if there == new:
-                copied[name] = new
-                continue
-            if there != copied.get(name):
+            if not destination.is_file() or _checksum(destination.read_bytes()) not in (new, copied.get(name)):
                 kept.append(name)
                 continue
+            if _checksum(destination.read_bytes()) == new:
+                copied[name] = new
+                continue
         destination.parent.mkdir(parents=True, exist_ok=True)
-        temporary = destination.with_name(f".{destination.name}.new")
-        temporary.write_bytes(content)
-        os.replace(temporary, destination)
+        _replace(destination, content)
         copied[name] = new
         written.append(name)
-    temporary = record_file.with_name(f"{_RECORD}.new")
-    temporary.write_text(json.dumps(copied, indent=2) + "\n", encoding="utf-8")
-    os.replace(temporary, record_file)
+    _replace(record_file, (json.dumps(copied, indent=2) + "\n").encode())
     return CopyReport(written, kept)
+
+
+def _replace(file: Path, content: bytes) -> None:
+    temporary = file.with_name(f".{file.name}.new")
+    temporary.write_bytes(content)
+    os.replace(temporary, file)
+
+
+def fold_sidebar(workspaces: Path) -> None:
+    """Let JupyterLab's first visit begin with its file browser folded; later ones begin as the last ended."""
+    from jupyterlab_server.workspaces_handler import WorkspacesManager
+
+    if not workspaces.exists():
+        workspaces.mkdir(parents=True)
+        layout = {"left": {"collapsed": True, "visible": True}, "right": {"collapsed": True, "visible": True}}
+        kept = {"data": {"layout-restorer:data": layout}, "metadata": {"id": "default"}}
+        WorkspacesManager(str(workspaces)).save("default", json.dumps(kept))
 
 
 def lab_command(folder: Path, *, port: int, browser: bool) -> list[str]:
     """Return the command that serves `folder`: loopback only, Jupyter's own token on, the first lesson open."""
     command = [sys.executable, "-m", "jupyterlab", "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"]
     command += [f"--ServerApp.root_dir={folder}", f"--LabApp.default_url=/lab/tree/{FIRST}"]
+    command.append(f"--LabApp.workspaces_dir={folder / _WORKSPACES}")
     if not browser:
         command.append("--no-browser")
     if hasattr(os, "geteuid") and os.geteuid() == 0:

@@ -31,11 +31,11 @@ class Result:
 
 @dataclass(frozen=True)
 class Verdict:
-    """passed, and in a sentence what is right or wrong. mistake: the name of a known one."""
+    """passed, and in a sentence what is right or wrong; mistake: its name, of one that is known."""
 
     passed: bool
     says: str
-    mistake: str = field(default="", compare=False)
+    mistake: str = ""
 
     def __repr__(self) -> str:
         return f"{'Right' if self.passed else 'Not yet'}: {self.says}"
@@ -231,7 +231,7 @@ def judge(
             runs = (_run(through(mistake.wrong), case, by) for case in cases)
             made = all(_matches(ours, theirs) for ours, theirs in zip(runs, got, strict=True))
         if made:
-            return Verdict(False, mistake.says, mistake.name or "another piece")
+            return Verdict(False, mistake.says, mistake.name)
     if all(_same(ours.output, -theirs.output) for ours, theirs in zip(expected, got, strict=True)):
         return Verdict(False, "the sign is wrong: everything is the negative of what it should be.")
     for ours, theirs, case in zip(expected, got, cases, strict=True):

@@ -40,7 +40,9 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class _Kept:
+class Kept:
+    """A lesson's predictions, as their file holds them."""
+
     lesson: str
     predictions: dict[str, Prediction]
 
@@ -53,8 +55,7 @@ class Predictions:
     """
 
     def __init__(self, lesson: str, /, **questions: str | tuple[str, ...]) -> None:
-        if not re.fullmatch(r"[\w-]+", str(lesson)):
-            raise ValueError(f"lesson must be made of letters, digits, - and _, such as '04_grpo'; got {lesson!r}")
+        _check_name(lesson)
         self._questions: dict[str, tuple[str, ...]] = {}
         for name, said in questions.items():
             parts = (said,) if isinstance(said, str) else said
@@ -107,13 +108,13 @@ class Predictions:
 
     def _write(self) -> None:
         self._file.parent.mkdir(exist_ok=True)
-        write_json(self._file, asdict(_Kept(self._lesson, self._kept)))
+        write_json(self._file, asdict(Kept(self._lesson, self._kept)))
 
     def _read(self) -> dict[str, Prediction]:
         kept: dict[str, Prediction] = {}
         if self._file.exists():
             try:
-                kept = read_json(self._file, _Kept).predictions
+                kept = read_kept(self._file).predictions
             except ValueError as error:
                 aside = self._file.with_suffix(".damaged.json")
                 os.replace(self._file, aside)
@@ -158,6 +159,7 @@ def room(folder: str | os.PathLike[str], lesson: str) -> Figure:
 
     from rlviz.pictures.base import VERMILION, dress, new_figure
 
+    _check_name(lesson)
     by_question: dict[str, list[Prediction]] = {}
     for kept in _found(Path(folder), lesson):
         for prediction in kept.predictions.values():
@@ -190,10 +192,21 @@ def room(folder: str | os.PathLike[str], lesson: str) -> Figure:
     return figure
 
 
-def _found(folder: Path, lesson: str) -> Iterator[_Kept]:
+def _check_name(lesson: str) -> None:
+    """Raise ValueError for a lesson's name that could be a path or a pattern."""
+    if not re.fullmatch(r"[\w-]+", str(lesson)):
+        raise ValueError(f"lesson must be made of letters, digits, - and _, such as '04_grpo'; got {lesson!r}")
+
+
+def read_kept(file: Path) -> Kept:
+    """Read a file of predictions. Raises ValueError for a damaged one."""
+    return read_json(file, Kept)
+
+
+def _found(folder: Path, lesson: str) -> Iterator[Kept]:
     for file in sorted(folder.rglob(f"{lesson}.json")):
         try:
-            yield read_json(file, _Kept)
+            yield read_kept(file)
         except (ValueError, OSError) as error:
             warnings.warn(f"left out: {error}", stacklevel=3)
 

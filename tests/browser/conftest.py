@@ -106,7 +106,7 @@ def serving(root: Path, *arguments: str) -> Iterator[str]:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            env={**os.environ, **own, "RLVIZ_ASK": "0"},  # nobody is there to predict
+            env={**os.environ, "RLVIZ_ASK": "0", **own},  # no cell waits for an answer
             start_new_session=True,  # a process group of its own, to end all of it
         )
     try:
