@@ -38,9 +38,9 @@ def run(site, folder, *arguments):
 
 def test_the_course_is_copied_from_the_wheel(site, tmp_path):
     script = (
-        "import pathlib, rlviz, rlviz.cli.lab as lab; from rlviz.editions import edition_files; "
-        f"assert rlviz.__file__.startswith({str(site)!r}); "
-        "print(lab.copy_course(pathlib.Path('course'), edition_files(lab.course_source(), 'read')).written)"
+        "import pathlib, rlviz, rlviz.cli.lab as lab; "
+        f"assert rlviz.__file__.startswith({str(site)!r}); assert not lab.in_checkout(); "
+        "print(lab.copy_course(pathlib.Path('course')).written)"
     )
     result = run(site, tmp_path, "-c", script)
     assert result.returncode == 0, result.stderr

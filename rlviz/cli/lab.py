@@ -31,7 +31,7 @@ def lab(
         int, typer.Option(min=1, max=65535, help="Port on loopback; the next free one if it is taken.")
     ] = 8888,
     directory: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             "--dir",
             help="Folder to work in; the notebooks are copied there, never over files you changed. "
@@ -86,11 +86,8 @@ def course_source() -> Path:
     return _PACKAGE / "course"
 
 
-def told(report: CopyReport, folder: Path) -> None:
-    """Print what was copied, and what was left alone."""
-    console.print(f"{len(report.written)} files copied to {escape(str(folder))}", soft_wrap=True)
-    if report.kept:
-        console.print(f"Left alone, because you changed them: {', '.join(report.kept)}", soft_wrap=True)
+def in_checkout() -> bool:
+    return course_source().parent == _CHECKOUT
 
 
 def _checksum(content: bytes) -> str:

@@ -7,7 +7,7 @@ import math
 import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any

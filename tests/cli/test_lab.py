@@ -6,7 +6,6 @@ from typer.testing import CliRunner
 
 from rlviz.cli import app, lab
 
-NAMES = ("00_start_here.ipynb", "01_next.ipynb", "experiments/verdicts.md")
 
 def lesson(words: str) -> str:
     """Return a notebook of one cell, as a file holds it."""
@@ -44,7 +43,7 @@ def test_a_file_that_was_there_before_is_never_written_over(tmp_path, monkeypatc
     assert (target / "00_start_here.ipynb").read_text() == lesson("somebody's")
 
 
-def test_a_file_that_is_ours_by_its_words_is_renewed(tmp_path):
+def test_a_file_that_is_ours_by_its_words_is_renewed(tmp_path, monkeypatch):
     """Whoever put it there: nobody changed it."""
     source, target = tmp_path / "source", tmp_path / "target"
     for folder in (source, target):
@@ -56,8 +55,10 @@ def test_a_file_that_is_ours_by_its_words_is_renewed(tmp_path):
     assert lab.copy_course(target).written == ["00_start_here.ipynb"]
 
 
-def test_a_folder_that_is_named_is_the_one_that_is_served(tmp_path, monkeypatch):
+@pytest.mark.parametrize("checkout", [True, False])
+def test_a_folder_that_is_named_is_the_one_that_is_served(checkout, tmp_path, monkeypatch):
     served = []
+    monkeypatch.setattr(lab, "in_checkout", lambda: checkout)
     monkeypatch.setattr(lab, "serve", lambda command: served.append(command) or 0)
     result = CliRunner().invoke(app, ["lab", "--dir", str(tmp_path / "mine"), "--no-browser"])
     assert result.exit_code == 0, result.output

@@ -30,6 +30,9 @@ CONSTANT, OVERLONG = mistakes.aggregation.constant(max_length=16), mistakes.over
 # check → the right piece, and what it recognises
 CHECKS = {
     check.pessimistic: (pessimistic, mistakes.clipping.SURROGATE),
+    check.reinforce: (mistakes.losses.right_reinforce, mistakes.losses.REINFORCE),
+    check.reinforce_step: (mistakes.losses.ascended(), mistakes.losses.REINFORCE_STEP),
+    check.ppo_loss: (check._ppo_loss, mistakes.losses.PPO_LOSS),
     check.clipped_weight: (clipped_weight, mistakes.clipping.CISPO_SURROGATE),
     check.dual_clip: (check._dual_clip, mistakes.clipping.DUAL_CLIP),
     check.sign_weights: (sign_weighted, mistakes.clipping.SIGN_WEIGHTS),
