@@ -78,6 +78,7 @@ from .runs import (
     diagnose as diagnose,
     inspect_run as inspect_run,
     playground as playground,
+    train_seeds as train_seeds,
     training_panel as training_panel,
     watch as watch,
 )

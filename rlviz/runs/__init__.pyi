@@ -15,4 +15,5 @@ from .learning import (
 from .loop import plot_loop as plot_loop
 from .panel import training_panel as training_panel
 from .playground import playground as playground
+from .seeds import train_seeds as train_seeds
 from .watching import watch as watch
