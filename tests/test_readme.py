@@ -15,6 +15,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = {
     path: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *sorted(ROOT.glob("[nrs]*/**/README.md")))
 }
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 SHELL = [block for page in PAGES.values() for block in re.findall(r"```sh\n(.*?)\n```", page, re.S)]
 PYTHON = [block for page in PAGES.values() for block in re.findall(r"```python\n(.*?)\n```", page, re.S)]
 
@@ -50,21 +51,23 @@ def test_commands_and_options_exist():
     assert seen >= 4
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("path", [*PAGES, CONTRIBUTING], ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_and_headings_named_exist(path):
-    for target, heading in re.findall(r"\]\(((?!http)[^)#]*)(?:#([^)]+))?\)", PAGES[path]):
+    text = path.read_text(encoding="utf-8")
+    for target, heading in re.findall(r"\]\(((?!http)[^)#]*)(?:#([^)]+))?\)", text):
         linked = path.parent / target
         assert linked.exists(), target
         if heading:
             titles = re.findall(r"^#+ (.+)$", linked.read_text(encoding="utf-8"), re.M)
             assert heading in [re.sub(r"[^\w\- ]", "", title).lower().replace(" ", "-") for title in titles], heading
-    for target in re.findall(r"`((?:rlviz|small_models|notebooks|tests|\.ci)/[\w./]*)`", PAGES[path]):
+    for target in re.findall(r"`((?:rlviz|small_models|notebooks|tests|\.ci)/[\w./]*)`", text):
         assert (ROOT / target).exists(), target
 
 
 def test_the_pages_are_all_found_and_linked():
-    assert len(PAGES) == 8
-    assert all(str(path.relative_to(ROOT)) in README for path in PAGES if path.parent != ROOT)
+    assert len(PAGES) == 9
+    linked = README + CONTRIBUTING.read_text(encoding="utf-8")
+    assert all(str(path.relative_to(ROOT)) in linked for path in PAGES if path.parent != ROOT)
 
 
 def test_every_option_of_the_long_example_is_a_default_or_said_to_differ():

@@ -5,6 +5,8 @@ Each colour has 3:1 contrast on white, and none speaks alone.
 
 from __future__ import annotations
 
+import base64
+import io
 import math
 import os
 from abc import ABC, abstractmethod
@@ -38,9 +40,31 @@ def signed(value: float) -> str:
     return f"{value:+.2f}".replace("-", "−") if abs(value) >= 0.005 else "0.00"
 
 
+class DescribedFigure(Figure):
+    """A Figure that a notebook keeps with an alt text, made of its own words: titles, labels and the names of its lines."""
+
+    def alt(self) -> str:
+        """Return each graph's title, what is drawn against what, and the names in its legend."""
+        shown = [ax for ax in self.axes if ax.get_visible() and (ax.get_title() or ax.get_xlabel() or ax.get_ylabel())]
+        return " ".join([f"{len(shown)} graph{'s' * (len(shown) != 1)}.", *map(_words, shown)])
+
+    def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+        file = io.BytesIO()
+        self.savefig(file, format="png")
+        data = {"text/plain": self.alt(), "image/png": base64.b64encode(file.getvalue()).decode()}
+        return data, {"image/png": {"alt": data["text/plain"]}}
+
+
+def _words(ax: Axes) -> str:
+    against = f"{ax.get_ylabel()} against {ax.get_xlabel()}" if ax.get_ylabel() and ax.get_xlabel() else ax.get_xlabel()
+    names = list(dict.fromkeys(name for name in ax.get_legend_handles_labels()[1] if name))
+    told = [part for part in (ax.get_title(), against or ax.get_ylabel(), ", ".join(names)) if part]
+    return " ".join(": ".join(told).replace(r"\$", "$").split()) + "."
+
+
 def new_figure(width: float, height: float, *, dpi: int = 100) -> Figure:
     """Return a Figure of this size in inches that pyplot does not know of, so nothing keeps it alive or shows it twice."""
-    return Figure(figsize=(width, height), dpi=dpi, layout="constrained")
+    return DescribedFigure(figsize=(width, height), dpi=dpi, layout="constrained")
 
 
 def dress(ax: Axes, *, title: str, x: str, y: str) -> Axes:

@@ -335,7 +335,7 @@ class Explorer(PictureView, Generic[C]):
         self.twin = True
         png = data.pop("image/png")
         display({**data, "text/html": freeze(self, twin=False)}, metadata=metadata, raw=True)
-        display({"image/png": png, "text/plain": self.alt}, raw=True)
+        display({"image/png": png, "text/plain": self.alt}, metadata={"image/png": {"alt": self.alt}}, raw=True)
 
     @traitlets.observe("asked")
     def _answer(self, change: Any) -> None:

@@ -40,7 +40,8 @@ class Html(widgets.HTML):
 def with_twin(bundle: Any, png: bytes, caption: str) -> Any:
     """Return what Jupyter shows of a widget, with the picture and its words for places without a kernel."""
     data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
-    return {**data, "text/plain": caption, "image/png": base64.b64encode(png).decode()}, metadata
+    told = {**metadata, "image/png": {"alt": caption}}
+    return {**data, "text/plain": caption, "image/png": base64.b64encode(png).decode()}, told
 
 
 class PictureView(anywidget.AnyWidget):

@@ -281,7 +281,10 @@ class RunInspector(anywidget.AnyWidget):
             place = [step, *strongest(record)]
         elif record is not None and step != self.data.get("step"):
             place[1] = _with_tokens(record, place[1])
-        with self.hold_sync(), self.hold_trait_notifications():  # one message: a page never has a step without its place
+        with (
+            self.hold_sync(),
+            self.hold_trait_notifications(),
+        ):  # one message: a page never has a step without its place
             self.data = self.step_data(step)
             self.place = self._fit(place)
 

@@ -14,6 +14,7 @@ from rlviz.pictures.script import classic
 from rlviz.site.html import File
 from rlviz.site.lessons import course_pages
 from rlviz.site.pages import SECTIONS
+from rlviz.site.teaching import teaching_pages
 
 MARK = ".rlviz-site.json"  # in the site's folder: the files that are the site's
 STYLE = Path(__file__).with_name("site.css")
@@ -24,6 +25,7 @@ def files(course: Path) -> Iterator[File]:
     for section in SECTIONS:
         yield from section()
     yield from course_pages(course)
+    yield from teaching_pages(course)
     yield File("rlviz.js", classic("picture", "player", "inspector", "site"))
     yield File("site.css", f"{STYLE.read_text(encoding='utf-8')}\n{_code_colours()}")
 

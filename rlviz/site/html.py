@@ -44,8 +44,8 @@ def policy(body: str) -> str:
     )
 
 
-def page(path: str, title: str, *body: Markup) -> File:
-    """Return a page. path: from the site's folder."""
+def page(path: str, title: str, *body: Markup, language: str = "en") -> File:
+    """Return a page. path: from the site's folder. language: of its body, as HTML names it."""
     root = "../" * path.count("/")
     within = path.partition("/")[0]
     links = [
@@ -81,7 +81,7 @@ def page(path: str, title: str, *body: Markup) -> File:
             ".",
         ),
     )
-    return File(path, f"<!doctype html>\n{element('html', head, frame, lang='en')}\n")
+    return File(path, f"<!doctype html>\n{element('html', head, frame, lang=language)}\n")
 
 
 def _is_here(target: str, path: str, within: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -32,12 +32,35 @@ def formula(tex: str, *, block: bool) -> Markup:
     return element("code", tex) if any(sign in made for sign in LEFT_OVER) else Markup(made)
 
 
+WAYS = (  # who reads; the lessons' numbers in order; why these
+    (
+        "I know PyTorch, and no reinforcement learning",
+        ("00", "01", "02", "03", "04", "05", "06", "07", "11", "15"),
+        "From the log-derivative trick to a whole algorithm, each term where it is needed.",
+    ),
+    (
+        "I know reinforcement learning",
+        ("00", "02", "04", "06", "07", "09", "10", "12", "15", "16"),
+        "What changes when the action is a token and the critic is a group.",
+    ),
+    (
+        "I run TRL or verl",
+        ("00", "05", "06", "07", "11", "13", "14", "17"),
+        "Means, limits, entropy, hacking, two engines: what a setting does before you pay for it.",
+    ),
+)
+
+
 class _Renderer(IPythonRenderer):
     """Markdown as HTML. here: the folder, in the course, of the text."""
 
     def __init__(self, course: Path, here: PurePosixPath, linked: set[PurePosixPath], **given: Any) -> None:
         super().__init__(escape=False, **given)
         self._course, self._here, self._linked = course, here, linked
+
+    def heading(self, text: str, level: int, **_: Any) -> str:
+        """Return a heading that can be linked to; nbconvert's own link within it is an <a> that no browser takes for closed."""
+        return element(f"h{level}", Markup(text), id=html.unescape(re.sub("<[^>]*>", "", text)).replace(" ", "-"))
 
     def block_math(self, body: str) -> str:
         return formula(body, block=True)
@@ -70,13 +93,11 @@ class _Renderer(IPythonRenderer):
         return f"{path}#{place}" if place else path
 
 
-class _Exporter(HTMLExporter):
+class Exporter(HTMLExporter):
     """Notebooks as HTML: the cells only, without MathJax, whose formulas are MathML here. here: the next notebook's folder."""
 
     def __init__(self, course: Path, linked: set[PurePosixPath]) -> None:
-        super().__init__(
-            template_name="basic", anchor_link_text="", exclude_input_prompt=True, exclude_output_prompt=True
-        )
+        super().__init__(template_name="basic", exclude_input_prompt=True, exclude_output_prompt=True)
         self._course, self._linked = course, linked
         self.here = PurePosixPath()
 
@@ -87,7 +108,7 @@ class _Exporter(HTMLExporter):
 
     def markdown(self, source: str, **given: Any) -> str:
         """Return a text in Markdown as HTML."""
-        renderer = _Renderer(self._course, self.here, self._linked, anchor_link_text="", **given)
+        renderer = _Renderer(self._course, self.here, self._linked, **given)
         return str(MarkdownWithMath(renderer=renderer).render(source))
 
     def default_filters(self) -> Iterator[tuple[str, Any]]:
@@ -99,9 +120,10 @@ def course_pages(course: Path) -> Iterator[File]:
     """Return the pages of the course, in the folders in which its notebooks are, and the files that they link to."""
     course = course.resolve()
     linked: set[PurePosixPath] = set()
-    exporter = _Exporter(course, linked)
+    exporter = Exporter(course, linked)
     titles: dict[PurePosixPath, str] = {}
-    sources = [course / "experiments" / "verdicts.md", course / "experiments" / "family.md"]
+    named = ("glossary.md", "experiments/verdicts.md", "experiments/family.md")
+    sources = [*(course / name for name in named), *sorted((course / "teaching").glob("*.md"))]
     for file in [*sorted(course.rglob("*.ipynb")), *sources]:
         name = PurePosixPath(file.relative_to(course).as_posix())
         if not file.is_file() or any(part.startswith(".") for part in name.parts):
@@ -125,7 +147,13 @@ def _index(titles: dict[PurePosixPath, str]) -> Iterator[Markup]:
         element("code", "rlviz lab"),
         ".",
     )
-    lessons = [name for name in titles if len(name.parts) == 1]
+    lessons = [name for name in titles if len(name.parts) == 1 and name.suffix == ".ipynb"]
+    yield element("h2", "Three ways through")
+    for who, numbers, why in WAYS:
+        steps = [name for number in numbers for name in lessons if name.name.startswith(f"{number}_")]
+        links = [element("a", name.stem[:2], href=str(name.with_suffix(".html")), title=titles[name]) for name in steps]
+        yield element("p", element("b", who), ": ", *_between(links, " → "), f". {why}", class_="entry")
+    yield element("h2", "All lessons")
     for name in lessons:
         solution = PurePosixPath("solutions") / name
         more = (
@@ -134,27 +162,36 @@ def _index(titles: dict[PurePosixPath, str]) -> Iterator[Markup]:
             else []
         )
         yield element("p", element("a", titles[name], href=str(name.with_suffix(".html"))), *more, class_="entry")
-    rest = [name for name in titles if name.suffix == ".md"]
-    if rest:
-        yield element("h2", "The experiments behind the claims")
-    for name in rest:
-        yield element("p", element("a", titles[name], href=str(name.with_suffix(".html"))), class_="entry")
+    texts = [name for name in titles if name.suffix == ".md"]
+    for heading, rest in (
+        ("Glossary, and the experiments behind the claims", [name for name in texts if name.parts[0] != "teaching"]),
+        ("For the teacher", [name for name in texts if name.parts[0] == "teaching"]),
+    ):
+        if rest:
+            yield element("h2", heading)
+        for name in rest:
+            yield element("p", element("a", titles[name], href=str(name.with_suffix(".html"))), class_="entry")
 
 
-def _converted(file: Path, exporter: _Exporter) -> tuple[str, str]:
+def _between(parts: Sequence[Markup], mark: str) -> Iterator[Markup | str]:
+    for place, part in enumerate(parts):
+        yield from (mark, part) if place else (part,)
+
+
+def _converted(file: Path, exporter: Exporter) -> tuple[str, str]:
     """Return the title of a notebook or a text in Markdown, and its HTML."""
     if file.suffix == ".md":
         text = file.read_text(encoding="utf-8")
-        return _title(text, file), exporter.markdown(text)
+        return title_of(text, file), exporter.markdown(text)
     notebook = nbformat.read(file, as_version=4)
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
             _describe(output)
     body, _ = exporter.from_notebook_node(notebook)
-    return _title("\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown"), file), body
+    return title_of("\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown"), file), body
 
 
-def _title(text: str, file: Path) -> str:
+def title_of(text: str, file: Path) -> str:
     found = HEADING.search(text)
     return re.sub(r"[*`$]", "", found[1]) if found else file.stem
 

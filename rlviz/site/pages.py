@@ -65,7 +65,8 @@ def front() -> Iterator[File]:
         ("Recorded runs", "runs.html", "Real training, step by step: groups, rewards, tokens."),
         ("Inspector", "inspector.html", "One run, down to each token, and under every other algorithm."),
         ("Algorithms", "algorithms/index.html", "Each on one page, as code that runs, beside GRPO."),
-        ("Lessons", "course/index.html", "Fifteen notebooks, to read here or to run."),
+        ("Lessons", "course/index.html", "The course, to read here or to run, and three ways through it."),
+        ("Teach", "teaching.html", "Slides whose pictures can be dragged, and a sheet to print."),
     )
     yield page(
         "index.html",

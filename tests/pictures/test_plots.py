@@ -1,5 +1,6 @@
 """The picture is the loss: lines hold what the pieces return."""
 
+import base64
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from rlviz.algorithms import DAPO, DCPO, GRPO, GSPO
+from rlviz.pictures.base import dress, new_figure
 from rlviz.pictures.clip import clip_curve, plot_clip, plot_clip_small_multiples
 from rlviz.pictures.difficulty import difficulty_curve, plot_difficulty
 from rlviz.pictures.importance import importance_curve, plot_importance
@@ -229,3 +231,18 @@ def test_a_line_goes_straight_over_steps_in_which_nothing_was_measured():
     course = plot_course(panels(("course",))[1][0], both, "routing_flips").get_lines()[0]
     assert course.get_xdata().tolist() == [3, 8, 13]
     np.testing.assert_allclose(course.get_ydata(), [0.2, 0.3, 0.3])
+
+
+def test_a_notebook_keeps_a_figure_with_its_words():
+    figure = new_figure(4, 3)
+    left, right, hidden = figure.subplots(1, 3)
+    dress(left, title="Which one\nlearns?", x="step", y="share right")
+    left.plot([0, 1], [0, 1], label="GRPO")
+    left.plot([0, 1], [0, 1], label="GRPO")  # a second seed of the same name
+    left.plot([0, 1], [0, 1], label="_unnamed")
+    right.set_xlabel(r"cost in \$")
+    hidden.set_visible(False)
+    data, metadata = figure._repr_mimebundle_()
+    assert data["text/plain"] == "2 graphs. Which one learns?: share right against step: GRPO. cost in $."
+    assert metadata["image/png"]["alt"] == data["text/plain"]
+    assert base64.b64decode(data["image/png"]).startswith(b"\x89PNG")

@@ -1,4 +1,4 @@
-"""A site of two explorers and two small notebooks, built once; what is cut is only how much of the same there is."""
+"""A site of two explorers, two small notebooks and a lecture, built once; what is cut is only how much of the same there is."""
 
 from __future__ import annotations
 
@@ -43,6 +43,12 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "# Verdicts\n\n## starved\n\n![bars](starved.png)\n", encoding="utf-8"
     )
     (folder / "experiments" / "starved.png").write_bytes(b"a picture")
+    (folder / "teaching" / "slides").mkdir(parents=True)
+    (folder / "teaching" / "slides" / "1.md").write_text(
+        "# A lecture\n\n---\n## Look\n\n![The clip](explorer:clip)\n\nThen ask.\n", encoding="utf-8"
+    )
+    (folder / "teaching" / "cheatsheet.zh.md").write_text("# 一页\n\n$r = 1$\n", encoding="utf-8")
+    (folder / "teaching" / "01.md").write_text("# 01: for the teacher\n", encoding="utf-8")
     (folder / "table.csv").write_text("a,b\n", encoding="utf-8")
     return folder
 

@@ -19,6 +19,8 @@ from rlviz.runs.recordings import RECORDINGS, packed
 from rlviz.site import build, html, lessons, pages
 from rlviz.site.look_for import LOOK_FOR
 
+ROOT = Path(__file__).parent.parent.parent
+
 
 class Links(HTMLParser):
     """What a page links to, loads and names."""
@@ -117,6 +119,31 @@ def test_a_lesson_is_read_with_its_formulas_links_and_pictures(site):
     assert 'alt="Two graphs: A &gt; 0 and A &lt; 0."' in text
     assert "&lt;b&gt;" in text
     assert "sha256-" in text  # for the script of the output
+
+
+def test_three_ways_lead_through_lessons_that_there_are(site):
+    index = (site / "course" / "index.html").read_text(encoding="utf-8")
+    assert all(who in index for who, _, _ in lessons.WAYS)
+    assert index.count('href="01_first.html"') == 1 + sum("01" in numbers for _, numbers, _ in lessons.WAYS)
+    numbers = {file.name[:2] for file in (ROOT / "notebooks").glob("*.ipynb")}
+    assert {number for _, way, _ in lessons.WAYS for number in way} <= numbers
+
+
+def test_a_lecture_is_slides_with_explorers_and_a_sheet_has_its_language(site):
+    slides = (site / "slides" / "1.html").read_text(encoding="utf-8")
+    first, second = slides.split('<section class="slide">')[1:]
+    assert "A lecture" in first and "data-explorer" not in first
+    assert 'data-explorer="clip"' in second and "<figcaption>The clip</figcaption>" in second
+    assert second.index("Look") < second.index("data-explorer") < second.index("Then ask.")
+    sheet = (site / "cheatsheet.zh.html").read_text(encoding="utf-8")
+    assert '<html lang="zh">' in sheet and 'src="explorers/clip.png"' in sheet and "<math" in sheet
+    assert 'href="teaching/01.html"' in (site / "course" / "index.html").read_text(encoding="utf-8")
+
+
+def test_nothing_is_left_open_in_a_text(site):
+    """A browser takes <a … /> for open, and what follows for a part of it."""
+    for file in site.rglob("*.html"):
+        assert not re.search(r"<(a|span|p|div|h\d)\b[^>]*/>", file.read_text(encoding="utf-8")), file
 
 
 def test_a_formula_that_the_converter_does_not_know_is_shown_as_it_is_written():

@@ -1,0 +1,227 @@
+"""Predictions: a cell asks for the guess before it reveals the number, and the lesson's end shows both beside each other."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlviz.markup import element, table
+from rlviz.training.files import write_json
+from small_models.checks import checked, cut
+from small_models.files import read_json
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FOLDER = "predictions"  # beside the notebook
+Value = float | int | str
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One question of a lesson, as it is kept."""
+
+    question: str
+    guess: float | str | None = None
+    result: float | str | None = None
+    at: str = ""  # when the guess was made
+
+    def beside(self) -> str:
+        """Return guess and result in a sentence."""
+        said = "you made no prediction" if self.guess is None else f"you said {_shown(self.guess)}"
+        return f"{said}; the run says {_shown(self.result)}"
+
+
+@dataclass(frozen=True)
+class _Kept:
+    lesson: str
+    predictions: dict[str, Prediction]
+
+
+class Predictions:
+    """The questions of a lesson, the guesses and the results, kept in predictions/LESSON.json beside the notebook.
+
+    A question is a text, where a number is asked for, or a tuple (text, choice, choice, …). Raises ValueError for a name
+    of a lesson that is no file name, and for questions that are neither.
+    """
+
+    def __init__(self, lesson: str, /, **questions: str | tuple[str, ...]) -> None:
+        if not re.fullmatch(r"[\w-]+", str(lesson)):
+            raise ValueError(f"lesson must be made of letters, digits, - and _, such as '04_grpo'; got {lesson!r}")
+        self._questions: dict[str, tuple[str, ...]] = {}
+        for name, said in questions.items():
+            parts = (said,) if isinstance(said, str) else said
+            if not isinstance(parts, tuple) or not all(isinstance(part, str) for part in parts) or len(parts) in (0, 2):
+                raise ValueError(f"{name} must be a question, or (question, choice, choice, …); got {said!r}")
+            self._questions[name] = parts
+        self._file = Path(FOLDER) / f"{lesson}.json"
+        self._lesson = lesson
+        self._kept = self._read()
+
+    def __call__(self, name: str) -> None:
+        """Ask for a guess, unless one is kept already or nobody can answer here. An empty answer leaves it open."""
+        question, *choices = self._question(name)
+        if self._kept[name].guess is not None or not _somebody_answers():
+            return
+        words = f" ({', '.join(f'{place} {choice}' for place, choice in enumerate(choices, 1))})" if choices else ""
+        hint = ""
+        while answer := input(f"{hint}{question}{words} Your prediction: ").strip():
+            guess = _choice(answer, choices) if choices else _number(answer)
+            if guess is not None:
+                self._keep(name, guess=guess, at=time.strftime("%Y-%m-%d %H:%M:%S"))
+                return
+            wanted = f"one of {', '.join(choices)}" if choices else "a number, such as 0.5 (Enter alone leaves it open)"
+            hint = f"{cut(answer)} is not {wanted}. "
+
+    def result(self, name: str, value: Value) -> None:
+        """Keep what came out, and print it beside the guess."""
+        self._question(name)
+        number = value.item() if hasattr(value, "item") else value
+        self._keep(name, result=number if isinstance(number, str) else float(number))
+        print(f"{self._question(name)[0]} {self._kept[name].beside()}.")  # noqa: T201 - it is the cell's output
+
+    def table(self) -> Table:
+        """Return all guesses and results side by side."""
+        return Table(list(self._kept.values()))
+
+    def forget(self) -> None:
+        """Forget all guesses and results of this lesson."""
+        self._kept = {name: Prediction(said[0]) for name, said in self._questions.items()}
+        self._write()
+
+    def _question(self, name: str) -> tuple[str, ...]:
+        if name not in self._questions:
+            raise ValueError(f"name must be one of {', '.join(self._questions)}; got {name!r}")
+        return self._questions[name]
+
+    def _keep(self, name: str, **changed: Any) -> None:
+        self._kept[name] = Prediction(**{**asdict(self._kept[name]), **changed})
+        self._write()
+
+    def _write(self) -> None:
+        self._file.parent.mkdir(exist_ok=True)
+        write_json(self._file, asdict(_Kept(self._lesson, self._kept)))
+
+    def _read(self) -> dict[str, Prediction]:
+        kept: dict[str, Prediction] = {}
+        if self._file.exists():
+            try:
+                kept = read_json(self._file, _Kept).predictions
+            except ValueError as error:
+                aside = self._file.with_suffix(".damaged.json")
+                os.replace(self._file, aside)
+                warnings.warn(f"{error}; it is now {aside}, and the predictions begin anew", stacklevel=3)
+        return {
+            name: Prediction(said[0], *((kept[name].guess, kept[name].result, kept[name].at) if name in kept else ()))
+            for name, said in self._questions.items()
+        }
+
+
+@dataclass(frozen=True)
+class Table:
+    """Guesses beside results, as a notebook and a terminal show them."""
+
+    rows: list[Prediction]
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{row.question} {row.beside()}." for row in self.rows)
+
+    def _repr_html_(self) -> str:
+        style = "text-align: left; padding: 3px 10px"
+        cells = [
+            element(
+                "tr",
+                *(element("td", part, style=style) for part in (row.question, _shown(row.guess), _shown(row.result))),
+            )
+            for row in self.rows
+        ]
+        columns = ("question", "your prediction", "result")
+        return table(
+            columns, cells, heading=style, style="font-size: 15px", caption="What you predicted, and what came"
+        )
+
+
+@checked
+def room(folder: str | os.PathLike[str], lesson: str) -> Figure:
+    """Return a histogram for each question of a lesson over all files LESSON.json below a folder; the result is a line.
+
+    A file that cannot be read is named and left out. Raises ValueError where no prediction of that lesson is found.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    from rlviz.pictures.base import VERMILION, dress, new_figure
+
+    by_question: dict[str, list[Prediction]] = {}
+    for kept in _found(Path(folder), lesson):
+        for prediction in kept.predictions.values():
+            by_question.setdefault(prediction.question, []).append(prediction)
+    told = {question: [one for one in ones if one.guess is not None] for question, ones in by_question.items()}
+    told = {question: ones for question, ones in told.items() if ones}
+    if not told:
+        raise ValueError(
+            f"folder must hold predictions of lesson {lesson!r}, such as a student's {FOLDER}/{lesson}.json; "
+            f"{folder} holds none"
+        )
+    figure = new_figure(9, 3.2 * len(told))
+    for ax, (question, ones) in zip(figure.subplots(len(told), squeeze=False)[:, 0], told.items(), strict=True):
+        guesses = [one.guess for one in ones]
+        results = [one.result for one in by_question[question] if one.result is not None]
+        if any(isinstance(guess, str) for guess in guesses):
+            names = sorted({str(guess) for guess in guesses} | {str(result) for result in results[-1:]})
+            bars = ax.bar(names, [sum(str(guess) == name for guess in guesses) for name in names])
+            for bar, name in zip(bars, names, strict=True):
+                if results and name == str(results[-1]):
+                    bar.set(edgecolor=VERMILION, linewidth=4, label="the result")
+        else:
+            ax.hist([float(guess) for guess in guesses if guess is not None], bins=20)
+            if results:
+                ax.axvline(float(results[-1]), color=VERMILION, linewidth=3, label="the result")
+        dress(ax, title=f"{cut(question, 80)} ({len(ones)} said)", x="prediction", y="people")
+        ax.yaxis.set_major_locator(MaxNLocator(integer=True))
+        if results:
+            ax.legend(fontsize=12)
+    return figure
+
+
+def _found(folder: Path, lesson: str) -> Iterator[_Kept]:
+    for file in sorted(folder.rglob(f"{lesson}.json")):
+        try:
+            yield read_json(file, _Kept)
+        except (ValueError, OSError) as error:
+            warnings.warn(f"left out: {error}", stacklevel=3)
+
+
+def _somebody_answers() -> bool:
+    """Whether input() reaches a person: a kernel says so itself; RLVIZ_ASK=0 asks nobody."""
+    if os.environ.get("RLVIZ_ASK") == "0":
+        return False
+    kernel = getattr(getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)(), "kernel", None)
+    return sys.stdin.isatty() if kernel is None else bool(getattr(kernel, "_allow_stdin", False))
+
+
+def _number(answer: str) -> float | None:
+    """Return a number as people write it: .5, 0,5, 50 %."""
+    text = answer.replace(",", ".").replace("−", "-").strip()
+    scale, text = (0.01, text[:-1]) if text.endswith("%") else (1.0, text)
+    try:
+        value = float(text) * scale
+    except ValueError:
+        return None
+    return value if abs(value) < float("inf") else None
+
+
+def _choice(answer: str, choices: list[str]) -> str | None:
+    if answer.isdecimal() and 1 <= int(answer) <= len(choices):
+        return choices[int(answer) - 1]
+    return next((choice for choice in choices if choice.lower() == answer.lower()), None)
+
+
+def _shown(value: float | str | None) -> str:
+    return "–" if value is None else value if isinstance(value, str) else f"{value:.4g}"

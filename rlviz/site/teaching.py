@@ -1,0 +1,54 @@
+"""Slides, one screen each with explorers among them, and cheat sheets of one printed page, from the Markdown in `teaching/`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from rlviz.markup import Markup, element
+from rlviz.site import pages
+from rlviz.site.html import File, page
+from rlviz.site.lessons import Exporter, title_of
+
+BETWEEN = re.compile(r"^---$", re.M)
+EXPLORER = re.compile(r"^!\[(?P<words>[^\]]*)\]\(explorer:(?P<name>\w+)\)$", re.M)
+SHEETS = {"cheatsheet": "en", "cheatsheet.zh": "zh"}
+HOW = "A slide fills the window; Page Down goes to the next, and pictures can be dragged. A printed slide or sheet is one page."
+IN_SMALL = ("clip", "bounds", "aggregation")  # the explorers whose pictures stand on a cheat sheet
+
+
+def teaching_pages(course: Path) -> Iterator[File]:
+    """Return a page for each lecture and each cheat sheet that the course has, and one that lists them.
+
+    In a lecture a line `---` ends a slide, and ![words](explorer:NAME) is an explorer that answers in the page.
+    """
+    exporter = Exporter(course, set())
+    exporter.here = PurePosixPath("teaching")
+    folder = course / "teaching"
+    entries = []
+    for file in sorted((folder / "slides").glob("*.md")):
+        text = file.read_text(encoding="utf-8")
+        slides = [element("section", *_parts(slide, exporter), class_="slide") for slide in BETWEEN.split(text)]
+        entries.append((f"slides/{file.stem}.html", title_of(text, file)))
+        yield page(*entries[-1], element("div", *slides, class_="slides"))
+    for name, language in SHEETS.items():
+        file = folder / f"{name}.md"
+        if file.is_file():
+            text = file.read_text(encoding="utf-8")
+            small = [one for one in IN_SMALL if one in pages.EXPLORERS]
+            pictures = [element("img", src=f"explorers/{one}.png", alt=pages.explorer_of(one).alt) for one in small]
+            body = (Markup(exporter.markdown(text)), element("p", *pictures))
+            entries.append((f"{name}.html", title_of(text, file)))
+            yield page(*entries[-1], element("article", *body, class_="lesson sheet"), language=language)
+    links = [element("p", element("a", title, href=path), class_="entry") for path, title in entries]
+    yield page("teaching.html", "Teach", element("h1", "Slides and cheat sheets"), element("p", HOW), *links)
+
+
+def _parts(slide: str, exporter: Exporter) -> Iterator[Markup]:
+    at = 0
+    for found in EXPLORER.finditer(slide):
+        yield Markup(exporter.markdown(slide[at : found.start()]))
+        yield element("figure", pages.live(found["name"], "../"), element("figcaption", found["words"]))
+        at = found.end()
+    yield Markup(exporter.markdown(slide[at:]))
