@@ -102,6 +102,36 @@ LOGITS = [
 ]
 REFERENCES = [{"logp": _double([0.5, 0.2, 0.9]).log(), "ref_logp": _double([0.25, 0.4, 0.9]).log()}]
 
+_OLD = [[0.5, 0.4, 0.3, 0.6], [0.3, 0.8, 0.2, 0.5], [0.4, 0.5, 0.6, 0.3]]
+_NEW = [[0.6, 0.1, 0.5, 0.9], [0.9, 0.6, 0.7, 0.2], [0.2, 0.52, 0.1, 0.33]]
+_REF = [[0.4, 0.3, 0.3, 0.2], [0.5, 0.4, 0.9, 0.7], [0.4, 0.1, 0.3, 0.9]]
+WHOLE_BATCHES = [  # ratios beyond both limits with A of both signs, padding that holds numbers, a dead group, lengths that differ
+    {
+        "logp": _double(new).log(),
+        "old_logp": _double(old).log(),
+        "ref_logp": _double(ref).log(),
+        "rewards": _double(rewards),
+        "mask": mask,
+    }
+    for new, old, ref, rewards, mask in (
+        (
+            [_NEW, [row[::-1] for row in _NEW]],
+            [_OLD, _REF],
+            [_REF, _OLD],
+            [[1, 0, 0.2], [0, 3, 1]],
+            torch.cat([_ragged([4, 1, 2], 4), _ragged([2, 3, 4], 4)]),
+        ),
+        (
+            [_NEW, _OLD],
+            [_OLD, _NEW],
+            [_REF, _REF],
+            [[1, 1, 1], [0, 1, 0]],
+            torch.cat([_ragged([1, 2, 3], 4), _ragged([4, 4, 1], 4)]),
+        ),
+        ([_REF], [_OLD], [_NEW], [[0.5, -1, 2]], _ragged([3, 4, 2], 4)),
+    )
+]
+
 PAIRS = [  # responses of 1 to 4 tokens; what stands on padding must not matter
     {"logp": new.log(), "ref_logp": ref.log(), "mask": mask, "beta": _double(beta)}
     for new, ref, mask, beta in (

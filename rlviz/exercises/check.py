@@ -14,8 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlviz.algorithms import GroupPolicyGradient
 from rlviz.exercises import cases, mistakes
+from rlviz.exercises.assembly import judge_assembly
 from rlviz.exercises.judge import Unusable, Verdict, judge
+from rlviz.exercises.puzzles import judge_bug, judge_unlabelled
 from rlviz.pieces.advantages import GroupAdvantage, ProcessAdvantage
 from rlviz.pieces.aggregation import Constant, sequence_mean, sequence_sum, token_mean
 from rlviz.pieces.bounds import DynamicBounds
@@ -302,3 +305,21 @@ def dynamic_bounds(student: Callable[..., Any]) -> Verdict:
             says = alone.says.replace("as from 0 / 0", "as the root of a negative number is none")
             return Verdict(False, f"{name} limit, {says}")
     return verdict
+
+
+def assembly(student: Callable[..., Any], algorithm: GroupPolicyGradient) -> Verdict:
+    """Check (logp, old_logp, ref_logp [P, G, T], rewards [P, G], mask) → an algorithm's whole loss, which is minimised.
+
+    A slip is named by the slot of which a change makes the same loss. Raises ValueError for an algorithm that needs more.
+    """
+    return judge_assembly(student, algorithm)
+
+
+def bug(lesson: str, *, line: int, does: str) -> Verdict:
+    """Check an answer to `show_bug(lesson)`: the line to blame, from 1, and which of the printed choices it does."""
+    return judge_bug(lesson, line, does)
+
+
+def unlabelled(lesson: str, answer: str) -> Verdict:
+    """Check which of the printed settings made the run of `unlabelled(lesson)`."""
+    return judge_unlabelled(lesson, answer)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import textwrap
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
+from functools import partial
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -145,14 +146,14 @@ def _in_words(value: Tensor) -> str:
 
 def _first_difference(expected: Tensor, got: Tensor, inputs: Inputs) -> str:
     place = tuple(int(i) for i in (~torch.isclose(expected, got, rtol=1e-5, atol=1e-7)).nonzero()[0])
-    given = ", ".join(
+    given = [
         f"{name} {_in_words(value if value.dim() == 0 else value[place])}"
         for name, value in inputs.items()
         if value.shape in (expected.shape, ()) or (not place and value.dim() == 1)
-    )
+    ]
     if "mask" in inputs:
-        given = f"lengths {inputs['mask'].sum(-1).tolist()}, {given}"
-    where = f" for {given}" if given else ""
+        given.insert(0, f"lengths {inputs['mask'].sum(-1).tolist()}")
+    where = f" for {', '.join(given)}" if given else ""
     at = f"at {list(place)}{where}" if place else where.strip()
     return f"{at}: {_told_apart(expected[place].item(), got[place].item())}."
 
@@ -164,8 +165,19 @@ def _told_apart(expected: float, got: float) -> str:
     return f"expected {known}, got {shown}{': no number, as from 0 / 0' if math.isnan(got) else ''}"
 
 
-def _of_the_library(student: Callable[..., Any]) -> bool:
-    return str(getattr(student, "__module__", "")).startswith("rlviz.")
+def _of_the_library(student: Callable[..., Any], right: Callable[..., Any]) -> bool:
+    """Whether it is a function of ours, a partial one of it, or does nothing but call the right one by its name."""
+    student = student.func if isinstance(student, partial) else student
+    if str(getattr(student, "__module__", "")).startswith("rlviz."):
+        return True
+    if not isinstance(student, FunctionType):
+        return False
+    name = getattr(right, "__name__", type(right).__name__)
+    used = [student.__globals__.get(one) for one in student.__code__.co_names]
+    ours = any(isinstance(one, ModuleType) and one.__name__.startswith("rlviz") for one in used)
+    return any(one is not None and one in (right, type(right)) for one in used) or (
+        ours and name in student.__code__.co_names
+    )
 
 
 def judge(
@@ -173,7 +185,7 @@ def judge(
     right: Callable[..., Any],
     cases: Sequence[Inputs],
     *,
-    known: Sequence[Mistake] = (),
+    known: Iterable[Mistake] = (),
     by: str | Sequence[str] = (),
     each: str = "token",
     through: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda function: function,
@@ -204,8 +216,8 @@ def judge(
             advice = advice if due else " One number for the whole batch: take the mean."
             return Verdict(False, f"your result has shape {shape}; it has to be {due}.{advice}")
     if all(_matches(ours, theirs) for ours, theirs in zip(expected, got, strict=True)):
-        if _of_the_library(student):
-            name = getattr(student, "__name__", type(student).__name__)
+        if _of_the_library(student, right):
+            name = getattr(right, "__name__", type(right).__name__)
             return Verdict(False, f"{name} is the library's own, and here to compare with: write yours.")
         praise = praise or f"it agrees with the library on every case, in {'value and gradient' if by else 'value'}."
         overwritten = got[0].overwritten
@@ -213,8 +225,9 @@ def judge(
     for mistake in known:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what a mistake is warned of is none of the student's
-            wrong = [_run(through(mistake.wrong), case, by) for case in cases]
-        if all(_matches(ours, theirs) for ours, theirs in zip(wrong, got, strict=True)):
+            runs = (_run(through(mistake.wrong), case, by) for case in cases)
+            made = all(_matches(ours, theirs) for ours, theirs in zip(runs, got, strict=True))
+        if made:
             return Verdict(False, mistake.says)
     if all(_same(ours.output, -theirs.output) for ours, theirs in zip(expected, got, strict=True)):
         return Verdict(False, "the sign is wrong: everything is the negative of what it should be.")

@@ -2,6 +2,7 @@
 
 import inspect
 import math
+from functools import partial
 from types import FunctionType
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 from rlviz.exercises import check, mistakes
 from rlviz.exercises.judge import Mistake, Topic, Verdict
+from rlviz.pieces import surrogate
 from rlviz.pieces.advantages import GroupAdvantage, ProcessAdvantage
 from rlviz.pieces.aggregation import Constant, sequence_mean, sequence_sum, token_mean
 from rlviz.pieces.kl import k1, k3
@@ -511,3 +513,18 @@ def test_a_verdict_in_a_notebook_escapes_what_it_says():
     assert "<script>" not in shown
     assert "<b>Not yet:</b>" in shown
     assert "<b>Right:</b>" in check.group_advantage(standardized_by_loop)._repr_html_()
+
+
+def wrapped(ratio, A, lower, upper):
+    return pessimistic(ratio, A, lower, upper)
+
+
+def through_the_module(ratio, A, lower, upper):
+    return surrogate.pessimistic(ratio, A, lower, upper)
+
+
+@pytest.mark.parametrize(
+    "student", [wrapped, through_the_module, partial(pessimistic), lambda *given: pessimistic(*given)]
+)
+def test_nor_does_what_only_calls_it(student):
+    assert "pessimistic is the library's own" in check.pessimistic(student).says

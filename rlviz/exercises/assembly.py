@@ -1,0 +1,145 @@
+"""A student's whole loss beside an algorithm's; a slip is found by changing one slot of the algorithm at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlviz.algorithms import ALGORITHMS, RELATIVES, GroupPolicyGradient
+from rlviz.algorithms.family import changes
+from rlviz.algorithms.slots import SLOTS
+from rlviz.exercises import cases, mistakes
+from rlviz.exercises.judge import Mistake, Verdict, judge
+from rlviz.pieces.advantages import GroupAdvantage
+from rlviz.pieces.aggregation import sequence_mean, sequence_sum, token_mean
+from rlviz.pieces.kl import KLInLoss, k1, k2, k3
+from rlviz.pieces.ratios import sequence_ratio, token_ratio
+from rlviz.pieces.surrogate import pessimistic
+from rlviz.pieces.words import label
+from rlviz.types import Batch
+
+Loss = Callable[..., Tensor]
+IN_A_LOSS = [slot for slot in SLOTS if slot not in ("shape", "select")]
+# slot, the piece for which a family of mistakes was written, and that family
+SLIPS = (
+    ("surrogate", pessimistic, mistakes.clipping.SURROGATE),
+    ("ratio", token_ratio, mistakes.ratios.TOKEN_RATIO),
+    ("ratio", sequence_ratio, mistakes.ratios.SEQUENCE_RATIO),
+    ("advantage", GroupAdvantage(), mistakes.advantages.GROUP_ADVANTAGE),
+    ("aggregate", sequence_mean, mistakes.aggregation.SEQUENCE_MEAN),
+    ("aggregate", token_mean, mistakes.aggregation.TOKEN_MEAN),
+    ("aggregate", sequence_sum, mistakes.aggregation.SEQUENCE_SUM),
+)
+
+
+def whole_loss(algorithm: GroupPolicyGradient) -> Loss:
+    """Return (logp, old_logp, ref_logp, rewards, mask) → the algorithm's loss, of rewards as they are and all groups."""
+
+    def loss(logp: Tensor, old_logp: Tensor, ref_logp: Tensor, rewards: Tensor, mask: Tensor) -> Tensor:
+        A, _ = algorithm.advantages(rewards, mask, old_logp=old_logp, ref_logp=ref_logp)
+        return algorithm.loss(logp, Batch(old_logp, A, mask, ref_logp=ref_logp)).loss
+
+    return loss
+
+
+def judge_assembly(student: Loss, algorithm: GroupPolicyGradient) -> Verdict:
+    """Compare a student's loss with the algorithm's, by value and by its gradient on logp.
+
+    Raises ValueError for an algorithm whose loss needs more than these five tensors.
+    """
+    if not isinstance(algorithm, GroupPolicyGradient):
+        raise ValueError(
+            f"algorithm must be one of groups, such as GRPO; got {getattr(algorithm, 'name', algorithm)!r}"
+        )
+    right = whole_loss(algorithm)
+    try:
+        right(**cases.WHOLE_BATCHES[0])
+    except ValueError as error:
+        raise ValueError(
+            f"algorithm must need no more than a whole loss is given; {algorithm.name}: {error}"
+        ) from error
+    return judge(
+        student,
+        right,
+        cases.WHOLE_BATCHES,
+        known=(slip for slip in chain(_slips(algorithm), _others(algorithm)) if _can_be_made(slip)),
+        by="logp",
+        praise=f"your loss is {algorithm.name}'s, in value and gradient, with padding, dead groups and ratios beyond the limits.",
+    )
+
+
+def _slips(algorithm: GroupPolicyGradient) -> Iterator[Mistake]:
+    """Give what a student may have assembled instead, the likeliest first."""
+    right = whole_loss(algorithm)
+    yield Mistake(
+        lambda logp, old_logp, ref_logp, rewards, mask: right(logp, old_logp, ref_logp, rewards, torch.ones_like(mask)),
+        "padding is in your loss: sum over the mask only, and divide by what the mask counts.",
+    )
+    yield Mistake(
+        lambda logp, old_logp, ref_logp, rewards, mask: right(logp, logp.detach(), ref_logp, rewards, mask),
+        "your ratio is 1 everywhere: use old_logp, which was kept when the responses were sampled.",
+    )
+    if isinstance(algorithm.kl, KLInLoss):
+        beta, estimator = algorithm.kl.beta, algorithm.kl.estimator
+        yield _row(algorithm, "kl", None, "the KL term is missing: J − β · KL of each token.")
+        for factor, words in (
+            (-1.0, "the KL term has the wrong sign: it is taken off J, so the loss adds it."),
+            (1 / beta, f"β is missing in front of the KL term; it is {beta:g}."),
+        ):
+            scaled = partial(_times, factor, estimator)
+            yield _row(algorithm, "kl", KLInLoss(beta=beta, estimator=scaled), words)
+        for other in (k1, k2, k3):
+            if other is not estimator:
+                words = f"your KL term is {other.__name__}: {algorithm.name} takes {estimator.__name__}."
+                yield _row(algorithm, "kl", KLInLoss(beta=beta, estimator=other), words)
+        yield Mistake(
+            lambda logp, old_logp, ref_logp, rewards, mask: right(logp, old_logp, old_logp, rewards, mask),
+            "your KL term is to the old policy: it is to the reference, ref_logp.",
+        )
+    for slot, piece, rows in SLIPS:
+        if algorithm.slots()[slot] == piece:
+            for row in rows:
+                yield _row(algorithm, slot, row.wrong, row.says)
+    for slot in IN_A_LOSS:
+        own, seen = algorithm.slots()[slot], list[Any]()
+        for member in (*ALGORITHMS, *RELATIVES):
+            piece = member.slots()[slot]
+            if isinstance(member, GroupPolicyGradient) and piece != own and piece not in seen:
+                seen.append(piece)
+                words = f"your loss is what comes with {label(piece)} ({member.name}'s {slot}) in the place of {label(own)}."
+                yield _row(algorithm, slot, piece, words)
+
+
+def _others(algorithm: GroupPolicyGradient) -> Iterator[Mistake]:
+    """Give the losses of the family's other members, with their KL term and without."""
+    for other in (*ALGORITHMS, *RELATIVES):
+        if isinstance(other, GroupPolicyGradient):
+            for one, words in ((other, ""), (other.without_kl(), " without its KL term")):
+                slots = [slot for slot in changes(algorithm, one) if slot in IN_A_LOSS]
+                told = f"your loss is {other.name}'s{words}: {algorithm.name} has another {', another '.join(slots)}."
+                yield Mistake(whole_loss(one), told)
+
+
+def _row(algorithm: GroupPolicyGradient, slot: str, piece: Any, says: str) -> Mistake:
+    def loss(*given: Tensor) -> Tensor:
+        return whole_loss(replace(algorithm, **{slot: piece}))(*given)
+
+    return Mistake(loss, says)
+
+
+def _times(factor: float, estimator: Loss, logp: Tensor, ref_logp: Tensor) -> Tensor:
+    return factor * estimator(logp, ref_logp)
+
+
+def _can_be_made(slip: Mistake) -> bool:
+    """Whether the slots go together: another algorithm's piece may need what is not given here."""
+    try:
+        return bool(slip.wrong(*cases.WHOLE_BATCHES[0].values()).dim() == 0)
+    except (ValueError, TypeError, RuntimeError):
+        return False

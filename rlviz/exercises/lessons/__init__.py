@@ -1,0 +1,1 @@
+"""What `check.bug` and `check.unlabelled` know of each lesson: a file lNN.py with BUG, RUN or both."""

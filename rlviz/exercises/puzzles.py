@@ -1,0 +1,125 @@
+"""Bugs to spot and runs without a label: what a lesson has of them, how they are shown, and what is said to an answer."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from rlviz.exercises.judge import Verdict
+from rlviz.markup import element, joined
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A function that runs and is wrong.
+
+    lines: the line or lines to blame, in its source from 1. choices: what it might do; right: what it does; why: in a sentence.
+    """
+
+    function: Callable[..., Any]
+    lines: tuple[int, ...]
+    choices: tuple[str, ...]
+    right: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Unlabelled:
+    """A run whose setting is not told.
+
+    draw: makes it, and its picture. why: of each choice, what in the picture speaks for it or against it.
+    """
+
+    draw: Callable[[], Figure]
+    choices: tuple[str, ...]
+    right: str
+    why: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A source with its lines numbered, and the choices."""
+
+    source: str
+    choices: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        lines = [f"{number:2}  {line}" for number, line in enumerate(self.source.splitlines(), 1)]
+        return "\n".join([*lines, "", "What does it do?", *(f"- {choice}" for choice in self.choices)])
+
+    def _repr_html_(self) -> str:
+        numbered, _, _ = repr(self).partition("\n\nWhat does it do?")
+        choices = element("ul", *(element("li", choice) for choice in self.choices))
+        return joined(element("pre", numbered), element("p", "What does it do?"), choices)
+
+
+def _of(lesson: str, kind: str) -> Any:
+    """Return what a lesson has, BUG or RUN. Raises ValueError for a lesson that has none."""
+    known = [
+        file.stem[1:]
+        for file in sorted((Path(__file__).parent / "lessons").glob("l*.py"))
+        if re.search(rf"^{kind} = ", file.read_text(encoding="utf-8"), re.M)
+    ]
+    if lesson not in known:
+        raise ValueError(f"lesson must be one of {', '.join(known)}; got {lesson!r}")
+    return getattr(importlib.import_module(f"rlviz.exercises.lessons.l{lesson}"), kind)
+
+
+def show_bug(lesson: str) -> Shown:
+    """Return the source of a lesson's suspect, with its lines numbered and its name hidden, and what it might do."""
+    bug: Bug = _of(lesson, "BUG")
+    source = textwrap.dedent(inspect.getsource(bug.function))
+    return Shown(source.replace(bug.function.__name__, "suspect"), bug.choices)
+
+
+def unlabelled(lesson: str) -> None:
+    """Make a lesson's run, show its picture, and name the settings of which one made it."""
+    from IPython.display import display
+
+    run: Unlabelled = _of(lesson, "RUN")
+    display(run.draw())
+    choices = element("ul", *(element("li", choice) for choice in run.choices))
+    text = "\n".join(["Which setting made this run?", *(f"- {choice}" for choice in run.choices)])
+    display({"text/plain": text, "text/html": joined(element("p", "Which setting made this run?"), choices)}, raw=True)
+
+
+def judge_bug(lesson: str, line: int, does: str) -> Verdict:
+    """Judge which line is to blame and what it does."""
+    bug: Bug = _of(lesson, "BUG")
+    count = len(textwrap.dedent(inspect.getsource(bug.function)).splitlines())
+    if not isinstance(line, int) or not 1 <= line <= count:
+        return Verdict(False, f"line is the number of a line of the source, from 1 to {count}.")
+    if does not in bug.choices:
+        return _choose("does", bug.choices)
+    if line in bug.lines and does == bug.right:
+        return Verdict(True, bug.why)
+    if line in bug.lines:
+        return Verdict(
+            False,
+            f"the line is right; it does something else than “{does}”. Work it out for one good and one bad token.",
+        )
+    if does == bug.right:
+        return Verdict(False, "that is what it does; another line is to blame.")
+    return Verdict(
+        False, "neither the line nor what it does. Put in numbers for one case, and compare with the right formula."
+    )
+
+
+def judge_unlabelled(lesson: str, answer: str) -> Verdict:
+    """Judge which setting made the run."""
+    run: Unlabelled = _of(lesson, "RUN")
+    if answer not in run.choices:
+        return _choose("the answer", run.choices)
+    return Verdict(answer == run.right, run.why[answer])
+
+
+def _choose(what: str, choices: Sequence[str]) -> Verdict:
+    return Verdict(False, f"{what} is one of: {'; '.join(choices)}.")

@@ -1,0 +1,96 @@
+"""The check of a whole loss: right ones pass, written out in torch; a slip is named by its slot, whatever else is right."""
+
+import pytest
+import torch
+
+from rlviz.algorithms import DAPO, DPO, DR_GRPO, DUPO, GRPO, GRPO_PROCESS, GSPO, LITE_PPO, PPO
+from rlviz.exercises import check
+
+
+def loss_of(advantage="group", low=0.8, high=1.2, beta=0.0, mean="response", sequence=False, estimator="k3"):
+    """Return a loss in plain torch, as a student would write it."""
+
+    def loss(logp, old_logp, ref_logp, rewards, mask):
+        A = rewards - rewards.mean(1, keepdim=True)
+        if advantage == "group":
+            A = A / (rewards.std(1, keepdim=True) + 1e-6)
+        elif advantage == "batch":
+            A = A / (rewards.std() + 1e-6)
+        elif advantage == "biased":
+            A = A / (rewards.std(1, keepdim=True, unbiased=False) + 1e-6)
+        lengths, log_ratio = mask.sum(-1, keepdim=True), logp - old_logp
+        r = ((log_ratio * mask).sum(-1, keepdim=True) / lengths if sequence else log_ratio).exp().expand_as(logp)
+        A = A.unsqueeze(-1)
+        J = torch.minimum(r * A, r.clamp(low, high) * A)
+        d = ref_logp - logp
+        J = J - beta * {"k1": -d, "k2": d**2 / 2, "k3": d.exp() - 1 - d}[estimator]
+        if mean == "response":
+            return -((J * mask).sum(-1, keepdim=True) / lengths).mean()
+        if mean == "places":
+            return -J.mean()
+        return -(J * mask).sum() / (mask.sum() if mean == "token" else mean * mask[..., 0].numel())
+
+    return loss
+
+
+RIGHT = [
+    (GRPO, {"beta": 0.04}),
+    (GRPO.without_kl(), {}),
+    (DR_GRPO, {"advantage": "mean", "mean": DR_GRPO.aggregate.max_length}),
+    (DAPO, {"high": 1.28, "mean": "token"}),
+    (DUPO, {"high": 1.28, "mean": "token"}),
+    (LITE_PPO, {"advantage": "batch", "mean": "token"}),
+    (GSPO, {"low": 1 - 3e-4, "high": 1 + 4e-4, "sequence": True}),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "parts"), RIGHT, ids=lambda part: getattr(part, "name", ""))
+def test_the_right_loss_passes(algorithm, parts):
+    verdict = check.assembly(loss_of(**parts), algorithm)
+    assert verdict.passed, verdict.says
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "parts", "words"),
+    [
+        (GRPO, {}, "the KL term is missing"),
+        (GRPO, {"beta": -0.04}, "the KL term has the wrong sign"),
+        (GRPO, {"beta": 1.0}, "β is missing"),
+        (GRPO, {"beta": 0.04, "estimator": "k1"}, "your KL term is k1"),
+        (GRPO, {"beta": 0.04, "mean": "token"}, "you average over all tokens at once"),
+        (GRPO, {"beta": 0.04, "advantage": "biased"}, "divides by G"),
+        (GRPO, {"beta": 0.04, "advantage": "mean"}, "that is Dr.GRPO's advantage"),
+        (DAPO, {"mean": "token"}, "you clip at 0.8 and 1.2"),
+        (DAPO, {"beta": 0.04}, "your loss is GRPO's: DAPO has another bounds, another kl, another aggregate"),
+        (GSPO, {"low": 1 - 3e-4, "high": 1 + 4e-4}, "in the place of sequence ratio"),
+    ],
+)
+def test_a_slip_is_named(algorithm, parts, words):
+    verdict = check.assembly(loss_of(**parts), algorithm)
+    assert not verdict.passed
+    assert words in verdict.says
+
+
+def test_padding_a_sign_and_a_ratio_of_one_are_named():
+    assert "padding is in your loss" in check.assembly(loss_of(beta=0.04, mean="places"), GRPO).says
+    right = loss_of(beta=0.04)
+    assert "sign is wrong" in check.assembly(lambda *given: -right(*given), GRPO).says
+    frozen = check.assembly(lambda logp, old_logp, *rest: right(logp, logp.detach(), *rest), GRPO)
+    assert "your ratio is 1 everywhere" in frozen.says
+    old_for_reference = check.assembly(
+        lambda logp, old_logp, ref_logp, *rest: right(logp, old_logp, old_logp, *rest), GRPO
+    )
+    assert "to the old policy" in old_for_reference.says
+
+
+def test_a_value_without_its_gradient_does_not_pass():
+    right = loss_of(beta=0.04)
+    verdict = check.assembly(lambda logp, *rest: right(logp.detach(), *rest), GRPO)
+    assert not verdict.passed
+    assert "gradient" in verdict.says
+
+
+@pytest.mark.parametrize("algorithm", [PPO, DPO, GRPO_PROCESS])
+def test_an_algorithm_that_needs_more_is_refused(algorithm):
+    with pytest.raises(ValueError, match="algorithm must"):
+        check.assembly(loss_of(), algorithm)
