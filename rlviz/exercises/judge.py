@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import math
 import textwrap
 import warnings
@@ -173,7 +174,8 @@ def _of_the_library(student: Callable[..., Any], right: Callable[..., Any]) -> b
     if not isinstance(student, FunctionType):
         return False
     name = getattr(right, "__name__", type(right).__name__)
-    used = [student.__globals__.get(one) for one in student.__code__.co_names]
+    named = [one.argval for one in dis.get_instructions(student) if one.opname == "LOAD_GLOBAL"]
+    used = [student.__globals__.get(one) for one in named]
     ours = any(isinstance(one, ModuleType) and one.__name__.startswith("rlviz") for one in used)
     return any(one is not None and one in (right, type(right)) for one in used) or (
         ours and name in student.__code__.co_names

@@ -472,16 +472,26 @@ def root_of_the_product(logp, old_logp, mask):
     return torch.where(mask, root, 1.0)
 
 
+def in_float32(rewards):
+    r = rewards.float()
+    return (r - r.mean(1, keepdim=True)) / (r.std(1, keepdim=True) + 1e-6)
+
+
+def responses_averaged(mask):
+    lengths = mask.sum(-1, keepdim=True)
+    return mask / lengths.clamp(min=1) / (lengths > 0).sum()
+
+
 IN_OTHER_WORDS = {
     "branches by sign": (check.pessimistic, by_sign),
     "a loop, in float32": (check.group_advantage, standardized_by_loop),
     "another eps": (check.group_advantage, lambda r: (r - r.mean(1, keepdim=True)) / (r.std(1, keepdim=True) + 1e-7)),
-    "float32": (check.group_advantage, lambda rewards: GroupAdvantage()(rewards.float())),
+    "float32": (check.group_advantage, in_float32),
     "k3 naively": (check.kl_estimate_k3, k3_naively),
     "a quotient": (check.importance_ratio, lambda logp, old, mask: torch.where(mask, logp.exp() / old.exp(), 1.0)),
     "a root": (check.sequence_importance_ratio, root_of_the_product),
     "a mask of booleans divided": (check.mean_of_tokens, lambda mask: mask / mask.sum()),
-    "in float32": (check.mean_of_responses, lambda mask: sequence_mean(mask).float()),
+    "in float32": (check.mean_of_responses, lambda mask: responses_averaged(mask).float()),
     "0/0 repaired": (check.sum_of_responses, lambda mask: (mask / mask.sum(-1, keepdim=True)).nan_to_num()),
     "a constant": (constant_16, lambda mask: mask * (1 / (16 * mask.any(-1).sum()))),
 }
@@ -524,7 +534,7 @@ def through_the_module(ratio, A, lower, upper):
 
 
 @pytest.mark.parametrize(
-    "student", [wrapped, through_the_module, partial(pessimistic), lambda *given: pessimistic(*given)]
+    "student", [wrapped, through_the_module, partial(pessimistic), lambda *given: 1 * pessimistic(*given)]
 )
 def test_nor_does_what_only_calls_it(student):
     assert "pessimistic is the library's own" in check.pessimistic(student).says

@@ -50,7 +50,7 @@ IN_OTHER_WORDS = {
     "torch's distribution": lambda x: torch.distributions.Categorical(logits=x).entropy(),
     "torch.special": lambda x: torch.special.entr(x.exp()).sum(-1),
     "an einsum": lambda x: -torch.einsum("...v,...v->...", x.exp(), x),
-    "in float32": lambda x: entropy(x.float()),
+    "in float32": lambda x: -(x.float().exp() * x.float()).sum(-1),
 }
 
 
