@@ -4,7 +4,7 @@ from matplotlib.figure import Figure
 
 from rlviz.exercises import mistakes
 from rlviz.exercises.puzzles import Bug, Unlabelled
-from rlviz.pictures.base import new_figure
+from rlviz.pictures.base import dress, new_figure
 from rlviz.pictures.weights import token_weights
 from rlviz.pieces.aggregation import sequence_sum
 
@@ -36,7 +36,7 @@ def _draw() -> Figure:
     ):
         bars = ax.bar(places, [float(value) for value in values], color="#0072B2")
         ax.bar_label(bars, fmt="%.3g")
-        ax.set(title=f"What does {words} weigh?", xlabel="tokens of the response", ylabel="weight")
+        dress(ax, title=f"What does {words} weigh?", x="tokens of the response", y="weight")
         ax.set_xticks(list(places), [str(length) for length in LENGTHS])
     return figure
 
