@@ -87,7 +87,6 @@ def four_times(x):
     return other_name(other_name(x))
 
 
-def test_a_function_is_kept_under_the_name_by_which_it_is_called(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_function_is_kept_under_the_name_by_which_it_is_called():
     keep("four_times", four_times)
     assert kept("four_times", otherwise=twice)(1) == 4
