@@ -101,6 +101,8 @@ def _gather(function: Any, imports: dict[str, None], sources: dict[str, None], s
             imports[f"from {home.__name__} import {original}" + (f" as {name}" if original != name else "")] = None
         else:
             _gather(value, imports, sources, seen)
+            if value.__name__ != name:  # as kept(…) returns a function under a name of the notebook's choice
+                sources[f"{name} = {value.__name__}"] = None
     sources[textwrap.dedent(inspect.getsource(function))] = None
 
 

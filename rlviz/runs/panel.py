@@ -128,12 +128,15 @@ class LearningCurves(SvgFigure):
     def _name_ends(self, ax: Axes, lines: Mapping[str, Points]) -> None:
         ends = sorted((values[-1], steps[-1], name) for name, (steps, values) in lines.items() if len(steps))
         low, high = ax.get_ylim()
-        lowest = low
-        for value, step, name in ends:
-            height = max(value, lowest)
-            lowest = height + 0.065 * (high - low)
-            above = height + 0.05 * (high - low)  # and before the end: beside it the next axes begin
-            self._names.append(ax.text(step, above, name, fontsize=TEXT - 2, color=NAME, va="center", ha="right"))
+        apart, heights, lowest, highest = 0.065 * (high - low), [], low, high
+        for value, _, _ in ends:
+            heights.append(max(value + 0.05 * (high - low), lowest))  # above the line
+            lowest = heights[-1] + apart
+        for (_, step, name), height in reversed(list(zip(ends, heights, strict=True))):
+            highest = min(height, highest)  # many names do not climb over the title
+            # before the end: beside it the next axes begin
+            self._names.append(ax.text(step, highest, name, fontsize=TEXT - 2, color=NAME, va="center", ha="right"))
+            highest -= apart
 
     def show(self, seeds: Sequence[Records]) -> None:
         """Move the lines to these records, a list for each seed that has begun; an axis grows where they leave it."""

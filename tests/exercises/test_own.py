@@ -74,3 +74,19 @@ def test_a_name_without_a_check_is_kept_as_it_is(capsys):
 def test_what_cannot_be_kept_is_refused(name, function, words):
     with pytest.raises(ValueError, match=words):
         keep(name, function)
+
+
+def twice(x):
+    return 2 * x
+
+
+other_name = twice  # as `group_advantage = kept("group_advantage", otherwise=of_the_library)` in a lesson
+
+
+def four_times(x):
+    return other_name(other_name(x))
+
+
+def test_a_function_is_kept_under_the_name_by_which_it_is_called():
+    keep("four_times", four_times)
+    assert kept("four_times", otherwise=twice)(1) == 4
