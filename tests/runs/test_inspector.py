@@ -53,7 +53,9 @@ def mine(tmp_path_factory):
 def test_a_step_and_its_place_reach_the_page_in_one_message(grpo, monkeypatch):
     """In two, a page that comes between them has a group of the step before: none, or one without its tokens' numbers."""
     inspector, sent = inspect_run(grpo[1]), []
-    monkeypatch.setattr(inspector, "send_state", lambda key=None: sent.append({key} if isinstance(key, str) else set(key)))
+    monkeypatch.setattr(
+        inspector, "send_state", lambda key=None: sent.append({key} if isinstance(key, str) else set(key))
+    )
     inspector.set_state({"place": [1, 99, 0, 0]})  # as a page sends it, and further than there are groups
     assert inspector.place == [1, len(grpo[0][0].groups) - 1, 0, 0]
     assert [{"data", "place"} & keys for keys in sent if {"data", "place"} & keys] == [{"data", "place"}]
