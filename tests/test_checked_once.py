@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 @jaxtyped(typechecker=beartype)
-def pairs(a: Float[Tensor, "n"], b: Float[Tensor, "n"], length: int | None = None) -> Float[Tensor, "n"]:
+def pairs(a: Float[Tensor, " n"], b: Float[Tensor, " n"], length: int | None = None) -> Float[Tensor, " n"]:
     return (a + b)[:length]
 
 
@@ -26,7 +26,7 @@ def pairs(a: Float[Tensor, "n"], b: Float[Tensor, "n"], length: int | None = Non
     ],
 )
 def test_after_a_call_that_is_right_a_wrong_one_is_refused_each_time(a, b, length):
-    for again in range(2):
+    for _again in range(2):
         assert len(pairs(torch.ones(3), torch.ones(3))) == 3
         with pytest.raises(TypeCheckError, match="return value" if length == 2 else "parameters"):
             pairs(a, b, length)
@@ -37,7 +37,7 @@ def test_what_is_returned_is_looked_at_each_time_and_nothing_is_called_twice():
     calls = []
 
     @jaxtyped(typechecker=beartype)
-    def above(a: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
+    def above(a: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
         calls.append(a)
         return a[a > 0]
 
