@@ -19,9 +19,12 @@ import torch
 from jaxtyping import install_import_hook
 from jupyter_client.provisioning import local_provisioner
 
+from tests.checked_once import check_each_kind_of_call_once
 from tests.warm_kernels import launch_kernel
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may wait for a hub
+sys.dont_write_bytecode = False  # the next run, and a command that is started fifty times, are compiled once
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 if "PYTEST_XDIST_WORKER" in os.environ:
     # kernels and commands beside each other: with a thread a core each they wait for one another, and take four times as long
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -82,6 +85,7 @@ def _warm_kernels() -> None:
 
 _quick_kernels()
 _warm_kernels()
+check_each_kind_of_call_once()
 install_import_hook(["rlviz.pieces", "rlviz.algorithms"], "beartype.beartype")
 
 

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from rlviz.training import growth
+
 COST = ["cost", "--num-prompts", "2", "--group-size", "2", "--repeats", "1", "--device", "cpu"]
 
 
@@ -33,7 +35,17 @@ def test_cost_as_json(rlviz):
         assert row["step_seconds"] == pytest.approx(row["rollout_seconds"] + 2 * row["update_seconds"])
 
 
-def test_growth_as_tables_a_picture_and_json(rlviz, tmp_path):
+def test_growth_as_tables_a_picture_and_json(rlviz, tmp_path, monkeypatch):
+    """Both commands show one measurement, which takes seconds, if they ask for the same one."""
+    kept, measure = {}, growth.memory_growth
+
+    def measure_once(policy, task, **asked):
+        key = task.name, *sorted(asked.items())
+        if key not in kept:
+            kept[key] = measure(policy, task, **asked)
+        return kept[key]
+
+    monkeypatch.setattr(growth, "memory_growth", measure_once)
     given = ["cost", "--growth", "--num-prompts", "2", "--micro-batch-tokens", "100", "--device", "cpu"]
     result = rlviz(*given, "--out", tmp_path / "growth.png")
     assert result.exit_code == 0, result.output
@@ -44,6 +56,7 @@ def test_growth_as_tables_a_picture_and_json(rlviz, tmp_path):
     assert [row["group_size"] for row in measured["group_size"]] == [2, 4, 8, 16]
     assert [row["length"] for row in measured["length"]] == [4, 8, 16, 32]
     assert measured["length"][-1]["in_micro_batches"] < measured["length"][-1]["update"]
+    assert len(kept) == 1
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-import torch
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -29,12 +28,15 @@ from matplotlib.ticker import FixedFormatter
 import rlviz
 from rlviz import pictures
 from rlviz.algorithms import DPO, GRPO, Algorithm
+from rlviz.pictures import entropy
 from rlviz.pictures.arguments import Chips, Choice, Range, Slider, Stop, WholeNumbers
+from rlviz.pictures.arrays import remembered
 from rlviz.pictures.base import Picture
 from rlviz.pictures.catalogue import EXPLORERS, find_explorer
 from rlviz.pictures.clip import clip_curve
 from rlviz.pictures.explore import Algorithms, Explorer, small_multiples
 from rlviz.pictures.frozen import frames, freeze
+from rlviz.tabular import train_table
 
 NAMES = EXPLORERS
 OF_ALGORITHMS = [name for name in NAMES if find_explorer(name).idea.algorithms is not None]
@@ -48,12 +50,17 @@ def my_bounds(old_logp):
 MINE = replace(GRPO, name="Mine", bounds=my_bounds)
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+@pytest.fixture(scope="module", autouse=True)
+def _a_third_of_the_updates():
+    """Pictures are compared here, not trainings: a table takes 1, 2 or 6 updates where the explorer says 1, 4 or 16."""
+
+    def train_on_less(*given, updates_per_rollout, **others):
+        return train_table(*given, updates_per_rollout=-(-updates_per_rollout // 3), **others)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(entropy, "train_table", train_on_less)
+        patched.setattr(entropy, "_train", remembered(maxsize=256)(inspect.unwrap(entropy._train)))
+        yield
 
 
 def shown(explorer):

@@ -1,0 +1,78 @@
+"""A function's shapes are checked once for each kind of call: the same shapes, types and numbers get the same verdict.
+
+jaxtyping and beartype take most of a training's seconds otherwise, where one function is called ten thousand times alike.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Hashable
+from inspect import isfunction
+from types import FunctionType
+from typing import Any
+
+import torch
+from jaxtyping import _decorator
+
+
+def looks(value: Any) -> Hashable:
+    """Return all that an annotation can ask of a value: a tensor's shape and dtype, a number or a word itself, else its type."""
+    kind = type(value)
+    if isinstance(value, torch.Tensor):
+        return kind, value.shape, value.dtype
+    if kind in (bool, int, str):
+        return kind, value
+    if kind in (tuple, list):
+        return kind, *map(looks, value)
+    if kind is dict:
+        return kind, *((key, looks(each)) for key, each in value.items())
+    return kind
+
+
+def once(function: Callable[..., Any], check: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[..., Any]:
+    """Return the function, checked by `check` where its arguments or what it returns look as they never did before."""
+    checked = check(function)
+    seen: dict[Hashable, set[Hashable]] = {}
+    returned: list[Any] = []
+
+    @functools.cache
+    def check_of_returned() -> Callable[..., Any]:
+        """Return the check of a value that the function has returned already: it may draw at random, and is not called again."""
+
+        def relay(*_: Any, **__: Any) -> Any:
+            return returned.pop()
+
+        where = FunctionType(relay.__code__, function.__globals__, function.__name__, None, relay.__closure__)
+        return check(functools.wraps(function)(where))
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        asked = (*map(looks, args), None, *((name, looks(value)) for name, value in kwargs.items()))
+        if asked not in seen:
+            value = checked(*args, **kwargs)
+            seen[asked] = {looks(value)}
+            return value
+        value = function(*args, **kwargs)
+        if (given := looks(value)) not in seen[asked]:
+            returned.append(value)
+            check_of_returned()(*args, **kwargs)
+            seen[asked].add(given)
+        return value
+
+    return call
+
+
+def check_each_kind_of_call_once() -> None:
+    """Let jaxtyping decorate so, also where its import hook does."""
+    import jaxtyping
+
+    decorate = _decorator.jaxtyped
+
+    def jaxtyped(fn: Any = _decorator._sentinel, *, typechecker: Any = _decorator._sentinel) -> Any:
+        if fn is _decorator._sentinel:
+            return functools.partial(jaxtyped, typechecker=typechecker)
+        check = functools.partial(decorate, typechecker=typechecker)
+        return once(fn, check) if isfunction(fn) else check(fn)
+
+    _decorator.jaxtyped = jaxtyping.jaxtyped = jaxtyped
