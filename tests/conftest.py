@@ -23,8 +23,18 @@ from tests.checked_once import check_each_kind_of_call_once
 from tests.warm_kernels import launch_kernel
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may wait for a hub
-sys.dont_write_bytecode = False  # the next run, and a command that is started fifty times, are compiled once
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+def _compile_once() -> None:
+    """Where no bytecode is to stand beside the sources, put it into a folder of this run: workers and commands are many."""
+    if sys.dont_write_bytecode:
+        sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = tempfile.mkdtemp(prefix="rlviz-bytecode-")
+        atexit.register(shutil.rmtree, sys.pycache_prefix, ignore_errors=True)
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # for workers and commands, which inherit the folder's name
+        sys.dont_write_bytecode = False
+
+
+_compile_once()
 if "PYTEST_XDIST_WORKER" in os.environ:
     # kernels and commands beside each other: with a thread a core each they wait for one another, and take four times as long
     os.environ.setdefault("OMP_NUM_THREADS", "1")

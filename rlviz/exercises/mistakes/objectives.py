@@ -719,7 +719,7 @@ DYNAMIC_BOUNDS = _WHOLE + family(
 def limits_of_the_new_probability(
     ratio: Tensor, advantages: Tensor, lower: Tensor, upper: Tensor, old_logp: Tensor
 ) -> Tensor:
-    """In the place of a surrogate: DCPO's limits, computed from what the token's probability is now."""
+    """A surrogate with DCPO's limits in it."""
     new_prob = ratio * old_logp.exp()
     lower, upper = DynamicBounds()(new_prob.log())
     return torch.minimum(ratio * advantages, torch.clamp(ratio, lower, upper) * advantages)
