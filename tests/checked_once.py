@@ -15,17 +15,20 @@ import torch
 from jaxtyping import _decorator
 
 
-def looks(value: Any) -> Hashable:
-    """Return all that an annotation can ask of a value: a tensor's shape and dtype, a number or a word itself, else its type."""
+def looks(value: Any, deep: int = 3) -> Hashable:
+    """Return all that an annotation can ask of a value: a tensor's shape and dtype, a number or a word itself, else its type.
+
+    deep: how far into containers; further in there are none that an annotation of ours speaks of, and some hold themselves.
+    """
     kind = type(value)
     if isinstance(value, torch.Tensor):
         return kind, value.shape, value.dtype
     if kind in (bool, int, str):
         return kind, value
-    if kind in (tuple, list):
-        return kind, *map(looks, value)
-    if kind is dict:
-        return kind, *((key, looks(each)) for key, each in value.items())
+    if kind in (tuple, list) and deep:
+        return kind, *(looks(each, deep - 1) for each in value)
+    if kind is dict and deep:
+        return kind, *((key, looks(each, deep - 1)) for key, each in value.items())
     return kind
 
 

@@ -77,6 +77,7 @@ ALLOWED = {
         "rlviz.training",
         "rlviz.pictures",
         "rlviz.runs",
+        "rlviz.interop",
         "small_models",
     },
     "rlviz.editions": {"rlviz.exercises"},

@@ -7,7 +7,7 @@ import math
 import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
@@ -35,7 +35,7 @@ class Verdict:
 
     passed: bool
     says: str
-    mistake: str = ""
+    mistake: str = field(default="", compare=False)
 
     def __repr__(self) -> str:
         return f"{'Right' if self.passed else 'Not yet'}: {self.says}"

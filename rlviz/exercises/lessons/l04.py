@@ -8,7 +8,7 @@ from rlviz.algorithms import GRPO
 from rlviz.exercises import mistakes
 from rlviz.exercises.lessons.panels import draw_run
 from rlviz.exercises.puzzles import Bug, Unlabelled
-from rlviz.settings import TrainSettings
+from rlviz.training import TrainSettings
 
 BUG = Bug(
     function=mistakes.advantages.std_above_zero_as_the_test,

@@ -9,7 +9,7 @@ from rlviz.exercises import mistakes
 from rlviz.exercises.lessons.panels import draw_run
 from rlviz.exercises.puzzles import Bug, Unlabelled
 from rlviz.pieces.kl import KLInLoss, k1
-from rlviz.settings import TrainSettings
+from rlviz.training import TrainSettings
 
 BUG = Bug(
     function=mistakes.kl.k3_computed_and_k1_used,
