@@ -25,7 +25,7 @@ from rlviz.pieces.aggregation import Constant, sequence_mean, sequence_sum, toke
 from rlviz.pieces.bounds import DynamicBounds
 from rlviz.pieces.gae import GAE
 from rlviz.pieces.kl import k1, k3
-from rlviz.pieces.mismatch import truncated_weight as truncated_weight_piece
+from rlviz.pieces.mismatch import capped_weight
 from rlviz.pieces.preference import ImplicitReward, bradley_terry, response_logp
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
 from rlviz.pieces.shaping import SoftOverlongPunishment
@@ -105,7 +105,7 @@ def truncated_weight(student: Callable[..., Any]) -> Verdict:
 
     return judge(
         student,
-        truncated_weight_piece,
+        capped_weight,
         cases.SAMPLERS,
         known=mistakes.mismatch.TRUNCATED_WEIGHT,
         through=without_padding,

@@ -45,7 +45,7 @@ def _formula(advantage: Unweighted, ratio: Weight, of_w: str) -> str:
     return f"({advantage.formula.replace('eps', eps)}) · {of_w.format(w='exp(old_logp − sampler_logp)')}"
 
 
-def truncated_weight(
+def capped_weight(
     old_logp: Float[Tensor, "P G T"],
     sampler_logp: Float[Tensor, "P G T"],
     mask: Bool[Tensor, "P G T"],
@@ -91,7 +91,7 @@ class TruncatedWeight:
         old_logp: Float[Tensor, "P G T"],
         sampler_logp: Float[Tensor, "P G T"],
     ) -> Float[Tensor, "P G T"]:
-        weight = truncated_weight(old_logp, sampler_logp, mask, self.cap, self.ratio)
+        weight = capped_weight(old_logp, sampler_logp, mask, self.cap, self.ratio)
         return self.advantage(rewards).unsqueeze(-1) * weight
 
 

@@ -14,7 +14,7 @@ from rlviz.pieces import surrogate
 from rlviz.pieces.advantages import GroupAdvantage, ProcessAdvantage
 from rlviz.pieces.aggregation import Constant, sequence_mean, sequence_sum, token_mean
 from rlviz.pieces.kl import k1, k3
-from rlviz.pieces.mismatch import truncated_weight
+from rlviz.pieces.mismatch import capped_weight
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
 from rlviz.pieces.shaping import SoftOverlongPunishment
 from rlviz.pieces.surrogate import clipped_weight, pessimistic, sign_weighted
@@ -36,7 +36,7 @@ CHECKS = {
     check.clipped_weight: (clipped_weight, mistakes.clipping.CISPO_SURROGATE),
     check.dual_clip: (check._dual_clip, mistakes.clipping.DUAL_CLIP),
     check.sign_weights: (sign_weighted, mistakes.clipping.SIGN_WEIGHTS),
-    check.truncated_weight: (truncated_weight, mistakes.mismatch.TRUNCATED_WEIGHT),
+    check.truncated_weight: (capped_weight, mistakes.mismatch.TRUNCATED_WEIGHT),
     check.importance_ratio: (token_ratio, mistakes.ratios.TOKEN_RATIO),
     check.sequence_importance_ratio: (sequence_ratio, mistakes.ratios.SEQUENCE_RATIO),
     check.sequence_objective: (check._sequence_objective, mistakes.gspo.SEQUENCE_OBJECTIVE),

@@ -104,7 +104,7 @@ def test_every_piece_of_rlviz_has_a_row(table):
         "PromptHistory",
         "StraightThrough",
     }
-    words |= {"standardized", "sequence_weight", "truncated_weight", "sign_weighted"}
+    words |= {"standardized", "sequence_weight", "capped_weight", "sign_weighted"}
     words |= {
         "k1",
         "k2",

@@ -13,7 +13,7 @@ from rlviz.exercises.judge import Mistake, Topic, family
 from rlviz.pieces import values
 from rlviz.pieces.bounds import DynamicBounds
 from rlviz.pieces.kl import k2, k3
-from rlviz.pieces.mismatch import sequence_weight, truncated_weight
+from rlviz.pieces.mismatch import capped_weight, sequence_weight
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
 from rlviz.pieces.surrogate import DualClip, pessimistic, sign_weighted
 
@@ -340,7 +340,7 @@ def _of_mean_one(weight: Tensor, mask: Tensor) -> Tensor:
 
 
 def weight_upside_down(old_logp: Tensor, sampler_logp: Tensor, mask: Tensor, cap: Tensor) -> Tensor:
-    return truncated_weight(sampler_logp, old_logp, mask, cap)
+    return capped_weight(sampler_logp, old_logp, mask, cap)
 
 
 TRUNCATED_WEIGHT = family(
@@ -381,17 +381,15 @@ TRUNCATED_WEIGHT = family(
         "the cap is the largest weight itself, not a width: do not add it to 1.",
     ),
     weight_of_the_response=Mistake(
-        lambda old_logp, sampler_logp, mask, cap: truncated_weight(old_logp, sampler_logp, mask, cap, sequence_weight),
+        lambda old_logp, sampler_logp, mask, cap: capped_weight(old_logp, sampler_logp, mask, cap, sequence_weight),
         "you multiply the weights of a response's tokens: here each token has its own, so do not sum the log-probabilities.",
     ),
     weight_as_mean_of_the_response=Mistake(
-        lambda old_logp, sampler_logp, mask, cap: truncated_weight(old_logp, sampler_logp, mask, cap, sequence_ratio),
+        lambda old_logp, sampler_logp, mask, cap: capped_weight(old_logp, sampler_logp, mask, cap, sequence_ratio),
         "you take the geometric mean over the response: here each token has its own weight, so do not average.",
     ),
     weight_scaled_to_a_mean_of_one=Mistake(
-        lambda old_logp, sampler_logp, mask, cap: _of_mean_one(
-            truncated_weight(old_logp, sampler_logp, mask, cap), mask
-        ),
+        lambda old_logp, sampler_logp, mask, cap: _of_mean_one(capped_weight(old_logp, sampler_logp, mask, cap), mask),
         "you divide by the mean weight of the batch: a token's weight is its own, whatever the others are.",
     ),
     weight_capped_at_two=Mistake(
