@@ -14,7 +14,8 @@ import nbformat
 if TYPE_CHECKING:
     from rlviz.exercises.judge import Mistake
 
-ANSWER = re.compile(r"<details[^>]*>\s*<summary[^>]*>\s*(?:<\w+>\s*)*Answer.*?</details>\n*", re.S | re.I)
+# a fold holds an answer unless its summary begins with "Why", which is a derivation, or is 中文提要
+ANSWER = re.compile(r"<details[^>]*>\s*<summary[^>]*>\s*(?:<\w+>\s*)*(?!Why|中文).*?</details>\n*", re.S)
 SOLUTIONS, TEACHING = "solutions", "teaching"
 Notebook = Any  # nbformat has no types
 
@@ -54,7 +55,7 @@ def _as_committed(notebook: Notebook, source: Path, name: str) -> Notebook:
 
 
 def student(notebook: Notebook, source: Path, name: str) -> Notebook:
-    """Return a lesson without outputs and without answers: cells tagged "answer", and folds whose summary begins so."""
+    """Return a lesson without outputs and without answers: cells tagged "answer", and folds that are no derivation."""
     kept = []
     for cell in notebook.cells:
         if "answer" in cell.metadata.get("tags", ()):

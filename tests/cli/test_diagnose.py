@@ -28,7 +28,7 @@ def test_text_says_what_was_seen_what_to_try_and_what_to_read(rlviz, whole):
     assert result.exit_code == 0, result.output
     said = " ".join(result.output.split())
     for words in ("GRPO on chain, 8 steps:", "most rules need 20", "Note: Every ratio is 1", "Meaning: With one update",
-                  "Setting: updates_per_rollout.", "Lesson: notebooks/01_policy"):  # fmt: skip
+                  "Setting: updates_per_rollout.", "Lesson: notebooks/02_the_ratio"):  # fmt: skip
         assert words in said
 
 
