@@ -38,7 +38,7 @@ const LOOKS = `
 .rl-box .ri-others button{border:0;padding:0;text-align:left;text-decoration:underline dotted}
 .rl-box .ri-others tr.more td{white-space:normal;padding-left:12px;font-weight:normal}
 .rl-box .ri-up{color:var(--b)}.rl-box .ri-down{color:var(--v)}
-@container (max-width:1080px){.rl-box .ri-main{grid-template-areas:"curves curves" "left right"}.rl-box .ri-curves{max-width:640px}.rl-box .ri-others :is(th,td):nth-child(4):not([colspan]){display:none}}
+@container (max-width:1150px){.rl-box .ri-main{grid-template-areas:"curves curves" "left right"}.rl-box .ri-curves{max-width:640px}.rl-box .ri-others :is(th,td):nth-child(4):not([colspan]){display:none}}
 @container (max-width:600px){.rl-box .ri-main{display:block;height:auto}.rl-box .ri-col{overflow:visible}}`;
 
 const FAMILY_NOTE = "Its loss on this group, as if that were the whole rollout. Bold: other than in the run.";
