@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # a fold holds an answer unless its summary begins with "Why", which is a derivation, or is 中文提要
 ANSWER = re.compile(r"<details[^>]*>\s*<summary[^>]*>\s*(?:<\w+>\s*)*(?!Why|中文).*?</details>\n*", re.S)
 SOLUTIONS, TEACHING = "solutions", "teaching"
+OWN = ("predictions", "mine")  # what whoever ran the lessons there left beside them
 Notebook = Any  # nbformat has no types
 
 
@@ -31,7 +32,11 @@ def files(edition: str, source: Path) -> Iterator[tuple[str, bytes]]:
         folder = name.parts[0] if len(name.parts) > 1 else ""
         if not file.is_file() or any(part.startswith((".", "__pycache__")) for part in name.parts):
             continue
-        if (folder == SOLUTIONS and edition == "student") or (folder == TEACHING and edition in ("student", "lab")):
+        if (
+            folder in OWN
+            or (folder == SOLUTIONS and edition == "student")
+            or (folder == TEACHING and edition in ("student", "lab"))
+        ):
             continue
         if file.suffix != ".ipynb" or folder:
             yield name.as_posix(), file.read_bytes()

@@ -67,6 +67,13 @@ def test_only_the_student_s_edition_is_without_solutions(editions):
     assert "glossary.md" in editions("student", "")
 
 
+def test_what_somebody_predicted_or_kept_goes_to_nobody_else(tmp_path):
+    for name in ("predictions/00.json", "mine/pessimistic.py", "glossary.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    assert [name for name, _ in files("lab", tmp_path)] == ["glossary.md"]
+
+
 def test_the_edition_to_read_is_the_committed_one(editions):
     for name in LESSONS:
         assert editions("read", name) == nbformat.read(NOTEBOOKS / name, as_version=4)
