@@ -39,7 +39,7 @@ def run(site, folder, *arguments):
 def test_the_course_is_copied_from_the_wheel(site, tmp_path):
     script = (
         "import pathlib, rlviz, rlviz.cli.lab as lab; "
-        f"assert rlviz.__file__.startswith({str(site)!r}); assert not lab.in_checkout(); "
+        f"assert rlviz.__file__.startswith({str(site)!r}); assert lab.course_source().name == 'course'; "
         "print(lab.copy_course(pathlib.Path('course')).written)"
     )
     result = run(site, tmp_path, "-c", script)

@@ -86,10 +86,6 @@ def course_source() -> Path:
     return _PACKAGE / "course"
 
 
-def in_checkout() -> bool:
-    return course_source().parent == _CHECKOUT
-
-
 def _checksum(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 

@@ -55,10 +55,8 @@ def test_a_file_that_is_ours_by_its_words_is_renewed(tmp_path, monkeypatch):
     assert lab.copy_course(target).written == ["00_start_here.ipynb"]
 
 
-@pytest.mark.parametrize("checkout", [True, False])
-def test_a_folder_that_is_named_is_the_one_that_is_served(checkout, tmp_path, monkeypatch):
+def test_a_folder_that_is_named_is_the_one_that_is_served(tmp_path, monkeypatch):
     served = []
-    monkeypatch.setattr(lab, "in_checkout", lambda: checkout)
     monkeypatch.setattr(lab, "serve", lambda command: served.append(command) or 0)
     result = CliRunner().invoke(app, ["lab", "--dir", str(tmp_path / "mine"), "--no-browser"])
     assert result.exit_code == 0, result.output
