@@ -18,23 +18,12 @@ import pytest
 import torch
 from jaxtyping import install_import_hook
 from jupyter_client.provisioning import local_provisioner
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from tests.checked_once import check_each_kind_of_call_once
 from tests.warm_kernels import launch_kernel
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may wait for a hub
-
-
-def _compile_once() -> None:
-    """Where no bytecode is to stand beside the sources, put it into a folder of this run: workers and commands are many."""
-    if sys.dont_write_bytecode:
-        sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = tempfile.mkdtemp(prefix="rlviz-bytecode-")
-        atexit.register(shutil.rmtree, sys.pycache_prefix, ignore_errors=True)
-        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # for workers and commands, which inherit the folder's name
-        sys.dont_write_bytecode = False
-
-
-_compile_once()
 if "PYTEST_XDIST_WORKER" in os.environ:
     # kernels and commands beside each other: with a thread a core each they wait for one another, and take four times as long
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -105,3 +94,11 @@ def _one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def axes_stay():
+    """For files in which it does not matter where axes stand: to lay them out is two thirds of the work of a new picture."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(ConstrainedLayoutEngine, "execute", lambda engine, figure: None)
+        yield

@@ -2,12 +2,12 @@
 
 Every cell runs as it is written, and every run has its number of steps; but a step of training has an eighth of the prompts or
 pairs (a quarter of the prompts where each has one response) and two updates at most, or one a minibatch, a step on a table two
-updates at most. With another seed than 0 only one step of ten is made, and its record comes ten times; the first step, the
-last and those at which something is due (an evaluation, the details of a record, a new reference, fresh labels) are made always,
-and so is each of a run that neither evaluates nor keeps details, since a lesson then looks at the policy itself. A comparison
-has an eighth of the budget. Of the pairs to learn from, only an eighth are sampled; a list has each eight times, a run learns
-from the eighth. An evaluation takes fifty prompts, a lesson's own look at held-out prompts at most 250, a reward model a batch
-of eight pairs, a cost a single measurement.
+updates at most. With another seed than 0 only one step of ten is made, and its record comes ten times; with seed 0 one of four,
+where no details of records are kept; and one of two in a run that does not evaluate either, since a lesson then looks at the
+policy itself. The first step, the last and those at which something is due (an evaluation, the details of a record, a new
+reference, fresh labels) are made always. A comparison has an eighth of the budget. Of the pairs to learn from, only an eighth are
+sampled; a list has each eight times, a run learns from the eighth. An evaluation takes fifty prompts, a lesson's own look at
+held-out prompts at most 250, a reward model a batch of eight pairs, a cost a single measurement.
 `pytest notebooks` runs the lessons in full. The names in here are gone before the first cell.
 """
 
@@ -73,8 +73,8 @@ def _sample_less() -> None:
             step, settings = run.step + 1, run.settings
             due = {name: getattr(settings, name) for name in intervals if hasattr(settings, name)}
             looked_at = "details_every" in due and not (due["details_every"] or due["evaluate_every"])
-            made = settings.seed == 0 or looked_at or step in (1, settings.steps)
-            made = made or any(every and step % every == 0 for every in (10, *due.values()))
+            seldom = 2 if looked_at else 10 if settings.seed else 1 if due.get("details_every") else 4
+            made = step in (1, settings.steps) or any(every and step % every == 0 for every in (seldom, *due.values()))
             if made or not hasattr(run, "last_learned"):  # a resumed run has none
                 run.last_learned = learn(run)
             return run.last_learned

@@ -24,6 +24,8 @@ from small_models.pairs import Pair, make_pairs, read_pairs
 from small_models.policies import build_policy, load_policy
 from small_models.scorers import RewardModel, Scorer
 
+pytestmark = pytest.mark.usefixtures("axes_stay")
+
 STEPS = 3
 FOLDERS = int(os.environ.get("RLVIZ_DAMAGED", "30"))
 OFTEN = settings(

@@ -23,11 +23,17 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page, Request
+    from playwright.sync_api import Browser, Page, Request
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 # A container has neither a sandbox nor a GPU, and often a tiny /dev/shm; the rest keeps the browser off the network.
 ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking")
+WARM_KERNELS = """  # what a server runs when it starts
+from jupyter_client.provisioning import local_provisioner
+from tests.warm_kernels import launch_kernel
+
+local_provisioner.launch_kernel = launch_kernel
+"""
 FIRST = "00_start_here.ipynb"
 START_SECONDS, RUN_ALL_SECONDS = 120, 300
 
@@ -78,9 +84,10 @@ def chromium() -> str:
 
 
 @pytest.fixture(scope="module")
-def lab(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Serve the course from a new folder."""
+def lab(chromium: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """Serve the course from a new folder, with kernels that start at once unless the file says `KERNELS = ""`."""
     root = tmp_path_factory.mktemp("lab")
+    configure(root, getattr(request.module, "KERNELS", WARM_KERNELS))
     with serving(root, "lab", "--dir", str(root / "course")) as url:
         yield Lab(url, root / "course")
 
@@ -90,8 +97,15 @@ def voila(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[L
     """Serve the playground as a web page."""
     pytest.importorskip("voila", reason="voila is not installed: pip install 'rlviz[web]'")
     root = tmp_path_factory.mktemp("voila")
+    configure(root, WARM_KERNELS)
     with serving(root, "playground") as url:
         yield Lab(url, root)
+
+
+def configure(root: Path, server: str) -> None:
+    """Write what the server below `root` runs when it starts."""
+    (root / "config").mkdir()
+    (root / "config" / "jupyter_server_config.py").write_text(server, encoding="utf-8")
 
 
 @contextlib.contextmanager
@@ -139,36 +153,41 @@ def printed_url(process: subprocess.Popen[bytes], log: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def notebook(chromium: str, lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
-    """Open the address that was printed, and run all cells once for all tests."""
-    with opened(chromium, lab.url, tmp_path_factory.mktemp("shots")) as notebook:
-        run_all(notebook.page, cells=code_cells(lab.folder / FIRST))
-        yield notebook
+def browser(chromium: str) -> Iterator[Browser]:
+    """Start a browser for the tests of a file; beyond it, Playwright's loop would be in the way of others."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=list(ARGUMENTS))
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(scope="module")
-def explorers(chromium: str, lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+def open_page(browser: Browser) -> Callable[[str], Notebook]:
+    """Return what opens an address in a new window, with storage of its own."""
+    return lambda url: watched(browser.new_page(viewport={"width": 1280, "height": 900}), url)
+
+
+@pytest.fixture(scope="module")
+def notebook(lab: Lab, open_page: Callable[[str], Notebook]) -> Notebook:
+    """Open the address that was printed, and run all cells once for all tests."""
+    notebook = open_page(lab.url)
+    run_all(notebook.page, cells=code_cells(lab.folder / FIRST))
+    return notebook
+
+
+@pytest.fixture(scope="module")
+def explorers(lab: Lab, open_page: Callable[[str], Notebook]) -> Notebook:
     """Open a notebook with a cell for each explorer, its picture as every new user gets it, and run all cells."""
     from rlviz.pictures.catalogue import EXPLORERS
 
     calls = [f"explore_{name}()" for name in EXPLORERS]
     cells = ["%matplotlib inline\nfrom rlviz import *", *calls]
     write_notebook(lab.folder / "explorers.ipynb", cells)
-    address = f"http://127.0.0.1:{lab.port}/lab/tree/explorers.ipynb?token={lab.token}"
-    with opened(chromium, address, tmp_path_factory.mktemp("shots")) as notebook:
-        run_all(notebook.page, cells=len(cells))
-        yield notebook
-
-
-@pytest.fixture(scope="module")
-def open_page(chromium: str) -> Iterator[Callable[[str], Notebook]]:
-    """Return what opens an address in a new tab of one browser."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=list(ARGUMENTS))
-        yield lambda url: watched(browser.new_page(viewport={"width": 1280, "height": 900}), url)
-        browser.close()
+    notebook = open_page(f"http://127.0.0.1:{lab.port}/lab/tree/explorers.ipynb?token={lab.token}")
+    run_all(notebook.page, cells=len(cells))
+    return notebook
 
 
 @pytest.fixture
@@ -193,21 +212,6 @@ def run_in_lab(lab: Lab, open_page: Callable[[str], Notebook]) -> Iterator[Calla
 def playground_in_lab(run_in_lab: Callable[..., Notebook], request: pytest.FixtureRequest) -> Notebook:
     """Open a notebook with nothing but a playground, and run it; of the test's name, since a path keeps its kernel."""
     return run_in_lab(request.node.name, "from rlviz import playground\nplayground()")
-
-
-@contextlib.contextmanager
-def opened(chromium: str, url: str, shots: Path) -> Iterator[Notebook]:
-    """Open an address in a browser of its own."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=list(ARGUMENTS))
-        page = browser.new_page(viewport={"width": 1280, "height": 900})
-        try:
-            yield watched(page, url)
-        finally:
-            page.screenshot(path=shots / "end.png")
-            browser.close()
 
 
 def watched(page: Page, url: str) -> Notebook:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from conftest import Lab, Notebook
     from playwright.sync_api import Locator, Page
 
+KERNELS = ""  # each started from nothing, as everybody's are
 PRESSES = 5
 STEP_SECONDS = 60  # how long a training step or a redraw may take on a slow machine
 

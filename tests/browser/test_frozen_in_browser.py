@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rlviz.algorithms import DCPO, GRPO
-from rlviz.pictures import explore_clip, explore_dpo
+from rlviz.pictures import explore_clip, explore_dpo, explore_map
 from rlviz.pictures.frozen import freeze, page
+from rlviz.pictures.map import map_curve, say_cell
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, BrowserContext, Page
 
 OLD_PROBS = (0.1, 0.2, 0.4, 0.6, 0.8)
 
@@ -29,25 +30,24 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def opened(chromium: str, file: Path) -> Iterator[Callable[..., Page]]:
-    from playwright.sync_api import sync_playwright
+def opened(browser: Browser, file: Path) -> Iterator[Callable[..., Page]]:
+    contexts: list[BrowserContext] = []
 
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+    def open_file(**context: object) -> Page:
+        contexts.append(browser.new_context(**context))  # type: ignore[arg-type]
+        tab = contexts[-1].new_page()
+        tab.on("pageerror", lambda error: errors.append(str(error)))
+        tab.on("request", lambda request: asked.append(request.url))
+        tab.goto(file.as_uri())
+        return tab
 
-        def open_file(**context: object) -> Page:
-            tab = browser.new_context(**context).new_page()  # type: ignore[arg-type]
-            tab.on("pageerror", lambda error: errors.append(str(error)))
-            tab.on("request", lambda request: asked.append(request.url))
-            tab.goto(file.as_uri())
-            return tab
-
-        errors: list[str] = []
-        asked: list[str] = []
-        yield open_file
-        browser.close()
-        assert not errors
-        assert [url for url in asked if not url.startswith(("data:", "blob:", file.as_uri()))] == []
+    errors: list[str] = []
+    asked: list[str] = []
+    yield open_file
+    for context in contexts:
+        context.close()
+    assert not errors
+    assert [url for url in asked if not url.startswith(("data:", "blob:", file.as_uri()))] == []
 
 
 def until(tab: Page, condition: Callable[[], bool], expected: str) -> None:
@@ -134,33 +134,29 @@ def test_without_scripts_there_is_the_picture_and_what_it_shows(opened: Callable
     assert "GRPO pushes a good token up" in (tab.locator("p").first.text_content() or "")
 
 
-def test_a_handle_stands_in_its_own_graph_where_graphs_are_stacked(chromium: str, tmp_path: Path) -> None:
+def test_a_handle_stands_in_its_own_graph_where_graphs_are_stacked(browser: Browser, tmp_path: Path) -> None:
     """DPO's β is dragged in the lower of two graphs that stand above each other, on a narrow screen too."""
-    from playwright.sync_api import sync_playwright
-
     path = tmp_path / "dpo.html"
     path.write_text(page("dpo", freeze(explore_dpo(), {"beta": (0.01, 0.02, 0.05, 0.1, 0.2)})), encoding="utf-8")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        tab = browser.new_page(viewport={"width": 480, "height": 900})
-        tab.goto(path.as_uri())
-        tab.locator(".rl-picture > svg:has(> use)").nth(1).wait_for()
-        handle, graph = tab.locator(".rl-handle:visible"), tab.locator(".rl-picture > svg:has(> use)").nth(1)
-        grip, around = handle.locator(".grip").bounding_box(), graph.bounding_box()
-        assert grip is not None and around is not None
-        assert around["y"] < grip["y"] < around["y"] + around["height"]
-        x, y = grip["x"] + grip["width"] / 2, grip["y"] + grip["height"] / 2
-        tab.mouse.move(x, y)
-        tab.mouse.down()
-        # twice as far from margin 0, where half of the pull is left with half of β. The axes widen on the way: the hand's place
-        # is one in the axes as they were, or each step would lead further than the one before
-        zero = around["x"] + graph.evaluate(ZERO)
-        for step in range(1, 6):
-            tab.mouse.move(x + (x - zero) * step / 5, y)
-            tab.wait_for_timeout(60)  # of the places within a frame a page hears the last one only
-        tab.mouse.up()
-        assert "beta=0.05" in shown(tab)[1]
-        browser.close()
+    tab = browser.new_page(viewport={"width": 480, "height": 900})
+    tab.goto(path.as_uri())
+    tab.locator(".rl-picture > svg:has(> use)").nth(1).wait_for()
+    handle, graph = tab.locator(".rl-handle:visible"), tab.locator(".rl-picture > svg:has(> use)").nth(1)
+    grip, around = handle.locator(".grip").bounding_box(), graph.bounding_box()
+    assert grip is not None and around is not None
+    assert around["y"] < grip["y"] < around["y"] + around["height"]
+    x, y = grip["x"] + grip["width"] / 2, grip["y"] + grip["height"] / 2
+    tab.mouse.move(x, y)
+    tab.mouse.down()
+    # twice as far from margin 0, where half of the pull is left with half of β. The axes widen on the way: the hand's place
+    # is one in the axes as they were, or each step would lead further than the one before
+    zero = around["x"] + graph.evaluate(ZERO)
+    for step in range(1, 6):
+        tab.mouse.move(x + (x - zero) * step / 5, y)
+        tab.wait_for_timeout(60)  # of the places within a frame a page hears the last one only
+    tab.mouse.up()
+    assert "beta=0.05" in shown(tab)[1]
+    tab.close()
 
 
 # pixels from the left edge of a graph to where its axes' middle is, from the rule that stands there
@@ -170,3 +166,24 @@ ZERO = """graph => {
   const { x: left, width } = graph.viewBox.baseVal;
   return ((+x - left) / width) * graph.getBoundingClientRect().width;
 }"""
+
+
+def test_a_click_on_a_cell_of_a_map_shows_its_runs(browser: Browser, tmp_path: Path) -> None:
+    explorer = explore_map()
+    file = tmp_path / "map.html"
+    frozen = freeze(explorer, {"row": (1, 2, 3), "column": (1, 2, 3)})
+    file.write_text(page("map", frozen), encoding="utf-8")
+    tab = browser.new_context(viewport={"width": 1200, "height": 900}).new_page()
+    tab.goto(file.as_uri())
+    picture = tab.locator(".rl-picture > svg[viewBox]").first
+    picture.wait_for()
+    place = picture.bounding_box()
+    assert place is not None
+    left, top, width, height = explorer.axes[0]["box"]
+    scale = place["width"] / explorer.size[0]
+    x, y = left + width * 1.5 / 6, top + height * (1 - 2.5 / 6)  # the middles of column 2 and row 3, of six
+    tab.mouse.click(place["x"] + scale * x, place["y"] + scale * y)
+    expected = "explore_map(column=2, row=3)"
+    tab.get_by_text(expected).wait_for(timeout=20_000)
+    assert say_cell(map_curve(column=2, row=3)) in (tab.locator(".rl-explorer details p").last.text_content() or "")
+    tab.close()

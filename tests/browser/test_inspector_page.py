@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ from rlviz.training import find_task
 from small_models.policies import load_policy
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Page
+    from playwright.sync_api import Browser, Locator, Page
 
 MARK = "<img src=x onerror=\"document.title='PWNED'\">$x^2$"
 DARK = "--jp-content-font-color1:#ddd;--jp-layout-color0:#111;background:#111;color:#ddd"
@@ -54,21 +53,14 @@ def asked() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def page(chromium: str, frozen: Path, asked: list[str]) -> Iterator[Page]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        )
-        page = browser.new_page(viewport={"width": 1280, "height": 720})
-        page.on("request", lambda request: asked.append(request.url))
-        page.on("pageerror", lambda error: asked.append(f"error: {error}"))
-        page.on("console", lambda said: asked.append(f"error: {said.text}") if said.type == "error" else None)
-        page.goto(frozen.as_uri())
-        page.locator(".ri").nth(1).locator("table").first.wait_for(timeout=30_000)
-        yield page
-        browser.close()
+def page(browser: Browser, frozen: Path, asked: list[str]) -> Page:
+    page = browser.new_page(viewport={"width": 1280, "height": 720})
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("pageerror", lambda error: asked.append(f"error: {error}"))
+    page.on("console", lambda said: asked.append(f"error: {said.text}") if said.type == "error" else None)
+    page.goto(frozen.as_uri())
+    page.locator(".ri").nth(1).locator("table").first.wait_for(timeout=30_000)
+    return page
 
 
 @pytest.fixture

@@ -9,6 +9,8 @@ import pytest
 from rlviz import DPO, GRPO, PairSettings, TrainSettings, train
 from small_models.policies import load_policy
 
+pytestmark = pytest.mark.usefixtures("axes_stay")
+
 ROOT = Path(__file__).parents[2]
 NAMES = {"finding", "step", "number", "setting", "lesson", "grade", "rule", "usually", "advice", "run"}
 

@@ -1,7 +1,6 @@
 import os
 
 import nbformat
-import pytest
 from typer.testing import CliRunner
 
 from rlviz.cli import app, lab

@@ -16,6 +16,8 @@ from rlviz.pieces.surrogate import DualClip
 from rlviz.runs.panel import group_table, training_panel
 from rlviz.training import TrainSettings
 
+pytestmark = pytest.mark.usefixtures("axes_stay")
+
 TINY = TrainSettings(steps=40, num_prompts=4, group_size=4, evaluate_every=10)
 
 

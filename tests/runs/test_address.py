@@ -9,6 +9,8 @@ from rlviz.runs.playground import SENTENCE, TITLE, playground
 from rlviz.web import HERE, greeting
 from small_models.tasks import Sort
 
+pytestmark = pytest.mark.usefixtures("axes_stay")
+
 ADDRESS = "task=sort&algorithm=DAPO&seeds=2&steps=40&lr=0.001&group_size=4&eps_high=0.4&beta=0.1"
 
 

@@ -1,18 +1,33 @@
 """A run folder from somebody else: whatever stands in its fields, no markup and no LaTeX reaches the page."""
 
+import io
 import json
 import re
 import shutil
 
 import pytest
+from PIL import Image
 
 from rlviz import GRPO, TrainSettings, train
 from rlviz.markup import Markup, element, joined
 from rlviz.pictures.base import plain
 from rlviz.pictures.live import Html
+from rlviz.pictures.svg import SvgFigure
 from rlviz.runs.inspector import inspect_run
 from rlviz.training import find_task
 from small_models.policies import load_policy
+
+pytestmark = pytest.mark.usefixtures("axes_stay", "no_png")
+
+
+@pytest.fixture(scope="module")
+def no_png():
+    """A page has its picture as PNG too, which takes longest and holds no markup."""
+    Image.new("RGB", (1, 1)).save(small := io.BytesIO(), "png")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(SvgFigure, "png", lambda figure: small.getvalue())
+        yield
+
 
 MARK = (
     "<img src=x onerror=\"document.title='PWNED'\"><script>document.title='PWNED'</script>$$\\href{javascript:1}{x}$$"
@@ -80,7 +95,8 @@ def test_no_field_puts_markup_or_latex_into_the_page(whole, tmp_path):
         except ValueError as error:
             refused[kind, name] = str(error)
             continue
-        assert not any(start in written(inspector) for start in ("<img src=x", "<script>document")), (kind, name)
+        page = written(inspector)
+        assert not any(start in page for start in ("<img src=x", "<script>document")), (kind, name)
         if (kind, name) in TEXTS and kind != "config":
             assert MARK.replace(" ", "␣")[:20] in json.dumps(inspector.data, ensure_ascii=False).replace(
                 "\\", ""

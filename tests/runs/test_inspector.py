@@ -19,6 +19,8 @@ from rlviz.training.terms import token_terms
 from small_models.policies import load_policy
 from small_models.tasks import Chain
 
+pytestmark = pytest.mark.usefixtures("axes_stay")
+
 SETTINGS = TrainSettings(
     steps=7, num_prompts=6, group_size=4, updates_per_rollout=4, lr=1e-3, lr_warmup_steps=0, evaluate_every=3,
     details_every=3, details_groups=3, watch_every=0,

@@ -14,6 +14,8 @@ from rlviz.runs.playground import playground
 from rlviz.runs.under_way import UnderWay
 from rlviz.training import TrainSettings
 
+pytestmark = pytest.mark.usefixtures("axes_stay")
+
 TINY = TrainSettings(steps=6, num_prompts=4, group_size=4, evaluate_every=0)
 
 

@@ -26,6 +26,8 @@ from rlviz.runs.setting import Setting, call, changed, command, in_short, with_v
 from rlviz.training import TrainSettings, find_task, train
 from small_models.policies import load_policy
 
+pytestmark = pytest.mark.usefixtures("axes_stay")
+
 TINY = TrainSettings(steps=6, num_prompts=4, group_size=4, evaluate_every=3)
 FAMILY = [a for a in ALGORITHMS if isinstance(a, GroupPolicyGradient)]
 NAMED = [pytest.param(a, id=a.name) for a in FAMILY]

@@ -11,6 +11,8 @@ from rlviz.runs.record import PLANS, SHADES, WATCHED, as_data, recorded, write
 from rlviz.runs.recordings import HERE, RECORDINGS, packed, read
 from rlviz.training import TrainSettings, train
 
+pytestmark = pytest.mark.usefixtures("axes_stay")
+
 EVERY = {name: read(name) for name in RECORDINGS}
 
 

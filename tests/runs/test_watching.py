@@ -11,6 +11,8 @@ from rlviz.runs import watching as module
 from rlviz.runs.watching import watch
 from rlviz.training import PairSettings, TrainSettings, train
 
+pytestmark = pytest.mark.usefixtures("axes_stay")
+
 TINY = TrainSettings(steps=3, num_prompts=3, group_size=4, evaluate_every=0)
 
 
