@@ -11,7 +11,7 @@ import torch
 from rlviz.exercises import check, mistakes
 from rlviz.exercises.judge import Mistake, Topic, Verdict
 from rlviz.pieces import surrogate
-from rlviz.pieces.advantages import GroupAdvantage, ProcessAdvantage
+from rlviz.pieces.advantages import GroupAdvantage
 from rlviz.pieces.aggregation import Constant, sequence_mean, sequence_sum, token_mean
 from rlviz.pieces.kl import k1, k3
 from rlviz.pieces.mismatch import capped_weight
@@ -41,7 +41,6 @@ CHECKS = {
     check.sequence_importance_ratio: (sequence_ratio, mistakes.ratios.SEQUENCE_RATIO),
     check.sequence_objective: (check._sequence_objective, mistakes.gspo.SEQUENCE_OBJECTIVE),
     check.group_advantage: (GroupAdvantage(), mistakes.advantages.GROUP_ADVANTAGE),
-    check.process_advantage: (ProcessAdvantage(), mistakes.advantages.PROCESS_ADVANTAGE),
     check.mean_of_responses: (sequence_mean, mistakes.aggregation.SEQUENCE_MEAN),
     check.mean_of_tokens: (token_mean, mistakes.aggregation.TOKEN_MEAN),
     constant_16: (Constant(16), CONSTANT),

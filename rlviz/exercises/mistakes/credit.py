@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rlviz.exercises.judge import Mistake, Topic, family
-from rlviz.pieces.advantages import GroupAdvantage, ProcessAdvantage
+from rlviz.pieces.advantages import GroupAdvantage
 from rlviz.pieces.aggregation import sequence_mean, sequence_sum, token_mean
 from rlviz.pieces.gae import GAE
 
@@ -81,135 +81,7 @@ GROUP_ADVANTAGE = family(
 )
 
 
-# --- advantages of steps: (rewards, step_ends), both [P, G, T] → [P, G, T]; rewards are 0 where no step ends ---
-
-_IN_GROUP = (-2, -1)  # a group's answers and their tokens
-
-
-def _mean(rewards: Tensor, step_ends: Tensor, dim: int | tuple[int, int] = _IN_GROUP) -> Tensor:
-    return (rewards * step_ends).sum(dim, keepdim=True) / step_ends.sum(dim, keepdim=True).clamp(min=1)
-
-
-def _std(deviations: Tensor, step_ends: Tensor, dim: int | tuple[int, int] = _IN_GROUP) -> Tensor:
-    return (deviations.square().sum(dim, keepdim=True) / (step_ends.sum(dim, keepdim=True) - 1).clamp(min=1)).sqrt()
-
-
-def _over_steps(rewards: Tensor, step_ends: Tensor, dim: int | tuple[int, int] = _IN_GROUP) -> tuple[Tensor, Tensor]:
-    """Return mean and std of the steps' rewards over these dimensions."""
-    mean = _mean(rewards, step_ends, dim)
-    return mean, _std((rewards - mean) * step_ends, step_ends, dim)
-
-
-def _step_credits(rewards: Tensor, step_ends: Tensor) -> Tensor:
-    return _standardized(rewards, *_over_steps(rewards, step_ends)) * step_ends
-
-
-def _to_come(credits: Tensor) -> Tensor:
-    return credits.flip(-1).cumsum(-1).flip(-1)
-
-
-def _standardized_by(mean_and_std: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> Callable[..., Tensor]:
-    """Return process credit with this mean and std of (rewards, step_ends)."""
-    return lambda rewards, step_ends: _to_come(_standardized(rewards, *mean_and_std(rewards, step_ends)) * step_ends)
-
-
-PROCESS_ADVANTAGE = family(
-    process_rewards_normalised_step_by_step=Mistake(
-        _standardized_by(lambda rewards, step_ends: _over_steps(rewards, step_ends, dim=1)),
-        "you normalise each step position by itself: mean and std are over *all* step rewards of the group.",
-    ),
-    process_rewards_of_the_steps_before=Mistake(
-        lambda rewards, step_ends: _step_credits(rewards, step_ends).cumsum(-1),
-        "you add up the steps before a token: it deserves the steps that end at or after it.",
-    ),
-    process_rewards_not_standardised=Mistake(
-        lambda rewards, step_ends: _to_come(rewards * step_ends),
-        "the step rewards are not standardised: take off the mean of the group's step rewards, and divide by their std.",
-    ),
-    process_rewards_without_their_mean=Mistake(
-        _standardized_by(lambda rewards, step_ends: (torch.tensor(0.0), _over_steps(rewards, step_ends)[1])),
-        "the mean is not taken off: without it no step that earned a 0 is blamed.",
-    ),
-    process_rewards_without_their_std=Mistake(
-        lambda rewards, step_ends: _to_come((rewards - _mean(rewards, step_ends)) * step_ends),
-        "the division by the std of the group's step rewards is missing.",
-    ),
-    process_rewards_by_the_biased_std=Mistake(
-        _standardized_by(
-            lambda rewards, step_ends: (
-                _mean(rewards, step_ends),
-                _over_steps(rewards, step_ends)[1] * (1 - 1 / step_ends.sum(_IN_GROUP, keepdim=True)).sqrt(),
-            )
-        ),
-        "your std divides by the number of step rewards n: the usual one here divides by n − 1, as torch's default.",
-    ),
-    process_rewards_over_the_batch=Mistake(
-        _standardized_by(lambda rewards, step_ends: (rewards[step_ends].mean(), rewards[step_ends].std())),
-        "your mean and std are those of the whole batch: each group, dim 0, has its own. Sum over dims 1 and 2, and keepdim.",
-    ),
-    process_rewards_answer_by_answer=Mistake(
-        _standardized_by(lambda rewards, step_ends: _over_steps(rewards, step_ends, dim=-1)),
-        "you standardise each answer by itself: then no answer is compared with another. Mean and std are the group's.",
-    ),
-    process_rewards_with_padding_in_the_mean=Mistake(
-        _standardized_by(lambda rewards, step_ends: _over_steps(rewards, torch.ones_like(step_ends))),
-        "your mean and std count every token, as if it had earned a 0: only the ends of steps have a reward.",
-    ),
-    process_rewards_less_the_mean_of_all_places=Mistake(
-        _standardized_by(
-            lambda rewards, step_ends: (
-                rewards.mean(_IN_GROUP, keepdim=True),
-                _std((rewards - rewards.mean(_IN_GROUP, keepdim=True)) * step_ends, step_ends),
-            )
-        ),
-        "your mean is over all places: divide the sum of the step rewards by the number of steps, step_ends.sum((1, 2)).",
-    ),
-    process_rewards_by_the_std_of_all_places=Mistake(
-        _standardized_by(lambda rewards, step_ends: (_mean(rewards, step_ends), rewards.std(_IN_GROUP, keepdim=True))),
-        "your mean is right, but your std is over all places: only the ends of steps have a reward.",
-    ),
-    process_rewards_with_padding_in_the_std=Mistake(
-        _standardized_by(
-            lambda rewards, step_ends: (
-                _mean(rewards, step_ends),
-                _std(rewards - _mean(rewards, step_ends), step_ends),
-            )
-        ),
-        "step_ends is missing in the std: where no step ends the deviation is −mean, so multiply by step_ends before you "
-        "square.",
-    ),
-    process_rewards_without_eps=Mistake(
-        lambda rewards, step_ends: _to_come(
-            _standardized(rewards, *_over_steps(rewards, step_ends), eps=0.0) * step_ends
-        ),
-        "the small number added to the std is missing: in a group whose steps all earned the same, 0 is divided by 0.",
-    ),
-    process_rewards_of_zero_left_out=Mistake(
-        lambda rewards, step_ends: _to_come(_step_credits(rewards, rewards != 0)),
-        "you take a reward of 0 for no step at all: step_ends says where steps end, a wrong one earns 0.",
-    ),
-    process_rewards_where_no_step_ends=Mistake(
-        lambda rewards, step_ends: _to_come(_standardized(rewards, *_over_steps(rewards, step_ends))),
-        "tokens at which no step ends get a share of their own, −mean / std: multiply by step_ends before you add up.",
-    ),
-    process_rewards_at_the_ends_only=Mistake(
-        _step_credits,
-        "you stop at the ends of the steps: a token is credited with all the steps that end at or after it.",
-    ),
-    process_rewards_without_the_token_s_own_step=Mistake(
-        lambda rewards, step_ends: _after(_to_come(_step_credits(rewards, step_ends))),
-        "the step that ends at a token belongs to its credit: the sum starts at the token, not behind it.",
-    ),
-    process_rewards_of_all_steps_on_every_token=Mistake(
-        lambda rewards, step_ends: _step_credits(rewards, step_ends).sum(-1, keepdim=True).expand_as(rewards),
-        "you give each token the sum of the whole answer: a token has no part in the steps that ended before it.",
-    ),
-    process_rewards_as_the_mean_of_steps_to_come=Mistake(
-        ProcessAdvantage(combine="mean"),
-        'you take the mean of the steps to come: that is the library\'s combine="mean", the paper has their sum.',
-    ),
-)
-advantages = Topic(GROUP_ADVANTAGE=GROUP_ADVANTAGE, PROCESS_ADVANTAGE=PROCESS_ADVANTAGE)
+advantages = Topic(GROUP_ADVANTAGE=GROUP_ADVANTAGE)
 
 
 # --- gae: (rewards, values, mask [P, G, T], gamma, lam) → [P, G, T] ---
