@@ -12,6 +12,7 @@ from rlviz.exercises.check import Verdict
 from rlviz.pieces.kl import KLInLoss
 from rlviz.pieces.values import entropy
 from rlviz.tabular import good_actions, train_table
+from tests.exercises.typed import TYPED
 from tests.pieces.tensors import close, double
 
 # three actions of .5, .25, .25: surprises ln 2, 2 ln 2, 2 ln 2, so H = (½ + ½ + ½) ln 2 = 1.5 ln 2
@@ -29,9 +30,10 @@ WRONG_BY_HAND = {
 
 
 def test_the_mistakes_by_hand():
-    assert {mistake.name for mistake in mistakes.entropy.ENTROPY} == set(WRONG_BY_HAND)
-    for mistake in mistakes.entropy.ENTROPY:
-        torch.testing.assert_close(mistake.wrong(BY_HAND), double([WRONG_BY_HAND[mistake.name]]), equal_nan=True)
+    wrong = {mistake.name: mistake.wrong for mistake in mistakes.entropy.ENTROPY}
+    assert set(wrong) == set(WRONG_BY_HAND) | set(TYPED[check.entropy])
+    for name, value in WRONG_BY_HAND.items():
+        torch.testing.assert_close(wrong[name](BY_HAND), double([value]), equal_nan=True)
     close(entropy(BY_HAND), [1.5 * math.log(2)])
 
 
