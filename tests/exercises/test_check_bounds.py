@@ -96,11 +96,6 @@ def test_the_caps_by_hand():
     close(limits(WHOLE["cap where the probability is one"].wrong, q=double([0.9]))[1], [1 / 0.9])
 
 
-@pytest.mark.parametrize("mistake", mistakes.bounds.DYNAMIC_BOUNDS, ids=lambda m: m.name)
-def test_every_mistake_is_recognised(mistake):
-    assert check.dynamic_bounds(mistake.wrong) == Verdict(False, mistake.says)
-
-
 def test_a_mistake_in_one_limit_says_which_one_and_keeps_the_other():
     by_name = {mistake.name: mistake for mistake in mistakes.bounds.DYNAMIC_BOUNDS}
     assert len(by_name) == len(mistakes.bounds.DYNAMIC_BOUNDS)
