@@ -17,7 +17,8 @@ from rlviz.algorithms.slots import SLOTS
 from rlviz.exercises import cases, mistakes
 from rlviz.exercises.judge import Mistake, Verdict, judge
 from rlviz.pieces.advantages import GroupAdvantage
-from rlviz.pieces.aggregation import sequence_mean, sequence_sum, token_mean
+from rlviz.pieces.aggregation import Constant, sequence_mean, sequence_sum, token_mean
+from rlviz.pieces.bounds import FixedBounds
 from rlviz.pieces.kl import KLInLoss, k1, k2, k3
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
 from rlviz.pieces.surrogate import pessimistic
@@ -32,6 +33,7 @@ SLIPS = (
     ("ratio", token_ratio, mistakes.ratios.TOKEN_RATIO),
     ("ratio", sequence_ratio, mistakes.ratios.SEQUENCE_RATIO),
     ("advantage", GroupAdvantage(), mistakes.advantages.GROUP_ADVANTAGE),
+    ("advantage", GroupAdvantage(scale="none"), mistakes.advantages.MEAN_ONLY),
     ("aggregate", sequence_mean, mistakes.aggregation.SEQUENCE_MEAN),
     ("aggregate", token_mean, mistakes.aggregation.TOKEN_MEAN),
     ("aggregate", sequence_sum, mistakes.aggregation.SEQUENCE_SUM),
@@ -68,7 +70,7 @@ def judge_assembly(student: Loss, algorithm: GroupPolicyGradient) -> Verdict:
         student,
         right,
         cases.WHOLE_BATCHES,
-        known=(slip for slip in chain(_slips(algorithm), _others(algorithm)) if _can_be_made(slip)),
+        known=chain(_slips(algorithm), _others(algorithm)),
         by="logp",
         praise=f"your loss is {algorithm.name}'s, in value and gradient, with padding, dead groups and ratios beyond the limits.",
     )
@@ -98,14 +100,21 @@ def _slips(algorithm: GroupPolicyGradient) -> Iterator[Mistake]:
             if other is not estimator:
                 words = f"your KL term is {other.__name__}: {algorithm.name} takes {estimator.__name__}."
                 yield _row(algorithm, "kl", KLInLoss(beta=beta, estimator=other), words)
+        for row in mistakes.kl.K3 if estimator is k3 else ():
+            yield _row(algorithm, "kl", KLInLoss(beta=beta, estimator=row.wrong), f"in the KL term, {row.says}")
         yield Mistake(
             lambda logp, old_logp, ref_logp, rewards, mask: right(logp, old_logp, old_logp, rewards, mask),
             "your KL term is to the old policy: it is to the reference, ref_logp.",
         )
-    for slot, piece, rows in SLIPS:
-        if algorithm.slots()[slot] == piece:
-            for row in rows:
-                yield _row(algorithm, slot, row.wrong, row.says)
+    slots = algorithm.slots()
+    families = [(slot, rows) for slot, piece, rows in SLIPS if slots[slot] == piece]
+    if isinstance(slots["bounds"], FixedBounds):
+        families.insert(0, ("bounds", mistakes.bounds.fixed(slots["bounds"].eps_low, slots["bounds"].eps_high)))
+    if isinstance(slots["aggregate"], Constant):
+        families.append(("aggregate", mistakes.aggregation.constant(slots["aggregate"].max_length)))
+    for slot, rows in families:
+        for row in rows:
+            yield _row(algorithm, slot, row.wrong, row.says)
     for slot in IN_A_LOSS:
         own, seen = algorithm.slots()[slot], list[Any]()
         for member in (*ALGORITHMS, *RELATIVES):
@@ -135,11 +144,3 @@ def _row(algorithm: GroupPolicyGradient, slot: str, piece: Any, says: str) -> Mi
 
 def _times(factor: float, estimator: Loss, logp: Tensor, ref_logp: Tensor) -> Tensor:
     return factor * estimator(logp, ref_logp)
-
-
-def _can_be_made(slip: Mistake) -> bool:
-    """Whether the slots go together: another algorithm's piece may need what is not given here."""
-    try:
-        return bool(slip.wrong(*cases.WHOLE_BATCHES[0].values()).dim() == 0)
-    except (ValueError, TypeError, RuntimeError):
-        return False

@@ -101,19 +101,6 @@ REWARDS = [
     {"rewards": _double([[0.1, 0.1, 0.1]])},
     {"rewards": _double([[5, 6, 8], [2, 2, 2], [0, 1, 9]])},
 ]
-STEPS = [  # a step's reward may be 0, there are tokens after the last step, and no credit is 0 by cancelling
-    {"rewards": _double(rewards), "step_ends": torch.tensor(ends, dtype=torch.bool)}
-    for rewards, ends in (
-        (
-            [[[1, 0, 0, 0, 1], [0, 0, 1, 0, 0], [1, 0, 0, 1, 0]], [[1, 1, 0, 1, 0], [0, 1, 0, 1, 0], [0, 0, 0, 1, 1]]],
-            [[[1, 0, 1, 0, 1], [0, 1, 1, 0, 0], [1, 0, 0, 1, 0]], [[1, 1, 1, 1, 0], [1, 1, 0, 1, 0], [0, 0, 0, 1, 1]]],
-        ),
-        (  # the second group's step rewards are all equal
-            [[[0.5, 0, -1, 0], [0, 2, 0, 0]], [[0.1, 0.1, 0, 0], [0, 0.1, 0, 0.1]]],
-            [[[1, 1, 1, 0], [0, 1, 0, 0]], [[1, 1, 0, 0], [0, 1, 0, 1]]],
-        ),
-    )
-]
 LOGITS = [
     {"logits": _double([[[0.0, 1.0, 2.0, -1.0], [0.5, 0.5, 0.5, 0.5], [4.0, 0.0, 0.0, 0.0]]])},
     {"logits": _double([[-1.0, 0.3, 0.9, 2.0, 0.1]])},

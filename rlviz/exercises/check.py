@@ -20,7 +20,7 @@ from rlviz.exercises import cases, mistakes
 from rlviz.exercises.assembly import judge_assembly
 from rlviz.exercises.judge import Unusable, Verdict, judge
 from rlviz.exercises.puzzles import judge_bug, judge_unlabelled
-from rlviz.pieces.advantages import GroupAdvantage, ProcessAdvantage
+from rlviz.pieces.advantages import GroupAdvantage
 from rlviz.pieces.aggregation import Constant, sequence_mean, sequence_sum, token_mean
 from rlviz.pieces.bounds import DynamicBounds
 from rlviz.pieces.gae import GAE
@@ -143,17 +143,6 @@ def sequence_objective(student: Callable[..., Any]) -> Verdict:
 def group_advantage(student: Callable[..., Any]) -> Verdict:
     """Check rewards [P, G] → (R − mean) / (std + 1e-6) of the group."""
     return judge(student, GroupAdvantage(), cases.REWARDS, known=mistakes.advantages.GROUP_ADVANTAGE, each="response")
-
-
-def process_advantage(student: Callable[..., Any]) -> Verdict:
-    """Check (rewards, step_ends) → GRPO's credit under process supervision; all [P, G, T], rewards 0 where no step ends."""
-    return judge(
-        student,
-        ProcessAdvantage(),
-        cases.STEPS,
-        known=mistakes.advantages.PROCESS_ADVANTAGE,
-        praise="the credit of every token, in answers with one to four steps, and in a group whose steps all earned the same.",
-    )
 
 
 def mean_of_responses(student: Callable[..., Any]) -> Verdict:

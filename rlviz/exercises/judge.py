@@ -142,6 +142,17 @@ def _matches(ours: Result, theirs: Result) -> bool:
     )
 
 
+def _made(wrong: Callable[..., Any], cases: Sequence[Inputs], by: Sequence[str], got: Sequence[Result]) -> bool:
+    """Whether a mistake gives these results: not where it cannot be called, as in a loss whose other parts do not go with it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what a mistake is warned of is none of the student's
+        try:
+            runs = (_run(wrong, case, by) for case in cases)
+            return all(_matches(ours, theirs) for ours, theirs in zip(runs, got, strict=True))
+        except (ValueError, TypeError, RuntimeError):
+            return False
+
+
 def _in_words(value: Tensor) -> str:
     return f"{value.item():.3g}" if value.dim() == 0 else f"[{', '.join(f'{x:.3g}' for x in value.tolist())}]"
 
@@ -216,6 +227,8 @@ def judge(
         due, shape = list(ours.output.shape), list(theirs.output.shape)
         if shape != due:
             advice = "" if shape else f" One value for each {each}: do not average."
+            if len(shape) == len(due):
+                advice = " Is a sum or mean over the wrong dimension?"
             advice = advice if due else " One number for the whole batch: take the mean."
             return Verdict(False, f"your result has shape {shape}; it has to be {due}.{advice}")
     if all(_matches(ours, theirs) for ours, theirs in zip(expected, got, strict=True)):
@@ -226,11 +239,7 @@ def judge(
         overwritten = got[0].overwritten
         return Verdict(True, f"{praise} {_OVERWRITTEN.format(*overwritten)}" if overwritten else praise)
     for mistake in known:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what a mistake is warned of is none of the student's
-            runs = (_run(through(mistake.wrong), case, by) for case in cases)
-            made = all(_matches(ours, theirs) for ours, theirs in zip(runs, got, strict=True))
-        if made:
+        if _made(through(mistake.wrong), cases, by, got):
             return Verdict(False, mistake.says, mistake.name)
     if all(_same(ours.output, -theirs.output) for ours, theirs in zip(expected, got, strict=True)):
         return Verdict(False, "the sign is wrong: everything is the negative of what it should be.")

@@ -3,13 +3,13 @@
 import pytest
 
 from rlviz.exercises import mistakes
-from rlviz.pieces.advantages import GroupAdvantage, ProcessAdvantage
+from rlviz.pieces.advantages import GroupAdvantage
 from rlviz.pieces.aggregation import Constant, sequence_mean, sequence_sum, token_mean
 from rlviz.pieces.kl import k1, k3
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
 from rlviz.pieces.shaping import SoftOverlongPunishment
 from rlviz.pieces.surrogate import pessimistic
-from tests.pieces.test_advantages import check_group_std, check_process_advantage
+from tests.pieces.test_advantages import check_group_std
 from tests.pieces.test_aggregation import check_constant, check_sequence_mean, check_sequence_sum, check_token_mean
 from tests.pieces.test_kl import check_k1, check_k3
 from tests.pieces.test_ratios import check_sequence_ratio, check_token_ratio
@@ -22,7 +22,6 @@ ZOO = {
     check_token_ratio: (token_ratio, mistakes.ratios.TOKEN_RATIO),
     check_sequence_ratio: (sequence_ratio, mistakes.ratios.SEQUENCE_RATIO),
     check_group_std: (GroupAdvantage(), mistakes.advantages.GROUP_ADVANTAGE),
-    check_process_advantage: (ProcessAdvantage(), mistakes.advantages.PROCESS_ADVANTAGE),
     check_sequence_mean: (sequence_mean, mistakes.aggregation.SEQUENCE_MEAN),
     check_token_mean: (token_mean, mistakes.aggregation.TOKEN_MEAN),
     check_constant: (Constant(8), mistakes.aggregation.constant(8)),

@@ -60,9 +60,9 @@ def test_the_right_loss_passes(algorithm, parts):
         (GRPO, {"beta": 0.04, "mean": "token"}, "you average over all tokens at once"),
         (GRPO, {"beta": 0.04, "advantage": "biased"}, "divides by G"),
         (GRPO, {"beta": 0.04, "advantage": "mean"}, "that is Dr.GRPO's advantage"),
-        (DAPO, {"mean": "token"}, "you clip at 0.8 and 1.2"),
+        (DAPO, {"mean": "token"}, "your upper limit has the lower one's width: clip the ratio at 0.8 and 1.28"),
         (DAPO, {"beta": 0.04}, "your loss is GRPO's: DAPO has another bounds, another kl, another aggregate"),
-        (GSPO, {"low": 1 - 3e-4, "high": 1 + 4e-4}, "in the place of sequence ratio"),
+        (GSPO, {"low": 1 - 3e-4, "high": 1 + 4e-4}, "each token has its own ratio: here a response has one"),
     ],
 )
 def test_a_slip_is_named(algorithm, parts, words):

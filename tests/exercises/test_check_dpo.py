@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from rlviz.algorithms import DPO, DPO_LINEAR
 from rlviz.exercises import check, mistakes
 from rlviz.exercises.check import Verdict
-from tests.exercises.slips import name_in, says_of
+from tests.exercises.slips import name_in, not_typed, says_of
 from tests.pieces.tensors import close, double, slope
 
 # Two pairs, β = ½. Gains ln(π/π_ref) of chosen and rejected: 2 ln 3 and −ln 4; −ln 4 and ln 2 (+ ln 1). Padding would add ln 9.
@@ -137,7 +137,7 @@ EVERY_SLIP = pytest.mark.parametrize("wrong", SLIPS, ids=name_in(mistakes.prefer
 
 
 def test_every_known_slip_is_tested():
-    assert set(SLIPS) == {mistake.wrong for mistake in mistakes.preferences.DPO_LOSS}
+    assert set(SLIPS) == not_typed(check.dpo_loss, mistakes.preferences.DPO_LOSS)
 
 
 @EVERY_SLIP

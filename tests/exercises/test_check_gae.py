@@ -5,7 +5,7 @@ import torch
 
 from rlviz.exercises import check, mistakes
 from rlviz.exercises.check import Verdict
-from tests.exercises.slips import name_in, says_of
+from tests.exercises.slips import name_in, not_typed, says_of
 from tests.pieces.tensors import close, double
 
 # γ = ½, λ = ¼, so γλ = ⅛. A response of three tokens and one of two, whose padding has V = 4. δ from the end:
@@ -190,7 +190,7 @@ EVERY_SLIP = pytest.mark.parametrize("wrong", SLIPS, ids=name_in(mistakes.gae.GA
 
 
 def test_every_known_slip_is_tested():
-    assert set(SLIPS) == {mistake.wrong for mistake in mistakes.gae.GAE_ADVANTAGES}
+    assert set(SLIPS) == not_typed(check.gae_advantages, mistakes.gae.GAE_ADVANTAGES)
 
 
 @EVERY_SLIP

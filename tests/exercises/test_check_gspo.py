@@ -9,7 +9,7 @@ import torch
 from rlviz.exercises import cases, check, mistakes
 from rlviz.exercises.check import Verdict
 from rlviz.pieces.ratios import sequence_token_ratio
-from tests.exercises.slips import name_in, says_of
+from tests.exercises.slips import name_in, not_typed, says_of
 from tests.pieces.tensors import close, double
 
 ZOO = mistakes.gspo
@@ -167,7 +167,7 @@ def test_the_cases_have_what_the_praise_says():
 
 
 def test_every_known_slip_is_tested():
-    assert set(SLIPS) == {mistake.wrong for mistake in ZOO.SEQUENCE_OBJECTIVE}
+    assert set(SLIPS) == not_typed(check.sequence_objective, ZOO.SEQUENCE_OBJECTIVE)
 
 
 @EVERY_SLIP

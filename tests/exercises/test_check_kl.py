@@ -7,7 +7,7 @@ import torch
 
 from rlviz.exercises import check, mistakes
 from rlviz.exercises.check import Verdict
-from tests.exercises.slips import name_in, says_of
+from tests.exercises.slips import name_in, not_typed, says_of
 from tests.pieces.tensors import close, double
 
 LN2 = math.log(2)
@@ -76,7 +76,7 @@ def test_plain_k1_is_not_taken_for_a_k3_that_was_computed():
 
 
 def test_every_known_slip_is_tested():
-    assert set(SLIPS) == {mistake.wrong for mistake in mistakes.kl.K3}
+    assert set(SLIPS) == not_typed(check.kl_estimate_k3, mistakes.kl.K3)
 
 
 @EVERY_SLIP
@@ -90,7 +90,9 @@ def test_the_slip_is_named_however_it_is_written(wrong):
 
 
 def test_the_case_of_the_lost_sign_is_told_in_k1_too():
-    assert check.kl_estimate_k1(lambda logp, ref_logp: ref_logp - logp).says == mistakes.kl.K1[0].says
+    assert check.kl_estimate_k1(lambda logp, ref_logp: ref_logp - logp).says == says_of(
+        mistakes.kl.K1, mistakes.kl.kl_sign_lost
+    )
 
 
 def k3_of(logp, ref_logp):

@@ -7,6 +7,7 @@ import torch
 
 from rlviz.exercises import check, mistakes
 from rlviz.exercises.check import Verdict
+from tests.exercises.typed import TYPED
 from tests.pieces.tensors import close, double
 
 ZOO = mistakes.losses
@@ -122,6 +123,7 @@ def A_of(R):
 
 @pytest.mark.parametrize("checked", SLIPS, ids=lambda checked: checked.__name__)
 def test_every_slip_is_named_however_it_is_written(checked):
-    assert [row.name for row in FAMILIES[checked]] == list(SLIPS[checked])
-    for row in FAMILIES[checked]:
+    rows = [row for row in FAMILIES[checked] if row.name not in TYPED[checked]]
+    assert [row.name for row in rows] == list(SLIPS[checked])
+    for row in rows:
         assert checked(SLIPS[checked][row.name]) == Verdict(False, row.says), row.name

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from rlviz.exercises import check, mistakes
-from rlviz.exercises.mistakes.objectives import weighed_by_the_policy_now
+from rlviz.exercises.mistakes.ratios import weighed_by_the_policy_now
 from rlviz.exercises.mistakes.reports import best_evaluation, judged_on_the_seeds_that_chose
 from rlviz.pieces.mismatch import capped_weight
 from rlviz.pieces.surrogate import sign_weighted
-from tests.exercises.slips import says_of
+from tests.exercises.slips import not_typed, says_of
 from tests.pieces.tensors import close, double, slope
 
 OLD, SAMPLER = double([[[0.6, 0.1, 0.2]]]).log(), double([[[0.1, 0.2, 0.2]]]).log()  # w = 6, 1/2, 1
@@ -36,7 +36,7 @@ WEIGHTS = {  # what each slip makes of these three tokens with cap 3
 
 def test_the_weight_by_hand():
     close(capped_weight(OLD, SAMPLER, MASK, 3.0), [[[3, 0.5, 1]]])
-    assert set(WEIGHTS) == {mistake.wrong for mistake in ZOO.TRUNCATED_WEIGHT}
+    assert set(WEIGHTS) == not_typed(check.truncated_weight, ZOO.TRUNCATED_WEIGHT)
 
 
 @pytest.mark.parametrize("wrong", WEIGHTS)

@@ -3,7 +3,7 @@
 from matplotlib.figure import Figure
 
 from rlviz.algorithms import GRPO
-from rlviz.exercises.mistakes.objectives import weighed_by_the_policy_now
+from rlviz.exercises.mistakes.ratios import weighed_by_the_policy_now
 from rlviz.exercises.puzzles import Bug, Unlabelled
 from rlviz.pictures.base import dress, new_figure
 from rlviz.runs.learning import plot_metrics

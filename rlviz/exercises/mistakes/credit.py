@@ -9,11 +9,19 @@ import torch
 from torch import Tensor
 
 from rlviz.exercises.judge import Mistake, Topic, family
-from rlviz.pieces.advantages import GroupAdvantage, ProcessAdvantage
+from rlviz.pieces.advantages import GroupAdvantage, LeaveOneOut
 from rlviz.pieces.aggregation import sequence_mean, sequence_sum, token_mean
 from rlviz.pieces.gae import GAE
 
 # --- advantages of a group: rewards [P, G] → [P, G] ---
+
+
+def _centre(rewards: Tensor) -> Tensor:
+    return rewards.mean(1, keepdim=True)
+
+
+def _spread(rewards: Tensor) -> Tensor:
+    return rewards.std(1, keepdim=True)
 
 
 def _standardized(rewards: Tensor, mean: Tensor, std: Tensor, eps: float = 1e-6) -> Tensor:
@@ -31,9 +39,7 @@ def over_the_position_in_the_group(rewards: Tensor) -> Tensor:
 
 GROUP_ADVANTAGE = family(
     biased_std=Mistake(
-        lambda rewards: _standardized(
-            rewards, rewards.mean(1, keepdim=True), rewards.std(1, keepdim=True, correction=0)
-        ),
+        lambda rewards: _standardized(rewards, _centre(rewards), rewards.std(1, keepdim=True, correction=0)),
         "your std divides by G: the usual one here divides by G − 1 (torch's default), as in verl and TRL.",
     ),
     std_above_zero_as_the_test=Mistake(
@@ -58,15 +64,15 @@ GROUP_ADVANTAGE = family(
         "the division by the std is missing: that is Dr.GRPO's advantage.",
     ),
     mean_forgotten=Mistake(
-        lambda rewards: rewards / (rewards.std(1, keepdim=True) + 1e-6),
+        lambda rewards: rewards / (_spread(rewards) + 1e-6),
         "the group's mean is not subtracted: without the baseline every right answer only pushes up.",
     ),
     variance_for_std=Mistake(
-        lambda rewards: _standardized(rewards, rewards.mean(1, keepdim=True), rewards.var(1, keepdim=True)),
+        lambda rewards: _standardized(rewards, _centre(rewards), rewards.var(1, keepdim=True)),
         "you divide by the variance: the std is its square root, .std() in place of .var().",
     ),
     eps_forgotten=Mistake(
-        lambda rewards: _standardized(rewards, rewards.mean(1, keepdim=True), rewards.std(1, keepdim=True), eps=0.0),
+        lambda rewards: _standardized(rewards, _centre(rewards), _spread(rewards), eps=0.0),
         "the small number added to the std is missing: where all rewards are equal, 0 or a rounding error is divided by "
         "another. Add 1e-6 to the std.",
     ),
@@ -78,138 +84,58 @@ GROUP_ADVANTAGE = family(
         GroupAdvantage(eps=1e-5),
         "your eps is not 1e-6 but 1e-5: add 1e-6 to the std.",
     ),
+    mean_of_the_batch=Mistake(
+        lambda rewards: _standardized(rewards, rewards.mean(), _spread(rewards)),
+        "your std is the group's, but your mean the batch's: compare a response with those to its own prompt.",
+    ),
+    mean_of_the_batch_without_the_std=Mistake(
+        lambda rewards: rewards - rewards.mean(),
+        "you took off the batch's mean, and the division by the std is missing: both are the group's.",
+    ),
+    mean_of_the_position=Mistake(
+        lambda rewards: _standardized(rewards, rewards.mean(0, keepdim=True), _spread(rewards)),
+        "your std is the group's, but your mean is over dim 0, the prompts: the group is dim 1.",
+    ),
+    mean_divided_alone=Mistake(
+        lambda rewards: rewards - _centre(rewards) / (_spread(rewards) + 1e-6),
+        "parentheses are missing: only the mean is divided by the std. It is (R − mean) / (std + 1e-6).",
+    ),
+    multiplied_by_the_std=Mistake(
+        lambda rewards: (rewards - _centre(rewards)) * (_spread(rewards) + 1e-6),
+        "you multiply by the std: divide by it.",
+    ),
+    range_for_the_std=Mistake(
+        lambda rewards: _standardized(
+            rewards, _centre(rewards), rewards.amax(1, keepdim=True) - rewards.amin(1, keepdim=True)
+        ),
+        "you divide by the range, largest minus smallest reward: divide by the std.",
+    ),
+    own_reward_left_out_of_the_mean=Mistake(
+        LeaveOneOut(),
+        "your mean is that of the others, which is RLOO's advantage: here the group's whole mean and std count.",
+    ),
+    biased_std_without_eps=Mistake(
+        lambda rewards: _standardized(rewards, _centre(rewards), rewards.std(1, keepdim=True, correction=0), eps=0.0),
+        "your std divides by G, where the usual one here divides by G − 1, and the small number added to it is missing.",
+    ),
+)
+MEAN_ONLY = family(
+    mean_of_the_batch_alone=Mistake(
+        lambda rewards: rewards - rewards.mean(),
+        "you averaged over the batch, not over the group: use dim 1, and keepdim.",
+    ),
+    mean_of_the_position_alone=Mistake(
+        lambda rewards: rewards - rewards.mean(0, keepdim=True),
+        "you averaged over dim 0, the prompts: the group is dim 1.",
+    ),
+    rewards_as_they_are=Mistake(
+        lambda rewards: rewards,
+        "the group's mean is not subtracted: without the baseline every right answer only pushes up.",
+    ),
 )
 
 
-# --- advantages of steps: (rewards, step_ends), both [P, G, T] → [P, G, T]; rewards are 0 where no step ends ---
-
-_IN_GROUP = (-2, -1)  # a group's answers and their tokens
-
-
-def _mean(rewards: Tensor, step_ends: Tensor, dim: int | tuple[int, int] = _IN_GROUP) -> Tensor:
-    return (rewards * step_ends).sum(dim, keepdim=True) / step_ends.sum(dim, keepdim=True).clamp(min=1)
-
-
-def _std(deviations: Tensor, step_ends: Tensor, dim: int | tuple[int, int] = _IN_GROUP) -> Tensor:
-    return (deviations.square().sum(dim, keepdim=True) / (step_ends.sum(dim, keepdim=True) - 1).clamp(min=1)).sqrt()
-
-
-def _over_steps(rewards: Tensor, step_ends: Tensor, dim: int | tuple[int, int] = _IN_GROUP) -> tuple[Tensor, Tensor]:
-    """Return mean and std of the steps' rewards over these dimensions."""
-    mean = _mean(rewards, step_ends, dim)
-    return mean, _std((rewards - mean) * step_ends, step_ends, dim)
-
-
-def _step_credits(rewards: Tensor, step_ends: Tensor) -> Tensor:
-    return _standardized(rewards, *_over_steps(rewards, step_ends)) * step_ends
-
-
-def _to_come(credits: Tensor) -> Tensor:
-    return credits.flip(-1).cumsum(-1).flip(-1)
-
-
-def _standardized_by(mean_and_std: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> Callable[..., Tensor]:
-    """Return process credit with this mean and std of (rewards, step_ends)."""
-    return lambda rewards, step_ends: _to_come(_standardized(rewards, *mean_and_std(rewards, step_ends)) * step_ends)
-
-
-PROCESS_ADVANTAGE = family(
-    process_rewards_normalised_step_by_step=Mistake(
-        _standardized_by(lambda rewards, step_ends: _over_steps(rewards, step_ends, dim=1)),
-        "you normalise each step position by itself: mean and std are over *all* step rewards of the group.",
-    ),
-    process_rewards_of_the_steps_before=Mistake(
-        lambda rewards, step_ends: _step_credits(rewards, step_ends).cumsum(-1),
-        "you add up the steps before a token: it deserves the steps that end at or after it.",
-    ),
-    process_rewards_not_standardised=Mistake(
-        lambda rewards, step_ends: _to_come(rewards * step_ends),
-        "the step rewards are not standardised: take off the mean of the group's step rewards, and divide by their std.",
-    ),
-    process_rewards_without_their_mean=Mistake(
-        _standardized_by(lambda rewards, step_ends: (torch.tensor(0.0), _over_steps(rewards, step_ends)[1])),
-        "the mean is not taken off: without it no step that earned a 0 is blamed.",
-    ),
-    process_rewards_without_their_std=Mistake(
-        lambda rewards, step_ends: _to_come((rewards - _mean(rewards, step_ends)) * step_ends),
-        "the division by the std of the group's step rewards is missing.",
-    ),
-    process_rewards_by_the_biased_std=Mistake(
-        _standardized_by(
-            lambda rewards, step_ends: (
-                _mean(rewards, step_ends),
-                _over_steps(rewards, step_ends)[1] * (1 - 1 / step_ends.sum(_IN_GROUP, keepdim=True)).sqrt(),
-            )
-        ),
-        "your std divides by the number of step rewards n: the usual one here divides by n − 1, as torch's default.",
-    ),
-    process_rewards_over_the_batch=Mistake(
-        _standardized_by(lambda rewards, step_ends: (rewards[step_ends].mean(), rewards[step_ends].std())),
-        "your mean and std are those of the whole batch: each group, dim 0, has its own. Sum over dims 1 and 2, and keepdim.",
-    ),
-    process_rewards_answer_by_answer=Mistake(
-        _standardized_by(lambda rewards, step_ends: _over_steps(rewards, step_ends, dim=-1)),
-        "you standardise each answer by itself: then no answer is compared with another. Mean and std are the group's.",
-    ),
-    process_rewards_with_padding_in_the_mean=Mistake(
-        _standardized_by(lambda rewards, step_ends: _over_steps(rewards, torch.ones_like(step_ends))),
-        "your mean and std count every token, as if it had earned a 0: only the ends of steps have a reward.",
-    ),
-    process_rewards_less_the_mean_of_all_places=Mistake(
-        _standardized_by(
-            lambda rewards, step_ends: (
-                rewards.mean(_IN_GROUP, keepdim=True),
-                _std((rewards - rewards.mean(_IN_GROUP, keepdim=True)) * step_ends, step_ends),
-            )
-        ),
-        "your mean is over all places: divide the sum of the step rewards by the number of steps, step_ends.sum((1, 2)).",
-    ),
-    process_rewards_by_the_std_of_all_places=Mistake(
-        _standardized_by(lambda rewards, step_ends: (_mean(rewards, step_ends), rewards.std(_IN_GROUP, keepdim=True))),
-        "your mean is right, but your std is over all places: only the ends of steps have a reward.",
-    ),
-    process_rewards_with_padding_in_the_std=Mistake(
-        _standardized_by(
-            lambda rewards, step_ends: (
-                _mean(rewards, step_ends),
-                _std(rewards - _mean(rewards, step_ends), step_ends),
-            )
-        ),
-        "step_ends is missing in the std: where no step ends the deviation is −mean, so multiply by step_ends before you "
-        "square.",
-    ),
-    process_rewards_without_eps=Mistake(
-        lambda rewards, step_ends: _to_come(
-            _standardized(rewards, *_over_steps(rewards, step_ends), eps=0.0) * step_ends
-        ),
-        "the small number added to the std is missing: in a group whose steps all earned the same, 0 is divided by 0.",
-    ),
-    process_rewards_of_zero_left_out=Mistake(
-        lambda rewards, step_ends: _to_come(_step_credits(rewards, rewards != 0)),
-        "you take a reward of 0 for no step at all: step_ends says where steps end, a wrong one earns 0.",
-    ),
-    process_rewards_where_no_step_ends=Mistake(
-        lambda rewards, step_ends: _to_come(_standardized(rewards, *_over_steps(rewards, step_ends))),
-        "tokens at which no step ends get a share of their own, −mean / std: multiply by step_ends before you add up.",
-    ),
-    process_rewards_at_the_ends_only=Mistake(
-        _step_credits,
-        "you stop at the ends of the steps: a token is credited with all the steps that end at or after it.",
-    ),
-    process_rewards_without_the_token_s_own_step=Mistake(
-        lambda rewards, step_ends: _after(_to_come(_step_credits(rewards, step_ends))),
-        "the step that ends at a token belongs to its credit: the sum starts at the token, not behind it.",
-    ),
-    process_rewards_of_all_steps_on_every_token=Mistake(
-        lambda rewards, step_ends: _step_credits(rewards, step_ends).sum(-1, keepdim=True).expand_as(rewards),
-        "you give each token the sum of the whole answer: a token has no part in the steps that ended before it.",
-    ),
-    process_rewards_as_the_mean_of_steps_to_come=Mistake(
-        ProcessAdvantage(combine="mean"),
-        'you take the mean of the steps to come: that is the library\'s combine="mean", the paper has their sum.',
-    ),
-)
-advantages = Topic(GROUP_ADVANTAGE=GROUP_ADVANTAGE, PROCESS_ADVANTAGE=PROCESS_ADVANTAGE)
+advantages = Topic(GROUP_ADVANTAGE=GROUP_ADVANTAGE, MEAN_ONLY=MEAN_ONLY)
 
 
 # --- gae: (rewards, values, mask [P, G, T], gamma, lam) → [P, G, T] ---
@@ -234,18 +160,39 @@ def _gae(
     return GAE(gamma=float(gamma), lam=float(lam), whiten=whiten)(rewards, values, mask)
 
 
-def _with_delta(delta: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
-    """Return GAE with this delta of (r, V, V_next, gamma), where both values are 0 after the end."""
+def _recursion(
+    delta: Callable[..., Tensor] = lambda r, V, V_next, gamma, lam: r + gamma * V_next - V,
+    decay: Callable[[Tensor, Tensor], Tensor] = lambda gamma, lam: gamma * lam,
+) -> Callable[..., Tensor]:
+    """Return GAE with this delta of (r, V, V_next, gamma, lam), both values 0 after the end, and this decay of (gamma, lam)."""
 
     def advantages(rewards: Tensor, values: Tensor, mask: Tensor, gamma: Tensor, lam: Tensor) -> Tensor:
         values = values.masked_fill(~mask, 0.0)
-        return _summed(delta(rewards, values, _after(values), gamma), gamma * lam)
+        return _summed(delta(rewards, values, _after(values), gamma, lam), decay(gamma, lam))
 
     return advantages
 
 
+def _deltas(rewards: Tensor, values: Tensor, mask: Tensor, gamma: Tensor) -> Tensor:
+    return _gae(rewards, values, mask, gamma, 0.0)[0]
+
+
+def _own_value_after(of: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
+    """Return GAE whose next value is the token's own, for the tokens that `of` makes of the mask, which are last ones."""
+
+    def advantages(rewards: Tensor, values: Tensor, mask: Tensor, gamma: Tensor, lam: Tensor) -> Tensor:
+        own = gamma * torch.where(of(mask), values.masked_fill(~mask, 0.0), 0.0)
+        return _summed(_deltas(rewards, values, mask, gamma) + own, gamma * lam)
+
+    return advantages
+
+
+def _forwards(deltas: Tensor, decay: Tensor) -> Tensor:
+    return _summed(deltas.flip(-1), decay).flip(-1)
+
+
 def only_the_next_delta_added(rewards: Tensor, values: Tensor, mask: Tensor, gamma: Tensor, lam: Tensor) -> Tensor:
-    deltas, _ = _gae(rewards, values, mask, gamma, 0.0)
+    deltas = _deltas(rewards, values, mask, gamma)
     return deltas + gamma * lam * _after(deltas)
 
 
@@ -260,23 +207,23 @@ def own_reward_minus_value(rewards: Tensor, values: Tensor, mask: Tensor, gamma:
 
 GAE_ADVANTAGES = family(
     gamma_forgotten=Mistake(
-        lambda rewards, values, mask, gamma, lam: _gae(rewards, values, mask, 1.0, lam)[0],
+        _recursion(lambda r, V, V_next, gamma, lam: r + V_next - V, lambda gamma, lam: lam),
         "gamma is missing: it goes before the next value, and with lam before the next advantage.",
     ),
     gamma_forgotten_before_the_next_value=Mistake(
-        _with_delta(lambda r, V, V_next, gamma: r + V_next - V),
+        _recursion(lambda r, V, V_next, gamma, lam: r + V_next - V),
         "gamma is missing before the next value: delta is r + gamma · V_next − V.",
     ),
     gamma_forgotten_in_the_sum=Mistake(
-        lambda rewards, values, mask, gamma, lam: _summed(_gae(rewards, values, mask, gamma, 0.0)[0], lam),
+        _recursion(decay=lambda gamma, lam: lam),
         "gamma is missing before the next advantage: what comes later is weighed by gamma · lam.",
     ),
     lambda_forgotten=Mistake(
-        lambda rewards, values, mask, gamma, lam: _gae(rewards, values, mask, gamma, 1.0)[0],
+        _recursion(decay=lambda gamma, lam: gamma),
         "lam is missing, so this is GAE at lam 1, the whole sampled return minus V: weigh the next advantage by gamma · lam.",
     ),
     delta_alone=Mistake(
-        lambda rewards, values, mask, gamma, lam: _gae(rewards, values, mask, gamma, 0.0)[0],
+        lambda rewards, values, mask, gamma, lam: _deltas(rewards, values, mask, gamma),
         "that is delta, GAE at lam 0: add gamma · lam times the next token's advantage, and keep each one for the turn after.",
     ),
     only_the_next_delta_added=Mistake(
@@ -288,16 +235,16 @@ GAE_ADVANTAGES = family(
         "that is A + V, the return that the critic learns: the advantage is what is left when V is taken off.",
     ),
     value_not_taken_off=Mistake(
-        _with_delta(lambda r, V, V_next, gamma: r + gamma * V_next),
+        _recursion(lambda r, V, V_next, gamma, lam: r + gamma * V_next),
         "− V is missing in delta: a token is judged by what it changes, not by what was there before.",
     ),
     next_value_left_out=Mistake(
-        _with_delta(lambda r, V, V_next, gamma: r - V),
+        _recursion(lambda r, V, V_next, gamma, lam: r - V),
         "gamma times the next value is missing in delta, or next_value stays 0 because the loop never sets it: so every "
         "token is blamed for all that its V had hoped for.",
     ),
     values_swapped=Mistake(
-        _with_delta(lambda r, V, V_next, gamma: r + gamma * V - V_next),
+        _recursion(lambda r, V, V_next, gamma, lam: r + gamma * V - V_next),
         "V and the next value are swapped: delta is what the state is worth after the token, minus before.",
     ),
     mask_forgotten=Mistake(
@@ -317,13 +264,80 @@ GAE_ADVANTAGES = family(
         "the last token of a shorter answer takes its next value from padding: after the last token V is 0.",
     ),
     first_value_after_the_last=Mistake(
-        _with_delta(lambda r, V, V_next, gamma: r + gamma * V.roll(-1, -1) - V),
+        _recursion(lambda r, V, V_next, gamma, lam: r + gamma * V.roll(-1, -1) - V),
         "after the last token you come round to the first one's value: nothing comes after the last, so its next value is 0.",
     ),
-    summed_forwards=Mistake(
-        lambda rewards, values, mask, gamma, lam: _summed(
-            _gae(rewards, values, mask, gamma, 0.0)[0].flip(-1), gamma * lam
+    last_value_bootstrapped=Mistake(
+        _own_value_after(lambda mask: mask & ~_after(mask)),
+        "the last token takes its own value for the next one: the response is over there, so V after the last token is 0.",
+    ),
+    last_value_of_the_width_bootstrapped=Mistake(
+        _own_value_after(lambda mask: mask & (torch.arange(mask.shape[-1]) == mask.shape[-1] - 1)),
+        "your loop starts with the last token's own value as the next one: start with 0, for the response is over there.",
+    ),
+    summed_forwards_and_masked=Mistake(
+        lambda rewards, values, mask, gamma, lam: _forwards(
+            _deltas(rewards, values, mask, gamma), gamma * lam
+        ).masked_fill(~mask, 0.0),
+        "you sum forwards: a token's advantage would then hold what came before it. Go backwards, from the last token.",
+    ),
+    loop_from_the_first_token=Mistake(
+        lambda rewards, values, mask, gamma, lam: _recursion()(
+            *(x.flip(-1) for x in (rewards, values, mask)), gamma, lam
         ).flip(-1),
+        "your loop begins at the first token, so what you keep as the next value is that of the token before: go backwards, "
+        "over reversed(range(T)).",
+    ),
+    lambda_in_delta_too=Mistake(
+        _recursion(lambda r, V, V_next, gamma, lam: r + gamma * lam * V_next - V),
+        "lam stands in delta too: there the next value has gamma alone. lam only says how much later deltas count.",
+    ),
+    lambda_in_delta=Mistake(
+        _recursion(lambda r, V, V_next, gamma, lam: r + gamma * lam * V_next - V, lambda gamma, lam: gamma),
+        "lam stands in delta, where gamma belongs alone: it goes with gamma before the next advantage.",
+    ),
+    lambda_for_gamma=Mistake(
+        _recursion(lambda r, V, V_next, gamma, lam: r + lam * V_next - V),
+        "lam stands before the next value in place of gamma: delta is r + gamma · V_next − V.",
+    ),
+    both_forgotten_in_the_sum=Mistake(
+        _recursion(decay=lambda gamma, lam: torch.ones_like(lam)),
+        "gamma and lam are missing before the next advantage: what comes later is weighed by gamma · lam.",
+    ),
+    both_forgotten=Mistake(
+        _recursion(lambda r, V, V_next, gamma, lam: r + V_next - V, lambda gamma, lam: torch.ones_like(lam)),
+        "neither gamma nor lam is used: gamma goes before the next value, gamma · lam before the next advantage.",
+    ),
+    delta_weighed_by_the_rest=Mistake(
+        lambda rewards, values, mask, gamma, lam: (1 - lam) * _gae(rewards, values, mask, gamma, lam)[0],
+        "you weigh delta by 1 − lam: each delta counts in full, and only what comes later is weighed, by gamma · lam.",
+    ),
+    delta_weighed_too=Mistake(
+        lambda rewards, values, mask, gamma, lam: gamma * lam * _gae(rewards, values, mask, gamma, lam)[0],
+        "parentheses too many: gamma · lam weighs the next advantage alone, not the token's own delta.",
+    ),
+    gamma_on_the_change_of_value=Mistake(
+        _recursion(lambda r, V, V_next, gamma, lam: r + gamma * (V_next - V)),
+        "gamma multiplies both values: only the next one is discounted, r + gamma · V_next − V.",
+    ),
+    gamma_on_the_reward=Mistake(
+        _recursion(lambda r, V, V_next, gamma, lam: gamma * (r + V_next) - V),
+        "gamma multiplies the reward as well: only the next value is discounted, r + gamma · V_next − V.",
+    ),
+    value_added=Mistake(
+        _recursion(lambda r, V, V_next, gamma, lam: r + gamma * V_next + V),
+        "you add V in delta: it is taken off, r + gamma · V_next − V.",
+    ),
+    discounted_rewards=Mistake(
+        _recursion(lambda r, V, V_next, gamma, lam: r, lambda gamma, lam: gamma),
+        "that is the discounted return of the rewards: the values are not used, and no critic is needed for it.",
+    ),
+    rewards_for_deltas=Mistake(
+        _recursion(lambda r, V, V_next, gamma, lam: r),
+        "you sum rewards in place of deltas: the values are not used. delta is r + gamma · V_next − V.",
+    ),
+    summed_forwards=Mistake(
+        lambda rewards, values, mask, gamma, lam: _forwards(_deltas(rewards, values, mask, gamma), gamma * lam),
         "you sum forwards: a token's advantage would then hold what came before it, which it did not cause. Go backwards.",
     ),
     whitened=Mistake(
@@ -347,75 +361,134 @@ def sequence_weight_on_every_token(mask: Tensor) -> Tensor:
     return mask.double() / mask.any(-1).sum()
 
 
+def _lengths(mask: Tensor) -> Tensor:
+    return mask.sum(-1, keepdim=True).clamp(min=1)
+
+
 def length_mean_kept(mask: Tensor) -> Tensor:
     responses = mask.any(-1).sum()
     return mask.double() / (mask.sum(-1, keepdim=True).clamp(min=1) * responses)
 
 
-_PADDING_IN_THE_MEAN = Mistake(
-    lambda mask: mask.double() / mask.numel(),
-    "padding leaks into the mean: you divide by the number of places, not by the number of tokens.",
-)
-_LONG_COUNTS_MORE = Mistake(
-    sequence_weight_on_every_token,
-    "each token gets the weight of a whole response, so long responses count more: a (B, 1) loss times a (B, T) mask, summed.",
-    "TRL, issue 3823, describes it: github.com/huggingface/trl/issues/3823",
-)
-_TOKEN_SUM = Mistake(
-    lambda mask: mask.double(),
-    "you sum over tokens and divide by nothing: the size of a step then depends on how much was written.",
-    "the DCPO authors' code, where the paper has Eq. 8",
-)
-_LENGTH_MEAN = Mistake(
-    length_mean_kept,
-    "you divide by each response's own length: that is GRPO's mean of means, in which long responses are diluted.",
-    "TRL, whose pull request 3138 asks for the missing half of Dr.GRPO: github.com/huggingface/trl/pull/3138",
-)
-_TOKEN_MEAN_INSTEAD = Mistake(
-    token_mean,
-    "you average over all tokens at once: here every *response* is averaged first, then the responses.",
-)
-SEQUENCE_MEAN = family(
-    every_width_the_same=_PADDING_IN_THE_MEAN,
-    tokens_and_sequences_swapped=_TOKEN_MEAN_INSTEAD,
-    sequence_weight_on_every_token=_LONG_COUNTS_MORE,
-    plain_token_sum=_TOKEN_SUM,
-    empty_responses_counted=Mistake(
-        lambda mask: mask.double() / (mask.sum(-1, keepdim=True).clamp(min=1) * mask[..., 0].numel()),
-        "you count responses that have no token at all: leave them out of B.",
+# what every weight may be taken for; a family overrides a sentence that says more there, or leaves its own right one out.
+# Weights on padding come last: in a whole loss, which is masked, they are one of the others.
+_WEIGHTS = {
+    "every_width_the_same": Mistake(
+        lambda mask: mask.double() / mask.numel(),
+        "padding leaks into the mean: you divide by the number of places, not by the number of tokens.",
     ),
+    "tokens_and_sequences_swapped": Mistake(
+        token_mean,
+        "you average over all tokens at once: here every *response* is averaged first, then the responses.",
+    ),
+    "length_mean_kept": Mistake(
+        length_mean_kept,
+        "you divide by each response's own length: that is GRPO's mean of means, in which long responses are diluted.",
+        "TRL, whose pull request 3138 asks for the missing half of Dr.GRPO: github.com/huggingface/trl/pull/3138",
+    ),
+    "responses_added_up": Mistake(
+        sequence_sum,
+        "you add up the responses' means, as DCPO does: the number of responses does not divide.",
+    ),
+    "length_mean_of_all_responses": Mistake(
+        lambda mask: mask.double() / (_lengths(mask) * mask[..., 0].numel()),
+        "you divide by each response's length, and count responses that have no token at all among them.",
+    ),
+    "sequence_weight_on_every_token": Mistake(
+        sequence_weight_on_every_token,
+        "each token gets the weight of a whole response, so long responses count more: a (B, 1) loss times a (B, T) mask, "
+        "summed.",
+        "TRL, issue 3823, describes it: github.com/huggingface/trl/issues/3823",
+    ),
+    "plain_token_sum": Mistake(
+        lambda mask: mask.double(),
+        "you sum over tokens and divide by nothing: the size of a step then depends on how much was written.",
+        "the DCPO authors' code, where the paper has Eq. 8",
+    ),
+    "tokens_of_each_prompt": Mistake(
+        lambda mask: mask / mask.sum((1, 2), keepdim=True).clamp(min=1),
+        "you divide by the tokens of each prompt's group, and add the groups up: the sums are over the whole batch.",
+    ),
+    "mean_of_the_prompts": Mistake(
+        lambda mask: mask / mask.sum((1, 2), keepdim=True).clamp(min=1) / mask.shape[0],
+        "you average each prompt's group first, then the prompts, as DAPO's paper writes it: here it is over the whole batch.",
+    ),
+    "responses_of_a_group_counted": Mistake(
+        lambda mask: mask / (_lengths(mask) * mask.shape[1]),
+        "you divide by the size of one group: with several prompts there are more responses in the batch.",
+    ),
+    "prompts_counted": Mistake(
+        lambda mask: mask / (_lengths(mask) * mask.shape[0]),
+        "you divide by the number of prompts, dim 0: it is not the number of responses.",
+    ),
+    "lengths_not_clamped": Mistake(
+        lambda mask: mask.double() / mask.sum(-1, keepdim=True),
+        "a response without a token gives 0 / 0: clamp its length to at least 1, with .clamp(min=1).",
+    ),
+    "lengths_of_the_mean_not_clamped": Mistake(
+        lambda mask: mask.double() / mask.sum(-1, keepdim=True) / mask.any(-1).sum(),
+        "in a response without a token 0 is divided by 0: clamp its length to at least 1, with .clamp(min=1).",
+    ),
+    "over_the_group_s_axis": Mistake(
+        lambda mask: mask / mask.sum(-2, keepdim=True).clamp(min=1),
+        "you sum over dim −2, the responses of a group: a response's length is its sum over the last dim.",
+    ),
+    "width_for_the_length": Mistake(
+        lambda mask: mask.double() / mask.shape[-1],
+        "you divide by the width of the tensor, padding included.",
+    ),
+    "width_of_the_tensor_for_the_maximum": Mistake(
+        lambda mask: mask.double() / (mask.any(-1).sum() * mask.shape[-1]),
+        "you divide by the width of the tensor and the number of responses, so padding is counted.",
+    ),
+    "longest_response_for_the_maximum": Mistake(
+        lambda mask: mask.double() / (mask.any(-1).sum() * mask.sum(-1).max()),
+        "you divide by the longest response of the batch, whatever the others' lengths are.",
+    ),
+    "divided_by_tokens_and_responses": Mistake(
+        lambda mask: mask / mask.sum() / mask.any(-1).sum(),
+        "you divide twice, by the number of tokens and by the number of responses.",
+    ),
+    "divided_by_the_length_twice": Mistake(
+        lambda mask: length_mean_kept(mask) / _lengths(mask),
+        "you divide by each response's length twice.",
+    ),
+    "padding_weighs_too": Mistake(
+        lambda mask: torch.ones_like(mask, dtype=torch.double) / mask.numel(),
+        "padding gets a weight, and is counted: it is 0 wherever the mask is false.",
+    ),
+    "padding_weighs_as_a_token": Mistake(
+        lambda mask: torch.ones_like(mask, dtype=torch.double) / mask.sum(),
+        "you divide by the number of tokens, but padding gets a weight too: multiply by the mask.",
+    ),
+    "padding_weighs_as_its_response": Mistake(
+        lambda mask: (1 / (_lengths(mask) * mask.any(-1).sum())).expand(mask.shape),
+        "you divide by each response's length, but padding gets a weight too: multiply by the mask.",
+    ),
+}
+
+
+def _weights_but(right: str, **says: str) -> tuple[Mistake, ...]:
+    """Return the mistakes above but the one of this name, some with a sentence of their own."""
+    return family(
+        **{name: replace(row, says=says.get(name, row.says)) for name, row in _WEIGHTS.items() if name != right}
+    )
+
+
+SEQUENCE_MEAN = _weights_but(
+    "length_mean_kept",
+    length_mean_of_all_responses="you count responses that have no token at all: leave them out of B.",
 )
-TOKEN_MEAN = family(
-    every_width_the_same=_PADDING_IN_THE_MEAN,
-    length_mean_kept=_LENGTH_MEAN,
-    sequence_weight_on_every_token=_LONG_COUNTS_MORE,
-    plain_token_sum=_TOKEN_SUM,
-)
-SEQUENCE_SUM = family(
-    plain_token_sum=_TOKEN_SUM,
-    length_mean_kept=_LENGTH_MEAN,
-    sequence_weight_on_every_token=_LONG_COUNTS_MORE,
+TOKEN_MEAN = _weights_but("tokens_and_sequences_swapped")
+SEQUENCE_SUM = _weights_but(
+    "responses_added_up",
+    tokens_and_sequences_swapped="you average over all tokens at once: here every response is averaged, and those are added up.",
 )
 
 
 def constant(max_length: int) -> tuple[Mistake, ...]:
     """Return the mistakes at Dr.GRPO's weights, for this maximum length: 1 / (responses · max_length) on every token."""
     return family(
-        every_width_the_same=replace(
-            _PADDING_IN_THE_MEAN,
-            says="you divide by the number of places, padding included: Dr.GRPO divides by responses · "
-            f"{max_length}, whatever was written.",
-        ),
-        tokens_and_sequences_swapped=replace(
-            _TOKEN_MEAN_INSTEAD,
-            says="you divide by the tokens of this batch, which is DAPO's mean: Dr.GRPO divides by responses · "
-            f"{max_length}, whatever was written.",
-        ),
-        length_mean_kept=replace(
-            _LENGTH_MEAN,
-            says="you divide by each response's own length, which is GRPO's mean and the bias that Dr.GRPO removes: divide by "
-            f"{max_length} instead.",
-        ),
         nothing_divided_by_the_responses=Mistake(
             lambda mask: mask.double() / max_length,
             f"you divide by {max_length} only: divide by the number of responses too.",
@@ -432,23 +505,22 @@ def constant(max_length: int) -> tuple[Mistake, ...]:
             lambda mask: mask.double() / (mask.any(-1).sum(1)[:, None, None].clamp(min=1) * max_length),
             "you count the responses of each prompt by itself: the mean is over all responses of the batch.",
         ),
-        width_of_the_tensor_for_the_maximum=Mistake(
-            lambda mask: mask.double() / (mask.any(-1).sum() * mask.shape[-1]),
-            f"you divide by the width of the tensor: the maximum is fixed, {max_length}.",
-        ),
-        longest_response_for_the_maximum=Mistake(
-            lambda mask: mask.double() / (mask.any(-1).sum() * mask.sum(-1).max()),
-            f"you divide by the longest response: the maximum is fixed, {max_length}.",
-        ),
-        padding_weighs_too=Mistake(
+        padding_weighs_at_the_maximum=Mistake(
             lambda mask: torch.ones_like(mask, dtype=torch.double) / (mask.any(-1).sum() * max_length),
             "padding gets a weight: it is 0 wherever the mask is false.",
         ),
-        sequence_weight_on_every_token=Mistake(
-            sequence_weight_on_every_token,
-            f"you divide by the number of responses only: divide by the maximum length, {max_length}, too.",
-        ),
-        plain_token_sum=_TOKEN_SUM,
+    ) + _weights_but(
+        "",
+        every_width_the_same="you divide by the number of places, padding included: Dr.GRPO divides by responses · "
+        f"{max_length}, whatever was written.",
+        tokens_and_sequences_swapped="you divide by the tokens of this batch, which is DAPO's mean: Dr.GRPO divides by "
+        f"responses · {max_length}, whatever was written.",
+        length_mean_kept="you divide by each response's own length, which is GRPO's mean and the bias that Dr.GRPO removes: "
+        f"divide by {max_length} instead.",
+        width_of_the_tensor_for_the_maximum=f"you divide by the width of the tensor: the maximum is fixed, {max_length}.",
+        longest_response_for_the_maximum=f"you divide by the longest response: the maximum is fixed, {max_length}.",
+        sequence_weight_on_every_token="you divide by the number of responses only: divide by the maximum length, "
+        f"{max_length}, too.",
     )
 
 

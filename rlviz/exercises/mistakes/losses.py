@@ -11,7 +11,8 @@ from torch import Tensor
 
 from rlviz.algorithms.ppo import PPO
 from rlviz.exercises.judge import Mistake, Topic, family
-from rlviz.exercises.mistakes.objectives import clipping
+from rlviz.exercises.mistakes.clipping import clipping
+from rlviz.exercises.mistakes.ratios import ratios
 from rlviz.pieces.advantages import GroupAdvantage, LeaveOneOut
 from rlviz.pieces.aggregation import sequence_mean, weighted_sum
 from rlviz.pieces.ratios import token_ratio
@@ -81,6 +82,22 @@ REINFORCE = family(
         lambda logp, mask, R, b: right_reinforce(logp, mask, R, b) * len(R),
         "you sum over the responses: take their mean.",
     ),
+    baseline_times_the_logarithm_alone=Mistake(
+        lambda logp, mask, R, b: -(R - b * (logp * mask).sum(1)).mean(),
+        "parentheses are missing: R − b · log π multiplies b alone. It is (R − b) · log π.",
+    ),
+    mean_of_the_batch_for_b=Mistake(
+        lambda logp, mask, R, b: right_reinforce(logp, mask, R, R.mean()),
+        "your baseline is the batch's mean: subtract b, which is given.",
+    ),
+    divided_by_the_baseline=Mistake(
+        lambda logp, mask, R, b: right_reinforce(logp, mask, R / b, torch.zeros_like(b)),
+        "you divide by the baseline: it is subtracted, R − b.",
+    ),
+    divided_by_the_spread=Mistake(
+        lambda logp, mask, R, b: right_reinforce(logp, mask, R, b) / (R.std() + 1e-6),
+        "you divide by the standard deviation of the rewards: weigh by R − b alone.",
+    ),
     without_a_gradient=Mistake(
         lambda logp, mask, R, b: right_reinforce(logp.detach(), mask, R, b),
         "the value is right, but it has no gradient: do not detach logp.",
@@ -119,6 +136,21 @@ REINFORCE_STEP = family(
     ),
     baseline_left_out=Mistake(
         ascended(lambda R: R), "the baseline is missing: subtract the mean of the other rewards from each reward."
+    ),
+    baseline_divided_by_all=Mistake(
+        ascended(lambda R: R - (R.sum() - R) / len(R)),
+        "your baseline divides the sum of the others by N: there are N − 1 of them.",
+    ),
+    sum_for_the_baseline=Mistake(
+        ascended(lambda R: 2 * R - R.sum()), "your baseline is the sum of the others: take their mean, over N − 1."
+    ),
+    baseline_added=Mistake(
+        ascended(lambda R: R + (R.sum() - R) / (len(R) - 1)),
+        "you add the baseline: subtract the mean of the others from each reward.",
+    ),
+    own_left_out_and_divided_by_the_spread=Mistake(
+        ascended(lambda R: LeaveOneOut()(R[None])[0] / (R.std() + 1e-6)),
+        "you divide by the standard deviation: here A is the reward minus the mean of the others, and no more.",
     ),
     divided_by_the_spread=Mistake(
         ascended(lambda R: GroupAdvantage()(R[None])[0]),
@@ -181,6 +213,22 @@ def _smaller_of_both(values: Tensor, old_values: Tensor, returns: Tensor) -> Ten
     return torch.minimum((values - returns).square(), (_near(values, old_values) - returns).square()) / 2
 
 
+def _larger_of_both(values: Tensor, near: Tensor, returns: Tensor) -> Tensor:
+    return torch.maximum((values - returns).square(), (near - returns).square()) / 2
+
+
+_IN_THE_POLICY_TERM = {
+    "inverted for bad tokens",
+    "maximum for the minimum",
+    "inverted for good tokens",
+    "clipped from above only",
+    "clipped from below only",
+    "log ratio clamped at the widths",
+    "objective clipped instead of ratio",
+    "ratio left in logs",
+    "ratio with the exponential of the old alone",
+    "ratio with the old recomputed",
+}
 PPO_LOSS = family(
     entropy_punished=Mistake(
         ppo_parts(entropy=0.01),
@@ -232,6 +280,40 @@ PPO_LOSS = family(
     summed_over_tokens=Mistake(
         lambda *tensors: ppo_parts()(*tensors) * tensors[-1].sum(), "you sum over the tokens: take their mean."
     ),
+    value_halved_twice=Mistake(
+        ppo_parts(value=0.25), "the value term is half as large as it should be: one ½ in L_V, and the weight c_V = .5."
+    ),
+    value_loss_four_times=Mistake(
+        ppo_parts(value=2.0),
+        "the value term is four times too large: both the ½ in L_V and the weight c_V = .5 are missing.",
+    ),
+    entropy_ten_times=Mistake(ppo_parts(entropy=-0.1), "the entropy's weight is .1: c_H is .01."),
+    policy_alone=Mistake(
+        ppo_parts(value=0.0, entropy=0.0),
+        "the value loss and the entropy bonus are missing: + .5 · L_V − .01 · H, their means.",
+    ),
+    value_and_entropy_with_wrong_signs=Mistake(
+        ppo_parts(value=-0.5, entropy=0.01),
+        "value loss and entropy both have the wrong sign: the loss holds + .5 · L_V and − .01 · H.",
+    ),
+    value_clipped_like_a_ratio=Mistake(
+        ppo_parts(value_loss=lambda V, old, returns: _larger_of_both(V, V.clamp(0.8, 1.2), returns)),
+        "you clip V from .8 to 1.2, as if it were a ratio: it may move by .2 from the old value, V_old ± .2.",
+    ),
+    value_clipped_by_a_share=Mistake(
+        ppo_parts(value_loss=lambda V, old, returns: _larger_of_both(V, V.clamp(0.8 * old, 1.2 * old), returns)),
+        "you clip V to a fifth more or less than V_old: it may move by .2 from it, V_old ± .2.",
+    ),
+    both_value_errors_added=Mistake(
+        ppo_parts(value_loss=lambda V, old, returns: ((V - returns).square() + (_near(V, old) - returns).square()) / 2),
+        "you add both squared errors of the critic: the larger of them counts.",
+    ),
+    **{
+        f"policy_{row.name}": replace(row, wrong=ppo_parts(**{slot: row.wrong}), says=f"in the policy term {row.says}")
+        for slot, rows in (("surrogate", clipping.SURROGATE), ("ratio", ratios.TOKEN_RATIO))
+        for row in rows
+        if row.name in _IN_THE_POLICY_TERM
+    },
 )
 losses = Topic(
     right_reinforce=right_reinforce,

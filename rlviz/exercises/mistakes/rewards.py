@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
@@ -106,6 +108,55 @@ def overlong(max_length: int, cache: int) -> tuple[Mistake, ...]:
             lambda rewards, lengths: rewards + ramp(lengths, end=start + max_length, width=max_length).clamp(-1.0, 0.0),
             f"divide by cache, the width of the ramp, not by max_length: at {max_length} tokens the punishment has to be −1.",
         ),
+        overlong_from_the_cache_on=Mistake(
+            lambda rewards, lengths: rewards + ramp(lengths, end=2 * cache).clamp(-1.0, 0.0),
+            f"the ramp begins at {cache} tokens, the cache: that is its width. It begins at max_length − cache, {start}.",
+        ),
+        overlong_from_the_cache_to_the_maximum=Mistake(
+            lambda rewards, lengths: rewards + ramp(lengths, end=max_length, width=max_length - cache).clamp(-1.0, 0.0),
+            f"the ramp goes from {cache} tokens to {max_length}: cache is its width, so it begins at {start}.",
+        ),
+        overlong_from_the_cache_over_the_maximum=Mistake(
+            lambda rewards, lengths: rewards + ramp(lengths, end=cache + max_length, width=max_length).clamp(-1.0, 0.0),
+            f"the ramp begins at {cache} tokens and is {max_length} wide: it begins at {start}, and cache is its width.",
+        ),
+        overlong_from_nothing_on=Mistake(
+            lambda rewards, lengths: rewards + ramp(lengths, width=max_length).clamp(-1.0, 0.0),
+            f"the ramp begins at 0 tokens: short responses lose something too. It begins at {start}.",
+        ),
+        overlong_as_a_bonus_of_the_short=Mistake(
+            lambda rewards, lengths: rewards - ramp(lengths).clamp(0.0, 1.0),
+            f"the sign is wrong, and clamp cuts the ramp itself: short responses lose, and none beyond {start} tokens does.",
+        ),
+        overlong_by_the_length_divided_alone=Mistake(
+            lambda rewards, lengths: rewards + (start - lengths / cache).clamp(-1.0, 0.0),
+            "parentheses are missing: only the length is divided by cache. It is ((max_length − cache) − length) / cache.",
+        ),
+        overlong_not_divided_and_without_a_floor=Mistake(
+            lambda rewards, lengths: rewards + (start - lengths).clamp(max=0),
+            "the division by cache is missing, and the floor: a response loses one for each token too many.",
+        ),
+        overlong_not_divided_nor_clipped=Mistake(
+            lambda rewards, lengths: rewards + (start - lengths),
+            "you neither divide by cache nor clamp: short responses are paid by the token, long ones lose by it.",
+        ),
+        overlong_over_the_maximum_length_with_a_step=Mistake(
+            lambda rewards, lengths: (
+                rewards
+                + torch.where(
+                    lengths > max_length, -1.0, ramp(lengths, end=start + max_length, width=max_length).clamp(-1.0, 0.0)
+                )
+            ),
+            f"divide by cache, {cache}, not by max_length: yours jumps to −1 behind {max_length} tokens in place of reaching it.",
+        ),
+        overlong_for_nothing_beyond_the_maximum=Mistake(
+            lambda rewards, lengths: torch.where(lengths > max_length, 0.0, rewards + punishment(lengths)),
+            "beyond max_length you set the reward to 0: the punishment of −1 is added to it there too.",
+        ),
+        overlong_filtered=Mistake(
+            lambda rewards, lengths: torch.where(lengths > max_length, 0.0, rewards),
+            "you take the reward of what is beyond max_length, and nothing else: the punishment grows before it, and is added.",
+        ),
         overlong_over_the_start_of_the_ramp=Mistake(
             lambda rewards, lengths: rewards + ramp(lengths, end=2 * start, width=start).clamp(-1.0, 0.0),
             f"divide by cache, {cache}, the width of the ramp, not by {start}, where it begins: "
@@ -181,6 +232,12 @@ def a_sigmoid_for_each_response(logp: Tensor, ref_logp: Tensor, mask: Tensor, be
     return -(logsigmoid(beta * chosen) - logsigmoid(beta * rejected)).mean()
 
 
+def _of_token_margins(logp: Tensor, ref_logp: Tensor, beta: Tensor) -> Tensor:
+    """Return log σ of the margin at each place, [N, T]."""
+    chosen, rejected = (logp - ref_logp).unbind(1)
+    return logsigmoid(beta * (chosen - rejected))
+
+
 DPO_LOSS = family(
     reference_forgotten=Mistake(
         lambda logp, ref_logp, mask, beta: -logsigmoid(beta * _margin(logp, 0 * ref_logp, mask)).mean(),
@@ -235,6 +292,108 @@ DPO_LOSS = family(
     a_sigmoid_for_each_response=Mistake(
         a_sigmoid_for_each_response,
         "you take log σ of each reward by itself: it belongs around their difference, for only that is in the preference.",
+    ),
+    a_sigmoid_for_each_token=Mistake(
+        lambda logp, ref_logp, mask, beta: -(_of_token_margins(logp, ref_logp, beta) * mask.all(1)).sum(-1).mean(),
+        "you take log σ token by token: a preference is of whole responses, so add up log π − log π_ref of each first. The "
+        "two responses' tokens at one place have nothing to do with each other.",
+    ),
+    a_sigmoid_for_each_token_of_the_chosen=Mistake(
+        lambda logp, ref_logp, mask, beta: -(_of_token_margins(logp, ref_logp, beta) * mask[:, 0]).sum(-1).mean(),
+        "you take log σ token by token, where the chosen response has tokens: add up log π − log π_ref of each whole response "
+        "first.",
+    ),
+    a_sigmoid_for_each_place=Mistake(
+        lambda logp, ref_logp, mask, beta: -_of_token_margins(logp * mask, ref_logp * mask, beta).sum(-1).mean(),
+        "you take log σ at each place, where padding leaves log ½: add up log π − log π_ref of each response first.",
+    ),
+    a_mean_of_sigmoids_of_places=Mistake(
+        lambda logp, ref_logp, mask, beta: -_of_token_margins(logp * mask, ref_logp * mask, beta).mean(),
+        "you take log σ at each place, and their mean: add up log π − log π_ref of each response first.",
+    ),
+    hinge_for_the_logarithm=Mistake(
+        lambda logp, ref_logp, mask, beta: torch.relu(1 - beta * _margin(logp, ref_logp, mask)).mean(),
+        "that is the hinge loss, max(0, 1 − margin), as in SLiC: −log σ has no corner, and pulls least where a pair is in order.",
+    ),
+    hinge_without_beta=Mistake(
+        lambda logp, ref_logp, mask, beta: torch.relu(1 - _margin(logp, ref_logp, mask)).mean(),
+        "that is the hinge loss, and beta is missing: DPO's loss is −log σ(beta · margin).",
+    ),
+    hinge_at_zero=Mistake(
+        lambda logp, ref_logp, mask, beta: torch.relu(-beta * _margin(logp, ref_logp, mask)).mean(),
+        "max(0, −margin) lets go of a pair as soon as it is in order: −log σ still pulls there, ever less.",
+    ),
+    square_for_the_logarithm=Mistake(
+        lambda logp, ref_logp, mask, beta: (_margin(logp, ref_logp, mask) - 1 / (2 * beta)).square().mean(),
+        "that is IPO's loss, which draws each margin to 1 / (2 beta): DPO's is −log σ(beta · margin).",
+    ),
+    exponential_for_the_logarithm=Mistake(
+        lambda logp, ref_logp, mask, beta: (-beta * _margin(logp, ref_logp, mask)).exp().mean(),
+        "exp(−margin) is inside the logarithm, not the loss: −log σ(x) is log(1 + exp(−x)).",
+    ),
+    chance_of_the_other_order=Mistake(
+        lambda logp, ref_logp, mask, beta: torch.sigmoid(-beta * _margin(logp, ref_logp, mask)).mean(),
+        "that is the probability of the other order: take −log σ(margin), which pulls most where a pair is far out of order.",
+    ),
+    reference_and_beta_forgotten=Mistake(
+        lambda logp, ref_logp, mask, beta: -logsigmoid(_margin(logp, 0 * ref_logp, mask)).mean(),
+        "the reference and beta are missing: the margin is of beta · (logp − ref_logp), summed over each response.",
+    ),
+    reference_and_sums_forgotten=Mistake(
+        lambda logp, ref_logp, mask, beta: means_over_tokens(logp, 0 * ref_logp, mask, beta),
+        "the reference is missing, and you take means over tokens, as SimPO does: DPO sums log π − log π_ref.",
+    ),
+    reference_at_the_chosen_only=Mistake(
+        lambda logp, ref_logp, mask, beta: (
+            -logsigmoid(beta * (_gains(logp, ref_logp, mask)[0] - _gains(logp, 0 * ref_logp, mask)[1])).mean()
+        ),
+        "the reference is missing at the rejected response: both have theirs taken off.",
+    ),
+    reference_at_the_rejected_only=Mistake(
+        lambda logp, ref_logp, mask, beta: (
+            -logsigmoid(beta * (_gains(logp, 0 * ref_logp, mask)[0] - _gains(logp, ref_logp, mask)[1])).mean()
+        ),
+        "the reference is missing at the chosen response: both have theirs taken off.",
+    ),
+    reference_added=Mistake(
+        lambda logp, ref_logp, mask, beta: -logsigmoid(beta * _margin(logp, -ref_logp, mask)).mean(),
+        "you add the reference's margin: it is taken off, policy minus reference.",
+    ),
+    beta_on_the_rejected_only=Mistake(
+        lambda logp, ref_logp, mask, beta: (
+            -logsigmoid(_gains(logp, ref_logp, mask)[0] - beta * _gains(logp, ref_logp, mask)[1]).mean()
+        ),
+        "beta stands at the rejected response only: it multiplies the whole margin.",
+    ),
+    beta_twice=Mistake(
+        lambda logp, ref_logp, mask, beta: -beta * logsigmoid(beta * _margin(logp, ref_logp, mask)).mean(),
+        "beta stands before log σ as well: it belongs inside alone.",
+    ),
+    responses_added=Mistake(
+        lambda logp, ref_logp, mask, beta: -logsigmoid(beta * sum(_gains(logp, ref_logp, mask))).mean(),
+        "you add both responses: the margin is the chosen one's reward minus the rejected one's.",
+    ),
+    chosen_alone=Mistake(
+        lambda logp, ref_logp, mask, beta: -logsigmoid(beta * _gains(logp, ref_logp, mask)[0]).mean(),
+        "the rejected response is missing: a preference only tells of the difference of both rewards.",
+    ),
+    each_response_a_verdict_of_its_own=Mistake(
+        lambda logp, ref_logp, mask, beta: (
+            -(
+                logsigmoid(beta * _gains(logp, ref_logp, mask)[0]) + logsigmoid(-beta * _gains(logp, ref_logp, mask)[1])
+            ).mean()
+        ),
+        "you grade each response by itself, the chosen one up and the rejected one down: log σ is of their difference.",
+    ),
+    ratios_of_probabilities=Mistake(
+        lambda logp, ref_logp, mask, beta: (
+            -logsigmoid(beta * torch.sub(*(gain.exp() for gain in _gains(logp, ref_logp, mask)))).mean()
+        ),
+        "you take exp of the log-ratios: the implicit reward is beta times the logarithm itself.",
+    ),
+    divided_by_the_tokens=Mistake(
+        lambda logp, ref_logp, mask, beta: -logsigmoid(beta * _margin(logp, ref_logp, mask)).sum() / mask.sum(),
+        "you divide by the number of tokens: there is one loss a pair, so take the mean over pairs.",
     ),
     sum_over_the_pairs=Mistake(
         lambda logp, ref_logp, mask, beta: -logsigmoid(beta * _margin(logp, ref_logp, mask)).sum(),
@@ -321,6 +480,38 @@ REWARD_MODEL_LOSS = family(
     sigmoid_of_each_score=Mistake(
         lambda chosen, rejected: -(logsigmoid(chosen) - logsigmoid(rejected)).mean(),
         "you take log σ of each score by itself: a preference only tells of their difference, so that goes into the sigmoid.",
+    ),
+    hinge=Mistake(
+        lambda chosen, rejected: torch.relu(1 - (chosen - rejected)).mean(),
+        "that is the hinge loss, max(0, 1 − difference): Bradley–Terry's is −log σ of the difference.",
+    ),
+    hinge_at_zero=Mistake(
+        lambda chosen, rejected: torch.relu(rejected - chosen).mean(),
+        "max(0, −difference) lets go of a pair as soon as it is in order: −log σ still pulls there, ever less.",
+    ),
+    square=Mistake(
+        lambda chosen, rejected: (1 - (chosen - rejected)).square().mean(),
+        "you draw the difference to 1, with a square: Bradley–Terry's loss is −log σ of the difference.",
+    ),
+    exponential=Mistake(
+        lambda chosen, rejected: (rejected - chosen).exp().mean(),
+        "exp(−difference) is inside the logarithm, not the loss: −log σ(x) is log(1 + exp(−x)).",
+    ),
+    scores_added=Mistake(
+        lambda chosen, rejected: -logsigmoid(chosen + rejected).mean(),
+        "you add the scores: σ is of the chosen one's minus the rejected one's.",
+    ),
+    scores_divided=Mistake(
+        lambda chosen, rejected: -logsigmoid(chosen / rejected).mean(),
+        "you divide the scores: σ is of their difference.",
+    ),
+    sigmoid_of_the_chosen_alone=Mistake(
+        lambda chosen, rejected: (-logsigmoid(chosen) - rejected).mean(),
+        "parentheses are missing: the rejected score is taken off inside, −logsigmoid(chosen − rejected).",
+    ),
+    loss_in_bits=Mistake(
+        lambda chosen, rejected: -logsigmoid(chosen - rejected).mean() / math.log(2),
+        "that is in bits: use the natural logarithm, which torch.log and logsigmoid are.",
     ),
     losses_added_up=Mistake(
         lambda chosen, rejected: -logsigmoid(chosen - rejected).sum(),
