@@ -66,7 +66,7 @@ def test_a_tiny_trial_can_be_judged_and_drawn(name, tmp_path, monkeypatch):
     read = running.read(tmp_path / "x.csv")
     assert experiment.judge(read).says == verdict.says
     figure = experiment.picture(read)
-    figure.savefig(tmp_path / "x.png")
+    figure.savefig(tmp_path / "x.png", dpi=30)
     drawn = {ax.get_label(): " ".join(ax.get_title(loc="left").casefold().split()) for ax in figure.axes}
     for panel, title in titles(verdict).items():
         assert drawn[panel] == " ".join(f"{line}." for line in title.lines).casefold()
