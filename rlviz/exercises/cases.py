@@ -105,6 +105,10 @@ LOGITS = [
     {"logits": _double([[[0.0, 1.0, 2.0, -1.0], [0.5, 0.5, 0.5, 0.5], [4.0, 0.0, 0.0, 0.0]]])},
     {"logits": _double([[-1.0, 0.3, 0.9, 2.0, 0.1]])},
 ]
+REWARDED = [  # the likely action pays, a rare one does; none pays more than another
+    {"log_probs": _double([[0.6, 0.3, 0.1]] * 2).log(), "rewards": _double([[1, 0, 0], [0, 0.5, 2]])},
+    {"log_probs": _double([[0.25, 0.5, 0.25]]).log(), "rewards": _double([[1, 1, 1]])},
+]
 REFERENCES = [{"logp": _double([0.5, 0.2, 0.9]).log(), "ref_logp": _double([0.25, 0.4, 0.9]).log()}]
 
 _OLD = [[0.5, 0.4, 0.3, 0.6], [0.3, 0.8, 0.2, 0.5], [0.4, 0.5, 0.6, 0.3]]
