@@ -20,6 +20,7 @@ from jaxtyping import install_import_hook
 from jupyter_client.provisioning import local_provisioner
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from small_models.evaluation import evaluate
 from tests.checked_once import check_each_kind_of_call_once
 from tests.warm_kernels import launch_kernel
 
@@ -94,6 +95,13 @@ def _one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def _few_held_out_prompts(request, monkeypatch):
+    """An evaluation takes 100 prompts in place of 1,000, but for tests of how much is learnt."""
+    if request.node.get_closest_marker("all_held_out") is None:
+        monkeypatch.setitem(evaluate.__kwdefaults__, "num_prompts", 100)
 
 
 @pytest.fixture(scope="module")

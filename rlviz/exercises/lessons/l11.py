@@ -5,7 +5,7 @@ from dataclasses import replace
 from matplotlib.figure import Figure
 
 from rlviz.algorithms import GRPO
-from rlviz.exercises.mistakes.objectives import minus_surprise_of_the_sampled_token
+from rlviz.exercises.mistakes.estimates import minus_surprise_of_the_sampled_token
 from rlviz.exercises.puzzles import Bug, Unlabelled
 from rlviz.pictures.base import new_figure
 from rlviz.runs.learning import plot_bands
