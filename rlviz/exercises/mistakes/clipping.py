@@ -201,7 +201,7 @@ CISPO_SURROGATE = family(
     ),
     cispo_with_constant_limits=Mistake(
         lambda ratio, A, lower, upper: ratio.clamp(0.8, 1.2).detach() * A * ratio.log(),
-        "you clip at 0.8 and 1.2 whatever the limits are: use lower and upper.",
+        "you clip at 0.8 and 1.2 whatever the limits are: take those that are asked for.",
     ),
     cispo_with_the_sign_of_advantages_lost=Mistake(
         lambda ratio, A, lower, upper: _weight(ratio, lower, upper) * A.abs() * ratio.log(),
@@ -247,7 +247,7 @@ def _dual(
 DUAL_CLIP = family(
     dual_clip_left_out=Mistake(
         lambda ratio, A, lower, upper, c: pessimistic(ratio, A, lower, upper),
-        "that is PPO's surrogate, and c is not used: for A < 0, J must be no less than c · A.",
+        "these are the values of PPO's surrogate, so c changes nothing: for A < 0, J must be no less than c · A.",
     ),
     dual_clip_for_every_sign=Mistake(
         _dual(of=torch.isfinite),
