@@ -109,7 +109,8 @@ def judge_bug(lesson: str, line: int, does: str) -> Verdict:
     if does == bug.right:
         return Verdict(False, "that is what it does; another line is to blame.")
     return Verdict(
-        False, "neither the line nor what it does. Put in small numbers, and say after each line what ought to come out."
+        False,
+        "neither the line nor what it does. Put in small numbers, and say after each line what ought to come out.",
     )
 
 
