@@ -39,7 +39,7 @@ SURROGATES = [  # a wrong width cannot pass, nor a wrong branch hide, nor one li
     ),
 ]
 DUAL_CLIPS = [  # c below a token's upper limit, and above it; a good token and a bad one beyond c
-    {**case, "c": _double(c)} for case, c in zip(SURROGATES, (3.0, 2.0, 1.2, 4.0), strict=True)
+    {**case, "c": _double(c)} for case, c in zip(SURROGATES, (3.5, 2.0, 1.2, 4.0), strict=True)
 ]
 SIGN_WEIGHTS = [  # weights above and below 1, either way round
     {**case, "positive": _double(good), "negative": _double(bad)}

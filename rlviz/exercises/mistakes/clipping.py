@@ -306,6 +306,12 @@ DUAL_CLIP = family(
         _dual(clamp_without_the_minimum),
         "the minimum of r · A and clip(r) · A is missing: with a clip alone r never gets as far as c.",
     ),
+    dual_clip_without_the_minimum_for_bad_tokens=Mistake(
+        lambda ratio, A, lower, upper, c: _dual(clamp_without_the_minimum)(ratio, A, lower, upper, c).where(
+            A < 0, pessimistic(ratio, A, lower, upper)
+        ),
+        "for A < 0 the minimum of r · A and clip(r) · A is missing: with a clip alone r never gets as far as c.",
+    ),
     dual_clip_of_the_maximum=Mistake(
         _dual(_optimistic),
         "of r · A and clip(r) · A you take the maximum: that is the minimum, and the maximum is with c · A.",
@@ -380,6 +386,14 @@ SIGN_WEIGHTS = family(
     both_weights_on_every_token=Mistake(
         _weighed(lambda A, positive, negative: A * positive * negative),
         "every token has both weights: positive is for A > 0, negative for A < 0.",
+    ),
+    positive_weight_on_every_token=Mistake(
+        _weighed(lambda A, positive, negative: A * positive),
+        "every token has the weight positive: tokens with A < 0 have negative.",
+    ),
+    weights_of_four_thirds_and_two_thirds=Mistake(
+        _weighed(lambda A, *weights: A * torch.where(A < 0, 2 / 3, 4 / 3)),
+        "you weigh with 4/3 and 2/3 whatever is asked for: use positive and negative.",
     ),
     weight_for_good_tokens_alone=Mistake(
         _weighed(lambda A, positive, negative: A * _of_sign(A, positive, torch.ones_like(negative))),
