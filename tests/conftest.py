@@ -83,6 +83,9 @@ def _warm_kernels() -> None:
         local_provisioner.launch_kernel = launch_kernel
 
 
+ALL_HELD_OUT = evaluate.__kwdefaults__["num_prompts"]
+evaluate.__kwdefaults__["num_prompts"] = 100  # most tests ask whether, not how much, is learnt; marked ones take all
+
 _quick_kernels()
 _warm_kernels()
 check_each_kind_of_call_once()
@@ -98,10 +101,10 @@ def _one_thread():
 
 
 @pytest.fixture(autouse=True)
-def _few_held_out_prompts(request, monkeypatch):
-    """An evaluation takes 100 prompts in place of 1,000, but for tests of how much is learnt."""
-    if request.node.get_closest_marker("all_held_out") is None:
-        monkeypatch.setitem(evaluate.__kwdefaults__, "num_prompts", 100)
+def _all_held_out_prompts(request, monkeypatch):
+    """Let an evaluation take as many prompts as everybody's, for a test of how much was learnt."""
+    if request.node.get_closest_marker("all_held_out"):
+        monkeypatch.setitem(evaluate.__kwdefaults__, "num_prompts", ALL_HELD_OUT)
 
 
 @pytest.fixture(scope="module")
