@@ -104,7 +104,7 @@ def judge_bug(lesson: str, line: int, does: str) -> Verdict:
     if line in bug.lines:
         return Verdict(
             False,
-            f"the line is right; it does something else than “{does}”. Work it out for one good and one bad token.",
+            f"the line is right; it does something else than “{does}”. Put in numbers for one case.",
         )
     if does == bug.right:
         return Verdict(False, "that is what it does; another line is to blame.")
