@@ -20,6 +20,7 @@ from jaxtyping import install_import_hook
 from jupyter_client.provisioning import local_provisioner
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from small_models.evaluation import evaluate
 from tests.checked_once import check_each_kind_of_call_once
 from tests.warm_kernels import launch_kernel
 
@@ -82,6 +83,9 @@ def _warm_kernels() -> None:
         local_provisioner.launch_kernel = launch_kernel
 
 
+ALL_HELD_OUT = evaluate.__kwdefaults__["num_prompts"]
+evaluate.__kwdefaults__["num_prompts"] = 100  # most tests ask whether, not how much, is learnt; marked ones take all
+
 _quick_kernels()
 _warm_kernels()
 check_each_kind_of_call_once()
@@ -94,6 +98,13 @@ def _one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def _all_held_out_prompts(request, monkeypatch):
+    """Let an evaluation take as many prompts as everybody's, for a test of how much was learnt."""
+    if request.node.get_closest_marker("all_held_out"):
+        monkeypatch.setitem(evaluate.__kwdefaults__, "num_prompts", ALL_HELD_OUT)
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from rlviz.pieces.aggregation import Constant, sequence_mean, sequence_sum, toke
 from rlviz.pieces.bounds import FixedBounds
 from rlviz.pieces.kl import KLInLoss, k1, k2, k3
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
-from rlviz.pieces.surrogate import pessimistic
+from rlviz.pieces.surrogate import clipped_weight, pessimistic
 from rlviz.pieces.words import label
 from rlviz.types import Batch
 
@@ -30,6 +30,7 @@ IN_A_LOSS = [slot for slot in SLOTS if slot not in ("shape", "select")]
 # slot, the piece for which a family of mistakes was written, and that family
 SLIPS = (
     ("surrogate", pessimistic, mistakes.clipping.SURROGATE),
+    ("surrogate", clipped_weight, mistakes.clipping.CISPO_SURROGATE),
     ("ratio", token_ratio, mistakes.ratios.TOKEN_RATIO),
     ("ratio", sequence_ratio, mistakes.ratios.SEQUENCE_RATIO),
     ("advantage", GroupAdvantage(), mistakes.advantages.GROUP_ADVANTAGE),
@@ -87,6 +88,11 @@ def _slips(algorithm: GroupPolicyGradient) -> Iterator[Mistake]:
         lambda logp, old_logp, ref_logp, rewards, mask: right(logp, logp.detach(), ref_logp, rewards, mask),
         "your ratio is 1 everywhere: use old_logp, which was kept when the responses were sampled.",
     )
+    if algorithm.slots()["surrogate"] is clipped_weight:
+        yield Mistake(
+            partial(_with_log_pi, algorithm),
+            "you take log π, as the paper does: its gradient is right, but the value is compared too. Take log r.",
+        )
     if isinstance(algorithm.kl, KLInLoss):
         beta, estimator = algorithm.kl.beta, algorithm.kl.estimator
         yield _row(algorithm, "kl", None, "the KL term is missing: J − β · KL of each token.")
@@ -133,6 +139,13 @@ def _others(algorithm: GroupPolicyGradient) -> Iterator[Mistake]:
                 slots = [slot for slot in changes(algorithm, one) if slot in IN_A_LOSS]
                 told = f"your loss is {other.name}'s{words}: {algorithm.name} has another {', another '.join(slots)}."
                 yield Mistake(whole_loss(one), told)
+
+
+def _with_log_pi(algorithm: GroupPolicyGradient, logp: Tensor, old_logp: Tensor, *given: Tensor) -> Tensor:
+    def surrogate(ratio: Tensor, A: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+        return clipped_weight(ratio, A, lower, upper) + torch.clamp(ratio, lower, upper).detach() * A * old_logp
+
+    return whole_loss(replace(algorithm, surrogate=surrogate))(logp, old_logp, *given)
 
 
 def _row(algorithm: GroupPolicyGradient, slot: str, piece: Any, says: str) -> Mistake:

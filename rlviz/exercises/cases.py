@@ -39,7 +39,7 @@ SURROGATES = [  # a wrong width cannot pass, nor a wrong branch hide, nor one li
     ),
 ]
 DUAL_CLIPS = [  # c below a token's upper limit, and above it; a good token and a bad one beyond c
-    {**case, "c": _double(c)} for case, c in zip(SURROGATES, (3.0, 2.0, 1.2, 4.0), strict=True)
+    {**case, "c": _double(c)} for case, c in zip(SURROGATES, (3.5, 2.0, 1.2, 4.0), strict=True)
 ]
 SIGN_WEIGHTS = [  # weights above and below 1, either way round
     {**case, "positive": _double(good), "negative": _double(bad)}
@@ -105,11 +105,16 @@ LOGITS = [
     {"logits": _double([[[0.0, 1.0, 2.0, -1.0], [0.5, 0.5, 0.5, 0.5], [4.0, 0.0, 0.0, 0.0]]])},
     {"logits": _double([[-1.0, 0.3, 0.9, 2.0, 0.1]])},
 ]
+REWARDED = [  # the likely action pays, a rare one does; none pays more than another
+    {"log_probs": _double([[0.6, 0.3, 0.1]] * 2).log(), "rewards": _double([[1, 0, 0], [0, 0.5, 2]])},
+    {"log_probs": _double([[0.25, 0.5, 0.25]]).log(), "rewards": _double([[1, 1, 1]])},
+]
 REFERENCES = [{"logp": _double([0.5, 0.2, 0.9]).log(), "ref_logp": _double([0.25, 0.4, 0.9]).log()}]
 
 _OLD = [[0.5, 0.4, 0.3, 0.6], [0.3, 0.8, 0.2, 0.5], [0.4, 0.5, 0.6, 0.3]]
 _NEW = [[0.6, 0.1, 0.5, 0.9], [0.9, 0.6, 0.7, 0.2], [0.2, 0.52, 0.1, 0.33]]
 _REF = [[0.4, 0.3, 0.3, 0.2], [0.5, 0.4, 0.9, 0.7], [0.4, 0.1, 0.3, 0.9]]
+_RARE = [[0.05, 0.4, 0.3, 0.6], [0.3, 0.04, 0.2, 0.5], [0.4, 0.5, 0.6, 0.3]]  # to _NEW: ratios of 12 and 15
 WHOLE_BATCHES = [  # ratios beyond both limits with A of both signs, padding that holds numbers, a dead group, lengths that differ
     {
         "logp": _double(new).log(),
@@ -134,6 +139,7 @@ WHOLE_BATCHES = [  # ratios beyond both limits with A of both signs, padding tha
             torch.cat([_ragged([1, 2, 3], 4), _ragged([4, 4, 1], 4)]),
         ),
         ([_REF], [_OLD], [_NEW], [[0.5, -1, 2]], _ragged([3, 4, 2], 4)),
+        ([_NEW], [_RARE], [_REF], [[1, 0, 0]], _ragged([2, 3, 1], 4)),
     )
 ]
 

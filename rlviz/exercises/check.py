@@ -35,7 +35,7 @@ from rlviz.pieces.surrogate import (
     pessimistic as pessimistic_piece,
     sign_weighted,
 )
-from rlviz.pieces.values import entropy as entropy_piece
+from rlviz.pieces.values import entropy as entropy_piece, entropy_change as entropy_change_piece
 from rlviz.types import Batch
 from small_models.checks import check_at_least
 
@@ -211,6 +211,18 @@ def entropy(student: Callable[..., Any]) -> Verdict:
         by="logits",
         each="distribution",
         through=of_logits,
+    )
+
+
+def entropy_change(student: Callable[..., Any]) -> Verdict:
+    """Check (log_probs, rewards), both [*n, V] → −Cov_π(log π, π A), with A the reward minus the policy's mean reward: [*n]."""
+    return judge(
+        student,
+        entropy_change_piece,
+        cases.REWARDED,
+        known=mistakes.entropy.ENTROPY_CHANGE,
+        each="distribution",
+        praise="it falls and rises as measured, whatever the actions earn on average.",
     )
 
 

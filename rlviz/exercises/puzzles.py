@@ -104,12 +104,13 @@ def judge_bug(lesson: str, line: int, does: str) -> Verdict:
     if line in bug.lines:
         return Verdict(
             False,
-            f"the line is right; it does something else than “{does}”. Put in numbers for one case.",
+            f"the line is right; it does something else than “{does}”. Put in small numbers, and see what comes out.",
         )
     if does == bug.right:
         return Verdict(False, "that is what it does; another line is to blame.")
     return Verdict(
-        False, "neither the line nor what it does. Put in numbers for one case, and compare with the right formula."
+        False,
+        "neither the line nor what it does. Put in small numbers, and say after each line what ought to come out.",
     )
 
 

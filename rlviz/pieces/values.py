@@ -1,4 +1,4 @@
-"""What a critic is trained on, and the entropy that a bonus can reward."""
+"""What a critic is trained on, the entropy that a bonus can reward, and what a policy-gradient step does to it."""
 
 from __future__ import annotations
 
@@ -44,3 +44,14 @@ def entropy(log_probs: Float[Tensor, "*n V"]) -> Float[Tensor, "*n"]:
     It is the entropy of the whole distribution, not −logp of the sampled token. A log-probability of −∞ adds nothing.
     """
     return -(log_probs.exp() * log_probs.clamp(min=torch.finfo(log_probs.dtype).min)).sum(-1)
+
+
+def entropy_change(log_probs: Float[Tensor, "*n V"], rewards: Float[Tensor, "*n V"]) -> Float[Tensor, "*n"]:
+    """Return dH/dη = −Cov_π(log π, π A) over the last axis, in nats, with A = rewards − their mean under π.
+
+    It is what the expected policy gradient, with learning rate η on a softmax's logits, does to the entropy, to first order.
+    Log-probabilities have to be finite. Source: arXiv 2505.22617.
+    """
+    p = log_probs.exp()
+    A = rewards - (p * rewards).sum(-1, keepdim=True)
+    return -(p * (log_probs + entropy(log_probs).unsqueeze(-1)) * p * A).sum(-1)

@@ -18,7 +18,7 @@ from rlviz.pieces.mismatch import capped_weight
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
 from rlviz.pieces.shaping import SoftOverlongPunishment
 from rlviz.pieces.surrogate import clipped_weight, pessimistic, sign_weighted
-from rlviz.pieces.values import entropy
+from rlviz.pieces.values import entropy, entropy_change
 from tests.exercises.typed import TYPED, constant_16
 from tests.pieces.tensors import close, double, slope
 
@@ -45,6 +45,7 @@ CHECKS = {
     check.kl_estimate_k1: (k1, mistakes.kl.K1),
     check.kl_estimate_k3: (k3, mistakes.kl.K3),
     check.entropy: (entropy, mistakes.entropy.ENTROPY),
+    check.entropy_change: (entropy_change, mistakes.entropy.ENTROPY_CHANGE),
     check.dynamic_bounds: (check._dynamic_bounds, mistakes.bounds.DYNAMIC_BOUNDS),
     check.gae_advantages: (check._gae_advantages, mistakes.gae.GAE_ADVANTAGES),
     check.dpo_loss: (check._dpo_loss, mistakes.preferences.DPO_LOSS),

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rlviz.algorithms import DAPO, DPO, DR_GRPO, DUPO, GRPO, GRPO_PROCESS, GSPO, LITE_PPO, PPO
+from rlviz.algorithms import CISPO, DAPO, DPO, DR_GRPO, DUPO, GRPO, GRPO_PROCESS, GSPO, LITE_PPO, PPO
 from rlviz.exercises import check
 
 
@@ -69,6 +69,24 @@ def test_a_slip_is_named(algorithm, parts, words):
     verdict = check.assembly(loss_of(**parts), algorithm)
     assert not verdict.passed
     assert words in verdict.says
+
+
+@pytest.mark.parametrize(
+    ("cap", "of", "words"),
+    [
+        (5.0, "ratio", "your loss is CISPO's"),
+        (5.0, "policy", "you take log π, as the paper does"),
+        (100.0, "ratio", "nothing is clipped"),
+    ],
+)
+def test_cispo_is_told_from_the_papers_log_and_from_no_cap(cap, of, words):
+    def loss(logp, old_logp, ref_logp, rewards, mask):
+        A = (rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-6)
+        weight = (logp - old_logp).exp().clamp(max=cap).detach()
+        J = weight * A.unsqueeze(-1) * (logp - old_logp if of == "ratio" else logp)
+        return -(J * mask).sum() / mask.sum()
+
+    assert words in check.assembly(loss, CISPO).says
 
 
 def test_padding_a_sign_and_a_ratio_of_one_are_named():

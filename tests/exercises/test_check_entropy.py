@@ -9,7 +9,7 @@ import torch
 from rlviz.algorithms import GRPO
 from rlviz.exercises import check, mistakes
 from rlviz.pieces.kl import KLInLoss
-from rlviz.pieces.values import entropy
+from rlviz.pieces.values import entropy, entropy_change
 from rlviz.tabular import good_actions, train_table
 from tests.exercises.typed import TYPED
 from tests.pieces.tensors import close, double
@@ -105,3 +105,50 @@ def test_as_a_bonus_it_keeps_no_entropy_where_the_entropy_does():
     noise = math.sqrt(sum(end.var(ddof=1) / len(end) for end in ends[:2]))
     assert abs(sampled - without) < 4 * noise
     assert bonus > without + 10 * noise
+
+
+# ½, ¼, ¼ in units of ln 2: log π = −1, −2, −2, its mean −1.5. Rewards 1, 0, 0: mean ½, A = ½, −½, −½, π A = ¼, −⅛, −⅛, mean 1/16.
+# Mean of log π · π A: ½ · −¼ + 2 · ¼ · ¼ = 0, so Cov = 0 + 1.5/16.
+REWARDS = double([[1.0, 0.0, 0.0]])
+CHANGE_BY_HAND = -1.5 / 16 * math.log(2)
+WRONG_CHANGE_BY_HAND = {
+    "covariance with its sign lost": 1.5 / 16,
+    "rewards in the place of advantages": 0.25 - 1.5 * 0.25,  # mean of log π · π R −¼, of π R ¼
+    "baseline over actions": 1 / 12 - 1.5 / 8,  # R − ⅓ = ⅔, −⅓, −⅓, times π ⅓, −1/12, −1/12: mean ⅛, with log π −1/12
+    "step without its probability": -0.25,  # mean of log π · A = −¼ + ½, of A = 0
+    "covariance over actions": -1 / 12,  # deviations ⅔, −⅓, −⅓ times ¼, −⅛, −⅛ add up to ¼
+    "product of the means left out": 0.0,
+}
+
+
+def test_the_change_by_hand_and_its_mistakes():
+    close(entropy_change(BY_HAND, REWARDS), [CHANGE_BY_HAND])
+    assert {mistake.name for mistake in mistakes.entropy.ENTROPY_CHANGE} == set(WRONG_CHANGE_BY_HAND)
+
+
+@pytest.mark.parametrize("mistake", mistakes.entropy.ENTROPY_CHANGE, ids=lambda m: m.name)
+def test_every_wrong_change_is_recognised(mistake):
+    close(mistake.wrong(BY_HAND, REWARDS), [WRONG_CHANGE_BY_HAND[mistake.name] * math.log(2)])
+    assert check.entropy_change(mistake.wrong).says == mistake.says
+
+
+def test_the_change_is_the_measured_one():
+    logits = double([0.9, -0.3, 0.4, 1.7])
+    rewards = double([0.0, 1.0, 0.5, 0.2])
+    moved = logits.clone().requires_grad_()
+    (moved.softmax(0) @ rewards).backward()  # the expected reward's own gradient
+    measured = [entropy((logits + eta * moved.grad).log_softmax(0)) for eta in (-1e-4, 1e-4)]
+    close(entropy_change(logits.log_softmax(0), rewards), (measured[1] - measured[0]) / 2e-4, atol=1e-7)
+
+
+def test_a_change_in_other_words_passes():
+    def of_slopes(log_probs, rewards):
+        logits = log_probs.clone().requires_grad_()
+        value = (logits.softmax(-1) * rewards).sum()
+        (step,) = torch.autograd.grad(value, logits)
+        (slope,) = torch.autograd.grad(
+            torch.distributions.Categorical(logits=logits.log_softmax(-1)).entropy().sum(), logits
+        )
+        return (slope * step).sum(-1)
+
+    assert check.entropy_change(of_slopes).passed

@@ -246,6 +246,9 @@ TYPED = {
     },
     check.dual_clip: {
         "dual clip from above for every sign": lambda r, a, lo, hi, c: torch.min(pess(r, a, lo, hi), c * a),
+        "dual clip without the minimum for bad tokens": lambda r, a, lo, hi, c: torch.where(
+            a < 0, torch.max(r.clamp(lo, hi) * a, c * a), pess(r, a, lo, hi)
+        ),
         "dual clip at c": lambda r, a, lo, hi, c: torch.where(
             a < 0, torch.max(pess(r, a, lo, hi), c.expand_as(a)), pess(r, a, lo, hi)
         ),
@@ -461,6 +464,8 @@ TYPED = {
             r * a * u(a, po, ne), r.clamp(lo, hi) * a * u(a, po, ne)
         ),
         "weights added": lambda r, a, lo, hi, po, ne: pess(r, a + u(a, po, ne), lo, hi),
+        "positive weight on every token": lambda r, a, lo, hi, po, ne: po * pess(r, a, lo, hi),
+        "weights of four thirds and two thirds": lambda r, a, lo, hi, po, ne: pess(r, a * u(a, 4 / 3, 2 / 3), lo, hi),
         "weights divided by": lambda r, a, lo, hi, po, ne: pess(r, a / u(a, po, ne), lo, hi),
         "both weights on every token": lambda r, a, lo, hi, po, ne: pess(r, a * po * ne, lo, hi),
         "weights inverted for bad tokens": lambda r, a, lo, hi, po, ne: torch.where(

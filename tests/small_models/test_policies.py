@@ -129,6 +129,7 @@ def test_experts_sample_what_a_fresh_forward_says(made, prompts):
     torch.testing.assert_close(samples.logp[mask], token_logp(logits, samples.tokens)[mask], rtol=0, atol=1e-5)
 
 
+@pytest.mark.all_held_out
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
 def test_shipped_checkpoints_are_small_and_as_good_as_they_say(recipe):
     folder = CHECKPOINTS / recipe.name

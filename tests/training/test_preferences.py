@@ -150,6 +150,7 @@ def test_the_start_and_the_pairs_stay_as_they_were(pairs):
     torch.testing.assert_close(run.sampler.ref_logp, pair_logp(run.start, pairs), atol=1e-4, rtol=1e-5)
 
 
+@pytest.mark.all_held_out
 def test_a_resumed_run_goes_on_with_the_same_curve(pairs, tmp_path):
     whole = start(pairs, out=tmp_path / "whole")
     expected = list(whole)

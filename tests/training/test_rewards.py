@@ -173,6 +173,7 @@ class TestLearnedReward:
         for name, tensor in learned.model.scorer.state_dict().items():
             assert torch.equal(tensor, run.rewards.model.scorer.state_dict()[name])
 
+    @pytest.mark.all_held_out
     @pytest.mark.parametrize("algorithm", [NO_KL, GRPO, PPO], ids=["without KL", "with KL", "PPO"])
     def test_a_resumed_run_goes_on_with_the_same_curve(self, algorithm, learned, tmp_path):
         settings = replace(SHORT, refresh_reward_every=2, reset_reference_every=1, updates_per_rollout=2)

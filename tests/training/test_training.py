@@ -129,6 +129,7 @@ def likeliest_answers_right(policy):
     return sum(TASK.grade(prompt, text).correct for prompt, text in zip(prompts, texts, strict=True)) / 1000
 
 
+@pytest.mark.all_held_out
 def test_greedy_accuracy_before_and_after_is_that_of_the_likeliest_tokens():
     run = start(settings=replace(SHORT, steps=5, num_prompts=8, lr=3e-3, lr_warmup_steps=0, evaluate_every=0))
     list(run)

@@ -201,7 +201,7 @@ CISPO_SURROGATE = family(
     ),
     cispo_with_constant_limits=Mistake(
         lambda ratio, A, lower, upper: ratio.clamp(0.8, 1.2).detach() * A * ratio.log(),
-        "you clip at 0.8 and 1.2 whatever the limits are: use lower and upper.",
+        "you clip at 0.8 and 1.2 whatever the limits are: take those that are asked for.",
     ),
     cispo_with_the_sign_of_advantages_lost=Mistake(
         lambda ratio, A, lower, upper: _weight(ratio, lower, upper) * A.abs() * ratio.log(),
@@ -247,7 +247,7 @@ def _dual(
 DUAL_CLIP = family(
     dual_clip_left_out=Mistake(
         lambda ratio, A, lower, upper, c: pessimistic(ratio, A, lower, upper),
-        "that is PPO's surrogate, and c is not used: for A < 0, J must be no less than c · A.",
+        "these are the values of PPO's surrogate, so c changes nothing: for A < 0, J must be no less than c · A.",
     ),
     dual_clip_for_every_sign=Mistake(
         _dual(of=torch.isfinite),
@@ -305,6 +305,12 @@ DUAL_CLIP = family(
     dual_clip_without_the_minimum=Mistake(
         _dual(clamp_without_the_minimum),
         "the minimum of r · A and clip(r) · A is missing: with a clip alone r never gets as far as c.",
+    ),
+    dual_clip_without_the_minimum_for_bad_tokens=Mistake(
+        lambda ratio, A, lower, upper, c: _dual(clamp_without_the_minimum)(ratio, A, lower, upper, c).where(
+            A < 0, pessimistic(ratio, A, lower, upper)
+        ),
+        "for A < 0 the minimum of r · A and clip(r) · A is missing: with a clip alone r never gets as far as c.",
     ),
     dual_clip_of_the_maximum=Mistake(
         _dual(_optimistic),
@@ -380,6 +386,14 @@ SIGN_WEIGHTS = family(
     both_weights_on_every_token=Mistake(
         _weighed(lambda A, positive, negative: A * positive * negative),
         "every token has both weights: positive is for A > 0, negative for A < 0.",
+    ),
+    positive_weight_on_every_token=Mistake(
+        _weighed(lambda A, positive, negative: A * positive),
+        "every token has the weight positive: tokens with A < 0 have negative.",
+    ),
+    weights_of_four_thirds_and_two_thirds=Mistake(
+        _weighed(lambda A, *weights: A * torch.where(A < 0, 2 / 3, 4 / 3)),
+        "you weigh with 4/3 and 2/3 whatever is asked for: use positive and negative.",
     ),
     weight_for_good_tokens_alone=Mistake(
         _weighed(lambda A, positive, negative: A * _of_sign(A, positive, torch.ones_like(negative))),

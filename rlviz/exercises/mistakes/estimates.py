@@ -231,6 +231,57 @@ ENTROPY = family(
     ),
 )
 
+# --- entropy change: log_probs [*n, V], rewards [*n, V] → [*n] ---
+
+
+def covariance_under_policy(log_probs: Tensor, x: Tensor) -> Tensor:
+    """Return Cov_π(log π, x)."""
+    p = log_probs.exp()
+    return (p * log_probs * x).sum(-1) - (p * log_probs).sum(-1) * (p * x).sum(-1)
+
+
+def _advantage_under_policy(log_probs: Tensor, rewards: Tensor) -> Tensor:
+    return rewards - (log_probs.exp() * rewards).sum(-1, keepdim=True)
+
+
+ENTROPY_CHANGE = family(
+    covariance_with_its_sign_lost=Mistake(
+        lambda log_probs, rewards: -values.entropy_change(log_probs, rewards),
+        "the sign is wrong: dH = −Cov, so entropy falls where likely actions gain more than rare ones.",
+    ),
+    rewards_in_the_place_of_advantages=Mistake(
+        lambda log_probs, rewards: -covariance_under_policy(log_probs, log_probs.exp() * rewards),
+        "the baseline is missing: A is the reward minus the policy's mean reward, Σ π R.",
+    ),
+    baseline_over_actions=Mistake(
+        lambda log_probs, rewards: (
+            -covariance_under_policy(log_probs, log_probs.exp() * (rewards - rewards.mean(-1, keepdim=True)))
+        ),
+        "your baseline counts all actions alike: the policy's mean reward weighs each by its probability, Σ π R.",
+    ),
+    step_without_its_probability=Mistake(
+        lambda log_probs, rewards: -covariance_under_policy(log_probs, _advantage_under_policy(log_probs, rewards)),
+        "a factor π is missing: a logit moves by π · A, as its action is sampled. Cov(log π, A) is the natural gradient's.",
+        "arXiv 2505.22617, where both forms stand side by side",
+    ),
+    covariance_over_actions=Mistake(
+        lambda log_probs, rewards: (
+            -(
+                (log_probs - log_probs.mean(-1, keepdim=True))
+                * log_probs.exp()
+                * _advantage_under_policy(log_probs, rewards)
+            ).mean(-1)
+        ),
+        "your covariance counts all actions alike: in both means each action has the weight π.",
+    ),
+    product_of_the_means_left_out=Mistake(
+        lambda log_probs, rewards: (
+            -(log_probs.exp().square() * log_probs * _advantage_under_policy(log_probs, rewards)).sum(-1)
+        ),
+        "the product of the means is missing: Cov(x, y) = mean of x y − mean of x · mean of y.",
+    ),
+)
+
 
 def minus_surprise_of_the_sampled_token(logp: Tensor, ref_logp: Tensor) -> Tensor:
     """In the place of a KL estimator, whose value is subtracted from a token's objective; ref_logp has no part in it."""
@@ -244,4 +295,4 @@ def minus_surprise_of_the_sampled_token(logp: Tensor, ref_logp: Tensor) -> Tenso
         "Stable-Baselines3 (ppo.py), where a distribution has no formula for its entropy: github.com/DLR-RM/stable-baselines3",
     ),
 )
-entropy = Topic(ENTROPY=ENTROPY, SAMPLED_SURPRISE=SAMPLED_SURPRISE)
+entropy = Topic(ENTROPY=ENTROPY, ENTROPY_CHANGE=ENTROPY_CHANGE, SAMPLED_SURPRISE=SAMPLED_SURPRISE)
