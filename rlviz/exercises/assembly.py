@@ -73,7 +73,7 @@ def judge_assembly(student: Loss, algorithm: GroupPolicyGradient) -> Verdict:
         cases.WHOLE_BATCHES,
         known=chain(_slips(algorithm), _others(algorithm)),
         by="logp",
-        praise=f"your loss is {algorithm.name}'s, in value and gradient, with padding, dead groups and ratios beyond the limits.",
+        praise="the whole loss, in value and gradient, with padding, dead groups and ratios beyond the limits.",
     )
 
 

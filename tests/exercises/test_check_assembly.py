@@ -74,7 +74,7 @@ def test_a_slip_is_named(algorithm, parts, words):
 @pytest.mark.parametrize(
     ("cap", "of", "words"),
     [
-        (5.0, "ratio", "your loss is CISPO's"),
+        (5.0, "ratio", "the whole loss, in value and gradient"),
         (5.0, "policy", "you take log π, as the paper does"),
         (100.0, "ratio", "nothing is clipped"),
     ],

@@ -13,7 +13,7 @@ from rlviz.tabular import TableTask, train_table
 
 BUG = Bug(
     function=mistakes.losses.every_reward_with_every_response,
-    lines=(2, 4),
+    lines=(2, 3, 4),
     choices=(
         "padding is counted, so long responses are pushed harder",
         "each advantage meets every response, and together they cancel",
