@@ -59,8 +59,8 @@ RUN = Unlabelled(
         "here it is 30 % and more.",
         "GSPO, limits 0.97 and 1.03, 8 updates": "these limits lie beyond most s of the middle picture, whose spread is "
         "0.03 at most, so they would clip far fewer tokens.",
-        "GSPO, limits 0.9997 and 1.0004, 8 updates": "seven of eight updates could clip, and 75 % were clipped in the table; here "
-        "the share never passes one half.",
+        "GSPO, limits 0.9997 and 1.0004, 8 updates": "seven of eight updates could clip, and 75 % were clipped in the table; "
+        "here the share never passes one half.",
         "GSPO, limits 0.9997 and 1.0004, 2 updates": "only the second of two updates can clip, so one half is the ceiling, and "
         "the curve stays below it; limits this narrow catch nearly all that moved, however little s spreads.",
         "GSPO, limits 0.9997 and 1.0004, 1 update": "with one update every ratio is 1, and nothing is clipped.",
