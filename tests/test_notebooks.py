@@ -9,9 +9,12 @@ import nbformat
 import pytest
 from jupyter_client.manager import start_new_kernel
 
+from rlviz.editions import exercises_of, key_of
+
 ROOT = Path(__file__).parent.parent
 TOOL = runpy.run_path(str(ROOT / ".ci" / "notebooks.py"))
 NOTEBOOKS = sorted((ROOT / "notebooks").rglob("[0-9]*.ipynb"))
+LESSONS = [path for path in NOTEBOOKS if path.parent.name == "notebooks"]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -37,6 +40,26 @@ def test_solutions_belong_to_a_lesson_and_assert_that_they_pass(path):
     assert (path.parent.parent / path.name).exists()
     source = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells)
     assert len(re.findall(r"^verdict = check\.", source, re.M)) == source.count("assert verdict.passed") > 0
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.name)
+def test_solutions_answer_every_exercise_of_their_lesson(path):
+    """By what `rlviz grade` calls an exercise; a design and a transfer question have no check."""
+    lesson, solution = (nbformat.read(file, as_version=4) for file in (path, path.parent / "solutions" / path.name))
+    asked, answered = (
+        {key_of(call) for cell in one.cells for call in exercises_of(cell)} for one in (lesson, solution)
+    )
+    assert asked and asked <= answered
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.name)
+def test_a_lesson_is_no_longer_than_its_25_minutes(path):
+    """1,800 words of text (signs alone are none) and 150 lines of code."""
+    cells = nbformat.read(path, as_version=4).cells
+    words = [word for cell in cells if cell.cell_type == "markdown" for word in cell.source.split()]
+    code = [line for cell in cells if cell.cell_type == "code" for line in cell.source.splitlines()]
+    assert sum(any(letter.isalnum() for letter in word) for word in words) <= 1800
+    assert sum(bool(line.strip()) for line in code) <= 150
 
 
 def test_kernels_train_on_an_eighth():
