@@ -368,6 +368,7 @@ def test_more_may_be_asked_for_later(tmp_path):
     assert less.result().at_budget()["responses"].tolist() == [30.0, 30.0]
 
 
+@pytest.mark.all_held_out  # as in the other processes
 def test_processes_make_the_same_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(budget, "evaluate", evaluate)
     alone = compare(BOTH, seeds=1, amount=24, out=tmp_path / "one").result()
