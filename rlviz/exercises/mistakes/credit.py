@@ -483,6 +483,7 @@ TOKEN_MEAN = _weights_but("tokens_and_sequences_swapped")
 SEQUENCE_SUM = _weights_but(
     "responses_added_up",
     tokens_and_sequences_swapped="you average over all tokens at once: here every response is averaged, and those are added up.",
+    length_mean_kept="you average the responses' means, as GRPO does: here they are added up, and their number does not divide.",
 )
 
 
