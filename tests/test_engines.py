@@ -22,6 +22,8 @@ from rlviz.engines import check_engine, run_on
 from rlviz.maps import MapSettings, Regime, regime_map
 from rlviz.settings import TrainSettings
 
+pytestmark = pytest.mark.all_held_out  # as in processes that the engines start
+
 
 def killed_once(mark):
     """Kill the worker that does this first; a mark is a file."""
