@@ -17,7 +17,7 @@ from statistics import median, quantiles
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "browser"))
 
-from conftest import BROWSERS, Lab, opened, run_all, serving, shutil, write_notebook
+from conftest import BROWSERS, WINDOW, Lab, run_all, serving, shutil, started, watched, write_notebook
 from playwright.sync_api import Locator, Page
 
 from rlviz.pictures.catalogue import EXPLORERS
@@ -73,7 +73,8 @@ def main(arguments: list[str]) -> None:
         lab = Lab(url, root / "course")
         write_notebook(lab.folder / "touch.ipynb", cells)
         address = f"http://127.0.0.1:{lab.port}/lab/tree/touch.ipynb?token={lab.token}"
-        with opened(chromium, address, root) as notebook:
+        with started(chromium) as browser:
+            notebook = watched(browser.new_page(viewport=WINDOW), address)
             run_all(notebook.page, cells=len(cells))
             print(f"{'explorer':14}{'median ms':>10}{'p95 ms':>9}{'moves':>7}")
             for name in names:

@@ -23,7 +23,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page, Request
+    from playwright.sync_api import Browser, Page, Request, ViewportSize
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 # A container has neither a sandbox nor a GPU, and often a tiny /dev/shm; the rest keeps the browser off the network.
@@ -36,6 +36,7 @@ local_provisioner.launch_kernel = launch_kernel
 """
 FIRST = "00_start_here.ipynb"
 START_SECONDS, RUN_ALL_SECONDS = 120, 300
+WINDOW: ViewportSize = {"width": 1280, "height": 900}
 
 
 @dataclass(frozen=True)
@@ -152,9 +153,9 @@ def printed_url(process: subprocess.Popen[bytes], log: Path) -> str:
     pytest.fail(f"the server printed no address with a token:\n{log.read_text(encoding='utf-8')}")
 
 
-@pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Browser]:
-    """Start a browser for the tests of a file; beyond it, Playwright's loop would be in the way of others."""
+@contextlib.contextmanager
+def started(chromium: str) -> Iterator[Browser]:
+    """Run a browser."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -164,9 +165,16 @@ def browser(chromium: str) -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Browser]:
+    """Run a browser for the tests of a file; beyond it, Playwright's loop would be in the way of others."""
+    with started(chromium) as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
 def open_page(browser: Browser) -> Callable[[str], Notebook]:
     """Return what opens an address in a new window, with storage of its own."""
-    return lambda url: watched(browser.new_page(viewport={"width": 1280, "height": 900}), url)
+    return lambda url: watched(browser.new_page(viewport=WINDOW), url)
 
 
 @pytest.fixture(scope="module")
