@@ -30,12 +30,25 @@ def cleaned(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     for number, cell in enumerate(code, start=1):
         cell.metadata.pop("execution", None)
         cell.execution_count = number  # nbval takes a cell without a number for one that never ran
+        cell.outputs = merged(cell.outputs)
         for output in cell.outputs:
             if "execution_count" in output:
                 output.execution_count = number
             if VIEW in output.get("data", {}):
                 del output.data[VIEW]
     return notebook
+
+
+def merged(outputs: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
+    """Return the outputs, what was printed in several messages after each other as one: a page gives each output a box."""
+    joined: list[nbformat.NotebookNode] = []
+    for output in outputs:
+        before = joined[-1] if joined else {}
+        if output.output_type == before.get("output_type") == "stream" and output.name == before["name"]:
+            before["text"] += output.text
+        else:
+            joined.append(output)
+    return joined
 
 
 def problems(path: Path) -> list[str]:

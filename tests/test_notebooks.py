@@ -3,6 +3,7 @@
 import ast
 import re
 import runpy
+from functools import partial
 from pathlib import Path
 
 import nbformat
@@ -95,6 +96,24 @@ def test_cleaning_strips_widget_state_and_keeps_outputs(tmp_path):
     assert "widgets" not in clean.metadata
     assert set(clean.cells[0].outputs[0].data) == {"image/png", "text/plain"}
     assert TOOL["main"](["check", str(path)]) == 0
+
+
+def test_what_was_printed_together_is_one_output():
+    """A kernel sends it in as many messages as it likes; a warning, or a picture, between two lines keeps its place."""
+    picture = nbformat.v4.new_output("display_data", {"image/png": "iVBORw0KGgo="})
+    out, err = (partial(nbformat.v4.new_output, "stream", name=name) for name in ("stdout", "stderr"))
+    outputs = [
+        out(text="a\n"),
+        out(text="b\n"),
+        err(text="!\n"),
+        out(text="c\n"),
+        picture,
+        out(text="d\n"),
+        out(text="e\n"),
+    ]
+    cell = nbformat.v4.new_code_cell("1", outputs=outputs)
+    (cell,) = TOOL["cleaned"](nbformat.v4.new_notebook(cells=[cell])).cells
+    assert [one.get("text") for one in cell.outputs] == ["a\nb\n", "!\n", "c\n", None, "d\ne\n"]
 
 
 def test_errors_and_missing_outputs_are_found(tmp_path):
