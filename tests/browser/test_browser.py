@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import socket
 import urllib.error
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from rlviz.algorithms import GRPO
+from tests.browser.cells import caption, cell_with, drawn_in, wait_until
 
 if TYPE_CHECKING:
     from conftest import Lab, Notebook
@@ -19,50 +19,16 @@ if TYPE_CHECKING:
 
 KERNELS = ""  # each started from nothing, as everybody's are
 PRESSES = 5
-STEP_SECONDS = 60  # how long a training step or a redraw may take on a slow machine
-
-
-def cell_with(page: Page, code: str) -> Locator:
-    """Return the cell of this code, in view: JupyterLab does not draw what is far from the window."""
-    cell = page.locator(".jp-Notebook .jp-CodeCell", has=page.locator(".jp-InputArea", has_text=code))
-
-    def drawn() -> bool:
-        cell.scroll_into_view_if_needed()
-        page.wait_for_timeout(200)  # cells drawn for the first time change height and can push this one out again
-        picture = cell.locator(".rl-picture svg").first
-        return bool(picture.evaluate("picture => picture.checkVisibility({contentVisibilityAuto: true})"))
-
-    wait_until(page, drawn, f"{code} in view")
-    return cell
-
-
-def drawn_in(cell: Locator) -> str:
-    """Return the picture as the browser holds it, with the ids of its view as every view has them."""
-    inside = cell.locator(".rl-picture [role=img]").evaluate("picture => picture.innerHTML")
-    return re.sub(r"rl[a-z0-9]+_", "", str(inside))
 
 
 def alt_text(cell: Locator) -> str:
     return cell.locator(".rl-picture [role=img]").get_attribute("aria-label") or ""
 
 
-def caption(cell: Locator) -> str:
-    return cell.get_by_role("status").text_content() or ""
-
-
 def step(cell: Locator) -> int:
     """Return the step that the caption names; 0 before the first."""
     found = re.search(r"Step (\d+) of \d+", caption(cell))
     return int(found[1]) if found else 0
-
-
-def wait_until(page: Page, condition: Callable[[], bool], expected: str) -> None:
-    """Poll: the answer to a click comes from the kernel, in its own time."""
-    for _ in range(STEP_SECONDS * 10):
-        if condition():
-            return
-        page.wait_for_timeout(100)
-    pytest.fail(f"still not after {STEP_SECONDS} s: {expected}")
 
 
 def test_serves_this_machine_only(lab: Lab) -> None:

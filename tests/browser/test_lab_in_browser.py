@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -13,62 +12,29 @@ from rlviz import GRPO, TrainSettings, train
 from rlviz.pictures.catalogue import EXPLORERS
 from rlviz.training import find_task
 from small_models.policies import load_policy
+from tests.browser.cells import caption, cell_with, drawn_in, wait_until
 
 if TYPE_CHECKING:
     from conftest import Lab, Notebook
-    from playwright.sync_api import Locator, Page
+    from playwright.sync_api import Locator
 
-SECONDS = 60
 NAMES = sorted(EXPLORERS)
 MARK = "<img src=x onerror=\"document.title='PWNED'\"> $\\href{javascript:1}{x^2}$ \\(y^2\\)"
 CONTROL = 'import ipywidgets\nipywidgets.HTMLMath("typeset: $x^2$")'  # what Jupyter does with a formula
-
-
-def cell_of(page: Page, name: str) -> Locator:
-    """Return the explorer's cell, in view: JupyterLab does not draw what is far from the window."""
-    code = f"explore_{name}()"
-    cell = page.locator(".jp-Notebook .jp-CodeCell", has=page.locator(".jp-InputArea", has_text=code))
-
-    def drawn() -> bool:
-        cell.scroll_into_view_if_needed()
-        page.wait_for_timeout(200)  # cells drawn for the first time change height and can push this one out again
-        picture = cell.locator(".rl-picture svg").first
-        return bool(picture.evaluate("picture => picture.checkVisibility({contentVisibilityAuto: true})"))
-
-    until(page, drawn, f"{code} in view")
-    return cell
-
-
-def picture(cell: Locator) -> str:
-    """Return the picture as the browser holds it, without its handles, with the ids of its view as every view has them."""
-    inside = cell.locator(".rl-picture [role=img]").evaluate("picture => picture.innerHTML")
-    return re.sub(r"rl[a-z0-9]+_", "", str(inside))
 
 
 def call(cell: Locator) -> str:
     return cell.locator(".rl-call").text_content() or ""
 
 
-def until(page: Page, condition: Callable[[], bool], expected: str) -> None:
-    for _ in range(SECONDS * 20):
-        if condition():
-            return
-        page.wait_for_timeout(50)
-    pytest.fail(f"still not after {SECONDS} s: {expected}")
-
-
-def words(cell: Locator) -> str:
-    return cell.get_by_role("status").text_content() or ""
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_slider_of_each_kind_to_both_ends_and_back(explorers: Notebook, name: str) -> None:
     """A number's and a list's; tests/pictures/test_explorers.py moves every control."""
     page = explorers.page
-    cell = cell_of(page, name)
-    start, start_call = picture(cell), call(cell)
+    cell = cell_with(page, f"explore_{name}()")
+    start, start_call = drawn_in(cell), call(cell)
     assert start_call == f"explore_{name}()"
-    until(page, lambda: bool(words(cell)), f"{name}: the conclusion")
+    wait_until(page, lambda: bool(caption(cell)), f"{name}: the conclusion")
     assert cell.locator(".rl-picture [role=img]").get_attribute("aria-label")
     moved, kinds = 0, {}
     for row in cell.locator(".rl-control").filter(has=page.locator("input[type=range]")).all():
@@ -81,24 +47,26 @@ def test_a_slider_of_each_kind_to_both_ends_and_back(explorers: Notebook, name: 
         for key, end in (("Home", "min"), ("End", "max")):
             if float(slider.input_value()) == float(slider.get_attribute(end) or 0):
                 continue
-            before = picture(cell)
+            before = drawn_in(cell)
             page.keyboard.press(key)
-            until(page, lambda: picture(cell) != before, f"{name}: {label}, {key}")  # noqa: B023
+            wait_until(page, lambda: drawn_in(cell) != before, f"{name}: {label}, {key}")  # noqa: B023
             assert slider.evaluate("slider => slider === document.activeElement"), "the focus is kept"
             moved += 1
         slider.fill(str(value))
-        until(page, lambda: (picture(cell), call(cell)) == (start, start_call), f"{name}: {label} back at {value}")
+        wait_until(
+            page, lambda: (drawn_in(cell), call(cell)) == (start, start_call), f"{name}: {label} back at {value}"
+        )
     assert moved
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_handle_is_dragged_and_its_control_follows(explorers: Notebook, name: str) -> None:
     page = explorers.page
-    cell = cell_of(page, name)
+    cell = cell_with(page, f"explore_{name}()")
     handles = [handle for handle in cell.locator(".rl-handle").all() if handle.is_visible()]
     assert handles
     for handle in handles:
-        start, label = (picture(cell), call(cell)), handle.get_attribute("aria-label")
+        start, label = (drawn_in(cell), call(cell)), handle.get_attribute("aria-label")
         value = handle.get_attribute("aria-valuenow")
         handle.locator(".grip").scroll_into_view_if_needed()
         box = handle.locator(".grip").bounding_box()
@@ -117,20 +85,20 @@ def test_every_handle_is_dragged_and_its_control_follows(explorers: Notebook, na
                     break
             if moved:
                 break
-        until(page, lambda: picture(cell) != start[0] and call(cell) != start[1], f"{name}: {label} dragged")  # noqa: B023
+        wait_until(page, lambda: drawn_in(cell) != start[0] and call(cell) != start[1], f"{name}: {label} dragged")  # noqa: B023
         assert handle.evaluate("handle => handle === document.activeElement"), "the focus is where the hand was"
         assert handle.get_attribute("aria-valuetext")
         assert label is not None and value is not None
         put_back(cell, label, value)
-        until(page, lambda: (picture(cell), call(cell)) == start, f"{name}: {label} back at {value}")  # noqa: B023
+        wait_until(page, lambda: (drawn_in(cell), call(cell)) == start, f"{name}: {label} back at {value}")  # noqa: B023
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_handle_answers_to_the_arrow_keys_and_keeps_the_focus(explorers: Notebook, name: str) -> None:
     page = explorers.page
-    cell = cell_of(page, name)
+    cell = cell_with(page, f"explore_{name}()")
     handle = next(handle for handle in cell.locator(".rl-handle").all() if handle.is_visible())
-    start = picture(cell), call(cell)
+    start = drawn_in(cell), call(cell)
     value = handle.get_attribute("aria-valuenow")
     handle.focus()
     least, most = (float(handle.get_attribute(f"aria-value{end}") or 0) for end in ("min", "max"))
@@ -143,9 +111,9 @@ def test_a_handle_answers_to_the_arrow_keys_and_keeps_the_focus(explorers: Noteb
             page.keyboard.press(there)
     else:
         page.keyboard.press(there)
-    until(page, lambda: call(cell) != start[1], f"{name}: a step by key")
+    wait_until(page, lambda: call(cell) != start[1], f"{name}: a step by key")
     page.keyboard.press(back)
-    until(page, lambda: (picture(cell), call(cell)) == start, f"{name}: a step back")
+    wait_until(page, lambda: (drawn_in(cell), call(cell)) == start, f"{name}: a step back")
     assert handle.get_attribute("aria-valuenow") == value
     assert handle.evaluate("handle => handle === document.activeElement")
 
@@ -161,23 +129,23 @@ def put_back(cell: Locator, label: str, value: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_choice_of_algorithms_answers_to_the_keyboard(explorers: Notebook, name: str) -> None:
     page = explorers.page
-    cell = cell_of(page, name)
+    cell = cell_with(page, f"explore_{name}()")
     start_call = call(cell)
     # a map's two algorithms are those that were trained: what is chosen there is the map
     pick = cell.get_by_label("map" if name == "map" else "algorithm", exact=True)
     value = pick.evaluate("pick => pick.selectedIndex")
     pick.focus()
     page.keyboard.press("ArrowUp" if value else "ArrowDown")
-    until(page, lambda: call(cell) != start_call, f"{name}: another algorithm")
-    assert not words(cell).startswith("Not possible")
+    wait_until(page, lambda: call(cell) != start_call, f"{name}: another algorithm")
+    assert not caption(cell).startswith("Not possible")
     pick.select_option(index=value)
-    until(page, lambda: call(cell) == start_call, f"{name}: the first algorithm again")
+    wait_until(page, lambda: call(cell) == start_call, f"{name}: the first algorithm again")
 
 
 def test_pointing_at_a_line_tells_its_value(explorers: Notebook) -> None:
     """At the middle of the left axes, ratio 1 of 0 … 2, GRPO's objective of a good token is 1."""
     page = explorers.page
-    cell = cell_of(page, "clip")
+    cell = cell_with(page, "explore_clip()")
     box = cell.locator(".rl-picture svg").first.bounding_box()
     where = cell.locator(".rl-picture").evaluate(
         """root => {
@@ -189,12 +157,12 @@ def test_pointing_at_a_line_tells_its_value(explorers: Notebook) -> None:
     assert box is not None
     page.mouse.move(*where)
     read = cell.locator(".rl-read text")
-    until(page, lambda: read.count() == 1, "what the lines are there")
+    wait_until(page, lambda: read.count() == 1, "what the lines are there")
     lines = read.locator("tspan").all_text_contents()
     assert abs(float(lines[0]) - 1) < 0.02
     assert [line for line in lines if line.startswith("objective") and abs(float(line.split()[-1]) - 1) < 0.02], lines
     page.mouse.move(0, 0)
-    until(page, lambda: read.count() == 0, "nothing, away from the picture")
+    wait_until(page, lambda: read.count() == 0, "nothing, away from the picture")
 
 
 def test_two_views_share_no_id(explorers: Notebook) -> None:
@@ -206,17 +174,17 @@ def test_two_views_share_no_id(explorers: Notebook) -> None:
 def test_the_page_s_colours_are_the_picture_s(explorers: Notebook) -> None:
     """Light and dark, by the colour that the page's text has."""
     page = explorers.page
-    cell = cell_of(page, "clip")
+    cell = cell_with(page, "explore_clip()")
     root = cell.locator(".rl-picture")
     ink = "root => getComputedStyle(root.querySelector('text').parentElement).fill"
     light = root.evaluate(ink)
     page.evaluate("document.documentElement.style.setProperty('--jp-content-font-color1', 'rgb(240, 240, 240)')")
     try:
-        until(page, lambda: "rl-dark" in (root.get_attribute("class") or ""), "dark")
+        wait_until(page, lambda: "rl-dark" in (root.get_attribute("class") or ""), "dark")
         assert root.evaluate(ink) == "rgb(240, 240, 240)" != light
     finally:
         page.evaluate("document.documentElement.style.removeProperty('--jp-content-font-color1')")
-    until(page, lambda: "rl-dark" not in (root.get_attribute("class") or ""), "light again")
+    wait_until(page, lambda: "rl-dark" not in (root.get_attribute("class") or ""), "light again")
 
 
 def test_browser_reported_no_error_and_asked_nobody_else(explorers: Notebook) -> None:
