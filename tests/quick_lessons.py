@@ -1,13 +1,13 @@
 """What a lesson's kernel runs before its first cell when `pytest` runs the lessons along with the tests: less is sampled.
 
-Every cell runs as it is written, and every run has its number of steps; but a step of training has an eighth of the prompts or
-pairs (a quarter of the prompts where each has one response) and two updates at most, or one a minibatch, a step on a table two
+Every cell runs as it is written, and every run has its number of steps; but a step of training has an eighth of the prompts (a
+quarter where each has one response), a quarter of the pairs, and two updates at most, or one a minibatch, a step on a table two
 updates at most. With another seed than 0 only one step of ten is made, and its record comes ten times; with seed 0 one of four,
-where no details of records are kept; and one of two in a run that does not evaluate either, since a lesson then looks at the
-policy itself. The first step, the last and those at which something is due (an evaluation, the details of a record, a new
-reference, fresh labels) are made always. A comparison has an eighth of the budget. Of the pairs to learn from, only an eighth are
-sampled; a list has each eight times, a run learns from the eighth. An evaluation takes fifty prompts, a lesson's own look at
-held-out prompts at most 250, a reward model a batch of eight pairs, a cost a single measurement.
+or one of two where details of records are kept, or where nothing is evaluated, since a lesson then looks at the policy itself.
+The first step, the last and those at which something is due (an evaluation, the details of a record, a new reference, fresh
+labels) are made always. A comparison has an eighth of the budget. Of the pairs to learn from, only an eighth are sampled; a
+list has each eight times, a run learns from the eighth. An evaluation takes fifty prompts, a lesson's own look at held-out
+prompts at most 250, a reward model a batch of eight pairs and a quarter of its later updates, a cost one measurement.
 `pytest notebooks` runs the lessons in full. The names in here are gone before the first cell.
 """
 
@@ -28,7 +28,7 @@ def _sample_less() -> None:
 
     def less(value):
         if isinstance(value, PairSettings):
-            return replace(value, batch_size=max(4, value.batch_size // 8))
+            return replace(value, batch_size=max(4, value.batch_size // 4))
         if not isinstance(value, TrainSettings):
             return value
         for_minibatches = -(-value.minibatches // value.group_size)
@@ -73,7 +73,7 @@ def _sample_less() -> None:
             step, settings = run.step + 1, run.settings
             due = {name: getattr(settings, name) for name in intervals if hasattr(settings, name)}
             looked_at = "details_every" in due and not (due["details_every"] or due["evaluate_every"])
-            seldom = 2 if looked_at else 10 if settings.seed else 1 if due.get("details_every") else 4
+            seldom = 2 if looked_at else 10 if settings.seed else 2 if due.get("details_every") else 4
             made = step in (1, settings.steps) or any(every and step % every == 0 for every in (seldom, *due.values()))
             if made or not hasattr(run, "last_learned"):  # a resumed run has none
                 run.last_learned = learn(run)
@@ -88,6 +88,7 @@ def _sample_less() -> None:
     rlviz.train_table = tabular.train_table = train_table_on_less
     pairs.make_pairs = reward_model.make_pairs = make_fewer_pairs
     reward_model.train_reward_model.__kwdefaults__["batch_size"] = 8
+    reward_model.REFRESH_STEPS //= 4
     Task.held_out_prompts = property(lambda task: all_held_out.fget(task)[:250])
     evaluate.__kwdefaults__["num_prompts"] = 50
     unwrap(model_costs).__kwdefaults__["repeats"] = 1

@@ -287,6 +287,7 @@ def test_a_run_is_the_one_that_train_makes(tmp_path):
     assert json.loads((run.path / "summary.json").read_text())["finished"]
 
 
+@pytest.mark.quick(1)
 def test_stopped_and_begun_again_it_is_the_same(tmp_path):
     whole = compare(BOTH, seeds=2, amount=60, out=tmp_path / "whole").result()
     for pulled in (1, 3, 9, 14):  # within the first run, and in later ones

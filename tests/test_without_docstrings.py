@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.quick(0)  # two interpreters for all of its tests
+
 # asked of both interpreters at once: each answer is a text, and must be the same
 SCRIPT = """
 import json

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
-import urllib.error
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,8 +12,10 @@ from rlviz.algorithms import GRPO
 from tests.browser.cells import caption, cell_with, drawn_in, wait_until
 
 if TYPE_CHECKING:
-    from conftest import Lab, Notebook
+    from conftest import Notebook
     from playwright.sync_api import Locator, Page
+
+pytestmark = pytest.mark.quick(0)  # the whole first lesson, in kernels that start from nothing
 
 KERNELS = ""  # each started from nothing, as everybody's are
 PRESSES = 5
@@ -29,21 +29,6 @@ def step(cell: Locator) -> int:
     """Return the step that the caption names; 0 before the first."""
     found = re.search(r"Step (\d+) of \d+", caption(cell))
     return int(found[1]) if found else 0
-
-
-def test_serves_this_machine_only(lab: Lab) -> None:
-    assert lab.url.startswith("http://127.0.0.1:")
-    socket.create_connection(("127.0.0.1", lab.port), timeout=10).close()
-    # Another address of this same machine: a server on all interfaces would answer there.
-    with pytest.raises(OSError):  # noqa: PT011 - refused here, unreachable on other systems
-        socket.create_connection(("127.0.0.2", lab.port), timeout=3).close()
-
-
-def test_refuses_whoever_has_no_token(lab: Lab) -> None:
-    with pytest.raises(urllib.error.HTTPError) as refusal:
-        lab.ask("api/contents", token=False)
-    assert refusal.value.code == 403
-    assert lab.ask("api/contents").status == 200
 
 
 def test_slider_moves_the_picture_and_back_again(page: Page) -> None:

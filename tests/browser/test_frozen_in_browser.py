@@ -63,6 +63,7 @@ def shown(tab: Page) -> tuple[str, str]:
     return tab.locator(".rl-picture [role=img]").inner_html(), tab.locator(".rl-call").text_content() or ""
 
 
+@pytest.mark.quick(1)
 def test_it_answers_as_the_kernel_would(opened: Callable[..., Page]) -> None:
     """Each point of the grid is, to the letter, the picture that a live explorer sends for those values."""
     tab = opened()

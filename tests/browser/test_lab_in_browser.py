@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import urllib.error
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -27,6 +29,22 @@ def call(cell: Locator) -> str:
     return cell.locator(".rl-call").text_content() or ""
 
 
+def test_serves_this_machine_only(lab: Lab) -> None:
+    assert lab.url.startswith("http://127.0.0.1:")
+    socket.create_connection(("127.0.0.1", lab.port), timeout=10).close()
+    # Another address of this same machine: a server on all interfaces would answer there.
+    with pytest.raises(OSError):  # noqa: PT011 - refused here, unreachable on other systems
+        socket.create_connection(("127.0.0.2", lab.port), timeout=3).close()
+
+
+def test_refuses_whoever_has_no_token(lab: Lab) -> None:
+    with pytest.raises(urllib.error.HTTPError) as refusal:
+        lab.ask("api/contents", token=False)
+    assert refusal.value.code == 403
+    assert lab.ask("api/contents").status == 200
+
+
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_slider_of_each_kind_to_both_ends_and_back(explorers: Notebook, name: str) -> None:
     """A number's and a list's; tests/pictures/test_explorers.py moves every control."""
@@ -59,6 +77,7 @@ def test_a_slider_of_each_kind_to_both_ends_and_back(explorers: Notebook, name: 
     assert moved
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_handle_is_dragged_and_its_control_follows(explorers: Notebook, name: str) -> None:
     page = explorers.page
@@ -191,6 +210,33 @@ def test_browser_reported_no_error_and_asked_nobody_else(explorers: Notebook) ->
     """Comes last, to see what the tests above did."""
     assert not explorers.errors
     assert not explorers.outside
+
+
+def test_a_prediction_is_typed_kept_and_shown_beside_the_result(lab: Lab, run_in_lab: Callable[..., Notebook]) -> None:
+    """What is no answer is asked for again; who runs the notebook once more is not asked for what is kept."""
+    cells = (
+        'import os\nos.environ["RLVIZ_ASK"] = "1"  # these tests are somebody who answers\n'
+        "from rlviz.exercises import Predictions\n"
+        'predict = Predictions("typed", dead="Share of dead groups?", faster=("Which is faster?", "steps", "outcome"))',
+        'predict("dead")\npredict("faster")\npredict.result("dead", 0.25)\npredict.result("faster", "steps")',
+        "predict.table()",
+    )
+    first = run_in_lab("typed", *cells, answers=("a half", "50 %", "2")).page
+    kept = json.loads((lab.folder / "predictions" / "typed.json").read_text(encoding="utf-8"))["predictions"]
+    assert {name: (each["guess"], each["result"]) for name, each in kept.items()} == {
+        "dead": (0.5, 0.25),
+        "faster": ("outcome", "steps"),
+    }
+    outputs = first.locator(".jp-OutputArea")
+    told = "Share of dead groups? you said 0.5; the run says 0.25."
+    wait_until(first, lambda: told in " ".join(outputs.all_text_contents()), told)
+    assert "a half is not a number, such as 0.5" in " ".join(outputs.all_text_contents())
+    row = first.locator("table tr", has_text="Share of dead groups?").locator("td")
+    assert row.all_text_contents() == ["Share of dead groups?", "0.5", "0.25"]
+    again = run_in_lab("typed-again", *cells).page
+    wait_until(
+        again, lambda: told in " ".join(again.locator(".jp-OutputArea").all_text_contents()), "without a question"
+    )
 
 
 def test_a_run_folder_brings_no_script_and_no_latex(lab: Lab, run_in_lab: Callable[..., Notebook]) -> None:

@@ -120,6 +120,7 @@ def train_stop_resume_reset(tab: Tab) -> None:
     assert tab.page.get_by_label("steps", exact=True).input_value() == "120"
 
 
+@pytest.mark.quick(1)
 def test_trains_and_stops_as_a_web_page(open_tab: Callable[[], Tab]) -> None:
     train_stop_resume_reset(open_tab())
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from conftest import Notebook
     from playwright.sync_api import Page
 
+pytestmark = pytest.mark.quick(0)  # builds the site; tests/site/ does, too
+
 NASTY = "</script><img src=x onerror='window.hurt=1'>"
 
 

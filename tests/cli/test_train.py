@@ -151,6 +151,7 @@ def test_a_disk_that_fills_up_in_the_middle_ends_in_a_sentence(rlviz, tmp_path, 
     assert len(result.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.quick(1)
 @pytest.mark.skipif(os.name != "posix", reason="sends a signal")
 def test_ctrl_c_keeps_the_run_and_resume_goes_on(rlviz, tmp_path):
     out = tmp_path / "run"
@@ -354,6 +355,7 @@ def test_a_refused_run_leaves_no_folder(rlviz, tmp_path, monkeypatch):
 FEW = ["--num-prompts", 4]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("options", "says", "settings"),
     [

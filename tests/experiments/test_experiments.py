@@ -44,6 +44,7 @@ def outcome_of_one_trial(part):
     return SEEN if value >= part.claimed else NOT_SEEN
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", [each.name for each in EXPERIMENTS])
 def test_a_tiny_trial_can_be_judged_and_drawn(name, tmp_path, monkeypatch):
     experiment = find_experiment(name)

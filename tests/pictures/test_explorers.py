@@ -203,6 +203,7 @@ def walk(name):
     return Walk(explorer, start, moved, back, look())
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_control_moves_the_picture_and_gives_it_back(name):
     seen = walk(name)
@@ -217,6 +218,7 @@ def test_every_control_moves_the_picture_and_gives_it_back(name):
         assert (look.caption, look.call) == (seen.start.caption, seen.start.call)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_call_makes_the_same_picture(name):
     seen = walk(name)
@@ -226,6 +228,7 @@ def test_the_call_makes_the_same_picture(name):
     assert shown(again) == seen.end.picture
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_call_says_each_control_that_was_moved(name):
     for look in walk(name).moved:
@@ -233,6 +236,7 @@ def test_the_call_says_each_control_that_was_moved(name):
         assert argument == "algorithm" or f"{argument}=" in look.call, (look.control, look.value, look.call)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_choice_is_drawn_as_if_made_with_it(name):
     """Axes and legends that depend on it are drawn anew."""
@@ -241,6 +245,7 @@ def test_a_choice_is_drawn_as_if_made_with_it(name):
             assert shown(evaluated(look.call)) == look.picture, (look.control, look.value)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_words_say_what_is_shown(name):
     seen = walk(name)
@@ -325,6 +330,7 @@ def test_a_handle_leads_where_it_stands(name):
         assert shown(explorer) == start
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_handles_are_as_many_for_every_setting(name):
     seen = walk(name)
@@ -333,6 +339,7 @@ def test_handles_are_as_many_for_every_setting(name):
         assert len(look.picture[1]) == count, (look.control, look.value)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_conclusion_is_one_sentence_and_its_details_are_others(name):
     seen = walk(name)

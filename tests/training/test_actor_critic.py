@@ -359,6 +359,7 @@ def test_the_kl_in_the_reward_reaches_the_returns():
     assert value[s.mask].std() > 0
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("algorithm", "critic"), [(PPO, "separate"), (PPO, "shared"), (PPO_PENALTY, "separate")])
 def test_it_learns(algorithm, critic):
     settings = default_settings(algorithm, steps=25, critic=critic, evaluate_every=25, details_every=0)

@@ -11,6 +11,8 @@ from small_models.evaluation import evaluate
 from small_models.policies import load_policy
 from small_models.tasks import Chain
 
+pytestmark = pytest.mark.quick(0)  # each run that it looks at learns for long
+
 TASK = Chain()
 SETTINGS = TrainSettings(steps=25, num_prompts=16, lr=5e-4, evaluate_every=25, details_every=0)
 FREE = replace(GRPO, kl=None)

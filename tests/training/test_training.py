@@ -414,6 +414,7 @@ def test_a_run_with_own_pieces_resumes_when_they_are_given_again(tmp_path):
     assert len(list(resume(tmp_path / "run", algorithm=mine, device="cpu"))) == 5
 
 
+@pytest.mark.quick(1)
 def test_grpo_learns_the_chain_task():
     policy = load_policy("chain", device="cpu")
     before = evaluate(policy, TASK)
