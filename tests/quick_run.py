@@ -60,6 +60,8 @@ class Measuring:
         self.seconds: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if not report.nodeid.startswith("tests/"):
+            return  # a notebook's cells need those before them
         self.seconds[function_of(report.nodeid)][report.nodeid] += report.duration
 
     def pytest_sessionfinish(self) -> None:

@@ -45,11 +45,18 @@ def test_what_takes_too_long_is_left_and_a_mark_has_the_last_word():
     assert taken_of(function("slow", quick=0)) == []
 
 
-def test_measured_is_what_takes_more_than_a_second_in_all_its_phases_and_parameters(tmp_path, monkeypatch):
+def test_measured_is_what_takes_more_than_a_second_in_all_its_phases_and_parameters_but_no_cell_of_a_notebook(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr("tests.quick_run.SECONDS", tmp_path / "seconds.json")
     measuring = Measuring()
-    for test, seconds in {"a[0]": 0.4, "a[1]": 0.8, "b": 0.9}.items():
+    for test, seconds in {
+        "tests/t.py::a[0]": 0.4,
+        "tests/t.py::a[1]": 0.8,
+        "tests/t.py::b": 0.9,
+        "n.ipynb::Cell 1": 9.0,
+    }.items():
         for share in (0.5, 0.25, 0.25):  # setup, call, teardown
-            measuring.pytest_runtest_logreport(SimpleNamespace(nodeid=f"t.py::{test}", duration=share * seconds))
+            measuring.pytest_runtest_logreport(SimpleNamespace(nodeid=test, duration=share * seconds))
     measuring.pytest_sessionfinish()
-    assert (tmp_path / "seconds.json").read_text(encoding="utf-8") == '{\n"t.py::a": 0.6\n}\n'
+    assert (tmp_path / "seconds.json").read_text(encoding="utf-8") == '{\n"tests/t.py::a": 0.6\n}\n'
