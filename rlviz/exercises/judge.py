@@ -226,7 +226,7 @@ def judge(
     for ours, theirs in zip(expected, got, strict=True):
         due, shape = list(ours.output.shape), list(theirs.output.shape)
         if shape != due:
-            advice = "" if shape else f" One value for each {each}: do not average."
+            advice = "" if shape else f" One value for each {each}: do not average or add over them."
             if len(shape) == len(due):
                 advice = " Is a sum or mean over the wrong dimension?"
             advice = advice if due else " One number for the whole batch: take the mean."
