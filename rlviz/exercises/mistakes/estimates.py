@@ -266,7 +266,7 @@ def _changed_by(
     x: Callable[[Tensor], Tensor] = lambda log_probs: log_probs,
     centre: Callable[[Tensor], Tensor] | None = None,
 ) -> Callable[[Tensor, Tensor], Tensor]:
-    """Return −Σ π (x − centre) π advantage(π, R) of (log_probs, rewards); as it comes the right change. centre: None, the mean of x."""
+    """Return (log_probs, rewards) → −Σ π (x − centre) π advantage(π, R); centre: None, the mean of x. As it comes it is right."""
 
     def change(log_probs: Tensor, rewards: Tensor) -> Tensor:
         p, of = log_probs.exp(), x(log_probs)
@@ -293,8 +293,8 @@ ENTROPY_CHANGE = family(
     ),
     step_without_its_probability=Mistake(
         lambda log_probs, rewards: -covariance_under_policy(log_probs, _advantage_under_policy(log_probs, rewards)),
-        "a factor π is missing: one is in the step, π · A, as an action is sampled, and one is the weight in the means. With one of "
-        "the two it is Cov(log π, A), the natural gradient's.",
+        "a factor π is missing: one is in the step, π · A, as an action is sampled, and one is the weight in the means. With "
+        "one of the two it is Cov(log π, A), the natural gradient's.",
         "arXiv 2505.22617, where both forms stand side by side",
     ),
     covariance_over_actions=Mistake(

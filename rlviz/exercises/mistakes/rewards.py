@@ -421,7 +421,8 @@ DPO_LOSS = family(
         lambda logp, ref_logp, mask, beta: (
             -logsigmoid(beta * torch.sub(*torch.stack(_gains(logp, ref_logp, mask), -1)[:2])).mean()
         ),
-        "you take the first pair for the chosen responses and the second for the rejected: they are in dimension 1, x[:, 0] and x[:, 1].",
+        "you take the first pair for the chosen responses, the second for the rejected: they are in dimension 1, x[:, 0] and "
+        "x[:, 1].",
     ),
     every_chosen_with_every_rejected=Mistake(
         lambda logp, ref_logp, mask, beta: (
