@@ -103,7 +103,7 @@ REWARDS = [
 ]
 LOGITS = [
     {"logits": _double([[[0.0, 1.0, 2.0, -1.0], [0.5, 0.5, 0.5, 0.5], [4.0, 0.0, 0.0, 0.0]]])},
-    {"logits": _double([[-1.0, 0.3, 0.9, 2.0, 0.1]])},
+    {"logits": _double([[-1.0, 0.3, 0.9, 2.0, 0.1], [0.4, -0.7, 1.5, 0.2, 0.0]])},
 ]
 REWARDED = [  # the likely action pays, a rare one does; none pays more than another
     {"log_probs": _double([[0.6, 0.3, 0.1]] * 2).log(), "rewards": _double([[1, 0, 0], [0, 0.5, 2]])},
@@ -196,7 +196,7 @@ EPISODES = [  # whole responses and one baseline for all of them; what stands on
 TABLE_STEPS = [  # an action that is played twice, and one that is never played
     {"logits": _double(logits), "actions": torch.tensor(actions), "R": _double(R), "lr": _double(lr)}
     for logits, actions, R, lr in (
-        ([0.2, -0.5, 1.0, 0.0], [2, 0, 2, 3], [1.0, 0.0, 0.5, 0.0], 0.5),
+        ([0.2, -0.5, 1.0, 0.0], [2, 0, 2, 3], [1.0, 0.0, 0.5, 0.25], 0.5),
         ([0.7, -0.3, 0.1], [1, 2, 1], [0.0, 2.0, -1.0], 3.0),
     )
 ]

@@ -344,7 +344,7 @@ def dynamic_bounds(student: Callable[..., Any]) -> Verdict:
     for side, name in enumerate(("lower", "upper")):  # say in words which limit, and of which probability
         alone = judge(student, _dynamic_bounds, cases.PROBABILITIES, through=_of_side(side))
         if not alone.passed:
-            says = alone.says.replace("as from 0 / 0", "as the root of a negative number is none")
+            says = alone.says.replace("as from 0 / 0 or ln(−1)", "as the root of a negative number is none")
             return Verdict(False, f"{name} limit, {says}")
     return verdict
 

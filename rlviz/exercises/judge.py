@@ -175,7 +175,7 @@ def _told_apart(expected: float, got: float) -> str:
     """Return both numbers, with as many digits as it takes to see that they differ."""
     texts = [(f"{expected:.{digits}g}", f"{got:.{digits}g}") for digits in range(4, 10)]
     known, shown = next((pair for pair in texts if pair[0] != pair[1]), texts[-1])
-    return f"expected {known}, got {shown}{': no number, as from 0 / 0' if math.isnan(got) else ''}"
+    return f"expected {known}, got {shown}{': no number, as from 0 / 0 or ln(−1)' if math.isnan(got) else ''}"
 
 
 def _of_the_library(student: Callable[..., Any], right: Callable[..., Any]) -> bool:
@@ -226,7 +226,7 @@ def judge(
     for ours, theirs in zip(expected, got, strict=True):
         due, shape = list(ours.output.shape), list(theirs.output.shape)
         if shape != due:
-            advice = "" if shape else f" One value for each {each}: do not average."
+            advice = "" if shape else f" One value for each {each}: do not average or add over them."
             if len(shape) == len(due):
                 advice = " Is a sum or mean over the wrong dimension?"
             advice = advice if due else " One number for the whole batch: take the mean."

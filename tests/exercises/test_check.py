@@ -196,7 +196,7 @@ def test_a_number_that_is_not_one_is_shown():
         (
             check.mean_of_tokens,
             lambda mask: (mask / mask.sum()).sum(),
-            "your result has shape []; it has to be [1, 4, 5]. One value for each token: do not average.",
+            "your result has shape []; it has to be [1, 4, 5]. One value for each token: do not average or add over them.",
         ),
         (
             check.group_advantage,
@@ -237,7 +237,9 @@ def test_what_a_student_s_function_does_to_its_inputs_stays_there():
 def test_one_value_is_asked_for_each_of_what_the_result_is_about():
     averaged = {check.pessimistic: "token", check.group_advantage: "response", check.entropy: "distribution"}
     for checks, each in averaged.items():
-        assert checks(lambda x, *more: x.mean()).says.endswith(f" One value for each {each}: do not average.")
+        assert checks(lambda x, *more: x.mean()).says.endswith(
+            f" One value for each {each}: do not average or add over them."
+        )
 
 
 def test_a_mean_without_keepdim_is_told_what_is_missing():

@@ -139,7 +139,7 @@ def test_the_slip_is_named_however_it_is_written(wrong):
         (lambda r, A, low, high: None, "your function returns None: write your lines, and return their result."),
         (
             lambda r, A, low, high: (r.clamp(low, high).detach() * A * r.log()).mean(),
-            "your result has shape []; it has to be [10]. One value for each token: do not average.",
+            "your result has shape []; it has to be [10]. One value for each token: do not average or add over them.",
         ),
         (
             lambda r, A, low, high: (r.clamp(low, high) * A * r.log()).detach().numpy(),

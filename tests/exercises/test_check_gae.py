@@ -228,7 +228,7 @@ def past_the_end(rewards, values, mask, gamma, lam):
         ),
         (
             lambda *given: in_the_lesson(*given).mean(),
-            "your result has shape []; it has to be [1, 3, 4]. One value for each token: do not average.",
+            "your result has shape []; it has to be [1, 3, 4]. One value for each token: do not average or add over them.",
         ),
         (
             lambda *given: -in_the_lesson(*given),

@@ -105,7 +105,7 @@ def k3_of(logp, ref_logp):
         (lambda logp, ref_logp: None, "your function returns None: write your lines, and return their result."),
         (
             lambda logp, ref_logp: k3_of(logp, ref_logp).mean(),
-            "your result has shape []; it has to be [3]. One value for each token: do not average.",
+            "your result has shape []; it has to be [3]. One value for each token: do not average or add over them.",
         ),
         (
             lambda logp, ref_logp: k3_of(logp, ref_logp).unsqueeze(0),

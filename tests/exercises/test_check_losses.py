@@ -60,6 +60,11 @@ def test_right_answers_pass():
     assert check.ppo_loss(my_ppo).passed
 
 
+def test_a_median_is_not_taken_for_no_baseline():
+    verdict = check.reinforce_step(lambda z, a, R, lr: my_step(z, a, R, lr, baseline=torch.median))
+    assert (verdict.passed, verdict.mistake) == (False, "")
+
+
 SLIPS = {  # check → its mistakes' names, and how a student would write each
     check.reinforce: {
         "every reward with every response": lambda p, m, R, b: -(R - b).mean() * (p * m).sum(1).mean(),

@@ -130,7 +130,7 @@ def test_a_slip_is_named(wrong):
         (lambda turn: 1.0, "your function returns a float: return a torch tensor."),
         (
             lambda turn: (turn % 2 == 0).float().mean(),
-            "your result has shape []; it has to be [1, 3, 13]. One value for each token: do not average.",
+            "your result has shape []; it has to be [1, 3, 13]. One value for each token: do not average or add over them.",
         ),
         (lambda turn: turn % 2 == 0 and 1, "your function broke off (RuntimeError): a comparison of whole tensors"),
         (  # the first batch has 9 + 6 + 3 of the policy's tokens, divided here by the sum of turns, 2 · 3 + 4 · 3 + 2 · 3

@@ -127,7 +127,7 @@ def test_the_slip_is_named_however_it_is_written(wrong):
         (lambda r, n: None, "your function returns None: write your lines, and return their result."),
         (
             lambda r, n: (r + ((12 - n) / 4).clamp(-1, 0)).mean(),
-            "your result has shape []; it has to be [2, 6]. One value for each response: do not average.",
+            "your result has shape []; it has to be [2, 6]. One value for each response: do not average or add over them.",
         ),
         (lambda r, n: r.sum(1), "your result has shape [2]; it has to be [2, 6]."),
         (lambda r, n: (r + ((12 - n) / 4).clamp(-1, 0)).numpy(), "your function returns a ndarray"),

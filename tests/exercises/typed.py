@@ -61,6 +61,19 @@ def marg(x, r, m):
     return chosen - rejected
 
 
+def pk(p, R):
+    return (p * R).sum(-1, keepdim=True)
+
+
+def change(
+    A=lambda p, R: R - pk(p, R),
+    step=lambda p, A: p * A,
+    of=lambda lp: lp,
+    cov=lambda p, x, y: (p * x * y).sum(-1) - (p * x).sum(-1) * (p * y).sum(-1),
+):
+    return lambda lp, R: -cov(lp.exp(), of(lp), step(lp.exp(), A(lp.exp(), R)))
+
+
 def oe(s, m):
     """One number a response, on every token of it."""
     return s[..., None].expand(m.shape).masked_fill(~m, 1.0)
@@ -164,6 +177,10 @@ TYPED = {
         "discounted rewards": gae(delta=lambda r, v, vn, g, k: r, adv=lambda d, an, g, k: d + g * an),
         "rewards for deltas": gae(delta=lambda r, v, vn, g, k: r),
         "value added": gae(delta=lambda r, v, vn, g, k: r + g * vn + v),
+        "signs of the values turned": gae(delta=lambda r, v, vn, g, k: r + v - g * vn),
+        "next value taken off": gae(delta=lambda r, v, vn, g, k: r - g * vn - v),
+        "rewards floored": gae(delta=lambda r, v, vn, g, k: r.relu() + g * vn - v),
+        "one minus lambda": gae(adv=lambda d, an, g, k: d + g * (1 - k) * an),
     },
     check.dpo_loss: {
         "a sigmoid for each token": lambda x, r, m, b: (
@@ -202,6 +219,23 @@ TYPED = {
         ),
         "beta twice": lambda x, r, m, b: -b * logsigmoid(b * marg(x, r, m)).mean(),
         "divided by the tokens": lambda x, r, m, b: -logsigmoid(b * marg(x, r, m)).sum() / m.sum(),
+        "mask at the policy only": lambda x, r, m, b: -logsigmoid(b * minus((x * m).sum(-1) - r.sum(-1))).mean(),
+        "mask at the reference only": lambda x, r, m, b: -logsigmoid(b * minus(x.sum(-1) - (r * m).sum(-1))).mean(),
+        "mask turned round": lambda x, r, m, b: -logsigmoid(b * minus((x - r).masked_fill(m, 0).sum(-1))).mean(),
+        "means over all places": lambda x, r, m, b: -logsigmoid(b * minus((x - r).mean(-1))).mean(),
+        "first pairs for chosen and rejected": lambda x, r, m, b: (
+            -logsigmoid(b * (((x - r) * m).sum(-1)[0] - ((x - r) * m).sum(-1)[1])).mean()
+        ),
+        "every chosen with every rejected": lambda x, r, m, b: (
+            -logsigmoid(b * (((x - r) * m).sum(-1)[:, :1] - ((x - r) * m).sum(-1)[:, 1])).mean()
+        ),
+        "policy for the reference": lambda x, r, m, b: -logsigmoid(b * marg(x, x.detach(), m)).mean(),
+        "rejected alone": lambda x, r, m, b: -logsigmoid(-b * gains(x, r, m)[1]).mean(),
+        "both responses raised": lambda x, r, m, b: -logsigmoid(b * ((x - r) * m).sum(-1)).mean(),
+        "beta of a tenth": lambda x, r, m, b: -logsigmoid(0.1 * marg(x, r, m)).mean(),
+        "beta on the reference only": lambda x, r, m, b: -logsigmoid(marg(x, b * r, m)).mean(),
+        "linear without beta": lambda x, r, m, b: -marg(x, r, m).mean(),
+        "dpo in bits": lambda x, r, m, b: -torch.log2(torch.sigmoid(b * marg(x, r, m))).mean(),
     },
     check.importance_ratio: {
         "ratio with the old recomputed": lambda n, o, m: (n - n.detach()).exp().masked_fill(~m, 1.0),
@@ -290,6 +324,25 @@ TYPED = {
         "powers of two for probabilities": lambda lp: -(2**lp * lp).sum(-1),
         "missing to the most": lambda lp: torch.tensor(float(lp.shape[-1])).log() + (lp.exp() * lp).sum(-1),
         "entropy to base ten": lambda lp: -(lp.exp() * lp).sum(-1) / torch.tensor(10.0).log(),
+        "log probabilities divided by their sum": lambda lp: torch.distributions.Categorical(lp).entropy(),
+        "softmax of probabilities": lambda lp: -(lp.exp().softmax(-1) * lp.exp().softmax(-1).log()).sum(-1),
+        "weighted by the inverse": lambda lp: -(lp / lp.exp()).sum(-1),
+        "logarithm of the sum": lambda lp: -lp.exp().sum(-1).log(),
+    },
+    check.entropy_change: {
+        "baseline averaged": change(A=lambda p, R: R - (p * R).mean(-1, keepdim=True)),
+        "baseline of all distributions": change(A=lambda p, R: R - (p * R).sum()),
+        "baseline added to rewards": change(A=lambda p, R: R + (p * R).sum(-1, keepdim=True)),
+        "rewards standardised": change(A=lambda p, R: (R - mk(R)) / (sk(R) + 1e-6)),
+        "step with two probabilities": change(step=lambda p, A: p * p * A),
+        "step with the logarithm": change(step=lambda p, A: p.log() * A),
+        "covariance of the probability": change(of=lambda lp: lp.exp()),
+        "weighted products averaged": lambda lp, R: (
+            -(lp.exp() * (lp - (lp.exp() * lp).sum(-1, keepdim=True)) * lp.exp() * (R - pk(lp.exp(), R))).mean(-1)
+        ),
+        "entropy taken off": change(cov=lambda p, x, y: (p * x * y).sum(-1) + (p * x).sum(-1) * (p * y).sum(-1)),
+        "centred over actions": change(cov=lambda p, x, y: (p * x * y).sum(-1) - x.mean(-1) * (p * y).sum(-1)),
+        "change in bits": lambda lp, R: change()(lp, R) * torch.log2(torch.e * torch.ones(())),
     },
     check.dynamic_bounds: {
         "change weighed by the old probability alone": B(
@@ -394,12 +447,26 @@ TYPED = {
         "divided by the spread": lambda lp, m, R, b: -(((R - b) / (R.std() + 1e-6)) * (lp * m).sum(1)).mean(),
         "mean of the batch for b": lambda lp, m, R, b: -((R - R.mean()) * (lp * m).sum(1)).mean(),
         "divided by the baseline": lambda lp, m, R, b: -((R / b) * (lp * m).sum(1)).mean(),
+        "reward with its sign turned": lambda lp, m, R, b: ((R + b) * (lp * m).sum(1)).mean(),
+        "advantage floored": lambda lp, m, R, b: -((R - b).relu() * (lp * m).sum(1)).mean(),
+        "reward floored": lambda lp, m, R, b: -((R.relu() - b) * (lp * m).sum(1)).mean(),
+        "size of the advantage": lambda lp, m, R, b: -((R - b).abs() * (lp * m).sum(1)).mean(),
+        "reward left out": lambda lp, m, R, b: -(lp * m).sum(1).mean(),
+        "mean of probabilities": lambda lp, m, R, b: -((R - b) * masked_mean(lp.exp(), m)).mean(),
+        "weighed by the probability": lambda lp, m, R, b: -((R - b) * (lp.exp() * lp * m).sum(1)).mean(),
     },
     check.reinforce_step: {
         "baseline divided by all": step(lambda R: R - (R.sum() - R) / len(R)),
         "sum for the baseline": step(lambda R: R - (R.sum() - R)),
         "baseline added": step(lambda R: R + (R.sum() - R) / (len(R) - 1)),
         "own left out and divided by the spread": step(lambda R: loo(R) / (R.std() + 1e-6)),
+        "advantage floored": step(lambda R: loo(R).relu()),
+        "reward floored": step(lambda R: loo(R.relu())),
+        "other actions left alone": lambda z, a, R, lr: z.index_put(
+            (a,), lr * loo(R) * (1 - z.softmax(0))[a] / len(R), accumulate=True
+        ),
+        "log probabilities for the logits": lambda *given: step(loo)(*given).log_softmax(0),
+        "probabilities for the logits": lambda *given: step(loo)(*given).softmax(0),
     },
     check.ppo_loss: {
         "policy inverted for good tokens": partial(
@@ -434,6 +501,14 @@ TYPED = {
         "policy alone": partial(my_ppo, c=(1, 0, 0)),
         "value loss four times": partial(my_ppo, c=(1, 1, 0.01), half=1),
         "both value errors added": partial(my_ppo, pick=lambda a, b: a + b),
+        "weights swapped": partial(my_ppo, c=(1, 0.01, 0.5)),
+        "policy and entropy with wrong signs": partial(my_ppo, c=(-1, 0.5, -0.01)),
+        "value clip left out and not halved": partial(my_ppo, pick=lambda a, b: a, half=1),
+        "returns for the advantages": lambda n, o, A, V, old, G, H, m: my_ppo(n, o, G, V, old, G, H, m),
+        "advantages for the returns": lambda n, o, A, V, old, G, H, m: my_ppo(n, o, A, V, old, A, H, m),
+        "returns made anew": lambda n, o, A, V, old, G, H, m: my_ppo(n, o, A, V, old, A + V, H, m),
+        "values swapped": lambda n, o, A, V, old, G, H, m: my_ppo(n, o, A, old, V, G, H, m),
+        "advantages floored": lambda n, o, A, V, old, G, H, m: my_ppo(n, o, A.relu(), V, old, G, H, m),
     },
     check.clipped_weight: {
         "cispo clipped at the widths of its log": lambda r, a, lo, hi: (

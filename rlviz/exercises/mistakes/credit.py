@@ -247,6 +247,22 @@ GAE_ADVANTAGES = family(
         _recursion(lambda r, V, V_next, gamma, lam: r + gamma * V - V_next),
         "V and the next value are swapped: delta is what the state is worth after the token, minus before.",
     ),
+    signs_of_the_values_turned=Mistake(
+        _recursion(lambda r, V, V_next, gamma, lam: r + V - gamma * V_next),
+        "both values in delta have the wrong sign: what is to come is added, what was expected before is taken off.",
+    ),
+    next_value_taken_off=Mistake(
+        _recursion(lambda r, V, V_next, gamma, lam: r - gamma * V_next - V),
+        "you take the next value off in delta: it is what is still to come, so add gamma · V_next.",
+    ),
+    rewards_floored=Mistake(
+        _recursion(lambda r, V, V_next, gamma, lam: r.clamp(min=0) + gamma * V_next - V),
+        "you set negative rewards to 0: take them as they are.",
+    ),
+    one_minus_lambda=Mistake(
+        _recursion(decay=lambda gamma, lam: gamma * (1 - lam)),
+        "you weigh the next advantage by gamma · (1 − lam): it is gamma · lam, so that lam 1 trusts the outcome.",
+    ),
     mask_forgotten=Mistake(
         lambda rewards, values, mask, gamma, lam: _summed(rewards + gamma * _after(values) - values, gamma * lam),
         "the mask is not used: set the values on padding to 0 before the loop, so that V_next and A_next are 0 after the end.",

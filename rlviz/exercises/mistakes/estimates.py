@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -225,6 +226,22 @@ ENTROPY = family(
         lambda log_probs: -(2**log_probs * log_probs).sum(-1),
         "2 to the power log p is not p: the logarithm is the natural one, so p = log_probs.exp().",
     ),
+    log_probabilities_divided_by_their_sum=Mistake(
+        lambda log_probs: values.entropy((log_probs / log_probs.sum(-1, keepdim=True)).log()),
+        "you give log-probabilities where probabilities are meant: Categorical takes them as logits=log_probs.",
+    ),
+    softmax_of_probabilities=Mistake(
+        lambda log_probs: values.entropy(log_probs.exp().log_softmax(-1)),
+        "you take the softmax of probabilities: p = log_probs.exp() adds up to 1 already.",
+    ),
+    weighted_by_the_inverse=Mistake(
+        lambda log_probs: -((-log_probs).exp() * log_probs).sum(-1),
+        "your weight is 1 / p, exp of −log p: the weight is p itself, log_probs.exp().",
+    ),
+    logarithm_of_the_sum=Mistake(
+        lambda log_probs: 0 * log_probs[..., 0],
+        "that is 0 for every distribution, as is the logarithm of Σ p = 1: weight each log p by its own p, then add up.",
+    ),
     entropy_as_a_share_of_the_most=Mistake(
         lambda log_probs: values.entropy(log_probs) / math.log(log_probs.shape[-1]),
         "you divide by log V: that is the share of the most that is possible.",
@@ -244,6 +261,21 @@ def _advantage_under_policy(log_probs: Tensor, rewards: Tensor) -> Tensor:
     return rewards - (log_probs.exp() * rewards).sum(-1, keepdim=True)
 
 
+def _changed_by(
+    advantage: Callable[[Tensor, Tensor], Tensor] = lambda p, R: R - (p * R).sum(-1, keepdim=True),
+    x: Callable[[Tensor], Tensor] = lambda log_probs: log_probs,
+    centre: Callable[[Tensor], Tensor] | None = None,
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return (log_probs, rewards) → −Σ π (x − centre) π advantage(π, R); centre: None, the mean of x. As it comes it is right."""
+
+    def change(log_probs: Tensor, rewards: Tensor) -> Tensor:
+        p, of = log_probs.exp(), x(log_probs)
+        middle = (p * of).sum(-1) if centre is None else centre(log_probs)
+        return -(p * (of - middle.unsqueeze(-1)) * p * advantage(p, rewards)).sum(-1)
+
+    return change
+
+
 ENTROPY_CHANGE = family(
     covariance_with_its_sign_lost=Mistake(
         lambda log_probs, rewards: -values.entropy_change(log_probs, rewards),
@@ -261,7 +293,8 @@ ENTROPY_CHANGE = family(
     ),
     step_without_its_probability=Mistake(
         lambda log_probs, rewards: -covariance_under_policy(log_probs, _advantage_under_policy(log_probs, rewards)),
-        "a factor π is missing: a logit moves by π · A, as its action is sampled. Cov(log π, A) is the natural gradient's.",
+        "a factor π is missing: one is in the step, π · A, as an action is sampled, and one is the weight in the means. With "
+        "one of the two it is Cov(log π, A), the natural gradient's.",
         "arXiv 2505.22617, where both forms stand side by side",
     ),
     covariance_over_actions=Mistake(
@@ -279,6 +312,49 @@ ENTROPY_CHANGE = family(
             -(log_probs.exp().square() * log_probs * _advantage_under_policy(log_probs, rewards)).sum(-1)
         ),
         "the product of the means is missing: Cov(x, y) = mean of x y − mean of x · mean of y.",
+    ),
+    baseline_averaged=Mistake(
+        _changed_by(lambda p, R: R - (p * R).mean(-1, keepdim=True)),
+        "your baseline averages π R over the actions: the weights π add up to 1 already, so take the sum, Σ π R.",
+    ),
+    baseline_of_all_distributions=Mistake(
+        _changed_by(lambda p, R: R - (p * R).sum()),
+        "your baseline adds up all distributions: each has a mean reward of its own, .sum(-1, keepdim=True).",
+    ),
+    baseline_added_to_rewards=Mistake(
+        _changed_by(lambda p, R: R + (p * R).sum(-1, keepdim=True)), "you add the baseline: A is R minus Σ π R."
+    ),
+    rewards_standardised=Mistake(
+        _changed_by(lambda p, R: (R - R.mean(-1, keepdim=True)) / (R.std(-1, keepdim=True) + 1e-6)),
+        "you divide by the standard deviation, as GRPO does with a group: here A is R minus Σ π R, and no more.",
+    ),
+    step_with_two_probabilities=Mistake(
+        _changed_by(lambda p, R: p * (R - (p * R).sum(-1, keepdim=True))),
+        "a factor π is too many: one is in the step, π · A, and one is the weight in the means.",
+    ),
+    step_with_the_logarithm=Mistake(
+        _changed_by(lambda p, R: p.log() / p * (R - (p * R).sum(-1, keepdim=True))),
+        "your step is log π · A: a logit moves by π · A, as its action is sampled.",
+    ),
+    covariance_of_the_probability=Mistake(
+        _changed_by(x=lambda log_probs: log_probs.exp()),
+        "you take the covariance of π with the step: it is that of log π.",
+    ),
+    weighted_products_averaged=Mistake(
+        lambda log_probs, rewards: values.entropy_change(log_probs, rewards) / log_probs.shape[-1],
+        "you take the mean over the actions where π is the weight already: take the sum.",
+    ),
+    entropy_taken_off=Mistake(
+        _changed_by(centre=values.entropy),
+        "the mean of log π is −H: centred, log π is log π + H. Or the product of the means is added: it is taken off.",
+    ),
+    centred_over_actions=Mistake(
+        _changed_by(centre=lambda log_probs: log_probs.mean(-1)),
+        "your mean of log π counts all actions alike: each has the weight π, so it is Σ π log π.",
+    ),
+    change_in_bits=Mistake(
+        lambda log_probs, rewards: values.entropy_change(log_probs, rewards) / math.log(2),
+        "that is in bits: entropies here are in nats, with the natural logarithm.",
     ),
 )
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from rlviz.algorithms.ppo import PPO
 from rlviz.exercises.judge import Mistake, Topic, family
@@ -37,11 +38,12 @@ def every_reward_with_every_response(logp: Tensor, mask: Tensor, R: Tensor, b: T
 REINFORCE = family(
     every_reward_with_every_response=Mistake(
         every_reward_with_every_response,
-        "shapes [N] and [N, 1] were multiplied to [N, N], every advantage with every response: make both [N], or both [N, 1].",
+        "every advantage meets every response, as shapes [N] and [N, 1] do in a product, or two separate means: make both [N], "
+        "multiply, then take the mean.",
     ),
     sign_lost=Mistake(
         lambda logp, mask, R, b: -right_reinforce(logp, mask, R, b),
-        "the sign is missing: an optimizer minimises, so return minus the mean of (R − b) · log π.",
+        "the sign is wrong: an optimizer minimises, so return minus the mean of (R − b) · log π.",
     ),
     baseline_left_out=Mistake(
         lambda logp, mask, R, b: right_reinforce(logp, mask, R, torch.zeros_like(b)),
@@ -97,6 +99,33 @@ REINFORCE = family(
     divided_by_the_spread=Mistake(
         lambda logp, mask, R, b: right_reinforce(logp, mask, R, b) / (R.std() + 1e-6),
         "you divide by the standard deviation of the rewards: weigh by R − b alone.",
+    ),
+    reward_with_its_sign_turned=Mistake(
+        lambda logp, mask, R, b: right_reinforce(logp, mask, -R, b), "you turn the reward's sign: weigh by R − b."
+    ),
+    advantage_floored=Mistake(
+        lambda logp, mask, R, b: right_reinforce(logp, mask, (R - b).clamp(min=0), 0 * b),
+        "you leave out what is worse than the baseline: R − b may be negative, and then lowers log π.",
+    ),
+    reward_floored=Mistake(
+        lambda logp, mask, R, b: right_reinforce(logp, mask, R.clamp(min=0), b),
+        "you set negative rewards to 0: take R as it is.",
+    ),
+    size_of_the_advantage=Mistake(
+        lambda logp, mask, R, b: right_reinforce(logp, mask, (R - b).abs(), 0 * b),
+        "you take the size of R − b, so that bad responses are raised, too: keep its sign.",
+    ),
+    reward_left_out=Mistake(
+        lambda logp, mask, R, b: right_reinforce(logp, mask, torch.ones_like(R), 0 * b),
+        "the reward is missing: that raises every response, as imitation does. Weigh each by R − b.",
+    ),
+    mean_of_probabilities=Mistake(
+        lambda logp, mask, R, b: -((R - b) * (logp.exp() * mask).sum(1) / mask.sum(1)).mean(),
+        "you average the probabilities of a response's tokens: add up their logarithms, without exp().",
+    ),
+    weighed_by_the_probability=Mistake(
+        lambda logp, mask, R, b: right_reinforce(logp * logp.exp(), mask, R, b),
+        "you weigh log π by π: the responses are sampled, so likely ones come often already, and would count twice.",
     ),
     without_a_gradient=Mistake(
         lambda logp, mask, R, b: right_reinforce(logp.detach(), mask, R, b),
@@ -174,7 +203,27 @@ REINFORCE_STEP = family(
     ),
     nothing_moved=Mistake(
         lambda logits, actions, R, lr: logits,
-        "you return the logits as they came: add lr times the gradient of the mean of A · log π.",
+        "the logits come out as they went in: add lr times the gradient of the mean of A · log π of the action that was played.",
+    ),
+    advantage_floored=Mistake(
+        ascended(lambda R: LeaveOneOut()(R[None])[0].clamp(min=0)),
+        "you leave out what is worse than the baseline: A may be negative, and then lowers its action.",
+    ),
+    reward_floored=Mistake(
+        ascended(lambda R: LeaveOneOut()(R.clamp(min=0)[None])[0]),
+        "you set negative rewards to 0: take them as they are.",
+    ),
+    other_actions_left_alone=Mistake(
+        lambda logits, actions, R, lr: (
+            logits + lr * LeaveOneOut()(R[None])[0] @ ((1 - logits.softmax(0)) * one_hot(actions, len(logits))) / len(R)
+        ),
+        "you move only the logit of the action that was played: the softmax moves the others, too, by −π.",
+    ),
+    log_probabilities_for_the_logits=Mistake(
+        lambda *given: _step(*given).log_softmax(0), "you return log-probabilities: return the logits themselves."
+    ),
+    probabilities_for_the_logits=Mistake(
+        lambda *given: _step(*given).softmax(0), "you return probabilities: return the logits themselves."
     ),
 )
 
@@ -203,6 +252,14 @@ def ppo_parts(policy: float = 1.0, value: float = 0.5, entropy: float = -0.01, *
         return policy * clipped + weight_of_value * value_loss + weight_of_entropy * bonus
 
     return loss
+
+
+def _with(changed: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Callable[..., Tensor]:
+    """Return PPO's loss of other tensors than it is given."""
+    return lambda *tensors: ppo_parts()(**changed(dict(zip(_GIVEN, tensors, strict=True))))
+
+
+_GIVEN = ("logp", "old_logp", "A", "values", "old_values", "returns", "entropy", "mask")
 
 
 def _near(values: Tensor, old_values: Tensor) -> Tensor:
@@ -303,6 +360,38 @@ PPO_LOSS = family(
     value_clipped_by_a_share=Mistake(
         ppo_parts(value_loss=lambda V, old, returns: _larger_of_both(V, V.clamp(0.8 * old, 1.2 * old), returns)),
         "you clip V to a fifth more or less than V_old: it may move by .2 from it, V_old ± .2.",
+    ),
+    weights_swapped=Mistake(
+        ppo_parts(value=0.01, entropy=-0.5),
+        "your two weights have changed places: c_V = .5 belongs to the value loss, c_H = .01 to the entropy.",
+    ),
+    policy_and_entropy_with_wrong_signs=Mistake(
+        ppo_parts(policy=-1.0, entropy=0.01),
+        "policy term and entropy both have the wrong sign: the loss holds − J and − .01 · H.",
+    ),
+    value_clip_left_out_and_not_halved=Mistake(
+        ppo_parts(value=1.0, value_loss=ClippedValueLoss(eps_value=float("inf"))),
+        "the value term is .5 · (V − returns)²: the critic's own clip is missing, and the ½ in L_V.",
+    ),
+    returns_for_the_advantages=Mistake(
+        _with(lambda given: given | {"A": given["returns"]}),
+        "the policy term weighs by the returns: they are the critic's target, the policy's weight is A.",
+    ),
+    advantages_for_the_returns=Mistake(
+        _with(lambda given: given | {"returns": given["A"]}),
+        "the critic's target is A in your loss: it is the returns.",
+    ),
+    returns_made_anew=Mistake(
+        _with(lambda given: given | {"returns": given["A"] + given["values"]}),
+        "your target is A + V with the V of now, so it moves along with the critic: take the returns as they are given.",
+    ),
+    values_swapped=Mistake(
+        _with(lambda given: given | {"values": given["old_values"], "old_values": given["values"]}),
+        "V and V_old have changed places: V is held near V_old.",
+    ),
+    advantages_floored=Mistake(
+        _with(lambda given: given | {"A": given["A"].clamp(min=0)}),
+        "you leave out the tokens with A < 0: they are to become less likely.",
     ),
     both_value_errors_added=Mistake(
         ppo_parts(value_loss=lambda V, old, returns: ((V - returns).square() + (_near(V, old) - returns).square()) / 2),

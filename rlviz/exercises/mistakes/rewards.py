@@ -395,6 +395,69 @@ DPO_LOSS = family(
         lambda logp, ref_logp, mask, beta: -logsigmoid(beta * _margin(logp, ref_logp, mask)).sum() / mask.sum(),
         "you divide by the number of tokens: there is one loss a pair, so take the mean over pairs.",
     ),
+    mask_at_the_policy_only=Mistake(
+        lambda logp, ref_logp, mask, beta: (
+            -logsigmoid(beta * (_margin(logp, 0 * logp, mask) - _margin(ref_logp, 0 * logp, mask | True))).mean()
+        ),
+        "padding is in the reference's sum: both sums are over the mask.",
+    ),
+    mask_at_the_reference_only=Mistake(
+        lambda logp, ref_logp, mask, beta: (
+            -logsigmoid(beta * (_margin(logp, 0 * logp, mask | True) - _margin(ref_logp, 0 * logp, mask))).mean()
+        ),
+        "padding is in the policy's sum: both sums are over the mask.",
+    ),
+    mask_turned_round=Mistake(
+        lambda logp, ref_logp, mask, beta: -logsigmoid(beta * _margin(logp, ref_logp, ~mask)).mean(),
+        "you add up the padding: mask is true on real tokens, so x.masked_fill(~mask, 0).",
+    ),
+    means_over_all_places=Mistake(
+        lambda logp, ref_logp, mask, beta: (
+            -logsigmoid(beta * _margin(logp, ref_logp, mask | True) / mask.shape[-1]).mean()
+        ),
+        "you take means over places, and without the mask: add up over the tokens of a response, where the mask is true.",
+    ),
+    first_pairs_for_chosen_and_rejected=Mistake(
+        lambda logp, ref_logp, mask, beta: (
+            -logsigmoid(beta * torch.sub(*torch.stack(_gains(logp, ref_logp, mask), -1)[:2])).mean()
+        ),
+        "you take the first pair for the chosen responses, the second for the rejected: they are in dimension 1, x[:, 0] and "
+        "x[:, 1].",
+    ),
+    every_chosen_with_every_rejected=Mistake(
+        lambda logp, ref_logp, mask, beta: (
+            -logsigmoid(beta * torch.sub(*torch.meshgrid(*_gains(logp, ref_logp, mask), indexing="ij"))).mean()
+        ),
+        "shapes [N, 1] and [N] made [N, N], each chosen response against every rejected one: make both [N].",
+    ),
+    policy_for_the_reference=Mistake(
+        lambda logp, ref_logp, mask, beta: -logsigmoid(beta * _margin(logp, logp.detach(), mask)).mean(),
+        "your reference is the policy itself, so every margin is 0 and the loss ln 2: take off ref_logp.",
+    ),
+    rejected_alone=Mistake(
+        lambda logp, ref_logp, mask, beta: -logsigmoid(-beta * _gains(logp, ref_logp, mask)[1]).mean(),
+        "the chosen response is missing: a preference only tells of the difference of both rewards.",
+    ),
+    both_responses_raised=Mistake(
+        lambda logp, ref_logp, mask, beta: -logsigmoid(beta * torch.stack(_gains(logp, ref_logp, mask))).mean(),
+        "you raise both responses, each by a log σ of its own: log σ is of their difference.",
+    ),
+    beta_of_a_tenth=Mistake(
+        lambda logp, ref_logp, mask, beta: -logsigmoid(0.1 * _margin(logp, ref_logp, mask)).mean(),
+        "your beta is 0.1, whatever is asked for: use the argument.",
+    ),
+    beta_on_the_reference_only=Mistake(
+        lambda logp, ref_logp, mask, beta: -logsigmoid(_margin(logp, beta * ref_logp, mask)).mean(),
+        "beta stands at the reference's log-probabilities only: the policy's need it as well.",
+    ),
+    linear_without_beta=Mistake(
+        lambda logp, ref_logp, mask, beta: -_margin(logp, ref_logp, mask).mean(),
+        "log σ and beta are missing: the loss is −log σ(beta · margin).",
+    ),
+    dpo_in_bits=Mistake(
+        lambda logp, ref_logp, mask, beta: -logsigmoid(beta * _margin(logp, ref_logp, mask)).mean() / math.log(2),
+        "that is in bits: the logarithm is the natural one.",
+    ),
     sum_over_the_pairs=Mistake(
         lambda logp, ref_logp, mask, beta: -logsigmoid(beta * _margin(logp, ref_logp, mask)).sum(),
         "you add up the pairs' losses: take their mean, or a larger batch means larger steps.",
