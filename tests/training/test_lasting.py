@@ -34,7 +34,7 @@ from rlviz.training import (
     run_folder,
     train,
 )
-from rlviz.training.files import FolderLock, json_text
+from rlviz.training.files import FolderLock, json_text, whole_file, write_text
 from small_models.evaluation import Evaluation
 from small_models.pairs import Pair
 from small_models.policies import Policy, load_policy
@@ -524,6 +524,16 @@ def until(crash, folder, log, work):
         log.write_text(str(seen[0]))
 
     return go
+
+
+def test_a_file_is_the_old_one_until_the_new_one_is_whole(tmp_path):
+    file = tmp_path / "state.json"
+    write_text(file, "old")
+    with pytest.raises(RuntimeError), whole_file(file) as temporary:
+        temporary.write_text("ne")
+        assert file.read_text() == "old"
+        raise RuntimeError
+    assert [path.name for path in tmp_path.iterdir()] == ["state.json"] and file.read_text() == "old"
 
 
 @posix
