@@ -198,12 +198,17 @@ def _end(process: Any) -> None:
     process.join()
 
 
+class _Shell(InteractiveShell):
+    def enable_gui(self, gui: str | None = None) -> None:
+        """Do nothing: `%matplotlib inline` asks for it at a lesson's first line, and nobody looks at its pictures."""
+
+
 def _run(sources: list[str], asked: dict[str, str], work: str, memory: float, send: Connection) -> None:
     """Run the cells; after one that asks for a check, check with the lesson's call, not the student's."""
     send.send(("begun", "", None))
     _limit(work, memory)
     true_checks = {name: getattr(check, name) for name in vars(check) if not name.startswith("_")}
-    shell = InteractiveShell.instance()
+    shell = _Shell.instance()
     _watch_solutions(send)
     judged: set[str] = set()
     for source in sources:

@@ -33,7 +33,7 @@ for path in Path({folder!r}).rglob("*"):
 check.group_advantage = lambda student: 1 / 0
 """
 SUBMISSIONS = {
-    "a_right": (IMPORTS, answer(RIGHT)),
+    "a_right": ("%matplotlib inline\n" + IMPORTS, answer(RIGHT)),  # as a lesson begins
     "b_batch": (IMPORTS, answer("(rewards - rewards.mean()) / (rewards.std() + 1e-6)")),
     "c_biased": (IMPORTS, answer(RIGHT.replace("std(1,", "std(1, correction=0,"))),
     "d_position": (IMPORTS, answer("(rewards - rewards.mean(0)) / (rewards.std(0) + 1e-6)")),
