@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import importlib
 import json
 import os
 import shutil
@@ -21,7 +22,6 @@ from jaxtyping import install_import_hook
 from jupyter_client.provisioning import local_provisioner
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from small_models.evaluation import evaluate
 from tests.checked_once import check_each_kind_of_call_once
 from tests.quick_run import SECONDS, Measuring, left_out, part_of
 from tests.warm_kernels import launch_kernel
@@ -102,6 +102,9 @@ def _warm_kernels() -> None:
         local_provisioner.launch_kernel = launch_kernel
 
 
+evaluate = importlib.import_module(
+    "small_models.evaluation"
+).evaluate  # brings the hub's client, which reads what stands above
 ALL_HELD_OUT = evaluate.__kwdefaults__["num_prompts"]
 evaluate.__kwdefaults__["num_prompts"] = 100  # most tests ask whether, not how much, is learnt; marked ones take all
 

@@ -47,6 +47,7 @@ BEGINNINGS = {
 }
 
 
+@pytest.mark.quick(1)
 def test_a_first_step_of_training_waits_for_no_table_no_picture_and_not_for_transformers(tmp_path):
     """In one interpreter, each beginning in its turn; after each, the names of the modules that are there."""
     script = """
