@@ -116,6 +116,12 @@ def _slips(algorithm: GroupPolicyGradient) -> Iterator[Mistake]:
     families = [(slot, rows) for slot, piece, rows in SLIPS if slots[slot] == piece]
     if isinstance(slots["bounds"], FixedBounds):
         families.insert(0, ("bounds", mistakes.bounds.fixed(slots["bounds"].eps_low, slots["bounds"].eps_high)))
+    else:
+        for of in (Tensor.detach, Tensor.clone):  # frozen, and with its gradient
+            yield Mistake(
+                partial(_limits_of_the_new_policy, algorithm, of),
+                "your limits come from the new probability: they belong to the old one, old_logp.",
+            )
     if isinstance(slots["aggregate"], Constant):
         families.append(("aggregate", mistakes.aggregation.constant(slots["aggregate"].max_length)))
     for slot, rows in families:
@@ -146,6 +152,12 @@ def _with_log_pi(algorithm: GroupPolicyGradient, logp: Tensor, old_logp: Tensor,
         return clipped_weight(ratio, A, lower, upper) + torch.clamp(ratio, lower, upper).detach() * A * old_logp
 
     return whole_loss(replace(algorithm, surrogate=surrogate))(logp, old_logp, *given)
+
+
+def _limits_of_the_new_policy(
+    algorithm: GroupPolicyGradient, of: Callable[[Tensor], Tensor], logp: Tensor, *given: Tensor
+) -> Tensor:
+    return whole_loss(replace(algorithm, bounds=lambda old_logp: algorithm.bounds(of(logp))))(logp, *given)
 
 
 def _row(algorithm: GroupPolicyGradient, slot: str, piece: Any, says: str) -> Mistake:

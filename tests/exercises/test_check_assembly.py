@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rlviz.algorithms import CISPO, DAPO, DPO, DR_GRPO, DUPO, GRPO, GRPO_PROCESS, GSPO, LITE_PPO, PPO
+from rlviz.algorithms import CISPO, DAPO, DCPO, DPO, DR_GRPO, DUPO, GRPO, GRPO_PROCESS, GSPO, LITE_PPO, PPO
 from rlviz.exercises import check
 
 
@@ -62,6 +62,11 @@ def test_the_right_loss_passes(algorithm, parts):
         (GRPO, {"beta": 0.04, "advantage": "mean"}, "that is Dr.GRPO's advantage"),
         (DAPO, {"mean": "token"}, "your upper limit has the lower one's width: clip the ratio at 0.8 and 1.28"),
         (DAPO, {"beta": 0.04}, "your loss is GRPO's: DAPO has another bounds, another kl, another aggregate"),
+        (
+            GSPO,
+            {"sequence": True},
+            "you clip at 0.8 and 1.2, as PPO and GRPO do: here the ratio is clipped at 0.9997 and 1.0004",
+        ),
         (GSPO, {"low": 1 - 3e-4, "high": 1 + 4e-4}, "each token has its own ratio: here a response has one"),
     ],
 )
@@ -87,6 +92,28 @@ def test_cispo_is_told_from_the_papers_log_and_from_no_cap(cap, of, words):
         return -(J * mask).sum() / mask.sum()
 
     assert words in check.assembly(loss, CISPO).says
+
+
+@pytest.mark.parametrize(
+    ("of", "words"),
+    [
+        (lambda new, old: old, "the whole loss, in value and gradient"),
+        (lambda new, old: new, "your limits come from the new probability"),
+        (lambda new, old: new.detach(), "your limits come from the new probability"),
+    ],
+    ids=["old", "new", "new, frozen"],
+)
+def test_dcpos_limits_belong_to_the_old_probability(of, words):
+    def loss(logp, old_logp, ref_logp, rewards, mask):
+        std = rewards.std(1, keepdim=True, correction=0)
+        A = ((rewards - rewards.mean(1, keepdim=True)) / std.masked_fill(std == 0, 1)).unsqueeze(-1)
+        r, q = (logp - old_logp).exp(), of(logp, old_logp).exp()
+        lower, upper = 0.5 + (1 - 0.64 / q).clamp(min=0).sqrt() / 2, 0.5 + (1 + 0.8 / q).sqrt() / 2
+        J = torch.minimum(r * A, r.clamp(lower, upper.clamp(max=10)) * A)
+        J = torch.where(A < 0, torch.maximum(J, 10 * A), J) * mask
+        return -(J.sum(-1) / mask.sum(-1)).sum()
+
+    assert words in check.assembly(loss, DCPO).says
 
 
 def test_padding_a_sign_and_a_ratio_of_one_are_named():

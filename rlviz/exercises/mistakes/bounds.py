@@ -305,7 +305,12 @@ def fixed(eps_low: float, eps_high: float) -> tuple[Mistake, ...]:
         return lambda old_logp: (torch.full_like(old_logp, lower), torch.full_like(old_logp, upper))
 
     shown = f"{1 - eps_low:g} and {1 + eps_high:g}"
-    return family(
+    usual = family(
+        fixed_at_the_usual_widths=Mistake(
+            limits(0.8, 1.2), f"you clip at 0.8 and 1.2, as PPO and GRPO do: here the ratio is clipped at {shown}."
+        )
+    )
+    return (usual if eps_low != 0.2 else ()) + family(
         fixed_at_the_exponential_of_the_widths=Mistake(
             limits(math.exp(-eps_low), math.exp(eps_high)),
             f"you clamp log r, so the ratio is clipped at e^−{eps_low:g} and e^{eps_high:g}: clip the ratio itself, at {shown}.",
