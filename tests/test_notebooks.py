@@ -54,7 +54,7 @@ def test_solutions_answer_every_exercise_of_their_lesson(path):
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.name)
-def test_a_lesson_is_no_longer_than_its_25_minutes(path):
+def test_a_lesson_is_short(path):
     """1,800 words of text (signs alone are none) and 150 lines of code."""
     cells = nbformat.read(path, as_version=4).cells
     words = [word for cell in cells if cell.cell_type == "markdown" for word in cell.source.split()]
