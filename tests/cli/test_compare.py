@@ -181,6 +181,26 @@ def test_each_signal_ends_the_step_and_has_its_exit_code(rlviz, number, code, tm
     goes_on_after(rlviz, result.stderr, tmp_path)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="sends signals")
+def test_a_second_ctrl_c_does_not_wait_for_the_step_to_end(rlviz, tmp_path, monkeypatch):
+    updated = []
+    update = RolloutRun.update
+
+    def interrupted(run, rollout):
+        updated.append(rollout)
+        if len(updated) == 3:
+            for _ in range(2):
+                signal.raise_signal(signal.SIGINT)
+            updated.append("the rest of the step")
+        return update(run, rollout)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RolloutRun, "update", interrupted)
+        result = rlviz(*BOTH, "--seeds", 1, "--jobs", 1, "--out", tmp_path, "--amount", 100_000)
+    assert (result.exit_code, len(updated)) == (130, 3), result.output
+    goes_on_after(rlviz, result.stderr, tmp_path)
+
+
 def goes_on_after(rlviz, errors, folder):
     """Check that a run was stopped between two steps, and that the command goes on with the next one."""
     metrics = folder / "grpo-seed0" / "metrics.jsonl"
