@@ -45,6 +45,12 @@ def test_what_takes_too_long_is_left_and_a_mark_has_the_last_word():
     assert taken_of(function("slow", quick=0)) == []
 
 
+def test_solutions_are_left_and_lessons_are_taken():
+    cells = [f"notebooks/{name}.ipynb::Cell {number}" for name in ("01_a", "solutions/01_a") for number in (0, 1)]
+    items = [Item(nodeid=cell, get_closest_marker=lambda name: None) for cell in cells]
+    assert [item.nodeid for item in items if item not in left_out(items, {})] == cells[:2]
+
+
 def test_measured_is_what_takes_more_than_a_second_in_all_its_phases_and_parameters_but_no_cell_of_a_notebook(
     tmp_path, monkeypatch
 ):

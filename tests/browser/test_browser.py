@@ -94,7 +94,9 @@ def test_inspector_goes_from_run_to_step_to_token(page: Page) -> None:
     button = cell.get_by_role("button", name="Previous step with tokens", exact=True)
     button.focus()
     page.keyboard.press("Enter")
-    wait_until(page, lambda: "Step 115 of 120" in views(cell)[0], "the step before that has tokens")
+    wait_until(page, lambda: views(cell)[0] != first[0], "a step before that has tokens")
+    assert re.match(r"Step (?!120)\d+ of 120", views(cell)[0])
+    assert cell.locator(".tok[aria-pressed=true]").count() == 1
     assert views(cell)[1] != first[1]
 
     before = views(cell)

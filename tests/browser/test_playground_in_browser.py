@@ -16,9 +16,10 @@ import pytest
 
 if TYPE_CHECKING:
     from conftest import Lab, Notebook
-    from playwright.sync_api import Page
+    from playwright.sync_api import Page, Route
 
 SECONDS = 90  # how long a start, a step or a redraw may take on a slow machine
+LOST = "widget model not found"  # Voila's, rarely; the page loads again then
 CONTROLS = (
     *("task", "algorithm", "steps", "first seed", "seeds, in turn", "eps_low", "eps_high", "beta"),
     *("group size", "num prompts", "learning rate", "updates per rollout", "minibatches", "temperature"),
@@ -76,7 +77,7 @@ def open_tab(open_page: Callable[[str], Notebook], voila: Lab) -> Iterator[Calla
 
     yield open_one
     for tab in opened:
-        assert not tab.errors
+        assert not [error for error in tab.errors if LOST not in error]
         assert not tab.outside
         if not tab.page.is_closed():
             tab.page.close(run_before_unload=True)
@@ -120,22 +121,49 @@ def train_stop_resume_reset(tab: Tab) -> None:
     assert tab.page.get_by_label("steps", exact=True).input_value() == "120"
 
 
+def test_a_run_plays_while_the_kernel_starts(open_page: Callable[[str], Notebook], voila: Lab) -> None:
+    """The page itself notes what it shows: a kernel that is forked may answer within a second."""
+    tab = open_page("about:blank")
+    page = tab.page
+    page.add_init_script("""
+        window.seen = new Set();
+        new MutationObserver(() => {
+            const played = document.querySelector("#greeting .rl-play");
+            if (played && document.querySelector("#greeting .rl-picture svg")) seen.add(`stage ${played.dataset.stage}`);
+            if (document.body && document.body.innerText.includes("The kernel is starting")) seen.add("said");
+        }).observe(document, { subtree: true, childList: true, attributes: true });
+    """)
+    page.goto(voila.url)
+    page.get_by_role("button", name="Train", exact=True).wait_for(timeout=SECONDS * 1000)
+    assert {"said", "stage 0", "stage 1"} <= set(page.evaluate("[...seen]"))
+    assert page.locator("#greeting").count() == 0
+    assert not tab.errors
+    page.close(run_before_unload=True)
+
+
 @pytest.mark.quick(1)
 def test_trains_and_stops_as_a_web_page(open_tab: Callable[[], Tab]) -> None:
     train_stop_resume_reset(open_tab())
 
 
-def test_a_run_plays_while_the_kernel_starts(open_page: Callable[[str], Notebook], voila: Lab) -> None:
-    tab = open_page("about:blank")
-    page = tab.page
-    page.goto(voila.url, wait_until="commit")  # the page is read to its end only when the kernel has answered
-    page.locator("#greeting .rl-picture svg").wait_for()
-    assert page.get_by_role("button", name="Train", exact=True).count() == 0
-    assert page.get_by_text("The kernel is starting").is_visible()
-    page.locator('#greeting .rl-play[data-stage="1"]').wait_for()  # it plays
+def test_a_page_that_lost_its_kernel_s_answer_loads_again(open_page: Callable[[str], Notebook], voila: Lab) -> None:
+    replaced: list[int] = []
+
+    def lose_first(route: Route) -> None:
+        """Let Voila's widget manager say once that it knows no such model."""
+        answer = route.fetch()
+        code = answer.text()
+        known, told = "t=await o.get_model(r.model_id)", "if(o.restoredStatus)"
+        replaced.append(min(code.count(known), code.count(told)))
+        once = f"if(!sessionStorage.lost)throw sessionStorage.lost='once';{known}"
+        route.fulfill(response=answer, body=code.replace(known, once).replace(told, "if(true)"))
+
+    page = open_page("about:blank").page
+    page.route("**/jupyterlab-manager/static/*.js*", lose_first)
+    page.goto(voila.url)
     page.get_by_role("button", name="Train", exact=True).wait_for(timeout=SECONDS * 1000)
-    assert page.locator("#greeting").count() == 0
-    assert not tab.errors
+    assert any(replaced)
+    assert page.evaluate("sessionStorage.lost") == "once"
     page.close(run_before_unload=True)
 
 
