@@ -149,7 +149,10 @@ def _token_mean(piece: Any, case: Case) -> Fit:
     if case.pieces["surrogate"] is surrogate.clipped_weight:
         return _over_rollout("cispo", case)
     if case.settings.minibatches > 1 and case.accumulation == 1:
-        return exact({"loss_type": "bnpo"}, "TRL's dapo would divide by the tokens of the whole rollout")
+        return exact(
+            {"loss_type": "bnpo"},
+            f"TRL's dapo would divide by the rollout's tokens / {case.settings.minibatches}, whatever an update has",
+        )
     return _over_rollout("dapo", case)
 
 

@@ -270,7 +270,7 @@ def run_all(page: Page, *, cells: int, answers: Sequence[str] = ()) -> None:
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
     asked = page.locator(".jp-Stdin-input")
     for answer in answers:  # the field of the question before goes only when the next one is there
-        wait_until(page, lambda: asked.count() == 1 and not asked.input_value(), "a question")
+        wait_until(page, lambda: asked.evaluate_all("fields => fields.length === 1 && !fields[0].value"), "a question")
         asked.fill(answer)
         asked.press("Enter")
     last = page.locator(".jp-InputPrompt", has_text=f"[{cells}]:")
