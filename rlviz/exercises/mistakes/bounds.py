@@ -141,6 +141,13 @@ _WHOLE = family(
         _without_cap,
         "the cap is missing: the upper limit is max_ratio at most, or the rarest tokens have hardly any limit.",
     ),
+    cap_under_the_root=Mistake(
+        lambda q, eps_low, eps_high, max_ratio: (
+            _without_cap(q, eps_low, eps_high, max_ratio)[0],
+            0.5 + 0.5 * torch.minimum(1 + 4 * eps_high / q, max_ratio).sqrt(),
+        ),
+        "your cap stands under the root: it is the limit itself that is at most max_ratio.",
+    ),
     cap_of_ten_always=Mistake(
         _capped(lambda upper, q, max_ratio: upper.clamp(max=10.0)),
         "your cap is always 10: use max_ratio.",

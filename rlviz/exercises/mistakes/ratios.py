@@ -307,6 +307,16 @@ SEQUENCE_OBJECTIVE = family(
         ).mean(),
         "that is clipped at 0.8 and 1.2: here the objective without its clip is asked for, the mean of s · A.",
     ),
+    gspo_clamped=Mistake(
+        lambda logp, old_logp, mask, A: (_sequence_ratio(logp, old_logp, mask).clamp(0.8, 1.2) * A).mean(),
+        "you clamp s to 0.8 … 1.2: here the objective without its clip is asked for, the mean of s · A.",
+    ),
+    gspo_of_the_difference_of_probabilities=Mistake(
+        lambda logp, old_logp, mask, A: (
+            ((logp.exp() - old_logp.exp()).masked_fill(~mask, 0.0).sum(-1) / mask.sum(-1).clamp(min=1)).exp() * A
+        ).mean(),
+        "you subtract probabilities: subtract log-probabilities, and the difference is the logarithm of the ratio.",
+    ),
     gspo_with_token_ratios_and_token_mean=Mistake(
         lambda logp, old_logp, mask, A: (_log_ratio(logp, old_logp, mask).exp() * A.unsqueeze(-1))[mask].mean(),
         "each token has its own ratio, averaged over all tokens of the batch: that is DAPO's. A response has one s.",
