@@ -18,10 +18,10 @@ from rlviz.exercises import cases, mistakes
 from rlviz.exercises.judge import Mistake, Verdict, judge
 from rlviz.pieces.advantages import GroupAdvantage
 from rlviz.pieces.aggregation import Constant, sequence_mean, sequence_sum, token_mean
-from rlviz.pieces.bounds import FixedBounds
+from rlviz.pieces.bounds import DynamicBounds, FixedBounds
 from rlviz.pieces.kl import KLInLoss, k1, k2, k3
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
-from rlviz.pieces.surrogate import clipped_weight, pessimistic
+from rlviz.pieces.surrogate import DualClip, clipped_weight, pessimistic
 from rlviz.pieces.words import label
 from rlviz.types import Batch
 
@@ -122,6 +122,16 @@ def _slips(algorithm: GroupPolicyGradient) -> Iterator[Mistake]:
                 partial(_limits_of_the_new_policy, algorithm, of),
                 "your limits come from the new probability: they belong to the old one, old_logp.",
             )
+    if isinstance(slots["bounds"], DynamicBounds):
+        for row in mistakes.bounds.DYNAMIC_BOUNDS:
+            yield _row(algorithm, "bounds", partial(_limits, slots["bounds"], row.wrong), row.says)
+    if isinstance(slots["surrogate"], DualClip):
+        words = f"your floor for A < 0 is 3 A, as in verl: here it is {slots['surrogate'].c:g} A."
+        yield _row(algorithm, "surrogate", DualClip(3.0), words)
+    words = (
+        "your A is the reward itself: take the group's mean off first, or right and wrong answers are all pushed up."
+    )
+    yield _row(algorithm, "advantage", lambda rewards: rewards, words)
     if isinstance(slots["aggregate"], Constant):
         families.append(("aggregate", mistakes.aggregation.constant(slots["aggregate"].max_length)))
     for slot, rows in families:
@@ -158,6 +168,15 @@ def _limits_of_the_new_policy(
     algorithm: GroupPolicyGradient, of: Callable[[Tensor], Tensor], logp: Tensor, *given: Tensor
 ) -> Tensor:
     return whole_loss(replace(algorithm, bounds=lambda old_logp: algorithm.bounds(of(logp))))(logp, *given)
+
+
+def _limits(
+    bounds: DynamicBounds, wrong: Callable[..., tuple[Tensor, Tensor]], old_logp: Tensor
+) -> tuple[Tensor, Tensor]:
+    widths = (
+        torch.tensor(value, dtype=old_logp.dtype) for value in (bounds.eps_low, bounds.eps_high, bounds.max_ratio)
+    )
+    return wrong(old_logp.exp(), *widths)
 
 
 def _row(algorithm: GroupPolicyGradient, slot: str, piece: Any, says: str) -> Mistake:

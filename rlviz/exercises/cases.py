@@ -114,7 +114,7 @@ REFERENCES = [{"logp": _double([0.5, 0.2, 0.9]).log(), "ref_logp": _double([0.25
 _OLD = [[0.5, 0.4, 0.3, 0.6], [0.3, 0.8, 0.2, 0.5], [0.4, 0.5, 0.6, 0.3]]
 _NEW = [[0.6, 0.1, 0.5, 0.9], [0.9, 0.6, 0.7, 0.2], [0.2, 0.52, 0.1, 0.33]]
 _REF = [[0.4, 0.3, 0.3, 0.2], [0.5, 0.4, 0.9, 0.7], [0.4, 0.1, 0.3, 0.9]]
-_RARE = [[0.05, 0.4, 0.3, 0.6], [0.3, 0.04, 0.2, 0.5], [0.4, 0.5, 0.6, 0.3]]  # to _NEW: ratios of 12 and 15
+_RARE = [[0.05, 0.001, 0.3, 0.6], [0.3, 0.04, 0.2, 0.5], [0.4, 0.5, 0.6, 0.3]]  # to _NEW: ratios of 12, 100 and 15
 WHOLE_BATCHES = [  # ratios beyond both limits with A of both signs, padding that holds numbers, a dead group, lengths that differ
     {
         "logp": _double(new).log(),

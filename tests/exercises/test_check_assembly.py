@@ -11,7 +11,7 @@ def loss_of(advantage="group", low=0.8, high=1.2, beta=0.0, mean="response", seq
     """Return a loss in plain torch, as a student would write it."""
 
     def loss(logp, old_logp, ref_logp, rewards, mask):
-        A = rewards - rewards.mean(1, keepdim=True)
+        A = rewards if advantage == "raw" else rewards - rewards.mean(1, keepdim=True)
         if advantage == "group":
             A = A / (rewards.std(1, keepdim=True) + 1e-6)
         elif advantage == "batch":
@@ -60,6 +60,7 @@ def test_the_right_loss_passes(algorithm, parts):
         (GRPO, {"beta": 0.04, "mean": "token"}, "you average over all tokens at once"),
         (GRPO, {"beta": 0.04, "advantage": "biased"}, "divides by G"),
         (GRPO, {"beta": 0.04, "advantage": "mean"}, "that is Dr.GRPO's advantage"),
+        (GRPO, {"beta": 0.04, "advantage": "raw"}, "your A is the reward itself"),
         (DAPO, {"mean": "token"}, "your upper limit has the lower one's width: clip the ratio at 0.8 and 1.28"),
         (DAPO, {"beta": 0.04}, "your loss is GRPO's: DAPO has another bounds, another kl, another aggregate"),
         (
@@ -95,25 +96,32 @@ def test_cispo_is_told_from_the_papers_log_and_from_no_cap(cap, of, words):
 
 
 @pytest.mark.parametrize(
-    ("of", "words"),
+    ("parts", "words"),
     [
-        (lambda new, old: old, "the whole loss, in value and gradient"),
-        (lambda new, old: new, "your limits come from the new probability"),
-        (lambda new, old: new.detach(), "your limits come from the new probability"),
+        ({}, "the whole loss, in value and gradient"),
+        ({"of": lambda new, old: new}, "your limits come from the new probability"),
+        ({"of": lambda new, old: new.detach()}, "your limits come from the new probability"),
+        ({"low": 0.2, "high": 0.16}, "eps_low and eps_high are swapped"),
+        ({"cap": 1e9}, "the cap is missing: the upper limit is max_ratio at most"),
+        ({"floor": 3}, "your floor for A < 0 is 3 A, as in verl: here it is 10 A"),
+        ({"floor": 1e9}, "your loss is what comes with pessimistic"),
     ],
-    ids=["old", "new", "new, frozen"],
+    ids=["right", "new", "new, frozen", "swapped", "no cap", "verl's floor", "no floor"],
 )
-def test_dcpos_limits_belong_to_the_old_probability(of, words):
-    def loss(logp, old_logp, ref_logp, rewards, mask):
-        std = rewards.std(1, keepdim=True, correction=0)
-        A = ((rewards - rewards.mean(1, keepdim=True)) / std.masked_fill(std == 0, 1)).unsqueeze(-1)
-        r, q = (logp - old_logp).exp(), of(logp, old_logp).exp()
-        lower, upper = 0.5 + (1 - 0.64 / q).clamp(min=0).sqrt() / 2, 0.5 + (1 + 0.8 / q).sqrt() / 2
-        J = torch.minimum(r * A, r.clamp(lower, upper.clamp(max=10)) * A)
-        J = torch.where(A < 0, torch.maximum(J, 10 * A), J) * mask
-        return -(J.sum(-1) / mask.sum(-1)).sum()
+def test_dcpos_limits_and_floor(parts, words):
+    def written(of=lambda new, old: old, low=0.16, high=0.2, cap=10.0, floor=10.0):
+        def loss(logp, old_logp, ref_logp, rewards, mask):
+            std = rewards.std(1, keepdim=True, correction=0)
+            A = ((rewards - rewards.mean(1, keepdim=True)) / std.masked_fill(std == 0, 1)).unsqueeze(-1)
+            r, q = (logp - old_logp).exp(), of(logp, old_logp).exp()
+            lower, upper = 0.5 + (1 - 4 * low / q).clamp(min=0).sqrt() / 2, 0.5 + (1 + 4 * high / q).sqrt() / 2
+            J = torch.minimum(r * A, r.clamp(lower, upper.clamp(max=cap)) * A)
+            J = torch.where(A < 0, torch.maximum(J, floor * A), J) * mask
+            return -(J.sum(-1) / mask.sum(-1)).sum()
 
-    assert words in check.assembly(loss, DCPO).says
+        return loss
+
+    assert words in check.assembly(written(**parts), DCPO).says
 
 
 def test_padding_a_sign_and_a_ratio_of_one_are_named():
