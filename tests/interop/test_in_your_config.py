@@ -1,0 +1,49 @@
+"""The page that tells what lessons' ideas are called in TRL: its names, defaults and log columns against TRL itself."""
+
+import dataclasses
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[2] / "notebooks" / "in_your_config.md"
+ROWS = [
+    line.strip("| ").split(" | ") for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")
+]
+TRL_IS_THIRD = [row for row in ROWS if len(row) >= 4 and row[0] not in {"slot", "lesson"} and set(row[0]) != {"-"}]
+FIELD = re.compile(r"`(\w+)=([^`]+)`")
+
+
+@pytest.fixture(scope="module")
+def trl():
+    return pytest.importorskip("trl", reason="TRL is not installed: pip install 'rlviz[trl]'")
+
+
+def configuration(trl, row):
+    return trl.DPOConfig if row[0].startswith("[12]") else trl.GRPOConfig
+
+
+def test_every_lesson_with_a_field_has_a_row():
+    """01, 08, 13, 16 and 17 are about no field of their own."""
+    lessons = {row[0][1:3] for row in TRL_IS_THIRD if row[0].startswith("[")}
+    assert lessons == {f"{number:02}" for number in range(18)} - {"01", "08", "13", "16", "17"}
+    assert all(re.search(r"\]\((\S+)\)", row[0]) for row in TRL_IS_THIRD if row[0].startswith("["))
+
+
+def test_names_and_defaults_are_trls(trl):
+    compared = 0
+    for row in TRL_IS_THIRD:
+        fields = {field.name: str(field.default) for field in dataclasses.fields(configuration(trl, row))}
+        for name, default in FIELD.findall(row[2]):
+            assert fields.get(name) == default, (row[1], name)
+            compared += 1
+    assert compared > 25
+
+
+def test_log_columns_are_trls(trl):
+    source = inspect.getsource(trl.GRPOTrainer) + inspect.getsource(trl.DPOTrainer)
+    of_trl = [row[-1].split("verl ")[0] for row in TRL_IS_THIRD if row[-1].startswith("TRL")]
+    told = [name for part in of_trl for name in re.findall(r"`([\w/]+)`", part)]
+    assert len(told) > 15
+    assert [name for name in told if f'"{name}"' not in source] == []
