@@ -136,6 +136,17 @@ def test_padding_a_sign_and_a_ratio_of_one_are_named():
     assert "to the old policy" in old_for_reference.says
 
 
+def test_a_clipped_branch_without_gradient_does_not_pass():
+    """Between its limits, where both branches are equal, the minimum gives half of the gradient to each."""
+
+    def loss(logp, old_logp, ref_logp, rewards, mask):
+        A = (rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-6)
+        s = (((logp - old_logp) * mask).sum(-1) / mask.sum(-1)).exp()
+        return -torch.minimum(s * A, s.detach().clamp(1 - 3e-4, 1 + 4e-4) * A).mean()
+
+    assert not check.assembly(loss, GSPO).passed
+
+
 def test_a_value_without_its_gradient_does_not_pass():
     right = loss_of(beta=0.04)
     verdict = check.assembly(lambda logp, *rest: right(logp.detach(), *rest), GRPO)
