@@ -88,6 +88,10 @@ def _slips(algorithm: GroupPolicyGradient) -> Iterator[Mistake]:
         lambda logp, old_logp, ref_logp, rewards, mask: right(logp, logp.detach(), ref_logp, rewards, mask),
         "your ratio is 1 everywhere: use old_logp, which was kept when the responses were sampled.",
     )
+    yield Mistake(
+        lambda logp, old_logp, ref_logp, rewards, mask: right(logp, ref_logp, ref_logp, rewards, mask),
+        "your ratio is to the reference: it is to the policy that sampled, old_logp.",
+    )
     if algorithm.slots()["surrogate"] is clipped_weight:
         yield Mistake(
             partial(_with_log_pi, algorithm),

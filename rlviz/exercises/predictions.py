@@ -74,7 +74,7 @@ class Predictions:
         words = f" ({', '.join(f'{place} {choice}' for place, choice in enumerate(choices, 1))})" if choices else ""
         hint = ""
         while answer := input(f"{hint}{question}{words} Your prediction: ").strip():
-            guess = _choice(answer, choices) if choices else _number(answer)
+            guess = _choice(answer, choices) if choices else _number(answer, per_cent="per cent" in question.lower())
             if guess is not None:
                 self._keep(name, guess=guess, at=time.strftime("%Y-%m-%d %H:%M:%S"))
                 return
@@ -219,10 +219,10 @@ def _somebody_answers() -> bool:
     return sys.stdin.isatty() if kernel is None else bool(getattr(kernel, "_allow_stdin", False))
 
 
-def _number(answer: str) -> float | None:
-    """Return a number as people write it: .5, 0,5, 50 %."""
+def _number(answer: str, *, per_cent: bool) -> float | None:
+    """Return a number as people write it: .5, 0,5, 50 %, which is 50 where per cent are asked for, else .5."""
     text = answer.replace(",", ".").replace("−", "-").strip()
-    scale, text = (0.01, text[:-1]) if text.endswith("%") else (1.0, text)
+    scale, text = (1.0 if per_cent else 0.01, text[:-1]) if text.endswith("%") else (1.0, text)
     try:
         value = float(text) * scale
     except ValueError:

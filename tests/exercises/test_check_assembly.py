@@ -124,6 +124,13 @@ def test_dcpos_limits_and_floor(parts, words):
     assert words in check.assembly(written(**parts), DCPO).says
 
 
+def test_a_ratio_to_the_reference_is_named():
+    def loss(logp, old_logp, ref_logp, rewards, mask):
+        return loss_of(low=1 - 3e-4, high=1 + 4e-4, sequence=True)(logp, ref_logp, ref_logp, rewards, mask)
+
+    assert "your ratio is to the reference" in check.assembly(loss, GSPO).says
+
+
 def test_padding_a_sign_and_a_ratio_of_one_are_named():
     assert "padding is in your loss" in check.assembly(loss_of(beta=0.04, mean="places"), GRPO).says
     right = loss_of(beta=0.04)

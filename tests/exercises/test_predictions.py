@@ -77,6 +77,16 @@ def test_enter_leaves_it_open_and_forget_begins_anew(says):
     assert len(asked) == 3
 
 
+@pytest.mark.parametrize(("question", "guess"), [("Share of dead groups?", 0.75), ("Per cent of the tokens?", 75.0)])
+def test_a_sign_of_per_cent_means_what_the_question_asks_for(says, question, guess):
+    says("75 %")
+    predict = Predictions("09_x", asked=question)
+    predict("asked")
+    predict.result("asked", guess)
+    kept = json.loads(Path("predictions/09_x.json").read_text(encoding="utf-8"))["predictions"]
+    assert kept["asked"]["guess"] == guess
+
+
 def test_a_damaged_file_is_set_aside():
     Path("predictions").mkdir()
     Path("predictions/04_grpo.json").write_text("{", encoding="utf-8")

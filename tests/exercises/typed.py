@@ -354,6 +354,10 @@ TYPED = {
         "change weighed by the old probability without a clamp": B(
             lambda q, el, eh, M: 1 - el / q, lambda q, el, eh, M: torch.minimum(1 + eh / q, M)
         ),
+        "power without brackets": B(
+            lambda q, el, eh, M: 0.5 + 0.5 * (1 - 4 * el / q).clamp(min=0) ** 1 / 2,
+            lambda q, el, eh, M: torch.minimum(0.5 + 0.5 * (1 + 4 * eh / q) ** 1 / 2, M),
+        ),
         "cap under the root": B(
             lambda q, el, eh, M: (1 + (1 - 4 * el / q).clamp(min=0).sqrt()) / 2,
             lambda q, el, eh, M: (1 + torch.minimum(1 + 4 * eh / q, M).sqrt()) / 2,
@@ -445,6 +449,12 @@ TYPED = {
         ).mean(),
         "gspo as a quotient of log probabilities": lambda n, o, m, A: ((n * m).sum(-1) / (o * m).sum(-1) * A).mean(),
         "gspo clipped": lambda n, o, m, A: torch.min(S(n, o, m) * A, S(n, o, m).clamp(0.8, 1.2) * A).mean(),
+        "gspo clipped at the papers limits": lambda n, o, m, A: torch.min(
+            S(n, o, m) * A, S(n, o, m).clamp(0.9997, 1.0004) * A
+        ).mean(),
+        "gspo with the mask inverted": lambda n, o, m, A: (
+            ((n - o).masked_fill(m, 0).sum(-1) / m.sum(-1)).exp() * A
+        ).mean(),
         "gspo clamped": lambda n, o, m, A: (S(n, o, m).clamp(0.8, 1.2) * A).mean(),
         "gspo of the difference of probabilities": lambda n, o, m, A: (
             (((n.exp() - o.exp()) * m).sum(-1) / m.sum(-1)).exp() * A

@@ -141,6 +141,10 @@ _WHOLE = family(
         _without_cap,
         "the cap is missing: the upper limit is max_ratio at most, or the rarest tokens have hardly any limit.",
     ),
+    power_without_brackets=Mistake(
+        _of_roots(lambda root: 0.5 + 0.5 * root**2 / 2),
+        "you halve where a root is due: x ** 1 / 2 is (x ** 1) / 2 in Python. Write x.sqrt() or x ** 0.5.",
+    ),
     cap_under_the_root=Mistake(
         lambda q, eps_low, eps_high, max_ratio: (
             _without_cap(q, eps_low, eps_high, max_ratio)[0],

@@ -307,6 +307,18 @@ SEQUENCE_OBJECTIVE = family(
         ).mean(),
         "that is clipped at 0.8 and 1.2: here the objective without its clip is asked for, the mean of s · A.",
     ),
+    gspo_clipped_at_the_papers_limits=Mistake(
+        lambda logp, old_logp, mask, A: pessimistic(
+            s := _sequence_ratio(logp, old_logp, mask), A, torch.full_like(s, 0.9997), torch.full_like(s, 1.0004)
+        ).mean(),
+        "that is clipped at the paper's limits: here the objective without its clip is asked for, the mean of s · A.",
+    ),
+    gspo_with_the_mask_inverted=Mistake(
+        lambda logp, old_logp, mask, A: (
+            ((logp - old_logp).masked_fill(mask, 0.0).sum(-1) / mask.sum(-1).clamp(min=1)).exp() * A
+        ).mean(),
+        "your masked_fill clears the tokens and keeps the padding: mask is true on tokens, so it is masked_fill(~mask, 0.0).",
+    ),
     gspo_clamped=Mistake(
         lambda logp, old_logp, mask, A: (_sequence_ratio(logp, old_logp, mask).clamp(0.8, 1.2) * A).mean(),
         "you clamp s to 0.8 … 1.2: here the objective without its clip is asked for, the mean of s · A.",
