@@ -12,8 +12,10 @@ from rlviz.cli.plot import command_of
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+FOLDERS = ("notebooks", "rlviz", "small_models")  # beside them may stand what `rlviz lab` and others left here
 PAGES = {
-    path: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *sorted(ROOT.glob("[nrs]*/**/README.md")))
+    path: path.read_text(encoding="utf-8")
+    for path in (ROOT / "README.md", *(page for name in FOLDERS for page in sorted((ROOT / name).rglob("README.md"))))
 }
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 SHELL = [block for page in PAGES.values() for block in re.findall(r"```sh\n(.*?)\n```", page, re.S)]
