@@ -140,13 +140,8 @@ WHOLE_BATCHES = [  # ratios beyond both limits with A of both signs, padding tha
         ),
         ([_REF], [_OLD], [_NEW], [[0.5, -1, 2]], _ragged([3, 4, 2], 4)),
         ([_NEW], [_RARE], [_REF], [[1, 0, 0]], _ragged([2, 3, 1], 4)),
-        (
-            [_NEW],
-            [_NEW],
-            [_REF],
-            [[1, 0, 0.5]],
-            _ragged([2, 4, 3], 4),
-        ),  # the first update: every ratio is 1, inside all limits
+        # the first update: every ratio is 1, inside all limits
+        ([_NEW], [_NEW], [_REF], [[1, 0, 0.5]], _ragged([2, 4, 3], 4)),
     )
 ]
 

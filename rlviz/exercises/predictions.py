@@ -50,7 +50,8 @@ class Kept:
 class Predictions:
     """The questions of a lesson, the guesses and the results, kept in predictions/LESSON.json beside the notebook.
 
-    A question is a text, where a number is asked for, or a tuple (text, choice, choice, …). Raises ValueError for a name
+    A question is a text, where a number is asked for (of per cent if it says "per cent": 75 % is 75 there, else .75), or a tuple
+    (text, choice, choice, …). Raises ValueError for a name
     of a lesson that is no file name, and for questions that are neither.
     """
 

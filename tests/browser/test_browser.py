@@ -94,16 +94,14 @@ def test_inspector_goes_from_run_to_step_to_token(page: Page) -> None:
     button = cell.get_by_role("button", name="Previous step with tokens", exact=True)
     button.focus()
     page.keyboard.press("Enter")
-    wait_until(page, lambda: views(cell)[0] != first[0], "a step before that has tokens")
-    assert re.match(r"Step (?!120)\d+ of 120", views(cell)[0])
-    assert f"after the updates of s{views(cell)[0][1:].split(' of ')[0]}" in cell.locator(".ri-top h4").inner_text()
+    wait_until(page, lambda: "Step 115 of 120" in views(cell)[0], "the step before that has tokens")
+    assert views(cell)[1] != first[1]
 
-    before, chosen = views(cell)[0], cell.locator(".tok[aria-pressed=true]")
-    token = chosen.get_attribute("aria-label")
-    chosen.focus()
+    before = views(cell)
+    cell.locator(".tok[aria-pressed=true]").focus()
     page.keyboard.press("ArrowRight" if cell.locator(".tok[aria-pressed=true] + .tok").count() else "ArrowLeft")
-    wait_until(page, lambda: chosen.get_attribute("aria-label") != token, "another token")
-    assert views(cell)[0] == before
+    wait_until(page, lambda: views(cell)[1] != before[1], "another token")
+    assert views(cell)[0] == before[0]
     assert page.evaluate("document.activeElement.getAttribute('aria-pressed')") == "true"
 
     cell.get_by_role("button", name="Next step with tokens", exact=True).click()
