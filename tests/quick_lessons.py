@@ -4,11 +4,11 @@ Every cell runs as it is written, and every run has its number of steps; but a s
 quarter where each has one response), a quarter of the pairs, and two updates at most, or one a minibatch, a step on a table two
 updates at most. With another seed than 0 only one step of ten is made, and its record comes ten times; with seed 0 one of four,
 or one of two where details of records are kept, or where nothing is evaluated, since a lesson then looks at the policy itself.
-The first step, the last and those at which something is due (an evaluation, the details of a record, with seed 0 its watched
-group, a new reference, fresh labels) are made always. A comparison has an eighth of the budget. Of the pairs to learn from,
-only an eighth are sampled; a list has each eight times, a run learns from the eighth. An evaluation takes fifty prompts, a
-lesson's own look at held-out prompts at most 250, a reward model a batch of eight pairs and a quarter of its later updates, a
-cost one measurement. `pytest notebooks` runs the lessons in full. The names in here are gone before the first cell.
+The first step, the last and those at which something is due (an evaluation, the details of a record, a new reference, fresh
+labels) are made always. A comparison has an eighth of the budget. Of the pairs to learn from, only an eighth are sampled; a
+list has each eight times, a run learns from the eighth. An evaluation takes fifty prompts, a lesson's own look at held-out
+prompts at most 250, a reward model a batch of eight pairs and a quarter of its later updates, a cost one measurement.
+`pytest notebooks` runs the lessons in full. The names in here are gone before the first cell.
 """
 
 
@@ -72,8 +72,6 @@ def _sample_less() -> None:
         def learn_seldom(run):
             step, settings = run.step + 1, run.settings
             due = {name: getattr(settings, name) for name in intervals if hasattr(settings, name)}
-            if due.get("details_every") and not settings.seed:
-                due["watch_every"] = settings.watch_every
             looked_at = "details_every" in due and not (due["details_every"] or due["evaluate_every"])
             seldom = 2 if looked_at else 10 if settings.seed else 2 if due.get("details_every") else 4
             made = step in (1, settings.steps) or any(every and step % every == 0 for every in (seldom, *due.values()))

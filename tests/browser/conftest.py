@@ -88,10 +88,14 @@ def chromium() -> str:
 
 @pytest.fixture(scope="module")
 def lab(chromium: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """Serve the course from a new folder, with kernels that start at once unless the file says `KERNELS = ""`."""
+    """Serve the course from a new folder, with kernels that start at once and lessons that sample less.
+
+    A file that says `KERNELS = ""` has everybody's kernels, and lessons in full.
+    """
     root = tmp_path_factory.mktemp("lab")
-    configure(root, getattr(request.module, "KERNELS", WARM_KERNELS))
-    with serving(root, "lab", "--dir", str(root / "course")) as url:
+    kernels = getattr(request.module, "KERNELS", WARM_KERNELS)
+    configure(root, kernels)
+    with serving(root, "lab", "--dir", str(root / "course"), in_full=not kernels) as url:
         yield Lab(url, root / "course")
 
 
@@ -112,18 +116,19 @@ def configure(root: Path, server: str) -> None:
 
 
 @contextlib.contextmanager
-def serving(root: Path, *arguments: str) -> Iterator[str]:
+def serving(root: Path, *arguments: str, in_full: bool = False) -> Iterator[str]:
     """Run a command of rlviz that serves, with settings that are nobody's, and end it as File > Shut Down does."""
     log = root / "server.log"
     command = [sys.executable, "-m", "rlviz", arguments[0], "--no-browser", "--port", str(free_port())]
     own = {f"JUPYTER_{name}_DIR": str(root / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
+    ours = {name: value for name, value in os.environ.items() if not (in_full and name == "IPYTHONDIR")}
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*command, *arguments[1:]],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            env={**os.environ, "RLVIZ_ASK": "0", **own},  # no cell waits for an answer
+            env={**ours, "RLVIZ_ASK": "0", **own},  # no cell waits for an answer
             start_new_session=True,  # a process group of its own, to end all of it
         )
     try:
