@@ -2,10 +2,10 @@
 
     trace(curve, controls, data) → {"rows": […], "outputs": {name: row}}
 
-A curve takes tensors by name (0-d for controls) and returns named tensors. The gradient that it takes inside is recorded with it:
-differentiating a second time, in the page, would lose what stops a gradient. Rows are ATen's core operations in float64, sizes that
-may change are rows too, so one program serves every group size. What a page cannot follow raises `CannotTrace` with the line that
-read a number.
+A curve takes tensors by name (0-d for controls) and returns named tensors. The gradient that it takes inside is recorded with
+it: differentiating a second time, in the page, would lose what stops a gradient. Rows are ATen's core operations in float64.
+Sizes that may change are rows too, so one program serves every group size. What a page cannot follow raises `CannotTrace` with
+the line that read a number.
 """
 
 from __future__ import annotations
@@ -59,7 +59,12 @@ class _NumbersMayBeTensors(TorchFunctionMode):
             return args[1]
         if fn in (Tensor.std, torch.std) and len(args) < 2 and not {"dim", "correction"} & set(kwargs):
             return args[0].var().sqrt()
-        if fn is Tensor.__getitem__ and isinstance(args[1], Tensor) and args[1].dim() == 0 and args[1].dtype is torch.long:
+        if (
+            fn is Tensor.__getitem__
+            and isinstance(args[1], Tensor)
+            and args[1].dim() == 0
+            and args[1].dtype is torch.long
+        ):
             return args[0][args[1].unsqueeze(0)].squeeze(0)
         return fn(*args, **kwargs)
 
@@ -166,7 +171,7 @@ class _Rows:
         name = getattr(node.target, "__name__", str(node.target)).split(".")[0]
         if name in ALIASES:
             return self.place[node.args[0]]
-        if name == "copy_" or name == "copy":
+        if name in ("copy_", "copy"):
             return self.place[node.args[1]]
         if name.startswith(RANDOM):
             raise CannotTrace("random numbers are drawn inside: they must be an input")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pygments.formatters import HtmlFormatter
 
-from rlviz.pictures.script import classic
+from rlviz.page.script import classic
 from rlviz.site.html import File
 from rlviz.site.lessons import course_pages
 from rlviz.site.pages import SECTIONS

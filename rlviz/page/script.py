@@ -6,7 +6,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-PLACES = tuple(Path(__file__).parent.parent / name for name in ("pictures", "runs", "site", "web"))
+PLACES = tuple(Path(__file__).parent.parent / name for name in ("page", "pictures", "runs", "site", "web"))
 IMPORT = re.compile(r"^import .* from \"\./[\w.]+\";\n", re.MULTILINE)
 EXPORT = re.compile(r"^export (default [^;]+;\n|)", re.MULTILINE)
 
