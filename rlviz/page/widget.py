@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import io
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,26 +60,27 @@ def told(
         "family": list(family),
         "values": to_json(values),
         "call": to_json(call),
-        "data": {key: _data(value) for key, value in picture.data.items()},
+        "data": {key: data_to_json(value) for key, value in picture.data.items()},
     }
 
 
 def _variant(variant: Variant) -> dict[str, Any]:
     told = {name: to_json(value) for name, value in vars(variant).items() if value}
-    return {**told, "program": variant.program, "data": {name: _data(value) for name, value in variant.data.items()}}
+    return {**told, "program": variant.program, "data": {name: data_to_json(value) for name, value in variant.data.items()}}
 
 
-def _data(value: Any) -> Any:
+def data_to_json(value: Any) -> Any:
+    """Return a piece of data as what json.dumps takes: a number, words, a recipe, or an array with its shape."""
     if isinstance(value, Draws):
         return to_json(value)
     if hasattr(value, "shape"):
-        flat = [float(f"{number:.9g}") for number in value.reshape(-1).tolist()]
-        return {"shape": list(value.shape), "data": [_finite(number) for number in flat]}
-    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value
+        flat = [float(f"{number:.17g}") for number in value.reshape(-1).tolist()]
+        return {"shape": list(value.shape), "data": [finite(number) for number in flat]}
+    return [finite(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and (value != value or abs(value) == float("inf")):
+def finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
         return str(value).replace("inf", "Infinity").replace("nan", "NaN")
     return value
 

@@ -1,7 +1,7 @@
 """An idea as a function to explore it: one file has a curve and a picture, and this makes the rest of them.
 
-`explorer("clip", CLIP, clip, …)` returns `explore_clip`: its arguments are the picture's controls, it returns an `Explorer`, which a
-notebook shows as a widget, `.html()` as a page, `.figure()` on paper. Programs of the library's own algorithms are shipped beside
+`explorer("clip", CLIP, clip, …)` returns `explore_clip`: its arguments are the picture's controls, it returns an `Explorer`,
+which a notebook shows as a widget, `.html()` as a page, `.figure()` on paper. Programs of the library's own algorithms are shipped beside
 the pictures (`shipped`); one's own algorithm is traced when it is shown, and where it cannot be, the kernel computes its curve.
 """
 
@@ -26,7 +26,7 @@ from rlviz.page.names import Names, drawn
 from rlviz.page.paper import draw
 from rlviz.page.picture import Beside, Choice, Draws, Picture, Slider
 from rlviz.page.tracing import CannotTrace, Curve, Program, evaluate, trace
-from rlviz.page.widget import Variant, View, _finite, fragment, pack, png, told
+from rlviz.page.widget import Variant, View, finite, fragment, pack, png, told
 from rlviz.pictures.shipped import shipped
 from small_models.checks import shown
 
@@ -106,6 +106,11 @@ class Idea:
     free: bool = False
     example: Mapping[str, Any] = field(default_factory=dict)
     named: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        moved = {name for mark in self.picture.marks() for name in (mark.drag, *getattr(mark, "chosen", ())) if name}
+        if unknown := moved - set(self.controls):
+            raise ValueError(f"picture of {self.name}: a mark moves {unknown.pop()!r}, which is no control")
 
     @cached_property
     def members(self) -> dict[str, Algorithm]:
@@ -192,7 +197,9 @@ class Explorer(View):
         self._members = dict(idea.members)
         if unknown := [name for name in arguments if name not in idea.controls]:
             known = ", ".join(idea.controls)
-            raise TypeError(f"{unknown[0]!r} is no argument; {nearest(unknown[0], list(idea.controls))}there are {known}")
+            raise TypeError(
+                f"{unknown[0]!r} is no argument; {nearest(unknown[0], list(idea.controls))}there are {known}"
+            )
         defaults = {name: parameter.default for name, parameter in idea.signature.parameters.items()}
         values = self._values_of({**defaults, **arguments})
         self._programs, self._variants = self._prepare()
@@ -241,7 +248,8 @@ class Explorer(View):
                 algorithms.check(algorithm)
             known = ", ".join(self.idea.members)
             raise ValueError(f"algorithm: {algorithm.name} has nothing that this picture shows; {known} have")
-        name = algorithm.name if algorithm.name not in self._members else f"the other {algorithm.name}"
+        called = algorithm.name.replace("|", "¦")  # which parts a key
+        name = called if called not in self._members else f"the other {called}"
         while name in self._members:
             name += "′"
         self._members = {name: algorithm, **self._members}
@@ -260,7 +268,9 @@ class Explorer(View):
                 if given is None:
                     values[name] = own[name][0] if name in own else control.value  # type: ignore[union-attr]
                 elif name not in own:
-                    raise ValueError(f"{name}: {values['algorithm']} has no such parameter in this picture; got {given}")
+                    raise ValueError(
+                        f"{name}: {values['algorithm']} has no such parameter in this picture; got {given}"
+                    )
                 else:
                     check_number(name, given)
                     self._members[values["algorithm"]].with_parameters(**{name: given})
@@ -363,7 +373,7 @@ class Explorer(View):
             outputs = self._outputs(key, values)
         except Exception as error:  # a rule of one's own can do anything
             return {"why": f"Not possible: {type(error).__name__}: {error}"}
-        flat = {name: [_finite(x) for x in value.double().flatten().tolist()] for name, value in outputs.items()}
+        flat = {name: [finite(x) for x in value.double().flatten().tolist()] for name, value in outputs.items()}
         return {"outputs": {name: {"shape": list(v.shape), "data": flat[name]} for name, v in outputs.items()}}
 
     @property
@@ -405,7 +415,12 @@ class Explorer(View):
         default = self._given["call"]["defaults"]
         if "algorithm" in self.values and self.idea.algorithms is not None:
             own = self.idea.algorithms.own(self._members[self.values["algorithm"]])
-            default = {**default, **{name: own[name][0] if name in own else self.values[name] for name in self.idea.algorithms.parameters}}
+            default = {
+                **default,
+                **{
+                    name: own[name][0] if name in own else self.values[name] for name in self.idea.algorithms.parameters
+                },
+            }
         arguments = []
         for name, value in self.values.items():
             if value == default[name]:
@@ -492,7 +507,10 @@ def call_name(algorithm: Algorithm) -> str:
 
 
 def explorer(name: str, picture: Picture, curve: Callable[..., Curve], **how: Any) -> Callable[..., Explorer]:
-    """Return `explore_NAME`: a function of the picture's controls that returns an `Explorer`. The arguments are those of `Idea`."""
+    """Return `explore_NAME`: a function of the picture's controls that returns an `Explorer`.
+
+    The arguments are those of `Idea`.
+    """
     idea = Idea(name, picture, curve, **how)
 
     def explore(*args: Any, **kwargs: Any) -> Explorer:
