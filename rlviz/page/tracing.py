@@ -208,6 +208,8 @@ class _Rows:
             return {"r": self.place[value]}
         if isinstance(value, list | tuple):
             return [self._argument(each) for each in value]
+        if isinstance(value, float) and math.isnan(value):
+            return "NaN"
         if isinstance(value, float):
             return {"inf": math.copysign(1, value)} if math.isinf(value) else value
         if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 2**53:

@@ -66,7 +66,11 @@ def told(
 
 def _variant(variant: Variant) -> dict[str, Any]:
     told = {name: to_json(value) for name, value in vars(variant).items() if value}
-    return {**told, "program": variant.program, "data": {name: data_to_json(value) for name, value in variant.data.items()}}
+    return {
+        **told,
+        "program": variant.program,
+        "data": {name: data_to_json(value) for name, value in variant.data.items()},
+    }
 
 
 def data_to_json(value: Any) -> Any:
@@ -87,7 +91,7 @@ def finite(value: Any) -> Any:
 
 def pack(data: Any) -> str:
     """Return data as JSON, gzip and base64, for `unpack` of widget.js; the same data give the same text."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
 
 

@@ -44,8 +44,10 @@ def is_per_token(algorithm: PolicyGradient) -> bool:
     return torch.equal(moved[other], before[other])
 
 
-def clip(algorithm: PolicyGradient, points: int = POINTS) -> Curve:
+def clip(algorithm: PolicyGradient, points: int = POINTS, offset: float = 0.5) -> Curve:
     """Return the curve: ratios of one token, each a response of its own, through the algorithm's objective.
+
+    offset: where the first ratio is, in steps; half a step keeps ratios off the limits, on which rounding would decide the slope.
 
     The push is autograd's ∂J/∂log π, taken through ratio, bounds and surrogate: what the update adds to the token's log π is in
     proportion to it, whichever way the surrogate is written, while ∂J/∂ratio is not. What `is_clipped` says to be cut is what
@@ -57,7 +59,7 @@ def clip(algorithm: PolicyGradient, points: int = POINTS) -> Curve:
 
     def curve(old_prob: Tensor, dual_clip: Tensor, up_to: Tensor, **widths: Tensor) -> dict[str, Tensor]:
         reach = torch.where(dual_clip > 0, torch.maximum(up_to, 1.25 * dual_clip), up_to)
-        ratio = (torch.arange(1, points + 1, dtype=torch.double) / points * reach).reshape(-1, 1, 1)
+        ratio = ((torch.arange(points, dtype=torch.double) + offset) / points * reach).reshape(-1, 1, 1)
         old_logp = old_prob.log().expand(ratio.shape)
         mask = torch.ones_like(ratio, dtype=torch.bool)
         certain = 1 / old_prob if per_token else 1 / old_prob * torch.inf

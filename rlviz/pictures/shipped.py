@@ -53,7 +53,7 @@ def write(idea: Idea) -> Path:
     """Trace a picture's programs and write them."""
     FOLDER.mkdir(exist_ok=True)
     path = FOLDER / f"{idea.name}.json.gz"
-    text = json.dumps(traced(idea), separators=(",", ":"))
+    text = json.dumps(traced(idea), allow_nan=False, separators=(",", ":"))
     path.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
     return path
 

@@ -21,7 +21,9 @@ every_picture = pytest.mark.parametrize("name", IDEAS)
 
 def settings(idea, count: int, seed: int = 0) -> list[dict]:
     """Return arguments of an explorer: its defaults, each slider's both ends, and some at random."""
-    ends = [{name: end} for name, each in idea.controls.items() if isinstance(each, Slider) for end in ends_of(idea, name)]
+    ends = [
+        {name: end} for name, each in idea.controls.items() if isinstance(each, Slider) for end in ends_of(idea, name)
+    ]
     rng = random.Random(seed)
     return [{}, *ends, *(at_random(idea, rng) for _ in range(count))]
 
