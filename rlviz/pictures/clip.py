@@ -85,8 +85,8 @@ def clip(algorithm: PolicyGradient, points: int = POINTS, offset: float = 0.5) -
         good, bad = outputs["good_ends"], outputs["bad_ends"]
         return outputs | {
             "both_end": good * bad,
-            "grown": outputs["good_end"] * old_prob,
-            "fallen": outputs["bad_end"] * old_prob,
+            "grown_to": outputs["good_end"] * old_prob,
+            "fallen_to": outputs["bad_end"] * old_prob,
             "says_grown": outputs["good_right"] * per_token,
             "says_fallen": outputs["bad_right"] * per_token,
         }
@@ -235,11 +235,11 @@ CLIP = Picture(
             "A > 0: no gradient above {kind} {good_end:r}; below 1 the gradient stays, to repair a step the wrong way.",
             "good_right",
         ),
-        Say("Its probability has then grown to {grown:.3g}.", "says_grown"),
+        Say("Its probability has then grown to {grown_to:.3g}.", "says_grown"),
         Say("A > 0: no gradient is cut at the ratios shown.", "good_free"),
         Say("A > 0: the gradient is cut below 1, too, where a step the wrong way would be repaired.", "good_wrong"),
         Say("A < 0: no gradient below {kind} {bad_end:r}; above 1 the gradient stays.", "bad_right"),
-        Say("Its probability has then fallen to {fallen:.3g}.", "says_fallen"),
+        Say("Its probability has then fallen to {fallen_to:.3g}.", "says_fallen"),
         Say("A < 0: no gradient is cut at the ratios shown.", "bad_free"),
         Say("A < 0: the gradient is cut from {kind} {bad_wrong_from:.2f} on, too.", "bad_wrong"),
         Say("Limits of {b1_name}: {b1_lower:r} and {b1_upper:r}.", "b1_upper"),
