@@ -50,6 +50,19 @@ def draw(picture: Picture, names: Names, figure: Figure | SubFigure | None = Non
     return figure
 
 
+def draw_each(picture: Picture, settings: Mapping[str, Names]) -> Figure:
+    """Return the picture at several settings below each other, each under its heading: what sliders tell, on paper."""
+    alone = draw(picture, next(iter(settings.values())))
+    width, height = alone.get_size_inches()  # type: ignore[union-attr]
+    figure = new_figure(width, (height + 0.4) * len(settings))
+    for part, (heading, names) in zip(
+        np.atleast_1d(figure.subfigures(len(settings), 1)), settings.items(), strict=True
+    ):
+        draw(picture, names, part)
+        part.suptitle(heading, fontsize=TEXT + 2, fontweight="bold", x=0.02, ha="left")
+    return figure
+
+
 def _rows(figure: Figure | SubFigure, rows: Sequence[Sequence[Panel]]) -> list[list[Axes]]:
     heights = [max(panel.tall for panel in row) for row in rows]
     widths = [panel.wide for panel in rows[0]]

@@ -35,9 +35,9 @@ def module(*names: str, offers: str = "") -> str:
     return "\n".join([*(EXPORT.sub("", text) for text in before), last, offers])
 
 
-def classic(*names: str) -> str:
+def classic(*names: str, offers: str = "") -> str:
     """Return the files as one script for pages that may load no modules: those opened from the disk, or not read to their end.
 
-    The names in it are seen nowhere else.
+    The names in it are seen nowhere else, but for what `offers` puts somewhere.
     """
-    return "\n".join(["(() => {", '"use strict";', *(EXPORT.sub("", _text(name)) for name in names), "})();"])
+    return "\n".join(["(() => {", '"use strict";', *(EXPORT.sub("", _text(name)) for name in names), offers, "})();"])

@@ -26,7 +26,8 @@ def files(course: Path) -> Iterator[File]:
         yield from section()
     yield from course_pages(course)
     yield from teaching_pages(course)
-    yield File("rlviz.js", classic("picture", "player", "inspector", "site"))
+    pictures = classic("run", "draw", offers="globalThis.rlviz = { mount };")
+    yield File("rlviz.js", "\n".join([pictures, classic("picture", "player", "inspector", "site")]))
     yield File("site.css", f"{STYLE.read_text(encoding='utf-8')}\n{_code_colours()}")
 
 
