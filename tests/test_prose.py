@@ -13,7 +13,6 @@ from rlviz.algorithms import ALGORITHMS
 from rlviz.exercises.lessons import l00
 from rlviz.pictures import overlong
 from rlviz.pieces.shaping import SoftOverlongPunishment
-from small_models import sampling
 
 COURSE = Path(__file__).parent.parent / "notebooks"
 SHEETS = {
@@ -56,7 +55,9 @@ def rule(aggregate):
 def test_a_cheat_sheet_says_which_mean_each_algorithm_takes(sheet):
     rows = [line.strip("| ").split(" | ") for line in (COURSE / "teaching" / sheet).read_text("utf-8").splitlines()]
     said = {cells[0]: cells[-1] for cells in rows if len(cells) == 4}
-    aggregates = {each.name: each.aggregate for each in ALGORITHMS if each.name != "GSPO"}  # has one ratio a response
+    aggregates = {
+        each.name: each.aggregate for each in ALGORITHMS if hasattr(each, "aggregate") and each.name != "GSPO"
+    }
     known = {name: SHEETS[sheet][rule(aggregate)] for name, aggregate in aggregates.items() if name in said}
     assert len(known) >= 6
     assert {name: said[name] for name in known} == known
@@ -115,11 +116,11 @@ def test_dead_groups_of_two_in_lesson_00():
 
 def test_what_top_p_leaves_out_in_lesson_11():
     text = lesson("11")[0]
-    policy = torch.tensor([[0.6, 0.3, 0.1]])
-    kept = sampling._restrict(policy, 0, 0.9)
-    sampled = kept / kept.sum()
-    assert ".6, .3, .1, top-p 0.9 samples " + ", ".join(f"{p:.3g}".lstrip("0") or "0" for p in sampled[0].tolist()) in text
-    weights = (policy / sampled)[sampled > 0]
-    assert weights.tolist() == pytest.approx([weights[0].item()] * 2)
-    assert f"the weight w = {weights[0]:.1f} ".replace("0.", ".") in text
+    policy = (0.6, 0.3, 0.1)
+    sampled = [p / (0.6 + 0.3) for p in policy[:2]]  # the smallest set of probability .9, and nothing else
+    written = ", ".join(f"{p:.3f}".removeprefix("0") for p in sampled)
+    assert f"of .6, .3, .1, top-p 0.9 samples {written}, 0." in text
+    weights = {f"{p / q:.3g}".removeprefix("0") for p, q in zip(policy, sampled, strict=False)}  # of π over the sampler
+    assert len(weights) == 1
+    assert f"the weight w = {weights.pop()} of what was sampled is missing" in text
     assert "ratios are wrong" not in text

@@ -1,8 +1,8 @@
 """DAPO's two answers to responses that grow too long: a punishment that begins softly, and no loss on those cut off.
 
 The punishment begins beyond what a sound answer takes, else it taxes reasoning; and where there is filler, some sound answers
-are cut off too, or leaving those out of the loss would have nothing to save. (With 12 tokens, and a punishment of −1 that begins at
-8, .02 fewer answers were right in the end.)
+are cut off too, or leaving those out of the loss would have nothing to save. (With 12 tokens, and a punishment of 1 from 8 on,
+.02 fewer answers were right in the end.)
 
 The paper pays 1 for right and −1 for wrong, and takes off up to 1. Rewards here are 1 and 0, half as far apart, so a punishment
 of ½ is the paper's; one of 1 weighs twice as much as the paper's, and is the contrast.

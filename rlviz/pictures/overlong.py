@@ -112,8 +112,8 @@ def overlong_curve(
 
     The reward of a right response against the length that it would have: past `max_length` it is cut off and counts as wrong, a
     cliff that the soft punishment turns into a slope. And the algorithm's advantages of a group, its lengths spread around
-    `mean_length`, with the shaping, without it, and with the shaping of rewards 1 and −1, on which the same punishment weighs
-    half as much: they are twice as far apart. The group is the batch; no prompt was sampled before; KL and selection are left out.
+    `mean_length`, with the shaping, without it, and with the shaping of rewards 1 and −1: twice as far apart, so that the same
+    punishment weighs half as much. The group is the batch; no prompt was sampled before; KL and selection are left out.
 
     shaping: "soft", a `SoftOverlongPunishment` of max_length, cache and factor, as DAPO's; "own", the algorithm's; "filter", the
     `OverlongFilter`: truncated responses leave the loss; "none". max_length: tokens after which the sampler cuts. cache: tokens

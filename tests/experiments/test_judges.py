@@ -15,8 +15,7 @@ from rlviz.experiments import EXPERIMENTS, NAMES, find_experiment
 from rlviz.experiments.base import after, by_seed, doublings, first_reached, gap, in_words, means, scaled, select, times
 from rlviz.experiments.entropy_clip import ARMS as ENTROPY_ARMS
 from rlviz.experiments.entropy_knobs import BENCHES, PLAIN
-from rlviz.experiments.overlong import ARMS as OVERLONG_ARMS
-from rlviz.experiments.overlong import ROOM
+from rlviz.experiments.overlong import ARMS as OVERLONG_ARMS, ROOM
 from rlviz.experiments.parts import OUTCOMES, Arithmetic, Part, titles
 from rlviz.experiments.runs import UPPER_LIMITS
 from rlviz.experiments.starved import ONCE, RARE, SETTINGS, TABLE, carried_on
