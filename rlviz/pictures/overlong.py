@@ -45,7 +45,7 @@ class OverlongCurve:
     group_lengths, right, cut, out [8]: of the group's responses; out: it leaves the loss. rewards, new_rewards, before, after
     [8]: rewards and advantages without and with the shaping; A is 0 where a response is out. plus_minus_rewards, plus_minus [8]:
     what `new_rewards` and `after` would be if a right response earned 1 and a wrong one −1, as in DAPO's paper, in place of 1
-    and 0.
+    and 0; plus_minus is None where the algorithm refuses such rewards.
     """
 
     name: str
@@ -67,7 +67,7 @@ class OverlongCurve:
     before: Array
     after: Array
     plus_minus_rewards: Array
-    plus_minus: Array
+    plus_minus: Array | None
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,11 @@ def overlong_curve(
     group = _Responses(mean_length + torch.tensor([AWAY]), right, max_length)
     rewards, plus_minus_rewards = (group.shaped(shown, wrong=wrong) for wrong in (0.0, -1.0))
     kept = shown.loss_mask(torch.ones(1, len(AWAY), 1, dtype=torch.bool), group.cut)[..., 0]
-    after, plus_minus = (group_advantages(shown, r) * kept for r in (rewards, plus_minus_rewards))
+    after = group_advantages(shown, rewards) * kept
+    try:
+        plus_minus = array(group_advantages(shown, plus_minus_rewards) * kept)
+    except ValueError:  # MaxRL divides by the mean, which must be above 0
+        plus_minus = None
     return OverlongCurve(
         name=algorithm.name,
         shaping=shaping,
@@ -165,7 +169,7 @@ def overlong_curve(
         before=array(group_advantages(algorithm, group.rewards)),
         after=array(after),
         plus_minus_rewards=array(plus_minus_rewards),
-        plus_minus=array(plus_minus),
+        plus_minus=plus_minus,
     )
 
 
@@ -252,7 +256,7 @@ class OverlongPicture(Picture[OverlongCurve]):
             curve.own is not None,
             *bars,
             shaped,
-            any(bars),
+            any(bars) and curve.plus_minus is not None,
             curve.shaping == "filter" or bool(curve.out.any()),
         )
 
@@ -291,14 +295,14 @@ class OverlongPicture(Picture[OverlongCurve]):
                 ]
             )
         self.before.set_data(*((curve.group_lengths, curve.before) if shaped else ([], [])))
-        ticks = ~curve.out & bool(curve.after.any())
-        self.plus_minus.set_data(curve.group_lengths[ticks], curve.plus_minus[ticks])
+        ticks = ~curve.out & bool(curve.after.any()) & (curve.plus_minus is not None)
+        self.plus_minus.set_data(curve.group_lengths[ticks], _plus_minus(curve)[ticks])
         self.out.set_data(curve.group_lengths[curve.out], np.zeros(int(curve.out.sum())))
 
     @staticmethod
     def _spans(curve: OverlongCurve) -> tuple[tuple[float, float], tuple[float, float]]:
         rewards = np.concatenate([curve.shaped, curve.plain if curve.own is None else curve.own])
-        advantages = np.concatenate([curve.before, curve.after, curve.plus_minus])
+        advantages = np.concatenate([curve.before, curve.after, _plus_minus(curve)])
         return _span(rewards, *REWARDS), _span(advantages, *ADVANTAGES)
 
     def still(self, curve: OverlongCurve) -> Hashable:
@@ -327,6 +331,11 @@ class OverlongPicture(Picture[OverlongCurve]):
         if _say_change(curve) and curve.cut.any():
             said.append(f"{_say_cut(curve)}.")
         return " ".join([*said, *_say_scale(curve)])
+
+
+def _plus_minus(curve: OverlongCurve) -> Array:
+    """Return the advantages with rewards 1 and −1, or those shown where the algorithm refuses such rewards."""
+    return curve.after if curve.plus_minus is None else curve.plus_minus
 
 
 def _start(curve: OverlongCurve) -> float:
@@ -405,10 +414,12 @@ def _say_cut(curve: OverlongCurve) -> str:
 
 def _say_scale(curve: OverlongCurve) -> list[str]:
     """Say what becomes of advantages with rewards 1 and −1: the same, all as many times as large, or one of them."""
+    rewards = "With rewards 1 and −1 in place of 1 and 0"
+    if curve.plus_minus is None:
+        return [f"{rewards} {curve.name} refuses this group."]
     largest, other = np.abs(curve.after).max(), np.abs(curve.plus_minus).max()
     if not largest and not other:
         return ["All advantages are 0."]
-    rewards = "With rewards 1 and −1 in place of 1 and 0"
     if np.allclose(curve.plus_minus, curve.after, atol=0.005):
         spread, twice = np.ptp(curve.new_rewards), np.ptp(curve.plus_minus_rewards)
         why = ": the scale is divided out" if np.isclose(twice, 2 * spread) else ""

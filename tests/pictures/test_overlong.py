@@ -6,7 +6,7 @@ from math import inf
 import numpy as np
 import pytest
 
-from rlviz.algorithms import ALGORITHMS, DAPO, DR_GRPO, DUPO, GRPO, PPO
+from rlviz.algorithms import ALGORITHMS, DAPO, DR_GRPO, DUPO, GRPO, MAX_RL, PPO
 from rlviz.pictures.overlong import OverlongPicture, explore_overlong, overlong_curve
 from rlviz.pieces.shaping import SoftOverlongPunishment
 
@@ -209,6 +209,12 @@ def test_without_a_punishment_the_scale_of_rewards_is_divided_out_or_doubles_adv
     # with no mean taken off, −1 for wrong is seen
     raw = overlong_curve(replace(GRPO, name="Raw", advantage=lambda rewards: rewards), shaping="none")
     np.testing.assert_allclose(raw.plus_minus, [1 if right else -1 for right in RIGHT])
+    # MaxRL divides by the mean, and that of 1 1 −1 1 1 −1.25 .25 −2 is 0
+    refused = overlong_curve(MAX_RL)
+    assert refused.plus_minus is None and refused.after.any()
+    picture = OverlongPicture(refused)
+    assert not len(picture.plus_minus.get_xdata()) and "A with rewards ±1" not in legend(picture)
+    assert "With rewards 1 and −1 in place of 1 and 0 MaxRL refuses this group." in said(MAX_RL)
     # rules in place of rewards do not ask how those are scaled
     rules = overlong_curve(DUPO, shaping="own")
     np.testing.assert_array_equal(rules.plus_minus, rules.after)
