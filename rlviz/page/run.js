@@ -534,6 +534,11 @@ export const OPS = {
   },
 
   index: (x, at) => {
+    if (x.shape.length === 1) {
+      const out = fresh(at[0].data.length);
+      for (let i = 0; i < out.length; i++) out[i] = x.data[within(at[0].data[i], x.data.length)];
+      return array(at[0].shape, out);
+    }
     const from = indexed(x, at);
     return array(from.shape, fresh(from.places.length).map((_, i) => x.data[from.places[i]]));
   },
@@ -564,10 +569,16 @@ export const OPS = {
   sum: total, prod: reduce(times, 1), mean: reduce(plus, 0, (v, n) => v / n), amax: reduce(max, -Infinity),
   amin: reduce(min, Infinity), any: reduce((a, b) => +(a || b !== 0), 0), all: reduce((a, b) => +(a && b !== 0), 1),
   var: (x, dims, correction = 1, keep = false) => {
-    const off = sub(x, OPS.mean(x, dims, true));
-    const squares = mul(off, off);
-    const n = folded(x, dims).n - (correction ?? 1);
-    return divisions.null(total(squares, dims, keep), Math.max(0, n));
+    const g = folded(x, dims);
+    const out = lines(g, fresh(g.outer * g.inner), (a, y, at, step, n, to) => {
+      let mean = 0;
+      let squares = 0;
+      for (let k = 0; k < n; k++) mean += a[at + k * step];
+      mean /= n;
+      for (let k = 0; k < n; k++) squares += (a[at + k * step] - mean) ** 2;
+      y[to] = squares / Math.max(0, n - (correction ?? 1));
+    });
+    return array(keep ? g.keep : g.shape, out);
   },
   linalg_vector_norm: (x, order = 2, dims = null, keep = false) => {
     const high = Math.abs(order) === Infinity;
