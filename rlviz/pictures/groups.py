@@ -67,7 +67,7 @@ def memory(algorithm: GroupPolicyGradient) -> Callable[[Tensor, Tensor], PromptH
             return _after_each(algorithm, [earlier[:, visit] for visit in reversed(range(int(visits) - 1))])
         long = _after_each(algorithm, [earlier.flatten(1)])
         long = replace(long, visits=(long.visits * (visits - 1)).long())
-        never = PromptHistory.empty(len(earlier))
+        never = PromptHistory.empty(earlier.shape[0])
         return PromptHistory(**{name: torch.where(visits > 1, v, getattr(never, name)) for name, v in vars(long).items()})
 
     return history
