@@ -5,12 +5,20 @@
 export const array = (shape, data) => ({ shape, data });
 export const scalar = (x) => array([], Float64Array.of(x));
 const lift = (x) => (typeof x === "object" ? x : scalar(+x));
-const size = (shape) => shape.reduce((n, k) => n * k, 1);
+function size(shape) {
+  let n = 1;
+  for (const k of shape) n *= k;
+  return n;
+}
+function strides(shape) {
+  const steps = Array(shape.length);
+  for (let d = shape.length - 1, n = 1; d >= 0; n *= shape[d--]) steps[d] = n;
+  return steps;
+}
 const alike = (a, b) => a.length === b.length && a.every((n, i) => n === b[i]);
 const from0 = (d, rank) => (d < 0 ? d + Math.max(rank, 1) : d);
 const range = (n) => Array.from({ length: n }, (_, i) => i);
 const replaced = (list, d, ...by) => [...list.slice(0, d), ...by, ...list.slice(d + 1)];
-const strides = (shape) => shape.map((_, i) => size(shape.slice(i + 1)));
 
 // A row keeps the buffers that it wrote, its temporaries too, and writes them again when it runs again. A view shares its
 // argument's data and owns no buffer, so nobody writes into what somebody else still reads: who reads it runs again as well.
@@ -54,6 +62,11 @@ function places(shape, steps, start = 0) {
   known.set(key, at);
   return at;
 }
+function read(data, at) {
+  const out = fresh(at.length);
+  for (let i = 0; i < out.length; i++) out[i] = data[at[i]];
+  return out;
+}
 /** A strided view: the data itself where it lies side by side, else a copy. */
 function strided(x, shape, steps, start = 0) {
   const own = strides(shape);
@@ -61,10 +74,7 @@ function strided(x, shape, steps, start = 0) {
   if (shape.every((k, d) => k === 1 || steps[d] === own[d])) {
     return array(shape, n === x.data.length ? x.data : x.data.subarray(start, start + n));
   }
-  const at = places(shape, steps, start);
-  const out = fresh(n);
-  for (let i = 0; i < n; i++) out[i] = x.data[at[i]];
-  return array(shape, out);
+  return array(shape, read(x.data, places(shape, steps, start)));
 }
 /** x with y written into a strided view of it. */
 function written(x, y, shape, steps, start) {
@@ -186,11 +196,15 @@ function lines(g, out, f) {
 function reduce(f, start, end = (v) => v) {
   return (x, dims, keep = false) => {
     const g = folded(lift(x), dims);
-    const out = lines(g, fresh(g.outer * g.inner), (a, y, at, step, n, to) => {
-      let v = start;
-      for (let k = 0; k < n; k++, at += step) v = f(v, a[at]);
-      y[to] = end(v, n);
-    });
+    const a = g.data;
+    const out = fresh(g.outer * g.inner);
+    for (let to = 0, o = 0; o < g.outer; o++) {
+      for (let i = 0; i < g.inner; i++, to++) {
+        let v = start;
+        for (let at = o * g.n * g.inner + i, k = 0; k < g.n; k++, at += g.inner) v = f(v, a[at]);
+        out[to] = end(v, g.n);
+      }
+    }
     return array(keep ? g.keep : g.shape, out);
   };
 }
@@ -250,24 +264,25 @@ function indexed(x, at) {
   const before = side ? dims.filter((d) => d < given[0]) : [];
   const after = dims.filter((d) => at[d] == null && !before.includes(d));
   const shape = joint(...given.map((d) => at[d].shape));
-  const heads = new Float64Array(size(shape));
+  const heads = fresh(size(shape)).fill(0);
   for (const d of given) {
     const own = broadcast(at[d], shape).data;
     for (let p = 0; p < heads.length; p++) heads[p] += within(own[p], x.shape[d]) * step[d];
   }
   const [left, right] = [before, after].map((ds) => [ds.map((d) => x.shape[d]), ds.map((d) => step[d])]);
   const [b, e] = [places(...left), places(...right)];
-  const out = new Int32Array(b.length * heads.length * e.length);
+  const out = fresh(b.length * heads.length * e.length);
   let to = 0;
-  for (const i of b) for (const j of heads) for (const k of e) out[to++] = i + j + k;
+  for (const i of b) for (const j of heads) for (let k = 0; k < e.length; k++) out[to++] = i + j + e[k];
   return { shape: [...left[0], ...shape, ...right[0]], places: out };
 }
 /** The places in x that gather and scatter mean: those of `index`, with its numbers along dimension d. */
 function pointed(x, d, index) {
   d = from0(d, x.shape.length);
   const steps = strides(x.shape);
-  const at = places(index.shape, replaced(steps, d, 0)).slice();
-  for (let p = 0; p < at.length; p++) at[p] += within(index.data[p], x.shape[d] ?? 1) * (steps[d] ?? 1);
+  const base = places(index.shape, replaced(steps, d, 0));
+  const at = fresh(base.length);
+  for (let p = 0; p < at.length; p++) at[p] = base[p] + within(index.data[p], x.shape[d] ?? 1) * (steps[d] ?? 1);
   return at;
 }
 /** Write y into x where gather would read, each number joined by f to what is there. */
@@ -388,14 +403,14 @@ const total = reduce(plus, 0);
 const scaledBy = (x, factor) => (factor === 1 ? x : mul(x, factor));
 const pair = (whole, both) => (x, y, keep) => (y == null ? whole(x)[0] : typeof y === "object" ? both(x, y) : whole(x, y, keep));
 const joined = { sum: [plus, 0], mean: [plus, 0], prod: [times, 1], amax: [max, -Infinity], amin: [min, Infinity] };
-/** softmax's lines: f(x − max, Σ exp(x − max)) */
+/** softmax's lines: f(exp(x − max), their sum, x − max). */
 function shifted(f) {
   return along((a, out, at, step, n) => {
     let high = -Infinity;
     let sum = 0;
-    for (let k = 0; k < n; k++) high = max(high, a[at + k * step]);
-    for (let k = 0; k < n; k++) sum += Math.exp(a[at + k * step] - high);
-    for (let k = 0; k < n; k++) out[at + k * step] = f(a[at + k * step] - high, sum);
+    for (let k = 0; k < n; k++) high = Math.max(high, a[at + k * step]);
+    for (let k = 0; k < n; k++) sum += out[at + k * step] = Math.exp(a[at + k * step] - high);
+    for (let k = 0; k < n; k++) out[at + k * step] = f(out[at + k * step], sum, a[at + k * step] - high);
   });
 }
 const nulls = (n, ...rest) => [...Array(n).fill(null), ...rest];
@@ -421,12 +436,12 @@ function viewed(x, shape) {
   return array(shape, x.data);
 }
 function product(x, y, [b, n, k, m]) {
-  const out = fresh(b * n * m).fill(0);
+  const out = fresh(b * n * m);
   for (let q = 0; q < b * n; q++) {
-    for (let p = 0; p < k; p++) {
-      const v = x.data[q * k + p];
-      const row = (Math.floor(q / n) * k + p) * m;
-      for (let j = 0; j < m; j++) out[q * m + j] += v * y.data[row + j];
+    for (let j = 0; j < m; j++) {
+      let sum = 0;
+      for (let p = 0, at = Math.floor(q / n) * k * m + j; p < k; p++, at += m) sum += x.data[q * k + p] * y.data[at];
+      out[q * m + j] = sum;
     }
   }
   return out;
@@ -535,7 +550,7 @@ export const OPS = {
 
   index: (x, at) => {
     const from = indexed(x, at);
-    return array(from.shape, fresh(from.places.length).map((_, i) => x.data[from.places[i]]));
+    return array(from.shape, read(x.data, from.places));
   },
   _unsafe_index: (x, at) => OPS.index(x, at), index_select: (x, d, i) => OPS.index(x, nulls(from0(d, x.shape.length), i)),
   embedding: (table, i) => OPS.index(table, [i]),
@@ -545,12 +560,7 @@ export const OPS = {
     to.places.forEach((p, i) => (out.data[p] = accumulate ? out.data[p] + from[i] : from[i]));
     return out;
   },
-  gather: (x, d, index) => {
-    const at = pointed(x, d, index);
-    const out = fresh(at.length);
-    for (let p = 0; p < out.length; p++) out[p] = x.data[at[p]];
-    return array(index.shape, out);
-  },
+  gather: (x, d, index) => array(index.shape, read(x.data, pointed(x, d, index))),
   scatter: (x, d, index, y) => scattered(x, d, index, y, (_, v) => v),
   scatter_add: (x, d, index, y) => scattered(x, d, index, y, plus),
   scatter_reduce: (x, d, index, y, how, self = true) => {
@@ -599,7 +609,7 @@ export const OPS = {
   bucketize: (x, list, right = false) => OPS.searchsorted(list, x, right),
 
   cumsum: running(plus, 0), cumprod: running(times, 1), logcumsumexp: running(addExp, -Infinity),
-  _softmax: shifted((x, sum) => Math.exp(x) / sum), _log_softmax: shifted((x, sum) => x - Math.log(sum)),
+  _softmax: shifted((e, sum) => e / sum), _log_softmax: shifted((_, sum, x) => x - Math.log(sum)),
   mm: (x, y) => array([x.shape[0], y.shape[1]], product(x, y, [1, ...x.shape, y.shape[1]])),
   bmm: (x, y) => array([...x.shape.slice(0, 2), y.shape[2]], product(x, y, [...x.shape, y.shape[2]])),
   mv: (x, y) => array([x.shape[0]], product(x, y, [1, ...x.shape, 1])),
@@ -682,7 +692,7 @@ export function program({ rows, outputs }) {
     orders.set(key, [...wanted].filter((i) => rows[i][0] !== "const").sort((a, b) => a - b));
     return orders.get(key);
   };
-  const read = (i, inputs) => {
+  const accept = (i, inputs) => {
     const name = rows[i][1];
     const given = inputs[name];
     if (given === undefined) throw new Error(`no input ${name}`);
@@ -697,7 +707,7 @@ export function program({ rows, outputs }) {
     now++;
     run.count = 0;
     for (const i of order(only)) {
-      if (!calls[i]) read(i, inputs);
+      if (!calls[i]) accept(i, inputs);
       else if (ran[i] < 0 || calls[i].needs.some((j) => changed[j] > ran[i])) {
         [pool, taken] = [pools[i], 0];
         let value;
