@@ -374,11 +374,10 @@ function even(a) {
   const r = Math.round(a);
   return Math.abs(a % 1) === 0.5 && r % 2 ? r - 1 : r;
 }
-function power(a, b) {
-  if (b === 2) return a * a;
-  if (b === 0.5) return Math.sqrt(a);
-  return a === 1 || (a === -1 && Math.abs(b) === Infinity) ? 1 : a ** b; // C's pow, where JavaScript has NaN
-}
+/** C's pow, which is 1 where JavaScript's is NaN. */
+const power = binary((a, b) => (a === 1 || (a === -1 && Math.abs(b) === Infinity) ? 1 : a ** b));
+/** The exponents for which torch takes another way if they are numbers. */
+const powers = { 0.5: unary(Math.sqrt), "-0.5": unary((a) => 1 / Math.sqrt(a)), 2: unary((a) => a * a) };
 function remainder(a, b) {
   const r = a % b;
   return r !== 0 && r < 0 !== b < 0 ? r + b : r;
@@ -458,7 +457,7 @@ export const OPS = {
   logical_not: unary((a) => +(a === 0)), bitwise_not: unary((a) => +(a === 0)), // bitwise_not: of truths only
   add: (x, y, alpha = 1) => add(x, scaledBy(y, alpha)), sub: (x, y, alpha = 1) => sub(x, scaledBy(y, alpha)), mul,
   div: (x, y, rounding = null) => divisions[rounding](x, y), floor_divide: divisions.floor,
-  pow: binary(power), fmod: binary((a, b) => a % b), remainder: binary(remainder), atan2: binary(Math.atan2),
+  pow: (x, y) => (typeof y === "number" && powers[y]?.(x)) || power(x, y), fmod: binary((a, b) => a % b), remainder: binary(remainder), atan2: binary(Math.atan2),
   maximum, minimum, lt: binary((a, b) => +(a < b)), le: binary((a, b) => +(a <= b)), gt: binary((a, b) => +(a > b)),
   ge: binary((a, b) => +(a >= b)), eq: binary((a, b) => +(a === b)), ne: binary((a, b) => +(a !== b)),
   logical_and: binary((a, b) => +(a !== 0 && b !== 0)), logical_or: binary((a, b) => +(a !== 0 || b !== 0)),
