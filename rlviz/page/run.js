@@ -24,12 +24,10 @@ function strides(shape) {
 // argument's data and owns none, so no row writes what another one still reads: the one that reads it runs again as well.
 let pool = null;
 let taken = 0;
-const owned = new WeakSet();
 function fresh(n) {
   if (pool?.[taken]?.length === n) return pool[taken++];
   const made = new Float64Array(n);
   if (pool) pool[taken++] = made;
-  if (pool) owned.add(made.buffer);
   return made;
 }
 const filled = (shape, x) => array(shape, fresh(size(shape)).fill(Number(x)));
@@ -170,17 +168,18 @@ function lines(g, out, f) {
   }
   return out;
 }
-function reduce(f, start, end = (v) => v) {
+function reduce(f, start, last = (v) => v) {
   return (x, dims, keep = false) => {
-    const g = folded(lift(x), dims);
-    const out = fresh(g.outer * g.inner);
-    for (let to = 0; to < out.length; to++) {
-      let v = start;
-      let at = Math.floor(to / g.inner) * g.n * g.inner + (to % g.inner);
-      for (let k = 0; k < g.n; k++, at += g.inner) v = f(v, g.data[at]);
-      out[to] = end(v, g.n);
+    const { data, n, inner, outer, ...shapes } = folded(lift(x), dims);
+    const out = fresh(outer * inner);
+    for (let o = 0, to = 0; o < outer; o++) {
+      for (let i = 0; i < inner; i++, to++) {
+        let v = start;
+        for (let k = 0, at = o * n * inner + i; k < n; k++, at += inner) v = f(v, data[at]);
+        out[to] = last(v, n);
+      }
     }
-    return array(keep ? g.keep : g.shape, out);
+    return array(keep ? shapes.keep : shapes.shape, out);
   };
 }
 /** f(data, out, at, step, n) writes one line along a dimension into the same places of `out`. */
@@ -188,13 +187,14 @@ const along = (f) => (x, d = -1) => array(x.shape, lines(folded(x, [d]), fresh(x
 const running = (f, start) => along((a, y, at, step, n) => {
   for (let k = 0, v = start; k < n; k++, at += step) y[at] = v = f(v, a[at]);
 });
-/** softmax's lines: end(out, at, the exponentials' sum, x − max) where `out` has the exponential. */
-const softmax = (end) => along((a, out, at, step, n) => {
+const softmax = (log) => along((a, out, at, step, n) => {
   const last = at + n * step;
-  let [high, sum] = [-Infinity, 0];
+  let high = -Infinity;
+  let sum = 0;
   for (let i = at; i < last; i += step) high = Math.max(high, a[i]);
   for (let i = at; i < last; i += step) sum += out[i] = Math.exp(a[i] - high);
-  for (let i = at; i < last; i += step) end(out, i, sum, a[i] - high);
+  const off = log ? Math.log(sum) : 0;
+  for (let i = at; i < last; i += step) out[i] = log ? a[i] - high - off : out[i] / sum;
 });
 /** The best of each line and where it stands first; NaN is better than everything. */
 function best(better) {
@@ -204,7 +204,8 @@ function best(better) {
     const values = lines(g, fresh(where.length), (a, y, at, step, n, to) => {
       let k = 0;
       for (let i = 1; i < n; i++) {
-        const [v, old] = [a[at + i * step], a[at + k * step]];
+        const v = a[at + i * step];
+        const old = a[at + k * step];
         if (old === old && (v !== v || better(v, old))) k = i;
       }
       where[to] = k;
@@ -239,7 +240,8 @@ function search(list, x, right = false, side = null) {
   const beyond = right || side === "right" ? (a, v) => a > v : (a, v) => a >= v;
   const out = fresh(values.data.length);
   for (let i = 0; i < out.length; i++) {
-    let [low, high] = [0, n];
+    let low = 0;
+    let high = n;
     while (low < high) {
       const middle = (low + high) >> 1;
       if (beyond(list.data[Math.floor(i / row) * n + middle], values.data[i])) high = middle;
@@ -419,7 +421,6 @@ const times = (a, b) => a * b;
 const [add, sub, mul, maximum, minimum] = [plus, (a, b) => a - b, times, max, min].map(binary);
 const divisions = { null: binary((a, b) => a / b), floor: binary(floorDivide), trunc: binary((a, b) => Math.trunc(a / b)) };
 const total = reduce(plus, 0);
-const mean = reduce(plus, 0, (sum, n) => sum / n);
 const timesNumber = (x, factor) => (factor === 1 ? x : mul(x, factor));
 const joined = { sum: [plus, 0], mean: [plus, 0], prod: [times, 1], amax: [max, -Infinity], amin: [min, Infinity] };
 
@@ -547,11 +548,19 @@ export const OPS = {
     return divisions.null(sum, scattered(self ? ones : scattered(ones, d, index, 0, (_, v) => v), d, index, 1, plus));
   },
 
-  sum: total, prod: reduce(times, 1), mean, amax: reduce(max, -Infinity),
+  sum: total, prod: reduce(times, 1), mean: reduce(plus, 0, (sum, n) => sum / n), amax: reduce(max, -Infinity),
   amin: reduce(min, Infinity), any: reduce((a, b) => +(a || b !== 0), 0), all: reduce((a, b) => +(a && b !== 0), 1),
   var: (x, dims, correction, keep = false) => {
-    const off = sub(x, mean(x, dims, true));
-    return divisions.null(total(mul(off, off), dims, keep), Math.max(0, folded(x, dims).n - (correction ?? 1)));
+    const g = folded(x, dims);
+    const out = lines(g, fresh(g.outer * g.inner), (a, y, at, step, n, to) => {
+      let middle = 0;
+      let squares = 0;
+      for (let i = at; i < at + n * step; i += step) middle += a[i];
+      middle /= n;
+      for (let i = at; i < at + n * step; i += step) squares += (a[i] - middle) * (a[i] - middle);
+      y[to] = squares / Math.max(0, n - (correction ?? 1));
+    });
+    return array(keep ? g.keep : g.shape, out);
   },
   linalg_vector_norm: (x, order = 2, dims = null, keep = false) => {
     if (Math.abs(order) === Infinity) return OPS[order > 0 ? "amax" : "amin"](OPS.abs(x), dims, keep);
@@ -566,7 +575,7 @@ export const OPS = {
   searchsorted: search, bucketize: (x, list, right) => search(list, x, right),
 
   cumsum: running(plus, 0), cumprod: running(times, 1), logcumsumexp: running(addExp, -Infinity),
-  _softmax: softmax((out, i, sum) => (out[i] /= sum)), _log_softmax: softmax((out, i, sum, x) => (out[i] = x - Math.log(sum))),
+  _softmax: softmax(false), _log_softmax: softmax(true),
   mm: (x, y) => product(x, y, [1, ...x.shape, y.shape[1]], [x.shape[0], y.shape[1]]),
   bmm: (x, y) => product(x, y, [...x.shape, y.shape[2]], [...x.shape.slice(0, 2), y.shape[2]]),
   mv: (x, y) => product(x, y, [1, ...x.shape, 1], [x.shape[0]]), dot: (x, y) => product(x, y, [1, 1, x.shape[0], 1], []),
@@ -645,7 +654,8 @@ export function program({ rows, outputs }) {
       if (!wanted.has(i)) open.push(...(calls[i]?.needs ?? []));
       wanted.add(i);
     }
-    orders.set(key, [...wanted].filter((i) => rows[i][0] !== "const").sort((a, b) => a - b));
+    const run = [...wanted].filter((i) => rows[i][0] !== "const").sort((a, b) => a - b);
+    orders.set(key, [...run.filter((i) => !calls[i]), ...run.filter((i) => calls[i])]); // what is given is copied first
     return orders.get(key);
   };
   const accept = (i, inputs) => {
@@ -654,8 +664,7 @@ export function program({ rows, outputs }) {
     if (given === undefined) throw new Error(`no input ${name}`);
     if (Object.is(last[name], given) && (typeof given !== "object" || given.still)) return;
     const { shape, data } = lift(given);
-    const plain = data instanceof Float64Array ? data : Float64Array.from(data, Number);
-    values[i] = array(shape, owned.has(plain.buffer) ? plain.slice() : plain); // no row may write what another still reads
+    values[i] = array(shape, new Float64Array(data)); // a copy: this program may have made the data, and write there
     last[name] = given;
     changed[i] = now;
   };

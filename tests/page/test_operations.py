@@ -33,7 +33,29 @@ RUN = Path(rlviz.page.__file__).parent / "run.js"
 
 INF, NAN = math.inf, math.nan
 SPECIAL = torch.tensor(
-    [NAN, INF, -INF, 0.0, -0.0, 0.5, -0.5, 1.5, -1.5, 2.5, -2.5, 1.0, -1.0, 2.0, 3.0, -3.0, 0.1, -7.3, 1e-310, 1e300, 1e16],
+    [
+        NAN,
+        INF,
+        -INF,
+        0.0,
+        -0.0,
+        0.5,
+        -0.5,
+        1.5,
+        -1.5,
+        2.5,
+        -2.5,
+        1.0,
+        -1.0,
+        2.0,
+        3.0,
+        -3.0,
+        0.1,
+        -7.3,
+        1e-310,
+        1e300,
+        1e16,
+    ],
     dtype=torch.double,
 )
 BROADCAST = [
@@ -115,11 +137,18 @@ def elementwise() -> Iterator[Case]:
     close = {aten.sqrt: 1, aten.rsqrt: 1, aten.exp: 1, aten.exp2: 2, aten.log: 1, aten.log1p: 1, aten.log2: 1, aten.log10: 1, aten.expm1: 1,
              aten.sin: 1, aten.cos: 1, aten.tan: 1, aten.asin: 1, aten.acos: 1, aten.atan: 1, aten.sinh: 2, aten.cosh: 2,
              aten.tanh: 2, aten.asinh: 3, aten.acosh: 3, aten.atanh: 2, aten.sigmoid: 2}  # fmt: skip
-    values = [SPECIAL, *(spoiled(*shape) for shape in SHAPES), torch.linspace(-1, 1, 201).double(), 1 + random(60).abs()]
+    values = [
+        SPECIAL,
+        *(spoiled(*shape) for shape in SHAPES),
+        torch.linspace(-1, 1, 201).double(),
+        1 + random(60).abs(),
+    ]
     for op, x in product([*exact, *close], values):
         yield case(op.default, x, ulps=close.get(op, 0))
     roots = random(500).abs()
-    yield Case("sqrt", (roots,), {}, (torch.from_numpy(np.sqrt(roots.numpy())),))  # torch's is off by a unit in 1 % of numbers
+    yield Case(
+        "sqrt", (roots,), {}, (torch.from_numpy(np.sqrt(roots.numpy())),)
+    )  # torch's is off by a unit in 1 % of numbers
     yield case(aten.bitwise_not.default, torch.tensor([True, False]))
     binaries = [aten.add, aten.sub, aten.mul, aten.div, aten.maximum, aten.minimum, aten.fmod, aten.remainder, aten.floor_divide,
                 aten.lt, aten.le, aten.gt, aten.ge, aten.eq, aten.ne, aten.logical_and, aten.logical_or, aten.logical_xor]  # fmt: skip
@@ -204,7 +233,9 @@ def root_erfc(y: Any) -> Any:
 
 
 def true(name: str, f: Callable[..., Any], x: Tensor, *, ulps: float, scale: float = 0) -> Case:
-    expected = torch.tensor([float(f(mpmath.mpf(v))) if math.isfinite(v) else NAN for v in x.tolist()], dtype=torch.double)
+    expected = torch.tensor(
+        [float(f(mpmath.mpf(v))) if math.isfinite(v) else NAN for v in x.tolist()], dtype=torch.double
+    )
     finite = x.isfinite()
     return Case(name, (x[finite],), {}, (expected[finite],), ulps, scale)
 
@@ -246,7 +277,14 @@ def views() -> Iterator[Case]:
     yield case(aten.squeeze.default, squeezed)
     yield from (case(aten.squeeze.dim, squeezed, dim) for dim in (0, 1, -2))
     yield case(aten.squeeze.dims, squeezed, [0, 1, 2])
-    for small, shape in (((3, 1), [2, 3, 4]), ((), [2, 3]), ((1, 4), [-1, 4]), ((3, 1), [3, 0]), ((3,), [3]), ((1, 3, 1), [2, -1, 2])):
+    for small, shape in (
+        ((3, 1), [2, 3, 4]),
+        ((), [2, 3]),
+        ((1, 4), [-1, 4]),
+        ((3, 1), [3, 0]),
+        ((3,), [3]),
+        ((1, 3, 1), [2, -1, 2]),
+    ):
         yield case(aten.expand.default, spoiled(*small), shape)
     yield from (case(aten.permute.default, x, order) for order in ([0, 1, 2], [2, 0, 1], [-1, 0, 1], [1, 0, 2]))
     yield case(aten.permute.default, spoiled(0, 3), [1, 0])
@@ -258,7 +296,14 @@ def views() -> Iterator[Case]:
     yield case(aten.flip.default, spoiled(0, 3), [0])
     yield from (case(aten.repeat.default, spoiled(2, 3), times) for times in ([1, 1], [2, 3], [2, 1, 2], [0, 1]))
     yield case(aten.repeat.default, spoiled(), [3])
-    slices = ((0, None, None, 1), (1, 1, None, 1), (-1, -3, -1, 1), (2, 0, 9223372036854775807, 2), (0, 5, 9, 1), (1, 2, 1, 1))
+    slices = (
+        (0, None, None, 1),
+        (1, 1, None, 1),
+        (-1, -3, -1, 1),
+        (2, 0, 9223372036854775807, 2),
+        (0, 5, 9, 1),
+        (1, 2, 1, 1),
+    )
     for dim, start, end, step in slices:
         part = aten.slice.Tensor(x, dim, start, end, step)
         yield case(aten.slice.Tensor, x, dim, start, end, step)
@@ -275,7 +320,9 @@ def views() -> Iterator[Case]:
     yield case(aten.cat.default, [x, spoiled(2, 0, 4), spoiled(2, 1, 4)], 1)
     yield case(aten.cat.default, [spoiled(0), x], 1)
     yield case(aten.cat.default, [spoiled(0), spoiled(0)])
-    yield from (case(aten.constant_pad_nd.default, x, pad, -1.5) for pad in ([1, 2], [0, 1, 2, 0], [-1, 1, -1, 0, 1, -1]))
+    yield from (
+        case(aten.constant_pad_nd.default, x, pad, -1.5) for pad in ([1, 2], [0, 1, 2, 0], [-1, 1, -1, 0, 1, -1])
+    )
     yield case(aten.constant_pad_nd.default, spoiled(0, 2), [1, 1, 1, 0])
 
 
@@ -283,7 +330,18 @@ def indices() -> Iterator[Case]:
     x, y = spoiled(3, 4, 5), spoiled(3, 4)
     a, b, c = torch.tensor([0, -1, 2, 0]), torch.tensor([[1], [-3]]), torch.tensor(2)
     none = torch.zeros(0, dtype=torch.long)
-    for at in ([a], [None, b], [a, b], [None, a, b], [a, None, b], [b, c, a % 3], [None, c, None], [None, None, a], [none], [c]):
+    for at in (
+        [a],
+        [None, b],
+        [a, b],
+        [None, a, b],
+        [a, None, b],
+        [b, c, a % 3],
+        [None, c, None],
+        [None, None, a],
+        [none],
+        [c],
+    ):
         yield case(aten.index.Tensor, x, at)
         yield case(aten._unsafe_index.Tensor, x, at)
         chosen = aten.index.Tensor(x, at)
@@ -300,8 +358,12 @@ def indices() -> Iterator[Case]:
         yield case(aten.scatter_add.default, random(3, 4), dim, index, random(4, 4, seed=7))
         yield case(aten.scatter.value, y, dim, index, 2.5)
         for how, itself in product(("sum", "prod", "mean", "amax", "amin"), (True, False)):
-            values = (random(3, 4).sign(), random(2, 3, seed=7)) if how == "prod" else (random(3, 4), random(2, 3, seed=7))
-            yield case(aten.scatter_reduce.two, values[0], dim, index, values[1], how, include_self=itself, ulps=how == "mean")
+            values = (
+                (random(3, 4).sign(), random(2, 3, seed=7)) if how == "prod" else (random(3, 4), random(2, 3, seed=7))
+            )
+            yield case(
+                aten.scatter_reduce.two, values[0], dim, index, values[1], how, include_self=itself, ulps=how == "mean"
+            )
     yield case(aten.scatter.src, y, 1, torch.tensor([[0, 2, 1], [3, 1, 0]]), random(2, 3, seed=7))
     yield case(aten.gather.default, y, 0, index[:0])
     yield case(aten.gather.default, spoiled(5), 0, torch.tensor([4, 4, 0]))
@@ -310,7 +372,12 @@ def indices() -> Iterator[Case]:
 def reductions() -> Iterator[Case]:
     for shape in SHAPES:
         rank = len(shape)
-        dims = [None, *([[d] for d in range(-rank, rank)]), *([[0, 1]] if rank > 1 else []), *([[0, -1]] if rank > 2 else [])]
+        dims = [
+            None,
+            *([[d] for d in range(-rank, rank)]),
+            *([[0, 1]] if rank > 1 else []),
+            *([[0, -1]] if rank > 2 else []),
+        ]
         for x, dim, keep in product((random(*shape), spoiled(*shape)), dims, (False, True)):
             some = dim is None or all(shape[d] for d in dim)
             yield case(aten.sum.dim_IntList, x, dim, keep)
@@ -473,8 +540,10 @@ FED: dict[str, Any] = {  # what a step makes is the next one's input, and rows s
         ["mul", [{"r": 2}, {"r": 1}]],  # 3: becomes w
         ["view", [{"r": 3}, [-1]]],  # 4
         ["add", [{"r": 0}, {"r": 3}]],  # 5: reads w once more
+        ["full", [[2], 1]], ["mul", [{"r": 6}, {"r": 1}]],  # 6 7: becomes v, which stands behind it
+        ["input", "v"], ["sub", [{"r": 7}, {"r": 8}]],  # 8 9
     ],
-    "outputs": {"new": 4, "sum": 5},
+    "outputs": {"new": 4, "sum": 5, "v": 7, "moved": 9},
 }  # fmt: skip
 
 
@@ -502,11 +571,12 @@ def series() -> dict[str, Any]:
          "only": [str(name) for name in generator.choice(names, 4, replace=False)] if generator.random() < 0.7 else None}
         for _ in range(60)
     ]  # fmt: skip
-    fed = [{"inputs": {"w": "w", "a": 2}}, *({"inputs": {"a": 2}, "back": {"w": "new"}} for _ in range(3))]
+    fed: list[Any] = [{"inputs": {"w": "w", "v": "v", "a": 2}}]
+    fed += [{"inputs": {"a": a}, "back": {"w": "new", "v": "v"}} for a in (3, 5, 4)]
     return {
         "works": {"program": WORKS, "given": x, "steps": [step(*each) for each in works]},
         "shared": {"program": SHARED, "given": x, "steps": [step(each["inputs"], each["only"]) for each in some]},
-        "fed": {"program": FED, "given": {"w": given(random(5))}, "steps": fed},
+        "fed": {"program": FED, "given": {"w": given(random(5)), "v": given(torch.zeros(2))}, "steps": fed},
     }
 
 
@@ -542,7 +612,12 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     cases += [{"rows": rows, "inputs": {}, "outputs": {"0": len(rows) - 1}} for rows, _ in REFUSED.values()]
     asked = {"cases": cases, "series": series(), "recipes": RECIPES}
     (folder / "asked.json").write_text(json.dumps(asked, allow_nan=False))
-    command = [str(NODE), str(Path(__file__).with_name("operations.mjs")), str(folder / "run.mjs"), str(folder / "asked.json")]
+    command = [
+        str(NODE),
+        str(Path(__file__).with_name("operations.mjs")),
+        str(folder / "run.mjs"),
+        str(folder / "asked.json"),
+    ]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)  # type: ignore[no-any-return]
 
 
@@ -576,7 +651,9 @@ def test_an_operation_makes_the_numbers_that_torch_makes(answers: dict[str, Any]
     flat = [each for group in all_cases().values() for each in group]
     pairs = [(each, answer) for each, answer in zip(flat, answers["cases"], strict=False) if each.name == name]
     bad = [(each, said) for each, answer in pairs if (said := wrong(each, answer))]
-    said = "\n".join(f"{said} in {name}({', '.join(map(shown, each.args))}, {dict(each.named)})" for each, said in bad[:3])
+    said = "\n".join(
+        f"{said} in {name}({', '.join(map(shown, each.args))}, {dict(each.named)})" for each, said in bad[:3]
+    )
     assert not bad, f"{len(bad)} of {len(pairs)}:\n{said}"
 
 
@@ -610,11 +687,12 @@ def test_running_again_makes_what_a_fresh_program_makes(answers: dict[str, Any],
 
 
 def test_what_is_fed_back_is_not_written_while_it_is_read(answers: dict[str, Any]) -> None:
-    w = random(5)
-    for each in answers["series"]["fed"]:
-        new = w.flip(0) * 2
+    w, before = random(5), 0
+    for a, each in zip((2, 3, 5, 4), answers["series"]["fed"], strict=True):
+        new = w.flip(0) * a
         assert each["again"]["sum"]["data"] == numbers(w + new)
-        w = new
+        assert each["again"]["moved"]["data"] == [a - before] * 2
+        w, before = new, a
 
 
 def hashed(place: int, seed: int) -> float:
