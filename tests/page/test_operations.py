@@ -107,7 +107,7 @@ class Case:
                 return {"inf": math.copysign(1, value)}
             if isinstance(value, torch.dtype):
                 return str(value)
-            return "NaN" if value != value else value
+            return "NaN" if isinstance(value, float) and math.isnan(value) else value
 
         args = [row(value) for value in self.args]
         named = {name: row(value) for name, value in self.named.items()}
