@@ -1,6 +1,6 @@
 // Runs a traced program: rows of ATen operations over arrays {shape, data}. No formula of any algorithm is in here.
 // Every number is a double: truths are 0 and 1, integers are exact to 2^53 (in the bitwise operations: to 2^31).
-// Operations do as torch's do, with NaN, infinities, −0 and empty sizes too: tests/page/test_operations.py compares them.
+// Operations do as torch's do, with NaN, infinities, −0 and empty sizes too: tests/page/test_operations.py compares.
 
 export const array = (shape, data) => ({ shape, data });
 export const scalar = (x) => array([], Float64Array.of(x));
@@ -368,7 +368,8 @@ function inverse(y, rest) {
   return x;
 }
 const erfinv = (y) => (y < 0 ? -inverse(-y, 1 + y) : y === 0 ? y : inverse(y, 1 - y));
-const ndtri = (p) => (p === 0.5 ? 0 : Math.SQRT2 * (p < 0.5 ? -inverse(1 - 2 * p, 2 * p) : inverse(2 * p - 1, 2 - 2 * p)));
+const upper = (p) => (p === 0.5 ? 0 : Math.SQRT2 * inverse(2 * p - 1, 2 - 2 * p));
+const ndtri = (p) => (p < 0.5 ? -Math.SQRT2 * inverse(1 - 2 * p, 2 * p) : upper(p));
 const BERNOULLI = [1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6];
 const asymptotic = (x, weight) => polynomial(BERNOULLI.map((b, i) => b * weight(2 * i + 2)), 1 / (x * x));
 /** ζ(k) − 1, by Euler and Maclaurin from 1 / 200^k on. */
@@ -441,7 +442,8 @@ export const OPS = {
   sigmoid: unary((a) => 1 / (1 + Math.exp(-a))), relu: unary((a) => (a < 0 ? 0 : a)),
   erf: unary(erf), erfc: unary(erfc), erfinv: unary(erfinv), special_ndtri: unary(ndtri), lgamma: unary(lgamma),
   special_erfcx: unary((a) => (a < 0 ? 2 * Math.exp(a * a) - scaled(-a) : scaled(a))), digamma: unary(digamma),
-  isnan: unary((a) => +(a !== a)), isfinite: unary((a) => +(a - a === 0)), isinf: unary((a) => +(Math.abs(a) === Infinity)),
+  isnan: unary((a) => +(a !== a)), isfinite: unary((a) => +(a - a === 0)),
+  isinf: unary((a) => +(Math.abs(a) === Infinity)),
   logical_not: unary((a) => +(a === 0)), bitwise_not: unary((a) => +(a === 0)), // bitwise_not: of truths only
   add: (x, y, alpha = 1) => add(x, timesNumber(y, alpha)), sub: (x, y, alpha = 1) => sub(x, timesNumber(y, alpha)), mul,
   div: (x, y, rounding = null) => divisions[rounding](x, y), floor_divide: floored, remainder: binary(remainder),
@@ -516,7 +518,7 @@ export const OPS = {
     return sizes.map((n, i) => OPS.slice(x, d, ends[i] - n, ends[i]));
   },
   cat: (xs, d = 0) => {
-    const given = xs.filter((x) => x.shape.length !== 1 || x.data.length); // an empty list goes with anything, as in torch
+    const given = xs.filter((x) => x.shape.length !== 1 || x.data.length); // an empty list goes with anything
     if (!given.length) return xs[0];
     d = from0(d, given[0].shape.length);
     const out = filled(replaced(given[0].shape, d, given.reduce((n, x) => n + x.shape[d], 0)), 0);
@@ -598,7 +600,8 @@ export const OPS = {
   n_sym_size: (x, d) => x.shape[from0(d, x.shape.length)], n_sym_numel: (x) => x.data.length, n_add: plus, n_mul: times,
   n_sub: (a, b) => a - b, n_truediv: (a, b) => a / b, n_floordiv: (a, b) => Math.floor(a / b), n_mod: remainder,
   n_neg: (a) => -a, n_pow: (a, b) => a ** b, n_sym_max: max, n_sym_min: min, n_sym_float: (a) => a,
-  n_sym_int: Math.trunc, n_sym_sqrt: Math.sqrt, n_ceil: Math.ceil, n_floor: Math.floor, n_trunc: Math.trunc, n_abs: Math.abs,
+  n_sym_int: Math.trunc, n_sym_sqrt: Math.sqrt, n_ceil: Math.ceil, n_floor: Math.floor, n_trunc: Math.trunc,
+  n_abs: Math.abs,
 };
 for (const name of [
   "exp", "log", "log1p", "log2", "log10", "expm1", "sqrt", "abs", "floor", "ceil", "trunc", "sin", "cos", "tan", "asin",
@@ -619,9 +622,9 @@ const WORDS = { NaN, Infinity, "-Infinity": -Infinity };
 
 /**
  * Make run(inputs, only?) → {output: {shape, data}} of {rows, outputs}. only: the names of the outputs that are wanted.
- * A row runs again only if an input that it depends on has changed and a wanted output needs it; run.count says how many
- * did. inputs: numbers, or arrays {shape, data, still?}. An array counts as changed at every run, one that is `still` only
- * when it is another one. The next run writes into the arrays of outputs again: copy what is kept. They may be given back.
+ * A row runs again only if an input that it depends on has changed and a wanted output needs it; run.count is how many did.
+ * inputs: numbers, or arrays {shape, data, still?}. An array counts as changed at every run, one that is `still` only when
+ * it is another one. The next run writes into the arrays of outputs again: copy what is kept. They may be given back.
  */
 export function program({ rows, outputs }) {
   const values = rows.map(([op, shape, data]) => (op === "const" ? array(shape, new Float64Array(data)) : undefined));

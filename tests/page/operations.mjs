@@ -6,13 +6,13 @@ const { OPS, program, draws } = await import(module);
 const { cases, series, recipes } = JSON.parse(readFileSync(asked, "utf8"));
 
 const json = (x) => (Object.is(x, -0) ? "-0" : Number.isFinite(x) ? x : String(x));
-const plain = (x) => (typeof x === "object" ? { shape: x.shape, data: Array.from(x.data, json) } : { shape: [], data: [json(x)] });
+const plain = ({ shape = [], data = [] }) => ({ shape, data: Array.from(data, json) });
 const arrays = ({ shape, data, still }) => ({ shape, data: Float64Array.from(data, Number), still });
 const mapped = (object, f) => Object.fromEntries(Object.entries(object).map(([name, value]) => [name, f(value)]));
 
 function answer({ rows, outputs, inputs }) {
   try {
-    return mapped(program({ rows, outputs })(mapped(inputs, arrays)), plain);
+    return mapped(program({ rows, outputs })(mapped(inputs, arrays)), (x) => plain(x.data ? x : { data: [x] }));
   } catch (error) {
     return { error: error.message };
   }
