@@ -622,9 +622,9 @@ const WORDS = { NaN, Infinity, "-Infinity": -Infinity };
 
 /**
  * Make run(inputs, only?) → {output: {shape, data}} of {rows, outputs}. only: the names of the outputs that are wanted.
- * A row runs again only if an input that it depends on has changed and a wanted output needs it; run.count is how many did.
- * inputs: numbers, or arrays {shape, data, still?}. An array counts as changed at every run, one that is `still` only when
- * it is another one. The next run writes into the arrays of outputs again: copy what is kept. They may be given back.
+ * A row runs again only if an input that it depends on has changed and a wanted output needs it; run.count: how many did.
+ * inputs: numbers, or arrays {shape, data, still?}. An array counts as changed at every run, one that is `still` when it is
+ * another one. The next run writes into the arrays of outputs again: copy what is kept. They may be given back.
  */
 export function program({ rows, outputs }) {
   const values = rows.map(([op, shape, data]) => (op === "const" ? array(shape, new Float64Array(data)) : undefined));
