@@ -417,6 +417,7 @@ def reductions() -> Iterator[Case]:
 
 def orders() -> Iterator[Case]:
     values = [x for shape in SHAPES for x in (random(*shape), spoiled(*shape), random(*shape).round())]
+    values.append(torch.tensor([[0.0, -0.0, 1.0, -0.0, NAN], [2.0, 0.0, -1.0, -0.0, 0.0]], dtype=torch.double))
     for x in values:
         for dim, down in product(range(-max(x.dim(), 1), max(x.dim(), 1)), (False, True)):
             ordered = aten.sort.stable(x, stable=True, dim=dim, descending=down)
