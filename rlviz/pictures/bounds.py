@@ -20,8 +20,9 @@ from rlviz.algorithms import DAPO, DCPO, GRPO, Algorithm, PolicyGradient, number
 from rlviz.pictures.arguments import Beside, Menu, Stops
 from rlviz.pictures.arrays import Array, array
 from rlviz.pictures.base import BLUE, GREY, LINE, TEXT, VERMILION, Handle, Picture, dress
-from rlviz.pictures.clip import BESIDE, first_and_others, is_per_token, limits_of, width_at
+from rlviz.pictures.clip import is_per_token
 from rlviz.pictures.explore import WIDTHS, Algorithms, explorer, with_given
+from rlviz.pictures.limits import BESIDE, first_and_others, limits_of, width_at
 from rlviz.training import TrainSettings
 from rlviz.types import Batch, ResponseRecord, StepRecord
 from small_models.checks import checked

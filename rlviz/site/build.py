@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pygments.formatters import HtmlFormatter
 
-from rlviz.pictures.script import classic
+from rlviz.page.script import classic
 from rlviz.site.html import File
 from rlviz.site.lessons import course_pages
 from rlviz.site.pages import SECTIONS
@@ -26,7 +26,8 @@ def files(course: Path) -> Iterator[File]:
         yield from section()
     yield from course_pages(course)
     yield from teaching_pages(course)
-    yield File("rlviz.js", classic("picture", "player", "inspector", "site"))
+    pictures = classic("run", "draw", offers="globalThis.rlviz = { mount };")
+    yield File("rlviz.js", "\n".join([pictures, classic("picture", "player", "inspector", "site")]))
     yield File("site.css", f"{STYLE.read_text(encoding='utf-8')}\n{_code_colours()}")
 
 

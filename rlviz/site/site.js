@@ -17,6 +17,12 @@ function load(address, name) {
   });
 }
 
+for (const place of document.querySelectorAll("[data-picture]")) {
+  unpack(place.querySelector("script").textContent).then((given) => {
+    place.replaceChildren();
+    globalThis.rlviz.mount(place, given);
+  });
+}
 for (const place of document.querySelectorAll("[data-explorer]")) {
   unpack(place.querySelector("script").textContent).then((data) => {
     place.replaceChildren();

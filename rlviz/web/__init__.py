@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from rlviz.pictures.script import classic
+from rlviz.page.script import classic
 from rlviz.runs.recordings import packed
 
 HERE = Path(__file__).resolve().parent  # in JUPYTER_PATH, so that Voila finds the page's own template

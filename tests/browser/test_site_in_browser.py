@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rlviz.pictures.script import classic
+from rlviz.page.script import classic
 from rlviz.runs.recordings import read
 from rlviz.site import html, pages
 from rlviz.site.build import STYLE

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from functools import cache
 from pathlib import Path
 
-PLACES = tuple(Path(__file__).parent.parent / name for name in ("pictures", "runs", "site", "web"))
+PLACES = tuple(Path(__file__).parent.parent / name for name in ("page", "pictures", "runs", "site", "web"))
 IMPORT = re.compile(r"^import .* from \"\./[\w.]+\";\n", re.MULTILINE)
 EXPORT = re.compile(r"^export (default [^;]+;\n|)", re.MULTILINE)
 
@@ -16,20 +17,27 @@ def script(name: str) -> Path:
     return next(path for place in PLACES if (path := place / f"{name}.js").is_file())
 
 
+def _text(name: str) -> str:
+    """Return a file without its imports, after its style, NAME.css, if it has one, as the constant CSS."""
+    path = script(name)
+    style = path.with_suffix(".css")
+    before = f"const CSS = {json.dumps(style.read_text(encoding='utf-8'))};\n" if style.is_file() else ""
+    return before + IMPORT.sub("", path.read_text(encoding="utf-8"))
+
+
 @cache
 def module(*names: str, offers: str = "") -> str:
     """Return the files as one module, each after those that it imports from; `offers` is added, such as an export.
 
     The last file's default export stays.
     """
-    *before, last = (IMPORT.sub("", script(name).read_text(encoding="utf-8")) for name in names)
+    *before, last = map(_text, names)
     return "\n".join([*(EXPORT.sub("", text) for text in before), last, offers])
 
 
-def classic(*names: str) -> str:
+def classic(*names: str, offers: str = "") -> str:
     """Return the files as one script for pages that may load no modules: those opened from the disk, or not read to their end.
 
-    The names in it are seen nowhere else.
+    The names in it are seen nowhere else, but for what `offers` puts somewhere.
     """
-    texts = (EXPORT.sub("", IMPORT.sub("", script(name).read_text(encoding="utf-8"))) for name in names)
-    return "\n".join(["(() => {", '"use strict";', *texts, "})();"])
+    return "\n".join(["(() => {", '"use strict";', *(EXPORT.sub("", _text(name)) for name in names), offers, "})();"])

@@ -1,0 +1,743 @@
+// Runs a traced program: rows of ATen operations over arrays {shape, data}. There is no formula of any algorithm in here.
+// Every number is a double: truths are 0 and 1, integers are exact to 2^53 (the bitwise operations: to 2^31).
+// The operations are torch's, NaN, infinities, signed zeros and empty sizes among them; tests/page/test_operations.py compares them.
+
+export const array = (shape, data) => ({ shape, data });
+export const scalar = (x) => array([], Float64Array.of(x));
+const lift = (x) => (typeof x === "object" ? x : scalar(+x));
+const size = (shape) => shape.reduce((n, k) => n * k, 1);
+const alike = (a, b) => a.length === b.length && a.every((n, i) => n === b[i]);
+const from0 = (d, rank) => (d < 0 ? d + Math.max(rank, 1) : d);
+const range = (n) => Array.from({ length: n }, (_, i) => i);
+const replaced = (list, d, ...by) => [...list.slice(0, d), ...by, ...list.slice(d + 1)];
+const strides = (shape) => shape.map((_, i) => size(shape.slice(i + 1)));
+
+// A row keeps the buffers that it wrote, its temporaries too, and writes them again when it runs again. A view shares its
+// argument's data and owns no buffer, so nobody writes into what somebody else still reads: who reads it runs again as well.
+let pool = null;
+let taken = 0;
+const owned = new WeakSet();
+function fresh(n) {
+  if (pool?.[taken]?.length === n) return pool[taken++];
+  const made = new Float64Array(n);
+  if (pool) {
+    owned.add(made.buffer);
+    pool[taken++] = made;
+  }
+  return made;
+}
+const filled = (shape, x) => array(shape, fresh(size(shape)).fill(Number(x)));
+function copied(x) {
+  const out = fresh(x.data.length);
+  out.set(x.data);
+  return array(x.shape, out);
+}
+
+const known = new Map();
+let remembered = 0;
+/** Where the numbers of a strided view stand, in order. Remembered, since the same views come back at every run. */
+function places(shape, steps, start = 0) {
+  const key = `${shape}|${steps}|${start}`;
+  if (known.has(key)) return known.get(key);
+  const at = new Int32Array(size(shape));
+  let n = Math.min(at.length, 1);
+  if (n) at[0] = start;
+  for (let d = shape.length - 1; d >= 0 && n; d--) {
+    for (let k = 1; k < shape[d]; k++) for (let i = 0; i < n; i++) at[k * n + i] = at[i] + k * steps[d];
+    n *= shape[d];
+  }
+  remembered += at.length + 50;
+  if (remembered > 4e6) {
+    known.clear();
+    remembered = at.length;
+  }
+  known.set(key, at);
+  return at;
+}
+/** A strided view: the data itself where it lies side by side, else a copy. */
+function strided(x, shape, steps, start = 0) {
+  const own = strides(shape);
+  const n = size(shape);
+  if (shape.every((k, d) => k === 1 || steps[d] === own[d])) {
+    return array(shape, n === x.data.length ? x.data : x.data.subarray(start, start + n));
+  }
+  const at = places(shape, steps, start);
+  const out = fresh(n);
+  for (let i = 0; i < n; i++) out[i] = x.data[at[i]];
+  return array(shape, out);
+}
+/** x with y written into a strided view of it. */
+function written(x, y, shape, steps, start) {
+  const out = copied(x);
+  const at = places(shape, steps, start);
+  for (let i = 0; i < at.length; i++) out.data[at[i]] = y.data[i];
+  return out;
+}
+function joint(...shapes) {
+  const rank = Math.max(...shapes.map((shape) => shape.length));
+  const out = Array(rank).fill(1);
+  for (const shape of shapes) {
+    shape.forEach((n, i) => {
+      const d = rank - shape.length + i;
+      if (n !== 1 && out[d] !== 1 && out[d] !== n) throw new Error(`shapes ${shapes.join(" and ")} do not go together`);
+      if (n !== 1) out[d] = n;
+    });
+  }
+  return out;
+}
+/** The steps with which an array of shape `own` is broadcast to `shape`. */
+function spread(own, shape) {
+  const step = strides(own);
+  const skip = shape.length - own.length;
+  return shape.map((_, d) => (d < skip || own[d - skip] === 1 ? 0 : step[d - skip]));
+}
+const broadcast = (x, shape) => (alike(x.shape, shape) ? x : strided(x, shape, spread(x.shape, shape)));
+/** If `small` is a run of the dimensions of `large` and 1 elsewhere: its numbers, and for how many side by side each holds. */
+function blocks(large, small) {
+  const skip = large.length - small.length;
+  let i = large.length;
+  let inner = 1;
+  let outer = 1;
+  if (skip < 0) return null;
+  while (i > skip && small[i - 1 - skip] === 1) inner *= large[--i];
+  inner *= i === skip ? size(large.slice(0, i)) : 1;
+  while (i > skip && small[i - 1 - skip] === large[i - 1]) outer *= large[--i];
+  while (i > skip && small[i - 1 - skip] === 1) i--;
+  return i === skip ? { outer, inner } : null;
+}
+
+function unary(f) {
+  return (x) => {
+    x = lift(x);
+    const a = x.data;
+    const out = fresh(a.length);
+    for (let i = 0; i < out.length; i++) out[i] = f(a[i]);
+    return array(x.shape, out);
+  };
+}
+function binary(f) {
+  return (x, y) => {
+    x = lift(x);
+    y = lift(y);
+    const a = x.data;
+    const b = y.data;
+    let k = null;
+    if (alike(x.shape, y.shape)) {
+      const out = fresh(a.length);
+      for (let i = 0; i < out.length; i++) out[i] = f(a[i], b[i]);
+      return array(x.shape, out);
+    }
+    if ((k = blocks(x.shape, y.shape))) {
+      const out = fresh(a.length);
+      for (let i = 0, o = 0; i < out.length; o = o + 1 === k.outer ? 0 : o + 1) {
+        for (const v = b[o], end = i + k.inner; i < end; i++) out[i] = f(a[i], v);
+      }
+      return array(x.shape, out);
+    }
+    if ((k = blocks(y.shape, x.shape))) {
+      const out = fresh(b.length);
+      for (let i = 0, o = 0; i < out.length; o = o + 1 === k.outer ? 0 : o + 1) {
+        for (const v = a[o], end = i + k.inner; i < end; i++) out[i] = f(v, b[i]);
+      }
+      return array(y.shape, out);
+    }
+    const shape = joint(x.shape, y.shape);
+    const p = places(shape, spread(x.shape, shape));
+    const q = places(shape, spread(y.shape, shape));
+    const out = fresh(p.length);
+    for (let i = 0; i < out.length; i++) out[i] = f(a[p[i]], b[q[i]]);
+    return array(shape, out);
+  };
+}
+function ternary(f) {
+  return (...given) => {
+    given = given.map(lift);
+    const shape = joint(...given.map((x) => x.shape));
+    const [p, q, r] = given.map((x) => places(shape, spread(x.shape, shape)));
+    const [a, b, c] = given.map((x) => x.data);
+    const out = fresh(p.length);
+    for (let i = 0; i < out.length; i++) out[i] = f(a[p[i]], b[q[i]], c[r[i]]);
+    return array(shape, out);
+  };
+}
+/** See some dimensions (none named: all) as n numbers, `inner` apart, in `outer` groups; those that lie apart are brought together. */
+function folded(x, dims) {
+  const rank = x.shape.length;
+  const gone = [dims ?? []].flat().map((d) => from0(d, rank)).sort((a, b) => a - b);
+  if (!gone.length || !rank) gone.splice(0, gone.length, ...range(rank));
+  const shape = x.shape.filter((_, d) => !gone.includes(d));
+  const keep = x.shape.map((n, d) => (gone.includes(d) ? 1 : n));
+  if (gone.some((d, i) => i && d !== gone[i - 1] + 1)) {
+    const kept = range(rank).filter((d) => !gone.includes(d));
+    const together = OPS.permute(x, [...kept, ...gone]);
+    return { ...folded(together, range(rank).slice(kept.length)), shape, keep };
+  }
+  const [first, last] = [gone[0] ?? 0, gone.at(-1) ?? -1];
+  const n = size(x.shape.slice(first, last + 1));
+  return { data: x.data, shape, keep, n, inner: size(x.shape.slice(last + 1)), outer: size(x.shape.slice(0, first)) };
+}
+/** Call f(data, out, at, step, n, to) for every line along the dimensions: its numbers begin at `at`, and `to` is its number. */
+function lines(g, out, f) {
+  for (let o = 0; o < g.outer; o++) {
+    for (let i = 0; i < g.inner; i++) f(g.data, out, o * g.n * g.inner + i, g.inner, g.n, o * g.inner + i);
+  }
+  return out;
+}
+function reduce(f, start, end = (v) => v) {
+  return (x, dims, keep = false) => {
+    const g = folded(lift(x), dims);
+    const out = lines(g, fresh(g.outer * g.inner), (a, y, at, step, n, to) => {
+      let v = start;
+      for (let k = 0; k < n; k++, at += step) v = f(v, a[at]);
+      y[to] = end(v, n);
+    });
+    return array(keep ? g.keep : g.shape, out);
+  };
+}
+/** f(data, out, at, step, n) writes one line along a dimension into the same places of `out`. */
+function along(f) {
+  return (x, d = -1) => array(x.shape, lines(folded(x, [d]), fresh(x.data.length), f));
+}
+/** The best of each line, and where it stands first; NaN is better than everything. */
+function best(better) {
+  return (x, d, keep = false) => {
+    const g = folded(x, d);
+    const where = fresh(g.outer * g.inner);
+    const values = lines(g, fresh(where.length), (a, y, at, step, n, to) => {
+      let k = 0;
+      for (let i = 1; i < n; i++) {
+        const v = a[at + i * step];
+        const old = a[at + k * step];
+        if (old === old && (v !== v || better(v, old))) k = i;
+      }
+      where[to] = k;
+      y[to] = a[at + k * step];
+    });
+    const shape = keep ? g.keep : g.shape;
+    return [array(shape, values), array(shape, where)];
+  };
+}
+const most = best((a, b) => a > b);
+const least = best((a, b) => a < b);
+
+/** Ascending, NaN last. */
+const compare = (a, b) => (a < b ? -1 : a > b ? 1 : a === b ? 0 : (a !== a) - (b !== b));
+const ranked = (down, value) => along((a, y, at, step, n) => {
+  const order = range(n).sort((p, q) => compare(a[at + (down ? q : p) * step], a[at + (down ? p : q) * step]) || p - q);
+  for (let k = 0; k < n; k++) y[at + k * step] = value ? a[at + order[k] * step] : order[k];
+});
+function sortedValues(x, d = -1, down = false) {
+  const last = from0(d, x.shape.length) === x.shape.length - 1;
+  if (down || !last || x.data.some((v) => Object.is(v, -0))) return ranked(down, true)(x, d);
+  const out = copied(x); // a typed array sorts itself faster, though it puts −0 before 0
+  const n = x.shape.at(-1);
+  for (let o = 0; o < out.data.length; o += n) out.data.subarray(o, o + n).sort();
+  return out;
+}
+const sortedPlaces = (x, d = -1, down = false) => ranked(down, false)(x, d);
+
+function within(k, n) {
+  const at = k < 0 ? k + n : k;
+  if (!(at >= 0 && at < n)) throw new Error(`index ${k} is not in a dimension of ${n}`);
+  return at;
+}
+/** What x[at] takes: its shape and the places in x. at: one array of indices, or null for all, for each dimension. */
+function indexed(x, at) {
+  const step = strides(x.shape);
+  const dims = range(x.shape.length);
+  const given = dims.filter((d) => at[d] != null);
+  const side = given.every((d, i) => !i || d === given[i - 1] + 1); // else the indices' shape comes first, as in NumPy
+  const before = side ? dims.filter((d) => d < given[0]) : [];
+  const after = dims.filter((d) => at[d] == null && !before.includes(d));
+  const shape = joint(...given.map((d) => at[d].shape));
+  const heads = new Float64Array(size(shape));
+  for (const d of given) {
+    const own = broadcast(at[d], shape).data;
+    for (let p = 0; p < heads.length; p++) heads[p] += within(own[p], x.shape[d]) * step[d];
+  }
+  const [left, right] = [before, after].map((ds) => [ds.map((d) => x.shape[d]), ds.map((d) => step[d])]);
+  const [b, e] = [places(...left), places(...right)];
+  const out = new Int32Array(b.length * heads.length * e.length);
+  let to = 0;
+  for (const i of b) for (const j of heads) for (const k of e) out[to++] = i + j + k;
+  return { shape: [...left[0], ...shape, ...right[0]], places: out };
+}
+/** The places in x that gather and scatter mean: those of `index`, with its numbers along dimension d. */
+function pointed(x, d, index) {
+  d = from0(d, x.shape.length);
+  const steps = strides(x.shape);
+  const at = places(index.shape, replaced(steps, d, 0)).slice();
+  for (let p = 0; p < at.length; p++) at[p] += within(index.data[p], x.shape[d] ?? 1) * (steps[d] ?? 1);
+  return at;
+}
+/** Write y into x where gather would read, each number joined by f to what is there. */
+function scattered(x, d, index, y, f) {
+  const out = copied(x);
+  const at = pointed(x, d, index);
+  const from = typeof y === "object" ? strided(y, index.shape, strides(y.shape)).data : new Float64Array(at.length).fill(y);
+  for (let p = 0; p < at.length; p++) out.data[at[p]] = f(out.data[at[p]], from[p]);
+  return out;
+}
+
+// Special functions, to a few units in the last place (tests/page/test_operations.py says how few).
+const ROOT = 2 / Math.sqrt(Math.PI);
+const polynomial = (c, x) => c.reduceRight((sum, each) => sum * x + each, 0);
+let factorial = 1;
+const ERF = range(20).map((n) => ((-1) ** n * ROOT) / ((factorial *= n || 1) * (2 * n + 1))); // its Taylor series in x²
+// Chebyshev's coefficients of e^(x²) erfc(x) / t by t = 3 / (3 + x) in [0, 1], made with mpmath; below 1e-18 beyond.
+const ERFCX = [
+  0.4711460746602906, 0.37715894969156577, 0.11803603344749546, 0.028362346699695153, 0.004871757757605546,
+  0.00045985238787654427, -2.143022238105315e-5, -1.301447369924135e-5, -8.809283582853514e-7, 2.7464800479702846e-7,
+  4.415991899223785e-8, -6.398408385575483e-9, -1.6768357212484645e-9, 1.9473354700890025e-10, 6.247441303469389e-11,
+  -8.124557552244496e-12, -2.330314613222566e-12, 4.191038539225333e-13, 8.19333526881303e-14, -2.3352472107929263e-14,
+  -2.2442585649165363e-15, 1.2811435298050507e-15, 1.1054582965396302e-18, -6.44579513564904e-17, 6.525175975538486e-18,
+];
+/** e^(x²) erfc(x) of x ≥ 0. */
+function scaled(x) {
+  const t = 3 / (3 + x);
+  const s = 2 * t - 1;
+  let b = 0;
+  let c = 0;
+  for (let k = ERFCX.length - 1; k > 0; k--) [b, c] = [ERFCX[k] + 2 * s * b - c, b];
+  return t * (ERFCX[0] + s * b - c);
+}
+/** e^(−x²), with the square in two parts, as its rounding would be multiplied by it. */
+function bell(x) {
+  const head = Math.fround(Math.min(Math.abs(x), 40));
+  const tail = Math.abs(x) > 40 ? 0 : Math.abs(x) - head;
+  return Math.exp(-head * head) * Math.exp(-tail * (2 * head + tail));
+}
+const erf = (x) => (Math.abs(x) < 1 ? x * polynomial(ERF, x * x) : x < 0 ? -erf(-x) : 1 - erfc(x));
+const erfc = (x) => (x < 0.5 ? 1 - erf(x) : bell(x) * scaled(x));
+/** The x ≥ 0 whose erf is y, and whose erfc is `rest`: Halley's steps from a start that is good to three digits. */
+function inverse(y, rest) {
+  if (!(rest > 0)) return rest === 0 ? Infinity : NaN;
+  const u = Math.sqrt(-2 * Math.log(rest / 2));
+  const far = u - polynomial([2.515517, 0.802853, 0.010328], u) / polynomial([1, 1.432788, 0.189269, 0.001308], u);
+  let x = y < 0.5 ? (y / ROOT) * (1 + (Math.PI / 12) * y * y) : far / Math.SQRT2;
+  for (let i = 0; i < 2; i++) {
+    const off = (y < 0.5 ? erf(x) - y : rest - erfc(x)) / (ROOT * bell(x));
+    x -= off / (1 + x * off);
+  }
+  return x;
+}
+const erfinv = (y) => (y < 0 ? -inverse(-y, 1 + y) : y === 0 ? y : inverse(y, 1 - y));
+const ndtri = (p) => Math.SQRT2 * (p < 0.5 ? -inverse(1 - 2 * p, 2 * p) : p === 0.5 ? 0 : inverse(2 * p - 1, 2 - 2 * p));
+const BERNOULLI = [1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6];
+const asymptotic = (x, weight) => polynomial(BERNOULLI.map((b, i) => b * weight(2 * i + 2)), 1 / (x * x));
+/** ζ(k) − 1, by Euler and Maclaurin from 1 / 200^k on. */
+function zeta(k, n = 200) {
+  let sum = n ** (1 - k) / (k - 1) + n ** -k / 2 + (k * n ** (-k - 1)) / 12 - (k * (k + 1) * (k + 2) * n ** (-k - 3)) / 720;
+  for (let i = n - 1; i > 1; i--) sum += i ** -k;
+  return sum;
+}
+const LGAMMA = range(30).map((k) => (k > 1 ? ((-1) ** k * zeta(k)) / k : k * (1 - 0.5772156649015329))); // log Γ(2 + z)
+function lgamma(x) {
+  if (!Number.isFinite(x)) return Math.abs(x);
+  if (x < -0.5) {
+    const s = Math.abs(Math.sin(Math.PI * (x - Math.round(x))));
+    return Math.log(Math.PI / s) - lgamma(1 - x);
+  }
+  if (x < 0.5) return lgamma(1 + x) - Math.log(Math.abs(x));
+  if (x < 1.5) return polynomial(LGAMMA, x - 1) - Math.log(x);
+  if (x > 10) return (x - 0.5) * Math.log(x) - x + Math.log(2 * Math.PI) / 2 + asymptotic(x, (k) => 1 / (k * (k - 1))) / x;
+  let product = 1;
+  for (; x >= 2.5; product *= x) x--;
+  return polynomial(LGAMMA, x - 2) + Math.log(product);
+}
+function digamma(x) {
+  if (x === 0) return -1 / x;
+  if (x < 0) return Number.isInteger(x) || x === -Infinity ? NaN : digamma(1 - x) - Math.PI / Math.tan(Math.PI * (x % 1));
+  let sum = 0;
+  for (; x < 10; x++) sum -= 1 / x;
+  return x === Infinity ? x : sum + Math.log(x) - 0.5 / x - asymptotic(x, (k) => 1 / k) / (x * x);
+}
+
+const max = (a, b) => (a !== a || b !== b ? NaN : a > b ? a : b);
+const min = (a, b) => (a !== a || b !== b ? NaN : a < b ? a : b);
+function even(a) {
+  const r = Math.round(a);
+  return Math.abs(a % 1) === 0.5 && r % 2 ? r - 1 : r;
+}
+function power(a, b) {
+  if (b === 2) return a * a;
+  if (b === 0.5) return Math.sqrt(a);
+  return a === 1 || (a === -1 && Math.abs(b) === Infinity) ? 1 : a ** b; // C's pow, where JavaScript has NaN
+}
+function remainder(a, b) {
+  const r = a % b;
+  return r !== 0 && r < 0 !== b < 0 ? r + b : r;
+}
+function floorDivide(a, b) {
+  if (b === 0) return a / b;
+  const r = a % b;
+  const q = (a - r) / b - (r !== 0 && r < 0 !== b < 0 ? 1 : 0);
+  return q === 0 ? (a / b) * 0 : Math.floor(q) + (q - Math.floor(q) > 0.5 ? 1 : 0);
+}
+function addExp(a, b) {
+  const [low, high] = [min(a, b), max(a, b)];
+  return low === high && !Number.isFinite(low) ? low : Math.log1p(Math.exp(low - high)) + high;
+}
+const plus = (a, b) => a + b;
+const times = (a, b) => a * b;
+const [add, sub, mul] = [binary(plus), binary((a, b) => a - b), binary(times)];
+const divisions = { null: binary((a, b) => a / b), floor: binary(floorDivide), trunc: binary((a, b) => Math.trunc(a / b)) };
+const maximum = binary(max);
+const minimum = binary(min);
+const total = reduce(plus, 0);
+const scaledBy = (x, factor) => (factor === 1 ? x : mul(x, factor));
+const pair = (whole, both) => (x, y, keep) => (y == null ? whole(x)[0] : typeof y === "object" ? both(x, y) : whole(x, y, keep));
+const joined = { sum: [plus, 0], mean: [plus, 0], prod: [times, 1], amax: [max, -Infinity], amin: [min, Infinity] };
+/** softmax's lines: f(x − max, Σ exp(x − max)) */
+function shifted(f) {
+  return along((a, out, at, step, n) => {
+    let high = -Infinity;
+    let sum = 0;
+    for (let k = 0; k < n; k++) high = max(high, a[at + k * step]);
+    for (let k = 0; k < n; k++) sum += Math.exp(a[at + k * step] - high);
+    for (let k = 0; k < n; k++) out[at + k * step] = f(a[at + k * step] - high, sum);
+  });
+}
+const nulls = (n, ...rest) => [...Array(n).fill(null), ...rest];
+const running = (f, start) => along((a, y, at, step, n) => {
+  for (let k = 0, v = start; k < n; k++, at += step) y[at] = v = f(v, a[at]);
+});
+function sliceOf(x, d, from, to, by) {
+  d = from0(d, x.shape.length);
+  const n = x.shape[d];
+  const step = strides(x.shape);
+  const [a, b] = [from ?? 0, to ?? n].map((k) => Math.max(0, Math.min(n, k < 0 ? k + n : k)));
+  return [replaced(x.shape, d, Math.max(0, Math.ceil((b - a) / by))), replaced(step, d, step[d] * by), a * step[d]];
+}
+function selectOf(x, d, i) {
+  d = from0(d, x.shape.length);
+  const step = strides(x.shape);
+  return [replaced(x.shape, d), replaced(step, d), within(i, x.shape[d]) * step[d]];
+}
+function viewed(x, shape) {
+  const known = -size(shape);
+  shape = shape.map((n) => (n === -1 ? x.data.length / known : n));
+  if (size(shape) !== x.data.length) throw new Error(`${x.data.length} numbers do not fill the shape ${shape}`);
+  return array(shape, x.data);
+}
+function product(x, y, [b, n, k, m]) {
+  const out = fresh(b * n * m).fill(0);
+  for (let q = 0; q < b * n; q++) {
+    for (let p = 0; p < k; p++) {
+      const v = x.data[q * k + p];
+      const row = (Math.floor(q / n) * k + p) * m;
+      for (let j = 0; j < m; j++) out[q * m + j] += v * y.data[row + j];
+    }
+  }
+  return out;
+}
+
+/** The operations, by ATen's names without their overloads; what starts with n_ works on sizes, which are plain numbers. */
+export const OPS = {
+  neg: unary((a) => -a), exp2: unary((a) => 2 ** a), rsqrt: unary((a) => 1 / Math.sqrt(a)), reciprocal: unary((a) => 1 / a),
+  sign: unary((a) => (a > 0) - (a < 0)), round: unary(even), sigmoid: unary((a) => 1 / (1 + Math.exp(-a))),
+  relu: unary((a) => (a < 0 ? 0 : a)), square: unary((a) => a * a),
+  erf: unary(erf), erfc: unary(erfc), erfinv: unary(erfinv), special_ndtri: unary(ndtri), lgamma: unary(lgamma),
+  digamma: unary(digamma), special_erfcx: unary((a) => (a < 0 ? 2 * Math.exp(a * a) - scaled(-a) : scaled(a))),
+  isnan: unary((a) => +(a !== a)), isinf: unary((a) => +(Math.abs(a) === Infinity)), isfinite: unary((a) => +(a - a === 0)),
+  logical_not: unary((a) => +(a === 0)), bitwise_not: unary((a) => +(a === 0)), // bitwise_not: of truths only
+  add: (x, y, alpha = 1) => add(x, scaledBy(y, alpha)), sub: (x, y, alpha = 1) => sub(x, scaledBy(y, alpha)), mul,
+  div: (x, y, rounding = null) => divisions[rounding](x, y), floor_divide: divisions.floor,
+  pow: binary(power), fmod: binary((a, b) => a % b), remainder: binary(remainder), atan2: binary(Math.atan2),
+  maximum, minimum, lt: binary((a, b) => +(a < b)), le: binary((a, b) => +(a <= b)), gt: binary((a, b) => +(a > b)),
+  ge: binary((a, b) => +(a >= b)), eq: binary((a, b) => +(a === b)), ne: binary((a, b) => +(a !== b)),
+  logical_and: binary((a, b) => +(a !== 0 && b !== 0)), logical_or: binary((a, b) => +(a !== 0 || b !== 0)),
+  logical_xor: binary((a, b) => +((a !== 0) !== (b !== 0))),
+  bitwise_and: binary((a, b) => a & b), bitwise_or: binary((a, b) => a | b), bitwise_xor: binary((a, b) => a ^ b),
+  where: ternary((c, a, b) => (c ? a : b)), masked_fill: (x, mask, v) => OPS.where(mask, v, x),
+  lerp: ternary((a, b, w) => (Math.abs(w) < 0.5 ? a + w * (b - a) : b - (b - a) * (1 - w))),
+  clamp: (x, low, high) => OPS.clamp_max(OPS.clamp_min(x, low), high),
+  clamp_min: (x, low) => (low == null ? x : maximum(x, low)), clamp_max: (x, high) => (high == null ? x : minimum(x, high)),
+
+  full: filled, full_like: (x, v) => filled(x.shape, v), fill: (x, v) => filled(x.shape, v), scalar_tensor: (v) => filled([], v),
+  new_full: (x, shape, v) => filled(shape, v), new_zeros: (x, shape) => filled(shape, 0), new_ones: (x, shape) => filled(shape, 1),
+  zeros: (shape) => filled(shape, 0), ones: (shape) => filled(shape, 1), empty: (shape) => filled(shape, 0),
+  zeros_like: (x) => filled(x.shape, 0), ones_like: (x) => filled(x.shape, 1), empty_like: (x) => filled(x.shape, 0),
+  arange: (a, b, by = 1) => {
+    const [start, end] = b == null ? [0, a] : [a, b];
+    const out = filled([Math.ceil((end - start) / by)], start);
+    for (let i = 0; i < out.data.length; i++) out.data[i] += i * by;
+    return out;
+  },
+
+  view: viewed, reshape: viewed, _unsafe_view: viewed, copy: (x, y) => broadcast(y, x.shape),
+  unsqueeze: (x, d) => array(x.shape.toSpliced(from0(d, x.shape.length + 1), 0, 1), x.data),
+  squeeze: (x, dims) => {
+    const some = dims == null ? range(x.shape.length) : [dims].flat().map((d) => from0(d, x.shape.length));
+    return array(x.shape.filter((n, d) => n !== 1 || !some.includes(d)), x.data);
+  },
+  expand: (x, shape) => broadcast(x, shape.map((n, d) => (n === -1 ? x.shape[d - shape.length + x.shape.length] : n))),
+  permute: (x, order) => {
+    const dims = order.map((d) => from0(d, order.length));
+    const step = strides(x.shape);
+    return strided(x, dims.map((d) => x.shape[d]), dims.map((d) => step[d]));
+  },
+  transpose: (x, a, b) => {
+    const dims = range(x.shape.length);
+    [a, b] = [from0(a, dims.length), from0(b, dims.length)];
+    return OPS.permute(x, dims.map((d) => (d === a ? b : d === b ? a : d)));
+  },
+  t: (x) => OPS.permute(x, range(x.shape.length).reverse()),
+  diagonal: (x, offset = 0, a = 0, b = 1) => {
+    [a, b] = [a, b].map((d) => from0(d, x.shape.length));
+    const step = strides(x.shape);
+    const n = Math.max(0, Math.min(x.shape[a] + Math.min(offset, 0), x.shape[b] - Math.max(offset, 0)));
+    const rest = (list) => list.filter((_, d) => d !== a && d !== b);
+    const start = Math.max(offset, 0) * step[b] - Math.min(offset, 0) * step[a];
+    return strided(x, [...rest(x.shape), n], [...rest(step), step[a] + step[b]], start);
+  },
+  flip: (x, dims) => {
+    const over = dims.map((d) => from0(d, x.shape.length));
+    const step = strides(x.shape);
+    const start = over.reduce((sum, d) => sum + Math.max(0, x.shape[d] - 1) * step[d], 0);
+    return strided(x, x.shape, step.map((k, d) => (over.includes(d) ? -k : k)), start);
+  },
+  repeat: (x, times) => {
+    const shape = [...times.slice(x.shape.length).map(() => 1), ...x.shape];
+    const step = [...times.slice(x.shape.length).map(() => 0), ...strides(x.shape)];
+    const all = strided(x, shape.flatMap((n, d) => [times[d], n]), step.flatMap((k) => [0, k]));
+    return array(shape.map((n, d) => n * times[d]), all.data);
+  },
+  slice: (x, d = 0, from = 0, to = null, by = 1) => strided(x, ...sliceOf(x, d, from, to, by)),
+  slice_scatter: (x, y, d = 0, from = 0, to = null, by = 1) => written(x, y, ...sliceOf(x, d, from, to, by)),
+  select: (x, d, i) => strided(x, ...selectOf(x, d, i)),
+  select_scatter: (x, y, d, i) => written(x, y, ...selectOf(x, d, i)),
+  split_with_sizes: (x, sizes, d = 0) => {
+    const ends = sizes.map((_, i) => sizes.slice(0, i + 1).reduce(plus, 0));
+    return sizes.map((n, i) => OPS.slice(x, d, ends[i] - n, ends[i]));
+  },
+  cat: (xs, d = 0) => {
+    const [given, rank] = [xs.filter((x) => x.shape.length > 1 || x.data.length), Math.max(...xs.map((x) => x.shape.length))];
+    if (!given.length) return xs[0]; // an empty list goes with anything, as in torch
+    d = from0(d, rank);
+    const out = filled(replaced(given[0].shape, d, given.reduce((n, x) => n + x.shape[d], 0)), 0);
+    const line = size(out.shape.slice(d));
+    let to = 0;
+    for (const x of given) {
+      const n = size(x.shape.slice(d));
+      for (let o = 0; o * n < x.data.length; o++) out.data.set(x.data.subarray(o * n, o * n + n), o * line + to);
+      to += n;
+    }
+    return out;
+  },
+  constant_pad_nd: (x, pad, value = 0) => {
+    const [low, high] = [0, 1].map((side) => x.shape.map((_, d) => pad[2 * (x.shape.length - 1 - d) + side] ?? 0));
+    const out = filled(x.shape.map((n, d) => n + low[d] + high[d]), value);
+    const inside = x.shape.reduce((y, n, d) => OPS.slice(y, d, Math.max(0, -low[d]), n - Math.max(0, -high[d])), x);
+    const step = strides(out.shape);
+    return written(out, inside, inside.shape, step, low.reduce((sum, n, d) => sum + Math.max(0, n) * step[d], 0));
+  },
+
+  index: (x, at) => {
+    const from = indexed(x, at);
+    return array(from.shape, fresh(from.places.length).map((_, i) => x.data[from.places[i]]));
+  },
+  _unsafe_index: (x, at) => OPS.index(x, at), index_select: (x, d, i) => OPS.index(x, nulls(from0(d, x.shape.length), i)),
+  embedding: (table, i) => OPS.index(table, [i]),
+  index_put: (x, at, y, accumulate = false) => {
+    const [to, out] = [indexed(x, at), copied(x)];
+    const from = broadcast(y, to.shape).data;
+    to.places.forEach((p, i) => (out.data[p] = accumulate ? out.data[p] + from[i] : from[i]));
+    return out;
+  },
+  gather: (x, d, index) => {
+    const at = pointed(x, d, index);
+    const out = fresh(at.length);
+    for (let p = 0; p < out.length; p++) out[p] = x.data[at[p]];
+    return array(index.shape, out);
+  },
+  scatter: (x, d, index, y) => scattered(x, d, index, y, (_, v) => v),
+  scatter_add: (x, d, index, y) => scattered(x, d, index, y, plus),
+  scatter_reduce: (x, d, index, y, how, self = true) => {
+    const [f, start] = joined[how];
+    const sum = scattered(self ? x : scattered(x, d, index, start, (_, v) => v), d, index, y, f);
+    if (how !== "mean") return sum;
+    const ones = filled(x.shape, 1);
+    return divisions.null(sum, scattered(self ? ones : scattered(ones, d, index, 0, (_, v) => v), d, index, 1, plus));
+  },
+
+  sum: total, prod: reduce(times, 1), mean: reduce(plus, 0, (v, n) => v / n), amax: reduce(max, -Infinity),
+  amin: reduce(min, Infinity), any: reduce((a, b) => +(a || b !== 0), 0), all: reduce((a, b) => +(a && b !== 0), 1),
+  var: (x, dims, correction = 1, keep = false) => {
+    const off = sub(x, OPS.mean(x, dims, true));
+    const squares = mul(off, off);
+    const n = folded(x, dims).n - (correction ?? 1);
+    return divisions.null(total(squares, dims, keep), Math.max(0, n));
+  },
+  linalg_vector_norm: (x, order = 2, dims = null, keep = false) => {
+    const high = Math.abs(order) === Infinity;
+    if (high) return OPS[order > 0 ? "amax" : "amin"](OPS.abs(x), dims, keep);
+    if (order === 0) return total(OPS.ne(x, 0), dims, keep);
+    return OPS.pow(total(OPS.pow(OPS.abs(x), order), dims, keep), 1 / order);
+  },
+  max: pair(most, maximum), min: pair(least, minimum), argmax: (x, d, keep) => most(x, d, keep)[1],
+  argmin: (x, d, keep) => least(x, d, keep)[1], getitem: (list, i) => list[i],
+  sort: (x, d, down) => [sortedValues(x, d, down), sortedPlaces(x, d, down)],
+  argsort: sortedPlaces, sort_values: sortedValues, sort_places: sortedPlaces,
+  topk: (x, k, d = -1, largest = true) => OPS.sort(x, d, largest).map((y) => OPS.slice(y, d, 0, k)),
+  searchsorted: (list, x, right = false, side = null) => {
+    const [values, n] = [lift(x), list.shape.at(-1)];
+    const row = list.shape.length > 1 ? values.shape.at(-1) : Infinity; // one list for each row of values, or one for all
+    const beyond = right || side === "right" ? (a, v) => a > v : (a, v) => a >= v;
+    const out = fresh(values.data.length);
+    for (let i = 0; i < out.length; i++) {
+      let [low, high] = [0, n];
+      while (low < high) {
+        const middle = (low + high) >> 1;
+        if (beyond(list.data[Math.floor(i / row) * n + middle], values.data[i])) high = middle;
+        else low = middle + 1;
+      }
+      out[i] = low;
+    }
+    return array(values.shape, out);
+  },
+  bucketize: (x, list, right = false) => OPS.searchsorted(list, x, right),
+
+  cumsum: running(plus, 0), cumprod: running(times, 1), logcumsumexp: running(addExp, -Infinity),
+  _softmax: shifted((x, sum) => Math.exp(x) / sum), _log_softmax: shifted((x, sum) => x - Math.log(sum)),
+  mm: (x, y) => array([x.shape[0], y.shape[1]], product(x, y, [1, ...x.shape, y.shape[1]])),
+  bmm: (x, y) => array([...x.shape.slice(0, 2), y.shape[2]], product(x, y, [...x.shape, y.shape[2]])),
+  mv: (x, y) => array([x.shape[0]], product(x, y, [1, ...x.shape, 1])),
+  dot: (x, y) => array([], product(x, y, [1, 1, x.shape[0], 1])),
+  addmm: (x, y, z, beta = 1, alpha = 1) => add(scaledBy(x, beta), scaledBy(OPS.mm(y, z), alpha)),
+
+  n_sym_size: (x, d) => x.shape[from0(d, x.shape.length)], n_sym_numel: (x) => x.data.length, n_add: plus, n_mul: times,
+  n_sub: (a, b) => a - b, n_truediv: (a, b) => a / b, n_floordiv: (a, b) => Math.floor(a / b), n_mod: remainder,
+  n_neg: (a) => -a, n_pow: (a, b) => a ** b, n_sym_max: max, n_sym_min: min, n_sym_float: (a) => a, n_sym_int: Math.trunc,
+  n_sym_sqrt: Math.sqrt, n_ceil: Math.ceil, n_floor: Math.floor, n_trunc: Math.trunc, n_abs: Math.abs,
+};
+for (const name of [
+  "exp", "log", "log1p", "log2", "log10", "expm1", "sqrt", "abs", "floor", "ceil", "trunc", "sin", "cos", "tan", "asin",
+  "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
+]) {
+  OPS[name] = unary(Math[name]);
+}
+/** Where an operation's named arguments stand. */
+const NAMED = {
+  add: { alpha: 2 }, sub: { alpha: 2 }, div: { rounding_mode: 2 }, clamp: { min: 1, max: 2 },
+  var: { correction: 2, keepdim: 3 }, sort: { dim: 1, descending: 2 }, argsort: { dim: 1, descending: 2 },
+  searchsorted: { right: 2, side: 3 }, bucketize: { right: 2 }, addmm: { beta: 3, alpha: 4 }, scatter_reduce: { include_self: 5 },
+};
+/** Named arguments that change no number here. */
+const SILENT = ["dtype", "layout", "device", "pin_memory", "memory_format", "stable", "out_int32", "sparse_grad"];
+const WORDS = { NaN, Infinity, "-Infinity": -Infinity };
+
+/**
+ * Make run(inputs, only?) → {output: {shape, data}} of {rows, outputs}. only: the names of the outputs that are wanted.
+ * A row runs again only if an input that it depends on has changed and a wanted output needs it; run.count says how many did.
+ * inputs: numbers, or arrays {shape, data, still?}. An array counts as changed at every run, one that is `still` when it is another
+ * one. The arrays of outputs are written again by the next run: copy what is kept (as inputs they may be given back).
+ */
+export function program({ rows, outputs }) {
+  const values = rows.map(([op, shape, data]) => (op === "const" ? array(shape, Float64Array.from(data, Number)) : undefined));
+  const changed = rows.map(() => 0);
+  const ran = rows.map(() => -1);
+  const pools = rows.map(() => []);
+  const last = {};
+  const orders = new Map();
+  let now = 0;
+
+  /** Return a function that makes the argument's value, noting in `needs` the rows that it reads. */
+  const reader = (x, needs) => {
+    if (Array.isArray(x)) {
+      const each = x.map((y) => reader(y, needs));
+      return () => each.map((f) => f());
+    }
+    if (x?.r !== undefined) {
+      needs.push(x.r);
+      return () => values[x.r];
+    }
+    const value = x?.inf ? x.inf * Infinity : (WORDS[x] ?? x ?? undefined);
+    return () => value;
+  };
+  const calls = rows.map(([op, args, named = {}]) => {
+    if (op === "input" || op === "const") return null;
+    if (!Object.hasOwn(OPS, op)) throw new Error(`no operation ${op}`);
+    const needs = [];
+    const readers = args.map((x) => reader(x, needs));
+    for (const [name, x] of Object.entries(named)) {
+      const at = NAMED[op]?.[name];
+      if (at === undefined && !SILENT.includes(name)) throw new Error(`operation ${op} takes no ${name}`);
+      if (at !== undefined) readers[at] = reader(x, needs);
+    }
+    const all = Array.from(readers, (f) => f ?? (() => undefined));
+    return { needs, make: () => OPS[op](...all.map((f) => f())) };
+  });
+  /** The rows that the wanted outputs need, in order. */
+  const order = (names) => {
+    const key = names.join();
+    if (orders.has(key)) return orders.get(key);
+    const wanted = new Set();
+    const open = names.map((name) => outputs[name]);
+    while (open.length) {
+      const i = open.pop();
+      if (!wanted.has(i)) open.push(...(calls[i]?.needs ?? []));
+      wanted.add(i);
+    }
+    orders.set(key, [...wanted].filter((i) => rows[i][0] !== "const").sort((a, b) => a - b));
+    return orders.get(key);
+  };
+  const read = (i, inputs) => {
+    const name = rows[i][1];
+    const given = inputs[name];
+    if (given === undefined) throw new Error(`no input ${name}`);
+    if (Object.is(last[name], given) && (typeof given !== "object" || given.still)) return;
+    const { shape, data } = lift(given);
+    const plain = data instanceof Float64Array ? data : Float64Array.from(data, Number);
+    values[i] = array(shape, owned.has(plain.buffer) ? plain.slice() : plain); // no row may write what another still reads
+    last[name] = given;
+    changed[i] = now;
+  };
+  const run = (inputs, only = Object.keys(outputs)) => {
+    now++;
+    run.count = 0;
+    for (const i of order(only)) {
+      if (!calls[i]) read(i, inputs);
+      else if (ran[i] < 0 || calls[i].needs.some((j) => changed[j] > ran[i])) {
+        [pool, taken] = [pools[i], 0];
+        let value;
+        try {
+          value = calls[i].make();
+        } finally {
+          pool = null;
+        }
+        if (typeof value !== "number" || value !== values[i]) changed[i] = now; // a size that stays makes nobody run again
+        values[i] = value;
+        ran[i] = now;
+        run.count++;
+      }
+    }
+    return Object.fromEntries(only.map((name) => [name, values[outputs[name]]]));
+  };
+  run.outputs = outputs;
+  run.inputs = new Set(rows.filter((row) => row[0] === "input").map((row) => row[1]));
+  return run;
+}
+
+/** A uniform number in [0, 1) for each place and seed: a hash (page and Python make the same). */
+function hash(i, seed) {
+  let h = Math.imul(i ^ Math.imul(seed, 0x9e3779b9), 0x85ebca6b);
+  h = Math.imul(h ^ (h >>> 13), 0xc2b2ae35);
+  h = Math.imul(h ^ (h >>> 16), 0x27d4eb2f);
+  return ((h ^ (h >>> 15)) >>> 0) / 2 ** 32;
+}
+/**
+ * The numbers of {kind: "uniform" | "normal", shape, seed, of?}. A word in the shape is looked up in `sizes`.
+ * of: the longest that the last size can be; what a shorter one has is a part of it.
+ */
+export function draws({ kind, shape, seed, of }, sizes = {}) {
+  const out = filled(shape.map((n) => (typeof n === "string" ? sizes[n] : n)), 0);
+  const n = out.shape.at(-1) ?? 1;
+  if (of && n > of) throw new Error(`the last size, ${n}, must be at most of = ${of}`);
+  for (let p = 0; p < out.data.length; p++) {
+    const i = Math.floor(p / n) * (of || n) + (p % n);
+    const normal = () => Math.sqrt(-2 * Math.log(1 - hash(2 * i, seed))) * Math.cos(2 * Math.PI * hash(2 * i + 1, seed));
+    out.data[p] = kind === "uniform" ? hash(i, seed) : normal();
+  }
+  return out;
+}
