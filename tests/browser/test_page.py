@@ -129,11 +129,7 @@ def middle(shown: Locator) -> tuple[float, float]:
 
 def unit(tab: Page) -> float:
     """Return how many pixels one of the x axis is: from its ends."""
-    return box(
-        tab.locator(".rlviz-axes path.rlviz-axis").last
-        if False
-        else tab.locator("figure").first.locator(".rlviz-axis").last
-    )["width"] / (HIGH - LOW)
+    return box(tab.locator("figure").first.locator(".rlviz-axis").last)["width"] / (HIGH - LOW)
 
 
 @pytest.mark.parametrize(("handle", "sign"), [(0, 1), (1, -1)])
@@ -156,9 +152,11 @@ def test_a_finger_moves_a_handle_and_not_the_page(opened: Callable[..., Page]) -
     disc.scroll_into_view_if_needed()
     x, y = middle(disc)
     finger = tab.context.new_cdp_session(tab)
-    for kind, way in (("touchStart", 0.0), ("touchMove", 0.15), ("touchMove", 0.3), ("touchEnd", None)):
-        points = [] if way is None else [{"x": x + 15 + way * unit(tab), "y": y + 15 + 40 * way}]  # beside the disc
-        finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    places = [(0.0, 0), (0.0, -30), (0.15, -30), (0.3, -30)]  # up first, as a finger that scrolls
+    for kind, (way, up) in zip(("touchStart", *["touchMove"] * 3), places, strict=True):
+        point = {"x": x + 15 + way * unit(tab), "y": y + 15 + up}  # beside the disc, within 22 pixels of its middle
+        finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [point]})
+    finger.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
     assert value(tab, "width") == pytest.approx(0.7)
     assert middle(disc)[1] == y  # the page stands where it stood
 
