@@ -33,7 +33,29 @@ RUN = Path(rlviz.page.__file__).parent / "run.js"
 
 INF, NAN = math.inf, math.nan
 SPECIAL = torch.tensor(
-    [NAN, INF, -INF, 0.0, -0.0, 0.5, -0.5, 1.5, -1.5, 2.5, -2.5, 1.0, -1.0, 2.0, 3.0, -3.0, 0.1, -7.3, 1e-310, 1e300, 1e16],
+    [
+        NAN,
+        INF,
+        -INF,
+        0.0,
+        -0.0,
+        0.5,
+        -0.5,
+        1.5,
+        -1.5,
+        2.5,
+        -2.5,
+        1.0,
+        -1.0,
+        2.0,
+        3.0,
+        -3.0,
+        0.1,
+        -7.3,
+        1e-310,
+        1e300,
+        1e16,
+    ],
     dtype=torch.double,
 )
 BROADCAST = [
@@ -115,11 +137,18 @@ def elementwise() -> Iterator[Case]:
     close = {aten.sqrt: 1, aten.rsqrt: 1, aten.exp: 1, aten.exp2: 2, aten.log: 1, aten.log1p: 1, aten.log2: 1, aten.log10: 1, aten.expm1: 1,
              aten.sin: 1, aten.cos: 1, aten.tan: 1, aten.asin: 1, aten.acos: 1, aten.atan: 1, aten.sinh: 2, aten.cosh: 2,
              aten.tanh: 2, aten.asinh: 3, aten.acosh: 3, aten.atanh: 2, aten.sigmoid: 2}  # fmt: skip
-    values = [SPECIAL, *(spoiled(*shape) for shape in SHAPES), torch.linspace(-1, 1, 201).double(), 1 + random(60).abs()]
+    values = [
+        SPECIAL,
+        *(spoiled(*shape) for shape in SHAPES),
+        torch.linspace(-1, 1, 201).double(),
+        1 + random(60).abs(),
+    ]
     for op, x in product([*exact, *close], values):
         yield case(op.default, x, ulps=close.get(op, 0))
     roots = random(500).abs()
-    yield Case("sqrt", (roots,), {}, (torch.from_numpy(np.sqrt(roots.numpy())),))  # torch's is off by a unit in 1 % of numbers
+    yield Case(
+        "sqrt", (roots,), {}, (torch.from_numpy(np.sqrt(roots.numpy())),)
+    )  # torch's is off by a unit in 1 % of numbers
     yield case(aten.bitwise_not.default, torch.tensor([True, False]))
     binaries = [aten.add, aten.sub, aten.mul, aten.div, aten.maximum, aten.minimum, aten.fmod, aten.remainder, aten.floor_divide,
                 aten.lt, aten.le, aten.gt, aten.ge, aten.eq, aten.ne, aten.logical_and, aten.logical_or, aten.logical_xor]  # fmt: skip
@@ -204,7 +233,9 @@ def root_erfc(y: Any) -> Any:
 
 
 def true(name: str, f: Callable[..., Any], x: Tensor, *, ulps: float, scale: float = 0) -> Case:
-    expected = torch.tensor([float(f(mpmath.mpf(v))) if math.isfinite(v) else NAN for v in x.tolist()], dtype=torch.double)
+    expected = torch.tensor(
+        [float(f(mpmath.mpf(v))) if math.isfinite(v) else NAN for v in x.tolist()], dtype=torch.double
+    )
     finite = x.isfinite()
     return Case(name, (x[finite],), {}, (expected[finite],), ulps, scale)
 
@@ -246,7 +277,14 @@ def views() -> Iterator[Case]:
     yield case(aten.squeeze.default, squeezed)
     yield from (case(aten.squeeze.dim, squeezed, dim) for dim in (0, 1, -2))
     yield case(aten.squeeze.dims, squeezed, [0, 1, 2])
-    for small, shape in (((3, 1), [2, 3, 4]), ((), [2, 3]), ((1, 4), [-1, 4]), ((3, 1), [3, 0]), ((3,), [3]), ((1, 3, 1), [2, -1, 2])):
+    for small, shape in (
+        ((3, 1), [2, 3, 4]),
+        ((), [2, 3]),
+        ((1, 4), [-1, 4]),
+        ((3, 1), [3, 0]),
+        ((3,), [3]),
+        ((1, 3, 1), [2, -1, 2]),
+    ):
         yield case(aten.expand.default, spoiled(*small), shape)
     yield from (case(aten.permute.default, x, order) for order in ([0, 1, 2], [2, 0, 1], [-1, 0, 1], [1, 0, 2]))
     yield case(aten.permute.default, spoiled(0, 3), [1, 0])
@@ -258,7 +296,14 @@ def views() -> Iterator[Case]:
     yield case(aten.flip.default, spoiled(0, 3), [0])
     yield from (case(aten.repeat.default, spoiled(2, 3), times) for times in ([1, 1], [2, 3], [2, 1, 2], [0, 1]))
     yield case(aten.repeat.default, spoiled(), [3])
-    slices = ((0, None, None, 1), (1, 1, None, 1), (-1, -3, -1, 1), (2, 0, 9223372036854775807, 2), (0, 5, 9, 1), (1, 2, 1, 1))
+    slices = (
+        (0, None, None, 1),
+        (1, 1, None, 1),
+        (-1, -3, -1, 1),
+        (2, 0, 9223372036854775807, 2),
+        (0, 5, 9, 1),
+        (1, 2, 1, 1),
+    )
     for dim, start, end, step in slices:
         part = aten.slice.Tensor(x, dim, start, end, step)
         yield case(aten.slice.Tensor, x, dim, start, end, step)
@@ -275,7 +320,9 @@ def views() -> Iterator[Case]:
     yield case(aten.cat.default, [x, spoiled(2, 0, 4), spoiled(2, 1, 4)], 1)
     yield case(aten.cat.default, [spoiled(0), x], 1)
     yield case(aten.cat.default, [spoiled(0), spoiled(0)])
-    yield from (case(aten.constant_pad_nd.default, x, pad, -1.5) for pad in ([1, 2], [0, 1, 2, 0], [-1, 1, -1, 0, 1, -1]))
+    yield from (
+        case(aten.constant_pad_nd.default, x, pad, -1.5) for pad in ([1, 2], [0, 1, 2, 0], [-1, 1, -1, 0, 1, -1])
+    )
     yield case(aten.constant_pad_nd.default, spoiled(0, 2), [1, 1, 1, 0])
 
 
@@ -283,7 +330,18 @@ def indices() -> Iterator[Case]:
     x, y = spoiled(3, 4, 5), spoiled(3, 4)
     a, b, c = torch.tensor([0, -1, 2, 0]), torch.tensor([[1], [-3]]), torch.tensor(2)
     none = torch.zeros(0, dtype=torch.long)
-    for at in ([a], [None, b], [a, b], [None, a, b], [a, None, b], [b, c, a % 3], [None, c, None], [None, None, a], [none], [c]):
+    for at in (
+        [a],
+        [None, b],
+        [a, b],
+        [None, a, b],
+        [a, None, b],
+        [b, c, a % 3],
+        [None, c, None],
+        [None, None, a],
+        [none],
+        [c],
+    ):
         yield case(aten.index.Tensor, x, at)
         yield case(aten._unsafe_index.Tensor, x, at)
         chosen = aten.index.Tensor(x, at)
@@ -300,8 +358,12 @@ def indices() -> Iterator[Case]:
         yield case(aten.scatter_add.default, random(3, 4), dim, index, random(4, 4, seed=7))
         yield case(aten.scatter.value, y, dim, index, 2.5)
         for how, itself in product(("sum", "prod", "mean", "amax", "amin"), (True, False)):
-            values = (random(3, 4).sign(), random(2, 3, seed=7)) if how == "prod" else (random(3, 4), random(2, 3, seed=7))
-            yield case(aten.scatter_reduce.two, values[0], dim, index, values[1], how, include_self=itself, ulps=how == "mean")
+            values = (
+                (random(3, 4).sign(), random(2, 3, seed=7)) if how == "prod" else (random(3, 4), random(2, 3, seed=7))
+            )
+            yield case(
+                aten.scatter_reduce.two, values[0], dim, index, values[1], how, include_self=itself, ulps=how == "mean"
+            )
     yield case(aten.scatter.src, y, 1, torch.tensor([[0, 2, 1], [3, 1, 0]]), random(2, 3, seed=7))
     yield case(aten.gather.default, y, 0, index[:0])
     yield case(aten.gather.default, spoiled(5), 0, torch.tensor([4, 4, 0]))
@@ -310,7 +372,12 @@ def indices() -> Iterator[Case]:
 def reductions() -> Iterator[Case]:
     for shape in SHAPES:
         rank = len(shape)
-        dims = [None, *([[d] for d in range(-rank, rank)]), *([[0, 1]] if rank > 1 else []), *([[0, -1]] if rank > 2 else [])]
+        dims = [
+            None,
+            *([[d] for d in range(-rank, rank)]),
+            *([[0, 1]] if rank > 1 else []),
+            *([[0, -1]] if rank > 2 else []),
+        ]
         for x, dim, keep in product((random(*shape), spoiled(*shape)), dims, (False, True)):
             some = dim is None or all(shape[d] for d in dim)
             yield case(aten.sum.dim_IntList, x, dim, keep)
@@ -542,7 +609,12 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     cases += [{"rows": rows, "inputs": {}, "outputs": {"0": len(rows) - 1}} for rows, _ in REFUSED.values()]
     asked = {"cases": cases, "series": series(), "recipes": RECIPES}
     (folder / "asked.json").write_text(json.dumps(asked, allow_nan=False))
-    command = [str(NODE), str(Path(__file__).with_name("operations.mjs")), str(folder / "run.mjs"), str(folder / "asked.json")]
+    command = [
+        str(NODE),
+        str(Path(__file__).with_name("operations.mjs")),
+        str(folder / "run.mjs"),
+        str(folder / "asked.json"),
+    ]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)  # type: ignore[no-any-return]
 
 
@@ -576,7 +648,9 @@ def test_an_operation_makes_the_numbers_that_torch_makes(answers: dict[str, Any]
     flat = [each for group in all_cases().values() for each in group]
     pairs = [(each, answer) for each, answer in zip(flat, answers["cases"], strict=False) if each.name == name]
     bad = [(each, said) for each, answer in pairs if (said := wrong(each, answer))]
-    said = "\n".join(f"{said} in {name}({', '.join(map(shown, each.args))}, {dict(each.named)})" for each, said in bad[:3])
+    said = "\n".join(
+        f"{said} in {name}({', '.join(map(shown, each.args))}, {dict(each.named)})" for each, said in bad[:3]
+    )
     assert not bad, f"{len(bad)} of {len(pairs)}:\n{said}"
 
 
