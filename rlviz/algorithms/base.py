@@ -207,7 +207,8 @@ class PolicyGradient:
         if wrong.any():
             q, low, high = (float(values.flatten()[wrong][0]) for values in (old_logp.exp(), lower, upper))
             raise ValueError(
-                f"{self._rule('bounds')} must give limits with lower ≤ upper; for old probability {q:.3g} got {low:.4g} and {high:.4g}"
+                f"{self._rule('bounds')} must give limits with lower ≤ upper; "
+                f"for old probability {q:.3g} got {low:.4g} and {high:.4g}"
             )
         return lower, upper
 
@@ -383,7 +384,8 @@ class GroupPolicyGradient(PolicyGradient):
         if remembers:
             if not (isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], PromptHistory)):
                 raise ValueError(
-                    f"{self._rule('advantage')} asks for history, so it must return (A, the history after this visit); got {_told(returned)}"
+                    f"{self._rule('advantage')} asks for history, so it must return (A, the history after this visit); "
+                    f"got {_told(returned)}"
                 )
             advantages, history = returned
             if len(returned[1].visits) != len(rewards):
@@ -393,7 +395,8 @@ class GroupPolicyGradient(PolicyGradient):
                 )
         if not isinstance(advantages, Tensor) or advantages.shape not in (mask.shape[:2], mask.shape):
             raise ValueError(
-                f"{self._rule('advantage')} must return a tensor {list(mask.shape[:2])} or {list(mask.shape)}; got {_told(advantages)}"
+                f"{self._rule('advantage')} must return a tensor {list(mask.shape[:2])} or {list(mask.shape)}; "
+                f"got {_told(advantages)}"
             )
         if advantages.dim() == 2:
             advantages = advantages.unsqueeze(-1)

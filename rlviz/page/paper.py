@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from rlviz.page.style import COLOURS, TEXT, new_figure
 SHADES = LinearSegmentedColormap.from_list("less and more", ["#E69F00", "#f4f4f4", "#56B4E9"])
 CORNERS = {"nw": (0.015, 0.96, "left", "top"), "ne": (0.985, 0.96, "right", "top")}
 CORNERS |= {"sw": (0.015, 0.04, "left", "bottom"), "se": (0.985, 0.04, "right", "bottom")}
+GAP = 0.065  # between the names of two lines, in heights of a panel
 SHAPES = {"_": "_", "x": "x", "o": "o", "D": "D", "s": "s", "^": "^", "v": "v", "+": "+"}
 
 
@@ -80,18 +82,33 @@ def draw_panel(ax: Axes, panel: Panel, names: Names) -> Axes:
     for mark in panel.marks:
         if shown(mark, names):
             DRAW[type(mark)](ax, mark, names, _look(mark, names))
-    handles, labels = ax.get_legend_handles_labels()
-    if handles:
-        ax.legend(
-            handles,
-            labels,
-            loc="upper center",
-            bbox_to_anchor=(0.5, -0.16),
-            ncols=min(3, len(handles)),
-            frameon=False,
-            fontsize=TEXT - 2,
-        )
+    _name_ends(ax, [mark for mark in panel.marks if mark.direct and shown(mark, names)], names)
+    named: dict[str, Any] = {}
+    for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+        named.setdefault(label, handle)
+    if named:
+        where = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "ncols": min(3, len(named))}
+        ax.legend(named.values(), named.keys(), frameon=False, fontsize=TEXT - 2, **where)  # type: ignore[arg-type]
     return ax
+
+
+def _name_ends(ax: Axes, marks: Sequence[Mark], names: Names) -> None:
+    """Write the labels of lines that are named directly at their right ends, apart from each other."""
+    ends = []
+    for mark in marks:
+        x, y = names.array(mark.x), names.array(mark.y)  # type: ignore[attr-defined]
+        there = np.flatnonzero(np.isfinite(y) & (x <= ax.get_xlim()[1]))
+        if len(there):
+            at = ax.transAxes.inverted().transform(ax.transData.transform((x[there[-1]], y[there[-1]])))
+            ends.append([float(np.clip(at[1], 0, 1)), _look(mark, names)])
+    ends.sort(key=lambda end: end[0])
+    for before, end in pairwise(ends):
+        end[0] = max(end[0], before[0] + GAP)
+    for after, end in pairwise(ends[::-1]):
+        end[0] = min(end[0], after[0] - GAP)
+    for height, look in ends:
+        style = {"color": look["colour"], "fontsize": TEXT - 1, "fontweight": "bold", "va": "center"}
+        ax.text(1.02, height, look["label"], transform=ax.transAxes, **style)
 
 
 def shown(mark: Mark, names: Names) -> bool:
@@ -125,7 +142,7 @@ def _axis(ax: Axes, along: str, axis: Axis, names: Names) -> None:
 def _look(mark: Mark, names: Names) -> dict[str, Any]:
     usual = "grey" if isinstance(mark, Runs | Span | Rule) else "ink" if isinstance(mark, Text) else "blue"
     label = names.fill(mark.label).replace("$", r"\$") if mark.label else None
-    return {"colour": COLOURS[mark.colour or usual], "label": label}
+    return {"colour": COLOURS[mark.colour or usual], "label": label, "key": None if mark.direct else label}
 
 
 def _dashes(dash: str) -> Any:
@@ -143,18 +160,18 @@ def _kept(mark: Mark, names: Names, *channels: Any) -> list[Any]:
 
 def _line(ax: Axes, mark: Line, names: Names, look: Mapping[str, Any]) -> None:
     x, y = _kept(mark, names, mark.x, mark.y)
-    style = {"color": look["colour"], "linewidth": mark.width, "linestyle": _dashes(mark.dash), "label": look["label"]}
+    style = {"color": look["colour"], "linewidth": mark.width, "linestyle": _dashes(mark.dash), "label": look["key"]}
     ax.plot(x, y, marker=SHAPES.get(mark.marker), markersize=5, **style)
 
 
 def _area(ax: Axes, mark: Area, names: Names, look: Mapping[str, Any]) -> None:
     x, low, high = _kept(mark, names, mark.x, mark.low, mark.high)
-    ax.fill_between(x, low, high, color=look["colour"], alpha=0.25, linewidth=0, label=look["label"])
+    ax.fill_between(x, low, high, color=look["colour"], alpha=0.25, linewidth=0, label=look["key"])
 
 
 def _runs(ax: Axes, mark: Runs, names: Names, look: Mapping[str, Any]) -> None:
     x, on = names.array(mark.x), names.array(mark.on)
-    hatch = {"facecolor": "none", "edgecolor": look["colour"], "hatch": "//", "linewidth": 0, "label": look["label"]}
+    hatch = {"facecolor": "none", "edgecolor": look["colour"], "hatch": "//", "linewidth": 0, "label": look["key"]}
     ax.fill_between(x, 0, 1, where=on != 0, transform=ax.get_xaxis_transform(), **hatch)  # type: ignore[arg-type]
 
 
@@ -164,14 +181,14 @@ def _span(ax: Axes, mark: Span, names: Names, look: Mapping[str, Any]) -> None:
     if mark.fill == "veil":
         span(low, high, facecolor="white", alpha=0.8, linewidth=0, zorder=3)
     else:
-        span(low, high, facecolor="none", edgecolor=look["colour"], hatch="//", linewidth=0, label=look["label"])
+        span(low, high, facecolor="none", edgecolor=look["colour"], hatch="//", linewidth=0, label=look["key"])
 
 
 def _rule(ax: Axes, mark: Rule, names: Names, look: Mapping[str, Any]) -> None:
     at = names.one(mark.at)
     if np.isfinite(at):
         line = ax.axvline if mark.axis == "x" else ax.axhline
-        line(at, color=look["colour"], linestyle=_dashes(mark.dash), linewidth=mark.width, label=look["label"])
+        line(at, color=look["colour"], linestyle=_dashes(mark.dash), linewidth=mark.width, label=look["key"])
 
 
 def _bars(ax: Axes, mark: Bars, names: Names, look: Mapping[str, Any]) -> None:
@@ -183,14 +200,14 @@ def _bars(ax: Axes, mark: Bars, names: Names, look: Mapping[str, Any]) -> None:
         "alpha": 0.8 if solid else 1,
     }
     hatch = "///" if mark.fill == "hatch" else None
-    ax.bar(x, y - base, names.one(mark.width), bottom=base, hatch=hatch, label=look["label"], **style)
+    ax.bar(x, y - base, names.one(mark.width), bottom=base, hatch=hatch, label=look["key"], **style)
 
 
 def _points(ax: Axes, mark: Points, names: Names, look: Mapping[str, Any]) -> None:
     x, y = _kept(mark, names, mark.x, mark.y)
     style = {"marker": SHAPES[mark.shape], "markersize": mark.size, "markeredgewidth": 2, "color": look["colour"]}
     face = "white" if mark.fill == "none" else look["colour"]
-    ax.plot(x, y, linestyle="none", markerfacecolor=face, label=look["label"], **style)
+    ax.plot(x, y, linestyle="none", markerfacecolor=face, label=look["key"], **style)
 
 
 def _text(ax: Axes, mark: Text, names: Names, look: Mapping[str, Any]) -> None:

@@ -205,10 +205,11 @@ class Choice:
 
 @dataclass(frozen=True)
 class Beside:
-    """Up to `most` algorithms whose outputs join with the prefixes b1_, b2_, b3_."""
+    """Up to `most` algorithms whose outputs join with the prefixes b1_, b2_, b3_; value: the names of those to begin with."""
 
     most: int = 3
     label: str = "beside"
+    value: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

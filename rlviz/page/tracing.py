@@ -92,8 +92,11 @@ def tracing() -> Iterator[None]:
 
 
 def evaluate(curve: Curve, given: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return the curve's outputs by torch, what a page's program computes: given are numbers and tensors, by name."""
-    with tracing():
+    """Return the curve's outputs by torch, what a page's program computes: given are numbers and tensors, by name.
+
+    Other than in a page, pieces judge what they are given: raises what they raise.
+    """
+    with _NumbersMayBeTensors():
         outputs = curve(**{name: _tensor(value) for name, value in given.items()})
     return {name: value.detach() for name, value in outputs.items()}
 

@@ -9,7 +9,7 @@ import io
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anywidget
@@ -54,7 +54,7 @@ def told(
     used = {variant.program for variant in variants.values()}
     return {
         "name": name,
-        "picture": to_json(picture),
+        "picture": to_json(replace(picture, data={})),
         "programs": {key: program for key, program in programs.items() if key in used},
         "variants": {key: _variant(variant) for key, variant in variants.items()},
         "family": list(family),

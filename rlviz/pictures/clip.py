@@ -326,5 +326,5 @@ def plot_clip_small_multiples(curves: Sequence[tuple[ClipCurve, ClipCurve]], nam
             if column:
                 ax.set_ylabel("")
     handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=TEXT - 1)
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(5, 2 * len(names) - 1), fontsize=TEXT - 1)
     return figure

@@ -1,8 +1,9 @@
 """An idea as a function to explore it: one file has a curve and a picture, and this makes the rest of them.
 
 `explorer("clip", CLIP, clip, …)` returns `explore_clip`: its arguments are the picture's controls, it returns an `Explorer`,
-which a notebook shows as a widget, `.html()` as a page, `.figure()` on paper. Programs of the library's own algorithms are shipped beside
-the pictures (`shipped`); one's own algorithm is traced when it is shown, and where it cannot be, the kernel computes its curve.
+which a notebook shows as a widget, `.html()` as a page, `.figure()` on paper. Programs of the library's own algorithms are
+shipped beside the pictures (`shipped`); one's own algorithm is traced when it is shown, and where it cannot be, the kernel
+computes its curve.
 """
 
 from __future__ import annotations
@@ -93,7 +94,8 @@ class Idea:
     curve(algorithm, **picks) → a function of tensors, by the names of its parameters: controls (a choice as its place among its
     options), data, and `**parameters` for the algorithm's own; without `algorithms`, curve(**picks). texts, data: of the same
     arguments, the names that come with that choice. free: whether sizes of the data change. example: values to trace at, where
-    the picture's own have equal sizes that are independent. named: setting's name → arguments of the explorer; they tell the
+    the picture's own have equal sizes that are independent. fixed: of an argument that no control moves, such as a run, what
+    reads it, once, as names of data; None is what it is when it is not given. named: setting's name → arguments of the explorer; they tell the
     idea on paper, and are what a page offers to jump to.
     """
 
@@ -106,6 +108,7 @@ class Idea:
     free: bool = False
     example: Mapping[str, Any] = field(default_factory=dict)
     named: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    fixed: Mapping[str, Callable[[Any], Mapping[str, Any]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         moved = {name for mark in self.picture.marks() for name in (mark.drag, *getattr(mark, "chosen", ())) if name}
@@ -136,11 +139,14 @@ class Idea:
         """The explorer's arguments: the algorithm, its parameters (None: its own), and the picture's controls."""
         made = []
         for name, control in self.controls.items():
-            default = control.options[control.value] if isinstance(control, Choice) else getattr(control, "value", ())
+            default = control.options[control.value] if isinstance(control, Choice) else control.value
+            if isinstance(control, Beside):
+                default = tuple(self.members[each] for each in control.value)
             if self.algorithms is not None and name in self.algorithms.parameters:
                 default = None
             kind = inspect.Parameter.POSITIONAL_OR_KEYWORD if not made else inspect.Parameter.KEYWORD_ONLY
             made.append(inspect.Parameter(name, kind, default=default))
+        made += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in self.fixed]
         return inspect.Signature(made)
 
     def picks(self) -> list[str]:
@@ -165,12 +171,16 @@ class Idea:
         """Return the program of a key. Raises CannotTrace."""
         arguments, others = self.build(key, members)
         curve = self.curve(*arguments, **others)
-        values = {name: getattr(control, "value", ()) for name, control in self.controls.items()} | self.example
-        data = {**self.picture.data, **self.data(*arguments, **others)}
+        values = {name: control.value for name, control in self.controls.items()} | self.example
+        data = {**self.picture.data, **self.read({}), **self.data(*arguments, **others)}
         own = {n: v[0] for n, v in self.algorithms.own(arguments[0]).items()} if self.algorithms else {}
         given = {name: self.number(name, values | own, data) for name in self.inputs(curve, own)}
         tensors = {name: value for name, value in given.items() if not isinstance(value, Real)}
         return trace(curve, {n: v for n, v in given.items() if n not in tensors}, tensors, free=self.free)
+
+    def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the data that the arguments stand for that no control moves."""
+        return {key: value for name, read in self.fixed.items() for key, value in read(arguments.get(name)).items()}
 
     def number(self, name: str, values: Mapping[str, Any], data: Mapping[str, Any]) -> Any:
         """Return what a name stands for as a number or a tensor: a choice is its place, a recipe its numbers."""
@@ -195,17 +205,17 @@ class Explorer(View):
     def __init__(self, idea: Idea, arguments: Mapping[str, Any]) -> None:
         self.idea = idea
         self._members = dict(idea.members)
-        if unknown := [name for name in arguments if name not in idea.controls]:
-            known = ", ".join(idea.controls)
-            raise TypeError(
-                f"{unknown[0]!r} is no argument; {nearest(unknown[0], list(idea.controls))}there are {known}"
-            )
+        if unknown := [name for name in arguments if name not in idea.signature.parameters]:
+            known = list(idea.signature.parameters)
+            raise TypeError(f"{unknown[0]!r} is no argument; {nearest(unknown[0], known)}there are {', '.join(known)}")
+        self._data = {**idea.picture.data, **idea.read(arguments)}
+        self._fixed = [source_of_fixed(name, arguments[name]) for name in idea.fixed if arguments.get(name) is not None]
         defaults = {name: parameter.default for name, parameter in idea.signature.parameters.items()}
         values = self._values_of({**defaults, **arguments})
         self._programs, self._variants = self._prepare()
         self._names = None
         named = {label: self._values_of({**defaults, **setting}) for label, setting in idea.named.items()}
-        picture = replace(idea.picture, controls=self._offered(), named=named)
+        picture = replace(idea.picture, controls=self._offered(), named=named, data=self._data)
         call = {
             "function": f"explore_{idea.name}",
             "defaults": self._values_of(defaults),
@@ -345,7 +355,7 @@ class Explorer(View):
         idea = self.idea
         arguments, others = idea.build(key, self._members)
         curve = idea.curve(*arguments, **others)
-        data = {**idea.picture.data, **idea.data(*arguments, **others)}
+        data = {**self._data, **idea.data(*arguments, **others)}
         own = idea.algorithms.own(arguments[0]) if idea.algorithms else {}
         given = {name: idea.number(name, values, data) for name in idea.inputs(curve, own)}
         return evaluate(curve, given)
@@ -356,7 +366,7 @@ class Explorer(View):
         if self._names is not None and self._names[0] == values:
             return self._names[1]
         idea, key = self.idea, self.key()
-        parts = [idea.picture.data, self._variants[key].texts, self._variants[key].data, self._outputs(key, values)]
+        parts = [self._data, self._variants[key].texts, self._variants[key].data, self._outputs(key, values)]
         beside = next((name for name, control in idea.controls.items() if isinstance(control, Beside)), None)
         for i, other in enumerate(values[beside] if beside else (), start=1):
             variant = self._variants[self.key(other)]
@@ -432,7 +442,7 @@ class Explorer(View):
                 arguments.append(f"{name}=({''.join(f'{names[each]}, ' for each in value).strip()})")
             else:
                 arguments.append(f"{name}={(control.options[value] if isinstance(control, Choice) else value)!r}")
-        return f"explore_{self.idea.name}({', '.join(arguments)})"
+        return f"explore_{self.idea.name}({', '.join([*arguments, *self._fixed])})"
 
     def given(self) -> dict[str, Any]:
         """Return what a page needs to show the picture as it is now."""
@@ -461,6 +471,11 @@ class Explorer(View):
         self.twin = True
         display({**data, "text/plain": self.alt, "text/html": self.html()}, metadata=metadata, raw=True)
         display(image, metadata=alt, raw=True)
+
+
+def source_of_fixed(name: str, value: Any) -> str:
+    """Return source for an argument that no control moves: a path as it is, all else as a variable of that name."""
+    return f"{name}={os.fspath(value)!r}" if isinstance(value, str | os.PathLike) else f"{name}={name}"
 
 
 def keys_of(options: Sequence[Sequence[str]]) -> list[str]:

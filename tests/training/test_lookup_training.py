@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from rlviz.algorithms import ALGORITHMS, DAPO, DPO, DUPO, GRPO, GRPO_PROCESS, PPO, PolicyGradient
 from rlviz.cli import app
-from rlviz.pictures.bounds import bounds_curve
+from rlviz.pictures.bounds import explore_bounds
 from rlviz.training import PairSettings, TrainSettings, history, resume, train
 from rlviz.training.formula import gradient_in_words
 from rlviz.training.preferences import pair_logp
@@ -220,8 +220,10 @@ def test_records_show_what_the_tool_wrote_as_tokens_that_the_loss_does_not_see()
                         seen += 1
                         assert (token.weight, token.push, token.advantage, token.clipped) == (0, 0, 0, False)
                         assert "the task's environment wrote it" in gradient_in_words(GRPO, token)[0]
-        cloud = bounds_curve(GRPO, run=[record]).tokens
-        assert len(cloud.ratio) == sum(response.length for group in record.groups for response in group.responses)
+        names = explore_bounds(GRPO, run=[record]).names()
+        assert names.one("tokens_count") == sum(
+            response.length for group in record.groups for response in group.responses
+        )
     assert seen > 20
 
 
