@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 
 import jsonschema
 import pytest
@@ -87,6 +88,17 @@ def test_completions_of_trl(trl_run, tmp_path):
     (trl_run / "completions" / "completions_00002.parquet").write_bytes(b"PAR1 no more")
     with pytest.raises(ValueError, match=r"completions_00002\.parquet is no whole parquet file"):
         import_run(trl_run)
+
+
+def test_completions_without_pyarrow(trl_run, monkeypatch):
+    (trl_run / "completions").mkdir()
+    (trl_run / "completions" / "completions_00001.parquet").touch()
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    run = import_run(trl_run)
+    (note,) = run.notes
+    assert note.startswith("1 files of completions were not read")
+    assert note.endswith(f": {sys.executable} -m pip install 'rlviz[trl]'")
+    assert not run.groups and len(run.rows) == 2
 
 
 def test_a_log_of_pairs(tmp_path):
