@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import math
 import os
+import shlex
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -52,6 +54,11 @@ def shown(value: Any) -> str:
         except (ValueError, RecursionError):  # more digits than Python writes out
             return "a number of thousands of digits"
     return f"a value of type {type(value).__name__}"
+
+
+def pip_install(what: str) -> str:
+    """Return the command that installs something beside this Python's packages, whichever pip is first on the PATH."""
+    return f"{sys.executable} -m pip install {shlex.quote(what)}"
 
 
 def check_number(name: str, value: Any, allowed: Callable[[Any], bool], words: str, *, whole: bool = False) -> None:

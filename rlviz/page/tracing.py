@@ -76,9 +76,9 @@ def _recorded(value: object) -> bool:
 
 def _where() -> str:
     """Return the line of the caller's code that is running: ", at mine.py:3: if ratio > 1:"."""
-    own, installed = str(Path(__file__)), str(Path(torch.__file__).parent)
+    own, installed = __file__, str(Path(torch.__file__).parent)
     for frame in reversed(traceback.extract_stack()):
-        if not frame.filename.startswith((installed, own)) and frame.name != "_where":
+        if not frame.filename.startswith((installed, own)):
             line = (frame.line or linecache.getline(frame.filename, frame.lineno or 0)).strip()
             return f", at {Path(frame.filename).name}:{frame.lineno}: {line}"
     return ""
