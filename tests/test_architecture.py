@@ -80,7 +80,7 @@ ALLOWED = {
         "rlviz.interop",
         "small_models",
     },
-    "rlviz.editions": {"rlviz.exercises"},
+    "rlviz.editions": {"rlviz.algorithms", "rlviz.exercises"},
     "rlviz.grading": {"rlviz.editions", "rlviz.exercises", "rlviz.processes"},
     "rlviz.web": {"rlviz.pictures", "rlviz.runs"},
     "rlviz.site": {"rlviz.algorithms", "rlviz.pictures", "rlviz.runs", "rlviz.training"},
