@@ -84,7 +84,7 @@ ALLOWED = {
         "rlviz.interop",
         "small_models",
     },
-    "rlviz.editions": {"rlviz.exercises"},
+    "rlviz.editions": {"rlviz.algorithms", "rlviz.exercises"},
     "rlviz.grading": {"rlviz.editions", "rlviz.exercises", "rlviz.processes"},
     "rlviz.web": {"rlviz.page", "rlviz.pictures", "rlviz.runs"},
     "rlviz.site": {"rlviz.algorithms", "rlviz.page", "rlviz.pictures", "rlviz.runs", "rlviz.training"},
