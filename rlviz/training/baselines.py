@@ -208,4 +208,7 @@ def _policy_loss(
     entropy = token_entropy(logits, temperature=temperature) if algorithm.asks_for("surrogate", "entropy") else None
     given = weights, entropy, rows.chosen, rows.sampler_logp
     batch = Batch(rows.old_logp, rows.advantages, rows.mask, rows.ref_logp, *given)
-    return logp, algorithm.loss(logp, batch)
+    output = algorithm.loss(logp, batch)
+    if logp.requires_grad:
+        algorithm.check_gradient(output.loss)
+    return logp, output
