@@ -315,7 +315,7 @@ def put_weights(model: nn.Module, prefix: str, tensors: dict[str, Tensor]) -> No
 
 
 def like(tensors: dict[str, Tensor], name: str, own: Tensor) -> Tensor:
-    """Return the tensor of this name. Raises KeyError where it is missing, ValueError unless it is finite, of `own`'s shape and dtype."""
+    """Return the tensor of this name. Raises KeyError without it, ValueError unless it is finite, of `own`'s shape and dtype."""
     kept = tensors[name]
     if (kept.shape, kept.dtype) != (own.shape, own.dtype):
         raise ValueError(f"training.safetensors: {name} must be {_kind(own)}; got {_kind(kept)}")

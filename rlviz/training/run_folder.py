@@ -200,7 +200,7 @@ class RunFolder:
             append_line(self.path / "samples.jsonl", json_text({"step": record.step, "groups": record.groups}))
 
     def forget_after(self, step: int, checkpoint: Path) -> None:
-        """Drop what the state of this step, loaded from this checkpoint, does not know: later records, a damaged later checkpoint.
+        """Drop what the state of this step, loaded from this checkpoint, does not know: later records, a damaged checkpoint.
 
         Warns when records of earlier steps are missing. Raises ValueError for damaged records, and changes nothing then.
         """

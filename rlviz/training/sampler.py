@@ -114,7 +114,9 @@ class GroupSampler(Part):
         if self.settings.filter_solved:
             pool = tensors["pool"].tolist()
             if not set(pool) <= set(self.pool.tolist()) or len(pool) < self.settings.num_prompts:
-                raise ValueError("training.safetensors: pool must be places of the training prompts that a step draws from")
+                raise ValueError(
+                    "training.safetensors: pool must be places of the training prompts that a step draws from"
+                )
             self.pool = torch.tensor(pool, dtype=torch.long)
 
     def _prompts(self, indices: Tensor) -> list[str]:

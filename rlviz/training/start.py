@@ -285,6 +285,7 @@ def _restored(
     folder: RunFolder, settings: Settings, device: str, task: Task, algorithm: Algorithm, *, new_total: bool
 ) -> TrainingRun[Any]:
     """Return the run as its last checkpoint has it, its folder without what came after that."""
+
     def restored(
         where: Path, policy: Policy, tensors: dict[str, Tensor], state: dict[str, Any]
     ) -> tuple[TrainingRun[Any], Path]:

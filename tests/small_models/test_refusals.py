@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 TASK = Chain()
 WRONG_NUMBERS = ("x", None, True, [], {}, 2.5, float("nan"), float("inf"), -1, 10**400, "1" * 100_000, object())
 PYTHON = re.compile(
-    r"not supported|unexpected|NoneType|positional|object has no|cannot be interpreted|not iterable|unhashable|supplied|overflow|invalid literal|to unpack|scalar type"
+    r"not supported|unexpected|NoneType|positional|object has no|cannot be interpreted|not iterable|unhashable|supplied|overflow"
+    r"|invalid literal|to unpack|scalar type"
 )
 
 

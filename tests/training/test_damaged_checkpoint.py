@@ -119,7 +119,10 @@ DAMAGES = {
         r"generator must be uint8 of shape \(5056,\); got uint8 of shape \(7,\)",
     ),
     "no such parameter": (tensors(TENSORS, with_one("policy.99.exp_avg")), r"no place for policy.99.exp_avg\)"),
-    "a parameter before the first": (tensors(TENSORS, with_one("policy.-1.exp_avg")), r"no place for policy.-1.exp_avg"),
+    "a parameter before the first": (
+        tensors(TENSORS, with_one("policy.-1.exp_avg")),
+        r"no place for policy.-1.exp_avg",
+    ),
     "a digit that is no number": (tensors(TENSORS, with_one("policy.².exp_avg")), r"no place for policy.².exp_avg"),
     "no such moment": (tensors(TENSORS, with_one("policy.0.momentum")), r"no place for policy.0.momentum\)"),
     "a moment missing": (tensors(TENSORS, without("policy.3.exp_avg")), r"it lacks policy.3.exp_avg\)"),
@@ -247,6 +250,8 @@ def test_what_else_a_run_keeps_must_be_there_and_of_its_kind(kind, tmp_path):
     for name in names:
         for change in (without(name), with_one(name, lambda own: own[None].half().clone())):
             tensors(TENSORS, change)(out / "checkpoint")
-            with pytest.raises(ValueError, match=r"not one of this version \((it lacks |training.safetensors: |a part)"):
+            with pytest.raises(
+                ValueError, match=r"not one of this version \((it lacks |training.safetensors: |a part)"
+            ):
                 resume(out, steps=3, device="cpu")
             (out / "checkpoint" / TENSORS).write_bytes(kept[Path(TENSORS)])

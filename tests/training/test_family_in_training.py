@@ -267,5 +267,7 @@ def test_the_longest_row_ends_at_its_last_token_whatever_the_holes_before_it():
 def test_a_surrogate_of_one_s_own_without_a_gradient_is_refused_by_name(surrogate):
     mine = replace(NO_KL, name="Mine", surrogate=surrogate)
     for act in (lambda: next(start(mine)), lambda: train_table(mine, steps=2)):
-        with pytest.raises(ValueError, match=r"^Mine's surrogate, .*, must have a gradient by the ratio, or nothing is"):
+        with pytest.raises(
+            ValueError, match=r"^Mine's surrogate, .*, must have a gradient by the ratio, or nothing is"
+        ):
             act()
