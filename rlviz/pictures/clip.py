@@ -114,6 +114,7 @@ def clip_curve(
     check_at_least(2, points=points)
     grid = torch.linspace(0, max_ratio, points, dtype=torch.double)[1:]
     logp, part = at(grid)
+    algorithm.check_gradient(part.value)
     (gradient,) = torch.autograd.grad(part.value.sum(), logp)
     clipped = cut(part)
     edges = _edges(lambda ratio: cut(at(torch.from_numpy(ratio))[1]), array(grid), clipped)

@@ -331,3 +331,22 @@ def test_the_conclusion_says_how_far_a_token_is_pushed():
     assert explore_clip(replace(GRPO, name="Mine", surrogate=unclipped)).conclusion == (
         "Mine pushes a good token up as far as it goes, and a bad one down at any ratio shown."
     )
+
+
+@pytest.mark.parametrize(("c", "shown"), [(3.0, 3.75), (1.5, 2.0)])
+def test_a_dual_clip_further_out_than_is_shown_widens_the_picture_by_a_quarter(c, shown):
+    assert clip_comparison(GRPO, dual_clip=c, up_to=2.0).worse[0].ratio[-1] == pytest.approx(shown)
+
+
+def test_a_surrogate_without_a_gradient_is_refused_by_name():
+    still = replace(GRPO, name="Mine", surrogate=lambda ratio, advantages, lower, upper: (ratio * advantages).detach())
+    with pytest.raises(ValueError, match=r"Mine's surrogate, .*, must have a gradient by the ratio"):
+        explore_clip(algorithm=still)
+
+
+@pytest.mark.parametrize("explore", [explore_clip, explore_bounds])
+@pytest.mark.parametrize("beside", [np.array([1, 2]), np.array(3), np.array(["DAPO"])], ids=str)
+def test_an_array_of_no_algorithms_beside_it_is_refused(explore, beside):
+    with pytest.raises(ValueError, match="beside must be a list of algorithms, such as GRPO; got"):
+        explore(beside=beside)
+    assert explore(beside=np.array([DAPO, DCPO], dtype=object)).controls["beside"].value == (DAPO, DCPO)
