@@ -23,7 +23,7 @@ def course(
     out: Annotated[Path, typer.Option(help="Folder to write; what you changed in it is left alone.")],
 ) -> None:
     """Write an edition of the course's notebooks into a folder."""
-    with refusals():
+    with refusals("the course"):
         from rlviz.editions import files
 
         report = copy(files(edition, course_source()), out)
@@ -38,7 +38,7 @@ def predictions(
     out: Annotated[Path, typer.Option(help="Picture to write: PNG, SVG or PDF.")] = Path("room.png"),
 ) -> None:
     """Draw what a room predicted: a histogram for each question, and the result as a line."""
-    with refusals():
+    with refusals("the page of predictions"):
         import warnings
 
         from rlviz.exercises.predictions import room
@@ -68,7 +68,7 @@ def grade(
 
     It protects grades from accidents: endless loops, memory, files. It is no security boundary against hostile code.
     """
-    with refusals():
+    with refusals("the grades"):
         from rlviz.grading import grades, page, table
         from rlviz.training.files import write_text
 

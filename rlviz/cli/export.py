@@ -24,7 +24,7 @@ OF_A_RUN = ("what", "to", "strict", "out", "output", "accumulation")
 CHANGES = {name: option for name, option in options_of(Changes).items() if name != "supervision"}
 
 
-@refusals()
+@refusals("the export")
 @with_options(settings=options_of(TrainSettings, PairSettings, without=(RECORDS,)), changes=CHANGES)
 def export(
     context: typer.Context,

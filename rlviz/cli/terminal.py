@@ -18,22 +18,22 @@ errors = Console(stderr=True, highlight=False)
 
 
 @contextmanager
-def refusals() -> Iterator[None]:
-    """Turn a refused value or file into one sentence and exit code 2."""
+def refusals(written: str = "a file of the run") -> Iterator[None]:
+    """Turn a refused value or file into one sentence and exit code 2. written: what to name where the system names no file."""
     try:
         yield
     except typer.Exit:  # a RuntimeError too
         raise
     except (ValueError, OSError, RuntimeError, FloatingPointError) as error:  # RuntimeError: torch is out of memory
-        errors.print(f"[bold red]Error:[/] {escape(_sentence(error))}", soft_wrap=True)
+        errors.print(f"[bold red]Error:[/] {escape(_sentence(error, written))}", soft_wrap=True)
         raise typer.Exit(2) from None
 
 
-def _sentence(error: Exception) -> str:
+def _sentence(error: Exception, written: str) -> str:
     from small_models.files import said
 
     if isinstance(error, OSError) and error.strerror:
-        return f"{said(error.filename) if error.filename else 'a file of the run'} cannot be written or read ({error.strerror})"
+        return f"{said(error.filename) if error.filename else written} cannot be written or read ({error.strerror})"
     return " ".join(str(error).split())
 
 
