@@ -46,6 +46,11 @@ def _sentence(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
+def plain(text: str) -> str:
+    """Return a text with its brackets escaped, and without what a terminal would obey: a folder's name may hold it."""
+    return escape("".join(character if character.isprintable() else "�" for character in text))
+
+
 Format = Annotated[Literal["table", "json"], typer.Option("--format", help="For people, or for programs.")]
 
 
