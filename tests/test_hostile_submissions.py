@@ -1,6 +1,7 @@
 """`rlviz grade` on a class in which ten attack the grader and more hand in what is no notebook: thirteen honest grades stay."""
 
 import csv
+import io
 import json
 import os
 from pathlib import Path
@@ -9,7 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from rlviz.cli import app
-from rlviz.grading import LARGEST_HANDED_IN, NO_WALL
+from rlviz.exercises.judge import Verdict
+from rlviz.grading import LARGEST_HANDED_IN, NO_WALL, Grade, page, table
 from tests.test_grading import IMPORTS, RIGHT, answer, write
 
 KEY = "check.group_advantage(my_group_advantage)"
@@ -70,6 +72,10 @@ HOSTILE = {
     "kills_itself": ("import os", "os.kill(os.getpid(), 9)"),
     "prints_gigabytes": ("text = 'x' * 10_000_000", "for _ in range(300): print(text)"),
 }
+HINDSIGHT = """
+file = Path("predictions/tiny.json")
+file.write_text(file.read_text().replace("0.5", "0.24"))
+"""
 EXITS = "import sys\nclass Mute(BaseException):\n    def __str__(self): sys.exit()\n\n\nraise Mute"
 
 
@@ -147,6 +153,8 @@ def hand_in(root):
     (folder / "m_z_third").mkdir()
     (folder / "m_z_third" / "tiny.ipynb").write_text(json.dumps(third))
     write(folder / "m_z_spies" / "tiny.ipynb", PREDICTS, answer(RIGHT))
+    write(folder / "m_z_hindsight" / "tiny.ipynb", PREDICTS, HINDSIGHT, answer(RIGHT))
+    predict(folder / "m_z_hindsight")
     (folder / "m_z_spies" / "predictions").symlink_to(folder / "a_honest" / "predictions")
     return folder
 
@@ -189,7 +197,7 @@ def test_thirteen_honest_grades_are_as_if_they_were_alone(graded):
 def test_everybody_has_a_row(graded):
     rows, root, _ = graded
     assert set(rows) == {student.name for student in (root / "handed_in").iterdir()}
-    assert len(rows) == 13 + len(HOSTILE) + len(BROKEN) + 3
+    assert len(rows) == 13 + len(HOSTILE) + len(BROKEN) + 4
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -229,6 +237,20 @@ def test_what_an_answer_does_is_no_end_of_the_others(graded):
 def test_a_link_to_a_neighbour_s_predictions_is_not_followed(graded):
     rows, _, _ = graded
     assert rows["m_z_spies"]["predictions"] == "predictions not handed in"
+
+
+def test_what_was_guessed_is_what_was_handed_in(graded):
+    rows, _, _ = graded
+    assert rows["m_z_hindsight"]["predictions"] == "dead: you said 0.5; the run says 0.24"
+    assert rows["m_z_hindsight"]["error"] == ""
+
+
+def test_half_a_character_and_a_formula_make_no_table_unreadable():
+    """A folder's name may hold bytes that are no UTF-8, and what a submission says anything."""
+    grade = Grade("\udcff", "tiny", 1, {KEY: Verdict(False, "\ud800\x1b[2J\0")}, error="\n=1+1")
+    told = list(csv.DictReader(io.StringIO(table([grade]).encode("utf-8").decode())))
+    assert len(told) == 1 and told[0]["error"] == "' =1+1" and told[0]["student"] == " "
+    assert page([grade]).encode("utf-8")
 
 
 def test_that_it_is_no_wall_is_said_where_one_grades(graded):

@@ -66,8 +66,8 @@ def written(request, tmp_path_factory):
     return request.param, folder, answers
 
 
-def _hand_in():
-    cells = [nbformat.v4.new_code_cell("'−'")]
+def _hand_in(source="'−'"):
+    cells = [nbformat.v4.new_code_cell(source)]
     for place in ("handed_in/Zoë–李/tiny.ipynb", "lessons/tiny.ipynb"):
         Path(place).parent.mkdir(parents=True)
         nbformat.write(nbformat.v4.new_notebook(cells=cells), place)
@@ -139,3 +139,12 @@ def test_in_a_process_of_its_own(encoding, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "\\u2212" in done.stdout.decode(encoding)
     ast.parse((tmp_path / "dapo.py").read_bytes())
+
+
+def test_a_notebook_prints_what_the_console_lacks(tmp_path, monkeypatch):
+    """What it prints is thrown away, so it may be anything."""
+    monkeypatch.chdir(tmp_path)
+    _hand_in("print('−')")
+    command = [sys.executable, "-m", "rlviz", "grade", "handed_in", "--lessons", "lessons", "--out", "grades.csv"]
+    subprocess.run(command, env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, check=True)
+    assert "Error" not in Path("grades.csv").read_text(encoding="utf-8")
