@@ -50,11 +50,22 @@ def files(edition: str, source: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def read_notebook(file: Path) -> Notebook:
-    """Read a notebook of format 4. Raises ValueError in a sentence for anything else."""
+    """Read a notebook of format 4, or an older one as if it were of that. Raises ValueError in a sentence for anything else."""
     try:
-        return nbformat.reads(file.read_text(encoding="utf-8"), as_version=4)
-    except (nbformat.validator.NotebookValidationError, AttributeError, KeyError, TypeError, ValueError) as error:
+        notebook = nbformat.reads(file.read_text(encoding="utf-8"), as_version=4)
+        kinds = {"cell_type": str, "source": str, "metadata": dict}
+        if not all(isinstance(cell[name], kind) for cell in notebook.cells for name, kind in kinds.items()):
+            raise TypeError
+    except (
+        nbformat.ValidationError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+        RecursionError,
+    ) as error:
         raise ValueError(f"{file} must be a notebook of Jupyter's format 4; it cannot be read as one") from error
+    return notebook
 
 
 def _as_committed(notebook: Notebook, source: Path, name: str) -> Notebook:

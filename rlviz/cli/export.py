@@ -74,7 +74,7 @@ def export(
         errors.print(f"[bold]Note:[/] {escape(str(warning.message))}", soft_wrap=True)
     text = "" if out is None else script(told, algorithm) if to == "trl" else yaml_text(told)
     if output == "json":
-        typer.echo(json.dumps(told.as_json(), indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(told.as_json(), indent=2))
     else:
         _show(told)
     if out is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -15,6 +17,13 @@ if TYPE_CHECKING:
 
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
+
+
+def write_any_character() -> None:
+    """Let stdout and stderr spell a character that their encoding lacks, as Windows' does in a file: \\u2212 for a minus."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 @contextmanager
@@ -35,6 +44,11 @@ def _sentence(error: Exception, written: str) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{said(error.filename) if error.filename else written} cannot be written or read ({error.strerror})"
     return " ".join(str(error).split())
+
+
+def plain(text: str) -> str:
+    """Return a text with its brackets escaped, and without what a terminal would obey: a folder's name may hold it."""
+    return escape("".join(character if character.isprintable() else "�" for character in text))
 
 
 Format = Annotated[Literal["table", "json"], typer.Option("--format", help="For people, or for programs.")]
