@@ -396,6 +396,7 @@ class _Table:
         if self.algorithm.asks_for("surrogate", "entropy"):
             entropy = self.entropy_at(part.index).view(weights.shape).requires_grad_()
         objective = self.algorithm.objective(logp, replace(part.batch, entropy=entropy))
+        self.algorithm.check_gradient(objective.value)
         # the gradient of Σ weights · J: weights are 0 on empty places
         by_logp, *by_entropy = torch.autograd.grad(
             objective.value, [logp] if entropy is None else [logp, entropy], weights, allow_unused=True

@@ -1,12 +1,15 @@
 """What the host may ask of a device: numbers that the program reads stop it until all that the device was given is done.
 
 On a CPU that costs nothing. On a GPU a training step that asks as often as it has tokens leaves the device idle most of the time,
-so tensors stay there, and what the host needs of them comes over in one copy.
+so tensors stay there, and what the host needs of them comes over in one copy. While operations are recorded rather than run (a curve
+that becomes a program of a page), no number is there to be read at all: `recording()` says so, and nothing is judged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
@@ -14,11 +17,31 @@ import torch
 from torch import Tensor
 
 T = TypeVar("T")
+_recording: ContextVar[bool] = ContextVar("recording", default=False)
+
+
+@contextmanager
+def recording() -> Iterator[None]:
+    """While it lasts, numbers stay in their tensors: `waits` holds everywhere, and `refuse` is silent."""
+    before = _recording.set(True)
+    try:
+        yield
+    finally:
+        _recording.reset(before)
 
 
 def waits(device: torch.device) -> bool:
     """Return whether the host waits for this device when it reads a number, or a size that depends on numbers."""
-    return device.type != "cpu"
+    return device.type != "cpu" or _recording.get()
+
+
+def refuse(condition: Tensor, message: Callable[[], str]) -> None:
+    """Raise ValueError where a condition holds anywhere; silent on a device that the host would have to wait for.
+
+    What can be judged when a piece is built is judged there; this is for what only tensors tell. message: made when it is needed.
+    """
+    if not waits(condition.device) and bool(condition.any()):
+        raise ValueError(message())
 
 
 def on_host(*values: Tensor) -> list[Tensor]:

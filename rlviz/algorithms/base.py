@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -107,8 +108,11 @@ class PolicyGradient:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_can", read(self.slots(), self.protocols))
+        self._read_pieces()
         self._try_bounds()
+
+    def _read_pieces(self) -> None:
+        object.__setattr__(self, "_can", read(self.slots(), self.protocols))
 
     @property
     def can(self) -> Capabilities:
@@ -124,6 +128,10 @@ class PolicyGradient:
             if required and offered.get(name) is None:
                 raise ValueError(f"{self.name}'s {slot}, {label(piece)}, needs {name}; got None")
         return partial(piece, **{name: offered[name] for name in asked if offered.get(name) is not None})
+
+    def _rule(self, slot: str) -> str:
+        """Return what a message calls the piece in this slot."""
+        return f"{self.name}'s {slot}, {label(getattr(self, slot))},"
 
     @property
     def kl_in_reward(self) -> bool:
@@ -180,13 +188,12 @@ class PolicyGradient:
 
     def _checked(self, returned: Any, old_logp: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Return what the bounds returned as two tensors shaped like old_logp."""
-        rule = f"{self.name}'s bounds, {label(self.bounds)},"
         try:
             pair = returned if isinstance(returned, tuple | list) else ()
             lower, upper = (_spread(limit, old_logp) for limit in pair)
         except (TypeError, ValueError, RuntimeError):
             raise ValueError(
-                f"{rule} must return two limits, lower and upper, each a number or shaped like old_logp "
+                f"{self._rule('bounds')} must return two limits, lower and upper, each a number or shaped like old_logp "
                 f"({list(old_logp.shape)}); got {_told(returned)}"
             ) from None
         if waits(old_logp.device):
@@ -200,7 +207,8 @@ class PolicyGradient:
         if wrong.any():
             q, low, high = (float(values.flatten()[wrong][0]) for values in (old_logp.exp(), lower, upper))
             raise ValueError(
-                f"{rule} must give limits with lower ≤ upper; for old probability {q:.3g} got {low:.4g} and {high:.4g}"
+                f"{self._rule('bounds')} must give limits with lower ≤ upper; "
+                f"for old probability {q:.3g} got {low:.4g} and {high:.4g}"
             )
         return lower, upper
 
@@ -261,6 +269,14 @@ class PolicyGradient:
             clipped_high=high,
             clipped_dual=dual,
         )
+
+    def check_gradient(self, value: Tensor) -> None:
+        """Raise ValueError unless what is to be climbed, or descended, has a gradient."""
+        if not value.requires_grad:
+            raise ValueError(
+                f"{self.name}'s surrogate, {label(self.surrogate)}, must have a gradient by the ratio, or nothing is learnt; got "
+                "one without, as .detach(), torch.no_grad() and a constant give it"
+            )
 
     def shaped(
         self,
@@ -373,21 +389,22 @@ class GroupPolicyGradient(PolicyGradient):
             well_formed=well_formed,
         )
         advantages = returned = piece(rewards)
-        rule = f"{self.name}'s advantage, {label(self.advantage)},"
         if remembers:
             if not (isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], PromptHistory)):
                 raise ValueError(
-                    f"{rule} asks for history, so it must return (A, the history after this visit); got {_told(returned)}"
+                    f"{self._rule('advantage')} asks for history, so it must return (A, the history after this visit); "
+                    f"got {_told(returned)}"
                 )
             advantages, history = returned
             if len(returned[1].visits) != len(rewards):
                 raise ValueError(
-                    f"{rule} must return the history of the same prompts, {len(rewards)} of them; got one of "
+                    f"{self._rule('advantage')} must return the history of the same prompts, {len(rewards)} of them; got one of "
                     f"{len(returned[1].visits)}"
                 )
         if not isinstance(advantages, Tensor) or advantages.shape not in (mask.shape[:2], mask.shape):
             raise ValueError(
-                f"{rule} must return a tensor {list(mask.shape[:2])} or {list(mask.shape)}; got {_told(advantages)}"
+                f"{self._rule('advantage')} must return a tensor {list(mask.shape[:2])} or {list(mask.shape)}; "
+                f"got {_told(advantages)}"
             )
         if advantages.dim() == 2:
             advantages = advantages.unsqueeze(-1)
@@ -429,6 +446,24 @@ def with_parameters(algorithm: Any, parameters: Mapping[str, Any]) -> Any:
         if own:  # all at once: one by one, a value may contradict another that is still to be changed
             new[slot] = replace(piece, **own)
     return replace(algorithm, **new)
+
+
+def with_tensors(algorithm: Any, numbers: Mapping[str, Tensor]) -> Any:
+    """Return an algorithm with those of its pieces' parameters replaced by 0-d tensors that have these names, unjudged.
+
+    For a curve that is recorded: a page's sliders are its inputs, and a value that is no number yet cannot be judged.
+    """
+    made = copy.copy(algorithm)
+    for f in fields(algorithm):
+        piece = getattr(algorithm, f.name)
+        own = {name: value for name, value in numbers.items() if name in parameters_of(piece)}
+        if own:
+            piece = copy.copy(piece)
+            for name, value in own.items():
+                object.__setattr__(piece, name, value)
+            object.__setattr__(made, f.name, piece)
+    made._read_pieces()
+    return made
 
 
 def numbers(algorithm: Any) -> dict[str, int | float]:

@@ -3,6 +3,7 @@
     J = 1/Σ|o_i| Σ_i Σ_t min(r A, clip(r, 1 − ε_low, 1 + ε_high) A),   A_i = (R_i − mean) / std of its group
 
 The paper punishes from 16384 to 20480 tokens; here the lengths are scaled to answers of ten, the cache being a quarter.
+Its rewards are 1 and −1, so on rewards of 1 and 0 this punishment, the same −1, weighs twice as much.
 It does not say when to give up looking for informative groups; public implementations stop after ten rounds or so, as here.
 Its token mean is over the group's tokens, then over prompts; here, as in every public implementation, over the batch.
 The alternative to the punishment is `rlviz.pieces.shaping.OverlongFilter`.

@@ -34,6 +34,9 @@ class PreferenceOptimization:
     source: str = ""
 
     def __post_init__(self) -> None:
+        self._read_pieces()
+
+    def _read_pieces(self) -> None:
         asks = {
             "reward": asked("reward", self.reward, ("logp",), ("ref_logp", "lengths")),
             "pair_loss": asked("pair_loss", self.pair_loss, ("chosen", "rejected"), ("chosen_nll",)),

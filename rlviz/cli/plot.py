@@ -33,7 +33,7 @@ def plot(
     if name in HELP:
         typer.echo(context.get_help())
         return
-    with refusals():
+    with refusals("the picture"):
         command = command_of(name)
     with command.make_context(f"{context.command_path} {name}", context.args, help_option_names=HELP) as picture:
         command.invoke(picture)
@@ -47,11 +47,12 @@ def command_of(name: str) -> Any:
     from rlviz.algorithms import ALGORITHMS, RELATIVES, command_name
     from rlviz.pictures.base import DESCRIPTION, plot_small_multiples, save_figure
     from rlviz.pictures.frozen import freeze, page
+    from rlviz.pictures.idea import Idea
     from rlviz.training.files import write_text
 
     idea = find_explorer(name).idea
 
-    @refusals()
+    @refusals("the picture")
     @with_options(arguments=arguments_of(idea))
     def draw(
         arguments: dict[str, Any],
@@ -66,12 +67,15 @@ def command_of(name: str) -> Any:
                 raise ValueError(f"out must end in {', '.join(DESCRIPTION)} with --small-multiples; got {out.name}")
             explorer = find_explorer(name)(**arguments)
             out.parent.mkdir(parents=True, exist_ok=True)
-            write_text(out, page(f"rlviz: {name}", freeze(explorer)))
+            live = explorer.html() if isinstance(idea, Idea) else freeze(explorer)
+            write_text(out, page(f"rlviz: {name}", live))
             console.print(f"{escape(str(out))}: {escape(explorer.caption)}", soft_wrap=True)
             return
         if out.suffix.lower() not in DESCRIPTION:
             raise ValueError(f"out must end in {', '.join(DESCRIPTION)} or .html; got {out.name}")
-        if small_multiples:
+        if isinstance(idea, Idea):
+            figure, words = on_paper(idea, arguments, several=small_multiples)
+        elif small_multiples:
             curves = {label: idea.curve(**{**twin, **arguments}) for label, twin in idea.twin.items()}
             figure = plot_small_multiples(idea.picture, curves)
             words = " ".join(f"{label}: {idea.picture(curve).caption(curve)}" for label, curve in curves.items())
@@ -82,14 +86,32 @@ def command_of(name: str) -> Any:
         save_figure(figure, out, description=words)
         console.print(f"{escape(str(out))}: {escape(words)}", soft_wrap=True)
 
+    about = f"{idea.picture.title} {idea.picture.alt}" if isinstance(idea, Idea) else inspect.getdoc(idea.curve)
     app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
     names = ", ".join(command_name(member) for member in (*ALGORITHMS, *RELATIVES))
-    app.command(help=inspect.getdoc(idea.curve), epilog=f"Algorithms: {names}")(draw)
+    app.command(help=about, epilog=f"Algorithms: {names}")(draw)
     return typer.main.get_command(app)
+
+
+def on_paper(idea: Any, arguments: dict[str, Any], *, several: bool) -> tuple[Any, str]:
+    """Return a figure of the explorer's picture and its words: at these arguments, or at each of its named settings."""
+    from rlviz.page.paper import draw_each
+    from rlviz.pictures.idea import Explorer
+
+    if not several:
+        explorer = Explorer(idea, arguments)
+        return explorer.figure(), explorer.caption
+    every = {label: Explorer(idea, {**setting, **arguments}) for label, setting in idea.named.items()}
+    figure = draw_each(idea.picture, {label: explorer.names() for label, explorer in every.items()})
+    return figure, " ".join(f"{label}: {explorer.caption}" for label, explorer in every.items())
 
 
 def arguments_of(idea: Any) -> dict[str, Option]:
     """Return an option for each argument of an `Idea`."""
+    from rlviz.pictures import idea as ideas
+
+    if isinstance(idea, ideas.Idea):
+        return {name: _option(idea, name, control) for name, control in idea.controls.items()}
     hints, options = get_type_hints(idea.curve), {}
     for name, parameter in idea.signature.parameters.items():
         choices = get_args(hints[name]) if get_origin(hints[name]) is Literal else ()
@@ -99,6 +121,29 @@ def arguments_of(idea: Any) -> dict[str, Option]:
         default = "the algorithm's own" if own else _written(parameter.default)
         options[name] = Option(_reader(hints[name]), " ".join([*told, f"[default: {default}]"]))
     return options
+
+
+def _option(idea: Any, name: str, control: Any) -> Option:
+    """Return the option of one control: its reader by what the control is, its help by what the control says."""
+    from rlviz.algorithms import find_algorithm
+    from rlviz.page.picture import Beside, Choice
+    from rlviz.pictures.idea import words_of
+
+    if name == "algorithm":
+        reader, about = Reader(find_algorithm, "<name>", ""), "Algorithm."
+    else:
+        about = f"{words_of(control)}."
+        if isinstance(control, Beside):
+            reader = Reader(_algorithms, "<name,name>", "")
+        elif isinstance(control, Choice):
+            reader, about = PLAIN[str], f"{control.label}. One of: {'; '.join(map(str, control.options.values()))}."
+        elif control.many:
+            reader = Reader(_counts, "<int,int,…>", "whole numbers with commas")
+        else:
+            reader = reader_of(int if isinstance(control.step, int) and not control.stops else float)
+    default = idea.signature.parameters[name].default
+    own = idea.algorithms is not None and name in idea.algorithms.parameters
+    return Option(reader, f"{about} [default: {'the algorithm’s own' if own else _written(default)}]")
 
 
 def _reader(hint: Any) -> Reader:

@@ -1,8 +1,11 @@
 """DAPO's two answers to responses that grow too long: a punishment that begins softly, and no loss on those cut off.
 
 The punishment begins beyond what a sound answer takes, else it taxes reasoning; and where there is filler, some sound answers
-are cut off too, or leaving those out of the loss would have nothing to save. (With 12 tokens, and a punishment from 8 on, .02
-fewer answers were right in the end.)
+are cut off too, or leaving those out of the loss would have nothing to save. (With 12 tokens, and a punishment of 1 from 8 on,
+.02 fewer answers were right in the end.)
+
+The paper pays 1 for right and −1 for wrong, and takes off up to 1. Rewards here are 1 and 0, half as far apart, so a punishment
+of ½ is the paper's; one of 1 weighs twice as much as the paper's, and is the contrast.
 """
 
 from __future__ import annotations
@@ -25,15 +28,17 @@ CLAIM = (
     "those that were."
 )
 SOURCE = "DAPO, arXiv 2503.14476, overlong reward shaping"
-SECONDS = 20
+SECONDS = 27
 SMALLEST = 0.01  # share of responses worth speaking of
 
 ROOM, CACHE = 13, 3  # the running sums, the answer and the end are 8 tokens: the punishment begins two beyond
 PLAIN, SOFT, FILTER = "cut off is wrong", "soft punishment", "cut off is left out"
+TWICE = "twice the punishment"
 PLAIN_GRPO = replace(FREE, aggregate=token_mean)
 ARMS = {
     PLAIN: PLAIN_GRPO,
-    SOFT: replace(PLAIN_GRPO, shape=SoftOverlongPunishment(ROOM, CACHE)),
+    SOFT: replace(PLAIN_GRPO, shape=SoftOverlongPunishment(ROOM, CACHE, factor=0.5, floor=-0.5)),
+    TWICE: replace(PLAIN_GRPO, shape=SoftOverlongPunishment(ROOM, CACHE)),
     FILTER: replace(PLAIN_GRPO, shape=OverlongFilter()),
 }
 COLUMNS = ("held_out_accuracy", "accuracy", "response_length", "truncated")
@@ -61,11 +66,12 @@ def judge(frame: pd.DataFrame) -> Verdict:
         ),
         *(
             Part(
-                f"share right that it adds {when}",
-                gap(rows, "held_out_accuracy", SOFT, PLAIN),
+                f"share right that {it} adds {when}",
+                gap(rows, "held_out_accuracy", arm, PLAIN),
                 smallest=SMALLEST,
-                shown=Shown("accuracy", "the soft punishment [adds|costs] accuracy {}", when),
+                shown=Shown("accuracy", "the soft punishment [adds|costs] accuracy {}", f"{when}{doubled}"),
             )
+            for arm, it, doubled in ((SOFT, "it", ""), (TWICE, "twice as much of it", " if doubled"))
             for when, rows in (("in the first half", early), ("at the last look", last))
         ),
         Part(

@@ -19,6 +19,7 @@ from rlviz.interop.unipo import read_unipo
 from rlviz.training.files import json_text, write_text
 from rlviz.training.run_folder import RunFolder
 from rlviz.types import GroupRecord, PairRecord, ResponseRecord, StepRecord
+from small_models.checks import pip_install
 from small_models.files import check_regular, parse, read_file, read_lines, said
 
 if TYPE_CHECKING:
@@ -289,7 +290,9 @@ def _completions(state: Path) -> tuple[dict[int, tuple[GroupRecord, ...]], list[
     try:
         from pyarrow import ArrowException, parquet
     except ImportError:
-        return {}, [f"{len(files)} files of completions were not read, which takes pyarrow: pip install 'rlviz[trl]'"]
+        return {}, [
+            f"{len(files)} files of completions were not read, which takes pyarrow: {pip_install('rlviz[trl]')}"
+        ]
     groups: dict[int, tuple[GroupRecord, ...]] = {}
     for file in files:
         check_regular(file)

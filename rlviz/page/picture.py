@@ -16,8 +16,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
-from rlviz.names import nearest
-
 Channel = str | float
 COLOURS = ("blue", "vermilion", "green", "purple", "grey", "ink")
 
@@ -207,10 +205,11 @@ class Choice:
 
 @dataclass(frozen=True)
 class Beside:
-    """Up to `most` algorithms whose outputs join with the prefixes b1_, b2_, b3_."""
+    """Up to `most` algorithms whose outputs join with the prefixes b1_, b2_, b3_; value: the names of those to begin with."""
 
     most: int = 3
     label: str = "beside"
+    value: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -256,12 +255,13 @@ class Picture:
     columns: int = 2
 
     def __post_init__(self) -> None:
-        for mark in (mark for panel in self.panels for mark in panel.marks):
+        for mark in self.marks():
             if mark.colour and mark.colour not in COLOURS:
                 raise ValueError(f"colour must be one of {', '.join(COLOURS)}; got {mark.colour!r}")
-            for name in filter(None, (mark.drag, *getattr(mark, "chosen", ()))):
-                if name not in self.controls and not isinstance(mark, Tokens):
-                    raise ValueError(f"{name!r} is no control; {nearest(name, self.controls)}")
+
+    def marks(self) -> list[Mark]:
+        """Return all marks of all panels."""
+        return [mark for panel in self.panels for mark in panel.marks]
 
 
 def to_json(value: Any) -> Any:

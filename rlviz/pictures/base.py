@@ -1,80 +1,39 @@
-"""What every picture shares: colours and sizes that the last row can see, and the figure that is drawn once and then moves.
-
-Each colour has 3:1 contrast on white, and none speaks alone.
-"""
+"""What every picture that matplotlib moves shares: the figure that is drawn once and then moves, and its handles."""
 
 from __future__ import annotations
 
-import base64
-import io
 import math
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import ClassVar, Generic, Literal, TypeVar
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
+from rlviz.page.style import (  # noqa: F401  what the lessons and the older pictures import from here
+    BLUE,
+    CYCLE,
+    DESCRIPTION,
+    FAINT,
+    GREEN,
+    GREY,
+    LINE,
+    LINE_STYLES,
+    TEXT,
+    VERMILION,
+    DescribedFigure,
+    dress,
+    new_figure,
+    plain,
+    save_figure,
+    signed,
+)
 from small_models.checks import checked
 
 C = TypeVar("C")
-BLUE, VERMILION, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#7f7f7f"
-FAINT = "#e3e3e3"
-COLOURS = (BLUE, VERMILION, GREEN, GREY)  # of several lines in one picture, in this order
-LINE_STYLES = ("-", "--", ":", "-.")
-TEXT, LINE = 13, 2.5
-DESCRIPTION = {".png": "Description", ".svg": "Description", ".pdf": "Subject"}  # format → its field for a description
-
-
-def plain(text: str) -> str:
-    """Return a text, such as a name from a file, so that matplotlib draws its dollar signs and typesets nothing between them."""
-    return text.replace("$", r"\$")
-
-
-def signed(value: float) -> str:
-    """Return a number with its sign and two digits: +1.00, −0.25, and 0.00 for what rounds to it."""
-    return f"{value:+.2f}".replace("-", "−") if abs(value) >= 0.005 else "0.00"
-
-
-class DescribedFigure(Figure):
-    """A Figure that a notebook keeps with an alt text, made of its own words: titles, labels and the names of its lines."""
-
-    def alt(self) -> str:
-        """Return each graph's title, what is drawn against what, and the names in its legend."""
-        shown = [ax for ax in self.axes if ax.get_visible() and (ax.get_title() or ax.get_xlabel() or ax.get_ylabel())]
-        return " ".join([f"{len(shown)} graph{'s' * (len(shown) != 1)}.", *map(_words, shown)])
-
-    def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
-        file = io.BytesIO()
-        self.savefig(file, format="png")
-        data = {"text/plain": self.alt(), "image/png": base64.b64encode(file.getvalue()).decode()}
-        return data, {"image/png": {"alt": data["text/plain"]}}
-
-
-def _words(ax: Axes) -> str:
-    against = f"{ax.get_ylabel()} against {ax.get_xlabel()}" if ax.get_ylabel() and ax.get_xlabel() else ax.get_xlabel()
-    names = list(dict.fromkeys(name for name in ax.get_legend_handles_labels()[1] if name))
-    told = [part for part in (ax.get_title(), against or ax.get_ylabel(), ", ".join(names)) if part]
-    return " ".join(": ".join(told).replace(r"\$", "$").split()) + "."
-
-
-def new_figure(width: float, height: float, *, dpi: int = 100) -> Figure:
-    """Return a Figure of this size in inches that pyplot does not know of, so nothing keeps it alive or shows it twice."""
-    return DescribedFigure(figsize=(width, height), dpi=dpi, layout="constrained")
-
-
-def dress(ax: Axes, *, title: str, x: str, y: str) -> Axes:
-    """Give the axes their words, in sizes that the last row can read."""
-    ax.set_title(title, fontsize=TEXT + 1)
-    ax.set_xlabel(x, fontsize=TEXT)
-    ax.set_ylabel(y, fontsize=TEXT)
-    ax.tick_params(labelsize=TEXT - 1)
-    ax.spines[["top", "right"]].set_visible(False)
-    return ax
+COLOURS = CYCLE
 
 
 @dataclass(frozen=True)
@@ -161,23 +120,3 @@ def plot_small_multiples(kind: type[Picture[C]], curves: Mapping[str, C], *, col
         kind(curve, part)
         part.suptitle(name, fontsize=TEXT + 2, fontweight="bold", x=0.02, ha="left")
     return figure
-
-
-@checked
-def save_figure(figure: Figure, path: str | os.PathLike[str], *, description: str = "") -> None:
-    """Write the figure as PNG (150 dots an inch), SVG or PDF, by the ending of `path`; the file is there whole or not at all.
-
-    Raises ValueError for another ending, OSError as it comes.
-    """
-    target = Path(path)
-    kind = target.suffix.lower()
-    if kind not in DESCRIPTION:
-        raise ValueError(f"out must end in {', '.join(DESCRIPTION)}; got {target.name}")
-    metadata: dict[str, Any] = {"Title": target.stem, DESCRIPTION[kind]: description}
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        figure.savefig(temporary, format=kind[1:], dpi=150, metadata=metadata)
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -1,118 +1,51 @@
-"""How far the gradient pushes a token: limits on its ratio and on its new probability, against its old probability."""
+"""How far does the gradient push a token before it is cut, against the token's old probability?"""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any
 
-import numpy as np
 import torch
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
-from matplotlib.collections import PolyCollection
-from matplotlib.lines import Line2D
-from numpy.typing import NDArray
+from torch import Tensor
 
-from rlviz.algorithms import DAPO, DCPO, GRPO, Algorithm, PolicyGradient, numbers
-from rlviz.pictures.arguments import Beside, Menu, Stops
-from rlviz.pictures.arrays import Array, array
-from rlviz.pictures.base import BLUE, GREY, LINE, TEXT, VERMILION, Handle, Picture, dress
-from rlviz.pictures.clip import BESIDE, first_and_others, is_per_token, limits_of, width_at
-from rlviz.pictures.explore import WIDTHS, Algorithms, explorer, with_given
+from rlviz.algorithms import DAPO, DCPO, GRPO, Algorithm, PolicyGradient
+from rlviz.algorithms.base import with_tensors
+from rlviz.page.picture import Area, Axis, Beside, Choice, Line, Panel, Picture, Points, Rule, Say, Slider
+from rlviz.page.tracing import Curve
+from rlviz.pictures.clip import is_per_token
+from rlviz.pictures.idea import WIDTHS, Algorithms, explorer
+from rlviz.pieces.surrogate import is_clipped
 from rlviz.training import TrainSettings
 from rlviz.types import Batch, ResponseRecord, StepRecord
-from small_models.checks import checked
 
 LEAST_PROB = 1e-4
-# close together where it is rare and where it is common, for axes of either kind
-GRID = np.union1d(np.geomspace(LEAST_PROB, 1.0, 90), np.linspace(0.02, 1.0, 50))
+RARE = 0.1
+FAR = 130.0  # stands for ∞ in a line, out of sight
+AXES = {  # end of an axis → where it is on linear and on logarithmic axes
+    "left": (0.0, LEAST_PROB),
+    "prob_bottom": (0.0, 5e-5),
+    "prob_top": (1.12, 2.0),
+    "ratio_bottom": (0.0, 0.3),
+    "ratio_top": (3.0, 13.0),
+}
 
 
-@dataclass(frozen=True)
-class Limits:
-    """One algorithm's limits. lower, upper: on the ratio, over the grid of old probabilities, and at the one picked out.
-
-    cuts: whether the gradient of a token that is beyond a limit there is cut; a surrogate of one's own may not care for limits.
-    """
-
-    name: str
-    lower: Array
-    upper: Array
-    lower_at: float
-    upper_at: float
-    cuts: bool
+def limits_tokens(algorithm: Algorithm) -> bool:
+    """Return whether the algorithm limits the ratio of each token by itself."""
+    return isinstance(algorithm, PolicyGradient) and is_per_token(algorithm)
 
 
-@dataclass(frozen=True)
-class TokenCloud:
-    """Tokens of a run after an update on them: [N] each. ratio: as the algorithm's loss has it. low, high: clipped there."""
-
-    old_prob: Array
-    new_prob: Array
-    ratio: Array
-    low: NDArray[np.bool_]
-    high: NDArray[np.bool_]
-
-    @property
-    def clipped(self) -> NDArray[np.bool_]:
-        """True where the gradient is cut."""
-        return self.low | self.high
-
-
-@dataclass(frozen=True)
-class BoundsCurve:
-    """Limits against old probability. limits: of the explored algorithm first. old_prob: the grid. at: the one picked out.
-
-    logarithmic: how it asks to be drawn. tokens: of a run, or None. algorithm: the explored one, with its widths.
-    """
-
-    limits: tuple[Limits, ...]
-    old_prob: Array
-    at: float
-    logarithmic: bool
-    tokens: TokenCloud | None
-    algorithm: PolicyGradient
-
-
-@checked
-def bounds_curve(
-    algorithm: PolicyGradient = DCPO,
-    *,
-    eps_low: float | None = None,
-    eps_high: float | None = None,
-    max_ratio: float | None = None,
-    old_prob: float = 0.1,
-    scale: Literal["linear", "log"] = "linear",
-    beside: Sequence[PolicyGradient] = (DAPO,),
-    run: str | os.PathLike[str] | Sequence[StepRecord] | None = None,
-) -> BoundsCurve:
-    """Return how far the gradient pushes a token before it is cut, against the token's old probability.
-
-    lower is asked for A < 0 and upper for A > 0, the signs that they cut.
-
-    eps_low, eps_high, max_ratio: of the bounds; None: the algorithm's own. old_prob: the one whose numbers are said in words,
-    0.0001 to 1. scale: "linear" or "log". beside: up to three algorithms whose limits are drawn as lines; as `first_and_others`
-    takes them. run: a run folder, or the records of a run, whose recorded tokens lie over the picture; which of them are
-    clipped is for `algorithm` to say, whichever trained them.
-    Raises ValueError for a value out of range, an algorithm without a ratio or with one of a whole response, bounds that are no
-    limits, and a run that recorded no tokens.
-    """
-    if not LEAST_PROB <= old_prob <= 1:
-        raise ValueError(f"old_prob must be from {LEAST_PROB:g} to 1; got {old_prob}")
-    algorithm = with_given(algorithm, eps_low=eps_low, eps_high=eps_high, max_ratio=max_ratio)
-    for each in (algorithm, *beside):
-        check_limits_tokens(each)
-    return BoundsCurve(
-        limits=tuple(_limits(each, old_prob) for each in first_and_others(algorithm, beside)),
-        old_prob=GRID,
-        at=old_prob,
-        logarithmic=scale == "log",
-        tokens=None if run is None else _cloud(algorithm, responses_of(run)),
-        algorithm=algorithm,
-    )
+def check_limits_tokens(algorithm: Algorithm) -> None:
+    """Raise ValueError for an algorithm that limits no ratio, or the ratio of more than one token."""
+    if not isinstance(algorithm, PolicyGradient):
+        raise ValueError(f"algorithm: {algorithm.name} has no ratio that could be limited")
+    if not is_per_token(algorithm):
+        raise ValueError(
+            f"algorithm: {algorithm.name} limits the ratio of a whole response; "
+            "that gives no interval for one token's probability"
+        )
 
 
 def records_of(run: str | os.PathLike[str] | Sequence[StepRecord] | None) -> Sequence[StepRecord] | None:
@@ -137,280 +70,219 @@ def responses_of(run: str | os.PathLike[str] | Sequence[StepRecord]) -> tuple[Re
     return found
 
 
-def check_limits_tokens(algorithm: Algorithm) -> None:
-    """Raise ValueError for an algorithm that limits no ratio, or the ratio of more than one token."""
-    if not isinstance(algorithm, PolicyGradient):
-        raise ValueError(f"algorithm: {algorithm.name} has no ratio that could be limited")
-    if not is_per_token(algorithm):
-        raise ValueError(
-            f"algorithm: {algorithm.name} limits the ratio of a whole response; "
-            "that gives no interval for one token's probability"
-        )
+def tokens_of(run: str | os.PathLike[str] | Sequence[StepRecord] | None) -> dict[str, Any]:
+    """Return a run's recorded tokens as data, [responses, tokens] with NaN behind each: probabilities and advantages.
+
+    Without a run there are some that are nowhere.
+    """
+    responses = [] if run is None else [[t for t in each.tokens if not t.observed] for each in responses_of(run)]
+    shape = (
+        max(5, len(responses)),
+        max(7, *map(len, responses), 0),
+    )  # sizes that a program can change are none of 0 or 1
+    data = {name: torch.full(shape, math.nan, dtype=torch.double) for name in ("old_prob", "new_prob", "advantage")}
+    for row, tokens in enumerate(responses):
+        for name, values in data.items():
+            values[row, : len(tokens)] = torch.tensor([getattr(token, name) for token in tokens], dtype=torch.double)
+    named = dict(zip(("tokens_old", "tokens_new", "tokens_A"), data.values(), strict=True))
+    return {**named, "has_run": float(run is not None)}
 
 
-def _limits(algorithm: PolicyGradient, old_prob: float) -> Limits:
-    every = [*GRID, old_prob]
-    lower, upper = limits_of(algorithm, every, -1.0)[0], limits_of(algorithm, every, 1.0)[1]
-    at = float(lower[-1]), float(upper[-1])
-    return Limits(algorithm.name, lower[:-1], upper[:-1], *at, _cuts(algorithm, old_prob, *at))
+def bounds(algorithm: PolicyGradient) -> Curve:
+    """Return the curve: the limits on the ratio, lower asked for A < 0 and upper for A > 0, the signs that they cut.
+
+    Which of a run's tokens are clipped is for this algorithm to say, whichever trained them.
+    """
+    own = algorithm.without_kl()
+
+    def curve(
+        old_prob: Tensor, scale: Tensor, tokens_old: Tensor, tokens_new: Tensor, tokens_A: Tensor, **widths: Tensor
+    ) -> dict[str, Tensor]:
+        rule = with_tensors(own, widths)
+        rare = torch.exp(torch.arange(90, dtype=torch.double) / 89 * -math.log(LEAST_PROB)) * LEAST_PROB
+        common = (torch.arange(50, dtype=torch.double) + 1) / 50
+        q = torch.cat([rare, common, old_prob.reshape(1), torch.ones(1, dtype=torch.double)])
+        grid = q[:140].sort().values
+        limits = [_limits(rule, values) for values in (grid, q[140:])]
+        (lower, upper), (ends_low, ends_high) = limits
+        low, high = ends_low[0], ends_high[0]
+        cuts = _cuts(rule, old_prob, low, high)
+        up_to = high * old_prob
+        flags = {
+            "held": (low > 0) | (up_to < 1),
+            "endless": torch.isinf(high),
+            "beyond": ~torch.isinf(high) & (up_to >= 1),
+            "inside": up_to < 1,
+        }
+        flags |= {"cut_there": flags["held"] & cuts, "not_cut": flags["held"] & ~cuts}
+        return {
+            "q": grid,
+            "lower": lower,
+            "upper": upper.clamp(max=FAR),
+            "low_prob": lower * grid,
+            "high_prob": (upper * grid).clamp(max=FAR),
+            **{name: torch.where(scale > 0, log, linear) for name, (linear, log) in AXES.items()},
+            **{f"has_{name}": old_prob * 0 + (name in widths) for name in WIDTHS},
+            "low_at": low,
+            "high_at": high,
+            "ends_q": old_prob.expand(2),
+            "ends_prob": torch.stack([low, high.clamp(max=FAR)]) * old_prob,
+            "ends_ratio": torch.stack([low, high.clamp(max=FAR)]),
+            "down_to": low * old_prob,
+            "up_to": up_to,
+            "low_at_1": ends_low[1],
+            "high_at_1": ends_high[1],
+            **{name: flag.double() for name, flag in flags.items()},
+            **_tokens(rule, tokens_old, tokens_new, tokens_A),
+        }
+
+    return curve
 
 
-def _cuts(algorithm: PolicyGradient, old_prob: float, lower: float, upper: float) -> bool:
+def _limits(rule: PolicyGradient, old_prob: Tensor) -> tuple[Tensor, Tensor]:
+    old_logp = old_prob.log().reshape(-1, 1, 1)
+    mask = torch.ones_like(old_logp, dtype=torch.bool)
+    lower = rule.limits(old_logp, mask, -torch.ones_like(old_logp))[0]
+    upper = rule.limits(old_logp, mask, torch.ones_like(old_logp))[1]
+    return lower.flatten().clamp(min=0.0), upper.flatten()
+
+
+def _cuts(rule: PolicyGradient, old_prob: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """Return whether a bad token below the lower limit, or a good one above the upper one, has its gradient cut."""
-    beyond = [(ratio, sign) for ratio, sign in ((lower * 0.99, -1.0), (upper * 1.01, 1.0)) if 0 < ratio < math.inf]
-    if not beyond:
-        return False
-    ratio, signs = torch.tensor(beyond, dtype=torch.double).t().reshape(2, -1, 1, 1)
-    old_logp = torch.full_like(ratio, math.log(old_prob))
-    batch = Batch(old_logp, signs, torch.ones_like(ratio, dtype=torch.bool), ref_logp=old_logp)
-    output = algorithm.loss(old_logp + ratio.log(), batch)
-    return bool((output.clipped_low | output.clipped_high).any())
+    ratio = torch.stack([low * 0.99, high * 1.01]).reshape(-1, 1, 1)
+    is_some = (ratio > 0) & torch.isfinite(ratio)
+    ratio = torch.where(is_some, ratio, 1.0)
+    signs = (torch.arange(2, dtype=torch.double) * 2 - 1).reshape(-1, 1, 1)
+    old_logp = old_prob.log().expand(ratio.shape)
+    part = rule.objective(old_logp + ratio.log(), Batch(old_logp, signs, torch.ones_like(ratio, dtype=torch.bool)))
+    cut_low, cut_high, _ = is_clipped(part.surrogate, part.ratio, part.advantages, part.lower, part.upper)
+    return ((cut_low | cut_high) & is_some).any()
 
 
-def _cloud(algorithm: PolicyGradient, responses: Sequence[ResponseRecord]) -> TokenCloud:
-    longest = max(len(response.tokens) for response in responses)
-    mask = torch.zeros(1, len(responses), longest, dtype=torch.bool)
-    columns = {name: torch.ones(mask.shape, dtype=torch.double) for name in ("old_prob", "new_prob", "advantage")}
-    for row, response in enumerate(responses):
-        mask[0, row, : len(response.tokens)] = torch.tensor([not token.observed for token in response.tokens])
-        for name, column in columns.items():
-            column[0, row, : len(response.tokens)] = torch.tensor(
-                [getattr(t, name) for t in response.tokens], dtype=torch.double
-            )
-    old_logp, logp = columns["old_prob"].log(), columns["new_prob"].log()
-    output = algorithm.without_kl().loss(logp, Batch(old_logp, columns["advantage"], mask))
-    return TokenCloud(
-        old_prob=array(columns["old_prob"][mask]),
-        new_prob=array(columns["new_prob"][mask]),
-        ratio=array(output.ratio[mask]),
-        low=array(output.clipped_low[mask]),
-        high=array((output.clipped_high | output.clipped_dual)[mask]),
+def _tokens(rule: PolicyGradient, old: Tensor, new: Tensor, advantages: Tensor) -> dict[str, Tensor]:
+    """Return a run's tokens: their ratios, and which of them are clipped."""
+    mask = ~old.isnan()
+    logp, old_logp, A = (
+        values.masked_fill(~mask, fill).unsqueeze(0)
+        for values, fill in ((new.log(), 0.0), (old.log(), 0.0), (advantages, 0.0))
+    )
+    part = rule.objective(logp, Batch(old_logp, A, mask.unsqueeze(0)))
+    low, high, dual = (
+        cut.squeeze(0) & mask for cut in is_clipped(part.surrogate, part.ratio, part.advantages, part.lower, part.upper)
+    )
+    high, cut = high | dual, low | high | dual
+    return {
+        "tokens_ratio": part.ratio.squeeze(0).masked_fill(~mask, math.nan).clamp(max=FAR),
+        "tokens_cut": cut.double(),
+        "tokens_free": (mask & ~cut).double(),
+        "tokens_count": mask.double().sum(),
+        "cut_low": low.double().sum(),
+        "cut_high": high.double().sum(),
+        "rare_count": (mask & (old < RARE)).double().sum(),
+        "rare_cut": (cut & (old < RARE)).double().sum(),
+    }
+
+
+def _panel(title: str, y: str, what: str, low: str, high: str) -> Panel:
+    """Return a panel: the band between the limits as one quantity, others' limits as lines, a run's tokens."""
+    looks = (("green", "5 2 1 2"), ("ink", "1 2"), ("purple", "7 3"))
+    others = tuple(
+        Line(
+            f"b{i}_q",
+            f"b{i}_{name}",
+            dash,
+            2,
+            colour=colour,
+            when=f"b{i}_q",
+            label=f"{{b{i}_name}}",
+            direct=name == high,
+        )
+        for i, (colour, dash) in enumerate(looks, start=1)
+        for name in (low, high)
+    )
+    tokens = {"when": "has_run", "x": "tokens_old", "y": "tokens_ratio" if what == "ratio" else "tokens_new"}
+    ends = (("low_at_1", "eps_low"), ("high_at_1", "eps_high")) if what == "ratio" else ()
+    return Panel(
+        title,
+        Axis("old probability", "left", 1, log="scale=log"),
+        Axis(y, f"{what}_bottom", f"{what}_top", log="scale=log"),
+        (
+            Area("q", low, high, label="pushed either way"),
+            Line("q", low),
+            Line("q", high, label="{name}", direct=True),
+            Rule(1.0, axis="y", dash="", width=1, colour="ink"),
+            *others,
+            Rule("old_prob", dash="6 2 1 2", width=1.5, colour="ink", drag="old_prob"),
+            Points("ends_q", f"ends_{what}", colour="ink", size=9, label="at {old_prob}"),
+            Points(**tokens, size=4, colour="grey", where="tokens_free", label="token of the run"),
+            Points(**tokens, shape="x", size=8, colour="vermilion", where="tokens_cut", label="clipped token"),
+            *(Rule(at, axis="y", dash="1 5", width=1, drag=width, when=f"has_{width}") for at, width in ends),
+        ),
     )
 
 
-HIGHEST = {False: (1.12, 3.0), True: (2.0, 13.0)}  # logarithmic? → top of the probabilities, top of the ratios
-OUTSIDE = "^v<"  # markers on the edge for what lies above, below and left of it
-LOWEST = {False: (0.0, 0.0), True: (5e-5, 0.3)}
-
-
-class BoundsSide:
-    """One axes: the band between lower and upper of the explored algorithm, others' as lines, tokens, the picked-out q."""
-
-    def __init__(self, ax: Axes, *, ratios: bool) -> None:
-        self.ax, self.ratios = ax, ratios
-        self.band = PolyCollection([], facecolor=BLUE, alpha=0.18, linewidth=0)
-        ax.add_collection(self.band, autolim=False)
-        self.edges = [ax.plot([], [], color=BLUE, linewidth=LINE + 0.5)[0] for _ in range(2)]
-        self.beside: list[tuple[Line2D, Line2D]] = [
-            tuple(ax.plot([], [], color=colour, linestyle=style, linewidth=LINE - 0.3)[0] for _ in range(2))  # type: ignore[misc]
-            for colour, style in BESIDE
-        ]
-        (self.at,) = ax.plot([], [], color="black", linestyle="-.", linewidth=1.5)
-        whole: dict[str, Any] = {
-            "linestyle": "none",
-            "clip_on": False,
-            "in_layout": False,
-        }  # a marker on the edge is drawn whole
-        (self.ends,) = ax.plot([], [], color="black", marker="o", markersize=8, **whole)
-        (self.free,) = ax.plot([], [], color=GREY, marker="o", markersize=4, alpha=0.6, **whole)
-        (self.cut,) = ax.plot([], [], color=VERMILION, marker="x", markersize=8, markeredgewidth=2, **whole)
-        self.outside = [ax.plot([], [], color="black", marker=side, markersize=9, **whole)[0] for side in OUTSIDE]
-        (self.still_line,) = ax.plot([], [], color=GREY, linewidth=1)
-        if not ratios:
-            ax.axhline(1, color="black", linewidth=1)
-
-    def show(self, curve: BoundsCurve) -> None:
-        index = int(self.ratios)
-        logarithmic, top, bottom = (
-            curve.logarithmic,
-            HIGHEST[curve.logarithmic][index],
-            LOWEST[curve.logarithmic][index],
-        )
-        scale = "log" if logarithmic else "linear"
-        if self.ax.get_xscale() != scale:
-            self.ax.set(xscale=scale, yscale=scale)
-        self.ax.set(xlim=(curve.old_prob[0] if logarithmic else 0, 1.0), ylim=(bottom, top))
-        factor = np.ones_like(curve.old_prob) if self.ratios else curve.old_prob
-        lower, upper = self._heights(curve.limits[0], factor, top)
-        self.band.set_verts([np.column_stack([np.r_[curve.old_prob, curve.old_prob[::-1]], np.r_[lower, upper[::-1]]])])
-        for line, values in zip(self.edges, (lower, upper), strict=True):
-            line.set_data(curve.old_prob, values)
-        for place, lines in enumerate(self.beside, start=1):
-            for side, line in enumerate(lines):
-                line.set_data([], [])
-                if place < len(curve.limits):
-                    line.set_data(curve.old_prob, self._heights(curve.limits[place], factor, top)[side])
-        self.still_line.set_data(curve.old_prob, factor)
-        ends = np.array([curve.limits[0].lower_at, curve.limits[0].upper_at]) * (1.0 if self.ratios else curve.at)
-        self.at.set_data([curve.at, curve.at], ends.clip(bottom, top))
-        self._mark(curve, ends)
-
-    @staticmethod
-    def _heights(limits: Limits, factor: np.ndarray, top: float) -> tuple[np.ndarray, np.ndarray]:
-        far = 10 * top  # stands for ∞, out of sight
-        return np.minimum(limits.lower * factor, far), np.minimum(limits.upper * factor, far)
-
-    def _mark(self, curve: BoundsCurve, ends: np.ndarray) -> None:
-        """Place the markers of both ends and of the tokens; what lies outside the axes is marked on their edge."""
-        left, (bottom, top) = self.ax.get_xlim()[0], self.ax.get_ylim()
-        groups = [(self.ends, np.full(2, curve.at), ends)]
-        tokens = curve.tokens
-        if tokens is not None:
-            heights = tokens.ratio if self.ratios else tokens.new_prob
-            for line, those in ((self.free, ~tokens.clipped), (self.cut, tokens.clipped)):
-                groups.append((line, tokens.old_prob[those], heights[those]))
-        for line, x, y in groups:
-            inside = (x >= left) & (bottom <= y) & (y <= top)
-            line.set_data(x[inside], y[inside])
-        x, y = (np.concatenate([group[place] for group in groups]) for place in (1, 2))
-        level = (bottom <= y) & (y <= top)
-        for line, there in zip(self.outside, (y > top, y < bottom, level & (x < left)), strict=True):
-            line.set_data(x[there].clip(left), y[there].clip(bottom, top))
-
-    @property
-    def moving(self) -> list[Artist]:
-        beside = [line for pair in self.beside for line in pair]
-        return [
-            self.band,
-            self.still_line,
-            *self.edges,
-            *beside,
-            self.free,
-            self.cut,
-            self.at,
-            self.ends,
-            *self.outside,
-        ]
-
-
-class BoundsPicture(Picture[BoundsCurve]):
-    """New probabilities that are allowed, and limits on the ratio, against old probability."""
-
-    size = (10, 4.4)
-    alt = (
-        "Two graphs against a token's old probability: left the band of new probabilities inside which the gradient pushes "
-        "it either way, right the limits on its ratio."
-    )
-
-    def draw(self, curve: BoundsCurve) -> list[Artist]:
-        left, right = self.figure.subplots(1, 2)
-        dress(left, title="How far the gradient pushes a token", x="old probability", y="new probability")
-        dress(right, title="The same as limits on the ratio", x="old probability", y="ratio")
-        self.sides = [BoundsSide(left, ratios=False), BoundsSide(right, ratios=True)]
-        side = self.sides[0]
-        self._outside = False
-        at = Line2D([], [], color="black", linestyle="-.", linewidth=1.5, marker="o", markersize=8)
-        beside = [pair[0] for pair in side.beside]
-        handles = [side.edges[0], at, *beside, side.outside[0], side.free, side.cut]
-        labels = ["limits", "at the old probability picked out", *" " * (len(BESIDE) + 3)]
-        legend = self.figure.legend(
-            handles, labels, loc="outside lower center", ncols=4, fontsize=TEXT - 1, frameon=False
-        )
-        self._legend = list(zip(legend.legend_handles, legend.get_texts(), strict=True))
-        return [artist for side in self.sides for artist in side.moving]
-
-    def show(self, curve: BoundsCurve) -> None:
-        for side in self.sides:
-            side.show(curve)
-        self._outside = any(np.size(line.get_xdata()) for side in self.sides for line in side.outside)
-        names = [f"limits, {limits.name}" for limits in curve.limits]
-        texts = [names[0], "at the old probability picked out", *names[1:], *" " * (len(BESIDE) + 1 - len(names))]
-        texts += ["further out" if self._outside else " "]
-        texts += ["token of the run", "clipped token"] if curve.tokens is not None else [" ", " "]
-        for (handle, words), text in zip(self._legend, texts, strict=True):
-            words.set_text(text)
-            if handle is not None:
-                handle.set_visible(bool(text.strip()))
-
-    def still(self, curve: BoundsCurve) -> Hashable:
-        return curve.logarithmic, tuple(limits.name for limits in curve.limits), curve.tokens is None, self._outside
-
-    def handles(self, curve: BoundsCurve) -> list[Handle]:
-        left, right = (side.ax for side in self.sides)
-        limits = curve.limits[0]
-        return [
-            Handle(left, "x", curve.at, "old_prob"),
-            Handle(right, "x", curve.at, "old_prob"),
-            _width_handle(curve, right, "eps_low", limits.lower[-1]),
-            _width_handle(curve, right, "eps_high", limits.upper[-1]),
-        ]
-
-    def conclusion(self, curve: BoundsCurve) -> str:
-        first = curve.limits[0]
-        return f"{first.name}: a token of old probability {curve.at:g} is pushed {_pushed(first, curve.at)}."
-
-    def words(self, curve: BoundsCurve) -> str:
-        first, *others = curve.limits
-        said = []
-        if first.lower_at > 0 or first.upper_at * curve.at < 1:
-            said.append(
-                "Beyond that its gradient is cut; a large step, or other tokens' gradients, may still carry it there."
-                if first.cuts
-                else "But its surrogate cuts no gradient there: these limits hold nothing back."
+_RANGE = "(ratio {low_at:r} to {high_at:r})"
+BOUNDS = Picture(
+    title="How far is a token pushed, common or rare?",
+    look="Drag the old probability to a rare token.",
+    alt="Two graphs against a token's old probability: left the band of new probabilities inside which the gradient pushes "
+    "it either way, right the limits on its ratio.",
+    panels=(
+        _panel("How far the gradient pushes a token", "new probability", "prob", "low_prob", "high_prob"),
+        _panel("The same as limits on the ratio", "ratio", "ratio", "lower", "upper"),
+    ),
+    controls={
+        "old_prob": Slider(
+            value=0.1,
+            stops=(1e-4, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0),
+            label="old probability",
+        ),
+        "scale": Choice({"linear": "linear", "log": "log"}, "linear", "axes"),
+        "beside": Beside(3, value=(DAPO.name,)),
+    },
+    conclusion=(
+        Say(
+            "{name}: a token of old probability {old_prob} is pushed down to {down_to:.3g} and up to {up_to:.3g}.",
+            "inside",
+        ),
+        Say("{name}: a token of old probability {old_prob} is pushed down to {down_to:.3g} and up as far as it goes."),
+    ),
+    says=(
+        Say(f"That is {_RANGE}.", "inside"),
+        Say(f"There is no upper limit {_RANGE}.", "endless"),
+        Say(f"The upper limit {{up_to:.3g}} lies beyond probability 1 {_RANGE}.", "beyond"),
+        Say(
+            "Beyond that its gradient is cut; a large step, or other tokens' gradients, may still carry it there.",
+            "cut_there",
+        ),
+        Say("But its surrogate cuts no gradient there: these limits hold nothing back.", "not_cut"),
+        *(
+            Say(f"Under {{b{i}_name}} it is pushed down to {{b{i}_down_to:.3g}} and {up}.", f"b{i}_{flag}")
+            for i in (1, 2, 3)
+            for flag, up in (
+                ("inside", f"up to {{b{i}_up_to:.3g}}"),
+                ("beyond", "up as far as it goes"),
+                ("endless", "up as far as it goes"),
             )
-        said += [f"Under {limits.name} it is pushed {_pushed(limits, curve.at)}." for limits in others]
-        if curve.tokens is not None:
-            said.append(_say_tokens(curve.tokens, first.name))
-        return " ".join(said)
-
-
-def _width_handle(curve: BoundsCurve, ax: Axes, name: Literal["eps_low", "eps_high"], limit: float) -> Handle:
-    """Return a handle at the right end of a limit on the ratio, where the old probability is 1; none without such a width."""
-    if name not in numbers(curve.algorithm):
-        return Handle(ax, "y", math.inf, name)
-    return Handle(ax, "y", limit, name, lambda ratio: width_at(curve.algorithm, name, 1.0, ratio))
-
-
-def _pushed(limits: Limits, q: float) -> str:
-    low, high = limits.lower_at * q, limits.upper_at * q
-    ratios = f"ratio {_short(limits.lower_at)} to {_short(limits.upper_at)}"
-    if high >= 1:
-        beyond = "there is no upper limit" if math.isinf(high) else f"the upper limit {_short(high)} lies beyond 1"
-        return f"down to {_short(low)} and up as far as it goes: {beyond} ({ratios})"
-    return f"down to {_short(low)} and up to {_short(high)} ({ratios})"
-
-
-def _short(value: float) -> str:
-    if math.isinf(value):
-        return "∞"
-    return f"{value:.4f}" if 0 < abs(value - 1) < 0.01 else f"{value:.3g}"
-
-
-def _say_tokens(tokens: TokenCloud, name: str) -> str:
-    rare = tokens.old_prob < 0.1
-    said = f"Of the run's {len(rare):,} recorded tokens {name} clips {tokens.low.sum():,} below and {tokens.high.sum():,} above"
-    if rare.any():
-        said += f"; of the {rare.sum():,} with old probability under 0.1 it clips {tokens.clipped[rare].sum():,}"
-    return f"{said}."
-
-
-def limits_tokens(algorithm: Algorithm) -> bool:
-    """Return whether the algorithm limits the ratio of each token by itself."""
-    return isinstance(algorithm, PolicyGradient) and is_per_token(algorithm)
-
+        ),
+        Say(
+            "Of the run's {tokens_count:d} recorded tokens {name} clips {cut_low:d} below and {cut_high:d} above; of the "
+            "{rare_count:d} with old probability under 0.1 it clips {rare_cut:d}.",
+            "has_run",
+        ),
+    ),
+)
 
 explore_bounds = explorer(
     "bounds",
-    bounds_curve,
-    BoundsPicture,
-    algorithms=Algorithms(fits=limits_tokens, parameters=WIDTHS, check=check_limits_tokens),
-    controls={
-        "old_prob": Stops(
-            (1e-4, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0), "old probability"
-        ),
-        "scale": Menu({"linear": "linear", "log": "log"}, "axes"),
-        "beside": Beside(limits_tokens, most=len(BESIDE)),
-    },
-    fixed={"run": records_of},
-    grid={
-        "scale": ("linear", "log"),
-        "algorithm": (DCPO, GRPO, DAPO),
-        "eps_high": (0.2, 0.28, 0.4),
-        "old_prob": (0.001, 0.01, 0.03, 0.1, 0.2, 0.4, 0.6, 0.8, 0.95),
-    },
-    twin={
-        "GRPO, the same limits for every token": {"algorithm": GRPO, "beside": ()},
-        "DAPO, clip-higher": {"algorithm": DAPO, "beside": ()},
-        "DCPO, limits that widen as the token gets rarer": {"beside": (), "scale": "log"},
+    BOUNDS,
+    bounds,
+    algorithms=Algorithms(limits_tokens, DCPO, WIDTHS, check=check_limits_tokens),
+    fixed={"run": tokens_of},
+    free=True,
+    named={
+        "GRPO": {"algorithm": GRPO, "beside": ()},
+        "DAPO, clip-higher": {"algorithm": DAPO, "beside": (GRPO,)},
+        "DCPO, a rare token": {"beside": (GRPO,), "scale": "log", "old_prob": 0.01},
     },
 )

@@ -15,8 +15,8 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from rlviz.markup import Markup, element, joined
+from rlviz.page.script import module
 from rlviz.pictures.explore import Explorer, Handles
-from rlviz.pictures.script import module
 from rlviz.pictures.svg import SvgFigure
 from small_models.checks import checked, shown
 

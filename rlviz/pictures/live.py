@@ -13,7 +13,7 @@ import traitlets
 from traitlets import validate
 
 from rlviz.markup import Markup, element, joined
-from rlviz.pictures.script import module
+from rlviz.page.script import module
 from rlviz.pictures.svg import SvgFigure
 
 # ipywidgets' own tracks and borders have a contrast of 1.9:1 with white, and the focus is a shade of grey

@@ -43,8 +43,9 @@ class OverlongCurve:
     lengths [N], plain [N], shaped [N]: reward of a right response without and with the shaping. own [N]: with that of the
     algorithm itself, None where it has none or is what is shown.
     group_lengths, right, cut, out [8]: of the group's responses; out: it leaves the loss. rewards, new_rewards, before, after
-    [8]: rewards and advantages without and with the shaping; A is 0 where a response is out. doubled [8]: what `after` would
-    be with 2 R + 1 in place of every shaped reward R.
+    [8]: rewards and advantages without and with the shaping; A is 0 where a response is out. plus_minus_rewards, plus_minus [8]:
+    what `new_rewards` and `after` would be if a right response earned 1 and a wrong one −1, as in DAPO's paper, in place of 1
+    and 0; plus_minus is None where the algorithm refuses such rewards.
     """
 
     name: str
@@ -65,13 +66,8 @@ class OverlongCurve:
     new_rewards: Array
     before: Array
     after: Array
-    doubled: Array
-
-    @property
-    def scaled(self) -> float | None:
-        """How many times as large the largest |A| is in `doubled`; None where all A are 0."""
-        largest = float(np.abs(self.after).max())
-        return float(np.abs(self.doubled).max()) / largest if largest else None
+    plus_minus_rewards: Array
+    plus_minus: Array | None
 
 
 @dataclass(frozen=True)
@@ -90,9 +86,10 @@ class _Responses:
     def rewards(self) -> Tensor:
         return (self.right & ~self.cut).double()
 
-    def shaped(self, algorithm: GroupPolicyGradient) -> Tensor:
+    def shaped(self, algorithm: GroupPolicyGradient, *, wrong: float = 0.0) -> Tensor:
+        """Return rewards after shaping, of 1 for right and `wrong` for wrong ones before it."""
         return algorithm.shaped(
-            self.rewards,
+            self.rewards + wrong * (1 - self.rewards),
             self.lengths.clamp(max=self.max_length),
             truncated=self.cut,
             correct=self.rewards,
@@ -115,8 +112,8 @@ def overlong_curve(
 
     The reward of a right response against the length that it would have: past `max_length` it is cut off and counts as wrong, a
     cliff that the soft punishment turns into a slope. And the algorithm's advantages of a group, its lengths spread around
-    `mean_length`, with the shaping, without it, and with 2 R + 1 in place of every R. The group is the batch; no prompt was
-    sampled before; KL and selection are left out.
+    `mean_length`, with the shaping, without it, and with the shaping of rewards 1 and −1: twice as far apart, so that the same
+    punishment weighs half as much. The group is the batch; no prompt was sampled before; KL and selection are left out.
 
     shaping: "soft", a `SoftOverlongPunishment` of max_length, cache and factor, as DAPO's; "own", the algorithm's; "filter", the
     `OverlongFilter`: truncated responses leave the loss; "none". max_length: tokens after which the sampler cuts. cache: tokens
@@ -145,11 +142,13 @@ def overlong_curve(
     right = torch.zeros(1, len(AWAY), dtype=torch.bool)
     right[0, list(RIGHT_FIRST[:number_right])] = True
     group = _Responses(mean_length + torch.tensor([AWAY]), right, max_length)
-    rewards, kept = (
-        group.shaped(shown),
-        shown.loss_mask(torch.ones(1, len(AWAY), 1, dtype=torch.bool), group.cut)[..., 0],
-    )
-    after, doubled = (group_advantages(shown, r) * kept for r in (rewards, 2 * rewards + 1))
+    rewards, plus_minus_rewards = (group.shaped(shown, wrong=wrong) for wrong in (0.0, -1.0))
+    kept = shown.loss_mask(torch.ones(1, len(AWAY), 1, dtype=torch.bool), group.cut)[..., 0]
+    after = group_advantages(shown, rewards) * kept
+    try:
+        plus_minus = array(group_advantages(shown, plus_minus_rewards) * kept)
+    except ValueError:  # MaxRL divides by the mean, which must be above 0
+        plus_minus = None
     return OverlongCurve(
         name=algorithm.name,
         shaping=shaping,
@@ -169,7 +168,8 @@ def overlong_curve(
         new_rewards=array(rewards),
         before=array(group_advantages(algorithm, group.rewards)),
         after=array(after),
-        doubled=array(doubled),
+        plus_minus_rewards=array(plus_minus_rewards),
+        plus_minus=plus_minus,
     )
 
 
@@ -218,9 +218,9 @@ class OverlongPicture(Picture[OverlongCurve]):
         (self.before,) = right.plot([], [], "D", color="black", markersize=8, markerfacecolor="white")
         self.before.set_label("A without shaping")
         (self.out,) = right.plot([], [], "x", color="black", markersize=8, markeredgewidth=2.5, label="out of the loss")
-        (self.doubled,) = right.plot([], [], "_", color="black", markersize=16, markeredgewidth=2.5)
-        self.doubled.set_label("A with 2 R + 1 for R")
-        self.named = [self.plain, self.shaped, self.own, *self.bars.values(), self.before, self.doubled, self.out]
+        (self.plus_minus,) = right.plot([], [], "_", color="black", markersize=16, markeredgewidth=2.5)
+        self.plus_minus.set_label("A with rewards ±1")
+        self.named = [self.plain, self.shaped, self.own, *self.bars.values(), self.before, self.plus_minus, self.out]
         self.legend: Legend | None = None
         self.rules = [*self.edges, self.start, self.mean]
         return [*self.beyond, *self.rules, *self.named]
@@ -256,7 +256,7 @@ class OverlongPicture(Picture[OverlongCurve]):
             curve.own is not None,
             *bars,
             shaped,
-            any(bars),
+            any(bars) and curve.plus_minus is not None,
             curve.shaping == "filter" or bool(curve.out.any()),
         )
 
@@ -295,14 +295,14 @@ class OverlongPicture(Picture[OverlongCurve]):
                 ]
             )
         self.before.set_data(*((curve.group_lengths, curve.before) if shaped else ([], [])))
-        ticks = ~curve.out & bool(curve.after.any())
-        self.doubled.set_data(curve.group_lengths[ticks], curve.doubled[ticks])
+        ticks = ~curve.out & bool(curve.after.any()) & (curve.plus_minus is not None)
+        self.plus_minus.set_data(curve.group_lengths[ticks], _plus_minus(curve)[ticks])
         self.out.set_data(curve.group_lengths[curve.out], np.zeros(int(curve.out.sum())))
 
     @staticmethod
     def _spans(curve: OverlongCurve) -> tuple[tuple[float, float], tuple[float, float]]:
         rewards = np.concatenate([curve.shaped, curve.plain if curve.own is None else curve.own])
-        advantages = np.concatenate([curve.before, curve.after, curve.doubled])
+        advantages = np.concatenate([curve.before, curve.after, _plus_minus(curve)])
         return _span(rewards, *REWARDS), _span(advantages, *ADVANTAGES)
 
     def still(self, curve: OverlongCurve) -> Hashable:
@@ -331,6 +331,11 @@ class OverlongPicture(Picture[OverlongCurve]):
         if _say_change(curve) and curve.cut.any():
             said.append(f"{_say_cut(curve)}.")
         return " ".join([*said, *_say_scale(curve)])
+
+
+def _plus_minus(curve: OverlongCurve) -> Array:
+    """Return the advantages with rewards 1 and −1, or those shown where the algorithm refuses such rewards."""
+    return curve.after if curve.plus_minus is None else curve.plus_minus
 
 
 def _start(curve: OverlongCurve) -> float:
@@ -365,18 +370,26 @@ def _change(curve: OverlongCurve) -> Array:
     return np.where(curve.out, 0.0, np.abs(curve.after - curve.before))
 
 
+def _most_changed(curve: OverlongCurve) -> int:
+    """Return whose advantage changes most, a right one's if any does."""
+    change = _change(curve)
+    answered = change * curve.right
+    return int(np.argmax(answered if answered.max() >= 0.005 else change))
+
+
+def _called(curve: OverlongCurve, place: int) -> str:
+    kind = "right" if curve.right[place] else "cut" if curve.cut[place] else "wrong"
+    return f"{kind} response of {min(curve.group_lengths[place], curve.max_length):.0f} tokens"
+
+
 def _say_change(curve: OverlongCurve) -> str:
     """Return whose advantage changes most, and by how much; nothing if none does."""
-    change = _change(curve)
-    if change.max() < 0.005:
+    most = _most_changed(curve)
+    if _change(curve)[most] < 0.005:
         return ""
-    answered = change * curve.right
-    most = int(np.argmax(answered if answered.max() >= 0.005 else change))
-    kind = "right" if curve.right[most] else "cut" if curve.cut[most] else "wrong"
     return (
-        f"The {kind} response of {min(curve.group_lengths[most], curve.max_length):.0f} tokens has reward "
-        f"{curve.new_rewards[most]:.2f} and A = {signed(curve.after[most])}, without shaping {curve.rewards[most]:.2f} and "
-        f"A = {signed(curve.before[most])}."
+        f"The {_called(curve, most)} has reward {curve.new_rewards[most]:.2f} and A = {signed(curve.after[most])}, without "
+        f"shaping {curve.rewards[most]:.2f} and A = {signed(curve.before[most])}."
     ).replace("reward -", "reward −")
 
 
@@ -400,11 +413,23 @@ def _say_cut(curve: OverlongCurve) -> str:
 
 
 def _say_scale(curve: OverlongCurve) -> list[str]:
-    if curve.scaled is None:
+    """Say what becomes of advantages with rewards 1 and −1: the same, all as many times as large, or one of them."""
+    rewards = "With rewards 1 and −1 in place of 1 and 0"
+    if curve.plus_minus is None:
+        return [f"{rewards} {curve.name} refuses this group."]
+    largest, other = np.abs(curve.after).max(), np.abs(curve.plus_minus).max()
+    if not largest and not other:
         return ["All advantages are 0."]
-    if abs(curve.scaled - 1) < 0.005:
-        return ["With 2 R + 1 in place of each reward R every advantage would be the same: the scale is divided out."]
-    return [f"With 2 R + 1 in place of each reward R advantages would be {curve.scaled:.1f} times as large."]
+    if np.allclose(curve.plus_minus, curve.after, atol=0.005):
+        spread, twice = np.ptp(curve.new_rewards), np.ptp(curve.plus_minus_rewards)
+        why = ": the scale is divided out" if np.isclose(twice, 2 * spread) else ""
+        return [f"{rewards} every advantage would be the same{why}."]
+    if largest and np.allclose(largest * curve.plus_minus, other * curve.after, atol=0.005):
+        return [f"{rewards} advantages would be {other / largest:.1f} times as large."]
+    if curve.cache is not None:
+        rewards = "With rewards 1 and −1, as in DAPO's paper, the same punishment weighs half as much:"
+    most = _most_changed(curve)
+    return [f"{rewards} the {_called(curve, most)} would have A = {signed(curve.plus_minus[most])}."]
 
 
 def _soft(values: Values) -> bool:

@@ -18,8 +18,9 @@ from rlviz.algorithms import GRPO, GSPO, PolicyGradient, numbers
 from rlviz.pictures.arguments import Slider, WholeSlider
 from rlviz.pictures.arrays import Array, array
 from rlviz.pictures.base import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, Handle, Picture, dress
-from rlviz.pictures.clip import has_a_ratio, width_at
+from rlviz.pictures.clip import has_a_ratio
 from rlviz.pictures.explore import WIDTHS, Algorithms, explorer, with_given
+from rlviz.pictures.limits import width_at
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
 from rlviz.pieces.surrogate import is_clipped
 from rlviz.types import Batch, TokenObjective

@@ -16,6 +16,7 @@ from rlviz.pieces.gae import whiten
 from rlviz.pieces.kl import k1
 from rlviz.pieces.words import says
 from small_models.checks import check_fields
+from small_models.host import refuse
 
 Scale = Literal["group_std", "batch_std", "none"]
 
@@ -130,8 +131,10 @@ class MeanScaled:
     def __call__(self, rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
         _check_group(rewards)
         mean, equal = rewards.mean(1, keepdim=True), all_equal(rewards).unsqueeze(1)
-        if bool(((mean <= 0) & ~equal).any()):
-            raise ValueError(f"rewards must have a mean above 0 in each group; got {float(mean[~equal].min()):g}")
+        refuse(
+            (mean <= 0) & ~equal,
+            lambda: f"rewards must have a mean above 0 in each group; got {float(mean[~equal].min()):g}",
+        )
         return ((rewards - mean) / mean.masked_fill(equal, 1.0)).masked_fill(equal, 0.0)
 
 

@@ -48,6 +48,7 @@ class SoftOverlongPunishment:
     """Added to R: 0 up to max_length − cache tokens, then −factor · (length − (max_length − cache)) / cache, at least `floor`.
 
     max_length, cache: tokens. floor: −1 in the paper and in TRL; −∞ as in verl, whose sampler stops at max_length.
+    The paper pays 1 and −1: with rewards of 1 and 0, half as far apart, factor ½ and floor −½ weigh as much.
     cache = max_length punishes from the first token on. Raises ValueError unless 0 < cache ≤ max_length, factor > 0, floor < 0.
     Source: DAPO (arXiv 2503.14476) Eq. 13.
     """

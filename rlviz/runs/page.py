@@ -9,7 +9,7 @@ from typing import Any
 import anywidget
 import traitlets
 
-from rlviz.pictures.script import module
+from rlviz.page.script import module
 
 TICK_SECONDS, SILENT_TICKS = 1.0, 15  # page.js tells every five seconds that it is there
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pygments.formatters import HtmlFormatter
 
-from rlviz.pictures.script import classic
+from rlviz.page.script import classic
 from rlviz.site.html import File
 from rlviz.site.lessons import course_pages
 from rlviz.site.pages import SECTIONS
@@ -26,8 +26,14 @@ def files(course: Path) -> Iterator[File]:
         yield from section()
     yield from course_pages(course)
     yield from teaching_pages(course)
-    yield File("rlviz.js", classic("picture", "player", "inspector", "site"))
+    yield script()
     yield File("site.css", f"{STYLE.read_text(encoding='utf-8')}\n{_code_colours()}")
+
+
+def script() -> File:
+    """Return the one script of all pages: pictures that are computed, what plays and what is inspected."""
+    pictures = classic("run", "draw", offers="globalThis.rlviz = { mount };")
+    return File("rlviz.js", "\n".join([pictures, classic("picture", "player", "inspector", "site")]))
 
 
 def _code_colours() -> str:

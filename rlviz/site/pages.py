@@ -17,8 +17,8 @@ from rlviz.algorithms import ALGORITHMS, DAPO, GRPO, RELATIVES, command_name, di
 from rlviz.algorithms.family import Algorithm
 from rlviz.markup import Markup, element, joined
 from rlviz.pictures.catalogue import EXPLORERS, find_explorer
-from rlviz.pictures.explore import Explorer
 from rlviz.pictures.frozen import frames, pack
+from rlviz.pictures.idea import Explorer
 from rlviz.runs.inspected import strongest
 from rlviz.runs.inspector import inspect_run
 from rlviz.runs.recordings import RECORDINGS, packed
@@ -37,29 +37,30 @@ PAPER = re.compile(r"(\d{4}\.\d{5})")
 
 
 @cache
-def explorer_of(name: str) -> Explorer[Any]:
+def explorer_of(name: str) -> Any:
     """Return an explorer as it is at first."""
-    made: Explorer[Any] = find_explorer(name)()
-    return made
+    return find_explorer(name)()
 
 
 @cache
 def packed_explorer(name: str) -> str:
-    """Return an explorer over its grid, packed for a page."""
-    return pack(frames(explorer_of(name)))
+    """Return an explorer packed for a page: what its page computes, or of an older one its frames."""
+    explorer = explorer_of(name)
+    return pack(explorer.given() if isinstance(explorer, Explorer) else frames(explorer))
 
 
 def live(name: str, root: str) -> Markup:
     """Return an explorer that answers in the page, and what shows its picture where JavaScript does not run."""
     explorer = explorer_of(name)
     picture = element("img", src=f"{root}explorers/{name}.png", alt=explorer.alt)
+    if isinstance(explorer, Explorer):
+        return joined(data(packed_explorer(name), data_picture=name), element("noscript", picture))
     copy = element("button", "Copy the call for a notebook", type="button", class_="copy", hidden="")
     return joined(data(packed_explorer(name), data_explorer=name), element("noscript", picture), element("p", copy))
 
 
 def front() -> Iterator[File]:
     """The front page: a picture that answers, and a run that plays."""
-    clip = LOOK_FOR[FIRST_EXPLORER]
     ways = (
         ("Explorers", "explorers/index.html", "One idea each, with sliders and things to drag."),
         ("Recorded runs", "runs.html", "Real training, step by step: groups, rewards, tokens."),
@@ -73,7 +74,7 @@ def front() -> Iterator[File]:
         TITLE,
         element("h1", TITLE),
         element("p", SENTENCE, class_="lead"),
-        element("section", element("h2", clip.title), element("p", clip.look), live(FIRST_EXPLORER, ""), id="picture"),
+        element("section", live(FIRST_EXPLORER, ""), id="picture"),
         element("section", element("h2", "A run, as it was trained"), player(""), id="run"),
         element(
             "section",
@@ -130,14 +131,16 @@ def explorers() -> Iterator[File]:
             for words, other in (("← {}", before), ("{} →", after))
             if name in other
         ]
-        formula = element("pre", inspect.getdoc(find_explorer(name).idea.curve) or "")
+        computed = element("pre", inspect.getdoc(find_explorer(name).idea.curve) or "")
+        own_words = isinstance(explorer_of(name), Explorer)  # a picture that its page computes says its question itself
+        heading = () if own_words else (element("h1", title), element("p", look, class_="look"))
         yield page(
             f"explorers/{name}.html",
             title,
-            element("h1", title),
-            element("p", look, class_="look"),
+            *heading,
             live(name, "../"),
-            element("details", element("summary", "What is computed"), formula),
+            *([element("details", element("summary", "What to look for"), element("p", look))] if own_words else []),
+            element("details", element("summary", "What is computed"), computed),
             element("nav", *ways, class_="beside", aria_label="Other explorers"),
         )
         yield File(f"explorers/{name}.png", explorer_of(name).png)

@@ -17,10 +17,17 @@ function load(address, name) {
   });
 }
 
-for (const place of document.querySelectorAll("[data-explorer]")) {
+for (const place of document.querySelectorAll("[data-picture]")) {
+  unpack(place.querySelector("script").textContent).then((given) => {
+    place.replaceChildren();
+    globalThis.rlviz.mount(place, given);
+  });
+}
+const pictures = document.querySelectorAll("[data-explorer]");
+for (const [number, place] of pictures.entries()) {
   unpack(place.querySelector("script").textContent).then((data) => {
     place.replaceChildren();
-    frozen(place, data, { linked: true });
+    frozen(place, data, { linked: true, prefix: pictures.length > 1 ? `${number + 1}.` : "" });
     const button = place.parentElement.querySelector(".copy"), words = button.textContent;
     button.hidden = false;
     button.addEventListener("click", async () => {

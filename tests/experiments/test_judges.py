@@ -8,12 +8,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from rlviz import experiments
 from rlviz.experiments import EXPERIMENTS, NAMES, find_experiment
 from rlviz.experiments.base import after, by_seed, doublings, first_reached, gap, in_words, means, scaled, select, times
 from rlviz.experiments.entropy_clip import ARMS as ENTROPY_ARMS
 from rlviz.experiments.entropy_knobs import BENCHES, PLAIN
+from rlviz.experiments.overlong import ARMS as OVERLONG_ARMS, ROOM
 from rlviz.experiments.parts import OUTCOMES, Arithmetic, Part, titles
 from rlviz.experiments.runs import UPPER_LIMITS
 from rlviz.experiments.starved import ONCE, RARE, SETTINGS, TABLE, carried_on
@@ -254,7 +256,7 @@ def dapo_headline(effect):
 def overlong(effect):
     """The punishment keeps responses from being cut off and adds accuracy, and the filter adds accuracy."""
     plain, soft = "cut off is wrong", "soft punishment"
-    frame = grid(arm=(plain, soft, "cut off is left out"), step=STEPS)
+    frame = grid(arm=(plain, soft, "twice the punishment", "cut off is left out"), step=STEPS)
     arm, jitter = frame["arm"], frame["seed"]
     accuracy = 0.5 + 0.1 * effect * (arm != plain) + 0.01 * jitter
     return frame.assign(
@@ -306,8 +308,18 @@ def test_titles_say_of_every_part_what_the_verdict_says_and_the_opposite_of_the_
 
 def test_each_part_of_the_claim_on_overlong_answers_looks_at_its_own_arm():
     frame = overlong(1)
-    frame.loc[frame["arm"] == "cut off is left out", "held_out_accuracy"] -= 0.5
-    assert find_experiment("overlong").judge(frame).parts == (SEEN, SEEN, SEEN, REVERSED)
+    for arm, reversed_too in (("cut off is left out", 5), ("twice the punishment", 3), ("soft punishment", 1)):
+        frame.loc[frame["arm"] == arm, "held_out_accuracy"] -= 0.5
+        expected = [SEEN] * reversed_too + [REVERSED] * (6 - reversed_too)
+        assert find_experiment("overlong").judge(frame).parts == tuple(expected)
+
+
+def test_the_soft_punishment_weighs_what_the_paper_s_does_and_the_contrast_twice_as_much():
+    rewards, longest = torch.tensor([[1.0, 0.0]]), torch.full((1, 2), ROOM)
+    paper = 1 / (1 - -1)  # the most that is taken off, over how far apart right and wrong are
+    for arm, weight in (("soft punishment", paper), ("twice the punishment", 2 * paper)):
+        taken = rewards - OVERLONG_ARMS[arm].shape(rewards, longest)
+        assert taken.tolist() == [[weight, weight]]
 
 
 def test_a_path_that_stopped_at_the_goal_counts_on_in_the_mean():

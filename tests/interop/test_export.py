@@ -28,8 +28,10 @@ from rlviz.interop import carried, exporting, to_trl, to_verl
 from rlviz.interop.trl import TABLE as TRL
 from rlviz.interop.verl import TABLE as VERL
 from rlviz.interop.writing import script, yaml_text
+from rlviz.pieces.advantages import GroupAdvantage
+from rlviz.pieces.bounds import FixedBounds
 from rlviz.pieces.preference import SigmoidPreference
-from rlviz.pieces.surrogate import SoftGate, clipped_weight
+from rlviz.pieces.surrogate import DualClip, SoftGate, clipped_weight
 from rlviz.training.files import write_json
 from tests.interop.batch import HERE, compared, frozen, ours
 
@@ -154,6 +156,23 @@ def test_every_piece_of_rlviz_has_a_row(table):
 )  # fmt: skip
 def test_fields_that_say_a_piece(algorithm, to, name, value):
     assert EXPORTS[to](algorithm).fields[name] == value
+
+
+@pytest.mark.parametrize("size", [4, 16])
+def test_how_much_the_eps_of_trl_takes_off_is_computed(size):
+    """By the group in which it is most: of 1 to G − 1 right responses one alone has the smallest std, as has one wrong."""
+    groups = torch.tensor([[1.0] * right + [0.0] * (size - right) for right in range(1, size)]).double()
+    ours, theirs = (GroupAdvantage(eps=eps)(groups) for eps in (1e-6, 1e-4))
+    most = float((1 - theirs / ours).max())
+    line = to_trl(replace(GRPO, advantage=GroupAdvantage(eps=1e-6)), TrainSettings(group_size=size)).at("advantage")
+    assert line.fit == "approximate" and f" {most:.2%} smaller" in line.why
+
+
+@pytest.mark.parametrize(("c", "fit"), [(1.2, "inexpressible"), (1.28, "inexpressible"), (1.3, "exact")])
+def test_a_dual_clip_that_would_cut_good_tokens_in_trl_is_not_written(c, fit):
+    """TRL takes min(r, delta) · A for both signs: a good token at ratio 1.25, within its limit of 1.28, has 1.2 A there."""
+    line = to_trl(replace(GRPO, surrogate=DualClip(c), bounds=FixedBounds(0.2, 0.28))).at("surrogate")
+    assert line.fit == fit and ("delta" in line.fields) == (fit == "exact")
 
 
 def test_the_mean_over_accumulated_parts_and_minibatches():

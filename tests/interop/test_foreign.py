@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 
 import jsonschema
 import pytest
 
 from rlviz import DAPO, DCPO, DPO, GRPO, PairSettings, RunFolder, TrainSettings, diagnose, inspect_run, train
-from rlviz.interop import import_run, write_unipo
+from rlviz.interop import foreign, import_run, write_unipo
 from rlviz.interop.foreign import BEFORE
 from rlviz.runs.learning import plot_learning_curves
 from tests.interop.batch import HERE, frozen
@@ -87,6 +88,27 @@ def test_completions_of_trl(trl_run, tmp_path):
     (trl_run / "completions" / "completions_00002.parquet").write_bytes(b"PAR1 no more")
     with pytest.raises(ValueError, match=r"completions_00002\.parquet is no whole parquet file"):
         import_run(trl_run)
+
+
+def test_a_completion_is_right_above_a_half_by_the_first_function():
+    rows = [
+        {"step": 1, "prompt": "1=", "completion": "#1", "right": right, "short": 1.0, "advantage": 0.0}
+        for right in (0.5, 0.6, 0.0)
+    ]
+    responses = foreign._group(rows).responses
+    assert [response.correct for response in responses] == [False, True, False]
+    assert [response.reward for response in responses] == [1.5, 1.6, 1.0]
+
+
+def test_completions_without_pyarrow(trl_run, monkeypatch):
+    (trl_run / "completions").mkdir()
+    (trl_run / "completions" / "completions_00001.parquet").touch()
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    run = import_run(trl_run)
+    (note,) = run.notes
+    assert note.startswith("1 files of completions were not read")
+    assert note.endswith(f": {sys.executable} -m pip install 'rlviz[trl]'")
+    assert not run.groups and len(run.rows) == 2
 
 
 def test_a_log_of_pairs(tmp_path):

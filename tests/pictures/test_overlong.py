@@ -6,7 +6,7 @@ from math import inf
 import numpy as np
 import pytest
 
-from rlviz.algorithms import ALGORITHMS, DAPO, DR_GRPO, DUPO, GRPO, PPO
+from rlviz.algorithms import ALGORITHMS, DAPO, DR_GRPO, DUPO, GRPO, MAX_RL, PPO
 from rlviz.pictures.overlong import OverlongPicture, explore_overlong, overlong_curve
 from rlviz.pieces.shaping import SoftOverlongPunishment
 
@@ -67,10 +67,8 @@ def test_standardisation_is_blind_to_affine_changes():
     curve = overlong_curve(DUPO, shaping="own", mean_length=9)
     np.testing.assert_allclose(curve.new_rewards, 0.9 * curve.rewards + 0.1)
     np.testing.assert_allclose(curve.after, curve.before, atol=1e-5)
-    assert curve.scaled == pytest.approx(1.0, abs=1e-5)
     undivided = overlong_curve(replace(DUPO, advantage=DR_GRPO.advantage), shaping="own", mean_length=9)
     np.testing.assert_allclose(undivided.after, 0.9 * undivided.before)
-    assert undivided.scaled == pytest.approx(2.0)
     # a cut response has no form either: 0, where the other wrong ones have .1
     assert overlong_curve(DUPO, shaping="own").new_rewards[[2, 5, 7]].tolist() == pytest.approx([0.1, 0.1, 0.0])
 
@@ -136,7 +134,7 @@ def test_the_picture_is_the_curve(setting):
     np.testing.assert_array_equal(picture.before.get_xydata(), np.column_stack([curve.group_lengths, curve.before]))
     kept = ~curve.out
     np.testing.assert_array_equal(
-        picture.doubled.get_xydata(), np.column_stack([curve.group_lengths[kept], curve.doubled[kept]])
+        picture.plus_minus.get_xydata(), np.column_stack([curve.group_lengths[kept], curve.plus_minus[kept]])
     )
     assert picture.out.get_xdata().tolist() == curve.group_lengths[curve.out].tolist()
     drawn = {}
@@ -172,7 +170,7 @@ def legend(picture):
 
 def test_the_legend_names_what_is_drawn_and_nothing_else():
     always = ["without shaping", "mean length", "cut off, wrong"]
-    both = ["right: A", "wrong: A", "A without shaping", "A with 2 R + 1 for R"]
+    both = ["right: A", "wrong: A", "A without shaping", "A with rewards ±1"]
     soft = ["mean length", "punished from here", always[-1]]
     picture = OverlongPicture(overlong_curve(DAPO))
     assert legend(picture) == [always[0], "shaped", *both, *soft]
@@ -190,16 +188,36 @@ def test_the_legend_names_what_is_drawn_and_nothing_else():
     assert picture.still(overlong_curve(DAPO)) != picture.still(overlong_curve(DAPO, shaping="filter"))
 
 
-def test_what_becomes_of_advantages_when_rewards_are_doubled():
+def test_the_punishment_weighs_half_as_much_on_the_paper_s_rewards():
+    # 1 and −1, then the same punishment: 1 1 −1 1 1 −1.25 .25 −2, mean 0, squared deviations 10.625
+    signed = np.array([1, 1, -1, 1, 1, -1.25, 0.25, -2])
     standardised, undivided = overlong_curve(DAPO), overlong_curve(DR_GRPO)
-    np.testing.assert_allclose(standardised.doubled, standardised.after, atol=1e-4)
-    # 2 R + 1 of the shaped rewards: 3 3 1 3 3 .5 1.5 −1, mean 1.75
-    np.testing.assert_allclose(undivided.doubled, [1.25, 1.25, -0.75, 1.25, 1.25, -1.25, -0.25, -2.75], atol=1e-12)
-    # with no mean taken off the 1 is seen
-    raw = overlong_curve(replace(GRPO, name="Raw", advantage=lambda rewards: rewards))
-    np.testing.assert_allclose(raw.doubled, 2 * raw.new_rewards + 1)
-    filtered = overlong_curve(DR_GRPO, shaping="filter", mean_length=17)
-    assert not filtered.doubled[filtered.out].any()
+    np.testing.assert_allclose(standardised.plus_minus, signed / np.sqrt(10.625 / 7), rtol=1e-5)
+    np.testing.assert_allclose(undivided.plus_minus, signed, atol=1e-12)
+    # half the punishment on 1 and 0 is the same scale, an affine change: standardised the same, else half as large
+    np.testing.assert_allclose(overlong_curve(DAPO, factor=0.5).after, standardised.plus_minus, rtol=1e-5)
+    np.testing.assert_allclose(overlong_curve(DR_GRPO, factor=0.5).after, undivided.plus_minus / 2, atol=1e-12)
+    assert standardised.after[6] < 0 < standardised.plus_minus[6]  # right and long: blamed here, praised there
+
+
+def test_without_a_punishment_the_scale_of_rewards_is_divided_out_or_doubles_advantages():
+    for shaping in ("none", "filter"):
+        divided, undivided = (overlong_curve(of, shaping=shaping, mean_length=17) for of in (DAPO, DR_GRPO))
+        np.testing.assert_allclose(divided.plus_minus, divided.after, atol=1e-4)
+        np.testing.assert_allclose(undivided.plus_minus, 2 * undivided.after)
+        assert not undivided.plus_minus[undivided.out].any()
+    # with no mean taken off, −1 for wrong is seen
+    raw = overlong_curve(replace(GRPO, name="Raw", advantage=lambda rewards: rewards), shaping="none")
+    np.testing.assert_allclose(raw.plus_minus, [1 if right else -1 for right in RIGHT])
+    # MaxRL divides by the mean, and that of 1 1 −1 1 1 −1.25 .25 −2 is 0
+    refused = overlong_curve(MAX_RL)
+    assert refused.plus_minus is None and refused.after.any()
+    picture = OverlongPicture(refused)
+    assert not len(picture.plus_minus.get_xdata()) and "A with rewards ±1" not in legend(picture)
+    assert "With rewards 1 and −1 in place of 1 and 0 MaxRL refuses this group." in said(MAX_RL)
+    # rules in place of rewards do not ask how those are scaled
+    rules = overlong_curve(DUPO, shaping="own")
+    np.testing.assert_array_equal(rules.plus_minus, rules.after)
 
 
 def said(*arguments, **setting):
@@ -223,8 +241,20 @@ def test_words_at_several_settings():
     assert "floor" not in said(bottomless, shaping="own") + said(DUPO, shaping="own") + said(GRPO, shaping="filter")
     assert "1 of the eight is cut off and counts as wrong." in words
     assert "The right response of 15 tokens has reward 0.25 and A = −0.17, without shaping 1.00 and A = +0.72." in words
-    assert "every advantage would be the same: the scale is divided out." in words
-    assert "advantages would be 2.0 times as large." in said(DR_GRPO)
+    halved = "With rewards 1 and −1, as in DAPO's paper, the same punishment weighs half as much: the right response of 15 tokens"
+    assert f"{halved} would have A = +0.20." in words
+    assert f"{halved} would have A = +0.25." in said(DR_GRPO)
+    rewards = "With rewards 1 and −1 in place of 1 and 0"
+    divided_out = f"{rewards} every advantage would be the same: the scale is divided out."
+    assert divided_out in said(DAPO, shaping="none")
+    assert f"{rewards} advantages would be 2.0 times as large." in said(DR_GRPO, shaping="none")
+    # rules in place of rewards, all right, all wrong: the same, and no scale was divided out
+    for same in (said(DUPO, shaping="own"), said(GRPO, number_right=8, mean_length=9), said(DR_GRPO, number_right=0)):
+        assert f"{rewards} every advantage would be the same." in same
+    below = replace(GRPO, name="Mine", shape=lambda rewards, lengths: rewards.clamp(max=0))
+    assert f"{rewards} the right response of 5 tokens would have A = +0.72." in said(below, shaping="own")  # before: 0
+    two_off = replace(GRPO, name="Mine", shape=lambda rewards, lengths, truncated: rewards - 2.0 * truncated)
+    assert f"{rewards} the right response of 5 tokens would have A = " in said(two_off, shaping="own")
     assert said(GRPO, shaping="own").startswith("GRPO with its own shaping (none); the sampler")
     assert said(GRPO, shaping="none").startswith("GRPO without shaping; the sampler")
     filtered = said(GRPO, shaping="filter", mean_length=20)

@@ -39,7 +39,7 @@ RUN = Unlabelled(
         "one update a rollout, groups of 8": "nothing is clipped, so it is one update; but with groups of 8 hardly "
         "any group would be dead at the start, where one answer in three is right.",
         "one update a rollout, groups of 2": "no token is ever clipped, so every ratio was 1: one update. And half "
-        "of the groups are dead from the first step on, as p² + (1 − p)² says for p = .34: .56.",
+        "of the groups are dead from the first step on, as p² + (1 − p)² says for p = .34: .55.",
         "eight updates a rollout, groups of 8, ε = 0.02": "with eight updates ratios leave 1, and so narrow a clip "
         "would cut some tokens; here none is cut.",
         "eight updates a rollout, groups of 2, ε = 0.02": "the groups are small, as the dead ones show; but with "

@@ -1,0 +1,128 @@
+"""What the names in a picture stand for at one setting: controls, data, texts, and what the curve computes."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlviz.page.picture import Channel, Choice, Draws, Picture, Say
+
+FIELD = re.compile(r"\{(\w+)(?::([^}]*))?\}")
+Array = NDArray[np.float64]
+
+
+class Names:
+    """The values of a picture's names, asked for as arrays, as numbers, as conditions and in texts."""
+
+    def __init__(self, picture: Picture, values: Mapping[str, Any], *parts: Mapping[str, Any]) -> None:
+        """values: of the controls; parts: data, texts and outputs, of which a later one hides an earlier one."""
+        known: dict[str, Any] = {}
+        for name, control in picture.controls.items():
+            if isinstance(control, Choice):
+                known |= {f"{name}={option}": float(option == values[name]) for option in control.options}
+        for part in (values, *parts):
+            known |= {name: _plain(value) for name, value in part.items()}
+        self.known = known
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.known
+
+    def array(self, channel: Channel) -> Array:
+        """Return a channel as an array of numbers."""
+        value = channel if isinstance(channel, int | float) else self.known[channel]
+        return np.atleast_1d(np.asarray(value, dtype=float)).ravel()
+
+    def words(self, name: str) -> list[str]:
+        """Return a channel that names a list of words, or of numbers to be written out."""
+        value = self.known[name]
+        return [word if isinstance(word, str) else formatted(float(word), "g") for word in np.ravel(value).tolist()]
+
+    def one(self, channel: Channel) -> float:
+        """Return a channel's (first) number."""
+        if isinstance(channel, int | float):
+            return float(channel)
+        array = self.array(channel)
+        return float(array[0]) if len(array) else math.nan
+
+    def holds(self, when: str) -> bool:
+        """Return whether a condition holds: of a name, that it is known and its first value neither 0 nor NaN."""
+        if not when:
+            return True
+        if when.startswith("!"):
+            return not self.holds(when[1:])
+        value = self.known.get(when)
+        if value is None or isinstance(value, str):
+            return bool(value)
+        first = self.one(when)
+        return first != 0 and not math.isnan(first)
+
+    def fill(self, text: str) -> str:
+        """Return a text with its {names} filled in."""
+        return FIELD.sub(self._field, text)
+
+    def _field(self, found: re.Match[str]) -> str:
+        value = self.known.get(found[1], found[0])
+        if isinstance(value, str):
+            return value
+        if isinstance(value, list | tuple):
+            return ", ".join(map(str, value))
+        return formatted(self.one(found[1]), found[2] or "g")
+
+    def said(self, sentences: tuple[Say, ...], *, only_first: bool = False) -> str:
+        """Return the sentences that hold, or the first of them."""
+        held = [self.fill(say.text) for say in sentences if self.holds(say.when)]
+        return " ".join(held[:1] if only_first else held)
+
+
+def _plain(value: Any) -> Any:
+    return value.detach().numpy() if hasattr(value, "detach") else value
+
+
+def formatted(value: float, spec: str) -> str:
+    """Return a number as Python writes it, with a real minus and ∞; "r" is two digits, four where it is next to 1."""
+    if math.isnan(value):
+        return "no number"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if spec == "r":
+        spec = ".2f" if abs(value - 1) >= 0.01 else ".4f"
+    if spec == "d":
+        return f"{round(value)}".replace("-", "−")
+    text = format(value, spec)
+    if float(text.rstrip("%")) == 0:  # no sign for what rounds to 0
+        text = text.lstrip("+-")
+    return text.replace("-", "−")
+
+
+def uniform(shape: tuple[int, ...], of: int, seed: int) -> Array:
+    """Return numbers in [0, 1) by a hash of their places, row by row, `of` places a row; run.js makes the same."""
+    row, column = np.divmod(np.arange(math.prod(shape), dtype=np.uint64), np.uint64(shape[-1]))
+    return _hash(row * np.uint64(of) + column, seed).reshape(shape)
+
+
+def _hash(place: NDArray[np.uint64], seed: int) -> Array:
+    whole = np.uint64(0xFFFFFFFF)
+    h = (place ^ np.uint64(seed * 0x9E3779B9 & 0xFFFFFFFF)) * np.uint64(0x85EBCA6B) & whole
+    h ^= h >> np.uint64(13)
+    h = h * np.uint64(0xC2B2AE35) & whole
+    h ^= h >> np.uint64(16)
+    h = h * np.uint64(0x27D4EB2F) & whole
+    h ^= h >> np.uint64(15)
+    return h / 4294967296.0
+
+
+def drawn(draws: Draws, values: Mapping[str, Any]) -> Array:
+    """Return the numbers of a recipe, with these values of the controls for its sizes."""
+    shape = tuple(int(values[size]) if isinstance(size, str) else size for size in draws.shape)
+    of = draws.of or shape[-1]
+    if draws.kind == "uniform":
+        return uniform(shape, of, draws.seed)
+    row, column = np.divmod(np.arange(math.prod(shape), dtype=np.uint64), np.uint64(shape[-1]))
+    place = np.uint64(2) * (row * np.uint64(of) + column)
+    radius = np.sqrt(-2 * np.log(1 - _hash(place, draws.seed)))
+    return (radius * np.cos(2 * np.pi * _hash(place + np.uint64(1), draws.seed))).reshape(shape)

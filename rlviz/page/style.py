@@ -1,0 +1,92 @@
+"""Colours and sizes that the last row can see, the same in a page's CSS and on paper, and figures that carry their alt text.
+
+Each colour has 3:1 contrast on white, and none speaks alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from small_models.checks import checked
+
+BLUE, VERMILION, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#7f7f7f"
+FAINT = "#e3e3e3"
+CYCLE = (BLUE, VERMILION, GREEN, GREY)  # of several lines in one picture, in this order
+COLOURS = {"blue": BLUE, "vermilion": VERMILION, "green": GREEN, "purple": "#AA4499", "grey": GREY, "ink": "black"}
+LINE_STYLES = ("-", "--", ":", "-.")
+TEXT, LINE = 13, 2.5
+DESCRIPTION = {".png": "Description", ".svg": "Description", ".pdf": "Subject"}  # format → its field for a description
+
+
+def plain(text: str) -> str:
+    """Return a text, such as a name from a file, so that matplotlib draws its dollar signs and typesets nothing between them."""
+    return text.replace("$", r"\$")
+
+
+def signed(value: float) -> str:
+    """Return a number with its sign and two digits: +1.00, −0.25, and 0.00 for what rounds to it."""
+    return f"{value:+.2f}".replace("-", "−") if abs(value) >= 0.005 else "0.00"
+
+
+class DescribedFigure(Figure):
+    """A Figure that a notebook keeps with an alt text, made of its own words: titles, labels and the names of its lines."""
+
+    def alt(self) -> str:
+        """Return each graph's title, what is drawn against what, and the names in its legend."""
+        shown = [ax for ax in self.axes if ax.get_visible() and (ax.get_title() or ax.get_xlabel() or ax.get_ylabel())]
+        return " ".join([f"{len(shown)} graph{'s' * (len(shown) != 1)}.", *map(_words, shown)])
+
+    def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+        file = io.BytesIO()
+        self.savefig(file, format="png")
+        data = {"text/plain": self.alt(), "image/png": base64.b64encode(file.getvalue()).decode()}
+        return data, {"image/png": {"alt": data["text/plain"]}}
+
+
+def _words(ax: Axes) -> str:
+    against = f"{ax.get_ylabel()} against {ax.get_xlabel()}" if ax.get_ylabel() and ax.get_xlabel() else ax.get_xlabel()
+    names = list(dict.fromkeys(name for name in ax.get_legend_handles_labels()[1] if name))
+    told = [part for part in (ax.get_title(), against or ax.get_ylabel(), ", ".join(names)) if part]
+    return " ".join(": ".join(told).replace(r"\$", "$").split()) + "."
+
+
+def new_figure(width: float, height: float, *, dpi: int = 100) -> Figure:
+    """Return a Figure of this size in inches that pyplot does not know of, so nothing keeps it alive or shows it twice."""
+    return DescribedFigure(figsize=(width, height), dpi=dpi, layout="constrained")
+
+
+def dress(ax: Axes, *, title: str, x: str, y: str) -> Axes:
+    """Give the axes their words, in sizes that the last row can read."""
+    ax.set_title(title, fontsize=TEXT + 1)
+    ax.set_xlabel(x, fontsize=TEXT)
+    ax.set_ylabel(y, fontsize=TEXT)
+    ax.tick_params(labelsize=TEXT - 1)
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
+@checked
+def save_figure(figure: Figure, path: str | os.PathLike[str], *, description: str = "") -> None:
+    """Write the figure as PNG (150 dots an inch), SVG or PDF, by the ending of `path`; the file is there whole or not at all.
+
+    Raises ValueError for another ending, OSError as it comes.
+    """
+    target = Path(path)
+    kind = target.suffix.lower()
+    if kind not in DESCRIPTION:
+        raise ValueError(f"out must end in {', '.join(DESCRIPTION)}; got {target.name}")
+    metadata: dict[str, Any] = {"Title": target.stem, DESCRIPTION[kind]: description}
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        figure.savefig(temporary, format=kind[1:], dpi=150, metadata=metadata)
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)

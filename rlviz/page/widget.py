@@ -1,0 +1,151 @@
+"""A picture in a notebook and in a page: what is sent to `draw.js`, once, and what comes back when a control is let go."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import io
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import anywidget
+import traitlets
+from matplotlib.figure import Figure
+
+from rlviz.markup import Markup, element, joined
+from rlviz.page.picture import Draws, Picture, to_json
+from rlviz.page.script import module
+from rlviz.page.tracing import Program
+
+POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
+FILES = ("run", "draw", "widget")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What one choice makes of a picture: its program, and the names that come with it.
+
+    program: a program, or its name among shared ones; None where it cannot be traced, and why says why. numbers: parameter →
+    (value, low, high, step) of its slider. texts, data: names of this choice alone.
+    """
+
+    program: str | None
+    why: str = ""
+    numbers: Mapping[str, tuple[float, float, float, float]] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+def told(
+    name: str,
+    picture: Picture,
+    *,
+    programs: Mapping[str, Program],
+    variants: Mapping[str, Variant],
+    family: tuple[str, ...],
+    values: Mapping[str, Any],
+    call: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return all that `mount` of draw.js needs, as what json.dumps takes."""
+    used = {variant.program for variant in variants.values()}
+    return {
+        "name": name,
+        "picture": to_json(replace(picture, data={})),
+        "programs": {key: program for key, program in programs.items() if key in used},
+        "variants": {key: _variant(variant) for key, variant in variants.items()},
+        "family": list(family),
+        "values": to_json(values),
+        "call": to_json(call),
+        "data": {key: data_to_json(value) for key, value in picture.data.items()},
+    }
+
+
+def _variant(variant: Variant) -> dict[str, Any]:
+    told = {name: to_json(value) for name, value in vars(variant).items() if value}
+    return {
+        **told,
+        "program": variant.program,
+        "data": {name: data_to_json(value) for name, value in variant.data.items()},
+    }
+
+
+def data_to_json(value: Any) -> Any:
+    """Return a piece of data as what json.dumps takes: a number, words, a recipe, or an array with its shape."""
+    if isinstance(value, Draws):
+        return to_json(value)
+    if hasattr(value, "shape"):
+        flat = [float(f"{number:.17g}") for number in value.reshape(-1).tolist()]
+        return {"shape": list(value.shape), "data": [finite(number) for number in flat]}
+    return [finite(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value).replace("inf", "Infinity").replace("nan", "NaN")
+    return value
+
+
+def pack(data: Any) -> str:
+    """Return data as JSON, gzip and base64, for `unpack` of widget.js; the same data give the same text."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
+
+
+def fragment(packed: str, *, caption: str, inside: Markup | None = None) -> Markup:
+    """Return HTML that needs no other file and no kernel; it shows `caption` until its script runs, and where none does.
+
+    Every fragment carries the script, for an output may stand alone; a page that has it already does not start it again.
+    """
+    name = hashlib.sha256(packed.encode()).hexdigest()[:16]
+    place = element("div", inside or Markup(), element("p", caption), data_rlviz=name)
+    begin = f'start("{name}", "{packed}");'
+    return joined(place, "\n", element("script", Markup(f"\n{module(*FILES)}\n{begin}\n"), type="module"))
+
+
+def page(title: str, content: Markup) -> str:
+    """Return a whole page around a fragment; it may ask no host for anything."""
+    head = (
+        element("meta", charset="utf-8"),
+        element("title", title),
+        element("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        element("meta", name="viewport", content="width=device-width"),
+        element("meta", name="color-scheme", content="light dark"),
+    )
+    whole = element("html", element("head", *head), "\n", element("body", content), lang="en")
+    return joined(Markup("<!doctype html>\n"), whole, "\n")
+
+
+class View(anywidget.AnyWidget):
+    """A picture whose page computes it: the kernel hears of a control when it is let go, and of nothing while it moves.
+
+    values: of the controls, in both directions. asked, answered: {turn, key, values} of a rule that a page cannot follow, and
+    {turn, outputs} or {turn, why}.
+    """
+
+    _esm = module(*FILES, offers="export default { render };")
+    packed = traitlets.Unicode().tag(sync=True)
+    values = traitlets.Dict().tag(sync=True)
+    asked = traitlets.Dict().tag(sync=True)
+    answered = traitlets.Dict().tag(sync=True)
+    twin = traitlets.Bool().tag(sync=True)  # whether an output of its own holds the PNG
+
+    def __init__(self, given: Mapping[str, Any], answer: Callable[[str, Mapping[str, Any]], dict[str, Any]]) -> None:
+        self._answer = answer
+        super().__init__(packed=pack(given), values=dict(given["values"]))
+
+    @traitlets.observe("asked")
+    def _compute(self, change: Any) -> None:
+        asked = change["new"]
+        if asked:
+            self.answered = {"turn": asked["turn"], **self._answer(asked["key"], asked["values"])}
+
+
+def png(figure: Figure) -> bytes:
+    """Return a figure as a PNG."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=100)
+    return file.getvalue()

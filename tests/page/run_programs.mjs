@@ -1,0 +1,22 @@
+// Runs programs on inputs and prints what comes out: node run_programs.mjs cases.json; used by tests in Python.
+import fs from "node:fs";
+import { array, draws, program } from "../../rlviz/page/run.js";
+
+const { programs, cases } = JSON.parse(fs.readFileSync(process.argv[2], "utf8"));
+const numbers = (value) => (typeof value === "string" ? Number(value) : value);
+const compiled = Object.fromEntries(Object.entries(programs).map(([key, value]) => [key, program(value)]));
+const results = cases.map(({ key, inputs }) => {
+  const given = {};
+  for (const [name, value] of Object.entries(inputs)) {
+    if (value?.is === "Draws") given[name] = draws(value, inputs);
+    else given[name] = value?.shape ? array(value.shape, Float64Array.from(value.data, numbers)) : value;
+  }
+  const began = performance.now();
+  const outputs = compiled[key](given);
+  const ms = performance.now() - began;
+  const plain = Object.fromEntries(
+    Object.entries(outputs).map(([name, value]) => [name, { shape: value.shape, data: Array.from(value.data, String) }]),
+  );
+  return { ms, outputs: plain };
+});
+process.stdout.write(JSON.stringify(results));

@@ -1,0 +1,126 @@
+"""Numbers and rules that the course's prose states are what the library computes, and what its committed outputs print."""
+
+import inspect
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+import torch
+
+from rlviz import GRPO, GSPO
+from rlviz.algorithms import ALGORITHMS
+from rlviz.exercises.lessons import l00
+from rlviz.pictures import overlong
+from rlviz.pieces.shaping import SoftOverlongPunishment
+
+COURSE = Path(__file__).parent.parent / "notebooks"
+SHEETS = {
+    "cheatsheet.md": {
+        "mean, mean": "mean of responses' means",
+        "sum, mean": "sum of responses' means",
+        "tokens, mean": "token mean",
+        "tokens, constant": "sum / constant",
+    },
+    "cheatsheet.zh.md": {
+        "mean, mean": "先回答内平均，再对回答平均",
+        "sum, mean": "先回答内平均，再对回答求和",
+        "tokens, mean": "词元平均",
+        "tokens, constant": "求和除以常数",
+    },
+}
+
+
+def lesson(number):
+    """Return a lesson's text and what its cells printed."""
+    (file,) = COURSE.glob(f"{number}_*.ipynb")
+    cells = nbformat.read(file, 4).cells
+    text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    return text, "".join(output.text for output in outputs if output.output_type == "stream")
+
+
+def rule(aggregate):
+    """Return which mean an aggregation is, by the weights that it gives two responses of 2 and 8 tokens."""
+    mask = torch.arange(8) < torch.tensor([[[2], [8]]])
+    weights = aggregate(mask)[0]
+    short, long = weights.sum(-1).tolist()
+    if short == pytest.approx(long):  # each token has 1 / its response's length
+        return {1.0: "sum, mean", 0.5: "mean, mean"}[short]
+    assert weights[0, 0] == weights[1, 0]
+    return "tokens, mean" if short + long == pytest.approx(1) else "tokens, constant"
+
+
+@pytest.mark.parametrize("sheet", SHEETS)
+def test_a_cheat_sheet_says_which_mean_each_algorithm_takes(sheet):
+    rows = [line.strip("| ").split(" | ") for line in (COURSE / "teaching" / sheet).read_text("utf-8").splitlines()]
+    said = {cells[0]: cells[-1] for cells in rows if len(cells) == 4}
+    aggregates = {
+        each.name: each.aggregate for each in ALGORITHMS if hasattr(each, "aggregate") and each.name != "GSPO"
+    }
+    known = {name: SHEETS[sheet][rule(aggregate)] for name, aggregate in aggregates.items() if name in said}
+    assert len(known) >= 6
+    assert {name: said[name] for name in known} == known
+
+
+def test_the_slides_say_how_narrow_gspo_s_limits_are_and_how_many_tokens_lesson_09_clips():
+    slides = (COURSE / "teaching/slides/2.md").read_text("utf-8")
+    narrower = sorted(
+        round(getattr(GRPO.bounds, side) / getattr(GSPO.bounds, side)) for side in ("eps_low", "eps_high")
+    )
+    assert "{} to {} times narrower".format(*narrower) in slides
+    printed = re.search(r"GSPO paper's +([\d.]+) +([\d.]+) +([\d.]+) ", lesson("09")[1])
+    clipped = sorted(round(float(share)) for share in printed.groups())
+    assert f"lesson 09 it clips {clipped[0]} to {clipped[-1]} % of the tokens" in slides
+
+
+def test_lesson_07_weighs_the_punishment_as_the_paper_does():
+    text = lesson("07")[0]
+    rewards, lengths = torch.tensor([[1.0]]), torch.tensor([[15]])
+    paper = SoftOverlongPunishment(max_length=16, cache=4)(rewards, lengths).item()  # of rewards 1 and −1
+    ours = SoftOverlongPunishment(max_length=16, cache=4, factor=0.5, floor=-0.5)(rewards, lengths).item()
+    assert ours == (paper + 1) / 2  # the same place between right and wrong
+    assert f"a right answer of 15 tokens has 1 − ½ · ¾ = {ours:g}" in text
+    curve = overlong.overlong_curve()
+    (fifteen,) = (curve.group_lengths == 15).nonzero()[0]
+    here, there = (f"{abs(of[fifteen]):.2f}".lstrip("0") for of in (curve.after, curve.plus_minus))
+    assert curve.after[fifteen] < 0 < curve.plus_minus[fifteen]
+    assert f"A = −{here}" in text and f"A = +{there}" in text
+
+
+def test_lesson_00_says_how_much_was_chosen_and_how_much_sharpened():
+    text, printed = lesson("00")
+    found = re.findall(r"sums in ([\d.]+) of the answers, right ([\d.]+); without them right ([\d.]+)", printed)
+    (share, right, guessed), (later, sharpened, _) = [[float(number) for number in row] for row in found]
+    chosen = later * right + (1 - later) * guessed  # had only the share of answers with sums changed
+    assert right < sharpened and share < later
+    plain = " ".join(text.split())
+    for number, sentence in (
+        (right, "right {} of the time"),
+        (guessed, "without them {}"),
+        (share, "from {} of all answers"),
+        (later, "to {}."),
+        (chosen, "would make {} right"),
+        (sharpened, "are right {} of the time afterwards"),
+    ):
+        assert sentence.format(f"{number:.2f}".lstrip("0")) in plain
+
+
+def test_dead_groups_of_two_in_lesson_00():
+    success = float(re.search(r"for p = (\.\d+)", inspect.getsource(l00))[1])
+    dead = f"{success**2 + (1 - success) ** 2:.2f}".lstrip("0")
+    assert f"for p = .34: {dead}." in l00.RUN.why[l00.RUN.right]
+    solution = nbformat.read(COURSE / "solutions/00_start_here.ipynb", 4).cells
+    assert f"for p = .34: {dead}." in str([cell.get("outputs") for cell in solution])
+
+
+def test_what_top_p_leaves_out_in_lesson_11():
+    text = lesson("11")[0]
+    policy = (0.6, 0.3, 0.1)
+    sampled = [p / (0.6 + 0.3) for p in policy[:2]]  # the smallest set of probability .9, and nothing else
+    written = ", ".join(f"{p:.3f}".removeprefix("0") for p in sampled)
+    assert f"of .6, .3, .1, top-p 0.9 samples {written}, 0." in text
+    weights = {f"{p / q:.3g}".removeprefix("0") for p, q in zip(policy, sampled, strict=False)}  # of π over the sampler
+    assert len(weights) == 1
+    assert f"the weight w = {weights.pop()} of what was sampled is missing" in text
+    assert "ratios are wrong" not in text
