@@ -217,6 +217,38 @@ def test_scripts_are_python_and_yaml_is_nested(algorithm):
         )
 
 
+def test_what_verl_must_be_told_before_it_starts():
+    """Its defaults leave batches without a size, the sampler without a name, and give the critic another model."""
+    settings = TrainSettings(
+        num_prompts=8, group_size=4, updates_per_rollout=4, minibatches=2, lr_warmup_steps=3, steps=12
+    )
+    fields = to_verl(PPO, settings, accumulation=4).fields
+    part = 8 * 4 // 2 // 4  # responses of an update, in four parts
+    folders = (
+        "actor_rollout_ref.actor.ppo",
+        "critic.ppo",
+        "actor_rollout_ref.rollout.log_prob",
+        "actor_rollout_ref.ref.log_prob",
+    )
+    assert [fields[f"{name}_micro_batch_size_per_gpu"] for name in folders] == [part] * 4
+    assert fields["actor_rollout_ref.rollout.name"] == "vllm"
+    assert fields["critic.model.path"] == "${actor_rollout_ref.model.path}"
+    assert (
+        fields["actor_rollout_ref.actor.optim.lr_warmup_steps"] == 3
+    )  # rollouts: verl's scheduler goes on once in each
+    devices = ("trainer.nnodes", "trainer.n_gpus_per_node", "actor_rollout_ref.rollout.tensor_model_parallel_size")
+    assert [fields[name] for name in devices] == [1, 1, 1]  # those that the batches are for; verl's own are 1, 8, 2
+
+
+def test_where_verl_has_no_such_advantage_its_yaml_asks_for_yours():
+    """Left out, verl would take GAE and a critic."""
+    lines = yaml_text(to_verl(find_algorithm("forking-tokens"))).splitlines()
+    assert '  adv_estimator: "forking_tokens"' in lines
+    assert any("until yours is registered there: @register_adv_est('forking_tokens')" in line for line in lines)
+    lines = yaml_text(to_verl(GRPO)).splitlines()
+    assert '  adv_estimator: "grpo"' in lines and not any("registered" in line for line in lines)
+
+
 def own_bounds(old_logp):
     return 1 - 0.3 * old_logp.exp(), 1.5
 
