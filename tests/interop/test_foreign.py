@@ -61,9 +61,21 @@ def test_a_log_of_trl(trl_run, tmp_path):
     assert frame[["tokens_sampled", "rounds"]].isna().all(axis=None)  # stand as 0 in the file, and are not known
     assert {"kl", "rounds", "tokens_sampled"} < set(run.lacking) and not {"reward", "entropy"} & set(run.lacking)
     told = diagnose(tmp_path / "run")
+    assert [(finding.rule, finding.step) for finding in told][:1] == [("not_finite", 2)]
     assert told.lacking == run.lacking and "not recorded: seconds, well_formed, truncated, kl" in told.summary
     titles = [ax.get_title() for ax in plot_learning_curves(frame).axes]
     assert titles[:2] == ["Reward and accuracy", "Entropy"] and "How much the critic explains" not in titles
+
+
+def test_a_number_that_was_never_finite_was_recorded_all_the_same(tmp_path):
+    rows = [{"loss": 0.0, "grad_norm": math.nan, "reward": 0.4, "step": step} for step in (10, 20, 30)]
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": rows}))
+    run = import_run(tmp_path / "trainer_state.json", tmp_path / "run")
+    assert "grad_norm" not in run.lacking and "kl" in run.lacking
+    told = diagnose(tmp_path / "run")
+    assert told.steps == 30
+    assert [(finding.rule, finding.step) for finding in told][:1] == [("not_finite", 10)]
+    assert "loss_zero" not in [finding.rule for finding in told]
 
 
 def test_completions_of_trl(trl_run, tmp_path):
