@@ -29,9 +29,10 @@ from rlviz.interop import carried, exporting, to_trl, to_verl
 from rlviz.interop.trl import TABLE as TRL
 from rlviz.interop.verl import TABLE as VERL
 from rlviz.interop.writing import script, yaml_text
+from rlviz.pieces.bounds import FixedBounds, UpperBound
 from rlviz.pieces.preference import SigmoidPreference
 from rlviz.pieces.selection import drop_all_equal
-from rlviz.pieces.surrogate import SoftGate, clipped_weight
+from rlviz.pieces.surrogate import DualClip, SoftGate, clipped_weight
 from rlviz.training.files import write_json
 from tests.interop.batch import BADLY_FORMED, HERE, compared, frozen, ours
 
@@ -209,6 +210,22 @@ def test_every_piece_of_rlviz_has_a_row(table):
 )  # fmt: skip
 def test_fields_that_say_a_piece(algorithm, to, name, value):
     assert EXPORTS[to](algorithm).fields[name] == value
+
+
+def test_limits_of_trl_are_widths_about_1_but_of_cispo():
+    """TRL clips the ratio to 1 − epsilon … 1 + epsilon_high, and under cispo to epsilon_high itself."""
+    fields = to_trl(replace(GRPO, bounds=UpperBound(3.5))).fields
+    assert (1 - fields["epsilon"], 1 + fields["epsilon_high"]) == (0.0, 3.5)
+    fields = to_trl(replace(GRPO, bounds=UpperBound(3.5), surrogate=clipped_weight)).fields
+    assert fields["epsilon_high"] == 3.5 and "epsilon" not in fields
+
+
+@pytest.mark.parametrize(("c", "fit"), [(1.1, "inexpressible"), (1.5, "inexpressible"), (1.6, "exact")])
+def test_trl_s_delta_is_a_dual_clip_only_above_the_upper_limit(c, fit):
+    """TRL cuts every ratio at delta before it takes the minimum: one of a good token, too, where that is no higher."""
+    dual = replace(GRPO, bounds=FixedBounds(0.2, 0.5), surrogate=DualClip(c))
+    line = to_trl(dual).at("surrogate")
+    assert line.fit == fit and line.fields == ({"delta": c} if fit == "exact" else {})
 
 
 def test_the_mean_over_accumulated_parts_and_minibatches():

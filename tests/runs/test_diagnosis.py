@@ -214,6 +214,8 @@ def test_a_measure_by_hand(measure, expected):
 def test_what_is_measured_now_and_then_stays_until_it_is_measured_again():
     found = a_course(x=[NAN, 1, NAN, NAN, 5, NAN]).latest("x")
     assert found == pytest.approx(np.array([NAN, 1, 1, 1, 5, 5]), nan_ok=True)
+    found = a_course(x=[NAN, NAN, 1, 5]).latest("x")
+    assert found == pytest.approx(np.array([NAN, NAN, 1, 5]), nan_ok=True)  # what comes last is not known at first
 
 
 @pytest.mark.parametrize(("steps", "window"), [(3, 5), (40, 5), (60, 7), (120, 15), (400, 25)])
