@@ -540,6 +540,11 @@ export const OPS = {
   },
 
   index: (x, at) => {
+    if (x.shape.length === 1) {
+      const out = fresh(at[0].data.length);
+      for (let i = 0; i < out.length; i++) out[i] = x.data[within(at[0].data[i], x.data.length)];
+      return array(at[0].shape, out);
+    }
     const from = indexed(x, at);
     return array(from.shape, read(x.data, from.places));
   },
