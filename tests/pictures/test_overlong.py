@@ -90,6 +90,11 @@ REFUSES = "With rewards 1 and −1 in place of 1 and 0 MaxRL refuses this group.
         ({"shaping": "none"}, DIVIDED),
         ({"algorithm": DR_GRPO, "shaping": "none"}, "advantages would be 2.0 times as large."),
         ({"algorithm": DR_GRPO, "number_right": 0}, "The cut response of 16 tokens has reward −1.00 and A = −0.75"),
+        # 9 to 22 tokens, 11 is right, 14 has −½, four have −1: mean −.4375, before ⅛; the wrong one of 9 changes as much, .5625
+        (
+            {"algorithm": DR_GRPO, "mean_length": 15, "number_right": 2},
+            "The right response of 11 tokens has reward 1.00 and A = +1.44; without shaping it has 1.00 and +0.88.",
+        ),
         ({"algorithm": GRPO, "shaping": "filter", "mean_length": 20}, "Cut off, and out of the loss: 6 of the eight."),
         ({"algorithm": DUPO, "shaping": "own", "mean_length": 9}, "changes rewards by up to 0.10, but no advantage."),
         ({"algorithm": GRPO, "shaping": "own"}, "GRPO with its own shaping (none); the sampler cuts at 16 tokens."),
