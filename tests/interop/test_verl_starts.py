@@ -1,7 +1,7 @@
 """The YAML for verl as verl itself reads it: hydra composes it, and verl's own checks pass. Skipped without verl 0.9.1 and hydra.
 
 `pip install --no-deps verl==0.9.1 tensordict==0.10.0 pyvers hydra-core==1.3.2 omegaconf==2.3.0 antlr4-python3-runtime==4.9.3
-codetiming`, and Ray: verl as a whole asks for another transformers than the lock has.
+codetiming orjson`, and Ray: verl as a whole asks for another transformers than the lock has.
 """
 
 from __future__ import annotations
