@@ -19,17 +19,15 @@ from typer.testing import CliRunner
 from rlviz import ALGORITHMS, DCPO, GRPO, differences, good_actions, train_table
 from rlviz.algorithms import family_table
 from rlviz.cli import app
-from rlviz.pictures.clip import clip_comparison
-from rlviz.pictures.clip import ClipPicture
+from rlviz.pictures.clip import explore_clip
 
-curve = clip_comparison(GRPO)
 diff = CliRunner().invoke(app, ["diff", "grpo", "dcpo"])
 answers = {
     "differences": [str(row) for a in ALGORITHMS for b in ALGORITHMS for row in differences(a, b)],
     "table of the family": family_table().to_csv(),
     "rlviz diff": [diff.exit_code, diff.output],
     "formulas": [GRPO.surrogate.formula, DCPO.surrogate.formula],
-    "picture": ClipPicture(curve).words(curve),
+    "picture": explore_clip().caption,
     "a run on a table": str(train_table(DCPO, good_actions(), steps=3).entropy),
 }
 helps = {}

@@ -18,6 +18,7 @@ from rlviz import DCPO, GRPO, GSPO, PPO, TrainSettings, default_settings, histor
 from rlviz.exercises import mistakes
 from rlviz.pieces.bounds import FixedBounds, no_bounds
 from rlviz.pieces.gae import whiten
+from rlviz.pieces.mismatch import capped_weight
 from rlviz.pieces.surrogate import clipped_weight, unclipped
 from small_models.policies import load_policy
 from small_models.tasks import Chain
@@ -42,6 +43,17 @@ def uncut_inside(ratio: Tensor, advantages: Tensor, lower: Tensor, upper: Tensor
     return torch.where(inside, ratio, ratio.detach()) * advantages
 
 
+def weight_on(*signs: float, cap: float = 2.0) -> Any:
+    """Return GRPO with min(w, cap) on the tokens of responses whose advantage has one of these signs, and 1 on the others."""
+
+    def advantage(rewards: Tensor, mask: Tensor, old_logp: Tensor, sampler_logp: Tensor) -> Tensor:
+        A = GRPO.advantage(rewards).unsqueeze(-1)
+        w = capped_weight(old_logp, sampler_logp, mask, cap)
+        return A * torch.where(torch.isin(A.sign(), torch.tensor(signs)), w, 1.0)
+
+    return replace(FREE, advantage=advantage)
+
+
 def widths(algorithm: Any, width: float) -> Any:
     return algorithm.with_parameters(eps_low=width, eps_high=width)
 
@@ -50,6 +62,7 @@ open_below = 0.999  # a lower limit of .001, which no ratio reaches
 of_9 = TrainSettings(steps=20, num_prompts=12, lr=1e-4, lr_warmup_steps=5, updates_per_rollout=8)
 of_10 = replace(of_9, prompt_pool=48)
 of_15 = TrainSettings(steps=20, num_prompts=16, group_size=4, lr_warmup_steps=5, updates_per_rollout=4)
+of_14 = TrainSettings(steps=48, num_prompts=16, sampler_lag=8)
 high = replace(of_9, steps=16, lr=3e-4)
 cispo = replace(FREE, surrogate=clipped_weight)
 three = range(3)
@@ -73,6 +86,12 @@ RUNS: list[tuple[str, str, Any, TrainSettings, range]] = [
     ("10", "lr 3e-4, GRPO, sum over responses", replace(FREE, aggregate=DCPO.aggregate), replace(of_10, lr=3e-4), three),
     ("10", "GRPO", FREE, of_10, range(3, 9)),
     ("10", "DCPO", DCPO, of_10, range(3, 9)),
+    ("14", "8 steps old", weight_on(), of_14, three),
+    ("14", "8 steps old, weighted", weight_on(-1.0, 1.0), of_14, three),
+    ("14", "8 steps old, weighted where A < 0", weight_on(-1.0), of_14, three),
+    ("14", "8 steps old, weighted where A > 0", weight_on(1.0), of_14, three),
+    ("14", "8 steps old, weighted where A < 0, cap 1", weight_on(-1.0, cap=1.0), of_14, three),
+    ("14", "8 steps old, weighted where A > 0, cap 1", weight_on(1.0, cap=1.0), of_14, three),
     ("15", "GRPO", FREE, of_15, three),
     ("15", "no gradient beyond the limits", replace(FREE, surrogate=uncut_inside), of_15, three),
     ("15", "no clip", replace(FREE, surrogate=unclipped, bounds=no_bounds), of_15, three),

@@ -270,6 +270,14 @@ class PolicyGradient:
             clipped_dual=dual,
         )
 
+    def check_gradient(self, value: Tensor) -> None:
+        """Raise ValueError unless what is to be climbed, or descended, has a gradient."""
+        if not value.requires_grad:
+            raise ValueError(
+                f"{self.name}'s surrogate, {label(self.surrogate)}, must have a gradient by the ratio, or nothing is learnt; got "
+                "one without, as .detach(), torch.no_grad() and a constant give it"
+            )
+
     def shaped(
         self,
         rewards: Float[Tensor, "P G"],

@@ -361,9 +361,23 @@ def reinforce(student: Callable[..., Any]) -> Verdict:
     )
 
 
+def _normalises(step: Callable[..., Any]) -> bool:
+    """Whether the logit of an action that nobody played reaches the others' step, as it does through a softmax: is a NaN seen?"""
+    given = {name: value.clone() for name, value in cases.TABLE_STEPS[0].items()}
+    given["logits"][1] = torch.nan
+    try:
+        return bool(step(*given.values())[given["actions"]].isnan().any())
+    except Exception:  # a distribution refuses logits that are no numbers, and it normalises
+        return True
+
+
 def reinforce_step(student: Callable[..., Any]) -> Verdict:
-    """Check (logits [K], actions [N], R [N], lr) → the logits one step up the mean of A log π, A = R − mean of the others."""
-    return judge(
+    """Check (logits [K], actions [N], R [N], lr) → the logits one step up the mean of A log π, A = R − mean of the others.
+
+    These A sum to 0, and log π = logits[actions] − logsumexp(logits). So Σ A log π = Σ A logits[actions]: an answer that
+    climbs the logits alone is right, and is told why.
+    """
+    verdict = judge(
         student,
         mistakes.losses.ascended(),
         cases.TABLE_STEPS,
@@ -371,6 +385,16 @@ def reinforce_step(student: Callable[..., Any]) -> Verdict:
         each="logit",
         praise="the logits after the step, with actions that were played twice, once and never.",
     )
+    if verdict.passed and not _normalises(student):
+        return replace(verdict, says=f"{verdict.says} {_NOT_NORMALISED}")
+    return verdict
+
+
+_NOT_NORMALISED = (
+    "You climb the logits themselves, not log π = logits[actions] − logsumexp(logits). Here both have one gradient: with "
+    "the mean of the others as the baseline the A sum to 0, and logsumexp drops out. With another baseline it does not, so "
+    "take log_softmax."
+)
 
 
 def _ppo_loss(

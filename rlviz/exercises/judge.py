@@ -6,7 +6,7 @@ import dis
 import math
 import textwrap
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import FunctionType, ModuleType, SimpleNamespace
@@ -143,7 +143,10 @@ def _matches(ours: Result, theirs: Result) -> bool:
 
 
 def _made(wrong: Callable[..., Any], cases: Sequence[Inputs], by: Sequence[str], got: Sequence[Result]) -> bool:
-    """Whether a mistake gives these results: not where it cannot be called, as in a loss whose other parts do not go with it."""
+    """Whether a mistake gives these results: not where it cannot be called, as in a loss whose other parts do not go with it.
+
+    Without `by` the values alone are compared.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what a mistake is warned of is none of the student's
         try:
@@ -199,7 +202,7 @@ def judge(
     right: Callable[..., Any],
     cases: Sequence[Inputs],
     *,
-    known: Iterable[Mistake] = (),
+    known: Sequence[Mistake] = (),
     by: str | Sequence[str] = (),
     each: str = "token",
     through: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda function: function,
@@ -207,9 +210,9 @@ def judge(
 ) -> Verdict:
     """Compare a function with the right one on all cases: values, and gradients by the input named `by`, or by several.
 
-    A wrong one is compared with the known mistakes, then with the right one's negative; else the first number that
-    differs is shown. `each`: what has one value of the result. `through` makes of any of these functions the one that is
-    compared. A function of the library's own does not pass. Raises nothing.
+    A wrong one is compared with the known mistakes, then with the right one's negative, then with the mistakes' values
+    alone; else the first number that differs is shown. `each`: what has one value of the result. `through` makes of any of
+    these functions the one that is compared. A function of the library's own does not pass. Raises nothing.
     """
     if not callable(student):
         return Verdict(
@@ -245,6 +248,9 @@ def judge(
         return Verdict(False, "the sign is wrong: everything is the negative of what it should be.")
     for ours, theirs, case in zip(expected, got, cases, strict=True):
         if not _same(ours.output, theirs.output):
+            for mistake in known:
+                if _made(through(mistake.wrong), cases, (), got):  # its values, with another gradient or none
+                    return Verdict(False, mistake.says, mistake.name)
             return Verdict(False, _first_difference(ours.output, theirs.output, case))
     differs = next(
         name

@@ -1,29 +1,33 @@
-// Runs a traced program: rows of ATen operations over arrays {shape, data}. There is no formula of any algorithm in here.
-// Every number is a double: truths are 0 and 1, integers are exact to 2^53 (the bitwise operations: to 2^31).
-// The operations are torch's, NaN, infinities, signed zeros and empty sizes among them; tests/page/test_operations.py compares them.
+// Runs a traced program: rows of ATen operations over arrays {shape, data}. No formula of any algorithm is in here.
+// Every number is a double: truths are 0 and 1, integers are exact to 2^53 (in the bitwise operations: to 2^31).
+// Operations do as torch's do, with NaN, infinities, −0 and empty sizes too: tests/page/test_operations.py compares.
 
 export const array = (shape, data) => ({ shape, data });
 export const scalar = (x) => array([], Float64Array.of(x));
 const lift = (x) => (typeof x === "object" ? x : scalar(+x));
-const size = (shape) => shape.reduce((n, k) => n * k, 1);
-const alike = (a, b) => a.length === b.length && a.every((n, i) => n === b[i]);
-const from0 = (d, rank) => (d < 0 ? d + Math.max(rank, 1) : d);
 const range = (n) => Array.from({ length: n }, (_, i) => i);
+const from0 = (d, rank) => (d < 0 ? d + Math.max(rank, 1) : d);
 const replaced = (list, d, ...by) => [...list.slice(0, d), ...by, ...list.slice(d + 1)];
-const strides = (shape) => shape.map((_, i) => size(shape.slice(i + 1)));
+const alike = (a, b) => a.length === b.length && a.every((n, i) => n === b[i]);
+function size(shape) {
+  let n = 1;
+  for (const k of shape) n *= k;
+  return n;
+}
+function strides(shape) {
+  const steps = Array(shape.length);
+  for (let d = shape.length - 1, n = 1; d >= 0; n *= shape[d--]) steps[d] = n;
+  return steps;
+}
 
-// A row keeps the buffers that it wrote, its temporaries too, and writes them again when it runs again. A view shares its
-// argument's data and owns no buffer, so nobody writes into what somebody else still reads: who reads it runs again as well.
+// A row keeps the buffers that it wrote, its temporaries too, and writes them again when it runs again. A view shares
+// its argument's data and owns none, so no row writes what another one still reads: that one runs again as well.
 let pool = null;
 let taken = 0;
-const owned = new WeakSet();
 function fresh(n) {
   if (pool?.[taken]?.length === n) return pool[taken++];
   const made = new Float64Array(n);
-  if (pool) {
-    owned.add(made.buffer);
-    pool[taken++] = made;
-  }
+  if (pool) pool[taken++] = made;
   return made;
 }
 const filled = (shape, x) => array(shape, fresh(size(shape)).fill(Number(x)));
@@ -35,170 +39,167 @@ function copied(x) {
 
 const known = new Map();
 let remembered = 0;
-/** Where the numbers of a strided view stand, in order. Remembered, since the same views come back at every run. */
+/** Where the numbers of a strided view stand, in order; remembered, as the same views come back at every run. */
 function places(shape, steps, start = 0) {
   const key = `${shape}|${steps}|${start}`;
   if (known.has(key)) return known.get(key);
-  const at = new Int32Array(size(shape));
-  let n = Math.min(at.length, 1);
-  if (n) at[0] = start;
-  for (let d = shape.length - 1; d >= 0 && n; d--) {
-    for (let k = 1; k < shape[d]; k++) for (let i = 0; i < n; i++) at[k * n + i] = at[i] + k * steps[d];
-    n *= shape[d];
+  const at = new Int32Array(size(shape)).fill(start);
+  for (let n = 1, d = shape.length - 1; d >= 0 && at.length; n *= shape[d--]) {
+    for (let i = n; i < n * shape[d]; i++) at[i] = at[i - n] + steps[d];
   }
   remembered += at.length + 50;
-  if (remembered > 4e6) {
-    known.clear();
-    remembered = at.length;
-  }
+  if (remembered > 4e6) [remembered] = [at.length, known.clear()];
   known.set(key, at);
   return at;
+}
+function read(data, at) {
+  const out = fresh(at.length);
+  for (let i = 0; i < out.length; i++) out[i] = data[at[i]];
+  return out;
 }
 /** A strided view: the data itself where it lies side by side, else a copy. */
 function strided(x, shape, steps, start = 0) {
   const own = strides(shape);
+  const whole = shape.every((k, d) => k === 1 || steps[d] === own[d]);
+  if (!whole) return array(shape, read(x.data, places(shape, steps, start)));
   const n = size(shape);
-  if (shape.every((k, d) => k === 1 || steps[d] === own[d])) {
-    return array(shape, n === x.data.length ? x.data : x.data.subarray(start, start + n));
-  }
-  const at = places(shape, steps, start);
-  const out = fresh(n);
-  for (let i = 0; i < n; i++) out[i] = x.data[at[i]];
-  return array(shape, out);
+  return array(shape, n === x.data.length ? x.data : x.data.subarray(start, start + n));
 }
-/** x with y written into a strided view of it. */
+/** x, with y written into a strided view of it. */
 function written(x, y, shape, steps, start) {
   const out = copied(x);
-  const at = places(shape, steps, start);
-  for (let i = 0; i < at.length; i++) out.data[at[i]] = y.data[i];
+  places(shape, steps, start).forEach((at, i) => (out.data[at] = y.data[i]));
   return out;
 }
 function joint(...shapes) {
-  const rank = Math.max(...shapes.map((shape) => shape.length));
-  const out = Array(rank).fill(1);
+  const out = Array(Math.max(...shapes.map((shape) => shape.length))).fill(1);
   for (const shape of shapes) {
-    shape.forEach((n, i) => {
-      const d = rank - shape.length + i;
-      if (n !== 1 && out[d] !== 1 && out[d] !== n) throw new Error(`shapes ${shapes.join(" and ")} do not go together`);
-      if (n !== 1) out[d] = n;
-    });
+    for (let i = 1; i <= shape.length; i++) {
+      const [n, old] = [shape.at(-i), out.at(-i)];
+      if (n !== 1 && old !== 1 && n !== old) throw new Error(`shapes ${shapes.join(" and ")} do not go together`);
+      if (n !== 1) out[out.length - i] = n;
+    }
   }
   return out;
 }
 /** The steps with which an array of shape `own` is broadcast to `shape`. */
 function spread(own, shape) {
-  const step = strides(own);
-  const skip = shape.length - own.length;
+  const [step, skip] = [strides(own), shape.length - own.length];
   return shape.map((_, d) => (d < skip || own[d - skip] === 1 ? 0 : step[d - skip]));
 }
 const broadcast = (x, shape) => (alike(x.shape, shape) ? x : strided(x, shape, spread(x.shape, shape)));
-/** If `small` is a run of the dimensions of `large` and 1 elsewhere: its numbers, and for how many side by side each holds. */
+/** If `small` is a run of the dimensions of `large` and 1 elsewhere: its numbers, each for how many side by side. */
 function blocks(large, small) {
   const skip = large.length - small.length;
-  let i = large.length;
-  let inner = 1;
-  let outer = 1;
   if (skip < 0) return null;
-  while (i > skip && small[i - 1 - skip] === 1) inner *= large[--i];
-  inner *= i === skip ? size(large.slice(0, i)) : 1;
-  while (i > skip && small[i - 1 - skip] === large[i - 1]) outer *= large[--i];
-  while (i > skip && small[i - 1 - skip] === 1) i--;
-  return i === skip ? { outer, inner } : null;
+  let [d, inner, outer] = [large.length, 1, 1];
+  while (d > skip && small[d - 1 - skip] === 1) inner *= large[--d];
+  if (d === skip) inner *= size(large.slice(0, d));
+  while (d > skip && small[d - 1 - skip] === large[d - 1]) outer *= large[--d];
+  while (d > skip && small[d - 1 - skip] === 1) d--;
+  return d === skip ? { outer, inner } : null;
 }
 
 function unary(f) {
   return (x) => {
-    x = lift(x);
-    const a = x.data;
-    const out = fresh(a.length);
-    for (let i = 0; i < out.length; i++) out[i] = f(a[i]);
-    return array(x.shape, out);
+    const { shape, data } = lift(x);
+    const out = fresh(data.length);
+    for (let i = 0; i < out.length; i++) out[i] = f(data[i]);
+    return array(shape, out);
   };
 }
 function binary(f) {
   return (x, y) => {
-    x = lift(x);
-    y = lift(y);
-    const a = x.data;
-    const b = y.data;
-    let k = null;
-    if (alike(x.shape, y.shape)) {
+    const [{ shape: p, data: a }, { shape: q, data: b }] = [lift(x), lift(y)];
+    if (alike(p, q)) {
       const out = fresh(a.length);
       for (let i = 0; i < out.length; i++) out[i] = f(a[i], b[i]);
-      return array(x.shape, out);
+      return array(p, out);
     }
-    if ((k = blocks(x.shape, y.shape))) {
+    const [right, left] = [blocks(p, q), blocks(q, p)]; // the one that is spread, if it lies in blocks
+    if (right) {
       const out = fresh(a.length);
-      for (let i = 0, o = 0; i < out.length; o = o + 1 === k.outer ? 0 : o + 1) {
-        for (const v = b[o], end = i + k.inner; i < end; i++) out[i] = f(a[i], v);
+      for (let i = 0, o = 0; i < out.length; o = o + 1 === right.outer ? 0 : o + 1) {
+        for (const v = b[o], end = i + right.inner; i < end; i++) out[i] = f(a[i], v);
       }
-      return array(x.shape, out);
+      return array(p, out);
     }
-    if ((k = blocks(y.shape, x.shape))) {
+    if (left) {
       const out = fresh(b.length);
-      for (let i = 0, o = 0; i < out.length; o = o + 1 === k.outer ? 0 : o + 1) {
-        for (const v = a[o], end = i + k.inner; i < end; i++) out[i] = f(v, b[i]);
+      for (let i = 0, o = 0; i < out.length; o = o + 1 === left.outer ? 0 : o + 1) {
+        for (const v = a[o], end = i + left.inner; i < end; i++) out[i] = f(v, b[i]);
       }
-      return array(y.shape, out);
+      return array(q, out);
     }
-    const shape = joint(x.shape, y.shape);
-    const p = places(shape, spread(x.shape, shape));
-    const q = places(shape, spread(y.shape, shape));
-    const out = fresh(p.length);
-    for (let i = 0; i < out.length; i++) out[i] = f(a[p[i]], b[q[i]]);
+    const shape = joint(p, q);
+    const [i, j] = [p, q].map((own) => places(shape, spread(own, shape)));
+    const out = fresh(i.length);
+    for (let k = 0; k < out.length; k++) out[k] = f(a[i[k]], b[j[k]]);
     return array(shape, out);
   };
 }
 function ternary(f) {
   return (...given) => {
-    given = given.map(lift);
-    const shape = joint(...given.map((x) => x.shape));
-    const [p, q, r] = given.map((x) => places(shape, spread(x.shape, shape)));
-    const [a, b, c] = given.map((x) => x.data);
+    const arrays = given.map(lift);
+    const shape = joint(...arrays.map((x) => x.shape));
+    const [[a, p], [b, q], [c, r]] = arrays.map((x) => [x.data, places(shape, spread(x.shape, shape))]);
     const out = fresh(p.length);
     for (let i = 0; i < out.length; i++) out[i] = f(a[p[i]], b[q[i]], c[r[i]]);
     return array(shape, out);
   };
 }
-/** See some dimensions (none named: all) as n numbers, `inner` apart, in `outer` groups; those that lie apart are brought together. */
+/** Some dimensions (none: all) as lines of n numbers, `inner` apart, `outer` times; else they are brought together. */
 function folded(x, dims) {
-  const rank = x.shape.length;
-  const gone = [dims ?? []].flat().map((d) => from0(d, rank)).sort((a, b) => a - b);
-  if (!gone.length || !rank) gone.splice(0, gone.length, ...range(rank));
-  const shape = x.shape.filter((_, d) => !gone.includes(d));
+  const all = range(x.shape.length);
+  const named = [dims ?? []].flat().map((d) => from0(d, all.length));
+  const gone = named.length ? all.filter((d) => named.includes(d)) : all;
+  const kept = all.filter((d) => !gone.includes(d));
+  const shape = kept.map((d) => x.shape[d]);
   const keep = x.shape.map((n, d) => (gone.includes(d) ? 1 : n));
-  if (gone.some((d, i) => i && d !== gone[i - 1] + 1)) {
-    const kept = range(rank).filter((d) => !gone.includes(d));
-    const together = OPS.permute(x, [...kept, ...gone]);
-    return { ...folded(together, range(rank).slice(kept.length)), shape, keep };
+  if (gone.some((d, i) => d !== gone[0] + i)) {
+    return { ...folded(OPS.permute(x, [...kept, ...gone]), all.slice(kept.length)), shape, keep };
   }
-  const [first, last] = [gone[0] ?? 0, gone.at(-1) ?? -1];
-  const n = size(x.shape.slice(first, last + 1));
-  return { data: x.data, shape, keep, n, inner: size(x.shape.slice(last + 1)), outer: size(x.shape.slice(0, first)) };
+  const [first, end] = gone.length ? [gone[0], gone.at(-1) + 1] : [0, 0];
+  const [outer, n, inner] = [[0, first], [first, end], [end]].map((part) => size(x.shape.slice(...part)));
+  return { data: x.data, shape, keep, outer, n, inner };
 }
-/** Call f(data, out, at, step, n, to) for every line along the dimensions: its numbers begin at `at`, and `to` is its number. */
+/** Call f(data, out, at, step, n, to) for each line: its numbers begin at `at`, its result's place is `to`. */
 function lines(g, out, f) {
   for (let o = 0; o < g.outer; o++) {
     for (let i = 0; i < g.inner; i++) f(g.data, out, o * g.n * g.inner + i, g.inner, g.n, o * g.inner + i);
   }
   return out;
 }
-function reduce(f, start, end = (v) => v) {
+function reduce(f, start, last = (v) => v) {
   return (x, dims, keep = false) => {
-    const g = folded(lift(x), dims);
-    const out = lines(g, fresh(g.outer * g.inner), (a, y, at, step, n, to) => {
-      let v = start;
-      for (let k = 0; k < n; k++, at += step) v = f(v, a[at]);
-      y[to] = end(v, n);
-    });
-    return array(keep ? g.keep : g.shape, out);
+    const { data, n, inner, outer, ...shapes } = folded(lift(x), dims);
+    const out = fresh(outer * inner);
+    for (let o = 0, to = 0; o < outer; o++) {
+      for (let i = 0; i < inner; i++, to++) {
+        let v = start;
+        for (let k = 0, at = o * n * inner + i; k < n; k++, at += inner) v = f(v, data[at]);
+        out[to] = last(v, n);
+      }
+    }
+    return array(keep ? shapes.keep : shapes.shape, out);
   };
 }
 /** f(data, out, at, step, n) writes one line along a dimension into the same places of `out`. */
-function along(f) {
-  return (x, d = -1) => array(x.shape, lines(folded(x, [d]), fresh(x.data.length), f));
-}
-/** The best of each line, and where it stands first; NaN is better than everything. */
+const along = (f) => (x, d = -1) => array(x.shape, lines(folded(x, [d]), fresh(x.data.length), f));
+const running = (f, start) => along((a, y, at, step, n) => {
+  for (let k = 0, v = start; k < n; k++, at += step) y[at] = v = f(v, a[at]);
+});
+/** The exponentials' shares of their sum, or the logarithms of those. */
+const softmax = (log) => along((a, out, at, step, n) => {
+  const last = at + n * step;
+  let high = -Infinity;
+  let sum = 0;
+  for (let i = at; i < last; i += step) high = Math.max(high, a[i]);
+  for (let i = at; i < last; i += step) sum += out[i] = Math.exp(a[i] - high);
+  const off = log ? Math.log(sum) : 0;
+  for (let i = at; i < last; i += step) out[i] = log ? a[i] - high - off : out[i] / sum;
+});
+/** The best of each line and where it stands first; NaN is better than everything. */
 function best(better) {
   return (x, d, keep = false) => {
     const g = folded(x, d);
@@ -217,66 +218,111 @@ function best(better) {
     return [array(shape, values), array(shape, where)];
   };
 }
-const most = best((a, b) => a > b);
-const least = best((a, b) => a < b);
+const [most, least] = [best((a, b) => a > b), best((a, b) => a < b)];
+/** max and min: of all, or along a dimension with the places, or of two arrays. */
+const pair = (line, both) => (x, y, keep) => {
+  if (y == null) return line(x)[0];
+  return typeof y === "object" ? both(x, y) : line(x, y, keep);
+};
 
 /** Ascending, NaN last. */
 const compare = (a, b) => (a < b ? -1 : a > b ? 1 : a === b ? 0 : (a !== a) - (b !== b));
 const ranked = (down, value) => along((a, y, at, step, n) => {
-  const order = range(n).sort((p, q) => compare(a[at + (down ? q : p) * step], a[at + (down ? p : q) * step]) || p - q);
-  for (let k = 0; k < n; k++) y[at + k * step] = value ? a[at + order[k] * step] : order[k];
+  const sign = down ? -1 : 1;
+  const order = range(n).sort((p, q) => sign * compare(a[at + p * step], a[at + q * step]) || p - q);
+  order.forEach((p, k) => (y[at + k * step] = value ? a[at + p * step] : p));
 });
+const sortedPlaces = (x, d = -1, down = false) => ranked(down, false)(x, d);
 function sortedValues(x, d = -1, down = false) {
   const last = from0(d, x.shape.length) === x.shape.length - 1;
   if (down || !last || x.data.some((v) => Object.is(v, -0))) return ranked(down, true)(x, d);
-  const out = copied(x); // a typed array sorts itself faster, though it puts −0 before 0
-  const n = x.shape.at(-1);
+  const [out, n] = [copied(x), x.shape.at(-1)]; // a typed array sorts itself faster, though it puts −0 before 0
   for (let o = 0; o < out.data.length; o += n) out.data.subarray(o, o + n).sort();
   return out;
 }
-const sortedPlaces = (x, d = -1, down = false) => ranked(down, false)(x, d);
+function search(list, x, right = false, side = null) {
+  const [values, n] = [lift(x), list.shape.at(-1)];
+  const row = list.shape.length > 1 ? values.shape.at(-1) : Infinity; // one list for each row of values, or one for all
+  const beyond = right || side === "right" ? (a, v) => a > v : (a, v) => a >= v;
+  const out = fresh(values.data.length);
+  for (let i = 0; i < out.length; i++) {
+    let low = 0;
+    let high = n;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (beyond(list.data[Math.floor(i / row) * n + middle], values.data[i])) high = middle;
+      else low = middle + 1;
+    }
+    out[i] = low;
+  }
+  return array(values.shape, out);
+}
 
 function within(k, n) {
   const at = k < 0 ? k + n : k;
   if (!(at >= 0 && at < n)) throw new Error(`index ${k} is not in a dimension of ${n}`);
   return at;
 }
-/** What x[at] takes: its shape and the places in x. at: one array of indices, or null for all, for each dimension. */
+/** What x[at] takes: its shape and the places in x. at: for each dimension an array of indices, or null for all. */
 function indexed(x, at) {
-  const step = strides(x.shape);
-  const dims = range(x.shape.length);
+  const [step, dims] = [strides(x.shape), range(x.shape.length)];
   const given = dims.filter((d) => at[d] != null);
-  const side = given.every((d, i) => !i || d === given[i - 1] + 1); // else the indices' shape comes first, as in NumPy
-  const before = side ? dims.filter((d) => d < given[0]) : [];
+  const side = given.every((d, i) => d === given[0] + i); // else the indices' shape comes first, as in NumPy
+  const before = dims.filter((d) => side && d < given[0]);
   const after = dims.filter((d) => at[d] == null && !before.includes(d));
   const shape = joint(...given.map((d) => at[d].shape));
-  const heads = new Float64Array(size(shape));
-  for (const d of given) {
-    const own = broadcast(at[d], shape).data;
-    for (let p = 0; p < heads.length; p++) heads[p] += within(own[p], x.shape[d]) * step[d];
-  }
-  const [left, right] = [before, after].map((ds) => [ds.map((d) => x.shape[d]), ds.map((d) => step[d])]);
-  const [b, e] = [places(...left), places(...right)];
-  const out = new Int32Array(b.length * heads.length * e.length);
+  const heads = fresh(size(shape)).fill(0);
+  for (const d of given) broadcast(at[d], shape).data.forEach((k, p) => (heads[p] += within(k, x.shape[d]) * step[d]));
+  const [left, right] = [before, after].map((ds) => ds.map((d) => x.shape[d]));
+  const [b, e] = [before, after].map((ds, i) => places([left, right][i], ds.map((d) => step[d])));
+  const out = fresh(b.length * heads.length * e.length);
   let to = 0;
-  for (const i of b) for (const j of heads) for (const k of e) out[to++] = i + j + k;
-  return { shape: [...left[0], ...shape, ...right[0]], places: out };
+  for (const i of b) for (const j of heads) for (let k = 0; k < e.length; k++) out[to++] = i + j + e[k];
+  return { shape: [...left, ...shape, ...right], places: out };
 }
-/** The places in x that gather and scatter mean: those of `index`, with its numbers along dimension d. */
+/** The places in x that gather reads: those of `index`, with its numbers along dimension d. */
 function pointed(x, d, index) {
-  d = from0(d, x.shape.length);
-  const steps = strides(x.shape);
-  const at = places(index.shape, replaced(steps, d, 0)).slice();
-  for (let p = 0; p < at.length; p++) at[p] += within(index.data[p], x.shape[d] ?? 1) * (steps[d] ?? 1);
+  const [steps, dim] = [strides(x.shape), from0(d, x.shape.length)];
+  const base = places(index.shape, replaced(steps, dim, 0));
+  const at = fresh(base.length);
+  for (let p = 0; p < at.length; p++) at[p] = base[p] + within(index.data[p], x.shape[dim]) * steps[dim];
   return at;
 }
-/** Write y into x where gather would read, each number joined by f to what is there. */
+/** x, with y joined by f to what stands where gather would read. */
 function scattered(x, d, index, y, f) {
-  const out = copied(x);
-  const at = pointed(x, d, index);
-  const from = typeof y === "object" ? strided(y, index.shape, strides(y.shape)).data : new Float64Array(at.length).fill(y);
+  const [out, at] = [copied(x), pointed(x, d, index)];
+  const from = typeof y === "object" ? strided(y, index.shape, strides(y.shape)).data : fresh(at.length).fill(y);
   for (let p = 0; p < at.length; p++) out.data[at[p]] = f(out.data[at[p]], from[p]);
   return out;
+}
+/** The shape, steps and start of a slice, and of one place, of dimension d. */
+function sliceOf(x, d, from, to, by) {
+  const [step, dim] = [strides(x.shape), from0(d, x.shape.length)];
+  const n = x.shape[dim];
+  const [a, b] = [from ?? 0, to ?? n].map((k) => Math.max(0, Math.min(n, k < 0 ? k + n : k)));
+  const length = Math.max(0, Math.ceil((b - a) / by));
+  return [replaced(x.shape, dim, length), replaced(step, dim, step[dim] * by), a * step[dim]];
+}
+function selectOf(x, d, i) {
+  const [step, dim] = [strides(x.shape), from0(d, x.shape.length)];
+  return [replaced(x.shape, dim), replaced(step, dim), within(i, x.shape[dim]) * step[dim]];
+}
+function viewed(x, sizes) {
+  const shape = sizes.map((n) => (n === -1 ? x.data.length / -size(sizes) : n));
+  if (size(shape) !== x.data.length) throw new Error(`${x.data.length} numbers do not fill the shape ${shape}`);
+  return array(shape, x.data);
+}
+/** b products of [n, k] and [k, m]. */
+function product(x, y, [b, n, k, m], shape) {
+  const out = fresh(b * n * m);
+  for (let to = 0; to < out.length; to++) {
+    const row = Math.floor(to / m);
+    let sum = 0;
+    let at = Math.floor(row / n) * k * m + (to % m);
+    for (let p = 0; p < k; p++, at += m) sum += x.data[row * k + p] * y.data[at];
+    out[to] = sum;
+  }
+  return array(shape, out);
 }
 
 // Special functions, to a few units in the last place (tests/page/test_operations.py says how few).
@@ -322,12 +368,13 @@ function inverse(y, rest) {
   return x;
 }
 const erfinv = (y) => (y < 0 ? -inverse(-y, 1 + y) : y === 0 ? y : inverse(y, 1 - y));
-const ndtri = (p) => Math.SQRT2 * (p < 0.5 ? -inverse(1 - 2 * p, 2 * p) : p === 0.5 ? 0 : inverse(2 * p - 1, 2 - 2 * p));
+const upper = (p) => (p === 0.5 ? 0 : Math.SQRT2 * inverse(2 * p - 1, 2 - 2 * p));
+const ndtri = (p) => (p < 0.5 ? -Math.SQRT2 * inverse(1 - 2 * p, 2 * p) : upper(p));
 const BERNOULLI = [1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6];
 const asymptotic = (x, weight) => polynomial(BERNOULLI.map((b, i) => b * weight(2 * i + 2)), 1 / (x * x));
 /** ζ(k) − 1, by Euler and Maclaurin from 1 / 200^k on. */
 function zeta(k, n = 200) {
-  let sum = n ** (1 - k) / (k - 1) + n ** -k / 2 + (k * n ** (-k - 1)) / 12 - (k * (k + 1) * (k + 2) * n ** (-k - 3)) / 720;
+  let sum = n ** -k * (n / (k - 1) + 1 / 2 + k / (12 * n) - (k * (k + 1) * (k + 2)) / (720 * n ** 3));
   for (let i = n - 1; i > 1; i--) sum += i ** -k;
   return sum;
 }
@@ -340,14 +387,16 @@ function lgamma(x) {
   }
   if (x < 0.5) return lgamma(1 + x) - Math.log(Math.abs(x));
   if (x < 1.5) return polynomial(LGAMMA, x - 1) - Math.log(x);
-  if (x > 10) return (x - 0.5) * Math.log(x) - x + Math.log(2 * Math.PI) / 2 + asymptotic(x, (k) => 1 / (k * (k - 1))) / x;
+  const stirling = (x - 0.5) * Math.log(x) - x + Math.log(2 * Math.PI) / 2;
+  if (x > 10) return stirling + asymptotic(x, (k) => 1 / (k * (k - 1))) / x;
   let product = 1;
   for (; x >= 2.5; product *= x) x--;
   return polynomial(LGAMMA, x - 2) + Math.log(product);
 }
 function digamma(x) {
   if (x === 0) return -1 / x;
-  if (x < 0) return Number.isInteger(x) || x === -Infinity ? NaN : digamma(1 - x) - Math.PI / Math.tan(Math.PI * (x % 1));
+  if (x === -Infinity || (x < 0 && Number.isInteger(x))) return NaN;
+  if (x < 0) return digamma(1 - x) - Math.PI / Math.tan(Math.PI * (x % 1));
   let sum = 0;
   for (; x < 10; x++) sum -= 1 / x;
   return x === Infinity ? x : sum + Math.log(x) - 0.5 / x - asymptotic(x, (k) => 1 / k) / (x * x);
@@ -359,11 +408,10 @@ function even(a) {
   const r = Math.round(a);
   return Math.abs(a % 1) === 0.5 && r % 2 ? r - 1 : r;
 }
-function power(a, b) {
-  if (b === 2) return a * a;
-  if (b === 0.5) return Math.sqrt(a);
-  return a === 1 || (a === -1 && Math.abs(b) === Infinity) ? 1 : a ** b; // C's pow, where JavaScript has NaN
-}
+/** C's pow, which is 1 where JavaScript's is NaN. */
+const power = binary((a, b) => (a === 1 || (a === -1 && Math.abs(b) === Infinity) ? 1 : a ** b));
+/** The exponents for which torch takes another way if they are numbers. */
+const powers = { 0.5: unary(Math.sqrt), "-0.5": unary((a) => 1 / Math.sqrt(a)), 2: unary((a) => a * a) };
 function remainder(a, b) {
   const r = a % b;
   return r !== 0 && r < 0 !== b < 0 ? r + b : r;
@@ -380,83 +428,41 @@ function addExp(a, b) {
 }
 const plus = (a, b) => a + b;
 const times = (a, b) => a * b;
-const [add, sub, mul] = [binary(plus), binary((a, b) => a - b), binary(times)];
-const divisions = { null: binary((a, b) => a / b), floor: binary(floorDivide), trunc: binary((a, b) => Math.trunc(a / b)) };
-const maximum = binary(max);
-const minimum = binary(min);
+const [add, sub, mul, maximum, minimum] = [plus, (a, b) => a - b, times, max, min].map(binary);
+const [divide, floored, truncated] = [(a, b) => a / b, floorDivide, (a, b) => Math.trunc(a / b)].map(binary);
+const divisions = { null: divide, floor: floored, trunc: truncated };
 const total = reduce(plus, 0);
-const scaledBy = (x, factor) => (factor === 1 ? x : mul(x, factor));
-const pair = (whole, both) => (x, y, keep) => (y == null ? whole(x)[0] : typeof y === "object" ? both(x, y) : whole(x, y, keep));
+const timesNumber = (x, factor) => (factor === 1 ? x : mul(x, factor));
 const joined = { sum: [plus, 0], mean: [plus, 0], prod: [times, 1], amax: [max, -Infinity], amin: [min, Infinity] };
-/** softmax's lines: f(x − max, Σ exp(x − max)) */
-function shifted(f) {
-  return along((a, out, at, step, n) => {
-    let high = -Infinity;
-    let sum = 0;
-    for (let k = 0; k < n; k++) high = max(high, a[at + k * step]);
-    for (let k = 0; k < n; k++) sum += Math.exp(a[at + k * step] - high);
-    for (let k = 0; k < n; k++) out[at + k * step] = f(a[at + k * step] - high, sum);
-  });
-}
-const nulls = (n, ...rest) => [...Array(n).fill(null), ...rest];
-const running = (f, start) => along((a, y, at, step, n) => {
-  for (let k = 0, v = start; k < n; k++, at += step) y[at] = v = f(v, a[at]);
-});
-function sliceOf(x, d, from, to, by) {
-  d = from0(d, x.shape.length);
-  const n = x.shape[d];
-  const step = strides(x.shape);
-  const [a, b] = [from ?? 0, to ?? n].map((k) => Math.max(0, Math.min(n, k < 0 ? k + n : k)));
-  return [replaced(x.shape, d, Math.max(0, Math.ceil((b - a) / by))), replaced(step, d, step[d] * by), a * step[d]];
-}
-function selectOf(x, d, i) {
-  d = from0(d, x.shape.length);
-  const step = strides(x.shape);
-  return [replaced(x.shape, d), replaced(step, d), within(i, x.shape[d]) * step[d]];
-}
-function viewed(x, shape) {
-  const known = -size(shape);
-  shape = shape.map((n) => (n === -1 ? x.data.length / known : n));
-  if (size(shape) !== x.data.length) throw new Error(`${x.data.length} numbers do not fill the shape ${shape}`);
-  return array(shape, x.data);
-}
-function product(x, y, [b, n, k, m]) {
-  const out = fresh(b * n * m).fill(0);
-  for (let q = 0; q < b * n; q++) {
-    for (let p = 0; p < k; p++) {
-      const v = x.data[q * k + p];
-      const row = (Math.floor(q / n) * k + p) * m;
-      for (let j = 0; j < m; j++) out[q * m + j] += v * y.data[row + j];
-    }
-  }
-  return out;
-}
 
-/** The operations, by ATen's names without their overloads; what starts with n_ works on sizes, which are plain numbers. */
+/** The operations by ATen's names, without overloads; n_… are those of sizes, which are plain numbers. */
 export const OPS = {
-  neg: unary((a) => -a), exp2: unary((a) => 2 ** a), rsqrt: unary((a) => 1 / Math.sqrt(a)), reciprocal: unary((a) => 1 / a),
-  sign: unary((a) => (a > 0) - (a < 0)), round: unary(even), sigmoid: unary((a) => 1 / (1 + Math.exp(-a))),
-  relu: unary((a) => (a < 0 ? 0 : a)), square: unary((a) => a * a),
+  neg: unary((a) => -a), exp2: unary((a) => 2 ** a), square: unary((a) => a * a), reciprocal: unary((a) => 1 / a),
+  rsqrt: unary((a) => 1 / Math.sqrt(a)), sign: unary((a) => (a > 0) - (a < 0)), round: unary(even),
+  sigmoid: unary((a) => 1 / (1 + Math.exp(-a))), relu: unary((a) => (a < 0 ? 0 : a)),
   erf: unary(erf), erfc: unary(erfc), erfinv: unary(erfinv), special_ndtri: unary(ndtri), lgamma: unary(lgamma),
-  digamma: unary(digamma), special_erfcx: unary((a) => (a < 0 ? 2 * Math.exp(a * a) - scaled(-a) : scaled(a))),
-  isnan: unary((a) => +(a !== a)), isinf: unary((a) => +(Math.abs(a) === Infinity)), isfinite: unary((a) => +(a - a === 0)),
+  special_erfcx: unary((a) => (a < 0 ? 2 * Math.exp(a * a) - scaled(-a) : scaled(a))), digamma: unary(digamma),
+  isnan: unary((a) => +(a !== a)), isfinite: unary((a) => +(a - a === 0)),
+  isinf: unary((a) => +(Math.abs(a) === Infinity)),
   logical_not: unary((a) => +(a === 0)), bitwise_not: unary((a) => +(a === 0)), // bitwise_not: of truths only
-  add: (x, y, alpha = 1) => add(x, scaledBy(y, alpha)), sub: (x, y, alpha = 1) => sub(x, scaledBy(y, alpha)), mul,
-  div: (x, y, rounding = null) => divisions[rounding](x, y), floor_divide: divisions.floor,
-  pow: binary(power), fmod: binary((a, b) => a % b), remainder: binary(remainder), atan2: binary(Math.atan2),
-  maximum, minimum, lt: binary((a, b) => +(a < b)), le: binary((a, b) => +(a <= b)), gt: binary((a, b) => +(a > b)),
-  ge: binary((a, b) => +(a >= b)), eq: binary((a, b) => +(a === b)), ne: binary((a, b) => +(a !== b)),
-  logical_and: binary((a, b) => +(a !== 0 && b !== 0)), logical_or: binary((a, b) => +(a !== 0 || b !== 0)),
-  logical_xor: binary((a, b) => +((a !== 0) !== (b !== 0))),
+  add: (x, y, alpha = 1) => add(x, timesNumber(y, alpha)), sub: (x, y, alpha = 1) => sub(x, timesNumber(y, alpha)), mul,
+  div: (x, y, rounding = null) => divisions[rounding](x, y), floor_divide: floored, remainder: binary(remainder),
+  fmod: binary((a, b) => a % b), pow: (x, y) => (typeof y === "number" && powers[y]?.(x)) || power(x, y),
+  atan2: binary(Math.atan2), maximum, minimum, lt: binary((a, b) => +(a < b)), le: binary((a, b) => +(a <= b)),
+  gt: binary((a, b) => +(a > b)), ge: binary((a, b) => +(a >= b)), eq: binary((a, b) => +(a === b)),
+  ne: binary((a, b) => +(a !== b)), logical_and: binary((a, b) => +(a !== 0 && b !== 0)),
+  logical_or: binary((a, b) => +(a !== 0 || b !== 0)), logical_xor: binary((a, b) => +((a !== 0) !== (b !== 0))),
   bitwise_and: binary((a, b) => a & b), bitwise_or: binary((a, b) => a | b), bitwise_xor: binary((a, b) => a ^ b),
   where: ternary((c, a, b) => (c ? a : b)), masked_fill: (x, mask, v) => OPS.where(mask, v, x),
   lerp: ternary((a, b, w) => (Math.abs(w) < 0.5 ? a + w * (b - a) : b - (b - a) * (1 - w))),
   clamp: (x, low, high) => OPS.clamp_max(OPS.clamp_min(x, low), high),
-  clamp_min: (x, low) => (low == null ? x : maximum(x, low)), clamp_max: (x, high) => (high == null ? x : minimum(x, high)),
+  clamp_min: (x, low) => (low == null ? x : maximum(x, low)),
+  clamp_max: (x, high) => (high == null ? x : minimum(x, high)),
 
-  full: filled, full_like: (x, v) => filled(x.shape, v), fill: (x, v) => filled(x.shape, v), scalar_tensor: (v) => filled([], v),
-  new_full: (x, shape, v) => filled(shape, v), new_zeros: (x, shape) => filled(shape, 0), new_ones: (x, shape) => filled(shape, 1),
+  full: filled, full_like: (x, v) => filled(x.shape, v), new_full: (x, shape, v) => filled(shape, v),
+  fill: (x, v) => filled(x.shape, v), scalar_tensor: (v) => filled([], v),
   zeros: (shape) => filled(shape, 0), ones: (shape) => filled(shape, 1), empty: (shape) => filled(shape, 0),
+  new_zeros: (x, shape) => filled(shape, 0), new_ones: (x, shape) => filled(shape, 1),
   zeros_like: (x) => filled(x.shape, 0), ones_like: (x) => filled(x.shape, 1), empty_like: (x) => filled(x.shape, 0),
   arange: (a, b, by = 1) => {
     const [start, end] = b == null ? [0, a] : [a, b];
@@ -512,9 +518,9 @@ export const OPS = {
     return sizes.map((n, i) => OPS.slice(x, d, ends[i] - n, ends[i]));
   },
   cat: (xs, d = 0) => {
-    const [given, rank] = [xs.filter((x) => x.shape.length > 1 || x.data.length), Math.max(...xs.map((x) => x.shape.length))];
-    if (!given.length) return xs[0]; // an empty list goes with anything, as in torch
-    d = from0(d, rank);
+    const given = xs.filter((x) => x.shape.length !== 1 || x.data.length); // an empty list goes with anything
+    if (!given.length) return xs[0];
+    d = from0(d, given[0].shape.length);
     const out = filled(replaced(given[0].shape, d, given.reduce((n, x) => n + x.shape[d], 0)), 0);
     const line = size(out.shape.slice(d));
     let to = 0;
@@ -540,9 +546,10 @@ export const OPS = {
       return array(at[0].shape, out);
     }
     const from = indexed(x, at);
-    return array(from.shape, fresh(from.places.length).map((_, i) => x.data[from.places[i]]));
+    return array(from.shape, read(x.data, from.places));
   },
-  _unsafe_index: (x, at) => OPS.index(x, at), index_select: (x, d, i) => OPS.index(x, nulls(from0(d, x.shape.length), i)),
+  _unsafe_index: (x, at) => OPS.index(x, at),
+  index_select: (x, d, i) => OPS.index(x, [...x.shape.slice(0, from0(d, x.shape.length)).fill(null), i]),
   embedding: (table, i) => OPS.index(table, [i]),
   index_put: (x, at, y, accumulate = false) => {
     const [to, out] = [indexed(x, at), copied(x)];
@@ -550,12 +557,7 @@ export const OPS = {
     to.places.forEach((p, i) => (out.data[p] = accumulate ? out.data[p] + from[i] : from[i]));
     return out;
   },
-  gather: (x, d, index) => {
-    const at = pointed(x, d, index);
-    const out = fresh(at.length);
-    for (let p = 0; p < out.length; p++) out[p] = x.data[at[p]];
-    return array(index.shape, out);
-  },
+  gather: (x, d, index) => array(index.shape, read(x.data, pointed(x, d, index))),
   scatter: (x, d, index, y) => scattered(x, d, index, y, (_, v) => v),
   scatter_add: (x, d, index, y) => scattered(x, d, index, y, plus),
   scatter_reduce: (x, d, index, y, how, self = true) => {
@@ -563,26 +565,25 @@ export const OPS = {
     const sum = scattered(self ? x : scattered(x, d, index, start, (_, v) => v), d, index, y, f);
     if (how !== "mean") return sum;
     const ones = filled(x.shape, 1);
-    return divisions.null(sum, scattered(self ? ones : scattered(ones, d, index, 0, (_, v) => v), d, index, 1, plus));
+    return divide(sum, scattered(self ? ones : scattered(ones, d, index, 0, (_, v) => v), d, index, 1, plus));
   },
 
-  sum: total, prod: reduce(times, 1), mean: reduce(plus, 0, (v, n) => v / n), amax: reduce(max, -Infinity),
+  sum: total, prod: reduce(times, 1), mean: reduce(plus, 0, (sum, n) => sum / n), amax: reduce(max, -Infinity),
   amin: reduce(min, Infinity), any: reduce((a, b) => +(a || b !== 0), 0), all: reduce((a, b) => +(a && b !== 0), 1),
-  var: (x, dims, correction = 1, keep = false) => {
+  var: (x, dims, correction, keep = false) => {
     const g = folded(x, dims);
     const out = lines(g, fresh(g.outer * g.inner), (a, y, at, step, n, to) => {
-      let mean = 0;
+      let middle = 0;
       let squares = 0;
-      for (let k = 0; k < n; k++) mean += a[at + k * step];
-      mean /= n;
-      for (let k = 0; k < n; k++) squares += (a[at + k * step] - mean) ** 2;
+      for (let i = at; i < at + n * step; i += step) middle += a[i];
+      middle /= n;
+      for (let i = at; i < at + n * step; i += step) squares += (a[i] - middle) * (a[i] - middle);
       y[to] = squares / Math.max(0, n - (correction ?? 1));
     });
     return array(keep ? g.keep : g.shape, out);
   },
   linalg_vector_norm: (x, order = 2, dims = null, keep = false) => {
-    const high = Math.abs(order) === Infinity;
-    if (high) return OPS[order > 0 ? "amax" : "amin"](OPS.abs(x), dims, keep);
+    if (Math.abs(order) === Infinity) return OPS[order > 0 ? "amax" : "amin"](OPS.abs(x), dims, keep);
     if (order === 0) return total(OPS.ne(x, 0), dims, keep);
     return OPS.pow(total(OPS.pow(OPS.abs(x), order), dims, keep), 1 / order);
   },
@@ -591,36 +592,21 @@ export const OPS = {
   sort: (x, d, down) => [sortedValues(x, d, down), sortedPlaces(x, d, down)],
   argsort: sortedPlaces, sort_values: sortedValues, sort_places: sortedPlaces,
   topk: (x, k, d = -1, largest = true) => OPS.sort(x, d, largest).map((y) => OPS.slice(y, d, 0, k)),
-  searchsorted: (list, x, right = false, side = null) => {
-    const [values, n] = [lift(x), list.shape.at(-1)];
-    const row = list.shape.length > 1 ? values.shape.at(-1) : Infinity; // one list for each row of values, or one for all
-    const beyond = right || side === "right" ? (a, v) => a > v : (a, v) => a >= v;
-    const out = fresh(values.data.length);
-    for (let i = 0; i < out.length; i++) {
-      let [low, high] = [0, n];
-      while (low < high) {
-        const middle = (low + high) >> 1;
-        if (beyond(list.data[Math.floor(i / row) * n + middle], values.data[i])) high = middle;
-        else low = middle + 1;
-      }
-      out[i] = low;
-    }
-    return array(values.shape, out);
-  },
-  bucketize: (x, list, right = false) => OPS.searchsorted(list, x, right),
+  searchsorted: search, bucketize: (x, list, right) => search(list, x, right),
 
   cumsum: running(plus, 0), cumprod: running(times, 1), logcumsumexp: running(addExp, -Infinity),
-  _softmax: shifted((x, sum) => Math.exp(x) / sum), _log_softmax: shifted((x, sum) => x - Math.log(sum)),
-  mm: (x, y) => array([x.shape[0], y.shape[1]], product(x, y, [1, ...x.shape, y.shape[1]])),
-  bmm: (x, y) => array([...x.shape.slice(0, 2), y.shape[2]], product(x, y, [...x.shape, y.shape[2]])),
-  mv: (x, y) => array([x.shape[0]], product(x, y, [1, ...x.shape, 1])),
-  dot: (x, y) => array([], product(x, y, [1, 1, x.shape[0], 1])),
-  addmm: (x, y, z, beta = 1, alpha = 1) => add(scaledBy(x, beta), scaledBy(OPS.mm(y, z), alpha)),
+  _softmax: softmax(false), _log_softmax: softmax(true),
+  mm: (x, y) => product(x, y, [1, ...x.shape, y.shape[1]], [x.shape[0], y.shape[1]]),
+  bmm: (x, y) => product(x, y, [...x.shape, y.shape[2]], [...x.shape.slice(0, 2), y.shape[2]]),
+  mv: (x, y) => product(x, y, [1, ...x.shape, 1], [x.shape[0]]),
+  dot: (x, y) => product(x, y, [1, 1, x.shape[0], 1], []),
+  addmm: (x, y, z, beta = 1, alpha = 1) => add(timesNumber(x, beta), timesNumber(OPS.mm(y, z), alpha)),
 
   n_sym_size: (x, d) => x.shape[from0(d, x.shape.length)], n_sym_numel: (x) => x.data.length, n_add: plus, n_mul: times,
   n_sub: (a, b) => a - b, n_truediv: (a, b) => a / b, n_floordiv: (a, b) => Math.floor(a / b), n_mod: remainder,
-  n_neg: (a) => -a, n_pow: (a, b) => a ** b, n_sym_max: max, n_sym_min: min, n_sym_float: (a) => a, n_sym_int: Math.trunc,
-  n_sym_sqrt: Math.sqrt, n_ceil: Math.ceil, n_floor: Math.floor, n_trunc: Math.trunc, n_abs: Math.abs,
+  n_neg: (a) => -a, n_pow: (a, b) => a ** b, n_sym_max: max, n_sym_min: min, n_sym_float: (a) => a,
+  n_sym_int: Math.trunc, n_sym_sqrt: Math.sqrt, n_ceil: Math.ceil, n_floor: Math.floor, n_trunc: Math.trunc,
+  n_abs: Math.abs,
 };
 for (const name of [
   "exp", "log", "log1p", "log2", "log10", "expm1", "sqrt", "abs", "floor", "ceil", "trunc", "sin", "cos", "tan", "asin",
@@ -632,7 +618,8 @@ for (const name of [
 const NAMED = {
   add: { alpha: 2 }, sub: { alpha: 2 }, div: { rounding_mode: 2 }, clamp: { min: 1, max: 2 },
   var: { correction: 2, keepdim: 3 }, sort: { dim: 1, descending: 2 }, argsort: { dim: 1, descending: 2 },
-  searchsorted: { right: 2, side: 3 }, bucketize: { right: 2 }, addmm: { beta: 3, alpha: 4 }, scatter_reduce: { include_self: 5 },
+  searchsorted: { right: 2, side: 3 }, bucketize: { right: 2 }, addmm: { beta: 3, alpha: 4 },
+  scatter_reduce: { include_self: 5 },
 };
 /** Named arguments that change no number here. */
 const SILENT = ["dtype", "layout", "device", "pin_memory", "memory_format", "stable", "out_int32", "sparse_grad"];
@@ -640,12 +627,12 @@ const WORDS = { NaN, Infinity, "-Infinity": -Infinity };
 
 /**
  * Make run(inputs, only?) → {output: {shape, data}} of {rows, outputs}. only: the names of the outputs that are wanted.
- * A row runs again only if an input that it depends on has changed and a wanted output needs it; run.count says how many did.
- * inputs: numbers, or arrays {shape, data, still?}. An array counts as changed at every run, one that is `still` when it is another
- * one. The arrays of outputs are written again by the next run: copy what is kept (as inputs they may be given back).
+ * A row runs again only if an input that it depends on has changed and a wanted output needs it; run.count: how many did.
+ * inputs: numbers, or arrays {shape, data, still?}. An array counts as changed at every run, one that is `still` when it is
+ * another one. The next run writes into the arrays of outputs again: copy what is kept. They may be given back.
  */
 export function program({ rows, outputs }) {
-  const values = rows.map(([op, shape, data]) => (op === "const" ? array(shape, Float64Array.from(data, Number)) : undefined));
+  const values = rows.map(([op, shape, data]) => (op === "const" ? array(shape, new Float64Array(data)) : undefined));
   const changed = rows.map(() => 0);
   const ran = rows.map(() => -1);
   const pools = rows.map(() => []);
@@ -690,17 +677,17 @@ export function program({ rows, outputs }) {
       if (!wanted.has(i)) open.push(...(calls[i]?.needs ?? []));
       wanted.add(i);
     }
-    orders.set(key, [...wanted].filter((i) => rows[i][0] !== "const").sort((a, b) => a - b));
+    const some = [...wanted].filter((i) => rows[i][0] !== "const").sort((a, b) => a - b);
+    orders.set(key, [...some.filter((i) => !calls[i]), ...some.filter((i) => calls[i])]); // inputs are copied first
     return orders.get(key);
   };
-  const read = (i, inputs) => {
+  const accept = (i, inputs) => {
     const name = rows[i][1];
     const given = inputs[name];
     if (given === undefined) throw new Error(`no input ${name}`);
     if (Object.is(last[name], given) && (typeof given !== "object" || given.still)) return;
     const { shape, data } = lift(given);
-    const plain = data instanceof Float64Array ? data : Float64Array.from(data, Number);
-    values[i] = array(shape, owned.has(plain.buffer) ? plain.slice() : plain); // no row may write what another still reads
+    values[i] = array(shape, new Float64Array(data)); // a copy: this program may have made it, and write there
     last[name] = given;
     changed[i] = now;
   };
@@ -708,7 +695,7 @@ export function program({ rows, outputs }) {
     now++;
     run.count = 0;
     for (const i of order(only)) {
-      if (!calls[i]) read(i, inputs);
+      if (!calls[i]) accept(i, inputs);
       else if (ran[i] < 0 || calls[i].needs.some((j) => changed[j] > ran[i])) {
         [pool, taken] = [pools[i], 0];
         let value;
@@ -717,7 +704,8 @@ export function program({ rows, outputs }) {
         } finally {
           pool = null;
         }
-        if (typeof value !== "number" || value !== values[i]) changed[i] = now; // a size that stays makes nobody run again
+        const stays = typeof value === "number" && value === values[i]; // a size, then what depends on it stays too
+        if (!stays) changed[i] = now;
         values[i] = value;
         ran[i] = now;
         run.count++;
@@ -747,8 +735,8 @@ export function draws({ kind, shape, seed, of }, sizes = {}) {
   if (of && n > of) throw new Error(`the last size, ${n}, must be at most of = ${of}`);
   for (let p = 0; p < out.data.length; p++) {
     const i = Math.floor(p / n) * (of || n) + (p % n);
-    const normal = () => Math.sqrt(-2 * Math.log(1 - hash(2 * i, seed))) * Math.cos(2 * Math.PI * hash(2 * i + 1, seed));
-    out.data[p] = kind === "uniform" ? hash(i, seed) : normal();
+    const radius = () => Math.sqrt(-2 * Math.log(1 - hash(2 * i, seed))); // Box and Muller's
+    out.data[p] = kind === "uniform" ? hash(i, seed) : radius() * Math.cos(2 * Math.PI * hash(2 * i + 1, seed));
   }
   return out;
 }

@@ -9,6 +9,7 @@ from pathlib import Path
 
 PLACES = tuple(Path(__file__).parent.parent / name for name in ("page", "pictures", "runs", "site", "web"))
 IMPORT = re.compile(r"^import .* from \"\./[\w.]+\";\n", re.MULTILINE)
+COMMENT = re.compile(r"^[ \t]*(//[^\n]*|/\*\*.*?\*/[ \t]*)\n", re.MULTILINE | re.DOTALL)
 EXPORT = re.compile(r"^export (default [^;]+;\n|)", re.MULTILINE)
 
 
@@ -18,11 +19,15 @@ def script(name: str) -> Path:
 
 
 def _text(name: str) -> str:
-    """Return a file without its imports, after its style, NAME.css, if it has one, as the constant CSS."""
+    """Return a file without its imports and its comments, after its style as the constant CSS, if it has one here.
+
+    A saved notebook has it once for each picture, so what only its readers need stays out.
+    """
     path = script(name)
-    style = path.with_suffix(".css")
+    style = Path(__file__).with_name(f"{name}.css")
     before = f"const CSS = {json.dumps(style.read_text(encoding='utf-8'))};\n" if style.is_file() else ""
-    return before + IMPORT.sub("", path.read_text(encoding="utf-8"))
+    lines = COMMENT.sub("", IMPORT.sub("", path.read_text(encoding="utf-8"))).splitlines()
+    return before + "\n".join(line.lstrip() for line in lines) + "\n"
 
 
 @cache

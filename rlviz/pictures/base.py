@@ -14,6 +14,7 @@ from matplotlib.figure import Figure, SubFigure
 
 from rlviz.page.style import (  # noqa: F401  what the lessons and the older pictures import from here
     BLUE,
+    CYCLE,
     DESCRIPTION,
     FAINT,
     GREEN,
@@ -32,6 +33,7 @@ from rlviz.page.style import (  # noqa: F401  what the lessons and the older pic
 from small_models.checks import checked
 
 C = TypeVar("C")
+COLOURS = CYCLE
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from matplotlib.figure import Figure
 
 from rlviz.algorithms import ALGORITHMS, GroupPolicyGradient, differences
 from rlviz.algorithms.describe import from_json, to_json
+from rlviz.page.script import module
 from rlviz.pictures.frozen import fragment, image, pack
 from rlviz.pictures.live import LivePicture, with_twin
-from rlviz.page.script import module
 from rlviz.pictures.svg import SvgFigure
 from rlviz.runs.history import RunHistory, RunPicture, RunsAtStep
 from rlviz.runs.inspected import StepWriter, strongest, token_steps

@@ -26,9 +26,14 @@ def files(course: Path) -> Iterator[File]:
         yield from section()
     yield from course_pages(course)
     yield from teaching_pages(course)
-    pictures = classic("run", "draw", offers="globalThis.rlviz = { mount };")
-    yield File("rlviz.js", "\n".join([pictures, classic("picture", "player", "inspector", "site")]))
+    yield script()
     yield File("site.css", f"{STYLE.read_text(encoding='utf-8')}\n{_code_colours()}")
+
+
+def script() -> File:
+    """Return the one script of all pages: pictures that are computed, what plays and what is inspected."""
+    pictures = classic("run", "draw", offers="globalThis.rlviz = { mount };")
+    return File("rlviz.js", "\n".join([pictures, classic("picture", "player", "inspector", "site")]))
 
 
 def _code_colours() -> str:

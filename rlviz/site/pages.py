@@ -61,7 +61,6 @@ def live(name: str, root: str) -> Markup:
 
 def front() -> Iterator[File]:
     """The front page: a picture that answers, and a run that plays."""
-    clip = LOOK_FOR[FIRST_EXPLORER]
     ways = (
         ("Explorers", "explorers/index.html", "One idea each, with sliders and things to drag."),
         ("Recorded runs", "runs.html", "Real training, step by step: groups, rewards, tokens."),
@@ -75,7 +74,7 @@ def front() -> Iterator[File]:
         TITLE,
         element("h1", TITLE),
         element("p", SENTENCE, class_="lead"),
-        element("section", element("h2", clip.title), element("p", clip.look), live(FIRST_EXPLORER, ""), id="picture"),
+        element("section", live(FIRST_EXPLORER, ""), id="picture"),
         element("section", element("h2", "A run, as it was trained"), player(""), id="run"),
         element(
             "section",
@@ -133,12 +132,14 @@ def explorers() -> Iterator[File]:
             if name in other
         ]
         computed = element("pre", inspect.getdoc(find_explorer(name).idea.curve) or "")
+        own_words = isinstance(explorer_of(name), Explorer)  # a picture that its page computes says its question itself
+        heading = () if own_words else (element("h1", title), element("p", look, class_="look"))
         yield page(
             f"explorers/{name}.html",
             title,
-            element("h1", title),
-            element("p", look, class_="look"),
+            *heading,
             live(name, "../"),
+            *([element("details", element("summary", "What to look for"), element("p", look))] if own_words else []),
             element("details", element("summary", "What is computed"), computed),
             element("nav", *ways, class_="beside", aria_label="Other explorers"),
         )

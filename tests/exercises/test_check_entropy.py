@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -55,6 +56,22 @@ def test_a_right_answer_in_other_words_passes(words):
     verdict = check.entropy(IN_OTHER_WORDS[words])
     assert verdict.passed, verdict
     assert "value and gradient" in verdict.says
+
+
+IN_BITS = {
+    "log2": lambda x: -(x.exp() * x.exp().log2()).sum(-1),
+    "divided by log 2": lambda x: -(x.exp() * x).sum(-1) / math.log(2),
+    "detached": lambda x: -(x.exp() * x.exp().log2()).sum(-1).detach(),
+    "weights detached": lambda x: -(x.exp().detach() * x.exp().log2()).sum(-1),
+    "numpy": lambda x: torch.from_numpy(-(np.exp(p := x.detach().numpy()) * np.log2(np.exp(p))).sum(-1)),
+}
+
+
+@pytest.mark.parametrize("words", IN_BITS)
+def test_bits_are_named_with_a_gradient_and_without(words):
+    verdict = check.entropy(IN_BITS[words])
+    assert (verdict.passed, verdict.mistake) == (False, "entropy in bits"), verdict
+    assert "in nats" in verdict.says
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,52 @@ def test_right_answers_pass():
     assert check.ppo_loss(my_ppo).passed
 
 
+def step_of(log_probability):
+    """Return a step that climbs the mean of A times this function of the logits and the actions."""
+
+    def step(z, a, R, lr):
+        leaf = z.clone().requires_grad_()
+        return z + lr * torch.autograd.grad((A_of(R) * log_probability(leaf, a)).mean(), leaf)[0]
+
+    return step
+
+
+def test_the_advantages_of_the_others_mean_cancel_the_normaliser():
+    """Σ A = Σ R − Σ (Σ R − R) / (N − 1) = 0, so Σ A (z − log Σ eᶻ) = Σ A z, however the rewards fall."""
+    R = torch.randn(7, generator=torch.Generator().manual_seed(0), dtype=torch.double)
+    close(A_of(R).sum(), 0.0)
+
+
+ALONE = {
+    "autograd": step_of(lambda z, a: z[a]),
+    "one hot": step_of(lambda z, a: torch.nn.functional.one_hot(a, len(z)).double() @ z),
+    "by hand": lambda z, a, R, lr: z.index_add(0, a, lr * A_of(R) / len(R)),
+}
+NORMALISED = {
+    "log_softmax": step_of(lambda z, a: z.log_softmax(0)[a]),
+    "logarithm of softmax": step_of(lambda z, a: z.softmax(0).log()[a]),
+    "a distribution, which refuses what is no number": step_of(
+        lambda z, a: torch.distributions.Categorical(logits=z).log_prob(a)
+    ),
+    "by hand": my_step,
+}
+
+
+@pytest.mark.parametrize("step", ALONE.values(), ids=ALONE)
+def test_logits_for_log_probabilities_are_told_why_they_are_right_here(step):
+    verdict = check.reinforce_step(step)
+    assert verdict.passed
+    assert "the A sum to 0" in verdict.says
+    assert "With another baseline" in verdict.says
+
+
+@pytest.mark.parametrize("step", NORMALISED.values(), ids=NORMALISED)
+def test_log_probabilities_are_not(step):
+    verdict = check.reinforce_step(step)
+    assert verdict.passed
+    assert "sum to 0" not in verdict.says
+
+
 def test_a_median_is_not_taken_for_no_baseline():
     verdict = check.reinforce_step(lambda z, a, R, lr: my_step(z, a, R, lr, baseline=torch.median))
     assert (verdict.passed, verdict.mistake) == (False, "")

@@ -16,6 +16,7 @@ from rlviz.training.formula import gradient_in_words
 from rlviz.training.preferences import pair_logp
 from rlviz.training.records import rollout_numbers
 from rlviz.training.rewards import step_rewards
+from rlviz.training.rollouts import Known
 from rlviz.types import Batch
 from small_models.pairs import Pair
 from small_models.policies import load_policy
@@ -133,6 +134,13 @@ def test_what_the_tool_wrote_may_be_unlikely():
     assert torch.equal(rollout.mask.any(-1), least >= 0.1)
 
 
+def test_a_row_reaches_to_the_last_token_that_the_loss_sees():
+    """Of seven places the policy wrote 0, 1, 4 and 5, a tool 2 and 3: four tokens are seen, and a cut to six keeps them all."""
+    mask = torch.tensor([[[1, 1, 0, 0, 1, 1, 0]], [[1, 1, 1, 0, 0, 0, 0]]], dtype=torch.bool)
+    known = Known.of(mask, torch.tensor([0.0, -0.5]).view(2, 1, 1) * mask)
+    assert (known.seen.tolist(), known.length.tolist(), known.teaches.tolist()) == ([4, 3], [6, 3], [False, True])
+
+
 def test_statistics_are_of_the_policy_s_tokens():
     run = start(NO_KL)
     rollout = run.collect()
@@ -221,7 +229,9 @@ def test_records_show_what_the_tool_wrote_as_tokens_that_the_loss_does_not_see()
                         assert (token.weight, token.push, token.advantage, token.clipped) == (0, 0, 0, False)
                         assert "the task's environment wrote it" in gradient_in_words(GRPO, token)[0]
         names = explore_bounds(GRPO, run=[record]).names()
-        assert names.one("tokens_count") == sum(response.length for group in record.groups for response in group.responses)
+        assert names.one("tokens_count") == sum(
+            response.length for group in record.groups for response in group.responses
+        )
     assert seen > 20
 
 

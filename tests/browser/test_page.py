@@ -1,0 +1,288 @@
+"""A picture that its page computes, opened from the disk: handles, controls, words, address; nothing is asked of anybody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rlviz.markup import joined
+from rlviz.page.picture import Axis, Cells, Choice, Line, Panel, Picture, Rule, Say, Slider, Tokens
+from rlviz.page.widget import Variant, fragment, pack, page, told
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, FloatRect, Locator, Page
+
+HOSTILE = '<img src=x onerror="document.title=1">{nothing}'
+LOW, HIGH = 0.0, 4.0  # of the x axis
+# y = width · x; one rule rises with the width, at 1 + width, and one falls, at 3 − width
+LINEAR: dict[str, Any] = {
+    "rows": [
+        ["input", "x"],
+        ["input", "width"],
+        ["mul", [{"r": 0}, {"r": 1}]],
+        ["add", [{"r": 1}, 1]],
+        ["sub", [3, {"r": 1}]],
+    ],
+    "outputs": {"y": 2, "upper": 3, "lower": 4},
+}
+SQUARE: dict[str, Any] = {"rows": [["input", "x"], ["mul", [{"r": 0}, {"r": 0}]]], "outputs": {"y": 1}}
+PICTURE = Picture(
+    HOSTILE,
+    "Drag a handle.",
+    (
+        Panel(
+            "lines",
+            Axis("x", LOW, HIGH),
+            Axis(HOSTILE, -2, 6),
+            (
+                Rule("upper", drag="width", label="rises"),
+                Rule("lower", drag="width", colour="ink"),
+                Line("x", "y", label="{name}", direct=True),
+            ),
+        ),
+        Panel(
+            "cells",
+            Axis("", 0.5, 2.5, names="words"),
+            Axis("", 0.5, 1.5),
+            (Cells("one", "level", "one", 2, text="words"),),
+        ),
+        Panel("tokens", Axis(), Axis(), (Tokens("words", "one", 2),)),
+    ),
+    {
+        "algorithm": Choice(
+            {name: name for name in ("straight", "curved", "mine", HOSTILE)}, "straight", "algorithm", picks=True
+        ),
+        "width": Slider(0, 1, 0.1, 0.4, "width"),
+        "shift": Slider(0, 1, 0.01, 0.5, "shift"),
+    },
+    (Say("The rule stands at {upper:.1f}.", "upper"), Say("There is no rule.")),
+    data={"x": [0.0, 1.0, 2.0, 3.0, 4.0], "one": [1.0, 2.0], "level": [1.0, 1.0], "words": ["a", HOSTILE]},
+    named={"wide": {"width": 1.0}},
+)
+VARIANTS = {
+    "straight": Variant("linear", numbers={"width": (0.4, 0.0, 1.0, 0.1)}, texts={"name": HOSTILE}),
+    "curved": Variant("square", texts={"name": "curved"}),
+    "mine": Variant(None, why="It branches on a number."),
+    HOSTILE: Variant("linear", numbers={"width": (0.7, 0.0, 1.0, 0.1)}, texts={"name": "b"}),
+}
+
+
+def given(**values: Any) -> dict[str, Any]:
+    call = {
+        "function": "explore_it",
+        "defaults": {"algorithm": "straight", "shift": 0.5},
+        "sources": {"curved": "CURVED"},
+    }
+    programs: Any = {"linear": LINEAR, "square": SQUARE}
+    return told("it", PICTURE, programs=programs, variants=VARIANTS, family=("straight",), values=values, call=call)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pages")
+    one, other = (fragment(pack(given(**values)), caption="…") for values in ({}, {"width": 0.8}))
+    (folder / "one.html").write_text(page("one", one), encoding="utf-8")
+    (folder / "two.html").write_text(page("two", joined(one, other)), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def opened(browser: Browser, folder: Path) -> Iterator[Callable[..., Page]]:
+    """Return what opens a file; at the end nothing may have failed, and nothing been asked of another place."""
+    contexts: list[BrowserContext] = []
+    wrong: list[str] = []
+
+    def open_file(name: str = "one.html", *, hash: str = "", **how: Any) -> Page:
+        contexts.append(browser.new_context(reduced_motion="reduce", **how))
+        tab = contexts[-1].new_page()
+        tab.on("pageerror", lambda error: wrong.append(str(error)))
+        local = ("data:", "blob:", folder.as_uri())
+        tab.on("request", lambda request: None if request.url.startswith(local) else wrong.append(request.url))
+        tab.goto(f"{(folder / name).as_uri()}{hash}")
+        tab.locator(".rlviz-picture svg").first.wait_for()
+        return tab
+
+    yield open_file
+    for context in contexts:
+        context.close()
+    assert wrong == []
+
+
+def value(tab: Page, name: str, place: int = 0) -> float:
+    """Return where a slider stands: what it says to who cannot see it."""
+    return float(tab.get_by_role("slider", name=name, exact=True).nth(place).get_attribute("aria-valuetext") or "nan")
+
+
+def box(shown: Locator) -> FloatRect:
+    found = shown.bounding_box()
+    assert found is not None
+    return found
+
+
+def middle(shown: Locator) -> tuple[float, float]:
+    found = box(shown)
+    return found["x"] + found["width"] / 2, found["y"] + found["height"] / 2
+
+
+def unit(tab: Page) -> float:
+    """Return how many pixels one of the x axis is: from its ends."""
+    return box(tab.locator("figure").first.locator(".rlviz-axis").last)["width"] / (HIGH - LOW)
+
+
+@pytest.mark.parametrize(("handle", "sign"), [(0, 1), (1, -1)])
+def test_a_handle_takes_its_mark_to_the_pointer(opened: Callable[..., Page], handle: int, sign: int) -> None:
+    """A rule dragged by three tenths of the axis: the width that puts it there is .3 more where it rises, less where it falls."""
+    tab = opened()
+    disc = tab.locator(".rlviz-disc").nth(handle)
+    x, y = middle(disc)
+    tab.mouse.move(x, y)
+    tab.mouse.down()
+    tab.mouse.move(x + 0.3 * unit(tab), y + 3, steps=5)
+    tab.mouse.up()
+    assert value(tab, "width") == pytest.approx(0.4 + 0.3 * sign)
+    assert middle(disc)[0] - x == pytest.approx(0.3 * unit(tab), abs=1)
+
+
+def test_a_finger_moves_a_handle_and_not_the_page(opened: Callable[..., Page]) -> None:
+    tab = opened(viewport={"width": 380, "height": 500}, has_touch=True, is_mobile=True)
+    disc = tab.locator(".rlviz-disc").first
+    disc.scroll_into_view_if_needed()
+    x, y = middle(disc)
+    finger = tab.context.new_cdp_session(tab)
+    places = [(0.0, 0), (0.0, -30), (0.15, -30), (0.3, -30)]  # up first, as a finger that scrolls
+    for kind, (way, up) in zip(("touchStart", *["touchMove"] * 3), places, strict=True):
+        point = {"x": x + 15 + way * unit(tab), "y": y + 15 + up}  # beside the disc, within 22 pixels of its middle
+        finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [point]})
+    finger.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    assert value(tab, "width") == pytest.approx(0.7)
+    assert middle(disc)[1] == y  # the page stands where it stood
+
+
+def test_keys_move_a_handle(opened: Callable[..., Page]) -> None:
+    tab = opened()
+    handle = tab.locator(".rlviz-grip").first
+    handle.focus()
+    told = []
+    for key in ("ArrowRight", "ArrowUp", "ArrowLeft", "PageDown", "PageUp", "Home", "End"):
+        handle.press(key)
+        told.append(float(handle.get_attribute("aria-valuenow") or "nan"))
+    assert told == pytest.approx([0.5, 0.6, 0.5, 0.0, 1.0, 0.0, 1.0])
+    assert (handle.get_attribute("aria-valuemin"), handle.get_attribute("aria-valuemax")) == ("0", "1")
+
+
+def test_a_click_brings_the_nearest_handle(opened: Callable[..., Page]) -> None:
+    """At .4 the rules stand at 1.4 and 2.6: a click at 2.9 takes the second there, 3 − .1."""
+    tab = opened()
+    x, y = middle(tab.locator(".rlviz-disc").nth(1))
+    tab.mouse.click(x + 0.3 * unit(tab), y - 60)
+    assert value(tab, "width") == pytest.approx(0.1)
+
+
+def test_the_conclusion_is_said_when_the_hand_rests(opened: Callable[..., Page]) -> None:
+    tab = opened()
+    said, status = tab.locator(".rlviz-said"), tab.get_by_role("status")
+    status.get_by_text("The rule stands at 1.4.").wait_for(state="attached")
+    tab.get_by_role("slider", name="width", exact=True).first.fill("0.9")
+    assert (said.text_content(), status.text_content()) == ("The rule stands at 1.9.", "The rule stands at 1.4.")
+    status.get_by_text("The rule stands at 1.9.").wait_for(state="attached")
+    assert box(said)["y"] < box(tab.locator("figure").first)["y"]
+
+
+def test_an_algorithm_brings_its_own_numbers(opened: Callable[..., Page]) -> None:
+    tab = opened()
+    pick, width = tab.get_by_label("algorithm", exact=True), tab.locator("label", has_text="width")
+    pick.select_option("curved")
+    assert not width.is_visible()
+    assert not tab.locator(".rlviz-grip").first.is_visible()
+    assert tab.locator(".rlviz-said").text_content() == "There is no rule."
+    assert tab.locator("code").text_content() == "explore_it(CURVED)"
+    pick.select_option(HOSTILE)
+    assert value(tab, "width") == pytest.approx(0.7)
+    tab.get_by_role("button", name="wide").click()
+    assert value(tab, "width") == 1
+    pick.select_option("straight")
+    assert value(tab, "width") == pytest.approx(0.4)
+    assert tab.locator("code").text_content() == "explore_it()"
+
+
+def test_what_no_page_can_compute_says_so_and_leaves_the_picture(opened: Callable[..., Page]) -> None:
+    tab = opened()
+    before = tab.locator(".rlviz-area path").last.get_attribute("d")
+    tab.get_by_label("algorithm", exact=True).select_option("mine")
+    assert tab.locator(".rlviz-why").text_content() == "It branches on a number."
+    assert tab.locator(".rlviz-area path").last.get_attribute("d") == before
+    tab.get_by_label("algorithm", exact=True).select_option("straight")
+    assert not tab.locator(".rlviz-why").is_visible()
+
+
+def test_the_address_comes_back(opened: Callable[..., Page]) -> None:
+    tab = opened(hash="#other.width=0.1")
+    assert value(tab, "width") == pytest.approx(0.4)
+    tab.get_by_label("algorithm", exact=True).select_option(HOSTILE)
+    tab.locator(".rlviz-grip").first.press("ArrowRight")
+    assert "other.width=0.1" in tab.url
+    again = opened(hash=tab.url[tab.url.index("#") :])
+    assert again.get_by_label("algorithm", exact=True).input_value() == HOSTILE
+    assert value(again, "width") == pytest.approx(0.8)
+
+
+def test_two_pictures_in_one_page_keep_apart(opened: Callable[..., Page]) -> None:
+    tab = opened("two.html", hash="#it-2.shift=0.25")
+    tab.locator(".rlviz-picture").nth(1).locator("svg").first.wait_for()
+    assert [value(tab, "shift", place) for place in (0, 1)] == [0.5, 0.25]
+    tab.locator(".rlviz-picture").nth(1).locator(".rlviz-grip").first.press("ArrowLeft")
+    widths = [p.get_by_role("slider", name="width", exact=True).first for p in tab.locator(".rlviz-picture").all()]
+    assert [float(p.get_attribute("aria-valuetext") or "nan") for p in widths] == pytest.approx([0.4, 0.7])
+    assert "it-2.width=0.7" in tab.url and "#it.width" not in tab.url and "&it.width" not in tab.url
+    assert tab.locator("style[data-rlviz]").count() == 1
+
+
+def test_texts_stay_texts(opened: Callable[..., Page]) -> None:
+    tab = opened()
+    tab.get_by_label("algorithm", exact=True).select_option(HOSTILE)
+    tab.wait_for_timeout(100)
+    assert (tab.title(), tab.locator("img").count()) == ("one", 0)
+    assert tab.locator("h2").text_content() == HOSTILE
+    assert tab.locator(".rlviz-tokens > *").all_text_contents() == ["a", HOSTILE]
+    assert HOSTILE in tab.locator(".rlviz-area text").all_text_contents()
+
+
+def test_a_phone_stacks_the_panels_and_a_new_width_keeps_the_values(opened: Callable[..., Page]) -> None:
+    tab = opened(viewport={"width": 1280, "height": 720})
+    figures = tab.locator("figure")
+    assert box(figures.nth(0))["y"] == box(figures.nth(1))["y"]
+    tab.locator(".rlviz-grip").first.press("End")
+    tab.set_viewport_size({"width": 380, "height": 700})
+    tab.wait_for_timeout(300)
+    assert box(figures.nth(0))["x"] == box(figures.nth(1))["x"]
+    assert all(box(one)["x"] >= 0 and box(one)["x"] + box(one)["width"] <= 380 for one in figures.all())
+    assert value(tab, "width") == 1
+    size = tab.locator(".rlviz-axes text").first.evaluate("text => getComputedStyle(text).fontSize")
+    assert 13 <= float(size.removesuffix("px")) <= 14
+    assert tab.evaluate("document.documentElement.scrollWidth") == 380
+
+
+def test_light_and_dark(opened: Callable[..., Page]) -> None:
+    """As the reader's system is; or as the page, or JupyterLab, says."""
+
+    def paper(tab: Page) -> str:
+        return str(tab.locator(".rlviz-picture").evaluate("root => getComputedStyle(root).backgroundColor"))
+
+    white, black = "rgb(255, 255, 255)", "rgb(22, 24, 28)"
+    tab = opened(color_scheme="light")
+    assert (paper(tab), paper(opened(color_scheme="dark"))) == (white, black)
+    tab.locator("html").evaluate("html => { html.dataset.theme = 'dark'; }")
+    assert paper(tab) == black
+    tab.locator("html").evaluate("html => { delete html.dataset.theme; document.body.dataset.jpThemeLight = 'false'; }")
+    assert paper(tab) == black
+
+
+def test_values_at_the_pointer(opened: Callable[..., Page]) -> None:
+    """At x = 3 the line is at .4 · 3."""
+    tab = opened()
+    x, y = middle(tab.locator(".rlviz-disc").first)  # at 1.4
+    tab.mouse.move(x + 1.55 * unit(tab), y - 80)
+    assert tab.locator(".rlviz-tip text").all_text_contents() == [f"{HOSTILE} 1.2", "3"]

@@ -1,0 +1,149 @@
+"""A number that is said twice is said alike: what pages for teachers and lessons quote is what a cell prints, or a run has."""
+
+import csv
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+import torch
+
+from rlviz import DAPO, DCPO
+from rlviz.experiments import quoted
+
+COURSE = Path(__file__).parent.parent / "notebooks"
+PLANS = sorted((COURSE / "teaching").glob("[0-9][0-9].md"))
+
+
+def cells(lesson):
+    return nbformat.read(next(COURSE.glob(f"{lesson}_*.ipynb")), as_version=4).cells
+
+
+def prose(lesson):
+    return "\n".join(cell.source for cell in cells(lesson) if cell.cell_type == "markdown")
+
+
+def printed(lesson, row, which=0):
+    """Return the numbers behind a line that a cell of the lesson prints and that begins so, the first one or another."""
+    streams = [out.text for cell in cells(lesson) for out in cell.get("outputs", []) if out.output_type == "stream"]
+    lines = [line.strip() for text in streams for line in text.splitlines()]
+    return floats([line for line in lines if line.startswith(row)][which][len(row) :])
+
+
+def floats(text):
+    return [float(number) for number in re.findall(r"-?\d*\.\d+|-?\d+", text.replace("−", "-"))]
+
+
+def ran(lesson, run):
+    with (COURSE / "experiments/further_runs.csv").open(encoding="utf-8", newline="") as file:
+        return [float(row["right"]) for row in csv.DictReader(file) if (row["lesson"], row["run"]) == (lesson, run)]
+
+
+def lost(lag):
+    """Return the share right that a sampler so many steps old costs in the experiment: its mean, the least and the most."""
+    (line,) = quoted("two_engines", f"share right lost with {lag} steps old", folder=COURSE / "experiments")
+    return floats(line.partition(": ")[2].partition("old: ")[2])[:3]
+
+
+def extremes(numbers):
+    return [min(numbers), max(numbers)]
+
+
+def spread(numbers):
+    return [max(numbers) - min(numbers)]
+
+
+def at_the_second_visit(rewards):
+    _, memory = DCPO.advantage(torch.tensor([[1.0, 0.0, 0.0, 0.0]]).double(), None)
+    return DCPO.advantage(torch.tensor([rewards]).double(), memory)[0][0].tolist()
+
+
+QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
+    ("10", "an all-wrong group gets # each", lambda: at_the_second_visit([0.0] * 4)[:1]),
+    (
+        "teaching/08.md",
+        "the tool's digit, # to # nats",
+        lambda: [printed("08", f"log π at step {n:2}", 1)[0] for n in (1, 15)],
+    ),
+    ("teaching/09.md", "a width of 0.03 ends at # to #,", lambda: extremes(printed("09", "GSPO 0.03")[3:6])),
+    ("teaching/09.md", "GRPO with 0.2 at # to #", lambda: extremes(printed("09", "GRPO 0.2")[3:6])),
+    ("teaching/10.md", "DCPO's seed 1 ends at # of", lambda: printed("10", "DCPO  ")[-2:-1]),
+    ("teaching/10.md", "reach from # to #,", lambda: extremes(printed("10", "GRPO  ")[-3:] + ran("10", "GRPO"))),
+    ("teaching/12.md", "rejected responses at # nats", lambda: printed("12", "rejected_gain      β = 0.1")[:1]),
+    ("teaching/12.md", "and at # with 1", lambda: [sum(printed("12", "rejected_gain      β = 1 ")) / 3]),
+    (
+        "teaching/12.md",
+        "one seed of three falls to #.",
+        lambda: printed("12", "seed 1: right after 50, 100, … 300 updates")[5:6],
+    ),
+    ("teaching/13.md", "(# at step 10,", lambda: printed("13", "leash, β = .5  step 10")[-1:]),
+    ("teaching/13.md", "at step 10, # at the end)", lambda: [sum(printed("13", "leash, β = .5        right")[:3]) / 3]),
+    ("teaching/14.md", "a lag of 2 steps costs # in", lambda: lost(2)[:1]),
+    ("teaching/14.md", "of 4 steps #. With", lambda: lost(4)[:1]),
+    ("teaching/14.md", "lose between # and #:", lambda: lost(8)[1:]),
+    ("teaching/15.md", "in the race spread over #,", lambda: spread(printed("15", "GRPO  ")[:3])),
+    ("teaching/15.md", "in the table of variants over #:", lambda: spread(ran("15", "GRPO"))),
+    *(
+        (f"teaching/{sheet}.md", words, numbers)
+        for sheet in ("cheatsheet", "cheatsheet.zh")
+        for words, numbers in (
+            (r"\varepsilon_{\text{low}} = #", lambda: [DAPO.bounds.eps_low]),
+            (r"\varepsilon_{\text{high}} = #$", lambda: [DAPO.bounds.eps_high]),
+            ("$r > #$", lambda: [DCPO.surrogate.c]),
+        )
+    ),
+]
+
+
+def differs(text, words, numbers):
+    """Return what the text says there otherwise: its numbers, rounded as it has them, are these."""
+    found = re.findall(re.escape(words).replace(r"\#", "#").replace("#", r"([−-]?\d*\.?\d+)"), text)
+    if len(found) != 1:
+        return f"{words!r} stands {len(found)} times"
+    said = list(found[0]) if isinstance(found[0], tuple) else found
+    digits = [len(number.partition(".")[2]) for number in said]
+    far = [
+        f"{words!r} has {number}, not {due:.4g}"
+        for number, due, places in zip(said, numbers, digits, strict=True)
+        if abs(floats(number)[0] - due) > 0.5 * 10**-places + 1e-9
+    ]
+    return ", ".join(far)
+
+
+@pytest.mark.parametrize(("page", "words", "numbers"), QUOTED, ids=[f"{page} {words}" for page, words, _ in QUOTED])
+def test_what_is_quoted_was_measured(page, words, numbers):
+    text = prose(page) if page.isdigit() else (COURSE / page).read_text(encoding="utf-8")
+    assert differs(text, words, numbers()) == ""
+
+
+def test_what_is_quoted_otherwise_is_found():
+    assert differs("it ends at .85 to .89, so", "ends at # to #,", [0.854, 0.886]) == ""
+    assert "has .89, not 0.896" in differs("it ends at .85 to .89, so", "ends at # to #,", [0.854, 0.896])
+    assert "has −2.3, not 2.3" in differs("to −2.3 nats", "to # nats", [2.3])
+    assert "stands 0 times" in differs("it ends", "ends at #", [0.5])
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.stem)
+def test_a_plan_gives_a_cell_the_seconds_that_the_lesson_gives_it(plan):
+    text = plan.read_text(encoding="utf-8")
+    said = re.findall(r"\((\d+) s\)", text)
+    said += [
+        number
+        for run in re.findall(r"((?:\d+(?:, | and | to ))*\d+) seconds", text)
+        for number in re.findall(r"\d+", run)
+    ]
+    code = [cell.source for cell in cells(plan.stem) if cell.cell_type == "code"]
+    assert set(said) <= {number for source in code for number in re.findall(r"^# (\d+) seconds?", source, re.M)}
+
+
+def test_where_the_weight_is_needed():
+    """Lesson 14: of four arms the lag is repaired where bad responses are weighted, and good ones alone lose everything."""
+    both, bad, good, none = (
+        ran("14", f"8 steps old{arm}") for arm in (", weighted", ", weighted where A < 0", ", weighted where A > 0", "")
+    )
+    assert min(both + bad) > max(none) + 0.2
+    assert max(good) < 0.01 < min(none)
+    assert printed("14", "8 steps old, w on A < 0  right at the end, by seed:") == [round(x, 2) for x in bad[:2]]
+    assert printed("14", "8 steps old, w on A > 0  right at the end, by seed:") == [round(x, 2) for x in good[:2]]
+    assert min(ran("14", "8 steps old, weighted where A < 0, cap 1")) > max(none) + 0.15
+    assert max(ran("14", "8 steps old, weighted where A > 0, cap 1")) < 0.01
