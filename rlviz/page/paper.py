@@ -58,7 +58,7 @@ def draw_each(picture: Picture, settings: Mapping[str, Names]) -> Figure:
     width, height = alone.get_size_inches()  # type: ignore[union-attr]
     figure = new_figure(width, (height + 0.4) * len(settings))
     for part, (heading, names) in zip(
-        np.atleast_1d(figure.subfigures(len(settings), 1)), settings.items(), strict=True
+        figure.subfigures(len(settings), 1, squeeze=False).flat, settings.items(), strict=True
     ):
         draw(picture, names, part)
         part.suptitle(heading, fontsize=TEXT + 2, fontweight="bold", x=0.02, ha="left")
@@ -87,14 +87,14 @@ def draw_panel(ax: Axes, panel: Panel, names: Names) -> Axes:
     for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
         named.setdefault(label, handle)
     if named:
-        where = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "ncols": min(3, len(named))}
-        ax.legend(named.values(), named.keys(), frameon=False, fontsize=TEXT - 2, **where)  # type: ignore[arg-type]
+        where: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "ncols": min(3, len(named))}
+        ax.legend(list(named.values()), list(named), frameon=False, fontsize=TEXT - 2, **where)
     return ax
 
 
 def _name_ends(ax: Axes, marks: Sequence[Mark], names: Names) -> None:
     """Write labels that stand in the graph: of lines at their right ends, apart from each other, of others at their places."""
-    ends = []
+    ends: list[Any] = []  # [height, look]
     for mark in marks:
         look = _look(mark, names)
         if isinstance(mark, Span | Rule) and mark.axis == "x":
@@ -114,14 +114,19 @@ def _name_ends(ax: Axes, marks: Sequence[Mark], names: Names) -> None:
     for after, end in pairwise(ends[::-1]):
         end[0] = min(end[0], after[0] - GAP)
     for height, look in ends:
-        style = {"color": look["colour"], "fontsize": TEXT - 1, "fontweight": "bold", "va": "center"}
+        style: dict[str, Any] = {"color": look["colour"], "fontsize": TEXT - 1, "fontweight": "bold", "va": "center"}
         ax.text(1.02, height, look["label"], transform=ax.transAxes, **style)
 
 
 def _name_place(ax: Axes, mark: Span | Rule, names: Names, look: Mapping[str, Any]) -> None:
     """Write the label of a vertical rule at its top, on the side that has room, and of a stretch at its foot."""
     low, high = ax.get_xlim()
-    style = {"color": look["colour"], "fontsize": TEXT - 1, "fontweight": "bold", "transform": ax.get_xaxis_transform()}
+    style: dict[str, Any] = {
+        "color": look["colour"],
+        "fontsize": TEXT - 1,
+        "fontweight": "bold",
+        "transform": ax.get_xaxis_transform(),
+    }
     if isinstance(mark, Span):
         start, end = np.clip([names.one(mark.low), names.one(mark.high)], low, high)
         if end > start:
@@ -130,7 +135,7 @@ def _name_place(ax: Axes, mark: Span | Rule, names: Names, look: Mapping[str, An
     at, shift = names.one(mark.at), (high - low) / 60
     if low <= at <= high:
         side = {"x": at + shift, "ha": "left"} if at < (low + high) / 2 else {"x": at - shift, "ha": "right"}
-        ax.text(y=0.96, s=look["label"], va="center", **side, **style)  # type: ignore[arg-type]
+        ax.text(y=0.96, s=look["label"], va="center", **side, **style)
 
 
 def shown(mark: Mark, names: Names) -> bool:
@@ -193,8 +198,14 @@ def _area(ax: Axes, mark: Area, names: Names, look: Mapping[str, Any]) -> None:
 
 def _runs(ax: Axes, mark: Runs, names: Names, look: Mapping[str, Any]) -> None:
     x, on = names.array(mark.x), names.array(mark.on)
-    hatch = {"facecolor": "none", "edgecolor": look["colour"], "hatch": "//", "linewidth": 0, "label": look["key"]}
-    ax.fill_between(x, 0, 1, where=on != 0, transform=ax.get_xaxis_transform(), **hatch)  # type: ignore[arg-type]
+    hatch: dict[str, Any] = {
+        "facecolor": "none",
+        "edgecolor": look["colour"],
+        "hatch": "//",
+        "linewidth": 0,
+        "label": look["key"],
+    }
+    ax.fill_between(x, 0, 1, where=on != 0, transform=ax.get_xaxis_transform(), **hatch)
 
 
 def _span(ax: Axes, mark: Span, names: Names, look: Mapping[str, Any]) -> None:
@@ -233,11 +244,11 @@ def _points(ax: Axes, mark: Points, names: Names, look: Mapping[str, Any]) -> No
 
 
 def _text(ax: Axes, mark: Text, names: Names, look: Mapping[str, Any]) -> None:
-    style = {"color": look["colour"], "fontsize": TEXT - 1, "zorder": 5}
+    style: dict[str, Any] = {"color": look["colour"], "fontsize": TEXT - 1, "zorder": 5}
     if mark.corner:
         x, y, ha, va = CORNERS[mark.corner]
         words = names.fill(mark.text).replace("$", r"\$")
-        ax.text(x, y, words, ha=ha, va=va, transform=ax.transAxes, style="italic", **style)  # type: ignore[arg-type]
+        ax.text(x, y, words, ha=ha, va=va, transform=ax.transAxes, style="italic", **style)
         return
     sides = {"left": "right", "right": "left", "middle": "center"}
     every = names.words(mark.text) if mark.text in names else [names.fill(mark.text)]
@@ -245,7 +256,7 @@ def _text(ax: Axes, mark: Text, names: Names, look: Mapping[str, Any]) -> None:
     keep = np.broadcast_to(names.array(mark.where) if mark.where else 1.0, xs.shape)
     for x, y, word, kept in zip(xs, ys, every, keep, strict=True):
         if kept and np.isfinite(x) and np.isfinite(y):
-            ax.text(x, y, word.replace("$", r"\$"), ha=sides[mark.side], va="center", **style)  # type: ignore[arg-type]
+            ax.text(x, y, word.replace("$", r"\$"), ha=sides[mark.side], va="center", **style)
 
 
 def _cells(ax: Axes, mark: Cells, names: Names, look: Mapping[str, Any]) -> None:
@@ -253,7 +264,7 @@ def _cells(ax: Axes, mark: Cells, names: Names, look: Mapping[str, Any]) -> None
     text = names.words(mark.text) if mark.text else None
     hatch = names.array(mark.hatch) if mark.hatch else None
     for i, (x, y, value) in enumerate(zip(*(names.array(c) for c in (mark.x, mark.y, mark.value)), strict=True)):
-        box = {"xy": (x - 0.5, y - 0.5), "width": 1, "height": 1}
+        box: dict[str, Any] = {"xy": (x - 0.5, y - 0.5), "width": 1, "height": 1}
         ax.add_patch(Rectangle(**box, facecolor=SHADES(0.5 + 0.5 * np.nan_to_num(value) / reach), edgecolor="white"))
         if hatch is not None and hatch[i]:
             ax.add_patch(Rectangle(**box, facecolor="none", edgecolor=COLOURS["grey"], hatch="//", linewidth=0))
@@ -261,8 +272,8 @@ def _cells(ax: Axes, mark: Cells, names: Names, look: Mapping[str, Any]) -> None
             ax.text(x, y, text[i], ha="center", va="center", fontsize=TEXT - 2, color="#222")
     if mark.chosen:
         x, y = (names.one(name) for name in mark.chosen)
-        frame = {"fill": False, "edgecolor": "black", "linewidth": 3.5, "clip_on": False, "zorder": 5}
-        ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, **frame))  # type: ignore[arg-type]
+        frame: dict[str, Any] = {"fill": False, "edgecolor": "black", "linewidth": 3.5, "clip_on": False, "zorder": 5}
+        ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, **frame))
 
 
 def _tokens(ax: Axes, mark: Tokens, names: Names, look: Mapping[str, Any]) -> None:
@@ -271,8 +282,12 @@ def _tokens(ax: Axes, mark: Tokens, names: Names, look: Mapping[str, Any]) -> No
     chosen = round(names.one(mark.chosen)) if mark.chosen else -1
     at = 0.0
     for i, (word, value) in enumerate(zip(names.words(mark.text), values, strict=True)):
-        box = {"facecolor": SHADES(0.5 + 0.5 * value), "edgecolor": "black" if i == chosen else "none", "pad": 4}
-        ax.text(at, 0.5, word, transform=ax.transAxes, family="monospace", fontsize=TEXT, bbox=box)  # type: ignore[arg-type]
+        box: dict[str, Any] = {
+            "facecolor": SHADES(0.5 + 0.5 * value),
+            "edgecolor": "black" if i == chosen else "none",
+            "pad": 4,
+        }
+        ax.text(at, 0.5, word, transform=ax.transAxes, family="monospace", fontsize=TEXT, bbox=box)
         at += 0.02 + 0.018 * len(word)
 
 

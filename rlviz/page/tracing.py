@@ -74,7 +74,7 @@ class _NumbersMayBeTensors(TorchFunctionMode):
 
 def _recorded(value: object) -> bool:
     mode = get_proxy_mode()
-    return mode is not None and get_proxy_slot(value, mode.tracer, None) is not None  # type: ignore[arg-type]
+    return mode is not None and get_proxy_slot(value, mode.tracer, None) is not None  # type: ignore[call-overload]
 
 
 def _where() -> str:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -49,7 +51,9 @@ def ratio(algorithm: PolicyGradient) -> Curve:
         rule = with_tensors(own, widths)
         mean, length = drift - noise.square() / 2, torch.ones_like(each[0, 0]).sum()
         lengths = torch.tensor(LENGTHS, dtype=torch.double)
-        tokens = torch.cat([torch.ones(1, dtype=torch.double), length.reshape(1), lengths])  # of which one takes the mean
+        tokens = torch.cat(
+            [torch.ones(1, dtype=torch.double), length.reshape(1), lengths]
+        )  # of which one takes the mean
         means, stds = mean.expand(tokens.shape), noise / tokens.sqrt()
         if is_exact:
             total, size = _weights(rule.ratio, each, old_prob)
@@ -268,7 +272,7 @@ def texts(algorithm: PolicyGradient) -> dict[str, str]:
     return {"by_probability": "yes" if limits_follow_probability(algorithm) else ""}
 
 
-_LIMIT = {"colour": "ink", "width": 2}
+_LIMIT: dict[str, Any] = {"colour": "ink", "width": 2}
 RATIO = Picture(
     title="How far do ratios stray from 1 as responses grow?",
     look="Drag the length: a token's ratio stays, a mean over the response comes nearer to 1, a product runs away.",
@@ -339,7 +343,9 @@ explore_ratio = explorer(
     ratio,
     algorithms=Algorithms(has_a_ratio, GRPO, WIDTHS),
     texts=texts,
-    data=lambda algorithm: {} if is_sum(algorithm.ratio) else {"each": Draws("normal", (1, RESPONSES, "length"), 0, LONGEST)},
+    data=lambda algorithm: (
+        {} if is_sum(algorithm.ratio) else {"each": Draws("normal", (1, RESPONSES, "length"), 0, LONGEST)}
+    ),
     free=True,
     example={"length": 7},
     named={
