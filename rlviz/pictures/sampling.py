@@ -75,6 +75,15 @@ def replacing(informative: Tensor, prompts: int, num_prompts: Tensor, max_rounds
     return torch.where(informative > 0, filled / torch.where(informative > 0, informative, 1.0), max_rounds), filled
 
 
+def always_full(algorithm: GroupPolicyGradient) -> bool:
+    """Return whether the selection uses as many groups as it is given, be they none, some or all of them informative."""
+    if algorithm.can.uses is None:
+        return False
+    groups = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 1.0]], dtype=torch.double)
+    batches = torch.stack([groups[[0, 0, 2]], groups, groups[[1, 1, 1]]])
+    return bool((algorithm.uses(batches).sum(-1) - 3).abs().max() < 1e-9)
+
+
 def sampling(algorithm: GroupPolicyGradient) -> Curve:
     """Return the curve: what replacing dead groups costs against the success rate, and what the algorithm's batches hold.
 
@@ -83,7 +92,7 @@ def sampling(algorithm: GroupPolicyGradient) -> Curve:
     responses], so that sliders move the picture and not the luck.
     """
     own = algorithm.without_kl()
-    history = memory(own)
+    history, full = memory(own), always_full(own)
 
     def curve(
         success_rate: Tensor,
@@ -111,6 +120,7 @@ def sampling(algorithm: GroupPolicyGradient) -> Curve:
             used = own.uses(outcomes.double()).sum()
             return torch.minimum((AT_A_POINT / used.clamp(min=1)).clamp(min=1), max_rounds)
 
+        rounds = 1 if full else rounds  # more are never asked for
         rate = rates_of(success_rate, kinds[:, :rounds, :prompts]).flatten(1)
         outcomes = (coins[:, :rounds, :prompts, :size].flatten(1, 2) < rate.unsqueeze(-1)).double()
         index, weights, sampled = _batch(own, outcomes, prompts, num_prompts, max_rounds)
