@@ -621,8 +621,46 @@ export function program({ rows, outputs }) {
     const value = x?.inf ? x.inf * Infinity : (WORDS[x] ?? x ?? undefined);
     return () => value;
   };
+  /** The rows that these need, in order. */
+  const neededBy = (open) => {
+    const wanted = new Set();
+    while (open.length) {
+      const i = open.pop();
+      if (!wanted.has(i)) open.push(...(calls[i]?.needs ?? []));
+      wanted.add(i);
+    }
+    return [...wanted].filter((i) => rows[i][0] !== "const").sort((a, b) => a - b);
+  };
+  const make = (i) => {
+    const outer = [pool, taken];
+    [pool, taken] = [pools[i], 0];
+    try {
+      return calls[i].make();
+    } finally {
+      [pool, taken] = outer;
+    }
+  };
+  /** Run the rows between the start of a loop and its end again and again: those that `after` and `kept` need of the state. */
+  const loop = (start, after, kept, times) => {
+    const inside = new Set([start]);
+    for (const i of neededBy([after, kept])) if (calls[i]?.needs.some((j) => inside.has(j))) inside.add(i);
+    inside.delete(start);
+    const all = [];
+    let state = make(start);
+    for (let n = 0; n < times; n++) {
+      values[start] = state;
+      for (const i of inside) values[i] = make(i);
+      all.push(OPS.unsqueeze(copied(values[kept]), 0));
+      state = array(values[after].shape, values[after].data.slice()); // its row writes its numbers anew in the next round
+    }
+    run.count += times * inside.size;
+    return OPS.cat(all);
+  };
   const calls = rows.map(([op, args, named = {}]) => {
     if (op === "input" || op === "const") return null;
+    const at = op.startsWith("loop") ? args.map((x) => x.r) : [];
+    if (op === "loop_start") return { needs: at, make: () => copied(values[at[0]]) };
+    if (op === "loop") return { needs: at.slice(0, 3), make: () => loop(...at.slice(0, 3), args[3]) };
     if (!Object.hasOwn(OPS, op)) throw new Error(`no operation ${op}`);
     const needs = [];
     const readers = args.map((x) => reader(x, needs));
@@ -638,14 +676,7 @@ export function program({ rows, outputs }) {
   const order = (names) => {
     const key = names.join();
     if (orders.has(key)) return orders.get(key);
-    const wanted = new Set();
-    const open = names.map((name) => outputs[name]);
-    while (open.length) {
-      const i = open.pop();
-      if (!wanted.has(i)) open.push(...(calls[i]?.needs ?? []));
-      wanted.add(i);
-    }
-    orders.set(key, [...wanted].filter((i) => rows[i][0] !== "const").sort((a, b) => a - b));
+    orders.set(key, neededBy(names.map((name) => outputs[name])));
     return orders.get(key);
   };
   const accept = (i, inputs) => {
@@ -665,13 +696,7 @@ export function program({ rows, outputs }) {
     for (const i of order(only)) {
       if (!calls[i]) accept(i, inputs);
       else if (ran[i] < 0 || calls[i].needs.some((j) => changed[j] > ran[i])) {
-        [pool, taken] = [pools[i], 0];
-        let value;
-        try {
-          value = calls[i].make();
-        } finally {
-          pool = null;
-        }
+        const value = make(i);
         if (typeof value !== "number" || value !== values[i]) changed[i] = now; // a size that stays makes nobody run again
         values[i] = value;
         ran[i] = now;
