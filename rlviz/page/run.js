@@ -604,19 +604,21 @@ export function program({ rows, outputs }) {
   const changed = rows.map(() => 0);
   const ran = rows.map(() => -1);
   const pools = rows.map(() => []);
+  const rowOf = ({ r }, i) => (r < 0 ? i + r : r); // one below 0 says how far back the row stands
   const last = {};
   const orders = new Map();
   let now = 0;
 
-  /** Return a function that makes the argument's value, noting in `needs` the rows that it reads. */
-  const reader = (x, needs) => {
+  /** Return a function that makes an argument's value in row i, noting in `needs` the rows that it reads. */
+  const reader = (x, i, needs) => {
     if (Array.isArray(x)) {
-      const each = x.map((y) => reader(y, needs));
+      const each = x.map((y) => reader(y, i, needs));
       return () => each.map((f) => f());
     }
     if (x?.r !== undefined) {
-      needs.push(x.r);
-      return () => values[x.r];
+      const at = rowOf(x, i);
+      needs.push(at);
+      return () => values[at];
     }
     const value = x?.inf ? x.inf * Infinity : (WORDS[x] ?? x ?? undefined);
     return () => value;
@@ -656,18 +658,18 @@ export function program({ rows, outputs }) {
     run.count += times * inside.size;
     return OPS.cat(all);
   };
-  const calls = rows.map(([op, args, named = {}]) => {
+  const calls = rows.map(([op, args, named = {}], i) => {
     if (op === "input" || op === "const") return null;
-    const at = op.startsWith("loop") ? args.map((x) => x.r) : [];
+    const at = op.startsWith("loop") ? args.map((x) => rowOf(x, i)) : [];
     if (op === "loop_start") return { needs: at, make: () => copied(values[at[0]]) };
     if (op === "loop") return { needs: at.slice(0, 3), make: () => loop(...at.slice(0, 3), args[3]) };
     if (!Object.hasOwn(OPS, op)) throw new Error(`no operation ${op}`);
     const needs = [];
-    const readers = args.map((x) => reader(x, needs));
+    const readers = args.map((x) => reader(x, i, needs));
     for (const [name, x] of Object.entries(named)) {
-      const at = NAMED[op]?.[name];
-      if (at === undefined && !SILENT.includes(name)) throw new Error(`operation ${op} takes no ${name}`);
-      if (at !== undefined) readers[at] = reader(x, needs);
+      const place = NAMED[op]?.[name];
+      if (place === undefined && !SILENT.includes(name)) throw new Error(`operation ${op} takes no ${name}`);
+      if (place !== undefined) readers[place] = reader(x, i, needs);
     }
     const all = Array.from(readers, (f) => f ?? (() => undefined));
     return { needs, make: () => OPS[op](...all.map((f) => f())) };
