@@ -35,21 +35,45 @@ from rlviz.page.style import COLOURS, TEXT, new_figure
 SHADES = LinearSegmentedColormap.from_list("less and more", ["#E69F00", "#f4f4f4", "#56B4E9"])
 CORNERS = {"nw": (0.015, 0.96, "left", "top"), "ne": (0.985, 0.96, "right", "top")}
 CORNERS |= {"sw": (0.015, 0.04, "left", "bottom"), "se": (0.985, 0.04, "right", "bottom")}
-GAP = 0.065  # between the names of two lines, in heights of a panel
+GAP, KEY = 0.21, 0.52  # inches: between the names of two lines; from a panel down to its key
 SHAPES = {"_": "_", "x": "x", "o": "o", "D": "D", "s": "s", "^": "^", "v": "v", "+": "+"}
 
 
 def draw(picture: Picture, names: Names, figure: Figure | SubFigure | None = None) -> Figure | SubFigure:
     """Return the picture at one setting, as a figure of its own or in the one given."""
     panels = [panel for panel in picture.panels if names.holds(panel.when)]
-    columns = min(picture.columns, len(panels))
-    rows = [panels[start : start + columns] for start in range(0, len(panels), columns)]
+    rows = arranged(panels, min(picture.columns, len(panels)))
+    heights = [max(map(_tall, row)) for row in rows]
     if figure is None:
-        figure = new_figure(10 if columns < 3 else 14, 4.4 * sum(max(p.tall for p in row) for row in rows))
-    for parts, row in zip(_rows(figure, rows), rows, strict=True):
-        for ax, panel in zip(parts, row, strict=False):
-            draw_panel(ax, panel, names)
+        figure = new_figure(10 if len(rows[0]) < 3 else 14, 4.4 * sum(heights))
+    grid = figure.add_gridspec(len(rows), 1, height_ratios=heights)
+    for place, row in enumerate(rows):
+        columns = grid[place].subgridspec(1, len(row), width_ratios=[column[0].wide for column in row])
+        for across, column in enumerate(row):
+            parts = columns[across].subgridspec(len(column), 1, height_ratios=[panel.tall for panel in column])
+            for down, panel in enumerate(column):
+                draw_panel(figure.add_subplot(parts[down]), panel, names)
     return figure
+
+
+def arranged(panels: Sequence[Panel], most: int) -> list[list[list[Panel]]]:
+    """Return rows of columns of panels, as a page has them: a low column takes the next panel too."""
+    rows: list[list[list[Panel]]] = []
+    for panel in panels:
+        row = rows[-1] if rows else []
+        lowest = min(row, key=_tall, default=[])
+        is_low = len(row) > 1 and _tall(lowest) < max(map(_tall, row)) - 0.2 and panel.wide <= lowest[0].wide
+        if row and sum(column[0].wide for column in row) + panel.wide <= most + 0.01:
+            row.append([panel])
+        elif is_low:
+            lowest.append(panel)
+        else:
+            rows.append([[panel]])
+    return rows
+
+
+def _tall(column: Sequence[Panel]) -> float:
+    return sum(panel.tall for panel in column)
 
 
 def draw_each(picture: Picture, settings: Mapping[str, Names]) -> Figure:
@@ -63,13 +87,6 @@ def draw_each(picture: Picture, settings: Mapping[str, Names]) -> Figure:
         draw(picture, names, part)
         part.suptitle(heading, fontsize=TEXT + 2, fontweight="bold", x=0.02, ha="left")
     return figure
-
-
-def _rows(figure: Figure | SubFigure, rows: Sequence[Sequence[Panel]]) -> list[list[Axes]]:
-    heights = [max(panel.tall for panel in row) for row in rows]
-    widths = [panel.wide for panel in rows[0]]
-    grid = figure.add_gridspec(len(rows), len(widths), height_ratios=heights, width_ratios=widths)
-    return [[figure.add_subplot(grid[y, x]) for x in range(len(row))] for y, row in enumerate(rows)]
 
 
 def draw_panel(ax: Axes, panel: Panel, names: Names) -> Axes:
@@ -87,7 +104,11 @@ def draw_panel(ax: Axes, panel: Panel, names: Names) -> Axes:
     for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
         named.setdefault(label, handle)
     if named:
-        where: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "ncols": min(3, len(named))}
+        where: dict[str, Any] = {
+            "loc": "upper center",
+            "bbox_to_anchor": (0.5, -KEY / _height(ax)),
+            "ncols": min(3, len(named)),
+        }
         ax.legend(list(named.values()), list(named), frameon=False, fontsize=TEXT - 2, **where)
     return ax
 
@@ -108,11 +129,12 @@ def _name_ends(ax: Axes, marks: Sequence[Mark], names: Names) -> None:
         if len(there):
             at = ax.transAxes.inverted().transform(ax.transData.transform((x[there[-1]], y[there[-1]])))
             ends.append([float(np.clip(at[1], 0, 1)), look])
+    gap = GAP / _height(ax)
     ends.sort(key=lambda end: end[0])
     for before, end in pairwise(ends):
-        end[0] = max(end[0], before[0] + GAP)
+        end[0] = max(end[0], before[0] + gap)
     for after, end in pairwise(ends[::-1]):
-        end[0] = min(end[0], after[0] - GAP)
+        end[0] = min(end[0], after[0] - gap)
     for height, look in ends:
         style: dict[str, Any] = {"color": look["colour"], "fontsize": TEXT - 1, "fontweight": "bold", "va": "center"}
         ax.text(1.02, height, look["label"], transform=ax.transAxes, **style)
@@ -134,8 +156,15 @@ def _name_place(ax: Axes, mark: Span | Rule, names: Names, look: Mapping[str, An
         return
     at, shift = names.one(mark.at), (high - low) / 60
     if low <= at <= high:
-        side = {"x": at + shift, "ha": "left"} if at < (low + high) / 2 else {"x": at - shift, "ha": "right"}
+        side: dict[str, Any] = (
+            {"x": at + shift, "ha": "left"} if at < (low + high) / 2 else {"x": at - shift, "ha": "right"}
+        )
         ax.text(y=0.96, s=look["label"], va="center", **side, **style)
+
+
+def _height(ax: Axes) -> float:
+    """Return the height of axes in inches, before the figure is laid out."""
+    return float(ax.bbox.height / ax.figure.dpi)
 
 
 def shown(mark: Mark, names: Names) -> bool:

@@ -4,8 +4,8 @@
 
 A curve takes tensors by name (0-d for controls) and returns named tensors. The gradient that it takes inside is recorded with
 it: differentiating a second time, in the page, would lose what stops a gradient. Rows are ATen's core operations in float64.
-Sizes that may change are rows too, so one program serves every group size. What a page cannot follow raises `CannotTrace` with
-the line that read a number.
+Sizes that may change are rows too, so one program serves every group size. A loop of many steps is recorded once (`repeated`).
+What a page cannot follow raises `CannotTrace` with the line that read a number.
 """
 
 from __future__ import annotations
@@ -41,6 +41,13 @@ READS = {
     getattr(Tensor, name)
     for name in ("__bool__", "__float__", "__int__", "__index__", "item", "tolist", "numpy", "__array__")
 }
+# a loop is two operations: the state that each round begins with, and all that the rounds keep, where the rows between are run
+# again. While they are recorded they run once, which tells the shapes.
+LOOPS = torch.library.Library("rlviz", "DEF")
+LOOPS.define("loop_start(Tensor state) -> Tensor")
+LOOPS.define("loop(Tensor start, Tensor after, Tensor kept, int times) -> Tensor")
+LOOPS.impl("loop_start", lambda state: state.clone(), "CompositeExplicitAutograd")
+LOOPS.impl("loop", lambda start, after, kept, times: torch.stack([kept] * times), "CompositeExplicitAutograd")
 
 
 class CannotTrace(ValueError):
@@ -106,6 +113,21 @@ def evaluate(curve: Curve, given: Mapping[str, Any]) -> dict[str, Tensor]:
 
 def _tensor(value: Any) -> Tensor:
     return value if isinstance(value, Tensor) else torch.tensor(float(value), dtype=torch.double)
+
+
+def repeated(step: Callable[[Tensor], tuple[Tensor, Tensor]], state: Tensor, times: int) -> Tensor:
+    """Return what `times` rounds of a loop keep, stacked: a round makes (the next state, what is kept) of the state.
+
+    In a program the round stands once, however often it runs; a state has the shape that it begins with.
+    """
+    if get_proxy_mode() is not None:
+        start = torch.ops.rlviz.loop_start(state)
+        return torch.ops.rlviz.loop(start, *step(start), times)  # type: ignore[no-any-return]
+    found = []
+    for _ in range(times):
+        state, kept = step(state)
+        found.append(kept)
+    return torch.stack(found)
 
 
 def trace(
