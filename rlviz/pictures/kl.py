@@ -82,6 +82,11 @@ def kl(algorithm: PolicyGradient) -> Curve:
     gradient_error0 …: ‖mean gradient − ∇KL‖ / ‖∇KL‖. gradient_noise0 …: root of the summed variances of one token's gradient /
     ‖∇KL‖. With _at: at the distance picked out. All by enumeration of 20 tokens, nothing is sampled.
     """
+    return _curve(algorithm if algorithm.kl is not None else GRPO)  # without a term of its own: the estimators in a plain loss
+
+
+@cache
+def _curve(algorithm: PolicyGradient) -> Curve:
     estimates = _estimates(algorithm)
 
     def curve(
@@ -199,7 +204,7 @@ def _token(
 @lru_cache(maxsize=256)
 def known(algorithm: PolicyGradient) -> tuple[tuple[str, ...], Any]:
     """Return what the algorithm fixes: the direction in which each of its `terms` pulls, and their `_estimates` at all distances."""
-    found = _estimates(algorithm)(_distances(), logits())
+    found = _estimates(algorithm if algorithm.kl is not None else GRPO)(_distances(), logits())
     return tuple(_way(gradient, found) for gradient in found["gradient"]), found
 
 
@@ -276,14 +281,14 @@ def texts(algorithm: PolicyGradient) -> dict[str, str]:
             **told,
             "pull": f"{name} has no KL term",
             "direction": f"{name}: nothing ties the policy to a reference.",
-            "own_value": nothing,
+            "whose": nothing,
             "own_term": nothing,
         }
     return {
         **told,
         "pull": f"{name}'s KL term {PULLS[pull_of(algorithm) or NEITHER][0]}",
         "direction": _direction(algorithm, found),
-        "own_value": f"{name} has its own KL term, {label(term)}.",
+        "whose": f"{name} has its own KL term, {label(term)}.",
         "own_term": f"{name}: {label(term)}.",
         "term": label(term),
     }
@@ -325,7 +330,7 @@ def _panel(measure: str, title: str, y: Axis, exactly: float | None, when: str) 
     return Panel(title, x, y, (Rule("kl_at", drag="distance"), *lines), when=when)
 
 
-_TO = "At {measured} = {kl_at:.2g} nats per token"
+_TO = "At {measured} = {kl_at:.2g} nats"
 _SHAPES = {
     "one": "the target has one hump, and both fits lie on it (widths {forward_width:.1f} and {reverse_width:.1f})",
     "both": "both fits cover both humps (widths {forward_width:.1f} forward and {reverse_width:.1f} reverse)",
@@ -344,17 +349,17 @@ def _of_gradients(right: Sequence[int]) -> Say:
     """Return the conclusion on gradients where these estimators have the KL's, for `texts` says which have."""
     names = list(ESTIMATORS)
     wrong = [f"{{gradient_error{i}_at:.0%}} for {name}" for i, name in enumerate(names) if i not in right]
-    have = f"{_and([names[i] for i in right])} {'have' if len(right) > 1 else 'has'} its gradient" if right else ""
+    have = f"{_and([names[i] for i in right])} {'have' if len(right) > 1 else 'has'} its gradient on average" if right else ""
     error = f"the error is {_and(wrong)}" if wrong else ""
     said = "; ".join(filter(None, (have, error)))
-    return Say(f"{_TO} on average {said}.", "gradients_" + "".join(map(str, right)))
+    return Say(f"{_TO}, {said}.", "gradients_" + "".join(map(str, right)))
 
 
 _SUBSETS = [[i for i in range(len(ESTIMATORS)) if bits >> i & 1] for bits in range(2 ** len(ESTIMATORS))]
 _SPREADS = ", ".join(f"{{spread{i}:.2g}} ({name})" for i, name in enumerate(ESTIMATORS))
 KL = Picture(
     title="What does a KL penalty pull towards, and how well is it estimated?",
-    look="Drag the right hump, or the height of the left one; drag the distance of the estimators' policy.",
+    look="Drag a handle: the humps of the target, or how far the policy has moved.",
     alt="Two graphs of a KL divergence: either one-humped policies fitted to a two-humped target, or average and noise of "
     "the estimators k1, k2, k3 and k3+ against the exact KL.",
     panels=(
@@ -385,8 +390,8 @@ KL = Picture(
     data={"logits": logits()},
     conclusion=(
         *(Say(f"{{pull}}: {shape}.", flag) for flag, shape in _SHAPES.items()),
-        Say(f"{_TO} the average of {{exact}} is exact; that of k2 is {{k2_off:.1%}} too high.", "k2_high"),
-        Say(f"{_TO} the average of {{exact}} is exact; that of k2 is {{k2_off:.1%}} too low.", "k2_low"),
+        Say(f"{_TO}, the average of {{exact}} is exact; that of k2 is {{k2_off:.1%}} too high.", "k2_high"),
+        Say(f"{_TO}, the average of {{exact}} is exact; that of k2 is {{k2_off:.1%}} too low.", "k2_low"),
         *map(_of_gradients, _SUBSETS),
     ),
     says=(
@@ -396,7 +401,7 @@ KL = Picture(
         Say("{direction}", FITTED),
         Say(f"One token's estimate has a standard deviation of {_SPREADS} nats.", VALUES),
         Say("{name}'s term is {term}: {own_mean:.2g} per token on average.", "weighs"),
-        Say("{own_value}", "says_own"),
+        Say("{whose}", "says_own"),
         Say("{how} {own_term}", GRADIENTS),
     ),
 )

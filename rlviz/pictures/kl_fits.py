@@ -102,7 +102,7 @@ _REVERSE = _fit(REVERSE, "vermilion", "8 4", "reverse fit: least KL(policy‖tar
 PANELS = (
     Panel(
         "Which policy of one hump is nearest?",
-        Axis("position", -8, 8),
+        Axis("position", -8, 8, ticks=(-8, -4, 0, 4, 8)),
         Axis("probability", 0, 0.115),
         (
             Area("position", 0, "target", colour="grey", label="target"),
