@@ -93,14 +93,21 @@ def draw_panel(ax: Axes, panel: Panel, names: Names) -> Axes:
 
 
 def _name_ends(ax: Axes, marks: Sequence[Mark], names: Names) -> None:
-    """Write the labels of lines that are named directly at their right ends, apart from each other."""
+    """Write labels that stand in the graph: of lines at their right ends, apart from each other, of others at their places."""
     ends = []
     for mark in marks:
-        x, y = names.array(mark.x), names.array(mark.y)  # type: ignore[attr-defined]
+        look = _look(mark, names)
+        if isinstance(mark, Span | Rule) and mark.axis == "x":
+            _name_place(ax, mark, names, look)
+            continue
+        if isinstance(mark, Rule):
+            x, y = np.array([ax.get_xlim()[1]]), names.array(mark.at)
+        else:
+            x, y = names.array(mark.x), names.array(mark.y)  # type: ignore[attr-defined]
         there = np.flatnonzero(np.isfinite(y) & (x <= ax.get_xlim()[1]))
         if len(there):
             at = ax.transAxes.inverted().transform(ax.transData.transform((x[there[-1]], y[there[-1]])))
-            ends.append([float(np.clip(at[1], 0, 1)), _look(mark, names)])
+            ends.append([float(np.clip(at[1], 0, 1)), look])
     ends.sort(key=lambda end: end[0])
     for before, end in pairwise(ends):
         end[0] = max(end[0], before[0] + GAP)
@@ -109,6 +116,21 @@ def _name_ends(ax: Axes, marks: Sequence[Mark], names: Names) -> None:
     for height, look in ends:
         style = {"color": look["colour"], "fontsize": TEXT - 1, "fontweight": "bold", "va": "center"}
         ax.text(1.02, height, look["label"], transform=ax.transAxes, **style)
+
+
+def _name_place(ax: Axes, mark: Span | Rule, names: Names, look: Mapping[str, Any]) -> None:
+    """Write the label of a vertical rule at its top, on the side that has room, and of a stretch at its foot."""
+    low, high = ax.get_xlim()
+    style = {"color": look["colour"], "fontsize": TEXT - 1, "fontweight": "bold", "transform": ax.get_xaxis_transform()}
+    if isinstance(mark, Span):
+        start, end = np.clip([names.one(mark.low), names.one(mark.high)], low, high)
+        if end > start:
+            ax.text((start + end) / 2, 0.06, look["label"], ha="center", va="center", **style)
+        return
+    at, shift = names.one(mark.at), (high - low) / 60
+    if low <= at <= high:
+        side = {"x": at + shift, "ha": "left"} if at < (low + high) / 2 else {"x": at - shift, "ha": "right"}
+        ax.text(y=0.96, s=look["label"], va="center", **side, **style)  # type: ignore[arg-type]
 
 
 def shown(mark: Mark, names: Names) -> bool:

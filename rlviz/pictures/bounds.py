@@ -17,7 +17,7 @@ from rlviz.page.tracing import Curve
 from rlviz.pictures.clip import is_per_token
 from rlviz.pictures.idea import WIDTHS, Algorithms, explorer
 from rlviz.pieces.surrogate import is_clipped
-from rlviz.settings import TrainSettings
+from rlviz.training import TrainSettings
 from rlviz.types import Batch, ResponseRecord, StepRecord
 
 LEAST_PROB = 1e-4

@@ -69,6 +69,7 @@ def clip(algorithm: PolicyGradient, points: int = POINTS, offset: float = 0.5) -
             for each in (with_tensors(own, widths), with_tensors(dual, {**widths, "c": dual_clip.clamp(min=1.001)})):
                 logp = (old_logp + ratio.log()).detach().requires_grad_()
                 part = each.objective(logp, Batch(old_logp, torch.full_like(ratio, sign), mask))
+                each.check_gradient(part.value)
                 (push,) = torch.autograd.grad(part.value.sum(), logp)
                 low, high, both = is_clipped(part.surrogate, part.ratio, part.advantages, part.lower, part.upper)
                 found.append((part.value, push, (low | high | both).double()))

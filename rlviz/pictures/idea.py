@@ -95,8 +95,8 @@ class Idea:
     options), data, and `**parameters` for the algorithm's own; without `algorithms`, curve(**picks). texts, data: of the same
     arguments, the names that come with that choice. free: whether sizes of the data change. example: values to trace at, where
     the picture's own have equal sizes that are independent. fixed: of an argument that no control moves, such as a run, what
-    reads it, once, as names of data; None is what it is when it is not given. named: setting's name → arguments of the explorer; they tell the
-    idea on paper, and are what a page offers to jump to.
+    reads it, once, as names of data; None is what it is when it is not given. named: setting's name → arguments of the
+    explorer; they tell the idea on paper, and are what a page offers to jump to.
     """
 
     name: str
@@ -292,11 +292,12 @@ class Explorer(View):
         return values
 
     def _beside(self, name: str, given: Any, control: Beside) -> list[str]:
-        if isinstance(given, str) or not isinstance(given, list | tuple):
-            raise ValueError(f"{name} must be a list of algorithms; got {shown(given)}")
-        if len(given) > control.most:
-            raise ValueError(f"{name} must be at most {control.most} algorithms; got {len(given)}")
-        return [self._name_of(algorithm) for algorithm in given]
+        several = given.tolist() if hasattr(given, "tolist") else given
+        if not isinstance(several, list | tuple) or not all(hasattr(each, "slots") for each in several):
+            raise ValueError(f"{name} must be a list of algorithms, such as GRPO; got {shown(several)}")
+        if len(several) > control.most:
+            raise ValueError(f"{name} must be at most {control.most} algorithms; got {len(several)}")
+        return [self._name_of(algorithm) for algorithm in several]
 
     def _prepare(self) -> tuple[dict[str, Program], dict[str, Variant]]:
         """Return programs and variants: those that are shipped, and those of one's own algorithms, traced now."""

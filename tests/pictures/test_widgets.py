@@ -1,10 +1,12 @@
 """The panel that trains: what it says, and what its buttons do."""
 
+import io
 import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from rlviz.algorithms import GRPO
 from rlviz.pictures.gae import explore_gae
@@ -14,6 +16,10 @@ from rlviz.training import TrainSettings
 pytestmark = pytest.mark.usefixtures("axes_stay")
 
 TINY = TrainSettings(steps=40, num_prompts=4, group_size=4, evaluate_every=10)
+
+
+def pixels(png):
+    return np.asarray(Image.open(io.BytesIO(png)).convert("RGB")).astype(int)
 
 
 def wait_for(panel, condition, seconds=60):
