@@ -282,6 +282,7 @@ def _text(ax: Axes, mark: Text, names: Names, look: Mapping[str, Any]) -> None:
     sides = {"left": "right", "right": "left", "middle": "center"}
     every = names.words(mark.text) if mark.text in names else [names.fill(mark.text)]
     xs, ys = np.broadcast_arrays(names.array(mark.x), names.array(mark.y))
+    every = every * len(xs) if len(every) == 1 else every
     keep = np.broadcast_to(names.array(mark.where) if mark.where else 1.0, xs.shape)
     for x, y, word, kept in zip(xs, ys, every, keep, strict=True):
         if kept and np.isfinite(x) and np.isfinite(y):
