@@ -32,6 +32,7 @@ Program = dict[str, Any]
 # operations that leave the numbers as they are
 ALIASES = {"alias", "clone", "detach", "lift_fresh_copy", "lift_fresh", "contiguous"}
 OPERATIONS = frozenset(Path(__file__).with_name("operations.txt").read_text(encoding="utf-8").split())  # of run.js
+OF_LOOPS = {"loop_start", "loop"}
 RANDOM = ("rand", "bernoulli", "multinomial", "normal", "uniform")
 VIEWS = {"alias", "as_strided", "detach", "diagonal", "expand", "permute", "select", "slice", "split", "squeeze"}
 VIEWS |= {"t", "transpose", "unbind", "unfold", "unsqueeze", "view"}
@@ -223,7 +224,7 @@ class _Rows:
             name = f"n_{name.strip('_')}"
         elif name == "_to_copy":
             return self._converted(node)
-        if name not in OPERATIONS:
+        if name not in OPERATIONS | OF_LOOPS:
             raise CannotTrace(f"a page has no operation {name}")
         return self._add([name, arguments, *([keywords] if keywords else [])])
 

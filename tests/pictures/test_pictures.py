@@ -81,7 +81,7 @@ def test_a_page_computes_what_the_curve_computes(name):
         programs[program] = given["programs"][program]
         inputs = {row[1] for row in programs[program]["rows"] if row[0] == "input"}
         made, others = idea.build(key, explorer._members)
-        data = {**idea.picture.data, **idea.data(*made, **others)}
+        data = {**idea.picture.data, **idea.read({}), **idea.data(*made, **others)}
         cases.append((program, {n: idea.number(n, explorer.values, data) for n in inputs}))
         wanted.append(explorer._outputs(key, explorer.values))
     for (key, inputs), got, expected in zip(cases, run(programs, cases), wanted, strict=True):
@@ -131,7 +131,8 @@ def names() -> dict:
 
 
 def defaults(idea) -> dict:
-    return {name: parameter.default for name, parameter in idea.signature.parameters.items()}
+    given = idea.signature.parameters.items()
+    return {name: parameter.default for name, parameter in given if name not in idea.fixed}
 
 
 def moves(idea):
