@@ -18,6 +18,7 @@ from torch import Tensor
 
 T = TypeVar("T")
 _recording: ContextVar[bool] = ContextVar("recording", default=False)
+_refusals: ContextVar[list[Tensor] | None] = ContextVar("refusals", default=None)
 
 
 @contextmanager
@@ -35,12 +36,26 @@ def waits(device: torch.device) -> bool:
     return device.type != "cpu" or _recording.get()
 
 
+@contextmanager
+def refusals() -> Iterator[list[Tensor]]:
+    """While it lasts, `refuse` raises nothing; the list holds whether it would have, for a picture, which says so itself."""
+    found: list[Tensor] = []
+    before = _refusals.set(found)
+    try:
+        yield found
+    finally:
+        _refusals.reset(before)
+
+
 def refuse(condition: Tensor, message: Callable[[], str]) -> None:
     """Raise ValueError where a condition holds anywhere; silent on a device that the host would have to wait for.
 
     What can be judged when a piece is built is judged there; this is for what only tensors tell. message: made when it is needed.
     """
-    if not waits(condition.device) and bool(condition.any()):
+    found = _refusals.get()
+    if found is not None:
+        found.append(condition.any())
+    elif not waits(condition.device) and bool(condition.any()):
         raise ValueError(message())
 
 

@@ -11,7 +11,7 @@ import torch
 from rlviz import GRPO, GSPO
 from rlviz.algorithms import ALGORITHMS
 from rlviz.exercises.lessons import l00
-from rlviz.pictures import overlong
+from rlviz.pictures import explore_overlong
 from rlviz.pieces.shaping import SoftOverlongPunishment
 
 COURSE = Path(__file__).parent.parent / "notebooks"
@@ -81,10 +81,11 @@ def test_lesson_07_weighs_the_punishment_as_the_paper_does():
     ours = SoftOverlongPunishment(max_length=16, cache=4, factor=0.5, floor=-0.5)(rewards, lengths).item()
     assert ours == (paper + 1) / 2  # the same place between right and wrong
     assert f"a right answer of 15 tokens has 1 − ½ · ¾ = {ours:g}" in text
-    curve = overlong.overlong_curve()
-    (fifteen,) = (curve.group_lengths == 15).nonzero()[0]
-    here, there = (f"{abs(of[fifteen]):.2f}".lstrip("0") for of in (curve.after, curve.plus_minus))
-    assert curve.after[fifteen] < 0 < curve.plus_minus[fifteen]
+    names = explore_overlong().names()
+    (fifteen,) = (names.array("lengths") == 15).nonzero()[0]
+    after, signed = (names.array(name)[fifteen] for name in ("after", "signed"))
+    here, there = (f"{abs(A):.2f}".lstrip("0") for A in (after, signed))
+    assert after < 0 < signed
     assert f"A = −{here}" in text and f"A = +{there}" in text
 
 

@@ -153,7 +153,7 @@ class Table:
 
 @checked
 def room(folder: str | os.PathLike[str], lesson: str) -> Figure:
-    """Return a histogram for each question of a lesson over all files LESSON.json below a folder; the last result is a line.
+    """Return a histogram for each question of a lesson over all files LESSON.json below a folder; the result is a line.
 
     Where runs differ in their results, it is the one that most of them have. A file that cannot be read is named and left out.
     Raises ValueError where no prediction of that lesson is found.

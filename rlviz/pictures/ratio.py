@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -49,7 +50,8 @@ def ratio(algorithm: PolicyGradient) -> Curve:
         rule = with_tensors(own, widths)
         mean, length = drift - noise.square() / 2, torch.ones_like(each[0, 0]).sum()
         lengths = torch.tensor(LENGTHS, dtype=torch.double)
-        tokens = torch.cat([torch.ones(1, dtype=torch.double), length.reshape(1), lengths])  # of which one takes the mean
+        one = torch.ones(1, dtype=torch.double)
+        tokens = torch.cat([one, length.reshape(1), lengths])  # of which one takes the mean
         means, stds = mean.expand(tokens.shape), noise / tokens.sqrt()
         if is_exact:
             total, size = _weights(rule.ratio, each, old_prob)
@@ -270,7 +272,7 @@ def data(algorithm: PolicyGradient) -> dict[str, Draws]:
     return {} if is_sum(algorithm.ratio) else {"each": Draws("normal", (1, FEWER, "length"), 0, LONGEST)}
 
 
-_LIMIT = {"colour": "ink", "width": 2}
+_LIMIT: dict[str, Any] = {"colour": "ink", "width": 2}
 RATIO = Picture(
     title="How far do ratios stray from 1 as responses grow?",
     look="Drag the length: a token's ratio stays, a mean over the response comes nearer to 1, a product runs away.",
@@ -328,7 +330,7 @@ RATIO = Picture(
         Say("The limits are narrow beside the spread: most of what moved as its advantage asks is cut.", "mostly"),
         Say("{outside_percent:.2g} % of the ratios lie outside the right graph.", "leaves"),
         Say("Its ratios are those of {simulated:d} simulated tokens.", "simulated"),
-        Say("Within 25 % means from 1 / 1.25 = 0.8 to 1.25."),
+        Say("On the left, within 25 % is from 1 / 1.25 = 0.8 to 1.25."),
     ),
 )
 

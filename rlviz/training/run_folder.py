@@ -48,6 +48,7 @@ T = TypeVar("T")
 Restore = Callable[[Path, Policy, dict[str, torch.Tensor], dict[str, Any]], T]
 GIVEN = "given_reference"  # reference/ is the policy that the run began with
 NOT_METRICS = ("groups",)
+TRL_LOG = "trainer_state.json"
 CONFIG, NOW, OLD, NEW = "config.json", "checkpoint", "checkpoint.old", "checkpoint.new"
 
 
@@ -100,6 +101,11 @@ class RunFolder:
         """Return the folder of an existing run, to read. Raises FileNotFoundError when there is none."""
         check_type("path", path, str | os.PathLike)
         folder = cls(Path(path))
+        if _is_of_trl(folder.path):
+            raise FileNotFoundError(
+                f"run folder {said(path)} holds no run of rlviz but one of TRL: rlviz import {said(path)} --out RUN reads its "
+                "log, and RUN can be diagnosed and inspected"
+            )
         if not os.path.lexists(folder.path / CONFIG):
             begun = False
             with suppress(OSError):  # no folder, or a name too long for one
@@ -396,6 +402,14 @@ def _step_of(checkpoint: Path) -> int | None:
     with suppress(OSError, ValueError, KeyError, TypeError):
         return int(read_state(checkpoint)["step"])
     return None
+
+
+def _is_of_trl(path: Path) -> bool:
+    """Whether TRL trained here, or this is its log: a model that it saved there has a config.json, too."""
+    with suppress(OSError):
+        there = (path / TRL_LOG).exists() or any(path.glob(f"checkpoint-*/{TRL_LOG}"))
+        return path.name == TRL_LOG or (there and not os.path.lexists(path / "metrics.jsonl"))
+    return False
 
 
 def _only_begun(names: set[str]) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rlviz.algorithms import DCPO, GRPO
-from rlviz.pictures import explore_clip, explore_dpo, explore_map
+from rlviz.pictures import explore_clip, explore_map
 from rlviz.pictures.frozen import freeze, page
 from rlviz.pictures.map import map_curve, say_cell
 
@@ -133,40 +133,6 @@ def test_without_scripts_there_is_the_picture_and_what_it_shows(opened: Callable
     image = tab.get_by_role("img")
     assert (image.get_attribute("alt") or "").startswith("Two graphs of the objective")
     assert "GRPO pushes a good token up" in (tab.locator("p").first.text_content() or "")
-
-
-def test_a_handle_stands_in_its_own_graph_where_graphs_are_stacked(browser: Browser, tmp_path: Path) -> None:
-    """DPO's β is dragged in the lower of two graphs that stand above each other, on a narrow screen too."""
-    path = tmp_path / "dpo.html"
-    path.write_text(page("dpo", freeze(explore_dpo(), {"beta": (0.01, 0.02, 0.05, 0.1, 0.2)})), encoding="utf-8")
-    tab = browser.new_page(viewport={"width": 480, "height": 900})
-    tab.goto(path.as_uri())
-    tab.locator(".rl-picture > svg:has(> use)").nth(1).wait_for()
-    handle, graph = tab.locator(".rl-handle:visible"), tab.locator(".rl-picture > svg:has(> use)").nth(1)
-    grip, around = handle.locator(".grip").bounding_box(), graph.bounding_box()
-    assert grip is not None and around is not None
-    assert around["y"] < grip["y"] < around["y"] + around["height"]
-    x, y = grip["x"] + grip["width"] / 2, grip["y"] + grip["height"] / 2
-    tab.mouse.move(x, y)
-    tab.mouse.down()
-    # twice as far from margin 0, where half of the pull is left with half of β. The axes widen on the way: the hand's place
-    # is one in the axes as they were, or each step would lead further than the one before
-    zero = around["x"] + graph.evaluate(ZERO)
-    for step in range(1, 6):
-        tab.mouse.move(x + (x - zero) * step / 5, y)
-        tab.wait_for_timeout(60)  # of the places within a frame a page hears the last one only
-    tab.mouse.up()
-    assert "beta=0.05" in shown(tab)[1]
-    tab.close()
-
-
-# pixels from the left edge of a graph to where its axes' middle is, from the rule that stands there
-ZERO = """graph => {
-  const rules = [...document.querySelectorAll('.rl-picture [role=img] path')].map((path) => path.getAttribute('d'));
-  const [, x] = rules.map((d) => d.match(/^M([\\d.]+) [\\d.]+L\\1 /)).filter(Boolean)[1];
-  const { x: left, width } = graph.viewBox.baseVal;
-  return ((+x - left) / width) * graph.getBoundingClientRect().width;
-}"""
 
 
 def test_a_click_on_a_cell_of_a_map_shows_its_runs(browser: Browser, tmp_path: Path) -> None:

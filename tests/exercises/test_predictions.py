@@ -121,8 +121,8 @@ def test_the_room_is_a_histogram_with_the_result(tmp_path):
         folder = tmp_path / f"student{student}" / "predictions"
         folder.mkdir(parents=True)
         rows = {
-            # machines differ in the last digits: the line is at the last one that was found
-            "dead": {"question": "Which share is dead?", "guess": dead, "result": 0.22 + student / 100, "at": ""},
+            # machines differ in the last digits: the line is at the result that most runs have
+            "dead": {"question": "Which share is dead?", "guess": dead, "result": 0.24 if student else 0.22, "at": ""},
             "faster": {"question": "Which is faster?", "guess": faster, "result": "steps", "at": ""},
         }
         (folder / "04_grpo.json").write_text(json.dumps({"lesson": "04_grpo", "predictions": rows}), encoding="utf-8")

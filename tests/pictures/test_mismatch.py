@@ -64,6 +64,20 @@ def test_the_picture_draws_each_token_once_and_its_limits():
     assert heights == pytest.approx(len(curve.weight))
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "limits"),
+    [
+        (TIS.with_parameters(cap=3.0), {"cap": 3.0}),
+        (ICE_POP, {"lowest": 0.5, "highest": 5.0}),
+        (SEQUENCE_MASK.with_parameters(delta=0.2), {"delta": 0.2}),
+        (DECOUPLED_PPO, {}),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_the_limits_of_each_correction_are_its_own(algorithm, limits):
+    assert mismatch_curve(algorithm).limits == limits
+
+
 def test_numbers_in_words():
     assert mismatch_curve(GRPO).effective(np.array([1.0, 1.0, 1.0, 1.0])) == 1
     assert mismatch_curve(GRPO).effective(np.array([2.0, 0.0, 0.0, 0.0])) == 0.25

@@ -49,9 +49,7 @@ def test_distances_are_those_of_normal_log_ratios(noise, drift):
 def test_the_arithmetic_mean_goes_to_one_where_the_geometric_one_does_not():
     # drift 0, σ = .5, T = 200: the arithmetic mean has mean 1 and std √((e^σ² − 1) / T) = .0377; geometric: see above
     got = outputs(noise=0.5)
-    assert got["arithmetic_line"][-1] == pytest.approx(
-        nine_in_ten(0.0, math.sqrt(math.expm1(0.25) / 200)), rel=0.1
-    )
+    assert got["arithmetic_line"][-1] == pytest.approx(nine_in_ten(0.0, math.sqrt(math.expm1(0.25) / 200)), rel=0.1)
     assert got["sequence_line"][-1] == pytest.approx(nine_in_ten(-0.125, 0.5 / math.sqrt(200)), rel=1e-9)
     assert got["arithmetic_line"][0] == pytest.approx(got["sequence_line"][0], rel=0.15)  # one token's mean is itself
 
@@ -155,8 +153,9 @@ def test_the_histogram_holds_every_token_and_what_is_cut_of_them():
     assert not got["share_cut"][within].any()  # to the very limits, beyond which half is cut: what A moves outwards
     np.testing.assert_allclose(got["share_cut"][~within], got["share"][~within] / 2)
     assert got["share"] @ got["middle"] == pytest.approx(1, abs=0.005)  # E r = 1 under the policy that sampled
-    np.testing.assert_allclose(got["height"] * got["width"], got["share"] * got["height"].max() / (
-        got["share"] / got["width"]).max())  # areas are shares
+    np.testing.assert_allclose(
+        got["height"] * got["width"], got["share"] * got["height"].max() / (got["share"] / got["width"]).max()
+    )  # areas are shares
 
 
 def test_the_window_shows_the_limits_and_the_ratios():
@@ -164,7 +163,9 @@ def test_the_window_shows_the_limits_and_the_ratios():
         low, lower, upper, high = (outputs(algorithm, noise=noise)[n] for n in ("low", "lower", "upper", "high"))
         assert low < lower < upper < high
         assert upper - lower > (high - low) / 70, "the limits must not run into one line"
-    wide = outputs(GSPO, noise=0.5, length=1)  # bins a tenth wide, limits 0.0007 apart: within one bin they divide it twice
+    wide = outputs(
+        GSPO, noise=0.5, length=1
+    )  # bins a tenth wide, limits 0.0007 apart: within one bin they divide it twice
     assert wide["share"].sum() > 0.9 and wide["low"] >= 0
     between = np.isclose(wide["width"], 0.0007, rtol=1e-6)
     assert between.sum() == 1 and wide["share"][between] > 0 and wide["share_cut"][between] == 0
@@ -173,7 +174,10 @@ def test_the_window_shows_the_limits_and_the_ratios():
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"noise": 0.3}, "Nine in ten of GRPO's ratios lie between 0.61 and 1.65; its limits, 0.80 and 1.20, cut 25 % of"),
+        (
+            {"noise": 0.3},
+            "Nine in ten of GRPO's ratios lie between 0.61 and 1.65; its limits, 0.80 and 1.20, cut 25 % of",
+        ),
         ({"algorithm": GSPO}, "its limits, 0.9997 and 1.0004, cut 47.8 % of the tokens."),
         # 40 standard deviations away: no float is that small, but no tail is empty
         ({"noise": 0.005}, "its limits, 0.80 and 1.20, cut less than 0.01 % of the tokens."),
