@@ -82,7 +82,9 @@ def kl(algorithm: PolicyGradient) -> Curve:
     gradient_error0 …: ‖mean gradient − ∇KL‖ / ‖∇KL‖. gradient_noise0 …: root of the summed variances of one token's gradient /
     ‖∇KL‖. With _at: at the distance picked out. All by enumeration of 20 tokens, nothing is sampled.
     """
-    return _curve(algorithm if algorithm.kl is not None else GRPO)  # without a term of its own: the estimators in a plain loss
+    return _curve(
+        algorithm if algorithm.kl is not None else GRPO
+    )  # without a term of its own: the estimators in a plain loss
 
 
 @cache
@@ -106,7 +108,10 @@ def _curve(algorithm: PolicyGradient) -> Curve:
             )
             for name, of in (("mean", "mean"), ("kl", "least"))
         }
-        grid, here = estimates(_distances(), logits), estimates(distance.reshape(1), logits)  # the page computes grid once
+        grid, here = (
+            estimates(_distances(), logits),
+            estimates(distance.reshape(1), logits),
+        )  # the page computes grid once
         outputs = {**fitted, **ring, "kl": grid["kl"], "kl_at": here["kl"][0]}
         for measure in MEASURES:
             values = here[measure][:, 0]
@@ -179,9 +184,7 @@ def _estimates(algorithm: PolicyGradient) -> Any:
     return estimates
 
 
-def _token(
-    silent: PolicyGradient, moving: Tensor, sampled: Tensor, still: Tensor, place: str
-) -> tuple[Tensor, Tensor]:
+def _token(silent: PolicyGradient, moving: Tensor, sampled: Tensor, still: Tensor, place: str) -> tuple[Tensor, Tensor]:
     """Return, for every token that may be sampled, its estimate and the slope that this gives the loss by its logp.
 
     In a reward the estimate is a number that weighs ∇logp; in a loss it has a slope of its own.
@@ -303,7 +306,9 @@ def _direction(algorithm: PolicyGradient, found: dict[str, Tensor]) -> str:
     measured = f"KL({other}‖policy)" if is_old else f"KL(policy‖{other})"
     though = f", though its value estimates {measured}, the {way} direction" if is_exact and pull != way else ""
     term = label(algorithm.kl)
-    return f"{algorithm.name}'s term ({term}), averaged over {whose} tokens, {PULLS[pull][1].format(other=other)}{though}."
+    return (
+        f"{algorithm.name}'s term ({term}), averaged over {whose} tokens, {PULLS[pull][1].format(other=other)}{though}."
+    )
 
 
 # estimator by estimator: colour, dash, width, sign and its size; wide ones first, so that a line on another shows both
@@ -349,7 +354,11 @@ def _of_gradients(right: Sequence[int]) -> Say:
     """Return the conclusion on gradients where these estimators have the KL's, for `texts` says which have."""
     names = list(ESTIMATORS)
     wrong = [f"{{gradient_error{i}_at:.0%}} for {name}" for i, name in enumerate(names) if i not in right]
-    have = f"{_and([names[i] for i in right])} {'have' if len(right) > 1 else 'has'} its gradient on average" if right else ""
+    have = (
+        f"{_and([names[i] for i in right])} {'have' if len(right) > 1 else 'has'} its gradient on average"
+        if right
+        else ""
+    )
     error = f"the error is {_and(wrong)}" if wrong else ""
     said = "; ".join(filter(None, (have, error)))
     return Say(f"{_TO}, {said}.", "gradients_" + "".join(map(str, right)))

@@ -163,6 +163,15 @@ def told(explorer: Explorer) -> dict:
 
 
 @every_picture
+def test_a_page_knows_what_its_call_takes_for_a_choice(name):
+    """Its options are words; what stands in the call is what Python takes for them."""
+    idea = IDEAS[name]
+    for control, told in Explorer(idea, {}).given()["picture"]["controls"].items():
+        if told["is"] == "Choice" and control != "algorithm":
+            assert told["options"] == dict(idea.controls[control].options), control
+
+
+@every_picture
 def test_a_value_outside_its_range_is_refused_by_name(name):
     idea = IDEAS[name]
     for control_name, control in idea.controls.items():
