@@ -51,9 +51,9 @@ def dpo(algorithm: PreferenceOptimization | GroupPolicyGradient) -> Curve:
 
     The margin m is log π/π_ref of the chosen response minus that of the rejected, in nats; half of it is the chosen one's, half
     the rejected one's. pull: −∂loss/∂m as a share of its value at margin 0, the slope; loss: less its value there, over the
-    slope, so that all leave 0 with a slope of −1. Beside the algorithm's own are DPO's two losses with its β, or with DPO's if it has
-    none. An algorithm of groups takes the pair for a group of two responses of one token that the reference sampled, with rewards
-    1 and 0, and without its KL term.
+    slope, so that all leave 0 with a slope of −1. Beside the algorithm's own are DPO's two losses with its β, or with DPO's if
+    it has none. An algorithm of groups takes the pair for a group of two responses of one token that the reference sampled,
+    with rewards 1 and 0, and without its KL term.
 
     The run's policy is log-linear: softmax of log(start) + φ · θ with two features, φ = (1 − shared, shared) for the chosen
     response, (0, 1) for the rejected one, (0, 0) for all others, θ from 0. The margin grows, and yet the chosen response may
