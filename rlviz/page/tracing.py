@@ -123,7 +123,7 @@ def repeated(step: Callable[[Tensor], tuple[Tensor, Tensor]], state: Tensor, tim
     """
     if get_proxy_mode() is not None:
         start = torch.ops.rlviz.loop_start(state)
-        return torch.ops.rlviz.loop(start, *step(start), times)  # type: ignore[no-any-return]
+        return torch.ops.rlviz.loop(start, *step(start), times)
     found = []
     for _ in range(times):
         state, kept = step(state)

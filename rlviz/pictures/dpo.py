@@ -242,7 +242,7 @@ def of_the_implicit_reward(algorithm: Algorithm) -> dict[str, int | float]:
 def texts(algorithm: PreferenceOptimization | GroupPolicyGradient) -> dict[str, str]:
     """Return which of the losses the algorithm's own is, and how it comes by the pair."""
     given = isinstance(algorithm, PreferenceOptimization)
-    kind = (type(algorithm.reward), algorithm.pair_loss) if given else None
+    kind = (type(algorithm.reward), algorithm.pair_loss) if isinstance(algorithm, PreferenceOptimization) else None
     same = {
         name: kind == (type(each.reward), each.pair_loss) for name, each in (("sigmoid", DPO), ("linear", DPO_LINEAR))
     }

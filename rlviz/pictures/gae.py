@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -160,7 +160,8 @@ def _advantages(
         return algorithm.advantages(rewards.view(one), critic.view(one), mask.view(one))[0].flatten()
     others = (torch.arange(GROUP - 1) < ((GROUP - 1) * start).round()).double()
     group = torch.cat([right.reshape(1), others]).unsqueeze(0)
-    return algorithm.advantages(group, mask.expand(1, GROUP, MOST_TOKENS))[0][0, 0].double()
+    judged: Any = algorithm
+    return judged.advantages(group, mask.expand(1, GROUP, MOST_TOKENS))[0][0, 0].double()
 
 
 def _told(A: Tensor, mask: Tensor, discounting: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -356,12 +357,13 @@ def gae_curve(
     given = {"tokens": tokens, "answer": float(answer == "wrong"), "start": start, "offset": offset, "wiggle": wiggle}
     found = evaluate(gae(algorithm), {**own, **given, **{n: torch.as_tensor(drawn(v, {})) for n, v in LUCK.items()}})
     arrays = {name: value.numpy() for name, value in found.items()}
-    drawn_tokens = {name: arrays[name][:tokens] for name in ("value", "critic", "one_step", "whole")}
+    drawn_tokens: dict[str, Any] = {name: arrays[name][:tokens] for name in ("value", "critic", "one_step", "whole")}
     return GAECurve(
         **drawn_tokens,
         advantages=arrays["credits"][:tokens],
         lam=arrays["lams"],
         bias=arrays["bias"],
         noise=arrays["noise"],
-        **{name: float(found[name]) if name in found else None for name in ("bias_at", "noise_at")},
+        bias_at=float(found["bias_at"]) if "bias_at" in found else None,
+        noise_at=float(found["noise_at"]) if "noise_at" in found else None,
     )

@@ -97,7 +97,8 @@ def test_a_critic_s_rule_of_one_s_own():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"tokens": 1}, {"tokens": 25}, {"answer": "maybe"}, {"start": 0.0}, {"start": 1.0}, {"offset": 1.5}, {"wiggle": -0.1}, {"lam": 2.0}]
+    [{"tokens": 1}, {"tokens": 25}, {"answer": "maybe"}, {"start": 0.0}, {"start": 1.0}, {"offset": 1.5},
+     {"wiggle": -0.1}, {"lam": 2.0}]
 )  # fmt: skip
 def test_refusals_name_the_parameter(wrong):
     with pytest.raises(ValueError, match=f"^{next(iter(wrong))} must be"):
