@@ -187,7 +187,8 @@ def _axis(ax: Axes, along: str, axis: Axis, names: Names) -> None:
         scale.set_major_locator(NullLocator())
     elif axis.names:
         words = names.words(axis.names)
-        getattr(ax, f"set_{along}ticks")(range(1, len(words) + 1), words)
+        there = [place for place in range(1, len(words) + 1) if names.one(axis.low) <= place <= names.one(axis.high)]
+        getattr(ax, f"set_{along}ticks")(there, [words[place - 1] for place in there])
     elif axis.ticks:
         scale.set_major_locator(FixedLocator(axis.ticks))
         scale.set_major_formatter(FuncFormatter(lambda value, _: formatted(value, "g")))
