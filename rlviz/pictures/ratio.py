@@ -14,7 +14,7 @@ from torch import Tensor
 from rlviz.algorithms import GRPO, GSPO, PolicyGradient
 from rlviz.algorithms.base import with_tensors
 from rlviz.page.picture import Axis, Bars, Draws, Line, Panel, Picture, Points, Rule, Say, Slider
-from rlviz.page.tracing import Curve
+from rlviz.page.tracing import Curve, repeated
 from rlviz.pictures.clip import has_a_ratio
 from rlviz.pictures.idea import WIDTHS, Algorithms, explorer
 from rlviz.pieces.bounds import no_bounds
@@ -130,13 +130,15 @@ def _distances(mean: Tensor, std: Tensor) -> Tensor:
     x lies between |mean| + 1.28 std (mean far from 0: one tail) and |mean| + 1.65 std (mean 0: two tails).
     """
     mean = mean.abs()
-    x = mean + 1.46 * std
-    for _ in range(5):
+
+    def step(x: Tensor) -> tuple[Tensor, Tensor]:
         near, far = (x - mean) / std, (x + mean) / std
         inside = torch.special.ndtr(near) - torch.special.ndtr(-far)
         density = ((-near.square() / 2).exp() + (-far.square() / 2).exp()) / (std * math.sqrt(2 * math.pi))
         x = x - (inside - MOST) / density
-    return x
+        return x, x
+
+    return repeated(step, mean + 1.46 * std, 5)[-1]
 
 
 def _limits(rule: PolicyGradient, each: Tensor, old_prob: Tensor) -> tuple[Tensor, Tensor]:

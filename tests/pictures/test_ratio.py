@@ -117,7 +117,9 @@ def test_a_page_simulates_a_ratio_of_one_s_own_at_any_length():
         explorer = explore_ratio(replace(GRPO, name="mine", ratio=own_mean), length=length, noise=0.2)
         idea, given = explorer.idea, explorer.given()
         data = {**idea.picture.data, **idea.data(explorer.algorithm)}
-        program = given["programs"][given["variants"]["mine"]["program"]]
+        variant = given["variants"]["mine"]
+        assert variant["program"] == "mine", variant
+        program = given["programs"]["mine"]
         names = {row[1] for row in program["rows"] if row[0] == "input"}
         (got,) = run({"mine": program}, [("mine", {n: idea.number(n, explorer.values, data) for n in names})])
         for name, value in explorer._outputs("mine", explorer.values).items():
