@@ -192,7 +192,7 @@ def _rule(ax: Axes, mark: Rule, names: Names, look: Mapping[str, Any]) -> None:
 
 
 def _bars(ax: Axes, mark: Bars, names: Names, look: Mapping[str, Any]) -> None:
-    x, y, base = _kept(mark, names, mark.x, mark.y, mark.base)
+    x, y, base, width = _kept(mark, names, mark.x, mark.y, mark.base, mark.width)
     solid = mark.fill == "solid"
     style = {
         "facecolor": look["colour"] if solid else "none",
@@ -200,7 +200,7 @@ def _bars(ax: Axes, mark: Bars, names: Names, look: Mapping[str, Any]) -> None:
         "alpha": 0.8 if solid else 1,
     }
     hatch = "///" if mark.fill == "hatch" else None
-    ax.bar(x, y - base, names.one(mark.width), bottom=base, hatch=hatch, label=look["key"], **style)
+    ax.bar(x, y - base, width, bottom=base, hatch=hatch, label=look["key"], **style)
 
 
 def _points(ax: Axes, mark: Points, names: Names, look: Mapping[str, Any]) -> None:
