@@ -98,9 +98,14 @@ def data_to_json(value: Any) -> Any:
     if isinstance(value, Draws):
         return to_json(value)
     if hasattr(value, "shape"):
-        flat = [float(f"{number:.17g}") for number in value.reshape(-1).tolist()]
-        return {"shape": list(value.shape), "data": [finite(number) for number in flat]}
+        flat = [float(number) for number in value.reshape(-1).tolist()]
+        return {"shape": list(value.shape), "data": [_short(number) for number in flat]}
     return [finite(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _short(value: float) -> Any:
+    """Return a number as JSON has it, a whole one without its ".0": data may be long."""
+    return int(value) if value.is_integer() and (value or math.copysign(1, value) > 0) else finite(value)
 
 
 def finite(value: Any) -> Any:
