@@ -200,6 +200,19 @@ def test_a_picture_is_drawn_on_paper_at_every_named_setting(name):
         assert all(text.get_fontsize() >= 11 for text in texts if text.get_text())
 
 
+@pytest.mark.parametrize(
+    ("lengths", "says"),
+    [
+        (7, "lengths must be 4"),
+        ((1, 2, 3, 99), "lengths must be from 1 to 16; got 99"),
+        ((1, 2, 3, "a"), "lengths must be a number"),
+    ],
+)
+def test_an_argument_of_several_numbers_is_refused_by_name(lengths, says):
+    with pytest.raises(ValueError, match=says):
+        rlviz.pictures.explore_aggregation(lengths=lengths)
+
+
 def test_the_explorer_in_the_readme_works():
     text = (Path(rlviz.pictures.__file__).parent / "README.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
