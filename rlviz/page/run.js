@@ -680,32 +680,72 @@ export function program({ rows, outputs }) {
   const changed = rows.map(() => 0);
   const ran = rows.map(() => -1);
   const pools = rows.map(() => []);
+  const rowOf = ({ r }, i) => (r < 0 ? i + r : r); // one below 0 says how far back the row stands
   const last = {};
   const orders = new Map();
   let now = 0;
 
-  /** Return a function that makes the argument's value, noting in `needs` the rows that it reads. */
-  const reader = (x, needs) => {
+  /** Return a function that makes an argument's value in row i, noting in `needs` the rows that it reads. */
+  const reader = (x, i, needs) => {
     if (Array.isArray(x)) {
-      const each = x.map((y) => reader(y, needs));
+      const each = x.map((y) => reader(y, i, needs));
       return () => each.map((f) => f());
     }
     if (x?.r !== undefined) {
-      needs.push(x.r);
-      return () => values[x.r];
+      const at = rowOf(x, i);
+      needs.push(at);
+      return () => values[at];
     }
     const value = x?.inf ? x.inf * Infinity : (WORDS[x] ?? x ?? undefined);
     return () => value;
   };
-  const calls = rows.map(([op, args, named = {}]) => {
+  /** The rows that these need, in order. */
+  const neededBy = (open) => {
+    const wanted = new Set();
+    while (open.length) {
+      const i = open.pop();
+      if (!wanted.has(i)) open.push(...(calls[i]?.needs ?? []));
+      wanted.add(i);
+    }
+    return [...wanted].filter((i) => rows[i][0] !== "const").sort((a, b) => a - b);
+  };
+  const make = (i) => {
+    const outer = [pool, taken];
+    [pool, taken] = [pools[i], 0];
+    try {
+      return calls[i].make();
+    } finally {
+      [pool, taken] = outer;
+    }
+  };
+  /** Run the rows between the start of a loop and its end again and again: those that `after` and `kept` need of the state. */
+  const loop = (start, after, kept, times) => {
+    const inside = new Set([start]);
+    for (const i of neededBy([after, kept])) if (calls[i]?.needs.some((j) => inside.has(j))) inside.add(i);
+    inside.delete(start);
+    const all = [];
+    let state = make(start);
+    for (let n = 0; n < times; n++) {
+      values[start] = state;
+      for (const i of inside) values[i] = make(i);
+      all.push(OPS.unsqueeze(copied(values[kept]), 0));
+      state = array(values[after].shape, values[after].data.slice()); // its row writes its numbers anew in the next round
+    }
+    run.count += times * inside.size;
+    return OPS.cat(all);
+  };
+  const calls = rows.map(([op, args, named = {}], i) => {
     if (op === "input" || op === "const") return null;
+    const at = op.startsWith("loop") ? args.map((x) => rowOf(x, i)) : [];
+    if (op === "loop_start") return { needs: at, make: () => copied(values[at[0]]) };
+    if (op === "loop") return { needs: at.slice(0, 3), make: () => loop(...at.slice(0, 3), args[3]) };
     if (!Object.hasOwn(OPS, op)) throw new Error(`no operation ${op}`);
     const needs = [];
-    const readers = args.map((x) => reader(x, needs));
+    const readers = args.map((x) => reader(x, i, needs));
     for (const [name, x] of Object.entries(named)) {
-      const at = NAMED[op]?.[name];
-      if (at === undefined && !SILENT.includes(name)) throw new Error(`operation ${op} takes no ${name}`);
-      if (at !== undefined) readers[at] = reader(x, needs);
+      const place = NAMED[op]?.[name];
+      if (place === undefined && !SILENT.includes(name)) throw new Error(`operation ${op} takes no ${name}`);
+      if (place !== undefined) readers[place] = reader(x, i, needs);
     }
     const all = Array.from(readers, (f) => f ?? (() => undefined));
     return { needs, make: () => OPS[op](...all.map((f) => f())) };
@@ -714,14 +754,7 @@ export function program({ rows, outputs }) {
   const order = (names) => {
     const key = names.join();
     if (orders.has(key)) return orders.get(key);
-    const wanted = new Set();
-    const open = names.map((name) => outputs[name]);
-    while (open.length) {
-      const i = open.pop();
-      if (!wanted.has(i)) open.push(...(calls[i]?.needs ?? []));
-      wanted.add(i);
-    }
-    const some = [...wanted].filter((i) => rows[i][0] !== "const").sort((a, b) => a - b);
+    const some = neededBy(names.map((name) => outputs[name]));
     orders.set(key, [...some.filter((i) => !calls[i]), ...some.filter((i) => calls[i])]); // inputs are copied first
     return orders.get(key);
   };
@@ -741,15 +774,8 @@ export function program({ rows, outputs }) {
     for (const i of order(only)) {
       if (!calls[i]) accept(i, inputs);
       else if (ran[i] < 0 || calls[i].needs.some((j) => changed[j] > ran[i])) {
-        [pool, taken] = [pools[i], 0];
-        let value;
-        try {
-          value = calls[i].make();
-        } finally {
-          pool = null;
-        }
-        const stays = typeof value === "number" && value === values[i]; // a size, then what depends on it stays too
-        if (!stays) changed[i] = now;
+        const value = make(i);
+        if (typeof value !== "number" || value !== values[i]) changed[i] = now; // a size that stays makes nobody run again
         values[i] = value;
         ran[i] = now;
         run.count++;

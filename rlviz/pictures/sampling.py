@@ -9,7 +9,22 @@ import torch
 from torch import Tensor
 
 from rlviz.algorithms import DAPO, DCPO, DUPO, GRPO, GroupPolicyGradient
-from rlviz.page.picture import Axis, Bars, Beside, Draws, Line, Mark, Panel, Picture, Points, Rule, Say, Slider, Text
+from rlviz.page.picture import (
+    Axis,
+    Bars,
+    Beside,
+    Channel,
+    Draws,
+    Line,
+    Mark,
+    Panel,
+    Picture,
+    Points,
+    Rule,
+    Say,
+    Slider,
+    Text,
+)
 from rlviz.page.tracing import Curve
 from rlviz.pictures.groups import (
     LARGEST_GROUP,
@@ -192,7 +207,11 @@ def texts(algorithm: GroupPolicyGradient) -> dict[str, str]:
 
 def past(algorithm: GroupPolicyGradient) -> Mapping[str, Any]:
     """Return the coins of earlier visits, the latest first; of none where the advantage has no memory."""
-    return {"earlier": Draws("uniform", (STEPS, MOST_PROMPTS, MOST_VISITS - 1 if remembers(algorithm) else 0, LARGEST_GROUP), 32)}
+    return {
+        "earlier": Draws(
+            "uniform", (STEPS, MOST_PROMPTS, MOST_VISITS - 1 if remembers(algorithm) else 0, LARGEST_GROUP), 32
+        )
+    }
 
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -206,11 +225,12 @@ KINDS: dict[str, dict[str, Any]] = {
 def _bar(place: int) -> tuple[Mark, ...]:
     """Return an algorithm's batch as a stacked bar, its name below, above it what it took to fill it."""
     prefix = f"b{place - 1}_" if place > 1 else ""
-    bars, base = [], 0.0
+    bars: list[Bars] = []
+    base: Channel = 0.0
     for kind, looks in KINDS.items():
         bars.append(Bars(float(place), f"{prefix}{kind}_top", 0.62, base, when=f"{prefix}{kind}", **looks))
         base = f"{prefix}{kind}_top"
-    words = {"x": float(place), "when": f"{prefix}there"}
+    words: dict[str, Any] = {"x": float(place), "when": f"{prefix}there"}
     return (
         *bars,
         Text(f"{{{prefix}name}}", y=-0.07, **words),
