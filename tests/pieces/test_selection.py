@@ -1,5 +1,9 @@
+from dataclasses import replace
+
+import pytest
 import torch
 
+from rlviz.algorithms import DAPO, DUPO, GRPO
 from rlviz.pieces.selection import drop_all_equal, duplicate_informative, keep_all
 from tests.pieces.tensors import double, seeds
 
@@ -51,3 +55,18 @@ def test_duplicates_are_informative_and_the_same_generator_draws_the_same(seed):
     assert len(first) == 6
     assert set(first) == set(informative or range(6))
     assert drop_all_equal(outcomes).tolist() == informative
+
+
+@pytest.mark.parametrize("algorithm", [GRPO, DAPO, DUPO], ids=lambda a: a.name)
+def test_a_selection_says_how_often_it_uses_each_group(algorithm):
+    batches = torch.stack([OUTCOMES[[0, 1, 2]], OUTCOMES[[1, 3, 1]], DEAD])
+    drawn = [[algorithm.selected(batch, torch.Generator().manual_seed(i)) for i in range(600)] for batch in batches]
+    counts = torch.stack([torch.stack([each.bincount(minlength=3) for each in of]).double().mean(0) for of in drawn])
+    torch.testing.assert_close(algorithm.uses(batches), counts, atol=0.15, rtol=0)
+    if algorithm is DUPO:  # one of three differs, and takes their places; all three differ; none does
+        assert algorithm.uses(batches).tolist() == [[0, 3, 0], [1, 1, 1], [1, 1, 1]]
+
+
+def test_a_selection_that_does_not_say_is_counted():
+    twice = replace(GRPO, name="Mine", select=lambda rewards: torch.tensor([1, 1, 0]))
+    assert twice.uses(OUTCOMES.unsqueeze(0)).tolist() == [[1, 2, 0, 0, 0]]
