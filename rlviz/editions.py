@@ -6,6 +6,8 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,11 +50,22 @@ def files(edition: str, source: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def read_notebook(file: Path) -> Notebook:
-    """Read a notebook of format 4. Raises ValueError in a sentence for anything else."""
+    """Read a notebook of format 4, or an older one as if it were of that. Raises ValueError in a sentence for anything else."""
     try:
-        return nbformat.reads(file.read_text(encoding="utf-8"), as_version=4)
-    except (nbformat.validator.NotebookValidationError, AttributeError, KeyError, TypeError, ValueError) as error:
+        notebook = nbformat.reads(file.read_text(encoding="utf-8"), as_version=4)
+        kinds = {"cell_type": str, "source": str, "metadata": dict}
+        if not all(isinstance(cell[name], kind) for cell in notebook.cells for name, kind in kinds.items()):
+            raise TypeError
+    except (
+        nbformat.ValidationError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+        RecursionError,
+    ) as error:
         raise ValueError(f"{file} must be a notebook of Jupyter's format 4; it cannot be read as one") from error
+    return notebook
 
 
 def _as_committed(notebook: Notebook, source: Path, name: str) -> Notebook:
@@ -107,7 +120,7 @@ def instructor(notebook: Notebook, source: Path, name: str) -> Notebook:
         mine = [one for one in open_ if _names(one) & _names(cell)]
         open_ = [one for one in open_ if one not in mine]
         cells += [_solution(one) for one in mine]
-        cells += [_text(f"{cell.id}-{place}", _slips(call)) for place, call in enumerate(asked)]
+        cells += [_text(f"{cell.id}-{place}", told) for place, call in enumerate(asked) if (told := _slips(call))]
     if open_:
         cells += [_text("rest", "## What else the solutions hold"), *(_solution(one) for one in open_)]
     notebook.cells = cells
@@ -155,14 +168,25 @@ def _seconds(notebook: Notebook) -> str:
 
 
 def _slips(call: ast.Call) -> str:
-    """Return the mistakes that a check names, as a list."""
+    """Return wrong answers to an exercise as a list: all that its check has by name, or two; empty where none is known."""
     name = ast.unparse(call.func).removeprefix("check.")
-    known = known_mistakes(name)
-    told = "\n".join(f"- **{slip.name}**: {slip.says}" for slip in known)
-    return f"**What `check.{name}` names** (likely wrong answers)\n\n{told or _NO_TABLE}"
+    told = [f"- **{slip.name}**: {slip.says}" for slip in known_mistakes(name)] or _two_of(name, call.args[:1])
+    return "\n".join([f"**Likely wrong answers** to `{key_of(call)}`\n", *told]) if told else ""
 
 
-_NO_TABLE = "It has no table: it compares with the choices that are printed, or with the algorithm's slots one by one."
+def _two_of(name: str, first: list[ast.expr]) -> list[str]:
+    """Return two wrong answers to a check that has no names for them: of the printed choices, or a whole loss's likeliest."""
+    from rlviz.algorithms import GRPO
+    from rlviz.exercises import assembly, puzzles
+
+    if name == "assembly":
+        # the first ones are those of any algorithm
+        return [f"- {slip.says}" for slip in islice(assembly.slips(GRPO), 2)]
+    if name in ("bug", "unlabelled") and first and isinstance(first[0], ast.Constant):
+        with suppress(ValueError):  # a lesson of somebody's own has none
+            known = puzzles.wrong_answers(name, str(first[0].value))[:2]
+            return [f"- **{answer}**{f': {why}' if why else ''}" for answer, why in known]
+    return []
 
 
 def known_mistakes(name: str) -> tuple[Mistake, ...]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rlviz.processes import ENDED, STOPS, side_by_side
-from small_models.checks import shown
+from small_models.checks import pip_install, shown
 from small_models.files import reason
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ def check_engine(on: str) -> None:
     if name not in (LOCAL, "joblib", "ray") or (colon and (name != "ray" or not address)):
         raise ValueError(f"on must be local, joblib, ray, or ray:ADDRESS of a cluster; got {shown(on)}")
     if name != LOCAL and importlib.util.find_spec(name) is None:
-        raise ValueError(f"on: {name} is not installed; install it with: pip install 'rlviz[{name}]'")
+        raise ValueError(f"on: {name} is not installed; install it with: {pip_install(f'rlviz[{name}]')}")
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if address and address != "auto":
         try:

@@ -1,9 +1,9 @@
 """Grade what students handed in: each notebook in a process of its own, with a time limit, in a folder of its own.
 
-What this protects from is accident: an endless loop, memory that grows, a file that is deleted or overwritten. Every
-submission is read before the first one runs, and the table is written after the last one, so that no file that a submission
-writes can change another's grade. It is no security boundary: a submission runs as you, may read your files, leave a process
-behind that left its group, or replace the checks within its own process. Run strangers' code in a container.
+What this protects from is accident: an endless loop, memory that grows, a file that is deleted or overwritten, a notebook that is
+none. Every submission is read before the first one runs, and the table is written after the last one, so that no file that a
+submission writes can change another's grade. What its process reports is text in a file of its own, which is read as data and
+counts for that submission alone. It is no wall: see NO_WALL.
 """
 
 from __future__ import annotations
@@ -11,34 +11,41 @@ from __future__ import annotations
 import ast
 import csv
 import io
+import json
 import multiprocessing
 import os
+import secrets
 import shutil
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Literal
 
-import nbformat
 from IPython.core.interactiveshell import InteractiveShell
 
-from rlviz.editions import exercises_of, key_of, read_notebook
+from rlviz.editions import OWN, SOLUTIONS, exercises_of, files, key_of, read_notebook
 from rlviz.exercises import check
 from rlviz.exercises.judge import Verdict
-from rlviz.exercises.predictions import FOLDER, read_kept
+from rlviz.exercises.predictions import FOLDER, Kept
 from rlviz.markup import element, joined, table as html_table
 from rlviz.processes import START
 from small_models.checks import cut
-from small_models.files import said
+from small_models.files import check_regular, convert, parse, said
 
+NO_WALL = (
+    "Grading runs students' code on your machine and is no sandbox: a submission can read, change and delete your files, use the "
+    "network, leave a process behind, stop the grader, and change the checks in its own process. For code that you do not trust, "
+    "use a container or a machine of its own."
+)
 START_SECONDS = 300
 LARGEST_FILE = 100_000_000  # bytes that a submission may write into one file
+LARGEST_HANDED_IN = 50_000_000  # bytes; all of them are held in memory
+LARGEST_SAID = 1_000_000  # bytes of reports, and of predictions; an honest process writes some thousands
 CSV_COLUMNS = (
     "student",
     "lesson",
@@ -61,7 +68,7 @@ class Grade:
     lesson: str
     asked: int = 0
     verdicts: dict[str, Verdict] = field(default_factory=dict)
-    predictions: dict[str, str] = field(default_factory=dict)
+    predictions: list[str] = field(default_factory=list)
     solutions: list[str] = field(default_factory=list)
     error: str = ""
     seconds: float = 0.0
@@ -78,38 +85,56 @@ class Grade:
 
 @dataclass(frozen=True)
 class Submission:
-    """A student's notebook, and what lies beside it, as bytes: nothing that runs later can change them."""
+    """A student's notebook of this name, and what lies beside it, as bytes: nothing that runs later can change them.
+
+    lesson: that it answers. error: why it cannot be graded.
+    """
 
     student: str
-    lesson: str
-    files: dict[str, bytes]
+    name: str
+    lesson: str = ""
+    files: dict[str, bytes] = field(default_factory=dict)
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """A line that a submission's process writes. token: what the grader gave to this process and no other."""
+
+    token: str
+    kind: Literal["begun", "verdict", "solution", "error", "done"]
+    name: str = ""
+    verdict: Verdict | None = None
 
 
 def grades(folder: Path, lessons: Path, *, limit: float, memory: float) -> Iterator[Grade]:
     """Yield the grade of each notebook below a folder, each run in a process of its own.
 
-    limit: seconds; memory: GB, on Linux. Raises ValueError for a folder without notebooks and for limits that are not positive.
+    limit: seconds; memory: GB, on Linux. Whatever one of them is, the others are graded, and its grade has an error that says why
+    not. Raises ValueError for a folder without notebooks and for limits that are not positive.
     """
     for name, value in (("limit", limit), ("memory", memory)):
         if not 0 < value < float("inf"):
             raise ValueError(f"{name} must be a number > 0; got {value}")
     if not lessons.is_dir():
         raise ValueError(f"lessons must be a folder of lessons; {said(lessons)} is none")
-    submissions = list(_submissions(folder))
-    if not submissions:
-        raise ValueError(f"folder must hold student/LESSON.ipynb or student.ipynb; {said(folder)} holds neither")
+    if not folder.is_dir():
+        raise ValueError(f"folder must be a folder of submissions; {said(folder)} is none")
     asked = {file.stem: _asked(read_notebook(file)) for file in lessons.glob("*.ipynb")}
     if not asked:
         raise ValueError(f"lessons must be a folder with notebooks; {said(lessons)} has none")
+    submissions = list(_submissions(folder, set(asked)))
+    if not any(submission.name for submission in submissions):
+        raise ValueError(f"folder must hold student/LESSON.ipynb or student.ipynb; {said(folder)} holds neither")
+    course = {
+        name: content
+        for name, content in files("student", lessons)
+        if not name.endswith(".ipynb") and not (lessons / name).resolve().is_relative_to(folder.resolve())
+    }
     context: Any = multiprocessing.get_context(START)
     if START == "forkserver":
         context.set_forkserver_preload([__name__])
-    return (_graded(one, _of_lesson(one, asked), context, limit, memory) for one in submissions)
-
-
-def _of_lesson(submission: Submission, asked: dict[str, dict[str, str]]) -> dict[str, str]:
-    """Return the exercises of the submission's lesson; where no lesson has its name, those of the only lesson, else none."""
-    return asked.get(submission.lesson, next(iter(asked.values())) if len(asked) == 1 else {})
+    return (_graded(one, asked.get(one.lesson, {}), course, context, limit, memory) for one in submissions)
 
 
 def _asked(lesson: Any) -> dict[str, str]:
@@ -117,76 +142,167 @@ def _asked(lesson: Any) -> dict[str, str]:
     return {key_of(call): ast.unparse(call) for cell in lesson.cells for call in exercises_of(cell)}
 
 
-def _submissions(folder: Path) -> Iterator[Submission]:
-    if not folder.is_dir():
-        raise ValueError(f"folder must be a folder of submissions; {said(folder)} is none")
-    for file in sorted([*folder.glob("*.ipynb"), *folder.glob("*/*.ipynb")]):
-        if file.is_symlink() or not file.is_file():
+def _submissions(folder: Path, lessons: set[str]) -> Iterator[Submission]:
+    """Read all that was handed in. Where there is only one lesson, a notebook may have any name."""
+    for place in sorted(folder.iterdir()):
+        if place.name.startswith((".", "__")) or place.name in (*OWN, SOLUTIONS):
             continue
-        alone = file.parent == folder
-        beside = [file] if alone else [file, *file.parent.glob(f"{FOLDER}/*.json"), *file.parent.glob("mine/*.py")]
-        files = {
-            one.relative_to(file.parent).as_posix(): one.read_bytes()
-            for one in beside
-            if one.is_file() and not one.is_symlink()
-        }
-        yield Submission(file.stem if alone else file.parent.name, file.stem, files)
+        if alone := place.suffix == ".ipynb":
+            notebooks = [place]
+        elif place.is_dir() or place.is_symlink():
+            notebooks = sorted(file for file in place.glob("*.ipynb") if not file.name.startswith("."))
+            if not notebooks:
+                yield Submission(place.name, "", error="no notebook was handed in")
+        else:
+            continue
+        for file in notebooks:
+            student, lesson = file.stem if alone else place.name, file.stem
+            if len(lessons) == 1:
+                (lesson,) = lessons
+            try:
+                if lesson not in lessons:
+                    raise ValueError(f"no lesson is called {cut(lesson)}")
+                read = {f"{lesson}.ipynb": _taken(file, folder)}
+            except (ValueError, OSError) as error:
+                why = f"{file.name} cannot be read ({error.strerror})" if isinstance(error, OSError) else str(error)
+                yield Submission(student, file.stem, error=why)
+                continue
+            for one in () if alone else (*place.glob(f"{FOLDER}/*.json"), *place.glob("mine/*.py")):
+                with suppress(ValueError, OSError):
+                    read[one.relative_to(place).as_posix()] = _taken(one, folder)
+            yield Submission(student, file.stem, lesson, read)
 
 
-def _graded(submission: Submission, asked: dict[str, str], context: Any, limit: float, memory: float) -> Grade:
-    grade = Grade(submission.student, submission.lesson, len(asked))
+def _taken(file: Path, below: Path, largest: int = LARGEST_HANDED_IN) -> bytes:
+    """Return what is in a file that lies below a folder. Raises ValueError for a link, which could lead to a neighbour's."""
+    if any(one.is_symlink() for one in (file, *file.parents) if one != below and one.is_relative_to(below)):
+        raise ValueError(f"{file.name} is a link, or lies behind one")
+    check_regular(file)
+    with open(file, "rb") as opened:
+        content = opened.read(largest + 1)
+    if len(content) > largest:
+        raise ValueError(f"{file.name} is larger than {largest // 1_000_000} MB")
+    return content
+
+
+def _graded(
+    submission: Submission,
+    asked: dict[str, str],
+    course: dict[str, bytes],
+    context: Any,
+    limit: float,
+    memory: float,
+) -> Grade:
+    grade = Grade(submission.student, submission.name, len(asked), error=submission.error)
+    if submission.error:
+        return grade
     own = Path(tempfile.mkdtemp(prefix="rlviz-grade-"))
-    work, begun = own / "work", time.monotonic()
+    begun = time.monotonic()
     try:
-        for name, content in submission.files.items():
-            (work / name).parent.mkdir(parents=True, exist_ok=True)
-            (work / name).write_bytes(content)
-        try:
-            notebook = read_notebook(work / f"{submission.lesson}.ipynb")
-        except ValueError:
-            grade.error = "it is no notebook of Jupyter's format 4"
-            return grade
-        sources = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
-        reports, send = context.Pipe(duplex=False)
-        process = context.Process(target=_run, args=(sources, asked, str(work), memory, send))
-        process.start()
-        send.close()
-        try:
-            if reports.poll(START_SECONDS):  # the first one waits till torch is imported, which is not its time
-                begun = time.monotonic()
-            _listen(reports, grade, begun + limit, limit)
-        finally:
-            _end(process)
-            reports.close()
-        for kept in sorted((work / FOLDER).glob("*.json")):
-            with suppress(ValueError, OSError):  # a damaged file predicts nothing
-                told = read_kept(kept).predictions
-                grade.predictions |= {name: one.beside() for name, one in told.items()}
+        for name, content in {**course, **submission.files}.items():
+            (own / "work" / name).parent.mkdir(parents=True, exist_ok=True)
+            (own / "work" / name).write_bytes(content)
+        begun = _run_and_listen(grade, submission.lesson, asked, own, context, limit, memory)
+        grade.predictions = _predictions(own / "work", submission)
+    except Exception as error:  # whatever this one is, the others are graded
+        grade.error = grade.error or f"it cannot be graded ({_told(error)})"
     finally:
         shutil.rmtree(own, ignore_errors=True)
         grade.seconds = time.monotonic() - begun
-    for name in asked:
-        grade.verdicts.setdefault(name, Verdict(False, "not reached", "not reached"))
     return grade
 
 
-def _listen(reports: Connection, grade: Grade, deadline: float, limit: float) -> None:
-    """Take what the process says, till it says that it is done, dies, or its time is over."""
-    while reports.poll(max(0.0, deadline - time.monotonic())):
+def _run_and_listen(
+    grade: Grade, lesson: str, asked: dict[str, str], own: Path, context: Any, limit: float, memory: float
+) -> float:
+    """Run the notebook in a process, and take what that reports into the grade. Return when it began."""
+    begun = time.monotonic()
+    token = secrets.token_hex(16)
+    with open(own / "reports", "w+b", buffering=0) as reports:
+        process = context.Process(target=_run, args=(f"{lesson}.ipynb", asked, str(own), memory, token))
+        process.start()
         try:
-            kind, name, value = reports.recv()
-        except (EOFError, OSError):
-            grade.error = grade.error or "the process ended by itself (by os._exit, or killed for its memory)"
-            return
-        if kind == "verdict":
-            grade.verdicts[str(name)] = Verdict(*value)
-        elif kind == "solution":
-            grade.solutions.append(str(name))
-        elif kind == "error":
-            grade.error = grade.error or cut(str(name), 200)
-        elif kind == "done":
-            return
-    grade.error = f"stopped after {limit:g} seconds"
+            # the first one waits till torch is imported, which is not its time
+            while process.is_alive() and not os.fstat(reports.fileno()).st_size:
+                if time.monotonic() > begun + START_SECONDS:
+                    break
+                process.join(0.02)
+            begun = time.monotonic()
+            process.join(limit)
+            late = process.is_alive()
+        finally:
+            _end(process)
+        done = _listen(reports, token, grade, asked)
+    if late:
+        _add_error(grade, f"stopped after {limit:g} seconds")
+    elif not done:
+        _add_error(grade, "the process ended by itself (by os._exit, or killed for its memory)")
+    for name in asked:
+        grade.verdicts.setdefault(name, Verdict(False, "not reached", "not reached"))
+    return begun
+
+
+def _listen(reports: BinaryIO, token: str, grade: Grade, asked: dict[str, str]) -> bool:
+    """Take what a process reported into its grade, as data; return whether it was done. What has not its token is refused."""
+    reports.seek(0)
+    done = forged = False
+    *lines, _ = reports.read(LARGEST_SAID).split(b"\n")  # the last one may have been cut short
+    for line in lines:
+        try:
+            report = _report(line, token)
+            if (report.kind == "verdict") != (report.verdict is not None and report.name in asked):
+                raise ValueError
+        except ValueError:
+            forged = True
+            continue
+        if report.verdict is not None:
+            grade.verdicts[report.name] = report.verdict
+        elif report.kind == "solution":
+            grade.solutions.append(report.name)
+        elif report.kind == "error" and not grade.error:
+            grade.error = report.name
+        done = done or report.kind == "done"
+    if forged:
+        _add_error(grade, "it wrote into the file of its reports, which was refused")
+    return done
+
+
+def _report(line: bytes, token: str) -> Report:
+    if token.encode() not in line:  # before it is read: there may be half a million of them
+        raise ValueError
+    report = convert(parse(line, "report"), Report, "report")
+    if report.token != token:
+        raise ValueError
+    return report
+
+
+def _add_error(grade: Grade, error: str) -> None:
+    grade.error = f"{grade.error}; {error}" if grade.error else error
+
+
+def _predictions(work: Path, submission: Submission) -> list[str]:
+    """Return the guesses that were handed in beside the results of this run."""
+    name = f"{FOLDER}/{submission.lesson}.json"
+    if not (work / name).exists():  # the lesson asks for none, or the run did not get there
+        return []
+    if name not in submission.files:
+        return ["predictions not handed in"]
+    try:
+        ours, theirs = (
+            convert(parse(content, name), Kept, name).predictions
+            for content in (_taken(work / name, work, LARGEST_SAID), submission.files[name])
+        )
+    except (ValueError, OSError):
+        return ["its predictions cannot be read"]
+    guessed = {key: replace(one, guess=theirs[key].guess if key in theirs else None) for key, one in ours.items()}
+    return [cut(f"{key}: {one.beside()}", 200) for key, one in guessed.items()]
+
+
+def _told(error: BaseException) -> str:
+    try:
+        return cut(f"{type(error).__name__}: {error}", 200)
+    except Exception:  # its own __str__ broke off
+        return type(error).__name__
 
 
 def _end(process: Any) -> None:
@@ -203,45 +319,64 @@ class _Shell(InteractiveShell):
         """Do nothing: `%matplotlib inline` asks for it at a lesson's first line, and nobody looks at its pictures."""
 
 
-def _run(sources: list[str], asked: dict[str, str], work: str, memory: float, send: Connection) -> None:
-    """Run the cells; after one that asks for a check, check with the lesson's call, not the student's."""
-    send.send(("begun", "", None))
-    _limit(work, memory)
+def _run(name: str, asked: dict[str, str], own: str, memory: float, token: str) -> None:
+    """Run the notebook's cells; after one that asks for a check, check with the lesson's call, not the student's."""
+    report = _reporter(Path(own) / "reports", token)
+    report("begun")
+    _limit(Path(own), memory)
+    try:
+        cells = read_notebook(Path(name)).cells
+    except ValueError:
+        report("error", "it is no notebook of Jupyter's format 4")
+        report("done")
+        os._exit(0)
     true_checks = {name: getattr(check, name) for name in vars(check) if not name.startswith("_")}
     shell = _Shell.instance()
-    _watch_solutions(send)
+    _watch_solutions(report)
     judged: set[str] = set()
-    for source in sources:
-        result = shell.run_cell(source, store_history=False)
+    for cell in cells:
+        if cell.cell_type != "code":
+            continue
+        result = shell.run_cell(cell.source, store_history=False)
         error = result.error_before_exec or result.error_in_exec
         if error is not None:
-            send.send(("error", f"{type(error).__name__}: {error}", None))
-        cell = nbformat.from_dict({"cell_type": "code", "source": source})
+            report("error", _told(error))
         for call in exercises_of(cell):
             if (key := key_of(call)) in asked:
                 chosen = (
                     isinstance(call.args[0], ast.Constant) if call.args else False
                 )  # a puzzle: the answer is the call
-                _judge(key, ast.unparse(call) if chosen else asked[key], true_checks, shell.user_ns, send)
+                _judge(key, ast.unparse(call) if chosen else asked[key], true_checks, shell.user_ns, report)
                 judged.add(key)
     for key in asked.keys() - judged:
-        _judge(key, asked[key], true_checks, shell.user_ns, send)
-    send.send(("done", "", None))
+        _judge(key, asked[key], true_checks, shell.user_ns, report)
+    report("done")
+    os._exit(0)  # and wait for none of its threads
 
 
-def _judge(key: str, call: str, checks: dict[str, Any], namespace: dict[str, Any], send: Connection) -> None:
+def _reporter(file: Path, token: str) -> Callable[..., None]:
+    """Return what writes a report into a file, as a line of JSON."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_APPEND)
+
+    def report(kind: str, name: str = "", verdict: Verdict | None = None) -> None:
+        told = {"token": token, "kind": kind, "name": name, "verdict": verdict and asdict(verdict)}
+        os.write(descriptor, f"{json.dumps(told, ensure_ascii=False)}\n".encode(errors="replace"))
+
+    return report
+
+
+def _judge(key: str, call: str, checks: dict[str, Any], namespace: dict[str, Any], report: Callable[..., None]) -> None:
     names = {
         **namespace,
         "check": type("check", (), {name: staticmethod(one) for name, one in checks.items() if callable(one)}),
     }
     try:
-        verdict = eval(call, names)
-        send.send(("verdict", key, (verdict.passed, verdict.says, verdict.mistake)))
-    except Exception as error:
-        send.send(("verdict", key, (False, f"it cannot be checked ({type(error).__name__}: {error})", "")))
+        report("verdict", key, eval(call, names))
+    except BaseException as error:  # by sys.exit, too
+        report("verdict", key, Verdict(False, f"it cannot be checked ({_told(error)})"))
 
 
-def _watch_solutions(send: Connection) -> None:
+def _watch_solutions(report: Callable[..., None]) -> None:
     """Report every file of solutions that is opened, and every module of that name that is imported."""
     seen: set[str] = set()
 
@@ -249,19 +384,19 @@ def _watch_solutions(send: Connection) -> None:
         if event not in ("open", "import"):
             return
         parts = str(given[0]).replace("\\", "/").split("." if event == "import" else "/")
-        if "solutions" in parts and parts[-1] not in seen:
+        if SOLUTIONS in parts and parts[-1] not in seen:
             seen.add(parts[-1])
-            send.send(("solution", "/".join(parts[parts.index("solutions") :]), None))
+            report("solution", cut("/".join(parts[parts.index(SOLUTIONS) :])))
 
     sys.addaudithook(watch)
 
 
-def _limit(work: str, memory: float) -> None:
+def _limit(own: Path, memory: float) -> None:
     """Leave the terminal and the folders of whoever grades, and take limits where the system has them."""
     if hasattr(os, "setsid"):
         os.setsid()
-    os.chdir(work)
-    home = Path(work).parent / "home"
+    os.chdir(own / "work")
+    home = own / "home"
     home.mkdir()
     os.environ |= {"RLVIZ_ASK": "0", "MPLBACKEND": "agg"}
     os.environ |= dict.fromkeys(("HOME", "USERPROFILE", "TMPDIR", "TEMP", "TMP", "IPYTHONDIR"), str(home))
@@ -270,6 +405,7 @@ def _limit(work: str, memory: float) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(null, stream)
+    sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8", errors="replace")  # noqa: SIM115 - till it ends
     with suppress(ImportError):  # Windows has none
         import resource
 
@@ -289,12 +425,13 @@ def _row(grade: Grade) -> list[str]:
         str(grade.asked),
         "; ".join(grade.passed),
         "; ".join(grade.mistakes),
-        "; ".join(f"{name}: {told}" for name, told in grade.predictions.items()),
+        "; ".join(grade.predictions),
         "; ".join(grade.solutions),
         grade.error,
         f"{grade.seconds:.1f}",
     ]
-    return [f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t")) else cell for cell in cells]  # no formula
+    plain = ["".join(one if one.isprintable() else " " for one in cell) for cell in cells]
+    return [f"'{cell}" if cell.lstrip().startswith(("=", "+", "-", "@")) else cell for cell in plain]  # no formula
 
 
 def table(done: list[Grade]) -> str:
@@ -314,7 +451,7 @@ def page(done: list[Grade]) -> str:
             for name, one in grade.verdicts.items()
         ]
         notes = [element("p", text) for text in (grade.error, *(f"opened {name}" for name in grade.solutions)) if text]
-        said = [element("li", f"{name}: {text}") for name, text in grade.predictions.items()]
+        said = [element("li", text) for text in grade.predictions]
         cells = (
             grade.student,
             grade.lesson,
@@ -334,9 +471,10 @@ def page(done: list[Grade]) -> str:
     body = element(
         "body",
         element("h1", "Grades"),
+        element("p", NO_WALL, style="max-width: 68ch"),
         html_table(
             columns, rows, heading=style, style="border-collapse: collapse", caption="One row for each notebook"
         ),
         style="font: 16px system-ui; margin: 2em",
     )
-    return joined(element("html", head, body, lang="en"))
+    return element("html", head, body, lang="en").encode(errors="replace").decode()  # a name may hold half a character

@@ -396,6 +396,7 @@ class _Table:
         if self.algorithm.asks_for("surrogate", "entropy"):
             entropy = self.entropy_at(part.index).view(weights.shape).requires_grad_()
         objective = self.algorithm.objective(logp, replace(part.batch, entropy=entropy))
+        self.algorithm.check_gradient(objective.value)
         # the gradient of Σ weights · J: weights are 0 on empty places
         by_logp, *by_entropy = torch.autograd.grad(
             objective.value, [logp] if entropy is None else [logp, entropy], weights, allow_unused=True
@@ -438,7 +439,9 @@ class _Judge:
     """The advantages of all replicas' responses, no replica seeing the rewards of another.
 
     In one call where a group's advantages are the same whatever other groups are beside it, else a replica at a time, by vmap if
-    it can run the piece, which a branch on a tensor's value forbids; both are asked of the piece with a batch made up.
+    it can run the piece, which a branch on a tensor's value forbids; both are asked of the piece with a batch made up. In it
+    replicas have another number of right responses and another range of log π and H each, so that a statistic over all of them
+    is none of a replica's own: a share of the tokens with the highest H would all be the last replica's.
     """
 
     def __init__(self, setup: _Setup) -> None:
@@ -447,10 +450,12 @@ class _Judge:
         self.history = None
         if self.algorithm.asks_for("advantage", "history"):
             self.history = PromptHistory.empty(setup.replicas * setup.task.prompts * setup.groups)
-        probe = torch.Generator().manual_seed(0)
-        shape = (3, 1, setup.group_size, setup.task.positions)
-        rewards = torch.randint(0, 2, shape[:3], generator=probe).double()
-        logps = [-torch.rand(shape, generator=probe, dtype=torch.double) for _ in range(2)]
+        size, probe = setup.group_size, torch.Generator().manual_seed(0)
+        right = torch.tensor([1, 0, size // 2, size, size - 1]).view(-1, 1, 1)
+        rewards = (torch.arange(size) < right).double()
+        shape = (*rewards.shape, setup.task.positions)
+        own_range = torch.arange(len(right)).view(-1, 1, 1, 1)
+        logps = [-own_range - torch.rand(shape, generator=probe, dtype=torch.double) for _ in range(2)]
         of_tokens = [*logps, -logps[0]] if self.asks_for_entropy else logps
         alone = torch.stack([self._judge(*own)[0] for own in zip(rewards, *of_tokens, strict=True)])
         together = self._judge(rewards.squeeze(1), *(values.squeeze(1) for values in of_tokens))[0].unsqueeze(1)

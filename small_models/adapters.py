@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors.torch import load_file
 
+from small_models.checks import pip_install
 from small_models.files import check_regular, read_json, reason
 
 if TYPE_CHECKING:
@@ -62,9 +63,7 @@ def read_adapter(model: PreTrainedModel, folder: Path) -> Any:
     try:
         import peft
     except ImportError as error:
-        raise ValueError(
-            f"policy: {folder} is a LoRA adapter, which needs peft here; install it (pip install peft)"
-        ) from error
+        raise ValueError(f"policy: {folder} is a LoRA adapter, which needs peft here; {pip_install('peft')}") from error
     try:
         check_regular(folder / WEIGHTS)
         tensors = load_file(folder / WEIGHTS)

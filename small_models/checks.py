@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import math
 import os
+import shlex
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -52,6 +54,11 @@ def shown(value: Any) -> str:
         except (ValueError, RecursionError):  # more digits than Python writes out
             return "a number of thousands of digits"
     return f"a value of type {type(value).__name__}"
+
+
+def pip_install(what: str) -> str:
+    """Return the command that installs something beside this Python's packages, whichever pip is first on the PATH."""
+    return f"{sys.executable} -m pip install {shlex.quote(what)}"
 
 
 def check_number(name: str, value: Any, allowed: Callable[[Any], bool], words: str, *, whole: bool = False) -> None:
@@ -160,7 +167,12 @@ def _fits(value: Any, kind: Any) -> bool:
         needed = (
             ("__iter__",) if origin is Iterable else ("__len__", "__getitem__")
         )  # an array is no Sequence, but does
-        return not isinstance(value, str | bytes | Mapping) and all(hasattr(value, name) for name in needed)
+        if isinstance(value, str | bytes | Mapping) or not all(hasattr(value, name) for name in needed):
+            return False
+        if origin is Iterable:  # it may be read but once
+            return True
+        plain = not inner or inner[0] in (int, float, Any)
+        return getattr(value, "ndim", 1) > 0 and (plain or all(_fits(one, inner[0]) for one in value))
     if origin is not None and isinstance(origin, type):
         return isinstance(value, origin)
     array = getattr(kind, "array_type", None)  # jaxtyping's Float[Tensor, …]

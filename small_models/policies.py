@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -332,12 +332,16 @@ def _headers(folder: Path) -> Iterator[bytes]:
 
 def weights_in(source: str | os.PathLike[str]) -> int:
     """Return how many weights the safetensors files of a folder hold, 0 where it is none, such as a name."""
-    folder, number = Path(source), 0
+    number = 0
     with suppress(OSError, ValueError, TypeError, AttributeError):  # what is wrong, reading it says
-        for head in _headers(folder):
-            shapes = [tensor["shape"] for name, tensor in json.loads(head).items() if name != "__metadata__"]
-            number += sum(math.prod(shape) for shape in shapes)
+        number = sum(math.prod(tensor["shape"]) for _, tensor in _tensors_in(Path(source)))
     return number
+
+
+def _tensors_in(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Give name, and dtype and shape, of each tensor in the safetensors files of a folder."""
+    for head in _headers(folder):
+        yield from ((name, tensor) for name, tensor in json.loads(head).items() if name != "__metadata__")
 
 
 def _layers_asked(config: dict[str, Any]) -> Iterator[int]:
@@ -363,17 +367,34 @@ def _in_transformers(own: llama.Llama) -> PreTrainedModel:
     return model
 
 
-def _read_model(name: str) -> PreTrainedModel:
+def _read_model(name: str, *, here: bool = True) -> PreTrainedModel:
+    """Return the model of a folder, or of the hub. Raises ValueError, as transformers would fill weights that it lacks at random.
+
+    here: it is a folder, whose weights must all have a place too, and be no whole numbers; the hub has such as carry more.
+    """
     from transformers import AutoModelForCausalLM
 
     with _no_progress_bars():
-        model = AutoModelForCausalLM.from_pretrained(
-            name, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
+        model, told = AutoModelForCausalLM.from_pretrained(
+            name, dtype=torch.float32, use_safetensors=True, trust_remote_code=False, output_loading_info=True
         )
+    if told["missing_keys"]:
+        raise ValueError(f"it lacks the weights {_first(told['missing_keys'])}")
+    if here and told["unexpected_keys"]:
+        raise ValueError(f"the model of its config.json has no place for its weights {_first(told['unexpected_keys'])}")
+    real = {name for name, parameter in model.named_parameters() if parameter.is_floating_point()}
+    whole = [name for name, tensor in _tensors_in(Path(name)) if name in real and tensor["dtype"][0] in "IU"]
+    if whole:
+        raise ValueError(f"whole numbers stand for its weights {_first(whole)}")
     for parameter in model.parameters():
         if parameter.data_ptr() % ALIGNED:  # it lies in the file, where products round in another order than in memory
             parameter.data = parameter.data.clone()
     return model
+
+
+def _first(names: Collection[str]) -> str:
+    """Return the first of these names, and how many others there are."""
+    return min(names) + (f" and {len(names) - 1} others" if len(names) > 1 else "")
 
 
 def _read_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
@@ -390,8 +411,8 @@ def load_policy(source: str | os.PathLike[str], *, device: str = "auto") -> Poli
     A shipped name wins over a folder of that name, which is written `./chain`.
 
     A folder that `save` wrote of a LoRA policy gives that policy again. Only safetensors weights are read and no code from
-    the checkpoint is run. Raises ValueError, in one sentence, when there is nothing at `source`, when it is damaged, or when
-    its tokenizer has no end-of-sequence token.
+    the checkpoint is run. Raises ValueError, in one sentence, when there is nothing at `source`, when it is damaged or lacks
+    weights, or when its tokenizer has no end-of-sequence token.
     """
     where = choose_device(device)
     if not isinstance(source, (str, os.PathLike)) or not str(source) or "\0" in str(source):
@@ -419,7 +440,7 @@ def load_policy(source: str | os.PathLike[str], *, device: str = "auto") -> Poli
             "another policy"
         )
     try:
-        model, tokenizer = _read_model(name), _read_tokenizer(name)
+        model, tokenizer = _read_model(name, here=here), _read_tokenizer(name)
         check_text(tokenizer.init_kwargs, model.config.to_dict())  # else the first save would fail
     except Exception as error:  # transformers, safetensors and the hub client raise unrelated types
         if here:

@@ -111,6 +111,9 @@ class Scorer(nn.Module):
         with _one_sentence("scorer", Path(folder)):
             check_folder(Path(folder))
             tensors = load_file(Path(folder) / WEIGHTS)
+            for name, tensor in tensors.items():
+                if name.endswith("weight") and not tensor.is_floating_point():
+                    raise ValueError(f"whole numbers stand for its {name}")
             config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
             width = tensors["head.weight"].shape[1]
             with torch.device("meta"):  # sizes that are not those of the tensors are found before they cost memory

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rlviz.pictures.catalogue import EXPLORERS
+from rlviz.pictures.catalogue import EXPLORERS, find_explorer
+from rlviz.pictures.idea import Idea
 
 ROOT = Path(__file__).parent.parent
 LEAVES = {
@@ -27,6 +28,7 @@ ALLOWED = {
     "rlviz.processes": set(),
     "rlviz.engines": {"rlviz.processes"},
     "rlviz.imports": set(),
+    "rlviz.page": set(),
     "rlviz.spread": set(),
     "rlviz.pieces": {"rlviz.types"},
     "rlviz.algorithms": {"rlviz.names", "rlviz.types", "rlviz.pieces"},
@@ -51,6 +53,7 @@ ALLOWED = {
         "small_models",
     },
     "rlviz.pictures": {
+        "rlviz.page",
         "rlviz.names",
         "rlviz.types",
         "rlviz.maps",
@@ -60,6 +63,7 @@ ALLOWED = {
         "rlviz.training",
     },
     "rlviz.runs": {
+        "rlviz.page",
         "rlviz.names",
         "rlviz.types",
         "rlviz.settings",
@@ -80,10 +84,10 @@ ALLOWED = {
         "rlviz.interop",
         "small_models",
     },
-    "rlviz.editions": {"rlviz.exercises"},
+    "rlviz.editions": {"rlviz.algorithms", "rlviz.exercises"},
     "rlviz.grading": {"rlviz.editions", "rlviz.exercises", "rlviz.processes"},
-    "rlviz.web": {"rlviz.pictures", "rlviz.runs"},
-    "rlviz.site": {"rlviz.algorithms", "rlviz.pictures", "rlviz.runs", "rlviz.training"},
+    "rlviz.web": {"rlviz.page", "rlviz.pictures", "rlviz.runs"},
+    "rlviz.site": {"rlviz.algorithms", "rlviz.page", "rlviz.pictures", "rlviz.runs", "rlviz.training"},
     "rlviz.comparison": {
         "rlviz.settings",
         "rlviz.engines",
@@ -93,6 +97,7 @@ ALLOWED = {
         "small_models",
     },
     "rlviz.experiments": {
+        "rlviz.page",
         "rlviz.names",
         "rlviz.types",
         "rlviz.engines",
@@ -113,6 +118,7 @@ ALLOWED = {
         "small_models",
     },
     "rlviz.cli": {
+        "rlviz.page",
         "rlviz.editions",
         "rlviz.exercises",
         "rlviz.grading",
@@ -215,7 +221,14 @@ def test_what_draws_knows_only_its_curve(file):
 def test_every_picture_is_looked_at():
     """The check above finds the classes that draw, one at least for each explorer."""
     found = [node for file in PICTURES for node in ast.parse(file.read_text(encoding="utf-8")).body if draws(node)]
-    assert sum(isinstance(node, ast.ClassDef) for node in found) >= len(EXPLORERS)
+    moved = [name for name in EXPLORERS if not isinstance(find_explorer(name).idea, Idea)]
+    assert sum(isinstance(node, ast.ClassDef) for node in found) >= len(moved)
+
+
+def test_a_page_s_room_knows_torch_where_curves_are_traced_alone():
+    for file in (ROOT / "rlviz/page").glob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        assert bool(names_from(tree, "torch")) == (file.name == "tracing.py"), file.name
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,10 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from rlviz.editions import files
+from rlviz.algorithms import GRPO
+from rlviz.editions import exercises_of, files, key_of
+from rlviz.exercises import check
+from rlviz.exercises.assembly import whole_loss
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 KEPT = ("Why", "中文")  # how the summary of a fold begins that gives no answer away
@@ -55,6 +58,54 @@ def test_an_exercise_is_followed_by_its_solution_and_the_mistakes_of_its_check(e
     )
     assert "rewards.std(1, keepdim=True)" in cells[place + 1].source
     assert "std above zero as the test" in cells[place + 2].source
+
+
+def wrong_answers(edition):
+    """Return check, first argument and list of the cells of the instructor's edition that tell wrong answers."""
+    found = re.compile(r"\*\*Likely wrong answers\*\* to `check\.(\w+)\('?(\w*)'?\)`\n\n(.+)", re.S)
+    return [told.groups() for cell in edition.cells if (told := found.fullmatch(cell.source))]
+
+
+@pytest.mark.parametrize("name", LESSONS)
+def test_each_exercise_is_followed_by_wrong_answers(name, editions):
+    lesson = nbformat.read(NOTEBOOKS / name, as_version=4)
+    asked = [key_of(call) for cell in lesson.cells for call in exercises_of(cell)]
+    told = wrong_answers(editions("instructor", name))
+    assert [check for check, *_ in told] == [key.removeprefix("check.").partition("(")[0] for key in asked]
+    assert all(len(re.findall("^- ", answers, re.M)) >= 2 for *_, answers in told)
+
+
+def test_the_wrong_answers_to_a_puzzle_are_those_that_its_check_refuses(editions):
+    judged = 0
+    for name in LESSONS:
+        for kind, lesson, answers in wrong_answers(editions("instructor", name)):
+            if kind in ("bug", "unlabelled"):
+                for answer, why in re.findall(r"^- \*\*(.+?)\*\*(?:: (.+))?$", answers, re.M):
+                    verdict = (
+                        check.unlabelled(lesson, answer)
+                        if kind == "unlabelled"
+                        else check.bug(lesson, line=1, does=answer)
+                    )
+                    assert not verdict.passed and " is one of: " not in verdict.says
+                    assert (
+                        verdict.says == why
+                        if kind == "unlabelled"
+                        else not verdict.says.startswith("that is what it does")
+                    )
+                    judged += 1
+    assert judged == 2 * (16 + 14)  # of 16 bugs and 14 runs
+
+
+def test_the_wrong_answers_to_a_whole_loss_are_what_its_check_says(editions):
+    (told,) = (
+        answers for kind, _, answers in wrong_answers(editions("instructor", "04_grpo.ipynb")) if kind == "assembly"
+    )
+    right = whole_loss(GRPO)
+    wrong = (
+        lambda logp, old_logp, ref_logp, rewards, mask: right(logp, old_logp, ref_logp, rewards, mask | True),
+        lambda logp, old_logp, ref_logp, rewards, mask: right(logp, logp.detach(), ref_logp, rewards, mask),
+    )
+    assert told == "\n".join(f"- {check.assembly(loss, GRPO).says}" for loss in wrong)
 
 
 def test_only_the_student_s_edition_is_without_solutions(editions):

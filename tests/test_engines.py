@@ -53,7 +53,9 @@ def test_an_engine_that_there_is_not_is_refused(on):
 @pytest.mark.parametrize("on", ["joblib", "ray", "ray:auto"])
 def test_an_engine_that_is_not_installed_says_how(on, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=rf"pip install 'rlviz\[{on.partition(':')[0]}\]'$"):
+    with pytest.raises(
+        ValueError, match=rf"{re.escape(sys.executable)} -m pip install 'rlviz\[{on.partition(':')[0]}\]'$"
+    ):
         compare([Contender("GRPO", GRPO)], on=on)
 
 

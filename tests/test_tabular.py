@@ -24,7 +24,7 @@ from rlviz.algorithms import (
     PPO,
     GroupPolicyGradient,
 )
-from rlviz.pieces.advantages import PromptHistory, SmoothStandardization
+from rlviz.pieces.advantages import ForkingTokens, PromptHistory, SmoothStandardization
 from rlviz.pieces.bounds import FixedBounds, no_bounds
 from rlviz.pieces.kl import KLInLoss, KLInReward
 from rlviz.pieces.surrogate import DualClip, pessimistic
@@ -77,7 +77,9 @@ def slow_run(algorithm, task, *, steps, group_size, groups, updates_per_rollout,
             seen.reward[r].append(rewards.mean().item())
             old_logp, ref_logp = taken(log_probs, wrote), taken(reference, wrote)
             groups_of = [x.view(-1, group_size, positions) for x in (old_logp, ref_logp)]
-            advantages, histories[r] = judged(algorithm, rewards, *groups_of, histories[r])
+            chances = torch.stack([torch.stack([log_probs[p, t] for p, t, _ in response]) for response in wrote])
+            entropies = -(chances.exp() * chances).sum(-1).view(-1, group_size, positions)
+            advantages, histories[r] = judged(algorithm, rewards, *groups_of, entropies, histories[r])
             chosen = [int(g) * group_size + i for g in algorithm.selected(rewards, random) for i in range(group_size)]
             columns = (old_logp, advantages.reshape(-1, 1, positions), ref_logp)
             rollouts.append(([wrote[i] for i in chosen], *(column[chosen] for column in columns)))
@@ -120,12 +122,13 @@ def taken(log_probs, wrote):
     return torch.stack([torch.stack([log_probs[at] for at in response]) for response in wrote]).unsqueeze(1)
 
 
-def judged(algorithm, rewards, old_logp, ref_logp, history):
+def judged(algorithm, rewards, old_logp, ref_logp, old_entropy, history):
     nothing, everything = torch.zeros_like(rewards).bool(), torch.ones_like(rewards)
     lengths = torch.full(rewards.shape, old_logp.shape[-1])
     shaped = algorithm.shaped(rewards, lengths, truncated=nothing, correct=rewards, well_formed=everything)
     mask = torch.ones_like(old_logp).bool()
-    return algorithm.advantages(shaped, mask, old_logp=old_logp, ref_logp=ref_logp, history=history)
+    known = {"old_logp": old_logp, "ref_logp": ref_logp, "old_entropy": old_entropy}
+    return algorithm.advantages(shaped, mask, **known, history=history)
 
 
 def climbed(algorithm, logits, wrote, old_logp, advantages, ref_logp, lr, temperature, entropy_weight, counts):
@@ -260,6 +263,14 @@ def test_a_surrogate_that_goes_through_logp_alone_cuts_nothing():
     run = train_table(replace(NO_KL, surrogate=of_the_log), TASK, **WHOLE_ROLLOUT)
     assert np.ptp(run.entropy) > 0.01
     assert run.clip_low.max() == run.clip_high.max() == run.clip_dual.max() == 0
+
+
+@pytest.mark.parametrize(
+    ("group_size", "positions", "share"), [(2, 1, 0.2), (3, 1, 0.2), (4, 1, 0.2), (5, 1, 0.2), (7, 2, 0.2), (8, 1, 0.9)]
+)
+def test_a_share_of_the_tokens_is_one_of_a_replica_s_own(group_size, positions, share):
+    settings = PAIRS | {"groups": 2, "minibatches": 1, "group_size": group_size, "lr": 2.0, "steps": 6}
+    agree(replace(NO_KL, advantage=ForkingTokens(share)), replace(TASK, positions=positions), **settings)
 
 
 # --- by hand ---

@@ -79,9 +79,9 @@ class PolicyGradient:
 
     All without a shape are [P, G, T]. An advantage that asks for history returns (A, the history after this visit). A kl with
     in_reward = True is called with old_logp, ref_logp, mask, and is taken off the rewards.
-    What a piece may have beyond its call (beta, estimator, choose, from_teacher, loss_mask, max_rounds, min_group_size) is in
-    `rlviz.algorithms.slots`, a Protocol a slot. source: the paper. from_grpo: slot → "piece: why", where the algorithm differs
-    from GRPO.
+    What a piece may have beyond its call (beta, estimator, choose, from_teacher, loss_mask, max_rounds, min_group_size, uses)
+    is in `rlviz.algorithms.slots`, a Protocol a slot. source: the paper. from_grpo: slot → "piece: why", where the algorithm
+    differs from GRPO.
     Raises TypeError, naming the slot, for an unknown slot and for a piece that does not fit its own, ValueError for bounds that
     are no limits.
     """
@@ -270,6 +270,14 @@ class PolicyGradient:
             clipped_dual=dual,
         )
 
+    def check_gradient(self, value: Tensor) -> None:
+        """Raise ValueError unless what is to be climbed, or descended, has a gradient."""
+        if not value.requires_grad:
+            raise ValueError(
+                f"{self.name}'s surrogate, {label(self.surrogate)}, must have a gradient by the ratio, or nothing is learnt; got "
+                "one without, as .detach(), torch.no_grad() and a constant give it"
+            )
+
     def shaped(
         self,
         rewards: Float[Tensor, "P G"],
@@ -297,6 +305,15 @@ class PolicyGradient:
                 f"select must return indices of groups, whole numbers from 0 to {len(outcomes) - 1}; got {index}"
             )
         return index
+
+    def uses(self, outcomes: Float[Tensor, "*B P G"]) -> Float[Tensor, "*B P"]:
+        """Return how often each group of each batch is used, in the mean over what the selection draws; raises as `selected`."""
+        if self.can.uses is not None:
+            return self.can.uses(outcomes)
+        generator = torch.Generator().manual_seed(0)
+        batches = outcomes.reshape(-1, *outcomes.shape[-2:])
+        counts = [torch.bincount(self.selected(batch, generator), minlength=outcomes.shape[-2]) for batch in batches]
+        return torch.stack(counts).to(outcomes.dtype).reshape(outcomes.shape[:-1])
 
     def ignores_zero_advantages(self) -> bool:
         """Return whether a response with A = 0 adds nothing to loss and gradient, so that it can leave the update."""
@@ -367,7 +384,7 @@ class GroupPolicyGradient(PolicyGradient):
         step_ends = None if step_ends is None else step_ends & mask
         remembers = self.asks_for("advantage", "history")
         if remembers and history is None:
-            history = PromptHistory.empty(len(rewards), rewards.device)
+            history = PromptHistory.empty(rewards.shape[0], rewards.device)
         piece = self._piece(
             "advantage",
             mask=mask,
@@ -388,7 +405,7 @@ class GroupPolicyGradient(PolicyGradient):
                     f"got {_told(returned)}"
                 )
             advantages, history = returned
-            if len(returned[1].visits) != len(rewards):
+            if returned[1].visits.shape[0] != rewards.shape[0]:
                 raise ValueError(
                     f"{self._rule('advantage')} must return the history of the same prompts, {len(rewards)} of them; got one of "
                     f"{len(returned[1].visits)}"

@@ -196,6 +196,13 @@ class SamplesFurther(Protocol):
     max_rounds: int
 
 
+@runtime_checkable
+class CountsUses(Protocol):
+    """A selection that says how often it uses each group, in the mean over what it draws: rewards [..., P, G] → [..., P]."""
+
+    uses: Callable[[Tensor], Tensor]
+
+
 PROTOCOLS: dict[str, type] = {
     "ratio": Ratio,
     "bounds": Bounds,
@@ -227,7 +234,8 @@ class Capabilities:
 
     choose: of the surrogate, None where it has none.
     kl_in_reward: whether the KL term is a `RewardKL`. beta, estimator: of the KL term, None where it has none. loss_mask: of
-    the shaping, None where it has none. max_rounds, min_group_size: 1 where the selection, the advantage, has none.
+    the shaping, None where it has none. max_rounds, min_group_size: 1 where the selection, the advantage, has none. uses: of the
+    selection, None where it has none.
     """
 
     asks: Mapping[str, Mapping[str, bool]]
@@ -239,6 +247,7 @@ class Capabilities:
     loss_mask: Callable[[Tensor, Tensor], Tensor] | None
     max_rounds: int
     min_group_size: int
+    uses: Callable[[Tensor], Tensor] | None
 
 
 def read(pieces: Mapping[str, Any], protocols: Mapping[str, type]) -> Capabilities:
@@ -267,6 +276,7 @@ def read(pieces: Mapping[str, Any], protocols: Mapping[str, type]) -> Capabiliti
         min_group_size=_count(
             "advantage's min_group_size", advantage.min_group_size if isinstance(advantage, ComparesResponses) else 1
         ),
+        uses=select.uses if isinstance(select, CountsUses) else None,
     )
 
 

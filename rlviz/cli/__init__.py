@@ -28,7 +28,7 @@ from rlviz.cli import (
     site,
     train,
 )
-from rlviz.cli.terminal import console
+from rlviz.cli.terminal import console, write_any_character
 
 app = typer.Typer(
     name="rlviz",
@@ -79,4 +79,5 @@ app.command()(course.grade)
 
 def main() -> None:
     """Run the command line."""
+    write_any_character()
     app()

@@ -215,7 +215,7 @@ def _show(comparison: Comparison, folder: Path | None, output: str) -> None:
     if picture is not None:
         _draw(comparison, picture)
     if output == "json":
-        typer.echo(json.dumps(_as_json(comparison, picture), indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(_as_json(comparison, picture), indent=2))
         return
     wide_console().print(_table(comparison))
     for sentence in comparison.verdict():

@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from rlviz.cli.lab import copy, course_source
-from rlviz.cli.terminal import console, refusals
+from rlviz.cli.terminal import console, errors, plain, refusals
 
 
 def course(
@@ -23,7 +23,7 @@ def course(
     out: Annotated[Path, typer.Option(help="Folder to write; what you changed in it is left alone.")],
 ) -> None:
     """Write an edition of the course's notebooks into a folder."""
-    with refusals():
+    with refusals("the course"):
         from rlviz.editions import files
 
         report = copy(files(edition, course_source()), out)
@@ -38,7 +38,7 @@ def predictions(
     out: Annotated[Path, typer.Option(help="Picture to write: PNG, SVG or PDF.")] = Path("room.png"),
 ) -> None:
     """Draw what a room predicted: a histogram for each question, and the result as a line."""
-    with refusals():
+    with refusals("the page of predictions"):
         import warnings
 
         from rlviz.exercises.predictions import room
@@ -66,19 +66,22 @@ def grade(
 ) -> None:
     """Run what students handed in, each notebook in a process of its own, and say which checks pass and which mistakes were made.
 
-    It protects grades from accidents: endless loops, memory, files. It is no security boundary against hostile code.
+    Grading runs students' code on your machine and is no sandbox: a submission can read, change and delete your files, and use
+    the network.
     """
-    with refusals():
-        from rlviz.grading import grades, page, table
+    with refusals("the grades"):
+        from rlviz.grading import NO_WALL, grades, page, table
         from rlviz.training.files import write_text
 
         if out.suffix != ".csv" or out.is_dir():
             raise ValueError(f"--out must be a file that ends in .csv; got {out}")
         if not out.parent.is_dir():
             raise ValueError(f"--out must lie in a folder that exists; {out.parent} is none")
+        errors.print(escape(NO_WALL))
         done = []
         for one in grades(folder, lessons or course_source(), limit=limit, memory=memory):
-            console.print(f"{escape(one.student)} {escape(one.lesson)}: {len(one.passed)} of {one.asked} checks passed")
+            said = f"{one.student} {one.lesson}: {len(one.passed)} of {one.asked} checks passed"
+            console.print(plain(f"{said} ({one.error})" if one.error else said), soft_wrap=True)
             done.append(one)
         write_text(out, table(done))
         write_text(out.with_suffix(".html"), page(done))

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.markup import escape
 from rich.padding import Padding
 
-from rlviz.cli.terminal import console, refusals
+from rlviz.cli.terminal import console, plain, refusals
 
 if TYPE_CHECKING:
     from rlviz.runs.diagnosis import Diagnosis
@@ -46,15 +45,10 @@ def diagnose(
 def _print(diagnosis: Diagnosis) -> None:
     from rlviz.runs.diagnosis import told
 
-    console.print(f"[bold]{_plain(diagnosis.summary)}[/]", soft_wrap=True)
+    console.print(f"[bold]{plain(diagnosis.summary)}[/]", soft_wrap=True)
     for finding in diagnosis:
         colour = COLOURS[finding.grade]
         console.print()
-        console.print(f"[{colour}]{finding.grade.capitalize()}:[/] {_plain(finding.finding)}")
+        console.print(f"[{colour}]{finding.grade.capitalize()}:[/] {plain(finding.finding)}")
         for line in told(finding):
-            console.print(Padding(_plain(line), (0, 0, 0, 2), expand=False))
-
-
-def _plain(text: str) -> str:
-    """Return a text with its brackets escaped, and without what a terminal would obey: a folder's name may hold it."""
-    return escape("".join(character if character.isprintable() else "�" for character in text))
+            console.print(Padding(plain(line), (0, 0, 0, 2), expand=False))

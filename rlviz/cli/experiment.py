@@ -39,7 +39,7 @@ def experiment(
             table.add_row(each.name, escape(each.claim), f"{each.seconds:.0f}")
         console.print(table)
         return
-    with refusals():
+    with refusals("the experiment"):
         if every == (name is not None):
             raise ValueError("give the name of one experiment, or --all; `rlviz experiment --list` lists them")
         chosen = EXPERIMENTS if every else (find_experiment(name or ""),)

@@ -24,7 +24,7 @@ OF_A_RUN = ("what", "to", "strict", "out", "output", "accumulation")
 CHANGES = {name: option for name, option in options_of(Changes).items() if name != "supervision"}
 
 
-@refusals()
+@refusals("the export")
 @with_options(settings=options_of(TrainSettings, PairSettings, without=(RECORDS,)), changes=CHANGES)
 def export(
     context: typer.Context,
@@ -74,7 +74,7 @@ def export(
         errors.print(f"[bold]Note:[/] {escape(str(warning.message))}", soft_wrap=True)
     text = "" if out is None else script(told, algorithm) if to == "trl" else yaml_text(told)
     if output == "json":
-        typer.echo(json.dumps(told.as_json(), indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(told.as_json(), indent=2))
     else:
         _show(told)
     if out is not None:

@@ -35,7 +35,7 @@ def algorithms(
             }
             for algorithm in listed
         ]
-        typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(rows, indent=2))
         return
     who = "Relatives" if relatives else "The family"
     table = Table(title=f"{who}: GRPO, and what each other one has in place of its pieces", title_justify="left")
@@ -74,7 +74,7 @@ def diff(
         a, b = find_algorithm(first), find_algorithm(second)
     rows = differences(a, b)
     if output == "json":
-        typer.echo(json.dumps([asdict(row) for row in rows], indent=2, ensure_ascii=False))
+        typer.echo(json.dumps([asdict(row) for row in rows], indent=2))
         return
     if not rows:
         console.print(f"{a.name} and {b.name} do not differ.", markup=False)
@@ -106,4 +106,4 @@ def show(
         language = "diff" if page.marked else "python"
         console.print(Syntax(str(page), language, theme="ansi_dark", background_color="default", word_wrap=True))
     else:
-        typer.echo(str(page))
+        typer.echo(str(page).encode())  # a file of Python is UTF-8, whatever the console

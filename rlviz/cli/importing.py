@@ -13,7 +13,7 @@ from rlviz.cli.terminal import console, refusals
 PICTURE = "learning_curves.png"
 
 
-@refusals()
+@refusals("the imported run")
 def import_(
     path: Annotated[
         Path,

@@ -45,7 +45,7 @@ def lab(
     ] = "student",
 ) -> None:
     """Open the course in JupyterLab, on this machine only (loopback, token on)."""
-    with refusals():
+    with refusals("the course"):
         folder = (directory or Path("rlviz-course")).resolve()
         report = copy_course(folder, edition)
         console.print(f"{len(report.written)} files copied to {escape(str(folder))}", soft_wrap=True)

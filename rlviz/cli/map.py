@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 NAMES = f"{', '.join(AXES)}; with --policy {', '.join(POLICY_AXES)}"
 
 
-@refusals()
+@refusals("the map")
 @with_options(regime=options_of(Regime), settings=options_of(MapSettings))
 def map_(
     regime: dict[str, Any],
@@ -134,7 +134,7 @@ def _cells(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
     columns, _, rows = text.lower().partition("x")
-    if not (columns.isdigit() and rows.isdigit()):
+    if not (columns.isdecimal() and rows.isdecimal()):
         raise ValueError(f"--cells must be columns x rows, such as 12x12; got {text!r}")
     return int(columns), int(rows)
 

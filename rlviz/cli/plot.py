@@ -33,7 +33,7 @@ def plot(
     if name in HELP:
         typer.echo(context.get_help())
         return
-    with refusals():
+    with refusals("the picture"):
         command = command_of(name)
     with command.make_context(f"{context.command_path} {name}", context.args, help_option_names=HELP) as picture:
         command.invoke(picture)
@@ -52,7 +52,7 @@ def command_of(name: str) -> Any:
 
     idea = find_explorer(name).idea
 
-    @refusals()
+    @refusals("the picture")
     @with_options(arguments=arguments_of(idea))
     def draw(
         arguments: dict[str, Any],

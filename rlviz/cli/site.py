@@ -18,7 +18,7 @@ def site(
     ),
 ) -> None:
     """Write a static site: live pictures, recorded runs, algorithms, lessons. All of it local: open **site/index.html**."""
-    with refusals():
+    with refusals("the site"):
         from rlviz.site.build import build, refuse_foreign
 
         refuse_foreign(out)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -17,24 +19,36 @@ console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
 
 
+def write_any_character() -> None:
+    """Let stdout and stderr spell a character that their encoding lacks, as Windows' does in a file: \\u2212 for a minus."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 @contextmanager
-def refusals() -> Iterator[None]:
-    """Turn a refused value or file into one sentence and exit code 2."""
+def refusals(written: str = "a file of the run") -> Iterator[None]:
+    """Turn a refused value or file into one sentence and exit code 2. written: what to name where the system names no file."""
     try:
         yield
     except typer.Exit:  # a RuntimeError too
         raise
     except (ValueError, OSError, RuntimeError, FloatingPointError) as error:  # RuntimeError: torch is out of memory
-        errors.print(f"[bold red]Error:[/] {escape(_sentence(error))}", soft_wrap=True)
+        errors.print(f"[bold red]Error:[/] {escape(_sentence(error, written))}", soft_wrap=True)
         raise typer.Exit(2) from None
 
 
-def _sentence(error: Exception) -> str:
+def _sentence(error: Exception, written: str) -> str:
     from small_models.files import said
 
     if isinstance(error, OSError) and error.strerror:
-        return f"{said(error.filename) if error.filename else 'a file of the run'} cannot be written or read ({error.strerror})"
+        return f"{said(error.filename) if error.filename else written} cannot be written or read ({error.strerror})"
     return " ".join(str(error).split())
+
+
+def plain(text: str) -> str:
+    """Return a text with its brackets escaped, and without what a terminal would obey: a folder's name may hold it."""
+    return escape("".join(character if character.isprintable() else "�" for character in text))
 
 
 Format = Annotated[Literal["table", "json"], typer.Option("--format", help="For people, or for programs.")]

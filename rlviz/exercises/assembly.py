@@ -70,13 +70,13 @@ def judge_assembly(student: Loss, algorithm: GroupPolicyGradient) -> Verdict:
         student,
         right,
         cases.WHOLE_BATCHES,
-        known=(*_slips(algorithm), *_others(algorithm)),
+        known=(*slips(algorithm), *_others(algorithm)),
         by="logp",
         praise="the whole loss, in value and gradient, with padding, dead groups and ratios beyond the limits.",
     )
 
 
-def _slips(algorithm: GroupPolicyGradient) -> Iterator[Mistake]:
+def slips(algorithm: GroupPolicyGradient) -> Iterator[Mistake]:
     """Give what a student may have assembled instead, the likeliest first."""
     right = whole_loss(algorithm)
     yield Mistake(

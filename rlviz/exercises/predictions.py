@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import mode
 from typing import TYPE_CHECKING, Any
 
 from rlviz.markup import element, table
@@ -154,7 +155,8 @@ class Table:
 def room(folder: str | os.PathLike[str], lesson: str) -> Figure:
     """Return a histogram for each question of a lesson over all files LESSON.json below a folder; the result is a line.
 
-    A file that cannot be read is named and left out. Raises ValueError where no prediction of that lesson is found.
+    Where runs differ in their results, it is the one that most of them have. A file that cannot be read is named and left out.
+    Raises ValueError where no prediction of that lesson is found.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -176,19 +178,19 @@ def room(folder: str | os.PathLike[str], lesson: str) -> Figure:
     for ax, (question, ones) in zip(figure.subplots(len(told), squeeze=False)[:, 0], told.items(), strict=True):
         guesses = [one.guess for one in ones]
         results = [one.result for one in by_question[question] if one.result is not None]
-        if any(isinstance(guess, str) for guess in guesses):
-            names = sorted({str(guess) for guess in guesses} | {str(result) for result in results[-1:]})
+        result = mode(results) if results else None
+        if any(isinstance(one, str) for one in (*guesses, *results)):
+            names = sorted({str(guess) for guess in guesses} | {str(one) for one in (result,) if one is not None})
             bars = ax.bar(names, [sum(str(guess) == name for guess in guesses) for name in names])
-            for bar, name in zip(bars, names, strict=True):
-                if results and name == str(results[-1]):
-                    bar.set(edgecolor=VERMILION, linewidth=4, label="the result")
+            if result is not None:
+                bars[names.index(str(result))].set(edgecolor=VERMILION, linewidth=4, label="the result")
         else:
             ax.hist([float(guess) for guess in guesses if guess is not None], bins=20)
-            if results:
-                ax.axvline(float(results[-1]), color=VERMILION, linewidth=3, label="the result")
+            if result is not None:
+                ax.axvline(float(result), color=VERMILION, linewidth=3, label="the result")
         dress(ax, title=f"{cut(question, 80)} ({len(ones)} said)", x="prediction", y="people")
         ax.yaxis.set_major_locator(MaxNLocator(integer=True))
-        if results:
+        if result is not None:
             ax.legend(fontsize=12)
     return figure
 

@@ -73,6 +73,13 @@ def _of(lesson: str, kind: str) -> Any:
     return getattr(importlib.import_module(f"rlviz.exercises.lessons.l{lesson}"), kind)
 
 
+def wrong_answers(check: str, lesson: str) -> list[tuple[str, str]]:
+    """Return the wrong ones of the choices of a lesson's `bug` or `unlabelled`, each with what is said to it, if anything."""
+    puzzle: Bug | Unlabelled = _of(lesson, {"bug": "BUG", "unlabelled": "RUN"}[check])
+    says = puzzle.why if isinstance(puzzle, Unlabelled) else {}
+    return [(choice, says.get(choice, "")) for choice in puzzle.choices if choice != puzzle.right]
+
+
 def show_bug(lesson: str) -> Shown:
     """Return the source of a lesson's suspect, with its lines numbered and its name hidden, and what it might do."""
     bug: Bug = _of(lesson, "BUG")

@@ -27,8 +27,8 @@ from torch.nn import functional as F
 import rlviz
 from rlviz.algorithms.base import GroupPolicyGradient
 from rlviz.algorithms.describe import to_json
-from rlviz.interop.exporting import CHECKED, warn_of_another_version
-from rlviz.interop.trl import DEFAULTS
+from rlviz.interop.exporting import CHECKED, Case, lines_of, warn_of_another_version
+from rlviz.interop.trl import DEFAULTS, TABLE
 from rlviz.pieces.advantages import PromptHistory
 from rlviz.pieces.kl import k3
 from rlviz.pieces.words import label
@@ -45,7 +45,11 @@ from small_models.sampling import Samples, last_place
 from small_models.tasks import Grade, Task
 
 HISTORY = "rlviz_history.json"  # in a checkpoint of TRL: what the prompts earned so far
-OURS = ("beta", "use_bias_correction_kl", "delta")  # that TRL's loss alone would read
+PIECES = (  # options that TRL's own advantages and loss alone would read
+    "beta", "epsilon", "epsilon_high", "delta", "scale_rewards", "loss_type", "importance_sampling_level",
+    "sapo_temperature_pos", "sapo_temperature_neg", "vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg",
+)  # fmt: skip
+WITHOUT_EFFECT = (*PIECES, "use_bias_correction_kl")  # of beta
 SIDES = {"prompt_ids": "left", "prompt_mask": "left"}  # of padding; of all else it is the right
 RIGHT = 0.5  # of the first reward function: from above this a response counts as right in the records
 
@@ -66,7 +70,7 @@ def carried(
     names of the functions, correct and well_formed. The first function says which responses are right: those with more
     than .5. A selection that samples further draws prompts from the training set, as long as the memory of one rollout
     lasts; what it cannot fill has weight 0. Options of GRPOConfig that stand for pieces (loss_type, epsilon,
-    scale_rewards, …) have no effect.
+    scale_rewards, …) have no effect, so that one which says another thing than TRL's default and the algorithm is refused.
     Raises ValueError for an algorithm with a critic, of pairs, or with rewards of single steps; TypeError for a trainer
     that is not GRPOTrainer; when it is built, ValueError for several processes, and for options that would be left out
     without a word.
@@ -97,7 +101,7 @@ class _Carried:
 
     def __init__(self, model: Any, *given: Any, args: Any = None, **named: Any) -> None:
         if args is None:
-            raise ValueError("args must be a GRPOConfig, as to_trl(algorithm, settings).fields fill it; got None")
+            raise ValueError("args must be a GRPOConfig, as to_trl(algorithm, settings).of_settings fill it; got None")
         self._check(args)
         args = copy.copy(args)
         args.beta = 1.0 if self.algorithm.needs_reference else 0.0  # to TRL it says whether there is a reference
@@ -118,7 +122,7 @@ class _Carried:
     def _check(self, args: Any) -> None:
         """Raise ValueError for options that this trainer would leave out without a word."""
         for name, neutral in DEFAULTS.items():
-            asked = name not in OURS and hasattr(args, name) and getattr(args, name) != neutral
+            asked = name not in WITHOUT_EFFECT and hasattr(args, name) and getattr(args, name) != neutral
             if asked and name not in (
                 "vllm_importance_sampling_correction",
                 "sync_ref_model",
@@ -139,6 +143,29 @@ class _Carried:
                 f"steps_per_generation must be a multiple of gradient_accumulation_steps ({window}), so that the weights of an "
                 f"update are known before its first part; got {rollout}"
             )
+        own = self._own_fields(args)
+        given = {name: getattr(args, name) for name in PIECES if hasattr(args, name)}
+        left_out = [
+            f"{name}={value!r}"
+            for name, value in given.items()
+            if value not in (getattr(type(args), name), own.get(name))
+        ]
+        if left_out:
+            raise ValueError(
+                f"{', '.join(left_out)} would be left out: the pieces of {self.algorithm.name} say it. Take these options out of "
+                "GRPOConfig, and change the algorithm instead, by its with_parameters or dataclasses.replace"
+            )
+
+    def _own_fields(self, args: Any) -> dict[str, Any]:
+        """Return what the export of this algorithm sets for its pieces, with the batches of these options."""
+        batches = {
+            "num_prompts": args.generation_batch_size // args.num_generations,
+            "group_size": args.num_generations,
+            "minibatches": args.steps_per_generation // args.gradient_accumulation_steps,
+        }
+        settings = TrainSettings(**batches, updates_per_rollout=batches["minibatches"] * args.num_iterations)
+        lines = lines_of(TABLE, Case(self.algorithm.slots(), settings, args.gradient_accumulation_steps))
+        return {name: value for line in lines for name, value in line.fields.items()}
 
     # from sampling to advantages
 

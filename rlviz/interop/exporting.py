@@ -136,7 +136,8 @@ class Slot:
 class Measured:
     """How far loss and gradient were from ours on one batch of real responses.
 
-    loss: difference. gradient: length of the difference of ∂loss/∂logp over the length of ours. cosine: between the two.
+    loss: difference. gradient: length of the difference of ∂loss/∂logp over the length of ours; of a loss with entropies, of
+    its gradient by the weights. cosine: between the two.
     """
 
     loss: float
@@ -231,7 +232,7 @@ def measured(to: str, algorithm: Algorithm, way: str = "exported") -> Measured |
     """Return how far this very algorithm was from ours in a library, `exported` or `carried`; None where nobody measured."""
     described = to_json(algorithm)
     for row in measurements()["rows"]:
-        if row["to"] == to and row["algorithm"] == described and row["way"] == way:
+        if row["to"] == to and row["algorithm"] == described and row["way"] == way and "batch" not in row:
             return Measured(row["loss"], row["gradient"], row["cosine"])
     return None
 

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 import rlviz
 from rlviz.interop.unipo import read_unipo
 from rlviz.training.files import json_text, write_text
-from rlviz.training.run_folder import RunFolder
+from rlviz.training.run_folder import TRL_LOG, RunFolder
 from rlviz.types import GroupRecord, PairRecord, ResponseRecord, StepRecord
+from small_models.checks import pip_install
 from small_models.files import check_regular, parse, read_file, read_lines, said
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ LARGEST = 512 * 2**20  # bytes of one file
 MOST_ROWS = 1_000_000  # completions of one file
 RIGHT = 0.5  # of the first reward function: from above this a response counts as right
 BEFORE = "Step 0 was left out: an evaluation before training, and steps are counted from 1 here."
-STATE, COMPLETIONS = "trainer_state.json", "completions"
+COMPLETIONS = "completions"
 OF_VALIDATION = re.compile(r"val-(core|aux)/.+/acc/mean@\d+")
 OF_ACCURACY = re.compile(r"(eval_)?rewards/\w*(accuracy|correct)\w*/mean")
 
@@ -170,10 +171,10 @@ def _found(path: Path) -> Path:
         return path
     if (path / "config.json").is_file() and (path / "metrics.jsonl").is_file():
         raise ValueError(f"{said(path)} is a run of rlviz already: rlviz diagnose opens it")
-    states = [*path.glob(STATE), *path.glob(f"checkpoint-*/{STATE}")]
+    states = [*path.glob(TRL_LOG), *path.glob(f"checkpoint-*/{TRL_LOG}")]
     logs = sorted(path.glob("*.jsonl"), key=lambda each: each.stat().st_mtime)
     if not states and not logs:
-        raise ValueError(f"{said(path)} is the folder of no run: it has no {STATE} (TRL) and no .jsonl (verl, UNIPO)")
+        raise ValueError(f"{said(path)} is the folder of no run: it has no {TRL_LOG} (TRL) and no .jsonl (verl, UNIPO)")
     return max(states, key=_step_of) if states else logs[-1]
 
 
@@ -227,14 +228,14 @@ def _loses(metrics: Mapping[str, Any]) -> bool:
 
 
 def _checked(row: Any, data: Any, where: str) -> tuple[int, dict[str, Any]]:
-    """Return the step of a line of a log and its numbers. Raises ValueError for a line without either."""
+    """Return the step of a line of a log and its numbers, null where one was not finite. Raises ValueError without either."""
     step = row.get("step") if isinstance(row, Mapping) else None
     if not isinstance(step, int) or isinstance(step, bool) or step < 0 or not isinstance(data, Mapping):
         raise ValueError(f"{where} must be an object with a step, a whole number, and the numbers of that step")
     numbers = {
-        str(name): value
+        str(name): math.nan if value is None else value
         for name, value in data.items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
+        if value is None or (isinstance(value, int | float) and not isinstance(value, bool))
     }
     return step, numbers
 
@@ -289,7 +290,9 @@ def _completions(state: Path) -> tuple[dict[int, tuple[GroupRecord, ...]], list[
     try:
         from pyarrow import ArrowException, parquet
     except ImportError:
-        return {}, [f"{len(files)} files of completions were not read, which takes pyarrow: pip install 'rlviz[trl]'"]
+        return {}, [
+            f"{len(files)} files of completions were not read, which takes pyarrow: {pip_install('rlviz[trl]')}"
+        ]
     groups: dict[int, tuple[GroupRecord, ...]] = {}
     for file in files:
         check_regular(file)

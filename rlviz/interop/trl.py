@@ -178,8 +178,11 @@ def _entropy_bonus(piece: surrogate.EntropyBonus, case: Case) -> Fit:
     fields = {"delta": None, "entropy_coef": piece.entropy_weight}
     if case.pieces["aggregate"] is aggregation.token_mean and case.accumulation == 1:
         return exact(fields)
-    why = "TRL takes the entropy's mean over the tokens of each part, whatever loss_type says (measured below)"
-    return approximate(fields, why)
+    return approximate(
+        fields,
+        "TRL takes the entropy's mean over the tokens of each part, whatever loss_type says: where lengths differ, the "
+        "gradient by the weights was off by 0.25% of its length with a weight of 0.01, by 22% with a weight of 1 (measured)",
+    )
 
 
 def _sequence_mask(piece: surrogate.SequenceMask, case: Case) -> Fit:
@@ -262,9 +265,15 @@ def _filter(piece: Any, case: Case) -> Fit:
     )
 
 
-def _drop(piece: Any, case: Case) -> Fit:
-    return approximate(
-        {}, "TRL keeps groups that are all equal in the mean: the gradient is the informative share as long"
+def _equal_groups(case: Case) -> str:
+    """Return what becomes in TRL of groups that are all right or all wrong, which ours leaves out."""
+    shape = case.pieces["shape"]
+    if shape is None or isinstance(shape, shaping.OverlongFilter):
+        return "groups that are all equal stay, and the gradient is the informative share as long"
+    return (
+        "groups that are all right or all wrong stay. Where shaping tells their responses apart, they have advantages: with "
+        "responses punished from 3 tokens on, the gradient was off by 33% of its length, cosine 0.95 (measured). Where it does "
+        "not, the gradient is the informative share as long"
     )
 
 
@@ -342,9 +351,9 @@ TABLE: Table = {
         shaping.SoftOverlongPunishment: _overlong,
         shaping.WeightedRules: lambda p, c: approximate(
             {"reward_weights": [p.answer, p.format]},
-            "two reward functions: right, well formed; their weights are rounded to float32, so a group whose "
-            "rewards are all equal "
-            "has a small A in place of 0: where all were well formed the gradient was off by 3e-5 of its length (measured)",
+            "two reward functions: right, well formed; their weights are rounded to float32, so that a group whose rewards are "
+            "all equal may have an A of up to 6e-4 in place of 0 (computed, for 0.9 and 0.1): where 7 of 8 groups were all right "
+            "and badly formed, the gradient was off by 0.28% of its length (measured)",
             ("well_formed",),
         ),
         shaping.OverlongFilter: _filter,
@@ -352,10 +361,8 @@ TABLE: Table = {
     },
     "select": {
         selection.keep_all: lambda p, c: exact(),
-        selection.drop_all_equal: _drop,
-        selection.DynamicSampling: lambda p, c: inexpressible(
-            "TRL samples no further prompts; groups that are all equal stay, and the gradient is the informative share as long"
-        ),
+        selection.drop_all_equal: lambda p, c: approximate({}, _equal_groups(c)),
+        selection.DynamicSampling: lambda p, c: inexpressible(f"TRL samples no further prompts; {_equal_groups(c)}"),
         selection.duplicate_informative: lambda p, c: inexpressible(
             "nothing stands between scoring and the loss: override _generate_and_score_completions"
         ),

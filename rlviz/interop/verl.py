@@ -37,9 +37,9 @@ from rlviz.pieces import (
     shaping,
     surrogate,
 )
-from rlviz.settings import PairSettings, Settings, TrainSettings
+from rlviz.settings import PairSettings, Settings
 
-ACTOR, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout."
+ACTOR, ROLLOUT, REFERENCE = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout.", "actor_rollout_ref.ref."
 NEVER = 1e9  # a width that no ratio reaches
 OWN_LENGTH = 512  # verl's own longest response
 KINDS = {kl.k1: "kl", kl.k2: "mse", kl.k3: "low_var_kl", kl.k3_plus: "k3+"}
@@ -366,13 +366,16 @@ def to_verl(algorithm: Algorithm, settings: Settings | None = None, *, accumulat
         ]
         return Export("verl", subject.name, kind, tuple(lines))
     case = Case(subject.slots(), chosen, accumulation)
-    critic = _critic(subject, chosen) if isinstance(subject, ActorCritic) else ()
+    critic = _critic(subject, case) if isinstance(subject, ActorCritic) else ()
     lines = [*lines_of(TABLE, case), *critic, *_settings(case)]
     return Export("verl", subject.name, kind, tuple(lines), measured("verl", subject))
 
 
-def _critic(algorithm: ActorCritic, s: TrainSettings) -> Iterator[Slot]:
+def _critic(algorithm: ActorCritic, case: Case) -> Iterator[Slot]:
+    s = case.settings
     fields = {
+        "critic.model.path": "${actor_rollout_ref.model.path}",  # verl's own default is one of seven billion weights
+        "critic.ppo_micro_batch_size_per_gpu": case.update // case.accumulation,
         "critic.optim.lr": s.critic_lr,
         "critic.optim.weight_decay": 0.0,
         "trainer.critic_warmup": s.critic_only_steps,
@@ -418,11 +421,17 @@ def _settings(case: Case) -> Iterator[Slot]:
         return line_of(f"{SETTINGS}: {what}", words, fit)
 
     yield line("defaults", "of verl", exact(DEFAULTS, "written out, so that no other version's stand in for them"))
+    part = case.update // case.accumulation
     batches = {
         "data.train_batch_size": s.num_prompts,
         ROLLOUT + "n": s.group_size,
         ACTOR + "ppo_mini_batch_size": s.num_prompts // s.minibatches,
-        ACTOR + "ppo_micro_batch_size_per_gpu": case.update // case.accumulation,
+        ACTOR + "ppo_micro_batch_size_per_gpu": part,
+        ROLLOUT + "log_prob_micro_batch_size_per_gpu": part,
+        REFERENCE + "log_prob_micro_batch_size_per_gpu": part,
+        "trainer.nnodes": 1,
+        "trainer.n_gpus_per_node": 1,
+        ROLLOUT + "tensor_model_parallel_size": 1,
         ACTOR + "ppo_epochs": case.passes,
         ACTOR + "shuffle": s.minibatches > 1,
         "trainer.total_training_steps": s.steps,
@@ -441,9 +450,9 @@ def _settings(case: Case) -> Iterator[Slot]:
         )
     else:
         yield line(
-            "batches", words, exact(batches, "on one device; on N devices ppo_micro_batch_size_per_gpu is 1/N of it")
+            "batches", words, exact(batches, "on one device; on N devices each …micro_batch_size_per_gpu is 1/N of it")
         )
-    sampling = {"temperature": s.temperature, "top_k": s.top_k or -1, "top_p": s.top_p}
+    sampling = {"name": "vllm", "temperature": s.temperature, "top_k": s.top_k or -1, "top_p": s.top_p}
     yield line(
         "sampling", f"temperature {s.temperature:g}",
         exact({ROLLOUT + name: value for name, value in sampling.items()}, "the same draws need the same sampler"),
@@ -462,9 +471,12 @@ def _settings(case: Case) -> Iterator[Slot]:
     )  # fmt: skip
     fields = {
         ACTOR + "optim.lr_scheduler_type": "constant",
-        ACTOR + "optim.lr_warmup_steps": s.lr_warmup_steps * s.updates_per_rollout,
+        ACTOR + "optim.lr_warmup_steps": s.lr_warmup_steps,
     }
-    off = "verl's first update has learning rate 0, and its steps are updates: below ours during the warm-up"
+    off = (
+        "verl's scheduler goes on once a rollout, as ours does, and begins at 0: the first rollout teaches nothing, and each of "
+        f"the warm-up has {1 / max(1, s.lr_warmup_steps):.0%} of the peak less than ours (computed)"
+    )
     yield line(
         "warm-up", f"{s.lr_warmup_steps} rollouts", approximate(fields, off) if s.lr_warmup_steps else exact(fields)
     )

@@ -4,6 +4,7 @@ above it."""
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from collections.abc import Mapping
 from typing import Any
@@ -15,6 +16,10 @@ from rlviz.algorithms.family import Algorithm
 from rlviz.interop.exporting import CHECKED, SETTINGS, Export, Measured, measured
 
 WIDTH = 110
+ESTIMATOR, WRITE_YOURS = (
+    "algorithm.adv_estimator",
+    "???",
+)  # without one, verl would take its own default: GAE, with a critic
 
 OF_GROUPS = '''
 import json
@@ -172,7 +177,7 @@ def _table(export: Export, way: str, found: Measured | None) -> str:
 
 def yaml_text(export: Export) -> str:
     """Return a configuration that verl runs: `python -m verl.trainer.main_ppo --config-dir . --config-name NAME`, and
-    more overrides.
+    more overrides. Where verl has no such advantage, it asks for one of the algorithm's name, which is to be registered there.
 
     Raises ValueError for an algorithm of pairs, and for a piece of one's own.
     """
@@ -187,13 +192,16 @@ def yaml_text(export: Export) -> str:
     head = [
         f"{export.algorithm} by verl, written by rlviz {rlviz.__version__}; checked with verl {CHECKED['verl']}.",
         "Run it with: python -m verl.trainer.main_ppo --config-dir . --config-name THIS_FILE data.train_files=… "
-        "actor_rollout_ref.model.path=…",
+        "data.val_files=… actor_rollout_ref.model.path=…",
         *(["NOT the same algorithm: " + "; ".join(f"{line.slot}, {line.why}" for line in lacking)] if lacking else []),
         "",
         *_table(export, "exported", export.measured).splitlines(),
     ]
+    own = re.sub(r"\W+", "_", export.algorithm.lower())
+    if ESTIMATOR not in export.fields:  # verl would take its own default: GAE, with a critic
+        head.insert(2, f"verl stops at {ESTIMATOR} until yours is registered there: @register_adv_est({own!r})")
     tree: dict[str, Any] = {}
-    for name, value in export.fields.items():
+    for name, value in {ESTIMATOR: own, **export.fields}.items():
         *folders, last = name.split(".")
         place = tree
         for folder in folders:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from rlviz.names import closest
 from rlviz.settings import RUN, SEEDS, check_settings, declarations, documented, setting
-from small_models.checks import check_at_least
+from small_models.checks import check_at_least, check_number
 
 REGIME = "What there is to learn, and from how much"
 Measure = Literal["accuracy", "entropy", "rollouts", "dead"]
@@ -218,6 +218,8 @@ def values_of(
     if isinstance(given, int):
         check_at_least(1, cells=given)
         return axis.values(given, whole=is_whole(name))
+    for value in given:
+        check_number(f"{what}_values", value, lambda number: True, "numbers")
     values = tuple(int(value) if is_whole(name) and value == int(value) else value for value in given)
     if not values or any(b <= a for a, b in pairwise(values)):
         raise ValueError(f"{what}_values must grow from one to the next; got {', '.join(f'{v:g}' for v in values)}")

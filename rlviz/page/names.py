@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from rlviz.page.picture import Channel, Choice, Draws, Picture, Say
 
@@ -81,7 +80,7 @@ class Names:
 
 
 def _plain(value: Any) -> Any:
-    return value.detach().numpy() if isinstance(value, Tensor) else value
+    return value.detach().numpy() if hasattr(value, "detach") else value
 
 
 def formatted(value: float, spec: str) -> str:

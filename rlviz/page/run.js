@@ -1,6 +1,6 @@
-// Runs a traced program: rows of ATen operations over arrays {shape, data}. There is no formula of any algorithm in here.
+// Runs a traced program: rows of ATen operations over arrays {shape, data}. No formula of any algorithm is in here.
 // Every number is a double: truths are 0 and 1, integers are exact to 2^53 (in the bitwise operations: to 2^31).
-// Operations do as torch's do, with NaN, infinities, −0 and empty sizes too: tests/page/test_operations.py compares them all.
+// Operations do as torch's do, with NaN, infinities, −0 and empty sizes too: tests/page/test_operations.py compares.
 
 export const array = (shape, data) => ({ shape, data });
 export const scalar = (x) => array([], Float64Array.of(x));
@@ -20,16 +20,14 @@ function strides(shape) {
   return steps;
 }
 
-// A row keeps the buffers that it wrote, its temporaries too, and writes them again when it runs again. A view shares its
-// argument's data and owns none, so no row writes what another one still reads: the one that reads it runs again as well.
+// A row keeps the buffers that it wrote, its temporaries too, and writes them again when it runs again. A view shares
+// its argument's data and owns none, so no row writes what another one still reads: that one runs again as well.
 let pool = null;
 let taken = 0;
-const owned = new WeakSet();
 function fresh(n) {
   if (pool?.[taken]?.length === n) return pool[taken++];
   const made = new Float64Array(n);
   if (pool) pool[taken++] = made;
-  if (pool) owned.add(made.buffer);
   return made;
 }
 const filled = (shape, x) => array(shape, fresh(size(shape)).fill(Number(x)));
@@ -62,7 +60,8 @@ function read(data, at) {
 /** A strided view: the data itself where it lies side by side, else a copy. */
 function strided(x, shape, steps, start = 0) {
   const own = strides(shape);
-  if (shape.some((k, d) => k !== 1 && steps[d] !== own[d])) return array(shape, read(x.data, places(shape, steps, start)));
+  const whole = shape.every((k, d) => k === 1 || steps[d] === own[d]);
+  if (!whole) return array(shape, read(x.data, places(shape, steps, start)));
   const n = size(shape);
   return array(shape, n === x.data.length ? x.data : x.data.subarray(start, start + n));
 }
@@ -89,7 +88,7 @@ function spread(own, shape) {
   return shape.map((_, d) => (d < skip || own[d - skip] === 1 ? 0 : step[d - skip]));
 }
 const broadcast = (x, shape) => (alike(x.shape, shape) ? x : strided(x, shape, spread(x.shape, shape)));
-/** If `small` is a run of the dimensions of `large` and 1 elsewhere: its numbers, and for how many side by side each holds. */
+/** If `small` is a run of the dimensions of `large` and 1 elsewhere: its numbers, each for how many side by side. */
 function blocks(large, small) {
   const skip = large.length - small.length;
   if (skip < 0) return null;
@@ -109,33 +108,39 @@ function unary(f) {
     return array(shape, out);
   };
 }
+// A loop f(a, i, p, b, j, q, out, o, end) goes over a from i in steps of p and over b from j in steps of q, into out[o … end).
+// One that calls a function for each number is five times slower than one that is written out, as all functions share its
+// code: so the commonest are.
+const looped = (f) => (a, i, p, b, j, q, out, o, end) => { for (; o < end; i += p, j += q) out[o++] = f(a[i], b[j]); };
+const LOOPS = {
+  add: (a, i, p, b, j, q, out, o, end) => { for (; o < end; i += p, j += q) out[o++] = a[i] + b[j]; },
+  sub: (a, i, p, b, j, q, out, o, end) => { for (; o < end; i += p, j += q) out[o++] = a[i] - b[j]; },
+  mul: (a, i, p, b, j, q, out, o, end) => { for (; o < end; i += p, j += q) out[o++] = a[i] * b[j]; },
+  div: (a, i, p, b, j, q, out, o, end) => { for (; o < end; i += p, j += q) out[o++] = a[i] / b[j]; },
+  lt: (a, i, p, b, j, q, out, o, end) => { for (; o < end; i += p, j += q) out[o++] = +(a[i] < b[j]); },
+  ne: (a, i, p, b, j, q, out, o, end) => { for (; o < end; i += p, j += q) out[o++] = +(a[i] !== b[j]); },
+};
+/** The operation of a loop, or of a function of two numbers. */
 function binary(f) {
+  const loop = f.length === 2 ? looped(f) : f;
   return (x, y) => {
     const [{ shape: p, data: a }, { shape: q, data: b }] = [lift(x), lift(y)];
-    if (alike(p, q)) {
-      const out = fresh(a.length);
-      for (let i = 0; i < out.length; i++) out[i] = f(a[i], b[i]);
-      return array(p, out);
-    }
     const [right, left] = [blocks(p, q), blocks(q, p)]; // the one that is spread, if it lies in blocks
-    if (right) {
-      const out = fresh(a.length);
-      for (let i = 0, o = 0; i < out.length; o = o + 1 === right.outer ? 0 : o + 1) {
-        for (const v = b[o], end = i + right.inner; i < end; i++) out[i] = f(a[i], v);
-      }
-      return array(p, out);
+    if (!right && !left) {
+      const shape = joint(p, q);
+      const [c, d] = [x, y].map((each) => broadcast(lift(each), shape).data);
+      const out = fresh(c.length);
+      loop(c, 0, 1, d, 0, 1, out, 0, out.length);
+      return array(shape, out);
     }
-    if (left) {
-      const out = fresh(b.length);
-      for (let i = 0, o = 0; i < out.length; o = o + 1 === left.outer ? 0 : o + 1) {
-        for (const v = a[o], end = i + left.inner; i < end; i++) out[i] = f(v, b[i]);
-      }
-      return array(q, out);
+    const [shape, { outer, inner }] = right ? [p, right] : [q, left];
+    const out = fresh(right ? a.length : b.length);
+    const [step, by] = inner === 1 ? [outer, 1] : [inner, 0]; // so many numbers at a time of the one that is spread
+    for (let i = 0, o = 0; i < out.length; i += step, o = o + 1 >= outer ? 0 : o + 1) {
+      const at = by ? 0 : o;
+      if (right) loop(a, i, 1, b, at, by, out, i, i + step);
+      else loop(a, at, by, b, i, 1, out, i, i + step);
     }
-    const shape = joint(p, q);
-    const [i, j] = [p, q].map((own) => places(shape, spread(own, shape)));
-    const out = fresh(i.length);
-    for (let k = 0; k < out.length; k++) out[k] = f(a[i[k]], b[j[k]]);
     return array(shape, out);
   };
 }
@@ -149,7 +154,17 @@ function ternary(f) {
     return array(shape, out);
   };
 }
-/** Some dimensions (none: all) as `outer` times lines of n numbers, `inner` apart; those that lie apart are brought together. */
+/** c ? x : y, where each is spread over the same shape or is one number. */
+function where(...given) {
+  const arrays = given.map(lift);
+  const shape = joint(...arrays.map((x) => x.shape));
+  const [c, a, b] = arrays.map((x) => (x.data.length === 1 ? x.data : broadcast(x, shape).data));
+  const [i, j, k] = [c, a, b].map((data) => +(data.length > 1));
+  const out = fresh(size(shape));
+  for (let p = 0; p < out.length; p++) out[p] = c[i * p] ? a[j * p] : b[k * p];
+  return array(shape, out);
+}
+/** Some dimensions (none: all) as lines of n numbers, `inner` apart, `outer` times; else they are brought together. */
 function folded(x, dims) {
   const all = range(x.shape.length);
   const named = [dims ?? []].flat().map((d) => from0(d, all.length));
@@ -160,7 +175,8 @@ function folded(x, dims) {
   if (gone.some((d, i) => d !== gone[0] + i)) {
     return { ...folded(OPS.permute(x, [...kept, ...gone]), all.slice(kept.length)), shape, keep };
   }
-  const [outer, n, inner] = [[0, gone[0]], [gone[0], gone.at(-1) + 1], [gone.at(-1) + 1]].map((part) => size(x.shape.slice(...part)));
+  const [first, end] = gone.length ? [gone[0], gone.at(-1) + 1] : [0, 0];
+  const [outer, n, inner] = [[0, first], [first, end], [end]].map((part) => size(x.shape.slice(...part)));
   return { data: x.data, shape, keep, outer, n, inner };
 }
 /** Call f(data, out, at, step, n, to) for each line: its numbers begin at `at`, its result's place is `to`. */
@@ -170,31 +186,62 @@ function lines(g, out, f) {
   }
   return out;
 }
-function reduce(f, start, end = (v) => v) {
+/** f(data, at, step, n) is what a line comes to. */
+function reduce(f) {
   return (x, dims, keep = false) => {
     const g = folded(lift(x), dims);
-    const out = fresh(g.outer * g.inner);
-    for (let to = 0; to < out.length; to++) {
-      let v = start;
-      let at = Math.floor(to / g.inner) * g.n * g.inner + (to % g.inner);
-      for (let k = 0; k < g.n; k++, at += g.inner) v = f(v, g.data[at]);
-      out[to] = end(v, g.n);
-    }
+    const out = lines(g, fresh(g.outer * g.inner), (a, y, at, step, n, to) => { y[to] = f(a, at, step, n); });
     return array(keep ? g.keep : g.shape, out);
   };
+}
+function sumOf(a, at, step, n) {
+  let sum = 0;
+  for (let k = 0; k < n; k++, at += step) sum += a[at];
+  return sum;
+}
+function productOf(a, at, step, n) {
+  let product = 1;
+  for (let k = 0; k < n; k++, at += step) product *= a[at];
+  return product;
+}
+function highest(a, at, step, n) {
+  let high = -Infinity;
+  for (let k = 0; k < n; k++, at += step) {
+    if (!(a[at] <= high)) high = a[at];
+    if (high !== high) return high;
+  }
+  return high;
+}
+function lowest(a, at, step, n) {
+  let low = Infinity;
+  for (let k = 0; k < n; k++, at += step) {
+    if (!(a[at] >= low)) low = a[at];
+    if (low !== low) return low;
+  }
+  return low;
+}
+function anyOf(a, at, step, n) {
+  for (let k = 0; k < n; k++, at += step) if (a[at] !== 0) return 1;
+  return 0;
+}
+function allOf(a, at, step, n) {
+  for (let k = 0; k < n; k++, at += step) if (a[at] === 0) return 0;
+  return 1;
 }
 /** f(data, out, at, step, n) writes one line along a dimension into the same places of `out`. */
 const along = (f) => (x, d = -1) => array(x.shape, lines(folded(x, [d]), fresh(x.data.length), f));
 const running = (f, start) => along((a, y, at, step, n) => {
   for (let k = 0, v = start; k < n; k++, at += step) y[at] = v = f(v, a[at]);
 });
-/** softmax's lines: end(out, at, the exponentials' sum, x − max) where `out` has the exponential. */
-const softmax = (end) => along((a, out, at, step, n) => {
+/** The exponentials' shares of their sum, or the logarithms of those. */
+const softmax = (log) => along((a, out, at, step, n) => {
   const last = at + n * step;
-  let [high, sum] = [-Infinity, 0];
+  let high = -Infinity;
+  let sum = 0;
   for (let i = at; i < last; i += step) high = Math.max(high, a[i]);
   for (let i = at; i < last; i += step) sum += out[i] = Math.exp(a[i] - high);
-  for (let i = at; i < last; i += step) end(out, i, sum, a[i] - high);
+  const off = log ? Math.log(sum) : 0;
+  for (let i = at; i < last; i += step) out[i] = log ? a[i] - high - off : out[i] / sum;
 });
 /** The best of each line and where it stands first; NaN is better than everything. */
 function best(better) {
@@ -204,7 +251,8 @@ function best(better) {
     const values = lines(g, fresh(where.length), (a, y, at, step, n, to) => {
       let k = 0;
       for (let i = 1; i < n; i++) {
-        const [v, old] = [a[at + i * step], a[at + k * step]];
+        const v = a[at + i * step];
+        const old = a[at + k * step];
         if (old === old && (v !== v || better(v, old))) k = i;
       }
       where[to] = k;
@@ -216,7 +264,10 @@ function best(better) {
 }
 const [most, least] = [best((a, b) => a > b), best((a, b) => a < b)];
 /** max and min: of all, or along a dimension with the places, or of two arrays. */
-const pair = (line, both) => (x, y, keep) => (y == null ? line(x)[0] : typeof y === "object" ? both(x, y) : line(x, y, keep));
+const pair = (line, both) => (x, y, keep) => {
+  if (y == null) return line(x)[0];
+  return typeof y === "object" ? both(x, y) : line(x, y, keep);
+};
 
 /** Ascending, NaN last. */
 const compare = (a, b) => (a < b ? -1 : a > b ? 1 : a === b ? 0 : (a !== a) - (b !== b));
@@ -239,7 +290,8 @@ function search(list, x, right = false, side = null) {
   const beyond = right || side === "right" ? (a, v) => a > v : (a, v) => a >= v;
   const out = fresh(values.data.length);
   for (let i = 0; i < out.length; i++) {
-    let [low, high] = [0, n];
+    let low = 0;
+    let high = n;
     while (low < high) {
       const middle = (low + high) >> 1;
       if (beyond(list.data[Math.floor(i / row) * n + middle], values.data[i])) high = middle;
@@ -292,7 +344,8 @@ function sliceOf(x, d, from, to, by) {
   const [step, dim] = [strides(x.shape), from0(d, x.shape.length)];
   const n = x.shape[dim];
   const [a, b] = [from ?? 0, to ?? n].map((k) => Math.max(0, Math.min(n, k < 0 ? k + n : k)));
-  return [replaced(x.shape, dim, Math.max(0, Math.ceil((b - a) / by))), replaced(step, dim, step[dim] * by), a * step[dim]];
+  const length = Math.max(0, Math.ceil((b - a) / by));
+  return [replaced(x.shape, dim, length), replaced(step, dim, step[dim] * by), a * step[dim]];
 }
 function selectOf(x, d, i) {
   const [step, dim] = [strides(x.shape), from0(d, x.shape.length)];
@@ -359,12 +412,13 @@ function inverse(y, rest) {
   return x;
 }
 const erfinv = (y) => (y < 0 ? -inverse(-y, 1 + y) : y === 0 ? y : inverse(y, 1 - y));
-const ndtri = (p) => Math.SQRT2 * (p < 0.5 ? -inverse(1 - 2 * p, 2 * p) : p === 0.5 ? 0 : inverse(2 * p - 1, 2 - 2 * p));
+const upper = (p) => (p === 0.5 ? 0 : Math.SQRT2 * inverse(2 * p - 1, 2 - 2 * p));
+const ndtri = (p) => (p < 0.5 ? -Math.SQRT2 * inverse(1 - 2 * p, 2 * p) : upper(p));
 const BERNOULLI = [1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6];
 const asymptotic = (x, weight) => polynomial(BERNOULLI.map((b, i) => b * weight(2 * i + 2)), 1 / (x * x));
 /** ζ(k) − 1, by Euler and Maclaurin from 1 / 200^k on. */
 function zeta(k, n = 200) {
-  let sum = n ** (1 - k) / (k - 1) + n ** -k / 2 + (k * n ** (-k - 1)) / 12 - (k * (k + 1) * (k + 2) * n ** (-k - 3)) / 720;
+  let sum = n ** -k * (n / (k - 1) + 1 / 2 + k / (12 * n) - (k * (k + 1) * (k + 2)) / (720 * n ** 3));
   for (let i = n - 1; i > 1; i--) sum += i ** -k;
   return sum;
 }
@@ -377,14 +431,16 @@ function lgamma(x) {
   }
   if (x < 0.5) return lgamma(1 + x) - Math.log(Math.abs(x));
   if (x < 1.5) return polynomial(LGAMMA, x - 1) - Math.log(x);
-  if (x > 10) return (x - 0.5) * Math.log(x) - x + Math.log(2 * Math.PI) / 2 + asymptotic(x, (k) => 1 / (k * (k - 1))) / x;
+  const stirling = (x - 0.5) * Math.log(x) - x + Math.log(2 * Math.PI) / 2;
+  if (x > 10) return stirling + asymptotic(x, (k) => 1 / (k * (k - 1))) / x;
   let product = 1;
   for (; x >= 2.5; product *= x) x--;
   return polynomial(LGAMMA, x - 2) + Math.log(product);
 }
 function digamma(x) {
   if (x === 0) return -1 / x;
-  if (x < 0) return Number.isInteger(x) || x === -Infinity ? NaN : digamma(1 - x) - Math.PI / Math.tan(Math.PI * (x % 1));
+  if (x === -Infinity || (x < 0 && Number.isInteger(x))) return NaN;
+  if (x < 0) return digamma(1 - x) - Math.PI / Math.tan(Math.PI * (x % 1));
   let sum = 0;
   for (; x < 10; x++) sum -= 1 / x;
   return x === Infinity ? x : sum + Math.log(x) - 0.5 / x - asymptotic(x, (k) => 1 / k) / (x * x);
@@ -416,38 +472,41 @@ function addExp(a, b) {
 }
 const plus = (a, b) => a + b;
 const times = (a, b) => a * b;
-const [add, sub, mul, maximum, minimum] = [plus, (a, b) => a - b, times, max, min].map(binary);
-const divisions = { null: binary((a, b) => a / b), floor: binary(floorDivide), trunc: binary((a, b) => Math.trunc(a / b)) };
-const total = reduce(plus, 0);
-const mean = reduce(plus, 0, (sum, n) => sum / n);
+const [add, sub, mul, divide, less, unequal] = Object.values(LOOPS).map(binary);
+const [maximum, minimum, floored, truncated] = [max, min, floorDivide, (a, b) => Math.trunc(a / b)].map(binary);
+const divisions = { null: divide, floor: floored, trunc: truncated };
+const total = reduce(sumOf);
 const timesNumber = (x, factor) => (factor === 1 ? x : mul(x, factor));
 const joined = { sum: [plus, 0], mean: [plus, 0], prod: [times, 1], amax: [max, -Infinity], amin: [min, Infinity] };
 
-/** The operations, by ATen's names without their overloads; what starts with n_ works on sizes, which are plain numbers. */
+/** The operations by ATen's names, without overloads; n_… are those of sizes, which are plain numbers. */
 export const OPS = {
-  neg: unary((a) => -a), exp2: unary((a) => 2 ** a), rsqrt: unary((a) => 1 / Math.sqrt(a)), reciprocal: unary((a) => 1 / a),
-  sign: unary((a) => (a > 0) - (a < 0)), round: unary(even), sigmoid: unary((a) => 1 / (1 + Math.exp(-a))),
-  relu: unary((a) => (a < 0 ? 0 : a)), square: unary((a) => a * a),
+  neg: unary((a) => -a), exp2: unary((a) => 2 ** a), square: unary((a) => a * a), reciprocal: unary((a) => 1 / a),
+  rsqrt: unary((a) => 1 / Math.sqrt(a)), sign: unary((a) => (a > 0) - (a < 0)), round: unary(even),
+  sigmoid: unary((a) => 1 / (1 + Math.exp(-a))), relu: unary((a) => (a < 0 ? 0 : a)),
   erf: unary(erf), erfc: unary(erfc), erfinv: unary(erfinv), special_ndtri: unary(ndtri), lgamma: unary(lgamma),
-  digamma: unary(digamma), special_erfcx: unary((a) => (a < 0 ? 2 * Math.exp(a * a) - scaled(-a) : scaled(a))),
-  isnan: unary((a) => +(a !== a)), isinf: unary((a) => +(Math.abs(a) === Infinity)), isfinite: unary((a) => +(a - a === 0)),
+  special_erfcx: unary((a) => (a < 0 ? 2 * Math.exp(a * a) - scaled(-a) : scaled(a))), digamma: unary(digamma),
+  isnan: unary((a) => +(a !== a)), isfinite: unary((a) => +(a - a === 0)),
+  isinf: unary((a) => +(Math.abs(a) === Infinity)),
   logical_not: unary((a) => +(a === 0)), bitwise_not: unary((a) => +(a === 0)), // bitwise_not: of truths only
   add: (x, y, alpha = 1) => add(x, timesNumber(y, alpha)), sub: (x, y, alpha = 1) => sub(x, timesNumber(y, alpha)), mul,
-  div: (x, y, rounding = null) => divisions[rounding](x, y), floor_divide: divisions.floor,
-  pow: (x, y) => (typeof y === "number" && powers[y]?.(x)) || power(x, y), fmod: binary((a, b) => a % b), remainder: binary(remainder), atan2: binary(Math.atan2),
-  maximum, minimum, lt: binary((a, b) => +(a < b)), le: binary((a, b) => +(a <= b)), gt: binary((a, b) => +(a > b)),
-  ge: binary((a, b) => +(a >= b)), eq: binary((a, b) => +(a === b)), ne: binary((a, b) => +(a !== b)),
-  logical_and: binary((a, b) => +(a !== 0 && b !== 0)), logical_or: binary((a, b) => +(a !== 0 || b !== 0)),
-  logical_xor: binary((a, b) => +((a !== 0) !== (b !== 0))),
+  div: (x, y, rounding = null) => divisions[rounding](x, y), floor_divide: floored, remainder: binary(remainder),
+  fmod: binary((a, b) => a % b), pow: (x, y) => (typeof y === "number" && powers[y]?.(x)) || power(x, y),
+  atan2: binary(Math.atan2), maximum, minimum, lt: less, le: binary((a, b) => +(a <= b)),
+  gt: binary((a, b) => +(a > b)), ge: binary((a, b) => +(a >= b)), eq: binary((a, b) => +(a === b)),
+  ne: unequal, logical_and: binary((a, b) => +(a !== 0 && b !== 0)),
+  logical_or: binary((a, b) => +(a !== 0 || b !== 0)), logical_xor: binary((a, b) => +((a !== 0) !== (b !== 0))),
   bitwise_and: binary((a, b) => a & b), bitwise_or: binary((a, b) => a | b), bitwise_xor: binary((a, b) => a ^ b),
-  where: ternary((c, a, b) => (c ? a : b)), masked_fill: (x, mask, v) => OPS.where(mask, v, x),
+  where, masked_fill: (x, mask, v) => OPS.where(mask, v, x),
   lerp: ternary((a, b, w) => (Math.abs(w) < 0.5 ? a + w * (b - a) : b - (b - a) * (1 - w))),
   clamp: (x, low, high) => OPS.clamp_max(OPS.clamp_min(x, low), high),
-  clamp_min: (x, low) => (low == null ? x : maximum(x, low)), clamp_max: (x, high) => (high == null ? x : minimum(x, high)),
+  clamp_min: (x, low) => (low == null ? x : maximum(x, low)),
+  clamp_max: (x, high) => (high == null ? x : minimum(x, high)),
 
-  full: filled, full_like: (x, v) => filled(x.shape, v), fill: (x, v) => filled(x.shape, v), scalar_tensor: (v) => filled([], v),
-  new_full: (x, shape, v) => filled(shape, v), new_zeros: (x, shape) => filled(shape, 0), new_ones: (x, shape) => filled(shape, 1),
+  full: filled, full_like: (x, v) => filled(x.shape, v), new_full: (x, shape, v) => filled(shape, v),
+  fill: (x, v) => filled(x.shape, v), scalar_tensor: (v) => filled([], v),
   zeros: (shape) => filled(shape, 0), ones: (shape) => filled(shape, 1), empty: (shape) => filled(shape, 0),
+  new_zeros: (x, shape) => filled(shape, 0), new_ones: (x, shape) => filled(shape, 1),
   zeros_like: (x) => filled(x.shape, 0), ones_like: (x) => filled(x.shape, 1), empty_like: (x) => filled(x.shape, 0),
   arange: (a, b, by = 1) => {
     const [start, end] = b == null ? [0, a] : [a, b];
@@ -503,9 +562,9 @@ export const OPS = {
     return sizes.map((n, i) => OPS.slice(x, d, ends[i] - n, ends[i]));
   },
   cat: (xs, d = 0) => {
-    const [given, rank] = [xs.filter((x) => x.shape.length > 1 || x.data.length), Math.max(...xs.map((x) => x.shape.length))];
-    if (!given.length) return xs[0]; // an empty list goes with anything, as in torch
-    d = from0(d, rank);
+    const given = xs.filter((x) => x.shape.length !== 1 || x.data.length); // an empty list goes with anything
+    if (!given.length) return xs[0];
+    d = from0(d, given[0].shape.length);
     const out = filled(replaced(given[0].shape, d, given.reduce((n, x) => n + x.shape[d], 0)), 0);
     const line = size(out.shape.slice(d));
     let to = 0;
@@ -525,10 +584,16 @@ export const OPS = {
   },
 
   index: (x, at) => {
+    if (x.shape.length === 1) {
+      const out = fresh(at[0].data.length);
+      for (let i = 0; i < out.length; i++) out[i] = x.data[within(at[0].data[i], x.data.length)];
+      return array(at[0].shape, out);
+    }
     const from = indexed(x, at);
     return array(from.shape, read(x.data, from.places));
   },
-  _unsafe_index: (x, at) => OPS.index(x, at), index_select: (x, d, i) => OPS.index(x, [...x.shape.slice(0, from0(d, x.shape.length)).fill(null), i]),
+  _unsafe_index: (x, at) => OPS.index(x, at),
+  index_select: (x, d, i) => OPS.index(x, [...x.shape.slice(0, from0(d, x.shape.length)).fill(null), i]),
   embedding: (table, i) => OPS.index(table, [i]),
   index_put: (x, at, y, accumulate = false) => {
     const [to, out] = [indexed(x, at), copied(x)];
@@ -544,14 +609,22 @@ export const OPS = {
     const sum = scattered(self ? x : scattered(x, d, index, start, (_, v) => v), d, index, y, f);
     if (how !== "mean") return sum;
     const ones = filled(x.shape, 1);
-    return divisions.null(sum, scattered(self ? ones : scattered(ones, d, index, 0, (_, v) => v), d, index, 1, plus));
+    return divide(sum, scattered(self ? ones : scattered(ones, d, index, 0, (_, v) => v), d, index, 1, plus));
   },
 
-  sum: total, prod: reduce(times, 1), mean, amax: reduce(max, -Infinity),
-  amin: reduce(min, Infinity), any: reduce((a, b) => +(a || b !== 0), 0), all: reduce((a, b) => +(a && b !== 0), 1),
+  sum: total, mean: reduce((a, at, step, n) => sumOf(a, at, step, n) / n), prod: reduce(productOf),
+  amax: reduce(highest), amin: reduce(lowest), any: reduce(anyOf), all: reduce(allOf),
   var: (x, dims, correction, keep = false) => {
-    const off = sub(x, mean(x, dims, true));
-    return divisions.null(total(mul(off, off), dims, keep), Math.max(0, folded(x, dims).n - (correction ?? 1)));
+    const g = folded(x, dims);
+    const out = lines(g, fresh(g.outer * g.inner), (a, y, at, step, n, to) => {
+      let middle = 0;
+      let squares = 0;
+      for (let i = at; i < at + n * step; i += step) middle += a[i];
+      middle /= n;
+      for (let i = at; i < at + n * step; i += step) squares += (a[i] - middle) * (a[i] - middle);
+      y[to] = squares / Math.max(0, n - (correction ?? 1));
+    });
+    return array(keep ? g.keep : g.shape, out);
   },
   linalg_vector_norm: (x, order = 2, dims = null, keep = false) => {
     if (Math.abs(order) === Infinity) return OPS[order > 0 ? "amax" : "amin"](OPS.abs(x), dims, keep);
@@ -566,16 +639,18 @@ export const OPS = {
   searchsorted: search, bucketize: (x, list, right) => search(list, x, right),
 
   cumsum: running(plus, 0), cumprod: running(times, 1), logcumsumexp: running(addExp, -Infinity),
-  _softmax: softmax((out, i, sum) => (out[i] /= sum)), _log_softmax: softmax((out, i, sum, x) => (out[i] = x - Math.log(sum))),
+  _softmax: softmax(false), _log_softmax: softmax(true),
   mm: (x, y) => product(x, y, [1, ...x.shape, y.shape[1]], [x.shape[0], y.shape[1]]),
   bmm: (x, y) => product(x, y, [...x.shape, y.shape[2]], [...x.shape.slice(0, 2), y.shape[2]]),
-  mv: (x, y) => product(x, y, [1, ...x.shape, 1], [x.shape[0]]), dot: (x, y) => product(x, y, [1, 1, x.shape[0], 1], []),
+  mv: (x, y) => product(x, y, [1, ...x.shape, 1], [x.shape[0]]),
+  dot: (x, y) => product(x, y, [1, 1, x.shape[0], 1], []),
   addmm: (x, y, z, beta = 1, alpha = 1) => add(timesNumber(x, beta), timesNumber(OPS.mm(y, z), alpha)),
 
   n_sym_size: (x, d) => x.shape[from0(d, x.shape.length)], n_sym_numel: (x) => x.data.length, n_add: plus, n_mul: times,
   n_sub: (a, b) => a - b, n_truediv: (a, b) => a / b, n_floordiv: (a, b) => Math.floor(a / b), n_mod: remainder,
-  n_neg: (a) => -a, n_pow: (a, b) => a ** b, n_sym_max: max, n_sym_min: min, n_sym_float: (a) => a, n_sym_int: Math.trunc,
-  n_sym_sqrt: Math.sqrt, n_ceil: Math.ceil, n_floor: Math.floor, n_trunc: Math.trunc, n_abs: Math.abs,
+  n_neg: (a) => -a, n_pow: (a, b) => a ** b, n_sym_max: max, n_sym_min: min, n_sym_float: (a) => a,
+  n_sym_int: Math.trunc, n_sym_sqrt: Math.sqrt, n_ceil: Math.ceil, n_floor: Math.floor, n_trunc: Math.trunc,
+  n_abs: Math.abs,
 };
 for (const name of [
   "exp", "log", "log1p", "log2", "log10", "expm1", "sqrt", "abs", "floor", "ceil", "trunc", "sin", "cos", "tan", "asin",
@@ -587,7 +662,8 @@ for (const name of [
 const NAMED = {
   add: { alpha: 2 }, sub: { alpha: 2 }, div: { rounding_mode: 2 }, clamp: { min: 1, max: 2 },
   var: { correction: 2, keepdim: 3 }, sort: { dim: 1, descending: 2 }, argsort: { dim: 1, descending: 2 },
-  searchsorted: { right: 2, side: 3 }, bucketize: { right: 2 }, addmm: { beta: 3, alpha: 4 }, scatter_reduce: { include_self: 5 },
+  searchsorted: { right: 2, side: 3 }, bucketize: { right: 2 }, addmm: { beta: 3, alpha: 4 },
+  scatter_reduce: { include_self: 5 },
 };
 /** Named arguments that change no number here. */
 const SILENT = ["dtype", "layout", "device", "pin_memory", "memory_format", "stable", "out_int32", "sparse_grad"];
@@ -595,41 +671,81 @@ const WORDS = { NaN, Infinity, "-Infinity": -Infinity };
 
 /**
  * Make run(inputs, only?) → {output: {shape, data}} of {rows, outputs}. only: the names of the outputs that are wanted.
- * A row runs again only if an input that it depends on has changed and a wanted output needs it; run.count says how many did.
- * inputs: numbers, or arrays {shape, data, still?}. An array counts as changed at every run, one that is `still` when it is another
- * one. The arrays of outputs are written again by the next run: copy what is kept (as inputs they may be given back).
+ * A row runs again only if an input that it depends on has changed and a wanted output needs it; run.count: how many did.
+ * inputs: numbers, or arrays {shape, data, still?}. An array counts as changed at every run, one that is `still` when it is
+ * another one. The next run writes into the arrays of outputs again: copy what is kept. They may be given back.
  */
 export function program({ rows, outputs }) {
-  const values = rows.map(([op, shape, data]) => (op === "const" ? array(shape, Float64Array.from(data, Number)) : undefined));
+  const values = rows.map(([op, shape, data]) => (op === "const" ? array(shape, new Float64Array(data)) : undefined));
   const changed = rows.map(() => 0);
   const ran = rows.map(() => -1);
   const pools = rows.map(() => []);
+  const rowOf = ({ r }, i) => (r < 0 ? i + r : r); // one below 0 says how far back the row stands
   const last = {};
   const orders = new Map();
   let now = 0;
 
-  /** Return a function that makes the argument's value, noting in `needs` the rows that it reads. */
-  const reader = (x, needs) => {
+  /** Return a function that makes an argument's value in row i, noting in `needs` the rows that it reads. */
+  const reader = (x, i, needs) => {
     if (Array.isArray(x)) {
-      const each = x.map((y) => reader(y, needs));
+      const each = x.map((y) => reader(y, i, needs));
       return () => each.map((f) => f());
     }
     if (x?.r !== undefined) {
-      needs.push(x.r);
-      return () => values[x.r];
+      const at = rowOf(x, i);
+      needs.push(at);
+      return () => values[at];
     }
     const value = x?.inf ? x.inf * Infinity : (WORDS[x] ?? x ?? undefined);
     return () => value;
   };
-  const calls = rows.map(([op, args, named = {}]) => {
+  /** The rows that these need, in order. */
+  const neededBy = (open) => {
+    const wanted = new Set();
+    while (open.length) {
+      const i = open.pop();
+      if (!wanted.has(i)) open.push(...(calls[i]?.needs ?? []));
+      wanted.add(i);
+    }
+    return [...wanted].filter((i) => rows[i][0] !== "const").sort((a, b) => a - b);
+  };
+  const make = (i) => {
+    const outer = [pool, taken];
+    [pool, taken] = [pools[i], 0];
+    try {
+      return calls[i].make();
+    } finally {
+      [pool, taken] = outer;
+    }
+  };
+  /** Run the rows between the start of a loop and its end again and again: those that `after` and `kept` need of the state. */
+  const loop = (start, after, kept, times) => {
+    const inside = new Set([start]);
+    for (const i of neededBy([after, kept])) if (calls[i]?.needs.some((j) => inside.has(j))) inside.add(i);
+    inside.delete(start);
+    const all = [];
+    let state = make(start);
+    for (let n = 0; n < times; n++) {
+      values[start] = state;
+      for (const i of inside) values[i] = make(i);
+      all.push(OPS.unsqueeze(copied(values[kept]), 0));
+      state = array(values[after].shape, values[after].data.slice()); // its row writes its numbers anew in the next round
+    }
+    run.count += times * inside.size;
+    return OPS.cat(all);
+  };
+  const calls = rows.map(([op, args, named = {}], i) => {
     if (op === "input" || op === "const") return null;
+    const at = op.startsWith("loop") ? args.map((x) => rowOf(x, i)) : [];
+    if (op === "loop_start") return { needs: at, make: () => copied(values[at[0]]) };
+    if (op === "loop") return { needs: at.slice(0, 3), make: () => loop(...at.slice(0, 3), args[3]) };
     if (!Object.hasOwn(OPS, op)) throw new Error(`no operation ${op}`);
     const needs = [];
-    const readers = args.map((x) => reader(x, needs));
+    const readers = args.map((x) => reader(x, i, needs));
     for (const [name, x] of Object.entries(named)) {
-      const at = NAMED[op]?.[name];
-      if (at === undefined && !SILENT.includes(name)) throw new Error(`operation ${op} takes no ${name}`);
-      if (at !== undefined) readers[at] = reader(x, needs);
+      const place = NAMED[op]?.[name];
+      if (place === undefined && !SILENT.includes(name)) throw new Error(`operation ${op} takes no ${name}`);
+      if (place !== undefined) readers[place] = reader(x, i, needs);
     }
     const all = Array.from(readers, (f) => f ?? (() => undefined));
     return { needs, make: () => OPS[op](...all.map((f) => f())) };
@@ -638,14 +754,8 @@ export function program({ rows, outputs }) {
   const order = (names) => {
     const key = names.join();
     if (orders.has(key)) return orders.get(key);
-    const wanted = new Set();
-    const open = names.map((name) => outputs[name]);
-    while (open.length) {
-      const i = open.pop();
-      if (!wanted.has(i)) open.push(...(calls[i]?.needs ?? []));
-      wanted.add(i);
-    }
-    orders.set(key, [...wanted].filter((i) => rows[i][0] !== "const").sort((a, b) => a - b));
+    const some = neededBy(names.map((name) => outputs[name]));
+    orders.set(key, [...some.filter((i) => !calls[i]), ...some.filter((i) => calls[i])]); // inputs are copied first
     return orders.get(key);
   };
   const accept = (i, inputs) => {
@@ -654,8 +764,7 @@ export function program({ rows, outputs }) {
     if (given === undefined) throw new Error(`no input ${name}`);
     if (Object.is(last[name], given) && (typeof given !== "object" || given.still)) return;
     const { shape, data } = lift(given);
-    const plain = data instanceof Float64Array ? data : Float64Array.from(data, Number);
-    values[i] = array(shape, owned.has(plain.buffer) ? plain.slice() : plain); // no row may write what another still reads
+    values[i] = array(shape, new Float64Array(data)); // a copy: this program may have made it, and write there
     last[name] = given;
     changed[i] = now;
   };
@@ -665,13 +774,7 @@ export function program({ rows, outputs }) {
     for (const i of order(only)) {
       if (!calls[i]) accept(i, inputs);
       else if (ran[i] < 0 || calls[i].needs.some((j) => changed[j] > ran[i])) {
-        [pool, taken] = [pools[i], 0];
-        let value;
-        try {
-          value = calls[i].make();
-        } finally {
-          pool = null;
-        }
+        const value = make(i);
         if (typeof value !== "number" || value !== values[i]) changed[i] = now; // a size that stays makes nobody run again
         values[i] = value;
         ran[i] = now;
@@ -702,8 +805,8 @@ export function draws({ kind, shape, seed, of }, sizes = {}) {
   if (of && n > of) throw new Error(`the last size, ${n}, must be at most of = ${of}`);
   for (let p = 0; p < out.data.length; p++) {
     const i = Math.floor(p / n) * (of || n) + (p % n);
-    const normal = () => Math.sqrt(-2 * Math.log(1 - hash(2 * i, seed))) * Math.cos(2 * Math.PI * hash(2 * i + 1, seed));
-    out.data[p] = kind === "uniform" ? hash(i, seed) : normal();
+    const radius = () => Math.sqrt(-2 * Math.log(1 - hash(2 * i, seed))); // Box and Muller's
+    out.data[p] = kind === "uniform" ? hash(i, seed) : radius() * Math.cos(2 * Math.PI * hash(2 * i + 1, seed));
   }
   return out;
 }

@@ -4,8 +4,8 @@
 
 A curve takes tensors by name (0-d for controls) and returns named tensors. The gradient that it takes inside is recorded with
 it: differentiating a second time, in the page, would lose what stops a gradient. Rows are ATen's core operations in float64.
-Sizes that may change are rows too, so one program serves every group size. What a page cannot follow raises `CannotTrace` with
-the line that read a number.
+Sizes that may change are rows too, so one program serves every group size. A loop of many steps is recorded once (`repeated`).
+What a page cannot follow raises `CannotTrace` with the line that read a number.
 """
 
 from __future__ import annotations
@@ -31,13 +31,24 @@ Curve = Callable[..., Mapping[str, Tensor]]
 Program = dict[str, Any]
 # operations that leave the numbers as they are
 ALIASES = {"alias", "clone", "detach", "lift_fresh_copy", "lift_fresh", "contiguous"}
-KEYWORDS = ("dim", "keepdim", "min", "max", "correction", "descending", "side", "right", "value", "stable", "alpha")
+OPERATIONS = frozenset(Path(__file__).with_name("operations.txt").read_text(encoding="utf-8").split())  # of run.js
+OF_LOOPS = {"loop_start", "loop"}
 RANDOM = ("rand", "bernoulli", "multinomial", "normal", "uniform")
+VIEWS = {"alias", "as_strided", "detach", "diagonal", "expand", "permute", "select", "slice", "split", "squeeze"}
+VIEWS |= {"t", "transpose", "unbind", "unfold", "unsqueeze", "view"}
+TYPES = (torch.dtype, torch.device, torch.layout, torch.memory_format)  # of which a page has one each
 WHOLE = {torch.ops.aten.mv.default, torch.ops.aten.dot.default}  # else each is a product of all places and a sum
 READS = {
     getattr(Tensor, name)
     for name in ("__bool__", "__float__", "__int__", "__index__", "item", "tolist", "numpy", "__array__")
 }
+# a loop is two operations: the state that each round begins with, and all that the rounds keep, where the rows between are run
+# again. While they are recorded they run once, which tells the shapes.
+LOOPS = torch.library.Library("rlviz", "DEF")
+LOOPS.define("loop_start(Tensor state) -> Tensor")
+LOOPS.define("loop(Tensor start, Tensor after, Tensor kept, int times) -> Tensor")
+LOOPS.impl("loop_start", lambda state: state.clone(), "CompositeExplicitAutograd")
+LOOPS.impl("loop", lambda start, after, kept, times: torch.stack([kept] * times), "CompositeExplicitAutograd")
 
 
 class CannotTrace(ValueError):
@@ -71,14 +82,14 @@ class _NumbersMayBeTensors(TorchFunctionMode):
 
 def _recorded(value: object) -> bool:
     mode = get_proxy_mode()
-    return mode is not None and get_proxy_slot(value, mode.tracer, None) is not None  # type: ignore[arg-type]
+    return mode is not None and get_proxy_slot(value, mode.tracer, None) is not None  # type: ignore[call-overload]
 
 
 def _where() -> str:
     """Return the line of the caller's code that is running: ", at mine.py:3: if ratio > 1:"."""
-    own, installed = str(Path(__file__)), str(Path(torch.__file__).parent)
+    own, installed = __file__, str(Path(torch.__file__).parent)
     for frame in reversed(traceback.extract_stack()):
-        if not frame.filename.startswith((installed, own)) and frame.name != "_where":
+        if not frame.filename.startswith((installed, own)):
             line = (frame.line or linecache.getline(frame.filename, frame.lineno or 0)).strip()
             return f", at {Path(frame.filename).name}:{frame.lineno}: {line}"
     return ""
@@ -103,6 +114,21 @@ def evaluate(curve: Curve, given: Mapping[str, Any]) -> dict[str, Tensor]:
 
 def _tensor(value: Any) -> Tensor:
     return value if isinstance(value, Tensor) else torch.tensor(float(value), dtype=torch.double)
+
+
+def repeated(step: Callable[[Tensor], tuple[Tensor, Tensor]], state: Tensor, times: int) -> Tensor:
+    """Return what `times` rounds of a loop keep, stacked: a round makes (the next state, what is kept) of the state.
+
+    In a program the round stands once, however often it runs; a state has the shape that it begins with.
+    """
+    if get_proxy_mode() is not None:
+        start = torch.ops.rlviz.loop_start(state)
+        return torch.ops.rlviz.loop(start, *step(start), times)
+    found = []
+    for _ in range(times):
+        state, kept = step(state)
+        found.append(kept)
+    return torch.stack(found)
 
 
 def trace(
@@ -172,29 +198,42 @@ class _Rows:
 
     def _call_function(self, node: Any) -> Any:
         name = getattr(node.target, "__name__", str(node.target)).split(".")[0]
+        if name.endswith("_") and not name.endswith("__"):
+            return self._in_place(node, name[:-1])
+        return self._row(node, name)
+
+    def _in_place(self, node: Any, name: str) -> Any:
+        """Return the row of what a tensor is after it was written into, for whoever asks for that tensor from here on."""
+        written = node.args[0]
+        if written.op == "call_function" and str(written.target).split(".")[1] in VIEWS:
+            raise CannotTrace(f"numbers are written into a part of a tensor ({name}_)")
+        self.place[written] = self._row(node, name)
+        return self.place[written]
+
+    def _row(self, node: Any, name: str) -> Any:
         if name in ALIASES:
             return self.place[node.args[0]]
-        if name in ("copy_", "copy"):
-            return self.place[node.args[1]]
         if name.startswith(RANDOM):
             raise CannotTrace("random numbers are drawn inside: they must be an input")
         value = node.meta.get("val")
         arguments = [self._argument(argument) for argument in node.args]
-        keywords = {k: self._argument(v) for k, v in node.kwargs.items() if k in KEYWORDS and v is not None}
-        if name == "sort":
-            return None  # its two results are rows
-        if name == "getitem":
-            of = node.args[0]
-            if not str(of.target).startswith("aten.sort"):
-                raise CannotTrace(f"the page has no part of {of.target}")
-            dim = of.args[1] if len(of.args) > 1 else of.kwargs.get("dim", -1)
-            down = of.args[2] if len(of.args) > 2 else of.kwargs.get("descending", False)
-            return self._add([("sort_values", "sort_places")[node.args[1]], [self._argument(of.args[0]), dim, down]])
+        keywords = {k: self._argument(v) for k, v in node.kwargs.items() if v is not None and not isinstance(v, TYPES)}
+        if name == "index_put":
+            return self._put(node, arguments)
         if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
             name = f"n_{name.strip('_')}"
         elif name == "_to_copy":
             return self._converted(node)
+        if name not in OPERATIONS | OF_LOOPS:
+            raise CannotTrace(f"a page has no operation {name}")
         return self._add([name, arguments, *([keywords] if keywords else [])])
+
+    def _put(self, node: Any, arguments: list[Any]) -> int:
+        """Return the row of numbers that are written where a mask is true."""
+        (mask,) = node.args[1]
+        if mask.meta["val"].dtype is not torch.bool or node.kwargs.get("accumulate") or len(node.args) > 3:
+            raise CannotTrace("numbers are written at places that are counted")
+        return self._add(["where", [arguments[1][0], arguments[2], arguments[0]]])
 
     def _converted(self, node: Any) -> Any:
         """Return the row of another type's numbers: all are float64 in a page, so only fractions and truth change."""

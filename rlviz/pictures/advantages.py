@@ -3,365 +3,317 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
-import numpy as np
 import torch
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
-from matplotlib.patches import StepPatch
-from matplotlib.ticker import MultipleLocator, NullLocator
 from torch import Tensor
 
 from rlviz.algorithms import DCPO, DR_GRPO, GRPO, GroupPolicyGradient
-from rlviz.pictures.arguments import Menu, Slider, WholeSlider
-from rlviz.pictures.arrays import Array, array
-from rlviz.pictures.base import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, Handle, Picture, dress, signed
-from rlviz.pictures.explore import Algorithms, explorer
-from rlviz.pictures.groups import SEED, coins, group_advantages, learns_from_a_group, noise, share_all_equal, without_kl
+from rlviz.page.picture import Axis, Bars, Choice, Draws, Line, Panel, Picture, Points, Rule, Say, Slider, Text
+from rlviz.page.tracing import Curve
+from rlviz.pictures.groups import (
+    LARGEST_GROUP,
+    MOST_VISITS,
+    check_learns_from_a_group,
+    group_advantages,
+    learns_from_a_group,
+    memory,
+    remembers,
+    share_all_equal,
+)
+from rlviz.pictures.idea import Algorithms, explorer
 from rlviz.pieces.advantages import LeaveOneOut
 from rlviz.pieces.words import label
-from small_models.checks import checked
 
 NOISE = 0.25  # standard deviation of a score around 0 or 1
-GROUPS, FEWER = 1000, 256  # simulated at the setting; at each other point of a line
-LARGE = 20_000  # responses of a very large group
+GROUPS, FEWER = 512, 128  # simulated at the setting; at each other point of a line
+LARGE = 5000  # responses of a very large group
 POINTS = (0.05, 0.15, 0.3, 0.5, 0.7, 0.85, 0.95)
 SIZES = (2, 4, 8, 16, 32, 64)
 BINS = 41  # odd: 0 is the middle of one
-REACHES = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0)  # of the bins, whichever holds every advantage
+REACHES = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0)  # of the bins, whichever holds every advantage; beyond them the powers of 2
 
 
-@dataclass(frozen=True)
-class AdvantagesCurve:
-    """Advantages in simulated groups of one success rate p.
+def judged_by(algorithm: GroupPolicyGradient, rule: str) -> GroupPolicyGradient:
+    """Return the algorithm without its KL term, with its own advantage or the one of `rule`."""
+    own = algorithm.without_kl()
+    return replace(own, advantage=LeaveOneOut()) if rule == "leave_one_out" else own
 
-    name, rule: of the algorithm and its advantage. success_rate, group_size, visits, scores: the setting. remembers: whether
-    the advantage asks for earlier visits. whole_batch: whether it depends on the other groups of the batch.
-    edges [BINS + 1]: of the bins, in units of advantage. right, wrong, dead [BINS]: share of all responses in each bin: right
-    and wrong ones, and those of dead groups, whose advantages are all 0. mean_right, mean_wrong: mean advantage of right and of
-    wrong responses; equal_size: mean |A| in groups all right or all wrong; each None where there is no such response.
-    rates [N], equal_share [N]: p and p^G + (1 − p)^G. points [M], dead_share [M]: success rates, and the share of groups that
-    are dead when simulated there. equal_at, dead_at: both at success_rate.
-    sizes [K]: group sizes. mean_error [K]: standard error of a group's mean reward. advantage_error [K]: root mean square
-    distance of right responses' advantages from those they have in a very large group, which is `limit` for a reward of 1.
-    mean_error_at, advantage_error_at: both at group_size. All means and errors count dead groups, too. groups: how many were
-    simulated at the setting.
+
+def takes_any_score(algorithm: GroupPolicyGradient) -> bool:
+    """Return whether the advantage takes groups whose mean reward is below 0."""
+    try:
+        group_advantages(algorithm, torch.tensor([[-1.0, 0.5]]))
+    except ValueError:
+        return False
+    return True
+
+
+def depends_on_the_batch(algorithm: GroupPolicyGradient) -> bool:
+    """Return whether the advantages of a group depend on the batch's other groups."""
+    rewards = torch.tensor([[0.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0]], dtype=torch.double)
+    return not torch.allclose(group_advantages(algorithm, rewards[:1]), group_advantages(algorithm, rewards)[:1])
+
+
+def advantages(algorithm: GroupPolicyGradient, rule: str = "own") -> Curve:
+    """Return the curve: advantages of groups drawn by coin, all of prompts with one success rate and in one batch.
+
+    A response is right where its coin is below the success rate; a score has luck times NOISE on it. Coins and luck are those of
+    the largest group, of which a smaller one is a part: sliders move the picture, not the luck. Shaping, selection and KL have
+    no part. All means and errors count dead groups, too, those whose advantages are all 0.
     """
+    own = judged_by(algorithm, rule)
+    history = memory(own)
+    noise = NOISE if takes_any_score(own) else 0.0
 
-    name: str
-    rule: str
-    success_rate: float
-    group_size: int
-    visits: int
-    scores: bool
-    remembers: bool
-    whole_batch: bool
-    edges: Array
-    right: Array
-    wrong: Array
-    dead: Array
-    mean_right: float | None
-    mean_wrong: float | None
-    equal_size: float | None
-    rates: Array
-    equal_share: Array
-    points: Array
-    dead_share: Array
-    equal_at: float
-    dead_at: float
-    sizes: Array
-    mean_error: Array
-    advantage_error: Array
-    mean_error_at: float
-    advantage_error_at: float
-    limit: float
-    groups: int
+    def curve(
+        success_rate: Tensor,
+        group_size: Tensor,
+        rewards: Tensor,
+        visits: Tensor,
+        responses: Tensor,
+        past_visits: Tensor,
+        coins: Tensor,
+        luck: Tensor,
+        earlier: Tensor,
+        earlier_luck: Tensor,
+        large_luck: Tensor,
+    ) -> dict[str, Tensor]:
+        p, size, before = success_rate, responses.shape[0], max(past_visits.shape[0] - 1, 1)
+        luck, earlier_luck, large_luck = (each * (noise * rewards) for each in (luck, earlier_luck, large_luck))
 
+        def drawn(rate: Tensor | float, groups: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
+            """Return which responses are right and their rewards, [groups, size], and those of earlier visits."""
+            right = coins[:groups, :size] < rate
+            past = (earlier[:groups, :before, :size] < rate).double() + earlier_luck[:groups, :before, :size]
+            return right, right.double() + luck[:groups, :size], past
 
-@dataclass(frozen=True)
-class _Groups:
-    """How groups are simulated: an algorithm on its prompts' visit number `visits`, with outcomes or scores as rewards."""
+        def judged(now: Tensor, past: Tensor) -> Tensor:
+            return group_advantages(own, now, history(past, visits))
 
-    algorithm: GroupPolicyGradient
-    visits: int
-    scores: bool
+        right, now, past = drawn(p, GROUPS, size)
+        large = (torch.arange(LARGE, dtype=torch.double) >= ((1 - p) * LARGE).round()).double() + large_luck
+        large = large.sort().values
+        far = judged(large.unsqueeze(0), large.expand(1, before, LARGE)).squeeze(0)
 
-    def draw(self, success_rate: float, group_size: int, groups: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return which responses are right, their rewards, their advantages; all [groups, group_size]."""
-        visits = self.visits if self.algorithm.asks_for("advantage", "history") else 1
-        part = (slice(visits), slice(None), slice(group_size))
-        right = coins(groups)[part] < success_rate
-        rewards = right.double() + NOISE * noise(groups)[part] if self.scores else right.double()
-        now, *earlier = rewards
-        return right[0], now, group_advantages(self.algorithm, now, earlier)
+        def error(right: Tensor, now: Tensor, past: Tensor) -> Tensor:
+            """Return the root mean square distance of right responses' advantages from those in a very large group."""
+            off = (judged(now, past) - interpolated(now, large, far)).square()
+            return (torch.where(right, off, 0.0).sum() / right.sum()).sqrt()
 
-    def dead_share(self, success_rate: float, group_size: int) -> float:
-        """Return the share of simulated groups whose advantages are all 0."""
-        return float(_dead(self.draw(success_rate, group_size, FEWER)[2]).double().mean())
+        here = error(right, now, past)
+        A = judged(now, past)
+        sizes = torch.tensor(SIZES, dtype=torch.double)
+        widest = drawn(p, FEWER, LARGEST_GROUP)
+        errors = torch.stack([error(*(each[..., :other] for each in widest)) for other in SIZES])
+        errors = torch.where(sizes == group_size, here, errors)
+        sizes, order = torch.cat([sizes, group_size.reshape(1)]).sort()
+        rates = torch.arange(201, dtype=torch.double) / 200
+        learned = (visits > 1).double() * remembers(own)
+        variance = p * (1 - p) + (noise * rewards) ** 2
+        dead_share = [_dead(judged(*drawn(rate, FEWER, size)[1:])).double().mean() for rate in POINTS]
+        return {
+            **_bins(right, A),
+            "only_noise": (right.all(1) | ~right.any(1)).any().double() * rewards * (noise > 0) * (1 - learned),
+            "rates": rates,
+            "equal_share": share_all_equal(rates, group_size),
+            "points": torch.tensor(POINTS, dtype=torch.double),
+            "dead_share": torch.stack(dead_share),
+            "equal_at": share_all_equal(p, group_size),
+            "dead_at": _dead(A).double().mean(),
+            "sizes": sizes,
+            "mean_error": (variance / sizes).sqrt(),
+            "advantage_error": torch.cat([errors, here.reshape(1)])[order],
+            "mean_error_at": (variance / group_size).sqrt(),
+            "advantage_error_at": here,
+            "limit": interpolated(torch.ones(1, dtype=torch.double), large, far)[0],
+            "learned": learned,
+        }
 
-    def in_a_very_large_group(self, success_rate: float) -> tuple[Array, Array]:
-        """Return rewards in rising order and the advantages that they have in a group of `LARGE` with exactly that rate."""
-        right = torch.arange(LARGE) >= round((1 - success_rate) * LARGE)
-        rewards = right.double().unsqueeze(0)
-        if self.scores:
-            generator = torch.Generator().manual_seed(SEED)
-            rewards = rewards + NOISE * torch.randn(1, LARGE, generator=generator, dtype=torch.double)
-        rewards = rewards.sort(1).values
-        return array(rewards), array(group_advantages(self.algorithm, rewards, [rewards] * (self.visits - 1)))
-
-
-def _error(right: Tensor, rewards: Tensor, advantages: Tensor, large: tuple[Array, Array]) -> float:
-    """Return the root mean square distance of right responses' advantages from those in a very large group."""
-    off = array(advantages[right]) - np.interp(array(rewards[right]), *large)
-    return float(np.sqrt(np.mean(off**2)))
-
-
-def _dead(advantages: Tensor) -> Tensor:
-    return ~advantages.any(1)
+    return curve
 
 
-def _mean(values: Tensor) -> float | None:
-    return float(values.mean()) if values.numel() else None
+def _dead(A: Tensor) -> Tensor:
+    return ~(A != 0).any(1)
 
 
-@checked
-def advantages_curve(
-    algorithm: GroupPolicyGradient = GRPO,
-    *,
-    success_rate: float = 0.8,
-    group_size: int = 8,
-    rewards: Literal["outcome", "score"] = "outcome",
-    visits: int = 1,
-    rule: Literal["own", "leave_one_out"] = "own",
-) -> AdvantagesCurve:
-    """Return the advantages that an algorithm gives to groups of responses, drawn by coin with a fixed seed.
-
-    The advantages of right and wrong responses over many groups, all of prompts with one success rate and in one batch, and those
-    of dead groups, whose advantages are all 0. The share of dead groups against the success rate, by the formula and simulated.
-    And two errors against group size: that of the group's mean, and that of a right response's advantage. Shaping, selection and
-    KL are left out.
-
-    success_rate: of each response, 0.01 to 0.99. group_size: responses to a prompt, 2 to 64. rewards: "outcome", 1 or 0 for
-    right or wrong; "score", the same plus normal noise of standard deviation 0.25, as of a reward model. visits: which visit
-    of its prompt the group is, 1 to 10; matters where the advantage has a memory, as DCPO's. rule: "own", the algorithm's
-    advantage, or "leave_one_out" (RLOO) in its place.
-    Raises ValueError for a value out of range, or an algorithm whose advantage needs more than rewards and their history.
-    """
-    algorithm = without_kl(algorithm, success_rate=success_rate, group_size=group_size, visits=visits)
-    if rule == "leave_one_out":
-        algorithm = replace(algorithm, advantage=LeaveOneOut())
-    scores = rewards == "score"
-    groups = _Groups(algorithm, visits, scores)
-
-    right, drawn, advantages = groups.draw(success_rate, group_size, GROUPS)
-    dead = _dead(advantages).unsqueeze(1).expand_as(right)
-    kinds = (right & ~dead, ~right & ~dead, dead)
-    largest = float(advantages.abs().max())
-    reach = next((r for r in REACHES if r > largest), 2.0 ** np.ceil(np.log2(max(largest, 1.0))))
-    bins = [np.histogram(array(advantages[kind]), BINS, (-reach, reach))[0] / advantages.numel() for kind in kinds]
-    alone, together = (group_advantages(algorithm, part)[: GROUPS // 2] for part in (drawn[: GROUPS // 2], drawn))
-
-    rates = np.linspace(0, 1, 201)
-    sizes = np.array(sorted({*SIZES, group_size}))
-    large = groups.in_a_very_large_group(success_rate)
-    at_sizes = [
-        (right, drawn, advantages) if size == group_size else groups.draw(success_rate, int(size), FEWER)
-        for size in sizes
-    ]
-    errors = np.array([_error(*at_size, large) for at_size in at_sizes])
-    mean_error = np.sqrt((success_rate * (1 - success_rate) + scores * NOISE**2) / sizes)
-    here = sizes == group_size
-    return AdvantagesCurve(
-        name=algorithm.name,
-        rule=label(algorithm.advantage),
-        success_rate=success_rate,
-        group_size=group_size,
-        visits=visits,
-        scores=scores,
-        remembers=algorithm.asks_for("advantage", "history"),
-        whole_batch=not torch.allclose(alone, together),
-        edges=np.linspace(-reach, reach, BINS + 1),
-        right=bins[0],
-        wrong=bins[1],
-        dead=bins[2],
-        mean_right=_mean(advantages[right]),
-        mean_wrong=_mean(advantages[~right]),
-        equal_size=_mean(advantages[right.all(1) | ~right.any(1)].abs()),
-        rates=rates,
-        equal_share=share_all_equal(rates, group_size),
-        points=np.array(POINTS),
-        dead_share=np.array([groups.dead_share(p, group_size) for p in POINTS]),
-        equal_at=share_all_equal(success_rate, group_size),
-        dead_at=float(_dead(advantages).double().mean()),
-        sizes=sizes,
-        mean_error=mean_error,
-        advantage_error=errors,
-        mean_error_at=float(mean_error[here][0]),
-        advantage_error_at=float(errors[here][0]),
-        limit=float(np.interp(1.0, *large)),
-        groups=GROUPS,
+def _bins(right: Tensor, A: Tensor) -> dict[str, Tensor]:
+    """Return the shares of all responses in bins of advantage, of right and wrong ones and of those in dead groups, and means."""
+    largest = A.abs().amax() * (1 + 1e-9)  # what lies on a limit, but for rounding, is beyond it
+    reaches = torch.tensor(REACHES, dtype=torch.double)
+    within = reaches[(largest >= reaches).sum().clamp(max=len(REACHES) - 1)]
+    reach = torch.where(largest < REACHES[-1], within, 2 ** largest.log2().ceil())
+    bins = ((A + reach) / (2 * reach) * BINS).floor().clamp(0, BINS - 1).long().flatten()
+    dead = _dead(A).unsqueeze(1).expand(A.shape)
+    kinds = torch.where(dead, 2, 1 - right.long())  # right ones, wrong ones, those of dead groups
+    counts = torch.zeros(3 * BINS, dtype=torch.double).scatter_add(
+        0, (kinds.flatten() * BINS + bins), torch.ones_like(A).flatten()
     )
+    shares = (counts / A.numel()).view(3, BINS)
+    equal = (right.all(1) | ~right.any(1)).unsqueeze(1).expand(A.shape)
+    edges = (torch.arange(BINS + 1, dtype=torch.double) / BINS * 2 - 1) * reach
+
+    def mean(values: Tensor, kind: Tensor) -> Tensor:
+        return torch.where(kind, values, 0.0).sum() / kind.sum()
+
+    return {
+        **dict(zip(("right", "wrong", "dead"), shares, strict=True)),
+        "middle": (edges[1:] + edges[:-1]) / 2,
+        "bin": edges[1] - edges[0],
+        "reach": reach,
+        "reach_low": -reach,
+        "top": torch.where(shares.amax() <= 0.5, 0.5, 1.0),
+        "mean_right": mean(A, right),
+        "mean_wrong": mean(A, ~right),
+        "equal_size": mean(A.abs(), equal),
+    }
 
 
-TOPS = {0.5: 0.1, 1.0: 0.2}  # of the distribution's axis, whichever holds every bar → step of its ticks
-LOOKS: tuple[dict[str, Any], ...] = (
-    {"facecolor": "#a6cfe8", "edgecolor": BLUE, "label": "right responses"},
-    {"facecolor": "none", "edgecolor": VERMILION, "hatch": "//", "label": "wrong responses"},
-    {"facecolor": "black", "edgecolor": "black", "label": "in dead groups, A = 0"},
+def interpolated(x: Tensor, xs: Tensor, ys: Tensor) -> Tensor:
+    """Return ys at x, linear between rising xs and constant beyond them: numpy.interp."""
+    steps = xs[1:] - xs[:-1]
+    slopes = torch.where(steps > 0, (ys[1:] - ys[:-1]) / steps, 0.0)
+    x = torch.minimum(torch.maximum(x, xs[0]), xs[-1])
+    at = (torch.searchsorted(xs, x.flatten(), right=True) - 1).clamp(max=len(xs) - 2)
+    return (ys[at] + (x.flatten() - xs[at]) * slopes[at]).view(x.shape)
+
+
+def texts(algorithm: GroupPolicyGradient, rule: str) -> dict[str, str]:
+    """Return what the algorithm fixes of the words: its rule, and what that looks at."""
+    own = judged_by(algorithm, rule)
+    flags = {
+        "remembers": remembers(own),
+        "any_score": takes_any_score(own),
+        "whole_batch": depends_on_the_batch(own),
+    }
+    return {"rule": label(own.advantage), **{name: "yes" if flag else "" for name, flag in flags.items()}}
+
+
+def past(algorithm: GroupPolicyGradient, rule: str) -> Mapping[str, Any]:
+    """Return the coins and the luck of earlier visits, the latest first; of none where the advantage has no memory."""
+    shape = (GROUPS, MOST_VISITS - 1 if remembers(judged_by(algorithm, rule)) else 0, LARGEST_GROUP)
+    return {"earlier": Draws("uniform", shape, 3), "earlier_luck": Draws("normal", shape, 4)}
+
+
+HERE: dict[str, Any] = {"dash": "6 2 1 2", "width": 1.5, "colour": "ink"}  # of a rule at the setting
+DIAMOND: dict[str, Any] = {"shape": "D", "size": 10, "colour": "ink", "fill": "none"}
+
+ADVANTAGES = Picture(
+    title="How much credit does a response get in its group?",
+    look="Drag the success rate or the group size: black groups are dead, and teach nothing.",
+    alt="Three graphs: a histogram of the advantages of right and of wrong responses; the share of dead groups against the "
+    "success rate; errors against the group size, both axes logarithmic.",
+    columns=3,
+    panels=(
+        Panel(
+            "Advantages of the responses",
+            Axis("advantage A", "reach_low", "reach"),
+            Axis("share of all responses", 0, "top"),
+            (
+                Bars("middle", "dead", "bin", colour="ink", label="in dead groups: A = 0"),
+                Bars("middle", "right", "bin", label="right"),
+                Bars("middle", "wrong", "bin", colour="vermilion", fill="hatch", label="wrong"),
+                Text("wrong: on average A = {mean_wrong:+.2f}", corner="nw", colour="vermilion"),
+                Text("right: on average A = {mean_right:+.2f}", corner="ne", colour="blue"),
+            ),
+            wide=1.16,
+        ),
+        Panel(
+            "How many groups are dead?",
+            Axis("success rate p", -0.02, 1.02, ticks=(0, 0.25, 0.5, 0.75, 1)),
+            Axis("share of groups", -0.02, 1.03),
+            (
+                Rule("success_rate", **HERE, drag="success_rate"),
+                Line("rates", "equal_share", colour="grey", label="all equal: pᴳ + (1 − p)ᴳ"),
+                Points("points", "dead_share", colour="vermilion", label="dead, simulated"),
+                Points("success_rate", "dead_at", **DIAMOND),
+            ),
+            wide=0.92,
+        ),
+        Panel(
+            "Larger groups err less",
+            Axis("group size G", 1.7, 76, log=1, ticks=(2, 4, 8, 16, 32, 64)),
+            Axis("error, in units of A or R", 0.01, 10, log=1),
+            (
+                Rule("group_size", **HERE, drag="group_size"),
+                Line("sizes", "mean_error", colour="grey", label="of the group's mean reward: ∝ 1/√G"),
+                Line("sizes", "advantage_error", "6 3", colour="green", marker="s", label="of A, right responses"),
+                Points("group_size", "advantage_error_at", **DIAMOND),
+            ),
+            wide=0.92,
+        ),
+    ),
+    controls={
+        "success_rate": Slider(0.02, 0.98, 0.01, 0.8, "success rate p"),
+        "group_size": Slider(2, LARGEST_GROUP, 1, 8, "group size G"),
+        "rewards": Choice(
+            {"right or wrong: 1 or 0": "outcome", f"scores: 1 or 0, and noise of sd {NOISE}": "score"},
+            "right or wrong: 1 or 0",
+            "rewards",
+            when="any_score",
+            rare=True,
+        ),
+        "visits": Slider(1, MOST_VISITS, 1, 1, "visit of the prompt", when="remembers"),
+        "rule": Choice(
+            {"the algorithm's own": "own", "leave-one-out (RLOO)": "leave_one_out"},
+            "the algorithm's own",
+            "advantage",
+            picks=True,
+            rare=True,
+        ),
+    },
+    data={
+        "responses": Draws("uniform", ("group_size",), 0),  # a size is the length of an input
+        "past_visits": Draws("uniform", ("visits",), 0),
+        "coins": Draws("uniform", (GROUPS, LARGEST_GROUP), 1),
+        "luck": Draws("normal", (GROUPS, LARGEST_GROUP), 2),
+        "large_luck": Draws("normal", (LARGE,), 5),
+    },
+    conclusion=(
+        Say(
+            "At success rate {success_rate:.2f}, {dead_at:.1%} of {name}'s groups of {group_size} are dead; on average A is "
+            "{mean_right:+.2f} for right responses and {mean_wrong:+.2f} for wrong ones."
+        ),
+    ),
+    says=(
+        Say(f"{{name}}: A = {{rule}}; averages are over all {GROUPS:,} simulated groups, dead ones too."),
+        Say("In theory {equal_at:.1%} of the groups are all right or all wrong.", "!learned"),
+        Say(
+            "In theory {equal_at:.1%} of the groups are all right or all wrong; at visit {visits} an all-equal group can learn "
+            "from its prompt's past.",
+            "learned",
+        ),
+        Say(
+            "In a group that is all right or all wrong A is nothing but noise of the scores, {equal_size:.2f} in size on "
+            "average.",
+            "only_noise",
+        ),
+        Say(
+            "The A of a right response misses that of a very large group ({limit:+.2f}) by {advantage_error_at:.2f}, root mean "
+            "square over the same groups; a group's mean reward errs by {mean_error_at:.2f}."
+        ),
+        Say("The scale is that of the batch, whose prompts are all equally hard here.", "whole_batch"),
+        Say(
+            "{name} refuses a group whose mean is not above 0, as one of scores can be: rewards are 1 or 0.",
+            "!any_score",
+        ),
+    ),
 )
-
-
-class AdvantagesPicture(Picture[AdvantagesCurve]):
-    """Left the distribution of advantages, in the middle dead groups against success rate, right errors against group size."""
-
-    size = (10, 4.5)
-    alt = (
-        "Three graphs: a histogram of the advantages of right and of wrong responses; the share of dead groups against the "
-        "success rate; errors against the group size, both axes logarithmic."
-    )
-
-    def draw(self, curve: AdvantagesCurve) -> list[Artist]:
-        left, middle, right = self.figure.subplots(1, 3, width_ratios=(1.35, 1, 1))
-        moving = [*self._draw_bins(left), *self._draw_dead(middle), *self._draw_errors(right)]
-        for ax in (left, middle, right):
-            ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), fontsize=TEXT - 1, frameon=False)
-        return moving
-
-    def _draw_bins(self, ax: Axes) -> list[Artist]:
-        dress(ax, title="Who gets how much credit?", x="advantage A", y="share of all responses")
-        ax.axvline(0, color=GREY, linewidth=1)
-        self.bins: list[StepPatch] = [ax.stairs([0], [0, 1], fill=True, linewidth=2, **looks) for looks in LOOKS]
-        ax.yaxis.set_major_formatter("{x:.2f}")
-        self.left = ax
-        return [*self.bins]
-
-    def _draw_dead(self, ax: Axes) -> list[Artist]:
-        dress(ax, title="How many are dead?", x="success rate p", y="share of groups")
-        ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.03), xticks=(0, 0.5, 1))
-        (self.equal,) = ax.plot([], [], color=GREY, linewidth=LINE, label="all equal: pᴳ + (1 − p)ᴳ")
-        (self.dead,) = ax.plot([], [], color=VERMILION, linestyle="none", marker="o", markersize=7)
-        self.dead.set_label("every A = 0, simulated")
-        self.middle, (self.rate, self.dead_here) = ax, _mark(ax)
-        return [self.rate, self.equal, self.dead, self.dead_here]
-
-    def _draw_errors(self, ax: Axes) -> list[Artist]:
-        dress(ax, title="Larger groups err less", x="group size G", y="error, units of R or A")
-        ax.set(xscale="log", yscale="log", xlim=(1.7, 76), ylim=(0.01, 10))
-        ax.set_xticks((2, 8, 32), ("2", "8", "32"))
-        ax.set_xticks((4, 16, 64), ("", "", ""), minor=True)
-        ax.set_yticks((0.01, 0.1, 1, 10), ("0.01", "0.1", "1", "10"))
-        ax.yaxis.set_minor_locator(NullLocator())
-        (self.mean_error,) = ax.plot([], [], color=GREY, linewidth=LINE, label="of the group's mean: ∝ 1/√G")
-        (self.error,) = ax.plot([], [], color=GREEN, linewidth=LINE, linestyle="--", marker="s", markersize=7)
-        self.error.set_label("of A, right responses")
-        self.sizes, (self.size_rule, self.error_here) = ax, _mark(ax)
-        return [self.size_rule, self.mean_error, self.error, self.error_here]
-
-    def still(self, curve: AdvantagesCurve) -> tuple[float, float]:
-        highest = max(float(shares.max()) for shares in (curve.right, curve.wrong, curve.dead))
-        return float(curve.edges[-1]), next(top for top in TOPS if top >= highest)
-
-    def show(self, curve: AdvantagesCurve) -> None:
-        reach, top = self.still(curve)
-        if (self.left.get_xlim(), self.left.get_ylim()) != ((-reach, reach), (0, top)):
-            self.left.set(xlim=(-reach, reach), ylim=(0, top), xticks=(-reach / 2, 0, reach / 2))
-            self.left.yaxis.set_major_locator(MultipleLocator(TOPS[top]))
-        for patch, shares in zip(self.bins, (curve.right, curve.wrong, curve.dead), strict=True):
-            patch.set_data(shares, curve.edges)
-        self.equal.set_data(curve.rates, curve.equal_share)
-        self.dead.set_data(curve.points, curve.dead_share)
-        self.rate.set_xdata([curve.success_rate] * 2)
-        self.size_rule.set_xdata([curve.group_size] * 2)
-        self.dead_here.set_data([curve.success_rate], [curve.dead_at])
-        self.mean_error.set_data(curve.sizes, curve.mean_error)
-        self.error.set_data(curve.sizes, curve.advantage_error)
-        self.error_here.set_data([curve.group_size], [curve.advantage_error_at])
-
-    def handles(self, curve: AdvantagesCurve) -> list[Handle]:
-        return [
-            Handle(self.middle, "x", curve.success_rate, "success_rate"),
-            Handle(self.sizes, "x", curve.group_size, "group_size"),
-        ]
-
-    def conclusion(self, curve: AdvantagesCurve) -> str:
-        return (
-            f"At success rate {curve.success_rate:.2f}, {curve.dead_at:.1%} of {curve.name}'s groups of {curve.group_size} are "
-            f"dead; on average A is {_say_means(curve)}."
-        )
-
-    def words(self, curve: AdvantagesCurve) -> str:
-        said = [
-            f"A = {curve.rule}; averages are over all {curve.groups:,} simulated groups, dead ones too.",
-            _say_dead(curve),
-        ]
-        memory = curve.remembers and curve.visits > 1
-        if curve.scores and curve.equal_size is not None and not memory:
-            said.append(
-                f"In a group that is all right or all wrong A is nothing but noise of the scores, {curve.equal_size:.2f} in size "
-                "on average."
-            )
-        said.append(
-            f"The A of a right response misses that of a very large group ({signed(curve.limit)}) by "
-            f"{curve.advantage_error_at:.2f}, root mean square over the same "
-            f"groups; a group's mean reward errs by {curve.mean_error_at:.2f}."
-        )
-        if curve.whole_batch:
-            said.append("The scale is that of the batch, whose prompts are all equally hard here.")
-        return " ".join(said)
-
-
-def _mark(ax: Axes) -> tuple[Line2D, Line2D]:
-    """Return a rule and a marker for the setting."""
-    rule = ax.axvline(0.5, color="black", linestyle="-.", linewidth=1.5)
-    (here,) = ax.plot([], [], color="black", linestyle="none", marker="D", markersize=10, markerfacecolor="none")
-    here.set_label("at this setting")
-    return rule, here
-
-
-def _say_means(curve: AdvantagesCurve) -> str:
-    named = (("right responses", curve.mean_right), ("wrong ones", curve.mean_wrong))
-    return " and ".join(f"{signed(mean)} for {name}" for name, mean in named if mean is not None)
-
-
-def _say_dead(curve: AdvantagesCurve) -> str:
-    said = f"In theory {curve.equal_at:.1%} of the groups are all right or all wrong"
-    if curve.remembers and curve.visits > 1:
-        said += f"; at visit {curve.visits} an all-equal group can learn from its prompt's past"
-    return f"{said}."
-
-
-def _remembers(values: Mapping[str, Any]) -> bool:
-    return values["rule"] == "own" and values["algorithm"].asks_for("advantage", "history")
-
 
 explore_advantages = explorer(
     "advantages",
-    advantages_curve,
-    AdvantagesPicture,
-    algorithms=Algorithms(fits=learns_from_a_group),
-    controls={
-        "success_rate": Slider(0.02, 0.98, 0.01, "success rate p"),
-        "group_size": WholeSlider(2, 64, "group size G"),
-        "rewards": Menu(
-            {"right or wrong: 1 or 0": "outcome", f"scores: 1 or 0, and noise of sd {NOISE}": "score"},
-            "rewards",
-            rare=True,
-        ),
-        "visits": WholeSlider(1, 10, "visit of the prompt", shown=_remembers),
-        "rule": Menu({"the algorithm's own": "own", "leave-one-out (RLOO)": "leave_one_out"}, "advantage", rare=True),
-    },
-    grid={
-        "algorithm": (GRPO, DR_GRPO),
-        "group_size": (2, 4, 8, 16),
-        "success_rate": (0.05, 0.2, 0.5, 0.8, 0.9, 0.95),
-    },
-    twin={
-        "GRPO, 8 responses, 0.8 of them right": {},
-        "GRPO, 2 responses": {"group_size": 2},
-        "Dr.GRPO, no division by the standard deviation": {"algorithm": DR_GRPO},
-        "DCPO, fifth visit, an easy prompt": {"algorithm": DCPO, "visits": 5, "success_rate": 0.95},
+    ADVANTAGES,
+    advantages,
+    algorithms=Algorithms(learns_from_a_group, GRPO, check=check_learns_from_a_group),
+    texts=texts,
+    data=past,
+    free=True,
+    example={"group_size": 5, "visits": 4},
+    named={
+        "GRPO, groups of 8": {},
+        "groups of 2": {"group_size": 2},
+        "Dr.GRPO": {"algorithm": DR_GRPO},
+        "DCPO, fifth visit": {"algorithm": DCPO, "visits": 5, "success_rate": 0.95},
     },
 )

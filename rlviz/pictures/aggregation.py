@@ -42,7 +42,7 @@ def aggregation(algorithm: PolicyGradient) -> Curve:
         every = torch.stack(
             [rule(mask)[0, :, 0].double() for rule in (sequence_sum, constant, token_mean, sequence_mean, own)]
         )
-        own_at = torch.where(max_length == length, 2.0, torch.full_like(max_length, fixed.get(own, OWN)))
+        own_at = torch.where(max_length == length, 2.0, torch.full_like(max_length, fixed.get(own, OWN)))  # type: ignore[arg-type]
         row = torch.arange(1.0, OWN + 1, dtype=torch.double).unsqueeze(1)
         is_own = (row == own_at).expand(every.shape)
         of_parts = _of_parts(own, mask, 1)

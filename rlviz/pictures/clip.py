@@ -69,6 +69,7 @@ def clip(algorithm: PolicyGradient, points: int = POINTS, offset: float = 0.5) -
             for each in (with_tensors(own, widths), with_tensors(dual, {**widths, "c": dual_clip.clamp(min=1.001)})):
                 logp = (old_logp + ratio.log()).detach().requires_grad_()
                 part = each.objective(logp, Batch(old_logp, torch.full_like(ratio, sign), mask))
+                each.check_gradient(part.value)
                 (push,) = torch.autograd.grad(part.value.sum(), logp)
                 low, high, both = is_clipped(part.surrogate, part.ratio, part.advantages, part.lower, part.upper)
                 found.append((part.value, push, (low | high | both).double()))
@@ -322,7 +323,7 @@ def plot_clip_small_multiples(curves: Sequence[tuple[ClipCurve, ClipCurve]], nam
             ax = plot_clip(curve, ax=axes[row, column])
             sign = "A = +1" if curve.advantage > 0 else "A = −1"
             ax.set_title(f"{name}\n{sign}" if row == 0 else sign, fontsize=TEXT)
-            ax.get_legend().remove()
+            ax.legend_ = None
             if column:
                 ax.set_ylabel("")
     handles, labels = axes[0, 0].get_legend_handles_labels()

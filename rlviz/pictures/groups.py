@@ -1,21 +1,19 @@
-"""Groups of responses drawn by coin, always the same for the same setting, and what an algorithm makes of them."""
+"""Groups of responses as pictures need them: whose advantages rewards are enough for, and what these make of rewards."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlviz.algorithms import Algorithm, GroupPolicyGradient
-from rlviz.pictures.arrays import Array
+from rlviz.pieces.advantages import PromptHistory
 
 LARGEST_GROUP, MOST_VISITS = 64, 10
-SEED = 7
 ALONE = {"mask", "history"}  # what an advantage may ask for that rewards are enough for
-Rate = TypeVar("Rate", float, Array)
 
 
 def learns_from_a_group(algorithm: Algorithm, *given: str) -> bool:
@@ -23,59 +21,78 @@ def learns_from_a_group(algorithm: Algorithm, *given: str) -> bool:
     return isinstance(algorithm, GroupPolicyGradient) and set(algorithm.can.asks["advantage"]) <= {*ALONE, *given}
 
 
-def without_kl(
-    algorithm: object, *given: str, success_rate: float = 0.5, group_size: int = 2, visits: int = 1
-) -> GroupPolicyGradient:
-    """Return the algorithm without its KL term, which no picture of groups needs.
-
-    given: what its advantage may ask for beside rewards. Raises ValueError for one that does not learn from groups or asks for
-    more, and for groups that cannot be drawn.
-    """
+def check_learns_from_a_group(algorithm: Algorithm, *given: str) -> None:
+    """Raise ValueError that says what keeps `learns_from_a_group` from holding."""
     if not isinstance(algorithm, GroupPolicyGradient):
         raise ValueError(f"algorithm: {getattr(algorithm, 'name', algorithm)} does not learn from groups of responses")
     if more := set(algorithm.can.asks["advantage"]) - {*ALONE, *given}:
         raise ValueError(
             f"algorithm: {algorithm.name}'s advantage needs {' and '.join(sorted(more))}, which a picture of rewards has not"
         )
-    if not 0.01 <= success_rate <= 0.99:
-        raise ValueError(f"success_rate must be from 0.01 to 0.99; got {success_rate}")
-    if not 2 <= group_size <= LARGEST_GROUP:
-        raise ValueError(f"group_size must be from 2 to {LARGEST_GROUP}; got {group_size}")
-    if not 1 <= visits <= MOST_VISITS:
-        raise ValueError(f"visits must be from 1 to {MOST_VISITS}; got {visits}")
-    return algorithm.without_kl()
 
 
-@lru_cache(maxsize=4)
-def coins(groups: int) -> Tensor:
-    """Return numbers in [0, 1), [visits, groups, responses]; a response is right where its number is below the success rate.
-
-    The latest visit comes first. Fewer visits', or a smaller group's, are a part of them: sliders move the picture, not the luck.
-    """
-    return torch.rand(MOST_VISITS, groups, LARGEST_GROUP, generator=torch.Generator().manual_seed(SEED))
+def without_kl(algorithm: Algorithm, *given: str) -> GroupPolicyGradient:
+    """Return the algorithm without its KL term, which no picture of groups needs. Raises as `check_learns_from_a_group`."""
+    check_learns_from_a_group(algorithm, *given)
+    return algorithm.without_kl()  # type: ignore[return-value, union-attr]
 
 
-@lru_cache(maxsize=4)
-def noise(groups: int) -> Tensor:
-    """Return standard normal numbers of the shape of `coins`."""
-    shape = (MOST_VISITS, groups, LARGEST_GROUP)
-    return torch.randn(shape, generator=torch.Generator().manual_seed(SEED + 1), dtype=torch.double)
+def remembers(algorithm: GroupPolicyGradient) -> bool:
+    """Return whether the advantage asks for the rewards of earlier visits."""
+    return algorithm.asks_for("advantage", "history")
 
 
-def group_advantages(algorithm: GroupPolicyGradient, rewards: Tensor, earlier: Sequence[Tensor] = ()) -> Tensor:
-    """Return the advantages [P, G] of rewards [P, G], the prompts having earned `earlier`, [P, G] each, on visits before.
+def group_advantages(algorithm: GroupPolicyGradient, rewards: Tensor, history: PromptHistory | None = None) -> Tensor:
+    """Return the advantages [P, G] of rewards [P, G]; history: of what the prompts earned on visits before.
 
-    Only an algorithm that asks for the history is told of earlier visits.
     Raises ValueError when the advantage needs more than rewards and history.
     """
-    mask, history = torch.ones(*rewards.shape, 1, dtype=torch.bool), None
-    for visit in [*earlier, rewards]:
-        advantages, history = algorithm.advantages(visit, mask, history=history)
-    return advantages.squeeze(-1)
+    mask = torch.ones(*rewards.shape, 1, dtype=torch.bool)
+    return algorithm.advantages(rewards, mask, history=history)[0].squeeze(-1)
 
 
-def share_all_equal(success_rate: Rate, group_size: int) -> Rate:
-    """p^G + (1 − p)^G: the share of groups that are all right or all wrong, at one success rate p or at each of an array.
+def memory(algorithm: GroupPolicyGradient) -> Callable[[Tensor, Tensor], PromptHistory | None]:
+    """Return a function of earlier rewards [P, V, G], the latest visit first, and visits → the history of these prompts.
+
+    visits: how many count, the present one among them; V is one less, or 1 where none counts. The history is None where none is
+    asked for. DCPO's memory makes no difference between V visits of G rewards and a long one of all, so a page needs no loop. A
+    rule of one's own that does is told of each visit by itself; how many there are, only the kernel can read.
+    """
+    if not remembers(algorithm):
+        return lambda earlier, visits: None
+    pooled = _pools(algorithm)
+
+    def history(earlier: Tensor, visits: Tensor) -> PromptHistory | None:
+        if not pooled:
+            return _after_each(algorithm, [earlier[:, visit] for visit in reversed(range(int(visits) - 1))])
+        long = _after_each(algorithm, [earlier.flatten(1)])
+        long = replace(long, visits=(long.visits * (visits - 1)).long())
+        never = PromptHistory.empty(earlier.shape[0])
+        return PromptHistory(
+            **{name: torch.where(visits > 1, v, getattr(never, name)) for name, v in vars(long).items()}
+        )
+
+    return history
+
+
+def _pools(algorithm: GroupPolicyGradient) -> bool:
+    """Return whether two visits are remembered as one with the rewards of both is, but for their number."""
+    visits = torch.tensor([[0.0, 1.0, 0.0], [1.0, 1.0, 0.5]], dtype=torch.double)
+    apart, long = _after_each(algorithm, list(visits.unsqueeze(1))), _after_each(algorithm, [visits.reshape(1, -1)])
+    long = replace(long, visits=2 * long.visits)
+    return all(torch.allclose(value, getattr(long, name)) for name, value in vars(apart).items())
+
+
+def _after_each(algorithm: GroupPolicyGradient, earlier: Sequence[Tensor]) -> Any:
+    """Return the history after visits that earned these rewards [P, G], the first one first; None after none."""
+    history = None
+    for rewards in earlier:
+        history = algorithm.advantages(rewards, torch.ones(*rewards.shape, 1, dtype=torch.bool), history=history)[1]
+    return history
+
+
+def share_all_equal(success_rate: Tensor, group_size: Tensor) -> Tensor:
+    """p^G + (1 − p)^G: the share of groups that are all right or all wrong, at success rates p.
 
     G independent responses, each right with probability p, are all right with p · p · … = p^G, all wrong with (1 − p)^G,
     and never both.

@@ -95,8 +95,8 @@ class Idea:
     options), data, and `**parameters` for the algorithm's own; without `algorithms`, curve(**picks). texts, data: of the same
     arguments, the names that come with that choice. free: whether sizes of the data change. example: values to trace at, where
     the picture's own have equal sizes that are independent. fixed: of an argument that no control moves, such as a run, what
-    reads it, once, as names of data; None is what it is when it is not given. named: setting's name → arguments of the explorer; they tell the
-    idea on paper, and are what a page offers to jump to.
+    reads it, once, as names of data; None is what it is when it is not given. named: setting's name → arguments of the
+    explorer; they tell the idea on paper, and are what a page offers to jump to.
     """
 
     name: str
@@ -137,7 +137,7 @@ class Idea:
     @cached_property
     def signature(self) -> inspect.Signature:
         """The explorer's arguments: the algorithm, its parameters (None: its own), and the picture's controls."""
-        made = []
+        made: list[inspect.Parameter] = []
         for name, control in self.controls.items():
             default = control.options[control.value] if isinstance(control, Choice) else control.value
             if isinstance(control, Beside):
@@ -171,7 +171,7 @@ class Idea:
         """Return the program of a key. Raises CannotTrace."""
         arguments, others = self.build(key, members)
         curve = self.curve(*arguments, **others)
-        values = {name: control.value for name, control in self.controls.items()} | self.example
+        values = {**{name: control.value for name, control in self.controls.items()}, **self.example}
         data = {**self.picture.data, **self.read({}), **self.data(*arguments, **others)}
         own = {n: v[0] for n, v in self.algorithms.own(arguments[0]).items()} if self.algorithms else {}
         given = {name: self.number(name, values | own, data) for name in self.inputs(curve, own)}
@@ -203,6 +203,7 @@ class Explorer(View):
     """
 
     def __init__(self, idea: Idea, arguments: Mapping[str, Any]) -> None:
+        self._names: tuple[dict[str, Any], Names] | None = None
         self.idea = idea
         self._members = dict(idea.members)
         if unknown := [name for name in arguments if name not in idea.signature.parameters]:
@@ -213,7 +214,6 @@ class Explorer(View):
         defaults = {name: parameter.default for name, parameter in idea.signature.parameters.items()}
         values = self._values_of({**defaults, **arguments})
         self._programs, self._variants = self._prepare()
-        self._names = None
         named = {label: self._values_of({**defaults, **setting}) for label, setting in idea.named.items()}
         picture = replace(idea.picture, controls=self._offered(), named=named, data=self._data)
         call = {
@@ -238,7 +238,7 @@ class Explorer(View):
     def _offered(self) -> dict[str, Slider | Choice | Beside]:
         controls = dict(self.idea.controls)
         if "algorithm" in controls:
-            controls["algorithm"] = replace(controls["algorithm"], options=dict.fromkeys(self._members))  # type: ignore[call-arg]
+            controls["algorithm"] = replace(controls["algorithm"], options=dict.fromkeys(self._members))  # type: ignore[arg-type]
         return {
             name: replace(control, options=dict.fromkeys(control.options)) if isinstance(control, Choice) else control
             for name, control in controls.items()
@@ -276,7 +276,7 @@ class Explorer(View):
             elif algorithms is not None and name in algorithms.parameters:
                 own = algorithms.own(self._members[values["algorithm"]])
                 if given is None:
-                    values[name] = own[name][0] if name in own else control.value  # type: ignore[union-attr]
+                    values[name] = own[name][0] if name in own else control.value
                 elif name not in own:
                     raise ValueError(
                         f"{name}: {values['algorithm']} has no such parameter in this picture; got {given}"
@@ -292,11 +292,12 @@ class Explorer(View):
         return values
 
     def _beside(self, name: str, given: Any, control: Beside) -> list[str]:
-        if isinstance(given, str) or not isinstance(given, list | tuple):
-            raise ValueError(f"{name} must be a list of algorithms; got {shown(given)}")
-        if len(given) > control.most:
-            raise ValueError(f"{name} must be at most {control.most} algorithms; got {len(given)}")
-        return [self._name_of(algorithm) for algorithm in given]
+        several = given.tolist() if hasattr(given, "tolist") else given
+        if not isinstance(several, list | tuple) or not all(hasattr(each, "slots") for each in several):
+            raise ValueError(f"{name} must be a list of algorithms, such as GRPO; got {shown(several)}")
+        if len(several) > control.most:
+            raise ValueError(f"{name} must be at most {control.most} algorithms; got {len(several)}")
+        return [self._name_of(algorithm) for algorithm in several]
 
     def _prepare(self) -> tuple[dict[str, Program], dict[str, Variant]]:
         """Return programs and variants: those that are shipped, and those of one's own algorithms, traced now."""
@@ -461,7 +462,7 @@ class Explorer(View):
 
         from IPython.display import display
 
-        bundle = self._repr_mimebundle_()
+        bundle: Any = self._repr_mimebundle_()
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
         image = {"image/png": base64.b64encode(self.png).decode(), "text/plain": self.alt}
         alt = {"image/png": {"alt": self.alt}}

@@ -371,12 +371,15 @@ export function hideTwin(el) {
 export const readAddress = () => Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
 export const writeAddress = (values) => history.replaceState(null, "", `#${new URLSearchParams({ ...readAddress(), ...values })}`);
 
-/** Show frames that were drawn before, of an explorer over a grid of its controls. linked: its state is part of the address. */
-export function frozen(el, data, { linked = false } = {}) {
+/**
+ * Show frames that were drawn before, of an explorer over a grid of its controls. linked: its state is part of the address.
+ * prefix: of its names there, where another picture of the page is linked, too.
+ */
+export function frozen(el, data, { linked = false, prefix = "" } = {}) {
   const at = data.controls.map((one) => one.value);
   const wanted = linked ? readAddress() : {};
   for (const [place, one] of data.controls.entries()) {
-    const index = one.options.indexOf(wanted[one.name]);
+    const index = one.options.indexOf(wanted[prefix + one.name]);
     if (index >= 0) at[place] = index;
   }
   const number = (places) => places.reduce((found, place, i) => found * data.controls[i].options.length + place, 0);
@@ -402,7 +405,7 @@ export function frozen(el, data, { linked = false } = {}) {
       size: data.size, panels: data.panels[now.still], axes: data.axes[now.still], still: data.stills[now.still], alt: `${data.alt} ${now.said.join(" ")}`,
       moving: now.moving.map((piece) => data.pieces[piece]).join(""), handles, parts: ordered, conclusion: now.said[0], details: now.said[1], call: now.call,
     });
-    if (linked) writeAddress(Object.fromEntries(parts.map((one) => [one.name, one.words])));
+    if (linked) writeAddress(Object.fromEntries(parts.map((one) => [prefix + one.name, one.words])));
   }
   show();
   return shown;

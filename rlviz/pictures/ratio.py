@@ -1,517 +1,354 @@
-"""How far importance ratios stray from 1 as responses grow, and what of them an algorithm's limits cut."""
+"""How far do ratios stray from 1 as responses grow, and what of them do an algorithm's limits cut?"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Literal
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+from typing import Any
 
-import numpy as np
 import torch
-from matplotlib.artist import Artist
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 from torch import Tensor
 
-from rlviz.algorithms import GRPO, GSPO, PolicyGradient, numbers
-from rlviz.pictures.arguments import Slider, WholeSlider
-from rlviz.pictures.arrays import Array, array
-from rlviz.pictures.base import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, Handle, Picture, dress
+from rlviz.algorithms import GRPO, GSPO, PolicyGradient
+from rlviz.algorithms.base import with_tensors
+from rlviz.page.picture import Axis, Bars, Draws, Line, Panel, Picture, Points, Rule, Say, Slider
+from rlviz.page.tracing import Curve, repeated
 from rlviz.pictures.clip import has_a_ratio
-from rlviz.pictures.explore import WIDTHS, Algorithms, explorer, with_given
-from rlviz.pictures.limits import width_at
-from rlviz.pieces.ratios import sequence_ratio, token_ratio
+from rlviz.pictures.idea import WIDTHS, Algorithms, explorer
+from rlviz.pieces.bounds import no_bounds
+from rlviz.pieces.ratios import token_ratio
 from rlviz.pieces.surrogate import is_clipped
-from rlviz.types import Batch, TokenObjective
-from small_models.checks import checked
+from rlviz.types import Batch
 
-RESPONSES, LONGEST, BINS = 500, 200, 41
+RESPONSES, LONGEST = 500, 200
+FEWER = 200  # responses for a ratio of one's own: all of their tokens are sorted at each move
 LENGTHS = (1, 2, 3, 5, 8, 13, 20, 32, 50, 80, 126, LONGEST)
 MOST = 0.9  # the share of ratios that lie nearer to 1 than the distances tell
-NOISE = (0.005, 0.5)  # nats, the ends of its slider
-CELLS, REACH = 800, 9.0  # cells of a ratio's distribution, and how many standard deviations they reach
+BINS, CELLS = 41, 10  # bins of the histogram, and the cells of a bin that are asked whether they are cut
+REACH = 9.0  # up to how many standard deviations ratios are counted
+TOO_FAR = 6.0  # nats from which on a distance is told as a power of e
 
 
-@dataclass(frozen=True)
-class RatioSpread:
-    """How far ratios of each kind lie from 1: the |log ratio|, in nats, below which nine in ten of them stay.
+def ratio(algorithm: PolicyGradient) -> Curve:
+    """Return the curve: distances of four kinds of ratio against length, a histogram of the algorithm's own, what is cut of it.
 
-    lengths: of the responses, tokens. token: the ratio of one token. sequence: the geometric mean of a response's token
-    ratios. arithmetic: their arithmetic mean, over `RESPONSES` simulated responses; the others are exact. product: their plain
-    product. All are arrays over `lengths`.
+    The log-ratios of all tokens are independent and normal, with mean drift − noise²/2 and standard deviation noise, nats. At
+    drift 0 a token ratio has mean 1, as every ratio must under the policy that sampled; other drifts are of responses that an
+    update has pushed up or down. Half of the responses, whichever, have A = +1, the others A = −1. All is exact where the log of
+    a ratio is a sum of tokens' log-ratios; the arithmetic mean, and a ratio of one's own that is no such sum, are simulated.
+    Limits are those of a response's first token. A distance is the |log ratio| below which nine in ten lie.
     """
+    own = algorithm.without_kl()
+    alone = replace(own, ratio=token_ratio, bounds=no_bounds)  # asked about one value at a time, with limits told to it
+    is_exact = is_sum(own.ratio)
 
-    lengths: Array
-    token: Array
-    sequence: Array
-    arithmetic: Array
-    product: Array
+    def curve(
+        noise: Tensor, drift: Tensor, old_prob: Tensor, each: Tensor, draws: Tensor, **widths: Tensor
+    ) -> dict[str, Tensor]:
+        rule = with_tensors(own, widths)
+        mean, length = drift - noise.square() / 2, torch.ones_like(each[0, 0]).sum()
+        lengths = torch.tensor(LENGTHS, dtype=torch.double)
+        one = torch.ones(1, dtype=torch.double)
+        tokens = torch.cat([one, length.reshape(1), lengths])  # of which one takes the mean
+        means, stds = mean.expand(tokens.shape), noise / tokens.sqrt()
+        if is_exact:
+            total, size = _weights(rule.ratio, each, old_prob)
+            center, std = mean * total, noise * size
+            near = _distances(torch.cat([center.reshape(1), means]), torch.cat([std.reshape(1), stds]))
+            distance, near, end = near[0], near[1:], center + REACH * std
+
+            def below(log_ratio: Tensor) -> Tensor:
+                return torch.special.ndtr((log_ratio - center) / std)
+        else:
+            near = _distances(means, stds)
+            sample = _log(rule.ratio, mean + noise * each, old_prob).flatten().sort().values
+            count = torch.ones_like(sample).sum()
+            distance = sample.abs().sort().values[((MOST * count).ceil() - 1).long().reshape(1)][0]
+            end = sample[-1]
+
+            def below(log_ratio: Tensor) -> Tensor:
+                return torch.searchsorted(sample, log_ratio.contiguous(), right=True) / count
+
+        sums = token_ratio(mean + noise * draws, torch.zeros_like(draws), torch.ones_like(draws, dtype=torch.bool))
+        means_of_some = sums[0].cumsum(-1)[:, torch.tensor(LENGTHS) - 1] / lengths
+        arithmetic = means_of_some.log().abs().sort(dim=0).values[math.ceil(MOST * RESPONSES) - 1]
+        limits = _limits(rule, each, old_prob)
+        found = _histogram(alone, limits, old_prob, distance, end, below)
+        token, sequence, line = near[0], near[1], near[2:]
+        return {
+            **found,
+            **_sayings(found, length * (0 if is_exact else FEWER)),
+            **_told("own", distance),
+            **_told("token", token),
+            **_told("sequence", sequence),
+            **_told("product", length * sequence),
+            "product_nats": length * sequence,
+            "product_is_near": (length * sequence < TOO_FAR).double(),
+            **{f"{name}_limit_far": _percent(found[name].log().abs()) for name in ("lower", "upper")},
+            "cap": found["upper"] * (1.0 if "max_ratio" in widths and "eps_high" not in widths else math.nan),
+            "lengths": lengths,
+            "token_line": _percent(token.expand(lengths.shape)),
+            "sequence_line": _percent(line),
+            "arithmetic_line": _percent(arithmetic),
+            "product_line": _percent(lengths * line),
+        }
+
+    return curve
 
 
-@dataclass(frozen=True)
-class RatioCurve:
-    """What becomes of the ratios of responses, and what the limits of one algorithm cut of them.
+def is_sum(ratio: Callable[..., Tensor]) -> bool:
+    """Return whether the log of this ratio is a sum Σ w · (a token's log-ratio), with Σ w and Σ w² the same on every token.
 
-    algorithm, length, drift, old_prob: as `ratio_curve` takes them.
-    spread: of all kinds of ratio against length. token, sequence, product, own: distances as there at `length`, nats, the
-    last of the algorithm's own ratio. lower, upper: its limits on the ratio, for the advantages that they hold back.
-    edges, share, share_cut: a histogram of its own ratio: [B + 1] edges of bins, limits among them; the share of all tokens in
-    each bin, and of all tokens the share that is in it with its gradient cut. clipped: share of all tokens whose gradient is
-    cut. simulated: of how many tokens these shares and `own` are, 0 where they are exact.
+    Then, where the tokens' log-ratios are independent and normal, so is it, with mean · Σ w and std · √Σ w².
     """
-
-    algorithm: PolicyGradient
-    length: int
-    drift: float
-    old_prob: float
-    spread: RatioSpread
-    token: float
-    sequence: float
-    product: float
-    own: float
-    lower: float
-    upper: float
-    edges: Array
-    share: Array
-    share_cut: Array
-    clipped: float
-    simulated: int
-
-    def has(self, name: str) -> bool:
-        """Return whether the algorithm's limits have a width of this name."""
-        return name in numbers(self.algorithm)
-
-    def noise_at(self, distance: float) -> float:
-        """Return the noise with which nine in ten token ratios lie so near to 1, by bisection: it grows with the noise."""
-        low, high = NOISE
-        for _ in range(24):
-            noise = math.sqrt(low * high)
-            near = _distances(noise, self.drift, (1,))[0][0] < distance
-            low, high = (noise, high) if near else (low, noise)
-        return high
+    some = 0.1 * torch.randn((1, 8, 7), generator=torch.Generator().manual_seed(0), dtype=torch.double)
+    old_prob = torch.tensor(0.1, dtype=torch.double)
+    one_moved = _log(ratio, torch.eye(7, dtype=torch.double).unsqueeze(0), old_prob)  # [token that moved, token]
+    total, size = one_moved.sum(0), one_moved.square().sum(0)
+    alike = torch.allclose(total, total[0]) and torch.allclose(size, size[0])
+    return alike and torch.allclose(_log(ratio, some, old_prob), some[0] @ one_moved, atol=1e-12)
 
 
-@lru_cache(maxsize=1)
-def _draws() -> Tensor:
-    """Return standard normal numbers [1, N, T]."""
-    generator = torch.Generator().manual_seed(0)
-    return torch.randn((1, RESPONSES, LONGEST), generator=generator, dtype=torch.double)
-
-
-def _log(ratio: Callable[..., Tensor], log_ratio: Tensor, old_prob: float = 0.1) -> Tensor:
+def _log(ratio: Callable[..., Tensor], log_ratio: Tensor, old_prob: Tensor) -> Tensor:
     """Return the log of this ratio on each token, [N, T], where the tokens' own log-ratios are these, [1, N, T]."""
-    old_logp = torch.full_like(log_ratio, old_prob).log()
+    old_logp = old_prob.log().expand(log_ratio.shape)
     return ratio(old_logp + log_ratio, old_logp, torch.ones_like(log_ratio, dtype=torch.bool))[0].detach().log()
 
 
-@dataclass(frozen=True)
-class _Own:
-    """How the log of one kind of ratio is distributed: normal with this mean and standard deviation, or as a sorted sample."""
-
-    mean: float = 0.0
-    std: float = 1.0
-    sample: Array | None = None
-
-    def below(self, log_ratio: Array) -> Array:
-        """Return the share of tokens with a log ratio up to each of these."""
-        if self.sample is not None:
-            return np.searchsorted(self.sample, log_ratio, side="right") / len(self.sample)
-        return array(torch.special.ndtr(torch.from_numpy((log_ratio - self.mean) / self.std)))
-
-    @property
-    def distance(self) -> float:
-        if self.sample is not None:
-            return _nearest(self.sample)
-        return float(_normal_distance(np.array([self.mean]), np.array([self.std]))[0])
-
-    @property
-    def span(self) -> tuple[float, float]:
-        if self.sample is not None:
-            return float(self.sample[0]), float(self.sample[-1])
-        return self.mean - REACH * self.std, self.mean + REACH * self.std
+def _weights(ratio: Callable[..., Tensor], each: Tensor, old_prob: Tensor) -> tuple[Tensor, Tensor]:
+    """Return Σ w and √Σ w² of the first token's ratio in a response of as many tokens as there are in `each`."""
+    place = torch.arange(each.shape[-1])
+    moved = _log(ratio, (place[:, None] == place[None, :]).double().unsqueeze(0), old_prob)[:, 0]
+    return moved.sum(), moved.square().sum().sqrt()
 
 
-def _nearest(log_ratio: Array) -> float:
-    """Return the |log ratio| below which nine in ten of a sample lie."""
-    place = math.ceil(MOST * log_ratio.size) - 1
-    return float(np.partition(np.abs(log_ratio), place)[place])
-
-
-def _normal_distance(mean: Array, std: Array) -> Array:
+def _distances(mean: Tensor, std: Tensor) -> Tensor:
     """Return x with P(|X| < x) = .9 for normal X, by Newton's method.
 
     x lies between |mean| + 1.28 std (mean far from 0: one tail) and |mean| + 1.65 std (mean 0: two tails).
     """
-    m, s = torch.from_numpy(np.abs(mean)), torch.from_numpy(std)
-    x = m + 1.46 * s
-    for _ in range(6):
-        near, far = (x - m) / s, (x + m) / s
+    mean = mean.abs()
+
+    def step(x: Tensor) -> tuple[Tensor, Tensor]:
+        near, far = (x - mean) / std, (x + mean) / std
         inside = torch.special.ndtr(near) - torch.special.ndtr(-far)
-        density = ((-near.square() / 2).exp() + (-far.square() / 2).exp()) / (s * math.sqrt(2 * math.pi))
+        density = ((-near.square() / 2).exp() + (-far.square() / 2).exp()) / (std * math.sqrt(2 * math.pi))
         x = x - (inside - MOST) / density
-    return array(x)
+        return x, x
+
+    return repeated(step, mean + 1.46 * std, 5)[-1]
 
 
-def _weights(ratio: Callable[..., Tensor], length: int, old_prob: float = 0.1) -> tuple[float, float] | None:
-    """Return Σ w and √Σ w² if the log of this ratio is the same sum Σ w · (a token's log-ratio) on every token, else None.
-
-    Then, where the tokens' log-ratios are independent and normal, so is it, with mean · Σ w and std · √Σ w².
-    """
-    one_moved = _log(ratio, torch.eye(length, dtype=torch.double).unsqueeze(0), old_prob)  # [token that moved, token]
-    total, size = one_moved.sum(0), one_moved.square().sum(0).sqrt()
-    some = 0.1 * _draws()[:, :8, :length]
-    alike = torch.allclose(total, total[0]) and torch.allclose(size, size[0])
-    if not alike or not torch.allclose(_log(ratio, some, old_prob), some[0] @ one_moved, atol=1e-12):
-        return None
-    return float(total[0]), float(size[0])
-
-
-@lru_cache(maxsize=256)
-def _known_weights(length: int) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Return the weights of the token ratio and of the sequence ratio."""
-    token, sequence = (_weights(ratio, length) for ratio in (token_ratio, sequence_ratio))
-    assert token is not None
-    assert sequence is not None
-    return token, sequence
-
-
-def _distances(noise: float, drift: float, lengths: tuple[int, ...]) -> tuple[Array, Array, Array]:
-    """Return the exact distances of token ratio, sequence ratio and plain product at each length."""
-    token, sequence = np.array([_known_weights(length) for length in lengths]).transpose(1, 2, 0)  # [2, lengths] each
-    mean = drift - noise**2 / 2
-    near = _normal_distance(mean * sequence[0], noise * sequence[1])
-    return _normal_distance(mean * token[0], noise * token[1]), near, np.array(lengths) * near
-
-
-@lru_cache(maxsize=4)
-def _spread(noise: float, drift: float) -> RatioSpread:
-    log_ratio = drift - noise**2 / 2 + noise * _draws()
-    sums = token_ratio(log_ratio, torch.zeros_like(log_ratio), torch.ones_like(log_ratio, dtype=torch.bool)).cumsum(-1)
-    token, sequence, product = _distances(noise, drift, LENGTHS)
-    return RatioSpread(
-        lengths=np.array(LENGTHS, dtype=float),
-        token=token,
-        sequence=sequence,
-        arithmetic=np.array([_nearest(array((sums[..., n - 1] / n).log())) for n in LENGTHS]),
-        product=product,
-    )
-
-
-@checked
-def ratio_curve(
-    algorithm: PolicyGradient = GRPO,
-    *,
-    eps_low: float | None = None,
-    eps_high: float | None = None,
-    max_ratio: float | None = None,
-    length: int = 100,
-    noise: float = 0.06,
-    drift: float = 0.0,
-    old_prob: float = 0.1,
-) -> RatioCurve:
-    """Return how far four kinds of ratio stray from 1 with length, and a histogram of the algorithm's own in its limits.
-
-    A token's ratio does not care for length; the geometric mean (GSPO's sequence ratio) and the arithmetic mean draw nearer to 1
-    like 1/√length, the plain product runs away. So limits made for one kind of ratio are no limits for another.
-
-    The log-ratios of all tokens are independent and normal, with mean drift − noise²/2 and standard deviation noise, nats. At
-    drift 0 a token ratio has mean 1, as every ratio must under the policy that sampled; other drifts are of responses that an
-    update has pushed up or down. Half of the responses, whichever, have A = +1, the others A = −1. All is exact where the log
-    of a ratio is a sum of tokens' log-ratios; any other ratio is simulated. Limits are those of a response's first token, and
-    cut is what `is_clipped`, which the clip fractions of training count with, says to be cut.
-
-    eps_low, eps_high, max_ratio: of the bounds; None: the algorithm's own. length: tokens of a response, 1 to 200. noise: above
-    0 and up to 2. drift: −1 to 1. old_prob: each token's probability when sampled, in (0, 1]; matters where limits depend on it.
-    Raises ValueError for a value out of range, or an algorithm without a ratio.
-    """
-    algorithm = with_given(algorithm, eps_low=eps_low, eps_high=eps_high, max_ratio=max_ratio)
-    if not isinstance(algorithm, PolicyGradient):
-        raise ValueError(f"algorithm: {algorithm.name} has no ratio")
-    if not 1 <= length <= LONGEST:
-        raise ValueError(f"length must be from 1 to {LONGEST} tokens; got {length}")
-    if not 0 < noise <= 2:
-        raise ValueError(f"noise must be above 0 and at most 2 nats; got {noise}")
-    if not abs(drift) <= 1:
-        raise ValueError(f"drift must be from −1 to 1 nats; got {drift}")
-    limits = _limits(algorithm, length, old_prob)
-    lower, upper = float(limits[1][0]), float(limits[0][1])
-    own = _own(algorithm.ratio, length, noise, drift - noise**2 / 2, old_prob)
-    low, high = _window(own.distance, lower, upper)
-    bins = _bins(low, high, (lower, upper))
-    cells = np.exp(np.linspace(*own.span, CELLS + 1))
-    edges = np.unique(np.concatenate([[0.0], bins, cells, [x for x in (lower, upper) if 0 < x < math.inf]]))
-    with np.errstate(divide="ignore"):
-        mass = np.diff(own.below(np.log(edges)))
-    cut = mass * _share_cut(algorithm, (edges[1:] + edges[:-1]) / 2, limits, old_prob)
-    inside = np.searchsorted(edges, bins)
-    token, sequence, product = (float(distance[0]) for distance in _distances(noise, drift, (length,)))
-    return RatioCurve(
-        algorithm=algorithm,
-        length=length,
-        drift=drift,
-        old_prob=old_prob,
-        spread=_spread(noise, drift),
-        token=token,
-        sequence=sequence,
-        product=product,
-        own=own.distance,
-        lower=lower,
-        upper=upper,
-        edges=bins,
-        share=np.add.reduceat(np.append(mass, 0.0), inside)[:-1],
-        share_cut=np.add.reduceat(np.append(cut, 0.0), inside)[:-1],
-        clipped=float(cut.sum()),
-        simulated=0 if own.sample is None else len(own.sample),
-    )
-
-
-def _bins(low: float, high: float, limits: tuple[float, float]) -> Array:
-    """Return edges of equal bins, divided at the limits, so that no bin is cut in part only."""
-    inside = [limit for limit in limits if low < limit < high]
-    return np.unique(np.concatenate([np.linspace(low, high, BINS + 1), inside]))
-
-
-def _own(ratio: Callable[..., Tensor], length: int, noise: float, mean: float, old_prob: float) -> _Own:
-    """Return how the log of this ratio is distributed over the tokens of responses."""
-    weights = _weights(ratio, length, old_prob)
-    if weights is not None:
-        return _Own(mean * weights[0], noise * weights[1])
-    log_ratio = mean + noise * _draws()[..., :length]
-    return _Own(sample=np.sort(array(_log(ratio, log_ratio, old_prob))))
+def _limits(rule: PolicyGradient, each: Tensor, old_prob: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the lower and the upper limits, [for A = +1 and A = −1], on the first token of such a response."""
+    signs = torch.tensor([1.0, -1.0], dtype=torch.double).reshape(1, 2, 1).expand(1, 2, each.shape[-1])
+    old_logp = old_prob.log().expand(signs.shape)
+    lower, upper = rule.limits(old_logp, torch.ones_like(old_logp, dtype=torch.bool), signs)
+    return lower[0, :, 0], upper[0, :, 0]
 
 
 def limits_follow_probability(algorithm: PolicyGradient) -> bool:
     """Return whether the algorithm's limits on the ratio differ between tokens of old probability .01 and .5."""
-    return not torch.equal(*(_limits(algorithm, 1, old_prob) for old_prob in (0.01, 0.5)))
+    each = torch.zeros((1, 1, 1), dtype=torch.double)
+    rare, common = (_limits(algorithm, each, torch.tensor(q, dtype=torch.double)) for q in (0.01, 0.5))
+    return not all(map(torch.equal, rare, common))
 
 
-def _limits(algorithm: PolicyGradient, length: int, old_prob: float) -> Tensor:
-    """Return the limits [for A = +1 and A = −1, lower and upper] on the first token of such a response."""
-    part = _objective(algorithm, torch.zeros(1, 2, length, dtype=torch.double), old_prob)
-    return torch.stack([part.lower[0, :, 0], part.upper[0, :, 0]], 1)
+def _histogram(
+    alone: PolicyGradient,
+    limits: tuple[Tensor, Tensor],
+    old_prob: Tensor,
+    distance: Tensor,
+    end: Tensor,
+    below: Callable[[Tensor], Tensor],
+) -> dict[str, Tensor]:
+    """Return the limits, and shares of all tokens in bins of their ratio: equal bins, divided at the limits, and all beyond.
+
+    below: the share of log ratios up to each of these; end: a log ratio beyond which there are none.
+    """
+    both = torch.stack([limits[0][1], limits[1][0]])  # those that hold back: the lower for A = −1, the upper for A = +1
+    is_real = (both > 0) & torch.isfinite(both)
+    low, high = _window(distance, both, is_real)
+    bins = low + (high - low) * torch.arange(BINS + 1, dtype=torch.double) / BINS
+    edges = torch.cat([bins, both.clamp(min=low, max=high)]).sort().values
+    starts = torch.cat([torch.zeros(1, dtype=torch.double), edges])
+    ends = torch.cat([edges, torch.maximum(high, end.exp()).reshape(1)])
+    steps = torch.arange(CELLS + 1, dtype=torch.double) / CELLS
+    cells = starts[:, None] + (ends - starts)[:, None] * steps
+    mass = below(cells.log()).diff(dim=-1)
+    cut = _share_cut(alone, (cells[:, 1:] + cells[:, :-1]) / 2, limits, old_prob)
+    width, share, share_cut = (ends - starts)[1:-1], mass.sum(-1)[1:-1], (mass * cut).sum(-1)[1:-1]
+    density = torch.where(width > 0, share / width, 0.0)
+    tallest = density.amax().clamp(min=1e-300)
+    lower, upper = torch.where(is_real, both, math.nan)
+    return {
+        "lower": lower,
+        "upper": upper,
+        "low": low,
+        "high": high,
+        "middle": (starts + ends)[1:-1] / 2,
+        "width": width,
+        "share": share,
+        "share_cut": share_cut,
+        "height": density / tallest,
+        "height_cut": torch.where(width > 0, share_cut / width, 0.0) / tallest,
+        "clipped": (mass * cut).sum(),
+        "cuts": (cut > 0).any().double(),
+    }
 
 
-def _objective(algorithm: PolicyGradient, log_ratio: Tensor, old_prob: float) -> TokenObjective:
-    """Return the objective without its KL term of responses [1, N, T], of which the first half has A = +1, the other A = −1."""
-    if not 0 < old_prob <= 1:
-        raise ValueError(f"old_prob must be above 0 and at most 1; got {old_prob}")
-    old_logp = torch.full_like(log_ratio, old_prob).log()
-    advantages = torch.ones_like(log_ratio)
-    advantages[:, log_ratio.shape[1] // 2 :] = -1.0
-    batch = Batch(old_logp, advantages, torch.ones_like(log_ratio, dtype=torch.bool))
-    return algorithm.without_kl().objective(old_logp + log_ratio, batch)
-
-
-def _share_cut(algorithm: PolicyGradient, ratio: Array, limits: Tensor, old_prob: float) -> Array:
+def _share_cut(alone: PolicyGradient, ratio: Tensor, limits: tuple[Tensor, Tensor], old_prob: Tensor) -> Tensor:
     """Return for each value of the algorithm's ratio the share of tokens, 0, ½ or 1, whose gradient is cut there."""
-    lower, upper = limits.repeat_interleave(len(ratio), 0).t()[..., None]
-    alone = replace(algorithm, ratio=token_ratio, bounds=lambda old_logp: (lower[None], upper[None]))
-    log_ratio = torch.from_numpy(np.log(ratio)).repeat(2)[
-        None, :, None
-    ]  # a response of one token for each value and sign
-    part = _objective(alone, log_ratio, old_prob)
-    low, high, dual = is_clipped(part.surrogate, part.ratio, part.advantages, part.lower, part.upper)
-    return array((low | high | dual).reshape(2, -1).double().mean(0))
+    both = torch.cat([ratio.flatten(), ratio.flatten()]).reshape(2, -1, 1)  # a prompt a sign, a response a value
+    lower, upper = (limit.reshape(2, 1, 1).expand(both.shape) for limit in limits)
+    old_logp = old_prob.log().expand(both.shape)
+    signs = torch.tensor([1.0, -1.0], dtype=torch.double).reshape(2, 1, 1).expand(both.shape)
+    part = alone.objective(old_logp + both.log(), Batch(old_logp, signs, torch.ones_like(both, dtype=torch.bool)))
+    low, high, dual = is_clipped(part.surrogate, part.ratio, part.advantages, lower, upper)
+    return (low | high | dual).double().mean(0).reshape(ratio.shape)
 
 
-def _window(distance: float, lower: float, upper: float) -> tuple[float, float]:
+def _window(distance: Tensor, limits: Tensor, is_real: Tensor) -> tuple[Tensor, Tensor]:
     """Return from where to where to draw: most ratios and all limits, but no wider than keeps the limits apart, if it can be."""
-    limits = [abs(limit - 1) for limit in (lower, upper) if 0 < limit < math.inf]
-    size = math.expm1(min(distance, 9.0)) / 1.645  # of one standard deviation, where it is small
-    reach = max(1.25 * max(limits), 2 * size, min(4 * size, 40 * min(limits))) if limits else 4 * size
-    power = 10.0 ** math.floor(math.log10(reach))
-    half = next(step * power for step in (1, 2, 3, 5, 10) if step * power >= reach)
-    return max(0.0, 1 - half), 1 + half
+    away = (limits - 1).abs()
+    furthest, nearest = torch.where(is_real, away, 0.0).amax(), torch.where(is_real, away, torch.inf).amin()
+    size = distance.clamp(max=9.0).expm1() / 1.645  # of one standard deviation, where it is small
+    narrow = torch.maximum(2 * size, torch.minimum(4 * size, 40 * nearest))
+    reach = torch.maximum(1.25 * furthest, narrow) * (1 - 1e-9)  # a size that rounding makes no other step
+    halves = 10 ** reach.log10().floor() * torch.tensor([1, 2, 3, 5, 10], dtype=torch.double)
+    half = torch.where(halves >= reach, halves, torch.inf).amin()
+    return (1 - half).clamp(min=0.0), 1 + half
 
 
-DOTS = (0, (1, 1))
-NEAREST, FURTHEST = 1e-4, 100.0  # of the distances drawn
-NOWHERE = 1e9  # of a limit that does not exist: outside of every picture
+def _percent(distance: Tensor) -> Tensor:
+    """Return by how many percent a ratio this far from 1, in nats, is larger, or the other way round smaller, than 1."""
+    return 100 * distance.expm1()
 
 
-class RatioPicture(Picture[RatioCurve]):
-    """Left how far ratios of each kind lie from 1 against length, right a histogram of the algorithm's own ratio."""
-
-    size = (10, 4.6)
-    alt = (
-        "Left, how far four kinds of ratio lie from 1 against the length of a response, on log scales. "
-        "Right, a histogram of the algorithm's own ratio with its limits."
-    )
-
-    def draw(self, curve: RatioCurve) -> list[Artist]:
-        self.left, self.right = self.figure.subplots(1, 2)
-        self._draw_spread()
-        self._draw_histogram()
-        (handles, labels), (more, their_labels) = (ax.get_legend_handles_labels() for ax in (self.left, self.right))
-        self.figure.legend(
-            [*handles, *more],
-            [*labels, *their_labels],
-            loc="outside lower center",
-            ncols=3,
-            fontsize=TEXT - 1,
-            frameon=False,
-        )
-        return [self.here, *self.distances, *self.lines, self.own, self.all, self.cut, *self.limits]
-
-    def _draw_spread(self) -> None:
-        ax = self.left
-        dress(
-            ax,
-            title="How far ratios stray from 1",
-            x="length of the response, tokens",
-            y="|log ratio|, nats: 9 in 10 below",
-        )
-        self.here = ax.axvline(1, color=GREY, linewidth=1)
-        self.distances = tuple(ax.axhline(1, color="black", linestyle=DOTS, linewidth=2) for _ in range(2))
-        self.product, self.token, self.arithmetic, self.sequence = self.lines = [
-            ax.plot([], [], color=colour, linestyle=style, marker=marker, linewidth=LINE, markersize=8, label=name)[0]
-            for name, colour, style, marker in (
-                ("product of the token ratios", "black", "-.", ""),
-                ("one token's ratio", BLUE, "-", ""),
-                ("their arithmetic mean, simulated", GREEN, "none", "s"),
-                ("their geometric mean (sequence)", VERMILION, "--", ""),
-            )
-        ]
-        (self.own,) = ax.plot(
-            [], [], "o", markersize=12, markerfacecolor="white", markeredgecolor="black", markeredgewidth=2.5
-        )
-        self.own.set_label("the algorithm's own ratio")
-        ax.set(xscale="log", yscale="log", xlim=(1, 260), ylim=(NEAREST, FURTHEST))
-        ax.set_xticks([1, 10, 100], ["1", "10", "100"])
-        ax.set_yticks([1e-4, 1e-2, 1, 100], ["0.0001", "0.01", "1", "100"])
-        ax.yaxis.set_minor_locator(NullLocator())
-
-    def _draw_histogram(self) -> None:
-        ax = self.right
-        dress(ax, title="The algorithm's own ratio, and what is cut", x="ratio", y="how often")
-        ax.axvline(1, color=GREY, linewidth=1)
-        edges = np.array([0.0, 1.0])
-        self.all = ax.stairs(
-            [0.0], edges, fill=True, facecolor="#a6cfe8", edgecolor=BLUE, linewidth=1.5, label="all ratios"
-        )
-        self.cut = ax.stairs(
-            [0.0],
-            edges,
-            fill=True,
-            facecolor="white",
-            edgecolor=VERMILION,
-            hatch="///",
-            linewidth=1.5,
-            label="gradient cut",
-        )
-        self.limits = tuple(
-            ax.axvline(1, color="black", linestyle=DOTS, linewidth=2, label=label) for label in ("limits", None)
-        )
-        ax.set(ylim=(0, 1.08), yticks=[])
-        ax.xaxis.set_major_locator(MaxNLocator(4))
-        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.6g}"))
-
-    def show(self, curve: RatioCurve) -> None:
-        spread = curve.spread
-        self.product.set_data(spread.lengths, spread.product)
-        self.token.set_data(spread.lengths, spread.token)
-        self.arithmetic.set_data(spread.lengths, spread.arithmetic)
-        self.sequence.set_data(spread.lengths, spread.sequence)
-        self.here.set_xdata([curve.length, curve.length])
-        self.own.set_data([curve.length], [curve.own])
-        for across, upright, limit in zip(self.distances, self.limits, (curve.lower, curve.upper), strict=True):
-            real = 0 < limit < math.inf
-            across.set_ydata([abs(math.log(limit)) if real else NOWHERE] * 2)
-            upright.set_xdata([limit if real else -NOWHERE] * 2)
-        low, high = curve.edges[0], curve.edges[-1]
-        if self.right.get_xlim() != (low, high):
-            self.right.set_xlim(low, high)
-        width = np.diff(curve.edges)  # not all alike: areas are shares
-        tallest = (curve.share / width).max() or 1.0
-        self.all.set_data(curve.share / width / tallest, curve.edges)
-        self.cut.set_data(curve.share_cut / width / tallest, curve.edges)
-
-    def still(self, curve: RatioCurve) -> Hashable:
-        return float(curve.edges[0]), float(curve.edges[-1])
-
-    def handles(self, curve: RatioCurve) -> list[Handle]:
-        def limit(name: Literal["eps_low", "eps_high"], at: float) -> Handle:
-            has = curve.has(name)
-            return Handle(
-                self.right,
-                "x",
-                at if has else math.inf,
-                name,
-                lambda ratio: width_at(curve.algorithm, name, curve.old_prob, ratio) if has else 0.0,
-            )
-
-        return [
-            Handle(self.left, "x", curve.length, "length"),
-            Handle(self.left, "y", curve.token, "noise", curve.noise_at),
-            limit("eps_high", curve.upper),
-            limit("eps_low", curve.lower),
-        ]
-
-    def conclusion(self, curve: RatioCurve) -> str:
-        limits = [_limit(limit) for limit in (curve.lower, curve.upper) if 0 < limit < math.inf]
-        cut = (
-            curve.clipped if curve.simulated or not limits else max(curve.clipped, 1e-300)
-        )  # a normal tail is never empty
-        tokens = f"{_percent(cut)} of the {f'{curve.simulated:,} simulated ' if curve.simulated else ''}tokens"
-        name = curve.algorithm.name
-        who = f"{name}'s limits {' and '.join(limits)} cut" if limits else f"{name} has no limits and cuts"
-        return f"{who} {tokens}; nine in ten of its ratios lie within {_within(curve.own)} of 1."
-
-    def words(self, curve: RatioCurve) -> str:
-        token, sequence, product = map(_within, (curve.token, curve.sequence, curve.product))
-        tokens = "1 token" if curve.length == 1 else f"{curve.length} tokens"
-        words = [
-            f"In responses of {tokens} nine in ten token ratios lie within {token} of 1, "
-            f"sequence ratios within {sequence}, plain products within {product}."
-        ]
-        if curve.clipped >= 0.35:
-            words.append("The limits are narrow beside the spread: most of what moved as its advantage asks is cut.")
-        outside = 1 - curve.share.sum()
-        if outside > 0.005:
-            words.append(f"{_percent(outside)} of the ratios lie outside the right picture.")
-        return " ".join(words)
+def _told(name: str, distance: Tensor) -> dict[str, Tensor]:
+    """Return a distance in percent, and the two ratios that are this far from 1."""
+    return {f"{name}_far": _percent(distance), f"{name}_from": (-distance).exp(), f"{name}_to": distance.exp()}
 
 
-def _within(distance: float) -> str:
-    """Return a distance in nats as a percentage or, from a factor of 1.5 on, as a factor."""
-    if distance >= math.log(1.5):
-        return f"a factor {float(f'{math.exp(distance):.2g}'):g}" if distance < 7 else f"a factor e^{distance:.0f}"
-    return f"{100 * math.expm1(distance):.2g} %"
+LIMITS = {
+    "both": "its limits, {lower:r} and {upper:r}, cut ",
+    "one": "its limit, {limit:r}, cuts ",
+    "none": "it has no limits, and cuts ",
+}
+CUT = {
+    "some": "{clipped_percent:.3g} % of the tokens.",
+    "few": "less than 0.01 % of the tokens.",
+    "never": "no gradient.",
+}
 
 
-def _limit(value: float) -> str:
-    """Return a limit to two digits of its distance from 1: 0.8, 1.28, 1.0004."""
-    return f"{1 + float(f'{value - 1:.2g}'):.10g}"
+def _sayings(found: dict[str, Tensor], simulated: Tensor) -> dict[str, Tensor]:
+    """Return what the sentences need: which of them holds, and their numbers."""
+    lower, upper, clipped = (found[name] for name in ("lower", "upper", "clipped"))
+    count = (~lower.isnan()).double() + (~upper.isnan()).double()
+    limits = {"both": count == 2, "one": count == 1, "none": count == 0}
+    cuts = found["cuts"] > 0
+    few = (clipped < 1e-4) & (simulated == 0)  # of a sample none may be cut; a normal tail is never empty
+    cut = {"some": cuts & ~few, "few": cuts & few, "never": ~cuts}
+    outside = 1 - found["share"].sum()
+    return {
+        **{f"{a}_{b}": (limits[a] & cut[b]).double() for a, b in product(LIMITS, CUT)},
+        "limit": torch.where(upper.isnan(), lower, upper),
+        "clipped_percent": 100 * clipped,
+        "mostly": (clipped >= 0.35).double(),
+        "outside_percent": 100 * outside,
+        "leaves": (outside > 0.005).double(),
+        "simulated": simulated,
+    }
 
 
-def _percent(share: float) -> str:
-    if 0 < share < 1e-4:
-        return "below 0.01 %"
-    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"
+def texts(algorithm: PolicyGradient) -> dict[str, str]:
+    """Return what the algorithm fixes: whether the old probability has a part."""
+    return {"by_probability": "yes" if limits_follow_probability(algorithm) else ""}
 
+
+def data(algorithm: PolicyGradient) -> dict[str, Draws]:
+    """Return, for a ratio that is simulated, normal numbers for the tokens of `FEWER` responses in place of one."""
+    return {} if is_sum(algorithm.ratio) else {"each": Draws("normal", (1, FEWER, "length"), 0, LONGEST)}
+
+
+_LIMIT: dict[str, Any] = {"colour": "ink", "width": 2}
+RATIO = Picture(
+    title="How far do ratios stray from 1 as responses grow?",
+    look="Drag the length: a token's ratio stays, a mean over the response comes nearer to 1, a product runs away.",
+    alt="Left, how far four kinds of ratio lie from 1 against the length of a response, on logarithmic axes. Right, a "
+    "histogram of the algorithm's own ratio with its limits.",
+    panels=(
+        Panel(
+            "How far ratios stray from 1",
+            Axis("length of the response, tokens", 1, 260, log=1, ticks=(1, 10, 100)),
+            Axis("nine in ten ratios lie within … % of 1", 0.01, 1000, log=1, ticks=(0.01, 0.1, 1, 10, 100, 1000)),
+            (
+                Rule("length", dash="6 2 1 2", width=1.5, drag="length"),
+                Rule("upper_limit_far", axis="y", label="limit {upper:r}", direct=True, **_LIMIT),
+                Rule("lower_limit_far", axis="y", label="limit {lower:r}", direct=True, **_LIMIT),
+                Rule("token_far", axis="y", dash="", colour="blue", drag="noise"),
+                Line("lengths", "product_line", "5 2 1 2", colour="purple", label="product", direct=True),
+                Line("lengths", "token_line", width=3.5, label="one token", direct=True),
+                Points("lengths", "arithmetic_line", "s", 7, colour="green", label="arithmetic mean, simulated"),
+                Line("lengths", "sequence_line", "7 3", colour="vermilion", label="geometric mean", direct=True),
+                Points("length", "own_far", size=13, fill="none", colour="ink", label="{name}'s own ratio"),
+            ),
+        ),
+        Panel(
+            "{name}'s own ratio, and what is cut",
+            Axis("ratio", "low", "high"),
+            Axis("how often", 0, 1.15, ticks=None),
+            (
+                Rule(1, dash="", width=1),
+                Bars("middle", "height", "width", label="all ratios"),
+                Bars("middle", "height_cut", "width", fill="hatch", colour="vermilion", label="gradient cut"),
+                Rule("upper", drag="eps_high", label="{upper:r}", direct=True, **_LIMIT),
+                Rule("lower", drag="eps_low", label="{lower:r}", direct=True, **_LIMIT),
+                Rule("cap", drag="max_ratio", **_LIMIT),
+            ),
+        ),
+    ),
+    controls={
+        "length": Slider(1, LONGEST, 1, 100, "length, tokens"),
+        "noise": Slider(0.005, 0.5, 0.005, 0.06, "noise, nats"),
+        "drift": Slider(-0.05, 0.05, 0.001, 0.0, "drift, nats", rare=True),
+        "old_prob": Slider(0.01, 0.5, 0.01, 0.1, "old probability", when="by_probability"),
+    },
+    data={"draws": Draws("normal", (1, RESPONSES, LONGEST), 0), "each": Draws("normal", (1, 1, "length"), 0)},
+    conclusion=tuple(
+        Say(f"Nine in ten of {{name}}'s ratios lie between {{own_from:r}} and {{own_to:r}}; {limits}{cut}", f"{a}_{b}")
+        for (a, limits), (b, cut) in product(LIMITS.items(), CUT.items())
+    ),
+    says=(
+        Say(
+            "In responses of length {length:d}, nine in ten token ratios lie between {token_from:r} and {token_to:r}, their "
+            "geometric means (sequence ratios) between {sequence_from:r} and {sequence_to:r},"
+        ),
+        Say("their products between {product_from:r} and {product_to:r}.", "product_is_near"),
+        Say("their products within a factor e^{product_nats:.0f}.", "!product_is_near"),
+        Say("The limits are narrow beside the spread: most of what moved as its advantage asks is cut.", "mostly"),
+        Say("{outside_percent:.2g} % of the ratios lie outside the right graph.", "leaves"),
+        Say("Its ratios are those of {simulated:d} simulated tokens.", "simulated"),
+        Say("On the left, within 25 % is from 1 / 1.25 = 0.8 to 1.25."),
+    ),
+)
 
 explore_ratio = explorer(
     "ratio",
-    ratio_curve,
-    RatioPicture,
-    algorithms=Algorithms(fits=has_a_ratio, parameters=WIDTHS),
-    controls={
-        "length": WholeSlider(1, LONGEST, "length, tokens"),
-        "noise": Slider(*NOISE, 0.005, "noise, nats"),
-        "drift": Slider(-0.05, 0.05, 0.001, "drift, nats", rare=True),
-        "old_prob": Slider(
-            0.01, 0.5, 0.01, "old probability", shown=lambda values: limits_follow_probability(values["algorithm"])
-        ),
-    },
-    grid={
-        "noise": (0.02, 0.06, 0.2),
-        "algorithm": (GRPO, GSPO),
-        "length": (1, 3, 10, 30, 100, 200),
-    },
-    twin={
-        "GRPO, limits for a token's ratio": {},
-        "GSPO, limits for a response's ratio": {"algorithm": GSPO},
+    RATIO,
+    ratio,
+    algorithms=Algorithms(has_a_ratio, GRPO, WIDTHS),
+    texts=texts,
+    data=data,
+    free=True,
+    example={"length": 7},
+    named={
+        "GRPO, limits for a token": {},
+        "large steps": {"noise": 0.3},
+        "GSPO, limits for a response": {"algorithm": GSPO},
         "GSPO, small steps": {"algorithm": GSPO, "noise": 0.005, "length": 200},
     },
 )

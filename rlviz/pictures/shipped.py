@@ -35,16 +35,23 @@ def traced(idea: Idea) -> dict[str, Any]:
     from rlviz.page.tracing import CannotTrace
     from rlviz.pictures.idea import keys_of
 
-    programs, keys = {}, {}
+    programs: dict[str, Any] = {}
+    keys: dict[str, str] = {}
+    curves: dict[Any, str] = {}
     options = [list(idea.controls[pick].options) for pick in idea.picks()]  # type: ignore[union-attr]
     for key in keys_of(options):
+        arguments, others = idea.build(key, idea.members)
+        curve = idea.curve(*arguments, **others)
+        if curve in curves:  # what two algorithms have alike is traced once
+            keys[key] = curves[curve]
+            continue
         try:
             program = idea.traced(key, idea.members)
         except CannotTrace as error:
             sys.stderr.write(f"{idea.name}, {key}: {error}\n")
             continue
         text = json.dumps(program, separators=(",", ":"))
-        keys[key] = hashlib.sha256(text.encode()).hexdigest()[:8]
+        keys[key] = curves[curve] = hashlib.sha256(text.encode()).hexdigest()[:8]
         programs[keys[key]] = program
     return {"programs": programs, "keys": keys}
 

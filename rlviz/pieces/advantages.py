@@ -21,9 +21,9 @@ from small_models.host import refuse
 Scale = Literal["group_std", "batch_std", "none"]
 
 
-def all_equal(rewards: Float[Tensor, "P G"]) -> Bool[Tensor, " P"]:
+def all_equal(rewards: Float[Tensor, "*B P G"]) -> Bool[Tensor, "*B P"]:
     """Return which groups have one reward only. Compares max and min: three rewards of 0.1 have a std of 1e-17, not 0."""
-    return rewards.amax(1) == rewards.amin(1)
+    return rewards.amax(-1) == rewards.amin(-1)
 
 
 def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
@@ -409,7 +409,7 @@ class SmoothStandardization:
         self, rewards: Float[Tensor, "P G"], history: PromptHistory | None = None
     ) -> tuple[Float[Tensor, "P G"], PromptHistory]:
         _check_group(rewards)
-        never = PromptHistory.empty(len(rewards), rewards.device)
+        never = PromptHistory.empty(rewards.shape[0], rewards.device)
         this, total = (before.after(rewards, self.ddof) for before in (never, history or never))
         new, old = self._standardize(rewards, this), self._standardize(rewards, total)
         share = 1 / total.visits.double().unsqueeze(1)

@@ -1,11 +1,15 @@
 """Which groups reach the loss. (rewards [P, G]) → indices of groups, each as often as it is used.
 
 Selection sees the raw outcome (right or wrong), before weights and shaping: a length penalty would make every group differ.
+A selection's `uses`, rewards [..., P, G] → [..., P], says how often each group is used, in the mean over what it draws: indices
+are as many as the numbers say, which a picture that is computed in a page cannot follow.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -14,6 +18,23 @@ from torch import Tensor
 from rlviz.pieces.advantages import all_equal
 from rlviz.pieces.words import says
 from small_models.checks import check_fields
+
+
+def uses_all(rewards: Float[Tensor, "*B P G"]) -> Float[Tensor, "*B P"]:
+    """Return 1 for every group."""
+    return torch.ones_like(rewards[..., 0])
+
+
+def uses_informative(rewards: Float[Tensor, "*B P G"]) -> Float[Tensor, "*B P"]:
+    """Return 1 for groups whose rewards are not all equal, else 0."""
+    return (~all_equal(rewards)).to(rewards.dtype)
+
+
+def uses_informative_again(rewards: Float[Tensor, "*B P G"]) -> Float[Tensor, "*B P"]:
+    """Return P / N for each of the N informative groups and 0 for the others, or 1 for all where there is no informative one."""
+    informative = uses_informative(rewards)
+    found = informative.sum(-1, keepdim=True)
+    return torch.where(found > 0, informative * rewards.shape[-2] / found.clamp(min=1), 1.0)
 
 
 @says(why="no group is left out; one whose rewards are all equal adds no gradient, and counts in the mean.")
@@ -43,6 +64,7 @@ class DynamicSampling:
     """
 
     max_rounds: int = 10
+    uses: ClassVar[Callable[[Tensor], Tensor]] = staticmethod(uses_informative)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -69,3 +91,8 @@ def duplicate_informative(rewards: Float[Tensor, "P G"], generator: torch.Genera
     missing = len(rewards) - len(informative)
     drawn = torch.randint(len(informative), (missing,), generator=generator).to(informative.device)
     return torch.cat([informative, informative[drawn]])
+
+
+keep_all.uses = uses_all  # type: ignore[attr-defined]
+drop_all_equal.uses = uses_informative  # type: ignore[attr-defined]
+duplicate_informative.uses = uses_informative_again  # type: ignore[attr-defined]

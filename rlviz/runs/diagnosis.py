@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rlviz.markup import Markup, element, joined
-from rlviz.runs.measures import Course
+from rlviz.runs.measures import APART, Course
 from rlviz.runs.rules import FEWEST, RULES, Grade, Rule
 from rlviz.settings import Settings
 from rlviz.training import RunFolder, TrainingRun, history
@@ -52,12 +52,14 @@ class Diagnosis:
     """The findings in a run, the most important first; `print` it, iterate over it, or show it in a notebook.
 
     run: what it is of. steps: how many the run has. lacking: columns that an imported run has not, which no rule could look at.
+    few: what most rules need, where there is less.
     """
 
     run: str
     steps: int
     findings: tuple[Finding, ...]
     lacking: tuple[str, ...] = ()
+    few: str = ""
 
     def __iter__(self) -> Iterator[Finding]:
         return iter(self.findings)
@@ -70,7 +72,7 @@ class Diagnosis:
         """The run and how much there is to say about it, in a line."""
         counts = {grade: sum(finding.grade == grade for finding in self) for grade in ("warning", "note")}
         told = ", ".join(f"{count} {grade}{'s'[: count > 1]}" for grade, count in counts.items() if count)
-        few = f"; most rules need {FEWEST}" if self.steps < FEWEST else ""
+        few = f"; {self.few}" if self.few else ""
         blind = f"; not recorded: {', '.join(self.lacking)}" if self.lacking else ""
         return f"{self.run}, {self.steps} step{'s'[: self.steps > 1]}: {told or 'nothing unusual'}{few}{blind}."
 
@@ -118,9 +120,12 @@ def diagnose(
     lacking = tuple(frame.attrs.get("lacking", ()))
     if frame.empty:
         raise ValueError(f"{name} has no step yet, so there is nothing to diagnose; come back after {FEWEST}")
-    columns = {str(column): pd.to_numeric(frame[column]).to_numpy(dtype=float) for column in frame}
-    findings = findings_in(Course(columns, known))
-    return Diagnosis(name, len(frame), findings, lacking)
+    there = [column for column in frame if column not in lacking]
+    course = Course({str(column): pd.to_numeric(frame[column]).to_numpy(dtype=float) for column in there}, known)
+    few = "" if course.done >= FEWEST else f"most rules need {FEWEST}"
+    if not few and not course.long_enough:
+        few = f"they were logged in {len(frame)} rows, and most rules need {APART * course.window}"
+    return Diagnosis(name, course.done, findings_in(course), lacking, few)
 
 
 def findings_in(course: Course, rules: Sequence[Rule] = RULES) -> tuple[Finding, ...]:
@@ -131,22 +136,26 @@ def findings_in(course: Course, rules: Sequence[Rule] = RULES) -> tuple[Finding,
 
 
 def _finding(rule: Rule, course: Course) -> Finding | None:
-    if len(course.steps) < rule.fewest:
+    if course.done < rule.fewest or (rule.fewest >= FEWEST and not course.long_enough):
         return None
     with np.errstate(all="ignore"):  # numbers from a damaged folder may be too large to compute with
         measured = [condition.measure.of(course) for condition in rule.where]
         known = np.asarray(np.isfinite(np.stack(measured)).all(axis=0))
         held = np.asarray(np.stack([condition.met(course) for condition in rule.where]).all(axis=0))
     since = _last_stretch(known & held)
-    if len(course.steps) - since < rule.persists:
+    if since == len(course.steps) or course.since(since) < rule.persists:
         return None
-    always = since == _last_stretch(known)
+    if since == _last_stretch(known):  # ever since there is a median: before it, as far as its first row says so
+        raw = np.stack([course.latest(condition.measure.column) for condition in rule.where])
+        first = int(np.flatnonzero(np.isfinite(raw).all(axis=0))[0])
+        since = first if all(condition.met_at_first(course, first) for condition in rule.where) else since
     numbers = [float(values[-1]) for values in measured]
-    step = int(course.steps[0 if always else since])
+    step = int(course.steps[since])
+    words = "from the first step on" if step == 1 else f"since step {step}"
     return Finding(
         rule=rule.name,
         grade=rule.grade,
-        finding=_typeset(rule.seen.format(*numbers, step=step)),
+        finding=_typeset(rule.seen.format(*numbers, step=step, since=words)),
         step=step,
         number=numbers[0],
         usually=rule.usually,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,19 +19,26 @@ WINDOWS, SHORTEST, LONGEST = (
     5,
     25,
 )  # windows a run, and steps a window: long enough for a median, short enough to see a turn
+FEWEST_ROWS = 3  # of a window: a median of two is no defence against an odd one
+APART = 4  # windows, so that a beginning and an end are apart
 FIRST = 3  # steps of the first median: a learning rate that is far too large breaks a policy before a window is full
 SCALE = 1.4826 / 2**0.5  # from the median size of steps' differences to the standard deviation of one normal value
 
 
 class Course:
-    """The numbers of a run over its S steps. steps: their numbers. settings: those that are known, by name.
+    """The numbers of a run over its S rows. steps: the number of the step that each was logged at. settings: known ones, by name.
 
-    columns: name → [S], not a number where there is none, with what `DERIVED` makes of them.
+    columns: name → [S], not a number where there is none, with what `DERIVED` makes of them. every: steps from one row to the
+    next; done: steps that the rows tell of; window: rows of a median.
     """
 
     def __init__(self, columns: Mapping[str, Values], settings: Mapping[str, Any]) -> None:
         self.settings, self.steps = settings, columns["step"]
-        self.window = int(np.clip(len(self.steps) // WINDOWS, SHORTEST, LONGEST))
+        rows = len(self.steps)
+        self.every = max(1.0, float((self.steps[-1] - self.steps[0]) / (rows - 1) if rows > 1 else self.steps[0]))
+        self.done = self.since(0)
+        window = int(np.clip(self.done // WINDOWS, SHORTEST, LONGEST))
+        self.window = max(FEWEST_ROWS, math.ceil(window / self.every))
         self._smooth: dict[str, Values] = {}
         self.columns = dict(columns)
         with np.errstate(all="ignore"):
@@ -39,6 +47,15 @@ class Course:
     def __getitem__(self, name: str) -> Values:
         """Return a column as it was measured, nothing but not-a-numbers where the run has none."""
         return self.columns.get(name, np.full(len(self.steps), np.nan))
+
+    def since(self, place: int) -> int:
+        """Return how many steps the rows from this place on tell of."""
+        return round(float(self.steps[-1] - self.steps[place]) + self.every)
+
+    @property
+    def long_enough(self) -> bool:
+        """Whether a beginning and an end are apart."""
+        return len(self.steps) >= APART * self.window
 
     def setting(self, name: str) -> float:
         """Return a setting that is a number; not a number where it is not known."""
@@ -74,10 +91,20 @@ def _ratio(above: Values, below: Values) -> Values:
     return np.divide(above, below, out=np.full(len(above), np.nan), where=below > 0)
 
 
+def _not_finite(run: Course) -> Values:
+    """Return 1 where a step of training has a loss or a gradient's norm that is no finite number, though these were recorded."""
+    there = [run.columns[name] for name in ("loss", "grad_norm") if name in run.columns]
+    trained = np.isfinite([run[name] for name in ("reward", "lr", "loss", "grad_norm")]).any(0)
+    broken = ~np.isfinite(there).all(0) if there else np.zeros(len(run.steps), dtype=bool)
+    return (trained & broken).astype(float)
+
+
 DERIVED: Mapping[str, Callable[[Course], Values]] = {
     "clipped": lambda run: run["clip_fraction_low"] + run["clip_fraction_high"] + run["clip_fraction_dual"],
     "clipped_low_share": lambda run: _ratio(run["clip_fraction_low"], run["clip_fraction_low"] + _above(run)),
     "clipped_high_share": lambda run: _ratio(_above(run), run["clip_fraction_low"] + _above(run)),
+    "cut_off_right": lambda run: run["accuracy"] + run["truncated"] - 1,
+    "not_finite": _not_finite,
     "loss_size": lambda run: np.abs(run["loss"]),
     "loss_over_kl": lambda run: _ratio(run["loss"], run["beta"] * run["kl"]),
     "own_ratio": lambda run: _ratio(
@@ -109,6 +136,10 @@ class Condition:
         """Return for each step whether it holds."""
         return np.asarray(HOLDS[self.holds](self.measure.of(course), self.limit))
 
+    def met_at_first(self, course: Course, place: int) -> bool:
+        """Return whether it holds at the first place where there is anything to measure, where no median is yet."""
+        return bool(HOLDS[self.holds](self.measure.unsmoothed(course, place), self.limit))
+
 
 @dataclass(frozen=True)
 class Measure:
@@ -118,6 +149,10 @@ class Measure:
 
     def of(self, course: Course) -> Values:
         return course.smooth(self.column)
+
+    def unsmoothed(self, course: Course, place: int) -> float:
+        """Return what it is at the first place where there is anything to measure."""
+        return float(course.latest(self.column)[place])
 
     def at_least(self, limit: float, because: str) -> Condition:
         return Condition(self, "at least", limit, because)
@@ -144,14 +179,21 @@ class First(Measure):
         return np.full(len(course.steps), course.first(self.column))
 
 
-class FromStart(Measure):
+class Change(Measure):
+    """How far it is from what it was before: 0 at the beginning."""
+
+    def unsmoothed(self, course: Course, place: int) -> float:
+        return 0.0
+
+
+class FromStart(Change):
     """How far it is above the first window."""
 
     def of(self, course: Course) -> Values:
         return _after_first(course, course.smooth(self.column)) - course.first(self.column)
 
 
-class BelowStart(Measure):
+class BelowStart(Change):
     """How far it is below the first window."""
 
     def of(self, course: Course) -> Values:
@@ -166,7 +208,7 @@ class TimesStart(Measure):
         return _ratio(smooth, np.full(len(smooth), course.first(self.column)))
 
 
-class InNoise(Measure):
+class InNoise(Change):
     """How far it is above the first window, in standard deviations of a single step about its neighbours."""
 
     def of(self, course: Course) -> Values:
@@ -174,7 +216,7 @@ class InNoise(Measure):
         return _ratio(above, np.full(len(above), _noise(course.latest(self.column))))
 
 
-class Drift(Measure):
+class Drift(Change):
     """Mean of the last third of the steps so far minus that of the first third, in standard errors of this difference."""
 
     def of(self, course: Course) -> Values:
@@ -191,7 +233,7 @@ def _noise(values: Values) -> float:
     return SCALE * float(np.median(jumps)) if len(jumps) else 0.0
 
 
-class BelowBest(Measure):
+class BelowBest(Change):
     """How far it is below its largest median so far, or below its first step: a policy may be lost before there is a median."""
 
     def of(self, course: Course) -> Values:
@@ -199,7 +241,7 @@ class BelowBest(Measure):
         return np.fmax(np.fmax.accumulate(smooth), first) - smooth
 
 
-class AboveLeast(Measure):
+class AboveLeast(Change):
     """How far it is above its smallest median so far."""
 
     def of(self, course: Course) -> Values:
@@ -207,7 +249,7 @@ class AboveLeast(Measure):
         return smooth - np.fmin.accumulate(smooth)
 
 
-class LatestBelowBest(Measure):
+class LatestBelowBest(Change):
     """How far the last evaluation is below the best one so far."""
 
     def of(self, course: Course) -> Values:
@@ -215,7 +257,7 @@ class LatestBelowBest(Measure):
         return np.fmax.accumulate(latest) - latest
 
 
-class LastQuarter(Measure):
+class LastQuarter(Change):
     """How much it rose over the last quarter of the steps so far."""
 
     def of(self, course: Course) -> Values:

@@ -29,7 +29,8 @@ from rlviz.runs.measures import (
 Grade = Literal["warning", "note"]
 
 PERSISTS = 3  # steps for which a rule must hold: the median of a window moves at every step
-FEWEST = 20  # steps: four of the shortest windows, so that a beginning and an end are apart
+FEWEST = 20  # steps: four of the shortest windows (`measures.APART`)
+NO_GRADIENT = 1e-9  # a norm; where all advantages are 0 it is exactly 0
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,10 @@ class Rule:
     """What is unusual, and what a person who has seen it before would say.
 
     where: all of these must hold at the end of the run; the first one's measure is the number. seen: what was seen, with {0},
-    {1}, … for the conditions' measures and {step} for the step since which. usually: what it usually means. setting: which
-    setting of `rlviz train` to try, and advice: how. lesson: its notebook. fewest: steps a run must have. persists: steps for
-    which it must have held. silences: rules that say less than this one does.
+    {1}, … for the conditions' measures, {step} for the step since which, {since} for that in words. usually: what it usually
+    means. setting: which setting of `rlviz train` to try, and advice: how. lesson: its notebook. fewest: steps a run must have;
+    from FEWEST on its beginning and end must be apart. persists: steps for which it must have held. silences: rules that say
+    less than this one does.
     """
 
     name: str
@@ -64,6 +66,19 @@ TWICE = Latest("evaluations").at_least(2, "one evaluation may be an odd one")
 
 RULES: tuple[Rule, ...] = (
     Rule(
+        "not_finite",
+        "warning",
+        (Latest("not_finite").at_least(1, "one is enough: an update with it makes every weight one"),),
+        "The loss, or the norm of its gradient, is no finite number ({since}).",
+        "The weights are lost with such an update, and what comes after it says nothing about the algorithm.",
+        "lr",
+        "Go back to a checkpoint before it. Try a third of the learning rate, and float32 in place of half precision.",
+        "02_the_ratio",
+        fewest=1,
+        persists=1,
+        silences=("no_learning", "still_rising", "solved", "no_gradient", "loss_is_kl", "loss_zero", "ratio_one"),
+    ),
+    Rule(
         "no_reward",
         "warning",
         (
@@ -71,12 +86,12 @@ RULES: tuple[Rule, ...] = (
             First("accuracy").at_most(0.01, "so from the start: what was lost on the way is another fault"),
             Now("zero_variance_groups").at_least(0.95, "one group in twenty that differs still teaches something"),
         ),
-        "{0:.0%} of the responses are right, from the first step on, and {2:.0%} of the groups have equal rewards.",
+        "{0:.0%} of the responses are right, and {2:.0%} of the groups have equal rewards, {since}.",
         "Without a response that is better than the others of its group there is no gradient: the policy cannot begin.",
         "policy",
         "Begin with a policy that is right now and then (a warm start on this task), or with an easier task.",
         "04_grpo",
-        silences=("dead_groups", "no_learning"),
+        silences=("dead_groups", "no_learning", "no_gradient"),
     ),
     Rule(
         "entropy_rose",
@@ -103,7 +118,7 @@ RULES: tuple[Rule, ...] = (
         "lr",
         "Go back to before it fell, and train again with a third of the learning rate, or with fewer updates per rollout.",
         "02_the_ratio",
-        silences=("no_learning", "dead_groups"),
+        silences=("no_learning", "dead_groups", "no_gradient"),
     ),
     Rule(
         "hacked",
@@ -195,6 +210,18 @@ RULES: tuple[Rule, ...] = (
         silences=("no_learning",),
     ),
     Rule(
+        "no_gradient",
+        "warning",
+        (Now("grad_norm").at_most(NO_GRADIENT, "rounding"),),
+        "The gradient is zero, {since}: nothing is learned.",
+        "In groups whose rewards are all equal every advantage is 0. Or nothing is left that is not clipped or masked.",
+        "group_size",
+        "Look at a group: do its rewards differ? If not, take prompts that are right now and then, or mend the reward.",
+        "04_grpo",
+        fewest=5,
+        silences=("no_learning", "dead_groups"),
+    ),
+    Rule(
         "no_learning",
         "warning",
         (
@@ -225,6 +252,20 @@ RULES: tuple[Rule, ...] = (
         "07_dapo",
     ),
     Rule(
+        "end_not_asked",
+        "warning",
+        (
+            Now("cut_off_right").at_least(0.05, "so many at least are both, whichever they are"),
+            Now("truncated").at_least(0.2, "a sound policy ends nine in ten of its responses"),
+        ),
+        "{1:.0%} of the responses are cut off at the longest length, and {0:.0%} or more are right all the same ({since}).",
+        "The reward does not ask for an end, so nothing teaches the policy to write one: it goes on as long as it may.",
+        "max_new_tokens",
+        "Let the reward ask for the end of a response, or punish length before the limit (--algorithm dapo).",
+        "07_dapo",
+        silences=("truncated",),
+    ),
+    Rule(
         "truncated",
         "warning",
         (
@@ -232,7 +273,7 @@ RULES: tuple[Rule, ...] = (
             Now("truncated").at_least(0.0, "told, because a policy may learn to be short"),
         ),
         "Up to {0:.0%} of the responses were cut off at the longest length (first at step {step}), {1:.0%} at the end.",
-        "A response that is cut off earns nothing, however good it was up to there: the policy learns to be short, not right.",
+        "Where the reward asks for the end, one that is cut off earns nothing, however good: the policy learns to be short.",
         "max_new_tokens",
         "Allow longer responses, or punish length before the limit (--algorithm dapo).",
         "07_dapo",
@@ -365,6 +406,7 @@ RULES: tuple[Rule, ...] = (
         "steps",
         "Stop here, or go on with harder prompts (--filter-solved 8).",
         "07_dapo",
+        silences=("no_gradient",),
     ),
     Rule(
         "still_rising",
@@ -547,9 +589,12 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "loss_zero",
         "note",
-        (Most("loss_size").at_most(1e-4, "rounding; one token in a thousand with a ratio of 1.1 would show"),),
-        "The loss is zero, by construction.",
-        "With one update the ratio is 1, and the advantages of a group have mean 0. The gradient is not 0.",
+        (
+            Most("loss_size").at_most(1e-4, "rounding; one token in a thousand with a ratio of 1.1 would show"),
+            Now("grad_norm").at_least(NO_GRADIENT, "without one there would be something to mend"),
+        ),
+        "The loss is zero, by construction; its gradient is not, of norm {1:.2g}.",
+        "With one update the ratio is 1, and the advantages of a group have mean 0.",
         "updates_per_rollout",
         "Nothing to mend. Watch reward and the norm of the gradient.",
         "04_grpo",

@@ -20,6 +20,9 @@ from rlviz.site.html import File, page
 PAGES = (".ipynb", ".md")
 HEADING = re.compile(r"^# (.+)$", re.M)
 LEFT_OVER = ("\\", "<mi>&</mi>")  # what is in a formula that the converter did not understand
+INSTALL = (
+    "python3 -m venv .venv && .venv/bin/pip install -c constraints.txt -e . && .venv/bin/rlviz lab"  # as in the README
+)
 FIGURE = "<Figure"  # what matplotlib says of a picture
 
 
@@ -141,10 +144,8 @@ def _index(titles: dict[PurePosixPath, str]) -> Iterator[Markup]:
     yield element("h1", "The lessons, to read")
     yield element(
         "p",
-        "With the outputs that the notebooks were saved with. To run them, and to do the exercises: ",
-        element("code", "pip install rlviz"),
-        ", then ",
-        element("code", "rlviz lab"),
+        "With the outputs that the notebooks were saved with. To run them, and to do the exercises, in rlviz's folder: ",
+        element("code", INSTALL),
         ".",
     )
     lessons = [name for name in titles if len(name.parts) == 1 and name.suffix == ".ipynb"]

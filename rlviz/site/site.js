@@ -23,10 +23,11 @@ for (const place of document.querySelectorAll("[data-picture]")) {
     globalThis.rlviz.mount(place, given);
   });
 }
-for (const place of document.querySelectorAll("[data-explorer]")) {
+const pictures = document.querySelectorAll("[data-explorer]");
+for (const [number, place] of pictures.entries()) {
   unpack(place.querySelector("script").textContent).then((data) => {
     place.replaceChildren();
-    frozen(place, data, { linked: true });
+    frozen(place, data, { linked: true, prefix: pictures.length > 1 ? `${number + 1}.` : "" });
     const button = place.parentElement.querySelector(".copy"), words = button.textContent;
     button.hidden = false;
     button.addEventListener("click", async () => {

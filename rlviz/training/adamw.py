@@ -42,7 +42,7 @@ class AdamW:
             if parameter.grad is not None:
                 alike[parameter.device, parameter.dtype].append(parameter)
         for (device, _), parameters in alike.items():
-            states = [self.state[parameter] or self._begin(parameter) for parameter in parameters]
+            states = [self.state[parameter] or self.begin(parameter) for parameter in parameters]
             steps, averages, squares = ([state[name] for state in states] for name in ("step", "exp_avg", "exp_avg_sq"))
             found_inf = None if self.found_inf is None else self.found_inf.to(device)
             torch._foreach_add_(steps, 1)
@@ -65,7 +65,8 @@ class AdamW:
             if found_inf is not None:
                 torch._foreach_sub_(steps, [found_inf] * len(steps))
 
-    def _begin(self, parameter: nn.Parameter) -> dict[str, Tensor]:
+    def begin(self, parameter: nn.Parameter) -> dict[str, Tensor]:
+        """Return, and keep, the state of a parameter before its first step."""
         self.state[parameter] = {
             "step": torch.zeros((), device=parameter.device),
             "exp_avg": torch.zeros_like(parameter),

@@ -17,7 +17,7 @@ from rlviz.settings import TrainSettings
 from rlviz.training.adamw import AdamW
 from rlviz.training.records import explained_variance
 from rlviz.training.rollouts import Credit, CriticForward, Rewarded, Rollout, Rows
-from rlviz.training.run import Part, named_under, new_optimizer
+from rlviz.training.run import Part, like, new_optimizer, put_weights
 from rlviz.training.updates import UpdateLoss, Updates
 from rlviz.types import Batch, LossOutput
 from small_models.policies import Policy
@@ -91,8 +91,10 @@ class GroupBaseline(Baseline):
 
     def restore(self, tensors: dict[str, Tensor], counters: dict[str, Any]) -> None:
         if self.history is not None:
-            values = {name: value.to(self.policy.device) for name, value in named_under("history.", tensors).items()}
-            self.history = self.history.put(values.pop("prompts"), PromptHistory(**values))
+            prompts = tensors["history.prompts"].to(self.policy.device)
+            begun = vars(self.history.take(prompts))
+            kept = {name: like(tensors, f"history.{name}", own).to(own.device) for name, own in begun.items()}
+            self.history = self.history.put(prompts, PromptHistory(**kept))
 
 
 class CriticBaseline(Baseline):
@@ -162,7 +164,7 @@ class CriticBaseline(Baseline):
         return {f"critic.{name}": value for name, value in self.critic.state_dict().items()}, {}
 
     def restore(self, tensors: dict[str, Tensor], counters: dict[str, Any]) -> None:
-        self.critic.load_state_dict(named_under("critic.", tensors))
+        put_weights(self.critic, "critic.", tensors)
 
 
 class SeparateCritic(nn.Module):
@@ -206,4 +208,7 @@ def _policy_loss(
     entropy = token_entropy(logits, temperature=temperature) if algorithm.asks_for("surrogate", "entropy") else None
     given = weights, entropy, rows.chosen, rows.sampler_logp
     batch = Batch(rows.old_logp, rows.advantages, rows.mask, rows.ref_logp, *given)
-    return logp, algorithm.loss(logp, batch)
+    output = algorithm.loss(logp, batch)
+    if logp.requires_grad:
+        algorithm.check_gradient(output.loss)
+    return logp, output

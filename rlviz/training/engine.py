@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rlviz.settings import TrainSettings
-from rlviz.training.run import named_under
+from rlviz.training.run import like
 from small_models.policies import Policy
 from small_models.precision import rounded
 
@@ -50,4 +50,7 @@ class Engine:
             self.follow()
             return
         ages = range(len({name.split(".")[1] for name in tensors if name.startswith("sampler.")}))
-        self._sample_with([named_under(f"sampler.{age}.", tensors) for age in ages])
+        weights = dict(self.trainer.weights.named_parameters())
+        self._sample_with(
+            [{name: like(tensors, f"sampler.{age}.{name}", own) for name, own in weights.items()} for age in ages]
+        )

@@ -18,7 +18,7 @@ from rlviz.names import closest
 from rlviz.training.files import write_json
 from rlviz.training.run import TrainingRun
 from rlviz.training.run_folder import metrics_of
-from small_models.checks import shown
+from small_models.checks import pip_install, shown
 from small_models.files import convert, read_json, reason, said
 
 FILE = "log.json"  # of a run's folder: its logger, and by which id that goes on with the run's log
@@ -123,7 +123,7 @@ def check_log(log: str) -> str:
     name = closest("log", log, list(LOGGERS))
     package = LOGGERS[name].package
     if importlib.util.find_spec(package) is None:
-        raise ValueError(f"log: {package} is not installed; install it with: pip install {package}")
+        raise ValueError(f"log: {package} is not installed; install it with: {pip_install(package)}")
     return name
 
 

@@ -65,6 +65,7 @@ class _State(_Step):
     reward_loss: float | None = None
     reward_pairs: list[Pair] = field(default_factory=list)
     waiting: list[int] = field(default_factory=list)
+    tensors: int | None = None  # how many stand beside it; of checkpoints made before they were counted
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from rlviz.pieces.words import label
 from rlviz.settings import TrainSettings
 from rlviz.training.reward_model import refresh
 from rlviz.training.rollouts import Groups, Rollout
-from rlviz.training.run import Part, named_under
+from rlviz.training.run import Part, put_weights
 from rlviz.training.updates import Updates
 from small_models.pairs import Pair, writable
 from small_models.policies import Policy
@@ -79,7 +79,7 @@ class ModelRewards(Part):
 
     def restore(self, tensors: dict[str, Tensor], counters: dict[str, Any]) -> None:
         if self.settings.refresh_reward_every:
-            self.model.scorer.load_state_dict(named_under("reward_model.", tensors))
+            put_weights(self.model.scorer, "reward_model.", tensors)
             self.loss = counters["reward_loss"]
             self.pairs = [Pair(**pair) for pair in counters["reward_pairs"]]
 

@@ -18,7 +18,7 @@ from rlviz.training.baselines import Baseline, CriticBaseline, GroupBaseline
 from rlviz.training.records import ROUTING_EVERY, Routing, group_records, rollout_numbers, watched_group
 from rlviz.training.rewards import source_of_rewards, step_rewards
 from rlviz.training.rollouts import Groups, Rewarded, Rollout, Rows, first_of_each_group, logp_under
-from rlviz.training.run import Part, TrainingRun, named_under
+from rlviz.training.run import Part, TrainingRun, put_weights
 from rlviz.training.run_folder import RunFolder
 from rlviz.training.sampler import GroupSampler
 from rlviz.training.updates import Updates
@@ -64,7 +64,7 @@ class Reference(Part):
     def restore(self, tensors: dict[str, Tensor], counters: dict[str, Any]) -> None:
         if self.settings.reset_reference_every:
             self.policy = self.current.frozen_copy()
-            self.policy.weights.load_state_dict(named_under("reference.", tensors))
+            put_weights(self.policy.weights, "reference.", tensors)
 
 
 class RolloutRun(TrainingRun[StepRecord]):

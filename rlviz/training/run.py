@@ -201,15 +201,21 @@ class TrainingRun(ABC, Iterator[R], Generic[R]):
         return tensors, counters
 
     def restore(self, tensors: dict[str, Tensor], counters: dict[str, Any]) -> None:
-        """Put back what `_state` returned."""
+        """Put back what `_state` returned. Raises KeyError, ValueError, TypeError or RuntimeError where it is something else."""
         self.step, self.train_seconds = counters["step"], counters["train_seconds"]
         self._saved = self.step
         self.tokens_sampled = counters["tokens_sampled"]
-        self.generator.set_state(tensors["generator"])
+        self.generator.set_state(like(tensors, "generator", self.generator.get_state()))
         for name, optimizer in zip(OPTIMIZERS, self.optimizers, strict=False):
-            put_optimizer_tensors(optimizer, named_under(f"{name}.", tensors))
+            put_optimizer_tensors(optimizer, f"{name}.", tensors)
         for part in self.parts:
             part.restore(tensors, counters)
+        unknown = tensors.keys() - self._state()[0].keys()
+        if unknown:
+            raise ValueError(f"training.safetensors: the run has no place for {min(unknown)}")
+        count = counters.get("tensors") or len(tensors)
+        if len(tensors) != count:
+            raise ValueError(f"training.safetensors must hold {count} tensors; it holds {len(tensors)}")
 
     def _warm_up_lr(self) -> None:
         """Set this step's learning rates, which rise linearly to their peaks."""
@@ -283,11 +289,6 @@ def new_optimizer(models: Sequence[nn.Module], lr: float) -> AdamW:
     return AdamW(parameters, lr)
 
 
-def named_under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors whose names begin with `prefix`, without it."""
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-
-
 def optimizer_tensors(optimizer: AdamW, prefix: str) -> dict[str, Tensor]:
     """Return an optimizer's state: prefix, place of the parameter, name → tensor."""
     parameters = optimizer.param_groups[0]["params"]
@@ -298,13 +299,33 @@ def optimizer_tensors(optimizer: AdamW, prefix: str) -> dict[str, Tensor]:
     }
 
 
-def put_optimizer_tensors(optimizer: AdamW, tensors: dict[str, Tensor]) -> None:
-    """Put back what `optimizer_tensors` returned, its prefix taken off."""
-    parameters = optimizer.param_groups[0]["params"]
-    for name, value in tensors.items():
-        place, key = name.split(".", 1)
-        parameter = parameters[int(place)]
-        optimizer.state[parameter][key] = value.to(parameter.device)
+def put_optimizer_tensors(optimizer: AdamW, prefix: str, tensors: dict[str, Tensor]) -> None:
+    """Put back what `optimizer_tensors` returned. Raises as `like` does where a parameter's state is not whole."""
+    begun = {name.removeprefix(prefix).partition(".")[0] for name in tensors if name.startswith(prefix)}
+    for place, parameter in enumerate(optimizer.param_groups[0]["params"]):
+        if str(place) in begun:
+            fresh = optimizer.begin(parameter)
+            state = {name: like(tensors, f"{prefix}{place}.{name}", value) for name, value in fresh.items()}
+            optimizer.state[parameter] = {name: value.to(parameter.device) for name, value in state.items()}
+
+
+def put_weights(model: nn.Module, prefix: str, tensors: dict[str, Tensor]) -> None:
+    """Load the weights that were kept under `prefix`. Raises as `like` does."""
+    model.load_state_dict({name: like(tensors, f"{prefix}{name}", own) for name, own in model.state_dict().items()})
+
+
+def like(tensors: dict[str, Tensor], name: str, own: Tensor) -> Tensor:
+    """Return the tensor of this name. Raises KeyError without it, ValueError unless it is finite, of `own`'s shape and dtype."""
+    kept = tensors[name]
+    if (kept.shape, kept.dtype) != (own.shape, own.dtype):
+        raise ValueError(f"training.safetensors: {name} must be {_kind(own)}; got {_kind(kept)}")
+    if not kept.isfinite().all():
+        raise ValueError(f"training.safetensors: {name} must be finite numbers")
+    return kept
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"
 
 
 @checked

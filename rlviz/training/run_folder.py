@@ -11,11 +11,11 @@ import math
 import os
 import shutil
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -44,8 +44,11 @@ from small_models.tasks import KEPT, Task, TaskOfFile, is_code
 if TYPE_CHECKING:
     import pandas as pd
 
+T = TypeVar("T")
+Restore = Callable[[Path, Policy, dict[str, torch.Tensor], dict[str, Any]], T]
 GIVEN = "given_reference"  # reference/ is the policy that the run began with
 NOT_METRICS = ("groups",)
+TRL_LOG = "trainer_state.json"
 CONFIG, NOW, OLD, NEW = "config.json", "checkpoint", "checkpoint.old", "checkpoint.new"
 
 
@@ -98,6 +101,11 @@ class RunFolder:
         """Return the folder of an existing run, to read. Raises FileNotFoundError when there is none."""
         check_type("path", path, str | os.PathLike)
         folder = cls(Path(path))
+        if _is_of_trl(folder.path):
+            raise FileNotFoundError(
+                f"run folder {said(path)} holds no run of rlviz but one of TRL: rlviz import {said(path)} --out RUN reads its "
+                "log, and RUN can be diagnosed and inspected"
+            )
         if not os.path.lexists(folder.path / CONFIG):
             begun = False
             with suppress(OSError):  # no folder, or a name too long for one
@@ -197,8 +205,8 @@ class RunFolder:
             append_line(self.path / "metrics.jsonl", json_text(metrics_of(record)))
             append_line(self.path / "samples.jsonl", json_text({"step": record.step, "groups": record.groups}))
 
-    def forget_after(self, step: int) -> None:
-        """Drop what the state of this step, which was loaded, does not know: later records, and a damaged later checkpoint.
+    def forget_after(self, step: int, checkpoint: Path) -> None:
+        """Drop what the state of this step, loaded from this checkpoint, does not know: later records, a damaged checkpoint.
 
         Warns when records of earlier steps are missing. Raises ValueError for damaged records, and changes nothing then.
         """
@@ -219,9 +227,9 @@ class RunFolder:
                 text = "".join(f"{json_text(row)}\n" for row in rows)
                 if files[name].exists() and files[name].read_bytes() != text.encode():
                     write_text(files[name], text)
-            if (self.path / OLD).exists() and _step_of(self.path / NOW) != step:
+            if checkpoint != self.path / NOW:
                 _remove(self.path / NOW)
-                (self.path / OLD).rename(self.path / NOW)
+                checkpoint.rename(self.path / NOW)
 
     def save_start(
         self,
@@ -314,42 +322,50 @@ class RunFolder:
             try:
                 policy.save(new)
                 save_file(tensors, new / "training.safetensors")
-                (new / "training.json").write_text(json_text(state, indent=2) + "\n", encoding="utf-8")
+                counted = json_text({**state, "tensors": len(tensors)}, indent=2)
+                (new / "training.json").write_text(counted + "\n", encoding="utf-8")
                 records = (self.path / f"{name}.jsonl" for name in ("metrics", "samples"))
                 flush([*filter(Path.exists, records), *new.rglob("*"), new])
             except BaseException:
                 _remove(new)
                 raise
-            if now.exists():
+            if os.path.lexists(now):
                 _remove(old)
                 now.rename(old)
             new.rename(now)
             flush([self.path])
 
-    def load_state(self, device: str) -> tuple[Policy, dict[str, torch.Tensor], dict[str, Any]]:
-        """Return what `save_state` saved last, or if that is damaged the one before, with a warning.
+    def load_state(self, device: str, restore: Restore[T]) -> T:
+        """Return what `restore` makes of what `save_state` saved last, given the checkpoint's folder beside that.
 
+        Where the last one is missing or damaged, or `restore` raises DamagedError, it is the one before, with a warning.
         Raises ValueError when nothing was saved, all of it is damaged, or the policy's weights are not finite.
         """
         damages = []
         for folder in (self.path / NOW, self.path / OLD):
-            if folder.is_dir():
-                try:
-                    policy, tensors, state = _load_checkpoint(folder, device)
-                except ValueError as error:
-                    damages.append(error)
-                    continue
-                if damages:
-                    warnings.warn(
-                        f"{damages[0]}; the one before it, of step {state['step']}, is whole, and the steps after it are "
-                        "done again",
-                        stacklevel=4,
-                    )
+            if not os.path.lexists(folder):
+                continue
+            try:
+                policy, tensors, state = _load_checkpoint(folder, device)
                 _check_finite(policy, folder, "train again, with a smaller lr")
-                return policy, tensors, state
+                restored = restore(folder, policy, tensors, state)
+            except DamagedError as error:
+                damages.append(str(error))
+                continue
+            if folder.name == OLD:
+                why = damages[0] if damages else f"run folder {self.path} has lost its newest checkpoint"
+                warnings.warn(
+                    f"{why}; the one before it, of step {state['step']}, is whole, and the steps after it are done again",
+                    stacklevel=4,
+                )
+            return restored
         if damages:
-            raise damages[0]
+            raise ValueError("; ".join(damages))
         raise ValueError(f"run folder {self.path} has no checkpoint, so there is nothing to resume; train again")
+
+
+class DamagedError(ValueError):
+    """A checkpoint is not whole, so that the one before it is asked for."""
 
 
 def finite_weights(policy: Policy) -> bool:
@@ -365,14 +381,19 @@ def _check_finite(policy: Policy, folder: Path, advice: str) -> None:
 
 
 def _load_checkpoint(folder: Path, device: str) -> tuple[Policy, dict[str, torch.Tensor], dict[str, Any]]:
-    policy = load_policy(folder, device=device)
+    if folder.is_symlink() or not folder.is_dir():
+        raise DamagedError(f"{folder} must be a folder; it is {'a link' if folder.is_symlink() else 'a file'}")
+    try:
+        policy = load_policy(folder, device=device)
+    except ValueError as error:
+        raise DamagedError(str(error)) from error
     try:
         tensors = load_file(folder / "training.safetensors")
         state = read_state(folder)
         if "generator" not in tensors:
             raise ValueError("it lacks generator")
     except Exception as error:  # safetensors and json raise unrelated types
-        raise ValueError(f"the checkpoint in {folder} is damaged ({error})") from error
+        raise DamagedError(f"the checkpoint in {folder} is damaged ({error})") from error
     return policy, tensors, state
 
 
@@ -383,6 +404,14 @@ def _step_of(checkpoint: Path) -> int | None:
     return None
 
 
+def _is_of_trl(path: Path) -> bool:
+    """Whether TRL trained here, or this is its log: a model that it saved there has a config.json, too."""
+    with suppress(OSError):
+        there = (path / TRL_LOG).exists() or any(path.glob(f"checkpoint-*/{TRL_LOG}"))
+        return path.name == TRL_LOG or (there and not os.path.lexists(path / "metrics.jsonl"))
+    return False
+
+
 def _only_begun(names: set[str]) -> bool:
     """Return whether a folder of these names is one in which a run's beginning was cut off, so that nothing is lost in it."""
     ours = {LOCK, NEW, NOW, "reference", GIVEN, "reward_model", "pairs.jsonl", KEPT}
@@ -390,7 +419,7 @@ def _only_begun(names: set[str]) -> bool:
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir():
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)

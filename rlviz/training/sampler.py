@@ -112,7 +112,12 @@ class GroupSampler(Part):
     def restore(self, tensors: dict[str, Tensor], counters: dict[str, Any]) -> None:
         self.engine.restore(tensors)
         if self.settings.filter_solved:
-            self.pool = tensors["pool"]
+            pool = tensors["pool"].tolist()
+            if not set(pool) <= set(self.pool.tolist()) or len(pool) < self.settings.num_prompts:
+                raise ValueError(
+                    "training.safetensors: pool must be places of the training prompts that a step draws from"
+                )
+            self.pool = torch.tensor(pool, dtype=torch.long)
 
     def _prompts(self, indices: Tensor) -> list[str]:
         return [self.task.train_prompts[index] for index in indices.tolist()]

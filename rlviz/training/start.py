@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, NoReturn, overload
+
+import torch
+from torch import Tensor
 
 import rlviz
 from rlviz.algorithms import find_algorithm
@@ -19,7 +23,7 @@ from rlviz.training.memory import check_model_fits, check_rollout_fits
 from rlviz.training.preferences import PreferenceRun
 from rlviz.training.rollout_run import RolloutRun
 from rlviz.training.run import TrainingRun, computing_as
-from rlviz.training.run_folder import RunFolder
+from rlviz.training.run_folder import DamagedError, RunFolder
 from rlviz.training.settings import default_settings
 from rlviz.training.tasks import check_prompts, find_task, is_file, start_of
 from small_models import paths
@@ -281,20 +285,34 @@ def _restored(
     folder: RunFolder, settings: Settings, device: str, task: Task, algorithm: Algorithm, *, new_total: bool
 ) -> TrainingRun[Any]:
     """Return the run as its last checkpoint has it, its folder without what came after that."""
-    policy, tensors, state = folder.load_state(device)
-    if state["step"] >= settings.steps:
-        raise ValueError(f"steps: the run in {folder.path} has done its {state['step']}; give a higher total to go on")
-    if not new_total and (folder.path.parent / "comparison.json").is_file():
-        raise ValueError(
-            f"steps: the run in {folder.path} belongs to a comparison, which ends it by a budget; go on with the same "
-            "rlviz compare, or give a total"
-        )
-    start, reward_model, pairs, reference = folder.load_start(device)
-    run = _new_run(policy, start, task, algorithm, settings, folder, reward_model, pairs, reference)
-    try:
-        run.restore(tensors, state)
-    except (LookupError, RuntimeError, ValueError) as error:
-        why = f"it lacks {error.args[0]}" if isinstance(error, KeyError) else reason(error)
-        raise ValueError(f"the checkpoint in {folder.path} is not one of this version ({why})") from error
-    folder.forget_after(run.step)
+
+    def restored(
+        where: Path, policy: Policy, tensors: dict[str, Tensor], state: dict[str, Any]
+    ) -> tuple[TrainingRun[Any], Path]:
+        if state["step"] >= settings.steps:
+            raise ValueError(
+                f"steps: the run in {folder.path} has done its {state['step']}; give a higher total to go on"
+            )
+        if not new_total and (folder.path.parent / "comparison.json").is_file():
+            raise ValueError(
+                f"steps: the run in {folder.path} belongs to a comparison, which ends it by a budget; go on with the same "
+                "rlviz compare, or give a total"
+            )
+        start, reward_model, pairs, reference = folder.load_start(device)
+        if _shapes(policy) != _shapes(start):
+            raise DamagedError(f"the policy in {where} has other weights than reference/, from which the run started")
+        run = _new_run(policy, start, task, algorithm, settings, folder, reward_model, pairs, reference)
+        try:
+            run.restore(tensors, state)
+        except (LookupError, RuntimeError, TypeError, ValueError) as error:
+            why = f"it lacks {error.args[0]}" if isinstance(error, KeyError) else reason(error)
+            raise DamagedError(f"the checkpoint in {where} is not one of this version ({why})") from error
+        return run, where
+
+    run, checkpoint = folder.load_state(device, restored)
+    folder.forget_after(run.step, checkpoint)
     return run
+
+
+def _shapes(policy: Policy) -> dict[str, torch.Size]:
+    return {name: weight.shape for name, weight in policy.weights.named_parameters()}

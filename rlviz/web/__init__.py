@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rlviz.page.script import classic
 from rlviz.runs.recordings import packed
+from small_models.checks import pip_install
 
 HERE = Path(__file__).resolve().parent  # in JUPYTER_PATH, so that Voila finds the page's own template
 PAGE = "playground.ipynb"
@@ -27,7 +28,7 @@ def page_command(*, port: int, browser: bool) -> list[str]:
     Raises ValueError when Voila is not installed.
     """
     if importlib.util.find_spec("voila") is None:
-        raise ValueError("the playground as a web page needs Voila: pip install 'rlviz[web]'")
+        raise ValueError(f"the playground as a web page needs Voila: {pip_install('rlviz[web]')}")
     command = [sys.executable, "-m", "rlviz.web", "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"]
     command += [f"--ServerApp.root_dir={HERE}", f"--ServerApp.default_url=/voila/render/{PAGE}"]
     command += [f"--ServerApp.jpserver_extensions={EXTENSIONS}", "--ServerApp.answer_yes=True"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -10,6 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
 from typing import Any
+
+from small_models.checks import shown
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,14 @@ class Task(ABC):
     @property
     def held_out_prompts(self) -> list[str]:
         return self._split[1]
+
+
+def matched(prompt: str, pattern: str, example: str) -> re.Match[str]:
+    """Return how a prompt matches the pattern of its task's. Raises ValueError, with an example, where it does not."""
+    found = re.fullmatch(pattern, prompt, re.ASCII)
+    if found is None:
+        raise ValueError(f"prompt must be written as {example} is; got {shown(prompt)}")
+    return found
 
 
 def _by_checksum(texts: Iterable[str]) -> list[str]:

@@ -6,7 +6,7 @@ import random
 import re
 from itertools import accumulate
 
-from small_models.tasks.base import Grade, Step, Task
+from small_models.tasks.base import Grade, Step, Task, matched
 
 
 class Chain(Task):
@@ -28,7 +28,8 @@ class Chain(Task):
 
     def running_sums(self, prompt: str) -> str:
         """Return the running sums modulo 10 as digits, one a step: `35271=` → `38078`."""
-        return "".join(str(total % 10) for total in accumulate(int(digit) for digit in prompt.rstrip("=")))
+        digits = matched(prompt, r"([0-9]+)=*", "35271=")[1]
+        return "".join(str(total % 10) for total in accumulate(map(int, digits)))
 
     def gold(self, prompt: str) -> str:
         return self.running_sums(prompt)[-1]

@@ -7,7 +7,7 @@ import random
 import re
 from itertools import pairwise, product
 
-from small_models.tasks.base import Grade, Task
+from small_models.tasks.base import Grade, Task, matched
 
 LETTERS = "bcdfghjklmnpqrstvwxz"
 
@@ -37,7 +37,7 @@ class Lookup(Task):
 
     def asked(self, prompt: str) -> tuple[str, int, str]:
         """Return the table's name, how many look-ups lead to the answer, and the first key: `kq:2:3=` → kq, 2, 3."""
-        name, times, key = prompt.rstrip("=").split(":")
+        name, times, key = matched(prompt, r"([^:]+):([0-9]):([0-9])=*", "kq:2:3=").groups()
         return name, int(times), key
 
     def entries(self, prompt: str) -> str:

@@ -30,7 +30,7 @@ def cell_with(page: Page, code: str) -> Locator:
     def drawn() -> bool:
         cell.scroll_into_view_if_needed()
         page.wait_for_timeout(200)  # cells drawn for the first time change height and can push this one out again
-        picture = cell.locator(".rl-picture svg").first
+        picture = cell.locator(".rl-picture svg, .rlviz-picture svg").first
         return bool(picture.evaluate("picture => picture.checkVisibility({contentVisibilityAuto: true})"))
 
     wait_until(page, drawn, f"{code} in view")

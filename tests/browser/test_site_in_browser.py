@@ -7,7 +7,7 @@ import gzip
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ import pytest
 from rlviz.runs.recordings import read
 from rlviz.site import html, pages
 from rlviz.site.build import STYLE, script
+from rlviz.site.teaching import EXPLORER, teaching_pages
 
 if TYPE_CHECKING:
     from conftest import Notebook
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.quick(0)  # builds the site; tests/site/ does, too
 
+COURSE = Path(__file__).parents[2] / "notebooks"
+DECKS = sorted((COURSE / "teaching" / "slides").glob("*.md"))
 NASTY = "</script><img src=x onerror='window.hurt=1'>"
 
 
@@ -36,11 +39,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         made = [*pages.front(), *pages.runs(), *pages.explorers()]
     live = '<p id="live"></p><script type="module">document.getElementById("live").textContent = "it runs"</script>'
     made.append(html.page("lesson.html", "A lesson", html.Markup(live)))
-    made += [
+    return written(root, made)
+
+
+@pytest.fixture(scope="module")
+def decks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The course's own slides."""
+    slides = (file for file in teaching_pages(COURSE) if file.path.startswith("slides/"))
+    return written(tmp_path_factory.mktemp("slides"), slides)
+
+
+def written(root: Path, made: Iterable[html.File]) -> Path:
+    """Write pages to a folder, with what all of them load."""
+    shared = [
         script(),
         html.File("site.css", STYLE.read_text("utf-8")),
     ]
-    for file in made:
+    for file in [*made, *shared]:
         path = root / file.path
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(file.content.encode() if isinstance(file.content, str) else file.content)
@@ -126,6 +141,35 @@ def test_an_explorer_s_address_leads_back_and_its_call_follows(visit: Callable[.
     page.keyboard.press("ArrowRight")
     page.get_by_text("explore_clip(DCPO, old_prob=0.11)").wait_for()
     assert "clip.old_prob=0.11" in page.evaluate("location.hash")
+
+
+CALLS = ".rl-call, .rlviz-call code"
+
+
+def calls_of(page: Page, count: int) -> list[str]:
+    """Return the calls under a page's pictures, as soon as there are so many pictures."""
+    page.wait_for_function(f"(count) => document.querySelectorAll('{CALLS}').length === count", arg=count)
+    return page.locator(CALLS).all_text_contents()
+
+
+@pytest.mark.parametrize("deck", DECKS, ids=lambda deck: deck.stem)
+def test_each_picture_of_a_deck_opens_as_its_explorer_does_and_the_address_leads_back(
+    visit: Callable[..., Page], decks: Path, deck: Path
+) -> None:
+    names = [found["name"] for found in EXPLORER.finditer(deck.read_text(encoding="utf-8"))]
+    at_first = [pages.explorer_of(name).call for name in names]
+    page = visit(f"slides/{deck.stem}.html", root=decks)
+    assert calls_of(page, len(names)) == at_first
+    last = page.locator("[data-explorer], [data-picture]").last
+    slider = last.locator("input[type=range]:visible").first
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function(
+        f"(call) => [...document.querySelectorAll('{CALLS}')].at(-1).textContent !== call", arg=at_first[-1]
+    )
+    moved = [*at_first[:-1], last.locator(CALLS).text_content()]
+    again = visit(f"slides/{deck.stem}.html{page.evaluate('location.hash')}", root=decks)
+    assert calls_of(again, len(names)) == moved
 
 
 def test_no_page_can_reach_another_host(visit: Callable[..., Page]) -> None:

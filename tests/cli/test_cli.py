@@ -1,5 +1,8 @@
 """The command line as a whole: its help, and its version."""
 
+import errno
+import os
+
 import pytest
 from click import unstyle
 
@@ -14,3 +17,28 @@ def test_version(rlviz):
 def test_help_names_every_task(rlviz, command):
     said = " ".join(unstyle(rlviz(command, "--help").output).replace("│", " ").split())
     assert f"Task: {', '.join(task.name for task in TASKS)}." in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "writer", "named"),
+    [
+        (["plot", "clip", "--out", "a.png"], "matplotlib.figure.Figure.savefig", "the picture"),
+        (["plot", "clip", "--out", "a.html"], "os.fsync", "the picture"),
+        (["map", "--replicas", 3, "--steps", 2, "--cells", "1x1", "--jobs", 1], "os.fsync", "the map"),
+        (["site", "--out", "site"], "rlviz.site.build.build", "the site"),
+        (["course", "--edition", "student", "--out", "mine"], "rlviz.editions.files", "the course"),
+        (["predictions", ".", "--lesson", "04_grpo"], "rlviz.exercises.predictions.room", "the page of predictions"),
+        (["grade", "."], "rlviz.grading.grades", "the grades"),
+        (["export", "grpo", "--to", "trl", "--out", "a.py"], "os.fsync", "the export"),
+        (["train", "--steps", 1], "rlviz.training.train", "a file of the run"),
+    ],
+)
+def test_a_full_disk_is_told_with_what_was_being_written(rlviz, arguments, writer, named, tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(writer, full)
+    result = rlviz(*arguments)
+    assert result.exit_code == 2, result.output
+    assert f"Error: {named} cannot be written or read (No space left on device)" in " ".join(result.output.split())

@@ -91,9 +91,26 @@ def _plan_alone(folder):
     return folder
 
 
+def _of_trl(folder):
+    """TRL's own folder: checkpoints, and beside them the model that it saved, whose file has the name of ours."""
+    other = folder.parent / "trl"
+    for checkpoint in ("checkpoint-5", "checkpoint-10"):
+        (other / checkpoint).mkdir(parents=True)
+        (other / checkpoint / "trainer_state.json").write_text('{"log_history": []}')
+    (other / "config.json").write_text('{"model_type": "llama"}')
+    return other
+
+
+def _state_of_trl(folder):
+    return _of_trl(folder) / "checkpoint-5" / "trainer_state.json"
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [
+        (_of_trl, "trl holds no run of rlviz but one of TRL: rlviz import "),
+        (_of_trl, "trl --out RUN reads its log, and RUN can be diagnosed and inspected"),
+        (_state_of_trl, "trainer_state.json holds no run of rlviz but one of TRL: rlviz import "),
         (_nothing, "holds no run (it has no config.json)"),
         (_no_step, "has no step yet, so there is nothing to diagnose"),
         (_damaged, "metrics.jsonl, line 1: step must be a whole number"),

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ def test_without_voila_a_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setattr(lab, "serve", lambda command, **folders: 0)
     result = CliRunner().invoke(app, ["playground"])
     assert result.exit_code == 2
-    assert "pip install 'rlviz[web]'" in result.output
+    assert f"{sys.executable} -m pip install 'rlviz[web]'" in " ".join(result.output.split())
 
 
 def test_the_command_line_serves_it(monkeypatch):

@@ -521,6 +521,30 @@ def test_a_right_answer_in_other_words_passes(words):
     assert checks(student).passed, checks(student)
 
 
+def gspo_token(logp, old_logp, mask):
+    own = torch.where(mask, logp - logp.detach(), 0.0).exp()
+    return root_of_the_product(logp, old_logp, mask).detach() * own
+
+
+def first_of_them_detached(logp, old_logp, mask):
+    ratio = torch.where(mask, (logp - old_logp).exp(), 1.0)
+    first = torch.zeros_like(mask)
+    first[0, 0, 0] = True
+    return torch.where(first, ratio.detach(), ratio)
+
+
+@pytest.mark.parametrize(
+    ("checks", "student"),
+    [
+        # GSPO-token has s on each token, and its gradients add up to the same as s's own: 3 · s/3 each, and s each
+        (check.sequence_importance_ratio, gspo_token),
+        (check.importance_ratio, first_of_them_detached),
+    ],
+)
+def test_the_gradient_is_compared_for_each_element_of_the_result(checks, student):
+    assert checks(student).says.startswith("the values are right, but the gradient by logp is not")
+
+
 def test_praise_says_what_was_compared():
     assert "two widths" in check.pessimistic(by_sign).says
     assert "gradient" in check.kl_estimate_k3(k3_naively).says

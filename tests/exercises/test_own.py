@@ -83,6 +83,20 @@ def twice(x):
 other_name = twice  # as `group_advantage = kept("group_advantage", otherwise=of_the_library)` in a lesson
 
 
+HOW = "sum"
+
+
+def reduced(x):
+    return getattr(torch, HOW)(x)
+
+
+def test_a_text_of_the_notebook_is_kept_with_the_function_that_uses_it():
+    keep("reduced", reduced)
+    again = kept("reduced", otherwise=twice)
+    assert again is not twice and again.__globals__["HOW"] == "sum"
+    assert again(torch.tensor([1.0, 2.0])).item() == 3.0
+
+
 def four_times(x):
     return other_name(other_name(x))
 

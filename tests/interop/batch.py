@@ -2,12 +2,13 @@
 
 `chain`'s policy answered 8 prompts with 8 responses each; the new policy is that policy with weights moved by .01 · N(0,
 1), so that a tenth of the tokens is clipped, and the reference is the policy before. values: of no critic, drawn once,
-for PPO's GAE.
+for PPO's GAE. A loss of entropies, too, has a gradient by them; by the weights, `by_weights` says what both come to.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -16,13 +17,18 @@ from torch import Tensor
 
 from rlviz.algorithms import ActorCritic, GroupPolicyGradient
 from rlviz.types import Batch
+from small_models.policies import Policy, load_policy
+from small_models.sampling import Samples, response_logits, sample, token_logp
+from small_models.tasks import Chain
 
 HERE = Path(__file__).parent
+P, G = 8, 8
+BADLY_FORMED = "7 of 8 groups all right and badly formed"
 
 
 @dataclass(frozen=True)
 class Frozen:
-    """Log-probabilities, mask, values [P, G, T]; correct, truncated [P, G]."""
+    """Log-probabilities, mask, values [P, G, T]; correct, truncated [P, G]. bare: no response is well formed."""
 
     logp: Tensor
     old_logp: Tensor
@@ -31,6 +37,7 @@ class Frozen:
     values: Tensor
     correct: Tensor
     truncated: Tensor
+    bare: bool = False
 
     @property
     def lengths(self) -> Tensor:
@@ -39,7 +46,7 @@ class Frozen:
     @property
     def well_formed(self) -> Tensor:
         """A second kind of reward: 1 for responses of an even length."""
-        return (self.lengths % 2 == 0).double()
+        return (self.lengths % 2 == 0).double() * (not self.bare)
 
     @property
     def sampler_logp(self) -> Tensor:
@@ -48,12 +55,58 @@ class Frozen:
 
     @property
     def entropy(self) -> Tensor:
-        """Numbers in place of entropies, whose gradient is not asked for: −log π_old."""
+        """Numbers in place of entropies: −log π_old. The gradient by them is the same whatever they are."""
         return -self.old_logp
 
 
-def frozen() -> Frozen:
-    return Frozen(**load_file(HERE / "batch.safetensors"))
+def frozen(which: str = "") -> Frozen:
+    """Return the batch, or the same responses with other rewards."""
+    batch = Frozen(**load_file(HERE / "batch.safetensors"))
+    if which == BADLY_FORMED:
+        return replace(batch, correct=batch.correct.index_fill(0, torch.tensor([0, 1, 2, 3, 4, 6, 7]), 1.0), bare=True)
+    return batch
+
+
+def sampled(policy: Policy) -> Samples:
+    """Return the batch's responses, which this policy gave before its weights were moved."""
+    prompts = Chain().train_prompts[:P]
+    return sample(
+        policy,
+        prompts,
+        group_size=G,
+        max_new_tokens=Chain().max_new_tokens,
+        generator=torch.Generator().manual_seed(0),
+    )
+
+
+def move(policy: Policy) -> None:
+    """Move the weights to those of the batch's new policy."""
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in policy.weights.parameters():
+            parameter.add_(0.01 * torch.randn_like(parameter))
+
+
+@cache
+def _of_weights() -> tuple[list[Tensor], Tensor, Tensor]:
+    """Return the new policy's weights, and of them log-probabilities and entropies of the batch's tokens, [P, G, T]."""
+    policy = load_policy("chain", device="cpu")
+    samples = sampled(policy)
+    move(policy)
+    policy.model.double()
+    logits = response_logits(policy, **samples.place)
+    logp, log_probs = token_logp(logits, samples.tokens), logits.log_softmax(-1)
+    entropy = -(log_probs.exp() * log_probs).sum(-1)
+    return list(policy.weights.parameters()), logp, entropy
+
+
+def by_weights(gradient: Tensor, of_entropy: Tensor) -> Tensor:
+    """Return the gradient by the new policy's weights, all in one row, of those by log-probabilities and by entropies."""
+    weights, logp, entropy = _of_weights()
+    there = frozen().mask
+    slopes = [torch.where(there, each.double(), 0.0) for each in (gradient, of_entropy)]
+    found = torch.autograd.grad([logp, entropy], weights, slopes, retain_graph=True, allow_unused=True)
+    return torch.cat([slope.flatten() for slope in found if slope is not None])
 
 
 def shaped(algorithm: GroupPolicyGradient | ActorCritic, batch: Frozen) -> Tensor:
@@ -65,8 +118,8 @@ def selected(algorithm: GroupPolicyGradient | ActorCritic, batch: Frozen) -> Ten
     return algorithm.selected(batch.correct, torch.Generator().manual_seed(0))
 
 
-def ours(algorithm: GroupPolicyGradient | ActorCritic, batch: Frozen) -> tuple[Tensor, Tensor]:
-    """Return our loss on the batch and its gradient by the new log-probabilities, [P, G, T]."""
+def ours(algorithm: GroupPolicyGradient | ActorCritic, batch: Frozen) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return our loss on the batch and its gradients by the new log-probabilities and by entropies, [P, G, T]."""
     rewards = shaped(algorithm, batch)
     if isinstance(algorithm, ActorCritic):
         token_rewards = algorithm.token_rewards(rewards, batch.mask, batch.old_logp, batch.ref_logp)
@@ -77,6 +130,7 @@ def ours(algorithm: GroupPolicyGradient | ActorCritic, batch: Frozen) -> tuple[T
         advantages, _ = algorithm.advantages(rewards, batch.mask, **logps, **asked)
     mask = algorithm.loss_mask(batch.mask, batch.truncated)
     leaf, chosen = batch.logp.clone().requires_grad_(), selected(algorithm, batch)
+    entropy = batch.entropy.requires_grad_()
     out = algorithm.loss(
         leaf[chosen],
         Batch(
@@ -84,16 +138,18 @@ def ours(algorithm: GroupPolicyGradient | ActorCritic, batch: Frozen) -> tuple[T
             advantages[chosen],
             mask[chosen],
             batch.ref_logp[chosen],
-            entropy=batch.entropy[chosen],
+            entropy=entropy[chosen],
         ),
     )
     out.loss.backward()
-    return out.loss.detach(), leaf.grad
+    return out.loss.detach(), leaf.grad, entropy.grad
 
 
-def compared(mine: tuple[Tensor, Tensor], theirs: tuple[Tensor, Tensor]) -> dict[str, float]:
-    """Return the difference of the losses, and of the gradients: length over ours, and cosine."""
-    (loss, gradient), (other, slope) = mine, theirs
+def compared(mine: tuple[Tensor, ...], theirs: tuple[Tensor, ...]) -> dict[str, float]:
+    """Return the difference of the losses, and of the gradients: length over ours, and cosine; with entropies by the weights."""
+    (loss, gradient, of_entropy), (other, slope, other_of_entropy) = mine, theirs
+    if of_entropy is not None and other_of_entropy is not None:
+        gradient, slope = by_weights(gradient, of_entropy), by_weights(slope, other_of_entropy)
     gradient, slope = gradient.flatten().double(), slope.flatten().double()
     return {
         "loss": abs(float(loss) - float(other)),

@@ -34,7 +34,17 @@ from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer
 from trl.rewards import get_soft_overlong_punishment
 
 import rlviz.interop
-from rlviz.algorithms import ALGORITHMS, DPO, GRPO, RELATIVES, TIS, GroupPolicyGradient, PolicyGradient
+from rlviz.algorithms import (
+    ALGORITHMS,
+    DAPO,
+    DPO,
+    GRPO,
+    RELATIVES,
+    TIS,
+    GroupPolicyGradient,
+    PolicyGradient,
+    find_algorithm,
+)
 from rlviz.algorithms.describe import to_json
 from rlviz.interop.carrying import carried
 from rlviz.interop.exporting import Export
@@ -47,11 +57,23 @@ from rlviz.pieces.surrogate import DualClip
 from rlviz.training import PairSettings, TrainSettings
 from small_models.pairs import make_pairs
 from small_models.policies import load_policy
-from small_models.sampling import encode_prompts, encode_responses, response_logits, sample, token_logp
+from small_models.sampling import encode_prompts, encode_responses, response_logits, token_logp
 from small_models.tasks import Chain
-from tests.interop.batch import HERE, Frozen, compared, frozen, ours, selected, shaped
+from tests.interop.batch import (
+    BADLY_FORMED,
+    HERE,
+    Frozen,
+    G,
+    P,
+    compared,
+    frozen,
+    move,
+    ours,
+    sampled,
+    selected,
+    shaped,
+)
 
-P, G = 8, 8
 SETTINGS = TrainSettings(num_prompts=P, group_size=G, updates_per_rollout=2)
 FAMILY = [a for a in (*ALGORITHMS, *RELATIVES) if isinstance(a, PolicyGradient)]
 OF_GROUPS = [a for a in FAMILY if isinstance(a, GroupPolicyGradient)]
@@ -59,6 +81,11 @@ SCALED = [a for a in OF_GROUPS if isinstance(a.advantage, GroupAdvantage) and a.
 EPS = [a.with_parameters(eps=1e-4) for a in SCALED]
 KEPT = [replace(a, name=f"{a.name}, all groups", select=GRPO.select) for a in EPS if a.select is not GRPO.select]
 DUAL = replace(EPS[0], name="GRPO, dual clip 2", surrogate=DualClip(c=2.0))
+FROM_3 = DAPO.with_parameters(max_length=9, cache=6, eps=1e-4)  # so that groups which are all wrong have advantages
+PUNISHED = replace(FROM_3, name="DAPO, punished from 3 tokens on")
+STRONG = replace(
+    find_algorithm("entropy-bonus").with_parameters(entropy_weight=1.0, eps=1e-4), name="Entropy bonus of weight 1"
+)
 WHOLE = replace(TIS, name="TIS, whole responses", advantage=replace(TIS.advantage, ratio=sequence_weight))
 HOW = (
     "on one batch of 64 real responses (chain, 8 prompts × 8, seed 0; the new policy's weights moved by .01 · "
@@ -67,19 +94,19 @@ HOW = (
 )
 
 
+Answer = tuple[Tensor, Tensor, Tensor | None]  # loss, gradient by log-probabilities, by entropies where there are any
+
+
 def make_batch() -> None:
     """Sample the batch and keep it."""
     policy, task = load_policy("chain", device="cpu"), Chain()
-    prompts = task.train_prompts[:P]
-    samples = sample(
-        policy, prompts, group_size=G, max_new_tokens=task.max_new_tokens, generator=torch.Generator().manual_seed(0)
-    )
+    samples = sampled(policy)
     texts = samples.texts(policy)
-    correct = [[float(task.grade(p, t).correct) for t in row] for p, row in zip(prompts, texts, strict=True)]
-    torch.manual_seed(1)
+    correct = [
+        [float(task.grade(p, t).correct) for t in row] for p, row in zip(task.train_prompts[:P], texts, strict=True)
+    ]
+    move(policy)
     with torch.no_grad():
-        for parameter in policy.weights.parameters():
-            parameter.add_(0.01 * torch.randn_like(parameter))
         logp = token_logp(response_logits(policy, **samples.place), samples.tokens)
         reference = load_policy("chain", device="cpu")
         for parameter in reference.weights.parameters():
@@ -99,8 +126,8 @@ def make_batch() -> None:
     save_file({name: value.contiguous() for name, value in tensors.items()}, HERE / "batch.safetensors")
 
 
-def in_trl(algorithm: GroupPolicyGradient, batch: Frozen, trainer: type[Any], **changed: Any) -> tuple[Tensor, Tensor]:
-    """Return the loss of a trainer of TRL with the exported fields, and its gradient by the new log-probabilities."""
+def in_trl(algorithm: GroupPolicyGradient, batch: Frozen, trainer: type[Any], **changed: Any) -> Answer:
+    """Return the loss of a trainer of TRL with the exported fields, and its gradients by new log-probabilities and entropies."""
     export = to_trl(algorithm, SETTINGS)
     policy = load_policy("chain", device="cpu")
     longest, length = batch.mask.shape[-1], batch.lengths.flatten().tolist()
@@ -176,7 +203,8 @@ def in_trl(algorithm: GroupPolicyGradient, batch: Frozen, trainer: type[Any], **
         assert scored["completion_ids"].shape[1] == longest
         loss = built._compute_loss(built.model, scored)
         loss.backward()
-    return loss.detach(), leaf.grad.view(batch.mask.shape)
+    of_entropy = None if entropy.grad is None else entropy.grad.view(batch.mask.shape)
+    return loss.detach(), leaf.grad.view(batch.mask.shape), of_entropy
 
 
 def rows_taken(algorithm: GroupPolicyGradient, batch: Frozen) -> Tensor:
@@ -306,16 +334,15 @@ ESTIMATORS = {
 }
 
 
-def in_verl(algorithm: PolicyGradient, batch: Frozen, verl: dict[str, Any]) -> tuple[Tensor, Tensor] | None:
-    """Return verl's loss of the exported options and its gradient by the new log-probabilities; None where it has no
-    estimator."""
+def in_verl(algorithm: PolicyGradient, batch: Frozen, verl: dict[str, Any]) -> Answer | None:
+    """Return verl's loss of the exported options and its gradients, as `in_trl` does; None where it has no estimator."""
     export = to_verl(algorithm, SETTINGS)
     fields = {name.removeprefix("algorithm."): value for name, value in export.fields.items()}
     actor = Config({name.removeprefix(ACTOR): value for name, value in fields.items() if name.startswith(ACTOR)})
     if fields.get("adv_estimator") not in (*ESTIMATORS, "gae"):
         return None  # no such estimator
     chosen = torch.arange(P) if export.at("select").fit == "inexpressible" else selected(algorithm, batch)
-    leaf = batch.logp.clone().requires_grad_()
+    leaf, entropy = batch.logp.clone().requires_grad_(), batch.entropy.requires_grad_()
     logp, old, ref = (values[chosen].flatten(0, 1) for values in (leaf, batch.old_logp, batch.ref_logp))
     mask = batch.mask[chosen].flatten(0, 1).double()
     last = (torch.arange(mask.shape[1]) * mask).argmax(1, keepdim=True)
@@ -361,7 +388,7 @@ def in_verl(algorithm: PolicyGradient, batch: Frozen, verl: dict[str, Any]) -> t
     )
     if actor["entropy_coeff"]:
         bonus = verl["agg_loss"](
-            batch.entropy[chosen].flatten(0, 1), mask, actor["loss_agg_mode"], **config["global_batch_info"]
+            entropy[chosen].flatten(0, 1), mask, actor["loss_agg_mode"], **config["global_batch_info"]
         )
         loss = loss - actor["entropy_coeff"] * bonus
     if actor["use_kl_loss"]:
@@ -370,7 +397,7 @@ def in_verl(algorithm: PolicyGradient, batch: Frozen, verl: dict[str, Any]) -> t
             penalty, mask, actor["loss_agg_mode"], **config["global_batch_info"]
         )
     loss.backward()
-    return loss.detach(), leaf.grad
+    return loss.detach(), leaf.grad, entropy.grad
 
 
 def in_dpo() -> dict[str, Any]:
@@ -418,24 +445,30 @@ def in_dpo() -> dict[str, Any]:
     return {"loss": float(theirs), "gradient": off, **{name: values.tolist() for name, values in named}}
 
 
-def asked(batch: Frozen) -> Iterator[tuple[PolicyGradient, Export, str, tuple[Tensor, Tensor]]]:
-    """Give an algorithm, its export, the way it was run, and what the library made of it."""
+def asked() -> Iterator[tuple[PolicyGradient, Export, str, str, Answer]]:
+    """Give an algorithm, its export, the way it was run, on which rewards (`frozen`), and what the library made of it."""
+    batch = frozen()
     verl = verl_functions()
     for algorithm in [*OF_GROUPS, *EPS, *KEPT, DUAL]:
         export = to_trl(algorithm, SETTINGS)
         if not algorithm.asks_for("advantage", "sampler_logp"):
-            yield algorithm, export, "exported", in_trl(algorithm, batch, GRPOTrainer)
+            yield algorithm, export, "exported", "", in_trl(algorithm, batch, GRPOTrainer)
     for algorithm in OF_GROUPS:
         yield (
             algorithm,
             to_trl(algorithm, SETTINGS),
             "carried",
+            "",
             in_trl(algorithm, batch, carried(GRPOTrainer, algorithm)),
         )
     for algorithm in [*FAMILY, WHOLE]:
         theirs = in_verl(algorithm, batch, verl)
         if theirs is not None:
-            yield algorithm, to_verl(algorithm, SETTINGS), "exported", theirs
+            yield algorithm, to_verl(algorithm, SETTINGS), "exported", "", theirs
+    (dupo,) = (algorithm for algorithm in KEPT if algorithm.name.startswith("DUPO"))
+    for algorithm, which in ((PUNISHED, ""), (STRONG, ""), (dupo, BADLY_FORMED)):
+        theirs = in_trl(algorithm, frozen(which), GRPOTrainer)
+        yield algorithm, to_trl(algorithm, SETTINGS), "exported", which, theirs
 
 
 def main() -> None:
@@ -443,26 +476,30 @@ def main() -> None:
     logging.disable(logging.WARNING)
     if not (HERE / "batch.safetensors").is_file():
         make_batch()
-    batch, rows, cases, gradients = frozen(), [], [], {}
-    for place, (algorithm, export, way, theirs) in enumerate(asked(batch)):
-        apart = compared(ours(algorithm, batch), theirs)
-        rows.append({"algorithm": to_json(algorithm), "to": export.to, "way": way, **apart})
+    rows, cases, gradients = [], [], {}
+    for place, (algorithm, export, way, which, theirs) in enumerate(asked()):
+        apart = compared(ours(algorithm, frozen(which)), theirs)
+        on = {"batch": which} if which else {}
+        rows.append({"algorithm": to_json(algorithm), "to": export.to, "way": way, **on, **apart})
         cases.append(
             {
                 "name": algorithm.name,
                 "algorithm": to_json(algorithm),
                 "to": export.to,
                 "way": way,
+                **on,
                 "fields": export.of_settings if way == "carried" else export.fields,
                 "loss": float(theirs[0]),
             }
         )
         gradients[str(place)] = theirs[1].float().contiguous()
+        if theirs[2] is not None:
+            gradients[f"{place} by entropy"] = theirs[2].float().contiguous()
         eight = {line.slot: line.fit for line in export.slots[:8] if line.fit != "exact"}
         print(f"{export.to:5} {way:9} {algorithm.name:24} loss {apart['loss']:.1e} gradient {apart['gradient']:.1e} "
               f"cosine {apart['cosine']:.6f} {eight}", flush=True)  # fmt: skip
     save_file(gradients, HERE / "gradients.safetensors")
-    verl_log(batch)
+    verl_log(frozen())
     (HERE / "pairs.json").write_text(json.dumps(in_dpo()) + "\n")
     (HERE / "cases.json").write_text(f"[\n{_rows(cases)}\n]\n")
     told = f'{{"how": {json.dumps(HOW, ensure_ascii=False)}, "rows": [\n{_rows(rows)}\n]}}\n'

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlviz import DAPO, DCPO, DUPO, GRPO, TrainSettings, diagnose, inspect_run
+from rlviz import DAPO, DCPO, DR_GRPO, DUPO, GRPO, TrainSettings, diagnose, inspect_run
 from rlviz.interop import carried, to_trl
 from rlviz.pieces.aggregation import token_mean
 from rlviz.training import RunFolder
@@ -194,6 +194,27 @@ def test_history_is_in_the_checkpoint(tmp_path):
 def test_options_that_would_be_left_out_are_refused(changed, words, tmp_path):
     with pytest.raises(ValueError, match=words):
         built(DCPO, tmp_path, **changed)
+
+
+def test_options_that_stand_for_pieces_are_refused_all_by_name(tmp_path):
+    changed = {"beta": 0.5, "epsilon": 0.01, "loss_type": "bnpo", "scale_rewards": False}
+    with pytest.raises(ValueError, match="would be left out") as refused:
+        built(GRPO, tmp_path, **changed)
+    assert str(refused.value) == (
+        "beta=0.5, epsilon=0.01, scale_rewards='none', loss_type='bnpo' would be left out: the pieces of GRPO say it. Take these "
+        "options out of GRPOConfig, and change the algorithm instead, by its with_parameters or dataclasses.replace"
+    )
+    for name, value in {"epsilon_high": 0.3, "delta": 4.0, "importance_sampling_level": "sequence"}.items():
+        with pytest.raises(ValueError, match=f"{name}={value!r} would be left out: the pieces of DCPO say it"):
+            built(DCPO, tmp_path, **{name: value})
+
+
+@pytest.mark.parametrize("algorithm", [GRPO, DR_GRPO, DAPO.with_parameters(eps_high=0.5)], ids=lambda a: a.name)
+def test_options_that_say_what_the_algorithm_says_are_left_alone(algorithm, tmp_path):
+    """All that an export has may be given: DAPO's loss_type is bnpo where there are two minibatches, else dapo."""
+    settings = TrainSettings(num_prompts=4, group_size=4, updates_per_rollout=2, minibatches=2)
+    fields = to_trl(algorithm, settings).fields
+    assert built(algorithm, tmp_path, **fields).args.loss_type == fields["loss_type"]
 
 
 def test_several_processes_are_refused(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import math
+import re
 from dataclasses import is_dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -28,10 +29,13 @@ from rlviz.interop import carried, exporting, to_trl, to_verl
 from rlviz.interop.trl import TABLE as TRL
 from rlviz.interop.verl import TABLE as VERL
 from rlviz.interop.writing import script, yaml_text
+from rlviz.pieces.advantages import GroupAdvantage
+from rlviz.pieces.bounds import FixedBounds, UpperBound
 from rlviz.pieces.preference import SigmoidPreference
-from rlviz.pieces.surrogate import SoftGate, clipped_weight
+from rlviz.pieces.selection import drop_all_equal
+from rlviz.pieces.surrogate import DualClip, SoftGate, clipped_weight
 from rlviz.training.files import write_json
-from tests.interop.batch import HERE, compared, frozen, ours
+from tests.interop.batch import BADLY_FORMED, HERE, compared, frozen, ours
 
 SETTINGS = TrainSettings(num_prompts=8, group_size=8, updates_per_rollout=2)
 CASES = json.loads((HERE / "cases.json").read_text(encoding="utf-8"))
@@ -47,7 +51,8 @@ def test_what_is_called_exact_is_what_the_library_computes(place):
     """Frozen by TRL 1.16.0's trainer and verl 0.9.1's functions: exact slots and carried algorithms are equal to 1e-6."""
     case, told = CASES[place], exporting.measurements()["rows"][place]
     algorithm = from_json(case["algorithm"])
-    apart = compared(ours(algorithm, frozen()), (torch.tensor(case["loss"]), GRADIENTS[str(place)]))
+    theirs = torch.tensor(case["loss"]), GRADIENTS[str(place)], GRADIENTS.get(f"{place} by entropy")
+    apart = compared(ours(algorithm, frozen(case.get("batch", ""))), theirs)
     export = EXPORTS[case["to"]](algorithm, SETTINGS)
     assert (export.of_settings if case["way"] == "carried" else export.fields) == case["fields"], (
         "changed: measure again"
@@ -65,6 +70,58 @@ def test_what_is_called_exact_is_what_the_library_computes(place):
         assert max(apart["gradient"], apart["loss"]) > 1e-6  # a slot called less than exact is
     assert apart["gradient"] == pytest.approx(told["gradient"], rel=0.05, abs=1e-7)
     assert apart["loss"] == pytest.approx(told["loss"], rel=0.01, abs=1e-6)
+
+
+def measured_on(name, batch=None):
+    """Return how far the gradient of this algorithm in TRL is from ours, and the cosine between them."""
+    rows = exporting.measurements()["rows"]
+    (row,) = (
+        row
+        for row in rows
+        if row["algorithm"]["name"] == name
+        and (row["to"], row["way"]) == ("trl", "exported")
+        and row.get("batch") == batch
+        and row["algorithm"]["advantage"]["eps"] == 1e-4
+    )
+    return row["gradient"], row["cosine"]
+
+
+def test_what_a_line_says_was_measured_is_what_was_measured():
+    off, cosine = measured_on("DAPO, punished from 3 tokens on")
+    assert f"off by {off:.0%} of its length, cosine {cosine:.2f} (measured)" in to_trl(DAPO).at("select").why
+    small, large = (measured_on(name)[0] for name in ("Entropy bonus", "Entropy bonus of weight 1"))
+    bonus = to_trl(find_algorithm("entropy-bonus"))
+    assert f"off by {small:.2%} of its length with a weight of 0.01, by {large:.0%} with" in bonus.at("surrogate").why
+    assert bonus.measured.gradient == pytest.approx(small, rel=0.05)
+    off, _ = measured_on("DUPO, all groups", BADLY_FORMED)
+    assert f"off by {off:.2%} of its length (measured)" in to_trl(DUPO).at("shape").why
+    assert measured_on("DUPO, all groups")[0] < 1e-6  # a batch without such groups does not show it
+
+
+def test_the_table_of_the_readme_is_what_was_measured():
+    readme = (Path(exporting.__file__).parent / "README.md").read_text(encoding="utf-8")
+    rows = [line.strip("| \n").split(" | ") for line in readme.splitlines() if line.startswith("| ")][1:]
+    told = {}
+    for name, *cells, _ in rows:
+        for to, cell in zip(("trl", "verl"), cells, strict=True):
+            number = re.search(r"\(([\d.e-]+)\)", cell)
+            told[name, to] = None if number is None else float(number[1])
+    exact = {}
+    for algorithm in (*ALGORITHMS, *RELATIVES):
+        for to, export in EXPORTS.items():
+            found = export(algorithm).measured
+            shown = found is not None and found.gradient > 1e-6 and export(algorithm).fit != "exact"
+            exact[algorithm.name, to] = float(f"{found.gradient:.1g}") if shown else None
+    assert told == {key: exact[key] for key in told} and len(told) > 50
+
+
+def test_groups_that_are_all_equal_are_said_to_have_no_advantages_only_where_no_shaping_tells_them_apart():
+    plain = "groups that are all equal stay, and the gradient is the informative share as long"
+    for algorithm in (replace(DAPO, shape=None), replace(DAPO, shape=None, select=drop_all_equal)):
+        assert to_trl(algorithm).at("select").why.endswith(plain)
+    for algorithm in (DAPO, replace(DAPO, select=drop_all_equal), replace(DUPO, select=DAPO.select)):
+        why = to_trl(algorithm).at("select").why
+        assert plain not in why and "Where shaping tells their responses apart, they have advantages" in why
 
 
 def test_dpo_is_what_trl_computes():
@@ -156,6 +213,32 @@ def test_fields_that_say_a_piece(algorithm, to, name, value):
     assert EXPORTS[to](algorithm).fields[name] == value
 
 
+@pytest.mark.parametrize("size", [4, 16])
+def test_how_much_the_eps_of_trl_takes_off_is_computed(size):
+    """By the group in which it is most: of 1 to G − 1 right responses one alone has the smallest std, as has one wrong."""
+    groups = torch.tensor([[1.0] * right + [0.0] * (size - right) for right in range(1, size)]).double()
+    ours, theirs = (GroupAdvantage(eps=eps)(groups) for eps in (1e-6, 1e-4))
+    most = float((1 - theirs / ours).max())
+    line = to_trl(replace(GRPO, advantage=GroupAdvantage(eps=1e-6)), TrainSettings(group_size=size)).at("advantage")
+    assert line.fit == "approximate" and f" {most:.2%} smaller" in line.why
+
+
+def test_limits_of_trl_are_widths_about_1_but_of_cispo():
+    """TRL clips the ratio to 1 − epsilon … 1 + epsilon_high, and under cispo to epsilon_high itself."""
+    fields = to_trl(replace(GRPO, bounds=UpperBound(3.5))).fields
+    assert (1 - fields["epsilon"], 1 + fields["epsilon_high"]) == (0.0, 3.5)
+    fields = to_trl(replace(GRPO, bounds=UpperBound(3.5), surrogate=clipped_weight)).fields
+    assert fields["epsilon_high"] == 3.5 and "epsilon" not in fields
+
+
+@pytest.mark.parametrize(("c", "fit"), [(1.1, "inexpressible"), (1.5, "inexpressible"), (1.6, "exact")])
+def test_trl_s_delta_is_a_dual_clip_only_above_the_upper_limit(c, fit):
+    """TRL cuts every ratio at delta before it takes the minimum: one of a good token, too, where that is no higher."""
+    dual = replace(GRPO, bounds=FixedBounds(0.2, 0.5), surrogate=DualClip(c))
+    line = to_trl(dual).at("surrogate")
+    assert line.fit == fit and line.fields == ({"delta": c} if fit == "exact" else {})
+
+
 def test_the_mean_over_accumulated_parts_and_minibatches():
     whole = TrainSettings(num_prompts=8, group_size=4)
     halves = TrainSettings(num_prompts=8, group_size=4, minibatches=2, updates_per_rollout=2)
@@ -215,6 +298,38 @@ def test_scripts_are_python_and_yaml_is_nested(algorithm):
         assert any(line.startswith("# NOT the same algorithm") for line in lines) == (
             to_verl(algorithm).fit == "inexpressible"
         )
+
+
+def test_what_verl_must_be_told_before_it_starts():
+    """Its defaults leave batches without a size, the sampler without a name, and give the critic another model."""
+    settings = TrainSettings(
+        num_prompts=8, group_size=4, updates_per_rollout=4, minibatches=2, lr_warmup_steps=3, steps=12
+    )
+    fields = to_verl(PPO, settings, accumulation=4).fields
+    part = 8 * 4 // 2 // 4  # responses of an update, in four parts
+    folders = (
+        "actor_rollout_ref.actor.ppo",
+        "critic.ppo",
+        "actor_rollout_ref.rollout.log_prob",
+        "actor_rollout_ref.ref.log_prob",
+    )
+    assert [fields[f"{name}_micro_batch_size_per_gpu"] for name in folders] == [part] * 4
+    assert fields["actor_rollout_ref.rollout.name"] == "vllm"
+    assert fields["critic.model.path"] == "${actor_rollout_ref.model.path}"
+    assert (
+        fields["actor_rollout_ref.actor.optim.lr_warmup_steps"] == 3
+    )  # rollouts: verl's scheduler goes on once in each
+    devices = ("trainer.nnodes", "trainer.n_gpus_per_node", "actor_rollout_ref.rollout.tensor_model_parallel_size")
+    assert [fields[name] for name in devices] == [1, 1, 1]  # those that the batches are for; verl's own are 1, 8, 2
+
+
+def test_where_verl_has_no_such_advantage_its_yaml_asks_for_yours():
+    """Left out, verl would take GAE and a critic."""
+    lines = yaml_text(to_verl(find_algorithm("forking-tokens"))).splitlines()
+    assert '  adv_estimator: "forking_tokens"' in lines
+    assert any("until yours is registered there: @register_adv_est('forking_tokens')" in line for line in lines)
+    lines = yaml_text(to_verl(GRPO)).splitlines()
+    assert '  adv_estimator: "grpo"' in lines and not any("registered" in line for line in lines)
 
 
 def own_bounds(old_logp):

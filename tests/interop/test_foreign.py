@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 
 import jsonschema
 import pytest
 
 from rlviz import DAPO, DCPO, DPO, GRPO, PairSettings, RunFolder, TrainSettings, diagnose, inspect_run, train
-from rlviz.interop import import_run, write_unipo
+from rlviz.interop import foreign, import_run, write_unipo
 from rlviz.interop.foreign import BEFORE
 from rlviz.runs.learning import plot_learning_curves
 from tests.interop.batch import HERE, frozen
@@ -61,9 +62,21 @@ def test_a_log_of_trl(trl_run, tmp_path):
     assert frame[["tokens_sampled", "rounds"]].isna().all(axis=None)  # stand as 0 in the file, and are not known
     assert {"kl", "rounds", "tokens_sampled"} < set(run.lacking) and not {"reward", "entropy"} & set(run.lacking)
     told = diagnose(tmp_path / "run")
+    assert [(finding.rule, finding.step) for finding in told][:1] == [("not_finite", 2)]
     assert told.lacking == run.lacking and "not recorded: seconds, well_formed, truncated, kl" in told.summary
     titles = [ax.get_title() for ax in plot_learning_curves(frame).axes]
     assert titles[:2] == ["Reward and accuracy", "Entropy"] and "How much the critic explains" not in titles
+
+
+def test_a_number_that_was_never_finite_was_recorded_all_the_same(tmp_path):
+    rows = [{"loss": 0.0, "grad_norm": math.nan, "reward": 0.4, "step": step} for step in (10, 20, 30)]
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": rows}))
+    run = import_run(tmp_path / "trainer_state.json", tmp_path / "run")
+    assert "grad_norm" not in run.lacking and "kl" in run.lacking
+    told = diagnose(tmp_path / "run")
+    assert told.steps == 30
+    assert [(finding.rule, finding.step) for finding in told][:1] == [("not_finite", 10)]
+    assert "loss_zero" not in [finding.rule for finding in told]
 
 
 def test_completions_of_trl(trl_run, tmp_path):
@@ -87,6 +100,27 @@ def test_completions_of_trl(trl_run, tmp_path):
     (trl_run / "completions" / "completions_00002.parquet").write_bytes(b"PAR1 no more")
     with pytest.raises(ValueError, match=r"completions_00002\.parquet is no whole parquet file"):
         import_run(trl_run)
+
+
+def test_a_completion_is_right_above_a_half_by_the_first_function():
+    rows = [
+        {"step": 1, "prompt": "1=", "completion": "#1", "right": right, "short": 1.0, "advantage": 0.0}
+        for right in (0.5, 0.6, 0.0)
+    ]
+    responses = foreign._group(rows).responses
+    assert [response.correct for response in responses] == [False, True, False]
+    assert [response.reward for response in responses] == [1.5, 1.6, 1.0]
+
+
+def test_completions_without_pyarrow(trl_run, monkeypatch):
+    (trl_run / "completions").mkdir()
+    (trl_run / "completions" / "completions_00001.parquet").touch()
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    run = import_run(trl_run)
+    (note,) = run.notes
+    assert note.startswith("1 files of completions were not read")
+    assert note.endswith(f": {sys.executable} -m pip install 'rlviz[trl]'")
+    assert not run.groups and len(run.rows) == 2
 
 
 def test_a_log_of_pairs(tmp_path):
@@ -130,6 +164,7 @@ def test_a_log_of_verl_that_was_cut_short(tmp_path):
         "".join(json.dumps(row) + "\n" for row in VERL) + '{"step": 3, "da'
     )  # cut short
     run = import_run(tmp_path, tmp_path / "run")
+    assert math.isnan(run.rows[1].pop("grad_norm"))  # verl's logger writes null for a number that is not finite
     assert run.rows == (
         {"step": 1, "reward": 0.3, "loss": 0.1, "lr": 1e-6},
         {"step": 2, "reward": 0.4, "held_out_accuracy": 0.45},
@@ -269,4 +304,5 @@ def test_the_command(rlviz, trl_run, tmp_path):
         refused = rlviz("import", path)
         assert refused.exit_code == 2 and words in " ".join(refused.stderr.split())
     assert "is not empty" in rlviz("import", trl_run, "--out", tmp_path / "run").stderr
-    assert json.loads(rlviz("diagnose", tmp_path / "run", "--format", "json").stdout) == []
+    rows = json.loads(rlviz("diagnose", tmp_path / "run", "--format", "json").stdout)
+    assert [row["rule"] for row in rows] == ["not_finite"]  # of the loss of step 2

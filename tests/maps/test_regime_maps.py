@@ -234,6 +234,7 @@ def test_another_map_is_refused_and_another_measure_is_not(tmp_path):
         ({"x": "groups", "x_values": None}, "x and y must be two settings; both are groups"),
         ({"x_values": [2, 2]}, "x_values must grow from one to the next; got 2, 2"),
         ({"x_values": []}, "x_values must grow"),
+        ({"x_values": [1, float("inf")]}, "x_values must be numbers, and finite; got inf"),
         ({"x_values": [1.5]}, "updates_per_rollout must be a whole number; got 1.5"),
         ({"y_values": [0, 1]}, "groups must be at least 1; got 0"),
         ({"x_values": None, "cells": (0, 2)}, "cells must be at least 1; got 0"),

@@ -5,14 +5,14 @@ const [, , module, asked] = process.argv;
 const { OPS, program, draws } = await import(module);
 const { cases, series, recipes } = JSON.parse(readFileSync(asked, "utf8"));
 
-const plain = ({ shape, data }) => ({ shape, data: Array.from(data, (x) => (Object.is(x, -0) || !Number.isFinite(x) ? text(x) : x)) });
-const text = (x) => (Object.is(x, -0) ? "-0" : String(x));
+const json = (x) => (Object.is(x, -0) ? "-0" : Number.isFinite(x) ? x : String(x));
+const plain = ({ shape = [], data = [] }) => ({ shape, data: Array.from(data, json) });
 const arrays = ({ shape, data, still }) => ({ shape, data: Float64Array.from(data, Number), still });
 const mapped = (object, f) => Object.fromEntries(Object.entries(object).map(([name, value]) => [name, f(value)]));
 
 function answer({ rows, outputs, inputs }) {
   try {
-    return mapped(program({ rows, outputs })(mapped(inputs, arrays)), (x) => plain(typeof x === "object" ? x : { shape: [], data: [x] }));
+    return mapped(program({ rows, outputs })(mapped(inputs, arrays)), (x) => plain(x.data ? x : { data: [x] }));
   } catch (error) {
     return { error: error.message };
   }
@@ -29,5 +29,6 @@ function steps({ program: rows, given, steps }) {
     return { count: run.count, again: mapped(before, plain), fresh: mapped(program(rows)(kept, only), plain) };
   });
 }
-const answers = { names: Object.keys(OPS), cases: cases.map(answer), series: mapped(series, steps) };
-process.stdout.write(JSON.stringify({ ...answers, draws: recipes.map(([recipe, sizes]) => plain(draws(recipe, sizes))) }));
+const drawn = recipes.map(([recipe, sizes]) => plain(draws(recipe, sizes)));
+const answers = { names: Object.keys(OPS), cases: cases.map(answer), series: mapped(series, steps), draws: drawn };
+process.stdout.write(JSON.stringify(answers));

@@ -197,3 +197,17 @@ def test_the_legend_of_small_multiples_fits_the_figure(count):
     box = legend.get_window_extent()
     assert box.x0 >= 0 and box.x1 <= figure.bbox.x1
     assert {text.get_text() for text in legend.get_texts()} >= {"no gradient", "push on log π", "objective J"}
+
+
+def test_a_surrogate_without_a_gradient_is_refused_by_name():
+    still = replace(GRPO, name="Mine", surrogate=lambda ratio, advantages, lower, upper: (ratio * advantages).detach())
+    with pytest.raises(ValueError, match=r"Mine's surrogate, .*, must have a gradient by the ratio"):
+        explore_clip(algorithm=still)
+
+
+@pytest.mark.parametrize("explore", [explore_clip, explore_bounds])
+@pytest.mark.parametrize("beside", [np.array([1, 2]), np.array(3), np.array(["DAPO"]), ("dapo",), "dapo"], ids=str)
+def test_what_is_no_list_of_algorithms_beside_it_is_refused(explore, beside):
+    with pytest.raises(ValueError, match="beside must be a list of algorithms, such as GRPO; got"):
+        explore(beside=beside)
+    assert explore(beside=np.array([DAPO, DCPO], dtype=object)).values["beside"] == ["DAPO", "DCPO"]

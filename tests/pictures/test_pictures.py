@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 import random
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import rlviz
+from rlviz.algorithms import GRPO
 from rlviz.page.picture import Beside, Choice, Slider
 from rlviz.pictures.catalogue import EXPLORERS, find_explorer
 from rlviz.pictures.idea import Explorer
@@ -77,7 +81,7 @@ def test_a_page_computes_what_the_curve_computes(name):
         programs[program] = given["programs"][program]
         inputs = {row[1] for row in programs[program]["rows"] if row[0] == "input"}
         made, others = idea.build(key, explorer._members)
-        data = {**idea.picture.data, **idea.data(*made, **others)}
+        data = {**idea.picture.data, **idea.read({}), **idea.data(*made, **others)}
         cases.append((program, {n: idea.number(n, explorer.values, data) for n in inputs}))
         wanted.append(explorer._outputs(key, explorer.values))
     for (key, inputs), got, expected in zip(cases, run(programs, cases), wanted, strict=True):
@@ -127,7 +131,8 @@ def names() -> dict:
 
 
 def defaults(idea) -> dict:
-    return {name: parameter.default for name, parameter in idea.signature.parameters.items()}
+    given = idea.signature.parameters.items()
+    return {name: parameter.default for name, parameter in given if name not in idea.fixed}
 
 
 def moves(idea):
@@ -158,6 +163,15 @@ def told(explorer: Explorer) -> dict:
 
 
 @every_picture
+def test_a_page_knows_what_its_call_takes_for_a_choice(name):
+    """Its options are words; what stands in the call is what Python takes for them."""
+    idea = IDEAS[name]
+    for control, told in Explorer(idea, {}).given()["picture"]["controls"].items():
+        if told["is"] == "Choice" and control != "algorithm":
+            assert told["options"] == dict(idea.controls[control].options), control
+
+
+@every_picture
 def test_a_value_outside_its_range_is_refused_by_name(name):
     idea = IDEAS[name]
     for control_name, control in idea.controls.items():
@@ -184,3 +198,71 @@ def test_a_picture_is_drawn_on_paper_at_every_named_setting(name):
         texts = [text for ax in figure.axes for text in [ax.title, ax.xaxis.label, ax.yaxis.label, *ax.texts]]
         assert not any("{" in text.get_text() for text in texts)
         assert all(text.get_fontsize() >= 11 for text in texts if text.get_text())
+
+
+@pytest.mark.parametrize(
+    ("lengths", "says"),
+    [
+        (7, "lengths must be 4"),
+        ((1, 2, 3, 99), "lengths must be from 1 to 16; got 99"),
+        ((1, 2, 3, "a"), "lengths must be a number"),
+    ],
+)
+def test_an_argument_of_several_numbers_is_refused_by_name(lengths, says):
+    with pytest.raises(ValueError, match=says):
+        rlviz.pictures.explore_aggregation(lengths=lengths)
+
+
+def test_the_explorer_in_the_readme_works():
+    text = (Path(rlviz.pictures.__file__).parent / "README.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    names: dict = {}
+    exec(code, names)
+    explorer = names["explore_frozen"](old_prob=0.5)
+    assert explorer.conclusion == "CISPO pushes a good token by at most 5.00."  # the cap on its weight
+    assert explorer.call == "explore_frozen(old_prob=0.5)"
+
+
+def test_a_rule_of_one_s_own_is_traced_or_computed_by_the_kernel():
+    def wider(old_logp):
+        return 0.5 + 0 * old_logp, 1.5 + 0 * old_logp
+
+    def by_size(old_logp):
+        return (0.5, 1.5) if float(old_logp.exp().mean()) < 0.5 else (0.8, 1.2)
+
+    for rule, traced_ in ((wider, True), (by_size, False)):
+        explorer = rlviz.explore_clip(replace(GRPO, name="Mine | <b>", bounds=rule), old_prob=0.1)
+        variant = explorer.given()["variants"]["Mine ¦ <b>"]
+        assert (variant["program"] is not None) == traced_
+        assert "until its ratio is 1.50" in explorer.conclusion
+        answer = explorer._computed("Mine ¦ <b>", {**explorer.values, "old_prob": 0.9})
+        upper = float(answer["outputs"]["upper"]["data"][0])
+        assert upper == (1.5 if traced_ else 1.2)
+    assert (
+        "a number is read out of a tensor" in variant["why"] and "float(old_logp.exp().mean()) < 0.5" in variant["why"]
+    )
+    assert "<b>" not in explorer.html().replace("&lt;b&gt;", "")  # packed, or escaped
+
+
+def test_a_rule_that_raises_is_a_sentence_and_the_page_is_told():
+    def touchy(old_logp):
+        if float(old_logp.exp().mean()) < 0.3:
+            raise RuntimeError("not here")
+        return 0.8, 1.2
+
+    explorer = rlviz.explore_clip(replace(GRPO, name="Mine", bounds=touchy))
+    answer = explorer._computed("Mine", {**explorer.values, "old_prob": 0.1})
+    assert answer == {"why": "Not possible: RuntimeError: not here"}
+
+
+def test_what_a_notebook_shows_and_saves(monkeypatch):
+    shown: list = []
+    monkeypatch.setattr("IPython.display.display", lambda data, **_: shown.append(data))
+    explorer = rlviz.explore_clip()
+    explorer._ipython_display_()
+    assert {"application/vnd.jupyter.widget-view+json", "image/png", "text/plain"} <= set(shown[0])
+    monkeypatch.setenv("RLVIZ_FROZEN", "1")
+    explorer._ipython_display_()
+    live, image = shown[1:]
+    assert "text/html" in live and "image/png" not in live and set(image) == {"image/png", "text/plain"}
+    assert image["text/plain"] == explorer.alt and explorer.caption in explorer.alt

@@ -27,7 +27,7 @@ from rlviz.types import Batch
 @pytest.mark.parametrize("algorithm", [replace(GRPO, kl=None), DCPO, GSPO], ids=lambda a: a.name)
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_the_push_is_what_the_inspector_shows(algorithm, sign):
-    curve = clip_curve(algorithm, advantage=sign, old_prob=0.3, points=41)
+    curve = clip_curve(algorithm, advantage=sign, old_prob=0.3, points=40)
     old_logp = torch.full((40, 1, 1), 0.3, dtype=torch.double).log()
     logp = old_logp + torch.from_numpy(curve.ratio).log().view(40, 1, 1)
     batch = Batch(old_logp, torch.full_like(logp, sign), torch.ones_like(logp).bool(), weights=torch.ones_like(logp))

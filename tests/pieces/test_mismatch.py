@@ -53,6 +53,14 @@ def test_the_weights_are_the_frameworks_(name, whole):
     assert (changed == 0) == (name == "full")  # the limits are met
 
 
+@pytest.mark.parametrize(("lowest", "highest"), [(1.0, 5.0), (0.5, 1.0)], ids=["lowest", "highest"])
+def test_a_weight_that_is_a_limit_itself_is_kept(lowest, highest):
+    """In TRL and verl only what is outside of both limits is left out. Where the engines agree, w is 1 exactly."""
+    _, old_logp, _, mask, rewards = a_batch()
+    got = MaskedWeight(lowest, highest)(rewards, mask, old_logp, old_logp)
+    assert torch.equal(got, GRPO.advantage(rewards).unsqueeze(-1).expand(got.shape))
+
+
 def test_the_sequence_mask_is_the_paper_s():
     logp, old_logp, sampler_logp, mask, rewards = a_batch(6)
     advantages = GRPO.advantages(rewards, mask)[0]

@@ -39,6 +39,7 @@ NAMES = [rule.name for rule in RULES]
 
 # rule → a run that triggers it, and one that must not although something of it is there
 RUNS = {
+    "not_finite": ("ends in NaN", "sound", "recovers from NaN", "an evaluation at its end"),
     "no_reward": ("another task's policy", "lr x 100"),  # it was right at first
     "entropy_rose": ("lr x 5, 8 updates", "trip, lr x 7"),
     "broken": ("lr x 100", "learned judge", "narrow below"),  # accuracy fell, and reward rose
@@ -49,9 +50,11 @@ RUNS = {
     "ratios_far": ("16 updates, lr x 3", "8 updates"),
     "kl_negative": ("top-p, KL to old", "sound, with KL"),
     "leash": ("leash", "lr / 300", "leash of 0.5"),
+    "no_gradient": ("rewards without spread", "sound", "G = 2"),
     "no_learning": ("lr / 300", "G = 2"),  # slowly
     "dead_groups": ("G = 2", "leash", "experts, 8 updates"),  # most of them all right
-    "truncated": ("cut off", "sound, 4 updates"),  # one in eight at first
+    "end_not_asked": ("end not asked for", "cut off", "sound"),  # cut off and right are others
+    "truncated": ("cut off", "sound, 4 updates", "end not asked for"),  # one in eight at first
     "entropy_gone": ("lr x 100", "sound, 4 updates"),
     "noisy_samples": ("hot", "warm samples", "learned judge"),
     "engines_apart": ("old sampler", "rough sampler", "top-p, KL to old"),
@@ -85,20 +88,48 @@ RUNS = {
     "routing": ("experts, 8 updates", "GSPO with experts"),
     "warming_up": ("long warm-up", "sound"),
     "loss_is_kl": ("sound, with KL", "sound PPO"),
-    "loss_zero": ("sound", "sound DAPO"),  # one update, and another mean than that over responses
+    "loss_zero": (
+        "sound",
+        "sound DAPO",
+        "rewards without spread",
+        "ends in NaN",
+    ),  # one update, and another mean than that over responses
     "ratio_one": ("sound", "8 updates"),
 }
 SOUND = [name for name in PLANS if name.startswith("sound")]
 
 
+def changed(name, places=slice(None), **columns):
+    """Return a kept run with other numbers in some columns at these places."""
+    run = {"settings": KEPT[name]["settings"], "columns": {c: list(v) for c, v in KEPT[name]["columns"].items()}}
+    for column, value in columns.items():
+        places_of = range(len(run["columns"][column]))[places]
+        for place in places_of:
+            run["columns"][column][place] = value
+    return run
+
+
+KEPT = read()
+NAN = math.nan
+# what no run of rlviz is: it stops at a number that is not finite, its tasks ask for an end, and skip what teaches nothing
+NOTHING = dict.fromkeys(("loss", "grad_norm", "reward", "lr", "entropy", "accuracy"), NAN)
+MADE_UP = {
+    "ends in NaN": changed("sound", slice(-1, None), grad_norm=NAN),
+    "recovers from NaN": changed("sound", slice(20, 30), grad_norm=NAN, loss=NAN),
+    "an evaluation at its end": changed("sound", slice(-1, None), **NOTHING),
+    "rewards without spread": changed("sound", loss=0.0, grad_norm=0.0, zero_variance_groups=1.0, accuracy=0.4),
+    "end not asked for": changed("cut off", truncated=0.6, accuracy=0.7),
+}
+TRAINED = KEPT | MADE_UP
+
+
 def course(name):
-    run = KEPT[name]
+    run = TRAINED[name]
     columns = {column: np.array(values, dtype=float) for column, values in run["columns"].items()}
     return Course(columns, run["settings"])
 
 
-KEPT = read()
-FOUND = {name: {finding.rule: finding for finding in findings_in(course(name))} for name in KEPT}
+FOUND = {name: {finding.rule: finding for finding in findings_in(course(name))} for name in TRAINED}
 
 
 def test_the_runs_on_disk_are_those_of_the_script():
@@ -115,7 +146,7 @@ def test_every_rule_has_a_run_that_triggers_it_and_one_that_does_not():
 def test_a_rule_on_its_run(name):
     triggers, *_ = RUNS[name]
     finding = FOUND[triggers][name]
-    columns = KEPT[triggers]["columns"]
+    columns = TRAINED[triggers]["columns"]
     assert math.isfinite(finding.number) and 1 <= finding.step <= len(columns["step"])
     assert not re.search(r"nan|inf|[{}]|\d%|-\d", finding.finding)
 
@@ -151,9 +182,6 @@ def a_course(settings=None, **columns):
     return Course(steps | {name: np.array(values, dtype=float) for name, values in columns.items()}, settings or {})
 
 
-NAN = math.nan
-
-
 @pytest.mark.parametrize(
     ("measure", "expected"),
     [
@@ -186,6 +214,8 @@ def test_a_measure_by_hand(measure, expected):
 def test_what_is_measured_now_and_then_stays_until_it_is_measured_again():
     found = a_course(x=[NAN, 1, NAN, NAN, 5, NAN]).latest("x")
     assert found == pytest.approx(np.array([NAN, 1, 1, 1, 5, 5]), nan_ok=True)
+    found = a_course(x=[NAN, NAN, 1, 5]).latest("x")
+    assert found == pytest.approx(np.array([NAN, NAN, 1, 5]), nan_ok=True)  # what comes last is not known at first
 
 
 @pytest.mark.parametrize(("steps", "window"), [(3, 5), (40, 5), (60, 7), (120, 15), (400, 25)])
@@ -224,7 +254,101 @@ def test_a_rule_that_says_more_silences_another_and_the_order_is_that_of_the_rul
     ]
 
 
+def seen(name, rule):
+    return FOUND[name][rule].finding
+
+
+def test_a_loss_of_zero_with_a_gradient_and_one_without_are_told_apart():
+    norm = np.median(KEPT["sound"]["columns"]["grad_norm"][-7:])
+    assert seen("sound", "loss_zero") == f"The loss is zero, by construction; its gradient is not, of norm {norm:.2g}."
+    assert "not 0" not in FOUND["sound"]["loss_zero"].usually
+    assert (
+        seen("rewards without spread", "no_gradient")
+        == "The gradient is zero, from the first step on: nothing is learned."
+    )
+    without = changed("sound", loss=0.0)["columns"] | {"grad_norm": [NAN] * 60}  # as in a log that has no norm
+    found = findings_in(Course({name: np.array(values, dtype=float) for name, values in without.items()}, {}))
+    assert not {"loss_zero", "no_gradient"} & {finding.rule for finding in found}
+
+
+def test_a_number_that_is_not_finite_is_named_first():
+    for name in ("grad_norm", "loss"):
+        for value in (NAN, math.inf):
+            columns = changed("lr x 100", slice(30, None), **{name: value})["columns"]
+            first, *others = findings_in(Course({n: np.array(v, dtype=float) for n, v in columns.items()}, {}))
+            assert first.rule == "not_finite" and first.step == 31 and others
+            assert first.finding == "The loss, or the norm of its gradient, is no finite number (since step 31)."
+
+
+def test_where_the_reward_does_not_ask_for_the_end_nobody_is_told_that_a_cut_off_response_earns_nothing():
+    """70 % are right and 60 % cut off, so 30 % at least are both; of 42 and 57 % nobody knows."""
+    found = FOUND["end not asked for"]["end_not_asked"]
+    assert found.finding.startswith(
+        "60 % of the responses are cut off at the longest length, and 30 % or more are right all"
+    )
+    assert FOUND["cut off"]["truncated"].usually.startswith(
+        "Where the reward asks for the end, one that is cut off earns nothing"
+    )
+
+
+ZEROS = Rule("zeros", "note", (Now("x").at_most(0, "none"),), "none, {since}", "", "lr", "", "04_grpo")
+
+
+@pytest.mark.parametrize(
+    ("values", "first", "words"),
+    [
+        ([0] * 20, 1, "none, from the first step on"),
+        ([0] * 20, 101, "none, since step 101"),  # of a log that begins in the middle
+        ([0.5] + [0] * 20, 1, "none, since step 3"),  # the first median, though a step was otherwise
+        ([NAN] * 4 + [0] * 20, 1, "none, since step 5"),  # before that nothing was measured
+    ],
+)
+def test_from_the_first_step_on_is_said_only_where_it_is_so(values, first, words):
+    steps = np.arange(first, first + len(values), dtype=float)
+    (finding,) = findings_in(Course({"step": steps, "x": np.array(values, dtype=float)}, {}), [ZEROS])
+    assert finding.finding == words
+
+
+FALLS = replace(RISES, where=(BelowBest("x").at_least(2, "two"),))
+
+
+def test_what_fell_did_not_fall_from_the_first_step_on():
+    (finding,) = findings_in(a_course(x=[9] + [1] * 20), [FALLS])
+    assert finding.step == 3  # at the first step it was at its best
+
+
+@pytest.mark.parametrize(
+    ("rows", "every", "done", "window", "found"),
+    [
+        (20, 1, 20, 5, True),
+        (19, 1, 19, 5, False),  # 19 steps
+        (12, 10, 120, 3, True),  # 15 steps, in no fewer than three rows
+        (11, 10, 110, 3, False),  # 110 steps: too few rows for a beginning and an end
+        (100, 10, 1000, 3, True),
+        (60, 4, 240, 7, True),  # 25 steps
+    ],
+)
+def test_rules_count_steps_and_not_rows(rows, every, done, window, found):
+    """A log has a row for each tenth step, or one for an evaluation between two."""
+    steps = np.arange(every, every * rows + 1, every, dtype=float)
+    course = Course({"step": steps, "x": np.full(rows, 3.0)}, {})
+    assert (course.done, course.window) == (done, window)
+    assert bool(findings_in(course, [RISES])) == found
+
+
+def test_three_steps_are_one_row_of_a_log_with_a_row_for_every_tenth():
+    values = np.array([1.0] * 18 + [3.0] * 2)
+    found = findings_in(Course({"step": np.arange(10.0, 201, 10), "x": values}, {}), [RISES])
+    assert [finding.step for finding in found] == [200]  # the median of the last three rows, not before
+
+
 SMALL = TrainSettings(steps=8, num_prompts=4, group_size=4, evaluate_every=0, details_every=0)
+
+
+def diagnose_records(every, rows):
+    """Return the record of a step over and over, as if it were logged now and then."""
+    (record,) = train("chain", GRPO, replace(SMALL, steps=1))
+    return [replace(record, step=every * (row + 1)) for row in range(rows)]
 
 
 @pytest.fixture(scope="module")
@@ -275,6 +399,13 @@ def test_steps_left_are_no_finding_where_a_comparison_s_budget_ends_the_run(trai
     assert "ended_early" not in [finding.rule for finding in diagnose(folder)]
     with pytest.raises(ValueError, match=r"holds a comparison; diagnose one of its runs: run$"):
         diagnose(tmp_path)
+
+
+def test_steps_are_counted_as_they_were_logged():
+    records = diagnose_records(every=10, rows=11)
+    assert diagnose(records).summary.startswith("this run, 110 steps: ")
+    assert "they were logged in 11 rows, and most rules need 12" in diagnose(records).summary
+    assert "most rules need" not in diagnose(diagnose_records(every=10, rows=12)).summary
 
 
 def test_markup_in_a_folder_s_name_and_texts_is_shown_as_it_is(trained, tmp_path):

@@ -1,20 +1,24 @@
 """A run folder from somebody else: whatever stands in its fields, no markup and no LaTeX reaches the page."""
 
+import importlib
 import io
 import json
+import pkgutil
 import re
 import shutil
 
 import pytest
 from PIL import Image
 
-from rlviz import GRPO, TrainSettings, train
+import rlviz.pieces
+from rlviz import GRPO, PPO, TrainSettings, train
+from rlviz.algorithms.describe import from_json
 from rlviz.markup import Markup, element, joined
 from rlviz.pictures.base import plain
 from rlviz.pictures.live import Html
 from rlviz.pictures.svg import SvgFigure
 from rlviz.runs.inspector import inspect_run
-from rlviz.training import find_task
+from rlviz.training import default_settings, find_task
 from small_models.policies import load_policy
 
 pytestmark = pytest.mark.usefixtures("axes_stay", "no_png")
@@ -47,13 +51,13 @@ def whole(tmp_path_factory):
 def fields(whole):
     """Return each kind of record with its fields, as they stand on disk."""
     config = json.loads((whole / "config.json").read_text())
-    group = json.loads((whole / "samples.jsonl").read_text().splitlines()[0])["groups"][0]
-    response = group["responses"][0]
+    groups = json.loads((whole / "samples.jsonl").read_text().splitlines()[0])["groups"]
+    responses = [response for group in groups for response in group["responses"]]
     found = {
         "metric": json.loads((whole / "metrics.jsonl").read_text().splitlines()[0]),
-        "group": group,
-        "response": response,
-        "token": response["tokens"][0],
+        "group": groups[0] if groups else {},
+        "response": responses[0] if responses else {},
+        "token": responses[0]["tokens"][0] if responses else {},
         "config": config,
         "algorithm": config["algorithm"],
         "setting": config["settings"],
@@ -106,6 +110,34 @@ def test_no_field_puts_markup_or_latex_into_the_page(whole, tmp_path):
     assert {("response", "length"), ("token", "push"), ("setting", "lr"), ("metric", "reward")} <= set(refused)
     assert max(map(len, refused.values())) < 700
     assert len(refused) > 60 and not {kind for kind, _ in shown} & {"metric", "setting"}
+
+
+def test_what_a_run_of_another_kind_has_beside_that(whole, tmp_path):
+    """A critic's values, and a reference that was given: whatever such a run writes and the first does not."""
+    out = tmp_path / "run"
+    few = default_settings(PPO, steps=1, num_prompts=2, group_size=2, evaluate_every=0, details_every=1)
+    for _ in train(load_policy("chain", device="cpu"), find_task("chain"), PPO, few, reference="chain", out=out):
+        pass
+    new = set(fields(out)) - set(fields(whole))
+    assert {("config", "reference"), ("algorithm", "value_loss")} <= new
+    for kind, name in sorted(new):
+        run = shutil.copytree(out, tmp_path / f"{kind}-{name}")
+        marked(run, kind, name)
+        page = written(inspect_run(run))
+        assert not any(start in page for start in ("<img src=x", "<script>document")), (kind, name)
+
+
+def test_config_names_nothing_but_pieces():
+    """Whatever else a module of the pieces has by name, such as torch or a helper that it imports, is neither called nor kept."""
+    others = set()
+    for found in pkgutil.iter_modules(rlviz.pieces.__path__, "rlviz.pieces."):
+        for name, value in vars(importlib.import_module(found.name)).items():
+            if getattr(value, "__module__", None) != found.name:
+                others.add(f"{found.name}:{name}")
+    assert len(others) > 100 and "rlviz.pieces.bounds:torch" in others
+    for named in others:
+        with pytest.raises(ValueError, match=r"is not a piece of rlviz; from Python|has no piece"):
+            from_json({"piece": named, "code": MARK})
 
 
 def test_two_runs_beside_each_other(whole, tmp_path):

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from rlviz.algorithms import ALGORITHMS, DAPO, DPO, GRPO, PPO, differences
+from rlviz.runs.inspected import StepWriter
 from rlviz.runs.inspector import LISTED, _listed, inspect_run
 from rlviz.runs.panel import training_panel
 from rlviz.training import PairSettings, RunFolder, TrainSettings, resume, train
@@ -561,3 +562,25 @@ def test_a_frozen_page_keeps_so_many_steps_with_tokens_at_most(grpo, monkeypatch
     assert packed[0]["run"]["tokens"] == [1, 4, 7]
     have = [s for s, data in packed[0]["steps"].items() if "numbers" in data["runs"][0]["groups"][0]]
     assert have == [1, 4, 7] and inspector.run["tokens"] == list(range(1, 8))
+
+
+def test_a_token_of_a_group_that_an_algorithm_leaves_out_is_not_clipped_by_it(grpo):
+    """All four are right, so DAPO samples another group in its place; their rewards differ, so that A is not 0."""
+    record = next(record for record in grpo[0] if record.has_tokens)
+    tokens = {"old_prob": 0.3, "new_prob": 0.6, "ratio": 2.0, "advantage": 1.0, "weight": 0.01}
+    group = record.groups[0]
+    responses = tuple(
+        replace(
+            response,
+            correct=True,
+            reward=1.0 - 0.1 * place,
+            tokens=tuple(replace(token, **tokens) for token in response.tokens),
+        )
+        for place, response in enumerate(group.responses)
+    )
+    writer = StepWriter(GRPO)
+    (written,) = writer.step(replace(record, groups=(replace(group, responses=responses),)))["groups"]
+    rows = dict(zip([row["name"] for row in writer.family], written["others"], strict=True))
+    assert (rows["GRPO"]["clipped"], rows["GRPO"]["ratio"]) == (1, "2.000")
+    left_out = {name: rows["DAPO"][name] for name in ("A", "upper", "weight", "push", "clipped")}
+    assert left_out == {"A": "1", "upper": "1.280", "weight": "0", "push": "0", "clipped": 0}

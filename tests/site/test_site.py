@@ -129,6 +129,11 @@ def test_three_ways_lead_through_lessons_that_there_are(site):
     assert {number for _, way, _ in lessons.WAYS for number in way} <= numbers
 
 
+def test_the_lessons_are_run_with_the_command_of_the_readme(site):
+    command = re.search(r"```sh\n(.*)\n```", (ROOT / "README.md").read_text(encoding="utf-8"))[1]
+    assert f"<code>{html_escape(command)}</code>" in (site / "course" / "index.html").read_text(encoding="utf-8")
+
+
 def test_a_lecture_is_slides_with_explorers_and_a_sheet_has_its_language(site):
     slides = (site / "slides" / "1.html").read_text(encoding="utf-8")
     first, second = slides.split('<section class="slide">')[1:]

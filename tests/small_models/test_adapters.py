@@ -1,6 +1,7 @@
 """LoRA policies: they sample, train, stop and go on as others do, and a plain folder stays plain."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -145,7 +146,9 @@ def test_an_adapter_that_is_gone_is_not_read_again(tmp_path):
 def test_without_peft_a_folder_with_an_adapter_says_so(tmp_path, monkeypatch):
     lora_policy().save(tmp_path)
     monkeypatch.setitem(sys.modules, "peft", None)
-    with pytest.raises(ValueError, match="is a LoRA adapter, which needs peft here; install it"):
+    with pytest.raises(
+        ValueError, match=rf"is a LoRA adapter, which needs peft here; {re.escape(sys.executable)} -m pip install peft"
+    ):
         load_policy(tmp_path, device="cpu")
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
-from rlviz.training import learn_reward, train_reward_model
+from rlviz.training import find_task, learn_reward, train_reward_model
 from small_models.checks import check_fields, checked
 from small_models.evaluation import evaluate
 from small_models.pairs import Pair, encode_pairs, make_pairs
@@ -25,6 +28,7 @@ TASK = Chain()
 WRONG_NUMBERS = ("x", None, True, [], {}, 2.5, float("nan"), float("inf"), -1, 10**400, "1" * 100_000, object())
 PYTHON = re.compile(
     r"not supported|unexpected|NoneType|positional|object has no|cannot be interpreted|not iterable|unhashable|supplied|overflow"
+    r"|invalid literal|to unpack|scalar type"
 )
 
 
@@ -204,3 +208,36 @@ def test_what_is_annotated_for_type_checkers_alone_leaves_the_rest_checked():
     refuse("size", lambda: check_fields(WithTable("x", None, "x")))
     refuse("name", lambda: check_fields(WithTable(1, None, 2)))
     check_fields(WithTable(1, None, "x"))
+
+
+WELL_WRITTEN = {"chain": "38078#8", "ramble": "38078#8", "lookup": "?3;1,#2", "trip": "490"}
+
+
+@pytest.mark.parametrize("prompt", ["1+x=", "abc", "1=:", "²=", ""])
+@pytest.mark.parametrize("name", WELL_WRITTEN)
+def test_prompts_of_another_task(name, prompt, policy):
+    """As in a file of pairs that another task's prompts stand in."""
+    task = find_task(name)
+    refuse("prompt", lambda: task.gold(prompt))
+    refuse("prompt", lambda: task.grade(prompt, WELL_WRITTEN[name]))
+    if name == "lookup" and prompt.isascii():
+        refuse("prompt", lambda: encode_pairs(policy, [Pair(prompt, WELL_WRITTEN[name], "1")], task))
+
+
+@checked
+def of_pairs(pairs: Sequence[Pair], numbers: Sequence[float] = ()) -> int:
+    return len(pairs)
+
+
+def test_arrays_are_lists_where_what_is_in_them_fits():
+    assert of_pairs(np.array(PAIRS, dtype=object), np.arange(3)) == 1
+    for wrong in (np.array([1, 2]), np.array(3), torch.ones(2), np.array([None])):
+        refuse("pairs", lambda wrong=wrong: of_pairs(wrong))
+    refuse("numbers", lambda: of_pairs([], np.array(3.0)))
+
+
+def test_a_scorer_whose_weights_are_whole_numbers(reward_model, tmp_path):
+    reward_model.save(tmp_path)
+    tensors = load_file(tmp_path / "scorer.safetensors")
+    save_file({name: tensor.char() for name, tensor in tensors.items()}, tmp_path / "scorer.safetensors")
+    refuse("whole numbers", lambda: RewardModel.load(tmp_path, device="cpu"))

@@ -14,6 +14,7 @@ from rlviz.pieces.kl import KLInLoss, KLInReward
 from rlviz.pieces.selection import drop_all_equal
 from rlviz.pieces.shaping import OverlongFilter
 from rlviz.pieces.surrogate import DualClip
+from rlviz.tabular import train_table
 from rlviz.training import PairSettings, TrainSettings, history, resume, train
 from rlviz.training.rollouts import Known, Rows
 from small_models.pairs import Pair
@@ -254,3 +255,19 @@ def test_the_longest_row_ends_at_its_last_token_whatever_the_holes_before_it():
     rows = Rows(*[torch.zeros(2, 3)] * 2, owner, nothing, mask, nothing, nothing, None, None, None, known)
     assert rows.longest == 3 and rows.cut(rows.longest).mask.shape == (2, 1, 3)
     assert rows.take(torch.tensor([], dtype=torch.long)).longest == 0
+
+
+@pytest.mark.parametrize(
+    "surrogate",
+    [
+        lambda ratio, advantages, lower, upper: (ratio * advantages).detach(),
+        lambda ratio, advantages, lower, upper: advantages * 2,
+    ],
+)
+def test_a_surrogate_of_one_s_own_without_a_gradient_is_refused_by_name(surrogate):
+    mine = replace(NO_KL, name="Mine", surrogate=surrogate)
+    for act in (lambda: next(start(mine)), lambda: train_table(mine, steps=2)):
+        with pytest.raises(
+            ValueError, match=r"^Mine's surrogate, .*, must have a gradient by the ratio, or nothing is"
+        ):
+            act()

@@ -99,7 +99,9 @@ def test_what_is_not_installed_is_refused_before_anything_begins(name, rlviz, mo
     monkeypatch.setattr("importlib.util.find_spec", lambda package: None)
     result = rlviz("train", "--log", name, "--out", tmp_path / "run")
     assert result.exit_code == 2
-    assert f"log: {name} is not installed; install it with: pip install {name}" in " ".join(result.output.split())
+    assert f"log: {name} is not installed; install it with: {sys.executable} -m pip install {name}" in " ".join(
+        result.output.split()
+    )
     assert not (tmp_path / "run").exists()
 
 

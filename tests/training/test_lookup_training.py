@@ -16,6 +16,7 @@ from rlviz.training.formula import gradient_in_words
 from rlviz.training.preferences import pair_logp
 from rlviz.training.records import rollout_numbers
 from rlviz.training.rewards import step_rewards
+from rlviz.training.rollouts import Known
 from rlviz.types import Batch
 from small_models.pairs import Pair
 from small_models.policies import load_policy
@@ -131,6 +132,13 @@ def test_what_the_tool_wrote_may_be_unlikely():
     only_the_tool_s = (least_of_all < 0.1) & (least >= 0.1)
     assert only_the_tool_s.any() and (least < 0.1).any()
     assert torch.equal(rollout.mask.any(-1), least >= 0.1)
+
+
+def test_a_row_reaches_to_the_last_token_that_the_loss_sees():
+    """Of seven places the policy wrote 0, 1, 4 and 5, a tool 2 and 3: four tokens are seen, and a cut to six keeps them all."""
+    mask = torch.tensor([[[1, 1, 0, 0, 1, 1, 0]], [[1, 1, 1, 0, 0, 0, 0]]], dtype=torch.bool)
+    known = Known.of(mask, torch.tensor([0.0, -0.5]).view(2, 1, 1) * mask)
+    assert (known.seen.tolist(), known.length.tolist(), known.teaches.tolist()) == ([4, 3], [6, 3], [False, True])
 
 
 def test_statistics_are_of_the_policy_s_tokens():

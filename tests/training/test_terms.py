@@ -210,6 +210,13 @@ def test_a_row_is_that_algorithm_s_own_loss(grpo):
         torch.testing.assert_close(row.pushes, expected, rtol=2e-4, atol=1e-6)
 
 
+def test_what_a_tool_wrote_stays_out_of_a_group_that_no_loss_saw():
+    """A group that was not selected has no weights, by which its tokens could be told from those that a tool wrote."""
+    own, read = token(1.0, weight=0.0), token(1.0, weight=0.0, observed=True)
+    group = GroupRecord("3+4=", "7", (response(1.0, own, read, own), response(0.0, own)))
+    assert RecordedGroup.of(group).mask.tolist() == [[[True, False, True], [True, False, False]]]
+
+
 def test_what_a_run_chose_among_all_its_tokens_stays_chosen_in_a_group():
     algorithm, chosen = KL_COV.with_parameters(share=0.3), 0
     (record,) = trained(algorithm, replace(SETTINGS, steps=1, details_every=1))

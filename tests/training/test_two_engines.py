@@ -110,6 +110,22 @@ def test_what_top_p_and_top_k_leave_is_drawn_with_more_than_the_policy_s_probabi
     assert seen > 5
 
 
+def test_a_sampler_of_its_own_that_keeps_the_likeliest_tokens_drew_with_more_than_its_probability():
+    """What another temperature and top-p leave together is what the weights of truncated importance sampling divide by."""
+    samples = start(replace(SHORT, sampler_temperature=1.5, top_p=0.7)).collect().samples
+    policy = load_policy("chain", device="cpu")
+    same(samples.logp, logp_under(policy, samples), samples.mask)
+    with torch.no_grad():
+        probabilities = (response_logits(policy, **samples.place) / 1.5).softmax(-1)
+    masses = []
+    for place in samples.mask.nonzero().tolist():
+        row, token = probabilities[tuple(place)].tolist(), int(samples.tokens[tuple(place)])
+        row_sorted = sorted(row, reverse=True)
+        masses.append(next(mass for n in range(1, len(row) + 1) if (mass := sum(row_sorted[:n])) >= 0.7))
+        assert float(samples.sampler_logp[tuple(place)]) == pytest.approx(math.log(row[token] / masses[-1]), abs=1e-5)
+    assert min(masses) < 0.95
+
+
 def test_the_loss_is_given_both(tmp_path):
     """The ratio of the first update is 1 whoever sampled, and the advantage has its weights; records say so of each token."""
     settings = replace(SHORT, updates_per_rollout=1, sampler_bits=3)

@@ -1,0 +1,88 @@
+"""Pictures that their page computes, in a real JupyterLab: no message while one drags, the kernel for what cannot be traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.browser.cells import cell_with, wait_until
+
+if TYPE_CHECKING:
+    from conftest import Notebook
+    from playwright.sync_api import Locator, Page
+
+OWN = """
+def halved(old_logp):
+    width = 0.4 if float(old_logp.exp().mean()) < 0.5 else 0.1
+    return 1 - width, 1 + width
+
+mine = replace(GRPO, name="<b>Mine</b>", bounds=halved)
+"""
+HEAD = "%matplotlib inline\nfrom dataclasses import replace\nfrom rlviz import *"
+
+pytestmark = pytest.mark.quick(1)
+
+
+def note_messages(page: Page) -> None:
+    """Keep, from now on, the widget messages that the page sends to its kernel."""
+    page.evaluate(
+        """() => {
+            globalThis.sent = [];
+            const send = WebSocket.prototype.send;
+            WebSocket.prototype.send = function (data) {
+                const text = typeof data === "string" ? data : new TextDecoder().decode(data);
+                if (text.includes("comm_msg")) globalThis.sent.push(text);
+                return send.call(this, data);
+            };
+        }"""
+    )
+
+
+def messages(page: Page) -> list[str]:
+    return page.evaluate("globalThis.sent")
+
+
+def drag(page: Page, handle: Locator, by: float, steps: int = 12) -> None:
+    box = handle.bounding_box()
+    assert box is not None
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    for step in range(1, steps + 1):
+        page.mouse.move(x + by * step / steps, y)
+        page.wait_for_timeout(20)
+
+
+def test_dragging_asks_the_kernel_nothing_and_letting_go_tells_it(run_in_lab: Callable[..., Notebook]) -> None:
+    notebook = run_in_lab("dragging", HEAD, "explore_clip()")
+    page = notebook.page
+    cell = cell_with(page, "explore_clip()")
+    handle = cell.get_by_role("slider", name="ε high").and_(cell.locator("svg [role=slider]"))
+    handle.wait_for()
+    said = cell.get_by_role("status").first
+    start = cell.locator(".rlviz-picture svg").first.inner_html()
+    note_messages(page)
+    drag(page, handle, 60)
+    assert messages(page) == []
+    assert cell.locator(".rlviz-picture svg").first.inner_html() != start
+    page.mouse.up()
+    wait_until(page, lambda: len(messages(page)) > 0, "the value that was let go")
+    assert len(messages(page)) <= 2
+    wait_until(page, lambda: "1.20" not in said.inner_text(), "the conclusion")
+    assert not notebook.errors and not notebook.outside
+
+
+def test_a_rule_that_cannot_be_traced_is_computed_by_the_kernel(run_in_lab: Callable[..., Notebook]) -> None:
+    notebook = run_in_lab("own_rule", HEAD, OWN, "explore_clip(mine)")
+    page = notebook.page
+    cell = cell_with(page, "explore_clip(mine)")
+    cell.get_by_text("The kernel computes this rule at each move").first.wait_for()
+    cell.get_by_text("<b>Mine</b> pushes a good token up until its ratio is 1.10").first.wait_for()
+    slider = cell.get_by_label("old probability").first
+    slider.focus()
+    page.keyboard.press("Home")
+    cell.get_by_text("<b>Mine</b> pushes a good token up until its ratio is 1.40").first.wait_for()
+    assert cell.locator(".rlviz-picture b").count() == 0  # a name stays text
+    assert not notebook.errors and not notebook.outside
