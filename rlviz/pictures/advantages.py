@@ -87,7 +87,9 @@ def advantages(algorithm: GroupPolicyGradient, rule: str = "own") -> Curve:
         def drawn(rate: Tensor, groups: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
             """Return which responses are right and their rewards, [..., groups, size], and those of earlier visits."""
             right = coins[:groups, :size] < rate
-            past = (earlier[:groups, :before, :size] < rate.unsqueeze(-1)).double() + earlier_luck[:groups, :before, :size]
+            past = (earlier[:groups, :before, :size] < rate.unsqueeze(-1)).double() + earlier_luck[
+                :groups, :before, :size
+            ]
             return right, right.double() + luck[:groups, :size], past
 
         def judged(now: Tensor, past: Tensor) -> Tensor:

@@ -15,10 +15,10 @@ from rlviz.pieces.kl import KLInReward
 
 
 def shown(*arguments, **setting):
-    """Return what the picture shows at a setting, by name: a number, or an array."""
-    names = explore_advantages(*arguments, **setting).names()
-    return {name: names.array(name) if np.size(value) > 1 else names.one(name) for name, value in names.known.items()
-            if not isinstance(value, str | list | tuple)}  # fmt: skip
+    """Return what the curve gives at a setting, by name: a number, or an array."""
+    explorer = explore_advantages(*arguments, **setting)
+    outputs = explorer._outputs(explorer.key(), explorer.values)
+    return {name: value.numpy() if value.numel() > 1 else value.item() for name, value in outputs.items()}
 
 
 def close_as_drawn(share, expected, draws=GROUPS):
