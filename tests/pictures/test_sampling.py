@@ -21,12 +21,18 @@ def shown(algorithm, **setting):
     return {name: value.numpy() if value.numel() > 1 else value.item() for name, value in outputs.items()}
 
 
-def outcomes(algorithm, step, place, prompts, rates, size, before=0):
+DRAWN = {
+    name: drawn(draws, {})
+    for name, draws in {**SAMPLING.data, **past(DCPO)}.items()
+    if name not in ("sizes", "past_visits")
+}
+
+
+def outcomes(step, place, prompts, rates, size, before=0):
     """Return one group's outcomes so many visits before the latest, from the picture's own draws; place: in the whole step."""
-    kinds, coins = (drawn(SAMPLING.data[name], {}) for name in ("kinds", "coins"))
     group = step, *divmod(place, prompts)
-    rate = rates[0 if kinds[group] < 0.5 else 1]
-    row = drawn(past(algorithm)["earlier"], {})[step, place, before - 1] if before else coins[group]
+    rate = rates[0 if DRAWN["kinds"][group] < 0.5 else 1]
+    row = DRAWN["earlier"][step, place, before - 1] if before else DRAWN["coins"][group]
     return [float(number < rate) for number in row[:size]]
 
 
@@ -103,7 +109,7 @@ def test_sampling_on_by_a_plain_count(success_rate, spread, rounds):
     for step in range(STEPS):
         found = count = 0
         while found < prompts and count < prompts * rounds:
-            group = outcomes(DAPO, step, count, prompts, (success_rate - away, success_rate + away), size)
+            group = outcomes(step, count, prompts, (success_rate - away, success_rate + away), size)
             found += 0 < sum(group) < size
             count += 1
         sampled += count
@@ -118,7 +124,7 @@ def test_sampling_on_by_a_plain_count(success_rate, spread, rounds):
 def test_keeping_and_repeating_by_a_plain_count():
     prompts, size = 8, 4
     informative = [
-        sum(0 < sum(outcomes(GRPO, step, g, prompts, (0.9, 0.9), size)) < size for g in range(prompts))
+        sum(0 < sum(outcomes(step, g, prompts, (0.9, 0.9), size)) < size for g in range(prompts))
         for step in range(STEPS)
     ]
     share, full = sum(informative) / STEPS / prompts, sum(n > 0 for n in informative) / STEPS
@@ -137,7 +143,7 @@ def test_memory_by_a_plain_count(visits):
     remembered, dead, sizes = 0, 0, []
     for step in range(STEPS):
         for g in range(prompts):
-            history = [outcomes(DCPO, step, g, prompts, rates, size, before) for before in reversed(range(visits))]
+            history = [outcomes(step, g, prompts, rates, size, before) for before in reversed(range(visits))]
             if 0 < sum(history[-1]) < size:
                 continue
             m = sum(map(sum, history)) / (visits * size)
@@ -150,7 +156,9 @@ def test_memory_by_a_plain_count(visits):
     assert seen["remembered"] == pytest.approx(remembered / STEPS / prompts, rel=1e-12)
     assert seen["dead"] == pytest.approx(dead / STEPS / prompts, rel=1e-12)
     assert seen["fresh"] == pytest.approx(1 - (remembered + dead) / STEPS / prompts, rel=1e-12)
-    assert seen["remembered_size"] == (pytest.approx(np.mean(sizes), rel=1e-9) if sizes else pytest.approx(np.nan, nan_ok=True))
+    assert seen["remembered_size"] == (
+        pytest.approx(np.mean(sizes), rel=1e-9) if sizes else pytest.approx(np.nan, nan_ok=True)
+    )
 
 
 def test_words_at_several_settings():
