@@ -1,8 +1,8 @@
 """What the host may ask of a device: numbers that the program reads stop it until all that the device was given is done.
 
 On a CPU that costs nothing. On a GPU a training step that asks as often as it has tokens leaves the device idle most of the time,
-so tensors stay there, and what the host needs of them comes over in one copy. While operations are recorded rather than run (a curve
-that becomes a program of a page), no number is there to be read at all: `recording()` says so, and nothing is judged.
+so tensors stay there, and what the host needs of them comes over in one copy. While operations are recorded rather than run (a
+curve that becomes a program of a page), no number is there to be read at all: `recording()` says so, and nothing is judged.
 """
 
 from __future__ import annotations

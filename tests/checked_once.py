@@ -22,7 +22,8 @@ def looks(value: Any, deep: int = 3) -> Hashable:
     """
     kind = type(value)
     if isinstance(value, torch.Tensor):
-        return kind, value.shape, value.dtype
+        sizes = (n if type(n) is int else str(n) for n in value.shape)  # a size that is recorded has a letter, no hash
+        return kind, *sizes, value.dtype
     if kind in (bool, int, str):
         return kind, value
     if kind in (tuple, list) and deep:

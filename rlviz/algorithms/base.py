@@ -79,9 +79,9 @@ class PolicyGradient:
 
     All without a shape are [P, G, T]. An advantage that asks for history returns (A, the history after this visit). A kl with
     in_reward = True is called with old_logp, ref_logp, mask, and is taken off the rewards.
-    What a piece may have beyond its call (beta, estimator, choose, from_teacher, loss_mask, max_rounds, min_group_size, uses) is in
-    `rlviz.algorithms.slots`, a Protocol a slot. source: the paper. from_grpo: slot → "piece: why", where the algorithm differs
-    from GRPO.
+    What a piece may have beyond its call (beta, estimator, choose, from_teacher, loss_mask, max_rounds, min_group_size, uses)
+    is in `rlviz.algorithms.slots`, a Protocol a slot. source: the paper. from_grpo: slot → "piece: why", where the algorithm
+    differs from GRPO.
     Raises TypeError, naming the slot, for an unknown slot and for a piece that does not fit its own, ValueError for bounds that
     are no limits.
     """

@@ -35,21 +35,45 @@ from rlviz.page.style import COLOURS, TEXT, new_figure
 SHADES = LinearSegmentedColormap.from_list("less and more", ["#E69F00", "#f4f4f4", "#56B4E9"])
 CORNERS = {"nw": (0.015, 0.96, "left", "top"), "ne": (0.985, 0.96, "right", "top")}
 CORNERS |= {"sw": (0.015, 0.04, "left", "bottom"), "se": (0.985, 0.04, "right", "bottom")}
-GAP = 0.065  # between the names of two lines, in heights of a panel
+GAP, KEY = 0.21, 0.52  # inches: between the names of two lines; from a panel down to its key
 SHAPES = {"_": "_", "x": "x", "o": "o", "D": "D", "s": "s", "^": "^", "v": "v", "+": "+"}
 
 
 def draw(picture: Picture, names: Names, figure: Figure | SubFigure | None = None) -> Figure | SubFigure:
     """Return the picture at one setting, as a figure of its own or in the one given."""
     panels = [panel for panel in picture.panels if names.holds(panel.when)]
-    columns = min(picture.columns, len(panels))
-    rows = [panels[start : start + columns] for start in range(0, len(panels), columns)]
+    rows = arranged(panels, min(picture.columns, len(panels)))
+    heights = [max(map(_tall, row)) for row in rows]
     if figure is None:
-        figure = new_figure(10 if columns < 3 else 14, 4.4 * sum(max(p.tall for p in row) for row in rows))
-    for parts, row in zip(_rows(figure, rows), rows, strict=True):
-        for ax, panel in zip(parts, row, strict=False):
-            draw_panel(ax, panel, names)
+        figure = new_figure(10 if len(rows[0]) < 3 else 14, 4.4 * sum(heights))
+    grid = figure.add_gridspec(len(rows), 1, height_ratios=heights)
+    for place, row in enumerate(rows):
+        columns = grid[place].subgridspec(1, len(row), width_ratios=[column[0].wide for column in row])
+        for across, column in enumerate(row):
+            parts = columns[across].subgridspec(len(column), 1, height_ratios=[panel.tall for panel in column])
+            for down, panel in enumerate(column):
+                draw_panel(figure.add_subplot(parts[down]), panel, names)
     return figure
+
+
+def arranged(panels: Sequence[Panel], most: int) -> list[list[list[Panel]]]:
+    """Return rows of columns of panels, as a page has them: a low column takes the next panel too."""
+    rows: list[list[list[Panel]]] = []
+    for panel in panels:
+        row = rows[-1] if rows else []
+        lowest = min(row, key=_tall, default=[])
+        is_low = len(row) > 1 and _tall(lowest) < max(map(_tall, row)) - 0.2 and panel.wide <= lowest[0].wide
+        if row and sum(column[0].wide for column in row) + panel.wide <= most + 0.01:
+            row.append([panel])
+        elif is_low:
+            lowest.append(panel)
+        else:
+            rows.append([[panel]])
+    return rows
+
+
+def _tall(column: Sequence[Panel]) -> float:
+    return sum(panel.tall for panel in column)
 
 
 def draw_each(picture: Picture, settings: Mapping[str, Names]) -> Figure:
@@ -58,18 +82,11 @@ def draw_each(picture: Picture, settings: Mapping[str, Names]) -> Figure:
     width, height = alone.get_size_inches()  # type: ignore[union-attr]
     figure = new_figure(width, (height + 0.4) * len(settings))
     for part, (heading, names) in zip(
-        np.atleast_1d(figure.subfigures(len(settings), 1)), settings.items(), strict=True
+        figure.subfigures(len(settings), 1, squeeze=False).flat, settings.items(), strict=True
     ):
         draw(picture, names, part)
         part.suptitle(heading, fontsize=TEXT + 2, fontweight="bold", x=0.02, ha="left")
     return figure
-
-
-def _rows(figure: Figure | SubFigure, rows: Sequence[Sequence[Panel]]) -> list[list[Axes]]:
-    heights = [max(panel.tall for panel in row) for row in rows]
-    widths = [panel.wide for panel in rows[0]]
-    grid = figure.add_gridspec(len(rows), len(widths), height_ratios=heights, width_ratios=widths)
-    return [[figure.add_subplot(grid[y, x]) for x in range(len(row))] for y, row in enumerate(rows)]
 
 
 def draw_panel(ax: Axes, panel: Panel, names: Names) -> Axes:
@@ -87,14 +104,18 @@ def draw_panel(ax: Axes, panel: Panel, names: Names) -> Axes:
     for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
         named.setdefault(label, handle)
     if named:
-        where = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "ncols": min(3, len(named))}
-        ax.legend(named.values(), named.keys(), frameon=False, fontsize=TEXT - 2, **where)  # type: ignore[arg-type]
+        where: dict[str, Any] = {
+            "loc": "upper center",
+            "bbox_to_anchor": (0.5, -KEY / _height(ax)),
+            "ncols": min(3, len(named)),
+        }
+        ax.legend(list(named.values()), list(named), frameon=False, fontsize=TEXT - 2, **where)
     return ax
 
 
 def _name_ends(ax: Axes, marks: Sequence[Mark], names: Names) -> None:
     """Write labels that stand in the graph: of lines at their right ends, apart from each other, of others at their places."""
-    ends = []
+    ends: list[Any] = []  # [height, look]
     for mark in marks:
         look = _look(mark, names)
         if isinstance(mark, Span | Rule) and mark.axis == "x":
@@ -108,20 +129,26 @@ def _name_ends(ax: Axes, marks: Sequence[Mark], names: Names) -> None:
         if len(there):
             at = ax.transAxes.inverted().transform(ax.transData.transform((x[there[-1]], y[there[-1]])))
             ends.append([float(np.clip(at[1], 0, 1)), look])
+    gap = GAP / _height(ax)
     ends.sort(key=lambda end: end[0])
     for before, end in pairwise(ends):
-        end[0] = max(end[0], before[0] + GAP)
+        end[0] = max(end[0], before[0] + gap)
     for after, end in pairwise(ends[::-1]):
-        end[0] = min(end[0], after[0] - GAP)
+        end[0] = min(end[0], after[0] - gap)
     for height, look in ends:
-        style = {"color": look["colour"], "fontsize": TEXT - 1, "fontweight": "bold", "va": "center"}
+        style: dict[str, Any] = {"color": look["colour"], "fontsize": TEXT - 1, "fontweight": "bold", "va": "center"}
         ax.text(1.02, height, look["label"], transform=ax.transAxes, **style)
 
 
 def _name_place(ax: Axes, mark: Span | Rule, names: Names, look: Mapping[str, Any]) -> None:
     """Write the label of a vertical rule at its top, on the side that has room, and of a stretch at its foot."""
     low, high = ax.get_xlim()
-    style = {"color": look["colour"], "fontsize": TEXT - 1, "fontweight": "bold", "transform": ax.get_xaxis_transform()}
+    style: dict[str, Any] = {
+        "color": look["colour"],
+        "fontsize": TEXT - 1,
+        "fontweight": "bold",
+        "transform": ax.get_xaxis_transform(),
+    }
     if isinstance(mark, Span):
         start, end = np.clip([names.one(mark.low), names.one(mark.high)], low, high)
         if end > start:
@@ -129,8 +156,15 @@ def _name_place(ax: Axes, mark: Span | Rule, names: Names, look: Mapping[str, An
         return
     at, shift = names.one(mark.at), (high - low) / 60
     if low <= at <= high:
-        side = {"x": at + shift, "ha": "left"} if at < (low + high) / 2 else {"x": at - shift, "ha": "right"}
-        ax.text(y=0.96, s=look["label"], va="center", **side, **style)  # type: ignore[arg-type]
+        side: dict[str, Any] = (
+            {"x": at + shift, "ha": "left"} if at < (low + high) / 2 else {"x": at - shift, "ha": "right"}
+        )
+        ax.text(y=0.96, s=look["label"], va="center", **side, **style)
+
+
+def _height(ax: Axes) -> float:
+    """Return the height of axes in inches, before the figure is laid out."""
+    return float(ax.bbox.height / ax.figure.dpi)
 
 
 def shown(mark: Mark, names: Names) -> bool:
@@ -153,7 +187,8 @@ def _axis(ax: Axes, along: str, axis: Axis, names: Names) -> None:
         scale.set_major_locator(NullLocator())
     elif axis.names:
         words = names.words(axis.names)
-        getattr(ax, f"set_{along}ticks")(range(1, len(words) + 1), words)
+        there = [place for place in range(1, len(words) + 1) if names.one(axis.low) <= place <= names.one(axis.high)]
+        getattr(ax, f"set_{along}ticks")(there, [words[place - 1] for place in there])
     elif axis.ticks:
         scale.set_major_locator(FixedLocator(axis.ticks))
         scale.set_major_formatter(FuncFormatter(lambda value, _: formatted(value, "g")))
@@ -193,8 +228,14 @@ def _area(ax: Axes, mark: Area, names: Names, look: Mapping[str, Any]) -> None:
 
 def _runs(ax: Axes, mark: Runs, names: Names, look: Mapping[str, Any]) -> None:
     x, on = names.array(mark.x), names.array(mark.on)
-    hatch = {"facecolor": "none", "edgecolor": look["colour"], "hatch": "//", "linewidth": 0, "label": look["key"]}
-    ax.fill_between(x, 0, 1, where=on != 0, transform=ax.get_xaxis_transform(), **hatch)  # type: ignore[arg-type]
+    hatch: dict[str, Any] = {
+        "facecolor": "none",
+        "edgecolor": look["colour"],
+        "hatch": "//",
+        "linewidth": 0,
+        "label": look["key"],
+    }
+    ax.fill_between(x, 0, 1, where=on != 0, transform=ax.get_xaxis_transform(), **hatch)
 
 
 def _span(ax: Axes, mark: Span, names: Names, look: Mapping[str, Any]) -> None:
@@ -214,7 +255,7 @@ def _rule(ax: Axes, mark: Rule, names: Names, look: Mapping[str, Any]) -> None:
 
 
 def _bars(ax: Axes, mark: Bars, names: Names, look: Mapping[str, Any]) -> None:
-    x, y, base = _kept(mark, names, mark.x, mark.y, mark.base)
+    x, y, base, width = _kept(mark, names, mark.x, mark.y, mark.base, mark.width)
     solid = mark.fill == "solid"
     style = {
         "facecolor": look["colour"] if solid else "none",
@@ -222,7 +263,7 @@ def _bars(ax: Axes, mark: Bars, names: Names, look: Mapping[str, Any]) -> None:
         "alpha": 0.8 if solid else 1,
     }
     hatch = "///" if mark.fill == "hatch" else None
-    ax.bar(x, y - base, names.one(mark.width), bottom=base, hatch=hatch, label=look["key"], **style)
+    ax.bar(x, y - base, width, bottom=base, hatch=hatch, label=look["key"], **style)
 
 
 def _points(ax: Axes, mark: Points, names: Names, look: Mapping[str, Any]) -> None:
@@ -233,19 +274,20 @@ def _points(ax: Axes, mark: Points, names: Names, look: Mapping[str, Any]) -> No
 
 
 def _text(ax: Axes, mark: Text, names: Names, look: Mapping[str, Any]) -> None:
-    style = {"color": look["colour"], "fontsize": TEXT - 1, "zorder": 5}
+    style: dict[str, Any] = {"color": look["colour"], "fontsize": TEXT - 1, "zorder": 5}
     if mark.corner:
         x, y, ha, va = CORNERS[mark.corner]
         words = names.fill(mark.text).replace("$", r"\$")
-        ax.text(x, y, words, ha=ha, va=va, transform=ax.transAxes, style="italic", **style)  # type: ignore[arg-type]
+        ax.text(x, y, words, ha=ha, va=va, transform=ax.transAxes, style="italic", **style)
         return
     sides = {"left": "right", "right": "left", "middle": "center"}
     every = names.words(mark.text) if mark.text in names else [names.fill(mark.text)]
     xs, ys = np.broadcast_arrays(names.array(mark.x), names.array(mark.y))
+    every = every * len(xs) if len(every) == 1 else every
     keep = np.broadcast_to(names.array(mark.where) if mark.where else 1.0, xs.shape)
     for x, y, word, kept in zip(xs, ys, every, keep, strict=True):
         if kept and np.isfinite(x) and np.isfinite(y):
-            ax.text(x, y, word.replace("$", r"\$"), ha=sides[mark.side], va="center", **style)  # type: ignore[arg-type]
+            ax.text(x, y, word.replace("$", r"\$"), ha=sides[mark.side], va="center", **style)
 
 
 def _cells(ax: Axes, mark: Cells, names: Names, look: Mapping[str, Any]) -> None:
@@ -253,7 +295,7 @@ def _cells(ax: Axes, mark: Cells, names: Names, look: Mapping[str, Any]) -> None
     text = names.words(mark.text) if mark.text else None
     hatch = names.array(mark.hatch) if mark.hatch else None
     for i, (x, y, value) in enumerate(zip(*(names.array(c) for c in (mark.x, mark.y, mark.value)), strict=True)):
-        box = {"xy": (x - 0.5, y - 0.5), "width": 1, "height": 1}
+        box: dict[str, Any] = {"xy": (x - 0.5, y - 0.5), "width": 1, "height": 1}
         ax.add_patch(Rectangle(**box, facecolor=SHADES(0.5 + 0.5 * np.nan_to_num(value) / reach), edgecolor="white"))
         if hatch is not None and hatch[i]:
             ax.add_patch(Rectangle(**box, facecolor="none", edgecolor=COLOURS["grey"], hatch="//", linewidth=0))
@@ -261,8 +303,8 @@ def _cells(ax: Axes, mark: Cells, names: Names, look: Mapping[str, Any]) -> None
             ax.text(x, y, text[i], ha="center", va="center", fontsize=TEXT - 2, color="#222")
     if mark.chosen:
         x, y = (names.one(name) for name in mark.chosen)
-        frame = {"fill": False, "edgecolor": "black", "linewidth": 3.5, "clip_on": False, "zorder": 5}
-        ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, **frame))  # type: ignore[arg-type]
+        frame: dict[str, Any] = {"fill": False, "edgecolor": "black", "linewidth": 3.5, "clip_on": False, "zorder": 5}
+        ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, **frame))
 
 
 def _tokens(ax: Axes, mark: Tokens, names: Names, look: Mapping[str, Any]) -> None:
@@ -271,8 +313,12 @@ def _tokens(ax: Axes, mark: Tokens, names: Names, look: Mapping[str, Any]) -> No
     chosen = round(names.one(mark.chosen)) if mark.chosen else -1
     at = 0.0
     for i, (word, value) in enumerate(zip(names.words(mark.text), values, strict=True)):
-        box = {"facecolor": SHADES(0.5 + 0.5 * value), "edgecolor": "black" if i == chosen else "none", "pad": 4}
-        ax.text(at, 0.5, word, transform=ax.transAxes, family="monospace", fontsize=TEXT, bbox=box)  # type: ignore[arg-type]
+        box: dict[str, Any] = {
+            "facecolor": SHADES(0.5 + 0.5 * value),
+            "edgecolor": "black" if i == chosen else "none",
+            "pad": 4,
+        }
+        ax.text(at, 0.5, word, transform=ax.transAxes, family="monospace", fontsize=TEXT, bbox=box)
         at += 0.02 + 0.018 * len(word)
 
 

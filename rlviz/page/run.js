@@ -108,33 +108,39 @@ function unary(f) {
     return array(shape, out);
   };
 }
+// A loop f(a, i, p, b, j, q, out, o, end) goes over a from i in steps of p and over b from j in steps of q, into out[o … end).
+// One that calls a function for each number is five times slower than one that is written out, as all functions share its
+// code: so the commonest are.
+const looped = (f) => (a, i, p, b, j, q, out, o, end) => { for (; o < end; i += p, j += q) out[o++] = f(a[i], b[j]); };
+const LOOPS = {
+  add: (a, i, p, b, j, q, out, o, end) => { for (; o < end; i += p, j += q) out[o++] = a[i] + b[j]; },
+  sub: (a, i, p, b, j, q, out, o, end) => { for (; o < end; i += p, j += q) out[o++] = a[i] - b[j]; },
+  mul: (a, i, p, b, j, q, out, o, end) => { for (; o < end; i += p, j += q) out[o++] = a[i] * b[j]; },
+  div: (a, i, p, b, j, q, out, o, end) => { for (; o < end; i += p, j += q) out[o++] = a[i] / b[j]; },
+  lt: (a, i, p, b, j, q, out, o, end) => { for (; o < end; i += p, j += q) out[o++] = +(a[i] < b[j]); },
+  ne: (a, i, p, b, j, q, out, o, end) => { for (; o < end; i += p, j += q) out[o++] = +(a[i] !== b[j]); },
+};
+/** The operation of a loop, or of a function of two numbers. */
 function binary(f) {
+  const loop = f.length === 2 ? looped(f) : f;
   return (x, y) => {
     const [{ shape: p, data: a }, { shape: q, data: b }] = [lift(x), lift(y)];
-    if (alike(p, q)) {
-      const out = fresh(a.length);
-      for (let i = 0; i < out.length; i++) out[i] = f(a[i], b[i]);
-      return array(p, out);
-    }
     const [right, left] = [blocks(p, q), blocks(q, p)]; // the one that is spread, if it lies in blocks
-    if (right) {
-      const out = fresh(a.length);
-      for (let i = 0, o = 0; i < out.length; o = o + 1 === right.outer ? 0 : o + 1) {
-        for (const v = b[o], end = i + right.inner; i < end; i++) out[i] = f(a[i], v);
-      }
-      return array(p, out);
+    if (!right && !left) {
+      const shape = joint(p, q);
+      const [c, d] = [x, y].map((each) => broadcast(lift(each), shape).data);
+      const out = fresh(c.length);
+      loop(c, 0, 1, d, 0, 1, out, 0, out.length);
+      return array(shape, out);
     }
-    if (left) {
-      const out = fresh(b.length);
-      for (let i = 0, o = 0; i < out.length; o = o + 1 === left.outer ? 0 : o + 1) {
-        for (const v = a[o], end = i + left.inner; i < end; i++) out[i] = f(v, b[i]);
-      }
-      return array(q, out);
+    const [shape, { outer, inner }] = right ? [p, right] : [q, left];
+    const out = fresh(right ? a.length : b.length);
+    const [step, by] = inner === 1 ? [outer, 1] : [inner, 0]; // so many numbers at a time of the one that is spread
+    for (let i = 0, o = 0; i < out.length; i += step, o = o + 1 >= outer ? 0 : o + 1) {
+      const at = by ? 0 : o;
+      if (right) loop(a, i, 1, b, at, by, out, i, i + step);
+      else loop(a, at, by, b, i, 1, out, i, i + step);
     }
-    const shape = joint(p, q);
-    const [i, j] = [p, q].map((own) => places(shape, spread(own, shape)));
-    const out = fresh(i.length);
-    for (let k = 0; k < out.length; k++) out[k] = f(a[i[k]], b[j[k]]);
     return array(shape, out);
   };
 }
@@ -147,6 +153,16 @@ function ternary(f) {
     for (let i = 0; i < out.length; i++) out[i] = f(a[p[i]], b[q[i]], c[r[i]]);
     return array(shape, out);
   };
+}
+/** c ? x : y, where each is spread over the same shape or is one number. */
+function where(...given) {
+  const arrays = given.map(lift);
+  const shape = joint(...arrays.map((x) => x.shape));
+  const [c, a, b] = arrays.map((x) => (x.data.length === 1 ? x.data : broadcast(x, shape).data));
+  const [i, j, k] = [c, a, b].map((data) => +(data.length > 1));
+  const out = fresh(size(shape));
+  for (let p = 0; p < out.length; p++) out[p] = c[i * p] ? a[j * p] : b[k * p];
+  return array(shape, out);
 }
 /** Some dimensions (none: all) as lines of n numbers, `inner` apart, `outer` times; else they are brought together. */
 function folded(x, dims) {
@@ -170,19 +186,47 @@ function lines(g, out, f) {
   }
   return out;
 }
-function reduce(f, start, last = (v) => v) {
+/** f(data, at, step, n) is what a line comes to. */
+function reduce(f) {
   return (x, dims, keep = false) => {
-    const { data, n, inner, outer, ...shapes } = folded(lift(x), dims);
-    const out = fresh(outer * inner);
-    for (let o = 0, to = 0; o < outer; o++) {
-      for (let i = 0; i < inner; i++, to++) {
-        let v = start;
-        for (let k = 0, at = o * n * inner + i; k < n; k++, at += inner) v = f(v, data[at]);
-        out[to] = last(v, n);
-      }
-    }
-    return array(keep ? shapes.keep : shapes.shape, out);
+    const g = folded(lift(x), dims);
+    const out = lines(g, fresh(g.outer * g.inner), (a, y, at, step, n, to) => { y[to] = f(a, at, step, n); });
+    return array(keep ? g.keep : g.shape, out);
   };
+}
+function sumOf(a, at, step, n) {
+  let sum = 0;
+  for (let k = 0; k < n; k++, at += step) sum += a[at];
+  return sum;
+}
+function productOf(a, at, step, n) {
+  let product = 1;
+  for (let k = 0; k < n; k++, at += step) product *= a[at];
+  return product;
+}
+function highest(a, at, step, n) {
+  let high = -Infinity;
+  for (let k = 0; k < n; k++, at += step) {
+    if (!(a[at] <= high)) high = a[at];
+    if (high !== high) return high;
+  }
+  return high;
+}
+function lowest(a, at, step, n) {
+  let low = Infinity;
+  for (let k = 0; k < n; k++, at += step) {
+    if (!(a[at] >= low)) low = a[at];
+    if (low !== low) return low;
+  }
+  return low;
+}
+function anyOf(a, at, step, n) {
+  for (let k = 0; k < n; k++, at += step) if (a[at] !== 0) return 1;
+  return 0;
+}
+function allOf(a, at, step, n) {
+  for (let k = 0; k < n; k++, at += step) if (a[at] === 0) return 0;
+  return 1;
 }
 /** f(data, out, at, step, n) writes one line along a dimension into the same places of `out`. */
 const along = (f) => (x, d = -1) => array(x.shape, lines(folded(x, [d]), fresh(x.data.length), f));
@@ -428,10 +472,10 @@ function addExp(a, b) {
 }
 const plus = (a, b) => a + b;
 const times = (a, b) => a * b;
-const [add, sub, mul, maximum, minimum] = [plus, (a, b) => a - b, times, max, min].map(binary);
-const [divide, floored, truncated] = [(a, b) => a / b, floorDivide, (a, b) => Math.trunc(a / b)].map(binary);
+const [add, sub, mul, divide, less, unequal] = Object.values(LOOPS).map(binary);
+const [maximum, minimum, floored, truncated] = [max, min, floorDivide, (a, b) => Math.trunc(a / b)].map(binary);
 const divisions = { null: divide, floor: floored, trunc: truncated };
-const total = reduce(plus, 0);
+const total = reduce(sumOf);
 const timesNumber = (x, factor) => (factor === 1 ? x : mul(x, factor));
 const joined = { sum: [plus, 0], mean: [plus, 0], prod: [times, 1], amax: [max, -Infinity], amin: [min, Infinity] };
 
@@ -448,12 +492,12 @@ export const OPS = {
   add: (x, y, alpha = 1) => add(x, timesNumber(y, alpha)), sub: (x, y, alpha = 1) => sub(x, timesNumber(y, alpha)), mul,
   div: (x, y, rounding = null) => divisions[rounding](x, y), floor_divide: floored, remainder: binary(remainder),
   fmod: binary((a, b) => a % b), pow: (x, y) => (typeof y === "number" && powers[y]?.(x)) || power(x, y),
-  atan2: binary(Math.atan2), maximum, minimum, lt: binary((a, b) => +(a < b)), le: binary((a, b) => +(a <= b)),
+  atan2: binary(Math.atan2), maximum, minimum, lt: less, le: binary((a, b) => +(a <= b)),
   gt: binary((a, b) => +(a > b)), ge: binary((a, b) => +(a >= b)), eq: binary((a, b) => +(a === b)),
-  ne: binary((a, b) => +(a !== b)), logical_and: binary((a, b) => +(a !== 0 && b !== 0)),
+  ne: unequal, logical_and: binary((a, b) => +(a !== 0 && b !== 0)),
   logical_or: binary((a, b) => +(a !== 0 || b !== 0)), logical_xor: binary((a, b) => +((a !== 0) !== (b !== 0))),
   bitwise_and: binary((a, b) => a & b), bitwise_or: binary((a, b) => a | b), bitwise_xor: binary((a, b) => a ^ b),
-  where: ternary((c, a, b) => (c ? a : b)), masked_fill: (x, mask, v) => OPS.where(mask, v, x),
+  where, masked_fill: (x, mask, v) => OPS.where(mask, v, x),
   lerp: ternary((a, b, w) => (Math.abs(w) < 0.5 ? a + w * (b - a) : b - (b - a) * (1 - w))),
   clamp: (x, low, high) => OPS.clamp_max(OPS.clamp_min(x, low), high),
   clamp_min: (x, low) => (low == null ? x : maximum(x, low)),
@@ -568,8 +612,8 @@ export const OPS = {
     return divide(sum, scattered(self ? ones : scattered(ones, d, index, 0, (_, v) => v), d, index, 1, plus));
   },
 
-  sum: total, prod: reduce(times, 1), mean: reduce(plus, 0, (sum, n) => sum / n), amax: reduce(max, -Infinity),
-  amin: reduce(min, Infinity), any: reduce((a, b) => +(a || b !== 0), 0), all: reduce((a, b) => +(a && b !== 0), 1),
+  sum: total, mean: reduce((a, at, step, n) => sumOf(a, at, step, n) / n), prod: reduce(productOf),
+  amax: reduce(highest), amin: reduce(lowest), any: reduce(anyOf), all: reduce(allOf),
   var: (x, dims, correction, keep = false) => {
     const g = folded(x, dims);
     const out = lines(g, fresh(g.outer * g.inner), (a, y, at, step, n, to) => {
@@ -636,32 +680,72 @@ export function program({ rows, outputs }) {
   const changed = rows.map(() => 0);
   const ran = rows.map(() => -1);
   const pools = rows.map(() => []);
+  const rowOf = ({ r }, i) => (r < 0 ? i + r : r); // one below 0 says how far back the row stands
   const last = {};
   const orders = new Map();
   let now = 0;
 
-  /** Return a function that makes the argument's value, noting in `needs` the rows that it reads. */
-  const reader = (x, needs) => {
+  /** Return a function that makes an argument's value in row i, noting in `needs` the rows that it reads. */
+  const reader = (x, i, needs) => {
     if (Array.isArray(x)) {
-      const each = x.map((y) => reader(y, needs));
+      const each = x.map((y) => reader(y, i, needs));
       return () => each.map((f) => f());
     }
     if (x?.r !== undefined) {
-      needs.push(x.r);
-      return () => values[x.r];
+      const at = rowOf(x, i);
+      needs.push(at);
+      return () => values[at];
     }
     const value = x?.inf ? x.inf * Infinity : (WORDS[x] ?? x ?? undefined);
     return () => value;
   };
-  const calls = rows.map(([op, args, named = {}]) => {
+  /** The rows that these need, in order. */
+  const neededBy = (open) => {
+    const wanted = new Set();
+    while (open.length) {
+      const i = open.pop();
+      if (!wanted.has(i)) open.push(...(calls[i]?.needs ?? []));
+      wanted.add(i);
+    }
+    return [...wanted].filter((i) => rows[i][0] !== "const").sort((a, b) => a - b);
+  };
+  const make = (i) => {
+    const outer = [pool, taken];
+    [pool, taken] = [pools[i], 0];
+    try {
+      return calls[i].make();
+    } finally {
+      [pool, taken] = outer;
+    }
+  };
+  /** Run the rows between the start of a loop and its end again and again: those that `after` and `kept` need of the state. */
+  const loop = (start, after, kept, times) => {
+    const inside = new Set([start]);
+    for (const i of neededBy([after, kept])) if (calls[i]?.needs.some((j) => inside.has(j))) inside.add(i);
+    inside.delete(start);
+    const all = [];
+    let state = make(start);
+    for (let n = 0; n < times; n++) {
+      values[start] = state;
+      for (const i of inside) values[i] = make(i);
+      all.push(OPS.unsqueeze(copied(values[kept]), 0));
+      state = array(values[after].shape, values[after].data.slice()); // its row writes its numbers anew in the next round
+    }
+    run.count += times * inside.size;
+    return OPS.cat(all);
+  };
+  const calls = rows.map(([op, args, named = {}], i) => {
     if (op === "input" || op === "const") return null;
+    const at = op.startsWith("loop") ? args.map((x) => rowOf(x, i)) : [];
+    if (op === "loop_start") return { needs: at, make: () => copied(values[at[0]]) };
+    if (op === "loop") return { needs: at.slice(0, 3), make: () => loop(...at.slice(0, 3), args[3]) };
     if (!Object.hasOwn(OPS, op)) throw new Error(`no operation ${op}`);
     const needs = [];
-    const readers = args.map((x) => reader(x, needs));
+    const readers = args.map((x) => reader(x, i, needs));
     for (const [name, x] of Object.entries(named)) {
-      const at = NAMED[op]?.[name];
-      if (at === undefined && !SILENT.includes(name)) throw new Error(`operation ${op} takes no ${name}`);
-      if (at !== undefined) readers[at] = reader(x, needs);
+      const place = NAMED[op]?.[name];
+      if (place === undefined && !SILENT.includes(name)) throw new Error(`operation ${op} takes no ${name}`);
+      if (place !== undefined) readers[place] = reader(x, i, needs);
     }
     const all = Array.from(readers, (f) => f ?? (() => undefined));
     return { needs, make: () => OPS[op](...all.map((f) => f())) };
@@ -670,14 +754,7 @@ export function program({ rows, outputs }) {
   const order = (names) => {
     const key = names.join();
     if (orders.has(key)) return orders.get(key);
-    const wanted = new Set();
-    const open = names.map((name) => outputs[name]);
-    while (open.length) {
-      const i = open.pop();
-      if (!wanted.has(i)) open.push(...(calls[i]?.needs ?? []));
-      wanted.add(i);
-    }
-    const some = [...wanted].filter((i) => rows[i][0] !== "const").sort((a, b) => a - b);
+    const some = neededBy(names.map((name) => outputs[name]));
     orders.set(key, [...some.filter((i) => !calls[i]), ...some.filter((i) => calls[i])]); // inputs are copied first
     return orders.get(key);
   };
@@ -697,15 +774,8 @@ export function program({ rows, outputs }) {
     for (const i of order(only)) {
       if (!calls[i]) accept(i, inputs);
       else if (ran[i] < 0 || calls[i].needs.some((j) => changed[j] > ran[i])) {
-        [pool, taken] = [pools[i], 0];
-        let value;
-        try {
-          value = calls[i].make();
-        } finally {
-          pool = null;
-        }
-        const stays = typeof value === "number" && value === values[i]; // a size, then what depends on it stays too
-        if (!stays) changed[i] = now;
+        const value = make(i);
+        if (typeof value !== "number" || value !== values[i]) changed[i] = now; // a size that stays makes nobody run again
         values[i] = value;
         ran[i] = now;
         run.count++;

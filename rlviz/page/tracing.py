@@ -4,8 +4,8 @@
 
 A curve takes tensors by name (0-d for controls) and returns named tensors. The gradient that it takes inside is recorded with
 it: differentiating a second time, in the page, would lose what stops a gradient. Rows are ATen's core operations in float64.
-Sizes that may change are rows too, so one program serves every group size. What a page cannot follow raises `CannotTrace` with
-the line that read a number.
+Sizes that may change are rows too, so one program serves every group size. A loop of many steps is recorded once (`repeated`).
+What a page cannot follow raises `CannotTrace` with the line that read a number.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ Program = dict[str, Any]
 # operations that leave the numbers as they are
 ALIASES = {"alias", "clone", "detach", "lift_fresh_copy", "lift_fresh", "contiguous"}
 OPERATIONS = frozenset(Path(__file__).with_name("operations.txt").read_text(encoding="utf-8").split())  # of run.js
+OF_LOOPS = {"loop_start", "loop"}
 RANDOM = ("rand", "bernoulli", "multinomial", "normal", "uniform")
 VIEWS = {"alias", "as_strided", "detach", "diagonal", "expand", "permute", "select", "slice", "split", "squeeze"}
 VIEWS |= {"t", "transpose", "unbind", "unfold", "unsqueeze", "view"}
@@ -41,6 +42,13 @@ READS = {
     getattr(Tensor, name)
     for name in ("__bool__", "__float__", "__int__", "__index__", "item", "tolist", "numpy", "__array__")
 }
+# a loop is two operations: the state that each round begins with, and all that the rounds keep, where the rows between are run
+# again. While they are recorded they run once, which tells the shapes.
+LOOPS = torch.library.Library("rlviz", "DEF")
+LOOPS.define("loop_start(Tensor state) -> Tensor")
+LOOPS.define("loop(Tensor start, Tensor after, Tensor kept, int times) -> Tensor")
+LOOPS.impl("loop_start", lambda state: state.clone(), "CompositeExplicitAutograd")
+LOOPS.impl("loop", lambda start, after, kept, times: torch.stack([kept] * times), "CompositeExplicitAutograd")
 
 
 class CannotTrace(ValueError):
@@ -74,7 +82,7 @@ class _NumbersMayBeTensors(TorchFunctionMode):
 
 def _recorded(value: object) -> bool:
     mode = get_proxy_mode()
-    return mode is not None and get_proxy_slot(value, mode.tracer, None) is not None  # type: ignore[arg-type]
+    return mode is not None and get_proxy_slot(value, mode.tracer, None) is not None  # type: ignore[call-overload]
 
 
 def _where() -> str:
@@ -106,6 +114,21 @@ def evaluate(curve: Curve, given: Mapping[str, Any]) -> dict[str, Tensor]:
 
 def _tensor(value: Any) -> Tensor:
     return value if isinstance(value, Tensor) else torch.tensor(float(value), dtype=torch.double)
+
+
+def repeated(step: Callable[[Tensor], tuple[Tensor, Tensor]], state: Tensor, times: int) -> Tensor:
+    """Return what `times` rounds of a loop keep, stacked: a round makes (the next state, what is kept) of the state.
+
+    In a program the round stands once, however often it runs; a state has the shape that it begins with.
+    """
+    if get_proxy_mode() is not None:
+        start = torch.ops.rlviz.loop_start(state)
+        return torch.ops.rlviz.loop(start, *step(start), times)
+    found = []
+    for _ in range(times):
+        state, kept = step(state)
+        found.append(kept)
+    return torch.stack(found)
 
 
 def trace(
@@ -201,7 +224,7 @@ class _Rows:
             name = f"n_{name.strip('_')}"
         elif name == "_to_copy":
             return self._converted(node)
-        if name not in OPERATIONS:
+        if name not in OPERATIONS | OF_LOOPS:
             raise CannotTrace(f"a page has no operation {name}")
         return self._add([name, arguments, *([keywords] if keywords else [])])
 

@@ -147,7 +147,9 @@ def _bins(right: Tensor, A: Tensor) -> dict[str, Tensor]:
     bins = ((A + reach) / (2 * reach) * BINS).floor().clamp(0, BINS - 1).long().flatten()
     dead = _dead(A).unsqueeze(1).expand(A.shape)
     kinds = torch.where(dead, 2, 1 - right.long())  # right ones, wrong ones, those of dead groups
-    counts = torch.zeros(3 * BINS, dtype=torch.double).scatter_add(0, (kinds.flatten() * BINS + bins), torch.ones_like(A).flatten())
+    counts = torch.zeros(3 * BINS, dtype=torch.double).scatter_add(
+        0, (kinds.flatten() * BINS + bins), torch.ones_like(A).flatten()
+    )
     shares = (counts / A.numel()).view(3, BINS)
     equal = (right.all(1) | ~right.any(1)).unsqueeze(1).expand(A.shape)
     edges = (torch.arange(BINS + 1, dtype=torch.double) / BINS * 2 - 1) * reach
@@ -194,7 +196,7 @@ def past(algorithm: GroupPolicyGradient, rule: str) -> Mapping[str, Any]:
     return {"earlier": Draws("uniform", shape, 3), "earlier_luck": Draws("normal", shape, 4)}
 
 
-HERE = {"dash": "6 2 1 2", "width": 1.5, "colour": "ink"}  # of a rule at the setting
+HERE: dict[str, Any] = {"dash": "6 2 1 2", "width": 1.5, "colour": "ink"}  # of a rule at the setting
 DIAMOND: dict[str, Any] = {"shape": "D", "size": 10, "colour": "ink", "fill": "none"}
 
 ADVANTAGES = Picture(
@@ -292,7 +294,10 @@ ADVANTAGES = Picture(
             "square over the same groups; a group's mean reward errs by {mean_error_at:.2f}."
         ),
         Say("The scale is that of the batch, whose prompts are all equally hard here.", "whole_batch"),
-        Say("{name} refuses a group whose mean is not above 0, as one of scores can be: rewards are 1 or 0.", "!any_score"),
+        Say(
+            "{name} refuses a group whose mean is not above 0, as one of scores can be: rewards are 1 or 0.",
+            "!any_score",
+        ),
     ),
 )
 

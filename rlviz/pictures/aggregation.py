@@ -2,314 +2,204 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable
 
-import numpy as np
 import torch
-from matplotlib.artist import Artist
-from matplotlib.collections import PolyCollection
-from matplotlib.ticker import NullLocator
 from torch import Tensor
 
 from rlviz.algorithms import DAPO, DCPO, DR_GRPO, GRPO, PolicyGradient
-from rlviz.pictures.arguments import Numbers, Spec, Values, Whole, WholeSlider
-from rlviz.pictures.arrays import Array, array
-from rlviz.pictures.base import BLUE, GREY, LINE, TEXT, VERMILION, Handle, Picture, dress
+from rlviz.algorithms.base import with_tensors
+from rlviz.page.picture import Axis, Bars, Line, Panel, Picture, Points, Rule, Say, Slider, Text
+from rlviz.page.tracing import Curve
 from rlviz.pictures.clip import has_a_ratio
-from rlviz.pictures.explore import Algorithms, explorer
-from rlviz.pictures.marks import Marks
+from rlviz.pictures.idea import Algorithms, explorer
 from rlviz.pieces.aggregation import Constant, sequence_mean, sequence_sum, token_mean, weighted_sum
 from rlviz.pieces.words import label
-from small_models.checks import checked
+
+RESPONSES = 4
+LONGEST = 16  # tokens of a response
+ROWS = ("sequence sum", "constant", "token mean", "sequence mean", "its own")  # from below
+OWN = len(ROWS)
+ACROSS = (0.33, 0.11, -0.11, -0.33)  # of a row, its four responses
+ALIKE = 1e-9
 
 
-@dataclass(frozen=True)
-class AggregationCurve:
-    """What tokens weigh in a batch of B responses of `lengths`, under A aggregations; `name` is the algorithm's.
+def aggregation(algorithm: PolicyGradient) -> Curve:
+    """Return the curve: what a token weighs in responses of different lengths, and what cutting the batch in two makes of it.
 
-    names: of the aggregations: the four, and the algorithm's own if it is none of them; own: its place among them.
-    weight: [A, B], of the first token of each response. whole: [B], the weight of all tokens of a response together, in the whole
-    batch; parts: the same in the mean over two parts, each with the weights of its own, of which the first has `cut`
-    responses. Both under the algorithm's own aggregation.
+    A token's weight under each of the four aggregations, and under the algorithm's own if it is none of them; and, under its
+    own, what all tokens of a response weigh together: in the whole batch, and in the mean of the means of two parts, as when
+    gradients of micro-batches are averaged. They agree only when every part stands for as much of the batch: as many responses
+    where these are averaged, as many tokens where those are.
     """
+    own = algorithm.aggregate
+    fixed = {sequence_sum: 1.0, token_mean: 3.0, sequence_mean: 4.0}
+    length = own.max_length if isinstance(own, Constant) else -1
 
-    name: str
-    names: tuple[str, ...]
-    own: int
-    lengths: tuple[int, ...]
-    cut: int
-    weight: Array
-    whole: Array
-    parts: Array
-
-    def length_at(self, weight: float) -> float:
-        """Return the length with which `Constant` gives a token this weight, between whole ones by their weights' logarithms."""
-        return float(np.interp(np.log(weight), _logs_of_constants(self.lengths), range(LONGEST, 0, -1)))
-
-
-LONGEST = 64  # of the constant's lengths
-
-
-def _mask(lengths: Sequence[int]) -> Tensor:
-    return torch.arange(max(lengths)) < torch.tensor(list(lengths)).view(1, -1, 1)
-
-
-@lru_cache(maxsize=64)
-def _logs_of_constants(lengths: tuple[int, ...]) -> Array:
-    """Return the logarithms of what `Constant` gives a token, with its longest length first."""
-    mask = _mask(lengths)
-    return np.log([Constant(length)(mask)[0, 0, 0].item() for length in range(LONGEST, 0, -1)])
-
-
-@checked
-def aggregation_curve(
-    algorithm: PolicyGradient = DAPO,
-    *,
-    lengths: Sequence[int] = (2, 4, 8, 16),
-    max_length: int = 16,
-    cut: int | None = None,
-) -> AggregationCurve:
-    """Return what a token weighs in responses of different lengths, and what cutting the batch in two makes of it.
-
-    A token's weight under each of the four aggregations; and, under the algorithm's own, what all tokens of a response weigh
-    together: in the whole batch, and in the mean of the means of two parts, as when gradients of micro-batches are averaged. They
-    agree only when every part stands for as much of the batch: as many responses where these are averaged, as many tokens where
-    those are.
-
-    lengths: of the responses, tokens. max_length: of the `Constant` among the four; an algorithm that has one keeps its own.
-    cut: responses in the first part, None: half of them, rounded down.
-    Raises ValueError for fewer than two responses, a length or max_length below 1, a cut that leaves a part empty, or an
-    algorithm without an aggregation.
-    """
-    if not isinstance(algorithm, PolicyGradient):
-        raise ValueError(f"algorithm: {algorithm.name} has no aggregation")
-    if len(lengths) < 2 or min(lengths) < 1:
-        raise ValueError(f"lengths must be two or more numbers of tokens, each at least 1; got {tuple(lengths)}")
-    cut = len(lengths) // 2 if cut is None else cut
-    if not 1 <= cut < len(lengths):
-        raise ValueError(f"cut must be from 1 to {len(lengths) - 1} responses; got {cut}")
-    mask = _mask(lengths)
-    every: list[Callable[[Tensor], Tensor]] = [sequence_mean, token_mean, Constant(max_length), sequence_sum]
-    if algorithm.aggregate not in every:
-        every.append(algorithm.aggregate)
-    halves = mask[:, :cut], mask[:, cut:]
-    of_parts = torch.cat([algorithm.aggregate(part) / len(halves) for part in halves], 1)
-    each_alone = torch.eye(len(lengths), dtype=torch.double).unsqueeze(-1) * mask  # one row a response
-    whole, parts = (
-        torch.stack([weighted_sum(one.unsqueeze(0), weights, mask) for one in each_alone])
-        for weights in (algorithm.aggregate(mask).double(), of_parts.double())
-    )
-    return AggregationCurve(
-        name=algorithm.name,
-        names=tuple(label(aggregate) for aggregate in every),
-        own=every.index(algorithm.aggregate),
-        lengths=tuple(lengths),
-        cut=cut,
-        weight=torch.stack([aggregate(mask)[0, :, 0].double() for aggregate in every]).numpy(),
-        whole=array(whole),
-        parts=array(parts),
-    )
-
-
-FOUR = ("sequence\nmean", "token\nmean", "constant", "sequence\nsum")
-OWN = "own"
-CONSTANT = 2  # the place of `Constant` among the four
-LEAST, MOST = 0.003, 2.0  # of the weights drawn
-HALF = 0.34  # of the width of a column
-
-
-def _bars(middles: Iterable[float], heights: Iterable[float], half: float) -> list[list[tuple[float, float]]]:
-    return [[(x - half, 0), (x - half, y), (x + half, y), (x + half, 0)] for x, y in zip(middles, heights, strict=True)]
-
-
-class AggregationPicture(Picture[AggregationCurve]):
-    """Left a token's weight in each response under each aggregation, right what cutting the batch makes of it."""
-
-    size = (10, 4.5)
-    alt = (
-        "Left, the weight of one token of each response under each aggregation, on a log scale. "
-        "Right, bars of the weight of each whole response, its tokens together: in the batch, and in the mean of two parts."
-    )
-
-    def draw(self, curve: AggregationCurve) -> list[Artist]:
-        self.left, self.right = self.figure.subplots(1, 2)
-        moving = [*self._draw_weights(curve), *self._draw_parts(curve)]
-        handles, labels = self.right.get_legend_handles_labels()
-        self.figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=TEXT - 1, frameon=False)
-        return moving
-
-    def _draw_weights(self, curve: AggregationCurve) -> list[Artist]:
-        ax = self.left
-        dress(ax, title="Weight of one token of response 1, 2, …", x="aggregation", y="weight of a token (log scale)")
-        holes = {"marker": "o", "markersize": 13, "markerfacecolor": "white", "markeredgecolor": "white"}  # for digits
-        self.lines = [ax.plot([], [], color=BLUE, linewidth=1.5, **holes)[0] for _ in (*FOUR, OWN)]
-        (self.own_line,) = ax.plot([], [], color=VERMILION, linewidth=LINE, **holes)
-        (self.constant,) = ax.plot([], [], color="black", linestyle="-.", linewidth=1.5)
-        self.digits = Marks(ax, weight="bold", colour=BLUE)
-        self.own_digits = Marks(ax, weight="bold", size=TEXT + 3, colour=VERMILION)
-        self.own_name = Marks(ax, weight="bold", colour="#b24e00", where=ax.get_xaxis_transform())
-        ax.set(yscale="log", ylim=(LEAST, MOST))
-        ax.set_yticks([0.01, 0.1, 1], ["0.01", "0.1", "1"])
-        ax.yaxis.set_minor_locator(NullLocator())
-        self.across = np.linspace(-HALF, HALF, len(curve.lengths))
-        return [self.constant, *self.lines, self.digits, self.own_line, self.own_digits, self.own_name]
-
-    def _draw_parts(self, curve: AggregationCurve) -> list[Artist]:
-        ax, responses = self.right, len(curve.lengths)
-        dress(ax, title="Cut into two parts: does it stay the same?", x="", y="weight of all its tokens together")
-        ax.set_xlabel("response, and its tokens", fontsize=TEXT, labelpad=27)
-        self.whole = PolyCollection([], facecolor=BLUE, edgecolor=BLUE, linewidth=1, label="whole batch")
-        self.parts = PolyCollection(
-            [], facecolor="white", edgecolor=VERMILION, hatch="///", linewidth=1.5, label="mean of the parts' means"
+    def curve(lengths: Tensor, max_length: Tensor, cut: Tensor) -> dict[str, Tensor]:
+        constant = with_tensors(DR_GRPO, {"max_length": max_length}).aggregate
+        mask = (torch.arange(LONGEST) < lengths.reshape(RESPONSES, 1)).unsqueeze(0)
+        every = torch.stack(
+            [rule(mask)[0, :, 0].double() for rule in (sequence_sum, constant, token_mean, sequence_mean, own)]
         )
-        for bars in (self.whole, self.parts):
-            ax.add_collection(bars, autolim=False)
-        self.knife = ax.axvline(0, color="black", linestyle=(0, (5, 3)), linewidth=2, label="where the batch is cut")
-        self.tokens = Marks(ax, size=TEXT - 1, colour="#333333", where=ax.get_xaxis_transform())
-        ax.axhline(0, color=GREY, linewidth=1)
-        ax.set(xlim=(-0.6, responses - 0.4))
-        ax.set_xticks(range(responses), [str(response + 1) for response in range(responses)])
-        return [self.whole, self.parts, self.knife, self.tokens]
-
-    def show(self, curve: AggregationCurve) -> None:
-        at = np.arange(len(curve.lengths))
-        columns = len(curve.names)
-        if len(self.left.get_xticks()) != columns or self.left.get_xlim() != (-0.6, columns - 0.4):
-            small = TEXT - 1 if columns == len(FOUR) else TEXT - 2
-            self.left.set_xticks(range(columns), [*FOUR, OWN][:columns], fontsize=small)
-            self.left.set_xlim(-0.6, columns - 0.4)
-        for place, line in enumerate(self.lines):
-            line.set_data([], [])
-            if place < columns:
-                line.set_data(place + self.across, curve.weight[place])
-        self.constant.set_data([CONSTANT + HALF, columns - 0.4], [curve.weight[CONSTANT, 0]] * 2)
-        own = curve.weight[curve.own]
-        self.own_line.set_data(curve.own + self.across, own)
-        every = [
-            [(str(response + 1), place + self.across[response], weights[response]) for response in at]
-            for place, weights in enumerate(curve.weight)
-        ]
-        self.own_digits.write(every.pop(curve.own))
-        self.digits.write(digit for digits in every for digit in digits)
-        self.own_name.write([("its own", curve.own, 0.96)])
-        if self.right.get_ylim() != self._heights(curve):
-            self.right.set_ylim(self._heights(curve))
-        self.whole.set_verts(_bars(at - HALF / 2, curve.whole, 0.46 * HALF))
-        self.parts.set_verts(_bars(at + HALF / 2, curve.parts, 0.46 * HALF))
-        self.knife.set_xdata([curve.cut - 0.5, curve.cut - 0.5])
-        self.tokens.write((_tokens(length), x, -0.13) for x, length in enumerate(curve.lengths))
-
-    @staticmethod
-    def _heights(curve: AggregationCurve) -> tuple[float, float]:
-        """Return the limits of the right axes: up to 1.05, or as far as the aggregation goes, in steps that seldom change."""
-        values = np.concatenate([curve.whole, curve.parts])
-        top = 1.05 * 2.0 ** max(0, int(np.ceil(np.log2(max(values.max(), 1.0)))))
-        return (0.0 if values.min() >= 0 else -top), top
-
-    def still(self, curve: AggregationCurve) -> Hashable:
-        return len(curve.names), self._heights(curve)
-
-    def handles(self, curve: AggregationCurve) -> list[Handle]:
-        return [
-            Handle(self.right, "x", curve.cut - 0.5, "cut", lambda place: place + 0.5),
-            Handle(self.left, "y", float(curve.weight[CONSTANT, 0]), "max_length", curve.length_at),
-        ]
-
-    def conclusion(self, curve: AggregationCurve) -> str:
-        averaged = f"Averaging the means of two parts, {curve.name}"
-        if np.allclose(curve.parts, curve.whole, rtol=1e-9, atol=0):
-            return f"{averaged} gives every response the weight that it has in the whole batch: no trap here."
-        if not (curve.whole > 0).all():
-            return f"{averaged} has another objective than in the whole batch."
-        times = curve.parts / curve.whole
-        least, most = int(times.argmin()), int(times.argmax())
-        if np.allclose(times, times[0], rtol=1e-9, atol=0):
-            return f"{averaged} gives every token {times[0]:.3g} times its weight: another learning rate."
-        return (
-            f"{averaged} counts tokens of response {most + 1} {times[most]:.3g} times as much as it should, of response "
-            f"{least + 1} {times[least]:.3g} times: the trap."
+        own_at = torch.where(max_length == length, 2.0, torch.full_like(max_length, fixed.get(own, OWN)))  # type: ignore[arg-type]
+        row = torch.arange(1.0, OWN + 1, dtype=torch.double).unsqueeze(1)
+        is_own = (row == own_at).expand(every.shape)
+        of_parts = _of_parts(own, mask, 1)
+        for responses in range(2, RESPONSES):
+            of_parts = torch.where(cut == responses, _of_parts(own, mask, responses), of_parts)
+        alone = torch.eye(RESPONSES, dtype=torch.double).reshape(RESPONSES, 1, RESPONSES, 1) * mask
+        whole, parts = (
+            torch.stack([weighted_sum(one, weights, mask) for one in alone.unbind()])
+            for weights in (own(mask).double(), of_parts)
         )
 
-    def words(self, curve: AggregationCurve) -> str:
-        own = curve.weight[curve.own]
-        least, most = int(own.argmin()), int(own.argmax())
-        if np.isclose(own[least], own[most], rtol=1e-9):
-            weigh = f"a token weighs {own[0]:.3g} in every response"
-        else:
-            weigh = (
-                f"a token of response {most + 1} ({_tokens(curve.lengths[most])}) weighs {own[most]:.3g}, "
-                f"of response {least + 1} ({_tokens(curve.lengths[least])}) {own[least]:.3g}"
-            )
-        first, second = curve.cut, len(curve.lengths) - curve.cut
-        return (
-            f"The aggregation is {curve.names[curve.own]}: {weigh}. The parts have {first} and {second} responses"
-            f"{_say_parts(curve)}."
-        )
+        times, weight = parts / whole, every[-1]
+        both = torch.cat([whole, parts])
+        top = 1.05 * 2 ** both.amax().clamp(min=1.0).log2().ceil()
+        is_same, is_positive = ((parts - whole).abs() <= ALIKE * whole.abs()).all(), (whole > 0).all()
+        is_scaled = ((times - times[0]).abs() <= ALIKE * times[0].abs()).all()
+        flags = {
+            "same": is_same,
+            "another": ~is_same & ~is_positive,
+            "scaled": ~is_same & is_positive & is_scaled,
+            "trap": ~is_same & is_positive & ~is_scaled,
+            "level": weight.amax() - weight.amin() <= ALIKE * weight.amax().abs(),
+        }
+        at = {
+            "most": _first(times, times.amax()),
+            "least": _first(times, times.amin()),
+            "heaviest": _first(weight, weight.amax()),
+            "lightest": _first(weight, weight.amin()),
+        }
+        return {
+            "row": _broken(row + torch.tensor(ACROSS, dtype=torch.double)),
+            "weight_own": _broken(every.masked_fill(~is_own, torch.nan)),
+            "weight_others": _broken(every.masked_fill(is_own | (row == OWN), torch.nan)),
+            "rows_end": torch.where(own_at == OWN, OWN + 0.6, torch.full_like(own_at, OWN - 0.4)),
+            "constant_at": every[1, 0],
+            "own_at": own_at,
+            "name_at": 1.4 * weight.amax(),
+            "whole": whole,
+            "parts": parts,
+            "bottom": torch.where(both.amin() >= 0, 0.0, -top),
+            "top": top,
+            "knife": cut + 0.5,
+            "second": RESPONSES - cut,
+            **{f"times_{i}": times[i - 1] for i in range(1, RESPONSES + 1)},
+            **{name: place + 1 for name, place in at.items()},
+            **{f"{name}_times": times[at[name]] for name in ("most", "least")},
+            **{f"{name}_weight": weight[at[name]] for name in ("heaviest", "lightest")},
+            **{f"{name}_length": lengths[at[name]] for name in ("heaviest", "lightest")},
+            **{name: flag.double() for name, flag in flags.items()},
+        }
+
+    return curve
 
 
-def _tokens(length: int) -> str:
-    return f"{length} token{'' if length == 1 else 's'}"
+def _of_parts(aggregate: Callable[[Tensor], Tensor], mask: Tensor, cut: int) -> Tensor:
+    """Return the weights of a batch in the mean over two parts, each with weights of its own; the first has `cut` responses."""
+    return torch.cat([aggregate(part) / 2 for part in (mask[:, :cut], mask[:, cut:])], 1).double()
 
 
-def _say_parts(curve: AggregationCurve) -> str:
-    """Return what the mean of the parts' means does to each response, where it does not do the same to all."""
-    if not (curve.whole > 0).all():
-        return ""
-    times = curve.parts / curve.whole
-    if np.allclose(times, times[0], rtol=1e-9, atol=0):
-        return ""
-    *most, last = (f"{factor:.3g}" for factor in times)
-    return (
-        f", and tokens of responses 1 to {len(times)} count {', '.join(most)} and {last} times what they should. Weights "
-        "computed on the whole batch and then cut stay right"
-    )
+def _first(values: Tensor, extreme: Tensor) -> Tensor:
+    """Return the place of the first that is as good as the extreme one: rounding does not choose between equals."""
+    return ((values - extreme).abs() <= ALIKE * extreme.abs()).double().argmax(0, keepdim=True)
 
 
-class CutControl(Whole):
-    """How many responses the first part has. As an argument it is None at half of them, which a call need not say."""
-
-    def __init__(self, cut: int | None, responses: int) -> None:
-        self._half = responses // 2
-        super().__init__("cut", self._half if cut is None else cut, 1, responses - 1, "first part, responses")
-
-    @property
-    def argument(self) -> int | None:
-        return None if self.value == self._half else int(self.value)
+def _broken(rows: Tensor) -> Tensor:
+    """Return rows one after the other, with a gap behind each where a line is broken."""
+    return torch.nn.functional.pad(rows, (0, 1), value=torch.nan).flatten()
 
 
-class Cut(Spec):
-    """A slider over the places where a batch of `lengths` can be cut."""
+def texts(algorithm: PolicyGradient) -> dict[str, str]:
+    """Return what the algorithm fixes of the words: what its aggregation is called."""
+    return {"aggregation": label(algorithm.aggregate)}
 
-    @property
-    def words(self) -> str:
-        return "responses in the first part; half of them unless given"
 
-    def control(self, name: str, values: Values) -> CutControl:
-        return CutControl(values[name], len(values["lengths"]))
-
+_AVERAGED = "Averaging the means of two parts, {name}"
+AGGREGATION = Picture(
+    title="What does a token weigh, and does it stay so in micro-batches?",
+    look="Drag the cut: where the batch is split into two parts, whose means are averaged.",
+    alt="Left, the weight of one token of each response under each aggregation, on a log scale. Right, bars of the weight of "
+    "each whole response, its tokens together: in the batch, and in the mean of two parts.",
+    panels=(
+        Panel(
+            "One token of response 1, 2, 3 and 4",
+            Axis("weight of the token (log scale)", 0.003, 8.0, log=1, ticks=(0.01, 0.1, 1.0)),
+            Axis("", 0.4, "rows_end", names="rows"),
+            (
+                Rule("constant_at", dash="6 2 1 2", width=1.5, colour="ink", drag="max_length"),
+                *(
+                    mark
+                    for of, colour, width in (("others", "blue", 1.5), ("own", "vermilion", 3))
+                    for mark in (
+                        Line(f"weight_{of}", "row", width=width, colour=colour),
+                        Points(f"weight_{of}", "row", size=12, fill="none", colour=colour),
+                        Text("digits", f"weight_{of}", "row", colour=colour),
+                    )
+                ),
+                Text("{name}", "name_at", "own_at", "right", colour="vermilion"),
+            ),
+        ),
+        Panel(
+            "All tokens of a response, whole and cut",
+            Axis("response, by its number of tokens", 0.4, RESPONSES + 0.6, names="lengths"),
+            Axis("weight of all its tokens", "bottom", "top"),
+            (
+                Rule(0, axis="y", dash="", width=1),
+                Bars("whole_at", "whole", 0.3, label="in the whole batch"),
+                Bars("parts_at", "parts", 0.3, fill="hatch", colour="vermilion", label="mean of the parts' means"),
+                Rule("knife", dash="6 3", colour="ink", label="cut", direct=True, drag="cut"),
+            ),
+        ),
+    ),
+    controls={
+        "cut": Slider(1, RESPONSES - 1, 1, 2, "first part, responses"),
+        "lengths": Slider(1, LONGEST, 1, (2, 4, 8, 16), "lengths", many=RESPONSES),
+        "max_length": Slider(1, 64, 1, 16, "constant's length", rare=True),
+    },
+    conclusion=(
+        Say(f"{_AVERAGED} gives every response the weight that it has in the whole batch: no trap here.", "same"),
+        Say(f"{_AVERAGED} has another objective than in the whole batch.", "another"),
+        Say(f"{_AVERAGED} gives every token {{times_1:.3g}} times its weight: another learning rate.", "scaled"),
+        Say(
+            f"{_AVERAGED} gives {{most_times:.3g}} times its weight to a token of response {{most:d}}, and {{least_times:.3g}} "
+            "times to one of response {least:d}: the trap."
+        ),
+    ),
+    says=(
+        Say("The aggregation is {aggregation}: a token weighs {heaviest_weight:.3g} in every response.", "level"),
+        Say(
+            "The aggregation is {aggregation}: a token of response {heaviest:d} (length {heaviest_length}) weighs "
+            "{heaviest_weight:.3g}, of response {lightest:d} (length {lightest_length}) {lightest_weight:.3g}.",
+            "!level",
+        ),
+        Say("The parts have {cut} and {second:d} responses."),
+        Say(
+            "Tokens of responses 1 to 4 count {times_1:.3g}, {times_2:.3g}, {times_3:.3g} and {times_4:.3g} times what they "
+            "should. Weights computed on the whole batch and then cut stay right.",
+            "trap",
+        ),
+    ),
+    data={
+        "rows": ROWS,
+        "digits": ["1", "2", "3", "4", ""] * OWN,
+        "whole_at": [response - 0.17 for response in range(1, RESPONSES + 1)],
+        "parts_at": [response + 0.17 for response in range(1, RESPONSES + 1)],
+    },
+)
 
 explore_aggregation = explorer(
     "aggregation",
-    aggregation_curve,
-    AggregationPicture,
-    algorithms=Algorithms(fits=has_a_ratio),
-    controls={
-        "cut": Cut(),
-        "lengths": Numbers(1, 16, "length"),
-        "max_length": WholeSlider(1, LONGEST, "constant's length", rare=True),
-    },
-    grid={
-        "algorithm": (DAPO, GRPO, DR_GRPO, DCPO),
-        "lengths": ((2, 4, 8, 16), (8, 8, 8, 8), (1, 2, 2, 16)),
-        "max_length": (8, 16, 32),
-        "cut": (1, 2, 3),
-    },
-    twin={
-        "DAPO, lengths 2, 4, 8, 16, cut in halves": {},
-        "DAPO, equal lengths, cut in halves": {"lengths": (8, 8, 8, 8)},
-        "GRPO, lengths 2, 4, 8, 16, cut in halves": {"algorithm": GRPO},
-        "GRPO, lengths 2, 4, 8, 16, cut after the first": {"algorithm": GRPO, "cut": 1},
+    AGGREGATION,
+    aggregation,
+    algorithms=Algorithms(has_a_ratio, DAPO),
+    texts=texts,
+    named={
+        "DAPO, cut in halves": {},
+        "equal lengths": {"lengths": (8, 8, 8, 8)},
+        "GRPO, cut after the first": {"algorithm": GRPO, "cut": 1},
+        "DCPO": {"algorithm": DCPO},
     },
 )

@@ -200,7 +200,11 @@ def _panel(title: str, y: str, what: str, low: str, high: str) -> Panel:
         for i, (colour, dash) in enumerate(looks, start=1)
         for name in (low, high)
     )
-    tokens = {"when": "has_run", "x": "tokens_old", "y": "tokens_ratio" if what == "ratio" else "tokens_new"}
+    tokens: dict[str, Any] = {
+        "when": "has_run",
+        "x": "tokens_old",
+        "y": "tokens_ratio" if what == "ratio" else "tokens_new",
+    }
     ends = (("low_at_1", "eps_low"), ("high_at_1", "eps_high")) if what == "ratio" else ()
     return Panel(
         title,

@@ -323,7 +323,7 @@ def plot_clip_small_multiples(curves: Sequence[tuple[ClipCurve, ClipCurve]], nam
             ax = plot_clip(curve, ax=axes[row, column])
             sign = "A = +1" if curve.advantage > 0 else "A = −1"
             ax.set_title(f"{name}\n{sign}" if row == 0 else sign, fontsize=TEXT)
-            ax.get_legend().remove()
+            ax.legend_ = None
             if column:
                 ax.set_ylabel("")
     handles, labels = axes[0, 0].get_legend_handles_labels()

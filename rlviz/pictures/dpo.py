@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
 
-import numpy as np
 import torch
-from matplotlib.artist import Artist
 from torch import Tensor
 
 from rlviz.algorithms import (
@@ -20,52 +17,18 @@ from rlviz.algorithms import (
     PreferenceOptimization,
     numbers,
 )
-from rlviz.pictures.arguments import OFFERED, Slider
-from rlviz.pictures.arrays import Array, array
-from rlviz.pictures.base import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, Handle, Picture, dress
-from rlviz.pictures.explore import Algorithms, explorer, with_given
-from rlviz.pieces.preference import ImplicitReward
+from rlviz.algorithms.base import with_tensors
+from rlviz.page.picture import Axis, Line, Panel, Picture, Points, Rule, Say, Slider
+from rlviz.page.tracing import Curve, repeated
+from rlviz.pictures.idea import OFFERED, Algorithms, explorer
 from rlviz.types import Batch
-from small_models.checks import checked
 
 STEPS, POINTS = 40, 201
 FADED = 0.05  # of the pull at margin 0: the margins drawn reach to where no more than this is left
 ROUND_MARGINS = tuple(step * 10.0**power for power in range(-3, 3) for step in (1, 2, 5))  # 0.001 to 500 nats
+LOWEST = -3.0  # of the log-probabilities drawn, nats; twice as low, or four times, … where a line goes further down
+HIGHEST_PULL = 8.8  # a loss that pulls harder yet, as one without limits may, leaves the frame
 PairLoss = Callable[[Tensor, Tensor], Tensor]  # log-probabilities of chosen and rejected response, [N] each → loss, [N]
-
-
-@dataclass(frozen=True)
-class PairCurve:
-    """A pair's loss and pull against its margin, log π/π_ref of the chosen response minus that of the rejected, nats.
-
-    margin, pull, loss: arrays over the grid. pull: −∂loss/∂margin as a share of its value at margin 0, which is `slope`.
-    loss: less its value at margin 0, over `slope`, so that every loss leaves 0 with a slope of −1.
-    """
-
-    margin: Array
-    loss: Array
-    pull: Array
-    slope: float
-
-
-@dataclass(frozen=True)
-class DpoCurve:
-    """How hard an algorithm pulls at a pair, and a run on it; `name` is the algorithm's.
-
-    own, sigmoid, linear: its curve, and those of DPO's two losses with its implicit reward, or with DPO's if it has none. beta:
-    that of its implicit reward, NaN if it has none.
-    log_probs: [3, S + 1], of the chosen response, the rejected one and all others together, before training and after each
-    of S steps, nats. run_margin: [S + 1]. shared: as given.
-    """
-
-    name: str
-    beta: float
-    own: PairCurve
-    sigmoid: PairCurve
-    linear: PairCurve
-    log_probs: Array
-    run_margin: Array
-    shared: float
 
 
 def learns_from_a_pair(algorithm: Algorithm) -> bool:
@@ -78,68 +41,51 @@ def learns_from_a_pair(algorithm: Algorithm) -> bool:
     return isinstance(algorithm, PreferenceOptimization) and not algorithm.asks["pair_loss"]
 
 
-@checked
-def dpo_curve(
-    algorithm: PreferenceOptimization | GroupPolicyGradient = DPO,
-    *,
-    beta: float | None = None,
-    chosen_prob: float = 0.2,
-    rejected_prob: float = 0.3,
-    shared: float = 0.7,
-    pace: float = 1.5,
-) -> DpoCurve:
-    """Return an algorithm's loss and pull against the margin of a pair, and a run of 40 steps of gradient descent on it.
+def check_learns_from_a_pair(algorithm: Algorithm) -> None:
+    """Raise ValueError, which says what the algorithm lacks."""
+    raise ValueError(f"algorithm: {algorithm.name} has no loss on the margin of a pair")
 
-    DPO's sigmoid fades once the pair is ordered, the linear loss never lets go, and a clip stops dead at its limits: an
-    algorithm of groups takes the pair for a group of two responses of one token that the reference sampled, with rewards
-    1 and 0, and without its KL term. Against the margin m, half of it is the chosen response's, half the rejected one's. All
-    losses are drawn from 0 with a slope of −1 at margin 0.
+
+def dpo(algorithm: PreferenceOptimization | GroupPolicyGradient) -> Curve:
+    """Return the curve: loss and pull against the margin of a pair, and a run of 40 steps of gradient descent on it.
+
+    The margin m is log π/π_ref of the chosen response minus that of the rejected, in nats; half of it is the chosen one's, half
+    the rejected one's. pull: −∂loss/∂m as a share of its value at margin 0, the slope; loss: less its value there, over the
+    slope, so that all leave 0 with a slope of −1. Beside the algorithm's own are DPO's two losses with its β, or with DPO's if
+    it has none. An algorithm of groups takes the pair for a group of two responses of one token that the reference sampled,
+    with rewards 1 and 0, and without its KL term.
 
     The run's policy is log-linear: softmax of log(start) + φ · θ with two features, φ = (1 − shared, shared) for the chosen
     response, (0, 1) for the rejected one, (0, 0) for all others, θ from 0. The margin grows, and yet the chosen response may
-    become less likely: what pushes the rejected one's feature down takes the chosen one along by `shared`, and its probability
-    goes to others that nobody asked for. The learning rate is set by `pace`: the nats of margin that the first step would gain
-    were nothing shared, so that algorithms and betas start alike and differ in where they stop.
-
-    beta: of the implicit reward; None: the algorithm's own. chosen_prob, rejected_prob: under the reference, where the run
-    starts. Raises ValueError for probabilities outside (0, 1) or that add up to 1 or more, a shared outside [0, 1], a pace that
-    is not above 0 and finite, or an algorithm without a loss on pairs.
+    become less likely: what pushes the rejected one's feature down takes the chosen one along by `shared`. pace: the nats of
+    margin that the first step would gain were nothing shared, so that algorithms and betas start alike and differ in where they
+    stop.
     """
-    algorithm = with_given(algorithm, beta=beta)
-    if not learns_from_a_pair(algorithm):
-        raise ValueError(f"algorithm: {algorithm.name} has no loss on the margin of a pair")
-    for name, value in (("chosen_prob", chosen_prob), ("rejected_prob", rejected_prob)):
-        if not 0 < value < 1:
-            raise ValueError(f"{name} must be above 0 and below 1; got {value}")
-    if chosen_prob + rejected_prob >= 1:
-        raise ValueError(
-            f"chosen_prob and rejected_prob must add up to less than 1; got {chosen_prob} and {rejected_prob}"
-        )
-    if not 0 <= shared <= 1:
-        raise ValueError(f"shared must be from 0 to 1; got {shared}")
-    if not 0 < pace < math.inf:
-        raise ValueError(f"pace must be above 0 nats and finite; got {pace}")
-    beta = of_the_implicit_reward(algorithm).get("beta", math.nan)
-    reward = ImplicitReward(beta=beta) if math.isfinite(beta) else DPO.reward
-    start = torch.tensor([chosen_prob, rejected_prob, 1 - chosen_prob - rejected_prob], dtype=torch.double).log()
-    every = (algorithm, replace(DPO, reward=reward), replace(DPO_LINEAR, reward=reward))
-    losses = [_pair_loss(each, start[:2]) for each in every]
-    reach = next((reach for loss in losses if (reach := _reach(loss, start[:2])) is not None), ROUND_MARGINS[-1])
-    margin = reach * torch.linspace(-1, 1, POINTS, dtype=torch.double)
-    own, sigmoid, linear = (_pair_curve(loss, start[:2], margin) for loss in losses)
-    # with nothing shared a step moves both logits, and with them the margin, by 2 · lr · slope
-    log_probs = _run(losses[0], start, shared, pace / (2 * abs(own.slope)) if own.slope else 0.0)
-    gain = log_probs - log_probs[:, :1]
-    return DpoCurve(
-        name=algorithm.name,
-        beta=beta,
-        own=own,
-        sigmoid=sigmoid,
-        linear=linear,
-        log_probs=log_probs.numpy(),
-        run_margin=(gain[0] - gain[1]).numpy(),
-        shared=shared,
-    )
+    own = algorithm if isinstance(algorithm, PreferenceOptimization) else algorithm.without_kl()
+
+    def curve(
+        chosen_prob: Tensor, rejected_prob: Tensor, shared: Tensor, pace: Tensor, **beta: Tensor
+    ) -> dict[str, Tensor]:
+        start = torch.stack([chosen_prob, rejected_prob, 1 - chosen_prob - rejected_prob]).log()
+        losses = {
+            name: _pair_loss(with_tensors(each, beta), start[:2])
+            for name, each in (("own", own), ("sigmoid", DPO), ("linear", DPO_LINEAR))
+        }
+        reach = _reach(list(losses.values()), start[:2])
+        margin = reach * (torch.arange(POINTS, dtype=torch.double) / (POINTS // 2) - 1)
+        outputs = {"reach": reach, "left": -reach, "margin": margin}
+        for name, loss in losses.items():
+            values, pull = _losses_and_pulls(loss, start[:2], margin)
+            slope = pull[POINTS // 2]
+            unit = torch.where(slope != 0, slope, 1.0)
+            outputs |= {f"{name}_loss": (values - values[POINTS // 2]) / unit, f"{name}_pull": pull / unit}
+            outputs[f"{name}_slope"] = slope
+        slope = outputs["own_slope"]
+        # with nothing shared a step moves both logits, and with them the margin, by 2 · lr · slope
+        run = _run(losses["own"], start, shared, torch.where(slope != 0, pace / (2 * slope.abs()), 0.0))
+        return outputs | _limits(outputs, run) | _letting_go(margin, outputs["own_pull"], slope) | _told(run, outputs)
+
+    return curve
 
 
 def _pair_loss(algorithm: PreferenceOptimization | GroupPolicyGradient, ref: Tensor) -> PairLoss:
@@ -148,18 +94,16 @@ def _pair_loss(algorithm: PreferenceOptimization | GroupPolicyGradient, ref: Ten
 
         def given(chosen: Tensor, rejected: Tensor) -> Tensor:
             one_token = torch.ones_like(chosen, dtype=torch.long)
-            rewards = (
-                algorithm.rewards(own, at.expand(own.shape), one_token)
-                for own, at in zip((chosen, rejected), ref, strict=True)
+            return algorithm.pair_losses(
+                algorithm.rewards(chosen, ref[0].expand(chosen.shape), one_token),
+                algorithm.rewards(rejected, ref[1].expand(rejected.shape), one_token),
             )
-            return algorithm.pair_losses(*rewards)
 
         return given
-    without_kl = algorithm.without_kl()
     rewards = torch.tensor([[1.0, 0.0]], dtype=torch.double)
     one = torch.ones(1, 2, 1, dtype=torch.bool)
     under_the_reference = ref.view(1, 2, 1)
-    advantages, _ = without_kl.advantages(
+    advantages, _ = algorithm.advantages(
         rewards,
         one,
         old_logp=under_the_reference,
@@ -168,253 +112,126 @@ def _pair_loss(algorithm: PreferenceOptimization | GroupPolicyGradient, ref: Ten
         correct=rewards,
         well_formed=torch.ones_like(rewards),
     )
-    advantages = advantages.double()
-    weights = without_kl.aggregate(one).double()
+    weights = algorithm.aggregate(one).double()
 
     def sampled(chosen: Tensor, rejected: Tensor) -> Tensor:
         logp = torch.stack([chosen, rejected], -1).unsqueeze(-1)
         shape = logp.shape
-        batch = Batch(ref.view(1, 2, 1).expand(shape), advantages.expand(shape), one.expand(shape))
-        return -(without_kl.objective(logp, batch).value * weights).sum((1, 2))
+        batch = Batch(under_the_reference.expand(shape), advantages.double().expand(shape), one.expand(shape))
+        return -(algorithm.objective(logp, batch).value * weights).sum((1, 2))
 
     return sampled
 
 
 def _losses_and_pulls(pair_loss: PairLoss, ref: Tensor, margin: Tensor) -> tuple[Tensor, Tensor]:
-    moved = margin.clone().requires_grad_()
+    moved = margin.detach().requires_grad_()
     loss = pair_loss(ref[0] + moved / 2, ref[1] - moved / 2)
     (gradient,) = torch.autograd.grad(loss.sum(), moved)
     return loss.detach(), -gradient
 
 
-def _pair_curve(pair_loss: PairLoss, ref: Tensor, margin: Tensor) -> PairCurve:
-    loss, pull = _losses_and_pulls(pair_loss, ref, margin)
-    middle = len(margin) // 2
-    slope = float(pull[middle])
-    return PairCurve(array(margin), array((loss - loss[middle]) / (slope or 1)), array(pull / (slope or 1)), slope)
-
-
-def _reach(pair_loss: PairLoss, ref: Tensor) -> float | None:
-    """Return a round margin by which a loss has let go of a pair or pulls it back, or None if it does not within 500 nats."""
+def _reach(losses: list[PairLoss], ref: Tensor) -> Tensor:
+    """Return a round margin by which the first loss that ever does has let go of a pair or pulls it back, at most 500 nats."""
     rounds = torch.tensor([0.0, *ROUND_MARGINS], dtype=torch.double)
-    pull = _losses_and_pulls(pair_loss, ref, rounds)[1]
-    let_go = (pull[1:] <= FADED * pull[0]).nonzero()
-    if not len(let_go):
-        return None
-    first = int(let_go[0])
-    return ROUND_MARGINS[first + int(pull[1 + first] >= 0 > pull[-1])]  # where it pulls back, that is drawn too
+    reach = rounds[-1]
+    for loss in reversed(losses):
+        pull = _losses_and_pulls(loss, ref, rounds)[1]
+        first = _first(pull[1:] <= FADED * pull[0]).clamp(max=len(ROUND_MARGINS) - 1) + 1
+        lets_go = (pull[1:] <= FADED * pull[0]).any()
+        pulls_back = (pull[first] >= 0) & (pull[-1] < 0)  # that is drawn, too
+        reach = torch.where(lets_go, rounds[first + pulls_back.long()], reach)
+    return reach
 
 
-def _run(pair_loss: PairLoss, start: Tensor, shared: float, lr: float) -> Tensor:
-    """Return the log-probabilities of chosen, rejected and all others, [3, S + 1]; the run begins at `start`."""
-    features = torch.tensor([[1 - shared, shared], [0, 1], [0, 0]], dtype=torch.double)
-    theta = torch.zeros(2, dtype=torch.double)
-    visited = []
-    for _ in range(STEPS):
-        theta.requires_grad_()
+def _first(true: Tensor) -> Tensor:
+    """Return the place of the first that is true, or how many there are."""
+    return (true.long().cumsum(0) == 0).sum()
+
+
+def _crossing(x: Tensor, y: Tensor, level: float) -> Tensor:
+    """Return where y, between the grid's points, first falls to the level at an x above 0; NaN where it does not."""
+    at = _first((x >= 0) & (y <= level))
+    place = at.clamp(1, len(x) - 1)
+    before, after = y[place - 1], y[place]
+    share = (before - level) / torch.where(before != after, before - after, 1.0)
+    return torch.where(at < len(x), x[place - 1] + share * (x[place] - x[place - 1]), math.nan)
+
+
+def _run(pair_loss: PairLoss, start: Tensor, shared: Tensor, lr: Tensor) -> Tensor:
+    """Return the log-probabilities of chosen, rejected and all others, [S + 1, 3]; the run begins at `start`."""
+    none, one = torch.zeros_like(shared), torch.ones_like(shared)
+    features = torch.stack([1 - shared, shared, none, one, none, none]).reshape(3, 2)
+
+    def step(theta: Tensor) -> tuple[Tensor, Tensor]:
+        theta = theta.detach().requires_grad_()
         logp = torch.log_softmax(start + features @ theta, 0)
-        visited.append(logp.detach())
         (gradient,) = torch.autograd.grad(pair_loss(logp[:1], logp[1:2]).sum(), theta)
-        if not gradient.any():
-            break
-        theta = (theta - lr * gradient).detach()
-    rest = torch.log_softmax(start + features @ theta.detach(), 0)
-    return torch.stack([*visited, *[rest] * (STEPS + 1 - len(visited))], 1)
+        return theta - lr * gradient, logp.detach()
+
+    return repeated(step, torch.zeros(2, dtype=torch.double), STEPS + 1)
 
 
-LOWEST = -12.0  # of the log-probabilities drawn, nats; twice as low, or four times, … where a line goes further down
-HIGHEST_PULL = 8.8  # a loss that pulls harder yet, as one without limits may, leaves the frame
-LOSSES = (  # the further up one lies, the narrower it is, so that all can be seen where they agree
-    ("the algorithm's", "black", "-", LINE - 0.5),
-    ("sigmoid", GREEN, "-", LINE + 3.5),
-    ("linear", "#AA4499", "-.", LINE + 1.5),
-)
-RESPONSES = (("chosen", BLUE, "-"), ("rejected", VERMILION, "--"), ("all others together", "#595959", "-."))
+def _limits(outputs: Mapping[str, Tensor], run: Tensor) -> dict[str, Tensor]:
+    """Return the limits of the axes, between which all lines lie: the usual ones, doubled as often as needed."""
 
+    def doubled(usual: Tensor | float, furthest: Tensor) -> Tensor:
+        return usual * 2 ** (furthest / usual).clamp(min=1.0).log2().ceil()
 
-Limits = tuple[float, tuple[float, float], tuple[float, float], float]
-
-
-def _doubled(usual: float, furthest: float) -> float:
-    """Return the usual limit, or the least of 2, 4, 8, … times it that lies as far out."""
-    return float(usual * 2.0 ** max(0, math.ceil(math.log2(max(furthest / usual, 1.0)))))
-
-
-def _limits(curve: DpoCurve) -> Limits:
-    """Return the largest margin drawn, and the limits of loss, pull and log-probabilities between which all lines lie."""
-    pairs = (curve.own, curve.sigmoid, curve.linear)
-    reach = float(curve.own.margin[-1])
-    losses, pulls = (np.concatenate([getattr(pair, name) for pair in pairs]) for name in ("loss", "pull"))
-    pull_low, pull_high = (min(_doubled(u, v), HIGHEST_PULL) for u, v in ((0.15, -pulls.min()), (2.2, pulls.max())))
-    most = HIGHEST_PULL * reach
-    loss_low, loss_high = (min(_doubled(u * reach, v), most) for u, v in ((1.15, -losses.min()), (2.05, losses.max())))
-    return reach, (-loss_low, loss_high), (-pull_low, pull_high), -_doubled(-LOWEST, -float(curve.log_probs.min()))
-
-
-class DpoPicture(Picture[DpoCurve]):
-    """Left loss and pull of a pair against its margin, right the log-probabilities of a run on it."""
-
-    size = (10, 4.9)
-    alt = (
-        "Left, the loss of a pair of responses and below it how hard it pulls, against the pair's margin. "
-        "Right, log-probabilities of the chosen, the rejected and all other responses against training steps."
+    reach = outputs["reach"]
+    losses, pulls = (
+        torch.stack([outputs[f"{name}_{what}"] for name in ("own", "sigmoid", "linear")]) for what in ("loss", "pull")
     )
-
-    limits: Limits | None = None
-
-    def draw(self, curve: DpoCurve) -> list[Artist]:
-        grid = self.figure.add_gridspec(2, 2)
-        self.loss_axes = self.figure.add_subplot(grid[0, 0])
-        self.pull_axes = self.figure.add_subplot(grid[1, 0])
-        self.run_axes = self.figure.add_subplot(grid[:, 1])
-        dress(self.loss_axes, title="How hard is one pair pulled apart?", x="", y="loss, slope −1 at 0")
-        dress(self.pull_axes, title="", x="margin, nats: log π/π_ref, chosen − rejected", y="pull, 1 at 0")
-        dress(
-            self.run_axes,
-            title="Does the chosen response rise?",
-            x="step of gradient descent",
-            y="log-probability, nats",
-        )
-        for ax in (self.loss_axes, self.pull_axes):
-            ax.axhline(0, color=GREY, linewidth=1)
-            ax.axvline(0, color=GREY, linewidth=1)
-        self.losses, self.pulls = (
-            [
-                ax.plot([], [], color=c, linestyle=s, linewidth=w, label=name, zorder=3 - w / 10)[0]
-                for name, c, s, w in LOSSES
-            ]
-            for ax in (self.loss_axes, self.pull_axes)
-        )
-        (self.half,) = self.pull_axes.plot([], [], color="black", linestyle=(0, (1, 1)), linewidth=1.5)
-        (self.end,) = self.pull_axes.plot(
-            [], [], "o", markersize=11, markeredgecolor="black", markeredgewidth=2, zorder=4
-        )
-        self.end.set(markerfacecolor="white", label="where the run ends")
-        self.starts = [
-            self.run_axes.axhline(0, color=colour, linestyle=(0, (1, 2)), linewidth=1.5)
-            for _, colour, _ in RESPONSES[:2]
-        ]
-        self.run = [
-            self.run_axes.plot([], [], color=colour, linestyle=style, linewidth=LINE, label=name)[0]
-            for name, colour, style in RESPONSES
-        ]
-        self.run_axes.set_xlim(0, curve.log_probs.shape[1] - 1)
-        in_two_rows = [line for pair in zip(self.pulls, self.run, strict=True) for line in pair]
-        self.figure.legend(
-            handles=[*in_two_rows, self.end],
-            loc="outside lower center",
-            ncols=4,
-            fontsize=TEXT - 1,
-            frameon=False,
-        )
-        lines = sorted([*self.losses, *self.pulls], key=Artist.get_zorder)
-        return [self.half, *lines, self.end, *self.starts, *self.run]
-
-    def show(self, curve: DpoCurve) -> None:
-        reach, losses, pulls, lowest = limits = _limits(curve)
-        if self.limits != limits:
-            self.limits = limits
-            for ax in (self.loss_axes, self.pull_axes):
-                ax.set(xlim=(-reach, reach), xticks=np.linspace(-reach, reach, 5))
-            self.loss_axes.set(yticks=(-reach, 0, reach), ylim=losses, xticklabels=[])
-            self.pull_axes.set_ylim(pulls)
-            self.run_axes.set_ylim(lowest, -0.025 * lowest)
-        for loss, pull, pair in zip(self.losses, self.pulls, (curve.own, curve.sigmoid, curve.linear), strict=True):
-            loss.set_data(pair.margin, pair.loss)
-            pull.set_data(pair.margin, pair.pull)
-        half = _half_at(curve)
-        self.half.set_data(*(([half, half], [pulls[0], 0.5]) if math.isfinite(half) else ([], [])))
-        margin = curve.run_margin[-1]
-        self.end.set_data([margin], [np.interp(margin, curve.own.margin, curve.own.pull)])
-        for line, log_prob in zip(self.starts, curve.log_probs[:2, 0], strict=True):
-            line.set_ydata([log_prob, log_prob])
-        for line, values in zip(self.run, curve.log_probs, strict=True):
-            line.set_data(np.arange(len(values)), values)
-
-    def still(self, curve: DpoCurve) -> Hashable:
-        return _limits(curve)
-
-    def handles(self, curve: DpoCurve) -> list[Handle]:
-        half, least = _half_at(curve), curve.own.margin[-1] / 1000
-        return [
-            *(
-                Handle(self.run_axes, "y", float(log_prob), name, math.exp)
-                for name, log_prob in zip(("chosen_prob", "rejected_prob"), curve.log_probs[:2, 0], strict=True)
-            ),
-            # β weighs the margin: where half of the pull is left, β · margin stays what it is
-            Handle(self.pull_axes, "x", half, "beta", lambda margin: curve.beta * half / max(margin, least)),
-        ]
-
-    def conclusion(self, curve: DpoCurve) -> str:
-        chosen, rejected = (f"{math.exp(run[0]):.2f} to {math.exp(run[-1]):.2g}" for run in curve.log_probs[:2])
-        return (
-            f"{curve.log_probs.shape[1] - 1} steps of {curve.name} take the chosen response from probability {chosen}, the "
-            f"rejected one from {rejected}."
-        )
-
-    def words(self, curve: DpoCurve) -> str:
-        start, end, margin = curve.log_probs[:, 0], curve.log_probs[:, -1], curve.run_margin[-1]
-        steps = curve.log_probs.shape[1] - 1
-        if curve.shared == 1:
-            run = f"To this policy the two responses are one and the same, so {steps} steps leave the margin at 0."
-        else:
-            run = (
-                f"After {steps} steps the margin is {margin:.3g} nats"
-                f"{', more than is drawn on the left' if margin > curve.own.margin[-1] else ''}: the chosen log-probability went "
-                f"{_went(start[0], end[0])}, the rejected one's {_went(start[1], end[1])}, "
-                f"all others together went from probability {math.exp(start[2]):.2f} to {math.exp(end[2]):.2f}."
-            )
-            if margin > 0 and end[0] < start[0]:
-                run += (
-                    " The right order was learnt, and yet the chosen response is less likely than before: the two are "
-                    "alike, and it went down with the other."
-                )
-        seen = f", β = {curve.beta:g}" if math.isfinite(curve.beta) else ", rewards 1 and 0 for two sampled responses"
-        return f"{curve.name}{seen}: {_say_pull(curve)}. {run}"
+    most = HIGHEST_PULL * reach
+    return {
+        "loss_low": -torch.minimum(doubled(1.15 * reach, -losses.amin()), most),
+        "loss_high": torch.minimum(doubled(2.05 * reach, losses.amax()), most),
+        "pull_low": -doubled(0.15, -pulls.amin()).clamp(max=HIGHEST_PULL),
+        "pull_high": doubled(2.2, pulls.amax()).clamp(max=HIGHEST_PULL),
+        "lowest": -doubled(-LOWEST, -run.amin()),
+        "highest": doubled(-LOWEST, -run.amin()) * 0.025,
+    }
 
 
-def _went(start: float, end: float) -> str:
-    if abs(end - start) < 0.005:
-        return f"nowhere from {_nats(start)}"
-    return f"{'up' if end > start else 'down'} from {_nats(start)} to {_nats(end)}"
+def _letting_go(margin: Tensor, pull: Tensor, slope: Tensor) -> dict[str, Tensor]:
+    """Return how the pull ends: at which margin half of it is left, it stops or turns round; and which of them it does."""
+    pulls = slope != 0
+    back, stops = pulls & (pull[-1] < 0), pulls & (pull[-1] == 0)
+    half = torch.where(pulls, _crossing(margin, pull, 0.5), math.nan)
+    last = ((pull != 0) * torch.arange(1, POINTS + 1)).amax()  # one after the last that pulls
+    flags = {
+        "pulls_not": ~pulls,
+        "pulls_back": back,
+        "stops_dead": stops,
+        "never_lets_go": pulls & ~back & ~stops & half.isnan(),
+        "fades": pulls & ~back & ~stops & ~half.isnan(),
+    }
+    return {
+        "half": half,
+        "stop": margin[last.clamp(max=POINTS - 1)],
+        "goal": _crossing(margin, pull, 0.0),
+        **{name: flag.double() for name, flag in flags.items()},
+    }
 
 
-def _nats(value: float) -> str:
-    return f"{value:.2f}".replace("-0.00", "0.00").replace("-", "−")
-
-
-def _first_below(pair: PairCurve, level: float) -> float | None:
-    """Return the first margin of the grid from 0 on with a pull of at most `level`."""
-    below = np.flatnonzero((pair.margin >= 0) & (pair.pull <= level))
-    return float(pair.margin[below[0]]) if len(below) else None
-
-
-def _half_at(curve: DpoCurve) -> float:
-    """Return the margin at which half of the pull is left, if it fades and there is a β that says how soon; else ∞."""
-    pair, after = curve.own, _first_below(curve.own, 0.5)
-    if after is None or not pair.slope or not math.isfinite(curve.beta):
-        return math.inf
-    two = np.searchsorted(pair.margin, after) - np.arange(
-        2
-    )  # the points of the grid on either side, the later one first
-    return float(np.interp(0.5, pair.pull[two], pair.margin[two]))
-
-
-def _say_pull(curve: DpoCurve) -> str:
-    pair = curve.own
-    if not pair.slope:
-        return "it does not pull at margin 0"
-    if pair.pull[-1] < 0:
-        turn = int(np.flatnonzero(pair.pull < 0)[0])
-        goal = np.interp(0.0, pair.pull[[turn, turn - 1]], pair.margin[[turn, turn - 1]])
-        return f"its pull is 0 at a margin of {float(f'{goal:.2g}'):g} nats, and beyond it pulls back"
-    if not pair.pull[-1]:
-        last = np.flatnonzero(pair.pull)[-1]
-        return f"its pull stops dead at a margin of {pair.margin[last + 1]:.2g} nats"
-    half = _first_below(pair, 0.5)
-    if half is None:
-        return f"its pull never lets go of a pair, here up to a margin of {pair.margin[-1]:g} nats"
-    return f"its pull fades, half of it is left at a margin of {float(f'{half:.2g}'):g} nats"
+def _told(run: Tensor, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the run as lines, and as the numbers that are said of it."""
+    margin, pull = outputs["margin"], outputs["own_pull"]
+    gain = run - run[0]
+    grown = gain[:, 0] - gain[:, 1]
+    after = torch.searchsorted(margin, grown[-1:]).clamp(1, POINTS - 1)[0]
+    share = (grown[-1] - margin[after - 1]) / (margin[after] - margin[after - 1])
+    found = {"step": torch.arange(STEPS + 1, dtype=torch.double), "run_margin": grown, "margin_end": grown[-1]}
+    found["pull_end"] = pull[after - 1] + share.clamp(0, 1) * (pull[after] - pull[after - 1])
+    for place, name in enumerate(("chosen", "rejected", "others")):
+        logp = run[:, place]
+        found |= {f"{name}_logp": logp, f"{name}_from": logp[0], f"{name}_to": logp[-1]}
+        found |= {f"{name}_prob_from": logp[0].exp(), f"{name}_prob_to": logp[-1].exp()}
+    falls = (grown[-1] > 1e-9) & (run[-1, 0] < run[0, 0])
+    beyond = grown[-1] > margin[-1]
+    flags = {"falls": falls, "rises": ~falls & (gain[-1, 0] > 1e-9), "beyond": beyond}
+    return (
+        found | {name: flag.double() for name, flag in flags.items()} | {"alike": (grown.abs().amax() < 1e-9).double()}
+    )
 
 
 def of_the_implicit_reward(algorithm: Algorithm) -> dict[str, int | float]:
@@ -422,36 +239,134 @@ def of_the_implicit_reward(algorithm: Algorithm) -> dict[str, int | float]:
     return numbers(algorithm) if isinstance(algorithm, PreferenceOptimization) else {}
 
 
-def _samples(algorithm: Algorithm) -> bool:
-    """Return whether the algorithm samples the pair, rather than being given it."""
-    return not isinstance(algorithm, PreferenceOptimization)
+def texts(algorithm: PreferenceOptimization | GroupPolicyGradient) -> dict[str, str]:
+    """Return which of the losses the algorithm's own is, and how it comes by the pair."""
+    given = isinstance(algorithm, PreferenceOptimization)
+    kind = (type(algorithm.reward), algorithm.pair_loss) if isinstance(algorithm, PreferenceOptimization) else None
+    same = {
+        name: kind == (type(each.reward), each.pair_loss) for name, each in (("sigmoid", DPO), ("linear", DPO_LINEAR))
+    }
+    is_one = {f"is_{name}": "yes" if equal else "" for name, equal in same.items()}
+    return {
+        "has_beta": "yes" if "beta" in of_the_implicit_reward(algorithm) else "",
+        "sampled": "" if given else "yes",
+        **is_one,
+    }
 
+
+def _lines(what: str) -> tuple[Line, ...]:
+    """Return the three losses, or pulls; one that is the algorithm's own is there once."""
+    return (
+        Line("margin", f"sigmoid_{what}", "", 2.5, colour="green", when="!is_sigmoid", label="DPO", direct=True),
+        Line(
+            "margin", f"linear_{what}", "7 3 2 3", 2.5, colour="purple", when="!is_linear", label="linear", direct=True
+        ),
+        Line("margin", f"own_{what}", "", 3, colour="ink", label="{name}", direct=True),
+    )
+
+
+def _response(name: str, colour: str, dash: str, label: str) -> Line:
+    return Line("step", f"{name}_logp", dash, 3, colour=colour, label=label, direct=True)
+
+
+_FROM_TO = "from probability {chosen_prob_from:.2g} to {chosen_prob_to:.2g}"
+_OTHER = "the rejected one from {rejected_prob_from:.2g} to {rejected_prob_to:.2g}"
+DPO_PICTURE = Picture(
+    title="Does training on a pair make the chosen response likelier?",
+    look="Move “how alike”: the less the two responses share, the more the chosen one rises.",
+    alt="Left, log-probabilities of the chosen, the rejected and all other responses against training steps. Right, how hard a "
+    "loss pulls at a pair of responses, and the loss below it, against the pair's margin.",
+    panels=(
+        Panel(
+            "Does the chosen response rise?",
+            Axis("step of gradient descent", 0, STEPS),
+            Axis("log-probability, nats", "lowest", "highest"),
+            (
+                Rule("chosen_from", axis="y", colour="blue", width=1.5, drag="chosen_prob", label="at the start"),
+                Rule(
+                    "rejected_from", axis="y", colour="vermilion", width=1.5, drag="rejected_prob", label="at the start"
+                ),
+                _response("others", "grey", "7 3 2 3", "all others"),
+                _response("rejected", "vermilion", "6 3", "rejected"),
+                _response("chosen", "blue", "", "chosen"),
+            ),
+            tall=1.15,
+        ),
+        Panel(
+            "How hard is the pair pulled apart?",
+            Axis("margin, nats: log π/π_ref, chosen − rejected", "left", "reach"),
+            Axis("pull, 1 at margin 0", "pull_low", "pull_high"),
+            (
+                Rule(0.0, dash="", width=1),
+                *_lines("pull"),
+                Rule("half", dash="1 3", width=1.5, colour="ink", when="has_beta", drag="beta"),
+                Points("margin_end", "pull_end", colour="ink", size=10, fill="none", label="where the run ends"),
+            ),
+            tall=0.63,
+        ),
+        Panel(
+            "",
+            Axis("margin, nats", "left", "reach"),
+            Axis("loss, slope −1 at margin 0", "loss_low", "loss_high"),
+            (Rule(0.0, dash="", width=1), *_lines("loss")),
+            tall=0.52,
+        ),
+    ),
+    controls={
+        "chosen_prob": Slider(0.02, 0.48, 0.02, 0.2, "P(chosen)"),
+        "rejected_prob": Slider(0.02, 0.48, 0.02, 0.3, "P(rejected)"),
+        "shared": Slider(0.0, 1.0, 0.05, 0.7, "how alike, 0 to 1"),
+        "pace": Slider(0.1, 3.0, 0.1, 1.5, "first step, nats"),
+    },
+    conclusion=(
+        Say(
+            f"{{name}} learns the right order, and yet {STEPS} steps take the chosen response down {_FROM_TO}; {_OTHER}.",
+            "falls",
+        ),
+        Say(f"{STEPS} steps of {{name}} raise the chosen response {_FROM_TO}, and take {_OTHER}.", "rises"),
+        Say(f"{STEPS} steps of {{name}} take the chosen response {_FROM_TO}, {_OTHER}."),
+    ),
+    says=(
+        Say("{name}, β = {beta}.", "has_beta"),
+        Say("{name}: rewards 1 and 0 for two sampled responses.", "sampled"),
+        Say("It does not pull at margin 0.", "pulls_not"),
+        Say("Its pull is 0 at a margin of {goal:.3g} nats, and beyond it pulls back.", "pulls_back"),
+        Say("Its pull stops dead at a margin of {stop:.3g} nats.", "stops_dead"),
+        Say("Its pull never lets go of a pair, here up to a margin of {reach} nats.", "never_lets_go"),
+        Say("Its pull fades: half of it is left at a margin of {half:.3g} nats.", "fades"),
+        Say(f"To this policy the two responses are one and the same, so {STEPS} steps leave the margin at 0.", "alike"),
+        Say(f"After {STEPS} steps the margin is {{margin_end:.3g}} nats, more than is drawn.", "beyond"),
+        Say(f"After {STEPS} steps the margin is {{margin_end:.3g}} nats.", "!beyond"),
+        Say(
+            "The chosen log-probability went from {chosen_from:.2f} to {chosen_to:.2f}, the rejected one's from "
+            "{rejected_from:.2f} to {rejected_to:.2f}; all others together went from probability {others_prob_from:.2f} to "
+            "{others_prob_to:.2f}."
+        ),
+        Say("The two are alike, and the chosen one went down with the other.", "falls"),
+    ),
+)
 
 explore_dpo = explorer(
     "dpo",
-    dpo_curve,
-    DpoPicture,
+    DPO_PICTURE,
+    dpo,
     algorithms=Algorithms(
-        fits=learns_from_a_pair,
-        parameters=("beta",),
-        among=(DPO, DPO_LINEAR, *sorted((a for a in OFFERED if a is not DPO), key=_samples)),
+        learns_from_a_pair,
+        DPO,
+        ("beta",),
+        check=check_learns_from_a_pair,
+        among=(
+            DPO,
+            DPO_LINEAR,
+            *sorted((a for a in OFFERED if a is not DPO), key=lambda a: not isinstance(a, PreferenceOptimization)),
+        ),
         numbers=of_the_implicit_reward,
     ),
-    controls={
-        "chosen_prob": Slider(0.02, 0.48, 0.02, "P(chosen)"),
-        "rejected_prob": Slider(0.02, 0.48, 0.02, "P(rejected)"),
-        "shared": Slider(0.0, 1.0, 0.05, "how alike, 0 to 1"),
-        "pace": Slider(0.1, 3.0, 0.1, "first step, nats"),
-    },
-    grid={
-        "algorithm": (DPO, DPO_LINEAR, GRPO),
-        "shared": (0.0, 0.3, 0.5, 0.7, 0.9),
-        "chosen_prob": (0.06, 0.12, 0.2, 0.3, 0.44),
-    },
-    twin={
-        "DPO: fades, and the chosen response falls too": {},
-        "DPO, less alike: the chosen response rises": {"shared": 0.3},
-        "DPO (linear), less alike: never lets go": {"algorithm": DPO_LINEAR, "shared": 0.3},
-        "GRPO on the same pair: the clip stops dead": {"algorithm": GRPO},
+    texts=texts,
+    named={
+        "DPO": {},
+        "less alike": {"shared": 0.3},
+        "linear, never lets go": {"algorithm": DPO_LINEAR, "shared": 0.3},
+        "GRPO, a clip": {"algorithm": GRPO},
     },
 )

@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
-import numpy as np
 import torch
-from matplotlib.artist import Artist
-from matplotlib.collections import PolyCollection
 from torch import Tensor
 
-from rlviz.algorithms import (
-    GRPO,
-    PPO,
-    ActorCritic,
-    Algorithm,
-    PolicyGradient,
-    PreferenceOptimization,
-)
-from rlviz.pictures.arguments import Menu, Slider, WholeSlider
-from rlviz.pictures.arrays import Array, array
-from rlviz.pictures.base import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, Handle, Picture, dress, signed
-from rlviz.pictures.explore import Algorithms, explorer, with_given
+from rlviz.algorithms import GRPO, PPO, ActorCritic, Algorithm, PolicyGradient, PreferenceOptimization, numbers
+from rlviz.algorithms.base import with_tensors
+from rlviz.page.names import Array, drawn
+from rlviz.page.picture import Axis, Bars, Choice, Draws, Line, Panel, Picture, Points, Rule, Say, Slider
+from rlviz.page.tracing import Curve, evaluate
 from rlviz.pictures.groups import learns_from_a_group, without_kl
-from rlviz.pictures.marks import Marks
+from rlviz.pictures.idea import Algorithms, explorer
 from rlviz.pieces.gae import GAE
 from small_models.checks import checked
 
@@ -36,37 +25,303 @@ LAMBDAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0)  #
 ANSWERS = 400  # over which bias and noise are taken
 GROUP = 8
 MARGIN = 0.7  # how clearly the drawn answer ends right or wrong, in standard deviations of its walk
+TOPS = (0.5, 1.0)  # of bias and noise
+HIGHEST = {True: 1.35, False: 2.7}  # has a critic? → the largest advantage drawn; standardised ones are larger
+LUCK = {"luck": Draws("normal", (ANSWERS, MOST_TOKENS), 5), "wiggles": Draws("uniform", (MOST_TOKENS,), 7)}
+
+
+def judges_outcomes(algorithm: Algorithm) -> bool:
+    """Return whether the algorithm makes advantages of one reward an answer."""
+    return isinstance(algorithm, ActorCritic) or learns_from_a_group(algorithm)
+
+
+def gae(algorithm: PolicyGradient) -> Curve:
+    """Return the curve: the credit of each token of an answer, and bias and noise of such credit against λ.
+
+    The answer is a random walk: each token moves it by a draw from N(0, 1), and it is right when it ends above 0, so after t
+    tokens the chance is Φ(place / √(T − t)), exactly. The critic says that chance, discounted, plus offset, plus wiggle times a
+    fixed draw, of mean 0 and std 1, for each token. Advantages are not whitened, and rewards carry no KL. An algorithm without
+    a critic compares with a group of 8, the other 7 right as often as start says, and gives one number to all tokens.
+
+    Bias is that of A + V, what the critic's state is worth after the token: V itself is a baseline, which moves all choices at
+    that token alike. GAE is linear in rewards and values, so bias and noise come from the critic's error alone and from true
+    values alone; the target is the chance itself, not discounted, so γ < 1 is a bias too. Both are root mean squares over
+    tokens and answers.
+
+    There are always 24 tokens, of which those that the answer lacks are masked: NaN in what is drawn.
+    """
+    piece = _piece(algorithm)
+    if isinstance(algorithm, ActorCritic):
+        own: PolicyGradient = replace(algorithm, advantage=replace(piece, whiten=False)) if piece else algorithm
+    else:
+        own = without_kl(algorithm)
+    rule = replace(PPO, advantage=GAE(gamma=1.0, whiten=False))
+
+    def curve(
+        tokens: Tensor,
+        answer: Tensor,
+        start: Tensor,
+        offset: Tensor,
+        wiggle: Tensor,
+        luck: Tensor,
+        wiggles: Tensor,
+        **discounting: Tensor,
+    ) -> dict[str, Tensor]:
+        place = torch.arange(MOST_TOKENS, dtype=torch.double)
+        mask = place < tokens
+        left = (tokens - place).clamp(min=1.0)  # tokens still to come, this one too
+        gamma = discounting.get("gamma", torch.ones_like(tokens))
+        discounts = gamma ** (left - 1)
+        beginning = torch.special.ndtri(start) * tokens.sqrt()
+
+        def weights(lams: Tensor) -> Tensor:
+            """Return what A + V makes of a value of 1 at each token alone, and of a reward of 1 on the last: [T + 1, L · T]."""
+            each = torch.arange(MOST_TOKENS + 1).unsqueeze(-1)
+            shape = (len(lams), MOST_TOKENS + 1, MOST_TOKENS)
+            values = (each == place).double().expand(shape)
+            rewards = ((each == MOST_TOKENS) & (place == tokens - 1)).double().expand(shape)
+            judge = with_tensors(rule, {"gamma": gamma, "lam": lams.unsqueeze(-1)}).advantage  # a λ for each prompt
+            return judge(rewards, values, mask.expand(shape))[1].transpose(0, 1).reshape(MOST_TOKENS + 1, -1)
+
+        right = 1 - answer
+        value = discounts * _drawn_answer(luck[0], mask, left, beginning, (2 * right - 1) * MARGIN * tokens.sqrt())
+        errors = offset + wiggle * (wiggles - 0.5) * 12**0.5  # of mean 0 and std 1
+        critic = value + errors
+        A = _advantages(
+            with_tensors(own, discounting), torch.where(place == tokens - 1, right, 0.0), critic, mask, right, start
+        )
+
+        chance, is_right = _chances(luck, mask, left, beginning)
+        after = torch.where(place == tokens - 1, is_right.unsqueeze(-1), torch.cat([chance[:, 1:], chance[:, :1]], 1))
+        true = torch.cat([discounts * chance, is_right.unsqueeze(-1)], 1)
+        lost = torch.where(mask, (discounts - 1) * after, 0.0)  # what γ leaves out of the chance
+        ours = torch.stack(
+            [torch.cat([critic, right.reshape(1)]), torch.cat([errors, torch.zeros_like(right).reshape(1)])]
+        )
+
+        def against(lams: Tensor) -> dict[str, Tensor]:
+            """Return at each λ the critic's credit of the drawn answer [L, T], and bias and noise over all answers [L]."""
+            made = weights(lams)
+            returns, bias = (ours @ made).reshape(2, len(lams), MOST_TOKENS)
+            missed = (true @ made).reshape(ANSWERS, len(lams), MOST_TOKENS) - (discounts * after).unsqueeze(1)
+            noise = torch.where(mask, missed, 0.0).square().sum((0, 2)) / (ANSWERS * tokens)
+            off = bias.square() + 2 * bias * lost.mean(0) + lost.square().mean(0)  # the mean of (bias + lost)²
+            off = torch.where(mask, off, 0.0).sum(-1).clamp(min=0.0) / tokens
+            return {"credit": returns - critic, "bias": off.sqrt(), "noise": noise.sqrt()}
+
+        lines = against(torch.tensor(LAMBDAS, dtype=torch.double))
+        here = against(discounting["lam"].reshape(1)) if "lam" in discounting else {}
+
+        def shown(values: Tensor) -> Tensor:
+            return torch.where(mask, values, math.nan)
+
+        return {
+            "token": place + 1,
+            "end": tokens + 0.5,
+            "value": shown(value),
+            "critic": shown(critic),
+            "credits": shown(A),
+            "one_step": shown(lines["credit"][0]),
+            "whole": shown(lines["credit"][-1]),
+            "highest": torch.full_like(tokens, HIGHEST[isinstance(own, ActorCritic)]),
+            "lowest": torch.full_like(tokens, -HIGHEST[isinstance(own, ActorCritic)]),
+            **_told(A, mask, discounting),
+            **_against_lambda(lines, here),
+        }
+
+    return curve
+
+
+def _piece(algorithm: Algorithm) -> GAE | None:
+    piece = algorithm.advantage if isinstance(algorithm, ActorCritic) else None
+    return piece if isinstance(piece, GAE) else None
+
+
+def _chances(luck: Tensor, mask: Tensor, left: Tensor, beginning: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the chance before each token of each answer, Φ(place / √(T − t)), and whether it ends right."""
+    steps = torch.where(mask, luck, 0.0)
+    before = beginning + steps.cumsum(-1) - steps
+    return torch.special.ndtr(before / left.sqrt()), (beginning + steps.sum(-1) > 0).double()
+
+
+def _drawn_answer(luck: Tensor, mask: Tensor, left: Tensor, beginning: Tensor, end: Tensor) -> Tensor:
+    """Return the chance before each token of an answer whose walk is bent so that it ends at `end`."""
+    steps = torch.where(mask, luck, 0.0)
+    share = 1 - left / left[0]
+    walk = steps.cumsum(-1) - steps - share * steps.sum(-1) + (1 - share) * beginning + share * end
+    return torch.special.ndtr(walk / left.sqrt())
+
+
+def _advantages(
+    algorithm: PolicyGradient, rewards: Tensor, critic: Tensor, mask: Tensor, right: Tensor, start: Tensor
+) -> Tensor:
+    if isinstance(algorithm, ActorCritic):
+        one = (1, 1, MOST_TOKENS)
+        return algorithm.advantages(rewards.view(one), critic.view(one), mask.view(one))[0].flatten()
+    others = (torch.arange(GROUP - 1) < ((GROUP - 1) * start).round()).double()
+    group = torch.cat([right.reshape(1), others]).unsqueeze(0)
+    judged: Any = algorithm
+    return judged.advantages(group, mask.expand(1, GROUP, MOST_TOKENS))[0][0, 0].double()
+
+
+def _told(A: Tensor, mask: Tensor, discounting: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return what is said of the advantages: the largest and the least, and whose they are."""
+    high, low = torch.where(mask, A, -torch.inf), torch.where(mask, A, torch.inf)
+    most, least = high.amax(), low.amin()
+    gamma = discounting.get("gamma", torch.ones_like(most))
+    return {
+        "most": most,
+        "least": least,
+        "best": (high.argmax() + 1).double(),
+        "worst": (low.argmin() + 1).double(),
+        "all_alike": (most - least < 0.005).double(),
+        "no_future": (gamma == 0).double(),
+        "hears_less": ((gamma > 0) & (gamma < 1)).double(),
+    }
+
+
+def _against_lambda(lines: Mapping[str, Tensor], here: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the lines against λ, their ends, and where they are at the algorithm's own λ."""
+    bias, noise = lines["bias"], lines["noise"]
+    both = (bias.square() + noise.square()).sqrt()
+    found = {"lams": torch.tensor(LAMBDAS, dtype=torch.double), "bias": bias, "noise": noise, "both": both}
+    for name in ("bias", "noise"):
+        found |= {f"{name}_first": lines[name][0], f"{name}_last": lines[name][-1]}
+        if here:
+            found[f"{name}_at"] = here[name][0]
+    top = torch.where(both.amax() < TOPS[0], TOPS[0], TOPS[1])
+    return found | {"top": top, "bottom": -0.12 * top}  # below 0 a handle lies over no dot
+
+
+def texts(algorithm: PolicyGradient) -> dict[str, str]:
+    """Return which of the sentences are the algorithm's."""
+    piece, has_critic = _piece(algorithm), isinstance(algorithm, ActorCritic)
+    flags = {"has_lam": piece, "whitens": piece and piece.whiten, "has_critic": has_critic, "no_critic": not has_critic}
+    return {name: "yes" if flag else "" for name, flag in flags.items()}
+
+
+def discounting(algorithm: Algorithm) -> dict[str, int | float]:
+    """Return γ and λ of an algorithm's GAE."""
+    return numbers(algorithm) if _piece(algorithm) else {}
+
+
+GAE_PICTURE = Picture(
+    title="Which token gets the credit?",
+    look="Drag λ from 0, the critic alone, to 1, the outcome alone.",
+    alt="Three graphs: what a critic says before each token of an answer beside the true value, the advantage of each token as "
+    "bars, and bias and noise of such credit against λ.",
+    panels=(
+        Panel(
+            "What does the critic say before each token?",
+            Axis("", 0.5, "end", ticks=None),
+            Axis("chance of right", -0.55, 1.6, ticks=(0.0, 0.5, 1.0)),
+            (
+                Line("token", "value", "", 2.5, "o", colour="ink", label="true", direct=True),
+                Line("token", "critic", "6 3", colour="purple", label="critic V", direct=True, drag="offset"),
+            ),
+            tall=0.54,
+        ),
+        Panel(
+            "How far is A + V from the true chance?",
+            Axis("λ", -0.03, 1.03, ticks=(0.0, 0.2, 0.4, 0.6, 0.8, 1.0)),
+            Axis("root mean square, in rewards", "bottom", "top"),
+            (
+                Line("lams", "both", colour="grey", width=2, label="both", direct=True),
+                Line("lams", "bias", "6 3", 3, colour="vermilion", label="bias", direct=True),
+                Line("lams", "noise", "2 3", 3, colour="green", label="noise", direct=True),
+                Rule("lam", dash="6 2 1 2", when="has_lam", drag="lam", colour="ink"),
+                Points("lam", "bias_at", size=9, colour="vermilion", when="has_lam"),
+                Points("lam", "noise_at", shape="s", size=9, colour="green", when="has_lam"),
+            ),
+            tall=1.22,
+        ),
+        Panel(
+            "How much credit does each get?",
+            Axis("token", 0.5, "end"),
+            Axis("advantage A", "lowest", "highest"),
+            (
+                Rule(0.0, axis="y", dash="", width=1),
+                Bars("token", "credits", label="A of {name}"),
+                Line("token", "one_step", "6 3", 1.5, "^", colour="vermilion", label="λ = 0", direct=True),
+                Line("token", "whole", "2 3", 1.5, "D", colour="green", label="λ = 1", direct=True),
+            ),
+            tall=0.68,
+        ),
+    ),
+    controls={
+        "offset": Slider(-0.3, 0.3, 0.05, 0.0, "critic: offset"),
+        "wiggle": Slider(0.0, 0.3, 0.05, 0.2, "critic: wiggle"),
+        "answer": Choice({"right": "right", "wrong": "wrong"}, "right", "the answer is", rare=True),
+        "tokens": Slider(4, MOST_TOKENS, 1, 12, "tokens", rare=True),
+        "start": Slider(0.1, 0.9, 0.05, 0.5, "chance at the start", rare=True),
+    },
+    data=LUCK,
+    conclusion=(
+        Say(
+            "{name} at λ = {lam}: the critic's errors leave a bias of {bias_at:.2f} in the credit of a token, and chance a noise "
+            "of {noise_at:.2f}.",
+            "has_lam",
+        ),
+        Say("{name} gives each of the {tokens:d} tokens the same A = {most:+.2f}.", "all_alike"),
+        Say("{name} gives its {tokens:d} tokens an A from {least:+.2f} to {most:+.2f}."),
+    ),
+    says=(
+        Say(
+            "It has no critic and no λ: A comes from the outcome alone, here a {answer} answer of {tokens:d} tokens. In rewards "
+            "that credit is as good as a critic's at λ = 1: no bias from the critic's errors, and the whole noise of the "
+            "outcome, {noise_last:.2f}. The lines are what a critic would give.",
+            "no_critic",
+        ),
+        Say(
+            "Of a {answer} answer of {tokens:d} tokens, most credit on token {best:d} ({most:+.2f}), least on token {worst:d} "
+            "({least:+.2f}).",
+            "has_critic",
+        ),
+        Say("That is before whitening, which shifts and scales all tokens of a batch alike.", "whitens"),
+        Say(
+            "A + V should be the chance of a right answer once the token is there; over many answers it is wrong on average "
+            "(bias) and off by chance (noise) by {bias_first:.2f} and {noise_first:.2f} at λ = 0, by {bias_last:.2f} and "
+            "{noise_last:.2f} at λ = 1.",
+            "has_critic",
+        ),
+        Say("With γ = 0 A is the token's own reward less V, whatever λ: nothing that follows counts.", "no_future"),
+        Say("γ = {gamma} makes early tokens hear less of the outcome: a bias at every λ.", "hears_less"),
+    ),
+)
+
+explore_gae = explorer(
+    "gae",
+    GAE_PICTURE,
+    gae,
+    algorithms=Algorithms(judges_outcomes, PPO, ("gamma", "lam"), numbers=discounting),
+    texts=texts,
+    named={
+        "PPO's λ = 0.95": {},
+        "λ = 0": {"lam": 0.0},
+        "a critic that hopes": {"offset": 0.3, "lam": 0.5},
+        "GRPO": {"algorithm": GRPO},
+    },
+)
 
 
 @dataclass(frozen=True)
 class GAECurve:
-    """Values and advantages of one answer's T tokens, and the error of the credit against λ.
+    """Credit of one answer's T tokens, and the error of such credit against λ; see `gae`.
 
-    right: whether the answer is, which earns 1 on its last token, else 0. value: [T], the chance of a right answer before
-    each token, discounted by γ. critic: [T], what the critic says. advantages: [T], the algorithm's, before whitening;
-    whitens: whether it then whitens them. one_step, whole: [T], of the critic at λ = 0 and at λ = 1. lam: [L]. bias, noise:
-    [L], root mean square over tokens and answers of A + V less the chance of a right answer after the token: of what is wrong
-    on average, and of what the rest of the answer adds by chance. lam_at, bias_at, noise_at: at the algorithm's own λ; gamma:
-    its own; these are None where it has none. name: its. offset: as given.
+    value, critic, advantages, one_step, whole: [T]; the last two are the critic's at λ = 0 and 1. lam, bias, noise: [L].
+    bias_at, noise_at: at the algorithm's own λ, None where it has none.
     """
 
-    name: str
-    has_critic: bool
-    gamma: float | None
-    right: bool
     value: Array
     critic: Array
     advantages: Array
-    whitens: bool
     one_step: Array
     whole: Array
     lam: Array
     bias: Array
     noise: Array
-    lam_at: float | None
     bias_at: float | None
     noise_at: float | None
-    offset: float
 
 
 @checked
@@ -81,16 +336,7 @@ def gae_curve(
     offset: float = 0.0,
     wiggle: float = 0.2,
 ) -> GAECurve:
-    """Return the credit of each token of an answer under an algorithm, and bias and noise of such credit against λ.
-
-    The answer is a random walk: each token moves it by a draw from N(0, 1), and it is right when it ends above 0, so after t
-    tokens the chance is Φ(place / √(T − t)), exactly. The critic says that chance, discounted, plus offset, plus wiggle times a
-    fixed draw, of mean 0 and std 1, for each token. Advantages are not whitened, and rewards carry no KL. An algorithm without a
-    critic compares with a group of 8, the other 7 right as often as start says, and gives one number to all tokens.
-
-    Bias is that of A + V, what the critic's state is worth after the token: V itself is a baseline, which moves all choices
-    at that token alike. GAE is linear in rewards and values, so bias and noise come from the critic's error alone and from true
-    values alone; the target is the chance itself, not discounted, so γ < 1 is a bias too.
+    """Return the credit of each token of an answer under an algorithm, and bias and noise of such credit against λ; see `gae`.
 
     gamma, lam: of GAE; None: the algorithm's own. tokens: in the answer, 2 to 24. answer: "right" or "wrong". start: the chance
     of a right answer before the first token. offset, wiggle: how wrong the critic is, everywhere alike and token by token, in
@@ -98,7 +344,7 @@ def gae_curve(
     """
     if isinstance(algorithm, PreferenceOptimization):
         raise ValueError(f"algorithm: {algorithm.name} learns from pairs, and no token of it has an advantage")
-    algorithm = with_given(algorithm, gamma=gamma, lam=lam)
+    algorithm = algorithm.with_parameters(**{n: v for n, v in (("gamma", gamma), ("lam", lam)) if v is not None})
     if not 2 <= tokens <= MOST_TOKENS:
         raise ValueError(f"tokens must be from 2 to {MOST_TOKENS}; got {tokens}")
     if not 0 < start < 1:
@@ -107,296 +353,17 @@ def gae_curve(
         raise ValueError(f"offset must be from −1 to 1; got {offset}")
     if not 0 <= wiggle <= 1:
         raise ValueError(f"wiggle must be from 0 to 1; got {wiggle}")
-    has_critic, right = isinstance(algorithm, ActorCritic), answer == "right"
-    piece = algorithm.advantage if isinstance(algorithm.advantage, GAE) else None
-    discount = piece.gamma if piece else 1.0
-    mask = torch.ones(1, 1, tokens, dtype=torch.bool)
-    discounts = discount ** torch.arange(tokens - 1, -1, -1, dtype=torch.double)
-    value = discounts * _drawn_answer(tokens, start, right)
-    errors = offset + wiggle * _wiggles(tokens)
-    critic = value + errors
-    rewards = torch.zeros(1, 1, tokens, dtype=torch.double)
-    rewards[..., -1] = float(right)
-
-    credit = _returns(critic, rewards[0, :, -1:], discount, LAMBDAS)[:, 0] - critic
-    bias, noise = _errors(errors, start, discount, LAMBDAS)
-    here = None if piece is None else _errors(errors, start, discount, (piece.lam,))
+    own = {name: value for name, value in discounting(algorithm).items() if name in ("gamma", "lam")}
+    given = {"tokens": tokens, "answer": float(answer == "wrong"), "start": start, "offset": offset, "wiggle": wiggle}
+    found = evaluate(gae(algorithm), {**own, **given, **{n: torch.as_tensor(drawn(v, {})) for n, v in LUCK.items()}})
+    arrays = {name: value.numpy() for name, value in found.items()}
+    drawn_tokens: dict[str, Any] = {name: arrays[name][:tokens] for name in ("value", "critic", "one_step", "whole")}
     return GAECurve(
-        name=algorithm.name,
-        has_critic=has_critic,
-        gamma=piece.gamma if piece else None,
-        right=right,
-        value=array(value),
-        critic=array(critic),
-        advantages=array(_advantages(algorithm, rewards, critic.view(1, 1, -1), mask, start)),
-        whitens=piece is not None and piece.whiten,
-        one_step=array(credit[0]),
-        whole=array(credit[-1]),
-        lam=np.array(LAMBDAS),
-        bias=bias,
-        noise=noise,
-        lam_at=piece.lam if piece else None,
-        bias_at=None if here is None else float(here[0][0]),
-        noise_at=None if here is None else float(here[1][0]),
-        offset=offset,
+        **drawn_tokens,
+        advantages=arrays["credits"][:tokens],
+        lam=arrays["lams"],
+        bias=arrays["bias"],
+        noise=arrays["noise"],
+        bias_at=float(found["bias_at"]) if "bias_at" in found else None,
+        noise_at=float(found["noise_at"]) if "noise_at" in found else None,
     )
-
-
-def _advantages(algorithm: PolicyGradient, rewards: Tensor, critic: Tensor, mask: Tensor, start: float) -> Tensor:
-    if isinstance(algorithm, ActorCritic):
-        if isinstance(algorithm.advantage, GAE):
-            algorithm = replace(algorithm, advantage=replace(algorithm.advantage, whiten=False))
-        return algorithm.advantages(rewards, critic, mask)[0]
-    others = (torch.arange(GROUP - 1) < round((GROUP - 1) * start)).double()
-    group = torch.cat([rewards[0, 0, -1:], others]).unsqueeze(0)
-    return without_kl(algorithm).advantages(group, mask.expand(1, GROUP, -1))[0][:, :1]
-
-
-def _chance(places: Tensor) -> Tensor:
-    """Return Φ(place / √(T − t)) before each of the T tokens, for walks [..., T + 1] of which the last entry is the end."""
-    left = torch.arange(places.shape[-1] - 1, 0, -1, dtype=torch.double)
-    return torch.special.ndtr(places[..., :-1] / left.sqrt())
-
-
-def _beginning(tokens: int, start: float) -> float:
-    return float(torch.special.ndtri(torch.tensor(start, dtype=torch.double))) * tokens**0.5
-
-
-@lru_cache(maxsize=1)
-def _draws() -> Tensor:
-    return torch.randn(ANSWERS, MOST_TOKENS, generator=torch.Generator().manual_seed(5), dtype=torch.double)
-
-
-def _wiggles(tokens: int) -> Tensor:
-    drawn = torch.rand(MOST_TOKENS, generator=torch.Generator().manual_seed(7), dtype=torch.double)
-    return (drawn[:tokens] - 0.5) * 12**0.5  # mean 0, std 1
-
-
-def _drawn_answer(tokens: int, start: float, right: bool) -> Tensor:
-    """Return the chance before each token of an answer whose walk is bent so that it ends right, or wrong."""
-    walk = torch.cat([torch.zeros(1, dtype=torch.double), _draws()[0, :tokens].cumsum(0)])
-    share = torch.arange(tokens + 1, dtype=torch.double) / tokens
-    beginning, end = _beginning(tokens, start), (MARGIN if right else -MARGIN) * tokens**0.5
-    return _chance(walk - share * walk[-1] + (1 - share) * beginning + share * end)
-
-
-@lru_cache(maxsize=256)
-def _weights(tokens: int, gamma: float, lam: float) -> Tensor:
-    """Return what A + V makes of a value of 1 at each token alone, and of a reward of 1 on the last: [T + 1, T]."""
-    alone = torch.eye(tokens + 1, dtype=torch.double).unsqueeze(1)
-    values, rewards = alone[..., :-1].clone(), torch.zeros(tokens + 1, 1, tokens, dtype=torch.double)
-    rewards[-1, 0, -1] = 1.0
-    return GAE(gamma=gamma, lam=lam, whiten=False)(rewards, values, torch.ones_like(rewards, dtype=torch.bool))[1][:, 0]
-
-
-def _returns(values: Tensor, reward: Tensor, gamma: float, lams: tuple[float, ...]) -> Tensor:
-    """Return GAE's A + V, [L, N, T], which is linear in values [N, T] and the reward of the last token [N, 1]."""
-    weights = torch.stack([_weights(values.shape[-1], gamma, lam) for lam in lams])
-    return torch.cat([values.view(-1, values.shape[-1]), reward], 1) @ weights
-
-
-@lru_cache(maxsize=256)
-def _noise(tokens: int, start: float, gamma: float, lams: tuple[float, ...]) -> tuple[Tensor, Tensor]:
-    """Return the noise at each λ with a critic that is right, and what γ leaves out of the chance after each token [N, T]."""
-    walks = _beginning(tokens, start) + torch.cat(
-        [torch.zeros(ANSWERS, 1, dtype=torch.double), _draws()[:, :tokens].cumsum(1)], 1
-    )
-    right = (walks[:, -1:] > 0).double()
-    discounts = gamma ** torch.arange(tokens - 1, -1, -1, dtype=torch.double)
-    chance = _chance(walks)
-    after = torch.cat([chance[:, 1:], right], 1)
-    noise = _returns(discounts * chance, right, gamma, lams) - discounts * after
-    return noise.square().mean((1, 2)).sqrt(), (discounts - 1) * after
-
-
-def _errors(errors: Tensor, start: float, gamma: float, lams: tuple[float, ...]) -> tuple[Array, Array]:
-    noise, left_out = _noise(len(errors), start, gamma, lams)
-    bias = _returns(errors, torch.zeros(1, 1, dtype=torch.double), gamma, lams) + left_out
-    return bias.square().mean((1, 2)).sqrt().numpy(), noise.numpy()
-
-
-TOPS = (0.5, 1.0)  # of bias and noise
-HIGHEST = {
-    True: (1.35, 1),
-    False: (2.7, 2),
-}  # has a critic? → top and tick of the advantages; standardised ones are larger
-OWN = "the algorithm's own λ"
-MOST_NUMBERS = 12  # of tokens; of a longer answer every other one has its number
-PURPLE, BROWN, INDIGO = "#AA4499", "#8C510A", "#332288"  # a colour means the same thing in all three graphs
-
-
-def _tops(curve: GAECurve) -> float:
-    highest = np.hypot(curve.bias, curve.noise).max()
-    return next((top for top in TOPS if highest < top), TOPS[-1])
-
-
-class GAEPicture(Picture[GAECurve]):
-    """Left values above and advantages below, token by token; right bias and noise of the credit against λ."""
-
-    size = (10, 4.6)
-    alt = (
-        "Three graphs: what a critic says before each token of an answer beside the true value, the advantage of each "
-        "token as bars, and bias and noise of such credit against λ."
-    )
-
-    def draw(self, curve: GAECurve) -> Sequence[Artist]:
-        grid = self.figure.add_gridspec(2, 2, height_ratios=(2, 3))
-        above, below = (self.figure.add_subplot(grid[row, 0]) for row in range(2))
-        self.right = self.figure.add_subplot(grid[:, 1])
-        self.above, self.below = above, below
-        dress(above, title="Which token gets the credit?", x="", y="value")
-        dress(below, title="", x="token", y="advantage A")
-        dress(self.right, title="How far is A + V from the true chance?", x="λ", y="root mean square, in rewards")
-        for ax in (above, below):
-            ax.set(xlim=(0, 1), xticks=[])
-            ax.axhline(0, color=GREY, linewidth=1)
-        above.set(ylim=(-0.55, 1.6), yticks=[0, 0.5, 1])
-        below.xaxis.labelpad = 22
-        self.numbers = Marks(below, size=TEXT - 1, where=below.get_xaxis_transform())
-        self.right.set(xlim=(-0.03, 1.07), xticks=np.arange(6) / 5)
-        (self.value,) = above.plot([], [], color="black", linewidth=1.8, marker="o", markersize=5, label="true value")
-        (self.critic,) = above.plot([], [], color=PURPLE, linestyle="--", linewidth=LINE, label="critic's V")
-        self.bars = PolyCollection([], facecolor="#a6cfe8", edgecolor=BLUE, linewidth=1, label="A of the algorithm")
-        below.add_collection(self.bars, autolim=False)
-        (self.one_step,) = below.plot(
-            [], [], color=VERMILION, linestyle="--", linewidth=1.8, marker="^", markersize=7, label="A at λ = 0"
-        )
-        (self.whole,) = below.plot(
-            [], [], color=GREEN, linestyle=":", linewidth=LINE, marker="D", markersize=6, label="A at λ = 1"
-        )
-        self.at = self.right.axvline(0, color=BLUE, linestyle="-.", linewidth=2, label=OWN)
-        (self.bias,) = self.right.plot(
-            [], [], color=BROWN, linestyle="--", linewidth=LINE + 0.5, label="bias: wrong on average"
-        )
-        (self.noise,) = self.right.plot(
-            [], [], color=INDIGO, linestyle=":", linewidth=LINE + 0.5, label="noise: off by chance"
-        )
-        (self.both,) = self.right.plot([], [], color=GREY, linewidth=1.8, label="both together")
-        (self.bias_at,) = self.right.plot([], [], color=BROWN, marker="o", markersize=10, linestyle="none")
-        (self.noise_at,) = self.right.plot([], [], color=INDIGO, marker="s", markersize=9, linestyle="none")
-        left = [self.value, self.critic, self.bars, self.one_step, self.whole]
-        named = [*left, self.bias, self.noise, self.both, self.at]
-        legend = self.figure.legend(
-            named,
-            [str(artist.get_label()) for artist in named],
-            loc="outside lower center",
-            ncols=3,
-            fontsize=TEXT - 1,
-            frameon=False,
-        )
-        self._own = legend.legend_handles[-1], legend.get_texts()[-1]
-        return [self.numbers, *left, self.at, self.both, self.bias, self.noise, self.bias_at, self.noise_at]
-
-    def show(self, curve: GAECurve) -> None:
-        tokens = len(curve.advantages)
-        middles = (np.arange(tokens) + 0.5) / tokens
-        self.value.set_data(middles, curve.value)
-        self.critic.set_data(middles, curve.critic)
-        steps = range(0, tokens, 1 if tokens <= MOST_NUMBERS else 2)
-        self.numbers.write((str(token + 1), middles[token], -0.08) for token in steps)
-        half = 0.4 / tokens
-        self.bars.set_verts(
-            [
-                [(x - half, 0), (x - half, a), (x + half, a), (x + half, 0)]
-                for x, a in zip(middles, curve.advantages, strict=True)
-            ]
-        )
-        self.one_step.set_data(middles, curve.one_step)
-        self.whole.set_data(middles, curve.whole)
-        self.bias.set_data(curve.lam, curve.bias)
-        self.noise.set_data(curve.lam, curve.noise)
-        self.both.set_data(curve.lam, np.hypot(curve.bias, curve.noise))
-        here = [] if curve.lam_at is None else [curve.lam_at]
-        handle, text = self._own
-        if handle is not None:
-            handle.set_visible(bool(here))
-        text.set_text(OWN if here else " ")
-        self.at.set_data(here * 2, [0, 1] if here else [])
-        for mark, value in ((self.bias_at, curve.bias_at), (self.noise_at, curve.noise_at)):
-            mark.set_data(here, [] if value is None else [value])
-        highest, tick = HIGHEST[curve.has_critic]
-        self.below.set(ylim=(-highest, highest), yticks=(-tick, 0, tick))  # as wide in words, so that nothing shifts
-        self.right.set_ylim(-0.03 * _tops(curve), _tops(curve))
-
-    def still(self, curve: GAECurve) -> Hashable:
-        return curve.has_critic, curve.lam_at is None, _tops(curve)
-
-    def handles(self, curve: GAECurve) -> list[Handle]:
-        last = float(curve.critic[-1])
-        return [
-            Handle(self.right, "x", math.inf if curve.lam_at is None else curve.lam_at, "lam"),
-            Handle(self.above, "y", last, "offset", lambda value: curve.offset + value - last),
-        ]
-
-    def conclusion(self, curve: GAECurve) -> str:
-        if curve.lam_at is None:
-            least, most = signed(curve.advantages.min()), signed(curve.advantages.max())
-            if least == most:
-                return f"{curve.name} gives each of the {len(curve.advantages)} tokens the same A = {most}."
-            return f"{curve.name} gives its {len(curve.advantages)} tokens an A from {least} to {most}."
-        return (
-            f"{curve.name} at λ = {curve.lam_at:g}: the critic's errors leave a bias of {curve.bias_at:.2f} in the credit of a "
-            f"token, and chance a noise of {curve.noise_at:.2f}."
-        )
-
-    def words(self, curve: GAECurve) -> str:
-        answer = f"a {'right' if curve.right else 'wrong'} answer of {len(curve.advantages)} tokens"
-        if not curve.has_critic:
-            return (
-                f"It has no critic and no λ: A comes from the outcome alone, here {answer}. In rewards that credit is as good as "
-                f"a critic's at λ = 1: no bias from the critic's errors, and the whole noise of the outcome, "
-                f"{curve.noise[-1]:.2f}. The lines are what a critic would give."
-            )
-        best, worst = int(curve.advantages.argmax()), int(curve.advantages.argmin())
-        said = [
-            f"Of {answer}{_discount(curve)}, most credit on token {best + 1} "
-            f"({signed(curve.advantages[best])}), least on token {worst + 1} ({signed(curve.advantages[worst])})"
-            f"{', before whitening, which shifts and scales all tokens of a batch alike' if curve.whitens else ''}."
-        ]
-        ends = [
-            f"{bias:.2f} and {noise:.2f}" for bias, noise in zip(curve.bias[[0, -1]], curve.noise[[0, -1]], strict=True)
-        ]
-        said.append(
-            "A + V should be the chance of a right answer once the token is there; over many answers it is wrong on average "
-            f"(bias) and off by chance (noise) by {ends[0]} at λ = 0, by {ends[1]} at λ = 1."
-        )
-        if curve.gamma == 0:
-            said.append("With γ = 0 A is the token's own reward less V, whatever λ: nothing that follows counts.")
-        elif curve.gamma is not None and curve.gamma < 1:
-            said.append(f"γ = {curve.gamma:g} makes early tokens hear less of the outcome: a bias at every λ.")
-        return " ".join(said)
-
-
-def _discount(curve: GAECurve) -> str:
-    return "" if curve.gamma is None else f" at γ = {curve.gamma:g}"
-
-
-def judges_outcomes(algorithm: Algorithm) -> bool:
-    """Return whether the algorithm makes advantages of one reward an answer."""
-    return isinstance(algorithm, ActorCritic) or learns_from_a_group(algorithm)
-
-
-explore_gae = explorer(
-    "gae",
-    gae_curve,
-    GAEPicture,
-    algorithms=Algorithms(fits=judges_outcomes, parameters=("gamma", "lam")),
-    controls={
-        "offset": Slider(-0.3, 0.3, 0.05, "critic: offset"),
-        "wiggle": Slider(0.0, 0.3, 0.05, "critic: wiggle"),
-        "answer": Menu({"right": "right", "wrong": "wrong"}, "the answer is", rare=True),
-        "tokens": WholeSlider(4, MOST_TOKENS, "tokens", rare=True),
-        "start": Slider(0.1, 0.9, 0.05, "chance at the start", rare=True),
-    },
-    grid={
-        "algorithm": (PPO, GRPO),
-        "answer": ("right", "wrong"),
-        "offset": (-0.3, -0.15, 0.0, 0.15, 0.3),
-        "lam": (0.0, 0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0),
-    },
-    twin={
-        "λ = 0: the critic alone": {"lam": 0.0},
-        "λ = 0.95, PPO's own": {},
-        "GRPO: no critic, the outcome alone": {"algorithm": GRPO},
-    },
-)

@@ -34,7 +34,7 @@ def check_learns_from_a_group(algorithm: Algorithm, *given: str) -> None:
 def without_kl(algorithm: Algorithm, *given: str) -> GroupPolicyGradient:
     """Return the algorithm without its KL term, which no picture of groups needs. Raises as `check_learns_from_a_group`."""
     check_learns_from_a_group(algorithm, *given)
-    return algorithm.without_kl()  # type: ignore[return-value]
+    return algorithm.without_kl()  # type: ignore[return-value, union-attr]
 
 
 def remembers(algorithm: GroupPolicyGradient) -> bool:
@@ -68,7 +68,9 @@ def memory(algorithm: GroupPolicyGradient) -> Callable[[Tensor, Tensor], PromptH
         long = _after_each(algorithm, [earlier.flatten(1)])
         long = replace(long, visits=(long.visits * (visits - 1)).long())
         never = PromptHistory.empty(earlier.shape[0])
-        return PromptHistory(**{name: torch.where(visits > 1, v, getattr(never, name)) for name, v in vars(long).items()})
+        return PromptHistory(
+            **{name: torch.where(visits > 1, v, getattr(never, name)) for name, v in vars(long).items()}
+        )
 
     return history
 

@@ -139,7 +139,7 @@ class Idea:
     @cached_property
     def signature(self) -> inspect.Signature:
         """The explorer's arguments: the algorithm, its parameters (None: its own), and the picture's controls."""
-        made = []
+        made: list[inspect.Parameter] = []
         for name, control in self.controls.items():
             default = control.options[control.value] if isinstance(control, Choice) else control.value
             if isinstance(control, Beside):
@@ -173,7 +173,7 @@ class Idea:
         """Return the program of a key. Raises CannotTrace."""
         arguments, others = self.build(key, members)
         curve = self.curve(*arguments, **others)
-        values = {name: control.value for name, control in self.controls.items()} | self.example
+        values = {**{name: control.value for name, control in self.controls.items()}, **self.example}
         data = {**self.picture.data, **self.read({}), **self.data(*arguments, **others)}
         own = {n: v[0] for n, v in self.algorithms.own(arguments[0]).items()} if self.algorithms else {}
         given = {name: self.number(name, values | own, data) for name in self.inputs(curve, own)}
@@ -205,6 +205,7 @@ class Explorer(View):
     """
 
     def __init__(self, idea: Idea, arguments: Mapping[str, Any]) -> None:
+        self._names: tuple[dict[str, Any], Names] | None = None
         idea = self.idea = idea if idea.adapted is None else idea.adapted(idea, arguments)
         self._members = dict(idea.members)
         if unknown := [name for name in arguments if name not in idea.signature.parameters]:
@@ -215,7 +216,6 @@ class Explorer(View):
         defaults = {name: parameter.default for name, parameter in idea.signature.parameters.items()}
         values = self._values_of({**defaults, **arguments})
         self._programs, self._variants = self._prepare()
-        self._names = None
         named = {label: self._values_of({**defaults, **setting}) for label, setting in idea.named.items()}
         picture = replace(idea.picture, controls=self._offered(), named=named, data=self._data)
         call = {
@@ -241,8 +241,11 @@ class Explorer(View):
     def _offered(self) -> dict[str, Slider | Choice | Beside]:
         controls = dict(self.idea.controls)
         if "algorithm" in controls:
-            controls["algorithm"] = replace(controls["algorithm"], options=dict.fromkeys(self._members))  # type: ignore[call-arg]
-        return controls
+            controls["algorithm"] = replace(controls["algorithm"], options=dict.fromkeys(self._members))  # type: ignore[arg-type]
+        return {
+            name: replace(control, options=dict.fromkeys(control.options)) if isinstance(control, Choice) else control
+            for name, control in controls.items()
+        }
 
     def _name_of(self, algorithm: Any) -> str:
         """Return the option that an algorithm is; one's own joins the options, before the others."""
@@ -276,7 +279,7 @@ class Explorer(View):
             elif algorithms is not None and name in algorithms.parameters:
                 own = algorithms.own(self._members[values["algorithm"]])
                 if given is None:
-                    values[name] = own[name][0] if name in own else control.value  # type: ignore[union-attr]
+                    values[name] = own[name][0] if name in own else control.value
                 elif name not in own:
                     raise ValueError(
                         f"{name}: {values['algorithm']} has no such parameter in this picture; got {given}"
@@ -462,7 +465,7 @@ class Explorer(View):
 
         from IPython.display import display
 
-        bundle = self._repr_mimebundle_()
+        bundle: Any = self._repr_mimebundle_()
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
         image = {"image/png": base64.b64encode(self.png).decode(), "text/plain": self.alt}
         alt = {"image/png": {"alt": self.alt}}

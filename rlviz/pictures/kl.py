@@ -148,7 +148,7 @@ def _distances() -> Tensor:
 
 
 def _estimates(algorithm: PolicyGradient) -> Any:
-    """Return what computes MEASURES, [E, D] each, kl, [D], and gradients by the logits: their mean, [E, D, tokens], both KLs'."""
+    """Return what computes all measures [E, D], kl [D], and mean gradients by the logits [E, D, tokens], and of both KLs."""
     place = enters(algorithm)
     compared = [replace(algorithm, surrogate=_nothing, kl=kl) for kl in terms(algorithm).values()]
     way = FORWARD if place == OLD else REVERSE  # the mean over the policy that gives the tokens
@@ -206,7 +206,7 @@ def _token(silent: PolicyGradient, moving: Tensor, sampled: Tensor, still: Tenso
 
 @lru_cache(maxsize=256)
 def known(algorithm: PolicyGradient) -> tuple[tuple[str, ...], Any]:
-    """Return the direction in which each of the algorithm's `terms` pulls, and their `_estimates` at all distances."""
+    """Return what the algorithm fixes: where each of its `terms` pulls, and their `_estimates` at all distances."""
     found = _estimates(algorithm if algorithm.kl is not None else GRPO)(_distances(), logits())
     return tuple(_way(gradient, found) for gradient in found["gradient"]), found
 

@@ -70,7 +70,7 @@ def fits(apart: Tensor, weight: Tensor) -> dict[str, Tensor]:
 
 
 def _nearest(divergence: Divergence, valleys: int) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-    """Return 81 means, the least KL at each, and mean, width and KL of the least of all, sought in so many deepest valleys."""
+    """Return 81 means, the least KL at each, and mean, width and KL of the least of all, from the (at most 2) deepest valleys."""
     means = torch.arange(81, dtype=torch.double) / 8 - 5
     widths = ((torch.arange(52, dtype=torch.double) - 12) / 12).exp2()
     kl = divergence(means.unsqueeze(0), widths.unsqueeze(0)).reshape(81, 52)

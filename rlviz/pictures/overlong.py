@@ -107,7 +107,7 @@ def overlong(algorithm: GroupPolicyGradient) -> Curve:
         changed, moved = (change.amax() >= FELT) & ~refused, (new_R - R).abs().amax()
         stands, shown = kept & (after != 0) & ~refused, torch.cat([before, after, signed]).nan_to_num()
         scales, times = _scales(after, signed, new_R, signed_R)
-        floor = torch.where(is_soft, 1.0, torch.where(shaping == OWN, own_floor, torch.inf))
+        floor = torch.where(is_soft, 1.0, torch.where(shaping == OWN, torch.full_like(edge, own_floor), torch.inf))
         of_group = {"R": R, "new_R": new_R, "before": before, "after": after, "signed": signed}
         flags = {
             "is_soft": is_soft,

@@ -26,8 +26,8 @@ ANSWERS = len(STARTS)
 UNITS = (2.0, 5.0, 10.0)  # of credit, so that the axis goes from −3 of them to 2
 FLAT = 0.005  # a difference in credit that two decimals show
 PLACES = tuple(float(place) for place in range(1, TOKENS + 1))
-# places of the group's cells: answers below the prompt and the right answer, tokens from left to right
-ROWS, COLUMNS = (list(places) for places in zip(*product(range(3, ANSWERS + 3), PLACES), strict=True))
+# places of the group's cells: answers from above, under the prompt and the right answer, tokens from left to right
+ROWS, COLUMNS = (list(places) for places in zip(*product(range(ANSWERS, 0, -1), PLACES), strict=True))
 
 
 def process(algorithm: GroupPolicyGradient) -> Curve:
@@ -70,10 +70,11 @@ def process(algorithm: GroupPolicyGradient) -> Curve:
         of_shown = {"process": steps, "beside": beside, "outcome": outcome, "right": right.double()}
         shown = {name: values[chosen][0] for name, values in of_shown.items()}
         credit = torch.stack([shown["process"], shown["beside"], shown["outcome"]])
+        count = is_right.double().sum()
         small, middle = ((credit.amin() > -3.1 * unit) & (credit.amax() < 2.1 * unit) for unit in UNITS[:2])
-        unit = torch.where(small, UNITS[0], torch.where(middle, UNITS[1], UNITS[2]))
+        unit = torch.where(small, UNITS[0], torch.where(middle, UNITS[1], torch.full_like(count, UNITS[2])))
         first_wrong = wrong_from[chosen][0, 0]
-        count, highest, lowest = is_right.double().sum(), shown["process"].amax(), shown["process"].amin()
+        highest, lowest = shown["process"].amax(), shown["process"].amin()
         first, last_one = shown["process"][0], shown["process"][-1]
         below = torch.where(shown["process"] < 0, torch.arange(1.0, TOKENS + 1, dtype=torch.double), torch.inf).amin()
         said = {
@@ -86,10 +87,7 @@ def process(algorithm: GroupPolicyGradient) -> Curve:
         flags = {
             **{f"dead_{name}": flag & ~learns for name, flag in said.items()},
             **{f"live_{name}": flag & learns for name, flag in said.items()},
-            "all_wrong": count == 0,
             "one_right": count == 1,
-            "some_right": (count > 1) & (count < ANSWERS),
-            "all_right": count == ANSWERS,
             "is_wrong": first_wrong < STEPS,
             "early": (below > 1) & (below <= first_wrong) & (first_wrong < STEPS),
             "is_first": answer == 1,
@@ -120,10 +118,10 @@ def process(algorithm: GroupPolicyGradient) -> Curve:
             "reach": steps.abs().amax().clamp(min=1.0),
             "rewards": is_right.double().flatten(),
             **{f"A_{i}": outcome[i - 1, 0] for i in range(1, ANSWERS + 1)},
-            "row": answer + 2,
-            "row_low": answer + 1.52,
-            "row_high": answer + 2.48,
-            "first_right": ANSWERS - right_others + 2.5,
+            "row": ANSWERS + 1 - answer,
+            "row_low": ANSWERS + 0.52 - answer,
+            "row_high": ANSWERS + 1.48 - answer,
+            "first_right": right_others + 0.5,
             **{name: flag.double() for name, flag in flags.items()},
         }
 
@@ -154,21 +152,21 @@ _SAYS = "".join(f"{{digit_{i}}}" for i in range(STEPS)) + "#{answer_says}"
 _DATA: dict[str, Any] = {
     "token": PLACES,
     "step": PLACES[:STEPS],
-    "adds": [*(f"+{digit}" for digit in DIGITS), "#", "=", "end"],
-    "rows": ["prompt", "right answer", *(f"answer {i}" for i in range(1, ANSWERS + 1))],
+    "adds": [*(f"+{digit}" for digit in DIGITS), "#", "ans.", "end"],
+    "rows": [*(f"answer {i}" for i in range(ANSWERS, 0, -1)), "right answer", "prompt"],
     "column_at": COLUMNS,
     "row_at": ROWS,
     "digit_at": [x for x in COLUMNS if x <= STEPS],
     "digit_row": [y for x, y in zip(COLUMNS, ROWS, strict=True) if x <= STEPS],
-    "answers_at": list(range(3, ANSWERS + 3)),
+    "answers_at": list(range(ANSWERS, 0, -1)),
     "prompt": [*DIGITS, "="],
     "prompt_at": PLACES[: STEPS + 1],
     "gold": [*map(str, SUMS), "#", str(SUMS[-1]), "R", "A"],
     "gold_at": [*PLACES[: TOKENS - 1], TOKENS + 1.2, TOKENS + 3.2],
 }
 _CREDIT = Panel(
-    "What each token of answer {answer} is credited",
-    Axis("the digit that each step adds to the sum so far", -0.7, TOKENS + 0.6, names="adds"),
+    "Answer {answer}: the credit of each token",
+    Axis("the digit that each step adds to the sum so far", 0.4, TOKENS + 0.6, names="adds"),
     Axis("advantage A", "low", "high"),
     (
         Span("wrong_at", TOKENS + 0.5, label="wrong", direct=True, when="is_wrong"),
@@ -193,29 +191,27 @@ _CREDIT = Panel(
         ),
         Line("token", "outcome", "6 4", 2.5, "^", colour="vermilion", label="outcome", direct=True),
         Rule("wrong_at", dash="", width=1.5, colour="ink", drag="right_steps", when="is_first"),
-        Text("writes", 0.4, "tokens_at", "left", colour="grey"),
         Text("sums", "step", "tokens_at"),
         Text("#", STEPS + 1, "tokens_at"),
         Text("{answer_says}", STEPS + 2, "tokens_at"),
         Text("✓", "token", "ticks_at", where="marks_right", colour="green"),
         Text("✗", "token", "ticks_at", where="marks_wrong", colour="vermilion"),
     ),
-    wide=1.15,
 )
 _GROUP = Panel(
-    "Process credit in the whole group, wrong steps hatched",
-    Axis("R: outcome reward, A: its advantage", 0.4, TOKENS + 5.4, ticks=None),
-    Axis("", ANSWERS + 2.6, 0.4, names="rows"),
+    "Process credit; hatched: wrong",
+    Axis("R: outcome reward, A: its advantage", 0.4, TOKENS + 7.2, ticks=None),
+    Axis("", 0.4, ANSWERS + 2.6, names="rows"),
     (
         Cells("column_at", "row_at", "group_credit", "reach", hatch="group_wrong"),
-        Text("prompt", "prompt_at", 1),
-        Text("gold", "gold_at", 2),
+        Text("prompt", "prompt_at", ANSWERS + 2),
+        Text("gold", "gold_at", ANSWERS + 1),
         Text("group_digits", "digit_at", "digit_row"),
         Text("#", STEPS + 1, "answers_at"),
         Text("group_says", STEPS + 2, "answers_at"),
         Text("rewards", TOKENS + 1.2, "answers_at"),
-        *(Text(f"{{A_{i}:+.2f}}", TOKENS + 3.2, i + 2) for i in range(1, ANSWERS + 1)),
-        Rule("first_right", axis="y", label="right ones", direct=True, when="right_others"),
+        *(Text(f"{{A_{i}:+.2f}}", TOKENS + 3.2, ANSWERS + 1 - i) for i in range(1, ANSWERS + 1)),
+        Rule("first_right", axis="y", when="right_others"),
         *(Rule(edge, axis="y", dash="", colour="ink") for edge in ("row_low", "row_high")),
         Rule("row", axis="y", width=0, colour="ink", drag="answer"),
     ),
@@ -242,10 +238,8 @@ PROCESS = Picture(
             f"{{name}}: each step adds a digit of {'+'.join(DIGITS)} and writes the last digit of the sum so far; #, the answer "
             "and the end are the last step."
         ),
-        Say(f"None of the {ANSWERS} answers is right.", "all_wrong"),
         Say(f"1 of {ANSWERS} answers is right.", "one_right"),
-        Say(f"{{count:d}} of {ANSWERS} answers are right.", "some_right"),
-        Say(f"Each of the {ANSWERS} answers is right.", "all_right"),
+        Say(f"{{count:d}} of {ANSWERS} answers are right.", "!one_right"),
         Say(f"Answer {{answer}}, {_SAYS}, is wrong from step {{wrong_step:d}} of {STEPS + 1} on.", "is_wrong"),
         Say(f"Answer {{answer}}, {_SAYS}, is right throughout.", "!is_wrong"),
         *(

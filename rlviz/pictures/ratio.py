@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from torch import Tensor
 from rlviz.algorithms import GRPO, GSPO, PolicyGradient
 from rlviz.algorithms.base import with_tensors
 from rlviz.page.picture import Axis, Bars, Draws, Line, Panel, Picture, Points, Rule, Say, Slider
-from rlviz.page.tracing import Curve
+from rlviz.page.tracing import Curve, repeated
 from rlviz.pictures.clip import has_a_ratio
 from rlviz.pictures.idea import WIDTHS, Algorithms, explorer
 from rlviz.pieces.bounds import no_bounds
@@ -22,12 +23,12 @@ from rlviz.pieces.surrogate import is_clipped
 from rlviz.types import Batch
 
 RESPONSES, LONGEST = 500, 200
+FEWER = 200  # responses for a ratio of one's own: all of their tokens are sorted at each move
 LENGTHS = (1, 2, 3, 5, 8, 13, 20, 32, 50, 80, 126, LONGEST)
 MOST = 0.9  # the share of ratios that lie nearer to 1 than the distances tell
 BINS, CELLS = 41, 10  # bins of the histogram, and the cells of a bin that are asked whether they are cut
 REACH = 9.0  # up to how many standard deviations ratios are counted
 TOO_FAR = 6.0  # nats from which on a distance is told as a power of e
-DRAWS = "normal", (1, RESPONSES, LONGEST), 0
 
 
 def ratio(algorithm: PolicyGradient) -> Curve:
@@ -49,7 +50,8 @@ def ratio(algorithm: PolicyGradient) -> Curve:
         rule = with_tensors(own, widths)
         mean, length = drift - noise.square() / 2, torch.ones_like(each[0, 0]).sum()
         lengths = torch.tensor(LENGTHS, dtype=torch.double)
-        tokens = torch.cat([torch.ones(1, dtype=torch.double), length.reshape(1), lengths])  # of which one takes the mean
+        one = torch.ones(1, dtype=torch.double)
+        tokens = torch.cat([one, length.reshape(1), lengths])  # of which one takes the mean
         means, stds = mean.expand(tokens.shape), noise / tokens.sqrt()
         if is_exact:
             total, size = _weights(rule.ratio, each, old_prob)
@@ -77,11 +79,13 @@ def ratio(algorithm: PolicyGradient) -> Curve:
         token, sequence, line = near[0], near[1], near[2:]
         return {
             **found,
-            **_sayings(found, length * 0 + (0 if is_exact else RESPONSES) * length),
+            **_sayings(found, length * (0 if is_exact else FEWER)),
             **_told("own", distance),
             **_told("token", token),
             **_told("sequence", sequence),
             **_told("product", length * sequence),
+            "product_nats": length * sequence,
+            "product_is_near": (length * sequence < TOO_FAR).double(),
             **{f"{name}_limit_far": _percent(found[name].log().abs()) for name in ("lower", "upper")},
             "cap": found["upper"] * (1.0 if "max_ratio" in widths and "eps_high" not in widths else math.nan),
             "lengths": lengths,
@@ -95,7 +99,7 @@ def ratio(algorithm: PolicyGradient) -> Curve:
 
 
 def is_sum(ratio: Callable[..., Tensor]) -> bool:
-    """Return whether the log of this ratio is the same sum Σ w · (a token's log-ratio) on every token, up to their order.
+    """Return whether the log of this ratio is a sum Σ w · (a token's log-ratio), with Σ w and Σ w² the same on every token.
 
     Then, where the tokens' log-ratios are independent and normal, so is it, with mean · Σ w and std · √Σ w².
     """
@@ -126,13 +130,15 @@ def _distances(mean: Tensor, std: Tensor) -> Tensor:
     x lies between |mean| + 1.28 std (mean far from 0: one tail) and |mean| + 1.65 std (mean 0: two tails).
     """
     mean = mean.abs()
-    x = mean + 1.46 * std
-    for _ in range(6):
+
+    def step(x: Tensor) -> tuple[Tensor, Tensor]:
         near, far = (x - mean) / std, (x + mean) / std
         inside = torch.special.ndtr(near) - torch.special.ndtr(-far)
         density = ((-near.square() / 2).exp() + (-far.square() / 2).exp()) / (std * math.sqrt(2 * math.pi))
         x = x - (inside - MOST) / density
-    return x
+        return x, x
+
+    return repeated(step, mean + 1.46 * std, 5)[-1]
 
 
 def _limits(rule: PolicyGradient, each: Tensor, old_prob: Tensor) -> tuple[Tensor, Tensor]:
@@ -222,13 +228,8 @@ def _percent(distance: Tensor) -> Tensor:
 
 
 def _told(name: str, distance: Tensor) -> dict[str, Tensor]:
-    return {
-        f"{name}_far": _percent(distance),
-        f"{name}_nats": distance,
-        f"{name}_from": (-distance).exp(),
-        f"{name}_to": distance.exp(),
-        f"{name}_is_near": (distance < TOO_FAR).double(),
-    }
+    """Return a distance in percent, and the two ratios that are this far from 1."""
+    return {f"{name}_far": _percent(distance), f"{name}_from": (-distance).exp(), f"{name}_to": distance.exp()}
 
 
 LIMITS = {
@@ -268,7 +269,12 @@ def texts(algorithm: PolicyGradient) -> dict[str, str]:
     return {"by_probability": "yes" if limits_follow_probability(algorithm) else ""}
 
 
-_LIMIT = {"colour": "ink", "width": 2}
+def data(algorithm: PolicyGradient) -> dict[str, Draws]:
+    """Return, for a ratio that is simulated, normal numbers for the tokens of `FEWER` responses in place of one."""
+    return {} if is_sum(algorithm.ratio) else {"each": Draws("normal", (1, FEWER, "length"), 0, LONGEST)}
+
+
+_LIMIT: dict[str, Any] = {"colour": "ink", "width": 2}
 RATIO = Picture(
     title="How far do ratios stray from 1 as responses grow?",
     look="Drag the length: a token's ratio stays, a mean over the response comes nearer to 1, a product runs away.",
@@ -286,7 +292,7 @@ RATIO = Picture(
                 Rule("token_far", axis="y", dash="", colour="blue", drag="noise"),
                 Line("lengths", "product_line", "5 2 1 2", colour="purple", label="product", direct=True),
                 Line("lengths", "token_line", width=3.5, label="one token", direct=True),
-                Points("lengths", "arithmetic_line", "s", 7, colour="green", label="arithmetic mean", direct=True),
+                Points("lengths", "arithmetic_line", "s", 7, colour="green", label="arithmetic mean, simulated"),
                 Line("lengths", "sequence_line", "7 3", colour="vermilion", label="geometric mean", direct=True),
                 Points("length", "own_far", size=13, fill="none", colour="ink", label="{name}'s own ratio"),
             ),
@@ -311,10 +317,7 @@ RATIO = Picture(
         "drift": Slider(-0.05, 0.05, 0.001, 0.0, "drift, nats", rare=True),
         "old_prob": Slider(0.01, 0.5, 0.01, 0.1, "old probability", when="by_probability"),
     },
-    data={
-        "draws": Draws(*DRAWS),
-        "each": Draws("normal", (1, 1, "length"), 0),
-    },
+    data={"draws": Draws("normal", (1, RESPONSES, LONGEST), 0), "each": Draws("normal", (1, 1, "length"), 0)},
     conclusion=tuple(
         Say(f"Nine in ten of {{name}}'s ratios lie between {{own_from:r}} and {{own_to:r}}; {limits}{cut}", f"{a}_{b}")
         for (a, limits), (b, cut) in product(LIMITS.items(), CUT.items())
@@ -329,7 +332,7 @@ RATIO = Picture(
         Say("The limits are narrow beside the spread: most of what moved as its advantage asks is cut.", "mostly"),
         Say("{outside_percent:.2g} % of the ratios lie outside the right graph.", "leaves"),
         Say("Its ratios are those of {simulated:d} simulated tokens.", "simulated"),
-        Say("Within 25 % means from 1 / 1.25 = 0.8 to 1.25."),
+        Say("On the left, within 25 % is from 1 / 1.25 = 0.8 to 1.25."),
     ),
 )
 
@@ -339,7 +342,7 @@ explore_ratio = explorer(
     ratio,
     algorithms=Algorithms(has_a_ratio, GRPO, WIDTHS),
     texts=texts,
-    data=lambda algorithm: {} if is_sum(algorithm.ratio) else {"each": Draws("normal", (1, RESPONSES, "length"), 0, LONGEST)},
+    data=data,
     free=True,
     example={"length": 7},
     named={

@@ -9,7 +9,22 @@ import torch
 from torch import Tensor
 
 from rlviz.algorithms import DAPO, DCPO, DUPO, GRPO, GroupPolicyGradient
-from rlviz.page.picture import Axis, Bars, Beside, Draws, Line, Mark, Panel, Picture, Points, Rule, Say, Slider, Text
+from rlviz.page.picture import (
+    Axis,
+    Bars,
+    Beside,
+    Channel,
+    Draws,
+    Line,
+    Mark,
+    Panel,
+    Picture,
+    Points,
+    Rule,
+    Say,
+    Slider,
+    Text,
+)
 from rlviz.page.tracing import Curve
 from rlviz.pictures.groups import (
     LARGEST_GROUP,
@@ -60,6 +75,15 @@ def replacing(informative: Tensor, prompts: int, num_prompts: Tensor, max_rounds
     return torch.where(informative > 0, filled / torch.where(informative > 0, informative, 1.0), max_rounds), filled
 
 
+def always_full(algorithm: GroupPolicyGradient) -> bool:
+    """Return whether the selection uses as many groups as it is given, be they none, some or all of them informative."""
+    if algorithm.can.uses is None:
+        return False
+    groups = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 1.0]], dtype=torch.double)
+    batches = torch.stack([groups[[0, 0, 2]], groups, groups[[1, 1, 1]]])
+    return bool((algorithm.uses(batches).sum(-1) - 3).abs().max() < 1e-9)
+
+
 def sampling(algorithm: GroupPolicyGradient) -> Curve:
     """Return the curve: what replacing dead groups costs against the success rate, and what the algorithm's batches hold.
 
@@ -68,7 +92,7 @@ def sampling(algorithm: GroupPolicyGradient) -> Curve:
     responses], so that sliders move the picture and not the luck.
     """
     own = algorithm.without_kl()
-    history = memory(own)
+    history, full = memory(own), always_full(own)
 
     def curve(
         success_rate: Tensor,
@@ -96,6 +120,7 @@ def sampling(algorithm: GroupPolicyGradient) -> Curve:
             used = own.uses(outcomes.double()).sum()
             return torch.minimum((AT_A_POINT / used.clamp(min=1)).clamp(min=1), max_rounds)
 
+        rounds = 1 if full else rounds  # more are never asked for
         rate = rates_of(success_rate, kinds[:, :rounds, :prompts]).flatten(1)
         outcomes = (coins[:, :rounds, :prompts, :size].flatten(1, 2) < rate.unsqueeze(-1)).double()
         index, weights, sampled = _batch(own, outcomes, prompts, num_prompts, max_rounds)
@@ -182,7 +207,11 @@ def texts(algorithm: GroupPolicyGradient) -> dict[str, str]:
 
 def past(algorithm: GroupPolicyGradient) -> Mapping[str, Any]:
     """Return the coins of earlier visits, the latest first; of none where the advantage has no memory."""
-    return {"earlier": Draws("uniform", (STEPS, MOST_PROMPTS, MOST_VISITS - 1 if remembers(algorithm) else 0, LARGEST_GROUP), 13)}
+    return {
+        "earlier": Draws(
+            "uniform", (STEPS, MOST_PROMPTS, MOST_VISITS - 1 if remembers(algorithm) else 0, LARGEST_GROUP), 13
+        )
+    }
 
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -196,12 +225,13 @@ KINDS: dict[str, dict[str, Any]] = {
 def _bar(place: int) -> tuple[Mark, ...]:
     """Return an algorithm's batch as a stacked bar, its name below, above it what it took to fill it."""
     prefix = f"b{place - 1}_" if place > 1 else ""
-    bars, base = [], 0.0
+    bars: list[Bars] = []
+    base: Channel = 0.0
     for kind, looks in KINDS.items():
         named = looks if place == 1 else {**looks, "label": ""}
         bars.append(Bars(float(place), f"{prefix}{kind}_top", 0.62, base, when=f"{prefix}{kind}", **named))
         base = f"{prefix}{kind}_top"
-    words = {"x": float(place), "when": f"{prefix}there"}
+    words: dict[str, Any] = {"x": float(place), "when": f"{prefix}there"}
     return (
         *bars,
         Text(f"{{{prefix}name}}", y=-0.07, **words),

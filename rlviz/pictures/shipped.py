@@ -35,7 +35,8 @@ def traced(idea: Idea) -> dict[str, Any]:
     from rlviz.page.tracing import CannotTrace
     from rlviz.pictures.idea import keys_of
 
-    programs, keys = {}, {}
+    programs: dict[str, Any] = {}
+    keys: dict[str, str] = {}
     curves: dict[Any, str] = {}
     options = [list(idea.controls[pick].options) for pick in idea.picks()]  # type: ignore[union-attr]
     for key in keys_of(options):

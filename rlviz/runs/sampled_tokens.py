@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from rlviz.algorithms import GRPO
-from rlviz.pictures.mismatch_tokens import BITS, FILE, LAGS
+from rlviz.pictures.mismatch_tokens import BITS, FILE, LAGS, STEPS
 from rlviz.training import TrainSettings, train
 from small_models.policies import load_policy
 from small_models.precision import rounded
@@ -56,13 +56,16 @@ def record(path: Path = FILE) -> None:
             some = (right.any(1) & ~right.all(1)).nonzero().squeeze(1)[:GROUPS]
             assert len(some) == GROUPS, f"of {ASKED} prompts {len(some)} have responses of both kinds: ask more"
             wide = torch.zeros(2, GROUPS, GROUP_SIZE, task.max_new_tokens)
-            kept = samples.logp, old_logp - samples.logp
+            kept = old_logp, old_logp - samples.logp
             for place, values in zip(wide, kept, strict=True):
                 place[..., : values.shape[-1]] = (values * samples.mask)[some]
             found.append((*wide, samples.lengths[some], right[some]))
     columns = (torch.stack(column).unflatten(0, (len(BITS), len(LAGS))) for column in zip(*found, strict=True))
-    names = {"sampler_logp": np.float16, "log_weight": np.float16, "lengths": np.uint8, "right": np.bool_}
-    stored = {name: values.numpy().astype(kind) for (name, kind), values in zip(names.items(), columns, strict=True)}
+    names = {"trainer_logp": np.int16, "log_weight": np.int16, "lengths": np.uint8, "right": np.bool_}
+    stored = {
+        name: (values / STEPS.get(name, 1)).round().numpy().astype(kind)
+        for (name, kind), values in zip(names.items(), columns, strict=True)
+    }
     np.savez_compressed(path, **stored)
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rlviz.algorithms import DPO, IPO, ORPO, SIMPO, PreferenceOptimization, differences, show
-from rlviz.pictures.dpo import DpoPicture, dpo_curve, explore_dpo, learns_from_a_pair
+from rlviz.pictures.dpo import explore_dpo, learns_from_a_pair
 from rlviz.pictures.gae import gae_curve
 from rlviz.pictures.mismatch import mismatch_curve
 from rlviz.pieces.preference import log_odds, mean_log_ratio
@@ -127,19 +127,20 @@ def test_a_run_orders_the_pairs(algorithm):
 
 
 def test_ipo_pulls_back_a_pair_that_is_beyond_its_goal():
-    curve = dpo_curve(IPO)
-    assert curve.own.margin[-1] == 10 and curve.own.slope == pytest.approx(10)  # 1 / β
-    torch.testing.assert_close(torch.tensor(curve.own.pull), torch.tensor(1 - curve.own.margin / 5))
-    assert "its pull is 0 at a margin of 5 nats, and beyond it pulls back" in DpoPicture(curve).words(curve)
+    explorer = explore_dpo(IPO)
+    names = explorer.names()
+    assert names.one("reach") == 10 and names.one("own_slope") == pytest.approx(10)  # 1 / β
+    torch.testing.assert_close(torch.tensor(names.array("own_pull")), torch.tensor(1 - names.array("margin") / 5))
+    assert "Its pull is 0 at a margin of 5 nats, and beyond it pulls back." in explorer.caption
     explorer = explore_dpo(IPO, beta=0.5)
-    assert explorer.curve.beta == 0.5 and explorer.call == "explore_dpo(IPO, beta=0.5)"
+    assert explorer.call == "explore_dpo(IPO, beta=0.5)"
     assert "goal" not in explorer.caption and "margin of 1 nats" in explorer.caption
 
 
 def test_orpo_has_no_pull_by_the_margin_alone():
     assert [learns_from_a_pair(a) for a in (IPO, SIMPO, ORPO)] == [True, True, False]
     with pytest.raises(ValueError, match="ORPO has no loss on the margin of a pair"):
-        dpo_curve(ORPO)
+        explore_dpo(ORPO)
 
 
 @pytest.mark.parametrize(

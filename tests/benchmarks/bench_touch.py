@@ -20,7 +20,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "browser"))
 from conftest import BROWSERS, WINDOW, Lab, run_all, serving, shutil, started, watched, write_notebook
 from playwright.sync_api import Locator, Page
 
-from rlviz.pictures.catalogue import EXPLORERS
+from rlviz.pictures.catalogue import EXPLORERS, find_explorer
+from rlviz.pictures.idea import Idea
 
 MOVES, PATIENCE_MS = 30, 1500
 TIMED = """(slider, patience) => new Promise((resolve) => {
@@ -65,7 +66,7 @@ def measure(page: Page, name: str, moves: int) -> list[float]:
 
 def main(arguments: list[str]) -> None:
     moves = int(arguments[0]) if arguments else MOVES
-    names = arguments[1:] or list(EXPLORERS)
+    names = arguments[1:] or [name for name in EXPLORERS if not isinstance(find_explorer(name).idea, Idea)]
     chromium = next(path for path in map(shutil.which, BROWSERS) if path)
     root = Path(tempfile.mkdtemp(prefix="rlviz-touch-"))
     cells = ["%matplotlib inline\nfrom rlviz import *", *(f"explore_{name}()" for name in names)]

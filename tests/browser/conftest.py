@@ -200,7 +200,7 @@ def explorers(lab: Lab, open_page: Callable[[str], Notebook], request: pytest.Fi
         for item in request.session.items
         if item.path == request.path and "name" in getattr(item, "fixturenames", ())
     }
-    calls = [f"explore_{name}()" for name in sorted({"clip", *asked})]
+    calls = [f"explore_{name}()" for name in sorted({"map", "entropy", *asked})]
     cells = ["%matplotlib inline\nfrom rlviz import *", *calls]
     write_notebook(lab.folder / "explorers.ipynb", cells)
     notebook = open_page(f"http://127.0.0.1:{lab.port}/lab/tree/explorers.ipynb?token={lab.token}")

@@ -464,22 +464,6 @@ def test_choices_and_numbers_out_of_reach_are_refused_in_a_sentence(name):
                 explore(**{argument: wrong})
 
 
-REACHES = [
-    ("aggregation", "lengths", 7, "lengths must be 4 whole numbers from 1 to 16; got 7"),
-    ("aggregation", "lengths", (1, 2, 3, 99), r"lengths must be 4 whole numbers from 1 to 16; got \(1, 2, 3, 99\)"),
-    ("aggregation", "lengths", (1, 2, 3, "a"), "lengths must be a whole number; got 'a'"),
-]
-
-
-@pytest.mark.parametrize(("name", "control", "value", "says"), REACHES)
-def test_a_control_refuses_what_it_cannot_be_and_stays(name, control, value, says):
-    explorer = at_start(name)
-    before, call = explorer.controls[control].value, explorer.call
-    with pytest.raises(ValueError, match=f"^{says}$"):
-        explorer.controls[control].value = value
-    assert (explorer.controls[control].value, explorer.call) == (before, call)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_page_without_a_kernel_has_its_controls_in_the_explorer_s_order(name):
     """The grid's own order is that of the frames: what changes the standing part comes first there."""

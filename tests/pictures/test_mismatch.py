@@ -8,12 +8,19 @@ import torch
 
 from rlviz.algorithms import DECOUPLED_PPO, DR_GRPO, GRPO, GRPO_PROCESS, ICE_POP, PPO, SEQUENCE_MASK, TIS
 from rlviz.pictures import explore_mismatch
-from rlviz.pictures.mismatch import MismatchPicture, mismatch_curve
-from rlviz.pictures.mismatch_tokens import BITS, LAGS, drawn
+from rlviz.pictures.mismatch import KINDS
+from rlviz.pictures.mismatch_tokens import STEPS, stored
+
+
+def shown(*arguments, **keywords):
+    """Return the picture's numbers, and which tokens are on show."""
+    names = explore_mismatch(*arguments, **keywords).names()
+    return names, names.array("there") != 0
 
 
 def test_a_weight_is_what_the_piece_says_token_by_token():
-    w = mismatch_curve(GRPO, bits=3, lag=8).weight
+    names, there = shown(GRPO, bits=3, lag=8)
+    w = names.array("weight")[there]
     assert (w > 5).any() and (w < 0.5).any()
     for algorithm, expected in (
         (GRPO, np.ones_like(w)),
@@ -21,67 +28,61 @@ def test_a_weight_is_what_the_piece_says_token_by_token():
         (ICE_POP, np.where((w >= 0.5) & (w <= 5), w, 0.0)),
         (DECOUPLED_PPO, w),
     ):
-        curve = mismatch_curve(algorithm, bits=3, lag=8)
-        np.testing.assert_allclose(curve.weight, curve.trainer_prob / curve.sampler_prob, rtol=1e-9)
-        np.testing.assert_allclose(curve.used, expected, rtol=1e-9)
-        assert curve.share("left out") == (expected == 0).mean()
-        assert curve.share("changed") == ((expected != 0) & (expected != w) & (expected != 1)).mean()
+        names, there = shown(algorithm, bits=3, lag=8)
+        np.testing.assert_allclose(names.array("used")[there], expected, rtol=1e-9)
+        assert names.one("share_left_out") == pytest.approx((expected == 0).mean())
+        changed = (expected != 0) & (expected != w) & (expected != 1)
+        assert names.one("share_changed") == pytest.approx(changed.mean())
 
 
 def test_the_sequence_mask_leaves_whole_bad_responses_out():
-    curve, tokens = mismatch_curve(SEQUENCE_MASK, delta=0.2, bits=3, lag=8), drawn(3, 8)
-    left = torch.zeros_like(tokens.mask)
+    names, there = shown(SEQUENCE_MASK, delta=0.2, bits=3, lag=8)
+    at = 4  # of 36: 3 bits are the first of the bits, 8 steps the fifth of the lags
+    data = {name: values[at] for name, values in stored().items()}
+    mask, left = torch.arange(9) < data["lengths"].unsqueeze(-1), torch.zeros(16, 4, 9, dtype=torch.bool)
     for p in range(16):
         for g in range(4):
-            own = tokens.mask[p, g]
-            away = float((tokens.sampler_logp - tokens.old_logp)[p, g][own].mean())
-            left[p, g] = own & (float(tokens.rewards[p, g]) == 0) & (away > 0.2)
-    assert curve.used.tolist() == (~left[tokens.mask]).double().tolist() and 0 < curve.share("left out") < 0.5
+            away = -float(data["log_weight"][p, g][mask[p, g]].mean()) * STEPS["log_weight"]
+            left[p, g] = mask[p, g] & (float(data["right"][p, g]) == 0) & (away > 0.2)
+    assert names.array("used")[there].tolist() == (~left[mask]).double().tolist()
+    assert 0 < names.one("share_left_out") < 0.5
 
 
 def test_what_is_stored_was_sampled():
     """Nearly the same weights give nearly the same probabilities, and E[w] is 1 whoever samples."""
-    same = drawn(16, 0)
-    assert float((same.old_logp - same.sampler_logp)[same.mask].abs().max()) < 1e-3
-    assert all(0 < int(right) < 4 for right in same.rewards.sum(1))
-    for bits in BITS:
-        for lag in LAGS:
-            tokens = drawn(bits, lag)
-            assert float(tokens.sampler_logp[tokens.mask].max()) <= 1e-6 and 400 < int(tokens.mask.sum()) < 600
-            w = (tokens.old_logp - tokens.sampler_logp)[tokens.mask].exp()
-            assert float(w.mean()) == pytest.approx(1, abs=4 * float(w.std()) / math.sqrt(len(w)) + 0.01), (bits, lag)
+    data = stored()
+    trainer, log_w = (data[name] * STEPS[name] for name in ("trainer_logp", "log_weight"))
+    mask = torch.arange(9) < data["lengths"].unsqueeze(-1)
+    assert float(log_w[30][mask[30]].abs().max()) <= STEPS["log_weight"]  # 16 bits, no lag
+    assert set(data["right"].sum(2).flatten().tolist()) <= {1, 2, 3}
+    for at in range(36):
+        assert float((trainer - log_w)[at][mask[at]].max()) <= 1e-6 and 400 < int(mask[at].sum()) < 600
+        w = log_w[at][mask[at]].exp()
+        assert float(w.mean()) == pytest.approx(1, abs=4 * float(w.std()) / math.sqrt(len(w)) + 0.01), at
 
 
-def test_the_picture_draws_each_token_once_and_its_limits():
-    curve = mismatch_curve(ICE_POP, bits=3, lag=8)
-    picture = MismatchPicture(curve)
-    drawn_dots = [len(dots.get_xdata()) for dots in picture.dots.values()]
-    assert sum(drawn_dots) == len(curve.weight) and drawn_dots[2] == (curve.used == 0).sum() and drawn_dots[1] == 0
-    assert [line.get_xdata()[0] for _, line in picture.lines] == [0.5, 5.0]
-    for diagonal, upright in picture.lines:
-        np.testing.assert_allclose(np.divide(diagonal.get_ydata(), diagonal.get_xdata()), upright.get_xdata()[0])
-    heights = sum(path.vertices[:, 1].max() for bars in picture.bars.values() for path in bars.get_paths())
-    assert heights == pytest.approx(len(curve.weight))
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "limits"),
-    [
-        (TIS.with_parameters(cap=3.0), {"cap": 3.0}),
-        (ICE_POP, {"lowest": 0.5, "highest": 5.0}),
-        (SEQUENCE_MASK.with_parameters(delta=0.2), {"delta": 0.2}),
-        (DECOUPLED_PPO, {}),
-    ],
-    ids=lambda value: getattr(value, "name", ""),
-)
-def test_the_limits_of_each_correction_are_its_own(algorithm, limits):
-    assert mismatch_curve(algorithm).limits == limits
+def test_each_token_is_drawn_once_in_both_graphs():
+    names, there = shown(ICE_POP, bits=3, lag=8)
+    assert sum(names.array(f"is_{kind}") for kind in KINDS).tolist() == there.tolist()
+    assert sum(np.nansum(names.array(f"count_{kind}")) for kind in KINDS) == there.sum()
+    w, middle, width = (names.array(name) for name in ("weight", "middle", "width"))
+    edges = np.r_[middle - width / 2, middle[-1] + width[-1] / 2]
+    assert edges[0] == pytest.approx(0.1) and edges[-1] == pytest.approx(10)
+    left_out = names.array("is_left_out") != 0
+    expected = np.histogram(np.clip(w[left_out], 0.1001, 9.999), edges)[0]
+    np.testing.assert_array_equal(np.nan_to_num(names.array("count_left_out")), expected)
+    # the limits stand in the other graph as trainer = limit · sampler
+    for name, limit in (("lowest", 0.5), ("highest", 5.0)):
+        np.testing.assert_allclose(names.array(f"{name}_line"), limit * names.array("diagonal"))
 
 
 def test_numbers_in_words():
-    assert mismatch_curve(GRPO).effective(np.array([1.0, 1.0, 1.0, 1.0])) == 1
-    assert mismatch_curve(GRPO).effective(np.array([2.0, 0.0, 0.0, 0.0])) == 0.25
-    assert mismatch_curve(GRPO).effective(np.zeros(3)) == 0
+    # weights 1, …, 1 are worth all tokens; half of them 0 and half 1 would be worth half: (Σ w)² / (N Σ w²)
+    assert shown(GRPO)[0].one("worth_used") == 1
+    names, there = shown(SEQUENCE_MASK, bits=3)
+    used = names.array("used")[there]
+    assert shown(GRPO, bits=16, lag=0)[0].one("w_spread") < STEPS["log_weight"] < shown(GRPO)[0].one("w_spread")
+    assert set(used) == {0.0, 1.0} and names.one("worth_used") == pytest.approx(used.mean())
     assert "takes every token with weight 1" in explore_mismatch(GRPO).caption
     assert "weighs every token with its w" in explore_mismatch(DECOUPLED_PPO).caption
     assert "takes every token with weight 1" in explore_mismatch(DR_GRPO, bits=8).caption
@@ -93,14 +94,12 @@ def test_numbers_in_words():
     [
         ({"bits": 7}, "bits must be one of 3, 4, 5, 6, 8, 16; got 7"),
         ({"lag": 3}, "lag must be one of 0, 1, 2, 4, 8, 16; got 3"),
-        ({"lag": -1}, "lag must be one of"),
         ({"cap": 0.0}, "cap must be above 0 and finite; got 0"),
-        ({"lowest": 0.1}, "TIS has no such parameter"),
+        ({"lowest": 0.1}, "lowest: TIS has no such parameter"),
         ({"algorithm": ICE_POP, "lowest": 1.5}, "0 ≤ lowest ≤ 1 ≤ highest; got 1.5 and 5"),
         ({"algorithm": SEQUENCE_MASK, "delta": -1.0}, "delta must be above 0"),
         ({"algorithm": PPO}, "algorithm"),
         ({"algorithm": GRPO_PROCESS}, "algorithm: GRPO .process. has nothing that this picture shows"),
-        ({"bits": "4"}, "bits must be"),
     ],
 )
 def test_what_cannot_be_shown(arguments, message):

@@ -81,7 +81,7 @@ def test_a_page_computes_what_the_curve_computes(name):
         programs[program] = given["programs"][program]
         inputs = {row[1] for row in programs[program]["rows"] if row[0] == "input"}
         made, others = idea.build(key, explorer._members)
-        data = {**idea.picture.data, **idea.data(*made, **others)}
+        data = {**idea.picture.data, **idea.read({}), **idea.data(*made, **others)}
         cases.append((program, {n: idea.number(n, explorer.values, data) for n in inputs}))
         wanted.append(explorer._outputs(key, explorer.values))
     for (key, inputs), got, expected in zip(cases, run(programs, cases), wanted, strict=True):
@@ -131,7 +131,8 @@ def names() -> dict:
 
 
 def defaults(idea) -> dict:
-    return {name: parameter.default for name, parameter in idea.signature.parameters.items()}
+    given = idea.signature.parameters.items()
+    return {name: parameter.default for name, parameter in given if name not in idea.fixed}
 
 
 def moves(idea):
@@ -197,6 +198,19 @@ def test_a_picture_is_drawn_on_paper_at_every_named_setting(name):
         texts = [text for ax in figure.axes for text in [ax.title, ax.xaxis.label, ax.yaxis.label, *ax.texts]]
         assert not any("{" in text.get_text() for text in texts)
         assert all(text.get_fontsize() >= 11 for text in texts if text.get_text())
+
+
+@pytest.mark.parametrize(
+    ("lengths", "says"),
+    [
+        (7, "lengths must be 4"),
+        ((1, 2, 3, 99), "lengths must be from 1 to 16; got 99"),
+        ((1, 2, 3, "a"), "lengths must be a number"),
+    ],
+)
+def test_an_argument_of_several_numbers_is_refused_by_name(lengths, says):
+    with pytest.raises(ValueError, match=says):
+        rlviz.pictures.explore_aggregation(lengths=lengths)
 
 
 def test_the_explorer_in_the_readme_works():

@@ -9,7 +9,6 @@ import pytest
 from PIL import Image
 
 from rlviz.algorithms import GRPO
-from rlviz.pictures.gae import explore_gae
 from rlviz.runs.panel import group_table, training_panel
 from rlviz.training import TrainSettings
 
@@ -126,12 +125,3 @@ def test_the_group_is_a_table_and_text_in_it_is_text():
 def test_unknown_tasks_are_refused():
     with pytest.raises(ValueError, match="did you mean chain"):
         training_panel("chian")
-
-
-def test_a_slider_s_steps_add_up_to_zero():
-    """−0.3 + 6 · 0.05 is 5.6e-17 in floating point."""
-    explorer = explore_gae()
-    explorer.asked = {"turn": 1, "control": "offset", "to": 0.2}
-    explorer.asked = {"turn": 2, "control": "offset", "to": 0.01}
-    assert explorer.controls["offset"].value == 0
-    assert explorer.call == "explore_gae()"
