@@ -242,10 +242,7 @@ class Explorer(View):
         controls = dict(self.idea.controls)
         if "algorithm" in controls:
             controls["algorithm"] = replace(controls["algorithm"], options=dict.fromkeys(self._members))  # type: ignore[arg-type]
-        return {
-            name: replace(control, options=dict.fromkeys(control.options)) if isinstance(control, Choice) else control
-            for name, control in controls.items()
-        }
+        return controls
 
     def _name_of(self, algorithm: Any) -> str:
         """Return the option that an algorithm is; one's own joins the options, before the others."""
