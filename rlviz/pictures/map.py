@@ -271,11 +271,12 @@ def rule(curve: MapCurve) -> str:
     return f"hatched: |mean| ≤ 2 standard errors ({settings.replicas} {of}); {rate}"
 
 
-def _runs(name: str) -> tuple[Mark, ...]:
+def _runs(name: str, *, named: bool) -> tuple[Mark, ...]:
+    """Return both algorithms' means, each in a band of one standard error; their names stand at the ends of one pair of lines."""
     looks = (("blue", "", 3.0, "{mine_name}"), ("vermilion", "8 4", 2.5, "{other_name}"))
     bands = [Area("at", f"{name}{i}_low", f"{name}{i}_high", colour=looks[i][0]) for i in (0, 1)]
     lines = [
-        Line("at", f"{name}{i}", dash, width, colour=colour, label=who, direct=True)
+        Line("at", f"{name}{i}", dash, width, colour=colour, label=who if named else "", direct=named)
         for i, (colour, dash, width, who) in enumerate(looks)
     ]
     return (*bands, *lines)
@@ -318,11 +319,18 @@ MAP = Picture(
             "The chosen cell, ± standard error",
             Axis("rollout", 0, "last"),
             Axis("accuracy", 0, 1.02),
-            _runs("accuracy"),
+            _runs("accuracy", named=False),
             tall=0.6,
             wide=0.84,
         ),
-        Panel("", Axis("rollout", 0, "last"), Axis("entropy, nats", 0, "most"), _runs("entropy"), tall=0.6, wide=0.84),
+        Panel(
+            "",
+            Axis("rollout", 0, "last"),
+            Axis("entropy, nats", 0, "most"),
+            _runs("entropy", named=True),
+            tall=0.6,
+            wide=0.84,
+        ),
     ),
     controls={
         "which": Choice({each.title: name for name, each in SHIPPED.items()}, SHIPPED[FIRST].title, "map", picks=True),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rlviz.page.widget import page
 from rlviz.pictures import explore_map
+from rlviz.pictures.map import find_map
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -26,4 +27,16 @@ def test_a_click_on_a_cell_of_a_map_shows_its_runs(browser: Browser, tmp_path: P
         tab.get_by_text(expected.conclusion).first.wait_for(timeout=20_000)
         assert tab.locator(".rlviz-call code").text_content() == expected.call.replace("'", '"')
         tab.locator("select").first.select_option(label="Repeating groups that teach: when is it faster?")
+    tab.close()
+
+
+def test_the_call_of_a_map_of_one_s_own_says_which(browser: Browser, tmp_path: Path) -> None:
+    file = tmp_path / "own.html"
+    explorer = explore_map(find_map("gspo-ratio"), row=2)
+    file.write_text(page("map", explorer.html()), encoding="utf-8")
+    tab = browser.new_page()
+    tab.goto(file.as_uri())
+    code = tab.locator(".rlviz-call code")
+    code.wait_for(state="attached")
+    assert code.text_content() == explorer.call == "explore_map(row=2, which=which)"
     tab.close()

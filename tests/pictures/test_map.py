@@ -59,7 +59,7 @@ def test_what_is_drawn_is_what_is_stored(tmp_path):
             0.8
         )
     assert explorer.conclusion == (
-        "At updates a rollout 3 and group size (responses) 2, which has a higher accuracy is not certain: +0.1 ± 0.05."
+        "At updates a rollout 3 and groups in a rollout 2, which has a higher accuracy is not certain: +0.1 ± 0.05."
     )
     assert "DCPO has a higher accuracy than GRPO in 1 of 4 cells, less in 1; in 2 the sign" in explorer.caption
     explorer.set(column=4)
