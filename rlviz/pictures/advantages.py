@@ -66,6 +66,7 @@ def advantages(algorithm: GroupPolicyGradient, rule: str = "own") -> Curve:
     own = judged_by(algorithm, rule)
     history = memory(own)
     noise = NOISE if takes_any_score(own) else 0.0
+    batches = len(POINTS) if depends_on_the_batch(own) else 1  # groups of several success rates may be one
 
     def curve(
         success_rate: Tensor,
@@ -83,10 +84,12 @@ def advantages(algorithm: GroupPolicyGradient, rule: str = "own") -> Curve:
         p, size, before = success_rate, responses.shape[0], max(past_visits.shape[0] - 1, 1)
         luck, earlier_luck, large_luck = (each * (noise * rewards) for each in (luck, earlier_luck, large_luck))
 
-        def drawn(rate: Tensor | float, groups: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
-            """Return which responses are right and their rewards, [groups, size], and those of earlier visits."""
+        def drawn(rate: Tensor, groups: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
+            """Return which responses are right and their rewards, [..., groups, size], and those of earlier visits."""
             right = coins[:groups, :size] < rate
-            past = (earlier[:groups, :before, :size] < rate).double() + earlier_luck[:groups, :before, :size]
+            past = (earlier[:groups, :before, :size] < rate.unsqueeze(-1)).double() + earlier_luck[
+                :groups, :before, :size
+            ]
             return right, right.double() + luck[:groups, :size], past
 
         def judged(now: Tensor, past: Tensor) -> Tensor:
@@ -102,6 +105,7 @@ def advantages(algorithm: GroupPolicyGradient, rule: str = "own") -> Curve:
             off = (judged(now, past) - interpolated(now, large, far)).square()
             return (torch.where(right, off, 0.0).sum() / right.sum()).sqrt()
 
+        variance = p * (1 - p) + (noise * rewards) ** 2
         here = error(right, now, past)
         A = judged(now, past)
         sizes = torch.tensor(SIZES, dtype=torch.double)
@@ -109,24 +113,30 @@ def advantages(algorithm: GroupPolicyGradient, rule: str = "own") -> Curve:
         errors = torch.stack([error(*(each[..., :other] for each in widest)) for other in SIZES])
         errors = torch.where(sizes == group_size, here, errors)
         sizes, order = torch.cat([sizes, group_size.reshape(1)]).sort()
+        errors = torch.cat([errors, here.reshape(1)])[order]
+        mean_error = (variance / sizes).sqrt()
+        both = torch.cat([errors, mean_error])
         rates = torch.arange(201, dtype=torch.double) / 200
         learned = (visits > 1).double() * remembers(own)
-        variance = p * (1 - p) + (noise * rewards) ** 2
-        dead_share = [_dead(judged(*drawn(rate, FEWER, size)[1:])).double().mean() for rate in POINTS]
+        points = torch.tensor(POINTS, dtype=torch.double)
+        _, *at_points = (each.chunk(batches) for each in drawn(points.view(-1, 1, 1), FEWER, size))
+        dead = [_dead(judged(*(each.flatten(0, 1) for each in batch))) for batch in zip(*at_points, strict=True)]
         return {
             **_bins(right, A),
             "only_noise": (right.all(1) | ~right.any(1)).any().double() * rewards * (noise > 0) * (1 - learned),
             "rates": rates,
             "equal_share": share_all_equal(rates, group_size),
-            "points": torch.tensor(POINTS, dtype=torch.double),
-            "dead_share": torch.stack(dead_share),
+            "points": points,
+            "dead_share": torch.cat(dead).double().view(len(POINTS), FEWER).mean(1),
             "equal_at": share_all_equal(p, group_size),
             "dead_at": _dead(A).double().mean(),
             "sizes": sizes,
-            "mean_error": (variance / sizes).sqrt(),
-            "advantage_error": torch.cat([errors, here.reshape(1)])[order],
+            "mean_error": mean_error,
+            "advantage_error": errors,
             "mean_error_at": (variance / group_size).sqrt(),
             "advantage_error_at": here,
+            "least_error": 10 ** both.amin().clamp(min=0.01).log10().floor(),
+            "most_error": 10 ** both.amax().clamp(min=1).log10().ceil(),
             "limit": interpolated(torch.ones(1, dtype=torch.double), large, far)[0],
             "learned": learned,
         }
@@ -152,6 +162,7 @@ def _bins(right: Tensor, A: Tensor) -> dict[str, Tensor]:
     )
     shares = (counts / A.numel()).view(3, BINS)
     equal = (right.all(1) | ~right.any(1)).unsqueeze(1).expand(A.shape)
+    tops = torch.tensor((0.15, 0.3, 0.5, 1.0), dtype=torch.double)
     edges = (torch.arange(BINS + 1, dtype=torch.double) / BINS * 2 - 1) * reach
 
     def mean(values: Tensor, kind: Tensor) -> Tensor:
@@ -163,7 +174,7 @@ def _bins(right: Tensor, A: Tensor) -> dict[str, Tensor]:
         "bin": edges[1] - edges[0],
         "reach": reach,
         "reach_low": -reach,
-        "top": torch.where(shares.amax() <= 0.5, 0.5, 1.0),
+        "top": tops[(shares.amax() > tops).sum()],
         "mean_right": mean(A, right),
         "mean_wrong": mean(A, ~right),
         "equal_size": mean(A.abs(), equal),
@@ -211,13 +222,14 @@ ADVANTAGES = Picture(
             Axis("advantage A", "reach_low", "reach"),
             Axis("share of all responses", 0, "top"),
             (
-                Bars("middle", "dead", "bin", colour="ink", label="in dead groups: A = 0"),
-                Bars("middle", "right", "bin", label="right"),
-                Bars("middle", "wrong", "bin", colour="vermilion", fill="hatch", label="wrong"),
-                Text("wrong: on average A = {mean_wrong:+.2f}", corner="nw", colour="vermilion"),
-                Text("right: on average A = {mean_right:+.2f}", corner="ne", colour="blue"),
+                Bars("middle", "dead", "bin", colour="ink", where="dead", label="in dead groups"),
+                Bars("middle", "right", "bin", where="right", label="right"),
+                Bars("middle", "wrong", "bin", colour="vermilion", fill="hatch", where="wrong", label="wrong"),
+                Text("wrong: mean {mean_wrong:+.2f}", corner="nw", colour="vermilion"),
+                Text("right: mean {mean_right:+.2f}", corner="ne", colour="blue"),
             ),
             wide=1.16,
+            tall=1.3,
         ),
         Panel(
             "How many groups are dead?",
@@ -225,23 +237,25 @@ ADVANTAGES = Picture(
             Axis("share of groups", -0.02, 1.03),
             (
                 Rule("success_rate", **HERE, drag="success_rate"),
-                Line("rates", "equal_share", colour="grey", label="all equal: pᴳ + (1 − p)ᴳ"),
-                Points("points", "dead_share", colour="vermilion", label="dead, simulated"),
+                Line("rates", "equal_share", colour="grey", label="all equal", direct=True),
+                Points("points", "dead_share", colour="vermilion", label="dead", direct=True),
                 Points("success_rate", "dead_at", **DIAMOND),
             ),
             wide=0.92,
+            tall=1.3,
         ),
         Panel(
             "Larger groups err less",
             Axis("group size G", 1.7, 76, log=1, ticks=(2, 4, 8, 16, 32, 64)),
-            Axis("error, in units of A or R", 0.01, 10, log=1),
+            Axis("root mean square error", "least_error", "most_error", log=1),
             (
                 Rule("group_size", **HERE, drag="group_size"),
-                Line("sizes", "mean_error", colour="grey", label="of the group's mean reward: ∝ 1/√G"),
-                Line("sizes", "advantage_error", "6 3", colour="green", marker="s", label="of A, right responses"),
+                Line("sizes", "mean_error", colour="grey", label="mean reward", direct=True),
+                Line("sizes", "advantage_error", "6 3", colour="green", marker="s", label="A if right", direct=True),
                 Points("group_size", "advantage_error_at", **DIAMOND),
             ),
             wide=0.92,
+            tall=1.3,
         ),
     ),
     controls={
@@ -273,7 +287,7 @@ ADVANTAGES = Picture(
     conclusion=(
         Say(
             "At success rate {success_rate:.2f}, {dead_at:.1%} of {name}'s groups of {group_size} are dead; on average A is "
-            "{mean_right:+.2f} for right responses and {mean_wrong:+.2f} for wrong ones."
+            "{mean_right:+.2f} for right responses, {mean_wrong:+.2f} for wrong ones."
         ),
     ),
     says=(

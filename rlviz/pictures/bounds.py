@@ -121,7 +121,7 @@ def bounds(algorithm: PolicyGradient) -> Curve:
             "upper": upper.clamp(max=FAR),
             "low_prob": lower * grid,
             "high_prob": (upper * grid).clamp(max=FAR),
-            **{name: torch.where(scale > 0, log, linear) for name, (linear, log) in AXES.items()},
+            **{name: linear + (log - linear) * (scale > 0).double() for name, (linear, log) in AXES.items()},
             **{f"has_{name}": old_prob * 0 + (name in widths) for name in WIDTHS},
             "low_at": low,
             "high_at": high,

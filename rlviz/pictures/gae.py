@@ -189,7 +189,7 @@ def _against_lambda(lines: Mapping[str, Tensor], here: Mapping[str, Tensor]) -> 
         found |= {f"{name}_first": lines[name][0], f"{name}_last": lines[name][-1]}
         if here:
             found[f"{name}_at"] = here[name][0]
-    top = torch.where(both.amax() < TOPS[0], TOPS[0], TOPS[1])
+    top = TOPS[1] + (TOPS[0] - TOPS[1]) * (both.amax() < TOPS[0]).double()
     return found | {"top": top, "bottom": -0.12 * top}  # below 0 a handle lies over no dot
 
 

@@ -209,16 +209,16 @@ def past(algorithm: GroupPolicyGradient) -> Mapping[str, Any]:
     """Return the coins of earlier visits, the latest first; of none where the advantage has no memory."""
     return {
         "earlier": Draws(
-            "uniform", (STEPS, MOST_PROMPTS, MOST_VISITS - 1 if remembers(algorithm) else 0, LARGEST_GROUP), 13
+            "uniform", (STEPS, MOST_PROMPTS, MOST_VISITS - 1 if remembers(algorithm) else 0, LARGEST_GROUP), 32
         )
     }
 
 
 KINDS: dict[str, dict[str, Any]] = {
-    "fresh": {"colour": "blue", "label": "right and wrong responses"},
-    "repeated": {"colour": "green", "fill": "hatch", "label": "such a group repeated"},
-    "remembered": {"colour": "vermilion", "fill": "hatch", "label": "all equal, learns from memory"},
-    "dead": {"colour": "grey", "fill": "none", "label": "all equal, no gradient"},
+    "fresh": {"colour": "blue", "label": "right and wrong"},
+    "repeated": {"colour": "green", "fill": "hatch", "label": "repeated"},
+    "remembered": {"colour": "vermilion", "fill": "hatch", "label": "from memory"},
+    "dead": {"colour": "grey", "fill": "none", "label": "no gradient"},
 }
 
 
@@ -228,14 +228,13 @@ def _bar(place: int) -> tuple[Mark, ...]:
     bars: list[Bars] = []
     base: Channel = 0.0
     for kind, looks in KINDS.items():
-        named = looks if place == 1 else {**looks, "label": ""}
-        bars.append(Bars(float(place), f"{prefix}{kind}_top", 0.62, base, when=f"{prefix}{kind}", **named))
+        bars.append(Bars(float(place), f"{prefix}{kind}_top", 0.62, base, when=f"{prefix}{kind}", **looks))
         base = f"{prefix}{kind}_top"
     words: dict[str, Any] = {"x": float(place), "when": f"{prefix}there"}
     return (
         *bars,
         Text(f"{{{prefix}name}}", y=-0.07, **words),
-        Text(f"{{{prefix}sampled_responses:d}}", y=1.07, colour="grey", **words),
+        Text(f"{{{prefix}sampled_responses:d}} sampled", y=1.07, colour="grey", **words),
     )
 
 
@@ -265,19 +264,20 @@ SAMPLING = Picture(
             Axis("responses sampled / wanted", 0.85, 12, log=1, ticks=(1, 2, 5, 10)),
             (
                 Rule("success_rate", dash="6 2 1 2", width=1.5, colour="ink", drag="success_rate"),
-                Line("rates", "price", colour="grey", label="every dead group replaced, expected"),
+                Line("rates", "price", colour="grey", label="expected"),
                 Points("points", "simulated", label="{name}, simulated"),
             ),
+            wide=0.9,
         ),
         Panel(
-            f"What the batch holds, and how many responses it took ({STEPS} steps)",
-            Axis("", 0.4, 4.6, ticks=None),
+            "What a batch holds, and the responses sampled for it",
+            Axis("", 0.5, 4.9, ticks=None),
             Axis("share of the batch's places", -0.14, 1.14, ticks=(0, 0.25, 0.5, 0.75, 1)),
             (
                 *(mark for place in (1, 2, 3, 4) for mark in _bar(place)),
-                Rule("informative", "y", "2 3", 2.5, colour="ink", drag="group_size", label="informative, expected"),
+                Rule("informative", "y", "2 3", 2.5, colour="ink", drag="group_size", label="expected"),
             ),
-            wide=1.2,
+            wide=1.1,
         ),
     ),
     controls={
@@ -292,13 +292,13 @@ SAMPLING = Picture(
     data={
         "sizes": Draws("uniform", ("max_rounds", "num_prompts", "group_size"), 0),  # a size is the length of an input
         "past_visits": Draws("uniform", ("visits",), 0),
-        "coins": Draws("uniform", (STEPS, MOST_ROUNDS, MOST_PROMPTS, LARGEST_GROUP), 11),
-        "kinds": Draws("uniform", (STEPS, MOST_ROUNDS, MOST_PROMPTS), 12),
+        "coins": Draws("uniform", (STEPS, MOST_ROUNDS, MOST_PROMPTS, LARGEST_GROUP), 30),
+        "kinds": Draws("uniform", (STEPS, MOST_ROUNDS, MOST_PROMPTS), 31),
     },
     conclusion=(
         Say(
             "{informative:.0%} of groups have right and wrong responses: {name} samples {sampled_responses:d} responses for a "
-            "batch of {wanted:d}, of whose places {alive:.0%} have a gradient."
+            "batch of {wanted:d}, {alive:.0%} of it with a gradient."
         ),
     ),
     says=(

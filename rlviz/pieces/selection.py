@@ -20,19 +20,19 @@ from rlviz.pieces.words import says
 from small_models.checks import check_fields
 
 
-def uses_all(rewards: Float[Tensor, "*B P G"]) -> Float[Tensor, "*B P"]:
+def _uses_all(rewards: Float[Tensor, "*B P G"]) -> Float[Tensor, "*B P"]:
     """Return 1 for every group."""
     return torch.ones_like(rewards[..., 0])
 
 
-def uses_informative(rewards: Float[Tensor, "*B P G"]) -> Float[Tensor, "*B P"]:
+def _uses_informative(rewards: Float[Tensor, "*B P G"]) -> Float[Tensor, "*B P"]:
     """Return 1 for groups whose rewards are not all equal, else 0."""
     return (~all_equal(rewards)).to(rewards.dtype)
 
 
-def uses_informative_again(rewards: Float[Tensor, "*B P G"]) -> Float[Tensor, "*B P"]:
+def _uses_informative_again(rewards: Float[Tensor, "*B P G"]) -> Float[Tensor, "*B P"]:
     """Return P / N for each of the N informative groups and 0 for the others, or 1 for all where there is no informative one."""
-    informative = uses_informative(rewards)
+    informative = _uses_informative(rewards)
     found = informative.sum(-1, keepdim=True)
     return torch.where(found > 0, informative * rewards.shape[-2] / found.clamp(min=1), 1.0)
 
@@ -64,7 +64,7 @@ class DynamicSampling:
     """
 
     max_rounds: int = 10
-    uses: ClassVar[Callable[[Tensor], Tensor]] = staticmethod(uses_informative)
+    uses: ClassVar[Callable[[Tensor], Tensor]] = staticmethod(_uses_informative)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -93,6 +93,6 @@ def duplicate_informative(rewards: Float[Tensor, "P G"], generator: torch.Genera
     return torch.cat([informative, informative[drawn]])
 
 
-keep_all.uses = uses_all  # type: ignore[attr-defined]
-drop_all_equal.uses = uses_informative  # type: ignore[attr-defined]
-duplicate_informative.uses = uses_informative_again  # type: ignore[attr-defined]
+keep_all.uses = _uses_all  # type: ignore[attr-defined]
+drop_all_equal.uses = _uses_informative  # type: ignore[attr-defined]
+duplicate_informative.uses = _uses_informative_again  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ import torch
 
 from rlviz import Contender, compare
 from rlviz.algorithms import DISTILLATION, ENTROPY_BONUS, FORKING_TOKENS, GDPO, GRPO, KL_COV, differences
-from rlviz.pictures.advantages import advantages_curve
+from rlviz.pictures.advantages import explore_advantages
 from rlviz.pictures.clip import clip_curve, explore_clip
 from rlviz.pieces.advantages import ForkingTokens, StandardizedApart, TeacherLogRatio
 from rlviz.pieces.surrogate import CovariancePenalty, EntropyBonus
@@ -314,4 +314,4 @@ def test_a_teacher_that_will_not_do():
 @pytest.mark.parametrize(("algorithm", "needs"), [(GDPO, "correct and well_formed"), (FORKING_TOKENS, "old_entropy")])
 def test_a_picture_of_rewards_says_what_an_advantage_needs_beyond_them(algorithm, needs):
     with pytest.raises(ValueError, match=f"^algorithm: {algorithm.name}'s advantage needs {needs}, which a picture of"):
-        advantages_curve(algorithm)
+        explore_advantages(algorithm)

@@ -119,5 +119,12 @@ def test_words_by_hand(arguments, conclusion, details):
 def test_what_has_no_aggregation_or_not_four_lengths_is_refused():
     with pytest.raises(ValueError, match="algorithm: DPO has nothing that this picture shows"):
         explore_aggregation(DPO)
-    with pytest.raises(ValueError, match="lengths must be 4 numbers; got "):
-        explore_aggregation(lengths=(1, 2))
+    for wrong, said in (
+        ((1, 2), "must be 4 numbers; got"),
+        (7, "must be 4 numbers; got 7"),
+        ((1, 2, 3, 99), "must be from 1 to 16; got 99"),
+        ((1, 2, 3, "a"), "must be a number; got 'a'"),
+        ((1, 2, 3, 4.5), "must be a whole number; got 4.5"),
+    ):
+        with pytest.raises(ValueError, match=f"^lengths {said}"):
+            explore_aggregation(lengths=wrong)
