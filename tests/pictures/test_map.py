@@ -80,6 +80,7 @@ def test_a_page_computes_a_map_of_one_s_own_with_a_cell_missing(tmp_path):
         (found,) = run({"map": program}, [("map", inputs)])
         for name, value in explorer._outputs("", explorer.values).items():
             np.testing.assert_allclose(*np.broadcast_arrays(found[name], value.double().numpy()), err_msg=name)
+    assert explorer.names().array("cells").tolist() == [-0.4, 0.1, 0.0]  # what is not known has no colour
     assert explorer.conclusion.endswith("nothing was run yet.")
 
 
