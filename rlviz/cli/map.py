@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -13,8 +13,6 @@ from rlviz.cli.terminal import console, exit_after, refusals, time_left
 from rlviz.maps.regime import AXES, POLICY_AXES, MapSettings, Measure, Regime, regime_of
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from rlviz.algorithms import GroupPolicyGradient
     from rlviz.maps import Making
 
@@ -180,23 +178,21 @@ def _make(making: Making) -> int | None:
 def _draw(kept: Path, measure: Measure, out: Path) -> None:
     """Write the picture and the CSV, and say what is to be seen."""
     from rlviz.maps import read_map
-    from rlviz.pictures.base import save_figure
-    from rlviz.pictures.frozen import freeze, page
+    from rlviz.page.style import save_figure
+    from rlviz.page.widget import page
     from rlviz.pictures.map import MapPicture, explore_map, map_curve
     from rlviz.training.files import write_text
 
     found = read_map(kept)
-    rows, columns = found.shape
+    columns = found.shape[1]
     write_text(out.with_suffix(".csv"), found.to_csv())
-    curve = map_curve(str(kept), measure=measure, column=columns)
-    picture = MapPicture(curve)
-    words = picture.caption(curve)
+    picture = MapPicture(map_curve(str(kept), measure=measure, column=columns))
+    words = picture.caption
     if out.suffix.lower() == ".html":
-        grid = {"row": tuple(range(1, rows + 1)), "column": tuple(range(1, columns + 1))}
         explorer = explore_map(str(kept), measure=measure, column=columns)
-        write_text(out, page(f"rlviz: {curve.title}", freeze(explorer, grid)))
+        write_text(out, page(f"rlviz: {' − '.join(found.names)}", explorer.html()))
     else:
-        save_figure(cast("Figure", picture.figure), out, description=words)
+        save_figure(picture.figure, out, description=words)
     console.print(f"{escape(str(out))}: {escape(words)}", soft_wrap=True)
     call = f"explore_map({str(kept)!r}, measure={measure!r})"
     console.print(f"Numbers: {escape(str(out.with_suffix('.csv')))}. A cell's runs: {escape(call)}", soft_wrap=True)

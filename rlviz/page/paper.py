@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -91,7 +92,8 @@ def draw_each(picture: Picture, settings: Mapping[str, Names]) -> Figure:
 
 def draw_panel(ax: Axes, panel: Panel, names: Names) -> Axes:
     """Draw one panel into axes, with its key below it."""
-    ax.set_title(names.fill(panel.title).replace("$", r"\$"), fontsize=TEXT + 1)
+    title = names.fill(panel.title).replace("$", r"\$")
+    ax.set_title(fill(title, max(20, round(12 * _inches(ax)[0]))), fontsize=TEXT + 1)  # 12 letters an inch
     ax.spines[["top", "right"]].set_visible(False)
     ax.tick_params(labelsize=TEXT - 1)
     for along, axis in (("x", panel.x), ("y", panel.y)):
@@ -106,7 +108,7 @@ def draw_panel(ax: Axes, panel: Panel, names: Names) -> Axes:
     if named:
         where: dict[str, Any] = {
             "loc": "upper center",
-            "bbox_to_anchor": (0.5, -KEY / _height(ax)),
+            "bbox_to_anchor": (0.5, -KEY / _inches(ax)[1]),
             "ncols": min(3, len(named)),
         }
         ax.legend(list(named.values()), list(named), frameon=False, fontsize=TEXT - 2, **where)
@@ -129,15 +131,21 @@ def _name_ends(ax: Axes, marks: Sequence[Mark], names: Names) -> None:
         if len(there):
             at = ax.transAxes.inverted().transform(ax.transData.transform((x[there[-1]], y[there[-1]])))
             ends.append([float(np.clip(at[1], 0, 1)), look])
-    gap = GAP / _height(ax)
+    gap = GAP / _inches(ax)[1]
     ends.sort(key=lambda end: end[0])
     for before, end in pairwise(ends):
         end[0] = max(end[0], before[0] + gap)
     for after, end in pairwise(ends[::-1]):
         end[0] = min(end[0], after[0] - gap)
+    longest = max((len(look["label"]) for _, look in ends), default=0) / 9  # inches, nearly
+    is_roomy = longest <= 0.32 * _inches(ax)[0]
     for height, look in ends:
         style: dict[str, Any] = {"color": look["colour"], "fontsize": TEXT - 1, "fontweight": "bold", "va": "center"}
-        ax.text(1.02, height, look["label"], transform=ax.transAxes, **style)
+        if is_roomy:
+            ax.text(1.02, height, look["label"], transform=ax.transAxes, **style)
+        else:  # in the graph, next to the line's end
+            aside = height + (gap if height < 0.5 else -gap)
+            ax.text(0.98, aside, look["label"], ha="right", transform=ax.transAxes, **style)
 
 
 def _name_place(ax: Axes, mark: Span | Rule, names: Names, look: Mapping[str, Any]) -> None:
@@ -162,9 +170,9 @@ def _name_place(ax: Axes, mark: Span | Rule, names: Names, look: Mapping[str, An
         ax.text(y=0.96, s=look["label"], va="center", **side, **style)
 
 
-def _height(ax: Axes) -> float:
-    """Return the height of axes in inches, before the figure is laid out."""
-    return float(ax.bbox.height / ax.figure.dpi)
+def _inches(ax: Axes) -> tuple[float, float]:
+    """Return width and height of axes in inches, before the figure is laid out."""
+    return float(ax.bbox.width / ax.figure.dpi), float(ax.bbox.height / ax.figure.dpi)
 
 
 def shown(mark: Mark, names: Names) -> bool:

@@ -96,7 +96,8 @@ class Idea:
     arguments, the names that come with that choice. free: whether sizes of the data change. example: values to trace at, where
     the picture's own have equal sizes that are independent. fixed: of an argument that no control moves, such as a run, what
     reads it, once, as names of data; None is what it is when it is not given. named: setting's name → arguments of the
-    explorer; they tell the idea on paper, and are what a page offers to jump to.
+    explorer; they tell the idea on paper, and are what a page offers to jump to. adapted: what makes another idea of this one
+    for arguments that ask for it, such as a table of one's own with other sizes.
     """
 
     name: str
@@ -109,6 +110,7 @@ class Idea:
     example: Mapping[str, Any] = field(default_factory=dict)
     named: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     fixed: Mapping[str, Callable[[Any], Mapping[str, Any]]] = field(default_factory=dict)
+    adapted: Callable[[Idea, Mapping[str, Any]], Idea] | None = None
 
     def __post_init__(self) -> None:
         moved = {name for mark in self.picture.marks() for name in (mark.drag, *getattr(mark, "chosen", ())) if name}
@@ -204,7 +206,7 @@ class Explorer(View):
 
     def __init__(self, idea: Idea, arguments: Mapping[str, Any]) -> None:
         self._names: tuple[dict[str, Any], Names] | None = None
-        self.idea = idea
+        idea = self.idea = idea if idea.adapted is None else idea.adapted(idea, arguments)
         self._members = dict(idea.members)
         if unknown := [name for name in arguments if name not in idea.signature.parameters]:
             known = list(idea.signature.parameters)
@@ -220,6 +222,7 @@ class Explorer(View):
             "function": f"explore_{idea.name}",
             "defaults": self._values_of(defaults),
             "sources": {name: call_name(member) for name, member in self._members.items()},
+            "fixed": self._fixed,
         }
         given = told(
             idea.name,
@@ -239,10 +242,7 @@ class Explorer(View):
         controls = dict(self.idea.controls)
         if "algorithm" in controls:
             controls["algorithm"] = replace(controls["algorithm"], options=dict.fromkeys(self._members))  # type: ignore[arg-type]
-        return {
-            name: replace(control, options=dict.fromkeys(control.options)) if isinstance(control, Choice) else control
-            for name, control in controls.items()
-        }
+        return controls
 
     def _name_of(self, algorithm: Any) -> str:
         """Return the option that an algorithm is; one's own joins the options, before the others."""

@@ -90,15 +90,15 @@ def _nearest(divergence: Divergence, valleys: int) -> tuple[Tensor, Tensor, tupl
     return means, least, tuple(torch.where(is_left, both[0], both[-1])[0] for both in (mean, width, depth))
 
 
-def _fit(way: str, colour: str, dash: str, name: str) -> tuple[Line, Line]:
+def _fit(way: str, colour: str, dash: str, kl: str) -> tuple[Line, Line]:
     return (
-        Line("position", way, dash, 3, colour=colour, label=name),
-        Line("means", f"{way}_kl", dash, 3, colour=colour, label=f"{way} KL", direct=True),
+        Line("position", way, dash, 3, colour=colour, label=f"{way} fit"),
+        Line("means", f"{way}_kl", dash, 3, colour=colour, label=kl, direct=True),
     )
 
 
-_FORWARD = _fit(FORWARD, "blue", "", "forward fit: least KL(target‖policy)")
-_REVERSE = _fit(REVERSE, "vermilion", "8 4", "reverse fit: least KL(policy‖target)")
+_FORWARD = _fit(FORWARD, "blue", "", "KL(target‖policy)")
+_REVERSE = _fit(REVERSE, "vermilion", "8 4", "KL(policy‖target)")
 PANELS = (
     Panel(
         "Which policy of one hump is nearest?",

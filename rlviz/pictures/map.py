@@ -3,55 +3,49 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
-from matplotlib.collections import PolyCollection
-from matplotlib.colors import LinearSegmentedColormap
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
 
 from rlviz.maps.cells import FACTORS, Cell
 from rlviz.maps.confirm import carried
-from rlviz.maps.measures import Measured
 from rlviz.maps.regime import AXES, MEASURES, Words
 from rlviz.maps.shipped import SHIPPED
 from rlviz.maps.stored import RegimeMap, read_map
 from rlviz.names import nearest
-from rlviz.pictures.arguments import Choice, Menu, Spec, Values, Whole, check_whole
-from rlviz.pictures.arrays import Array
-from rlviz.pictures.base import BLUE, LINE, TEXT, VERMILION, Handle, Picture, dress, plain, signed
-from rlviz.pictures.explore import explorer
-from rlviz.pictures.marks import Marks
+from rlviz.page.names import Array, Names
+from rlviz.page.paper import draw
+from rlviz.page.picture import Area, Axis, Cells, Choice, Line, Mark, Panel, Picture, Say, Slider
+from rlviz.page.style import TEXT, plain, signed
+from rlviz.page.tracing import Curve, evaluate
+from rlviz.pictures.idea import Idea, explorer
 from small_models.checks import checked, shown
 
 FIRST = next(iter(SHIPPED))
 ITS_OWN = "its own"
+SIZE = 6  # columns and rows of a shipped map
 COLUMN = 5  # unless another is asked for
 MOST_WRITTEN = 8  # columns or rows up to which each cell has its number, and not its sign alone
-INK, PAPER = "#222222", "#f4f4f4"  # the same in the light and in the dark: they lie on colours that are
-COLOURS = LinearSegmentedColormap.from_list("less and more", ["#E69F00", PAPER, "#56B4E9"])  # apart for all eyes
-SHADES = 21  # of the bar
-
-
-def colours(shares: Array) -> list[tuple[float, float, float, float]]:
-    """Return the colours of these places between the least, 0, and the most, 1."""
-    return [tuple(colour) for colour in COLOURS(shares).tolist()]
-
-
-def square(column: float, row: float) -> list[tuple[float, float]]:
-    """Return the corners of a cell whose middle is here."""
-    return [(column + a, row + b) for a, b in ((-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5))]
+OPTIONS = {
+    "its own": ITS_OWN,
+    "accuracy": "accuracy",
+    "entropy at equal accuracy": "entropy",
+    "rollouts to an accuracy": "rollouts",
+    "share of dead groups": "dead",
+}
+NUMBERS = ("mine", "other", "difference", "error", "counted", "sign")
 
 
 @dataclass(frozen=True)
 class MapCurve:
-    """What `explore_map` shows. place: column and row of the chosen cell, from 1; cell: what is known of it, None if not run.
+    """A regime map and its chosen cell. place: its column and row, from 1; cell: what is known of it, None if not run.
 
     difference, sign: of the measure in each cell, [rows, columns]; sign is 0 where it is not certain, NaN where fewer than half
     of the replicas could be measured. sentence: what the map teaches, where it is a shipped one.
@@ -60,7 +54,7 @@ class MapCurve:
     map: RegimeMap
     measure: str
     place: tuple[int, int]
-    sentence: str
+    sentence: str = ""
 
     @property
     def difference(self) -> Array:
@@ -78,15 +72,10 @@ class MapCurve:
     def words(self) -> Words:
         return MEASURES[self.measure]
 
-    @property
-    def title(self) -> str:
-        mine, other = self.map.names
-        return f"{mine} − {other}: {self.words.title.format(level=self.map.settings.level)}"
-
 
 @checked
 def map_curve(
-    which: str | Path = FIRST,
+    which: str | Path | RegimeMap = FIRST,
     *,
     measure: Literal["its own", "accuracy", "entropy", "rollouts", "dead"] = "its own",
     column: int = COLUMN,
@@ -94,38 +83,36 @@ def map_curve(
 ) -> MapCurve:
     """Return a regime map, and the runs of one of its cells: nothing is trained, all is read from the map's file.
 
-    which: a map that comes with rlviz, or the path of one that `rlviz map` made, which ends in .jsonl. measure: "its own"
-    (what the map was made for), "accuracy", "entropy", "rollouts" or "dead". column, row: the cell, from 1; unless told, column
-    5 of row 1, or of fewer columns the last. A cell shows the mean over replicas of the first algorithm's measure minus the
-    other's; it is hatched where |mean| ≤ 2 standard errors of the replicas' paired differences, by which one of twenty cells
-    without a difference passes for certain. Raises ValueError for a map that there is not, and for a cell that it lacks.
+    which: a map that comes with rlviz, one in memory, or the path of one that `rlviz map` made, which ends in .jsonl. measure:
+    "its own" (what the map was made for), "accuracy", "entropy", "rollouts" or "dead". column, row: the cell, from 1; unless
+    told, column 5 of row 1, or of fewer columns the last. A cell shows the mean over replicas of the first algorithm's measure
+    minus the other's; it is hatched where |mean| ≤ 2 standard errors of the replicas' paired differences, by which one of twenty
+    cells without a difference passes for certain. Raises ValueError for a map that there is not, and for a cell that it lacks.
     """
-    found = find_map(str(which))
+    found = find_map(which)
     own, (rows, columns) = measure == ITS_OWN, found.shape
-    place = in_map("column", column, columns), in_map("row", row, rows)
-    sentence = f"{SHIPPED[str(which)].sentence} {carried(str(which))}" if own and str(which) in SHIPPED else ""
-    return MapCurve(found, found.plan["measure"] if own else measure, place, sentence)
+    if column == COLUMN > columns:
+        column = columns
+    for name, value, count in (("column", column, columns), ("row", row, rows)):
+        if not 1 <= value <= count:
+            raise ValueError(f"{name} must be from 1 to {count} in this map; got {value}")
+    is_shipped = own and isinstance(which, str) and which in SHIPPED
+    sentence = f"{SHIPPED[str(which)].sentence} {carried(str(which))}" if is_shipped else ""
+    return MapCurve(found, found.plan["measure"] if own else measure, (column, row), sentence)
 
 
-def in_map(name: str, value: int, count: int) -> int:
-    """Return the place, or the last one for a column that was left out. Raises ValueError unless it is from 1 to `count`."""
-    if name == "column" and value == COLUMN > count:
-        return count
-    if not 1 <= value <= count:
-        raise ValueError(f"{name} must be from 1 to {count} in this map; got {value}")
-    return value
-
-
-def find_map(which: str) -> RegimeMap:
+def find_map(which: str | Path | RegimeMap) -> RegimeMap:
     """Return a shipped map by its name, or the one in a file. Raises ValueError where there is neither."""
+    if isinstance(which, RegimeMap):
+        return which
     if which in SHIPPED:
-        return _read(SHIPPED[which].file, 0)
+        return _read(SHIPPED[str(which)].file, 0)
     path = Path(which)
     if path.suffix == ".jsonl" and path.is_file():
         return _read(path, path.stat().st_mtime_ns)
     raise ValueError(
         f"which must be one of {', '.join(SHIPPED)}, or a file ending in .jsonl that `rlviz map` made; "
-        f"{nearest(which[:100], list(SHIPPED))}got {shown(which)}"
+        f"{nearest(str(which)[:100], list(SHIPPED))}got {shown(str(which))}"
     )
 
 
@@ -134,144 +121,120 @@ def _read(path: Path, changed: int) -> RegimeMap:
     return read_map(path)
 
 
-class Lines:
-    """Two algorithms' means over replicas, each in a band of one standard error."""
-
-    def __init__(self, ax: Axes, names: tuple[str, str]) -> None:
-        styles = (BLUE, "-", LINE + 0.5), (VERMILION, "--", LINE)
-        self.lines = [
-            ax.plot([], [], color=c, linestyle=s, linewidth=w, label=plain(name))[0]
-            for (c, s, w), name in zip(styles, names, strict=True)
-        ]
-        self.bands = [PolyCollection([], facecolor=c, alpha=0.25, linewidth=0) for c, _, _ in styles]
-        for band in self.bands:
-            ax.add_collection(band, autolim=False)
-
-    def show(self, cell: Cell | None, values: Array | None) -> None:
-        """Show the curves [2, 2, N] of a cell, or none."""
-        for place, (line, band) in enumerate(zip(self.lines, self.bands, strict=True)):
-            if cell is None or values is None:
-                line.set_data([], [])
-                band.set_verts([])
-                continue
-            steps, (mean, error) = cell.rollouts, values[place]
-            line.set_data(steps, mean)
-            low, high = mean - error, mean + error
-            band.set_verts([np.column_stack([np.r_[steps, steps[::-1]], np.r_[low, high[::-1]]])])
+def cell(which: Any = None) -> Curve:
+    """Return the curve, the same for every map: its colours and hatching, and the chosen cell's numbers and runs."""
+    return _cell
 
 
-class MapPicture(Picture[MapCurve]):
-    """A map of differences on the left; on the right accuracy and entropy of both algorithms in the chosen cell."""
-
-    size = (10, 5.2)
-    alt = (
-        "A map of coloured cells over two settings, hatched where the sign is not certain, and two graphs of the chosen "
-        "cell's runs: accuracy and entropy against the rollout."
-    )
-
-    def draw(self, curve: MapCurve) -> list[Artist]:
-        parts = self.figure.subplot_mosaic([["map", "accuracy"], ["map", "entropy"]], width_ratios=(1.45, 1))
-        self.ax = parts["map"]
-        self.bar = self.ax.inset_axes((1.02, 0, 0.04, 1))  # of the map's panel on a narrow screen, too
-        self.right = parts["accuracy"], parts["entropy"]
-        dress(self.right[0], title=" ", x="", y="accuracy")
-        dress(self.right[1], title="", x="rollout", y="entropy (nats)")
-        self.right[0].set_ylim(0, 1.02)
-        self.squares = PolyCollection([], edgecolor="white", linewidth=1)
-        self.hatched = PolyCollection([], facecolor="none", edgecolor="#7f7f7f", linewidth=0, hatch="//")
-        for cells in (self.squares, self.hatched):
-            self.ax.add_collection(cells, autolim=False)
-        self.numbers = Marks(self.ax, size=12, colour=INK)
-        self.numbers.set_zorder(3)
-        self.shades = PolyCollection([], linewidth=0)
-        self.bar.add_collection(self.shades, autolim=False)
-        self.bar.set(xticks=[], xlim=(0, 1))
-        self.bar.yaxis.tick_right()
-        self.bar.tick_params(labelsize=TEXT - 1)
-        (self.chosen,) = self.ax.plot([], [], color="black", linewidth=3.5, label="_chosen", clip_on=False)
-        self.accuracy, self.entropy = (Lines(ax, curve.map.names) for ax in self.right)
-        self.legend = self.right[1].legend(loc="upper right", fontsize=TEXT - 2, framealpha=0.9, handlelength=1.8)
-        every = (*self.accuracy.bands, *self.entropy.bands, *self.accuracy.lines, *self.entropy.lines)
-        return [self.chosen, *every]
-
-    def show(self, curve: MapCurve) -> None:
-        self._show_map(curve)
-        cell, (column, row) = curve.cell, curve.place
-        self.chosen.set_data(*zip(*square(column, row), square(column, row)[0], strict=True))
-        self.accuracy.show(cell, None if cell is None else cell.accuracy)
-        self.entropy.show(cell, None if cell is None else cell.entropy)
-        names = tuple(map(plain, curve.map.names))
-        for lines in (self.accuracy, self.entropy):
-            for line, name in zip(lines.lines, names, strict=True):
-                line.set_label(name)
-        for text, name in zip(self.legend.get_texts(), names, strict=True):
-            text.set_text(name)
-        last = 1.0 if cell is None else max(1.0, cell.rollouts[-1])
-        most = max((float(one.entropy[:, 0].max()) for one in curve.map.cells.values()), default=1.0)
-        for ax in self.right:
-            ax.set_xlim(0, last)
-        self.right[1].set_ylim(0, 1.08 * most)
-        self.right[0].set_title("The chosen cell, ± standard error", fontsize=TEXT)
-
-    def _show_map(self, curve: MapCurve) -> None:
-        difference, sign = curve.difference, curve.sign
-        rows, columns = difference.shape
-        scale = scale_of(curve)
-        places = [(c + 1, r + 1) for r in range(rows) for c in range(columns)]
-        self.squares.set_verts([square(*place) for place in places])
-        known = np.where(np.isnan(sign), 0.0, np.nan_to_num(difference)).ravel()
-        self.squares.set_facecolor(colours(0.5 + 0.5 * known / scale))
-        unsure = [place for place, one in zip(places, sign.ravel(), strict=True) if one == 0]
-        self.hatched.set_verts([square(*place) for place in unsure])
-        self.numbers.write(
-            (written(value, one, curve), *place)
-            for place, value, one in zip(places, difference.ravel(), sign.ravel(), strict=True)
-        )
-        dress(self.ax, title=finding(curve), x=AXES[curve.map.x[0]].label, y=AXES[curve.map.y[0]].label)
-        self.ax.set(xlim=(0.5, columns + 0.5), ylim=(0.5, rows + 0.5))
-        for axis, (_, values) in ((self.ax.xaxis, curve.map.x), (self.ax.yaxis, curve.map.y)):
-            every = range(0, len(values), 1 if len(values) <= MOST_WRITTEN else 2)
-            axis.set_ticks([place + 1 for place in every], [f"{values[place]:g}" for place in every])
-        edges = np.linspace(-scale, scale, SHADES + 1)
-        self.shades.set_verts([[(0, a), (1, a), (1, b), (0, b)] for a, b in pairwise(edges)])
-        self.shades.set_facecolor(colours(np.linspace(0, 1, SHADES)))
-        self.bar.set_ylim(-scale, scale)
-        self.bar.set_title(curve.words.unit, fontsize=TEXT - 1)
-        self.figure.suptitle(plain(curve.title), fontsize=TEXT + 2)
-        self.figure.supxlabel(plain(rule(curve)), fontsize=TEXT - 2)
-
-    def still(self, curve: MapCurve) -> Hashable:
-        return id(curve.map), len(curve.map.cells), curve.measure, 0 if curve.cell is None else curve.cell.rollouts[-1]
-
-    def handles(self, curve: MapCurve) -> list[Handle]:
-        column, row = curve.place
-        return [Handle(self.ax, "x", column, "column", click=True), Handle(self.ax, "y", row, "row", click=True)]
-
-    def conclusion(self, curve: MapCurve) -> str:
-        return f"{conclusion(curve)}."
-
-    def words(self, curve: MapCurve) -> str:
-        sentence = f"{curve.sentence} " if curve.sentence else ""
-        return f"{sentence}{say_cell(curve)} {rule(curve)[0].upper()}{rule(curve)[1:]}."
+def _cell(
+    column: Tensor,
+    row: Tensor,
+    measure: Tensor,
+    own_measure: Tensor,
+    teaches: Tensor,
+    tuned: Tensor,
+    x_values: Tensor,
+    y_values: Tensor,
+    found: Tensor,
+    rates: Tensor,
+    rollouts: Tensor,
+    accuracy: Tensor,
+    entropy: Tensor,
+) -> dict[str, Tensor]:
+    x, y = (column - 1).long(), (row - 1).long()
+    place = torch.where(measure > 0, measure - 1, own_measure)
+    every = found[place.long()]
+    difference, sign = every[:, :, NUMBERS.index("difference")].flatten(), every[:, :, NUMBERS.index("sign")].flatten()
+    cells = torch.where(sign.isnan(), 0.0, difference)
+    least = torch.tensor([words.least for words in MEASURES.values()], dtype=torch.double)[place.long()]
+    here = dict(zip(NUMBERS, every[y][x], strict=True))
+    at = rollouts[y][x]
+    ran, judged = ~here["counted"].isnan(), ~here["sign"].isnan()
+    flags = {"tuned_here": (tuned > 0) & ran, "says_sentence": (measure == 0) & (teaches > 0)}
+    flags |= {"not_run": ~ran, "unmeasured": ran & ~judged}
+    for i, name in enumerate(MEASURES):
+        is_it = place == i
+        flags |= {f"is_{name}": is_it, f"{name}_unsure": is_it & (here["sign"] == 0)}
+        flags |= {f"{name}_more": is_it & (here["sign"] > 0), f"{name}_less": is_it & (here["sign"] < 0)}
+    curves: dict[str, Tensor] = {}
+    for name, values in (("accuracy", accuracy[y][x]), ("entropy", entropy[y][x])):
+        for i, (mean, error) in enumerate(values):
+            curves |= {f"{name}{i}": mean, f"{name}{i}_low": mean - error, f"{name}{i}_high": mean + error}
+    return {
+        "cells": cells,
+        "unsure": (sign == 0).double(),
+        "scale": torch.maximum(least, cells.abs().amax()),
+        "x_at": x_values[x],
+        "y_at": y_values[y],
+        "at": at,
+        "last": at.nan_to_num(0.0).amax().clamp(min=1.0),
+        "most": 1.08 * entropy[:, :, :, 0].nan_to_num(0.0).amax(),
+        "rate_mine": rates[y][x][0],
+        "rate_other": rates[y][x][1],
+        **here,
+        **curves,
+        **{name: flag.double() for name, flag in flags.items()},
+    }
 
 
-def scale_of(curve: MapCurve) -> float:
-    """Return the difference at the ends of the colours: the largest among cells that could be measured, or one worth seeing."""
-    sizes = np.abs(curve.difference[~np.isnan(curve.sign)])
-    return float(max(curve.words.least, sizes.max(initial=0.0)))
+def told(which: str | Path | RegimeMap) -> dict[str, Any]:
+    """Return a map as names of data: numbers of its cells, [rows, columns, …] with NaN where there are none, and words."""
+    found = find_map(which)
+    rows, columns = found.shape
+    points = max((len(each.rollouts) for each in found.cells.values()), default=2)
+    arrays = {
+        "found": torch.full((len(MEASURES), rows, columns, len(NUMBERS)), math.nan, dtype=torch.double),
+        "rates": torch.full((rows, columns, 2), math.nan, dtype=torch.double),
+        "rollouts": torch.full((rows, columns, points), math.nan, dtype=torch.double),
+        "accuracy": torch.full((rows, columns, 2, 2, points), math.nan, dtype=torch.double),
+        "entropy": torch.full((rows, columns, 2, 2, points), math.nan, dtype=torch.double),
+    }
+    for (column, row), each in found.cells.items():
+        for i, measure in enumerate(MEASURES):
+            numbers = [getattr(each.measured[measure], name) for name in NUMBERS]
+            arrays["found"][i, row, column] = torch.tensor(numbers, dtype=torch.double)
+        arrays["rates"][row, column] = torch.tensor(each.rates, dtype=torch.double)
+        for name in ("rollouts", "accuracy", "entropy"):
+            values = torch.from_numpy(getattr(each, name))
+            arrays[name][row, column, ..., : values.shape[-1]] = values
+    (x, x_values), (y, y_values), (mine, other) = found.x, found.y, found.names
+    curves = {measure: map_curve(which, measure=measure, column=1) for measure in MEASURES}  # type: ignore[arg-type]
+    sentence = map_curve(which, column=1).sentence
+    return {
+        **arrays,
+        "x_values": torch.tensor(x_values, dtype=torch.double),
+        "y_values": torch.tensor(y_values, dtype=torch.double),
+        "cell_x": torch.arange(1, columns + 1, dtype=torch.double).repeat(rows),
+        "cell_y": torch.arange(1, rows + 1, dtype=torch.double).repeat_interleave(columns),
+        "right": columns + 0.5,
+        "top": rows + 0.5,
+        "own_measure": float(list(MEASURES).index(found.plan["measure"])),
+        "teaches": float(bool(sentence)),
+        "tuned": float(found.settings.rates == "tuned"),
+        "sentence": sentence,
+        "x_name": AXES[x].label,
+        "y_name": AXES[y].label,
+        "x_ticks": [f"{value:g}" for value in x_values],
+        "y_ticks": [f"{value:g}" for value in y_values],
+        "mine_name": mine,
+        "other_name": other,
+        "level": f"{found.settings.level:g}",
+        "rule": f"{rule(curves['accuracy'])[0].upper()}{rule(curves['accuracy'])[1:]}.",
+        **{f"written_{measure}": written(curve) for measure, curve in curves.items()},
+        **{f"all_{measure}": f"{conclusion(curve)}." for measure, curve in curves.items()},
+    }
 
 
-def written(value: float, sign: float, curve: MapCurve) -> str:
-    """Return what stands in a cell: its difference, in a large map only the sign that is certain, ? where it is not known."""
-    if math.isnan(sign):
-        return "?"
-    if max(curve.map.shape) <= MOST_WRITTEN:
-        return number(value, curve.measure)
-    return {1.0: "+", -1.0: "−"}.get(sign, "")
+def written(curve: MapCurve) -> list[str]:
+    """Return what stands in the cells: differences, in a large map only signs that are certain, ? where they are not known."""
+    is_small = max(curve.map.shape) <= MOST_WRITTEN
+    return [
+        "?" if math.isnan(sign) else _number(value, curve.measure) if is_small else {1.0: "+", -1.0: "−"}.get(sign, "")
+        for value, sign in zip(curve.difference.ravel(), curve.sign.ravel(), strict=True)
+    ]
 
 
-def number(value: float, measure: str) -> str:
-    """Return a difference as it is written in a cell."""
+def _number(value: float, measure: str) -> str:
     if measure != "rollouts":
         return signed(value)
     return f"{value:+.1f}".replace("-", "−") if abs(value) >= 0.05 else "0.0"
@@ -282,31 +245,17 @@ def counts(curve: MapCurve) -> tuple[int, int, int]:
     return tuple(int((curve.sign == one).sum()) for one in (1, -1, 0))  # type: ignore[return-value]
 
 
-def negligible(curve: MapCurve) -> bool:
-    """Return whether no cell that could be measured differs by as much as is worth speaking of."""
-    return bool(np.all(np.abs(curve.difference[~np.isnan(curve.sign)]) < curve.words.least))
-
-
-def finding(curve: MapCurve) -> str:
-    """Return what the map shows, in a title."""
-    more, less, unsure = counts(curve)
-    if not more and not less:
-        return f"No certain difference in any of {unsure} cells"
-    if negligible(curve):
-        return f"Nowhere {curve.words.least:g} {curve.words.unit} apart"
-    return f"Of {curve.sign.size} cells more in {more}, less in {less}"
-
-
 def conclusion(curve: MapCurve) -> str:
-    """Return the same as a clause, with names."""
+    """Return what the whole map shows as a clause."""
     (mine, other), (more, less, unsure) = curve.map.names, counts(curve)
     missing = int(np.isnan(curve.sign).sum())
     rest = f", and {missing} cannot be judged" if missing else ""
     if not more and not less:
         return f"In none of {unsure} cells do {mine} and {other} certainly differ{rest}"
-    uncertain = f"in {unsure} the sign is not certain"
-    rest += f"; nowhere by {curve.words.least:g}" if negligible(curve) else ""
-    return f"{mine} has {curve.words.more} than {other} in {more} of {curve.sign.size} cells, less in {less}; {uncertain}{rest}"
+    if np.all(np.abs(curve.difference[~np.isnan(curve.sign)]) < curve.words.least):
+        rest += f"; nowhere by {curve.words.least:g}"  # the least that is worth speaking of
+    certain = f"{mine} has {curve.words.more} than {other} in {more} of {curve.sign.size} cells, less in {less}"
+    return f"{certain}; in {unsure} the sign is not certain{rest}"
 
 
 def rule(curve: MapCurve) -> str:
@@ -322,77 +271,165 @@ def rule(curve: MapCurve) -> str:
     return f"hatched: |mean| ≤ 2 standard errors ({settings.replicas} {of}); {rate}"
 
 
-def say_cell(curve: MapCurve) -> str:
-    """Return the numbers of the chosen cell in a sentence."""
-    (x, columns), (y, rows), (column, row) = curve.map.x, curve.map.y, curve.place
-    here = f"At {AXES[x].label} {columns[column - 1]:g} and {AXES[y].label} {rows[row - 1]:g}"
-    if curve.cell is None:
-        return f"{here} nothing was run yet."
-    found, (mine, other) = curve.cell.measured[curve.measure], curve.map.names
-    if math.isnan(found.sign):
-        return f"{here} only {found.counted:.0%} of the replicas could be measured under both.".replace("%", " %")
-    one, two = curve.cell.rates
-    rates = f"; learning rates {one:g} and {two:g}" if curve.map.settings.rates == "tuned" else ""
-    return f"{here}: {mine} {found.mine:.3g}, {other} {found.other:.3g}, difference {said(found)} {curve.words.unit}{rates}."
+def _runs(name: str, *, named: bool) -> tuple[Mark, ...]:
+    """Return both algorithms' means, each in a band of one standard error; their names stand at the ends of one pair of lines."""
+    looks = (("blue", "", 3.0, "{mine_name}"), ("vermilion", "8 4", 2.5, "{other_name}"))
+    bands = [Area("at", f"{name}{i}_low", f"{name}{i}_high", colour=looks[i][0]) for i in (0, 1)]
+    lines = [
+        Line("at", f"{name}{i}", dash, width, colour=colour, label=who if named else "", direct=named)
+        for i, (colour, dash, width, who) in enumerate(looks)
+    ]
+    return (*bands, *lines)
 
 
-def said(found: Measured) -> str:
-    """Return a difference with its standard error, and whether its sign is certain."""
-    sure = "certain" if found.sign else "not certain"
-    return f"{found.difference:+.3g} ± {found.error:.2g} ({sure})".replace("-", "−")
+def _map(measure: str, words: Words) -> Panel:
+    cells = Cells("cell_x", "cell_y", "cells", "scale", f"written_{measure}", "unsure", chosen=("column", "row"))
+    return Panel(
+        f"{{mine_name}} − {{other_name}}: {words.title.replace('{level:g}', '{level}')}",
+        Axis("{x_name}", 0.5, "right", names="x_ticks"),
+        Axis("{y_name}", 0.5, "top", names="y_ticks"),
+        (cells,),
+        when=f"is_{measure}",
+        tall=1.2,
+        wide=1.16,
+    )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Maps(Spec):
-    """One of the shipped maps; a map of one's own is alone, for its cells are others."""
-
-    @property
-    def words(self) -> str:
-        return f"one of: {'; '.join(SHIPPED)}"
-
-    def control(self, name: str, values: Values) -> Choice:
-        given = values[name]
-        find_map(str(given))
-        shipped = [(each.title, key) for key, each in SHIPPED.items()]
-        return Choice(name, given, shipped if str(given) in SHIPPED else [(Path(given).name, given)], "map")
+def _of_the_cell(measure: str, words: Words) -> tuple[Say, ...]:
+    """Return the conclusion on one measure of the chosen cell: which has more of it, or that this is not certain."""
+    here, gap = "At {x_name} {x_at:g} and {y_name} {y_at:g}", "{difference:+.2g} ± {error:.1g}"
+    unit = "" if words.unit in ("accuracy", "share") else f" {words.unit}"
+    more = f"{{mine_name}} has {words.more} than {{other_name}}, {{mine:.3g}} against {{other:.3g}}{unit}"
+    less = f"{{other_name}} has {words.more} than {{mine_name}}, {{other:.3g}} against {{mine:.3g}}{unit}"
+    return (
+        Say(f"{here}, {more} ({gap}).", f"{measure}_more"),
+        Say(f"{here}, {less} ({gap}).", f"{measure}_less"),
+        Say(f"{here}, which has {words.more} is not certain: {gap}{unit}.", f"{measure}_unsure"),
+    )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Along(Spec):
-    """A column or a row of the map: a whole number from 1 to as many as the map has."""
+MAP = Picture(
+    title="Where do {mine_name} and {other_name} differ?",
+    look="Choose a cell: blue where the first has more, orange where it has less, hatched where that is not certain.",
+    alt="A map of coloured cells over two settings, hatched where the sign is not certain, and two graphs of the chosen "
+    "cell's runs: accuracy and entropy against the rollout.",
+    panels=(
+        *(_map(measure, words) for measure, words in MEASURES.items()),
+        Panel(
+            "The chosen cell, ± standard error",
+            Axis("rollout", 0, "last"),
+            Axis("accuracy", 0, 1.02),
+            _runs("accuracy", named=False),
+            tall=0.6,
+            wide=0.84,
+        ),
+        Panel(
+            "",
+            Axis("rollout", 0, "last"),
+            Axis("entropy, nats", 0, "most"),
+            _runs("entropy", named=True),
+            tall=0.6,
+            wide=0.84,
+        ),
+    ),
+    controls={
+        "which": Choice({each.title: name for name, each in SHIPPED.items()}, SHIPPED[FIRST].title, "map", picks=True),
+        "measure": Choice(OPTIONS, "its own", "measure"),
+        "column": Slider(1, SIZE, 1, COLUMN, "column"),
+        "row": Slider(1, SIZE, 1, 1, "row"),
+    },
+    conclusion=(
+        Say("At {x_name} {x_at:g} and {y_name} {y_at:g} nothing was run yet.", "not_run"),
+        Say(
+            "At {x_name} {x_at:g} and {y_name} {y_at:g} only {counted:.0%} of the replicas could be measured under both.",
+            "unmeasured",
+        ),
+        *(say for measure, words in MEASURES.items() for say in _of_the_cell(measure, words)),
+    ),
+    says=(
+        Say("{sentence}", "says_sentence"),
+        *(Say(f"{{all_{measure}}}", f"is_{measure}") for measure in MEASURES),
+        *(
+            Say(f"The strongest colours are ±{{scale:.2g}} {w.unit}.", f"is_{measure}")
+            for measure, w in MEASURES.items()
+        ),
+        Say("Here the learning rates are {rate_mine:g} and {rate_other:g}.", "tuned_here"),
+        Say("{rule}"),
+    ),
+)
 
-    label: str
-    axis: int
 
-    @property
-    def words(self) -> str:
-        return f"{self.label} of the chosen cell; its slider goes from 1 to the last"
-
-    def control(self, name: str, values: Values) -> Whole:
-        most = find_map(str(values["which"])).shape[1 - self.axis]
-        check_whole(name, values[name])
-        return Whole(name, in_map(name, values[name], most), 1, most, self.label)
+def _own(idea: Idea, arguments: Mapping[str, Any]) -> Idea:
+    """Return the idea of a map that is none of the shipped ones: it is alone, for its cells are others."""
+    which = arguments.get("which", FIRST)
+    if isinstance(which, str) and (which in SHIPPED or which in idea.controls["which"].options):  # type: ignore[union-attr]
+        return idea
+    rows, columns = find_map(which).shape
+    sliders = {"column": Slider(1, columns, 1, min(COLUMN, columns), "column"), "row": Slider(1, rows, 1, 1, "row")}
+    controls = {"measure": idea.controls["measure"], **sliders}
+    data = told(which)
+    picture = replace(idea.picture, controls=controls)
+    return replace(idea, picture=picture, data=lambda: {}, fixed={"which": lambda _: data}, named={}, adapted=None)
 
 
 explore_map = explorer(
     "map",
-    map_curve,
-    MapPicture,
-    controls={
-        "which": Maps(shown=lambda values: str(values["which"]) in SHIPPED),
-        "measure": Menu(
-            {
-                "its own": ITS_OWN,
-                "accuracy": "accuracy",
-                "entropy at equal accuracy": "entropy",
-                "rollouts to an accuracy": "rollouts",
-                "share of dead groups": "dead",
-            },
-            "measure",
-        ),
-        "column": Along(label="column", axis=0),
-        "row": Along(label="row", axis=1),
+    MAP,
+    cell,
+    data=told,
+    adapted=_own,
+    free=True,
+    example={
+        "found": torch.zeros(4, 5, 7, 6),
+        "rates": torch.ones(5, 7, 2),
+        "rollouts": torch.zeros(5, 7, 11),
+        "accuracy": torch.zeros(5, 7, 2, 2, 11),
+        "entropy": torch.ones(5, 7, 2, 2, 11),
+        "x_values": torch.zeros(7),
+        "y_values": torch.zeros(5),
     },
-    twin={each.title: {"which": name} for name, each in list(SHIPPED.items())[:2]},
-    grid={"which": tuple(SHIPPED), "row": (1, 2, 3, 4, 5, 6), "column": (1, 2, 3, 4, 5, 6)},
+    named={
+        "DCPO's limits": {},
+        "repeats": {"which": "dupo-repeats", "column": 1},
+        "a response's ratio": {"which": "gspo-ratio", "column": 6, "row": 6},
+        "no std": {"which": "std-division", "column": 1},
+    },
 )
+
+
+@dataclass(frozen=True)
+class MapPicture:
+    """A map and its chosen cell on paper: what `explore_map` shows."""
+
+    curve: MapCurve
+
+    @property
+    def names(self) -> Names:
+        curve, (column, row) = self.curve, self.curve.place
+        option = next(option for option, measure in OPTIONS.items() if measure == curve.measure)
+        values = {"measure": option, "column": column, "row": row}
+        data = {**told(curve.map), "sentence": curve.sentence, "teaches": float(bool(curve.sentence))}
+        numbers = {name: value for name, value in data.items() if isinstance(value, float | Tensor)}
+        given = {
+            **numbers,
+            "measure": 0 if curve.sentence else list(OPTIONS).index(option),
+            "column": column,
+            "row": row,
+        }
+        asked = _cell.__code__.co_varnames[: _cell.__code__.co_argcount]
+        outputs = evaluate(_cell, {name: given[name] for name in asked})
+        return Names(replace(MAP, controls={}), values, data, outputs)
+
+    @property
+    def caption(self) -> str:
+        """The chosen cell in a sentence, and what is to be said of the whole map."""
+        names = self.names
+        return f"{names.said(MAP.conclusion, only_first=True)} {names.said(MAP.says)}"
+
+    @property
+    def figure(self) -> Figure:
+        """The picture, with a line below it that says what was trained."""
+        names = self.names
+        figure: Any = draw(MAP, names)
+        figure.supxlabel(plain(names.fill("{rule}")), fontsize=TEXT - 2)
+        return figure

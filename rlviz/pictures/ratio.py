@@ -22,7 +22,7 @@ from rlviz.pieces.ratios import token_ratio
 from rlviz.pieces.surrogate import is_clipped
 from rlviz.types import Batch
 
-RESPONSES, LONGEST = 500, 200
+RESPONSES, LONGEST = 300, 200
 FEWER = 200  # responses for a ratio of one's own: all of their tokens are sorted at each move
 LENGTHS = (1, 2, 3, 5, 8, 13, 20, 32, 50, 80, 126, LONGEST)
 MOST = 0.9  # the share of ratios that lie nearer to 1 than the distances tell
