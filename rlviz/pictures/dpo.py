@@ -241,17 +241,14 @@ def of_the_implicit_reward(algorithm: Algorithm) -> dict[str, int | float]:
 
 def texts(algorithm: PreferenceOptimization | GroupPolicyGradient) -> dict[str, str]:
     """Return which of the losses the algorithm's own is, and how it comes by the pair."""
-    given = isinstance(algorithm, PreferenceOptimization)
-    kind = (type(algorithm.reward), algorithm.pair_loss) if isinstance(algorithm, PreferenceOptimization) else None
-    same = {
-        name: kind == (type(each.reward), each.pair_loss) for name, each in (("sigmoid", DPO), ("linear", DPO_LINEAR))
+    if not isinstance(algorithm, PreferenceOptimization):
+        return {"sampled": "yes"}
+    kinds = {"is_sigmoid": DPO, "is_linear": DPO_LINEAR}
+    is_one = {
+        name: type(algorithm.reward) is type(each.reward) and algorithm.pair_loss == each.pair_loss
+        for name, each in kinds.items()
     }
-    is_one = {f"is_{name}": "yes" if equal else "" for name, equal in same.items()}
-    return {
-        "has_beta": "yes" if "beta" in of_the_implicit_reward(algorithm) else "",
-        "sampled": "" if given else "yes",
-        **is_one,
-    }
+    return {name: "yes" for name, flag in {**is_one, "has_beta": "beta" in numbers(algorithm)}.items() if flag}
 
 
 def _lines(what: str) -> tuple[Line, ...]:

@@ -10,7 +10,16 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from rlviz.algorithms import GRPO, PPO, ActorCritic, Algorithm, PolicyGradient, PreferenceOptimization, numbers
+from rlviz.algorithms import (
+    GRPO,
+    PPO,
+    ActorCritic,
+    Algorithm,
+    GroupPolicyGradient,
+    PolicyGradient,
+    PreferenceOptimization,
+    numbers,
+)
 from rlviz.algorithms.base import with_tensors
 from rlviz.page.names import Array, drawn
 from rlviz.page.picture import Axis, Bars, Choice, Draws, Line, Panel, Picture, Points, Rule, Say, Slider
@@ -52,7 +61,9 @@ def gae(algorithm: PolicyGradient) -> Curve:
     """
     piece = _piece(algorithm)
     if isinstance(algorithm, ActorCritic):
-        own: PolicyGradient = replace(algorithm, advantage=replace(piece, whiten=False)) if piece else algorithm
+        own: ActorCritic | GroupPolicyGradient = (
+            replace(algorithm, advantage=replace(piece, whiten=False)) if piece else algorithm
+        )
     else:
         own = without_kl(algorithm)
     rule = replace(PPO, advantage=GAE(gamma=1.0, whiten=False))
@@ -153,7 +164,12 @@ def _drawn_answer(luck: Tensor, mask: Tensor, left: Tensor, beginning: Tensor, e
 
 
 def _advantages(
-    algorithm: PolicyGradient, rewards: Tensor, critic: Tensor, mask: Tensor, right: Tensor, start: Tensor
+    algorithm: ActorCritic | GroupPolicyGradient,
+    rewards: Tensor,
+    critic: Tensor,
+    mask: Tensor,
+    right: Tensor,
+    start: Tensor,
 ) -> Tensor:
     if isinstance(algorithm, ActorCritic):
         one = (1, 1, MOST_TOKENS)
@@ -357,13 +373,9 @@ def gae_curve(
     given = {"tokens": tokens, "answer": float(answer == "wrong"), "start": start, "offset": offset, "wiggle": wiggle}
     found = evaluate(gae(algorithm), {**own, **given, **{n: torch.as_tensor(drawn(v, {})) for n, v in LUCK.items()}})
     arrays = {name: value.numpy() for name, value in found.items()}
-    drawn_tokens: dict[str, Any] = {name: arrays[name][:tokens] for name in ("value", "critic", "one_step", "whole")}
-    return GAECurve(
-        **drawn_tokens,
-        advantages=arrays["credits"][:tokens],
-        lam=arrays["lams"],
-        bias=arrays["bias"],
-        noise=arrays["noise"],
-        bias_at=float(found["bias_at"]) if "bias_at" in found else None,
-        noise_at=float(found["noise_at"]) if "noise_at" in found else None,
+    value, critic, advantages, one_step, whole = (
+        arrays[name][:tokens] for name in ("value", "critic", "credits", "one_step", "whole")
     )
+    lams, bias, noise = (arrays[name] for name in ("lams", "bias", "noise"))
+    at = (float(found[name]) if name in found else None for name in ("bias_at", "noise_at"))
+    return GAECurve(value, critic, advantages, one_step, whole, lams, bias, noise, *at)

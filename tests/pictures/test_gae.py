@@ -2,12 +2,15 @@
 
 import math
 from dataclasses import replace
+from statistics import NormalDist
 
 import numpy as np
 import pytest
+import torch
 
 from rlviz.algorithms import DR_GRPO, GRPO, GRPO_PROCESS, PPO
-from rlviz.pictures.gae import LAMBDAS, explore_gae, gae_curve
+from rlviz.page.tracing import evaluate
+from rlviz.pictures.gae import LAMBDAS, explore_gae, gae, gae_curve
 from rlviz.pieces.gae import GAE
 
 
@@ -35,6 +38,19 @@ def test_critic_and_value():
     np.testing.assert_allclose(discounted.value, curve.value * 0.5 ** np.arange(9, -1, -1))
     wrong = gae_curve(tokens=10, start=0.3, answer="wrong")
     assert wrong.value[-1] < 0.5 and wrong.value[0] == pytest.approx(0.3)
+
+
+def test_the_drawn_answer_is_bent_to_its_end():
+    """Steps that are all alike bend to a straight line, from 0 at an even start to .7 √T: Φ(.7 √T t/T / √(T − t)), T = 4."""
+    luck = {"luck": torch.ones(400, 24, dtype=torch.double), "wiggles": torch.full((24,), 0.75, dtype=torch.double)}
+    given = {"tokens": 4, "answer": 0, "start": 0.5, "offset": 0, "wiggle": 0.2, "gamma": 1, "lam": 1}
+    found = evaluate(gae(PPO), {**given, **luck})
+    value = found["value"]
+    expected = [NormalDist().cdf(1.4 * t / 4 / math.sqrt(4 - t)) for t in range(4)]
+    np.testing.assert_allclose(value[:4].numpy(), expected, rtol=1e-12)
+    assert value[4:].isnan().all()
+    # a uniform draw has std 1/√12: ¾ lies ¼ √12 of them above the mean
+    np.testing.assert_allclose((found["critic"] - value)[:4].numpy(), 0.2 * 0.25 * math.sqrt(12), rtol=1e-12)
 
 
 def test_the_bias_of_a_constant_offset():
@@ -71,6 +87,9 @@ def test_two_tokens_by_hand():
     assert curve.noise_at == pytest.approx(0.6 / math.sqrt(12), rel=0.08)
     assert curve.noise_at / curve.noise[-1] == pytest.approx(0.6, abs=1e-9)
     np.testing.assert_allclose(gae_curve(gamma=0.8, tokens=2, wiggle=0.0).bias, 0.2 * math.sqrt(1 / 6), rtol=0.06)
+    # a critic that hopes by ¼ makes good for some of it: at λ = 0 off by .8 · ¼ − .2 V₁, E = .04 − .08 · ½ + .04 / 3 = .04 / 3
+    hopes = gae_curve(gamma=0.8, tokens=2, wiggle=0.0, offset=0.25)
+    assert hopes.bias[0] == pytest.approx(math.sqrt(0.04 / 6), rel=0.1)
 
 
 def test_a_group_gives_every_token_one_number():
@@ -97,8 +116,8 @@ def test_a_critic_s_rule_of_one_s_own():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"tokens": 1}, {"tokens": 25}, {"answer": "maybe"}, {"start": 0.0}, {"start": 1.0}, {"offset": 1.5},
-     {"wiggle": -0.1}, {"lam": 2.0}]
+    [{"tokens": 1}, {"tokens": 25}, {"answer": "maybe"}, {"start": 0.0}, {"start": 1.0}, {"offset": 1.5}, {"wiggle": -0.1},
+     {"lam": 2.0}],
 )  # fmt: skip
 def test_refusals_name_the_parameter(wrong):
     with pytest.raises(ValueError, match=f"^{next(iter(wrong))} must be"):

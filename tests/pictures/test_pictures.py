@@ -147,7 +147,8 @@ def moves(idea):
             yield name, next(value for option, value in control.options.items() if option != control.value)
         elif idea.algorithms is not None and name in idea.algorithms.parameters:
             if name in own:
-                yield name, own[name][2]
+                now, low, high, _ = own[name]
+                yield name, low if high == now else high
         else:
             ends = ends_of(idea, name)
             if ends:
