@@ -264,16 +264,22 @@ def _number(value: float) -> float | str:
 
 
 def _pruned(rows: list[list[Any]], outputs: dict[str, int]) -> Program:
-    """Return the rows that outputs need, numbered anew."""
-    need: set[int] = set()
-    stack = list(outputs.values())
+    """Return the rows that outputs need, each after what it needs itself, numbered anew.
+
+    The order comes from the outputs alone: whoever looks at a tensor's size meanwhile, as a type checker does, changes nothing.
+    """
+    new: dict[int, int] = {}
+    stack = list(reversed(outputs.values()))
     while stack:
-        row = stack.pop()
-        if row not in need:
-            need.add(row)
-            if rows[row][0] not in ("input", "const"):
-                stack += _references(rows[row][1:])
-    new = {row: place for place, row in enumerate(sorted(need))}
+        row = stack[-1]
+        operation, *told = rows[row]
+        needs = [] if operation in ("input", "const") else _references(told)
+        missing = [each for each in needs if each not in new]
+        if missing:
+            stack += reversed(missing)
+        else:
+            stack.pop()
+            new.setdefault(row, len(new))
     kept = [rows[row] if rows[row][0] in ("input", "const") else _renumbered(rows[row], new) for row in new]
     return {"rows": kept, "outputs": {name: new[row] for name, row in outputs.items()}}
 

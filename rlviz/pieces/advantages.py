@@ -360,7 +360,7 @@ class PromptHistory:
         )
 
     @classmethod
-    def empty(cls, prompts: int, device: torch.device | str = "cpu") -> PromptHistory:
+    def empty(cls, prompts: int | torch.SymInt, device: torch.device | str = "cpu") -> PromptHistory:
         """Return the history of prompts that were never sampled."""
         zeros = torch.zeros(prompts, dtype=torch.double, device=device)
         infinite = torch.full_like(zeros, float("inf"))
