@@ -670,7 +670,8 @@ const SILENT = ["dtype", "layout", "device", "pin_memory", "memory_format", "sta
 const WORDS = { NaN, Infinity, "-Infinity": -Infinity };
 
 /**
- * Make run(inputs, only?) → {output: {shape, data}} of {rows, outputs}. only: the names of the outputs that are wanted.
+ * Make run(inputs, only?, ms?) → {output: {shape, data}} of {rows, outputs}. only: the names of the outputs that are wanted.
+ * ms: how long loops may take; run.isOpen: whether one has rounds left, whose numbers are NaN so far: the next run goes on.
  * A row runs again only if an input that it depends on has changed and a wanted output needs it; run.count: how many did.
  * inputs: numbers, or arrays {shape, data, still?}. An array counts as changed at every run, one that is `still` when it is
  * another one. The next run writes into the arrays of outputs again: copy what is kept. They may be given back.
@@ -683,7 +684,8 @@ export function program({ rows, outputs }) {
   const rowOf = ({ r }, i) => (r < 0 ? i + r : r); // one below 0 says how far back the row stands
   const last = {};
   const orders = new Map();
-  let now = 0;
+  const calls = [];
+  let [now, inLoop, deadline] = [0, false, Infinity];
 
   /** Return a function that makes an argument's value in row i, noting in `needs` the rows that it reads. */
   const reader = (x, i, needs) => {
@@ -718,29 +720,58 @@ export function program({ rows, outputs }) {
       [pool, taken] = outer;
     }
   };
-  /** Run the rows between the start of a loop and its end again and again: those that `after` and `kept` need of the state. */
-  const loop = (start, after, kept, times) => {
-    const inside = new Set([start]);
-    for (const i of neededBy([after, kept])) if (calls[i]?.needs.some((j) => inside.has(j))) inside.add(i);
-    inside.delete(start);
-    const all = [];
-    let state = make(start);
-    for (let n = 0; n < times; n++) {
-      values[start] = state;
-      for (const i of inside) values[i] = make(i);
-      all.push(OPS.unsqueeze(copied(values[kept]), 0));
-      state = array(values[after].shape, values[after].data.slice()); // its row writes its numbers anew in the next round
-    }
-    run.count += times * inside.size;
-    return OPS.cat(all);
+  /** The rows that `after` and `kept` need of a loop's state: they run again in each round. */
+  const bodyOf = (start, ends) => {
+    const body = new Set([start]);
+    for (const i of neededBy([...ends])) if (calls[i]?.needs.some((j) => body.has(j))) body.add(i);
+    body.delete(start);
+    return [...body];
   };
-  const calls = rows.map(([op, args, named = {}], i) => {
-    if (op === "input" || op === "const") return null;
-    const at = op.startsWith("loop") ? args.map((x) => rowOf(x, i)) : [];
-    if (op === "loop_start") return { needs: at, make: () => copied(values[at[0]]) };
-    if (op === "loop") return { needs: at.slice(0, 3), make: () => loop(...at.slice(0, 3), args[3]) };
-    if (!Object.hasOwn(OPS, op)) throw new Error(`no operation ${op}`);
+  /**
+   * A loop as one row: `loop` makes all that its rounds keep, `loop_end` the last state. When time is up an outermost loop stops
+   * between two rounds, what is missing is NaN, and the next run goes on.
+   */
+  const loopCall = ([start, after, kept], times) => {
+    const ends = kept === undefined ? [after] : [after, kept], body = bodyOf(start, ends);
+    const outside = [...body.flatMap((j) => calls[j].needs), ...ends].filter((j) => j !== start && !body.includes(j));
+    const own = ({ shape, data }) => array(shape, data.slice()); // what a row makes it writes anew in the next round
+    const call = { needs: [...calls[start].needs, ...new Set(outside)], open: null };
+    const go = (task, most, isInner) => {
+      while (task.round < most && (isInner || !task.round || performance.now() < deadline)) {
+        values[start] = task.state;
+        for (const j of body) values[j] = make(j);
+        if (kept !== undefined) task.all.push(OPS.unsqueeze(own(values[kept]), 0));
+        task.state = own(values[after]);
+        task.round++;
+        run.count += body.length;
+      }
+      return most - task.round;
+    };
+    call.make = () => {
+      const isInner = inLoop, task = (isInner ? null : call.open) ?? { state: own(make(start)), all: [], round: 0 };
+      inLoop = true;
+      const missing = go(task, times(), isInner);
+      inLoop = isInner;
+      call.open = missing ? task : null;
+      if (kept === undefined) return task.state;
+      return OPS.cat(missing ? [...task.all, filled([missing, ...values[kept].shape], NaN)] : task.all);
+    };
+    return call;
+  };
+  rows.forEach(([op, args, named = {}], i) => {
+    if (op === "input" || op === "const") return calls.push(null);
     const needs = [];
+    if (op === "loop_start") {
+      const first = reader(args[0], i, needs);
+      return calls.push({ needs, make: first });
+    }
+    if (op.startsWith("loop")) {
+      const times = reader(args.at(-1), i, needs);
+      const call = loopCall(args.slice(0, -1).map((x) => rowOf(x, i)), () => lift(times()).data[0]);
+      call.needs.push(...needs);
+      return calls.push(call);
+    }
+    if (!Object.hasOwn(OPS, op)) throw new Error(`no operation ${op}`);
     const readers = args.map((x) => reader(x, i, needs));
     for (const [name, x] of Object.entries(named)) {
       const place = NAMED[op]?.[name];
@@ -748,7 +779,7 @@ export function program({ rows, outputs }) {
       if (place !== undefined) readers[place] = reader(x, i, needs);
     }
     const all = Array.from(readers, (f) => f ?? (() => undefined));
-    return { needs, make: () => OPS[op](...all.map((f) => f())) };
+    return calls.push({ needs, make: () => OPS[op](...all.map((f) => f())) });
   });
   /** The rows that the wanted outputs need, in order. */
   const order = (names) => {
@@ -768,13 +799,16 @@ export function program({ rows, outputs }) {
     last[name] = given;
     changed[i] = now;
   };
-  const run = (inputs, only = Object.keys(outputs)) => {
+  const run = (inputs, only = Object.keys(outputs), ms = Infinity) => {
     now++;
-    run.count = 0;
+    [run.count, run.isOpen, inLoop, deadline] = [0, false, false, performance.now() + ms];
     for (const i of order(only)) {
+      const isOld = ran[i] < 0 || calls[i]?.needs.some((j) => changed[j] > ran[i]);
       if (!calls[i]) accept(i, inputs);
-      else if (ran[i] < 0 || calls[i].needs.some((j) => changed[j] > ran[i])) {
+      else if (isOld || calls[i].open) {
+        if (isOld && calls[i].open) calls[i].open = null;
         const value = make(i);
+        run.isOpen ||= Boolean(calls[i].open);
         if (typeof value !== "number" || value !== values[i]) changed[i] = now; // a size that stays makes nobody run again
         values[i] = value;
         ran[i] = now;
