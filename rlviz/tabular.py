@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlviz.algorithms.base import GroupPolicyGradient, PolicyGradient
+from rlviz.algorithms.base import GroupPolicyGradient
 from rlviz.algorithms.slots import CALLS
 from rlviz.pieces.advantages import PromptHistory
 from rlviz.pieces.selection import keep_all
@@ -391,7 +391,13 @@ class _Table:
         """Ascend the objective of these responses once, each replica in its own table."""
         setup, algorithm = self.setup, self.algorithm
         gradient, objective = slope(
-            algorithm, self.scaled, self.log_probs, part.index, part.batch, setup.entropy_weight or None
+            algorithm.objective,
+            self.scaled,
+            self.log_probs,
+            part.index,
+            part.batch,
+            algorithm.asks_for("surrogate", "entropy"),
+            setup.entropy_weight or None,
         )
         algorithm.check_gradient(objective.value)
         self.scaled = torch.add(self.scaled, gradient, alpha=setup.lr / setup.temperature**2)
@@ -410,26 +416,27 @@ def entropy_at(log_probs: Tensor, index: Tensor) -> Tensor:
 
 
 def slope(
-    algorithm: PolicyGradient,
+    objective_of: Callable[[Tensor, Batch], TokenObjective],
     scaled: Tensor,
     log_probs: Tensor,
     index: Tensor,
     batch: Batch,
+    with_entropy: bool,
     entropy_weight: float | Tensor | None = None,
 ) -> tuple[Tensor, TokenObjective]:
     """Return the gradient of Σ weights · J by logits over temperature, tables [R, P, T, A], and the tokens' objective.
 
     log_probs: of these logits. index: where tokens stand in their tables, [R, N, T]. batch: the same tokens, [R · N, 1, T], with
-    weights, 0 on empty places. entropy_weight: of an entropy bonus under the same weights. An objective without a gradient is for
-    the caller to refuse.
+    weights, 0 on empty places. with_entropy: whether the objective asks for the entropy that a token was drawn with.
+    entropy_weight: of an entropy bonus under the same weights. An objective without a gradient is for the caller to refuse.
     """
     flat, weights = index.flatten(1), batch.weights
     assert weights is not None
     logp = log_probs.flatten(1).gather(1, flat).view(weights.shape).detach().requires_grad_()
     of_rows = None
-    if algorithm.asks_for("surrogate", "entropy"):
+    if with_entropy:
         of_rows = entropy_at(log_probs, index).view(weights.shape).detach().requires_grad_()
-    objective = algorithm.objective(logp, replace(batch, entropy=of_rows))
+    objective = objective_of(logp, replace(batch, entropy=of_rows))
     if not objective.value.requires_grad:
         return torch.zeros_like(scaled), objective
     by_logp, *by_entropy = torch.autograd.grad(
@@ -478,7 +485,7 @@ class _Judge:
         if self.algorithm.asks_for("advantage", "history"):
             self.history = PromptHistory.empty(setup.replicas * setup.task.prompts * setup.groups)
         probe = made_up_groups(self.algorithm, setup.group_size, setup.task.positions)
-        self.in_one_call = judges_together(self.algorithm, probe)
+        self.in_one_call = judges_together(self.algorithm, setup.task.positions)
         self.by_vmap = False
         with suppress(RuntimeError):
             self.by_vmap = self.history is None and torch.allclose(
@@ -523,8 +530,16 @@ def made_up_groups(algorithm: GroupPolicyGradient, size: int, positions: int = 1
     return rewards, *logps, *entropies
 
 
-def judges_together(algorithm: GroupPolicyGradient, groups: tuple[Tensor, ...]) -> bool:
-    """Return whether a group's advantages are the same whatever other groups are beside it."""
+def judges_together(algorithm: GroupPolicyGradient, positions: int = 1) -> bool:
+    """Return whether a group's advantages are the same whatever other groups are beside it, at all of several sizes.
+
+    At one size alone it may look so: of few tokens, the fifth with the highest entropy can be the same in each group and in all.
+    """
+    sizes = range(max(2, algorithm.min_group_size), 9)
+    return all(_judges_together(algorithm, made_up_groups(algorithm, size, positions)) for size in sizes)
+
+
+def _judges_together(algorithm: GroupPolicyGradient, groups: tuple[Tensor, ...]) -> bool:
     together = judged(algorithm, *(values.squeeze(1) for values in groups))[0].unsqueeze(1)
     return torch.allclose(together, _apart(algorithm, groups), rtol=1e-9, atol=1e-12)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -16,7 +15,22 @@ from torch import Tensor
 
 from rlviz.algorithms import DAPO, DCPO, GRPO, Algorithm, GroupPolicyGradient
 from rlviz.algorithms.base import with_tensors
-from rlviz.page.picture import Area, Axis, Bars, Beside, Choice, Draws, Line, Mark, Panel, Picture, Rule, Say, Slider, Text
+from rlviz.page.picture import (
+    Area,
+    Axis,
+    Bars,
+    Beside,
+    Choice,
+    Draws,
+    Line,
+    Mark,
+    Panel,
+    Picture,
+    Rule,
+    Say,
+    Slider,
+    Text,
+)
 from rlviz.page.tracing import Curve, iterated, repeated
 from rlviz.pictures.groups import LARGEST_GROUP
 from rlviz.pictures.idea import WIDTHS, Algorithms, explorer
@@ -24,8 +38,16 @@ from rlviz.pieces.advantages import PromptHistory
 from rlviz.pieces.aggregation import token_mean
 from rlviz.pieces.kl import KLInLoss
 from rlviz.pieces.values import entropy
-from rlviz.tabular import TableTask, entropy_at, good_actions, judged, judges_together, made_up_groups
-from rlviz.tabular import random_reward, rare_good_action, slope
+from rlviz.tabular import (
+    TableTask,
+    entropy_at,
+    good_actions,
+    judged,
+    judges_together,
+    random_reward,
+    rare_good_action,
+    slope,
+)
 from rlviz.types import Batch, TokenObjective
 
 STEPS, REPLICAS = 60, 16
@@ -61,16 +83,22 @@ def has_groups(algorithm: Algorithm) -> bool:
     )
 
 
-@lru_cache(maxsize=64)
-def trained(algorithm: GroupPolicyGradient) -> Curve:
-    """Return the curve: 16 replicas of a table, trained for 60 steps under an algorithm.
+@dataclass(frozen=True)
+class Training:
+    """The curve: 16 replicas of a table, trained for 60 steps under an algorithm. Equal for equal algorithms.
 
     Every algorithm aggregates by the token mean: a table's responses all have the same length, so its own aggregation would only
     be a factor on the learning rate. Its own KL makes way for the picture's, a k3 term to the start.
     """
-    rule = _Rule(replace(algorithm, kl=None, aggregate=token_mean))
 
-    def curve(
+    algorithm: GroupPolicyGradient
+
+    def __post_init__(self) -> None:
+        rule = _Rule(replace(self.algorithm, kl=None, aggregate=token_mean))
+        object.__setattr__(self, "rule", rule)  # made here: it reads numbers, which a curve that is recorded cannot
+
+    def __call__(
+        self,
         group_size: Tensor,
         lr: Tensor,
         updates_per_rollout: Tensor,
@@ -85,38 +113,49 @@ def trained(algorithm: GroupPolicyGradient) -> Curve:
         luck: Tensor,
         **widths: Tensor,
     ) -> dict[str, Tensor]:
-        """start: logits [T, A]. success: of an action, [A]. draws [S, R, T · K, G], luck [S, R, K, G]: what chance gives."""
+        """Return what `_told` tells.
+
+        start: logits [T, A]. success: of each action, good: 1 for the right ones, [A]. draws [S, R, T · K, G], luck [S, R, K, G]:
+        what chance gives.
+        """
+        rule: _Rule = vars(self)["rule"]
         now = with_tensors(rule.algorithm, widths)
+        to_start = KLInLoss(beta=1.0)
         positions, actions = start.shape
         groups, size = luck.shape[2:]
-        first = torch.log_softmax(start, -1).expand(REPLICAS, 1, positions, actions)
-        begun = rule.history_before(REPLICAS * groups).view(REPLICAS, -1)
+        begin = start.expand(REPLICAS, 1, positions, actions)
+        first = torch.log_softmax(begin, -1)
         table = positions * actions
 
+        def objective(logp: Tensor, batch: Batch) -> TokenObjective:
+            part = now.objective(logp, batch)
+            assert batch.ref_logp is not None
+            return replace(part, value=part.value - kl_weight * to_start(logp, batch.ref_logp))
+
         def one_step(state: Tensor) -> tuple[Tensor, Tensor]:
-            """Sample, judge, and climb as often as asked for; a state is the step, logits and the prompts' history, a row each."""
+            """Sample, judge, and climb as often as asked for; a state is a replica's step, logits and history, side by side."""
             place, scaled = state[0, 0].long(), state[:, 1 : 1 + table].view(first.shape)
             log_probs = torch.log_softmax(scaled, -1)
             index, rewards = _sample(log_probs, success, draws[place], luck[place])
-            old_logp, ref_logp = _at(log_probs, index), _at(first, index)
-            told = [old_logp, ref_logp, *([entropy_at(log_probs, index)] if rule.asks_for_entropy else [])]
-            advantages, history = rule.judge(rewards, told, state[:, 1 + table :])
+            of_tokens = [_at(log_probs, index), _at(first, index)]
+            if rule.asks_for_entropy:
+                of_tokens.append(entropy_at(log_probs, index))
+            advantages, history = rule.judge(rewards, of_tokens, state[:, 1 + table :])
             uses = rule.algorithm.uses(rewards).unsqueeze(-1).expand(REPLICAS, groups, size).flatten(1).unsqueeze(-1)
-            batch = rule.batch(old_logp, ref_logp, advantages, uses.expand(index.shape))
+            batch = rule.batch(of_tokens[0], of_tokens[1], advantages, uses.expand(index.shape))
 
             def climb(scaled: Tensor) -> Tensor:
-                own = _WithKL(now, kl_weight)
-                by, _ = slope(own, scaled, torch.log_softmax(scaled, -1), index, batch, entropy_weight)  # type: ignore[arg-type]
+                log_probs = torch.log_softmax(scaled, -1)
+                by, _ = slope(objective, scaled, log_probs, index, batch, rule.with_entropy, entropy_weight)
                 return scaled + lr / temperature**2 * by
 
-            after = iterated(climb, scaled, updates_per_rollout)
-            return torch.cat([state[:, :1] + 1, after.flatten(1), history], 1), after.flatten(1)
+            after = iterated(climb, scaled, updates_per_rollout).flatten(1)
+            return torch.cat([state[:, :1] + 1, after, history], 1), after
 
-        begin = torch.cat([torch.zeros(REPLICAS, 1, dtype=torch.double), first.flatten(1), begun], 1)
-        logits = torch.cat([first.flatten(1).unsqueeze(0), repeated(one_step, begin, STEPS)])
+        begun = rule.history_before(REPLICAS * groups).view(REPLICAS, -1)
+        state = torch.cat([torch.zeros(REPLICAS, 1, dtype=torch.double), begin.flatten(1), begun], 1)
+        logits = torch.cat([begin.flatten(1).unsqueeze(0), repeated(one_step, state, STEPS)])
         return _told(logits.view(STEPS + 1, REPLICAS, positions, actions), success, good, step)
-
-    return curve
 
 
 class _Rule:
@@ -125,9 +164,9 @@ class _Rule:
     def __init__(self, algorithm: GroupPolicyGradient) -> None:
         self.algorithm = algorithm
         self.asks_for_entropy = algorithm.asks_for("advantage", "old_entropy")
+        self.with_entropy = algorithm.asks_for("surrogate", "entropy")
         self.remembers = algorithm.asks_for("advantage", "history")
-        sizes = range(max(2, algorithm.min_group_size), 9)
-        self.together = all(judges_together(algorithm, made_up_groups(algorithm, size)) for size in sizes)
+        self.together = judges_together(algorithm)
 
     def history_before(self, prompts: int) -> Tensor:
         """Return what is remembered of prompts that were never sampled, [P, 5]; nothing where no history is asked for."""
@@ -135,9 +174,9 @@ class _Rule:
             return torch.zeros(prompts, 0, dtype=torch.double)
         return torch.stack([value.double() for value in vars(PromptHistory.empty(prompts)).values()], -1)
 
-    def judge(self, rewards: Tensor, told: list[Tensor], history: Tensor) -> tuple[Tensor, Tensor]:
+    def judge(self, rewards: Tensor, of_tokens: list[Tensor], history: Tensor) -> tuple[Tensor, Tensor]:
         """Return the advantages [R, N, T] of rewards [R, K, G], and the history, [R, K · 5], after them."""
-        of_groups = [values.unflatten(1, rewards.shape[1:]) for values in told]
+        of_groups = [values.unflatten(1, rewards.shape[1:]) for values in of_tokens]
         if not self.together:
             apart = torch.vmap(lambda *own: judged(self.algorithm, *own)[0])(rewards, *of_groups)
             return apart.flatten(1, 2), history
@@ -150,32 +189,23 @@ class _Rule:
         )
         if self.remembers:
             history = torch.stack([value.double() for value in vars(after).values()], -1).view(history.shape)
-        return advantages.view(told[0].shape), history
+        return advantages.view(of_tokens[0].shape), history
 
     def batch(self, old_logp: Tensor, ref_logp: Tensor, advantages: Tensor, uses: Tensor) -> Batch:
-        """Return tokens as the loss sees them, as groups of one, [R · N, 1, T]; uses: how often each counts in its replica's mean."""
+        """Return tokens as the loss sees them, as groups of one, [R · N, 1, T]; uses: how often each counts in its mean."""
         weights = uses / uses.sum((1, 2), keepdim=True).clamp(min=1e-9)
         mask, chosen = torch.ones(uses.shape, dtype=torch.bool), None
         if self.algorithm.can.choose is not None:
             chosen = torch.vmap(self.algorithm.can.choose)(advantages, old_logp, mask)
-        rows = [values.reshape(-1, 1, uses.shape[-1]) for values in (old_logp, advantages, mask, ref_logp, weights)]
-        return Batch(*rows, chosen=None if chosen is None else chosen.reshape(rows[0].shape))
-
-
-@dataclass(frozen=True)
-class _WithKL:
-    """An algorithm with weight · k3 to the reference taken off its objective; a weight that may be 0, and a tensor."""
-
-    algorithm: GroupPolicyGradient
-    weight: Tensor
-
-    def asks_for(self, slot: str, name: str) -> bool:
-        return self.algorithm.asks_for(slot, name)
-
-    def objective(self, logp: Tensor, batch: Batch) -> TokenObjective:
-        part = self.algorithm.objective(logp, batch)
-        assert batch.ref_logp is not None
-        return replace(part, value=part.value - self.weight * KLInLoss(beta=1.0)(logp, batch.ref_logp))
+        shape = (-1, 1, uses.shape[-1])
+        return Batch(
+            old_logp.reshape(shape),
+            advantages.reshape(shape),
+            mask.reshape(shape),
+            ref_logp.reshape(shape),
+            weights.reshape(shape),
+            chosen=None if chosen is None else chosen.reshape(shape),
+        )
 
 
 def _sample(log_probs: Tensor, success: Tensor, draws: Tensor, luck: Tensor) -> tuple[Tensor, Tensor]:
@@ -216,6 +246,7 @@ def _told(logits: Tensor, success: Tensor, good: Tensor, step: Tensor) -> dict[s
         "levels": levels,
         "at_level": at_level,
         "reached": known.any().double(),
+        "nowhere": (means[0, -1].isfinite() & ~known.any()).double(),
         "last_level": levels[last],
         "at_last_level": at_level[last],
         "most": 1.05 * torch.full_like(step, logits.shape[-1]).log(),
@@ -224,9 +255,11 @@ def _told(logits: Tensor, success: Tensor, good: Tensor, step: Tensor) -> dict[s
         "probs": probs,
         "is_good": good,
         "is_other": 1 - good,
+        "has_good": good.amax(),
         "likely": probs.argmax() + 1.0,
         "highest": probs.amax(),
         "left": at_step[0],
+        "left_there": at_step[0].isfinite().double(),
         "right": at_step[1],
         "begun": means[0, 0],
         "end": means[0, -1],
@@ -251,7 +284,7 @@ def _at_levels(left: Tensor, right: Tensor, levels: Tensor) -> Tensor:
     from_, to = left.T.gather(1, before), left.T.gather(1, after)
     there = torch.where(ever, from_ + share * (to - from_), 0.0)
     count = ever.double().sum(0)
-    enough = (2 * count >= REPLICAS) & (right[0].amax() < levels)
+    enough = (2 * count >= right.shape[1]) & (right[0].amax() < levels)
     return torch.where(enough, there.sum(0) / count.clamp(min=1), torch.nan)
 
 
@@ -273,8 +306,8 @@ def data(algorithm: GroupPolicyGradient, reward: str) -> dict[str, Any]:
 
 
 def entropy_curve(algorithm: GroupPolicyGradient, reward: str) -> Curve:
-    """Return `trained` of the algorithm: what is rewarded is data, so all rewards share a program."""
-    return trained(algorithm)
+    """Return the training of the algorithm: what is rewarded is data, so all rewards share a program."""
+    return Training(algorithm)
 
 
 EXAMPLE = {  # sizes that are independent, and none of them 1
@@ -314,9 +347,19 @@ ENTROPY = Picture(
             Axis("accuracy", 0, 1),
             Axis("entropy, nats", 0, "most"),
             (
-                Text("no accuracy above the first is reached by half of the replicas", corner="nw", when="nowhere"),
+                Text(
+                    "{name}: no accuracy above the first is reached by half of the replicas",
+                    corner="nw",
+                    when="nowhere",
+                ),
                 Line(
-                    "b1_levels", "b1_at_level", "5 3", marker="s", label="{b1_name}", direct=True, **BESIDE  # type: ignore[arg-type]
+                    "b1_levels",
+                    "b1_at_level",
+                    "5 3",
+                    marker="s",
+                    label="{b1_name}",
+                    direct=True,
+                    **BESIDE,  # type: ignore[arg-type]
                 ),
                 Line("levels", "at_level", width=3, marker="o", label="{name}", direct=True),
             ),
@@ -345,13 +388,13 @@ ENTROPY = Picture(
         "kl_weight": Slider(stops=(0.0, 0.01, 0.04, 0.1, 0.3, 1.0), value=0.0, label="KL to the start", rare=True),
     },
     conclusion=(
+        Say("The table trains: step {trained:d} of 60.", "!left_there"),
         Say(
             "At step {step:d} {name} has {left:.2f} of {begun:.2f} nats of entropy left, at accuracy {right:.2f}; "
             "{b1_name} has {b1_left:.2f}, at {b1_right:.2f}.",
-            "two_there",
+            "b1_left_there",
         ),
-        Say("At step {step:d} {name} has {left:.2f} of {begun:.2f} nats of entropy left, at accuracy {right:.2f}.", "left_there"),
-        Say("The table trains: step {trained:d} of 60."),
+        Say("At step {step:d} {name} has {left:.2f} of {begun:.2f} nats of entropy left, at accuracy {right:.2f}."),
     ),
     says=(
         Say(
@@ -374,7 +417,10 @@ ENTROPY = Picture(
             "When {b1_name} first reaches accuracy {b1_last_level:.2f}, its entropy is {b1_at_last_level:.2f} nats.",
             "b1_reached",
         ),
-        Say("At step {step:d} of the replica shown the likeliest action is {likely:d}, with {highest:.2f}.", "left_there"),
+        Say(
+            "At step {step:d} of the replica shown the likeliest action is {likely:d}, with {highest:.2f}.",
+            "left_there",
+        ),
     ),
 )
 

@@ -304,17 +304,18 @@ class Explorer(View):
         idea = self.idea
         programs, places = shipped(idea.name)
         programs, variants = dict(programs), {}
+        traced: list[tuple[Curve, str | None, str]] = []  # of one's own algorithms; equal curves have one program
         options = [list(self._members if pick == "algorithm" else idea.controls[pick].options) for pick in idea.picks()]  # type: ignore[union-attr]
         for key in keys_of(options):
             arguments, others = idea.build(key, self._members)
-            program, why = places.get(key), ""
+            program: str | None = places.get(key)
+            why = ""
             own = bool(arguments) and idea.members.get(arguments[0].name) != arguments[0]
             if program is None or own:
-                try:
-                    program = key
-                    programs[key] = idea.traced(key, self._members)
-                except CannotTrace as error:
-                    program, why = None, f"The kernel computes this rule at each move: {error}."
+                curve = idea.curve(*arguments, **others)
+                known = next(((id_, said) for one, id_, said in traced if one == curve), None)
+                program, why = known or self._trace(key, programs)
+                traced.append((curve, program, why))
             variants[key] = Variant(
                 program,
                 why,
@@ -323,6 +324,14 @@ class Explorer(View):
                 idea.data(*arguments, **others),
             )
         return programs, variants
+
+    def _trace(self, key: str, programs: dict[str, Program]) -> tuple[str | None, str]:
+        """Add the program of a key under its name, and return the name; None and the reason where a page cannot follow."""
+        try:
+            programs[key] = self.idea.traced(key, self._members)
+        except CannotTrace as error:
+            return None, f"The kernel computes this rule at each move: {error}."
+        return key, ""
 
     def key(self, algorithm: str = "") -> str:
         """Return the key of the present choice, or of another algorithm with it."""
