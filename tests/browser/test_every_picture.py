@@ -18,11 +18,14 @@ pytestmark = pytest.mark.quick(2)
 WIDTH = 1280
 # what is in sight: coordinates of marks, ticks and labels, and words, in any order
 DRAWN = """() => {
-    const marks = [...document.querySelectorAll(":is(.rlviz-area, .rlviz-axes, .rlviz-words) :is(path, text, rect, circle)")];
+    const isThere = { path: (one) => one.getAttribute("d"), text: (one) => one.textContent };
+    const isSeen = (one) => !one.closest("[display=none]") && (isThere[one.tagName]?.(one) ?? true);
     const names = ["d", "x", "y", "cx", "cy", "width", "height", "fill"];
-    const told = marks.filter((one) => !one.closest("[display=none]") && (one.tagName !== "path" || one.getAttribute("d")) && (one.tagName !== "text" || one.textContent))
-        .map((one) => [one.textContent, ...names.map((name) => one.getAttribute(name))].join("|"));
-    return [...document.querySelectorAll(".rlviz-said, .rlviz-call code")].map((one) => one.textContent).concat(told.sort()).join("\\n");
+    const drawn = document.querySelectorAll(":is(.rlviz-area, .rlviz-axes, .rlviz-words) :is(path, text, rect, circle)");
+    const marks = [...drawn].filter(isSeen);
+    const told = marks.map((one) => [one.textContent, ...names.map((name) => one.getAttribute(name))].join("|")).sort();
+    const words = [...document.querySelectorAll(".rlviz-said, .rlviz-call code")].map((one) => one.textContent);
+    return [...words, ...told].join("\\n");
 }"""
 
 
