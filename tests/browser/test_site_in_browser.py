@@ -87,7 +87,7 @@ def step_of(page: Page) -> int:
 def test_the_front_page_lives_and_plays(visit: Callable[..., Page]) -> None:
     page = visit("index.html")
     page.locator("#picture svg").first.wait_for()
-    page.get_by_label("algorithm").select_option("DAPO")
+    page.get_by_label("algorithm", exact=True).select_option("DAPO")
     page.locator("#picture").get_by_text(re.compile("^DAPO pushes a good token up until its ratio is 1.28")).wait_for()
     page.get_by_role("button", name="❚❚ Pause").scroll_into_view_if_needed()
     page.wait_for_function(
