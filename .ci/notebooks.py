@@ -68,7 +68,7 @@ def problems(path: Path) -> list[str]:
 def execute(path: Path) -> None:
     """Run the notebook from a fresh kernel, in its own folder, and save it clean.
 
-    Its explorers leave frames that answer without a kernel.
+    Its explorers leave what a page needs to compute them without a kernel.
     """
     from nbclient import NotebookClient
 

@@ -109,19 +109,30 @@ def draw_panel(ax: Axes, panel: Panel, names: Names) -> Axes:
         where: dict[str, Any] = {
             "loc": "upper center",
             "bbox_to_anchor": (0.5, -KEY / _inches(ax)[1]),
-            "ncols": min(3, len(named)),
+            "ncols": _columns(list(named), _inches(ax)[0]),
         }
         ax.legend(list(named.values()), list(named), frameon=False, fontsize=TEXT - 2, **where)
     return ax
 
 
+def _columns(labels: Sequence[str], width: float) -> int:
+    """Return how many columns of a key, three at most, are no wider than so many inches; it is filled column by column."""
+
+    def inches(columns: int) -> float:
+        rows = -(-len(labels) // columns)
+        return sum(0.6 + max(map(len, labels[i : i + rows])) / 12 for i in range(0, len(labels), rows))
+
+    return next((columns for columns in (3, 2) if columns <= len(labels) and inches(columns) <= width + 0.5), 1)
+
+
 def _name_ends(ax: Axes, marks: Sequence[Mark], names: Names) -> None:
     """Write labels that stand in the graph: of lines at their right ends, apart from each other, of others at their places."""
     ends: list[Any] = []  # [height, look]
+    upright = [names.one(mark.at) for mark in marks if isinstance(mark, Rule) and mark.axis == "x"]
     for mark in marks:
         look = _look(mark, names)
         if isinstance(mark, Span | Rule) and mark.axis == "x":
-            _name_place(ax, mark, names, look)
+            _name_place(ax, mark, names, look, upright)
             continue
         if isinstance(mark, Rule):
             x, y = np.array([ax.get_xlim()[1]]), names.array(mark.at)
@@ -148,8 +159,11 @@ def _name_ends(ax: Axes, marks: Sequence[Mark], names: Names) -> None:
             ax.text(0.98, aside, look["label"], ha="right", transform=ax.transAxes, **style)
 
 
-def _name_place(ax: Axes, mark: Span | Rule, names: Names, look: Mapping[str, Any]) -> None:
-    """Write the label of a vertical rule at its top, on the side that has room, and of a stretch at its foot."""
+def _name_place(ax: Axes, mark: Span | Rule, names: Names, look: Mapping[str, Any], upright: Sequence[float]) -> None:
+    """Write the label of a vertical rule at its top, on the side that has room, and of a stretch at its foot.
+
+    upright: where vertical rules with labels stand; of two that are near, each has its label on the far side.
+    """
     low, high = ax.get_xlim()
     style: dict[str, Any] = {
         "color": look["colour"],
@@ -164,9 +178,10 @@ def _name_place(ax: Axes, mark: Span | Rule, names: Names, look: Mapping[str, An
         return
     at, shift = names.one(mark.at), (high - low) / 60
     if low <= at <= high:
-        side: dict[str, Any] = (
-            {"x": at + shift, "ha": "left"} if at < (low + high) / 2 else {"x": at - shift, "ha": "right"}
-        )
+        reach = (high - low) * len(look["label"]) / 9 / _inches(ax)[0]  # of a label, nearly
+        near = [other - at for other in upright if 0 < abs(other - at) < reach]
+        on_the_right = max(near) < 0 if near else at < (low + high) / 2
+        side: dict[str, Any] = {"x": at + shift, "ha": "left"} if on_the_right else {"x": at - shift, "ha": "right"}
         ax.text(y=0.96, s=look["label"], va="center", **side, **style)
 
 

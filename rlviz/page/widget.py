@@ -22,7 +22,7 @@ from rlviz.page.script import module
 from rlviz.page.tracing import Program
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
-FILES = ("run", "draw", "widget")
+FILES = ("packed", "run", "draw", "widget")
 
 
 @dataclass(frozen=True)
@@ -115,20 +115,21 @@ def finite(value: Any) -> Any:
 
 
 def pack(data: Any) -> str:
-    """Return data as JSON, gzip and base64, for `unpack` of widget.js; the same data give the same text."""
+    """Return data as JSON, gzip and base64, for `unpack` of packed.js; the same data give the same text."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
 
 
-def fragment(packed: str, *, caption: str, inside: Markup | None = None) -> Markup:
+def fragment(packed: str, *, caption: str, inside: Markup | None = None, script: str | None = None) -> Markup:
     """Return HTML that needs no other file and no kernel; it shows `caption` until its script runs, and where none does.
 
-    Every fragment carries the script, for an output may stand alone; a page that has it already does not start it again.
+    script: a module with a function start(name, packed), as widget.js is, which stands here unless another one is given.
+    Every fragment carries it, for an output may stand alone; a page that has it already does not start it again.
     """
     name = hashlib.sha256(packed.encode()).hexdigest()[:16]
     place = element("div", inside or Markup(), element("p", caption), data_rlviz=name)
-    begin = f'start("{name}", "{packed}");'
-    return joined(place, "\n", element("script", Markup(f"\n{module(*FILES)}\n{begin}\n"), type="module"))
+    lines = f'\n{script or module(*FILES)}\nstart("{name}", "{packed}");\n'
+    return joined(place, "\n", element("script", Markup(lines), type="module"))
 
 
 def page(title: str, content: Markup) -> str:
@@ -167,6 +168,13 @@ class View(anywidget.AnyWidget):
         asked = change["new"]
         if asked:
             self.answered = {"turn": asked["turn"], **self._answer(asked["key"], asked["values"])}
+
+
+def with_twin(bundle: Any, png: bytes, words: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what Jupyter shows of a widget, data and metadata, with a picture and its words for places without a kernel."""
+    data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
+    image = {"text/plain": words, "image/png": base64.b64encode(png).decode()}
+    return {**data, **image}, {**metadata, "image/png": {"alt": words}}
 
 
 def png(figure: Figure) -> bytes:

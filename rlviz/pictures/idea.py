@@ -27,7 +27,7 @@ from rlviz.page.names import Names, drawn
 from rlviz.page.paper import draw
 from rlviz.page.picture import Beside, Choice, Draws, Picture, Slider
 from rlviz.page.tracing import CannotTrace, Curve, Program, evaluate, trace
-from rlviz.page.widget import Variant, View, finite, fragment, pack, png, told
+from rlviz.page.widget import Variant, View, finite, fragment, pack, png, told, with_twin
 from rlviz.pictures.shipped import shipped
 from small_models.checks import shown
 
@@ -467,20 +467,16 @@ class Explorer(View):
 
         nbconvert shows HTML rather than a PNG, and where scripts are not allowed the PNG is all that is left.
         """
-        import base64
-
         from IPython.display import display
 
-        bundle: Any = self._repr_mimebundle_()
-        data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
-        image = {"image/png": base64.b64encode(self.png).decode(), "text/plain": self.alt}
-        alt = {"image/png": {"alt": self.alt}}
+        data, told = with_twin(self._repr_mimebundle_(), self.png, self.alt)
         if not os.environ.get("RLVIZ_FROZEN"):
-            display({**data, **image}, metadata={**metadata, **alt}, raw=True)
+            display(data, metadata=told, raw=True)
             return
         self.twin = True
-        display({**data, "text/plain": self.alt, "text/html": self.html()}, metadata=metadata, raw=True)
-        display(image, metadata=alt, raw=True)
+        image, alt = ({"image/png": part.pop("image/png")} for part in (data, told))
+        display({**data, "text/html": self.html()}, metadata=told, raw=True)
+        display({**image, "text/plain": self.alt}, metadata=alt, raw=True)
 
 
 def source_of_fixed(name: str, value: Any) -> str:

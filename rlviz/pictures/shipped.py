@@ -71,7 +71,5 @@ if __name__ == "__main__":
     from rlviz.pictures.catalogue import EXPLORERS, find_explorer
 
     for each in sys.argv[1:] or EXPLORERS:
-        idea = find_explorer(each).idea
-        if hasattr(idea, "traced"):
-            written = write(idea)
-            sys.stdout.write(f"{written.name}: {written.stat().st_size} bytes\n")
+        written = write(find_explorer(each).idea)
+        sys.stdout.write(f"{written.name}: {written.stat().st_size} bytes\n")

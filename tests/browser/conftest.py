@@ -192,22 +192,6 @@ def notebook(lab: Lab, open_page: Callable[[str], Notebook]) -> Notebook:
     return notebook
 
 
-@pytest.fixture(scope="module")
-def explorers(lab: Lab, open_page: Callable[[str], Notebook], request: pytest.FixtureRequest) -> Notebook:
-    """Open a notebook with a cell for each explorer that is asked for, its picture as every new user gets it; run all cells."""
-    asked = {
-        item.callspec.params["name"]
-        for item in request.session.items
-        if item.path == request.path and "name" in getattr(item, "fixturenames", ())
-    }
-    calls = [f"explore_{name}()" for name in sorted({"map", "entropy", *asked})]
-    cells = ["%matplotlib inline\nfrom rlviz import *", *calls]
-    write_notebook(lab.folder / "explorers.ipynb", cells)
-    notebook = open_page(f"http://127.0.0.1:{lab.port}/lab/tree/explorers.ipynb?token={lab.token}")
-    run_all(notebook.page, cells=len(cells))
-    return notebook
-
-
 @pytest.fixture
 def run_in_lab(lab: Lab, open_page: Callable[[str], Notebook]) -> Iterator[Callable[..., Notebook]]:
     """Return what opens a new notebook with these cells, and runs them."""

@@ -71,6 +71,11 @@ def test_dragging_asks_the_kernel_nothing_and_letting_go_tells_it(run_in_lab: Ca
     wait_until(page, lambda: len(messages(page)) > 0, "the value that was let go")
     assert len(messages(page)) <= 2
     wait_until(page, lambda: "1.20" not in said.inner_text(), "the conclusion")
+    for menu_or_slider in ("input[type=range]", "select"):  # JupyterLab would move to another cell
+        control = cell.locator(menu_or_slider).first
+        before = control.input_value()
+        control.press("ArrowDown" if menu_or_slider == "select" else "ArrowRight")
+        assert control.input_value() != before, menu_or_slider
     assert not notebook.errors and not notebook.outside
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pytest
 
@@ -227,6 +228,7 @@ def test_the_address_comes_back(opened: Callable[..., Page]) -> None:
     again = opened(hash=tab.url[tab.url.index("#") :])
     assert again.get_by_label("algorithm", exact=True).input_value() == HOSTILE
     assert value(again, "width") == pytest.approx(0.8)
+    assert value(opened(hash=f"#it.algorithm={quote(HOSTILE)}"), "width") == pytest.approx(0.7)  # its own
 
 
 def test_two_pictures_in_one_page_keep_apart(opened: Callable[..., Page]) -> None:
