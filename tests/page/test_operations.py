@@ -425,8 +425,6 @@ def orders() -> Iterator[Case]:
             yield case(aten.sort.stable, x, stable=True, dim=dim, descending=down)
             yield Case("sort", (x, dim, down), {}, tuple(ordered))
             yield case(aten.argsort.stable, x, stable=True, dim=dim, descending=down)
-            yield Case("sort_values", (x, dim, down), {}, (ordered[0],))
-            yield Case("sort_places", (x, dim, down), {}, (ordered[1],))
             apart = torch.randperm(x.numel(), generator=torch.Generator().manual_seed(3)).double().reshape(x.shape)
             if x.numel() and x.dim() and x.shape[dim] > 1:
                 apart.view(-1)[0] = NAN
