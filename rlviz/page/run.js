@@ -236,10 +236,22 @@ function reduce(f) {
     return array(keep ? g.keep : g.shape, out);
   };
 }
+/** Four sums at a time, as each addition waits for the one before it. */
 function sumOf(a, at, step, n) {
-  let sum = 0;
-  for (let k = 0; k < n; k++, at += step) sum += a[at];
-  return sum;
+  let b = 0;
+  let c = 0;
+  let d = 0;
+  let e = 0;
+  const end = at + n * step;
+  const rest = end - 3 * step;
+  for (; at < rest; at += 4 * step) {
+    b += a[at];
+    c += a[at + step];
+    d += a[at + 2 * step];
+    e += a[at + 3 * step];
+  }
+  for (; at < end; at += step) b += a[at];
+  return b + c + (d + e);
 }
 function productOf(a, at, step, n) {
   let product = 1;
@@ -406,20 +418,39 @@ function viewed(x, sizes) {
   if (size(shape) !== x.data.length) throw new Error(`${x.data.length} numbers do not fill the shape ${shape}`);
   return array(shape, x.data);
 }
+/** The sum of u[i …] · v[j …] over k numbers, four sums at a time. */
+function inner(u, i, v, j, k) {
+  let a = 0;
+  let b = 0;
+  let c = 0;
+  let d = 0;
+  const end = i + k;
+  for (; i < end - 3; i += 4, j += 4) {
+    a += u[i] * v[j];
+    b += u[i + 1] * v[j + 1];
+    c += u[i + 2] * v[j + 2];
+    d += u[i + 3] * v[j + 3];
+  }
+  for (; i < end; i++, j++) a += u[i] * v[j];
+  return a + b + (c + d);
+}
 /** b products of [n, k] and [k, m]. */
 function product(x, y, [b, n, k, m], shape) {
   const [u, v, out] = [x.data, y.data, fresh(b * n * m).fill(0)];
-  for (let row = 0; row < b * n; row++) {
-    const from = Math.floor(row / n) * k * m;
-    if (m === 1) {
-      let sum = 0;
-      for (let p = 0; p < k; p++) sum += u[row * k + p] * v[from + p];
-      out[row] = sum;
-    } else {
-      for (let p = 0, at = from; p < k; p++) { // a row of y at a time: they lie side by side
-        const factor = u[row * k + p];
-        for (let to = row * m, end = to + m; to < end; to++, at++) out[to] += factor * v[at];
+  for (let row = 0, from = 0; row < b * n; row++) {
+    const first = row * k;
+    if (row && row % n === 0) from += k * m;
+    if (m === 1) out[row] = inner(u, first, v, from, k);
+    let p = m === 1 ? k : 0;
+    for (; p < k - 3; p += 4) { // four rows of y at a time, whose numbers lie side by side
+      const [e, f, g, h] = [u[first + p], u[first + p + 1], u[first + p + 2], u[first + p + 3]];
+      for (let to = row * m, end = to + m, at = from + p * m; to < end; to++, at++) {
+        out[to] = out[to] + e * v[at] + f * v[at + m] + g * v[at + 2 * m] + h * v[at + 3 * m];
       }
+    }
+    for (; p < k; p++) {
+      const factor = u[first + p];
+      for (let to = row * m, end = to + m, at = from + p * m; to < end; to++, at++) out[to] += factor * v[at];
     }
   }
   return array(shape, out);

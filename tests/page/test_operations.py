@@ -454,7 +454,7 @@ def along() -> Iterator[Case]:
 
 
 def matrices() -> Iterator[Case]:
-    for n, k, m in ((2, 3, 4), (1, 5, 1), (3, 0, 2), (0, 2, 3), (4, 1, 1)):
+    for n, k, m in ((2, 3, 4), (1, 5, 1), (3, 0, 2), (0, 2, 3), (4, 1, 1), (3, 9, 5), (2, 11, 1)):
         x, y = random(n, k), random(k, m, seed=2)
         yield case(aten.mm.default, x, y, either=True)
         yield case(aten.addmm.default, random(m), x, y, beta=0.5, alpha=-2, either=True)
