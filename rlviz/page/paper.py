@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from textwrap import fill
@@ -12,12 +13,11 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import NullLocator
 
 from rlviz.page.names import Names, formatted
 from rlviz.page.picture import (
     Area,
-    Axis,
     Bars,
     Cells,
     Line,
@@ -36,6 +36,7 @@ from rlviz.page.style import COLOURS, TEXT, new_figure
 SHADES = LinearSegmentedColormap.from_list("less and more", ["#E69F00", "#f4f4f4", "#56B4E9"])
 CORNERS = {"nw": (0.015, 0.96, "left", "top"), "ne": (0.985, 0.96, "right", "top")}
 CORNERS |= {"sw": (0.015, 0.04, "left", "bottom"), "se": (0.985, 0.04, "right", "bottom")}
+LOW = 0.6  # a panel below this height has fewer numbers beside it
 GAP, KEY = 0.21, 0.52  # inches: between the names of two lines; from a panel down to its key
 SHAPES = {"_": "_", "x": "x", "o": "o", "D": "D", "s": "s", "^": "^", "v": "v", "+": "+"}
 
@@ -96,8 +97,8 @@ def draw_panel(ax: Axes, panel: Panel, names: Names) -> Axes:
     ax.set_title(fill(title, max(20, round(12 * _inches(ax)[0]))), fontsize=TEXT + 1)  # 12 letters an inch
     ax.spines[["top", "right"]].set_visible(False)
     ax.tick_params(labelsize=TEXT - 1)
-    for along, axis in (("x", panel.x), ("y", panel.y)):
-        _axis(ax, along, axis, names)
+    for along in ("x", "y"):
+        _axis(ax, along, panel, names)
     for mark in panel.marks:
         if shown(mark, names):
             DRAW[type(mark)](ax, mark, names, _look(mark, names))
@@ -198,25 +199,39 @@ def shown(mark: Mark, names: Names) -> bool:
     return all(channel in names for channel in channels if isinstance(channel, str))
 
 
-def _axis(ax: Axes, along: str, axis: Axis, names: Names) -> None:
-    scale = getattr(ax, f"{along}axis")
+def _axis(ax: Axes, along: str, panel: Panel, names: Names) -> None:
+    axis = getattr(panel, along)
+    low, high = names.one(axis.low), names.one(axis.high)
+    log = names.one(axis.log) != 0
     getattr(ax, f"set_{along}label")(names.fill(axis.label).replace("$", r"\$"), fontsize=TEXT)
-    log = names.one(axis.log) if isinstance(axis.log, str) else axis.log
     if log:
         getattr(ax, f"set_{along}scale")("log")
-        scale.set_minor_locator(NullLocator())
-    getattr(ax, f"set_{along}lim")(names.one(axis.low), names.one(axis.high))
-    if axis.ticks is None:
-        scale.set_major_locator(NullLocator())
-    elif axis.names:
-        words = names.words(axis.names)
-        there = [place for place in range(1, len(words) + 1) if names.one(axis.low) <= place <= names.one(axis.high)]
-        getattr(ax, f"set_{along}ticks")(there, [words[place - 1] for place in there])
-    elif axis.ticks:
-        scale.set_major_locator(FixedLocator(axis.ticks))
-        scale.set_major_formatter(FuncFormatter(lambda value, _: formatted(value, "g")))
-    elif log:
-        scale.set_major_formatter(FuncFormatter(lambda value, _: formatted(value, "g")))
+        getattr(ax, f"{along}axis").set_minor_locator(NullLocator())
+    words = names.words(axis.names) if axis.names else []
+    many = 3 if along == "y" and panel.tall < LOW else 5
+    places = axis.ticks or range(1, len(words) + 1) or ticks_of(low, high, log=log, many=many)
+    slack = 1e-9 * (abs(low) + abs(high))
+    there = [place for place in places if low - slack <= place <= high + slack] if axis.ticks is not None else []
+    getattr(ax, f"set_{along}ticks")(
+        there, [words[round(place) - 1] if words else formatted(place, "g") for place in there]
+    )
+    getattr(ax, f"set_{along}lim")(low, high)
+
+
+def ticks_of(low: float, high: float, *, log: bool = False, many: int = 5) -> list[float]:
+    """Return round numbers on an axis, about so many, as a page has them; on a log axis powers of ten, or 1, 2, 5 of few."""
+    if log:
+        start, end = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
+        every = max(1, math.ceil((end - start + 1) / (many + 2)))
+        few = end - start < 2
+        powers = range(start - 1 if few else start, end + 1, every)
+        made = [float(f"{k}e{power}") for power in powers for k in ((1, 2, 5) if few else (1,))]
+        return [tick for tick in made if low * 0.999999 <= tick <= high * 1.000001]
+    raw = (high - low) / many
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(k * power for k in (1, 2, 2.5, 5, 10) if k * power >= raw * 0.999)
+    places = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
+    return [float(f"{place * step:.12g}") for place in places]
 
 
 def _look(mark: Mark, names: Names) -> dict[str, Any]:
@@ -239,7 +254,9 @@ def _kept(mark: Mark, names: Names, *channels: Any) -> list[Any]:
 
 
 def _line(ax: Axes, mark: Line, names: Names, look: Mapping[str, Any]) -> None:
-    x, y = _kept(mark, names, mark.x, mark.y)
+    x, y = np.broadcast_arrays(names.array(mark.x), names.array(mark.y))
+    if mark.where:  # a gap, not a short cut
+        y = np.where(names.array(mark.where) != 0, y, np.nan)
     style = {"color": look["colour"], "linewidth": mark.width, "linestyle": _dashes(mark.dash), "label": look["key"]}
     ax.plot(x, y, marker=SHAPES.get(mark.marker), markersize=5, **style)
 
