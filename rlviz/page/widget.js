@@ -1,12 +1,6 @@
 // A picture in a notebook (`render`, by anywidget) and in a page without a kernel (`start`): both unpack what Python packed, and mount it.
 import { mount } from "./draw.js";
-
-/** Return what `pack` of widget.py packed: JSON, gzip, base64. */
-export async function unpack(text) {
-  const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return JSON.parse(await new Response(stream).text());
-}
+import { vacant, unpack } from "./load.js";
 
 /** Hide the PNG that stands in for the picture where no script runs: the next output of the same cell. */
 function hideTwin(element) {
@@ -17,10 +11,10 @@ function hideTwin(element) {
 
 /** Show the picture at the first place of this name that has none yet. */
 export async function start(name, packed) {
-  const place = document.querySelector(`[data-rlviz="${name}"]:not([data-live])`);
+  const place = vacant(name);
   if (!place) return;
   place.dataset.live = "";
-  const given = await unpack(packed);
+  const given = JSON.parse(await unpack(packed));
   hideTwin(place);
   place.replaceChildren();
   mount(place, given);
@@ -47,7 +41,7 @@ export async function render({ model, el }) {
     waiting.get(answered.turn)?.(answered);
     waiting.delete(answered.turn);
   });
-  const given = await unpack(model.get("packed"));
+  const given = JSON.parse(await unpack(model.get("packed")));
   const picture = mount(el, { ...given, values: { ...given.values, ...model.get("values") } }, host);
   if (model.get("twin")) hideTwin(el);
   model.on("change:values", () => picture.choose(model.get("values")));

@@ -29,6 +29,8 @@ from matplotlib.textpath import TextPath
 from matplotlib.transforms import Affine2D, Bbox
 from numpy.typing import NDArray
 
+from rlviz.page.image import png
+
 VIEW = "\ue000"
 # colour → CSS variable; picture.js says what each is in the light and in the dark
 THEME = {
@@ -403,9 +405,7 @@ class SvgFigure:
 
     def png(self) -> bytes:
         """Return the whole as it is now, for places that show no SVG."""
-        buffer = io.BytesIO()
-        self.figure.savefig(buffer, format="png", dpi=self.figure.dpi)
-        return buffer.getvalue()
+        return png(self.figure)
 
     def _where(self, ax: Axes) -> dict[str, Any]:
         """Return where the axes are, in pixels from the top left, and what their data's limits and scales are."""
