@@ -23,11 +23,12 @@ from rlviz.algorithms import ALGORITHMS, RELATIVES, Algorithm, numbers
 from rlviz.algorithms.base import with_tensors
 from rlviz.markup import Markup
 from rlviz.names import nearest
+from rlviz.page.image import png
 from rlviz.page.names import Names, drawn
 from rlviz.page.paper import draw
 from rlviz.page.picture import Beside, Choice, Draws, Picture, Slider
 from rlviz.page.tracing import CannotTrace, Curve, Program, evaluate, trace
-from rlviz.page.widget import Variant, View, finite, fragment, pack, png, told, with_twin
+from rlviz.page.widget import Variant, View, finite, fragment, pack, told, with_twin
 from rlviz.pictures.shipped import shipped
 from small_models.checks import shown
 

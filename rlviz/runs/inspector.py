@@ -331,8 +331,8 @@ class RunInspector(anywidget.AnyWidget):
         """Return the inspector as HTML that needs no kernel and no network: all steps, at most `most` of them with tokens."""
         source = f"data:image/png;base64,{base64.b64encode(self.png).decode()}"
         picture = element("img", alt=self.alt, src=source, style="max-width:100%")
-        script = module("packed", "curves", "inspector")
-        return fragment(self.packed(most=most), caption=self.caption, inside=picture, script=script)
+        files = ("packed", "curves", "inspector")
+        return fragment(self.packed(most=most), caption=self.caption, inside=picture, files=files)
 
     def packed(self, *, most: int = 120) -> str:
         """Return what `frozenInspector` of inspector.js shows, packed."""

@@ -7,7 +7,6 @@ are CSS variables that the page's theme sets, and an id begins with `VIEW`, whic
 from __future__ import annotations
 
 import html
-import io
 from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -24,6 +23,8 @@ from matplotlib.lines import Line2D
 from matplotlib.path import Path
 from matplotlib.transforms import Affine2D
 from numpy.typing import NDArray
+
+from rlviz.page.image import png
 
 VIEW = "\ue000"
 # colour → CSS variable; curves.js says what each is in the light and in the dark
@@ -276,9 +277,7 @@ class SvgFigure:
 
     def png(self) -> bytes:
         """Return the whole as it is now, for places that show no SVG."""
-        buffer = io.BytesIO()
-        self.figure.savefig(buffer, format="png", dpi=self.figure.dpi)
-        return buffer.getvalue()
+        return png(self.figure)
 
     def _where(self, ax: Axes) -> dict[str, Any]:
         """Return where the axes are, in pixels from the top left, and what their data's limits are."""
