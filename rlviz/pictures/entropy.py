@@ -348,11 +348,7 @@ ENTROPY = Picture(
             Axis("accuracy", 0, 1),
             Axis("entropy, nats", 0, "most"),
             (
-                Text(
-                    "{name}: no accuracy above the first is reached by half of the replicas",
-                    corner="nw",
-                    when="nowhere",
-                ),
+                Text("{name}: none by half of the replicas", corner="nw", when="nowhere"),
                 Line(
                     "b1_levels",
                     "b1_at_level",
