@@ -341,7 +341,7 @@ def _numbers(record: StepRecord | PairRecord) -> str:
 def _what_a_step_is(run: TrainingRun[Any]) -> str:
     settings = run.settings
     if isinstance(settings, PairSettings):
-        return f"{settings.batch_size} of {len(run.sampler.pairs):,} pairs a step"  # type: ignore[attr-defined]
+        return f"{settings.batch_size} of {len(run.pairs):,} pairs a step"  # type: ignore[attr-defined]
     responses = (
         f"{settings.num_prompts} prompts × {settings.group_size} response{'s'[: settings.group_size > 1]} a step"
     )
