@@ -1,6 +1,6 @@
 """Clean notebooks for committing, or run them first.
 
-    python .ci/notebooks.py clean FILE...      strip widget state and the views that point at it, keep all other outputs
+    python .ci/notebooks.py clean FILE...      strip widget state and the views that point at it, give each PNG a palette
     python .ci/notebooks.py check FILE...      exit 1 when a file is not clean, or holds an error or no output
     python .ci/notebooks.py run FILE...        execute from a fresh kernel, then clean
 
@@ -9,17 +9,24 @@ A saved widget view without its state shows an error where the picture beside it
 
 from __future__ import annotations
 
+import base64
 import os
 import sys
 from pathlib import Path
 
 import nbformat
 
+from rlviz.page.image import in_palette
+
 VIEW = "application/vnd.jupyter.widget-view+json"
+PNG = "image/png"
 
 
 def cleaned(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """Return the notebook without widget state, widget views, timings and kernel details, its cells numbered in order."""
+    """Return the notebook without widget state, widget views, timings and kernel details, its cells numbered in order.
+
+    Each PNG gets a palette of 256 colours, which is a quarter of its bytes.
+    """
     notebook.metadata = nbformat.from_dict(
         {
             "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -34,9 +41,17 @@ def cleaned(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
         for output in cell.outputs:
             if "execution_count" in output:
                 output.execution_count = number
-            if VIEW in output.get("data", {}):
-                del output.data[VIEW]
+            output.get("data", {}).pop(VIEW, None)
+            if PNG in output.get("data", {}):
+                output.data[PNG] = smaller(output.data[PNG])
     return notebook
+
+
+def smaller(png: str) -> str:
+    """Return a PNG as it is saved in a notebook with at most 256 colours; one that has no more as it is."""
+    data = base64.b64decode(png)
+    made = in_palette(data)
+    return png if made is data else base64.b64encode(made).decode()
 
 
 def merged(outputs: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
@@ -61,14 +76,15 @@ def problems(path: Path) -> list[str]:
     if not any(cell.outputs for cell in code):
         found.append("no outputs are saved")
     if nbformat.writes(cleaned(nbformat.read(path, as_version=4))) != nbformat.writes(notebook):
-        found.append("widget state or a run out of order is saved (python .ci/notebooks.py clean FILE)")
+        what = "widget state, a run out of order or a PNG without a palette"
+        found.append(f"{what} is saved (python .ci/notebooks.py clean FILE)")
     return found
 
 
 def execute(path: Path) -> None:
     """Run the notebook from a fresh kernel, in its own folder, and save it clean.
 
-    Its explorers leave frames that answer without a kernel.
+    Its explorers leave what a page needs to compute them without a kernel.
     """
     from nbclient import NotebookClient
 

@@ -10,34 +10,30 @@ from tempfile import TemporaryDirectory
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-from rlviz import DCPO, GRPO
-from rlviz.pictures import explore_clip
-from rlviz.pictures.frozen import freeze, page
+from rlviz import DCPO, GRPO, explore_clip
+from rlviz.page.widget import page
 
 OUT = Path(__file__).parent.parent / "notebooks" / "images" / "rlviz.png"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-WIDTH, HEIGHT = 1000, 720
+WIDTH, HEIGHT = 1180, 720
 
 
 def main() -> None:
-    """Freeze an explorer, open it at twice the size, point at it, and cut out what is shown."""
-    explorer = explore_clip(DCPO, old_prob=0.55, beside=(GRPO,))
-    grid = {"algorithm": (GRPO, DCPO), "eps_low": (0.16, 0.2), "eps_high": (0.2, 0.28), "old_prob": (0.1, 0.3, 0.55)}
+    """Open an explorer in a page, and cut out what stands above its call."""
+    explorer = explore_clip(DCPO, old_prob=0.1, beside=(GRPO,), up_to=4.0)
     with TemporaryDirectory() as folder, sync_playwright() as playwright:
         file = Path(folder) / "clip.html"
-        file.write_text(page("rlviz", freeze(explorer, grid)), encoding="utf-8")
+        file.write_text(page("rlviz", explorer.html()), encoding="utf-8")
         path = next(filter(None, map(shutil.which, BROWSERS)), None)
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
-        tab = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, device_scale_factor=2)
+        tab = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
         tab.goto(file.as_uri())
-        shown = tab.locator(".rl-explorer")
-        shown.wait_for()
-        graph, call = (tab.locator(name).last.bounding_box() for name in (".rl-picture > svg", ".rl-call"))
-        assert graph is not None
-        assert call is not None
-        tab.mouse.move(graph["x"] + 0.32 * graph["width"], graph["y"] + 0.36 * graph["height"])
-        whole = {"x": 0, "y": 0, "width": WIDTH, "height": call["y"] + call["height"] + 10}
-        shot = tab.screenshot(clip=whole)
+        call = tab.locator(".rlviz-call")
+        call.wait_for()
+        tab.wait_for_timeout(2000)  # the hint of a handle has moved once
+        box = call.bounding_box()
+        assert box is not None
+        shot = tab.screenshot(clip={"x": 0, "y": 0, "width": WIDTH, "height": box["y"]})
         browser.close()
     OUT.parent.mkdir(exist_ok=True)
     Image.open(io.BytesIO(shot)).convert("RGB").quantize(128).save(OUT, optimize=True)

@@ -72,7 +72,6 @@ from .pictures import (
     explore_process as explore_process,
     explore_ratio as explore_ratio,
     explore_sampling as explore_sampling,
-    small_multiples as small_multiples,
 )
 from .runs import (
     diagnose as diagnose,

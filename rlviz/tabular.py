@@ -389,41 +389,75 @@ class _Table:
 
     def climb(self, part: _Part) -> TokenObjective:
         """Ascend the objective of these responses once, each replica in its own table."""
-        setup, index, weights = self.setup, part.index.flatten(1), part.batch.weights
-        assert weights is not None
-        logp = self.log_probs.flatten(1).gather(1, index).view(weights.shape).requires_grad_()
-        entropy = None
-        if self.algorithm.asks_for("surrogate", "entropy"):
-            entropy = self.entropy_at(part.index).view(weights.shape).requires_grad_()
-        objective = self.algorithm.objective(logp, replace(part.batch, entropy=entropy))
-        self.algorithm.check_gradient(objective.value)
-        # the gradient of Σ weights · J: weights are 0 on empty places
-        by_logp, *by_entropy = torch.autograd.grad(
-            objective.value, [logp] if entropy is None else [logp, entropy], weights, allow_unused=True
+        setup, algorithm = self.setup, self.algorithm
+        gradient, objective = slope(
+            algorithm.objective,
+            self.scaled,
+            self.log_probs,
+            part.index,
+            part.batch,
+            algorithm.asks_for("surrogate", "entropy"),
+            setup.entropy_weight or None,
         )
-        # ∂ log softmax(z)_a / ∂z = one-hot(a) − softmax(z): written out, because autograd takes longer than the rest
-        by_log_probs = torch.zeros(index.shape[0], self.scaled[0].numel(), dtype=torch.double)
-        by_log_probs = by_log_probs.scatter_add_(1, index, by_logp.view(index.shape)).view_as(self.scaled)
-        gradient = torch.addcmul(by_log_probs, self.log_probs.exp(), by_log_probs.sum(-1, keepdim=True), value=-1)
-        wanted = [slope for slope in by_entropy if slope is not None]
-        wanted += [setup.entropy_weight * weights] if setup.entropy_weight else []
-        if wanted:
-            gradient = gradient + self._entropy_gradient(index, torch.stack(wanted).sum(0))
+        algorithm.check_gradient(objective.value)
         self.scaled = torch.add(self.scaled, gradient, alpha=setup.lr / setup.temperature**2)
         self.log_probs = torch.log_softmax(self.scaled, -1)
         return objective
 
     def entropy_at(self, index: Tensor) -> Tensor:
         """Return the entropy, now, of the distribution that each of these tokens is drawn from, [R, N, T]."""
-        of_rows = entropy(self.log_probs).flatten(1)
-        return of_rows.gather(1, index.flatten(1) // self.log_probs.shape[-1]).view(index.shape)
+        return entropy_at(self.log_probs, index)
 
-    def _entropy_gradient(self, index: Tensor, weights: Tensor) -> Tensor:
-        """Return the gradient of Σ weights · H, H being the entropy of the distribution that a token was drawn from."""
-        scaled = self.scaled.clone().requires_grad_()
-        of_rows = entropy(torch.log_softmax(scaled, -1)).flatten(1)
-        bonus = of_rows.gather(1, index // self.scaled.shape[-1]) * weights.reshape(index.shape)
-        return torch.autograd.grad(bonus.sum(), scaled)[0]
+
+def entropy_at(log_probs: Tensor, index: Tensor) -> Tensor:
+    """Return the entropies [R, N, T] of the rows of tables in which tokens stand, as `index` of `_Responses` says."""
+    of_rows = entropy(log_probs).flatten(1)
+    return of_rows.gather(1, index.flatten(1) // log_probs.shape[-1]).view(index.shape)
+
+
+def slope(
+    objective_of: Callable[[Tensor, Batch], TokenObjective],
+    scaled: Tensor,
+    log_probs: Tensor,
+    index: Tensor,
+    batch: Batch,
+    with_entropy: bool,
+    entropy_weight: float | Tensor | None = None,
+) -> tuple[Tensor, TokenObjective]:
+    """Return the gradient of Σ weights · J by logits over temperature, tables [R, P, T, A], and the tokens' objective.
+
+    log_probs: of these logits. index: where tokens stand in their tables, [R, N, T]. batch: the same tokens, [R · N, 1, T], with
+    weights, 0 on empty places. with_entropy: whether the objective asks for the entropy that a token was drawn with.
+    entropy_weight: of an entropy bonus under the same weights. An objective without a gradient is for the caller to refuse.
+    """
+    flat, weights = index.flatten(1), batch.weights
+    assert weights is not None
+    logp = log_probs.flatten(1).gather(1, flat).view(weights.shape).detach().requires_grad_()
+    of_rows = None
+    if with_entropy:
+        of_rows = entropy_at(log_probs, index).view(weights.shape).detach().requires_grad_()
+    objective = objective_of(logp, replace(batch, entropy=of_rows))
+    if not objective.value.requires_grad:
+        return torch.zeros_like(scaled), objective
+    by_logp, *by_entropy = torch.autograd.grad(
+        objective.value, [logp] if of_rows is None else [logp, of_rows], weights, allow_unused=True
+    )
+    # ∂ log softmax(z)_a / ∂z = one-hot(a) − softmax(z): written out, because autograd takes longer than the rest
+    by_log_probs = torch.zeros_like(scaled).flatten(1).scatter_add(1, flat, by_logp.view(flat.shape)).view_as(scaled)
+    gradient = torch.addcmul(by_log_probs, log_probs.exp(), by_log_probs.sum(-1, keepdim=True), value=-1)
+    wanted = [slope for slope in by_entropy if slope is not None]
+    wanted += [] if entropy_weight is None else [entropy_weight * weights]
+    if wanted:
+        gradient = gradient + _entropy_slope(scaled, flat, torch.stack(wanted).sum(0))
+    return gradient, objective
+
+
+def _entropy_slope(scaled: Tensor, index: Tensor, weights: Tensor) -> Tensor:
+    """Return the gradient of Σ weights · H, H being the entropy of the distribution that a token was drawn from."""
+    scaled = scaled.detach().clone().requires_grad_()
+    of_rows = entropy(torch.log_softmax(scaled, -1)).flatten(1)
+    bonus = of_rows.gather(1, index // scaled.shape[-1]) * weights.reshape(index.shape)
+    return torch.autograd.grad(bonus.sum(), scaled)[0]
 
 
 @dataclass(frozen=True)
@@ -450,20 +484,12 @@ class _Judge:
         self.history = None
         if self.algorithm.asks_for("advantage", "history"):
             self.history = PromptHistory.empty(setup.replicas * setup.task.prompts * setup.groups)
-        size, probe = setup.group_size, torch.Generator().manual_seed(0)
-        right = torch.tensor([1, 0, size // 2, size, size - 1]).view(-1, 1, 1)
-        rewards = (torch.arange(size) < right).double()
-        shape = (*rewards.shape, setup.task.positions)
-        own_range = torch.arange(len(right)).view(-1, 1, 1, 1)
-        logps = [-own_range - torch.rand(shape, generator=probe, dtype=torch.double) for _ in range(2)]
-        of_tokens = [*logps, -logps[0]] if self.asks_for_entropy else logps
-        alone = torch.stack([self._judge(*own)[0] for own in zip(rewards, *of_tokens, strict=True)])
-        together = self._judge(rewards.squeeze(1), *(values.squeeze(1) for values in of_tokens))[0].unsqueeze(1)
-        self.in_one_call = torch.allclose(together, alone, rtol=1e-9, atol=1e-12)
+        probe = made_up_groups(self.algorithm, setup.group_size, setup.task.positions)
+        self.in_one_call = judges_together(self.algorithm, setup.task.positions)
         self.by_vmap = False
         with suppress(RuntimeError):
             self.by_vmap = self.history is None and torch.allclose(
-                self._vmapped(rewards, *of_tokens), alone, rtol=1e-9, atol=1e-12
+                self._vmapped(*probe), _apart(self.algorithm, probe), rtol=1e-9, atol=1e-12
             )
 
     def __call__(self, rewards: Tensor, *of_tokens: Tensor) -> Tensor:
@@ -488,32 +514,66 @@ class _Judge:
     def _vmapped(self, *of_all: Tensor) -> Tensor:
         return torch.vmap(lambda *of_one: self._judge(*of_one)[0])(*of_all)
 
-    def _judge(
-        self,
-        rewards: Tensor,
-        old_logp: Tensor,
-        ref_logp: Tensor,
-        old_entropy: Tensor | None = None,
-        *,
-        history: PromptHistory | None = None,
-    ) -> tuple[Tensor, PromptHistory | None]:
-        """Return advantages [P, G, T] of rewards [P, G] and what is known of tokens [P, G, T], and the history after them.
+    def _judge(self, *of_groups: Tensor, history: PromptHistory | None = None) -> tuple[Tensor, PromptHistory | None]:
+        return judged(self.algorithm, *of_groups, history=history)
 
-        Every response has T tokens, ends by itself and is well formed.
-        """
-        mask, lengths = torch.ones(old_logp.shape, dtype=torch.bool), torch.full(rewards.shape, old_logp.shape[-1])
-        nothing, everything = torch.zeros(rewards.shape, dtype=torch.bool), torch.ones_like(rewards)
-        shaped = self.algorithm.shaped(rewards, lengths, truncated=nothing, correct=rewards, well_formed=everything)
-        return self.algorithm.advantages(
-            shaped,
-            mask,
-            old_logp=old_logp,
-            ref_logp=ref_logp,
-            history=history,
-            old_entropy=old_entropy,
-            correct=rewards,
-            well_formed=everything,
-        )
+
+def made_up_groups(algorithm: GroupPolicyGradient, size: int, positions: int = 1) -> tuple[Tensor, ...]:
+    """Return rewards [R, 1, G] of replicas and their tokens' log π_old, log π_ref and, if asked for, H, [R, 1, G, T]."""
+    generator = torch.Generator().manual_seed(0)
+    right = torch.tensor([1, 0, size // 2, size, size - 1]).view(-1, 1, 1)
+    rewards = (torch.arange(size) < right).double()
+    shape = (*rewards.shape, positions)
+    own_range = torch.arange(len(right)).view(-1, 1, 1, 1)
+    logps = [-own_range - torch.rand(shape, generator=generator, dtype=torch.double) for _ in range(2)]
+    entropies = [-logps[0]] if algorithm.asks_for("advantage", "old_entropy") else []
+    return rewards, *logps, *entropies
+
+
+def judges_together(algorithm: GroupPolicyGradient, positions: int = 1) -> bool:
+    """Return whether a group's advantages are the same whatever other groups are beside it, at all of several sizes.
+
+    At one size alone it may look so: of few tokens, the fifth with the highest entropy can be the same in each group and in all.
+    """
+    sizes = range(max(2, algorithm.min_group_size), 9)
+    return all(_judges_together(algorithm, made_up_groups(algorithm, size, positions)) for size in sizes)
+
+
+def _judges_together(algorithm: GroupPolicyGradient, groups: tuple[Tensor, ...]) -> bool:
+    together = judged(algorithm, *(values.squeeze(1) for values in groups))[0].unsqueeze(1)
+    return torch.allclose(together, _apart(algorithm, groups), rtol=1e-9, atol=1e-12)
+
+
+def _apart(algorithm: GroupPolicyGradient, groups: tuple[Tensor, ...]) -> Tensor:
+    return torch.stack([judged(algorithm, *own)[0] for own in zip(*groups, strict=True)])
+
+
+def judged(
+    algorithm: GroupPolicyGradient,
+    rewards: Tensor,
+    old_logp: Tensor,
+    ref_logp: Tensor,
+    old_entropy: Tensor | None = None,
+    *,
+    history: PromptHistory | None = None,
+) -> tuple[Tensor, PromptHistory | None]:
+    """Return advantages [P, G, T] of rewards [P, G] and what is known of tokens [P, G, T], and the history after them.
+
+    Every response has T tokens, ends by itself and is well formed.
+    """
+    mask, lengths = torch.ones(old_logp.shape, dtype=torch.bool), torch.full(rewards.shape, old_logp.shape[-1])
+    nothing, everything = torch.zeros(rewards.shape, dtype=torch.bool), torch.ones_like(rewards)
+    shaped = algorithm.shaped(rewards, lengths, truncated=nothing, correct=rewards, well_formed=everything)
+    return algorithm.advantages(
+        shaped,
+        mask,
+        old_logp=old_logp,
+        ref_logp=ref_logp,
+        history=history,
+        old_entropy=old_entropy,
+        correct=rewards,
+        well_formed=everything,
+    )
 
 
 class _Clipping:

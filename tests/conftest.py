@@ -43,7 +43,7 @@ def _quick_kernels() -> None:
 
 
 LONG = (  # in a run of all tests: what takes longest, longest first
-    *("tests/pictures/test_explorers", "tests/browser/test_playground", "notebooks/0", "notebooks/1"),
+    *("tests/browser/test_playground", "notebooks/0", "notebooks/1"),
     *("tests/browser", "tests/experiments", "tests/test_comparison"),
 )
 

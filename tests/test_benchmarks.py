@@ -12,7 +12,7 @@ SCRIPTS = sorted(path.name for path in FOLDER.glob("bench_*.py"))
 
 
 def test_there_are_benchmarks():
-    assert {"bench_redraw.py", "bench_sampling.py", "bench_trl.py", "bench_update.py"} <= set(SCRIPTS)
+    assert {"bench_sampling.py", "bench_touch.py", "bench_trl.py", "bench_update.py"} <= set(SCRIPTS)
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -1,6 +1,8 @@
 """Notebooks are committed clean, with outputs, and define no formula that the library has. nbval runs them."""
 
 import ast
+import base64
+import io
 import re
 import runpy
 from functools import partial
@@ -9,6 +11,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from jupyter_client.manager import start_new_kernel
+from PIL import Image
 
 from rlviz.editions import exercises_of, key_of
 
@@ -16,11 +19,27 @@ ROOT = Path(__file__).parent.parent
 TOOL = runpy.run_path(str(ROOT / ".ci" / "notebooks.py"))
 NOTEBOOKS = sorted((ROOT / "notebooks").rglob("[0-9]*.ipynb"))
 LESSONS = [path for path in NOTEBOOKS if path.parent.name == "notebooks"]
+MEGABYTES = 6  # of all lessons and solutions with their outputs
+
+
+def as_saved(image: Image.Image) -> str:
+    """Return an image as a notebook saves it: PNG, base64."""
+    file = io.BytesIO()
+    image.save(file, "png")
+    return base64.b64encode(file.getvalue()).decode()
+
+
+WITH_PALETTE, WITHOUT = as_saved(Image.new("P", (2, 2))), as_saved(Image.new("RGBA", (2, 2), "white"))
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_committed_notebooks_are_clean(path):
     assert TOOL["problems"](path) == []
+
+
+def test_committed_notebooks_are_small():
+    """Where one grows beyond it, `python .ci/notebooks.py clean` makes PNGs small; an explorer has about 60 kB."""
+    assert sum(path.stat().st_size for path in NOTEBOOKS) <= MEGABYTES * 1e6
 
 
 @pytest.mark.parametrize(
@@ -81,7 +100,7 @@ def test_kernels_train_on_an_eighth():
 def test_cleaning_strips_widget_state_and_keeps_outputs(tmp_path):
     view = {
         "application/vnd.jupyter.widget-view+json": {"model_id": "1"},
-        "image/png": "iVBORw0KGgo=",
+        "image/png": WITH_PALETTE,
         "text/plain": "words",
     }
     output = nbformat.v4.new_output("execute_result", view, execution_count=3)
@@ -95,12 +114,29 @@ def test_cleaning_strips_widget_state_and_keeps_outputs(tmp_path):
     clean = nbformat.read(path, as_version=4)
     assert "widgets" not in clean.metadata
     assert set(clean.cells[0].outputs[0].data) == {"image/png", "text/plain"}
+    assert clean.cells[0].outputs[0].data["image/png"] == WITH_PALETTE
     assert TOOL["main"](["check", str(path)]) == 0
+
+
+def test_cleaning_gives_a_png_a_palette_and_keeps_its_words(tmp_path):
+    alt = {"image/png": {"alt": "two dots"}}
+    output = nbformat.v4.new_output("display_data", {"image/png": WITHOUT}, metadata=alt)
+    path = tmp_path / "00_x.ipynb"
+    cells = [nbformat.v4.new_code_cell("1", outputs=[output])]
+    before = TOOL["cleaned"](nbformat.v4.new_notebook(cells=cells))
+    before.cells[0].outputs[0].data["image/png"] = WITHOUT
+    nbformat.write(before, path)
+    assert len(TOOL["problems"](path)) == 1
+    TOOL["main"](["clean", str(path)])
+    (cell,) = nbformat.read(path, as_version=4).cells
+    assert Image.open(io.BytesIO(base64.b64decode(cell.outputs[0].data["image/png"]))).mode == "P"
+    assert cell.outputs[0].metadata == alt
+    assert TOOL["problems"](path) == []
 
 
 def test_what_was_printed_together_is_one_output():
     """A kernel sends it in as many messages as it likes; a warning, or a picture, between two lines keeps its place."""
-    picture = nbformat.v4.new_output("display_data", {"image/png": "iVBORw0KGgo="})
+    picture = nbformat.v4.new_output("display_data", {"image/png": WITH_PALETTE})
     out, err = (partial(nbformat.v4.new_output, "stream", name=name) for name in ("stdout", "stderr"))
     outputs = [
         out(text="a\n"),

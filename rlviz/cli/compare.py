@@ -231,7 +231,7 @@ def _spent(comparison: Comparison) -> str:
 
 
 def _draw(comparison: Comparison, picture: Path) -> None:
-    from rlviz.pictures.base import save_figure
+    from rlviz.page.style import save_figure
     from rlviz.runs.comparison import alt, plot_comparison
 
     title = f"{comparison.task}: held-out accuracy at {_spent(comparison)}"

@@ -118,7 +118,7 @@ def _name(axis: str) -> str:
 
 def _check(out: Path, regime: dict[str, Any], axes: tuple[str, str]) -> None:
     """Raise ValueError, before minutes of work, for a file that cannot be drawn into and for a setting that is an axis."""
-    from rlviz.pictures.base import DESCRIPTION
+    from rlviz.page.style import DESCRIPTION
 
     if out.suffix.lower() not in (*DESCRIPTION, ".html"):
         raise ValueError(f"out must end in {', '.join(DESCRIPTION)} or .html; got {out.name}")

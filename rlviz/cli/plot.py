@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -45,9 +43,8 @@ def command_of(name: str) -> Any:
     Raises ValueError for an unknown name.
     """
     from rlviz.algorithms import ALGORITHMS, RELATIVES, command_name
-    from rlviz.pictures.base import DESCRIPTION, plot_small_multiples, save_figure
-    from rlviz.pictures.frozen import freeze, page
-    from rlviz.pictures.idea import Idea
+    from rlviz.page.style import DESCRIPTION, save_figure
+    from rlviz.page.widget import page
     from rlviz.training.files import write_text
 
     idea = find_explorer(name).idea
@@ -67,26 +64,16 @@ def command_of(name: str) -> Any:
                 raise ValueError(f"out must end in {', '.join(DESCRIPTION)} with --small-multiples; got {out.name}")
             explorer = find_explorer(name)(**arguments)
             out.parent.mkdir(parents=True, exist_ok=True)
-            live = explorer.html() if isinstance(idea, Idea) else freeze(explorer)
-            write_text(out, page(f"rlviz: {name}", live))
+            write_text(out, page(f"rlviz: {name}", explorer.html()))
             console.print(f"{escape(str(out))}: {escape(explorer.caption)}", soft_wrap=True)
             return
         if out.suffix.lower() not in DESCRIPTION:
             raise ValueError(f"out must end in {', '.join(DESCRIPTION)} or .html; got {out.name}")
-        if isinstance(idea, Idea):
-            figure, words = on_paper(idea, arguments, several=small_multiples)
-        elif small_multiples:
-            curves = {label: idea.curve(**{**twin, **arguments}) for label, twin in idea.twin.items()}
-            figure = plot_small_multiples(idea.picture, curves)
-            words = " ".join(f"{label}: {idea.picture(curve).caption(curve)}" for label, curve in curves.items())
-        else:
-            curve = idea.curve(**arguments)
-            picture = idea.picture(curve)
-            figure, words = picture.figure, picture.caption(curve)
+        figure, words = on_paper(idea, arguments, several=small_multiples)
         save_figure(figure, out, description=words)
         console.print(f"{escape(str(out))}: {escape(words)}", soft_wrap=True)
 
-    about = f"{idea.picture.title} {idea.picture.alt}" if isinstance(idea, Idea) else inspect.getdoc(idea.curve)
+    about = f"{idea.picture.title} {idea.picture.alt}"
     app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
     names = ", ".join(command_name(member) for member in (*ALGORITHMS, *RELATIVES))
     app.command(help=about, epilog=f"Algorithms: {names}")(draw)
@@ -108,19 +95,7 @@ def on_paper(idea: Any, arguments: dict[str, Any], *, several: bool) -> tuple[An
 
 def arguments_of(idea: Any) -> dict[str, Option]:
     """Return an option for each argument of an `Idea`."""
-    from rlviz.pictures import idea as ideas
-
-    if isinstance(idea, ideas.Idea):
-        return {name: _option(idea, name, control) for name, control in idea.controls.items()}
-    hints, options = get_type_hints(idea.curve), {}
-    for name, parameter in idea.signature.parameters.items():
-        choices = get_args(hints[name]) if get_origin(hints[name]) is Literal else ()
-        told = [f"{idea.controls[name].words.capitalize()}."] if name in idea.controls else []
-        told += [f"One of: {'; '.join(choices)}."] if choices else []
-        own = idea.algorithms is not None and name in idea.algorithms.parameters
-        default = "the algorithm's own" if own else _written(parameter.default)
-        options[name] = Option(_reader(hints[name]), " ".join([*told, f"[default: {default}]"]))
-    return options
+    return {name: _option(idea, name, control) for name, control in idea.controls.items()}
 
 
 def _option(idea: Any, name: str, control: Any) -> Option:
@@ -144,23 +119,6 @@ def _option(idea: Any, name: str, control: Any) -> Option:
     default = idea.signature.parameters[name].default
     own = idea.algorithms is not None and name in idea.algorithms.parameters
     return Option(reader, f"{about} [default: {'the algorithm’s own' if own else _written(default)}]")
-
-
-def _reader(hint: Any) -> Reader:
-    """Return what reads an argument of this type: a number, a text, a choice, several whole numbers, or algorithms."""
-    from rlviz.algorithms import find_algorithm
-
-    if get_origin(hint) in (tuple, Sequence):
-        counts = get_args(hint)[0] is int
-        return (
-            Reader(_counts, "<int,int,…>", "whole numbers with commas")
-            if counts
-            else Reader(_algorithms, "<name,name>", "")
-        )
-    if get_origin(hint) is Literal:
-        return PLAIN[str]  # the help lists the choices
-    kinds = get_args(hint) or (hint,)
-    return reader_of(hint) if kinds[0] in PLAIN else Reader(find_algorithm, "<name>", "")
 
 
 def _counts(text: str) -> tuple[int, ...]:

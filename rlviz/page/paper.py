@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from textwrap import fill
@@ -12,12 +13,11 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import NullLocator
 
 from rlviz.page.names import Names, formatted
 from rlviz.page.picture import (
     Area,
-    Axis,
     Bars,
     Cells,
     Line,
@@ -36,6 +36,7 @@ from rlviz.page.style import COLOURS, TEXT, new_figure
 SHADES = LinearSegmentedColormap.from_list("less and more", ["#E69F00", "#f4f4f4", "#56B4E9"])
 CORNERS = {"nw": (0.015, 0.96, "left", "top"), "ne": (0.985, 0.96, "right", "top")}
 CORNERS |= {"sw": (0.015, 0.04, "left", "bottom"), "se": (0.985, 0.04, "right", "bottom")}
+LOW = 0.6  # a panel below this height has fewer numbers beside it
 GAP, KEY = 0.21, 0.52  # inches: between the names of two lines; from a panel down to its key
 SHAPES = {"_": "_", "x": "x", "o": "o", "D": "D", "s": "s", "^": "^", "v": "v", "+": "+"}
 
@@ -96,8 +97,8 @@ def draw_panel(ax: Axes, panel: Panel, names: Names) -> Axes:
     ax.set_title(fill(title, max(20, round(12 * _inches(ax)[0]))), fontsize=TEXT + 1)  # 12 letters an inch
     ax.spines[["top", "right"]].set_visible(False)
     ax.tick_params(labelsize=TEXT - 1)
-    for along, axis in (("x", panel.x), ("y", panel.y)):
-        _axis(ax, along, axis, names)
+    for along in ("x", "y"):
+        _axis(ax, along, panel, names)
     for mark in panel.marks:
         if shown(mark, names):
             DRAW[type(mark)](ax, mark, names, _look(mark, names))
@@ -109,19 +110,30 @@ def draw_panel(ax: Axes, panel: Panel, names: Names) -> Axes:
         where: dict[str, Any] = {
             "loc": "upper center",
             "bbox_to_anchor": (0.5, -KEY / _inches(ax)[1]),
-            "ncols": min(3, len(named)),
+            "ncols": _columns(list(named), _inches(ax)[0]),
         }
         ax.legend(list(named.values()), list(named), frameon=False, fontsize=TEXT - 2, **where)
     return ax
 
 
+def _columns(labels: Sequence[str], width: float) -> int:
+    """Return how many columns of a key, three at most, are no wider than so many inches; it is filled column by column."""
+
+    def inches(columns: int) -> float:
+        rows = -(-len(labels) // columns)
+        return sum(0.6 + max(map(len, labels[i : i + rows])) / 12 for i in range(0, len(labels), rows))
+
+    return next((columns for columns in (3, 2) if columns <= len(labels) and inches(columns) <= width + 0.5), 1)
+
+
 def _name_ends(ax: Axes, marks: Sequence[Mark], names: Names) -> None:
     """Write labels that stand in the graph: of lines at their right ends, apart from each other, of others at their places."""
     ends: list[Any] = []  # [height, look]
+    upright = [names.one(mark.at) for mark in marks if isinstance(mark, Rule) and mark.axis == "x"]
     for mark in marks:
         look = _look(mark, names)
         if isinstance(mark, Span | Rule) and mark.axis == "x":
-            _name_place(ax, mark, names, look)
+            _name_place(ax, mark, names, look, upright)
             continue
         if isinstance(mark, Rule):
             x, y = np.array([ax.get_xlim()[1]]), names.array(mark.at)
@@ -148,8 +160,11 @@ def _name_ends(ax: Axes, marks: Sequence[Mark], names: Names) -> None:
             ax.text(0.98, aside, look["label"], ha="right", transform=ax.transAxes, **style)
 
 
-def _name_place(ax: Axes, mark: Span | Rule, names: Names, look: Mapping[str, Any]) -> None:
-    """Write the label of a vertical rule at its top, on the side that has room, and of a stretch at its foot."""
+def _name_place(ax: Axes, mark: Span | Rule, names: Names, look: Mapping[str, Any], upright: Sequence[float]) -> None:
+    """Write the label of a vertical rule at its top, on the side that has room, and of a stretch at its foot.
+
+    upright: where vertical rules with labels stand; of two that are near, each has its label on the far side.
+    """
     low, high = ax.get_xlim()
     style: dict[str, Any] = {
         "color": look["colour"],
@@ -164,9 +179,10 @@ def _name_place(ax: Axes, mark: Span | Rule, names: Names, look: Mapping[str, An
         return
     at, shift = names.one(mark.at), (high - low) / 60
     if low <= at <= high:
-        side: dict[str, Any] = (
-            {"x": at + shift, "ha": "left"} if at < (low + high) / 2 else {"x": at - shift, "ha": "right"}
-        )
+        reach = (high - low) * len(look["label"]) / 9 / _inches(ax)[0]  # of a label, nearly
+        near = [other - at for other in upright if 0 < abs(other - at) < reach]
+        on_the_right = max(near) < 0 if near else at < (low + high) / 2
+        side: dict[str, Any] = {"x": at + shift, "ha": "left"} if on_the_right else {"x": at - shift, "ha": "right"}
         ax.text(y=0.96, s=look["label"], va="center", **side, **style)
 
 
@@ -183,25 +199,39 @@ def shown(mark: Mark, names: Names) -> bool:
     return all(channel in names for channel in channels if isinstance(channel, str))
 
 
-def _axis(ax: Axes, along: str, axis: Axis, names: Names) -> None:
-    scale = getattr(ax, f"{along}axis")
+def _axis(ax: Axes, along: str, panel: Panel, names: Names) -> None:
+    axis = getattr(panel, along)
+    low, high = names.one(axis.low), names.one(axis.high)
+    log = names.one(axis.log) != 0
     getattr(ax, f"set_{along}label")(names.fill(axis.label).replace("$", r"\$"), fontsize=TEXT)
-    log = names.one(axis.log) if isinstance(axis.log, str) else axis.log
     if log:
         getattr(ax, f"set_{along}scale")("log")
-        scale.set_minor_locator(NullLocator())
-    getattr(ax, f"set_{along}lim")(names.one(axis.low), names.one(axis.high))
-    if axis.ticks is None:
-        scale.set_major_locator(NullLocator())
-    elif axis.names:
-        words = names.words(axis.names)
-        there = [place for place in range(1, len(words) + 1) if names.one(axis.low) <= place <= names.one(axis.high)]
-        getattr(ax, f"set_{along}ticks")(there, [words[place - 1] for place in there])
-    elif axis.ticks:
-        scale.set_major_locator(FixedLocator(axis.ticks))
-        scale.set_major_formatter(FuncFormatter(lambda value, _: formatted(value, "g")))
-    elif log:
-        scale.set_major_formatter(FuncFormatter(lambda value, _: formatted(value, "g")))
+        getattr(ax, f"{along}axis").set_minor_locator(NullLocator())
+    words = names.words(axis.names) if axis.names else []
+    many = 3 if along == "y" and panel.tall < LOW else 5
+    places = axis.ticks or range(1, len(words) + 1) or ticks_of(low, high, log=log, many=many)
+    slack = 1e-9 * (abs(low) + abs(high))
+    there = [place for place in places if low - slack <= place <= high + slack] if axis.ticks is not None else []
+    getattr(ax, f"set_{along}ticks")(
+        there, [words[round(place) - 1] if words else formatted(place, "g") for place in there]
+    )
+    getattr(ax, f"set_{along}lim")(low, high)
+
+
+def ticks_of(low: float, high: float, *, log: bool = False, many: int = 5) -> list[float]:
+    """Return round numbers on an axis, about so many, as a page has them; on a log axis powers of ten, or 1, 2, 5 of few."""
+    if log:
+        start, end = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
+        every = max(1, math.ceil((end - start + 1) / (many + 2)))
+        few = end - start < 2
+        powers = range(start - 1 if few else start, end + 1, every)
+        made = [float(f"{k}e{power}") for power in powers for k in ((1, 2, 5) if few else (1,))]
+        return [tick for tick in made if low * 0.999999 <= tick <= high * 1.000001]
+    raw = (high - low) / many
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(k * power for k in (1, 2, 2.5, 5, 10) if k * power >= raw * 0.999)
+    places = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
+    return [float(f"{place * step:.12g}") for place in places]
 
 
 def _look(mark: Mark, names: Names) -> dict[str, Any]:
@@ -224,7 +254,9 @@ def _kept(mark: Mark, names: Names, *channels: Any) -> list[Any]:
 
 
 def _line(ax: Axes, mark: Line, names: Names, look: Mapping[str, Any]) -> None:
-    x, y = _kept(mark, names, mark.x, mark.y)
+    x, y = np.broadcast_arrays(names.array(mark.x), names.array(mark.y))
+    if mark.where:  # a gap, not a short cut
+        y = np.where(names.array(mark.where) != 0, y, np.nan)
     style = {"color": look["colour"], "linewidth": mark.width, "linestyle": _dashes(mark.dash), "label": look["key"]}
     ax.plot(x, y, marker=SHAPES.get(mark.marker), markersize=5, **style)
 

@@ -57,11 +57,29 @@ function read(data, at) {
   for (let i = 0; i < out.length; i++) out[i] = data[at[i]];
   return out;
 }
+/** Numbers that lie side by side, or are one number again and again, in the last dimensions of a view: how many of them. */
+function runOf(shape, steps, own) {
+  let d = shape.length;
+  let run = 1;
+  while (d > 0 && (shape[d - 1] === 1 || steps[d - 1] === own[d - 1])) run *= shape[--d];
+  if (run > 1) return { d, run, isSame: false };
+  while (d > 0 && (shape[d - 1] === 1 || steps[d - 1] === 0)) run *= shape[--d];
+  return { d, run, isSame: true };
+}
 /** A strided view: the data itself where it lies side by side, else a copy. */
 function strided(x, shape, steps, start = 0) {
   const own = strides(shape);
-  const whole = shape.every((k, d) => k === 1 || steps[d] === own[d]);
-  if (!whole) return array(shape, read(x.data, places(shape, steps, start)));
+  const { d, run, isSame } = runOf(shape, steps, own);
+  if (d > 0 || (isSame && run > 1)) {
+    if (run < 8) return array(shape, read(x.data, places(shape, steps, start)));
+    const at = places(shape.slice(0, d), steps.slice(0, d), start);
+    const out = fresh(at.length * run);
+    for (let i = 0, o = 0; i < at.length; i++, o += run) {
+      if (isSame) out.fill(x.data[at[i]], o, o + run);
+      else out.set(x.data.subarray(at[i], at[i] + run), o);
+    }
+    return array(shape, out);
+  }
   const n = size(shape);
   return array(shape, n === x.data.length ? x.data : x.data.subarray(start, start + n));
 }
@@ -100,17 +118,29 @@ function blocks(large, small) {
   return d === skip ? { outer, inner } : null;
 }
 
+// A loop that calls a function for each number is five times slower than one that is written out, as all functions share
+// its code: so the commonest are.
+const each = (f) => (a, out) => { for (let i = 0; i < out.length; i++) out[i] = f(a[i]); };
+const SINGLE = {
+  exp: (a, out) => { for (let i = 0; i < out.length; i++) out[i] = Math.exp(a[i]); },
+  log: (a, out) => { for (let i = 0; i < out.length; i++) out[i] = Math.log(a[i]); },
+  sqrt: (a, out) => { for (let i = 0; i < out.length; i++) out[i] = Math.sqrt(a[i]); },
+  abs: (a, out) => { for (let i = 0; i < out.length; i++) out[i] = Math.abs(a[i]); },
+  neg: (a, out) => { for (let i = 0; i < out.length; i++) out[i] = -a[i]; },
+  square: (a, out) => { for (let i = 0; i < out.length; i++) out[i] = a[i] * a[i]; },
+  bitwise_not: (a, out) => { for (let i = 0; i < out.length; i++) out[i] = +(a[i] === 0); }, // of truths only
+};
+/** The operation of a loop, or of a function of a number. */
 function unary(f) {
+  const loop = f.length === 2 ? f : each(f);
   return (x) => {
     const { shape, data } = lift(x);
     const out = fresh(data.length);
-    for (let i = 0; i < out.length; i++) out[i] = f(data[i]);
+    loop(data, out);
     return array(shape, out);
   };
 }
 // A loop f(a, i, p, b, j, q, out, o, end) goes over a from i in steps of p and over b from j in steps of q, into out[o … end).
-// One that calls a function for each number is five times slower than one that is written out, as all functions share its
-// code: so the commonest are.
 const looped = (f) => (a, i, p, b, j, q, out, o, end) => { for (; o < end; i += p, j += q) out[o++] = f(a[i], b[j]); };
 const LOOPS = {
   add: (a, i, p, b, j, q, out, o, end) => { for (; o < end; i += p, j += q) out[o++] = a[i] + b[j]; },
@@ -118,7 +148,19 @@ const LOOPS = {
   mul: (a, i, p, b, j, q, out, o, end) => { for (; o < end; i += p, j += q) out[o++] = a[i] * b[j]; },
   div: (a, i, p, b, j, q, out, o, end) => { for (; o < end; i += p, j += q) out[o++] = a[i] / b[j]; },
   lt: (a, i, p, b, j, q, out, o, end) => { for (; o < end; i += p, j += q) out[o++] = +(a[i] < b[j]); },
+  le: (a, i, p, b, j, q, out, o, end) => { for (; o < end; i += p, j += q) out[o++] = +(a[i] <= b[j]); },
+  gt: (a, i, p, b, j, q, out, o, end) => { for (; o < end; i += p, j += q) out[o++] = +(a[i] > b[j]); },
+  ge: (a, i, p, b, j, q, out, o, end) => { for (; o < end; i += p, j += q) out[o++] = +(a[i] >= b[j]); },
+  eq: (a, i, p, b, j, q, out, o, end) => { for (; o < end; i += p, j += q) out[o++] = +(a[i] === b[j]); },
   ne: (a, i, p, b, j, q, out, o, end) => { for (; o < end; i += p, j += q) out[o++] = +(a[i] !== b[j]); },
+  bitwise_and: (a, i, p, b, j, q, out, o, end) => { for (; o < end; i += p, j += q) out[o++] = a[i] & b[j]; },
+  bitwise_or: (a, i, p, b, j, q, out, o, end) => { for (; o < end; i += p, j += q) out[o++] = a[i] | b[j]; },
+  maximum: (a, i, p, b, j, q, out, o, end) => {
+    for (; o < end; i += p, j += q) out[o++] = a[i] > b[j] || a[i] !== a[i] ? a[i] : b[j];
+  },
+  minimum: (a, i, p, b, j, q, out, o, end) => {
+    for (; o < end; i += p, j += q) out[o++] = a[i] < b[j] || a[i] !== a[i] ? a[i] : b[j];
+  },
 };
 /** The operation of a loop, or of a function of two numbers. */
 function binary(f) {
@@ -194,10 +236,22 @@ function reduce(f) {
     return array(keep ? g.keep : g.shape, out);
   };
 }
+/** Four sums at a time, as each addition waits for the one before it. */
 function sumOf(a, at, step, n) {
-  let sum = 0;
-  for (let k = 0; k < n; k++, at += step) sum += a[at];
-  return sum;
+  let b = 0;
+  let c = 0;
+  let d = 0;
+  let e = 0;
+  const end = at + n * step;
+  const rest = end - 3 * step;
+  for (; at < rest; at += 4 * step) {
+    b += a[at];
+    c += a[at + step];
+    d += a[at + 2 * step];
+    e += a[at + 3 * step];
+  }
+  for (; at < end; at += step) b += a[at];
+  return b + c + (d + e);
 }
 function productOf(a, at, step, n) {
   let product = 1;
@@ -230,6 +284,9 @@ function allOf(a, at, step, n) {
 }
 /** f(data, out, at, step, n) writes one line along a dimension into the same places of `out`. */
 const along = (f) => (x, d = -1) => array(x.shape, lines(folded(x, [d]), fresh(x.data.length), f));
+const sums = along((a, y, at, step, n) => {
+  for (let k = 0, sum = 0; k < n; k++, at += step) y[at] = sum += a[at];
+});
 const running = (f, start) => along((a, y, at, step, n) => {
   for (let k = 0, v = start; k < n; k++, at += step) y[at] = v = f(v, a[at]);
 });
@@ -277,27 +334,32 @@ const ranked = (down, value) => along((a, y, at, step, n) => {
   order.forEach((p, k) => (y[at + k * step] = value ? a[at + p * step] : p));
 });
 const sortedPlaces = (x, d = -1, down = false) => ranked(down, false)(x, d);
+/** A typed array sorts itself faster, though it puts −0 before 0. */
+const ascending = along((a, y, at, step, n) => {
+  const line = new Float64Array(n);
+  for (let k = 0; k < n; k++) line[k] = a[at + k * step];
+  line.sort();
+  for (let k = 0; k < n; k++) y[at + k * step] = line[k];
+});
 function sortedValues(x, d = -1, down = false) {
-  const last = from0(d, x.shape.length) === x.shape.length - 1;
-  if (down || !last || x.data.some((v) => Object.is(v, -0))) return ranked(down, true)(x, d);
-  const [out, n] = [copied(x), x.shape.at(-1)]; // a typed array sorts itself faster, though it puts −0 before 0
-  for (let o = 0; o < out.data.length; o += n) out.data.subarray(o, o + n).sort();
-  return out;
+  return down || x.data.some((v) => v === 0 && 1 / v < 0) ? ranked(down, true)(x, d) : ascending(x, d);
 }
 function search(list, x, right = false, side = null) {
   const [values, n] = [lift(x), list.shape.at(-1)];
   const row = list.shape.length > 1 ? values.shape.at(-1) : Infinity; // one list for each row of values, or one for all
-  const beyond = right || side === "right" ? (a, v) => a > v : (a, v) => a >= v;
+  const isBeyond = right || side === "right";
   const out = fresh(values.data.length);
-  for (let i = 0; i < out.length; i++) {
-    let low = 0;
-    let high = n;
+  for (let i = 0, start = 0, left = row; i < out.length; i++, left--) {
+    if (left === 0) [start, left] = [start + n, row];
+    const v = values.data[i];
+    let low = start;
+    let high = start + n;
     while (low < high) {
       const middle = (low + high) >> 1;
-      if (beyond(list.data[Math.floor(i / row) * n + middle], values.data[i])) high = middle;
+      if (isBeyond ? list.data[middle] > v : list.data[middle] >= v) high = middle;
       else low = middle + 1;
     }
-    out[i] = low;
+    out[i] = low - start;
   }
   return array(values.shape, out);
 }
@@ -356,15 +418,40 @@ function viewed(x, sizes) {
   if (size(shape) !== x.data.length) throw new Error(`${x.data.length} numbers do not fill the shape ${shape}`);
   return array(shape, x.data);
 }
+/** The sum of u[i …] · v[j …] over k numbers, four sums at a time. */
+function inner(u, i, v, j, k) {
+  let a = 0;
+  let b = 0;
+  let c = 0;
+  let d = 0;
+  const end = i + k;
+  for (; i < end - 3; i += 4, j += 4) {
+    a += u[i] * v[j];
+    b += u[i + 1] * v[j + 1];
+    c += u[i + 2] * v[j + 2];
+    d += u[i + 3] * v[j + 3];
+  }
+  for (; i < end; i++, j++) a += u[i] * v[j];
+  return a + b + (c + d);
+}
 /** b products of [n, k] and [k, m]. */
 function product(x, y, [b, n, k, m], shape) {
-  const out = fresh(b * n * m);
-  for (let to = 0; to < out.length; to++) {
-    const row = Math.floor(to / m);
-    let sum = 0;
-    let at = Math.floor(row / n) * k * m + (to % m);
-    for (let p = 0; p < k; p++, at += m) sum += x.data[row * k + p] * y.data[at];
-    out[to] = sum;
+  const [u, v, out] = [x.data, y.data, fresh(b * n * m).fill(0)];
+  for (let row = 0, from = 0; row < b * n; row++) {
+    const first = row * k;
+    if (row && row % n === 0) from += k * m;
+    if (m === 1) out[row] = inner(u, first, v, from, k);
+    let p = m === 1 ? k : 0;
+    for (; p < k - 3; p += 4) { // four rows of y at a time, whose numbers lie side by side
+      const [e, f, g, h] = [u[first + p], u[first + p + 1], u[first + p + 2], u[first + p + 3]];
+      for (let to = row * m, end = to + m, at = from + p * m; to < end; to++, at++) {
+        out[to] = out[to] + e * v[at] + f * v[at + m] + g * v[at + 2 * m] + h * v[at + 3 * m];
+      }
+    }
+    for (; p < k; p++) {
+      const factor = u[first + p];
+      for (let to = row * m, end = to + m, at = from + p * m; to < end; to++, at++) out[to] += factor * v[at];
+    }
   }
   return array(shape, out);
 }
@@ -455,7 +542,7 @@ function even(a) {
 /** C's pow, which is 1 where JavaScript's is NaN. */
 const power = binary((a, b) => (a === 1 || (a === -1 && Math.abs(b) === Infinity) ? 1 : a ** b));
 /** The exponents for which torch takes another way if they are numbers. */
-const powers = { 0.5: unary(Math.sqrt), "-0.5": unary((a) => 1 / Math.sqrt(a)), 2: unary((a) => a * a) };
+const powers = { 0.5: unary(SINGLE.sqrt), "-0.5": unary((a) => 1 / Math.sqrt(a)), 2: unary(SINGLE.square) };
 function remainder(a, b) {
   const r = a % b;
   return r !== 0 && r < 0 !== b < 0 ? r + b : r;
@@ -472,8 +559,9 @@ function addExp(a, b) {
 }
 const plus = (a, b) => a + b;
 const times = (a, b) => a * b;
-const [add, sub, mul, divide, less, unequal] = Object.values(LOOPS).map(binary);
-const [maximum, minimum, floored, truncated] = [max, min, floorDivide, (a, b) => Math.trunc(a / b)].map(binary);
+const { add, sub, mul, div: divide, maximum, minimum, ...compared } =
+  Object.fromEntries(Object.entries(LOOPS).map(([name, loop]) => [name, binary(loop)]));
+const [floored, truncated] = [floorDivide, (a, b) => Math.trunc(a / b)].map(binary);
 const divisions = { null: divide, floor: floored, trunc: truncated };
 const total = reduce(sumOf);
 const timesNumber = (x, factor) => (factor === 1 ? x : mul(x, factor));
@@ -481,22 +569,20 @@ const joined = { sum: [plus, 0], mean: [plus, 0], prod: [times, 1], amax: [max, 
 
 /** The operations by ATen's names, without overloads; n_… are those of sizes, which are plain numbers. */
 export const OPS = {
-  neg: unary((a) => -a), exp2: unary((a) => 2 ** a), square: unary((a) => a * a), reciprocal: unary((a) => 1 / a),
+  exp2: unary((a) => 2 ** a), reciprocal: unary((a) => 1 / a),
   rsqrt: unary((a) => 1 / Math.sqrt(a)), sign: unary((a) => (a > 0) - (a < 0)), round: unary(even),
   sigmoid: unary((a) => 1 / (1 + Math.exp(-a))), relu: unary((a) => (a < 0 ? 0 : a)),
   erf: unary(erf), erfc: unary(erfc), erfinv: unary(erfinv), special_ndtri: unary(ndtri), lgamma: unary(lgamma),
   special_erfcx: unary((a) => (a < 0 ? 2 * Math.exp(a * a) - scaled(-a) : scaled(a))), digamma: unary(digamma),
   isnan: unary((a) => +(a !== a)), isfinite: unary((a) => +(a - a === 0)),
   isinf: unary((a) => +(Math.abs(a) === Infinity)),
-  logical_not: unary((a) => +(a === 0)), bitwise_not: unary((a) => +(a === 0)), // bitwise_not: of truths only
+  logical_not: unary(SINGLE.bitwise_not),
   add: (x, y, alpha = 1) => add(x, timesNumber(y, alpha)), sub: (x, y, alpha = 1) => sub(x, timesNumber(y, alpha)), mul,
   div: (x, y, rounding = null) => divisions[rounding](x, y), floor_divide: floored, remainder: binary(remainder),
   fmod: binary((a, b) => a % b), pow: (x, y) => (typeof y === "number" && powers[y]?.(x)) || power(x, y),
-  atan2: binary(Math.atan2), maximum, minimum, lt: less, le: binary((a, b) => +(a <= b)),
-  gt: binary((a, b) => +(a > b)), ge: binary((a, b) => +(a >= b)), eq: binary((a, b) => +(a === b)),
-  ne: unequal, logical_and: binary((a, b) => +(a !== 0 && b !== 0)),
+  atan2: binary(Math.atan2), maximum, minimum, ...compared, logical_and: binary((a, b) => +(a !== 0 && b !== 0)),
   logical_or: binary((a, b) => +(a !== 0 || b !== 0)), logical_xor: binary((a, b) => +((a !== 0) !== (b !== 0))),
-  bitwise_and: binary((a, b) => a & b), bitwise_or: binary((a, b) => a | b), bitwise_xor: binary((a, b) => a ^ b),
+  bitwise_xor: binary((a, b) => a ^ b),
   where, masked_fill: (x, mask, v) => OPS.where(mask, v, x),
   lerp: ternary((a, b, w) => (Math.abs(w) < 0.5 ? a + w * (b - a) : b - (b - a) * (1 - w))),
   clamp: (x, low, high) => OPS.clamp_max(OPS.clamp_min(x, low), high),
@@ -570,7 +656,10 @@ export const OPS = {
     let to = 0;
     for (const x of given) {
       const n = size(x.shape.slice(d));
-      for (let o = 0; o * n < x.data.length; o++) out.data.set(x.data.subarray(o * n, o * n + n), o * line + to);
+      for (let o = 0; o * n < x.data.length; o++) {
+        if (n > 8) out.data.set(x.data.subarray(o * n, o * n + n), o * line + to);
+        else for (let i = 0; i < n; i++) out.data[o * line + to + i] = x.data[o * n + i];
+      }
       to += n;
     }
     return out;
@@ -633,12 +722,13 @@ export const OPS = {
   },
   max: pair(most, maximum), min: pair(least, minimum), argmax: (x, d, keep) => most(x, d, keep)[1],
   argmin: (x, d, keep) => least(x, d, keep)[1], getitem: (list, i) => list[i],
-  sort: (x, d, down) => [sortedValues(x, d, down), sortedPlaces(x, d, down)],
-  argsort: sortedPlaces, sort_values: sortedValues, sort_places: sortedPlaces,
-  topk: (x, k, d = -1, largest = true) => OPS.sort(x, d, largest).map((y) => OPS.slice(y, d, 0, k)),
+  // each of the two is made when it is read: mostly one is not
+  sort: (x, d, down) => ({ get 0() { return sortedValues(x, d, down); }, get 1() { return sortedPlaces(x, d, down); } }),
+  argsort: sortedPlaces,
+  topk: (x, k, d = -1, largest = true) => [sortedValues, sortedPlaces].map((by) => OPS.slice(by(x, d, largest), d, 0, k)),
   searchsorted: search, bucketize: (x, list, right) => search(list, x, right),
 
-  cumsum: running(plus, 0), cumprod: running(times, 1), logcumsumexp: running(addExp, -Infinity),
+  cumsum: sums, cumprod: running(times, 1), logcumsumexp: running(addExp, -Infinity),
   _softmax: softmax(false), _log_softmax: softmax(true),
   mm: (x, y) => product(x, y, [1, ...x.shape, y.shape[1]], [x.shape[0], y.shape[1]]),
   bmm: (x, y) => product(x, y, [...x.shape, y.shape[2]], [...x.shape.slice(0, 2), y.shape[2]]),
@@ -652,8 +742,9 @@ export const OPS = {
   n_sym_int: Math.trunc, n_sym_sqrt: Math.sqrt, n_ceil: Math.ceil, n_floor: Math.floor, n_trunc: Math.trunc,
   n_abs: Math.abs,
 };
+for (const [name, loop] of Object.entries(SINGLE)) OPS[name] = unary(loop);
 for (const name of [
-  "exp", "log", "log1p", "log2", "log10", "expm1", "sqrt", "abs", "floor", "ceil", "trunc", "sin", "cos", "tan", "asin",
+  "log1p", "log2", "log10", "expm1", "floor", "ceil", "trunc", "sin", "cos", "tan", "asin",
   "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
 ]) {
   OPS[name] = unary(Math[name]);
@@ -670,7 +761,8 @@ const SILENT = ["dtype", "layout", "device", "pin_memory", "memory_format", "sta
 const WORDS = { NaN, Infinity, "-Infinity": -Infinity };
 
 /**
- * Make run(inputs, only?) → {output: {shape, data}} of {rows, outputs}. only: the names of the outputs that are wanted.
+ * Make run(inputs, only?, ms?) → {output: {shape, data}} of {rows, outputs}. only: the names of the outputs that are wanted.
+ * ms: how long loops may take; run.isOpen: whether one has rounds left, whose numbers are NaN so far: the next run goes on.
  * A row runs again only if an input that it depends on has changed and a wanted output needs it; run.count: how many did.
  * inputs: numbers, or arrays {shape, data, still?}. An array counts as changed at every run, one that is `still` when it is
  * another one. The next run writes into the arrays of outputs again: copy what is kept. They may be given back.
@@ -683,7 +775,8 @@ export function program({ rows, outputs }) {
   const rowOf = ({ r }, i) => (r < 0 ? i + r : r); // one below 0 says how far back the row stands
   const last = {};
   const orders = new Map();
-  let now = 0;
+  const calls = [];
+  let [now, inLoop, deadline] = [0, false, Infinity];
 
   /** Return a function that makes an argument's value in row i, noting in `needs` the rows that it reads. */
   const reader = (x, i, needs) => {
@@ -718,29 +811,58 @@ export function program({ rows, outputs }) {
       [pool, taken] = outer;
     }
   };
-  /** Run the rows between the start of a loop and its end again and again: those that `after` and `kept` need of the state. */
-  const loop = (start, after, kept, times) => {
-    const inside = new Set([start]);
-    for (const i of neededBy([after, kept])) if (calls[i]?.needs.some((j) => inside.has(j))) inside.add(i);
-    inside.delete(start);
-    const all = [];
-    let state = make(start);
-    for (let n = 0; n < times; n++) {
-      values[start] = state;
-      for (const i of inside) values[i] = make(i);
-      all.push(OPS.unsqueeze(copied(values[kept]), 0));
-      state = array(values[after].shape, values[after].data.slice()); // its row writes its numbers anew in the next round
-    }
-    run.count += times * inside.size;
-    return OPS.cat(all);
+  /** The rows that `after` and `kept` need of a loop's state: they run again in each round. */
+  const bodyOf = (start, ends) => {
+    const body = new Set([start]);
+    for (const i of neededBy([...ends])) if (calls[i]?.needs.some((j) => body.has(j))) body.add(i);
+    body.delete(start);
+    return [...body];
   };
-  const calls = rows.map(([op, args, named = {}], i) => {
-    if (op === "input" || op === "const") return null;
-    const at = op.startsWith("loop") ? args.map((x) => rowOf(x, i)) : [];
-    if (op === "loop_start") return { needs: at, make: () => copied(values[at[0]]) };
-    if (op === "loop") return { needs: at.slice(0, 3), make: () => loop(...at.slice(0, 3), args[3]) };
-    if (!Object.hasOwn(OPS, op)) throw new Error(`no operation ${op}`);
+  /**
+   * A loop as one row: `loop` makes all that its rounds keep, `loop_end` the last state. When time is up an outermost loop stops
+   * between two rounds, what is missing is NaN, and the next run goes on.
+   */
+  const loopCall = ([start, after, kept], times) => {
+    const ends = kept === undefined ? [after] : [after, kept], body = bodyOf(start, ends);
+    const outside = [...body.flatMap((j) => calls[j].needs), ...ends].filter((j) => j !== start && !body.includes(j));
+    const own = ({ shape, data }) => array(shape, data.slice()); // what a row makes it writes anew in the next round
+    const call = { needs: [...calls[start].needs, ...new Set(outside)], open: null };
+    const go = (task, most, isInner) => {
+      while (task.round < most && (isInner || !task.round || performance.now() < deadline)) {
+        values[start] = task.state;
+        for (const j of body) values[j] = make(j);
+        if (kept !== undefined) task.all.push(OPS.unsqueeze(own(values[kept]), 0));
+        task.state = own(values[after]);
+        task.round++;
+        run.count += body.length;
+      }
+      return most - task.round;
+    };
+    call.make = () => {
+      const isInner = inLoop, task = (isInner ? null : call.open) ?? { state: own(make(start)), all: [], round: 0 };
+      inLoop = true;
+      const missing = go(task, times(), isInner);
+      inLoop = isInner;
+      call.open = missing ? task : null;
+      if (kept === undefined) return task.state;
+      return OPS.cat(missing ? [...task.all, filled([missing, ...values[kept].shape], NaN)] : task.all);
+    };
+    return call;
+  };
+  rows.forEach(([op, args, named = {}], i) => {
+    if (op === "input" || op === "const") return calls.push(null);
     const needs = [];
+    if (op === "loop_start") {
+      const first = reader(args[0], i, needs);
+      return calls.push({ needs, make: first });
+    }
+    if (op.startsWith("loop")) {
+      const times = reader(args.at(-1), i, needs);
+      const call = loopCall(args.slice(0, -1).map((x) => rowOf(x, i)), () => lift(times()).data[0]);
+      call.needs.push(...needs);
+      return calls.push(call);
+    }
+    if (!Object.hasOwn(OPS, op)) throw new Error(`no operation ${op}`);
     const readers = args.map((x) => reader(x, i, needs));
     for (const [name, x] of Object.entries(named)) {
       const place = NAMED[op]?.[name];
@@ -748,7 +870,7 @@ export function program({ rows, outputs }) {
       if (place !== undefined) readers[place] = reader(x, i, needs);
     }
     const all = Array.from(readers, (f) => f ?? (() => undefined));
-    return { needs, make: () => OPS[op](...all.map((f) => f())) };
+    return calls.push({ needs, make: () => OPS[op](...all.map((f) => f())) });
   });
   /** The rows that the wanted outputs need, in order. */
   const order = (names) => {
@@ -768,13 +890,16 @@ export function program({ rows, outputs }) {
     last[name] = given;
     changed[i] = now;
   };
-  const run = (inputs, only = Object.keys(outputs)) => {
+  const run = (inputs, only = Object.keys(outputs), ms = Infinity) => {
     now++;
-    run.count = 0;
+    [run.count, run.isOpen, inLoop, deadline] = [0, false, false, performance.now() + ms];
     for (const i of order(only)) {
+      const isOld = ran[i] < 0 || calls[i]?.needs.some((j) => changed[j] > ran[i]);
       if (!calls[i]) accept(i, inputs);
-      else if (ran[i] < 0 || calls[i].needs.some((j) => changed[j] > ran[i])) {
+      else if (isOld || calls[i].open) {
+        if (isOld && calls[i].open) calls[i].open = null;
         const value = make(i);
+        run.isOpen ||= Boolean(calls[i].open);
         if (typeof value !== "number" || value !== values[i]) changed[i] = now; // a size that stays makes nobody run again
         values[i] = value;
         ran[i] = now;

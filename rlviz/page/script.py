@@ -7,7 +7,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-PLACES = tuple(Path(__file__).parent.parent / name for name in ("page", "pictures", "runs", "site", "web"))
+PLACES = tuple(Path(__file__).parent.parent / name for name in ("page", "runs", "site", "web"))
 IMPORT = re.compile(r"^import .* from \"\./[\w.]+\";\n", re.MULTILINE)
 COMMENT = re.compile(r"^[ \t]*(//[^\n]*|/\*\*.*?\*/[ \t]*)\n", re.MULTILINE | re.DOTALL)
 EXPORT = re.compile(r"^export (default [^;]+;\n|)", re.MULTILINE)

@@ -6,7 +6,6 @@ Each colour has 3:1 contrast on white, and none speaks alone.
 from __future__ import annotations
 
 import base64
-import io
 import os
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from rlviz.page.image import png
 from small_models.checks import checked
 
 BLUE, VERMILION, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#7f7f7f"
@@ -44,9 +44,7 @@ class DescribedFigure(Figure):
         return " ".join([f"{len(shown)} graph{'s' * (len(shown) != 1)}.", *map(_words, shown)])
 
     def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
-        file = io.BytesIO()
-        self.savefig(file, format="png")
-        data = {"text/plain": self.alt(), "image/png": base64.b64encode(file.getvalue()).decode()}
+        data = {"text/plain": self.alt(), "image/png": base64.b64encode(png(self)).decode()}
         return data, {"image/png": {"alt": data["text/plain"]}}
 
 
@@ -86,7 +84,10 @@ def save_figure(figure: Figure, path: str | os.PathLike[str], *, description: st
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        figure.savefig(temporary, format=kind[1:], dpi=150, metadata=metadata)
+        if kind == ".png":
+            temporary.write_bytes(png(figure, dpi=150, metadata=metadata))
+        else:
+            figure.savefig(temporary, format=kind[1:], dpi=150, metadata=metadata)
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)

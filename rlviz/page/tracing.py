@@ -32,7 +32,7 @@ Program = dict[str, Any]
 # operations that leave the numbers as they are
 ALIASES = {"alias", "clone", "detach", "lift_fresh_copy", "lift_fresh", "contiguous"}
 OPERATIONS = frozenset(Path(__file__).with_name("operations.txt").read_text(encoding="utf-8").split())  # of run.js
-OF_LOOPS = {"loop_start", "loop"}
+OF_LOOPS = {"loop_start", "loop", "loop_end"}
 RANDOM = ("rand", "bernoulli", "multinomial", "normal", "uniform")
 VIEWS = {"alias", "as_strided", "detach", "diagonal", "expand", "permute", "select", "slice", "split", "squeeze"}
 VIEWS |= {"t", "transpose", "unbind", "unfold", "unsqueeze", "view"}
@@ -42,13 +42,15 @@ READS = {
     getattr(Tensor, name)
     for name in ("__bool__", "__float__", "__int__", "__index__", "item", "tolist", "numpy", "__array__")
 }
-# a loop is two operations: the state that each round begins with, and all that the rounds keep, where the rows between are run
-# again. While they are recorded they run once, which tells the shapes.
+# a loop is two operations: the state that each round begins with, and all that the rounds keep, or the last state, where the
+# rows between are run again. While they are recorded they run once, which tells the shapes.
 LOOPS = torch.library.Library("rlviz", "DEF")
 LOOPS.define("loop_start(Tensor state) -> Tensor")
 LOOPS.define("loop(Tensor start, Tensor after, Tensor kept, int times) -> Tensor")
+LOOPS.define("loop_end(Tensor start, Tensor after, Tensor times) -> Tensor")
 LOOPS.impl("loop_start", lambda state: state.clone(), "CompositeExplicitAutograd")
 LOOPS.impl("loop", lambda start, after, kept, times: torch.stack([kept] * times), "CompositeExplicitAutograd")
+LOOPS.impl("loop_end", lambda start, after, times: after.clone(), "CompositeExplicitAutograd")
 
 
 class CannotTrace(ValueError):
@@ -129,6 +131,16 @@ def repeated(step: Callable[[Tensor], tuple[Tensor, Tensor]], state: Tensor, tim
         state, kept = step(state)
         found.append(kept)
     return torch.stack(found)
+
+
+def iterated(step: Callable[[Tensor], Tensor], state: Tensor, times: Tensor) -> Tensor:
+    """Return the state after `times` rounds of a loop, a 0-d number of them that may be a control; see `repeated`."""
+    if get_proxy_mode() is not None:
+        start = torch.ops.rlviz.loop_start(state)
+        return torch.ops.rlviz.loop_end(start, step(start), times)
+    for _ in range(int(times)):
+        state = step(state)
+    return state
 
 
 def trace(

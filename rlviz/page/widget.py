@@ -5,16 +5,15 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
-import io
 import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import anywidget
 import traitlets
-from matplotlib.figure import Figure
 
 from rlviz.markup import Markup, element, joined
 from rlviz.page.picture import Draws, Picture, to_json
@@ -22,7 +21,7 @@ from rlviz.page.script import module
 from rlviz.page.tracing import Program
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
-FILES = ("run", "draw", "widget")
+FILES = ("packed", "run", "draw", "widget")
 
 
 @dataclass(frozen=True)
@@ -115,20 +114,31 @@ def finite(value: Any) -> Any:
 
 
 def pack(data: Any) -> str:
-    """Return data as JSON, gzip and base64, for `unpack` of widget.js; the same data give the same text."""
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    """Return data as JSON, packed; the same data give the same text."""
+    return packed_text(json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
+
+
+def packed_text(text: str) -> str:
+    """Return a text as gzip and base64, for `unpacked` of packed.js."""
     return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
 
 
-def fragment(packed: str, *, caption: str, inside: Markup | None = None) -> Markup:
+@cache
+def packed_script(files: tuple[str, ...]) -> str:
+    """Return the files of `module` as one script, packed: two fifths of its bytes."""
+    return packed_text(module(*files))
+
+
+def fragment(packed: str, *, caption: str, inside: Markup | None = None, files: tuple[str, ...] = FILES) -> Markup:
     """Return HTML that needs no other file and no kernel; it shows `caption` until its script runs, and where none does.
 
-    Every fragment carries the script, for an output may stand alone; a page that has it already does not start it again.
+    files: of a script with a function start(name, packed), as `module` takes them. Every fragment carries it whole, packed:
+    an output may stand alone, for another cell's may be deleted, or not drawn yet. A place that has its picture gets no second.
     """
     name = hashlib.sha256(packed.encode()).hexdigest()[:16]
     place = element("div", inside or Markup(), element("p", caption), data_rlviz=name)
-    begin = f'start("{name}", "{packed}");'
-    return joined(place, "\n", element("script", Markup(f"\n{module(*FILES)}\n{begin}\n"), type="module"))
+    run = Markup(f"\n{module('packed')}\nload({json.dumps([name, packed_script(files), packed])[1:-1]});\n")
+    return joined(place, "\n", element("script", run, type="module"))
 
 
 def page(title: str, content: Markup) -> str:
@@ -169,8 +179,8 @@ class View(anywidget.AnyWidget):
             self.answered = {"turn": asked["turn"], **self._answer(asked["key"], asked["values"])}
 
 
-def png(figure: Figure) -> bytes:
-    """Return a figure as a PNG."""
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=100)
-    return file.getvalue()
+def with_twin(bundle: Any, png: bytes, words: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what Jupyter shows of a widget, data and metadata, with a picture and its words for places without a kernel."""
+    data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
+    image = {"text/plain": words, "image/png": base64.b64encode(png).decode()}
+    return {**data, **image}, {**metadata, "image/png": {"alt": words}}

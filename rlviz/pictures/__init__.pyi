@@ -1,13 +1,7 @@
 # What rlviz.pictures offers; rlviz/pictures/__init__.py reads this. An explorer is listed here, and nowhere else.
 from .advantages import explore_advantages as explore_advantages
 from .aggregation import explore_aggregation as explore_aggregation
-from .base import (
-    GREY as GREY,
-    Handle as Handle,
-    Picture as Picture,
-    new_figure as new_figure,
-    save_figure as save_figure,
-)
+from .base import GREY as GREY, new_figure as new_figure, save_figure as save_figure
 from .bounds import explore_bounds as explore_bounds
 from .clip import (
     clip_curve as clip_curve,
@@ -18,9 +12,8 @@ from .clip import (
 from .difficulty import difficulty_curve as difficulty_curve, plot_difficulty as plot_difficulty
 from .dpo import explore_dpo as explore_dpo
 from .entropy import explore_entropy as explore_entropy
-from .explore import Explorer as Explorer, explorer as explorer, small_multiples as small_multiples
-from .frozen import freeze as freeze
 from .gae import explore_gae as explore_gae, gae_curve as gae_curve
+from .idea import Explorer as Explorer, explorer as explorer
 from .importance import importance_curve as importance_curve, plot_importance as plot_importance
 from .kl import explore_kl as explore_kl, kl_curve as kl_curve
 from .map import explore_map as explore_map

@@ -9,8 +9,8 @@ import torch
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from rlviz.pictures.arrays import Array
-from rlviz.pictures.base import COLOURS, LINE, LINE_STYLES, TEXT, dress, new_figure
+from rlviz.page.names import Array
+from rlviz.page.style import CYCLE, LINE, LINE_STYLES, TEXT, dress, new_figure
 from small_models.checks import checked
 
 
@@ -52,7 +52,7 @@ def plot_difficulty(curves: Mapping[str, DifficultyCurve], *, ax: Axes | None = 
         ax.plot(
             curve.share_right,
             curve.size / middle,
-            color=COLOURS[index % 4],
+            color=CYCLE[index % 4],
             linestyle=LINE_STYLES[index % 4],
             linewidth=LINE,
             marker="os^D"[index % 4],

@@ -1,30 +1,58 @@
-"""Whole training runs of a table of logits: what happens to entropy and accuracy, and to the probabilities themselves."""
+"""Whole training runs of a table of logits: what happens to entropy and accuracy, and to the probabilities themselves.
+
+The page trains: a step is a rollout, advantages, and updates through the algorithm's own objective, as in `rlviz.tabular`.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
-from typing import Literal
+from typing import Any
 
-import numpy as np
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
-from matplotlib.collections import PolyCollection
+import torch
+from torch import Tensor
 
 from rlviz.algorithms import DAPO, DCPO, GRPO, Algorithm, GroupPolicyGradient
-from rlviz.pictures.arguments import Menu, Second, Stops, WholeSlider
-from rlviz.pictures.arrays import Array, remembered
-from rlviz.pictures.base import BLUE, GREY, LINE, TEXT, VERMILION, Handle, Picture, dress
-from rlviz.pictures.explore import WIDTHS, Algorithms, explorer, with_given
+from rlviz.algorithms.base import with_tensors
+from rlviz.page.picture import (
+    Area,
+    Axis,
+    Bars,
+    Beside,
+    Choice,
+    Draws,
+    Line,
+    Mark,
+    Panel,
+    Picture,
+    Rule,
+    Say,
+    Slider,
+    Text,
+)
+from rlviz.page.tracing import Curve, iterated, repeated
+from rlviz.pictures.groups import LARGEST_GROUP
+from rlviz.pictures.idea import WIDTHS, Algorithms, explorer
+from rlviz.pieces.advantages import PromptHistory
 from rlviz.pieces.aggregation import token_mean
 from rlviz.pieces.kl import KLInLoss
-from rlviz.tabular import TableTask, good_actions, random_reward, rare_good_action, train_table
-from small_models.checks import checked
+from rlviz.pieces.values import entropy
+from rlviz.tabular import (
+    TableTask,
+    entropy_at,
+    good_actions,
+    judged,
+    judges_together,
+    random_reward,
+    rare_good_action,
+    slope,
+)
+from rlviz.types import Batch, TokenObjective
 
 STEPS, REPLICAS = 60, 16
-LEVELS = np.linspace(0.05, 0.95, 19)
+LEVELS = tuple(round(0.05 * place, 2) for place in range(1, 20))
+HISTORY = tuple(f.name for f in fields(PromptHistory))
 
 
 @dataclass(frozen=True)
@@ -46,82 +74,6 @@ REWARDS: Mapping[str, Lesson] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True)
-class TableHistory:
-    """One algorithm's runs. R replicas, S steps.
-
-    entropy (nats), accuracy: [R, S + 1]. levels: accuracies; entropy_at_level: mean entropy where a replica first reached
-    each, NaN where fewer than half of them did, or all began above. probs: [S + 1, actions], of the first replica's first
-    position.
-    """
-
-    name: str
-    entropy: Array
-    accuracy: Array
-    levels: Array
-    entropy_at_level: Array
-    probs: Array
-
-
-@dataclass(frozen=True)
-class EntropyCurve:
-    """What `explore_entropy` shows. histories: of the explored algorithm, then of the one beside it, if any.
-
-    step: whose probabilities are shown. good: the actions that are right, or mostly. reward: which reward was given.
-    """
-
-    histories: tuple[TableHistory, ...]
-    step: int
-    good: tuple[int, ...]
-    reward: str
-
-
-@checked
-def entropy_curve(
-    algorithm: GroupPolicyGradient = GRPO,
-    *,
-    eps_low: float | None = None,
-    eps_high: float | None = None,
-    max_ratio: float | None = None,
-    reward: Literal["3 good of 20", "2 positions, both good", "rare good", "random"] = "3 good of 20",
-    group_size: int = 8,
-    lr: float = 0.5,
-    updates_per_rollout: int = 4,
-    temperature: float = 1.0,
-    entropy_weight: float = 0.0,
-    kl_weight: float = 0.0,
-    beside: GroupPolicyGradient | None = None,
-    step: int = STEPS,
-) -> EntropyCurve:
-    """Train 16 replicas of a table for 60 steps under an algorithm, and under one beside it, with the same seed.
-
-    Every algorithm aggregates by the token mean: a table's responses all have the same length, so its own aggregation would only
-    be a factor on the learning rate.
-
-    eps_low, eps_high, max_ratio: of the bounds; None: the algorithm's own. reward: one of `REWARDS`: "3 good of 20" actions;
-    "2 positions, both good" of 10 actions each; "rare good": a rare action that is right 9 times in 10 and a common one that is
-    right once; "random": every response right with probability ½. group_size, lr, updates_per_rollout, temperature: of the
-    training. entropy_weight: of an entropy bonus. kl_weight: β of a k3 term to the start, in place of the algorithm's; 0: none.
-    beside: a second algorithm under the same settings. step: whose probabilities the bars show.
-    Raises ValueError for an unknown reward, a step outside 0 to 60, what `train_table` refuses, and an algorithm that needs a
-    critic, pairs or rewards of single steps.
-    """
-    algorithm = with_given(algorithm, eps_low=eps_low, eps_high=eps_high, max_ratio=max_ratio)
-    if not 0 <= step <= STEPS:
-        raise ValueError(f"step must be from 0 to {STEPS}; got {step}")
-    lesson = REWARDS[reward]
-    every = [algorithm] if beside is None else [algorithm, beside]
-    for each in every:
-        if not has_groups(each):
-            raise ValueError(f"algorithm: {each.name} does not learn from groups with one reward a response")
-    kl = KLInLoss(beta=kl_weight) if kl_weight else None
-    settings = (group_size, lr, updates_per_rollout, temperature, entropy_weight)
-    histories = [
-        _train(replace(each, kl=kl, aggregate=token_mean), lesson.task, lesson.groups, *settings) for each in every
-    ]
-    return EntropyCurve(tuple(histories), step, lesson.good, reward)
-
-
 def has_groups(algorithm: Algorithm) -> bool:
     """Return whether a table can be trained with it: groups of responses with one reward each, and no teacher."""
     return (
@@ -131,215 +83,362 @@ def has_groups(algorithm: Algorithm) -> bool:
     )
 
 
-@remembered(maxsize=256)  # a slider that goes back, or a step slider, trains nothing again; 30 kB each
-def _train(
-    algorithm: GroupPolicyGradient,
-    task: TableTask,
-    groups: int,
-    group_size: int,
-    lr: float,
-    updates_per_rollout: int,
-    temperature: float,
-    entropy_weight: float,
-) -> TableHistory:
-    run = train_table(
-        algorithm,
-        task,
-        steps=STEPS,
-        groups=groups,
-        group_size=group_size,
-        lr=lr,
-        updates_per_rollout=updates_per_rollout,
-        temperature=temperature,
-        entropy_weight=entropy_weight,
-        replicas=REPLICAS,
-    )
-    at = np.stack([run.entropy_at_accuracy(level) for level in LEVELS])
-    enough = (np.isfinite(at).mean(1) >= 0.5) & (run.accuracy[:, 0].max() < LEVELS)
-    means = np.full(len(LEVELS), np.nan)
-    means[enough] = np.nanmean(at[enough], axis=1)
-    return TableHistory(algorithm.name, run.entropy, run.accuracy, LEVELS, means, run.probabilities[0, :, 0, 0].copy())
+@dataclass(frozen=True)
+class Training:
+    """The curve: 16 replicas of a table, trained for 60 steps under an algorithm. Equal for equal algorithms.
+
+    Every algorithm aggregates by the token mean: a table's responses all have the same length, so its own aggregation would only
+    be a factor on the learning rate. Its own KL makes way for the picture's, a k3 term to the start.
+    """
+
+    algorithm: GroupPolicyGradient
+
+    def __post_init__(self) -> None:
+        rule = _Rule(replace(self.algorithm, kl=None, aggregate=token_mean))
+        object.__setattr__(self, "rule", rule)  # made here: it reads numbers, which a curve that is recorded cannot
+
+    def __call__(
+        self,
+        group_size: Tensor,
+        lr: Tensor,
+        updates_per_rollout: Tensor,
+        temperature: Tensor,
+        entropy_weight: Tensor,
+        kl_weight: Tensor,
+        step: Tensor,
+        start: Tensor,
+        success: Tensor,
+        good: Tensor,
+        draws: Tensor,
+        luck: Tensor,
+        **widths: Tensor,
+    ) -> dict[str, Tensor]:
+        """Return what `_told` tells.
+
+        start: logits [T, A]. success: of each action, good: 1 for the right ones, [A]. draws [S, R, T · K, G], luck [S, R, K, G]:
+        what chance gives.
+        """
+        rule: _Rule = vars(self)["rule"]
+        now = with_tensors(rule.algorithm, widths)
+        to_start = KLInLoss(beta=1.0)
+        positions, actions = start.shape
+        groups, size = luck.shape[2:]
+        begin = start.expand(REPLICAS, 1, positions, actions)
+        first = torch.log_softmax(begin, -1)
+        table = positions * actions
+
+        def objective(logp: Tensor, batch: Batch) -> TokenObjective:
+            part = now.objective(logp, batch)
+            assert batch.ref_logp is not None
+            return replace(part, value=part.value - kl_weight * to_start(logp, batch.ref_logp))
+
+        def one_step(state: Tensor) -> tuple[Tensor, Tensor]:
+            """Sample, judge, and climb as often as asked for; a state is a replica's step, logits and history, side by side."""
+            place, scaled = state[0, 0].long(), state[:, 1 : 1 + table].view(first.shape)
+            log_probs = torch.log_softmax(scaled, -1)
+            index, rewards = _sample(log_probs, success, draws[place], luck[place])
+            of_tokens = [_at(log_probs, index), _at(first, index)]
+            if rule.asks_for_entropy:
+                of_tokens.append(entropy_at(log_probs, index))
+            advantages, history = rule.judge(rewards, of_tokens, state[:, 1 + table :])
+            uses = rule.algorithm.uses(rewards).unsqueeze(-1).expand(REPLICAS, groups, size).flatten(1).unsqueeze(-1)
+            batch = rule.batch(of_tokens[0], of_tokens[1], advantages, uses.expand(index.shape))
+
+            def climb(scaled: Tensor) -> Tensor:
+                log_probs = torch.log_softmax(scaled, -1)
+                by, _ = slope(objective, scaled, log_probs, index, batch, rule.with_entropy, entropy_weight)
+                return scaled + lr / temperature**2 * by
+
+            after = iterated(climb, scaled, updates_per_rollout).flatten(1)
+            return torch.cat([state[:, :1] + 1, after, history], 1), after
+
+        begun = rule.history_before(REPLICAS * groups).view(REPLICAS, -1)
+        state = torch.cat([torch.zeros(REPLICAS, 1, dtype=torch.double), begin.flatten(1), begun], 1)
+        logits = torch.cat([begin.flatten(1).unsqueeze(0), repeated(one_step, state, STEPS)])
+        return _told(logits.view(STEPS + 1, REPLICAS, positions, actions), success, good, step)
 
 
-NOTHING = "no accuracy above the first\nis reached by half of the replicas"
-STYLES = ((BLUE, "-", LINE + 0.5), (VERMILION, "--", LINE))  # of the explored algorithm, of the one beside it
+class _Rule:
+    """An algorithm as a table's rollout asks it: how replicas are judged, each by itself."""
 
+    def __init__(self, algorithm: GroupPolicyGradient) -> None:
+        self.algorithm = algorithm
+        self.asks_for_entropy = algorithm.asks_for("advantage", "old_entropy")
+        self.with_entropy = algorithm.asks_for("surrogate", "entropy")
+        self.remembers = algorithm.asks_for("advantage", "history")
+        self.together = judges_together(algorithm)
 
-class _Bands:
-    """Means over replicas as lines, with a band from the 10th to the 90th percentile, of up to two algorithms."""
+    def history_before(self, prompts: int) -> Tensor:
+        """Return what is remembered of prompts that were never sampled, [P, 5]; nothing where no history is asked for."""
+        if not self.remembers:
+            return torch.zeros(prompts, 0, dtype=torch.double)
+        return torch.stack([value.double() for value in vars(PromptHistory.empty(prompts)).values()], -1)
 
-    def __init__(self, ax: Axes) -> None:
-        self.ax = ax
-        self.lines = [ax.plot([], [], color=c, linestyle=s, linewidth=w)[0] for c, s, w in STYLES]
-        self.bands = [PolyCollection([], facecolor=c, alpha=0.18, linewidth=0) for c, _, _ in STYLES]
-        for band in self.bands:
-            ax.add_collection(band, autolim=False)
-
-    def show(self, values: list[Array]) -> None:
-        for place, (line, band) in enumerate(zip(self.lines, self.bands, strict=True)):
-            if place >= len(values):
-                line.set_data([], [])
-                band.set_verts([])
-                continue
-            steps = np.arange(values[place].shape[1])
-            low, high = np.percentile(values[place], [10, 90], axis=0)
-            line.set_data(steps, values[place].mean(0))
-            band.set_verts([np.column_stack([np.r_[steps, steps[::-1]], np.r_[low, high[::-1]]])])
-
-
-class EntropyPicture(Picture[EntropyCurve]):
-    """Four panels of a table in training: entropy, accuracy, one against the other, and the probabilities at a step."""
-
-    size = (10, 4.7)
-    alt = (
-        "Four graphs of a table of logits in training: entropy against the step, accuracy against the step, entropy "
-        "against accuracy, and bars of the actions' probabilities at one step."
-    )
-
-    def draw(self, curve: EntropyCurve) -> list[Artist]:
-        (up_left, up_right), (down_left, down_right) = self.figure.subplots(2, 2)
-        dress(up_left, title="What is left of the entropy", x="step", y="nats")
-        dress(up_right, title="What is learned", x="step", y="accuracy")
-        dress(down_left, title="Entropy when an accuracy is first reached", x="accuracy", y="nats")
-        dress(down_right, title="Probabilities in one replica, at the step", x="action", y="probability")
-        for ax in (up_left, up_right):
-            ax.set_xlim(-1, curve.histories[0].entropy.shape[1])  # so that the step is seen at both ends
-        for ax in (up_right, down_right):
-            ax.set_ylim(0, 1.02)
-        down_left.set_xlim(0, 1)
-        self.entropy, self.accuracy = _Bands(up_left), _Bands(up_right)
-        self.at = [
-            ax.axvline(0, color="black", linestyle=":", linewidth=2.5, label="the step") for ax in (up_left, up_right)
-        ]
-        self.against = [
-            down_left.plot([], [], color=c, linestyle=s, linewidth=w, marker=m, markersize=6)[0]
-            for (c, s, w), m in zip(STYLES, "os", strict=True)
-        ]
-        self.others = PolyCollection([], facecolor=GREY, edgecolor="white", linewidth=0.5)
-        self.good = PolyCollection([], facecolor=BLUE, edgecolor="white", linewidth=0.5, hatch="//")
-        for bars in (self.others, self.good):
-            down_right.add_collection(bars, autolim=False)
-        self.bars, self.heights = down_right, (up_left, down_left)
-        self.nothing = down_left.text(0.5, 0.45, NOTHING, transform=down_left.transAxes, fontsize=TEXT, ha="center")
-        self.legend = self.figure.legend(
-            [self.entropy.lines[0], self.entropy.lines[1], self.entropy.bands[0], self.at[0], self.good, self.others],
-            ["", "", _middle(curve.histories[0]), "the step", "good action", "other action"],
-            loc="outside lower center",
-            ncols=6,
-            fontsize=TEXT - 1,
-            frameon=False,
-            columnspacing=1.2,
-            handlelength=1.6,
+    def judge(self, rewards: Tensor, of_tokens: list[Tensor], history: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the advantages [R, N, T] of rewards [R, K, G], and the history, [R, K · 5], after them."""
+        of_groups = [values.unflatten(1, rewards.shape[1:]) for values in of_tokens]
+        if not self.together:
+            apart = torch.vmap(lambda *own: judged(self.algorithm, *own)[0])(rewards, *of_groups)
+            return apart.flatten(1, 2), history
+        before = None
+        if self.remembers:
+            columns = dict(zip(HISTORY, history.reshape(-1, len(HISTORY)).unbind(1), strict=True))
+            before = PromptHistory(**{**columns, "visits": columns["visits"].long()})
+        advantages, after = judged(
+            self.algorithm, rewards.flatten(0, 1), *(values.flatten(0, 1) for values in of_groups), history=before
         )
-        moving = [*self.entropy.bands, *self.accuracy.bands, *self.at, *self.entropy.lines, *self.accuracy.lines]
-        return [*moving, *self.against, self.nothing, self.others, self.good]
+        if self.remembers:
+            history = torch.stack([value.double() for value in vars(after).values()], -1).view(history.shape)
+        return advantages.view(of_tokens[0].shape), history
 
-    def show(self, curve: EntropyCurve) -> None:
-        histories = curve.histories
-        actions = histories[0].probs.shape[1]
-        for ax in self.heights:
-            ax.set_ylim(0, 1.05 * math.log(actions))
-        self.bars.set_xlim(0.3, actions + 0.7)
-        self.bars.set_xticks(range(1, actions + 1, 1 if actions < 12 else 3))
-        self.entropy.show([history.entropy for history in histories])
-        self.accuracy.show([history.accuracy for history in histories])
-        for line in self.at:
-            line.set_xdata([curve.step, curve.step])
-        for line in self.against[len(histories) :]:
-            line.set_data([], [])
-        for line, history in zip(self.against, histories, strict=False):
-            line.set_data(history.levels, history.entropy_at_level)
-        self.nothing.set_visible(not any(np.isfinite(history.entropy_at_level).any() for history in histories))
-        probs = histories[0].probs[curve.step]
-        for bars, good in ((self.good, True), (self.others, False)):
-            chosen = [a for a in range(actions) if (a in curve.good) == good]
-            bars.set_verts([[(a + 0.6, 0), (a + 0.6, probs[a]), (a + 1.4, probs[a]), (a + 1.4, 0)] for a in chosen])
-        names = [history.name for history in histories]
-        for handle, text, name in zip(
-            self.legend.legend_handles, self.legend.get_texts(), [*names, " "][:2], strict=False
-        ):
-            text.set_text(name)
-            if handle is not None:
-                handle.set_visible(bool(name.strip()))
-
-    def still(self, curve: EntropyCurve) -> Hashable:
-        return curve.histories[0].probs.shape[1], tuple(history.name for history in curve.histories)
-
-    def handles(self, curve: EntropyCurve) -> list[Handle]:
-        return [Handle(line.axes, "x", curve.step, "step") for line in self.at if line.axes is not None]
-
-    def conclusion(self, curve: EntropyCurve) -> str:
-        first, *others = (
-            (history.name, history.entropy[:, curve.step].mean(), history.accuracy[:, curve.step].mean())
-            for history in curve.histories
-        )
-        begun = curve.histories[0].entropy[:, 0].mean()
-        beside = "".join(f"; {name} has {entropy:.2f}, at {accuracy:.2f}" for name, entropy, accuracy in others)
-        return (
-            f"At step {curve.step} {first[0]} has {first[1]:.2f} of {begun:.2f} nats of entropy left, at accuracy {first[2]:.2f}"
-            f"{beside}."
+    def batch(self, old_logp: Tensor, ref_logp: Tensor, advantages: Tensor, uses: Tensor) -> Batch:
+        """Return tokens as the loss sees them, as groups of one, [R · N, 1, T]; uses: how often each counts in its mean."""
+        weights = uses / uses.sum((1, 2), keepdim=True).clamp(min=1e-9)
+        mask, chosen = torch.ones(uses.shape, dtype=torch.bool), None
+        if self.algorithm.can.choose is not None:
+            chosen = torch.vmap(self.algorithm.can.choose)(advantages, old_logp, mask)
+        shape = (-1, 1, uses.shape[-1])
+        return Batch(
+            old_logp.reshape(shape),
+            advantages.reshape(shape),
+            mask.reshape(shape),
+            ref_logp.reshape(shape),
+            weights.reshape(shape),
+            chosen=None if chosen is None else chosen.reshape(shape),
         )
 
-    def words(self, curve: EntropyCurve) -> str:
-        said = [_say_run(history) for history in curve.histories]
-        if not curve.good:
-            said.append(
-                "The reward is pure chance: nothing can be learned, so no accuracy is reached below left, and the entropy "
-                "falls all the same."
-            )
-        else:
-            said.append(_say_matched(curve.histories))
-        first = curve.histories[0].probs[curve.step]
-        likely = int(first.argmax())
-        said.append(
-            f"At step {curve.step} of the replica shown the likeliest action is {likely + 1}, with {first[likely]:.2f}."
-        )
-        return " ".join(said)
+
+def _sample(log_probs: Tensor, success: Tensor, draws: Tensor, luck: Tensor) -> tuple[Tensor, Tensor]:
+    """Return tokens, as places in a table's rows, [R, K · G, T], and their responses' rewards, [R, K, G]."""
+    replicas, _, positions, actions = log_probs.shape
+    cdf = log_probs.squeeze(1).exp().cumsum(-1)
+    drawn = draws.reshape(replicas, positions, -1) * cdf[..., -1:]
+    action = torch.searchsorted(cdf, drawn).clamp(max=actions - 1)
+    right = success[action].prod(1).view(luck.shape)
+    first_of_row = (torch.arange(positions) * actions).unsqueeze(-1)
+    return (action + first_of_row).transpose(1, 2), (luck < right).double()
 
 
-def _say_run(history: TableHistory) -> str:
-    end = history.entropy[:, -1]
-    low, high = np.percentile(end, [10, 90])
+def _at(table: Tensor, index: Tensor) -> Tensor:
+    return table.flatten(1).gather(1, index.flatten(1)).view(index.shape)
+
+
+def _told(logits: Tensor, success: Tensor, good: Tensor, step: Tensor) -> dict[str, Tensor]:
+    """Return what the picture tells of logits [S + 1, R, T, A]."""
+    log_probs = torch.log_softmax(logits, -1)
+    left, right = entropy(log_probs).mean(-1), (log_probs.exp() * success).sum(-1).prod(-1)  # [S + 1, R]
+    lows, highs = (torch.stack([torch.quantile(each, q, 1) for each in (left, right)]) for q in (0.1, 0.9))
+    means = torch.stack([left.mean(1), right.mean(1)])
+    probs = log_probs[:, 0, 0].exp()[step.long()]
+    levels = torch.tensor(LEVELS, dtype=torch.double)
+    at_level = _at_levels(left, right, levels)
+    known = at_level.isfinite()
+    last = torch.where(known, levels, -1.0).argmax()
+    at_step = means.T[step.long()]
+    return {
+        "steps": torch.arange(STEPS + 1, dtype=torch.double),
+        "entropy": means[0],
+        "entropy_low": lows[0],
+        "entropy_high": highs[0],
+        "accuracy": means[1],
+        "accuracy_low": lows[1],
+        "accuracy_high": highs[1],
+        "levels": levels,
+        "at_level": at_level,
+        "reached": known.any().double(),
+        "nowhere": (means[0, -1].isfinite() & ~known.any()).double(),
+        "last_level": levels[last],
+        "at_last_level": at_level[last],
+        "most": 1.05 * torch.full_like(step, logits.shape[-1]).log(),
+        "actions": torch.arange(logits.shape[-1], dtype=torch.double) + 1,
+        "right_of_actions": torch.full_like(step, logits.shape[-1] + 0.7),
+        "probs": probs,
+        "is_good": good,
+        "is_other": 1 - good,
+        "has_good": good.amax(),
+        "likely": probs.argmax() + 1.0,
+        "highest": probs.amax(),
+        "left": at_step[0],
+        "left_there": at_step[0].isfinite().double(),
+        "right": at_step[1],
+        "begun": means[0, 0],
+        "end": means[0, -1],
+        "end_low": lows[0, -1],
+        "end_high": highs[0, -1],
+        "end_right": means[1, -1],
+        "trained": means[0].isfinite().sum() - 1.0,
+        "done": means[0, -1].isfinite().double(),
+    }
+
+
+def _at_levels(left: Tensor, right: Tensor, levels: Tensor) -> Tensor:
+    """Return the mean entropy where replicas first reach each accuracy, on the line between two steps; NaN where half do not.
+
+    NaN, too, of accuracies at which one of them begins.
+    """
+    reached = right.unsqueeze(-1) >= levels  # [S + 1, R, L]
+    ever, after = reached.any(0), reached.double().argmax(0)
+    before = (after - 1).clamp(min=0)
+    low, high = right.T.gather(1, before), right.T.gather(1, after)
+    share = torch.where(high > low, (levels - low) / torch.where(high > low, high - low, 1.0), 0.0)
+    from_, to = left.T.gather(1, before), left.T.gather(1, after)
+    there = torch.where(ever, from_ + share * (to - from_), 0.0)
+    count = ever.double().sum(0)
+    enough = (2 * count >= right.shape[1]) & (right[0].amax() < levels)
+    return torch.where(enough, there.sum(0) / count.clamp(min=1), torch.nan)
+
+
+def data(algorithm: GroupPolicyGradient, reward: str) -> dict[str, Any]:
+    """Return what a reward gives: the table before training, which actions are right, and the recipes of chance."""
+    lesson = REWARDS[reward]
+    task, actions = lesson.task, len(lesson.task.success)
+    start = torch.zeros(1, actions, dtype=torch.double)
+    if task.start is not None:
+        start = torch.tensor(task.starts, dtype=torch.double).log()
+    chance = (STEPS, REPLICAS)
+    return {
+        "start": start.expand(task.positions, actions),
+        "success": torch.tensor(task.success, dtype=torch.double),
+        "good": torch.tensor([float(action in lesson.good) for action in range(actions)], dtype=torch.double),
+        "draws": Draws("uniform", (*chance, task.positions * lesson.groups, "group_size"), 1, LARGEST_GROUP),
+        "luck": Draws("uniform", (*chance, lesson.groups, "group_size"), 2, LARGEST_GROUP),
+    }
+
+
+def entropy_curve(algorithm: GroupPolicyGradient, reward: str) -> Curve:
+    """Return the training of the algorithm: what is rewarded is data, so all rewards share a program."""
+    return Training(algorithm)
+
+
+EXAMPLE = {  # sizes that are independent, and none of them 1
+    "group_size": 7,
+    "start": torch.linspace(0, 1, 33, dtype=torch.double).view(3, 11),
+    "success": torch.linspace(0, 1, 11, dtype=torch.double),
+    "good": torch.linspace(0, 1, 11, dtype=torch.double).round(),
+    "draws": Draws("uniform", (STEPS, REPLICAS, 3 * 5, "group_size"), 1),
+    "luck": Draws("uniform", (STEPS, REPLICAS, 5, "group_size"), 2),
+}
+BESIDE = {"colour": "vermilion", "when": "b1_name"}
+
+
+def _histories(name: str) -> tuple[Mark, ...]:
+    """Return a line with the middle 80 % of replicas, of the chosen algorithm and of the one beside it, and the step."""
     return (
-        f"{history.name}: from {history.entropy[:, 0].mean():.2f} to {end.mean():.2f} nats after {history.entropy.shape[1] - 1} "
-        f"steps ({_middle(history)}: {low:.2f} to {high:.2f}), accuracy {history.accuracy[:, -1].mean():.2f}."
+        Area("steps", f"{name}_low", f"{name}_high"),
+        Area("b1_steps", f"b1_{name}_low", f"b1_{name}_high", **BESIDE),  # type: ignore[arg-type]
+        Rule("step", drag="step", label="step {step:d}", direct=True, colour="ink"),
+        Line("b1_steps", f"b1_{name}", "5 3", label="{b1_name}", direct=True, **BESIDE),  # type: ignore[arg-type]
+        Line("steps", name, width=3, label="{name}", direct=True),
     )
 
 
-def _middle(history: TableHistory) -> str:
-    return f"middle 80 % of {len(history.entropy)} replicas"
-
-
-def _say_matched(histories: tuple[TableHistory, ...]) -> str:
-    reached = np.all([np.isfinite(history.entropy_at_level) for history in histories], axis=0)
-    if not reached.any():
-        return "No accuracy above the start is reached by half of the replicas."
-    place = int(np.flatnonzero(reached)[-1])
-    level = histories[0].levels[place]
-    each = " and ".join(f"{history.entropy_at_level[place]:.2f} ({history.name})" for history in histories)
-    return f"When accuracy {level:.2f} is first reached, the entropy is {each}."
-
+_STEP = Axis("step", -1, STEPS + 1)
+_ACTION = Axis("action", 0.3, "right_of_actions")
+ENTROPY = Picture(
+    title="What is left of the entropy while a policy learns?",
+    look="Drag the step, add an algorithm beside this one, then let each rollout be used for more updates.",
+    alt="Four graphs of a table of logits in training: entropy against the step, accuracy against the step, entropy against "
+    "accuracy, and bars of the actions' probabilities at one step.",
+    panels=(
+        Panel("What is left of the entropy", _STEP, Axis("entropy, nats", 0, "most"), _histories("entropy")),
+        Panel("What is learned", _STEP, Axis("accuracy", 0, 1.02), _histories("accuracy")),
+        Panel(
+            "Entropy when an accuracy is first reached",
+            Axis("accuracy", 0, 1),
+            Axis("entropy, nats", 0, "most"),
+            (
+                Text(
+                    "{name}: no accuracy above the first is reached by half of the replicas",
+                    corner="nw",
+                    when="nowhere",
+                ),
+                Line(
+                    "b1_levels",
+                    "b1_at_level",
+                    "5 3",
+                    marker="s",
+                    label="{b1_name}",
+                    direct=True,
+                    **BESIDE,  # type: ignore[arg-type]
+                ),
+                Line("levels", "at_level", width=3, marker="o", label="{name}", direct=True),
+            ),
+        ),
+        Panel(
+            "Probabilities in one replica at step {step:d}",
+            _ACTION,
+            Axis("probability", 0, 1.02),
+            (
+                Bars("actions", "probs", where="is_other", colour="grey", label="other action"),
+                Bars("actions", "probs", where="is_good", fill="hatch", label="good action", when="has_good"),
+            ),
+        ),
+    ),
+    controls={
+        "reward": Choice({name: name for name in REWARDS}, "3 good of 20", "reward", picks=True),
+        "updates_per_rollout": Slider(stops=(1, 2, 4, 8, 16), value=4, label="updates per rollout"),
+        "step": Slider(0, STEPS, 1, 12, "step"),
+        "beside": Beside(1, value=(DAPO.name,)),
+        "group_size": Slider(stops=(2, 4, 8, 16, 32, 64), value=8, label="group size", rare=True),
+        "lr": Slider(stops=(0.05, 0.1, 0.2, 0.5, 1.0, 1.5, 2.0), value=0.5, label="learning rate", rare=True),
+        "temperature": Slider(stops=(0.5, 0.7, 1.0, 1.4, 2.0), value=1.0, label="temperature", rare=True),
+        "entropy_weight": Slider(
+            stops=(0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0), value=0.0, label="entropy bonus", rare=True
+        ),
+        "kl_weight": Slider(stops=(0.0, 0.01, 0.04, 0.1, 0.3, 1.0), value=0.0, label="KL to the start", rare=True),
+    },
+    conclusion=(
+        Say("The table trains: step {trained:d} of 60.", "!left_there"),
+        Say(
+            "At step {step:d} {name} has {left:.2f} of {begun:.2f} nats of entropy left, at accuracy {right:.2f}; "
+            "{b1_name} has {b1_left:.2f}, at {b1_right:.2f}.",
+            "b1_left_there",
+        ),
+        Say("At step {step:d} {name} has {left:.2f} of {begun:.2f} nats of entropy left, at accuracy {right:.2f}."),
+    ),
+    says=(
+        Say(
+            "{name}: from {begun:.2f} to {end:.2f} nats after 60 steps (middle 80 % of 16 replicas: {end_low:.2f} to "
+            "{end_high:.2f}), accuracy {end_right:.2f}.",
+            "done",
+        ),
+        Say(
+            "{b1_name}: from {b1_begun:.2f} to {b1_end:.2f} nats after 60 steps (middle 80 % of 16 replicas: {b1_end_low:.2f} to "
+            "{b1_end_high:.2f}), accuracy {b1_end_right:.2f}.",
+            "b1_done",
+        ),
+        Say(
+            "The reward is pure chance: nothing can be learned, so no accuracy is reached below left, and the entropy falls all "
+            "the same.",
+            "reward=random",
+        ),
+        Say("When {name} first reaches accuracy {last_level:.2f}, its entropy is {at_last_level:.2f} nats.", "reached"),
+        Say(
+            "When {b1_name} first reaches accuracy {b1_last_level:.2f}, its entropy is {b1_at_last_level:.2f} nats.",
+            "b1_reached",
+        ),
+        Say(
+            "At step {step:d} of the replica shown the likeliest action is {likely:d}, with {highest:.2f}.",
+            "left_there",
+        ),
+    ),
+)
 
 explore_entropy = explorer(
     "entropy",
+    ENTROPY,
     entropy_curve,
-    EntropyPicture,
-    algorithms=Algorithms(fits=has_groups, parameters=WIDTHS),
-    controls={
-        "reward": Menu({name: name for name in REWARDS}, "reward"),
-        "group_size": Stops((2, 4, 8, 16, 32, 64), "group size", rare=True),
-        "lr": Stops((0.05, 0.1, 0.2, 0.5, 1.0, 1.5, 2.0), "learning rate", rare=True),
-        "updates_per_rollout": Stops((1, 2, 4, 8, 16), "updates per rollout"),
-        "temperature": Stops((0.5, 0.7, 1.0, 1.4, 2.0), "temperature", rare=True),
-        "entropy_weight": Stops((0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0), "entropy bonus", rare=True),
-        "kl_weight": Stops((0.0, 0.01, 0.04, 0.1, 0.3, 1.0), "KL to the start", rare=True),
-        "beside": Second(has_groups),
-        "step": WholeSlider(0, STEPS, "step of the bars"),
-    },
-    grid={"algorithm": (GRPO, DAPO), "updates_per_rollout": (1, 4, 16), "step": tuple(range(0, STEPS + 1, 3))},
-    twin={
-        "three good actions of twenty": {"beside": DAPO},
-        "a rare good action, 16 updates a rollout": {"reward": "rare good", "updates_per_rollout": 16, "beside": DCPO},
-        "a reward of pure chance": {"reward": "random", "updates_per_rollout": 8, "beside": DCPO},
+    algorithms=Algorithms(has_groups, GRPO, WIDTHS),
+    data=data,
+    free=True,
+    example=EXAMPLE,
+    named={
+        "three good actions of twenty": {},
+        "a rare good action, 16 updates a rollout": {
+            "reward": "rare good",
+            "updates_per_rollout": 16,
+            "beside": (DCPO,),
+        },
+        "a reward of pure chance": {"reward": "random", "updates_per_rollout": 8, "beside": (DCPO,)},
     },
 )

@@ -23,11 +23,12 @@ from rlviz.algorithms import ALGORITHMS, RELATIVES, Algorithm, numbers
 from rlviz.algorithms.base import with_tensors
 from rlviz.markup import Markup
 from rlviz.names import nearest
+from rlviz.page.image import png
 from rlviz.page.names import Names, drawn
 from rlviz.page.paper import draw
 from rlviz.page.picture import Beside, Choice, Draws, Picture, Slider
 from rlviz.page.tracing import CannotTrace, Curve, Program, evaluate, trace
-from rlviz.page.widget import Variant, View, finite, fragment, pack, png, told
+from rlviz.page.widget import Variant, View, finite, fragment, pack, told, with_twin
 from rlviz.pictures.shipped import shipped
 from small_models.checks import shown
 
@@ -304,17 +305,18 @@ class Explorer(View):
         idea = self.idea
         programs, places = shipped(idea.name)
         programs, variants = dict(programs), {}
+        traced: list[tuple[Curve, str | None, str]] = []  # of one's own algorithms; equal curves have one program
         options = [list(self._members if pick == "algorithm" else idea.controls[pick].options) for pick in idea.picks()]  # type: ignore[union-attr]
         for key in keys_of(options):
             arguments, others = idea.build(key, self._members)
-            program, why = places.get(key), ""
+            program: str | None = places.get(key)
+            why = ""
             own = bool(arguments) and idea.members.get(arguments[0].name) != arguments[0]
             if program is None or own:
-                try:
-                    program = key
-                    programs[key] = idea.traced(key, self._members)
-                except CannotTrace as error:
-                    program, why = None, f"The kernel computes this rule at each move: {error}."
+                curve = idea.curve(*arguments, **others)
+                known = next(((id_, said) for one, id_, said in traced if one == curve), None)
+                program, why = known or self._trace(key, programs)
+                traced.append((curve, program, why))
             variants[key] = Variant(
                 program,
                 why,
@@ -323,6 +325,14 @@ class Explorer(View):
                 idea.data(*arguments, **others),
             )
         return programs, variants
+
+    def _trace(self, key: str, programs: dict[str, Program]) -> tuple[str | None, str]:
+        """Add the program of a key under its name, and return the name; None and the reason where a page cannot follow."""
+        try:
+            programs[key] = self.idea.traced(key, self._members)
+        except CannotTrace as error:
+            return None, f"The kernel computes this rule at each move: {error}."
+        return key, ""
 
     def key(self, algorithm: str = "") -> str:
         """Return the key of the present choice, or of another algorithm with it."""
@@ -458,20 +468,16 @@ class Explorer(View):
 
         nbconvert shows HTML rather than a PNG, and where scripts are not allowed the PNG is all that is left.
         """
-        import base64
-
         from IPython.display import display
 
-        bundle: Any = self._repr_mimebundle_()
-        data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
-        image = {"image/png": base64.b64encode(self.png).decode(), "text/plain": self.alt}
-        alt = {"image/png": {"alt": self.alt}}
+        data, told = with_twin(self._repr_mimebundle_(), self.png, self.alt)
         if not os.environ.get("RLVIZ_FROZEN"):
-            display({**data, **image}, metadata={**metadata, **alt}, raw=True)
+            display(data, metadata=told, raw=True)
             return
         self.twin = True
-        display({**data, "text/plain": self.alt, "text/html": self.html()}, metadata=metadata, raw=True)
-        display(image, metadata=alt, raw=True)
+        image, alt = ({"image/png": part.pop("image/png")} for part in (data, told))
+        display({**data, "text/html": self.html()}, metadata=told, raw=True)
+        display({**image, "text/plain": self.alt}, metadata=alt, raw=True)
 
 
 def source_of_fixed(name: str, value: Any) -> str:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from matplotlib.figure import Figure
 
-from rlviz.pictures.arrays import Array
-from rlviz.pictures.base import BLUE, GREY, LINE, TEXT, VERMILION, dress, new_figure
+from rlviz.page.names import Array
+from rlviz.page.style import BLUE, GREY, LINE, TEXT, VERMILION, dress, new_figure
 from rlviz.pieces.ratios import token_ratio
 from rlviz.pieces.surrogate import unclipped
 from small_models.checks import check_at_least, checked

@@ -234,7 +234,7 @@ def _bar(place: int) -> tuple[Mark, ...]:
     return (
         *bars,
         Text(f"{{{prefix}name}}", y=-0.07, **words),
-        Text(f"{{{prefix}sampled_responses:d}} sampled", y=1.07, colour="grey", **words),
+        Text(f"{{{prefix}sampled_responses:d}}", y=1.07, colour="grey", **words),
     )
 
 

@@ -37,13 +37,14 @@ def traced(idea: Idea) -> dict[str, Any]:
 
     programs: dict[str, Any] = {}
     keys: dict[str, str] = {}
-    curves: dict[Any, str] = {}
+    curves: list[tuple[Any, str]] = []
     options = [list(idea.controls[pick].options) for pick in idea.picks()]  # type: ignore[union-attr]
     for key in keys_of(options):
         arguments, others = idea.build(key, idea.members)
         curve = idea.curve(*arguments, **others)
-        if curve in curves:  # what two algorithms have alike is traced once
-            keys[key] = curves[curve]
+        known = next((program for one, program in curves if one == curve), None)
+        if known is not None:  # what two algorithms, or two choices, have alike is traced once
+            keys[key] = known
             continue
         try:
             program = idea.traced(key, idea.members)
@@ -51,8 +52,9 @@ def traced(idea: Idea) -> dict[str, Any]:
             sys.stderr.write(f"{idea.name}, {key}: {error}\n")
             continue
         text = json.dumps(program, separators=(",", ":"))
-        keys[key] = curves[curve] = hashlib.sha256(text.encode()).hexdigest()[:8]
+        keys[key] = hashlib.sha256(text.encode()).hexdigest()[:8]
         programs[keys[key]] = program
+        curves.append((curve, keys[key]))
     return {"programs": programs, "keys": keys}
 
 
@@ -69,7 +71,5 @@ if __name__ == "__main__":
     from rlviz.pictures.catalogue import EXPLORERS, find_explorer
 
     for each in sys.argv[1:] or EXPLORERS:
-        idea = find_explorer(each).idea
-        if hasattr(idea, "traced"):
-            written = write(idea)
-            sys.stdout.write(f"{written.name}: {written.stat().st_size} bytes\n")
+        written = write(find_explorer(each).idea)
+        sys.stdout.write(f"{written.name}: {written.stat().st_size} bytes\n")

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlviz.pictures.arrays import Array
-from rlviz.pictures.base import BLUE, TEXT, VERMILION, dress, new_figure
+from rlviz.page.names import Array
+from rlviz.page.style import BLUE, TEXT, VERMILION, dress, new_figure
 from small_models.checks import checked
 
 

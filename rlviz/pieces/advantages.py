@@ -230,7 +230,9 @@ class ForkingTokens:
     ) -> Float[Tensor, "P G T"]:
         _check_group(rewards)
         highest = old_entropy.masked_fill(~mask, -1.0).flatten().sort(descending=True).values
-        last = (self.share * (mask.sum() - 1) + 1e-9).floor().long().clamp(min=0)  # 1e-9: .1 · 30 is 3, not 2.9999…
+        last = (
+            (self.share * (mask.sum() - 1).double() + 1e-9).floor().long().clamp(min=0)
+        )  # 1e-9: .1 · 30 is 3, not 2.9999…
         threshold = highest.gather(0, last.unsqueeze(0))
         return standardized(rewards, self.eps).unsqueeze(-1) * (mask & (old_entropy >= threshold))
 

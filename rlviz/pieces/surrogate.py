@@ -244,7 +244,7 @@ class CovariancePenalty:
         likelier = old_logp - old_logp.masked_fill(~mask, 0.0).sum() / count
         covariance = (better * likelier).masked_fill(~mask, float("-inf"))
         place = covariance.flatten().argsort(descending=True, stable=True).argsort().view(mask.shape)
-        return mask & (place < (self.share * count + 1e-9).floor().clamp(min=1))
+        return mask & (place < (self.share * count.double() + 1e-9).floor().clamp(min=1))
 
     def __call__(
         self,

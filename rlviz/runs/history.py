@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from rlviz.pictures.base import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, Picture, dress, plain
+from rlviz.pictures.base import BLUE, GREEN, GREY, LINE, TEXT, VERMILION, dress, new_figure, plain
 
 # title, unit, least top of the axis, column → words, colour, marker
 PANELS: tuple[tuple[str, str, float, dict[str, tuple[str, str, str]]], ...] = (
@@ -58,13 +58,21 @@ class RunsAtStep:
     steps: int
 
 
-class RunPicture(Picture[RunsAtStep]):
-    """Reward and accuracy, entropy, clipped tokens; the second run dashed in the same colours; ticks where tokens are."""
+class RunPicture:
+    """Reward and accuracy, entropy, clipped tokens; the second run dashed in the same colours; ticks where tokens are.
+
+    figure: what it is drawn in. moving: the artists that `show` moves, back to front. alt: what there is to see.
+    """
 
     size = (11, 3.5)
     alt = "Three graphs against the training step: reward and held-out accuracy, entropy, share of clipped tokens."
 
-    def draw(self, curve: RunsAtStep) -> Sequence[Artist]:
+    def __init__(self, curve: RunsAtStep) -> None:
+        self.figure = new_figure(*self.size)
+        self.moving = self._draw(curve)
+        self.show(curve)
+
+    def _draw(self, curve: RunsAtStep) -> list[Artist]:
         self._axes = list(self.figure.subplots(1, 3))
         self._lines: dict[tuple[int, str], Line2D] = {}
         self._ticks: list[Line2D] = []
@@ -92,6 +100,7 @@ class RunPicture(Picture[RunsAtStep]):
         return [*self._ticks, *reversed(self._lines.values()), *self.cursors]
 
     def show(self, curve: RunsAtStep) -> None:
+        """Move the artists to the runs as they are."""
         for (run, column), line in self._lines.items():
             measured = curve.runs[run].metrics[["step", column]].astype(float).dropna()
             line.set_data(measured["step"], measured[column])
@@ -109,9 +118,11 @@ class RunPicture(Picture[RunsAtStep]):
             text.set_text(plain(history.name))
 
     def still(self, curve: RunsAtStep) -> Hashable:
+        """Return what the standing parts (limits, legends) depend on; when it changes, all is drawn anew, which is slower."""
         return *((ax.get_xlim(), ax.get_ylim()) for ax in self._axes), *(run.name for run in curve.runs)
 
     def words(self, curve: RunsAtStep) -> str:
+        """Say where the runs are at the step, with their numbers."""
         if curve.step is None:
             return "No step yet."
         return f"Step {curve.step} of {curve.steps}. " + " ".join(_numbers(run, curve.step) for run in curve.runs)

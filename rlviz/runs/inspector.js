@@ -1,6 +1,7 @@
 // A run, one of its steps, one token: curves, groups, the token's numbers, and the token under other algorithms.
 // Python has written every number and every sentence; texts of a run become text nodes, never markup.
-import { coloured, mount } from "./picture.js";
+import { coloured, mount } from "./curves.js";
+import { startAt } from "./packed.js";
 
 const LOOKS = `
 .rl-box.ri{container-type:inline-size;max-width:1400px;color:var(--k);font-size:14px;line-height:1.35}
@@ -77,9 +78,9 @@ export function inspector(el, ask) {
   el.append(root);
   const uncolour = coloured(root);
   const picture = mount(curves, {
-    drag: (_, step) => go({ step }),
-    step: (_, steps) => go({ step: state.run.at[clamp(state.run.at.indexOf(state.place[0]) + steps, state.run.at.length)] }),
-    point: (_, step) => go({ step }),
+    drag: (step) => go({ step }),
+    step: (steps) => go({ step: state.run.at[clamp(state.run.at.indexOf(state.place[0]) + steps, state.run.at.length)] }),
+    point: (step) => go({ step }),
   });
 
   /** Go to a place, of which what is not named stays. */
@@ -107,8 +108,8 @@ export function inspector(el, ask) {
       const px = x + ((step - low) / (high - low)) * w;
       return `<path d="M${px} ${y}V${y + h}" fill="none" stroke="var(--k)" stroke-width="1.5" stroke-dasharray="2 3"/>`;
     }).join("") : "";
-    const handle = { axes: 0, along: "x", at: step, value: step, min: at[0], max: at.at(-1), label: "step", words: `step ${step} of ${steps}` };
-    picture.update({ ...state.picture, moving: state.picture.moving + cursor, handles: at.length > 1 && step ? [handle] : [] });
+    const handle = { axes: 0, value: step, min: at[0], max: at.at(-1), label: "step", words: `step ${step} of ${steps}` };
+    picture.update({ ...state.picture, moving: state.picture.moving + cursor, handle: at.length > 1 && step ? handle : null });
   }
 
   function drawBar() {
@@ -327,3 +328,6 @@ export function frozenInspector(el, { picture, run, tables, steps, place: first 
   show(first);
   return view;
 }
+
+/** Show an inspector at the first place of this name that has none yet. */
+export const start = (name, packed) => startAt(name, packed, frozenInspector);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import threading
 from collections.abc import Callable, Hashable, Sequence
@@ -11,16 +12,16 @@ from typing import Any
 import anywidget
 import pandas as pd
 import traitlets
-from matplotlib.figure import Figure
 
 from rlviz.algorithms import ALGORITHMS, GroupPolicyGradient, differences
 from rlviz.algorithms.describe import from_json, to_json
+from rlviz.markup import Markup, element
 from rlviz.page.script import module
-from rlviz.pictures.frozen import fragment, image, pack
-from rlviz.pictures.live import LivePicture, with_twin
-from rlviz.pictures.svg import SvgFigure
+from rlviz.page.widget import fragment, pack, with_twin
 from rlviz.runs.history import RunHistory, RunPicture, RunsAtStep
 from rlviz.runs.inspected import StepWriter, strongest, token_steps
+from rlviz.runs.live import LivePicture
+from rlviz.runs.svg import SvgFigure
 from rlviz.settings import settings_from
 from rlviz.training import RunFolder, TrainingRun, history
 from rlviz.training.run_folder import NOT_METRICS
@@ -125,8 +126,8 @@ class RunInspector(anywidget.AnyWidget):
     png: the curves as a picture. `refresh` reads the run again; what a training panel trains is followed by itself.
     """
 
-    _esm = module("picture", "inspector")
-    picture = traitlets.Dict().tag(sync=True)  # the curves as SVG, as `mount` in picture.js takes them
+    _esm = module("packed", "curves", "inspector")
+    picture = traitlets.Dict().tag(sync=True)  # the curves as SVG, as `mount` of curves.js takes them
     run = traitlets.Dict().tag(sync=True)  # what is the same at all steps
     data = traitlets.Dict().tag(sync=True)  # the chosen step, as `rlviz.runs.inspected` writes it
     place = traitlets.List().tag(sync=True)  # step from 1; group, response, token from 0
@@ -235,9 +236,9 @@ class RunInspector(anywidget.AnyWidget):
             self._drawn = RunPicture(curve)
             for cursor in self._drawn.cursors:  # the page draws its own
                 cursor.set_animated(True)
-            figure = self._drawn.figure
-            assert isinstance(figure, Figure)
-            self._svg = SvgFigure(figure, [one for one in self._drawn.moving if one not in self._drawn.cursors])
+            self._svg = SvgFigure(
+                self._drawn.figure, [one for one in self._drawn.moving if one not in self._drawn.cursors]
+            )
             self._still = self._drawn.still(curve)
         self._drawn.show(curve)
         if self._drawn.still(curve) != self._still:
@@ -326,10 +327,12 @@ class RunInspector(anywidget.AnyWidget):
             self._written[number, step] = record, data
         return data
 
-    def frozen(self, *, most: int = 120) -> str:
+    def frozen(self, *, most: int = 120) -> Markup:
         """Return the inspector as HTML that needs no kernel and no network: all steps, at most `most` of them with tokens."""
-        start = module("picture", "inspector", offers="const start = frozenInspector;")
-        return fragment(self.packed(most=most), start, caption=self.caption, inside=image(self.png, self.alt))
+        source = f"data:image/png;base64,{base64.b64encode(self.png).decode()}"
+        picture = element("img", alt=self.alt, src=source, style="max-width:100%")
+        files = ("packed", "curves", "inspector")
+        return fragment(self.packed(most=most), caption=self.caption, inside=picture, files=files)
 
     def packed(self, *, most: int = 120) -> str:
         """Return what `frozenInspector` of inspector.js shows, packed."""

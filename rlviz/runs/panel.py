@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from rlviz.algorithms import GRPO, GroupPolicyGradient, numbers
 from rlviz.markup import Markup, element, table
-from rlviz.pictures.base import BLUE, GREY, LINE, TEXT, VERMILION, dress, new_figure
-from rlviz.pictures.controls import Control, choice_control, float_control, int_control
-from rlviz.pictures.live import Html, LivePicture
-from rlviz.pictures.svg import SvgFigure
+from rlviz.pictures.base import BLUE, GREY, LINE, TEXT, VERMILION, dress, new_figure, plain
+from rlviz.runs.controls import Control, choice_control, float_control, int_control
+from rlviz.runs.live import Html, LivePicture
 from rlviz.runs.page import PageLink
+from rlviz.runs.svg import SvgFigure
 from rlviz.runs.under_way import UnderWay
 from rlviz.settings import TrainSettings
 from rlviz.training import find_task
@@ -135,7 +135,9 @@ class LearningCurves(SvgFigure):
         for (_, step, name), height in reversed(list(zip(ends, heights, strict=True))):
             highest = min(height, highest)  # many names do not climb over the title
             # before the end: beside it the next axes begin
-            self._names.append(ax.text(step, highest, name, fontsize=TEXT - 2, color=NAME, va="center", ha="right"))
+            self._names.append(
+                ax.text(step, highest, plain(name), fontsize=TEXT - 2, color=NAME, va="center", ha="right")
+            )
             highest -= apart
 
     def show(self, seeds: Sequence[Records]) -> None:

@@ -1,6 +1,6 @@
 // A recorded run that plays: the loop, whose present stage lights up, curves that grow, and groups whose tokens are pushed. All
 // numbers and texts were written when the run was recorded; here they are only shown.
-import { coloured, make, mount, readAddress, writeAddress } from "./picture.js";
+import { coloured, make, mount, readAddress, writeAddress } from "./curves.js";
 
 const STAGES = [
   ["sample", "a group of responses to each prompt"],
@@ -67,7 +67,7 @@ export function player(el, runs, { linked = false } = {}) {
   );
   el.append(root);
   const uncolour = coloured(root);
-  const drawn = mount(picture, { point: (axes, x) => { pause(); go(Math.round(x) - 1); } });
+  const drawn = mount(picture, { point: (x) => { pause(); go(Math.round(x) - 1); } });
   pick.selectedIndex = run;
   pace.selectedIndex = SPEEDS.indexOf(speed);
 

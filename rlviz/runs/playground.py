@@ -14,8 +14,8 @@ import traitlets
 
 from rlviz.algorithms import ALGORITHMS, GRPO, Algorithm, GroupPolicyGradient, command_name
 from rlviz.markup import Markup, element, joined, table
-from rlviz.pictures.controls import Control, Pick, choice_control, float_control, int_control
-from rlviz.pictures.live import WORDS, Html
+from rlviz.runs.controls import Control, Pick, choice_control, float_control, int_control
+from rlviz.runs.live import WORDS, Html
 from rlviz.runs.panel import CELL, LEARNING_RATES, BackgroundTrainer, LearningCurves, last_numbers, points
 from rlviz.runs.setting import Setting, call, changed, command, in_short, parameters, with_values, words_for
 from rlviz.settings import TrainSettings, declarations

@@ -14,10 +14,10 @@ import numpy as np
 
 from rlviz.algorithms import DAPO, DCPO, GRPO, GSPO, GroupPolicyGradient
 from rlviz.markup import Markup, element, joined
-from rlviz.pictures.explore import call_name
-from rlviz.pictures.svg import VIEW, SvgFigure
+from rlviz.pictures.idea import call_name
 from rlviz.runs.panel import LearningCurves, last_numbers
 from rlviz.runs.recordings import HERE, RECORDINGS
+from rlviz.runs.svg import VIEW, SvgFigure
 from rlviz.settings import TrainSettings
 from rlviz.training import find_task, learn_reward, load_policy, train
 from rlviz.training.files import whole_file

@@ -9,7 +9,7 @@ from typing import Any
 from IPython import get_ipython
 from IPython.display import display
 
-from rlviz.pictures.live import LivePicture
+from rlviz.runs.live import LivePicture
 from rlviz.runs.panel import CAPTION_HEIGHT, LearningCurves, last_numbers, seconds_in_words
 from rlviz.settings import TrainSettings
 from rlviz.training import TrainingRun

@@ -33,7 +33,7 @@ def files(course: Path) -> Iterator[File]:
 def script() -> File:
     """Return the one script of all pages: pictures that are computed, what plays and what is inspected."""
     pictures = classic("run", "draw", offers="globalThis.rlviz = { mount };")
-    return File("rlviz.js", "\n".join([pictures, classic("picture", "player", "inspector", "site")]))
+    return File("rlviz.js", "\n".join([pictures, classic("packed", "curves", "player", "inspector", "site")]))
 
 
 def _code_colours() -> str:

@@ -15,6 +15,7 @@ from nbconvert import HTMLExporter
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 
 from rlviz.markup import Markup, element
+from rlviz.site.controls import check_controls
 from rlviz.site.html import File, page
 
 PAGES = (".ipynb", ".md")
@@ -185,6 +186,7 @@ def _converted(file: Path, exporter: Exporter) -> tuple[str, str]:
         text = file.read_text(encoding="utf-8")
         return title_of(text, file), exporter.markdown(text)
     notebook = nbformat.read(file, as_version=4)
+    check_controls(notebook.cells, file)
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
             _describe(output)

@@ -16,9 +16,8 @@ from pygments.lexers import get_lexer_by_name
 from rlviz.algorithms import ALGORITHMS, DAPO, GRPO, RELATIVES, command_name, differences, family_table, show
 from rlviz.algorithms.family import Algorithm
 from rlviz.markup import Markup, element, joined
+from rlviz.page.widget import pack
 from rlviz.pictures.catalogue import EXPLORERS, find_explorer
-from rlviz.pictures.frozen import frames, pack
-from rlviz.pictures.idea import Explorer
 from rlviz.runs.inspected import strongest
 from rlviz.runs.inspector import inspect_run
 from rlviz.runs.recordings import RECORDINGS, packed
@@ -44,19 +43,14 @@ def explorer_of(name: str) -> Any:
 
 @cache
 def packed_explorer(name: str) -> str:
-    """Return an explorer packed for a page: what its page computes, or of an older one its frames."""
-    explorer = explorer_of(name)
-    return pack(explorer.given() if isinstance(explorer, Explorer) else frames(explorer))
+    """Return what a page needs to compute an explorer, packed."""
+    return pack(explorer_of(name).given())
 
 
 def live(name: str, root: str) -> Markup:
     """Return an explorer that answers in the page, and what shows its picture where JavaScript does not run."""
-    explorer = explorer_of(name)
-    picture = element("img", src=f"{root}explorers/{name}.png", alt=explorer.alt)
-    if isinstance(explorer, Explorer):
-        return joined(data(packed_explorer(name), data_picture=name), element("noscript", picture))
-    copy = element("button", "Copy the call for a notebook", type="button", class_="copy", hidden="")
-    return joined(data(packed_explorer(name), data_explorer=name), element("noscript", picture), element("p", copy))
+    picture = element("img", src=f"{root}explorers/{name}.png", alt=explorer_of(name).alt)
+    return joined(data(packed_explorer(name), data_picture=name), element("noscript", picture))
 
 
 def front() -> Iterator[File]:
@@ -132,14 +126,11 @@ def explorers() -> Iterator[File]:
             if name in other
         ]
         computed = element("pre", inspect.getdoc(find_explorer(name).idea.curve) or "")
-        own_words = isinstance(explorer_of(name), Explorer)  # a picture that its page computes says its question itself
-        heading = () if own_words else (element("h1", title), element("p", look, class_="look"))
         yield page(
             f"explorers/{name}.html",
             title,
-            *heading,
             live(name, "../"),
-            *([element("details", element("summary", "What to look for"), element("p", look))] if own_words else []),
+            element("details", element("summary", "What to look for"), element("p", look)),
             element("details", element("summary", "What is computed"), computed),
             element("nav", *ways, class_="beside", aria_label="Other explorers"),
         )

@@ -1,7 +1,8 @@
-// What the site's pages do: explorers answer, the recorded runs play, and a call can be copied. Data stand in the page itself, and
+// What the site's pages do: explorers answer, recorded runs play, a run is looked into. Data stand in the page itself, and
 // recordings come as scripts, because a page that is opened from the disk may fetch nothing.
-import { frozen, readAddress, unpack, writeAddress } from "./picture.js";
+import { readAddress, writeAddress } from "./curves.js";
 import { frozenInspector } from "./inspector.js";
+import { unpack } from "./packed.js";
 import { player } from "./player.js";
 
 const loaded = (globalThis.recordings = {}); // name → what was packed, as the files of the recordings put it there
@@ -21,26 +22,6 @@ for (const place of document.querySelectorAll("[data-picture]")) {
   unpack(place.querySelector("script").textContent).then((given) => {
     place.replaceChildren();
     globalThis.rlviz.mount(place, given);
-  });
-}
-const pictures = document.querySelectorAll("[data-explorer]");
-for (const [number, place] of pictures.entries()) {
-  unpack(place.querySelector("script").textContent).then((data) => {
-    place.replaceChildren();
-    frozen(place, data, { linked: true, prefix: pictures.length > 1 ? `${number + 1}.` : "" });
-    const button = place.parentElement.querySelector(".copy"), words = button.textContent;
-    button.hidden = false;
-    button.addEventListener("click", async () => {
-      const call = place.querySelector(".rl-call");
-      try {
-        await navigator.clipboard.writeText(`from rlviz import *\n\n${call.textContent}\n`);
-        button.textContent = "Copied: paste it into a notebook";
-      } catch {
-        getSelection().selectAllChildren(call); // no clipboard here: the person copies what is now marked
-        button.textContent = "Press Ctrl+C; it needs: from rlviz import *";
-      }
-      setTimeout(() => { button.textContent = words; }, 3000);
-    });
   });
 }
 for (const place of document.querySelectorAll("[data-player]")) {

@@ -44,4 +44,4 @@ def page_command(*, port: int, browser: bool) -> list[str]:
 
 def greeting() -> dict[str, str]:
     """Return what the page's template puts into the page before there is a kernel: a recorded run, and what plays it."""
-    return {"run": packed(RECORDED), "script": classic("picture", "player", "greeting")}
+    return {"run": packed(RECORDED), "script": classic("packed", "curves", "player", "greeting")}

@@ -179,6 +179,28 @@ def browser(chromium: str) -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
+def stage(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """Open an empty page in which `shown(packed)` draws a picture and returns its place, and `picture` is what draws it."""
+    from rlviz.markup import Markup
+    from rlviz.page.script import module
+    from rlviz.page.widget import page
+
+    shown = """
+      globalThis.shown = async (packed) => {
+        const place = document.body.appendChild(document.createElement("div"));
+        globalThis.picture = mount(place, await unpack(packed));
+        return place;
+      };"""
+    script = Markup(f'<script type="module">{module("run", "draw", "widget", offers=shown)}</script>')
+    path = tmp_path_factory.mktemp("stage") / "stage.html"
+    path.write_text(page("stage", script), encoding="utf-8")
+    tab = browser.new_page(viewport=WINDOW, reduced_motion="reduce")
+    notebook = watched(tab, path.as_uri())
+    yield tab
+    assert notebook.errors == []
+
+
+@pytest.fixture(scope="module")
 def open_page(browser: Browser) -> Callable[[str], Notebook]:
     """Return what opens an address in a new window, with storage of its own."""
     return lambda url: watched(browser.new_page(viewport=WINDOW), url)
@@ -189,22 +211,6 @@ def notebook(lab: Lab, open_page: Callable[[str], Notebook]) -> Notebook:
     """Open the address that was printed, and run all cells once for all tests."""
     notebook = open_page(lab.url)
     run_all(notebook.page, cells=code_cells(lab.folder / FIRST))
-    return notebook
-
-
-@pytest.fixture(scope="module")
-def explorers(lab: Lab, open_page: Callable[[str], Notebook], request: pytest.FixtureRequest) -> Notebook:
-    """Open a notebook with a cell for each explorer that is asked for, its picture as every new user gets it; run all cells."""
-    asked = {
-        item.callspec.params["name"]
-        for item in request.session.items
-        if item.path == request.path and "name" in getattr(item, "fixturenames", ())
-    }
-    calls = [f"explore_{name}()" for name in sorted({"map", "entropy", *asked})]
-    cells = ["%matplotlib inline\nfrom rlviz import *", *calls]
-    write_notebook(lab.folder / "explorers.ipynb", cells)
-    notebook = open_page(f"http://127.0.0.1:{lab.port}/lab/tree/explorers.ipynb?token={lab.token}")
-    run_all(notebook.page, cells=len(cells))
     return notebook
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import nbformat
 import pytest
+from nbformat.sign import NotebookNotary
 
 from tests.browser.cells import cell_with, wait_until
 
 if TYPE_CHECKING:
-    from conftest import Notebook
+    from conftest import Lab, Notebook
     from playwright.sync_api import Locator, Page
 
 OWN = """
@@ -71,7 +75,34 @@ def test_dragging_asks_the_kernel_nothing_and_letting_go_tells_it(run_in_lab: Ca
     wait_until(page, lambda: len(messages(page)) > 0, "the value that was let go")
     assert len(messages(page)) <= 2
     wait_until(page, lambda: "1.20" not in said.inner_text(), "the conclusion")
+    for menu_or_slider in ("input[type=range]", "select"):  # JupyterLab would move to another cell
+        control = cell.locator(menu_or_slider).first
+        before = control.input_value()
+        control.press("ArrowDown" if menu_or_slider == "select" else "ArrowRight")
+        assert control.input_value() != before, menu_or_slider
     assert not notebook.errors and not notebook.outside
+
+
+def test_a_saved_notebook_is_live_before_anything_runs(lab: Lab, open_page: Callable[[str], Notebook]) -> None:
+    """A committed lesson, trusted as one's own is: its picture moves, its PNG is hidden, and no kernel was asked."""
+    lesson = Path(__file__).parents[2] / "notebooks" / "00_start_here.ipynb"
+    saved = nbformat.read(lesson, as_version=4)
+    saved.cells = [cell for cell in saved.cells if "data-rlviz" in json.dumps(cell.get("outputs", []))]
+    NotebookNotary(data_dir=str(lab.folder.parent / "data")).sign(saved)
+    nbformat.write(saved, lab.folder / "saved.ipynb")
+    notebook = open_page(f"http://127.0.0.1:{lab.port}/lab/workspaces/saved/tree/saved.ipynb?token={lab.token}")
+    page = notebook.page
+    page.get_by_text("| Idle").first.wait_for(timeout=120_000)  # a kernel that is still starting cannot be shut down
+    assert len(saved.cells) == 2
+    for saved_cell in saved.cells:
+        cell = cell_with(page, saved_cell.source.splitlines()[-1])
+        grip = cell.locator(".rlviz-picture svg [role=slider]").first
+        before = grip.get_attribute("aria-valuenow")
+        grip.press("ArrowLeft")
+        assert grip.get_attribute("aria-valuenow") != before
+        assert not any(image.is_visible() for image in cell.locator("img").all())
+    assert not notebook.errors and not notebook.outside
+    page.close()
 
 
 def test_a_rule_that_cannot_be_traced_is_computed_by_the_kernel(run_in_lab: Callable[..., Notebook]) -> None:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import base64
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
+import nbformat
 import pytest
+from matplotlib.figure import Figure
+from nbconvert import HTMLExporter
 
 from rlviz.markup import joined
+from rlviz.page.image import png
 from rlviz.page.picture import Axis, Cells, Choice, Line, Panel, Picture, Rule, Say, Slider, Tokens
 from rlviz.page.widget import Variant, fragment, pack, page, told
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, FloatRect, Locator, Page
 
+PNG = base64.b64encode(png(Figure(figsize=(1, 1)))).decode()
 HOSTILE = '<img src=x onerror="document.title=1">{nothing}'
 LOW, HIGH = 0.0, 4.0  # of the x axis
 # y = width · x; one rule rises with the width, at 1 + width, and one falls, at 3 − width
@@ -86,7 +94,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     one, other = (fragment(pack(given(**values)), caption="…") for values in ({}, {"width": 0.8}))
     (folder / "one.html").write_text(page("one", one), encoding="utf-8")
     (folder / "two.html").write_text(page("two", joined(one, other)), encoding="utf-8")
+    (folder / "same.html").write_text(page("same", joined(one, one)), encoding="utf-8")
+    for name, shown in {"saved": (one, other), "saved_last": (other,)}.items():
+        (folder / f"{name}.html").write_text(as_html(*shown), encoding="utf-8")
     return folder
+
+
+def as_html(*fragments: str) -> str:
+    """Return a notebook with these outputs, each before its PNG, as nbconvert shows it, without what it gets from elsewhere."""
+    outputs = [({"text/html": one, "text/plain": "…"}, {"image/png": PNG, "text/plain": "…"}) for one in fragments]
+    cells = [
+        nbformat.v4.new_code_cell("1", outputs=[nbformat.v4.new_output("display_data", data) for data in each])
+        for each in outputs
+    ]
+    html, _ = HTMLExporter().from_notebook_node(nbformat.v4.new_notebook(cells=cells))
+    return re.sub(r'<script[^>]* src="https?:[^>]*>\s*</script>', "", html)
 
 
 @pytest.fixture
@@ -227,6 +249,7 @@ def test_the_address_comes_back(opened: Callable[..., Page]) -> None:
     again = opened(hash=tab.url[tab.url.index("#") :])
     assert again.get_by_label("algorithm", exact=True).input_value() == HOSTILE
     assert value(again, "width") == pytest.approx(0.8)
+    assert value(opened(hash=f"#it.algorithm={quote(HOSTILE)}"), "width") == pytest.approx(0.7)  # its own
 
 
 def test_two_pictures_in_one_page_keep_apart(opened: Callable[..., Page]) -> None:
@@ -238,6 +261,25 @@ def test_two_pictures_in_one_page_keep_apart(opened: Callable[..., Page]) -> Non
     assert [float(p.get_attribute("aria-valuetext") or "nan") for p in widths] == pytest.approx([0.4, 0.7])
     assert "it-2.width=0.7" in tab.url and "#it.width" not in tab.url and "&it.width" not in tab.url
     assert tab.locator("style[data-rlviz]").count() == 1
+
+
+def test_the_same_picture_twice_is_two_pictures(opened: Callable[..., Page]) -> None:
+    tab = opened("same.html")
+    tab.locator(".rlviz-picture").nth(1).locator("svg").first.wait_for()
+    assert tab.locator(".rlviz-picture").count() == 2
+
+
+@pytest.mark.parametrize(("name", "widths"), [("saved", [0.4, 0.8]), ("saved_last", [0.8])])
+def test_each_output_of_a_saved_notebook_stands_alone(
+    opened: Callable[..., Page], name: str, widths: list[float]
+) -> None:
+    """Whether or not another output with the script is there; each hides its own PNG."""
+    tab = opened(f"{name}.html")
+    tab.locator(".rlviz-picture").nth(len(widths) - 1).locator("svg").first.wait_for()
+    shown = [p.get_by_role("slider", name="width", exact=True).first for p in tab.locator(".rlviz-picture").all()]
+    assert [float(one.get_attribute("aria-valuetext") or "nan") for one in shown] == widths
+    images = tab.locator(f'img[src*="{PNG}"]')
+    assert images.count() == len(widths) and not any(image.is_visible() for image in images.all())
 
 
 def test_texts_stay_texts(opened: Callable[..., Page]) -> None:

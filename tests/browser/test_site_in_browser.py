@@ -87,7 +87,7 @@ def step_of(page: Page) -> int:
 def test_the_front_page_lives_and_plays(visit: Callable[..., Page]) -> None:
     page = visit("index.html")
     page.locator("#picture svg").first.wait_for()
-    page.get_by_label("algorithm").select_option("DAPO")
+    page.get_by_label("algorithm", exact=True).select_option("DAPO")
     page.locator("#picture").get_by_text(re.compile("^DAPO pushes a good token up until its ratio is 1.28")).wait_for()
     page.get_by_role("button", name="❚❚ Pause").scroll_into_view_if_needed()
     page.wait_for_function(
@@ -143,7 +143,7 @@ def test_an_explorer_s_address_leads_back_and_its_call_follows(visit: Callable[.
     assert "clip.old_prob=0.11" in page.evaluate("location.hash")
 
 
-CALLS = ".rl-call, .rlviz-call code"
+CALLS = ".rlviz-call code"
 
 
 def calls_of(page: Page, count: int) -> list[str]:
@@ -160,7 +160,7 @@ def test_each_picture_of_a_deck_opens_as_its_explorer_does_and_the_address_leads
     at_first = [pages.explorer_of(name).call for name in names]
     page = visit(f"slides/{deck.stem}.html", root=decks)
     assert calls_of(page, len(names)) == at_first
-    last = page.locator("[data-explorer], [data-picture]").last
+    last = page.locator("[data-picture]").last
     slider = last.locator("input[type=range]:visible").first
     slider.focus()
     page.keyboard.press("ArrowRight")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import re
@@ -10,17 +11,31 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
+from matplotlib.text import Text
 
 import rlviz
 from rlviz.algorithms import GRPO
-from rlviz.page.picture import Beside, Choice, Slider
+from rlviz.page.paper import shown
+from rlviz.page.picture import Beside, Choice, Line, Slider
+from rlviz.page.style import COLOURS
 from rlviz.pictures.catalogue import EXPLORERS, find_explorer
 from rlviz.pictures.idea import Explorer
 from rlviz.pictures.shipped import shipped, traced
 from tests.page.programs import needs_node, run
 
-IDEAS = {name: find_explorer(name).idea for name in EXPLORERS if hasattr(find_explorer(name).idea, "traced")}
+IDEAS = {name: find_explorer(name).idea for name in EXPLORERS}
 every_picture = pytest.mark.parametrize("name", IDEAS)
+of_algorithms = pytest.mark.parametrize("name", [name for name, idea in IDEAS.items() if idea.algorithms is not None])
+
+
+def my_bounds(old_logp):
+    room = 0.2 / old_logp.exp() ** 0.5
+    return (1 - room).clamp(min=0.0), 1 + room
+
+
+MINE = replace(GRPO, name="Mine", bounds=my_bounds)
 
 
 def settings(idea, count: int, seed: int = 0) -> list[dict]:
@@ -104,8 +119,55 @@ def test_words_are_whole_at_every_setting(name):
         for text in (explorer.conclusion, explorer.caption, explorer.alt):
             assert 20 < len(text) < 1200 and text.rstrip().endswith((".", "!", "?")), (arguments, text)
             assert not re.search(r"[{}]|\bnan\b|no number|\bNone\b|  ", text), (arguments, text)
+        assert len(explorer.conclusion) <= 200, (arguments, explorer.conclusion)
         if idea.algorithms is not None:
             assert explorer.values["algorithm"] in explorer.caption
+
+
+@of_algorithms
+def test_every_algorithm_that_is_offered_is_shown(name):
+    explorer = Explorer(IDEAS[name], {})
+    for algorithm in IDEAS[name].members.values():
+        explorer.set(algorithm=algorithm)
+        assert explorer.algorithm == algorithm and algorithm.name in explorer.caption
+        assert 20 < len(explorer.conclusion) <= 200, explorer.conclusion
+
+
+@pytest.mark.quick(3)
+@of_algorithms
+def test_a_rule_of_one_s_own_comes_first_and_is_called_mine(name):
+    explorer = find_explorer(name)(MINE)
+    assert next(iter(explorer.given()["picture"]["controls"]["algorithm"]["options"])) == "Mine"
+    assert explorer.given()["variants"][explorer.key()]["program"] is not None  # a page computes it
+    assert "Mine" in explorer.caption and explorer.call == f"explore_{name}(mine)"
+    with pytest.raises(ValueError, match="algorithm must be an algorithm, such as GRPO; got 'grpo'"):
+        find_explorer(name)("grpo")
+
+
+@every_picture
+def test_a_handle_s_control_moves_its_mark(name):
+    """Where the mark stands depends on the control that it drags, at some named setting or for some algorithm at least."""
+    idea = IDEAS[name]
+    dragged = [(mark, mark.drag) for mark in idea.picture.marks() if mark.drag]
+    assert dragged or any(getattr(mark, "chosen", ()) for mark in idea.picture.marks()), "nothing can be touched"
+    settings = [{}, *idea.named.values(), *({"algorithm": member} for member in idea.members.values())]
+    for mark, control in dragged:
+        assert any(len(places(idea, mark, control, setting)) > 1 for setting in settings), control
+
+
+def places(idea, mark, control, setting) -> set:
+    """Return where a mark stands at both ends of its control; nowhere for an algorithm without that parameter."""
+    explorer, found = Explorer(idea, setting), set()
+    ends = ends_of(idea, control) or [explorer.values[control], 2]
+    if idea.algorithms is not None and control in idea.algorithms.parameters:
+        own = idea.algorithms.own(explorer.algorithm)
+        ends = own[control][1:3] if control in own else []
+    for end in ends:
+        explorer.set(**{control: end})
+        channels = [getattr(mark, channel, None) for channel in ("at", "x", "y")]
+        known = [channel for channel in channels if isinstance(channel, str) and channel in explorer.names()]
+        found.add(str([np.round(explorer.names().array(channel), 9).tolist() for channel in known]))
+    return found
 
 
 @every_picture
@@ -192,13 +254,46 @@ def test_a_value_outside_its_range_is_refused_by_name(name):
 
 
 @every_picture
-def test_a_picture_is_drawn_on_paper_at_every_named_setting(name):
+def test_the_last_row_can_read_every_named_setting_on_paper(name):
+    """Words are whole, large, inside the paper and not on each other."""
     for arguments in IDEAS[name].named.values():
         figure = Explorer(IDEAS[name], arguments).figure()
-        figure.canvas.draw()
-        texts = [text for ax in figure.axes for text in [ax.title, ax.xaxis.label, ax.yaxis.label, *ax.texts]]
-        assert not any("{" in text.get_text() for text in texts)
-        assert all(text.get_fontsize() >= 11 for text in texts if text.get_text())
+        FigureCanvasAgg(figure).draw()
+        ticks = [label for ax in figure.axes for label in (*ax.get_xticklabels(), *ax.get_yticklabels())]
+        for text in figure.findobj(Text):
+            box = text.get_window_extent()
+            if not text.get_text().strip() or not text.get_visible() or not figure.bbox.overlaps(box):
+                continue
+            assert "{" not in text.get_text() and text.get_fontsize() >= 11, text
+            inside = box.x0 >= -1 and box.y0 >= -1 and box.x1 <= figure.bbox.x1 + 1 and box.y1 <= figure.bbox.y1 + 1
+            assert inside or text in ticks, f"{arguments}: cut off: {text}"
+        for ax in figure.axes:
+            drawn = [text for text in (*ax.texts, ax.title) if text.get_visible() and text.get_text().strip()]
+            for one, other in itertools.combinations(drawn, 2):
+                a, b = one.get_window_extent().padded(-0.5), other.get_window_extent().padded(-0.5)
+                assert not a.overlaps(b), f"{arguments}: {one} on {other}"
+
+
+@every_picture
+def test_lines_differ_without_their_colour(name):
+    """Those of one panel that have names; two lines of one name are one thing."""
+    for arguments in IDEAS[name].named.values():
+        names = Explorer(IDEAS[name], arguments).names()
+        for panel in IDEAS[name].picture.panels:
+            lines = [mark for mark in panel.marks if isinstance(mark, Line) and mark.label and shown(mark, names)]
+            looks = {names.fill(mark.label): (mark.dash, mark.marker, mark.width) for mark in lines}
+            assert len(set(looks.values())) == len(looks), (panel.title, looks)
+
+
+def contrast(colour: str) -> float:
+    """Return the WCAG contrast of a colour with white."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+    return 1.05 / (0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05)
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_the_colours_can_be_told_from_paper(colour):
+    assert contrast(COLOURS[colour]) >= 3
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from rlviz import GRPO, PPO, TrainSettings, train
 from rlviz.algorithms.describe import from_json
 from rlviz.markup import Markup, element, joined
 from rlviz.pictures.base import plain
-from rlviz.pictures.live import Html
-from rlviz.pictures.svg import SvgFigure
 from rlviz.runs.inspector import inspect_run
+from rlviz.runs.live import Html
+from rlviz.runs.svg import SvgFigure
 from rlviz.training import default_settings, find_task
 from small_models.policies import load_policy
 

@@ -9,14 +9,17 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import nbformat
 import pytest
 from typer.testing import CliRunner
 
 from rlviz.algorithms import ALGORITHMS, GRPO, RELATIVES, command_name, show
 from rlviz.cli import app, lab
+from rlviz.page.widget import fragment, pack
 from rlviz.pictures.catalogue import EXPLORERS
 from rlviz.runs.recordings import RECORDINGS, packed
 from rlviz.site import build, html, lessons, pages
+from rlviz.site.controls import check_controls, named_controls
 from rlviz.site.look_for import LOOK_FOR
 
 ROOT = Path(__file__).parent.parent.parent
@@ -224,3 +227,46 @@ def test_the_real_course_has_no_dead_link(tmp_path, monkeypatch):
     assert dead == []
     whole = "".join(file.read_text(encoding="utf-8") for file in out.rglob("*.html"))
     assert "<math" in whole and "$$" not in re.sub(r"<pre.*?</pre>", "", whole, flags=re.S)
+
+
+LACKS = "01_made_up.ipynb: the text names the control `eps_high`; its page has ε high, length, tokens, show"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "lacks"),
+    [
+        ("**Move** `ε high` and `length`, then `show`.", "", ""),
+        ("**Move** `ε high` and `eps_high`.", "", LACKS),
+        ("**Move the sliders.**\n\n1. `show` is one.\n2. `eps_high` is none.", "", LACKS),
+        ("", "Now **move** `eps_high`.", LACKS),
+        ("**Move** `leng`.", "", LACKS.replace("eps_high", "leng")),
+        ("`eps_high` is what the code calls it. **Move** `ε high`.\n\nThen `eps_high` is larger.", "", ""),
+        ("**Move** `ε high`.", "<details><summary>Answer</summary>\n\n**Move** `eps_high`.</details>", ""),
+    ],
+)
+def test_no_page_is_built_whose_text_names_a_control_that_it_lacks(before, after, lacks, tmp_path):
+    controls = {"eps_high": {"label": "ε high"}, "length": {"label": "length, tokens"}, "show": {}}
+    live = str(fragment(pack({"picture": {"controls": controls}}), caption="A picture."))
+    output = nbformat.v4.new_output("display_data", {"text/html": live})
+    cells = [
+        nbformat.v4.new_markdown_cell("# 01 · Made up"),
+        nbformat.v4.new_markdown_cell(before),
+        nbformat.v4.new_code_cell("explore_it()", outputs=[output]),
+        nbformat.v4.new_markdown_cell(after),
+        nbformat.v4.new_markdown_cell("**Move** `house`: no picture stands beside this."),
+    ]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "01_made_up.ipynb")
+    if not lacks:
+        assert "<article" in "".join(str(file.content) for file in lessons.course_pages(tmp_path))
+        return
+    with pytest.raises(ValueError, match=f"^{re.escape(lacks)}$"):
+        list(lessons.course_pages(tmp_path))
+
+
+def test_the_lessons_name_controls_that_their_pages_have():
+    named = 0
+    for file in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        cells = nbformat.read(file, as_version=4).cells
+        check_controls(cells, file)
+        named += len(list(named_controls(cells)))
+    assert named > 20  # else they are written in another way, and nothing was looked at

@@ -55,7 +55,7 @@ RECORDINGS = {
 
 
 def packed(name: str) -> str:
-    """Return a recording as JSON, gzip and base64, for `unpack` of picture.js. Raises KeyError for an unknown name."""
+    """Return a recording as JSON, gzip and base64, for `unpack` of packed.js. Raises KeyError for an unknown name."""
     RECORDINGS[name]
     return base64.b64encode((HERE / f"{name}.json.gz").read_bytes()).decode()
 

@@ -6,11 +6,8 @@ are CSS variables that the page's theme sets, and an id begins with `VIEW`, whic
 
 from __future__ import annotations
 
-import base64
 import html
-import io
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -21,38 +18,30 @@ from matplotlib.backend_bases import RendererBase
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.path import Path
-from matplotlib.textpath import TextPath
-from matplotlib.transforms import Affine2D, Bbox
+from matplotlib.transforms import Affine2D
 from numpy.typing import NDArray
 
+from rlviz.page.image import png
+
 VIEW = "\ue000"
-# colour → CSS variable; picture.js says what each is in the light and in the dark
+# colour → CSS variable; curves.js says what each is in the light and in the dark
 THEME = {
     "#000000": "k",
     "#ffffff": "w",
     "#7f7f7f": "g",
-    "#e3e3e3": "f",
     "#0072b2": "b",
     "#d55e00": "v",
     "#009e73": "n",
-    "#aa4499": "p",
-    "#a6cfe8": "s",
-    "#333333": "t",
     "#595959": "t",
-    "#b24e00": "v",
-    "#8c510a": "o",
-    "#332288": "i",
 }
 ANCHORS = {"left": "start", "center": "middle", "right": "end"}
 LETTERS = {Path.MOVETO: "M", Path.LINETO: "L", Path.CURVE3: "Q", Path.CURVE4: "C"}
 POINTS_AFTER = {Path.CURVE3: 1, Path.CURVE4: 2}  # of a curve, after its first
 STRAIGHT = 1e-9  # tangent of a turn that is none
 BEYOND = 50  # pixels outside the figure from which a line is cut off
-NARROW = 560  # pixels, the widest part of a legend where panels are stacked
 CURVE = "curve "  # what the gid of a line begins with that has a name to be read where a person points
 
 
@@ -118,7 +107,6 @@ class SvgRenderer(RendererBase):
     def _start(self) -> None:
         self._elements: list[str] = []
         self._definitions: dict[Hashable, tuple[str, str]] = {}
-        self._before: tuple[str, str] | None = None  # kind and style of the element before, which may be gone on with
         self._curve = ""
 
     def take(self) -> str:
@@ -138,11 +126,9 @@ class SvgRenderer(RendererBase):
         return points * self.dpi / 72
 
     def open_group(self, s: str, gid: str | None = None) -> None:
-        self._before = None  # elements of two artists stay two
         self._curve = gid.removeprefix(CURVE) if gid and gid.startswith(CURVE) else ""
 
     def close_group(self, s: str) -> None:
-        self._before = None
         self._curve = ""
 
     def _define(self, key: Hashable, make: Callable[[str], str]) -> str:
@@ -164,42 +150,17 @@ class SvgRenderer(RendererBase):
         return _template(codes.tobytes()) % tuple(places[codes != Path.CLOSEPOLY].ravel().tolist())
 
     def _clip(self, gc: Any) -> str:
-        path, transform = gc.get_clip_path()
-        if path is not None:
-            d = self._d(path, transform)
-            name = self._define(("clip", d), lambda name: f'<clipPath id="{name}"><path d="{d}"/></clipPath>')
-        elif (box := gc.get_clip_rectangle()) is not None:
-            x, y, width, height = (round(value, 2) for value in box.bounds)
-            place = _attributes(x=x, y=self.height - y - height, width=width, height=height)
-            name = self._define(("clip", place), lambda name: f'<clipPath id="{name}"><rect{place}/></clipPath>')
-        else:
+        box = gc.get_clip_rectangle()
+        if box is None:
             return ""
+        x, y, width, height = (round(value, 2) for value in box.bounds)
+        place = _attributes(x=x, y=self.height - y - height, width=width, height=height)
+        name = self._define(("clip", place), lambda name: f'<clipPath id="{name}"><rect{place}/></clipPath>')
         return f' clip-path="url(#{name})"'
-
-    def _hatch(self, gc: Any, face: Any) -> str:
-        """Return the name of a small tile that looks like matplotlib's hatch, which would take twenty times the text."""
-        hatch, stroke = gc.get_hatch(), _paint(gc.get_hatch_color())
-        fill = "none" if face is None else _paint(face)
-        width = _number(1.4 * self.points_to_pixels(gc.get_hatch_linewidth()))
-        step = _number(self.dpi / 6 / len(hatch))
-        dot = f'<circle cx="3" cy="3" r="{_number(self.dpi / 60)}" fill="{stroke}"/>'
-        rule = f'<path d="M0 0V{step}" stroke="{stroke}" stroke-width="{width}"/>'
-        tile = f'width="{step}" height="{step}"'
-        turn = {"\\": "-45", "|": "0", "-": "90"}.get(hatch[0], "45")
-        return self._define(
-            (hatch, fill, stroke, width),
-            lambda name: (
-                f'<pattern id="{name}" patternUnits="userSpaceOnUse" {tile} patternTransform="rotate({turn})">'
-                f'<rect {tile} fill="{fill}"/>{dot if hatch[0] in ".oO*" else rule}</pattern>'
-            ),
-        )
 
     def _style(self, gc: Any, face: Any) -> str:
         alpha = gc.get_alpha() if gc.get_forced_alpha() else None
-        fill = "none" if face is None else _paint(face)
-        if gc.get_hatch() is not None:
-            fill = f"url(#{self._hatch(gc, face)})"
-        said = _attributes(fill=fill)
+        said = _attributes(fill="none" if face is None else _paint(face))
         if face is not None and len(face) == 4 and alpha is None and face[3] != 1:
             said += _attributes(fill_opacity=float(face[3]))
         if alpha is not None and alpha != 1:
@@ -226,20 +187,13 @@ class SvgRenderer(RendererBase):
         )
 
     def draw_path(self, gc: Any, path: Path, transform: Any, rgbFace: Any = None) -> None:
-        """Add a path; those of one style after each other, such as bars, are one element."""
-        line = rgbFace is None and gc.get_hatch() is None
-        d = self._d(path, transform, line=line)
-        if not d:
-            return
-        style = self._style(gc, rgbFace) + self._clip(gc)
-        if self._curve and line:
-            self._elements.append(f'<path{style} data-curve="{_safe(self._curve)}" d="{d}"/>')
-        elif self._before == ("path", style) and "opacity" not in style:
-            self._elements[-1] = f'{self._elements[-1][:-3]}{d}"/>'
-            return
-        else:
-            self._elements.append(f'<path{style} d="{d}"/>')
-        self._before = ("path", style)
+        """Add a path; a line with a name says it."""
+        line = rgbFace is None
+        if d := self._d(path, transform, line=line):
+            self._elements.append(f'<path{self._style(gc, rgbFace)}{self._clip(gc)}{self._name(line)} d="{d}"/>')
+
+    def _name(self, line: bool = True) -> str:
+        return f' data-curve="{_safe(self._curve)}"' if self._curve and line else ""
 
     def draw_markers(
         self, gc: Any, marker_path: Path, marker_trans: Any, path: Path, trans: Any, rgbFace: Any = None
@@ -253,19 +207,12 @@ class SvgRenderer(RendererBase):
         d = self._d(marker_path, marker_trans + Affine2D().translate(0, self.height))
         name = self._define(("marker", d), lambda name: f'<path id="{name}" d="{d}"/>')
         uses = "".join(f'<use href="#{name}" x="{_number(x)}" y="{_number(y)}"/>' for x, y in places)
-        curve = f' data-curve="{_safe(self._curve)}"' if self._curve else ""
-        self._elements.append(f"<g{self._style(gc, rgbFace)}{self._clip(gc)}{curve}>{uses}</g>")
-        self._before = None
+        self._elements.append(f"<g{self._style(gc, rgbFace)}{self._clip(gc)}{self._name()}>{uses}</g>")
 
     def draw_text(
         self, gc: Any, x: float, y: float, s: str, prop: Any, angle: float, ismath: Any = False, mtext: Any = None
     ) -> None:
-        """Add a text, held where its artist is: the page's font may be wider than matplotlib's. Formulas become outlines."""
-        if ismath:
-            place = Affine2D().scale(self.dpi / 72).rotate_deg(angle).translate(x, self.height - y)
-            gc.set_linewidth(0)
-            self.draw_path(gc, TextPath((0, 0), s, prop=prop), place, gc.get_rgb())
-            return
+        """Add a text, held where its artist is: the page's font may be wider than matplotlib's."""
         side = "left"
         if mtext is not None and angle == 0:
             side = mtext.get_horizontalalignment()
@@ -273,116 +220,43 @@ class SvgRenderer(RendererBase):
                 x = mtext.get_transform().transform(mtext.get_unitless_position())[0]
         elif mtext is not None and angle == 90:
             side, y = "center", y - self.get_text_width_height_descent(s, prop, False)[0] / 2
-        self.words(gc, s, x, y, prop, side, angle)
-
-    def words(self, gc: Any, text: str, x: float, y: float, prop: FontProperties, side: str, angle: float = 0) -> None:
-        """Add a text whose `side`, left, center or right, is at x, and its baseline at y, from the top."""
-        rgb, weight = gc.get_rgb(), prop.get_weight()
         style = _attributes(
             font_size=self.points_to_pixels(prop.get_size_in_points()),
             text_anchor=None if side == "left" else ANCHORS[side],
-            font_style=None if prop.get_style() == "normal" else prop.get_style(),
-            font_weight=None if weight in ("normal", "regular", 400) else str(weight),
-            fill=_paint(rgb),
-            fill_opacity=None if rgb[3] == 1 else rgb[3],
+            fill=_paint(gc.get_rgb()),
             transform=f"rotate({_number(-angle)} {_number(x)} {_number(y)})" if angle else None,
         )
-        style += self._clip(gc)
-        element = f'<text x="{_number(x)}" y="{_number(y)}">{_safe(text)}</text></g>'
-        if not angle and self._before == ("text", style):
-            self._elements[-1] = self._elements[-1].removesuffix("</g>") + element
-            return
-        self._elements.append(f"<g{style}>{element}")
-        self._before = ("text", style)
-
-    def draw_image(self, gc: Any, x: float, y: float, im: Any, transform: Any = None) -> None:
-        from PIL import Image
-
-        height, width = im.shape[:2]
-        buffer = io.BytesIO()
-        Image.fromarray(im[::-1]).save(buffer, "png")
-        place = _attributes(x=x, y=self.height - y - height, width=width, height=height)
-        data = base64.b64encode(buffer.getvalue()).decode()
-        self._elements.append(f'<image{place} href="data:image/png;base64,{data}"{self._clip(gc)}/>')
-        self._before = None
-
-
-_NONE = object()
-
-
-@dataclass(frozen=True)
-class _Arrangement:
-    """Where the axes are, and what does not move."""
-
-    places: list[Bbox]
-    still: str
-    axes: list[dict[str, Any]]
-    panels: list[list[float]]
+        words = f'<text x="{_number(x)}" y="{_number(y)}">{_safe(s)}</text>'
+        self._elements.append(f"<g{style}{self._clip(gc)}>{words}</g>")
 
 
 class SvgFigure:
     """A figure of which only `artists` move, drawn over all else in the given order.
 
-    still: the fragment of the rest, with `axes` and `panels` as they then were. Limits and layout stay as they are until
-    `lay_out`, `freeze` where no words changed their size, or `arrange`. arrangement: what limits and layout depend on, at first.
+    still: the fragment of the rest, with `axes` and `panels` as they then were. Limits stay as they are until `freeze`,
+    the layout for good.
     """
 
-    def __init__(self, figure: Figure, artists: Sequence[Artist], arrangement: Hashable = None) -> None:
+    def __init__(self, figure: Figure, artists: Sequence[Artist]) -> None:
         self.figure, self.artists = figure, list(artists)
         self.width, self.height = (float(value) for value in figure.bbox.size)
         FigureCanvasAgg(figure)
         self._renderers = [SvgRenderer(self.width, self.height, figure.dpi, part) for part in "sm"]
-        self.still, self.axes, self.panels = "", list[dict[str, Any]](), list[list[float]]()
-        self._arranged: dict[Hashable, _Arrangement] = {}
-        self._arrangement: Hashable = _NONE
-        self.arrange(arrangement)
-
-    def arrange(self, arrangement: Hashable) -> None:
-        """Lay out anew if what limits and layout depend on is another; what was laid out once comes back at once."""
-        if arrangement == self._arrangement:
-            return
-        self._arrangement = arrangement
-        known = self._arranged.get(arrangement)
-        if known is None:
-            self.lay_out()
-            places = [ax.get_position() for ax in self.figure.axes]
-            self._arranged[arrangement] = _Arrangement(places, self.still, self.axes, self.panels)
-            return
-        for ax, place in zip(self.figure.axes, known.places, strict=True):
-            in_layout = ax.get_in_layout()
-            ax.set_position(place)
-            ax.set_in_layout(in_layout)
-        self.still, self.axes, self.panels = known.still, known.axes, known.panels
-        self._name_lines()
-
-    def lay_out(self) -> None:
-        """Place the axes anew, then `freeze`; needed after tick labels or legends changed their size."""
-        for artist in self.artists:
-            artist.set_animated(False)
-        self.figure.set_layout_engine("constrained")
-        for ax in self.figure.axes:  # where it starts from shows in where it ends, by a hair
-            place = ax.get_subplotspec()
-            if place is not None:
-                ax.set_subplotspec(place)
-        engine = self.figure.get_layout_engine()
+        engine = figure.get_layout_engine()
         assert engine is not None
         for _ in range(2):  # where a tick label overhangs its axes the layout settles on the second try
-            engine.execute(self.figure)
-        self.figure.set_layout_engine("none")
+            engine.execute(figure)
+        figure.set_layout_engine("none")
         for artist in self.artists:
             artist.set_animated(True)
         self.freeze()
 
-    def _name_lines(self) -> None:
+    def freeze(self) -> None:
+        """Draw again what does not move; needed after an axis limit or a still artist changed."""
         for place, ax in enumerate(self.figure.axes):
             for line in ax.get_lines():
                 line.set_gid(_gid(line, place))
-
-    def freeze(self) -> None:
-        """Draw again what does not move; needed after an axis limit or a still artist changed."""
-        self._name_lines()
-        papers = [self.figure.patch, *(ax.patch for ax in self.figure.axes)]
-        patches = [patch for patch in papers if patch.get_visible()]
+        patches = [self.figure.patch, *(ax.patch for ax in self.figure.axes)]
         for patch in patches:  # the page shows through
             patch.set_visible(False)
         renderer = self._renderers[0]
@@ -391,8 +265,8 @@ class SvgFigure:
         for patch in patches:
             patch.set_visible(True)
         self.axes = [self._where(ax) for ax in self.figure.axes]
-        legends = [part for legend in self.figure.legends if legend.get_visible() for part in self._parts(legend)]
-        self.panels = [*(self._panel(ax) for ax in self.figure.axes if ax.axison and ax.get_visible()), *legends]
+        parts: list[Axes | Legend] = [*self.figure.axes, *self.figure.legends]
+        self.panels = [self._panel(part) for part in parts]
 
     def moving(self) -> str:
         """Return the fragment of the artists that move, as they are now."""
@@ -403,48 +277,22 @@ class SvgFigure:
 
     def png(self) -> bytes:
         """Return the whole as it is now, for places that show no SVG."""
-        buffer = io.BytesIO()
-        self.figure.savefig(buffer, format="png", dpi=self.figure.dpi)
-        return buffer.getvalue()
+        return png(self.figure)
 
     def _where(self, ax: Axes) -> dict[str, Any]:
-        """Return where the axes are, in pixels from the top left, and what their data's limits and scales are."""
+        """Return where the axes are, in pixels from the top left, and what their data's limits are."""
         x, y, width, height = (float(value) for value in ax.bbox.bounds)
         return {
             "box": [round(value, 2) for value in (x, self.height - y - height, width, height)],
             "x": [float(limit) for limit in ax.get_xlim()],
             "y": [float(limit) for limit in ax.get_ylim()],
-            "scale": [ax.get_xscale(), ax.get_yscale()],
-            "names": [ax.get_xlabel(), ax.get_ylabel()],
-            "on": bool(ax.axison and ax.get_visible()),
         }
 
-    def _panel(self, ax: Axes) -> list[float]:
-        """Return the part of the figure that the axes take with their words, for narrow screens, where parts are stacked."""
-        box = ax.get_tightbbox(self._renderers[0])
+    def _panel(self, part: Axes | Legend) -> list[float]:
+        """Return what a part of the figure takes with its words, for narrow screens, where parts are stacked."""
+        box = part.get_tightbbox(self._renderers[0])
         assert box is not None
-        return self._crop(box)
-
-    def _parts(self, legend: Legend) -> list[list[float]]:
-        """Return the parts of the figure that a legend takes, each with as many columns as a narrow screen holds."""
-        renderer, columns = self._renderers[0], dict[int, list[Bbox]]()
-        for text in legend.get_texts():
-            if text.get_text().strip():
-                box = text.get_window_extent(renderer)
-                columns.setdefault(round(box.x0), []).append(box)
-        em = renderer.points_to_pixels(legend.prop.get_size_in_points())
-        before, parts = em * (legend.handlelength + legend.handletextpad), list[Bbox]()
-        for _, boxes in sorted(columns.items()):
-            x0, y0, x1, y1 = Bbox.union(boxes).extents
-            column = Bbox.from_extents(x0 - before, y0, x1, y1)
-            if parts and x1 - parts[-1].x0 <= NARROW:
-                parts[-1] = Bbox.union([parts[-1], column])
-            else:
-                parts.append(column)
-        return [self._crop(part) for part in parts]
-
-    def _crop(self, box: Bbox) -> list[float]:
-        box = box.padded(6)
+        box = box.padded(6 if isinstance(part, Axes) else 0)  # a legend has a border of its own
         return [round(float(value), 1) for value in (box.x0, self.height - box.y1, box.width, box.height)]
 
 

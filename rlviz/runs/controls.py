@@ -7,9 +7,15 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from rlviz.pictures.arguments import check_number, check_whole, tidy
+from rlviz.pictures.idea import check_number
+from small_models.checks import check_type
 
 NOTHING = "nothing"  # what a dropdown holds for None, which would leave it blank
+
+
+def tidy(value: float) -> float:
+    """Return 0.21 for the 0.21000000000000005 that a slider makes of 0.2 and a step of 0.01, and 0 for what is next to it."""
+    return float(f"{round(value, 12):.10g}") + 0.0 if isinstance(value, float) else value
 
 
 class Hideable:
@@ -94,7 +100,7 @@ def float_control(name: str, value: float, low: float, high: float, step: float,
 
     Raises ValueError for what is no finite number.
     """
-    check_number(name, value, "a number")
+    check_number(name, value)
     low, high = min(low, value), max(high, value)
     return Control(
         name,
@@ -106,7 +112,7 @@ def float_control(name: str, value: float, low: float, high: float, step: float,
 
 def int_control(name: str, value: int, low: int, high: int, words: str = "") -> Control:
     """Return a control of a whole number between `low` and `high`, or as far as `value` lies; refuses what is none."""
-    check_whole(name, value)
+    check_type(name, value, int)
     low, high = min(low, value), max(high, value)
     return Control(
         name,
@@ -118,7 +124,7 @@ def int_control(name: str, value: int, low: int, high: int, words: str = "") -> 
 
 def choice_control(name: str, value: float, options: Sequence[float], words: str = "") -> Control:
     """Return a control that picks one of `options`, for numbers that change by factors; `value` joins them if it is none."""
-    check_number(name, value, "a number")
+    check_number(name, value)
     named = [(f"{option:g}", option) for option in sorted({*options, value})]
     return Control(
         name, widgets.SelectionSlider(options=named, value=value), widgets.Dropdown(options=named, value=value), words

@@ -1,8 +1,7 @@
-"""What a live picture is in a page: `PictureView`, drawn by picture.js, and the base of what has Jupyter's controls around it."""
+"""A figure of a run in a page: `PictureView`, shown by curves.js, and the base of what has Jupyter's controls around it."""
 
 from __future__ import annotations
 
-import base64
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +13,8 @@ from traitlets import validate
 
 from rlviz.markup import Markup, element, joined
 from rlviz.page.script import module
-from rlviz.pictures.svg import SvgFigure
+from rlviz.page.widget import with_twin
+from rlviz.runs.svg import SvgFigure
 
 # ipywidgets' own tracks and borders have a contrast of 1.9:1 with white, and the focus is a shade of grey
 LOOKS = Markup("""<style>
@@ -37,13 +37,6 @@ class Html(widgets.HTML):
         return element("div", proposal["value"], class_="mathjax_ignore tex2jax_ignore") if proposal["value"] else ""
 
 
-def with_twin(bundle: Any, png: bytes, caption: str) -> Any:
-    """Return what Jupyter shows of a widget, with the picture and its words for places without a kernel."""
-    data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
-    told = {**metadata, "image/png": {"alt": caption}}
-    return {**data, "text/plain": caption, "image/png": base64.b64encode(png).decode()}, told
-
-
 class PictureView(anywidget.AnyWidget):
     """A figure in a page: what stands still is sent when it changes, what moves at each `put`.
 
@@ -51,7 +44,7 @@ class PictureView(anywidget.AnyWidget):
     show the last picture without a kernel.
     """
 
-    _esm = module("picture")
+    _esm = module("curves")
     size = traitlets.List().tag(sync=True)
     still = traitlets.Unicode().tag(sync=True)
     moving = traitlets.Unicode().tag(sync=True)

@@ -1,0 +1,38 @@
+// What Python packed for a page, and the place where it is shown. An output of a notebook carries this in the clear, all else packed.
+
+/** Return the text that `packed_text` of widget.py packed: gzip, base64. */
+async function unpacked(text) {
+  const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).text();
+}
+
+/** Return what `pack` of widget.py packed: JSON, gzip, base64. */
+export const unpack = async (text) => JSON.parse(await unpacked(text));
+
+/** Return the first place of this name that shows nothing yet. */
+const vacant = (name) => document.querySelector(`[data-rlviz="${name}"]:not([data-live])`);
+
+/** Hide the PNG that stands in for the picture where no script runs: the next output of the same cell. */
+export function hideTwin(element) {
+  const output = element.closest(".jp-OutputArea-child, .output_area, .cell-output");
+  const image = output?.nextElementSibling?.querySelector("img");
+  if (image) output.nextElementSibling.style.display = "none";
+}
+
+/** Run a packed script, and its start(name, data), if there is a place to fill. */
+export async function load(name, script, data) {
+  const textContent = `${await unpacked(script)}\nstart("${name}", "${data}");`;
+  vacant(name)?.append(Object.assign(document.createElement("script"), { type: "module", textContent }));
+}
+
+/** Call show(place, data) with the first place of this name that shows nothing yet, and with what was packed for it. */
+export async function startAt(name, packed, show) {
+  const place = vacant(name);
+  if (!place) return;
+  place.dataset.live = "";
+  const given = await unpack(packed);
+  hideTwin(place);
+  place.replaceChildren();
+  show(place, given);
+}
