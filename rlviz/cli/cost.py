@@ -35,7 +35,7 @@ def cost(
 
     On *chain* about fifteen seconds. Nothing is trained: the learning rate is next to 0.
     """
-    from rlviz.pictures.base import DESCRIPTION
+    from rlviz.page.style import DESCRIPTION
     from rlviz.training import find_task
     from small_models.policies import load_policy
 
@@ -61,7 +61,7 @@ def _models(
 ) -> None:
     from dataclasses import asdict
 
-    from rlviz.pictures.base import save_figure
+    from rlviz.page.style import save_figure
     from rlviz.runs.cost import ALT, plot_costs
     from rlviz.training.cost import cost_table, model_costs
 
