@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from rlviz.algorithms import ALGORITHMS, DAPO, DPO, DUPO, GRPO, GRPO_PROCESS, PPO, PolicyGradient
 from rlviz.cli import app
 from rlviz.pictures.bounds import explore_bounds
+from rlviz.runs.formula import gradient_in_words
 from rlviz.training import PairSettings, TrainSettings, history, train
-from rlviz.training.formula import gradient_in_words
 from rlviz.training.preferences import pair_logp
 from rlviz.training.records import rollout_numbers
 from rlviz.training.rewards import step_rewards

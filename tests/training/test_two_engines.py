@@ -10,9 +10,9 @@ import torch
 from rlviz import DCPO, GRPO, PPO, TIS
 from rlviz.pieces.kl import k3
 from rlviz.pieces.ratios import ratio_to_sampler
+from rlviz.runs.counterfactual import Counterfactuals
+from rlviz.runs.terms import token_terms
 from rlviz.training import RunFolder, TrainSettings, resume, train
-from rlviz.training.counterfactual import Counterfactuals
-from rlviz.training.terms import token_terms
 from small_models.policies import load_policy
 from small_models.precision import rounded
 from small_models.sampling import response_logits, sample, token_logp
