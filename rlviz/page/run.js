@@ -776,7 +776,7 @@ export function program({ rows, outputs }) {
   const last = {};
   const orders = new Map();
   const calls = [];
-  let [now, inLoop, deadline] = [0, false, Infinity];
+  let [now, deadline] = [0, Infinity];
 
   /** Return a function that makes an argument's value in row i, noting in `needs` the rows that it reads. */
   const reader = (x, i, needs) => {
@@ -819,16 +819,18 @@ export function program({ rows, outputs }) {
     return [...body];
   };
   /**
-   * A loop as one row: `loop` makes all that its rounds keep, `loop_end` the last state. When time is up an outermost loop stops
-   * between two rounds, what is missing is NaN, and the next run goes on.
+   * A loop as one row: `loop` makes all that its rounds keep, `loop_end` the last state. When time is up, one that may be drawn in
+   * slices stops between two rounds, what is missing is NaN, and the next run goes on.
    */
-  const loopCall = ([start, after, kept], times) => {
+  const loopCall = ([start, after, kept], times, inSlices) => {
     const ends = kept === undefined ? [after] : [after, kept], body = bodyOf(start, ends);
     const outside = [...body.flatMap((j) => calls[j].needs), ...ends].filter((j) => j !== start && !body.includes(j));
     const own = ({ shape, data }) => array(shape, data.slice()); // what a row makes it writes anew in the next round
     const call = { needs: [...calls[start].needs, ...new Set(outside)], open: null };
-    const go = (task, most, isInner) => {
-      while (task.round < most && (isInner || !task.round || performance.now() < deadline)) {
+    const go = (task, most) => {
+      const [all, mine] = [deadline, inSlices ? deadline : Infinity];
+      deadline = Infinity; // of the loops inside
+      for (let isFirst = true; task.round < most && (isFirst || performance.now() < mine); isFirst = false) {
         values[start] = task.state;
         for (const j of body) values[j] = make(j);
         if (kept !== undefined) task.all.push(OPS.unsqueeze(own(values[kept]), 0));
@@ -836,13 +838,12 @@ export function program({ rows, outputs }) {
         task.round++;
         run.count += body.length;
       }
+      deadline = all;
       return most - task.round;
     };
     call.make = () => {
-      const isInner = inLoop, task = (isInner ? null : call.open) ?? { state: own(make(start)), all: [], round: 0 };
-      inLoop = true;
-      const missing = go(task, times(), isInner);
-      inLoop = isInner;
+      const task = call.open ?? { state: own(make(start)), all: [], round: 0 };
+      const missing = go(task, times());
       call.open = missing ? task : null;
       if (kept === undefined) return task.state;
       return OPS.cat(missing ? [...task.all, filled([missing, ...values[kept].shape], NaN)] : task.all);
@@ -857,8 +858,9 @@ export function program({ rows, outputs }) {
       return calls.push({ needs, make: first });
     }
     if (op.startsWith("loop")) {
-      const times = reader(args.at(-1), i, needs);
-      const call = loopCall(args.slice(0, -1).map((x) => rowOf(x, i)), () => lift(times()).data[0]);
+      const [places, [most, inSlices]] = op === "loop" ? [args.slice(0, 3), args.slice(3)] : [args.slice(0, 2), args.slice(2)];
+      const times = reader(most, i, needs);
+      const call = loopCall(places.map((x) => rowOf(x, i)), () => lift(times()).data[0], inSlices);
       call.needs.push(...needs);
       return calls.push(call);
     }
@@ -892,7 +894,7 @@ export function program({ rows, outputs }) {
   };
   const run = (inputs, only = Object.keys(outputs), ms = Infinity) => {
     now++;
-    [run.count, run.isOpen, inLoop, deadline] = [0, false, false, performance.now() + ms];
+    [run.count, run.isOpen, deadline] = [0, false, performance.now() + ms];
     for (const i of order(only)) {
       const isOld = ran[i] < 0 || calls[i]?.needs.some((j) => changed[j] > ran[i]);
       if (!calls[i]) accept(i, inputs);

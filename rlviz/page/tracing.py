@@ -46,10 +46,10 @@ READS = {
 # rows between are run again. While they are recorded they run once, which tells the shapes.
 LOOPS = torch.library.Library("rlviz", "DEF")
 LOOPS.define("loop_start(Tensor state) -> Tensor")
-LOOPS.define("loop(Tensor start, Tensor after, Tensor kept, int times) -> Tensor")
+LOOPS.define("loop(Tensor start, Tensor after, Tensor kept, int times, bool in_slices) -> Tensor")
 LOOPS.define("loop_end(Tensor start, Tensor after, Tensor times) -> Tensor")
 LOOPS.impl("loop_start", lambda state: state.clone(), "CompositeExplicitAutograd")
-LOOPS.impl("loop", lambda start, after, kept, times: torch.stack([kept] * times), "CompositeExplicitAutograd")
+LOOPS.impl("loop", lambda start, after, kept, times, _: torch.stack([kept] * times), "CompositeExplicitAutograd")
 LOOPS.impl("loop_end", lambda start, after, times: after.clone(), "CompositeExplicitAutograd")
 
 
@@ -118,14 +118,17 @@ def _tensor(value: Any) -> Tensor:
     return value if isinstance(value, Tensor) else torch.tensor(float(value), dtype=torch.double)
 
 
-def repeated(step: Callable[[Tensor], tuple[Tensor, Tensor]], state: Tensor, times: int) -> Tensor:
+def repeated(
+    step: Callable[[Tensor], tuple[Tensor, Tensor]], state: Tensor, times: int, *, in_slices: bool = False
+) -> Tensor:
     """Return what `times` rounds of a loop keep, stacked: a round makes (the next state, what is kept) of the state.
 
-    In a program the round stands once, however often it runs; a state has the shape that it begins with.
+    In a program the round stands once, however often it runs; a state has the shape that it begins with. in_slices: a page may draw
+    what is there before all rounds are done, and what is missing as NaN: for a loop that takes many frames, such as a training.
     """
     if get_proxy_mode() is not None:
         start = torch.ops.rlviz.loop_start(state)
-        return torch.ops.rlviz.loop(start, *step(start), times)
+        return torch.ops.rlviz.loop(start, *step(start), times, in_slices)
     found = []
     for _ in range(times):
         state, kept = step(state)

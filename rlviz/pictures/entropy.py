@@ -154,7 +154,7 @@ class Training:
 
         begun = rule.history_before(REPLICAS * groups).view(REPLICAS, -1)
         state = torch.cat([torch.zeros(REPLICAS, 1, dtype=torch.double), begin.flatten(1), begun], 1)
-        logits = torch.cat([begin.flatten(1).unsqueeze(0), repeated(one_step, state, STEPS)])
+        logits = torch.cat([begin.flatten(1).unsqueeze(0), repeated(one_step, state, STEPS, in_slices=True)])
         return _told(logits.view(STEPS + 1, REPLICAS, positions, actions), success, good, step)
 
 

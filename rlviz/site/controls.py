@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-LIVE = re.compile(r'start\("\w+", "([\w+/=]+)"\)')  # what `fragment` of page/widget.py writes
+LIVE = re.compile(r'load\("\w+", "[\w+/=]+", "([\w+/=]+)"\)')  # what `fragment` of page/widget.py writes
 MOVE = re.compile(r"\*\*[Mm]ove\b.*?(?=\n\n(?!\d+\. |- )|\Z)", re.DOTALL)  # a paragraph, and the list after it
 ANSWER = re.compile(r"<details>.*?</details>", re.DOTALL)
 NAMED = re.compile(r"`([^`]+)`")

@@ -180,18 +180,19 @@ def browser(chromium: str) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def stage(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    """Open an empty page in which `shown(packed)` draws a picture and returns its place, and `picture` is what draws it."""
+    """Open an empty page in which `shown(packed)` draws a picture and returns its place when all is drawn."""
     from rlviz.markup import Markup
     from rlviz.page.script import module
-    from rlviz.page.widget import page
+    from rlviz.page.widget import FILES, page
 
     shown = """
       globalThis.shown = async (packed) => {
         const place = document.body.appendChild(document.createElement("div"));
         globalThis.picture = mount(place, await unpack(packed));
+        while (place.querySelector("[aria-busy=true]")) await new Promise(requestAnimationFrame); // it trains
         return place;
       };"""
-    script = Markup(f'<script type="module">{module("run", "draw", "widget", offers=shown)}</script>')
+    script = Markup(f'<script type="module">{module(*FILES, offers=shown)}</script>')
     path = tmp_path_factory.mktemp("stage") / "stage.html"
     path.write_text(page("stage", script), encoding="utf-8")
     tab = browser.new_page(viewport=WINDOW, reduced_motion="reduce")

@@ -74,6 +74,10 @@ STATE = """root => {
 DRAWN = r"""root => [...root.querySelectorAll(".rlviz-area > g")].filter((one) => one.checkVisibility())
   .map((one) => one.innerHTML.replace(/url.*?\)/g, "")).join()"""
 
+STANDS = (
+    f"root => ({DRAWN})(root) + root.querySelector('.rlviz-said').textContent + root.querySelector('code').textContent"
+)
+
 
 @pytest.fixture(scope="module")
 def given() -> dict[str, dict[str, Any]]:
@@ -264,7 +268,7 @@ def test_two_in_one_page_share_no_id_and_do_not_move_each_other(
     other = stage.evaluate_handle("packed => shown(packed)", pack(given[name]))
     ids = stage.evaluate("() => [...document.querySelectorAll('[id]')].map((one) => one.id)")
     assert len(ids) == len(set(ids)) > 0
-    before = place.evaluate(f"root => ({DRAWN})(root) + root.textContent")
+    before = place.evaluate(STANDS)
     other.evaluate(
         """root => root.querySelectorAll(".rlviz-controls input").forEach((slider) => {
           slider.value = slider.value === slider.max ? slider.min : slider.max;
@@ -272,7 +276,7 @@ def test_two_in_one_page_share_no_id_and_do_not_move_each_other(
         })"""
     )
     assert other.evaluate(DRAWN) != place.evaluate(DRAWN)
-    assert place.evaluate(f"root => ({DRAWN})(root) + root.textContent") == before
+    assert place.evaluate(STANDS) == before
 
 
 @every_picture

@@ -19,10 +19,18 @@ needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="node is mi
 RUNNER = Path(__file__).parent / "run_programs.mjs"
 
 
-def run(programs: Mapping[str, Any], cases: Sequence[tuple[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """Return the outputs of programs, (key, inputs) each, in this order: name → array."""
+def run(programs: Mapping[str, Any], cases: Sequence[tuple[Any, ...]]) -> list[dict[str, Any]]:
+    """Return the outputs of programs, (key, inputs) each, in this order: name → array.
+
+    (key, inputs, slices): the outputs after so many runs that have time for one round of a loop.
+    """
     told = [
-        {"key": key, "inputs": {name: data_to_json(value) for name, value in inputs.items()}} for key, inputs in cases
+        {
+            "key": key,
+            "inputs": {name: data_to_json(value) for name, value in inputs.items()},
+            "slices": slices[0] if slices else None,
+        }
+        for key, inputs, *slices in cases
     ]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "cases.json"

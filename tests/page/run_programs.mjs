@@ -5,14 +5,15 @@ import { array, draws, program } from "../../rlviz/page/run.js";
 const { programs, cases } = JSON.parse(fs.readFileSync(process.argv[2], "utf8"));
 const numbers = (value) => (typeof value === "string" ? Number(value) : value);
 const compiled = Object.fromEntries(Object.entries(programs).map(([key, value]) => [key, program(value)]));
-const results = cases.map(({ key, inputs }) => {
+const results = cases.map(({ key, inputs, slices }) => {
   const given = {};
   for (const [name, value] of Object.entries(inputs)) {
     if (value?.is === "Draws") given[name] = draws(value, inputs);
     else given[name] = value?.shape ? array(value.shape, Float64Array.from(value.data, numbers)) : value;
   }
   const began = performance.now();
-  const outputs = compiled[key](given);
+  let outputs;
+  for (let i = 0; i < (slices ?? 1); i++) outputs = compiled[key](given, undefined, slices === null ? Infinity : 0);
   const ms = performance.now() - began;
   const plain = Object.fromEntries(
     Object.entries(outputs).map(([name, value]) => [name, { shape: value.shape, data: Array.from(value.data, String) }]),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlviz.page.tracing import evaluate, repeated, trace
+from rlviz.page.tracing import evaluate, iterated, repeated, trace
 from tests.page.programs import needs_node, run
 
 
@@ -49,3 +49,50 @@ def test_what_is_repeated_by_hand():
     # x ← 2 x, kept before each step
     kept = repeated(lambda x: (2 * x, x), torch.tensor(3.0), 4)
     assert kept.tolist() == [3, 6, 12, 24]
+
+
+def nested(rate, rounds, length):
+    """Return what 5 rounds keep, each of which goes `rounds` steps down x⁴, and reads the other loop."""
+    ramp = iterated(
+        lambda x: x + torch.arange(3.0, dtype=torch.double), rate * torch.ones(3, dtype=torch.double), length
+    )
+
+    def outer(x):
+        down = iterated(lambda y: y - rate * (y - ramp) ** 3, x, rounds)
+        return down + 0.1, down
+
+    return {"kept": repeated(outer, 2 * torch.ones(3, dtype=torch.double), 5, in_slices=True), "ramp": ramp}
+
+
+NESTED = [{"rate": 0.02, "rounds": rounds, "length": length} for rounds, length in ((3.0, 1.0), (0.0, 2.0), (7.0, 0.0))]
+
+
+@needs_node
+def test_loops_in_loops_run_as_often_as_a_control_says():
+    program = trace(nested, NESTED[0])
+    for got, given in zip(run({"p": program}, [("p", each) for each in NESTED]), NESTED, strict=True):
+        for name, value in evaluate(nested, given).items():
+            np.testing.assert_allclose(got[name], value.numpy(), rtol=1e-12, err_msg=f"{name} {given}")
+
+
+def test_what_is_iterated_by_hand():
+    # x ← 2 x, three times and never
+    assert iterated(lambda x: 2 * x, torch.tensor(3.0), torch.tensor(3.0)) == 24
+    assert iterated(lambda x: 2 * x, torch.tensor(3.0), torch.tensor(0.0)) == 3
+
+
+@needs_node
+def test_a_loop_in_slices_is_drawn_as_far_as_it_came_and_goes_on():
+    program = trace(nested, NESTED[0])
+    want = evaluate(nested, NESTED[1])["kept"].numpy()
+    # a control that is moved halfway begins anew, and what is missing is NaN: two rounds of it are seen, then all five
+    begun = [("p", NESTED[0], 2), ("p", NESTED[1], 2), ("p", NESTED[1], 3)]
+    *_, some, whole = run({"p": program}, begun)
+    np.testing.assert_allclose(some["kept"], np.concatenate([want[:2], np.full((3, 3), np.nan)]), rtol=1e-12)
+    np.testing.assert_allclose(whole["kept"], want, rtol=1e-12)
+
+
+@needs_node
+def test_a_loop_that_may_not_be_seen_unfinished_is_never_interrupted():
+    (got,) = run({"p": trace(descent, CASES[0])}, [("p", CASES[0], 1)])
+    assert all(np.isfinite(value).all() for value in got.values())
