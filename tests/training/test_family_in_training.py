@@ -78,13 +78,6 @@ def test_the_history_of_a_prompt_is_carried_from_visit_to_visit():
     assert run.state.history.visits.tolist() == [3] * 6
 
 
-def test_an_algorithm_without_memory_keeps_none(tmp_path):
-    run = start(DAPO, out=tmp_path / "run")
-    next(run)
-    run.save()
-    assert run.state.history is None
-
-
 @pytest.mark.parametrize(
     ("algorithm", "arguments", "message"),
     [

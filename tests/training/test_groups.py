@@ -159,12 +159,6 @@ def test_a_filter_that_leaves_too_little_says_so():
         next(run)
 
 
-@pytest.mark.parametrize(("name", "value"), [("prompt_pool", 5), ("prompt_pool", -1), ("filter_solved", -1)])
-def test_settings_out_of_range(name, value):
-    with pytest.raises(ValueError, match=rf"{name} must be .*got {value}"):
-        replace(SETTINGS, **{name: value})
-
-
 def test_a_pool_larger_than_the_task_is_refused():
     with pytest.raises(ValueError, match=r"prompt_pool must be at most 90000, .* got 100000"):
         start(settings=replace(SETTINGS, prompt_pool=100_000))

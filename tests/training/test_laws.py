@@ -129,9 +129,21 @@ def test_a_run_that_was_cut_off_goes_on_as_if_it_had_not_been(name, whole, tmp_p
     later = list(again)
     assert repr(curve(later)) == repr(curve(expected[done:]))
     assert [getattr(r, "groups", ()) for r in later] == [getattr(r, "groups", ()) for r in expected[done:]]
-    assert same(run, again)
+    assert same(run, again) and again.path == run.path
     kept = RunFolder.open(tmp_path / "run").records()
     assert repr(curve(kept)) == repr(curve(expected))
+    assert [getattr(r, "groups", ()) for r in kept] == [getattr(r, "groups", ()) for r in expected]
+
+
+@each_run
+def test_what_is_measured_and_recorded_changes_nothing(name, whole):
+    quiet = {"evaluate_every": 0} | ({} if name == "DPO" else {"details_every": 0})
+    run = begin(name, **quiet)
+    rows, expected = (
+        [{key: value for key, value in row.items() if key != "held_out_accuracy"} for row in curve(records)]
+        for records in (list(run), whole(name)[1])
+    )
+    assert repr(rows) == repr(expected) and torch.equal(weights(run), weights(whole(name)[0]))
 
 
 @each_run

@@ -14,7 +14,6 @@ from rlviz.training import (
     history,
     learn_reward,
     pair_accuracy,
-    resume,
     train,
 )
 from rlviz.training.records import repeated
@@ -119,14 +118,10 @@ def test_process_credit_is_the_sum_of_the_normalised_steps_to_come():
     assert differing > 6
 
 
-def test_a_run_with_rewards_of_steps_learns_and_resumes(tmp_path):
-    settings = replace(SHORT, num_prompts=32, group_size=8, steps=20, evaluate_every=20, lr=3e-4, checkpoint_every=10)
-    records = list(start(STEPWISE, settings, out=tmp_path / "run"))
-    assert records[-1].held_out_accuracy > 0.65
-    stopped = start(STEPWISE, settings, out=tmp_path / "stopped")
-    for _ in range(11):
-        next(stopped)
-    assert curve(list(resume(tmp_path / "stopped", device="cpu"))) == curve(records[10:])
+def test_a_run_with_rewards_of_steps_learns():
+    settings = replace(SHORT, num_prompts=32, group_size=8, steps=20, evaluate_every=20, lr=3e-4)
+    *_, last = start(STEPWISE, settings)
+    assert last.held_out_accuracy > 0.65
 
 
 def test_agreement_by_hand():

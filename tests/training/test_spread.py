@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlviz import GRPO, PPO, TrainSettings, default_settings, resume, train
+from rlviz import GRPO, PPO, TrainSettings, default_settings, train
 from rlviz.algorithms import GSPO
 from rlviz.training import RunFolder, history, step
 from rlviz.training.records import ROUTING_EVERY, WATCHED
@@ -170,23 +170,14 @@ def test_a_run_with_a_critic_records_them_too():
     assert third.routing_flips is not None
 
 
-def test_a_run_of_experts_resumes_on_its_curve_and_reads_back(tmp_path):
-    settings = replace(SHORT, steps=8, num_prompts=4, updates_per_rollout=2, checkpoint_every=2, evaluate_every=0)
-
-    def values(record):
-        return {name: value for name, value in vars(record).items() if name not in ("seconds", "groups")}
-
-    whole = list(train(load_policy("chain-experts", device="cpu"), Chain(), NO_KL, settings))
-    run = train(load_policy("chain-experts", device="cpu"), Chain(), NO_KL, settings, out=tmp_path / "run")
-    parts = [next(run) for _ in range(2)] + list(resume(tmp_path / "run", device="cpu"))
-    assert [values(record) for record in parts] == [values(record) for record in whole]
+def test_steps_without_flips_are_missing_numbers_and_so_are_those_of_before(tmp_path):
+    settings = replace(SHORT, steps=8, num_prompts=4, updates_per_rollout=2, evaluate_every=0)
+    records = list(train(load_policy("chain-experts", device="cpu"), Chain(), NO_KL, settings, out=tmp_path / "run"))
     folder = RunFolder.open(tmp_path / "run")
-    assert [values(record) for record in folder.records()] == [values(record) for record in whole]
     counted = [step in (3, 8) for step in range(1, 9)]
-    assert [record.routing_flips is not None for record in parts] == counted
-    for table in (folder.metrics, history(parts)):
+    for table in (folder.metrics, history(records)):
         assert table["routing_flips"].dtype == float and table["routing_flips"].notna().tolist() == counted
-        assert table["routing_flips"].mean() == pytest.approx((parts[2].routing_flips + parts[7].routing_flips) / 2)
+        assert table["routing_flips"].mean() == pytest.approx((records[2].routing_flips + records[7].routing_flips) / 2)
     # a run from before these columns reads as one that did not record them
     file = tmp_path / "run" / "metrics.jsonl"
     new = ("token_ratio_std", "sequence_ratio_std", "routing_flips")

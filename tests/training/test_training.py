@@ -192,16 +192,6 @@ def test_token_records_agree_with_the_formulas():
                 assert token.clipped == (too_far and token.advantage != 0)
 
 
-def test_evaluation_and_details_do_not_change_the_curve():
-    quiet = replace(SHORT, evaluate_every=0, details_every=0)
-    hidden = ("held_out_accuracy",)
-    a, b = (
-        [{k: v for k, v in row.items() if k not in hidden} for row in curve(list(start(settings=s)))]
-        for s in (SHORT, quiet)
-    )
-    assert a == b
-
-
 def test_rewards_are_weighted_rules():
     settings = replace(SHORT, steps=1, reward_correct=0.9, reward_format=0.1)
     record = next(start(settings=settings))
@@ -401,21 +391,15 @@ def test_grpo_learns_the_chain_task():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"group_size": 0}, "group_size must be at least 1; got 0"),
-        ({"lr": -1.0}, "lr must be above 0; got -1"),
-        ({"lr": float("nan")}, "lr must be finite"),
-        ({"steps": 0}, "steps must be at least 1; got 0"),
         ({"updates_per_rollout": 3, "minibatches": 2}, "updates_per_rollout must be a multiple of minibatches"),
         (
             {"num_prompts": 1, "group_size": 2, "minibatches": 4, "updates_per_rollout": 4},
             "minibatches must be at most",
         ),
-        ({"temperature": 0.0}, "temperature must be above 0"),
-        ({"top_p": 0.0}, "top_p"),
-        ({"seed": -1}, "seed must be at least 0"),
+        ({"prompt_pool": 5}, "prompt_pool must be 0 .all prompts. or at least num_prompts .32.; got 5"),
     ],
 )
-def test_settings_out_of_range_are_refused(wrong, message):
+def test_settings_that_contradict_each_other_are_refused(wrong, message):
     with pytest.raises(ValueError, match=message):
         TrainSettings(**wrong)
 

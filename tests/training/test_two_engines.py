@@ -213,22 +213,3 @@ def test_others_train_beside_another_engine_too(algorithm):
     settings = replace(SHORT, sampler_bits=4, sampler_lag=1, micro_batch_tokens=200, prompt_pool=16, filter_solved=1)
     records = list(start(settings, algorithm))
     assert all(math.isfinite(record.loss) and record.mismatch_std > 0 for record in records)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"sampler_bits": 1}, "sampler_bits must be at least 2 and at most 16; got 1"),
-        ({"sampler_bits": 17}, "sampler_bits must be at least 2 and at most 16; got 17"),
-        ({"sampler_bits": 4.5}, "sampler_bits must be a whole number or None; got 4.5"),
-        ({"sampler_lag": -1}, "sampler_lag must be at least 0 and at most 100 .*; got -1"),
-        ({"sampler_lag": 101}, "sampler_lag must be .* at most 100 .the weights of as many steps are kept.; got 101"),
-        ({"sampler_lag": None}, "sampler_lag must be a whole number; got None"),
-        ({"sampler_temperature": 0.0}, "sampler_temperature must be above 0; got 0"),
-        ({"sampler_temperature": math.nan}, "sampler_temperature must be finite; got nan"),
-        ({"sampler_temperature": "hot"}, "sampler_temperature must be a number or None; got 'hot'"),
-    ],
-)
-def test_what_a_sampler_cannot_be(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        TrainSettings(**wrong)
