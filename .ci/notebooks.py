@@ -1,6 +1,7 @@
 """Clean notebooks for committing, or run them first.
 
-    python .ci/notebooks.py clean FILE...      strip widget state and the views that point at it, give each PNG a palette
+    python .ci/notebooks.py clean FILE...      strip widget state and the views that point at it, give each PNG a palette and
+                                               each explorer the script as it is now
     python .ci/notebooks.py check FILE...      exit 1 when a file is not clean, or holds an error or no output
     python .ci/notebooks.py run FILE...        execute from a fresh kernel, then clean
 
@@ -17,15 +18,16 @@ from pathlib import Path
 import nbformat
 
 from rlviz.page.image import in_palette
+from rlviz.page.widget import STARTED, starting
 
 VIEW = "application/vnd.jupyter.widget-view+json"
-PNG = "image/png"
+PNG, HTML = "image/png", "text/html"
 
 
 def cleaned(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     """Return the notebook without widget state, widget views, timings and kernel details, its cells numbered in order.
 
-    Each PNG gets a palette of 256 colours, which is a quarter of its bytes.
+    Each PNG gets a palette of 256 colours, which is a quarter of its bytes, and each explorer the script of today.
     """
     notebook.metadata = nbformat.from_dict(
         {
@@ -44,6 +46,8 @@ def cleaned(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
             output.get("data", {}).pop(VIEW, None)
             if PNG in output.get("data", {}):
                 output.data[PNG] = smaller(output.data[PNG])
+            if HTML in output.get("data", {}):
+                output.data[HTML] = STARTED.sub(lambda found: str(starting(*found.groups())), output.data[HTML])
     return notebook
 
 
@@ -76,7 +80,7 @@ def problems(path: Path) -> list[str]:
     if not any(cell.outputs for cell in code):
         found.append("no outputs are saved")
     if nbformat.writes(cleaned(nbformat.read(path, as_version=4))) != nbformat.writes(notebook):
-        what = "widget state, a run out of order or a PNG without a palette"
+        what = "widget state, a run out of order, a PNG without a palette or an explorer's older script"
         found.append(f"{what} is saved (python .ci/notebooks.py clean FILE)")
     return found
 

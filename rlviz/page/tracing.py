@@ -123,8 +123,8 @@ def repeated(
 ) -> Tensor:
     """Return what `times` rounds of a loop keep, stacked: a round makes (the next state, what is kept) of the state.
 
-    In a program the round stands once, however often it runs; a state has the shape that it begins with. in_slices: a page may draw
-    what is there before all rounds are done, and what is missing as NaN: for a loop that takes many frames, such as a training.
+    In a program the round stands once, however often it runs; a state has the shape that it begins with. in_slices: a page may
+    draw what is there before all rounds are done, with NaN for what is missing: for a long loop, such as a training.
     """
     if get_proxy_mode() is not None:
         start = torch.ops.rlviz.loop_start(state)

@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -22,6 +23,9 @@ from rlviz.page.tracing import Program
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 FILES = ("packed", "run", "draw", "widget")
+STARTED = re.compile(
+    r'<script type="module">[^<]*load\("(\w+)", "[\w+/=]+", "([\w+/=]+)"\);\s*</script>'
+)  # name and data
 
 
 @dataclass(frozen=True)
@@ -137,8 +141,13 @@ def fragment(packed: str, *, caption: str, inside: Markup | None = None, files: 
     """
     name = hashlib.sha256(packed.encode()).hexdigest()[:16]
     place = element("div", inside or Markup(), element("p", caption), data_rlviz=name)
-    run = Markup(f"\n{module('packed')}\nload({json.dumps([name, packed_script(files), packed])[1:-1]});\n")
-    return joined(place, "\n", element("script", run, type="module"))
+    return joined(place, "\n", starting(name, packed, files))
+
+
+def starting(name: str, packed: str, files: tuple[str, ...] = FILES) -> Markup:
+    """Return the script that fills the place of this name; STARTED finds it in a page."""
+    run = f"\n{module('packed')}\nload({json.dumps([name, packed_script(files), packed])[1:-1]});\n"
+    return element("script", Markup(run), type="module")
 
 
 def page(title: str, content: Markup) -> str:

@@ -552,7 +552,7 @@ def arguments_in_words(idea: Idea) -> str:
 def words_of(control: Slider | Choice | Beside) -> str:
     """Say what an argument is, and what it can be."""
     if isinstance(control, Beside):
-        return f"up to {control.most} algorithms beside it"
+        return f"up to {control.most} algorithms beside it" if control.most > 1 else "one algorithm beside it"
     if isinstance(control, Choice):
         return f"{control.label}, one of {', '.join(map(str, control.options))}"
     if control.stops:

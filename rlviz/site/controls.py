@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-LIVE = re.compile(r'load\("\w+", "[\w+/=]+", "([\w+/=]+)"\)')  # what `fragment` of page/widget.py writes
+from rlviz.page.widget import STARTED
+
 MOVE = re.compile(r"\*\*[Mm]ove\b.*?(?=\n\n(?!\d+\. |- )|\Z)", re.DOTALL)  # a paragraph, and the list after it
 ANSWER = re.compile(r"<details>.*?</details>", re.DOTALL)
 NAMED = re.compile(r"`([^`]+)`")
@@ -40,6 +41,6 @@ def named_controls(cells: Sequence[Any]) -> Iterator[tuple[str, list[str]]]:
 def _labels(cell: Any) -> Iterator[str]:
     """Yield the labels of the controls of the pictures that a cell shows."""
     for output in cell.get("outputs", ()):
-        for packed in LIVE.findall(output.get("data", {}).get("text/html", "")):
+        for _, packed in STARTED.findall(output.get("data", {}).get("text/html", "")):
             controls = json.loads(gzip.decompress(base64.b64decode(packed)))["picture"]["controls"]
             yield from (control.get("label") or name for name, control in controls.items())

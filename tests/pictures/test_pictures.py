@@ -105,6 +105,15 @@ def test_a_page_computes_what_the_curve_computes(name):
             np.testing.assert_allclose(theirs, ours, rtol=1e-9, atol=1e-9, err_msg=f"{name} {key} {output} {inputs}")
 
 
+@pytest.mark.quick(14)
+@every_picture
+def test_one_shipped_program_is_what_is_traced(name):
+    programs, keys = shipped(name)
+    key = random.Random(name).choice(sorted(keys))
+    assert programs[keys[key]] == IDEAS[name].traced(key, IDEAS[name].members), key
+
+
+@pytest.mark.quick(0)
 @every_picture
 def test_shipped_programs_are_those_that_are_traced(name):
     programs, keys = shipped(name)
