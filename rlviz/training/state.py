@@ -223,7 +223,7 @@ def _tensors(name: str, own: Any) -> dict[str, Tensor]:
 
 
 def _put_back(name: str, own: Any, tensors: Mapping[str, Tensor], state: State, settings: Any) -> Any:
-    """Return a part of the state as `_tensors` told of it; what can be changed in place is."""
+    """Return a part of the state from what `_tensors` made of it; what can be changed in place is."""
     match own:
         case Tensor():
             pool = tensors[name].tolist()

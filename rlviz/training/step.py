@@ -86,8 +86,8 @@ def sample_groups(state: State, task: Task, settings: TrainSettings) -> Sampled:
         selected = algorithm.selected(torch.cat(outcomes), state.generator)
         missing = wanted - len(selected)
     places = order[:done].to(state.policy.device)
-    told = prompts_at(task, order[:done]), Samples.joined(rounds), texts, grades
-    return Sampled(places, *told, torch.cat(outcomes), selected, len(rounds))
+    samples, prompts = Samples.joined(rounds), prompts_at(task, order[:done])
+    return Sampled(places, prompts, samples, texts, grades, torch.cat(outcomes), selected, len(rounds))
 
 
 def respond(
