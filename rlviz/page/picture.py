@@ -7,12 +7,12 @@ curve; a channel that is a number is that number. Of algorithms that lie beside 
 
 A `when` is a name: the mark, panel, control or sentence is there while that name's (first) value is neither 0 nor NaN, and not
 while the name is unknown; `!name` turns it round. Text may hold `{name}` and `{name:.2f}`, with Python's formats .2f +.2f .1% .3g
-d and none.
+d and none, and r for a ratio: two digits, four where it is next to 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
@@ -33,7 +33,7 @@ class Mark:
     label: str = ""
     direct: bool = False
     when: str = ""
-    where: str = ""
+    where: Channel = ""
     drag: str = ""
 
 
@@ -237,10 +237,10 @@ class Draws:
 class Picture:
     """What is asked, what is drawn, what moves, and what is said.
 
-    title: the question. look: what to do first, one line. panels. controls: name → control, in order. conclusion: sentences of
-    which the first that holds stands above the picture. says: the details below it. alt: what there is to see, before any number.
-    data: name → number, list of numbers or words, or Draws. named: a setting's name → values, to jump to. columns: panels side
-    by side, where there is room.
+    title: the question. look: what to do first, one line. notice: what to move, and what to see then, for those without a lesson.
+    panels. controls: name → control, in order. conclusion: sentences of which the first that holds stands above the picture.
+    says: the details below it. alt: what there is to see, before any number. data: name → number, list of numbers or words, or
+    Draws. named: a setting's name → values, to jump to. columns: panels side by side, where there is room.
     """
 
     title: str
@@ -250,6 +250,7 @@ class Picture:
     conclusion: tuple[Say, ...]
     says: tuple[Say, ...] = ()
     alt: str = ""
+    notice: str = ""
     data: Mapping[str, Any] = field(default_factory=dict)
     named: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     columns: int = 2
@@ -262,6 +263,16 @@ class Picture:
     def marks(self) -> list[Mark]:
         """Return all marks of all panels."""
         return [mark for panel in self.panels for mark in panel.marks]
+
+    def channels(self) -> Iterator[tuple[str, str, str]]:
+        """Yield the names that marks and axes read: where each stands, and when it is there."""
+        for panel in self.panels:
+            readers: list[tuple[Axis | Mark, str]] = [(panel.x, ""), (panel.y, "")]
+            for one, when in [*readers, *((mark, mark.when) for mark in panel.marks)]:
+                for each in fields(one):
+                    value = getattr(one, each.name)
+                    if isinstance(value, str) and value and each.type == "Channel":
+                        yield value, f"{type(one).__name__}'s {each.name}", when
 
 
 def to_json(value: Any) -> Any:

@@ -213,6 +213,10 @@ DIAMOND: dict[str, Any] = {"shape": "D", "size": 10, "colour": "ink", "fill": "n
 ADVANTAGES = Picture(
     title="How much credit does a response get in its group?",
     look="Drag the success rate or the group size: black groups are dead, and teach nothing.",
+    notice=(
+        "A response is judged against its group. Move the success rate to 0.95: most groups are all right, and teach "
+        "nothing. With a small group the mean is noisy."
+    ),
     alt="Three graphs: a histogram of the advantages of right and of wrong responses; the share of dead groups against the "
     "success rate; errors against the group size, both axes logarithmic.",
     columns=3,

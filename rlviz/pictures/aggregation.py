@@ -121,6 +121,10 @@ _AVERAGED = "Averaging the means of two parts, {name}"
 AGGREGATION = Picture(
     title="What does a token weigh, and does it stay so in micro-batches?",
     look="Drag the cut: where the batch is split into two parts, whose means are averaged.",
+    notice=(
+        "The mean over a sequence gives a token of a long response less weight; the mean over all tokens gives each the "
+        "same. Cut the batch in two and see where averaging the parts goes wrong."
+    ),
     alt="Left, the weight of one token of each response under each aggregation, on a log scale. Right, bars of the weight of "
     "each whole response, its tokens together: in the batch, and in the mean of two parts.",
     panels=(

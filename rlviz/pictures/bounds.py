@@ -229,6 +229,10 @@ _RANGE = "(ratio {low_at:r} to {high_at:r})"
 BOUNDS = Picture(
     title="How far is a token pushed, common or rare?",
     look="Drag the old probability to a rare token.",
+    notice=(
+        "Fixed limits on the ratio leave a rare token almost no room: ±20 % of a small probability is next to nothing. "
+        "Compare DCPO's band, which is widest for rare tokens, with DAPO's."
+    ),
     alt="Two graphs against a token's old probability: left the band of new probabilities inside which the gradient pushes "
     "it either way, right the limits on its ratio.",
     panels=(

@@ -202,6 +202,10 @@ def _panel(side: str) -> Panel:
 CLIP = Picture(
     title="When does clipping stop a token?",
     look="Drag a limit: where the orange area is gone, the token gets no gradient.",
+    notice=(
+        "The objective is flat where the gradient is cut. Compare the two signs of A: a good token is stopped above the "
+        "upper limit, a bad one below the lower limit. Then choose DCPO and make the token rare: its limits move apart."
+    ),
     alt="Two graphs of the objective and its push on log π against the ratio, left A = +1, right A = −1.",
     panels=(_panel("good"), _panel("bad")),
     controls={

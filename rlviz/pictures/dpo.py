@@ -271,6 +271,10 @@ _OTHER = "the rejected one from {rejected_prob_from:.2g} to {rejected_prob_to:.2
 DPO_PICTURE = Picture(
     title="Does training on a pair make the chosen response likelier?",
     look="Move “how alike”: the less the two responses share, the more the chosen one rises.",
+    notice=(
+        "The margin of a pair grows, and yet the chosen response can become less likely: make the two responses more "
+        "alike and look at the right-hand graph."
+    ),
     alt="Left, log-probabilities of the chosen, the rejected and all other responses against training steps. Right, how hard a "
     "loss pulls at a pair of responses, and the loss below it, against the pair's margin.",
     panels=(

@@ -337,6 +337,7 @@ _ACTION = Axis("action", 0.3, "right_of_actions")
 ENTROPY = Picture(
     title="What is left of the entropy while a policy learns?",
     look="Drag the step, add an algorithm beside this one, then let each rollout be used for more updates.",
+    notice="Entropy falls while the policy learns. Compare two algorithms at the same accuracy rather than at the same step.",
     alt="Four graphs of a table of logits in training: entropy against the step, accuracy against the step, entropy against "
     "accuracy, and bars of the actions' probabilities at one step.",
     panels=(

@@ -224,6 +224,7 @@ def discounting(algorithm: Algorithm) -> dict[str, int | float]:
 GAE_PICTURE = Picture(
     title="Which token gets the credit?",
     look="Drag λ from 0, the critic alone, to 1, the outcome alone.",
+    notice="λ trades the critic's errors against chance. At λ = 0 the critic's bias decides, at λ = 1 the outcome's noise.",
     alt="Three graphs: what a critic says before each token of an answer beside the true value, the advantage of each token as "
     "bars, and bias and noise of such credit against λ.",
     panels=(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -117,6 +118,11 @@ class Idea:
         moved = {name for mark in self.picture.marks() for name in (mark.drag, *getattr(mark, "chosen", ())) if name}
         if unknown := moved - set(self.controls):
             raise ValueError(f"picture of {self.name}: a mark moves {unknown.pop()!r}, which is no control")
+        both = [] if self.algorithms is None else sorted(set(self.algorithms.parameters) & set(self.picture.controls))
+        if both:
+            raise ValueError(
+                f"picture of {self.name}: {both[0]!r} is a control and a parameter of the algorithms; name it otherwise"
+            )
 
     @cached_property
     def members(self) -> dict[str, Algorithm]:
@@ -238,6 +244,23 @@ class Explorer(View):
         self._picture = picture
         super().__init__(given, self._computed)
         self.names()  # a rule of one's own that fails says so here
+        self._check_channels()
+
+    def _check_channels(self) -> None:
+        """Raise ValueError for a channel that no choice has a name for: a mark is left out where its numbers are missing."""
+        known = {*self.names().known, *(name for one in self._programs.values() for name in one["outputs"])}
+        known |= {name for one in self._variants.values() for name in (*one.texts, *one.data)}
+
+        def is_known(name: str) -> bool:
+            return re.sub(r"^!?(b\d_)?", "", name) in known
+
+        names = sorted(name for name in known if "=" not in name)
+        for name, where, when in self.idea.picture.channels():
+            if not is_known(name) and (not when or is_known(when)):
+                raise ValueError(
+                    f"picture of {self.idea.name}: {where} is {name!r}, which is no control, no data and no output of the curve; "
+                    f"{nearest(name, names) or 'there are ' + ', '.join(names)}"
+                )
 
     def _offered(self) -> dict[str, Slider | Choice | Beside]:
         controls = dict(self.idea.controls)
@@ -405,6 +428,11 @@ class Explorer(View):
         member = self._members[self.values["algorithm"]]
         changed = {n: self.values[n] for n, own in algorithms.own(member).items() if self.values[n] != own[0]}
         return member.with_parameters(**changed) if changed else member
+
+    @property
+    def title(self) -> str:
+        """The question."""
+        return self.names().fill(self.idea.picture.title)
 
     @property
     def conclusion(self) -> str:

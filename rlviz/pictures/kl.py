@@ -113,6 +113,8 @@ def _curve(algorithm: PolicyGradient) -> Curve:
             estimates(distance.reshape(1), logits),
         )  # the page computes grid once
         outputs = {**fitted, **ring, "kl": grid["kl"], "kl_at": here["kl"][0]}
+        if len(grid["value"]) > len(ESTIMATORS):
+            outputs["is_fifth"] = torch.ones_like(distance)
         for measure in MEASURES:
             values = here[measure][:, 0]
             places = torch.arange(len(values), dtype=torch.double)
@@ -328,9 +330,9 @@ def _panel(measure: str, title: str, y: Axis, exactly: float | None, when: str) 
     lines += [Points("kl_at", f"own_{measure}", size=20, fill="none", colour="ink", label="{name}'s own")]
     for i in DRAWN:
         colour, dash, width, sign, size = LOOKS[i]
-        name = [*ESTIMATORS, "its own"][i]
-        lines.append(Line("kl", f"{measure}{i}", dash, width, colour=colour, label=name, direct=True))
-        lines.append(Points("kl_at", f"{measure}{i}_at", sign, size, colour=colour))
+        name, when = [*((name, "") for name in ESTIMATORS), ("its own", "is_fifth")][i]
+        lines.append(Line("kl", f"{measure}{i}", dash, width, colour=colour, label=name, direct=True, when=when))
+        lines.append(Points("kl_at", f"{measure}{i}_at", sign, size, colour=colour, when=when))
     x = Axis("exact KL of the two policies, nats per token", 0.001, 3, log=1, ticks=(0.001, 0.01, 0.1, 1.0))
     return Panel(title, x, y, (Rule("kl_at", drag="distance"), *lines), when=when)
 
@@ -369,6 +371,10 @@ _SPREADS = ", ".join(f"{{spread{i}:.2g}} ({name})" for i, name in enumerate(ESTI
 KL = Picture(
     title="What does a KL penalty pull towards, and how well is it estimated?",
     look="Drag a handle: the humps of the target, or how far the policy has moved.",
+    notice=(
+        "One direction of the KL covers both humps of the target, the other picks one. Then look at the estimators: which "
+        "one is right on average, and which one is less noisy."
+    ),
     alt="Two graphs of a KL divergence: either one-humped policies fitted to a two-humped target, or average and noise of "
     "the estimators k1, k2, k3 and k3+ against the exact KL.",
     panels=(

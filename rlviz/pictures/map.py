@@ -311,6 +311,10 @@ def _of_the_cell(measure: str, words: Words) -> tuple[Say, ...]:
 MAP = Picture(
     title="Where do {mine_name} and {other_name} differ?",
     look="Choose a cell: blue where the first has more, orange where it has less, hatched where that is not certain.",
+    notice=(
+        "Each cell is a pair of algorithms on one table, blue where the first has more. Click a cell to see its runs. "
+        "Cells are hatched where chance could have made the sign: do not read those."
+    ),
     alt="A map of coloured cells over two settings, hatched where the sign is not certain, and two graphs of the chosen "
     "cell's runs: accuracy and entropy against the rollout.",
     panels=(

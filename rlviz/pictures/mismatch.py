@@ -171,6 +171,11 @@ def texts(algorithm: GroupPolicyGradient) -> dict[str, str]:
 MISMATCH = Picture(
     title="What if another engine samples than the one that trains?",
     look="Take weights of fewer bits, or older ones; drag the limit of the correction.",
+    notice=(
+        "Each dot is a token. Take weights of fewer bits or of more steps ago, and dots leave the diagonal: the trainer "
+        "would have drawn other tokens. Compare what TIS caps, what IcePop leaves out, and which responses the sequence "
+        "mask drops."
+    ),
     alt="Two graphs. Left a sign for each token, its probability under the trainer against that under the sampler, both "
     "logarithmic, with a diagonal where they agree; right how many tokens have which weight w, by what the correction does.",
     panels=(

@@ -207,6 +207,7 @@ _CUTS = "the sampler cuts at {max_length} tokens"
 OVERLONG = Picture(
     title="What is done about responses that grow too long?",
     look="Drag the edge at which the sampler cuts, or the place from which length is punished.",
+    notice="A right response near the length limit can end with a negative advantage. Find the length from which it does.",
     alt="Two graphs against length in tokens: left the reward of a right response with and without shaping; right the "
     "advantages of a group of eight responses, a bar each, and what they were without shaping.",
     panels=(

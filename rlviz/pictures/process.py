@@ -220,6 +220,10 @@ _GROUP = Panel(
 PROCESS = Picture(
     title="Which token of a wrong answer is to blame?",
     look="Drag the line: where answer 1 goes wrong. Click an answer of the group to see its credit.",
+    notice=(
+        "The outcome gives every token of an answer the same credit. With rewards of steps the credit changes along the "
+        "answer; see on which token it falls below 0."
+    ),
     alt="Left the advantage of each token of one worked answer, bars from rewards of steps, a dashed line from the outcome; "
     "right a table of the prompt, the right answer and the group's 8 answers with their rewards.",
     panels=(_CREDIT, _GROUP),

@@ -255,6 +255,10 @@ def _told(prefix: str) -> tuple[Say, ...]:
 SAMPLING = Picture(
     title="What do groups that teach nothing cost?",
     look="Drag the success rate towards 1: nearly solved prompts give groups that are all right.",
+    notice=(
+        "Keep them, replace them, repeat informative ones, or remember earlier visits. See what each answer costs in "
+        "responses as the success rate comes near 1."
+    ),
     alt="Left a graph of responses sampled for each one wanted against the success rate; right a bar for each algorithm, "
     "cut into what the places of its batch hold.",
     panels=(

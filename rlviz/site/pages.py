@@ -22,7 +22,6 @@ from rlviz.runs.inspected import strongest
 from rlviz.runs.inspector import inspect_run
 from rlviz.runs.recordings import RECORDINGS, packed
 from rlviz.site.html import File, data, page, table
-from rlviz.site.look_for import LOOK_FOR
 from rlviz.training import TrainSettings, train
 
 FIRST_EXPLORER, FIRST_RUN = "clip", "grpo"
@@ -109,38 +108,40 @@ def runs() -> Iterator[File]:
 
 
 def explorers() -> Iterator[File]:
-    """A page for each explorer, in the order of the catalogue of what to look for, and their list."""
-    order = [*(name for name in LOOK_FOR if name in EXPLORERS), *(name for name in EXPLORERS if name not in LOOK_FOR)]
+    """A page for each explorer, and an index of them in small."""
+    order = sorted(EXPLORERS, key=lambda name: name != FIRST_EXPLORER)
+    titles = {name: explorer_of(name).title for name in order}
     entries = [
-        element("li", element("a", *_words(name)[:1], href=f"{name}.html"), element("span", explorer_of(name).alt))
+        element(
+            "li",
+            element("a", element("img", src=f"{name}.png", alt="", loading="lazy"), titles[name], href=f"{name}.html"),
+            element("span", find_explorer(name).idea.picture.look),
+        )
         for name in order
     ]
-    yield page("explorers/index.html", "Explorers", element("h1", "Explorers"), element("ul", *entries, class_="ways"))
+    index = element("ul", *entries, class_="ways small")
+    yield page("explorers/index.html", "Explorers", element("h1", "Explorers"), index)
     after = dict(pairwise(order))
     before = {b: a for a, b in after.items()}
     for name in order:
-        title, look = _words(name)
+        idea = find_explorer(name).idea
         ways = [
-            element("a", words.format(_words(other[name])[0]), href=f"{other[name]}.html")
+            element("a", words.format(titles[other[name]]), href=f"{other[name]}.html")
             for words, other in (("← {}", before), ("{} →", after))
             if name in other
         ]
-        computed = element("pre", inspect.getdoc(find_explorer(name).idea.curve) or "")
+        folds = (
+            ("What to look for", "p", idea.picture.notice),
+            ("What is computed", "pre", inspect.getdoc(idea.curve)),
+        )
         yield page(
             f"explorers/{name}.html",
-            title,
+            titles[name],
             live(name, "../"),
-            element("details", element("summary", "What to look for"), element("p", look)),
-            element("details", element("summary", "What is computed"), computed),
+            *(element("details", element("summary", what), element(tag, said)) for what, tag, said in folds if said),
             element("nav", *ways, class_="beside", aria_label="Other explorers"),
         )
         yield File(f"explorers/{name}.png", explorer_of(name).png)
-
-
-def _words(name: str) -> tuple[str, str]:
-    if name in LOOK_FOR:
-        return LOOK_FOR[name]
-    return name.capitalize(), (inspect.getdoc(find_explorer(name).idea.curve) or "").split("\n\n")[0]
 
 
 def _source(text: str) -> Markup:

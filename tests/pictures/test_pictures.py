@@ -109,6 +109,7 @@ def test_a_page_computes_what_the_curve_computes(name):
 @every_picture
 def test_one_shipped_program_is_what_is_traced(name):
     programs, keys = shipped(name)
+    assert keys, f"python -m rlviz.pictures.shipped {name} traces its programs, which are committed"
     key = random.Random(name).choice(sorted(keys))
     assert programs[keys[key]] == IDEAS[name].traced(key, IDEAS[name].members), key
 
@@ -371,3 +372,19 @@ def test_what_a_notebook_shows_and_saves(monkeypatch):
     live, image = shown[1:]
     assert "text/html" in live and "image/png" not in live and set(image) == {"image/png", "text/plain"}
     assert image["text/plain"] == explorer.alt and explorer.caption in explorer.alt
+
+
+def test_a_channel_that_nothing_has_a_name_for_is_refused():
+    idea = IDEAS["clip"]
+    panel, *others = idea.picture.panels
+    marks = tuple(replace(mark, x="rattio") if isinstance(mark, Line) else mark for mark in panel.marks)
+    picture = replace(idea.picture, panels=(replace(panel, marks=marks), *others))
+    with pytest.raises(ValueError, match=r"clip: Line's x is 'rattio', which is no control.*did you mean ratio"):
+        Explorer(replace(idea, picture=picture), {})
+
+
+def test_a_control_with_the_name_of_a_parameter_is_refused():
+    idea = IDEAS["clip"]
+    controls = {**idea.picture.controls, "eps_low": Slider(0, 1, 0.1, 0.5, "mine")}
+    with pytest.raises(ValueError, match="'eps_low' is a control and a parameter of the algorithms"):
+        replace(idea, picture=replace(idea.picture, controls=controls))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from rlviz.site import build, look_for, pages
+from rlviz.site import build, pages
 
 LESSON = [
     "# 01 · First\n\nA formula $r = \\pi_\\theta / \\pi_{old}$, and one displayed:\n\n"
@@ -65,6 +65,5 @@ def site(course: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setattr(
             ConstrainedLayoutEngine, "execute", lambda engine, figure: None
         )  # where axes stand does not matter
-        patch.setattr(pages, "LOOK_FOR", {name: look_for.LOOK_FOR[name] for name in few})
         build.build(out, course)
     return out

@@ -16,11 +16,9 @@ from typer.testing import CliRunner
 from rlviz.algorithms import ALGORITHMS, GRPO, RELATIVES, command_name, show
 from rlviz.cli import app, lab
 from rlviz.page.widget import fragment, pack
-from rlviz.pictures.catalogue import EXPLORERS
 from rlviz.runs.recordings import RECORDINGS, packed
 from rlviz.site import build, html, lessons, pages
 from rlviz.site.controls import check_controls, named_controls
-from rlviz.site.look_for import LOOK_FOR
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -158,10 +156,6 @@ def test_a_formula_that_the_converter_does_not_know_is_shown_as_it_is_written():
     assert lessons.formula("a_1", block=False).startswith("<math")
     for tex in (r"\left( a", r"\unheard{a}", r"\begin{aligned} a &= b \end{aligned}"):
         assert lessons.formula(tex, block=True) == f"<code>{html_escape(tex)}</code>"
-
-
-def test_there_is_something_to_look_for_in_every_explorer():
-    assert set(LOOK_FOR) == set(EXPLORERS)
 
 
 def test_a_folder_of_others_is_left_alone(site, course, tmp_path, monkeypatch):
