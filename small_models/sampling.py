@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -71,6 +71,36 @@ class Samples:
             "tokens": self.tokens,
             "wanted": self.there,
         }
+
+    def each(self, change: Callable[[Tensor], Tensor], *, prompts: bool = True) -> Samples:
+        """Return the samples with every tensor changed in the same way; prompts: those of the prompts too."""
+        changed = (name for name in vars(self) if prompts or not name.startswith("prompt"))
+        there = {name: getattr(self, name) for name in changed}
+        return replace(self, **{name: change(value) for name, value in there.items() if value is not None})
+
+    def take(self, groups: Tensor) -> Samples:
+        """Return the groups at these indices."""
+        return self.each(lambda values: values[groups])
+
+    def first(self) -> Samples:
+        """Return one response to each prompt."""
+        return self.each(lambda values: values[:, :1], prompts=False)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Samples]) -> Samples:
+        """Return the groups of several calls as those of one, prompts padded on the left, responses on the right (with 0)."""
+        if len(parts) == 1:
+            return parts[0]
+
+        def join(name: str) -> Tensor | None:
+            values = [getattr(part, name) for part in parts]
+            if values[0] is None or name == "truncated":
+                return None if values[0] is None else torch.cat(values)
+            width, left = max(value.shape[-1] for value in values), name.startswith("prompt")
+            gaps = [width - value.shape[-1] for value in values]
+            return torch.cat([F.pad(v, (gap, 0) if left else (0, gap)) for v, gap in zip(values, gaps, strict=True)])
+
+        return cls(**{name: join(name) for name in vars(parts[0])})  # type: ignore[arg-type]
 
     def texts(self, policy: Policy) -> list[list[str]]:
         """Return the responses as text, [P][G], observations included, without the token that ended the sequence."""

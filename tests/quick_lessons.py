@@ -21,7 +21,7 @@ def _sample_less() -> None:
     from rlviz import comparison, tabular, training
     from rlviz.training import PairSettings, TrainSettings, default_settings, model_costs, reward_model
     from rlviz.training.preferences import PreferenceRun
-    from rlviz.training.rollout_run import RolloutRun
+    from rlviz.training.run import RolloutRun
     from small_models import pairs
     from small_models.evaluation import evaluate
     from small_models.tasks import Task
@@ -77,12 +77,14 @@ def _sample_less() -> None:
             made = step in (1, settings.steps) or any(every and step % every == 0 for every in (seldom, *due.values()))
             if made or not hasattr(run, "last_learned"):  # a resumed run has none
                 run.last_learned = learn(run)
+            else:
+                run.state.step += 1
             return run.last_learned
 
         return learn_seldom
 
     for kind in (RolloutRun, PreferenceRun):
-        kind._learn = repeating(kind._learn)
+        kind.advance = repeating(kind.advance)
     rlviz.train = training.train = train_on_less  # rlviz keeps what was once imported from it
     rlviz.compare = comparison.compare = compare_less
     rlviz.train_table = tabular.train_table = train_table_on_less

@@ -22,7 +22,7 @@ from rlviz.comparison import Comparison, Contender, compare, read_comparison
 from rlviz.processes import _sendable, side_by_side
 from rlviz.runs.comparison import alt, looks, plot_comparison
 from rlviz.spread import bootstrap, bootstrap_of_the_difference, interval, iqm
-from rlviz.training import RunFolder, budget, resume
+from rlviz.training import RunFolder, budget, resume, step as one_step
 from small_models.evaluation import evaluate
 from small_models.policies import build_policy, load_policy
 from small_models.tasks import Chain, Sort
@@ -325,12 +325,11 @@ def test_cut_off_in_the_middle_of_a_step_it_goes_on_from_the_checkpoint(tmp_path
         for _ in range(steps + 1):
             next(comparing)
         with monkeypatch.context() as patched:
-            from rlviz.training.rollout_run import RolloutRun
 
-            def interrupted(run, rollout):
+            def interrupted(*given):
                 raise KeyboardInterrupt
 
-            patched.setattr(RolloutRun, "update", interrupted)
+            patched.setattr(one_step, "learn", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 next(comparing)
     last = compare(contenders, seeds=1, amount=60, out=tmp_path / "cut").result()

@@ -61,6 +61,24 @@ def test_numbers_are_finite_and_of_a_size_that_fits(kind, name):
             kind(seed=2**63)
 
 
+@pytest.mark.parametrize(("kind", "name"), EVERY)
+@pytest.mark.parametrize("wrong", ["hot", True, [1], {}, 1j], ids=repr)
+def test_what_is_of_another_type_is_refused(kind, name, wrong):
+    with pytest.raises(ValueError, match=rf"^{name} must be (a|one of) .*; got "):
+        kind(**{name: wrong})
+
+
+@pytest.mark.parametrize(("kind", "name"), EVERY)
+def test_none_and_halves_are_for_the_settings_that_take_them(kind, name):
+    default = declarations(kind)[name].default
+    if default is not None:
+        with pytest.raises(ValueError, match=f"^{name} must be .*; got None"):
+            kind(**{name: None})
+    if isinstance(default, int) or name in ("max_new_tokens", "sampler_bits"):
+        with pytest.raises(ValueError, match=f"^{name} must be a whole number.*; got 4.5"):
+            kind(**{name: 4.5})
+
+
 def test_a_reason_is_told_where_there_is_one():
     with pytest.raises(ValueError, match=r"^temperature must be above 0 \(greedy responses are all alike\); got 0"):
         TrainSettings(temperature=0)

@@ -300,7 +300,7 @@ class _Plain(ast.NodeTransformer):
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
         call = node.value
-        checks = isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id.startswith("_check")
+        checks = isinstance(call, ast.Call) and ast.unparse(call.func).startswith(("_check", "refuse"))
         return None if checks or isinstance(call, ast.Constant) else self.generic_visit(node)
 
     def _bare(self, node: Function) -> Function:

@@ -1,4 +1,4 @@
-"""`rlviz cost`: what the models of GRPO, PPO and DPO cost in memory and time, and how memory grows with G and T."""
+"""`rlviz cost`: what the models of GRPO, PPO and DPO cost in memory and time."""
 
 from __future__ import annotations
 
@@ -11,33 +11,22 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from rlviz.cli.options import Device, PolicyName, TaskName, refuse_beside
+from rlviz.cli.options import Device, PolicyName, TaskName
 from rlviz.cli.terminal import Format, console, refusals
 
 if TYPE_CHECKING:
     from rlviz.training.cost import Cost
-    from rlviz.training.growth import Growth
     from small_models.policies import Policy
     from small_models.tasks import Task
 
-MICRO_BATCH = 1024
-OF_GROWTH = "growth", "task", "policy", "num_prompts", "micro_batch_tokens", "device", "out", "output"
-
 
 def cost(
-    context: typer.Context,
     task: TaskName = "chain",
     policy: PolicyName = None,
     num_prompts: Annotated[int, typer.Option(help="Prompts in one rollout.")] = 32,
     group_size: Annotated[int, typer.Option(help="Responses to each prompt, an even number.")] = 8,
     updates: Annotated[int, typer.Option(help="Optimizer steps on each rollout.")] = 1,
     repeats: Annotated[int, typer.Option(help="Rounds in which the settings take turns; medians are shown.")] = 5,
-    growth: Annotated[
-        bool, typer.Option("--growth", help="Measure how a step's memory grows with G and T, in place of models.")
-    ] = False,
-    micro_batch_tokens: Annotated[
-        int, typer.Option(help="With --growth: tokens that an update in micro-batches holds at once.")
-    ] = MICRO_BATCH,
     device: Device = "auto",
     out: Annotated[Path | None, typer.Option(help="Draw the table into this file too: PNG, SVG or PDF.")] = None,
     output: Format = "table",
@@ -51,61 +40,13 @@ def cost(
     from small_models.policies import load_policy
 
     with refusals(), console.status("Measuring"):
-        if growth:
-            refuse_beside(context, "--growth, which varies the group size", OF_GROWTH)
-        elif micro_batch_tokens != MICRO_BATCH:
-            raise ValueError("--micro-batch-tokens needs --growth")
         if out is not None and out.suffix.lower() not in DESCRIPTION:  # before minutes of measuring
             raise ValueError(f"out must end in {', '.join(DESCRIPTION)}; got {out.name}")
         the_task = find_task(task)
         loaded = load_policy(policy or the_task.name, device=device)
-        if growth:
-            _growth(loaded, the_task, num_prompts, micro_batch_tokens, out, output)
-        else:
-            _models(loaded, the_task, num_prompts, group_size, updates, repeats, out, output)
+        _models(loaded, the_task, num_prompts, group_size, updates, repeats, out, output)
     if out is not None and output != "json":
         console.print(f"Picture: {escape(str(out))}", soft_wrap=True)
-
-
-def _growth(
-    policy: Policy, task: Task, num_prompts: int, micro_batch_tokens: int, out: Path | None, output: str
-) -> None:
-    from dataclasses import asdict
-
-    from rlviz.page.style import save_figure
-    from rlviz.runs.growth import ALT, plot_growth
-    from rlviz.training.growth import growth_table, memory_growth
-
-    measured = memory_growth(policy, task, num_prompts=num_prompts, micro_batch_tokens=micro_batch_tokens)
-    if out is not None:
-        save_figure(plot_growth(growth_table(*measured)), out, description=ALT)
-    if output == "json":
-        names = "group_size", "length"
-        typer.echo(json.dumps({n: [*map(asdict, rows)] for n, rows in zip(names, measured, strict=True)}, indent=2))
-        return
-    _say_policy(policy, f"{num_prompts} prompts a step; all that is alive at once")
-    console.print("An update reads a prompt once for all of its responses; unshared: again for each of them")
-    for what, rows in zip(("responses to a prompt, G", "tokens of a response, T"), measured, strict=True):
-        _print_growth(f"Memory by {what}", rows, f"{micro_batch_tokens:,} tokens at once")
-
-
-def _print_growth(title: str, rows: Sequence[Growth], divided: str) -> None:
-    _print_table(
-        title,
-        ("G", "T", "responses", "rollout", "unshared", "update", divided),
-        [
-            (
-                *(str(row.group_size), str(row.length), f"{row.responses:,}"),
-                *map(_bytes_said, (row.rollout, row.unshared, row.update, row.in_micro_batches)),
-            )
-            for row in rows
-        ],
-    )
-
-
-def _say_policy(policy: Policy, more: str) -> None:
-    said = f"{escape(policy.source)}, {policy.num_parameters:,} parameters on {policy.device.type}: {more}"
-    console.print(said, soft_wrap=True)
 
 
 def _models(
@@ -141,7 +82,8 @@ def _models(
         typer.echo(json.dumps([asdict(cost) | row for cost, row in zip(costs, totals, strict=True)], indent=2))
         return
     tokens = f"{costs[0].responses} responses of together {costs[0].tokens:,} tokens a step, padding included"
-    _say_policy(policy, tokens)
+    said = f"{escape(policy.source)}, {policy.num_parameters:,} parameters on {policy.device.type}: {tokens}"
+    console.print(said, soft_wrap=True)
     _print_models(costs, ratios)
 
 

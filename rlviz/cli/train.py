@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Generator, Mapping
-from contextlib import closing, nullcontext, suppress
+from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -28,7 +28,6 @@ from rlviz.cli.options import (
 from rlviz.cli.terminal import console, errors, exit_after, refusals
 from rlviz.imports import import_for_good
 from rlviz.settings import (
-    RECORDS,
     REWARDS,
     ROLLOUTS,
     RUN,
@@ -186,19 +185,10 @@ def train(
         Path | None,
         typer.Option(help="New folder for the run. [default: runs/TASK-ALGORITHM-NUMBER]", rich_help_panel=RUN),
     ] = None,
-    log: Annotated[
-        str | None,
-        typer.Option(
-            help="Write the metrics to tensorboard (into the run's folder), wandb, trackio or mlflow, too; a resumed run goes "
-            "on with its log, none: does not. [default: none]",
-            rich_help_panel=RECORDS,
-            show_default=False,
-        ),
-    ] = None,
     resume: Annotated[
         Path | None,
         typer.Option(
-            help="Go on with the run in this folder; its settings stay, but for --steps, --device, --log. A --rule that is code "
+            help="Go on with the run in this folder; its settings stay, but for --steps, --device. A --rule that is code "
             "is given again.",
             rich_help_panel=RUN,
         ),
@@ -210,11 +200,8 @@ def train(
     """
     with console.status("Loading"):
         import_for_good("rlviz.training.start")
-        log = _checked_log(log, resume)
         if resume is not None:
-            refuse_beside(
-                context, "--resume: the run keeps what it began with", ("resume", "steps", "device", "rule", "log")
-            )
+            refuse_beside(context, "--resume: the run keeps what it began with", ("resume", "steps", "device", "rule"))
             run = _resumed(resume, settings.get("steps"), device, rule)
         else:
             from rlviz.algorithms import find_algorithm
@@ -223,7 +210,7 @@ def train(
             names = Names(task, rule, chat, policy, reference, device)
             run = _begun(chosen, names, out, settings, Judging(**judging))
     _show_beginning(run)
-    stopped = _train(run, log)
+    stopped = _train(run)
     if stopped:
         words = f"Stopped after step {run.step}. Go on with: rlviz train --resume {_folder(run)}"
         console.print(words, soft_wrap=True, markup=False)
@@ -234,24 +221,6 @@ def train(
         raise exit_after(stopped)
 
 
-def _checked_log(log: str | None, resume: Path | None) -> str | None:
-    """Return the logger of a run, that of its folder unless another is asked for; refused here, before anything is trained."""
-    from rlviz.training.logs import check_log, log_of
-
-    asked = log if log is not None or resume is None else log_of(resume)
-    return None if asked in (None, "none") else check_log(asked)
-
-
-def _records(run: TrainingRun[Any], log: str | None) -> Generator[Any, None, None]:
-    from rlviz.training.logs import logged
-
-    yield from run if log is None else logged(run, log, warn=_note)
-
-
-def _note(words: str) -> None:
-    errors.print(f"[bold]Note:[/] {escape(words)}", soft_wrap=True)
-
-
 def _resumed(folder: Path, steps: int | None, device: str, rule: str | None) -> TrainingRun[Any]:
     from rlviz.training import resume
 
@@ -259,7 +228,7 @@ def _resumed(folder: Path, steps: int | None, device: str, rule: str | None) -> 
         warnings.simplefilter("always", UserWarning)
         run = resume(folder, steps=steps, device=device, rule=rule)
     for warning in said:
-        _note(str(warning.message))
+        errors.print(f"[bold]Note:[/] {escape(str(warning.message))}", soft_wrap=True)
     return run
 
 
@@ -341,7 +310,7 @@ def _numbers(record: StepRecord | PairRecord) -> str:
 def _what_a_step_is(run: TrainingRun[Any]) -> str:
     settings = run.settings
     if isinstance(settings, PairSettings):
-        return f"{settings.batch_size} of {len(run.sampler.pairs):,} pairs a step"  # type: ignore[attr-defined]
+        return f"{settings.batch_size} of {len(run.pairs):,} pairs a step"  # type: ignore[attr-defined]
     responses = (
         f"{settings.num_prompts} prompts × {settings.group_size} response{'s'[: settings.group_size > 1]} a step"
     )
@@ -357,7 +326,7 @@ def _show_beginning(run: TrainingRun[Any]) -> None:
     )
 
 
-def _train(run: TrainingRun[Any], log: str | None) -> int | None:
+def _train(run: TrainingRun[Any]) -> int | None:
     """Run to the end, or until a signal such as Ctrl-C stops it, showing each step; return the number of that signal."""
     from rich.console import Group
     from rich.live import Live
@@ -370,8 +339,8 @@ def _train(run: TrainingRun[Any], log: str | None) -> int | None:
     progress = Progress(*columns, console=console)
     bar = progress.add_task("", total=steps, completed=run.step)
     live = Live(progress, console=console) if console.is_terminal else nullcontext()
-    with interrupt_is_a_wish() as asked, live, closing(_records(run, log)) as records:
-        for record in records:
+    with interrupt_is_a_wish() as asked, live:
+        for record in run:
             if asked:  # saved before anything is shown: after a SIGHUP there may be no terminal
                 run.close()
                 return asked[0] if run.step < steps else None

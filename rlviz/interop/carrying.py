@@ -36,8 +36,8 @@ from rlviz.settings import SEEDS, TrainSettings
 from rlviz.training import RunFolder
 from rlviz.training.files import write_json
 from rlviz.training.records import group_records, rollout_numbers, watched_group
-from rlviz.training.rollouts import Credit, Rollout, Rows
-from rlviz.training.updates import UpdateLoss, Updates
+from rlviz.training.rollout import Rollout, Sampled
+from rlviz.training.updates import Updates
 from rlviz.types import Batch, StepRecord
 from small_models import paths
 from small_models.policies import Policy
@@ -391,7 +391,7 @@ class _Carried:
             metrics["kl"].append(float(k3(logp.detach(), ref)[mask].sum()) / tokens)
         if self._record is not None:
             place = SimpleNamespace(mask=mask.unsqueeze(1), old_logp=old.unsqueeze(1), tokens=inputs["completion_ids"])
-            self._record.updates += Updates.one(UpdateLoss(out.loss, out, logp.unsqueeze(1)), cast(Rows, place))
+            self._record.updates += Updates.one(out, logp.unsqueeze(1), place)
             self._record.updates += Updates(tokens=int(mask.sum()))
         return out.loss
 
@@ -399,8 +399,7 @@ class _Carried:
 
     def _maybe_log_save_evaluate(self, tr_loss: Any, grad_norm: Any, *given: Any, **named: Any) -> Any:
         if self._record is not None:
-            norm = torch.tensor([float(grad_norm or 0.0), 0.0], dtype=torch.double)
-            self._record.updates += Updates(count=1, grad_norms=norm)
+            self._record.updates += Updates(count=1, grad_norm=float(grad_norm or 0.0))
             self._record.lr = self.me._get_learning_rate()
         return super()._maybe_log_save_evaluate(tr_loss, grad_norm, *given, **named)  # type: ignore[misc]
 
@@ -499,20 +498,20 @@ class _Recorder:
         prompts = [_text(row["prompt"]) for row in rows[::size]]
         self.gold = {prompt: _gold(row) for prompt, row in zip(prompts, rows[::size], strict=True)}
         seen = trainer.algorithm.loss_mask(mask, truncated)
-        self.told = Rollout(
-            chosen=torch.arange(len(mask)),
+        samples = Samples(
+            prompt_ids=output["prompt_ids"][::size].cpu(),
+            prompt_mask=output["prompt_mask"][::size].bool().cpu(),
+            tokens=output["completion_ids"].view(mask.shape).cpu(),
+            mask=mask.cpu(),
+            logp=old.float().cpu(),
+            entropy=output["rlviz_entropy"].view(mask.shape).float().cpu(),
+            truncated=truncated.cpu(),
+            observed=(there & ~mask).cpu(),
+        )
+        sampled = Sampled(
+            places=torch.arange(len(mask)),
             prompts=prompts,
-            samples=Samples(
-                prompt_ids=output["prompt_ids"][::size].cpu(),
-                prompt_mask=output["prompt_mask"][::size].bool().cpu(),
-                tokens=output["completion_ids"].view(mask.shape).cpu(),
-                mask=mask.cpu(),
-                logp=old.float().cpu(),
-                entropy=output["rlviz_entropy"].view(mask.shape).float().cpu(),
-                truncated=truncated.cpu(),
-                observed=(there & ~mask).cpu(),
-                sampler_logp=None if drawn is None else drawn.view(mask.shape).float().cpu(),
-            ),
+            samples=samples,
             texts=[texts[start : start + size] for start in range(0, len(texts), size)],
             grades=[
                 [Grade(format=bool(f > RIGHT), correct=bool(c > RIGHT)) for f, c in zip(*pair, strict=True)]
@@ -521,13 +520,20 @@ class _Recorder:
             outcomes=trainer._outcomes().view(first.shape).cpu(),
             selected=chosen.cpu(),
             rounds=rounds,
+        )
+        self.told = Rollout(
+            sampled,
             rewards=rewards.float().cpu(),
-            step_rewards=None,
-            step_ends=None,
-            mask=seen.cpu(),
-            ref_logp=None if ref is None else ref.view(mask.shape).float().cpu(),
             kl=float("nan") if ref is None else float(k3(old, ref.view(mask.shape))[mask].mean()),
-            credit=Credit(advantages.float().cpu()),
+            prompt_ids=samples.prompt_ids,
+            prompt_mask=samples.prompt_mask,
+            owner=torch.arange(len(mask)),
+            tokens=samples.tokens,
+            mask=seen.cpu(),
+            old_logp=samples.logp,
+            advantages=advantages.float().cpu(),
+            sampler_logp=None if drawn is None else drawn.view(mask.shape).float().cpu(),
+            ref_logp=None if ref is None else ref.view(mask.shape).float().cpu(),
         )
 
     def finish(self, trainer: Any) -> None:
@@ -538,7 +544,7 @@ class _Recorder:
             return
         self.step += 1
         self.tokens += int(rollout.samples.mask.sum())
-        count = min(self.settings.details_groups, len(rollout.prompts))
+        count = min(self.settings.details_groups, len(rollout.rewards))
         every, step = self.settings.details_every, self.step
         tokens: Sequence[int] = ()
         if every and step % every == 0:
@@ -566,7 +572,7 @@ class _Recorder:
                 tokens_sampled=self.tokens,
                 groups=groups,
                 beta=trainer.algorithm.beta,
-                rows_used=len(rollout.selected) / len(rollout.prompts),
+                rows_used=len(rollout.sampled.selected) / len(rollout.rewards),
             )
         )
         self.updates, self.began = Updates(), time.perf_counter()

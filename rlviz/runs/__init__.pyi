@@ -3,7 +3,6 @@ from .comparison import plot_comparison as plot_comparison
 from .cost import plot_costs as plot_costs
 from .critic import plot_values as plot_values
 from .diagnosis import diagnose as diagnose
-from .growth import plot_growth as plot_growth
 from .hacking import plot_hacking as plot_hacking
 from .inspector import inspect_run as inspect_run
 from .learning import (

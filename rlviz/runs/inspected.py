@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from rlviz.algorithms import ALGORITHMS, Algorithm, PolicyGradient, differences
-from rlviz.training.counterfactual import Counterfactual, Counterfactuals, differ
-from rlviz.training.formula import decimals_for, shown
-from rlviz.training.terms import Term, can_be_worked_out, push_of, token_terms
+from rlviz.runs.counterfactual import Counterfactual, Counterfactuals, differ
+from rlviz.runs.formula import decimals_for, shown
+from rlviz.runs.terms import Term, can_be_worked_out, push_of, token_terms
 from rlviz.types import GroupRecord, ResponseRecord, StepRecord, TokenRecord
 
 Column = Any  # a text, {"r": texts}, or a list of texts

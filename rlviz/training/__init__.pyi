@@ -5,7 +5,6 @@ from .cost import (
     cost_table as cost_table,
     model_costs as model_costs,
 )
-from .growth import Growth as Growth, growth_table as growth_table, memory_growth as memory_growth
 from .records import explained_variance as explained_variance
 from .reward_model import (
     LearnedReward as LearnedReward,

@@ -18,14 +18,13 @@ class AdamW:
     """m ← β₁ m + (1 − β₁) g, v ← β₂ v + (1 − β₂) g², θ ← θ − lr · m̂ / (√v̂ + ε), where m̂ = m / (1 − β₁ᵗ), v̂ = v / (1 − β₂ᵗ).
 
     Its names are those of torch.optim: defaults, param_groups (one), and of each parameter that has had a gradient
-    state["step"] t, ["exp_avg"] m and ["exp_avg_sq"] v. found_inf: 1.0 where the next step is to change nothing, None: it may.
+    state["step"] t, ["exp_avg"] m and ["exp_avg_sq"] v.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], lr: float) -> None:
         self.defaults: dict[str, Any] = {"lr": lr, "betas": (0.9, 0.999), "eps": 1e-8}
         self.param_groups: list[dict[str, Any]] = [{"params": list(parameters), **self.defaults}]
         self.state: defaultdict[nn.Parameter, dict[str, Tensor]] = defaultdict(dict)
-        self.found_inf: Tensor | None = None
 
     def zero_grad(self) -> None:
         """Set the gradients that there are to 0, in place: the next backward pass need not take room for them."""
@@ -41,10 +40,9 @@ class AdamW:
         for parameter in group["params"]:
             if parameter.grad is not None:
                 alike[parameter.device, parameter.dtype].append(parameter)
-        for (device, _), parameters in alike.items():
+        for parameters in alike.values():
             states = [self.state[parameter] or self.begin(parameter) for parameter in parameters]
             steps, averages, squares = ([state[name] for state in states] for name in ("step", "exp_avg", "exp_avg_sq"))
-            found_inf = None if self.found_inf is None else self.found_inf.to(device)
             torch._foreach_add_(steps, 1)
             torch._fused_adamw_(
                 parameters,
@@ -60,10 +58,7 @@ class AdamW:
                 eps=group["eps"],
                 amsgrad=False,
                 maximize=False,
-                found_inf=found_inf,
             )
-            if found_inf is not None:
-                torch._foreach_sub_(steps, [found_inf] * len(steps))
 
     def begin(self, parameter: nn.Parameter) -> dict[str, Tensor]:
         """Return, and keep, the state of a parameter before its first step."""

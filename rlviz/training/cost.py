@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 from rlviz.algorithms import DPO, GRPO, PPO
 from rlviz.settings import Critic, PairSettings, TrainSettings
 from rlviz.training.adamw import AdamW
-from rlviz.training.rollouts import Rollout
+from rlviz.training.rollout import Rollout
 from rlviz.training.run import TrainingRun
 from rlviz.training.start import train
 from small_models.checks import checked
@@ -226,7 +226,7 @@ def _state(weights: Iterable[nn.Parameter], optimizers: Iterable[AdamW]) -> Iter
 def held_tensors(run: TrainingRun[Any]) -> list[Tensor]:
     """Return the weights of the models in play, their gradients, and what the optimizers keep for them."""
     weights = [weight for model in run.models.values() for weight in model.parameters()]
-    return [*weights, *_gradients(weights), *_state(weights, run.optimizers)]
+    return [*weights, *_gradients(weights), *_state(weights, run.state.optimizers)]
 
 
 def _memory(run: TrainingRun[Any]) -> tuple[tuple[ModelCost, ...], int]:
@@ -235,7 +235,7 @@ def _memory(run: TrainingRun[Any]) -> tuple[tuple[ModelCost, ...], int]:
     That update is taken twice and measured the second time: at first it may begin with a forward that the rollout made.
     """
     run.update(run.collect())
-    costs = tuple(ModelCost.of(role, model, run.optimizers) for role, model in run.models.items())
+    costs = tuple(ModelCost.of(role, model, run.state.optimizers) for role, model in run.models.items())
     collected = run.collect()
     run.update(collected)
     peak = peak_bytes(lambda: run.update(collected), held_tensors(run), run.policy.device)
@@ -280,4 +280,4 @@ def _pairs_like(rollout: Rollout, policy: Policy, task: Task) -> list[Pair]:
     windows = [policy.vocabulary.decode(endless[at : at + length - 1]) for at in range(2 * length)]
     chosen = windows[0]
     rejected = next((window for window in windows if window != chosen), chosen)
-    return [Pair(prompt, chosen, rejected) for prompt in rollout.prompts for _ in range(group_size // 2)]
+    return [Pair(prompt, chosen, rejected) for prompt in rollout.sampled.prompts for _ in range(group_size // 2)]

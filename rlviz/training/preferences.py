@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.pieces.preference import response_logp
 from rlviz.settings import PairSettings
 from rlviz.training.memory import check_pairs_fit
-from rlviz.training.run import Part, TrainingRun, new_optimizer
+from rlviz.training.run import TrainingRun
 from rlviz.training.run_folder import RunFolder
+from rlviz.training.state import State, new_optimizer
+from rlviz.training.step import descend, warm_up
 from rlviz.types import PairRecord
 from small_models.host import on_host
 from small_models.pairs import EncodedPairs, Pair, encode_pairs
@@ -23,48 +24,14 @@ from small_models.sampling import response_logits, token_logp
 from small_models.tasks import Task
 
 
-class PairSampler(Part):
-    """Draws batches of pairs, each pair once before one comes again.
+class PreferenceRun(TrainingRun[PairRecord]):
+    """A run on preference pairs, drawn in batches, each pair once before one comes again.
 
     encoded: all pairs as tokens. ref_logp: log π_ref of chosen and rejected, [N, 2], for the loss if that needs it and for the
-    records. needed: whether the loss does.
+    records.
     """
 
-    def __init__(self, reference: Policy, task: Task, pairs: Sequence[Pair], batch_size: int, *, needed: bool) -> None:
-        if batch_size > len(pairs):
-            raise ValueError(f"batch_size must be at most {len(pairs)}, the number of pairs; got {batch_size}")
-        self.reference, self.pairs, self.batch_size, self.needed = reference, list(pairs), batch_size, needed
-        self.waiting: list[int] = []
-        self.encoded = encode_pairs(reference, self.pairs, task)
-        check_pairs_fit(reference, self.encoded, batch_size)
-        with torch.no_grad(), one_thread_if_small(reference):
-            parts = torch.arange(len(pairs)).split(batch_size)
-            self.ref_logp = torch.cat([encoded_logp(reference, self.encoded.take(part)) for part in parts])
-
-    @property
-    def models(self) -> Mapping[str, nn.Module]:
-        return {"reference": self.reference.weights} if self.needed else {}
-
-    def sample(self, generator: torch.Generator) -> list[int]:
-        """Return the places of the next batch's pairs."""
-        if len(self.waiting) < self.batch_size:
-            self.waiting += torch.randperm(len(self.pairs), generator=generator).tolist()
-        batch, self.waiting = self.waiting[: self.batch_size], self.waiting[self.batch_size :]
-        return batch
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        return {}, {"waiting": self.waiting}
-
-    def restore(self, tensors: dict[str, Tensor], counters: dict[str, Any]) -> None:
-        self.waiting = list(counters["waiting"])
-        if not all(0 <= place < len(self.pairs) for place in self.waiting):
-            raise ValueError(f"training.json: waiting must be places among {len(self.pairs)} pairs, each from 0")
-
-
-class PreferenceRun(TrainingRun[PairRecord]):
-    """A run on preference pairs; sampler: of their batches."""
-
-    algorithm: PreferenceOptimization
+    kind = PairRecord
 
     def __init__(
         self,
@@ -77,27 +44,49 @@ class PreferenceRun(TrainingRun[PairRecord]):
         pairs: Sequence[Pair],
         reference: Policy | None = None,
     ) -> None:
-        self.sampler = PairSampler(
-            reference or start, task, pairs, settings.batch_size, needed=algorithm.needs_reference
+        if settings.batch_size > len(pairs):
+            raise ValueError(f"batch_size must be at most {len(pairs)}, the number of pairs; got {settings.batch_size}")
+        reference = reference or start
+        self.pairs = list(pairs)
+        self.encoded = encode_pairs(reference, self.pairs, task)
+        check_pairs_fit(reference, self.encoded, settings.batch_size)
+        with torch.no_grad(), one_thread_if_small(reference):
+            parts = torch.arange(len(pairs)).split(settings.batch_size)
+            self.ref_logp = torch.cat([encoded_logp(reference, self.encoded.take(part)) for part in parts])
+        state = State(
+            policy,
+            algorithm,
+            [new_optimizer([policy.weights], settings.lr)],
+            torch.Generator().manual_seed(settings.seed),
+            waiting=[],
+            reference=reference,
         )
-        optimizer = new_optimizer([policy.weights], settings.lr)
-        super().__init__(
-            policy, start, task, algorithm, settings, folder, parts=(self.sampler,), optimizers=(optimizer,)
-        )
+        super().__init__(state, start, task, settings, folder)
 
-    def _learn(self) -> partial[PairRecord]:
-        return partial(PairRecord, **self.update(self.collect()))
+    def advance(self) -> dict[str, Any]:
+        numbers = self.update(self.collect())
+        self.state.step += 1
+        return numbers
+
+    def restore(self, tensors: dict[str, Tensor], counters: dict[str, Any]) -> None:
+        super().restore(tensors, counters)
+        if not all(0 <= place < len(self.pairs) for place in self.state.waiting or ()):
+            raise ValueError(f"training.json: waiting must be places among {len(self.pairs)} pairs, each from 0")
 
     def collect(self) -> list[int]:
         """Return the places of the pairs of an update."""
-        return self.sampler.sample(self.generator)
+        size, waiting = self.settings.batch_size, self.state.waiting or []
+        if len(waiting) < size:
+            waiting = waiting + torch.randperm(len(self.pairs), generator=self.state.generator).tolist()
+        batch, self.state.waiting = waiting[:size], waiting[size:]
+        return batch
 
     def update(self, collected: list[int]) -> dict[str, Any]:
         """Take an update on these pairs; return the record's fields that tell of it."""
-        self._warm_up_lr()
-        pairs = self.sampler.encoded.take(torch.tensor(collected))
+        warm_up(self.state, self.settings)
+        pairs = self.encoded.take(torch.tensor(collected))
         logp, lengths = encoded_logp(self.policy, pairs), pairs.mask.sum(-1)
-        ref_logp = self.sampler.ref_logp[collected]
+        ref_logp = self.ref_logp[collected]
         chosen, rejected = logp.unbind(1)
         chosen_lengths, rejected_lengths = lengths.unbind(1)
         output = self.algorithm.loss(
@@ -107,13 +96,13 @@ class PreferenceRun(TrainingRun[PairRecord]):
             chosen_lengths=chosen_lengths,
             rejected_lengths=rejected_lengths,
         )
-        self.optimizers[0].zero_grad()
+        for optimizer in self.state.optimizers:
+            optimizer.zero_grad()
         output.loss.backward()
-        norms = self._take_optimizer_step(output.loss)
+        norm = descend(self.state, self.settings, float(output.loss.detach()))
         gain = (logp.detach() - ref_logp).mean(0)
-        told = {
+        numbers = {
             "loss": output.loss,
-            "grad_norm": norms[0],
             "margin": output.margin,
             "pair_accuracy": output.accuracy,
             "chosen_reward": output.chosen_reward.mean(),
@@ -124,9 +113,8 @@ class PreferenceRun(TrainingRun[PairRecord]):
             "rejected_gain": gain[1],
             "pull": self._pull(output.chosen_reward, output.rejected_reward),
         }
-        numbers = on_host(*told.values(), norms)
-        self._check_finite(numbers[0], *numbers[-1])
-        return {name: float(number) for name, number in zip(told, numbers, strict=False)}
+        there = on_host(*numbers.values())
+        return {name: float(number) for name, number in zip(numbers, there, strict=True)} | {"grad_norm": norm}
 
     def _pull(self, chosen_reward: Tensor, rejected_reward: Tensor) -> Tensor:
         margin = torch.zeros_like(chosen_reward, requires_grad=True)

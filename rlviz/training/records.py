@@ -16,7 +16,10 @@ from rlviz.pieces.advantages import all_equal
 from rlviz.pieces.kl import k3
 from rlviz.pieces.ratios import token_ratio
 from rlviz.settings import TrainSettings
-from rlviz.training.rollouts import Rollout, entropy_under, first_of_each_group, logp_under, take_groups, tensors_of
+from rlviz.training.rewards import agreement
+from rlviz.training.rollout import Rollout, entropy_under, logp_under
+from rlviz.training.state import State
+from rlviz.training.updates import Updates
 from rlviz.types import Batch, GroupRecord, LossOutput, ResponseRecord, TokenRecord
 from small_models.host import on_host
 from small_models.policies import Policy
@@ -30,10 +33,39 @@ WATCHED = 32  # responses whose routing is followed: an eighth of a rollout of t
 ROUTING_EVERY = 5  # steps, of which the middle one stands for all; two more forwards in each would be a tenth of a run
 
 
+def record_fields(
+    state: State, task: Task, settings: TrainSettings, rollout: Rollout, updates: Updates
+) -> dict[str, Any]:
+    """Return the fields of a step's record that tell of its rollout, one on the CPU, and of its updates, which are done."""
+    fields = rollout_numbers(rollout) | updates.numbers()
+    entered = rollout.rewards.numel() * updates.count / settings.minibatches
+    fields |= {"beta": state.algorithm.beta, "rows_used": updates.rows / entered}
+    if rollout.old_values is not None and rollout.returns is not None:
+        fields["value_loss"] = updates.value_loss
+        fields["explained_variance"] = explained_variance(rollout.old_values, rollout.returns, rollout.mask)
+    if state.reward_model is not None:
+        fields["reward_agreement"] = agreement(rollout.sampled.outcomes, rollout.sampled.correct)
+        fields["reward_loss"] = state.reward_loss
+    return fields | {"groups": groups_of_step(state, task, settings, rollout)}
+
+
+def groups_of_step(state: State, task: Task, settings: TrainSettings, rollout: Rollout) -> tuple[GroupRecord, ...]:
+    """Return the first groups of a rollout: in steps with details with their tokens, in watched ones with those of one."""
+    step, details = state.step + 1, settings.details_every
+    count = min(settings.details_groups, len(rollout.rewards))
+    tokens: Sequence[int] = ()
+    if details and step % details == 0:
+        tokens = range(count)
+    elif details and settings.watch_every and step % settings.watch_every == 0:
+        tokens = [watched_group(rollout.rewards[:count])]
+    return group_records(state.algorithm, state.policy, task, rollout, count, settings, tokens=tokens)
+
+
 def rollout_numbers(rollout: Rollout) -> dict[str, Any]:
     """Return the fields of a `StepRecord` that the rollout alone decides, one on the CPU."""
-    samples, grades = rollout.samples, [grade for row in rollout.grades for grade in row]
-    group_size, used = rollout.rewards.shape[1], rollout.selected.unique()
+    samples, sampled = rollout.samples, rollout.sampled
+    grades = [grade for row in sampled.grades for grade in row]
+    group_size, used = rollout.rewards.shape[1], sampled.selected.unique()
     counting = (rollout.advantages[used] * rollout.mask[used]).flatten(2).any(2)
     return {
         "reward": float(rollout.rewards.mean()),
@@ -44,22 +76,22 @@ def rollout_numbers(rollout: Rollout) -> dict[str, Any]:
         "response_length": float(samples.lengths.float().mean()),
         "kl": rollout.kl,
         "zero_variance_groups": float(all_equal(rollout.rewards).float().mean()) if group_size > 1 else None,
-        "rounds": rollout.rounds,
+        "rounds": sampled.rounds,
         "responses_sampled": len(grades),
         "responses_used": len(used) * group_size,
         "contributing": float(counting.sum()) / len(grades),
         "repetition": repeated(samples),
-    } | mismatch(samples)
+    } | mismatch(rollout)
 
 
-def mismatch(samples: Samples) -> dict[str, float]:
+def mismatch(rollout: Rollout) -> dict[str, float]:
     """Return how far the sampler is from the trainer, as fields of a `StepRecord`; nothing where they are one."""
-    if samples.sampler_logp is None:
+    if rollout.sampler_logp is None:
         return {}
-    old, own = (logp.double() for logp in (samples.logp, samples.sampler_logp))
-    w = token_ratio(old, own, samples.mask)[samples.mask]
+    old, own, mask = rollout.old_logp.double(), rollout.sampler_logp.double(), rollout.samples.mask
+    w = token_ratio(old, own, mask)[mask]
     return {
-        "mismatch_kl": float(k3(own, old)[samples.mask].mean()),
+        "mismatch_kl": float(k3(own, old)[mask].mean()),
         "mismatch_std": float(w.std(correction=0)),
         "mismatch_outside": float(((w < NEAR[0]) | (w > NEAR[1])).double().mean()),
     }
@@ -80,12 +112,17 @@ def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> float |
     return float(1 - (returns - values).var() / returns.var())
 
 
+def routing_is_counted(step: int) -> bool:
+    """Return whether the record of the step after so many has routing flips."""
+    return step % ROUTING_EVERY == ROUTING_EVERY // 2
+
+
 class Routing:
     """The experts that the first tokens of a rollout are routed to, before the step's updates: one response a prompt."""
 
     def __init__(self, policy: Policy, samples: Samples) -> None:
-        part = first_of_each_group(samples)
-        self._part = take_groups(part, torch.arange(min(WATCHED, len(part.tokens)), device=part.tokens.device))
+        first = samples.first()
+        self._part = first.take(torch.arange(min(WATCHED, len(first.tokens)), device=first.tokens.device))
         self._before = self._of(policy)
 
     def _of(self, policy: Policy) -> Tensor | None:
@@ -112,7 +149,7 @@ def group_records(
     rollout: on the CPU, wherever the policy is. tokens: which of these groups, from 0, are recorded with their tokens, as the
     loss sees them after the updates.
     """
-    count = min(count, len(rollout.prompts))
+    count, sampled = min(count, len(rollout.rewards)), rollout.sampled
     lengths, truncated = rollout.samples.lengths[:count].tolist(), rollout.samples.truncated[:count].tolist()
     advantages = (rollout.advantages[:count].sum(-1) / rollout.mask[:count].sum(-1).clamp(min=1)).tolist()
     recorded = _token_records(algorithm, policy, rollout, torch.tensor(tokens), settings) if tokens else []
@@ -120,20 +157,20 @@ def group_records(
 
     def response_record(p: int, g: int) -> ResponseRecord:
         return ResponseRecord(
-            text=rollout.texts[p][g],
+            text=sampled.texts[p][g],
             reward=float(rollout.rewards[p, g]),
             advantage=advantages[p][g],
             length=lengths[p][g],
-            correct=rollout.grades[p][g].correct,
-            well_formed=rollout.grades[p][g].format,
+            correct=sampled.grades[p][g].correct,
+            well_formed=sampled.grades[p][g].format,
             truncated=truncated[p][g],
             tokens=of_tokens[p][g] if p in of_tokens else (),
         )
 
     return tuple(
         GroupRecord(
-            prompt=rollout.prompts[p],
-            gold=task.gold(rollout.prompts[p]),
+            prompt=sampled.prompts[p],
+            gold=task.gold(sampled.prompts[p]),
             responses=tuple(response_record(p, g) for g in range(len(lengths[p]))),
         )
         for p in range(count)
@@ -160,12 +197,12 @@ def token_weights(
 
 def chosen_tokens(algorithm: PolicyGradient, rollout: Rollout) -> Bool[Tensor, "P G T"] | None:
     """Return the tokens that the surrogate chooses among those of a rollout's selected groups; None where it does not choose."""
-    parts = rollout.advantages, rollout.samples.logp, rollout.mask
-    selected = algorithm.chosen(*(part[rollout.selected] for part in parts))
+    parts, groups = (rollout.advantages, rollout.old_logp, rollout.mask), rollout.sampled.selected
+    selected = algorithm.chosen(*(part[groups] for part in parts))
     if selected is None:
         return None
     chosen = torch.zeros_like(rollout.mask)
-    chosen[rollout.selected] = selected
+    chosen[groups] = selected
     return chosen
 
 
@@ -193,24 +230,24 @@ def _token_records(
     algorithm: PolicyGradient, policy: Policy, rollout: Rollout, which: Int[Tensor, " N"], settings: TrainSettings
 ) -> list[list[tuple[TokenRecord, ...]]]:
     """Return the records of every token of these groups, observations included, [N][G]."""
-    samples = take_groups(rollout.samples, which)
+    samples, old_logp = rollout.samples.take(which), rollout.old_logp[which]
     with torch.no_grad():
-        there = Samples(**{name: value.to(policy.device) for name, value in tensors_of(samples).items()})
+        there = samples.each(lambda values: values.to(policy.device))
         (logp,) = on_host(logp_under(policy, there, settings))
         entropy = None
         if algorithm.asks_for("surrogate", "entropy"):
             (entropy,) = on_host(entropy_under(policy, there, settings))
-    weights = token_weights(algorithm, rollout.mask, rollout.selected)[which]
+    weights = token_weights(algorithm, rollout.mask, rollout.sampled.selected)[which]
     ref_logp = None if rollout.ref_logp is None else rollout.ref_logp[which]
     chosen = chosen_tokens(algorithm, rollout)
     chosen = None if chosen is None else chosen[which]
-    drawn = samples.sampler_logp
+    drawn = None if rollout.sampler_logp is None else rollout.sampler_logp[which]
     given = ref_logp, weights, entropy, chosen, drawn
-    batch = Batch(samples.logp, rollout.advantages[which], rollout.mask[which], *given)
-    values = None if rollout.credit.old_values is None else rollout.credit.old_values[which]
+    batch = Batch(old_logp, rollout.advantages[which], rollout.mask[which], *given)
+    values = None if rollout.old_values is None else rollout.old_values[which]
     output, pushed = loss_and_pushes(algorithm, logp, batch)
     columns = {
-        "old_prob": samples.logp.exp(),
+        "old_prob": old_logp.exp(),
         "new_prob": logp.exp(),
         "ratio": output.ratio,
         "lower": output.lower,

@@ -21,8 +21,7 @@ from rlviz.settings import PairSettings, Settings, TrainSettings, declarations, 
 from rlviz.training.files import write_json
 from rlviz.training.memory import check_model_fits, check_rollout_fits
 from rlviz.training.preferences import PreferenceRun
-from rlviz.training.rollout_run import RolloutRun
-from rlviz.training.run import TrainingRun, computing_as
+from rlviz.training.run import RolloutRun, TrainingRun, computing_as
 from rlviz.training.run_folder import DamagedError, RunFolder
 from rlviz.training.settings import default_settings
 from rlviz.training.tasks import check_prompts, find_task, is_file, start_of

@@ -56,14 +56,14 @@ def test_a_run_with_its_kl_in_the_reward_remembers_what_it_standardized():
     policy, algorithm = load_policy("chain", device="cpu"), replace(DCPO, kl=KLInReward(beta=5.0))
     run = train(policy, FewPrompts(), algorithm, replace(SHORT, num_prompts=6))
     next(run)  # so that the policy has left the reference
-    before = run.baseline.history
+    before = run.state.history
     rollout = run.collect()
     for place in range(6):
-        prompt = FewPrompts.train_prompts.index(rollout.prompts[place])
+        prompt = FewPrompts.train_prompts.index(rollout.sampled.prompts[place])
         penalty = 5.0 * (rollout.samples.logp - rollout.ref_logp)[place].masked_fill(~rollout.mask[place], 0.0).sum(-1)
         left = (rollout.rewards[place] - penalty).double()
         expected = (before.mean[prompt] + left.mean()) / 2
-        assert run.baseline.history.mean[prompt].item() == pytest.approx(expected.item(), abs=1e-6)
+        assert run.state.history.mean[prompt].item() == pytest.approx(expected.item(), abs=1e-6)
         assert abs(penalty.mean().item()) > 1e-4
 
 
@@ -89,15 +89,15 @@ def test_an_advantage_of_one_s_own_that_remembers_trains(tmp_path):
     for step in range(1, 3):
         rollout = run.collect()
         for prompt, rewards, advantages in zip(
-            rollout.prompts, rollout.rewards, rollout.advantages[..., 0], strict=True
+            rollout.sampled.prompts, rollout.rewards, rollout.advantages[..., 0], strict=True
         ):
             means.setdefault(prompt, []).append(rewards)
             torch.testing.assert_close(advantages, rewards - torch.cat(means[prompt]).mean(), rtol=1e-5, atol=1e-6)
-        assert run.baseline.history.visits.tolist() == [step] * 6
+        assert run.state.history.visits.tolist() == [step] * 6
     records = list(run)
     assert all(math.isfinite(record.loss) for record in records)
     again = resume(tmp_path / "run", steps=5, algorithm=REMEMBERS, task=FewPrompts())
-    assert torch.equal(again.baseline.history.mean, run.baseline.history.mean)
+    assert torch.equal(again.state.history.mean, run.state.history.mean)
 
 
 def test_an_advantage_of_one_s_own_that_remembers_learns_on_a_table():

@@ -13,10 +13,10 @@ from rlviz.pictures.advantages import explore_advantages
 from rlviz.pictures.clip import clip_curve, explore_clip
 from rlviz.pieces.advantages import ForkingTokens, StandardizedApart, TeacherLogRatio
 from rlviz.pieces.surrogate import CovariancePenalty, EntropyBonus
+from rlviz.runs.terms import token_terms
 from rlviz.tabular import good_actions, train_table
 from rlviz.training import TrainSettings, resume, train
 from rlviz.training.reading import read_config
-from rlviz.training.terms import token_terms
 from rlviz.types import Batch
 from small_models.policies import load_policy
 from small_models.tasks import Chain

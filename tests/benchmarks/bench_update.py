@@ -24,8 +24,8 @@ from interleave import interleave, table
 from torch.nn import functional as F
 
 from rlviz import GRPO, TrainSettings, train
-from rlviz.training.rollout_run import RolloutRun
-from rlviz.training.rollouts import Credit, Rollout
+from rlviz.training.rollout import Rollout
+from rlviz.training.run import RolloutRun
 from small_models.policies import Policy, load_policy
 from small_models.sampling import response_logits, token_logp
 from small_models.tasks import Chain
@@ -51,7 +51,7 @@ def every_row_counts(rollout: Rollout) -> Rollout:
     """Return the rollout with an advantage of −1 or +1, in turn, on every token of each response."""
     signs = torch.ones(rollout.samples.mask.shape[:2])
     signs[:, ::2] = -1
-    return replace(rollout, credit=Credit(signs.unsqueeze(-1) * rollout.samples.mask))
+    return replace(rollout, advantages=signs.unsqueeze(-1) * rollout.samples.mask)
 
 
 def bare(policy: Policy, rollout: Rollout) -> Callable[[], None]:
@@ -121,7 +121,7 @@ def compare_with_bare(policy: Policy, num_prompts: int) -> None:
 
 def compare_row_drop(policy: Policy, num_prompts: int, when: str) -> None:
     dropping, whole = new_run(policy, num_prompts), new_run(policy, num_prompts)
-    whole.baseline.can_drop_rows = False
+    whole.state.skips_zero = False
     rollout = dropping.collect()
     used = dropping.update(rollout).rows
     print(f"real rollout {when}: {num_prompts} prompts × 8, {used:.0f} of {rollout.rewards.numel()} rows count")

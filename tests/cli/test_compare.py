@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from rlviz.comparison import read_comparison
-from rlviz.training import budget
-from rlviz.training.rollout_run import RolloutRun
+from rlviz.training import budget, step
 
 TINY = ["--num-prompts", "2", "--group-size", "4"]
 BOTH = ["compare", "--algorithms", "grpo,dapo", *TINY]
@@ -166,16 +165,16 @@ def test_ctrl_c_keeps_the_runs_and_the_same_command_goes_on(rlviz, tmp_path):
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=["INT", "TERM", "HUP"]
 )
 def test_each_signal_ends_the_step_and_has_its_exit_code(rlviz, number, code, tmp_path, monkeypatch):
-    update, updated = RolloutRun.update, []
+    learn, updated = step.learn, []
 
-    def interrupted(run, rollout):
+    def interrupted(state, rollout, settings):
         updated.append(rollout)
         if len(updated) == 3:
             signal.raise_signal(number)
-        return update(run, rollout)
+        return learn(state, rollout, settings)
 
     with monkeypatch.context() as patched:
-        patched.setattr(RolloutRun, "update", interrupted)
+        patched.setattr(step, "learn", interrupted)
         result = rlviz(*BOTH, "--seeds", 1, "--jobs", 1, "--out", tmp_path, "--amount", 100_000)
     assert (result.exit_code, len(updated)) == (code, 3), result.output
     goes_on_after(rlviz, result.stderr, tmp_path)
@@ -183,19 +182,18 @@ def test_each_signal_ends_the_step_and_has_its_exit_code(rlviz, number, code, tm
 
 @pytest.mark.skipif(os.name != "posix", reason="sends signals")
 def test_a_second_ctrl_c_does_not_wait_for_the_step_to_end(rlviz, tmp_path, monkeypatch):
-    updated = []
-    update = RolloutRun.update
+    learn, updated = step.learn, []
 
-    def interrupted(run, rollout):
+    def interrupted(state, rollout, settings):
         updated.append(rollout)
         if len(updated) == 3:
             for _ in range(2):
                 signal.raise_signal(signal.SIGINT)
             updated.append("the rest of the step")
-        return update(run, rollout)
+        return learn(state, rollout, settings)
 
     with monkeypatch.context() as patched:
-        patched.setattr(RolloutRun, "update", interrupted)
+        patched.setattr(step, "learn", interrupted)
         result = rlviz(*BOTH, "--seeds", 1, "--jobs", 1, "--out", tmp_path, "--amount", 100_000)
     assert (result.exit_code, len(updated)) == (130, 3), result.output
     went_on = rlviz(*BOTH, "--seeds", 1, "--jobs", 1, "--out", tmp_path, "--amount", 40)

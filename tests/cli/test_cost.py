@@ -4,8 +4,6 @@ import json
 
 import pytest
 
-from rlviz.training import growth
-
 COST = ["cost", "--num-prompts", "2", "--group-size", "2", "--repeats", "1", "--device", "cpu"]
 
 
@@ -35,35 +33,9 @@ def test_cost_as_json(rlviz):
         assert row["step_seconds"] == pytest.approx(row["rollout_seconds"] + 2 * row["update_seconds"])
 
 
-def test_growth_as_tables_a_picture_and_json(rlviz, tmp_path, monkeypatch):
-    """Both commands show one measurement, which takes seconds, if they ask for the same one."""
-    kept, measure = {}, growth.memory_growth
-
-    def measure_once(policy, task, **asked):
-        key = task.name, *sorted(asked.items())
-        if key not in kept:
-            kept[key] = measure(policy, task, **asked)
-        return kept[key]
-
-    monkeypatch.setattr(growth, "memory_growth", measure_once)
-    given = ["cost", "--growth", "--num-prompts", "2", "--micro-batch-tokens", "100", "--device", "cpu"]
-    result = rlviz(*given, "--out", tmp_path / "growth.png")
-    assert result.exit_code == 0, result.output
-    for words in ("Memory by responses to a prompt, G", "Memory by tokens of a response, T", "100 tokens at once"):
-        assert words in result.output
-    assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
-    measured = json.loads(rlviz(*given, "--format", "json").output)
-    assert [row["group_size"] for row in measured["group_size"]] == [2, 4, 8, 16]
-    assert [row["length"] for row in measured["length"]] == [4, 8, 16, 32]
-    assert measured["length"][-1]["in_micro_batches"] < measured["length"][-1]["update"]
-    assert len(kept) == 1
-
-
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (["--growth", "--group-size", "4"], "--group-size cannot be given with --growth"),
-        (["--micro-batch-tokens", "100"], "--micro-batch-tokens needs --growth"),
         (["--group-size", "3"], "group_size must be even and at least 2"),
         (["--out", "cost.gif"], "out must end in .png, .svg, .pdf; got cost.gif"),
         (["--task", "chian"], "chain"),

@@ -11,12 +11,12 @@ import pytest
 from PIL import Image
 
 from rlviz.algorithms import ALGORITHMS, DAPO, DPO, GRPO, PPO, differences
+from rlviz.runs.formula import filled
 from rlviz.runs.inspected import StepWriter
 from rlviz.runs.inspector import LISTED, _listed, inspect_run
 from rlviz.runs.panel import training_panel
+from rlviz.runs.terms import token_terms
 from rlviz.training import PairSettings, RunFolder, TrainSettings, resume, train
-from rlviz.training.formula import filled
-from rlviz.training.terms import token_terms
 from small_models.policies import load_policy
 from small_models.tasks import Chain
 

@@ -10,9 +10,9 @@ import torch
 from rlviz.algorithms import GRPO, PPO, PPO_PENALTY
 from rlviz.algorithms.actor_critic import LEAST_BETA
 from rlviz.pieces.kl import ProportionalController
-from rlviz.training import RunFolder, TrainSettings, baselines, default_settings, history, resume, train
+from rlviz.training import TrainSettings, default_settings, history, step, train
 from rlviz.training.records import explained_variance
-from rlviz.training.rollouts import CriticForward
+from rlviz.training.rollout import Rollout
 from rlviz.training.run_folder import metrics_of
 from small_models.policies import build_policy, load_policy
 from small_models.sampling import response_logits, token_entropy, token_logp
@@ -57,9 +57,7 @@ def test_records_have_what_a_critic_adds(algorithm, critic):
 def test_the_critic_starts_at_the_mean_reward(critic):
     run = start(settings=replace(SHORT, critic=critic))
     rollout = run.collect()
-    torch.testing.assert_close(
-        rollout.credit.old_values, torch.full_like(rollout.credit.old_values, float(rollout.rewards.mean()))
-    )
+    torch.testing.assert_close(rollout.old_values, torch.full_like(rollout.old_values, float(rollout.rewards.mean())))
     # all V equal, λ = 1 and whitening: the advantage is the return-to-go, standardised over all tokens
     alike = PPO.with_parameters(lam=1.0)
     other = start(replace(alike, kl=None), replace(SHORT, critic=critic)).collect()
@@ -73,9 +71,9 @@ def test_the_critic_starts_at_the_mean_reward(critic):
 def test_after_the_first_rollout_only_learning_moves_the_critic(critic):
     run = start(settings=replace(SHORT, critic=critic))
     next(run)
-    learned = weights(run.baseline.critic)
+    learned = weights(run.state.critic)
     run.collect()
-    assert all(torch.equal(tensor, run.baseline.critic.state_dict()[name]) for name, tensor in learned.items())
+    assert all(torch.equal(tensor, run.state.critic.state_dict()[name]) for name, tensor in learned.items())
 
 
 def test_with_lambda_1_the_advantage_is_return_minus_value():
@@ -84,7 +82,7 @@ def test_with_lambda_1_the_advantage_is_return_minus_value():
     for _ in range(2):
         next(run)
     rollout = run.collect()
-    values, returns = rollout.credit.old_values.double(), rollout.credit.returns.double()
+    values, returns = rollout.old_values.double(), rollout.returns.double()
     assert values[rollout.mask].std() > 1e-3
     rewards = algorithm.token_rewards(rollout.rewards.double(), rollout.mask, rollout.samples.logp.double(),
                                       rollout.ref_logp.double())  # fmt: skip
@@ -108,15 +106,15 @@ def test_a_step_is_what_a_slow_loop_makes_of_it(algorithm, critic):
     rollout = twin.collect()
     value_losses = []
     s, beta = rollout.samples, twin.algorithm.kl.beta
-    policy, critic_model = twin.policy.model, twin.baseline.critic
+    policy, critic_model = twin.policy.model, twin.state.critic
     together = [*policy.parameters(), *(critic_model.parameters() if critic == "shared" else ())]
     optimizers = [torch.optim.AdamW(together, lr=1e-3, weight_decay=0.0)]
     optimizers[0].state.update(
-        twin.optimizers[0].state
+        twin.state.optimizers[0].state
     )  # what the first step left; the rates are those of the settings
     if critic == "separate":
         optimizers.append(torch.optim.AdamW(critic_model.parameters(), lr=2e-3, weight_decay=0.0))
-        optimizers[1].state.update(twin.optimizers[1].state)
+        optimizers[1].state.update(twin.state.optimizers[1].state)
     mask = s.mask[:, 0]
     for _ in range(2):
         logits = response_logits(twin.policy, s.prompt_ids, s.prompt_mask, s.tokens)
@@ -133,7 +131,7 @@ def test_a_step_is_what_a_slow_loop_makes_of_it(algorithm, critic):
                     objective = torch.min(r * a, r.clamp(0.8, 1.2) * a)
                 else:
                     objective = r * a - beta * (r - 1 - (logp[i, t] - old))
-                v, was, goal = (x[i, 0, t] for x in (values, rollout.credit.old_values, rollout.credit.returns))
+                v, was, goal = (x[i, 0, t] for x in (values, rollout.old_values, rollout.returns))
                 near = was + (v - was).clamp(-0.02, 0.02)
                 value_loss = torch.max((v - goal) ** 2, (near - goal) ** 2) / 2
                 value_losses[-1] += float(value_loss.detach()) / tokens
@@ -150,7 +148,7 @@ def test_a_step_is_what_a_slow_loop_makes_of_it(algorithm, critic):
         for each in optimizers:
             each.step()
     assert record.value_loss == pytest.approx(sum(value_losses) / 2, rel=1e-3)
-    for ours, theirs in ((run.policy.model, policy), (run.baseline.critic, critic_model)):
+    for ours, theirs in ((run.policy.model, policy), (run.state.critic, critic_model)):
         for name, tensor in theirs.state_dict().items():
             torch.testing.assert_close(ours.state_dict()[name], tensor, rtol=2e-3, atol=3e-5)
 
@@ -158,7 +156,7 @@ def test_a_step_is_what_a_slow_loop_makes_of_it(algorithm, critic):
 def counted(monkeypatch, critic):
     """Return a list that gets an entry for each forward of the critic, and of the policy for its logits alone."""
     made, kind = [], type(critic)
-    forward, logits = kind.forward, baselines.response_logits
+    forward, logits = kind.forward, step.response_logits
 
     def count(name, function):
         def counting(*args, **kwargs):
@@ -168,14 +166,14 @@ def counted(monkeypatch, critic):
         return counting
 
     monkeypatch.setattr(kind, "forward", count("critic", forward))
-    monkeypatch.setattr(baselines, "response_logits", count("policy", logits))
+    monkeypatch.setattr(step, "response_logits", count("policy", logits))
     return made
 
 
 @pytest.mark.parametrize("critic", CRITICS)
 def test_the_first_update_begins_with_the_forward_that_gave_the_values(critic, monkeypatch):
     run = start(settings=replace(SHORT, critic=critic))
-    made = counted(monkeypatch, run.baseline.critic)
+    made = counted(monkeypatch, run.state.critic)
     next(run)
     values, update = (["critic"], ["critic"]) if critic == "shared" else (["critic"], ["critic", "policy"])
     assert made == [*values, *update[1:], *update]
@@ -200,7 +198,8 @@ def test_a_forward_that_was_kept_changes_no_curve(critic, alone, task, monkeypat
         return curve(train(policy, task, PPO, settings))
 
     kept = records()
-    monkeypatch.setattr(CriticForward, "take", lambda forward: None)
+    rows = Rollout.rows
+    monkeypatch.setattr(Rollout, "rows", lambda rollout: replace(rows(rollout), forward=[]))
     for ours, anew in zip(kept, records(), strict=True):
         assert {name: value for name, value in ours.items() if not isinstance(value, float)} == {
             name: value for name, value in anew.items() if not isinstance(value, float)
@@ -214,15 +213,17 @@ def test_a_kept_forward_is_that_of_its_own_rollout_and_is_taken_once():
     run = start(settings=replace(SHORT, critic="shared"))
     next(run)
     for rollout in [run.collect(), run.collect()]:
-        logits, values = rollout.credit.forward.take()
-        assert torch.equal(values.detach().reshape(rollout.mask.shape), rollout.credit.old_values)
-        logp = token_logp(logits.reshape(*rollout.mask.shape, -1), rollout.samples.tokens)
+        logits, values = rollout.forward[0]
+        assert torch.equal(values.detach(), rollout.old_values)
+        logp = token_logp(logits, rollout.samples.tokens)
         torch.testing.assert_close(logp[rollout.mask], rollout.samples.logp[rollout.mask], atol=1e-4, rtol=1e-4)
         held = weakref.ref(logits.untyped_storage())
         del logits, values, logp
         gc.collect()
-        assert held() is None  # though the rollout is still there
-        assert rollout.credit.forward.take() is None
+        assert held() is not None
+        run.update(rollout)
+        gc.collect()
+        assert held() is None and rollout.forward == []  # though the rollout is still there
 
 
 def test_a_critic_learns_from_responses_without_an_advantage_too():
@@ -234,12 +235,12 @@ def test_a_critic_learns_from_responses_without_an_advantage_too():
 
     algorithm = replace(PPO, kl=None, advantage=replace(PPO.advantage, lam=1.0))
     run = train(load_policy("chain", device="cpu"), Generous(), algorithm, SHORT)
-    run.step = 1  # the first step would set V to the mean reward
-    before = weights(run.baseline.critic)
+    run.state.step = 1  # the first step would set V to the mean reward
+    before = weights(run.state.critic)
     rollout = run.collect()
     assert not rollout.advantages.any()
     assert run.update(rollout).rows == 2 * 16
-    assert not torch.equal(before["scorer.head.bias"], run.baseline.critic.state_dict()["scorer.head.bias"])
+    assert not torch.equal(before["scorer.head.bias"], run.state.critic.state_dict()["scorer.head.bias"])
 
 
 @pytest.mark.parametrize("critic", CRITICS)
@@ -249,10 +250,10 @@ def test_where_no_group_is_selected_no_gradient_of_the_step_before_is_left(criti
         replace(SHORT, critic=critic),
     )
     next(run)
-    assert any(p.grad.any() for p in run.baseline.critic.parameters())
+    assert any(p.grad.any() for p in run.state.critic.parameters())
     record = next(run)
     assert record.rows_used == record.grad_norm == record.loss == record.value_loss == 0
-    assert not any(p.grad.any() for model in (run.policy.model, run.baseline.critic) for p in model.parameters())
+    assert not any(p.grad.any() for model in (run.policy.model, run.state.critic) for p in model.parameters())
 
 
 def test_a_critic_s_loss_is_told_also_where_it_weighs_nothing():
@@ -264,10 +265,10 @@ def test_a_critic_s_loss_is_told_also_where_it_weighs_nothing():
 @pytest.mark.parametrize("critic", CRITICS)
 def test_at_first_the_critic_may_learn_alone(critic):
     run = start(settings=replace(SHORT, critic=critic, critic_only_steps=2))
-    before, values = weights(run.policy.model), weights(run.baseline.critic)
+    before, values = weights(run.policy.model), weights(run.state.critic)
     records = [next(run), next(run)]
     assert all(torch.equal(tensor, run.policy.model.state_dict()[name]) for name, tensor in before.items())
-    assert any(not torch.equal(tensor, run.baseline.critic.state_dict()[name]) for name, tensor in values.items())
+    assert any(not torch.equal(tensor, run.state.critic.state_dict()[name]) for name, tensor in values.items())
     assert [record.ratio_std for record in records] == pytest.approx([0, 0], abs=1e-5)
     next(run)
     assert not torch.equal(before["lm_head.weight"], run.policy.model.lm_head.weight)
@@ -288,24 +289,6 @@ def test_explained_variance_by_hand():
     assert explained_variance(values, torch.ones_like(values), mask) is None
 
 
-@pytest.mark.parametrize("critic", CRITICS)
-@pytest.mark.parametrize("algorithm", [PPO, PPO_PENALTY], ids=lambda algorithm: algorithm.name)
-def test_a_resumed_run_goes_on_with_the_same_curve(algorithm, critic, tmp_path):
-    settings = replace(SHORT, critic=critic)
-    whole = start(algorithm, settings, out=tmp_path / "whole")
-    expected = list(whole)
-    stopped = start(algorithm, settings, out=tmp_path / "stopped")
-    next(stopped), next(stopped), next(stopped)
-    again = resume(tmp_path / "stopped", device="cpu")
-    assert again.step == 2
-    assert curve(list(again)) == curve(expected[2:])
-    for ours, theirs in ((again.policy.model, whole.policy.model), (again.baseline.critic, whole.baseline.critic)):
-        assert all(torch.equal(tensor, ours.state_dict()[name]) for name, tensor in theirs.state_dict().items())
-    assert [record.value_loss for record in RunFolder.open(tmp_path / "whole").records()] == [
-        record.value_loss for record in expected
-    ]
-
-
 def test_the_penalty_s_weight_is_halved_or_doubled_by_the_kl_after_the_updates():
     for target, factor in ((1e-9, 2), (10.0, 0.5)):
         run = start(PPO_PENALTY.with_parameters(target=target))
@@ -320,7 +303,9 @@ def test_the_penalty_s_weight_is_halved_or_doubled_by_the_kl_after_the_updates()
     with torch.no_grad():
         logp = token_logp(response_logits(run.policy, s.prompt_ids, s.prompt_mask, s.tokens), s.tokens)
     log_ratio = (logp - s.logp)[s.mask].double()
-    assert run._kl_to_old(rollout) == pytest.approx(float((log_ratio.exp() - 1 - log_ratio).mean()))
+    assert step.kl_from_old(run.state, rollout, run.settings) == pytest.approx(
+        float((log_ratio.exp() - 1 - log_ratio).mean())
+    )
 
 
 def test_the_penalty_s_weight_waits_for_the_policy():
@@ -351,10 +336,10 @@ def test_the_kl_in_the_reward_reaches_the_returns():
     s = rollout.samples
     to_come = (-0.5 * (s.logp - rollout.ref_logp)).masked_fill(~s.mask, 0.0).double().flip(-1).cumsum(-1).flip(-1)
     score = rollout.rewards.unsqueeze(-1).double()
-    value = rollout.credit.old_values.double()
+    value = rollout.old_values.double()
     # λ < 1 mixes values in; for the last token the return is its own reward
     last = s.lengths - 1
-    got = rollout.credit.returns.double().gather(-1, last.unsqueeze(-1))
+    got = rollout.returns.double().gather(-1, last.unsqueeze(-1))
     torch.testing.assert_close(got, (to_come + score).gather(-1, last.unsqueeze(-1)), rtol=1e-4, atol=1e-5)
     assert value[s.mask].std() > 0
 
@@ -384,5 +369,5 @@ def test_a_policy_of_another_width_gets_its_critic_too():
     for critic in CRITICS:
         run = train(policy, TASK, PPO, replace(SHORT, critic=critic, steps=1))
         next(run)
-        extra = sum(p.numel() for p in run.baseline.critic.parameters())
+        extra = sum(p.numel() for p in run.state.critic.parameters())
         assert extra == 17 if critic == "shared" else extra > 17

@@ -12,7 +12,7 @@ from rlviz.algorithms import DPO, GRPO
 from rlviz.training import TrainSettings, cost, train
 from rlviz.training.cost import Cost, ModelCost, cost_table, model_costs, peak_bytes
 from rlviz.training.preferences import PreferenceRun
-from rlviz.training.rollout_run import RolloutRun
+from rlviz.training.run import RolloutRun
 from small_models.pairs import encode_pairs
 from small_models.policies import build_policy, load_policy
 from small_models.tasks import Chain
@@ -86,7 +86,7 @@ def measured():
         return updates
 
     def watched_update_of_pairs(run, places):
-        seen["pairs"].append(encode_pairs(run.policy, [run.sampler.pairs[place] for place in places]).tokens)
+        seen["pairs"].append(encode_pairs(run.policy, [run.pairs[place] for place in places]).tokens)
         return of_pairs(run, places)
 
     policy = tiny()
@@ -145,7 +145,7 @@ def test_seconds_and_ratios_of_a_clock_by_hand(monkeypatch):
     at = [0.0]
 
     def now(run):
-        at[0] += 2.0 if len(run.optimizers) == 2 else 1.0
+        at[0] += 2.0 if len(run.state.optimizers) == 2 else 1.0
         return at[0]
 
     monkeypatch.setattr(cost, "_now", now)

@@ -12,7 +12,7 @@ from rlviz.pieces.aggregation import sequence_mean, sequence_sum, token_mean
 from rlviz.pieces.bounds import FixedBounds
 from rlviz.pieces.shaping import OverlongFilter
 from rlviz.training import RunFolder, TrainSettings, train
-from rlviz.training.records import pushes, token_weights
+from rlviz.training.records import groups_of_step, pushes, token_weights
 from rlviz.types import Batch
 from small_models.policies import load_policy
 from small_models.sampling import response_logits, token_logp
@@ -114,7 +114,7 @@ def test_a_push_is_the_slope_of_the_loss_that_trains(algorithm):
     next(run)  # away from the reference
     rollout = run.collect()
     run.update(rollout)
-    groups = run._group_records(rollout)
+    groups = groups_of_step(run.state, run.task, run.settings, rollout)
     s = rollout.samples
     with torch.no_grad():
         logits = response_logits(run.policy, s.prompt_ids, s.prompt_mask, s.tokens)
@@ -123,7 +123,7 @@ def test_a_push_is_the_slope_of_the_loss_that_trains(algorithm):
     ref_logp = None if rollout.ref_logp is None else rollout.ref_logp.double()
 
     def loss(logp):
-        chosen = rollout.selected
+        chosen = rollout.sampled.selected
         ref = None if ref_logp is None else ref_logp[chosen]
         return float(
             run.algorithm.loss(
@@ -150,14 +150,14 @@ def test_objective_and_probabilities_by_a_plain_loop(algorithm):
     rollout = run.collect()
     s = rollout.samples
     run.update(rollout)
-    groups = run._group_records(rollout)
+    groups = groups_of_step(run.state, run.task, run.settings, rollout)
     with torch.no_grad():
         new, ref = (
             token_logp(response_logits(policy, s.prompt_ids, s.prompt_mask, s.tokens), s.tokens)
-            for policy in (run.policy, run.reference.policy)
+            for policy in (run.policy, run.state.reference)
         )
     for p, group in enumerate(groups):
-        assert group.prompt == rollout.prompts[p] and group.gold == Chain().gold(group.prompt)
+        assert group.prompt == rollout.sampled.prompts[p] and group.gold == Chain().gold(group.prompt)
         for g, response in enumerate(group.responses):
             assert response.correct == Chain().grade(group.prompt, response.text).correct
             assert response.reward == float(rollout.rewards[p, g])

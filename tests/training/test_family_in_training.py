@@ -8,15 +8,15 @@ import pytest
 import torch
 
 from rlviz.algorithms import ALGORITHMS, DAPO, DCPO, DPO, DUPO, GRPO, GRPO_PROCESS, PPO, GroupPolicyGradient
-from rlviz.pieces.advantages import GroupAdvantage, PromptHistory, SmoothStandardization
+from rlviz.pieces.advantages import GroupAdvantage, SmoothStandardization
 from rlviz.pieces.bounds import no_bounds
 from rlviz.pieces.kl import KLInLoss, KLInReward
 from rlviz.pieces.selection import drop_all_equal
 from rlviz.pieces.shaping import OverlongFilter
 from rlviz.pieces.surrogate import DualClip
 from rlviz.tabular import train_table
-from rlviz.training import PairSettings, TrainSettings, history, resume, train
-from rlviz.training.rollouts import Known, Rows
+from rlviz.training import PairSettings, TrainSettings, history, train
+from rlviz.training.rollout import Rollout
 from small_models.pairs import Pair
 from small_models.policies import load_policy
 from small_models.sampling import response_logits, token_logp
@@ -56,18 +56,6 @@ def curve(records):
 
 
 @pytest.mark.parametrize("algorithm", TRAINABLE, ids=lambda a: a.name)
-def test_it_goes_on_after_a_stop_with_the_same_curve(algorithm, tmp_path):
-    whole = curve(list(start(algorithm, task=FewPrompts())))
-    assert whole == curve(list(start(algorithm, task=FewPrompts())))
-    assert all(math.isfinite(row["loss"]) and math.isfinite(row["grad_norm"]) for row in whole)
-    run = start(algorithm, task=FewPrompts(), out=tmp_path / "run")
-    first = [next(run)]
-    run.save()
-    rest = list(resume(tmp_path / "run", task=FewPrompts()))
-    assert curve(first + rest) == whole
-
-
-@pytest.mark.parametrize("algorithm", TRAINABLE, ids=lambda a: a.name)
 def test_it_learns(algorithm):
     settings = TrainSettings(steps=24, num_prompts=12, lr=5e-4, evaluate_every=0, details_every=0, lr_warmup_steps=3)
     accuracy = history(list(start(replace(algorithm, kl=None), settings)))["accuracy"]
@@ -80,31 +68,14 @@ def test_the_history_of_a_prompt_is_carried_from_visit_to_visit():
     shared = 0
     for _ in range(3):
         rollout = run.collect()
-        for p, prompt in enumerate(rollout.prompts):
+        for p, prompt in enumerate(rollout.sampled.prompts):
             rewards = rollout.rewards[p : p + 1]
             expected, after = piece(rewards, seen.get(prompt))
             torch.testing.assert_close(rollout.advantages[p, :, 0], expected[0])
             shared += prompt in seen and not torch.equal(expected, piece(rewards)[0])
             seen[prompt] = after
     assert len(seen) == 6 and shared > 0
-    assert run.baseline.history.visits.tolist() == [3] * 6
-
-
-def test_an_algorithm_without_memory_keeps_none(tmp_path):
-    run = start(DAPO, out=tmp_path / "run")
-    next(run)
-    run.save()
-    assert run.baseline.history is None
-
-
-def test_put_and_take_are_inverse_in_a_saved_run(tmp_path):
-    run = start(DCPO, out=tmp_path / "run")
-    list(run)
-    again = resume(tmp_path / "run", steps=5)
-    for name, value in vars(run.baseline.history).items():
-        assert torch.equal(value, getattr(again.baseline.history, name)), name
-    assert int(again.baseline.history.visits.sum()) == 3 * 6
-    assert isinstance(again.baseline.history, PromptHistory)
+    assert run.state.history.visits.tolist() == [3] * 6
 
 
 @pytest.mark.parametrize(
@@ -159,15 +130,15 @@ def test_selection_sees_what_was_right_not_how_it_was_paid():
 
     run = start(replace(DAPO, select=spy), replace(SHORT, reward_format=0.5, reward_correct=3.0))
     rollout = run.collect()
-    assert seen[0].tolist() == [[float(grade.correct) for grade in row] for row in rollout.grades]
+    assert seen[0].tolist() == [[float(grade.correct) for grade in row] for row in rollout.sampled.grades]
     assert rollout.rewards.max() > 1
 
 
 def test_dropped_groups_do_not_dilute_the_mean():
     run = start(replace(DAPO, shape=None, select=drop_all_equal))
     rollout = run.collect()
-    dead = {p for p, row in enumerate(rollout.grades) if len({grade.correct for grade in row}) == 1}
-    assert dead and rollout.selected.tolist() == [p for p in range(6) if p not in dead]
+    dead = {p for p, row in enumerate(rollout.sampled.grades) if len({grade.correct for grade in row}) == 1}
+    assert dead and rollout.sampled.selected.tolist() == [p for p in range(6) if p not in dead]
 
 
 def test_truncated_responses_leave_the_loss_by_the_filter():
@@ -180,7 +151,7 @@ def test_truncated_responses_leave_the_loss_by_the_filter():
     assert not rollout.advantages[truncated].any()
     # the filtered update is that of a rollout whose truncated responses have no tokens
     other = twin.collect()
-    twin.update(replace(other, mask=other.mask & ~truncated.unsqueeze(-1), credit=rollout.credit))
+    twin.update(replace(other, mask=other.mask & ~truncated.unsqueeze(-1), advantages=rollout.advantages))
     run.update(rollout)
     for name, tensor in run.policy.model.state_dict().items():
         assert torch.equal(tensor, twin.policy.model.state_dict()[name]), name
@@ -205,7 +176,7 @@ def test_with_a_kl_term_too_filtered_responses_stay_out():
         terms.append((ratio * other.advantages[p, g, :n] - 2.0 * (x.exp() - x - 1)).mean())
     loss = -torch.stack(terms).mean()
     optimizer = torch.optim.AdamW(twin.policy.model.parameters(), lr=3e-3, weight_decay=0.0)
-    optimizer.state.update(twin.optimizers[0].state)  # what the first step left
+    optimizer.state.update(twin.state.optimizers[0].state)  # what the first step left
     optimizer.zero_grad()
     loss.backward()
     torch.nn.utils.clip_grad_norm_(twin.policy.model.parameters(), cut.max_grad_norm)
@@ -250,9 +221,8 @@ def test_no_upper_limit_is_null_in_the_samples(tmp_path):
 def test_the_longest_row_ends_at_its_last_token_whatever_the_holes_before_it():
     mask = torch.tensor([[[True, False, True, False]], [[True, False, False, False]]])
     owner = torch.arange(2)
-    nothing = torch.zeros(2, 1, 4)
-    known = Known.of(mask, nothing)
-    rows = Rows(*[torch.zeros(2, 3)] * 2, owner, nothing, mask, nothing, nothing, None, None, None, known)
+    over = dict.fromkeys(("tokens", "old_logp", "advantages"), torch.zeros(2, 1, 4))
+    rows = Rollout(None, None, 0.0, *[torch.zeros(2, 3)] * 2, owner, mask=mask, **over)
     assert rows.longest == 3 and rows.cut(rows.longest).mask.shape == (2, 1, 3)
     assert rows.take(torch.tensor([], dtype=torch.long)).longest == 0
 

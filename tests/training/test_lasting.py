@@ -28,8 +28,8 @@ from rlviz.training import (
     TrainSettings,
     default_settings,
     files,
+    records,
     resume,
-    rollout_run,
     run as run_module,
     run_folder,
     train,
@@ -155,7 +155,8 @@ class TestWhenItSaves:
         now, saved = [0.0], []
         monkeypatch.setattr(run_module.time, "perf_counter", lambda: now[0])
         run = start(replace(TINY, steps=steps, evaluate_every=1), out=tmp_path / "run")
-        record = run._learn()
+        numbers = run.advance()
+        run.state.step = 0
 
         def measure(policy, task, **settings):
             now[0] += evaluation_seconds
@@ -163,13 +164,14 @@ class TestWhenItSaves:
 
         def learn():
             now[0] += step_seconds
-            return record
+            run.state.step += 1
+            return numbers
 
         def save_state(folder, policy, tensors, state):
             now[0] += save_seconds
             saved.append(state["step"])
 
-        monkeypatch.setattr(run, "_learn", learn)
+        monkeypatch.setattr(run, "advance", learn)
         monkeypatch.setattr(run_module, "evaluate", measure)
         monkeypatch.setattr(RunFolder, "save_state", save_state)
         list(run)
@@ -200,13 +202,13 @@ class TestWhenItSaves:
     def test_half_a_step_is_not_saved(self, monkeypatch, tmp_path, whole):
         run = start(out=tmp_path / "run")
         next(run), next(run)
-        interrupted = type(run)._group_records
+        interrupted = records.groups_of_step
 
-        def interrupt(self, *given, **named):
-            monkeypatch.setattr(type(run), "_group_records", interrupted)
+        def interrupt(*given):
+            monkeypatch.setattr(records, "groups_of_step", interrupted)
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(type(run), "_group_records", interrupt)
+        monkeypatch.setattr(records, "groups_of_step", interrupt)
         with pytest.raises(KeyboardInterrupt):
             next(run)
         run.close()
@@ -397,7 +399,7 @@ class TestDivergence:
 
     def test_near_the_defaults_no_setting_is_blamed(self):
         run = start()
-        run.step = 3
+        run.state.step = 3
         said = run._diverged("loss")
         assert "its settings are near their defaults, look at the pieces of GRPO" in said and "lr (0.0003)" in said
 
@@ -427,8 +429,8 @@ class TestDivergence:
 
     def test_a_healthy_run_may_have_metrics_that_are_no_numbers(self, monkeypatch, tmp_path):
         run = start(out=tmp_path / "run")
-        numbers, odd = rollout_run.rollout_numbers, {"kl": math.inf, "entropy": math.nan}
-        monkeypatch.setattr(rollout_run, "rollout_numbers", lambda rollout: numbers(rollout) | odd)
+        numbers, odd = records.rollout_numbers, {"kl": math.inf, "entropy": math.nan}
+        monkeypatch.setattr(records, "rollout_numbers", lambda rollout: numbers(rollout) | odd)
         assert len(list(run)) == 4
         assert all(row["kl"] is None and row["entropy"] is None for row in rows(tmp_path / "run"))
 

@@ -39,7 +39,7 @@ def of_policy(run):
 
 
 def of_critic(run):
-    return run.baseline.critic.head.weight
+    return run.state.critic.head.weight
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ from typer.testing import CliRunner
 from rlviz.algorithms import ALGORITHMS, DAPO, DPO, DUPO, GRPO, GRPO_PROCESS, PPO, PolicyGradient
 from rlviz.cli import app
 from rlviz.pictures.bounds import explore_bounds
-from rlviz.training import PairSettings, TrainSettings, history, resume, train
-from rlviz.training.formula import gradient_in_words
+from rlviz.runs.formula import gradient_in_words
+from rlviz.training import PairSettings, TrainSettings, history, train
 from rlviz.training.preferences import pair_logp
 from rlviz.training.records import rollout_numbers
 from rlviz.training.rewards import step_rewards
-from rlviz.training.rollouts import Known
+from rlviz.training.rollout import Rollout
 from rlviz.types import Batch
 from small_models.pairs import Pair
 from small_models.policies import load_policy
@@ -54,14 +54,11 @@ def test_numbers_of_the_tool_s_tokens_change_no_weight(algorithm):
     observed = twin.samples.observed
     assert observed.sum() > 30 and not (observed & twin.mask).any() and not twin.advantages[observed].any()
     torch.manual_seed(0)
-    sampled = {name: nonsense_at(observed, getattr(twin.samples, name)) for name in ("logp", "entropy")}
-    judged = {name: nonsense_at(observed, getattr(twin.credit, name)) for name in ("old_values", "returns")}
-    twin = replace(
-        twin,
-        samples=replace(twin.samples, **sampled),
-        credit=replace(twin.credit, **judged),
-        ref_logp=nonsense_at(observed, twin.ref_logp),
-    )
+    samples = replace(twin.samples, entropy=nonsense_at(observed, twin.samples.entropy))
+    known = {
+        name: nonsense_at(observed, getattr(twin, name)) for name in ("old_logp", "ref_logp", "old_values", "returns")
+    }
+    twin = replace(twin, sampled=replace(twin.sampled, samples=samples), **known)
     assert one.update(rollout).numbers() == other.update(twin).numbers()
     before = load_policy("lookup", device="cpu").model.state_dict()
     for name, tensor in one.policy.model.state_dict().items():
@@ -121,7 +118,7 @@ def test_credit_skips_what_the_tool_wrote():
     run = start(PPO, replace(SHORT, num_prompts=40, group_size=1))
     rollout = run.collect()
     observed = rollout.samples.observed
-    assert observed.any() and not rollout.advantages[observed].any() and not rollout.credit.returns[observed].any()
+    assert observed.any() and not rollout.advantages[observed].any() and not rollout.returns[observed].any()
 
 
 def test_what_the_tool_wrote_may_be_unlikely():
@@ -137,8 +134,10 @@ def test_what_the_tool_wrote_may_be_unlikely():
 def test_a_row_reaches_to_the_last_token_that_the_loss_sees():
     """Of seven places the policy wrote 0, 1, 4 and 5, a tool 2 and 3: four tokens are seen, and a cut to six keeps them all."""
     mask = torch.tensor([[[1, 1, 0, 0, 1, 1, 0]], [[1, 1, 1, 0, 0, 0, 0]]], dtype=torch.bool)
-    known = Known.of(mask, torch.tensor([0.0, -0.5]).view(2, 1, 1) * mask)
-    assert (known.seen.tolist(), known.length.tolist(), known.teaches.tolist()) == ([4, 3], [6, 3], [False, True])
+    over = dict.fromkeys(("tokens", "old_logp", "advantages"), torch.zeros(2, 1, 7))
+    rows = Rollout(None, None, 0.0, *[torch.zeros(2, 3)] * 2, torch.arange(2), mask=mask, **over)
+    assert rows.longest == 6
+    assert [part.mask.shape[-1] for part in rows.split(1)] == [6, 3]
 
 
 def test_statistics_are_of_the_policy_s_tokens():
@@ -149,7 +148,9 @@ def test_statistics_are_of_the_policy_s_tokens():
     numbers = rollout_numbers(rollout)
     own = [
         len("".join(TASK.turns(prompt, text)[::2])) + (not cut)
-        for prompt, texts, cuts in zip(rollout.prompts, rollout.texts, samples.truncated.tolist(), strict=True)
+        for prompt, texts, cuts in zip(
+            rollout.sampled.prompts, rollout.sampled.texts, samples.truncated.tolist(), strict=True
+        )
         for text, cut in zip(texts, cuts, strict=True)
     ]
     assert numbers["response_length"] == pytest.approx(sum(own) / len(own))
@@ -161,11 +162,11 @@ def test_the_last_step_ends_with_the_policy_s_last_token(room):
     run = start(NO_KL, replace(SHORT, num_prompts=60, max_new_tokens=room))
     rollout = run.collect()
     samples = rollout.samples
-    rewards, ends = step_rewards(run.policy, TASK, rollout.prompts, rollout.texts, samples)
+    rewards, ends = step_rewards(run.policy, TASK, rollout.sampled.prompts, rollout.sampled.texts, samples)
     after = ends.int().argmax(-1, keepdim=True) < torch.arange(samples.mask.shape[-1])
     assert (ends.sum(-1) == 1).all() and not (ends & ~samples.mask).any() and not (after & samples.mask).any()
     assert (samples.observed & (after if room == 4 else ~after)).any()
-    right = torch.tensor([[grade.correct for grade in row] for row in rollout.grades])
+    right = torch.tensor([[grade.correct for grade in row] for row in rollout.sampled.grades])
     assert torch.equal(rewards.sum(-1), right.float())
 
 
@@ -195,20 +196,6 @@ def test_the_probability_of_a_pair_s_response_is_that_of_the_policy_s_own_tokens
     own = [7, 8, 9, 12, 13, 14, 17, 18, 19]  # places in prompt and response; 10, 11, 15 and 16 are the tool's
     assert float(with_tool) == pytest.approx(sum(float(logp[place - 1, ids[0, place]]) for place in own), abs=1e-4)
     assert float(with_tool) > float(without) + 1
-
-
-@pytest.mark.parametrize("algorithm", [NO_KL, DUPO, PPO], ids=lambda a: a.name)
-def test_it_goes_on_after_a_stop_with_the_same_curve(algorithm, tmp_path):
-    settings = replace(SHORT, details_every=1)
-    whole = start(algorithm, settings)
-    expected = list(whole)
-    run = start(algorithm, settings, out=tmp_path / "run")
-    first = [next(run)]
-    run.save()
-    rest = list(resume(tmp_path / "run", device="cpu"))
-    assert curve(first + rest) == curve(expected)
-    assert [record.groups for record in first + rest] == [record.groups for record in expected]
-    assert run.folder.records() == first + rest
 
 
 def test_records_show_what_the_tool_wrote_as_tokens_that_the_loss_does_not_see():

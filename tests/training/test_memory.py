@@ -8,9 +8,10 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from rlviz.algorithms import DPO, DR_GRPO, GRPO
-from rlviz.training import PairSettings, TrainSettings, memory as limits, rollouts, train
+from rlviz.training import PairSettings, TrainSettings, memory as limits, rollout as rollouts, train
 from rlviz.training.cost import every_second_is_right, peak_bytes
 from rlviz.training.memory import check_pairs_fit, check_rollout_fits
+from rlviz.training.rollout import logp_under
 from small_models import memory
 from small_models.pairs import Pair, encode_pairs
 from small_models.policies import Policy, weights_in
@@ -183,6 +184,7 @@ def test_what_is_counted_is_really_taken(wide):
     weights = list(wide.model.parameters())
     held = [*weights, *(p.grad for p in weights)]
     update = peak_bytes(lambda: run.update(rollout), held, wide.device) - sum(t.nbytes for t in held)
-    reference = peak_bytes(lambda: run.reference.logp_and_kl(rollout.samples), [], wide.device)
+    with torch.no_grad():
+        reference = peak_bytes(lambda: logp_under(run.state.reference, rollout.samples, settings), [], wide.device)
     assert counted <= update <= 4 * counted
     assert counted <= reference <= 4 * counted

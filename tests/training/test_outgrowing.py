@@ -8,9 +8,9 @@ import torch
 
 from rlviz.algorithms import DPO, DR_GRPO, GRPO, GSPO, PPO
 from rlviz.pieces.aggregation import token_mean
-from rlviz.training import default_settings, resume, train
+from rlviz.training import default_settings, step, train
 from rlviz.training.cost import peak_bytes
-from rlviz.training.rollouts import Known, Rows
+from rlviz.training.rollout import Rollout
 from small_models import paths
 from small_models.policies import Policy, load_policy
 from small_models.precision import in_bfloat16
@@ -28,15 +28,15 @@ def rows_of(lengths, width=3, prompts=None):
     mask = (torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)).unsqueeze(1)
     ids = torch.arange(int(owner.max()) + 1).unsqueeze(1).expand(-1, width)
     values = torch.arange(mask.numel(), dtype=torch.double).view(mask.shape)
-    known = Known.of(mask, values)
-    return Rows(ids, ids >= 0, owner, values.long(), mask, values, values, None, None, None, known, weights=values)
+    over = {"tokens": values.long(), "mask": mask, "old_logp": values, "advantages": values, "weights": values}
+    return Rollout(None, None, 0.0, ids, ids >= 0, owner, **over)
 
 
 class TestMicroBatches:
     def test_no_part_has_more_tokens_than_it_may(self):
         """Prompts of 3: rows of 2, 2, 4 tokens make 2 · 5 = 10, and 3 · 7 = 21 > 16 with the third; 4, 1: 14; 9 alone: 12."""
         parts = rows_of([2, 2, 4, 1, 9, 1]).split(16)
-        assert [part.known.length.tolist() for part in parts] == [[2, 2], [4, 1], [9], [1]]
+        assert [part.mask.sum((1, 2)).tolist() for part in parts] == [[2, 2], [4, 1], [9], [1]]
         assert [part.tokens.shape[-1] for part in parts] == [2, 4, 9, 1]
         assert all(len(part.tokens) * (3 + part.tokens.shape[-1]) <= 16 for part in parts)
 
@@ -69,19 +69,20 @@ class TestMicroBatches:
             policy = Policy(policy.model.double(), policy.tokenizer, policy.source)
             settings = default_settings(algorithm, **SMALL, updates_per_rollout=2, micro_batch_tokens=tokens)
             run = train(policy, Chain(), algorithm, settings)
-            sizes, gradients, loss, take = [], [], run.baseline.loss, run._take_optimizer_step
+            sizes, gradients, loss_of, descend = [], [], step.loss_of, step.descend
 
-            def counted(algorithm, rows, weights, step, loss=loss, sizes=sizes):
+            def counted(state, rows, settings, loss_of=loss_of, sizes=sizes):
                 sizes.append(len(rows.tokens))
-                return loss(algorithm, rows, weights, step)
+                return loss_of(state, rows, settings)
 
-            def watched(value, run=run, gradients=gradients, take=take):
-                gradients.append([p.grad.clone() for o in run.optimizers for p in o.param_groups[0]["params"]])
-                return take(value)
+            def watched(state, settings, loss, gradients=gradients, descend=descend):
+                gradients.append([p.grad.clone() for o in state.optimizers for p in o.param_groups[0]["params"]])
+                return descend(state, settings, loss)
 
-            monkeypatch.setattr(run.baseline, "loss", counted)
-            monkeypatch.setattr(run, "_take_optimizer_step", watched)
-            found.append((sizes, gradients, vars(next(run))))
+            with monkeypatch.context() as patched:
+                patched.setattr(step, "loss_of", counted)
+                patched.setattr(step, "descend", watched)
+                found.append((sizes, gradients, vars(next(run))))
         (whole, wanted, told), (parts, got, same) = found
         assert len(whole) == 2 and len(parts) > 4 and sum(parts) == sum(whole)
         for first, second in zip(wanted, got, strict=True):
@@ -97,7 +98,7 @@ class TestMicroBatches:
         for tokens in (0, 150):
             run = train("chain", GRPO, default_settings(GRPO, **SMALL, micro_batch_tokens=tokens))
             next(run)  # away from the reference
-            head = run.reference.policy.model.lm_head
+            head = run.state.reference.model.lm_head
             head.register_forward_pre_hook(lambda module, given: sizes.append(len(given[0])))
             with paths.computing("transformers"):  # which calls the head's hook
                 rollouts.append(run.collect())
@@ -127,7 +128,7 @@ class TestPrecision:
         assert set(kinds) == {torch.bfloat16}
         for weight, old in zip(run.policy.model.parameters(), before, strict=True):
             assert weight.dtype == weight.grad.dtype == torch.float32 and not torch.equal(weight, old)
-        assert all(v.dtype == torch.float32 for s in run.optimizers[0].state.values() for v in s.values())
+        assert all(v.dtype == torch.float32 for s in run.state.optimizers[0].state.values() for v in s.values())
 
     def test_the_second_update_sees_what_the_first_one_did(self):
         """autocast may keep weights that it has converted: then all updates of a rollout would have the ratio 1."""
@@ -149,16 +150,8 @@ class TestPrecision:
         run = train("chain", PPO, settings)
         next(run)
         with in_bfloat16(torch.device("cpu")):
-            values = run.collect().credit.old_values
+            values = run.collect().old_values
         assert values.dtype == torch.float32 and not torch.equal(values, values.bfloat16().float())
-
-    def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(self, tmp_path):
-        settings = default_settings(NO_KL, **SMALL, precision="bfloat16", steps=4)
-        whole = [record.loss for record in train("chain", NO_KL, settings)]
-        run = train("chain", NO_KL, settings, out=tmp_path / "run")
-        first = [next(run).loss, next(run).loss]
-        run.close()
-        assert first + [record.loss for record in resume(tmp_path / "run", device="cpu")] == whole
 
     def test_pairs_are_measured_against_a_reference_of_the_same_precision(self):
         settings = default_settings(DPO, precision="bfloat16", batch_size=8, num_pairs=8, evaluate_every=0)

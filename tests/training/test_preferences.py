@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rlviz.algorithms import DPO, DPO_LINEAR
-from rlviz.training import PairSettings, RunFolder, history, resume, summarize, train
+from rlviz.training import PairSettings, train
 from rlviz.training.preferences import encoded_logp, pair_logp
 from rlviz.training.run_folder import metrics_of
 from small_models import sampling
@@ -62,7 +62,7 @@ def test_a_step_is_what_a_slow_loop_makes_of_it(algorithm, pairs):
     record = next(run)
     model = twin.policy.model
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0)
-    optimizer.state.update(twin.optimizers[0].state)  # what the first step left
+    optimizer.state.update(twin.state.optimizers[0].state)  # what the first step left
     margins, gains, total = [], [], 0.0
     logp = pair_logp(twin.policy, pairs)
     seen = logp.detach().mean(0).tolist()
@@ -133,7 +133,7 @@ def test_an_update_has_the_log_probabilities_of_its_own_pairs(pairs):
     """In batches as in one alone, whatever the other pairs' lengths."""
     mixed = [*pairs[:6], Pair("35271=", "38057#7", "#3"), Pair("00009=", "", "00009000090000#8")]
     run = start(mixed, settings=replace(SHORT, batch_size=3))
-    torch.testing.assert_close(run.sampler.ref_logp, pair_logp(run.start, mixed), atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(run.ref_logp, pair_logp(run.start, mixed), atol=1e-4, rtol=1e-5)
     for places in ([7, 0, 3], [1, 2, 6]):
         run.collect = lambda places=places: places
         expected = pair_logp(run.policy, [mixed[place] for place in places]).detach().mean(0)
@@ -147,24 +147,7 @@ def test_the_start_and_the_pairs_stay_as_they_were(pairs):
     list(run)
     assert all(torch.equal(tensor, run.start.model.state_dict()[name]) for name, tensor in before.items())
     assert not torch.equal(before["lm_head.weight"], run.policy.model.lm_head.weight)
-    torch.testing.assert_close(run.sampler.ref_logp, pair_logp(run.start, pairs), atol=1e-4, rtol=1e-5)
-
-
-@pytest.mark.all_held_out
-def test_a_resumed_run_goes_on_with_the_same_curve(pairs, tmp_path):
-    whole = start(pairs, out=tmp_path / "whole")
-    expected = list(whole)
-    stopped = start(pairs, out=tmp_path / "stopped")
-    for _ in range(3):
-        next(stopped)
-    again = resume(tmp_path / "stopped", device="cpu")
-    assert again.step == 2
-    assert again.sampler.pairs == pairs
-    assert curve(list(again)) == curve(expected[2:])
-    folder = RunFolder.open(tmp_path / "whole")
-    assert folder.records() == expected
-    assert folder.metrics.equals(history(expected))
-    assert summarize(whole)["accuracy_before"] == pytest.approx(0.343)
+    torch.testing.assert_close(run.ref_logp, pair_logp(run.start, pairs), atol=1e-4, rtol=1e-5)
 
 
 def test_pairs_are_made_where_none_are_given():
@@ -172,11 +155,9 @@ def test_pairs_are_made_where_none_are_given():
     first, second, other = (
         train(load_policy("chain", device="cpu"), TASK, DPO, replace(settings, seed=seed)) for seed in (0, 0, 1)
     )
-    assert first.sampler.pairs == second.sampler.pairs != other.sampler.pairs
-    assert len(first.sampler.pairs) == 16
-    assert all(
-        TASK.grade(p.prompt, p.chosen).correct > TASK.grade(p.prompt, p.rejected).correct for p in first.sampler.pairs
-    )
+    assert first.pairs == second.pairs != other.pairs
+    assert len(first.pairs) == 16
+    assert all(TASK.grade(p.prompt, p.chosen).correct > TASK.grade(p.prompt, p.rejected).correct for p in first.pairs)
 
 
 @pytest.mark.parametrize("algorithm", [DPO, DPO_LINEAR], ids=lambda algorithm: algorithm.name)

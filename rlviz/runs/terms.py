@@ -17,7 +17,7 @@ import torch
 from rlviz.algorithms.base import PolicyGradient
 from rlviz.algorithms.slots import CALLS
 from rlviz.pieces.words import label
-from rlviz.training.formula import PLACE, SAME, Formula, decimals_for, filled, formulas_of, gradient_in_words, shown
+from rlviz.runs.formula import PLACE, SAME, Formula, decimals_for, filled, formulas_of, gradient_in_words, shown
 from rlviz.types import Batch, GroupRecord, ResponseRecord, StepRecord, TokenRecord
 
 GIVE_IT = "to see the formula, give what trained this run: inspect_run(run, algorithm=…)"

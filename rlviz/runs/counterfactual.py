@@ -18,8 +18,8 @@ from rlviz.algorithms.actor_critic import ActorCritic
 from rlviz.algorithms.base import GroupPolicyGradient, PolicyGradient
 from rlviz.algorithms.family import Algorithm, changes
 from rlviz.algorithms.preference import PreferenceOptimization
+from rlviz.runs.terms import log_probability
 from rlviz.training.records import loss_and_pushes, token_weights
-from rlviz.training.terms import log_probability
 from rlviz.types import Batch, GroupRecord, LossOutput
 
 NEAR = 1e-5  # what differs by less does so by the rounding of records

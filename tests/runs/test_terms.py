@@ -11,11 +11,11 @@ from rlviz.pieces.aggregation import Constant, sequence_mean, sequence_sum, toke
 from rlviz.pieces.bounds import DynamicBounds, FixedBounds, UpperBound
 from rlviz.pieces.kl import k1, k2, k3
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
+from rlviz.runs.counterfactual import Counterfactuals, RecordedGroup
+from rlviz.runs.formula import Formula, formulas_of
+from rlviz.runs.terms import token_terms
 from rlviz.training import TrainSettings, train
-from rlviz.training.counterfactual import Counterfactuals, RecordedGroup
-from rlviz.training.formula import Formula, formulas_of
 from rlviz.training.records import pushes, watched_group
-from rlviz.training.terms import token_terms
 from rlviz.types import Batch, GroupRecord, ResponseRecord, TokenRecord
 from small_models.policies import load_policy
 from small_models.tasks import Chain

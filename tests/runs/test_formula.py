@@ -13,9 +13,9 @@ from rlviz.pieces.bounds import no_bounds
 from rlviz.pieces.kl import KLInLoss, KLToOld
 from rlviz.pieces.surrogate import DualClip, pessimistic, unclipped
 from rlviz.pieces.words import says
+from rlviz.runs.formula import Formula, decimals_for, filled, formulas_of, gradient_in_words, shown
+from rlviz.runs.terms import token_terms
 from rlviz.training import TrainSettings, train
-from rlviz.training.formula import Formula, decimals_for, filled, formulas_of, gradient_in_words, shown
-from rlviz.training.terms import token_terms
 from rlviz.types import GroupRecord, ResponseRecord, TokenRecord
 from small_models.policies import load_policy
 from small_models.tasks import Chain

@@ -1,0 +1,169 @@
+"""A rollout: what a step sampled, and what each of its tokens earned.
+
+P prompts, G responses to each, T tokens of the longest. A rollout is one class from the sampler to the loss: as groups its
+tensors over tokens are [P, G, T]; as rows, of which an update is given some, they are [N, 1, T].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlviz.settings import TrainSettings
+from small_models.policies import Policy
+from small_models.sampling import Samples, response_logits, token_entropy, token_logp
+from small_models.tasks import Grade
+
+OVER_TOKENS = {"over_tokens": True}  # a field that is such a tensor, None where the algorithm has no use for it
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Groups of responses to P prompts, those of all rounds of a step, and how the task grades them.
+
+    places: of the prompts among the training prompts, [P]. texts, grades: [P][G]. outcomes: what groups are selected by, right or
+    wrong, or what a reward model says, [P, G]. selected: indices of the groups to learn from. rounds: how often it was sampled.
+    """
+
+    places: Tensor
+    prompts: list[str]
+    samples: Samples
+    texts: list[list[str]]
+    grades: list[list[Grade]]
+    outcomes: Tensor
+    selected: Tensor
+    rounds: int
+
+    @property
+    def correct(self) -> Tensor:
+        """1 for a right response, 0 for a wrong one, [P, G]."""
+        return of_grades(self.grades, "correct", self.samples.tokens.device)
+
+    @property
+    def well_formed(self) -> Tensor:
+        """1 for a response in the task's format, 0 for another, [P, G]."""
+        return of_grades(self.grades, "format", self.samples.tokens.device)
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """Responses with all that the updates learn from.
+
+    sampled: what it was made of, and rewards [P, G] after shaping (of single steps their mean), as groups. kl: to the reference,
+    nats a token. prompt_ids, prompt_mask: [P, S], each prompt once; owner: which of them each response answers. mask: the tokens
+    that the loss sees. old_logp: log π_old, the trainer's before the updates; sampler_logp: with which the tokens were really
+    drawn, None where that is π_old. old_values, returns: a critic's, and what it is to say. weights: of the tokens in the
+    objective of their minibatch; chosen: the tokens that the algorithm chose in it. forward: a critic's over all of these,
+    logits and values with gradient, for the first update to begin with, which takes it out.
+    """
+
+    sampled: Sampled
+    rewards: Tensor
+    kl: float
+    prompt_ids: Tensor
+    prompt_mask: Tensor
+    owner: Tensor
+    tokens: Tensor = field(metadata=OVER_TOKENS)
+    mask: Tensor = field(metadata=OVER_TOKENS)
+    old_logp: Tensor = field(metadata=OVER_TOKENS)
+    advantages: Tensor = field(metadata=OVER_TOKENS)
+    sampler_logp: Tensor | None = field(default=None, metadata=OVER_TOKENS)
+    ref_logp: Tensor | None = field(default=None, metadata=OVER_TOKENS)
+    old_values: Tensor | None = field(default=None, metadata=OVER_TOKENS)
+    returns: Tensor | None = field(default=None, metadata=OVER_TOKENS)
+    weights: Tensor | None = field(default=None, metadata=OVER_TOKENS)
+    chosen: Tensor | None = field(default=None, metadata=OVER_TOKENS)
+    forward: list[tuple[Tensor | None, Tensor]] = field(default_factory=list)
+
+    @property
+    def samples(self) -> Samples:
+        """The tokens as they were sampled, [P, G, T]."""
+        return self.sampled.samples
+
+    @property
+    def place(self) -> dict[str, Tensor]:
+        """What a model is asked for the logits or values of the tokens that the loss sees."""
+        read = {"prompt_ids": self.prompt_ids, "prompt_mask": self.prompt_mask, "owner": self.owner}
+        return read | {"tokens": self.tokens, "wanted": self.mask}
+
+    @property
+    def longest(self) -> int:
+        """Tokens up to the last one that the loss sees in any response."""
+        seen = self.mask.flatten(0, 1).any(0).nonzero()
+        return int(seen.max()) + 1 if len(seen) else 0
+
+    def each(self, change: Callable[[Tensor], Tensor], **others: Any) -> Rollout:
+        """Return it with every tensor over tokens changed in the same way."""
+        over = {f.name: getattr(self, f.name) for f in fields(self) if f.metadata}
+        changed: dict[str, Any] = {name: change(value) for name, value in over.items() if value is not None}
+        return replace(self, **changed, **others)
+
+    def rows(self) -> Rollout:
+        """Return the responses of the selected groups as groups of one."""
+        groups = self.sampled.selected
+        owner = torch.arange(len(groups), device=self.tokens.device).repeat_interleave(self.tokens.shape[1])
+        prompts = {"prompt_ids": self.prompt_ids[groups], "prompt_mask": self.prompt_mask[groups], "owner": owner}
+        return self.each(lambda values: values[groups].flatten(0, 1).unsqueeze(1), **prompts)
+
+    def take(self, index: Tensor) -> Rollout:
+        """Return the rows at these indices, and no prompt that none of them answers."""
+        left, owner = self.owner[index].unique(return_inverse=True)
+        prompts = {"prompt_ids": self.prompt_ids[left], "prompt_mask": self.prompt_mask[left], "owner": owner}
+        return self.each(lambda values: values[index], **prompts, forward=[])
+
+    def cut(self, length: int) -> Rollout:
+        """Return it without the tokens from `length` on."""
+        return self.each(lambda values: values[..., :length], forward=[])
+
+    def split(self, tokens: int) -> list[Rollout]:
+        """Return the rows in their order as micro-batches of at most so many tokens, each cut to its longest row.
+
+        Each row counts its prompt and as many tokens as the longest row beside it, since attention lays every response beside its
+        prompt. A row that is longer than `tokens` stands alone; 0: all rows are one, as they are.
+        """
+        if not tokens:
+            return [self]
+        width, longest = self.prompt_ids.shape[1], 0
+        parts: list[list[int]] = []
+        place = torch.arange(1, self.mask.shape[-1] + 1, device=self.mask.device)
+        for row, length in enumerate((self.mask * place).amax((1, 2)).tolist()):
+            longest = max(longest, length)
+            if not parts or (len(parts[-1]) + 1) * (width + longest) > tokens:
+                parts.append([])
+                longest = length
+            parts[-1].append(row)
+        taken = [self.take(torch.tensor(part, device=self.mask.device)) for part in parts]
+        return [part.cut(max(1, part.longest)) for part in taken]  # without any token there would be nothing to read
+
+
+def of_grades(grades: Sequence[Sequence[Grade]], name: str, device: torch.device) -> Tensor:
+    """Return "correct" or "format" of every grade as 1 or 0, [P, G]."""
+    return torch.tensor([[float(getattr(grade, name)) for grade in row] for row in grades], device=device)
+
+
+def logp_under(policy: Policy, samples: Samples, settings: TrainSettings) -> Tensor:
+    """Return log-probabilities of sampled tokens under a policy, [P, G, T]."""
+    return _under(policy, samples, settings, partial(token_logp, temperature=settings.temperature))
+
+
+def entropy_under(policy: Policy, samples: Samples, settings: TrainSettings) -> Tensor:
+    """Return the entropy of the distributions that sampled tokens have under a policy, nats, [P, G, T]."""
+    return _under(policy, samples, settings, lambda logits, _: token_entropy(logits, temperature=settings.temperature))
+
+
+def _under(
+    policy: Policy, samples: Samples, settings: TrainSettings, measure: Callable[[Tensor, Tensor], Tensor]
+) -> Tensor:
+    """Return measure(logits, tokens), [P, G, T], of as many groups at once as fit a micro-batch."""
+    prompts, group_size, length = samples.tokens.shape
+    tokens = group_size * (samples.prompt_ids.shape[1] + length)
+    at_once = max(1, settings.micro_batch_tokens // tokens) if settings.micro_batch_tokens else prompts
+    if at_once >= prompts:
+        return measure(response_logits(policy, **samples.place), samples.tokens)
+    parts = torch.arange(prompts, device=samples.tokens.device).split(at_once)
+    return torch.cat([_under(policy, samples.take(part), settings, measure) for part in parts])

@@ -1,0 +1,398 @@
+"""One step of training, read from top to bottom: prompts → responses → rewards → advantages → updates → numbers.
+
+`step` is the whole of it, over the parts below in their order. P prompts (`num_prompts`), G responses to each (`group_size`), T
+tokens of the longest. What a step needs of the one before is `State`, what the updates learn from is `Rollout`; the algorithm
+names the formulas (`rlviz show grpo` prints them). What a run does around a step stands in `run.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from rlviz.pieces.kl import k3
+from rlviz.pieces.selection import keep_all
+from rlviz.settings import RunSettings, TrainSettings
+from rlviz.training.records import Routing, record_fields, routing_is_counted
+from rlviz.training.reward_model import refresh
+from rlviz.training.rewards import pairs_among, step_rewards
+from rlviz.training.rollout import Rollout, Sampled, logp_under, of_grades
+from rlviz.training.state import State
+from rlviz.training.updates import Updates
+from rlviz.types import Batch, LossOutput
+from small_models.host import all_on_host, on_host
+from small_models.sampling import Samples, response_logits, sample, token_entropy, token_logp
+from small_models.tasks import Grade, Task
+
+FEW = 1000  # prompts, which are shuffled as quickly as drawn
+FILTERED_AT_ONCE = 256  # prompts, so that memory stays flat
+
+
+class NotFiniteError(FloatingPointError):
+    """A number that no update can use. Its arguments are what it is of, and where it is known the cause, in words."""
+
+
+def step(state: State, task: Task, settings: TrainSettings) -> dict[str, Any]:
+    """Do one step: the state moves to that of the next one. Return the step's fields of its record.
+
+    Raises NotFiniteError at the first loss, gradient, reward or log-probability that is not finite; the weights are then those
+    of the update before.
+    """
+    solved = filter_solved(state, task, settings) if settings.filter_solved and state.step == 0 else 0
+    rollout = collect(state, task, settings)
+    routing = Routing(state.policy, rollout.samples) if routing_is_counted(state.step) else None
+    updates = learn(state, rollout, settings)
+
+    kl_to_old = kl_from_old(state, rollout, settings)
+    fields = record_fields(state, task, settings, all_on_host(rollout), updates)
+    fields |= {"kl_to_old": kl_to_old, "routing_flips": None if routing is None else routing.flips(state.policy)}
+    fields["responses_sampled"] += solved
+
+    hand_on(state, rollout, settings, rollout.kl if kl_to_old is None else kl_to_old)
+    return fields
+
+
+# --- 1. prompts → responses ---
+
+
+def sample_groups(state: State, task: Task, settings: TrainSettings) -> Sampled:
+    """Sample G responses to each of P prompts, grade them, and select the groups that are worth learning from.
+
+    A selection that leaves groups out may ask for others in their place (DAPO's dynamic sampling): then further prompts are
+    sampled, until P groups are selected, `max_rounds` · P prompts were sampled, or the pool is empty.
+    """
+    algorithm, wanted = state.algorithm, settings.num_prompts
+    order = state.pool[some(len(state.pool), wanted * algorithm.can.max_rounds, state.generator)]
+    rounds: list[Samples] = []
+    texts: list[list[str]] = []
+    grades: list[list[Grade]] = []
+    outcomes: list[Tensor] = []
+    done, missing = 0, wanted
+    while missing > 0 and done < len(order):
+        prompts = prompts_at(task, order[done : done + missing])
+        done += len(prompts)
+        samples, written, graded = respond(state, task, settings, prompts, settings.group_size)
+        rounds.append(samples)
+        texts += written
+        grades += graded
+        correct = of_grades(graded, "correct", state.policy.device)
+        scores = correct if state.reward_model is None else state.reward_model.score(samples).to(correct.dtype)
+        outcomes.append(scores)
+        selected = algorithm.selected(torch.cat(outcomes), state.generator)
+        missing = wanted - len(selected)
+    places = order[:done].to(state.policy.device)
+    samples, prompts = Samples.joined(rounds), prompts_at(task, order[:done])
+    return Sampled(places, prompts, samples, texts, grades, torch.cat(outcomes), selected, len(rounds))
+
+
+def respond(
+    state: State, task: Task, settings: TrainSettings, prompts: list[str], group_size: int
+) -> tuple[Samples, list[list[str]], list[list[Grade]]]:
+    """Return responses to each prompt as tokens, as texts and as the task grades them."""
+    samples = sample(
+        state.sampler,
+        prompts,
+        task=task,
+        group_size=group_size,
+        max_new_tokens=settings.max_new_tokens or task.max_new_tokens,
+        temperature=settings.sampler_temperature or settings.temperature,
+        top_k=settings.top_k,
+        top_p=settings.top_p,
+        generator=state.generator,
+    )
+    texts = samples.texts(state.policy)
+    return samples, texts, [[task.grade(p, text) for text in row] for p, row in zip(prompts, texts, strict=True)]
+
+
+def filter_solved(state: State, task: Task, settings: TrainSettings) -> int:
+    """Take the prompts out of the pool that all of `filter_solved` responses solve; return how many responses that took.
+
+    Raises ValueError when fewer prompts than a step needs are left.
+    """
+    count, before = settings.filter_solved, len(state.pool)
+    solved = []
+    for part in state.pool.split(FILTERED_AT_ONCE):
+        samples, _, grades = respond(state, task, settings, prompts_at(task, part), count)
+        state.tokens_sampled += int(samples.mask.sum())
+        solved += [all(grade.correct for grade in row) for row in grades]
+    state.pool = state.pool[~torch.tensor(solved)]
+    if len(state.pool) < settings.num_prompts:
+        raise ValueError(
+            f"filter_solved: {count} of {count} responses solve {sum(solved)} of {before} prompts, which leaves "
+            f"{len(state.pool)}, fewer than num_prompts ({settings.num_prompts})"
+        )
+    return count * before
+
+
+def prompts_at(task: Task, places: Tensor) -> list[str]:
+    """Return the training prompts at these places."""
+    return [task.train_prompts[place] for place in places.tolist()]
+
+
+def some(total: int, count: int, generator: torch.Generator) -> Tensor:
+    """Return `count` different numbers below `total`, or all of them where they are fewer, each order equally likely.
+
+    A larger `count` begins with the same numbers and leaves the generator in the same state. Shuffling all of 90,000 prompts
+    would cost a small policy 2 % of its step, so few of many are drawn until they differ.
+    """
+    own = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=generator)))
+    if total <= FEW:
+        return torch.randperm(total, generator=own)[:count]
+    drawn: dict[int, None] = {}
+    while len(drawn) < min(count, total):
+        drawn |= dict.fromkeys(torch.randint(total, (FEW,), generator=own).tolist())
+    return torch.tensor(list(drawn)[:count])
+
+
+# --- 2. responses → rewards → advantages ---
+
+
+@torch.no_grad()
+def collect(state: State, task: Task, settings: TrainSettings) -> Rollout:
+    """Return groups of sampled responses with their rewards and what each of their tokens earned.
+
+    All of it is computed once and then frozen: log π_old, log π_ref and advantages stay as they are in all updates of the step,
+    so that with more than one update the ratio π_θ / π_old leaves 1.
+    """
+    algorithm = state.algorithm
+    sampled = sample_groups(state, task, settings)
+    samples = sampled.samples
+    state.tokens_sampled += int(samples.mask.sum())
+
+    # log π_old is the trainer's; the tokens may have been drawn with other log-probabilities, by top-p or by another engine
+    old_logp, sampler_logp = samples.logp, samples.sampler_logp
+    if not settings.own_sampler:
+        old_logp = logp_under(state.policy, samples, settings).masked_fill(~samples.there, 0.0)
+        sampler_logp = samples.logp if sampler_logp is None else sampler_logp
+    if not (old_logp.isfinite() | ~samples.mask).all():  # with equal rewards no loss would show it
+        raise NotFiniteError("log-probability of a sampled token")
+
+    # R [P, G], or of single steps [P, G, T] at the tokens that end one
+    correct, well_formed = sampled.correct, sampled.well_formed
+    of_steps, ends = None, None
+    if algorithm.asks_for("advantage", "step_ends"):
+        of_steps, ends = step_rewards(state.policy, task, sampled.prompts, sampled.texts, samples)
+        rewards = of_steps.sum(-1) / ends.sum(-1)
+    else:
+        rewards = settings.reward_correct * correct + settings.reward_format * well_formed
+        rewards = algorithm.shaped(
+            rewards if state.reward_model is None else sampled.outcomes,
+            samples.lengths,
+            truncated=samples.truncated,
+            correct=correct,
+            well_formed=well_formed,
+        )
+    if not rewards.isfinite().all():
+        raise NotFiniteError("mean reward", "a reward model or a piece of your own gave that")
+
+    # which tokens the loss sees
+    mask = algorithm.loss_mask(samples.mask, samples.truncated)
+    if settings.min_old_prob:
+        least = old_logp.masked_fill(~samples.mask, 0.0).amin(-1, keepdim=True)
+        mask = mask & (least.exp() >= settings.min_old_prob)
+
+    # log π_ref; where only the record asks for the KL to the reference, one response a prompt will do
+    compared = samples if algorithm.needs_reference else samples.first()
+    under_reference = logp_under(state.reference, compared, settings)
+    kl = mean_over(k3(old_logp[:, : compared.tokens.shape[1]], under_reference), compared.mask)
+    ref_logp = under_reference if algorithm.needs_reference else None
+
+    # A [P, G, T]: against the group, or against the critic's values
+    old_values, returns, forward = None, None, []
+    if state.critic is None:
+        before = None if state.history is None else state.history.take(sampled.places)
+        advantages, after = algorithm.advantages(
+            rewards if of_steps is None else of_steps,
+            mask,
+            old_logp=old_logp,
+            sampler_logp=sampler_logp,
+            ref_logp=ref_logp,
+            step_ends=ends,
+            history=before,
+            old_entropy=samples.entropy,
+            correct=correct,
+            well_formed=well_formed,
+        )
+        if state.history is not None and after is not None:
+            state.history = state.history.put(sampled.places, after)
+    else:
+        if state.step == 0:  # V begins as the mean reward of the first rollout, everywhere
+            nn.init.constant_(state.critic.head.bias, float(rewards.mean()))
+        whole = settings.minibatches == 1 and not settings.micro_batch_tokens and algorithm.select is keep_all
+        with torch.set_grad_enabled(whole):  # then the first update, which is on just these responses, begins with it
+            logits, values = state.critic(state.policy, samples, alone=state.step < settings.critic_only_steps)
+        forward, old_values = [(logits, values)] if whole else [], values.detach()
+        of_tokens = algorithm.token_rewards(rewards, mask, old_logp, ref_logp)
+        advantages, returns = algorithm.advantages(of_tokens, old_values, mask)
+
+    return Rollout(
+        sampled,
+        rewards,
+        kl,
+        samples.prompt_ids,
+        samples.prompt_mask,
+        torch.arange(len(sampled.prompts), device=mask.device),
+        tokens=samples.tokens,
+        mask=mask,
+        old_logp=old_logp,
+        advantages=advantages,
+        sampler_logp=sampler_logp,
+        ref_logp=ref_logp,
+        old_values=old_values,
+        returns=returns,
+        forward=forward,
+    )
+
+
+# --- 3. advantages → weights of the policy ---
+
+
+def learn(state: State, rollout: Rollout, settings: TrainSettings) -> Updates:
+    """Take the updates of a step; return what happened in all of them together."""
+    warm_up(state, settings)
+    rows = rollout.rows()
+    return sum((update(state, part, settings) for part in minibatches(state, rows, settings)), Updates())
+
+
+def warm_up(state: State, settings: RunSettings) -> None:
+    """Set this step's learning rates, which rise linearly to their peaks over the first `lr_warmup_steps`."""
+    share = min(1.0, (state.step + 1) / max(1, settings.lr_warmup_steps))
+    for optimizer in state.optimizers:
+        optimizer.param_groups[0]["lr"] = optimizer.defaults["lr"] * share
+
+
+def minibatches(state: State, rows: Rollout, settings: TrainSettings) -> Iterator[Rollout]:
+    """Give the rows of each update: all of them, or one of the parts, in another order at each pass over the rollout."""
+    for _ in range(settings.updates_per_rollout // settings.minibatches):
+        if settings.minibatches == 1:
+            yield rows
+            continue
+        order = torch.randperm(len(rows.tokens), generator=state.generator).to(rows.tokens.device)
+        for part in reversed(order.tensor_split(settings.minibatches)):
+            yield rows.take(part)
+
+
+def update(state: State, rows: Rollout, settings: TrainSettings) -> Updates:
+    """Move the weights once, down the gradient of the loss of these rows; return what happened.
+
+    A token's weight is its share in the objective of *all* these rows, known before any leaves: rows without an advantage, where
+    these teach nothing, and the rest in micro-batches, whose gradients add up to the same.
+    """
+    algorithm, tokens = state.algorithm, int(rows.mask.sum())
+    chosen = algorithm.chosen(rows.advantages, rows.old_logp, rows.mask)
+    rows = replace(rows, weights=algorithm.aggregate(rows.mask), chosen=chosen)
+    if state.skips_zero:
+        rows = rows.take(rows.advantages.flatten(1).any(1).nonzero().squeeze(1))
+        rows = rows.cut(rows.longest)  # the rows that left may have been the long ones
+    for optimizer in state.optimizers:
+        optimizer.zero_grad()
+    done = Updates(count=1, tokens=tokens)
+    for part in rows.split(settings.micro_batch_tokens) if len(rows.tokens) else ():
+        loss = loss_of(state, part, settings)
+        loss.total.backward()
+        done += Updates.one(loss.policy, loss.logp, part, loss.value)
+    if not len(rows.tokens):  # nothing to learn from; Adam still moves by its momentum, as with the zero rows kept
+        for parameter in (p for optimizer in state.optimizers for p in optimizer.param_groups[0]["params"]):
+            parameter.grad = torch.zeros_like(parameter)
+    return done + Updates(grad_norm=descend(state, settings, done.sums[0]))
+
+
+class Loss(NamedTuple):
+    """total: what the optimizers minimise, of which `policy` is the algorithm's part and `value` the critic's, before it is
+    weighted (0 without one). logp: of the tokens now.
+    """
+
+    total: Tensor
+    policy: LossOutput
+    logp: Tensor
+    value: Tensor | float
+
+
+def loss_of(state: State, rows: Rollout, settings: TrainSettings) -> Loss:
+    """Return the loss of these rows, with gradient: −Σ weights · J(π_θ / π_old, A), and with a critic what that adds to it."""
+    algorithm, critic = state.algorithm, state.critic
+    alone = critic is not None and state.step < settings.critic_only_steps  # the policy waits for the critic
+    logits, values = None, None
+    if critic is not None and rows.forward:
+        logits, values = rows.forward.pop()  # of all groups, as the rollout was made
+        logits = None if logits is None else logits.flatten(0, 1).unsqueeze(1)
+        values = values.flatten(0, 1).unsqueeze(1)
+    elif critic is not None:
+        logits, values = critic(state.policy, rows, alone=alone)
+    if logits is None:
+        with torch.set_grad_enabled(not alone):
+            logits = response_logits(state.policy, **rows.place)
+
+    logp = token_logp(logits, rows.tokens, temperature=settings.temperature)
+    rewarded = critic is not None and algorithm.entropy_weight
+    entropy = None
+    if rewarded or algorithm.asks_for("surrogate", "entropy"):
+        entropy = token_entropy(logits, temperature=settings.temperature)
+    given = rows.ref_logp, rows.weights, entropy, rows.chosen, rows.sampler_logp
+    policy = algorithm.loss(logp, Batch(rows.old_logp, rows.advantages, rows.mask, *given))
+    if logp.requires_grad:
+        algorithm.check_gradient(policy.loss)
+    if values is None:
+        return Loss(policy.loss, policy, logp, 0.0)
+    bonus = entropy if rewarded else torch.zeros_like(values)
+    both = algorithm.total_loss(policy.loss, values, rows.old_values, rows.returns, bonus, rows.mask, rows.weights)
+    return Loss(both.loss, policy, logp, both.value_loss)
+
+
+def descend(state: State, settings: RunSettings, loss: float) -> float:
+    """Scale the gradients down to `max_grad_norm`, and make a step of every optimizer; return the norm of the policy's before.
+
+    Raises NotFiniteError, and changes nothing, where this loss or a norm is not finite.
+    """
+    learners = [optimizer.param_groups[0]["params"] for optimizer in state.optimizers]
+    norms = [float(nn.utils.clip_grad_norm_(weights, settings.max_grad_norm)) for weights in learners]
+    for what, number in zip(("loss", "gradient", "critic's gradient"), (loss, *norms), strict=False):
+        if not math.isfinite(number):
+            raise NotFiniteError(what)
+    for optimizer in state.optimizers:
+        optimizer.step()
+    return norms[0]
+
+
+# --- 4. what the next step begins with ---
+
+
+@torch.no_grad()
+def kl_from_old(state: State, rollout: Rollout, settings: TrainSettings) -> float | None:
+    """Return KL(π_old‖π_θ) after the updates by the KL term's own estimator, None where that term is of another kind."""
+    algorithm = state.algorithm
+    if not algorithm.asks_for("kl", "old_logp"):
+        return None
+    estimator = algorithm.can.estimator or k3  # a term of one's own may be none of an estimator
+    return mean_over(estimator(rollout.old_logp, logp_under(state.policy, rollout.samples, settings)), rollout.mask)
+
+
+def hand_on(state: State, rollout: Rollout, settings: TrainSettings, kl: float) -> None:
+    """Make the state that of the next step: a KL weight that follows the KL, and whatever is due."""
+    if state.step >= settings.critic_only_steps:
+        state.algorithm = state.algorithm.adapted(kl, rollout.rewards.numel())
+    state.step += 1
+    state.follow(settings)
+    if is_due(settings.reset_reference_every, state.step):
+        state.reference = state.policy.frozen_copy()
+    if is_due(settings.refresh_reward_every, state.step):
+        fresh = pairs_among(state.policy, rollout.sampled)
+        loss = refresh(state.reward_model, fresh, state.reward_pairs, seed=settings.seed + state.step - 1)
+        state.reward_loss = state.reward_loss if loss is None else loss
+        state.reward_pairs = [*state.reward_pairs, *fresh]
+
+
+def is_due(every: int, step: int) -> bool:
+    """Return whether what happens every so many steps (0: never) does after this one, from 1."""
+    return every > 0 and step % every == 0
+
+
+def mean_over(values: Tensor, mask: Tensor) -> float:
+    """Return the mean of the values at which the mask is true."""
+    values, mask = on_host(values, mask)
+    return float(values[mask].mean())
