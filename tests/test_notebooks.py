@@ -2,7 +2,9 @@
 
 import ast
 import base64
+import gzip
 import io
+import json
 import re
 import runpy
 from functools import partial
@@ -14,6 +16,8 @@ from jupyter_client.manager import start_new_kernel
 from PIL import Image
 
 from rlviz.editions import exercises_of, key_of
+from rlviz.page.widget import STARTED, nearby
+from rlviz.pictures.shipped import shipped
 
 ROOT = Path(__file__).parent.parent
 TOOL = runpy.run_path(str(ROOT / ".ci" / "notebooks.py"))
@@ -161,3 +165,17 @@ def test_errors_and_missing_outputs_are_found(tmp_path):
         TOOL["cleaned"](nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1", outputs=[error])])), path
     )
     assert TOOL["problems"](path) == ["an error is saved in its outputs"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_saved_explorers_hold_the_programs_of_today(path):
+    """Else `python .ci/notebooks.py run FILE`: the script that `clean` puts there may not know what an older program asks for."""
+    for cell in nbformat.read(path, as_version=4).cells:
+        for output in cell.get("outputs", ()):
+            for _, packed in STARTED.findall(output.get("data", {}).get("text/html", "")):
+                given = json.loads(gzip.decompress(base64.b64decode(packed)))
+                programs, _ = shipped(given["name"])
+                theirs = {name: program for name, program in given["programs"].items() if name in programs}
+                assert theirs == {name: nearby(programs[name]) for name in theirs}
+                own = set(given["programs"]) - set(programs)  # under the algorithm's own name, not under an id
+                assert own <= set(given["variants"]), f"{given['name']}: {', '.join(own)}"

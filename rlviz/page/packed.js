@@ -10,8 +10,8 @@ async function unpacked(text) {
 /** Return what `pack` of widget.py packed: JSON, gzip, base64. */
 export const unpack = async (text) => JSON.parse(await unpacked(text));
 
-/** Return the first place of this name that shows nothing yet. */
-const vacant = (name) => document.querySelector(`[data-rlviz="${name}"]:not([data-live])`);
+/** Return the first place of this name without a mark. */
+const vacant = (name, mark) => document.querySelector(`[data-rlviz="${name}"]:not([data-${mark}])`);
 
 /** Hide the PNG that stands in for the picture where no script runs: the next output of the same cell. */
 export function hideTwin(element) {
@@ -20,15 +20,21 @@ export function hideTwin(element) {
   if (image) output.nextElementSibling.style.display = "none";
 }
 
-/** Run a packed script, and its start(name, data), if there is a place to fill. */
+/**
+ * Run a packed script, and its start(name, data), if there is a place to fill. The place is found at once: JupyterLab may take a
+ * cell out of its page while the script is unpacked, which then runs when the cell is back.
+ */
 export async function load(name, script, data) {
+  const place = vacant(name, "awaits");
+  if (!place) return;
+  place.dataset.awaits = "";
   const textContent = `${await unpacked(script)}\nstart("${name}", "${data}");`;
-  vacant(name)?.append(Object.assign(document.createElement("script"), { type: "module", textContent }));
+  place.append(Object.assign(document.createElement("script"), { type: "module", textContent }));
 }
 
 /** Call show(place, data) with the first place of this name that shows nothing yet, and with what was packed for it. */
 export async function startAt(name, packed, show) {
-  const place = vacant(name);
+  const place = vacant(name, "live");
   if (!place) return;
   place.dataset.live = "";
   const given = await unpack(packed);
