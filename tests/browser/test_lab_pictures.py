@@ -49,7 +49,15 @@ def messages(page: Page) -> list[str]:
 
 
 def drag(page: Page, handle: Locator, by: float, steps: int = 12) -> None:
-    box = handle.bounding_box()
+    boxes = [handle.bounding_box()]
+
+    def still() -> bool:  # a picture takes its width when its cell has one, and another handle may come under the mouse
+        page.wait_for_timeout(250)
+        boxes.append(handle.bounding_box())
+        return boxes[-1] == boxes[-2]
+
+    wait_until(page, still, "a handle that stays where it is")
+    box = boxes[-1]
     assert box is not None
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     page.mouse.move(x, y)
