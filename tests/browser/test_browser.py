@@ -36,11 +36,11 @@ def test_slider_moves_the_picture_and_back_again(page: Page) -> None:
     picture.get_by_label("ε high").first.focus()
     for _ in range(PRESSES):
         page.keyboard.press("ArrowRight")
-    picture.get_by_text(re.compile("until its ratio is 1.25")).wait_for()
+    picture.locator(".rlviz-said", has_text="until its ratio is 1.25").wait_for()
     assert picture.locator("svg").first.inner_html() != start
     for _ in range(PRESSES):
         page.keyboard.press("ArrowLeft")
-    picture.get_by_text(said).wait_for()
+    picture.locator(".rlviz-said", has_text=said).wait_for()
 
 
 def test_panel_trains_stops_and_resumes(page: Page) -> None:
