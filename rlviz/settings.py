@@ -231,7 +231,7 @@ class TrainSettings(RunSettings):
     )  # fmt: skip
 
     @property
-    def own_sampler(self) -> bool:
+    def policy_samples(self) -> bool:
         """Whether the trainer's policy itself samples, at the temperature that the ratio assumes."""
         return self.sampler_bits is None and not self.sampler_lag and self.sampler_temperature is None
 

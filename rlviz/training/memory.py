@@ -39,7 +39,7 @@ def check_rollout_fits(policy: Policy, task: Task, settings: TrainSettings, *, r
     as many as one holds, but at least one, or a group, which a reference,
     a trainer that did not sample and records with the numbers of each token read whole.
     """
-    reference = reference or not settings.own_sampler
+    reference = reference or not settings.policy_samples
     rows = settings.num_prompts * settings.group_size
     parts = 1 if reference else settings.minibatches
     length = settings.max_new_tokens or task.max_new_tokens

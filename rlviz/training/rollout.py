@@ -1,7 +1,7 @@
 """A rollout: what a step sampled, and what each of its tokens earned.
 
-P prompts, G responses to each, T tokens of the longest. A rollout is one class from the sampler to the loss: as groups its
-tensors over tokens are [P, G, T]; as rows, of which an update is given some, they are [N, 1, T].
+P prompts (of all rounds of sampling), G responses to each, T tokens of the longest. A rollout is one class from the sampler to
+the loss: as groups its tensors over tokens are [P, G, T]; as rows, of which an update is given some, they are [N, 1, T].
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from small_models.policies import Policy
 from small_models.sampling import Samples, response_logits, token_entropy, token_logp
 from small_models.tasks import Grade
 
-OVER_TOKENS = {"over_tokens": True}  # a field that is such a tensor, None where the algorithm has no use for it
+OVER_TOKENS = {
+    "over_tokens": True
+}  # marks a field with a number for each token; None where the algorithm has no use for it
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,9 @@ class Rollout:
     sampled: what it was made of, and rewards [P, G] after shaping (of single steps their mean), as groups. kl: to the reference,
     nats a token. prompt_ids, prompt_mask: [P, S], each prompt once; owner: which of them each response answers. mask: the tokens
     that the loss sees. old_logp: log π_old, the trainer's before the updates; sampler_logp: with which the tokens were really
-    drawn, None where that is π_old. old_values, returns: a critic's, and what it is to say. weights: of the tokens in the
-    objective of their minibatch; chosen: the tokens that the algorithm chose in it. forward: a critic's over all of these,
-    logits and values with gradient, for the first update to begin with, which takes it out.
+    drawn, None where that is π_old. old_values, returns: a critic's, and its targets. weights: of the tokens in the
+    objective of their minibatch; chosen: the tokens that the algorithm chose in it. forward: to save
+    time, logits and critic's values over all of these, with gradient: the first update takes them out in place of reading again.
     """
 
     sampled: Sampled

@@ -38,14 +38,15 @@ def kept(default: Any = MISSING, *, json: bool = False, moved_by: str = "") -> A
 
 @dataclass
 class State:
-    """What a step needs of the one before it; a run on pairs has no field from `reference` on, and alone has `waiting`.
+    """What a step needs of the one before it. A run on pairs has no field from `reference` on; `waiting` is only of such a run.
 
     optimizers: the policy's first, then that of a critic of its own. pool: places of the training prompts that are drawn from.
     sampler: what samples, the policy itself or a copy whose weights are rounded or behind; past: the policy's weights before
     the last steps, oldest first, of a sampler that is behind. history: of each training prompt, DCPO's. critic: None where the
     group is the baseline. reward_model: scores in place of the task's rules; reward_pairs: what it learned from; reward_loss:
-    of its last refresh. skips_zero: whether A = 0 teaches nothing, so that such responses leave the update. waiting: places of
-    pairs that are still to come before any comes again. An adapted KL weight (PPO-Penalty's) is that of `algorithm`.
+    of its last refresh. skips_zero: whether a response with A = 0 teaches nothing (a KL term would), so that it leaves the update.
+    waiting: places of pairs that are still to come before any comes again. An adapted KL weight (PPO-Penalty's) is that of
+    `algorithm`.
     """
 
     policy: Policy

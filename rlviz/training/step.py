@@ -1,8 +1,9 @@
 """One step of training, read from top to bottom: prompts → responses → rewards → advantages → updates → numbers.
 
-`step` is the whole of it, over the parts below in their order. P prompts (`num_prompts`), G responses to each (`group_size`), T
-tokens of the longest. What a step needs of the one before is `State`, what the updates learn from is `Rollout`; the algorithm
-names the formulas (`rlviz show grpo` prints them). What a run does around a step stands in `run.py`.
+`step` is the whole of it, over the parts below in their order. P prompts (`num_prompts`, or more where a step samples again), G
+responses to each (`group_size`), T tokens of the longest. What a step needs of the one before is `State`, what the updates learn
+from is `Rollout`; the algorithm names the formulas (`rlviz show grpo` prints them). What a run does around a step stands in
+`run.py`. The steps *within* a response that some tasks grade are called reasoning steps here.
 """
 
 from __future__ import annotations
@@ -43,15 +44,17 @@ def step(state: State, task: Task, settings: TrainSettings) -> dict[str, Any]:
     Raises NotFiniteError at the first loss, gradient, reward or log-probability that is not finite; the weights are then those
     of the update before.
     """
-    solved = filter_solved(state, task, settings) if settings.filter_solved and state.step == 0 else 0
+    filtering = filter_solved(state, task, settings) if settings.filter_solved and state.step == 0 else 0
     rollout = collect(state, task, settings)
-    routing = Routing(state.policy, rollout.samples) if routing_is_counted(state.step) else None
+    routing = (
+        Routing(state.policy, rollout.samples) if routing_is_counted(state.step) else None
+    )  # a mixture of experts'
     updates = learn(state, rollout, settings)
 
     kl_to_old = kl_from_old(state, rollout, settings)
     fields = record_fields(state, task, settings, all_on_host(rollout), updates)
     fields |= {"kl_to_old": kl_to_old, "routing_flips": None if routing is None else routing.flips(state.policy)}
-    fields["responses_sampled"] += solved
+    fields["responses_sampled"] += filtering
 
     hand_on(state, rollout, settings, rollout.kl if kl_to_old is None else kl_to_old)
     return fields
@@ -63,8 +66,9 @@ def step(state: State, task: Task, settings: TrainSettings) -> dict[str, Any]:
 def sample_groups(state: State, task: Task, settings: TrainSettings) -> Sampled:
     """Sample G responses to each of P prompts, grade them, and select the groups that are worth learning from.
 
-    A selection that leaves groups out may ask for others in their place (DAPO's dynamic sampling): then further prompts are
-    sampled, until P groups are selected, `max_rounds` · P prompts were sampled, or the pool is empty.
+    A selection that leaves groups out may ask for others in their place (DAPO's dynamic sampling): then as many further prompts
+    as groups are missing are sampled, until P groups are selected, `max_rounds` · P prompts were sampled, or the pool is empty.
+    Any other selection has `max_rounds` 1, and the step learns from the groups that are left.
     """
     algorithm, wanted = state.algorithm, settings.num_prompts
     order = state.pool[some(len(state.pool), wanted * algorithm.can.max_rounds, state.generator)]
@@ -76,12 +80,12 @@ def sample_groups(state: State, task: Task, settings: TrainSettings) -> Sampled:
     while missing > 0 and done < len(order):
         prompts = prompts_at(task, order[done : done + missing])
         done += len(prompts)
-        samples, written, graded = respond(state, task, settings, prompts, settings.group_size)
-        rounds.append(samples)
-        texts += written
-        grades += graded
-        correct = of_grades(graded, "correct", state.policy.device)
-        scores = correct if state.reward_model is None else state.reward_model.score(samples).to(correct.dtype)
+        sampled, their_texts, their_grades = respond(state, task, settings, prompts, settings.group_size)
+        rounds.append(sampled)
+        texts += their_texts
+        grades += their_grades
+        correct = of_grades(their_grades, "correct", state.policy.device)
+        scores = correct if state.reward_model is None else state.reward_model.score(sampled).to(correct.dtype)
         outcomes.append(scores)
         selected = algorithm.selected(torch.cat(outcomes), state.generator)
         missing = wanted - len(selected)
@@ -110,7 +114,9 @@ def respond(
 
 
 def filter_solved(state: State, task: Task, settings: TrainSettings) -> int:
-    """Take the prompts out of the pool that all of `filter_solved` responses solve; return how many responses that took.
+    """Take each prompt out of the pool that every one of `settings.filter_solved` responses solves.
+
+    Return how many responses were sampled for that.
 
     Raises ValueError when fewer prompts than a step needs are left.
     """
@@ -164,15 +170,16 @@ def collect(state: State, task: Task, settings: TrainSettings) -> Rollout:
     samples = sampled.samples
     state.tokens_sampled += int(samples.mask.sum())
 
-    # log π_old is the trainer's; the tokens may have been drawn with other log-probabilities, by top-p or by another engine
+    # log π_old is the policy's own. Tokens may have been drawn by other log-probabilities: `sample` says so of top-k and top-p;
+    # where a sampler's temperature differs, or its weights are rounded or some steps behind, the policy reads the tokens again.
     old_logp, sampler_logp = samples.logp, samples.sampler_logp
-    if not settings.own_sampler:
+    if not settings.policy_samples:
         old_logp = logp_under(state.policy, samples, settings).masked_fill(~samples.there, 0.0)
         sampler_logp = samples.logp if sampler_logp is None else sampler_logp
-    if not (old_logp.isfinite() | ~samples.mask).all():  # with equal rewards no loss would show it
+    if not (old_logp.isfinite() | ~samples.mask).all():  # rows of equal rewards leave the update: no loss would show it
         raise NotFiniteError("log-probability of a sampled token")
 
-    # R [P, G], or of single steps [P, G, T] at the tokens that end one
+    # R [P, G], or of reasoning steps [P, G, T] at the tokens that end one
     correct, well_formed = sampled.correct, sampled.well_formed
     of_steps, ends = None, None
     if algorithm.asks_for("advantage", "step_ends"):
@@ -190,13 +197,13 @@ def collect(state: State, task: Task, settings: TrainSettings) -> Rollout:
     if not rewards.isfinite().all():
         raise NotFiniteError("mean reward", "a reward model or a piece of your own gave that")
 
-    # which tokens the loss sees
+    # which tokens the loss sees; a response with a token that was too unlikely is left out whole
     mask = algorithm.loss_mask(samples.mask, samples.truncated)
     if settings.min_old_prob:
         least = old_logp.masked_fill(~samples.mask, 0.0).amin(-1, keepdim=True)
         mask = mask & (least.exp() >= settings.min_old_prob)
 
-    # log π_ref; where only the record asks for the KL to the reference, one response a prompt will do
+    # log π_ref; where the loss does not ask for it, the KL to the reference is estimated from one response a prompt, to save time
     compared = samples if algorithm.needs_reference else samples.first()
     under_reference = logp_under(state.reference, compared, settings)
     kl = mean_over(k3(old_logp[:, : compared.tokens.shape[1]], under_reference), compared.mask)
@@ -205,26 +212,29 @@ def collect(state: State, task: Task, settings: TrainSettings) -> Rollout:
     # A [P, G, T]: against the group, or against the critic's values
     old_values, returns, forward = None, None, []
     if state.critic is None:
-        before = None if state.history is None else state.history.take(sampled.places)
-        advantages, after = algorithm.advantages(
+        past = (
+            None if state.history is None else state.history.take(sampled.places)
+        )  # DCPO's: earlier rewards of each prompt
+        advantages, with_these = algorithm.advantages(
             rewards if of_steps is None else of_steps,
             mask,
             old_logp=old_logp,
             sampler_logp=sampler_logp,
             ref_logp=ref_logp,
             step_ends=ends,
-            history=before,
+            history=past,
             old_entropy=samples.entropy,
             correct=correct,
             well_formed=well_formed,
         )
-        if state.history is not None and after is not None:
-            state.history = state.history.put(sampled.places, after)
+        if state.history is not None and with_these is not None:
+            state.history = state.history.put(sampled.places, with_these)
     else:
         if state.step == 0:  # V begins as the mean reward of the first rollout, everywhere
             nn.init.constant_(state.critic.head.bias, float(rewards.mean()))
+        # Only to save time: where the first update is on just these responses, it takes over this forward, gradient and all
         whole = settings.minibatches == 1 and not settings.micro_batch_tokens and algorithm.select is keep_all
-        with torch.set_grad_enabled(whole):  # then the first update, which is on just these responses, begins with it
+        with torch.set_grad_enabled(whole):
             logits, values = state.critic(state.policy, samples, alone=state.step < settings.critic_only_steps)
         forward, old_values = [(logits, values)] if whole else [], values.detach()
         of_tokens = algorithm.token_rewards(rewards, mask, old_logp, ref_logp)
@@ -255,8 +265,10 @@ def collect(state: State, task: Task, settings: TrainSettings) -> Rollout:
 def learn(state: State, rollout: Rollout, settings: TrainSettings) -> Updates:
     """Take the updates of a step; return what happened in all of them together."""
     warm_up(state, settings)
-    rows = rollout.rows()
-    return sum((update(state, part, settings) for part in minibatches(state, rows, settings)), Updates())
+    done = Updates()
+    for rows in minibatches(state, rollout.rows(), settings):
+        done += update(state, rows, settings)
+    return done
 
 
 def warm_up(state: State, settings: RunSettings) -> None:
@@ -267,21 +279,24 @@ def warm_up(state: State, settings: RunSettings) -> None:
 
 
 def minibatches(state: State, rows: Rollout, settings: TrainSettings) -> Iterator[Rollout]:
-    """Give the rows of each update: all of them, or one of the parts, in another order at each pass over the rollout."""
+    """Give the rows of each update: all of them, or a part of so many, drawn anew at each pass over the rollout.
+
+    updates_per_rollout is a multiple of minibatches, so that each response serves in equally many updates.
+    """
     for _ in range(settings.updates_per_rollout // settings.minibatches):
         if settings.minibatches == 1:
             yield rows
             continue
         order = torch.randperm(len(rows.tokens), generator=state.generator).to(rows.tokens.device)
-        for part in reversed(order.tensor_split(settings.minibatches)):
+        for part in reversed(order.tensor_split(settings.minibatches)):  # so that a seed's curve stays what it was
             yield rows.take(part)
 
 
 def update(state: State, rows: Rollout, settings: TrainSettings) -> Updates:
     """Move the weights once, down the gradient of the loss of these rows; return what happened.
 
-    A token's weight is its share in the objective of *all* these rows, known before any leaves: rows without an advantage, where
-    these teach nothing, and the rest in micro-batches, whose gradients add up to the same.
+    A token's weight is its share in the objective of *all* these rows. It is computed first: then rows of advantage 0 are dropped
+    where they teach nothing, and the rest is read in micro-batches, whose gradients add up to that of all rows at once.
     """
     algorithm, tokens = state.algorithm, int(rows.mask.sum())
     chosen = algorithm.chosen(rows.advantages, rows.old_logp, rows.mask)
@@ -316,16 +331,16 @@ class Loss(NamedTuple):
 def loss_of(state: State, rows: Rollout, settings: TrainSettings) -> Loss:
     """Return the loss of these rows, with gradient: −Σ weights · J(π_θ / π_old, A), and with a critic what that adds to it."""
     algorithm, critic = state.algorithm, state.critic
-    alone = critic is not None and state.step < settings.critic_only_steps  # the policy waits for the critic
+    critic_only = critic is not None and state.step < settings.critic_only_steps  # the policy waits for the critic
     logits, values = None, None
     if critic is not None and rows.forward:
         logits, values = rows.forward.pop()  # of all groups, as the rollout was made
         logits = None if logits is None else logits.flatten(0, 1).unsqueeze(1)
         values = values.flatten(0, 1).unsqueeze(1)
     elif critic is not None:
-        logits, values = critic(state.policy, rows, alone=alone)
+        logits, values = critic(state.policy, rows, alone=critic_only)
     if logits is None:
-        with torch.set_grad_enabled(not alone):
+        with torch.set_grad_enabled(not critic_only):
             logits = response_logits(state.policy, **rows.place)
 
     logp = token_logp(logits, rows.tokens, temperature=settings.temperature)
@@ -345,9 +360,9 @@ def loss_of(state: State, rows: Rollout, settings: TrainSettings) -> Loss:
 
 
 def descend(state: State, settings: RunSettings, loss: float) -> float:
-    """Scale the gradients down to `max_grad_norm`, and make a step of every optimizer; return the norm of the policy's before.
+    """Scale the gradients down to `max_grad_norm`, and let every optimizer take its step; return the policy's norm before that.
 
-    Raises NotFiniteError, and changes nothing, where this loss or a norm is not finite.
+    Raises NotFiniteError, and moves no weight, where this loss or a norm is not finite.
     """
     learners = [optimizer.param_groups[0]["params"] for optimizer in state.optimizers]
     norms = [float(nn.utils.clip_grad_norm_(weights, settings.max_grad_norm)) for weights in learners]
@@ -359,21 +374,24 @@ def descend(state: State, settings: RunSettings, loss: float) -> float:
     return norms[0]
 
 
-# --- 4. what the next step begins with ---
+# --- 4. numbers of the step, and what the next one begins with ---
 
 
 @torch.no_grad()
 def kl_from_old(state: State, rollout: Rollout, settings: TrainSettings) -> float | None:
-    """Return KL(π_old‖π_θ) after the updates by the KL term's own estimator, None where that term is of another kind."""
+    """Return KL(π_old‖π_θ) after the updates by the KL term's own estimator, None where that term is not of old log π."""
     algorithm = state.algorithm
     if not algorithm.asks_for("kl", "old_logp"):
         return None
-    estimator = algorithm.can.estimator or k3  # a term of one's own may be none of an estimator
+    estimator = algorithm.can.estimator or k3  # a term of one's own may name no estimator
     return mean_over(estimator(rollout.old_logp, logp_under(state.policy, rollout.samples, settings)), rollout.mask)
 
 
 def hand_on(state: State, rollout: Rollout, settings: TrainSettings, kl: float) -> None:
-    """Make the state that of the next step: a KL weight that follows the KL, and whatever is due."""
+    """Make the state that of the next step: a KL weight that follows the KL, and whatever is due.
+
+    kl: to the old policy where the KL term is against that (PPO-Penalty), else to the reference.
+    """
     if state.step >= settings.critic_only_steps:
         state.algorithm = state.algorithm.adapted(kl, rollout.rewards.numel())
     state.step += 1

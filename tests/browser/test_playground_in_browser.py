@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SECONDS = 90  # how long a start, a step or a redraw may take on a slow machine
 LOST = "widget model not found"  # Voila's, rarely; the page loads again then
-OWN_BEACON = "voila/api/shutdown"  # Voila's own, without the token: refused when the page loads again; ours has it and ends the kernel
+OWN_BEACON = "voila/api/shutdown"  # Voila's, without the token: refused when the page loads again, as ours is not
 HOW_LOADED = "performance.getEntriesByType('navigation')[0].type"
 CONTROLS = (
     *("task", "algorithm", "steps", "first seed", "seeds, in turn", "eps_low", "eps_high", "beta"),

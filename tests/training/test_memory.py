@@ -87,7 +87,7 @@ def test_it_is_refused_for_one_byte(wide, settings, reference, needed, monkeypat
     with pytest.raises(ValueError, match=r"are free; .*lower num_prompts, group_size or max_new_tokens") as refused:
         check_rollout_fits(wide, Chain(), settings, reference=reference)
     helps = (
-        not reference and not settings.micro_batch_tokens and settings.own_sampler
+        not reference and not settings.micro_batch_tokens and settings.policy_samples
     )  # what reads it whole is not split
     assert ("raise minibatches" in str(refused.value)) is helps
     if named := re.search(r"with (\d+) they fit", str(refused.value)):

@@ -156,7 +156,7 @@ def test_a_run_of_before_there_was_another_sampler_is_read_and_goes_on(tmp_path)
     metrics.write_text("".join(json.dumps(row) + "\n" for row in old), encoding="utf-8")
     assert [record.mismatch_kl for record in RunFolder.open(tmp_path / "run").records()] == [None, None]
     run = resume(tmp_path / "run", steps=3, device="cpu")
-    assert run.settings.own_sampler and len(list(run)) == 1
+    assert run.settings.policy_samples and len(list(run)) == 1
 
 
 def test_a_ratio_to_the_sampler_trains():
