@@ -44,7 +44,7 @@ class State:
     sampler: what samples, the policy itself or a copy whose weights are rounded or behind; past: the policy's weights before
     the last steps, oldest first, of a sampler that is behind. history: of each training prompt, DCPO's. critic: None where the
     group is the baseline. reward_model: scores in place of the task's rules; reward_pairs: what it learned from; reward_loss:
-    of its last refresh. skips_zero: whether a response with A = 0 teaches nothing (a KL term would), so that it leaves the update.
+    of its last refresh. skips_zero: whether a response with A = 0 teaches nothing (a KL term would), and leaves the update.
     waiting: places of pairs that are still to come before any comes again. An adapted KL weight (PPO-Penalty's) is that of
     `algorithm`.
     """
