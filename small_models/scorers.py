@@ -16,13 +16,14 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from small_models import packed, paths
+from small_models import paths
 from small_models.adapters import merged_copy
+from small_models.any_model import AnyModel
 from small_models.checks import check_kind, checked, shown
 from small_models.files import check_text, read_json, reason
-from small_models.policies import Policy, check_folder, choose_device, one_thread_if_small, ready_for_gradients, settle
+from small_models.policies import Policy, check_folder, choose_device, one_thread_if_small, settle
 from small_models.precision import as_the_weights_are
-from small_models.sampling import Samples, last_place, model_inputs, of_owners
+from small_models.sampling import Samples, last_place
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -66,27 +67,17 @@ class Scorer(nn.Module):
 
         wanted, owner: as in `response_logits`.
         """
-        if paths.fits(self.trunk):
-            return self._numbers(packed.states_before(self.trunk, prompt_ids, prompt_mask, tokens, wanted, owner))
-        prompts = of_owners(prompt_ids, prompt_mask, owner)
-        return self._numbers(self._hidden(*prompts, tokens[..., :-1], tokens.shape))
+        return number_of(self.head, self._computed.states(prompt_ids, prompt_mask, tokens, wanted, owner))
 
     def scores(
         self, prompt_ids: Tensor, prompt_mask: Tensor, tokens: Tensor, *, wanted: Tensor | None = None
     ) -> Tensor:
         """Return the number after each token has been read, [P, G, T]; where `wanted` is false, any number."""
-        if paths.fits(self.trunk):
-            return self._numbers(packed.states_after(self.trunk, prompt_ids, prompt_mask, tokens, wanted, None))
-        return self._numbers(self._hidden(prompt_ids, prompt_mask, tokens, tokens.shape))
+        return number_of(self.head, self._computed.states(prompt_ids, prompt_mask, tokens, wanted, after=True))
 
-    def _hidden(self, prompt_ids: Tensor, prompt_mask: Tensor, read: Tensor, shape: torch.Size) -> Tensor:
-        inputs = model_inputs(prompt_ids, prompt_mask, read)
-        with ready_for_gradients(self.trunk):
-            hidden = self.trunk(**inputs, use_cache=False).last_hidden_state[:, -shape[-1] :]
-        return hidden.reshape(*shape, -1)
-
-    def _numbers(self, hidden: Tensor) -> Tensor:
-        return number_of(self.head, hidden)
+    @property
+    def _computed(self) -> paths.OurDecoder | AnyModel:
+        return paths.our_decoder(self.trunk) or AnyModel(self.trunk)
 
     def copy(self) -> Scorer:
         """Return a copy with weights of its own."""
