@@ -53,8 +53,8 @@ class AnyModel:
     ) -> Tensor:
         """Return the trunk's state before each token, [P, G, T, H], or after it.
 
-        prompts: [P, S], padded on the left where `there` is false. tokens: [P', G, T]. wanted: [P', G, T], true on the tokens that
-        are asked for, None for all; here all are read. owner: the prompt of tokens[i], [P'], None for i.
+        prompts: [P, S], padded on the left where `there` is false. tokens: [P', G, T]. wanted: [P', G, T], true on the tokens
+        that are asked for, None for all; here all are read. owner: the prompt of tokens[i], [P'], None for i.
         """
         inputs = model_inputs(prompts, there, tokens if after else tokens[..., :-1], owner)
         with ready_for_gradients(self.model):

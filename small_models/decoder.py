@@ -5,9 +5,8 @@
                x ← x + down · (silu(gate · n(x)) ⊙ up · n(x)), or a sum of such, over the experts of each token
     logits = head · n(x)                          n(x) = w ⊙ x / √(mean(x²) + ε)
 
-`draw` computes it for prompts, once, and then for a token at a time; `read` for groups of responses: each prompt once for all of
-them, and no padding. Quick, because matrices that read the same input are one, the weight w of the norm before them multiplied
-in, and because keys and values are written into room that was taken once.
+`draw` computes it for prompts, once, and then for a token at a time; `read` for groups of responses, each prompt once for all of
+them. Matrices that read the same input are one, the weight w of the norm before them multiplied in, which makes it quick.
 """
 
 from __future__ import annotations
@@ -27,10 +26,7 @@ Layer = namedtuple("Layer", "qkv out gate_up down norm router", defaults=(None, 
 
 
 class Decoder(nn.Module):
-    """A Llama or a Mixtral, as its config says, on parameters under the names that transformers gives them.
-
-    model: all below the head, transformers' own or as much of it as holds parameters. lm_head: None for a trunk alone.
-    """
+    """A Llama or a Mixtral, as its config says. model: all below the head, parameters named as in transformers, or its own."""
 
     def __init__(self, config: Any, model: Any, lm_head: Any) -> None:
         super().__init__()
@@ -47,8 +43,7 @@ class Decoder(nn.Module):
         """Return the logits [B, S, V] after each token of rows [B, S]. A page can record it, for it reads no number."""
         with host.recording():
             places = torch.arange(ids.shape[1], device=ids.device)
-            turns, later = self.turns(places), places > places.unsqueeze(1)
-            x = self.embed(ids)
+            turns, later, x = self.turns(len(places)), places > places.unsqueeze(1), self.model.embed_tokens(ids)
             for layer in self.layers():
                 q, k, v = self.qkv(x, layer, turns).permute(2, 0, 3, 1, 4)  # [B, heads, S, width]
                 scores = (q @ k.mT * self.width**-0.5).masked_fill(later, -torch.inf)
@@ -74,19 +69,14 @@ class Decoder(nn.Module):
                 joined.append(Layer(*first, gate_up, mlp.down_proj.weight))
         return joined
 
-    def embed(self, ids: Tensor) -> Tensor:
-        table = self.model.embed_tokens
-        return F.embedding(ids, table.weight, table.padding_idx)  # which gets no gradient, as in transformers
-
-    def turns(self, positions: Tensor) -> Tensor:
-        """Return cos and sin of the angles that q, k, v are turned by: [...] → [..., 3, 1, width / 2, 2]; v's are 0."""
-        exponents = torch.arange(0, self.width, 2, device=positions.device).float() / self.width
+    def turns(self, positions: int) -> Tensor:
+        """Return cos and sin of the angles that q, k, v are turned by at each position: [S, 3, 1, width / 2, 2]; v's are 0."""
+        exponents = torch.arange(0, self.width, 2, device=self.device).float() / self.width
         once = 1.0 / self.config.rope_parameters["rope_theta"] ** exponents
-        frequencies = torch.stack([once, once, torch.zeros_like(once)]).unsqueeze(1)
-        angle = (
-            positions[..., None, None, None] * frequencies
-        )  # in float32 whatever the weights are, as in transformers
-        return torch.stack([angle.cos(), angle.sin()], -1).to(torch.promote_types(self.dtype, torch.float32))
+        each = torch.stack([once, once, torch.zeros_like(once)]).unsqueeze(1)
+        angle = torch.arange(positions, device=self.device).view(-1, 1, 1, 1) * each
+        turns = torch.stack([angle.cos(), angle.sin()], -1)  # in float32 whatever the weights are, as in transformers
+        return turns.to(torch.promote_types(self.dtype, torch.float32))
 
     def norm(self, x: Tensor) -> Tensor:
         """Return x / √(mean(x²) + ε)."""
@@ -108,7 +98,7 @@ class Decoder(nn.Module):
         read = self.norm(x) * layer.norm
         weights, chosen = (read @ layer.router.T).softmax(-1).topk(self.config.num_experts_per_tok)
         weights = weights / weights.sum(-1, keepdim=True)
-        if host.waits(x.device):  # nobody is told which rows an expert has: each reads all, most at a share of 0
+        if host.waits(x.device):  # nobody knows which rows an expert has: each reads all, most at a share of 0
             share = torch.zeros(len(x), len(layer.router), dtype=x.dtype, device=x.device).scatter(-1, chosen, weights)
             return x + torch.einsum("me,emh->mh", share, _gated(read, layer.gate_up) @ layer.down.mT)
         for expert in range(len(layer.router)):
@@ -122,19 +112,18 @@ class Decoder(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Read prompts [P, S], `there` where they are no padding, and tokens [N, T], each row after its prompt, `owner` [N].
 
-        Returns what the last layer leaves, [P + K, H], after each prompt first, and where in it that after each token is, [N, T].
-        On a CPU tokens for which `kept` [N, T] is false are not read, and 0 stands for them. cache: a list for each layer's q, k,
-        v of prompts, [3, P, heads, S, width]. Positions count padding too: attention depends on distances alone.
+        Returns what the last layer leaves, [P + K, H], after each prompt first, and where in it that after each token is, [N, T]; on
+        a CPU 0, unread, where `kept` [N, T] is false. cache: gets each layer's q, k, v of the prompts. Positions count padding too:
+        attention sees distances alone.
         """
         (p, s), (n, t), device = prompts.shape, tokens.shape, tokens.device
-        every = host.waits(device)  # until it is told how many are kept
-        kept = kept.flatten() | every
+        kept = kept.flatten() | (every := host.waits(device))  # a GPU's host is not told how many
         place = torch.arange(n * t, device=device) if every else kept.nonzero().squeeze(1)
-        positions = torch.arange(s + t, device=device)
-        turns = self.turns(torch.cat([positions[:s].repeat(p), positions[s:].repeat(n)[place]]))
+        of_prompts, of_tokens = torch.arange(s + t, device=device).split([s, t])
+        turns = self.turns(s + t).index_select(0, torch.cat([of_prompts.repeat(p), of_tokens.repeat(n)[place]]))
         prompts_see = _seeing(there, s, self.dtype)
         tokens_see = _seeing(F.pad(there[owner], (0, t), value=True), t, self.dtype)
-        x, layers = self.embed(torch.cat([prompts.flatten(), tokens.flatten()[place]])), self.layers()
+        x, layers = self.model.embed_tokens(torch.cat([prompts.flatten(), tokens.flatten()[place]])), self.layers()
         for layer in layers:  # matrices read a flat list of tokens; attention, each response beside its prompt's keys
             of_prompts, of_tokens = self.qkv(x, layer, turns).split([p * s, len(place)])
             spread = of_tokens.new_zeros(n * t, *of_tokens.shape[1:]).index_copy(0, place, of_tokens)
@@ -151,35 +140,32 @@ class Decoder(nn.Module):
         return x, torch.where(kept, kept.cumsum(0) + (p - 1), 0).view(n, t)
 
     def draw(self, prompts: Tensor, there: Tensor, owner: Tensor, room: int) -> Generator[Tensor, Any, None]:
-        """Yield the logits [B, V] after the prompt of each row, `owner` [B], and then after each token that is sent.
+        """Yield the logits [B, V] after each row's prompt, `owner` [B], and then after each token that is sent, at most `room`.
 
-        Sent are a token a row, [B'], and which of the rows before these are, [B'], None for all. Keys and values stand in room for
-        all tokens, [layers, 2, S + room, B, H].
+        Sent are a token a row, [B'], and which of the rows before these are, [B'], None for all.
         """
         s, layers, head = prompts.shape[1], self.layers(), (self.lm_head.weight * self.model.norm.weight).T
-        like: dict[str, Any] = {"device": prompts.device, "dtype": self.dtype}
-        from_heads = torch.eye(self.heads, **like).repeat_interleave(self.width, 1)  # [heads, H]
+        from_heads = torch.eye(self.heads, dtype=self.dtype, device=self.device).repeat_interleave(self.width, 1)
         to_heads = (from_heads * self.width**-0.5).T.contiguous()  # sums each head's numbers
         nothing, of_prompts = prompts[:0, :0], list[Tensor]()
         x, _ = self.read(prompts, there, nothing, nothing.bool(), owner[:0], of_prompts)
-        cache = torch.empty(len(layers), 2, s + room, len(owner), self.heads * self.width, **like)
+        cache = head.new_empty(len(layers), 2, s + room, len(owner), len(head))
         for own, of in zip(cache, of_prompts, strict=True):
             own[:, :s] = of[1:].permute(0, 3, 1, 2, 4).flatten(3)[:, :, owner]
-        sees = _seeing(F.pad(there, (0, room), value=True), 1, self.dtype)[:, 0, 0]
-        padding = sees[owner].T.unsqueeze(-1) if len(sees) == len(prompts) else None  # [S + room, B, 1]
-        turns, logits = self.turns(torch.arange(s + room, device=prompts.device)), (self.norm(x) @ head)[owner]
+        sees = _seeing(F.pad(there, (0, room), value=True), 1, self.dtype)[:, 0, 0].expand(len(prompts), -1)
+        padding = sees[owner].T.unsqueeze(-1)  # [S + room, B, 1]
+        turns, logits = self.turns(s + room), (self.norm(x) @ head)[owner]
         for here in range(s, s + room):
             token, rows = yield logits
             if rows is not None:
-                old, padding = cache, None if padding is None else padding[:, rows]
+                old, padding = cache, padding[:, rows]
                 cache = old.new_empty(*old.shape[:3], len(rows), old.shape[-1])
                 cache[:, :, :here] = old[:, :, :here, rows]
-            x = self.embed(token)
+            x = self.model.embed_tokens(token)
             for own, layer in zip(cache, layers, strict=True):
                 keys, values = own[:, : here + 1]
                 q, keys[here], values[here] = self.qkv(x, layer, turns[here]).flatten(2).unbind(1)
-                scores = (q * keys) @ to_heads  # [S + t, B, heads]
-                scores = scores if padding is None else scores + padding[: here + 1]
+                scores = (q * keys) @ to_heads + padding[: here + 1]  # [S + t, B, heads]
                 x = self.rest(x, (scores.softmax(0) @ from_heads * values).sum(0), layer)
             logits = self.norm(x) @ head
 
@@ -205,7 +191,7 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
 def _seeing(there: Tensor, rows: int, dtype: torch.dtype) -> Tensor:
     """Return what attention adds to the scores of the last `rows` places of `there` [B, S]: 0 where they may look, else −∞.
 
-    Each looks at itself and at what is there before it. [B, 1, rows, S], or [1, 1, rows, S] where all are there.
+    Each looks at itself and at what is there before it. [B, 1, rows, S], or [1, 1, rows, S] where all are.
     """
     there = there[:1] if not host.waits(there.device) and bool(there.all()) else there
     places = torch.arange(there.shape[1], device=there.device)

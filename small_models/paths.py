@@ -25,7 +25,7 @@ KNOWN = {
     *(f"Llama{part}" for part in LLAMA),
     *(f"Mixtral{part}" for part in MIXTRAL),
     *("Embedding", "Linear", "ModuleList", "SiLUActivation", "SiLU"),
-    *("Decoder", "RMSNorm", "ModuleDict"),  # small_models.shipped
+    *("Decoder", "RMSNorm", "ModuleDict"),  # small_models.shipped_files
 }
 LARGEST = 100_000_000  # parameters; the joined matrices are a copy of them
 
@@ -113,11 +113,13 @@ class OurDecoder:
             kept = wanted.flatten(0, 1).flip(-1).cumsum(-1).flip(-1) > 0
         if not after:
             rows, kept = rows[:, :-1], kept[:, 1:]
-        first = again = slice(None)
-        if not host.waits(tokens.device):
+        if host.waits(tokens.device):
+            left, place = self.decoder.read(prompts, there, rows, kept, owner)
+        else:
             first, again = distinct(torch.cat([owner.unsqueeze(1), rows.masked_fill(~kept, -1)], 1))
-        left, place = self.decoder.read(prompts, there, rows[first], kept[first], owner[first])
-        place = place[again] if after else torch.cat([owner.unsqueeze(1), place[again]], 1)
+            left, place = self.decoder.read(prompts, there, rows[first], kept[first], owner[first])
+            place = place[again]
+        place = place if after else torch.cat([owner.unsqueeze(1), place], 1)
         return self.decoder.final(left).index_select(0, place.flatten()).unflatten(0, tokens.shape)
 
 

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from small_models import adapters, paths, shipped as shipped_files
+from small_models import adapters, paths, shipped_files
 from small_models.any_model import AnyModel
 from small_models.checks import check_number, check_seed, shown
 from small_models.decoder import Decoder
 from small_models.files import as_json, check_regular, check_text, read_json, reason, said
-from small_models.shipped import CHECKPOINTS
+from small_models.shipped_files import CHECKPOINTS
 from small_models.tasks import TASKS
 from small_models.tokenizer import CharacterTokenizer, build_tokenizer
 
@@ -43,8 +43,8 @@ class Policy:
     """A causal language model with its tokenizer.
 
     weights, vocabulary: transformers' model and tokenizer, or where nobody asked for these yet (`model`, `tokenizer`), what does
-    their work for a shipped policy (`small_models.llama`). source: where the weights came from: a shipped name, a path, a hub
-    name, or how they were built.
+    their work for a shipped policy (`Decoder`, `CharacterTokenizer`). source: where the weights came from: a shipped name, a path,
+    a hub name, or how they were built.
     """
 
     weights: PreTrainedModel | Decoder
