@@ -1,4 +1,4 @@
-"""Any causal language model of transformers, read and sampled by its own modules: what is always right, and the truth in the tests."""
+"""Any causal language model of transformers, read and sampled by its own modules, which are the truth in the tests."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Decoder(nn.Module):
         """Return the logits [B, S, V] after each token of rows [B, S]. A page can record it, for it reads no number."""
         with host.recording():
             places = torch.arange(ids.shape[1], device=ids.device)
-            turns, later, x = self.turns(len(places)), places > places.unsqueeze(1), self.model.embed_tokens(ids)
+            turns, later, x = self.turns(ids.shape[1]), places > places.unsqueeze(1), self.model.embed_tokens(ids)
             for layer in self.layers():
                 q, k, v = self.qkv(x, layer, turns).permute(2, 0, 3, 1, 4)  # [B, heads, S, width]
                 scores = (q @ k.mT * self.width**-0.5).masked_fill(later, -torch.inf)
@@ -96,11 +96,12 @@ class Decoder(nn.Module):
         if layer.router is None:
             return torch.addmm(x, _gated(self.norm(x), layer.gate_up), layer.down.T)
         read = self.norm(x) * layer.norm
-        weights, chosen = (read @ layer.router.T).softmax(-1).topk(self.config.num_experts_per_tok)
+        shares = (read @ layer.router.T).softmax(-1)
+        weights, chosen = shares.topk(self.config.num_experts_per_tok)
         weights = weights / weights.sum(-1, keepdim=True)
         if host.waits(x.device):  # nobody knows which rows an expert has: each reads all, most at a share of 0
-            share = torch.zeros(len(x), len(layer.router), dtype=x.dtype, device=x.device).scatter(-1, chosen, weights)
-            return x + torch.einsum("me,emh->mh", share, _gated(read, layer.gate_up) @ layer.down.mT)
+            shares = torch.zeros_like(shares).scatter(-1, chosen, weights)
+            return x + torch.einsum("me,emh->mh", shares, _gated(read, layer.gate_up) @ layer.down.mT)
         for expert in range(len(layer.router)):
             rows, place = (chosen == expert).nonzero(as_tuple=True)
             made = _gated(read[rows], layer.gate_up[expert]) @ layer.down[expert].T
@@ -110,11 +111,10 @@ class Decoder(nn.Module):
     def read(
         self, prompts: Tensor, there: Tensor, tokens: Tensor, kept: Tensor, owner: Tensor, cache: Any = None
     ) -> tuple[Tensor, Tensor]:
-        """Read prompts [P, S], `there` where they are no padding, and tokens [N, T], each row after its prompt, `owner` [N].
+        """Read prompts [P, S], `there` where they are no padding, and tokens [N, T], each row after its prompt, owner [N].
 
-        Returns what the last layer leaves, [P + K, H], after each prompt first, and where in it that after each token is, [N, T]; on
-        a CPU 0, unread, where `kept` [N, T] is false. cache: gets each layer's q, k, v of the prompts. Positions count padding too:
-        attention sees distances alone.
+        Returns what the last layer leaves, [P + K, H], after each prompt first, and where in it that after each token is, [N, T],
+        0 where `kept` [N, T] is false, on a CPU. cache: gets the prompts' q, k, v. Positions count padding: distances tell.
         """
         (p, s), (n, t), device = prompts.shape, tokens.shape, tokens.device
         kept = kept.flatten() | (every := host.waits(device))  # a GPU's host is not told how many

@@ -42,9 +42,9 @@ WIDEST, LARGEST = 65_536, 1_000_000_000  # width and parameters that are built
 class Policy:
     """A causal language model with its tokenizer.
 
-    weights, vocabulary: transformers' model and tokenizer, or where nobody asked for these yet (`model`, `tokenizer`), what does
-    their work for a shipped policy (`Decoder`, `CharacterTokenizer`). source: where the weights came from: a shipped name, a path,
-    a hub name, or how they were built.
+    weights, vocabulary: transformers' model and tokenizer, or where nobody asked for these yet (`model`, `tokenizer`), what
+    does their work for a shipped policy (`Decoder`, `CharacterTokenizer`). source: where the weights came from: a shipped name,
+    a path, a hub name, or how they were built.
     """
 
     weights: PreTrainedModel | Decoder
