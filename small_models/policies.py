@@ -8,7 +8,6 @@ import math
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from small_models import adapters, paths, shipped_files
 from small_models.any_model import AnyModel
 from small_models.checks import check_number, check_seed, shown
 from small_models.decoder import Decoder
-from small_models.files import as_json, check_regular, check_text, read_json, reason, said
+from small_models.files import as_json, check_regular, check_text, read_json, reason, said, whole_files
 from small_models.shipped_files import CHECKPOINTS
 from small_models.tasks import TASKS
 from small_models.tokenizer import CharacterTokenizer, build_tokenizer
@@ -121,21 +120,18 @@ class Policy:
         folder = Path(folder)
         base = adapters.without_adapter(self.weights)
         shutil.rmtree(folder / adapters.FOLDER, ignore_errors=True)
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as temporary:
+        with whole_files(folder) as temporary:
             if isinstance(base, Decoder):
-                shipped_files.save(base, Path(temporary))
+                shipped_files.save(base, temporary)
             else:
                 with _no_progress_bars():
                     base.save_pretrained(temporary)
                     if base is not self.model:
-                        self.model.save_pretrained(Path(temporary) / adapters.FOLDER)
+                        self.model.save_pretrained(temporary / adapters.FOLDER)
             if isinstance(self.vocabulary, CharacterTokenizer):
-                shipped_files.save_tokenizer(Path(temporary))
+                shipped_files.save_tokenizer(temporary)
             else:
                 self.vocabulary.save_pretrained(temporary)
-            for file in Path(temporary).iterdir():
-                os.replace(file, folder / file.name)
 
 
 def choose_device(device: str = "auto") -> torch.device:
