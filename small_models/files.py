@@ -8,7 +8,9 @@ import math
 import os
 import re
 import stat
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args, get_origin
@@ -48,6 +50,16 @@ def check_regular(path: str | os.PathLike[str], *, folders: bool = False) -> Non
     if not (stat.S_ISREG(mode) or (folders and stat.S_ISDIR(mode))):
         what = "a folder" if stat.S_ISDIR(mode) else "a device or a pipe"
         raise ValueError(f"{said(path)} must be a file; it is {what}")
+
+
+@contextmanager
+def whole_files(folder: Path) -> Iterator[Path]:
+    """Give a folder to write into, whose files and folders then replace those of `folder` one by one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as temporary:
+        yield Path(temporary)
+        for file in Path(temporary).iterdir():
+            os.replace(file, folder / file.name)
 
 
 def read_file(path: str | os.PathLike[str]) -> bytes:

@@ -31,6 +31,11 @@ def recording() -> Iterator[None]:
         _recording.reset(before)
 
 
+def is_recording() -> bool:
+    """Return whether operations are recorded rather than run."""
+    return _recording.get()
+
+
 def waits(device: torch.device) -> bool:
     """Return whether the host waits for this device when it reads a number, or a size that depends on numbers."""
     return device.type != "cpu" or _recording.get()

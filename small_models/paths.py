@@ -1,7 +1,7 @@
-"""Which of two ways a model is computed: by plain tensors (`small_models.plain`), where that is known to be the same, or not.
+"""Which of two ways a model is computed: by our own decoder (`small_models.decoder`), where that is known to be the same, or not.
 
 transformers stays the truth: a model whose modules are not exactly those known here, or that has hooks, keeps its own forward
-(`fits`), and a run can ask for that (`computing`).
+(`fits`, `small_models.any_model`), and a run can ask for that (`computing`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from contextvars import ContextVar
 from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from small_models import host
+from small_models.decoder import Decoder
 from small_models.precision import is_autocast
 
 Path = Literal["plain", "transformers"]
@@ -23,7 +25,7 @@ KNOWN = {
     *(f"Llama{part}" for part in LLAMA),
     *(f"Mixtral{part}" for part in MIXTRAL),
     *("Embedding", "Linear", "ModuleList", "SiLUActivation", "SiLU"),
-    *("Llama", "LlamaTrunk", "RMSNorm", "ModuleDict", "Module"),  # small_models.llama
+    *("Decoder", "RMSNorm", "ModuleDict"),  # small_models.shipped_files
 }
 LARGEST = 100_000_000  # parameters; the joined matrices are a copy of them
 
@@ -75,3 +77,69 @@ def _is_strange(module: nn.Module) -> bool:
         own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]
     )
     return type(module).__name__ not in KNOWN or bool(listened or own.get("gradient_checkpointing") or "forward" in own)
+
+
+class OurDecoder:
+    """A decoder that reads groups of responses: each prompt once, equal responses once, and no token after the last wanted one.
+
+    Of the same methods as `AnyModel`, which says what each is given.
+    """
+
+    def __init__(self, decoder: Decoder) -> None:
+        self.decoder, self.draw = decoder, decoder.draw
+
+    def logits(self, *place: Any) -> Tensor:
+        return self.logits_and_states(*place)[0]
+
+    def logits_and_states(self, *place: Any) -> tuple[Tensor, Tensor]:
+        states = self.states(*place)
+        return self.decoder.lm_head(states), states
+
+    def states(
+        self,
+        prompts: Tensor,
+        there: Tensor,
+        tokens: Tensor,
+        wanted: Tensor | None = None,
+        owner: Tensor | None = None,
+        *,
+        after: bool = False,
+    ) -> Tensor:
+        """Return the state before each token, [P, G, T, H], or after it; where `wanted` is false, any states."""
+        owner = torch.arange(len(tokens), device=tokens.device) if owner is None else owner
+        owner, rows = owner.repeat_interleave(tokens.shape[1]), tokens.flatten(0, 1)
+        kept = torch.ones_like(rows, dtype=torch.bool)
+        if wanted is not None:  # what is read are the tokens up to the last wanted one
+            kept = wanted.flatten(0, 1).flip(-1).cumsum(-1).flip(-1) > 0
+        if not after:
+            rows, kept = rows[:, :-1], kept[:, 1:]
+        if host.waits(tokens.device):
+            left, place = self.decoder.read(prompts, there, rows, kept, owner)
+        else:
+            first, again = distinct(torch.cat([owner.unsqueeze(1), rows.masked_fill(~kept, -1)], 1))
+            left, place = self.decoder.read(prompts, there, rows[first], kept[first], owner[first])
+            place = place[again]
+        place = place if after else torch.cat([owner.unsqueeze(1), place], 1)
+        return self.decoder.final(left).index_select(0, place.flatten()).unflatten(0, tokens.shape)
+
+
+def distinct(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the places of different rows among `rows` [N, W], and for each row which of these it is equal to, [N].
+
+    Rows are told apart by a sum of their integers with random weights, in a tenth of the time that sorting whole rows takes.
+    """
+    weights = torch.randint(2**62, (rows.shape[1],), generator=torch.Generator().manual_seed(0))
+    sums, again = (rows * weights).sum(1).unique(return_inverse=True)
+    first = torch.zeros_like(sums).index_copy_(0, again, torch.arange(len(rows)))
+    if not torch.equal(rows[first][again], rows):  # two sums met by chance
+        first = again = torch.arange(len(rows))
+    return first, again
+
+
+def our_decoder(model: Any) -> OurDecoder | None:
+    """Return what computes a model here, on its own parameters; None for one that does not fit."""
+    if not fits(model):
+        return None
+    if not isinstance(model, Decoder):
+        model = Decoder(model.config, model.base_model, getattr(model, "lm_head", None))
+    return OurDecoder(model)

@@ -8,26 +8,25 @@ import math
 import os
 import re
 import shutil
-import tempfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from small_models import adapters, llama
+from small_models import adapters, paths, shipped_files
+from small_models.any_model import AnyModel
 from small_models.checks import check_number, check_seed, shown
-from small_models.files import as_json, check_regular, check_text, read_json, reason, said
-from small_models.llama import CHECKPOINTS
+from small_models.decoder import Decoder
+from small_models.files import as_json, check_regular, check_text, read_json, reason, said, whole_files
+from small_models.shipped_files import CHECKPOINTS
 from small_models.tasks import TASKS
 from small_models.tokenizer import CharacterTokenizer, build_tokenizer
 
 if TYPE_CHECKING:  # it takes longer to import than all else, and a shipped policy does without
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-    from transformers.modeling_layers import GradientCheckpointingLayer
 
 DEVICES = ("auto", "cpu", "cuda")
 SMALL = 5_000_000  # parameters; below this, threads cost more than they give
@@ -42,19 +41,19 @@ WIDEST, LARGEST = 65_536, 1_000_000_000  # width and parameters that are built
 class Policy:
     """A causal language model with its tokenizer.
 
-    weights, vocabulary: transformers' model and tokenizer, or where nobody asked for these yet (`model`, `tokenizer`), what does
-    their work for a shipped policy (`small_models.llama`). source: where the weights came from: a shipped name, a path, a hub
-    name, or how they were built.
+    weights, vocabulary: transformers' model and tokenizer, or where nobody asked for these yet (`model`, `tokenizer`), what
+    does their work for a shipped policy (`Decoder`, `CharacterTokenizer`). source: where the weights came from: a shipped name,
+    a path, a hub name, or how they were built.
     """
 
-    weights: PreTrainedModel | llama.Llama
+    weights: PreTrainedModel | Decoder
     vocabulary: PreTrainedTokenizerBase | CharacterTokenizer
     source: str
 
     @property
     def model(self) -> PreTrainedModel:
         """The model as transformers has it, with the very same parameters; from now on it is `weights` too."""
-        if isinstance(self.weights, llama.Llama):
+        if isinstance(self.weights, Decoder):
             object.__setattr__(self, "weights", _in_transformers(self.weights))
         return self.weights
 
@@ -62,8 +61,13 @@ class Policy:
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """The tokenizer as transformers has it; from now on it is `vocabulary` too."""
         if isinstance(self.vocabulary, CharacterTokenizer):
-            object.__setattr__(self, "vocabulary", _read_tokenizer(llama.KIND))
+            object.__setattr__(self, "vocabulary", _read_tokenizer(shipped_files.KIND))
         return self.vocabulary
+
+    @property
+    def computed(self) -> paths.OurDecoder | AnyModel:
+        """What computes it now: our own decoder where it fits (`small_models.paths`), else transformers' modules."""
+        return paths.our_decoder(self.weights) or AnyModel(self.model)
 
     @property
     def device(self) -> torch.device:
@@ -116,21 +120,18 @@ class Policy:
         folder = Path(folder)
         base = adapters.without_adapter(self.weights)
         shutil.rmtree(folder / adapters.FOLDER, ignore_errors=True)
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as temporary:
-            if isinstance(base, llama.Llama):
-                base.save(Path(temporary))
+        with whole_files(folder) as temporary:
+            if isinstance(base, Decoder):
+                shipped_files.save(base, temporary)
             else:
                 with _no_progress_bars():
                     base.save_pretrained(temporary)
                     if base is not self.model:
-                        self.model.save_pretrained(Path(temporary) / adapters.FOLDER)
+                        self.model.save_pretrained(temporary / adapters.FOLDER)
             if isinstance(self.vocabulary, CharacterTokenizer):
-                llama.save_tokenizer(Path(temporary))
+                shipped_files.save_tokenizer(temporary)
             else:
                 self.vocabulary.save_pretrained(temporary)
-            for file in Path(temporary).iterdir():
-                os.replace(file, folder / file.name)
 
 
 def choose_device(device: str = "auto") -> torch.device:
@@ -165,40 +166,6 @@ def recompute_activations(model: PreTrainedModel) -> None:
         model.activation_checkpointing_enable()
     else:
         model.gradient_checkpointing_enable()
-
-
-@contextmanager
-def ready_for_gradients(model: PreTrainedModel) -> Iterator[None]:
-    """Within it, the model is without dropout, and layers whose gradient checkpointing is on keep no activations.
-
-    They are computed again when the gradients are. transformers does so in training mode alone, which brings dropout.
-    Raises ValueError for a model with gradient checkpointing whose layers cannot do it.
-    """
-    from transformers.modeling_layers import GradientCheckpointingLayer
-
-    modules = list(model.modules())
-    if any(module.training for module in modules):
-        model.eval()
-    asked = [module for module in modules if vars(module).get("gradient_checkpointing")]
-    layers = [module for module in asked if isinstance(module, GradientCheckpointingLayer)]
-    if not torch.is_grad_enabled():
-        layers = []
-    elif asked and not layers:
-        raise ValueError(
-            f"policy: gradient checkpointing is on, but the layers of {type(model).__name__} would keep their activations; "
-            "turn it off with model.gradient_checkpointing_disable()"
-        )
-
-    def again(layer: GradientCheckpointingLayer, forward: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *args, **named: layer._gradient_checkpointing_func(partial(forward, **named), *args)
-
-    for layer in layers:
-        layer.forward = again(layer, layer.forward)
-    try:
-        yield
-    finally:
-        for layer in layers:
-            del layer.forward
 
 
 @contextmanager
@@ -357,9 +324,9 @@ def shipped() -> list[str]:
     return sorted(folder.name for folder in CHECKPOINTS.iterdir() if (folder / "config.json").is_file())
 
 
-def _in_transformers(own: llama.Llama) -> PreTrainedModel:
+def _in_transformers(own: Decoder) -> PreTrainedModel:
     """Return transformers' model of the very same parameters, on their device."""
-    model = settle(_read_model(str(llama.KIND)), own.device)
+    model = settle(_read_model(str(shipped_files.KIND)), own.device)
     parameters = own.state_dict(keep_vars=True)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(parameters[name].requires_grad)  # which load_state_dict hands on
@@ -432,7 +399,7 @@ def load_policy(source: str | os.PathLike[str], *, device: str = "auto") -> Poli
         )
     if here:
         check_folder(folder)
-        if (known := llama.read(folder, where)) is not None:
+        if (known := shipped_files.read(folder, where)) is not None:
             return Policy(*known, str(source))
     elif name in (task.name for task in TASKS):  # its task's name, which no hub needs to be asked for
         raise ValueError(

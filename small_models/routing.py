@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from small_models.any_model import model_inputs
 from small_models.policies import Policy, one_thread_if_small
-from small_models.sampling import model_inputs
 
 
 def routed(policy: Policy, prompt_ids: Tensor, prompt_mask: Tensor, tokens: Tensor) -> Tensor | None:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from small_models import host, packed, paths, plain
+from small_models import host
 from small_models.checks import check_at_least, check_kind, check_list, check_number, checked
 from small_models.memory import check_fits
-from small_models.policies import Policy, one_thread_if_small, ready_for_gradients
+from small_models.policies import Policy, one_thread_if_small
 from small_models.tasks import Task
 from small_models.tokenizer import decode, encode, prefix_ids
 
@@ -314,11 +313,11 @@ def sample(
         device = policy.device
         uniform = torch.rand(rows, max_new_tokens, generator=generator, dtype=torch.double).to(device)
         tokens = torch.full((rows, max_new_tokens), policy.pad_id, device=device)
-        place = prompt_ids, prompt_mask, group_size, max_new_tokens
-        decoder = _decoder(policy, *place)
+        owner = torch.arange(len(prompts), device=device).repeat_interleave(group_size)
+        drawing = policy.computed.draw(prompt_ids, prompt_mask, owner, max_new_tokens)
         thought = _Thought(tokens)
-        logits = decoder.first_logits
-        live = torch.arange(rows, device=device)  # the response that each row of the decoder belongs to
+        logits = next(drawing)
+        live = torch.arange(rows, device=device)  # the response that each row of the logits belongs to
         finished = torch.zeros(rows, dtype=torch.bool, device=device)
         ends = torch.tensor(sorted(policy.end_ids), device=device)
         restricted = temperature > 0 and (top_k > 0 or top_p < 1)
@@ -345,18 +344,18 @@ def sample(
             if stop_at_end:
                 ended = (token.unsqueeze(-1) == ends).any(-1)  # torch.isin takes three times as long
                 finished = finished | (ended if environment is None else ended & (given < 0))
+            kept = None  # of the rows, where some leave
             if stop_at_end and (step + 1) % (LOOK_EVERY if host.waits(device) else 1) == 0:
                 going = len(live) - int(finished.sum())
                 if going == 0:
                     break
                 if going <= 0.8 * len(live):  # compacting copies the cache, so wait until it pays
                     kept = (~finished).nonzero().squeeze(-1)
-                    decoder.keep(kept)
                     live, token, finished = live[kept], token[kept], finished[kept]
             if step + 1 < max_new_tokens:
                 if environment is not None:
                     environment.answer(live[~finished], token[~finished], step)
-                logits = decoder(token)
+                logits = drawing.send((token, kept))
 
         logp, entropy = thought.done()
         own = torch.ones_like(tokens, dtype=torch.bool) if environment is None else environment.given < 0
@@ -382,30 +381,6 @@ def sample(
     )
 
 
-def _decoder(policy: Policy, *place: Any) -> Any:
-    """Return what reads the prompts and then a token at a time, by the path that the policy takes."""
-    if paths.fits(policy.weights):
-        return plain.Decoder(policy.weights, *place)
-    from small_models.decoder import Decoder
-
-    return Decoder(policy, *place)
-
-
-def model_inputs(prompt_ids: Tensor, prompt_mask: Tensor, tokens: Tensor) -> dict[str, Tensor | None]:
-    """Return what a forward without a cache reads: ids [P × G, S + T] of prompts [P, S] followed by tokens [P, G, T].
-
-    Padding on the left is masked and counts as no position. Padding on the right needs no mask: no earlier token attends to it.
-    """
-    group_size, after = tokens.shape[1], tokens.flatten(0, 1)
-    ids = torch.cat([prompt_ids.repeat_interleave(group_size, 0), after], dim=1)
-    attention, positions = None, None
-    if host.waits(prompt_mask.device) or not bool(prompt_mask.all()):
-        before = prompt_mask.repeat_interleave(group_size, 0)
-        attention = torch.cat([before, before.new_ones(after.shape)], dim=1).long()
-        positions = attention.cumsum(-1).sub(1).clamp(min=0)
-    return {"input_ids": ids, "attention_mask": attention, "position_ids": positions}
-
-
 def response_logits(
     policy: Policy,
     prompt_ids: Tensor,
@@ -420,13 +395,7 @@ def response_logits(
     wanted: true on the tokens [P, G, T] whose logits are asked for (None: all); those of others are finite and mean nothing.
     owner: which prompt tokens[i] answers, [P'] for tokens [P', G, T] (None: prompt i).
     """
-    if paths.fits(policy.weights):
-        core = policy.weights.base_model
-        return policy.weights.lm_head(packed.states_before(core, prompt_ids, prompt_mask, tokens, wanted, owner))
-    inputs = model_inputs(*of_owners(prompt_ids, prompt_mask, owner), tokens[..., :-1])
-    with ready_for_gradients(policy.model):
-        logits = policy.model(**inputs, use_cache=False, logits_to_keep=tokens.shape[-1]).logits
-    return logits.reshape(*tokens.shape, -1)
+    return policy.computed.logits(prompt_ids, prompt_mask, tokens, wanted, owner)
 
 
 def response_logits_and_hidden(
@@ -439,20 +408,7 @@ def response_logits_and_hidden(
     owner: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return `response_logits` and the hidden states [P, G, T, H] that they are made of, from one forward (with gradient)."""
-    if paths.fits(policy.weights):
-        hidden = packed.states_before(policy.weights.base_model, prompt_ids, prompt_mask, tokens, wanted, owner)
-        return policy.weights.lm_head(hidden), hidden
-    inputs = model_inputs(*of_owners(prompt_ids, prompt_mask, owner), tokens[..., :-1])
-    length = tokens.shape[-1]
-    with ready_for_gradients(policy.model):
-        output = policy.model(**inputs, use_cache=False, logits_to_keep=length, output_hidden_states=True)
-    hidden = output.hidden_states[-1][:, -length:]
-    return output.logits.reshape(*tokens.shape, -1), hidden.reshape(*tokens.shape, -1)
-
-
-def of_owners(prompt_ids: Tensor, prompt_mask: Tensor, owner: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return the prompt of each owner, ids and mask [P', S]; all prompts as they are for None."""
-    return (prompt_ids, prompt_mask) if owner is None else (prompt_ids[owner], prompt_mask[owner])
+    return policy.computed.logits_and_states(prompt_ids, prompt_mask, tokens, wanted, owner)
 
 
 def _at_least_float(logits: Tensor) -> Tensor:

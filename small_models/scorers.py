@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -16,13 +15,14 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from small_models import packed, paths
+from small_models import paths
 from small_models.adapters import merged_copy
+from small_models.any_model import AnyModel
 from small_models.checks import check_kind, checked, shown
-from small_models.files import check_text, read_json, reason
-from small_models.policies import Policy, check_folder, choose_device, one_thread_if_small, ready_for_gradients, settle
+from small_models.files import check_text, read_json, reason, whole_files
+from small_models.policies import Policy, check_folder, choose_device, one_thread_if_small, settle
 from small_models.precision import as_the_weights_are
-from small_models.sampling import Samples, last_place, model_inputs, of_owners
+from small_models.sampling import Samples, last_place
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -66,27 +66,17 @@ class Scorer(nn.Module):
 
         wanted, owner: as in `response_logits`.
         """
-        if paths.fits(self.trunk):
-            return self._numbers(packed.states_before(self.trunk, prompt_ids, prompt_mask, tokens, wanted, owner))
-        prompts = of_owners(prompt_ids, prompt_mask, owner)
-        return self._numbers(self._hidden(*prompts, tokens[..., :-1], tokens.shape))
+        return number_of(self.head, self._computed.states(prompt_ids, prompt_mask, tokens, wanted, owner))
 
     def scores(
         self, prompt_ids: Tensor, prompt_mask: Tensor, tokens: Tensor, *, wanted: Tensor | None = None
     ) -> Tensor:
         """Return the number after each token has been read, [P, G, T]; where `wanted` is false, any number."""
-        if paths.fits(self.trunk):
-            return self._numbers(packed.states_after(self.trunk, prompt_ids, prompt_mask, tokens, wanted, None))
-        return self._numbers(self._hidden(prompt_ids, prompt_mask, tokens, tokens.shape))
+        return number_of(self.head, self._computed.states(prompt_ids, prompt_mask, tokens, wanted, after=True))
 
-    def _hidden(self, prompt_ids: Tensor, prompt_mask: Tensor, read: Tensor, shape: torch.Size) -> Tensor:
-        inputs = model_inputs(prompt_ids, prompt_mask, read)
-        with ready_for_gradients(self.trunk):
-            hidden = self.trunk(**inputs, use_cache=False).last_hidden_state[:, -shape[-1] :]
-        return hidden.reshape(*shape, -1)
-
-    def _numbers(self, hidden: Tensor) -> Tensor:
-        return number_of(self.head, hidden)
+    @property
+    def _computed(self) -> paths.OurDecoder | AnyModel:
+        return paths.our_decoder(self.trunk) or AnyModel(self.trunk)
 
     def copy(self) -> Scorer:
         """Return a copy with weights of its own."""
@@ -98,7 +88,7 @@ class Scorer(nn.Module):
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write weights (safetensors) and the trunk's config (JSON) into `folder`, each file whole or not at all."""
-        with _whole_files(Path(folder)) as temporary:
+        with whole_files(Path(folder)) as temporary:
             self.trunk.config.save_pretrained(temporary)
             save_file({name: value.contiguous() for name, value in self.state_dict().items()}, temporary / WEIGHTS)
 
@@ -180,7 +170,7 @@ class RewardModel:
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write scorer, tokenizer and how it reads into `folder`, each file whole or not at all."""
         self.scorer.save(folder)
-        with _whole_files(Path(folder)) as temporary:
+        with whole_files(Path(folder)) as temporary:
             self.tokenizer.save_pretrained(temporary)
             (temporary / READS).write_text(json.dumps({"reads": self.reads}) + "\n", encoding="utf-8")
 
@@ -202,16 +192,6 @@ def number_of(head: nn.Linear, hidden: Tensor) -> Tensor:
     """Return a number a state in the head's own precision, which bfloat16 would round to 1 in 256: [..., H] → [...]."""
     with as_the_weights_are(hidden.device):
         return head(hidden.to(head.weight.dtype)).squeeze(-1)
-
-
-@contextmanager
-def _whole_files(folder: Path) -> Iterator[Path]:
-    """Give a folder to write into, whose files then replace those of `folder` one by one."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as temporary:
-        yield Path(temporary)
-        for file in Path(temporary).iterdir():
-            os.replace(file, folder / file.name)
 
 
 @contextmanager

@@ -5,20 +5,18 @@ import sys
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, GPT2Config, MixtralConfig
+from transformers import AutoModelForCausalLM, GPT2Config
 
 from small_models.evaluation import evaluate
 from small_models.policies import (
     CHECKPOINTS,
-    Policy,
     build_policy,
     choose_device,
     load_policy,
     one_thread_if_small,
-    settle,
     shipped,
 )
-from small_models.sampling import response_logits, sample, token_logp
+from small_models.sampling import sample
 from small_models.scorers import RewardModel, Scorer
 from small_models.tasks import Chain
 from small_models.tokenizer import CHARACTERS, build_tokenizer, encode
@@ -102,31 +100,6 @@ def test_experts_work_one_after_the_other_on_a_cpu_however_they_came(tmp_path):
     assert [how_experts_work(model) for model in models] == ["eager"] * 6
     ids = torch.tensor(encode(policy.tokenizer, ["35271=", "90210="]))
     assert torch.equal(policy.model(ids).logits, again.model(ids).logits)
-
-
-def sliding_experts():
-    config = MixtralConfig(
-        vocab_size=48, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=1, num_local_experts=4, max_position_embeddings=64, sliding_window=4,
-        pad_token_id=0, bos_token_id=None, eos_token_id=1,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config).float()
-    return Policy(settle(model, torch.device("cpu")), build_tokenizer(), "sliding experts")
-
-
-@pytest.mark.parametrize("prompts", [["123=", "987="], ["1=", "98765432=", "abc="]], ids=["equal lengths", "padded"])
-@pytest.mark.parametrize(
-    "made", [lambda: build_policy(experts=8, device="cpu"), sliding_experts], ids=["shipped shape", "sliding window"]
-)
-def test_experts_sample_what_a_fresh_forward_says(made, prompts):
-    policy = made()
-    samples = sample(policy, prompts, group_size=16, max_new_tokens=24, generator=torch.Generator().manual_seed(0))
-    assert samples.lengths.min() < samples.lengths.max()
-    with torch.no_grad():
-        logits = response_logits(policy, samples.prompt_ids, samples.prompt_mask, samples.tokens)
-    mask = samples.mask
-    torch.testing.assert_close(samples.logp[mask], token_logp(logits, samples.tokens)[mask], rtol=0, atol=1e-5)
 
 
 @pytest.mark.all_held_out
@@ -226,7 +199,7 @@ def save_gpt2(folder):
     tokenizer.save_pretrained(folder)
 
 
-def test_any_causal_model_in_a_folder_samples_and_trains(tmp_path):
+def test_a_tokenizer_without_padding_pads_with_its_end(tmp_path):
     save_gpt2(tmp_path)
     policy = load_policy(tmp_path, device="cpu")
     assert policy.model.config.model_type == "gpt2"
@@ -235,11 +208,7 @@ def test_any_causal_model_in_a_folder_samples_and_trains(tmp_path):
         policy, ["1=", "98765="], group_size=8, max_new_tokens=12, generator=torch.Generator().manual_seed(0)
     )
     assert samples.lengths.min() < samples.lengths.max()
-    with torch.no_grad():
-        logits = response_logits(policy, samples.prompt_ids, samples.prompt_mask, samples.tokens)
-    mask = samples.mask
-    torch.testing.assert_close(samples.logp[mask], token_logp(logits, samples.tokens)[mask], rtol=0, atol=1e-5)
-    assert (samples.truncated == ~((samples.tokens == 1) & mask).any(-1)).all()
+    assert (samples.truncated == ~((samples.tokens == 1) & samples.mask).any(-1)).all()
 
 
 def test_a_hub_name_loads_from_the_hub_s_cache(tmp_path):

@@ -1,4 +1,4 @@
-"""The shipped dense policies without transformers, whose import takes longer than all else before a first step of training.
+"""The files of the shipped dense policies without transformers, whose import takes longer than all else before a first step.
 
 `read` opens a folder that holds such a policy: its texts say what those of the shipped ones say, and its weights fit. Everything
 else is left to transformers, and so is this once it is asked for (`Policy.model`, `Policy.tokenizer`).
@@ -17,6 +17,7 @@ from huggingface_hub.constants import is_offline_mode
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from small_models.decoder import Decoder
 from small_models.tokenizer import CharacterTokenizer
 
 CHECKPOINTS = Path(__file__).parent / "checkpoints"
@@ -31,75 +32,27 @@ BESIDE = {
 WHERE = {"is_local", "local_files_only"}  # transformers notes in tokenizer_config.json from where it read it
 
 
-class Llama(nn.Module):
-    """The parameters of transformers' LlamaForCausalLM, under its names and in its order, for `small_models.plain` to read."""
+def build() -> Decoder:
+    """Return a decoder of their shape, its parameters in transformers' order, and not yet theirs."""
+    config = SimpleNamespace(**json.loads((KIND / "config.json").read_text(encoding="utf-8")))
+    width, wide, size = config.hidden_size, config.intermediate_size, config.vocab_size
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.config = SimpleNamespace(**json.loads((KIND / "config.json").read_text(encoding="utf-8")))
-        self.model = LlamaTrunk(self.config)
-        self.lm_head = nn.Linear(self.config.hidden_size, self.config.vocab_size, bias=False)
+    def linear(**sizes: tuple[int, int]) -> nn.Module:
+        return nn.ModuleDict({name: nn.Linear(*of, bias=False) for name, of in sizes.items()})
 
-    @property
-    def base_model(self) -> LlamaTrunk:
-        return self.model
+    def layer() -> nn.Module:
+        attention = linear(**dict.fromkeys(("q_proj", "k_proj", "v_proj", "o_proj"), (width, width)))
+        mlp = linear(gate_proj=(width, wide), up_proj=(width, wide), down_proj=(wide, width))
+        norms = {name: nn.RMSNorm(width) for name in ("input_layernorm", "post_attention_layernorm")}
+        return nn.ModuleDict({"self_attn": attention, "mlp": mlp, **norms})
 
-    @property
-    def device(self) -> torch.device:
-        return self.model.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.model.dtype
-
-    def get_output_embeddings(self) -> nn.Linear:
-        return self.lm_head
-
-    def save(self, folder: Path) -> None:
-        """Write the files that transformers would, byte for byte."""
-        for name in OF_MODEL:
-            shutil.copyfile(KIND / name, folder / name)
-        save_file(self.state_dict(), folder / WEIGHTS, metadata={"format": "pt"})
+    layers = nn.ModuleList(layer() for _ in range(config.num_hidden_layers))
+    table = nn.Embedding(size, width, config.pad_token_id)
+    trunk = nn.ModuleDict({"embed_tokens": table, "layers": layers, "norm": nn.RMSNorm(width)})
+    return Decoder(config, trunk, nn.Linear(width, size, bias=False))
 
 
-class LlamaTrunk(nn.Module):
-    """What is below the head of a `Llama`."""
-
-    def __init__(self, config: Any) -> None:
-        super().__init__()
-        self.config = config
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size, config.pad_token_id)
-        self.layers = nn.ModuleList(_layer(config) for _ in range(config.num_hidden_layers))
-        self.norm = nn.RMSNorm(config.hidden_size)
-        self.rotary_emb = nn.Module()
-        exponents = torch.arange(0, config.head_dim, 2).float() / config.head_dim
-        frequencies = 1.0 / config.rope_parameters["rope_theta"] ** exponents
-        self.rotary_emb.register_buffer("inv_freq", frequencies, persistent=False)
-
-    @property
-    def device(self) -> torch.device:
-        return self.embed_tokens.weight.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.embed_tokens.weight.dtype
-
-
-def _layer(config: Any) -> nn.ModuleDict:
-    width, wide = config.hidden_size, config.intermediate_size
-    attention = {name: nn.Linear(width, width, bias=False) for name in ("q_proj", "k_proj", "v_proj", "o_proj")}
-    mlp = {name: nn.Linear(width, wide, bias=False) for name in ("gate_proj", "up_proj")}
-    return nn.ModuleDict(
-        {
-            "self_attn": nn.ModuleDict(attention),
-            "mlp": nn.ModuleDict({**mlp, "down_proj": nn.Linear(wide, width, bias=False)}),
-            "input_layernorm": nn.RMSNorm(width),
-            "post_attention_layernorm": nn.RMSNorm(width),
-        }
-    )
-
-
-def read(folder: Path, device: torch.device) -> tuple[Llama, CharacterTokenizer] | None:
+def read(folder: Path, device: torch.device) -> tuple[Decoder, CharacterTokenizer] | None:
     """Return the model in float32 and the tokenizer that stand in this folder, None where they are others, or damaged."""
     try:
         names = {file.name for file in folder.iterdir()}
@@ -110,7 +63,7 @@ def read(folder: Path, device: torch.device) -> tuple[Llama, CharacterTokenizer]
     except Exception:  # what is wrong, transformers says
         return None
     with torch.random.fork_rng(devices=[]):  # on meta its first numbers would cost the import of torch's compiler
-        model = Llama()
+        model = build()
     there = {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
     if there != {name: (tensor.shape, torch.float32) for name, tensor in model.state_dict().items()}:
         return None
@@ -118,6 +71,13 @@ def read(folder: Path, device: torch.device) -> tuple[Llama, CharacterTokenizer]
         {name: tensor.clone() for name, tensor in tensors.items()}, assign=True
     )  # the file may change
     return model.eval().to(device), CharacterTokenizer(KIND / "tokenizer.json")
+
+
+def save(model: Decoder, folder: Path) -> None:
+    """Write the model's files as transformers would, byte for byte."""
+    for name in OF_MODEL:
+        shutil.copyfile(KIND / name, folder / name)
+    save_file(model.state_dict(), folder / WEIGHTS, metadata={"format": "pt"})
 
 
 def save_tokenizer(folder: Path) -> None:

@@ -8,10 +8,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerBase
 
-from small_models import llama, paths
-from small_models.llama import CHECKPOINTS, KIND, Llama
+from small_models import paths, shipped_files
+from small_models.decoder import Decoder
 from small_models.policies import Policy, load_policy, shipped
 from small_models.sampling import sample
+from small_models.shipped_files import CHECKPOINTS, KIND
 from small_models.tasks import TASKS
 from small_models.tokenizer import CHARACTERS, CharacterTokenizer, decode, encode, prefix_ids
 
@@ -39,11 +40,10 @@ def files(policy, folder):
 @pytest.mark.parametrize("name", DENSE)
 def test_parameters_have_the_names_the_order_and_the_values_that_transformers_gives_them(name):
     own, theirs = load_policy(name, device="cpu").weights, of_transformers(name).weights
-    assert isinstance(own, Llama) and not own.training
+    assert isinstance(own, Decoder) and not own.training
     assert [n for n, _ in own.named_parameters()] == [n for n, _ in theirs.named_parameters()]
     assert all(torch.equal(a, b) for a, b in zip(own.parameters(), theirs.parameters(), strict=True))
-    assert torch.equal(own.base_model.rotary_emb.inv_freq, theirs.base_model.rotary_emb.inv_freq)
-    assert own.base_model.embed_tokens.padding_idx == theirs.base_model.embed_tokens.padding_idx
+    assert own.model.embed_tokens.padding_idx == theirs.base_model.embed_tokens.padding_idx
 
 
 def test_the_tokenizer_reads_and_writes_as_transformers_does():
@@ -106,7 +106,7 @@ def test_samples_are_those_of_transformers_model(path):
             for policy in both
         )
     assert torch.equal(own.tokens, theirs.tokens) and torch.equal(own.logp, theirs.logp)
-    assert type(both[0].weights) is (Llama if path == "plain" else LlamaForCausalLM)
+    assert type(both[0].weights) is (Decoder if path == "plain" else LlamaForCausalLM)
 
 
 @pytest.mark.parametrize("offline", [False, True])
@@ -114,9 +114,9 @@ def test_the_files_are_those_that_transformers_writes(tmp_path, offline, monkeyp
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", offline)
     policy = load_policy("trip", device="cpu")
     own = files(policy, tmp_path / "own")
-    assert isinstance(policy.weights, Llama) and isinstance(policy.vocabulary, CharacterTokenizer)
+    assert isinstance(policy.weights, Decoder) and isinstance(policy.vocabulary, CharacterTokenizer)
     again = load_policy(tmp_path / "own", device="cpu")  # what was saved is known again
-    assert isinstance(again.weights, Llama) and files(again, tmp_path / "again") == own
+    assert isinstance(again.weights, Decoder) and files(again, tmp_path / "again") == own
     assert policy.model and policy.tokenizer
     assert files(policy, tmp_path / "theirs") == own
     assert len(own) == 5
@@ -150,9 +150,9 @@ OTHERS = {
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_is_not_exactly_a_shipped_policy_is_left_to_transformers(name, folder):
-    assert llama.read(folder, CPU) is not None
+    assert shipped_files.read(folder, CPU) is not None
     OTHERS[name](folder)
-    assert llama.read(folder, CPU) is None
+    assert shipped_files.read(folder, CPU) is None
 
 
 def test_another_policy_is_loaded_by_transformers_as_before(folder):

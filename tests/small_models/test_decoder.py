@@ -1,0 +1,337 @@
+"""Models × laws: whatever reads or samples a model gives what transformers' own forward gives of one response, alone.
+
+Ours are computed by `small_models.decoder`; the others by transformers' modules (`small_models.any_model`). All in double
+precision, with weights far from uniform: a wrong position, prompt or expert shows.
+"""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
+from transformers import AutoModelForCausalLM, MixtralConfig
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
+
+from small_models import paths
+from small_models.decoder import Decoder
+from small_models.paths import computing, fits, our_decoder
+from small_models.policies import Policy, build_policy, load_policy, settle
+from small_models.sampling import (
+    encode_prompts,
+    encode_responses,
+    response_logits,
+    response_logits_and_hidden,
+    sample,
+    token_entropy,
+    token_logp,
+)
+from small_models.scorers import Scorer
+from small_models.tasks import Lookup
+from small_models.tokenizer import build_tokenizer
+from tests.small_models.real import ARCHITECTURES, END, real_policy
+
+OURS = ["dense", "experts", "shipped"]
+MODELS = [*OURS, *ARCHITECTURES, "experts, sliding window"]
+PROMPTS = {"equal lengths": ["123=", "987="], "padded": ["1=", "98765="], "one": ["21="]}
+RESPONSES = {
+    "several": [["12#3", "12#3", "7", "45:6"], ["", "9", "9#9#9", "9"]],
+    "one each": [["12#3"], ["9#9#9"]],
+    "empty": [["", ""], ["", ""]],  # an end of sequence alone: no token of a response is ever read
+}
+# transformers norms and turns in single precision, whatever the weights are
+CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+WINDOW = MixtralConfig(
+    vocab_size=48, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+    num_local_experts=4, sliding_window=4, initializer_range=0.2, bos_token_id=None, eos_token_id=1, pad_token_id=0,
+)  # fmt: skip
+
+
+def policy_of(kind, layers=3):
+    if kind in ARCHITECTURES:
+        policy = real_policy(kind, ends=(END, *range(4, 84)))  # a third of the vocabulary, so that responses end
+        policy.model.double()
+        return policy
+    if kind == "shipped":
+        policy = load_policy("chain", device="cpu")
+        assert isinstance(policy.weights.double(), Decoder)
+        return policy
+    if kind == "experts, sliding window":
+        torch.manual_seed(0)
+        model = settle(AutoModelForCausalLM.from_config(copy.deepcopy(WINDOW)), torch.device("cpu"))
+        return Policy(model.double(), build_tokenizer(), kind)
+    policy = build_policy(hidden_size=32, num_layers=layers, experts=4 * (kind == "experts"), seed=3, device="cpu")
+    with torch.no_grad():
+        for name, parameter in policy.model.named_parameters():
+            parameter.mul_(1.5 if "norm" in name else 4.0)
+            if "norm" in name:
+                parameter.add_(torch.linspace(-0.5, 0.5, len(parameter)))
+    policy.model.double()
+    return policy
+
+
+def place(policy, prompts, responses):
+    """[P, S] prompts; tokens and mask [P, G, T]."""
+    responses = responses[: len(prompts)]
+    tokens, mask = encode_responses(policy, [text for row in responses for text in row])
+    shape = len(prompts), len(responses[0]), tokens.shape[-1]
+    return *encode_prompts(policy, prompts), tokens.reshape(shape), mask.reshape(shape)
+
+
+def alone(model, prompt_ids, prompt_mask, tokens, mask):
+    """Each response by itself, without padding and cache: logits before its tokens [N, V], states before and after, [N, H]."""
+    logits, before, after = [], [], []
+    for p, g in torch.cartesian_prod(*map(torch.arange, mask.shape[:2])).tolist():
+        prompt, length = prompt_ids[p][prompt_mask[p]], int(mask[p, g].nonzero().max()) + 1  # a hole is read
+        ids, of = torch.cat([prompt, tokens[p, g, :length]]), mask[p, g, :length]
+        output = model(ids.unsqueeze(0), output_hidden_states=True)
+        states = output.hidden_states[-1][0, len(prompt) - 1 :]
+        logits.append(output.logits[0, len(prompt) - 1 : -1][of])
+        before.append(states[:-1][of])
+        after.append(states[1:][of])
+    return tuple(map(torch.cat, (logits, before, after)))
+
+
+def gradients(model, loss):
+    model.zero_grad()
+    loss.backward()
+    return {name: torch.zeros_like(p) if p.grad is None else p.grad.clone() for name, p in model.named_parameters()}
+
+
+def agree(policy, prompt_ids, prompt_mask, tokens, mask, rtol=1e-5):
+    """Log-probabilities and the gradient of a weighted sum of them are those of each response alone."""
+    logp = token_logp(response_logits(policy, prompt_ids, prompt_mask, tokens, wanted=mask), tokens)[mask]
+    weights = torch.randn(logp.shape, generator=torch.Generator().manual_seed(0), dtype=logp.dtype)
+    found = gradients(policy.weights, (logp * weights).sum())
+    expected = token_logp(alone(policy.model, prompt_ids, prompt_mask, tokens, mask)[0], tokens[mask])
+    torch.testing.assert_close(logp, expected, rtol=rtol, atol=rtol)
+    for name, gradient in gradients(policy.model, (expected * weights).sum()).items():
+        scale = max(1.0, float(gradient.abs().max()))  # single precision is relative to the largest
+        torch.testing.assert_close(found[name] / scale, gradient / scale, rtol=rtol, atol=rtol, msg=name)
+    return logp
+
+
+@pytest.mark.parametrize("responses", RESPONSES)
+@pytest.mark.parametrize("prompts", PROMPTS)
+@pytest.mark.parametrize("kind", MODELS)
+def test_logits_and_gradients_are_those_of_each_response_alone(kind, prompts, responses):
+    policy = policy_of(kind)
+    assert fits(policy.weights) == (kind in OURS)
+    logp = agree(policy, *place(policy, PROMPTS[prompts], RESPONSES[responses]))
+    assert logp.std() > 0.1 or responses == "empty"
+
+
+def test_with_norms_in_double_precision_they_agree_to_the_last_digits(monkeypatch):
+    """Where no prompt is padded, positions and so the angles, in single precision, are the same too."""
+
+    def norm(self, x):
+        return self.weight * x * (x.square().mean(-1, keepdim=True) + self.variance_epsilon).rsqrt()
+
+    monkeypatch.setattr(LlamaRMSNorm, "forward", norm)
+    policy = policy_of("dense")
+    agree(policy, *place(policy, PROMPTS["equal lengths"], RESPONSES["several"]), rtol=1e-12)
+
+
+@pytest.mark.parametrize("spoil", ["a hole", "a pad that was sampled"])
+@pytest.mark.parametrize("kind", ["dense", "experts", "gpt2"])
+def test_holes_and_sampled_pads_are_read(kind, spoil):
+    """A tool's tokens are not wanted and yet read; a policy may draw the padding token, whose embedding gets no gradient."""
+    policy = policy_of(kind)
+    prompt_ids, prompt_mask, tokens, mask = place(policy, PROMPTS["padded"], RESPONSES["several"])
+    if spoil == "a hole":
+        mask = mask & (torch.arange(mask.shape[-1]) != 1)
+    else:
+        tokens[0, 0, 1] = tokens[1, 2, 3] = policy.pad_id
+    agree(policy, prompt_ids, prompt_mask, tokens, mask)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_states_and_scorers_before_and_after_each_token(kind):
+    policy = policy_of(kind)
+    scorer = Scorer.of(policy)
+    for parameter in scorer.head.parameters():
+        nn.init.normal_(parameter, generator=torch.Generator().manual_seed(1))
+    given = place(policy, PROMPTS["padded"], RESPONSES["several"])
+    mask = given[3]
+    _, before, after = alone(policy.model, *given)
+    logits, hidden = response_logits_and_hidden(policy, *given[:3], wanted=mask)
+    torch.testing.assert_close(hidden[mask], before, **CLOSE)
+    torch.testing.assert_close(policy.model.lm_head(hidden), logits, **CLOSE)
+    for read, states in ((scorer.values, before), (scorer.scores, after)):
+        expected = scorer.head(states).squeeze(-1)
+        torch.testing.assert_close(read(*given[:3], wanted=mask)[mask], expected, **CLOSE)
+        torch.testing.assert_close(read(*given[:3])[mask], expected, **CLOSE)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_rows_with_an_owner_are_the_rows_of_their_groups(kind):
+    policy = policy_of(kind)
+    prompt_ids, prompt_mask, tokens, mask = place(policy, PROMPTS["padded"], RESPONSES["several"])
+    order = torch.tensor([6, 1, 3, 4])
+    owner = order // 4
+    rows, kept = tokens.flatten(0, 1)[order].unsqueeze(1), mask.flatten(0, 1)[order].unsqueeze(1)
+    logits = response_logits(policy, prompt_ids, prompt_mask, rows, wanted=kept, owner=owner)
+    expected, _, _ = alone(policy.model, prompt_ids[owner], prompt_mask[owner], rows, kept)
+    torch.testing.assert_close(logits[kept], expected, **CLOSE)
+    values = Scorer.of(policy)
+    nn.init.ones_(values.head.weight)
+    of_rows = values.values(prompt_ids, prompt_mask, rows, owner=owner)
+    whole = values.values(prompt_ids, prompt_mask, tokens).flatten(0, 1)[order].unsqueeze(1)
+    torch.testing.assert_close(of_rows[kept], whole[kept], **CLOSE)
+
+
+class Talkative(Lookup):
+    """A tool for policies that write anything; what it says holds the end of a call and an end of sequence."""
+
+    call_end = tuple("eqrstuvwxyz")  # which end no response of ours or of `real_policy`
+
+    def observe(self, prompt, written):
+        return f"{len(written) % 10}e$"
+
+
+@pytest.mark.parametrize(("task", "temperature"), [(None, 1.0), (None, 0.7), (Talkative(), 1.0)])
+@pytest.mark.parametrize("prompts", [["123=", "987="], ["1=", "98765432=", "abc="]], ids=["equal lengths", "padded"])
+@pytest.mark.parametrize("kind", MODELS)
+def test_what_is_sampled_is_what_a_fresh_forward_says(kind, prompts, task, temperature):
+    policy = policy_of(kind)
+    settings = {"task": task, "group_size": 40, "max_new_tokens": 20, "temperature": temperature}
+    samples = sample(policy, prompts, generator=torch.Generator().manual_seed(0), **settings)
+    assert samples.lengths.min() < samples.lengths.max()  # rows ended at different times, so the cache was compacted
+    assert task is None or samples.observed.sum() > 9 or kind == "shipped"
+    there = samples.there
+    with torch.no_grad():
+        logits = response_logits(policy, **samples.place)[there]
+    expected = (
+        token_logp(logits, samples.tokens[there], temperature=temperature),
+        token_entropy(logits, temperature=temperature),
+    )
+    for found, wanted in zip((samples.logp, samples.entropy), expected, strict=True):
+        torch.testing.assert_close(found[there], wanted.float(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ARCHITECTURES)
+def test_greedy_responses_are_those_of_transformers_generate(kind):
+    policy = policy_of(kind)
+    for prompt in ("1+2=", "2+1=", "a longer prompt: ", "?"):
+        inputs = policy.tokenizer(prompt, return_tensors="pt", return_token_type_ids=False)
+        width = inputs["input_ids"].shape[1]
+        expected = policy.model.generate(**inputs, do_sample=False, max_new_tokens=6, min_new_tokens=None)[0, width:]
+        ours = sample(policy, [prompt], max_new_tokens=6, temperature=0)
+        assert ours.tokens[0, 0, : int(ours.lengths)].tolist() == expected.tolist()
+        assert bool(ours.truncated) == (int(expected[-1]) not in policy.end_ids)
+
+
+@pytest.mark.parametrize("kind", OURS)
+@pytest.mark.parametrize("prompts", PROMPTS)
+def test_the_same_random_numbers_draw_the_same_responses_on_both_paths(prompts, kind):
+    policy, found = policy_of(kind), []
+    for path in ("plain", "transformers"):
+        with computing(path):
+            generator = torch.Generator().manual_seed(1)
+            found.append(sample(policy, PROMPTS[prompts], group_size=32, max_new_tokens=20, generator=generator))
+    assert torch.equal(found[0].tokens, found[1].tokens)
+
+
+@pytest.mark.parametrize("kind", ["dense", "experts", "llama", "gpt2"])
+def test_padding_changes_nothing(kind):
+    """What is not wanted may hold any number, and no gradient flows into it; a longer prompt beside is no matter."""
+    policy, found = policy_of(kind), []
+    prompt_ids, prompt_mask, tokens, mask = place(policy, PROMPTS["padded"], RESPONSES["several"])
+    for read in (tokens, tokens.masked_fill(~mask, 7)):
+        logp = token_logp(response_logits(policy, prompt_ids, prompt_mask, read, wanted=mask), tokens)[mask]
+        found.append(gradients(policy.model, logp.sum()))
+    for name, gradient in found[0].items():
+        torch.testing.assert_close(found[1][name], gradient, rtol=1e-12, atol=1e-12)
+    one, beside = (
+        sample(policy, prompts, max_new_tokens=6, generator=torch.Generator().manual_seed(0))
+        for prompts in (["12="], ["12=", "123456789="])
+    )
+    width = one.tokens.shape[-1]
+    assert torch.equal(one.tokens[0], beside.tokens[0, :, :width])
+    torch.testing.assert_close(one.logp[0], beside.logp[0, :, :width], **CLOSE)
+
+
+def test_a_prompt_is_read_once_and_so_is_each_of_its_responses(monkeypatch):
+    policy, read, forward = policy_of("dense"), [], nn.Embedding.forward
+    given = place(policy, ["123=", "987="], [["12", "12", "7", "12"], ["1", "", "1", "12"]])
+    monkeypatch.setattr(nn.Embedding, "forward", lambda self, ids: (read.append(ids.numel()), forward(self, ids))[1])
+    response_logits(policy, *given[:3], wanted=given[3])
+    # two prompts of 4; of the responses 12 and 7, then 1, nothing and 12, each without its end, which nothing comes after
+    assert sum(read) == 2 * 4 + (2 + 1) + (1 + 0 + 2)
+
+
+def test_rows_are_told_apart_even_where_their_sums_meet(monkeypatch):
+    rows = torch.tensor([[1, 2], [2, 1], [1, 2], [0, 0]])
+    first, again = paths.distinct(rows)
+    assert len(first) == 3 and torch.equal(rows[first][again], rows)
+    monkeypatch.setattr(torch, "randint", lambda *a, **k: torch.ones(2, dtype=torch.long))  # 1 + 2 = 2 + 1
+    first, again = paths.distinct(rows)
+    assert torch.equal(rows[first][again], rows)
+
+
+@pytest.mark.parametrize("kind", ["dense", "experts"])
+def test_a_page_can_record_it(kind):
+    """No complex number, no size that depends on numbers: the program of one size serves another. And it has its gradient."""
+    policy = policy_of(kind, layers=1)
+    decoder = our_decoder(policy.weights).decoder
+    short, long = (
+        torch.randint(2, 48, shape, generator=torch.Generator().manual_seed(0)) for shape in ((3, 7), (5, 9))
+    )
+    program = make_fx(decoder, tracing_mode="symbolic", _allow_non_fake_inputs=True)(short)
+    made = [node.meta.get("val") for node in program.graph.nodes]
+    assert not any(isinstance(value, torch.Tensor) and value.is_complex() for value in made)
+    expected, logits = policy.model(long).logits, decoder(long)
+    torch.testing.assert_close(program(long), expected, **CLOSE)
+    torch.testing.assert_close(logits, expected, **CLOSE)
+    found, truth = (gradients(policy.model, each.logsumexp(-1).sum()) for each in (logits, expected))
+    for name, gradient in truth.items():
+        scale = max(1.0, float(gradient.abs().max()))
+        torch.testing.assert_close(found[name] / scale, gradient / scale, **CLOSE, msg=name)
+
+
+def test_in_single_precision_it_turns_a_page_s_pairs_as_it_turns_its_own():
+    decoder = load_policy("chain", device="cpu").weights
+    samples = sample(load_policy("chain", device="cpu"), ["35271="], group_size=3, max_new_tokens=9, stop_at_end=False)
+    ids = torch.cat([samples.prompt_ids.expand(3, -1), samples.tokens[0]], 1)
+    logp = decoder(ids)[:, 5:-1].log_softmax(-1).gather(-1, samples.tokens[0].unsqueeze(-1)).squeeze(-1)
+    torch.testing.assert_close(logp, samples.logp[0], rtol=0, atol=1e-5)
+
+
+SPOILT = {
+    "a hook": lambda model: model.model.layers[0].mlp.register_forward_hook(lambda *_: None),
+    "a hook before": lambda model: model.lm_head.register_forward_pre_hook(lambda *_: None),
+    "a hook of gradients": lambda model: model.model.norm.register_full_backward_hook(lambda *_: None),
+    "a forward of its own": lambda model: setattr(model.model.layers[1], "forward", model.model.layers[1].forward),
+    "another module": lambda model: setattr(model.model.layers[0].mlp, "down_proj", nn.Sequential(nn.Linear(256, 64))),
+    "checkpointing": lambda model: model.gradient_checkpointing_enable(),
+    "half precision": lambda model: model.bfloat16(),
+    "window": lambda model: setattr(model.config, "sliding_window", 4),
+    "gelu": lambda model: setattr(model.config, "hidden_act", "gelu"),
+    "large": lambda model: setattr(model.config, "vocab_size", 10**9),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.gradient_checkpointing_enable")  # its name until transformers 6
+@pytest.mark.parametrize("how", SPOILT)
+def test_what_it_does_not_know_takes_the_other_path(how):
+    policy = build_policy(device="cpu")
+    assert fits(policy.model)
+    SPOILT[how](policy.model)
+    assert not fits(policy.model)
+
+
+def test_autocast_takes_the_other_path():
+    policy = build_policy(device="cpu")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert not fits(policy.model)
+    assert fits(policy.model)
+
+
+def test_it_is_of_the_parameters_as_they_are_now():
+    policy = policy_of("dense")
+    given = place(policy, PROMPTS["padded"], RESPONSES["several"])
+    response_logits(policy, *given[:3])
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter.mul_(1.1)
+    agree(policy, *given)
