@@ -13,9 +13,9 @@ import pickle
 import signal
 import socket
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -113,24 +113,35 @@ def run_on(
         raise ValueError(f"jobs: what is to be done cannot be sent to a worker ({error}); use jobs=1") from error
     shared = Path.cwd() if elsewhere(on) else None
     with TemporaryDirectory(prefix=".rlviz-", dir=shared, ignore_cleanup_errors=True) as name:
-        folder, engine, ended = Path(name), ThreadPoolExecutor(1), False
+        folder, ended = Path(name), list[Exception | None]()
         for place, one in enumerate(packed):
             (folder / f"{place:06}.task").write_bytes(one)
         (folder / "go").touch()
+
+        def drive() -> None:
+            try:
+                _drive(on, folder, jobs, at_once)
+                ended.append(None)
+            except Exception as error:
+                ended.append(error)
+
+        engine, over = threading.Thread(target=drive), False
+        engine.start()
         try:
-            driving = engine.submit(_drive, on, folder, jobs, at_once)
-            while not ended:
-                ended = bool(wait([driving], timeout=0.05).done)  # before the last look for reports
+            while not over:
+                over = bool(ended)  # before the last look for reports; a lock that Ctrl-C interrupts would stay locked
                 for file in sorted(folder.glob("*.report")):
                     report, failure = pickle.loads(file.read_bytes())
                     file.unlink()
                     if failure is not None:
                         raise failure
                     yield report
-            driving.result()
+                time.sleep(0.0 if over else 0.05)
+            if ended[0] is not None:
+                raise ended[0]
         finally:
             (folder / "go").unlink()
-            engine.shutdown()
+            engine.join()
 
 
 def _drive(on: str, folder: Path, jobs: int | None, at_once: bool) -> None:
@@ -165,7 +176,7 @@ def _backend(on: str, jobs: int | None) -> Iterator[tuple[str, int]]:
         if POSIX:  # a Ctrl-C reaches all processes of a terminal; workers inherit that it waits until they ignore it
             signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
         yield "loky", 1
-        get_reusable_executor().shutdown()  # else they wait for minutes, with the modules of today
+        get_reusable_executor().shutdown(kill_workers=True)  # else they wait for minutes; all is done or closed
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
