@@ -176,7 +176,7 @@ def _backend(on: str, jobs: int | None) -> Iterator[tuple[str, int]]:
         if POSIX:  # a Ctrl-C reaches all processes of a terminal; workers inherit that it waits until they ignore it
             signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
         yield "loky", 1
-        get_reusable_executor(reuse=True).shutdown(kill_workers=True)  # else they wait for minutes; all is done or closed
+        get_reusable_executor(reuse=True).shutdown(kill_workers=True)  # else they wait for minutes
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
