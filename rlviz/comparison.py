@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 import rlviz
 from rlviz.algorithms import PreferenceOptimization
 from rlviz.algorithms.describe import to_json
-from rlviz.engines import LOCAL, check_engine, run_on
+from rlviz.parallel import LOCAL, check_engine, in_this_process, run_on
 from rlviz.settings import settings_from
 from rlviz.spread import bootstrap, bootstrap_of_the_difference, interval, iqm
 from rlviz.training import RunFolder, find_task, train
@@ -190,9 +190,8 @@ def compare(
     folder; unless given runs/compare-001, or the number of the same comparison begun before. Runs that are complete are not
     trained again, others go on where they stopped, to the same curve (but for seconds); a higher amount or more seeds may be
     asked for. Stop by pulling no more and `close()`.
-    jobs: processes; with more than one, tasks and pieces of your own must be in a module that they can import. on: the engine
-    that runs them, local, joblib, ray, or ray:ADDRESS of a cluster that shares this folder; of the others a `RunProgress` comes
-    once a run is done.
+    jobs: runs at once, each in a process of its own; a single one is made in this process. on: the engine that runs them,
+    local, ray, or ray:ADDRESS of a cluster that shares this folder.
 
     Raises ValueError for what cannot be compared, and for a folder that holds runs of other settings.
     """
@@ -236,12 +235,12 @@ def compare(
 
 
 class Comparing(Iterator[RunProgress]):
-    """A comparison in progress. folder: where its runs are kept. jobs: its runs; missing: those that are not complete; on: the
-    engine that runs them.
+    """A comparison in progress. folder: where its runs are kept. jobs: its runs; missing: those that are not complete; here:
+    whether they are made in this process.
     """
 
     def __init__(self, folder: Path, to_do: Sequence[BudgetedRun], jobs: int | None, on: str = LOCAL) -> None:
-        self.folder, self.jobs, self.on = folder, list(to_do), on
+        self.folder, self.jobs, self.here = folder, list(to_do), in_this_process(on, jobs)
         self.missing = [job for job in to_do if not job.complete]
         self._progress = run_on(on, train_to_budget, self.missing, jobs=jobs)
 

@@ -33,7 +33,6 @@ from rlviz.exercises import check
 from rlviz.exercises.judge import Verdict
 from rlviz.exercises.predictions import FOLDER, Kept
 from rlviz.markup import element, joined, table as html_table
-from rlviz.processes import START
 from small_models.checks import cut
 from small_models.files import check_regular, convert, parse, said
 
@@ -42,6 +41,8 @@ NO_WALL = (
     "network, leave a process behind, stop the grader, and change the checks in its own process. For code that you do not trust, "
     "use a container or a machine of its own."
 )
+# Imported once, what a submission needs takes no process its seconds again. Elsewhere a fork is not safe or not known.
+START = "forkserver" if sys.platform == "linux" else "spawn"
 START_SECONDS = 300
 LARGEST_FILE = 100_000_000  # bytes that a submission may write into one file
 LARGEST_HANDED_IN = 50_000_000  # bytes; all of them are held in memory

@@ -22,8 +22,7 @@ ALLOWED = {
     "rlviz.names": set(),
     "rlviz.types": set(),
     "rlviz.settings": {"rlviz.names"},
-    "rlviz.processes": set(),
-    "rlviz.engines": {"rlviz.processes"},
+    "rlviz.parallel": set(),
     "rlviz.imports": set(),
     "rlviz.page": set(),
     "rlviz.spread": set(),
@@ -41,8 +40,7 @@ ALLOWED = {
     "rlviz.maps": {
         "rlviz.names",
         "rlviz.settings",
-        "rlviz.processes",
-        "rlviz.engines",
+        "rlviz.parallel",
         "rlviz.pieces",
         "rlviz.algorithms",
         "rlviz.tabular",
@@ -82,12 +80,12 @@ ALLOWED = {
         "small_models",
     },
     "rlviz.editions": {"rlviz.algorithms", "rlviz.exercises"},
-    "rlviz.grading": {"rlviz.editions", "rlviz.exercises", "rlviz.processes"},
+    "rlviz.grading": {"rlviz.editions", "rlviz.exercises"},
     "rlviz.web": {"rlviz.page", "rlviz.pictures", "rlviz.runs"},
     "rlviz.site": {"rlviz.algorithms", "rlviz.page", "rlviz.pictures", "rlviz.runs", "rlviz.training"},
     "rlviz.comparison": {
         "rlviz.settings",
-        "rlviz.engines",
+        "rlviz.parallel",
         "rlviz.spread",
         "rlviz.algorithms",
         "rlviz.training",
@@ -97,7 +95,7 @@ ALLOWED = {
         "rlviz.page",
         "rlviz.names",
         "rlviz.types",
-        "rlviz.engines",
+        "rlviz.parallel",
         "rlviz.pieces",
         "rlviz.algorithms",
         "rlviz.tabular",
@@ -125,8 +123,7 @@ ALLOWED = {
         "rlviz.names",
         "rlviz.types",
         "rlviz.settings",
-        "rlviz.engines",
-        "rlviz.processes",
+        "rlviz.parallel",
         "rlviz.web",
         "rlviz.pieces",
         "rlviz.algorithms",
@@ -283,7 +280,7 @@ def test_help_and_the_package_itself_do_not_import_torch():
         "import sys, rlviz; from rlviz.cli import app; from typer.testing import CliRunner; "
         "result = CliRunner().invoke(app, ['--help']); assert 'train' in result.output; "
         "result = CliRunner().invoke(app, ['train', '--help']); assert '--eps-low' in result.output; "
-        "sys.exit(any(name in sys.modules for name in ('torch', 'transformers', 'matplotlib')))"
+        "sys.exit(any(name in sys.modules for name in ('torch', 'transformers', 'matplotlib', 'joblib')))"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False, timeout=120).returncode == 0
 

@@ -1,14 +1,7 @@
 """Comparisons at equal budgets: the statistics by hand and by enumeration, the budgets, stopping and going on, the picture."""
 
-import importlib
 import json
-import multiprocessing
-import os
-import pickle
 import re
-import shutil
-import signal
-import time
 from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
@@ -19,12 +12,11 @@ import pytest
 
 from rlviz import DAPO, DPO, GRPO, PPO, PairSettings, TrainSettings, spread, train
 from rlviz.comparison import Comparison, Contender, compare, read_comparison
-from rlviz.processes import _sendable, side_by_side
 from rlviz.runs.comparison import alt, looks, plot_comparison
 from rlviz.spread import bootstrap, bootstrap_of_the_difference, interval, iqm
 from rlviz.training import RunFolder, budget, resume, step as one_step
 from small_models.evaluation import evaluate
-from small_models.policies import build_policy, load_policy
+from small_models.policies import load_policy
 from small_models.tasks import Chain, Sort
 
 NO_KL = replace(GRPO, kl=None)
@@ -366,112 +358,6 @@ def test_more_may_be_asked_for_later(tmp_path):
     less = compare(BOTH, seeds=1, amount=30, out=tmp_path / "more")
     assert less.missing == []
     assert less.result().at_budget()["responses"].tolist() == [30.0, 30.0]
-
-
-@pytest.mark.all_held_out  # as in the other processes
-def test_processes_make_the_same_runs(tmp_path, monkeypatch):
-    monkeypatch.setattr(budget, "evaluate", evaluate)
-    alone = compare(BOTH, seeds=1, amount=24, out=tmp_path / "one").result()
-    comparing = compare(BOTH, seeds=1, amount=24, out=tmp_path / "two", jobs=2)
-    reported = [(progress.contender, progress.done) for progress in comparing]
-    assert sorted(name for name, done in reported if done) == ["DAPO", "GRPO"]
-    assert len(reported) > 4
-    pd.testing.assert_frame_equal(without_time(comparing.result().frame), without_time(alone.frame))
-
-
-def test_stopped_processes_keep_what_they_have(tmp_path):
-    comparing = compare(BOTH, seeds=1, amount=100_000, out=tmp_path, jobs=2)
-    first = next(comparing)
-    comparing.close()
-    slug = {"GRPO": "grpo", "DAPO": "dapo"}[first.contender]
-    folder = RunFolder.open(tmp_path / f"{slug}-seed0")
-    state = json.loads((folder.path / "checkpoint" / "training.json").read_text())
-    assert state["step"] == len(folder.metrics)
-
-
-def test_what_goes_wrong_in_a_process_is_said_here(tmp_path):
-    build_policy().save(tmp_path / "policy")
-    comparing = compare(BOTH, "chain", tmp_path / "policy", seeds=1, amount=24, out=tmp_path / "out", jobs=2)
-    shutil.rmtree(tmp_path / "policy")
-    with pytest.raises(ValueError, match="no folder here, no shipped policy"):
-        comparing.result()
-    with pytest.raises(RuntimeError, match="ended in the middle of its work \\(exit code 3\\)"):
-        list(side_by_side(os._exit, [3, 3], jobs=2))
-    with pytest.raises(ValueError, match=r"cannot be sent to another process .* use jobs=1"):
-        list(side_by_side(iter, [lambda: None], jobs=2))
-
-
-class TornError(Exception):
-    """Packed with its one sentence, it cannot be made again, which takes two words."""
-
-    def __init__(self, what, where):
-        super().__init__(f"{what} at {where}")
-
-
-def test_an_error_that_no_other_process_can_make_again_arrives_as_a_sentence():
-    sent = _sendable(TornError("torn", "the end"))
-    assert type(sent) is RuntimeError and str(sent) == "TornError: torn at the end"
-    assert str(pickle.loads(pickle.dumps(sent))) == str(sent)
-    whole = ValueError("as it is")
-    assert _sendable(whole) is whole
-
-
-@pytest.mark.parametrize("leave", ["sys.exit(0)", "os._exit(time.sleep(1) or 0)"])  # a report of 1 may be under way
-def test_work_that_ends_its_process_is_an_error_and_what_is_done_is_kept(tmp_path, monkeypatch, leave):
-    """Of three tasks in two processes the second ends its process without a word; the other process does the rest."""
-    name = f"leaving_by_{leave[:2]}"
-    (tmp_path / f"{name}.py").write_text(
-        f"import os\nimport sys\nimport time\n\n\ndef work(task):\n    if task == 2:\n        {leave}\n    yield task\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    done = []
-    with pytest.raises(
-        RuntimeError, match=r"^1 of 3 tasks are not done, and no process is left .*; what is done is kept$"
-    ):
-        done.extend(side_by_side(importlib.import_module(name).work, [1, 2, 3], jobs=2))  # as far as it comes
-    assert sorted(done) == [1, 3]
-
-
-@pytest.mark.parametrize("at_once", [False, True])
-def test_work_under_way_is_waited_for_or_cut_off(tmp_path, monkeypatch, at_once):
-    (tmp_path / "slow_work.py").write_text(
-        "import time\n\n\ndef work(file):\n    yield 'begun'\n    time.sleep(2)\n    file.touch()\n    yield 'done'\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    working = side_by_side(importlib.import_module("slow_work").work, [tmp_path / "late"], jobs=2, at_once=at_once)
-    assert next(working) == "begun"
-    time.sleep(0.5)  # past the look at whether to stop, into the sleep
-    working.close()
-    assert (tmp_path / "late").exists() is not at_once
-
-
-@pytest.mark.skipif(os.name != "posix", reason="sends signals")
-def test_a_worker_ends_its_step_at_sigterm_and_leaves_the_other_signals_to_the_first_process(tmp_path, monkeypatch):
-    (tmp_path / "endless.py").write_text(
-        "import itertools\nimport time\n\n\ndef work(file):\n    try:\n        for step in itertools.count():\n"
-        "            yield file.name, step\n            time.sleep(0.02)\n    finally:\n        file.touch()\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    files = [tmp_path / "one", tmp_path / "other"]
-    working = side_by_side(importlib.import_module("endless").work, files, jobs=2)
-    steps = {}
-    while len(steps) < 2:
-        steps.update([next(working)])
-    workers = multiprocessing.active_children()
-    assert len(workers) == 2
-    for number in (signal.SIGINT, signal.SIGHUP):
-        for worker in workers:
-            os.kill(worker.pid, number)
-    later = {name: step + 20 for name, step in steps.items()}
-    while any(steps[name] < later[name] for name in steps):
-        steps.update([next(working)])
-    assert not any(file.exists() for file in files)
-    for worker in workers:
-        os.kill(worker.pid, signal.SIGTERM)
-    with pytest.raises(RuntimeError, match=r"^2 of 2 tasks are not done, and no process is left .*"):
-        list(working)
-    assert all(file.exists() for file in files)
-    assert [worker.exitcode for worker in workers] == [0, 0]
 
 
 def test_a_piece_of_ones_own_takes_part(tmp_path):

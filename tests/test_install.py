@@ -77,7 +77,7 @@ def test_the_lock_says_how_it_is_made():
 def test_ci_installs_with_the_lock():
     installs = re.findall(r"pip install ([^;\n]*)", (ROOT / ".ci" / "run").read_text(encoding="utf-8"))
     locked, pinned = installs[:2], installs[2:]
-    assert locked == ["-q -c constraints.txt -e '.[dev]'", "-q -c constraints.txt -e '.[trl,joblib,ray]'"]
+    assert locked == ["-q -c constraints.txt -e '.[dev]'", "-q -c constraints.txt -e '.[trl,ray]'"]
     # verl as a whole asks for what the lock has not: it alone comes without what it needs, each at one version
     assert len(pinned) == 1 and pinned[0].startswith("-q --no-deps verl==") and not re.search(r"[<>~]=", pinned[0])
 

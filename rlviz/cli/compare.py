@@ -114,7 +114,7 @@ def compare(
         raise ValueError("give --algorithms, such as grpo,dapo, or folders of runs")
     with errors.status("Loading"):
         from rlviz.comparison import compare as begin
-        from rlviz.engines import check_engine, elsewhere
+        from rlviz.parallel import check_engine, elsewhere
         from rlviz.training.start import task_and_policy
 
         check_engine(on)
@@ -169,8 +169,7 @@ def _train(comparing: Comparing) -> int | None:
     from rich.live import Live
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    from rlviz.engines import LOCAL
-    from rlviz.processes import interrupt_is_a_wish, stops_interrupt
+    from rlviz.cli.signals import interrupt_is_a_wish, stops_interrupt
 
     columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[said]}")
     bars = Progress(*columns, TimeRemainingColumn(), console=errors)
@@ -181,7 +180,7 @@ def _train(comparing: Comparing) -> int | None:
     done = runs - len(comparing.missing)
     shown = errors.is_terminal and bool(comparing.missing)
     live = Live(bars, console=errors, transient=True) if shown else nullcontext()
-    stops = interrupt_is_a_wish() if comparing.on == LOCAL else stops_interrupt()  # others tell of whole runs only
+    stops = interrupt_is_a_wish() if comparing.here else stops_interrupt()  # a step of a worker is not cut in two
     try:
         with stops as asked, closing(comparing), live:
             for now in comparing:

@@ -53,9 +53,9 @@ def _run(chosen: Sequence[Experiment], seeds: range, out: Path, jobs: int | None
     import os
     from contextlib import closing
 
-    from rlviz.engines import check_engine, elsewhere
+    from rlviz.cli.signals import stops_interrupt
     from rlviz.experiments.runner import conclude, kept, run_trials, verdict_table, write
-    from rlviz.processes import stops_interrupt
+    from rlviz.parallel import check_engine, elsewhere
 
     check_engine(on)
     jobs, waiting = jobs or (None if elsewhere(on) else os.cpu_count()), {each.name: len(seeds) for each in chosen}

@@ -63,8 +63,8 @@ def map_(
     """
     import os
 
-    from rlviz.engines import elsewhere
     from rlviz.maps import regime_map
+    from rlviz.parallel import elsewhere
 
     _check(out, regime, (x, y))
     if policy is not None:
@@ -161,7 +161,7 @@ def _make(making: Making) -> int | None:
     """Run the cells that are missing and show it; return the number of the signal that stopped it."""
     from contextlib import closing
 
-    from rlviz.processes import stops_interrupt
+    from rlviz.cli.signals import stops_interrupt
 
     with time_left() as progress, stops_interrupt(), closing(making):
         bar = progress.add_task("cells", total=1000, completed=round(1000 * making.share))

@@ -60,8 +60,7 @@ ReferenceName = Annotated[
 On = Annotated[
     str,
     typer.Option(
-        help="What runs them: local (processes here), joblib, ray (a cluster here), or ray:ADDRESS of one that shares this "
-        "folder.",
+        help="What runs them: local (processes here), ray (a cluster here), or ray:ADDRESS of one that shares this folder.",
         rich_help_panel=RUN,
     ),
 ]

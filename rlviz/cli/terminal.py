@@ -75,6 +75,6 @@ def time_left() -> Progress:
 
 def exit_after(number: int) -> typer.Exit:
     """Return what ends a command that this signal stopped, with the exit code by which shells say so."""
-    from rlviz.processes import exit_code
+    from rlviz.cli.signals import exit_code
 
     return typer.Exit(exit_code(number))

@@ -332,7 +332,7 @@ def _train(run: TrainingRun[Any]) -> int | None:
     from rich.live import Live
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from rlviz.processes import interrupt_is_a_wish
+    from rlviz.cli.signals import interrupt_is_a_wish
 
     steps = run.settings.steps
     columns = TextColumn("step"), MofNCompleteColumn(), BarColumn(), TextColumn("ETA"), TimeRemainingColumn()

@@ -9,10 +9,10 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from rlviz.engines import LOCAL, run_on
 from rlviz.experiments import find_experiment
 from rlviz.experiments.base import Experiment
 from rlviz.experiments.parts import Verdict, in_counts
+from rlviz.parallel import LOCAL, run_on
 from rlviz.pictures.base import save_figure
 from rlviz.training.files import write_text
 
@@ -53,7 +53,7 @@ def run_trials(
 ) -> Generator[tuple[Experiment, int], None, None]:
     """Run the trials that `out` does not have, `jobs` at a time, and yield each when it is there; first those that are.
 
-    on: the engine that runs them; see `rlviz.engines`.
+    on: the engine that runs them; see `rlviz.parallel`.
 
     Stopping (an exception at the yield, or closing the iterator) ends the trials under way; those that are done stay.
     Raises what a trial raises.

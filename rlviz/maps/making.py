@@ -12,11 +12,11 @@ import rlviz
 from rlviz.algorithms.base import GroupPolicyGradient
 from rlviz.algorithms.describe import to_json
 from rlviz.algorithms.slots import SLOTS
-from rlviz.engines import LOCAL, check_engine, run_on
 from rlviz.maps.cells import Cell, run_pair
 from rlviz.maps.regime import AXES, POLICY_AXES, MapSettings, Measure, PolicyRegime, Regime, regime_of, values_of
 from rlviz.maps.stored import Place, RegimeMap, cell_from, cell_line, read_map
 from rlviz.names import closest
+from rlviz.parallel import LOCAL, check_engine, run_on
 from rlviz.training.files import append_line, json_text, write_text
 from small_models.checks import check_at_least, checked
 
@@ -96,7 +96,7 @@ def regime_map(
     says (8 × 8, with a policy 3 × 3) over the axis's own range. measure: the one that is drawn; all are kept. regime: the other
     settings; a `PolicyRegime` trains small transformers in place of the table, with `MapSettings.for_policy()` unless told. out:
     a file ending in .jsonl, in which each cell is kept; those that it has are not run again. jobs: processes. on: the
-    engine that runs them, local, joblib, ray, or ray:ADDRESS of a cluster. Both algorithms learn as they are, KL term and all.
+    engine that runs them, local, ray, or ray:ADDRESS of a cluster. Both algorithms learn as they are, KL term and all.
     Unless settings.rates is "tuned", one learning rate serves both and is tuned for neither.
     Raises ValueError for what cannot be trained, an axis that there is not, and a file that holds another map.
     """

@@ -3,9 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -134,30 +131,6 @@ def test_bad_input_gets_one_sentence_and_exit_code_2(rlviz, arguments, says, tmp
     assert len(lines) == 1, result.stderr
     assert lines[0].startswith("Error: ") and says in lines[0]
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.skipif(os.name != "posix", reason="sends signals")
-def test_ctrl_c_keeps_the_runs_and_the_same_command_goes_on(rlviz, tmp_path):
-    """In processes of their own; what a worker does at each signal is asked in tests/test_comparison.py."""
-    command = [sys.executable, "-m", "rlviz", *BOTH, "--seeds", "1", "--jobs", "2", "--out", str(tmp_path)]
-    process = subprocess.Popen(
-        [*command, "--amount", "100000"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    metrics = tmp_path / "grpo-seed0" / "metrics.jsonl"
-    waited = time.monotonic()
-    while not (metrics.exists() and len(metrics.read_text().splitlines()) >= 3):
-        assert time.monotonic() - waited < 240, "no run started"
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of its processes
-    _, errors = process.communicate(timeout=240)
-    assert process.returncode == 130, errors
-    assert "Traceback" not in errors
-    goes_on_after(rlviz, errors, tmp_path)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends signals")

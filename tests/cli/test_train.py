@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 
 from rlviz import DPO, PPO, PairSettings, TrainSettings, default_settings
 from rlviz.cli import app
-from rlviz.processes import STOPS, interrupt_is_a_wish
+from rlviz.cli.signals import interrupt_is_a_wish
+from rlviz.parallel import STOPS
 from rlviz.settings import declarations
 from rlviz.training.budget import NOT_SHARED
 from rlviz.training.reward_model import NUM_PAIRS

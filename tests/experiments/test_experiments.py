@@ -230,16 +230,6 @@ def find(name):
     return now(name)
 
 
-def test_trials_in_processes_of_their_own_are_the_same(tmp_path):
-    cheap = (find_experiment("entropy_knobs"),)
-    alone = list(running.run_trials(cheap, (0, 1), tmp_path / "a", jobs=1, scale=TINY))
-    together = list(running.run_trials(cheap, (0, 1), tmp_path / "b", jobs=2, scale=TINY))
-    assert sorted(seed for _, seed in alone) == sorted(seed for _, seed in together) == [0, 1]
-    for seed in (0, 1):
-        one, other = (running.kept(tmp_path / folder, "entropy_knobs", seed).read_text() for folder in "ab")
-        assert one == other
-
-
 def test_ctrl_c_keeps_what_is_done_and_ends_the_others(tmp_path):
     of_tiny_trials = (
         f"from rlviz.experiments import runner; runner.run_trials.__kwdefaults__['scale'] = {TINY}; "

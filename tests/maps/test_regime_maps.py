@@ -206,11 +206,6 @@ def test_a_map_goes_on_where_it_was_to_the_same_map(tmp_path, monkeypatch):
     assert len(out.read_text().splitlines()) == 5
 
 
-def test_the_same_map_in_processes(tmp_path):
-    alone, together = begin().result(), begin(tmp_path / "map.jsonl", jobs=2).result()
-    assert together.to_csv() == alone.to_csv() == read_map(tmp_path / "map.jsonl").to_csv()
-
-
 def test_another_map_is_refused_and_another_measure_is_not(tmp_path):
     out = tmp_path / "map.jsonl"
     begin(out).result()
