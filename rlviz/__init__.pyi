@@ -76,7 +76,7 @@ from .pictures import (
 from .runs import (
     diagnose as diagnose,
     inspect_run as inspect_run,
-    playground as playground,
+    train_in_page as train_in_page,
     train_seeds as train_seeds,
     training_panel as training_panel,
     watch as watch,

@@ -1,4 +1,4 @@
-"""Importing much at once, in a process that is rlviz's own: a command, or the kernel of the playground's page."""
+"""Importing much at once, in a process that is rlviz's own: a command."""
 
 from __future__ import annotations
 

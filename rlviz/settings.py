@@ -1,7 +1,7 @@
 """Settings of a training run that are not the algorithm's. Each is declared once: its type, default, range and a line of help.
 
 `TrainSettings`, for algorithms that sample responses, and `PairSettings`, for those that learn from pairs. The checks of a
-setting, its option in `rlviz train` and `rlviz compare`, and its slider in the playground read the declaration. Needs no torch.
+setting, its option in `rlviz train` and `rlviz compare`, and what `train` accepts, read the declaration. Needs no torch.
 """
 
 from __future__ import annotations

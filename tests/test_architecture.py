@@ -81,7 +81,6 @@ ALLOWED = {
     },
     "rlviz.editions": {"rlviz.algorithms", "rlviz.exercises"},
     "rlviz.grading": {"rlviz.editions", "rlviz.exercises"},
-    "rlviz.web": {"rlviz.page", "rlviz.pictures", "rlviz.runs"},
     "rlviz.site": {"rlviz.algorithms", "rlviz.page", "rlviz.pictures", "rlviz.runs", "rlviz.training"},
     "rlviz.comparison": {
         "rlviz.settings",
@@ -124,7 +123,6 @@ ALLOWED = {
         "rlviz.types",
         "rlviz.settings",
         "rlviz.parallel",
-        "rlviz.web",
         "rlviz.pieces",
         "rlviz.algorithms",
         "rlviz.training",

@@ -1,13 +1,12 @@
 """What is imported, and what is not, until there is a picture to see or a first step of training: modules, not seconds."""
 
 import gc
-import json
 import subprocess
 import sys
 
 import pytest
 
-from rlviz import imports, web
+from rlviz import imports
 
 OF_TORCHS_COMPILER = {"torch._dynamo", "torch.distributed.tensor", "sympy"}
 OF_THE_MODEL = {"tokenizers", "safetensors", "transformers", *OF_TORCHS_COMPILER}
@@ -24,10 +23,7 @@ def modules_after(code: str) -> set[str]:
 
 
 def test_no_picture_waits_for_a_model_or_for_tables():
-    (page,) = json.loads((web.HERE / web.PAGE).read_text(encoding="utf-8"))["cells"]
-    drawn = "".join(page["source"])
-    imported = modules_after(f"""
-{drawn}
+    imported = modules_after("""
 from rlviz import explore_clip, training_panel
 from rlviz.pictures.catalogue import EXPLORERS, find_explorer
 from rlviz.training import TrainSettings, default_settings, find_task

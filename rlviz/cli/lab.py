@@ -1,4 +1,4 @@
-"""`rlviz lab` and `rlviz playground`: the course in JupyterLab, and the playground as a web page."""
+"""`rlviz lab` and `rlviz playground`: the course in JupyterLab, and the playground as a page."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import webbrowser
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,17 +59,20 @@ def lab(
 
 
 def playground(
-    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser window.")] = True,
-    port: Annotated[
-        int, typer.Option(min=1, max=65535, help="Port on loopback; the next free one if it is taken.")
-    ] = 8866,
+    out: Annotated[Path, typer.Option(help="The page: one file, to open, to send or to put on any server.")] = Path(
+        "rlviz-playground.html"
+    ),
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open it in a browser.")] = True,
 ) -> None:
-    """Open the playground as a web page, without a notebook, on this machine only (loopback, token on)."""
-    from rlviz.web import HERE, page_command
+    """Write a page in which a small language model trains, and open it; it needs no kernel, no server and no network."""
+    from rlviz.runs.playground import whole_page
+    from rlviz.training.files import write_text
 
-    with refusals():
-        code = serve(page_command(port=port, browser=browser), JUPYTER_PATH=HERE)
-    raise typer.Exit(code)
+    with refusals("the playground"):
+        write_text(out, whole_page())
+        console.print(f"written to {escape(str(out))}", soft_wrap=True)
+        if browser and not webbrowser.open(out.resolve().as_uri()):
+            console.print("No browser could be opened here; open that file in one.")
 
 
 @dataclass(frozen=True)
@@ -162,15 +166,10 @@ def lab_command(folder: Path, *, port: int, browser: bool) -> list[str]:
     return command
 
 
-def serve(command: list[str], **folders: Path) -> int:
-    """Become this server, so that Ctrl-C and every other signal reach it; where a process cannot, run it to its exit code.
-
-    folders: by the variable of the environment in which each comes first.
-    """
-    environment = dict(os.environ)
-    for name, folder in {"JUPYTER_CONFIG_PATH": _SETTINGS, **folders}.items():
-        paths = [str(folder), *environment.get(name, "").split(os.pathsep)]
-        environment[name] = os.pathsep.join(path for path in paths if path)
+def serve(command: list[str]) -> int:
+    """Become this server, so that Ctrl-C and every other signal reach it; where a process cannot, run it to its exit code."""
+    paths = [str(_SETTINGS), *os.environ.get("JUPYTER_CONFIG_PATH", "").split(os.pathsep)]
+    environment = {**os.environ, "JUPYTER_CONFIG_PATH": os.pathsep.join(path for path in paths if path)}
     sys.stdout.flush()
     if os.name == "posix":
         os.execve(command[0], command, environment)

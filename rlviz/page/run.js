@@ -6,15 +6,15 @@ export const array = (shape, data) => ({ shape, data });
 export const scalar = (x) => array([], Float64Array.of(x));
 const lift = (x) => (typeof x === "object" ? x : scalar(+x));
 const range = (n) => Array.from({ length: n }, (_, i) => i);
-const from0 = (d, rank) => (d < 0 ? d + Math.max(rank, 1) : d);
+export const from0 = (d, rank) => (d < 0 ? d + Math.max(rank, 1) : d);
 const replaced = (list, d, ...by) => [...list.slice(0, d), ...by, ...list.slice(d + 1)];
 const alike = (a, b) => a.length === b.length && a.every((n, i) => n === b[i]);
-function size(shape) {
+export function size(shape) {
   let n = 1;
   for (const k of shape) n *= k;
   return n;
 }
-function strides(shape) {
+export function strides(shape) {
   const steps = Array(shape.length);
   for (let d = shape.length - 1, n = 1; d >= 0; n *= shape[d--]) steps[d] = n;
   return steps;
@@ -557,7 +557,7 @@ function addExp(a, b) {
   const [low, high] = [min(a, b), max(a, b)];
   return low === high && !Number.isFinite(low) ? low : Math.log1p(Math.exp(low - high)) + high;
 }
-const plus = (a, b) => a + b;
+export const plus = (a, b) => a + b;
 const times = (a, b) => a * b;
 const { add, sub, mul, div: divide, maximum, minimum, ...compared } =
   Object.fromEntries(Object.entries(LOOPS).map(([name, loop]) => [name, binary(loop)]));

@@ -7,7 +7,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-PLACES = tuple(Path(__file__).parent.parent / name for name in ("page", "runs", "site", "web"))
+PLACES = tuple(Path(__file__).parent.parent / name for name in ("page", "runs", "site"))
 IMPORT = re.compile(r"^import .* from \"\./[\w.]+\";\n", re.MULTILINE)
 COMMENT = re.compile(r"^[ \t]*(//[^\n]*|/\*\*.*?\*/[ \t]*)\n", re.MULTILINE | re.DOTALL)
 EXPORT = re.compile(r"^export (default [^;]+;\n|)", re.MULTILINE)
@@ -19,15 +19,15 @@ def script(name: str) -> Path:
 
 
 def _text(name: str) -> str:
-    """Return a file without its imports and its comments, after its style as the constant CSS, if it has one here.
+    """Return a file without its imports and its comments, after its style as the constant NAME_CSS, if it asks for one.
 
     A saved notebook has it once for each picture, so what only its readers need stays out.
     """
-    path = script(name)
-    style = Path(__file__).with_name(f"{name}.css")
-    before = f"const CSS = {json.dumps(style.read_text(encoding='utf-8'))};\n" if style.is_file() else ""
-    lines = COMMENT.sub("", IMPORT.sub("", path.read_text(encoding="utf-8"))).splitlines()
-    return before + "\n".join(line.lstrip() for line in lines) + "\n"
+    path, constant = script(name), f"{name.upper()}_CSS"
+    text = path.read_text(encoding="utf-8")
+    style = json.dumps(path.with_suffix(".css").read_text(encoding="utf-8")) if constant in text else ""
+    lines = COMMENT.sub("", IMPORT.sub("", text)).splitlines()
+    return (f"const {constant} = {style};\n" if style else "") + "\n".join(line.lstrip() for line in lines) + "\n"
 
 
 @cache

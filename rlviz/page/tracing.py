@@ -244,8 +244,10 @@ class _Rows:
         return self._add([name, arguments, *([keywords] if keywords else [])])
 
     def _put(self, node: Any, arguments: list[Any]) -> int:
-        """Return the row of numbers that are written where a mask is true."""
+        """Return the row of numbers that are written where a mask is true, or added at places (a lookup's gradient)."""
         (mask,) = node.args[1]
+        if len(node.args) > 3 and node.args[3] and mask.meta["val"].dtype is not torch.bool:
+            return self._add(["index_put", arguments])
         if mask.meta["val"].dtype is not torch.bool or node.kwargs.get("accumulate") or len(node.args) > 3:
             raise CannotTrace("numbers are written at places that are counted")
         return self._add(["where", [arguments[1][0], arguments[2], arguments[0]]])

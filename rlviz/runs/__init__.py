@@ -1,4 +1,4 @@
-"""Runs: learning curves, comparisons, costs, what is unusual, the inspector, the training panel and the playground."""
+"""Runs: learning curves, comparisons, costs, what is unusual, the inspector and the training panel."""
 
 import lazy_loader
 

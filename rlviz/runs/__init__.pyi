@@ -13,6 +13,6 @@ from .learning import (
 )
 from .loop import plot_loop as plot_loop
 from .panel import training_panel as training_panel
-from .playground import playground as playground
+from .playground import train_in_page as train_in_page
 from .seeds import train_seeds as train_seeds
 from .watching import watch as watch

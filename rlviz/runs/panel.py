@@ -1,4 +1,4 @@
-"""What `training_panel` and `playground` share: the curves of a run, and a run that trains in a thread."""
+"""The panel that trains in a notebook's kernel: sliders, the curves of a run, and a thread in which it goes on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from rlviz.markup import Markup, element, table
 from rlviz.pictures.base import BLUE, GREY, LINE, TEXT, VERMILION, dress, new_figure, plain
 from rlviz.runs.controls import Control, choice_control, float_control, int_control
 from rlviz.runs.live import Html, LivePicture
-from rlviz.runs.page import PageLink
 from rlviz.runs.svg import SvgFigure
 from rlviz.runs.under_way import UnderWay
 from rlviz.settings import TrainSettings
@@ -54,6 +53,8 @@ PANELS = (
     ),
 )
 NAMED, NAME = ("reward", "entropy"), "#595959"  # metrics at whose lines' ends the names of runs stand, and their colour
+LEARNING_RATES = (3e-5, 1e-4, 2e-4, 3e-4, 5e-4, 1e-3)
+WITHOUT_KL = replace(GRPO, kl=None)
 Records = Sequence[StepRecord]
 Points = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -157,53 +158,47 @@ class LearningCurves(SvgFigure):
             self.freeze()
 
 
-class BackgroundTrainer(LivePicture):
-    """Controls, Train / Stop / Resume, live curves, and the last group as a table; the training goes on in a thread.
+class TrainingPanel(LivePicture):
+    """Sliders, Train / Stop / Resume, live curves, and the last group as a table; made by `training_panel`.
 
-    run: the run on show (None before the first). records: its steps so far. A subclass says in `_prepare` what Train begins,
-    in `_draw` what the curves show, and in `_words_for` what the caption says.
+    run: the run on show (None before the first), which goes on in a thread. records: its steps so far.
     """
 
-    def __init__(
-        self,
-        curves: LearningCurves,
-        controls: Sequence[widgets.Widget],
-        *,
-        beside_buttons: Sequence[widgets.Widget] = (),
-        below: Sequence[widgets.Widget] = (),
-    ) -> None:
+    def __init__(self, task: str, algorithm: GroupPolicyGradient, settings: TrainSettings) -> None:
+        self.task, self.algorithm, self.settings = find_task(task), algorithm, settings
         self.run: TrainingRun[StepRecord] | None = None
         self.records: list[StepRecord] = []
-        self._curves = curves
-        self._running = False
+        self._has_before, self._running = False, False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._under_way = UnderWay()
+        self._others, self._looked = 0, 0.0
+        self._step_seconds: deque[float] = deque(maxlen=RECENT)
+        self._curves = LearningCurves(11, 4, settings.steps)
+        self._lines, self._before = self._curves.lines, self._curves.before
+        self.controls: dict[str, Control] = {
+            "group size": int_control("group size", settings.group_size, 2, 32),
+            "learning rate": choice_control("learning rate", settings.lr, sorted({*LEARNING_RATES, settings.lr})),
+            "updates per rollout": int_control("updates per rollout", settings.updates_per_rollout, 1, 16),
+            "seed": int_control("seed", settings.seed, 0, 99),
+        }
+        for name, high in (("eps_low", 0.99), ("eps_high", 1.0)):
+            if name in (width := numbers(algorithm)):
+                self.controls[name] = float_control(name, width[name], 0.01, high, 0.01)
         self.train_button = widgets.Button(description="Train", button_style="primary", tooltip="Start a new run")
         self.stop_button = widgets.Button(description="Stop", disabled=True, tooltip="Stop after the current step")
         self.resume_button = widgets.Button(description="Resume", disabled=True, tooltip="Go on with the stopped run")
         self.train_button.on_click(lambda button: self.start())
         self.stop_button.on_click(lambda button: self.stop())
         self.resume_button.on_click(lambda button: self.resume())
+        buttons = widgets.HBox([self.train_button, self.stop_button, self.resume_button])
+        rows = [control.row for control in self.controls.values()]
+        half = (len(rows) + 1) // 2
+        columns = widgets.HBox([widgets.VBox(rows[:half]), widgets.VBox(rows[half:])], layout={"flex_flow": "row wrap"})
         self._table = Html(layout={"height": TABLE_HEIGHT})
-        self._page = PageLink(self._page_is_gone)
-        self._under_way = UnderWay()
-        self._others, self._looked = 0, 0.0
-        self._page_gone = False
-        self._step_seconds: deque[float] = deque(maxlen=RECENT)
-        buttons = widgets.HBox([self.train_button, self.stop_button, self.resume_button, *beside_buttons])
-        buttons.add_class("rlviz-buttons")
-        super().__init__(curves, [self._page, *controls, buttons], below=[self._table, *below])
+        super().__init__(self._curves, [columns, buttons], below=[self._table])
         self._words.layout.min_height = CAPTION_HEIGHT
-
-    def _prepare(self) -> None:
-        """Set `run` and `records` for a new run. Raises before it changes anything when the controls' values do not fit."""
-        raise NotImplementedError
-
-    def _draw(self) -> None:
-        self._curves.show([self.records])
-
-    def _words_for(self, state: str) -> str:
-        raise NotImplementedError
+        self._redraw("Press Train.")
 
     @property
     def unfinished(self) -> bool:
@@ -220,16 +215,6 @@ class BackgroundTrainer(LivePicture):
         if not self._running or not self._step_seconds or not self._steps_left:
             return ""
         return f" ({seconds_in_words(self._steps_left * sum(self._step_seconds) / len(self._step_seconds))} left)"
-
-    def _next_record(self) -> StepRecord:
-        assert self.run is not None
-        return next(self.run)
-
-    def _page_is_gone(self) -> None:
-        """Stop: nobody is there to see it."""
-        if self._running:
-            self._page_gone = True
-            self.stop()
 
     def start(self) -> None:
         """Begin a new run with the controls' values; the run before stays on show in grey."""
@@ -260,7 +245,7 @@ class BackgroundTrainer(LivePicture):
 
     def _go(self) -> None:
         self.wait()
-        self._running, self._page_gone = True, False
+        self._running = True
         self._step_seconds.clear()
         self._stop.clear()
         self._set_buttons(running=True)
@@ -268,12 +253,13 @@ class BackgroundTrainer(LivePicture):
         self._thread.start()
 
     def _work(self) -> None:
+        assert self.run is not None
         drawn = 0.0
         try:
             with self._under_way.begun():
                 while self.unfinished and not self._stop.is_set():
                     begun = time.monotonic()
-                    record = self._next_record()
+                    record = next(self.run)
                     self.records.append(record)
                     self._step_seconds.append(time.monotonic() - begun)
                     if time.monotonic() - drawn >= REDRAW_SECONDS:
@@ -281,8 +267,7 @@ class BackgroundTrainer(LivePicture):
                         self._redraw("Training.")
                         drawn = time.monotonic()
             self._running = False
-            why = ", because its page is gone" if self._page_gone else ""
-            self._redraw(f"Stopped{why}; Resume goes on from here." if self.unfinished else "Done.")
+            self._redraw("Stopped; Resume goes on from here." if self.unfinished else "Done.")
         except Exception as error:  # shown where the person looks: nobody sees a thread's traceback
             self._running = False
             self._redraw(f"The run broke off: {error}")
@@ -307,12 +292,43 @@ class BackgroundTrainer(LivePicture):
 
     def _redraw(self, state: str) -> None:
         with self._lock:
-            self._draw()
+            self._curves.show([self.records])
         words = self._words_for(state) + self._words_about_others()
         self._table.value = group_table(self.records[-1]) if self.records else Markup()
         self.show(
             alt=f"Three graphs of a training run against the step: reward and accuracy, entropy, clipped tokens. {words}",
             caption=words,
+        )
+
+    def _prepare(self) -> None:
+        """Begin a new run. Raises before it changes anything when the controls' values do not fit."""
+        from rlviz.training import train  # which the first picture does not wait for
+
+        values = {name: control.value for name, control in self.controls.items()}
+        widths = {name: values[name] for name in ("eps_low", "eps_high") if name in values}
+        algorithm = self.algorithm.with_parameters(**widths)
+        settings = replace(
+            self.settings,
+            group_size=values["group size"],
+            lr=values["learning rate"],
+            updates_per_rollout=values["updates per rollout"],
+            seed=values["seed"],
+        )
+        self.run = train(self.task, algorithm, settings)
+        self._has_before = bool(self.records)
+        with self._lock:
+            self._curves.show_before([("", [self.records])] if self.records else [], settings.steps)
+        self.records = []
+
+    def _words_for(self, state: str) -> str:
+        if self.run is None or not self.records:
+            return f"{state} {self.algorithm.name} on {self.task.name}, {self.settings.steps} steps."
+        settings = self.run.settings
+        compare = " The run before is grey." if self._has_before else ""
+        return (
+            f"{state} Step {self.records[-1].step} of {settings.steps}{self._time_left} (G {settings.group_size}, learning rate "
+            f"{settings.lr:g}, {settings.updates_per_rollout} update{'s' if settings.updates_per_rollout > 1 else ''} a "
+            f"rollout, seed {settings.seed}): {last_numbers(self.records)}.{compare}"
         )
 
 
@@ -349,64 +365,6 @@ def group_table(record: StepRecord) -> Markup:
     style = "font-size: 14px; margin-top: 6px"
     shown = table(columns, rows, heading=f"text-align: left; {CELL}", style=style, caption=caption)
     return element("div", shown, style=f"height: {TABLE_HEIGHT}; overflow-y: auto")
-
-
-LEARNING_RATES = (3e-5, 1e-4, 2e-4, 3e-4, 5e-4, 1e-3)
-WITHOUT_KL = replace(GRPO, kl=None)
-
-
-class TrainingPanel(BackgroundTrainer):
-    """Sliders, Train / Stop / Resume, live curves, and the last group as a table; made by `training_panel`."""
-
-    def __init__(self, task: str, algorithm: GroupPolicyGradient, settings: TrainSettings) -> None:
-        self.task, self.algorithm, self.settings = find_task(task), algorithm, settings
-        self._has_before = False
-        self.controls: dict[str, Control] = {
-            "group size": int_control("group size", settings.group_size, 2, 32),
-            "learning rate": choice_control("learning rate", settings.lr, sorted({*LEARNING_RATES, settings.lr})),
-            "updates per rollout": int_control("updates per rollout", settings.updates_per_rollout, 1, 16),
-            "seed": int_control("seed", settings.seed, 0, 99),
-        }
-        for name, high in (("eps_low", 0.99), ("eps_high", 1.0)):
-            if name in (width := numbers(algorithm)):
-                self.controls[name] = float_control(name, width[name], 0.01, high, 0.01)
-        rows = [control.row for control in self.controls.values()]
-        half = (len(rows) + 1) // 2
-        columns = widgets.HBox([widgets.VBox(rows[:half]), widgets.VBox(rows[half:])], layout={"flex_flow": "row wrap"})
-        curves = LearningCurves(11, 4, settings.steps)
-        self._lines, self._before = curves.lines, curves.before
-        super().__init__(curves, [columns])
-        self._redraw("Press Train.")
-
-    def _prepare(self) -> None:
-        from rlviz.training import train  # which the first picture does not wait for
-
-        values = {name: control.value for name, control in self.controls.items()}
-        widths = {name: values[name] for name in ("eps_low", "eps_high") if name in values}
-        algorithm = self.algorithm.with_parameters(**widths)
-        settings = replace(
-            self.settings,
-            group_size=values["group size"],
-            lr=values["learning rate"],
-            updates_per_rollout=values["updates per rollout"],
-            seed=values["seed"],
-        )
-        self.run = train(self.task, algorithm, settings)
-        self._has_before = bool(self.records)
-        with self._lock:
-            self._curves.show_before([("", [self.records])] if self.records else [], settings.steps)
-        self.records = []
-
-    def _words_for(self, state: str) -> str:
-        if self.run is None or not self.records:
-            return f"{state} {self.algorithm.name} on {self.task.name}, {self.settings.steps} steps."
-        settings = self.run.settings
-        compare = " The run before is grey." if self._has_before else ""
-        return (
-            f"{state} Step {self.records[-1].step} of {settings.steps}{self._time_left} (G {settings.group_size}, learning rate "
-            f"{settings.lr:g}, {settings.updates_per_rollout} update{'s' if settings.updates_per_rollout > 1 else ''} a "
-            f"rollout, seed {settings.seed}): {last_numbers(self.records)}.{compare}"
-        )
 
 
 @checked

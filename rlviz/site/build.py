@@ -32,7 +32,9 @@ def files(course: Path) -> Iterator[File]:
 
 def script() -> File:
     """Return the one script of all pages: pictures that are computed, what plays and what is inspected."""
-    pictures = classic("run", "draw", offers="globalThis.rlviz = { mount };")
+    pictures = classic(
+        "packed", "run", "draw", "tasks", "playground", offers="globalThis.rlviz = { mount, playground };"
+    )
     return File("rlviz.js", "\n".join([pictures, classic("packed", "curves", "player", "inspector", "site")]))
 
 

@@ -31,21 +31,26 @@ class File:
     content: str | bytes
 
 
-def policy(body: str) -> str:
-    """Return a content security policy: files beside the page, and of scripts within it only those of this body."""
+def policy(body: str, *, trains: bool = False) -> str:
+    """Return a content security policy: files beside the page, and of scripts within it only those of this body.
+
+    trains: whether a model trains there, by WebAssembly in a worker that is made from a blob.
+    """
     scripts = [
         found["text"] for found in INLINE.finditer(body) if "src=" not in found["named"] and DATA not in found["named"]
     ]
     hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
     allowed = " ".join(["'self'", *(f"'sha256-{one}'" for one in dict.fromkeys(hashes))])
+    if trains:
+        allowed += " 'wasm-unsafe-eval'; worker-src blob:"
     return (
         f"default-src 'none'; script-src {allowed}; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
         "base-uri 'none'; form-action 'none'"
     )
 
 
-def page(path: str, title: str, *body: Markup, language: str = "en") -> File:
-    """Return a page. path: from the site's folder. language: of its body, as HTML names it."""
+def page(path: str, title: str, *body: Markup, language: str = "en", trains: bool = False) -> File:
+    """Return a page. path: from the site's folder. language: of its body, as HTML names it. trains: see `policy`."""
     root = "../" * path.count("/")
     within = path.partition("/")[0]
     links = [
@@ -61,7 +66,7 @@ def page(path: str, title: str, *body: Markup, language: str = "en") -> File:
     head = element(
         "head",
         element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=policy(main)),
+        element("meta", http_equiv="Content-Security-Policy", content=policy(main, trains=trains)),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
         element("title", title if path == "index.html" else f"{title} · rlviz"),

@@ -18,6 +18,7 @@ from rlviz.algorithms.family import Algorithm
 from rlviz.markup import Markup, element, joined
 from rlviz.page.widget import pack
 from rlviz.pictures.catalogue import EXPLORERS, find_explorer
+from rlviz.runs import playground
 from rlviz.runs.inspected import strongest
 from rlviz.runs.inspector import inspect_run
 from rlviz.runs.recordings import RECORDINGS, packed
@@ -26,7 +27,7 @@ from rlviz.training import TrainSettings, train
 
 FIRST_EXPLORER, FIRST_RUN = "clip", "grpo"
 INSPECTED, STEPS = DAPO, 60
-TITLE = "rlviz: how a language model learns from rewards"
+TITLE = playground.TITLE
 SENTENCE = (
     "Policy optimisation (PPO, GRPO, DAPO, GSPO, DCPO and their relatives) in pictures that you can touch and "
     "runs that you can watch, small enough for a laptop."
@@ -53,7 +54,7 @@ def live(name: str, root: str) -> Markup:
 
 
 def front() -> Iterator[File]:
-    """The front page: a picture that answers, and a run that plays."""
+    """The front page: a model that trains, and the ways on; its programs and weights are files, loaded after it is seen."""
     ways = (
         ("Explorers", "explorers/index.html", "One idea each, with sliders and things to drag."),
         ("Recorded runs", "runs.html", "Real training, step by step: groups, rewards, tokens."),
@@ -62,23 +63,23 @@ def front() -> Iterator[File]:
         ("Lessons", "course/index.html", "The course, to read here or to run, and three ways through it."),
         ("Teach", "teaching.html", "Slides whose pictures can be dragged, and a sheet to print."),
     )
+    without = element(
+        "noscript",
+        element(
+            "p", "The model trains where JavaScript runs. ", element("a", "See a lesson", href="course/index.html")
+        ),
+    )
+    links = [element("li", element("a", name, href=to), element("span", words)) for name, to, words in ways]
     yield page(
         "index.html",
         TITLE,
         element("h1", TITLE),
-        element("p", SENTENCE, class_="lead"),
-        element("section", live(FIRST_EXPLORER, ""), id="picture"),
-        element("section", element("h2", "A run, as it was trained"), player(""), id="run"),
-        element(
-            "section",
-            element("h2", "Go on"),
-            element(
-                "ul",
-                *(element("li", element("a", name, href=to), element("span", words)) for name, to, words in ways),
-                class_="ways",
-            ),
-        ),
+        joined(data(pack(playground.given()), data_playground="training/"), without),
+        element("section", element("h2", "Go on"), element("p", SENTENCE), element("ul", *links, class_="ways")),
+        trains=True,
     )
+    for name, part in playground.parts().items():
+        yield File(f"training/{name}.js", f'packed["training/{name}"]="{pack(part)}";\n')
 
 
 def player(root: str) -> Markup:
@@ -104,7 +105,7 @@ def runs() -> Iterator[File]:
         element("section", element("h2", "What to look for"), *about),
     )
     for name in RECORDINGS:
-        yield File(f"recordings/{name}.js", f'recordings["{name}"]="{packed(name)}";\n')
+        yield File(f"recordings/{name}.js", f'packed["recordings/{name}"]="{packed(name)}";\n')
 
 
 def explorers() -> Iterator[File]:

@@ -1,23 +1,30 @@
-// What the site's pages do: explorers answer, recorded runs play, a run is looked into. Data stand in the page itself, and
-// recordings come as scripts, because a page that is opened from the disk may fetch nothing.
+// What the site's pages do: a model trains, explorers answer, recorded runs play, a run is looked into. Data stand in the page
+// itself; recordings, programs and weights come as scripts, because a page that is opened from the disk may fetch nothing.
 import { readAddress, writeAddress } from "./curves.js";
 import { frozenInspector } from "./inspector.js";
 import { unpack } from "./packed.js";
 import { player } from "./player.js";
 
-const loaded = (globalThis.recordings = {}); // name → what was packed, as the files of the recordings put it there
+const packed = (globalThis.packed = {}); // name → what was packed, as files of recordings and of training put it there
 
 function load(address, name) {
   return new Promise((done, failed) => {
-    if (loaded[name]) return done(unpack(loaded[name]));
+    if (packed[name]) return done(unpack(packed[name]));
     const script = document.createElement("script");
     script.src = address;
-    script.onload = () => done(unpack(loaded[name]));
+    script.onload = () => done(unpack(packed[name]));
     script.onerror = () => failed(new Error(`${address} cannot be read`));
     document.head.append(script);
   });
 }
 
+for (const place of document.querySelectorAll("[data-playground]")) {
+  const folder = place.dataset.playground;
+  unpack(place.querySelector("script").textContent).then((given) => {
+    place.replaceChildren();
+    globalThis.rlviz.run = globalThis.rlviz.playground(place, given, (part) => load(`${folder}${part}.js`, `training/${part}`));
+  });
+}
 for (const place of document.querySelectorAll("[data-picture]")) {
   unpack(place.querySelector("script").textContent).then((given) => {
     place.replaceChildren();
@@ -25,10 +32,10 @@ for (const place of document.querySelectorAll("[data-picture]")) {
   });
 }
 for (const place of document.querySelectorAll("[data-player]")) {
-  loaded[place.dataset.player] = place.querySelector("script").textContent;
+  packed[`recordings/${place.dataset.player}`] = place.querySelector("script").textContent;
   const runs = [...place.parentElement.querySelectorAll("datalist option")].map((option) => {
     const name = option.value.match(/([\w-]+)\.js$/)[1];
-    return { name, title: option.textContent, load: () => load(option.value, name) };
+    return { name, title: option.textContent, load: () => load(option.value, `recordings/${name}`) };
   });
   place.replaceChildren();
   player(place, runs, { linked: true });

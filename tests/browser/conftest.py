@@ -43,7 +43,7 @@ WINDOW: ViewportSize = {"width": 1280, "height": 900}
 
 @dataclass(frozen=True)
 class Lab:
-    """A running `rlviz lab` or `rlviz playground`: the address it printed, and the folder it serves."""
+    """A running `rlviz lab`: the address it printed, and the folder it serves."""
 
     url: str
     folder: Path
@@ -97,16 +97,6 @@ def lab(chromium: str, tmp_path_factory: pytest.TempPathFactory, request: pytest
     configure(root, kernels)
     with serving(root, "lab", "--dir", str(root / "course"), in_full=not kernels) as url:
         yield Lab(url, root / "course")
-
-
-@pytest.fixture(scope="module")
-def voila(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Serve the playground as a web page."""
-    pytest.importorskip("voila", reason="voila is not installed: pip install 'rlviz[web]'")
-    root = tmp_path_factory.mktemp("voila")
-    configure(root, WARM_KERNELS)
-    with serving(root, "playground") as url:
-        yield Lab(url, root)
 
 
 def configure(root: Path, server: str) -> None:
@@ -231,12 +221,6 @@ def run_in_lab(lab: Lab, open_page: Callable[[str], Notebook]) -> Iterator[Calla
     yield run
     for notebook in notebooks:
         notebook.page.close()
-
-
-@pytest.fixture
-def playground_in_lab(run_in_lab: Callable[..., Notebook], request: pytest.FixtureRequest) -> Notebook:
-    """Open a notebook with nothing but a playground, and run it; of the test's name, since a path keeps its kernel."""
-    return run_in_lab(request.node.name, "from rlviz import playground\nplayground()")
 
 
 def watched(page: Page, url: str) -> Notebook:

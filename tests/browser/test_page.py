@@ -260,7 +260,7 @@ def test_two_pictures_in_one_page_keep_apart(opened: Callable[..., Page]) -> Non
     widths = [p.get_by_role("slider", name="width", exact=True).first for p in tab.locator(".rlviz-picture").all()]
     assert [float(p.get_attribute("aria-valuetext") or "nan") for p in widths] == pytest.approx([0.4, 0.7])
     assert "it-2.width=0.7" in tab.url and "#it.width" not in tab.url and "&it.width" not in tab.url
-    assert tab.locator("style[data-rlviz]").count() == 1
+    assert tab.locator("style[data-rlviz=draw]").count() == 1
 
 
 def test_the_same_picture_twice_is_two_pictures(opened: Callable[..., Page]) -> None:

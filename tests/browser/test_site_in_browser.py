@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -83,12 +82,19 @@ def step_of(page: Page) -> int:
     return int(page.locator(".rl-play output").inner_text().split()[1])
 
 
-def test_the_front_page_lives_and_plays(visit: Callable[..., Page]) -> None:
-    page = visit("index.html")
-    page.locator("#picture svg").first.wait_for()
-    page.get_by_label("algorithm", exact=True).select_option("DAPO")
-    page.locator("#picture").get_by_text(re.compile("^DAPO pushes a good token up until its ratio is 1.28")).wait_for()
-    page.get_by_role("button", name="❚❚ Pause").scroll_into_view_if_needed()
+def test_on_the_front_page_a_model_trains_whose_weights_come_when_they_are_needed(visit: Callable[..., Page]) -> None:
+    page = visit("index.html#play.seed=1")
+    page.wait_for_function("() => globalThis.rlviz?.run?.step >= 2", timeout=90_000)
+    loaded = "() => [...document.scripts].map((one) => one.src.split('/').at(-1)).filter((name) => name && name !== 'rlviz.js')"
+    assert page.evaluate(loaded) == ["programs.js", "chain.js"]
+    page.get_by_label("task", exact=True).select_option("sort")
+    page.wait_for_function("() => rlviz.run.settings.task === 'sort' && rlviz.run.step >= 1", timeout=90_000)
+    assert page.evaluate(loaded) == ["programs.js", "chain.js", "sort.js"]
+
+
+def test_a_recorded_run_plays(visit: Callable[..., Page]) -> None:
+    page = visit("runs.html")
+    page.get_by_role("button", name="❚❚ Pause").wait_for()
     page.wait_for_function(
         "() => +document.querySelector('.rl-play output').textContent.split(' ')[1] >= 3", timeout=60_000
     )
@@ -218,7 +224,7 @@ def test_texts_of_a_recording_are_texts(visit: Callable[..., Page], folder: Path
             for response in group["responses"]:
                 response.update(reward=NASTY, advantage=NASTY, tokens=[NASTY] * len(response["tokens"]))
     packed = base64.b64encode(gzip.compress(json.dumps(data).encode())).decode()
-    (copy / "recordings" / "hacked.js").write_text(f'recordings["hacked"]="{packed}";', encoding="utf-8")
+    (copy / "recordings" / "hacked.js").write_text(f'packed["recordings/hacked"]="{packed}";', encoding="utf-8")
     page = visit("runs.html#run=hacked&step=3", root=copy)
     page.locator(".rl-play .said").get_by_text(NASTY).wait_for()
     assert page.locator(".rl-play img").count() == 0

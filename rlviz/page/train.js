@@ -1,0 +1,494 @@
+/**
+ * A transformer trains in the page: it samples, is judged, and learns by the library's algorithms, traced into programs.
+ *
+ * In a page this is a Web Worker made of a blob: run.js, tasks.js, planned.js and this file, one after the other
+ * (`in_page.worker()`); the page's content security policy needs 'wasm-unsafe-eval' and worker-src blob:. Whoever imports it
+ * (node) takes `trainer(post)`, a function of the same messages. What is shipped is packed by `rlviz.runs.in_page`, weights in
+ * float16. The same messages give the same numbers in every browser that has WebAssembly.
+ *
+ * To the worker, {do, …}:
+ *   open  {transformer, rules, checkpoints, kernels}   what is shipped, first; without kernels in plain JavaScript. → ready
+ *   add   {checkpoints}             further ones, that were loaded later. → ready
+ *   start {settings}                a run from its beginning; what is not given is as in DEFAULTS. → started
+ *   set   {settings}                from the next step on; another seed, checkpoint or `beside` begins anew. → set, or started
+ *   play  {pause}                   go on alone, with so many ms between two steps (0)
+ *   pause | step | reset            stop after this step; do one step, then stop; begin anew as things are set (→ started)
+ *   look  {step, run}               one of the last KEPT steps again, with after: log π under the weights now. → step
+ *   push  {step, run, algorithm}    what another algorithm would have made of that step's responses. → pushed
+ *   evaluate {greedy}               → evaluated, for each run
+ * Settings: DEFAULTS, within RANGES. algorithm, beside: names of rules; beside trains a second policy on the same seed.
+ * group_size: 2, 4, 8, 16 or 32, in 128 responses. parameters: algorithm → {name: number of a piece, such as eps_high}.
+ * mistake: whether the judge has one (what ends in 7 is paid as if it were right).
+ *
+ * From it, {is, …}:
+ *   ready     {algorithms: name → {parameters: name → [value, low, high, step], needs_reference, max_rounds, min_group_size},
+ *              checkpoints: names, wasm: whether it computes in WebAssembly}
+ *   started   {settings, bytes, ms}   or set: bytes of the worker's memory, ms that planning took
+ *   step      of run 0, or 1 for `beside`. N groups were sampled (P, or more in further rounds), of G responses of at most T
+ *             tokens; arrays are flat, in the order group, response, token.
+ *             run, step (from 1), algorithm, N, P, G, T, S (tokens of a prompt), rounds
+ *             prompts [N], texts [N·G], correct, format, paid (what the judge saw), truncated, rewards (shaped) [N·G]
+ *             uses [N] (how often a group is used; 0: left out), dead [N] (rewards all equal), selected (groups in use)
+ *             tokens, mask, logp_old, entropies, ref_logp (or null), seen (by the loss), advantages [N·G·T], of all groups
+ *             logp, ratio, lower, upper, cut (1 low, 2 high, 3 dual), slope (of the objective by log π: the push) [N·G·T],
+ *             as the last update saw them; NaN where a group is left out
+ *             accuracy, reward, entropy, length, kl (to the start; null without a reference), loss, grad_norm, lr,
+ *             clip {low, high, dual}, held_out (null between evaluations), ms {sample, judge, update, evaluate, all}
+ *   pushed    {run, step, algorithm, advantages, logp, ratio, lower, upper, cut, slope}, as in step
+ *   evaluated {run, step, greedy, held_out}
+ *   diverged  {run, step, what}       it plays no further: a number is not finite (the weights are those before that update), or,
+ *             after its step, not one response is well formed any more; reset or start begins anew
+ *   refused   {why}                   a message that could not be followed, in a sentence; nothing has changed
+ */
+import { compile, exp, expm1, largest, log, machine } from "./planned.js";
+import { array, draws, plus, program } from "./run.js";
+import { encode, END, split, TASKS, textOf } from "./tasks.js";
+
+export const DEFAULTS = {
+  algorithm: "GRPO", beside: null, checkpoint: "chain", seed: 0, group_size: 8, updates_per_rollout: 1, lr: 3e-4,
+  lr_warmup_steps: 10, max_grad_norm: 1, evaluate_every: 10, parameters: {}, mistake: false,
+};
+/** Limits of the numbers, and which of them are whole. */
+export const RANGES = {
+  seed: [0, 2 ** 31 - 1, true], group_size: [2, 32, true], updates_per_rollout: [1, 16, true], lr: [0, 1e4],
+  lr_warmup_steps: [0, 1e4, true], max_grad_norm: [1e-6, 1e6], evaluate_every: [0, 1e4, true],
+};
+const OF_PIECES = { eps_low: [0, 0.999] }; // beyond it the lower limit of a ratio would not be above 0
+const ROWS = 128; // responses of an update, whatever the size of a group
+const KEPT = 50; // steps that can be looked at again
+const HELD_OUT = 256; // prompts of an evaluation
+const NEVER = -1e9;
+
+const bytesOf = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+const numbersOf = (text) => new Float32Array(bytesOf(text).buffer);
+/** Return float16 numbers as float32. */
+function ofHalves(text) {
+  const halves = new Uint16Array(bytesOf(text).buffer), out = new Float32Array(halves.length), bits = new Uint32Array(out.buffer);
+  halves.forEach((h, i) => {
+    if (h & 0x7c00) bits[i] = ((h & 0x8000) << 16) | ((((h >> 10) & 31) + 112) << 23) | ((h & 1023) << 13);
+    else out[i] = (h & 0x8000 ? -1 : 1) * (h & 1023) * 2 ** -24;
+  });
+  return out;
+}
+const mapped = (object, f) => Object.fromEntries(Object.entries(object).map(([name, value]) => [name, f(value, name)]));
+const sum = (x) => x.reduce(plus, 0);
+/** Return arrays, at least one, one after the other. */
+function concat(parts) {
+  const out = new parts[0].constructor(sum(parts.map((x) => x.length)));
+  parts.reduce((at, x) => (out.set(x, at), at + x.length), 0);
+  return out;
+}
+
+// --- a transformer that samples, is scored and moves ---
+
+/** Return what does that, planned for prompts of S tokens, and G responses of T to each of ROWS / G of them. */
+function transformerOf(memory, { programs, parameters, layers, heads, width, turns, places }, S, T, G) {
+  const [L, P] = [S + T, ROWS / G];
+  memory.top = memory.begin;
+  const tables = { weights: [parameters], turns: [2, L, width / 2], bias: [L, L] }, early = { weights: 0, turns: 0, bias: 0 };
+  const cache = [layers, ROWS, heads, L, width], tokens = [P, G, T];
+  const place = { token: [ROWS], keys: cache, values: cache, at: [L], seen: [L] };
+  const numbers = { lr: [], longest: [], m_share: [], v_share: [] };
+  const slopes = { slope: tokens, entropy_slope: tokens, m: [parameters], v: [parameters], ...numbers };
+  const planned = (name, more, phases, reruns) =>
+    compile(memory, programs[name], { ...tables, ...more }, { ...early, ...phases }, reruns);
+  const [groups, singles] = [P, ROWS].map((rows) => planned("prefill", { prompts: [rows, S] }, { prompts: 1 }, true));
+  const decoder = planned("decode", place, mapped(place, () => 1), true);
+  const updater = planned("update", { prompts: [P, S], tokens, ...slopes }, { prompts: 1, tokens: 1, ...mapped(slopes, () => 2) });
+  const put = (of, given) => Object.entries(given).forEach(([name, value]) => of.in(name).set(value));
+  const half = numbersOf(turns), line = (L * width) / 2;
+  const both = concat([half.subarray(0, line), half.subarray((places * width) / 2).subarray(0, line)]);
+  const causal = Float32Array.from({ length: L * L }, (_, k) => (k % L <= Math.floor(k / L) ? 0 : NEVER));
+  put(decoder, { turns: both });
+  for (const each of [groups, singles, updater]) put(each, { turns: both, bias: causal });
+
+  /** Copy keys and values of prompts [n, …, S] to each of their responses, in room for T more. */
+  const share = (from, to, each) => {
+    const [piece, n] = [S * width, ROWS / each];
+    to.fill(0);
+    for (let i = 0; i < layers; i++) for (let row = 0; row < ROWS; row++) for (let h = 0; h < heads; h++) {
+      const at = ((i * n + Math.floor(row / each)) * heads + h) * piece;
+      to.set(from.subarray(at, at + piece), ((i * ROWS + row) * heads + h) * L * width);
+    }
+  };
+  /** Draw responses to prompts [n, S], `each` to every one, n · each = ROWS. uniform: a number a token; null: the likeliest. */
+  const sample = (weights, prompts, each, uniform) => {
+    const first = each === 1 ? singles : groups;
+    put(first, { weights, prompts });
+    put(decoder, { weights });
+    [first, decoder].forEach((of) => of.run(0));
+    first.run(1);
+    for (const name of ["keys", "values"]) share(first.out(name), decoder.in(name), each);
+    const made = {
+      tokens: new Int32Array(ROWS * T), mask: new Uint8Array(ROWS * T), logp: new Float64Array(ROWS * T),
+      entropies: new Float64Array(ROWS * T), truncated: new Uint8Array(ROWS).fill(1),
+    };
+    for (let t = 0; t < T; t++) {
+      const [source, of] = t ? [decoder, 1] : [first, each];
+      const [probs, logs, entropy] = ["probs", "log_probs", "entropy"].map((name) => source.out(name));
+      const V = (probs.length * of) / ROWS;
+      for (let row = 0; row < ROWS; row++) {
+        if (!made.truncated[row]) continue;
+        const [from, at] = [Math.floor(row / of), row * T + t];
+        const token = pick(probs.subarray(from * V, from * V + V), uniform && uniform[at]);
+        [made.tokens[at], made.mask[at], made.logp[at], made.entropies[at]] = [token, 1, logs[from * V + token], entropy[from]];
+        if (token === END) made.truncated[row] = 0;
+      }
+      if (t === T - 1 || !made.truncated.includes(1)) break;
+      put(decoder, { token: Float32Array.from({ length: ROWS }, (_, row) => made.tokens[row * T + t]) });
+      decoder.in("at").fill(0)[S + t] = 1;
+      put(decoder, { seen: Float32Array.from({ length: L }, (_, k) => (k <= S + t ? 0 : NEVER)) });
+      decoder.run(1);
+      put(decoder, { keys: decoder.out("keys"), values: decoder.out("values") });
+    }
+    return made;
+  };
+  /** Read responses [P, G, T] under weights; return their log-probabilities and entropies. */
+  const score = (weights, prompts, tokens) => {
+    put(updater, { weights, prompts, tokens });
+    updater.run(0);
+    updater.run(1);
+    return { logp: Float64Array.from(updater.out("logp")), entropy: Float64Array.from(updater.out("entropy")) };
+  };
+  /** Move what was scored last down these slopes; return the gradient's norm, and move nothing where that is no number. */
+  const descend = (own, given) => {
+    put(updater, { m: own.m, v: own.v, ...mapped(given, (value) => (typeof value === "number" ? [value] : value)) });
+    updater.run(2);
+    const [norm] = updater.out("norm");
+    if (Number.isFinite(norm)) for (const name of ["weights", "m", "v"]) own[name].set(updater.out(name));
+    return norm;
+  };
+  return { S, T, G, P, sample, score, descend };
+}
+
+/** Return the token whose slice of the cumulated probabilities holds u, or without u the likeliest one. */
+function pick(probs, u) {
+  if (u === null) return Math.max(0, probs.indexOf(probs.reduce(largest)));
+  const aim = u * probs.reduce(plus, 0);
+  let [token, reached] = [0, probs[0]];
+  while (token < probs.length - 1 && !(reached > aim)) reached += probs[++token];
+  return token;
+}
+
+// --- one step ---
+
+const CHANCE = ["prompts", "tokens", "groups", "evaluation"];
+/** Return n numbers in [0, 1): a hash of seed, step, purpose, round and their place. */
+export function chance(seed, step, purpose, round, n) {
+  const own = Math.imul(Math.imul(seed, 1000003) + step, 64) + round * CHANCE.length + CHANCE.indexOf(purpose);
+  return draws({ kind: "uniform", shape: [n], seed: own | 0 }).data;
+}
+
+const PAST = ["visits", "mean", "variance", "lowest", "highest"].map((name) => `past_${name}`); // of a prompt's rewards
+const NEVER_SAMPLED = [0, 0, 0, Infinity, -Infinity];
+class Diverged extends Error {}
+
+/** Return the texts of responses, and what the judge says of them; paid: what it says where it has a mistake. */
+function graded(prompts, { tokens, mask }, G, T, task, mistake) {
+  const of = (row) => tokens.subarray(row * T, row * T + T).filter((_, t) => mask[row * T + t]);
+  const texts = Array.from({ length: prompts.length * G }, (_, row) => textOf(of(row)));
+  const grades = texts.map((text, row) => task.grade(prompts[Math.floor(row / G)], text));
+  const numbers = (f) => Float64Array.from(grades, (grade, row) => +f(grade, texts[row]));
+  const paid = numbers(({ correct, format }, text) => correct || (mistake && format && text.endsWith("7")));
+  return { texts, correct: numbers(({ correct }) => correct), format: numbers(({ format }) => format), paid };
+}
+
+/** Return rewards, what the loss sees, advantages, uses and the history after this visit, by the algorithm's own program. */
+function judged({ rule, parameters }, rollout, past) {
+  const { N, G, T, paid, format, truncated, ref_logp } = rollout;
+  const groups = (x) => array([N, G], x), tokens = (x) => array([N, G, T], x);
+  const given = { old_logp: tokens(rollout.logp), old_entropy: tokens(rollout.entropies), mask: tokens(rollout.mask) };
+  if (ref_logp) given.ref_logp = tokens(ref_logp);
+  Object.assign(given, { correct: groups(paid), well_formed: groups(format), truncated: groups(truncated) });
+  PAST.forEach((name, i) => (given[name] = array([N], past.map((each) => each[i]))));
+  return mapped(rule.judge({ ...given, ...parameters }), (x) => x.data.slice());
+}
+
+/** Return the groups to learn from: those in use, and where these count more than once, as many of them again, drawn. */
+function chosen({ rule, settings }, paid, N, G, step) {
+  const uses = Array.from(rule.judge({ correct: array([N, G], paid) }, ["uses"]).uses.data);
+  const there = uses.flatMap((use, group) => (use > 0 ? [group] : []));
+  const missing = Math.round(sum(uses)) - there.length;
+  const drawn = Array.from(missing > 0 ? chance(settings.seed, step, "groups", 0, missing) : []);
+  return [...there, ...drawn.map((u) => there[Math.floor(u * there.length)])];
+}
+
+/** Return loss and slopes of the selected groups, by the algorithm's own program. scored: log π and entropy of the same groups. */
+function objective({ rule, parameters }, { logp, ref_logp, G, T }, { advantages, seen }, selected, scored) {
+  const size = G * T, tokens = (x) => array([selected.length, G, T], x);
+  const of = (x) => tokens(concat(selected.map((group) => x.subarray(group * size, group * size + size))));
+  const given = { old_logp: of(logp), advantages: of(advantages), seen: of(seen), ...mapped(scored, tokens) };
+  return rule.objective({ ...given, ...(ref_logp && { ref_logp: of(ref_logp) }), ...parameters });
+}
+
+/** Return what an objective made of the selected groups, for all N of them: NaN for the others. */
+function shown(found, scored, selected, { N, G, T }) {
+  const size = G * T;
+  const back = (x) => {
+    const out = new Float32Array(N * size).fill(NaN);
+    selected.forEach((group, i) => out.set(x.subarray(i * size, i * size + size), group * size));
+    return out;
+  };
+  if (!selected.length) return mapped({ logp: 0, ratio: 0, lower: 0, upper: 0, cut: 0, slope: 0 }, () => back([]));
+  const { low, high, dual, ratio, lower, upper, slope } = mapped(found, (x) => x.data);
+  const cut = low.map((is, i) => is + 2 * high[i] + 3 * dual[i]);
+  return { ...mapped({ ratio, lower, upper, cut }, back), logp: back(scored.logp), slope: back(slope.map((x) => -x)) };
+}
+
+/** A policy that trains. `now`, of a call: {settings, algorithm, rule, parameters, model, task, start} as they are. */
+class Run {
+  constructor(number, start) {
+    const [m, v] = [new Float32Array(start.length), new Float32Array(start.length)];
+    Object.assign(this, { number, weights: start.slice(), m, v, left: [1, 1], steps: 0, history: new Map(), kept: [] });
+  }
+
+  /** Do one step; return its report. Throws Diverged: the weights are then those of the update before. */
+  step(now) {
+    const times = [performance.now()], lap = (value) => (times.push(performance.now()), value);
+    const rollout = lap(this.collect(now));
+    if (!rollout.logp.every(Number.isFinite)) throw new Diverged("a log-probability is no finite number");
+    const past = rollout.places.map((place) => this.history.get(place) ?? NEVER_SAMPLED);
+    const verdict = judged(now, rollout, past);
+    if (verdict[PAST[0]]) rollout.places.forEach((place, n) => this.history.set(place, PAST.map((name) => verdict[name][n])));
+    lap();
+    const { scored, ...done } = lap(this.learn(now, rollout, verdict));
+    this.steps++;
+    const isDue = now.settings.evaluate_every && this.steps % now.settings.evaluate_every === 0;
+    const heldOut = lap(isDue ? this.evaluate(now) : null);
+    const took = times.slice(1).map((at, i) => at - times[i]);
+    const ms = { sample: took[0], judge: took[1], update: took[2], evaluate: took[3], all: sum(took) };
+    const of = { run: this.number, step: this.steps, algorithm: now.algorithm };
+    const report = { ...of, ...told(rollout, verdict), ...done, held_out: heldOut, ms };
+    this.kept = [...this.kept, { report, rollout, past, scored }].slice(-KEPT);
+    return report;
+  }
+
+  /** Sample G responses to each of P prompts, and to further ones in place of groups that the algorithm has no use for. */
+  collect(now) {
+    const { settings, rule, model, task } = now, { S, T, G, P } = model;
+    const drawn = chance(settings.seed, this.steps, "prompts", 0, 4 * P * rule.max_rounds);
+    const order = [...new Set(drawn.map((u) => Math.floor(u * task.train.length)))].slice(0, P * rule.max_rounds);
+    let rollout = { N: 0, selected: [] };
+    for (let rounds = 1; rollout.N < order.length && rollout.selected.length < P; rounds++) {
+      const more = order.slice(rollout.N, rollout.N + P - rollout.selected.length), rows = more.length * G;
+      const ids = Array.from({ length: P }, (_, i) => encode(task.train[more[i % more.length]])).flat(); // some for nothing
+      const uniform = chance(settings.seed, this.steps, "tokens", rounds - 1, ROWS * T);
+      const part = mapped(model.sample(this.weights, ids, G, uniform), (x) => x.slice(0, (x.length / ROWS) * rows));
+      const all = rollout.N ? mapped(part, (x, name) => concat([rollout[name], x])) : part;
+      const places = order.slice(0, rollout.N + more.length), prompts = places.map((place) => task.train[place]);
+      const grades = graded(prompts, all, G, T, task, settings.mistake);
+      rollout = { ...all, ...grades, prompts, places, N: places.length, P, G, T, S, rounds };
+      rollout.selected = chosen(now, rollout.paid, rollout.N, G, this.steps);
+    }
+    return { ...rollout, ref_logp: rule.needs_reference ? scoredAll(now, now.start, rollout) : null };
+  }
+
+  /** Take the updates of a step; return what happened in them, and what the last one saw. */
+  learn({ settings, ...now }, rollout, verdict) {
+    const { model } = now, { selected, G, T, prompts, tokens } = rollout, { P } = model, size = G * T;
+    const slots = Array.from({ length: P }, (_, i) => selected[i] ?? 0); // what fills the rows has no slope
+    const of = (x) => (n) => x.subarray(n * size, n * size + size);
+    const [ids, responses] = [slots.flatMap((n) => encode(prompts[n])), concat(slots.map(of(tokens)))];
+    const lr = settings.lr * Math.min(1, (this.steps + 1) / Math.max(1, settings.lr_warmup_steps));
+    const total = { loss: 0, grad_norm: 0, low: 0, high: 0, dual: 0 };
+    let found, scored;
+    for (let update = 0; update < settings.updates_per_rollout; update++) {
+      const slopes = { slope: new Float32Array(ROWS * T), entropy_slope: new Float32Array(ROWS * T) };
+      scored = mapped(model.score(this.weights, ids, responses), (x) => x.slice(0, selected.length * size));
+      if (selected.length) {
+        found = objective(now, rollout, verdict, selected, scored);
+        for (const name of Object.keys(slopes)) if (found[name]) slopes[name].set(found[name].data);
+        for (const name of ["loss", "low", "high", "dual"]) total[name] += sum(found[name].data);
+      }
+      this.left = [this.left[0] * 0.9, this.left[1] * 0.999];
+      const shares = { m_share: 1 - this.left[0], v_share: 1 - this.left[1] };
+      const norm = model.descend(this, { ...slopes, lr, longest: settings.max_grad_norm, ...shares });
+      if (!Number.isFinite(total.loss)) throw new Diverged("the loss is no finite number");
+      if (!Number.isFinite(norm)) throw new Diverged("the gradient is no finite number");
+      total.grad_norm += norm;
+    }
+    const count = settings.updates_per_rollout, seen = count * sum(selected.map(of(verdict.seen)).map(sum));
+    const clip = mapped({ low: 0, high: 0, dual: 0 }, (_, name) => total[name] / Math.max(1, seen));
+    const means = { loss: total.loss / count, grad_norm: total.grad_norm / count, clip, lr };
+    return { ...shown(found, scored, selected, rollout), ...means, scored };
+  }
+
+  /** Return the share of HELD_OUT prompts that a response answers right. */
+  evaluate({ model, task }, isGreedy = false) {
+    const parts = Array.from({ length: HELD_OUT / ROWS }, (_, part) => {
+      const prompts = Array.from({ length: ROWS }, (_, i) => task.heldOut[(part * ROWS + i) % task.heldOut.length]);
+      const uniform = isGreedy ? null : chance(0, 0, "evaluation", part, ROWS * model.T);
+      return sum(graded(prompts, model.sample(this.weights, prompts.flatMap(encode), 1, uniform), 1, model.T, task, false).correct);
+    });
+    return sum(parts) / HELD_OUT;
+  }
+}
+
+/** Return log π of all responses of a rollout under weights. */
+function scoredAll({ model }, weights, { prompts, tokens, N, G, T }) {
+  const { P } = model, size = G * T;
+  const parts = Array.from({ length: Math.ceil(N / P) }, (_, part) => {
+    const slots = Array.from({ length: P }, (_, i) => (part * P + i) % N);
+    const rows = concat(slots.map((n) => tokens.subarray(n * size, n * size + size)));
+    return model.score(weights, slots.flatMap((n) => encode(prompts[n])), rows).logp;
+  });
+  return concat(parts).slice(0, N * size);
+}
+
+/** Return what a report tells of a rollout. */
+function told({ logp, places, ...rollout }, { rewards, advantages, seen, uses, kl }) {
+  const { mask, correct, entropies, N, G } = rollout, length = sum(mask);
+  const dead = Uint8Array.from({ length: N }, (_, n) => +rewards.subarray(n * G, n * G + G).every((r, _, all) => r === all[0]));
+  const rows = N * G, of = { accuracy: sum(correct) / rows, reward: sum(rewards) / rows };
+  const numbers = { ...of, entropy: sum(entropies) / length, length: length / rows, kl: kl ? kl[0] : null };
+  const all = { ...rollout, logp_old: logp, rewards, advantages, seen, uses, dead, ...numbers };
+  return mapped(all, (x) => (x instanceof Float64Array ? Float32Array.from(x) : x));
+}
+
+// --- the worker ---
+
+/** Return on(message), which answers by post(message); see the top of this file. It owns its thread. */
+export function trainer(post) {
+  Object.assign(Math, { exp, log, expm1 }); // for the algorithms' programs in run.js: browsers have different ones
+  let [memory, shipped, model, task] = [null, null, null, null];
+  let [settings, runs, isPlaying, pause, timer] = [DEFAULTS, [], false, 0, null];
+  const there = new Map();
+  const once = (key, make) => there.get(key) ?? there.set(key, make()).get(key);
+  const startOf = (name) => once(`weights of ${name}`, () => ofHalves(shipped.checkpoints[name].weights));
+  const taskOf = (name) => once(`task ${name}`, () => ({ ...TASKS[name], ...split(TASKS[name]) }));
+  const ruleOf = (name) => once(`rule ${name}`, () => {
+    const { judge, objective, ...told } = shipped.rules[name];
+    return { judge: program(judge), objective: program(objective), ...told };
+  });
+  const known = (name, value, among) => {
+    if (!Object.hasOwn(among, value)) throw new RangeError(`${name} must be one of ${Object.keys(among).join(", ")}; got ${value}`);
+  };
+  const within = (name, value, [low, high, isWhole]) => {
+    if (typeof value === "number" && value >= low && value <= high && (!isWhole || Number.isInteger(value))) return;
+    throw new RangeError(`${name} must be a ${isWhole ? "whole " : ""}number from ${low} to ${high}; got ${value}`);
+  };
+  /** Return the settings with these changes. Throws RangeError for one that there is not, or that is out of its range. */
+  const changed = (before, given) => {
+    for (const [name, value] of Object.entries(given)) {
+      known("a setting", name, DEFAULTS);
+      if (RANGES[name]) within(name, value, RANGES[name]);
+    }
+    const next = { ...before, ...given };
+    known("checkpoint", next.checkpoint, shipped.checkpoints);
+    known("algorithm", next.algorithm, shipped.rules);
+    if (next.beside !== null) known("beside", next.beside, shipped.rules);
+    if (ROWS % next.group_size) throw new RangeError(`group_size must be 2, 4, 8, 16 or 32; got ${next.group_size}`);
+    for (const [algorithm, numbers] of Object.entries(next.parameters)) {
+      known("parameters of", algorithm, shipped.rules);
+      for (const [name, value] of Object.entries(numbers)) {
+        known(`a parameter of ${algorithm}`, name, shipped.rules[algorithm].parameters);
+        within(name, value, OF_PIECES[name] ?? [0, 1000]); // wider than sliders are: what an odd number does is worth a look
+      }
+    }
+    return next;
+  };
+  const ready = () => {
+    const algorithms = mapped(shipped.rules, ({ judge, objective, ...told }) => told);
+    post({ is: "ready", algorithms, checkpoints: Object.keys(shipped.checkpoints), wasm: memory.isWasm });
+  };
+  const take = (next, isNew) => {
+    const began = performance.now();
+    isNew ||= !runs.length || ["seed", "checkpoint", "beside"].some((name) => next[name] !== settings[name]);
+    settings = next;
+    task = taskOf(shipped.checkpoints[settings.checkpoint].task);
+    const [S, T, G] = [task.train[0].length, task.longest, settings.group_size];
+    if (model?.S !== S || model.T !== T || model.G !== G) model = transformerOf(memory, shipped.transformer, S, T, G);
+    const names = [settings.algorithm, settings.beside].filter(Boolean);
+    if (isNew) runs = names.map((_, number) => new Run(number, startOf(settings.checkpoint)));
+    post({ is: isNew ? "started" : "set", settings, bytes: memory.bytes, ms: performance.now() - began });
+  };
+  const nowOf = (number, algorithm = number ? settings.beside : settings.algorithm) => {
+    const rule = ruleOf(algorithm), own = settings.parameters[algorithm] ?? {};
+    const parameters = mapped(rule.parameters, ([value], name) => own[name] ?? value);
+    return { settings, algorithm, rule, parameters, model, task, start: startOf(settings.checkpoint) };
+  };
+  const step = () => {
+    for (const run of runs) {
+      const at = run.steps + 1;
+      try {
+        const report = run.step(nowOf(run.number));
+        post({ is: "step", ...report });
+        if (!report.format.includes(1)) throw new Diverged("not one response is well formed any more");
+      } catch (error) {
+        if (!(error instanceof Diverged)) throw error;
+        isPlaying = false;
+        post({ is: "diverged", run: run.number, step: at, what: error.message });
+      }
+    }
+  };
+  const tick = () => {
+    timer = null;
+    if (!isPlaying) return;
+    step();
+    if (isPlaying) timer = setTimeout(tick, pause);
+  };
+  const keptOf = (run, number) => {
+    const found = runs[run]?.kept.find(({ report }) => report.step === number);
+    if (found?.report.G === model.G) return found;
+    throw new RangeError(`step must be one of the last ${KEPT} with these sizes; got ${number}`);
+  };
+  const DO = {
+    open: (given) => {
+      [shipped, memory] = [given, machine(given.kernels && bytesOf(given.kernels))];
+      memory.begin = memory.top;
+      ready();
+    },
+    add: ({ checkpoints }) => {
+      Object.assign(shipped.checkpoints, checkpoints);
+      ready();
+    },
+    start: (given) => take(changed(DEFAULTS, given.settings ?? {}), true),
+    set: (given) => take(changed(settings, given.settings), false),
+    reset: () => take(settings, true),
+    play: (given) => {
+      [isPlaying, pause] = [true, given.pause ?? 0];
+      clearTimeout(timer);
+      timer = setTimeout(tick, 0);
+    },
+    pause: () => { isPlaying = false; },
+    step: () => {
+      isPlaying = false;
+      step();
+    },
+    look: ({ step: number, run = 0 }) => {
+      const { report, rollout } = keptOf(run, number);
+      post({ is: "step", ...report, after: Float32Array.from(scoredAll({ model }, runs[run].weights, rollout)) });
+    },
+    push: ({ step: number, run = 0, algorithm }) => {
+      known("algorithm", algorithm, shipped.rules);
+      const now = nowOf(run, algorithm), { rollout, past, scored } = keptOf(run, number);
+      const { selected } = rollout, asks = now.rule.needs_reference && !rollout.ref_logp;
+      const given = asks ? { ...rollout, ref_logp: scoredAll(now, now.start, rollout) } : rollout;
+      const verdict = judged(now, given, past), advantages = Float32Array.from(verdict.advantages);
+      const found = selected.length && objective(now, given, verdict, selected, scored);
+      post({ is: "pushed", run, step: number, algorithm, advantages, ...shown(found, scored, selected, rollout) });
+    },
+    evaluate: ({ greedy = false }) => {
+      for (const run of runs) {
+        const heldOut = run.evaluate(nowOf(run.number), greedy);
+        post({ is: "evaluated", run: run.number, step: run.steps, greedy, held_out: heldOut });
+      }
+    },
+  };
+  return ({ do: what, ...given }) => {
+    try {
+      known("do", what, DO);
+      if (!shipped && what !== "open") throw new RangeError(`open comes before ${what}`);
+      if (!runs.length && !["open", "add", "start"].includes(what)) throw new RangeError(`start comes before ${what}`);
+      DO[what](given);
+    } catch (error) {
+      if (!(error instanceof RangeError)) throw error;
+      post({ is: "refused", why: error.message });
+    }
+  };
+}
+
+if (typeof WorkerGlobalScope !== "undefined" && self instanceof WorkerGlobalScope) {
+  const on = trainer((message) => self.postMessage(message));
+  self.onmessage = ({ data }) => on(data);
+}

@@ -1,0 +1,495 @@
+// The playground: a small language model trains in this page. One step is seen from left to right: answers are sampled, compared
+// within their group, their tokens are pushed, and the curves grow. All numbers come from the worker (train.js); here they are shown.
+import { dress, format, html, mount, say } from "./draw.js";
+import { startAt, unpack } from "./packed.js";
+import { decode, TASKS } from "./tasks.js";
+
+const NAME = "play"; // before each control's name in the address
+const STAGES = ["sample", "compare", "push", "repeat"];
+const ROWS_SHOWN = { wide: 8, narrow: 4 }; // of a group
+const NARROW = "(max-width: 900px)";
+const TOKEN_MS = 260; // in a step that is played slowly
+const STAGE_MS = 1400;
+const PACES = { slow: 2600, "2 a second": 500, full: 0 }; // ms that a step is shown
+const TABLE_MS = 400; // at full speed groups are drawn no more often than this: nobody could read them
+const BEGIN_ANEW = ["task", "seed", "algorithm", "beside", "reward"]; // other controls are turned while it trains
+const KEPT_WHOLE = 200; // steps, of which every token can be looked at
+const CURVES = ["accuracy", "reward", "entropy", "kl", "clipped", "dead", "grad_norm"];
+const LEAST = { entropy: 0.5, kl: 0.01, clipped: 0.02, grad_norm: 0.5 }; // what an axis shows at least
+const SHORT = 60; // steps that the axis shows at first
+
+const percent = (share) => `${Math.round(100 * share)} %`;
+const wait = (ms) => new Promise((done) => setTimeout(done, ms));
+const largest = (values) => values.reduce((most, one) => Math.max(most, one), 0);
+
+// ------------------------------------------------------------------------------------- settings, address and Python's call
+
+/** The values that an address asks for, as far as they exist and lie in their range; what else it says is ignored. */
+export function wished(controls, hash) {
+  const told = new URLSearchParams(hash.replace(/^#/, "")), values = {};
+  for (const [name, { options, stops, low, high }] of Object.entries(controls)) {
+    const text = told.get(`${NAME}.${name}`)?.trim(), number = Number(text);
+    if (!text) continue;
+    if (options) {
+      if (options.some((one) => one.value === text && !one.why)) values[name] = text;
+    } else if (Number.isFinite(number)) {
+      const within = Math.min(high, Math.max(low, number));
+      values[name] = name === "seed" ? Math.round(within) : Number.isInteger(low) && stops ? stops.reduce((a, b) => (Math.abs(b - within) < Math.abs(a - within) ? b : a)) : within;
+    }
+  }
+  return values;
+}
+
+/** All settings where some are asked for: an algorithm brings its own numbers. */
+export function settingsOf({ controls, numbers }, asked) {
+  const first = Object.fromEntries(Object.entries(controls).map(([name, { value }]) => [name, value]));
+  return { ...first, ...numbers[asked.algorithm ?? first.algorithm], ...asked };
+}
+
+/** A right answer to a prompt of a policy's task. */
+export const goldOf = (policy, prompt) => TASKS[policy.split("-")[0]].gold(prompt);
+
+/** What the worker is told of these settings. */
+export function toldOf({ controls, numbers }, settings) {
+  const { algorithm, beside, task: checkpoint, seed, group_size, updates_per_rollout, lr, reward } = settings;
+  const own = Object.keys(numbers[algorithm]).filter((name) => controls[name]);
+  const parameters = Object.fromEntries(own.map((name) => [name, settings[name]]));
+  return { algorithm, beside: beside || null, checkpoint, seed, group_size, updates_per_rollout, lr, parameters: { [algorithm]: parameters }, mistake: reward === "mistake" };
+}
+
+/** The lines that train the same in Python, by torch. */
+export function linesOf({ call, controls, numbers, responses }, settings) {
+  const own = numbers[settings.algorithm], { python } = controls.algorithm.options.find((one) => one.value === settings.algorithm);
+  const changed = Object.keys(own).filter((name) => controls[name] && settings[name] !== own[name]);
+  const fields = {
+    ...settings, python, num_prompts: responses / settings.group_size,
+    task: settings.task === "chain-rare" ? '"chain-rare", "chain"' : `"${settings.task}"`,
+    numbers: changed.length ? `.with_parameters(${changed.map((name) => `${name}=${settings[name]}`).join(", ")})` : "",
+  };
+  return call.map((line) => line.replace(/\{(\w+)\}/g, (_, name) => fields[name])).join("\n");
+}
+
+// ------------------------------------------------------------------------------------------------------- the worker, and a run
+
+/** A worker of this script, as a function: it is sent a message and promises its answers, of which so many come. */
+function workerOf(source) {
+  const worker = new Worker(URL.createObjectURL(new Blob([source], { type: "text/javascript" }))), waiting = [];
+  worker.onmessage = ({ data }) => {
+    const { answers, count, done } = waiting[0];
+    answers.push(data);
+    if (answers.length < count && data.is !== "refused") return;
+    waiting.shift();
+    done(answers);
+  };
+  worker.onerror = (event) => waiting.splice(0).forEach(({ failed }) => failed(new Error(event.message ?? "its worker does not start")));
+  return (message, count = 1) => new Promise((done, failed) => {
+    waiting.push({ answers: [], count, done, failed });
+    worker.postMessage(message);
+  });
+}
+
+/** A step as the page shows it: the worker's report, with the numbers that are curves. */
+const withCurves = (report) => ({
+  ...report,
+  clipped: report.clip.low + report.clip.high + report.clip.dual,
+  dead: report.dead.reduce((sum, one) => sum + one, 0) / report.N,
+  isDead: report.dead,
+});
+/** Its numbers without its tokens. */
+const numbersOf = (record) => Object.fromEntries(Object.entries(record).filter(([, value]) => typeof value !== "object" || value === null));
+
+/** A run by its steps, as columns that a picture's data may have; before: its accuracy on new prompts before the first step. */
+export function columnsOf(records, before, prefix = "") {
+  const looked = records.filter((one) => one.held_out !== null);
+  const data = { step: records.map((one) => one.step), lookStep: [0, ...looked.map((one) => one.step)], look: [before, ...looked.map((one) => one.held_out)] };
+  for (const name of CURVES) data[name] = records.map((one) => one[name] ?? NaN);
+  return Object.fromEntries(Object.entries(data).map(([name, values]) => [prefix + name, values.length ? values : [NaN]]));
+}
+
+// ------------------------------------------------------------------------------------------------------- a step, in four boxes
+
+/** A group of a step: its tokens in rows, and places of their numbers in the step's flat arrays. */
+export function groupOf(record, n) {
+  const { G, T, tokens, mask } = record;
+  const rows = Array.from({ length: G }, (_, g) => {
+    const first = (n * G + g) * T, places = Array.from({ length: T }, (_, t) => first + t).filter((at) => mask[at]);
+    const A = places.reduce((sum, at) => sum + record.advantages[at], 0) / Math.max(1, places.length);
+    return { places, texts: places.map((at) => decode(tokens[at])), isRight: Boolean(record.correct[n * G + g]), reward: record.rewards[n * G + g], A };
+  });
+  return { prompt: record.prompts[n], rows, isDead: Boolean(record.isDead[n]), isUsed: record.uses[n] > 0 };
+}
+
+/** Which rows of a group are shown where not all can be: some that are right, and some that are wrong. */
+export function rowsShown(rows, most) {
+  const right = [...rows.keys()].filter((i) => rows[i].isRight), wrong = [...rows.keys()].filter((i) => !rows[i].isRight);
+  const count = Math.max(most - wrong.length, Math.min(right.length, most >> 1));
+  return [...right.slice(0, count), ...wrong.slice(0, most - Math.min(count, right.length))].sort((a, b) => a - b);
+}
+
+/** The group of a step that teaches most: its rewards differ most. */
+export function mostTelling({ N, G, rewards }) {
+  const spread = Array.from({ length: N }, (_, n) => {
+    const group = Array.from(rewards.subarray(n * G, n * G + G)), mean = group.reduce((sum, one) => sum + one, 0) / G;
+    return group.reduce((sum, one) => sum + (one - mean) ** 2, 0);
+  });
+  return spread.indexOf(largest(spread));
+}
+
+function makeBoxes(root, curves) {
+  const board = html("ol", { className: "play-boxes", "aria-label": "one step of training" }, root), boxes = {};
+  for (const [i, name] of STAGES.entries()) {
+    const item = html("li", { className: `play-box play-${name}` }, board), head = html("h2", {}, item);
+    head.append(html("b", { textContent: i + 1 }), ` ${name} `, html("span", { className: "play-what" }));
+    boxes[name] = { item, what: head.lastChild, body: html("div", { className: "play-rows" }, item), foot: html("p", { className: "play-foot" }, item) };
+  }
+  return { board, boxes, drawn: mount(html("div", {}, boxes.repeat.body), curves) };
+}
+
+function rowCompared({ isRight, A }, most) {
+  const row = html("div", { className: "play-row" });
+  html("span", { className: isRight ? "play-right" : "play-wrong", textContent: isRight ? "✓ right" : "✗ wrong" }, row);
+  const fill = html("i", { className: A < 0 ? "play-down" : "play-up" }, html("span", { className: "play-scale", "aria-hidden": "true" }, row));
+  fill.style.setProperty("--size", `${(50 * Math.abs(A)) / most}%`);
+  html("span", { className: "play-number", textContent: format(A, "+.2f") }, row);
+  return row;
+}
+function rowPushed({ places, texts }, record, most, chosen, onToken) {
+  const row = html("div", { className: "play-row" });
+  for (const [t, at] of places.entries()) {
+    const push = record.slope[at] || 0, isCut = record.cut[at] > 0;
+    const label = `${texts[t]}: ${push > 0 ? "pushed up" : push < 0 ? "pushed down" : "not pushed"}${isCut ? ", cut by the clip" : ""}`;
+    const way = push > 0 ? " play-up" : push < 0 ? " play-down" : "";
+    const button = html("button", { type: "button", className: `play-token${way}${isCut ? " play-cut" : ""}`, textContent: texts[t], "aria-label": label, "aria-pressed": String(at === chosen) }, row);
+    button.style.setProperty("--push", `${Math.round(15 + (75 * Math.abs(push)) / most)}%`);
+    button.onclick = () => onToken(at);
+  }
+  return row;
+}
+function showGroup(boxes, record, { n, chosen, about, onToken }) {
+  const { prompt, rows, isDead, isUsed } = groupOf(record, n), mean = rows.reduce((sum, one) => sum + one.reward, 0) / rows.length;
+  const shown = rowsShown(rows, matchMedia(NARROW).matches ? ROWS_SHOWN.narrow : ROWS_SHOWN.wide), more = rows.length - shown.length;
+  const mostA = largest(rows.map((row) => Math.abs(row.A))) || 1, most = largest(Array.from(record.slope, (one) => Math.abs(one) || 0)) || 1;
+  say(boxes.sample.what, `${rows.length} answers to ${prompt}`);
+  say(boxes.compare.what, isDead ? "all equal: nothing to compare" : `with their mean, ${format(mean, ".2f")}`);
+  say(boxes.push.what, isUsed ? (isDead ? "a dead group: no push" : "each token up ↑ or down ↓") : "left out of this step");
+  boxes.sample.body.replaceChildren(...shown.map((i) => {
+    const row = html("div", { className: "play-row" });
+    for (const textContent of rows[i].texts) html("span", { className: "play-typed", textContent }, row);
+    return row;
+  }));
+  boxes.compare.body.replaceChildren(...shown.map((i) => rowCompared(rows[i], mostA)));
+  boxes.push.body.replaceChildren(...shown.map((i) => rowPushed(rows[i], record, most, chosen, onToken)));
+  say(boxes.sample.foot, `${more > 0 ? `And ${more} more. ` : ""}${about}`);
+  say(boxes.compare.foot, `Dead groups: ${record.isDead.reduce((sum, one) => sum + one, 0)} of ${record.N}`);
+  say(boxes.push.foot, `Cut by the clip: ${percent(record.clipped)} of the tokens`);
+}
+
+/** The terms of a token's objective with its numbers; `others`: what other algorithms would have pushed. */
+function showToken(section, record, at, others) {
+  const [A, ratio, lower, upper, push] = ["advantages", "ratio", "lower", "upper", "slope"].map((name) => record[name][at]);
+  const cut = ["", "The ratio is below its lower limit, so the gradient is cut.", "The ratio is above its upper limit, so the gradient is cut.", "The dual clip cuts this gradient."];
+  section.replaceChildren();
+  const line = html("p", {}, section);
+  line.append("Token ", html("code", { textContent: decode(record.tokens[at]) }), ` was sampled with probability ${format(Math.exp(record.logp_old[at]), ".3g")}. `);
+  line.append(`At the last update: ratio r = ${format(ratio, ".3f")}, limits ${format(lower, ".3g")} to ${format(upper, ".3g")}, advantage A = ${format(A, "+.2f")}. `);
+  line.append(html("b", { textContent: `Push on its log-probability: ${format(push, "+.3g")}.` }), ` ${cut[record.cut[at]]}`);
+  if (!others.length) return;
+  const list = html("p", { className: "play-others" }, section);
+  list.append("On the same answers ");
+  for (const [i, { algorithm, slope }] of others.entries()) list.append(html("span", { textContent: `${algorithm} ${format(slope[at] || 0, "+.3g")}${i < others.length - 1 ? "," : "."}` }), " ");
+}
+
+// ---------------------------------------------------------------------------------------------------------------- the controls
+
+/** A control and its label: {home, put(value)}; `onChange(value)` is called when a person moves it. */
+function makeControl({ label, options, stops, high, about = "" }, onChange) {
+  const home = html("label", { className: "play-control", title: about });
+  html("span", { className: "play-label", textContent: label }, home);
+  if (options) {
+    const select = html("select", { "aria-label": label }, home), sections = {};
+    for (const { value, text, section, why } of options) {
+      const into = section ? (sections[section] ??= html("optgroup", { label: section }, select)) : select;
+      html("option", { value, textContent: why ? `${text}: needs ${why}` : text, disabled: Boolean(why) }, into);
+    }
+    select.onchange = () => onChange(select.value);
+    return { home, put: (value) => { select.value = value; } };
+  }
+  if (!stops) {
+    const box = html("input", { type: "number", min: 0, max: high, step: 1, "aria-label": label }, home);
+    box.onchange = () => onChange(Math.min(high, Math.max(0, Math.round(Number(box.value) || 0))));
+    return { home, put: (value) => { box.value = value; } };
+  }
+  const slider = html("input", { type: "range", min: 0, step: 1, "aria-label": label }, home), said = html("output", {}, home);
+  let places = stops;
+  slider.oninput = () => onChange(places[slider.value]);
+  return { home, put: (value) => {
+    places = [...new Set([...stops, value])].sort((a, b) => a - b);
+    slider.max = places.length - 1;
+    slider.value = places.indexOf(value);
+    said.value = format(value, ".3g");
+    slider.setAttribute("aria-valuetext", said.value);
+  } };
+}
+
+// ------------------------------------------------------------------------------------------------------------------- the whole
+
+/**
+ * Put the playground into `root`. given: what playground.py's `given` tells. load(part) promises a part: "programs", which are
+ * {worker, open}, the worker's script and the message that opens it, or a policy's weights. linked: whether the settings are part of the address. Returns what `rlviz.run` is to a page.
+ */
+export function playground(root, given, load, { linked = true } = {}) {
+  const { controls } = given, isStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  const asked = linked ? wished(controls, location.hash) : {};
+  const run = { records: [], beside: [], before: null, besideBefore: null, ms: null }, shown = { step: null, n: 0, token: null, others: [], at: 0 };
+  let settings = settingsOf(given, asked), ghost = {}, changes = [], turn = 0, isPlaying = false, pace = "full", ask = null;
+  const there = new Set(); // policies that the worker has
+  let isFirst = !isStill && !Object.keys(asked).length; // a visitor's first step is played slowly
+
+  dress(root, PLAYGROUND_CSS, "playground"); // playground.css, which Python puts before
+  root.classList.add("play");
+  const said = html("p", { className: "play-said", role: "status" }, root);
+  const { board, boxes, drawn } = makeBoxes(root, given.curves);
+  const chips = html("p", { className: "play-groups" }, boxes.sample.item), bar = html("div", { className: "play-buttons", role: "group", "aria-label": "training" }, root);
+  const button = (textContent, title, onclick, home = bar) => html("button", { type: "button", textContent, title, onclick }, home);
+  button("‹", "The group before", () => turnTo(-1), chips).setAttribute("aria-label", "The group before");
+  const which = html("span", {}, chips);
+  button("›", "The next group", () => turnTo(1), chips).setAttribute("aria-label", "The next group");
+  const toggle = button("", "Train, or pause", () => (isPlaying ? pause() : play()));
+  button("One step", "Train one step, and show it slowly", () => stepOnce());
+  button("⟲ Again", "Begin again; this run stays as a grey line", () => again());
+  const speed = html("select", { "aria-label": "speed" }, bar);
+  for (const name of Object.keys(PACES)) html("option", { value: name, textContent: `speed: ${name}`, selected: name === pace }, speed);
+  speed.onchange = () => { pace = speed.value; };
+  const scrub = html("input", { type: "range", min: 1, step: 1, "aria-label": "step" }, bar), where = html("output", {}, bar);
+  scrub.oninput = () => { const step = +scrub.value; pause(); Object.assign(shown, { step, token: null }); show(); };
+
+  const panel = html("div", { className: "play-controls", role: "group", "aria-label": "settings" }, root), made = {};
+  for (const [name, control] of Object.entries(controls)) panel.append((made[name] = makeControl(control, (value) => change({ [name]: value }))).home);
+  const tries = html("p", { className: "play-tries" }, root), question = html("section", { className: "play-asked", hidden: true }, root);
+  tries.append(html("b", { textContent: "Try:" }));
+  for (const one of given.tries) {
+    const link = html("a", { textContent: one.title, href: `#${addressOf(settingsOf(given, one.values))}` }, tries);
+    link.onclick = (event) => { event.preventDefault(); attempt(one); };
+  }
+  const terms = html("section", { className: "play-terms", hidden: true, "aria-live": "polite" }), fold = html("details", { className: "play-call" }, root);
+  bar.before(terms);
+  html("summary", { textContent: "The same in Python, by torch" }, fold);
+  const code = html("pre", {}, fold);
+
+  // --- settings
+
+  function addressOf(values) {
+    const told = new URLSearchParams(location.hash.slice(1));
+    for (const name in controls) told.set(`${NAME}.${name}`, values[name]);
+    return told;
+  }
+  function tell() {
+    for (const name in controls) {
+      made[name].put(settings[name]);
+      made[name].home.hidden = Boolean(controls[name].own) && !(name in given.numbers[settings.algorithm]);
+    }
+    say(code, linesOf(given, settings));
+    if (!linked) return;
+    try {
+      history.replaceState(history.state, "", `#${addressOf(settings)}`);
+    } catch { /* a page without an address of its own, such as a frame's */ }
+  }
+  function change(values) {
+    const isOther = values.algorithm && values.algorithm !== settings.algorithm;
+    settings = { ...settings, ...(isOther ? given.numbers[values.algorithm] : {}), ...values };
+    if (settings.beside === settings.algorithm) settings.beside = "";
+    tell();
+    if (Object.keys(values).some((name) => BEGIN_ANEW.includes(name))) return again();
+    if (run.records.length) changes.push(run.records.length);
+    run.isChanged = true;
+    return draw();
+  }
+  function attempt({ values, question: text, see }) {
+    settings = settingsOf(given, values);
+    question.hidden = false;
+    question.replaceChildren(html("p", { className: "play-question", textContent: text }));
+    const answer = html("details", {}, question);
+    html("summary", { textContent: "What one should see" }, answer);
+    html("p", { textContent: see }, answer);
+    tell();
+    return again(false);
+  }
+
+  // --- training
+
+  /** Begin anew, with the run so far as a grey line; whatever was going on ends. */
+  async function again(hasGhost = true) {
+    const mine = ++turn;
+    if (hasGhost && run.records.length) ghost = columnsOf(run.records, run.before, "ghost_");
+    else if (!hasGhost) ghost = {};
+    isPlaying = false;
+    Object.assign(run, { records: [], beside: [], before: null, besideBefore: null, isChanged: false });
+    Object.assign(shown, { step: null, token: null, others: [] });
+    [changes, terms.hidden] = [[], true];
+    say(said, "The model is loaded.");
+    try {
+      ask ??= await opened();
+      if (!there.has(settings.task)) await ask({ do: "add", checkpoints: { [settings.task]: await load(settings.task) } });
+      there.add(settings.task);
+      const [answer] = await ask({ do: "start", settings: toldOf(given, settings) });
+      if (answer.is === "refused") throw new Error(answer.why);
+      const looks = await ask({ do: "evaluate" }, settings.beside ? 2 : 1);
+      if (mine !== turn) return;
+      [run.before, run.besideBefore] = [looks[0].held_out, looks[1]?.held_out ?? null];
+    } catch (error) {
+      if (mine === turn) say(said, `It cannot train here: ${error.message}`);
+      return;
+    }
+    draw();
+    say(said, `Before training, ${percent(run.before)} of the answers to new prompts are right.`);
+    if (isStill) return pause();
+    await play();
+  }
+  async function opened() {
+    const { worker, open } = await load("programs"), made = workerOf(worker);
+    await made(open);
+    return made;
+  }
+  /** Do one step of both runs; return whether it could be done. */
+  async function advance(mine) {
+    if (run.isChanged) await ask({ do: "set", settings: toldOf(given, settings) });
+    run.isChanged = false;
+    const answers = await ask({ do: "step" }, settings.beside ? 2 : 1);
+    if (mine !== turn) return false;
+    for (const one of answers) if (one.is === "step") (one.run ? run.beside : run.records).push(withCurves(one));
+    const old = run.records.length - KEPT_WHOLE - 1;
+    for (const list of [run.records, run.beside]) if (list[old]) list[old] = numbersOf(list[old]);
+    run.ms = answers[0].ms?.all ?? null;
+    const broken = answers.find((one) => one.is === "diverged");
+    if (broken) pause(), say(said, `${broken.run ? settings.beside : settings.algorithm} diverged in step ${broken.step}: ${broken.what}. ⟲ begins again.`);
+    return !broken;
+  }
+  async function play() {
+    if (isPlaying || !ask) return;
+    const mine = ++turn;
+    [isPlaying, shown.step, shown.token, terms.hidden, toggle.textContent] = [true, null, null, true, "❚❚ Pause"];
+    while (mine === turn && run.records.length < given.mostSteps) {
+      const from = performance.now();
+      if (!(await advance(mine))) return;
+      if (isFirst) await slowly(mine);
+      else if (pace !== "full" || from - shown.at > TABLE_MS) show();
+      else draw();
+      isFirst = false;
+      await wait(Math.max(0, PACES[pace] - (performance.now() - from)));
+    }
+    if (mine === turn) pause();
+  }
+  function pause() {
+    turn += 1;
+    isPlaying = false;
+    toggle.textContent = "▶ Train";
+    delete board.dataset.stage;
+    show();
+  }
+  async function stepOnce() {
+    pause();
+    if (!ask) return;
+    const mine = turn;
+    [shown.step, shown.token, terms.hidden] = [null, null, true];
+    if (await advance(mine)) await (isStill ? show() : slowly(mine));
+  }
+  /** Show the last step stage by stage, its tokens one after another. */
+  async function slowly(mine) {
+    shown.n = mostTelling(run.records.at(-1));
+    show();
+    board.dataset.stage = "0";
+    const typed = [...boxes.sample.body.children].map((row) => [...row.children]);
+    for (const one of typed.flat()) one.style.visibility = "hidden";
+    for (let t = 0; t < largest(typed.map((row) => row.length)) && mine === turn; t++) {
+      for (const row of typed) row[t]?.style.removeProperty("visibility");
+      await wait(TOKEN_MS);
+    }
+    for (let stage = 1; stage < STAGES.length && mine === turn; stage++) {
+      board.dataset.stage = String(stage);
+      await wait(STAGE_MS);
+    }
+    if (mine === turn) delete board.dataset.stage;
+  }
+
+  // --- what is seen
+
+  const place = () => (shown.step ?? run.records.length) - 1;
+  function draw() {
+    const { data } = drawn, last = run.records.length, hasGhost = "ghost_step" in ghost, hasBeside = run.beside.length > 0;
+    Object.assign(data, columnsOf(run.records, run.before), columnsOf(run.beside, run.besideBefore, "beside_"), ghost);
+    Object.assign(data, { hasGhost: +hasGhost, hasBeside: +hasBeside, hasChanged: +(changes.length > 0), changed: changes.length ? changes : [NaN] });
+    Object.assign(data, { algorithmName: settings.algorithm, besideName: settings.beside, now: place() + 1, isBack: +(shown.step !== null && shown.step < last) });
+    data.steps = Math.max(SHORT, last, hasGhost ? largest(ghost.ghost_step) : 0);
+    const sides = ["", ...(hasBeside ? ["beside_"] : []), ...(hasGhost ? ["ghost_"] : [])];
+    for (const [name, least] of Object.entries(LEAST)) data[`most_${name}`] = 1.05 * Math.max(least, ...sides.map((side) => largest(data[side + name].filter(Number.isFinite))));
+    drawn.draw();
+    Object.assign(scrub, { max: Math.max(1, last), disabled: last === 0, value: Math.max(1, place() + 1) });
+    where.value = `step ${place() + 1}`;
+    said.setAttribute("aria-live", isPlaying ? "off" : "polite"); // ten a second are too many to listen to
+    if (last) say(said, sentence(run.records[place()]));
+  }
+  function sentence({ step, accuracy }) {
+    const looked = run.records.slice(0, step).findLast((one) => one.held_out !== null)?.held_out ?? run.before;
+    return `Step ${step}: ${percent(accuracy)} of its answers are right; to prompts it never trains on, ${percent(looked)}, at first ${percent(run.before)}.`;
+  }
+  function show() {
+    draw();
+    const record = run.records[place()];
+    if (!record) return;
+    if (!record.tokens) return say(which, " its tokens are gone ");
+    shown.at = performance.now();
+    if ((isPlaying && !shown.token) || shown.n >= record.N) shown.n = mostTelling(record);
+    const about = given.about[settings.task].replace("{gold}", goldOf(settings.task, record.prompts[shown.n]));
+    showGroup(boxes, record, { n: shown.n, chosen: shown.token, about, onToken: inspect });
+    say(which, ` prompt ${shown.n + 1} of ${record.N} `);
+    terms.hidden = shown.token === null;
+    if (shown.token !== null) showToken(terms, record, shown.token, shown.others);
+  }
+  function turnTo(by) {
+    const record = run.records[place()];
+    if (!record) return;
+    Object.assign(shown, { step: place() + 1, n: (shown.n + by + record.N) % record.N, token: null });
+    pause();
+  }
+  /** Tell of a token what its objective is made of, and what other algorithms would have pushed. */
+  async function inspect(at) {
+    const step = place() + 1, isNew = shown.asked !== step;
+    Object.assign(shown, { step, token: at, others: isNew ? [] : shown.others });
+    pause();
+    if (!isNew) return;
+    const found = [];
+    for (const algorithm of given.others.filter((name) => name !== settings.algorithm)) {
+      const [one] = await ask({ do: "push", step, run: 0, algorithm });
+      if (one.is === "pushed") found.push(one);
+    }
+    if (shown.step !== step) return;
+    Object.assign(shown, { others: found, asked: step });
+    show();
+  }
+
+  addEventListener("hashchange", () => {
+    if (!linked || !root.isConnected) return;
+    const now = settingsOf(given, wished(controls, location.hash));
+    if (Object.keys(controls).some((name) => now[name] !== settings[name])) [settings] = [now], tell(), again();
+  });
+  tell();
+  toggle.textContent = "▶ Train";
+  again();
+  return {
+    get step() { return run.records.length; },
+    get reward() { return run.records.at(-1)?.reward ?? null; },
+    get accuracy() { return run.records.findLast((one) => one.held_out !== null)?.held_out ?? run.before; },
+    get msPerStep() { return run.ms; },
+    get settings() { return { ...settings }; },
+    get records() { return run.records.map(numbersOf); },
+  };
+}
+
+/** A playground at the first place of this name in a notebook; its settings are no part of the address. */
+export const start = (name, packed) => startAt(name, packed, (place, { given, parts }) => playground(place, given, async (part) => parts[part], { linked: false }));
+
+/** The playground of a page that has its parts in it, packed; `rlviz.run` tells how it goes. */
+export async function startHere() {
+  const partOf = (name) => unpack(document.querySelector(`[data-part="${name}"]`).textContent);
+  globalThis.rlviz = { run: playground(document.getElementById("playground"), await partOf("given"), partOf) };
+}

@@ -1,0 +1,208 @@
+"""The playground in Chromium, from the disk: a transformer trains, every control answers, nothing breaks it, nobody is asked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rlviz.runs.playground import TITLE, whole_page
+
+if TYPE_CHECKING:
+    from conftest import Notebook
+    from playwright.sync_api import Browser, Page
+
+SECONDS = 90  # how long what is waited for may take on a slow machine
+QUICK = "#play.updates_per_rollout=8&play.beta=0"  # learns in a few steps
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("playground") / "page.html"
+    path.write_text(whole_page(), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def visit(open_page: Callable[[str], Notebook], file: Path) -> Iterator[Callable[..., Page]]:
+    """Return what opens the page with an address; at the end none may have complained, or asked another host."""
+    opened: list[Notebook] = []
+
+    def go(address: str = "") -> Page:
+        opened.append(open_page(f"{file.as_uri()}{address}"))
+        opened[-1].page.get_by_role("button", name="One step", exact=True).wait_for(timeout=SECONDS * 1000)
+        until(opened[-1].page, "Boolean(globalThis.rlviz)")
+        return opened[-1].page
+
+    yield go
+    for tab in opened:
+        assert not tab.errors
+        assert not [url for url in tab.outside if not url.startswith("file:")]
+        tab.page.close()
+
+
+def until(page: Page, condition: str, seconds: float = SECONDS) -> None:
+    """Wait for a condition; the page's policy lets Playwright's own waiting, which evaluates texts, not run."""
+    end = time.monotonic() + seconds
+    while not page.evaluate(condition):
+        assert time.monotonic() < end, f"{condition}; the page says {page.locator('.play-said').inner_text()!r}"
+        page.wait_for_timeout(50)
+
+
+def run_of(page: Page) -> dict[str, Any]:
+    told: dict[str, Any] = page.evaluate("({ ...rlviz.run, records: rlviz.run.records, settings: rlviz.run.settings })")
+    return told
+
+
+def test_a_transformer_trains_and_learns(visit: Callable[..., Page]) -> None:
+    page = visit(QUICK)
+    assert page.title() == TITLE
+    until(page, "rlviz.run.step >= 40")
+    records = page.evaluate("rlviz.run.records")
+    first, last = (sum(one["accuracy"] for one in part) / 3 for part in (records[:3], records[-3:]))
+    assert first < 0.5 and last > 0.75
+    assert records[-1]["entropy"] < records[0]["entropy"] and records[-1]["clipped"] > 0
+    assert page.evaluate("rlviz.run.accuracy") > 0.6
+    assert page.locator(".play-said").inner_text().startswith("Step ")
+    assert page.locator(".play-repeat svg path").count() > 2
+    page.get_by_role("button", name="Pause").click()
+    step = page.evaluate("rlviz.run.step")
+    page.wait_for_timeout(600)
+    assert page.evaluate("rlviz.run.step") <= step + 1  # the one that was under way
+
+
+def test_a_visitor_s_first_step_is_told_slowly_from_left_to_right(visit: Callable[..., Page]) -> None:
+    page = visit()
+    stages = []
+    end = time.monotonic() + SECONDS
+    while page.evaluate("rlviz.run.step") < 2 and time.monotonic() < end:
+        stage = page.evaluate("document.querySelector('.play-boxes').dataset.stage ?? ''")
+        if stage and stage not in stages:
+            stages.append(stage)
+            assert page.evaluate("getComputedStyle(document.querySelector('.play-push .play-rows')).visibility") == (
+                "hidden" if stage in "01" else "visible"
+            )
+        page.wait_for_timeout(40)
+    assert stages == ["0", "1", "2", "3"]
+
+
+def test_the_same_address_is_the_same_run_and_another_seed_another(visit: Callable[..., Page]) -> None:
+    runs = []
+    for seed in (5, 5, 6):
+        page = visit(f"#play.seed={seed}&play.algorithm=DAPO&play.group_size=4")
+        until(page, "rlviz.run.step >= 4")
+        kept = ("accuracy", "entropy", "loss", "grad_norm", "dead")
+        runs.append([[one[name] for name in kept] for one in page.evaluate("rlviz.run.records")[:4]])
+        assert page.evaluate("rlviz.run.settings")["algorithm"] == "DAPO"
+        page.get_by_role("button", name="Pause").click()
+    assert runs[0] == runs[1] != runs[2]
+
+
+def test_a_control_is_turned_while_it_trains_and_stands_in_the_address(visit: Callable[..., Page]) -> None:
+    page = visit(QUICK)
+    until(page, "rlviz.run.step >= 2")
+    page.get_by_label("ε high").focus()
+    page.keyboard.press("ArrowLeft")
+    until(page, "rlviz.run.settings.eps_high === 0.15")
+    assert "play.eps_high=0.15" in page.url
+    before = page.evaluate("rlviz.run.step")
+    until(page, f"rlviz.run.step > {before} + 1")  # it went on, rather than began again
+    page.get_by_label("task").select_option("trip")
+    until(page, "rlviz.run.settings.task === 'trip' && rlviz.run.step >= 1 && rlviz.run.step < 10")
+    assert page.locator(".play-sample .play-what").inner_text().startswith("8 answers to ")
+    page.get_by_label("algorithm").select_option("DCPO")
+    until(page, "rlviz.run.settings.algorithm === 'DCPO' && rlviz.run.step >= 1")
+    assert page.get_by_label("β").is_hidden()  # DCPO has no KL term
+    assert page.evaluate("rlviz.run.settings.eps_low") == 0.16
+    page.evaluate("location.hash = '#play.algorithm=GSPO'")
+    until(page, "rlviz.run.settings.algorithm === 'GSPO' && rlviz.run.step >= 1")
+
+
+def test_a_second_run_trains_beside_it_and_the_run_before_stays_grey(visit: Callable[..., Page]) -> None:
+    page = visit(f"{QUICK}&play.beside=DAPO")
+    until(page, "rlviz.run.step >= 3")
+    labels = page.locator(".play-repeat .rlviz-direct")
+    assert {"GRPO", "DAPO"} <= set(labels.all_text_contents())
+    page.get_by_role("button", name="⟲ Again").click()
+    until(page, "rlviz.run.step >= 1")
+    assert "before" in labels.all_text_contents()
+
+
+def test_a_token_tells_its_terms_and_what_others_would_have_pushed(visit: Callable[..., Page]) -> None:
+    page = visit(QUICK)
+    until(page, "rlviz.run.step >= 3")
+    page.get_by_role("button", name="Pause").click()
+    page.locator(".play-token").nth(1).click()
+    terms = page.locator(".play-terms")
+    terms.get_by_text("DCPO", exact=False).wait_for(timeout=SECONDS * 1000)
+    words = terms.inner_text()
+    assert "ratio r = " in words and "Push on its log-probability" in words
+    assert all(name in words for name in ("Dr.GRPO", "DAPO", "GSPO-token", "DCPO")) and " GRPO" not in words
+    page.get_by_role("button", name="The next group").click()
+    assert terms.is_hidden()
+    page.get_by_label("step", exact=True).fill("1")
+    assert page.locator(".play-buttons output").inner_text() == "step 1"
+
+
+def test_a_run_that_diverges_says_so_and_can_begin_again(visit: Callable[..., Page]) -> None:
+    page = visit("#play.lr=1000&play.updates_per_rollout=16")
+    until(page, "document.querySelector('.play-said').textContent.includes('diverged') || rlviz.run.step > 25")
+    page.get_by_label("learning rate").fill("3")
+    page.get_by_role("button", name="⟲ Again").click()
+    until(page, "rlviz.run.step >= 2 && rlviz.run.settings.lr === 0.0003")
+
+
+@pytest.mark.parametrize("side", ["Home", "End"])
+def test_every_control_to_its_end_while_it_trains(visit: Callable[..., Page], side: str) -> None:
+    page = visit()
+    until(page, "rlviz.run.step >= 1")
+    for slider in page.locator(".play-controls input[type=range]:visible").all():
+        slider.focus()
+        page.keyboard.press(side)
+    group = page.evaluate("rlviz.run.settings.group_size")
+    assert group == (2 if side == "Home" else 32)
+    before = page.evaluate("rlviz.run.step")
+    until(page, f"rlviz.run.step > {before} || document.querySelector('.play-said').textContent.includes('diverged')")
+
+
+def test_who_wants_no_motion_presses_train(chromium: str, browser: Browser, file: Path) -> None:
+    context = browser.new_context(reduced_motion="reduce")
+    page = context.new_page()
+    page.goto(file.as_uri())
+    until(page, "globalThis.rlviz?.run.accuracy > 0")
+    page.wait_for_timeout(700)
+    assert page.evaluate("rlviz.run.step") == 0
+    page.get_by_role("button", name="▶ Train").click()
+    until(page, "rlviz.run.step >= 2")
+    context.close()
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 720), (390, 844)])
+def test_what_moves_is_in_sight(browser: Browser, file: Path, width: int, height: int) -> None:
+    context = browser.new_context(viewport={"width": width, "height": height}, has_touch=width < 500)
+    page = context.new_page()
+    page.goto(f"{file.as_uri()}{QUICK}")
+    until(page, "globalThis.rlviz?.run.step >= 2")
+    wide = page.evaluate("document.documentElement.scrollWidth")
+    assert wide <= width
+    train = page.get_by_role("button", name="Pause").bounding_box()
+    box = page.locator(".play-sample").bounding_box()
+    assert box and box["y"] + box["height"] < height * (1 if width > 1000 else 1.2)
+    assert train and (width < 1000 or train["y"] + train["height"] < height)
+    if width < 500:
+        page.get_by_role("button", name="Pause").tap()
+        until(page, "document.querySelector('.play-buttons button').textContent.includes('Train')")
+    context.close()
+
+
+def test_an_experiment_asks_and_answers_when_it_is_opened(visit: Callable[..., Page]) -> None:
+    page = visit()
+    page.get_by_role("link", name="a reward with a mistake").click()
+    until(page, "rlviz.run.settings.reward === 'mistake'")
+    section = page.locator(".play-asked")
+    assert "ends in 7" in section.inner_text() and "#7 always pays" not in section.inner_text()
+    section.get_by_text("What one should see").click()
+    assert "#7 always pays" in section.inner_text()

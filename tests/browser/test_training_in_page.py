@@ -1,0 +1,110 @@
+"""Training in a real browser: a worker made of a blob, in a page from the disk that lets in WebAssembly and nothing else new."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rlviz.runs.in_page import opened, worker
+from tests.page.in_node import trained
+from tests.page.programs import needs_node
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+POLICY = "default-src 'none'; script-src 'unsafe-inline' 'wasm-unsafe-eval'; worker-src blob:"
+SECONDS = 120  # how long a slow machine may take
+
+
+def page_of(open_: dict[str, Any]) -> str:
+    """Return a page that opens a worker, keeps its answers in `answers`, and sends messages by `ask`."""
+    told = [json.dumps(each).replace("</", "<\\/") for each in (worker(), open_)]
+    return f"""<!doctype html><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">
+    <script>
+      const answers = [];
+      const blob = new Blob([{told[0]}], {{ type: "text/javascript" }});
+      const made = new Worker(URL.createObjectURL(blob));
+      made.onmessage = ({{ data }}) => answers.push(data);
+      made.onerror = ({{ message }}) => answers.push({{ is: "error", message }});
+      const ask = (message) => made.postMessage(message);
+      ask({told[1]});
+    </script>"""
+
+
+@pytest.fixture(scope="module")
+def opened_page(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Page]]:
+    """Return what opens a page in which a transformer trains; nothing is asked of anybody, and nothing is complained of."""
+    folder = tmp_path_factory.mktemp("training")
+    complaints: list[str] = []
+    asked: list[str] = []
+
+    def open_it(*, kernels: bool = True) -> Page:
+        told = opened("chain")
+        if not kernels:
+            del told["kernels"]
+        file = folder / f"kernels-{kernels}.html"
+        file.write_text(page_of(told), encoding="utf-8")
+        tab = browser.new_page()
+        tab.on("console", lambda message: complaints.append(message.text))
+        tab.on("pageerror", lambda error: complaints.append(str(error)))
+        tab.on("request", lambda request: asked.append(request.url))
+        tab.goto(file.as_uri())
+        return tab
+
+    yield open_it
+    assert not complaints
+    assert all(url.startswith(("blob:", Path(folder).as_uri())) for url in asked)
+
+
+def until(tab: Page, condition: str) -> None:
+    """Wait for a condition; the page's policy forbids Playwright's own way."""
+    for _ in range(SECONDS * 20):
+        if tab.evaluate(condition):
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"{condition} took too long: {tab.evaluate('JSON.stringify(answers.slice(-1))')[:500]}")
+
+
+@needs_node
+def test_a_browser_trains_as_node_does(opened_page: Callable[..., Page]) -> None:
+    tab = opened_page()
+    settings = {"algorithm": "DCPO", "updates_per_rollout": 2, "seed": 11, "evaluate_every": 0}
+    tab.evaluate(
+        f"ask({{ do: 'start', settings: {json.dumps(settings)} }}); for (let k = 0; k < 4; k++) ask({{ do: 'step' }})"
+    )
+    until(tab, "answers.filter(({ is }) => is === 'step').length === 4")
+    names = ["texts", "grad_norm", "loss", "entropy", "logp_old", "slope"]
+    found = tab.evaluate(
+        f"""answers.filter(({{ is }}) => is === 'step').map((step) =>
+        JSON.stringify({json.dumps(names)}.map((name) => step[name]), (_, x) => ArrayBuffer.isView(x) ? Array.from(x) : x))"""
+    )
+    steps = trained(4, **settings)
+    assert [json.loads(each) for each in found] == [[step[name] for name in names] for step in steps]  # to the last bit
+    assert tab.evaluate("answers[0].wasm") is True
+
+
+def test_it_plays_pauses_and_answers_while_it_plays(opened_page: Callable[..., Page]) -> None:
+    tab = opened_page()
+    count = "answers.filter(({ is }) => is === 'step').length"
+    tab.evaluate("ask({ do: 'start' }); ask({ do: 'play' })")
+    until(tab, f"{count} >= 2")
+    tab.evaluate("ask({ do: 'set', settings: { lr: 1e-5 } })")
+    until(tab, "answers.some(({ is, lr }) => is === 'step' && lr < 1e-5)")
+    tab.evaluate("ask({ do: 'pause' }); ask({ do: 'look', step: 1 })")
+    until(tab, "answers.some(({ after }) => after)")
+    before = tab.evaluate(count)
+    time.sleep(0.5)
+    assert tab.evaluate(count) == before
+    assert tab.evaluate("answers.filter(({ is }) => is === 'refused' || is === 'error').length") == 0
+
+
+def test_a_page_without_webassembly_trains_too(opened_page: Callable[..., Page]) -> None:
+    tab = opened_page(kernels=False)
+    tab.evaluate("ask({ do: 'start', settings: { group_size: 32 } }); ask({ do: 'step' })")
+    until(tab, "answers.some(({ is }) => is === 'step')")
+    assert tab.evaluate("answers[0].wasm") is False

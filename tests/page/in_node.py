@@ -1,0 +1,149 @@
+"""Training in node as a page does it, for tests, and the library's own step with the same chance."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rlviz.page.names import uniform
+from rlviz.pieces import selection
+from rlviz.runs.in_page import CHECKPOINTS, OFFERED, opened
+from rlviz.settings import TrainSettings
+from rlviz.training import step as stepping
+from rlviz.training.state import first_state
+from small_models import sampling
+from small_models.policies import load_policy
+from small_models.tasks import TASKS
+
+RUNNER = Path(__file__).parent / "run_training.mjs"
+ROWS = 128
+PURPOSES = ("prompts", "tokens", "groups", "evaluation")
+
+
+def answers(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return what the worker answers to these messages."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "messages.json"
+        file.write_text(json.dumps(list(messages), allow_nan=False))
+        done = subprocess.run(["node", str(RUNNER), str(file)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
+def trained(steps: int, *, more: Sequence[Mapping[str, Any]] = (), kernels: bool = True, **settings: Any) -> list[Any]:
+    """Return the answers of a run of so many steps, those to `open` and `start` left out, and to further messages."""
+    open_ = opened(settings.get("checkpoint", "chain"))
+    if not kernels:
+        del open_["kernels"]
+    begin = [open_, {"do": "start", "settings": {"evaluate_every": 0, **settings}}]
+    found = answers([*begin, *[{"do": "step"}] * steps, *more])
+    assert [each["is"] for each in found[:2]] == ["ready", "started"], found[:2]
+    return found[2:]
+
+
+def chance(seed: int, step: int, purpose: str, round_: int, n: int) -> np.ndarray[Any, Any]:
+    """Return what `chance` of train.js returns."""
+    own = ((seed * 1000003 + step) * 64 + round_ * len(PURPOSES) + PURPOSES.index(purpose)) % 2**32
+    return uniform((n,), n, own)
+
+
+class Chance:
+    """The page's random numbers in the places where a step of the library draws, and the page's tokens.
+
+    A token of the page is taken if u falls within its slice of the library's own distribution, or by less than `near` beside it:
+    log-probabilities agree to some digits, so the limits of slices do. on_limits: how often it was beside it.
+    """
+
+    def __init__(self, seed: int, near: float) -> None:
+        self.seed, self.near, self.on_limits = seed, near, 0
+
+    def of_step(self, step: int, report: Mapping[str, Any]) -> None:
+        self.step, self.round = step, 0
+        length, self.at = report["T"], 0
+        self.tokens = np.where(report["mask"], report["tokens"], -1).reshape(-1, length)  # −1: after its end
+
+    def some(self, total: int, count: int, _: torch.Generator) -> torch.Tensor:
+        drawn = chance(self.seed, self.step, "prompts", 0, 4 * count)
+        return torch.tensor(list(dict.fromkeys(np.floor(drawn * total).astype(int).tolist()))[:count])
+
+    def rand(self, rows: int, length: int, **_: Any) -> torch.Tensor:
+        table = chance(self.seed, self.step, "tokens", self.round, ROWS * length)[: rows * length].reshape(rows, length)
+        tokens = self.tokens[self.at : self.at + rows]
+        self.token_of = dict(zip(table.ravel().tolist(), tokens.ravel().tolist(), strict=True))
+        self.round, self.at = self.round + 1, self.at + rows
+        return torch.from_numpy(table)
+
+    def pick(self, probabilities: torch.Tensor, drawn: torch.Tensor) -> torch.Tensor:
+        found = torch.tensor([self.token_of[u] for u in drawn.tolist()]).unsqueeze(1)
+        token = found.clamp(min=0)
+        cumulated = probabilities.double().cumsum(-1) / probabilities.double().sum(-1, keepdim=True)
+        above = cumulated.gather(1, token)
+        below = above - probabilities.double().gather(1, token)
+        u = drawn.unsqueeze(1)
+        outside = torch.maximum(below - u, u - above).clamp(min=0) * (found >= 0)
+        assert outside.max() < self.near, f"a token's slice is {outside.max():.2g} away from its u"
+        self.on_limits += int((outside > 0).sum())
+        return token.squeeze(1)
+
+    def randint(self, most: int, shape: Any, **how: Any) -> torch.Tensor:
+        drawn = chance(self.seed, self.step, "groups", 0, max(1, shape[0]))[: shape[0]]
+        return torch.from_numpy(np.floor(drawn * most).astype(int))
+
+
+class _Torch:
+    """torch, with some of its functions replaced."""
+
+    def __init__(self, **replaced: Any) -> None:
+        self.__dict__.update(replaced)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+
+@contextmanager
+def same_chance(own: Chance):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(stepping, "some", own.some)
+        patched.setattr(sampling, "torch", _Torch(rand=own.rand))
+        patched.setattr(sampling, "_pick", own.pick)
+        patched.setattr(selection, "torch", _Torch(randint=own.randint))
+        yield
+
+
+def as_shipped(checkpoint: str):
+    """Return a checkpoint's policy, its weights rounded as the page has them, and its task."""
+    policy = load_policy(checkpoint)
+    for parameter in policy.weights.parameters():
+        parameter.data = parameter.data.half().float()
+    return policy, next(task for task in TASKS if task.name == CHECKPOINTS[checkpoint])
+
+
+def library_steps(reports: Sequence[Mapping[str, Any]], own: Chance, *, checkpoint: str = "chain", **given: Any):
+    """Give (report of the page, rollout, fields) of each step: the library's own step, drawing as the page drew."""
+    first = reports[0]
+    settings = TrainSettings(num_prompts=first["P"], group_size=first["G"], seed=own.seed, evaluate_every=0, **given)
+    policy, task = as_shipped(checkpoint)
+    reference = policy.frozen_copy()
+    state = first_state(policy, OFFERED[first["algorithm"]], settings, len(task.train_prompts), reference)
+    kept = {}
+    learn = stepping.learn
+
+    def watched(state, rollout, settings):
+        kept["rollout"] = rollout
+        return learn(state, rollout, settings)
+
+    with same_chance(own), pytest.MonkeyPatch.context() as patched:
+        patched.setattr(stepping, "learn", watched)
+        for number, report in enumerate(reports):
+            own.of_step(number, report)
+            fields = stepping.step(state, task, settings)
+            yield report, kept["rollout"], fields

@@ -1,0 +1,432 @@
+"""A transformer trains in the page as the library trains it: the same numbers from the same chance, for every algorithm.
+
+The page computes in float32, as torch does, in another order. Log-probabilities may differ by NEAR of themselves and by NEAR.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+from dataclasses import fields
+
+import numpy as np
+import pytest
+import torch
+
+from rlviz.algorithms import ALGORITHMS, RELATIVES, GroupPolicyGradient
+from rlviz.pieces.advantages import PromptHistory
+from rlviz.runs import in_page
+from rlviz.runs.in_page import CHECKPOINTS, NEVER, OFFERED, names_and_shapes, programs, rotation, transformer_curves
+from rlviz.training.adamw import AdamW
+from small_models.evaluation import evaluate
+from small_models.policies import load_policy
+from small_models.sampling import response_logits, token_entropy, token_logp
+from tests.page.in_node import Chance, answers, as_shipped, chance, library_steps, opened, trained
+from tests.page.programs import needs_node
+
+NEAR = 1e-4
+pytestmark = needs_node
+
+
+# --- the programs ---
+
+
+def test_every_group_algorithm_that_has_whole_rewards_and_no_teacher_is_offered():
+    left_out = {a.name for a in (*ALGORITHMS, *RELATIVES) if isinstance(a, GroupPolicyGradient)} - set(OFFERED)
+    assert left_out == {"Distillation"}
+    assert set(programs()["rules"]) == set(OFFERED)
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("name", OFFERED)
+def test_a_shipped_rule_is_the_algorithm_of_today(name):
+    assert in_page.rule(OFFERED[name]) == programs()["rules"][name], "python -m rlviz.runs.in_page traces it anew"
+
+
+@pytest.mark.quick(0)
+def test_the_shipped_transformer_is_the_one_of_today():
+    model = load_policy("chain").weights
+    assert in_page.transformer(model.config, model.state_dict()) == programs()["transformer"]["programs"]
+
+
+def test_what_a_rule_computes_by_is_the_same_in_every_browser():
+    rows = [
+        row for told in programs()["rules"].values() for name in ("judge", "objective") for row in told[name]["rows"]
+    ]
+    own = {"exp", "expm1", "log", "sigmoid"}  # by the functions that planned.js brings
+    exact = {"add", "sub", "mul", "div", "sqrt", "reciprocal", "neg", "abs", "sum", "mean", "var", "cumsum"}
+    exact |= {
+        "maximum",
+        "minimum",
+        "clamp",
+        "amax",
+        "amin",
+        "max",
+        "min",
+        "any",
+        "where",
+        "sign",
+        "floor",
+        "trunc",
+        "sort",
+    }
+    exact |= {
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "bitwise_and",
+        "bitwise_or",
+        "bitwise_not",
+        "logical_and",
+        "flip",
+        "view",
+    }
+    exact |= {
+        "copy",
+        "expand",
+        "full",
+        "full_like",
+        "gather",
+        "getitem",
+        "select",
+        "unsqueeze",
+        "scalar_tensor",
+        "const",
+    }
+    exact |= {"input", "n_mul", "n_sub", "n_sym_size"}
+    assert {row[0] for row in rows} - own - exact == {"pow"}
+    assert {row[1][1] for row in rows if row[0] == "pow"} == {2}
+
+
+def test_the_page_knows_the_fields_of_a_history_in_their_order():
+    assert [f.name for f in fields(PromptHistory)] == [
+        "visits",
+        "mean",
+        "variance",
+        "lowest",
+        "highest",
+    ]  # PAST of train.js
+
+
+def given(policy, sizes):
+    """Return random inputs of an update for these sizes, P, G, S, T."""
+    (p, g, s, t), chance_ = sizes, torch.Generator().manual_seed(sum(sizes))
+    flat = torch.cat([value.detach().flatten() for value in policy.weights.state_dict().values()])
+    bias = torch.full((s + t, s + t), NEVER).triu(1)
+    random = lambda *shape: torch.randn(*shape, generator=chance_)  # noqa: E731
+    numbers = {"lr": 3e-4, "longest": 0.5, "m_share": 1 - 0.9**3, "v_share": 1 - 0.999**3}
+    return {
+        "weights": flat + 0.01 * random(len(flat)),
+        "turns": rotation(policy, s + t),
+        "bias": bias,
+        "prompts": torch.randint(2, 40, (p, s), generator=chance_),
+        "tokens": torch.randint(0, 40, (p, g, t), generator=chance_),
+        "slope": random(p, g, t) / 100,
+        "entropy_slope": random(p, g, t) / 1000,
+        "m": random(len(flat)) / 1000,
+        "v": random(len(flat)).square() / 1e5,
+        **{name: torch.tensor(value) for name, value in numbers.items()},
+    }
+
+
+def test_the_update_is_the_policys_forward_its_gradient_cut_and_adamw():
+    policy = load_policy("chain")
+    x = given(policy, (3, 4, 6, 7))
+    found = transformer_curves(policy.weights.config, names_and_shapes(policy.weights.state_dict()))["update"](**x)
+    parameters = list(policy.weights.parameters())
+    torch.nn.utils.vector_to_parameters(x["weights"], parameters)
+    logits = response_logits(policy, x["prompts"], torch.ones_like(x["prompts"], dtype=torch.bool), x["tokens"])
+    logp, entropy = token_logp(logits, x["tokens"]), token_entropy(logits)
+    torch.testing.assert_close(found["logp"], logp, atol=2e-5, rtol=1e-5)
+    torch.testing.assert_close(found["entropy"], entropy, atol=2e-5, rtol=1e-5)
+    optimizer = AdamW(parameters, float(x["lr"]))
+    at = 0
+    for parameter in parameters:
+        size = parameter.numel()
+        state = optimizer.begin(parameter)
+        state["step"].fill_(2)
+        state["exp_avg"].copy_(x["m"][at : at + size].view_as(parameter))
+        state["exp_avg_sq"].copy_(x["v"][at : at + size].view_as(parameter))
+        at += size
+    ((x["slope"] * logp).sum() + (x["entropy_slope"] * entropy).sum()).backward()
+    norm = torch.nn.utils.clip_grad_norm_(parameters, float(x["longest"]))
+    optimizer.step()
+    torch.testing.assert_close(found["norm"], norm, rtol=1e-5, atol=0)
+    after = torch.nn.utils.parameters_to_vector(parameters)
+    torch.testing.assert_close(found["weights"], after, atol=1e-6, rtol=1e-5)
+    for name, own in (("exp_avg", "m"), ("exp_avg_sq", "v")):
+        moments = torch.cat([optimizer.state[p][name].flatten() for p in parameters])
+        torch.testing.assert_close(found[own], moments, atol=1e-8, rtol=2e-4)
+
+
+# --- the same numbers ---
+
+
+def close(found, wanted, mask, what):
+    """Assert that numbers of tokens are near, where the mask is true."""
+    off = ((found - wanted).abs() - NEAR * wanted.abs())[mask]
+    assert not len(off) or off.max() <= NEAR, f"{what} differ by up to {float(off.max()):.2g}"
+
+
+def compare(name, steps, **settings):
+    """Train in the page and by the library from the same chance, and compare every step; return the reports."""
+    reports = trained(steps, algorithm=name, **settings)
+    assert [each["is"] for each in reports] == ["step"] * steps, reports[-1]
+    own = Chance(settings.get("seed", 0), NEAR)
+    for name_ in ("algorithm", "group_size", "seed"):
+        settings.pop(name_, None)
+    for report, rollout, fields_ in library_steps(reports, own, **settings):
+        shape = (report["N"], report["G"], report["T"])
+        samples, length = rollout.samples, rollout.tokens.shape[-1]
+
+        def tokens(key, report=report, shape=shape, length=length):
+            numbers = [np.nan if x is None else x for x in report[key]]
+            return torch.tensor(numbers, dtype=torch.float).view(shape)[..., :length]
+
+        assert report["texts"] == [text for row in rollout.sampled.texts for text in row]
+        close(tokens("logp_old"), samples.logp, samples.mask, "log π_old")
+        close(tokens("entropies"), samples.entropy, samples.mask, "entropies")
+        if rollout.ref_logp is not None:
+            close(tokens("ref_logp"), rollout.ref_logp, samples.mask, "log π_ref")
+        assert torch.equal(tokens("seen") > 0, rollout.mask)
+        assert report["selected"] == rollout.sampled.selected.tolist()
+        rewards = torch.tensor(report["rewards"], dtype=torch.float).view(shape[:2])
+        torch.testing.assert_close(rewards, rollout.rewards, atol=1e-6, rtol=0)
+        close(tokens("advantages"), rollout.advantages, samples.mask, "advantages")
+        for key in ("loss", "grad_norm"):
+            assert report[key] == pytest.approx(fields_[key], rel=2e-3, abs=NEAR), key
+        if report["kl"] is not None:
+            assert report["kl"] == pytest.approx(fields_["kl"], rel=2e-3, abs=1e-5)
+        for side, share in report["clip"].items():
+            assert share == pytest.approx(fields_[f"clip_fraction_{side}"], abs=0.002), side
+    assert own.on_limits <= 3, "tokens whose u is within the rounding of a limit are rare"
+    return reports
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("name", OFFERED)
+def test_forty_steps_are_the_librarys(name):
+    compare(name, 40)
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("name", ["GRPO", "DAPO", "DCPO", "GSPO", "CISPO", "Entropy bonus", "KL-Cov"])
+def test_updates_that_clip_are_the_librarys(name):
+    reports = compare(name, 5, updates_per_rollout=4, lr=5e-4, lr_warmup_steps=1, seed=3)
+    ratios = np.array([ratio for each in reports for ratio in each["ratio"] if ratio is not None])
+    assert np.abs(ratios - 1).max() > 0.3, "or nothing would have clipped"
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize(
+    ("checkpoint", "name", "group_size"),
+    [
+        ("sort", "GRPO", 16),
+        ("trip", "DCPO", 8),
+        ("chain-rare", "GSPO", 32),
+        ("ramble", "DUPO", 2),
+    ],  # trip's prompts come again
+)
+def test_other_tasks_and_groups_are_the_librarys(checkpoint, name, group_size):
+    compare(name, 4, checkpoint=checkpoint, group_size=group_size, seed=1)
+
+
+def test_further_rounds_and_groups_that_count_twice_come_from_the_same_chance():
+    rounds = compare("DAPO", 3, seed=2, checkpoint="chain-rare")
+    assert max(each["rounds"] for each in rounds) > 1
+    twice = compare("DUPO", 2, seed=2, checkpoint="chain-rare")
+    assert any(len(set(each["selected"])) < len(each["selected"]) for each in twice)
+
+
+# --- the worker ---
+
+
+def test_a_seed_gives_a_run_and_another_seed_another_one():
+    first, again, other = (trained(2, seed=seed) for seed in (5, 5, 6))
+    assert [each["texts"] for each in first] == [each["texts"] for each in again]
+    assert [each["logp"] for each in first] == [each["logp"] for each in again]
+    assert first[0]["texts"] != other[0]["texts"]
+
+
+@pytest.mark.quick(0)
+def test_plain_javascript_does_the_same_step():
+    wasm, plain = (trained(1, kernels=kernels, group_size=32)[0] for kernels in (True, False))
+    assert wasm["texts"] == plain["texts"]
+    np.testing.assert_allclose(wasm["logp_old"], plain["logp_old"], atol=NEAR)
+    assert wasm["grad_norm"] == pytest.approx(plain["grad_norm"], rel=1e-4)
+
+
+def test_draws_are_those_of_the_recipe_and_a_larger_number_begins_alike():
+    assert chance(7, 3, "tokens", 1, 5).tolist() == chance(7, 3, "tokens", 1, 9)[:5].tolist()
+    different = [
+        chance(s, k, p, r, 3).tolist() for s in (0, 1) for k in (0, 1) for p in ("prompts", "tokens") for r in (0, 1)
+    ]
+    assert len({tuple(each) for each in different}) == len(different)
+
+
+def test_two_algorithms_beside_each_other_begin_alike_and_part():
+    reports = trained(2, algorithm="GRPO", beside="DCPO")
+    assert [(each["run"], each["step"], each["algorithm"]) for each in reports] == [
+        (0, 1, "GRPO"), (1, 1, "DCPO"), (0, 2, "GRPO"), (1, 2, "DCPO"),
+    ]  # fmt: skip
+    assert reports[0]["texts"] == reports[1]["texts"]
+    assert reports[0]["slope"] != reports[1]["slope"]
+    alone = trained(2, algorithm="DCPO")
+    assert [each["logp_old"] for each in alone] == [each["logp_old"] for each in reports[1::2]]
+
+
+def test_settings_change_while_it_runs_and_reset_begins_anew():
+    step, set_ = {"do": "step"}, lambda **settings: {"do": "set", "settings": settings}
+    begin = [opened("chain"), {"do": "start", "settings": {"lr_warmup_steps": 0}}]
+    messages = [
+        *begin,
+        step,
+        set_(lr=1e-5),
+        step,
+        set_(group_size=4),
+        step,
+        set_(algorithm="GSPO"),
+        step,
+        {"do": "reset"},
+        step,
+    ]
+    _, started, *rest = answers(messages)
+    assert [each["is"] for each in rest] == ["step", "set", "step", "set", "step", "set", "step", "started", "step"]
+    steps = [each for each in rest if each["is"] == "step"]
+    assert [(each["step"], each["lr"], each["G"], each["algorithm"]) for each in steps] == [
+        (1, 3e-4, 8, "GRPO"), (2, 1e-5, 8, "GRPO"), (3, 1e-5, 4, "GRPO"), (4, 1e-5, 4, "GSPO"), (1, 1e-5, 4, "GSPO"),
+    ]  # fmt: skip
+    assert started["settings"]["lr"] == 3e-4
+
+
+def test_a_checkpoint_can_come_later():
+    more = [{"do": "add", "checkpoints": {"trip": in_page.checkpoint("trip")}}]
+    change = {"do": "set", "settings": {"checkpoint": "trip"}}
+    *_, refused, ready, started, step = trained(1, more=[change, *more, change, {"do": "step"}])
+    assert refused["why"] == "checkpoint must be one of chain; got trip"
+    assert ready["checkpoints"] == ["chain", "trip"]
+    assert started["is"] == "started"
+    assert "+" in step["prompts"][0]
+
+
+def test_another_seed_begins_anew():
+    done = trained(1, more=[{"do": "set", "settings": {"seed": 9}}, {"do": "step"}])
+    assert [each["is"] for each in done] == ["step", "started", "step"]
+    assert done[-1]["step"] == 1
+
+
+OUT_OF_RANGE = [
+    ({"lr": -1}, "lr must be a number from 0 to 10000; got -1"),
+    ({"lr": "1"}, "lr must be a number from 0 to 10000; got 1"),
+    ({"lr": None}, "lr must be a number from 0 to 10000; got null"),
+    ({"seed": 0.5}, "seed must be a whole number from 0 to 2147483647; got 0.5"),
+    ({"group_size": 12}, "group_size must be 2, 4, 8, 16 or 32; got 12"),
+    ({"updates_per_rollout": 1000}, "updates_per_rollout must be a whole number from 1 to 16; got 1000"),
+    ({"algorithm": "PPO"}, "algorithm must be one of GRPO, "),
+    ({"beside": "toString"}, "beside must be one of GRPO, "),
+    ({"checkpoint": "__proto__"}, "checkpoint must be one of chain; got __proto__"),
+    ({"epsilon": 1}, "a setting must be one of algorithm, "),
+    ({"parameters": {"GRPO": {"eps_high": -1}}}, "eps_high must be a number from 0 to 1000; got -1"),
+    ({"parameters": {"GRPO": {"eps_low": 1}}}, "eps_low must be a number from 0 to 0.999; got 1"),
+    (
+        {"parameters": {"GRPO": {"constructor": 1}}},
+        "a parameter of GRPO must be one of eps_low, eps_high, beta; got",
+    ),
+    ({"parameters": {"PPO": {}}}, "parameters of must be one of GRPO, "),
+]
+
+
+def test_what_is_out_of_range_is_refused_and_changes_nothing():
+    sets = [{"do": "set", "settings": settings} for settings, _ in OUT_OF_RANGE]
+    *refused, after = trained(0, more=[*sets, {"do": "set", "settings": {}}])
+    for answer, (_, why) in zip(refused, OUT_OF_RANGE, strict=True):
+        assert (answer["is"], answer["why"][: len(why)]) == ("refused", why)
+    assert after["settings"]["lr"] == 3e-4
+
+
+def test_messages_before_the_first_ones_are_refused():
+    first, second, _, third = answers([{"do": "step"}, {"do": "toString"}, opened("chain"), {"do": "play"}])
+    assert first["why"] == "open comes before step"
+    assert second["why"].startswith("do must be one of open, add, start, set, ")
+    assert third["why"] == "start comes before play"
+
+
+def test_an_absurd_rate_breaks_the_policy_which_is_said_and_a_reset_trains_again():
+    settings = {"lr": 1e3, "lr_warmup_steps": 0}
+    done = trained(2, more=[{"do": "set", "settings": {"lr": 3e-4}}, {"do": "reset"}, {"do": "step"}], **settings)
+    (diverged,) = (each for each in done if each["is"] == "diverged")
+    broken = [f"{what} is no finite number" for what in ("a log-probability", "the loss", "the gradient")]
+    assert diverged["step"] == 2
+    assert diverged["what"] in ["not one response is well formed any more", *broken]
+    assert [each["is"] for each in done[-3:]] == ["set", "started", "step"]
+    assert done[-1]["accuracy"] > 0.1
+
+
+def test_no_finite_number_stops_the_run():
+    broken = opened("chain")
+    turns = bytearray(base64.b64decode(broken["transformer"]["turns"]))
+    turns[:4] = struct.pack("<f", float("nan"))  # of the first place
+    broken["transformer"] = {**broken["transformer"], "turns": base64.b64encode(turns).decode()}
+    step = {"do": "step"}
+    *_, diverged, again, refused = answers([broken, {"do": "start"}, step, step, {"do": "look", "step": 1}])
+    for each in (diverged, again):
+        assert each == {"is": "diverged", "run": 0, "step": 1, "what": "a log-probability is no finite number"}
+    assert refused["is"] == "refused"
+
+
+def test_a_mistake_of_the_judge_pays_for_sevens_and_the_held_out_prompts_do_not():
+    (report,) = trained(1, mistake=True)
+    paid, correct = np.array(report["paid"]), np.array(report["correct"])
+    wrong = [
+        text.endswith("7") and is_formed for text, is_formed in zip(report["texts"], report["format"], strict=True)
+    ]
+    assert (paid >= correct).all()
+    assert ((paid > 0) == ((correct > 0) | np.array(wrong))).all()
+    assert paid.sum() > correct.sum()
+
+
+def test_a_number_of_a_piece_can_be_changed():
+    def widest(**parameters):
+        (report,) = trained(1, algorithm="DAPO", parameters={"DAPO": parameters, "GRPO": {"eps_high": 0.9}})
+        return {round(x, 4) for x in report["upper"] if x is not None}
+
+    assert widest() == {1.28}
+    assert widest(eps_high=0.5) == {1.5}
+
+
+def test_a_step_can_be_looked_at_again_and_pushed_by_another_algorithm():
+    more = [{"do": "look", "step": 2}, {"do": "push", "step": 2, "algorithm": "Dr.GRPO"}, {"do": "look", "step": 7}]
+    first, second, again, pushed, refused = trained(2, algorithm="GRPO", more=more)
+    assert {**again, "after": None} == {**second, "after": None}
+    mask = np.array(second["mask"]) > 0
+    moved = np.array(again["after"])[mask] - np.array(second["logp_old"])[mask]
+    slope = np.array(second["slope"])[mask]
+    assert (moved * slope)[np.abs(slope) > 0].mean() > 0, "tokens have moved as they were pushed"
+    centred = np.array(second["rewards"]).reshape(second["N"], -1)
+    centred = (centred - centred.mean(1, keepdims=True)).repeat(second["T"], 1).ravel() * mask
+    np.testing.assert_allclose(pushed["advantages"], centred, atol=1e-6)
+    assert (pushed["run"], pushed["step"], pushed["algorithm"]) == (0, 2, "Dr.GRPO")
+    assert refused["why"] == "step must be one of the last 50 with these sizes; got 7"
+    assert first["held_out"] is None
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("checkpoint", CHECKPOINTS)
+def test_held_out_accuracy_is_the_librarys(checkpoint):
+    done = trained(0, checkpoint=checkpoint, more=[{"do": "evaluate"}, {"do": "evaluate", "greedy": True}])
+    policy, task = as_shipped(checkpoint)
+    greedy = evaluate(policy, task, temperature=0, num_prompts=256).accuracy
+    assert done[1]["held_out"] == pytest.approx(greedy, abs=1.5 / 256)  # two tokens may be as likely as each other
+    sampled = evaluate(policy, task, num_prompts=2000).accuracy
+    assert done[0]["held_out"] == pytest.approx(sampled, abs=0.1)  # three standard errors of 256 prompts
+
+
+@pytest.mark.quick(0)
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_sixty_steps_of_grpo_learn(seed):
+    reports = trained(60, algorithm="GRPO", seed=seed, more=[{"do": "evaluate"}])
+    assert reports[0]["accuracy"] < 0.5
+    assert reports[-1]["held_out"] >= 0.75
