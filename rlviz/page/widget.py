@@ -150,14 +150,15 @@ def starting(name: str, packed: str, files: tuple[str, ...] = FILES) -> Markup:
     return element("script", Markup(run), type="module")
 
 
-def page(title: str, content: Markup) -> str:
-    """Return a whole page around a fragment; it may ask no host for anything."""
+def page(title: str, content: Markup, *, policy: str = POLICY) -> str:
+    """Return a whole page around a fragment; it may ask no host for anything. policy: of its content's security."""
     head = (
         element("meta", charset="utf-8"),
         element("title", title),
-        element("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        element("meta", http_equiv="Content-Security-Policy", content=policy),
         element("meta", name="viewport", content="width=device-width"),
         element("meta", name="color-scheme", content="light dark"),
+        element("link", rel="icon", href="data:,"),
     )
     whole = element("html", element("head", *head), "\n", element("body", content), lang="en")
     return joined(Markup("<!doctype html>\n"), whole, "\n")

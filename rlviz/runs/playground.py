@@ -6,7 +6,6 @@ trains with, in parts that are loaded when they are needed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +23,7 @@ from rlviz.algorithms.family import Algorithm
 from rlviz.markup import Markup, element, joined
 from rlviz.page.picture import Axis, Choice, Line, Panel, Picture, Rule, to_json
 from rlviz.page.script import classic
-from rlviz.page.widget import fragment, pack
+from rlviz.page.widget import fragment, pack, page
 from rlviz.runs import in_page
 from rlviz.settings import declarations
 from rlviz.training import TrainSettings
@@ -39,33 +38,25 @@ DATA = "application/json"
 POLICIES = {"chain": "chain", "chain-rare": "chain", "sort": "sort", "trip": "trip"}  # policy → its task
 RESPONSES = 128  # of a step, of which G answer one prompt
 WIDTHS = (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.05, 0.1, 0.15, 0.2, 0.28, 0.4, 0.6, 0.9)
-OWN: dict[
-    str, dict[str, Any]
-] = {  # of an algorithm's own numbers those that have a slider; the others keep their values
-    "eps_low": {
-        "label": "ε low",
-        "stops": WIDTHS,
-        "about": "how far a ratio may fall before the clip cuts the gradient",
-    },
-    "eps_high": {"label": "ε high", "stops": (*WIDTHS, 2, 5), "about": "how far a ratio may rise before the clip cuts"},
-    "beta": {
-        "label": "β",
-        "stops": (0, 0.001, 0.01, 0.04, 0.1, 0.5, 1),
-        "about": "weight of the KL to the first model",
-    },
-}
-SETTINGS: dict[str, dict[str, Any]] = {
-    "group_size": {
-        "label": "G",
-        "stops": (2, 4, 8, 16, 32),
-        "about": "answers to each prompt; 128 answers a step in all",
-    },
-    "lr": {"label": "learning rate", "stops": (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.1, 1, 1000)},
-    "updates_per_rollout": {
-        "label": "updates",
-        "stops": (1, 2, 4, 8, 16),
-        "about": "how often the same answers are used",
-    },
+
+
+@dataclass(frozen=True)
+class Stops:
+    """A slider: what it is called, where it can stand, and what it does. own: whether it is a number of an algorithm's pieces."""
+
+    label: str
+    stops: tuple[float, ...]
+    about: str
+    own: bool = False
+
+
+SLIDERS = {  # the other numbers of an algorithm's pieces keep their values
+    "eps_low": Stops("ε low", WIDTHS, "how far a ratio may fall before the clip cuts the gradient", own=True),
+    "eps_high": Stops("ε high", (*WIDTHS, 2, 5), "how far a ratio may rise before the clip cuts it", own=True),
+    "beta": Stops("β", (0, 0.001, 0.01, 0.04, 0.1, 0.5, 1), "weight of the KL to the first model", own=True),
+    "group_size": Stops("G", (2, 4, 8, 16, 32), f"answers to each prompt; {RESPONSES} answers a step in all"),
+    "lr": Stops("learning rate", (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.1, 1, 1000), "of AdamW at its peak"),
+    "updates_per_rollout": Stops("updates", (1, 2, 4, 8, 16), "how often the same answers are used"),
 }
 ABOUT = {
     **dict.fromkeys(("chain", "chain-rare"), "Right: {gold} after #, the last digit of the sum. $ ends an answer."),
@@ -180,9 +171,8 @@ def controls(*own: GroupPolicyGradient, task: str = "chain") -> dict[str, dict[s
         "algorithm": {"label": "algorithm", "options": algorithms, "value": own[0].name if own else GRPO.name},
         "beside": {"label": "beside", "options": others, "value": "", "about": "a second run on the same seed"},
     }
-    for name, one in {**OWN, **SETTINGS}.items():
-        stops = one["stops"]
-        made[name] = {**one, "low": stops[0], "high": stops[-1], "value": first[name], "own": name in OWN}
+    for name, one in SLIDERS.items():
+        made[name] = {**vars(one), "low": one.stops[0], "high": one.stops[-1], "value": first[name]}
     made["reward"] = {"label": "reward", "options": rewards, "value": "rule"}
     made["seed"] = {"label": "seed", "low": 0, "high": 9999, "value": 0}
     return made
@@ -191,9 +181,15 @@ def controls(*own: GroupPolicyGradient, task: str = "chain") -> dict[str, dict[s
 def _option(algorithm: Algorithm, section: str) -> dict[str, Any]:
     python = next((name for name, one in vars(rlviz.algorithms).items() if one is algorithm), algorithm.name)
     option = {"value": algorithm.name, "text": algorithm.name, "section": section, "python": python}
+    return {**option, "why": needs} if (needs := _needs(algorithm)) else option
+
+
+def _needs(algorithm: Algorithm) -> str:
+    """Return what one of the library's algorithms needs that the page has not; nothing for those that train there."""
+    if algorithm.name in in_page.OFFERED or algorithm not in (*ALGORITHMS, *RELATIVES):
+        return ""
     kinds = {ActorCritic: "a critic", PreferenceOptimization: "pairs", GroupPolicyGradient: "a teacher"}
-    why = next(words for kind, words in kinds.items() if isinstance(algorithm, kind))
-    return option if section == "Yours" or algorithm.name in in_page.OFFERED else {**option, "why": why}
+    return next(words for kind, words in kinds.items() if isinstance(algorithm, kind))
 
 
 def curves() -> Picture:
@@ -261,28 +257,14 @@ def parts(*own: GroupPolicyGradient) -> dict[str, dict[str, Any]]:
     return {"programs": programs, **{name: in_page.checkpoint(name) for name in POLICIES}}
 
 
-def places(packed: Mapping[str, str]) -> Markup:
-    """Return packed parts as elements of a page, where playground.js looks for them."""
-    return joined(*(element("script", Markup(text), type=DATA, data_part=name) for name, text in packed.items()))
-
-
 def whole_page() -> str:
     """Return the playground as one page that needs no other file, and asks no host for anything."""
-    script = classic("packed", "run", "draw", "tasks", "playground", offers="startHere();")
-    shown = element("script", Markup(pack(given())), type=DATA, data_part="given")
     root = element("div", element("noscript", element("p", "The model trains where JavaScript runs.")), id="playground")
-    body = (element("main", element("h1", TITLE), root), shown, places({n: pack(one) for n, one in parts().items()}))
-    head = (
-        element("meta", charset="utf-8"),
-        element("title", TITLE),
-        element("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("link", rel="icon", href="data:,"),
-    )
-    running = element("script", Markup(script))
-    whole = element("html", element("head", *head), element("body", *body, running), lang="en")
-    return joined(Markup("<!doctype html>\n"), whole, "\n")
+    told = {"given": given(), **parts()}
+    packed = (element("script", Markup(pack(one)), type=DATA, data_part=name) for name, one in told.items())
+    script = classic("packed", "run", "draw", "tasks", "playground", offers="startHere();")
+    shown = element("main", element("h1", TITLE), root)
+    return page(TITLE, joined(shown, *packed, element("script", Markup(script))), policy=POLICY)
 
 
 class InPage:
@@ -314,6 +296,10 @@ def train_in_page(algorithm: GroupPolicyGradient = GRPO, task: str = "chain") ->
     """
     if task not in POLICIES:
         raise ValueError(f"task must be one of {', '.join(POLICIES)}; got {shown(task)}")
+    if needs := _needs(algorithm):
+        raise ValueError(
+            f"algorithm: {algorithm.name} needs {needs}, which the page does not have; train it by the kernel"
+        )
     if any(one.name == algorithm.name and one != algorithm for one in (*ALGORITHMS, *RELATIVES)):
         raise ValueError(
             f"algorithm: {algorithm.name} is the name of another one; give yours its own, by replace(…, name=…)"

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import rlviz.algorithms
-from rlviz import DAPO, GRPO, TrainSettings, train, train_in_page
+from rlviz import DAPO, GRPO, PPO, TrainSettings, train, train_in_page
 from rlviz.algorithms import ALGORITHMS, RELATIVES, GroupPolicyGradient, numbers
 from rlviz.cli import app
 from rlviz.page.script import module
@@ -190,6 +190,8 @@ def test_what_cannot_train_in_a_page_is_refused_in_a_sentence():
         train_in_page(GRPO, "lookup")
     with pytest.raises(ValueError, match="GRPO is the name of another one; give yours its own"):
         train_in_page(GRPO.with_parameters(eps_high=0.5))
+    with pytest.raises(ValueError, match="PPO needs a critic, which the page does not have; train it by the kernel"):
+        train_in_page(PPO)
     with pytest.raises(ValueError, match="algorithm must be"):
         train_in_page(3)
 
