@@ -13,6 +13,7 @@ const STAGE_MS = 1400;
 const PACES = { slow: 2600, "2 a second": 500, full: 0 }; // ms that a step is shown
 const TABLE_MS = 400; // at full speed groups are drawn no more often than this: nobody could read them
 const BEGIN_ANEW = ["task", "seed", "algorithm", "beside", "reward"]; // other controls are turned while it trains
+const WIDEST = 2.5; // an advantage whose bar fills its half
 const KEPT_WHOLE = 200; // steps, of which every token can be looked at
 const CURVES = ["accuracy", "reward", "entropy", "kl", "clipped", "dead", "grad_norm"];
 const LEAST = { entropy: 0.5, kl: 0.01, clipped: 0.02, grad_norm: 0.5 }; // what an axis shows at least
@@ -46,15 +47,20 @@ export function settingsOf({ controls, numbers }, asked) {
   return { ...first, ...numbers[asked.algorithm ?? first.algorithm], ...asked };
 }
 
-/** A right answer to a prompt of a policy's task. */
-export const goldOf = (policy, prompt) => TASKS[policy.split("-")[0]].gold(prompt);
+/** What a prompt of a policy's task asks for, with a right answer to it. */
+export function askedBy(policy, prompt) {
+  const task = policy.split("-")[0], gold = TASKS[task].gold(prompt), digits = prompt.replace(/\D/g, "").split("");
+  if (task === "sort") return `Write the letters in order: ${gold}. $ ends an answer.`;
+  if (task === "trip") return `Write three digits with the sum ${prompt.replace("=", "")}, such as ${gold}. $ ends an answer.`;
+  return `Add the digits: ${digits.join("+")} = ${digits.reduce((sum, one) => sum + +one, 0)}, so write #${gold}, with or without the sums on the way. $ ends an answer.`;
+}
 
 /** What the worker is told of these settings. */
 export function toldOf({ controls, numbers }, settings) {
   const { algorithm, beside, task: checkpoint, seed, group_size, updates_per_rollout, lr, reward } = settings;
   const own = Object.keys(numbers[algorithm]).filter((name) => controls[name]);
   const parameters = Object.fromEntries(own.map((name) => [name, settings[name]]));
-  return { algorithm, beside: beside || null, checkpoint, seed, group_size, updates_per_rollout, lr, parameters: { [algorithm]: parameters }, mistake: reward === "mistake" };
+  return { algorithm, beside: beside || null, checkpoint, seed, group_size, updates_per_rollout, lr, evaluate_every: 5, parameters: { [algorithm]: parameters }, mistake: reward === "mistake" };
 }
 
 /** The lines that train the same in Python, by torch. */
@@ -114,7 +120,7 @@ export function groupOf(record, n) {
   const rows = Array.from({ length: G }, (_, g) => {
     const first = (n * G + g) * T, places = Array.from({ length: T }, (_, t) => first + t).filter((at) => mask[at]);
     const A = places.reduce((sum, at) => sum + record.advantages[at], 0) / Math.max(1, places.length);
-    return { places, texts: places.map((at) => decode(tokens[at])), isRight: Boolean(record.correct[n * G + g]), reward: record.rewards[n * G + g], A };
+    return { places, texts: places.map((at) => decode(tokens[at])), isRight: Boolean(record.correct[n * G + g]), isPaid: Boolean(record.paid[n * G + g]), reward: record.rewards[n * G + g], A };
   });
   return { prompt: record.prompts[n], rows, isDead: Boolean(record.isDead[n]), isUsed: record.uses[n] > 0 };
 }
@@ -145,11 +151,11 @@ function makeBoxes(root, curves) {
   return { board, boxes, drawn: mount(html("div", {}, boxes.repeat.body), curves) };
 }
 
-function rowCompared({ isRight, A }, most) {
+function rowCompared({ isRight, isPaid, A }) {
   const row = html("div", { className: "play-row" });
-  html("span", { className: isRight ? "play-right" : "play-wrong", textContent: isRight ? "✓ right" : "✗ wrong" }, row);
+  html("span", { className: isRight ? "play-right" : "play-wrong", textContent: isRight ? "✓ right" : isPaid ? "✗ but paid" : "✗ wrong" }, row);
   const fill = html("i", { className: A < 0 ? "play-down" : "play-up" }, html("span", { className: "play-scale", "aria-hidden": "true" }, row));
-  fill.style.setProperty("--size", `${(50 * Math.abs(A)) / most}%`);
+  fill.style.setProperty("--size", `${50 * Math.min(1, Math.abs(A) / WIDEST)}%`);
   html("span", { className: "play-number", textContent: format(A, "+.2f") }, row);
   return row;
 }
@@ -165,37 +171,39 @@ function rowPushed({ places, texts }, record, most, chosen, onToken) {
   }
   return row;
 }
-function showGroup(boxes, record, { n, chosen, about, onToken }) {
+function showGroup(boxes, record, { n, chosen, settings, onToken }) {
   const { prompt, rows, isDead, isUsed } = groupOf(record, n), mean = rows.reduce((sum, one) => sum + one.reward, 0) / rows.length;
   const shown = rowsShown(rows, matchMedia(NARROW).matches ? ROWS_SHOWN.narrow : ROWS_SHOWN.wide), more = rows.length - shown.length;
-  const mostA = largest(rows.map((row) => Math.abs(row.A))) || 1, most = largest(Array.from(record.slope, (one) => Math.abs(one) || 0)) || 1;
-  say(boxes.sample.what, `${rows.length} answers to ${prompt}`);
-  say(boxes.compare.what, isDead ? "all equal: nothing to compare" : `with their mean, ${format(mean, ".2f")}`);
+  const most = largest(Array.from(record.slope, (one) => Math.abs(one) || 0)) || 1;
+  say(boxes.sample.what, `a group: ${rows.length} answers to ${prompt}`);
+  say(boxes.compare.what, isDead ? "all equal: nothing to compare" : `against their mean, ${format(mean, ".2f")}`);
   say(boxes.push.what, isUsed ? (isDead ? "a dead group: no push" : "each token up ↑ or down ↓") : "left out of this step");
   boxes.sample.body.replaceChildren(...shown.map((i) => {
     const row = html("div", { className: "play-row" });
     for (const textContent of rows[i].texts) html("span", { className: "play-typed", textContent }, row);
     return row;
   }));
-  boxes.compare.body.replaceChildren(...shown.map((i) => rowCompared(rows[i], mostA)));
+  boxes.compare.body.replaceChildren(...shown.map((i) => rowCompared(rows[i])));
   boxes.push.body.replaceChildren(...shown.map((i) => rowPushed(rows[i], record, most, chosen, onToken)));
-  say(boxes.sample.foot, `${more > 0 ? `And ${more} more. ` : ""}${about}`);
-  say(boxes.compare.foot, `Dead groups: ${record.isDead.reduce((sum, one) => sum + one, 0)} of ${record.N}`);
-  say(boxes.push.foot, `Cut by the clip: ${percent(record.clipped)} of the tokens`);
+  say(boxes.sample.foot, `${more > 0 ? `And ${more} more. ` : ""}${askedBy(settings.task, prompt)}`);
+  say(boxes.compare.foot, `The bar is the advantage A. Groups with nothing to compare: ${record.isDead.reduce((sum, one) => sum + one, 0)} of ${record.N}.`);
+  const cut = `Dotted: cut by the clip, ${percent(record.clipped)} of all tokens.`;
+  say(boxes.push.foot, settings.updates_per_rollout === 1 && !record.clipped ? "With one update the ratio is still 1, so no ε cuts anything." : cut);
 }
 
 /** The terms of a token's objective with its numbers; `others`: what other algorithms would have pushed. */
 function showToken(section, record, at, others) {
   const [A, ratio, lower, upper, push] = ["advantages", "ratio", "lower", "upper", "slope"].map((name) => record[name][at]);
-  const cut = ["", "The ratio is below its lower limit, so the gradient is cut.", "The ratio is above its upper limit, so the gradient is cut.", "The dual clip cuts this gradient."];
+  const beyond = ["", "The ratio is below its lower limit", "The ratio is above its upper limit", "The dual clip holds"][record.cut[at]];
+  const rest = push ? " what is left of the push is the KL term's." : " nothing pushes it any more.";
   section.replaceChildren();
   const line = html("p", {}, section);
-  line.append("Token ", html("code", { textContent: decode(record.tokens[at]) }), ` was sampled with probability ${format(Math.exp(record.logp_old[at]), ".3g")}. `);
-  line.append(`At the last update: ratio r = ${format(ratio, ".3f")}, limits ${format(lower, ".3g")} to ${format(upper, ".3g")}, advantage A = ${format(A, "+.2f")}. `);
-  line.append(html("b", { textContent: `Push on its log-probability: ${format(push, "+.3g")}.` }), ` ${cut[record.cut[at]]}`);
+  line.append("This ", html("code", { textContent: decode(record.tokens[at]) }), ` was sampled with probability ${format(Math.exp(record.logp_old[at]), ".3g")}. `);
+  line.append(`At the last update: ratio of new to old probability r = ${format(ratio, ".4f")}, limits ${format(lower, ".4g")} to ${format(upper, ".4g")}, advantage A = ${format(A, "+.2f")}. `);
+  line.append(html("b", { textContent: `Push on its log-probability: ${format(push, "+.3g")}.` }), beyond ? ` ${beyond}, so the advantage pushes no more;${rest}` : "");
   if (!others.length) return;
   const list = html("p", { className: "play-others" }, section);
-  list.append("On the same answers ");
+  list.append("Pushes of others on the same answers, each in its own loss's scale: ");
   for (const [i, { algorithm, slope }] of others.entries()) list.append(html("span", { textContent: `${algorithm} ${format(slope[at] || 0, "+.3g")}${i < others.length - 1 ? "," : "."}` }), " ");
 }
 
@@ -265,14 +273,19 @@ export function playground(root, given, load, { linked = true } = {}) {
 
   const panel = html("div", { className: "play-controls", role: "group", "aria-label": "settings" }, root), made = {};
   for (const [name, control] of Object.entries(controls)) panel.append((made[name] = makeControl(control, (value) => change({ [name]: value }))).home);
-  const tries = html("p", { className: "play-tries" }, root), question = html("section", { className: "play-asked", hidden: true }, root);
+  const about = html("details", { className: "play-about" }, root), list = html("dl", {}, about);
+  about.prepend(html("summary", { textContent: "What these are" }));
+  for (const { label, about: words } of Object.values(controls)) if (words) html("dt", { textContent: label }, list), html("dd", { textContent: words }, list);
+  html("p", { textContent: "Another task, algorithm, reward or seed begins a new run; all else is turned while it trains, at a dotted line in the curves." }, about);
+  const question = html("section", { className: "play-asked", hidden: true }, root);
+  const terms = html("section", { className: "play-terms", hidden: true, "aria-live": "polite" }, root);
+  const tries = html("p", { className: "play-tries" }, root);
   tries.append(html("b", { textContent: "Try:" }));
   for (const one of given.tries) {
     const link = html("a", { textContent: one.title, href: `#${addressOf(settingsOf(given, one.values))}` }, tries);
     link.onclick = (event) => { event.preventDefault(); attempt(one); };
   }
-  const terms = html("section", { className: "play-terms", hidden: true, "aria-live": "polite" }), fold = html("details", { className: "play-call" }, root);
-  bar.before(terms);
+  const fold = html("details", { className: "play-call" }, root);
   html("summary", { textContent: "The same in Python, by torch" }, fold);
   const code = html("pre", {}, fold);
 
@@ -299,12 +312,15 @@ export function playground(root, given, load, { linked = true } = {}) {
     settings = { ...settings, ...(isOther ? given.numbers[values.algorithm] : {}), ...values };
     if (settings.beside === settings.algorithm) settings.beside = "";
     tell();
-    if (Object.keys(values).some((name) => BEGIN_ANEW.includes(name))) return again();
+    if (Object.keys(values).some((name) => BEGIN_ANEW.includes(name))) {
+      question.hidden = true;
+      return again(!values.task && !values.reward); // of another task a grey line would say nothing
+    }
     if (run.records.length) changes.push(run.records.length);
     run.isChanged = true;
     return draw();
   }
-  function attempt({ values, question: text, see }) {
+  function attempt({ values, question: text, see, below }) {
     settings = settingsOf(given, values);
     question.hidden = false;
     question.replaceChildren(html("p", { className: "play-question", textContent: text }));
@@ -312,6 +328,7 @@ export function playground(root, given, load, { linked = true } = {}) {
     html("summary", { textContent: "What one should see" }, answer);
     html("p", { textContent: see }, answer);
     tell();
+    drawn.set("show", below);
     return again(false);
   }
 
@@ -326,6 +343,7 @@ export function playground(root, given, load, { linked = true } = {}) {
     Object.assign(run, { records: [], beside: [], before: null, besideBefore: null, isChanged: false });
     Object.assign(shown, { step: null, token: null, others: [] });
     [changes, terms.hidden] = [[], true];
+    delete board.dataset.stage;
     say(said, "The model is loaded.");
     try {
       ask ??= await opened();
@@ -369,12 +387,12 @@ export function playground(root, given, load, { linked = true } = {}) {
     const mine = ++turn;
     [isPlaying, shown.step, shown.token, terms.hidden, toggle.textContent] = [true, null, null, true, "❚❚ Pause"];
     while (mine === turn && run.records.length < given.mostSteps) {
-      const from = performance.now();
+      const from = performance.now(), isSlow = isFirst;
+      isFirst = false;
       if (!(await advance(mine))) return;
-      if (isFirst) await slowly(mine);
+      if (isSlow) await slowly(mine);
       else if (pace !== "full" || from - shown.at > TABLE_MS) show();
       else draw();
-      isFirst = false;
       await wait(Math.max(0, PACES[pace] - (performance.now() - from)));
     }
     if (mine === turn) pause();
@@ -430,7 +448,7 @@ export function playground(root, given, load, { linked = true } = {}) {
   }
   function sentence({ step, accuracy }) {
     const looked = run.records.slice(0, step).findLast((one) => one.held_out !== null)?.held_out ?? run.before;
-    return `Step ${step}: ${percent(accuracy)} of its answers are right; to prompts it never trains on, ${percent(looked)}, at first ${percent(run.before)}.`;
+    return `Step ${step}: ${percent(accuracy)} of its answers are right. Of those to prompts it never trains on: ${percent(looked)}, and ${percent(run.before)} at first.`;
   }
   function show() {
     draw();
@@ -439,8 +457,7 @@ export function playground(root, given, load, { linked = true } = {}) {
     if (!record.tokens) return say(which, " its tokens are gone ");
     shown.at = performance.now();
     if ((isPlaying && !shown.token) || shown.n >= record.N) shown.n = mostTelling(record);
-    const about = given.about[settings.task].replace("{gold}", goldOf(settings.task, record.prompts[shown.n]));
-    showGroup(boxes, record, { n: shown.n, chosen: shown.token, about, onToken: inspect });
+    showGroup(boxes, record, { n: shown.n, chosen: shown.token, settings, onToken: inspect });
     say(which, ` prompt ${shown.n + 1} of ${record.N} `);
     terms.hidden = shown.token === null;
     if (shown.token !== null) showToken(terms, record, shown.token, shown.others);

@@ -6,7 +6,7 @@ trains with, in parts that are loaded when they are needed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import rlviz.algorithms
@@ -58,11 +58,10 @@ SLIDERS = {  # the other numbers of an algorithm's pieces keep their values
     "lr": Stops("learning rate", (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.1, 1, 1000), "of AdamW at its peak"),
     "updates_per_rollout": Stops("updates", (1, 2, 4, 8, 16), "how often the same answers are used"),
 }
-ABOUT = {
-    **dict.fromkeys(("chain", "chain-rare"), "Right: {gold} after #, the last digit of the sum. $ ends an answer."),
-    "sort": "Right: {gold}, the letters in order. $ ends an answer.",
-    "trip": "Right: {gold}, or any three digits with this sum. $ ends an answer.",
-}
+TASKS_IN_WORDS = (
+    "chain: the last digit of a sum of five; chain-rare: the same, by a policy that hardly ever writes the sums on the way; "
+    "sort: five letters in order; trip: three digits with a given sum"
+)
 MOST_STEPS = 1000
 
 
@@ -84,7 +83,8 @@ class Try:
     title: str
     question: str
     see: str
-    values: dict[str, Any] = field(default_factory=dict)
+    values: dict[str, Any]
+    below: str = "entropy"  # the curve below
 
 
 TRIES = (
@@ -92,8 +92,8 @@ TRIES = (
         "dead groups at G = 2",
         "Two answers to each prompt: how often is there nothing to compare?",
         "In about half of the groups both answers are equally right, so that no token is pushed; with eight answers "
-        "it is one group in forty at first. The model still learns, a little later, for there are four times as many "
-        "prompts.",
+        "it is one group in forty at first. The model still learns, a little later, for there are four times as "
+        "many prompts.",
         {"group_size": 2},
     ),
     Try(
@@ -112,10 +112,11 @@ TRIES = (
     ),
     Try(
         "raise the upper limit",
-        "DAPO raises ε high so that rare tokens may grow. Does the entropy fall more slowly? The grey line is ε high "
-        "= .2.",
-        "A little: after 60 steps .07 rather than .06 nats, in each of three seeds. The right answers do not differ "
-        "by more than the seeds do. On a task this small the clip cuts few tokens, so its limit matters little.",
+        "DAPO raises ε high so that rare tokens may grow. Does the entropy fall more slowly? After 40 steps put ε "
+        "high back to .2 and press ⟲ Again: the first run stays as a grey line.",
+        "Hardly: after 60 steps .07 rather than .06 nats, in each of three seeds, and the right answers do not "
+        "differ by more than the seeds do. On a task this small the clip cuts few tokens above, so its upper limit "
+        "matters little.",
         {"updates_per_rollout": 8, "beta": 0, "eps_high": 0.6},
     ),
     Try(
@@ -136,18 +137,19 @@ TRIES = (
     Try(
         "a short leash",
         "β = .5: each step away from the first model costs. What is left of the learning?",
-        "About 70 % of the answers are right after 60 steps, rather than 87 %; the KL stays at .06 and the entropy at "
-        ".3 nats, twice as high. The leash keeps the model what it was, in what is good and in what is bad.",
+        "About 70 % of the answers are right after 60 steps, rather than 87 %; the KL stays at .06 and the entropy "
+        "at .3 nats, twice as high. The leash keeps the model what it was, in what is good and in what is bad.",
         {"beta": 0.5},
     ),
     Try(
         "a reward with a mistake",
-        "Someone wrote the check wrongly: an answer that ends in 7 counts as right, whatever the sum. What will the "
-        "model do?",
+        "Someone wrote the check wrongly: an answer whose digit after # is 7 is paid, whatever the sum. What will "
+        "the model do?",
         "It learns to add at first. After 40 to 60 steps it finds that #7 always pays: the reward goes to almost 1, "
         "and of new prompts one answer in ten is right, as many as have 7 for their sum. The curve of the reward "
         "alone would look like success.",
         {"reward": "mistake"},
+        below="reward",
     ),
 )
 
@@ -167,13 +169,19 @@ def controls(*own: GroupPolicyGradient, task: str = "chain") -> dict[str, dict[s
     tasks = [{"value": name, "text": name} for name in POLICIES]
     rewards = [{"value": "rule", "text": "right"}, {"value": "mistake", "text": "right, or ends in 7"}]
     made: dict[str, dict[str, Any]] = {
-        "task": {"label": "task", "options": tasks, "value": task},
-        "algorithm": {"label": "algorithm", "options": algorithms, "value": own[0].name if own else GRPO.name},
+        "task": {"label": "task", "options": tasks, "value": task, "about": TASKS_IN_WORDS},
+        "algorithm": {
+            "label": "algorithm",
+            "options": algorithms,
+            "value": own[0].name if own else GRPO.name,
+            "about": "how rewards become pushes; each brings its own numbers",
+        },
         "beside": {"label": "beside", "options": others, "value": "", "about": "a second run on the same seed"},
     }
     for name, one in SLIDERS.items():
         made[name] = {**vars(one), "low": one.stops[0], "high": one.stops[-1], "value": first[name]}
-    made["reward"] = {"label": "reward", "options": rewards, "value": "rule"}
+    paid = "what is paid: the right answers, or by a check with a mistake"
+    made["reward"] = {"label": "reward", "options": rewards, "value": "rule", "about": paid}
     made["seed"] = {"label": "seed", "low": 0, "high": 9999, "value": 0}
     return made
 
@@ -202,14 +210,18 @@ def curves() -> Picture:
         Line("step", "accuracy", colour="blue", width=1.2, dash="2 2"),
         Line("beside_lookStep", "beside_look", colour="vermilion", when="hasBeside", label="{besideName}", direct=True),
         Line("lookStep", "look", colour="blue", label="{algorithmName}", direct=True),
-        Rule("changed", colour="ink", when="hasChanged"),
+        Rule("changed", colour="ink", when="hasChanged", label="changed", direct=True),
         Rule("now", colour="ink", when="isBack", dash=""),
     )
     above = Panel(
-        "right of new prompts; dashed: of those sampled", Axis("", 0, "steps"), Axis("", 0, 1), lines, tall=0.6
+        "share right: new prompts; dashed: those sampled",
+        Axis("", 0, "steps"),
+        Axis("", 0, 1),
+        lines,
+        tall=0.6,
     )
     others = {
-        "entropy": ("entropy of the next token, nats", Axis("", 0, "most_entropy")),
+        "entropy": ("entropy: how open the next token still is, nats", Axis("", 0, "most_entropy")),
         "kl": ("KL to the model it began as, nats a token", Axis("", 0, "most_kl")),
         "clipped": ("share of tokens that the clip cuts", Axis("", 0, "most_clipped")),
         "dead": ("share of dead groups", Axis("", 0, 1)),
@@ -237,7 +249,6 @@ def given(*own: GroupPolicyGradient, task: str = "chain") -> dict[str, Any]:
         "controls": controls(*own, task=task),
         "numbers": {one.name: numbers(one) for one in reversed(groups)},
         "others": [one.name for one in groups if one in ALGORITHMS],
-        "about": ABOUT,
         "tries": [vars(one) for one in TRIES],
         "curves": {"name": "curves", "picture": to_json(curves()), "values": {}, "data": {}},
         "mostSteps": MOST_STEPS,

@@ -112,7 +112,7 @@ def test_a_control_is_turned_while_it_trains_and_stands_in_the_address(visit: Ca
     until(page, f"rlviz.run.step > {before} + 1")  # it went on, rather than began again
     page.get_by_label("task").select_option("trip")
     until(page, "rlviz.run.settings.task === 'trip' && rlviz.run.step >= 1 && rlviz.run.step < 10")
-    assert page.locator(".play-sample .play-what").inner_text().startswith("8 answers to ")
+    assert page.locator(".play-sample .play-what").inner_text().startswith("a group: 8 answers to ")
     page.get_by_label("algorithm").select_option("DCPO")
     until(page, "rlviz.run.settings.algorithm === 'DCPO' && rlviz.run.step >= 1")
     assert page.get_by_label("β").is_hidden()  # DCPO has no KL term
@@ -139,7 +139,7 @@ def test_a_token_tells_its_terms_and_what_others_would_have_pushed(visit: Callab
     terms = page.locator(".play-terms")
     terms.get_by_text("DCPO", exact=False).wait_for(timeout=SECONDS * 1000)
     words = terms.inner_text()
-    assert "ratio r = " in words and "Push on its log-probability" in words
+    assert "probability r = " in words and "Push on its log-probability" in words
     assert all(name in words for name in ("Dr.GRPO", "DAPO", "GSPO-token", "DCPO")) and " GRPO" not in words
     page.get_by_role("button", name="The next group").click()
     assert terms.is_hidden()
@@ -203,6 +203,6 @@ def test_an_experiment_asks_and_answers_when_it_is_opened(visit: Callable[..., P
     page.get_by_role("link", name="a reward with a mistake").click()
     until(page, "rlviz.run.settings.reward === 'mistake'")
     section = page.locator(".play-asked")
-    assert "ends in 7" in section.inner_text() and "#7 always pays" not in section.inner_text()
+    assert "digit after # is 7" in section.inner_text() and "#7 always pays" not in section.inner_text()
     section.get_by_text("What one should see").click()
     assert "#7 always pays" in section.inner_text()

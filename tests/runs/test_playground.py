@@ -1,6 +1,7 @@
 """The playground as a value: what an address may set, what the worker is told, the call in Python, the rows that are shown."""
 
 import json
+import re
 import shutil
 import subprocess
 from dataclasses import fields, replace
@@ -15,7 +16,7 @@ from rlviz.algorithms import ALGORITHMS, RELATIVES, GroupPolicyGradient, numbers
 from rlviz.cli import app
 from rlviz.page.script import module
 from rlviz.runs import in_page
-from rlviz.runs.playground import ABOUT, POLICIES, POLICY, RESPONSES, TRIES, controls, given, parts, whole_page
+from rlviz.runs.playground import POLICIES, POLICY, RESPONSES, TRIES, controls, given, parts, whole_page
 from small_models.tasks import TASKS
 
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="node is missing: no page can be asked")
@@ -127,7 +128,8 @@ def test_a_group_s_tokens_stand_where_its_numbers_do(ask):
         "is": "record", "N": 2, "G": 2, "T": 3, "prompts": ["12345=", "00001="],
         "tokens": {"float": [2, 3, 1, 4, 5, 1, 6, 7, 1, 37 + 1, 3, 0]}, "mask": {"float": [1] * 9 + [1, 1, 0]},
         "advantages": {"float": [0] * 6 + [0.5, 0.5, 0.5, -1, -3, 99]}, "rewards": {"float": [0, 0, 1, 0]},
-        "correct": {"float": [0, 0, 1, 0]}, "isDead": {"float": [1, 0]}, "uses": {"float": [0, 1]},
+        "correct": {"float": [0, 0, 1, 0]}, "paid": {"float": [0, 0, 1, 1]}, "isDead": {"float": [1, 0]},
+        "uses": {"float": [0, 1]},
     }  # fmt: skip
     first, second = ask(["groupOf", record, 0], ["groupOf", record, 1])
     assert (first["isDead"], first["isUsed"], second["isDead"], second["isUsed"]) == (True, False, False, True)
@@ -151,15 +153,15 @@ def test_tries_set_controls_that_there_are(ask):
     for one in TRIES:
         address = "&".join(f"play.{name}={value}" for name, value in one.values.items())
         assert ask(["wished", controls(), address]) == [one.values], one.title
-    assert set(ABOUT) == set(POLICIES)
 
 
 def test_the_right_answer_that_is_shown_is_the_task_s(ask):
     tasks = {task.name: task for task in TASKS}
     page = {name: tasks[name].held_out_prompts[:20] for name in {*POLICIES.values()}}
-    assert ask(*(["goldOf", name, prompt] for name, prompts in page.items() for prompt in prompts)) == [
-        tasks[name].gold(prompt) for name, prompts in page.items() for prompt in prompts
-    ]
+    said = ask(*(["askedBy", name, prompt] for name, prompts in page.items() for prompt in prompts))
+    golds = [tasks[name].gold(prompt) for name, prompts in page.items() for prompt in prompts]
+    assert all(re.search(rf"(#|such as |order: ){gold}[,.]", words) for words, gold in zip(said, golds, strict=True))
+    assert ask(["askedBy", "chain-rare", "12164="])[0].startswith("Add the digits: 1+2+1+6+4 = 14, so write #4, with")
 
 
 def test_the_page_is_one_file_that_asks_nobody(tmp_path):
