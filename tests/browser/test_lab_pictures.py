@@ -125,3 +125,17 @@ def test_a_rule_that_cannot_be_traced_is_computed_by_the_kernel(run_in_lab: Call
     cell.get_by_text("<b>Mine</b> pushes a good token up until its ratio is 1.40").first.wait_for()
     assert cell.locator(".rlviz-picture b").count() == 0  # a name stays text
     assert not notebook.errors and not notebook.outside
+
+
+def test_a_transformer_trains_in_a_cell_s_output_by_a_rule_of_one_s_own(run_in_lab: Callable[..., Notebook]) -> None:
+    rule = "from dataclasses import replace\nfrom rlviz import GRPO, train_in_page\n"
+    rule += 'train_in_page(replace(GRPO, name="Mine", surrogate=lambda ratio, advantages, lower, upper: ratio * advantages))'
+    notebook = run_in_lab("trains", rule)
+    page = notebook.page
+    page.locator(".play-said").get_by_text("Step 2:").or_(page.locator(".play-said").get_by_text("Step 3:")).wait_for(
+        timeout=120_000
+    )
+    assert page.get_by_label("algorithm", exact=True).input_value() == "Mine"
+    assert "play." not in page.url  # in a notebook the address is not the playground's
+    assert not notebook.errors
+    assert not notebook.outside
