@@ -154,6 +154,7 @@ class Decoder(nn.Module):
             own[:, :s] = of[1:].permute(0, 3, 1, 2, 4).flatten(3)[:, :, owner]
         sees = _seeing(F.pad(there, (0, room), value=True), 1, self.dtype)[:, 0, 0].expand(len(prompts), -1)
         padding = sees[owner].T.unsqueeze(-1)  # [S + room, B, 1]
+        whole = not host.waits(there.device) and bool(there.all())
         turns, logits = self.turns(s + room), (self.norm(x) @ head)[owner]
         for here in range(s, s + room):
             token, rows = yield logits
@@ -165,7 +166,8 @@ class Decoder(nn.Module):
             for own, layer in zip(cache, layers, strict=True):
                 keys, values = own[:, : here + 1]
                 q, keys[here], values[here] = self.qkv(x, layer, turns[here]).flatten(2).unbind(1)
-                scores = (q * keys) @ to_heads + padding[: here + 1]  # [S + t, B, heads]
+                scores = (q * keys) @ to_heads  # [S + t, B, heads]
+                scores = scores if whole else scores + padding[: here + 1]
                 x = self.rest(x, (scores.softmax(0) @ from_heads * values).sum(0), layer)
             logits = self.norm(x) @ head
 
@@ -180,7 +182,8 @@ def _turned(pairs: Tensor, turns: Tensor) -> Tensor:
 
 def _gated(x: Tensor, gate_up: Tensor) -> Tensor:
     gate, up = (x @ gate_up.mT).chunk(2, -1)
-    return F.silu(gate) * up
+    gate = F.silu(gate)
+    return gate * up if gate.requires_grad or host.is_recording() else gate.mul_(up)
 
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
