@@ -1,8 +1,8 @@
-"""Jupyter's sliders and dropdowns, for what trains: each holds one value."""
+"""Jupyter's sliders, for what trains: each holds one value."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import ipywidgets as widgets
@@ -10,31 +10,16 @@ import ipywidgets as widgets
 from rlviz.pictures.idea import check_number
 from small_models.checks import check_type
 
-NOTHING = "nothing"  # what a dropdown holds for None, which would leave it blank
-
 
 def tidy(value: float) -> float:
     """Return 0.21 for the 0.21000000000000005 that a slider makes of 0.2 and a step of 0.01, and 0 for what is next to it."""
     return float(f"{round(value, 12):.10g}") + 0.0 if isinstance(value, float) else value
 
 
-class Hideable:
-    """What can be taken out of sight. row: what is seen of it; hidden: neither seen nor part of a call."""
-
-    row: widgets.Box
-    displayed: str | None = None  # how its row is laid out while it is in sight
-    hidden = False
-
-    def hide(self, hidden: bool) -> None:
-        """Take it out of sight, or bring it back."""
-        self.hidden = hidden
-        self.row.layout.display = "none" if hidden else self.displayed
-
-
-class Control(Hideable):
+class Control:
     """A slider with a number box beside it: the box carries the name that screen readers read, and takes exact values.
 
-    name: of the argument that it sets. words: its label. value, observe, disabled.
+    name: of the argument that it sets. words: its label.
     """
 
     def __init__(self, name: str, slider: widgets.Widget, box: widgets.Widget, words: str = "") -> None:
@@ -51,48 +36,6 @@ class Control(Hideable):
     @property
     def value(self) -> Any:
         return tidy(self.slider.value)
-
-    def observe(self, changed: Callable[[], None]) -> None:
-        self.slider.observe(lambda change: changed(), names="value")
-
-    @property
-    def disabled(self) -> bool:
-        return self.slider.disabled
-
-    @disabled.setter
-    def disabled(self, disabled: bool) -> None:
-        self.slider.disabled = self.box.disabled = disabled
-
-    def move_to(self, value: float, low: float, high: float, step: float) -> None:
-        """Give a number's control another range and a value in it."""
-        for part in (self.slider, self.box):
-            part.min, part.max = min(part.min, low), max(part.max, high)
-        self.slider.value = value
-        for part in (self.slider, self.box):
-            part.min, part.max, part.step = low, high, step
-
-
-class Pick(Hideable):
-    """A dropdown: one of several things that have names. Has what a `Control` has, but the slider."""
-
-    def __init__(self, name: str, value: Any, options: Sequence[tuple[str, Any]], words: str = "") -> None:
-        self.name = name
-        if not any(option is value or option == value for _, option in options):
-            raise ValueError(f"{name} must be one of {', '.join(str(option) for _, option in options)}; got {value!r}")
-        filled = [(label, NOTHING if option is None else option) for label, option in options]
-        self.box = widgets.Dropdown(
-            options=filled, value=NOTHING if value is None else value, description=words or name
-        )
-        self.box.style.description_width = "130px"
-        self.box.layout.width = "400px"
-        self.row = widgets.HBox([self.box])
-
-    @property
-    def value(self) -> Any:
-        return None if self.box.value == NOTHING else self.box.value
-
-    def observe(self, changed: Callable[[], None]) -> None:
-        self.box.observe(lambda change: changed(), names="value")
 
 
 def float_control(name: str, value: float, low: float, high: float, step: float, words: str = "") -> Control:

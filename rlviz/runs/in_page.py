@@ -335,7 +335,7 @@ def rule(algorithm: GroupPolicyGradient) -> dict[str, Any]:
 # --- what is shipped ---
 
 PROGRAMS = Path(__file__).with_name("in_page.json.gz")
-CHECKPOINTS = {
+CHECKPOINTS: dict[str, str] = {
     "chain": "chain",
     "chain-rare": "chain",
     "sort": "sort",

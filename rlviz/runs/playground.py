@@ -35,7 +35,7 @@ POLICY = (  # a page's; the worker is made from a blob, and its products are Web
     "img-src data:"
 )
 DATA = "application/json"
-POLICIES = {"chain": "chain", "chain-rare": "chain", "sort": "sort", "trip": "trip"}  # policy → its task
+POLICIES = {name: task for name, task in in_page.CHECKPOINTS.items() if task != "ramble"}  # whose answers fit a row
 RESPONSES = 128  # of a step, of which G answer one prompt
 WIDTHS = (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.05, 0.1, 0.15, 0.2, 0.28, 0.4, 0.6, 0.9)
 
