@@ -44,19 +44,6 @@ from .algorithms import (
     family_table as family_table,
     show as show,
 )
-from .comparison import (
-    Comparison as Comparison,
-    Contender as Contender,
-    compare as compare,
-    read_comparison as read_comparison,
-)
-from .maps import (
-    MapSettings as MapSettings,
-    Regime as Regime,
-    RegimeMap as RegimeMap,
-    read_map as read_map,
-    regime_map as regime_map,
-)
 from .pictures import (
     explore_advantages as explore_advantages,
     explore_aggregation as explore_aggregation,
@@ -80,6 +67,17 @@ from .runs import (
     train_seeds as train_seeds,
     training_panel as training_panel,
     watch as watch,
+)
+from .study import (
+    Comparison as Comparison,
+    Contender as Contender,
+    MapSettings as MapSettings,
+    Regime as Regime,
+    RegimeMap as RegimeMap,
+    compare as compare,
+    read_comparison as read_comparison,
+    read_map as read_map,
+    regime_map as regime_map,
 )
 from .tabular import (
     TableTask as TableTask,

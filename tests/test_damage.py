@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from rlviz import DAPO, DPO, GRPO, PairSettings, RunFolder, TrainSettings, diagnose, train
-from rlviz.comparison import compare, read_comparison
+from rlviz.study.comparison import compare, read_comparison
 from rlviz.runs.inspector import inspect_run
 from rlviz.tabular import TableTask, train_table
 from rlviz.training import find_task, resume

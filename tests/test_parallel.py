@@ -19,10 +19,10 @@ import pytest
 
 from rlviz import parallel
 from rlviz.algorithms import DAPO, GRPO
-from rlviz.comparison import Contender, compare
+from rlviz.study.comparison import Contender, compare
 from rlviz.experiments import find_experiment
 from rlviz.experiments.runner import run_trials
-from rlviz.maps import MapSettings, regime_map
+from rlviz.study import MapSettings, regime_map
 from rlviz.parallel import check_engine, run_on
 from rlviz.settings import TrainSettings
 from tests.parallel_work import TornError, answered, endless, killed_always, killed_once, leaves, long, raises

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rlviz import DAPO, DCPO
-from rlviz.experiments import quoted
+from rlviz.study import quoted
 
 COURSE = Path(__file__).parent.parent / "notebooks"
 PLANS = sorted((COURSE / "teaching").glob("[0-9][0-9].md"))

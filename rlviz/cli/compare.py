@@ -30,7 +30,9 @@ from rlviz.cli.terminal import Format, console, errors, exit_after, refusals, wi
 from rlviz.settings import RECORDS, RUN, PairSettings, TrainSettings
 
 if TYPE_CHECKING:
-    from rlviz.comparison import Comparing, Comparison, Contender, RunProgress
+    from rlviz.study import Comparison, Contender
+    from rlviz.study.comparison import Comparing
+    from rlviz.training.budget import RunProgress
 
 SET_BY_THE_COMPARISON = (RUN, RECORDS)  # panels of settings: how long a run is, its seed, when it is evaluated
 SAID_OF_FOLDERS = ("folders", "budget", "amount", "out", "output")
@@ -104,7 +106,7 @@ def compare(
     """
     if folders:
         refuse_beside(context, "run folders: they are what they were trained as", SAID_OF_FOLDERS)
-        from rlviz.comparison import read_comparison
+        from rlviz.study import read_comparison
 
         with errors.status("Reading"):
             comparison = read_comparison(folders, budget=budget, amount=amount)
@@ -113,8 +115,8 @@ def compare(
     if algorithms is None:
         raise ValueError("give --algorithms, such as grpo,dapo, or folders of runs")
     with errors.status("Loading"):
-        from rlviz.comparison import compare as begin
         from rlviz.parallel import check_engine, elsewhere
+        from rlviz.study import compare as begin
         from rlviz.training.start import task_and_policy
 
         check_engine(on)
@@ -132,9 +134,9 @@ def compare(
             on=on,
         )
     if stopped := _train(comparing):
-        done = sum(job.complete for job in comparing.jobs)
+        done = sum(job.complete for job in comparing.runs)
         errors.print(
-            f"Stopped: {done} of {len(comparing.jobs)} runs are complete in {escape(str(comparing.folder))}. "
+            f"Stopped: {done} of {len(comparing.runs)} runs are complete in {escape(str(comparing.folder))}. "
             "The same command goes on.",
             soft_wrap=True,
         )
@@ -146,7 +148,7 @@ def _contender(name: str, settings: dict[str, Any], reference: str | None) -> Co
     from dataclasses import replace
 
     from rlviz.algorithms import GroupPolicyGradient, find_algorithm
-    from rlviz.comparison import Contender
+    from rlviz.study import Contender
     from rlviz.training import default_settings
 
     algorithm = find_algorithm(name)
@@ -173,7 +175,7 @@ def _train(comparing: Comparing) -> int | None:
 
     columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[said]}")
     bars = Progress(*columns, TimeRemainingColumn(), console=errors)
-    runs = len(comparing.jobs)
+    runs = len(comparing.runs)
     total = bars.add_task(f"{runs - len(comparing.missing)} of {runs} runs", total=len(comparing.missing), said="ETA")
     shares: dict[tuple[str, int], float] = {}
     rows: dict[tuple[str, int], Any] = {}

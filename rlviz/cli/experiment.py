@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,10 +12,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from rlviz.cli.options import On
-from rlviz.cli.terminal import console, exit_after, refusals, time_left
+from rlviz.cli.terminal import console, exit_after, refusals, run_under_a_bar
 
 if TYPE_CHECKING:
-    from rlviz.experiments import Experiment
+    import pandas as pd
+
+    from rlviz.study import Claim, Verdict
 
 
 def experiment(
@@ -29,64 +32,70 @@ def experiment(
     on: On = "local",
 ) -> None:
     """Test the sources' claims on small models: what was seen of each, and what not, with numbers and pictures."""
-    from rlviz.experiments import EXPERIMENTS, find_experiment
+    from rlviz.study import claims
 
     if listed:
         table = Table()
         for column in ("name", "claim", "seconds a seed"):
             table.add_column(column, no_wrap=column == "name")
-        for each in EXPERIMENTS:
+        for each in claims.CLAIMS:
             table.add_row(each.name, escape(each.claim), f"{each.seconds:.0f}")
         console.print(table)
         return
     with refusals("the experiment"):
         if every == (name is not None):
             raise ValueError("give the name of one experiment, or --all; `rlviz experiment --list` lists them")
-        chosen = EXPERIMENTS if every else (find_experiment(name or ""),)
+        chosen = claims.CLAIMS if every else (claims.find_claim(name or ""),)
         stopped = _run(chosen, range(seeds), out, jobs, every, on)
     if stopped:
         raise exit_after(stopped)
 
 
-def _run(chosen: Sequence[Experiment], seeds: range, out: Path, jobs: int | None, every: bool, on: str) -> int | None:
+def _run(chosen: Sequence[Claim], seeds: range, out: Path, jobs: int | None, every: bool, on: str) -> int | None:
     """Run, judge and draw; return the number of the signal that stopped it."""
     import os
-    from contextlib import closing
 
-    from rlviz.cli.signals import stops_interrupt
-    from rlviz.experiments.runner import conclude, kept, run_trials, verdict_table, write
     from rlviz.parallel import check_engine, elsewhere
+    from rlviz.study.claim import Trials, verdict_table
+    from rlviz.training.files import write_text
 
     check_engine(on)
-    jobs, waiting = jobs or (None if elsewhere(on) else os.cpu_count()), {each.name: len(seeds) for each in chosen}
-    verdicts = {}
-    (out / "trials").mkdir(parents=True, exist_ok=True)  # refused now, and not after the first trial
-    before = {(each, seed) for each in chosen for seed in seeds if kept(out, each.name, seed).exists()}
-    with (
-        time_left() as progress,
-        stops_interrupt(),
-        closing(run_trials(chosen, seeds, out, jobs=jobs, on=on)) as trials,
-    ):
-        bar = progress.add_task(
-            "trials",
-            total=sum(each.seconds for each in chosen) * len(seeds),
-            completed=round(sum(each.seconds for each, _ in before)),
-        )
-        try:
-            for each, seed in trials:
-                advance = 0 if (each, seed) in before else each.seconds
-                progress.update(bar, advance=advance, description=f"{each.name}, seed {seed}")
-                waiting[each.name] -= 1
-                if not waiting[each.name]:
-                    verdicts[each.name] = conclude(each, seeds, out)
-                    console.print(f"[bold]{each.name}[/]: [bold]{verdicts[each.name]}[/]", soft_wrap=True)
-                    console.print(escape(verdicts[each.name].says), soft_wrap=True)
-        except KeyboardInterrupt as stop:
-            console.print("Stopped. The trials that are done are kept; the same command goes on.")
-            return stop.args[0]
+    trials = Trials(chosen, seeds, out, jobs=jobs or (None if elsewhere(on) else os.cpu_count()), on=on)
+    known, verdicts = {each.name: each for each in chosen}, {}
+    missing = Counter(name for name, _ in (trial.key for trial in trials.missing))
+
+    def conclude(name: str) -> None:
+        verdicts[name] = _conclude(known[name], trials.frame(known[name]), out)
+        console.print(f"[bold]{name}[/]: [bold]{verdicts[name]}[/]", soft_wrap=True)
+        console.print(escape(verdicts[name].says), soft_wrap=True)
+
+    def said(step: tuple[str, int]) -> str:
+        name, seed = step
+        missing[name] -= 1
+        if not missing[name]:
+            conclude(name)
+        return f"{name}, seed {seed}"
+
+    for name in known:
+        if not missing[name]:
+            conclude(name)
+    if stopped := run_under_a_bar(trials, "trials", said):
+        return stopped
     written = out / f"{chosen[0].name}.png"
     if every:
         written = out / "verdicts.md"
-        write(written, verdict_table([(each, verdicts[each.name]) for each in chosen], len(seeds)))
+        write_text(written, verdict_table([(each, verdicts[each.name]) for each in chosen], len(seeds)))
     console.print(f"Written: {escape(str(written))}", soft_wrap=True)
     return None
+
+
+def _conclude(claim: Claim, frame: pd.DataFrame, out: Path) -> Verdict:
+    """Judge and draw a claim's trials; write NAME.csv and NAME.png, and return the verdict."""
+    from rlviz.page.style import save_figure
+    from rlviz.runs.arms import draw_claim
+    from rlviz.training.files import write_text
+
+    verdict = claim.judge(frame)
+    write_text(out / f"{claim.name}.csv", frame.to_csv(index=False))
+    save_figure(draw_claim(claim, frame), out / f"{claim.name}.png", description=f"{claim.claim} {verdict.says}")
+    return verdict

@@ -9,12 +9,11 @@ import typer
 from rich.markup import escape
 
 from rlviz.cli.options import On, flag, options_of, with_options
-from rlviz.cli.terminal import console, exit_after, refusals, time_left
-from rlviz.maps.regime import AXES, POLICY_AXES, MapSettings, Measure, Regime, regime_of
+from rlviz.cli.terminal import console, exit_after, refusals, run_under_a_bar
+from rlviz.study.regime import AXES, POLICY_AXES, MapSettings, Measure, Regime, regime_of
 
 if TYPE_CHECKING:
     from rlviz.algorithms import GroupPolicyGradient
-    from rlviz.maps import Making
 
 NAMES = f"{', '.join(AXES)}; with --policy {', '.join(POLICY_AXES)}"
 
@@ -63,8 +62,8 @@ def map_(
     """
     import os
 
-    from rlviz.maps import regime_map
     from rlviz.parallel import elsewhere
+    from rlviz.study import regime_map
 
     _check(out, regime, (x, y))
     if policy is not None:
@@ -88,8 +87,7 @@ def map_(
         jobs=jobs or (None if elsewhere(on) else os.cpu_count()),
         on=on,
     )
-    if stopped := _make(making):
-        console.print("Stopped. The cells that are done are kept; the same command goes on.")
+    if stopped := run_under_a_bar(making, "cells", lambda _: f"{len(making.done)} of {len(making.all)} cells"):
         raise exit_after(stopped)
     _draw(kept, measure, out)
 
@@ -150,37 +148,19 @@ def _numbers(option: str, text: str | None) -> list[float] | None:
 def _algorithms(name: str, against: str, only: str | None) -> tuple[GroupPolicyGradient, GroupPolicyGradient]:
     """Return both algorithms without their KL terms, as `rlviz train` has them."""
     from rlviz.algorithms import find_algorithm
-    from rlviz.maps.making import borrow, of_groups
+    from rlviz.study.maps import borrow, of_groups
 
     named = (("algorithm", name), ("against", against))
     mine, other = (of_groups(option, find_algorithm(each)).without_kl() for option, each in named)
     return (mine if only is None else borrow(mine, other, only.split(","))), other
 
 
-def _make(making: Making) -> int | None:
-    """Run the cells that are missing and show it; return the number of the signal that stopped it."""
-    from contextlib import closing
-
-    from rlviz.cli.signals import stops_interrupt
-
-    with time_left() as progress, stops_interrupt(), closing(making):
-        bar = progress.add_task("cells", total=1000, completed=round(1000 * making.share))
-        try:
-            for _ in making:
-                progress.update(
-                    bar, completed=1000 * making.share, description=f"{len(making.done)} of {making.count} cells"
-                )
-        except KeyboardInterrupt as stop:
-            return int(stop.args[0]) if stop.args else 2
-    return None
-
-
 def _draw(kept: Path, measure: Measure, out: Path) -> None:
     """Write the picture and the CSV, and say what is to be seen."""
-    from rlviz.maps import read_map
     from rlviz.page.style import save_figure
     from rlviz.page.widget import page
     from rlviz.pictures.map import MapPicture, explore_map, map_curve
+    from rlviz.study import read_map
     from rlviz.training.files import write_text
 
     found = read_map(kept)

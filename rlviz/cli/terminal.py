@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from rlviz.study.runner import Running
+
+R = TypeVar("R")
 
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
@@ -59,18 +61,30 @@ def wide_console() -> Console:
     return console if console.is_terminal else Console(highlight=False, width=1000)
 
 
-def time_left() -> Progress:
-    """Return a bar with the time gone and the time left, for work of many minutes."""
+def run_under_a_bar(running: Running[Any, R], what: str, said: Callable[[R], str]) -> int | None:
+    """Do what is left of a study under a bar of the time left; return the number of the signal that stopped it.
+
+    said: what stands beside the bar after each step, of which it is told.
+    """
+    import signal
+    from contextlib import closing
+
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    return Progress(*columns, console=console, speed_estimate_period=600)
+    from rlviz.cli.signals import stops_interrupt
+
+    words, left = TextColumn("{task.description}"), TextColumn("left")
+    columns = (words, BarColumn(), TimeElapsedColumn(), left, TimeRemainingColumn())
+    progress = Progress(*columns, console=console, speed_estimate_period=600)
+    with progress, stops_interrupt(), closing(running):
+        bar = progress.add_task(what, total=1000, completed=round(1000 * running.share))
+        try:
+            for step in running:
+                progress.update(bar, completed=1000 * running.share, description=said(step))
+        except KeyboardInterrupt as stop:
+            console.print(f"Stopped. The {what} that are done are kept; the same command goes on.")
+            return int(stop.args[0]) if stop.args else int(signal.SIGINT)
+    return None
 
 
 def exit_after(number: int) -> typer.Exit:

@@ -14,11 +14,6 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from rlviz.maps.cells import FACTORS, Cell
-from rlviz.maps.confirm import carried
-from rlviz.maps.regime import AXES, MEASURES, Words
-from rlviz.maps.shipped import SHIPPED
-from rlviz.maps.stored import RegimeMap, read_map
 from rlviz.names import nearest
 from rlviz.page.names import Array, Names
 from rlviz.page.paper import draw
@@ -26,6 +21,11 @@ from rlviz.page.picture import Area, Axis, Cells, Choice, Line, Mark, Panel, Pic
 from rlviz.page.style import TEXT, plain, signed
 from rlviz.page.tracing import Curve, evaluate
 from rlviz.pictures.idea import Idea, explorer
+from rlviz.study.cells import FACTORS, Cell
+from rlviz.study.confirm import carried
+from rlviz.study.maps import RegimeMap, read_map
+from rlviz.study.regime import AXES, MEASURES, Words
+from rlviz.study.shipped import SHIPPED
 from small_models.checks import checked, shown
 
 FIRST = next(iter(SHIPPED))

@@ -1,4 +1,4 @@
-"""Pictures of experiments: what each arm came to, a dot a seed, and how it went, a line an arm with a band over the seeds.
+"""Pictures of claims: what each arm came to, a dot a seed, and how it went, a line an arm with a band over the seeds.
 
 Bars and lines are medians over the seeds, which one seed far off does not move.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import lcm
 from textwrap import fill
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,17 +19,14 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from matplotlib.transforms import ScaledTranslation
 
 from rlviz.pictures.base import COLOURS, FAINT, GREY, LINE, LINE_STYLES, TEXT, dress, new_figure, plain
+from rlviz.study.claim import Claim, Panel
+from rlviz.study.frames import minus
+from rlviz.study.verdict import Title, titles
 
 MARKERS = ("o", "s", "^", "D")
 LETTER = 0.62 / 72  # inches that a bold letter takes at 1 point, on average
 ROW = 17  # letters of an arm's name in a line
-
-
-class Title(NamedTuple):
-    """What stands above a panel: `lines`, a sentence each; and at its rows: name of the row → word."""
-
-    lines: list[str]
-    rows: dict[str, str]
+WIDTH, WIDEST = 15.0, 7.2  # inches of a row of axes, and of one of them at most
 
 
 def panels(*rows: Sequence[str], width: float = 5.0, height: float = 4.4) -> tuple[Figure, list[Axes]]:
@@ -166,13 +163,6 @@ def plot_course(
     return ax
 
 
-def minus(frame: pd.DataFrame, y: str, base: str, on: Sequence[str] = ("seed",)) -> pd.DataFrame:
-    """Return the rows with a column less that of the arm `base` in the row that has the same in `on`; NaN for `base` itself."""
-    of_base = frame.loc[frame["arm"] == base, [*on, y]]
-    both = frame.merge(of_base, on=list(on), how="left", suffixes=("", "_of_base"))
-    return both.assign(**{y: (both[y] - both[f"{y}_of_base"]).where(both["arm"] != base)})
-
-
 def plot_against(ax: Axes, frame: pd.DataFrame, y: str, base: str, *, title: str = "", unit: str = "") -> Axes:
     """Draw a column of each arm minus that of the arm `base`, seed by seed, over the steps: lines that lie together part so."""
     less = minus(frame, y, base, ("step", "seed"))
@@ -181,13 +171,50 @@ def plot_against(ax: Axes, frame: pd.DataFrame, y: str, base: str, *, title: str
     return ax
 
 
-def at(ax: Axes, value: float) -> None:
-    """Mark a value on the horizontal axis, as where nothing differs."""
-    ax.axvline(value, color=GREY, linestyle=":", linewidth=LINE, zorder=1)
-
-
 def plain_ticks(axis: Axis) -> None:
     """Write the numbers of a logarithmic axis as one reads them, at 1, 2 and 5."""
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axis.set_major_formatter("{x:g}")
     axis.set_minor_formatter(NullFormatter())
+
+
+def draw_claim(claim: Claim, frame: pd.DataFrame) -> Figure:
+    """Draw the panels of a claim's trials, and write above each what the verdict on them says of the parts that it shows."""
+    names = [[panel.name for panel in row] for row in claim.panels]
+    figure, axes = panels(*names, width=min(WIDEST, WIDTH / len(names[0])))
+    for ax, panel in zip(axes, (panel for row in claim.panels for panel in row), strict=True):
+        draw_panel(ax, panel, panel.rows(frame))
+    state(figure, titles(claim.judge(frame)))
+    return figure
+
+
+def draw_panel(ax: Axes, panel: Panel, rows: pd.DataFrame) -> None:
+    """Draw the rows of one panel: over its x a line an arm, else a dot a seed; guides are dotted, and bear their names."""
+    guides, of_seeds = rows[rows["seed"].isna()], rows[rows["seed"].notna()]
+    how: dict[str, Any] = {"title": panel.title, "unit": panel.unit}
+    if panel.against:
+        plot_against(ax, of_seeds, panel.y, panel.against, **how)
+    elif panel.x:
+        plot_course(ax, of_seeds, panel.y, x=panel.x, smooth=panel.smooth, **how)
+    else:
+        plot_arms(ax, of_seeds.dropna(subset=panel.y), panel.y, by=panel.by, sets=panel.sets, **how)
+    for name, line in guides.groupby("arm", sort=False):
+        ax.plot(line[panel.x], line[panel.y], color="black", linestyle=":", linewidth=1.5)
+        end, behind = line.iloc[-1], {"facecolor": "white", "edgecolor": "none", "pad": 1}
+        ax.annotate(
+            str(name),
+            (end[panel.x], end[panel.y]),
+            (4, -14),
+            textcoords="offset points",
+            fontsize=TEXT - 2,
+            bbox=behind,
+        )
+    for value in panel.marked:
+        (ax.axhline if panel.x else ax.axvline)(value, color=GREY, linestyle=":", linewidth=LINE, zorder=1)
+    if panel.from_zero:
+        from_zero(ax)
+    for name, axis in (("xscale", ax.xaxis), ("yscale", ax.yaxis)):
+        if panel.axes.get(name) == "log":
+            ax.set(**{name: "log"})
+            plain_ticks(axis)
+    ax.set(**{name: value for name, value in panel.axes.items() if not name.endswith("scale")})

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from copy import copy
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -95,6 +95,15 @@ class BudgetedRun:
     device: str
     budget: Budget
     amount: float
+    cost: ClassVar[float] = 1.0  # all have the same budget
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.contender.name, self.seed
+
+    def run(self) -> Generator[RunProgress, None, None]:
+        """Begin the run or go on with it; see `train_to_budget`."""
+        return train_to_budget(self)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields for another process, the task without its prompts, of which it can make megabytes itself."""
@@ -146,7 +155,7 @@ class BudgetedRun:
                 raise ValueError(f"out: the run in {self.folder} has {said} {name}; name another folder")
 
 
-def train_to_budget(job: BudgetedRun) -> Iterator[RunProgress]:
+def train_to_budget(job: BudgetedRun) -> Generator[RunProgress, None, None]:
     """Begin the run or go on with it; yield after each step; close it once its budget is used."""
     run = _begun(job)
     assert run.folder is not None

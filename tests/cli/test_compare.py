@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlviz.comparison import read_comparison
+from rlviz.study.comparison import read_comparison
 from rlviz.training import budget, step
 
 TINY = ["--num-prompts", "2", "--group-size", "4"]
@@ -56,7 +56,7 @@ def test_as_many_processes_as_cores_but_for_seconds(rlviz, options, jobs, tmp_pa
         asked.append(settings["jobs"])
         raise ValueError("enough seen")
 
-    monkeypatch.setattr("rlviz.comparison.compare", begin)
+    monkeypatch.setattr("rlviz.study.compare", begin)
     monkeypatch.setattr("torch.get_num_threads", lambda: 4)
     result = rlviz(*BOTH, *options, "--device", "cpu", "--out", tmp_path / "out")
     assert (result.exit_code, asked) == (2, [jobs])

@@ -7,7 +7,7 @@ import signal
 import pytest
 from PIL import Image
 
-from rlviz.maps import MapSettings, PolicyRegime, making, read_map, run_pair
+from rlviz.study import MapSettings, PolicyRegime, making, read_map, run_pair
 from rlviz.pictures import explore_map
 
 TINY = ["map", "--replicas", 3, "--steps", 3, "--x-values", "1,4", "--y-values", "1,2", "--jobs", 1]
@@ -44,7 +44,7 @@ def test_another_measure_is_drawn_without_running_again_and_html_answers(rlviz, 
 
 def test_a_policy_in_place_of_the_table(rlviz, tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr("rlviz.maps.regime_map", lambda *both, **given: asked.append(given) or [])
+    monkeypatch.setattr("rlviz.study.regime_map", lambda *both, **given: asked.append(given) or [])
     monkeypatch.setattr("rlviz.cli.map._make", lambda making: 2)
     for task in (["--task", "sort"], []):
         rlviz("map", "--policy", "chain-rare", *task, "--noise", ".2", "--steps", 5, "--out", tmp_path / "m.png")

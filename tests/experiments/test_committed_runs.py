@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from rlviz.spread import bootstrap, bootstrap_of_the_difference, interval, iqm
+from rlviz.study.difference import bootstrap, bootstrap_of_the_difference, interval, iqm
 
 FOLDER = Path(__file__).parents[2] / "notebooks/experiments"
 

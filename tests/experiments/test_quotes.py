@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlviz.experiments import quoted
+from rlviz.study import quoted
 from rlviz.experiments.parts import OUTCOMES
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from rlviz.maps import MapSettings, confirm
-from rlviz.maps.confirm import COLUMNS, SEEDS, TRIALS, least, outcome, pairs, rows_of
-from rlviz.maps.shipped import SHIPPED
-from rlviz.maps.stored import read_map
+from rlviz.study import MapSettings, confirm
+from rlviz.study.confirm import COLUMNS, SEEDS, TRIALS, least, outcome, pairs, rows_of
+from rlviz.study.shipped import SHIPPED
+from rlviz.study.maps import read_map
 
 IDS = [f"{trial.map}-{trial.column}-{trial.row}-{trial.regime.lr:g}" for trial in TRIALS]
 

@@ -10,11 +10,11 @@ from typer.testing import CliRunner
 
 import rlviz
 from rlviz.cli import app
-from rlviz.maps import MapSettings, making, regime_map
-from rlviz.maps.cells import Cell
-from rlviz.maps.confirm import carried
-from rlviz.maps.measures import Measured
-from rlviz.maps.shipped import SHIPPED
+from rlviz.study import MapSettings, making, regime_map
+from rlviz.study.cells import Cell
+from rlviz.study.confirm import carried
+from rlviz.study.cells import Measured
+from rlviz.study.shipped import SHIPPED
 from rlviz.page.paper import SHADES
 from rlviz.pictures import explore_map
 from rlviz.pictures.map import SIZE, MapPicture, find_map, map_curve

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rlviz.runs.arms import Title, panels, plot_against, plot_arms, plot_course, state
+from rlviz.runs.arms import panels, plot_against, plot_arms, plot_course, state
 
 
 @pytest.fixture

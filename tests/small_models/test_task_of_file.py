@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rlviz import GRPO, TrainSettings, find_task, resume, train
-from rlviz.comparison import Contender, compare
+from rlviz.study.comparison import Contender, compare
 from rlviz.training.run_folder import RunFolder, metrics_of
 from rlviz.training.tasks import check_prompts
 from small_models.evaluation import evaluate

@@ -1,0 +1,11 @@
+"""Studies: arms over seeds, run so that they can be interrupted, in a tidy frame, and what a difference is worth.
+
+In: algorithms, tasks, settings, seeds. Out: frames (arm, seed, step, what was measured), verdicts, files that go on. Begin at
+`runner.py`, which runs every study, and `difference.py`, which judges them. `comparison.py` is algorithms at one budget,
+`claim.py` and `claims/` what papers say, a file each, and `maps.py` two algorithms over two settings, cells of which
+`confirm.py` tries again on transformers.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,69 @@
+"""The tidy frame of a study, a row a step of an arm with a seed: rows of it, means a seed, arms against each other, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+
+def select(frame: pd.DataFrame, **values: object) -> pd.DataFrame:
+    """Return the rows whose columns have these values, or one of them where a tuple is given."""
+    for column, value in values.items():
+        frame = frame[frame[column].isin(value if isinstance(value, tuple) else (value,))]
+    return frame
+
+
+def after(frame: pd.DataFrame, share: float) -> pd.DataFrame:
+    """Return the rows of the steps after this share of them."""
+    return frame[frame["step"] > share * frame["step"].max()]
+
+
+def by_seed(frame: pd.DataFrame, column: str, **where: object) -> pd.Series:
+    """Return the mean of a column for each seed, of the rows `where` selects; NaN for a seed that has none of them."""
+    seeds = sorted(frame["seed"].unique())
+    return select(frame, **where).groupby("seed")[column].mean().reindex(seeds)
+
+
+def gap(frame: pd.DataFrame, column: str, more: object, less: object, by: str = "arm") -> pd.Series:
+    """Return for each seed the mean of a column in arm `more` minus that in arm `less`."""
+    return by_seed(frame, column, **{by: more}) - by_seed(frame, column, **{by: less})
+
+
+def times(frame: pd.DataFrame, column: str, more: object, less: object, by: str = "arm") -> pd.Series:
+    """Return for each seed how many times the mean of a column in arm `less` that in arm `more` is."""
+    return by_seed(frame, column, **{by: more}) / by_seed(frame, column, **{by: less})
+
+
+def doublings(frame: pd.DataFrame, column: str, more: object, less: object, by: str = "arm") -> pd.Series:
+    """Return for each seed log2 of how many times as large a column is in arm `more` as in arm `less`: of geometric means."""
+    return gap(frame.assign(**{column: np.log2(frame[column])}), column, more, less, by)
+
+
+def minus(frame: pd.DataFrame, y: str, base: str, on: Sequence[str] = ("seed",)) -> pd.DataFrame:
+    """Return the rows with a column less that of the arm `base` in the row that has the same in `on`; NaN for `base` itself."""
+    of_base = frame.loc[frame["arm"] == base, [*on, y]]
+    both = frame.merge(of_base, on=list(on), how="left", suffixes=("", "_of_base"))
+    return both.assign(**{y: (both[y] - both[f"{y}_of_base"]).where(both["arm"] != base)})
+
+
+def first_reached(frame: pd.DataFrame, goal: pd.Series, x: str = "step") -> pd.DataFrame:
+    """Return for each arm and seed its first row, by `x`, for which `goal` is true; one of NaN where there is none."""
+    runs, reached = ["arm", "seed"], frame[goal].sort_values(x)
+    return frame[runs].drop_duplicates().merge(reached.drop_duplicates(runs), on=runs, how="left")
+
+
+def in_words(values: Mapping[str, object] | pd.Series, form: str = "{:.2f}") -> str:
+    """Return names and their values in a row: `dense 0.72, experts 0.72`."""
+    return ", ".join(f"{name} {form.format(value)}" for name, value in values.items())
+
+
+def means(frame: pd.DataFrame, column: str, digits: int = 2) -> str:
+    """Return the mean of a column in each arm, in words."""
+    return in_words(frame.groupby("arm", sort=False)[column].mean(), f"{{:.{digits}f}}")
+
+
+def scaled(count: float, scale: float, least: int = 1) -> int:
+    """Return so much of a count, but at least `least`."""
+    return max(least, round(count * scale))

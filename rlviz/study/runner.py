@@ -1,0 +1,85 @@
+"""One runner for every study: it does the jobs of which nothing is kept yet, here, in processes or on a cluster.
+
+A study is a list of jobs (an arm with a seed, all arms of a seed, a cell of a map) and a place where each is kept as soon as it
+is done. Begun again with the same jobs it does those that are missing, so it ends as if nothing had stopped it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator, Iterator, Sequence
+from contextlib import closing
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from rlviz.parallel import check_engine, in_this_process, run_on
+from small_models.checks import check_at_least
+
+
+class Job(Protocol):
+    """A piece of a study. key: which it is. cost: about how long it takes, in a unit of the study's own."""
+
+    @property
+    def key(self) -> Any: ...
+
+    @property
+    def cost(self) -> float: ...
+
+    def run(self) -> Generator[Any, None, None]:
+        """Do it, here or in a worker, and yield what is to be told on the way or kept at the end."""
+
+
+J = TypeVar("J", bound=Job)
+R = TypeVar("R")
+
+
+def check_where(jobs: int | None, on: str) -> None:
+    """Raise ValueError for fewer than one job at once, and for an engine that cannot be used."""
+    check_at_least(1, jobs=1 if jobs is None else jobs)
+    check_engine(on)
+
+
+class Running(Iterator[R], Generic[J, R]):
+    """A study under way; each step is what a job tells. all: its jobs. missing: those of which nothing was kept.
+
+    here: whether they are done in this process. at_once: whether a stop interrupts the jobs under way, of which nothing is kept
+    then; else each ends its step and keeps that.
+    """
+
+    at_once: ClassVar[bool] = True
+
+    def __init__(self, every: Sequence[J], kept: Collection[Any], *, jobs: int | None, on: str) -> None:
+        self.all, self.missing = list(every), [job for job in every if job.key not in kept]
+        self._left = {job.key: job.cost for job in self.missing}
+        at_most = None if jobs is None else min(jobs, max(1, len(self.missing)))
+        self.here = in_this_process(on, at_most)
+        self._told = run_on(on, _tell, self.missing, jobs=at_most, at_once=self.at_once)
+
+    @property
+    def share(self) -> float:
+        """The share of all work that is done, by cost, from 0 to 1."""
+        return 1 - sum(self._left.values()) / sum(job.cost for job in self.all)
+
+    def __next__(self) -> R:
+        key, report = next(self._told)
+        found, done = self.keep(key, report)
+        if done:
+            self._left.pop(key, None)
+        return found
+
+    def keep(self, key: Any, report: Any) -> tuple[R, bool]:
+        """Keep what a job told; return it as the study's iterator gives it, and whether the job is done with it."""
+        return report, True
+
+    def close(self) -> None:
+        """Stop; what is done is kept."""
+        self._told.close()
+
+    def finish(self) -> None:
+        """Do what is left."""
+        for _ in self:
+            pass
+
+
+def _tell(job: Job) -> Iterator[tuple[Any, Any]]:
+    with closing(job.run()) as told:
+        for report in told:
+            yield job.key, report
