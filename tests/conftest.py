@@ -43,7 +43,7 @@ def _quick_kernels() -> None:
 
 
 LONG = (  # in a run of all tests: what takes longest, longest first
-    *("notebooks/0", "notebooks/1", "tests/browser", "tests/experiments", "tests/test_comparison"),
+    *("notebooks/0", "notebooks/1", "tests/browser", "tests/study"),
 )
 
 

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from rlviz import DAPO, DPO, GRPO, PairSettings, RunFolder, TrainSettings, diagnose, train
-from rlviz.study.comparison import compare, read_comparison
 from rlviz.runs.inspector import inspect_run
+from rlviz.study.comparison import compare, read_comparison
 from rlviz.tabular import TableTask, train_table
 from rlviz.training import find_task, resume
 from rlviz.training.budget import Contender

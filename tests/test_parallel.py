@@ -19,12 +19,10 @@ import pytest
 
 from rlviz import parallel
 from rlviz.algorithms import DAPO, GRPO
-from rlviz.study.comparison import Contender, compare
-from rlviz.experiments import find_experiment
-from rlviz.experiments.runner import run_trials
-from rlviz.study import MapSettings, regime_map
 from rlviz.parallel import check_engine, run_on
 from rlviz.settings import TrainSettings
+from rlviz.study import MapSettings, Trials, find_claim, regime_map
+from rlviz.study.comparison import Contender, compare
 from tests.parallel_work import TornError, answered, endless, killed_always, killed_once, leaves, long, raises
 
 pytestmark = pytest.mark.all_held_out  # as workers have it, who know nothing of tests
@@ -87,8 +85,7 @@ def made(folder, on, jobs):
     quick = MapSettings(replicas=2, steps=2)
     pair = DAPO.without_kl(), GRPO.without_kl()
     regime_map(*pair, cells=(1, 2), settings=quick, out=folder / "map.jsonl", jobs=jobs, on=on).result()
-    experiment = (find_experiment("entropy_knobs"),)
-    assert len(list(run_trials(experiment, (0, 1), folder, jobs=jobs, scale=0.02, on=on))) == 2
+    assert len(list(Trials([find_claim("entropy_knobs")], (0, 1), folder, jobs=jobs, scale=0.02, on=on))) == 2
     files = {file.relative_to(folder): file for file in folder.rglob("*") if file.is_file() and file.name != ".lock"}
     lines = {name: sorted(file.read_bytes().splitlines()) for name, file in files.items()}  # cells come in any order
     return {name: [re.sub(rb'seconds": [-\d.e]+', b"", line) for line in of] for name, of in lines.items()}

@@ -26,7 +26,12 @@ from rlviz.study.verdict import Title, titles
 MARKERS = ("o", "s", "^", "D")
 LETTER = 0.62 / 72  # inches that a bold letter takes at 1 point, on average
 ROW = 17  # letters of an arm's name in a line
-WIDTH, WIDEST = 15.0, 7.2  # inches of a row of axes, and of one of them at most
+WIDTH, WIDEST, HEIGHT, ARM = (
+    15.0,
+    7.2,
+    4.4,
+    0.75,
+)  # inches: of a row of axes; of one at most, at least; of an arm's dots
 
 
 def panels(*rows: Sequence[str], width: float = 5.0, height: float = 4.4) -> tuple[Figure, list[Axes]]:
@@ -181,9 +186,11 @@ def plain_ticks(axis: Axis) -> None:
 def draw_claim(claim: Claim, frame: pd.DataFrame) -> Figure:
     """Draw the panels of a claim's trials, and write above each what the verdict on them says of the parts that it shows."""
     names = [[panel.name for panel in row] for row in claim.panels]
-    figure, axes = panels(*names, width=min(WIDEST, WIDTH / len(names[0])))
-    for ax, panel in zip(axes, (panel for row in claim.panels for panel in row), strict=True):
-        draw_panel(ax, panel, panel.rows(frame))
+    every = [(panel, panel.rows(frame)) for row in claim.panels for panel in row]
+    arms = max((rows[panel.by].nunique() for panel, rows in every if not panel.x), default=0)
+    figure, axes = panels(*names, width=min(WIDEST, WIDTH / len(names[0])), height=max(HEIGHT, ARM * arms))
+    for ax, (panel, rows) in zip(axes, every, strict=True):
+        draw_panel(ax, panel, rows)
     state(figure, titles(claim.judge(frame)))
     return figure
 
@@ -197,8 +204,8 @@ def draw_panel(ax: Axes, panel: Panel, rows: pd.DataFrame) -> None:
     elif panel.x:
         plot_course(ax, of_seeds, panel.y, x=panel.x, smooth=panel.smooth, **how)
     else:
-        plot_arms(ax, of_seeds.dropna(subset=panel.y), panel.y, by=panel.by, sets=panel.sets, **how)
-    for name, line in guides.groupby("arm", sort=False):
+        plot_arms(ax, of_seeds, panel.y, by=panel.by, sets=panel.sets, **how)
+    for name, line in guides.groupby(panel.by, sort=False):
         ax.plot(line[panel.x], line[panel.y], color="black", linestyle=":", linewidth=1.5)
         end, behind = line.iloc[-1], {"facecolor": "white", "edgecolor": "none", "pad": 1}
         ax.annotate(

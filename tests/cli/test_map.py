@@ -7,8 +7,8 @@ import signal
 import pytest
 from PIL import Image
 
-from rlviz.study import MapSettings, PolicyRegime, making, read_map, run_pair
 from rlviz.pictures import explore_map
+from rlviz.study import MapSettings, PolicyRegime, maps, read_map, run_pair
 
 TINY = ["map", "--replicas", 3, "--steps", 3, "--x-values", "1,4", "--y-values", "1,2", "--jobs", 1]
 
@@ -35,7 +35,7 @@ def test_a_map_as_picture_and_table(rlviz, tmp_path):
 
 def test_another_measure_is_drawn_without_running_again_and_html_answers(rlviz, tmp_path, monkeypatch):
     assert rlviz(*TINY, "--out", tmp_path / "m.png").exit_code == 0
-    monkeypatch.setattr(making, "_work", None)  # nothing may be run
+    monkeypatch.setattr(maps._Job, "run", None)  # nothing may be run
     result = rlviz(*TINY, "--measure", "dead", "--out", tmp_path / "m.html")
     assert result.exit_code == 0, result.output
     page = (tmp_path / "m.html").read_text(encoding="utf-8")
@@ -45,7 +45,7 @@ def test_another_measure_is_drawn_without_running_again_and_html_answers(rlviz, 
 def test_a_policy_in_place_of_the_table(rlviz, tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr("rlviz.study.regime_map", lambda *both, **given: asked.append(given) or [])
-    monkeypatch.setattr("rlviz.cli.map._make", lambda making: 2)
+    monkeypatch.setattr("rlviz.cli.map.run_under_a_bar", lambda *given: 2)
     for task in (["--task", "sort"], []):
         rlviz("map", "--policy", "chain-rare", *task, "--noise", ".2", "--steps", 5, "--out", tmp_path / "m.png")
     assert asked[0]["regime"] == PolicyRegime("chain-rare", "sort", noise=0.2) and asked[0]["cells"] is None
@@ -111,7 +111,7 @@ def test_ctrl_c_keeps_the_cells_that_are_done(rlviz, tmp_path, monkeypatch):
             signal.raise_signal(signal.SIGINT)
         return run_pair(*given)
 
-    monkeypatch.setattr(making, "run_pair", interrupted)
+    monkeypatch.setattr(maps, "run_pair", interrupted)
     result = rlviz(*TINY, "--out", out)
     assert result.exit_code == 130, result.output
     assert "The cells that are done are kept; the same command goes on." in one_line(result)

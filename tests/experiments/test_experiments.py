@@ -16,13 +16,13 @@ import torch
 from click import unstyle
 from matplotlib.text import Annotation
 from PIL import Image
-from typer.testing import CliRunner
-
-from rlviz.cli import app
 from rlviz.experiments import EXPERIMENTS, find_experiment, runner as running
 from rlviz.experiments.base import Experiment, gap
 from rlviz.experiments.parts import NEGLIGIBLE, NOT_SEEN, REVERSED, SEEN, Part, judged, titles
 from rlviz.experiments.runs import FREE, SMALL, Graded, answered, logp_under, shipped, train_arms
+from typer.testing import CliRunner
+
+from rlviz.cli import app
 from rlviz.pictures.base import new_figure
 from rlviz.pieces.advantages import GroupAdvantage
 from small_models.tasks import Chain, Ramble

@@ -7,8 +7,8 @@ import pytest
 
 from rlviz.study import MapSettings, confirm
 from rlviz.study.confirm import COLUMNS, SEEDS, TRIALS, least, outcome, pairs, rows_of
-from rlviz.study.shipped import SHIPPED
 from rlviz.study.maps import read_map
+from rlviz.study.shipped import SHIPPED
 
 IDS = [f"{trial.map}-{trial.column}-{trial.row}-{trial.regime.lr:g}" for trial in TRIALS]
 

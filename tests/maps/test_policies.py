@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from rlviz import GRPO, TrainSettings, train
-from rlviz.study import MapSettings, PolicyRegime, borrow, making, policies, read_map, regime_map
-from rlviz.study.cells import best_rate
-from rlviz.study.cells import Course, measures
-from rlviz.study.policies import noisy, train_policies, train_policy
 from rlviz.pictures.map import map_curve, rule
+from rlviz.study import MapSettings, PolicyRegime, borrow, making, policies, read_map, regime_map
+from rlviz.study.cells import Course, best_rate, measures
+from rlviz.study.policies import noisy, train_policies, train_policy
 from rlviz.training import find_task
 from small_models.evaluation import evaluate
 from small_models.policies import load_policy

@@ -10,14 +10,13 @@ from typer.testing import CliRunner
 
 import rlviz
 from rlviz.cli import app
-from rlviz.study import MapSettings, making, regime_map
-from rlviz.study.cells import Cell
-from rlviz.study.confirm import carried
-from rlviz.study.cells import Measured
-from rlviz.study.shipped import SHIPPED
 from rlviz.page.paper import SHADES
 from rlviz.pictures import explore_map
 from rlviz.pictures.map import SIZE, MapPicture, find_map, map_curve
+from rlviz.study import MapSettings, maps, regime_map
+from rlviz.study.cells import Cell, Measured
+from rlviz.study.confirm import carried
+from rlviz.study.shipped import SHIPPED
 from tests.page.programs import needs_node, run
 
 NAMES = tuple(SHIPPED)
@@ -34,7 +33,7 @@ def made(differences, errors, tmp_path):
             dict.fromkeys(("accuracy", "entropy", "rollouts", "dead"), found), (1.0, 1.0), at, curve, curve
         )
     path = tmp_path / "m.jsonl"
-    lines = [making.json_text(plan), *(making.cell_line(place, cell) for place, cell in cells.items())]
+    lines = [maps.json_text(plan), *(maps.cell_line(place, cell) for place, cell in cells.items())]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 
@@ -146,7 +145,7 @@ def test_numbers_are_readable_on_every_colour():
 def test_the_command_made_the_map(name, tmp_path, monkeypatch):
     """The command, given the shipped cells, accepts them as its own and runs nothing."""
     drawn = []
-    monkeypatch.setattr(making, "_work", None)
+    monkeypatch.setattr(maps._Job, "run", None)
     monkeypatch.setattr("rlviz.cli.map._draw", lambda kept, measure, out: drawn.append((kept, measure)))
     out = tmp_path / f"{name}.png"
     out.with_suffix(".jsonl").write_bytes(SHIPPED[name].file.read_bytes())

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from rlviz.runs.arms import panels, plot_against, plot_arms, plot_course, state
+from rlviz.study.verdict import Title
 
 
 @pytest.fixture

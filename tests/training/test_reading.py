@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from rlviz import GRPO, RunFolder, TrainSettings, train
 from rlviz.cli import app
-from rlviz.study.comparison import read_comparison
 from rlviz.runs.inspector import inspect_run
+from rlviz.study.comparison import read_comparison
 from rlviz.training import find_task, resume
 from small_models.pairs import read_pairs
 from small_models.policies import load_policy

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pandas as pd
 
 from rlviz.study.claim import Panel
-from rlviz.study.frames import after, by_seed, gap, means, scaled, select
+from rlviz.study.frames import after, by_seed, gap, means, scaled
 from rlviz.study.trials import FREE, SMALL, rows, run, shipped
 from rlviz.study.verdict import Part, Verdict, judged
 from rlviz.training import learn_reward
@@ -59,20 +59,32 @@ def judge(frame: pd.DataFrame) -> Verdict:
 
 
 def of_the_judge(frame: pd.DataFrame) -> pd.DataFrame:
-    return select(frame, arm=JUDGE)
+    """Return the frame without the rule's rewards, which have another scale."""
+    return frame.assign(reward=frame["reward"].where(frame["arm"] == JUDGE))
 
 
+def with_the_start(frame: pd.DataFrame) -> pd.DataFrame:
+    start = frame.drop_duplicates(["arm", "seed"])
+    return pd.concat([start.assign(step=0, held_out_accuracy=start["start_accuracy"]), frame])
+
+
+SHARE = {"ylim": (0, 1.02)}
 PANELS = [
     [
         Panel("reward", "reward", "score of the learned reward", of_the_judge, x="step", smooth=3),
-        Panel("held_out_accuracy", "held_out_accuracy", "share right, held out", x="step"),
+        Panel("held_out_accuracy", "held_out_accuracy", "share right, held out", with_the_start, x="step", axes=SHARE),
         Panel(
-            "agreement", "reward_agreement", "pairs in order", of_the_judge, x="step", title="Agreement with the rule"
+            "agreement", "reward_agreement", "pairs in order, of a coin half", x="step", smooth=3, marked=(0.5,),
+            title="Agreement with the rule", axes=SHARE,
         ),
     ],
     [
-        Panel("kl", "kl", "KL to the start, nats a token", x="step", smooth=3, axes={"yscale": "log"}),
-        Panel("length", "response_length", "tokens", x="step", title="Response length", smooth=3),
-        Panel("repetition", "repetition", "share of tokens", x="step", title="Repetition", smooth=3),
+        Panel("kl", "kl", "nats a token", x="step", smooth=3, axes={"yscale": "log", "ylim": (0.005, None)}),
+        Panel(
+            "length", "response_length", "tokens", x="step", title="Response length", smooth=3, axes={"ylim": (0, None)}
+        ),
+        Panel(
+            "repetition", "repetition", "share of tokens", x="step", title="Repetition", smooth=3, axes={"ylim": (0, None)}
+        ),
     ],
-]
+]  # fmt: skip

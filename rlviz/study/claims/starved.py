@@ -35,6 +35,7 @@ SETTINGS: dict[str, tuple[str, tuple[str, ...], dict[str, Any]]] = {
     COMMON: ("chain", (NARROW, OPEN), {"steps": 20}),
     THIN: ("chain-rare", (NARROW, OPEN), {"steps": 50, "num_prompts": 32, "group_size": 8}),
 }
+LONGEST = 60  # rollouts
 GOAL = 0.8  # held-out accuracy at which a run is done; of the table, the probability ½ of the rare action
 
 
@@ -55,7 +56,14 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
     task, found = Chain(), []
     prompts = task.held_out_prompts[:256]
     base = replace(
-        SMALL, steps=60, group_size=16, lr=1e-4, lr_warmup_steps=0, updates_per_rollout=16, minibatches=4, seed=seed
+        SMALL,
+        steps=LONGEST,
+        group_size=16,
+        lr=1e-4,
+        lr_warmup_steps=0,
+        updates_per_rollout=16,
+        minibatches=4,
+        seed=seed,
     )
     for setting, (start, limits, changed) in SETTINGS.items():
         settings = replace(base, **changed)
@@ -159,7 +167,7 @@ PANELS = [
         Panel(
             "needed",
             "rollouts",
-            f"rollouts to accuracy {GOAL:g}, all where never",
+            f"rollouts to accuracy {GOAL:g}, {LONGEST} where never",
             partial(to_goal, setting=RARE),
             from_zero=True,
         ),

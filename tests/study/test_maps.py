@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 from rlviz import DCPO, DPO, DR_GRPO, DUPO, GRPO, GRPO_PROCESS, PPO, TableTask, train_table
-from rlviz.study import MapSettings, Measured, Regime, borrow, making, read_map, regime_map, run_pair, table_task
-from rlviz.study.cells import best_rate, kept_points, train_cell
-from rlviz.study.cells import Course, measures, paired
-from rlviz.study.regime import AXES, values_of
-from rlviz.study.cells import course
 from rlviz.pieces.aggregation import token_mean
+from rlviz.study import MapSettings, Measured, Regime, borrow, making, read_map, regime_map, run_pair, table_task
+from rlviz.study.cells import Course, best_rate, course, kept_points, measures, paired, train_cell
+from rlviz.study.regime import AXES, values_of
 from rlviz.tabular import TableRun
 
 FREE = replace(GRPO, kl=None)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rlviz.study import quoted
-from rlviz.experiments.parts import OUTCOMES
+from rlviz.study.verdict import OUTCOMES
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 LESSONS = sorted(NOTEBOOKS.glob("[0-9]*.ipynb"))

@@ -1,78 +1,15 @@
-"""Verdicts are computed: on frames made by hand, each outcome is reached, and by the stated rule."""
+"""Trials made by hand for each claim: its rule must see every part at effect 1, none at 0, and all reversed at −1."""
 
 import itertools
-import math
-import re
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pytest
-import torch
 
-from rlviz import experiments
-from rlviz.experiments import EXPERIMENTS, NAMES, find_experiment
-from rlviz.experiments.base import after, by_seed, doublings, first_reached, gap, in_words, means, scaled, select, times
-from rlviz.experiments.entropy_clip import ARMS as ENTROPY_ARMS
-from rlviz.experiments.entropy_knobs import BENCHES, PLAIN
-from rlviz.experiments.overlong import ARMS as OVERLONG_ARMS, ROOM
-from rlviz.experiments.parts import OUTCOMES, Arithmetic, Part, titles
-from rlviz.experiments.runs import UPPER_LIMITS
-from rlviz.experiments.starved import ONCE, RARE, SETTINGS, TABLE, carried_on
-from rlviz.experiments.two_engines import ARMS as TWO_ENGINES
-
-SEEN, NEGLIGIBLE, NOT_SEEN, REVERSED = OUTCOMES
-
-
-def test_arms_are_compared_seed_by_seed():
-    frame = pd.DataFrame({"seed": [0, 1, 0, 1], "arm": ["b", "b", "a", "a"], "x": [3.0, 5.0, 1.0, 4.0]})
-    for rows in (frame, frame.iloc[[1, 3, 0, 2]]):
-        assert tuple(gap(rows, "x", "b", "a")) == (2.0, 1.0)
-        assert tuple(times(rows, "x", "b", "a")) == (3.0, 1.25)
-        assert tuple(doublings(rows, "x", "b", "a")) == pytest.approx((math.log2(3), math.log2(1.25)))
-    lacking = gap(frame.drop(index=3), "x", "b", "a")
-    assert lacking[0] == 2.0 and math.isnan(lacking[1])
-    assert list(by_seed(frame, "x", arm="b")) == [3.0, 5.0]
-    assert list(by_seed(frame.drop(index=0), "x", arm="b").isna()) == [
-        True,
-        False,
-    ]  # the seed is there, its rows are not
-    more = pd.concat(
-        [frame, frame.assign(x=[12.0, 5.0, 1.0, 4.0])]
-    )  # b of seed 0 is 3 and 12: mean 7.5, geometric mean 6
-    assert times(more, "x", "b", "a")[0] == 7.5
-    assert doublings(more, "x", "b", "a")[0] == pytest.approx(math.log2(6))
-    assert scaled(100, 0.001) == 1 and scaled(100, 0.1) == 10 and scaled(100, 0.001, 4) == 4
-
-
-def test_rows_are_chosen_by_value_and_by_step():
-    frame = pd.DataFrame({"step": [1, 2, 3, 4], "arm": ["a", "b", "c", "a"]})
-    assert list(select(frame, arm="a")["step"]) == [1, 4]
-    assert list(select(frame, arm=("a", "b"), step=(2, 3, 4))["step"]) == [2, 4]
-    assert list(after(frame, 0.5)["step"]) == [3, 4]
-    assert list(after(frame, 0.25)["step"]) == [2, 3, 4]
-
-
-def test_a_goal_is_reached_at_the_first_step_of_each_arm_and_seed():
-    frame = pd.DataFrame(
-        {
-            "arm": ["b", "b", "b", "a", "a", "a"],
-            "seed": [0, 0, 1, 0, 0, 0],
-            "step": [3, 2, 1, 1, 2, 3],
-            "right": [0.9, 0.8, 0.1, 0.1, 0.2, 0.7],
-        }
-    )
-    found = first_reached(frame, frame["right"] >= 0.7)
-    assert list(zip(found["arm"], found["seed"], strict=True)) == [("b", 0), ("b", 1), ("a", 0)]
-    np.testing.assert_equal(found["step"].to_numpy(), [2, math.nan, 3])
-    np.testing.assert_equal(found["right"].to_numpy(), [0.8, math.nan, 0.7])
-
-
-def test_arms_in_words():
-    frame = pd.DataFrame({"arm": ["b", "a", "b"], "x": [1.0, 0.5, 2.0]})
-    assert means(frame, "x") == "b 1.50, a 0.50"
-    assert means(frame, "x", 0) == "b 2, a 0"
-    assert in_words({"dense": 1.25, "experts": 2.0}, "×{:.1f}") == "dense ×1.2, experts ×2.0"
+from rlviz.study.claims.entropy_clip import ARMS as ENTROPY_ARMS
+from rlviz.study.claims.entropy_knobs import BENCHES, PLAIN
+from rlviz.study.claims.starved import ONCE, RARE, SETTINGS, TABLE
+from rlviz.study.claims.two_engines import ARMS as TWO_ENGINES
+from rlviz.study.trials import UPPER_LIMITS
 
 
 def grid(**axes):
@@ -275,83 +212,6 @@ def two_engines(effect):
 
 
 def made(name, effect):
-    """Return the frame made by hand for a claim: its rule must see it at effect 1, not at 0, and reversed at −1."""
+    """Return the frame made by hand for a claim."""
     assert name in globals(), f"write a function {name}(effect) in this file, which returns trials made by hand"
     return globals()[name](effect)
-
-
-@pytest.mark.parametrize("name", [each.name for each in EXPERIMENTS])
-def test_each_outcome_can_be_reached(name):
-    judge = find_experiment(name).judge
-    for effect, outcome in ((1, {SEEN}), (0, {NOT_SEEN, NEGLIGIBLE}), (-1, {REVERSED})):
-        verdict = judge(made(name, effect))
-        assert set(verdict.parts) <= outcome, verdict.says
-        assert re.search(r"\d", verdict.says) and "nan" not in verdict.says
-    assert verdict.parts or name == "std_weighting"  # of which nothing is measured: given the groups, it is arithmetic
-
-
-@pytest.mark.parametrize("name", [each.name for each in EXPERIMENTS])
-def test_titles_say_of_every_part_what_the_verdict_says_and_the_opposite_of_the_opposite(name):
-    up, down = (find_experiment(name).judge(made(name, effect)) for effect in (1, -1))
-    assert all(each.shown for each in up.said if isinstance(each, Part))
-    said = {each.shown.panel for each in up.said if isinstance(each, Part | Arithmetic) and each.shown}
-    assert titles(up).keys() == titles(down).keys() == said
-    for panel, title in titles(up).items():
-        seen, opposite = (
-            [line for line in of.lines if not line.endswith("arithmetic")] for of in (title, titles(down)[panel])
-        )
-        assert len(seen) == len(opposite) and not set(seen) & set(opposite)
-        assert all(SEEN in line and REVERSED not in line for line in seen)
-        assert all(REVERSED in line and f": {SEEN}" not in line for line in opposite)
-        assert set(title.rows.values()) <= {SEEN} and set(titles(down)[panel].rows.values()) <= {REVERSED}
-
-
-def test_each_part_of_the_claim_on_overlong_answers_looks_at_its_own_arm():
-    frame = overlong(1)
-    for arm, reversed_too in (("cut off is left out", 5), ("twice the punishment", 3), ("soft punishment", 1)):
-        frame.loc[frame["arm"] == arm, "held_out_accuracy"] -= 0.5
-        expected = [SEEN] * reversed_too + [REVERSED] * (6 - reversed_too)
-        assert find_experiment("overlong").judge(frame).parts == tuple(expected)
-
-
-def test_the_soft_punishment_weighs_what_the_paper_s_does_and_the_contrast_twice_as_much():
-    rewards, longest = torch.tensor([[1.0, 0.0]]), torch.full((1, 2), ROOM)
-    paper = 1 / (1 - -1)  # the most that is taken off, over how far apart right and wrong are
-    for arm, weight in (("soft punishment", paper), ("twice the punishment", 2 * paper)):
-        taken = rewards - OVERLONG_ARMS[arm].shape(rewards, longest)
-        assert taken.tolist() == [[weight, weight]]
-
-
-def test_a_path_that_stopped_at_the_goal_counts_on_in_the_mean():
-    frame = pd.DataFrame(
-        {"arm": "0.2", "rollout": [0, 1, 0, 1, 2], "seed": [0, 0, 1, 1, 1], "rare": [0.1, 0.9, 0.1, 0.2, 0.3]}
-    )
-    mean = carried_on(frame).groupby("rollout")["rare"].mean()
-    assert mean.tolist() == pytest.approx([0.1, 0.55, 0.6])  # (.9 + .3) / 2, not .3
-
-
-@pytest.mark.parametrize("name", ["dcpo_headline", "dupo_headline", "dapo_headline"])
-def test_a_headline_number_is_not_seen_in_half_its_size(name):
-    verdict = find_experiment(name).judge(made(name, 0.5))
-    assert set(verdict.parts) == {NOT_SEEN} and "of the claimed sign but smaller" in verdict.says
-
-
-@pytest.mark.parametrize("name", [each.name for each in EXPERIMENTS])
-def test_the_order_of_rows_does_not_matter(name):
-    frame = made(name, 1)
-    mixed = frame.sample(frac=1, random_state=0)
-    judge = find_experiment(name).judge
-    numbers = [np.sort([float(x) for x in re.findall(r"[+-]?\d+\.?\d*", judge(f).says)]) for f in (frame, mixed)]
-    np.testing.assert_allclose(*numbers, rtol=1e-6)
-
-
-def test_names_are_found_or_offered():
-    assert find_experiment("starved").name == "starved"
-    with pytest.raises(ValueError, match="did you mean length_bias"):
-        find_experiment("length_bais")
-
-
-def test_every_module_with_a_claim_is_listed_once():
-    files = Path(experiments.__file__).parent.glob("*.py")
-    assert sorted(NAMES) == sorted(file.stem for file in files if "\nCLAIM = " in file.read_text(encoding="utf-8"))
-    assert [each.name for each in EXPERIMENTS] == list(NAMES)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from rlviz.experiments.parts import OUTCOMES, Arithmetic, NotTestable, Part, Shown, in_counts, judged, titles
+from rlviz.study.verdict import OUTCOMES, Arithmetic, NotTestable, Part, Shown, in_counts, judged, titles
 
 SEEN, NEGLIGIBLE, NOT_SEEN, REVERSED = OUTCOMES
 

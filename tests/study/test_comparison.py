@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 from rlviz import DAPO, DPO, GRPO, PPO, PairSettings, TrainSettings, spread, train
-from rlviz.study.comparison import Comparison, Contender, compare, read_comparison
 from rlviz.runs.comparison import alt, looks, plot_comparison
+from rlviz.study.comparison import Comparison, Contender, compare, read_comparison
 from rlviz.study.difference import bootstrap, bootstrap_of_the_difference, interval, iqm
 from rlviz.training import RunFolder, budget, resume, step as one_step
 from small_models.evaluation import evaluate

@@ -1,0 +1,158 @@
+"""Every study is run by one runner: cut off and begun again it ends as if nothing had stopped it, and Ctrl-C ends it at once."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from rlviz import DAPO, DCPO, GRPO, TrainSettings
+from rlviz.study import Contender, MapSettings, PolicyRegime, Trials, borrow, compare, confirm, find_claim, regime_map
+from rlviz.study.confirm import TRIALS, Confirming
+from rlviz.study.runner import Running
+from rlviz.training import budget
+from small_models.evaluation import evaluate
+
+FREE = replace(GRPO, kl=None)
+PAIR = borrow(DCPO, FREE, ["bounds"]), FREE
+TINY = TrainSettings(num_prompts=2, group_size=4, details_every=0)
+BOTH = [Contender("GRPO", FREE, TINY), Contender("DAPO", DAPO, TINY)]
+SMALL = PolicyRegime(updates_per_rollout=2, group_size=2, groups=4, lr=1e-3)
+
+
+def comparison(folder):
+    made = compare(BOTH, seeds=2, amount=60, out=folder)
+    return made, lambda: made.result().frame.drop(columns=["seconds", "step_seconds"])
+
+
+def table_map(folder):
+    quick = MapSettings(replicas=3, steps=2)
+    made = regime_map(*PAIR, x_values=[1, 2], y_values=[1, 2], settings=quick, out=folder / "map.jsonl")
+    return made, lambda: made.result().frame
+
+
+def policy_map(folder):
+    few = MapSettings.for_policy(replicas=2, steps=3)
+    made = regime_map(*PAIR, x_values=[1, 2], y_values=[4], regime=SMALL, settings=few, out=folder / "map.jsonl")
+    return made, lambda: made.result().frame
+
+
+def trials(folder):
+    made = Trials([find_claim("entropy_knobs")], range(3), folder, scale=0.02)
+    return made, lambda: made.finish() or made.frame(find_claim("entropy_knobs"))
+
+
+@pytest.fixture(autouse=True)
+def _few_held_out_prompts(monkeypatch):
+    monkeypatch.setattr(budget, "evaluate", lambda *of, **given: evaluate(*of, num_prompts=40, **given))
+    monkeypatch.setattr("rlviz.study.policies.HELD_OUT", 40)
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize(
+    ("study", "stops"),
+    [(comparison, (1, 3, 9, 14)), (table_map, (1, 2)), (policy_map, (1,)), (trials, (1, 1))],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_cut_off_and_begun_again_it_ends_equal(study, stops, tmp_path):
+    whole = study(tmp_path / "whole")[1]()
+    left = []
+    for pulled in stops:
+        made, _ = study(tmp_path / "parts")
+        left.append(len(made.missing))
+        begun = made.share
+        for _ in range(pulled):
+            next(made)
+        assert begun <= made.share < 1
+        made.close()
+        assert list(made) == []
+    made, result = study(tmp_path / "parts")
+    left.append(len(made.missing))
+    assert left[0] == len(made.all) and 0 < left[-1] < left[0]  # what is kept is not done again
+    pd.testing.assert_frame_equal(result(), whole)
+    assert made.share == pytest.approx(1)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "parts").rglob("*.*l*") if path.name != ".lock"}
+    again, result = study(tmp_path / "parts")
+    assert again.missing == [] and list(again) == []
+    pd.testing.assert_frame_equal(result(), whole)
+    after = {path: path.stat().st_mtime_ns for path in before}
+    assert {path for path in before if after[path] != before[path]} <= {tmp_path / "parts/comparison.json"}
+
+
+def test_confirmations_go_on_with_the_seeds_that_are_missing(tmp_path, monkeypatch):
+    """Two rollouts of both algorithms from one start; the rates are those of the rows that are there."""
+    trial = next(one for one in TRIALS if one.key == ("dupo-repeats", "4", "1", "0.0003"))
+    row = ",".join((*trial.key, "{}", "1e-05", "2e-05", "1", "2"))
+    short = replace(trial, regime=replace(trial.regime, groups=2), settings=MapSettings(steps=2, level=0.05))
+    monkeypatch.setattr(confirm, "TRIALS", (short,))
+    monkeypatch.setattr(confirm, "FILE", tmp_path / "confirmed.csv")
+    lines = [",".join(confirm.COLUMNS), *(row.format(seed) for seed in range(4))]
+    confirm.FILE.write_text("\n".join(lines) + "\n")
+    confirm._rows.cache_clear()
+    try:
+        for level, expected in ((0.05, "0"), (0.99, "2")):  # there at once; out of reach
+            monkeypatch.setattr(confirm, "TRIALS", (replace(short, settings=MapSettings(steps=2, level=level)),))
+            (found,) = Confirming()
+            assert (found["seed"], found["lr_mine"], found["lr_other"]) == ("4", "1e-05", "2e-05")
+            assert (found["mine"], found["other"]) == (expected, expected)
+        assert confirm.FILE.read_text().splitlines()[5] == row.format(4)[: -len("1,2")] + "0,0"
+        confirm._rows.cache_clear()
+        assert list(Confirming()) == []
+    finally:
+        confirm._rows.cache_clear()
+
+
+class Halves:
+    """A job of two reports."""
+
+    def __init__(self, key, cost):
+        self.key, self.cost = key, cost
+
+    def run(self):
+        yield "half"
+        yield "done"
+
+
+def test_a_job_counts_by_its_cost_once_it_is_done():
+    class Counted(Running):
+        def keep(self, key, report):
+            return (key, report), report == "done"
+
+    made = Counted([Halves("a", 1), Halves("b", 3), Halves("c", 4)], {"c"}, jobs=1, on="local")
+    assert [(step, made.share) for step in made] == [
+        (("a", "half"), 0.5), (("a", "done"), 0.625), (("b", "half"), 0.625), (("b", "done"), 1.0),
+    ]  # fmt: skip
+    assert [job.key for job in made.missing] == ["a", "b"]
+
+
+def alive(group):
+    with suppress(ProcessLookupError):
+        return os.killpg(group, 0) is None
+    return False
+
+
+def test_ctrl_c_keeps_what_is_done_and_ends_the_others(tmp_path):
+    of_tiny_trials = (
+        "from rlviz.study.claim import Trials; Trials.__init__.__kwdefaults__['scale'] = 0.02; "
+        "from rlviz.cli import main; main()"
+    )
+    given = ["experiment", "entropy_knobs", "--seeds", "500", "--jobs", "2", "--out", str(tmp_path)]
+    piped = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "start_new_session": True}
+    process = subprocess.Popen([sys.executable, "-c", of_tiny_trials, *given], **piped)
+    deadline = time.monotonic() + 300
+    while not list(tmp_path.glob("trials/*.csv")) and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    assert "The trials that are done are kept" in output and "Traceback" not in output
+    done = list(tmp_path.glob("trials/*.csv"))
+    assert 1 <= len(done) < 500 and all(len(pd.read_csv(file)) > 10 for file in done)
+    while alive(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not alive(process.pid)
