@@ -8,10 +8,9 @@ import os
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 import rlviz
 from rlviz.algorithms.base import GroupPolicyGradient
@@ -34,6 +33,9 @@ from rlviz.study.regime import (
 from rlviz.study.runner import Running, check_where
 from rlviz.training.files import append_line, json_text, write_text
 from small_models.checks import checked
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Place = tuple[int, int]  # column and row of a cell, from 0
 CURVES = ("accuracy", "entropy")
@@ -98,6 +100,8 @@ class RegimeMap:
     @property
     def frame(self) -> pd.DataFrame:
         """All that was measured, a row a cell and measure: the values of x and y, what is compared, and the learning rates."""
+        import pandas as pd  # a map that is only drawn does without
+
         (x, columns), (y, rows) = self.x, self.y
         found = []
         for column, row in sorted(self.cells):

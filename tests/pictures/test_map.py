@@ -170,7 +170,7 @@ def test_the_sentence_is_true_of_the_data(name):
         else:
             assert one.difference * expected > 2 * one.error
     assert each.sentence in MapPicture(map_curve(name)).caption
-    readme = (Path(rlviz.__file__).parent / "maps" / "README.md").read_text(encoding="utf-8")
+    readme = (Path(rlviz.__file__).parent / "study" / "README.md").read_text(encoding="utf-8")
     assert f"**{each.name}**" in readme and each.sentence in " ".join(readme.split())
     assert each.command in readme and carried(name) in " ".join(readme.split())
 

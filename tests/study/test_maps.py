@@ -1,29 +1,49 @@
-"""Regime maps: a cell is two runs of the table, certainty is a rule, a map goes on where it was and is refused for another."""
+"""Regime maps: a cell is two runs of the table, or of `train`; certainty is a rule; what a file holds; what carries over."""
 
-import json
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from rlviz import DCPO, DPO, DR_GRPO, DUPO, GRPO, GRPO_PROCESS, PPO, TableTask, train_table
+from rlviz import DCPO, DPO, DR_GRPO, DUPO, GRPO, GRPO_PROCESS, PPO, TableTask, TrainSettings, train, train_table
+from rlviz.pictures.map import map_curve, rule
 from rlviz.pieces.aggregation import token_mean
-from rlviz.study import MapSettings, Measured, Regime, borrow, making, read_map, regime_map, run_pair, table_task
-from rlviz.study.cells import Course, best_rate, course, kept_points, measures, paired, train_cell
+from rlviz.study import MapSettings, Measured, PolicyRegime, Regime, borrow, confirm, policies, read_map, regime_map
+from rlviz.study.cells import (
+    Course,
+    best_rate,
+    compared,
+    course,
+    kept_points,
+    measures,
+    run_pair,
+    table_task,
+    train_cell,
+)
+from rlviz.study.confirm import SEEDS, TRIALS, least, outcome, pairs, rows_of
+from rlviz.study.policies import noisy, train_policies, train_policy
 from rlviz.study.regime import AXES, values_of
+from rlviz.study.shipped import SHIPPED
 from rlviz.tabular import TableRun
+from rlviz.training import find_task
+from small_models.evaluation import evaluate
+from small_models.policies import load_policy
 
 FREE = replace(GRPO, kl=None)
 QUICK = MapSettings(replicas=3, steps=2)
+SMALL, FEW = PolicyRegime(updates_per_rollout=2, group_size=2, groups=4, lr=1e-3), MapSettings.for_policy(steps=3)
 WAYS = (0.30, *[0.01] * 10, *[0.6 / 9] * 9)  # the table of MEASURED below, by hand
-# entropy at accuracy .9, DCPO's limits less 0.2's, by a script that shares no line with rlviz.maps: (updates, groups) → nats
+# entropy at accuracy .9, DCPO's limits less 0.2's, by a script that shares no line with rlviz: (updates, groups) → nats
 MEASURED = {(1, 1): 0.0, (1, 16): 0.0, (16, 1): 0.264, (16, 16): -0.256}
 
 
 def begin(out=None, **given):
     given = {"x_values": [1, 2], "y_values": [1, 2], "settings": QUICK, **given}
     return regime_map(borrow(DCPO, FREE, ["bounds"]), FREE, out=out, **given)
+
+
+# a cell
 
 
 def entropy_between(run, level):
@@ -75,8 +95,8 @@ def test_the_corners_that_were_measured_before(corner):
     updates, groups = corner
     regime, settings = Regime(updates_per_rollout=updates, groups=groups), MapSettings(replicas=24, steps=60, level=0.9)
     mine, other = (train_cell(each, regime, settings) for each in (borrow(DCPO, FREE, ["bounds"]), FREE))
-    first = paired(*(one.entropy[np.arange(24), (one.accuracy >= 0.9).argmax(1)] for one in (mine, other)))
-    found = paired(*(measures(one, 0.9)["entropy"] for one in (mine, other)))
+    first = compared(*(one.entropy[np.arange(24), (one.accuracy >= 0.9).argmax(1)] for one in (mine, other)))
+    found = compared(*(measures(one, 0.9)["entropy"] for one in (mine, other)))
     if MEASURED[corner] == 0:
         assert first.difference == 0
         assert found.difference == 0 or math.isnan(found.difference)
@@ -127,17 +147,16 @@ def test_what_is_measured_of_runs_by_hand():
     assert at_once["rollouts"].tolist() == [0, 0] and at_once["entropy"].tolist() == [1.0, 1.0]
 
 
-def test_certain_is_more_than_two_standard_errors_in_half_of_the_replicas():
-    found = paired(np.array([1.0, 2.0, 3.0, np.nan]), np.array([0.0, 2.0, 1.0, 5.0]))
+@pytest.mark.parametrize(
+    ("difference", "error", "counted", "sign"),
+    [(0.2, 0.1, 1, 0), (0.2001, 0.1, 1, 1), (-0.2001, 0.1, 0.5, -1), (0.0, 0.0, 1, 0), (5.0, 0.1, 0.49, math.nan)],
+)
+def test_certain_is_more_than_two_standard_errors_in_half_of_the_replicas(difference, error, counted, sign):
+    assert Measured(1, 0, difference, error, counted).sign == pytest.approx(sign, nan_ok=True)
+    found = compared(np.array([1.0, 2.0, 3.0, np.nan]), np.array([0.0, 2.0, 1.0, 5.0]))
     assert (found.mine, found.other, found.difference, found.counted) == (2.0, 1.0, 1.0, 0.75)
     assert found.error == pytest.approx(1 / 3**0.5)  # gaps 1, 0, 2: standard deviation 1
-    assert found.sign == 0  # 1 ≤ 1.155
-    assert Measured(1, 0, 0.2, 0.1, 1).sign == 0
-    assert Measured(1, 0, 0.2001, 0.1, 1).sign == 1
-    assert Measured(1, 0, -0.2001, 0.1, 0.5).sign == -1
-    assert Measured(1, 0, 0.0, 0.0, 1).sign == 0
-    assert math.isnan(Measured(1, 0, 5.0, 0.1, 0.49).sign)
-    assert math.isnan(paired(np.array([np.nan, 1.0]), np.array([1.0, np.nan])).sign)
+    assert math.isnan(compared(np.array([np.nan, 1.0]), np.array([1.0, np.nan])).sign)
 
 
 def test_axes_have_as_many_values_as_were_asked_for_and_each_makes_a_regime():
@@ -181,27 +200,84 @@ def test_a_tuned_rate_is_each_algorithm_s_best_on_other_draws():
     assert best_rate(FREE, much, settings) == max(scores)[1]
 
 
-def test_a_map_goes_on_where_it_was_to_the_same_map(tmp_path, monkeypatch):
-    out, ran = tmp_path / "map.jsonl", []
-    whole = begin().result()
+# on a policy
 
-    def noted(*given):
-        ran.append(given[2])
-        return run_pair(*given)
 
-    monkeypatch.setattr(making, "run_pair", noted)
-    first = begin(out)
-    done = [next(first)[0] for _ in range(3)]
-    first.close()
-    assert len(ran) == 2 + 3  # two corners were tried before
+def test_a_run_is_train_s_and_is_looked_at_after_every_other_rollout(monkeypatch):
+    monkeypatch.setattr(policies, "HELD_OUT", 40)
+    found = train_policy(FREE, SMALL, FEW, seed=5)
+    policy, task = load_policy("trip", device="cpu"), find_task("trip")
+    given = {"num_prompts": 4, "group_size": 2, "updates_per_rollout": 2, "lr": 1e-3, "lr_warmup_steps": 0}
+    seen, dead = [evaluate(policy, task, num_prompts=40)], []
+    for record in train(policy, task, FREE, TrainSettings(steps=3, seed=5, evaluate_every=0, **given)):
+        dead.append(record.zero_variance_groups)
+        seen.append(evaluate(policy, task, num_prompts=40))
+    looks = [seen[0], seen[2], seen[3]]  # the last rollout always
+    assert found.rollouts.tolist() == [0, 2, 3] and found.dead.tolist() == [dead]
+    assert found.accuracy.tolist() == [[one.accuracy for one in looks]]
+    assert found.entropy.tolist() == [[one.entropy for one in looks]]
+    later = Course(np.array([0, 2, 5]), np.array([[0.4, 0.5, 0.7], [0.4] * 3]), np.zeros((2, 3)), np.zeros((2, 5)))
+    # the rollouts to a level are those looked at
+    assert [measures(later, level)["rollouts"].tolist() for level in (0.6, 0.45)] == [[5, 5], [2, 5]]
+
+
+def test_seeds_are_the_map_s_own_and_a_rate_is_tuned_on_others(monkeypatch):
+    asked = []
+
+    def noted(algorithm, regime, settings, seed):
+        asked.append((regime.lr, seed))
+        return Course(np.array([0, 2]), np.array([[0.1, regime.lr]]), np.zeros((1, 2)), np.zeros((1, 2)))
+
+    monkeypatch.setattr(policies, "train_policy", noted)
+    assert train_policies(FREE, SMALL, replace(FEW, replicas=3, seed=2)).accuracy.shape == (3, 2)
+    assert asked == [(1e-3, 2000), (1e-3, 2001), (1e-3, 2002)]
+    assert best_rate(FREE, SMALL, replace(FEW, replicas=2)) == 4e-3
+    assert {seed for _, seed in asked[3:]} == {1000, 1001}
+
+
+def test_noise_throws_a_coin_for_that_share_of_the_checks_and_leaves_the_task_alone():
+    task = find_task("trip")
+    prompt = task.train_prompts[0]
+    right, wrong = task.gold(prompt), "abc"
+    for noise, passed in ((0.0, (1.0, 0.0)), (0.4, (0.8, 0.2)), (1.0, (0.5, 0.5))):
+        other = noisy(task, noise, seed=1)
+        for response, share in zip((right, wrong), passed, strict=True):
+            grades = [other.grade(prompt, response) for _ in range(4000)]
+            assert np.mean([grade.correct for grade in grades]) == pytest.approx(share, abs=0.03)  # 4 standard errors
+            assert all(grade.format == task.grade(prompt, response).format for grade in grades[:5])
+    assert task.grade(prompt, right).correct and not task.grade(prompt, wrong).correct
+
+
+# a map and its file
+
+
+def test_a_map_s_rows_are_its_cells_and_are_read_again_but_for_a_torn_line(tmp_path):
+    out = tmp_path / "map.jsonl"
+    found = begin(out).result()
+    head, *rows = [line.split(",") for line in found.to_csv().splitlines()]
+    assert head[:5] == ["updates_per_rollout", "groups", "measure", "algorithm", "against"] and len(rows) == 4 * 4
+    names = ("accuracy", "entropy", "rollouts", "dead")
+    assert [row[:3] for row in rows] == [[x, y, name] for x in "12" for y in "12" for name in names]
+    frame = found.frame.set_index(["updates_per_rollout", "groups", "measure"])
+    for (column, row), cell in found.cells.items():
+        numbers, measured = frame.loc[column + 1, row + 1, "accuracy"], cell.measured["accuracy"]
+        assert numbers["difference"] == measured.difference == found.measured("accuracy", "difference")[row, column]
+        assert tuple(numbers[["lr_mine", "lr_other"]]) == cell.rates
+    assert float(rows[-4][7]) == pytest.approx(found.cells[1, 1].measured["accuracy"].difference, rel=1e-5)
+    whole = out.read_text()
     with out.open("a") as file:
         file.write('{"cell":[0,')  # the power went
-    again = begin(out)
-    assert set(again.done) == set(done) and 0.4 < again.share < 1
-    assert again.result().complete and again.share == pytest.approx(1)
-    assert len(ran) == 2 + 3 + 2 + 1
-    assert read_map(out).to_csv() == whole.to_csv()
-    assert len(out.read_text().splitlines()) == 5
+    assert read_map(out).to_csv() == found.to_csv() and begin(out).missing == [] and out.read_text() == whole
+
+
+def test_a_map_on_a_policy_says_what_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(policies, "HELD_OUT", 40)
+    out = tmp_path / "m.jsonl"
+    begin(out, y_values=[4], regime=SMALL, settings=replace(FEW, replicas=2)).result()
+    found = read_map(out)
+    assert found.complete and found.regime((1, 0)) == SMALL
+    assert found.cells[0, 0].measured["accuracy"].difference == 0  # with one update no limit matters
+    assert "(2 seeds on trip); learning rate 0.001 for both" in rule(map_curve(out, column=2))
 
 
 def test_another_map_is_refused_and_another_measure_is_not(tmp_path):
@@ -220,34 +296,51 @@ def test_another_map_is_refused_and_another_measure_is_not(tmp_path):
         regime_map(replace(DR_GRPO, kl=None), FREE, x_values=[1, 2], y_values=[1, 2], settings=QUICK, out=out)
 
 
+TABLE, POLICY = {}, {"regime": SMALL, "x_values": [1], "y_values": [4]}
+
+
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("of", "given", "said"),
     [
-        ({"x": "temperature"}, "x 'temperature' is not known; .*known: updates_per_rollout, group_size"),
-        ({"x": "groups", "x_values": None}, "x and y must be two settings; both are groups"),
-        ({"x_values": [2, 2]}, "x_values must grow from one to the next; got 2, 2"),
-        ({"x_values": []}, "x_values must grow"),
-        ({"x_values": [1, float("inf")]}, "x_values must be numbers, and finite; got inf"),
-        ({"x_values": [1.5]}, "updates_per_rollout must be a whole number; got 1.5"),
-        ({"y_values": [0, 1]}, "groups must be at least 1; got 0"),
-        ({"x_values": None, "cells": (0, 2)}, "cells must be at least 1; got 0"),
-        ({"x": "spread", "x_values": [0, 1]}, r"spread must be 0 where there is one prompt; got 1 \(see prompts\)"),
-        ({"out": "map.csv"}, "out must end in .jsonl; got map.csv"),
-        ({"x": "lr", "settings": replace(QUICK, rates="tuned")}, "rates cannot be tuned where lr is an axis"),
-        ({"jobs": 0}, "jobs must be at least 1; got 0"),
-        ({"measure": "speed"}, "measure must be one of accuracy, .*; got 'speed'"),
+        (TABLE, {"x": "temperature"}, "x 'temperature' is not known; .*known: updates_per_rollout, group_size"),
+        (TABLE, {"x": "groups", "x_values": None}, "x and y must be two settings; both are groups"),
+        (TABLE, {"x_values": [2, 2]}, "x_values must grow from one to the next; got 2, 2"),
+        (TABLE, {"x_values": []}, "x_values must grow"),
+        (TABLE, {"x_values": [1, float("inf")]}, "x_values must be numbers, and finite; got inf"),
+        (TABLE, {"x_values": [1.5]}, "updates_per_rollout must be a whole number; got 1.5"),
+        (TABLE, {"y_values": [0, 1]}, "groups must be at least 1; got 0"),
+        (TABLE, {"x_values": None, "cells": (0, 2)}, "cells must be at least 1; got 0"),
+        (
+            TABLE,
+            {"x": "spread", "x_values": [0, 1]},
+            r"spread must be 0 where there is one prompt; got 1 \(see prompts\)",
+        ),
+        (TABLE, {"out": "map.csv"}, "out must end in .jsonl; got map.csv"),
+        (TABLE, {"x": "lr", "settings": replace(QUICK, rates="tuned")}, "rates cannot be tuned where lr is an axis"),
+        (TABLE, {"jobs": 0}, "jobs must be at least 1; got 0"),
+        (TABLE, {"measure": "speed"}, "measure must be one of accuracy, .*; got 'speed'"),
+        (POLICY, {"x": "success"}, "x cannot be success, which only the table has; with a policy it is updates_per_"),
+        (POLICY, {"x": "grups"}, "x 'grups' is not known; did you mean group"),
+        (POLICY, {"regime": PolicyRegime(task="trap")}, "task 'trap' is not known; did you mean trip"),
+        (POLICY, {"x_values": [0]}, "updates_per_rollout must be at least 1; got 0"),
+        (POLICY, {"x": "noise", "x_values": [0.5, 2]}, "noise must be at least 0 and at most 1; got 2"),
     ],
 )
-def test_refusals(given, said, tmp_path, monkeypatch):
+def test_refusals(of, given, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=said):
-        begin(**given)
+        begin(**{**of, **given})
 
 
-def test_what_a_table_cannot_train_is_refused_at_once():
-    for algorithm in (PPO, GRPO_PROCESS):
-        with pytest.raises(ValueError, match="algorithm"):
-            regime_map(algorithm, FREE, settings=QUICK)
+def test_what_a_table_cannot_train_is_refused_by_name():
+    for pair, said in (
+        ((PPO, FREE), "algorithm"),
+        ((GRPO_PROCESS, FREE), "algorithm"),
+        ((DPO, GRPO), "^algorithm must learn from groups of responses, as GRPO does; got DPO$"),
+        ((GRPO, DPO), "^against must learn from groups of responses, as GRPO does; got DPO$"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            regime_map(*pair, settings=QUICK)
     with pytest.raises(ValueError, match="slot 'bound' is not known; did you mean bounds"):
         borrow(DCPO, GRPO, ["bound"])
     mixed = borrow(DUPO, FREE, ["select", "bounds"])
@@ -259,29 +352,59 @@ def test_what_a_table_cannot_train_is_refused_at_once():
 def test_a_file_that_is_no_map_is_refused_and_left_alone(text, tmp_path):
     file = tmp_path / "map.jsonl"
     file.write_text(text)
-    for read in (lambda: read_map(file), lambda: begin(file)):
+    for read in (read_map, begin):
         with pytest.raises(ValueError, match=r"map\.jsonl is no map that this version of rlviz can read"):
-            read()
+            read(file)
     assert file.read_text() == text
 
 
-def test_the_csv_has_a_row_for_each_cell_and_measure():
-    found = begin().result()
-    head, *rows = [line.split(",") for line in found.to_csv().splitlines()]
-    assert head[:5] == ["updates_per_rollout", "groups", "measure", "algorithm", "against"]
-    assert len(rows) == 4 * 4
-    assert [row[:3] for row in rows[:5]] == [
-        *(["1", "1", name] for name in ("accuracy", "entropy", "rollouts", "dead")),
-        ["1", "2", "accuracy"],
-    ]
-    of_accuracy = dict(zip(head, rows[-4], strict=True))
-    stored = found.cells[1, 1].measured["accuracy"]
-    assert float(of_accuracy["difference"]) == pytest.approx(stored.difference, rel=1e-5)
-    assert json.loads(json.dumps(dict(found.plan)))["measure"] == "accuracy"
+# what carries over
 
 
-@pytest.mark.parametrize("option", ["algorithm", "against"])
-def test_what_learns_from_pairs_is_refused_by_name(option):
-    pair = (DPO, GRPO) if option == "algorithm" else (GRPO, DPO)
-    with pytest.raises(ValueError, match=rf"^{option} must learn from groups of responses, as GRPO does; got DPO$"):
-        regime_map(*pair)
+UP, FLAT = (
+    [(1.2, 1.0), (1.3, 1.0), (1.1, 1.0)],
+    [(1.1, 1.0), (0.9, 1.0), (1.0, 1.0)],
+)  # mean .2, and 0; error .1/√3 = .058
+
+
+@pytest.mark.parametrize(
+    ("sign", "found", "least", "said"),
+    [
+        (1, UP, 0.1, "carries over (+0.2 ± 0.058)"),
+        (-1, UP, 0.1, "is reversed (+0.2 ± 0.058)"),
+        (1, FLAT, 0.1, "does not carry over"),
+        (0, FLAT, 0.12, "carries over"),  # 2 standard errors are .115
+        (0, FLAT, 0.11, "is open"),
+        (0, UP, 0.32, "carries over"),  # from .085 to .315
+        (0, UP, 0.3, "is open"),
+        (0, UP, 0.09, "is open"),
+        (0, UP, 0.08, "does not carry over"),
+        (1, [*UP[:2], (math.nan, 1.0)], 0.1, "could not be measured (2 of 3 seeds)"),
+        (1, [*UP, (math.nan, 1.0)], 0.1, "carries over (+0.2 ± 0.058, 3 of 4 seeds)"),
+    ],
+)
+def test_the_rule_by_hand(sign, found, least, said):
+    assert outcome(sign, found, least).startswith(said)
+
+
+@pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: "-".join(trial.key))
+def test_each_trial_is_of_a_cell_and_has_its_seeds(trial):
+    found, place = read_map(SHIPPED[trial.map].file), (trial.column - 1, trial.row - 1)
+    cell, regime = found.cells[place].measured[found.plan["measure"]], found.regime(place)
+    assert trial.sign == cell.sign or (trial.sign == 0 and abs(cell.difference) < least(trial))
+    assert [int(row["seed"]) for row in rows_of(trial)] == [*range(SEEDS)] and len(pairs(trial)) == SEEDS
+    for name in ("updates_per_rollout", "group_size", "noise"):
+        assert getattr(trial.regime, name) == getattr(regime, name)
+    assert trial.settings.rates == found.settings.rates
+    rates = {(row["lr_mine"], row["lr_other"]) for row in rows_of(trial)}
+    assert len(rates) == 1 and (trial.settings.rates == "tuned" or rates == {(f"{trial.regime.lr:g}",) * 2})
+    assert found.plan["algorithm"]["name"] == confirm.algorithms(trial)[0].name
+    assert (
+        len({(one.column, one.row) for one in TRIALS if one.map == trial.map}) == 2
+    )  # every map is tried at two cells
+
+
+def test_a_sentence_names_the_rate_where_a_cell_was_tried_at_two():
+    said = confirm.carried("gspo-ratio")
+    assert said.startswith(f"On small transformers, {SEEDS} seeds: cell (6, 2) ")
+    assert "cell (6, 5) at learning rate 0.0003 " in said and "cell (6, 5) at learning rate 0.0001 " in said
