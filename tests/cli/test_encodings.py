@@ -24,8 +24,7 @@ COMMANDS = {  # in the order in which they need each other's files
     "train": ("train", *SMALL, "--steps", 2, "--out", "run–1"),
     "algorithms": ("algorithms",),
     "relatives": ("algorithms", "--relatives", "--format", "json"),
-    "diff": ("diff", "grpo", "dapo"),
-    "diff as json": ("diff", "grpo", "dcpo", "--format", "json"),
+    "show against as json": ("show", "dcpo", "--against", "grpo", "--format", "json"),
     "show": ("show", "gspo-token"),
     "show against": ("show", "gspo-token", "--against", "grpo"),
     "plot": ("plot", "clip", "--out", "plot.png"),
@@ -103,7 +102,7 @@ def test_no_command_stumbles_over_a_character(written, name):
     words = errors.decode(encoding)
     assert "codec" not in words and "Traceback" not in words
     assert code == (2 if name == "refused" else 0), words
-    said.decode("utf-8" if name.startswith("show") else encoding)
+    said.decode("utf-8" if name in ("show", "show against") else encoding)
     assert said or errors or name in ("lab", "playground")
     if name in JSON:
         json.loads(said.decode(encoding))
