@@ -33,6 +33,7 @@ COMMANDS = {  # in the order in which they need each other's files
     "experiment": ("experiment", "kl_estimators", "--seeds", 2, "--jobs", 1, "--out", "claims"),
     "experiments": ("experiment", "--list"),
     "map": ("map", "--replicas", 3, "--steps", 3, "--x-values", "1,4", "--y-values", "1,2", "--jobs", 1),
+    "inspect": ("inspect", "run–1"),
     "diagnose": ("diagnose", "run–1"),
     "diagnose as json": ("diagnose", "run–1", "--format", "json"),
     "export": ("export", "dapo", "--to", "trl", "--set", "max_length=64", "--set", "cache=16", "--out", "dapo.py"),
@@ -116,7 +117,14 @@ def test_what_is_written_is_utf_8(written):
     assert not page.isascii()
     compile(page, "gspo_token.py", "exec")
     assert "Zoë–李" in (folder / "grades.csv").read_text(encoding="utf-8")
-    for file in ("dcpo.yaml", "run.py", "grades.html", "claims/kl_estimators.csv", "run–1/config.json"):
+    for file in (
+        "dcpo.yaml",
+        "run.py",
+        "grades.html",
+        "claims/kl_estimators.csv",
+        "run–1/config.json",
+        "run–1/inspector.html",
+    ):
         (folder / file).read_text(encoding="utf-8")
 
 
