@@ -55,11 +55,10 @@ def _run(chosen: Sequence[Claim], seeds: range, out: Path, jobs: int | None, eve
     """Run, judge and draw; return the number of the signal that stopped it."""
     import os
 
-    from rlviz.parallel import check_engine, elsewhere
+    from rlviz.parallel import elsewhere
     from rlviz.study.claim import Trials, verdict_table
     from rlviz.training.files import write_text
 
-    check_engine(on)
     trials = Trials(chosen, seeds, out, jobs=jobs or (None if elsewhere(on) else os.cpu_count()), on=on)
     known, verdicts = {each.name: each for each in chosen}, {}
     missing = Counter(name for name, _ in (trial.key for trial in trials.missing))

@@ -292,7 +292,8 @@ class Making(Running[_Job, tuple[Place, Cell]]):
     ) -> None:
         self.plan, self.file = plan, file
         self.done = _kept(plan, file)
-        super().__init__(sorted(every, key=lambda job: -job.cost), self.done, jobs=jobs, on=on)
+        at_most = None if jobs is None else min(jobs, max(1, len(every) - len(self.done)))  # one cell needs no worker
+        super().__init__(sorted(every, key=lambda job: -job.cost), self.done, jobs=at_most, on=on)
 
     def keep(self, place: Place, cell: Cell) -> tuple[tuple[Place, Cell], bool]:
         line = cell_line(place, cell)

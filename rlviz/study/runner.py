@@ -49,9 +49,8 @@ class Running(Iterator[R], Generic[J, R]):
     def __init__(self, every: Sequence[J], kept: Collection[Any], *, jobs: int | None, on: str) -> None:
         self.all, self.missing = list(every), [job for job in every if job.key not in kept]
         self._left = {job.key: job.cost for job in self.missing}
-        at_most = None if jobs is None else min(jobs, max(1, len(self.missing)))
-        self.here = in_this_process(on, at_most)
-        self._told = run_on(on, _tell, self.missing, jobs=at_most, at_once=self.at_once)
+        self.here = in_this_process(on, jobs)
+        self._told = run_on(on, _tell, self.missing, jobs=jobs, at_once=self.at_once)
 
     @property
     def share(self) -> float:
