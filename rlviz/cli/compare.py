@@ -134,9 +134,9 @@ def compare(
             on=on,
         )
     if stopped := _train(comparing):
-        done = sum(job.complete for job in comparing.runs)
+        done = sum(job.complete for job in comparing.all)
         errors.print(
-            f"Stopped: {done} of {len(comparing.runs)} runs are complete in {escape(str(comparing.folder))}. "
+            f"Stopped: {done} of {len(comparing.all)} runs are complete in {escape(str(comparing.folder))}. "
             "The same command goes on.",
             soft_wrap=True,
         )
@@ -175,7 +175,7 @@ def _train(comparing: Comparing) -> int | None:
 
     columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[said]}")
     bars = Progress(*columns, TimeRemainingColumn(), console=errors)
-    runs = len(comparing.runs)
+    runs = len(comparing.all)
     total = bars.add_task(f"{runs - len(comparing.missing)} of {runs} runs", total=len(comparing.missing), said="ETA")
     shares: dict[tuple[str, int], float] = {}
     rows: dict[tuple[str, int], Any] = {}

@@ -236,7 +236,7 @@ class Comparing(Running[BudgetedRun, RunProgress]):
     at_once = False  # a step is made to its end, and kept
 
     def __init__(self, folder: Path, every: Sequence[BudgetedRun], jobs: int | None, on: str) -> None:
-        self.folder, self.runs = folder, list(every)
+        self.folder = folder
         super().__init__(every, {run.key for run in every if run.complete}, jobs=jobs, on=on)
 
     def keep(self, key: tuple[str, int], now: RunProgress) -> tuple[RunProgress, bool]:
@@ -245,9 +245,9 @@ class Comparing(Running[BudgetedRun, RunProgress]):
     def result(self) -> Comparison:
         """Train what is left, and return the comparison."""
         self.finish()
-        first = self.runs[0]
-        frame = pd.concat([run_frame(j.folder, j.contender.name, j.seed) for j in self.runs], ignore_index=True)
-        names = list(dict.fromkeys(job.contender.name for job in self.runs))
+        first = self.all[0]
+        frame = pd.concat([run_frame(j.folder, j.contender.name, j.seed) for j in self.all], ignore_index=True)
+        names = list(dict.fromkeys(job.contender.name for job in self.all))
         order = frame["contender"].map(names.index)
         frame = frame.iloc[np.argsort(order, kind="stable")].reset_index(drop=True)
         return Comparison(frame, first.task.name, first.budget, first.amount)

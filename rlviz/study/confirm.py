@@ -56,7 +56,27 @@ class Trial:
         return self.settings.rollouts(self.regime)
 
     def run(self) -> Generator[dict[str, str], None, None]:
-        return run(self)
+        """Yield a row of the file for each seed that it lacks.
+
+        Tuned learning rates are those of the rows that it has; before the first one they are found by seeds of their own.
+        """
+        from rlviz.study.cells import best_rate, measures
+        from rlviz.study.policies import train_policy
+
+        both, measure, before = algorithms(self), measure_of(self), rows_of(self)
+        if before:
+            rates = [float(before[0]["lr_mine"]), float(before[0]["lr_other"])]
+        elif self.settings.rates == "tuned":
+            rates = [best_rate(each, self.regime, replace(self.settings, replicas=SEEDS)) for each in both]
+        else:
+            rates = [self.regime.lr, self.regime.lr]
+        for seed in sorted(set(range(SEEDS)) - {int(row["seed"]) for row in before}):
+            courses = [
+                train_policy(each, replace(self.regime, lr=lr), self.settings, seed)
+                for each, lr in zip(both, rates, strict=True)
+            ]
+            found = [f"{measures(course, self.settings.level)[measure][0]:.6g}" for course in courses]
+            yield dict(zip(COLUMNS, (*self.key, str(seed), *(f"{lr:g}" for lr in rates), *found), strict=True))
 
 
 def _limits(row: int, sign: int, groups: int, lr: float, steps: int, level: float) -> Trial:
@@ -113,30 +133,6 @@ def algorithms(trial: Trial) -> tuple[GroupPolicyGradient, GroupPolicyGradient]:
     lender = find_algorithm(trial.algorithm)
     assert isinstance(lender, GroupPolicyGradient)
     return borrow(lender, plain, [trial.slot]), plain
-
-
-def run(trial: Trial) -> Generator[dict[str, str], None, None]:
-    """Yield a row of the file for each seed that it lacks.
-
-    Tuned learning rates are those of the rows that it has; before the first one they are found by seeds of their own.
-    """
-    from rlviz.study.cells import best_rate, measures
-    from rlviz.study.policies import train_policy
-
-    both, measure, before = algorithms(trial), measure_of(trial), rows_of(trial)
-    if before:
-        rates = [float(before[0]["lr_mine"]), float(before[0]["lr_other"])]
-    elif trial.settings.rates == "tuned":
-        rates = [best_rate(each, trial.regime, replace(trial.settings, replicas=SEEDS)) for each in both]
-    else:
-        rates = [trial.regime.lr, trial.regime.lr]
-    for seed in sorted(set(range(SEEDS)) - {int(row["seed"]) for row in before}):
-        courses = [
-            train_policy(each, replace(trial.regime, lr=lr), trial.settings, seed)
-            for each, lr in zip(both, rates, strict=True)
-        ]
-        found = [f"{measures(course, trial.settings.level)[measure][0]:.6g}" for course in courses]
-        yield dict(zip(COLUMNS, (*trial.key, str(seed), *(f"{lr:g}" for lr in rates), *found), strict=True))
 
 
 def rows_of(trial: Trial) -> list[dict[str, str]]:
