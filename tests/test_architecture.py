@@ -68,7 +68,7 @@ ALLOWED = {
         "rlviz.pictures",
         "small_models",
     },
-    "rlviz.exercises": {
+    "rlviz.lessons": {
         "rlviz.tabular",
         "rlviz.types",
         "rlviz.pieces",
@@ -79,8 +79,6 @@ ALLOWED = {
         "rlviz.interop",
         "small_models",
     },
-    "rlviz.editions": {"rlviz.algorithms", "rlviz.exercises"},
-    "rlviz.grading": {"rlviz.editions", "rlviz.exercises"},
     "rlviz.site": {"rlviz.algorithms", "rlviz.page", "rlviz.pictures", "rlviz.runs", "rlviz.training"},
     "rlviz.comparison": {
         "rlviz.settings",
@@ -113,9 +111,7 @@ ALLOWED = {
     },
     "rlviz.cli": {
         "rlviz.page",
-        "rlviz.editions",
-        "rlviz.exercises",
-        "rlviz.grading",
+        "rlviz.lessons",
         "rlviz.imports",
         "rlviz.interop",
         "rlviz.maps",

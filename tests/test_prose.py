@@ -10,7 +10,7 @@ import torch
 
 from rlviz import GRPO, GSPO
 from rlviz.algorithms import ALGORITHMS
-from rlviz.exercises.lessons import l00
+from rlviz.lessons.puzzles import l00
 from rlviz.pictures import explore_overlong
 from rlviz.pieces.shaping import SoftOverlongPunishment
 
