@@ -31,6 +31,7 @@ from rlviz.lessons.losses import ppo_loss, reinforce, reinforce_step
 from rlviz.lessons.puzzles import judge_bug, judge_unlabelled
 from rlviz.lessons.ratios import importance_ratio, sequence_importance_ratio, sequence_objective, truncated_weight
 from rlviz.lessons.rewards import dpo_loss, reward_model_loss
+from small_models.checks import check_at_least
 
 EXERCISES: dict[str, Exercise] = {
     one.answer.__name__: one
@@ -49,17 +50,18 @@ EXERCISES["soft_overlong_punishment"] = rewards.soft_overlong_punishment(16, 4)
 
 def constant_weight(student: Callable[..., Any], max_length: int) -> Verdict:
     """Check mask [P, G, T] → Dr.GRPO's weight of each token, for this maximum length, in tokens."""
-    return _at_sizes(student, credit.constant_weight, max_length)
+    return _at_sizes(student, credit.constant_weight, max_length=max_length)
 
 
 def soft_overlong_punishment(student: Callable[..., Any], max_length: int = 16, cache: int = 4) -> Verdict:
     """Check (rewards [P, G], lengths [P, G]) → rewards after DAPO's punishment, from max_length − cache to max_length tokens."""
-    return _at_sizes(student, rewards.soft_overlong_punishment, max_length, cache)
+    return _at_sizes(student, rewards.soft_overlong_punishment, max_length=max_length, cache=cache)
 
 
-def _at_sizes(student: Callable[..., Any], exercise: Callable[..., Exercise], *sizes: int) -> Verdict:
+def _at_sizes(student: Callable[..., Any], exercise: Callable[..., Exercise], **sizes: int) -> Verdict:
     try:
-        return exercise(*sizes)(student)
+        check_at_least(1, **sizes)
+        return exercise(**sizes)(student)
     except ValueError as error:
         return Verdict(False, f"of this check, {error}.")
 

@@ -127,9 +127,8 @@ def exercises_of(cell: Notebook) -> list[ast.Call]:
     """Return the calls of checks in a cell; none where it is no Python."""
     if cell.cell_type != "code":
         return []
-    tree = _tree(cell.source)
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
-    return [call for call in calls if ast.unparse(call.func).startswith("check.")]
+    calls = [node for node in ast.walk(_tree(cell.source)) if isinstance(node, ast.Call)]
+    return [call for call in calls if re.fullmatch(r"check\.\w+", ast.unparse(call.func))]
 
 
 def key_of(call: ast.Call) -> str:

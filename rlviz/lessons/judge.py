@@ -239,8 +239,8 @@ def judge(
     for ours, theirs, case in zip(expected, got, cases, strict=True):
         if not _same(ours.output, theirs.output):
             for mistake in known:
-                if _made(through(mistake.wrong), cases, (), got):  # its values, with another gradient or none
-                    return Verdict(False, mistake.says, mistake.name)
+                if _made(through(mistake.wrong), cases, (), got):
+                    return Verdict(False, f"{mistake.says} {_OTHER_SLOPES}", mistake.name)
             return Verdict(False, _first_difference(ours.output, theirs.output, case))
     differs = next(
         name
@@ -253,4 +253,5 @@ def judge(
     )
 
 
+_OTHER_SLOPES = "And its gradient is not even that of these values: is something detached, or rounded?"
 _OVERWRITTEN = "But it overwrites its input {0}, which the caller still needs: work on a copy, {0}.clone()."

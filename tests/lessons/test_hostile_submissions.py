@@ -7,12 +7,12 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.lessons.test_grading import IMPORTS, RIGHT, answer, write
 from typer.testing import CliRunner
 
 from rlviz.cli import app
 from rlviz.lessons.grading import LARGEST_HANDED_IN, NO_WALL, Grade, page, table
 from rlviz.lessons.judge import Verdict
+from tests.lessons.test_grading import IMPORTS, RIGHT, answer, write
 
 KEY = "check.group_advantage(my_group_advantage)"
 WRONG = "rewards - rewards.mean(1, keepdim=True) + 1"
