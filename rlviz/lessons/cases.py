@@ -195,11 +195,12 @@ EPISODES = [  # whole responses and one baseline for all of them; what stands on
         ([[0.5, 0.3], [0.7, 0.2]], _ragged([2, 1], 2), [-1.0, 2.0], 1.5),
     )
 ]
-TABLE_STEPS = [  # an action that is played twice, and one that is never played
+TABLE_STEPS = [  # an action that is played twice, and one that is never played; rewards of both signs, also on average
     {"logits": _double(logits), "actions": torch.tensor(actions), "R": _double(R), "lr": _double(lr)}
     for logits, actions, R, lr in (
         ([0.2, -0.5, 1.0, 0.0], [2, 0, 2, 3], [1.0, 0.0, 0.5, 0.25], 0.5),
         ([0.7, -0.3, 0.1], [1, 2, 1], [0.0, 2.0, -1.0], 3.0),
+        ([0.4, 0.9, -0.6], [0, 2, 0, 1], [-1.0, 0.5, -2.0, 1.3], 1.0),
     )
 ]
 ACTORS_AND_CRITICS = [  # ratios and values within their limits and beyond, on either side of the target; answers of 1 to 3 tokens
@@ -214,11 +215,18 @@ ACTORS_AND_CRITICS = [  # ratios and values within their limits and beyond, on e
         "mask": torch.cat([_ragged([3, 1], 3), _ragged([2, 3], 3)]),
     }
 ]
-PROBABILITIES = [  # q below, at and above 4 · eps_low; a cap that is reached, and one that is not
+ACTORS_AND_CRITICS.append(  # beside other neighbours, and round no more: that two errors are of one size is no accident then
+    {
+        name: x if name == "mask" else 0.83 * x.roll(1, -1) + 0.0137 * place
+        for place, (name, x) in enumerate(ACTORS_AND_CRITICS[0].items())
+    }
+)
+PROBABILITIES = [  # q below, at and above 4 · eps_low; a cap that is reached, by any width, and one that is not
     {"q": _double(probs), "eps_low": _double(low), "eps_high": _double(high), "max_ratio": _double(cap)}
     for probs, low, high, cap in (
         ([0.9, 0.01, 0.64, 0.3, 1.0, 0.002], 0.16, 0.2, 10.0),
-        ([0.05, 0.97, 0.5], 0.1, 0.35, 3.0),
+        ([0.015, 0.97, 0.5], 0.1, 0.35, 3.0),
+        ([0.004, 0.6], 0.12, 0.23, 1.5),
     )
 ]
 

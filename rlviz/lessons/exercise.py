@@ -29,7 +29,7 @@ Function = Callable[..., Any]
 Edit = tuple[str, str]
 _SEEN = "Seen in "
 _AT_HAND = {"math": math, "torch": torch, "F": torch.nn.functional}  # in every slip, beside what its answer uses
-MOST_PAIRS = 300  # that are made to recognise one answer: an unknown one is judged in less than half a second
+MOST_PAIRS = 200  # that are made to recognise one answer: an unknown one is judged in less than half a second
 
 
 @dataclass(frozen=True)
