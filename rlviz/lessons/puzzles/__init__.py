@@ -52,13 +52,17 @@ class Bug:
 class Unlabelled:
     """A run whose setting is not told.
 
-    draw: makes it, and its picture. does: the choice that made it. why: of each, what in the picture speaks for or against it.
+    draw: makes it, and its picture. does: the choice that made it. why: of each choice, what in the picture speaks for or against it.
     """
 
     draw: Callable[[], Figure]
-    choices: tuple[str, ...]
     does: str
     why: Mapping[str, str]
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The settings that may have made it."""
+        return tuple(self.why)
 
 
 @dataclass(frozen=True)

@@ -27,13 +27,6 @@ def _draw() -> Figure:
 
 RUN = Unlabelled(
     draw=_draw,
-    choices=(
-        "one update a rollout, groups of 8",
-        "one update a rollout, groups of 2",
-        "eight updates a rollout, groups of 8, ε = 0.02",
-        "eight updates a rollout, groups of 2, ε = 0.02",
-        "one update a rollout, groups of 8, a learning rate of 0",
-    ),
     does="one update a rollout, groups of 2",
     why={
         "one update a rollout, groups of 8": "nothing is clipped, so it is one update; but with groups of 8 hardly "

@@ -48,13 +48,6 @@ def _draw() -> Figure:
 
 RUN = Unlabelled(
     draw=_draw,
-    choices=(
-        "a baseline, as in the lesson",
-        "no baseline, and 10 added to every reward",
-        "the sign of the loss is lost",
-        "every action is right equally often",
-        "a learning rate of 0",
-    ),
     does="every action is right equally often",
     why={
         "a baseline, as in the lesson": "then the share right would rise to .8.",

@@ -48,13 +48,6 @@ def _draw() -> Figure:
 
 RUN = Unlabelled(
     draw=_draw,
-    choices=(
-        "one update a rollout",
-        "16 updates, clip ±0.2",
-        "16 updates, no clip",
-        "16 updates, a learning rate 16 times smaller, no clip",
-        "random rewards",
-    ),
     does="16 updates, no clip",
     why={
         "one update a rollout": "then all ratios are 1, and all 64 runs would come to the best action or near it, slowly.",

@@ -48,13 +48,6 @@ def _draw() -> Figure:
 
 RUN = Unlabelled(
     draw=_draw,
-    choices=(
-        "PPO as in the lesson, λ = 0.95",
-        "λ = 0: the critic is trusted alone",
-        "λ = 1: the outcome is trusted alone",
-        "a critic that always says the same number",
-        "the policy stands still, only the critic learns",
-    ),
     does="λ = 0: the critic is trusted alone",
     why={
         "PPO as in the lesson, λ = 0.95": "then the reward would rise from the first rollouts on, to more than .8.",

@@ -54,13 +54,6 @@ def _draw() -> Figure:
 
 RUN = Unlabelled(
     draw=_draw,
-    choices=(
-        "16 groups of 8, 1 update a rollout",
-        "16 groups of 8, 4 updates a rollout",
-        "64 groups of 2, 1 update a rollout",
-        "64 groups of 2, 4 updates a rollout",
-        "64 groups of 2, 4 updates, old_logp computed anew before each",
-    ),
     does="64 groups of 2, 4 updates a rollout",
     why={
         "16 groups of 8, 1 update a rollout": "with groups of 8 nearly all responses would teach at first; here about half do.",

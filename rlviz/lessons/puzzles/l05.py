@@ -48,13 +48,6 @@ def _draw() -> Figure:
 
 RUN = Unlabelled(
     draw=_draw,
-    choices=(
-        "no KL term, 4 updates a rollout",
-        "β = 1, k3 in the loss, 4 updates",
-        "β = 1, k1 in the loss, 1 update",
-        "β = 1, k1 in the loss, 4 updates",
-        "β = 0.04, k3 in the loss, 4 updates",
-    ),
     does="β = 1, k1 in the loss, 4 updates",
     why={
         "no KL term, 4 updates a rollout": "without a term accuracy would go on rising, to .8 and beyond.",

@@ -49,13 +49,6 @@ def _draw() -> Figure:
 
 RUN = Unlabelled(
     draw=_draw,
-    choices=(
-        "GRPO's sequence mean",
-        "DAPO's token mean",
-        "Dr.GRPO's constant, 16",
-        "DCPO's sequence sum",
-        "a plain sum over tokens",
-    ),
     does="DCPO's sequence sum",
     why={
         "GRPO's sequence mean": "the shape is the same, but there three responses weigh 1 together: a third each.",

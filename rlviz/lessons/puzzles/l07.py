@@ -48,13 +48,6 @@ def _draw() -> Figure:
 
 RUN = Unlabelled(
     draw=_draw,
-    choices=(
-        "GRPO without KL",
-        "with dynamic sampling",
-        "with a soft punishment from 12 to 16 tokens",
-        "with a soft punishment from 5 to 9 tokens",
-        "with cut responses left out",
-    ),
     does="with a soft punishment from 5 to 9 tokens",
     why={
         "GRPO without KL": "then the reward would be the share right; here it lies far below.",

@@ -53,13 +53,6 @@ def _draw() -> Figure:
 
 RUN = Unlabelled(
     draw=_draw,
-    choices=(
-        "GRPO, limits 0.8 and 1.2, 8 updates a rollout",
-        "GSPO, limits 0.97 and 1.03, 8 updates",
-        "GSPO, limits 0.9997 and 1.0004, 8 updates",
-        "GSPO, limits 0.9997 and 1.0004, 2 updates",
-        "GSPO, limits 0.9997 and 1.0004, 1 update",
-    ),
     does="GSPO, limits 0.9997 and 1.0004, 2 updates",
     why={
         "GRPO, limits 0.8 and 1.2, 8 updates a rollout": "token ratios with these limits clip about 5 % in the lesson's table; "

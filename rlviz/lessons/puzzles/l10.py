@@ -61,13 +61,6 @@ def _draw() -> Figure:
 
 RUN = Unlabelled(
     draw=_draw,
-    choices=(
-        "GRPO, one update a rollout",
-        "GRPO, 8 updates",
-        "GRPO with DCPO's bounds, 8 updates",
-        "GRPO with DCPO's memory, 8 updates",
-        "DCPO, 8 updates",
-    ),
     does="GRPO with DCPO's bounds, 8 updates",
     why={
         "GRPO, one update a rollout": "with one update every ratio is 1, and nothing is clipped.",

@@ -46,13 +46,6 @@ def _draw() -> Figure:
 
 RUN = Unlabelled(
     draw=_draw,
-    choices=(
-        "a learning rate of 0.1 in place of 0.5",
-        "an entropy bonus of 0.3",
-        "a coin for a reward",
-        "groups of 2 in place of 8",
-        "no limits",
-    ),
     does="an entropy bonus of 0.3",
     why={
         "a learning rate of 0.1 in place of 0.5": "small steps only delay: both curves would still be moving at the end. Here "

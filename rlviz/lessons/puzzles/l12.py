@@ -51,13 +51,6 @@ def _draw() -> Figure:
 
 RUN = Unlabelled(
     draw=_draw,
-    choices=(
-        "DPO, β = 0.1",
-        "DPO, β = 1",
-        "DPO, chosen and rejected exchanged",
-        "DPO, a learning rate of 0",
-        "no reference: 2 · the mean log π of a token is the reward",
-    ),
     does="no reference: 2 · the mean log π of a token is the reward",
     why={
         "DPO, β = 0.1": "with a reference the first margin is exactly 0 and the first weight ½; and with β = 0.1 rejected "

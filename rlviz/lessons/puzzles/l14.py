@@ -58,13 +58,6 @@ def _draw() -> Figure:
 
 RUN = Unlabelled(
     draw=_draw,
-    choices=(
-        "one engine",
-        "a sampler of 3 bits",
-        "a sampler 8 steps old",
-        "a sampler 8 steps old, with TIS",
-        "a sampler at temperature 1.3",
-    ),
     does="a sampler at temperature 1.3",
     why={
         "one engine": "with one engine every w is 1, and no token is apart.",

@@ -42,13 +42,6 @@ def _draw() -> Figure:
 
 RUN = Unlabelled(
     draw=_draw,
-    choices=(
-        "a learning rate of 1e-2",
-        "a learning rate of 1e-6",
-        "responses of five tokens at most",
-        "temperature 2",
-        "nothing: it only needs more steps",
-    ),
     does="responses of five tokens at most",
     why={
         "a learning rate of 1e-2": "large steps break a policy that began well: here something is wrong in step 1.",
