@@ -52,7 +52,8 @@ class Bug:
 class Unlabelled:
     """A run whose setting is not told.
 
-    draw: makes it, and its picture. does: the choice that made it. why: of each choice, what in the picture speaks for or against it.
+    draw: makes it, and its picture. does: the choice that made it. why: of each choice, what the picture says for it or
+    against it.
     """
 
     draw: Callable[[], Figure]
