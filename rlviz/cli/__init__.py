@@ -1,6 +1,5 @@
-"""The command line: `rlviz lab`, `playground`, `train`, `algorithms`, `diff`, `show`, `plot`, `compare`, `experiment`, `map`,
-`diagnose`, `export`, `import`, `cost`, `site`, `course`,
-`predictions`, `grade`.
+"""The command line: `rlviz lab`, `playground`, `train`, `algorithms`, `show`, `plot`, `compare`, `experiment`,
+`map`, `inspect`, `diagnose`, `export`, `import`, `cost`, `site`, `course`, `predictions`, `grade`.
 
 Each command is a function in a module of its own, which imports torch, matplotlib and the rest of rlviz when it runs, so that
 help comes at once.
@@ -22,6 +21,7 @@ from rlviz.cli import (
     export,
     family,
     importing,
+    inspect,
     lab,
     map as map_command,
     plot,
@@ -61,12 +61,12 @@ app.command()(lab.lab)
 app.command()(lab.playground)
 app.command()(train.train)
 app.command()(family.algorithms)
-app.command()(family.diff)
 app.command()(family.show)
 app.command(context_settings=plot.OPTIONS_ARE_READ_LATER)(plot.plot)
 app.command()(compare.compare)
 app.command()(experiment.experiment)
 app.command(name="map")(map_command.map_)
+app.command()(inspect.inspect)
 app.command()(diagnose.diagnose)
 app.command()(export.export)
 app.command(name="import")(importing.import_)

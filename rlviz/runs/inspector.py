@@ -1,4 +1,4 @@
-"""inspect_run: a run, one of its steps, one token of it, and that under other algorithms; while it trains, from disk, frozen."""
+"""inspect_run: a run, one of its steps, one token and that under other algorithms; while it trains, from disk, as a page."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 import anywidget
@@ -17,13 +18,14 @@ from rlviz.algorithms import ALGORITHMS, GroupPolicyGradient, differences
 from rlviz.algorithms.describe import from_json, to_json
 from rlviz.markup import Markup, element
 from rlviz.page.script import module
-from rlviz.page.widget import fragment, pack, with_twin
+from rlviz.page.widget import fragment, pack, page, with_twin
 from rlviz.runs.history import RunHistory, RunPicture, RunsAtStep
 from rlviz.runs.inspected import StepWriter, strongest, token_steps
 from rlviz.runs.live import LivePicture
 from rlviz.runs.svg import SvgFigure
 from rlviz.settings import settings_from
 from rlviz.training import RunFolder, TrainingRun, history
+from rlviz.training.files import write_text
 from rlviz.training.run_folder import NOT_METRICS
 from rlviz.types import PairRecord, StepRecord
 from small_models.checks import LARGEST, checked, cut
@@ -123,7 +125,7 @@ class RunInspector(anywidget.AnyWidget):
     """A run, one of its steps, one token of it; made by `inspect_run`.
 
     step, group, response, token: what is looked at, from 1; `go` moves there. caption: in words. alt: what there is to see.
-    png: the curves as a picture. `refresh` reads the run again; what a training panel trains is followed by itself.
+    png: the curves as a picture. `save` writes a page. `refresh` reads the run again; a training panel's is followed by itself.
     """
 
     _esm = module("packed", "curves", "inspector")
@@ -327,7 +329,18 @@ class RunInspector(anywidget.AnyWidget):
             self._written[number, step] = record, data
         return data
 
-    def frozen(self, *, most: int = 120) -> Markup:
+    def save(self, path: str | os.PathLike[str], *, most: int = 120) -> Path:
+        """Write it as a page of its own, which needs no kernel and no network; most: steps that have their tokens there.
+
+        Raises ValueError for another ending than .html.
+        """
+        out = Path(path)
+        if out.suffix != ".html":
+            raise ValueError(f"path must end in .html; got {out.name!r}")
+        write_text(out, page(f"rlviz: {' and '.join(self._names)}", self.html(most=most)))
+        return out
+
+    def html(self, *, most: int = 120) -> Markup:
         """Return the inspector as HTML that needs no kernel and no network: all steps, at most `most` of them with tokens."""
         source = f"data:image/png;base64,{base64.b64encode(self.png).decode()}"
         picture = element("img", alt=self.alt, src=source, style="max-width:100%")

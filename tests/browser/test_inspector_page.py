@@ -37,8 +37,8 @@ def frozen(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     nasty = [replace(record, groups=tuple(map(hostile, record.groups))) for record in records[:2]]
     parts = [
-        inspect_run(records, algorithm=GRPO).frozen(),
-        inspect_run(nasty, algorithm=replace(GRPO, name=MARK)).frozen(),
+        inspect_run(records, algorithm=GRPO).html(),
+        inspect_run(nasty, algorithm=replace(GRPO, name=MARK)).html(),
     ]
     file = tmp_path_factory.mktemp("frozen") / "page.html"
     head = "<!doctype html><meta charset=utf-8><title>inspector</title><body style='margin:8px'>"

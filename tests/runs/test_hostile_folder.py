@@ -86,7 +86,7 @@ def marked(run, kind, name):
 def written(inspector):
     """Return all that is markup of an inspector: the curves, and the page without a kernel, whose data is packed."""
     picture = inspector.picture
-    return picture["still"] + picture["moving"] + inspector.frozen()
+    return picture["still"] + picture["moving"] + inspector.html()
 
 
 def test_no_field_puts_markup_or_latex_into_the_page(whole, tmp_path):

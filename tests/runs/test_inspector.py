@@ -543,7 +543,7 @@ def test_a_frozen_page_holds_what_the_kernel_would_send(grpo, dapo, monkeypatch)
         "rlviz.runs.inspector.pack", lambda data: packed.append(json.loads(json.dumps(data))) or "PACKED"
     )
     inspector = inspect_run(grpo[1], dapo[1])
-    place, page = inspector.place, inspector.frozen()
+    place, page = inspector.place, inspector.html()
     (frozen,) = packed
     assert frozen["place"] == place and inspector.place == place and "PACKED" in page
     assert frozen["run"]["live"] is False and list(frozen["steps"]) == [str(step) for step in range(1, 8)]
@@ -558,10 +558,19 @@ def test_a_frozen_page_keeps_so_many_steps_with_tokens_at_most(grpo, monkeypatch
     packed = []
     monkeypatch.setattr("rlviz.runs.inspector.pack", lambda data: packed.append(data) or "")
     inspector = inspect_run([replace(grpo[0][5], step=s) for s in range(1, 8)], algorithm=GRPO)
-    inspector.frozen(most=3)
+    inspector.html(most=3)
     assert packed[0]["run"]["tokens"] == [1, 4, 7]
     have = [s for s, data in packed[0]["steps"].items() if "numbers" in data["runs"][0]["groups"][0]]
     assert have == [1, 4, 7] and inspector.run["tokens"] == list(range(1, 8))
+
+
+def test_it_is_saved_as_a_page_that_asks_nobody(grpo, dapo, tmp_path):
+    page = inspect_run(grpo[1], dapo[1]).save(tmp_path / "both.html").read_text(encoding="utf-8")
+    assert "<title>rlviz: 1 (GRPO) and 2 (DAPO)</title>" in page and "default-src &#x27;none&#x27;;" in page
+    assert "http" not in page.replace("http-equiv", "")
+    with pytest.raises(ValueError, match=r"path must end in \.html; got 'both.pdf'"):
+        inspect_run(grpo[1]).save(tmp_path / "both.pdf")
+    assert not (tmp_path / "both.pdf").exists()
 
 
 def test_a_token_of_a_group_that_an_algorithm_leaves_out_is_not_clipped_by_it(grpo):
