@@ -3,8 +3,10 @@
     check.pessimistic(my_objective)
 
 A check never raises for a wrong answer: it returns a Verdict, which shows itself in a notebook. `passed` says the rest. Most are
-exercises of the modules beside this one, where the answer stands with the slips that are recognised.
+exercises of the modules beside this one, where the answer stands with the slips that are recognised: what is imported is a check.
 """
+
+# ruff: noqa: F401
 
 from __future__ import annotations
 
@@ -33,16 +35,7 @@ from rlviz.lessons.ratios import importance_ratio, sequence_importance_ratio, se
 from rlviz.lessons.rewards import dpo_loss, reward_model_loss
 from small_models.checks import check_at_least
 
-EXERCISES: dict[str, Exercise] = {
-    one.answer.__name__: one
-    for one in (
-        *(pessimistic, clipped_weight, dual_clip, sign_weights, dynamic_bounds),
-        *(importance_ratio, sequence_importance_ratio, truncated_weight, sequence_objective),
-        *(group_advantage, gae_advantages, mean_of_responses, mean_of_tokens, sum_of_responses, own_token_weights),
-        *(kl_estimate_k1, kl_estimate_k3, entropy, entropy_change),
-        *(dpo_loss, reward_model_loss, reinforce, reinforce_step, ppo_loss),
-    )
-}
+EXERCISES = {name: one for name, one in vars().items() if isinstance(one, Exercise)}
 # exercises that a lesson asks at sizes of its own, at those by default
 EXERCISES["constant_weight"] = credit.constant_weight(16)
 EXERCISES["soft_overlong_punishment"] = rewards.soft_overlong_punishment(16, 4)

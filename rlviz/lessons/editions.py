@@ -168,7 +168,7 @@ def _slips(call: ast.Call) -> str:
 
     name = ast.unparse(call.func).removeprefix("check.")
     known = check.EXERCISES[name].slips if name in check.EXERCISES else ()
-    told = [f"- **{slip.name}**: {slip.says}" for slip in known] or _two_of(name, call.args[:1])
+    told = [f"- **{slip.name}** ({slip.written}): {slip.says}" for slip in known] or _two_of(name, call.args[:1])
     return "\n".join([f"**Likely wrong answers** to `{key_of(call)}`\n", *told]) if told else ""
 
 

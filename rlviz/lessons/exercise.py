@@ -16,9 +16,10 @@ import math
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, islice
 from typing import Any
 
 import torch
@@ -44,6 +45,13 @@ class Slip:
     edits: tuple[Edit, ...]
     says: str
     seen: str = ""
+
+    @property
+    def written(self) -> str:
+        """Its edits in Markdown."""
+        return ", ".join(
+            f"`{old}` → `{new}`" if old and new else f"`{new}`" if new else f"no `{old}`" for old, new in self.edits
+        )
 
     def __and__(self, other: Slip) -> Slip:
         """Return both slips at once."""
@@ -175,17 +183,13 @@ class Exercise:
 
     def pairs(self) -> Iterator[Mistake]:
         """Yield any two slips that do not touch the same words, the likeliest first: a table begins with the likeliest."""
-        places = sorted(combinations(range(len(self.slips)), 2), key=sum)
-        made = 0
-        for one, other in places:
+        return islice(self._pairs(), MOST_PAIRS)
+
+    def _pairs(self) -> Iterator[Mistake]:
+        for one, other in sorted(combinations(range(len(self.slips)), 2), key=sum):
             both = self.slips[one] & self.slips[other]
-            try:
-                wrong = made_of(edited(self.source, both.edits), self.answer)
-            except (ValueError, SyntaxError):
-                continue
-            yield Mistake(wrong, both.says, both.name)
-            if (made := made + 1) == MOST_PAIRS:
-                return
+            with suppress(ValueError, SyntaxError):
+                yield Mistake(made_of(edited(self.source, both.edits), self.answer), both.says, both.name)
 
 
 def exercise(

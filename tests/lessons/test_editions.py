@@ -57,7 +57,12 @@ def test_an_exercise_is_followed_by_its_solution_and_the_mistakes_of_its_check(e
         i for i, cell in enumerate(cells) if cell.cell_type == "code" and "def my_group_advantage" in cell.source
     )
     assert "rewards.std(1, keepdim=True)" in cells[place + 1].source
-    assert "std above zero as the test" in cells[place + 2].source
+    told = cells[place + 2].source
+    assert (
+        "- **std above zero as the test** (`return torch.where(std > 0, (rewards - mean) / std, 0.0)`): asking" in told
+    )
+    assert "- **over the batch** (`mean(1, keepdim=True)` → `mean()`, `std(1, keepdim=True)` → `std()`): you" in told
+    assert "- **mean forgotten** (no `- mean`): the group's mean" in told
 
 
 def wrong_answers(edition):
