@@ -69,7 +69,7 @@ ALLOWED = {
         "rlviz.pictures",
         "small_models",
     },
-    "rlviz.exercises": {
+    "rlviz.lessons": {
         "rlviz.tabular",
         "rlviz.types",
         "rlviz.pieces",
@@ -80,8 +80,6 @@ ALLOWED = {
         "rlviz.interop",
         "small_models",
     },
-    "rlviz.editions": {"rlviz.algorithms", "rlviz.exercises"},
-    "rlviz.grading": {"rlviz.editions", "rlviz.exercises"},
     "rlviz.site": {"rlviz.algorithms", "rlviz.page", "rlviz.pictures", "rlviz.runs", "rlviz.training"},
     "rlviz.interop": {
         "rlviz.settings",
@@ -93,9 +91,7 @@ ALLOWED = {
     },
     "rlviz.cli": {
         "rlviz.page",
-        "rlviz.editions",
-        "rlviz.exercises",
-        "rlviz.grading",
+        "rlviz.lessons",
         "rlviz.imports",
         "rlviz.interop",
         "rlviz.names",

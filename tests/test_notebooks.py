@@ -15,7 +15,7 @@ import pytest
 from jupyter_client.manager import start_new_kernel
 from PIL import Image
 
-from rlviz.editions import exercises_of, key_of
+from rlviz.lessons.editions import exercises_of, key_of
 from rlviz.page.widget import STARTED, nearby
 from rlviz.pictures.shipped import shipped
 

@@ -10,7 +10,7 @@ import torch
 
 from rlviz import GRPO, GSPO
 from rlviz.algorithms import ALGORITHMS
-from rlviz.exercises.lessons import l00
+from rlviz.lessons.puzzles import l00
 from rlviz.pictures import explore_overlong
 from rlviz.pieces.shaping import SoftOverlongPunishment
 
@@ -110,7 +110,7 @@ def test_lesson_00_says_how_much_was_chosen_and_how_much_sharpened():
 def test_dead_groups_of_two_in_lesson_00():
     success = float(re.search(r"for p = (\.\d+)", inspect.getsource(l00))[1])
     dead = f"{success**2 + (1 - success) ** 2:.2f}".lstrip("0")
-    assert f"for p = .34: {dead}." in l00.RUN.why[l00.RUN.right]
+    assert f"for p = .34: {dead}." in l00.RUN.why[l00.RUN.does]
     solution = nbformat.read(COURSE / "solutions/00_start_here.ipynb", 4).cells
     assert f"for p = .34: {dead}." in str([cell.get("outputs") for cell in solution])
 

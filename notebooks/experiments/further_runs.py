@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from rlviz import DCPO, GRPO, GSPO, PPO, TrainSettings, default_settings, history, train
-from rlviz.exercises import mistakes
+from rlviz.lessons.credit import gae_advantages
 from rlviz.pieces.bounds import FixedBounds, no_bounds
 from rlviz.pieces.gae import whiten
 from rlviz.pieces.mismatch import capped_weight
@@ -70,9 +70,9 @@ three = range(3)
 # (lesson, what, algorithm, settings, seeds)
 RUNS: list[tuple[str, str, Any, TrainSettings, range]] = [
     ("03", "PPO", PPO, default_settings(PPO, steps=30), three),
-    ("03", "PPO, own reward − V", replace(PPO, advantage=advantage_with(mistakes.gae.own_reward_minus_value)),
+    ("03", "PPO, own reward − V", replace(PPO, advantage=advantage_with(gae_advantages.wrong["own reward minus value"])),
      default_settings(PPO, steps=30), three),
-    ("03", "PPO, padding in the recursion", replace(PPO, advantage=advantage_with(mistakes.gae.padding_bootstrapped)),
+    ("03", "PPO, padding in the recursion", replace(PPO, advantage=advantage_with(gae_advantages.wrong["padding bootstrapped"])),
      default_settings(PPO, steps=30), three),
     ("03", "PPO, λ 0", PPO.with_parameters(lam=0.0), default_settings(PPO, steps=30), three),
     ("03", "PPO, λ 1", PPO.with_parameters(lam=1.0), default_settings(PPO, steps=30), three),

@@ -24,7 +24,7 @@ def course(
 ) -> None:
     """Write an edition of the course's notebooks into a folder."""
     with refusals("the course"):
-        from rlviz.editions import files
+        from rlviz.lessons.editions import files
 
         report = copy(files(edition, course_source()), out)
         console.print(f"{len(report.written)} files written to {escape(str(out))}", soft_wrap=True)
@@ -41,7 +41,7 @@ def predictions(
     with refusals("the page of predictions"):
         import warnings
 
-        from rlviz.exercises.predictions import room
+        from rlviz.lessons.predictions import room
 
         if out.suffix not in (".png", ".svg", ".pdf"):
             raise ValueError(f"--out must end in .png, .svg or .pdf; got {out}")
@@ -70,7 +70,7 @@ def grade(
     the network.
     """
     with refusals("the grades"):
-        from rlviz.grading import NO_WALL, grades, page, table
+        from rlviz.lessons.grading import NO_WALL, grades, page, table
         from rlviz.training.files import write_text
 
         if out.suffix != ".csv" or out.is_dir():

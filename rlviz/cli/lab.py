@@ -107,7 +107,7 @@ def copy_course(target: Path, edition: str = "student") -> CopyReport:
 
     The student's comes with the solutions, in a folder of their own: who learns alone has no teacher to ask.
     """
-    from rlviz.editions import files
+    from rlviz.lessons.editions import files
 
     return copy(files({"student": "lab"}.get(edition, edition), course_source()), target)
 

@@ -41,7 +41,7 @@ def test_a_prediction_is_typed_kept_and_shown_beside_the_result(lab: Lab, run_in
     """What is no answer is asked for again."""
     cells = (
         'import os\nos.environ["RLVIZ_ASK"] = "1"  # these tests are somebody who answers\n'
-        "from rlviz.exercises import Predictions\n"
+        "from rlviz.lessons import Predictions\n"
         'predict = Predictions("typed", dead="Share of dead groups?", faster=("Which is faster?", "steps", "outcome"))',
         'predict("dead")\npredict("faster")\npredict.result("dead", 0.25)\npredict.result("faster", "steps")',
         "predict.table()",

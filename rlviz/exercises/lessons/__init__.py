@@ -1,1 +1,0 @@
-"""What `check.bug` and `check.unlabelled` know of each lesson: a file lNN.py with BUG, RUN or both."""

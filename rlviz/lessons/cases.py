@@ -1,0 +1,251 @@
+"""The inputs on which each check compares a student's function with the right one, and what each list holds on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Case = dict[str, Tensor]
+
+
+def _double(values: Any) -> Tensor:
+    return torch.tensor(values, dtype=torch.double)
+
+
+def _ragged(lengths: Sequence[int], width: int) -> Tensor:
+    return torch.tensor([[[t < length for t in range(width)] for length in lengths]])
+
+
+_RATIOS = _double([0.5, 0.9, 1.1, 1.5, 0.5, 0.9, 1.1, 1.5, 1.5, 5.0])
+_SIGNS = _double([2.0, 2.0, 2.0, 2.0, -2.0, -2.0, -2.0, -2.0, 0.5, -2.0])
+
+
+def _surrogate_case(low: Tensor, high: Tensor, *shape: int) -> dict[str, Tensor]:
+    limits = {"lower": (1 - low).expand(10), "upper": (1 + high).expand(10)}
+    return {name: x.reshape(shape) for name, x in {"ratio": _RATIOS, "A": _SIGNS, **limits}.items()}
+
+
+SURROGATES = [  # a wrong width cannot pass, nor a wrong branch hide, nor one limit stand for all
+    _surrogate_case(_double(0.2), _double(0.2), 10),
+    _surrogate_case(_double(0.2), _double(0.28), 10),
+    _surrogate_case(_double(0.9), _double(9.0), 1, 2, 5),  # never clips; [P, G, T]
+    _surrogate_case(  # each token has limits of its own, as DCPO gives it
+        _double([0.2, 0.05, 0.3, 0.1, 0.4, 0.02, 0.2, 0.3, 0.1, 0.25]),
+        _double([0.6, 0.3, 0.05, 0.7, 0.1, 0.2, 0.4, 0.3, 0.2, 0.8]),
+        10,
+    ),
+]
+DUAL_CLIPS = [  # c below a token's upper limit, and above it; a good token and a bad one beyond c
+    {**case, "c": _double(c)} for case, c in zip(SURROGATES, (3.5, 2.0, 1.2, 4.0), strict=True)
+]
+SIGN_WEIGHTS = [  # weights above and below 1, either way round
+    {**case, "positive": _double(good), "negative": _double(bad)}
+    for case, good, bad in zip(SURROGATES, (1.5, 0.25, 3.0, 0.5), (0.5, 2.0, 0.75, 1.25), strict=True)
+]
+LOGPS = [
+    {
+        "logp": _double([[[0.6, 0.1, 0.3], [0.9, 0.4, 0.7]]]).log(),
+        "old_logp": _double([[[0.5, 0.4, 0.3], [0.3, 0.8, 0.2]]]).log(),
+        "mask": _ragged([3, 1], 3),
+    }
+]
+SAMPLERS = [  # w from .1 to 6; a cap that many tokens pass, one even with its logarithm, and one that few do
+    {
+        "old_logp": _double([[[0.6, 0.5, 0.3], [0.9, 0.2, 0.4]]]).log(),
+        "sampler_logp": _double([[[0.1, 0.4, 0.15], [0.3, 0.25, 0.4]]]).log(),
+        "mask": _ragged([3, 2], 3),
+        "cap": _double(1.5),
+    },
+    {
+        "old_logp": _double([[[0.6, 0.05, 0.5]], [[0.1, 0.9, 0.3]]]).log(),
+        "sampler_logp": _double([[[0.1, 0.2, 0.6]], [[0.9, 0.5, 0.7]]]).log(),
+        "mask": torch.cat([_ragged([3], 3), _ragged([3], 3)]),
+        "cap": _double(4.0),
+    },
+]
+RESPONSES = [  # responses of 1 to 4 tokens; what stands on padding must not matter
+    {"logp": new.log(), "old_logp": old.log(), "mask": mask[0], "A": _double(A)}
+    for new, old, mask, A in (
+        (
+            _double([[0.6, 0.1, 0.3, 0.8], [0.9, 0.4, 0.7, 0.2], [0.2, 0.7, 0.1, 0.6]]),
+            _double([[0.5, 0.4, 0.3, 0.6], [0.3, 0.8, 0.2, 0.5], [0.4, 0.5, 0.6, 0.3]]),
+            _ragged([4, 1, 2], 4),
+            [1.5, -0.5, -1.0],
+        ),
+        (
+            _double([[0.2, 0.3, 0.9], [0.7, 0.5, 0.4]]),
+            _double([[0.3, 0.2, 0.4], [0.6, 0.6, 0.9]]),
+            _ragged([3, 2], 3),
+            [2.0, 0.5],
+        ),
+    )
+]
+MASKS = [
+    {"mask": _ragged([1, 4, 0, 2], 5)},
+    {"mask": torch.cat([_ragged([2, 0, 0], 3), _ragged([3, 1, 2], 3)])},
+    {"mask": _ragged([3, 3], 3)},
+]
+TURNS = [  # two calls, one, none; cut off after a call, and within the answer of the tool; a batch without padding
+    {"turn": torch.tensor(turns)}
+    for turns in (
+        [[[0, 0, 0, 1, 1, 2, 2, 2, 3, 3, 4, 4, 4], [0, 0, 0, 1, 1, 2, 2, 2, *[-1] * 5], [0, 0, 0, *[-1] * 10]]],
+        [[[0, 0, 0, 1, 1, 1], [0, 0, -1, -1, -1, -1]], [[0, 1, 2, 3, 4, -1], [0, 0, 0, 0, 1, 2]]],
+        [[[0, 1, 2, 2]], [[0, 0, 0, 0]]],
+    )
+]
+REWARDS = [
+    {"rewards": _double([[1, 0, 0, 0], [1, 1, 0, 1]])},
+    {"rewards": _double([[0.1, 0.1, 0.1]])},
+    {"rewards": _double([[5, 6, 8], [2, 2, 2], [0, 1, 9]])},
+]
+LOGITS = [
+    {"logits": _double([[[0.0, 1.0, 2.0, -1.0], [0.5, 0.5, 0.5, 0.5], [4.0, 0.0, 0.0, 0.0]]])},
+    {"logits": _double([[-1.0, 0.3, 0.9, 2.0, 0.1], [0.4, -0.7, 1.5, 0.2, 0.0]])},
+]
+REWARDED = [  # the likely action pays, a rare one does; none pays more than another
+    {"log_probs": _double([[0.6, 0.3, 0.1]] * 2).log(), "rewards": _double([[1, 0, 0], [0, 0.5, 2]])},
+    {"log_probs": _double([[0.25, 0.5, 0.25]]).log(), "rewards": _double([[1, 1, 1]])},
+]
+REFERENCES = [{"logp": _double([0.5, 0.2, 0.9]).log(), "ref_logp": _double([0.25, 0.4, 0.9]).log()}]
+
+_OLD = [[0.5, 0.4, 0.3, 0.6], [0.3, 0.8, 0.2, 0.5], [0.4, 0.5, 0.6, 0.3]]
+_NEW = [[0.6, 0.1, 0.5, 0.9], [0.9, 0.6, 0.7, 0.2], [0.2, 0.52, 0.1, 0.33]]
+_REF = [[0.4, 0.3, 0.3, 0.2], [0.5, 0.4, 0.9, 0.7], [0.4, 0.1, 0.3, 0.9]]
+_RARE = [[0.05, 0.001, 0.3, 0.6], [0.3, 0.04, 0.2, 0.5], [0.4, 0.5, 0.6, 0.3]]  # to _NEW: ratios of 12, 100 and 15
+WHOLE_BATCHES = [  # ratios beyond both limits with A of both signs, padding that holds numbers, a dead group, lengths that differ
+    {
+        "logp": _double(new).log(),
+        "old_logp": _double(old).log(),
+        "ref_logp": _double(ref).log(),
+        "rewards": _double(rewards),
+        "mask": mask,
+    }
+    for new, old, ref, rewards, mask in (
+        (
+            [_NEW, [row[::-1] for row in _NEW]],
+            [_OLD, _REF],
+            [_REF, _OLD],
+            [[1, 0, 0.2], [0, 3, 1]],
+            torch.cat([_ragged([4, 1, 2], 4), _ragged([2, 3, 4], 4)]),
+        ),
+        (
+            [_NEW, _OLD],
+            [_OLD, _NEW],
+            [_REF, _REF],
+            [[1, 1, 1], [0, 1, 0]],
+            torch.cat([_ragged([1, 2, 3], 4), _ragged([4, 4, 1], 4)]),
+        ),
+        ([_REF], [_OLD], [_NEW], [[0.5, -1, 2]], _ragged([3, 4, 2], 4)),
+        ([_NEW], [_RARE], [_REF], [[1, 0, 0]], _ragged([2, 3, 1], 4)),
+        # the first update: every ratio is 1, inside all limits
+        ([_NEW], [_NEW], [_REF], [[1, 0, 0.5]], _ragged([2, 4, 3], 4)),
+    )
+]
+
+PAIRS = [  # responses of 1 to 4 tokens; what stands on padding must not matter
+    {"logp": new.log(), "ref_logp": ref.log(), "mask": mask, "beta": _double(beta)}
+    for new, ref, mask, beta in (
+        (
+            _double([[[0.5, 0.9, 0.2, 0.7], [0.3, 0.1, 0.6, 0.4]], [[0.2, 0.8, 0.5, 0.1], [0.7, 0.9, 0.3, 0.2]]]),
+            _double([[[0.4, 0.6, 0.5, 0.1], [0.6, 0.5, 0.2, 0.9]], [[0.6, 0.7, 0.9, 0.8], [0.3, 0.2, 0.6, 0.5]]]),
+            torch.cat([_ragged([3, 2], 4), _ragged([1, 4], 4)]),
+            0.1,
+        ),
+        (
+            _double([[[0.9, 0.8], [0.05, 0.3]], [[0.1, 0.6], [0.9, 0.2]], [[0.5, 0.5], [0.4, 0.9]]]),
+            _double([[[0.2, 0.3], [0.7, 0.6]], [[0.7, 0.9], [0.1, 0.4]], [[0.6, 0.2], [0.8, 0.3]]]),
+            torch.cat([_ragged([2, 1], 2), _ragged([2, 2], 2), _ragged([1, 2], 2)]),
+            2.0,
+        ),
+    )
+]
+
+SCORES = [
+    {"chosen": _double([1.2, -0.3, 0.5, 2.0]), "rejected": _double([0.2, 0.6, -1.5, 2.5])},
+    {"chosen": _double([-0.7, 0.4]), "rejected": _double([1.1, 0.1])},
+]
+FAR_SCORES = {"chosen": _double([0.0, 900.0]), "rejected": _double([900.0, 0.0])}  # σ(−900) is rounded to 0
+
+CREDITS = [  # answers of 1 to 4 tokens; rewards are 0 on padding, what values hold there must not matter
+    {"rewards": _double(rewards), "values": _double(values), "mask": mask, "gamma": _double(gamma), "lam": _double(lam)}
+    for rewards, values, mask, gamma, lam in (
+        (
+            [[[-0.1, 0.0, 0.05, 1.0], [0.02, -0.3, 0.0, 0.0], [2.0, 0.0, 0.0, 0.0]]],
+            [[[0.5, 0.6, 0.3, 0.8], [0.4, 0.1, -0.7, 0.9], [1.5, 0.2, 0.6, -0.4]]],
+            _ragged([4, 2, 1], 4),
+            0.9,
+            0.5,
+        ),
+        (
+            [[[0.0, 0.0, 1.0], [0.0, 0.0, 0.0]], [[0.1, 0.7, 0.0], [-0.2, -1.0, 0.0]]],
+            [[[0.2, 0.7, 0.9], [0.2, 0.1, 0.3]], [[-0.5, 0.4, 3.0], [0.6, -0.8, 2.0]]],
+            torch.cat([_ragged([3, 3], 3), _ragged([2, 2], 3)]),
+            1.0,
+            0.95,
+        ),
+    )
+]
+EPISODES = [  # whole responses and one baseline for all of them; what stands on padding must not matter
+    {"logp": _double(probs).log(), "mask": mask[0], "R": _double(R), "b": _double(b)}
+    for probs, mask, R, b in (
+        ([[0.6, 0.1, 0.3], [0.9, 0.4, 0.7], [0.2, 0.5, 0.8]], _ragged([3, 1, 2], 3), [1.0, 0.0, 0.5], 0.4),
+        ([[0.5, 0.3], [0.7, 0.2]], _ragged([2, 1], 2), [-1.0, 2.0], 1.5),
+    )
+]
+TABLE_STEPS = [  # an action that is played twice, and one that is never played; rewards of both signs, also on average
+    {"logits": _double(logits), "actions": torch.tensor(actions), "R": _double(R), "lr": _double(lr)}
+    for logits, actions, R, lr in (
+        ([0.2, -0.5, 1.0, 0.0], [2, 0, 2, 3], [1.0, 0.0, 0.5, 0.25], 0.5),
+        ([0.7, -0.3, 0.1], [1, 2, 1], [0.0, 2.0, -1.0], 3.0),
+        ([0.4, 0.9, -0.6], [0, 2, 0, 1], [-1.0, 0.5, -2.0, 1.3], 1.0),
+    )
+]
+ACTORS_AND_CRITICS = [  # ratios and values within their limits and beyond, on either side of the target; answers of 1 to 3 tokens
+    {
+        "logp": _double([[[0.9, 0.2, 0.5], [0.3, 0.1, 0.8]], [[0.6, 0.7, 0.4], [0.2, 0.9, 0.3]]]).log(),
+        "old_logp": _double([[[0.5, 0.5, 0.5], [0.2, 0.4, 0.3]], [[0.3, 0.6, 0.8], [0.5, 0.2, 0.6]]]).log(),
+        "A": _double([[[1.0, 1.5, -0.5], [-1.0, 0.7, 0.9]], [[-0.8, 0.6, -1.2], [-0.4, 1.1, 0.3]]]),
+        "values": _double([[[0.6, -0.2, 0.3], [1.4, 0.9, 0.1]], [[0.5, 0.05, 0.9], [-0.6, 0.3, 0.8]]]),
+        "old_values": _double([[[0.2, 0.2, 0.25], [0.9, 0.1, 0.7]], [[0.1, 0.1, 0.4], [0.0, 0.9, 0.2]]]),
+        "returns": _double([[[1.0, 1.0, 0.0], [0.0, 0.3, 0.2]], [[0.0, 1.0, 1.0], [-1.0, 0.4, 0.6]]]),
+        "entropy": _double([[[0.3, 1.2, 0.7], [1.6, 0.2, 0.4]], [[0.9, 0.5, 0.1], [0.8, 1.1, 0.6]]]),
+        "mask": torch.cat([_ragged([3, 1], 3), _ragged([2, 3], 3)]),
+    }
+]
+ACTORS_AND_CRITICS.append(  # beside other neighbours, and round no more: that two errors are of one size is no accident then
+    {
+        name: x if name == "mask" else 0.83 * x.roll(1, -1) + 0.0137 * place
+        for place, (name, x) in enumerate(ACTORS_AND_CRITICS[0].items())
+    }
+)
+PROBABILITIES = [  # q below, at and above 4 · eps_low; a cap that is reached, by any width, and one that is not
+    {"q": _double(probs), "eps_low": _double(low), "eps_high": _double(high), "max_ratio": _double(cap)}
+    for probs, low, high, cap in (
+        ([0.9, 0.01, 0.64, 0.3, 1.0, 0.002], 0.16, 0.2, 10.0),
+        ([0.015, 0.97, 0.5], 0.1, 0.35, 3.0),
+        ([0.004, 0.6], 0.12, 0.23, 1.5),
+    )
+]
+
+
+def lengths_around(max_length: int, cache: int) -> list[Case]:
+    """Return rewards and lengths below a ramp of `cache` tokens up to max_length, on it, at both its ends and far beyond."""
+    start = max_length - cache
+    first, middle, last = (start + -(-cache * quarters // 4) for quarters in (1, 2, 3))
+    shortest = min(start // 4, start - cache - 1)  # where the straight line of the ramp would have passed 1, if it can
+    return [
+        {"rewards": _double(rewards), "lengths": torch.tensor(tokens).clamp(min=0)}
+        for rewards, tokens in (
+            (
+                [[1, 0, 1, 0, 1, 0], [1, 1, 0, 1, 0, 1]],
+                [
+                    [shortest, 2 * start // 3, start, first, middle, last],
+                    [start - 1, start + 1, max_length, max_length, max_length + 1, 5 * max_length // 2],
+                ],
+            ),
+            ([[0.5, 2.0, -1.0]], [[last, max_length + 2, 5 * start // 12]]),
+        )
+    ]

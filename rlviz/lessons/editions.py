@@ -1,0 +1,206 @@
+"""Three editions of the course from one source: to read, for students (no outputs, no answers), for the instructor."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+# a fold holds an answer unless its summary begins with "Why", which is a derivation, or is 中文提要
+ANSWER = re.compile(r"<details[^>]*>\s*<summary[^>]*>\s*(?:<\w+>\s*)*(?!Why|中文).*?</details>\n*", re.S)
+SOLUTIONS, TEACHING = "solutions", "teaching"
+OWN = ("predictions", "mine")  # what whoever ran the lessons there left beside them
+Notebook = Any  # nbformat has no types
+
+
+def files(edition: str, source: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield path and content of each file of an edition: read, student, lab or instructor.
+
+    lab is the student's, with the solutions in a folder of their own, and beside them the answers that were folded.
+    """
+    make = {"read": _as_committed, "student": student, "lab": student, "instructor": instructor}[edition]
+    for file in sorted(source.rglob("*")):
+        name = file.relative_to(source)
+        folder = name.parts[0] if len(name.parts) > 1 else ""
+        if not file.is_file() or any(part.startswith((".", "__pycache__")) for part in name.parts):
+            continue
+        if (
+            folder in OWN
+            or (folder == SOLUTIONS and edition == "student")
+            or (folder == TEACHING and edition in ("student", "lab"))
+        ):
+            continue
+        if file.suffix != ".ipynb" or folder:
+            yield name.as_posix(), file.read_bytes()
+            continue
+        notebook = read_notebook(file)
+        if edition == "lab" and (answers := _answers(notebook)):
+            yield f"{SOLUTIONS}/{file.stem}_answers.md", f"# Answers to {file.stem}\n\n{answers}".encode()
+        yield name.as_posix(), nbformat.writes(make(notebook, source, file.name)).encode()
+
+
+def read_notebook(file: Path) -> Notebook:
+    """Read a notebook of format 4, or an older one as if it were of that. Raises ValueError in a sentence for anything else."""
+    try:
+        notebook = nbformat.reads(file.read_text(encoding="utf-8"), as_version=4)
+        kinds = {"cell_type": str, "source": str, "metadata": dict}
+        if not all(isinstance(cell[name], kind) for cell in notebook.cells for name, kind in kinds.items()):
+            raise TypeError
+    except (
+        nbformat.ValidationError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+        RecursionError,
+    ) as error:
+        raise ValueError(f"{file} must be a notebook of Jupyter's format 4; it cannot be read as one") from error
+    return notebook
+
+
+def _as_committed(notebook: Notebook, source: Path, name: str) -> Notebook:
+    return notebook
+
+
+def student(notebook: Notebook, source: Path, name: str) -> Notebook:
+    """Return a lesson without outputs and without answers: cells tagged "answer", and folds that are no derivation."""
+    kept = []
+    for cell in notebook.cells:
+        if "answer" in cell.metadata.get("tags", ()):
+            continue
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+        elif not (source_left := ANSWER.sub("", cell.source).strip()):
+            continue
+        else:
+            cell.source = source_left
+        cell.pop("attachments", None)
+        kept.append(cell)
+    notebook.cells = kept
+    return notebook
+
+
+def _answers(notebook: Notebook) -> str:
+    """Return what the student's edition leaves out, each answer under the heading that it stood under."""
+    heading, told = "", []
+    for cell in notebook.cells:
+        if cell.cell_type != "markdown":
+            continue
+        found = [cell.source] if "answer" in cell.metadata.get("tags", ()) else []
+        for part in re.split(r"^(?=#)", cell.source, flags=re.M) if not found else []:
+            if part.startswith("#"):
+                heading = part.splitlines()[0].lstrip("# ")
+            found += [f"## {heading}\n\n{answer.group().strip()}" for answer in ANSWER.finditer(part)]
+        told += found
+    return "\n\n".join(told)
+
+
+def instructor(notebook: Notebook, source: Path, name: str) -> Notebook:
+    """Return a lesson with the teacher's page before it, and after each exercise its solution and its check's mistakes."""
+    solved = source / SOLUTIONS / name
+    open_ = [cell for cell in read_notebook(solved).cells if cell.cell_type == "code"] if solved.is_file() else []
+    page = source / TEACHING / f"{name[:2]}.md"
+    cells = [_text("teacher", page.read_text(encoding="utf-8"))] if page.is_file() else []
+    cells.append(_text("seconds", _seconds(notebook)))
+    for cell in notebook.cells:
+        cells.append(cell)
+        asked = exercises_of(cell)
+        if not asked:
+            continue
+        mine = [one for one in open_ if _names(one) & _names(cell)]
+        open_ = [one for one in open_ if one not in mine]
+        cells += [_solution(one) for one in mine]
+        cells += [_text(f"{cell.id}-{place}", told) for place, call in enumerate(asked) if (told := _slips(call))]
+    if open_:
+        cells += [_text("rest", "## What else the solutions hold"), *(_solution(one) for one in open_)]
+    notebook.cells = cells
+    return notebook
+
+
+def exercises_of(cell: Notebook) -> list[ast.Call]:
+    """Return the calls of checks in a cell; none where it is no Python."""
+    if cell.cell_type != "code":
+        return []
+    calls = [node for node in ast.walk(_tree(cell.source)) if isinstance(node, ast.Call)]
+    return [call for call in calls if re.fullmatch(r"check\.\w+", ast.unparse(call.func))]
+
+
+def key_of(call: ast.Call) -> str:
+    """Return what names an exercise: check.assembly(my_loss), whatever stands behind the first argument."""
+    return f"{ast.unparse(call.func)}({ast.unparse(call.args[0]) if call.args else ''})"
+
+
+def _tree(source: str) -> ast.Module:
+    lines = [line for line in source.splitlines() if not line.lstrip().startswith(("%", "!"))]
+    try:
+        return ast.parse("\n".join(lines))
+    except (SyntaxError, ValueError, RecursionError):
+        return ast.Module([], [])
+
+
+def _names(cell: Notebook) -> set[str]:
+    """Return the functions that a cell defines, and the puzzles that it answers."""
+    defined = {node.name for node in _tree(cell.source).body if isinstance(node, ast.FunctionDef)}
+    return defined | {key_of(call) for call in exercises_of(cell)}
+
+
+def _seconds(notebook: Notebook) -> str:
+    """Return a table of the cells that say in a comment how long they take."""
+    rows, heading = [], "the beginning"
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            heading = next(reversed(re.findall(r"^#+ (.+)$", cell.source, re.M)), heading)
+        rows += [
+            f"| {heading} | {told} |" for told in re.findall(r"^# ([\d.]+ (?:seconds?|minutes?))", cell.source, re.M)
+        ]
+    return "\n".join(["## How long the cells take, on two cores", "", "| under | takes |", "| --- | ---: |", *rows])
+
+
+def _slips(call: ast.Call) -> str:
+    """Return wrong answers to an exercise as a list: all that its check has by name, or two; empty where none is known."""
+    from rlviz.lessons import check  # with torch, which students' copies can do without
+
+    name = ast.unparse(call.func).removeprefix("check.")
+    known = check.EXERCISES[name].slips if name in check.EXERCISES else ()
+    told = [f"- **{slip.name}** ({slip.written}): {slip.says}" for slip in known] or _two_of(name, call.args[:1])
+    return "\n".join([f"**Likely wrong answers** to `{key_of(call)}`\n", *told]) if told else ""
+
+
+def _two_of(name: str, first: list[ast.expr]) -> list[str]:
+    """Return two wrong answers to a check that has no names for them: of the printed choices, or a whole loss's likeliest."""
+    from rlviz.algorithms import GRPO
+    from rlviz.lessons import assembly, puzzles
+
+    if name == "assembly":
+        # the first ones are those of any algorithm
+        return [f"- {slip.says}" for slip in islice(assembly.slips(GRPO), 2)]
+    if name in ("bug", "unlabelled") and first and isinstance(first[0], ast.Constant):
+        with suppress(ValueError):  # a lesson of somebody's own has none
+            known = puzzles.wrong_answers(name, str(first[0].value))[:2]
+            return [f"- **{answer}**{f': {why}' if why else ''}" for answer, why in known]
+    return []
+
+
+def _solution(cell: Notebook) -> Notebook:
+    return nbformat.from_dict(
+        {
+            "cell_type": "code",
+            "id": f"solution-{cell.id}"[:64],
+            "metadata": {"tags": ["solution"]},
+            "source": f"# Solution\n{cell.source}",
+            "outputs": cell.outputs,
+            "execution_count": None,
+        }
+    )
+
+
+def _text(name: str, source: str) -> Notebook:
+    return nbformat.from_dict(
+        {"cell_type": "markdown", "id": f"teacher-{name}"[:64], "metadata": {"tags": ["teacher"]}, "source": source}
+    )

@@ -1,0 +1,224 @@
+"""What is estimated of a distribution: the KL to the reference, the entropy, and how the entropy changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlviz.lessons.cases import LOGITS, REFERENCES, REWARDED
+from rlviz.lessons.exercise import exercise
+from rlviz.pieces import kl, values
+
+
+@exercise(
+    like=kl.k1,
+    cases=REFERENCES,
+    by="logp",
+    slips="""
+* k1 weighed by its probability: → return logp.exp() * (logp - ref_logp)
+  you weigh by the probability: the tokens are sampled, so likely ones come often already, and would count twice.
+* k1 of probabilities: → return logp.exp() - ref_logp.exp()
+  you subtract the probabilities: k1 is the difference of their logarithms.
+* ratio for k1: → return (logp - ref_logp).exp()
+  you take exp of it: k1 is the difference of the logarithms itself.
+* k1 without its sign: → return (logp - ref_logp).abs()
+  you take the absolute value: single values of k1 may be negative, and only so is their mean the KL.
+* k2 for k1: → return (logp - ref_logp).square() / 2
+  that is k2, x²/2: k1 is logp − ref_logp itself.
+* k3 for k1: → return (ref_logp - logp).exp() - (ref_logp - logp) - 1
+  that is k3, eˣ − x − 1: k1 is logp − ref_logp alone.
+* kl sign lost: → return ref_logp - logp
+  the sign is lost: k1 is logp − ref_logp, whose mean is the KL, which is not negative.
+""",
+)
+def kl_estimate_k1(logp: Tensor, ref_logp: Tensor) -> Tensor:
+    """(logp, ref_logp) → k1."""
+    return logp - ref_logp
+
+
+@exercise(
+    like=kl.k3,
+    cases=REFERENCES,
+    by="logp",
+    slips="""
+* k3 of the wrong ratio: ref_logp - logp → logp - ref_logp
+  your x is upside down: x = ref_logp − logp. The mean of yours over samples is not the KL.
+  Seen in the course hands-on-modern-rl until June 2026: github.com/walkinglabs/hands-on-modern-rl/issues/27
+* k3 computed and k1 used: → return -x
+  that is k1, logp − ref_logp: its mean is the KL, but as a loss it pulls nowhere, for its gradient's mean is 0. k3 is eˣ −
+  x − 1 with x = ref_logp − logp; if you computed it, return it.
+* sign of x lost in the exponential: torch.exp(x) → torch.exp(-x)
+  the sign of x is lost in the exponential: eˣ is exp(ref_logp − logp), reference over policy.
+* sign of x lost after the exponential: - x - 1 → + x - 1
+  the sign of x is lost after the exponential: k3 is eˣ − x − 1, and yours adds x.
+* exponential forgotten: torch.exp(x) → x
+  the exponential is missing, so x − x leaves −1 for every token.
+* logarithms divided: → return ref_logp / logp - (ref_logp / logp).log() - 1
+  you divide log-probabilities: the ratio of the probabilities is the exponential of their difference.
+* one not taken off: - 1 →
+  the 1 is not taken off: where policy and reference agree, k3 has to be 0.
+* k2 for k3: → return x.square() / 2
+  that is k2, x²/2: close to k3 near the reference, but its mean is not the KL.
+* k1 upside down for k3: → return x
+  that is x alone, ref_logp − logp: k3 is eˣ − x − 1.
+* distance for k3: → return x.abs()
+  you take the absolute value of x: k3 is eˣ − x − 1, and only that has the KL for its mean.
+* square for k3: → return x.square()
+  you square x, which is twice k2: k3 is eˣ − x − 1.
+* exact kl for k3: → return logp.exp() * (logp - ref_logp)
+  p · (log p − log q) is a term of the exact KL, a sum over all tokens of the vocabulary: here one was sampled, by p, so it
+  comes as often as p says already. k3 is eˣ − x − 1.
+* forward kl for k3: → return ref_logp.exp() * x
+  that is a term of the exact KL in the other direction, KL(ref‖policy), as F.kl_div(logp, ref_logp, log_target=True) gives
+  it: the KL here is KL(policy‖ref), estimated from the sampled token by eˣ − x − 1.
+* forward estimate for k3: → return torch.exp(x) * x
+  eˣ · x estimates the KL in the other direction, KL(ref‖policy): here it is KL(policy‖ref), by eˣ − x − 1.
+* forward k3: → return torch.exp(x) * x - (torch.exp(x) - 1)
+  r · log r − (r − 1) estimates the KL in the other direction, KL(ref‖policy): here it is r − 1 − log r.
+* x not taken off: - x →
+  x is not taken off: eˣ − 1 has a mean of 0. k3 is eˣ − x − 1.
+* one added: - 1 → + 1
+  the 1 is added: where policy and reference agree, k3 has to be 0, so take it off.
+* one in the exponent: → return torch.exp(x - 1) - x
+  the 1 is in the exponent: k3 is eˣ − x − 1, with the 1 taken off at the end.
+* all in the exponent: → return torch.exp(x - x - 1)
+  the parenthesis closes too late: exp is of x alone, and −x − 1 stands outside, torch.exp(x) − x − 1.
+* probabilities subtracted for the ratio: torch.exp(x) → ref_logp.exp() - logp.exp()
+  you subtract the probabilities: eˣ is their ratio, exp(ref_logp − logp).
+* exponential of logp alone: torch.exp(x) → ref_logp - logp.exp()
+  parentheses are missing: ref_logp − logp.exp() takes exp of logp alone. eˣ is (ref_logp − logp).exp().
+* half of k3: → return (torch.exp(x) - x - 1) / 2
+  you halve it: the ½ is k2's, k3 is eˣ − x − 1.
+* k3 weighed by its probability: → return logp.exp() * (torch.exp(x) - x - 1)
+  you weigh by the probability: the tokens are sampled, so likely ones come often already, and would count twice.
+""",
+)
+def kl_estimate_k3(logp: Tensor, ref_logp: Tensor) -> Tensor:
+    """(logp, ref_logp) → k3."""
+    x = ref_logp - logp
+    return torch.exp(x) - x - 1
+
+
+def of_logits(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function of logits, through which every right way of writing it has the same gradient."""
+    return lambda logits: function(torch.log_softmax(logits, -1))
+
+
+@exercise(
+    like=values.entropy,
+    cases=LOGITS,
+    by="logits",
+    each="distribution",
+    through=of_logits,
+    slips="""
+* surprise of the likeliest token: → return -log_probs.max(-1).values
+  that is −log p of one token, the likeliest: the entropy is over all of them, each weighted by its probability.
+* surprises added unweighted: p * log_probs → log_probs
+  the weights are missing: each −log p counts as often as its token is drawn, so multiply by p = log_probs.exp().
+* surprises averaged unweighted: p * log_probs → log_probs
+  .sum → .mean
+  you average −log p as if all tokens were equally likely: weight each by its own probability, and add up.
+* weighted surprises averaged: .sum → .mean
+  you take the mean over the vocabulary: the weights p add up to 1 already, so take the sum.
+* weighted by the logarithm: log_probs.exp() → log_probs
+  you weight by log p: the weight is p itself, log_probs.exp().
+* log probabilities taken for probabilities: p * log_probs → log_probs * log_probs.log()
+  you take the logarithm of a logarithm: the input holds log p already.
+* entropy in bits: .sum(-1) → .sum(-1) / math.log(2)
+  that is in bits: entropies here are in nats, with the natural logarithm.
+* entropy to base ten: .sum(-1) → .sum(-1) / math.log(10)
+  that is to base 10: entropies here are in nats, with the natural logarithm.
+* normalised over another axis: p = → log_probs = log_probs.log_softmax(-2) ⏎ p =
+  you normalise over dim −2: the distribution is along the last axis, dim −1, and log_probs are normalised already.
+* normalised over the first axis: p = → log_probs = log_probs.log_softmax(0) ⏎ p =
+  you normalise over dim 0: the distribution is along the last axis, dim −1, and log_probs are normalised already.
+* surprise of the first token: → return -log_probs[..., 0]
+  that is −log p of the first token alone: the entropy is over all of them, each weighted by its probability.
+* surprise of the last token: → return -log_probs[..., -1]
+  that is −log p of the last token alone: the entropy is over all of them, each weighted by its probability.
+* probabilities added: p * log_probs → p
+  the logarithm is missing: p adds up to 1, whatever the distribution. Add up p · log p.
+* perplexity: → return (-(p * log_probs).sum(-1)).exp()
+  that is the perplexity, exp of the entropy: return the entropy itself.
+* gini: → return 1 - p.square().sum(-1)
+  1 − Σ p² is the Gini impurity: the entropy is −Σ p · log p.
+* collision entropy: → return -p.square().sum(-1).log()
+  −log Σ p² is the collision entropy, of order 2: the one asked for is −Σ p · log p.
+* missing to the most: → return math.log(log_probs.shape[-1]) + (p * log_probs).sum(-1)
+  that is what is missing to the most, log V − H: return H, −Σ p · log p.
+* powers of two for probabilities: log_probs.exp() → 2**log_probs
+  2 to the power log p is not p: the logarithm is the natural one, so p = log_probs.exp().
+* log probabilities divided by their sum: p = → log_probs = (log_probs / log_probs.sum(-1, keepdim=True)).log() ⏎ p =
+  you give log-probabilities where probabilities are meant: Categorical takes them as logits=log_probs.
+* softmax of probabilities: p = → log_probs = log_probs.exp().log_softmax(-1) ⏎ p =
+  you take the softmax of probabilities: p = log_probs.exp() adds up to 1 already.
+* weighted by the inverse: log_probs.exp() → (-log_probs).exp()
+  your weight is 1 / p, exp of −log p: the weight is p itself, log_probs.exp().
+* logarithm of the sum: → return -p.sum(-1).log()
+  that is 0 for every distribution, as is the logarithm of Σ p = 1: weight each log p by its own p, then add up.
+* entropy as a share of the most: .sum(-1) → .sum(-1) / math.log(log_probs.shape[-1])
+  you divide by log V: that is the share of the most that is possible.
+""",
+)
+def entropy(log_probs: Tensor) -> Tensor:
+    """log_probs [*n, V] → the entropy over the last axis, in nats: [*n]."""
+    p = log_probs.exp()
+    return -(p * log_probs).sum(-1)
+
+
+@exercise(
+    "it falls and rises as measured, whatever the actions earn on average.",
+    like=values.entropy_change,
+    cases=REWARDED,
+    each="distribution",
+    slips="""
+* covariance with its sign lost: return - → return
+  the sign is wrong: dH = −Cov, so entropy falls where likely actions gain more than rare ones.
+* rewards in the place of advantages: - (p * rewards).sum(-1, keepdim=True) →
+  the baseline is missing: A is the reward minus the policy's mean reward, Σ π R.
+* baseline over actions: (p * rewards).sum → rewards.mean
+  your baseline counts all actions alike: the policy's mean reward weighs each by its probability, Σ π R.
+* step without its probability: p * A → A
+  a factor π is missing: one is in the step, π · A, as an action is sampled, and one is the weight in the means. With one of
+  the two it is Cov(log π, A), the natural gradient's.
+  Seen in arXiv 2505.22617, where both forms stand side by side
+* covariance over actions: (p * log_probs).sum → log_probs.mean
+  (p * centred * step).sum → (centred * step).mean
+  your covariance counts all actions alike: in both means each action has the weight π.
+* product of the means left out: - (p * log_probs).sum(-1, keepdim=True) →
+  the product of the means is missing: Cov(x, y) = mean of x y − mean of x · mean of y.
+* baseline averaged: (p * rewards).sum → (p * rewards).mean
+  your baseline averages π R over the actions: the weights π add up to 1 already, so take the sum, Σ π R.
+* baseline of all distributions: (p * rewards).sum(-1, keepdim=True) → (p * rewards).sum()
+  your baseline adds up all distributions: each has a mean reward of its own, .sum(-1, keepdim=True).
+* baseline added to rewards: rewards - → rewards +
+  you add the baseline: A is R minus Σ π R.
+* rewards standardised: (p * rewards).sum → rewards.mean
+  p * A → p * A / (rewards.std(-1, keepdim=True) + 1e-6)
+  you divide by the standard deviation, as GRPO does with a group: here A is R minus Σ π R, and no more.
+* step with two probabilities: p * A → p * p * A
+  a factor π is too many: one is in the step, π · A, and one is the weight in the means.
+* step with the logarithm: p * A → log_probs * A
+  your step is log π · A: a logit moves by π · A, as its action is sampled.
+* covariance of the probability: log_probs - (p * log_probs) → p - (p * p)
+  you take the covariance of π with the step: it is that of log π.
+* weighted products averaged: step).sum → step).mean
+  you take the mean over the actions where π is the weight already: take the sum.
+* entropy taken off: log_probs - (p → log_probs + (p
+  the mean of log π is −H: centred, log π is log π + H. Or the product of the means is added: it is taken off.
+* centred over actions: (p * log_probs).sum → log_probs.mean
+  your mean of log π counts all actions alike: each has the weight π, so it is Σ π log π.
+* change in bits: step).sum(-1) → step).sum(-1) / math.log(2)
+  that is in bits: entropies here are in nats, with the natural logarithm.
+""",
+)
+def entropy_change(log_probs: Tensor, rewards: Tensor) -> Tensor:
+    """(log_probs, rewards), both [*n, V] → −Cov_π(log π, π A), with A the reward minus the policy's mean reward: [*n]."""
+    p = log_probs.exp()
+    A = rewards - (p * rewards).sum(-1, keepdim=True)
+    step = p * A
+    centred = log_probs - (p * log_probs).sum(-1, keepdim=True)
+    return -(p * centred * step).sum(-1)

@@ -1,0 +1,257 @@
+"""How a student's function is judged: by its values and gradients, against the right one and the known mistakes."""
+
+from __future__ import annotations
+
+import dis
+import math
+import textwrap
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from types import FunctionType, ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlviz.markup import element
+
+Inputs = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Result:
+    """output: in float64. slopes: its gradient by some of the inputs. overwritten: the inputs that were changed in place."""
+
+    output: Tensor
+    slopes: Inputs
+    overwritten: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """passed, and in a sentence what is right or wrong; mistake: its name, of one that is known."""
+
+    passed: bool
+    says: str
+    mistake: str = field(default="", compare=False)
+
+    def __repr__(self) -> str:
+        return f"{'Right' if self.passed else 'Not yet'}: {self.says}"
+
+    def _repr_html_(self) -> str:
+        colour = "#00664a" if self.passed else "#9c3f00"
+        word = "Right" if self.passed else "Not yet"
+        style = f"border-left: 5px solid {colour}; padding: 4px 12px; font-size: 15px"
+        return element("div", element("b", f"{word}:"), f" {self.says}", role="status", style=style)
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """wrong: called like the piece that it stands for. says: to the person who made it. name: in words, if it has one."""
+
+    wrong: Callable[..., Any]
+    says: str
+    name: str = ""
+
+
+class Unusable(Exception):
+    """A student's function that gives nothing that could be compared; the message says so to the student."""
+
+
+def _run(function: Callable[..., Any], inputs: Inputs, by: Sequence[str]) -> Result:
+    """Return the output, and its gradient by each input that `by` names; the output's elements weigh 1, 2, 3, …"""
+    values = {name: value.clone() for name, value in inputs.items()}
+    leaves = [values[name].requires_grad_() for name in by]
+    output = function(*values.values())
+    if output is None:
+        raise Unusable("your function returns None: write your lines, and return their result.")
+    if not isinstance(output, Tensor):
+        kind = type(output).__name__
+        article = "an" if kind[0] in "aeiou" else "a"
+        raise Unusable(f"your function returns {article} {kind}: return a torch tensor{_HINTS.get(kind, '')}.")
+    if output.is_complex():
+        raise Unusable("your function returns complex numbers: return real ones.")
+    gradients: Sequence[Tensor | None] = [None] * len(leaves)
+    if leaves and output.requires_grad:
+        weights = torch.arange(1.0, output.numel() + 1, dtype=output.dtype).view(output.shape)
+        gradients = torch.autograd.grad((output * weights).sum(), leaves, allow_unused=True)
+    filled = [torch.zeros_like(leaf) if slope is None else slope for leaf, slope in zip(leaves, gradients, strict=True)]
+    return Result(
+        output.detach().cpu().to_dense().double(),
+        dict(zip(by, filled, strict=True)),
+        tuple(name for name, value in inputs.items() if not torch.equal(values[name], value)),
+    )
+
+
+_HINTS = {"min": ", such as the .values of this minimum", "max": ", such as the .values of this maximum"}
+_ADVICE = (  # what torch says → what helps
+    (
+        "ambiguous",
+        "a comparison of whole tensors has no single answer: use torch.minimum or torch.where, element by element.",
+    ),
+    ("numpy", "stay in torch: numpy breaks the chain of gradients."),
+    (
+        "converted to",
+        "float(), int() and .item() take one number, and this tensor holds several: use the tensor itself.",
+    ),
+    (
+        "must match the size",
+        "two shapes do not fit: a sum or mean drops a dimension, which keepdim=True or x.unsqueeze(-1) gives back, of size 1.",
+    ),
+    (
+        "place operation",
+        "you change a tensor in place whose gradient is asked for: make a new one, with torch.where or x.masked_fill(…).",
+    ),
+)
+
+
+def _broke_off(error: Exception) -> str:
+    for words, advice in _ADVICE:
+        if words in str(error):
+            return f"your function broke off ({type(error).__name__}): {advice}"
+    told = textwrap.shorten(str(error), 200, placeholder=" …")
+    return f"your function broke off with {type(error).__name__}{f': {told}' if told else '.'}"
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and torch.allclose(a, b, rtol=1e-5, atol=1e-7, equal_nan=True)
+
+
+def _matches(ours: Result, theirs: Result) -> bool:
+    return _same(ours.output, theirs.output) and all(
+        _same(slope, theirs.slopes[name]) for name, slope in ours.slopes.items()
+    )
+
+
+def _made(wrong: Callable[..., Any], cases: Sequence[Inputs], by: Sequence[str], got: Sequence[Result]) -> bool:
+    """Whether a mistake gives these results: not where it cannot be called, as in a loss whose other parts do not go with it.
+
+    Without `by` the values alone are compared. With it they come first, on one case: slopes take most of the time.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what a mistake is warned of is none of the student's
+        try:
+            if by and not _same(_run(wrong, cases[0], ()).output, got[0].output):
+                return False
+            runs = (_run(wrong, case, by) for case in cases)
+            return all(_matches(ours, theirs) for ours, theirs in zip(runs, got, strict=True))
+        except (ValueError, TypeError, RuntimeError):
+            return False
+
+
+def _in_words(value: Tensor) -> str:
+    return f"{value.item():.3g}" if value.dim() == 0 else f"[{', '.join(f'{x:.3g}' for x in value.tolist())}]"
+
+
+def _first_difference(expected: Tensor, got: Tensor, inputs: Inputs) -> str:
+    place = tuple(int(i) for i in (~torch.isclose(expected, got, rtol=1e-5, atol=1e-7)).nonzero()[0])
+    given = [
+        f"{name} {_in_words(value if value.dim() == 0 else value[place])}"
+        for name, value in inputs.items()
+        if value.shape in (expected.shape, ()) or (not place and value.dim() == 1)
+    ]
+    if "mask" in inputs:
+        given.insert(0, f"lengths {inputs['mask'].sum(-1).tolist()}")
+    where = f" for {', '.join(given)}" if given else ""
+    at = f"at {list(place)}{where}" if place else where.strip()
+    return f"{at}: {_told_apart(expected[place].item(), got[place].item())}."
+
+
+def _told_apart(expected: float, got: float) -> str:
+    """Return both numbers, with as many digits as it takes to see that they differ."""
+    texts = [(f"{expected:.{digits}g}", f"{got:.{digits}g}") for digits in range(4, 10)]
+    known, shown = next((pair for pair in texts if pair[0] != pair[1]), texts[-1])
+    return f"expected {known}, got {shown}{': no number, as from 0 / 0 or ln(−1)' if math.isnan(got) else ''}"
+
+
+def _of_the_library(student: Callable[..., Any], right: Callable[..., Any]) -> bool:
+    """Whether it is a function of ours, a partial one of it, or does nothing but call the right one by its name."""
+    student = student.func if isinstance(student, partial) else student
+    if str(getattr(student, "__module__", "")).startswith("rlviz."):
+        return True
+    if not isinstance(student, FunctionType):
+        return False
+    name = getattr(right, "__name__", type(right).__name__)
+    named = [one.argval for one in dis.get_instructions(student) if one.opname == "LOAD_GLOBAL"]
+    used = [student.__globals__.get(one) for one in named]
+    ours = any(isinstance(one, ModuleType) and one.__name__.startswith("rlviz") for one in used)
+    return any(one is not None and one in (right, type(right)) for one in used) or (
+        ours and name in student.__code__.co_names
+    )
+
+
+def judge(
+    student: Callable[..., Any],
+    right: Callable[..., Any],
+    cases: Sequence[Inputs],
+    *,
+    known: Sequence[Mistake] = (),
+    further: Iterable[Mistake] = (),
+    by: str | Sequence[str] = (),
+    each: str = "token",
+    through: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda function: function,
+    praise: str = "",
+) -> Verdict:
+    """Compare a function with the right one on all cases: values, and gradients by the input named `by`, or by several.
+
+    A wrong one is compared with the known mistakes, then with the right one's negative, then with further mistakes, which are
+    only made one after the other, then with the known ones' values alone; else the first number that differs is shown. `each`:
+    what has one value of the result. `through` makes of any of these functions the one that is compared. A function of the
+    library's own does not pass. Raises nothing.
+    """
+    if not callable(student):
+        return Verdict(
+            False, "give the check your function itself, its name without brackets behind it: check.…(my_function)."
+        )
+    by = (by,) if isinstance(by, str) else tuple(by)
+    expected = [_run(through(right), case, by) for case in cases]
+    try:
+        got = [_run(through(student), case, by) for case in cases]
+    except Unusable as error:
+        return Verdict(False, str(error))
+    except Exception as error:
+        return Verdict(False, _broke_off(error))
+    for ours, theirs in zip(expected, got, strict=True):
+        due, shape = list(ours.output.shape), list(theirs.output.shape)
+        if shape != due:
+            advice = "" if shape else f" One value for each {each}: do not average or add over them."
+            if len(shape) == len(due):
+                advice = " Is a sum or mean over the wrong dimension?"
+            advice = advice if due else " One number for the whole batch: take the mean."
+            return Verdict(False, f"your result has shape {shape}; it has to be {due}.{advice}")
+    if all(_matches(ours, theirs) for ours, theirs in zip(expected, got, strict=True)):
+        if _of_the_library(student, right):
+            name = getattr(right, "__name__", type(right).__name__)
+            return Verdict(False, f"{name} is the library's own, and here to compare with: write yours.")
+        praise = praise or f"it agrees with the library on every case, in {'value and gradient' if by else 'value'}."
+        overwritten = got[0].overwritten
+        return Verdict(True, f"{praise} {_OVERWRITTEN.format(*overwritten)}" if overwritten else praise)
+    for mistake in known:
+        if _made(through(mistake.wrong), cases, by, got):
+            return Verdict(False, mistake.says, mistake.name)
+    if all(_same(ours.output, -theirs.output) for ours, theirs in zip(expected, got, strict=True)):
+        return Verdict(False, "the sign is wrong: everything is the negative of what it should be.")
+    for mistake in further:
+        if _made(through(mistake.wrong), cases, by, got):
+            return Verdict(False, mistake.says, mistake.name)
+    for ours, theirs, case in zip(expected, got, cases, strict=True):
+        if not _same(ours.output, theirs.output):
+            for mistake in known:
+                if _made(through(mistake.wrong), cases, (), got):
+                    return Verdict(False, f"{mistake.says} {_OTHER_SLOPES}", mistake.name)
+            return Verdict(False, _first_difference(ours.output, theirs.output, case))
+    differs = next(
+        name
+        for ours, theirs in zip(expected, got, strict=True)
+        for name in by
+        if not _same(ours.slopes[name], theirs.slopes[name])
+    )
+    return Verdict(
+        False, f"the values are right, but the gradient by {differs} is not: is something detached, or rounded?"
+    )
+
+
+_OTHER_SLOPES = "And its gradient is not even that of these values: is something detached, or rounded?"
+_OVERWRITTEN = "But it overwrites its input {0}, which the caller still needs: work on a copy, {0}.clone()."

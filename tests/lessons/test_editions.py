@@ -1,0 +1,135 @@
+"""The editions of every lesson: the student's holds no answer and no output, the instructor's holds every solution."""
+
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from rlviz.algorithms import GRPO
+from rlviz.lessons import check
+from rlviz.lessons.assembly import whole_loss
+from rlviz.lessons.editions import exercises_of, files, key_of
+
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+KEPT = ("Why", "中文")  # how the summary of a fold begins that gives no answer away
+LESSONS = sorted(file.name for file in NOTEBOOKS.glob("*.ipynb"))
+
+
+@pytest.fixture(scope="module")
+def editions():
+    made = {name: dict(files(name, NOTEBOOKS)) for name in ("read", "student", "lab", "instructor")}
+    return lambda edition, name: nbformat.reads(made[edition][name].decode(), as_version=4) if name else made[edition]
+
+
+@pytest.mark.parametrize("name", LESSONS)
+def test_the_student_s_edition_holds_no_output_and_no_answer(name, editions):
+    lesson, whole = editions("student", name), nbformat.read(NOTEBOOKS / name, as_version=4)
+    code = [cell for cell in lesson.cells if cell.cell_type == "code"]
+    assert code and not any(cell.outputs or cell.execution_count for cell in code)
+    text = "\n".join(cell.source for cell in lesson.cells)
+    assert not [said for said in re.findall(r"<summary[^>]*>(.*?)</summary>", text) if not said.startswith(KEPT)]
+    assert text.count("<details") == text.count("</details>")
+    for cell in whole.cells:  # by another way than the edition's own: split at the tags
+        for fold in cell.source.split("<details")[1:]:
+            if not fold.split("<summary>")[1].startswith(KEPT):
+                last = fold.split("</details>")[0].strip().splitlines()[-1]
+                assert last not in text
+        if "answer" in cell.metadata.get("tags", ()):
+            assert cell.source not in text
+    folds = sum(
+        fold.split("<summary>")[1].startswith(KEPT) for c in whole.cells for fold in c.source.split("<details")[1:]
+    )
+    assert text.count("<details") == folds  # derivations stay
+
+
+@pytest.mark.parametrize("name", [name for name in LESSONS if (NOTEBOOKS / "solutions" / name).is_file()])
+def test_the_instructor_s_edition_holds_every_solution(name, editions):
+    text = "\n".join(cell.source for cell in editions("instructor", name).cells)
+    solved = nbformat.read(NOTEBOOKS / "solutions" / name, as_version=4)
+    assert all(cell.source in text for cell in solved.cells if cell.cell_type == "code")
+    assert (NOTEBOOKS / "teaching" / f"{name[:2]}.md").read_text(encoding="utf-8") in text
+
+
+def test_an_exercise_is_followed_by_its_solution_and_the_mistakes_of_its_check(editions):
+    cells = editions("instructor", "04_grpo.ipynb").cells
+    place = next(
+        i for i, cell in enumerate(cells) if cell.cell_type == "code" and "def my_group_advantage" in cell.source
+    )
+    assert "rewards.std(1, keepdim=True)" in cells[place + 1].source
+    told = cells[place + 2].source
+    assert (
+        "- **std above zero as the test** (`return torch.where(std > 0, (rewards - mean) / std, 0.0)`): asking" in told
+    )
+    assert "- **over the batch** (`mean(1, keepdim=True)` → `mean()`, `std(1, keepdim=True)` → `std()`): you" in told
+    assert "- **mean forgotten** (no `- mean`): the group's mean" in told
+
+
+def wrong_answers(edition):
+    """Return check, first argument and list of the cells of the instructor's edition that tell wrong answers."""
+    found = re.compile(r"\*\*Likely wrong answers\*\* to `check\.(\w+)\('?(\w*)'?\)`\n\n(.+)", re.S)
+    return [told.groups() for cell in edition.cells if (told := found.fullmatch(cell.source))]
+
+
+@pytest.mark.parametrize("name", LESSONS)
+def test_each_exercise_is_followed_by_wrong_answers(name, editions):
+    lesson = nbformat.read(NOTEBOOKS / name, as_version=4)
+    asked = [key_of(call) for cell in lesson.cells for call in exercises_of(cell)]
+    told = wrong_answers(editions("instructor", name))
+    assert [check for check, *_ in told] == [key.removeprefix("check.").partition("(")[0] for key in asked]
+    assert all(len(re.findall("^- ", answers, re.M)) >= 2 for *_, answers in told)
+
+
+def test_the_wrong_answers_to_a_puzzle_are_those_that_its_check_refuses(editions):
+    judged = 0
+    for name in LESSONS:
+        for kind, lesson, answers in wrong_answers(editions("instructor", name)):
+            if kind in ("bug", "unlabelled"):
+                for answer, why in re.findall(r"^- \*\*(.+?)\*\*(?:: (.+))?$", answers, re.M):
+                    verdict = (
+                        check.unlabelled(lesson, answer)
+                        if kind == "unlabelled"
+                        else check.bug(lesson, line=1, does=answer)
+                    )
+                    assert not verdict.passed and " is one of: " not in verdict.says
+                    assert (
+                        verdict.says == why
+                        if kind == "unlabelled"
+                        else not verdict.says.startswith("that is what it does")
+                    )
+                    judged += 1
+    assert judged == 2 * (16 + 14)  # of 16 bugs and 14 runs
+
+
+def test_the_wrong_answers_to_a_whole_loss_are_what_its_check_says(editions):
+    (told,) = (
+        answers for kind, _, answers in wrong_answers(editions("instructor", "04_grpo.ipynb")) if kind == "assembly"
+    )
+    right = whole_loss(GRPO)
+    wrong = (
+        lambda logp, old_logp, ref_logp, rewards, mask: right(logp, old_logp, ref_logp, rewards, mask | True),
+        lambda logp, old_logp, ref_logp, rewards, mask: right(logp, logp.detach(), ref_logp, rewards, mask),
+    )
+    assert told == "\n".join(f"- {check.assembly(loss, GRPO).says}" for loss in wrong)
+
+
+def test_only_the_student_s_edition_is_without_solutions(editions):
+    assert not [name for name in editions("student", "") if name.startswith(("solutions/", "teaching/"))]
+    lab = editions("lab", "")
+    assert "solutions/04_grpo.ipynb" in lab and not [name for name in lab if name.startswith("teaching/")]
+    ends = "*mean of them* gives −1.17"  # a folded answer
+    assert ends in lab["solutions/04_grpo_answers.md"].decode()
+    assert ends not in lab["04_grpo.ipynb"].decode()
+    assert "glossary.md" in editions("student", "")
+
+
+def test_what_somebody_predicted_or_kept_goes_to_nobody_else(tmp_path):
+    for name in ("predictions/00.json", "mine/pessimistic.py", "glossary.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    assert [name for name, _ in files("lab", tmp_path)] == ["glossary.md"]
+
+
+def test_the_edition_to_read_is_the_committed_one(editions):
+    for name in LESSONS:
+        assert editions("read", name) == nbformat.read(NOTEBOOKS / name, as_version=4)

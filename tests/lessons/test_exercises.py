@@ -1,0 +1,386 @@
+"""Every exercise and every slip of it, by one table: the same laws hold for all.
+
+A new exercise needs an answer in other words in `answers.py`, a new slip no test of its own, and one that was published a number
+worked by hand. The right numbers are worked by hand in tests/pieces.
+"""
+
+import math
+from dataclasses import replace
+from itertools import islice
+
+import pytest
+import torch
+
+from rlviz.lessons import bounds, check, credit, rewards
+from rlviz.lessons.exercise import MOST_PAIRS, edited, exercise, lines_of, made_of, read_edits, read_slips, source_of
+from rlviz.lessons.judge import Verdict, _matches, _run
+from tests.lessons.answers import ANSWERS
+from tests.pieces.tensors import close, double, slope
+
+EXERCISES = check.EXERCISES | {"mean_only": credit.mean_only, "fixed_bounds": bounds.fixed_bounds(0.2, 0.28)}
+EACH = pytest.mark.parametrize("name", EXERCISES)
+SLIPS = [(name, slip) for name, one in EXERCISES.items() for slip in one.slips]
+EACH_SLIP = pytest.mark.parametrize(
+    ("name", "slip"), [pytest.param(*row, id=f"{row[0]}: {row[1].name}") for row in SLIPS]
+)
+
+
+def by_of(one):
+    return (one.by,) if isinstance(one.by, str) and one.by else tuple(one.by)
+
+
+def results(one, function):
+    return [_run(one.through(function), case, by_of(one)) for case in one.cases]
+
+
+def same(one, a, b):
+    return all(map(_matches, results(one, a), results(one, b)))
+
+
+def as_a_student_s(function):
+    """Return the function as somebody else's: the checks refuse what is defined in the library."""
+    return lambda *given: function(*given)  # noqa: PLW0108
+
+
+# --- right answers ---
+
+
+@EACH
+def test_the_answer_is_the_library_s_piece_and_passes(name):
+    one = EXERCISES[name]
+    assert same(one, one.answer, one.like)
+    verdict = one(as_a_student_s(one.answer))
+    assert verdict.passed and repr(verdict) == f"Right: {verdict.says}"
+
+
+@EACH
+def test_the_library_s_own_does_not_pass(name):
+    one = EXERCISES[name]
+    for ours in (one.like, one.answer):
+        verdict = one(ours)
+        assert not verdict.passed and verdict.says.endswith(
+            "is the library's own, and here to compare with: write yours."
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "place"), [(name, place) for name in EXERCISES for place in range(len(ANSWERS[name]))]
+)
+def test_a_right_answer_in_other_words_passes(name, place):
+    verdict = EXERCISES[name](ANSWERS[name][place])
+    assert verdict.passed, verdict
+
+
+def test_an_answer_without_a_piece_by_hand():
+    logp, mask = double([[0.5, 0.25], [0.5, 0.9]]).log(), torch.tensor([[True, True], [True, False]])
+    # −½ [ (1 − ¼) ln ⅛ + (0 − ¼) ln ½ ]
+    close(check.reinforce.answer(logp, mask, double([1, 0]), double(0.25)), 0.5 * (0.75 * 3 - 0.25) * math.log(2))
+    # two actions, even: the right one earned 1, so A is 1 and −1; each moves its logit by A / 2, twice, over N = 2
+    close(check.reinforce_step.answer(double([0, 0]), torch.tensor([0, 1]), double([1, 0]), double(1)), [0.5, -0.5])
+    one = torch.ones(1, 1, 1, dtype=torch.double)
+    # r = 2 is clipped to 1.2; V = .6 was .2, target 1: ½ (.4 − 1)²; H = 1
+    given = (math.log(2) * one, 0 * one, one, 0.6 * one, 0.2 * one, one, one, one.bool())
+    close(check.ppo_loss.like(*given), -1.2 + 0.5 * 0.18 - 0.01)
+
+
+# --- slips ---
+
+
+@EACH_SLIP
+def test_a_slip_is_wrong_and_told_by_its_name(name, slip):
+    one = EXERCISES[name]
+    assert not same(one, one.wrong[slip.name], one.like)
+    verdict = one(as_a_student_s(one.wrong[slip.name]))
+    assert (verdict.passed, verdict.mistake, verdict.says) == (False, slip.name, slip.says)
+
+
+@EACH_SLIP
+def test_the_words_to_whoever_made_it(name, slip):
+    assert slip.edits and slip.says.endswith((".", "?")) and len(slip.says.split()) >= 6
+    assert "  " not in slip.says and "→" not in slip.says and len(slip.says) < 420
+    assert slip.says[0] == slip.says[0].lower() or slip.says.startswith(("A ", "V "))  # it goes on behind "Not yet: "
+
+
+@EACH
+def test_no_two_slips_share_a_name_or_a_sentence(name):
+    slips = EXERCISES[name].slips
+    assert len({slip.name for slip in slips}) == len({slip.says for slip in slips}) == len(slips) > 2
+
+
+def elsewhere(one):
+    """Return the exercise on other numbers than those of its cases."""
+    random = torch.Generator().manual_seed(5)
+
+    def smaller(name, x):
+        less = x * (1 - 0.07 * torch.rand(x.shape, generator=random, dtype=torch.double))
+        return less.log_softmax(-1) if name == "log_probs" else less if x.is_floating_point() else x
+
+    return replace(one, cases=[{name: smaller(name, x) for name, x in case.items()} for case in one.cases])
+
+
+@EACH
+def test_two_slips_at_once_are_recognised_and_nothing_false_is_told(name):
+    """Of the pairs that are tried, ten, spread over all; one that is a single slip after all, or none, is told as that."""
+    one = EXERCISES[name]
+    pairs = list(one.pairs())
+    assert len(pairs) <= MOST_PAIRS
+    known = {mistake.name: mistake.wrong for mistake in (*one.mistakes, *pairs)}
+    told = 0
+    for pair in pairs[:: max(1, len(pairs) // 10)]:
+        verdict = one(as_a_student_s(pair.wrong))
+        if not verdict.mistake:
+            assert verdict.passed or "sign is wrong" in verdict.says or "broke off" in verdict.says
+            continue
+        for numbers in (one, elsewhere(one)):
+            assert same(numbers, known[verdict.mistake], pair.wrong), (pair.name, verdict.mistake)
+        told += verdict.mistake == pair.name and verdict.says.startswith("two things. ")
+    assert told or len(pairs) < 5
+
+
+def test_one_pair_in_full():
+    verdict = check.pessimistic(lambda r, A, low, high: torch.maximum(r * A, r.clamp(low, 2 - low) * A))
+    assert verdict == Verdict(
+        False,
+        "two things. you take the maximum of the two branches: the objective is to be pessimistic. And: your upper limit is "
+        "as far from 1 as the lower one: the widths may differ, so use upper.",
+    )
+    assert verdict.mistake == "maximum for the minimum, and lower width on both sides"
+
+
+# --- what was published, by a number worked by hand ---
+
+LN2 = math.log(2)
+THREE = torch.tensor([[[True, True, True], [True, True, False]]])
+# γ = ½, λ = ¼. A response of three tokens and one of two, whose padding has V = 4
+CREDIT = double([[[1, 0, 4], [0, 2, 0]]]), double([[[2, 4, 2], [2, 1, 4]]]), THREE, double(0.5), double(0.25)
+# Two pairs, β = ½. Log-ratios of chosen and rejected: 2 ln 3 and −ln 4; −ln 4 and ln 2 + ln 1
+LOGP = double([[[0.9, 0.9], [0.2, 0.9]], [[0.2, 0.9], [0.6, 0.9]]]).log()
+REF_LOGP = double([[[0.3, 0.3], [0.8, 0.1]], [[0.8, 0.1], [0.3, 0.9]]]).log()
+PAIRS = LOGP, REF_LOGP, torch.tensor([[[1, 1], [1, 0]], [[1, 0], [1, 1]]]).bool(), double(0.5)
+# log-ratios .3 −.1 (.7 on padding), mean .1, with A = 2; .6 .4 −.1, mean .3, with A = −1
+OLD = double([[-1, -2, -1.5], [-1, -1, -2]])
+RESPONSES = OLD + double([[0.3, -0.1, 0.7], [0.6, 0.4, -0.1]]), OLD, THREE[0].flip(0), double([2, -1])
+HALF = double([[[0.6]]]).log(), double([[[0.3]]]).log(), torch.ones(1, 1, 1).bool()  # a ratio of 2
+WEIGHED = (torch.tensor([[[True, True, False], [True, False, False]]]),)
+
+
+def of_odds(*odds):
+    """Return the mean of −ln σ of margins whose exponentials these are."""
+    return sum(math.log(1 + 1 / o) for o in odds) / len(odds)
+
+
+ONE = torch.ones(1, 1, 1, dtype=torch.double)
+# a bad token that ran up from ½ to ¾, no error of the critic, no entropy
+ACTOR = (0.75 * ONE).log(), (0.5 * ONE).log(), -ONE, 0 * ONE, 0 * ONE, 0 * ONE, 0 * ONE, ONE.bool()
+PUBLISHED = {  # slip → what it is given, and what comes
+    # A bad token that ran up to 1.5: max(−1.5, −1.2), where the minimum is −1.5
+    "inverted for bad tokens": ((double([1.5]), double([-1]), double([0.8]), double([1.2])), [-1.2]),
+    "policy inverted for bad tokens": (ACTOR, 1.2),
+    "policy ratio with the old recomputed": (ACTOR, 1),
+    # the mean of three tenths is not .1: each is d below it, and the std is √(3 d² / 2)
+    "std above zero as the test": ((double([[0.1] * 3]),), [[-math.sqrt(2 / 3)] * 3]),
+    "ratio with the old recomputed": (HALF, [[[1]]]),
+    "sequence ratio with the old recomputed": (HALF, [[[1]]]),
+    "gspo with the old recomputed": (RESPONSES, (2 - 1) / 2),
+    "gspo summed over tokens": (RESPONSES, (2 * 2 * math.exp(0.1) - 3 * math.exp(0.3)) / 2),
+    "length mean kept": (WEIGHED, [[[1 / 4, 1 / 4, 0], [1 / 2, 0, 0]]]),
+    "sequence weight on every token": (WEIGHED, [[[1 / 2, 1 / 2, 0], [1 / 2, 0, 0]]]),
+    "plain token sum": (WEIGHED, [[[1, 1, 0], [1, 0, 0]]]),
+    # second: δ −4, 2 + 2 − 1 = 3, −1.5; −4, 3 − 4/8, −1.5 + 2.5/8
+    "padding bootstrapped": (CREDIT, [[[0.65625, -2.75, 2], [-1.1875, 2.5, 0]]]),
+    "own reward minus value": (CREDIT, [[[-1, -4, 2], [-2, 1, 0]]]),
+    # x is ln 2, then −ln 2
+    "k3 of the wrong ratio": ((double([0.5, 0.25]).log(), double([0.25, 0.5]).log()), [1 - LN2, LN2 - 0.5]),
+    # ½, ¼, ¼: log π −1, −2, −2 in ln 2; A ½, −½, −½: mean of log π · A ¼, of A 0
+    "step without its probability": ((double([[0.5, 0.25, 0.25]]).log(), double([[1, 0, 0]])), [-0.25 * LN2]),
+    "overlong counts the prompt": ((double([[1, 0]]), torch.tensor([[8, 8]])), [[0.5, -0.5]]),  # −(8 + 6 − 12) / 4
+    "overlong without a floor": ((double([[1]]), torch.tensor([[20]])), [[-1]]),  # 1 − (20 − 12) / 4
+    "reference forgotten": (PAIRS, of_odds((0.81 / 0.2) ** 0.5, (0.2 / 0.54) ** 0.5)),
+    "means over tokens": (PAIRS, of_odds(12**0.5, 32**-0.25)),  # ½ (ln 3 + ln 4), ½ (−ln 4 − ½ ln 2)
+    "logarithm of the sigmoid": ((double([0]), double([900])), math.inf),
+}
+
+
+@pytest.mark.parametrize(("name", "slip"), [row for row in SLIPS if row[1].seen])
+def test_what_was_published_is_what_a_hand_works_out(name, slip):
+    given, expected = PUBLISHED[slip.name]
+    close(EXERCISES[name].wrong[slip.name](*given).double(), expected, rtol=1e-6)
+    assert (
+        not torch.allclose(EXERCISES[name].like(*given).double(), double(expected)) or slip.name == "length mean kept"
+    )
+
+
+def test_every_number_worked_by_hand_is_of_a_published_slip():
+    assert set(PUBLISHED) == {slip.name for _, slip in SLIPS if slip.seen}
+
+
+def test_a_bad_token_that_ran_up_has_lost_its_gradient_in_the_published_one():
+    at = double([1.5]), double([-1]), double([0.8]), double([1.2])
+    close(slope(check.pessimistic.wrong["inverted for bad tokens"], *at), [0])
+    close(slope(check.pessimistic.like, *at), [-1])
+
+
+# --- what is no answer ---
+
+
+def broken(*given):
+    raise ValueError("a\nb " + 1000 * "c ")
+
+
+def without_words(*given):
+    raise KeyError
+
+
+NO_ANSWER = {
+    "None": lambda *given: None,
+    "text": lambda *given: "0.5",
+    "list": lambda *given: [0.5, 0.5],
+    "int": lambda *given: 3,
+    "True": lambda *given: True,
+    "two None": lambda *given: (None, None),
+    "two lengths": lambda *given: (torch.ones(2), torch.ones(7)),
+    "wrong shape": lambda *given: torch.ones(2, 3, 4, 5, 6),
+    "empty": lambda *given: torch.ones(0),
+    "nan": lambda *given: given[0] * math.nan,
+    "complex": lambda *given: given[0] * 1j,
+    "sparse": lambda *given: given[0].double().to_sparse(),
+    "without data": lambda *given: torch.ones_like(given[0], device="meta"),
+    "booleans": lambda *given: given[0] > 0,
+    "the first input": lambda *given: given[0],
+    "the last input": lambda *given: given[-1],
+    "all inputs": lambda *given: given,
+    "its sum": lambda *given: given[0].sum(),
+    "overwritten input": lambda *given: given[0].zero_(),
+    "error": broken,
+    "error without words": without_words,
+    "other arguments": lambda: 1,
+    "None itself": None,
+    "a tensor itself": torch.ones(3),
+    "a class": type,
+}
+
+
+@EACH
+@pytest.mark.parametrize("what", NO_ANSWER)
+def test_whatever_is_answered_gets_a_sentence(name, what):
+    verdict = EXERCISES[name](NO_ANSWER[what])
+    assert not verdict.passed and "\n" not in verdict.says and 20 <= len(verdict.says) <= 420
+    assert "</div>" in verdict._repr_html_()
+
+
+# --- exercises at sizes of a lesson's own ---
+
+
+@pytest.mark.parametrize("max_length", [2, 8, 1000])
+def test_the_constant_s_slips_are_known_at_any_maximum_length(max_length):
+    one = credit.constant_weight(max_length)
+    for slip in one.slips:
+        verdict = check.constant_weight(as_a_student_s(one.wrong[slip.name]), max_length=max_length)
+        assert verdict == Verdict(False, slip.says)
+    assert " ".join(slip.says for slip in one.slips).count(f" {max_length}") == 7
+    assert "16" not in " ".join(slip.says for slip in one.slips)
+
+
+@pytest.mark.parametrize(("max_length", "cache"), [(20, 8), (64, 16), (7, 3), (1000, 100), (19, 9)])
+def test_the_overlong_slips_are_known_at_any_length_and_cache(max_length, cache):
+    one = rewards.soft_overlong_punishment(max_length, cache)
+    for slip in one.slips:
+        verdict = check.soft_overlong_punishment(as_a_student_s(one.wrong[slip.name]), max_length, cache)
+        assert verdict == Verdict(False, slip.says)
+
+
+@pytest.mark.parametrize(("max_length", "cache"), [(1, 1), (4, 4), (5, 1), (3, 2)])
+def test_where_a_slip_is_none_the_right_one_passes_all_the_same(max_length, cache):
+    # with a cache of one token, a step of its own is the whole ramp; with cache = max_length nothing is short
+    one = rewards.soft_overlong_punishment(max_length, cache)
+    assert check.soft_overlong_punishment(as_a_student_s(one.answer), max_length, cache).passed
+
+
+def test_sentences_carry_the_numbers_of_the_check():
+    # from 12 to 20 tokens; a student who begins at 20, one who divides by 12 and one who divides in whole numbers
+    def says(student):
+        return check.soft_overlong_punishment(student, max_length=20, cache=8).says
+
+    assert "The ramp is 0 at 12 tokens and −1 at 20." in says(lambda r, n: r + ((n - 20) / 8).clamp(-1, 0))
+    assert says(lambda r, n: r + ((12 - n) / 12).clamp(-1, 0)).startswith(
+        "divide by cache, 8, the width of the ramp, not by 12"
+    )
+    assert says(lambda r, n: r + ((12 - n) // 8).clamp(-1, 0)).startswith("from 13 tokens on the full 1 is lost")
+
+
+@pytest.mark.parametrize("max_length", ["16", None, 2.5, [16], 0])
+def test_a_size_that_is_none_is_told(max_length):
+    allowed = "at least 1" if max_length == 0 else "a whole number, at least 1"
+    says = f"of this check, max_length must be {allowed}; got {max_length!r}."
+    assert check.constant_weight(lambda mask: mask / 16, max_length) == Verdict(False, says)
+    assert check.soft_overlong_punishment(lambda rewards, lengths: rewards, max_length) == Verdict(False, says)
+    says = check.soft_overlong_punishment(lambda rewards, lengths: rewards, max_length=8, cache=9).says
+    assert says.startswith("of this check, cache must be above 0 and at most max_length (8): ")
+
+
+def test_the_fixed_limits_of_a_symmetric_clip_are_no_slip():
+    assert "fixed at the usual widths" not in {slip.name for slip in bounds.fixed_bounds(0.2, 0.28).slips}
+    assert "fixed at the usual widths" in {slip.name for slip in bounds.fixed_bounds(0.1, 0.28).slips}
+
+
+# --- how a slip is written ---
+
+
+def right(x: torch.Tensor) -> torch.Tensor:
+    """Return twice x. x * 2 stands here too."""
+    y = x * 2
+    return y
+
+
+def test_edits_are_made_at_once_in_the_body():
+    source = source_of(right)
+    assert edited(source, read_edits("x * 2 → x * 3")).endswith("    y = x * 3\n    return y")
+    assert edited(source, [("", "z = y + 1 ⏎ return z")]).endswith("    y = x * 2\n    z = y + 1\n    return z")
+    assert lines_of(source, read_edits("y = x → y = -x\n→ return y + 1")) == (3, 4)
+    both = [("x * 2", "y"), ("return y", "return x * 2")]  # what one brings in, the other does not touch
+    assert edited(source, both).endswith("    y = y\n    return x * 2")
+    with pytest.raises(ValueError, match="'x - 2' is not in the answer"):
+        edited(source, read_edits("x - 2 → x"))
+    with pytest.raises(ValueError, match="touch the same words"):
+        edited(source, read_edits("x * 2 → x\n* 2 →"))
+
+
+def test_a_table_of_slips_is_read():
+    first, second = read_slips("""
+    * three times: x * 2 → x * 3
+      you take three times x:
+      take twice x. Seen in a book
+    * forgotten:
+      → return x
+      nothing is done.
+    """)
+    assert (first.name, first.edits, first.seen) == ("three times", (("x * 2", "x * 3"),), "a book")
+    assert first.says == "you take three times x: take twice x."
+    assert second.edits == (("", "return x"),) and second.says == "nothing is done."
+    assert (first & second).name == "three times, and forgotten"
+
+
+def test_an_exercise_stands_where_its_slips_do_not_fit_and_says_which():
+    table = "* none: x - 2 → x\n  nothing of this is there."
+    one = exercise(cases=[{"x": double([1.0])}], slips=table)(right)
+    with pytest.raises(ValueError, match="x - 2"):
+        one(lambda x: x)
+
+
+def test_a_word_of_another_table_gets_its_edits_and_one_may_be_left_out():
+    table = "* three times:\n  words of its own here.\n* three times: x * 2 → x * 3\n  words.\n* out: x * 2 → x\n  no."
+    one = exercise(cases=[{"x": double([1.0])}], slips=table, but="out")(right)
+    assert [(slip.says, slip.edits) for slip in one.slips] == [("words of its own here.", (("x * 2", "x * 3"),))]
+    assert one(lambda x: 3 * x) == Verdict(False, "words of its own here.")
+    assert one.__doc__ == right.__doc__ and "Return twice" not in one.source
+
+
+def test_a_slip_sees_what_its_answer_does():
+    factor = 5.0
+
+    def times(x):
+        return x * factor
+
+    made = made_of(edited(source_of(times), read_edits("x * factor → x + factor + math.pi")), times)
+    assert made(1.0) == pytest.approx(6 + math.pi)
+    assert next(islice(replace(check.entropy, slips=check.entropy.slips[:1]).pairs(), 1), None) is None

@@ -1,0 +1,165 @@
+"""Predictions are asked for once, kept whole, shown beside the result, and gathered from a room."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlviz.lessons import Predictions, room
+
+QUESTIONS = {"dead": "Which share is dead?", "faster": ("Which is faster?", "steps", "outcome")}
+
+
+@pytest.fixture(autouse=True)
+def beside_a_notebook(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RLVIZ_ASK", raising=False)
+
+
+@pytest.fixture
+def says(monkeypatch):
+    """Return what a person was asked; they give these answers in turn."""
+
+    def answering(*answers):
+        asked, left = [], list(answers)
+        monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+        monkeypatch.setattr("builtins.input", lambda prompt: (asked.append(prompt), left.pop(0))[1])
+        return asked
+
+    return answering
+
+
+def test_a_guess_is_asked_for_once_and_stands_beside_the_result(says, capsys):
+    asked = says("a half", "25 %", "2")
+    predict = Predictions("04_grpo", **QUESTIONS)
+    predict("dead")
+    predict("faster")
+    predict("dead")
+    assert len(asked) == 3
+    assert asked[1].startswith("a half is not a number") and "1 steps, 2 outcome" in asked[2]
+    predict.result("dead", 0.24)
+    again = Predictions("04_grpo", **QUESTIONS)  # the kernel was restarted
+    again("dead")
+    again.result("faster", "steps")
+    assert len(asked) == 3
+    assert capsys.readouterr().out.splitlines() == [
+        "Which share is dead? you said 0.25; the run says 0.24.",
+        "Which is faster? you said outcome; the run says steps.",
+    ]
+    table = again.table()._repr_html_()
+    assert "<td" in table and "0.25" in table and "0.24" in table and "outcome" in table
+    kept = json.loads(Path("predictions/04_grpo.json").read_text(encoding="utf-8"))["predictions"]
+    assert (kept["dead"]["guess"], kept["dead"]["result"], kept["faster"]["guess"]) == (0.25, 0.24, "outcome")
+
+
+def test_where_nobody_answers_nothing_is_asked(monkeypatch, capsys):
+    monkeypatch.setattr("builtins.input", lambda _: pytest.fail("asked"))
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
+    predict = Predictions("04_grpo", **QUESTIONS)
+    predict("dead")
+    predict.result("dead", 0.24)
+    assert "you made no prediction; the run says 0.24" in capsys.readouterr().out
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("RLVIZ_ASK", "0")
+    predict("faster")
+
+
+def test_enter_leaves_it_open_and_forget_begins_anew(says):
+    asked = says("", ",5", "1")
+    predict = Predictions("04_grpo", **QUESTIONS)
+    predict("dead")
+    assert predict._kept["dead"].guess is None
+    predict("dead")
+    assert predict._kept["dead"].guess == 0.5
+    predict.forget()
+    predict("dead")
+    assert len(asked) == 3
+
+
+@pytest.mark.parametrize(("question", "guess"), [("Share of dead groups?", 0.75), ("Per cent of the tokens?", 75.0)])
+def test_a_sign_of_per_cent_means_what_the_question_asks_for(says, question, guess):
+    says("75 %")
+    predict = Predictions("09_x", asked=question)
+    predict("asked")
+    predict.result("asked", guess)
+    kept = json.loads(Path("predictions/09_x.json").read_text(encoding="utf-8"))["predictions"]
+    assert kept["asked"]["guess"] == guess
+
+
+def test_a_damaged_file_is_set_aside():
+    Path("predictions").mkdir()
+    Path("predictions/04_grpo.json").write_text("{", encoding="utf-8")
+    with pytest.warns(UserWarning, match="it is now predictions/04_grpo.damaged.json"):
+        predict = Predictions("04_grpo", **QUESTIONS)
+    assert Path("predictions/04_grpo.damaged.json").read_text(encoding="utf-8") == "{"
+    predict.result("dead", 1)
+
+
+@pytest.mark.parametrize(
+    ("lesson", "questions", "words"),
+    [
+        ("../04", {}, "lesson must be made of letters"),
+        ("04", {"a": 3}, "a must be a question"),
+        ("04", {"a": ("one?", "only one choice")}, "a must be a question"),
+    ],
+)
+def test_what_is_no_lesson_and_no_question_is_refused(lesson, questions, words):
+    with pytest.raises(ValueError, match=words):
+        Predictions(lesson, **questions)
+
+
+def test_an_unknown_name_is_refused():
+    predict = Predictions("04_grpo", **QUESTIONS)
+    for use in (predict, lambda name: predict.result(name, 1)):
+        with pytest.raises(ValueError, match="name must be one of dead, faster; got 'dea'"):
+            use("dea")
+
+
+def test_the_room_is_a_histogram_with_the_result(tmp_path):
+    for student, (dead, faster) in enumerate([(0.5, "steps"), (0.25, "outcome"), (None, "steps")]):
+        folder = tmp_path / f"student{student}" / "predictions"
+        folder.mkdir(parents=True)
+        rows = {
+            # machines differ in the last digits: the line is at the result that most runs have
+            "dead": {"question": "Which share is dead?", "guess": dead, "result": 0.24 if student else 0.22, "at": ""},
+            "faster": {"question": "Which is faster?", "guess": faster, "result": "steps", "at": ""},
+        }
+        (folder / "04_grpo.json").write_text(json.dumps({"lesson": "04_grpo", "predictions": rows}), encoding="utf-8")
+    (tmp_path / "student2" / "predictions" / "05_kl.json").write_text("{}", encoding="utf-8")
+    broken = tmp_path / "broken" / "04_grpo.json"
+    broken.parent.mkdir()
+    broken.write_text("[", encoding="utf-8")
+    with pytest.warns(UserWarning, match=f"left out: {broken}"):
+        numbers, words = room(tmp_path, "04_grpo").axes
+    assert sum(bar.get_height() for bar in numbers.patches) == 2
+    assert numbers.lines[0].get_xdata()[0] == 0.24
+    assert [bar.get_height() for bar in words.patches] == [1, 2]  # outcome, steps
+    with pytest.raises(ValueError, match="holds none"):
+        room(tmp_path, "06_which_mean")
+
+
+def hand_in(folder, lesson, *rows):
+    """Write a student's file for each of these (guess, result)."""
+    for student, (guess, result) in enumerate(rows):
+        told = {"question": "Which?", "guess": guess, "result": result, "at": ""}
+        file = folder / f"student{student}" / "predictions" / f"{lesson}.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({"lesson": lesson, "predictions": {"which": told}}), encoding="utf-8")
+
+
+@pytest.mark.parametrize("stray", range(3))
+def test_the_result_is_what_most_runs_have(tmp_path, stray):
+    """One run of three says something else, wherever it comes among the files."""
+    numbers, words = [(0.5, 0.25)] * 3, [("steps", "steps")] * 3
+    numbers[stray], words[stray] = (0.5, 9.0), ("outcome", "outcome")
+    hand_in(tmp_path, "04_grpo", *numbers)
+    hand_in(tmp_path, "05_kl", *words)
+    assert room(tmp_path, "04_grpo").axes[0].lines[0].get_xdata()[0] == 0.25
+    outcome, steps = room(tmp_path, "05_kl").axes[0].patches
+    assert (steps.get_label(), steps.get_linewidth(), outcome.get_linewidth() < 4) == ("the result", 4, True)
+
+
+def test_a_result_that_is_no_number_is_a_bar_beside_the_numbers(tmp_path):
+    hand_in(tmp_path, "04_grpo", (0.5, "never"), (None, "never"))
+    assert [bar.get_height() for bar in room(tmp_path, "04_grpo").axes[0].patches] == [1, 0]  # 0.5, never
