@@ -32,6 +32,10 @@ SENTENCE = (
     "Policy optimisation (PPO, GRPO, DAPO, GSPO, DCPO and their relatives) in pictures that you can touch and "
     "runs that you can watch, small enough for a laptop."
 )
+LINKS = {  # from a recorded run on the front page
+    "PPO": {"Lesson 03: PPO →": "course/03_ppo.html", "Explorer: GAE →": "explorers/gae.html"},
+    "DPO": {"Lesson 12: DPO →": "course/12_preferences_and_dpo.html", "Explorer: DPO →": "explorers/dpo.html"},
+}
 PAPER = re.compile(r"(\d{4}\.\d{5})")
 
 
@@ -74,7 +78,7 @@ def front() -> Iterator[File]:
         "index.html",
         TITLE,
         element("h1", TITLE),
-        joined(data(pack(playground.given()), data_playground="training/"), without),
+        joined(data(pack(playground.given(recorded=LINKS)), data_playground="training/"), without),
         element("section", element("h2", "Go on"), element("p", SENTENCE), element("ul", *links, class_="ways")),
         trains=True,
     )
