@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote, urlencode
 
 import numpy as np
 import torch
@@ -22,10 +23,11 @@ from rlviz.maps.stored import RegimeMap, read_map
 from rlviz.names import nearest
 from rlviz.page.names import Array, Names
 from rlviz.page.paper import draw
-from rlviz.page.picture import Area, Axis, Cells, Choice, Line, Mark, Panel, Picture, Say, Slider
+from rlviz.page.picture import Area, Axis, Beside, Cells, Choice, Line, Mark, Panel, Picture, Say, Slider, Way
 from rlviz.page.style import TEXT, plain, signed
 from rlviz.page.tracing import Curve, evaluate
 from rlviz.pictures.idea import Idea, explorer
+from rlviz.pictures.tables import explore_tables
 from small_models.checks import checked, shown
 
 FIRST = next(iter(SHIPPED))
@@ -133,6 +135,7 @@ def _cell(
     own_measure: Tensor,
     teaches: Tensor,
     tuned: Tensor,
+    can_run: Tensor,
     x_values: Tensor,
     y_values: Tensor,
     found: Tensor,
@@ -155,6 +158,7 @@ def _cell(
     for i, name in enumerate(MEASURES):
         is_it = place == i
         flags |= {f"is_{name}": is_it, f"{name}_unsure": is_it & (here["sign"] == 0)}
+        flags |= {f"run_{name}": is_it & judged & (can_run > 0)}
         flags |= {f"{name}_more": is_it & (here["sign"] > 0), f"{name}_less": is_it & (here["sign"] < 0)}
     curves: dict[str, Tensor] = {}
     for name, values in (("accuracy", accuracy[y][x]), ("entropy", entropy[y][x])):
@@ -199,7 +203,7 @@ def told(which: str | Path | RegimeMap) -> dict[str, Any]:
             arrays[name][row, column, ..., : values.shape[-1]] = values
     (x, x_values), (y, y_values), (mine, other) = found.x, found.y, found.names
     curves = {measure: map_curve(which, measure=measure, column=1) for measure in MEASURES}  # type: ignore[arg-type]
-    sentence = map_curve(which, column=1).sentence
+    sentence, run = map_curve(which, column=1).sentence, address(found)
     return {
         **arrays,
         "x_values": torch.tensor(x_values, dtype=torch.double),
@@ -211,6 +215,10 @@ def told(which: str | Path | RegimeMap) -> dict[str, Any]:
         "own_measure": float(list(MEASURES).index(found.plan["measure"])),
         "teaches": float(bool(sentence)),
         "tuned": float(found.settings.rates == "tuned"),
+        "can_run": float(bool(run)),
+        "run": run,
+        "x_key": x,
+        "y_key": y,
         "sentence": sentence,
         "x_name": AXES[x].label,
         "y_name": AXES[y].label,
@@ -223,6 +231,24 @@ def told(which: str | Path | RegimeMap) -> dict[str, Any]:
         **{f"written_{measure}": written(curve) for measure, curve in curves.items()},
         **{f"all_{measure}": f"{conclusion(curve)}." for measure, curve in curves.items()},
     }
+
+
+def address(found: RegimeMap) -> str:
+    """Return what the page of tables is told of a map, but for the cell: algorithms and settings; nothing where it lacks one."""
+    given = {"algorithm": found.names[0], "beside": found.names[1], **found.plan["regime"]}
+    settings, known = {**given, found.x[0]: found.x[1], found.y[0]: found.y[1]}, explore_tables.idea.controls
+    one_prompt = settings.pop("prompts", None) == 1 and settings.pop("spread", None) == 0 and "policy" not in settings
+    if not one_prompt or not all(_reaches(known.get(name), values) for name, values in settings.items()):
+        return ""
+    return urlencode({f"tables.{name}": given[name] for name in settings if name in given}, quote_via=quote)
+
+
+def _reaches(control: Any, values: Any) -> bool:
+    """Return whether a control can be each of these values."""
+    every = values if isinstance(values, tuple) else (values,)
+    if isinstance(control, Choice | Beside):
+        return every[0] in explore_tables.idea.members
+    return isinstance(control, Slider) and {*every} <= {*control.stops}
 
 
 def written(curve: MapCurve) -> list[str]:
@@ -359,6 +385,16 @@ MAP = Picture(
         ),
         Say("Here the learning rates are {rate_mine:g} and {rate_other:g}.", "tuned_here"),
         Say("{rule}"),
+    ),
+    ways=tuple(
+        Way(
+            "▶ Run this cell here: 16 tables beside the map's",
+            "tables",
+            f"{{run}}&tables.{{x_key}}={{x_at}}&tables.{{y_key}}={{y_at}}&tables.map_of={measure}&tables.map_at={at}"
+            "&tables.map_mine={mine:.6g}&tables.map_other={other:.6g}",
+            f"run_{measure}",
+        )
+        for measure, at in (("accuracy", "{last:d}"), ("entropy", "{level}"), ("rollouts", "{level}"))
     ),
 )
 

@@ -25,6 +25,7 @@ from rlviz.markup import Markup, element, joined
 from rlviz.page.picture import Axis, Choice, Line, Panel, Picture, Rule, to_json
 from rlviz.page.script import classic
 from rlviz.page.widget import fragment, pack, page
+from rlviz.pictures import explore_tables
 from rlviz.runs import in_page, recordings
 from rlviz.settings import declarations
 from rlviz.training import TrainSettings
@@ -301,6 +302,12 @@ def whole_page() -> str:
     )
     shown = element("main", element("h1", TITLE), root)
     return page(TITLE, joined(shown, *packed, *(element("script", Markup(one)) for one in scripts)), policy=POLICY)
+
+
+def page_of_tables() -> str:
+    """Return the tabular playground as one page that needs no other file, and asks no host for anything."""
+    shown = explore_tables()
+    return page(shown.title, element("main", shown.html()))
 
 
 class InPage:

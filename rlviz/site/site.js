@@ -30,7 +30,7 @@ for (const place of document.querySelectorAll("[data-playground]")) {
 for (const place of document.querySelectorAll("[data-picture]")) {
   unpack(place.querySelector("script").textContent).then((given) => {
     place.replaceChildren();
-    globalThis.rlviz.mount(place, given);
+    globalThis.rlviz.mount(place, { ...given, pages: { tables: `${place.dataset.folder}tables.html` } });
   });
 }
 for (const place of document.querySelectorAll("[data-player]")) {
