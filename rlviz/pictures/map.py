@@ -23,11 +23,11 @@ from rlviz.maps.stored import RegimeMap, read_map
 from rlviz.names import nearest
 from rlviz.page.names import Array, Names
 from rlviz.page.paper import draw
-from rlviz.page.picture import Area, Axis, Beside, Cells, Choice, Line, Mark, Panel, Picture, Say, Slider, Way
+from rlviz.page.picture import Area, Axis, Cells, Choice, Line, Mark, Panel, Picture, Say, Slider, Way
 from rlviz.page.style import TEXT, plain, signed
 from rlviz.page.tracing import Curve, evaluate
 from rlviz.pictures.idea import Idea, explorer
-from rlviz.pictures.tables import explore_tables
+from rlviz.pictures.tables import TABLES, TRAINED
 from small_models.checks import checked, shown
 
 FIRST = next(iter(SHIPPED))
@@ -235,20 +235,16 @@ def told(which: str | Path | RegimeMap) -> dict[str, Any]:
 
 def address(found: RegimeMap) -> str:
     """Return what the page of tables is told of a map, but for the cell: algorithms and settings; nothing where it lacks one."""
-    given = {"algorithm": found.names[0], "beside": found.names[1], **found.plan["regime"]}
-    settings, known = {**given, found.x[0]: found.x[1], found.y[0]: found.y[1]}, explore_tables.idea.controls
-    one_prompt = settings.pop("prompts", None) == 1 and settings.pop("spread", None) == 0 and "policy" not in settings
-    if not one_prompt or not all(_reaches(known.get(name), values) for name, values in settings.items()):
+    (x, columns), (y, rows), regime = found.x, found.y, dict(found.plan["regime"])
+    has_one_prompt = regime.pop("prompts", 0) == 1 and regime.pop("spread", 1) == 0
+    needed = {x: columns, y: rows, **{name: [value] for name, value in regime.items()}}
+    stops = {name: getattr(control, "stops", ()) for name, control in TABLES.controls.items()}
+    if not has_one_prompt or not {*found.names} <= {*TRAINED.members()}:
         return ""
-    return urlencode({f"tables.{name}": given[name] for name in settings if name in given}, quote_via=quote)
-
-
-def _reaches(control: Any, values: Any) -> bool:
-    """Return whether a control can be each of these values."""
-    every = values if isinstance(values, tuple) else (values,)
-    if isinstance(control, Choice | Beside):
-        return every[0] in explore_tables.idea.members
-    return isinstance(control, Slider) and {*every} <= {*control.stops}
+    if not all({*values} <= {*stops.get(name, ())} for name, values in needed.items()):
+        return ""
+    told = {"algorithm": found.names[0], "beside": found.names[1], **regime}
+    return urlencode({f"tables.{name}": value for name, value in told.items()}, quote_via=quote)
 
 
 def written(curve: MapCurve) -> list[str]:

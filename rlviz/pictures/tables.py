@@ -212,17 +212,19 @@ TABLES = Picture(
     ),
 )
 
+TRAINED = Algorithms(
+    has_groups,
+    GRPO,
+    WIDTHS,
+    among=(*ALGORITHMS, *BORROWED.values(), *RELATIVES),
+    written={algorithm.name: python for python, algorithm in BORROWED.items()},
+)
+
 explore_tables = explorer(
     "tables",
     TABLES,
     tables_curve,
-    algorithms=Algorithms(
-        has_groups,
-        GRPO,
-        WIDTHS,
-        among=(*ALGORITHMS, *BORROWED.values(), *RELATIVES),
-        written={algorithm.name: python for python, algorithm in BORROWED.items()},
-    ),
+    algorithms=TRAINED,
     data=lambda algorithm: {
         "good": torch.tensor([1.0] * (1 + RARE_WAYS) + [0.0] * WRONG_WAYS, dtype=torch.double),
         "draws": Draws("uniform", (STEPS, REPLICAS, "positions", "groups", "group_size"), 1, LARGEST_GROUP),
