@@ -32,6 +32,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.config, self.model, self.lm_head = config, model, lm_head
         self.heads, self.width = config.num_attention_heads, config.hidden_size // config.num_attention_heads
+        self.eps = config.rms_norm_eps
 
     device = property(lambda self: self.model.embed_tokens.weight.device)
     dtype = property(lambda self: self.model.embed_tokens.weight.dtype)
@@ -70,17 +71,21 @@ class Decoder(nn.Module):
         return joined
 
     def turns(self, positions: int) -> Tensor:
-        """Return cos and sin of the angles that q, k, v are turned by at each position: [S, 3, 1, width / 2, 2]; v's are 0."""
+        """Return cos + i sin of the angles that q, k, v are turned by at each position, [S, 3, 1, width / 2]; v's are 0.
+
+        A page has no complex numbers: while it records, cos and sin in a last dimension.
+        """
         exponents = torch.arange(0, self.width, 2, device=self.device).float() / self.width
         once = 1.0 / self.config.rope_parameters["rope_theta"] ** exponents
         each = torch.stack([once, once, torch.zeros_like(once)]).unsqueeze(1)
         angle = torch.arange(positions, device=self.device).view(-1, 1, 1, 1) * each
         turns = torch.stack([angle.cos(), angle.sin()], -1)  # in float32 whatever the weights are, as in transformers
-        return turns.to(torch.promote_types(self.dtype, torch.float32))
+        turns = turns.to(torch.promote_types(self.dtype, torch.float32))
+        return turns if host.is_recording() else torch.view_as_complex(turns)
 
     def norm(self, x: Tensor) -> Tensor:
         """Return x / √(mean(x²) + ε)."""
-        return F.rms_norm(x, x.shape[-1:], None, self.config.rms_norm_eps)
+        return F.rms_norm(x, x.shape[-1:], None, self.eps)
 
     def final(self, x: Tensor) -> Tensor:
         """Return the states that the head reads, of what the last layer leaves."""
@@ -109,12 +114,12 @@ class Decoder(nn.Module):
         return x
 
     def read(
-        self, prompts: Tensor, there: Tensor, tokens: Tensor, kept: Tensor, owner: Tensor, cache: Any = None
+        self, prompts: Tensor, there: Tensor, tokens: Tensor, kept: Tensor, owner: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Read prompts [P, S], `there` where they are no padding, and tokens [N, T], each row after its prompt, owner [N].
 
         Returns what the last layer leaves, [P + K, H], after each prompt first, and where in it that after each token is, [N, T],
-        0 where `kept` [N, T] is false, on a CPU. cache: gets the prompts' q, k, v. Positions count padding: distances tell.
+        0 where `kept` [N, T] is false, on a CPU. Positions count padding: distances tell.
         """
         (p, s), (n, t), device = prompts.shape, tokens.shape, tokens.device
         kept = kept.flatten() | (every := host.waits(device))  # a GPU's host is not told how many
@@ -127,12 +132,10 @@ class Decoder(nn.Module):
         for layer in layers:  # matrices read a flat list of tokens; attention, each response beside its prompt's keys
             of_prompts, of_tokens = self.qkv(x, layer, turns).split([p * s, len(place)])
             spread = of_tokens.new_zeros(n * t, *of_tokens.shape[1:]).index_copy(0, place, of_tokens)
-            q, k, v = of_prompts = of_prompts.unflatten(0, (p, s)).permute(2, 0, 3, 1, 4)
+            q, k, v = of_prompts.unflatten(0, (p, s)).permute(2, 0, 3, 1, 4)
             own_q, *own = spread.unflatten(0, (n, t)).permute(2, 0, 3, 1, 4)
             keys, values = (torch.cat([of.index_select(0, owner), o], 2) for of, o in zip((k, v), own, strict=True))
             seen, own_seen = _attention(q, k, v, prompts_see), _attention(own_q, keys, values, tokens_see)
-            if cache is not None:
-                cache.append(of_prompts)
             if layer is layers[-1]:  # from here on, of a prompt only its last token
                 before, x = x.split([p * s, len(place)])
                 x, seen = torch.cat([before.unflatten(0, (p, s))[:, -1], x]), seen[:, -1:]
@@ -147,22 +150,26 @@ class Decoder(nn.Module):
         s, layers, head = prompts.shape[1], self.layers(), (self.lm_head.weight * self.model.norm.weight).T
         from_heads = torch.eye(self.heads, dtype=self.dtype, device=self.device).repeat_interleave(self.width, 1)
         to_heads = (from_heads * self.width**-0.5).T.contiguous()  # sums each head's numbers
-        nothing, of_prompts = prompts[:0, :0], list[Tensor]()
-        x, _ = self.read(prompts, there, nothing, nothing.bool(), owner[:0], of_prompts)
-        cache = head.new_empty(len(layers), 2, s + room, len(owner), len(head))
-        for own, of in zip(cache, of_prompts, strict=True):
-            own[:, :s] = of[1:].permute(0, 3, 1, 2, 4).flatten(3)[:, :, owner]
-        sees = _seeing(F.pad(there, (0, room), value=True), 1, self.dtype)[:, 0, 0].expand(len(prompts), -1)
-        padding = sees[owner].T.unsqueeze(-1)  # [S + room, B, 1]
         whole = not host.waits(there.device) and bool(there.all())
-        turns, logits = self.turns(s + room), (self.norm(x) @ head)[owner]
+        sees = _seeing(there, s, self.dtype)
+        embed, turns = self.model.embed_tokens, self.turns(s + room)
+        cache, x = head.new_empty(len(layers), 2, s + room, len(owner), len(head)), embed(prompts)
+        for own, layer in zip(cache, layers, strict=True):
+            q, k, v = made = self.qkv(x, layer, turns[:s]).permute(2, 0, 3, 1, 4)
+            own[:, :s] = made[1:].permute(0, 3, 1, 2, 4).flatten(3)[:, :, owner]
+            seen = _attention(q, k, v, sees)
+            if layer is layers[-1]:  # from here on, only the last token
+                seen, x = seen[:, -1:], x[:, -1:]
+            x = self.rest(x.flatten(0, 1), seen.flatten(0, 1), layer).view(len(prompts), -1, len(head))
+        padding = F.pad(sees[:, 0, -1].expand(len(prompts), -1)[owner], (0, room)).T.unsqueeze(-1)  # [S + room, B, 1]
+        logits = (self.norm(x[:, 0]) @ head)[owner]
         for here in range(s, s + room):
             token, rows = yield logits
             if rows is not None:
                 old, padding = cache, padding[:, rows]
                 cache = old.new_empty(*old.shape[:3], len(rows), old.shape[-1])
                 cache[:, :, :here] = old[:, :, :here, rows]
-            x = self.model.embed_tokens(token)
+            x = embed(token)
             for own, layer in zip(cache, layers, strict=True):
                 keys, values = own[:, : here + 1]
                 q, keys[here], values[here] = self.qkv(x, layer, turns[here]).flatten(2).unbind(1)
@@ -173,11 +180,11 @@ class Decoder(nn.Module):
 
 
 def _turned(pairs: Tensor, turns: Tensor) -> Tensor:
-    """Return pairs (a, b) turned by angles: (a cos − b sin, a sin + b cos), which is (a + ib) · (cos + i sin). [..., 2] each."""
-    if host.is_recording():  # a page has no complex numbers
+    """Return pairs (a, b) [..., 2] turned by angles: (a cos − b sin, a sin + b cos), which is (a + ib) · (cos + i sin)."""
+    if host.is_recording():
         (a, b), (cos, sin) = pairs.unbind(-1), turns.unbind(-1)
         return torch.stack([a * cos - b * sin, a * sin + b * cos], -1)
-    return torch.view_as_real(torch.view_as_complex(pairs) * torch.view_as_complex(turns))
+    return torch.view_as_real(torch.view_as_complex(pairs) * turns)
 
 
 def _gated(x: Tensor, gate_up: Tensor) -> Tensor:

@@ -21,19 +21,19 @@ from rlviz.algorithms import family_table
 from rlviz.cli import app
 from rlviz.pictures.clip import explore_clip
 
-diff = CliRunner().invoke(app, ["diff", "grpo", "dcpo"])
+shown = CliRunner().invoke(app, ["show", "dcpo", "--against", "grpo"])
 answers = {
     "differences": [str(row) for a in ALGORITHMS for b in ALGORITHMS for row in differences(a, b)],
     "table of the family": family_table().to_csv(),
-    "rlviz diff": [diff.exit_code, diff.output],
+    "rlviz show": [shown.exit_code, shown.output],
     "formulas": [GRPO.surrogate.formula, DCPO.surrogate.formula],
     "picture": explore_clip().caption,
     "a run on a table": str(train_table(DCPO, good_actions(), steps=3).entropy),
 }
 helps = {}
-for arguments in (["--help"], ["train", "--help"], ["diff", "--help"], ["compare", "--help"]):
-    shown = CliRunner().invoke(app, arguments)
-    helps[" ".join(arguments)] = [shown.exit_code, "--help" in shown.output]
+for arguments in (["--help"], ["train", "--help"], ["show", "--help"], ["compare", "--help"]):
+    answer = CliRunner().invoke(app, arguments)
+    helps[" ".join(arguments)] = [answer.exit_code, "--help" in answer.output]
 print(json.dumps({"answers": answers, "helps": helps}))
 """
 
@@ -53,7 +53,7 @@ def told():
 
 
 @pytest.mark.parametrize(
-    "question", ["differences", "table of the family", "rlviz diff", "formulas", "picture", "a run on a table"]
+    "question", ["differences", "table of the family", "rlviz show", "formulas", "picture", "a run on a table"]
 )
 def test_the_answer_is_the_same_without_docstrings(told, question):
     with_them, without = (answers["answers"][question] for answers in told)
@@ -64,7 +64,7 @@ def test_the_answer_is_the_same_without_docstrings(told, question):
 def test_the_answers_are_no_empty_words(told):
     for answers in (each["answers"] for each in told):
         assert len(answers["differences"]) > 100 and not any("does not say" in row for row in answers["differences"])
-        assert answers["rlviz diff"][0] == 0 and "clip" in answers["rlviz diff"][1]
+        assert answers["rlviz show"][0] == 0 and "clip" in answers["rlviz show"][1]
         assert answers["formulas"][0] == "min(ratio · advantages, clip(ratio, lower, upper) · advantages)"
 
 

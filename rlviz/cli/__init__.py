@@ -1,6 +1,5 @@
-"""The command line: `rlviz lab`, `playground`, `train`, `algorithms`, `diff`, `show`, `plot`, `compare`, `experiment`, `map`,
-`diagnose`, `export`, `import`, `cost`, `site`, `course`,
-`predictions`, `grade`.
+"""The command line: `rlviz lab`, `playground`, `train`, `algorithms`, `show`, `plot`, `compare`, `experiment`,
+`map`, `diagnose`, `export`, `import`, `cost`, `site`, `course`, `predictions`, `grade`.
 
 Each command is a function in a module of its own, which imports torch, matplotlib and the rest of rlviz when it runs, so that
 help comes at once.
@@ -61,7 +60,6 @@ app.command()(lab.lab)
 app.command()(lab.playground)
 app.command()(train.train)
 app.command()(family.algorithms)
-app.command()(family.diff)
 app.command()(family.show)
 app.command(context_settings=plot.OPTIONS_ARE_READ_LATER)(plot.plot)
 app.command()(compare.compare)

@@ -1,4 +1,4 @@
-"""`rlviz export`: an algorithm or a run in the words of TRL, verl or UNIPO."""
+"""`rlviz export`: an algorithm, or that of a run, in the words of TRL or verl."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def export(
     what: Annotated[
         str, typer.Argument(metavar="ALGORITHM|RUN", help="A name of `rlviz algorithms`, or a run folder.")
     ],
-    to: Annotated[Literal["trl", "verl", "unipo"], typer.Option(help="The library; of a run, unipo too.")],
+    to: Annotated[Literal["trl", "verl"], typer.Option(help="The library.")],
     set: Annotated[
         list[str] | None,
         typer.Option(
@@ -42,9 +42,7 @@ def export(
     ] = None,
     accumulation: Annotated[int, typer.Option(min=1, help="Parts of an update, one backward pass each.")] = 1,
     strict: Annotated[bool, typer.Option("--strict", help="Answer with 2 where a slot is inexpressible.")] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="File to write: a Python script for TRL, YAML for verl, JSON for UNIPO.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write: a Python script for TRL, YAML for verl.")] = None,
     output: Format = "table",
 ) -> None:
     """Say an algorithm in the words of another library: **rlviz export dapo --to trl --out dapo.py**
@@ -56,9 +54,6 @@ def export(
     run = Path(what) if Path(what).exists() or "/" in what else None
     if run is not None:
         refuse_beside(context, f"{what}: a run keeps what it began with", OF_A_RUN)
-    if to == "unipo":
-        _to_unipo(what, run, out)
-        return
     suffix = {"trl": ".py", "verl": ".yaml"}[to]
     if out is not None and out.suffix != suffix:
         raise ValueError(f"--out must end in {suffix} for {to}; got {out.name}")
@@ -134,17 +129,6 @@ def _of_run(run: Path) -> tuple[Any, Any]:
             f"{run} was imported from {config['imported']}, which does not say what trained it; name an algorithm"
         )
     return algorithm_of(config["algorithm"]), settings_from(config["settings"])
-
-
-def _to_unipo(what: str, run: Path | None, out: Path | None) -> None:
-    from rlviz.interop.unipo import write_unipo
-
-    if run is None:
-        raise ValueError(f"--to unipo takes the folder of a run; got {what!r}")
-    if out is None:
-        raise ValueError("--to unipo needs --out, the JSON file to write")
-    for words in write_unipo(run, out):
-        console.print(escape(words), soft_wrap=True)
 
 
 def _show(told: Export) -> None:

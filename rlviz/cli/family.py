@@ -1,4 +1,4 @@
-"""`rlviz algorithms`, `diff` and `show`: the family of algorithms as tables and as pages of Python."""
+"""`rlviz algorithms` and `show`: the family of algorithms as tables and as pages of Python."""
 
 from __future__ import annotations
 
@@ -54,54 +54,52 @@ def algorithms(
         table.add_section()
     console.print(table)
     console.print(
-        "What differs, and why: rlviz diff grpo dapo. An algorithm on one page: rlviz show grpo. "
+        "What differs, and why: rlviz show dapo --against grpo. An algorithm on one page: rlviz show grpo. "
         f"{'The family' if relatives else 'Those that came later'}: rlviz algorithms{'' if relatives else ' --relatives'}",
         markup=False,
     )
-
-
-def diff(
-    first: Annotated[str, typer.Argument(help="Algorithm, for example grpo.")],
-    second: Annotated[str, typer.Argument(help="Algorithm, for example dapo.")],
-    output: Format = "table",
-) -> None:
-    """Say in which slots two algorithms differ, and why the second one has what it has."""
-    from dataclasses import asdict
-
-    from rlviz.algorithms import differences, find_algorithm
-
-    with refusals():
-        a, b = find_algorithm(first), find_algorithm(second)
-    rows = differences(a, b)
-    if output == "json":
-        typer.echo(json.dumps([asdict(row) for row in rows], indent=2))
-        return
-    if not rows:
-        console.print(f"{a.name} and {b.name} do not differ.", markup=False)
-        return
-    table = Table(title=f"From {a.name} to {b.name}", title_justify="left", show_lines=console.is_terminal)
-    for column in ("slot", a.name, b.name, "why"):
-        table.add_column(column)
-    for row in rows:
-        table.add_row(f"[bold]{row.slot}[/]", *(escape(text) for text in (row.before, row.after, row.why)))
-    wide_console().print(table)
 
 
 def show(
     name: Annotated[str, typer.Argument(help="Algorithm, for example grpo.")],
     against: Annotated[
         str | None,
-        typer.Option(help="Mark what differs from this algorithm: - a line of it that is gone, + one that came."),
+        typer.Option(
+            help="Another one: in which slots this one differs from it, and why; then its page, a line of the other that is "
+            "gone marked -, one that came +."
+        ),
     ] = None,
+    output: Format = "table",
 ) -> None:
     """Print an algorithm on one page: its own pieces in the order in which they are called, then its loss; Python that runs."""
+    from dataclasses import asdict
+
     from rich.syntax import Syntax
 
-    from rlviz.algorithms import find_algorithm
+    from rlviz.algorithms import differences, find_algorithm
     from rlviz.algorithms.page import show as page_of
 
     with refusals():
-        page = page_of(find_algorithm(name), against=None if against is None else find_algorithm(against))
+        algorithm, other = find_algorithm(name), None if against is None else find_algorithm(against)
+        page = page_of(algorithm, against=other)
+    rows = [] if other is None else differences(other, algorithm)
+    if output == "json":
+        told = {"algorithm": algorithm.name, "source": algorithm.source, "page": str(page)}
+        compared = {} if other is None else {"against": other.name, "differences": [asdict(row) for row in rows]}
+        typer.echo(json.dumps(told | compared, indent=2))
+        return
+    if other is not None and not rows:
+        console.print(f"{algorithm.name} and {other.name} do not differ.", markup=False)
+        return
+    if other is not None:
+        table = Table(
+            title=f"From {other.name} to {algorithm.name}", title_justify="left", show_lines=console.is_terminal
+        )
+        for column in ("slot", other.name, algorithm.name, "why"):
+            table.add_column(column)
+        for row in rows:
+            table.add_row(f"[bold]{row.slot}[/]", *(escape(text) for text in (row.before, row.after, row.why)))
+        wide_console().print(table)
     if console.is_terminal:
         language = "diff" if page.marked else "python"
         console.print(Syntax(str(page), language, theme="ansi_dark", background_color="default", word_wrap=True))

@@ -1,4 +1,4 @@
-"""`rlviz import`: a real run of TRL, verl or UNIPO among rlviz's own."""
+"""`rlviz import`: a real run of TRL or verl among rlviz's own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PICTURE = "learning_curves.png"
 def import_(
     path: Annotated[
         Path,
-        typer.Argument(metavar="PATH", help="TRL's trainer_state.json or run folder, verl's .jsonl, UNIPO's JSON."),
+        typer.Argument(metavar="PATH", help="TRL's trainer_state.json or run folder, verl's .jsonl."),
     ],
     out: Annotated[Path | None, typer.Option(metavar="RUN", help="New run folder, which other commands open.")] = None,
 ) -> None:

@@ -3,5 +3,4 @@ from .carrying import carried as carried
 from .exporting import Export as Export, Slot as Slot, from_json as from_json
 from .foreign import Imported as Imported, import_run as import_run
 from .trl import to_trl as to_trl
-from .unipo import write_unipo as write_unipo
 from .verl import to_verl as to_verl

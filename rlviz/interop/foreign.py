@@ -1,4 +1,4 @@
-"""Logs of real runs under rlviz's names: TRL's trainer_state.json and completions, verl's file logger, UNIPO's canonical JSON.
+"""Logs of real runs under rlviz's names: TRL's trainer_state.json and completions, verl's file logger.
 
 Read is JSON, and parquet by pyarrow: nothing is unpickled or run, and no file larger than LARGEST is opened.
 """
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rlviz
-from rlviz.interop.unipo import read_unipo
 from rlviz.training.files import json_text, write_text
 from rlviz.training.run_folder import TRL_LOG, RunFolder
 from rlviz.types import GroupRecord, PairRecord, ResponseRecord, StepRecord
@@ -71,24 +70,13 @@ VERL: Names = {  # as its trainer/ppo/ray_trainer.py and metric_utils.py of 0.9.
     "critic/vf_loss": "value_loss",
     "critic/vf_explained_var": "explained_variance",
 }
-UNIPO: Names = {
-    "reward": "reward",
-    "policy_loss": "loss",
-    "grad_norm": "grad_norm",
-    "learning_rate": "lr",
-    "entropy": "entropy",
-    "kl": "kl",
-    "response_length": "response_length",
-    "importance_sampling_ratio": "ratio_mean",
-    "value_loss": "value_loss",
-}
 
 
 @dataclass(frozen=True)
 class Imported:
     """A run that another program trained, under rlviz's names.
 
-    source: what wrote it, "trl", "verl" or "unipo". name: of its algorithm or trainer. rows: a step's numbers each,
+    source: what wrote it, "trl" or "verl". name: of its algorithm or trainer. rows: a step's numbers each,
     column → number. groups: step → its recorded groups. others: what was logged and has no name here. notes: what could
     not be read, a sentence each.
     """
@@ -150,7 +138,7 @@ def import_run(path: str | os.PathLike[str], out: str | os.PathLike[str] | None 
     """Return a real run under rlviz's names; with `out`, it is kept in that folder as one of rlviz's own.
 
     path: TRL's trainer_state.json, or the folder of its run, beside whose checkpoints stand completions/*.parquet where
-    log_completions was on; verl's EXPERIMENT.jsonl; UNIPO's JSON or JSON lines. A column that was not logged is not a
+    log_completions was on; verl's EXPERIMENT.jsonl. A column that was not logged is not a
     number, and `lacking` names it. Raises ValueError, in one sentence, for what is none of these and for damage.
     """
     file = _found(Path(path))
@@ -174,7 +162,7 @@ def _found(path: Path) -> Path:
     states = [*path.glob(TRL_LOG), *path.glob(f"checkpoint-*/{TRL_LOG}")]
     logs = sorted(path.glob("*.jsonl"), key=lambda each: each.stat().st_mtime)
     if not states and not logs:
-        raise ValueError(f"{said(path)} is the folder of no run: it has no {TRL_LOG} (TRL) and no .jsonl (verl, UNIPO)")
+        raise ValueError(f"{said(path)} is the folder of no run: it has no {TRL_LOG} (TRL) and no .jsonl (verl)")
     return max(states, key=_step_of) if states else logs[-1]
 
 
@@ -193,10 +181,8 @@ def _of_object(file: Path) -> Imported:
     ):  # Python writes them for numbers that are not finite, and they are no JSON
         data = re.sub(rb"(?<=: )" + word + rb"\b", b"null", data)
     value = parse(data, said(file))
-    if isinstance(value, Mapping) and "entries" in value:
-        return _of_unipo(file, value.get("header"), value["entries"])
     if not isinstance(value, Mapping) or not isinstance(value.get("log_history"), list):
-        raise ValueError(f"{said(file)} is no log of TRL (it has no log_history) and none of UNIPO (it has no entries)")
+        raise ValueError(f"{said(file)} is no log of TRL: it has no log_history")
     raw = _merged(
         _checked(row, row, f"{said(file)}: log_history[{place}]") for place, row in enumerate(value["log_history"])
     )
@@ -207,24 +193,8 @@ def _of_object(file: Path) -> Imported:
 
 def _of_lines(file: Path) -> Imported:
     rows = list(read_lines(file, growing=True))
-    if rows and isinstance(rows[0][1], Mapping) and "algorithm" in rows[0][1]:
-        return _of_unipo(file, rows[0][1], [row for _, row in rows[1:]])
     raw = _merged(_checked(row, row.get("data") if isinstance(row, Mapping) else None, where) for where, row in rows)
     return _imported("verl", "verl's trainer", file, raw, VERL, {}, ())
-
-
-def _of_unipo(file: Path, header: Any, entries: Any) -> Imported:
-    name, raw, groups = read_unipo(header, entries, said(file))
-    numbers = [
-        (step, metrics | ({"policy_loss": -metrics["policy_objective"]} if _loses(metrics) else {}))
-        for step, metrics in raw
-    ]
-    own = {each.name: each.name for each in fields(StepRecord) if str(each.type).startswith(("float", "int"))}
-    return _imported("unipo", name, file, numbers, {**own, **UNIPO}, groups, ())
-
-
-def _loses(metrics: Mapping[str, Any]) -> bool:
-    return "policy_loss" not in metrics and isinstance(metrics.get("policy_objective"), int | float)
 
 
 def _checked(row: Any, data: Any, where: str) -> tuple[int, dict[str, Any]]:
@@ -259,7 +229,6 @@ def _imported(
 ) -> Imported:
     rows, others = [], set()
     first = min((step for step, _ in raw), default=1)
-    shift = 1 if first == 0 and source == "unipo" else 0  # UNIPO counts from 0, rlviz from 1
     for step, numbers in raw:
         row = {
             name: numbers[each] for each, name in names.items() if each in numbers
@@ -269,13 +238,13 @@ def _imported(
                 row.setdefault("accuracy" if each.startswith("rewards/") else "held_out_accuracy", value)
             elif each not in names and each != "step":
                 others.add(each)
-        if row and step + shift >= 1:
-            rows.append({"step": step + shift, **row})
+        if row and step >= 1:
+            rows.append({"step": step, **row})
     if not rows:
         raise ValueError(f"{said(file)} has none of the metrics of {source}: {', '.join(list(names)[:4])}, …")
     known = {row["step"] for row in rows}
-    before = [BEFORE] if first + shift == 0 else []
-    kept = {step + shift: told for step, told in groups.items() if step + shift in known}
+    before = [BEFORE] if first == 0 else []
+    kept = {step: told for step, told in groups.items() if step in known}
     return Imported(source, name, tuple(rows), kept, tuple(sorted(others)), (*notes, *before))
 
 

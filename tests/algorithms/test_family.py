@@ -99,7 +99,7 @@ def test_an_algorithm_is_grpo_but_for_these_slots(name):
 
 @pytest.mark.parametrize("algorithm", [a for a in WITH_SLOTS if a is not GRPO], ids=lambda a: a.name)
 def test_the_file_states_the_same_differences(algorithm):
-    """What a reader of the file sees, the values, and `rlviz diff` are held together."""
+    """What a reader of the file sees, the values, and `rlviz show --against` are held together."""
     stated = algorithm.from_grpo
     changed = {slot: label(new) for slot, (_, new) in changes(GRPO, algorithm).items()}
     assert list(stated) == list(changed)

@@ -24,8 +24,7 @@ COMMANDS = {  # in the order in which they need each other's files
     "train": ("train", *SMALL, "--steps", 2, "--out", "run–1"),
     "algorithms": ("algorithms",),
     "relatives": ("algorithms", "--relatives", "--format", "json"),
-    "diff": ("diff", "grpo", "dapo"),
-    "diff as json": ("diff", "grpo", "dcpo", "--format", "json"),
+    "show against as json": ("show", "dcpo", "--against", "grpo", "--format", "json"),
     "show": ("show", "gspo-token"),
     "show against": ("show", "gspo-token", "--against", "grpo"),
     "plot": ("plot", "clip", "--out", "plot.png"),
@@ -39,8 +38,8 @@ COMMANDS = {  # in the order in which they need each other's files
     "export": ("export", "dapo", "--to", "trl", "--set", "max_length=64", "--set", "cache=16", "--out", "dapo.py"),
     "export to verl": ("export", "dcpo", "--to", "verl", "--out", "dcpo.yaml"),
     "export as json": ("export", "gspo", "--to", "trl", "--format", "json"),
-    "export a run": ("export", "run–1", "--to", "unipo", "--out", "run.json"),
-    "import": ("import", "run.json", "--out", "imported"),
+    "export a run": ("export", "run–1", "--to", "trl", "--out", "run.py"),
+    "import": ("import", "log–1.jsonl", "--out", "imported"),
     "cost": ("cost", *SMALL, "--repeats", 1, "--device", "cpu"),
     "site": ("site", "--out", "site"),
     "course": ("course", "--edition", "student", "--out", "edition"),
@@ -72,6 +71,8 @@ def _hand_in(source="'−'"):
         Path(place).parent.mkdir(parents=True)
         nbformat.write(nbformat.v4.new_notebook(cells=cells), place)
     told = {"which": {"question": "Which − of both?", "guess": 0.5, "result": 0.2, "at": ""}}
+    logged = {"step": 1, "data": {"critic/rewards/mean": 0.3, "val−own": 1}}
+    Path("log–1.jsonl").write_text(json.dumps(logged, ensure_ascii=False), encoding="utf-8")
     Path("room").mkdir()
     Path("room/tiny.json").write_text(json.dumps({"lesson": "tiny", "predictions": told}), encoding="utf-8")
 
@@ -101,7 +102,7 @@ def test_no_command_stumbles_over_a_character(written, name):
     words = errors.decode(encoding)
     assert "codec" not in words and "Traceback" not in words
     assert code == (2 if name == "refused" else 0), words
-    said.decode("utf-8" if name.startswith("show") else encoding)
+    said.decode("utf-8" if name in ("show", "show against") else encoding)
     assert said or errors or name in ("lab", "playground")
     if name in JSON:
         json.loads(said.decode(encoding))
@@ -115,7 +116,7 @@ def test_what_is_written_is_utf_8(written):
     assert not page.isascii()
     compile(page, "gspo_token.py", "exec")
     assert "Zoë–李" in (folder / "grades.csv").read_text(encoding="utf-8")
-    for file in ("dcpo.yaml", "run.json", "grades.html", "claims/kl_estimators.csv", "run–1/config.json"):
+    for file in ("dcpo.yaml", "run.py", "grades.html", "claims/kl_estimators.csv", "run–1/config.json"):
         (folder / file).read_text(encoding="utf-8")
 
 

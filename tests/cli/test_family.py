@@ -1,4 +1,4 @@
-"""`rlviz algorithms`, `diff` and `show`: tables and pages, for people and for programs."""
+"""`rlviz algorithms` and `show`: tables and pages, for people and for programs."""
 
 import json
 
@@ -19,14 +19,14 @@ def test_algorithms_lists_the_family_as_a_table_and_as_json(rlviz):
     table = rlviz("algorithms").output
     assert all(f" {row['name']} " in table for row in rows)
     assert "overlong punishment from 12 to 16 tokens" in table
-    assert "rlviz diff grpo dapo" in table
+    assert "rlviz show dapo --against grpo" in table
 
 
 def test_relatives_are_listed_apart_and_go_where_the_family_goes(rlviz):
     rows = json.loads(rlviz("algorithms", "--relatives", "--format", "json").output)
     assert [row["name"] for row in rows] == [command_name(relative) for relative in RELATIVES]
     assert "ratio ≤ 5" in rlviz("algorithms", "--relatives").output
-    assert "clipped weight" in rlviz("diff", "grpo", "cispo").output
+    assert "clipped weight" in rlviz("show", "cispo", "--against", "grpo").output
     assert (
         "def soft_gate(ratio, advantages, lower, upper, *, positive=1.0, negative=1.05):"
         in rlviz("show", "sapo").output
@@ -45,17 +45,19 @@ def test_show_prints_a_page_that_runs(rlviz):
     assert refused.exit_code == 2 and "algorithm 'grop' is not known; did you mean" in refused.stderr
 
 
-def test_diff_gives_a_line_a_slot(rlviz):
-    lines = [line for line in rlviz("diff", "grpo", "dapo").output.splitlines() if line.startswith("│")]
+def test_against_another_there_is_a_line_a_slot(rlviz):
+    lines = [line for line in rlviz("show", "dapo", "--against", "grpo").output.splitlines() if line.startswith("│")]
     cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
     assert [row[0] for row in cells] == ["bounds", "kl", "aggregate", "shape", "select"]
     assert all(len(row) == 4 and row[3].endswith(".") for row in cells)
     assert cells[2][1:3] == ["sequence mean", "token mean"]
-    rows = json.loads(rlviz("diff", "dapo", "dupo", "--format", "json").output)
+    told = json.loads(rlviz("show", "dupo", "--against", "dapo", "--format", "json").output)
+    rows = told["differences"]
+    assert (told["algorithm"], told["against"]) == ("DUPO", "DAPO") and "+ " in told["page"]
     assert [(row["slot"], row["before"], row["after"]) for row in rows] == [
         ("shape", "overlong punishment from 12 to 16 tokens", "0.9 answer + 0.1 format"),
         ("select", "dynamic sampling, up to 10 × P", "duplicate informative"),
     ]
-    assert "do not differ" in rlviz("diff", "dcpo", "dcpo").output
-    refused = rlviz("diff", "grpo", "dapoo")
+    assert "do not differ" in rlviz("show", "dcpo", "--against", "dcpo").output
+    refused = rlviz("show", "dapoo", "--against", "grpo")
     assert refused.exit_code == 2 and "did you mean" in refused.output

@@ -368,7 +368,6 @@ def test_the_command(rlviz, tmp_path):
         (["dapo", "--to", "trl", "--set", "eps_low=3"], "eps_low must be above 0 and below 1"),
         (["dapo", "--to", "trl", "--out", "x.yaml"], "--out must end in .py for trl; got x.yaml"),
         (["ppo", "--to", "trl", "--out", "x.py"], "PPO cannot be run by TRL"),
-        (["dapo", "--to", "unipo", "--out", "x.json"], "--to unipo takes the folder of a run; got 'dapo'"),
         (["no/such", "--to", "trl"], "run folder no/such holds no run"),
         (["dapo", "--to", "trl", "--accumulation", "7"], "accumulation must divide an update of 256 responses evenly; got 7"),
         (["dapo", "--to", "trl", "--minibatches", "3", "--updates-per-rollout", "3"], "minibatches must divide num_prompts"),

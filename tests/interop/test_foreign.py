@@ -1,4 +1,4 @@
-"""Real runs among one's own: logs of TRL and verl, UNIPO's JSON there and back, damage in a sentence each."""
+"""Real runs among one's own: logs of TRL and verl, damage in a sentence each."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import json
 import math
 import sys
 
-import jsonschema
 import pytest
 
-from rlviz import DAPO, DCPO, DPO, GRPO, PairSettings, RunFolder, TrainSettings, diagnose, inspect_run, train
-from rlviz.interop import foreign, import_run, write_unipo
+from rlviz import RunFolder, diagnose, inspect_run
+from rlviz.interop import foreign, import_run
 from rlviz.interop.foreign import BEFORE
 from rlviz.runs.learning import plot_learning_curves
 from tests.interop.batch import HERE, frozen
@@ -173,109 +172,13 @@ def test_a_log_of_verl_that_was_cut_short(tmp_path):
     assert diagnose(tmp_path / "run").steps == 2
 
 
-def whole(required, of, **given):
-    """Return a JSON schema of an object that must have these fields, and gives those that are told these types."""
-    types = {name: {"type": kind} if isinstance(kind, (str, list)) else kind for name, kind in given.items()}
-    return {"type": "object", "required": required.split(), "properties": types, "additionalProperties": of}
-
-
-def every(item):
-    return {"type": "array", "items": item, "minItems": 1}
-
-
-# What docs/canonical_schema.json of poloclub/unipo (commit a9c9acf, an annotated example) and its src/lib/radial-chart/types.ts
-# ask for, in our own words: which fields there must be, and of which type. Neither has a licence, so neither is here.
-NUMBERS = every({"type": ["number", "null"]})
-TOKENS = whole("ids strings", NUMBERS, ids=every({"type": "integer"}), strings=every({"type": "string"}),
-               clipped=every({"type": "boolean"}), observed=every({"type": "boolean"}))  # fmt: skip
-RESPONSE = whole("id reward response_text response_length tokens", True, id="string", reward="number", advantage="number",
-                 response_text="string", response_length="integer", tokens=TOKENS)  # fmt: skip
-PROMPT = whole("prompt responses", False, prompt="string", responses=every(RESPONSE))
-METRICS = whole("policy_objective reward", {"type": "number"})
-ENTRY = whole("step is_first_step_after_rollout_phase metrics", False, step="integer", metrics=METRICS,
-              is_first_step_after_rollout_phase="boolean", prompts={**every(PROMPT), "maxItems": 3})  # fmt: skip
-HEADER = whole("algorithm hparams task dataset reward_strategy totalSteps model_name reference_model_name", False,
-               hparams="object", totalSteps="integer", **dict.fromkeys(
-                   "task dataset reward_strategy algorithm model_name reference_model_name".split(), "string"))  # fmt: skip
-SCHEMA = whole("header entries", False, header=HEADER, entries=every(ENTRY))
-
-
-def test_unipo_there_and_back(tmp_path):
-    settings = TrainSettings(
-        steps=4, num_prompts=4, group_size=4, updates_per_rollout=2, details_every=2, evaluate_every=0
-    )
-    for _ in train("chain", DCPO, settings, out=tmp_path / "run"):
-        pass
-    words = write_unipo(tmp_path / "run", tmp_path / "run.json")
-    told = json.loads((tmp_path / "run.json").read_text())
-    jsonschema.Draft202012Validator(SCHEMA).validate(told)
-    assert "4 steps, 2 of them with tokens" in words[0] and told["header"]["totalSteps"] == len(told["entries"]) == 4
-    ids = {}
-    for entry in told["entries"]:
-        for prompt in entry.get("prompts", ()):
-            assert len(entry["prompts"]) == 3 and len(prompt["responses"]) == 4
-            for response in prompt["responses"]:
-                assert {"log_probs", "old_log_probs", "advantages", "token_objective"} < set(response["tokens"])
-                columns = response["tokens"]
-                assert {len(column) for column in columns.values()} == {response["response_length"]}
-                assert all(ids.setdefault(s, i) == i for s, i in zip(columns["strings"], columns["ids"], strict=True))
-    back = import_run(tmp_path / "run.json", tmp_path / "back")
-    first, again = (RunFolder.open(tmp_path / name).records() for name in ("run", "back"))
-    assert [r.step for r in again] == [2, 4]  # those with groups
-    for record in again:
-        same = first[record.step - 1]
-        assert (record.reward, record.loss, record.clip_fraction_high) == (
-            same.reward,
-            same.loss,
-            same.clip_fraction_high,
-        )
-        mine, theirs = ([t for g in r.groups[:3] for each in g.responses for t in each.tokens] for r in (same, record))
-        assert [t.token for t in mine] == [t.token for t in theirs]
-        for name in ("ratio", "old_prob", "upper", "push", "advantage"):
-            assert [getattr(t, name) for t in mine] == pytest.approx([getattr(t, name) for t in theirs], rel=1e-5)
-    assert back.name == "DCPO" and inspect_run(tmp_path / "back").go(step=2, token=1) is None
-
-
-def test_unipo_s_formulas_find_their_numbers(tmp_path):
-    settings = TrainSettings(steps=1, num_prompts=2, group_size=2, evaluate_every=0, details_every=0)
-    told = {}
-    for algorithm in (GRPO, DAPO, DCPO):
-        for _ in train("chain", algorithm, settings, out=tmp_path / algorithm.name):
-            pass
-        write_unipo(tmp_path / algorithm.name, tmp_path / "run.json")
-        told[algorithm.name] = json.loads((tmp_path / "run.json").read_text())["header"]["hparams"]
-    assert [told[name].get("clip_eps") for name in told] == [0.2, [0.2, 0.28], None]  # DCPO's limits are no constants
-    assert [told[name]["kl_coef"] for name in told] == [0.04, 0, 0] and told["GRPO"]["learning_rate"] == settings.lr
-
-
-def test_unipo_of_pairs_and_lines(tmp_path):
-    settings = PairSettings(steps=1, num_pairs=4, batch_size=2, evaluate_every=0)
-    for _ in train("chain", DPO, settings, out=tmp_path / "dpo"):
-        pass
-    with pytest.raises(ValueError, match="has no step with sampled responses"):
-        write_unipo(tmp_path / "dpo", tmp_path / "x.json")
-    lines = [
-        {"type": "header", "algorithm": "ppo"},
-        {"type": "step", "step": 0, "metrics": {"policy_objective": 0.1, "reward": 0.3}},
-    ]
-    (tmp_path / "run.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    assert import_run(tmp_path / "run.jsonl").rows == ({"step": 1, "loss": -0.1, "reward": 0.3},)
-
-
-def of_unipo(*entries):
-    return json.dumps({"header": {"algorithm": "x"}, "entries": entries})
-
-
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
         ("a.json", "{", "is not JSON"),
-        ("a.json", "[]", "is no log of TRL (it has no log_history) and none of UNIPO"),
+        ("a.json", "[]", "is no log of TRL: it has no log_history"),
         ("a.json", '{"log_history": [{"loss": 1}]}', "log_history[0] must be an object with a step"),
         ("a.json", '{"log_history": [{"step": 1, "x": 1}]}', "has none of the metrics of trl: reward, loss"),
-        ("a.json", '{"header": {}, "entries": []}', "must have a header with algorithm"),
-        ("a.json", of_unipo({"step": 0}), "entries[0] must have a step, a whole number, and metrics"),
-        ("a.json", of_unipo({"step": 0, "metrics": {"reward": 1}, "prompts": [{}]}), "not as the schema has them"),
         ("a.jsonl", '{"step": 1}\n{"step": 2, "data": {}}', "line 1 must be an object with a step"),
         ("a.jsonl", '{"step": 1e400, "data": {}}\n{}', "too large"),
         ("a.pkl", "\x80", "is not JSON"),
