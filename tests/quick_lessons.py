@@ -18,7 +18,8 @@ def _sample_less() -> None:
     from inspect import unwrap
 
     import rlviz
-    from rlviz import comparison, tabular, training
+    from rlviz import study, tabular, training
+    from rlviz.study import comparison
     from rlviz.training import PairSettings, TrainSettings, default_settings, model_costs, reward_model
     from rlviz.training.preferences import PreferenceRun
     from rlviz.training.run import RolloutRun
@@ -86,7 +87,7 @@ def _sample_less() -> None:
     for kind in (RolloutRun, PreferenceRun):
         kind.advance = repeating(kind.advance)
     rlviz.train = training.train = train_on_less  # rlviz keeps what was once imported from it
-    rlviz.compare = comparison.compare = compare_less
+    rlviz.compare = study.compare = comparison.compare = compare_less
     rlviz.train_table = tabular.train_table = train_table_on_less
     pairs.make_pairs = reward_model.make_pairs = make_fewer_pairs
     reward_model.train_reward_model.__kwdefaults__["batch_size"] = 8

@@ -62,14 +62,17 @@ def playground(
     out: Annotated[Path, typer.Option(help="The page: one file, to open, to send or to put on any server.")] = Path(
         "rlviz-playground.html"
     ),
+    tables: Annotated[
+        bool, typer.Option("--tables", help="Instead of a language model, 16 tables of logits: a run in seconds.")
+    ] = False,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open it in a browser.")] = True,
 ) -> None:
     """Write a page in which a small language model trains, and open it; it needs no kernel, no server and no network."""
-    from rlviz.runs.playground import whole_page
+    from rlviz.runs.playground import page_of_tables, whole_page
     from rlviz.training.files import write_text
 
     with refusals("the playground"):
-        write_text(out, whole_page())
+        write_text(out, page_of_tables() if tables else whole_page())
         console.print(f"written to {escape(str(out))}", soft_wrap=True)
         if browser and not webbrowser.open(out.resolve().as_uri()):
             console.print("No browser could be opened here; open that file in one.")

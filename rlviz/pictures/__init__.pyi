@@ -22,4 +22,5 @@ from .overlong import explore_overlong as explore_overlong
 from .process import explore_process as explore_process
 from .ratio import explore_ratio as explore_ratio
 from .sampling import explore_sampling as explore_sampling
+from .tables import explore_tables as explore_tables
 from .weights import plot_token_weights as plot_token_weights, token_weights as token_weights

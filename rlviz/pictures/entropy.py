@@ -85,13 +85,14 @@ def has_groups(algorithm: Algorithm) -> bool:
 
 @dataclass(frozen=True)
 class Training:
-    """The curve: 16 replicas of a table, trained for 60 steps under an algorithm. Equal for equal algorithms.
+    """The curve: 16 replicas of a table, trained for so many steps under an algorithm. Equal for equal algorithms.
 
     Every algorithm aggregates by the token mean: a table's responses all have the same length, so its own aggregation would only
     be a factor on the learning rate. Its own KL makes way for the picture's, a k3 term to the start.
     """
 
     algorithm: GroupPolicyGradient
+    steps: int = STEPS
 
     def __post_init__(self) -> None:
         rule = _Rule(replace(self.algorithm, kl=None, aggregate=token_mean))
@@ -115,9 +116,27 @@ class Training:
     ) -> dict[str, Tensor]:
         """Return what `_told` tells.
 
-        start: logits [T, A]. success: of each action, good: 1 for the right ones, [A]. draws [S, R, T · K, G], luck [S, R, K, G]:
-        what chance gives.
+        start: logits [T, A]. success: of each action, good: 1 for the right ones, [A]. draws [S, R, T, K, G] or [S, R, T · K, G],
+        luck [S, R, K, G]: what chance gives.
         """
+        how = (lr, updates_per_rollout, temperature, entropy_weight, kl_weight)
+        logits = self.run(*how, start, success, draws, luck, **widths)
+        return _told(logits, success, good, step)
+
+    def run(
+        self,
+        lr: Tensor,
+        updates_per_rollout: Tensor,
+        temperature: Tensor,
+        entropy_weight: Tensor,
+        kl_weight: Tensor,
+        start: Tensor,
+        success: Tensor,
+        draws: Tensor,
+        luck: Tensor,
+        **widths: Tensor,
+    ) -> Tensor:
+        """Return the logits of all replicas before training and after each step, [S + 1, R, T, A]; see `__call__`."""
         rule: _Rule = vars(self)["rule"]
         now = with_tensors(rule.algorithm, widths)
         to_start = KLInLoss(beta=1.0)
@@ -154,8 +173,8 @@ class Training:
 
         begun = rule.history_before(REPLICAS * groups).view(REPLICAS, -1)
         state = torch.cat([torch.zeros(REPLICAS, 1, dtype=torch.double), begin.flatten(1), begun], 1)
-        logits = torch.cat([begin.flatten(1).unsqueeze(0), repeated(one_step, state, STEPS, in_slices=True)])
-        return _told(logits.view(STEPS + 1, REPLICAS, positions, actions), success, good, step)
+        logits = torch.cat([begin.flatten(1).unsqueeze(0), repeated(one_step, state, self.steps, in_slices=True)])
+        return logits.view(self.steps + 1, REPLICAS, positions, actions)
 
 
 class _Rule:
@@ -227,22 +246,15 @@ def _told(logits: Tensor, success: Tensor, good: Tensor, step: Tensor) -> dict[s
     """Return what the picture tells of logits [S + 1, R, T, A]."""
     log_probs = torch.log_softmax(logits, -1)
     left, right = entropy(log_probs).mean(-1), (log_probs.exp() * success).sum(-1).prod(-1)  # [S + 1, R]
-    lows, highs = (torch.stack([torch.quantile(each, q, 1) for each in (left, right)]) for q in (0.1, 0.9))
     means = torch.stack([left.mean(1), right.mean(1)])
     probs = log_probs[:, 0, 0].exp()[step.long()]
     levels = torch.tensor(LEVELS, dtype=torch.double)
-    at_level = _at_levels(left, right, levels)
+    at_level = at_levels(left, right, levels)
     known = at_level.isfinite()
     last = torch.where(known, levels, -1.0).argmax()
     at_step = means.T[step.long()]
     return {
-        "steps": torch.arange(STEPS + 1, dtype=torch.double),
-        "entropy": means[0],
-        "entropy_low": lows[0],
-        "entropy_high": highs[0],
-        "accuracy": means[1],
-        "accuracy_low": lows[1],
-        "accuracy_high": highs[1],
+        **histories(left, right),
         "levels": levels,
         "at_level": at_level,
         "reached": known.any().double(),
@@ -263,15 +275,24 @@ def _told(logits: Tensor, success: Tensor, good: Tensor, step: Tensor) -> dict[s
         "right": at_step[1],
         "begun": means[0, 0],
         "end": means[0, -1],
-        "end_low": lows[0, -1],
-        "end_high": highs[0, -1],
+        "end_low": torch.quantile(left[-1], 0.1),
+        "end_high": torch.quantile(left[-1], 0.9),
         "end_right": means[1, -1],
         "trained": means[0].isfinite().sum() - 1.0,
         "done": means[0, -1].isfinite().double(),
     }
 
 
-def _at_levels(left: Tensor, right: Tensor, levels: Tensor) -> Tensor:
+def histories(left: Tensor, right: Tensor) -> dict[str, Tensor]:
+    """Return entropy and accuracy [S + 1, R] as lines over the steps: the mean of replicas, and their middle 80 %."""
+    found = {"steps": torch.arange(left.shape[0], dtype=torch.double)}
+    for name, values in (("entropy", left), ("accuracy", right)):
+        found |= {name: values.mean(1)}
+        found |= {f"{name}_{end}": torch.quantile(values, q, 1) for end, q in (("low", 0.1), ("high", 0.9))}
+    return found
+
+
+def at_levels(left: Tensor, right: Tensor, levels: Tensor) -> Tensor:
     """Return the mean entropy where replicas first reach each accuracy, on the line between two steps; NaN where half do not.
 
     NaN, too, of accuracies at which one of them begins.
@@ -321,7 +342,7 @@ EXAMPLE = {  # sizes that are independent, and none of them 1
 BESIDE = {"colour": "vermilion", "when": "b1_name"}
 
 
-def _histories(name: str) -> tuple[Mark, ...]:
+def lines_of(name: str) -> tuple[Mark, ...]:
     """Return a line with the middle 80 % of replicas, of the chosen algorithm and of the one beside it, and the step."""
     return (
         Area("steps", f"{name}_low", f"{name}_high"),
@@ -341,8 +362,8 @@ ENTROPY = Picture(
     alt="Four graphs of a table of logits in training: entropy against the step, accuracy against the step, entropy against "
     "accuracy, and bars of the actions' probabilities at one step.",
     panels=(
-        Panel("What is left of the entropy", _STEP, Axis("entropy, nats", 0, "most"), _histories("entropy")),
-        Panel("What is learned", _STEP, Axis("accuracy", 0, 1.02), _histories("accuracy")),
+        Panel("What is left of the entropy", _STEP, Axis("entropy, nats", 0, "most"), lines_of("entropy")),
+        Panel("What is learned", _STEP, Axis("accuracy", 0, 1.02), lines_of("accuracy")),
         Panel(
             "Entropy when an accuracy is first reached",
             Axis("accuracy", 0, 1),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote, urlencode
 
 import numpy as np
 import torch
@@ -17,10 +18,11 @@ from torch import Tensor
 from rlviz.names import nearest
 from rlviz.page.names import Array, Names
 from rlviz.page.paper import draw
-from rlviz.page.picture import Area, Axis, Cells, Choice, Line, Mark, Panel, Picture, Say, Slider
+from rlviz.page.picture import Area, Axis, Cells, Choice, Line, Mark, Panel, Picture, Say, Slider, Way
 from rlviz.page.style import TEXT, plain, signed
 from rlviz.page.tracing import Curve, evaluate
 from rlviz.pictures.idea import Idea, explorer
+from rlviz.pictures.tables import TABLES, TRAINED
 from rlviz.study.cells import FACTORS, Cell
 from rlviz.study.confirm import carried
 from rlviz.study.maps import RegimeMap, read_map
@@ -133,6 +135,7 @@ def _cell(
     own_measure: Tensor,
     teaches: Tensor,
     tuned: Tensor,
+    can_run: Tensor,
     x_values: Tensor,
     y_values: Tensor,
     found: Tensor,
@@ -155,6 +158,7 @@ def _cell(
     for i, name in enumerate(MEASURES):
         is_it = place == i
         flags |= {f"is_{name}": is_it, f"{name}_unsure": is_it & (here["sign"] == 0)}
+        flags |= {f"run_{name}": is_it & judged & (can_run > 0)}
         flags |= {f"{name}_more": is_it & (here["sign"] > 0), f"{name}_less": is_it & (here["sign"] < 0)}
     curves: dict[str, Tensor] = {}
     for name, values in (("accuracy", accuracy[y][x]), ("entropy", entropy[y][x])):
@@ -199,7 +203,7 @@ def told(which: str | Path | RegimeMap) -> dict[str, Any]:
             arrays[name][row, column, ..., : values.shape[-1]] = values
     (x, x_values), (y, y_values), (mine, other) = found.x, found.y, found.names
     curves = {measure: map_curve(which, measure=measure, column=1) for measure in MEASURES}  # type: ignore[arg-type]
-    sentence = map_curve(which, column=1).sentence
+    sentence, run = map_curve(which, column=1).sentence, address(found)
     return {
         **arrays,
         "x_values": torch.tensor(x_values, dtype=torch.double),
@@ -211,6 +215,10 @@ def told(which: str | Path | RegimeMap) -> dict[str, Any]:
         "own_measure": float(list(MEASURES).index(found.plan["measure"])),
         "teaches": float(bool(sentence)),
         "tuned": float(found.settings.rates == "tuned"),
+        "can_run": float(bool(run)),
+        "run": run,
+        "x_key": x,
+        "y_key": y,
         "sentence": sentence,
         "x_name": AXES[x].label,
         "y_name": AXES[y].label,
@@ -223,6 +231,20 @@ def told(which: str | Path | RegimeMap) -> dict[str, Any]:
         **{f"written_{measure}": written(curve) for measure, curve in curves.items()},
         **{f"all_{measure}": f"{conclusion(curve)}." for measure, curve in curves.items()},
     }
+
+
+def address(found: RegimeMap) -> str:
+    """Return what the page of tables is told of a map, but for the cell: algorithms and settings; nothing where it lacks one."""
+    (x, columns), (y, rows), regime = found.x, found.y, dict(found.plan["regime"])
+    has_one_prompt = regime.pop("prompts", 0) == 1 and regime.pop("spread", 1) == 0
+    needed = {x: columns, y: rows, **{name: [value] for name, value in regime.items()}}
+    stops = {name: getattr(control, "stops", ()) for name, control in TABLES.controls.items()}
+    if not has_one_prompt or not {*found.names} <= {*TRAINED.members()}:
+        return ""
+    if not all({*values} <= {*stops.get(name, ())} for name, values in needed.items()):
+        return ""
+    told = {"algorithm": found.names[0], "beside": found.names[1], **regime}
+    return urlencode({f"tables.{name}": value for name, value in told.items()}, quote_via=quote)
 
 
 def written(curve: MapCurve) -> list[str]:
@@ -359,6 +381,16 @@ MAP = Picture(
         ),
         Say("Here the learning rates are {rate_mine:g} and {rate_other:g}.", "tuned_here"),
         Say("{rule}"),
+    ),
+    ways=tuple(
+        Way(
+            "▶ Run this cell here: 16 tables beside the map's",
+            "tables",
+            f"{{run}}&tables.{{x_key}}={{x_at}}&tables.{{y_key}}={{y_at}}&tables.map_of={measure}&tables.map_at={at}"
+            "&tables.map_mine={mine:.6g}&tables.map_other={other:.6g}",
+            f"run_{measure}",
+        )
+        for measure, at in (("accuracy", "{last:d}"), ("entropy", "{level}"), ("rollouts", "{level}"))
     ),
 )
 

@@ -20,12 +20,13 @@ from rlviz.algorithms import GRPO, GroupPolicyGradient, numbers
 from rlviz.markup import Markup, element, table
 from rlviz.pictures.base import BLUE, GREY, LINE, TEXT, VERMILION, dress, new_figure, plain
 from rlviz.runs.controls import Control, choice_control, float_control, int_control
+from rlviz.runs.learning import Panel
 from rlviz.runs.live import Html, LivePicture
 from rlviz.runs.svg import SvgFigure
 from rlviz.runs.under_way import UnderWay
 from rlviz.settings import TrainSettings
 from rlviz.training import find_task
-from rlviz.types import StepRecord
+from rlviz.types import PairRecord, StepRecord
 from small_models.checks import checked
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ RECENT = 20  # steps, whose seconds tell how long the rest will take
 CAPTION_HEIGHT = "66px"  # three lines
 TABLE_HEIGHT = "270px"  # of the group's table, which takes its place before there is a group
 CELL = "padding: 2px 14px 2px 0"
-PANELS = (
+FLAT = 0.05  # the top of an axis that is told none, until a line leaves it
+PANELS: tuple[Panel, ...] = (
     (
         "Reward and accuracy",
         "reward, share right",
@@ -55,7 +57,7 @@ PANELS = (
 NAMED, NAME = ("reward", "entropy"), "#595959"  # metrics at whose lines' ends the names of runs stand, and their colour
 LEARNING_RATES = (3e-5, 1e-4, 2e-4, 3e-4, 5e-4, 1e-3)
 WITHOUT_KL = replace(GRPO, kl=None)
-Records = Sequence[StepRecord]
+Records = Sequence[StepRecord] | Sequence[PairRecord]
 Points = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
@@ -82,22 +84,22 @@ def end_to_end(lines: Sequence[Points]) -> Points:
 
 
 class LearningCurves(SvgFigure):
-    """Reward and accuracy, entropy, clipped tokens against the step, drawn while a run goes on.
+    """Three panels against the step, drawn while a run goes on: reward and accuracy, entropy, clipped tokens unless told.
 
     lines: metric → the mean over the run's seeds, bold. seeds: metric → each of several seeds, thin. before: metric → the
     runs before, grey, which stand still.
     """
 
-    def __init__(self, width: float, height: float, steps: int) -> None:
+    def __init__(self, width: float, height: float, steps: int, panels: Sequence[Panel] = PANELS) -> None:
         self.lines: dict[str, Line2D] = {}
         self.seeds: dict[str, Line2D] = {}
         self.before: dict[str, Line2D] = {}
         self._axes: dict[str, Axes] = {}
         self._names: list[Text] = []
         figure = new_figure(width, height)
-        for ax, (title, unit, top, metrics) in zip(figure.subplots(1, 3), PANELS, strict=True):
+        for ax, (title, unit, top, metrics) in zip(figure.subplots(1, 3), panels, strict=True):
             dress(ax, title=title, x="step", y=unit)
-            ax.set(xlim=(0, 1.03 * steps), ylim=(0, top))
+            ax.set(xlim=(0, 1.03 * steps), ylim=(0, top or FLAT))
             for index, (metric, words) in enumerate(metrics.items()):
                 self._axes[metric] = ax
                 colour, line = (BLUE, VERMILION)[index], ("-", "--")[index]
@@ -337,7 +339,7 @@ def seconds_in_words(seconds: float) -> str:
     return f"about {max(1, round(seconds))} s" if seconds < 100 else f"about {round(seconds / 60)} min"
 
 
-def last_numbers(records: Records) -> str:
+def last_numbers(records: Sequence[StepRecord]) -> str:
     """Return the last step's numbers, and the last held-out accuracy, in words."""
     last, (_, held_out) = records[-1], points(records, "held_out_accuracy")
     measured = f", held-out accuracy {held_out[-1]:.2f}" if len(held_out) else ""

@@ -1,11 +1,11 @@
 // A recorded run that plays: the loop, whose present stage lights up, curves that grow, and groups whose tokens are pushed. All
-// numbers and texts were written when the run was recorded; here they are only shown.
+// numbers and texts were written when the run was recorded; here they are only shown. A run on pairs has curves alone.
 import { coloured, make, mount, readAddress, writeAddress } from "./curves.js";
 
 const STAGES = [
   ["sample", "a group of responses to each prompt"],
   ["grade", "each response: right or wrong"],
-  ["advantage", "better or worse than its group?"],
+  ["advantage", "better or worse than expected?"],
   ["update", "push tokens up or down"],
 ];
 const LAST = STAGES.length - 1;
@@ -22,7 +22,7 @@ const PLAY_CSS = `
 .rl-play .again{font-size:13px;margin:-4px 0 4px;text-align:right;max-width:none}.rl-play select{max-width:none}
 .rl-play input[type=range]{flex:1;min-width:120px;accent-color:var(--b)}
 .rl-play output{font-variant-numeric:tabular-nums;min-width:8em}
-.rl-play .said{min-height:1.4em}
+.rl-play .said{min-height:1.4em}.rl-play [hidden]{display:none!important}
 .rl-play .group{min-height:16.5em;overflow-x:auto}
 .rl-play table{border-collapse:collapse;font-size:14px}
 .rl-play th,.rl-play td{text-align:left;padding:1px 14px 1px 0;font-weight:normal;white-space:nowrap;font-variant-numeric:tabular-nums}
@@ -103,6 +103,8 @@ export function player(el, runs, { linked = false } = {}) {
       window.setAttribute("width", reached + 2);
       drawn.root.querySelectorAll("[data-cursor]")[i].setAttribute("transform", `translate(${reached})`);
     });
+    for (const part of [loop, again, shown, legend]) part.hidden = !at; // of pairs nothing is sampled
+    if (!at) return;
     if (chips.childElementCount !== now.groups.length) {
       chips.replaceChildren(...now.groups.map((_, i) => make("button", { type: "button", textContent: `group ${i + 1}`, onclick: () => { group = i; show(); tell(); } })));
     }
@@ -123,8 +125,8 @@ export function player(el, runs, { linked = false } = {}) {
     tell();
   }
   function beat() {
-    if (stage < LAST) stage += 1;
-    else if (place < data.steps.length - 1) [place, stage] = [place + 1, 0];
+    if (stage < LAST && data.steps[place].groups.length) stage += 1;
+    else if (place < data.steps.length - 1) [place, stage] = [place + 1, data.steps[place].groups.length ? 0 : LAST];
     else return pause();
     show();
   }

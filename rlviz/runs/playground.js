@@ -25,6 +25,8 @@ const largest = (values) => values.reduce((most, one) => Math.max(most, one), 0)
 
 // ------------------------------------------------------------------------------------- settings, address and Python's call
 
+const isOffered = ({ why, recorded }) => !why || Boolean(recorded);
+
 /** The values that an address asks for, as far as they exist and lie in their range; what else it says is ignored. */
 export function wished(controls, hash) {
   const told = new URLSearchParams(hash.replace(/^#/, "")), values = {};
@@ -32,7 +34,7 @@ export function wished(controls, hash) {
     const text = told.get(`${NAME}.${name}`)?.trim(), number = Number(text);
     if (!text) continue;
     if (options) {
-      if (options.some((one) => one.value === text && !one.why)) values[name] = text;
+      if (options.some((one) => one.value === text && isOffered(one))) values[name] = text;
     } else if (Number.isFinite(number)) {
       const within = Math.min(high, Math.max(low, number));
       values[name] = name === "seed" ? Math.round(within) : Number.isInteger(low) && stops ? stops.reduce((a, b) => (Math.abs(b - within) < Math.abs(a - within) ? b : a)) : within;
@@ -215,9 +217,10 @@ function makeControl({ label, options, stops, high, about = "" }, onChange) {
   html("span", { className: "play-label", textContent: label }, home);
   if (options) {
     const select = html("select", { "aria-label": label }, home), sections = {};
-    for (const { value, text, section, why } of options) {
+    for (const { value, text, section, why, recorded } of options) {
       const into = section ? (sections[section] ??= html("optgroup", { label: section }, select)) : select;
-      html("option", { value, textContent: why ? `${text}: needs ${why}` : text, disabled: Boolean(why) }, into);
+      const needs = recorded ? `needs ${why}: a recorded run` : `needs ${why}`;
+      html("option", { value, textContent: why ? `${text}: ${needs}` : text, disabled: !isOffered({ why, recorded }) }, into);
     }
     select.onchange = () => onChange(select.value);
     return { home, put: (value) => { select.value = value; } };
@@ -243,13 +246,14 @@ function makeControl({ label, options, stops, high, about = "" }, onChange) {
 
 /**
  * Put the playground into `root`. given: what playground.py's `given` tells. load(part) promises a part: "programs", which are
- * {worker, open}, the worker's script and the message that opens it, or a policy's weights. linked: whether the settings are part of the address. Returns what `rlviz.run` is to a page.
+ * {worker, open}, the worker's script and the message that opens it, or a policy's weights. linked: whether the settings are part of the address. player(home, name), where recorded runs
+ * are offered, plays one there and returns {destroy}. Returns what `rlviz.run` is to a page.
  */
-export function playground(root, given, load, { linked = true } = {}) {
+export function playground(root, given, load, { linked = true, player = null } = {}) {
   const { controls } = given, isStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
   const asked = linked ? wished(controls, location.hash) : {};
   const run = { records: [], beside: [], before: null, besideBefore: null, ms: null }, shown = { step: null, n: 0, token: null, others: [], at: 0 };
-  let settings = settingsOf(given, asked), ghost = {}, changes = [], turn = 0, isPlaying = false, pace = "full", ask = null;
+  let settings = settingsOf(given, asked), ghost = {}, changes = [], turn = 0, isPlaying = false, pace = "full", ask = null, taped = null;
   const there = new Set(); // policies that the worker has
   let isFirst = !isStill && !Object.keys(asked).length; // a visitor's first step is played slowly
 
@@ -273,6 +277,7 @@ export function playground(root, given, load, { linked = true } = {}) {
 
   const panel = html("div", { className: "play-controls", role: "group", "aria-label": "settings" }, root), made = {};
   for (const [name, control] of Object.entries(controls)) panel.append((made[name] = makeControl(control, (value) => change({ [name]: value }))).home);
+  const tape = html("section", { className: "play-tape", hidden: true }, root);
   const about = html("details", { className: "play-about" }, root), list = html("dl", {}, about);
   about.prepend(html("summary", { textContent: "What these are" }));
   for (const { label, about: words } of Object.values(controls)) if (words) html("dt", { textContent: label }, list), html("dd", { textContent: words }, list);
@@ -291,6 +296,7 @@ export function playground(root, given, load, { linked = true } = {}) {
 
   // --- settings
 
+  const recorded = () => controls.algorithm.options.find((one) => one.value === settings.algorithm).recorded;
   function addressOf(values) {
     const told = new URLSearchParams(location.hash.slice(1));
     for (const name in controls) told.set(`${NAME}.${name}`, values[name]);
@@ -299,9 +305,10 @@ export function playground(root, given, load, { linked = true } = {}) {
   function tell() {
     for (const name in controls) {
       made[name].put(settings[name]);
-      made[name].home.hidden = Boolean(controls[name].own) && !(name in given.numbers[settings.algorithm]);
+      made[name].home.hidden = recorded() ? name !== "algorithm" : Boolean(controls[name].own) && !(name in given.numbers[settings.algorithm]);
     }
-    say(code, linesOf(given, settings));
+    fold.hidden = Boolean(recorded());
+    if (!recorded()) say(code, linesOf(given, settings));
     if (!linked) return;
     try {
       history.replaceState(history.state, "", `#${addressOf(settings)}`);
@@ -344,6 +351,7 @@ export function playground(root, given, load, { linked = true } = {}) {
     Object.assign(shown, { step: null, token: null, others: [] });
     [changes, terms.hidden] = [[], true];
     delete board.dataset.stage;
+    if (showRecorded()) return;
     say(said, "The model is loaded.");
     try {
       ask ??= await opened();
@@ -362,6 +370,21 @@ export function playground(root, given, load, { linked = true } = {}) {
     say(said, `Before training, ${percent(run.before)} of the answers to new prompts are right.`);
     if (isStill) return pause();
     await play();
+  }
+  /** Play the recorded run of an algorithm that cannot train here, in place of the boxes; return whether it is one. */
+  function showRecorded() {
+    const told = recorded();
+    for (const part of [board, bar, about, tries]) part.hidden = Boolean(told);
+    tape.hidden = !told;
+    taped?.destroy();
+    taped = null;
+    if (!told) return false;
+    const { name, text, links } = told, note = html("p");
+    say(said, text);
+    for (const [words, href] of Object.entries(links)) note.append(html("a", { textContent: words, href }), " ");
+    tape.replaceChildren(note);
+    taped = player(tape, name);
+    return true;
   }
   async function opened() {
     const { worker, open } = await load("programs"), made = workerOf(worker);
@@ -508,5 +531,6 @@ export const start = (name, packed) => startAt(name, packed, (place, { given, pa
 /** The playground of a page that has its parts in it, packed; `rlviz.run` tells how it goes. */
 export async function startHere() {
   const partOf = (name) => unpack(document.querySelector(`[data-part="${name}"]`).textContent);
-  globalThis.rlviz = { run: playground(document.getElementById("playground"), await partOf("given"), partOf) };
+  const { player } = globalThis.rlviz, play = (home, name) => player(home, [{ name, title: "", load: () => partOf(`recordings/${name}`) }]);
+  globalThis.rlviz.run = playground(document.getElementById("playground"), await partOf("given"), partOf, { player: play });
 }

@@ -6,6 +6,7 @@ trains with, in parts that are loaded when they are needed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,8 @@ from rlviz.markup import Markup, element, joined
 from rlviz.page.picture import Axis, Choice, Line, Panel, Picture, Rule, to_json
 from rlviz.page.script import classic
 from rlviz.page.widget import fragment, pack, page
-from rlviz.runs import in_page
+from rlviz.pictures import explore_tables
+from rlviz.runs import in_page, recordings
 from rlviz.settings import declarations
 from rlviz.training import TrainSettings
 from small_models.checks import checked, shown
@@ -63,6 +65,10 @@ TASKS_IN_WORDS = (
     "sort: five letters in order; trip: three digits with a given sum"
 )
 MOST_STEPS = 1000
+RECORDED = {  # algorithm → its recorded run, and why the page does not train it
+    "PPO": ("ppo", "a second model that the page has not"),
+    "DPO": ("dpo", "made before training rather than sampled in it"),
+}
 
 
 CALL = (
@@ -154,10 +160,20 @@ TRIES = (
 )
 
 
-def controls(*own: GroupPolicyGradient, task: str = "chain") -> dict[str, dict[str, Any]]:
-    """Return the controls in the order in which they stand: what each can be, what it is at first, and what it is called."""
+def controls(
+    *own: GroupPolicyGradient, task: str = "chain", recorded: Mapping[str, Mapping[str, str]] | None = None
+) -> dict[str, dict[str, Any]]:
+    """Return the controls in the order in which they stand: what each can be, what it is at first, and what it is called.
+
+    recorded: algorithm of RECORDED → links to go on from its recorded run; it can then be chosen.
+    """
     sections = {"Yours": own, "The family": ALGORITHMS, "Relatives": RELATIVES}
     algorithms = [_option(one, section) for section, members in sections.items() for one in members]
+    for option in algorithms:
+        if option["value"] in (recorded or {}):
+            name, words = RECORDED[option["value"]]
+            text = f"{option['value']} needs {option['why']}, {words}: this is a recorded run on chain, with seed 0."
+            option["recorded"] = {"name": name, "text": text, "links": (recorded or {})[option["value"]]}
     others = [{"value": "", "text": "none"}, *(one for one in algorithms if "why" not in one)]
     told = declarations(TrainSettings)
     first = {
@@ -242,11 +258,16 @@ def curves() -> Picture:
     return Picture("", "", tuple(panels), {"show": show}, (), alt="The curves of the run, by step.", columns=1)
 
 
-def given(*own: GroupPolicyGradient, task: str = "chain") -> dict[str, Any]:
-    """Return what playground.js shows, as JSON has it. own: algorithms that join the choice, the first of them chosen."""
+def given(
+    *own: GroupPolicyGradient, task: str = "chain", recorded: Mapping[str, Mapping[str, str]] | None = None
+) -> dict[str, Any]:
+    """Return what playground.js shows, as JSON has it.
+
+    own: algorithms that join the choice, the first of them chosen. recorded: see `controls`.
+    """
     groups = [*own, *in_page.OFFERED.values()]
     return {
-        "controls": controls(*own, task=task),
+        "controls": controls(*own, task=task, recorded=recorded),
         "numbers": {one.name: numbers(one) for one in reversed(groups)},
         "others": [one.name for one in groups if one in ALGORITHMS],
         "tries": [vars(one) for one in TRIES],
@@ -271,11 +292,22 @@ def parts(*own: GroupPolicyGradient) -> dict[str, dict[str, Any]]:
 def whole_page() -> str:
     """Return the playground as one page that needs no other file, and asks no host for anything."""
     root = element("div", element("noscript", element("p", "The model trains where JavaScript runs.")), id="playground")
-    told = {"given": given(), **parts()}
-    packed = (element("script", Markup(pack(one)), type=DATA, data_part=name) for name, one in told.items())
-    script = classic("packed", "run", "draw", "tasks", "playground", offers="startHere();")
+    told = {"given": given(recorded={name: {} for name in RECORDED}), **parts()}
+    data = {name: pack(one) for name, one in told.items()}
+    data |= {f"recordings/{name}": recordings.packed(name) for name, _ in RECORDED.values()}
+    packed = (element("script", Markup(one), type=DATA, data_part=name) for name, one in data.items())
+    scripts = (
+        classic("packed", "curves", "player", offers="globalThis.rlviz = { player };"),
+        classic("packed", "run", "draw", "tasks", "playground", offers="startHere();"),
+    )
     shown = element("main", element("h1", TITLE), root)
-    return page(TITLE, joined(shown, *packed, element("script", Markup(script))), policy=POLICY)
+    return page(TITLE, joined(shown, *packed, *(element("script", Markup(one)) for one in scripts)), policy=POLICY)
+
+
+def page_of_tables() -> str:
+    """Return the tabular playground as one page that needs no other file, and asks no host for anything."""
+    shown = explore_tables()
+    return page(shown.title, element("main", shown.html()))
 
 
 class InPage:

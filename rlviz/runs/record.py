@@ -12,16 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from rlviz.algorithms import DAPO, DCPO, GRPO, GSPO, GroupPolicyGradient
+from rlviz.algorithms import DAPO, DCPO, DPO, GRPO, GSPO, PPO
+from rlviz.algorithms.family import Algorithm
 from rlviz.markup import Markup, element, joined
 from rlviz.pictures.idea import call_name
-from rlviz.runs.panel import LearningCurves, last_numbers
+from rlviz.runs.learning import PAIR_PANELS
+from rlviz.runs.panel import PANELS, LearningCurves, Records, last_numbers, points
 from rlviz.runs.recordings import HERE, RECORDINGS
 from rlviz.runs.svg import VIEW, SvgFigure
-from rlviz.settings import TrainSettings
+from rlviz.settings import PairSettings, TrainSettings
 from rlviz.training import find_task, learn_reward, load_policy, train
 from rlviz.training.files import whole_file
-from rlviz.types import GroupRecord, StepRecord
+from rlviz.types import GroupRecord, PairRecord
 from small_models.policies import Policy
 
 SIZE = 11, 3.9
@@ -50,8 +52,8 @@ class Plan:
     policy: a shipped one, for the task chain. judge: what scores in place of the rule. written: the algorithm in Python.
     """
 
-    algorithm: GroupPolicyGradient
-    settings: TrainSettings
+    algorithm: Algorithm
+    settings: TrainSettings | PairSettings
     policy: str = "chain"
     judge: Callable[[Policy, int], Mapping[str, Any]] = field(default=_no_judge)
     written: str = ""
@@ -59,15 +61,16 @@ class Plan:
     @property
     def call(self) -> str:
         """The Python that trains it, but for what it records."""
-        default = replace(TrainSettings(), **WATCHED)
-        values = {one.name: getattr(self.settings, one.name) for one in fields(self.settings)}
-        changed = ", ".join(f"{name}={value!r}" for name, value in values.items() if value != getattr(default, name))
+        kind = type(self.settings)
+        default = {one.name: WATCHED.get(one.name, one.default) for one in fields(kind)}
+        values = {one.name: getattr(self.settings, one.name) for one in fields(kind)}
+        changed = ", ".join(f"{name}={value!r}" for name, value in values.items() if value != default[name])
         policy = "" if self.policy == "chain" else f"{self.policy!r}, "
         judged = self.judge is not _no_judge
         first = "learned = learn_reward(load_policy('chain'), find_task('chain'), steps=60); " if judged else ""
         given = ", reward_model=learned.model, pairs=learned.pairs" if judged else ""
         algorithm = self.written or call_name(self.algorithm)
-        return f"{first}train({policy}'chain', {algorithm}, TrainSettings({changed}){given})"
+        return f"{first}train({policy}'chain', {algorithm}, {kind.__name__}({changed}){given})"
 
 
 def _settings(**values: Any) -> TrainSettings:
@@ -80,6 +83,8 @@ PLANS = {
     "dapo": Plan(DAPO, _settings(lr=2e-4, updates_per_rollout=4)),
     "dcpo-rare": Plan(DCPO, _settings(lr=1e-4, updates_per_rollout=8), "chain-rare"),
     "gspo-experts": Plan(GSPO, _settings(updates_per_rollout=4), "chain-experts"),
+    "ppo": Plan(PPO, _settings(steps=80)),
+    "dpo": Plan(DPO, PairSettings(steps=120, evaluate_every=WATCHED["evaluate_every"])),
     "hacked": Plan(replace(GRPO, kl=None), _settings(lr=5e-4), judge=_learned_judge, written="replace(GRPO, kl=None)"),
 }
 
@@ -92,9 +97,13 @@ def recorded(plan: Plan, *, title: str, look: str) -> dict[str, Any]:
     return as_data(records, title=title, look=look, call=plan.call)
 
 
-def as_data(records: Sequence[StepRecord], *, title: str, look: str, call: str) -> dict[str, Any]:
-    """Return the records of a run as data for `player` of player.js: its curves whole, its steps one by one."""
-    curves = LearningCurves(*SIZE, len(records))
+def as_data(records: Records, *, title: str, look: str, call: str) -> dict[str, Any]:
+    """Return the records of a run as data for `player` of player.js: its curves whole, its steps one by one.
+
+    Steps on pairs have no groups.
+    """
+    panels = PAIR_PANELS[:3] if isinstance(records[0], PairRecord) else PANELS
+    curves = LearningCurves(*SIZE, len(records), panels)
     hardest = hard_push(records)
     curves.show([records])
     return {
@@ -106,7 +115,7 @@ def as_data(records: Sequence[StepRecord], *, title: str, look: str, call: str) 
         "moving": growing(curves),
         "axes": curves.axes,
         "panels": curves.panels,
-        "alt": "Three graphs of a training run against the step: reward and accuracy, entropy, clipped tokens.",
+        "alt": f"Three graphs of a training run against the step: {', '.join(name.lower() for name, *_ in panels)}.",
         "steps": [_step(records[: place + 1], hardest) for place in range(len(records))],
     }
 
@@ -123,18 +132,26 @@ def growing(curves: SvgFigure) -> Markup:
     return joined(element("defs", clip), lines, *cursors)
 
 
-def hard_push(records: Sequence[StepRecord]) -> float:
+def hard_push(records: Records) -> float:
     """Return how hard the loss pushed one token in twenty of the run, or harder: what gets the strongest colour."""
     pushes = [
         abs(token.push) for record in records for group in record.groups for r in group.responses for token in r.tokens
     ]
-    return float(np.quantile(pushes, 0.95)) or 1.0
+    return float(np.quantile(pushes or [0.0], 0.95)) or 1.0
 
 
-def _step(records: Sequence[StepRecord], hardest: float) -> dict[str, Any]:
+def _step(records: Sequence[Any], hardest: float) -> dict[str, Any]:
     last = records[-1]
     groups = [_group(group, hardest) for group in last.groups]
-    return {"step": last.step, "said": f"{last_numbers(records)}.", "groups": groups}
+    said = _last_of_pairs(records) if isinstance(last, PairRecord) else last_numbers(records)
+    return {"step": last.step, "said": f"{said}.", "groups": groups}
+
+
+def _last_of_pairs(records: Sequence[PairRecord]) -> str:
+    last, (_, held_out) = records[-1], points(records, "held_out_accuracy")
+    measured = f"held-out accuracy {held_out[-1]:.2f}, " if len(held_out) else ""
+    gains = (f"{gain:+.1f}".replace("-", "−") for gain in (last.chosen_gain, last.rejected_gain))
+    return f"{measured}{last.pair_accuracy:.0%} of pairs in order; log π against the start: chosen {', rejected '.join(gains)}"
 
 
 def _shade(push: float, hardest: float) -> int:

@@ -32,6 +32,10 @@ SENTENCE = (
     "Policy optimisation (PPO, GRPO, DAPO, GSPO, DCPO and their relatives) in pictures that you can touch and "
     "runs that you can watch, small enough for a laptop."
 )
+LINKS = {  # from a recorded run on the front page
+    "PPO": {"Lesson 03: PPO →": "course/03_ppo.html", "Explorer: GAE →": "explorers/gae.html"},
+    "DPO": {"Lesson 12: DPO →": "course/12_preferences_and_dpo.html", "Explorer: DPO →": "explorers/dpo.html"},
+}
 PAPER = re.compile(r"(\d{4}\.\d{5})")
 
 
@@ -50,13 +54,16 @@ def packed_explorer(name: str) -> str:
 def live(name: str, root: str) -> Markup:
     """Return an explorer that answers in the page, and what shows its picture where JavaScript does not run."""
     picture = element("img", src=f"{root}explorers/{name}.png", alt=explorer_of(name).alt)
-    return joined(data(packed_explorer(name), data_picture=name), element("noscript", picture))
+    return joined(
+        data(packed_explorer(name), data_picture=name, data_folder=f"{root}explorers/"), element("noscript", picture)
+    )
 
 
 def front() -> Iterator[File]:
     """The front page: a model that trains, and the ways on; its programs and weights are files, loaded after it is seen."""
     ways = (
         ("Explorers", "explorers/index.html", "One idea each, with sliders and things to drag."),
+        ("Tables", "explorers/tables.html", "Any algorithm on 16 tables at once, each run in seconds."),
         ("Recorded runs", "runs.html", "Real training, step by step: groups, rewards, tokens."),
         ("Inspector", "inspector.html", "One run, down to each token, and under every other algorithm."),
         ("Algorithms", "algorithms/index.html", "Each on one page, as code that runs, beside GRPO."),
@@ -74,7 +81,7 @@ def front() -> Iterator[File]:
         "index.html",
         TITLE,
         element("h1", TITLE),
-        joined(data(pack(playground.given()), data_playground="training/"), without),
+        joined(data(pack(playground.given(recorded=LINKS)), data_playground="training/"), without),
         element("section", element("h2", "Go on"), element("p", SENTENCE), element("ul", *links, class_="ways")),
         trains=True,
     )

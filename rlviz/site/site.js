@@ -22,13 +22,15 @@ for (const place of document.querySelectorAll("[data-playground]")) {
   const folder = place.dataset.playground;
   unpack(place.querySelector("script").textContent).then((given) => {
     place.replaceChildren();
-    globalThis.rlviz.run = globalThis.rlviz.playground(place, given, (part) => load(`${folder}${part}.js`, `training/${part}`));
+    const recording = (name) => load(`recordings/${name}.js`, `recordings/${name}`);
+    const play = (home, name) => player(home, [{ name, title: "", load: () => recording(name) }]);
+    globalThis.rlviz.run = globalThis.rlviz.playground(place, given, (part) => load(`${folder}${part}.js`, `training/${part}`), { player: play });
   });
 }
 for (const place of document.querySelectorAll("[data-picture]")) {
   unpack(place.querySelector("script").textContent).then((given) => {
     place.replaceChildren();
-    globalThis.rlviz.mount(place, given);
+    globalThis.rlviz.mount(place, { ...given, pages: { tables: `${place.dataset.folder}tables.html` } });
   });
 }
 for (const place of document.querySelectorAll("[data-player]")) {

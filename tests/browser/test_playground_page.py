@@ -33,7 +33,7 @@ def visit(open_page: Callable[[str], Notebook], file: Path) -> Iterator[Callable
 
     def go(address: str = "") -> Page:
         opened.append(open_page(f"{file.as_uri()}{address}"))
-        opened[-1].page.get_by_role("button", name="One step", exact=True).wait_for(timeout=SECONDS * 1000)
+        opened[-1].page.get_by_label("algorithm", exact=True).wait_for(timeout=SECONDS * 1000)
         until(opened[-1].page, "Boolean(globalThis.rlviz)")
         return opened[-1].page
 
@@ -99,6 +99,21 @@ def test_the_same_address_is_the_same_run_and_another_seed_another(visit: Callab
         assert page.evaluate("rlviz.run.settings")["algorithm"] == "DAPO"
         page.get_by_role("button", name="Pause").click()
     assert runs[0] == runs[1] != runs[2]
+
+
+def test_what_cannot_train_here_plays_a_recorded_run_until_another_is_chosen(visit: Callable[..., Page]) -> None:
+    page = visit("#play.algorithm=DPO")
+    page.get_by_text("DPO needs pairs, made before training").wait_for()
+    page.get_by_text("of 120").wait_for()
+    assert page.locator(".rl-play .loop").is_hidden() and page.locator(".play-boxes").is_hidden()
+    page.get_by_label("algorithm").select_option("PPO")
+    until(page, "document.querySelectorAll('.rl-play tbody tr').length === 8")
+    assert "play.algorithm=PPO" in page.url and page.locator(".rl-play").count() == 1
+    assert page.get_by_label("ε high").is_hidden() and page.evaluate("rlviz.run.step") == 0
+    assert page.locator("option", has_text="Distillation: needs a teacher").first.is_disabled()
+    page.get_by_label("algorithm").select_option("GRPO")
+    until(page, "rlviz.run.step >= 2")
+    assert page.locator(".rl-play").count() == 0 and page.locator(".play-boxes").is_visible()
 
 
 def test_a_control_is_turned_while_it_trains_and_stands_in_the_address(visit: Callable[..., Page]) -> None:

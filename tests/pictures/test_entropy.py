@@ -8,7 +8,7 @@ import torch
 
 from rlviz.algorithms import DAPO, DCPO, DR_GRPO, FORKING_TOKENS, GRPO, GRPO_PROCESS, LITE_PPO, PPO
 from rlviz.page.tracing import evaluate
-from rlviz.pictures.entropy import LEVELS, REPLICAS, REWARDS, STEPS, _at_levels, data, entropy_curve, explore_entropy
+from rlviz.pictures.entropy import LEVELS, REPLICAS, REWARDS, STEPS, at_levels, data, entropy_curve, explore_entropy
 from rlviz.pieces.aggregation import token_mean
 from rlviz.pieces.kl import KLInLoss
 from rlviz.tabular import train_table
@@ -73,7 +73,7 @@ def test_entropy_at_an_accuracy_by_hand():
     left = torch.tensor([[3.0, 3.0], [2.0, 2.5], [1.0, 2.0]], dtype=torch.double)
     right = torch.tensor([[0.1, 0.1], [0.3, 0.2], [0.6, 0.4]], dtype=torch.double)
     levels = torch.tensor([0.05, 0.2, 0.5, 0.65], dtype=torch.double)
-    at = _at_levels(left, right, levels).numpy()
+    at = at_levels(left, right, levels).numpy()
     assert np.isnan(at[0]) and np.isnan(at[3])  # both begin above it; none gets there
     # .2: halfway from 3 to 2 nats, and at the second's 2.5; .5: the first alone, which is half of them
     np.testing.assert_allclose(at[1:3], [2.5, 4 / 3])

@@ -16,7 +16,8 @@ from rlviz.algorithms import ALGORITHMS, RELATIVES, GroupPolicyGradient, numbers
 from rlviz.cli import app
 from rlviz.page.script import module
 from rlviz.runs import in_page
-from rlviz.runs.playground import POLICIES, POLICY, RESPONSES, TRIES, controls, given, parts, whole_page
+from rlviz.runs.playground import POLICIES, POLICY, RECORDED, RESPONSES, TRIES, controls, given, parts, whole_page
+from rlviz.runs.record import PLANS
 from small_models.tasks import TASKS
 
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="node is missing: no page can be asked")
@@ -96,6 +97,23 @@ def test_every_algorithm_of_groups_can_be_chosen_by_a_name_that_python_has(ask):
     assert set(in_page.OFFERED) == {one.name for one in GROUPS}
     assert all(getattr(rlviz.algorithms, one["python"]).name == name for name, one in options.items())
     assert [options[name]["why"] for name in ("PPO", "DPO", "Distillation")] == ["a critic", "pairs", "a teacher"]
+
+
+def test_a_recorded_run_stands_for_what_cannot_train_here_and_only_where_it_can_be_played(ask):
+    links = {"PPO": {"Lesson": "03.html"}, "DPO": {}}
+    with_runs = controls(recorded=links)
+    options = {one["value"]: one for one in with_runs["algorithm"]["options"]}
+    assert {name: one["recorded"]["name"] for name, one in options.items() if "recorded" in one} == {
+        "PPO": "ppo", "DPO": "dpo",
+    }  # fmt: skip
+    for name, one in RECORDED.items():
+        plan = PLANS[one[0]]
+        assert (plan.algorithm.name, plan.policy, plan.settings.seed) == (name, "chain", 0)
+        assert options[name]["recorded"]["text"].startswith(f"{name} needs {options[name]['why']}, ")
+    assert options["PPO"]["recorded"]["links"] == links["PPO"]
+    asked = [f"#play.algorithm={name}" for name in ("PPO", "DPO", "Distillation")]
+    found = ask(*(["wished", told, address] for told in (with_runs, controls()) for address in asked))
+    assert found == [{"algorithm": "PPO"}, {"algorithm": "DPO"}, {}, {}, {}, {}]
 
 
 def test_where_not_all_rows_can_be_shown_right_and_wrong_ones_are(ask):

@@ -46,6 +46,17 @@ RECORDINGS = {
         "A response has one ratio, so all of its tokens are clipped or none is. GSPO's limits are narrow: at "
         "first they cut most gradients, and the policy learns all the same.",
     ),
+    "ppo": Recording(
+        "PPO",
+        "A critic learns beside the policy what an answer is worth so far, and each token is compared with that "
+        "rather than with a group: the advantage in the table is the mean of its tokens'. Lesson 03 builds it.",
+    ),
+    "dpo": Recording(
+        "DPO",
+        "Nothing is sampled here: DPO learns from 1,500 pairs of a right and a wrong answer that the model wrote "
+        "before. Watch the third graph: the rejected answers become far less likely, and the chosen ones lose a "
+        "little, too. Lesson 12 derives the loss.",
+    ),
     "hacked": Recording(
         "A learned reward is hacked",
         "Here a model scores the responses, and it errs. The reward keeps rising while the held-out accuracy, "
