@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from rlviz.algorithms import ALGORITHMS, DAPO, DCPO, DUPO, GRPO, GSPO, RELATIVES, GroupPolicyGradient
-from rlviz.maps.making import borrow
-from rlviz.maps.tables import RARE_WAYS, WRONG_WAYS
 from rlviz.page.picture import Axis, Beside, Choice, Draws, Line, Panel, Picture, Points, Say, Slider
 from rlviz.page.tracing import Curve
 from rlviz.pictures.entropy import LEVELS, REPLICAS, Training, at_levels, has_groups, histories, lines_of
 from rlviz.pictures.groups import LARGEST_GROUP
 from rlviz.pictures.idea import WIDTHS, Algorithms, explorer
 from rlviz.pieces.values import entropy
+from rlviz.study.cells import RARE_WAYS, WRONG_WAYS
+from rlviz.study.maps import borrow
 
 STEPS = 80
 BORROWED = {  # what the maps compare with GRPO: one slot of another algorithm; as Python writes it

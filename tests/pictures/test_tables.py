@@ -8,10 +8,6 @@ from urllib.parse import parse_qsl
 import numpy as np
 import pytest
 import torch
-from rlviz.maps.measures import measures
-from rlviz.maps.regime import Regime
-from rlviz.maps.shipped import SHIPPED
-from rlviz.maps.tables import course, table_task
 
 from rlviz.algorithms import DAPO, GRPO
 from rlviz.page.tracing import evaluate
@@ -20,6 +16,9 @@ from rlviz.pictures.entropy import REPLICAS
 from rlviz.pictures.map import address, find_map
 from rlviz.pictures.tables import BORROWED, OF_MAPS, STEPS, TABLES, TRAINED, paid, start_of, tables_curve
 from rlviz.pieces.aggregation import token_mean
+from rlviz.study.cells import course, measures, table_task
+from rlviz.study.regime import Regime
+from rlviz.study.shipped import SHIPPED
 from rlviz.tabular import train_table
 
 RUNNABLE = ("dcpo-limits", "dupo-repeats", "gspo-ratio", "clip-higher-noise")
