@@ -353,8 +353,8 @@ def packed(values: Tensor) -> str:
 def rotation(policy: Policy, places: int) -> Tensor:
     """Return cosine and sine of the angles by which queries and keys are turned at so many places, [2, places, width / 2]."""
     computed: Any = policy.computed
-    turns: Tensor = computed.decoder.turns(places)
-    return turns[:, 0, 0].permute(2, 0, 1)
+    turns: Tensor = computed.decoder.turns(places)  # complex, which a page's numbers are not
+    return torch.view_as_real(turns)[:, 0, 0].permute(2, 0, 1)
 
 
 def traced() -> dict[str, Any]:
