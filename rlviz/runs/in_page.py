@@ -33,7 +33,6 @@ from rlviz.pictures.idea import RANGES, range_of
 from rlviz.pieces.advantages import PromptHistory
 from rlviz.pieces.kl import k3
 from rlviz.types import Batch
-from small_models import host
 from small_models.policies import Policy, load_policy
 
 Weights = Mapping[str, Tensor]
@@ -354,9 +353,8 @@ def packed(values: Tensor) -> str:
 def rotation(policy: Policy, places: int) -> Tensor:
     """Return cosine and sine of the angles by which queries and keys are turned at so many places, [2, places, width / 2]."""
     computed: Any = policy.computed
-    with host.recording():  # cosine and sine, which a page has in place of complex numbers
-        turns: Tensor = computed.decoder.turns(places)
-    return turns[:, 0, 0].permute(2, 0, 1)
+    turns: Tensor = computed.decoder.turns(places)  # complex, which a page's numbers are not
+    return torch.view_as_real(turns)[:, 0, 0].permute(2, 0, 1)
 
 
 def traced() -> dict[str, Any]:
