@@ -311,6 +311,12 @@ def test_settings_change_while_it_runs_and_reset_begins_anew():
     assert started["settings"]["lr"] == 3e-4
 
 
+def test_a_reset_begins_with_nothing_of_the_run_before():
+    done = trained(3, algorithm="DCPO", more=[{"do": "reset"}, *[{"do": "step"}] * 3])
+    for before, after in zip(done[:3], done[4:], strict=True):
+        assert {**before, "ms": None} == {**after, "ms": None}
+
+
 def test_a_checkpoint_can_come_later():
     more = [{"do": "add", "checkpoints": {"trip": in_page.checkpoint("trip")}}]
     change = {"do": "set", "settings": {"checkpoint": "trip"}}
