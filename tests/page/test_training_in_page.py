@@ -312,9 +312,11 @@ def test_settings_change_while_it_runs_and_reset_begins_anew():
 
 
 def test_a_reset_begins_with_nothing_of_the_run_before():
-    done = trained(3, algorithm="DCPO", more=[{"do": "reset"}, *[{"do": "step"}] * 3])
-    for before, after in zip(done[:3], done[4:], strict=True):
-        assert {**before, "ms": None} == {**after, "ms": None}
+    how = {"algorithm": "DCPO", "checkpoint": "trip"}  # which has few prompts, so that they come again
+    more = [{"do": "set", "settings": {"group_size": 8}}, {"do": "reset"}, *[{"do": "step"}] * 3]
+    after, fresh = trained(3, group_size=4, more=more, **how)[-3:], trained(3, group_size=8, **how)
+    for one, other in zip(after, fresh, strict=True):
+        assert {**one, "ms": None} == {**other, "ms": None}
 
 
 def test_a_checkpoint_can_come_later():
