@@ -119,6 +119,19 @@ def same_chance(own: Chance):
         yield
 
 
+@contextmanager
+def chance_of_evaluations():
+    """Let the library's samples of held-out prompts be drawn as the page draws those of an evaluation, ROWS at a time."""
+
+    def rand(rows: int, length: int, **_: Any) -> torch.Tensor:
+        parts = [chance(0, 0, "evaluation", part, ROWS * length) for part in range(rows // ROWS)]
+        return torch.from_numpy(np.concatenate(parts).reshape(rows, length))
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sampling, "torch", _Torch(rand=rand))
+        yield
+
+
 def as_shipped(checkpoint: str):
     """Return a checkpoint's policy, its weights rounded as the page has them, and its task."""
     policy = load_policy(checkpoint)

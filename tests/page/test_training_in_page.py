@@ -21,7 +21,16 @@ from rlviz.training.adamw import AdamW
 from small_models.evaluation import evaluate
 from small_models.policies import load_policy
 from small_models.sampling import response_logits, token_entropy, token_logp
-from tests.page.in_node import Chance, answers, as_shipped, chance, library_steps, opened, trained
+from tests.page.in_node import (
+    Chance,
+    answers,
+    as_shipped,
+    chance,
+    chance_of_evaluations,
+    library_steps,
+    opened,
+    trained,
+)
 from tests.page.programs import needs_node
 
 NEAR = 1e-4
@@ -302,6 +311,14 @@ def test_settings_change_while_it_runs_and_reset_begins_anew():
     assert started["settings"]["lr"] == 3e-4
 
 
+def test_a_reset_begins_with_nothing_of_the_run_before():
+    how = {"algorithm": "DCPO", "checkpoint": "trip"}  # which has few prompts, so that they come again
+    more = [{"do": "set", "settings": {"group_size": 8}}, {"do": "reset"}, *[{"do": "step"}] * 3]
+    after, fresh = trained(3, group_size=4, more=more, **how)[-3:], trained(3, group_size=8, **how)
+    for one, other in zip(after, fresh, strict=True):
+        assert {**one, "ms": None} == {**other, "ms": None}
+
+
 def test_a_checkpoint_can_come_later():
     more = [{"do": "add", "checkpoints": {"trip": in_page.checkpoint("trip")}}]
     change = {"do": "set", "settings": {"checkpoint": "trip"}}
@@ -420,8 +437,9 @@ def test_held_out_accuracy_is_the_librarys(checkpoint):
     policy, task = as_shipped(checkpoint)
     greedy = evaluate(policy, task, temperature=0, num_prompts=256).accuracy
     assert done[1]["held_out"] == pytest.approx(greedy, abs=1.5 / 256)  # two tokens may be as likely as each other
-    sampled = evaluate(policy, task, num_prompts=2000).accuracy
-    assert done[0]["held_out"] == pytest.approx(sampled, abs=0.1)  # three standard errors of 256 prompts
+    with chance_of_evaluations():
+        sampled = evaluate(policy, task, num_prompts=256).accuracy
+    assert done[0]["held_out"] == pytest.approx(sampled, abs=1.5 / 256)  # a u may be within the rounding of a limit
 
 
 @pytest.mark.quick(0)
