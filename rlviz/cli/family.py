@@ -103,5 +103,7 @@ def show(
     if console.is_terminal:
         language = "diff" if page.marked else "python"
         console.print(Syntax(str(page), language, theme="ansi_dark", background_color="default", word_wrap=True))
+    elif page.marked:
+        typer.echo(str(page))
     else:
         typer.echo(str(page).encode())  # a file of Python is UTF-8, whatever the console

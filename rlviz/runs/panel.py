@@ -20,7 +20,6 @@ from rlviz.algorithms import GRPO, GroupPolicyGradient, numbers
 from rlviz.markup import Markup, element, table
 from rlviz.pictures.base import BLUE, GREY, LINE, TEXT, VERMILION, dress, new_figure, plain
 from rlviz.runs.controls import Control, choice_control, float_control, int_control
-from rlviz.runs.learning import Panel
 from rlviz.runs.live import Html, LivePicture
 from rlviz.runs.svg import SvgFigure
 from rlviz.runs.under_way import UnderWay
@@ -30,6 +29,7 @@ from rlviz.types import PairRecord, StepRecord
 from small_models.checks import checked
 
 if TYPE_CHECKING:
+    from rlviz.runs.learning import Panel  # which reads tables with pandas
     from rlviz.training import TrainingRun
 
 REDRAW_SECONDS = 0.1
