@@ -195,9 +195,10 @@ TABLES = Picture(
             "b1_compared",
         ),
         Say(
-            "At step {step:d} {name} is right with {accuracy_at:.2f}, {b1_name} with {b1_accuracy_at:.2f}.", "b1_there"
+            "At step {step:d} the accuracy is {accuracy_at:.2f} under {name}, {b1_accuracy_at:.2f} under {b1_name}.",
+            "b1_there",
         ),
-        Say("At step {step:d} {name} is right with {accuracy_at:.2f}, with {entropy_at:.2f} nats left."),
+        Say("At step {step:d} the accuracy is {accuracy_at:.2f}, with {entropy_at:.2f} nats of entropy left."),
     ),
     says=(
         Say("{name}: accuracy {end_accuracy:.2f} after 80 steps, with {end_entropy:.2f} nats of entropy left.", "done"),
