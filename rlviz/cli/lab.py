@@ -72,6 +72,8 @@ def playground(
     from rlviz.training.files import write_text
 
     with refusals("the playground"):
+        if out.suffix != ".html":
+            raise ValueError(f"--out must end in .html; got {out.name}")
         write_text(out, page_of_tables() if tables else whole_page())
         console.print(f"written to {escape(str(out))}", soft_wrap=True)
         if browser and not webbrowser.open(out.resolve().as_uri()):

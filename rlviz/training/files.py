@@ -36,12 +36,19 @@ def _finite(value: Any) -> Any:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Give a path to write to, whose file then replaces the one at `path`: after a power cut, too, it is the old or the new."""
+    """Give a path to write to, whose file then replaces the one at `path`: after a power cut, too, it is the old or the new.
+
+    An OSError of that path names `path`, which a person knows.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         yield temporary
         flush([temporary])
         os.replace(temporary, path)
+    except OSError as error:
+        if str(error.filename) != str(temporary):
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         temporary.unlink(missing_ok=True)
     flush([path.parent])
