@@ -368,7 +368,10 @@ def test_an_exercise_stands_where_its_slips_do_not_fit_and_says_which():
 
 
 def test_a_word_of_another_table_gets_its_edits_and_one_may_be_left_out():
-    table = "* three times:\n  words of its own here.\n* three times: x * 2 → x * 3\n  words. Seen in a book\n* out: x * 2 → x\n  no."
+    table = (
+        "* three times:\n  words of its own here.\n"
+        "* three times: x * 2 → x * 3\n  words. Seen in a book\n* out: x * 2 → x\n  no."
+    )
     one = exercise(cases=[{"x": double([1.0])}], slips=table, but="out")(right)
     told = [(slip.says, slip.edits, slip.seen) for slip in one.slips]
     assert told == [("words of its own here.", (("x * 2", "x * 3"),), "a book")]
