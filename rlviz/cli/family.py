@@ -104,6 +104,6 @@ def show(
         language = "diff" if page.marked else "python"
         console.print(Syntax(str(page), language, theme="ansi_dark", background_color="default", word_wrap=True))
     elif page.marked:
-        typer.echo(str(page))
+        console.print(str(page), markup=False, soft_wrap=True)  # after the table, in the console's encoding as that is
     else:
         typer.echo(str(page).encode())  # a file of Python is UTF-8, whatever the console
