@@ -1,9 +1,6 @@
-// A picture in a notebook (`render`, by anywidget) and in a page without a kernel (`start`): both unpack what Python packed, and mount it.
+// A picture in a notebook, by anywidget: what Python packed is unpacked and mounted.
 import { mount } from "./draw.js";
-import { hideTwin, startAt, unpack } from "./packed.js";
-
-/** Show the picture at the first place of this name that has none yet. */
-export const start = (name, packed) => startAt(name, packed, mount);
+import { hideTwin, unpack } from "./packed.js";
 
 /** Show a live picture: the kernel is told of a control when it is let go, and asked for what a page cannot compute. */
 export async function render({ model, el }) {
@@ -26,8 +23,19 @@ export async function render({ model, el }) {
     waiting.get(answered.turn)?.(answered);
     waiting.delete(answered.turn);
   });
-  const given = await unpack(model.get("packed"));
-  const picture = mount(el, { ...given, values: { ...given.values, ...model.get("values") } }, host);
+  let picture;
+  async function open() {
+    const packed = model.get("packed"), given = await unpack(packed);
+    if (packed !== model.get("packed")) return; // another one came meanwhile
+    const values = { ...given.values, ...model.get("values") }, data = { ...given.data, ...model.get("data") };
+    picture = mount(el, { ...given, values, data }, host);
+  }
+  model.on("change:packed", open);
+  await open();
   if (model.get("twin")) hideTwin(el);
   model.on("change:values", () => picture.choose(model.get("values")));
+  model.on("change:data", () => {
+    Object.assign(picture.data, model.get("data"));
+    picture.draw();
+  });
 }

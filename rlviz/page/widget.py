@@ -22,7 +22,7 @@ from rlviz.page.script import module
 from rlviz.page.tracing import Program
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
-FILES = ("packed", "run", "draw", "widget")
+ALONE = ("packed", "run", "draw")  # files of a picture in a page without a kernel
 STARTED = re.compile(
     r'<script type="module">[^<]*load\("(\w+)", "[\w+/=]+", "([\w+/=]+)"\);\s*</script>'
 )  # name and data
@@ -128,25 +128,33 @@ def packed_text(text: str) -> str:
 
 
 @cache
-def packed_script(files: tuple[str, ...]) -> str:
-    """Return the files of `module` as one script, packed: two fifths of its bytes."""
-    return packed_text(module(*files))
+def packed_script(files: tuple[str, ...], show: str) -> str:
+    """Return the files of `module` as one script, packed: two fifths of its bytes; `load` of packed.js calls its `start`."""
+    return packed_text(
+        module(
+            *files,
+            offers=f"const start = (name, packed) => startAt(name, packed, (place, given) => {show}(place, given));",
+        )
+    )
 
 
-def fragment(packed: str, *, caption: str, inside: Markup | None = None, files: tuple[str, ...] = FILES) -> Markup:
+def fragment(
+    packed: str, *, caption: str, inside: Markup | None = None, files: tuple[str, ...] = ALONE, show: str = "mount"
+) -> Markup:
     """Return HTML that needs no other file and no kernel; it shows `caption` until its script runs, and where none does.
 
-    files: of a script with a function start(name, packed), as `module` takes them. Every fragment carries it whole, packed:
-    an output may stand alone, for another cell's may be deleted, or not drawn yet. A place that has its picture gets no second.
+    files: of a script, as `module` takes them, in which the function `show` takes a place and the data. Every fragment carries it
+    whole, packed: an output may stand alone, for another cell's may be deleted, or not drawn yet. A place that has its picture
+    gets no second.
     """
     name = hashlib.sha256(packed.encode()).hexdigest()[:16]
     place = element("div", inside or Markup(), element("p", caption), data_rlviz=name)
-    return joined(place, "\n", starting(name, packed, files))
+    return joined(place, "\n", starting(name, packed, files, show))
 
 
-def starting(name: str, packed: str, files: tuple[str, ...] = FILES) -> Markup:
+def starting(name: str, packed: str, files: tuple[str, ...] = ALONE, show: str = "mount") -> Markup:
     """Return the script that fills the place of this name; STARTED finds it in a page."""
-    run = f"\n{module('packed')}\nload({json.dumps([name, packed_script(files), packed])[1:-1]});\n"
+    run = f"\n{module('packed')}\nload({json.dumps([name, packed_script(files, show), packed])[1:-1]});\n"
     return element("script", Markup(run), type="module")
 
 
@@ -168,19 +176,24 @@ class View(anywidget.AnyWidget):
     """A picture whose page computes it: the kernel hears of a control when it is let go, and of nothing while it moves.
 
     values: of the controls, in both directions. asked, answered: {turn, key, values} of a rule that a page cannot follow, and
-    {turn, outputs} or {turn, why}.
+    {turn, outputs} or {turn, why}. data: of the picture, where it grows.
     """
 
-    _esm = module(*FILES, offers="export default { render };")
+    _esm = module(*ALONE, "widget", offers="export default { render };")
     packed = traitlets.Unicode().tag(sync=True)
     values = traitlets.Dict().tag(sync=True)
     asked = traitlets.Dict().tag(sync=True)
     answered = traitlets.Dict().tag(sync=True)
+    data = traitlets.Dict().tag(sync=True)
     twin = traitlets.Bool().tag(sync=True)  # whether an output of its own holds the PNG
 
     def __init__(self, given: Mapping[str, Any], answer: Callable[[str, Mapping[str, Any]], dict[str, Any]]) -> None:
         self._answer = answer
         super().__init__(packed=pack(given), values=dict(given["values"]))
+
+    def give(self, given: Mapping[str, Any]) -> None:
+        """Show another picture in place of this one."""
+        self.packed = pack(given)
 
     @traitlets.observe("asked")
     def _compute(self, change: Any) -> None:

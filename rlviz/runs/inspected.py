@@ -99,11 +99,13 @@ class StepWriter:
         keys = dict.fromkeys(key for each in numbers for key in each)
         finite = all(map(can_be_worked_out, tokens))
         rows = self._others.of(group, first_visit=first_visit) if self._others is not None and finite else []
+        scale = _scale(tokens, rows)
         return {
+            "moment": _moment(record),
             "numbers": {key: column([each.get(key, "") for each in numbers], lengths) for key in keys},
             "said": column([self.sentences.number(terms.said) for terms in told], lengths),
             "terms": column([" ".join(str(self.terms.number(t)) for t in terms.terms) for terms in told], lengths),
-            "others": [_row(row, rows[0], lengths) for row in rows],
+            "others": [_row(row, rows[0], lengths, scale) for row in rows],
         }
 
 
@@ -135,7 +137,20 @@ def _numbers(token: TokenRecord) -> dict[str, str]:
     return {name: shown(value, decimals) for name, value in values.items() if value is not None}
 
 
-def _row(row: Counterfactual, own: Counterfactual, lengths: Sequence[int]) -> dict[str, Any]:
+def _scale(tokens: Sequence[TokenRecord], rows: Sequence[Counterfactual]) -> float:
+    """Return what share of the rollout the group has in the run: a row weighs its tokens as if the group were all of it."""
+    alone = 0.0 if not rows or rows[0].weights is None else float(rows[0].weights.sum())
+    return sum(token.weight for token in tokens) / alone if alone else 1.0
+
+
+def _moment(record: StepRecord) -> str:
+    """Say which ratios are shown, where those of the loss were others: a record holds what the step's last update left."""
+    if record.token_ratio_std == 0:
+        return "The ratio is the one that the update left; in its loss each ratio was still 1."
+    return "The ratio is the one that the last update left." if record.token_ratio_std else ""
+
+
+def _row(row: Counterfactual, own: Counterfactual, lengths: Sequence[int], scale: float) -> dict[str, Any]:
     """Return what an algorithm would have done: its columns, and of each token the slots that are the reason."""
     if row.output is None or row.pushes is None or row.advantages is None or row.weights is None or own.pushes is None:
         return {"needs": row.needs}
@@ -162,8 +177,8 @@ def _row(row: Counterfactual, own: Counterfactual, lengths: Sequence[int]) -> di
         "lower": texts(row.output.lower, 4 if narrow else 3),
         "upper": texts(row.output.upper, 4 if narrow else 3),
         "clipped": column(truths(row.output.clipped & (row.weights > 0)), lengths),
-        "weight": texts(row.weights),
-        "push": texts(row.pushes),
+        "weight": texts(scale * row.weights),
+        "push": texts(scale * row.pushes),
         "differs": column(truths(moved), lengths),
         "why": column([words.strip() for words in reasons], lengths),
     }

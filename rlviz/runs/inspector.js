@@ -1,48 +1,8 @@
 // A run, one of its steps, one token: curves, groups, the token's numbers, and the token under other algorithms.
 // Python has written every number and every sentence; texts of a run become text nodes, never markup.
-import { coloured, mount } from "./curves.js";
-import { startAt } from "./packed.js";
+import { dress, mount } from "./draw.js";
 
-const LOOKS = `
-.rl-box.ri{container-type:inline-size;max-width:1400px;color:var(--k);font-size:14px;line-height:1.35}
-.rl-box.ri *{box-sizing:border-box}
-.rl-box .ri-main{display:grid;grid-template:"curves right" auto "left right" minmax(0,1fr) / minmax(0,1.2fr) minmax(0,1fr);gap:4px 18px;height:min(680px,96vh)}
-.rl-box .ri-curves{grid-area:curves}.rl-box .ri-left{grid-area:left}.rl-box .ri-right{grid-area:right}
-.rl-box .ri-col{overflow:auto;min-height:0;scrollbar-width:thin}
-.rl-box.ri p{margin:2px 0}.rl-box.ri h4{margin:0 0 2px;font-size:15px}
-.rl-box.ri code,.rl-box.ri .line{font-family:"DejaVu Sans Mono",Menlo,Consolas,monospace;background:none;color:inherit}
-.rl-box.ri button{font:inherit;color:inherit;background:none;border:1px solid var(--g);border-radius:4px;padding:2px 7px;cursor:pointer}
-.rl-box.ri button:disabled{opacity:.45;cursor:default}
-.rl-box.ri button[aria-pressed=true]{background:var(--w);color:var(--k);border-color:var(--k);box-shadow:inset 0 0 0 1px var(--k)}
-.rl-box.ri :focus-visible{outline:3px solid var(--v);outline-offset:1px}
-.rl-box .ri-bar,.rl-box .ri-groups{display:flex;flex-wrap:wrap;gap:4px 8px;align-items:center;margin:2px 0 6px}
-.rl-box .ri-bar input{flex:1 1 120px;min-width:80px;accent-color:var(--b)}
-.rl-box .ri-said{color:var(--k);font-size:13px}.rl-box .ri-dim{color:color-mix(in srgb,var(--k) 72%,var(--w))}.rl-box .ri-groups .ri-dim{font-size:11px}
-.rl-box.ri table{border-collapse:collapse;width:100%;margin:2px 0 6px}
-.rl-box.ri th,.rl-box.ri td{text-align:left;font-weight:normal;padding:2px 8px 2px 0;vertical-align:baseline;border:none;background:none}
-.rl-box.ri thead th{font-size:12px;border-bottom:1px solid var(--g);color:inherit}
-.rl-box.ri tr.here>th{font-weight:bold}
-.rl-box.ri tbody td:has(.tok){padding:0 8px 0 0}
-.rl-box.ri .tok{border:0;border-radius:0;padding:0 4px 2px;line-height:1.2;margin:1px;min-width:15px;border-bottom:0 solid var(--g);font-size:15px}
-.rl-box.ri .tok.up{background:color-mix(in srgb,var(--b) calc(var(--z)*4%),var(--w));border-bottom:calc(1px + var(--z)*.4px) solid var(--b)}
-.rl-box.ri .tok.down{background:color-mix(in srgb,var(--v) calc(var(--z)*4%),var(--w));border-bottom:calc(1px + var(--z)*.4px) dashed var(--v)}
-.rl-box.ri .tok.none{background:color-mix(in srgb,var(--g) 14%,var(--w))}
-.rl-box.ri .tok[aria-pressed=true]{box-shadow:0 0 0 2px var(--k)}
-.rl-box .ri-top{position:sticky;top:0;background:var(--w);padding-bottom:4px;border-bottom:1px solid var(--g);z-index:1}
-.rl-box.ri .line{display:block;font-size:13px;white-space:pre-wrap;padding-left:2em;text-indent:-2em;overflow-wrap:anywhere}
-.rl-box .ri-terms{display:grid;grid-template-columns:1fr 1fr}.rl-box .ri-terms>details[open],.rl-box .ri-terms>p{grid-column:1/-1}
-.rl-box.ri details{margin-left:12px}.rl-box.ri summary{cursor:pointer;padding:1px 0}
-.rl-box.ri summary b{font-family:"DejaVu Sans Mono",Menlo,Consolas,monospace}
-.rl-box.ri details .line{margin-left:12px}
-.rl-box .ri-others{overflow-x:auto}.rl-box .ri-others td,.rl-box .ri-others th{font-size:13px;padding-right:6px;white-space:nowrap}.rl-box .ri-others td.why{white-space:normal}
-.rl-box .ri-others td.same{color:color-mix(in srgb,var(--k) 72%,var(--w))}.rl-box .ri-others td.other{font-weight:bold}
-.rl-box .ri-others button{border:0;padding:0;text-align:left;text-decoration:underline dotted}
-.rl-box .ri-others tr.more td{white-space:normal;padding-left:12px;font-weight:normal}
-.rl-box .ri-up{color:var(--b)}.rl-box .ri-down{color:var(--v)}
-@container (max-width:1150px){.rl-box .ri-main{grid-template-areas:"curves curves" "left right"}.rl-box .ri-curves{max-width:640px}.rl-box .ri-others :is(th,td):nth-child(4):not([colspan]){display:none}}
-@container (max-width:600px){.rl-box .ri-main{display:block;height:auto}.rl-box .ri-col{overflow:visible}}`;
-
-const FAMILY_NOTE = "Its loss on this group, as if that were the whole rollout. Bold: other than in the run.";
+const FAMILY_NOTE = "Each by its own loss on this group, as if all groups of the rollout were like it. Bold: other than in the run.";
 
 /** An element: children that are strings become text. */
 function node(tag, attributes = {}, ...children) {
@@ -62,7 +22,7 @@ const focusOn = (place, key) => key && [...place.querySelectorAll("[data-key]")]
 const pick = (column, response, token) =>
   Array.isArray(column) ? column[token] : column !== null && typeof column === "object" ? column.r[response] : column;
 /** A template with a token's numbers; behind "!" a negative one stands in brackets. */
-const filled = (template, number) =>
+const fillIn = (template, number) =>
   template.replace(/\{(\w+)(!?)\}/g, (_, key, sign) => (sign && number(key).startsWith("−") ? `(${number(key)})` : number(key)));
 
 /** Show an inspector in `el`. ask(place): the reader wants to see [step, group, response, token], the last three from 0. */
@@ -72,17 +32,13 @@ export function inspector(el, ask) {
   const curves = node("div", { class: "ri-curves" }), bar = node("div", { class: "ri-bar" }), groups = node("div", { class: "ri-groups" });
   const said = node("p", { class: "ri-said", role: "status", "aria-live": "polite" });
   const differs = node("div"), responses = node("div"), token = node("div");
-  const left = node("div", { class: "ri-col ri-left" }, bar, said, differs, groups, responses);
+  const head = node("div", { class: "ri-head" }, bar, differs);
+  const left = node("div", { class: "ri-col ri-left" }, groups, responses);
   const right = node("div", { class: "ri-col ri-right", role: "region", "aria-label": "The chosen token", tabindex: 0 }, token);
-  const root = node("div", { class: "ri mathjax_ignore tex2jax_ignore" }, node("style", {}, LOOKS), node("div", { class: "ri-main" }, curves, left, right));
+  const root = node("div", { class: "rlviz-picture ri mathjax_ignore tex2jax_ignore" }, node("div", { class: "ri-main" }, curves, head, left, right));
   el.append(root);
-  const uncolour = coloured(root);
-  const picture = mount(curves, {
-    drag: (step) => go({ step }),
-    step: (steps) => go({ step: state.run.at[clamp(state.run.at.indexOf(state.place[0]) + steps, state.run.at.length)] }),
-    point: (step) => go({ step }),
-  });
-
+  dress(root, DRAW_CSS, "draw");
+  dress(root, INSPECTOR_CSS, "inspector");
   /** Go to a place, of which what is not named stays. */
   function go(change) {
     const [step, group, response, token] = state.place;
@@ -101,15 +57,10 @@ export function inspector(el, ask) {
     return [step, group, response, clamp(token, count((s) => at(at(s.groups, group).responses, response).tokens.length))];
   }
 
+  let drawn = null;
   function drawPicture() {
-    if (!state.picture) return;
-    const { axes } = state.picture, step = state.place?.[0], { at = [], steps = 1 } = state.run ?? {};
-    const cursor = at.length && step ? axes.map(({ box: [x, y, w, h], x: [low, high] }) => {
-      const px = x + ((step - low) / (high - low)) * w;
-      return `<path d="M${px} ${y}V${y + h}" fill="none" stroke="var(--k)" stroke-width="1.5" stroke-dasharray="2 3"/>`;
-    }).join("") : "";
-    const handle = { axes: 0, value: step, min: at[0], max: at.at(-1), label: "step", words: `step ${step} of ${steps}` };
-    picture.update({ ...state.picture, moving: state.picture.moving + cursor, handle: at.length > 1 && step ? handle : null });
+    if (state.picture !== drawn?.given) drawn = { given: state.picture, ...mount(curves, state.picture, { moved: go }) };
+    if (state.place) drawn.choose({ step: state.place[0] });
   }
 
   function drawBar() {
@@ -122,8 +73,8 @@ export function inspector(el, ask) {
       node("button", { "data-key": "previous", title: "Previous step with tokens", "aria-label": "Previous step with tokens", ...to(before) }, "◀"),
       slider,
       node("button", { "data-key": "next", title: "Next step with tokens", "aria-label": "Next step with tokens", ...to(after) }, "▶"),
-      node("span", {}, at.length ? `step ${step} of ${steps}` : ""),
       state.run.live ? node("button", { "data-key": "refresh", title: "Read the run again", onclick: () => ask(null) }, "Refresh") : null,
+      said,
     ].filter(Boolean), slider);
   }
 
@@ -217,7 +168,7 @@ export function inspector(el, ask) {
     const tables = state.data.tables[run];
     const terms = cell(group.terms) === "" ? [] : String(cell(group.terms)).split(" ").map((place) => tables.terms[place]);
     const where = `${state.data.runs.length > 1 ? `${state.run.names[run]}, r` : "R"}esponse ${r + 1}, token ${t + 1} of ${response.tokens.length}, “${response.tokens[t]}”, after the updates of step ${s}`;
-    const top = node("div", { class: "ri-top" }, node("h4", {}, where), node("p", { class: "ri-said", role: "status", "aria-live": "polite" }, filled(tables.said[cell(group.said)], number)));
+    const top = node("div", { class: "ri-top" }, node("h4", {}, where), node("p", { class: "ri-said", role: "status", "aria-live": "polite" }, fillIn(tables.said[cell(group.said)], number)), group.moment ? node("p", { class: "ri-said ri-dim" }, group.moment) : null);
     const below = [];
     for (const [place, term] of terms.entries()) {
       if (place > 0) { below.push(termView(term, number, `${run}`)); continue; }
@@ -228,7 +179,7 @@ export function inspector(el, ask) {
     if (!terms.length) below.push(node("p", {}, ["old_prob", "new_prob", "ratio"].filter(number).map((key) => `${key} ${number(key)}`).join(", ")));
     return node("div", {}, top, node("div", { class: "ri-terms" }, ...below), group.others.length ? others(group.others, state.run.family[run], cell, run) : "");
   }
-  const lines = (first, text, number) => [first, ...filled(text, number).split("\n")].map((line) => node("span", { class: "line" }, line));
+  const lines = (first, text, number) => [first, ...fillIn(text, number).split("\n")].map((line) => node("span", { class: "line" }, line));
   function termView([name, key, text, parts], number, path) {
     const own = `${path} ${key}`;
     const [, ...body] = lines("", text, number);
@@ -251,18 +202,19 @@ export function inspector(el, ask) {
         const push = cell(row.push), way = push.startsWith("−") ? "down" : push === "0" ? "" : "up";
         cells.push(node("td", { class: cell(row.differs) ? "other" : "same" }, node("span", { class: way ? `ri-${way}` : "" }, { up: "↑ ", down: "↓ ", "": "" }[way]), push, cell(row.clipped) ? " ✂\ufe0e" : ""));
         const together = place && cell(row.differs) && !why.length ? "several slots together" : "";
-        cells.push(node("td", { class: "why" }, why.join(", ") || together));
+        cells.push(node("td", { class: "why" }, why.join(", ") || together, node("span", { class: "ri-dim" }, row.needs.length ? `${why.length ? "; " : ""}${row.needs.join("; ")}` : "")));
       }
       body.push(node("tr", {}, ...cells));
-      if (row.push !== undefined && row.needs.length) body.push(node("tr", { class: "ri-dim" }, node("td"), node("td", { colspan: 5, class: "why" }, row.needs.join("; "))));
       if (!shown) continue;
       const told = row.push === undefined ? "" : `ratio ${cell(row.ratio)}, weight ${cell(row.weight)}${cell(row.clipped) ? ", its gradient is cut" : ""}`;
       const items = differs.map(([slot, before, after, reason]) => node("li", {}, node(why.includes(slot) ? "b" : "span", {}, `${slot}${why.includes(slot) ? " (changes this token)" : ""}`), `: ${before} → ${after}: ${reason}`));
       body.push(node("tr", { class: "more" }, node("td", { colspan: 6 }, node("p", {}, told), items.length ? node("ul", {}, ...items) : "")));
     }
     const heading = ["algorithm", "A", "limits", "weight", "push", "because of"].map((word) => node("th", { scope: "col" }, word));
-    return node("div", { class: "ri-others" }, node("h4", {}, "The same token under another algorithm"), node("p", { class: "ri-said ri-dim" }, FAMILY_NOTE),
+    const fold = node("details", { class: "ri-others", open: open.has("others"), ontoggle: (e) => (e.target.open ? open.add("others") : open.delete("others")) });
+    fold.append(node("summary", { "data-key": "others" }, "More: the same token under another algorithm"), node("p", { class: "ri-said ri-dim" }, FAMILY_NOTE),
       node("table", {}, node("thead", {}, node("tr", {}, ...heading)), node("tbody", {}, ...body)));
+    return fold;
   }
   function drawDifferences() {
     const { differs: rows, names } = state.run;
@@ -289,7 +241,7 @@ export function inspector(el, ask) {
       if (next.run) drawDifferences();
       draw(false);
     },
-    destroy() { uncolour(); picture.destroy(); root.remove(); },
+    destroy() { root.remove(); },
   };
 }
 
@@ -329,5 +281,3 @@ export function frozenInspector(el, { picture, run, tables, steps, place: first 
   return view;
 }
 
-/** Show an inspector at the first place of this name that has none yet. */
-export const start = (name, packed) => startAt(name, packed, frozenInspector);

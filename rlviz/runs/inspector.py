@@ -5,28 +5,27 @@ from __future__ import annotations
 import base64
 import os
 import threading
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import anywidget
-import pandas as pd
 import traitlets
 
 from rlviz.algorithms import ALGORITHMS, GroupPolicyGradient, differences
 from rlviz.algorithms.describe import from_json, to_json
 from rlviz.markup import Markup, element
+from rlviz.page.image import png
 from rlviz.page.script import module
-from rlviz.page.widget import fragment, pack, page, with_twin
-from rlviz.runs.history import RunHistory, RunPicture, RunsAtStep
+from rlviz.page.widget import ALONE, fragment, pack, page, with_twin
+from rlviz.runs import curves
+from rlviz.runs.curves import Series
 from rlviz.runs.inspected import StepWriter, strongest, token_steps
-from rlviz.runs.live import LivePicture
-from rlviz.runs.svg import SvgFigure
+from rlviz.runs.panel import TrainingPanel
 from rlviz.settings import settings_from
-from rlviz.training import RunFolder, TrainingRun, history
+from rlviz.training import RunFolder, TrainingRun
 from rlviz.training.files import write_text
-from rlviz.training.run_folder import NOT_METRICS
 from rlviz.types import PairRecord, StepRecord
 from small_models.checks import LARGEST, checked, cut
 
@@ -128,8 +127,8 @@ class RunInspector(anywidget.AnyWidget):
     png: the curves as a picture. `save` writes a page. `refresh` reads the run again; a training panel's is followed by itself.
     """
 
-    _esm = module("packed", "curves", "inspector")
-    picture = traitlets.Dict().tag(sync=True)  # the curves as SVG, as `mount` of curves.js takes them
+    _esm = module(*ALONE, "inspector")
+    picture = traitlets.Dict().tag(sync=True)  # the curves, as `mount` of draw.js takes them
     run = traitlets.Dict().tag(sync=True)  # what is the same at all steps
     data = traitlets.Dict().tag(sync=True)  # the chosen step, as `rlviz.runs.inspected` writes it
     place = traitlets.List().tag(sync=True)  # step from 1; group, response, token from 0
@@ -140,8 +139,6 @@ class RunInspector(anywidget.AnyWidget):
         self._turn = threading.RLock()  # a person's move and a training thread's news, one after the other
         self._writers: list[StepWriter] = []
         self._written: dict[tuple[int, int], tuple[StepRecord, dict[str, Any]]] = {}
-        self._drawn: RunPicture | None = None
-        self._still: Hashable = None
         self._reads: list[Read] = []
         self._read()
         self._go_to(self._newest(), opening=True)
@@ -170,14 +167,12 @@ class RunInspector(anywidget.AnyWidget):
 
     @property
     def alt(self) -> str:
-        return f"{RunPicture.alt} {self.caption}"
+        return f"{self._curves.alt} {self.caption}"
 
     @property
     def png(self) -> bytes:
         with self._turn:
-            assert self._drawn is not None
-            self._drawn.show(self._curve(self.step))
-            return self._svg.png()
+            return png(curves.on_paper(self._curves, self.picture["data"], step=self.step))
 
     @checked
     def go(
@@ -229,37 +224,20 @@ class RunInspector(anywidget.AnyWidget):
             self._written = {}
         two = len(self._reads) > 1
         self._names = [f"{number} ({read.name})" if two else read.name for number, read in enumerate(self._reads, 1)]
-        self._runs = tuple(
-            RunHistory(name, _metrics(read.records), read.token_steps)
-            for name, read in zip(self._names, self._reads, strict=True)
-        )
-        curve = self._curve(None)
-        if self._drawn is None:
-            self._drawn = RunPicture(curve)
-            for cursor in self._drawn.cursors:  # the page draws its own
-                cursor.set_animated(True)
-            self._svg = SvgFigure(
-                self._drawn.figure, [one for one in self._drawn.moving if one not in self._drawn.cursors]
-            )
-            self._still = self._drawn.still(curve)
-        self._drawn.show(curve)
-        if self._drawn.still(curve) != self._still:
-            self._still = self._drawn.still(curve)
-            self._svg.freeze()
-        svg = self._svg
-        self.picture = {
-            "size": [svg.width, svg.height],
-            "still": svg.still,
-            "moving": svg.moving(),
-            "axes": svg.axes,
-            "panels": svg.panels,
-            "alt": RunPicture.alt,
-        }
         at = sorted({record.step for read in self._reads for record in read.records})
+        tokens = sorted({step for read in self._reads for step in read.token_steps})
+        steps = max(read.steps for read in self._reads)
+        looks: tuple[Literal["now", "dashed"], ...] = ("now", "dashed")
+        series = [
+            Series(*one) for one in zip(self._names, ([read.records] for read in self._reads), looks, strict=False)
+        ]
+        self._curves = curves.picture(series, at=at)
+        bound = curves.data(series, steps, "", token_steps=tokens if tokens != at else [])
+        self.picture = {**curves.given(self._curves, bound, step=at[-1] if at else 1), "bare": True}
         self.run = {
             "at": at,
-            "tokens": sorted({step for read in self._reads for step in read.token_steps}),
-            "steps": curve.steps,
+            "tokens": tokens,
+            "steps": steps,
             "names": self._names,
             "family": [writer.family for writer in self._writers],
             "differs": what_differs(*self._reads) if two else None,
@@ -270,9 +248,6 @@ class RunInspector(anywidget.AnyWidget):
     def _newest(self) -> int:
         first = self._reads[0]
         return (first.token_steps or [record.step for record in first.records] or [1])[-1]
-
-    def _curve(self, step: int | None) -> RunsAtStep:
-        return RunsAtStep(self._runs, step, max(read.steps for read in self._reads))
 
     def _go_to(self, step: int, *, opening: bool = False) -> None:
         """Show a step; group, response and token stay as near as can be, or are those of the strongest push."""
@@ -312,9 +287,11 @@ class RunInspector(anywidget.AnyWidget):
     def step_data(self, step: int, *, tokens: bool = True) -> dict[str, Any]:
         """Return what the page shows of a step, on demand without its tokens; tables: what the numbers in it stand for."""
         runs = [self._of_run(number, step, tokens=tokens) for number in range(len(self._reads))]
-        curve = self._curve(step if any(read.records for read in self._reads) else None)
-        assert self._drawn is not None
-        words = " ".join([self._drawn.words(curve), *_what_is_missing(self._runs, self._reads)])
+        said = "No step yet."
+        if self.run["at"]:
+            numbers = (_numbers(name, read, step) for name, read in zip(self._names, self._reads, strict=True))
+            said = f"Step {step} of {self.run['steps']}. {' '.join(numbers)}"
+        words = " ".join([said, *_what_is_missing(self._names, self._reads)])
         return {"step": step, "runs": runs, "tables": [writer.tables for writer in self._writers], "caption": words}
 
     def _of_run(self, number: int, step: int, *, tokens: bool) -> dict[str, Any] | None:
@@ -344,8 +321,8 @@ class RunInspector(anywidget.AnyWidget):
         """Return the inspector as HTML that needs no kernel and no network: all steps, at most `most` of them with tokens."""
         source = f"data:image/png;base64,{base64.b64encode(self.png).decode()}"
         picture = element("img", alt=self.alt, src=source, style="max-width:100%")
-        files = ("packed", "curves", "inspector")
-        return fragment(self.packed(most=most), caption=self.caption, inside=picture, files=files)
+        files, show = (*ALONE, "inspector"), "frozenInspector"
+        return fragment(self.packed(most=most), caption=self.caption, inside=picture, files=files, show=show)
 
     def packed(self, *, most: int = 120) -> str:
         """Return what `frozenInspector` of inspector.js shows, packed."""
@@ -387,16 +364,27 @@ def _without_tokens(record: StepRecord) -> StepRecord:
     return replace(record, groups=tuple(groups))
 
 
-def _metrics(records: list[StepRecord]) -> Any:
-    columns = [field.name for field in fields(StepRecord) if field.name not in NOT_METRICS]
-    return history(records) if records else pd.DataFrame(columns=columns)
+def _numbers(name: str, read: Read, step: int) -> str:
+    """Return a run's numbers at a step in words, and its last held-out accuracy by then."""
+    record = read.at(step)
+    if record is None:
+        return f"{name} has no such step."
+    told = [f"reward {record.reward:.2f}"]
+    at, held_out = curves.points([one for one in read.records if one.step <= step], "held_out_accuracy")
+    if len(at):
+        told.append(f"held-out accuracy {held_out[-1]:.2f}" + (f" (at step {at[-1]:.0f})" if at[-1] != step else ""))
+    told.append(f"entropy {record.entropy:.2f} nats")
+    told.append(f"clipped {record.clip_fraction_low:.1%} below and {record.clip_fraction_high:.1%} above")
+    if record.clip_fraction_dual:
+        told.append(f"{record.clip_fraction_dual:.1%} by the dual clip")
+    return f"{name}: {', '.join(told)}."
 
 
-def _what_is_missing(runs: Sequence[RunHistory], reads: Sequence[Read]) -> list[str]:
+def _what_is_missing(names: Sequence[str], reads: Sequence[Read]) -> list[str]:
     return [
-        f"{run.name} lacks step{'s'[: len(read.missing) > 1]} {_listed(read.missing)}: metrics.jsonl or samples.jsonl does "
+        f"{name} lacks step{'s'[: len(read.missing) > 1]} {_listed(read.missing)}: metrics.jsonl or samples.jsonl does "
         f"not hold {'them' if len(read.missing) > 1 else 'it'}."
-        for run, read in zip(runs, reads, strict=True)
+        for name, read in zip(names, reads, strict=True)
         if read.missing
     ]
 
@@ -443,6 +431,6 @@ def inspect_run(
     sources = [(run, algorithm), *([] if other is None else [(other, other_algorithm)])]
     inspector = RunInspector([_reader(*source) for source in sources])
     for source, _ in sources:
-        if isinstance(source, LivePicture):  # whose caption changes after each step that it shows, ten times a second
-            source._words.observe(lambda change: inspector.refresh(), names="value")
+        if isinstance(source, TrainingPanel):  # whose curves change after each step that it shows, ten times a second
+            source.curves.observe(lambda change: inspector.refresh(), names="data")
     return inspector

@@ -5,179 +5,72 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import ipywidgets as widgets
-import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
-from matplotlib.text import Text
-from numpy.typing import NDArray
+from traitlets import validate
 
 from rlviz.algorithms import GRPO, GroupPolicyGradient, numbers
 from rlviz.markup import Markup, element, table
-from rlviz.pictures.base import BLUE, GREY, LINE, TEXT, VERMILION, dress, new_figure, plain
+from rlviz.page.widget import with_twin
 from rlviz.runs.controls import Control, choice_control, float_control, int_control
-from rlviz.runs.live import Html, LivePicture
-from rlviz.runs.svg import SvgFigure
+from rlviz.runs.curves import LiveCurves, Series, points
 from rlviz.runs.under_way import UnderWay
 from rlviz.settings import TrainSettings
 from rlviz.training import find_task
-from rlviz.types import PairRecord, StepRecord
+from rlviz.types import StepRecord
 from small_models.checks import checked
 
 if TYPE_CHECKING:
-    from rlviz.runs.learning import Panel  # which reads tables with pandas
     from rlviz.training import TrainingRun
 
 REDRAW_SECONDS = 0.1
 LOOK_SECONDS = 2.0  # between two looks for other runs under way
 RECENT = 20  # steps, whose seconds tell how long the rest will take
-CAPTION_HEIGHT = "66px"  # three lines
 TABLE_HEIGHT = "270px"  # of the group's table, which takes its place before there is a group
 CELL = "padding: 2px 14px 2px 0"
-FLAT = 0.05  # the top of an axis that is told none, until a line leaves it
-PANELS: tuple[Panel, ...] = (
-    (
-        "Reward and accuracy",
-        "reward, share right",
-        1.02,
-        {"reward": "reward", "held_out_accuracy": "accuracy, held out"},
-    ),
-    ("Entropy", "nats per token", 0.8, {"entropy": "entropy"}),
-    (
-        "Clipped tokens",
-        "share",
-        0.05,
-        {"clip_fraction_high": "above limit", "clip_fraction_low": "below limit"},
-    ),
-)
-NAMED, NAME = ("reward", "entropy"), "#595959"  # metrics at whose lines' ends the names of runs stand, and their colour
 LEARNING_RATES = (3e-5, 1e-4, 2e-4, 3e-4, 5e-4, 1e-3)
 WITHOUT_KL = replace(GRPO, kl=None)
-Records = Sequence[StepRecord] | Sequence[PairRecord]
-Points = tuple[NDArray[np.float64], NDArray[np.float64]]
+# ipywidgets' own tracks and borders have a contrast of 1.9:1 with white, and the focus is a shade of grey
+LOOKS = Markup("""<style>
+.rlviz-panel .noUi-target, .rlviz-panel .noUi-connects {background: #767676; border-color: #767676}
+.rlviz-panel .noUi-handle {background: #0072B2; border-color: #0072B2}
+.rlviz-panel :is(input, select) {border-color: #767676 !important}
+.rlviz-panel .jupyter-button {border: 1px solid #767676 !important}
+.rlviz-panel :focus-visible {outline: 2px solid #D55E00 !important; outline-offset: 2px}
+</style>""")
 
 
-def points(records: Records, metric: str) -> Points:
-    """Return the steps at which a metric was measured, and its values there."""
-    pairs = [(record.step, value) for record in records if (value := getattr(record, metric)) is not None]
-    steps, values = np.array(pairs, dtype=float).reshape(-1, 2).T
-    return steps, values
+class Html(widgets.HTML):
+    """A widget for what `rlviz.markup` made; Jupyter typesets no $…$ or \\(…\\) in it, which may come from a file."""
+
+    @validate("value")
+    def _only_markup(self, proposal: Any) -> str:
+        if not isinstance(proposal["value"], Markup) and proposal["value"]:
+            raise TypeError("value must be made by rlviz.markup, which escapes texts")
+        return element("div", proposal["value"], class_="mathjax_ignore tex2jax_ignore") if proposal["value"] else ""
 
 
-def mean_over_seeds(seeds: Sequence[Records], metric: str) -> Points:
-    """Return a metric's mean at each step, over those seeds that have come so far."""
-    measured = [points(records, metric) for records in seeds]
-    steps, values = (np.concatenate([part[side] for part in measured] or [np.empty(0)]) for side in (0, 1))
-    at, index = np.unique(steps, return_inverse=True)
-    return at, np.bincount(index, values, len(at)) / np.bincount(index, minlength=len(at))
-
-
-def end_to_end(lines: Sequence[Points]) -> Points:
-    """Return several lines as one, with a gap between them."""
-    gap = np.array([np.nan])
-    parts = [[part for line in lines for part in (gap, line[side])][1:] or [np.empty(0)] for side in (0, 1)]
-    return np.concatenate(parts[0]), np.concatenate(parts[1])
-
-
-class LearningCurves(SvgFigure):
-    """Three panels against the step, drawn while a run goes on: reward and accuracy, entropy, clipped tokens unless told.
-
-    lines: metric → the mean over the run's seeds, bold. seeds: metric → each of several seeds, thin. before: metric → the
-    runs before, grey, which stand still.
-    """
-
-    def __init__(self, width: float, height: float, steps: int, panels: Sequence[Panel] = PANELS) -> None:
-        self.lines: dict[str, Line2D] = {}
-        self.seeds: dict[str, Line2D] = {}
-        self.before: dict[str, Line2D] = {}
-        self._axes: dict[str, Axes] = {}
-        self._names: list[Text] = []
-        figure = new_figure(width, height)
-        for ax, (title, unit, top, metrics) in zip(figure.subplots(1, 3), panels, strict=True):
-            dress(ax, title=title, x="step", y=unit)
-            ax.set(xlim=(0, 1.03 * steps), ylim=(0, top or FLAT))
-            for index, (metric, words) in enumerate(metrics.items()):
-                self._axes[metric] = ax
-                colour, line = (BLUE, VERMILION)[index], ("-", "--")[index]
-                held_out = metric == "held_out_accuracy"
-                style = {"marker": "o", "markersize": 7} if held_out else {"linestyle": line}
-                (self.before[metric],) = ax.plot([], [], color=GREY, alpha=0.6, linewidth=1.2, **style)
-                (self.seeds[metric],) = ax.plot([], [], color=colour, alpha=0.55, linewidth=1, linestyle=line)
-                (self.lines[metric],) = ax.plot([], [], color=colour, linewidth=LINE, label=words, **style)
-            if len(metrics) > 1:
-                below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "ncols": 2, "frameon": False}
-                ax.legend(fontsize=TEXT - 2, columnspacing=1.2, handlelength=1.8, **below)
-        super().__init__(figure, [*self.seeds.values(), *self.lines.values()])
-
-    def show_before(self, runs: Sequence[tuple[str, Sequence[Records]]], steps: int) -> None:
-        """Put the runs before, each a name and its seeds, behind a new one of `steps` steps; the names stand at their ends."""
-        for name in self._names:
-            name.remove()
-        self._names = []
-        furthest = max([steps, *(record.step for _, seeds in runs for records in seeds for record in records[-1:])])
-        for ax in self.figure.axes:
-            ax.set_xlim(0, 1.03 * furthest)
-        for metric, line in self.before.items():
-            means = [mean_over_seeds(seeds, metric) for _, seeds in runs]
-            line.set_data(*end_to_end(means))
-            if metric in NAMED:
-                self._name_ends(self._axes[metric], {name: mean for (name, _), mean in zip(runs, means, strict=True)})
-        self.freeze()
-
-    def _name_ends(self, ax: Axes, lines: Mapping[str, Points]) -> None:
-        ends = sorted((values[-1], steps[-1], name) for name, (steps, values) in lines.items() if len(steps))
-        low, high = ax.get_ylim()
-        apart, heights, lowest, highest = 0.065 * (high - low), [], low, high
-        for value, _, _ in ends:
-            heights.append(max(value + 0.05 * (high - low), lowest))  # above the line
-            lowest = heights[-1] + apart
-        for (_, step, name), height in reversed(list(zip(ends, heights, strict=True))):
-            highest = min(height, highest)  # many names do not climb over the title
-            # before the end: beside it the next axes begin
-            self._names.append(
-                ax.text(step, highest, plain(name), fontsize=TEXT - 2, color=NAME, va="center", ha="right")
-            )
-            highest -= apart
-
-    def show(self, seeds: Sequence[Records]) -> None:
-        """Move the lines to these records, a list for each seed that has begun; an axis grows where they leave it."""
-        grown = False
-        for metric, line in self.lines.items():
-            line.set_data(*mean_over_seeds(seeds, metric))
-            each = [points(records, metric) for records in seeds]
-            self.seeds[metric].set_data(*end_to_end(each if len(each) > 1 else ()))
-            ax = self._axes[metric]
-            low, high = ax.get_ylim()
-            values = np.concatenate([values for _, values in each] or [np.empty(0)])
-            if len(values) and (values.max() > high or values.min() < low):
-                ax.set_ylim(min(low, 1.25 * values.min()), max(high, 1.25 * values.max()))
-                grown = True
-        if grown:
-            self.freeze()
-
-
-class TrainingPanel(LivePicture):
+class TrainingPanel(widgets.VBox):
     """Sliders, Train / Stop / Resume, live curves, and the last group as a table; made by `training_panel`.
 
-    run: the run on show (None before the first), which goes on in a thread. records: its steps so far.
+    run: the run on show (None before the first), which goes on in a thread. records: its steps so far. curves: their picture.
     """
 
     def __init__(self, task: str, algorithm: GroupPolicyGradient, settings: TrainSettings) -> None:
         self.task, self.algorithm, self.settings = find_task(task), algorithm, settings
         self.run: TrainingRun[StepRecord] | None = None
         self.records: list[StepRecord] = []
-        self._has_before, self._running = False, False
+        self._before: list[StepRecord] = []
+        self._running = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._under_way = UnderWay()
         self._others, self._looked = 0, 0.0
         self._step_seconds: deque[float] = deque(maxlen=RECENT)
-        self._curves = LearningCurves(11, 4, settings.steps)
-        self._lines, self._before = self._curves.lines, self._curves.before
+        self.curves = LiveCurves()
         self.controls: dict[str, Control] = {
             "group size": int_control("group size", settings.group_size, 2, 32),
             "learning rate": choice_control("learning rate", settings.lr, sorted({*LEARNING_RATES, settings.lr})),
@@ -198,8 +91,9 @@ class TrainingPanel(LivePicture):
         half = (len(rows) + 1) // 2
         columns = widgets.HBox([widgets.VBox(rows[:half]), widgets.VBox(rows[half:])], layout={"flex_flow": "row wrap"})
         self._table = Html(layout={"height": TABLE_HEIGHT})
-        super().__init__(self._curves, [columns, buttons], below=[self._table])
-        self._words.layout.min_height = CAPTION_HEIGHT
+        looks = Html(LOOKS, layout={"display": "none"})
+        super().__init__([looks, columns, buttons, self.curves, self._table])
+        self.add_class("rlviz-panel")
         self._redraw("Press Train.")
 
     @property
@@ -293,14 +187,25 @@ class TrainingPanel(LivePicture):
         self.resume_button.disabled = running or not self.unfinished
 
     def _redraw(self, state: str) -> None:
-        with self._lock:
-            self._curves.show([self.records])
-        words = self._words_for(state) + self._words_about_others()
+        series = [Series("", [self.records])]
+        if self._before:
+            series.append(Series("before", [self._before], "before"))
+        steps = (self.run.settings if self.run else self.settings).steps
         self._table.value = group_table(self.records[-1]) if self.records else Markup()
-        self.show(
-            alt=f"Three graphs of a training run against the step: reward and accuracy, entropy, clipped tokens. {words}",
-            caption=words,
-        )
+        self.curves.show(series, steps, self._words_for(state) + self._words_about_others())
+
+    @property
+    def caption(self) -> str:
+        """What is said above the curves."""
+        return self.curves.caption
+
+    @property
+    def png(self) -> bytes:
+        """The curves as they are now."""
+        return self.curves.png
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        return with_twin(super()._repr_mimebundle_(**kwargs), self.png, self.caption)
 
     def _prepare(self) -> None:
         """Begin a new run. Raises before it changes anything when the controls' values do not fit."""
@@ -317,16 +222,13 @@ class TrainingPanel(LivePicture):
             seed=values["seed"],
         )
         self.run = train(self.task, algorithm, settings)
-        self._has_before = bool(self.records)
-        with self._lock:
-            self._curves.show_before([("", [self.records])] if self.records else [], settings.steps)
-        self.records = []
+        self._before, self.records = self.records, []
 
     def _words_for(self, state: str) -> str:
         if self.run is None or not self.records:
             return f"{state} {self.algorithm.name} on {self.task.name}, {self.settings.steps} steps."
         settings = self.run.settings
-        compare = " The run before is grey." if self._has_before else ""
+        compare = " The run before is grey." if self._before else ""
         return (
             f"{state} Step {self.records[-1].step} of {settings.steps}{self._time_left} (G {settings.group_size}, learning rate "
             f"{settings.lr:g}, {settings.updates_per_rollout} update{'s' if settings.updates_per_rollout > 1 else ''} a "

@@ -1,7 +1,7 @@
 // The playground: a small language model trains in this page. One step is seen from left to right: answers are sampled, compared
 // within their group, their tokens are pushed, and the curves grow. All numbers come from the worker (train.js); here they are shown.
 import { dress, format, html, mount, say } from "./draw.js";
-import { startAt, unpack } from "./packed.js";
+import { unpack } from "./packed.js";
 import { decode, TASKS } from "./tasks.js";
 
 const NAME = "play"; // before each control's name in the address
@@ -525,12 +525,13 @@ export function playground(root, given, load, { linked = true, player = null } =
   };
 }
 
-/** A playground at the first place of this name in a notebook; its settings are no part of the address. */
-export const start = (name, packed) => startAt(name, packed, (place, { given, parts }) => playground(place, given, async (part) => parts[part], { linked: false }));
+/** A playground in a notebook; its settings are no part of the address. */
+export const playgroundIn = (place, { given, parts }) => playground(place, given, async (part) => parts[part], { linked: false });
 
-/** The playground of a page that has its parts in it, packed; `rlviz.run` tells how it goes. */
-export async function startHere() {
+/** The playground of a page that has its parts in it, packed, and a `player` of recorded runs; `rlviz.run` tells how it goes. */
+export async function playgroundHere(player) {
   const partOf = (name) => unpack(document.querySelector(`[data-part="${name}"]`).textContent);
-  const { player } = globalThis.rlviz, play = (home, name) => player(home, [{ name, title: "", load: () => partOf(`recordings/${name}`) }]);
-  globalThis.rlviz.run = playground(document.getElementById("playground"), await partOf("given"), partOf, { player: play });
+  const play = (home, name) => player(home, [{ name, title: "", load: () => partOf(`recordings/${name}`) }]);
+  const run = playground(document.getElementById("playground"), await partOf("given"), partOf, { player: play });
+  globalThis.rlviz = { run };
 }

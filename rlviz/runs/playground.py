@@ -37,6 +37,7 @@ POLICY = (  # a page's; the worker is made from a blob, and its products are Web
     "img-src data:"
 )
 DATA = "application/json"
+FILES = ("packed", "run", "draw", "tasks", "playground")
 POLICIES = {name: task for name, task in in_page.CHECKPOINTS.items() if task != "ramble"}  # whose answers fit a row
 RESPONSES = 128  # of a step, of which G answer one prompt
 WIDTHS = (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.05, 0.1, 0.15, 0.2, 0.28, 0.4, 0.6, 0.9)
@@ -298,12 +299,9 @@ def whole_page() -> str:
     data = {name: pack(one) for name, one in told.items()}
     data |= {f"recordings/{name}": recordings.packed(name) for name, _ in RECORDED.values()}
     packed = (element("script", Markup(one), type=DATA, data_part=name) for name, one in data.items())
-    scripts = (
-        classic("packed", "curves", "player", offers="globalThis.rlviz = { player };"),
-        classic("packed", "run", "draw", "tasks", "playground", offers="startHere();"),
-    )
+    script = classic(*FILES, "player", offers="playgroundHere(player);")
     shown = element("main", element("h1", TITLE), root)
-    return page(TITLE, joined(shown, *packed, *(element("script", Markup(one)) for one in scripts)), policy=POLICY)
+    return page(TITLE, joined(shown, *packed, element("script", Markup(script))), policy=POLICY)
 
 
 def page_of_tables() -> str:
@@ -327,8 +325,8 @@ class InPage:
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         caption = f"{self.algorithm.name} trains here where scripts run: run the cell, or trust the notebook."
-        files = ("packed", "run", "draw", "tasks", "playground")
-        return {"text/html": fragment(pack(self._given), caption=caption, files=files), "text/plain": caption}
+        shown = fragment(pack(self._given), caption=caption, files=FILES, show="playgroundIn")
+        return {"text/html": shown, "text/plain": caption}
 
 
 @checked

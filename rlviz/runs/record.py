@@ -14,19 +14,17 @@ import numpy as np
 
 from rlviz.algorithms import DAPO, DCPO, DPO, GRPO, GSPO, PPO
 from rlviz.algorithms.family import Algorithm
-from rlviz.markup import Markup, element, joined
 from rlviz.pictures.idea import call_name
-from rlviz.runs.learning import PAIR_PANELS
-from rlviz.runs.panel import PANELS, LearningCurves, Records, last_numbers, points
+from rlviz.runs import curves
+from rlviz.runs.curves import Records, Series, points
+from rlviz.runs.panel import last_numbers
 from rlviz.runs.recordings import HERE, RECORDINGS
-from rlviz.runs.svg import VIEW, SvgFigure
 from rlviz.settings import PairSettings, TrainSettings
 from rlviz.training import find_task, learn_reward, load_policy, train
 from rlviz.training.files import whole_file
 from rlviz.types import GroupRecord, PairRecord
 from small_models.policies import Policy
 
-SIZE = 11, 3.9
 SHADES = 9  # of a token's push: from −SHADES, hard down, to SHADES, hard up
 WATCHED: Mapping[str, Any] = {
     "details_every": 1,
@@ -102,34 +100,18 @@ def as_data(records: Records, *, title: str, look: str, call: str) -> dict[str, 
 
     Steps on pairs have no groups.
     """
-    panels = PAIR_PANELS[:3] if isinstance(records[0], PairRecord) else PANELS
-    curves = LearningCurves(*SIZE, len(records), panels)
+    graphs = curves.OF_PAIRS if isinstance(records[0], PairRecord) else curves.OF_GROUPS
+    series = [Series("", [records], "before"), Series("", [records])]  # the whole run, and so much of it as was played
+    bound = curves.data(series[:1], len(records), "", graphs)
+    shown = curves.picture(series, graphs, at=[record.step for record in records])
     hardest = hard_push(records)
-    curves.show([records])
     return {
         "title": title,
         "look": look,
         "call": call,
-        "size": [curves.width, curves.height],
-        "still": curves.still,
-        "moving": growing(curves),
-        "axes": curves.axes,
-        "panels": curves.panels,
-        "alt": f"Three graphs of a training run against the step: {', '.join(name.lower() for name, *_ in panels)}.",
+        "curves": {**curves.given(shown, bound, step=1), "bare": True},
         "steps": [_step(records[: place + 1], hardest) for place in range(len(records))],
     }
-
-
-def growing(curves: SvgFigure) -> Markup:
-    """Return the lines so that a page shows them up to a step: it sets the width of `data-grow`, and moves `data-cursor`."""
-    windows, cursors = [], []
-    for axes in curves.axes:
-        x, y, width, height = axes["box"]
-        windows.append(element("rect", x=x, y=y - 8, width=width, height=height + 16, data_grow=""))
-        cursors.append(element("path", d=f"M{x} {y}v{height}", stroke="var(--k)", stroke_opacity=0.4, data_cursor=""))
-    clip = element("clipPath", *windows, id=f"{VIEW}grow")
-    lines = element("g", Markup(curves.moving()), clip_path=f"url(#{VIEW}grow)")
-    return joined(element("defs", clip), lines, *cursors)
 
 
 def hard_push(records: Records) -> float:

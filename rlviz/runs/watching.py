@@ -9,8 +9,8 @@ from typing import Any
 from IPython import get_ipython
 from IPython.display import display
 
-from rlviz.runs.live import LivePicture
-from rlviz.runs.panel import CAPTION_HEIGHT, LearningCurves, last_numbers, seconds_in_words
+from rlviz.runs.curves import LiveCurves, Series
+from rlviz.runs.panel import last_numbers, seconds_in_words
 from rlviz.settings import TrainSettings
 from rlviz.training import TrainingRun
 from rlviz.types import StepRecord
@@ -19,38 +19,34 @@ from small_models.checks import check_at_least, checked
 REDRAW_SECONDS = 0.25
 
 
-class WatchedCell(LivePicture):
+class WatchedCell(LiveCurves):
     """The runs of one cell: those that train in colour, those before in grey.
 
     Runs of one name in a row are seeds of one thing: a mean, with each of them thin. of: how many runs the cell trains.
     """
 
-    def __init__(self, steps: int, of: int) -> None:
-        self.curves, self.of = LearningCurves(11, 3.7, steps), of
-        self.before: list[tuple[str, list[list[StepRecord]]]] = []
-        self.name = ""
+    def __init__(self, of: int) -> None:
+        self.of, self.steps, self.name = of, 1, ""
+        self.before: list[Series] = []
         self.seeds: list[list[StepRecord]] = []
         self._began = self._drawn = time.monotonic()
         self._output: Any = None
-        super().__init__(self.curves, [])
-        self._words.layout.min_height = CAPTION_HEIGHT
+        super().__init__()
 
-    def display(self) -> None:
-        """Show it below the cell."""
+    def show_below_the_cell(self) -> None:
         self._output = display(self, display_id=True)
 
     @property
     def count(self) -> int:
         """How many runs have begun."""
-        return sum(len(seeds) for _, seeds in self.before) + len(self.seeds)
+        return sum(len(one.seeds) for one in self.before) + len(self.seeds)
 
     def begin(self, name: str, steps: int) -> None:
         """Begin a run of so many steps; those of another name become grey."""
         if name != self.name:
             if self.seeds:
-                self.before.append((self.name, self.seeds))
+                self.before.append(Series(self.name, self.seeds, "before"))
             self.name, self.seeds = name, []
-            self.curves.show_before(self.before, steps)
         self.steps = steps
         self.seeds.append([])
         self.of = max(self.of, self.count)
@@ -71,17 +67,14 @@ class WatchedCell(LivePicture):
     def redraw(self) -> None:
         """Draw the runs as they are, and say how far they are."""
         self._drawn = time.monotonic()
-        self.curves.show([records for records in self.seeds if records])
-        words = self._said()
-        self.show(
-            alt=f"Three graphs of training runs against the step: reward, entropy, clipped tokens. {words}",
-            caption=words,
-        )
+        every = [*self.before, Series(self.name, self.seeds)]
+        furthest = max([self.steps, *(records[-1].step for one in every for records in one.seeds if records)])
+        self.show(every, furthest, self._said())
 
     @property
     def seconds_left(self) -> float | None:
         """Seconds until the last of the runs is done, if each step takes what the steps so far took; None before the first."""
-        every = [*(records for _, seeds in self.before for records in seeds), *self.seeds]
+        every = [*(records for one in self.before for records in one.seeds), *self.seeds]
         done = sum(map(len, every))
         left = (self.of - self.count + 1) * self.steps - len(self.seeds[-1])
         return (time.monotonic() - self._began) * left / done if done else None
@@ -100,7 +93,7 @@ class WatchedCell(LivePicture):
 _last: list[tuple[Any, int, WatchedCell]] = []
 
 
-def _picture_of_this_cell(steps: int, of: int) -> WatchedCell | None:
+def _picture_of_this_cell(of: int) -> WatchedCell | None:
     """Return the picture under the cell that runs now, a new one for its first run; None where there is no notebook."""
     shell = get_ipython()
     if shell is None or not hasattr(shell, "kernel"):
@@ -108,9 +101,9 @@ def _picture_of_this_cell(steps: int, of: int) -> WatchedCell | None:
     for before, cell, picture in _last:
         if before is shell and cell == shell.execution_count:
             return picture
-    picture = WatchedCell(steps, of)
+    picture = WatchedCell(of)
     _last[:] = [(shell, shell.execution_count, picture)]
-    picture.display()
+    picture.show_below_the_cell()
     return picture
 
 
@@ -128,7 +121,7 @@ def watch(run: TrainingRun[Any], *, name: str = "", of: int = 1) -> Iterator[Any
 
 def _watched(run: TrainingRun[Any], name: str, of: int) -> Iterator[Any]:
     steps, samples = run.settings.steps, isinstance(run.settings, TrainSettings)
-    picture = _picture_of_this_cell(steps, of) if samples else None
+    picture = _picture_of_this_cell(of) if samples else None
     if picture is None:
         yield from run
         return

@@ -11,6 +11,7 @@ from pathlib import Path
 from pygments.formatters import HtmlFormatter
 
 from rlviz.page.script import classic
+from rlviz.runs.playground import FILES
 from rlviz.site.html import File
 from rlviz.site.lessons import course_pages
 from rlviz.site.pages import SECTIONS
@@ -32,10 +33,7 @@ def files(course: Path) -> Iterator[File]:
 
 def script() -> File:
     """Return the one script of all pages: pictures that are computed, what plays and what is inspected."""
-    pictures = classic(
-        "packed", "run", "draw", "tasks", "playground", offers="globalThis.rlviz = { mount, playground };"
-    )
-    return File("rlviz.js", "\n".join([pictures, classic("packed", "curves", "player", "inspector", "site")]))
+    return File("rlviz.js", classic(*FILES, "player", "inspector", "site"))
 
 
 def _code_colours() -> str:

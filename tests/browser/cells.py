@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -30,7 +29,7 @@ def cell_with(page: Page, code: str) -> Locator:
     def drawn() -> bool:
         cell.scroll_into_view_if_needed()
         page.wait_for_timeout(200)  # cells drawn for the first time change height and can push this one out again
-        picture = cell.locator(".rl-picture svg, .rlviz-picture svg").first
+        picture = cell.locator(".rlviz-picture svg").first
         return bool(picture.evaluate("picture => picture.checkVisibility({contentVisibilityAuto: true})"))
 
     wait_until(page, drawn, f"{code} in view")
@@ -38,10 +37,13 @@ def cell_with(page: Page, code: str) -> Locator:
 
 
 def drawn_in(cell: Locator) -> str:
-    """Return the picture as the browser holds it, without its handles, with the ids of its view as every view has them."""
-    inside = cell.locator(".rl-picture [role=img]").evaluate("picture => picture.innerHTML")
-    return re.sub(r"rl[a-z0-9]+_", "", str(inside))
+    """Return the lines of a run's curves as the browser holds them, without ghosts and handles."""
+    return str(
+        cell.locator(".rlviz-panels").evaluate(
+            "all => [...all.querySelectorAll('.rlviz-area path')].map((one) => one.getAttribute('d')).join()"
+        )
+    )
 
 
 def caption(cell: Locator) -> str:
-    return cell.get_by_role("status").text_content() or ""
+    return cell.locator(".rlviz-said").first.text_content() or ""

@@ -173,7 +173,7 @@ def stage(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """Open an empty page in which `shown(packed)` draws a picture and returns its place when all is drawn."""
     from rlviz.markup import Markup
     from rlviz.page.script import module
-    from rlviz.page.widget import FILES, page
+    from rlviz.page.widget import ALONE, page
 
     shown = """
       globalThis.shown = async (packed) => {
@@ -182,7 +182,7 @@ def stage(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         while (place.querySelector("[aria-busy=true]")) await new Promise(requestAnimationFrame); // it trains
         return place;
       };"""
-    script = Markup(f'<script type="module">{module(*FILES, offers=shown)}</script>')
+    script = Markup(f'<script type="module">{module(*ALONE, offers=shown)}</script>')
     path = tmp_path_factory.mktemp("stage") / "stage.html"
     path.write_text(page("stage", script), encoding="utf-8")
     tab = browser.new_page(viewport=WINDOW, reduced_motion="reduce")

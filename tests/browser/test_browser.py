@@ -20,7 +20,7 @@ PRESSES = 5
 
 
 def alt_text(cell: Locator) -> str:
-    return cell.locator(".rl-picture [role=img]").get_attribute("aria-label") or ""
+    return cell.locator(".rlviz-panels").get_attribute("aria-label") or ""
 
 
 def step(cell: Locator) -> int:

@@ -108,18 +108,19 @@ def test_the_player_is_moved_by_keys_and_clicks_and_its_address_leads_back(visit
     page = visit("runs.html#run=gspo-experts&step=7&group=2")
     page.get_by_text("step 7 of 60").wait_for()
     assert page.get_by_label("recorded run", exact=True).input_value() == "GSPO on a mixture of experts"
-    slider = page.get_by_label("step", exact=True)
+    slider = page.get_by_label("step", exact=True).first
     slider.focus()
     page.keyboard.press("ArrowRight")
     page.get_by_text("step 8 of 60").wait_for()
-    grown = page.locator("[data-grow]").first.get_attribute("width")
+    reward = "document.querySelector('.rl-curves path[stroke*=blue]').getAttribute('d').length"
+    grown = page.evaluate(reward)
     page.keyboard.press("End")
     page.get_by_text("step 60 of 60").wait_for()
-    assert float(page.locator("[data-grow]").first.get_attribute("width") or 0) > 3 * float(grown or 0)
+    assert page.evaluate(reward) > 3 * grown
     page.get_by_label("recorded run", exact=True).select_option("A learned reward is hacked")
     page.get_by_text("The reward keeps rising while").first.wait_for()
     page.get_by_role("button", name="group 3").click()
-    box = page.locator(".rl-play .rl-picture svg").bounding_box()
+    box = page.locator(".rl-curves figure svg").last.bounding_box()
     assert box is not None
     page.mouse.click(box["x"] + 0.2 * box["width"], box["y"] + 0.3 * box["height"])
     page.wait_for_function("() => location.hash.includes('run=hacked') && !location.hash.includes('step=1&')")

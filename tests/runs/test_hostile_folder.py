@@ -15,9 +15,10 @@ from rlviz import GRPO, PPO, TrainSettings, train
 from rlviz.algorithms.describe import from_json
 from rlviz.markup import Markup, element, joined
 from rlviz.pictures.base import plain
+from rlviz.runs import inspector as module
+from rlviz.runs.curves import on_paper
 from rlviz.runs.inspector import inspect_run
-from rlviz.runs.live import Html
-from rlviz.runs.svg import SvgFigure
+from rlviz.runs.panel import Html
 from rlviz.training import default_settings, find_task
 from small_models.policies import load_policy
 
@@ -29,7 +30,7 @@ def no_png():
     """A page has its picture as PNG too, which takes longest and holds no markup."""
     Image.new("RGB", (1, 1)).save(small := io.BytesIO(), "png")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(SvgFigure, "png", lambda figure: small.getvalue())
+        patched.setattr(module, "png", lambda figure: small.getvalue())
         yield
 
 
@@ -84,9 +85,8 @@ def marked(run, kind, name):
 
 
 def written(inspector):
-    """Return all that is markup of an inspector: the curves, and the page without a kernel, whose data is packed."""
-    picture = inspector.picture
-    return picture["still"] + picture["moving"] + inspector.html()
+    """Return all that is markup of an inspector: the page without a kernel, whose data is packed."""
+    return inspector.html()
 
 
 def test_no_field_puts_markup_or_latex_into_the_page(whole, tmp_path):
@@ -149,7 +149,8 @@ def test_two_runs_beside_each_other(whole, tmp_path):
     found = written(inspector)
     assert "&lt;img src=x" in found and "<img src=x" not in found and "<script>document" not in found
     assert inspector.run["names"][1] == f"2 ({MARK})"
-    (name,) = {text.get_text() for text in inspector._drawn.figure.legends[0].get_texts()} - {"1 (GRPO)"}
+    figure = on_paper(inspector._curves, inspector.picture["data"], step=1)
+    (name,) = {text.get_text() for ax in figure.axes for text in ax.texts if text.get_text().startswith("2 (")}
     assert re.search(r"(?<!\\)\$", name) is None and r"\$" in name  # matplotlib draws the signs and typesets nothing
 
 

@@ -95,13 +95,13 @@ def test_the_lines_are_the_records_and_the_run_before_stays_in_grey():
     panel.wait(60)
     first = [record.reward for record in panel.records]
     assert "grey" not in panel.caption
-    np.testing.assert_array_equal(panel._lines["reward"].get_ydata(), first)
-    np.testing.assert_array_equal(panel._lines["held_out_accuracy"].get_xdata(), [10, 20, 30, 40])
+    assert panel.curves.data["r0_reward"] == first
+    assert panel.curves.data["r0_held_out_accuracy_at"] == [10, 20, 30, 40]
     panel.controls["seed"].slider.value = 1
     panel.start()
     panel.wait(60)
-    np.testing.assert_array_equal(panel._before["reward"].get_ydata(), first)
-    np.testing.assert_array_equal(panel._lines["reward"].get_ydata(), [record.reward for record in panel.records])
+    assert panel.curves.data["r1_reward"] == first
+    assert panel.curves.data["r0_reward"] == [record.reward for record in panel.records]
     assert "The run before is grey." in panel.caption
 
 
@@ -156,7 +156,7 @@ def test_the_caption_tells_of_another_run_and_of_the_time_left(monkeypatch):
     monkeypatch.setattr(panel_module, "LOOK_SECONDS", 0.0)
     monkeypatch.setattr(panel_module, "REDRAW_SECONDS", 0.0)
     widget, captions = training_panel(settings=FEW), []
-    widget._words.observe(lambda change: captions.append(change["new"]), "value")
+    widget.curves.observe(lambda change: captions.append(change["new"]["said"]), "data")
     with UnderWay().begun():
         widget.start()
         widget.wait(120)
@@ -177,7 +177,5 @@ def test_the_time_left_is_that_of_the_steps_so_far():
     assert [seconds_in_words(seconds) for seconds in (0.2, 41.4, 170)] == ["about 1 s", "about 41 s", "about 3 min"]
 
 
-def test_the_table_and_the_caption_have_their_place_before_there_is_a_run():
-    widget = training_panel(settings=FEW)
-    assert widget._table.layout.height == panel_module.TABLE_HEIGHT
-    assert widget._words.layout.min_height == panel_module.CAPTION_HEIGHT
+def test_the_table_has_its_place_before_there_is_a_run():
+    assert training_panel(settings=FEW)._table.layout.height == panel_module.TABLE_HEIGHT

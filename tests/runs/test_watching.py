@@ -45,15 +45,15 @@ def test_the_runs_of_a_cell_share_a_picture(notebook):
     shell, shown = notebook
     first = rewards(watch(train("chain", "grpo", TINY), name="one", of=3))
     (picture,) = shown
-    np.testing.assert_array_equal(picture.curves.lines["reward"].get_ydata(), first)
+    assert picture.data["r0_reward"] == first
     assert picture.caption.startswith("Run 1 of 3 (one), step 3 of 3, about ")
     second = []
     for record in watch(train("chain", "dapo", TINY), of=3):
         second.append(record.reward)
         assert f"Run 2 of 3 (DAPO), step {record.step} of 3, about" in picture.caption
     assert shown == [picture]
-    np.testing.assert_array_equal(picture.curves.before["reward"].get_ydata(), first)
-    np.testing.assert_array_equal(picture.curves.lines["reward"].get_ydata(), second)
+    assert picture.data["r0_reward"] == first
+    assert picture.data["r1_reward"] == second
     shell.execution_count = 2
     list(watch(train("chain", "grpo", TINY)))
     assert len(shown) == 2 and " left" not in shown[1].caption
@@ -83,13 +83,13 @@ def test_runs_of_one_name_are_seeds_of_one_thing(notebook):
     _, shown = notebook
     runs = [rewards(watch(train("chain", "grpo", replace(TINY, seed=seed)), name="a", of=3)) for seed in (0, 1)]
     (picture,) = shown
-    np.testing.assert_allclose(picture.curves.lines["reward"].get_ydata(), np.mean(runs, 0))
-    seeds = picture.curves.seeds["reward"].get_ydata()
+    np.testing.assert_allclose(picture.data["r0_reward"], np.mean(runs, 0))
+    seeds = np.array(picture.data["r0_reward_each"], float)
     np.testing.assert_array_equal(seeds[np.isfinite(seeds)], np.concatenate(runs))
     assert picture.caption.startswith("Run 2 of 3 (a), step 3 of 3, about ") and not picture.saved
     last = rewards(watch(train("chain", "dapo", TINY), name="b", of=3))
-    np.testing.assert_allclose(picture.curves.before["reward"].get_ydata(), np.mean(runs, 0))
-    np.testing.assert_array_equal(picture.curves.lines["reward"].get_ydata(), last)
+    np.testing.assert_allclose(picture.data["r0_reward"], np.mean(runs, 0))
+    assert picture.data["r1_reward"] == last
     # what a saved notebook holds is the picture as it ended, once
     assert picture.saved == [(picture.caption, picture.png)]
     assert picture.caption.startswith("Run 3 of 3 (b), step 3 of 3: reward ")

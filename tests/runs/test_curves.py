@@ -1,0 +1,96 @@
+"""The curves of runs: what the lines are bound to, how far the axes reach, what stands at a line, in a page and on paper."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rlviz.page.picture import Line, Points, Rule
+from rlviz.runs.curves import OF_GROUPS, OF_PAIRS, LiveCurves, Series, data, given, mean_over_seeds, on_paper, picture
+from rlviz.training import TrainSettings, train
+
+pytestmark = pytest.mark.usefixtures("axes_stay")
+
+
+@pytest.fixture(scope="module")
+def records():
+    return list(train("chain", "grpo", TrainSettings(steps=3, num_prompts=3, group_size=4, evaluate_every=2)))
+
+
+def with_rewards(records, *rewards):
+    return [replace(record, reward=reward) for record, reward in zip(records, rewards, strict=False)]
+
+
+def test_a_mean_over_seeds_is_that_of_those_that_have_come_so_far(records):
+    seeds = [with_rewards(records, 1.0, 2.0, 3.0), with_rewards(records, 3.0, 5.0)]
+    steps, means = mean_over_seeds(seeds, "reward")
+    assert (steps.tolist(), means.tolist()) == ([1, 2, 3], [2.0, 3.5, 3.0])
+    bound = data([Series("a", seeds)], 3, "")
+    assert bound["r0_reward_each"] == ["NaN", 1, 2, 3, "NaN", 3, 5]  # as JSON has it: a line each, with gaps between
+    assert bound["r0_held_out_accuracy_at"] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("rewards", "limits"),
+    [
+        ((0.1, 0.9, 1.0), (0.0, 1.02)),
+        ((0.1, 1.5, 1.0), (0.0, 1.53)),  # 1.02 · 1.5
+        ((-0.1, 0.5, 0.2), (-0.102, 1.02)),  # −1.02 / 10
+        ((-0.2, 4.0, float("nan")), (-0.2295, 5.16375)),  # −.102 · 1.5², 1.02 · 1.5⁴
+    ],
+)
+def test_the_axes_reach_as_far_as_the_lines_in_steps(records, rewards, limits):
+    bound = data([Series("", [with_rewards(records, *rewards)])], 3, "")
+    assert (bound["low0"], bound["high0"]) == pytest.approx(limits)
+
+
+def test_runs_before_are_grey_behind_and_named_where_there_is_room(records):
+    shown = picture([Series("new", [records]), Series("old", [records], "before")])
+    reward, entropy, clipped = ([(mark.y, mark.colour, mark.label) for mark in panel.marks] for panel in shown.panels)
+    assert reward[0] == ("r1_reward", "grey", "old") and reward[-1] == ("r0_held_out_accuracy", "vermilion", "held out")
+    assert entropy == [("r1_entropy", "grey", "old"), ("r0_entropy", "blue", "")]
+    assert {label for _, colour, label in clipped if colour == "grey"} == {""}
+
+
+def test_a_line_at_the_step_is_moved_by_hand_where_there_are_steps(records):
+    marks = picture([Series("", [records])], at=[1, 2, 3]).marks()
+    assert [mark.drag for mark in marks if isinstance(mark, Rule)] == ["step", "", ""]
+    assert not any(isinstance(mark, Rule | Points) for mark in picture([Series("", [records])]).marks())
+
+
+@pytest.mark.parametrize("graphs", [OF_GROUPS, OF_PAIRS], ids=["groups", "pairs"])
+def test_all_that_a_picture_names_is_bound_before_there_is_a_record(graphs):
+    series = [Series("a", [[]]), Series("b", [[], []], "before")]
+    shown, bound = picture(series, graphs), data(series, 9, "said", graphs)
+    named = {name for name, _, _ in shown.channels()}
+    assert named <= set(bound) and given(shown, bound)["data"] == bound
+    assert len(on_paper(shown, bound).axes) == 3
+
+
+def test_the_paper_has_the_numbers(records):
+    series = [Series("", [records])]
+    ax = on_paper(picture(series), data(series, 9, "")).axes[0]
+    rewards = next(line for line in ax.get_lines() if len(line.get_xdata()) == 3)
+    np.testing.assert_array_equal(rewards.get_ydata(), [record.reward for record in records])
+    assert ax.get_xlim() == (0, 9)
+
+
+def test_new_numbers_alone_are_sent_until_the_lines_are_others(records):
+    live, packed = LiveCurves(), []
+    live.observe(lambda change: packed.append(change["new"]), "packed")
+    for place in (1, 2, 3):
+        live.show([Series("", [records[:place]])], 3, f"step {place}")
+    assert len(packed) == 1 and live.data["r0_reward"] == [record.reward for record in records]
+    assert live.caption == "step 3" and live.alt.endswith("step 3") and len(live.png) > 1000
+    live.show([Series("", [[]]), Series("old", [records], "before")], 3, "again")
+    assert len(packed) == 2
+
+
+def test_a_curve_that_is_seldom_there_is_not_drawn_at_zero(records):
+    (dual,) = (
+        mark for mark in picture([Series("", [records])]).marks() if isinstance(mark, Line) and "dual" in str(mark.y)
+    )
+    bound = data([Series("", [records])], 3, "")
+    assert dual.when == "r0_clip_fraction_dual_there" and bound[dual.when] == 0
+    cut = [replace(record, clip_fraction_dual=0.1) for record in records]
+    assert data([Series("", [cut])], 3, "")[dual.when] == 1
