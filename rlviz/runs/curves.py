@@ -236,7 +236,9 @@ class LiveCurves(View):
     def __init__(self, graphs: Sequence[Graph] = OF_GROUPS) -> None:
         self._graphs = graphs
         self._shown, self._looks = picture([], graphs), ""
-        super().__init__(given(self._shown, data([], 1, "", graphs)), lambda key, values: {})
+        bound = data([], 1, "", graphs)
+        super().__init__(given(self._shown, bound), lambda key, values: {})
+        self.data = bound
 
     def show(self, series: Sequence[Series], steps: int, said: str) -> None:
         """Show these series and sentences. Where their names or number are others than before, all is drawn anew."""
