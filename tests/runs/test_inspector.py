@@ -161,6 +161,34 @@ def test_the_picture_holds_the_run_and_a_line_at_the_step(grpo):
     assert inspector.caption in inspector.alt and inspector.alt.startswith("3 graphs")
 
 
+@pytest.mark.parametrize("name", ["grpo", "dapo"])
+def test_a_token_has_one_push_and_one_weight(name, request):
+    """The row of the run's own algorithm has the record's numbers, though it is computed from the group alone."""
+    records, folder = request.getfixturevalue(name)
+    inspector, compared = inspect_run(folder), 0
+    inspector.go(step=6)
+    for place, group in enumerate(records[5].groups, 1):
+        if not any(token.weight for response in group.responses for token in response.tokens):
+            continue
+        inspector.go(group=place)
+        own = group_of(inspector)["others"][0]
+        lengths = [len(response.tokens) for response in group.responses]
+        for r, response in enumerate(group.responses):
+            for t, token in enumerate(response.tokens):
+                for column, number in (("push", token.push), ("weight", token.weight)):
+                    assert value(pick(own[column], lengths, r, t)) == pytest.approx(number, rel=6e-3, abs=1e-9)
+                    compared += number != 0
+    assert compared > 20
+
+
+def test_which_ratio_is_shown_is_said(grpo):
+    records, _ = grpo
+    once = [replace(record, token_ratio_std=0.0) for record in records]
+    said = [group_of(inspect_run(run, algorithm=GRPO))["moment"] for run in (records, once)]
+    assert said[0] == "The ratio is the one that the last update left."
+    assert said[1].endswith("in its loss each ratio was still 1.")
+
+
 def test_the_curves_follow_a_run_that_is_read_again(grpo):
     records, _ = grpo
     growing = list(records[:3])
