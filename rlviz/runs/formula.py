@@ -179,11 +179,14 @@ def gradient_in_words(algorithm: PolicyGradient | None, token: TokenRecord) -> t
         return f"Its gradient is cut: {_why_cut(token)}.{rest}", numbers
     if not token.push:
         return "Its advantage is 0, so it is not pushed." if not token.advantage else "It is not pushed.", numbers
+    only_kl = algorithm is not None and algorithm.kl_in_loss and not token.advantage
+    if only_kl:
+        return f"A is 0: the KL term alone moves it, {push}.", numbers
     slope = token.push / token.weight
     numbers["slope"] = shown(slope, decimals)
     how = "by log π is "
     if algorithm is not None and algorithm.kl_in_loss:
-        how = "∂(J − KL)/∂log π = "
+        how = "∂(J − KL)/∂log π, the slope and not the value, is "
     elif algorithm is not None:
         how = "∂J/∂log π = ratio · ∂J/∂ratio = {ratio} · {slope_by_ratio!} = "
         numbers["slope_by_ratio"] = shown(slope / token.ratio, decimals)

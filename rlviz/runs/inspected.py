@@ -71,22 +71,25 @@ class StepWriter:
 
     def step(self, record: StepRecord, *, first_visit: bool = False) -> dict[str, Any]:
         """Return a step, its groups in full. first_visit: whether none of its prompts was sampled in a step before."""
+        tokens = (token for group in record.groups for response in group.responses for token in response.tokens)
+        strongest_push = max((abs(push_of(token)) for token in tokens), default=0.0)
         return {
             "step": record.step,
-            "groups": [self._group(record, group, first_visit) for group in record.groups],
+            "groups": [self._group(record, group, first_visit, strongest_push) for group in record.groups],
             "open": strongest(record),
         }
 
-    def _group(self, record: StepRecord, group: GroupRecord, first_visit: bool) -> dict[str, Any]:
+    def _group(
+        self, record: StepRecord, group: GroupRecord, first_visit: bool, strongest_push: float
+    ) -> dict[str, Any]:
         tokens = [token for response in group.responses for token in response.tokens]
-        strongest_push = max((abs(push_of(token)) for token in tokens), default=0.0)
         right = sum(response.correct for response in group.responses)
         cut = sum(token.clipped for token in tokens)
         written: dict[str, Any] = {
             "prompt": group.prompt,
             "gold": group.gold,
             "words": f"{len(group.responses)} responses, {right} right"
-            + (f"; {cut} of {len(tokens)} tokens clipped" if tokens else ""),
+            + (f"; after its updates {cut} of {len(tokens)} tokens are clipped" if tokens else ""),
             "responses": [_response(response, strongest_push) for response in group.responses],
         }
         return written | self._tokens(record, group, first_visit) if tokens else written
@@ -118,7 +121,7 @@ def _response(response: ResponseRecord, strongest_push: float) -> dict[str, Any]
         "length": f"{response.length or 'not recorded'}{' (cut off)' if response.truncated else ''}",
         "tokens": [visible(token.token) for token in response.tokens],
         "clipped": [place for place, token in enumerate(response.tokens) if token.clipped],
-        # −9 … 9: share of the strongest push in the group
+        # −9 … 9: share of the strongest push in the step
         "push": [_size(push_of(token), strongest_push) for token in response.tokens],
     }
 
@@ -144,10 +147,12 @@ def _scale(tokens: Sequence[TokenRecord], rows: Sequence[Counterfactual]) -> flo
 
 
 def _moment(record: StepRecord) -> str:
-    """Say which ratios are shown, where those of the loss were others: a record holds what the step's last update left."""
+    """Say what ratio, J and push tell of: a record holds what the step's last update left, not what its loss saw."""
+    if record.token_ratio_std is None:
+        return ""
     if record.token_ratio_std == 0:
-        return "The ratio is the one that the update left; in its loss each ratio was still 1."
-    return "The ratio is the one that the last update left." if record.token_ratio_std else ""
+        return "Computed after this step's update, whose own loss saw every ratio at 1."
+    return "Computed after this step's updates, which began with every ratio at 1."
 
 
 def _row(row: Counterfactual, own: Counterfactual, lengths: Sequence[int], scale: float) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 // Python has written every number and every sentence; texts of a run become text nodes, never markup.
 import { dress, mount } from "./draw.js";
 
-const FAMILY_NOTE = "Each by its own loss on this group, as if all groups of the rollout were like it. Bold: other than in the run.";
+const FAMILY_NOTE = "Each by its own loss, as if all groups of the rollout were like this one. Bold differs from this run. *: the record lacks something; a click on a name tells what, and which slots change the push.";
 
 /** An element: children that are strings become text. */
 function node(tag, attributes = {}, ...children) {
@@ -131,7 +131,7 @@ export function inspector(el, ask) {
       const heading = ["", "response", "graded", "reward", "A", "tokens"].map((word) => node("th", { scope: "col" }, word));
       return node("div", {}, head, node("table", { onkeydown: keys }, node("thead", {}, node("tr", {}, ...heading)), node("tbody", {}, ...rows)));
     }), steps().some((s) => at(s.groups, g).numbers)
-      ? node("p", { class: "ri-said ri-dim" }, "Blue over a whole line: pushed up; vermilion over a broken line: pushed down; the harder, the darker and thicker. ✂: clipped. Arrow keys move between tokens.") : "");
+      ? node("p", { class: "ri-said ri-dim" }, "● right, ○ wrong. Blue over a whole line: pushed up; vermilion over a broken line: pushed down; darker and thicker: harder, on one scale for the step. ✂: clipped, so only a KL term still pushes it. Arrow keys move between tokens.") : "");
     if (held) responses.querySelector("button[aria-pressed=true]")?.focus({ preventScroll: true });
   }
   function tokenButton(text, response, r, place, chosen) {
@@ -179,6 +179,8 @@ export function inspector(el, ask) {
     if (!terms.length) below.push(node("p", {}, ["old_prob", "new_prob", "ratio"].filter(number).map((key) => `${key} ${number(key)}`).join(", ")));
     return node("div", {}, top, node("div", { class: "ri-terms" }, ...below), group.others.length ? others(group.others, state.run.family[run], cell, run) : "");
   }
+  /** Scroll so that what was opened begins below the token's sum, which stays. */
+  const bring = (fold) => { right.scrollTop += fold.getBoundingClientRect().top - right.getBoundingClientRect().top - (getComputedStyle(token.querySelector(".ri-top")).position === "sticky" ? token.querySelector(".ri-top").offsetHeight : 0); };
   const lines = (first, text, number) => [first, ...fillIn(text, number).split("\n")].map((line) => node("span", { class: "line" }, line));
   function termView([name, key, text, parts], number, path) {
     const own = `${path} ${key}`;
@@ -194,24 +196,24 @@ export function inspector(el, ask) {
       const toggle = node("button", { "data-key": key, "aria-expanded": String(shown), onclick: () => { shown ? open.delete(key) : open.add(key); drawToken(); } }, place ? name : `${name} (this run)`);
       const cells = [node("th", { scope: "row" }, toggle)];
       const why = row.push === undefined ? [] : cell(row.why).split(" ").filter(Boolean);
-      if (row.push === undefined) cells.push(node("td", { colspan: 5, class: "same why" }, row.needs.join("; ")));
+      if (row.push === undefined) cells.push(node("td", { colspan: 6, class: "same why" }, row.needs.join("; ")));
       else {
         const limits = (one) => `${cell(one.lower)} … ${cell(one.upper)}`;
-        const values = [[cell(row.A), cell(own.A)], [limits(row), limits(own)], [cell(row.weight), cell(own.weight)]];
+        const values = [[cell(row.A), cell(own.A)], [cell(row.ratio), cell(own.ratio)], [limits(row), limits(own)], [cell(row.weight), cell(own.weight)]];
         cells.push(...values.map(([value, before]) => node("td", { class: value === before ? "same" : "other" }, value)));
         const push = cell(row.push), way = push.startsWith("−") ? "down" : push === "0" ? "" : "up";
         cells.push(node("td", { class: cell(row.differs) ? "other" : "same" }, node("span", { class: way ? `ri-${way}` : "" }, { up: "↑ ", down: "↓ ", "": "" }[way]), push, cell(row.clipped) ? " ✂\ufe0e" : ""));
         const together = place && cell(row.differs) && !why.length ? "several slots together" : "";
-        cells.push(node("td", { class: "why" }, why.join(", ") || together, node("span", { class: "ri-dim" }, row.needs.length ? `${why.length ? "; " : ""}${row.needs.join("; ")}` : "")));
+        cells.push(node("td", { class: "why" }, why.join(", ") || together, row.needs.length ? " *" : ""));
       }
       body.push(node("tr", {}, ...cells));
       if (!shown) continue;
       const told = row.push === undefined ? "" : `ratio ${cell(row.ratio)}, weight ${cell(row.weight)}${cell(row.clipped) ? ", its gradient is cut" : ""}`;
       const items = differs.map(([slot, before, after, reason]) => node("li", {}, node(why.includes(slot) ? "b" : "span", {}, `${slot}${why.includes(slot) ? " (changes this token)" : ""}`), `: ${before} → ${after}: ${reason}`));
-      body.push(node("tr", { class: "more" }, node("td", { colspan: 6 }, node("p", {}, told), items.length ? node("ul", {}, ...items) : "")));
+      body.push(node("tr", { class: "more" }, node("td", { colspan: 7 }, node("p", {}, told), row.needs.length ? node("p", {}, `* ${row.needs.join("; ")}`) : "", items.length ? node("ul", {}, ...items) : "")));
     }
-    const heading = ["algorithm", "A", "limits", "weight", "push", "because of"].map((word) => node("th", { scope: "col" }, word));
-    const fold = node("details", { class: "ri-others", open: open.has("others"), ontoggle: (e) => (e.target.open ? open.add("others") : open.delete("others")) });
+    const heading = ["algorithm", "A", "ratio", "limits", "weight", "push", "slots"].map((word) => node("th", { scope: "col" }, word));
+    const fold = node("details", { class: "ri-others", open: open.has("others"), ontoggle: (e) => { if (e.target.open && !open.has("others")) bring(fold); e.target.open ? open.add("others") : open.delete("others"); } });
     fold.append(node("summary", { "data-key": "others" }, "More: the same token under another algorithm"), node("p", { class: "ri-said ri-dim" }, FAMILY_NOTE),
       node("table", {}, node("thead", {}, node("tr", {}, ...heading)), node("tbody", {}, ...body)));
     return fold;

@@ -185,8 +185,8 @@ def test_which_ratio_is_shown_is_said(grpo):
     records, _ = grpo
     once = [replace(record, token_ratio_std=0.0) for record in records]
     said = [group_of(inspect_run(run, algorithm=GRPO))["moment"] for run in (records, once)]
-    assert said[0] == "The ratio is the one that the last update left."
-    assert said[1].endswith("in its loss each ratio was still 1.")
+    assert said[0] == "Computed after this step's updates, which began with every ratio at 1."
+    assert said[1] == "Computed after this step's update, whose own loss saw every ratio at 1."
 
 
 def test_the_curves_follow_a_run_that_is_read_again(grpo):
@@ -248,7 +248,8 @@ def test_the_page_gets_the_group_with_its_pushes(grpo):
         for g, group in enumerate(records[step - 1].groups, 1):
             inspector.go(step=step, group=g)
             shown = group_of(inspector)
-            hardest = max(abs(token.push) for response in group.responses for token in response.tokens)
+            every = [token for one in records[step - 1].groups for response in one.responses for token in response.tokens]
+            hardest = max(abs(token.push) for token in every)  # of the step: a group that hardly moves looks so
             for response, row in zip(group.responses, shown["responses"], strict=True):
                 assert row["tokens"] == [token.token for token in response.tokens]
                 assert row["clipped"] == [t for t, token in enumerate(response.tokens) if token.clipped]
@@ -259,7 +260,10 @@ def test_the_page_gets_the_group_with_its_pushes(grpo):
             tokens = [token for response in group.responses for token in response.tokens]
             right = sum(response.correct for response in group.responses)
             clipped = sum(token.clipped for token in tokens)
-            assert shown["words"] == f"4 responses, {right} right; {clipped} of {len(tokens)} tokens clipped"
+            assert (
+                shown["words"]
+                == f"4 responses, {right} right; after its updates {clipped} of {len(tokens)} tokens are clipped"
+            )
             assert (shown["prompt"], shown["gold"]) == (group.prompt, group.gold)
     assert len(kinds) >= 3
 
@@ -367,6 +371,7 @@ def test_two_runs_side_by_side(grpo, dapo):
         mark["y"]: (mark.get("dash"), mark.get("colour"), mark.get("label")) for mark in marks if mark["is"] == "Line"
     }
     assert looks["r0_reward"] == (None, "blue", "reward") and looks["r1_reward"] == ("7 4", "blue", None)
+    assert looks["r0_clip_fraction_low"][0] is None and looks["r1_clip_fraction_low"][0] == "7 4"  # a dash is a run
     assert (looks["r0_entropy"][2], looks["r1_entropy"][2]) == ("1 (GRPO)", "2 (DAPO)")
     assert inspector.run["names"] == ["1 (GRPO)", "2 (DAPO)"] and inspector.run["tokens"] == [2, 3, 4, 6]
     for number, (name, records) in enumerate((("1 (GRPO)", first), ("2 (DAPO)", second))):
