@@ -248,7 +248,9 @@ def test_the_page_gets_the_group_with_its_pushes(grpo):
         for g, group in enumerate(records[step - 1].groups, 1):
             inspector.go(step=step, group=g)
             shown = group_of(inspector)
-            every = [token for one in records[step - 1].groups for response in one.responses for token in response.tokens]
+            every = [
+                token for one in records[step - 1].groups for response in one.responses for token in response.tokens
+            ]
             hardest = max(abs(token.push) for token in every)  # of the step: a group that hardly moves looks so
             for response, row in zip(group.responses, shown["responses"], strict=True):
                 assert row["tokens"] == [token.token for token in response.tokens]
