@@ -75,7 +75,7 @@ def test_a_run_that_is_left_early_ends(notebook):
     records = watch(train("chain", "grpo", TINY))
     next(records)
     records.close()
-    assert len(shown[0].seeds[0]) == 1
+    assert len(shown[0].seeds[0]) == 1 and shown[0].data["steps"] == 3  # the axes hold the run that was planned
     assert shown[0].saved  # nothing comes that would be waited for
 
 
