@@ -13,7 +13,7 @@ ROOMS = (algorithms, interop, lessons, pictures, runs, small_models, study, tabu
 
 
 def written(rows: list[Row], room: str) -> list[object]:
-    return [pytest.param(row, id=f"{room}: {row.says[:60]}") for row in rows]
+    return [pytest.param(row, id=f"{room}: {row.says[:60].replace('…', '..')}") for row in rows]
 
 
 def in_folder(folder: Path) -> dict[Path, bytes]:
