@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from rlviz.algorithms import (
+    DAPO,
     DPO,
     GRPO,
     GRPO_PROCESS,
@@ -34,6 +35,7 @@ from rlviz.pieces.advantages import (
 )
 from rlviz.pieces.bounds import FixedBounds
 from rlviz.pieces.kl import AdaptivePenalty, KLInReward, k3
+from rlviz.pieces.shaping import SoftOverlongPunishment
 from rlviz.types import Batch
 from tests.refusals.row import Row, of
 
@@ -109,7 +111,9 @@ def limited(rule: Any) -> Any:
 
 
 def of_bounds(got: str) -> str:
-    return f"Mine's bounds, …, must return two limits, lower and upper, each a number or shaped like old_logp…; got {got}"
+    return (
+        f"Mine's bounds, …, must return two limits, lower and upper, each a number or shaped like old_logp…; got {got}"
+    )
 
 
 def credited(rule: Any) -> Any:
@@ -137,14 +141,24 @@ SELECT = "select must return indices of groups, whole numbers from 0 to 1; got �
 HISTORY = "Mine's advantage, <lambda>, asks for history, so it must return (A, the history after this visit…); got …"
 ROWS = [
     # pieces that cannot be called as their slot is
-    slot(GRPO, "surrogate", lambda ratio, advantages: ratio, "surrogate must take 4 arguments (ratio, advantages, lower, upper)…"),
+    slot(
+        GRPO,
+        "surrogate",
+        lambda ratio, advantages: ratio,
+        "surrogate must take 4 arguments (ratio, advantages, lower, upper)…",
+    ),
     slot(
         GRPO,
         "surrogate",
         lambda r, a, lo, hi, foo: r,
         "surrogate must take 4 arguments (…), and may ask for mask, logp, old_logp, …; … does not: …foo…",
     ),
-    slot(GRPO, "bounds", FixedBounds, "bounds must be a function of 1 argument (old_logp) or a built piece; got <class …>"),
+    slot(
+        GRPO,
+        "bounds",
+        FixedBounds,
+        "bounds must be a function of 1 argument (old_logp) or a built piece; got <class …>",
+    ),
     slot(GRPO, "advantage", lambda: 0, "advantage must take 1 argument (rewards)…; <lambda> does not: …"),
     slot(GRPO, "aggregate", lambda mask, lengths: mask, "aggregate must take 1 argument (mask); <lambda> does not: …"),
     slot(
@@ -174,7 +188,12 @@ ROWS = [
     ),
     slot(PPO_PENALTY, "kl", Lagrange(), "controller changes the beta of the KL term, and kl, …, has none: …"),
     slot(PPO_PENALTY, "kl", None, "controller changes the beta of the KL term, and kl, –, has none: …"),
-    slot(PPO, "controller", AdaptivePenalty, "controller must be a function of 3 arguments (beta, kl, count) or a built piece…"),
+    slot(
+        PPO,
+        "controller",
+        AdaptivePenalty,
+        "controller must be a function of 3 arguments (beta, kl, count) or a built piece…",
+    ),
     slot(
         PPO,
         "value_loss",
@@ -247,6 +266,14 @@ ROWS = [
         StandardizedApart,
         ({"answer": 0.0, "format": 0.0}, "answer and format must not both be 0: then nothing is rewarded"),
     ),
+    *of(
+        SoftOverlongPunishment,
+        (
+            {"max_length": 16, "cache": 17},
+            "cache must be above 0 and at most max_length (16): punishment starts at max_length − cache tokens; got 17",
+        ),
+    ),
+    *of(DAPO.with_parameters, ({"max_rounds": 0}, "max_rounds must be at least 1; got 0")),
     # inputs that are not there
     *of(GRPO.loss, ((LOGP, Batch(LOGP, LOGP, MASK)), "GRPO's kl, …, needs ref_logp; got None")),
     *of(GRPO_PROCESS.advantages, ((LOGP, MASK), "GRPO (process)'s advantage, …, needs step_ends; got None")),
@@ -286,15 +313,26 @@ ROWS = [
             "eps_high; got 0.2",
         ),
     ),
-    *of(DPO.with_parameters, ({"eps_low": 0.1}, "DPO has no parameter 'eps_low'; its pieces have beta, label_smoothing")),
+    *of(
+        DPO.with_parameters, ({"eps_low": 0.1}, "DPO has no parameter 'eps_low'; its pieces have beta, label_smoothing")
+    ),
     # descriptions in a file
     *of(
         described,
         ({"select": None}, "algorithm.select must be a function; got None"),
         ({"groups": 3}, "algorithm: GroupPolicyGradient has no 'groups' in this version of rlviz; train again"),
         *(
-            ({"kl": {"piece": named}}, f"algorithm.kl: {named!r} is not a piece of rlviz; from Python, resume(folder, algorithm=…)")
-            for named in ("os:system", "builtins:eval", "rlviz.cli:main", "rlviz.pieces.kl:torch.load", "rlviz.pieces.kl:_x")
+            (
+                {"kl": {"piece": named}},
+                f"algorithm.kl: {named!r} is not a piece of rlviz; from Python, resume(folder, algorithm=…)",
+            )
+            for named in (
+                "os:system",
+                "builtins:eval",
+                "rlviz.cli:main",
+                "rlviz.pieces.kl:torch.load",
+                "rlviz.pieces.kl:_x",
+            )
         ),
         (
             {"kl": {"piece": "rlviz.pieces.kl:KLInLos"}},

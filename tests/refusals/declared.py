@@ -26,7 +26,14 @@ from tests.refusals.things import SHORT
 # what an annotation lets in beside a number → what another value must be, in words
 ALIKE = {int: "a whole number", float: "a number", str: "a text", type(None): "None"}
 BEYOND = {"at least": -1, "above": 0, "at most": 1, "below": 0}  # a limit and this is outside
-NO_NUMBERS = (("hot", "'hot'"), (True, "True"), ([1], "[1]"), ({}, "{}"), (1j, "a value of type complex"), (None, "None"))
+NO_NUMBERS = (
+    ("hot", "'hot'"),
+    (True, "True"),
+    ([1], "[1]"),
+    ({}, "{}"),
+    (1j, "a value of type complex"),
+    (None, "None"),
+)
 INFINITE = (math.nan, math.inf, -math.inf)
 
 
@@ -56,7 +63,9 @@ def of_setting(kind: type, name: str, declaration: Declaration) -> Iterator[tupl
     annotation = annotations_of(kind)[name]
     numbers = [part for part in parts(annotation) if part in (int, float)]
     for value, shown in NO_NUMBERS:
-        if not (isinstance(value, str) and str in parts(annotation)) and not (value is None and type(None) in parts(annotation)):
+        if not (isinstance(value, str) and str in parts(annotation)) and not (
+            value is None and type(None) in parts(annotation)
+        ):
             yield value, f"{name} must be {words(annotation)}; got {shown}"
     if int in numbers:
         yield 4.5, f"{name} must be {words(annotation)}; got 4.5"
@@ -88,7 +97,9 @@ USED = {type(piece): piece for algorithm in FAMILY for piece in algorithm.slots(
 
 def pieces() -> list[type]:
     """Return the pieces that have parameters."""
-    modules = [importlib.import_module(found.name) for found in pkgutil.iter_modules(rlviz.pieces.__path__, "rlviz.pieces.")]
+    modules = [
+        importlib.import_module(found.name) for found in pkgutil.iter_modules(rlviz.pieces.__path__, "rlviz.pieces.")
+    ]
     own = (value for module in modules for value in vars(module).values() if isinstance(value, type))
     return sorted(
         {kind for kind in own if is_dataclass(kind) and hasattr(kind, "__post_init__")}, key=lambda kind: kind.__name__
@@ -146,10 +157,7 @@ OF_ALGORITHMS = [
     ),
     *of(
         lambda algorithm: algorithm.with_parameters(no_such=1),
-        *(
-            ((algorithm,), f"{algorithm.name} has no parameter 'no_such'; its pieces have …")
-            for algorithm in FAMILY
-        ),
+        *(((algorithm,), f"{algorithm.name} has no parameter 'no_such'; its pieces have …") for algorithm in FAMILY),
     ),
     *of(
         alone,
@@ -162,7 +170,10 @@ OF_ALGORITHMS = [
     *of(
         lambda algorithm: replace(algorithm, bounds=lambda old_logp: (1.2, 0.8)),
         *(
-            ((algorithm,), f"{algorithm.name}'s bounds, <lambda>, must give limits with lower ≤ upper; … got 1.2 and 0.8")
+            (
+                (algorithm,),
+                f"{algorithm.name}'s bounds, <lambda>, must give limits with lower ≤ upper; … got 1.2 and 0.8",
+            )
             for algorithm in FAMILY
             if isinstance(algorithm, PolicyGradient)
         ),

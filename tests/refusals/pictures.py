@@ -197,6 +197,10 @@ ROWS = [
         for row in of(
             beside_it,
             ((lambda old_logp: 0.8, explore), "Mine's bounds, …, must return two limits, lower and upper, …; got 0.8"),
+            (
+                (lambda old_logp: (torch.full((7,), 0.8), torch.full((7,), 1.2)), explore),
+                "Mine's bounds, …, must return two limits, lower and upper, …; got a tensor [7] and a tensor [7]",
+            ),
             ((lambda old_logp: (1.2, 0.8), explore), "Mine's bounds, …, must give limits with lower ≤ upper; …"),
         )
     ),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from rlviz import DPO, GRPO, PPO, diagnose, train, train_in_page
+from rlviz import GRPO, PPO, diagnose, train, train_in_page
 from rlviz.parallel import check_engine
 from rlviz.runs.critic import plot_values
 from rlviz.runs.hacking import plot_hacking
@@ -15,9 +15,9 @@ from rlviz.runs.inspector import inspect_run
 from rlviz.runs.panel import training_panel
 from rlviz.runs.seeds import train_seeds
 from rlviz.runs.watching import watch
-from rlviz.training import PairSettings
+from rlviz.training import RunFolder
 from tests.refusals.row import of
-from tests.refusals.things import PAIRS, SHORT, done
+from tests.refusals.things import SHORT, done, done_on_pairs
 
 
 def begun() -> Any:
@@ -29,8 +29,11 @@ def watching(**given: Any) -> Any:
 
 
 def on_pairs() -> Any:
-    settings = PairSettings(steps=1, batch_size=2, evaluate_every=0)
-    return inspect_run(list(train("chain", DPO, settings, pairs=PAIRS)))
+    return inspect_run(done_on_pairs())
+
+
+def records_on_pairs() -> Any:
+    return inspect_run(RunFolder.open(done_on_pairs()).records())
 
 
 def reading(ratio: Any, advantages: Any, lower: Any, upper: Any) -> Any:
@@ -38,6 +41,7 @@ def reading(ratio: Any, advantages: Any, lower: Any, upper: Any) -> Any:
 
 
 HISTORY = pd.DataFrame({"step": [1], "reward": [0.0]})
+OF_PAIRS = "run learned from preference pairs and sampled no groups to look into; rlviz.runs.plot_learning_curves draws its history"
 A_RUN = "run must be a run folder, a run that is kept in one, or a list of step records; got "
 ROWS = [
     *of(
@@ -61,7 +65,8 @@ ROWS = [
         lambda: inspect_run(begun()),
         ({}, "run keeps no records of its own; give the list of them, and algorithm=run.algorithm"),
     ),
-    *of(on_pairs, ({}, "run learned from preference pairs and sampled no groups to look into; rlviz.runs.plot_learning_curves draws its history")),
+    *of(on_pairs, ({}, OF_PAIRS)),
+    *of(records_on_pairs, ({}, OF_PAIRS)),
     *of(
         plot_values,
         (({},), "answers must hold at least one; got none"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +30,13 @@ TASK = Chain()
 NAN, INF = float("nan"), float("inf")
 # what an argument should be → wrong values, each with how the sentence shows it
 NO_NUMBER = [("x", "'x'"), (None, "None"), (True, "True"), ([], "[]"), ("1" * 100_000, "'11111…")]
-NO_OBJECT = [(None, "None"), ("chain", "'chain'"), (7, "7"), ([], "[]"), (torch.nn.Linear(1, 1), "a value of type Linear")]
+NO_OBJECT = [
+    (None, "None"),
+    ("chain", "'chain'"),
+    (7, "7"),
+    ([], "[]"),
+    (torch.nn.Linear(1, 1), "a value of type Linear"),
+]
 WRONG: dict[str, list[tuple[Any, str]]] = {
     "a number": [*NO_NUMBER, (NAN, "nan"), (INF, "inf"), (-1, "-1"), (1 + 2j, "a value of type complex")],
     "a whole number": [
@@ -180,7 +185,7 @@ def of_eggs(text: str, says: str) -> list[Row]:
     def read() -> Any:
         return find_task("eggs.jsonl", rule="last-number", policy=chat_policy())
 
-    return of(read, ({}, says), folder=lambda: print(end=text, file=open("eggs.jsonl", "w")))  # noqa: SIM115
+    return of(read, ({}, says), folder=lambda: print(end=text, file=open("eggs.jsonl", "w")))
 
 
 def empty() -> None:
@@ -231,7 +236,9 @@ ROWS = [
     *kinds(encoding, pairs="a list of pairs"),
     *kinds(scoring, scorer="an object", tokenizer="an object"),
     *kinds(scoring_of, policy="an object", reads="an object"),
-    *kinds(learning, policy="an object", task="an object", pairs="a list of pairs", steps="a count", seed="a whole number"),
+    *kinds(
+        learning, policy="an object", task="an object", pairs="a list of pairs", steps="a count", seed="a whole number"
+    ),
     *kinds(updating, model="an object", pairs="a list of pairs", steps="a count", batch_size="a count"),
     *kinds(updating, evaluate_every="a whole number", lr="a number"),
     *of(making_pairs, *(({"taste": each}, f"taste must be …; got {shown}") for each, shown in NO_OBJECT[:4])),
@@ -321,7 +328,10 @@ ROWS = [
     *of_lines(b'{"prompt": "1=", "chosen": "2", "rejected": "2"}', ": chosen and rejected must differ; both are '2'"),
     *of(
         read_pairs,
-        (("pairs.jsonl",), "pairs.jsonl holds no pairs; it needs one a line, as JSON with the keys prompt, chosen, rejected"),
+        (
+            ("pairs.jsonl",),
+            "pairs.jsonl holds no pairs; it needs one a line, as JSON with the keys prompt, chosen, rejected",
+        ),
         folder=empty,
     ),
     *of_eggs(EGGS + '{"prompt": "c?"}\n', "eggs.jsonl, line 3 lacks answer"),
@@ -334,7 +344,8 @@ ROWS = [
         "eggs.jsonl, line 3: answer must hold a number, which last-number looks for; got 'yes'",
     ),
     *of_eggs(
-        EGGS + '{"prompt": "a?", "answer": "7"}', "eggs.jsonl, line 3: the prompt is that of line 1, with another answer"
+        EGGS + '{"prompt": "a?", "answer": "7"}',
+        "eggs.jsonl, line 3: the prompt is that of line 1, with another answer",
     ),
     *of_eggs("", "task: eggs.jsonl holds no prompt; two are needed, one to learn from and one to test on"),
     *of_eggs(
@@ -342,22 +353,34 @@ ROWS = [
     ),
     *of(
         finding,
-        (("eggs.jsonl",), "rule is missing: how are responses to the prompts of eggs.jsonl graded? Give last-number, …"),
+        (
+            ("eggs.jsonl",),
+            "rule is missing: how are responses to the prompts of eggs.jsonl graded? Give last-number, …",
+        ),
         ({"name": "eggs.jsonl", "rule": "last"}, "rule must be last-number, exact, or FILE.py:function; got 'last'"),
         ({"name": "none.jsonl", "rule": "exact"}, "task: there is no file none.jsonl"),
-        ({"name": "eggs.csv", "rule": "exact"}, "task must be one of chain, …, or a file ending in .jsonl; got 'eggs.csv'"),
+        (
+            {"name": "eggs.csv", "rule": "exact"},
+            "task must be one of chain, …, or a file ending in .jsonl; got 'eggs.csv'",
+        ),
         ({"name": "chain", "rule": "exact"}, "rule is for a task from a file, FILE.jsonl; got the task 'chain'"),
         ({"name": "chain", "chat": "on"}, "chat is for a task from a file, FILE.jsonl; got the task 'chain'"),
         ({"name": "eggs.jsonl", "rule": "none.py:even"}, "rule: there is no Python file none.py"),
         ({"name": "eggs.jsonl", "rule": "eggs.py:even"}, "rule: …cannot be imported (SyntaxError…"),
         ({"name": "eggs.jsonl", "rule": "rules.py:evn"}, "rule: rules.py has no function evn; it has Grade, even…"),
-        ({"name": "eggs.jsonl", "rule": "rules.py:NUMBER"}, "rule: rules.py has no function NUMBER; it has Grade, even…"),
+        (
+            {"name": "eggs.jsonl", "rule": "rules.py:NUMBER"},
+            "rule: rules.py has no function NUMBER; it has Grade, even…",
+        ),
         (
             {"name": "eggs.jsonl", "rule": "rules.py:raises"},
             "…raised KeyError: 'no such key' for a response to eggs.jsonl, line 1…",
         ),
         ({"name": "eggs.jsonl", "rule": "rules.py:leaves"}, "…raised SystemExit: 0…"),
-        ({"name": "eggs.jsonl", "rule": "rules.py:half"}, "rule: rules.py:half must return True or False, or a Grade; got 0.5 for a response to eggs.jsonl, line 1"),
+        (
+            {"name": "eggs.jsonl", "rule": "rules.py:half"},
+            "rule: rules.py:half must return True or False, or a Grade; got 0.5 for a response to eggs.jsonl, line 1",
+        ),
         folder=eggs_and_rules,
     ),
     *of(without_chat, ({}, "chat cannot be on: the tokenizer of … has no chat template"), folder=eggs_and_rules),
@@ -404,7 +427,10 @@ ROWS = [
     # arrays are lists where what is in them fits
     *of(
         of_pairs,
-        *(((wrong,), "pairs must be a list of Pair; got …") for wrong in (np.array([1, 2]), np.array(3), np.array([None]))),
+        *(
+            ((wrong,), "pairs must be a list of Pair; got …")
+            for wrong in (np.array([1, 2]), np.array(3), np.array([None]))
+        ),
         ((torch.ones(2),), "pairs must be a list of Pair; got …"),
         (([], np.array(3.0)), "numbers must be a list of numbers; got …"),
     ),

@@ -10,8 +10,8 @@ from typing import Any
 from rlviz import DAPO, DCPO, DPO, GRPO, PPO, Contender, compare
 from rlviz.algorithms import DISTILLATION, GRPO_PROCESS
 from rlviz.study import MapSettings, PolicyRegime, Regime, borrow, read_comparison, regime_map
-from rlviz.study.claims import find_claim
 from rlviz.study.claim import quoted
+from rlviz.study.claims import find_claim
 from rlviz.study.verdict import Part
 from tests.refusals.row import Given, of
 from tests.refusals.things import SHORT, done
@@ -80,7 +80,10 @@ ROWS = [
         ({"amount": float("inf")}, "amount must be above 0 and finite; got inf"),
         ({"jobs": 0}, "jobs must be at least 1; got 0"),
         ({"task": "chian"}, "task 'chian' is not known; did you mean chain…"),
-        ({"policy": "no-such-owner/no-such-model"}, "policy: 'no-such-owner/no-such-model' is no folder here, no shipped policy …"),
+        (
+            {"policy": "no-such-owner/no-such-model"},
+            "policy: 'no-such-owner/no-such-model' is no folder here, no shipped policy …",
+        ),
         (
             {"contenders": [Contender("GRPO", GRPO, replace(SHORT, group_size=1))]},
             "group_size must be at least 2…; got 1",
@@ -100,7 +103,11 @@ ROWS = [
         lambda: read_comparison([done(), done()]),
         ({}, "… and … are the same run twice: GRPO with seed 0"),
     ),
-    *of(lambda: read_comparison([done(), "none"]), ({}, "run folder none holds no run (it has no config.json)"), error=FileNotFoundError),
+    *of(
+        lambda: read_comparison([done(), "none"]),
+        ({}, "run folder none holds no run (it has no config.json)"),
+        error=FileNotFoundError,
+    ),
     *of(mapping, *TABLE_ONLY),
     *of(
         of_policy,

@@ -87,7 +87,10 @@ ROWS = [
         ({"success": (0.0, 1.0), "positions": 0}, "positions must be at least 1; got 0"),
         ({"success": (0.0, 1.0), "positions": "two"}, "positions must be a whole number, at least 1; got 'two'"),
         *(
-            ({"success": (0.0, 1.0), "start": start}, f"start must be 2 probabilities above 0 that add up to 1; got {start!r}")
+            (
+                {"success": (0.0, 1.0), "start": start},
+                f"start must be 2 probabilities above 0 that add up to 1; got {start!r}",
+            )
             for start in ("even", (1.0,), (0.5, 0.6), (0.0, 1.0))
         ),
         (

@@ -6,7 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.refusals import algorithms, declared, interop, lessons, pictures, runs, small_models, study, tabular, training
+from tests.refusals import (
+    algorithms,
+    declared,
+    interop,
+    lessons,
+    pictures,
+    runs,
+    small_models,
+    study,
+    tabular,
+    training,
+)
 from tests.refusals.row import LONGEST, PYTHON, Row
 
 ROOMS = (algorithms, interop, lessons, pictures, runs, small_models, study, tabular, training)
@@ -29,12 +40,16 @@ def refused(row: Row, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         row.act()
     sentence = str(caught.value)
     assert "\n" not in sentence and len(sentence) < LONGEST, sentence
-    assert row.error is TypeError or not PYTHON.search(sentence), sentence  # of a call that does not fit, Python says best why
+    assert row.error is TypeError or not PYTHON.search(sentence), (
+        sentence
+    )  # of a call that does not fit, Python says best why
     assert in_folder(folder) == before
 
 
 @pytest.mark.quick(10_000)
-@pytest.mark.parametrize("row", [each for room in ROOMS for each in written(room.ROWS, room.__name__.rpartition(".")[2])])
+@pytest.mark.parametrize(
+    "row", [each for room in ROOMS for each in written(room.ROWS, room.__name__.rpartition(".")[2])]
+)
 def test_what_is_wrong_is_refused(row, tmp_path, monkeypatch):
     refused(row, tmp_path, monkeypatch)
 

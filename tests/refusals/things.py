@@ -6,8 +6,8 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rlviz.algorithms import GRPO
-from rlviz.training import TrainSettings, train
+from rlviz.algorithms import DPO, GRPO
+from rlviz.training import PairSettings, TrainSettings, train
 from small_models.pairs import Pair
 from small_models.policies import Policy, build_policy, load_policy
 from small_models.scorers import RewardModel
@@ -44,4 +44,12 @@ def done() -> Path:
     """Return the folder of a run of GRPO on chain that has done its two steps."""
     out = Path(_folder().name) / "done"
     list(train("chain", GRPO, SHORT, out=out))
+    return out
+
+
+@cache
+def done_on_pairs() -> Path:
+    """Return the folder of a run of DPO that has done its step."""
+    out = Path(_folder().name) / "pairs"
+    list(train("chain", DPO, PairSettings(steps=1, batch_size=2, evaluate_every=0), pairs=PAIRS, out=out))
     return out

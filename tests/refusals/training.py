@@ -125,7 +125,10 @@ ROWS = [
     *of(
         begin,
         ({"steps": 2}, "train has no argument 'steps'; it is a setting: train(…, TrainSettings(steps=…))"),
-        ({"batch_size": 2}, "train has no argument 'batch_size'; it is a setting: train(…, PairSettings(batch_size=…))"),
+        (
+            {"batch_size": 2},
+            "train has no argument 'batch_size'; it is a setting: train(…, PairSettings(batch_size=…))",
+        ),
         ({"group_sise": 2}, "train has no argument 'group_sise'; did you mean group_size?…"),
         ({"zzz": 2}, "train has no argument 'zzz'; it has settings, reward_model, pairs, reference, out…"),
         error=TypeError,
