@@ -168,30 +168,6 @@ def test_a_weight_that_is_a_parameter_is_told_and_controlled():
 # --- what does not fit is refused where the algorithm is built ---
 
 
-@dataclass(frozen=True)
-class Impatient:
-    max_rounds: object = "ten"
-
-    def __call__(self, rewards):
-        return torch.arange(len(rewards))
-
-
-@dataclass(frozen=True)
-class Pairs:
-    min_group_size: object = 0
-
-    def __call__(self, rewards):
-        return rewards - rewards.mean(1, keepdim=True)
-
-
-class Filter:
-    def __call__(self, rewards, lengths):
-        return rewards
-
-    def loss_mask(self, mask):
-        return mask
-
-
 def test_without_its_kl_an_algorithm_has_nothing_to_control():
     for algorithm in WITH_SLOTS:
         bare = algorithm.without_kl()
@@ -217,10 +193,6 @@ def test_every_slot_is_in_the_table_of_the_docstring(slot):
 
 
 # --- limits ---
-
-
-def dead(old_logp):
-    return 1.2, 0.8
 
 
 def test_a_token_that_nobody_sampled_has_no_limits():

@@ -98,49 +98,6 @@ def test_a_dual_clip_is_said_and_widens_the_picture():
     assert explorer.names().one("reach") == 3.75  # 1.25 c
 
 
-def one_number(old_logp):
-    return 0.8
-
-
-def three_limits(old_logp):
-    return 0.8, 1.0, 1.2
-
-
-def one_tensor(old_logp):
-    return torch.ones_like(old_logp)
-
-
-def wrong_shape(old_logp):
-    return torch.full((7,), 0.8), torch.full((7,), 1.2)
-
-
-def nothing(old_logp):
-    return None
-
-
-def words(old_logp):
-    return "low", "high"
-
-
-def upside_down(old_logp):
-    return 1.2, 0.8
-
-
-def not_a_number(old_logp):
-    return 0 * old_logp + 0.8, (1 - old_logp.exp() - 2).sqrt()
-
-
-NO_PAIR = {
-    one_number: "0.8",
-    three_limits: "0.8 and 1.0 and 1.2",
-    one_tensor: r"a tensor \[2, 1, 5\]",
-    wrong_shape: r"a tensor \[7\] and a tensor \[7\]",
-    nothing: "None",
-    words: "'low' and 'high'",
-}
-NO_LIMITS = {upside_down: "1.2 and 0.8", not_a_number: "0.8 and nan"}
-
-
 def test_a_lower_limit_below_0_is_none():
     def as_far_as_it_may_move(old_logp):  # |new − old probability| ≤ .2
         room = 0.2 / old_logp.exp()

@@ -37,7 +37,7 @@ from rlviz.pieces.bounds import FixedBounds
 from rlviz.pieces.kl import AdaptivePenalty, KLInReward, k3
 from rlviz.pieces.shaping import SoftOverlongPunishment
 from rlviz.types import Batch
-from tests.refusals.row import Row, of
+from tests.refusals.row import table
 
 MINE = replace(GRPO, name="Mine", kl=None)
 LOGP, MASK = torch.zeros(1, 2, 3), torch.ones(1, 2, 3, dtype=torch.bool)
@@ -98,11 +98,6 @@ def crossing(old_logp: Any) -> Any:
     return torch.where((old_logp.exp() - 0.5).abs() < 1e-3, 2.0, 0.8), torch.full_like(old_logp, 1.2)
 
 
-def slot(base: Any, name: str, piece: Any, says: str, error: type[Exception] = TypeError) -> Row:
-    """Return the row of a piece that does not fit into a slot."""
-    return Row(lambda: replace(base, **{name: piece}), {}, says, error)
-
-
 def limited(rule: Any) -> Any:
     """Build it, and take the loss of one batch, whose tokens were sampled with probability ½."""
     old_logp = torch.full((1, 1, 3), math.log(0.5))
@@ -110,18 +105,8 @@ def limited(rule: Any) -> Any:
     return algorithm.loss(old_logp, Batch(old_logp, torch.ones_like(old_logp), torch.ones(1, 1, 3, dtype=torch.bool)))
 
 
-def of_bounds(got: str) -> str:
-    return (
-        f"Mine's bounds, …, must return two limits, lower and upper, each a number or shaped like old_logp…; got {got}"
-    )
-
-
 def credited(rule: Any) -> Any:
     return replace(MINE, advantage=rule).advantages(torch.zeros(2, 3), torch.ones(2, 3, 4, dtype=torch.bool))
-
-
-def of_advantage(got: str) -> str:
-    return f"Mine's advantage, <lambda>, must return a tensor [2, 3] or [2, 3, 4]; got {got}"
 
 
 def selecting(index: Any) -> Any:
@@ -136,208 +121,158 @@ def of_own_piece() -> Any:
     return from_json(to_json(replace(GRPO, aggregate=lambda mask: mask.double())))
 
 
-A_GROUP = "group_size must be at least 2: one response has no group to be compared with; got 1"
-SELECT = "select must return indices of groups, whole numbers from 0 to 1; got …"
-HISTORY = "Mine's advantage, <lambda>, asks for history, so it must return (A, the history after this visit…); got …"
-ROWS = [
-    # pieces that cannot be called as their slot is
-    slot(
-        GRPO,
-        "surrogate",
-        lambda ratio, advantages: ratio,
-        "surrogate must take 4 arguments (ratio, advantages, lower, upper)…",
-    ),
-    slot(
-        GRPO,
-        "surrogate",
-        lambda r, a, lo, hi, foo: r,
-        "surrogate must take 4 arguments (…), and may ask for mask, logp, old_logp, …; … does not: …foo…",
-    ),
-    slot(
-        GRPO,
-        "bounds",
-        FixedBounds,
-        "bounds must be a function of 1 argument (old_logp) or a built piece; got <class …>",
-    ),
-    slot(GRPO, "advantage", lambda: 0, "advantage must take 1 argument (rewards)…; <lambda> does not: …"),
-    slot(GRPO, "aggregate", lambda mask, lengths: mask, "aggregate must take 1 argument (mask); <lambda> does not: …"),
-    slot(
-        GRPO,
-        "kl",
-        lambda logp, reference: logp,
-        "kl must take 1 argument (logp), and may ask for ref_logp, old_logp, ratio, mask; <lambda> does not: …",
-    ),
-    slot(GRPO, "kl", KLInReward, "kl must be a function of 3 arguments (…) or a built piece; got <class …>"),
-    slot(
-        GRPO,
-        "aggregate",
-        torch.mean,
-        "aggregate must be a function of 1 argument (mask); mean does not say which arguments it takes: wrap it in a function",
-    ),
-    slot(GRPO, "select", Impatient(), "select's max_rounds must be a whole number, at least 1; got 'ten'"),
-    slot(GRPO, "select", Impatient(0), "select's max_rounds must be a whole number, at least 1; got 0"),
-    slot(GRPO, "advantage", Pairs(), "advantage's min_group_size must be a whole number, at least 1; got 0"),
-    slot(GRPO, "shape", Filter(), "shape's loss_mask must take 2 arguments (mask, truncated); … does not: …"),
-    slot(GRPO, "bound", FixedBounds(), "unknown slot 'bound'; did you mean bounds? slots: …"),
-    slot(
-        PPO_PENALTY,
-        "kl",
-        to_the_old_policy,
-        "controller changes the beta of the KL term, and kl, to the old policy, has none: give it a dataclass with a number "
-        "beta, or controller=None",
-    ),
-    slot(PPO_PENALTY, "kl", Lagrange(), "controller changes the beta of the KL term, and kl, …, has none: …"),
-    slot(PPO_PENALTY, "kl", None, "controller changes the beta of the KL term, and kl, –, has none: …"),
-    slot(
-        PPO,
-        "controller",
-        AdaptivePenalty,
-        "controller must be a function of 3 arguments (beta, kl, count) or a built piece…",
-    ),
-    slot(
-        PPO,
-        "value_loss",
-        lambda values: values,
-        "value_loss must take 3 arguments (values, old_values, returns)…; <lambda> does not: …",
-    ),
-    slot(PPO, "value_weight", -0.5, "value_weight must be 0 or above; got -0.5", ValueError),
-    slot(PPO, "entropy_weight", math.inf, "entropy_weight must be 0 or above; got inf", ValueError),
-    slot(
-        SIMPO,
-        "reward",
-        lambda logp, tokens: logp,
-        "reward must take 1 argument (logp), and may ask for ref_logp, lengths; <lambda> does not: …",
-    ),
-    slot(SIMPO, "pair_loss", lambda chosen: chosen, "pair_loss must take 2 arguments (chosen, rejected)…"),
-    # limits that are none
-    *of(
-        limited,
-        ((dead,), "Mine's bounds, dead, must give limits with lower ≤ upper; for old probability … got 1.2 and 0.8"),
-        ((lambda old_logp: 0.8,), of_bounds("0.8")),
-        ((lambda old_logp: (0.8, "wide"),), of_bounds("0.8 and 'wide'")),
-        ((lambda old_logp: ("low", "high"),), of_bounds("'low' and 'high'")),
-        ((lambda old_logp: None,), of_bounds("None")),
-        ((lambda old_logp: (0.8, 1.2, 2.0),), of_bounds("0.8 and 1.2 and 2.0")),
-        ((lambda old_logp: torch.full((2, 1, 5), 0.8),), of_bounds("a tensor [2, 1, 5]")),
-        ((lambda old_logp: (torch.full((7,), 0.8), 1.2),), of_bounds("a tensor [7] and 1.2")),
-        (
-            (lambda old_logp: (0.8, math.nan),),
-            "Mine's bounds, <lambda>, must give limits with lower ≤ upper; for old probability … got 0.8 and nan",
-        ),
-        (
-            (crossing,),
-            "Mine's bounds, crossing, must give limits with lower ≤ upper; for old probability 0.5 got 2 and 1.2",
-        ),
-    ),
-    # what an advantage must return
-    *of(
-        credited,
-        ((lambda rewards, history: rewards,), HISTORY + "a tensor [2, 3]"),
-        ((lambda rewards, history: (rewards, None),), HISTORY + "a tensor [2, 3] and None"),
-        (
-            (lambda rewards, history: (rewards, PromptHistory.empty(5)),),
-            "Mine's advantage, <lambda>, …the history of the same prompts, 2 of them; got one of 5",
-        ),
-        ((lambda rewards: (rewards, rewards),), of_advantage("a tensor [2, 3] and a tensor [2, 3]")),
-        ((lambda rewards: rewards.sum(),), of_advantage("a tensor []")),
-        ((lambda rewards: rewards[:1],), of_advantage("a tensor [1, 3]")),
-    ),
-    # what a selection must return
-    *of(
-        selecting,
-        ((torch.tensor([2]),), SELECT),
-        ((torch.tensor([-1]),), SELECT),
-        ((torch.tensor([0.0]),), SELECT),
-        (([0],), SELECT),
-        ((torch.tensor([[0]]),), SELECT),
-    ),
-    # groups of one
-    *of(GroupAdvantage(), ((ONE,), A_GROUP)),
-    *of(LeaveOneOut(), ((ONE,), A_GROUP)),
-    *of(SmoothStandardization(), ((ONE,), A_GROUP)),
-    *of(MeanScaled(), ((ONE,), A_GROUP)),
-    *of(LengthWeighted(), ((ONE, torch.ones(3, 1, 4, dtype=torch.bool)), A_GROUP)),
-    *of(ProcessAdvantage(), ((torch.zeros(3, 1, 4), torch.ones(3, 1, 4, dtype=torch.bool)), A_GROUP)),
-    *of(
-        MeanScaled(),
-        ((torch.tensor([[-1.0, 0.0]]),), "rewards must have a mean above 0 in each group; got -0.5"),
-    ),
-    *of(
-        StandardizedApart,
-        ({"answer": 0.0, "format": 0.0}, "answer and format must not both be 0: then nothing is rewarded"),
-    ),
-    *of(
-        SoftOverlongPunishment,
-        (
-            {"max_length": 16, "cache": 17},
-            "cache must be above 0 and at most max_length (16): punishment starts at max_length − cache tokens; got 17",
-        ),
-    ),
-    *of(DAPO.with_parameters, ({"max_rounds": 0}, "max_rounds must be at least 1; got 0")),
-    # inputs that are not there
-    *of(GRPO.loss, ((LOGP, Batch(LOGP, LOGP, MASK)), "GRPO's kl, …, needs ref_logp; got None")),
-    *of(GRPO_PROCESS.advantages, ((LOGP, MASK), "GRPO (process)'s advantage, …, needs step_ends; got None")),
-    *of(
-        replace(GRPO, kl=KLInReward()).advantages,
-        ((REWARDS, MASK), "GRPO has its KL in the reward and needs old_logp and ref_logp; got None"),
-    ),
-    *of(
-        lambda: replace(GRPO_PROCESS, kl=KLInReward()).advantages(torch.zeros(1, 2, 3), MASK, step_ends=MASK),
-        ({}, "GRPO (process): rewards of single steps take no KL in the reward; put it in the loss"),
-    ),
-    *of(
-        PPO.token_rewards,
-        ((REWARDS, MASK, LOGP), "PPO has its KL in the reward and needs ref_logp; got None"),
-    ),
-    *of(
-        replace(KL_COV, surrogate=lambda ratio, advantages, lower, upper, chosen: ratio).loss,
-        ((LOGP, Batch(LOGP, LOGP, MASK)), "KL-Cov's surrogate, <lambda>, needs chosen; got None"),
-    ),
-    *of(SIMPO.loss, ((PAIR, PAIR), "SimPO's reward, 2 · mean log π of a token, needs lengths; got None")),
-    *of(IPO.loss, ((PAIR, PAIR), "IPO's reward, log ratio, needs ref_logp; got None")),
-    *of(ORPO.pair_losses, ((PAIR, PAIR), "ORPO's pair_loss, …, needs chosen_nll; got None")),
-    # names
-    *of(find_algorithm, (("grop",), "algorithm 'grop' is not known; did you mean …grpo…")),
-    *of(
-        show,
-        (("grop",), "algorithm 'grop' is not known; did you mean grpo…"),
-        ((7,), "algorithm must be an algorithm, such as GRPO or a text; got 7"),
-    ),
-    *of(
-        GRPO.with_parameters,
-        ({"epsilon": 0.2}, "GRPO has no parameter 'epsilon'; its pieces have …eps_high…"),
-        ({"eps_low": 1.5}, "eps_low must be above 0 and below 1 (a ratio cannot fall below 0); got 1.5"),
-        (
-            {"eps": 0.2},
-            "eps must be at most 0.01: it keeps a division by a std from 0 / 0, and the widths of the clip are eps_low and "
-            "eps_high; got 0.2",
-        ),
-    ),
-    *of(
-        DPO.with_parameters, ({"eps_low": 0.1}, "DPO has no parameter 'eps_low'; its pieces have beta, label_smoothing")
-    ),
-    # descriptions in a file
-    *of(
-        described,
-        ({"select": None}, "algorithm.select must be a function; got None"),
-        ({"groups": 3}, "algorithm: GroupPolicyGradient has no 'groups' in this version of rlviz; train again"),
-        *(
-            (
-                {"kl": {"piece": named}},
-                f"algorithm.kl: {named!r} is not a piece of rlviz; from Python, resume(folder, algorithm=…)",
-            )
-            for named in (
-                "os:system",
-                "builtins:eval",
-                "rlviz.cli:main",
-                "rlviz.pieces.kl:torch.load",
-                "rlviz.pieces.kl:_x",
-            )
-        ),
-        (
-            {"kl": {"piece": "rlviz.pieces.kl:KLInLos"}},
-            "algorithm.kl: this version of rlviz has no piece 'rlviz.pieces.kl:KLInLos'",
-        ),
-    ),
-    *of(of_own_piece, ({}, "…is not a piece of rlviz; from Python, resume(folder, algorithm=…)")),
-]
+ROWS = table(
+    globals(),
+    r"""
+# pieces that cannot be called as their slot is
+replace(GRPO, surrogate=lambda ratio, advantages: ratio)
+    → TypeError: surrogate must take 4 arguments (ratio, advantages, lower, upper)…
+replace(GRPO, surrogate=lambda r, a, lo, hi, foo: r)
+    → TypeError: surrogate must take 4 arguments (…), and may ask for mask, logp, old_logp, …; … does not:
+    …foo…
+replace(GRPO, bounds=FixedBounds)
+    → TypeError: bounds must be a function of 1 argument (old_logp) or a built piece; got <class …>
+replace(GRPO, advantage=lambda: 0)
+    → TypeError: advantage must take 1 argument (rewards)…; <lambda> does not: …
+replace(GRPO, aggregate=lambda mask, lengths: mask)
+    → TypeError: aggregate must take 1 argument (mask); <lambda> does not: …
+replace(GRPO, kl=lambda logp, reference: logp)
+    → TypeError: kl must take 1 argument (logp), and may ask for ref_logp, old_logp, ratio, mask; <lambda>
+    does not: …
+replace(GRPO, kl=KLInReward)
+    → TypeError: kl must be a function of 3 arguments (…) or a built piece; got <class …>
+replace(GRPO, aggregate=torch.mean)
+    → TypeError: aggregate must be a function of 1 argument (mask); mean does not say which arguments it
+    takes: wrap it in a function
+replace(GRPO, select=Impatient())
+    → TypeError: select's max_rounds must be a whole number, at least 1; got 'ten'
+replace(GRPO, select=Impatient(0)) → TypeError: select's max_rounds must be a whole number, at least 1; got 0
+replace(GRPO, advantage=Pairs())
+    → TypeError: advantage's min_group_size must be a whole number, at least 1; got 0
+replace(GRPO, shape=Filter())
+    → TypeError: shape's loss_mask must take 2 arguments (mask, truncated); … does not: …
+replace(GRPO, bound=FixedBounds()) → TypeError: unknown slot 'bound'; did you mean bounds? slots: …
+replace(PPO_PENALTY, kl=to_the_old_policy)
+    → TypeError: controller changes the beta of the KL term, and kl, to the old policy, has none: give it a
+    dataclass with a number beta, or controller=None
+replace(PPO_PENALTY, kl=Lagrange())
+    → TypeError: controller changes the beta of the KL term, and kl, …, has none: …
+replace(PPO_PENALTY, kl=None) → TypeError: controller changes the beta of the KL term, and kl, –, has none: …
+replace(PPO, controller=AdaptivePenalty)
+    → TypeError: controller must be a function of 3 arguments (beta, kl, count) or a built piece…
+replace(PPO, value_loss=lambda values: values)
+    → TypeError: value_loss must take 3 arguments (values, old_values, returns)…; <lambda> does not: …
+replace(PPO, value_weight=-0.5) → value_weight must be 0 or above; got -0.5
+replace(PPO, entropy_weight=math.inf) → entropy_weight must be 0 or above; got inf
+replace(SIMPO, reward=lambda logp, tokens: logp)
+    → TypeError: reward must take 1 argument (logp), and may ask for ref_logp, lengths; <lambda> does not: …
+replace(SIMPO, pair_loss=lambda chosen: chosen)
+    → TypeError: pair_loss must take 2 arguments (chosen, rejected)…
+# limits that are none
+limited(dead)
+    → Mine's bounds, dead, must give limits with lower ≤ upper; for old probability … got 1.2 and 0.8
+limited(lambda old_logp: 0.8)
+    → Mine's bounds, …, must return two limits, lower and upper, each a number or shaped like old_logp…; got
+    0.8
+limited(lambda old_logp: (0.8, 'wide'))
+    → Mine's bounds, …, must return two limits, lower and upper, each a number or shaped like old_logp…; got
+    0.8 and 'wide'
+limited(lambda old_logp: ('low', 'high'))
+    → Mine's bounds, …, must return two limits, lower and upper, each a number or shaped like old_logp…; got
+    'low' and 'high'
+limited(lambda old_logp: None)
+    → Mine's bounds, …, must return two limits, lower and upper, each a number or shaped like old_logp…; got
+    None
+limited(lambda old_logp: (0.8, 1.2, 2.0))
+    → Mine's bounds, …, must return two limits, lower and upper, each a number or shaped like old_logp…; got
+    0.8 and 1.2 and 2.0
+limited(lambda old_logp: torch.full((2, 1, 5), 0.8))
+    → Mine's bounds, …, must return two limits, lower and upper, each a number or shaped like old_logp…; got a
+    tensor [2, 1, 5]
+limited(lambda old_logp: (torch.full((7,), 0.8), 1.2))
+    → Mine's bounds, …, must return two limits, lower and upper, each a number or shaped like old_logp…; got a
+    tensor [7] and 1.2
+limited(lambda old_logp: (0.8, math.nan))
+    → Mine's bounds, <lambda>, must give limits with lower ≤ upper; for old probability … got 0.8 and nan
+limited(crossing)
+    → Mine's bounds, crossing, must give limits with lower ≤ upper; for old probability 0.5 got 2 and 1.2
+# what an advantage must return
+credited(lambda rewards, history: rewards)
+    → Mine's advantage, <lambda>, asks for history, so it must return (A, the history after this visit…); got
+    …a tensor [2, 3]
+credited(lambda rewards, history: (rewards, None))
+    → Mine's advantage, <lambda>, asks for history, so it must return (A, the history after this visit…); got
+    …a tensor [2, 3] and None
+credited(lambda rewards, history: (rewards, PromptHistory.empty(5)))
+    → Mine's advantage, <lambda>, …the history of the same prompts, 2 of them; got one of 5
+credited(lambda rewards: (rewards, rewards))
+    → Mine's advantage, <lambda>, must return a tensor [2, 3] or [2, 3, 4]; got a tensor [2, 3] and a tensor
+    [2, 3]
+credited(lambda rewards: rewards.sum())
+    → Mine's advantage, <lambda>, must return a tensor [2, 3] or [2, 3, 4]; got a tensor []
+credited(lambda rewards: rewards[:1])
+    → Mine's advantage, <lambda>, must return a tensor [2, 3] or [2, 3, 4]; got a tensor [1, 3]
+# what a selection must return
+selecting(torch.tensor([2])) → select must return indices of groups, whole numbers from 0 to 1; got …
+selecting(torch.tensor([-1])) → select must return indices of groups, whole numbers from 0 to 1; got …
+selecting(torch.tensor([0.0])) → select must return indices of groups, whole numbers from 0 to 1; got …
+selecting([0]) → select must return indices of groups, whole numbers from 0 to 1; got …
+selecting(torch.tensor([[0]])) → select must return indices of groups, whole numbers from 0 to 1; got …
+# groups of one
+GroupAdvantage()(ONE) → group_size must be at least 2: one response has no group to be compared with; got 1
+LeaveOneOut()(ONE) → group_size must be at least 2: one response has no group to be compared with; got 1
+SmoothStandardization()(ONE)
+    → group_size must be at least 2: one response has no group to be compared with; got 1
+MeanScaled()(ONE) → group_size must be at least 2: one response has no group to be compared with; got 1
+LengthWeighted()(ONE, torch.ones(3, 1, 4, dtype=torch.bool))
+    → group_size must be at least 2: one response has no group to be compared with; got 1
+ProcessAdvantage()(torch.zeros(3, 1, 4), torch.ones(3, 1, 4, dtype=torch.bool))
+    → group_size must be at least 2: one response has no group to be compared with; got 1
+MeanScaled()(torch.tensor([[-1.0, 0.0]])) → rewards must have a mean above 0 in each group; got -0.5
+StandardizedApart(answer=0.0, format=0.0) → answer and format must not both be 0: then nothing is rewarded
+SoftOverlongPunishment(max_length=16, cache=17)
+    → cache must be above 0 and at most max_length (16): punishment starts at max_length − cache tokens; got
+    17
+DAPO.with_parameters(max_rounds=0) → max_rounds must be at least 1; got 0
+# inputs that are not there
+GRPO.loss(LOGP, Batch(LOGP, LOGP, MASK)) → GRPO's kl, …, needs ref_logp; got None
+GRPO_PROCESS.advantages(LOGP, MASK) → GRPO (process)'s advantage, …, needs step_ends; got None
+replace(GRPO, kl=KLInReward()).advantages(REWARDS, MASK)
+    → GRPO has its KL in the reward and needs old_logp and ref_logp; got None
+replace(GRPO_PROCESS, kl=KLInReward()).advantages(torch.zeros(1, 2, 3), MASK, step_ends=MASK)
+    → GRPO (process): rewards of single steps take no KL in the reward; put it in the loss
+PPO.token_rewards(REWARDS, MASK, LOGP) → PPO has its KL in the reward and needs ref_logp; got None
+replace(KL_COV, surrogate=lambda ratio, advantages, lower, upper, chosen: ratio).loss(LOGP, Batch(LOGP, LOGP,
+    MASK))
+    → KL-Cov's surrogate, <lambda>, needs chosen; got None
+SIMPO.loss(PAIR, PAIR) → SimPO's reward, 2 · mean log π of a token, needs lengths; got None
+IPO.loss(PAIR, PAIR) → IPO's reward, log ratio, needs ref_logp; got None
+ORPO.pair_losses(PAIR, PAIR) → ORPO's pair_loss, …, needs chosen_nll; got None
+# names
+find_algorithm('grop') → algorithm 'grop' is not known; did you mean …grpo…
+show('grop') → algorithm 'grop' is not known; did you mean grpo…
+show(7) → algorithm must be an algorithm, such as GRPO or a text; got 7
+GRPO.with_parameters(epsilon=0.2) → GRPO has no parameter 'epsilon'; its pieces have …eps_high…
+GRPO.with_parameters(eps_low=1.5) → eps_low must be above 0 and below 1 (a ratio cannot fall below 0); got 1.5
+GRPO.with_parameters(eps=0.2)
+    → eps must be at most 0.01: it keeps a division by a std from 0 / 0, and the widths of the clip are
+    eps_low and eps_high; got 0.2
+DPO.with_parameters(eps_low=0.1) → DPO has no parameter 'eps_low'; its pieces have beta, label_smoothing
+# descriptions in a file
+described(select=None) → algorithm.select must be a function; got None
+described(groups=3) → algorithm: GroupPolicyGradient has no 'groups' in this version of rlviz; train again
+described(kl={'piece': 'rlviz.pieces.kl:KLInLos'})
+    → algorithm.kl: this version of rlviz has no piece 'rlviz.pieces.kl:KLInLos'
+of_own_piece() → …is not a piece of rlviz; from Python, resume(folder, algorithm=…)
+described(kl={'piece': 'os:system'})
+    → algorithm.kl: 'os:system' is not a piece of rlviz; from Python, resume(folder, algorithm=…)
+described(kl={'piece': 'builtins:eval'})
+    → algorithm.kl: 'builtins:eval' is not a piece of rlviz; from Python, resume(folder, algorithm=…)
+described(kl={'piece': 'rlviz.cli:main'})
+    → algorithm.kl: 'rlviz.cli:main' is not a piece of rlviz; from Python, resume(folder, algorithm=…)
+described(kl={'piece': 'rlviz.pieces.kl:torch.load'})
+    → algorithm.kl: 'rlviz.pieces.kl:torch.load' is not a piece of rlviz; from Python, resume(folder, algorithm=…)
+described(kl={'piece': 'rlviz.pieces.kl:_x'})
+    → algorithm.kl: 'rlviz.pieces.kl:_x' is not a piece of rlviz; from Python, resume(folder, algorithm=…)
+""",
+)

@@ -8,6 +8,7 @@ import pkgutil
 import typing
 from collections.abc import Iterator
 from dataclasses import MISSING, fields, is_dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import rlviz.pieces
@@ -82,7 +83,7 @@ def of_setting(kind: type, name: str, declaration: Declaration) -> Iterator[tupl
 
 SETTINGS = [kind for module in (settings, regime) for kind in kinds_in(module)]
 OF_SETTINGS = [
-    Row(kind, {name: value}, says)
+    Row(partial(kind, **{name: value}), says)
     for kind in SETTINGS
     for name, declaration in declarations(kind).items()
     for value, says in of_setting(kind, name, declaration)
@@ -128,7 +129,7 @@ def of_parameter(piece: type, name: str) -> Iterator[tuple[Any, str]]:
 
 
 OF_PIECES = [
-    Row(built, (piece, field.name, value), f"…{says}")
+    Row(partial(built, piece, field.name, value), f"…{says}")
     for piece in pieces()
     for field in fields(piece)
     for value, says in of_parameter(piece, field.name)
@@ -153,7 +154,7 @@ OF_ALGORITHMS = [
             for algorithm in FAMILY
             for slot in getattr(algorithm, "protocols", ("reward", "pair_loss"))
         ),
-        error=TypeError,
+        error="TypeError",
     ),
     *of(
         lambda algorithm: algorithm.with_parameters(no_such=1),
@@ -215,11 +216,11 @@ def of_control(idea: Idea, name: str, control: Slider | Choice) -> Iterator[tupl
 
 IDEAS = [find_explorer(name).idea for name in EXPLORERS]
 OF_SLIDERS = [
-    Row(explored, (idea, name, value), says)
+    Row(partial(explored, idea, name, value), says)
     for idea in IDEAS
     for name, control in idea.controls.items()
     if isinstance(control, Slider | Choice)
     for value, says in of_control(idea, name, control)
-] + [Row(explored, (idea, "no_such", 1), "'no_such' is no argument; …", TypeError) for idea in IDEAS]
+] + [Row(partial(explored, idea, "no_such", 1), "'no_such' is no argument; …", "TypeError") for idea in IDEAS]
 
 ROWS = OF_SETTINGS + OF_PIECES + OF_ALGORITHMS + OF_SLIDERS

@@ -8,7 +8,7 @@ from rlviz import DAPO, DPO, GRPO, PPO, PairSettings, TrainSettings
 from rlviz.algorithms import GRPO_PROCESS
 from rlviz.interop import carried, to_trl, to_verl
 from rlviz.interop.writing import script, yaml_text
-from tests.refusals.row import of
+from tests.refusals.row import table
 
 WHOLE = TrainSettings(num_prompts=8, group_size=4)
 
@@ -17,28 +17,25 @@ def of_dapo(**given: Any) -> Any:
     return to_trl(DAPO, WHOLE, **given)
 
 
-ROWS = [
-    *of(
-        of_dapo,
-        ({"accumulation": 5}, "accumulation must divide an update of 32 responses evenly; got 5"),
-        ({"accumulation": 0}, "accumulation must be a whole number, at least 1; got 0"),
-        ({"accumulation": 1.5}, "accumulation must be a whole number, at least 1; got 1.5"),
-    ),
-    *of(
-        to_trl,
-        ((DPO, WHOLE), "settings must be PairSettings for DPO; got TrainSettings"),
-        ((GRPO, PairSettings()), "settings must be TrainSettings for GRPO; got PairSettings"),
-        (("grpo",), "algorithm must be an algorithm, such as GRPO; got 'grpo'"),
-        ((GRPO, {}), "settings must be …; got {}"),
-    ),
-    *of(lambda: script(to_trl(PPO), PPO), ({}, "…no critic…")),
-    *of(lambda: yaml_text(to_verl(DPO)), ({}, "DPO cannot be run by verl: …trains no pairs…")),
-    # what cannot be carried needs no TRL to be refused
-    *of(
-        lambda algorithm: carried(object, algorithm),
-        ((PPO,), "algorithm must be one of groups, such as DCPO: TRL … has no critic and no pairs here; got PPO"),
-        ((DPO,), "algorithm must be one of groups, such as DCPO: TRL … has no critic and no pairs here; got DPO"),
-        ((GRPO_PROCESS,), "GRPO (process) needs rewards of single steps, which TRL's reward functions do not give"),
-    ),
-    *of(carried, ((int, GRPO), "trainer must be trl's GRPOTrainer; got <class 'int'>"), error=TypeError),
-]
+ROWS = table(
+    globals(),
+    r"""
+of_dapo(accumulation=5) → accumulation must divide an update of 32 responses evenly; got 5
+of_dapo(accumulation=0) → accumulation must be a whole number, at least 1; got 0
+of_dapo(accumulation=1.5) → accumulation must be a whole number, at least 1; got 1.5
+to_trl(DPO, WHOLE) → settings must be PairSettings for DPO; got TrainSettings
+to_trl(GRPO, PairSettings()) → settings must be TrainSettings for GRPO; got PairSettings
+to_trl('grpo') → algorithm must be an algorithm, such as GRPO; got 'grpo'
+to_trl(GRPO, {}) → settings must be …; got {}
+script(to_trl(PPO), PPO) → …no critic…
+yaml_text(to_verl(DPO)) → DPO cannot be run by verl: …trains no pairs…
+# what cannot be carried needs no TRL to be refused
+carried(object, PPO)
+    → algorithm must be one of groups, such as DCPO: TRL … has no critic and no pairs here; got PPO
+carried(object, DPO)
+    → algorithm must be one of groups, such as DCPO: TRL … has no critic and no pairs here; got DPO
+carried(object, GRPO_PROCESS)
+    → GRPO (process) needs rewards of single steps, which TRL's reward functions do not give
+carried(int, GRPO) → TypeError: trainer must be trl's GRPOTrainer; got <class 'int'>
+""",
+)

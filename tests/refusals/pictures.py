@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -47,7 +46,8 @@ from rlviz.pictures.sampling import explore_sampling
 from rlviz.pictures.weights import token_weights
 from rlviz.pieces.advantages import GroupAdvantage
 from rlviz.pieces.aggregation import sequence_mean
-from tests.refusals.row import Row, of
+from tests.refusals.row import of, table
+from tests.refusals.things import file
 
 MINE = replace(GRPO, name="Mine")
 
@@ -94,183 +94,126 @@ def twice_the_name() -> Any:
     return replace(idea, picture=replace(idea.picture, controls=controls))
 
 
-def a_readme() -> None:
-    Path("README.md").write_text("no map")
-
-
-def shows(explore: Any, *algorithms: Any) -> list[Row]:
-    """Return rows of algorithms that have nothing that a picture shows."""
-    return of(explore, *(((a,), f"algorithm: {a.name} has nothing that this picture shows; …") for a in algorithms))
-
-
-ANY_ALGORITHM = [name for name in EXPLORERS if find_explorer(name).idea.algorithms is not None]
-NO_GROUP = [a for a in RELATIVES if not compares_a_group(a)]
-BESIDE = "beside must be a list of algorithms, such as GRPO; got "
-WHICH = "which must be one of dcpo-limits, …, or a file ending in .jsonl that `rlviz map` made; …got '{}'"
-CELL = [
-    ({"row": 99}, "row must be from 1 to 6…; got 99"),
-    ({"row": 2.5}, "row must be a whole number; got 2.5"),
-    ({"column": 0}, "column must be from 1 to 6…; got 0"),
-    ({"row": 0}, "row must be from 1 to 6…; got 0"),
-]
-ROWS = [
-    # every picture of algorithms
-    *(
-        row
-        for name in ANY_ALGORITHM
-        for row in of(find_explorer(name), (("grpo",), "algorithm must be an algorithm, such as GRPO; got 'grpo'"))
-    ),
-    *shows(explore_aggregation, DPO),
-    *shows(explore_entropy, PPO, GRPO_PROCESS),
-    *shows(explore_gae, GRPO_PROCESS),
-    *shows(explore_mismatch, GRPO_PROCESS),
-    *shows(explore_overlong, PPO),
-    *shows(explore_process, PPO),
-    *shows(explore_ratio, DPO),
-    *of(
-        explore_bounds,
-        *(
-            ((algorithm,), f"algorithm: {algorithm.name} limits the ratio of a whole response; …")
-            for algorithm in (GSPO, GSPO_TOKEN)
-        ),
-        ((DPO,), "algorithm: DPO has no ratio that could be limited"),
-    ),
-    *of(
-        explore_advantages,
-        ((PPO,), "algorithm: PPO does not learn from groups of responses…"),
-        ((GRPO_PROCESS,), "algorithm: GRPO (process)'s advantage needs step_ends, which …"),
-        ((GDPO,), f"algorithm: {GDPO.name}'s advantage needs correct and well_formed, which a picture of …"),
-        ((FORKING_TOKENS,), f"algorithm: {FORKING_TOKENS.name}'s advantage needs old_entropy, which a picture of …"),
-    ),
-    *of(
-        explore_sampling,
-        ((PPO,), "algorithm: PPO does not learn from groups of responses…"),
-        (
-            (replace(MINE, select=lambda rewards: rewards),),
-            "select must return indices of groups, whole numbers from …",
-        ),
-    ),
-    *of(
-        explore_dpo,
-        ((ORPO,), "algorithm: ORPO has no loss on the margin of a pair"),
-        ((PPO,), "algorithm: PPO has no loss on the margin of a pair"),
-        ({"algorithm": GRPO, "beta": 0.1}, "beta: GRPO has no such parameter in this picture…"),
-    ),
-    *of(explore_mismatch, ((IPO,), "algorithm: IPO …"), ((PPO,), "algorithm: PPO …")),
-    *of(gae_curve, ((IPO,), "algorithm: IPO learns from pairs, and no token of it has an advantage")),
-    # TIS needs a sampler's probabilities, distillation a teacher's; ORPO has no group: no picture of rewards has them
-    *of(gae_curve, *(((algorithm,), f"algorithm: {algorithm.name}…") for algorithm in NO_GROUP)),
-    *of(
-        lambda algorithm: without_kl(algorithm, "step_ends"),
-        *(((algorithm,), f"algorithm: {algorithm.name}…") for algorithm in NO_GROUP),
-    ),
-    # arguments of pictures, beyond the sliders' ranges, which `declared` tries
-    *of(
-        explore_aggregation,
-        ({"lengths": (1, 2)}, "lengths must be 4 numbers; got (1, 2)"),
-        ({"lengths": 7}, "lengths must be 4 numbers; got 7"),
-        ({"lengths": (1, 2, 3, 99)}, "lengths must be from 1 to 16; got 99"),
-        ({"lengths": (1, 2, 3, "a")}, "lengths must be a number; got 'a'"),
-        ({"lengths": (1, 2, 3, 4.5)}, "lengths must be a whole number; got 4.5"),
-    ),
-    *of(
-        explore_entropy,
-        ({"reward": "none"}, "reward must be one of 3 good of 20, …; got 'none'"),
-        ({"step": 61}, "step must be from 0 to 60; got 61"),
-        ({"beside": "dapo"}, BESIDE + "'dapo'"),
-    ),
-    *(
-        row
-        for explore in (explore_clip, explore_bounds)
-        for row in of(
-            explore,
-            ({"beside": np.array([1, 2])}, BESIDE + "…"),
-            ({"beside": np.array(3)}, BESIDE + "…"),
-            ({"beside": np.array(["DAPO"])}, BESIDE + "…"),
-            ({"beside": ("dapo",)}, BESIDE + "…'dapo'…"),
-            ({"beside": "dapo"}, BESIDE + "'dapo'"),
-        )
-    ),
-    *(
-        row
-        for explore in (explore_clip, explore_bounds)
-        for row in of(
-            beside_it,
-            ((lambda old_logp: 0.8, explore), "Mine's bounds, …, must return two limits, lower and upper, …; got 0.8"),
-            (
-                (lambda old_logp: (torch.full((7,), 0.8), torch.full((7,), 1.2)), explore),
-                "Mine's bounds, …, must return two limits, lower and upper, …; got a tensor [7] and a tensor [7]",
-            ),
-            ((lambda old_logp: (1.2, 0.8), explore), "Mine's bounds, …, must give limits with lower ≤ upper; …"),
-        )
-    ),
-    *of(
-        explore_mismatch,
-        ({"bits": 7}, "bits must be one of 3, 4, 5, 6, 8, 16; got 7"),
-        ({"lag": 3}, "lag must be one of 0, 1, 2, 4, 8, 16; got 3"),
-        ({"cap": 0.0}, "cap must be above 0 and finite; got 0.0"),
-        ({"lowest": 0.1}, "lowest: TIS has no such parameter in this picture…"),
-        ({"algorithm": ICE_POP, "lowest": 1.5}, "…0 ≤ lowest ≤ 1 ≤ highest; got 1.5 and 5.0"),
-        ({"algorithm": SEQUENCE_MASK, "delta": -1.0}, "delta must be above 0 and finite; got -1.0"),
-    ),
-    *of(
-        of_gae,
-        ({"tokens": 1}, "tokens must be from 2 to 24; got 1"),
-        ({"tokens": 25}, "tokens must be from 2 to 24; got 25"),
-        ({"answer": "maybe"}, "answer must be …; got 'maybe'"),
-        ({"start": 0.0}, "start must be above 0 and below 1; got 0.0"),
-        ({"start": 1.0}, "start must be above 0 and below 1; got 1.0"),
-        ({"offset": 1.5}, "offset must be from −1 to 1; got 1.5"),
-        ({"wiggle": -0.1}, "wiggle must be from 0 to 1; got -0.1"),
-        ({"wiggle": 1.1}, "wiggle must be from 0 to 1; got 1.1"),
-        ({"lam": 2.0}, "lam must be from 0 to 1; got 2.0"),
-    ),
-    *of(
-        of_kl,
-        ({"apart": 10.5}, "apart must be from 0 to 10; got 10.5"),
-        ({"apart": -0.1}, "apart must be from 0 to 10; got -0.1"),
-        ({"weight": -0.1}, "weight must be from 0 to 1; got -0.1"),
-        ({"weight": 1.1}, "weight must be from 0 to 1; got 1.1"),
-        ({"distance": 0.0}, "distance must be above 0 and finite; got 0.0"),
-        ({"distance": float("inf")}, "distance must be above 0 and finite; got inf"),
-    ),
-    *of(
-        of_clip,
-        ({"advantage": 0.0}, "advantage must be above or below 0; got 0"),
-        ({"old_prob": 0.0}, "old_prob must be above 0 and at most 1; got 0.0"),
-        ({"old_prob": 1.5}, "old_prob must be above 0 and at most 1; got 1.5"),
-        ({"max_ratio": 0.0}, "max_ratio must be above 0; got 0.0"),
-        ({"points": 1}, "points must be at least 2; got 1"),
-    ),
-    *of(without_gradient, ({}, "Mine's surrogate, …, must have a gradient by the ratio…")),
-    *of(wrong_at_a_fifth, ({}, "Mine's bounds, …, must give limits …; for old probability 0.2 got 2 and 1.2")),
-    *of(
-        responses_of,
-        (
-            ([type("Record", (), {"groups": ()})()] * 3,),
-            "run: none of its 3 steps recorded tokens, as every 10th does unless details_every says otherwise; train for 10 "
-            "steps or more, or with TrainSettings(details_every=1)",
-        ),
-    ),
-    *of(misnamed_channel, ({}, "…clip: Line's x is 'rattio', which is no control…did you mean ratio…")),
-    *of(twice_the_name, ({}, "…'eps_low' is a control and a parameter of the algorithms…")),
-    *of(
-        explore_map,
-        *(((which,), WHICH.format(which)) for which in ("dcpo-limit", "nowhere.jsonl", "README.md")),
-        folder=a_readme,
-    ),
-    *of(find_map, (("dcpo-limit",), "which must be one of …; did you mean dcpo-limits? got 'dcpo-limit'")),
-    *of(explore_map, *CELL),
-    *of(map_curve, *CELL),
-    # plots of numbers
-    *of(
-        importance_curve,
-        ({"old_prob": 1.0}, "old_prob must be above 0 and below 1; got 1.0"),
-        ({"samples": 0}, "samples must be at least 1; got 0"),
-    ),
-    *of(
-        token_weights,
-        ((sequence_mean, [0, 0]), "lengths must be numbers of tokens, one of them at least 1; got [0, 0]"),
-    ),
-    *of(difficulty_curve, ((GroupAdvantage(), 1), "group_size must be at least 2; got 1")),
-]
+ROWS = table(
+    globals(),
+    r"""
+# every picture of algorithms
+explore_bounds(DPO) → algorithm: DPO has no ratio that could be limited
+explore_advantages(PPO) → algorithm: PPO does not learn from groups of responses…
+explore_advantages(GRPO_PROCESS) → algorithm: GRPO (process)'s advantage needs step_ends, which …
+explore_advantages(GDPO) → algorithm: GDPO's advantage needs correct and well_formed, which a picture of …
+explore_advantages(FORKING_TOKENS)
+    → algorithm: Forking tokens's advantage needs old_entropy, which a picture of …
+explore_sampling(PPO) → algorithm: PPO does not learn from groups of responses…
+explore_sampling(replace(MINE, select=lambda rewards: rewards))
+    → select must return indices of groups, whole numbers from …
+explore_dpo(ORPO) → algorithm: ORPO has no loss on the margin of a pair
+explore_dpo(PPO) → algorithm: PPO has no loss on the margin of a pair
+explore_dpo(algorithm=GRPO, beta=0.1) → beta: GRPO has no such parameter in this picture…
+explore_mismatch(IPO) → algorithm: IPO …
+explore_mismatch(PPO) → algorithm: PPO …
+gae_curve(IPO) → algorithm: IPO learns from pairs, and no token of it has an advantage
+# TIS needs a sampler's probabilities, distillation a teacher's; ORPO has no group: no picture of rewards has them
+# arguments of pictures, beyond the sliders' ranges, which `declared` tries
+explore_aggregation(lengths=(1, 2)) → lengths must be 4 numbers; got (1, 2)
+explore_aggregation(lengths=7) → lengths must be 4 numbers; got 7
+explore_aggregation(lengths=(1, 2, 3, 99)) → lengths must be from 1 to 16; got 99
+explore_aggregation(lengths=(1, 2, 3, 'a')) → lengths must be a number; got 'a'
+explore_aggregation(lengths=(1, 2, 3, 4.5)) → lengths must be a whole number; got 4.5
+explore_entropy(reward='none') → reward must be one of 3 good of 20, …; got 'none'
+explore_entropy(step=61) → step must be from 0 to 60; got 61
+explore_entropy(beside='dapo') → beside must be a list of algorithms, such as GRPO; got 'dapo'
+explore_mismatch(bits=7) → bits must be one of 3, 4, 5, 6, 8, 16; got 7
+explore_mismatch(lag=3) → lag must be one of 0, 1, 2, 4, 8, 16; got 3
+explore_mismatch(cap=0.0) → cap must be above 0 and finite; got 0.0
+explore_mismatch(lowest=0.1) → lowest: TIS has no such parameter in this picture…
+explore_mismatch(algorithm=ICE_POP, lowest=1.5) → …0 ≤ lowest ≤ 1 ≤ highest; got 1.5 and 5.0
+explore_mismatch(algorithm=SEQUENCE_MASK, delta=-1.0) → delta must be above 0 and finite; got -1.0
+of_gae(tokens=1) → tokens must be from 2 to 24; got 1
+of_gae(tokens=25) → tokens must be from 2 to 24; got 25
+of_gae(answer='maybe') → answer must be …; got 'maybe'
+of_gae(start=0.0) → start must be above 0 and below 1; got 0.0
+of_gae(start=1.0) → start must be above 0 and below 1; got 1.0
+of_gae(offset=1.5) → offset must be from −1 to 1; got 1.5
+of_gae(wiggle=-0.1) → wiggle must be from 0 to 1; got -0.1
+of_gae(wiggle=1.1) → wiggle must be from 0 to 1; got 1.1
+of_gae(lam=2.0) → lam must be from 0 to 1; got 2.0
+of_kl(apart=10.5) → apart must be from 0 to 10; got 10.5
+of_kl(apart=-0.1) → apart must be from 0 to 10; got -0.1
+of_kl(weight=-0.1) → weight must be from 0 to 1; got -0.1
+of_kl(weight=1.1) → weight must be from 0 to 1; got 1.1
+of_kl(distance=0.0) → distance must be above 0 and finite; got 0.0
+of_kl(distance=float('inf')) → distance must be above 0 and finite; got inf
+of_clip(advantage=0.0) → advantage must be above or below 0; got 0
+of_clip(old_prob=0.0) → old_prob must be above 0 and at most 1; got 0.0
+of_clip(old_prob=1.5) → old_prob must be above 0 and at most 1; got 1.5
+of_clip(max_ratio=0.0) → max_ratio must be above 0; got 0.0
+of_clip(points=1) → points must be at least 2; got 1
+without_gradient() → Mine's surrogate, …, must have a gradient by the ratio…
+wrong_at_a_fifth() → Mine's bounds, …, must give limits …; for old probability 0.2 got 2 and 1.2
+responses_of([type('Record', (), {'groups': ()})()] * 3)
+    → run: none of its 3 steps recorded tokens, as every 10th does unless details_every says otherwise; train
+    for 10 steps or more, or with TrainSettings(details_every=1)
+misnamed_channel() → …clip: Line's x is 'rattio', which is no control…did you mean ratio…
+twice_the_name() → …'eps_low' is a control and a parameter of the algorithms…
+find_map('dcpo-limit') → which must be one of …; did you mean dcpo-limits? got 'dcpo-limit'
+# plots of numbers
+importance_curve(old_prob=1.0) → old_prob must be above 0 and below 1; got 1.0
+importance_curve(samples=0) → samples must be at least 1; got 0
+token_weights(sequence_mean, [0, 0]) → lengths must be numbers of tokens, one of them at least 1; got [0, 0]
+difficulty_curve(GroupAdvantage(), 1) → group_size must be at least 2; got 1
+explore_map(row=99) → row must be from 1 to 6…; got 99
+explore_map(row=2.5) → row must be a whole number; got 2.5
+explore_map(column=0) → column must be from 1 to 6…; got 0
+explore_map(row=0) → row must be from 1 to 6…; got 0
+map_curve(row=99) → row must be from 1 to 6…; got 99
+map_curve(row=2.5) → row must be a whole number; got 2.5
+map_curve(column=0) → column must be from 1 to 6…; got 0
+map_curve(row=0) → row must be from 1 to 6…; got 0
+explore_aggregation(DPO) → algorithm: DPO has nothing that this picture shows; …
+explore_entropy(PPO) → algorithm: PPO has nothing that this picture shows; …
+explore_entropy(GRPO_PROCESS) → algorithm: GRPO (process) has nothing that this picture shows; …
+explore_gae(GRPO_PROCESS) → algorithm: GRPO (process) has nothing that this picture shows; …
+explore_mismatch(GRPO_PROCESS) → algorithm: GRPO (process) has nothing that this picture shows; …
+explore_overlong(PPO) → algorithm: PPO has nothing that this picture shows; …
+explore_process(PPO) → algorithm: PPO has nothing that this picture shows; …
+explore_ratio(DPO) → algorithm: DPO has nothing that this picture shows; …
+explore_bounds(GSPO) → algorithm: GSPO limits the ratio of a whole response; …
+explore_bounds(GSPO_TOKEN) → algorithm: GSPO-token limits the ratio of a whole response; …
+explore_clip(beside=np.array([1, 2])) → beside must be a list of algorithms, such as GRPO; got …
+explore_clip(beside=np.array(3)) → beside must be a list of algorithms, such as GRPO; got …
+explore_clip(beside=np.array(['DAPO'])) → beside must be a list of algorithms, such as GRPO; got …
+explore_clip(beside=('dapo',)) → beside must be a list of algorithms, such as GRPO; got …'dapo'…
+explore_clip(beside='dapo') → beside must be a list of algorithms, such as GRPO; got 'dapo'
+beside_it(lambda old_logp: 0.8, explore_clip)
+    → Mine's bounds, …, must return two limits, lower and upper, …; got 0.8
+beside_it(lambda old_logp: (torch.full((7,), 0.8), 1.2), explore_clip)
+    → Mine's bounds, …, must return two limits, lower and upper, …; got a tensor [7] and 1.2
+beside_it(lambda old_logp: (1.2, 0.8), explore_clip)
+    → Mine's bounds, …, must give limits with lower ≤ upper; …
+explore_bounds(beside=np.array([1, 2])) → beside must be a list of algorithms, such as GRPO; got …
+explore_bounds(beside=np.array(3)) → beside must be a list of algorithms, such as GRPO; got …
+explore_bounds(beside=np.array(['DAPO'])) → beside must be a list of algorithms, such as GRPO; got …
+explore_bounds(beside=('dapo',)) → beside must be a list of algorithms, such as GRPO; got …'dapo'…
+explore_bounds(beside='dapo') → beside must be a list of algorithms, such as GRPO; got 'dapo'
+beside_it(lambda old_logp: 0.8, explore_bounds)
+    → Mine's bounds, …, must return two limits, lower and upper, …; got 0.8
+beside_it(lambda old_logp: (torch.full((7,), 0.8), 1.2), explore_bounds)
+    → Mine's bounds, …, must return two limits, lower and upper, …; got a tensor [7] and 1.2
+beside_it(lambda old_logp: (1.2, 0.8), explore_bounds)
+    → Mine's bounds, …, must give limits with lower ≤ upper; …
+explore_map('dcpo-limit')
+    → which must be one of dcpo-limits, …, or a file ending in .jsonl that `rlviz map` made; …got 'dcpo-limit'
+explore_map('nowhere.jsonl')
+    → which must be one of dcpo-limits, …, or a file ending in .jsonl that `rlviz map` made; …got 'nowhere.jsonl'
+explore_map(file('README.md', 'no map'))
+    → which must be one of dcpo-limits, …, or a file ending in .jsonl that `rlviz map` made; …got '…README.md'
+""",
+)
+# TIS needs a sampler's probabilities, distillation a teacher's; ORPO has no group: no picture of rewards has them
+for algorithm in (each for each in RELATIVES if not compares_a_group(each)):
+    ROWS += of(gae_curve, ((algorithm,), f"algorithm: {algorithm.name}…"))
+    ROWS += of(without_kl, ((algorithm, "step_ends"), f"algorithm: {algorithm.name}…"))
+for name in EXPLORERS:
+    if find_explorer(name).idea.algorithms is not None:
+        ROWS += of(find_explorer(name), (("grpo",), "algorithm must be an algorithm, such as GRPO; got 'grpo'"))

@@ -1,13 +1,13 @@
-"""A row of a table of refusals: what is called, what is wrong in it, and the sentence that answers."""
+"""A row of a table of refusals: a call that is wrong, and the sentence that answers."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-Given = Mapping[str, Any] | tuple[Any, ...]
 PYTHON = re.compile(
     r"not supported|unexpected|NoneType|positional|object has no|cannot be interpreted|not iterable|unhashable|supplied|overflow"
     r"|invalid literal|to unpack|scalar type"
@@ -15,41 +15,39 @@ PYTHON = re.compile(
 LONGEST = 400  # characters of a sentence
 
 
-def nothing() -> None:
-    """Leave the folder in which a row is called empty."""
-
-
 @dataclass(frozen=True)
 class Row:
-    """One refusal: `call` with `given`, its arguments by name or in order, raises `error` with the sentence `says`.
+    """One refusal: `act` raises `error` with the sentence `says`, in which … stands for any words."""
 
-    In says, … stands for any words. folder writes what must lie in the folder in which the call is made.
-    """
-
-    call: Callable[..., Any]
-    given: Given
+    act: Callable[[], object]
     says: str
-    error: type[Exception] = ValueError
-    folder: Callable[[], None] = nothing
+    error: str = "ValueError"
 
     @property
     def pattern(self) -> str:
         """The sentence as a regular expression of all of it."""
         return f"^{re.escape(self.says).replace('…', '.*')}$"
 
-    def act(self) -> None:
-        """Make the call."""
-        if isinstance(self.given, tuple):
-            self.call(*self.given)
-        else:
-            self.call(**self.given)
+
+def table(names: dict[str, Any], text: str) -> list[Row]:
+    """Return the rows of a text: `call → sentence`, the call in Python, for a TypeError `call → TypeError: sentence`.
+
+    names: what a call is written in, such as globals(). An indented line goes on with the row, and # begins a remark.
+    """
+    rows = []
+    for entry in re.split(r"\n(?=\S)", text.strip()):
+        if not entry.startswith("# "):
+            call, says = " ".join(entry.split()).split(" → ", 1)
+            error, sentence = re.fullmatch(r"(?:(\w+Error): )?(.*)", says).groups()
+            rows.append(Row(partial(eval, call, names), sentence, error or "ValueError"))
+    return rows
 
 
 def of(
-    call: Callable[..., Any],
-    *rows: tuple[Given, str],
-    error: type[Exception] = ValueError,
-    folder: Callable[[], None] = nothing,
+    call: Callable[..., Any], *rows: tuple[Mapping[str, Any] | tuple[Any, ...], str], error: str = "ValueError"
 ) -> list[Row]:
-    """Return the rows of one call, each written as what is given and what is said."""
-    return [Row(call, given, says, error, folder) for given, says in rows]
+    """Return rows of one call, each given as its arguments, by name or in order, and what is said of them."""
+    return [
+        Row(partial(call, *given) if isinstance(given, tuple) else partial(call, **given), says, error)
+        for given, says in rows
+    ]

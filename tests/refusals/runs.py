@@ -16,7 +16,7 @@ from rlviz.runs.panel import training_panel
 from rlviz.runs.seeds import train_seeds
 from rlviz.runs.watching import watch
 from rlviz.training import RunFolder
-from tests.refusals.row import of
+from tests.refusals.row import table
 from tests.refusals.things import SHORT, done, done_on_pairs
 
 
@@ -28,88 +28,55 @@ def watching(**given: Any) -> Any:
     return watch(begun(), **given)
 
 
-def on_pairs() -> Any:
-    return inspect_run(done_on_pairs())
-
-
-def records_on_pairs() -> Any:
-    return inspect_run(RunFolder.open(done_on_pairs()).records())
-
-
 def reading(ratio: Any, advantages: Any, lower: Any, upper: Any) -> Any:
     return ratio * advantages if float(ratio.mean()) > 0 else ratio
 
 
 HISTORY = pd.DataFrame({"step": [1], "reward": [0.0]})
-OF_PAIRS = "run learned from preference pairs and sampled no groups to look into; rlviz.runs.plot_learning_curves draws its history"
-A_RUN = "run must be a run folder, a run that is kept in one, or a list of step records; got "
-ROWS = [
-    *of(
-        diagnose,
-        (([],), "… has no step yet, so there is nothing to diagnose; come back after …"),
-        ((3,), A_RUN + "int"),
-        (([1, 2],), A_RUN + "…"),
-        (({},), A_RUN + "dict"),
-    ),
-    *of(
-        lambda: diagnose(begun()),
-        ({}, "run keeps no records of its own; give the list of them, and settings=run.settings"),
-    ),
-    *of(lambda: diagnose(done().parent), ({}, "… holds no run…"), error=FileNotFoundError),
-    *of(
-        inspect_run,
-        ((7,), "run must be a run folder, a list of step records or a training panel; got int"),
-    ),
-    *of(inspect_run, ((".",), "… holds no run…"), error=FileNotFoundError),
-    *of(
-        lambda: inspect_run(begun()),
-        ({}, "run keeps no records of its own; give the list of them, and algorithm=run.algorithm"),
-    ),
-    *of(on_pairs, ({}, OF_PAIRS)),
-    *of(records_on_pairs, ({}, OF_PAIRS)),
-    *of(
-        plot_values,
-        (({},), "answers must hold at least one; got none"),
-        (
-            ({"right": (["4", "end"], [0.3], 1.0)},),
-            "answers must have a value for each token; got 1 for 2 in 'right'",
-        ),
-        (({"right": ([], [], 1.0)},), "answers must have a value for each token; got 0 for 0 in 'right'"),
-    ),
-    *of(
-        plot_hacking,
-        (({},), "runs must be one to 4 settings, to be told apart; got 0"),
-        (({str(n): [HISTORY] for n in range(5)},), "runs must be one to 4 settings, to be told apart; got 5"),
-        (({"a": [HISTORY], "b": []},), "runs must hold a history for each setting; got none for b"),
-    ),
-    *of(training_panel, (("chian",), "task 'chian' is not known; did you mean chain…")),
-    *of(
-        train_in_page,
-        ((replace(GRPO, name="Mine", surrogate=reading),), "…float…"),
-        ((GRPO, "lookup"), "task must be one of chain, chain-rare, sort, trip; got 'lookup'"),
-        (
-            (GRPO.with_parameters(eps_high=0.5),),
-            "algorithm: GRPO is the name of another one; give yours its own, by replace(…, name=…)",
-        ),
-        ((PPO,), "algorithm: PPO needs a critic, which the page does not have; train it by the kernel"),
-        ((3,), "algorithm must be …; got 3"),
-    ),
-    *of(
-        lambda seeds: train_seeds("chain", "chain", "grpo", SHORT, seeds=seeds),
-        (((),), "seeds must hold at least one seed; got none"),
-    ),
-    *of(watch, ((7,), "run must be a TrainingRun; got 7"), (([1],), "run must be a TrainingRun; got [1]")),
-    *of(
-        watching,
-        ({"of": 0}, "of must be at least 1; got 0"),
-        ({"of": "all"}, "of must be a whole number; got 'all'"),
-        ({"name": 7}, "name must be a text; got 7"),
-    ),
-    *of(
-        check_engine,
-        *(
-            ((on,), f"on must be local, ray, or ray:ADDRESS of a cluster; got '{on}'")
-            for on in ("dask", "", "ray:", "local:2", "joblib", ":1")
-        ),
-    ),
-]
+ROWS = table(
+    globals(),
+    r"""
+diagnose([]) → … has no step yet, so there is nothing to diagnose; come back after …
+diagnose(3) → run must be a run folder, a run that is kept in one, or a list of step records; got int
+diagnose([1, 2]) → run must be a run folder, a run that is kept in one, or a list of step records; got …
+diagnose({}) → run must be a run folder, a run that is kept in one, or a list of step records; got dict
+diagnose(begun()) → run keeps no records of its own; give the list of them, and settings=run.settings
+diagnose(done().parent) → FileNotFoundError: … holds no run…
+inspect_run(7) → run must be a run folder, a list of step records or a training panel; got int
+inspect_run('.') → FileNotFoundError: … holds no run…
+inspect_run(begun()) → run keeps no records of its own; give the list of them, and algorithm=run.algorithm
+inspect_run(done_on_pairs())
+    → run learned from preference pairs and sampled no groups to look into; rlviz.runs.plot_learning_curves
+    draws its history
+inspect_run(RunFolder.open(done_on_pairs()).records())
+    → run learned from preference pairs and sampled no groups to look into; rlviz.runs.plot_learning_curves
+    draws its history
+plot_values({}) → answers must hold at least one; got none
+plot_values({'right': (['4', 'end'], [0.3], 1.0)})
+    → answers must have a value for each token; got 1 for 2 in 'right'
+plot_values({'right': ([], [], 1.0)}) → answers must have a value for each token; got 0 for 0 in 'right'
+plot_hacking({}) → runs must be one to 4 settings, to be told apart; got 0
+plot_hacking({str(n): [HISTORY] for n in range(5)}) → runs must be one to 4 settings, to be told apart; got 5
+plot_hacking({'a': [HISTORY], 'b': []}) → runs must hold a history for each setting; got none for b
+training_panel('chian') → task 'chian' is not known; did you mean chain…
+train_in_page(replace(GRPO, name='Mine', surrogate=reading)) → …float…
+train_in_page(GRPO, 'lookup') → task must be one of chain, chain-rare, sort, trip; got 'lookup'
+train_in_page(GRPO.with_parameters(eps_high=0.5))
+    → algorithm: GRPO is the name of another one; give yours its own, by replace(…, name=…)
+train_in_page(PPO) → algorithm: PPO needs a critic, which the page does not have; train it by the kernel
+train_in_page(3) → algorithm must be …; got 3
+train_seeds('chain', 'chain', 'grpo', SHORT, seeds=())
+    → seeds must hold at least one seed; got none
+watch(7) → run must be a TrainingRun; got 7
+watch([1]) → run must be a TrainingRun; got [1]
+watching(of=0) → of must be at least 1; got 0
+watching(of='all') → of must be a whole number; got 'all'
+watching(name=7) → name must be a text; got 7
+check_engine('dask') → on must be local, ray, or ray:ADDRESS of a cluster; got 'dask'
+check_engine('') → on must be local, ray, or ray:ADDRESS of a cluster; got ''
+check_engine('ray:') → on must be local, ray, or ray:ADDRESS of a cluster; got 'ray:'
+check_engine('local:2') → on must be local, ray, or ray:ADDRESS of a cluster; got 'local:2'
+check_engine('joblib') → on must be local, ray, or ray:ADDRESS of a cluster; got 'joblib'
+check_engine(':1') → on must be local, ray, or ray:ADDRESS of a cluster; got ':1'
+""",
+)

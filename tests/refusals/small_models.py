@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +19,8 @@ from small_models.sampling import check_sampling, sample
 from small_models.scorers import RewardModel, Scorer
 from small_models.tasks import Chain, Grade, Trip
 from small_models.warm_start import RECIPES, warm_start
-from tests.refusals.row import Row, of
-from tests.refusals.things import PAIRS, policy, reward_model, tiny
+from tests.refusals.row import Row, of, table
+from tests.refusals.things import PAIRS, file, policy, reward_model, tiny
 from tests.small_models.real import chat_policy
 
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ WRONG: dict[str, list[tuple[Any, str]]] = {
         ({"1=": 1}, "{'1=': 1}"),
     ],
     "a list of pairs": [
-        (["x"], "…'x'…"), ([None], "…None…"), ("xy", "'xy'"), (7, "7"), ([PAIRS], "[…"), ([("1=", "a", "b")], "…('1=', 'a', 'b')…"),
+        (["x"], "…'x'…"), ([None], "…None…"), ("xy", "'xy'"), (7, "7"), ([PAIRS], "[…"),
+        ([("1=", "a", "b")], "…('1=', 'a', 'b')…"),
     ],
     "a device": [(None, "None"), (7, "7"), ([], "[]"), ("tpu", "'tpu'"), ("x" * 100_000, "'xxxxx…"), (torch.device("cpu"), "…")],
 }  # fmt: skip
@@ -62,7 +63,7 @@ WRONG["a count or None"] = [*WRONG["a whole number or None"], (0, "0")]
 def kinds(call: Any, **arguments: str) -> list[Row]:
     """Return a row for each wrong value of each argument, given what the argument should be."""
     return [
-        Row(call, {name: value}, f"{name} must be …; got {shown}")
+        Row(partial(call, **{name: value}), f"{name} must be …; got {shown}")
         for name, kind in arguments.items()
         for value, shown in WRONG[kind]
     ]
@@ -152,9 +153,8 @@ def of_pairs(pairs: Sequence[Pair], numbers: Sequence[float] = ()) -> int:
     return len(pairs)
 
 
-# files that lie where a call is made
 GOOD_PAIR = b'{"prompt": "1=", "chosen": "2", "rejected": "3"}'
-EGGS = "".join(f'{{"prompt": "{name}?", "answer": {n}}}\n' for n, name in enumerate("ab"))
+EGGS = '{"prompt": "a?", "answer": 0}\n{"prompt": "b?", "answer": 1}\n'
 RULES = """
 from small_models.tasks import Grade
 
@@ -168,59 +168,198 @@ def half(prompt, response, answer):
     return 0.5
 NUMBER = 1
 """
+RARE = next(recipe for recipe in RECIPES if recipe.name == "chain-rare")
 
 
-def of_lines(line: bytes, says: str) -> list[Row]:
-    """Return the row of a file of pairs whose third line is this one."""
-
-    def written() -> None:
-        Path("pairs.jsonl").write_bytes(b"\n".join([GOOD_PAIR, b"", line, GOOD_PAIR]))
-
-    return of(read_pairs, (("pairs.jsonl",), f"pairs.jsonl, line 3{says}"), folder=written)
+def third_pair(line: str | bytes) -> Any:
+    line = line if isinstance(line, bytes) else line.encode()
+    return read_pairs(file("pairs.jsonl", b"\n".join([GOOD_PAIR, b"", line, GOOD_PAIR])))
 
 
-def of_eggs(text: str, says: str) -> list[Row]:
-    """Return the row of a file of prompts with this text."""
-
-    def read() -> Any:
-        return find_task("eggs.jsonl", rule="last-number", policy=chat_policy())
-
-    return of(read, ({}, says), folder=lambda: print(end=text, file=open("eggs.jsonl", "w")))
+def prompts(text: str) -> Any:
+    return find_task(file("eggs.jsonl", text), rule="last-number", policy=chat_policy())
 
 
-def empty() -> None:
-    Path("pairs.jsonl").write_text("\n\n")
+def third_prompt(line: str) -> Any:
+    return prompts(EGGS + line)
 
 
-def eggs_and_rules() -> None:
-    Path("eggs.jsonl").write_text(EGGS)
-    Path("rules.py").write_text(RULES)
-    Path("eggs.py").write_text("def even(:")
+def own_rule(name: str) -> str:
+    return f"{file('rules.py', RULES)}:{name}"
 
 
-def finding(name: str, **given: Any) -> Any:
-    return find_task(name, **given)
+def by_rule(rule: str, **given: Any) -> Any:
+    return find_task(file("eggs.jsonl", EGGS), rule=rule, **given)
 
 
-def without_chat() -> Any:
-    return find_task("eggs.jsonl", rule="exact", chat="on", policy=chat_policy(chat=False))
-
-
-def without_policy() -> Any:
-    return train(find_task("eggs.jsonl", rule="exact"), "grpo")
-
-
-def of_prompts(name: str, response: str) -> list[Row]:
-    """Return rows of prompts that are none of a task's, as in a file of pairs in which another task's prompts stand."""
-    task, none = find_task(name), ("1+x=", "abc", "1=:", "²=", "")
-    says = [(((prompt,)), f"prompt must be written as … is; got {prompt!r}") for prompt in none]
-    return [
-        *of(task.gold, *says),
-        *of(lambda prompt: task.grade(prompt, response), *says),
-    ]
-
-
-ROWS = [
+ROWS = table(
+    globals(),
+    r"""
+build_policy(num_layers=0) → num_layers must be at least 1 and at most 1000; got 0
+build_policy(num_layers=1001) → num_layers must be at least 1 and at most 1000; got 1001
+build_policy(num_layers='two') → num_layers must be a whole number, at least 1 and at most 1000; got 'two'
+build_policy(num_heads=0) → num_heads must be at least 1 and at most 65536; got 0
+build_policy(max_length=1) → max_length must be at least 2, a token of a prompt and one of a response; got 1
+build_policy(seed=2 ** 63) → seed must be at least 0, and below 2**63; got 9223372036854775808
+build_policy(hidden_size=30) → hidden_size must be a multiple of 2 × num_heads = 8; got 30
+build_policy(hidden_size=2 ** 15)
+    → hidden_size, num_layers and experts would make a policy of 34,363,047,936 parameters; at most
+    1,000,000,000 are built here
+build_policy(experts=1) → experts must be 0 (none) or at least 3, so that there is a choice; got 1
+build_policy(experts=2) → experts must be 0 (none) or at least 3, so that there is a choice; got 2
+choose_device('tpu') → device must be one of auto, cpu, cuda; got 'tpu'
+load_policy('no-such-owner/no-such-model')
+    → policy: 'no-such-owner/no-such-model' is no folder here, no shipped policy (chain, chain-experts,
+    chain-rare, lookup, ramble, sort, trip)…
+sampling(max_new_tokens=0) → max_new_tokens must be at least 1; got 0
+sampling(max_new_tokens=100) → …100 after a prompt of 6 tokens exceeds the 64 positions…
+sampling(max_new_tokens=59) → …59 after a prompt of 6 tokens exceeds the 64 positions…
+sampling(temperature=-1.0) → temperature must be 0 (greedy) or above; got -1.0
+sampling(top_k=-1) → top_k must be 0 (all tokens) or above; got -1
+sampling(top_p=0.0) → top_p must be above 0 and at most 1 (all tokens); got 0.0
+sampling(top_p=1.1) → top_p must be above 0 and at most 1 (all tokens); got 1.1
+sampling(prompts=['3É=']) → text '3É=' holds ['É']; this vocabulary has …
+sampling(prompts=['']) → text '' has no tokens; a prompt needs at least one
+sampling(group_size=10 ** 9, max_new_tokens=4)
+    → sampling 1,000,000,000 responses at once would take … GB …; lower group_size…
+writing('1', 'É') → …['É']…
+making_pairs(count=0) → count must be at least 1; got 0
+making_pairs(kind='good_bad') → kind must be one of right_wrong, better_worse; got 'good_bad'
+making_pairs(samples_per_prompt=1) → samples_per_prompt must be at least 2, …; got 1
+making_pairs(label_noise=0.5) → label_noise must be from 0 to below 0.5, …; got 0.5
+making_pairs(label_noise=-0.1) → label_noise must be from 0 to below 0.5, …; got -0.1
+making_pairs(spurious=1.1) → spurious must be from 0 to 1; got 1.1
+making_pairs(temperature=0.0) → temperature must be above 0 (greedy responses are all alike); got 0.0
+# 4 prompts a pair in batches of 64: 4 × 100 → 7 batches, 7 × 64 × 8 = 3584 responses
+of_one_kind(count=100, samples_per_prompt=8) → count: 3584 responses gave 0 of the 100 pairs asked for; …
+Pair('', '1', '2') → prompt must not be empty
+Pair('1=', '1', '1') → chosen and rejected must differ; both are '1'
+Pair('1=', 1, '1') → chosen must be a text; got 1
+Pair('1=', '1', None) → rejected must be a text; got None
+encoding_short(pairs=[Pair('1=', '2', '3'), Pair('123=', '1', '5678')])
+    → the pair on prompt '123=' has 9 tokens, more than the 8 positions of this model
+encode_pairs(policy(), [Pair('1+x=', '?3;1,#2', '1')], find_task('lookup'))
+    → prompt must be written as … is; got '1+x='
+encode_pairs(policy(), [Pair('abc', '?3;1,#2', '1')], find_task('lookup'))
+    → prompt must be written as … is; got 'abc'
+encode_pairs(policy(), [Pair('1=:', '?3;1,#2', '1')], find_task('lookup'))
+    → prompt must be written as … is; got '1=:'
+scoring_of(reads='sum') → reads must be one of last, mean; got 'sum'
+RewardModel.load('nothing', device='cpu') → …there is no folder nothing
+warming(target_accuracy=1.5) → target_accuracy must be above 0 and at most 1; got 1.5
+warming(target_accuracy=0.0) → target_accuracy must be above 0 and at most 1; got 0.0
+RARE.with_target(0.25)
+    → target_accuracy: chain-rare ends after 10 updates, whatever they reach
+# what only type checkers know of leaves the rest checked
+of_table(size='x') → size must be a whole number; got 'x'
+of_table(size=1, name=2) → name must be a text; got 2
+check_fields(WithTable(*values)) → size must be a whole number; got 'x'
+check_fields(WithTable(*values)) → name must be a text; got 2
+# arrays are lists where what is in them fits
+of_pairs(torch.ones(2)) → pairs must be a list of Pair; got …
+of_pairs([], np.array(3.0)) → numbers must be a list of numbers; got …
+find_task('chain').gold('1+x=') → prompt must be written as … is; got '1+x='
+find_task('chain').grade('1+x=', '38078#8') → prompt must be written as … is; got '1+x='
+find_task('chain').gold('abc') → prompt must be written as … is; got 'abc'
+find_task('chain').grade('abc', '38078#8') → prompt must be written as … is; got 'abc'
+find_task('chain').gold('1=:') → prompt must be written as … is; got '1=:'
+find_task('chain').grade('1=:', '38078#8') → prompt must be written as … is; got '1=:'
+find_task('chain').gold('²=') → prompt must be written as … is; got '²='
+find_task('chain').grade('²=', '38078#8') → prompt must be written as … is; got '²='
+find_task('chain').gold('') → prompt must be written as … is; got ''
+find_task('chain').grade('', '38078#8') → prompt must be written as … is; got ''
+find_task('ramble').gold('1+x=') → prompt must be written as … is; got '1+x='
+find_task('ramble').grade('1+x=', '38078#8') → prompt must be written as … is; got '1+x='
+find_task('ramble').gold('abc') → prompt must be written as … is; got 'abc'
+find_task('ramble').grade('abc', '38078#8') → prompt must be written as … is; got 'abc'
+find_task('ramble').gold('1=:') → prompt must be written as … is; got '1=:'
+find_task('ramble').grade('1=:', '38078#8') → prompt must be written as … is; got '1=:'
+find_task('ramble').gold('²=') → prompt must be written as … is; got '²='
+find_task('ramble').grade('²=', '38078#8') → prompt must be written as … is; got '²='
+find_task('ramble').gold('') → prompt must be written as … is; got ''
+find_task('ramble').grade('', '38078#8') → prompt must be written as … is; got ''
+find_task('lookup').gold('1+x=') → prompt must be written as … is; got '1+x='
+find_task('lookup').grade('1+x=', '?3;1,#2') → prompt must be written as … is; got '1+x='
+find_task('lookup').gold('abc') → prompt must be written as … is; got 'abc'
+find_task('lookup').grade('abc', '?3;1,#2') → prompt must be written as … is; got 'abc'
+find_task('lookup').gold('1=:') → prompt must be written as … is; got '1=:'
+find_task('lookup').grade('1=:', '?3;1,#2') → prompt must be written as … is; got '1=:'
+find_task('lookup').gold('²=') → prompt must be written as … is; got '²='
+find_task('lookup').grade('²=', '?3;1,#2') → prompt must be written as … is; got '²='
+find_task('lookup').gold('') → prompt must be written as … is; got ''
+find_task('lookup').grade('', '?3;1,#2') → prompt must be written as … is; got ''
+find_task('trip').gold('1+x=') → prompt must be written as … is; got '1+x='
+find_task('trip').grade('1+x=', '490') → prompt must be written as … is; got '1+x='
+find_task('trip').gold('abc') → prompt must be written as … is; got 'abc'
+find_task('trip').grade('abc', '490') → prompt must be written as … is; got 'abc'
+find_task('trip').gold('1=:') → prompt must be written as … is; got '1=:'
+find_task('trip').grade('1=:', '490') → prompt must be written as … is; got '1=:'
+find_task('trip').gold('²=') → prompt must be written as … is; got '²='
+find_task('trip').grade('²=', '490') → prompt must be written as … is; got '²='
+find_task('trip').gold('') → prompt must be written as … is; got ''
+find_task('trip').grade('', '490') → prompt must be written as … is; got ''
+load_policy(None) → policy must be …; got None
+load_policy(7) → policy must be …; got 7
+load_policy([]) → policy must be …; got []
+load_policy('') → policy…
+load_policy(b'chain') → policy…
+load_policy('x' * 100_000) → policy…
+load_policy('a\0b') → policy…
+load_policy('a\nb') → policy…
+load_policy(Scorer) → policy…
+third_pair("{'prompt': 1}") → …pairs.jsonl, line 3 is not JSON (… at byte 1)
+third_pair(b'\xff') → …pairs.jsonl, line 3 is not UTF-8 text
+third_pair('[1, 2]')
+    → …pairs.jsonl, line 3 must be an object with the keys prompt, chosen, rejected; got [1, 2]
+third_pair('{"prompt": "1=", "chosen": "2"}') → …pairs.jsonl, line 3 lacks rejected
+third_pair('{"prompt": "1="}') → …pairs.jsonl, line 3 lacks chosen
+third_pair('{"prompt": "1=", "chosen": 2, "rejected": "3"}')
+    → …pairs.jsonl, line 3: chosen must be a text; got 2
+third_pair('{"prompt": "1=", "chosen": ["2"], "rejected": "3"}')
+    → …pairs.jsonl, line 3: chosen must be a text; got ["2"]
+third_pair('{"prompt": null, "chosen": "2", "rejected": "3"}')
+    → …pairs.jsonl, line 3: prompt must be a text; got null
+third_pair('{"prompt": "", "chosen": "2", "rejected": "3"}') → …pairs.jsonl, line 3: prompt must not be empty
+third_pair('{"prompt": "1=", "chosen": "2", "rejected": "2"}')
+    → …pairs.jsonl, line 3: chosen and rejected must differ; both are '2'
+read_pairs(file('pairs.jsonl', '\n\n'))
+    → …pairs.jsonl holds no pairs; it needs one a line, as JSON with the keys …
+third_prompt('{"prompt": "c?"}') → …eggs.jsonl, line 3 lacks answer
+third_prompt('oops') → …eggs.jsonl, line 3 is not JSON (invalid character at byte 0)
+third_prompt('{"prompt": 5, "answer": 1}') → …eggs.jsonl, line 3: prompt must be a text or a list; got 5
+third_prompt('{"prompt": " ", "answer": 1}') → …eggs.jsonl, line 3: prompt must not be empty
+third_prompt('{"prompt": [{"role": "user"}], "answer": 1}') → …eggs.jsonl, line 3: prompt[0] lacks content
+third_prompt('{"prompt": "c?", "answer": "yes"}')
+    → …eggs.jsonl, line 3: answer must hold a number, which last-number looks for; got 'yes'
+third_prompt('{"prompt": "a?", "answer": "7"}')
+    → …eggs.jsonl, line 3: the prompt is that of line 1, with another answer
+prompts('') → task: …eggs.jsonl holds no prompt; two are needed, one to learn from and one to test on
+prompts(EGGS[:30])
+    → task: …eggs.jsonl holds one prompt; two are needed, one to learn from and one to test on
+find_task(file('eggs.jsonl', EGGS))
+    → rule is missing: how are responses to the prompts of …eggs.jsonl graded? Give last-number, …
+by_rule('last') → rule must be last-number, exact, or FILE.py:function; got 'last'
+find_task('none.jsonl', rule='exact') → task: there is no file none.jsonl
+find_task('eggs.csv', rule='exact') → task must be one of chain, …, or a file ending in .jsonl; got 'eggs.csv'
+find_task('chain', rule='exact') → rule is for a task from a file, FILE.jsonl; got the task 'chain'
+find_task('chain', chat='on') → chat is for a task from a file, FILE.jsonl; got the task 'chain'
+by_rule('none.py:even') → rule: there is no Python file none.py
+by_rule(file('rules.py', 'def even(:') + ':even') → rule: …cannot be imported (SyntaxError…
+by_rule(own_rule('evn')) → rule: …rules.py has no function evn; it has Grade, even…
+by_rule(own_rule('NUMBER')) → rule: …rules.py has no function NUMBER; it has Grade, even…
+by_rule(own_rule('raises')) → …raised KeyError: 'no such key' for a response to …eggs.jsonl, line 1…
+by_rule(own_rule('leaves')) → …raised SystemExit: 0…
+by_rule(own_rule('half'))
+    → rule: …rules.py:half must return True or False, or a Grade; got 0.5 for a response to …eggs.jsonl, line 1
+by_rule('exact', chat='on', policy=chat_policy(chat=False))
+    → chat cannot be on: the tokenizer of … has no chat template
+train(by_rule('exact'), 'grpo') → policy is missing: …eggs.jsonl… has no warm start; name a model
+of_pairs(np.array([1, 2])) → pairs must be a list of Pair; got …
+of_pairs(np.array(3)) → pairs must be a list of Pair; got …
+of_pairs(np.array([None])) → pairs must be a list of Pair; got …
+""",
+)
+ROWS += [
     *kinds(build_policy, **dict.fromkeys(("hidden_size", "num_layers", "num_heads", "max_length"), "a count")),
     *kinds(build_policy, experts="a whole number", seed="a whole number", device="a device"),
     *kinds(lambda device: load_policy("chain", device=device), device="a device"),
@@ -242,196 +381,4 @@ ROWS = [
     *kinds(updating, model="an object", pairs="a list of pairs", steps="a count", batch_size="a count"),
     *kinds(updating, evaluate_every="a whole number", lr="a number"),
     *of(making_pairs, *(({"taste": each}, f"taste must be …; got {shown}") for each, shown in NO_OBJECT[:4])),
-    *of(
-        build_policy,
-        ({"num_layers": 0}, "num_layers must be at least 1 and at most 1000; got 0"),
-        ({"num_layers": 1001}, "num_layers must be at least 1 and at most 1000; got 1001"),
-        ({"num_layers": "two"}, "num_layers must be a whole number, at least 1 and at most 1000; got 'two'"),
-        ({"num_heads": 0}, "num_heads must be at least 1 and at most 65536; got 0"),
-        ({"max_length": 1}, "max_length must be at least 2, a token of a prompt and one of a response; got 1"),
-        ({"seed": 2**63}, "seed must be at least 0, and below 2**63; got 9223372036854775808"),
-        ({"hidden_size": 30}, "hidden_size must be a multiple of 2 × num_heads = 8; got 30"),
-        (
-            {"hidden_size": 2**15},
-            "hidden_size, num_layers and experts would make a policy of 34,363,047,936 parameters; at most 1,000,000,000 "
-            "are built here",
-        ),
-        ({"experts": 1}, "experts must be 0 (none) or at least 3, so that there is a choice; got 1"),
-        ({"experts": 2}, "experts must be 0 (none) or at least 3, so that there is a choice; got 2"),
-    ),
-    *of(choose_device, (("tpu",), "device must be one of auto, cpu, cuda; got 'tpu'")),
-    *of(
-        load_policy,
-        *(((value,), f"policy must be …; got {shown}") for value, shown in ((None, "None"), (7, "7"), ([], "[]"))),
-        *(((value,), "policy…") for value in ("", b"chain", "x" * 100_000, "a\0b", "a\nb", Scorer)),
-        (
-            ("no-such-owner/no-such-model",),
-            "policy: 'no-such-owner/no-such-model' is no folder here, no shipped policy (chain, chain-experts, chain-rare, "
-            "lookup, ramble, sort, trip)…",
-        ),
-    ),
-    *of(
-        sampling,
-        ({"max_new_tokens": 0}, "max_new_tokens must be at least 1; got 0"),
-        ({"max_new_tokens": 100}, "…100 after a prompt of 6 tokens exceeds the 64 positions…"),
-        ({"max_new_tokens": 59}, "…59 after a prompt of 6 tokens exceeds the 64 positions…"),
-        ({"temperature": -1.0}, "temperature must be 0 (greedy) or above; got -1.0"),
-        ({"top_k": -1}, "top_k must be 0 (all tokens) or above; got -1"),
-        ({"top_p": 0.0}, "top_p must be above 0 and at most 1 (all tokens); got 0.0"),
-        ({"top_p": 1.1}, "top_p must be above 0 and at most 1 (all tokens); got 1.1"),
-        ({"prompts": ["3É="]}, "text '3É=' holds ['É']; this vocabulary has …"),
-        ({"prompts": [""]}, "text '' has no tokens; a prompt needs at least one"),
-        (
-            {"group_size": 10**9, "max_new_tokens": 4},
-            "sampling 1,000,000,000 responses at once would take … GB …; lower group_size…",
-        ),
-    ),
-    *of(writing, (("1", "É"), "…['É']…")),
-    *of(
-        making_pairs,
-        ({"count": 0}, "count must be at least 1; got 0"),
-        ({"kind": "good_bad"}, "kind must be one of right_wrong, better_worse; got 'good_bad'"),
-        ({"samples_per_prompt": 1}, "samples_per_prompt must be at least 2, …; got 1"),
-        ({"label_noise": 0.5}, "label_noise must be from 0 to below 0.5, …; got 0.5"),
-        ({"label_noise": -0.1}, "label_noise must be from 0 to below 0.5, …; got -0.1"),
-        ({"spurious": 1.1}, "spurious must be from 0 to 1; got 1.1"),
-        ({"temperature": 0.0}, "temperature must be above 0 (greedy responses are all alike); got 0.0"),
-    ),
-    # 4 prompts a pair in batches of 64: 4 × 100 → 7 batches, 7 × 64 × 8 = 3584 responses
-    *of(
-        of_one_kind,
-        ({"count": 100, "samples_per_prompt": 8}, "count: 3584 responses gave 0 of the 100 pairs asked for; …"),
-    ),
-    *of(
-        Pair,
-        (("", "1", "2"), "prompt must not be empty"),
-        (("1=", "1", "1"), "chosen and rejected must differ; both are '1'"),
-        (("1=", 1, "1"), "chosen must be a text; got 1"),
-        (("1=", "1", None), "rejected must be a text; got None"),
-    ),
-    *of(
-        encoding_short,
-        (
-            {"pairs": [Pair("1=", "2", "3"), Pair("123=", "1", "5678")]},
-            "the pair on prompt '123=' has 9 tokens, more than the 8 positions of this model",
-        ),
-    ),
-    *of_lines(b"{'prompt': 1}", " is not JSON (… at byte 1)"),
-    *of_lines(b"\xff", " is not UTF-8 text"),
-    *of_lines(b"[1, 2]", " must be an object with the keys prompt, chosen, rejected; got [1, 2]"),
-    *of_lines(b'{"prompt": "1=", "chosen": "2"}', " lacks rejected"),
-    *of_lines(b'{"prompt": "1="}', " lacks chosen"),
-    *of_lines(b'{"prompt": "1=", "chosen": 2, "rejected": "3"}', ": chosen must be a text; got 2"),
-    *of_lines(b'{"prompt": "1=", "chosen": ["2"], "rejected": "3"}', ': chosen must be a text; got ["2"]'),
-    *of_lines(b'{"prompt": null, "chosen": "2", "rejected": "3"}', ": prompt must be a text; got null"),
-    *of_lines(b'{"prompt": "", "chosen": "2", "rejected": "3"}', ": prompt must not be empty"),
-    *of_lines(b'{"prompt": "1=", "chosen": "2", "rejected": "2"}', ": chosen and rejected must differ; both are '2'"),
-    *of(
-        read_pairs,
-        (
-            ("pairs.jsonl",),
-            "pairs.jsonl holds no pairs; it needs one a line, as JSON with the keys prompt, chosen, rejected",
-        ),
-        folder=empty,
-    ),
-    *of_eggs(EGGS + '{"prompt": "c?"}\n', "eggs.jsonl, line 3 lacks answer"),
-    *of_eggs(EGGS + "oops\n", "eggs.jsonl, line 3 is not JSON (invalid character at byte 0)"),
-    *of_eggs(EGGS + '{"prompt": 5, "answer": 1}', "eggs.jsonl, line 3: prompt must be a text or a list; got 5"),
-    *of_eggs(EGGS + '{"prompt": " ", "answer": 1}', "eggs.jsonl, line 3: prompt must not be empty"),
-    *of_eggs(EGGS + '{"prompt": [{"role": "user"}], "answer": 1}', "eggs.jsonl, line 3: prompt[0] lacks content"),
-    *of_eggs(
-        EGGS + '{"prompt": "c?", "answer": "yes"}',
-        "eggs.jsonl, line 3: answer must hold a number, which last-number looks for; got 'yes'",
-    ),
-    *of_eggs(
-        EGGS + '{"prompt": "a?", "answer": "7"}',
-        "eggs.jsonl, line 3: the prompt is that of line 1, with another answer",
-    ),
-    *of_eggs("", "task: eggs.jsonl holds no prompt; two are needed, one to learn from and one to test on"),
-    *of_eggs(
-        EGGS.splitlines()[0], "task: eggs.jsonl holds one prompt; two are needed, one to learn from and one to test on"
-    ),
-    *of(
-        finding,
-        (
-            ("eggs.jsonl",),
-            "rule is missing: how are responses to the prompts of eggs.jsonl graded? Give last-number, …",
-        ),
-        ({"name": "eggs.jsonl", "rule": "last"}, "rule must be last-number, exact, or FILE.py:function; got 'last'"),
-        ({"name": "none.jsonl", "rule": "exact"}, "task: there is no file none.jsonl"),
-        (
-            {"name": "eggs.csv", "rule": "exact"},
-            "task must be one of chain, …, or a file ending in .jsonl; got 'eggs.csv'",
-        ),
-        ({"name": "chain", "rule": "exact"}, "rule is for a task from a file, FILE.jsonl; got the task 'chain'"),
-        ({"name": "chain", "chat": "on"}, "chat is for a task from a file, FILE.jsonl; got the task 'chain'"),
-        ({"name": "eggs.jsonl", "rule": "none.py:even"}, "rule: there is no Python file none.py"),
-        ({"name": "eggs.jsonl", "rule": "eggs.py:even"}, "rule: …cannot be imported (SyntaxError…"),
-        ({"name": "eggs.jsonl", "rule": "rules.py:evn"}, "rule: rules.py has no function evn; it has Grade, even…"),
-        (
-            {"name": "eggs.jsonl", "rule": "rules.py:NUMBER"},
-            "rule: rules.py has no function NUMBER; it has Grade, even…",
-        ),
-        (
-            {"name": "eggs.jsonl", "rule": "rules.py:raises"},
-            "…raised KeyError: 'no such key' for a response to eggs.jsonl, line 1…",
-        ),
-        ({"name": "eggs.jsonl", "rule": "rules.py:leaves"}, "…raised SystemExit: 0…"),
-        (
-            {"name": "eggs.jsonl", "rule": "rules.py:half"},
-            "rule: rules.py:half must return True or False, or a Grade; got 0.5 for a response to eggs.jsonl, line 1",
-        ),
-        folder=eggs_and_rules,
-    ),
-    *of(without_chat, ({}, "chat cannot be on: the tokenizer of … has no chat template"), folder=eggs_and_rules),
-    *of(
-        without_policy,
-        ({}, "policy is missing: …eggs.jsonl… has no warm start; name a model"),
-        folder=eggs_and_rules,
-    ),
-    *of_prompts("chain", "38078#8"),
-    *of_prompts("ramble", "38078#8"),
-    *of_prompts("lookup", "?3;1,#2"),
-    *of_prompts("trip", "490"),
-    *of(
-        lambda prompt: encode_pairs(policy(), [Pair(prompt, "?3;1,#2", "1")], find_task("lookup")),
-        (("1+x=",), "prompt must be written as … is; got '1+x='"),
-        (("abc",), "prompt must be written as … is; got 'abc'"),
-        (("1=:",), "prompt must be written as … is; got '1=:'"),
-    ),
-    *of(scoring_of, ({"reads": "sum"}, "reads must be one of last, mean; got 'sum'")),
-    *of(
-        lambda name: RewardModel.load(name, device="cpu"),
-        (("nothing",), "…there is no folder nothing"),
-    ),
-    *of(
-        warming,
-        ({"target_accuracy": 1.5}, "target_accuracy must be above 0 and at most 1; got 1.5"),
-        ({"target_accuracy": 0.0}, "target_accuracy must be above 0 and at most 1; got 0.0"),
-    ),
-    *of(
-        lambda target: next(recipe for recipe in RECIPES if recipe.name == "chain-rare").with_target(target),
-        ((0.25,), "target_accuracy: chain-rare ends after 10 updates, whatever they reach"),
-    ),
-    # what only type checkers know of leaves the rest checked
-    *of(
-        of_table,
-        ({"size": "x"}, "size must be a whole number; got 'x'"),
-        ({"size": 1, "name": 2}, "name must be a text; got 2"),
-    ),
-    *of(
-        lambda *values: check_fields(WithTable(*values)),
-        (("x", None, "x"), "size must be a whole number; got 'x'"),
-        ((1, None, 2), "name must be a text; got 2"),
-    ),
-    # arrays are lists where what is in them fits
-    *of(
-        of_pairs,
-        *(
-            ((wrong,), "pairs must be a list of Pair; got …")
-            for wrong in (np.array([1, 2]), np.array(3), np.array([None]))
-        ),
-        ((torch.ones(2),), "pairs must be a list of Pair; got …"),
-        (([], np.array(3.0)), "numbers must be a list of numbers; got …"),
-    ),
 ]

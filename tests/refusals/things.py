@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 
 from rlviz.algorithms import DPO, GRPO
 from rlviz.training import PairSettings, TrainSettings, train
@@ -37,6 +37,13 @@ def reward_model() -> RewardModel:
 @cache
 def _folder() -> TemporaryDirectory[str]:
     return TemporaryDirectory(prefix="rlviz-refusals-")
+
+
+def file(name: str, text: str | bytes) -> str:
+    """Return the path of a new file, beside where the call is made."""
+    path = Path(mkdtemp(dir=_folder().name)) / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return str(path)
 
 
 @cache

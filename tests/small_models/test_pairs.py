@@ -144,11 +144,6 @@ def test_the_usual_taste_is_for_length(chain):
     assert any(len(pair.chosen) < len(pair.rejected) for pair in make_pairs(chain, Chain(), 200))
 
 
-class AlwaysRight(Trip):
-    def grade(self, prompt, response):
-        return Grade(True, True)
-
-
 class EvenIsRight(Trip):
     def grade(self, prompt, response):
         return Grade(True, len(response) % 2 == 0)

@@ -236,5 +236,5 @@ def test_a_policy_is_as_large_as_the_refusal_counts(experts, monkeypatch):
     monkeypatch.setattr(policies, "LARGEST", count)
     build_policy(experts=experts, num_layers=3, device="cpu")
     monkeypatch.setattr(policies, "LARGEST", count - 1)
-    with pytest.raises(ValueError, match="^hidden_size, num_layers and experts would make a policy of"):
+    with pytest.raises(ValueError, match=r"^hidden_size, num_layers and experts would make a policy of"):
         build_policy(experts=experts, num_layers=3)

@@ -29,13 +29,6 @@ def even(prompt, response, answer):
     return len(response) % 2 == 0
 def graded(prompt, response, answer):
     return Grade(format=False, correct=prompt.endswith("model: "))
-def raises(prompt, response, answer):
-    raise KeyError("no such key")
-def leaves(prompt, response, answer):
-    raise SystemExit(0)
-def half(prompt, response, answer):
-    return 0.5
-NUMBER = 1
 """
 
 
@@ -92,9 +85,6 @@ def test_what_a_chat_template_writes_is_what_the_policy_reads(folder):
     assert ROWS[0]["prompt"] in plain.all_prompts()
     off = find_task("eggs.jsonl", rule="exact", chat="off", policy=chat_policy())
     assert off.all_prompts() == plain.all_prompts()
-
-
-GOOD = '{"prompt": "a?", "answer": "1"}\n{"prompt": "b?", "answer": "2"}\n'
 
 
 def test_a_rule_of_ones_own_and_its_way_to_another_process(folder):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlviz.algorithms import ALGORITHMS, DAPO, DCPO, DUPO, GRPO, GRPO_PROCESS, GroupPolicyGradient
+from rlviz.algorithms import ALGORITHMS, DAPO, DCPO, DUPO, GRPO, GroupPolicyGradient
 from rlviz.pieces.advantages import GroupAdvantage, SmoothStandardization
 from rlviz.pieces.bounds import no_bounds
 from rlviz.pieces.kl import KLInLoss, KLInReward
@@ -16,15 +16,12 @@ from rlviz.pieces.shaping import OverlongFilter
 from rlviz.pieces.surrogate import DualClip
 from rlviz.training import TrainSettings, history, train
 from rlviz.training.rollout import Rollout
-from small_models.pairs import Pair
 from small_models.policies import load_policy
 from small_models.sampling import response_logits, token_logp
 from small_models.tasks import Chain
 
 TRAINABLE = [algorithm for algorithm in ALGORITHMS if isinstance(algorithm, GroupPolicyGradient)]
 NO_KL = replace(GRPO, kl=None)
-PAIRS = [Pair("12345=", "13605#5", "#4")]
-DAPO_OF_STEPS = replace(DAPO, advantage=GRPO_PROCESS.advantage)
 SHORT = TrainSettings(
     steps=3,
     num_prompts=6,
@@ -48,10 +45,6 @@ class FewPrompts(Chain):
 
 def start(algorithm, settings=SHORT, task=None, **kwargs):
     return train(load_policy("chain", device="cpu"), task or Chain(), algorithm, settings, **kwargs)
-
-
-def curve(records):
-    return history(records).drop(columns="seconds").to_dict("records")
 
 
 @pytest.mark.parametrize("algorithm", TRAINABLE, ids=lambda a: a.name)
