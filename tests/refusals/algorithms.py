@@ -171,27 +171,16 @@ replace(SIMPO, pair_loss=lambda chosen: chosen)
 # limits that are none
 limited(dead)
     → Mine's bounds, dead, must give limits with lower ≤ upper; for old probability … got 1.2 and 0.8
-limited(lambda old_logp: 0.8)
-    → Mine's bounds, …, must return two limits, lower and upper, each a number or shaped like old_logp…; got
-    0.8
-limited(lambda old_logp: (0.8, 'wide'))
-    → Mine's bounds, …, must return two limits, lower and upper, each a number or shaped like old_logp…; got
-    0.8 and 'wide'
+limited(lambda old_logp: ⟨0.8 | None⟩)
+    → Mine's bounds, <lambda>, must return two limits, lower and upper, …; got ⟨⟩
+limited(lambda old_logp: (0.8, ⟨'wide' | 1.2, 2.0⟩))
+    → Mine's bounds, <lambda>, must return two limits, lower and upper, …; got 0.8 and …
 limited(lambda old_logp: ('low', 'high'))
-    → Mine's bounds, …, must return two limits, lower and upper, each a number or shaped like old_logp…; got
-    'low' and 'high'
-limited(lambda old_logp: None)
-    → Mine's bounds, …, must return two limits, lower and upper, each a number or shaped like old_logp…; got
-    None
-limited(lambda old_logp: (0.8, 1.2, 2.0))
-    → Mine's bounds, …, must return two limits, lower and upper, each a number or shaped like old_logp…; got
-    0.8 and 1.2 and 2.0
+    → Mine's bounds, <lambda>, must return two limits, lower and upper, …; got 'low' and 'high'
 limited(lambda old_logp: torch.full((2, 1, 5), 0.8))
-    → Mine's bounds, …, must return two limits, lower and upper, each a number or shaped like old_logp…; got a
-    tensor [2, 1, 5]
+    → Mine's bounds, <lambda>, must return two limits, lower and upper, …; got a tensor [2, 1, 5]
 limited(lambda old_logp: (torch.full((7,), 0.8), 1.2))
-    → Mine's bounds, …, must return two limits, lower and upper, each a number or shaped like old_logp…; got a
-    tensor [7] and 1.2
+    → Mine's bounds, <lambda>, must return two limits, lower and upper, …; got a tensor [7] and 1.2
 limited(lambda old_logp: (0.8, math.nan))
     → Mine's bounds, <lambda>, must give limits with lower ≤ upper; for old probability … got 0.8 and nan
 limited(crossing)
@@ -213,17 +202,11 @@ credited(lambda rewards: rewards.sum())
 credited(lambda rewards: rewards[:1])
     → Mine's advantage, <lambda>, must return a tensor [2, 3] or [2, 3, 4]; got a tensor [1, 3]
 # what a selection must return
-selecting(torch.tensor([2])) → select must return indices of groups, whole numbers from 0 to 1; got …
-selecting(torch.tensor([-1])) → select must return indices of groups, whole numbers from 0 to 1; got …
-selecting(torch.tensor([0.0])) → select must return indices of groups, whole numbers from 0 to 1; got …
-selecting([0]) → select must return indices of groups, whole numbers from 0 to 1; got …
-selecting(torch.tensor([[0]])) → select must return indices of groups, whole numbers from 0 to 1; got …
+selecting(⟨torch.tensor([2]) | torch.tensor([-1]) | torch.tensor([0.0]) | [0] | torch.tensor([[0]])⟩)
+    → select must return indices of groups, whole numbers from 0 to 1; got …
 # groups of one
-GroupAdvantage()(ONE) → group_size must be at least 2: one response has no group to be compared with; got 1
-LeaveOneOut()(ONE) → group_size must be at least 2: one response has no group to be compared with; got 1
-SmoothStandardization()(ONE)
+⟨GroupAdvantage | LeaveOneOut | SmoothStandardization | MeanScaled⟩()(ONE)
     → group_size must be at least 2: one response has no group to be compared with; got 1
-MeanScaled()(ONE) → group_size must be at least 2: one response has no group to be compared with; got 1
 LengthWeighted()(ONE, torch.ones(3, 1, 4, dtype=torch.bool))
     → group_size must be at least 2: one response has no group to be compared with; got 1
 ProcessAdvantage()(torch.zeros(3, 1, 4), torch.ones(3, 1, 4, dtype=torch.bool))
@@ -264,15 +247,8 @@ described(groups=3) → algorithm: GroupPolicyGradient has no 'groups' in this v
 described(kl={'piece': 'rlviz.pieces.kl:KLInLos'})
     → algorithm.kl: this version of rlviz has no piece 'rlviz.pieces.kl:KLInLos'
 of_own_piece() → …is not a piece of rlviz; from Python, resume(folder, algorithm=…)
-described(kl={'piece': 'os:system'})
-    → algorithm.kl: 'os:system' is not a piece of rlviz; from Python, resume(folder, algorithm=…)
-described(kl={'piece': 'builtins:eval'})
-    → algorithm.kl: 'builtins:eval' is not a piece of rlviz; from Python, resume(folder, algorithm=…)
-described(kl={'piece': 'rlviz.cli:main'})
-    → algorithm.kl: 'rlviz.cli:main' is not a piece of rlviz; from Python, resume(folder, algorithm=…)
-described(kl={'piece': 'rlviz.pieces.kl:torch.load'})
-    → algorithm.kl: 'rlviz.pieces.kl:torch.load' is not a piece of rlviz; from Python, resume(folder, algorithm=…)
-described(kl={'piece': 'rlviz.pieces.kl:_x'})
-    → algorithm.kl: 'rlviz.pieces.kl:_x' is not a piece of rlviz; from Python, resume(folder, algorithm=…)
+described(kl={'piece': ⟨'os:system' | 'builtins:eval' | 'rlviz.cli:main' | 'rlviz.pieces.kl:torch.load' |
+    'rlviz.pieces.kl:_x'⟩})
+    → algorithm.kl: ⟨⟩ is not a piece of rlviz; from Python, resume(folder, algorithm=…)
 """,
 )

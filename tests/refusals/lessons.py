@@ -25,21 +25,17 @@ ROWS = table(
     globals(),
     r"""
 keep('../x', free) → name must be a Python name, such as 'pessimistic'; got '../x'
-keep('x', lambda: 0) → function must be made with def, so that its source can be kept; got <function …
-keep('x', 3) → function must be made with def, so that its source can be kept; got 3
+keep('x', ⟨lambda: 0 | 3⟩) → function must be made with def, so that its source can be kept; got …
 Predictions('../04') → lesson must be made of letters, digits, - and _, such as '04_grpo'; got '../04'
 Predictions('04', a=3) → a must be a question, or (question, choice, choice, …); got 3
 Predictions('04', a=()) → a must be a question, or (question, choice, choice, …); got ()
 Predictions('04', a=('one?', 'one'))
     → a must be a question, or (question, choice, choice, …); got ('one?', 'one')
 room('.', '06_means') → folder must hold predictions of lesson '06_means', such as …; . holds none
-assembled(PPO) → algorithm must …
-assembled(DPO) → algorithm must …
-assembled(GRPO_PROCESS) → algorithm must …
+assembled(⟨PPO | DPO | GRPO_PROCESS⟩) → algorithm must …
 PREDICT('dea') → name must be one of dead, faster; got 'dea'
 PREDICT.result('dea', 1) → name must be one of dead, faster; got 'dea'
-show_bug('99') → lesson must be one of …02…; got '99'
-unlabelled('99') → lesson must be one of …02…; got '99'
+⟨show_bug | unlabelled⟩('99') → lesson must be one of …02…; got '99'
 check.bug('99', line=1, does='') → lesson must be one of …02…; got '99'
 """,
 )

@@ -113,7 +113,6 @@ explore_dpo(algorithm=GRPO, beta=0.1) → beta: GRPO has no such parameter in th
 explore_mismatch(IPO) → algorithm: IPO …
 explore_mismatch(PPO) → algorithm: PPO …
 gae_curve(IPO) → algorithm: IPO learns from pairs, and no token of it has an advantage
-# TIS needs a sampler's probabilities, distillation a teacher's; ORPO has no group: no picture of rewards has them
 # arguments of pictures, beyond the sliders' ranges, which `declared` tries
 explore_aggregation(lengths=(1, 2)) → lengths must be 4 numbers; got (1, 2)
 explore_aggregation(lengths=7) → lengths must be 4 numbers; got 7
@@ -129,24 +128,18 @@ explore_mismatch(cap=0.0) → cap must be above 0 and finite; got 0.0
 explore_mismatch(lowest=0.1) → lowest: TIS has no such parameter in this picture…
 explore_mismatch(algorithm=ICE_POP, lowest=1.5) → …0 ≤ lowest ≤ 1 ≤ highest; got 1.5 and 5.0
 explore_mismatch(algorithm=SEQUENCE_MASK, delta=-1.0) → delta must be above 0 and finite; got -1.0
-of_gae(tokens=1) → tokens must be from 2 to 24; got 1
-of_gae(tokens=25) → tokens must be from 2 to 24; got 25
+of_gae(tokens=⟨1 | 25⟩) → tokens must be from 2 to 24; got ⟨⟩
 of_gae(answer='maybe') → answer must be …; got 'maybe'
-of_gae(start=0.0) → start must be above 0 and below 1; got 0.0
-of_gae(start=1.0) → start must be above 0 and below 1; got 1.0
+of_gae(start=⟨0.0 | 1.0⟩) → start must be above 0 and below 1; got ⟨⟩
 of_gae(offset=1.5) → offset must be from −1 to 1; got 1.5
-of_gae(wiggle=-0.1) → wiggle must be from 0 to 1; got -0.1
-of_gae(wiggle=1.1) → wiggle must be from 0 to 1; got 1.1
+of_gae(wiggle=⟨-0.1 | 1.1⟩) → wiggle must be from 0 to 1; got ⟨⟩
 of_gae(lam=2.0) → lam must be from 0 to 1; got 2.0
-of_kl(apart=10.5) → apart must be from 0 to 10; got 10.5
-of_kl(apart=-0.1) → apart must be from 0 to 10; got -0.1
-of_kl(weight=-0.1) → weight must be from 0 to 1; got -0.1
-of_kl(weight=1.1) → weight must be from 0 to 1; got 1.1
+of_kl(apart=⟨-0.1 | 10.5⟩) → apart must be from 0 to 10; got ⟨⟩
+of_kl(weight=⟨-0.1 | 1.1⟩) → weight must be from 0 to 1; got ⟨⟩
 of_kl(distance=0.0) → distance must be above 0 and finite; got 0.0
 of_kl(distance=float('inf')) → distance must be above 0 and finite; got inf
 of_clip(advantage=0.0) → advantage must be above or below 0; got 0
-of_clip(old_prob=0.0) → old_prob must be above 0 and at most 1; got 0.0
-of_clip(old_prob=1.5) → old_prob must be above 0 and at most 1; got 1.5
+of_clip(old_prob=⟨0.0 | 1.5⟩) → old_prob must be above 0 and at most 1; got ⟨⟩
 of_clip(max_ratio=0.0) → max_ratio must be above 0; got 0.0
 of_clip(points=1) → points must be at least 2; got 1
 without_gradient() → Mine's surrogate, …, must have a gradient by the ratio…
@@ -162,50 +155,27 @@ importance_curve(old_prob=1.0) → old_prob must be above 0 and below 1; got 1.0
 importance_curve(samples=0) → samples must be at least 1; got 0
 token_weights(sequence_mean, [0, 0]) → lengths must be numbers of tokens, one of them at least 1; got [0, 0]
 difficulty_curve(GroupAdvantage(), 1) → group_size must be at least 2; got 1
-explore_map(row=99) → row must be from 1 to 6…; got 99
-explore_map(row=2.5) → row must be a whole number; got 2.5
-explore_map(column=0) → column must be from 1 to 6…; got 0
-explore_map(row=0) → row must be from 1 to 6…; got 0
-map_curve(row=99) → row must be from 1 to 6…; got 99
-map_curve(row=2.5) → row must be a whole number; got 2.5
-map_curve(column=0) → column must be from 1 to 6…; got 0
-map_curve(row=0) → row must be from 1 to 6…; got 0
-explore_aggregation(DPO) → algorithm: DPO has nothing that this picture shows; …
-explore_entropy(PPO) → algorithm: PPO has nothing that this picture shows; …
-explore_entropy(GRPO_PROCESS) → algorithm: GRPO (process) has nothing that this picture shows; …
-explore_gae(GRPO_PROCESS) → algorithm: GRPO (process) has nothing that this picture shows; …
-explore_mismatch(GRPO_PROCESS) → algorithm: GRPO (process) has nothing that this picture shows; …
-explore_overlong(PPO) → algorithm: PPO has nothing that this picture shows; …
-explore_process(PPO) → algorithm: PPO has nothing that this picture shows; …
-explore_ratio(DPO) → algorithm: DPO has nothing that this picture shows; …
-explore_bounds(GSPO) → algorithm: GSPO limits the ratio of a whole response; …
-explore_bounds(GSPO_TOKEN) → algorithm: GSPO-token limits the ratio of a whole response; …
-explore_clip(beside=np.array([1, 2])) → beside must be a list of algorithms, such as GRPO; got …
-explore_clip(beside=np.array(3)) → beside must be a list of algorithms, such as GRPO; got …
-explore_clip(beside=np.array(['DAPO'])) → beside must be a list of algorithms, such as GRPO; got …
-explore_clip(beside=('dapo',)) → beside must be a list of algorithms, such as GRPO; got …'dapo'…
-explore_clip(beside='dapo') → beside must be a list of algorithms, such as GRPO; got 'dapo'
-beside_it(lambda old_logp: 0.8, explore_clip)
+⟨explore_map | map_curve⟩(row=⟨99 | 0⟩) → row must be from 1 to 6…; got …
+⟨explore_map | map_curve⟩(row=2.5) → row must be a whole number; got 2.5
+⟨explore_map | map_curve⟩(column=0) → column must be from 1 to 6…; got 0
+⟨explore_aggregation | explore_ratio⟩(DPO) → algorithm: DPO has nothing that this picture shows; …
+⟨explore_entropy | explore_overlong | explore_process⟩(PPO)
+    → algorithm: PPO has nothing that this picture shows; …
+⟨explore_entropy | explore_gae | explore_mismatch⟩(GRPO_PROCESS)
+    → algorithm: GRPO (process) has nothing that this picture shows; …
+explore_bounds(⟨GSPO | GSPO_TOKEN⟩) → algorithm: GSPO… limits the ratio of a whole response; …
+⟨explore_clip | explore_bounds⟩(beside=np.array(⟨[1, 2] | 3 | ['DAPO']⟩))
+    → beside must be a list of algorithms, such as GRPO; got …
+⟨explore_clip | explore_bounds⟩(beside=⟨('dapo',) | 'dapo'⟩)
+    → beside must be a list of algorithms, such as GRPO; got …'dapo'…
+beside_it(lambda old_logp: 0.8, ⟨explore_clip | explore_bounds⟩)
     → Mine's bounds, …, must return two limits, lower and upper, …; got 0.8
-beside_it(lambda old_logp: (torch.full((7,), 0.8), 1.2), explore_clip)
-    → Mine's bounds, …, must return two limits, lower and upper, …; got a tensor [7] and 1.2
-beside_it(lambda old_logp: (1.2, 0.8), explore_clip)
+beside_it(lambda old_logp: (torch.full((7,), 0.8), 1.2), ⟨explore_clip | explore_bounds⟩)
+    → Mine's bounds, …, must return two limits, …; got a tensor [7] and 1.2
+beside_it(lambda old_logp: (1.2, 0.8), ⟨explore_clip | explore_bounds⟩)
     → Mine's bounds, …, must give limits with lower ≤ upper; …
-explore_bounds(beside=np.array([1, 2])) → beside must be a list of algorithms, such as GRPO; got …
-explore_bounds(beside=np.array(3)) → beside must be a list of algorithms, such as GRPO; got …
-explore_bounds(beside=np.array(['DAPO'])) → beside must be a list of algorithms, such as GRPO; got …
-explore_bounds(beside=('dapo',)) → beside must be a list of algorithms, such as GRPO; got …'dapo'…
-explore_bounds(beside='dapo') → beside must be a list of algorithms, such as GRPO; got 'dapo'
-beside_it(lambda old_logp: 0.8, explore_bounds)
-    → Mine's bounds, …, must return two limits, lower and upper, …; got 0.8
-beside_it(lambda old_logp: (torch.full((7,), 0.8), 1.2), explore_bounds)
-    → Mine's bounds, …, must return two limits, lower and upper, …; got a tensor [7] and 1.2
-beside_it(lambda old_logp: (1.2, 0.8), explore_bounds)
-    → Mine's bounds, …, must give limits with lower ≤ upper; …
-explore_map('dcpo-limit')
-    → which must be one of dcpo-limits, …, or a file ending in .jsonl that `rlviz map` made; …got 'dcpo-limit'
-explore_map('nowhere.jsonl')
-    → which must be one of dcpo-limits, …, or a file ending in .jsonl that `rlviz map` made; …got 'nowhere.jsonl'
+explore_map(⟨'dcpo-limit' | 'nowhere.jsonl'⟩)
+    → which must be one of dcpo-limits, …, or a file ending in .jsonl that `rlviz map` made; …got ⟨⟩
 explore_map(file('README.md', 'no map'))
     → which must be one of dcpo-limits, …, or a file ending in .jsonl that `rlviz map` made; …got '…README.md'
 """,

@@ -29,15 +29,28 @@ class Row:
         return f"^{re.escape(self.says).replace('…', '.*')}$"
 
 
+def spread(row: str) -> list[str]:
+    """Return the rows that one with alternatives, ⟨a | b⟩, stands for."""
+    found = re.search("⟨(.+?)⟩", row)
+    if found is None:
+        return [row]
+    return [
+        each
+        for option in found[1].split(" | ")
+        for each in spread(row.replace(found[0], option, 1).replace("⟨⟩", option))
+    ]
+
+
 def table(names: dict[str, Any], text: str) -> list[Row]:
     """Return the rows of a text: `call → sentence`, the call in Python, for a TypeError `call → TypeError: sentence`.
 
     names: what a call is written in, such as globals(). An indented line goes on with the row, and # begins a remark.
+    ⟨a | b⟩ makes a row of each; ⟨⟩ behind it is the same again.
     """
     rows = []
     for entry in re.split(r"\n(?=\S)", text.strip()):
-        if not entry.startswith("# "):
-            call, says = " ".join(entry.split()).split(" → ", 1)
+        for row in () if entry.startswith("# ") else spread(" ".join(entry.split())):
+            call, says = row.split(" → ", 1)
             error, sentence = re.fullmatch(r"(?:(\w+Error): )?(.*)", says).groups()
             rows.append(Row(partial(eval, call, names), sentence, error or "ValueError"))
     return rows

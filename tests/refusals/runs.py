@@ -65,18 +65,13 @@ train_in_page(GRPO.with_parameters(eps_high=0.5))
     → algorithm: GRPO is the name of another one; give yours its own, by replace(…, name=…)
 train_in_page(PPO) → algorithm: PPO needs a critic, which the page does not have; train it by the kernel
 train_in_page(3) → algorithm must be …; got 3
-train_seeds('chain', 'chain', 'grpo', SHORT, seeds=())
-    → seeds must hold at least one seed; got none
+train_seeds('chain', 'chain', 'grpo', SHORT, seeds=()) → seeds must hold at least one seed; got none
 watch(7) → run must be a TrainingRun; got 7
 watch([1]) → run must be a TrainingRun; got [1]
 watching(of=0) → of must be at least 1; got 0
 watching(of='all') → of must be a whole number; got 'all'
 watching(name=7) → name must be a text; got 7
-check_engine('dask') → on must be local, ray, or ray:ADDRESS of a cluster; got 'dask'
-check_engine('') → on must be local, ray, or ray:ADDRESS of a cluster; got ''
-check_engine('ray:') → on must be local, ray, or ray:ADDRESS of a cluster; got 'ray:'
-check_engine('local:2') → on must be local, ray, or ray:ADDRESS of a cluster; got 'local:2'
-check_engine('joblib') → on must be local, ray, or ray:ADDRESS of a cluster; got 'joblib'
-check_engine(':1') → on must be local, ray, or ray:ADDRESS of a cluster; got ':1'
+check_engine(⟨'dask' | '' | 'ray:' | 'local:2' | 'joblib' | ':1'⟩)
+    → on must be local, ray, or ray:ADDRESS of a cluster; got ⟨⟩
 """,
 )

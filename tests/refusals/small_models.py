@@ -195,8 +195,7 @@ def by_rule(rule: str, **given: Any) -> Any:
 ROWS = table(
     globals(),
     r"""
-build_policy(num_layers=0) → num_layers must be at least 1 and at most 1000; got 0
-build_policy(num_layers=1001) → num_layers must be at least 1 and at most 1000; got 1001
+build_policy(num_layers=⟨0 | 1001⟩) → num_layers must be at least 1 and at most 1000; got ⟨⟩
 build_policy(num_layers='two') → num_layers must be a whole number, at least 1 and at most 1000; got 'two'
 build_policy(num_heads=0) → num_heads must be at least 1 and at most 65536; got 0
 build_policy(max_length=1) → max_length must be at least 2, a token of a prompt and one of a response; got 1
@@ -205,19 +204,16 @@ build_policy(hidden_size=30) → hidden_size must be a multiple of 2 × num_head
 build_policy(hidden_size=2 ** 15)
     → hidden_size, num_layers and experts would make a policy of 34,363,047,936 parameters; at most
     1,000,000,000 are built here
-build_policy(experts=1) → experts must be 0 (none) or at least 3, so that there is a choice; got 1
-build_policy(experts=2) → experts must be 0 (none) or at least 3, so that there is a choice; got 2
+build_policy(experts=⟨1 | 2⟩) → experts must be 0 (none) or at least 3, so that there is a choice; got ⟨⟩
 choose_device('tpu') → device must be one of auto, cpu, cuda; got 'tpu'
 load_policy('no-such-owner/no-such-model')
     → policy: 'no-such-owner/no-such-model' is no folder here, no shipped policy (chain, chain-experts,
     chain-rare, lookup, ramble, sort, trip)…
 sampling(max_new_tokens=0) → max_new_tokens must be at least 1; got 0
-sampling(max_new_tokens=100) → …100 after a prompt of 6 tokens exceeds the 64 positions…
-sampling(max_new_tokens=59) → …59 after a prompt of 6 tokens exceeds the 64 positions…
+sampling(max_new_tokens=⟨59 | 100⟩) → …⟨⟩ after a prompt of 6 tokens exceeds the 64 positions…
 sampling(temperature=-1.0) → temperature must be 0 (greedy) or above; got -1.0
 sampling(top_k=-1) → top_k must be 0 (all tokens) or above; got -1
-sampling(top_p=0.0) → top_p must be above 0 and at most 1 (all tokens); got 0.0
-sampling(top_p=1.1) → top_p must be above 0 and at most 1 (all tokens); got 1.1
+sampling(top_p=⟨0.0 | 1.1⟩) → top_p must be above 0 and at most 1 (all tokens); got ⟨⟩
 sampling(prompts=['3É=']) → text '3É=' holds ['É']; this vocabulary has …
 sampling(prompts=['']) → text '' has no tokens; a prompt needs at least one
 sampling(group_size=10 ** 9, max_new_tokens=4)
@@ -226,8 +222,7 @@ writing('1', 'É') → …['É']…
 making_pairs(count=0) → count must be at least 1; got 0
 making_pairs(kind='good_bad') → kind must be one of right_wrong, better_worse; got 'good_bad'
 making_pairs(samples_per_prompt=1) → samples_per_prompt must be at least 2, …; got 1
-making_pairs(label_noise=0.5) → label_noise must be from 0 to below 0.5, …; got 0.5
-making_pairs(label_noise=-0.1) → label_noise must be from 0 to below 0.5, …; got -0.1
+making_pairs(label_noise=⟨-0.1 | 0.5⟩) → label_noise must be from 0 to below 0.5, …; got ⟨⟩
 making_pairs(spurious=1.1) → spurious must be from 0 to 1; got 1.1
 making_pairs(temperature=0.0) → temperature must be above 0 (greedy responses are all alike); got 0.0
 # 4 prompts a pair in batches of 64: 4 × 100 → 7 batches, 7 × 64 × 8 = 3584 responses
@@ -238,75 +233,29 @@ Pair('1=', 1, '1') → chosen must be a text; got 1
 Pair('1=', '1', None) → rejected must be a text; got None
 encoding_short(pairs=[Pair('1=', '2', '3'), Pair('123=', '1', '5678')])
     → the pair on prompt '123=' has 9 tokens, more than the 8 positions of this model
-encode_pairs(policy(), [Pair('1+x=', '?3;1,#2', '1')], find_task('lookup'))
-    → prompt must be written as … is; got '1+x='
-encode_pairs(policy(), [Pair('abc', '?3;1,#2', '1')], find_task('lookup'))
-    → prompt must be written as … is; got 'abc'
-encode_pairs(policy(), [Pair('1=:', '?3;1,#2', '1')], find_task('lookup'))
-    → prompt must be written as … is; got '1=:'
+encode_pairs(policy(), [Pair(⟨'1+x=' | 'abc' | '1=:'⟩, '?3;1,#2', '1')], find_task('lookup'))
+    → prompt must be written as … is; got ⟨⟩
 scoring_of(reads='sum') → reads must be one of last, mean; got 'sum'
 RewardModel.load('nothing', device='cpu') → …there is no folder nothing
-warming(target_accuracy=1.5) → target_accuracy must be above 0 and at most 1; got 1.5
-warming(target_accuracy=0.0) → target_accuracy must be above 0 and at most 1; got 0.0
-RARE.with_target(0.25)
-    → target_accuracy: chain-rare ends after 10 updates, whatever they reach
+warming(target_accuracy=⟨0.0 | 1.5⟩) → target_accuracy must be above 0 and at most 1; got ⟨⟩
+RARE.with_target(0.25) → target_accuracy: chain-rare ends after 10 updates, whatever they reach
 # what only type checkers know of leaves the rest checked
 of_table(size='x') → size must be a whole number; got 'x'
 of_table(size=1, name=2) → name must be a text; got 2
-check_fields(WithTable(*values)) → size must be a whole number; got 'x'
-check_fields(WithTable(*values)) → name must be a text; got 2
+check_fields(WithTable('x', None, 'x')) → size must be a whole number; got 'x'
+check_fields(WithTable(1, None, 2)) → name must be a text; got 2
 # arrays are lists where what is in them fits
 of_pairs(torch.ones(2)) → pairs must be a list of Pair; got …
 of_pairs([], np.array(3.0)) → numbers must be a list of numbers; got …
-find_task('chain').gold('1+x=') → prompt must be written as … is; got '1+x='
-find_task('chain').grade('1+x=', '38078#8') → prompt must be written as … is; got '1+x='
-find_task('chain').gold('abc') → prompt must be written as … is; got 'abc'
-find_task('chain').grade('abc', '38078#8') → prompt must be written as … is; got 'abc'
-find_task('chain').gold('1=:') → prompt must be written as … is; got '1=:'
-find_task('chain').grade('1=:', '38078#8') → prompt must be written as … is; got '1=:'
-find_task('chain').gold('²=') → prompt must be written as … is; got '²='
-find_task('chain').grade('²=', '38078#8') → prompt must be written as … is; got '²='
-find_task('chain').gold('') → prompt must be written as … is; got ''
-find_task('chain').grade('', '38078#8') → prompt must be written as … is; got ''
-find_task('ramble').gold('1+x=') → prompt must be written as … is; got '1+x='
-find_task('ramble').grade('1+x=', '38078#8') → prompt must be written as … is; got '1+x='
-find_task('ramble').gold('abc') → prompt must be written as … is; got 'abc'
-find_task('ramble').grade('abc', '38078#8') → prompt must be written as … is; got 'abc'
-find_task('ramble').gold('1=:') → prompt must be written as … is; got '1=:'
-find_task('ramble').grade('1=:', '38078#8') → prompt must be written as … is; got '1=:'
-find_task('ramble').gold('²=') → prompt must be written as … is; got '²='
-find_task('ramble').grade('²=', '38078#8') → prompt must be written as … is; got '²='
-find_task('ramble').gold('') → prompt must be written as … is; got ''
-find_task('ramble').grade('', '38078#8') → prompt must be written as … is; got ''
-find_task('lookup').gold('1+x=') → prompt must be written as … is; got '1+x='
-find_task('lookup').grade('1+x=', '?3;1,#2') → prompt must be written as … is; got '1+x='
-find_task('lookup').gold('abc') → prompt must be written as … is; got 'abc'
-find_task('lookup').grade('abc', '?3;1,#2') → prompt must be written as … is; got 'abc'
-find_task('lookup').gold('1=:') → prompt must be written as … is; got '1=:'
-find_task('lookup').grade('1=:', '?3;1,#2') → prompt must be written as … is; got '1=:'
-find_task('lookup').gold('²=') → prompt must be written as … is; got '²='
-find_task('lookup').grade('²=', '?3;1,#2') → prompt must be written as … is; got '²='
-find_task('lookup').gold('') → prompt must be written as … is; got ''
-find_task('lookup').grade('', '?3;1,#2') → prompt must be written as … is; got ''
-find_task('trip').gold('1+x=') → prompt must be written as … is; got '1+x='
-find_task('trip').grade('1+x=', '490') → prompt must be written as … is; got '1+x='
-find_task('trip').gold('abc') → prompt must be written as … is; got 'abc'
-find_task('trip').grade('abc', '490') → prompt must be written as … is; got 'abc'
-find_task('trip').gold('1=:') → prompt must be written as … is; got '1=:'
-find_task('trip').grade('1=:', '490') → prompt must be written as … is; got '1=:'
-find_task('trip').gold('²=') → prompt must be written as … is; got '²='
-find_task('trip').grade('²=', '490') → prompt must be written as … is; got '²='
-find_task('trip').gold('') → prompt must be written as … is; got ''
-find_task('trip').grade('', '490') → prompt must be written as … is; got ''
-load_policy(None) → policy must be …; got None
-load_policy(7) → policy must be …; got 7
-load_policy([]) → policy must be …; got []
-load_policy('') → policy…
-load_policy(b'chain') → policy…
-load_policy('x' * 100_000) → policy…
-load_policy('a\0b') → policy…
-load_policy('a\nb') → policy…
-load_policy(Scorer) → policy…
+find_task(⟨'chain' | 'ramble' | 'lookup' | 'trip'⟩).gold(⟨'1+x=' | 'abc' | '1=:' | '²=' | ''⟩)
+    → prompt must be written as … is; got '…'
+find_task(⟨'chain' | 'ramble'⟩).grade(⟨'1+x=' | 'abc' | '1=:' | '²=' | ''⟩, '38078#8')
+    → prompt must be written as … is; got '…'
+find_task('lookup').grade(⟨'1+x=' | 'abc' | '1=:' | '²=' | ''⟩, '?3;1,#2')
+    → prompt must be written as … is; got ⟨⟩
+find_task('trip').grade(⟨'1+x=' | 'abc' | '1=:' | '²=' | ''⟩, '490') → prompt must be written as … is; got ⟨⟩
+load_policy(⟨None | 7 | []⟩) → policy must be …; got ⟨⟩
+load_policy(⟨'' | b'chain' | 'x' * 100_000 | 'a\0b' | 'a\nb' | Scorer⟩) → policy…
 third_pair("{'prompt': 1}") → …pairs.jsonl, line 3 is not JSON (… at byte 1)
 third_pair(b'\xff') → …pairs.jsonl, line 3 is not UTF-8 text
 third_pair('[1, 2]')
@@ -334,8 +283,7 @@ third_prompt('{"prompt": "c?", "answer": "yes"}')
 third_prompt('{"prompt": "a?", "answer": "7"}')
     → …eggs.jsonl, line 3: the prompt is that of line 1, with another answer
 prompts('') → task: …eggs.jsonl holds no prompt; two are needed, one to learn from and one to test on
-prompts(EGGS[:30])
-    → task: …eggs.jsonl holds one prompt; two are needed, one to learn from and one to test on
+prompts(EGGS[:30]) → task: …eggs.jsonl holds one prompt; two are needed, one to learn from and one to test on
 find_task(file('eggs.jsonl', EGGS))
     → rule is missing: how are responses to the prompts of …eggs.jsonl graded? Give last-number, …
 by_rule('last') → rule must be last-number, exact, or FILE.py:function; got 'last'
@@ -350,13 +298,12 @@ by_rule(own_rule('NUMBER')) → rule: …rules.py has no function NUMBER; it has
 by_rule(own_rule('raises')) → …raised KeyError: 'no such key' for a response to …eggs.jsonl, line 1…
 by_rule(own_rule('leaves')) → …raised SystemExit: 0…
 by_rule(own_rule('half'))
-    → rule: …rules.py:half must return True or False, or a Grade; got 0.5 for a response to …eggs.jsonl, line 1
+    → rule: …rules.py:half must return True or False, or a Grade; got 0.5 for a response to …eggs.jsonl, line
+    1
 by_rule('exact', chat='on', policy=chat_policy(chat=False))
     → chat cannot be on: the tokenizer of … has no chat template
 train(by_rule('exact'), 'grpo') → policy is missing: …eggs.jsonl… has no warm start; name a model
-of_pairs(np.array([1, 2])) → pairs must be a list of Pair; got …
-of_pairs(np.array(3)) → pairs must be a list of Pair; got …
-of_pairs(np.array([None])) → pairs must be a list of Pair; got …
+of_pairs(np.array(⟨[1, 2] | 3 | [None]⟩)) → pairs must be a list of Pair; got …
 """,
 )
 ROWS += [

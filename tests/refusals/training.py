@@ -87,15 +87,11 @@ TrainSettings(updates_per_rollout=3, minibatches=2)
     got 3
 TrainSettings(num_prompts=1, group_size=2, minibatches=4, updates_per_rollout=4)
     → minibatches must be at most num_prompts × group_size = 2; got 4
-TrainSettings(prompt_pool=5) → prompt_pool must be 0 (all prompts) or at least num_prompts (32); got 5
-TrainSettings(prompt_pool=31) → prompt_pool must be 0 (all prompts) or at least num_prompts (32); got 31
+TrainSettings(prompt_pool=⟨5 | 31⟩) → prompt_pool must be 0 (all prompts) or at least num_prompts (32); got ⟨⟩
 TrainSettings(seed=2 ** 63) → seed must be below 2**63 in size; got 9223372036854775808
-TrainSettings(max_new_token=3)
-    → TypeError: TrainSettings has no setting 'max_new_token'; did you mean max_new_tokens?
-TrainSettings(zzz=3) → TypeError: TrainSettings has no setting 'zzz'; it has steps, seed, …
-PairSettings(max_new_token=3)
-    → TypeError: PairSettings has no setting 'max_new_token'; did you mean max_new_tokens?
-PairSettings(zzz=3) → TypeError: PairSettings has no setting 'zzz'; it has steps, seed, …
+⟨TrainSettings | PairSettings⟩(max_new_token=3)
+    → TypeError: ⟨⟩ has no setting 'max_new_token'; did you mean max_new_tokens?
+⟨TrainSettings | PairSettings⟩(zzz=3) → TypeError: ⟨⟩ has no setting 'zzz'; it has steps, seed, …
 check_names(TrainSettings, ['group_sise'], 'of mine')
     → group_sise is no setting of mine; did you mean group_size?
 begin(steps=2) → TypeError: train has no argument 'steps'; it is a setting: train(…, TrainSettings(steps=…))
@@ -115,11 +111,8 @@ train('chain', 'chain', 3) → algorithm must be an algorithm, such as GRPO; got
 begin(policy=None) → policy must be a Policy, such as load_policy('chain'); got None
 begin(task='chian') → task 'chian' is not known; did you mean chain? known: chain, lookup, ramble, sort, trip
 begin(task=3) → task must be a Task, such as find_task('chain'); got 3
-begin(algorithm=7) → algorithm must be an algorithm, such as GRPO; got 7
-begin(algorithm=None) → algorithm must be an algorithm, such as GRPO; got None
-begin(algorithm=DPO, pairs=['x']) → pairs must be a list of Pair or None; got ['x']
-begin(algorithm=DPO, pairs=5) → pairs must be a list of Pair or None; got 5
-begin(algorithm=DPO, pairs='xy') → pairs must be a list of Pair or None; got 'xy'
+begin(algorithm=⟨7 | None⟩) → algorithm must be an algorithm, such as GRPO; got ⟨⟩
+begin(algorithm=DPO, pairs=⟨['x'] | 5 | 'xy'⟩) → pairs must be a list of Pair or None; got ⟨⟩
 begin(algorithm=DPO, pairs=Pair('p', 'a', 'b')) → pairs must be a list of Pair or None; got Pair(…)
 begin(reward_model=1) → reward_model must be a RewardModel or None; got 1
 begin(out=5) → out must be a path or None; got 5
@@ -129,10 +122,8 @@ begin(settings={'steps': 4, **{f'x{i}': i for i in range(99)}})
 begin(algorithm=PPO, settings=PairSettings()) → settings must be TrainSettings for PPO; got PairSettings(…)
 begin(algorithm=DPO, settings=SHORT) → settings must be PairSettings for DPO; got TrainSettings(…)
 begin(pairs=PAIRS) → pairs: GRPO learns from responses that it samples; only a reward model takes pairs
-begin(algorithm=DPO, settings=PairSettings(), pairs=PAIRS)
-    → batch_size must be at most 2, the number of pairs; got 64
-begin(algorithm=DPO, settings=PairSettings(batch_size=3), pairs=PAIRS)
-    → batch_size must be at most 2, the number of pairs; got 3
+begin(algorithm=DPO, settings=PairSettings(batch_size=⟨3 | 64⟩), pairs=PAIRS)
+    → batch_size must be at most 2, the number of pairs; got ⟨⟩
 begin(algorithm=replace(DAPO, advantage=GRPO_PROCESS.advantage))
     → algorithm: DAPO learns from rewards of single steps, so it takes no shaping of whole responses' rewards
     and no KL …
@@ -159,36 +150,25 @@ begin(reward_model=reward_model(), algorithm=DUPO)
     → reward_model: DUPO weighs two rules (…) and would not see its scores; give it another shape
 one_step(task=Solved(), settings=replace(SHORT, prompt_pool=10, filter_solved=2))
     → filter_solved: 2 of 2 responses solve 10 of 10 prompts, which leaves 0, fewer …
-selecting(0, 2) → select must return indices of groups, whole numbers from 0 to 1; got tensor(…)
-selecting(-1) → select must return indices of groups, whole numbers from 0 to 1; got tensor(…)
-selecting(True, False) → select must return indices of groups, whole numbers from 0 to 1; got tensor(…)
-selecting([0, 1]) → select must return indices of groups, whole numbers from 0 to 1; got tensor(…)
-of_run(no_gradient) → Mine's surrogate, …, must have a gradient by the ratio, or nothing is learnt…
-of_run(no_ratio) → Mine's surrogate, …, must have a gradient by the ratio, or nothing is learnt…
-of_table(no_gradient) → Mine's surrogate, …, must have a gradient by the ratio, or nothing is learnt…
-of_table(no_ratio) → Mine's surrogate, …, must have a gradient by the ratio, or nothing is learnt…
+selecting(⟨0, 2 | -1 | True, False | [0, 1]⟩)
+    → select must return indices of groups, whole numbers from 0 to 1; got tensor(…)
+⟨of_run | of_table⟩(⟨no_gradient | no_ratio⟩)
+    → Mine's surrogate, …, must have a gradient by the ratio, or nothing is learnt…
 go_on(task='chain') → task must be a Task, such as find_task('chain') or None; got 'chain'
 go_on(algorithm='grpo') → algorithm must be an algorithm…; got 'grpo'
 go_on(out=None) → out must be a path; got None
-go_on(steps=None) → steps: the run in … has done its 2; give a higher total to go on
-go_on(steps=1) → steps: the run in … has done its 2; give a higher total to go on
+go_on(steps=⟨None | 1 | 2⟩) → steps: the run in … has done its 2; give a higher total to go on
 go_on(algorithm=NO_KL) → algorithm: the run in … was trained with another one: …
-learning(steps=0) → steps must be at least 1; got 0
-learning(batch_size=0) → batch_size must be at least 1; got 0
+learning(⟨steps | batch_size⟩=0) → ⟨⟩ must be at least 1; got 0
 learning(evaluate_every=-1) → evaluate_every must be at least 0; got -1
 learning(lr=0.0) → lr must be above 0; got 0.0
 learning(lr=float('nan')) → lr must be above 0, and finite; got nan
 learning(pairs=[]) → pairs must be a list of Pairs, at least one; got none
 learning(model=reward_model().frozen_copy()) → model is frozen; train its copy()
-pair_accuracy(reward_model(), [])
+⟨pair_accuracy(reward_model(), []) | learn_reward(policy(), Chain(), [])⟩
     → pairs must be a list of Pairs, at least one; got none
-learn_reward(policy(), Chain(), [])
-    → pairs must be a list of Pairs, at least one; got none
-costs(num_prompts=0) → num_prompts must be at least 1; got 0
-costs(updates_per_rollout=0) → updates_per_rollout must be at least 1; got 0
-costs(repeats=0) → repeats must be at least 1; got 0
-costs(group_size=5) → group_size must be even and at least 2, so that pairs can be made of it; got 5
-costs(group_size=0) → group_size must be even and at least 2, so that pairs can be made of it; got 0
+costs(⟨num_prompts | updates_per_rollout | repeats⟩=0) → ⟨⟩ must be at least 1; got 0
+costs(group_size=⟨0 | 5⟩) → group_size must be even and at least 2, so that pairs can be made of it; got ⟨⟩
 costs(max_new_tokens=1) → max_new_tokens must be at least 2, so that two responses can differ; got 1
 costs(num_prompts=10 ** 6) → num_prompts must be at most 90000, …
 """,
