@@ -6,6 +6,7 @@ from typing import Any
 
 from rlviz.algorithms import DPO, GRPO_PROCESS, PPO
 from rlviz.lessons import Predictions, check, keep, room, show_bug, unlabelled
+from rlviz.lessons.exercise import edited, source_of
 from rlviz.pieces.surrogate import pessimistic
 from tests.refusals.row import table
 
@@ -37,5 +38,7 @@ PREDICT('dea') → name must be one of dead, faster; got 'dea'
 PREDICT.result('dea', 1) → name must be one of dead, faster; got 'dea'
 ⟨show_bug | unlabelled⟩('99') → lesson must be one of …02…; got '99'
 check.bug('99', line=1, does='') → lesson must be one of …02…; got '99'
+edited(source_of(free), [('x - 2', 'x')]) → 'x - 2' is not in the answer
+edited(source_of(free), [('pessimistic(x', 'y'), ('(x, x, x, x)', '')]) → two edits touch the same words
 """,
 )

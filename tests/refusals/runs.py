@@ -48,6 +48,7 @@ inspect_run(begun()) → run keeps no records of its own; give the list of them,
 inspect_run(done_on_pairs())
     → run learned from preference pairs and sampled no groups to look into; rlviz.runs.plot_learning_curves
     draws its history
+inspect_run(done()).save('both.pdf') → path must end in .html; got 'both.pdf'
 inspect_run(RunFolder.open(done_on_pairs()).records())
     → run learned from preference pairs and sampled no groups to look into; rlviz.runs.plot_learning_curves
     draws its history

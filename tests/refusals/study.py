@@ -97,5 +97,9 @@ mapping(x='lr', settings=replace(QUICK, rates='tuned')) → rates cannot be tune
 mapping(jobs=0) → jobs must be at least 1; got 0
 mapping(measure='speed') → measure must be one of accuracy, …; got 'speed'
 quoted('starvd', folder=NOTEBOOKS / 'experiments') → … 'starvd' is not known; did you mean starved…
+quoted('starved', 'moon', folder=NOTEBOOKS / 'experiments')
+    → about must be words that the table says of starved; got 'moon'
+quoted('starved', folder='.')
+    → FileNotFoundError: folder: . has no verdicts.md, which `rlviz experiment --all` writes
 """,
 )

@@ -3,58 +3,35 @@
 from __future__ import annotations
 
 import builtins
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from tests.refusals import (
-    algorithms,
-    declared,
-    interop,
-    lessons,
-    pictures,
-    runs,
-    small_models,
-    study,
-    tabular,
-    training,
-)
-from tests.refusals.row import LONGEST, PYTHON, Row
+from tests.refusals.row import LONGEST, PYTHON
 
-ROOMS = (algorithms, interop, lessons, pictures, runs, small_models, study, tabular, training)
-
-
-def written(rows: list[Row], room: str) -> list[object]:
-    return [pytest.param(row, id=f"{room}: {row.says[:60].replace('…', '..')}") for row in rows]
+TABLES = "algorithms declared interop lessons pictures runs small_models study tabular training".split()
+ROWS = [
+    pytest.param(row, id=f"{name}: {row.says[:60].replace('…', '..')}")
+    for name in TABLES
+    for row in import_module(f"tests.refusals.{name}").ROWS
+]
 
 
 def in_folder(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() if path.is_file() else b"" for path in folder.rglob("*")}
 
 
-def refused(row: Row, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check the sentence, and that nothing was written where the call was made."""
-    monkeypatch.chdir(folder)
-    before = in_folder(folder)
+@pytest.mark.quick(10_000)
+@pytest.mark.parametrize("row", ROWS)
+def test_what_is_wrong_is_refused_in_a_sentence(row, tmp_path, monkeypatch):
+    """And nothing is written where the call was made."""
+    monkeypatch.chdir(tmp_path)
+    before = in_folder(tmp_path)
     with pytest.raises(getattr(builtins, row.error), match=row.pattern) as caught:
         row.act()
     sentence = str(caught.value)
     assert "\n" not in sentence and len(sentence) < LONGEST, sentence
-    assert row.error == "TypeError" or not PYTHON.search(sentence), (
-        sentence
-    )  # of a call that does not fit, Python says best why
-    assert in_folder(folder) == before
-
-
-@pytest.mark.quick(10_000)
-@pytest.mark.parametrize(
-    "row", [each for room in ROOMS for each in written(room.ROWS, room.__name__.rpartition(".")[2])]
-)
-def test_what_is_wrong_is_refused(row, tmp_path, monkeypatch):
-    refused(row, tmp_path, monkeypatch)
-
-
-@pytest.mark.quick(10_000)
-@pytest.mark.parametrize("row", written(declared.ROWS, "declared"))
-def test_what_is_declared_is_kept(row, tmp_path, monkeypatch):
-    refused(row, tmp_path, monkeypatch)
+    if row.error != "TypeError":  # of a call that does not fit, Python says best why
+        assert not PYTHON.search(sentence), sentence
+    assert in_folder(tmp_path) == before

@@ -157,6 +157,7 @@ selecting(⟨0, 2 | -1 | True, False | [0, 1]⟩)
 go_on(task='chain') → task must be a Task, such as find_task('chain') or None; got 'chain'
 go_on(algorithm='grpo') → algorithm must be an algorithm…; got 'grpo'
 go_on(out=None) → out must be a path; got None
+go_on(out='.') → FileNotFoundError: run folder . holds no run (it has no config.json)
 go_on(steps=⟨None | 1 | 2⟩) → steps: the run in … has done its 2; give a higher total to go on
 go_on(algorithm=NO_KL) → algorithm: the run in … was trained with another one: …
 learning(⟨steps | batch_size⟩=0) → ⟨⟩ must be at least 1; got 0

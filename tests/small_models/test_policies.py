@@ -164,11 +164,6 @@ def test_what_cannot_be_loaded_is_said_in_a_sentence(tmp_path):
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(ValueError, match="is not JSON"):
         load_policy(tmp_path)
-    with pytest.raises(
-        ValueError,
-        match=r"no folder here, no shipped policy \(chain, chain-experts, chain-rare, lookup, ramble, sort, trip\)",
-    ):
-        load_policy("no-such-owner/no-such-model")
 
 
 def test_pickled_weights_are_not_read(tmp_path):

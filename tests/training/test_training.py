@@ -418,8 +418,6 @@ class TestRunFolder:
         assert resume(tmp_path / "run", device="cpu").step == 2
 
     def test_what_cannot_be_resumed_says_why(self, tmp_path):
-        with pytest.raises(FileNotFoundError, match="holds no run"):
-            resume(tmp_path)
         start(out=tmp_path / "run")
         saved = tmp_path / "run" / "checkpoint" / "training.safetensors"
         saved.write_bytes(saved.read_bytes()[:100])
