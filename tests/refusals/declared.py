@@ -9,11 +9,13 @@ import typing
 from collections.abc import Iterator
 from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import rlviz.pieces
 from rlviz import settings
 from rlviz.algorithms import ALGORITHMS, RELATIVES, GroupPolicyGradient, PolicyGradient
+from rlviz.cli import train as options
 from rlviz.page.picture import Choice, Slider
 from rlviz.pictures.catalogue import EXPLORERS, find_explorer
 from rlviz.pictures.idea import Explorer, Idea
@@ -25,7 +27,7 @@ from tests.refusals.row import Row, of
 from tests.refusals.things import SHORT
 
 # what an annotation lets in beside a number → what another value must be, in words
-ALIKE = {int: "a whole number", float: "a number", str: "a text", type(None): "None"}
+ALIKE = {int: "a whole number", float: "a number", str: "a text", Path: "a Path", type(None): "None"}
 BEYOND = {"at least": -1, "above": 0, "at most": 1, "below": 0}  # a limit and this is outside
 NO_NUMBERS = (
     ("hot", "'hot'"),
@@ -55,8 +57,12 @@ def words(annotation: Any) -> str:
 
 def kinds_in(module: Any) -> list[type]:
     """Return the dataclasses of settings that a module declares."""
-    own = (value for value in vars(module).values() if isinstance(value, type) and is_dataclass(value))
-    return [kind for kind in own if fields(kind) and all("setting" in field.metadata for field in fields(kind))]
+    own = (kind for kind in vars(module).values() if getattr(kind, "__module__", "") == module.__name__)
+    return [
+        kind
+        for kind in own
+        if is_dataclass(kind) and fields(kind) and all("setting" in field.metadata for field in fields(kind))
+    ]
 
 
 def of_setting(kind: type, name: str, declaration: Declaration) -> Iterator[tuple[Any, str]]:
@@ -75,13 +81,14 @@ def of_setting(kind: type, name: str, declaration: Declaration) -> Iterator[tupl
     if float in numbers:
         yield from ((value, f"{name} must be finite; got {value}") for value in INFINITE)
     reason = f" ({declaration.reason})" if declaration.reason else ""
-    for limit_words, limit in declaration.limits.items():
+    limits = {each: "2**63" if limit == SEEDS else limit for each, limit in declaration.limits.items()}
+    allowed = " and ".join(f"{each} {limit}" for each, limit in limits.items())
+    for each, limit in declaration.limits.items():
         if limit != SEEDS:  # refused as what torch does not take
-            value = limit + BEYOND[limit_words]
-            yield value, f"{name} must be …{limit_words} {limit}…{reason}; got {value}"
+            yield limit + BEYOND[each], f"{name} must be {allowed}{reason}; got {limit + BEYOND[each]}"
 
 
-SETTINGS = [kind for module in (settings, regime) for kind in kinds_in(module)]
+SETTINGS = [kind for module in (settings, regime, options) for kind in kinds_in(module)]
 OF_SETTINGS = [
     Row(partial(kind, **{name: value}), says)
     for kind in SETTINGS
