@@ -449,9 +449,6 @@ def test_replicas_side_by_side_cost_little():
     assert min(together) < 5 * min(alone)
 
 
-# --- refusals ---
-
-
 def test_numbers_of_numpy_are_numbers():
     run = train_table(GRPO, steps=np.int64(2), lr=np.float64(0.5), seed=np.int64(0), group_size=np.int64(8))
     assert np.array_equal(run.entropy, train_table(GRPO, steps=2).entropy)
