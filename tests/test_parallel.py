@@ -228,12 +228,6 @@ def test_a_signal_keeps_the_runs_and_the_same_command_goes_on(name, number, code
     assert [json.loads(line)["step"] for line in metrics[0].read_text().splitlines()] == list(range(1, max(done) + 3))
 
 
-@pytest.mark.parametrize("on", ["dask", "", "ray:", "local:2", "joblib", ":1"])
-def test_an_engine_that_there_is_not_is_refused(on):
-    with pytest.raises(ValueError, match=r"^on must be local, ray, or ray:ADDRESS of a cluster; got '"):
-        check_engine(on)
-
-
 @pytest.mark.parametrize("on", ["ray", "ray:auto"])
 def test_an_engine_that_is_not_installed_says_how(on, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)

@@ -21,7 +21,7 @@ from rlviz.pieces.aggregation import weighted_sum
 from rlviz.pieces.surrogate import is_clipped
 from rlviz.pieces.words import label
 from rlviz.types import Batch, LossOutput, TokenObjective
-from small_models.checks import shown
+from small_models.checks import cut, shown
 from small_models.host import waits
 
 MADE_UP = torch.tensor([[[0.01, 0.1, 0.3, 0.6, 0.95]]] * 2, dtype=torch.double)  # old probabilities to try bounds with
@@ -302,7 +302,8 @@ class PolicyGradient:
         valid = isinstance(index, Tensor) and index.dtype == torch.long and index.dim() == 1
         if not valid or (len(index) and not 0 <= int(index.min()) <= int(index.max()) < len(outcomes)):
             raise ValueError(
-                f"select must return indices of groups, whole numbers from 0 to {len(outcomes) - 1}; got {index}"
+                f"select must return indices of groups, whole numbers from 0 to {len(outcomes) - 1}; got "
+                f"{cut(' '.join(str(index).split()))}"
             )
         return index
 

@@ -31,8 +31,9 @@ def keep(name: str, function: Callable[..., Any]) -> None:
         print(f"Not kept, since its check does not pass: {verdict.says}")  # noqa: T201 - the cell's output
         return
     file = Path(FOLDER) / f"{name}.py"
+    text = _module(function, name)
     file.parent.mkdir(exist_ok=True)
-    write_text(file, _module(function, name))
+    write_text(file, text)
     print(f"Kept in {file}.")  # noqa: T201 - the cell's output
 
 

@@ -180,8 +180,6 @@ def test_against_marks_what_differs():
 def test_in_a_notebook_it_is_a_block_of_code():
     assert show(GRPO)._repr_markdown_() == f"```python\n{show(GRPO)}\n```"
     assert show(DAPO, against=GRPO)._repr_markdown_().startswith("```diff\n")
-    with pytest.raises(ValueError, match="algorithm must be an algorithm, such as GRPO or a text; got 7"):
-        show(7)
 
 
 def test_what_is_remembered_is_on_the_page():
@@ -191,5 +189,3 @@ def test_what_is_remembered_is_on_the_page():
 def test_algorithms_by_name():
     assert str(show("grpo")) == str(show(GRPO))
     assert str(show("dapo", against="GRPO")) == str(show(DAPO, against=GRPO))
-    with pytest.raises(ValueError, match="algorithm 'grop' is not known; did you mean grpo"):
-        show("grop")

@@ -6,10 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlviz.algorithms import DPO, IPO, ORPO, SIMPO, PreferenceOptimization, differences, show
+from rlviz.algorithms import DPO, IPO, ORPO, SIMPO, differences, show
 from rlviz.pictures.dpo import explore_dpo, learns_from_a_pair
-from rlviz.pictures.gae import gae_curve
-from rlviz.pictures.mismatch import explore_mismatch
 from rlviz.pieces.preference import log_odds, mean_log_ratio
 from rlviz.training import PairSettings, train
 from small_models.pairs import make_pairs
@@ -89,16 +87,6 @@ def test_log_odds_of_half_are_0_and_of_a_certain_response_finite(dtype):
 def test_a_preference_loss_asks_for_what_it_needs():
     assert [a.needs_reference for a in (DPO, IPO, SIMPO, ORPO)] == [True, True, False, False]
     assert SIMPO.models == ("actor",) and IPO.models == ("actor", "reference")
-    with pytest.raises(ValueError, match="SimPO's reward, 2 · mean log π of a token, needs lengths; got None"):
-        SIMPO.loss(CHOSEN, REJECTED)
-    with pytest.raises(ValueError, match="IPO's reward, log ratio, needs ref_logp; got None"):
-        IPO.loss(CHOSEN, REJECTED)
-    with pytest.raises(ValueError, match=r"ORPO's pair_loss, .*, needs chosen_nll; got None"):
-        ORPO.pair_losses(CHOSEN, REJECTED)
-    with pytest.raises(TypeError, match=r"reward must take 1 argument \(logp\), and may ask for ref_logp, lengths"):
-        PreferenceOptimization(name="Mine", reward=lambda logp, tokens: logp, pair_loss=SIMPO.pair_loss)
-    with pytest.raises(TypeError, match=r"pair_loss must take 2 arguments \(chosen, rejected\)"):
-        replace(SIMPO, pair_loss=lambda chosen: chosen)
 
 
 @pytest.mark.parametrize("algorithm", [DPO, IPO, SIMPO, ORPO], ids=lambda algorithm: algorithm.name)
@@ -139,17 +127,3 @@ def test_ipo_pulls_back_a_pair_that_is_beyond_its_goal():
 
 def test_orpo_has_no_pull_by_the_margin_alone():
     assert [learns_from_a_pair(a) for a in (IPO, SIMPO, ORPO)] == [True, True, False]
-    with pytest.raises(ValueError, match="ORPO has no loss on the margin of a pair"):
-        explore_dpo(ORPO)
-
-
-@pytest.mark.parametrize(
-    ("curve", "said"),
-    [
-        (explore_mismatch, "IPO needs more than rewards|IPO has nothing that this picture shows"),
-        (gae_curve, "IPO learns from pairs, and no token"),
-    ],
-)
-def test_a_picture_of_tokens_refuses_what_learns_from_pairs(curve, said):
-    with pytest.raises(ValueError, match=rf"^algorithm: ({said})"):
-        curve(IPO)

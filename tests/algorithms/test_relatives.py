@@ -178,11 +178,6 @@ class TestNothingHasToBeRegistered:
         assert isinstance(algorithm, GroupPolicyGradient)
 
 
-def test_a_run_of_one_s_own_says_how_to_resume_it():
-    with pytest.raises(ValueError, match=r"is not a piece of rlviz; from Python, resume\(folder, algorithm=…\)"):
-        from_json(to_json(replace(GRPO, aggregate=lambda mask: mask.double())))
-
-
 @pytest.mark.parametrize("algorithm", RELATIVES, ids=lambda a: a.name)
 def test_a_relative_is_known_by_its_name_and_kept_in_a_run_folder(algorithm):
     assert find_algorithm(command_name(algorithm)) is algorithm
@@ -241,10 +236,6 @@ def test_maxrl_s_advantage_by_hand():
     third = 1 / 3
     expected = [[3.0, -1.0, -1.0, -1.0], [third, third, third, -1.0], [0.0] * 4, [0.0] * 4]
     torch.testing.assert_close(MeanScaled()(rewards), torch.tensor(expected, dtype=torch.double))
-    with pytest.raises(ValueError, match=r"rewards must have a mean above 0 in each group; got -0.5"):
-        MeanScaled()(torch.tensor([[-1.0, 0.0]]))
-    with pytest.raises(ValueError, match="group_size must be at least 2"):
-        MeanScaled()(torch.ones(1, 1))
 
 
 def test_maxrl_climbs_the_pass_rates_that_a_group_can_see():
@@ -273,5 +264,3 @@ def test_opo_s_baseline_by_hand():
         LengthWeighted()(rewards, mask), torch.tensor([[1.0, -7.0, 1.0]], dtype=torch.double) / 8
     )
     assert LengthWeighted()(torch.full((1, 3), 0.3), mask).tolist() == [[0.0, 0.0, 0.0]]
-    with pytest.raises(ValueError, match="group_size must be at least 2"):
-        LengthWeighted()(torch.ones(1, 1), mask[:, :1])

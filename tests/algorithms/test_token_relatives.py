@@ -9,7 +9,6 @@ import torch
 
 from rlviz import Contender, compare
 from rlviz.algorithms import DISTILLATION, ENTROPY_BONUS, FORKING_TOKENS, GDPO, GRPO, KL_COV, differences
-from rlviz.pictures.advantages import explore_advantages
 from rlviz.pictures.clip import clip_curve, explore_clip
 from rlviz.pieces.advantages import ForkingTokens, StandardizedApart, TeacherLogRatio
 from rlviz.pieces.surrogate import CovariancePenalty, EntropyBonus
@@ -92,10 +91,6 @@ def test_a_choice_is_asked_for_by_the_piece_that_makes_it():
     given = torch.zeros_like(mask)
     plain = KL_COV.loss(logp, Batch(old_logp, advantages, mask, chosen=given)).loss
     torch.testing.assert_close(plain, -((logp - old_logp).exp() * advantages)[mask].mean())
-    with pytest.raises(ValueError, match="needs chosen; got None"):
-        replace(KL_COV, surrogate=lambda ratio, advantages, lower, upper, chosen: ratio).loss(
-            logp, Batch(old_logp, advantages, mask)
-        )
 
 
 def test_the_bonus_is_the_objective_and_c_h_with_gradient_on_every_token():
@@ -164,8 +159,6 @@ def test_gdpo_is_trl_s_and_tells_apart_what_a_sum_does_not():
     one, both = GDPO.advantages(correct + well_formed, torch.ones(4, 4, 1, dtype=torch.bool), correct=correct,
                                 well_formed=well_formed)[0][0, :2, 0]  # fmt: skip
     assert one > both and GRPO.advantage(correct + well_formed)[0, 0] == GRPO.advantage(correct + well_formed)[0, 1]
-    with pytest.raises(ValueError, match="answer and format must not both be 0"):
-        StandardizedApart(answer=0.0, format=0.0)
 
 
 def test_distillation_climbs_down_the_kl_to_the_teacher():
@@ -184,10 +177,6 @@ def test_a_table_learns_its_teacher():
     run = train_table(DISTILLATION, good_actions(1, 5), steps=150, replicas=8, groups=8, lr=0.5, reference=teacher)
     away = abs(run.probabilities[:, -1, 0, 0] - torch.tensor(teacher).numpy()).max()
     assert away < 0.1 and run.accuracy[:, -1].mean() == pytest.approx(0.6, abs=0.05)
-    with pytest.raises(ValueError, match="reference must be a teacher's probabilities of the actions for Distillation"):
-        train_table(DISTILLATION)
-    with pytest.raises(ValueError, match="reference must be 5 probabilities above 0 that add up to 1"):
-        train_table(DISTILLATION, good_actions(1, 5), reference=(0.5, 0.5))
 
 
 @pytest.mark.parametrize("algorithm", [KL_COV, GDPO, ENTROPY_BONUS, FORKING_TOKENS], ids=lambda a: a.name)
@@ -295,23 +284,5 @@ def test_distillation_is_compared_with_a_teacher(tmp_path):
         comparison.contenders == ["Student"]
         and read_config(tmp_path / "out" / "student-seed0")["reference"] == "chain-rare"
     )
-    with pytest.raises(ValueError, match="Distillation learns from a teacher"):
-        compare([replace(who, reference=None)], seeds=1, out=tmp_path / "other")
     with pytest.raises(ValueError, match=r"has chain-rare, and not chain, reference; name another folder"):
         compare([replace(who, reference="chain")], seeds=1, budget="updates", amount=2, out=tmp_path / "out")
-
-
-def test_a_teacher_that_will_not_do():
-    policy = load_policy("chain", device="cpu")
-    with pytest.raises(ValueError, match=r"reference: Distillation learns from a teacher.*--reference"):
-        train(policy, "chain", DISTILLATION, SHORT)
-    with pytest.raises(ValueError, match="reference must be"):
-        train(policy, "chain", DISTILLATION, SHORT, reference=7)
-    with pytest.raises(ValueError, match="reset_reference_every must be 0 where a reference is given"):
-        train(policy, "chain", GRPO, replace(SHORT, reset_reference_every=1), reference="chain")
-
-
-@pytest.mark.parametrize(("algorithm", "needs"), [(GDPO, "correct and well_formed"), (FORKING_TOKENS, "old_entropy")])
-def test_a_picture_of_rewards_says_what_an_advantage_needs_beyond_them(algorithm, needs):
-    with pytest.raises(ValueError, match=f"^algorithm: {algorithm.name}'s advantage needs {needs}, which a picture of"):
-        explore_advantages(algorithm)

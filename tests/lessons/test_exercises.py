@@ -339,10 +339,6 @@ def test_edits_are_made_at_once_in_the_body():
     assert lines_of(source, read_edits("y = x → y = -x\n→ return y + 1")) == (3, 4)
     both = [("x * 2", "y"), ("return y", "return x * 2")]  # what one brings in, the other does not touch
     assert edited(source, both).endswith("    y = y\n    return x * 2")
-    with pytest.raises(ValueError, match="'x - 2' is not in the answer"):
-        edited(source, read_edits("x - 2 → x"))
-    with pytest.raises(ValueError, match="touch the same words"):
-        edited(source, read_edits("x * 2 → x\n* 2 →"))
 
 
 def test_a_table_of_slips_is_read():

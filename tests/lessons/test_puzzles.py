@@ -184,9 +184,3 @@ def test_a_run_is_drawn_and_its_setting_is_not_told(monkeypatch):
     assert isinstance(figure, Figure)
     assert all(choice in asked["text/plain"] for choice in RUNS["02"].choices)
     assert RUNS["02"].does not in " ".join(ax.get_title() for ax in figure.axes)
-
-
-def test_a_lesson_without_one_is_named():
-    for ask in (show_bug, unlabelled, lambda lesson: check.bug(lesson, line=1, does="")):
-        with pytest.raises(ValueError, match=r"lesson must be one of .*02.*; got '99'"):
-            ask("99")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlviz.algorithms import DAPO, DCPO, DR_GRPO, GRPO, GRPO_PROCESS, GSPO, LITE_PPO, MAX_RL, PPO
+from rlviz.algorithms import DAPO, DCPO, DR_GRPO, GRPO, GSPO, LITE_PPO, MAX_RL
 from rlviz.pictures.advantages import FEWER, GROUPS, POINTS, SIZES, explore_advantages, interpolated, texts
 from rlviz.pictures.groups import memory
 from rlviz.pieces.advantages import PromptHistory
@@ -165,11 +165,3 @@ def test_interpolation_is_numpy_s():
     x = np.linspace(-0.5, 1.5, 41)
     found = interpolated(*(torch.from_numpy(each) for each in (x, xs, ys))).numpy()
     np.testing.assert_allclose(found, np.interp(x, xs, ys))
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "says"), [(PPO, "PPO does not learn from groups"), (GRPO_PROCESS, "needs step_ends")]
-)
-def test_refusals(algorithm, says):
-    with pytest.raises(ValueError, match=says):
-        explore_advantages(algorithm)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rlviz.algorithms import DAPO, DCPO, DPO, DR_GRPO, GRPO
+from rlviz.algorithms import DAPO, DCPO, DR_GRPO, GRPO
 from rlviz.pictures.aggregation import explore_aggregation
 
 LENGTHS = np.array([2, 4, 8, 16])
@@ -114,17 +114,3 @@ def test_words_by_hand(arguments, conclusion, details):
     explorer = explore_aggregation(**arguments)
     assert explorer.conclusion == f"Averaging the means of two parts, {conclusion}"
     assert details in explorer.caption
-
-
-def test_what_has_no_aggregation_or_not_four_lengths_is_refused():
-    with pytest.raises(ValueError, match="algorithm: DPO has nothing that this picture shows"):
-        explore_aggregation(DPO)
-    for wrong, said in (
-        ((1, 2), "must be 4 numbers; got"),
-        (7, "must be 4 numbers; got 7"),
-        ((1, 2, 3, 99), "must be from 1 to 16; got 99"),
-        ((1, 2, 3, "a"), "must be a number; got 'a'"),
-        ((1, 2, 3, 4.5), "must be a whole number; got 4.5"),
-    ):
-        with pytest.raises(ValueError, match=f"^lengths {said}"):
-            explore_aggregation(lengths=wrong)

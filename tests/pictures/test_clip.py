@@ -1,6 +1,5 @@
 """Where a token has no gradient, its push, whose ratio it is, and bounds that are no limits."""
 
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -99,69 +98,6 @@ def test_a_dual_clip_is_said_and_widens_the_picture():
     assert explorer.names().one("reach") == 3.75  # 1.25 c
 
 
-def one_number(old_logp):
-    return 0.8
-
-
-def three_limits(old_logp):
-    return 0.8, 1.0, 1.2
-
-
-def one_tensor(old_logp):
-    return torch.ones_like(old_logp)
-
-
-def wrong_shape(old_logp):
-    return torch.full((7,), 0.8), torch.full((7,), 1.2)
-
-
-def nothing(old_logp):
-    return None
-
-
-def words(old_logp):
-    return "low", "high"
-
-
-def upside_down(old_logp):
-    return 1.2, 0.8
-
-
-def not_a_number(old_logp):
-    return 0 * old_logp + 0.8, (1 - old_logp.exp() - 2).sqrt()
-
-
-NO_PAIR = {
-    one_number: "0.8",
-    three_limits: "0.8 and 1.0 and 1.2",
-    one_tensor: r"a tensor \[2, 1, 5\]",
-    wrong_shape: r"a tensor \[7\] and a tensor \[7\]",
-    nothing: "None",
-    words: "'low' and 'high'",
-}
-NO_LIMITS = {upside_down: "1.2 and 0.8", not_a_number: "0.8 and nan"}
-
-
-@pytest.mark.parametrize("explore", [explore_clip, explore_bounds])
-@pytest.mark.parametrize("rule", [*NO_PAIR, *NO_LIMITS], ids=lambda rule: rule.__name__)
-def test_bounds_that_are_no_limits_are_refused_in_one_sentence(rule, explore):
-    said = rf"^Mine's bounds, {rule.__name__.replace('_', ' ')}, must "
-    said += (
-        r"return two limits, lower and upper, each a number or" if rule in NO_PAIR else "give limits with lower ≤ upper"
-    )
-
-    def explored(**named):
-        mine = replace(GRPO, name="Mine", bounds=rule)  # refused here already, but for a shape that one batch may have
-        return explore(**{name: value(mine) for name, value in named.items()})
-
-    with pytest.raises(ValueError, match=said) as caught:
-        explored(algorithm=lambda mine: mine)
-    assert "\n" not in str(caught.value)
-    assert re.search(f"got {({**NO_PAIR, **NO_LIMITS})[rule]}$", str(caught.value))
-    with pytest.raises(ValueError, match="must"):
-        explored(beside=lambda mine: (mine,))
-
-
 def test_a_lower_limit_below_0_is_none():
     def as_far_as_it_may_move(old_logp):  # |new − old probability| ≤ .2
         room = 0.2 / old_logp.exp()
@@ -169,23 +105,6 @@ def test_a_lower_limit_below_0_is_none():
 
     curve = clip_curve(replace(GRPO, name="Mine", bounds=as_far_as_it_may_move), advantage=-1.0, old_prob=0.1)
     assert (curve.lower, curve.upper) == (0.0, pytest.approx(3.0)) and not curve.clipped.any()
-
-
-def test_a_rule_that_is_wrong_for_some_tokens_only_is_told_where():
-    def at_a_fifth(old_logp):
-        return torch.where((old_logp.exp() - 0.2).abs() < 0.02, 2.0, 0.8), 1.2
-
-    mine = replace(GRPO, name="Mine", bounds=at_a_fifth)
-    explorer = explore_clip(mine)
-    assert explorer.caption.startswith("Mine")
-    with pytest.raises(ValueError, match=r"for old probability 0\.2 got 2 and 1\.2"):
-        explorer.set(old_prob=0.2)
-
-
-@pytest.mark.parametrize("wrong", [{"old_prob": 0.0}, {"old_prob": 1.5}, {"max_ratio": 0.0}, {"points": 1}])
-def test_curves_refuse_what_has_no_meaning(wrong):
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        clip_curve(GRPO, advantage=1.0, **wrong)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -199,15 +118,6 @@ def test_the_legend_of_small_multiples_fits_the_figure(count):
     assert {text.get_text() for text in legend.get_texts()} >= {"no gradient", "push on log π", "objective J"}
 
 
-def test_a_surrogate_without_a_gradient_is_refused_by_name():
-    still = replace(GRPO, name="Mine", surrogate=lambda ratio, advantages, lower, upper: (ratio * advantages).detach())
-    with pytest.raises(ValueError, match=r"Mine's surrogate, .*, must have a gradient by the ratio"):
-        explore_clip(algorithm=still)
-
-
 @pytest.mark.parametrize("explore", [explore_clip, explore_bounds])
-@pytest.mark.parametrize("beside", [np.array([1, 2]), np.array(3), np.array(["DAPO"]), ("dapo",), "dapo"], ids=str)
-def test_what_is_no_list_of_algorithms_beside_it_is_refused(explore, beside):
-    with pytest.raises(ValueError, match="beside must be a list of algorithms, such as GRPO; got"):
-        explore(beside=beside)
+def test_an_array_of_algorithms_may_stand_beside_it(explore):
     assert explore(beside=np.array([DAPO, DCPO], dtype=object)).values["beside"] == ["DAPO", "DCPO"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlviz.algorithms import DAPO, DCPO, DR_GRPO, FORKING_TOKENS, GRPO, GRPO_PROCESS, LITE_PPO, PPO
+from rlviz.algorithms import DAPO, DCPO, DR_GRPO, FORKING_TOKENS, GRPO, LITE_PPO
 from rlviz.page.tracing import evaluate
 from rlviz.pictures.entropy import LEVELS, REPLICAS, REWARDS, STEPS, at_levels, data, entropy_curve, explore_entropy
 from rlviz.pieces.aggregation import token_mean
@@ -122,15 +122,3 @@ def test_every_reward_trains(reward):
     got = outputs(GRPO, reward)
     learned = got["accuracy"][-1] - got["accuracy"][0]
     assert learned > 0.1 if REWARDS[reward].good else learned == pytest.approx(0)
-
-
-def test_refusals():
-    with pytest.raises(ValueError, match=r"reward must be one of 3 good of 20, .*; got 'none'"):
-        explore_entropy(reward="none")
-    with pytest.raises(ValueError, match="step must be from 0 to 60; got 61"):
-        explore_entropy(step=61)
-    for algorithm in (PPO, GRPO_PROCESS):
-        with pytest.raises(ValueError, match="has nothing that this picture shows"):
-            explore_entropy(algorithm)
-    with pytest.raises(ValueError, match="beside must be a list of algorithms, such as GRPO; got 'dapo'"):
-        explore_entropy(beside="dapo")

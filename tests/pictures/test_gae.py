@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlviz.algorithms import DR_GRPO, GRPO, GRPO_PROCESS, PPO
+from rlviz.algorithms import DR_GRPO, GRPO, PPO
 from rlviz.page.tracing import evaluate
 from rlviz.pictures.gae import LAMBDAS, explore_gae, gae, gae_curve
 from rlviz.pieces.gae import GAE
@@ -112,18 +112,6 @@ def test_a_critic_s_rule_of_one_s_own():
     caption = explore_gae(mine, wiggle=0.0).caption
     assert caption.startswith("Mine gives its 12 tokens an A from ") and "whitening" not in caption
     assert "by 0.00 and 0.00 at λ = 0, by 0.00 and" in caption
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"tokens": 1}, {"tokens": 25}, {"answer": "maybe"}, {"start": 0.0}, {"start": 1.0}, {"offset": 1.5}, {"wiggle": -0.1},
-     {"lam": 2.0}],
-)  # fmt: skip
-def test_refusals_name_the_parameter(wrong):
-    with pytest.raises(ValueError, match=f"^{next(iter(wrong))} must be"):
-        gae_curve(PPO, **wrong)
-    with pytest.raises(ValueError, match="algorithm: GRPO \\(process\\) has nothing that this picture shows"):
-        explore_gae(GRPO_PROCESS)
 
 
 def test_words_by_hand():

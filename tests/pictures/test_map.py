@@ -92,28 +92,6 @@ def test_a_large_map_has_signs_and_a_missing_cell_a_question_mark(tmp_path):
     assert "nothing was run yet" in picture.caption and "1 cannot be judged" in picture.caption
 
 
-def test_maps_that_there_are_not():
-    for which in ("dcpo-limit", "nowhere.jsonl", "README.md"):
-        with pytest.raises(ValueError, match=r"which must be one of dcpo-limits, .* or a file ending in .jsonl"):
-            explore_map(which)
-    with pytest.raises(ValueError, match="did you mean dcpo-limits"):
-        find_map("dcpo-limit")
-
-
-@pytest.mark.parametrize(
-    ("place", "said"),
-    [
-        ({"row": 99}, "row must be from 1 to 6.*; got 99"),
-        ({"column": 0}, "column must be from 1 to 6.*; got 0"),
-        ({"row": 2.5}, "row must be a whole number; got 2.5"),
-    ],
-)
-def test_a_cell_that_a_map_lacks_is_refused(place, said):
-    for look in (explore_map, map_curve):
-        with pytest.raises(ValueError, match=f"^{said}$"):
-            look(**place)
-
-
 def test_a_map_of_one_s_own_begins_in_its_last_column_and_is_alone(tmp_path):
     path = made([-0.4, 0.1], [0.01, 0.05], tmp_path)
     for which in (str(path), path, find_map(path)):

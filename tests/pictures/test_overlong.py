@@ -6,7 +6,7 @@ from math import inf, sqrt
 import numpy as np
 import pytest
 
-from rlviz.algorithms import DAPO, DR_GRPO, DUPO, GRPO, MAX_RL, PPO
+from rlviz.algorithms import DAPO, DR_GRPO, DUPO, GRPO, MAX_RL
 from rlviz.pictures.overlong import explore_overlong
 from rlviz.pieces.shaping import SoftOverlongPunishment
 
@@ -117,5 +117,3 @@ def test_what_is_not_there_is_not_said_or_drawn():
     assert (
         np.isnan(shown(shaping="filter")("start")) and not shown()("own_differs") and shown(factor=0.5)("own_differs")
     )
-    with pytest.raises(ValueError, match="PPO has nothing that this picture shows"):
-        explore_overlong(PPO)

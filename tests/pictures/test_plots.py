@@ -45,10 +45,6 @@ def test_old_samples_tell_the_truth_on_average_and_are_worth_less_and_less():
     figure = plot_importance(curve)
     line = next(line for line in figure.axes[0].get_lines() if line.get_label() == "mean of ratio · reward")
     np.testing.assert_array_equal(line.get_ydata(), curve.mean)
-    with pytest.raises(ValueError, match="old_prob must be above 0 and below 1; got 1"):
-        importance_curve(old_prob=1.0)
-    with pytest.raises(ValueError, match="samples must be at least 1; got 0"):
-        importance_curve(samples=0)
 
 
 def test_token_weights_are_drawn_as_they_are():
@@ -59,8 +55,6 @@ def test_token_weights_are_drawn_as_they_are():
     assert len(figure.axes) == 6
     heights = [bar.get_height() for bar in figure.axes[4].patches]
     assert heights == [0.125] * 4
-    with pytest.raises(ValueError, match=r"lengths must be numbers of tokens.*got \[0, 0\]"):
-        token_weights(sequence_mean, [0, 0])
 
 
 def test_difficulty_by_hand():
@@ -71,8 +65,6 @@ def test_difficulty_by_hand():
     np.testing.assert_allclose(difficulty_curve(GroupAdvantage(scale="none"), 4).size, [1.5, 2.0, 1.5])
     line = plot_difficulty({"GRPO": curve}).get_lines()[0]
     np.testing.assert_allclose(line.get_ydata(), curve.size / curve.size[1])
-    with pytest.raises(ValueError, match="group_size must be at least 2; got 1"):
-        difficulty_curve(GroupAdvantage(), 1)
 
 
 def test_bands_hold_the_mean_and_four_fifths_of_the_curves():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlviz.algorithms import CISPO, DCPO, DPO, GRPO, GSPO, GSPO_TOKEN, PPO_PENALTY
+from rlviz.algorithms import CISPO, DCPO, GRPO, GSPO, GSPO_TOKEN, PPO_PENALTY
 from rlviz.pictures.ratio import explore_ratio
 from rlviz.pieces.surrogate import DualClip, unclipped
 from tests.page.programs import needs_node, run
@@ -194,11 +194,6 @@ def test_the_conclusion_tells_the_ratios_and_what_is_cut(arguments, says):
 def test_the_details_tell_when_limits_are_narrow_and_products_run_away():
     assert "most of what moved as its advantage asks is cut" in explore_ratio(GSPO).caption
     assert "their products within a factor e^34." in explore_ratio(noise=0.5, length=200).caption
-
-
-def test_an_algorithm_without_a_ratio_is_refused():
-    with pytest.raises(ValueError, match="algorithm: DPO has nothing that this picture shows"):
-        explore_ratio(DPO)
 
 
 def test_paper_has_bars_as_wide_as_their_bins():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlviz.algorithms import DAPO, DCPO, DR_GRPO, DUPO, GRPO, PPO
+from rlviz.algorithms import DAPO, DCPO, DR_GRPO, DUPO, GRPO
 from rlviz.page.names import drawn
 from rlviz.pictures.sampling import AT_A_POINT, SAMPLING, STEPS, always_full, explore_sampling, past, replacing
 
@@ -173,10 +173,3 @@ def test_words_at_several_settings():
     assert "GRPO (keep all): of the batch's places 0% informative, 0% repeats" in nothing
     assert "From memory the mean |A|" in explore_sampling(DCPO, visits=2).caption
     assert "From memory the mean |A|" not in explore_sampling(DR_GRPO, beside=(DCPO,), visits=1).caption
-
-
-def test_refusals():
-    with pytest.raises(ValueError, match="PPO does not learn from groups"):
-        explore_sampling(PPO)
-    with pytest.raises(ValueError, match="select must return indices"):
-        explore_sampling(replace(GRPO, name="Mine", select=lambda rewards: rewards))

@@ -1,9 +1,5 @@
 """The picture of a critic: the line stands where the values are, ends at the score, and is cut off nowhere."""
 
-import re
-
-import pytest
-
 from rlviz.runs.critic import plot_values
 
 RIGHT = (["4", "#", "end"], [0.3, 0.7, 0.6], 1.0)
@@ -44,19 +40,3 @@ def test_the_lines_are_told_apart_without_colour_and_named_once():
     assert [text.get_text() for text in legend.get_texts()] == ["critic's V", "score"]
     value, score = (next(x for x in figure.axes[0].get_lines() if x.get_label() == n) for n in ("critic's V", "score"))
     assert value.get_marker() != score.get_marker()
-
-
-@pytest.mark.parametrize(
-    ("answers", "words"),
-    [
-        ({}, "answers must hold at least one; got none"),
-        (
-            {"right": (["4", "end"], [0.3], 1.0)},
-            "answers must have a value for each token; got 1 for 2 in 'right'",
-        ),
-        ({"right": ([], [], 1.0)}, "answers must have a value for each token; got 0 for 0 in 'right'"),
-    ],
-)
-def test_what_cannot_be_drawn_is_refused(answers, words):
-    with pytest.raises(ValueError, match=f"^{re.escape(words)}$"):
-        plot_values(answers)

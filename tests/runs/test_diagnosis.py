@@ -418,28 +418,6 @@ def test_markup_in_a_folder_s_name_and_texts_is_shown_as_it_is(trained, tmp_path
     assert "<img" not in html and html.count("&lt;img src=x") == 3
 
 
-@pytest.mark.parametrize(
-    ("source", "says"),
-    [
-        ([], "has no step yet, so there is nothing to diagnose"),
-        (3, "run must be a run folder, a run that is kept in one, or a list of step records; got int"),
-        ([1, 2], "run must be a run folder"),
-        (None, "run must be a run folder"),
-    ],
-)
-def test_what_is_no_run_is_refused(source, says):
-    with pytest.raises(ValueError, match=says):
-        diagnose(source)
-
-
-def test_a_run_without_a_folder_keeps_no_records(trained):
-    run = train(load_policy("chain", device="cpu"), "chain", GRPO, SMALL)
-    with pytest.raises(ValueError, match=r"give the list of them, and settings=run\.settings"):
-        diagnose(run)
-    with pytest.raises(FileNotFoundError, match="holds no run"):
-        diagnose(trained[1].parent)
-
-
 def test_a_policy_that_is_lost_before_there_is_a_median_is_called_broken():
     run = train("chain", "grpo", TrainSettings(steps=25, num_prompts=8, lr=3e-2, evaluate_every=0))
     found = list(diagnose(list(run), run.settings))

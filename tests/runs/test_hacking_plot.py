@@ -140,16 +140,3 @@ def test_limits_hold_what_is_drawn():
     far = history()
     far["kl"] *= 100
     assert axes_of(plot_hacking({"far": [far]}))["kl"].get_ylim()[1] > 390
-
-
-@pytest.mark.parametrize(
-    ("runs", "words"),
-    [
-        ({}, "runs must be one to 4 settings, to be told apart; got 0"),
-        ({str(n): [history()] for n in range(5)}, "runs must be one to 4 settings, to be told apart; got 5"),
-        ({"a": [history()], "b": []}, "runs must hold a history for each setting; got none for b"),
-    ],
-)
-def test_what_cannot_be_drawn_is_refused(runs, words):
-    with pytest.raises(ValueError, match=words):
-        plot_hacking(runs)

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rlviz.algorithms import ALGORITHMS, DAPO, DPO, GRPO, PPO, differences
+from rlviz.algorithms import ALGORITHMS, DAPO, GRPO, PPO, differences
 from rlviz.runs.formula import filled
 from rlviz.runs.inspected import StepWriter
 from rlviz.runs.inspector import LISTED, _listed, inspect_run
 from rlviz.runs.panel import training_panel
 from rlviz.runs.terms import token_terms
-from rlviz.training import PairSettings, RunFolder, TrainSettings, resume, train
+from rlviz.training import RunFolder, TrainSettings, resume, train
 from small_models.policies import load_policy
 from small_models.tasks import Chain
 
@@ -427,14 +427,6 @@ def test_the_wrong_algorithm_for_a_list_of_records_is_noticed(grpo):
 
 def test_what_cannot_be_inspected_says_why(tmp_path, grpo):
     _, folder = grpo
-    with pytest.raises(FileNotFoundError, match="holds no run"):
-        inspect_run(tmp_path)
-    with pytest.raises(
-        ValueError, match="run must be a run folder, a list of step records or a training panel; got int"
-    ):
-        inspect_run(7)
-    with pytest.raises(ValueError, match="keeps no records of its own"):
-        inspect_run(train(load_policy("chain", device="cpu"), Chain(), GRPO, SETTINGS))
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ValueError, match=r"config[.]json lacks task; it is damaged or was written by another version"):
         inspect_run(tmp_path)
@@ -556,15 +548,6 @@ def test_a_run_with_a_critic_shows_what_it_said_before_each_token(tmp_path):
     assert len({token.advantage for token in tokens}) > 1
 
 
-def test_a_run_on_pairs_has_no_groups_to_look_into(tmp_path):
-    settings = PairSettings(steps=1, num_pairs=8, batch_size=8)
-    training = train(load_policy("chain", device="cpu"), Chain(), DPO, settings, out=tmp_path / "dpo")
-    records = list(training)
-    for source in (tmp_path / "dpo", records):
-        with pytest.raises(ValueError, match="run learned from preference pairs and sampled no groups to look into"):
-            inspect_run(source)
-
-
 def test_a_frozen_page_holds_what_the_kernel_would_send(grpo, dapo, monkeypatch):
     packed = []
     monkeypatch.setattr(
@@ -596,9 +579,6 @@ def test_it_is_saved_as_a_page_that_asks_nobody(grpo, dapo, tmp_path):
     page = inspect_run(grpo[1], dapo[1]).save(tmp_path / "both.html").read_text(encoding="utf-8")
     assert "<title>rlviz: 1 (GRPO) and 2 (DAPO)</title>" in page and "default-src &#x27;none&#x27;;" in page
     assert "http" not in page.replace("http-equiv", "")
-    with pytest.raises(ValueError, match=r"path must end in \.html; got 'both.pdf'"):
-        inspect_run(grpo[1]).save(tmp_path / "both.pdf")
-    assert not (tmp_path / "both.pdf").exists()
 
 
 def test_a_token_of_a_group_that_an_algorithm_leaves_out_is_not_clipped_by_it(grpo):

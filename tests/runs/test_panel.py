@@ -131,11 +131,6 @@ def test_the_group_is_a_table_and_text_in_it_is_text():
     )
 
 
-def test_unknown_tasks_are_refused():
-    with pytest.raises(ValueError, match="did you mean chain"):
-        training_panel("chian")
-
-
 def test_other_runs_are_told_until_they_end():
     one, two = UnderWay(), UnderWay()
     assert one.others() == two.others() == 0

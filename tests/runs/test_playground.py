@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import rlviz.algorithms
-from rlviz import DAPO, GRPO, PPO, TrainSettings, train, train_in_page
+from rlviz import DAPO, GRPO, TrainSettings, train, train_in_page
 from rlviz.algorithms import ALGORITHMS, RELATIVES, GroupPolicyGradient, numbers
 from rlviz.cli import app
 from rlviz.page.script import module
@@ -211,22 +211,6 @@ def test_a_rule_of_one_s_own_is_traced_and_joins_the_choice():
     assert set(parts(mine)["programs"]["open"]["rules"]) == {"Mine", *in_page.OFFERED}
     shown = train_in_page(mine, "trip")._repr_mimebundle_()
     assert "data-rlviz" in shown["text/html"] and shown["text/plain"].startswith("Mine trains here")
-
-
-def test_what_cannot_train_in_a_page_is_refused_in_a_sentence():
-    def reads(ratio, advantages, lower, upper):
-        return ratio * advantages if float(ratio.mean()) > 0 else ratio
-
-    with pytest.raises(ValueError, match=r"reads a number|float"):
-        train_in_page(replace(GRPO, name="Mine", surrogate=reads))
-    with pytest.raises(ValueError, match="task must be one of chain, chain-rare, sort, trip; got 'lookup'"):
-        train_in_page(GRPO, "lookup")
-    with pytest.raises(ValueError, match="GRPO is the name of another one; give yours its own"):
-        train_in_page(GRPO.with_parameters(eps_high=0.5))
-    with pytest.raises(ValueError, match="PPO needs a critic, which the page does not have; train it by the kernel"):
-        train_in_page(PPO)
-    with pytest.raises(ValueError, match="algorithm must be"):
-        train_in_page(3)
 
 
 def test_responses_of_a_step_are_as_many_as_the_worker_takes():

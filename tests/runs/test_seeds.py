@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
 import torch
 
 from rlviz import load_policy, train
@@ -37,8 +36,3 @@ def test_a_judge_is_the_seeds_own():
         for model in models
     ]
     assert runs[0][0].reward == theirs[1] != theirs[0]
-
-
-def test_no_seed_is_a_sentence():
-    with pytest.raises(ValueError, match="seeds must hold at least one seed"):
-        train_seeds("chain", "chain", "grpo", TINY, seeds=())

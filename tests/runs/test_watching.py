@@ -95,21 +95,6 @@ def test_runs_of_one_name_are_seeds_of_one_thing(notebook):
     assert picture.caption.startswith("Run 3 of 3 (b), step 3 of 3: reward ")
 
 
-@pytest.mark.parametrize(
-    ("run", "given", "says"),
-    [
-        (7, {}, "run must be a TrainingRun; got 7"),
-        ([1], {}, r"run must be a TrainingRun; got \[1\]"),
-        (None, {"of": 0}, "of must be at least 1; got 0"),
-        (None, {"of": "all"}, "of must be a whole number; got 'all'"),
-        (None, {"name": 7}, "name must be a text; got 7"),
-    ],
-)
-def test_what_cannot_be_watched_is_refused_at_once(run, given, says):
-    with pytest.raises(ValueError, match=f"^{says}$"):
-        watch(train("chain", "grpo", TINY) if run is None else run, **given)
-
-
 def test_runs_on_pairs_are_handed_on(notebook):
     _, shown = notebook
     records = list(watch(train("chain", DPO, PairSettings(steps=2, num_pairs=8, batch_size=4))))

@@ -53,8 +53,6 @@ def test_policies_are_llama_shaped_and_seeded():
     weights = policy.model.state_dict()
     assert all(torch.equal(weights[name], same[name]) for name in weights)
     assert any(not torch.equal(weights[name], other[name]) for name in weights)
-    with pytest.raises(ValueError, match="hidden_size must be a multiple"):
-        build_policy(hidden_size=30)
 
 
 def test_building_and_loading_leave_everybody_s_random_numbers_alone(tmp_path):
@@ -79,9 +77,6 @@ def test_policies_of_experts_are_mixtral_shaped_and_seeded():
     weights = policy.model.state_dict()
     assert all(torch.equal(weights[name], same[name]) for name in weights)
     assert any(not torch.equal(weights[name], other[name]) for name in weights)
-    for experts in (-1, 1, 2):
-        with pytest.raises(ValueError, match=f"experts must be 0 .none. or at least 3, .*; got {experts}"):
-            build_policy(experts=experts)
 
 
 def how_experts_work(model):
@@ -134,8 +129,6 @@ def test_a_frozen_copy_has_weights_of_its_own():
 def test_devices():
     assert choose_device("cpu") == torch.device("cpu")
     assert choose_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
-    with pytest.raises(ValueError, match="device must be one of auto, cpu, cuda; got 'tpu'"):
-        choose_device("tpu")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
@@ -171,11 +164,6 @@ def test_what_cannot_be_loaded_is_said_in_a_sentence(tmp_path):
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(ValueError, match="is not JSON"):
         load_policy(tmp_path)
-    with pytest.raises(
-        ValueError,
-        match=r"no folder here, no shipped policy \(chain, chain-experts, chain-rare, lookup, ramble, sort, trip\)",
-    ):
-        load_policy("no-such-owner/no-such-model")
 
 
 def test_pickled_weights_are_not_read(tmp_path):
@@ -233,3 +221,15 @@ def test_a_task_without_a_warm_start_asks_no_hub(monkeypatch):
     monkeypatch.setattr("small_models.policies._read_model", None)
     with pytest.raises(ValueError, match="policy: the task reverse has no warm start here; make one by python -m"):
         load_policy("reverse")
+
+
+@pytest.mark.parametrize("experts", [0, 8])
+def test_a_policy_is_as_large_as_the_refusal_counts(experts, monkeypatch):
+    from small_models import policies
+
+    count = build_policy(experts=experts, num_layers=3, device="cpu").num_parameters
+    monkeypatch.setattr(policies, "LARGEST", count)
+    build_policy(experts=experts, num_layers=3, device="cpu")
+    monkeypatch.setattr(policies, "LARGEST", count - 1)
+    with pytest.raises(ValueError, match=r"^hidden_size, num_layers and experts would make a policy of"):
+        build_policy(experts=experts, num_layers=3)

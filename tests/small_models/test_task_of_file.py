@@ -2,7 +2,6 @@
 
 import json
 import pickle
-import re
 
 import pytest
 import torch
@@ -30,13 +29,6 @@ def even(prompt, response, answer):
     return len(response) % 2 == 0
 def graded(prompt, response, answer):
     return Grade(format=False, correct=prompt.endswith("model: "))
-def raises(prompt, response, answer):
-    raise KeyError("no such key")
-def leaves(prompt, response, answer):
-    raise SystemExit(0)
-def half(prompt, response, answer):
-    return 0.5
-NUMBER = 1
 """
 
 
@@ -95,59 +87,6 @@ def test_what_a_chat_template_writes_is_what_the_policy_reads(folder):
     assert off.all_prompts() == plain.all_prompts()
 
 
-GOOD = '{"prompt": "a?", "answer": "1"}\n{"prompt": "b?", "answer": "2"}\n'
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (GOOD + '{"prompt": "c?"}\n', "eggs.jsonl, line 3 lacks answer"),
-        (GOOD + "oops\n", "eggs.jsonl, line 3 is not JSON (invalid character at byte 0)"),
-        (GOOD + '{"prompt": 5, "answer": 1}', "eggs.jsonl, line 3: prompt must be a text or a list; got 5"),
-        (GOOD + '{"prompt": " ", "answer": 1}', "eggs.jsonl, line 3: prompt must not be empty"),
-        (GOOD + '{"prompt": [{"role": "user"}], "answer": 1}', "eggs.jsonl, line 3: prompt[0] lacks content"),
-        (GOOD + '{"prompt": "c?", "answer": "yes"}', "eggs.jsonl, line 3: answer must hold a number, which last-number "
-         "looks for; got 'yes'"),
-        (GOOD + '{"prompt": "a?", "answer": "7"}', "eggs.jsonl, line 3: the prompt is that of line 1, with another answer"),
-        ("", "task: eggs.jsonl holds no prompt; two are needed, one to learn from and one to test on"),
-        (GOOD[:32], "task: eggs.jsonl holds one prompt; two are needed, one to learn from and one to test on"),
-    ],
-)  # fmt: skip
-def test_a_bad_line_is_refused_by_its_number(text, message, folder):
-    (folder / "eggs.jsonl").write_text(text)
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        find_task("eggs.jsonl", rule="last-number", policy=chat_policy())
-
-
-@pytest.mark.parametrize(
-    ("name", "given", "message"),
-    [
-        ("eggs.jsonl", {}, "rule is missing: how are responses to the prompts of eggs.jsonl graded"),
-        ("eggs.jsonl", {"rule": "last"}, "rule must be last-number, exact, or FILE.py:function; got 'last'"),
-        ("none.jsonl", {"rule": "exact"}, "task: there is no file none.jsonl"),
-        ("eggs.csv", {"rule": "exact"}, "or a file ending in .jsonl; got 'eggs.csv'"),
-        ("chain", {"rule": "exact"}, "rule is for a task from a file"),
-        ("eggs.jsonl", {"rule": "none.py:even"}, "rule: there is no Python file none.py"),
-        ("eggs.jsonl", {"rule": "eggs.py:even"}, "cannot be imported (SyntaxError"),
-        ("eggs.jsonl", {"rule": "rules.py:evn"}, "rules.py has no function evn; it has Grade, even"),
-        ("eggs.jsonl", {"rule": "rules.py:NUMBER"}, "rules.py has no function NUMBER"),
-        (
-            "eggs.jsonl",
-            {"rule": "rules.py:raises"},
-            "raised KeyError: 'no such key' for a response to eggs.jsonl, line 1",
-        ),
-        ("eggs.jsonl", {"rule": "rules.py:leaves"}, "raised SystemExit: 0"),
-        ("eggs.jsonl", {"rule": "rules.py:half"}, "must return True or False, or a Grade; got 0.5"),
-        ("eggs.jsonl", {"rule": "exact", "chat": "on", "policy": chat_policy(chat=False)}, "has no chat template"),
-    ],
-)
-def test_a_task_that_cannot_be_is_refused_in_a_sentence(name, given, message, folder):
-    (folder / "eggs.py").write_text("def even(:")
-    with pytest.raises(ValueError, match=re.escape(message)) as refused:
-        find_task(name, **given)
-    assert "\n" not in str(refused.value)
-
-
 def test_a_rule_of_ones_own_and_its_way_to_another_process(folder):
     task = find_task("eggs.jsonl", rule="rules.py:even")
     again = pickle.loads(pickle.dumps(task))
@@ -167,8 +106,6 @@ def test_a_prompt_that_leaves_no_room_is_found_before_training(folder):
         ValueError, match=rf"eggs.jsonl, line \d+: the prompt has {max(widths)} tokens, and with max_new_tok"
     ):
         train(policy, task, GRPO, TrainSettings(num_prompts=2, max_new_tokens=room + 1))
-    with pytest.raises(ValueError, match="policy is missing"):
-        train(task, GRPO)
 
 
 def test_held_out_prompts_of_a_file_are_asked_once(folder):

@@ -166,9 +166,6 @@ def test_other_budgets(tmp_path):
 
 def test_pairs_have_no_budget_of_responses(tmp_path):
     dpo = Contender("DPO", DPO, PairSettings(num_pairs=20, batch_size=10))
-    with pytest.raises(ValueError, match="DPO learns from pairs, and its steps sample no responses; choose updates"):
-        compare([BOTH[0], dpo], seeds=1, out=tmp_path / "out")
-    assert not (tmp_path / "out").exists()
     made = compare([BOTH[0], dpo], seeds=1, budget="updates", amount=2, out=tmp_path / "out").result()
     table = made.table().set_index("contender")
     assert table["updates"].tolist() == [2, 2]
@@ -262,31 +259,6 @@ def test_a_piece_of_ones_own_takes_part(tmp_path):
     assert (tmp_path / "mine-3-0-seed0" / "metrics.jsonl").exists()
 
 
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ({"contenders": []}, "contenders must be one or more"),
-        ({"contenders": [*BOTH, Contender("grpo", NO_KL)]}, "names of their own, in letters or digits; got 'GRPO'"),
-        ({"seeds": 0}, "seeds must be from 1 to 10,000"),
-        ({"seeds": [1, 1]}, "or different numbers; got \\[1, 1\\]"),
-        ({"budget": "tokens"}, "budget must be one of responses, updates, seconds; got 'tokens'"),
-        ({"amount": 0}, "amount must be above 0 and finite; got 0"),
-        ({"amount": float("inf")}, "amount must be above 0 and finite; got inf"),
-        ({"jobs": 0}, "jobs must be at least 1; got 0"),
-        ({"task": "chian"}, "task 'chian' is not known; did you mean chain"),
-        ({"policy": "no-such-owner/no-such-model"}, "no folder here, no shipped policy"),
-        ({"contenders": [Contender("GRPO", GRPO, replace(TINY, group_size=1))]}, "group_size must be at least 2"),
-        ({"contenders": [Contender("DPO", DPO)]}, "DPO learns from pairs"),
-    ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
-)
-def test_bad_input_is_refused_before_anything_is_written(given, says, tmp_path):
-    given = {"contenders": BOTH, "task": "chain", "seeds": 1, **given}
-    with pytest.raises(ValueError, match=says):
-        compare(**given, out=tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
 def test_runs_of_other_settings_are_left_alone(tmp_path):
     compare(BOTH, seeds=1, amount=8, out=tmp_path).result()
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
@@ -346,10 +318,6 @@ def test_a_folder_of_runs_stands_for_its_runs(tmp_path):
 
 def test_runs_on_disk_that_cannot_be_compared(tmp_path):
     a_run(tmp_path / "one")
-    with pytest.raises(FileNotFoundError, match="holds no run"):
-        read_comparison([tmp_path / "one", tmp_path / "none"])
-    with pytest.raises(ValueError, match="are the same run twice: GRPO with seed 0"):
-        read_comparison([tmp_path / "one", tmp_path / "one"])
     a_run(tmp_path / "sort", task=Sort())
     with pytest.raises(ValueError, match=r"of different tasks: .*one of chain, .*sort of sort; compare within one"):
         read_comparison([tmp_path / "one", tmp_path / "sort"])
@@ -360,5 +328,3 @@ def test_runs_on_disk_that_cannot_be_compared(tmp_path):
     (tmp_path / "begun" / "config.json").write_text("{}")
     with pytest.raises(ValueError, match=r"config\.json lacks task"):
         read_comparison([tmp_path / "begun"])
-    with pytest.raises(ValueError, match="budget must be one of"):
-        read_comparison([tmp_path / "one"], budget="tokens")

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rlviz import DCPO, DPO, DR_GRPO, DUPO, GRPO, GRPO_PROCESS, PPO, TableTask, TrainSettings, train, train_table
+from rlviz import DCPO, DR_GRPO, DUPO, GRPO, TableTask, TrainSettings, train, train_table
 from rlviz.pictures.map import map_curve, rule
 from rlviz.pieces.aggregation import token_mean
 from rlviz.study import MapSettings, Measured, PolicyRegime, Regime, borrow, confirm, policies, read_map, regime_map
@@ -299,50 +299,7 @@ def test_another_map_is_refused_and_another_measure_is_not(tmp_path):
 TABLE, POLICY = {}, {"regime": SMALL, "x_values": [1], "y_values": [4]}
 
 
-@pytest.mark.parametrize(
-    ("of", "given", "said"),
-    [
-        (TABLE, {"x": "temperature"}, "x 'temperature' is not known; .*known: updates_per_rollout, group_size"),
-        (TABLE, {"x": "groups", "x_values": None}, "x and y must be two settings; both are groups"),
-        (TABLE, {"x_values": [2, 2]}, "x_values must grow from one to the next; got 2, 2"),
-        (TABLE, {"x_values": []}, "x_values must grow"),
-        (TABLE, {"x_values": [1, float("inf")]}, "x_values must be numbers, and finite; got inf"),
-        (TABLE, {"x_values": [1.5]}, "updates_per_rollout must be a whole number; got 1.5"),
-        (TABLE, {"y_values": [0, 1]}, "groups must be at least 1; got 0"),
-        (TABLE, {"x_values": None, "cells": (0, 2)}, "cells must be at least 1; got 0"),
-        (
-            TABLE,
-            {"x": "spread", "x_values": [0, 1]},
-            r"spread must be 0 where there is one prompt; got 1 \(see prompts\)",
-        ),
-        (TABLE, {"out": "map.csv"}, "out must end in .jsonl; got map.csv"),
-        (TABLE, {"x": "lr", "settings": replace(QUICK, rates="tuned")}, "rates cannot be tuned where lr is an axis"),
-        (TABLE, {"jobs": 0}, "jobs must be at least 1; got 0"),
-        (TABLE, {"measure": "speed"}, "measure must be one of accuracy, .*; got 'speed'"),
-        (POLICY, {"x": "success"}, "x cannot be success, which only the table has; with a policy it is updates_per_"),
-        (POLICY, {"x": "grups"}, "x 'grups' is not known; did you mean group"),
-        (POLICY, {"regime": PolicyRegime(task="trap")}, "task 'trap' is not known; did you mean trip"),
-        (POLICY, {"x_values": [0]}, "updates_per_rollout must be at least 1; got 0"),
-        (POLICY, {"x": "noise", "x_values": [0.5, 2]}, "noise must be at least 0 and at most 1; got 2"),
-    ],
-)
-def test_refusals(of, given, said, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match=said):
-        begin(**{**of, **given})
-
-
-def test_what_a_table_cannot_train_is_refused_by_name():
-    for pair, said in (
-        ((PPO, FREE), "algorithm"),
-        ((GRPO_PROCESS, FREE), "algorithm"),
-        ((DPO, GRPO), "^algorithm must learn from groups of responses, as GRPO does; got DPO$"),
-        ((GRPO, DPO), "^against must learn from groups of responses, as GRPO does; got DPO$"),
-    ):
-        with pytest.raises(ValueError, match=said):
-            regime_map(*pair, settings=QUICK)
-    with pytest.raises(ValueError, match="slot 'bound' is not known; did you mean bounds"):
-        borrow(DCPO, GRPO, ["bound"])
+def test_slots_are_borrowed_by_name():
     mixed = borrow(DUPO, FREE, ["select", "bounds"])
     assert (mixed.select, mixed.bounds, mixed.advantage) == (DUPO.select, DUPO.bounds, FREE.advantage)
     assert mixed.name == "GRPO with DUPO's select and bounds"

@@ -76,15 +76,9 @@ def test_a_quotation_that_is_not_in_the_table_is_found():
         assert fault in " ".join(faults(text)), text
 
 
-def test_what_cannot_be_quoted_is_a_sentence(tmp_path):
+def test_a_part_or_all_of_them_are_quoted():
     folder = NOTEBOOKS / "experiments"
     assert quoted("starved", "than under 1.0", folder=folder) == [
         "measured: than under 1.0: +9.2 (by seed +5 to +15, worth speaking of from 2), seen"
     ]
     assert len(quoted("STARVED", folder=folder)) == 13
-    with pytest.raises(ValueError, match="did you mean starved"):
-        quoted("starvd", folder=folder)
-    with pytest.raises(ValueError, match="about must be words that the table says of starved; got 'moon'"):
-        quoted("starved", "moon", folder=folder)
-    with pytest.raises(FileNotFoundError, match=r"has no verdicts\.md, which `rlviz experiment --all` writes"):
-        quoted("starved", folder=tmp_path)

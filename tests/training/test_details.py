@@ -221,8 +221,6 @@ def test_how_many_groups_are_recorded_does_not_change_the_run():
     for a, b in zip(few, many, strict=True):
         assert a.groups[0] == b.groups[0]
         assert replace(a, seconds=0, groups=()) == replace(b, seconds=0, groups=())
-    with pytest.raises(ValueError, match="details_groups must be at least 1; got 0"):
-        TrainSettings(details_groups=0)
 
 
 class TestOnDisk:

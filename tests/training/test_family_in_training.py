@@ -7,25 +7,21 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlviz.algorithms import ALGORITHMS, DAPO, DCPO, DPO, DUPO, GRPO, GRPO_PROCESS, PPO, GroupPolicyGradient
+from rlviz.algorithms import ALGORITHMS, DAPO, DCPO, DUPO, GRPO, GroupPolicyGradient
 from rlviz.pieces.advantages import GroupAdvantage, SmoothStandardization
 from rlviz.pieces.bounds import no_bounds
 from rlviz.pieces.kl import KLInLoss, KLInReward
 from rlviz.pieces.selection import drop_all_equal
 from rlviz.pieces.shaping import OverlongFilter
 from rlviz.pieces.surrogate import DualClip
-from rlviz.tabular import train_table
-from rlviz.training import PairSettings, TrainSettings, history, train
+from rlviz.training import TrainSettings, history, train
 from rlviz.training.rollout import Rollout
-from small_models.pairs import Pair
 from small_models.policies import load_policy
 from small_models.sampling import response_logits, token_logp
 from small_models.tasks import Chain
 
 TRAINABLE = [algorithm for algorithm in ALGORITHMS if isinstance(algorithm, GroupPolicyGradient)]
 NO_KL = replace(GRPO, kl=None)
-PAIRS = [Pair("12345=", "13605#5", "#4")]
-DAPO_OF_STEPS = replace(DAPO, advantage=GRPO_PROCESS.advantage)
 SHORT = TrainSettings(
     steps=3,
     num_prompts=6,
@@ -51,10 +47,6 @@ def start(algorithm, settings=SHORT, task=None, **kwargs):
     return train(load_policy("chain", device="cpu"), task or Chain(), algorithm, settings, **kwargs)
 
 
-def curve(records):
-    return history(records).drop(columns="seconds").to_dict("records")
-
-
 @pytest.mark.parametrize("algorithm", TRAINABLE, ids=lambda a: a.name)
 def test_it_learns(algorithm):
     settings = TrainSettings(steps=24, num_prompts=12, lr=5e-4, evaluate_every=0, details_every=0, lr_warmup_steps=3)
@@ -78,36 +70,8 @@ def test_the_history_of_a_prompt_is_carried_from_visit_to_visit():
     assert run.state.history.visits.tolist() == [3] * 6
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "arguments", "message"),
-    [
-        (PPO, {"settings": PairSettings()}, "settings must be TrainSettings for PPO; got PairSettings"),
-        (DPO, {"settings": SHORT}, "settings must be PairSettings for DPO; got TrainSettings"),
-        (GRPO, {"pairs": PAIRS}, "pairs: GRPO learns from responses that it samples; only a reward model takes pairs"),
-        (
-            DPO,
-            {"settings": PairSettings(), "pairs": PAIRS},
-            "batch_size must be at most 1, the number of pairs; got 64",
-        ),
-        (DAPO_OF_STEPS, {"settings": SHORT}, "learns from rewards of single steps, so it takes no shaping"),
-        (
-            GRPO,
-            {"settings": replace(SHORT, refresh_reward_every=5)},
-            "refresh_reward_every needs a reward model; got 5",
-        ),
-    ],
-)
-def test_what_cannot_be_trained_is_refused_before_it_starts(algorithm, arguments, message, tmp_path):
-    with pytest.raises(ValueError, match=message):
-        train(load_policy("chain", device="cpu"), Chain(), algorithm, **arguments, out=tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_group_of_one_is_refused_where_responses_are_compared_and_only_there():
+def test_a_group_of_one_will_do_where_no_responses_are_compared():
     alone = replace(SHORT, group_size=1, minibatches=1)
-    for algorithm in TRAINABLE:
-        with pytest.raises(ValueError, match=f"group_size must be at least 2 for {algorithm.name}.*got 1"):
-            start(algorithm, alone)
     plain = replace(NO_KL, name="REINFORCE", advantage=lambda rewards: rewards - 0.4)
     assert math.isfinite(next(start(plain, alone)).loss)
 
@@ -115,10 +79,6 @@ def test_a_group_of_one_is_refused_where_responses_are_compared_and_only_there()
 def test_dupo_weighs_the_rules_itself():
     record = next(start(DUPO))
     assert record.reward == pytest.approx(0.9 * record.accuracy + 0.1 * record.well_formed)
-    with pytest.raises(
-        ValueError, match=r"reward_correct and reward_format: DUPO weighs the rules itself .*got 1 and 0.5"
-    ):
-        start(DUPO, replace(SHORT, reward_format=0.5))
 
 
 def test_selection_sees_what_was_right_not_how_it_was_paid():
@@ -225,19 +185,3 @@ def test_the_longest_row_ends_at_its_last_token_whatever_the_holes_before_it():
     rows = Rollout(None, None, 0.0, *[torch.zeros(2, 3)] * 2, owner, mask=mask, **over)
     assert rows.longest == 3 and rows.cut(rows.longest).mask.shape == (2, 1, 3)
     assert rows.take(torch.tensor([], dtype=torch.long)).longest == 0
-
-
-@pytest.mark.parametrize(
-    "surrogate",
-    [
-        lambda ratio, advantages, lower, upper: (ratio * advantages).detach(),
-        lambda ratio, advantages, lower, upper: advantages * 2,
-    ],
-)
-def test_a_surrogate_of_one_s_own_without_a_gradient_is_refused_by_name(surrogate):
-    mine = replace(NO_KL, name="Mine", surrogate=surrogate)
-    for act in (lambda: next(start(mine)), lambda: train_table(mine, steps=2)):
-        with pytest.raises(
-            ValueError, match=r"^Mine's surrogate, .*, must have a gradient by the ratio, or nothing is"
-        ):
-            act()

@@ -144,26 +144,3 @@ def test_prompts_that_every_response_solves_leave_the_pool(tmp_path):
     again = resume(tmp_path / "run", steps=3, device="cpu", task=Noted())
     assert again.state.pool.tolist() == kept
     assert next(again).responses_sampled == 24
-
-
-def test_a_filter_that_leaves_too_little_says_so():
-    class Solved(Chain):
-        def grade(self, prompt, response):
-            return replace(super().grade(prompt, response), correct=True)
-
-    settings = replace(SETTINGS, prompt_pool=10, filter_solved=2)
-    run = train(load_policy("chain", device="cpu"), Solved(), GRPO, settings)
-    with pytest.raises(
-        ValueError, match=r"filter_solved: 2 of 2 responses solve 10 of 10 prompts, which leaves 0, fewer"
-    ):
-        next(run)
-
-
-def test_a_pool_larger_than_the_task_is_refused():
-    with pytest.raises(ValueError, match=r"prompt_pool must be at most 90000, .* got 100000"):
-        start(settings=replace(SETTINGS, prompt_pool=100_000))
-
-
-def test_rounds_out_of_range():
-    with pytest.raises(ValueError, match=r"max_rounds must be at least 1; got 0"):
-        DAPO.with_parameters(max_rounds=0)

@@ -446,48 +446,6 @@ class TestDivergence:
         assert "The run broke off: the log-probability of a sampled token of step 2" in panel.caption
 
 
-@pytest.mark.parametrize(
-    ("wrong", "says"),
-    [
-        ({"policy": None}, "policy must be a Policy, such as load_policy('chain'); got None"),
-        ({"task": "chian"}, "task 'chian' is not known; did you mean chain? known: chain, lookup, ramble, sort, trip"),
-        ({"task": 3}, "task must be a Task, such as find_task('chain'); got 3"),
-        ({"algorithm": 7}, "algorithm must be an algorithm, such as GRPO; got 7"),
-        ({"algorithm": DPO, "pairs": ["x"]}, "pairs must be a list of Pair or None; got ['x']"),
-        ({"algorithm": DPO, "pairs": 5}, "pairs must be a list of Pair or None; got 5"),
-        ({"algorithm": DPO, "pairs": "xy"}, "pairs must be a list of Pair or None; got 'xy'"),
-        ({"algorithm": DPO, "pairs": Pair("p", "a", "b")}, "pairs must be a list of Pair"),
-        ({"reward_model": 1}, "reward_model must be a RewardModel or None; got 1"),
-        ({"out": 5}, "out must be a path or None; got 5"),
-        ({"out": ""}, "out must be the path of a folder; got ''"),
-        (
-            {"settings": {"steps": 4, **{f"x{i}": i for i in range(99)}}},
-            "settings must be a TrainSettings or a PairSettings;",
-        ),
-    ],
-    ids=str,
-)
-def test_arguments_of_the_wrong_kind_are_refused_in_one_sentence(wrong, says):
-    given = {"policy": load_policy("chain", device="cpu"), "task": Chain(), "algorithm": GRPO, **wrong}
-    with pytest.raises(ValueError, match=r"^[^\n]{0,200}$") as refused:
-        train(**given)
-    assert says in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "says"),
-    [
-        ({"task": "chain"}, "task must be a Task"),
-        ({"algorithm": "grpo"}, "algorithm must be an algorithm"),
-        ({"out": None}, "out must be a path; got None"),
-    ],
-    ids=str,
-)
-def test_resume_too(wrong, says, copied):
-    with pytest.raises(ValueError, match=says):
-        resume(**{"out": copied, "steps": 6, **wrong})
-
-
 EVENTS = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree"}
 
 

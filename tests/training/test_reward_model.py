@@ -136,28 +136,6 @@ def test_updates_are_those_of_a_plain_loop_over_pairs(reads):
         assert gap(model, pair).item() == pytest.approx(gap(plain, pair).item(), abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"steps": 0}, "steps must be at least 1; got 0"),
-        ({"batch_size": 0}, "batch_size must be at least 1; got 0"),
-        ({"evaluate_every": -1}, "evaluate_every must be at least 0; got -1"),
-        ({"lr": 0.0}, "lr must be above 0; got 0.0"),
-        ({"lr": float("nan")}, "lr must be above 0"),
-        ({"pairs": []}, "pairs must be a list of Pairs, at least one; got none"),
-        ({"model": tiny().frozen_copy()}, "model is frozen"),
-    ],
-)
-def test_what_cannot_be_trained_is_refused(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        next(train_reward_model(**{"model": tiny(), "pairs": PAIRS, **wrong}))
-
-
-def test_accuracy_of_no_pairs_is_an_error():
-    with pytest.raises(ValueError, match="pairs must be a list of Pairs, at least one; got none"):
-        pair_accuracy(tiny(), [])
-
-
 @pytest.mark.parametrize("reads", ["last", "mean"])
 def test_it_learns_what_right_responses_of_the_shipped_policy_look_like(reads):
     policy = load_policy("chain", device="cpu")

@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rlviz.algorithms import DAPO, DUPO, GRPO, GRPO_PROCESS
-from rlviz.pieces.kl import KLInReward
+from rlviz.algorithms import GRPO, GRPO_PROCESS
 from rlviz.training import (
     RewardModelRecord,
     TrainSettings,
@@ -233,26 +232,9 @@ class TestLearnedReward:
         length = [Pair("35271=", "99999#9", "#8"), Pair("11111=", "12999#9", "#5")]
         assert pair_accuracy(model, length) == 1
 
-    @pytest.mark.parametrize(
-        ("algorithm", "settings", "message"),
-        [
-            (STEPWISE, SHORT, "needs rewards of single steps, which only tasks give"),
-            (DUPO, SHORT, "weighs two rules"),
-        ],
-    )
-    def test_what_contradicts_it_is_refused(self, algorithm, settings, message, learned):
-        with pytest.raises(ValueError, match=message):
-            start(algorithm, settings, reward_model=learned.model)
-
     def test_a_mean_over_tokens_scores_too(self, policy):
         run = start(reward_model=RewardModel.of(policy, reads="mean"))
         assert next(run).reward == 0  # a head that has learned nothing
-
-
-def test_rewards_of_steps_take_no_shaping_and_no_kl_in_the_reward():
-    for algorithm in (replace(STEPWISE, shape=DAPO.shape), replace(STEPWISE, kl=KLInReward(beta=0.1))):
-        with pytest.raises(ValueError, match="takes no shaping of whole responses' rewards and no KL in the reward"):
-            start(algorithm)
 
 
 def test_the_reference_is_reset_when_it_is_due():

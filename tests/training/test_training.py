@@ -76,8 +76,6 @@ def test_pulling_again_resumes_in_memory():
 
 def test_a_finished_run_can_be_given_more_steps(tmp_path):
     list(start(out=tmp_path / "run"))
-    with pytest.raises(ValueError, match="has done its 6"):
-        resume(tmp_path / "run")
     assert len(list(resume(tmp_path / "run", steps=8, device="cpu"))) == 2
 
 
@@ -232,12 +230,6 @@ def test_selecting_nothing_changes_nothing():
     assert all(torch.equal(tensor, run.policy.model.state_dict()[name]) for name, tensor in before.items())
 
 
-@pytest.mark.parametrize("wrong", [[0, 4], [-1], [True, False, True, True], [[0, 1]]])
-def test_a_selection_that_is_no_list_of_groups_is_refused(wrong):
-    with pytest.raises(ValueError, match="select must return indices of groups, whole numbers from 0 to 3"):
-        next(start(replace(NO_KL, select=lambda rewards: torch.tensor(wrong))))
-
-
 @pytest.mark.parametrize(
     "algorithm", [NO_KL, replace(GRPO, kl=replace(GRPO.kl, beta=0.5))], ids=["without KL", "with KL"]
 )
@@ -388,27 +380,6 @@ def test_grpo_learns_the_chain_task():
     assert records[-1].entropy < records[0].entropy
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"updates_per_rollout": 3, "minibatches": 2}, "updates_per_rollout must be a multiple of minibatches"),
-        (
-            {"num_prompts": 1, "group_size": 2, "minibatches": 4, "updates_per_rollout": 4},
-            "minibatches must be at most",
-        ),
-        ({"prompt_pool": 5}, "prompt_pool must be 0 .all prompts. or at least num_prompts .32.; got 5"),
-    ],
-)
-def test_settings_that_contradict_each_other_are_refused(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        TrainSettings(**wrong)
-
-
-def test_more_prompts_than_the_task_has_are_refused():
-    with pytest.raises(ValueError, match="num_prompts must be at most 90000"):
-        start(settings=TrainSettings(num_prompts=100_000))
-
-
 class TestRunFolder:
     def test_it_holds_readable_files_and_no_pickle(self, tmp_path):
         run = start(out=tmp_path / "run")
@@ -447,8 +418,6 @@ class TestRunFolder:
         assert resume(tmp_path / "run", device="cpu").step == 2
 
     def test_what_cannot_be_resumed_says_why(self, tmp_path):
-        with pytest.raises(FileNotFoundError, match="holds no run"):
-            resume(tmp_path)
         start(out=tmp_path / "run")
         saved = tmp_path / "run" / "checkpoint" / "training.safetensors"
         saved.write_bytes(saved.read_bytes()[:100])
@@ -491,26 +460,3 @@ def test_without_settings_a_run_has_the_algorithm_s_own():
     run = train("sort", "ppo")
     assert run.settings.num_prompts == 128
     assert run.policy.source == load_policy("sort").source
-
-
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        (("chian", GRPO), "task 'chian' is not known; did you mean chain?"),
-        (("chain", "grop"), "algorithm 'grop' is not known; did you mean grpo"),
-        (("chain", "chian", GRPO), "task 'chian' is not known; did you mean chain?"),
-        (("chian", "chain", GRPO), "'chian' is no folder here, no shipped policy"),
-        (("chain", ONE_STEP), r"algorithm must be an algorithm, such as GRPO; got TrainSettings\(…\)"),
-        (("chain", GRPO, ONE_STEP, ONE_STEP), "task must be a Task, such as find_task"),
-        ((GRPO, "chain"), "algorithm 'chain' is not known; known: ppo"),
-        (("chain", "chain", 3), "algorithm must be an algorithm, such as GRPO"),
-    ],
-)
-def test_what_cannot_be_looked_up_is_refused_in_a_sentence(given, says):
-    with pytest.raises(ValueError, match=says):
-        train(*given)
-
-
-def test_a_policy_without_an_algorithm_is_refused():
-    with pytest.raises(ValueError, match="algorithm must be an algorithm, such as GRPO; got None"):
-        train(load_policy("chain"), find_task("chain"))
