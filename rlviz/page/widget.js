@@ -33,9 +33,9 @@ export async function render({ model, el }) {
   model.on("change:packed", open);
   await open();
   if (model.get("twin")) hideTwin(el);
-  model.on("change:values", () => picture.choose(model.get("values")));
+  model.on("change:values", () => picture?.choose(model.get("values"))); // none yet: it will open with them
   model.on("change:data", () => {
-    Object.assign(picture.data, model.get("data"));
-    picture.draw();
+    Object.assign(picture?.data ?? {}, model.get("data"));
+    picture?.draw();
   });
 }

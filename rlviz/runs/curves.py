@@ -114,9 +114,7 @@ def mean_over_seeds(seeds: Sequence[Records], column: str) -> Measured:
     return at, np.bincount(index, values, len(at)) / np.bincount(index, minlength=len(at))
 
 
-def picture(
-    series: Sequence[Series], graphs: Sequence[Graph] = OF_GROUPS, *, at: Sequence[int] = (), tall: float = 1.0
-) -> Picture:
+def picture(series: Sequence[Series], graphs: Sequence[Graph] = OF_GROUPS, *, at: Sequence[int] = ()) -> Picture:
     """Return the picture of series, to be bound to their `data`, whose `said` stands above it.
 
     at: the steps at which a line can stand that a person moves, the control `step`; none: no such line.
@@ -127,7 +125,6 @@ def picture(
             Axis("step", 0, "steps"),
             Axis(graph.unit, f"low{place}", f"high{place}"),
             tuple(_marks(place, graph, series, bool(at))),
-            tall=tall,
         )
         for place, graph in enumerate(graphs)
     )
