@@ -6,7 +6,7 @@ import { unpack } from "./packed.js";
 import { player } from "./player.js";
 
 const SCREEN = matchMedia("(min-width: 900px) and (min-height: 560px)"); // where a slide is one screen, as in site.css
-const LOWEST = 110, LOW = 180, HIGHEST = 400; // pixels of a panel on a slide; where they are low, three stand in a row
+const LOWEST = 110, LOW = 180, HIGHEST = 800; // pixels of a panel on a slide; where they are low, three stand in a row
 const TURNS = { ArrowRight: 1, ArrowDown: 1, PageDown: 1, " ": 1, ArrowLeft: -1, ArrowUp: -1, PageUp: -1, Home: -Infinity, End: Infinity };
 const CONTROLS = "input, select, textarea, [tabindex='0']"; // the last are a picture's handles
 const packed = (globalThis.packed = {}); // name → what was packed, as files of recordings and of training put it there
