@@ -17,6 +17,8 @@ from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from rlviz.markup import Markup, element
 from rlviz.site.controls import check_controls
 from rlviz.site.html import File, page
+from rlviz.site.verdicts import TITLE, verdicts_page
+from rlviz.study.claim import READING
 
 PAGES = (".ipynb", ".md")
 HEADING = re.compile(r"^# (.+)$", re.M)
@@ -126,7 +128,7 @@ def course_pages(course: Path) -> Iterator[File]:
     linked: set[PurePosixPath] = set()
     exporter = Exporter(course, linked)
     titles: dict[PurePosixPath, str] = {}
-    named = ("glossary.md", "in_your_config.md", "experiments/verdicts.md", "experiments/family.md")
+    named = ("glossary.md", "in_your_config.md", "experiments/family.md")
     sources = [*(course / name for name in named), *sorted((course / "teaching").glob("*.md"))]
     for file in [*sorted(course.rglob("*.ipynb")), *sources]:
         name = PurePosixPath(file.relative_to(course).as_posix())
@@ -136,6 +138,9 @@ def course_pages(course: Path) -> Iterator[File]:
         title, body = _converted(file, exporter)
         titles[name] = title
         yield page(f"course/{name.with_suffix('.html')}", title, element("article", Markup(body), class_="lesson"))
+    yield verdicts_page(course, Markup(exporter.markdown(READING)))
+    titles[PurePosixPath("experiments/verdicts.md")] = TITLE
+    linked |= {PurePosixPath("experiments", file.name) for file in (course / "experiments").glob("*.png")}
     yield page("course/index.html", "Lessons", *_index(titles))
     for name in sorted(linked):
         yield File(f"course/{name}", (course / name).read_bytes())

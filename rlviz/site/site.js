@@ -3,9 +3,13 @@
 import { mount } from "./draw.js";
 import { frozenInspector } from "./inspector.js";
 import { unpack } from "./packed.js";
-import { player, fromAddress, toAddress } from "./player.js";
+import { fromAddress, player, toAddress } from "./player.js";
 import { playground } from "./playground.js";
 
+const SCREEN = matchMedia("(min-width: 900px) and (min-height: 560px)"); // where a slide is one screen, as in site.css
+const LOWEST = 110, FLAT = 180, HIGHEST = 800; // pixels of a panel on a slide; where they are flat, three stand in a row
+const TURNS = { ArrowRight: 1, ArrowDown: 1, PageDown: 1, " ": 1, ArrowLeft: -1, ArrowUp: -1, PageUp: -1, Home: -Infinity, End: Infinity };
+const CONTROLS = "input, select, textarea, [tabindex='0']"; // the last are a picture's handles
 const packed = (globalThis.packed = {}); // name → what was packed, as files of recordings and of training put it there
 
 function loaded(address, name) {
@@ -17,6 +21,45 @@ function loaded(address, name) {
     script.onerror = () => failed(new Error(`${address} cannot be read`));
     document.head.append(script);
   });
+}
+
+/** Make a picture's panels as high as its slide leaves them; once they are, only lower, or they would jump while a hand drags. */
+function fit(place, picture) {
+  const room = place.parentElement, panels = place.querySelector(".rlviz-panels");
+  let tall = 300, isFound = false, size = "";
+  new ResizeObserver(() => {
+    const now = `${innerWidth} ${innerHeight}`, free = room.clientHeight - place.offsetHeight;
+    if (!SCREEN.matches || !panels.offsetHeight || (isFound && now === size && free >= 0)) return;
+    size = now;
+    const better = Math.min(HIGHEST, Math.max(LOWEST, tall * (1 + free / panels.offsetHeight)));
+    isFound = Math.abs(better - tall) < 2;
+    if (better < FLAT && place.querySelectorAll(".rlviz-row svg[viewBox]").length % 3 === 0) {
+      picture.columns = 3;
+      for (const panel of picture.panels) panel.tall = 1;
+    }
+    tall = better;
+    place.style.setProperty("--rlviz-tall", tall);
+    place.style.paddingRight = place.style.paddingRight === "9px" ? "8px" : "9px"; // it is laid out anew where its width changed
+  }).observe(place);
+}
+/** Page through slides by keys and buttons. A control keeps its keys, but for those of a clicker: Page Up and Page Down. */
+function lecture(slides) {
+  const turn = (by) => {
+    const here = slides.findIndex((one) => one.getBoundingClientRect().bottom > innerHeight / 2);
+    const to = slides[Math.min(slides.length - 1, Math.max(0, here + by))];
+    to.scrollIntoView();
+    to.focus({ preventScroll: true });
+  };
+  const keyed = (event) => {
+    const by = TURNS[event.key], isClicker = event.key.startsWith("Page");
+    const own = event.key === " " ? `${CONTROLS}, a, button, summary` : CONTROLS;
+    if (!by || event.altKey || event.ctrlKey || event.metaKey || (!isClicker && event.target.closest(own))) return;
+    event.preventDefault();
+    event.stopPropagation();
+    turn(event.shiftKey ? -by : by);
+  };
+  addEventListener("keydown", keyed, true); // before a handle takes Page Down for ten steps
+  for (const button of document.querySelectorAll("[data-turn]")) button.onclick = () => turn(+button.dataset.turn);
 }
 
 for (const place of document.querySelectorAll("[data-playground]")) {
@@ -33,6 +76,7 @@ for (const place of document.querySelectorAll("[data-picture]")) {
   unpack(place.querySelector("script").textContent).then((given) => {
     place.replaceChildren();
     mount(place, { ...given, pages: { tables: `${place.dataset.folder}tables.html` } });
+    if (place.closest(".slide")) fit(place, given.picture);
   });
 }
 for (const place of document.querySelectorAll("[data-player]")) {
@@ -53,3 +97,5 @@ for (const place of document.querySelectorAll("[data-inspector]")) {
     frozenInspector(place, data);
   });
 }
+const slides = [...document.querySelectorAll(".slide")];
+if (slides.length) lecture(slides);

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from rlviz.markup import Markup, element
@@ -14,7 +14,18 @@ from rlviz.site.lessons import Exporter, title_of
 BETWEEN = re.compile(r"^---$", re.M)
 EXPLORER = re.compile(r"^!\[(?P<words>[^\]]*)\]\(explorer:(?P<name>\w+)\)$", re.M)
 SHEETS = {"cheatsheet": "en", "cheatsheet.zh": "zh"}
-HOW = "A slide fills the window; Page Down goes to the next, and pictures can be dragged. A printed slide or sheet is one page."
+HOW = (
+    "A slide fills the window. Arrows, Page Down, Space or the buttons in the corner lead on; pictures can be dragged. "
+    "A printed slide or sheet is one page."
+)
+TURN = element(  # in the corner of every slide; site.js has the keys, too
+    "nav",
+    element("a", "All slides", href="../teaching.html"),
+    element("button", "‹", type="button", data_turn="-1", aria_label="The slide before"),
+    element("button", "›", type="button", data_turn="1", aria_label="The next slide"),
+    class_="turn",
+    aria_label="Slides",
+)
 IN_SMALL = ("clip", "bounds", "aggregation")  # the explorers whose pictures stand on a cheat sheet
 
 
@@ -29,9 +40,8 @@ def teaching_pages(course: Path) -> Iterator[File]:
     entries = []
     for file in sorted((folder / "slides").glob("*.md")):
         text = file.read_text(encoding="utf-8")
-        slides = [element("section", *_parts(slide, exporter), class_="slide") for slide in BETWEEN.split(text)]
         entries.append((f"slides/{file.stem}.html", title_of(text, file)))
-        yield page(*entries[-1], element("div", *slides, class_="slides"))
+        yield page(*entries[-1], element("div", *_slides(BETWEEN.split(text), exporter), TURN, class_="slides"))
     for name, language in SHEETS.items():
         file = folder / f"{name}.md"
         if file.is_file():
@@ -45,10 +55,17 @@ def teaching_pages(course: Path) -> Iterator[File]:
     yield page("teaching.html", "Teach", element("h1", "Slides and cheat sheets"), element("p", HOW), *links)
 
 
+def _slides(texts: Sequence[str], exporter: Exporter) -> Iterator[Markup]:
+    for place, text in enumerate(texts, 1):
+        number = f"{place} / {len(texts)}"
+        parts = (*_parts(text, exporter), element("p", number, class_="number", aria_hidden="true"))
+        yield element("section", *parts, class_="slide", tabindex="-1", aria_label=number)
+
+
 def _parts(slide: str, exporter: Exporter) -> Iterator[Markup]:
     at = 0
     for found in EXPLORER.finditer(slide):
         yield Markup(exporter.markdown(slide[at : found.start()]))
-        yield element("figure", pages.live(found["name"], "../"), element("figcaption", found["words"]))
+        yield element("figure", pages.live(found["name"], "../"), aria_label=found["words"])
         at = found.end()
     yield Markup(exporter.markdown(slide[at:]))

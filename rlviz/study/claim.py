@@ -21,6 +21,21 @@ from rlviz.study.runner import Running, check_where
 from rlviz.study.verdict import Verdict, in_counts
 from rlviz.training.files import write_text
 
+READING = """A claim has parts, and no claim is called seen as a whole. A part is **measured**, follows by **arithmetic** from \
+definitions, or is **not testable here**. What was measured is
+
+- **seen** when every seed has the claimed sign, the mean is more than two standard errors from 0 (with five seeds an interval \
+of 88 %), and at least of the smallest size worth speaking of (and of the claimed one, where the claim names one);
+- **reversed** when all that holds for the opposite sign;
+- **negligible** when the mean and its two standard errors lie within that smallest size;
+- else **not seen at this scale**.
+
+The smallest effect worth speaking of stands in the experiment's file, and was fixed before the trials shown; settings and \
+measures were chosen after earlier trials, some with other outcomes. A title in bold says in a picture what the parts shown \
+below it came to, with the mean over the seeds; bars and lines are medians, which one seed far off does not move; dots and \
+bands are of seeds. A seed of a table is a mean of its replicas, and most transformers of an experiment begin at one \
+checkpoint. Parts are neither independent nor of equal weight: their number says how much was looked at, and no more."""
+
 
 def _all_rows(frame: pd.DataFrame) -> pd.DataFrame:
     return frame
@@ -141,16 +156,7 @@ def verdict_table(verdicts: Sequence[tuple[Claim, Verdict]], seeds: int) -> str:
         f"Written by `rlviz experiment --all --seeds {seeds}`; nothing is typed by hand. "
         f"**In all {in_counts(said for _, verdict in verdicts for said in verdict.said)}.**",
         "",
-        "A claim has parts, and no claim is called seen as a whole. A part is **measured**, follows by **arithmetic** from "
-        "definitions, or is **not testable here**. The smallest effect worth speaking of stands in the experiment's file, and "
-        "was fixed before the trials shown; settings and measures were chosen after earlier trials, some with other outcomes. A "
-        "part is **seen** when every seed has the claimed sign, the mean is more than two standard errors from 0 (with five "
-        "seeds an interval of 88 %), and at least of that size (and of the claimed one, where the claim names one); **reversed** "
-        "when all that holds for the opposite sign; **negligible** when the mean and its two standard errors lie within that "
-        "size; else **not seen at this scale**. A title in bold says in a picture what the parts shown below it came to, "
-        "with the mean over the seeds; bars and lines are medians, which one seed far off does not move; dots and bands are of "
-        "seeds. A seed of a table is a mean of its replicas, and most transformers of an experiment begin at one checkpoint. "
-        "Parts are neither independent nor of equal weight: their number says how much was looked at, and no more.",
+        READING,
         "",
         "| experiment | claim | its parts | picture |",
         "|---|---|---|---|",

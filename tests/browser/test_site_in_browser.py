@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -12,10 +13,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rlviz.markup import Markup
 from rlviz.runs.recordings import read
 from rlviz.site import html, pages
 from rlviz.site.build import STYLE, script
-from rlviz.site.teaching import EXPLORER, teaching_pages
+from rlviz.site.teaching import BETWEEN, EXPLORER, teaching_pages
+from rlviz.site.verdicts import verdicts_page
 
 if TYPE_CHECKING:
     from conftest import Notebook
@@ -176,6 +179,107 @@ def test_each_picture_of_a_deck_opens_as_its_explorer_does_and_the_address_leads
     moved = [*at_first[:-1], last.locator(CALLS).text_content()]
     again = visit(f"slides/{deck.stem}.html{page.evaluate('location.hash')}", root=decks)
     assert calls_of(again, len(names)) == moved
+
+
+PAST = """() => [...document.querySelectorAll(".slide")].flatMap((slide, i) => {
+    const {left, top, right} = slide.getBoundingClientRect();
+    const low = slide.querySelector(".number").getBoundingClientRect().top;
+    const past = [...slide.querySelectorAll("*:not(.number)")].filter((one) => {
+        if (!one.checkVisibility() || one.closest(".rlviz-status, [clip-path]")) return false;
+        const box = one.getBoundingClientRect();
+        return box.width && (box.left < left || box.right > right || box.top < top || box.bottom > low);
+    });
+    return past.length || slide.scrollHeight > innerHeight ? [[i + 1, past[0]?.outerHTML.slice(0, 80)]] : [];
+})"""
+SEEN = "() => document.elementFromPoint(640, 360).closest('.slide').querySelector('.number').textContent"
+
+
+def fitted(page: Page, pictures: int) -> None:
+    """Wait until every picture of a deck is there and has found its height."""
+    calls_of(page, pictures)
+    page.wait_for_function(
+        """() => {
+        const now = [...document.querySelectorAll(".slide *")].map((one) => one.clientHeight).join();
+        const isStill = now === window.before;
+        window.before = now;
+        return isStill;
+    }""",
+        polling=500,
+    )
+
+
+@pytest.mark.parametrize("deck", DECKS, ids=lambda deck: deck.stem)
+def test_each_slide_fits_a_projector_and_a_printed_page_and_keys_and_buttons_lead_through(
+    visit: Callable[..., Page], decks: Path, deck: Path
+) -> None:
+    text = deck.read_text(encoding="utf-8")
+    page = visit("index.html")
+    page.set_viewport_size({"width": 1280, "height": 720})
+    page.goto(f"file://{decks}/slides/{deck.stem}.html")
+    fitted(page, len(EXPLORER.findall(text)))
+    assert page.evaluate(PAST) == []
+    count = len(BETWEEN.split(text))
+    forward = ("ArrowRight", "PageDown", "Space", "ArrowDown")
+    for place in range(1, count):
+        assert page.evaluate(SEEN) == f"{place} / {count}"
+        page.keyboard.press(forward[place % len(forward)])
+    assert page.evaluate(SEEN) == f"{count} / {count}"
+    for key, there in (("PageDown", count), ("Home", 1), ("ArrowLeft", 1), ("End", count), ("ArrowUp", count - 1)):
+        page.keyboard.press(key)
+        assert page.evaluate(SEEN) == f"{there} / {count}", key
+    page.get_by_role("button", name="The slide before").click()
+    assert page.evaluate(SEEN) == f"{count - 2} / {count}"
+    page.get_by_role("button", name="The next slide").click()
+    assert page.evaluate(SEEN) == f"{count - 1} / {count}"
+    assert len(re.findall(rb"/Type /Page\b", page.pdf(prefer_css_page_size=True))) == count
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.wait_for_timeout(600)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_a_control_of_a_slide_keeps_its_keys_but_for_the_clicker_s(visit: Callable[..., Page], decks: Path) -> None:
+    page = visit("slides/1.html", root=decks)
+    fitted(page, 3)
+    clip = page.locator("[data-picture=clip]")
+    clip.scroll_into_view_if_needed()
+    here = page.evaluate(SEEN)
+    for control in (clip.get_by_label("ε high").first, clip.locator(".rlviz-grip").first):
+        value = "one => one.value ?? one.getAttribute('aria-valuenow')"
+        control.focus()
+        before = control.evaluate(value)
+        page.keyboard.press("ArrowRight")
+        assert control.evaluate(value) != before and page.evaluate(SEEN) == here
+        moved = control.evaluate(value)
+        page.keyboard.press("PageDown")
+        assert control.evaluate(value) == moved and page.evaluate(SEEN) != here
+        page.keyboard.press("ArrowLeft")  # the slide has the keys now
+        assert page.evaluate(SEEN) == here
+
+
+@pytest.fixture(scope="module")
+def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of the course's verdicts, with its pictures."""
+    made = [verdicts_page(COURSE, Markup("<p>what they mean</p>"))]
+    made += [
+        html.File(f"course/experiments/{one.name}", one.read_bytes()) for one in (COURSE / "experiments").glob("*.png")
+    ]
+    return written(tmp_path_factory.mktemp("verdicts"), made)
+
+
+def test_the_verdicts_are_chosen_by_outcome_with_keys_and_a_lesson_s_link_unfolds_one(
+    visit: Callable[..., Page], verdicts: Path
+) -> None:
+    page = visit("course/experiments/verdicts.html#routing", root=verdicts)
+    cards = page.locator(".verdicts > details")
+    assert page.locator(".verdicts > [open] [id]").get_attribute("id") == "routing"
+    page.get_by_label("all 93 measured parts").focus()
+    page.keyboard.press("ArrowLeft")  # the choices are a ring
+    assert page.get_by_label("reversed").is_checked()
+    shown = [card.get_attribute("class") or "" for card in cards.all() if card.is_visible()]
+    assert shown and all("reversed" in names for names in shown) and len(shown) < cards.count()
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.get_by_label("all 93 measured parts").check()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_no_page_can_reach_another_host(visit: Callable[..., Page]) -> None:

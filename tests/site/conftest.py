@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -40,9 +41,8 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
     notebook(folder / "02_second.ipynb", ["# 02 · Second"], [])
     notebook(folder / "solutions" / "01_first.ipynb", ["# 01 · First, solved"], [])
     (folder / "experiments").mkdir()
-    (folder / "experiments" / "verdicts.md").write_text(
-        "# Verdicts\n\n## starved\n\n![bars](starved.png)\n", encoding="utf-8"
-    )
+    (folder / "experiments" / "verdicts.md").touch()
+    shutil.copy(Path(__file__).parents[2] / "notebooks" / "experiments" / "starved.csv", folder / "experiments")
     (folder / "experiments" / "starved.png").write_bytes(b"a picture")
     (folder / "teaching" / "slides").mkdir(parents=True)
     (folder / "teaching" / "slides" / "1.md").write_text(
@@ -58,7 +58,7 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def site(course: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The built site."""
     out = tmp_path_factory.mktemp("built") / "site"
-    few = ("clip", "aggregation")
+    few = ("clip", "aggregation", "tables")  # the front page leads to the last
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pages, "EXPLORERS", few)
         patch.setattr(pages, "STEPS", 5)

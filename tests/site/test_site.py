@@ -15,10 +15,15 @@ from typer.testing import CliRunner
 
 from rlviz.algorithms import ALGORITHMS, GRPO, RELATIVES, command_name, show
 from rlviz.cli import app, lab
+from rlviz.markup import Markup
 from rlviz.page.widget import fragment, pack
 from rlviz.runs.recordings import RECORDINGS, packed
 from rlviz.site import build, html, lessons, pages
 from rlviz.site.controls import check_controls, named_controls
+from rlviz.site.verdicts import verdicts_page
+from rlviz.study.claim import read
+from rlviz.study.claims import NAMES, find_claim
+from rlviz.study.verdict import Part
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -137,13 +142,31 @@ def test_the_lessons_are_run_with_the_command_of_the_readme(site):
 
 def test_a_lecture_is_slides_with_explorers_and_a_sheet_has_its_language(site):
     slides = (site / "slides" / "1.html").read_text(encoding="utf-8")
-    first, second = slides.split('<section class="slide">')[1:]
+    first, second = slides.split("<section ")[1:]
     assert "A lecture" in first and "data-picture" not in first
-    assert 'data-picture="clip"' in second and "<figcaption>The clip</figcaption>" in second
+    assert 'data-picture="clip"' in second and 'aria-label="The clip"' in second and ">2 / 2<" in second
     assert second.index("Look") < second.index("data-picture") < second.index("Then ask.")
     sheet = (site / "cheatsheet.zh.html").read_text(encoding="utf-8")
     assert '<html lang="zh">' in sheet and 'src="explorers/clip.png"' in sheet and "<math" in sheet
     assert 'href="teaching/01.html"' in (site / "course" / "index.html").read_text(encoding="utf-8")
+
+
+def test_the_page_of_verdicts_says_of_each_claim_what_the_table_says():
+    text = verdicts_page(ROOT / "notebooks", Markup("<p>what they mean</p>")).content
+    cards = {re.search(r'<p id="(\w+)"', card)[1]: card for card in text.split("<details")[2:]}
+    assert list(cards) == list(NAMES)
+    for name, card in cards.items():
+        verdict = find_claim(name).judge(read(ROOT / "notebooks" / "experiments" / f"{name}.csv"))
+        strip = dict(re.findall(r"<span class=\"([\w-]+)\" style=\"flex-grow:(\d+)\">", card))
+        assert strip == {
+            one.replace(" at this scale", "").replace(" ", "-"): str(verdict.parts.count(one)) for one in verdict.parts
+        }
+        said = unescape(re.sub("<[^>]*>", " ", card))
+        for part in verdict.said:
+            assert getattr(part, "words", part) in said
+        assert card.count("<circle") == sum(len(part.values) for part in verdict.said if isinstance(part, Part))
+    assert "π_θ; sequence" in unescape(cards["routing"]) and "1/|o|" in cards["length_bias"]
+    assert "✓ 44 seen" in text and "⇄ 17 reversed" in text
 
 
 def test_nothing_is_left_open_in_a_text(site):
