@@ -17,12 +17,14 @@ import os
 import secrets
 import shutil
 import signal
+import stat
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -44,6 +46,7 @@ NO_WALL = (
 # Imported once, what a submission needs takes no process its seconds again. Elsewhere a fork is not safe or not known.
 START = "forkserver" if sys.platform == "linux" else "spawn"
 START_SECONDS = 300
+START_TRIES, START_AGAIN_SECONDS = 20, 0.1
 LARGEST_FILE = 100_000_000  # bytes that a submission may write into one file
 LARGEST_HANDED_IN = 50_000_000  # bytes; all of them are held in memory
 LARGEST_SAID = 1_000_000  # bytes of reports, and of predictions; an honest process writes some thousands
@@ -221,7 +224,7 @@ def _run_and_listen(
     token = secrets.token_hex(16)
     with open(own / "reports", "w+b", buffering=0) as reports:
         process = context.Process(target=_run, args=(f"{lesson}.ipynb", asked, str(own), memory, token))
-        process.start()
+        _start(process)
         try:
             # the first one waits till torch is imported, which is not its time
             while process.is_alive() and not os.fstat(reports.fileno()).st_size:
@@ -306,6 +309,16 @@ def _told(error: BaseException) -> str:
         return type(error).__name__
 
 
+def _start(process: Any) -> None:
+    """Start a process; the server that forks it may be just dying of the submission before, and is then begun anew."""
+    for _ in range(START_TRIES - 1):
+        try:
+            return process.start()
+        except (OSError, EOFError):
+            time.sleep(START_AGAIN_SECONDS)
+    return process.start()
+
+
 def _end(process: Any) -> None:
     """Kill a process with all that it started, and wait for it."""
     if hasattr(os, "killpg"):
@@ -320,8 +333,20 @@ class _Shell(InteractiveShell):
         """Do nothing: `%matplotlib inline` asks for it at a lesson's first line, and nobody looks at its pictures."""
 
 
+def _close_pipes() -> None:
+    """Close the pipes that a process has from the server that forked it: what is written there ends everybody's."""
+    if START == "forkserver":
+        tracker: Any = resource_tracker._resource_tracker
+        tracker._fd = tracker._pid = None  # whoever starts processes gets a new one
+        for descriptor in [int(one.name) for one in Path("/proc/self/fd").iterdir()]:
+            with suppress(OSError):
+                if descriptor > 2 and stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+                    os.close(descriptor)
+
+
 def _run(name: str, asked: dict[str, str], own: str, memory: float, token: str) -> None:
     """Run the notebook's cells; after one that asks for a check, check with the lesson's call, not the student's."""
+    _close_pipes()
     report = _reporter(Path(own) / "reports", token)
     report("begun")
     _limit(Path(own), memory)

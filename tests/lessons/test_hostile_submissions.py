@@ -3,14 +3,17 @@
 import csv
 import io
 import json
+import multiprocessing
 import os
+import stat
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from rlviz.cli import app
-from rlviz.lessons.grading import LARGEST_HANDED_IN, NO_WALL, Grade, page, table
+from rlviz.lessons import grading
+from rlviz.lessons.grading import LARGEST_HANDED_IN, NO_WALL, START, Grade, _close_pipes, page, table
 from rlviz.lessons.judge import Verdict
 from tests.lessons.test_grading import IMPORTS, RIGHT, answer, write
 
@@ -243,6 +246,40 @@ def test_what_was_guessed_is_what_was_handed_in(graded):
     rows, _, _ = graded
     assert rows["m_z_hindsight"]["predictions"] == "dead: you said 0.5; the run says 0.24"
     assert rows["m_z_hindsight"]["error"] == ""
+
+
+def pipes_that_are_left(out):
+    """Write how many pipes a submission's process could write into before and after it lets go of its server's."""
+    counts = []
+    for let_go in (lambda: None, _close_pipes):
+        let_go()
+        descriptors = [int(one.name) for one in Path("/proc/self/fd").iterdir() if one.exists() and int(one.name) > 2]
+        counts.append(
+            sum(stat.S_ISFIFO(os.fstat(one).st_mode) for one in descriptors if Path(f"/proc/self/fd/{one}").exists())
+        )
+    Path(out).write_text(str(counts))
+
+
+@pytest.mark.skipif(START != "forkserver", reason="elsewhere no server forks the processes")
+def test_a_submission_has_no_pipe_of_the_server_that_starts_the_others(tmp_path):
+    process = multiprocessing.get_context(START).Process(target=pipes_that_are_left, args=(str(tmp_path / "counts"),))
+    process.start()
+    process.join(60)
+    before, after = json.loads((tmp_path / "counts").read_text())
+    assert before > 0 == after
+
+
+def test_a_server_that_is_just_dying_is_asked_again(monkeypatch):
+    monkeypatch.setattr(grading, "START_AGAIN_SECONDS", 0.0)
+    answers = iter([ConnectionRefusedError(), EOFError(), None])
+
+    class Dying:
+        def start(self):
+            if (answer := next(answers)) is not None:
+                raise answer
+
+    grading._start(Dying())
+    assert next(answers, "none left") == "none left"
 
 
 def test_half_a_character_and_a_formula_make_no_table_unreadable():
