@@ -47,3 +47,14 @@ def test_log_columns_are_trls(trl):
     told = [name for part in of_trl for name in re.findall(r"`([\w/]+)`", part)]
     assert len(told) > 15
     assert [name for name in told if f'"{name}"' not in source] == []
+
+
+def test_symptoms_name_fields_of_trl(trl):
+    text = (PAGE.parent / "symptoms.md").read_text(encoding="utf-8")
+    known = {field.name for kind in (trl.GRPOConfig, trl.DPOConfig) for field in dataclasses.fields(kind)}
+    parts = [
+        part.partition("verl")[0].partition("rlviz")[0] for part in re.findall(r"Fields:\*\* TRL (.*?)\n- ", text, re.S)
+    ]
+    told = [name for part in parts for name in re.findall(r"`([a-z_0-9]+)", part)]
+    values = {"dr_grpo", "dapo", "bnpo"}  # of loss_type
+    assert len(told) > 40 and {name for name in told if name not in known | values} == set()
