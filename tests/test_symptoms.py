@@ -43,6 +43,10 @@ def test_an_entry_says_what_to_check_what_to_set_and_where_to_look(entry):
         assert known or find_algorithm(name), name
 
 
+def test_no_line_of_an_entry_begins_like_a_heading():
+    assert not re.search(r"^\s*#\d|^ +#", TEXT, re.M)  # "[trl #1]" that is broken at its space
+
+
 def test_a_section_that_is_named_is_there():
     for file, sections in re.findall(r"\]\((\d\d_\w+\.ipynb)\), sections? ([\d and]+)", TEXT):
         source = (PAGE.parent / file).read_text(encoding="utf-8")

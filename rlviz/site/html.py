@@ -13,6 +13,7 @@ from rlviz.markup import Markup, element, joined
 NAVIGATION = {
     "Start": "index.html",
     "Explorers": "explorers/index.html",
+    "Symptoms": "course/symptoms.html",
     "Recorded runs": "runs.html",
     "Inspector": "inspector.html",
     "Algorithms": "algorithms/index.html",
@@ -90,9 +91,9 @@ def page(path: str, title: str, *body: Markup, language: str = "en", trains: boo
 
 
 def _is_here(target: str, path: str, within: str) -> bool:
-    return target == path or (
-        target.endswith("/index.html") and target.partition("/")[0] == within and "verdicts" not in path
-    )
+    if path in NAVIGATION.values():
+        return target == path
+    return target.endswith("/index.html") and target.partition("/")[0] == within
 
 
 def table(columns: Sequence[object], rows: Iterable[Sequence[object]]) -> Markup:

@@ -128,7 +128,7 @@ def course_pages(course: Path) -> Iterator[File]:
     linked: set[PurePosixPath] = set()
     exporter = Exporter(course, linked)
     titles: dict[PurePosixPath, str] = {}
-    named = ("glossary.md", "in_your_config.md", "experiments/family.md")
+    named = ("symptoms.md", "glossary.md", "in_your_config.md", "experiments/family.md")
     sources = [*(course / name for name in named), *sorted((course / "teaching").glob("*.md"))]
     for file in [*sorted(course.rglob("*.ipynb")), *sources]:
         name = PurePosixPath(file.relative_to(course).as_posix())

@@ -63,6 +63,7 @@ def front() -> Iterator[File]:
     """The front page: a model that trains, and the ways on; its programs and weights are files, loaded after it is seen."""
     ways = (
         ("Explorers", "explorers/index.html", "One idea each, with sliders and things to drag."),
+        ("Symptoms", "course/symptoms.html", "The loss is 0, the KL is negative: what it is, and what to check."),
         ("Tables", "explorers/tables.html", "Any algorithm on 16 tables at once, each run in seconds."),
         ("Recorded runs", "runs.html", "Real training, step by step: groups, rewards, tokens."),
         ("Inspector", "inspector.html", "One run, down to each token, and under every other algorithm."),
