@@ -158,8 +158,13 @@ def formulas_of(piece: Any, names: Collection[str]) -> tuple[Formula, ...]:
     return Formula.read_all(str(piece.formula), names) if isinstance(piece, Written) else ()
 
 
-def gradient_in_words(algorithm: PolicyGradient | None, token: TokenRecord) -> tuple[str, dict[str, str]]:
-    """Say whether the token's gradient is cut and why, else what it is, and which way it goes: a template, its numbers."""
+def gradient_in_words(
+    algorithm: PolicyGradient | None, token: TokenRecord, kl_slope: float | None = None
+) -> tuple[str, dict[str, str]]:
+    """Say whether the token's gradient is cut and why, else what it is, and which way it goes: a template, its numbers.
+
+    kl_slope: ∂KL/∂log π of the penalty in the loss, where that is known.
+    """
     if token.observed:
         return "It is not in the loss: the task's environment wrote it, and the policy only read it.", {}
     if not token.weight:
@@ -187,6 +192,9 @@ def gradient_in_words(algorithm: PolicyGradient | None, token: TokenRecord) -> t
     how = "by log π is "
     if algorithm is not None and algorithm.kl_in_loss:
         how = "∂(J − KL)/∂log π, the slope and not the value, is "
+        if kl_slope is not None:
+            how += "{slope_j} − {slope_kl!} = "
+            numbers |= {"slope_j": shown(slope + kl_slope, decimals), "slope_kl": shown(kl_slope, decimals)}
     elif algorithm is not None:
         how = "∂J/∂log π = ratio · ∂J/∂ratio = {ratio} · {slope_by_ratio!} = "
         numbers["slope_by_ratio"] = shown(slope / token.ratio, decimals)

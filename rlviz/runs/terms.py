@@ -164,7 +164,8 @@ class _Group:
     def terms(self, response: ResponseRecord, token: TokenRecord) -> TokenTerms:
         if not can_be_worked_out(token):
             return TokenTerms(DIVERGED, (), {})
-        said, of_words = gradient_in_words(self.algorithm, token)
+        *_, kl_slope = self.objectives.get(id(token), (None,))
+        said, of_words = gradient_in_words(self.algorithm, token, kl_slope)
         values = self._values(response, token)
         decimals = decimals_for(token)
         numbers = {name: shown(value, decimals if name in FINE else 3) for name, value in values.items()}
@@ -181,7 +182,7 @@ class _Group:
             if getattr(token, name) is not None:
                 values[name] = getattr(token, name)
         values["sampler_prob"] = _drawn(token)
-        j, penalty = self.objectives.get(id(token), (token.objective, None))
+        j, penalty, _ = self.objectives.get(id(token), (token.objective, None, None))
         return values | {"J": j} | ({} if penalty is None else {"KL": penalty})
 
     def _objective(self, token: TokenRecord, values: dict[str, float], numbers: dict[str, str]) -> Term:
@@ -314,8 +315,10 @@ def numbers_of(token: TokenRecord) -> dict[str, float]:
     return numbers | {name: float(value) for name, value in own.items() if value is not None}
 
 
-def _at_these_numbers(algorithm: PolicyGradient, tokens: Sequence[TokenRecord]) -> list[tuple[float, float | None]]:
-    """Return of each token J as the algorithm gives it at its ratio and limits, and the KL penalty, if there is one."""
+def _at_these_numbers(
+    algorithm: PolicyGradient, tokens: Sequence[TokenRecord]
+) -> list[tuple[float, float | None, float | None]]:
+    """Return of each token J as the algorithm gives it at its ratio and limits; of a KL penalty value and slope by log π."""
     if not tokens:
         return []
     columns = [numbers_of(token) for token in tokens]
@@ -329,11 +332,15 @@ def _at_these_numbers(algorithm: PolicyGradient, tokens: Sequence[TokenRecord]) 
     chosen = tensors["chosen"] > 0 if "chosen" in tensors else None
     known = tensors.get("ref_logp"), None, tensors.get("entropy"), chosen, tensors["sampler_logp"]
     batch = Batch(tensors["old_logp"], tensors["advantages"], mask, *known)
-    j = alone.without_kl().objective(tensors["logp"], batch).value
+    logp = tensors["logp"].requires_grad_()
+    j = alone.without_kl().objective(logp, batch).value
     if not algorithm.kl_in_loss:
-        return [(value, None) for value in j.flatten().tolist()]
-    penalties = j - alone.objective(tensors["logp"], batch).value
-    return list(zip(j.flatten().tolist(), penalties.flatten().tolist(), strict=True))
+        return [(value, None, None) for value in j.flatten().tolist()]
+    penalties = j - alone.objective(logp, batch).value
+    slopes = torch.zeros_like(penalties)
+    if penalties.requires_grad:  # a penalty of one's own may have no slope
+        (slopes,) = torch.autograd.grad(penalties.sum(), logp)
+    return list(zip(*(one.flatten().tolist() for one in (j, penalties, slopes)), strict=True))
 
 
 def _parameters(piece: Any) -> dict[str, float]:

@@ -51,6 +51,23 @@ def response(reward, *tokens, correct=True, length=None):
     return ResponseRecord("7", reward, tokens[0].advantage, count, correct, True, False, tokens)
 
 
+def test_the_slope_is_that_of_j_less_that_of_the_kl(grpo):
+    """Of a token whose gradient is not cut, ratio · A; of β · k3 (k3 = e^d − d − 1, d = log π_ref − log π), β · (1 − e^d)."""
+    compared = 0
+    for group in grpo.groups:
+        for response, told in zip(group.responses, token_terms(GRPO, grpo, group), strict=True):
+            for token, terms in zip(response.tokens, told, strict=True):
+                if "slope_kl" not in terms.numbers:
+                    assert token.clipped or not token.push or not token.advantage
+                    continue
+                numbers = {name: float(terms.numbers[name].replace("−", "-")) for name in ("slope_j", "slope_kl")}
+                kl = GRPO.kl.beta * (1 - token.ref_prob / token.new_prob)
+                assert numbers["slope_j"] == pytest.approx(token.ratio * token.advantage, rel=2e-3, abs=2e-3)
+                assert numbers["slope_kl"] == pytest.approx(kl, rel=6e-3, abs=2e-4)
+                compared += abs(kl) > 1e-3
+    assert compared > 10
+
+
 @pytest.fixture(scope="module")
 def by_hand():
     """Two responses, one right: mean .5, std √.5 = .7071, A = ±.7071; ratios 1.1, 1.3 (clipped); .9, 1.0, .7 (clipped)."""
