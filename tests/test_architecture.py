@@ -80,7 +80,7 @@ ALLOWED = {
         "rlviz.interop",
         "small_models",
     },
-    "rlviz.site": {"rlviz.algorithms", "rlviz.page", "rlviz.pictures", "rlviz.runs", "rlviz.training"},
+    "rlviz.site": {"rlviz.algorithms", "rlviz.page", "rlviz.pictures", "rlviz.runs", "rlviz.study", "rlviz.training"},
     "rlviz.interop": {
         "rlviz.settings",
         "rlviz.types",
