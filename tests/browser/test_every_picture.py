@@ -93,7 +93,7 @@ def window(browser: Browser) -> Iterator[Page]:
     tab.on("pageerror", lambda error: wrong.append(str(error)))
     tab.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
     tab.on("request", lambda request: None if request.url.startswith("file:") else wrong.append(request.url))
-    tab.set_default_timeout(10_000)
+    tab.set_default_timeout(60_000)
     yield tab
     context.close()
     assert wrong == []
