@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -369,15 +370,20 @@ def _numbers(name: str, read: Read, step: int) -> str:
     record = read.at(step)
     if record is None:
         return f"{name} has no such step."
-    told = [f"reward {record.reward:.2f}"]
     at, held_out = curves.points([one for one in read.records if one.step <= step], "held_out_accuracy")
-    if len(at):
-        told.append(f"held-out accuracy {held_out[-1]:.2f}" + (f" (at step {at[-1]:.0f})" if at[-1] != step else ""))
-    told.append(f"entropy {record.entropy:.2f} nats")
-    told.append(f"clipped {record.clip_fraction_low:.1%} below and {record.clip_fraction_high:.1%} above")
-    if record.clip_fraction_dual:
-        told.append(f"{record.clip_fraction_dual:.1%} by the dual clip")
-    return f"{name}: {', '.join(told)}."
+    measured = f" (at step {at[-1]:.0f})" if len(at) and at[-1] != step else ""
+    numbers = {
+        "reward {:.2f}": record.reward,
+        "held-out accuracy {:.2f}" + measured: held_out[-1] if len(at) else math.nan,
+        "entropy {:.2f} nats": record.entropy,
+        "clipped {:.1%} below": record.clip_fraction_low,
+        "and {:.1%} above": record.clip_fraction_high,
+        "{:.1%} by the dual clip": record.clip_fraction_dual or math.nan,
+    }
+    told = [
+        words.format(value) for words, value in numbers.items() if math.isfinite(value)
+    ]  # an imported run has not all
+    return f"{name}: {', '.join(told).replace(', and', ' and')}."
 
 
 def _what_is_missing(names: Sequence[str], reads: Sequence[Read]) -> list[str]:
