@@ -146,11 +146,13 @@ class Box:
 
 def same(ours: Any, theirs: Any, where: str) -> None:
     """Each place of one has one of the other within NEAR, and turned round."""
-    ours, theirs = (np.asarray(each, dtype=float).reshape(-1, 2).clip(-FAR, FAR) for each in (ours, theirs))
+    ours, theirs = (np.asarray(each, dtype=float).reshape(-1, 2) for each in (ours, theirs))
     assert (len(ours) == 0) == (len(theirs) == 0), f"{where}: {len(ours)} on paper, {len(theirs)} in the page"
     for one, other in ((ours, theirs), (theirs, ours)):
         for place in one:
             away = np.abs(other - place).max(1).min()
+            if np.abs(place).max() > FAR:  # far outside on both, on the same side
+                away = min(away, np.abs(other.clip(-FAR, FAR) - place.clip(-FAR, FAR)).max(1).min())
             assert away <= NEAR, f"{where}: nothing within {away:.2f} pixels of {place} in {other}"
 
 
