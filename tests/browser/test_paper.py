@@ -59,7 +59,7 @@ READ = """async packed => {
   place.remove();
   return { rows, said };
 }"""
-FAR = 9000  # pixels: a page holds what is further out at 9999, of a sign its corners, so that its middle is elsewhere
+OUTSIDE = 9000  # pixels: a page holds what is further out at 9999, of a sign its corners, so that its middle is elsewhere
 NUMBERS = re.compile(r"-?[\d.]+")
 
 
@@ -151,8 +151,8 @@ def same(ours: Any, theirs: Any, where: str) -> None:
     for one, other in ((ours, theirs), (theirs, ours)):
         for place in one:
             away = np.abs(other - place).max(1).min()
-            if np.abs(place).max() > FAR:  # far outside on both, on the same side
-                away = min(away, np.abs(other.clip(-FAR, FAR) - place.clip(-FAR, FAR)).max(1).min())
+            if np.abs(place).max() > OUTSIDE:  # far outside on both, on the same side
+                away = min(away, np.abs(other.clip(-OUTSIDE, OUTSIDE) - place.clip(-OUTSIDE, OUTSIDE)).max(1).min())
             assert away <= NEAR, f"{where}: nothing within {away:.2f} pixels of {place} in {other}"
 
 
