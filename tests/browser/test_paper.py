@@ -59,7 +59,8 @@ READ = """async packed => {
   place.remove();
   return { rows, said };
 }"""
-OUTSIDE = 9000  # pixels: a page holds what is further out at 9999, of a sign its corners, so that its middle is elsewhere
+# Pixels. A page holds what is further out at 9999, of a sign its corners, so that its middle is elsewhere.
+OUTSIDE = 9000
 NUMBERS = re.compile(r"-?[\d.]+")
 
 
