@@ -26,7 +26,7 @@ def import_(
     Pictures and diagnosis work with the columns that were logged; those that were not are named. Without --out it only
     says what is there. Nothing in the files is run.
     """
-    from rlviz.interop import import_run
+    from rlviz.runs import import_run
     from rlviz.runs.learning import plot_learning_curves
     from rlviz.training import RunFolder
     from rlviz.training.files import whole_file

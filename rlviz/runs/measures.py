@@ -22,6 +22,9 @@ WINDOWS, SHORTEST, LONGEST = (
 FEWEST_ROWS = 3  # of a window: a median of two is no defence against an odd one
 APART = 4  # windows, so that a beginning and an end are apart
 FIRST = 3  # steps of the first median: a learning rate that is far too large breaks a policy before a window is full
+EQUAL = 1e-6  # rewards that differ by less are equal; float32 rounds a constant's standard deviation to 1e-8
+TINY = 1e-12  # in place of no noise
+CLEAR = 2  # standard deviations of one step, from which on a fall of a median is no noise
 SCALE = 1.4826 / 2**0.5  # from the median size of steps' differences to the standard deviation of one normal value
 
 
@@ -41,8 +44,10 @@ class Course:
         self.window = max(FEWEST_ROWS, math.ceil(window / self.every))
         self._smooth: dict[str, Values] = {}
         self.columns = dict(columns)
+        self.lost_part = ""  # the reward function that pays less than at first, filled by `_part_lost`
         with np.errstate(all="ignore"):
-            self.columns |= {name: make(self) for name, make in DERIVED.items()}
+            for name, make in DERIVED.items():
+                self.columns[name] = make(self)
 
     def __getitem__(self, name: str) -> Values:
         """Return a column as it was measured, nothing but not-a-numbers where the run has none."""
@@ -100,6 +105,10 @@ def _not_finite(run: Course) -> Values:
 
 
 DERIVED: Mapping[str, Callable[[Course], Values]] = {
+    "earned": lambda run: run["reward"] if np.isnan(run["accuracy"]).all() else np.full(len(run.steps), np.nan),
+    "earned_in_std": lambda run: run["earned"] / _first_positive(run["reward_std"], _spread(run) / 2),
+    "dead": lambda run: np.where(np.isnan(run["zero_variance_groups"]), _all_equal(run), run["zero_variance_groups"]),
+    "part_lost": lambda run: _part_lost(run),
     "clipped": lambda run: run["clip_fraction_low"] + run["clip_fraction_high"] + run["clip_fraction_dual"],
     "clipped_low_share": lambda run: _ratio(run["clip_fraction_low"], run["clip_fraction_low"] + _above(run)),
     "clipped_high_share": lambda run: _ratio(_above(run), run["clip_fraction_low"] + _above(run)),
@@ -117,6 +126,41 @@ DERIVED: Mapping[str, Callable[[Course], Values]] = {
     "steps_left": lambda run: run.setting("steps") - run.steps,
     "lr_rise": lambda run: np.diff(run["lr"], prepend=np.nan),
 }
+
+
+PART = "part:"  # before the name of a reward function, whose mean a log has
+
+
+def _spread(run: Course) -> Values:
+    """Return the distance between the largest and the smallest reward of a step."""
+    return run["reward_max"] - run["reward_min"]
+
+
+def _all_equal(run: Course) -> Values:
+    """Return 1 where all rewards of a step were the same, 0 where they were not, for logs that do not count such groups."""
+    spread = np.where(np.isnan(run["reward_std"]), _spread(run), run["reward_std"])
+    return np.where(np.isnan(spread), np.nan, (spread <= EQUAL).astype(float))
+
+
+def _first_positive(*candidates: Values) -> float:
+    """Return the first positive number of the first column that has one: how far the rewards of responses lie apart."""
+    for values in candidates:
+        there = values[values > EQUAL]
+        if len(there):
+            return float(there[0])
+    return np.nan
+
+
+def _part_lost(run: Course) -> Values:
+    """Return how much less the reward function that lost most pays than at first, as a share, where that is no noise."""
+    lost = np.full(len(run.steps), np.nan)
+    for name in [each for each in run.columns if each.startswith(PART)]:
+        first, noise = run.first(name), _noise(run.latest(name))
+        fall = first - run.smooth(name)
+        share = np.where(fall >= CLEAR * noise, _ratio(fall, np.full(len(fall), abs(first))), 0.0)
+        if np.isnan(lost).all() or share[-1] > lost[-1]:
+            lost, run.lost_part = share, name.removeprefix(PART)
+    return lost
 
 
 def _above(run: Course) -> Values:
@@ -179,6 +223,23 @@ class First(Measure):
         return np.full(len(course.steps), course.first(self.column))
 
 
+class AtStepOne(Measure):
+    """As measured at step 1, before the first update; not a number where that step was not logged by itself."""
+
+    def of(self, course: Course) -> Values:
+        first = course[self.column][0] if course.steps[0] == 1 else np.nan
+        return np.full(len(course.steps), first)
+
+
+class FirstRow(Measure):
+    """As measured first, the same at all steps: what was there before any update, or in the first steps that were logged."""
+
+    def of(self, course: Course) -> Values:
+        values = course[self.column]
+        there = values[np.isfinite(values)]
+        return np.full(len(course.steps), there[0] if len(there) else np.nan)
+
+
 class Change(Measure):
     """How far it is from what it was before: 0 at the beginning."""
 
@@ -237,8 +298,29 @@ class BelowBest(Change):
     """How far it is below its largest median so far, or below its first step: a policy may be lost before there is a median."""
 
     def of(self, course: Course) -> Values:
-        smooth, first = course.smooth(self.column), course.latest(self.column)[:1]
-        return np.fmax(np.fmax.accumulate(smooth), first) - smooth
+        return Best(self.column).of(course) - course.smooth(self.column)
+
+    def unsmoothed(self, course: Course, place: int) -> float:
+        values = course.latest(self.column)
+        return float(values[0] - values[place])
+
+
+class Best(Measure):
+    """Its largest median so far, or its first step: what `BelowBest` is below of."""
+
+    def of(self, course: Course) -> Values:
+        return np.fmax(np.fmax.accumulate(course.smooth(self.column)), course.latest(self.column)[:1])
+
+
+class FallInNoise(BelowBest):
+    """How far it is below its best, in standard deviations of a single step; without end where there is no noise at all."""
+
+    def of(self, course: Course) -> Values:
+        fall = super().of(course)
+        return np.where(fall > 0, np.divide(fall, max(_noise(course.latest(self.column)), TINY)), 0.0)
+
+    def unsmoothed(self, course: Course, place: int) -> float:
+        return super().unsmoothed(course, place) / max(_noise(course.latest(self.column)), TINY)
 
 
 class AboveLeast(Change):
@@ -276,3 +358,24 @@ class Most(Measure):
 def _after_first(course: Course, values: Values) -> Values:
     """Return the values without those before the end of the first window."""
     return np.where(np.arange(len(values)) < course.window - 1, np.nan, values)
+
+
+MEASURES: Mapping[str, type[Measure]] = {  # as rules.md calls them
+    "now": Now,
+    "last": Latest,
+    "first": First,
+    "most": Most,
+    "at step 1": AtStepOne,
+    "in the first row": FirstRow,
+    "best": Best,
+    "below its best in noise": FallInNoise,
+    "above its start": FromStart,
+    "below its start": BelowStart,
+    "times its start": TimesStart,
+    "risen in noise": InNoise,
+    "drift": Drift,
+    "below its best": BelowBest,
+    "above its least": AboveLeast,
+    "last below its best": LatestBelowBest,
+    "risen in the last quarter": LastQuarter,
+}

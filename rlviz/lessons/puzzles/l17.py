@@ -7,7 +7,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from rlviz.algorithms import GRPO
-from rlviz.interop import import_run
+from rlviz.runs import import_run
 from rlviz.lessons.puzzles import Unlabelled
 from rlviz.runs import diagnose
 from rlviz.runs.learning import plot_learning_curves

@@ -1,34 +1,36 @@
-"""Logs of real runs under rlviz's names: TRL's trainer_state.json and completions, verl's file logger.
+"""Real runs under rlviz's names: which metric of TRL and of verl is which column here, and TRL's completions.
 
-Read is JSON, and parquet by pyarrow: nothing is unpickled or run, and no file larger than LARGEST is opened.
+Parquet is read by pyarrow; nothing is unpickled or run (`log_files.py` reads the rest).
 """
 
 from __future__ import annotations
 
-import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import rlviz
+from rlviz.runs.log_files import LARGEST, Line, find_log, lines_of, merged
 from rlviz.training.files import json_text, write_text
-from rlviz.training.run_folder import TRL_LOG, RunFolder
+from rlviz.training.run_folder import RunFolder
 from rlviz.types import GroupRecord, PairRecord, ResponseRecord, StepRecord
 from small_models.checks import pip_install
-from small_models.files import check_regular, parse, read_file, read_lines, said
+from small_models.files import check_regular, read_lines, said
 
 if TYPE_CHECKING:
     import pandas as pd
 
-LARGEST = 512 * 2**20  # bytes of one file
 MOST_ROWS = 1_000_000  # completions of one file
 RIGHT = 0.5  # of the first reward function: from above this a response counts as right
 BEFORE = "Step 0 was left out: an evaluation before training, and steps are counted from 1 here."
 COMPLETIONS = "completions"
+LOGGED = "logged.jsonl"
+PART = "part:"  # before the name of a reward function
+OF_PART = re.compile(r"rewards/([^/]+)/mean")
 OF_VALIDATION = re.compile(r"val-(core|aux)/.+/acc/mean@\d+")
 OF_ACCURACY = re.compile(r"(eval_)?rewards/\w*(accuracy|correct)\w*/mean")
 
@@ -70,6 +72,13 @@ VERL: Names = {  # as its trainer/ppo/ray_trainer.py and metric_utils.py of 0.9.
     "critic/vf_loss": "value_loss",
     "critic/vf_explained_var": "explained_variance",
 }
+MORE: Names = {  # what no record of rlviz has, and `diagnose` looks at
+    "reward_std": "reward_std",
+    "sampling/sampling_logp_difference/mean": "sampler_logp_gap",
+    "training/rollout_probs_diff_mean": "sampler_prob_gap",
+    "critic/rewards/max": "reward_max",
+    "critic/rewards/min": "reward_min",
+}
 
 
 @dataclass(frozen=True)
@@ -77,13 +86,14 @@ class Imported:
     """A run that another program trained, under rlviz's names.
 
     source: what wrote it, "trl" or "verl". name: of its algorithm or trainer. rows: a step's numbers each,
-    column → number. groups: step → its recorded groups. others: what was logged and has no name here. notes: what could
-    not be read, a sentence each.
+    column → number. more: of the same steps, what no record of rlviz has. groups: step → its recorded groups. others: what was
+    logged and has no name here. notes: what could not be read, a sentence each.
     """
 
-    source: str
+    source: Literal["trl", "verl"]
     name: str
     rows: tuple[dict[str, Any], ...]
+    more: tuple[dict[str, Any], ...]
     groups: Mapping[int, tuple[GroupRecord, ...]]
     others: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -100,11 +110,26 @@ class Imported:
         return tuple(field.name for field in fields(self.kind) if field.name not in there and field.default is MISSING)
 
     @property
+    def unseen(self) -> tuple[str, ...]:
+        """What `diagnose` would look at first and was not logged, as the program names it."""
+        names = {ours: theirs for theirs, ours in {"trl": TRL, "verl": VERL}[self.source].items()}
+        there = {name for row in self.rows for name in row}
+        looked = ("reward", "grad_norm", "entropy", "kl", "truncated", "zero_variance_groups")
+        return () if self.kind is PairRecord else tuple(names[n] for n in looked if n in names and n not in there)
+
+    @property
     def metrics(self) -> pd.DataFrame:
         """One row a step, with the columns that there are; `plot_learning_curves` draws it."""
         import pandas as pd
 
         return pd.DataFrame(list(self.rows))
+
+    @property
+    def logged(self) -> pd.DataFrame:
+        """One row a step, with all that `diagnose` looks at."""
+        import pandas as pd
+
+        return pd.DataFrame([{**row, **more} for row, more in zip(self.rows, self.more, strict=True)])
 
     def save(self, out: str | os.PathLike[str]) -> Path:
         """Write it into a new folder as rlviz keeps runs, so that `inspect_run`, `diagnose` and learning curves open it.
@@ -114,6 +139,8 @@ class Imported:
         folder = RunFolder.create(out)
         empty = {field.name: _placeholder(field) for field in fields(self.kind) if field.name != "groups"}
         write_text(folder.path / "metrics.jsonl", _lines({**empty, **row} for row in self.rows))
+        rows = zip(self.rows, self.more, strict=True)
+        write_text(folder.path / LOGGED, _lines({"step": row["step"], **more} for row, more in rows))
         told = [{"step": step, "groups": groups} for step, groups in sorted(self.groups.items())]
         if self.kind is PairRecord:
             told = [{"step": row["step"], "groups": ()} for row in self.rows]
@@ -138,114 +165,89 @@ def import_run(path: str | os.PathLike[str], out: str | os.PathLike[str] | None 
     """Return a real run under rlviz's names; with `out`, it is kept in that folder as one of rlviz's own.
 
     path: TRL's trainer_state.json, or the folder of its run, beside whose checkpoints stand completions/*.parquet where
-    log_completions was on; verl's EXPERIMENT.jsonl. A column that was not logged is not a
-    number, and `lacking` names it. Raises ValueError, in one sentence, for what is none of these and for damage.
+    log_completions was on; verl's EXPERIMENT.jsonl; what either printed (.log, .txt); an export of W&B (.csv) or of TensorBoard
+    (.csv or .json, a tag each), or a folder with such files. A column that was not logged is not a number, and `lacking` names
+    it. Raises ValueError, in one sentence, for what is none of these and for damage.
     """
-    file = _found(Path(path))
-    if file.stat().st_size > LARGEST:
-        raise ValueError(f"{said(file)} must be at most {LARGEST // 2**20} MB; it has {file.stat().st_size // 2**20}")
-    run = _of_lines(file) if file.suffix == ".jsonl" else _of_object(file)
+    if (Path(path) / "config.json").is_file() and (Path(path) / "metrics.jsonl").is_file():
+        raise ValueError(f"{said(path)} is a run of rlviz already: rlviz diagnose opens it")
+    run = _read(find_log(Path(path)))
     if out is not None:
         run.save(out)
     return run
 
 
-def _found(path: Path) -> Path:
-    """Return the log at this path, or the newest one in this folder."""
-    if not path.exists():
-        raise ValueError(f"{said(path)} is not there")
-    if not path.is_dir():
-        check_regular(path)
-        return path
-    if (path / "config.json").is_file() and (path / "metrics.jsonl").is_file():
-        raise ValueError(f"{said(path)} is a run of rlviz already: rlviz diagnose opens it")
-    states = [*path.glob(TRL_LOG), *path.glob(f"checkpoint-*/{TRL_LOG}")]
-    logs = sorted(path.glob("*.jsonl"), key=lambda each: each.stat().st_mtime)
-    if not states and not logs:
-        raise ValueError(f"{said(path)} is the folder of no run: it has no {TRL_LOG} (TRL) and no .jsonl (verl)")
-    return max(states, key=_step_of) if states else logs[-1]
+def logged_beside(folder: Path) -> pd.DataFrame:
+    """Return what `diagnose` looks at beside the records of an imported run that is kept in this folder, by its steps."""
+    import pandas as pd
+
+    rows = [row for _, row in read_lines(folder / LOGGED)] if (folder / LOGGED).is_file() else []
+    if not all(isinstance(row, dict) and isinstance(row.get("step"), int) for row in rows):
+        raise ValueError(f"{said(folder / LOGGED)} must have rows with a step, a whole number")
+    return pd.DataFrame(rows, columns=None if rows else ["step"])
 
 
-def _step_of(state: Path) -> float:
-    """Return the step of a checkpoint's state; the one beside the checkpoints is the last."""
-    number = state.parent.name.removeprefix("checkpoint-")
-    return float(number) if number.isdigit() else math.inf
-
-
-def _of_object(file: Path) -> Imported:
-    data = read_file(file)
-    for word in (
-        b"-Infinity",
-        b"Infinity",
-        b"NaN",
-    ):  # Python writes them for numbers that are not finite, and they are no JSON
-        data = re.sub(rb"(?<=: )" + word + rb"\b", b"null", data)
-    value = parse(data, said(file))
-    if not isinstance(value, Mapping) or not isinstance(value.get("log_history"), list):
-        raise ValueError(f"{said(file)} is no log of TRL: it has no log_history")
-    raw = _merged(
-        _checked(row, row, f"{said(file)}: log_history[{place}]") for place, row in enumerate(value["log_history"])
+def is_own(path: str | os.PathLike[str]) -> bool:
+    """Whether this is a folder that rlviz keeps runs in, and no log of another program; also where nothing is there."""
+    path = Path(path)
+    return not path.is_file() and not (
+        path.is_dir() and any(path.iterdir()) and not any((path / own).exists() for own in ("config.json", "comparison.json"))
     )
-    groups, notes = _completions(file)
-    of_pairs = any("rewards/margins" in row for _, row in raw)
-    return _imported("trl", "DPOTrainer" if of_pairs else "GRPOTrainer", file, raw, TRL, groups, notes)
 
 
-def _of_lines(file: Path) -> Imported:
-    rows = list(read_lines(file, growing=True))
-    raw = _merged(_checked(row, row.get("data") if isinstance(row, Mapping) else None, where) for where, row in rows)
-    return _imported("verl", "verl's trainer", file, raw, VERL, {}, ())
-
-
-def _checked(row: Any, data: Any, where: str) -> tuple[int, dict[str, Any]]:
-    """Return the step of a line of a log and its numbers, null where one was not finite. Raises ValueError without either."""
-    step = row.get("step") if isinstance(row, Mapping) else None
-    if not isinstance(step, int) or isinstance(step, bool) or step < 0 or not isinstance(data, Mapping):
-        raise ValueError(f"{where} must be an object with a step, a whole number, and the numbers of that step")
-    numbers = {
-        str(name): math.nan if value is None else value
-        for name, value in data.items()
-        if value is None or (isinstance(value, int | float) and not isinstance(value, bool))
-    }
-    return step, numbers
-
-
-def _merged(lines: Iterable[tuple[int, dict[str, Any]]]) -> list[tuple[int, dict[str, Any]]]:
-    """Return one entry a step: of one step training and evaluation have a line each."""
-    merged: dict[int, dict[str, Any]] = {}
-    for step, numbers in lines:
-        merged[step] = {**numbers, **merged.get(step, {})}
-    return sorted(merged.items())
-
-
-def _imported(
-    source: str,
-    name: str,
-    file: Path,
-    raw: Sequence[tuple[int, Mapping[str, Any]]],
-    names: Names,
-    groups: Mapping[int, tuple[GroupRecord, ...]],
-    notes: Sequence[str],
-) -> Imported:
-    rows, others = [], set()
-    first = min((step for step, _ in raw), default=1)
+def _read(files: Sequence[Path]) -> Imported:
+    """Return what stands in these files, under rlviz's names."""
+    raw = [(step, _named(numbers)) for step, numbers in merged(line for file in files for line in lines_of(file))]
+    logged = {name for _, numbers in raw for name in numbers}
+    source: Literal["trl", "verl"] = "verl" if len(logged & set(VERL)) > len(logged & set(TRL)) else "trl"
+    names = {"trl": TRL, "verl": VERL}[source]
+    rows, more, others = [], [], set()
     for step, numbers in raw:
-        row = {
-            name: numbers[each] for each, name in names.items() if each in numbers
-        }  # a later name stands before an earlier
-        for each, value in numbers.items():
-            if OF_ACCURACY.fullmatch(each) or OF_VALIDATION.fullmatch(each):
-                row.setdefault("accuracy" if each.startswith("rewards/") else "held_out_accuracy", value)
-            elif each not in names and each != "step":
-                others.add(each)
+        row, beside = _row(numbers, names)
+        others |= {name for name in numbers if name not in names and name not in MORE and not _is_right(name)} - {"step"}
         if row and step >= 1:
             rows.append({"step": step, **row})
+            more.append(beside)
     if not rows:
-        raise ValueError(f"{said(file)} has none of the metrics of {source}: {', '.join(list(names)[:4])}, …")
-    known = {row["step"] for row in rows}
-    before = [BEFORE] if first == 0 else []
-    kept = {step: told for step, told in groups.items() if step in known}
-    return Imported(source, name, tuple(rows), kept, tuple(sorted(others)), (*notes, *before))
+        what = "TRL or verl" if not logged & {*TRL, *VERL} else source
+        raise ValueError(f"{said(files[0])} has none of the metrics of {what}: {', '.join(list(names)[:4])}, …")
+    groups, notes = _completions(files[0])
+    kept = {row["step"]: groups[row["step"]] for row in rows if row["step"] in groups}
+    if any(step == 0 for step, _ in raw):
+        notes = [*notes, BEFORE]
+    name = "verl's trainer" if source == "verl" else "DPOTrainer" if "rewards/margins" in logged else "GRPOTrainer"
+    return Imported(source, name, tuple(rows), tuple(more), kept, tuple(sorted(others)), tuple(notes))
+
+
+def _row(numbers: Mapping[str, float], names: Names) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the numbers of a step that a record here has, and those that `diagnose` looks at beside them."""
+    row = {name: numbers[each] for each, name in names.items() if each in numbers}  # a later name stands before an earlier
+    beside = {name: numbers[each] for each, name in MORE.items() if each in numbers}
+    for each, value in numbers.items():
+        if _is_right(each):
+            row.setdefault("accuracy" if each.startswith("rewards/") else "held_out_accuracy", value)
+        elif part := OF_PART.fullmatch(each):
+            beside[f"{PART}{part[1]}"] = value
+    return row, beside
+
+
+def _is_right(name: str) -> bool:
+    """Whether a metric is a share of right responses."""
+    return bool(OF_ACCURACY.fullmatch(name) or OF_VALIDATION.fullmatch(name))
+
+
+def _named(numbers: Mapping[str, float]) -> dict[str, float]:
+    """Return the numbers under the trainer's names, before which W&B and TensorBoard put train/, with _ for / in a file's name."""
+    return {_metric(name): value for name, value in numbers.items()}
+
+
+def _metric(name: str) -> str:
+    name = re.sub(r"^eval/", "eval_", name.removeprefix("train/"))
+    flat = name.removeprefix("train_")
+    return FLAT.get(flat, name)
+
+
+FLAT = {name.replace("/", "_"): name for name in (*TRL, *VERL, *MORE)}
 
 
 def _completions(state: Path) -> tuple[dict[int, tuple[GroupRecord, ...]], list[str]]:
