@@ -54,7 +54,7 @@ class Policy:
     def model(self) -> PreTrainedModel:
         """The model as transformers has it, with the very same parameters; from now on it is `weights` too."""
         if isinstance(self.weights, Decoder):
-            object.__setattr__(self, "weights", _in_transformers(self.weights))
+            object.__setattr__(self, "weights", _in_transformers(self.weights, self.source))
         return self.weights
 
     @property
@@ -324,13 +324,18 @@ def shipped() -> list[str]:
     return sorted(folder.name for folder in CHECKPOINTS.iterdir() if (folder / "config.json").is_file())
 
 
-def _in_transformers(own: Decoder) -> PreTrainedModel:
-    """Return transformers' model of the very same parameters, on their device."""
+def _in_transformers(own: Decoder, source: str) -> PreTrainedModel:
+    """Return transformers' model of the very same parameters, on their device.
+
+    Its `name_or_path` is the folder that they came from, of which TRL makes its reference.
+    """
     model = settle(_read_model(str(shipped_files.KIND)), own.device)
     parameters = own.state_dict(keep_vars=True)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(parameters[name].requires_grad)  # which load_state_dict hands on
     model.load_state_dict(parameters, assign=True)
+    folder = next((folder for folder in (CHECKPOINTS / source, Path(source)) if (folder / "config.json").is_file()), None)
+    model.name_or_path = model.config._name_or_path = "" if folder is None else str(folder)
     return model
 
 

@@ -1,4 +1,4 @@
-"""`rlviz diagnose`: what is unusual in a run, what it usually means, and which setting to try."""
+"""`rlviz diagnose`: what is unusual in a run or a log, what it usually means, and which setting to try."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from rich.markup import escape
 from rich.padding import Padding
 
 from rlviz.cli.terminal import console, plain, refusals
@@ -18,20 +19,29 @@ COLOURS = {"warning": "bold red", "note": "bold cyan"}
 
 
 def diagnose(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder, or the folder of a comparison.")],
+    run: Annotated[
+        Path,
+        typer.Argument(metavar="PATH", help="Run folder, folder of a comparison, or a log of TRL, verl, W&B, TensorBoard."),
+    ],
+    out: Annotated[Path | None, typer.Option(help="Page to write with it, FILE.html: findings, curves, tokens.")] = None,
     output: Annotated[Literal["text", "json"], typer.Option("--format", help="For people, or for programs.")] = "text",
 ) -> None:
     """Say what is unusual in a run, what it usually means, which setting to try, and which lesson explains it.
 
     Warnings come first, then notes on what only looks unusual, such as a loss of zero. Of a comparison, each run is diagnosed.
+    A log is read where it lies: TRL's output folder or trainer_state.json, verl's .jsonl, what either printed, W&B's or
+    TensorBoard's .csv; settings then have that program's names.
     """
     from rlviz.runs.diagnosis import diagnose as diagnosis_of, runs_in
+    from rlviz.runs.logs import is_own
+    from rlviz.runs.report import save_report
 
     with refusals():
-        folders = runs_in(run)
+        folders = runs_in(run) if is_own(run) else [run]
         if not folders:
             raise ValueError(f"{run} holds a comparison of which no run has a step yet")
         diagnoses = {folder: diagnosis_of(folder) for folder in folders}
+        file = None if out is None else save_report(run, out)
     if output == "json":
         rows = [{**row, "run": str(folder)} for folder, diagnosis in diagnoses.items() for row in diagnosis.as_json()]
         typer.echo(json.dumps(rows, indent=2))
@@ -40,6 +50,8 @@ def diagnose(
         if place:
             console.print()
         _print(diagnosis)
+    if file is not None:
+        console.print(f"\nWritten, {round(file.stat().st_size / 1000)} kB: open {escape(str(file))}", soft_wrap=True)
 
 
 def _print(diagnosis: Diagnosis) -> None:

@@ -100,7 +100,8 @@ def told(finding: Finding) -> list[str]:
     return [
         f"Meaning: {finding.usually}",
         f"Setting: {finding.setting}. {finding.advice}",
-        f"Lesson: {finding.lesson}" + (f"; {SYMPTOMS}: {finding.symptom}" if finding.symptom else ""),
+        f"Lesson: {finding.lesson}",
+        *([f"Symptom: {finding.symptom} ({SYMPTOMS})"] if finding.symptom else []),
     ]
 
 

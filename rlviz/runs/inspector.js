@@ -272,7 +272,7 @@ export function frozenInspector(el, { picture, run, tables, steps, place: first 
     el.dispatchEvent(new CustomEvent("place", { bubbles: true, detail: place }));
   };
   const fitted = ([step, group, ...rest], data) => {
-    const own = data.runs.find(Boolean)?.groups ?? [];
+    const own = data.runs?.find(Boolean)?.groups ?? [];
     const told = own.findIndex((one) => one.numbers);
     return [step, own[group] && !own[group].numbers && told >= 0 ? told : group, ...rest];
   };

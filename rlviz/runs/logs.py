@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import rlviz
-from rlviz.runs.log_files import LARGEST, Line, find_log, lines_of, merged
+from rlviz.runs.log_files import LARGEST, find_log, lines_of, merged
+from rlviz.runs.measures import PART
 from rlviz.training.files import json_text, write_text
 from rlviz.training.run_folder import RunFolder
 from rlviz.types import GroupRecord, PairRecord, ResponseRecord, StepRecord
@@ -29,7 +30,6 @@ RIGHT = 0.5  # of the first reward function: from above this a response counts a
 BEFORE = "Step 0 was left out: an evaluation before training, and steps are counted from 1 here."
 COMPLETIONS = "completions"
 LOGGED = "logged.jsonl"
-PART = "part:"  # before the name of a reward function
 OF_PART = re.compile(r"rewards/([^/]+)/mean")
 OF_VALIDATION = re.compile(r"val-(core|aux)/.+/acc/mean@\d+")
 OF_ACCURACY = re.compile(r"(eval_)?rewards/\w*(accuracy|correct)\w*/mean")
@@ -141,9 +141,7 @@ class Imported:
         write_text(folder.path / "metrics.jsonl", _lines({**empty, **row} for row in self.rows))
         rows = zip(self.rows, self.more, strict=True)
         write_text(folder.path / LOGGED, _lines({"step": row["step"], **more} for row, more in rows))
-        told = [{"step": step, "groups": groups} for step, groups in sorted(self.groups.items())]
-        if self.kind is PairRecord:
-            told = [{"step": row["step"], "groups": ()} for row in self.rows]
+        told = [{"step": row["step"], "groups": self.groups.get(row["step"], ())} for row in self.rows]
         write_text(folder.path / "samples.jsonl", _lines(told))
         folder.finish_beginning(
             {

@@ -154,6 +154,17 @@ def test_small_policies_run_on_one_thread_and_give_the_threads_back():
     assert torch.get_num_threads() == 2
 
 
+@pytest.mark.parametrize("name", ["chain", "sort"])
+def test_a_model_says_where_its_weights_came_from(name, tmp_path):
+    """TRL makes its reference of that folder, and would hold `sort` to `chain`."""
+    policy = load_policy(name, device="cpu")
+    policy.save(tmp_path / "mine")
+    for each in (policy, load_policy(str(tmp_path / "mine"), device="cpu")):
+        again = AutoModelForCausalLM.from_pretrained(each.model.config._name_or_path).state_dict()
+        assert all(torch.equal(again[key], value) for key, value in each.model.state_dict().items())
+    assert build_policy(device="cpu").model.name_or_path == ""
+
+
 def test_what_cannot_be_loaded_is_said_in_a_sentence(tmp_path):
     build_policy().save(tmp_path)
     weights = tmp_path / "model.safetensors"

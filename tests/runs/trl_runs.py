@@ -1,6 +1,6 @@
-"""Trains runs by TRL's own trainers on which `diagnose` is tested: `python -m tests.interop.sick_runs [NAME …]`.
+"""Trains runs by TRL's own trainers on which `diagnose` is tested: `python -m tests.runs.trl_runs [NAME …]`.
 
-Each is a small policy of ours with one thing that is wrong, or sound. What TRL logged is kept in sick_runs.json.gz, as it stands in
+Each is a small policy of ours with one thing that is wrong, or sound. What TRL logged is kept in trl_runs.json.gz, as it stands in
 trainer_state.json. The second run of each sickness, and half of the sound ones, were not looked at while rules were made.
 """
 
@@ -67,7 +67,7 @@ PLANS = {  # of each sickness the first was looked at, and the second held out
     "leash": Plan("KL term too strong", options={"beta": 20.0}),
     "leash of 5": Plan("KL term too strong", "sort", {"beta": 5.0, "seed": 9}),
     "short pays": Plan("hacked", "chain", {"reward_weights": [1.0, 3.0], "learning_rate": 1e-3}, ("right", "short")),
-    "sevens pay": Plan("hacked", "sort", {"learning_rate": 1e-3, "seed": 10, "reward_weights": [0.5, 2.0]}, ("right", "sevens")),
+    "long pays": Plan("hacked", "sort", {"reward_weights": [0.5, 2.0], "seed": 10, "max_steps": 60}, ("right", "long")),
     "bonus": Plan("entropy bonus too large", options={"entropy_coef": 1.0}),
     "bonus of 0.5": Plan("entropy bonus too large", "sort", {"entropy_coef": 0.5, "seed": 11}),
     "lr x 30, logged by 10": Plan("learning rate too large", options={"learning_rate": 1e-2, "logging_steps": 10, "max_steps": 120}),
@@ -100,10 +100,10 @@ def rewards_of(task: Any) -> dict[str, Callable[..., list[float]]]:
     def short(completions: list[str], **_: Any) -> list[float]:
         return [1 - len(each) / 24 for each in completions]
 
-    def sevens(completions: list[str], **_: Any) -> list[float]:
-        return [each.count("7") / 8 for each in completions]
+    def long(completions: list[str], **_: Any) -> list[float]:
+        return [len(each) / 24 for each in completions]
 
-    return {each.__name__: each for each in (right, always_one, always_half, boxed, short, sevens)}
+    return {each.__name__: each for each in (right, always_one, always_half, boxed, short, long)}
 
 
 def move_reference(trainer: Any) -> None:

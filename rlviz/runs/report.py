@@ -1,0 +1,86 @@
+"""A diagnosis as a page to hand on: what is unusual, and beneath it the run's curves, with tokens where they were recorded."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import replace
+from itertools import cycle
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from rlviz.markup import Markup, element, joined
+from rlviz.page.widget import ALONE, fragment, pack, page
+from rlviz.runs.curves import Curve, Graph, Series, data, given, picture
+from rlviz.runs.diagnosis import Diagnosis, diagnose, runs_in
+from rlviz.runs.inspector import inspect_run
+from rlviz.runs.logs import Imported, import_run, is_own
+from rlviz.runs.measures import PART
+from rlviz.training.files import write_text
+
+MOST = 120  # steps with their tokens
+COLOURS = ("blue", "vermilion", "green", "grey")
+GRAPHS = (
+    Graph("Reward", "mean of a step", 0.05, (Curve("reward", ""), Curve("held_out_accuracy", "held out", "vermilion", marker="o"))),
+    Graph("Entropy", "nats per token", 0.05, (Curve("entropy", ""),)),
+    Graph("KL to the reference", "nats per token", 0.01, (Curve("kl", ""),)),
+    Graph("Norm of the gradient", "", 0.05, (Curve("grad_norm", ""),)),
+    Graph("Groups of equal rewards, responses cut off", "share", 1.02, (
+        Curve("zero_variance_groups", "equal"), Curve("truncated", "cut off", "vermilion", dash="6 3"))),
+    Graph("Response length", "tokens", 1.0, (Curve("response_length", ""),)),
+    Graph("Clipped tokens", "share", 0.05, (
+        Curve("clip_fraction_high", "above limit"), Curve("clip_fraction_low", "below limit", "vermilion", dash="6 3"))),
+    Graph("Sampler and trainer", "log-probability apart", 0.01, (Curve("sampler_logp_gap", ""),)),
+    Graph("Sampler and trainer", "probability apart", 0.01, (Curve("sampler_prob_gap", ""),)),
+    Graph("Margin of implicit rewards", "β · nats", 0.05, (Curve("margin", ""),)),
+    Graph("Pairs in order", "share", 1.02, (Curve("pair_accuracy", ""),)),
+    Graph("Loss", "", 0.01, (Curve("loss", ""),)),
+)  # fmt: skip
+
+
+def save_report(run: str | os.PathLike[str], out: str | os.PathLike[str], *, most: int = MOST) -> Path:
+    """Write what `diagnose` says of a run, and the run itself, as a page that needs no kernel and no network.
+
+    run: a run folder, the folder of a comparison, or a log of TRL or verl, as `import_run` reads it. most: steps that have their
+    tokens in the page. Raises ValueError for another ending than .html, and what `diagnose` raises.
+    """
+    file = Path(out)
+    if file.suffix != ".html":
+        raise ValueError(f"out must end in .html; got {file.name!r}")
+    parts = [_part(folder, most) for folder in (runs_in(run) if is_own(run) else [Path(run)])]
+    write_text(file, page(f"rlviz: {Path(run).name}", joined(*parts)))
+    return file
+
+
+def _part(run: Path, most: int) -> Markup:
+    if is_own(run):
+        return joined(_findings(diagnose(run)), inspect_run(run).html(most=most))
+    log = import_run(run)
+    parts = [_findings(diagnose(log)), _curves(log)]
+    if log.groups:
+        with tempfile.TemporaryDirectory() as folder:
+            parts.append(inspect_run(log.save(Path(folder) / "run")).html(most=most))
+    return joined(*parts)
+
+
+def _findings(found: Diagnosis) -> Markup:
+    return element("section", Markup(found._repr_html_()), style="max-width: 60em; margin: 1em auto; font: 15px/1.45 system-ui, sans-serif")
+
+
+def _curves(log: Imported) -> Markup:
+    """Return the curves of all that was logged and has a place in GRAPHS."""
+    logged = log.logged
+    graphs = [replace(graph, curves=tuple(c for c in graph.curves if c.column in logged)) for graph in GRAPHS]
+    parts = tuple(
+        Curve(name, name.removeprefix(PART), colour)
+        for name, colour in zip([name for name in logged if name.startswith(PART)], cycle(COLOURS), strict=False)
+    )
+    if len(parts) > 1:
+        graphs.insert(1, Graph("Parts of the reward", "mean", 0.05, parts))
+    graphs = [graph for graph in graphs if graph.curves]
+    records: list[Any] = [SimpleNamespace(**row) for row in logged.astype(object).where(logged.notna(), None).to_dict("records")]
+    series = [Series(log.name, [records])]
+    shown = replace(picture(series, graphs), columns=3)
+    bound = data(series, int(logged["step"].max()), "", graphs)
+    return fragment(pack(given(shown, bound)), caption="", inside=Markup(), files=ALONE, show="mount")
