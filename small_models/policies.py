@@ -334,7 +334,9 @@ def _in_transformers(own: Decoder, source: str) -> PreTrainedModel:
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(parameters[name].requires_grad)  # which load_state_dict hands on
     model.load_state_dict(parameters, assign=True)
-    folder = next((folder for folder in (CHECKPOINTS / source, Path(source)) if (folder / "config.json").is_file()), None)
+    folder = next(
+        (folder for folder in (CHECKPOINTS / source, Path(source)) if (folder / "config.json").is_file()), None
+    )
     model.name_or_path = model.config._name_or_path = "" if folder is None else str(folder)
     return model
 

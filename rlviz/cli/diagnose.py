@@ -21,9 +21,13 @@ COLOURS = {"warning": "bold red", "note": "bold cyan"}
 def diagnose(
     run: Annotated[
         Path,
-        typer.Argument(metavar="PATH", help="Run folder, folder of a comparison, or a log of TRL, verl, W&B, TensorBoard."),
+        typer.Argument(
+            metavar="PATH", help="Run folder, folder of a comparison, or a log of TRL, verl, W&B, TensorBoard."
+        ),
     ],
-    out: Annotated[Path | None, typer.Option(help="Page to write with it, FILE.html: findings, curves, tokens.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Page to write with it, FILE.html: findings, curves, tokens.")
+    ] = None,
     output: Annotated[Literal["text", "json"], typer.Option("--format", help="For people, or for programs.")] = "text",
 ) -> None:
     """Say what is unusual in a run, what it usually means, which setting to try, and which lesson explains it.

@@ -34,9 +34,9 @@ class Finding:
     """One thing that is unusual in a run.
 
     rule: the name of the rule. grade: a warning, or a note on what only looks unusual. finding: what was seen. step: since which
-    step. number: what the rule looked at, at the end of the run. usually: what it usually means. setting: which option of the program
-    that made the run to try, advice: how. lesson: the notebook that explains it. symptom: the heading of notebooks/symptoms.md that
-    says more, empty where there is none.
+    step. number: what the rule looked at, at the end of the run. usually: what it usually means. setting: which option to try, of
+    the program that made the run, and advice: how. lesson: the notebook that explains it. symptom: the heading of
+    notebooks/symptoms.md that says more, empty where there is none.
     """
 
     rule: str

@@ -21,6 +21,7 @@ Line = tuple[int, dict[str, float]]
 LARGEST = 512 * 2**20  # bytes of one file
 STEPS = ("train/global_step", "training/global_step", "global_step", "_step", "Step", "step")  # the trainer's own first
 NEITHER = ("__MIN", "__MAX")  # endings of the columns that W&B puts beside each
+TAG = "tag-"  # before the name of a metric in the name of a file, in which _ stands for each /
 POINT = ["Wall time", "Step", "Value"]  # of TensorBoard's table of one tag
 OF_VERL = re.compile(r"\bstep:(\d+) - (.*)")
 PAIR = re.compile(r"([\w/@.\-]+):(?:np\.float\d+\()?(-?[\d.]+(?:e[+-]?\d+)?|nan|-?inf)\b")
@@ -32,14 +33,13 @@ def find_log(path: Path) -> list[Path]:
     """Return the log at this path, or the newest one in this folder; of exported tables there all, since each may be one tag."""
     if not path.exists():
         raise ValueError(f"{said(path)} is not there")
-    if path.is_dir():
-        files = _in_folder(path)
-    else:
-        files = [path]
+    files = _in_folder(path) if path.is_dir() else [path]
     for file in files:
         check_regular(file)
         if file.stat().st_size > LARGEST:
-            raise ValueError(f"{said(file)} must be at most {LARGEST // 2**20} MB; it has {file.stat().st_size // 2**20}")
+            raise ValueError(
+                f"{said(file)} must be at most {LARGEST // 2**20} MB; it has {file.stat().st_size // 2**20}"
+            )
     return files
 
 
@@ -74,8 +74,13 @@ def lines_of(file: Path) -> Iterable[Line]:
 def _of_json(file: Path) -> Iterator[Line]:
     """Return TRL's trainer_state.json, or TensorBoard's points of one tag."""
     data = read_file(file)
-    for word in (b"-Infinity", b"Infinity", b"NaN"):  # Python writes them for numbers that are not finite; they are no JSON
-        data = re.sub(rb"(?<=: )" + word + rb"\b", b"null", data)
+    before = rb"(?<=, )" if data.startswith(b"[[") else rb"(?<=: )"
+    for word in (
+        b"-Infinity",
+        b"Infinity",
+        b"NaN",
+    ):  # Python writes them for numbers that are not finite; they are no JSON
+        data = re.sub(before + word + rb"\b", b"null", data)
     value = parse(data, said(file))
     if isinstance(value, list) and all(isinstance(point, list) and len(point) == len(POINT) for point in value):
         yield from _of_points(value, file)
@@ -88,7 +93,7 @@ def _of_json(file: Path) -> Iterator[Line]:
 
 def _of_row(row: Any, where: str) -> Line:
     """Return a line of verl's file logger, or of a history of W&B's."""
-    if isinstance(row, Mapping) and "data" not in row and any(name in row for name in STEPS):
+    if isinstance(row, Mapping) and "data" not in row and any(name in row for name in STEPS[:-1]):
         return _of_history(row, where)
     return _checked(row, row.get("data") if isinstance(row, Mapping) else None, where)
 
@@ -152,8 +157,8 @@ def _of_history(row: Mapping[Any, Any], where: str) -> Line:
 
 
 def _of_points(points: Sequence[Sequence[Any]], file: Path) -> Iterator[Line]:
-    """Return TensorBoard's points, [time, step, value] each; the tag stands in the name of the file, with _ for each /."""
-    tag = file.stem.partition("tag-")[2] or file.stem
+    """Return TensorBoard's points, [time, step, value] each, under TAG and the tag, which stands in the name of the file."""
+    tag = f"{TAG}{file.stem.rpartition(TAG)[2]}"
     for _, step, value in points:
         if not math.isfinite(_number(step)) or _number(step) < 0:
             raise ValueError(f"{said(file)} must have points of a time, a step and a value; got step {step!r}")

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import rlviz
-from rlviz.runs.log_files import LARGEST, find_log, lines_of, merged
+from rlviz.runs.log_files import LARGEST, TAG, find_log, lines_of, merged
 from rlviz.runs.measures import PART
 from rlviz.training.files import json_text, write_text
 from rlviz.training.run_folder import RunFolder
@@ -189,20 +189,26 @@ def is_own(path: str | os.PathLike[str]) -> bool:
     """Whether this is a folder that rlviz keeps runs in, and no log of another program; also where nothing is there."""
     path = Path(path)
     return not path.is_file() and not (
-        path.is_dir() and any(path.iterdir()) and not any((path / own).exists() for own in ("config.json", "comparison.json"))
+        path.is_dir()
+        and any(path.iterdir())
+        and not any((path / own).exists() for own in ("config.json", "comparison.json"))
     )
 
 
 def _read(files: Sequence[Path]) -> Imported:
     """Return what stands in these files, under rlviz's names."""
-    raw = [(step, _named(numbers)) for step, numbers in merged(line for file in files for line in lines_of(file))]
+    lines = merged(line for file in files for line in lines_of(file))
+    raw = [(step, {_metric(name): value for name, value in numbers.items()}) for step, numbers in lines]
     logged = {name for _, numbers in raw for name in numbers}
     source: Literal["trl", "verl"] = "verl" if len(logged & set(VERL)) > len(logged & set(TRL)) else "trl"
     names = {"trl": TRL, "verl": VERL}[source]
-    rows, more, others = [], [], set()
+    rows: list[dict[str, Any]] = []
+    more, others = [], set()
     for step, numbers in raw:
         row, beside = _row(numbers, names)
-        others |= {name for name in numbers if name not in names and name not in MORE and not _is_right(name)} - {"step"}
+        others |= {name for name in numbers if name not in names and name not in MORE and not _is_right(name)} - {
+            "step"
+        }
         if row and step >= 1:
             rows.append({"step": step, **row})
             more.append(beside)
@@ -219,7 +225,9 @@ def _read(files: Sequence[Path]) -> Imported:
 
 def _row(numbers: Mapping[str, float], names: Names) -> tuple[dict[str, float], dict[str, float]]:
     """Return the numbers of a step that a record here has, and those that `diagnose` looks at beside them."""
-    row = {name: numbers[each] for each, name in names.items() if each in numbers}  # a later name stands before an earlier
+    row = {
+        name: numbers[each] for each, name in names.items() if each in numbers
+    }  # a later name stands before an earlier
     beside = {name: numbers[each] for each, name in MORE.items() if each in numbers}
     for each, value in numbers.items():
         if _is_right(each):
@@ -234,15 +242,12 @@ def _is_right(name: str) -> bool:
     return bool(OF_ACCURACY.fullmatch(name) or OF_VALIDATION.fullmatch(name))
 
 
-def _named(numbers: Mapping[str, float]) -> dict[str, float]:
-    """Return the numbers under the trainer's names, before which W&B and TensorBoard put train/, with _ for / in a file's name."""
-    return {_metric(name): value for name, value in numbers.items()}
-
-
 def _metric(name: str) -> str:
-    name = re.sub(r"^eval/", "eval_", name.removeprefix("train/"))
-    flat = name.removeprefix("train_")
-    return FLAT.get(flat, name)
+    """Return the trainer's name of a metric, before which W&B and TensorBoard put train/."""
+    if name.startswith(TAG):
+        flat = name.removeprefix(TAG).removeprefix("train_")
+        return FLAT.get(flat, re.sub(r"^rewards_(\w+)_mean$", r"rewards/\1/mean", flat))
+    return re.sub(r"^eval/", "eval_", name.removeprefix("train/"))
 
 
 FLAT = {name.replace("/", "_"): name for name in (*TRL, *VERL, *MORE)}

@@ -104,30 +104,6 @@ def _not_finite(run: Course) -> Values:
     return (trained & broken).astype(float)
 
 
-DERIVED: Mapping[str, Callable[[Course], Values]] = {
-    "earned": lambda run: run["reward"] if np.isnan(run["accuracy"]).all() else np.full(len(run.steps), np.nan),
-    "earned_in_std": lambda run: run["earned"] / _first_positive(run["reward_std"], _spread(run) / 2),
-    "dead": lambda run: np.where(np.isnan(run["zero_variance_groups"]), _all_equal(run), run["zero_variance_groups"]),
-    "part_lost": lambda run: _part_lost(run),
-    "clipped": lambda run: run["clip_fraction_low"] + run["clip_fraction_high"] + run["clip_fraction_dual"],
-    "clipped_low_share": lambda run: _ratio(run["clip_fraction_low"], run["clip_fraction_low"] + _above(run)),
-    "clipped_high_share": lambda run: _ratio(_above(run), run["clip_fraction_low"] + _above(run)),
-    "cut_off_right": lambda run: run["accuracy"] + run["truncated"] - 1,
-    "not_finite": _not_finite,
-    "loss_size": lambda run: np.abs(run["loss"]),
-    "loss_over_kl": lambda run: _ratio(run["loss"], run["beta"] * run["kl"]),
-    "own_ratio": lambda run: _ratio(
-        run["ratio_std"], run["token_ratio_std"]
-    ),  # 1 where the loss takes the tokens' ratios
-    "sampled_gap": lambda run: run.smooth("accuracy") - run["held_out_accuracy"],
-    "held_out_gap": lambda run: run["held_out_accuracy"] - run.smooth("accuracy"),
-    "chosen_loss": lambda run: -run["chosen_gain"],
-    "evaluations": lambda run: np.cumsum(np.isfinite(run["held_out_accuracy"])).astype(float),
-    "steps_left": lambda run: run.setting("steps") - run.steps,
-    "lr_rise": lambda run: np.diff(run["lr"], prepend=np.nan),
-}
-
-
 PART = "part:"  # before the name of a reward function, whose mean a log has
 
 
@@ -165,6 +141,30 @@ def _part_lost(run: Course) -> Values:
 
 def _above(run: Course) -> Values:
     return run["clip_fraction_high"] + run["clip_fraction_dual"]
+
+
+DERIVED: Mapping[str, Callable[[Course], Values]] = {
+    "earned": lambda run: run["reward"] if np.isnan(run["accuracy"]).all() else np.full(len(run.steps), np.nan),
+    "earned_in_std": lambda run: run["earned"] / _first_positive(run["reward_std"], _spread(run) / 2),
+    "dead": lambda run: np.where(np.isnan(run["zero_variance_groups"]), _all_equal(run), run["zero_variance_groups"]),
+    "part_lost": _part_lost,
+    "clipped": lambda run: run["clip_fraction_low"] + run["clip_fraction_high"] + run["clip_fraction_dual"],
+    "clipped_low_share": lambda run: _ratio(run["clip_fraction_low"], run["clip_fraction_low"] + _above(run)),
+    "clipped_high_share": lambda run: _ratio(_above(run), run["clip_fraction_low"] + _above(run)),
+    "cut_off_right": lambda run: run["accuracy"] + run["truncated"] - 1,
+    "not_finite": _not_finite,
+    "loss_size": lambda run: np.abs(run["loss"]),
+    "loss_over_kl": lambda run: _ratio(run["loss"], run["beta"] * run["kl"]),
+    "own_ratio": lambda run: _ratio(
+        run["ratio_std"], run["token_ratio_std"]
+    ),  # 1 where the loss takes the tokens' ratios
+    "sampled_gap": lambda run: run.smooth("accuracy") - run["held_out_accuracy"],
+    "held_out_gap": lambda run: run["held_out_accuracy"] - run.smooth("accuracy"),
+    "chosen_loss": lambda run: -run["chosen_gain"],
+    "evaluations": lambda run: np.cumsum(np.isfinite(run["held_out_accuracy"])).astype(float),
+    "steps_left": lambda run: run.setting("steps") - run.steps,
+    "lr_rise": lambda run: np.diff(run["lr"], prepend=np.nan),
+}
 
 
 @dataclass(frozen=True)
@@ -317,7 +317,7 @@ class FallInNoise(BelowBest):
 
     def of(self, course: Course) -> Values:
         fall = super().of(course)
-        return np.where(fall > 0, np.divide(fall, max(_noise(course.latest(self.column)), TINY)), 0.0)
+        return fall / max(_noise(course.latest(self.column)), TINY)
 
     def unsmoothed(self, course: Course, place: int) -> float:
         return super().unsmoothed(course, place) / max(_noise(course.latest(self.column)), TINY)

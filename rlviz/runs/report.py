@@ -22,7 +22,8 @@ from rlviz.training.files import write_text
 MOST = 120  # steps with their tokens
 COLOURS = ("blue", "vermilion", "green", "grey")
 GRAPHS = (
-    Graph("Reward", "mean of a step", 0.05, (Curve("reward", ""), Curve("held_out_accuracy", "held out", "vermilion", marker="o"))),
+    Graph("Reward", "mean of a step", 0.05, (
+        Curve("reward", ""), Curve("held_out_accuracy", "held out", "vermilion", marker="o"))),
     Graph("Entropy", "nats per token", 0.05, (Curve("entropy", ""),)),
     Graph("KL to the reference", "nats per token", 0.01, (Curve("kl", ""),)),
     Graph("Norm of the gradient", "", 0.05, (Curve("grad_norm", ""),)),
@@ -65,21 +66,27 @@ def _part(run: Path, most: int) -> Markup:
 
 
 def _findings(found: Diagnosis) -> Markup:
-    return element("section", Markup(found._repr_html_()), style="max-width: 60em; margin: 1em auto; font: 15px/1.45 system-ui, sans-serif")
+    return element(
+        "section",
+        Markup(found._repr_html_()),
+        style="max-width: 60em; margin: 1em auto; font: 15px/1.45 system-ui, sans-serif",
+    )
 
 
 def _curves(log: Imported) -> Markup:
     """Return the curves of all that was logged and has a place in GRAPHS."""
-    logged = log.logged
+    logged = log.logged.rename(columns=str)
+    names = [name for name in map(str, logged) if name.startswith(PART)]
     graphs = [replace(graph, curves=tuple(c for c in graph.curves if c.column in logged)) for graph in GRAPHS]
     parts = tuple(
-        Curve(name, name.removeprefix(PART), colour)
-        for name, colour in zip([name for name in logged if name.startswith(PART)], cycle(COLOURS), strict=False)
+        Curve(name, name.removeprefix(PART), colour) for name, colour in zip(names, cycle(COLOURS), strict=False)
     )
     if len(parts) > 1:
         graphs.insert(1, Graph("Parts of the reward", "mean", 0.05, parts))
     graphs = [graph for graph in graphs if graph.curves]
-    records: list[Any] = [SimpleNamespace(**row) for row in logged.astype(object).where(logged.notna(), None).to_dict("records")]
+    records: list[Any] = [
+        SimpleNamespace(**row) for row in logged.astype(object).where(logged.notna(), None).to_dict("records")
+    ]
     series = [Series(log.name, [records])]
     shown = replace(picture(series, graphs), columns=3)
     bound = data(series, int(logged["step"].max()), "", graphs)

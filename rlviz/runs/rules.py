@@ -1,4 +1,4 @@
-"""The rules of `diagnose`, read from rules.md: what of a run each looks at, from which value on and why, what it says, what to try.
+"""The rules of `diagnose`, read from rules.md: what each looks at, from which value on and why, what it says, what to try.
 
 A rule holds where all its conditions hold at once, on numbers that are smoothed over a window of steps (`measures.py`). It is
 said where it holds at the end of the run, with the step since which it has held. The most important rules come first.
@@ -49,7 +49,7 @@ class Rule:
 
 
 def parse_rules(text: str) -> tuple[tuple[Rule, ...], Mapping[str, Mapping[Program, str]]]:
-    """Return the rules that stand in a text, a heading each, and the options of its table: name → program → what it has for it."""
+    """Return the rules that stand in a text, a heading each, and the options of its table: name → program → its word for it."""
     sections = re.split(r"^### ", text, flags=re.M)[1:]
     rows = re.findall(r"^\| (\w+) \| (.*?) \| (.*?) \| (.*?) \|$", text, flags=re.M)[1:]
     options: dict[str, Mapping[Program, str]] = {

@@ -3,6 +3,10 @@
 import ipywidgets
 import pytest
 
+from tests.cli.conftest import rlviz
+
+__all__ = ["rlviz"]
+
 
 @pytest.fixture(autouse=True)
 def _close_widgets():

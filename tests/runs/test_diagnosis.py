@@ -1,9 +1,11 @@
-"""`diagnose`: each rule on a run that was trained to trigger it and on one that must not; how windows are smoothed; refusals."""
+"""`diagnose`: each rule on a run that was trained to trigger it and on one that must not, of ours and of TRL's; how windows are
+smoothed; refusals."""
 
 import json
 import math
 import re
 import shutil
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,13 +16,18 @@ from typer.main import get_command
 from rlviz import GRPO, RunFolder, TrainSettings, diagnose, train
 from rlviz.cli import app
 from rlviz.runs.diagnosis import Diagnosis, findings_in
+from rlviz.runs.logs import import_run
 from rlviz.runs.measures import (
     AboveLeast,
+    AtStepOne,
     BelowBest,
     BelowStart,
+    Best,
     Course,
     Drift,
+    FallInNoise,
     First,
+    FirstRow,
     FromStart,
     InNoise,
     LastQuarter,
@@ -30,8 +37,9 @@ from rlviz.runs.measures import (
     Now,
     TimesStart,
 )
-from rlviz.runs.rules import RULES, Rule
+from rlviz.runs.rules import OPTIONS, RULES, Rule, parse_rules
 from small_models.policies import load_policy
+from tests.runs import trl_runs
 from tests.runs.diagnosed_runs import PLANS, read
 
 ROOT = Path(__file__).parents[2]
@@ -40,24 +48,36 @@ NAMES = [rule.name for rule in RULES]
 # rule → a run that triggers it, and one that must not although something of it is there
 RUNS = {
     "not_finite": ("ends in NaN", "sound", "recovers from NaN", "an evaluation at its end"),
+    "reference_apart": ("TRL: reference of sort", "TRL: sound, KL", "sound, with KL"),
     "no_reward": ("another task's policy", "lr x 100"),  # it was right at first
+    "nothing_earned": ("TRL: boxed", "TRL: lr x 100", "TRL: constant 1"),
+    "equal_rewards": ("TRL: constant, KL", "TRL: lr x 100", "TRL: sound"),
     "entropy_rose": ("lr x 5, 8 updates", "trip, lr x 7"),
+    "entropy_rose_alone": ("TRL: bonus", "TRL: sound", "lr x 100"),
     "broken": ("lr x 100", "learned judge", "narrow below"),  # accuracy fell, and reward rose
+    "reward_fell": ("TRL: lr x 30, logged by 10", "TRL: sound", "lr x 100"),  # where accuracy is not known
     "hacked": ("learned judge", "trip, lr x 7", "sound"),  # both fell; both rose
+    "part_lost": ("TRL: long pays", "TRL: sound", "TRL: lr x 100"),  # all of it fell
     "reward_alone": ("format alone pays", "leash", "stopped"),  # neither rose; both did
     "judge_lost": ("learned judge", "sound"),
     "gradient_grew": ("leash", "sound, with KL"),
     "ratios_far": ("16 updates, lr x 3", "8 updates"),
     "kl_negative": ("top-p, KL to old", "sound, with KL"),
     "leash": ("leash", "lr / 300", "leash of 0.5"),
+    "held_back": ("TRL: leash of 5", "TRL: sound, KL", "TRL: lr default"),
     "no_gradient": ("rewards without spread", "sound", "G = 2"),
     "no_learning": ("lr / 300", "G = 2"),  # slowly
+    "reward_flat": ("TRL: lr default", "TRL: sound", "lr / 300"),
     "dead_groups": ("G = 2", "leash", "experts, 8 updates"),  # most of them all right
+    "groups_dead": ("many groups alike", "TRL: sound, logged by 10", "TRL: lr default"),
     "end_not_asked": ("end not asked for", "cut off", "sound"),  # cut off and right are others
     "truncated": ("cut off", "sound, 4 updates", "end not asked for"),  # one in eight at first
     "entropy_gone": ("lr x 100", "sound, 4 updates"),
     "noisy_samples": ("hot", "warm samples", "learned judge"),
+    "noise_at_first": ("TRL: hot sort", "TRL: sound", "TRL: bonus"),  # later
     "engines_apart": ("old sampler", "rough sampler", "top-p, KL to old"),
+    "sampler_apart": ("engines apart", "TRL: sound", "engines of 16 bits"),
+    "sampler_probs_apart": ("engines apart", "TRL: sound", "engines of 16 bits"),
     "mismatch_grew": (
         "rough, lr x 10",
         "rough sampler",
@@ -97,6 +117,7 @@ RUNS = {
     "ratio_one": ("sound", "8 updates"),
 }
 SOUND = [name for name in PLANS if name.startswith("sound")]
+SOUND += [f"TRL: {name}" for name, plan in trl_runs.PLANS.items() if plan.sickness == "sound"]
 
 
 def changed(name, places=slice(None), **columns):
@@ -120,7 +141,26 @@ MADE_UP = {
     "rewards without spread": changed("sound", loss=0.0, grad_norm=0.0, zero_variance_groups=1.0, accuracy=0.4),
     "end not asked for": changed("cut off", truncated=0.6, accuracy=0.7),
 }
-TRAINED = KEPT | MADE_UP
+LOGS = {}  # of TRL, as `import_run` reads them
+for told, log in trl_runs.read().items():
+    with tempfile.TemporaryDirectory() as place:
+        (Path(place) / "trainer_state.json").write_text(json.dumps({"log_history": log}))
+        frame = import_run(place).logged
+    LOGS[f"TRL: {told}"] = {"settings": {}, "columns": {name: frame[name].tolist() for name in frame}}
+
+
+def logged(name, **columns):
+    """Return a log of TRL's with other numbers in some columns."""
+    length = len(LOGS[name]["columns"]["step"])
+    return {"settings": {}, "columns": LOGS[name]["columns"] | {c: [v] * length for c, v in columns.items()}}
+
+
+MADE_UP |= {
+    "many groups alike": logged("TRL: lr default", zero_variance_groups=0.5),
+    "engines apart": logged("TRL: sound", sampler_logp_gap=0.2, sampler_prob_gap=0.07),
+    "engines of 16 bits": logged("TRL: sound", sampler_logp_gap=0.01, sampler_prob_gap=0.004),
+}
+TRAINED = KEPT | LOGS | MADE_UP
 
 
 def course(name):
@@ -130,6 +170,19 @@ def course(name):
 
 
 FOUND = {name: {finding.rule: finding for finding in findings_in(course(name))} for name in TRAINED}
+NAMED = {  # a sickness of TRL's runs → the rule that names it
+    "constant reward": "equal_rewards",
+    "learning rate too large": "reward_fell",
+    "another reference": "reference_apart",
+    "not finite": "not_finite",
+    "cut off": "truncated",
+    "temperature too high": "noise_at_first",
+    "learning rate too small": "reward_flat",
+    "never rewarded": "nothing_earned",
+    "KL term too strong": "held_back",
+    "hacked": "part_lost",
+    "entropy bonus too large": "entropy_rose_alone",
+}
 
 
 def test_the_runs_on_disk_are_those_of_the_script():
@@ -147,7 +200,7 @@ def test_a_rule_on_its_run(name):
     triggers, *_ = RUNS[name]
     finding = FOUND[triggers][name]
     columns = TRAINED[triggers]["columns"]
-    assert math.isfinite(finding.number) and 1 <= finding.step <= len(columns["step"])
+    assert math.isfinite(finding.number) and 1 <= finding.step <= max(columns["step"])
     assert not re.search(r"nan|inf|[{}]|\d%|-\d", finding.finding)
 
 
@@ -162,13 +215,61 @@ def test_a_sound_run_gets_no_warning(name):
     assert not [finding.finding for finding in FOUND[name].values() if finding.grade == "warning"]
 
 
+@pytest.mark.parametrize("name", [name for name, plan in trl_runs.PLANS.items() if plan.sickness != "sound"])
+def test_what_a_run_of_trl_is_sick_of_is_named(name):
+    """Every second of them was not looked at while the rules were made (`HELD_OUT`)."""
+    assert NAMED[trl_runs.PLANS[name].sickness] in FOUND[f"TRL: {name}"]
+
+
+def test_the_logs_on_disk_are_those_of_the_script():
+    logs = trl_runs.read()
+    assert list(logs) == list(trl_runs.PLANS) and set(trl_runs.HELD_OUT) < set(logs)
+    names = {
+        name for log in logs.values() for row in log for name in row if name.startswith("rewards/") and "mean" in name
+    }
+    assert not [name for name in names if "accuracy" in name or "correct" in name]  # nothing says what is right
+
+
+def test_advice_is_in_the_options_of_the_program_that_made_the_run():
+    found = {program: findings_in(course("TRL: lr x 100"), program=program)[0] for program in ("rlviz", "trl", "verl")}
+    assert [each.setting for each in found.values()] == ["lr", "learning_rate", "actor.optim.lr"]
+    assert "(entropy_coef 0)" in found["trl"].advice and "(entropy_coeff 0)" in found["verl"].advice
+
+
+def test_what_fell_at_step_2_is_told_apart_from_what_was_never_there():
+    fell, never = FOUND["TRL: lr x 100"]["reward_fell"], FOUND["TRL: boxed"]["nothing_earned"]
+    assert fell.finding == "Reward has fallen from 0.39 to 0 (since step 2)."
+    assert never.finding == "No response has earned anything: the reward is 0, from the first step on."
+    assert FOUND["TRL: long pays"]["part_lost"].finding.startswith('The reward "right" pays 100 % less than at first')
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [("- `x` sideways ≥ 1: why", "must have conditions like"), ("- `x` now > 1: why", "must have conditions like")],
+)
+def test_a_rule_that_cannot_be_read_is_refused(line, words):
+    text = "### own: note\n\nSeen.\n\n{}\n- Meaning: m\n- Try {{lr}}: t\n- Read: 04_grpo\n"
+    with pytest.raises(ValueError, match=words):
+        parse_rules(text.format(line))
+    ((rule,), _) = parse_rules(text.format("- `x` now ≥ 1: why"))
+    assert rule == Rule("own", "note", (Now("x").at_least(1, "why"),), "Seen.", "m", "lr", "t", "04_grpo")
+
+
+OF_LOGS = ("earned", "earned_in_std", "part_lost", "sampler_logp_gap", "sampler_prob_gap")  # no run of rlviz has them
+
+
 def test_what_a_rule_names_is_there():
     """Settings are options of `rlviz train`, lessons are notebooks, silenced rules are rules, and each limit has a reason."""
     command = get_command(app).commands["train"]
     options = {option for parameter in command.params for option in parameter.opts}
+    headings = re.findall(r"^## (.+)$", (ROOT / "notebooks" / "symptoms.md").read_text(encoding="utf-8"), flags=re.M)
+    own = {name: names["rlviz"] for name, names in OPTIONS.items()}
     for rule in RULES:
-        assert f"--{rule.setting.replace('_', '-')}" in options, rule.name
-        assert set(re.findall(r"--[a-z-]+", rule.advice)) <= options, rule.name
+        ours = not {condition.measure.column for condition in rule.where} & set(OF_LOGS)
+        setting = own[rule.setting].removeprefix("--").replace("_", "-")
+        assert f"--{setting}" in options or not ours, rule.name
+        assert set(re.findall(r"--[a-z-]+", rule.advice.format(**own))) <= options, rule.name
+        assert rule.symptom in ("", *headings), rule.name
         assert (ROOT / "notebooks" / f"{rule.lesson}.ipynb").is_file()
         assert set(rule.silences) <= set(NAMES) - {rule.name}
         assert rule.where and all(condition.because for condition in rule.where)
@@ -196,6 +297,10 @@ def a_course(settings=None, **columns):
         (BelowBest("x"), [NAN, NAN, 0, 0, 2, 0, 3]),
         (AboveLeast("x"), [NAN, NAN, 0, 3, 1, 5, 2]),
         (LatestBelowBest("x"), [0, 0, 7, 1, 6, 2, 5]),
+        (Best("x"), [1, 1, 2, 5, 5, 7, 7]),
+        (AtStepOne("x"), [1] * 7),
+        (FirstRow("x"), [1] * 7),
+        (FallInNoise("x"), [NAN, NAN, 0, 0, 2 / 5.76595, 0, 3 / 5.76595]),  # the noise is worked out below
         # a quarter of 4 to 7 steps is one step
         (LastQuarter("x"), [NAN, NAN, 0, 3, -2, 4, -3]),
         # differences 8 7 6 5 4 3: their median is 5.5, so a step's standard deviation 5.5 · 1.4826 / √2 = 5.76595
@@ -314,7 +419,7 @@ FALLS = replace(RISES, where=(BelowBest("x").at_least(2, "two"),))
 
 def test_what_fell_did_not_fall_from_the_first_step_on():
     (finding,) = findings_in(a_course(x=[9] + [1] * 20), [FALLS])
-    assert finding.step == 3  # at the first step it was at its best
+    assert finding.step == 2  # at the first step it was at its best
 
 
 @pytest.mark.parametrize(

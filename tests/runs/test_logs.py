@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 
 import pytest
 
 from rlviz import RunFolder, diagnose, inspect_run
-from rlviz.interop import foreign, import_run
-from rlviz.interop.foreign import BEFORE
+from rlviz.runs import import_run, logs
 from rlviz.runs.learning import plot_learning_curves
+from rlviz.runs.logs import BEFORE
 from tests.interop.batch import HERE, frozen
+from tests.runs import trl_runs
 
 # of TRL 1.16.0's own trainer on `chain`, some columns left out: a training line an update, an evaluation, the line at the end
 TRL = [
@@ -106,7 +108,7 @@ def test_a_completion_is_right_above_a_half_by_the_first_function():
         {"step": 1, "prompt": "1=", "completion": "#1", "right": right, "short": 1.0, "advantage": 0.0}
         for right in (0.5, 0.6, 0.0)
     ]
-    responses = foreign._group(rows).responses
+    responses = logs._group(rows).responses
     assert [response.correct for response in responses] == [False, True, False]
     assert [response.reward for response in responses] == [1.5, 1.6, 1.0]
 
@@ -172,16 +174,140 @@ def test_a_log_of_verl_that_was_cut_short(tmp_path):
     assert diagnose(tmp_path / "run").steps == 2
 
 
+NAMES = ("reward", "kl", "completions/clipped_ratio", "rewards/right/mean", "rewards/long/mean")
+ROWS = [{"step": 5 * n, "reward": 0.1 * n, "kl": 1e-3 * n, "completions/clipped_ratio": 0.5, "rewards/right/mean": 0.25,
+         "rewards/long/mean": -0.5} for n in (1, 2, 3)]  # fmt: skip
+
+
+def as_trl(out):
+    (out / "trainer_state.json").write_text(json.dumps({"log_history": ROWS}))
+
+
+def as_a_table_of_wandb(out):
+    """As its web page exports panels: RUN - METRIC, the least and the largest beside each."""
+    head = ["train/global_step", *(f"grpo-7 - train/{name}{end}" for name in NAMES for end in ("", "__MIN", "__MAX"))]
+    lines = [[row["step"], *(row[name] for name in NAMES for _ in range(3))] for row in ROWS]
+    text = "\n".join(",".join(f'"{cell}"' for cell in line) for line in [head, *lines])
+    (out / "wandb_export.csv").write_text(text)
+
+
+def as_a_history_of_wandb(out):
+    """As `run.history()` gives it: a row a call of log, of which an evaluation has one, too."""
+    head = ["", "_step", "train/global_step", *(f"train/{name}" for name in NAMES), "eval/runtime"]
+    lines = [[n, n, row["step"], *(row[name] for name in NAMES), ""] for n, row in enumerate(ROWS)]
+    lines.append([3, 3, 15, *[""] * len(NAMES), 2.5])
+    (out / "history.csv").write_text("\n".join(",".join(map(str, line)) for line in [head, *lines]))
+
+
+def as_rows_of_wandb(out):
+    rows = [
+        {"_step": n, "train/global_step": row["step"], **{f"train/{name}": row[name] for name in NAMES}}
+        for n, row in enumerate(ROWS)
+    ]
+    (out / "history.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+
+def as_tables_of_tensorboard(out):
+    for name in NAMES:
+        points = "\n".join(f"1.7e9,{row['step']},{row[name]}" for row in ROWS)
+        (out / f"run-grpo-tag-train_{name.replace('/', '_')}.csv").write_text(f"Wall time,Step,Value\n{points}\n")
+
+
+@pytest.mark.parametrize(
+    "written", [as_trl, as_a_table_of_wandb, as_a_history_of_wandb, as_rows_of_wandb, as_tables_of_tensorboard]
+)
+def test_one_run_however_it_was_written(written, tmp_path):
+    written(tmp_path)
+    run = import_run(tmp_path)
+    assert [row["step"] for row in run.rows] == [5, 10, 15] and run.source == "trl"
+    for column, values in {"reward": [0.1, 0.2, 0.3], "kl": [1e-3, 2e-3, 3e-3], "truncated": [0.5] * 3}.items():
+        assert run.logged[column].tolist() == pytest.approx(values)
+    assert run.logged["part:right"].tolist() == [0.25] * 3 and run.logged["part:long"].tolist() == [-0.5] * 3
+
+
+def test_points_of_tensorboard_as_json(tmp_path):
+    (tmp_path / "run-.-tag-actor_kl_loss.json").write_text("[[1.7e9, 1, 0.25], [1.7e9, 2, NaN]]")
+    run = import_run(tmp_path / "run-.-tag-actor_kl_loss.json")
+    assert run.source == "verl" and [row["step"] for row in run.rows] == [1, 2]
+    assert run.rows[0]["kl"] == 0.25 and math.isnan(run.rows[1]["kl"])
+
+
+def test_what_verl_printed(tmp_path):
+    """Its own line, behind what Ray puts before it; numbers of numpy are printed with their type."""
+    told = (
+        "(TaskRunner pid=42) step:1 - critic/rewards/mean:0.5 - actor/grad_norm:np.float64(1.5e-02) - perf/x:3\n"
+        "Training Progress:  50%|█████     | 1/2\n"
+        "(TaskRunner pid=42) step:2 - critic/rewards/mean:-0.25 - actor/grad_norm:nan - val-core/gsm8k/acc/mean@1:0.75\n"
+    )
+    (tmp_path / "train.log").write_text(told, encoding="utf-8")
+    run = import_run(tmp_path)
+    assert run.rows[0] == {"step": 1, "reward": 0.5, "grad_norm": 0.015} and run.others == ("perf/x",)
+    assert run.rows[1]["reward"] == -0.25 and math.isnan(run.rows[1]["grad_norm"])
+    assert run.rows[1]["held_out_accuracy"] == 0.75
+    (found, *_) = diagnose(tmp_path / "train.log")
+    assert (found.rule, found.step, found.setting) == ("not_finite", 2, "actor.optim.lr")
+
+
+def test_what_trl_printed(tmp_path):
+    """transformers prints numbers as texts since version 5, as numbers before; of steps neither says anything."""
+    lines = [
+        "loading",
+        "{'loss': '0.1', 'reward': '0.5', 'kl': 'nan'}",
+        "  3%|█ | 3/9 {'loss': 0.2, 'reward': nan, 'kl': -1e-05}",
+        "{'train_runtime': 3}",
+    ]
+    (tmp_path / "slurm.txt").write_text("\n".join(lines), encoding="utf-8")
+    first, second = import_run(tmp_path).rows
+    assert first["step"] == 1 and first["reward"] == 0.5 and math.isnan(first["kl"])
+    assert second["step"] == 2 and math.isnan(second["reward"]) and second["kl"] == -1e-5
+
+
+def test_all_rewards_equal_in_verl_which_counts_no_such_groups(tmp_path):
+    rows = [
+        {"step": n, "data": {"critic/rewards/mean": 1.0, "critic/rewards/max": 1.0, "critic/rewards/min": 1.0}}
+        for n in range(1, 9)
+    ]
+    (tmp_path / "exp.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (found, *_) = diagnose(tmp_path)
+    assert (found.rule, found.setting) == ("equal_rewards", "reward.custom_reward_function")
+    assert (
+        found.finding
+        == "In 100 % of the groups all responses earn the same, from the first step on; the mean reward is 1."
+    )
+
+
+def test_an_imported_run_keeps_what_diagnose_looks_at(tmp_path):
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": trl_runs.read()["long pays"]}))
+    import_run(tmp_path, tmp_path / "run")
+    there, kept = diagnose(tmp_path), diagnose(tmp_path / "run")
+    assert there.findings == kept.findings and there.findings[0].rule == "part_lost"
+
+
+def test_a_report(rlviz, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "trainer_state.json").write_text(json.dumps({"log_history": trl_runs.read()["long pays"]}))
+    result = rlviz("diagnose", tmp_path / "out", "--out", tmp_path / "report.html")
+    assert result.exit_code == 0 and "Warning: The reward" in result.stdout and "Written" in result.stdout
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "pays 100 % less than at first" in text and not re.search(r"https?://(?!www\.w3\.org)", text)
+    refused = rlviz("diagnose", tmp_path / "out", "--out", tmp_path / "report.pdf")
+    assert refused.exit_code == 2 and "out must end in .html; got 'report.pdf'" in " ".join(refused.stderr.split())
+
+
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
         ("a.json", "{", "is not JSON"),
-        ("a.json", "[]", "is no log of TRL: it has no log_history"),
+        ("a.json", "[]", "has none of the metrics of TRL or verl: reward, loss"),
         ("a.json", '{"log_history": [{"loss": 1}]}', "log_history[0] must be an object with a step"),
-        ("a.json", '{"log_history": [{"step": 1, "x": 1}]}', "has none of the metrics of trl: reward, loss"),
+        ("a.json", '{"log_history": [{"step": 1, "x": 1}]}', "has none of the metrics of TRL or verl: reward, loss"),
         ("a.jsonl", '{"step": 1}\n{"step": 2, "data": {}}', "line 1 must be an object with a step"),
         ("a.jsonl", '{"step": 1e400, "data": {}}\n{}', "too large"),
-        ("a.pkl", "\x80", "is not JSON"),
+        ("a.json", '{"a": 1}', "is no log of TRL: it has no log_history"),
+        ("a.pkl", "\x80", "has none of the metrics of TRL or verl"),
+        ("a.csv", "x,y\n1,2\n", "line 2 must have a step: a column train/global_step"),
+        ("tag-reward.csv", "Wall time,Step,Value\n0,first,1\n", "points of a time, a step and a value; got step 'first'"),
+        ("a.txt", "{'loss': open('x')}", "dictionary 1 is no dictionary of numbers"),
     ],
 )  # fmt: skip
 def test_damage_in_a_sentence(rlviz, tmp_path, name, text, words):
@@ -201,7 +327,7 @@ def test_the_command(rlviz, trl_run, tmp_path):
     assert (tmp_path / "run" / "learning_curves.png").stat().st_size > 10_000
     for path, words in (
         (tmp_path / "nothing", "is not there"),
-        (tmp_path, "is the folder of no run: it has no trainer_state.json (TRL) and no .jsonl"),
+        (tmp_path, "has no log in it. Known are trainer_state.json of TRL"),
         (tmp_path / "run", "is a run of rlviz already"),
     ):
         refused = rlviz("import", path)

@@ -1,7 +1,9 @@
 """Trains runs by TRL's own trainers on which `diagnose` is tested: `python -m tests.runs.trl_runs [NAME …]`.
 
-Each is a small policy of ours with one thing that is wrong, or sound. What TRL logged is kept in trl_runs.json.gz, as it stands in
-trainer_state.json. The second run of each sickness, and half of the sound ones, were not looked at while rules were made.
+Each is a small policy of ours with one thing that is wrong, or sound. What TRL logged is kept in trl_runs.json.gz, as it stands
+in trainer_state.json. The second run of each sickness, and half of the sound ones, were not looked at while rules were made. Two
+of these had to be made anew then (their reference was another policy's by a fault of ours, which the new rule found), and one
+had not been hacked, as it was meant to be, and gave way to "long pays".
 """
 
 from __future__ import annotations
@@ -70,8 +72,10 @@ PLANS = {  # of each sickness the first was looked at, and the second held out
     "long pays": Plan("hacked", "sort", {"reward_weights": [0.5, 2.0], "seed": 10, "max_steps": 60}, ("right", "long")),
     "bonus": Plan("entropy bonus too large", options={"entropy_coef": 1.0}),
     "bonus of 0.5": Plan("entropy bonus too large", "sort", {"entropy_coef": 0.5, "seed": 11}),
-    "lr x 30, logged by 10": Plan("learning rate too large", options={"learning_rate": 1e-2, "logging_steps": 10, "max_steps": 120}),
-    "lr x 10, 8 passes": Plan("learning rate too large", "trip", {"learning_rate": 3e-3, "num_iterations": 8, "max_steps": 80, "seed": 12}),
+    "lr x 30, logged by 10": Plan(
+        "learning rate too large", options={"learning_rate": 1e-2, "logging_steps": 10, "max_steps": 120}),
+    "lr x 10, 8 passes": Plan(
+        "learning rate too large", "trip", {"learning_rate": 3e-3, "num_iterations": 8, "max_steps": 80, "seed": 12}),
     "sound": Plan("sound", options={"max_steps": 60}),
     "sound sort, 4 passes": Plan("sound", "sort", {"num_iterations": 4, "seed": 13, "max_steps": 80}),
     "sound, KL": Plan("sound", options={"beta": 0.04, "loss_type": "grpo", "max_steps": 60}),
@@ -150,7 +154,10 @@ def log_of(plan: Plan) -> list[dict[str, Any]]:
             only = {"per_device_train_batch_size": 16, "logging_steps": 1, "lr_scheduler_type": "constant"}
             args = trl.DPOConfig(output_dir=folder, **common, **only, **plan.options)
             trainer = trl.DPOTrainer(
-                policy.model, args=args, train_dataset=datasets.Dataset.from_list(rows), processing_class=policy.tokenizer
+                policy.model,
+                args=args,
+                train_dataset=datasets.Dataset.from_list(rows),
+                processing_class=policy.tokenizer,
             )
         else:
             rows = [{"prompt": p} for p in task.train_prompts[:512]]

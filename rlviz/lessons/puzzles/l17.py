@@ -7,9 +7,8 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from rlviz.algorithms import GRPO
-from rlviz.runs import import_run
 from rlviz.lessons.puzzles import Unlabelled
-from rlviz.runs import diagnose
+from rlviz.runs import diagnose, import_run
 from rlviz.runs.learning import plot_learning_curves
 from rlviz.training import RunFolder, TrainSettings, history, load_policy, train
 
