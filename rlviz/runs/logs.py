@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import rlviz
-from rlviz.runs.log_files import LARGEST, TAG, find_log, lines_of, merged
+from rlviz.runs.log_files import ENDINGS, LARGEST, TAG, find_log, lines_of, merged
 from rlviz.runs.measures import PART
 from rlviz.training.files import json_text, write_text
-from rlviz.training.run_folder import RunFolder
+from rlviz.training.run_folder import RunFolder, is_of_trl
 from rlviz.types import GroupRecord, PairRecord, ResponseRecord, StepRecord
 from small_models.checks import pip_install
 from small_models.files import check_regular, read_lines, said
@@ -30,6 +30,7 @@ RIGHT = 0.5  # of the first reward function: from above this a response counts a
 BEFORE = "Step 0 was left out: an evaluation before training, and steps are counted from 1 here."
 COMPLETIONS = "completions"
 LOGGED = "logged.jsonl"
+OWN = {"config.json", "comparison.json", "metrics.jsonl"}  # one of them is in each folder of rlviz's runs
 OF_PART = re.compile(r"rewards/([^/]+)/mean")
 OF_VALIDATION = re.compile(r"val-(core|aux)/.+/acc/mean@\d+")
 OF_ACCURACY = re.compile(r"(eval_)?rewards/\w*(accuracy|correct)\w*/mean")
@@ -186,13 +187,12 @@ def logged_beside(folder: Path) -> pd.DataFrame:
 
 
 def is_own(path: str | os.PathLike[str]) -> bool:
-    """Whether this is a folder that rlviz keeps runs in, and no log of another program; also where nothing is there."""
+    """Whether this is where rlviz keeps runs, and no log of another program; also where nothing is there."""
     path = Path(path)
-    return not path.is_file() and not (
-        path.is_dir()
-        and any(path.iterdir())
-        and not any((path / own).exists() for own in ("config.json", "comparison.json"))
-    )
+    if path.is_file() or is_of_trl(path):
+        return False
+    files = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
+    return bool(files & OWN) or not any(name.endswith(ENDINGS) for name in files)
 
 
 def _read(files: Sequence[Path]) -> Imported:

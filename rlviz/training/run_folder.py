@@ -101,10 +101,10 @@ class RunFolder:
         """Return the folder of an existing run, to read. Raises FileNotFoundError when there is none."""
         check_type("path", path, str | os.PathLike)
         folder = cls(Path(path))
-        if _is_of_trl(folder.path):
+        if is_of_trl(folder.path):
             raise FileNotFoundError(
-                f"run folder {said(path)} holds no run of rlviz but one of TRL: rlviz import {said(path)} --out RUN reads its "
-                "log, and RUN can be diagnosed and inspected"
+                f"run folder {said(path)} holds no run of rlviz but one of TRL: rlviz diagnose reads it where it is, and "
+                f"rlviz import {said(path)} --out RUN keeps it in RUN, which can be inspected"
             )
         if not os.path.lexists(folder.path / CONFIG):
             begun = False
@@ -404,7 +404,7 @@ def _step_of(checkpoint: Path) -> int | None:
     return None
 
 
-def _is_of_trl(path: Path) -> bool:
+def is_of_trl(path: Path) -> bool:
     """Whether TRL trained here, or this is its log: a model that it saved there has a config.json, too."""
     with suppress(OSError):
         there = (path / TRL_LOG).exists() or any(path.glob(f"checkpoint-*/{TRL_LOG}"))

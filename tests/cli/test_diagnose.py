@@ -12,7 +12,7 @@ from small_models.policies import load_policy
 pytestmark = pytest.mark.usefixtures("axes_stay")
 
 ROOT = Path(__file__).parents[2]
-NAMES = {"finding", "step", "number", "setting", "lesson", "grade", "rule", "usually", "advice", "run"}
+NAMES = {"finding", "step", "number", "setting", "lesson", "grade", "rule", "usually", "advice", "symptom", "run"}
 
 
 @pytest.fixture(scope="module")
@@ -108,9 +108,11 @@ def _state_of_trl(folder):
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (_of_trl, "trl holds no run of rlviz but one of TRL: rlviz import "),
-        (_of_trl, "trl --out RUN reads its log, and RUN can be diagnosed and inspected"),
-        (_state_of_trl, "trainer_state.json holds no run of rlviz but one of TRL: rlviz import "),
+        (
+            _of_trl,
+            "checkpoint-10/trainer_state.json has none of the metrics of TRL or verl",
+        ),  # the newest, and it is empty
+        (_state_of_trl, "checkpoint-5/trainer_state.json has none of the metrics of TRL or verl"),
         (_nothing, "holds no run (it has no config.json)"),
         (_no_step, "has no step yet, so there is nothing to diagnose"),
         (_damaged, "metrics.jsonl, line 1: step must be a whole number"),
