@@ -1,14 +1,14 @@
 """What people type, and the entry that answers it: (query, the title's beginning, among how many first results)."""
 
 THREADS = (  # the words of the public threads behind the symptoms, as their askers would type them
-    ("why does loss start at 0 and then increase", "The loss is 0", 1),  # trl #2703
+    ("why does loss start at 0 and then increase", "The loss is 0", 2),  # trl #2703
     ("grpo loss negative is it normal", "The loss is negative", 1),  # ms-swift #3579
     ("clip_ratio always zero", "The ratio is always 1, the clip fraction is 0", 1),  # trl #3120
     ("ratio is always 1 clip does nothing", "The ratio is always 1, the clip fraction is 0", 1),  # minimind #775
     ("KL divergence is starting to become negative: -0.18", "The KL is negative", 1),  # trl #351
     ("negative KL-divergence", "The KL is negative", 1),  # trl #925
     ("pre-finetuned LoRA model as reference", "The KL is large at the first step", 3),  # trl #3194, #3196
-    ("rewards std is not 0 but reward_std 0 and loss 0", "reward_std is 0", 1),  # trl #3857
+    ("rewards std is not 0 but reward_std 0 and loss 0", "reward_std is 0", 2),  # trl #3857
     ("loss and grad_norm always 0", "All groups have the same reward", 3),  # ms-swift #4570
     ("rewards/accuracy_reward: 0.0", "The reward stays at 0", 1),  # open-r1 #255
     ("completions/clipped_ratio 1.0", "All responses are cut off", 1),  # ms-swift #4950
@@ -19,7 +19,7 @@ THREADS = (  # the words of the public threads behind the symptoms, as their ask
     ("global batch size must be divisible by the number of generations", "How many prompts", 1),  # trl #2858
     ("GSPO actor/pg_clipfrac 0.4", "GSPO's ε is tiny", 1),  # verl #7356
     ("chosen rewards gradually decrease dpo", "In DPO the chosen response", 1),  # DPO #32
-    ("ValueError: num_gen_batches >= max_num_gen_batches", "“Generated too many", 1),  # verl #1108
+    ("ValueError: num_gen_batches >= max_num_gen_batches", '"Generated too many', 1),  # verl #1108
     ("rollout routing replay moe", "In a mixture of experts", 1),  # Megatron-LM #4256
 )
 OTHERS = (
@@ -34,6 +34,7 @@ OTHERS = (
     ("gspo epsilon", "GSPO's ε is tiny", 3),
     ("dynamic sampling", "dynamic sampling", 1),
     ("动态采样", "Dynamic sampling", 1),
+    ("重要性采样是什么", "Importance sampling", 3),
     ("!!!!!", "Loss or gradient is NaN", 1),
     ("nan", "Loss or gradient is NaN", 1),
     ("reward_std", "reward_std is 0", 1),
@@ -43,7 +44,7 @@ OTHERS = (
     ("entrpy colapse", "The entropy collapses", 3),
     ("temprature", "Temperature", 3),
     ("reference model", "Reference policy", 3),
-    ("loss_type", "Which mean", 3),
+    ("loss_type", "aggregation: loss_type", 1),
     ("epsilon_high", "clip-higher", 3),
     ("ppo_mini_batch_size", "parts of a rollout", 3),
     ("kl_loss_coef", "KL in the loss", 3),
