@@ -95,7 +95,7 @@ def _search(root: str) -> Markup:
     """Return the field that finds what the site has; search.js fills its list. root: leads to the site's folder."""
     field = element(
         "input",
-        type="search",
+        type="text",
         role="combobox",
         aria_label="Search symptoms, terms, config fields, lessons",
         aria_keyshortcuts="/",
@@ -105,6 +105,7 @@ def _search(root: str) -> Markup:
         placeholder="Search: loss is 0",
         autocomplete="off",
         spellcheck="false",
+        enterkeyhint="go",
     )
     found = element("div", id="found", role="listbox", aria_label="What was found", hidden="")
     return element("div", field, element("p", role="status"), found, role="search", class_="search", data_search=root)

@@ -2,13 +2,13 @@
 // the field is first used, because a page that is opened from the disk may fetch nothing.
 
 const STOP = new Set( // words that choose nothing
-  ("a always an and are as at be been by can do does for from get getting go has have how i if in into is it its me my of on or please " +
-    "should so still that the their then there these this to was what when where which while why will with you your").split(" "),
+  ("a always an and are as at be been by can do does for from get getting go goes has have how i if in into is it its me my of " +
+    "on or please should so still that the their then there these this to was what when where which while why will with you your").split(" "),
 );
 const SAME = { // what people write → what the pages say
-  clipfrac: "clip", completion: "response", decrease: "fall", degrade: "fall", diverge: "differ", drop: "fall", increase: "rise",
-  inf: "nan", infinite: "nan", lr: "learning", mismatch: "differ", moe: "expert", one: "1", stuck: "stay", swanlab: "log",
-  tensorboard: "log", truncate: "cut", wandb: "log", zero: "0",
+  clipfrac: "clip", completion: "response", decrease: "fall", degrade: "fall", diverge: "differ", down: "fall", drop: "fall",
+  increase: "rise", inf: "nan", infinite: "nan", lr: "learning", mismatch: "differ", moe: "expert", one: "1", stuck: "stay", swanlab: "log",
+  tensorboard: "log", truncate: "cut", up: "rise", wandb: "log", zero: "0",
 };
 const GREEK = { ε: "epsilon", β: "beta", λ: "lambda", γ: "gamma" };
 const TOKEN = /!{2,}|\d+(?:\.\d+)?(?![\p{L}\d_])|[\p{L}\p{N}_]+(?:[./-][\p{L}\p{N}_]+)*\+*/gu;
@@ -24,7 +24,7 @@ const same = new Map(Object.entries(SAME).map((pair) => pair.map(stem)));
 
 /** Return a text's words, each as the ways to read it, the ways as [word, weight]: a name whole, between / and ., by single words. */
 function readings(text) {
-  return [...text.replace(/[εβλγ]/g, (letter) => ` ${GREEK[letter]} `).matchAll(TOKEN)].flatMap(([token]) => {
+  return [...text.replace(/[εβλγ]|\p{Script=Han}+/gu, (found) => ` ${GREEK[found] ?? found} `).matchAll(TOKEN)].flatMap(([token]) => {
     if (token[0] === "!") return [[[["!!", 1]]]];
     if (/^[\d.]+$/.test(token)) return [[[[String(+token), 1]]]];
     const kept = (parts) => parts.filter((part) => part && !STOP.has(part.toLowerCase()));
@@ -97,8 +97,8 @@ export function searcher({ kinds, entries }) {
         const sums = new Map(), words = way.map(weighed);
         for (const { found, rare } of words) {
           for (const [at, worth] of found) {
-            const [sum, share, title] = sums.get(at) ?? [0, 0, 0];
-            sums.set(at, [sum + (rare * worth) / way.length, share + rare / way.length, title + (worth >= WORTH.title / 2 ? 1 / way.length : 0)]);
+            const sum = sums.get(at) ?? [0, 0, 0], inTitle = worth >= WORTH.title / 2 ? 1 : 0;
+            sums.set(at, [rare * worth, rare, inTitle].map((value, i) => sum[i] + value / way.length));
           }
         }
         if (sums.size) most = Math.max(most, words.reduce((sum, { rare }) => sum + rare, 0) / way.length);
@@ -149,7 +149,9 @@ export function searchBox(place, load) {
     const one = document.createElement("a");
     Object.assign(one, { id: `found-${at}`, role: "option", tabIndex: -1, onpointermove: () => mark(one) });
     one.href = place.dataset.search + path + (anchor && `#${encodeURIComponent(anchor)}`);
-    one.append(...[["small", kind], ["b", title], ["span", look]].map(([tag, text]) => Object.assign(document.createElement(tag), { textContent: text })));
+    for (const [tag, textContent] of [["small", kind], ["b", title], ["span", look]]) {
+      one.append(Object.assign(document.createElement(tag), { textContent }));
+    }
     return one;
   };
   const show = async () => {
@@ -160,7 +162,8 @@ export function searchBox(place, load) {
     if (field.value.trim() !== query || (isOpen() && shown === query)) return;
     const found = search(query).map(([kind, ...rest]) => [kinds[kind][0], ...rest]);
     said.textContent = found.length ? `${found.length} found` : "Nothing found";
-    if (!found.length) found.push([kinds[0][0], `Nothing found for “${query}”: all symptoms`, "course/symptoms.html", "", "What people see in a log, in their words."]);
+    const instead = [kinds[0][0], `Nothing found for “${query}”: all symptoms`, "course/symptoms.html", "", "What a log says, in people's words."];
+    if (!found.length) found.push(instead);
     list.replaceChildren(...found.map(option));
     list.hidden = false;
     shown = query;

@@ -34,6 +34,7 @@ OTHERS = (
     ("gspo epsilon", "GSPO's ε is tiny", 3),
     ("dynamic sampling", "dynamic sampling", 1),
     ("动态采样", "Dynamic sampling", 1),
+    ("GRPO训练中Loss和grad_norm一直为0", "The loss is 0", 1),  # ms-swift #4570
     ("重要性采样是什么", "Importance sampling", 3),
     ("!!!!!", "Loss or gradient is NaN", 1),
     ("nan", "Loss or gradient is NaN", 1),
