@@ -44,6 +44,9 @@ OTHERS = (
     ("entropy collapse", "The entropy collapses", 3),
     ("entrpy colapse", "The entropy collapses", 3),
     ("temprature", "Temperature", 3),
+    ("advnatage", "Advantage", 3),
+    ("trajectoryy", "Trajectory", 3),
+    ("samqling dynamic", "dynamic sampling", 3),
     ("reference model", "Reference policy", 3),
     ("loss_type", "aggregation: loss_type", 1),
     ("epsilon_high", "clip-higher", 3),
@@ -69,4 +72,4 @@ HELD_OUT = (  # written before the ranking was tuned, and never tuned on
     ("entropy keeps increasing and performance drops", "The entropy rises", 3),  # verl #2738
     ("z-score for each reward multi-reward", "Several rewards on different scales", 3),  # flow_grpo #188
 )
-NOTHING = ("oom", "quantum", "???", "docker")  # of which the site says nothing
+NOTHING = ("oom", "quantum", "advnatgae", "???", "docker")  # of which the site says nothing
