@@ -15,6 +15,7 @@ from rlviz.runs.playground import FILES
 from rlviz.site.html import File
 from rlviz.site.lessons import course_pages
 from rlviz.site.pages import SECTIONS
+from rlviz.site.search import search_index
 from rlviz.site.teaching import teaching_pages
 
 MARK = ".rlviz-site.json"  # in the site's folder: the files that are the site's
@@ -27,13 +28,14 @@ def files(course: Path) -> Iterator[File]:
         yield from section()
     yield from course_pages(course)
     yield from teaching_pages(course)
+    yield search_index(course)
     yield script()
     yield File("site.css", f"{STYLE.read_text(encoding='utf-8')}\n{_code_colours()}")
 
 
 def script() -> File:
     """Return the one script of all pages: pictures that are computed, what plays and what is inspected."""
-    return File("rlviz.js", classic(*FILES, "player", "inspector", "site"))
+    return File("rlviz.js", classic(*FILES, "player", "inspector", "search", "site"))
 
 
 def _code_colours() -> str:

@@ -73,12 +73,13 @@ def page(path: str, title: str, *body: Markup, language: str = "en", trains: boo
         element("title", title if path == "index.html" else f"{title} · rlviz"),
         element("link", rel="icon", href="data:,"),
         element("link", rel="stylesheet", href=f"{root}site.css"),
+        element("noscript", element("style", Markup("[role=search]{display:none}"))),
         element("script", src=f"{root}rlviz.js", defer=""),
     )
     frame = element(
         "body",
         element("a", "To the content", href="#main", class_="skip"),
-        element("header", element("nav", *links, aria_label="The site")),
+        element("header", element("nav", *links, _search(root), aria_label="The site")),
         element("main", main, id="main", tabindex="-1"),
         element(
             "footer",
@@ -88,6 +89,26 @@ def page(path: str, title: str, *body: Markup, language: str = "en", trains: boo
         ),
     )
     return File(path, f"<!doctype html>\n{element('html', head, frame, lang=language)}\n")
+
+
+def _search(root: str) -> Markup:
+    """Return the field that finds what the site has; search.js fills its list. root: leads to the site's folder."""
+    field = element(
+        "input",
+        type="text",
+        role="combobox",
+        aria_label="Search symptoms, terms, config fields, lessons",
+        aria_keyshortcuts="/",
+        aria_autocomplete="list",
+        aria_expanded="false",
+        aria_controls="found",
+        placeholder="Search: loss is 0",
+        autocomplete="off",
+        spellcheck="false",
+        enterkeyhint="go",
+    )
+    found = element("div", id="found", role="listbox", aria_label="What was found", hidden="")
+    return element("div", field, element("p", role="status"), found, role="search", class_="search", data_search=root)
 
 
 def _is_here(target: str, path: str, within: str) -> bool:

@@ -22,6 +22,7 @@ from rlviz.study.claim import READING
 
 PAGES = (".ipynb", ".md")
 HEADING = re.compile(r"^# (.+)$", re.M)
+FIELD = re.compile(r"(?:<code>|`)([A-Za-z_][\w.]*)")  # a name in code, in HTML or in Markdown
 LEFT_OVER = ("\\", "<mi>&</mi>")  # what is in a formula that the converter did not understand
 INSTALL = (
     "python3 -m venv .venv && .venv/bin/pip install -c constraints.txt -e . && .venv/bin/rlviz lab"  # as in the README
@@ -57,16 +58,38 @@ WAYS = (  # who reads; the lessons' numbers in order; why these
 )
 
 
-class _Renderer(IPythonRenderer):
-    """Markdown as HTML. here: the folder, in the course, of the text."""
+def heading_anchor(heading: str) -> str:
+    """Return the id of a heading, which is given as HTML."""
+    return html.unescape(re.sub("<[^>]*>", "", heading)).replace(" ", "-")
 
-    def __init__(self, course: Path, here: PurePosixPath, linked: set[PurePosixPath], **given: Any) -> None:
+
+def row_anchor(row: str, taken: set[str]) -> str:
+    """Return the id of a table's row, in HTML or in Markdown: its first name in code that no row before has; "" without one.
+
+    taken: the ids of the rows before, to which this one is added.
+    """
+    name = next((name for name in FIELD.findall(row) if name not in taken), "")
+    taken.add(name)
+    return name
+
+
+class _Renderer(IPythonRenderer):
+    """Markdown as HTML. here: the folder, in the course, of the text. whole: whether it is a page, whose rows get ids."""
+
+    def __init__(
+        self, course: Path, here: PurePosixPath, linked: set[PurePosixPath], *, whole: bool = False, **given: Any
+    ) -> None:
         super().__init__(escape=False, **given)
         self._course, self._here, self._linked = course, here, linked
+        self._whole, self._rows = whole, set[str]()
 
     def heading(self, text: str, level: int, **_: Any) -> str:
         """Return a heading that can be linked to; nbconvert's own link within it is an <a> that no browser takes for closed."""
-        return element(f"h{level}", Markup(text), id=html.unescape(re.sub("<[^>]*>", "", text)).replace(" ", "-"))
+        return element(f"h{level}", Markup(text), id=heading_anchor(text))
+
+    def table_row(self, text: str) -> str:
+        name = row_anchor(text, self._rows) if self._whole else ""
+        return element("tr", Markup(text), **({"id": name} if name else {}))
 
     def block_math(self, body: str) -> str:
         return formula(body, block=True)
@@ -189,7 +212,7 @@ def _converted(file: Path, exporter: Exporter) -> tuple[str, str]:
     """Return the title of a notebook or a text in Markdown, and its HTML."""
     if file.suffix == ".md":
         text = file.read_text(encoding="utf-8")
-        return title_of(text, file), exporter.markdown(text)
+        return title_of(text, file), exporter.markdown(text, whole=True)
     notebook = nbformat.read(file, as_version=4)
     check_controls(notebook.cells, file)
     for cell in notebook.cells:

@@ -1,10 +1,11 @@
-// What the site's pages do: a model trains, explorers answer, recorded runs play, a run is looked into. Data stand in the page
+// What the site's pages do: what is typed is found, a model trains, explorers answer, recorded runs play, a run is looked into. Data stand in the page
 // itself; recordings, programs and weights come as scripts, because a page that is opened from the disk may fetch nothing.
 import { mount } from "./draw.js";
 import { frozenInspector } from "./inspector.js";
 import { unpack } from "./packed.js";
 import { fromAddress, player, toAddress } from "./player.js";
 import { playground } from "./playground.js";
+import { searchBox } from "./search.js";
 
 const SCREEN = matchMedia("(min-width: 900px) and (min-height: 560px)"); // where a slide is one screen, as in site.css
 const LOWEST = 110, FLAT = 180, HIGHEST = 800; // pixels of a panel on a slide; where they are flat, three stand in a row
@@ -96,6 +97,9 @@ for (const place of document.querySelectorAll("[data-inspector]")) {
     place.addEventListener("place", ({ detail }) => toAddress({ place: detail.join("-") }));
     frozenInspector(place, data);
   });
+}
+for (const place of document.querySelectorAll("[data-search]")) {
+  searchBox(place, () => loaded(`${place.dataset.search}search.js`, "search"));
 }
 const slides = [...document.querySelectorAll(".slide")];
 if (slides.length) lecture(slides);

@@ -17,6 +17,7 @@ from rlviz.markup import Markup
 from rlviz.runs.recordings import read
 from rlviz.site import html, pages
 from rlviz.site.build import STYLE, script
+from rlviz.site.search import search_index
 from rlviz.site.teaching import BETWEEN, EXPLORER, teaching_pages
 from rlviz.site.verdicts import verdicts_page
 
@@ -37,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("site")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pages, "EXPLORERS", ("clip",))
-        made = [*pages.front(), *pages.runs(), *pages.explorers()]
+        made = [*pages.front(), *pages.runs(), *pages.explorers(), search_index(COURSE)]
     live = '<p id="live"></p><script type="module">document.getElementById("live").textContent = "it runs"</script>'
     made.append(html.page("lesson.html", "A lesson", html.Markup(live)))
     return written(root, made)
@@ -140,6 +141,37 @@ def test_the_player_is_moved_by_keys_and_clicks_and_its_address_leads_back(visit
         page.wait_for_timeout(50)
         stages.add(page.locator(".rl-play").get_attribute("data-stage"))
     assert stages >= {"0", "1", "2", "3"}
+
+
+def test_the_search_is_worked_by_keys_said_aloud_and_fits_a_phone(visit: Callable[..., Page]) -> None:
+    page = visit("runs.html")
+    search = page.get_by_role("search")
+    field, options = search.get_by_role("combobox"), search.get_by_role("option")
+    page.keyboard.press("/")
+    page.keyboard.type("clip_ratio")
+    options.first.wait_for()
+    assert options.first.inner_text().startswith("Symptom\nThe ratio is always 1")
+    assert field.get_attribute("aria-expanded") == "true" and field.input_value() == "clip_ratio"
+    assert search.get_by_role("status").inner_text() == f"{options.count()} found"
+    for key, at in (("ArrowDown", 1), ("ArrowUp", 0), ("ArrowUp", options.count() - 1), ("ArrowDown", 0)):
+        page.keyboard.press(key)
+        assert [one.get_attribute("aria-selected") for one in options.all()].index("true") == at
+        assert field.get_attribute("aria-activedescendant") == options.nth(at).get_attribute("id")
+    page.keyboard.press("Escape")
+    assert field.get_attribute("aria-expanded") == "false" and options.count() == 0
+    field.fill("docker/")
+    search.get_by_role("option", name="Nothing found for “docker/”").wait_for()
+    assert (options.first.get_attribute("href") or "").endswith("course/symptoms.html")
+    page.set_viewport_size({"width": 375, "height": 720})
+    field.fill("frac_reward_zero_std")
+    search.get_by_role("option", name="All groups have the same reward").wait_for()
+    box = search.get_by_role("listbox").bounding_box()
+    assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= 375
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+    field.fill("when does cliping stop a token")
+    search.get_by_role("option", name="When does clipping stop a token?").wait_for()
+    field.press("Enter")
+    page.wait_for_url("**/explorers/clip.html")
 
 
 def test_an_explorer_s_address_leads_back_and_its_call_follows(visit: Callable[..., Page]) -> None:

@@ -20,6 +20,7 @@ from rlviz.page.widget import fragment, pack
 from rlviz.runs.recordings import RECORDINGS, packed
 from rlviz.site import build, html, lessons, pages
 from rlviz.site.controls import check_controls, named_controls
+from rlviz.site.search import entries
 from rlviz.site.verdicts import verdicts_page
 from rlviz.study.claim import read
 from rlviz.study.claims import NAMES, find_claim
@@ -242,6 +243,10 @@ def test_the_real_course_has_no_dead_link(tmp_path, monkeypatch):
         one for one in dead_links(out) if "course/" in one.split(": ")[1] or not one.split(": ")[1].startswith("..")
     ]
     assert dead == []
+    ids = {file: Links(file.read_text(encoding="utf-8")).names for file in out.rglob("*.html")}
+    found = [entry for entry in entries(copy) if entry.path.startswith("course/")]
+    assert [entry for entry in found if entry.anchor and entry.anchor not in ids[out / entry.path]] == []
+    assert all(out / entry.path in ids for entry in found) and sum(bool(entry.anchor) for entry in found) > 200
     whole = "".join(file.read_text(encoding="utf-8") for file in out.rglob("*.html"))
     assert "<math" in whole and "$$" not in re.sub(r"<pre.*?</pre>", "", whole, flags=re.S)
 

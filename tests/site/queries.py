@@ -1,0 +1,75 @@
+"""What people type, and the entry that answers it: (query, the title's beginning, among how many first results)."""
+
+THREADS = (  # the words of the public threads behind the symptoms, as their askers would type them
+    ("why does loss start at 0 and then increase", "The loss is 0", 2),  # trl #2703
+    ("grpo loss negative is it normal", "The loss is negative", 1),  # ms-swift #3579
+    ("clip_ratio always zero", "The ratio is always 1, the clip fraction is 0", 1),  # trl #3120
+    ("ratio is always 1 clip does nothing", "The ratio is always 1, the clip fraction is 0", 1),  # minimind #775
+    ("KL divergence is starting to become negative: -0.18", "The KL is negative", 1),  # trl #351
+    ("negative KL-divergence", "The KL is negative", 1),  # trl #925
+    ("pre-finetuned LoRA model as reference", "The KL is large at the first step", 3),  # trl #3194, #3196
+    ("rewards std is not 0 but reward_std 0 and loss 0", "reward_std is 0", 2),  # trl #3857
+    ("loss and grad_norm always 0", "All groups have the same reward", 3),  # ms-swift #4570
+    ("rewards/accuracy_reward: 0.0", "The reward stays at 0", 1),  # open-r1 #255
+    ("completions/clipped_ratio 1.0", "All responses are cut off", 1),  # ms-swift #4950
+    ("grad_norm is NaN with 4 GPUs", "Loss or gradient is NaN", 1),  # verl #2505
+    ("rollout-training mismatch vllm", "Old and new log-probabilities differ", 3),  # trl #3867
+    ("vLLM not computing correct log probs temperature", "The importance ratio is 2", 3),  # trl #4159
+    ("gradient accumulation performance drop", "Gradient accumulation changes the result", 1),  # trl #3021
+    ("global batch size must be divisible by the number of generations", "How many prompts", 1),  # trl #2858
+    ("GSPO actor/pg_clipfrac 0.4", "GSPO's ε is tiny", 1),  # verl #7356
+    ("chosen rewards gradually decrease dpo", "In DPO the chosen response", 1),  # DPO #32
+    ("ValueError: num_gen_batches >= max_num_gen_batches", '"Generated too many', 1),  # verl #1108
+    ("rollout routing replay moe", "In a mixture of experts", 1),  # Megatron-LM #4256
+)
+OTHERS = (
+    ("loss is 0", "The loss is 0", 1),
+    ("clip_ratio", "The ratio is always 1, the clip fraction is 0", 3),
+    ("kl negative", "The KL is negative", 1),
+    ("frac_reward_zero_std", "All groups have the same reward", 1),
+    ("num_iterations", "passes over a rollout", 1),
+    ("numIterations", "passes over a rollout", 1),
+    ("generation_batch_size", "How many prompts", 1),
+    ("GSPO", "GSPO", 1),
+    ("gspo epsilon", "GSPO's ε is tiny", 3),
+    ("dynamic sampling", "dynamic sampling", 1),
+    ("动态采样", "Dynamic sampling", 1),
+    ("GRPO训练中Loss和grad_norm一直为0", "The loss is 0", 1),  # ms-swift #4570
+    ("重要性采样是什么", "Importance sampling", 3),
+    ("!!!!!", "Loss or gradient is NaN", 1),
+    ("nan", "Loss or gradient is NaN", 1),
+    ("reward_std", "reward_std is 0", 1),
+    ("reward is zero", "The reward stays at 0", 1),
+    ("no kl in wandb", "There is no KL in the log", 1),
+    ("entropy collapse", "The entropy collapses", 3),
+    ("entrpy colapse", "The entropy collapses", 3),
+    ("temprature", "Temperature", 3),
+    ("advnatage", "Advantage", 3),
+    ("trajectoryy", "Trajectory", 3),
+    ("samqling dynamic", "dynamic sampling", 3),
+    ("reference model", "Reference policy", 3),
+    ("loss_type", "aggregation: loss_type", 1),
+    ("epsilon_high", "clip-higher", 3),
+    ("ppo_mini_batch_size", "parts of a rollout", 3),
+    ("kl_loss_coef", "KL in the loss", 3),
+    ("mask_truncated_completions", "overlong filtering", 3),
+    ("importance sampling", "Importance sampling", 3),
+    ("dr grpo", "Dr.GRPO", 1),
+    ("2503.14476", "DAPO", 3),
+    ("reinforce++", "REINFORCE++", 1),
+    ("gae", "GAE", 3),
+    ("lora learning rate", "LoRA learns nothing", 1),
+    ("reward hacking", "Reward hacking", 3),
+    ("log derivative trick", "The log-derivative trick", 3),
+    ("why divide by std", "division by the std", 3),
+    ("dead group", "Dead group", 1),
+    ("when does clipping stop a token", "When does clipping stop a token", 1),
+)
+HELD_OUT = (  # written before the ranking was tuned, and never tuned on
+    ("Strange DPO loss pattern: log probability of both keeps decreasing", "In DPO the chosen response", 3),  # trl #800
+    ("vllm_importance_sampling_ratio explosion", "Old and new log-probabilities differ", 3),  # trl #4772
+    ("tokenization mismatch multi-turn tool_calls", "Tool output is in the loss", 3),  # verl #3720, #3960
+    ("entropy keeps increasing and performance drops", "The entropy rises", 3),  # verl #2738
+    ("z-score for each reward multi-reward", "Several rewards on different scales", 3),  # flow_grpo #188
+)
+NOTHING = ("oom", "quantum", "advnatgae", "???", "docker")  # of which the site says nothing

@@ -1,0 +1,111 @@
+"""The site's search: every address of its index is there, what people type finds what answers it, and it is small."""
+
+import base64
+import gzip
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rlviz.page.script import module, script
+from rlviz.site import pages
+from rlviz.site.search import Entry, config_fields, entries, plain, search_index, symptoms, terms, to_json
+from tests.site.queries import HELD_OUT, NOTHING, OTHERS, THREADS
+
+COURSE = Path(__file__).parents[2] / "notebooks"
+NODE = shutil.which("node")
+RUN = "\nconst find = searcher({index}); console.log(JSON.stringify({queries}.map((query) => find(query).map((one) => one[1]))));"
+
+
+@pytest.fixture(scope="module")
+def index():
+    """The index of the whole course, as entries."""
+    return list(entries(COURSE))
+
+
+@pytest.fixture(scope="module")
+def find(index):
+    """A function: what is typed → the titles that the page's own script finds."""
+    if NODE is None:
+        pytest.skip("node is missing: no page can be asked")
+    typed = [query for query, *_ in (*THREADS, *OTHERS, *HELD_OUT)]
+    typed += [*NOTHING, *(entry.title for entry in index)]
+    program = module("search") + RUN.format(index=json.dumps(to_json(index)), queries=json.dumps(typed))
+    done = subprocess.run(
+        [NODE, "--input-type=module", "-"],
+        input=program,
+        capture_output=True,
+        text=True,
+        check=False,
+        encoding="utf-8",
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return dict(zip(typed, json.loads(done.stdout), strict=True)).__getitem__
+
+
+@pytest.mark.parametrize(("typed", "wanted", "within"), [*THREADS, *OTHERS, *HELD_OUT])
+def test_what_people_type_finds_what_answers_it(find, typed, wanted, within):
+    first = find(typed)[:within]
+    assert any(title.lower().startswith(wanted.lower()) for title in first), first
+
+
+@pytest.mark.parametrize("typed", NOTHING)
+def test_of_what_the_site_does_not_have_nothing_is_found(find, typed):
+    assert find(typed) == []
+
+
+def test_every_title_finds_itself(find, index):
+    lost = [entry.title for entry in index if entry.title not in find(entry.title)[:3]]
+    assert lost == []
+
+
+def test_each_field_that_a_symptom_names_finds_it_by_that_name(index):
+    by_title = {entry.title: entry.words.split() for entry in index if entry.kind == "Symptom"}
+    assert "generation_batch_size" in by_title["How many prompts are in a batch?"]
+    assert {"clip_ratio/region_mean", "num_iterations", "updates_per_rollout"} <= set(
+        by_title["The ratio is always 1, the clip fraction is 0"]
+    )
+
+
+def test_the_index_and_its_script_are_small_and_the_index_is_what_the_page_reads(index):
+    file = search_index(COURSE)
+    assert len(file.content.encode()) + script("search").stat().st_size <= 60_000
+    packed = file.content.removeprefix('packed["search"]="').removesuffix('";\n')
+    read = json.loads(gzip.decompress(base64.b64decode(packed)))
+    assert read == json.loads(json.dumps(to_json(index)))
+    assert {kind for kind, _ in read["kinds"]} == {entry.kind for entry in index}
+
+
+def test_the_addresses_of_a_site_are_there_and_each_page_knows_the_way(site, course, monkeypatch):
+    """Those of the course's own texts: see test_the_real_course_has_no_dead_link."""
+    monkeypatch.setattr(pages, "EXPLORERS", ("clip", "aggregation", "tables"))
+    made = list(entries(course))
+    assert {entry.path for entry in made} >= {"course/01_first.html", "explorers/clip.html", "algorithms/dr-grpo.html"}
+    assert [entry.path for entry in made if not (site / entry.path).is_file()] == []
+    assert (site / "search.js").is_file()
+    for page in site.rglob("*.html"):
+        root = "../" * (len(page.relative_to(site).parts) - 1)
+        assert f'data-search="{root}"' in page.read_text(encoding="utf-8"), page
+
+
+def test_what_an_entry_is_made_of():
+    (symptom,) = symptoms(
+        "# S\n\n## The `kl` is 0\n\n**Not a fault.** See [this](a.md), $\\pi$.\n\n- **Fields:** `a_b/c`.\n"
+    )
+    assert symptom == Entry(
+        "Symptom",
+        "The kl is 0",
+        "course/symptoms.html",
+        "The-kl-is-0",
+        "Not a fault. See this.",
+        "Not a fault See this Fields a_b/c",
+    )
+    table = "| lesson | idea | TRL | verl |\n| --- | --- | --- | --- |\n| [00](0.md) | size G | `n_g=8` | `r.n=1`, as `x` |\n"
+    assert [(one.title, one.anchor, one.look) for one in config_fields(table)] == [
+        ("size G: n_g, r.n", "n_g", "TRL: n_g=8 · verl: r.n=1, as x")
+    ]
+    (term,) = terms("### dead group\n\n**Dead group · 失效组.** A group of $G$ equals: $\\bar R$. *一个组。*\n")
+    assert (term.title, term.anchor, term.look) == ("Dead group", "dead-group", "失效组 · A group of G equals.")
+    assert plain("1. a *b* `c`  <b>d</b>") == "a b c d"
