@@ -176,6 +176,12 @@ class Condition:
     limit: float
     because: str
 
+    @property
+    def words(self) -> str:
+        """What must hold of the column, as rules.md says it."""
+        measure = next(name for name, kind in MEASURES.items() if kind is type(self.measure))
+        return f"{measure} {'≥' if self.holds == 'at least' else '≤'} {self.limit:g}"
+
     def met(self, course: Course) -> NDArray[np.bool_]:
         """Return for each step whether it holds."""
         return np.asarray(HOLDS[self.holds](self.measure.of(course), self.limit))

@@ -15,6 +15,7 @@ from nbconvert import HTMLExporter
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 
 from rlviz.markup import Markup, element
+from rlviz.runs.rules import RULES, Rule
 from rlviz.site.controls import check_controls
 from rlviz.site.html import File, page
 from rlviz.site.verdicts import TITLE, verdicts_page
@@ -212,7 +213,8 @@ def _converted(file: Path, exporter: Exporter) -> tuple[str, str]:
     """Return the title of a notebook or a text in Markdown, and its HTML."""
     if file.suffix == ".md":
         text = file.read_text(encoding="utf-8")
-        return title_of(text, file), exporter.markdown(text, whole=True)
+        shown = with_rules(text) if file.name == "symptoms.md" else text
+        return title_of(text, file), exporter.markdown(shown, whole=True)
     notebook = nbformat.read(file, as_version=4)
     check_controls(notebook.cells, file)
     for cell in notebook.cells:
@@ -220,6 +222,21 @@ def _converted(file: Path, exporter: Exporter) -> tuple[str, str]:
             _describe(output)
     body, _ = exporter.from_notebook_node(notebook)
     return title_of("\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown"), file), body
+
+
+def with_rules(text: str) -> str:
+    """Return the page of symptoms with what `rlviz diagnose` looks for at the end of each entry, from its own rules."""
+    head, *entries = re.split(r"^(?=## )", text, flags=re.M)
+    parts = [head]
+    for entry in entries:
+        said = [_said(rule) for rule in RULES if entry.startswith(f"## {rule.symptom}\n")]
+        parts += [entry.rstrip(), *(["\n- **In a log**, as `rlviz diagnose PATH` says it:", *said] if said else []), "\n\n"]
+    return "".join(parts)
+
+
+def _said(rule: Rule) -> str:
+    conditions = [f"`{each.measure.column}` {each.words}" for each in rule.where if not each.because.startswith("told")]
+    return f"\n    - {re.sub(r'{[^}]*}', '…', rule.seen)} *Where {', '.join(conditions)}.*"
 
 
 def title_of(text: str, file: Path) -> str:
