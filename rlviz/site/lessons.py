@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import html
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import urlencode
 
 import nbformat
 from jinja2 import pass_context
@@ -14,7 +16,9 @@ from latex2mathml.converter import convert
 from nbconvert import HTMLExporter
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 
+from rlviz.algorithms import find_algorithm
 from rlviz.markup import Markup, element
+from rlviz.pictures.catalogue import find_explorer
 from rlviz.runs.rules import RULES, Rule
 from rlviz.site.controls import check_controls
 from rlviz.site.html import File, page
@@ -23,7 +27,9 @@ from rlviz.study.claim import READING
 
 PAGES = (".ipynb", ".md")
 HEADING = re.compile(r"^# (.+)$", re.M)
+CALL = re.compile(r"`(explore_\w+\([^`]*\))`")
 FIELD = re.compile(r"(?:<code>|`)([A-Za-z_][\w.]*)")  # a name in code, in HTML or in Markdown
+SYMPTOMS = "symptoms"
 LEFT_OVER = ("\\", "<mi>&</mi>")  # what is in a formula that the converter did not understand
 INSTALL = (
     "python3 -m venv .venv && .venv/bin/pip install -c constraints.txt -e . && .venv/bin/rlviz lab"  # as in the README
@@ -213,7 +219,7 @@ def _converted(file: Path, exporter: Exporter) -> tuple[str, str]:
     """Return the title of a notebook or a text in Markdown, and its HTML."""
     if file.suffix == ".md":
         text = file.read_text(encoding="utf-8")
-        shown = with_rules(text) if file.name == "symptoms.md" else text
+        shown = with_rules(text) if file.stem == SYMPTOMS else text
         return title_of(text, file), exporter.markdown(shown, whole=True)
     notebook = nbformat.read(file, as_version=4)
     check_controls(notebook.cells, file)
@@ -225,13 +231,34 @@ def _converted(file: Path, exporter: Exporter) -> tuple[str, str]:
 
 
 def with_rules(text: str) -> str:
-    """Return the page of symptoms with what `rlviz diagnose` looks for at the end of each entry, from its own rules."""
-    head, *entries = re.split(r"^(?=## )", text, flags=re.M)
+    """Return the page of symptoms with links to its pictures, and at the end of each entry what `rlviz diagnose` looks for."""
+    head, *entries = re.split(r"^(?=## )", CALL.sub(_opened, text), flags=re.M)
     parts = [head]
     for entry in entries:
         said = [_said(rule) for rule in RULES if entry.startswith(f"## {rule.symptom}\n")]
-        parts += [entry.rstrip(), *(["\n- **In a log**, as `rlviz diagnose PATH` says it:", *said] if said else []), "\n\n"]
+        parts += [
+            entry.rstrip(),
+            *(["\n- **In a log**, as `rlviz diagnose PATH` says it:", *said] if said else []),
+            "\n\n",
+        ]
     return "".join(parts)
+
+
+def _opened(call: re.Match[str]) -> str:
+    """Return the call of an explorer as a link to its page, in the state that the call asks for."""
+    made = ast.parse(call[1], mode="eval").body
+    assert isinstance(made, ast.Call)
+    name = ast.unparse(made.func).removeprefix("explore_")
+    values = {str(word.arg): ast.literal_eval(word.value) for word in made.keywords}
+    shown = find_explorer(name)(*(find_algorithm(ast.unparse(one)) for one in made.args), **values).values
+    usual = find_explorer(name)().values
+    told = {
+        f"{name}.{key}": ",".join(map(str, value)) if isinstance(value, list) else value
+        for key, value in shown.items()
+        if value != usual[key]
+    }
+    address = f"../explorers/{name}.html" + (f"#{urlencode(told)}" if told else "")
+    return element("a", element("code", call[1]), href=address)
 
 
 def _said(rule: Rule) -> str:
