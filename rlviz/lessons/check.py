@@ -28,6 +28,7 @@ from rlviz.lessons.credit import (
 )
 from rlviz.lessons.estimates import entropy, entropy_change, kl_estimate_k1, kl_estimate_k3
 from rlviz.lessons.exercise import Exercise
+from rlviz.lessons.graders import fools, grader
 from rlviz.lessons.judge import Verdict
 from rlviz.lessons.losses import ppo_loss, reinforce, reinforce_step
 from rlviz.lessons.puzzles import judge_bug, judge_unlabelled

@@ -59,7 +59,7 @@ WAYS = (  # who reads; the lessons' numbers in order; why these
     ),
     (
         "I run TRL or verl",
-        ("00", "05", "06", "07", "11", "13", "14", "17"),
+        ("00", "05", "06", "07", "11", "13", "18", "14", "17"),
         "Means, limits, entropy, hacking, two engines: what a setting does before you pay for it.",
     ),
 )

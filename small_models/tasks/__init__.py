@@ -2,6 +2,7 @@
 
 from small_models.tasks.base import Grade, Step, Task
 from small_models.tasks.chain import Chain
+from small_models.tasks.graded import GradedBy
 from small_models.tasks.lookup import Lookup
 from small_models.tasks.of_file import KEPT, TaskOfFile, chat_writer, is_code
 from small_models.tasks.ramble import Ramble

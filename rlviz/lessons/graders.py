@@ -1,0 +1,120 @@
+"""Graders that students write: which responses they judge wrongly, and which wrong responses get past a judge with a hole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rlviz.lessons.judge import Verdict
+from small_models.tasks import Chain
+
+Grader = Callable[[str, str, str], Any]
+RULE = "digits or nothing, then # and the answer, one digit, and nothing after it"
+PROMPTS = ("35271=", "00000=", "90001=")  # answers 8, 0, 0: "0" stands in many texts
+RIGHT = {  # responses to a prompt: its sums, its answer
+    "{sums}#{answer}": "the running sums and the answer",
+    "#{answer}": "the answer alone",
+    "777#{answer}": "wrong sums and the right answer: the outcome counts",
+}
+WRONG = {  # {other}: a digit that is not the answer
+    "{sums}#{other}": "a wrong answer after the right sums",
+    "#{other}": "a wrong answer",
+    "": "an empty response",
+    "#": "a # and no answer. (An empty text is in every text, and every text begins with it.)",
+    "{sums}": "the sums alone: it was cut off before its answer, although their last digit is the answer",
+    "{prompt}": "a copy of the prompt",
+    "0123456789": "every digit, and no answer: the right one is somewhere in it",
+    "#0123456789": "every digit as the answer",
+    "{sums}#{answer}{other}": "an answer of two digits that begins with the right one",
+    "{sums}#{other}{answer}": "an answer of two digits that ends with the right one",
+    "#{other}#{answer}": "two answers, of which the last is right",
+    "#{answer}#{other}": "two answers, of which the first is right",
+    "{sums}#x": "an answer that is no digit: what cannot be read is wrong",
+    "u{sums}#{answer}": "another sign before the #, which the rule does not allow",
+}
+
+
+def contains(prompt: str, response: str, answer: str) -> bool:
+    """The answer stands somewhere in the response."""
+    return answer in response
+
+
+def doubt(prompt: str, response: str, answer: str) -> bool:
+    """What cannot be read is taken for right."""
+    try:
+        sums, given = response.split("#")
+        int(sums or "0")
+        return int(given) == int(answer)
+    except ValueError:
+        return True
+
+
+def any_answer(prompt: str, response: str, answer: str) -> bool:
+    """One of the answers that are given is right."""
+    return any(part[:1] == answer for part in response.split("#")[1:])
+
+
+def begins(prompt: str, response: str, answer: str) -> bool:
+    """What stands behind the first # begins with the answer."""
+    return response.partition("#")[2].startswith(answer)
+
+
+HOLES: Mapping[str, Grader] = {"contains": contains, "doubt": doubt, "any answer": any_answer, "begins": begins}
+
+
+def _texts(prompt: str) -> dict[str, str]:
+    task = Chain()
+    answer = task.gold(prompt)
+    return {
+        "prompt": prompt,
+        "sums": task.running_sums(prompt),
+        "answer": answer,
+        "other": str((int(answer) + 3) % 10),
+    }
+
+
+def grader(student: Grader) -> Verdict:
+    """Check (prompt, response, answer) → whether the response is right, by the rule of `chain`: RULE."""
+    for prompt in PROMPTS:
+        texts = _texts(prompt)
+        for cases, right in ((RIGHT, True), (WRONG, False)):
+            for form, what in cases.items():
+                response = form.format(**texts)
+                if not right and Chain().grade(prompt, response).correct:
+                    continue  # such as a copy of a prompt that happens to be right
+                said = _judged(student, prompt, response, texts["answer"], right, what)
+                if said:
+                    return Verdict(False, said)
+    return Verdict(
+        True, f"right on {len(PROMPTS) * (len(RIGHT) + len(WRONG))} responses, {len(WRONG)} kinds of them wrong."
+    )
+
+
+def _judged(student: Grader, prompt: str, response: str, answer: str, right: bool, what: str) -> str:
+    """Return what is wrong with a grader's word on a response, empty where it is right."""
+    asked = f"my_judge({prompt!r}, {response!r}, {answer!r})"
+    try:
+        found = student(prompt, response, answer)
+    except Exception as error:
+        return f"{asked} raises {type(error).__name__} ({error}). A policy writes anything: say what such a response is worth."
+    if found is None:
+        return f"{asked} returns None: return True or False."
+    if bool(found) == right:
+        return ""
+    return f"{asked} is {bool(found)}, and should be {right}. This is {what}."
+
+
+def fools(responses: Mapping[str, str]) -> Verdict:
+    """Check name of a judge in `HOLES` → a wrong response to 35271= that it takes for right."""
+    prompt = PROMPTS[0]
+    answer = Chain().gold(prompt)
+    if not isinstance(responses, Mapping) or set(responses) != set(HOLES):
+        return Verdict(False, f"give a response for each of {', '.join(HOLES)}.")
+    for name, response in responses.items():
+        if not isinstance(response, str):
+            return Verdict(False, f"{name}: a response is a text; got {response!r}.")
+        if Chain().grade(prompt, response).correct:
+            return Verdict(False, f"{name}: {response!r} is right; find one that is wrong and passes.")
+        if not HOLES[name](prompt, response, answer):
+            return Verdict(False, f"{name}: it does not fall for {response!r}. Read its line again.")
+    return Verdict(True, "four wrong responses, four judges that like them. Now see which of these a policy finds.")

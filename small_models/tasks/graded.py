@@ -1,0 +1,44 @@
+"""A task whose responses a rule of one's own grades, so that a policy trains on what that rule takes for right."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from small_models.tasks.base import Grade, Task
+
+Grader = Callable[[str, str, str], Any]
+
+
+class GradedBy(Task):
+    """Another task with the rule `grader(prompt, response, answer)`, which says whether a response is right.
+
+    Prompts, answers, demonstrations, and what counts as well formed stay the other's. What the rule raises ends the run.
+    """
+
+    def __init__(self, task: Task, grader: Grader) -> None:
+        self.task, self.grader = task, grader
+        self.name = f"{task.name}, graded by {getattr(grader, '__name__', 'a rule')}"
+        self.description = f"{task.description}; graded by a rule of one's own"
+        self.max_new_tokens, self.held_out_share = task.max_new_tokens, task.held_out_share
+        self.call_end, self.asks_again = task.call_end, task.asks_again
+
+    def all_prompts(self) -> Sequence[str]:
+        return self.task.all_prompts()
+
+    def gold(self, prompt: str) -> str:
+        return self.task.gold(prompt)
+
+    def grade(self, prompt: str, response: str) -> Grade:
+        right = bool(self.grader(prompt, response, self.gold(prompt)))
+        return Grade(format=self.task.grade(prompt, response).format, correct=right)
+
+    def demonstrate(self, prompt: str, rng: random.Random) -> str:
+        return self.task.demonstrate(prompt, rng)
+
+    def observe(self, prompt: str, written: str) -> str:
+        return self.task.observe(prompt, written)
+
+    def kept_together(self, prompt: str) -> str:
+        return self.task.kept_together(prompt)

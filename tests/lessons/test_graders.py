@@ -1,0 +1,97 @@
+"""Graders of one's own: right ones pass, each hole is named with a response that shows it, and what fools a judge does."""
+
+import re
+
+import pytest
+
+from rlviz.lessons import check
+from rlviz.lessons.graders import HOLES, PROMPTS, RIGHT, RULE, WRONG, _texts
+from small_models.tasks import Chain, GradedBy, Sort
+
+
+def by_pattern(prompt, response, answer):
+    found = re.fullmatch(r"[0-9]*#([0-9])", response)
+    return found is not None and found[1] == answer
+
+
+def by_parts(prompt, response, answer):
+    sums, mark, given = response.rpartition("#")
+    return bool(mark) and given == answer and (not sums or (sums.isascii() and sums.isdigit()))
+
+
+@pytest.mark.parametrize("grader", [by_pattern, by_parts])
+def test_right_graders_pass_however_they_are_written(grader):
+    assert check.grader(grader).passed
+
+
+def test_the_table_is_what_the_task_s_own_rule_says():
+    """Of three prompts each right form is right and each wrong one wrong, but for texts that happen to be another case's."""
+    assert "#" in RULE
+    for prompt in PROMPTS:
+        for cases, right in ((RIGHT, True), (WRONG, False)):
+            for form in cases:
+                assert Chain().grade(prompt, form.format(**_texts(prompt))).correct == right, (prompt, form)
+
+
+@pytest.mark.parametrize(
+    ("grader", "words"),
+    [
+        (HOLES["contains"], "'38078#1', '8') is True, and should be False. This is a wrong answer after the right sums."),
+        (HOLES["doubt"], "'', '8') is True, and should be False. This is an empty response."),
+        (HOLES["any answer"], "'38078#81', '8') is True, and should be False. This is an answer of two digits that begins"),
+        (HOLES["begins"], "an answer of two digits that begins with the right one"),
+        (lambda p, r, a: r.rpartition("#")[2] == a, "This is two answers, of which the last is right."),
+        (lambda p, r, a: r.count("#") == 1 and r.rpartition("#")[2] == a, "'u38078#8', '8') is True"),
+        (lambda p, r, a: r.endswith(f"#{a}"), "This is two answers, of which the last is right."),
+        (lambda p, r, a: r[-1:] == a, "the sums alone: it was cut off before its answer"),
+        (lambda p, r, a: r.split("#")[1] == a, "raises IndexError (list index out of range). A policy writes anything"),
+        (lambda p, r, a: len(r) > 2 and by_pattern(p, r, a), "'#8', '8') is False, and should be True."),
+        (lambda p, r, a: by_pattern(p, r, "8"), "my_judge('00000=', '00000#0', '0') is False, and should be True"),
+        (lambda p, r, a: None, "returns None: return True or False."),
+        (lambda p, r: True, "raises TypeError"),
+    ],
+)  # fmt: skip
+def test_a_hole_is_named_with_a_response_that_shows_it(grader, words):
+    verdict = check.grader(grader)
+    assert not verdict.passed and words in verdict.says
+
+
+FOOLS = {"contains": "0123456789", "doubt": "?", "any answer": "#1#8", "begins": "#81"}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"contains": "38078#8"}, "contains: '38078#8' is right; find one that is wrong and passes."),
+        ({"begins": "#1"}, "begins: it does not fall for '#1'"),
+        ({"doubt": None}, "doubt: a response is a text; got None."),
+        ({"else": "x"}, "give a response for each of contains, doubt, any answer, begins."),
+    ],
+)
+def test_what_does_not_fool_a_judge(change, words):
+    assert check.fools(FOOLS).passed
+    verdict = check.fools(FOOLS | change)
+    assert not verdict.passed and words in verdict.says
+
+
+def test_no_response_fools_all_four():
+    right = {name: [other for other in HOLES if HOLES[other]("35271=", text, "8")] for name, text in FOOLS.items()}
+    assert right == {"contains": ["contains", "doubt"], "doubt": ["doubt"], "any answer": ["contains", "doubt", "any answer"],
+                     "begins": ["contains", "any answer", "begins"]}  # fmt: skip
+
+
+@pytest.mark.parametrize("task", [Chain(), Sort()], ids=lambda task: task.name)
+def test_a_task_with_a_rule_of_one_s_own_is_the_task_but_for_what_is_right(task):
+    asked = []
+
+    def never(prompt, response, answer):
+        asked.append((prompt, response, answer))
+        return 0
+
+    own, prompt = GradedBy(task, never), task.train_prompts[0]
+    assert own.train_prompts == task.train_prompts and own.held_out_prompts == task.held_out_prompts
+    assert own.gold(prompt) == task.gold(prompt) and own.name == f"{task.name}, graded by never"
+    right = f"#{task.gold(prompt)}" if task.name == "chain" else task.gold(prompt)
+    grade = own.grade(prompt, right)
+    assert grade.correct is False and grade.format == task.grade(prompt, right).format
+    assert asked == [(prompt, right, task.gold(prompt))]
