@@ -16,8 +16,8 @@ from rlviz.algorithms.dupo import DUPO
 from rlviz.algorithms.family import Algorithm, Difference, changes, differences, why
 from rlviz.algorithms.grpo import GRPO, GRPO_PROCESS
 from rlviz.algorithms.gspo import GSPO, GSPO_TOKEN
+from rlviz.algorithms.listing import show
 from rlviz.algorithms.lite_ppo import LITE_PPO
-from rlviz.algorithms.page import show
 from rlviz.algorithms.ppo import PPO, PPO_PENALTY
 from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.algorithms.relatives import (

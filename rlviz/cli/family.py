@@ -77,11 +77,11 @@ def show(
     from rich.syntax import Syntax
 
     from rlviz.algorithms import differences, find_algorithm
-    from rlviz.algorithms.page import show as page_of
+    from rlviz.algorithms.listing import show as listing_of
 
     with refusals():
         algorithm, other = find_algorithm(name), None if against is None else find_algorithm(against)
-        page = page_of(algorithm, against=other)
+        page = listing_of(algorithm, against=other)
     rows = [] if other is None else differences(other, algorithm)
     if output == "json":
         told = {"algorithm": algorithm.name, "source": algorithm.source, "page": str(page)}

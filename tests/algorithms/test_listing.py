@@ -7,7 +7,7 @@ import torch
 
 from rlviz import DAPO, DCPO, DPO, GRPO, GRPO_PROCESS, PPO, PPO_PENALTY
 from rlviz.algorithms import ALGORITHMS, RELATIVES, ActorCritic, PreferenceOptimization, command_name
-from rlviz.algorithms.page import show
+from rlviz.algorithms.listing import show
 from rlviz.pieces.advantages import PromptHistory
 from rlviz.pieces.kl import KLInReward, k2
 from rlviz.pieces.shaping import OverlongFilter

@@ -1,4 +1,4 @@
-"""An algorithm on one page: its own pieces' source in the order in which they are called, then its loss, as code that runs."""
+"""The listing of an algorithm, one page: its own pieces' source in the order in which they are called, then its loss, as code that runs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class _Call:
 
 
 @dataclass(frozen=True)
-class Page:
+class Listing:
     """The text of `show`: Python that runs, or with `marked` the lines of two pages, those of the second alone behind "+"."""
 
     text: str
@@ -62,7 +62,7 @@ class Page:
 
 
 @checked
-def show(algorithm: Algorithm | str, *, against: Algorithm | str | None = None) -> Page:
+def show(algorithm: Algorithm | str, *, against: Algorithm | str | None = None) -> Listing:
     """Return the algorithm on one page: its pieces' own source without annotations, then `loss`, which is minimised.
 
     Parameters are keyword arguments with the algorithm's values as defaults; choices that a parameter settles are settled.
@@ -78,9 +78,9 @@ def show(algorithm: Algorithm | str, *, against: Algorithm | str | None = None) 
         if one is not None
     ]
     if len(pages) == 1:
-        return Page(pages[0])
+        return Listing(pages[0])
     before, after = (page.splitlines() for page in pages)
-    return Page("\n".join(line for line in difflib.ndiff(before, after) if not line.startswith("?")), marked=True)
+    return Listing("\n".join(line for line in difflib.ndiff(before, after) if not line.startswith("?")), marked=True)
 
 
 class _Writer:
