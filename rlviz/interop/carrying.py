@@ -424,7 +424,7 @@ class _Carried:
 
     def _maybe_log_save_evaluate(self, tr_loss: Any, grad_norm: Any, *given: Any, **named: Any) -> Any:
         before, self._counted = self._counted, self.me.state.global_step
-        if self.out is not None and self._counted != before:  # the same at the end of an epoch, where it is called once more
+        if self.out is not None and self._counted != before:  # at the end of an epoch it is called once more
             self._updates += Updates(count=1, grad_norm=float(grad_norm or 0.0))
         if self._record is not None:
             self._record.lr = self.me._get_learning_rate()
@@ -527,23 +527,21 @@ class _Recorder:
         self.told: Rollout | None = None
         self.gold: dict[str, str] = {}
         self.began = time.perf_counter()
-        self.new = True
         try:
             self.folder = RunFolder.create(trainer.out)
         except FileExistsError:
             if not (Path(trainer.out) / "config.json").is_file() or "carried" not in RunFolder.open(trainer.out).config:
                 raise
-            self.folder, self.new = RunFolder.open(trainer.out), False  # whether it is gone on with, `train` says
+            self.folder = RunFolder.open(trainer.out)  # to read: whether it is gone on with, `train` says
         else:
             self.folder.finish_beginning(self.config)
 
     def check_new(self) -> None:
-        """Raise FileExistsError where the folder holds a run already, and this one does not go on with it."""
-        if not self.new:
+        """Raise FileExistsError where the folder holds another run, or this one has ended."""
+        if self.folder.lock is None or self.folder.lock.why_not is not None:
             raise FileExistsError(
                 f"out: {self.folder.path} holds a run: go on with it by train(resume_from_checkpoint=…), or name a new folder"
             )
-        self.new = False
 
     def go_on(self, checkpoint: Path, updates: int) -> None:
         """Take the folder up where this checkpoint of so many updates is: later steps leave it.
@@ -560,15 +558,16 @@ class _Recorder:
         self.step = updates // self.settings.updates_per_rollout if step is None else step
         if updates % self.settings.updates_per_rollout:
             warnings.warn(
-                f"{checkpoint.name} is in the midst of a rollout, whose samples are not kept: step {self.step + 1} is sampled anew. "
-                f"With save_steps a multiple of {self.settings.updates_per_rollout} a run goes on as if it had not been cut off",
+                f"{checkpoint.name} is in the midst of a rollout, whose samples are not kept: step {self.step + 1} is sampled "
+                f"anew. With save_steps a multiple of {self.settings.updates_per_rollout} a run goes on as if it had not been "
+                "cut off",
                 stacklevel=2,
             )
         self.folder = RunFolder.open_to_write(path)
         self.folder.forget_after(self.step, path / "checkpoint")
         if config["settings"] != json.loads(json_text(self.config["settings"])):
             self.folder.finish_beginning(self.config)
-        metrics, self.new = self.folder.metrics, False
+        metrics = self.folder.metrics
         self.tokens = int(metrics["tokens_sampled"].iloc[-1]) if len(metrics) else 0
         self.told, self.began = None, time.perf_counter()
 

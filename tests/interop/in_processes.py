@@ -30,7 +30,7 @@ from small_models.tasks import Chain
 
 TASK = Chain()
 WORLD = int(os.environ.get("WORLD_SIZE", "1"))
-SIZE, NEW = 4, 12  # responses a group, tokens a response
+NEW = 12  # tokens a response
 
 
 def narrow(old_logp):
@@ -56,7 +56,8 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {  # of a run: the algorithm, and
     "REINFORCE++": (REINFORCE_PP, {}),
     "KL-Cov": (KL_COV, {"accumulation": 2}),
     "Own": (OWN, {"chance": True}),
-    "straddling": (DYNAMIC, {"prompts": 3, "chance": True}),  # the second group is half in one process, half in the other
+    "straddling": (DYNAMIC, {"prompts": 3, "chance": True}),  # the second group is half in each process
+    "threes": (DYNAMIC, {"size": 3, "chance": True}),  # one further group of three is sampled twice, and counts once
     "minibatches": (OWN, {"minibatches": 2, "accumulation": 2, "chance": True}),
 }
 
@@ -66,8 +67,10 @@ def correct(prompts, completions, **_):
 
 
 def by_chance(prompts, completions, **_):
-    """Differ within the groups of even prompts alone, so that dynamic sampling has to go on."""
-    return [float(zlib.crc32(f"{p}{c}".encode()) % 2 * (int(p[0]) % 2)) for p, c in zip(prompts, completions, strict=True)]
+    """Differ within the groups of odd prompts alone, so that dynamic sampling has to go on."""
+    return [
+        float(zlib.crc32(f"{p}{c}".encode()) % 2 * (int(p[0]) % 2)) for p, c in zip(prompts, completions, strict=True)
+    ]
 
 
 by_chance.__name__ = "correct"
@@ -82,7 +85,7 @@ class Same(trl.GRPOTrainer):
         model, ends = self.accelerator.unwrap_model(self.model), set(self.eos_token_ids)
         said: list[list[int]] = []
         for row, prompt in enumerate(prompt_ids):
-            seed = zlib.crc32(repr((prompt, (first + row) % SIZE, self.state.global_step)).encode())
+            seed = zlib.crc32(repr((prompt, (first + row) % self.num_generations, self.state.global_step)).encode())
             noise = torch.rand(NEW, model.config.vocab_size, generator=torch.Generator().manual_seed(seed))
             tokens: list[int] = []
             while len(tokens) < NEW and not ends.intersection(tokens):
@@ -107,13 +110,16 @@ class CutOff(TrainerCallback):
 
 def built(
     algorithm: Any, out: Path, prompts: int = 4, rows: int = 60, minibatches: int = 1, accumulation: int = 1,
-    chance: bool = False, **changed: Any,
+    chance: bool = False, size: int = 4, **changed: Any,
 ) -> Any:  # fmt: skip
-    """Return a carried trainer on a small policy in float64: so many prompts a rollout, whatever the processes."""
+    """Return a carried trainer on a small policy in float64: so many prompts a rollout, whatever the processes.
+
+    size: responses a group. rows: prompts in the training set. chance: rewards by chance, of even prompts alone.
+    """
     logging.disable(logging.WARNING)
     settings = TrainSettings(
         num_prompts=prompts,
-        group_size=SIZE,
+        group_size=size,
         steps=3,
         updates_per_rollout=2,
         minibatches=minibatches,
@@ -148,7 +154,9 @@ def shared_out(rows: dict[str, Any]) -> dict[str, Any]:
     """Return a rollout in an order in which a minibatch has the same responses in one process and in two."""
     if WORLD > 1:
         return rows
-    order = torch.arange(len(rows["rlviz_mask"])).view(2, 2, -1).transpose(0, 1).flatten()  # process, minibatch, response
+    order = (
+        torch.arange(len(rows["rlviz_mask"])).view(2, 2, -1).transpose(0, 1).flatten()
+    )  # process, minibatch, response
     return {name: value[order] if value.dim() else value for name, value in rows.items()}
 
 

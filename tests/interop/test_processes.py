@@ -19,7 +19,7 @@ pytest.importorskip("trl", reason="TRL is not installed: pip install 'rlviz[trl]
 pytest.importorskip("datasets", reason="datasets comes with TRL")
 ROOT = Path(__file__).parents[2]
 NAMES = (
-    "GRPO", "DAPO", "Lite PPO", "DCPO", "Dr.GRPO", "REINFORCE++", "KL-Cov", "Own", "straddling", "minibatches",
+    "GRPO", "DAPO", "Lite PPO", "DCPO", "Dr.GRPO", "REINFORCE++", "KL-Cov", "Own", "straddling", "threes", "minibatches",
 )  # fmt: skip
 WHOLE = ("GRPO", "DAPO", "Lite PPO", "DCPO", "REINFORCE++", "Own", "straddling")  # without accumulated parts
 SCRIPT = ("-m", "tests.interop.in_processes")
@@ -35,8 +35,8 @@ def runs(tmp_path_factory):
     processes = []
     for folder, command in zip(folders, (SCRIPT, launch), strict=True):
         log = (folder / "log").open("w")
-        command = [sys.executable, "-W", "ignore", *command, str(folder)]
-        processes.append(subprocess.Popen(command, cwd=ROOT, env=told, stdout=log, stderr=subprocess.STDOUT))
+        whole = [sys.executable, "-W", "ignore", *command, str(folder)]
+        processes.append(subprocess.Popen(whole, cwd=ROOT, env=told, stdout=log, stderr=subprocess.STDOUT))
     try:
         ended = [process.wait(timeout=600) for process in processes]
     finally:
@@ -82,7 +82,9 @@ def test_two_processes_give_the_weights_of_one(name, runs):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_main_process_writes_the_records_of_one(name, runs):
     one, two = (records(folder / name) for folder in runs)
-    assert [row["step"] for row in two["metrics"]] == [1, 2, 3] and two["samples"][1]["groups"][0]["responses"][0]["tokens"]
+    assert [row["step"] for row in two["metrics"]] == [1, 2, 3] and two["samples"][1]["groups"][0]["responses"][0][
+        "tokens"
+    ]
     assert is_near(one, two)
 
 
@@ -98,7 +100,7 @@ def test_the_log_is_that_of_one(name, runs):
 
 
 def test_dynamic_sampling_had_to_go_on(runs):
-    for name in ("DAPO", "straddling"):
+    for name in ("DAPO", "straddling", "threes"):
         told = RunFolder.open(runs[1] / name).records()
         assert all(record.rounds > 1 and record.responses_used < record.responses_sampled for record in told), name
 
@@ -111,4 +113,3 @@ def test_a_run_that_was_cut_off_goes_on_in_two_processes(runs):
     history = json.loads((two / "resumed.trl" / "checkpoint-4" / "rlviz_history.json").read_text())
     visits = [told["visits"][0] for told in history.values()]
     assert sum(visits) == 8 and max(visits) == 2
-
