@@ -5,7 +5,7 @@
 
 What TRL keeps: sampling, reward functions, the reference model, LoRA, the optimizer and its schedule. What becomes the
 algorithm's: shaping, selection, advantages with their history, the mask of the loss, and the loss. The weights of tokens
-are computed on the whole update and cut, so that gradient accumulation changes nothing.
+are computed on the whole update and cut, so that gradient accumulation and several processes change nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import json
 import os
 import random
 import time
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,13 +29,14 @@ import rlviz
 from rlviz.algorithms.base import GroupPolicyGradient
 from rlviz.algorithms.describe import to_json
 from rlviz.interop.exporting import CHECKED, Case, lines_of, warn_of_another_version
+from rlviz.interop.processes import SIDES, Processes
 from rlviz.interop.trl import DEFAULTS, TABLE
 from rlviz.pieces.advantages import PromptHistory
 from rlviz.pieces.kl import k3
 from rlviz.pieces.words import label
 from rlviz.settings import SEEDS, TrainSettings
 from rlviz.training import RunFolder
-from rlviz.training.files import write_json
+from rlviz.training.files import json_text, write_json
 from rlviz.training.records import group_records, rollout_numbers, watched_group
 from rlviz.training.rollout import Rollout, Sampled
 from rlviz.training.updates import Updates
@@ -45,12 +47,12 @@ from small_models.sampling import Samples, last_place
 from small_models.tasks import Grade, Task
 
 HISTORY = "rlviz_history.json"  # in a checkpoint of TRL: what the prompts earned so far
+PLACE = "rlviz_place.json"  # beside it: the steps that were done, and where the draws of further prompts are
 PIECES = (  # options that TRL's own advantages and loss alone would read
     "beta", "epsilon", "epsilon_high", "delta", "scale_rewards", "loss_type", "importance_sampling_level",
     "sapo_temperature_pos", "sapo_temperature_neg", "vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg",
 )  # fmt: skip
 WITHOUT_EFFECT = (*PIECES, "use_bias_correction_kl")  # of beta
-SIDES = {"prompt_ids": "left", "prompt_mask": "left"}  # of padding; of all else it is the right
 RIGHT = 0.5  # of the first reward function: from above this a response counts as right in the records
 
 
@@ -72,8 +74,11 @@ def carried(
     lasts; what it cannot fill has weight 0. Options of GRPOConfig that stand for pieces (loss_type, epsilon,
     scale_rewards, …) have no effect, so that one which says another thing than TRL's default and the algorithm is refused.
     Raises ValueError for an algorithm with a critic, of pairs, or with rewards of single steps; TypeError for a trainer
-    that is not GRPOTrainer; when it is built, ValueError for several processes, and for options that would be left out
-    without a word.
+    that is not GRPOTrainer; when it is built, ValueError for a model that is cut among processes (DeepSpeed, FSDP), and for
+    options that would be left out without a word.
+
+    Several processes (DDP) train as one does: each sees the whole rollout, and the first writes. per_device_train_batch_size
+    is of one process. The folder of a run that was cut off is gone on with by train(resume_from_checkpoint=…).
     """
     if not isinstance(algorithm, GroupPolicyGradient):
         name = getattr(algorithm, "name", algorithm)
@@ -107,17 +112,16 @@ class _Carried:
         args.beta = 1.0 if self.algorithm.needs_reference else 0.0  # to TRL it says whether there is a reference
         super().__init__(model, *given, args=args, **named)  # type: ignore[call-arg]
         self.me = cast(Any, self)
-        if self.me.accelerator.num_processes > 1:
-            raise ValueError(
-                "carried trains in one process, since groups are compared and weighed as a whole; got "
-                f"{self.me.accelerator.num_processes}"
-            )
+        self._together = Processes(self.me.accelerator)
+        self._together.check()
         self._visits: dict[str, PromptHistory] = {}
-        self._draw = random.Random(args.seed)
+        self._draw = random.Random(args.seed)  # of the same numbers in all processes
+        self._begun = self._visits, self._draw.getstate()  # as they were before the newest rollout
         self._scored: list[tuple[Tensor, list[Any]]] = []
-        self._record: _Recorder | None = None
+        self._updates, self._counted = Updates(), 0  # and the updates that are in it or were before
+        self._record: _Recorder | None = None  # the main process's
         if self.out is not None:
-            self._record = _Recorder(self)
+            self._record = self._together.on_main(lambda: _Recorder(self))
 
     def _check(self, args: Any) -> None:
         """Raise ValueError for options that this trainer would leave out without a word."""
@@ -177,15 +181,22 @@ class _Carried:
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         if not self.me.model.training:
             return super()._generate_and_score_completions(inputs)  # type: ignore[misc]
-        me, algorithm, size = self.me, self.algorithm, self.me.num_generations
-        wanted, rows, parts = len(inputs) // size, list(inputs), []
+        me, algorithm, size, together = self.me, self.algorithm, self.me.num_generations, self._together
+        rows: list[dict[str, Any]] = together.listed(inputs)
+        wanted, parts, rounds = len(rows) // size, [], []
+        self._begun = dict(self._visits), self._draw.getstate()
         self._scored.clear()
         generator = torch.Generator().manual_seed(self._draw.randrange(SEEDS))
         asked, missing = rows, wanted
         while missing > 0 and asked:
-            parts.append(super()._generate_and_score_completions(asked))  # type: ignore[misc]
+            own = together.shared_out(asked, size)
+            parts.append(super()._generate_and_score_completions(own))  # type: ignore[misc]
+            rounds.append((len(own), len(asked)))
+            scored, texts = self._scored.pop()
+            texts = texts if self.out is None else together.listed(texts)
+            self._scored.append((scored[: len(asked)], texts[: len(asked)]))
             outcomes = self._outcomes().view(-1, size)
-            chosen = algorithm.selected(outcomes, generator)
+            chosen = together.of_main(algorithm.selected(outcomes, generator).cpu())
             missing = wanted - len(chosen)
             asked = self._further(rows, min(missing, wanted * algorithm.can.max_rounds - len(rows) // size))
             rows += asked
@@ -194,10 +205,11 @@ class _Carried:
                 f"select, {label(algorithm.select)}, must return at most {wanted} groups here; got {len(chosen)}"
             )
         output = _joined(parts, me._tokenizer.pad_token_id)
+        if self.out is not None or self._needs_old_logp() or output.get("sampling_per_token_logps") is not None:
+            output["old_per_token_logps"], output["rlviz_entropy"] = self._logp_and_entropy(output)
+        output = together.whole(output, rounds, me._tokenizer.pad_token_id)
         mask, truncated = self._mask(output, size)
         drawn = output.get("sampling_per_token_logps")
-        if self._record is not None or self._needs_old_logp() or drawn is not None:
-            output["old_per_token_logps"], output["rlviz_entropy"] = self._logp_and_entropy(output)
         if drawn is not None:  # vLLM may not know a token's: then it has weight 1, as TRL has it
             output["sampling_per_token_logps"] = torch.where(drawn.isnan(), output["old_per_token_logps"], drawn)
         rewards, advantages = self._advantages(output, rows[: len(mask) * size], mask, truncated)
@@ -218,8 +230,9 @@ class _Carried:
         there = (torch.arange(len(taken), device=mask.device) < len(chosen)).view(-1, 1, 1)
         seen = algorithm.loss_mask(mask, truncated)[taken] & there
         index = (taken.unsqueeze(1) * size + torch.arange(size, device=mask.device)).flatten()
-        output = {name: value[index] if value.dim() else value for name, value in output.items()}
-        return {**output, "advantages": advantages[taken].flatten(0, 1), "rlviz_mask": seen.flatten(0, 1)}
+        ours = together.own(len(index))
+        output = {name: value[index[ours]] if value.dim() else value for name, value in output.items()}
+        return {**output, "advantages": advantages[taken].flatten(0, 1)[ours], "rlviz_mask": seen.flatten(0, 1)[ours]}
 
     def _needs_old_logp(self) -> bool:
         asks = ("old_logp", "sampler_logp", "old_entropy")
@@ -335,31 +348,32 @@ class _Carried:
     def _prepare_inputs(self, generation_batch: Any) -> Any:
         before = self.me._buffered_inputs if self.me.model.training else None
         again = self.me._step % (self.me.args.steps_per_generation * self.me.num_iterations) == 0
-        if self._record is not None and self.me.model.training and (again or before is None):
-            self._record.finish(self)
+        if self.me.model.training and (again or before is None):
+            self._finish()
             self.me.model.train()
         inputs = super()._prepare_inputs(generation_batch)  # type: ignore[misc]
         if self.me.model.training and self.me._buffered_inputs is not before:
             window = self.me.args.gradient_accumulation_steps
             for start in range(0, len(self.me._buffered_inputs), window):
-                parts = self.me._buffered_inputs[start : start + window]
-                weights = self.algorithm.aggregate(
-                    torch.cat([part["rlviz_mask"] for part in parts]).unsqueeze(1)
-                ).squeeze(1)
-                columns = {"rlviz_weights": weights}
-                if self.algorithm.can.choose is not None:  # among all tokens of the update
-                    whole = [
-                        torch.cat([part[name] for part in parts]).unsqueeze(1)
-                        for name in ("advantages", "old_per_token_logps", "rlviz_mask")
-                    ]
-                    columns["rlviz_chosen"] = cast(Tensor, self.algorithm.chosen(whole[0], whole[1], whole[2])).squeeze(
-                        1
-                    )
-                sizes = [len(part["rlviz_mask"]) for part in parts]
-                for name, values in columns.items():
-                    for part, own in zip(parts, values.split(sizes), strict=True):
-                        part[name] = own
+                self._weigh(self.me._buffered_inputs[start : start + window])
         return inputs
+
+    def _weigh(self, parts: Sequence[dict[str, Any]]) -> None:
+        """Give the parts of one update the weights of their tokens, and which are chosen, among the tokens of all processes."""
+
+        def whole(name: str) -> Tensor:
+            return self._together.stacked(torch.cat([part[name] for part in parts])).unsqueeze(1)
+
+        mask = whole("rlviz_mask")
+        # DDP takes the mean of the processes' gradients, and the update is their sum
+        columns = {"rlviz_weights": self.algorithm.aggregate(mask) * self._together.count}
+        if self.algorithm.can.choose is not None:
+            chosen = self.algorithm.chosen(whole("advantages"), whole("old_per_token_logps"), mask)
+            columns["rlviz_chosen"] = cast(Tensor, chosen)
+        ours, sizes = self._together.own(len(mask)), [len(part["rlviz_mask"]) for part in parts]
+        for name, values in columns.items():
+            for part, own in zip(parts, values.squeeze(1)[ours].split(sizes), strict=True):
+                part[name] = own
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
         if "rlviz_mask" not in inputs:  # an evaluation, whose loss is TRL's own and trains nothing
@@ -383,56 +397,98 @@ class _Carried:
         }
         batch = Batch(**{name: each.unsqueeze(1) for name, each in given.items() if each is not None})
         out = self.algorithm.loss(logp.unsqueeze(1), batch)
-        metrics, tokens = self.me._metrics["train"], max(1, int(mask.sum()))
-        metrics["entropy"].append(float((entropy.detach() * mask).sum()) / tokens)
-        for side in ("low", "high", "dual"):
-            metrics[f"clip_ratio/{side}_mean"].append(float(getattr(out, f"clipped_{side}").sum()) / tokens)
+        sums = {"tokens": float(mask.sum()), "entropy": float((entropy.detach() * mask).sum())}
+        sums |= {
+            f"clip_ratio/{side}_mean": float(getattr(out, f"clipped_{side}").sum()) for side in ("low", "high", "dual")
+        }
         if ref is not None:
-            metrics["kl"].append(float(k3(logp.detach(), ref)[mask].sum()) / tokens)
-        if self._record is not None:
+            sums["kl"] = float(k3(logp.detach(), ref)[mask].sum())
+        tokens, *told = self._together.summed(list(sums.values()))
+        for name, value in zip(list(sums)[1:], told, strict=True):
+            self.me._metrics["train"][name].append(value / max(1, tokens))
+        if self.out is not None:
             place = SimpleNamespace(mask=mask.unsqueeze(1), old_logp=old.unsqueeze(1), tokens=inputs["completion_ids"])
-            self._record.updates += Updates.one(out, logp.unsqueeze(1), place)
-            self._record.updates += Updates(tokens=int(mask.sum()))
+            self._updates += Updates.one(out, logp.unsqueeze(1), place)
+            self._updates += Updates(tokens=int(mask.sum()))
         return out.loss
 
     # what is kept
 
-    def _maybe_log_save_evaluate(self, tr_loss: Any, grad_norm: Any, *given: Any, **named: Any) -> Any:
+    def _finish(self) -> None:
+        """Write the step of the rollout whose updates are done, if there is one and it is to be kept."""
+        if self.out is None:
+            return
+        updates, self._updates = self._together.updates(self._updates), Updates()
         if self._record is not None:
-            self._record.updates += Updates(count=1, grad_norm=float(grad_norm or 0.0))
+            self._record.finish(self, updates)
+
+    def _maybe_log_save_evaluate(self, tr_loss: Any, grad_norm: Any, *given: Any, **named: Any) -> Any:
+        before, self._counted = self._counted, self.me.state.global_step
+        if self.out is not None and self._counted != before:  # at the end of an epoch it is called once more
+            self._updates += Updates(count=1, grad_norm=float(grad_norm or 0.0))
+        if self._record is not None:
             self._record.lr = self.me._get_learning_rate()
         return super()._maybe_log_save_evaluate(tr_loss, grad_norm, *given, **named)  # type: ignore[misc]
 
     def train(self, *given: Any, **named: Any) -> Any:
+        resumes = named.get("resume_from_checkpoint", given[0] if given else None)
+        if self.out is not None and not resumes:
+            self._together.on_main(lambda: cast(_Recorder, self._record).check_new())
         result = super().train(*given, **named)  # type: ignore[misc]
+        self._finish()
         if self._record is not None:
-            self._record.finish(self)
             self._record.folder.release("has done its steps")
         return result
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        me = self.me
+        whole = me._step % (me.args.steps_per_generation * me.num_iterations) == 0
+        if whole:  # a step is on the disk before a checkpoint says that it was done
+            self._finish()
+            me.model.train()
         super()._save_checkpoint(model, trial)  # type: ignore[misc]
-        if self._visits and self.me.args.should_save:
-            folder = Path(self.me._get_output_dir(trial=trial)) / f"checkpoint-{self.me.state.global_step}"
+        if not me.args.should_save:
+            return
+        # in the midst of a rollout, whose samples no checkpoint has: as it was before, for that rollout will be sampled anew
+        visits, draws = (self._visits, self._draw.getstate()) if whole else self._begun
+        folder = Path(me._get_output_dir(trial=trial)) / f"checkpoint-{me.state.global_step}"
+        step = None if self._record is None else self._record.step
+        write_json(folder / PLACE, {"step": step, "draws": draws})
+        if visits:
             told = {
-                prompt: {name: value.tolist() for name, value in vars(part).items()}
-                for prompt, part in self._visits.items()
+                prompt: {name: value.tolist() for name, value in vars(part).items()} for prompt, part in visits.items()
             }
             write_json(folder / HISTORY, told)
 
+    def _get_train_sampler(self, *given: Any, **named: Any) -> Any:
+        self._sampler = super()._get_train_sampler(*given, **named)  # type: ignore[misc]
+        return self._sampler
+
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[misc]
-        file = None if checkpoint is None else Path(checkpoint) / HISTORY
-        if file is not None and file.is_file():
-            empty = PromptHistory.empty(1, self.me.accelerator.device)
-            kinds = {name: value.dtype for name, value in vars(empty).items()}
-            for prompt, told in json.loads(file.read_text(encoding="utf-8")).items():
+        if checkpoint is None:
+            return
+        history, place, device = Path(checkpoint) / HISTORY, Path(checkpoint) / PLACE, self.me.accelerator.device
+        self._visits.clear()
+        if history.is_file():
+            kinds = {name: value.dtype for name, value in vars(PromptHistory.empty(1)).items()}
+            for prompt, told in json.loads(history.read_text(encoding="utf-8")).items():
                 self._visits[prompt] = PromptHistory(
-                    **{
-                        name: torch.tensor(told[name], dtype=kind, device=self.me.accelerator.device)
-                        for name, kind in kinds.items()
-                    }
+                    **{name: torch.tensor(told[name], dtype=kind, device=device) for name, kind in kinds.items()}
                 )
+        if place.is_file():
+            version, numbers, gauss = json.loads(place.read_text(encoding="utf-8"))["draws"]
+            self._draw.setstate((version, tuple(numbers), gauss))
+        state = json.loads((Path(checkpoint) / "trainer_state.json").read_text(encoding="utf-8"))
+        generator = getattr(getattr(self, "_sampler", None), "generator", None)
+        if generator is not None:  # TRL's sampler begins again with the order of the first epoch
+            for _ in range(int(state["epoch"])):
+                torch.randperm(self._sampler.num_samples, generator=generator)
+        self._counted = int(state["global_step"])
+        if self.out is not None:
+            self._together.on_main(
+                lambda: cast(_Recorder, self._record).go_on(Path(checkpoint), int(state["global_step"]))
+            )
 
 
 class _Recorder:
@@ -458,22 +514,62 @@ class _Recorder:
             details_every=trainer.details_every,
             details_groups=trainer.details_groups,
         )
-        self.folder = RunFolder.create(trainer.out)
-        self.folder.finish_beginning(
-            {
-                "rlviz": rlviz.__version__,
-                "task": trainer.reward_func_names[0],
-                "policy": str(getattr(trainer.model.config, "_name_or_path", "") or type(trainer.model).__name__),
-                "algorithm": to_json(trainer.algorithm),
-                "settings": vars(self.settings),
-                "path": "transformers",
-                "carried": {"trl": CHECKED["trl"]},
-            }
-        )
-        self.updates, self.step, self.tokens, self.lr = Updates(), 0, 0, 0.0
+        self.config = {
+            "rlviz": rlviz.__version__,
+            "task": trainer.reward_func_names[0],
+            "policy": str(getattr(trainer.model.config, "_name_or_path", "") or type(trainer.model).__name__),
+            "algorithm": to_json(trainer.algorithm),
+            "settings": vars(self.settings),
+            "path": "transformers",
+            "carried": {"trl": CHECKED["trl"]},
+        }
+        self.step, self.tokens, self.lr = 0, 0, 0.0
         self.told: Rollout | None = None
         self.gold: dict[str, str] = {}
         self.began = time.perf_counter()
+        try:
+            self.folder = RunFolder.create(trainer.out)
+        except FileExistsError:
+            if not (Path(trainer.out) / "config.json").is_file() or "carried" not in RunFolder.open(trainer.out).config:
+                raise
+            self.folder = RunFolder.open(trainer.out)  # to read: whether it is gone on with, `train` says
+        else:
+            self.folder.finish_beginning(self.config)
+
+    def check_new(self) -> None:
+        """Raise FileExistsError where the folder holds another run, or this one has ended."""
+        if self.folder.lock is None or self.folder.lock.why_not is not None:
+            raise FileExistsError(
+                f"out: {self.folder.path} holds a run: go on with it by train(resume_from_checkpoint=…), or name a new folder"
+            )
+
+    def go_on(self, checkpoint: Path, updates: int) -> None:
+        """Take the folder up where this checkpoint of so many updates is: later steps leave it.
+
+        Raises ValueError where it holds a run of another algorithm. Warns where the checkpoint is in the midst of a rollout.
+        """
+        path, config = self.folder.path, self.folder.config
+        if config["algorithm"] != json.loads(json_text(self.config["algorithm"])):
+            raise ValueError(
+                f"out: {path} holds a run of another algorithm, {config['algorithm'].get('name')}; name its own folder"
+            )
+        file = checkpoint / PLACE
+        step = json.loads(file.read_text(encoding="utf-8"))["step"] if file.is_file() else None
+        self.step = updates // self.settings.updates_per_rollout if step is None else step
+        if updates % self.settings.updates_per_rollout:
+            warnings.warn(
+                f"{checkpoint.name} is in the midst of a rollout, whose samples are not kept: step {self.step + 1} is sampled "
+                f"anew. With save_steps a multiple of {self.settings.updates_per_rollout} a run goes on as if it had not been "
+                "cut off",
+                stacklevel=2,
+            )
+        self.folder = RunFolder.open_to_write(path)
+        self.folder.forget_after(self.step, path / "checkpoint")
+        if config["settings"] != json.loads(json_text(self.config["settings"])):
+            self.folder.finish_beginning(self.config)
+        metrics = self.folder.metrics
+        self.tokens = int(metrics["tokens_sampled"].iloc[-1]) if len(metrics) else 0
+        self.told, self.began = None, time.perf_counter()
 
     def rollout(
         self,
@@ -536,10 +632,10 @@ class _Recorder:
             ref_logp=None if ref is None else ref.view(mask.shape).float().cpu(),
         )
 
-    def finish(self, trainer: Any) -> None:
-        """Write the step of the rollout whose updates are done, if there is one."""
+    def finish(self, trainer: Any, updates: Updates) -> None:
+        """Write the step of the rollout with which these updates were done, if there is one."""
         rollout, self.told = self.told, None
-        if rollout is None or not self.updates.count:
+        if rollout is None or not updates.count:
             self.began = time.perf_counter()
             return
         self.step += 1
@@ -561,7 +657,6 @@ class _Recorder:
                 self.settings,
                 tokens=tokens,
             )
-        updates = self.updates
         self.folder.append(
             StepRecord(
                 **rollout_numbers(rollout) | updates.numbers(),
@@ -575,7 +670,7 @@ class _Recorder:
                 rows_used=len(rollout.sampled.selected) / len(rollout.rewards),
             )
         )
-        self.updates, self.began = Updates(), time.perf_counter()
+        self.began = time.perf_counter()
 
 
 def _key(row: dict[str, Any]) -> str:

@@ -3,11 +3,13 @@ TRL."""
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import replace
 
 import pytest
 import torch
+import transformers
 
 from rlviz import DAPO, DCPO, DR_GRPO, DUPO, GRPO, TrainSettings, diagnose, inspect_run
 from rlviz.interop import carried, to_trl
@@ -60,9 +62,8 @@ def built(
         use_cpu=True,
         report_to="none",
         disable_tqdm=True,
-        save_strategy="no",
         logging_steps=1,
-        **fields,
+        **({"save_strategy": "no"} | fields),
     )
     policy = load_policy("chain", device="cpu")
     rows = [{"prompt": p, "answer": TASK.gold(p)} for p in TASK.train_prompts[:prompts]]
@@ -76,6 +77,17 @@ def built(
         processing_class=policy.tokenizer,
         peft_config=peft,
     )
+
+
+class CutOff(transformers.TrainerCallback):
+    """Ends a run in its middle, as a person or a power cut does."""
+
+    def __init__(self, after):
+        self.after = after
+
+    def on_step_end(self, args, state, control, **_):
+        if state.global_step == self.after:
+            raise KeyboardInterrupt
 
 
 def trained(trainer, **more):
@@ -113,6 +125,8 @@ def test_accumulation_changes_nothing_and_the_run_is_kept(algorithm, tmp_path):
     assert max(abs(ratio_ - 1) for ratio_ in ratio) > 1e-4  # as they are after the updates
     logged = [line for line in whole.state.log_history if "reward" in line]
     assert [record.reward for record in records] == pytest.approx([line["reward"] for line in logged])
+    losses = torch.tensor([line["loss"] for line in whole.state.log_history if "loss" in line]).view(10, 2)
+    assert [record.loss for record in records] == pytest.approx(losses.mean(1).tolist(), abs=1e-6)
     assert inspect_run(folder).caption.startswith("Step 10 of 10") and diagnose(folder).steps == 10
     assert records[0].gold == TASK.gold(records[0].prompt) and records[0].grad_norm > 0
 
@@ -217,9 +231,66 @@ def test_options_that_say_what_the_algorithm_says_are_left_alone(algorithm, tmp_
     assert built(algorithm, tmp_path, **fields).args.loss_type == fields["loss_type"]
 
 
-def test_several_processes_are_refused(tmp_path, monkeypatch):
+def cut_off(algorithm, tmp_path, after, every, **more):
+    """Return what builds a run's trainer anew, once it was cut off with a checkpoint every few updates."""
+
+    def anew(algorithm=algorithm):
+        saving = {"save_strategy": "steps", "save_steps": every}
+        return built(algorithm, tmp_path / "trl", out=tmp_path / "run", **more, **saving)
+
+    trainer = anew()
+    trainer.add_callback(CutOff(after))
+    with pytest.raises(KeyboardInterrupt):
+        trained(trainer)
+    return anew
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "prompts"), [(DCPO, 6), (GRPO, 9), (replace(DAPO, shape=None), 60)], ids=["DCPO", "GRPO", "DAPO"]
+)
+def test_a_run_resumes_into_its_folder_as_if_it_had_not_been_cut_off(algorithm, prompts, tmp_path):
+    """After update 7 of 12, from the checkpoint of update 6: in a later epoch, with a history, with draws of further prompts."""
+    more = {"prompts": prompts, "steps": 6, "trainer": Precise}
+    whole = trained(built(algorithm, tmp_path / "a", out=tmp_path / "whole", **more))
+    again = cut_off(algorithm, tmp_path, after=7, every=6, **more)()
+    trained(again, resume_from_checkpoint=str(tmp_path / "trl" / "checkpoint-6"))
+    assert all(torch.equal(a, b) for a, b in zip(whole.model.parameters(), again.model.parameters(), strict=True))
+    one, two = (RunFolder.open(tmp_path / name).records() for name in ("whole", "run"))
+    assert [record.step for record in two] == [1, 2, 3, 4, 5, 6]
+    assert [replace(record, seconds=0.0) for record in one] == [replace(record, seconds=0.0) for record in two]
+
+
+def test_a_checkpoint_in_the_midst_of_a_rollout_samples_it_anew(tmp_path):
+    anew = cut_off(DCPO, tmp_path, after=6, every=3, steps=6)
+    assert [record.step for record in RunFolder.open(tmp_path / "run").records()] == [1, 2]
+    history = json.loads((tmp_path / "trl" / "checkpoint-3" / "rlviz_history.json").read_text())
+    assert sum(told["visits"][0] for told in history.values()) == 4  # the second rollout's will be counted anew
+    again = anew()
+    with pytest.warns(UserWarning, match=r"checkpoint-3 is in the midst of a rollout.* step 2 is sampled anew"):
+        trained(again, resume_from_checkpoint=str(tmp_path / "trl" / "checkpoint-3"))
+    records = RunFolder.open(tmp_path / "run").records()
+    assert [record.step for record in records] == [*range(1, len(records) + 1)]
+    assert records[-1].tokens_sampled > records[0].tokens_sampled
+
+
+def test_a_folder_with_a_run_is_not_written_over(tmp_path):
+    anew = cut_off(DCPO, tmp_path, after=5, every=2)
+    before = (tmp_path / "run" / "metrics.jsonl").read_text()
+    with pytest.raises(FileExistsError, match=r"holds a run: go on with it by train\(resume_from_checkpoint"):
+        trained(anew())
+    with pytest.raises(ValueError, match="holds a run of another algorithm, DCPO"):
+        trained(anew(GRPO), resume_from_checkpoint=True)
+    assert (tmp_path / "run" / "metrics.jsonl").read_text() == before
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match="is not empty"):
+        built(DCPO, tmp_path / "trl", out=tmp_path / "other")
+
+
+def test_a_model_that_is_cut_among_processes_is_refused(tmp_path, monkeypatch):
     import accelerate
 
     monkeypatch.setattr(accelerate.Accelerator, "num_processes", property(lambda self: 2))
-    with pytest.raises(ValueError, match="carried trains in one process"):
+    monkeypatch.setattr(accelerate.Accelerator, "distributed_type", property(lambda self: "FSDP"))
+    with pytest.raises(ValueError, match=r"never tried with a model cut into parts.*; got 2 processes of FSDP"):
         built(DCPO, tmp_path)

@@ -8,9 +8,14 @@ from pathlib import Path
 import pytest
 
 PAGE = Path(__file__).parents[2] / "notebooks" / "in_your_config.md"
-ROWS = [
-    line.strip("| ").split(" | ") for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")
-]
+WITH_TRL, _, OTHERS = PAGE.read_text(encoding="utf-8").partition("## In four other frameworks")
+
+
+def rows(text):
+    return [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+
+
+ROWS = rows(WITH_TRL)
 TRL_IS_THIRD = [row for row in ROWS if len(row) >= 4 and row[0] not in {"slot", "lesson"} and set(row[0]) != {"-"}]
 FIELD = re.compile(r"`(\w+)=([^`]+)`")
 
@@ -58,3 +63,31 @@ def test_symptoms_name_fields_of_trl(trl):
     told = [name for part in parts for name in re.findall(r"`([a-z_0-9]+)", part)]
     values = {"dr_grpo", "dapo", "bnpo"}  # of loss_type
     assert len(told) > 40 and {name for name in told if name not in known | values} == set()
+
+
+def test_each_name_of_four_other_frameworks_has_the_file_in_which_it_was_read():
+    """What the names are was read in their repositories; here is only that none stands without its file."""
+    (idea, *frameworks), _, *table = rows(OTHERS)
+    assert idea == "idea" and frameworks == ["OpenRLHF", "SkyRL", "slime", "prime-rl"]
+    read = re.findall(r"^- (\S+) ([\d.]+), commit ([0-9a-f]{7}): (every name|`\S+`) in `(\S+\.py)`$", OTHERS, re.M)
+    assert {name for name, *_ in read} == set(frameworks) and len({line[2] for line in read}) == 4
+    used = set()
+    for row in table:
+        assert len(row) == 5, row
+        link = re.fullmatch(r"\[[^]]+\]\((\w+\.ipynb)\)|[a-z ]+", row[0])
+        assert link and (link[1] is None or (PAGE.parent / link[1]).is_file()), row[0]
+        assert any(cell != "–" for cell in row[1:]), row[0]
+        for framework, cell in zip(frameworks, row[1:], strict=True):
+            names = re.findall(r"`([^`]+)`", cell)
+            assert (cell == "–") == (not names), (row[0], framework)
+            for name in names:
+                assert re.fullmatch(r"[-.\w]+(=[-\w]+)?", name), name
+                files = [
+                    line[4]
+                    for line in read
+                    if line[0] == framework and (line[3] == "every name" or name.startswith(line[3].strip("`")))
+                ]
+                assert len(files) == 1, (name, files)
+                used.add((framework, files[0]))
+    assert used == {(line[0], line[4]) for line in read}
+    assert len(table) > 20
