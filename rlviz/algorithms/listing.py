@@ -1,4 +1,4 @@
-"""The listing of an algorithm, one page: its pieces' source in the order in which they are called, then its loss, as code that runs."""
+"""The listing of an algorithm: its pieces' source in the order in which they are called, then its loss, as code that runs."""
 
 from __future__ import annotations
 
