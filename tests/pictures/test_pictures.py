@@ -21,7 +21,7 @@ from rlviz.page.paper import shown
 from rlviz.page.picture import Beside, Choice, Line, Slider
 from rlviz.page.style import COLOURS
 from rlviz.pictures.catalogue import EXPLORERS, find_explorer
-from rlviz.pictures.idea import Explorer
+from rlviz.pictures.idea import Explorer, keys_of
 from rlviz.pictures.shipped import shipped, traced
 from tests.page.programs import needs_node, run
 
@@ -121,9 +121,11 @@ def test_a_page_computes_what_the_curve_computes(name):
 @every_picture
 def test_one_shipped_program_is_what_is_traced(name):
     programs, keys = shipped(name)
-    assert keys, f"python -m rlviz.pictures.shipped {name} traces its programs, which are committed"
+    anew = f"python -m rlviz.pictures.shipped {name} traces its programs, which are committed"
+    picked = [list(IDEAS[name].controls[pick].options) for pick in IDEAS[name].picks()]
+    assert keys.keys() == set(keys_of(picked)), anew
     key = random.Random(name).choice(sorted(keys))
-    assert programs[keys[key]] == IDEAS[name].traced(key, IDEAS[name].members), key
+    assert programs[keys[key]] == IDEAS[name].traced(key, IDEAS[name].members), (key, anew)
 
 
 @pytest.mark.quick(0)
