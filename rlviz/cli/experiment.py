@@ -1,4 +1,7 @@
-"""`rlviz experiment NAME` or `--all`: the sources' claims, tested; their verdicts, numbers and pictures in a folder."""
+"""`rlviz experiment NAME` or `--all`: the sources' claims, tested; their verdicts, numbers and pictures in a folder.
+
+One claim alone joins the table of a folder that has one already, so that a new claim does not ask for all others to run again.
+"""
 
 from __future__ import annotations
 
@@ -57,6 +60,7 @@ def _run(chosen: Sequence[Claim], seeds: range, out: Path, jobs: int | None, eve
 
     from rlviz.parallel import elsewhere
     from rlviz.study.claim import Trials, verdict_table
+    from rlviz.study.claims import CLAIMS
     from rlviz.training.files import write_text
 
     trials = Trials(chosen, seeds, out, jobs=jobs or (None if elsewhere(on) else os.cpu_count()), on=on)
@@ -80,12 +84,27 @@ def _run(chosen: Sequence[Claim], seeds: range, out: Path, jobs: int | None, eve
             conclude(name)
     if stopped := run_under_a_bar(trials, "trials", said):
         return stopped
-    written = out / f"{chosen[0].name}.png"
-    if every:
-        written = out / "verdicts.md"
-        write_text(written, verdict_table([(each, verdicts[each.name]) for each in chosen], len(seeds)))
+    written, table = out / f"{chosen[0].name}.png", out / "verdicts.md"
+    if every or table.is_file():
+        others = [each for each in CLAIMS if each.name not in verdicts]
+        kept = {each.name: frame for each in others if (frame := _kept(each, seeds, out)) is not None}
+        if without := [each.name for each in others if each.name not in kept]:
+            console.print(f"{escape(str(table))} stays as it is: it has no {len(seeds)} seeds of {', '.join(without)}.")
+        else:
+            listed = [(each, verdicts.get(each.name) or each.judge(kept[each.name])) for each in CLAIMS]
+            write_text(table, verdict_table(listed, len(seeds)))
+            written = table
     console.print(f"Written: {escape(str(written))}", soft_wrap=True)
     return None
+
+
+def _kept(claim: Claim, seeds: range, out: Path) -> pd.DataFrame | None:
+    """Return the trials of a claim that an earlier run wrote into a folder, None where they are not of these seeds."""
+    from rlviz.study.claim import read
+
+    file = out / f"{claim.name}.csv"
+    frame = read(file) if file.is_file() else None
+    return frame if frame is not None and set(frame["seed"]) == set(seeds) else None
 
 
 def _conclude(claim: Claim, frame: pd.DataFrame, out: Path) -> Verdict:

@@ -1,6 +1,7 @@
 """The programs of the library's own algorithms: traced once, shipped as data, compared by a test with what they are traced from.
 
-`python -m rlviz.pictures.shipped [NAME …]` traces them anew.
+`python -m rlviz.pictures.shipped [NAME …]` traces them anew; `--missing` traces only those that are not there yet, such as a new
+algorithm's, and keeps the others as they are.
 """
 
 from __future__ import annotations
@@ -30,16 +31,24 @@ def shipped(name: str) -> tuple[dict[str, Program], dict[str, str]]:
     return stored["programs"], stored["keys"]
 
 
-def traced(idea: Idea) -> dict[str, Any]:
-    """Return all programs of a picture as they are stored: what two algorithms share is there once."""
+def traced(idea: Idea, *, kept: bool = False) -> dict[str, Any]:
+    """Return all programs of a picture as they are stored: what two algorithms share is there once.
+
+    kept: whether a program that is shipped is taken as it is.
+    """
     from rlviz.page.tracing import CannotTrace
     from rlviz.pictures.idea import keys_of
 
     programs: dict[str, Any] = {}
     keys: dict[str, str] = {}
+    old_programs, old_keys = shipped(idea.name) if kept else ({}, {})
     curves: list[tuple[Any, str]] = []
     options = [list(idea.controls[pick].options) for pick in idea.picks()]  # type: ignore[union-attr]
     for key in keys_of(options):
+        if key in old_keys:
+            keys[key] = old_keys[key]
+            programs[keys[key]] = old_programs[keys[key]]
+            continue
         arguments, others = idea.build(key, idea.members)
         curve = idea.curve(*arguments, **others)
         known = next((program for one, program in curves if one == curve), None)
@@ -58,11 +67,11 @@ def traced(idea: Idea) -> dict[str, Any]:
     return {"programs": programs, "keys": keys}
 
 
-def write(idea: Idea) -> Path:
-    """Trace a picture's programs and write them."""
+def write(idea: Idea, *, kept: bool = False) -> Path:
+    """Trace a picture's programs and write them; kept: as in `traced`."""
     FOLDER.mkdir(exist_ok=True)
     path = FOLDER / f"{idea.name}.json.gz"
-    text = json.dumps(traced(idea), allow_nan=False, separators=(",", ":"))
+    text = json.dumps(traced(idea, kept=kept), allow_nan=False, separators=(",", ":"))
     path.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
     return path
 
@@ -70,6 +79,7 @@ def write(idea: Idea) -> Path:
 if __name__ == "__main__":
     from rlviz.pictures.catalogue import EXPLORERS, find_explorer
 
-    for each in sys.argv[1:] or EXPLORERS:
-        written = write(find_explorer(each).idea)
+    names = [each for each in sys.argv[1:] if each != "--missing"]
+    for each in names or EXPLORERS:
+        written = write(find_explorer(each).idea, kept="--missing" in sys.argv)
         sys.stdout.write(f"{written.name}: {written.stat().st_size} bytes\n")

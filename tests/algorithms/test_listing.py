@@ -116,7 +116,8 @@ def test_it_is_one_page_without_annotations_and_choices(algorithm):
     assert len(text.splitlines()) <= 110 and max(map(len, text.splitlines())) <= 120
     for word in ("Float[", "->", '"""', "raise", "self.scale", "says(", "if True", "if False"):
         assert word not in text
-    assert text.startswith(f"# {algorithm.name} ({algorithm.source})\n")
+    source = f" ({algorithm.source})" if algorithm.source else ""  # none without a paper
+    assert text.startswith(f"# {algorithm.name}{source}\n")
 
 
 def test_grpo_is_on_about_sixty_lines():

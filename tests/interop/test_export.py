@@ -139,7 +139,8 @@ def test_every_algorithm_was_asked_of_both_libraries():
     members = [a for a in (*ALGORITHMS, *RELATIVES) if not isinstance(a, PreferenceOptimization)]
     of_groups = [a for a in members if isinstance(a, GroupPolicyGradient)]
     one_engine = [a for a in members if not a.asks_for("advantage", "sampler_logp")]  # there is but one in the batch
-    assert names["trl", "carried"] == {a.name for a in of_groups}
+    asks = "python -m tests.interop.measure asks TRL and verl, and writes cases.json; its docstring says what it needs"
+    assert names["trl", "carried"] == {a.name for a in of_groups}, asks
     assert names["trl", "exported"] >= {a.name for a in of_groups if a in one_engine}
     estimated = {a.name for a in members if "algorithm.adv_estimator" in to_verl(a).fields}
     assert names["verl", "exported"] == estimated | {"TIS, whole responses"} and len(estimated) > 15

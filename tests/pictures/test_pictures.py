@@ -21,7 +21,7 @@ from rlviz.page.paper import shown
 from rlviz.page.picture import Beside, Choice, Line, Slider
 from rlviz.page.style import COLOURS
 from rlviz.pictures.catalogue import EXPLORERS, find_explorer
-from rlviz.pictures.idea import Explorer
+from rlviz.pictures.idea import Explorer, Idea, keys_of
 from rlviz.pictures.shipped import shipped, traced
 from tests.page.programs import needs_node, run
 
@@ -121,9 +121,11 @@ def test_a_page_computes_what_the_curve_computes(name):
 @every_picture
 def test_one_shipped_program_is_what_is_traced(name):
     programs, keys = shipped(name)
-    assert keys, f"python -m rlviz.pictures.shipped {name} traces its programs, which are committed"
+    anew = f"python -m rlviz.pictures.shipped {name} traces its programs, which are committed"
+    picked = [list(IDEAS[name].controls[pick].options) for pick in IDEAS[name].picks()]
+    assert keys.keys() == set(keys_of(picked)), anew
     key = random.Random(name).choice(sorted(keys))
-    assert programs[keys[key]] == IDEAS[name].traced(key, IDEAS[name].members), key
+    assert programs[keys[key]] == IDEAS[name].traced(key, IDEAS[name].members), (key, anew)
 
 
 @pytest.mark.quick(0)
@@ -131,6 +133,16 @@ def test_one_shipped_program_is_what_is_traced(name):
 def test_shipped_programs_are_those_that_are_traced(name):
     programs, keys = shipped(name)
     assert {"programs": programs, "keys": keys} == traced(IDEAS[name])
+
+
+def test_a_new_algorithm_s_program_is_traced_alone(monkeypatch):
+    (programs, keys), asked = shipped("overlong"), []
+    before = {key: program for key, program in keys.items() if key != "DAPO"}
+    monkeypatch.setattr("rlviz.pictures.shipped.shipped", lambda name: (programs, before))
+    own = Idea.traced
+    monkeypatch.setattr(Idea, "traced", lambda idea, key, members: asked.append(key) or own(idea, key, members))
+    assert traced(IDEAS["overlong"], kept=True) == {"programs": programs, "keys": keys}
+    assert asked == ["DAPO"]
 
 
 @every_picture

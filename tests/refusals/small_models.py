@@ -207,8 +207,7 @@ build_policy(hidden_size=2 ** 15)
 build_policy(experts=⟨1 | 2⟩) → experts must be 0 (none) or at least 3, so that there is a choice; got ⟨⟩
 choose_device('tpu') → device must be one of auto, cpu, cuda; got 'tpu'
 load_policy('no-such-owner/no-such-model')
-    → policy: 'no-such-owner/no-such-model' is no folder here, no shipped policy (chain, chain-experts,
-    chain-rare, lookup, ramble, sort, trip)…
+    → policy: 'no-such-owner/no-such-model' is no folder here, no shipped policy (chain, …)…
 sampling(max_new_tokens=0) → max_new_tokens must be at least 1; got 0
 sampling(max_new_tokens=⟨59 | 100⟩) → …⟨⟩ after a prompt of 6 tokens exceeds the 64 positions…
 sampling(temperature=-1.0) → temperature must be 0 (greedy) or above; got -1.0

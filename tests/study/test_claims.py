@@ -2,6 +2,7 @@
 
 import math
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -206,9 +207,9 @@ def fake(name, value=lambda seed: 1.0 + 0.1 * seed):
     return Claim(name, f"{name} claims | something.", "nobody", 1, trial, judge, [[Panel("left", "value", "unit")]])
 
 
-def command(monkeypatch, out, *three, seeds=3):
+def command(monkeypatch, out, *three, seeds=3, which="--all"):
     monkeypatch.setattr(claims, "CLAIMS", three)
-    given = ["experiment", "--all", "--seeds", str(seeds), "--jobs", "1", "--out", str(out)]
+    given = ["experiment", which, "--seeds", str(seeds), "--jobs", "1", "--out", str(out)]
     return CliRunner().invoke(app, given)
 
 
@@ -239,6 +240,23 @@ def test_all_write_a_table_with_pictures_and_go_on_where_they_stopped(tmp_path, 
     assert asked == [0, 1, 2, 1] and (out / "verdicts.md").read_text() == table
     assert command(monkeypatch, out, *three, seeds=4).exit_code == 0
     assert asked == [0, 1, 2, 1, 3]
+
+
+def test_a_new_claim_joins_the_table_of_a_folder_and_no_other_runs_again(tmp_path, monkeypatch):
+    asked = []
+    old, new = fake("old", lambda seed: asked.append(seed) or 1.0 + 0.1 * seed), fake("new")
+    assert command(monkeypatch, tmp_path, new, which="new").exit_code == 0
+    assert not (tmp_path / "verdicts.md").exists()  # a folder of one claim has no table
+    assert command(monkeypatch, tmp_path, old).exit_code == 0
+    shutil.rmtree(tmp_path / "trials")  # which is not committed
+    assert command(monkeypatch, tmp_path, old, new, which="new").exit_code == 0
+    table = (tmp_path / "verdicts.md").read_text()
+    assert asked == [0, 1, 2] and table.index("| [old](#old) |") < table.index("| [new](#new) |")
+    assert command(monkeypatch, tmp_path, old, new).exit_code == 0
+    assert (tmp_path / "verdicts.md").read_text() == table
+    result = command(monkeypatch, tmp_path, old, new, seeds=4, which="new")
+    assert "stays as it is: it has no 4 seeds of old." in " ".join(result.output.split())
+    assert (tmp_path / "verdicts.md").read_text() == table
 
 
 def test_a_trial_that_fails_leaves_those_that_are_done(tmp_path, monkeypatch):
