@@ -24,7 +24,7 @@ NEITHER = ("__MIN", "__MAX")  # endings of the columns that W&B puts beside each
 TAG = "tag-"  # before the name of a metric in the name of a file, in which _ stands for each /
 POINT = ["Wall time", "Step", "Value"]  # of TensorBoard's table of one tag
 OF_VERL = re.compile(r"\bstep:(\d+) - (.*)")
-PAIR = re.compile(r"([\w/@.\-]+):(?:np\.float\d+\()?(-?[\d.]+(?:e[+-]?\d+)?|nan|-?inf)\b")
+PAIR = re.compile(r"([\w/@.\-]+):(?:np\.\w+\()?(-?[\d.]+(?:e[+-]?\d+)?|nan|-?inf)\b")
 ENDINGS = (".jsonl", ".log", ".txt", ".csv")  # in a folder the first of these that is there
 KNOWN = f"{TRL_LOG} of TRL, a .jsonl of verl, what either printed (.log, .txt), an export of W&B or TensorBoard (.csv, .json)"
 

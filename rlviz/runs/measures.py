@@ -246,6 +246,13 @@ class FirstRow(Measure):
         return np.full(len(course.steps), there[0] if len(there) else np.nan)
 
 
+class TimesFirstRow(Measure):
+    """How many times what was measured first: before any update, or in the first steps that were logged."""
+
+    def of(self, course: Course) -> Values:
+        return _ratio(course.smooth(self.column), FirstRow(self.column).of(course))
+
+
 class Change(Measure):
     """How far it is from what it was before: 0 at the beginning."""
 
@@ -373,6 +380,7 @@ MEASURES: Mapping[str, type[Measure]] = {  # as rules.md calls them
     "most": Most,
     "at step 1": AtStepOne,
     "in the first row": FirstRow,
+    "times its first row": TimesFirstRow,
     "best": Best,
     "below its best in noise": FallInNoise,
     "above its start": FromStart,

@@ -35,6 +35,7 @@ from rlviz.runs.measures import (
     LatestBelowBest,
     Most,
     Now,
+    TimesFirstRow,
     TimesStart,
 )
 from rlviz.runs.rules import OPTIONS, RULES, Rule, parse_rules
@@ -69,9 +70,10 @@ RUNS = {
     "no_learning": ("lr / 300", "G = 2"),  # slowly
     "reward_flat": ("TRL: lr default", "TRL: sound", "lr / 300"),
     "dead_groups": ("G = 2", "leash", "experts, 8 updates"),  # most of them all right
-    "groups_dead": ("many groups alike", "TRL: sound, logged by 10", "TRL: lr default"),
+    "groups_dead": ("rare rewards", "TRL: sound, logged by 10", "TRL: lr default"),
     "end_not_asked": ("end not asked for", "cut off", "sound"),  # cut off and right are others
     "truncated": ("cut off", "sound, 4 updates", "end not asked for"),  # one in eight at first
+    "mostly_cut": ("one step, cut off", "TRL: sound", "TRL: long pays"),  # where more is known, more is said
     "entropy_gone": ("lr x 100", "sound, 4 updates"),
     "noisy_samples": ("hot", "warm samples", "learned judge"),
     "noise_at_first": ("TRL: hot sort", "TRL: sound", "TRL: bonus"),  # later
@@ -156,7 +158,8 @@ def logged(name, **columns):
 
 
 MADE_UP |= {
-    "many groups alike": logged("TRL: lr default", zero_variance_groups=0.5),
+    "one step, cut off": {"settings": {}, "columns": {"step": [10.0], "reward": [0.4], "truncated": [0.91]}},
+    "rare rewards": logged("TRL: lr default", zero_variance_groups=0.94, reward=0.0625),
     "engines apart": logged("TRL: sound", sampler_logp_gap=0.2, sampler_prob_gap=0.07),
     "engines of 16 bits": logged("TRL: sound", sampler_logp_gap=0.01, sampler_prob_gap=0.004),
 }
@@ -300,6 +303,7 @@ def a_course(settings=None, **columns):
         (Best("x"), [1, 1, 2, 5, 5, 7, 7]),
         (AtStepOne("x"), [1] * 7),
         (FirstRow("x"), [1] * 7),
+        (TimesFirstRow("x"), [NAN, NAN, 2, 5, 3, 7, 4]),
         (FallInNoise("x"), [NAN, NAN, 0, 0, 2 / 5.76595, 0, 3 / 5.76595]),  # the noise is worked out below
         # a quarter of 4 to 7 steps is one step
         (LastQuarter("x"), [NAN, NAN, 0, 3, -2, 4, -3]),
