@@ -157,9 +157,7 @@ def _none_right(wrong: Tensor, samples: int | Tensor, first: int, k: int) -> Ten
     return chance
 
 
-@says(
-    why="a group earns what its best response earns, so a prompt that is right now and then is worth as much as one that always is."
-)
+@says(why="a group earns what its best response earns, so a prompt that is right now and then counts in full.")
 @dataclass(frozen=True)
 class BestOfK:
     """A = (mean over the k-subsets that a response is in − mean over all k-subsets) / their std, of whether a subset passes.

@@ -214,7 +214,7 @@ def two_engines(effect):
 def sharpening(effect):
     """GRPO gains .3 · effect at one sample and .1 at sixteen, also where nothing was right; the others .1 more than it."""
     frame = grid(
-        arm=("start", "GRPO", "MaxRL", "Pass@k", "RFT"), k=(1, 2, 4, 8, 16), setting=("chain", "sort", "trip", "never")
+        arm=("start", "GRPO", "Pass@k", "RFT", "MaxRL"), k=(1, 2, 4, 8, 16), setting=("chain", "sort", "trip", "never")
     )
     frame["setting"] = frame["setting"].replace("never", "chain, from the policy of sort")
     trained, better = frame["arm"] != "start", frame["arm"].isin(["MaxRL", "Pass@k", "RFT"])
