@@ -38,6 +38,8 @@ from rlviz.types import Batch
 from small_models.policies import load_policy
 from small_models.tasks import Chain
 
+pytestmark = pytest.mark.usefixtures("axes_stay")
+
 CISPO = replace(AUTHORS_CISPO, bounds=FixedBounds(0.2, 0.28))  # both limits, so that both are seen
 OWN = (CISPO, SAPO, GMPO, RLOO, REINFORCE_PP, DPPO_TV, MAX_RL, OPO, *TWO_ENGINES)
 
