@@ -58,6 +58,7 @@ from .pictures import (
     explore_map as explore_map,
     explore_mismatch as explore_mismatch,
     explore_overlong as explore_overlong,
+    explore_pass_at_k as explore_pass_at_k,
     explore_process as explore_process,
     explore_ratio as explore_ratio,
     explore_sampling as explore_sampling,

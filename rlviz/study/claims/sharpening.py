@@ -84,7 +84,9 @@ def judge(frame: pd.DataFrame) -> Verdict:
         Part("pass@1 of RFT above GRPO's", gap(one, "share", "RFT", GRPO), SMALL_GAP).titled(
             "one", "RFT, cross-entropy on right samples, ends {} [above|below] GRPO"
         ),
-        Part("pass@1 of MaxRL above GRPO's", gap(one, "share", "MaxRL", GRPO), SMALL_GAP),
+        Part("pass@1 of MaxRL above GRPO's", gap(one, "share", "MaxRL", GRPO), SMALL_GAP).titled(
+            "one", "MaxRL ends {} [above|below] GRPO"
+        ),
         Part("pass@16 of Pass@k above GRPO's", gap(many, "share", "Pass@k", GRPO), SMALL_GAP).titled(
             "many", "Pass@k's pass@16 ends {} [above|below] GRPO's"
         ),
