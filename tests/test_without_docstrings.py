@@ -4,15 +4,17 @@ Asked of rlviz without transformers, which itself refuses to be imported without
 section is found in the docstring"); so training and the widgets need an interpreter that keeps them.
 """
 
+import contextlib
+import io
 import json
 import subprocess
 import sys
 
 import pytest
 
-pytestmark = pytest.mark.quick(0)  # two interpreters for all of its tests
+pytestmark = pytest.mark.quick(0)  # an interpreter for all of its tests
 
-# asked of both interpreters at once: each answer is a text, and must be the same
+# asked of this interpreter and of one without docstrings: each answer is a text, and must be the same
 SCRIPT = """
 import json
 from typer.testing import CliRunner
@@ -38,9 +40,15 @@ print(json.dumps({"answers": answers, "helps": helps}))
 """
 
 
-def asked(*options):
+def asked_here():
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(SCRIPT, {})
+    return json.loads(out.getvalue())
+
+
+def asked_without():
     done = subprocess.run(
-        [sys.executable, *options, "-c", SCRIPT], capture_output=True, text=True, check=False, timeout=600
+        [sys.executable, "-OO", "-c", SCRIPT], capture_output=True, text=True, check=False, timeout=600
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
@@ -49,7 +57,7 @@ def asked(*options):
 @pytest.fixture(scope="module")
 def told():
     """Return what is told with docstrings, and without them."""
-    return asked(), asked("-OO")
+    return asked_here(), asked_without()
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ GMPO          arXiv 2507.20673   J = (Π_t clipped r_t)^(1/|o|) A: a geometric m
 SAPO          arXiv 2511.20347   J = 4/τ σ(τ (r − 1)) A: a gate that closes softly in place of the clip
 DPPO-TV       arXiv 2602.04879   limits 1 ± δ/q: by how much a probability may change, whatever its ratio
 MaxRL         arXiv 2602.02710   A = (R − mean) / mean: up the logarithm of the share right
+Pass@k        arXiv 2508.10751   A = how much more often k responses with this one hold a right one, standardised
+RFT           arXiv 2308.01825   A = R: cross-entropy on one's own right responses, renewed at each step
 OPO           arXiv 2505.23585   A = R − mean weighted by length, exactly on policy
 KL-Cov        arXiv 2505.22617   J = r A − β |log r| on the few tokens where A and log π covary most
 GDPO          arXiv 2601.05242   A = z(answer) + z(format), each standardised in its group, the sum whitened over the batch
@@ -41,6 +43,7 @@ from rlviz.algorithms.dapo import DAPO
 from rlviz.algorithms.grpo import GRPO
 from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.pieces.advantages import (
+    BestOfK,
     ForkingTokens,
     LeaveOneOut,
     LengthWeighted,
@@ -48,6 +51,7 @@ from rlviz.pieces.advantages import (
     StandardizedApart,
     TeacherLogRatio,
     WhitenedReturn,
+    reward_alone,
 )
 from rlviz.pieces.aggregation import Constant, token_mean
 from rlviz.pieces.bounds import ChangeBounds, FixedBounds, UpperBound, no_bounds
@@ -147,6 +151,27 @@ MAX_RL = replace(
     source="arXiv 2602.02710",
     advantage=MeanScaled(),
     kl=None,
+    from_grpo={"kl": NO_KL},
+)
+
+PASS_AT_K = replace(
+    GRPO,
+    name="Pass@k",
+    source="arXiv 2508.10751",
+    advantage=BestOfK(k=4),
+    kl=None,
+    from_grpo={"kl": NO_KL},
+)
+
+RFT = replace(
+    GRPO,
+    name="RFT",
+    source="arXiv 2308.01825",
+    bounds=no_bounds,
+    surrogate=unclipped,
+    advantage=reward_alone,
+    kl=None,
+    aggregate=token_mean,
     from_grpo={"kl": NO_KL},
 )
 
@@ -250,4 +275,18 @@ SEQUENCE_MASK = replace(
 TWO_ENGINES = (TIS, ICE_POP, DECOUPLED_PPO, SEQUENCE_MASK)
 OF_TOKENS = KL_COV, GDPO, ENTROPY_BONUS, FORKING_TOKENS, DISTILLATION
 OF_PAIRS = IPO, SIMPO, ORPO
-RELATIVES = (RLOO, REINFORCE_PP, CISPO, GMPO, SAPO, DPPO_TV, MAX_RL, OPO, *OF_TOKENS, *TWO_ENGINES, *OF_PAIRS)
+RELATIVES = (
+    RLOO,
+    REINFORCE_PP,
+    CISPO,
+    GMPO,
+    SAPO,
+    DPPO_TV,
+    MAX_RL,
+    PASS_AT_K,
+    RFT,
+    OPO,
+    *OF_TOKENS,
+    *TWO_ENGINES,
+    *OF_PAIRS,
+)

@@ -19,6 +19,7 @@ from .kl import explore_kl as explore_kl, kl_curve as kl_curve
 from .map import explore_map as explore_map
 from .mismatch import explore_mismatch as explore_mismatch
 from .overlong import explore_overlong as explore_overlong
+from .pass_at_k import explore_pass_at_k as explore_pass_at_k
 from .process import explore_process as explore_process
 from .ratio import explore_ratio as explore_ratio
 from .sampling import explore_sampling as explore_sampling

@@ -138,6 +138,69 @@ class MeanScaled:
         return ((rewards - mean) / mean.masked_fill(equal, 1.0)).masked_fill(equal, 0.0)
 
 
+def pass_at_k(right: Int[Tensor, "*B"], samples: int | Tensor, k: int) -> Float[Tensor, "*B"]:
+    """Return 1 − C(n − c, k) / C(n, k): the chance that k of n samples, of which c are right, hold a right one.
+
+    right: c. samples: n, at least k. Unbiased for 1 − (1 − p)^k where each sample is right with probability p, which
+    1 − (1 − c/n)^k is not. Raises ValueError for k below 1, and for fewer samples than k. Source: arXiv 2107.03374 Eq. 1.
+    """
+    if k < 1 or (isinstance(samples, int) and samples < k):
+        raise ValueError(f"k must be at least 1 and at most the number of samples, {samples}; got {k}")
+    return 1 - _none_right(samples - right, samples, 0, k)
+
+
+def _none_right(wrong: Tensor, samples: int | Tensor, first: int, k: int) -> Tensor:
+    """Return Π_{first ≤ i < k} (w − i) / (n − i): that the draws from number `first` on are wrong, if those before were."""
+    chance = torch.ones_like(wrong, dtype=torch.double)
+    for i in range(first, k):
+        chance = chance * (wrong - i).clamp(min=0) / (samples - i)
+    return chance
+
+
+@says(why="a group earns what its best response earns, so a prompt that is right now and then counts in full.")
+@dataclass(frozen=True)
+class BestOfK:
+    """A = (mean over the k-subsets that a response is in − mean over all k-subsets) / their std, of whether a subset passes.
+
+    A subset of a group's responses passes where one of its k is right, which means that its reward is above 0. With c of G right
+    let ρ = 1 − C(G − c, k) / C(G, k), σ = √(ρ (1 − ρ)). Then A = (1 − ρ) / σ for right responses, and for wrong ones
+    (1 − ρ − C(G − c − 1, k − 1) / C(G − 1, k − 1)) / σ. Where σ is 0, as with fewer than k wrong ones, A is 0: such a group
+    passes anyway. Needs G ≥ k; building one raises ValueError for k below 1. Source: Pass@k Training (arXiv 2508.10751).
+    """
+
+    k: int = 4
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.k < 1:
+            raise ValueError(f"k must be at least 1; got {self.k}")
+
+    @property
+    def min_group_size(self) -> int:
+        return max(2, self.k)
+
+    def __str__(self) -> str:
+        return f"(pass of {self.k} with it − pass of {self.k}) / std"
+
+    def __call__(self, rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
+        _check_group(rewards)
+        right, size = rewards > 0, rewards.shape[1]
+        wrong = (~right).sum(1, keepdim=True)
+        fails = _none_right(wrong, size, 0, self.k)
+        std = ((1 - fails) * fails).sqrt()
+        above = torch.where(right, fails, fails - _none_right(wrong, size, 1, self.k))
+        return (above / std.masked_fill(std == 0, 1.0)).masked_fill(std == 0, 0.0).to(rewards.dtype)
+
+
+@says(why="only right responses are imitated, each as much as any other; nothing is pushed down.")
+def reward_alone(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
+    """Return A = R: with rewards of 0 and 1, the gradient of the cross-entropy on one's own right responses.
+
+    Source: rejection-sampling fine-tuning (arXiv 2308.01825), with samples that are renewed at each step.
+    """
+    return rewards
+
+
 @says(
     why="longer responses have noisier gradients, so the baseline listens to them more.",
     formula="reward − mean_by_length",

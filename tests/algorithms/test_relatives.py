@@ -14,8 +14,10 @@ from rlviz.algorithms import (
     GRPO,
     MAX_RL,
     OPO,
+    PASS_AT_K,
     REINFORCE_PP,
     RELATIVES,
+    RFT,
     RLOO,
     SAPO,
     TWO_ENGINES,
@@ -38,8 +40,10 @@ from rlviz.types import Batch
 from small_models.policies import load_policy
 from small_models.tasks import Chain
 
+pytestmark = pytest.mark.usefixtures("axes_stay")
+
 CISPO = replace(AUTHORS_CISPO, bounds=FixedBounds(0.2, 0.28))  # both limits, so that both are seen
-OWN = (CISPO, SAPO, GMPO, RLOO, REINFORCE_PP, DPPO_TV, MAX_RL, OPO, *TWO_ENGINES)
+OWN = (CISPO, SAPO, GMPO, RLOO, REINFORCE_PP, DPPO_TV, MAX_RL, PASS_AT_K, RFT, OPO, *TWO_ENGINES)
 
 
 def sigmoid(x):

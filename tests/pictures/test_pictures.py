@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import random
@@ -95,14 +96,30 @@ def on_a_step(rng: random.Random, low: float, high: float, step: float) -> float
     return value if isinstance(step, int) and isinstance(low, int) else float(f"{value:.10g}")
 
 
+@functools.cache
+def at_named(name: str) -> list[tuple[dict, Explorer]]:
+    """Return a picture's named settings, each with its explorer: to be looked at, and not to be moved."""
+    return [(setting, Explorer(IDEAS[name], setting)) for setting in IDEAS[name].named.values()]
+
+
+def moved_to(idea, arguments: list[dict]):
+    """Yield arguments, and an explorer at them; it is one for all, as to make one takes as long as to ask it."""
+    explorer = Explorer(idea, {})
+    for each in arguments:
+        explorer.set(**{name: value for name, value in (defaults(idea) | each).items() if name in idea.controls})
+        yield each, explorer
+
+
 @needs_node
 @every_picture
 def test_a_page_computes_what_the_curve_computes(name):
     idea = IDEAS[name]
     programs, cases, wanted = {}, [], []
+    explorer = Explorer(idea, {})
+    given = explorer.given()
     for arguments in settings(idea, 12):
-        explorer = Explorer(idea, arguments)
-        key, given = explorer.key(), explorer.given()
+        explorer.values = explorer._values_of(defaults(idea) | arguments)  # `set` would compute the curve once more
+        key = explorer.key()
         program = given["variants"][key]["program"]
         assert program is not None, given["variants"][key].get("why")
         programs[program] = given["programs"][program]
@@ -148,8 +165,7 @@ def test_a_new_algorithm_s_program_is_traced_alone(monkeypatch):
 @every_picture
 def test_words_are_whole_at_every_setting(name):
     idea = IDEAS[name]
-    for arguments in [*settings(idea, 6, seed=1), *idea.named.values()]:
-        explorer = Explorer(idea, arguments)
+    for arguments, explorer in (*moved_to(idea, settings(idea, 6, seed=1)), *at_named(name)):
         for text in (explorer.conclusion, explorer.caption, explorer.alt):
             assert 20 < len(text) < 1200 and text.rstrip().endswith((".", "!", "?")), (arguments, text)
             assert not re.search(r"[{}]|\bnan\b|no number|\bNone\b|  ", text), (arguments, text)
@@ -269,8 +285,8 @@ def test_a_page_knows_what_its_call_takes_for_a_choice(name):
 @every_picture
 def test_the_last_row_can_read_every_named_setting_on_paper(name):
     """Words are whole, large, inside the paper and not on each other."""
-    for arguments in IDEAS[name].named.values():
-        figure = Explorer(IDEAS[name], arguments).figure()
+    for arguments, explorer in at_named(name):
+        figure = explorer.figure()
         FigureCanvasAgg(figure).draw()
         ticks = [label for ax in figure.axes for label in (*ax.get_xticklabels(), *ax.get_yticklabels())]
         for text in figure.findobj(Text):
@@ -290,8 +306,8 @@ def test_the_last_row_can_read_every_named_setting_on_paper(name):
 @every_picture
 def test_lines_differ_without_their_colour(name):
     """Those of one panel that have names; two lines of one name are one thing."""
-    for arguments in IDEAS[name].named.values():
-        names = Explorer(IDEAS[name], arguments).names()
+    for _, explorer in at_named(name):
+        names = explorer.names()
         for panel in IDEAS[name].picture.panels:
             lines = [mark for mark in panel.marks if isinstance(mark, Line) and mark.label and shown(mark, names)]
             looks = {names.fill(mark.label): (mark.dash, mark.marker, mark.width) for mark in lines}

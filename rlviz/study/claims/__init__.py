@@ -30,6 +30,7 @@ NAMES = (
     "dapo_headline",
     "overlong",
     "two_engines",
+    "sharpening",
 )
 
 

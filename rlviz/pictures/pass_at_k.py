@@ -1,0 +1,88 @@
+"""pass@k before and after training: has the policy learnt what it could not do, or does it do more often what it could?"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rlviz.page.picture import Axis, Line, Panel, Picture, Rule, Say, Slider
+from rlviz.page.tracing import Curve
+from rlviz.pictures.idea import explorer
+
+KS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+PROMPTS = 400
+
+
+def sharpening() -> Curve:
+    """Return pass@k = mean over prompts of 1 − (1 − p)^k, before and after the odds of each p are multiplied by `sharpened`.
+
+    The prompts' log odds log(p / (1 − p)) are `PROMPTS` evenly spaced quantiles of a logistic distribution around those of
+    `median`, of scale `spread`: 0 where all prompts are alike. A share `never` of the prompts has p = 0, before and after.
+    """
+
+    def curve(median: Tensor, spread: Tensor, sharpened: Tensor, never: Tensor) -> dict[str, Tensor]:
+        k = torch.tensor(KS, dtype=torch.double)
+        place = (torch.arange(PROMPTS, dtype=torch.double) + 0.5) / PROMPTS
+        log_odds = (median / (1 - median)).log() + spread * (place / (1 - place)).log()
+        before, after = (
+            (1 - never) * (1 - (1 - odds.sigmoid()).unsqueeze(1) ** k).mean(0)
+            for odds in (log_odds, log_odds + sharpened.log())
+        )
+        rise_1, rise_64 = after[0] - before[0], after[-1] - before[-1]
+        return {
+            "k": k,
+            "before": before,
+            "after": after,
+            "limit": 1 - never,
+            "before_1": before[0],
+            "after_1": after[0],
+            "rise_1": rise_1,
+            "rise_64": rise_64,
+            "sharpens": (rise_1 > 0.01) & (rise_1 > rise_64),
+        }
+
+    return curve
+
+
+PASS_AT_K = Picture(
+    title="Has it learnt something new, or does it do more often what it could?",
+    look="Drag pass@1: the left end of the curve rises, and the right end has nowhere to go.",
+    alt="A graph of pass@k against k, before and after training.",
+    panels=(
+        Panel(
+            "One of k responses is right",
+            Axis("k, responses to a prompt", 1, 64, 1, KS),
+            Axis("pass@k", 0, 1.02),
+            (
+                Rule("limit", "y", label="{never:.0%} are never right", when="never"),
+                Rule("after_1", "y", drag="sharpened", label="pass@1 {after_1:.2f}", colour="blue", width=1.5),
+                Line("k", "before", "6 4", colour="grey", marker="o", label="before", direct=True),
+                Line("k", "after", colour="blue", marker="o", label="after", direct=True),
+            ),
+        ),
+    ),
+    controls={
+        "median": Slider(0.02, 0.9, 0.01, 0.35, "success rate of the middle prompt"),
+        "spread": Slider(0.0, 3.0, 0.1, 0.5, "spread of the prompts' log odds"),
+        "sharpened": Slider(1.0, 100.0, 1.0, 20.0, "training multiplies the odds by"),
+        "never": Slider(0.0, 0.9, 0.05, 0.0, "share of prompts that never succeed"),
+    },
+    conclusion=(
+        Say(
+            "pass@1 rises by {rise_1:.2f}, pass@64 by {rise_64:.2f}: training moved what k tries could find into the first try.",
+            "sharpens",
+        ),
+        Say("pass@1 rises by {rise_1:.2f}, pass@64 by {rise_64:.2f}."),
+    ),
+)
+
+explore_pass_at_k = explorer(
+    "pass_at_k",
+    PASS_AT_K,
+    sharpening,
+    named={
+        "as on chain": {},
+        "prompts that differ": {"spread": 2.0},
+        "half of them never": {"never": 0.5},
+    },
+)

@@ -1,0 +1,76 @@
+"""How often one of k samples is right, of a policy on prompts that training never shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from rlviz.pieces.advantages import pass_at_k
+from rlviz.types import GroupRecord
+from small_models.checks import check_number, check_seed, checked
+from small_models.policies import Policy
+from small_models.sampling import sample
+from small_models.tasks import Task
+
+AT_ONCE = 2048  # responses
+
+
+@checked
+def pass_rates(
+    policy: Policy,
+    task: Task,
+    ks: Sequence[int] = (1, 2, 4, 8, 16),
+    *,
+    samples: int = 16,
+    num_prompts: int = 200,
+    temperature: float = 1.0,
+    seed: int = 0,
+) -> dict[int, float]:
+    """Return k → pass@k, the share of held-out prompts of which one of k responses is right, by the unbiased estimate.
+
+    ks: from 1 to samples. samples: responses to each prompt, from which all k are estimated (`pass_at_k`). num_prompts: held-out
+    prompts, all there are where they are fewer. pass@1 is the accuracy. The random numbers are this function's own. Raises
+    ValueError for a setting out of its range.
+    """
+    check_number("samples", samples, lambda n: n >= 1, "at least 1", whole=True)
+    check_number("num_prompts", num_prompts, lambda n: n >= 1, "at least 1", whole=True)
+    check_seed(seed)
+    _check(ks, samples)
+    prompts = task.held_out_prompts[:num_prompts]
+    generator, right = torch.Generator().manual_seed(seed), []
+    at_once = max(1, AT_ONCE // samples)
+    for start in range(0, len(prompts), at_once):
+        part = prompts[start : start + at_once]
+        found = sample(
+            policy,
+            part,
+            task=task,
+            group_size=samples,
+            max_new_tokens=task.max_new_tokens,
+            temperature=temperature,
+            generator=generator,
+        )
+        texts = found.texts(policy)
+        right += [sum(task.grade(p, text).correct for text in row) for p, row in zip(part, texts, strict=True)]
+    counts = torch.tensor(right)
+    return {k: float(pass_at_k(counts, samples, k).mean()) for k in ks}
+
+
+def pass_rates_of(groups: Sequence[GroupRecord], ks: Sequence[int] = (1, 2, 4)) -> dict[int, float]:
+    """Return k → pass@k of groups that a step recorded (`record.groups`), which costs no further sample.
+
+    Raises ValueError for a k larger than a group, and for no group at all.
+    """
+    if not groups:
+        raise ValueError("groups must hold at least one; got none")
+    _check(ks, min(len(group.responses) for group in groups))
+    right = [(sum(response.correct for response in group.responses), len(group.responses)) for group in groups]
+    return {k: sum(float(pass_at_k(torch.tensor(c), n, k)) for c, n in right) / len(right) for k in ks}
+
+
+def _check(ks: Sequence[int], samples: int) -> None:
+    if not ks or not all(isinstance(k, int) and 1 <= k <= samples for k in ks):
+        raise ValueError(
+            f"ks must be numbers from 1 to the number of responses to a prompt, {samples}; got {tuple(ks)}"
+        )
