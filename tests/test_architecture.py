@@ -82,7 +82,6 @@ ALLOWED = {
     },
     "rlviz.site": {"rlviz.algorithms", "rlviz.page", "rlviz.pictures", "rlviz.runs", "rlviz.study", "rlviz.training"},
     "rlviz.interop": {
-        "rlviz.names",
         "rlviz.settings",
         "rlviz.types",
         "rlviz.pieces",

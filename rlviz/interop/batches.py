@@ -8,7 +8,7 @@ from typing import Any
 from rlviz.interop import verl
 from rlviz.interop.configs import VERL, Config
 
-ONE = " (with more devices: --devices N)"
+ONE = "; more devices: --devices N"
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,11 @@ def _of_groups(o: Any, devices: int) -> Batch:
         if on_policy
         else several
     )
+    size = o["per_device_train_batch_size"]
     words = (
-        f"{_counted(devices, 'device')} × {o['per_device_train_batch_size']} × {parts} accumulated = {_counted(update, 'response')} an update "
-        f"= {_counted(update / group, 'prompt')} × {group}; a rollout of {_counted(rollout, 'response')} serves {serves}{ONE * (devices == 1)}"
+        f"{_counted(devices, 'device')} × {size} × {parts} accumulated = {_counted(update, 'response')} an update = "
+        f"{_counted(update / group, 'prompt')} × {group}; a rollout of {_counted(rollout, 'response')} serves {serves}"
+        f"{ONE * (devices == 1)}"
     )
     return Batch(
         words, max(1, rollout // max(1, group)), group, max(1, steps // parts), passes, parts, on_policy, tuple(refused)

@@ -59,8 +59,8 @@ OPERATORS = {
 class Config:
     """What a configuration sets.
 
-    kind: one of KINDS. given: option → value. unread: option → text that is no literal. unknown: name → the nearest known, or what became of it.
-    rewards: a punishment of overlong responses among TRL's reward functions, (longest, cache). notes: what was guessed.
+    kind: one of KINDS. given: option → value. unread: option → text that is no literal. unknown: name → the nearest known, or
+    what became of it. punishment: of overlong responses, among TRL's reward functions, (longest, cache). notes: what was guessed.
     """
 
     kind: str
@@ -150,12 +150,21 @@ def _python(text: str) -> _Found:
         found.notes.append(f"{len(configs)} configurations stand in it: this is the first, of line {call.lineno}")
     for keyword in call.keywords:
         _set(found, keyword.arg or "**", keyword.value)
-    for each, name in named:
-        if name == PUNISHMENT:
-            given = [_literal(value) for value in (*each.args, *(keyword.value for keyword in each.keywords))]
-            if len(given) == 2 and all(isinstance(value, int) for value in given):
-                found.punishment = (given[0], given[1])
+    if any(name == "carried" for _, name in named):
+        found.notes.append(
+            "carried(…) puts another algorithm in its trainer: what the options say of one is not trained"
+        )
+    found.punishment = next((_two(each) for each, name in named if name == PUNISHMENT), None)
     return found
+
+
+def _two(call: ast.Call) -> tuple[int, int] | None:
+    """Return the two whole numbers that a call is given, None where it is given anything else."""
+    try:
+        longest, cache = (_literal(value) for value in (*call.args, *(keyword.value for keyword in call.keywords)))
+    except ValueError:
+        return None
+    return (longest, cache) if isinstance(longest, int) and isinstance(cache, int) else None
 
 
 def _of_no_call(tree: ast.Module, others: list[str]) -> _Found:
@@ -216,7 +225,7 @@ def _json(text: str) -> _Found:
 
 
 def _yaml(text: str) -> _Found:
-    import yaml  # transformers needs it
+    import yaml  # type: ignore[import-untyped]  # transformers needs it
 
     try:
         value = yaml.safe_load(text)
@@ -300,7 +309,7 @@ class _Variables(dict[str, str]):
 def _expanded(words: list[str], known: _Variables, found: _Found, level: int = 0) -> Iterator[str]:
     """Give the words of a script with its variables filled in; assignments are remembered in the order in which they stand."""
     for raw in words:
-        word = re.sub(r"^\w+\+?=\((?=\w+\.)", "", raw)  # the first element of an array
+        word = re.sub(r"^\w+\+?=\((?=\w+\.)", "", raw).rstrip(";")  # the first element of an array
         override = OVERRIDE.fullmatch(word)
         assignment = None if override else ASSIGNMENT.fullmatch(word)
         if assignment:
@@ -309,6 +318,7 @@ def _expanded(words: list[str], known: _Variables, found: _Found, level: int = 0
             known[name] = value
             continue
         filled = _filled(word, known)
+        filled = filled if "(" in filled else filled.rstrip(")")  # of an array the last
         if override:
             used = {match[1] or match[3] for match in USED.finditer(override["value"])} & known.twice
             found.notes += [
@@ -347,7 +357,9 @@ def _sum(match: re.Match[str], known: Mapping[str, str]) -> str:
 def _take(found: _Found, name: str, value: str) -> None:
     import yaml
 
-    if re.search(r"\$[\w{(@*]", value):
+    if name in found.values:
+        found.notes.append(f"{name} is set more than once, and the last was taken")
+    if re.search(r"\$[\w{(@*]|`", value):
         found.unread[name] = value[:60]
         return
     try:
@@ -357,12 +369,17 @@ def _take(found: _Found, name: str, value: str) -> None:
 
 
 def _flags(found: _Found, words: list[str]) -> None:
+    """Read the flags of the first command: where one comes again, a second begins."""
     for place, word in enumerate(words):
         match = re.fullmatch(r"--([A-Za-z]\w*(?:-\w+)*)(?:=(.*))?", word, re.S)
         if match:
             following = words[place + 1] if place + 1 < len(words) else "--"
             value = match[2] if match[2] is not None else "true" if following.startswith("--") else following
-            _take(found, match[1].replace("-", "_"), value)
+            name = match[1].replace("-", "_")
+            if name in found.values:
+                found.notes.append(f"--{name} stands twice: only the command before it was read")
+                break
+            _take(found, name, value)
     found.values.pop("config_file", None)  # of accelerate
 
 
@@ -391,7 +408,9 @@ def _known(found: _Found, kind: str) -> Config:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {shown(kind)}")
     names = defaults(kind)
     beside = set() if kind == VERL else set(_table()["beside"])
-    given, unread, unknown = {}, {}, {}
+    given: dict[str, Any] = {}
+    unread: dict[str, str] = {}
+    unknown: dict[str, str] = {}
     for name, value in {**found.unread, **found.values}.items():
         new = _renamed(name) if kind == VERL else name
         if kind != VERL and name.removeprefix("no_") in names and name.startswith("no_"):  # --no_x of a command line

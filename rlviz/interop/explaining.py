@@ -8,7 +8,7 @@ condition is read in the source of TRL 1.16.0 and verl 0.9.1.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from rlviz.interop import foreign, verl
 from rlviz.interop.batches import Batch, batch_of
 from rlviz.interop.configs import VERL, Config, read_config
 from rlviz.interop.exporting import CHECKED, Measured, OwnPiece, kind_of, measured
+from rlviz.interop.idle import without_effect
 from rlviz.interop.reading import WEIGHTED, algorithm_of, beyond, distance, nearest, parts, same
 from rlviz.markup import Markup, element, joined, table
 from rlviz.pieces import aggregation, bounds, gae, kl, mismatch, preference, ratios, selection, shaping, surrogate
@@ -78,9 +79,10 @@ class Compared:
 class Explanation:
     """What a configuration trains; `print` it, or show it in a notebook.
 
-    config: what was read. algorithm: its pieces. name: the algorithm of the family that is nearest. also: another that is as good a
-    name, and what differs from it. slots: beside the nearest one's. beyond: (what, why) that no slot says. columns: of the log, and first: what they show in the first ten steps. idle: (option,
-    why it has no effect). symptoms: (heading of notebooks/symptoms.md, why). measured: how far this very algorithm was from ours.
+    config: what was read. algorithm: its pieces. name: the nearest algorithm of the family. also: another that is as good a
+    name, and what differs from it. slots: beside the nearest one's. beyond: (what, why) that no slot says. columns: of the log.
+    first: what they show in the first ten steps. idle: (option, why it has no effect). symptoms: (heading of
+    notebooks/symptoms.md, why). measured: how far this very algorithm was from ours.
     """
 
     config: Config
@@ -106,7 +108,8 @@ class Explanation:
         """Which algorithm it is, in a line."""
         library = "verl" if self.config.kind == VERL else "trl"
         but = f"but for {', '.join(self.differing)}" if self.differing else "as in its paper"
-        return f"{self.config.kind}, read as {library} {CHECKED[library]} has it: {self.name}, {but}{f' (or {self.also})' * bool(self.also)}."
+        also = f" (or {self.also})" if self.also else ""
+        return f"{self.config.kind}, read as {library} {CHECKED[library]} has it: {self.name}, {but}{also}."
 
     def sections(self) -> Iterator[tuple[str, list[str]]]:
         """Give heading → lines, but for the slots."""
@@ -156,22 +159,17 @@ class Explanation:
             lines += _wrapped(line.effect, " " * 13) if line.differs else []
         for heading, told in self.sections():
             lines += ["", heading] if len(told) > 1 else [""]
-            for each in told:
+            for each in (each.replace("actor_rollout_ref.", "") for each in told):
                 lines += _wrapped(each if len(told) > 1 else f"{heading}: {each}", "  " if len(told) > 1 else "")
         return "\n".join(lines)
 
     def _repr_html_(self) -> Markup:
         bold, cell = "font-weight: bold", "text-align: left; vertical-align: top"
-        rows = [
-            element(
-                "tr",
-                *(
-                    element("td", text, style=f"{cell}; {bold}" if line.differs else cell)
-                    for text in (line.slot, line.here, line.paper, line.effect)
-                ),
-            )
-            for line in self.slots
-        ]
+        rows = []
+        for line in self.slots:
+            style = f"{cell}; {bold}" if line.differs else cell
+            texts = (line.slot, line.here, line.paper, line.effect)
+            rows.append(element("tr", *(element("td", text, style=style) for text in texts)))
         names = ("slot", "here", f"{self.name}’s paper", "what the difference does to the gradient")
         told = [
             element("li", element("b", f"{heading}: "), *(joined(element("br"), line) for line in lines))
@@ -205,7 +203,7 @@ def explain_config(source: str | Path, *, kind: str | None = None, devices: int 
 
 def _explained(config: Config, algorithm: Algorithm, batch: Batch) -> Explanation:
     paper, *others = nearest(algorithm)
-    idle = dict(_idle(config, batch))
+    idle = dict(without_effect(config, batch))
     settings = _settings(config, batch)
     ours, theirs = parts(algorithm), parts(paper)
     slots = tuple(_compared(slot, piece, theirs.get(slot)) for slot, piece in ours.items())
@@ -228,7 +226,7 @@ def _explained(config: Config, algorithm: Algorithm, batch: Batch) -> Explanatio
 
 
 def _no_group(algorithm: Algorithm, batch: Batch) -> Iterator[tuple[str, str]]:
-    if batch.group == 1 and isinstance(algorithm, GroupPolicyGradient):
+    if batch.group == 1 and isinstance(algorithm, GroupPolicyGradient) and algorithm.min_group_size > 1:
         yield "one response a prompt", "a group of one has no baseline, and the advantage is the reward itself"
 
 
@@ -305,7 +303,10 @@ def _gathered(rows: tuple[tuple[str, str], ...]) -> list[tuple[str, list[str]]]:
 def _names(unknown: Mapping[str, str]) -> list[str]:
     """Return names that are like none in one line, the others with what is known of them."""
     plain = ", ".join(name for name, words in unknown.items() if not words)
-    told = [f"{', '.join(names)}: {why}" for why, names in _gathered(tuple((n, w) for n, w in unknown.items() if w))]
+    told = []
+    for why, names in _gathered(tuple((n, w) for n, w in unknown.items() if w)):
+        more = f" and {len(names) - 2} more" if len(names) > 3 else ""
+        told.append(f"{', '.join(names[:2] if more else names)}{more}: {why}")
     return ([plain] if plain else []) + told
 
 
@@ -313,123 +314,8 @@ def _wrapped(text: str, indent: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent or "  ", break_on_hyphens=False)
 
 
-# -- options without an effect: (options, whether it is so, why), of names that begin so where they end in *
-Row = tuple[str, Callable[[Mapping[str, Any], Batch], Any], str]
 CLIPPING = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
-ONE_UPDATE = "a rollout serves one update, so every ratio is 1"
-OF_TRL: tuple[Row, ...] = (
-    ("epsilon epsilon_high delta", lambda o, b: b.on_policy and o["loss_type"] in CLIPPING, ONE_UPDATE),
-    ("importance_sampling_level", lambda o, b: b.on_policy and o["loss_type"] in CLIPPING, ONE_UPDATE),
-    (
-        "sapo_temperature_*",
-        lambda o, b: b.on_policy and o["loss_type"] == "sapo",
-        f"{ONE_UPDATE}, where the gate's slope is 1",
-    ),
-    ("epsilon_high", lambda o, b: b.on_policy and o["loss_type"] == "cispo" and o["epsilon_high"] > 1, ONE_UPDATE),
-    ("epsilon", lambda o, b: o["loss_type"] in ("cispo", "sapo", "vespo"), "this loss_type has no lower limit"),
-    ("epsilon_high", lambda o, b: o["loss_type"] in ("sapo", "vespo"), "this loss_type has no limits"),
-    ("delta", lambda o, b: o["loss_type"] in ("cispo", "sapo", "vespo"), "this loss_type does not read it"),
-    ("sapo_temperature_*", lambda o, b: o["loss_type"] != "sapo", "only loss_type=sapo reads it"),
-    ("vespo_*", lambda o, b: o["loss_type"] != "vespo", "only loss_type=vespo reads it"),
-    ("use_bias_correction_kl", lambda o, b: not o["beta"], "beta is 0"),
-    ("ref_model_*", lambda o, b: not o["sync_ref_model"], "sync_ref_model is off"),
-    ("entropy_target entropy_coef_*", lambda o, b: not o["use_adaptive_entropy"], "use_adaptive_entropy is off"),
-    ("vllm_*", lambda o, b: not o["use_vllm"], "use_vllm is off"),
-    (
-        "vllm_importance_sampling_mode vllm_importance_sampling_clip_*",
-        lambda o, b: not o["vllm_importance_sampling_correction"],
-        "vllm_importance_sampling_correction is off",
-    ),
-    ("num_completions_to_print", lambda o, b: not o["log_completions"], "log_completions is off"),
-    ("num_train_epochs", lambda o, b: (o["max_steps"] or -1) > 0, "max_steps stands in its place"),
-)
-OF_PAIRS: tuple[Row, ...] = (
-    (
-        "label_smoothing",
-        lambda o, b: not {"robust", "exo_pair", "aot", "aot_unpaired"} & set(o["loss_type"]),
-        "this loss_type does not read it",
-    ),
-    ("discopop_tau", lambda o, b: "discopop" not in o["loss_type"], "only loss_type=discopop reads it"),
-    ("ref_model_*", lambda o, b: not o["sync_ref_model"], "sync_ref_model is off"),
-    (
-        "f_alpha_divergence_coef",
-        lambda o, b: o["f_divergence_type"] != "alpha_divergence",
-        "f_divergence_type is another",
-    ),
-    ("num_train_epochs", lambda o, b: (o["max_steps"] or -1) > 0, "max_steps stands in its place"),
-)
 MODE = A + "policy_loss.loss_mode"
-ESTIMATOR = "algorithm.adv_estimator"
-OF_VERL: tuple[Row, ...] = (
-    (
-        A + "clip_ratio",
-        lambda o, b: None not in (o[A + "clip_ratio_low"], o[A + "clip_ratio_high"]),
-        "clip_ratio_low and clip_ratio_high stand in its place: their default is 0.2, not null",
-    ),
-    (
-        f"{A}clip_ratio_low {A}clip_ratio_high",
-        lambda o, b: b.on_policy and o[MODE] in ("vanilla", "gspo", "geo_mean") and not o["algorithm.rollout_correction.bypass_mode"],
-        ONE_UPDATE,
-    ),
-    (f"{A}clip_ratio_low {A}clip_ratio_high", lambda o, b: o[MODE] in ("sapo", "gpg", "kl_cov", "dro"), "this loss_mode has no limits"),
-    (A + "clip_ratio_c", lambda o, b: o[MODE] not in ("vanilla", "dppo_tv", "dppo_kl"), "this loss_mode has no dual clip"),
-    (A + "tau_*", lambda o, b: o[MODE] != "sapo", "only loss_mode=sapo reads it"),
-    (f"{A}policy_loss.kl_cov_ratio {A}policy_loss.ppo_kl_coef", lambda o, b: o[MODE] != "kl_cov", "only loss_mode=kl_cov reads it"),
-    (A + "policy_loss.clip_cov_*", lambda o, b: o[MODE] != "clip_cov", "only loss_mode=clip_cov reads it"),
-    (A + "loss_agg_mode", lambda o, b: o[MODE] in ("sapo", "geo_mean"), "this loss_mode takes the mean of responses whatever it says"),
-    (A + "loss_scale_factor", lambda o, b: o[A + "loss_agg_mode"] != "seq-mean-token-sum-norm", "only seq-mean-token-sum-norm divides by it"),
-    (f"{A}kl_loss_coef {A}kl_loss_type", lambda o, b: not o[A + "use_kl_loss"], "use_kl_loss is off"),
-    ("algorithm.kl_ctrl.* algorithm.kl_penalty", lambda o, b: not o["algorithm.use_kl_in_reward"], "use_kl_in_reward is off"),
-    (
-        "algorithm.kl_ctrl.target_kl algorithm.kl_ctrl.horizon",
-        lambda o, b: o["algorithm.kl_ctrl.type"] != "adaptive",
-        "kl_ctrl.type is fixed",
-    ),
-    ("algorithm.lam", lambda o, b: o[ESTIMATOR] != "gae", "only adv_estimator=gae reads it"),
-    ("algorithm.gamma", lambda o, b: o[ESTIMATOR] in ("grpo", "rloo", "opo", "gdpo", "gpg"), "this adv_estimator does not discount"),
-    (
-        "algorithm.norm_adv_by_std_in_grpo",
-        lambda o, b: o[ESTIMATOR] in ("gae", "rloo", "opo", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "remax"),
-        "this adv_estimator does not read it",
-    ),
-    ("critic.* trainer.critic_warmup", lambda o, b: not (o["critic.enable"] or o[ESTIMATOR] == "gae"), "there is no critic"),
-    ("algorithm.filter_groups.*", lambda o, b: not o["algorithm.filter_groups.enable"], "filter_groups.enable is off"),
-    (
-        "algorithm.filter_groups.max_num_gen_batches",
-        lambda o, b: o["algorithm.filter_groups.enable"],
-        "the trainer of 0.9 does not heed it, and samples until the batch is full",
-    ),
-    ("algorithm.rollout_correction.rollout_is_*", lambda o, b: not o["algorithm.rollout_correction.rollout_is"], "rollout_is is null"),
-    (
-        "algorithm.rollout_correction.rollout_rs_threshold",
-        lambda o, b: not o["algorithm.rollout_correction.rollout_rs"],
-        "rollout_rs is null",
-    ),
-    (
-        "algorithm.rollout_correction.loss_type",
-        lambda o, b: not o["algorithm.rollout_correction.bypass_mode"],
-        "bypass_mode is off",
-    ),
-    ("reward.reward_kwargs.overlong_buffer_cfg.*", lambda o, b: not o.get("reward.reward_kwargs.overlong_buffer_cfg.enable"), "overlong_buffer_cfg.enable is off"),
-    (f"{A}ppo_micro_batch_size_per_gpu", lambda o, b: o[A + "use_dynamic_bsz"], "use_dynamic_bsz is on"),
-    (f"{A}ppo_max_token_len_per_gpu", lambda o, b: not o[A + "use_dynamic_bsz"], "use_dynamic_bsz is off"),
-    ("trainer.total_epochs", lambda o, b: o["trainer.total_training_steps"], "total_training_steps stands in its place"),
-)  # fmt: skip
-SWITCHES = ("enable", "use_vllm")  # what turns a group of options on is not among those without an effect
-
-
-def _idle(config: Config, batch: Batch) -> Iterator[tuple[str, str]]:
-    """Give (option, why) for options that the library does not read, or that change nothing."""
-    options = config.options
-    rows = {"GRPOConfig": OF_TRL, "DPOConfig": OF_PAIRS, VERL: OF_VERL}[config.kind]
-    seen: set[str] = set()
-    for names, holds, why in rows:
-        if not holds(options, batch):
-            continue
-        for name in (name for name in options if name.rpartition(".")[2] not in SWITCHES and name not in seen):
-            if any(name.startswith(each[:-1]) if each.endswith("*") else name == each for each in names.split()):
-                seen.add(name)
-                yield name, why
 
 
 # -- the log

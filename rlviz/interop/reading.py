@@ -7,7 +7,7 @@ algorithm that `to_trl` and `to_verl` write, and `beyond` asks those tables each
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from rlviz.algorithms.family import Algorithm
 from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.interop import trl, verl
 from rlviz.interop.configs import VERL, Config
-from rlviz.interop.exporting import Case, OwnPiece, kind_of, lines_of
+from rlviz.interop.exporting import Case, OwnPiece, Slot, Table, kind_of, lines_of
 from rlviz.pieces import (
     advantages,
     aggregation,
@@ -51,15 +51,28 @@ NEARLY = 0.5  # farther by at most this, an algorithm is as good a name
 WEIGHTED = (mismatch.TruncatedWeight, mismatch.MaskedWeight, mismatch.FullWeight)
 DEFINING = ("ratio", "surrogate", "advantage")  # slots that make an algorithm another one rather than a variant
 
+NEUTRAL: dict[str, Options] = {"GRPOConfig": trl.DEFAULTS, "DPOConfig": trl.PAIR_DEFAULTS, VERL: verl.DEFAULTS}
 # option → what it does that no slot says, where it is not what the exports write out (their DEFAULTS)
 BEYOND = {
     "mask_truncated_completions": "truncated responses leave the loss",
+    "delta": "cuts every ratio there, whatever the sign of A",
+    "entropy_coef": "adds that weight times the gradient of the entropy",
+    "top_entropy_quantile": "only this share of tokens, of the highest entropy, has a gradient",
+    "off_policy_mask_threshold": "bad responses that the sampler found much likelier leave the loss",
+    "vllm_importance_sampling_correction": "multiplies each loss by the weight between the two engines",
+    "multi_objective_aggregation": "each reward is standardised by itself before they are added",
+    "max_length": "pairs are cut off at that many tokens, prompt included",
+    "loss_weights": "several losses are added with these weights",
+    "use_weighting": "each pair counts by how likely the policy finds it",
+    "ld_alpha": "tokens beyond the length of the shorter response count less",
+    "f_divergence_type": "the margin is that of another divergence, with another gradient",
     "sync_ref_model": "the reference follows the policy, so the penalty stops growing with the distance from the start",
     "use_adaptive_entropy": "the weight of the entropy bonus changes during the run",
     "repetition_penalty": "tokens are drawn from another distribution than the one whose log-probabilities are trained",
     verl.ACTOR + "entropy_coeff": "adds that weight times the gradient of the entropy",
     verl.ACTOR + "clip_ratio_c": "cuts the weight of a token at that ratio",
     "algorithm.use_kl_in_reward": "a second KL penalty, in the reward",
+    "algorithm.rollout_correction.rollout_is": "multiplies each loss by the weight between the two engines",
     "algorithm.rollout_correction.rollout_rs": "responses or tokens on which the two engines disagree leave the loss",
 }
 
@@ -92,7 +105,7 @@ def _of_trl(o: Options, punishment: tuple[int, int] | None) -> Algorithm:
         limits = bounds.UpperBound(float(high)) if high > 1 else OwnPiece(f"weight ≤ {high:g}")
     elif kind in ("sapo", "vespo"):
         limits = bounds.no_bounds
-    mean = TRL_MEANS.get(kind) or OwnPiece(str(kind))
+    mean: Any = TRL_MEANS.get(kind) or OwnPiece(str(kind))
     shape: Any = shaping.OverlongFilter() if o["mask_truncated_completions"] else None
     return replace(
         GRPO,
@@ -114,12 +127,8 @@ def _trl_surrogate(kind: str, o: Options, limits: Any) -> Any:
         return surrogate.clipped_weight if kind == "cispo" else gate
     if kind == "vespo" or kind not in (*TRL_MEANS, "dr_grpo"):
         return OwnPiece(str(kind))
-    if o["entropy_coef"] or o["use_adaptive_entropy"]:
-        return (
-            surrogate.EntropyBonus(float(o["entropy_coef"]))
-            if o["entropy_coef"]
-            else OwnPiece("adaptive entropy bonus")
-        )
+    if o["entropy_coef"]:
+        return surrogate.EntropyBonus(float(o["entropy_coef"]))
     if o["off_policy_mask_threshold"] is not None:
         return surrogate.SequenceMask(float(o["off_policy_mask_threshold"]))
     if o["delta"] is None:
@@ -129,13 +138,13 @@ def _trl_surrogate(kind: str, o: Options, limits: Any) -> Any:
 
 
 def _trl_advantage(o: Options) -> Any:
-    scales = {name: scale for scale, name in trl.SCALES.items()}
+    scales: dict[str, Any] = {name: scale for scale, name in trl.SCALES.items()}
     scale = scales.get(o["scale_rewards"])
     plain: Any = advantages.GroupAdvantage(scale, trl.EPS) if scale else OwnPiece(f"scale_rewards={o['scale_rewards']}")
     if o["multi_objective_aggregation"] == "normalize_then_sum":
         weights = o["reward_weights"] or []
         plain = (
-            advantages.StandardizedApart(*map(float, weights), trl.EPS)
+            advantages.StandardizedApart(float(weights[0]), float(weights[1]), trl.EPS)
             if len(weights) == 2
             else OwnPiece("each reward standardised apart")
         )
@@ -315,7 +324,7 @@ def same(a: Any, b: Any) -> bool:
     if type(a) is not type(b) or not is_dataclass(a):
         return bool(a == b)
     scaled = isinstance(a, aggregation.Constant | shaping.SoftOverlongPunishment)
-    if scaled and (a.max_length == 1) != (b.max_length == 1):
+    if scaled and (a.max_length == 1) != (b.max_length == 1):  # type: ignore[union-attr]
         return False
     without = {"eps", *(("max_length", "cache") if scaled else ())}
     pairs = [(getattr(a, each.name), getattr(b, each.name)) for each in fields(a) if each.name not in without]
@@ -362,28 +371,26 @@ def nearest(algorithm: Algorithm) -> tuple[Algorithm, ...]:
 
 
 def beyond(
-    config: Config, algorithm: Algorithm, settings: TrainSettings, accumulation: int, idle: Iterable[str] = ()
+    config: Config, algorithm: Algorithm, settings: TrainSettings, accumulation: int, idle: Collection[str] = ()
 ) -> Iterator[tuple[str, str]]:
     """Give (what, why): where the export says that a slot only comes near, and options that no slot accounts for.
 
     idle: options without an effect, which say nothing.
     """
-    if isinstance(algorithm, PreferenceOptimization):
-        return
-    without = set(idle)
-    of_verl = config.kind == VERL
-    library, options = (verl if of_verl else trl), config.options
-    lines = list(lines_of(library.TABLE, Case(algorithm.slots(), settings, accumulation)))
-    lines = [line for line in lines if not line.own]
-    told = {name: (value, line) for line in lines for name, value in line.fields.items()}
-    for line in lines:
-        if line.fit == "approximate" and line.slot != "select":
-            yield line.slot, line.why.replace(" (measured below)", "")
+    options = config.options
+    told: dict[str, tuple[Any, Slot]] = {}
+    if not isinstance(algorithm, PreferenceOptimization):
+        table: Table = verl.TABLE if config.kind == VERL else trl.TABLE
+        lines = [line for line in lines_of(table, Case(algorithm.slots(), settings, accumulation)) if not line.own]
+        told = {name: (value, line) for line in lines for name, value in line.fields.items()}
+        yield from (
+            (line.slot, line.why.replace(" (measured below)", "")) for line in lines if line.fit == "approximate"
+        )
     for name, (value, line) in told.items():
-        if name not in without and not _alike(name, options.get(name), value):
-            yield f"{name}={options.get(name)}", line.why
-    for name, neutral in library.DEFAULTS.items():
-        apart = name in BEYOND and name not in told and name not in without and options.get(name) != neutral
+        if name not in idle and not _alike(name, options.get(name), value):
+            yield f"{name}={options.get(name)}", BEYOND.get(name, line.why)
+    for name, neutral in NEUTRAL[config.kind].items():
+        apart = name in BEYOND and name not in told and name not in idle and options.get(name) != neutral
         if apart and not _accounted(name, algorithm):
             yield f"{name}={options.get(name)}", BEYOND[name]
 
@@ -398,13 +405,13 @@ def _alike(name: str, here: Any, value: Any) -> bool:
 
 def _accounted(name: str, algorithm: Algorithm) -> bool:
     """Whether a piece, or a part beside the slots, says an option that its row leaves out."""
-    last = name.rpartition(".")[2]
-    if last == "entropy_coeff":
-        return hasattr(algorithm, "entropy_weight") or not isinstance(
-            algorithm.slots()["surrogate"], surrogate.DualClip
-        )
-    if last == "use_kl_in_reward":
-        return isinstance(algorithm.slots()["kl"], kl.KLInReward | OwnPiece) or isinstance(
-            algorithm.slots()["advantage"], advantages.WhitenedReturn
-        )
-    return last == "clip_ratio_c" and not isinstance(algorithm.slots()["bounds"], bounds.ChangeBounds)
+    if isinstance(algorithm, PreferenceOptimization):
+        return False
+    by = {
+        "entropy_coeff": hasattr(algorithm, "entropy_weight")
+        or isinstance(algorithm.surrogate, surrogate.EntropyBonus),
+        "use_kl_in_reward": isinstance(algorithm.kl, kl.KLInReward | OwnPiece)
+        or isinstance(algorithm.advantage, advantages.WhitenedReturn),
+        "multi_objective_aggregation": isinstance(algorithm.advantage, OwnPiece),
+    }
+    return by.get(name.rpartition(".")[2], False)

@@ -1,7 +1,7 @@
-"""Every option of TRL's GRPOConfig and DPOConfig and of verl's ppo_trainer.yaml, with its default: `python -m tests.interop.fields`
-writes rlviz/interop/fields.json.
+"""Every option of TRL's GRPOConfig and DPOConfig and of verl's ppo_trainer.yaml, with its default:
+`python -m tests.interop.fields` writes rlviz/interop/fields.json.
 
-Needs trl 1.16.0, and verl 0.9.1 where Python finds it (an unpacked wheel on the path will do: its YAML is read, nothing of it runs).
+Needs trl 1.16.0, and verl 0.9.1 where Python finds it; an unpacked wheel on the path will do, since only its YAML is read.
 """
 
 from __future__ import annotations
