@@ -44,7 +44,7 @@ PUNISHMENT = "get_soft_overlong_punishment"
 OVERRIDE = re.compile(r"(?P<plus>[+~]*)(?P<name>[A-Za-z_]\w*(?:\.\w+)+)=(?P<value>.*)", re.S)
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.S)
 USED = re.compile(r"\$\{(\w+)(?:\[@\])?(?::?-([^{}]*))?\}|\$(\w+)")
-SUM = re.compile(r"\$\(\(([^$]*?)\)\)")
+SUM = re.compile(r"\$\(\(((?:[^$()]|\([^$()]*\))*)\)\)")
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 OPERATORS = {
     ast.Add: operator.add,
@@ -60,7 +60,8 @@ class Config:
     """What a configuration sets.
 
     kind: one of KINDS. given: option → value. unread: option → text that is no literal. unknown: name → the nearest known, or
-    what became of it. punishment: of overlong responses, among TRL's reward functions, (longest, cache). notes: what was guessed.
+    what became of it. punishment: of overlong responses, among TRL's reward functions, (longest, cache). lora: whether TRL's
+    model has an adapter. notes: what was guessed.
     """
 
     kind: str
@@ -68,6 +69,7 @@ class Config:
     unread: Mapping[str, str] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
     punishment: tuple[int, int] | None = None
+    lora: bool = False
     notes: tuple[str, ...] = ()
 
     @property
@@ -88,6 +90,7 @@ class _Found:
     added: set[str] = field(default_factory=set)  # by hydra's +
     kind: str | None = None
     punishment: tuple[int, int] | None = None
+    lora: bool = False
     notes: list[str] = field(default_factory=list)
 
 
@@ -154,6 +157,7 @@ def _python(text: str) -> _Found:
         found.notes.append(
             "carried(…) puts another algorithm in its trainer: what the options say of one is not trained"
         )
+    found.lora = any(keyword.arg == "peft_config" for each in calls for keyword in each.keywords)
     found.punishment = next((_two(each) for each, name in named if name == PUNISHMENT), None)
     return found
 
@@ -279,7 +283,7 @@ def _shell(text: str) -> _Found:
     found, known = _Found(), _Variables()
     text = re.sub(r"(?m)^\s*#.*$", "", text)
     text = re.sub(r"[ \t]*\\[ \t]*\r?\n", "\n", text)
-    text = re.sub(r"\$\(\((.*?)\)\)(?!\))", lambda match: "$((" + match[1].replace(" ", "") + "))", text)
+    text = SUM.sub(lambda match: match[0].replace(" ", ""), text)
     try:
         words = shlex.split(text, comments=True)
     except ValueError:
@@ -426,7 +430,8 @@ def _known(found: _Found, kind: str) -> Config:
         given["scale_rewards"] = "group" if given["scale_rewards"] else "none"
     if kind == "DPOConfig" and isinstance(given.get("loss_type"), str):
         given["loss_type"] = [given["loss_type"]]
-    return Config(kind, given, unread, unknown, found.punishment, tuple(dict.fromkeys(found.notes)))
+    lora = found.lora or bool(found.values.get("use_peft"))
+    return Config(kind, given, unread, unknown, found.punishment, lora, tuple(dict.fromkeys(found.notes)))
 
 
 def _renamed(name: str) -> str:

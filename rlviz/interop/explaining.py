@@ -16,12 +16,12 @@ from typing import Any
 from rlviz.algorithms.base import GroupPolicyGradient
 from rlviz.algorithms.family import Algorithm
 from rlviz.algorithms.preference import PreferenceOptimization
-from rlviz.interop import foreign, verl
+from rlviz.interop import verl
 from rlviz.interop.batches import Batch, batch_of
 from rlviz.interop.configs import VERL, Config, read_config
 from rlviz.interop.exporting import CHECKED, Measured, OwnPiece, kind_of, measured
-from rlviz.interop.idle import without_effect
-from rlviz.interop.reading import WEIGHTED, algorithm_of, beyond, distance, nearest, parts, same
+from rlviz.interop.reading import WEIGHTED, algorithm_of, beyond, distance, nearest, parts, same, unnamed
+from rlviz.interop.rows import columns, first_steps, without_effect
 from rlviz.markup import Markup, element, joined, table
 from rlviz.pieces import aggregation, bounds, gae, kl, mismatch, preference, ratios, selection, shaping, surrogate
 from rlviz.pieces.words import label, reason
@@ -107,9 +107,11 @@ class Explanation:
     def summary(self) -> str:
         """Which algorithm it is, in a line."""
         library = "verl" if self.config.kind == VERL else "trl"
-        but = f"but for {', '.join(self.differing)}" if self.differing else "as in its paper"
+        but = f"{self.name}, but for {', '.join(self.differing)}" if self.differing else f"{self.name}, as in its paper"
+        own = unnamed(self.algorithm)
+        told = f"no algorithm of rlviz, for its {' and '.join(own)}; here beside {self.name}" if own else but
         also = f" (or {self.also})" if self.also else ""
-        return f"{self.config.kind}, read as {library} {CHECKED[library]} has it: {self.name}, {but}{also}."
+        return f"{self.config.kind}, read as {library} {CHECKED[library]} has it: {told}{also}."
 
     def sections(self) -> Iterator[tuple[str, list[str]]]:
         """Give heading → lines, but for the slots."""
@@ -135,7 +137,8 @@ class Explanation:
         """Return all of it as JSON has it."""
         return {
             "kind": self.config.kind,
-            "algorithm": self.name,
+            "algorithm": None if unnamed(self.algorithm) else self.name,
+            "beside": self.name,
             "differs": list(self.differing),
             "also": self.also,
             "slots": [asdict(line) | {"differs": line.differs} for line in self.slots],
@@ -217,8 +220,8 @@ def _explained(config: Config, algorithm: Algorithm, batch: Batch) -> Explanatio
         slots=slots,
         beyond=(*beyond(config, algorithm, settings, max(1, batch.accumulation), idle), *_no_group(algorithm, batch)),
         batch=batch,
-        columns=tuple(_columns(config, algorithm)),
-        first=tuple(_first(config, algorithm, batch)),
+        columns=tuple(columns(config, batch)),
+        first=tuple(first_steps(config, batch)),
         idle=tuple((name, why) for name, why in idle.items() if name in config.given),
         symptoms=tuple(_symptoms(config, algorithm, batch)),
         measured=found if found and found.gradient > 1e-6 else None,
@@ -314,93 +317,6 @@ def _wrapped(text: str, indent: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent or "  ", break_on_hyphens=False)
 
 
-CLIPPING = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
-MODE = A + "policy_loss.loss_mode"
-
-
-# -- the log
-def _columns(config: Config, algorithm: Algorithm) -> Iterator[str]:
-    """Give the columns that the log will have, as `rlviz import` reads them, then those that only this library has."""
-    o = config.options
-    if config.kind == VERL:
-        lacking = {"critic/vf_loss", "critic/vf_explained_var"} if not hasattr(algorithm, "value_loss") else set()
-        lacking |= set() if o[A + "use_kl_loss"] else {"actor/kl_loss"}
-        lacking |= {"rollout_corr/k3_kl"} if not o[R + "calculate_log_probs"] else set()
-        lacking |= {"actor/pg_clipfrac_lower"} if o[MODE] in ("clip_cov", "kl_cov", "gpg") else set()
-        more = ["actor/ppo_kl"] + ["actor/pg_clipfrac"] * (o[MODE] not in ("kl_cov", "gpg"))
-        more += ["actor/reward_kl_penalty"] * bool(o["algorithm.use_kl_in_reward"]) + [
-            "training/rollout_probs_diff_mean"
-        ] * bool(o[R + "calculate_log_probs"])
-        yield from [name for name in foreign.VERL if name not in lacking] + more
-        return
-    pairs = isinstance(algorithm, PreferenceOptimization)
-    of_pairs = (
-        "rewards/margins",
-        "rewards/accuracies",
-        "rewards/chosen",
-        "rewards/rejected",
-        "logps/chosen",
-        "logps/rejected",
-    )
-    shared = ("loss", "grad_norm", "learning_rate", "entropy")
-    if pairs:
-        yield from [name for name in foreign.TRL if name in (*shared, *of_pairs)]
-        return
-    lacking = {*of_pairs, "clip_ratio/dual_mean"} | (set() if o["beta"] else {"kl"})
-    lacking |= set() if o["loss_type"] in CLIPPING else {"clip_ratio/low_mean", "clip_ratio/high_mean"}
-    yield from [name for name in foreign.TRL if name not in lacking]
-    yield from ["reward_std", *["clip_ratio/region_mean"] * (o["loss_type"] in CLIPPING)]
-    yield from ["cispo_clip_ratio"] * (o["loss_type"] == "cispo")
-    yield from ["sampling/sampling_logp_difference/mean"] * bool(o["use_vllm"])
-
-
-def _first(config: Config, algorithm: Algorithm, batch: Batch) -> Iterator[str]:
-    """Give what the log shows in the first ten steps, as far as it follows from the options."""
-    o = config.options
-    if isinstance(algorithm, PreferenceOptimization):
-        if o["loss_type"] in (["sigmoid"], ["ipo"]):
-            begin = "0.693 (log 2)" if o["loss_type"] == ["sigmoid"] else f"{(1 / (2 * o['beta'])) ** 2:.3g}, (1 / 2β)²"
-            yield f"loss begins at {begin}: policy and reference are one, so rewards/margins and rewards/accuracies begin at 0"
-    elif config.kind == VERL:
-        clip = "actor/pg_clipfrac and actor/ppo_kl"
-        if batch.on_policy and not o["algorithm.rollout_correction.bypass_mode"]:
-            with_log = o[MODE] in ("cispo", "gpg", "dppo_tv", "dppo_kl")
-            yield f"{clip} stay at 0, actor/pg_loss {'is of either sign' if with_log else 'near it'}: one update a rollout"
-        elif not o["algorithm.rollout_correction.bypass_mode"]:
-            yield f"{clip} are means over a rollout's {batch.updates} updates, of which the first has every ratio at 1"
-        if o[A + "use_kl_loss"]:
-            yield "actor/kl_loss is about 0 at step 1 and grows; a large one says that the reference is another model"
-        if hasattr(algorithm, "value_loss"):
-            yield "critic/vf_explained_var begins near 0 or below, and should rise"
-    else:
-        clip = "clip_ratio/* stay at 0; " if o["loss_type"] in CLIPPING else ""
-        if batch.on_policy:
-            yield f"{clip}{_loss_of_one_update(o, algorithm)}, while grad_norm is not"
-        elif clip:
-            yield f"clip_ratio/* are 0 at the first of a rollout's {batch.updates} updates, and small at the others"
-        if o["beta"]:
-            yield "kl is about 0 at step 1 and grows; a large one says that the reference is another model"
-        yield "frac_reward_zero_std is the share of groups without a gradient: near 1 nothing is learned"
-    if config.kind != VERL and o["logging_steps"] != 1:
-        yield f"one row in {o['logging_steps']:g} updates (logging_steps): a row is their mean, and the first is not step 1"
-    warm = (
-        o[A + "optim.lr_warmup_steps"] > 0 or o[A + "optim.lr_warmup_steps_ratio"] > 0
-        if config.kind == VERL
-        else (o.get("warmup_steps") or 0) > 0
-    )
-    if warm:
-        yield "the learning rate of the first step is 0: it teaches nothing"
-
-
-def _loss_of_one_update(o: Mapping[str, Any], algorithm: Algorithm) -> str:
-    """Return what TRL's loss is where every ratio is 1, and the advantages of a group add up to 0."""
-    if o["loss_type"] in ("cispo", "vespo"):
-        return "loss is of either sign, with log π in the place of the ratio"
-    plain = not (o["beta"] or o["entropy_coef"] or o["mask_truncated_completions"] or o["top_entropy_quantile"] < 1)
-    weighted = isinstance(algorithm.slots()["advantage"], WEIGHTED)
-    return "loss is 0" if o["loss_type"] == "grpo" and plain and not weighted else "loss is near 0, of either sign"
-
-
 # -- entries of notebooks/symptoms.md
 def _symptoms(config: Config, algorithm: Algorithm, batch: Batch) -> Iterator[tuple[str, str]]:
     """Give (heading, why) for what people with such a configuration ask about, the gravest first."""
@@ -412,7 +328,7 @@ def _symptoms(config: Config, algorithm: Algorithm, batch: Batch) -> Iterator[tu
         return
     slots = algorithm.slots()
     longest = o["data.max_response_length"] if of_verl else o["max_completion_length"]
-    lora = (o["actor_rollout_ref.model.lora_rank"] or 0) > 0 if of_verl else False
+    lora = (o["actor_rollout_ref.model.lora_rank"] or 0) > 0 if of_verl else config.lora
     rate = o[A + "optim.lr"] if of_verl else o["learning_rate"]
     width = getattr(slots["bounds"], "eps_high", 0)
     engines = isinstance(slots["advantage"], WEIGHTED)
@@ -458,5 +374,5 @@ def _symptoms(config: Config, algorithm: Algorithm, batch: Batch) -> Iterator[tu
         yield "Responses grow longer and longer", "1/|o| punishes a long wrong answer less a token"
     if batch.on_policy:
         yield "The ratio is always 1, the clip fraction is 0", "one update a rollout: no fault"
-    if slots["kl"] is None:
+    if slots["kl"] is None and not getattr(slots["advantage"], "beta", 0):
         yield "There is no KL in the log", "no KL term: no fault"

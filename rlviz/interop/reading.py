@@ -49,7 +49,12 @@ ESTIMATORS = {
 ALSO = {"k1": kl.k1, "k2": kl.k2, "k3": kl.k3}  # verl's other names of estimators
 NEARLY = 0.5  # farther by at most this, an algorithm is as good a name
 WEIGHTED = (mismatch.TruncatedWeight, mismatch.MaskedWeight, mismatch.FullWeight)
-DEFINING = ("ratio", "surrogate", "advantage")  # slots that make an algorithm another one rather than a variant
+DEFINING = (
+    "ratio",
+    "surrogate",
+    "advantage",
+    "pair loss",
+)  # slots that make an algorithm another one rather than a variant
 
 NEUTRAL: dict[str, Options] = {"GRPOConfig": trl.DEFAULTS, "DPOConfig": trl.PAIR_DEFAULTS, VERL: verl.DEFAULTS}
 # option → what it does that no slot says, where it is not what the exports write out (their DEFAULTS)
@@ -61,6 +66,7 @@ BEYOND = {
     "off_policy_mask_threshold": "bad responses that the sampler found much likelier leave the loss",
     "vllm_importance_sampling_correction": "multiplies each loss by the weight between the two engines",
     "multi_objective_aggregation": "each reward is standardised by itself before they are added",
+    "label_smoothing": "the loss takes a pair to be the wrong way round with that probability",
     "max_length": "pairs are cut off at that many tokens, prompt included",
     "loss_weights": "several losses are added with these weights",
     "use_weighting": "each pair counts by how likely the policy finds it",
@@ -334,7 +340,8 @@ def same(a: Any, b: Any) -> bool:
 def distance(a: Algorithm, b: Algorithm) -> float:
     """Return how far two algorithms are apart, for naming one.
 
-    A slot of another kind counts 1, of ratio, surrogate and advantage 2; where only numbers of a piece differ, half.
+    A slot of another kind counts 1, of ratio, surrogate and advantage 2; where only numbers of a piece differ, half. A dual clip
+    in place of the plain one, which verl always has, counts half of 1, a correction between engines 1.
     """
     ours, theirs = parts(a), parts(b)
     total = 0.0
@@ -343,6 +350,8 @@ def distance(a: Algorithm, b: Algorithm) -> float:
         weight = 2.0 if name in DEFINING else 1.0
         if isinstance(x, WEIGHTED) and not isinstance(y, WEIGHTED):  # a correction beside the algorithm's own advantage
             x, total = x.advantage, total + 1
+        if isinstance(x, surrogate.DualClip) and y is surrogate.pessimistic:
+            weight = 0.5
         total += 0.0 if same(x, y) else weight / 2 if _only_numbers(x, y) else weight
     return total
 
@@ -362,9 +371,19 @@ def parts(algorithm: Algorithm) -> dict[str, Any]:
     return beyond if isinstance(algorithm, PreferenceOptimization) else {**algorithm.slots(), **beyond}
 
 
+def unnamed(algorithm: Algorithm) -> tuple[str, ...]:
+    """Return the slots that make an algorithm what it is and have a piece that rlviz does not have."""
+    return tuple(name for name, piece in parts(algorithm).items() if name in DEFINING and isinstance(piece, OwnPiece))
+
+
 def nearest(algorithm: Algorithm) -> tuple[Algorithm, ...]:
-    """Return the algorithms of the family from which this one differs least, the nearest first, of several the first."""
+    """Return the algorithms of the family from which this one differs least, the nearest first, of several the first.
+
+    One with a piece that rlviz does not have where it counts is none of the family: it is put beside GRPO, PPO or DPO.
+    """
     family = [each for each in (*ALGORITHMS, *RELATIVES) if type(each) is type(algorithm)]
+    if unnamed(algorithm):
+        return tuple(each for each in family if each in (GRPO, PPO, DPO))
     near = sorted(family, key=lambda each: distance(algorithm, each))
     least = distance(algorithm, near[0])
     return tuple(each for each in near if distance(algorithm, each) <= least + NEARLY * (least > 0))
@@ -386,8 +405,10 @@ def beyond(
         yield from (
             (line.slot, line.why.replace(" (measured below)", "")) for line in lines if line.fit == "approximate"
         )
+    own = isinstance(parts(algorithm).get("surrogate"), OwnPiece)  # whose name is that of the loss
     for name, (value, line) in told.items():
-        if name not in idle and not _alike(name, options.get(name), value):
+        named = own and name.endswith(("loss_mode", "loss_type"))
+        if not (named or name in idle or _alike(name, options.get(name), value)):
             yield f"{name}={options.get(name)}", BEYOND.get(name, line.why)
     for name, neutral in NEUTRAL[config.kind].items():
         apart = name in BEYOND and name not in told and name not in idle and options.get(name) != neutral
@@ -408,8 +429,7 @@ def _accounted(name: str, algorithm: Algorithm) -> bool:
     if isinstance(algorithm, PreferenceOptimization):
         return False
     by = {
-        "entropy_coeff": hasattr(algorithm, "entropy_weight")
-        or isinstance(algorithm.surrogate, surrogate.EntropyBonus),
+        "entropy_coeff": isinstance(algorithm.surrogate, surrogate.EntropyBonus),
         "use_kl_in_reward": isinstance(algorithm.kl, kl.KLInReward | OwnPiece)
         or isinstance(algorithm.advantage, advantages.WhitenedReturn),
         "multi_objective_aggregation": isinstance(algorithm.advantage, OwnPiece),

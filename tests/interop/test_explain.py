@@ -15,7 +15,7 @@ import torch
 
 from rlviz import GRPO
 from rlviz.algorithms import ALGORITHMS, RELATIVES, PreferenceOptimization, find_algorithm
-from rlviz.interop import Explanation, explain_config, explaining, idle, to_trl, to_verl
+from rlviz.interop import Explanation, explain_config, explaining, rows, to_trl, to_verl
 from rlviz.interop.configs import KINDS, VERL, defaults, read_config
 from rlviz.interop.reading import BEYOND, NEUTRAL, parts, same
 from rlviz.interop.writing import script, yaml_text
@@ -323,8 +323,8 @@ def test_options_without_an_effect_have_none():
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_name_options_that_there_are(kind):
     names = [*defaults(kind), "reward.reward_kwargs.overlong_buffer_cfg.enable"]
-    for options, _, _ in idle._rows(kind):
-        for option in options:
+    for options, _, _ in rows.rows(rows.IDLE[kind]):
+        for option in map(rows._full, options.split()):
             assert any(name.startswith(option.rstrip("*")) for name in names), option
     assert set(NEUTRAL[kind]) <= set(names)
     assert set(BEYOND) <= {name for each in NEUTRAL.values() for name in each}
@@ -357,6 +357,57 @@ def test_what_is_set_and_has_no_effect(text, without):
     assert {name for name, _ in explain_config(text).idle} == without
 
 
+OTHERS = {  # what each option that decides an algorithm may be, where it is not the default
+    "GRPOConfig": {
+        "delta": 4.0, "beta": 0.3, "mask_truncated_completions": True, "multi_objective_aggregation": "normalize_then_sum",
+        "top_entropy_quantile": 0.2, "entropy_coef": 0.01, "use_adaptive_entropy": True, "off_policy_mask_threshold": 0.5,
+        "use_vllm": True, "repetition_penalty": 1.1, "sync_ref_model": True, "use_bias_correction_kl": False, "epsilon": 0.1,
+        "epsilon_high": 0.3, "importance_sampling_level": "sequence", "loss_type": "luspo", "scale_rewards": "batch",
+    },
+    "DPOConfig": {
+        "loss_weights": [0.5], "label_smoothing": 0.1, "use_weighting": True, "ld_alpha": 0.5, "f_divergence_type": "js",
+        "sync_ref_model": True, "max_length": 512, "loss_type": "hinge", "beta": 0.3,
+    },
+    VERL: {
+        A + "clip_ratio_c": 5.0, A + "entropy_coeff": 0.01, A + "use_kl_loss": True, "algorithm.use_kl_in_reward": True,
+        "algorithm.gamma": 0.9, "algorithm.filter_groups.enable": True, "algorithm.rollout_correction.rollout_is": "token",
+        "algorithm.rollout_correction.rollout_rs": "token_k1", "algorithm.rollout_correction.bypass_mode": True,
+        A + "clip_ratio_low": 0.1, A + "clip_ratio_high": 0.3, A + "loss_agg_mode": "seq-mean-token-sum", A + "tau_pos": 2.0,
+        "algorithm.norm_adv_by_std_in_grpo": False, "algorithm.lam": 0.5, A + "clip_ratio": 0.1, A + "loss_scale_factor": 9,
+    },
+}  # fmt: skip
+BASES = {
+    "GRPOConfig": [
+        {"num_iterations": 2, "loss_type": kind, "beta": beta}
+        for kind in ("dapo", "cispo", "sapo", "vespo")
+        for beta in (0, 0.1)
+    ]
+    + [{"num_iterations": 2, "entropy_coef": 0.1}, {"num_iterations": 2, "off_policy_mask_threshold": 0.1}, {"use_vllm": True}],
+    "DPOConfig": [{}, {"loss_type": "ipo"}, {"loss_type": "robust"}],
+    VERL: [
+        {"algorithm.adv_estimator": adv, A + "policy_loss.loss_mode": mode, R + "n": 4}
+        for adv, mode in (
+            ("grpo", "vanilla"), ("gae", "vanilla"), ("rloo", "gspo"), ("reinforce_plus_plus", "cispo"), ("remax", "sapo"),
+            ("grpo", "geo_mean"), ("gae", "gpg"), ("opo", "kl_cov"), ("grpo", "dppo_tv"),
+        )
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_that_decides_is_passed_over_in_silence(kind):
+    """Another value of an option changes a slot or what is said beyond them, or it is named as without effect or refused."""
+    write = overrides if kind == VERL else json.dumps
+    for base in BASES[kind]:
+        plain = explain_config(write({**ENOUGH, **base} if kind == VERL else base or {"beta": 0.1}), kind=kind)
+        for name, value in OTHERS[kind].items():
+            changed = {**(ENOUGH if kind == VERL else {}), **base, name: value}
+            told = explain_config(write(changed), kind=kind)
+            named = str((told.idle, told.batch.refused))
+            apart = told.slots != plain.slots or told.beyond != plain.beyond or base.get(name) == value
+            assert apart or name.rpartition(".")[2] in named, (base, name)
+
+
 def test_symptoms_are_entries_of_the_page():
     headings = {line[3:] for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("## ")}
     tree = ast.parse(inspect.getsource(explaining._symptoms))
@@ -371,11 +422,12 @@ def test_columns_and_first_steps():
         and "clip_ratio/high_mean" in plain.columns
         and "clip_ratio/dual_mean" not in plain.columns
     )
-    assert plain.first[0] == "clip_ratio/* stay at 0; loss is 0, while grad_norm is not" and len(plain.first) == 2
+    assert plain.first[:2] == ("clip_ratio/* stay at 0: one update a rollout", "loss is 0, while grad_norm is not")
+    assert len(plain.first) == 3
     held = explain_config("num_generations: 8\nbeta: .1\nnum_iterations: 2\nwarmup_steps: 10")
     assert "kl" in held.columns and any("kl is about 0 at step 1" in line for line in held.first)
     assert any("rollout's 2 updates" in line for line in held.first) and any(
-        "learning rate of the first step is 0" in x for x in held.first
+        "learning_rate of the first step is 0" in x for x in held.first
     )
     assert "cispo_clip_ratio" in explain_config("loss_type: cispo\nepsilon_high: 5.0\nnum_generations: 8").columns
     assert explain_config("DPOConfig(beta=.1)").first[0].startswith("loss begins at 0.693")
