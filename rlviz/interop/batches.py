@@ -7,6 +7,7 @@ from typing import Any
 
 from rlviz.interop import verl
 from rlviz.interop.configs import VERL, Config
+from small_models.checks import shown
 
 ONE = "; more devices: --devices N"
 
@@ -35,8 +36,21 @@ class Batch:
         return self.parts * self.passes
 
 
+SIZES = (
+    *("per_device_train_batch_size", "gradient_accumulation_steps", "num_generations", "num_iterations"),
+    *("data.train_batch_size", "trainer.nnodes", "trainer.n_gpus_per_node"),
+    *(verl.ROLLOUT + "n", verl.ACTOR + "ppo_mini_batch_size", verl.ACTOR + "ppo_epochs"),
+)
+MAYBE = ("generation_batch_size", "steps_per_generation", verl.ACTOR + "ppo_micro_batch_size_per_gpu")  # or None
+
+
 def batch_of(config: Config, devices: int) -> Batch:
-    """Return the arithmetic of a configuration; devices: TRL's processes."""
+    """Return the arithmetic of a configuration; devices: TRL's processes. Raises ValueError for sizes that are none."""
+    for name in (*SIZES, *MAYBE):
+        value = config.options.get(name, 1)
+        whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+        if not (whole or (value is None and name in MAYBE)):
+            raise ValueError(f"{name} must be a whole number, at least 1; got {shown(value)}")
     if config.kind == VERL:
         return _of_verl(config.options)
     return _of_groups(config.options, devices) if config.kind == "GRPOConfig" else _of_pairs(config.options, devices)

@@ -24,6 +24,7 @@ from small_models.checks import shown
 from small_models.files import read_file
 
 LARGEST = 2**20  # bytes of a configuration
+LONGEST = 10_000  # characters of a variable of a script
 DEEPEST, MOST = 12, 10_000  # levels and options of a YAML file, whose aliases could make more
 TRL_KINDS, VERL = ("GRPOConfig", "DPOConfig"), "ppo_trainer.yaml"
 KINDS = (*TRL_KINDS, VERL)
@@ -132,7 +133,9 @@ def _any(text: str) -> _Found:
     """Read a text of which nobody says what it is."""
     if re.search(r"\b(GRPO|DPO)Config\s*\(", text):
         return _python(text)
-    looks_like_words = re.search(r"(?m)^\s*--\w|\s--\w|[\w.]+\.\w+=", text) and not re.search(r"(?m)^\w+:(\s|$)", text)
+    looks_like_words = re.search(r"\s--\w|(?<![\w.])\w+(?:\.\w+)+=", f" {text}") and not re.search(
+        r"(?m)^\w+:(\s|$)", text
+    )
     return _shell(text) if looks_like_words else _yaml(text)
 
 
@@ -140,7 +143,7 @@ def _python(text: str) -> _Found:
     source = "\n".join("" if line.lstrip().startswith(("!", "%")) else line for line in text.splitlines())
     try:
         tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(f"the Python in it cannot be parsed: line {getattr(error, 'lineno', '?')}") from None
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     named = [(each, _name(each)) for each in calls]
@@ -210,8 +213,11 @@ def _literal(node: ast.expr) -> Any:
 
 
 def _notebook(text: str) -> _Found:
-    cells = _json_of(text).get("cells", [])
-    return _python("\n".join("".join(cell["source"]) for cell in cells if cell.get("cell_type") == "code"))
+    cells = _json_of(text).get("cells")
+    code = [cell for cell in cells if isinstance(cell, dict)] if isinstance(cells, list) else []
+    return _python(
+        "\n".join("".join(map(str, cell.get("source", ""))) for cell in code if cell.get("cell_type") == "code")
+    )
 
 
 def _json_of(text: str) -> Any:
@@ -275,14 +281,16 @@ def _flat(tree: Mapping[Any, Any], before: str = "", level: int = 0) -> Iterator
 
 def _number(value: Any) -> Any:
     """Return a number for a text that is one: YAML takes 1e-6 for a text, and both libraries for a number."""
-    return float(value) if isinstance(value, str) and NUMBER.fullmatch(value.strip()) else value
+    if not isinstance(value, str) or not NUMBER.fullmatch(value.strip()):
+        return value
+    return int(value) if value.strip().isdigit() else float(value)
 
 
 def _shell(text: str) -> _Found:
     """Read overrides (a.b=c) and flags (--a b) of the commands in a script, its variables filled in."""
     found, known = _Found(), _Variables()
-    text = re.sub(r"(?m)^\s*#.*$", "", text)
-    text = re.sub(r"[ \t]*\\[ \t]*\r?\n", "\n", text)
+    text = re.sub(r"(?m)^[ \t]*#.*$", "", text)
+    text = re.sub(r"\\[ \t]*\r?\n", "\n", text)
     text = SUM.sub(lambda match: match[0].replace(" ", ""), text)
     try:
         words = shlex.split(text, comments=True)
@@ -319,7 +327,7 @@ def _expanded(words: list[str], known: _Variables, found: _Found, level: int = 0
         if assignment:
             name, value = assignment[1], _filled(assignment[2], known)
             known.twice |= {name} if known.get(name, value) != value else set()
-            known[name] = value
+            known[name] = value[:LONGEST]
             continue
         filled = _filled(word, known)
         filled = filled if "(" in filled else filled.rstrip(")")  # of an array the last
@@ -339,9 +347,11 @@ def _filled(text: str, known: Mapping[str, str]) -> str:
     """Return a text with variables and arithmetic filled in; what is not known stays as it is."""
     for _ in range(8):
         before = text
+        if len(text) > LONGEST:
+            break
         text = USED.sub(lambda match: known.get(match[1] or match[3], match[0] if match[2] is None else match[2]), text)
         text = SUM.sub(lambda match: _sum(match, known), text)
-        if text == before or len(text) > LARGEST:
+        if text == before:
             break
     return text
 
@@ -388,18 +398,16 @@ def _flags(found: _Found, words: list[str]) -> None:
 
 
 def _kind(found: _Found, text: str) -> str:
-    """Return which of TRL's two configurations has more of the names. Raises ValueError where neither has more."""
-    count = {kind: sum(name in defaults(kind) for name in (*found.values, *found.unread)) for kind in TRL_KINDS}
-    words = {kind: len(re.findall(kind[:-6], text, re.I)) for kind in TRL_KINDS}
-    first, second = sorted(
-        TRL_KINDS,
-        key=lambda kind: (count[kind], words[kind] and not words[TRL_KINDS[kind == TRL_KINDS[0]]]),
-        reverse=True,
-    )
-    if not count[first]:
-        few = ", ".join(list(found.values)[:4])
-        raise ValueError(f"no option of TRL or verl is among what the configuration sets: {shown(few)}")
-    if count[first] == count[second] and bool(words[first]) == bool(words[second]):
+    """Return which of TRL's two configurations has more of the names, of equals the one whose name stands in the text.
+
+    Raises ValueError where neither has more.
+    """
+    names = [*found.values, *found.unread]
+    scores = {k: (sum(n in defaults(k) for n in names), k[: -len("Config")].lower() in text.lower()) for k in TRL_KINDS}
+    first, second = sorted(TRL_KINDS, key=lambda each: scores[each], reverse=True)
+    if not scores[first][0]:
+        raise ValueError(f"no option of TRL or verl is among what the configuration sets: {', '.join(names[:4])[:80]}")
+    if scores[first] == scores[second]:
         raise ValueError(
             f"the options fit GRPOConfig and DPOConfig alike: say which with kind (--kind), one of {', '.join(KINDS)}"
         )

@@ -8,7 +8,7 @@ condition is read in the source of TRL 1.16.0 and verl 0.9.1.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from rlviz.interop import verl
 from rlviz.interop.batches import Batch, batch_of
 from rlviz.interop.configs import VERL, Config, read_config
 from rlviz.interop.exporting import CHECKED, Measured, OwnPiece, kind_of, measured
-from rlviz.interop.reading import WEIGHTED, algorithm_of, beyond, distance, nearest, parts, same, unnamed
+from rlviz.interop.reading import WEIGHTED, algorithm_of, beyond, differing, nearest, parts, same, unnamed
 from rlviz.interop.rows import columns, first_steps, without_effect
 from rlviz.markup import Markup, element, joined, table
 from rlviz.pieces import aggregation, bounds, gae, kl, mismatch, preference, ratios, selection, shaping, surrogate
@@ -30,7 +30,6 @@ from rlviz.settings import TrainSettings
 A, R = verl.ACTOR, verl.ROLLOUT
 WIDTH = 118
 PAGE = "notebooks/symptoms.md"
-NAMED = 2.5  # farther from everything, a second name says nothing
 UNREAD_IS_HARMLESS = ("files", "path", "name", "dir", "id", "logger", "report_to")  # how such options end
 
 # a kind of piece → what it does to the gradient where the paper's algorithm has another kind
@@ -216,7 +215,7 @@ def _explained(config: Config, algorithm: Algorithm, batch: Batch) -> Explanatio
         config=config,
         algorithm=algorithm,
         name=paper.name,
-        also=_also(algorithm, others[:1]) if distance(algorithm, paper) <= NAMED else "",
+        also="".join(f"{each.name}, but for {', '.join(differing(algorithm, each))}" for each in others[:1]),
         slots=slots,
         beyond=(*beyond(config, algorithm, settings, max(1, batch.accumulation), idle), *_no_group(algorithm, batch)),
         batch=batch,
@@ -231,14 +230,6 @@ def _explained(config: Config, algorithm: Algorithm, batch: Batch) -> Explanatio
 def _no_group(algorithm: Algorithm, batch: Batch) -> Iterator[tuple[str, str]]:
     if batch.group == 1 and isinstance(algorithm, GroupPolicyGradient) and algorithm.min_group_size > 1:
         yield "one response a prompt", "a group of one has no baseline, and the advantage is the reward itself"
-
-
-def _also(algorithm: Algorithm, others: Sequence[Algorithm]) -> str:
-    ours = parts(algorithm)
-    told = [
-        (each.name, [slot for slot, piece in parts(each).items() if not same(ours[slot], piece)]) for each in others
-    ]
-    return "".join(f"{name}, but for {', '.join(differing)}" for name, differing in told)
 
 
 def _settings(config: Config, batch: Batch) -> TrainSettings:

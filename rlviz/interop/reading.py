@@ -49,6 +49,7 @@ ESTIMATORS = {
 ALSO = {"k1": kl.k1, "k2": kl.k2, "k3": kl.k3}  # verl's other names of estimators
 NEARLY = 0.5  # farther by at most this, an algorithm is as good a name
 WEIGHTED = (mismatch.TruncatedWeight, mismatch.MaskedWeight, mismatch.FullWeight)
+CLIPS = {surrogate.pessimistic, surrogate.unclipped, surrogate.DualClip}
 DEFINING = (
     "ratio",
     "surrogate",
@@ -338,22 +339,29 @@ def same(a: Any, b: Any) -> bool:
 
 
 def distance(a: Algorithm, b: Algorithm) -> float:
-    """Return how far two algorithms are apart, for naming one.
+    """Return how far an algorithm is from one of the family, for naming it.
 
-    A slot of another kind counts 1, of ratio, surrogate and advantage 2; where only numbers of a piece differ, half. A dual clip
-    in place of the plain one, which verl always has, counts half of 1, a correction between engines 1.
+    A slot of another kind counts 1, of ratio, surrogate and advantage 2, and 3 where the other has a piece of its own there,
+    which GRPO has not; where only numbers of a piece differ, half. The three ways to clip, of which verl always has the dual
+    one, count 1 at most, and a correction between engines 1.
     """
-    ours, theirs = parts(a), parts(b)
-    total = 0.0
-    for name in ours:
-        x, y = ours[name], theirs.get(name)
-        weight = 2.0 if name in DEFINING else 1.0
-        if isinstance(x, WEIGHTED) and not isinstance(y, WEIGHTED):  # a correction beside the algorithm's own advantage
-            x, total = x.advantage, total + 1
-        if isinstance(x, surrogate.DualClip) and y is surrogate.pessimistic:
-            weight = 0.5
-        total += 0.0 if same(x, y) else weight / 2 if _only_numbers(x, y) else weight
-    return total
+    theirs = parts(b)
+    return sum(_apart(name, piece, theirs.get(name)) for name, piece in parts(a).items())
+
+
+def _apart(slot: str, x: Any, y: Any) -> float:
+    if isinstance(x, WEIGHTED) and not isinstance(y, WEIGHTED):
+        return 1 + _apart(slot, x.advantage, y)
+    return 0.0 if same(x, y) else 0.5 if _only_numbers(x, y) else _weight(slot, x, y)
+
+
+def _weight(slot: str, x: Any, y: Any) -> float:
+    kinds = {kind_of(x), kind_of(y)}
+    if kinds <= CLIPS:
+        return 0.5 if surrogate.DualClip in kinds else 1.0
+    if slot not in DEFINING:
+        return 1.0
+    return 2.0 if kind_of(y) is kind_of(parts(GRPO).get(slot)) else 3.0
 
 
 def _only_numbers(a: Any, b: Any) -> bool:
@@ -377,16 +385,24 @@ def unnamed(algorithm: Algorithm) -> tuple[str, ...]:
 
 
 def nearest(algorithm: Algorithm) -> tuple[Algorithm, ...]:
-    """Return the algorithms of the family from which this one differs least, the nearest first, of several the first.
+    """Return the algorithm of the family from which this one differs least, then those nearly as near that differ in fewer slots.
 
     One with a piece that rlviz does not have where it counts is none of the family: it is put beside GRPO, PPO or DPO.
     """
     family = [each for each in (*ALGORITHMS, *RELATIVES) if type(each) is type(algorithm)]
     if unnamed(algorithm):
         return tuple(each for each in family if each in (GRPO, PPO, DPO))
-    near = sorted(family, key=lambda each: distance(algorithm, each))
-    least = distance(algorithm, near[0])
-    return tuple(each for each in near if distance(algorithm, each) <= least + NEARLY * (least > 0))
+    least = min(family, key=lambda each: distance(algorithm, each))
+    within = distance(algorithm, least) + NEARLY
+    fewer = len(differing(algorithm, least)) - 1
+    also = [each for each in family if distance(algorithm, each) <= within and len(differing(algorithm, each)) <= fewer]
+    return (least, *also)
+
+
+def differing(a: Algorithm, b: Algorithm) -> tuple[str, ...]:
+    """Return the slots and parts in which two algorithms differ."""
+    theirs = parts(b)
+    return tuple(name for name, piece in parts(a).items() if not same(piece, theirs.get(name)))
 
 
 def beyond(

@@ -176,6 +176,8 @@ BOMB = "\n".join(
         ("beta: [", "the YAML in it cannot be parsed: line"),
         ("GRPOConfig(beta=", "the Python in it cannot be parsed: line 1"),
         ("x = RLOOConfig(beta=1)\ny = GRPOConfig()", "no call of GRPOConfig or DPOConfig with options"),
+        ("num_generations: 0\nloss_type: grpo", "num_generations must be a whole number, at least 1; got 0"),
+        ("trainer.nnodes=1.5", "trainer.nnodes must be a whole number, at least 1; got 1.5"),
         ("beta: [1]\nnum_generations: 8", "a value of another type than the library takes"),
         ("algorithm:\n  x: 1\nactor_rollout_ref: &a\n  b: *a", "at most 12 levels"),
         ("algorithm:\n  x: 1\n" + BOMB, "at most 10,000 options"),
