@@ -24,6 +24,16 @@ from small_models.checks import shown
 from small_models.files import read_file
 
 LARGEST = 2**20  # bytes of a configuration
+HARMLESS = (
+    "files",
+    "path",
+    "name",
+    "dir",
+    "id",
+    "logger",
+    "report_to",
+    "offload",
+)  # how options end that decide nothing here
 LONGEST = 10_000  # characters of a variable of a script
 DEEPEST, MOST = 12, 10_000  # levels and options of a YAML file, whose aliases could make more
 TRL_KINDS, VERL = ("GRPOConfig", "DPOConfig"), "ppo_trainer.yaml"
@@ -333,6 +343,7 @@ def _expanded(words: list[str], known: _Variables, found: _Found, level: int = 0
         filled = filled if "(" in filled else filled.rstrip(")")  # of an array the last
         if override:
             used = {match[1] or match[3] for match in USED.finditer(override["value"])} & known.twice
+            used = set() if override["name"].endswith(HARMLESS) else used
             found.notes += [
                 f"{override['name']}: the script assigns {name} more than once, and the last was taken"
                 for name in sorted(used)

@@ -18,7 +18,7 @@ from rlviz.algorithms.family import Algorithm
 from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.interop import verl
 from rlviz.interop.batches import Batch, batch_of
-from rlviz.interop.configs import VERL, Config, read_config
+from rlviz.interop.configs import HARMLESS, VERL, Config, read_config
 from rlviz.interop.exporting import CHECKED, Measured, OwnPiece, kind_of, measured
 from rlviz.interop.reading import WEIGHTED, algorithm_of, beyond, differing, nearest, parts, same, unnamed
 from rlviz.interop.rows import columns, first_steps, without_effect
@@ -30,7 +30,6 @@ from rlviz.settings import TrainSettings
 A, R = verl.ACTOR, verl.ROLLOUT
 WIDTH = 118
 PAGE = "notebooks/symptoms.md"
-UNREAD_IS_HARMLESS = ("files", "path", "name", "dir", "id", "logger", "report_to")  # how such options end
 
 # a kind of piece → what it does to the gradient where the paper's algorithm has another kind
 EFFECTS: Mapping[Any, str] = {
@@ -130,7 +129,7 @@ class Explanation:
 
     @property
     def _unread(self) -> dict[str, str]:
-        return {name: text for name, text in self.config.unread.items() if not name.endswith(UNREAD_IS_HARMLESS)}
+        return {name: text for name, text in self.config.unread.items() if not name.endswith(HARMLESS)}
 
     def as_json(self) -> dict[str, Any]:
         """Return all of it as JSON has it."""

@@ -32,7 +32,8 @@ SWITCHES = ("enable", "use_vllm")  # what turns a group of options on is not amo
 ONE_UPDATE = "a rollout serves one update, so every ratio is 1"
 IDLE = {
     "GRPOConfig": f"""
-epsilon epsilon_high delta importance_sampling_level | one update, loss_type: grpo bnpo dr_grpo dapo luspo | {ONE_UPDATE}
+epsilon epsilon_high | one update, loss_type: grpo bnpo dr_grpo dapo luspo | {ONE_UPDATE}
+importance_sampling_level | one update, beta: off, use_vllm: off, top_entropy_quantile: 1 1.0, loss_type: not vespo | {ONE_UPDATE}
 sapo_temperature_* | one update, loss_type: sapo | {ONE_UPDATE}, where the gate's slope is 1
 epsilon delta | loss_type: cispo sapo vespo | this loss_type does not read it
 epsilon_high | loss_type: sapo vespo | this loss_type has no limits
@@ -55,7 +56,7 @@ num_train_epochs | max_steps: not -1 0 | max_steps stands in its place
 """,
     VERL: f"""
 .clip_ratio | .clip_ratio_low: not None, .clip_ratio_high: not None | clip_ratio_low and _high stand in its place, 0.2 by default
-.clip_ratio_low .clip_ratio_high | one update, .policy_loss.loss_mode: vanilla gspo geo_mean, %bypass_mode: off | {ONE_UPDATE}
+.clip_ratio_* | one update, .policy_loss.loss_mode: vanilla gspo geo_mean cispo, %bypass_mode: off | {ONE_UPDATE}
 .clip_ratio_low .clip_ratio_high | .policy_loss.loss_mode: sapo gpg kl_cov dro, %bypass_mode: off | this loss_mode has no limits
 .clip_ratio_* | %bypass_mode: on, %loss_type: reinforce | this loss has no limits
 .policy_loss.loss_mode | %bypass_mode: on | bypass_mode puts a loss of its own in its place
@@ -71,7 +72,7 @@ num_train_epochs | max_steps: not -1 0 | max_steps stands in its place
 @lam | @adv_estimator: not gae | only adv_estimator=gae reads it
 @gamma | @adv_estimator: grpo rloo opo gdpo gpg remax reinforce_plus_plus_baseline | this adv_estimator does not discount
 @norm_adv_by_std_in_grpo | @adv_estimator: gae rloo opo reinforce_plus_plus remax | this adv_estimator does not read it
-critic.* trainer.critic_warmup | critic.enable: off, @adv_estimator: not gae | there is no critic
+critic.* | critic.enable: off, @adv_estimator: not gae | there is no critic
 @filter_groups.* | @filter_groups.enable: off | filter_groups.enable is off
 @filter_groups.max_num_gen_batches | @filter_groups.enable: on | the trainer of 0.9 samples until the batch is full
 %rollout_is_* | %rollout_is: off | rollout_is is null
@@ -81,7 +82,6 @@ critic.* trainer.critic_warmup | critic.enable: off, @adv_estimator: not gae | t
 &* | &enable: off | the overlong buffer is off
 .ppo_micro_batch_size_per_gpu | .use_dynamic_bsz: on | use_dynamic_bsz is on
 .ppo_max_token_len_per_gpu | .use_dynamic_bsz: off | use_dynamic_bsz is off
-trainer.total_epochs | trainer.total_training_steps: on | total_training_steps stands in its place
 """,
 }  # fmt: skip
 
@@ -133,6 +133,7 @@ actor/pg_loss is of either sign, with log π in the place of the ratio | .policy
 actor/pg_loss is near 0, of either sign, while actor/grad_norm is not | one update, %bypass_mode: off
 actor/kl_loss {KL} | .use_kl_loss: on
 critic/vf_explained_var begins near 0 or below, and should rise | @adv_estimator: gae
+actor/* is absent until step {{warmup}}, by trainer.critic_warmup, and nothing is learned | trainer.critic_warmup: not 0 1 None
 actor/lr of the first step is 0: it teaches nothing | .optim.lr_warmup_steps: not -1 0
 actor/lr of the first step is 0: it teaches nothing | .optim.lr_warmup_steps_ratio: on
 """.replace("MODES", "%bypass_mode: off, .policy_loss.loss_mode: not gpg kl_cov sapo dro"),
@@ -169,6 +170,7 @@ def first_steps(config: Config, batch: Batch) -> Iterator[str]:
     """Give what the log shows in the first ten steps, as far as it follows from the options."""
     said: set[str] = set()
     numbers = {"updates": batch.updates, "logging_steps": config.options.get("logging_steps")}
+    numbers |= {"warmup": config.options.get("trainer.critic_warmup")}
     beta = config.options.get("beta") or 1.0
     for text, _ in _holding(FIRST[config.kind], config, batch):
         if text.split()[0] not in said:

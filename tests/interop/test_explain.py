@@ -434,6 +434,8 @@ def test_columns_and_first_steps():
     assert "cispo_clip_ratio" in explain_config("loss_type: cispo\nepsilon_high: 5.0\nnum_generations: 8").columns
     assert explain_config("DPOConfig(beta=.1)").first[0].startswith("loss begins at 0.693")
     assert explain_config("DPOConfig(beta=.1, loss_type='ipo')").first[0].startswith("loss begins at 25, ")
+    late = explain_config(overrides({**ENOUGH, "algorithm.adv_estimator": "grpo", "trainer.critic_warmup": 5}))
+    assert any("absent until step 5" in line for line in late.first) and late.idle == ()  # a critic or none
     critic = explain_config(overrides({**ENOUGH, "algorithm.adv_estimator": "gae"}))
     assert critic.name == "PPO" and "critic/vf_loss" in critic.columns and "actor/kl_loss" not in critic.columns
 
