@@ -82,6 +82,7 @@ ALLOWED = {
     },
     "rlviz.site": {"rlviz.algorithms", "rlviz.page", "rlviz.pictures", "rlviz.runs", "rlviz.study", "rlviz.training"},
     "rlviz.interop": {
+        "rlviz.runs",
         "rlviz.settings",
         "rlviz.types",
         "rlviz.pieces",

@@ -1,5 +1,5 @@
 """The command line: `rlviz lab`, `playground`, `train`, `algorithms`, `show`, `plot`, `compare`, `experiment`,
-`map`, `inspect`, `diagnose`, `export`, `import`, `cost`, `site`, `course`, `predictions`, `grade`.
+`map`, `inspect`, `diagnose`, `export`, `explain`, `import`, `cost`, `site`, `course`, `predictions`, `grade`.
 
 Each command is a function in a module of its own, which imports torch, matplotlib and the rest of rlviz when it runs, so that
 help comes at once.
@@ -18,6 +18,7 @@ from rlviz.cli import (
     course,
     diagnose,
     experiment,
+    explain,
     export,
     family,
     importing,
@@ -69,6 +70,7 @@ app.command(name="map")(map_command.map_)
 app.command()(inspect.inspect)
 app.command()(diagnose.diagnose)
 app.command()(export.export)
+app.command()(explain.explain)
 app.command(name="import")(importing.import_)
 app.command()(cost.cost)
 app.command()(site.site)

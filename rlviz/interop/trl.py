@@ -314,6 +314,12 @@ TABLE: Table = {
         advantages.MeanScaled: lambda p, c: inexpressible(
             "scale_rewards has no mean: override _generate_and_score_completions"
         ),
+        advantages.BestOfK: lambda p, c: inexpressible(
+            "TRL compares responses with each other, and no sets of k: override _generate_and_score_completions"
+        ),
+        advantages.reward_alone: lambda p, c: inexpressible(
+            "TRL always takes the group's mean off the rewards: override _generate_and_score_completions"
+        ),
         advantages.LengthWeighted: lambda p, c: inexpressible(
             "the baseline is the plain mean: override _generate_and_score_completions"
         ),

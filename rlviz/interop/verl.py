@@ -20,6 +20,7 @@ from rlviz.interop.exporting import (
     case_of,
     exact,
     inexpressible,
+    kind_of,
     line_of,
     lines_of,
     measured,
@@ -43,6 +44,13 @@ ACTOR, ROLLOUT, REFERENCE = "actor_rollout_ref.actor.", "actor_rollout_ref.rollo
 NEVER = 1e9  # a width that no ratio reaches
 OWN_LENGTH = 512  # verl's own longest response
 KINDS = {kl.k1: "kl", kl.k2: "mse", kl.k3: "low_var_kl", kl.k3_plus: "k3+"}
+MEANS = {aggregation.sequence_mean: "seq-mean-token-mean", aggregation.token_mean: "token-mean"}
+MODES = {
+    surrogate.SoftGate: "sapo",
+    surrogate.CovariancePenalty: "kl_cov",
+    surrogate.clipped_weight: "cispo",
+    surrogate.geometric_mean: "geo_mean",
+}
 LOSS, ADVANTAGE = "register_policy_loss", "register_adv_est"  # the decorators of verl.trainer.ppo.core_algos
 
 # Each of these changes the algorithm when it is another one, whichever is verl's default in the version that is installed.
@@ -64,13 +72,9 @@ DEFAULTS = {
 def _mode(case: Case) -> str:
     """Return the name of verl's loss: it holds ratio, limits and surrogate at once."""
     pieces = case.pieces
-    if isinstance(pieces["surrogate"], surrogate.SoftGate):
-        return "sapo"
-    if isinstance(pieces["surrogate"], surrogate.CovariancePenalty):
-        return "kl_cov"
-    named = {surrogate.clipped_weight: "cispo", surrogate.geometric_mean: "geo_mean"}
-    if pieces["surrogate"] in named:
-        return named[pieces["surrogate"]]
+    named = MODES.get(kind_of(pieces["surrogate"]))
+    if named is not None:
+        return named
     if pieces["ratio"] in (ratios.sequence_ratio, ratios.sequence_token_ratio):
         return "gspo"
     return "dppo_tv" if isinstance(pieces["bounds"], bounds.ChangeBounds) else "vanilla"
@@ -292,6 +296,8 @@ TABLE: Table = {
         advantages.GroupAdvantage: _group,
         advantages.LeaveOneOut: lambda p, c: exact(_estimator("rloo")),
         advantages.MeanScaled: _never(f"verl divides by the std or not at all: {ADVANTAGE}"),
+        advantages.BestOfK: _never(f"verl's grpo_passk gives an advantage to the best response alone: {ADVANTAGE}"),
+        advantages.reward_alone: _never(f"verl has a baseline in each of its estimators for groups: {ADVANTAGE}"),
         advantages.LengthWeighted: lambda p, c: exact(_estimator("opo")),
         advantages.WhitenedReturn: _whitened,
         advantages.SmoothStandardization: _never(
@@ -318,8 +324,7 @@ TABLE: Table = {
         kl.KLToOld: _never(f"verl's KL is to the reference: {LOSS}"),
     },
     "aggregate": {
-        aggregation.sequence_mean: _mean_of("seq-mean-token-mean"),
-        aggregation.token_mean: _mean_of("token-mean"),
+        **{piece: _mean_of(name) for piece, name in MEANS.items()},
         aggregation.Constant: _constant,
         aggregation.sequence_sum: _sequence_sum,
     },

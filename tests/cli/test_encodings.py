@@ -40,6 +40,8 @@ COMMANDS = {  # in the order in which they need each other's files
     "export to verl": ("export", "dcpo", "--to", "verl", "--out", "dcpo.yaml"),
     "export as json": ("export", "gspo", "--to", "trl", "--format", "json"),
     "export a run": ("export", "run–1", "--to", "trl", "--out", "run.py"),
+    "explain": ("explain", "dcpo.yaml"),
+    "explain as json": ("explain", "dapo.py", "--format", "json"),
     "import": ("import", "log–1.jsonl", "--out", "imported"),
     "cost": ("cost", *SMALL, "--repeats", 1, "--device", "cpu"),
     "site": ("site", "--out", "site"),

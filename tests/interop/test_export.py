@@ -161,7 +161,7 @@ def test_every_piece_of_rlviz_has_a_row(table):
         "PromptHistory",
         "StraightThrough",
     }
-    words |= {"standardized", "sequence_weight", "capped_weight", "sign_weighted"}
+    words |= {"standardized", "pass_at_k", "sequence_weight", "capped_weight", "sign_weighted"}
     words |= {
         "k1",
         "k2",

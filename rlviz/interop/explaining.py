@@ -1,0 +1,368 @@
+"""What a configuration of TRL or verl trains: which algorithm, what differs from its paper, its batch, its log, its risks.
+
+`explain_config` reads it (`configs`), finds the algorithm in the exports' tables read backwards (`reading`), and says the rest by
+the rows below: options without an effect, what the first steps of the log show, entries of notebooks/symptoms.md. A row's
+condition is read in the source of TRL 1.16.0 and verl 0.9.1.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rlviz.algorithms.base import GroupPolicyGradient
+from rlviz.algorithms.family import Algorithm
+from rlviz.algorithms.preference import PreferenceOptimization
+from rlviz.interop import verl
+from rlviz.interop.batches import Batch, batch_of
+from rlviz.interop.configs import HARMLESS, VERL, Config, read_config
+from rlviz.interop.exporting import CHECKED, Measured, OwnPiece, kind_of, measured
+from rlviz.interop.reading import WEIGHTED, algorithm_of, beyond, differing, nearest, parts, same, unnamed
+from rlviz.interop.rows import columns, first_steps, without_effect
+from rlviz.markup import Markup, element, joined, table
+from rlviz.pieces import aggregation, bounds, gae, kl, mismatch, preference, ratios, selection, shaping, surrogate
+from rlviz.pieces.words import label, reason
+from rlviz.settings import TrainSettings
+
+A, R = verl.ACTOR, verl.ROLLOUT
+WIDTH = 118
+PAGE = "notebooks/symptoms.md"
+
+# a kind of piece → what it does to the gradient where the paper's algorithm has another kind
+EFFECTS: Mapping[Any, str] = {
+    ratios.token_ratio: "each token is clipped by its own ratio",
+    ratios.sequence_ratio: "all tokens of a response share one ratio: they are clipped together or not at all",
+    ratios.ratio_to_sampler: "the ratio leaves 1 before the first update, by what the two engines disagree",
+    bounds.no_bounds: "no ratio ends a token's gradient",
+    gae.GAE: "A looks ahead with λ {lam:g}: nearer to 1 it leans less on the critic and varies more",
+    surrogate.DualClip: "a token with A < 0 has no gradient once its ratio is above {c:g}",
+    surrogate.pessimistic: "a token with A < 0 keeps its gradient however large its ratio",
+    surrogate.EntropyBonus: "adds {entropy_weight:g} times the gradient of the entropy",
+    surrogate.clipped_weight: "the clip limits a token's weight, and no token loses its gradient",
+    surrogate.SequenceMask: "bad responses that the sampler found much likelier leave the loss",
+    aggregation.token_mean: "a response's weight grows with its length: each token has the same",
+    aggregation.sequence_mean: "each response has the same weight, so a token of a long one has less",
+    aggregation.Constant: "a response's weight grows with its length, and no batch's length divides it",
+    kl.KLInLoss: "each token is pulled back to the reference, {beta:g} times the gradient of its KL",
+    kl.KLInReward: "the KL is taken off the reward, so it reaches the gradient through the advantages",
+    shaping.OverlongFilter: "truncated responses have no gradient",
+    preference.ImplicitReward: "the reward of a response is beta times how much likelier it has become",
+    selection.keep_all: "groups with equal rewards stay, without a gradient",
+}
+GONE = {
+    "kl": "nothing pulls towards the reference, and none is loaded",
+    "shape": "the options name none; your reward functions may have one",
+}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A slot here and in the paper's algorithm, and what a difference does to the gradient."""
+
+    slot: str
+    here: str
+    paper: str
+    effect: str = ""
+
+    @property
+    def differs(self) -> bool:
+        """Whether the two have other pieces."""
+        return bool(self.effect)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a configuration trains; `print` it, or show it in a notebook.
+
+    config: what was read. algorithm: its pieces. name: the nearest algorithm of the family. also: another that is as good a
+    name, and what differs from it. slots: beside the nearest one's. beyond: (what, why) that no slot says. columns: of the log.
+    first: what they show in the first ten steps. idle: (option, why it has no effect). symptoms: (heading of
+    notebooks/symptoms.md, why). measured: how far this very algorithm was from ours.
+    """
+
+    config: Config
+    algorithm: Algorithm
+    name: str
+    also: str
+    slots: tuple[Compared, ...]
+    beyond: tuple[tuple[str, str], ...]
+    batch: Batch
+    columns: tuple[str, ...]
+    first: tuple[str, ...]
+    idle: tuple[tuple[str, str], ...]
+    symptoms: tuple[tuple[str, str], ...]
+    measured: Measured | None = None
+
+    @property
+    def differing(self) -> tuple[str, ...]:
+        """The slots that differ from the paper's."""
+        return tuple(line.slot for line in self.slots if line.differs)
+
+    @property
+    def summary(self) -> str:
+        """Which algorithm it is, in a line."""
+        library = "verl" if self.config.kind == VERL else "trl"
+        but = f"{self.name}, but for {', '.join(self.differing)}" if self.differing else f"{self.name}, as in its paper"
+        own = unnamed(self.algorithm)
+        told = f"no algorithm of rlviz, for its {' and '.join(own)}; here beside {self.name}" if own else but
+        also = f" (or {self.also})" if self.also else ""
+        return f"{self.config.kind}, read as {library} {CHECKED[library]} has it: {told}{also}."
+
+    def sections(self) -> Iterator[tuple[str, list[str]]]:
+        """Give heading → lines, but for the slots."""
+        told = {
+            "Beyond the slots": [f"{what}: {why}" if why else what for what, why in self.beyond],
+            "Measured": [str(self.measured)] if self.measured else [],
+            "Batch": [self.batch.words, *(f"Cannot start: {each}" for each in self.batch.refused)],
+            "Log": [", ".join(self.columns)],
+            "First ten steps": list(self.first),
+            "Set, without effect": [f"{', '.join(names)}: {why}" for why, names in _gathered(self.idle)],
+            "Symptoms to know": [f"“{heading}”: {why}" for heading, why in self.symptoms],
+            "Not read, so at the default": [f"{name} = {text}" for name, text in self._unread.items()],
+            "No options of this version": _names(self.config.unknown),
+            "Notes": list(self.config.notes),
+        }
+        yield from ((heading, lines) for heading, lines in told.items() if lines)
+
+    @property
+    def _unread(self) -> dict[str, str]:
+        return {name: text for name, text in self.config.unread.items() if not name.endswith(HARMLESS)}
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all of it as JSON has it."""
+        return {
+            "kind": self.config.kind,
+            "algorithm": None if unnamed(self.algorithm) else self.name,
+            "beside": self.name,
+            "differs": list(self.differing),
+            "also": self.also,
+            "slots": [asdict(line) | {"differs": line.differs} for line in self.slots],
+            "beyond": [{"what": what, "why": why} for what, why in self.beyond],
+            "measured": None if self.measured is None else asdict(self.measured),
+            "batch": asdict(self.batch) | {"words": self.batch.words},
+            "columns": list(self.columns),
+            "first_ten_steps": list(self.first),
+            "without_effect": [{"option": name, "why": why} for name, why in self.idle],
+            "symptoms": [{"heading": heading, "why": why, "page": PAGE} for heading, why in self.symptoms],
+            "unread": dict(self.config.unread),
+            "unknown": dict(self.config.unknown),
+            "notes": list(self.config.notes),
+        }
+
+    def __str__(self) -> str:
+        lines = [self.summary, ""]
+        for line in self.slots:
+            beside = f"   paper: {line.paper}" if line.differs else ""
+            lines.append(f"{'≠' if line.differs else '='} {line.slot:10} {line.here}{beside}")
+            lines += _wrapped(line.effect, " " * 13) if line.differs else []
+        for heading, told in self.sections():
+            lines += ["", heading] if len(told) > 1 else [""]
+            for each in (each.replace("actor_rollout_ref.", "") for each in told):
+                lines += _wrapped(each if len(told) > 1 else f"{heading}: {each}", "  " if len(told) > 1 else "")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> Markup:
+        bold, cell = "font-weight: bold", "text-align: left; vertical-align: top"
+        rows = []
+        for line in self.slots:
+            style = f"{cell}; {bold}" if line.differs else cell
+            texts = (line.slot, line.here, line.paper, line.effect)
+            rows.append(element("tr", *(element("td", text, style=style) for text in texts)))
+        names = ("slot", "here", f"{self.name}’s paper", "what the difference does to the gradient")
+        told = [
+            element("li", element("b", f"{heading}: "), *(joined(element("br"), line) for line in lines))
+            for heading, lines in self.sections()
+        ]
+        return element(
+            "div",
+            element("p", element("b", self.summary)),
+            table(names, rows, heading=cell, style=""),
+            element("ul", *told),
+        )
+
+
+def explain_config(source: str | Path, *, kind: str | None = None, devices: int = 1) -> Explanation:
+    """Return what a configuration of TRL or verl trains.
+
+    source: a Path, or the text itself: TRL's GRPOConfig or DPOConfig as YAML, JSON, a Python call (read, never run) or a command
+    line; verl's YAML, overrides or script. kind: "GRPOConfig", "DPOConfig" or "ppo_trainer.yaml", where the text leaves it open.
+    devices: processes of TRL, which its configuration does not name. Raises ValueError for what is none of these.
+    """
+    if not isinstance(devices, int) or devices < 1:
+        raise ValueError(f"devices must be a whole number, at least 1; got {devices!r}")
+    config = read_config(source, kind)
+    try:
+        algorithm = algorithm_of(config)
+        batch = batch_of(config, devices)
+        return _explained(config, algorithm, batch)
+    except (TypeError, AttributeError, KeyError):
+        raise ValueError(f"an option of the {config.kind} has a value of another type than the library takes") from None
+
+
+def _explained(config: Config, algorithm: Algorithm, batch: Batch) -> Explanation:
+    paper, *others = nearest(algorithm)
+    idle = dict(without_effect(config, batch))
+    settings = _settings(config, batch)
+    ours, theirs = parts(algorithm), parts(paper)
+    slots = tuple(_compared(slot, piece, theirs.get(slot)) for slot, piece in ours.items())
+    library = "verl" if config.kind == VERL else "trl"
+    found = measured(library, paper) if not any(line.differs for line in slots) else None
+    return Explanation(
+        config=config,
+        algorithm=algorithm,
+        name=paper.name,
+        also="".join(f"{each.name}, but for {', '.join(differing(algorithm, each))}" for each in others[:1]),
+        slots=slots,
+        beyond=(*beyond(config, algorithm, settings, max(1, batch.accumulation), idle), *_no_group(algorithm, batch)),
+        batch=batch,
+        columns=tuple(columns(config, batch)),
+        first=tuple(first_steps(config, batch)),
+        idle=tuple((name, why) for name, why in idle.items() if name in config.given),
+        symptoms=tuple(_symptoms(config, algorithm, batch)),
+        measured=found if found and found.gradient > 1e-6 else None,
+    )
+
+
+def _no_group(algorithm: Algorithm, batch: Batch) -> Iterator[tuple[str, str]]:
+    if batch.group == 1 and isinstance(algorithm, GroupPolicyGradient) and algorithm.min_group_size > 1:
+        yield "one response a prompt", "a group of one has no baseline, and the advantage is the reward itself"
+
+
+def _settings(config: Config, batch: Batch) -> TrainSettings:
+    """Return the batch as the exports' rows look at it."""
+    longest = config.options.get("max_completion_length")
+    try:
+        return TrainSettings(
+            num_prompts=batch.prompts,
+            group_size=batch.group,
+            minibatches=batch.parts,
+            updates_per_rollout=batch.updates,
+            max_new_tokens=longest,
+        )
+    except ValueError:  # sizes with which nothing starts
+        return TrainSettings(max_new_tokens=longest)
+
+
+def _compared(slot: str, here: Any, paper: Any) -> Compared:
+    return Compared(slot, label(here), label(paper), "" if same(here, paper) else _effect(slot, here, paper))
+
+
+def _effect(slot: str, here: Any, paper: Any) -> str:
+    """Return what a piece does to the gradient where the paper has another one."""
+    if here is None:
+        return GONE.get(slot, "nothing is there")
+    if isinstance(here, OwnPiece):
+        return "no piece of rlviz: what it does to the gradient is not said here"
+    if isinstance(here, WEIGHTED):
+        rest = (
+            ""
+            if isinstance(paper, WEIGHTED) or same(here.advantage, paper)
+            else f"; {_effect(slot, here.advantage, paper)}"
+        )
+        what = "response" if here.ratio is mismatch.sequence_weight else "token"
+        out = (
+            f"; a {what} with w above {here.highest:g} has no gradient"
+            if isinstance(here, mismatch.MaskedWeight)
+            else ""
+        )
+        return f"the gradient of each {what} is multiplied by its weight w between the two engines, 1 where they agree{out}{rest}"
+    if isinstance(here, bounds.FixedBounds):
+        return f"a token's gradient ends at ratio {1 + here.eps_high:g} where A > 0, and at {1 - here.eps_low:g} where A < 0"
+    if isinstance(here, bounds.UpperBound):
+        return f"what lies above the ratio {here.max_ratio:g} is cut; below there is no limit"
+    if kind_of(here) is kind_of(paper) and isinstance(here, kl.KLInLoss | kl.KLInReward) and here.beta != paper.beta:
+        other = "" if here.estimator is paper.estimator else f", by {label(here.estimator)}"
+        return f"the pull to the reference has {here.beta / paper.beta:.3g} times the weight{other}"
+    if kind_of(here) is kind_of(paper) and isinstance(here, preference.ImplicitReward):
+        times = here.beta / paper.beta
+        return f"the gradient begins at {times:.3g} times the length, and fades at {1 / times:.3g} times the log-ratio"
+    if slot == "advantage" and getattr(here, "scale", "") == "none":
+        return "A is not divided by a std: groups of one success among many weigh less than those that are half right"
+    if slot == "advantage" and getattr(here, "scale", "") == "batch_std":
+        return "all groups are divided by one std, so none is lifted by a small std of its own"
+    return EFFECTS.get(kind_of(here), reason(here)).format(**getattr(here, "__dict__", {}))
+
+
+def _gathered(rows: tuple[tuple[str, str], ...]) -> list[tuple[str, list[str]]]:
+    told: dict[str, list[str]] = {}
+    for name, why in rows:
+        told.setdefault(why, []).append(name)
+    return list(told.items())
+
+
+def _names(unknown: Mapping[str, str]) -> list[str]:
+    """Return names that are like none in one line, the others with what is known of them."""
+    plain = ", ".join(name for name, words in unknown.items() if not words)
+    told = []
+    for why, names in _gathered(tuple((n, w) for n, w in unknown.items() if w)):
+        more = f" and {len(names) - 2} more" if len(names) > 3 else ""
+        told.append(f"{', '.join(names[:2] if more else names)}{more}: {why}")
+    return ([plain] if plain else []) + told
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent or "  ", break_on_hyphens=False)
+
+
+# -- entries of notebooks/symptoms.md
+def _symptoms(config: Config, algorithm: Algorithm, batch: Batch) -> Iterator[tuple[str, str]]:
+    """Give (heading, why) for what people with such a configuration ask about, the gravest first."""
+    o, of_verl = config.options, config.kind == VERL
+    if batch.refused:
+        yield "How many prompts are in a batch?", "it cannot start so"
+    if isinstance(algorithm, PreferenceOptimization):
+        yield "In DPO the chosen response becomes less likely", "the loss sees the margin alone"
+        return
+    slots = algorithm.slots()
+    longest = o["data.max_response_length"] if of_verl else o["max_completion_length"]
+    lora = (o["actor_rollout_ref.model.lora_rank"] or 0) > 0 if of_verl else config.lora
+    rate = o[A + "optim.lr"] if of_verl else o["learning_rate"]
+    width = getattr(slots["bounds"], "eps_high", 0)
+    engines = isinstance(slots["advantage"], WEIGHTED)
+    cut = (o[R + "top_p"] if of_verl else o["top_p"]) < 1 or (o[R + "top_k"] if of_verl else o["top_k"] or 0) > 0
+    two = of_verl or o["use_vllm"]
+    if slots["ratio"] is ratios.sequence_ratio and width > 0.01 and not batch.on_policy:
+        yield "GSPO's ε is tiny, and it clips a lot", f"ε = {width:g} clips almost no ratio of a whole response"
+    if not of_verl and o["loss_type"] == "bnpo" and batch.accumulation > 1:
+        yield (
+            "Gradient accumulation changes the result",
+            f"bnpo divides each of {batch.accumulation} parts by its own tokens",
+        )
+    if not of_verl and o["fp16"]:
+        yield 'Loss or gradient is NaN, the output is "!!!!!"', "fp16 is on"
+    if lora and rate < 1e-5:
+        yield "LoRA learns nothing at the learning rate of full training", f"LoRA with lr {rate:g}"
+    if of_verl and o["actor_rollout_ref.model.lora_adapter_path"] and slots["kl"] is not None:
+        yield "The KL is large at the first step", "the reference is the base without the adapter"
+    if cut:
+        yield (
+            "The importance ratio is 2: temperature, top-p or top-k, and the log-probabilities",
+            "top-p or top-k cuts the sampler",
+        )
+    if two and not engines and slots["ratio"] is not ratios.ratio_to_sampler:
+        yield (
+            "Old and new log-probabilities differ before the first update",
+            "another engine samples, and nothing corrects for it",
+        )
+    if isinstance(slots["select"], selection.DynamicSampling):
+        yield (
+            '"Generated too many. Please check if your data are too difficult"',
+            "filter_groups samples until the batch is full",
+        )
+    if (
+        not of_verl
+        and len(o.get("reward_weights") or ()) > 1
+        and o["multi_objective_aggregation"] == "sum_then_normalize"
+    ):
+        yield "Several rewards on different scales", "rewards are added before they are standardised"
+    if longest is not None and longest <= 512:
+        yield "All responses are cut off", f"responses end at {longest} tokens"
+    if slots["aggregate"] is aggregation.sequence_mean:
+        yield "Responses grow longer and longer", "1/|o| punishes a long wrong answer less a token"
+    if batch.on_policy:
+        yield "The ratio is always 1, the clip fraction is 0", "one update a rollout: no fault"
+    if slots["kl"] is None and not getattr(slots["advantage"], "beta", 0):
+        yield "There is no KL in the log", "no KL term: no fault"

@@ -1,0 +1,453 @@
+"""An algorithm from the options of TRL or verl: the tables of the exports, read backwards.
+
+What no piece of rlviz stands for is an `OwnPiece`, which has a name alone. That reading undoes writing is tested for every
+algorithm that `to_trl` and `to_verl` write, and `beyond` asks those tables each time what of a configuration they would not give.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from rlviz.algorithms import ALGORITHMS, DPO, GRPO, PPO, RELATIVES
+from rlviz.algorithms.family import Algorithm
+from rlviz.algorithms.preference import PreferenceOptimization
+from rlviz.interop import trl, verl
+from rlviz.interop.configs import VERL, Config
+from rlviz.interop.exporting import Case, OwnPiece, Slot, Table, kind_of, lines_of
+from rlviz.pieces import (
+    advantages,
+    aggregation,
+    bounds,
+    gae,
+    kl,
+    mismatch,
+    preference,
+    ratios,
+    selection,
+    shaping,
+    surrogate,
+)
+from rlviz.pieces.values import ClippedValueLoss
+from rlviz.settings import TrainSettings
+
+Options = Mapping[str, Any]
+NEVER = verl.NEVER
+TRL_MEANS = {
+    "grpo": aggregation.sequence_mean,
+    "sapo": aggregation.sequence_mean,
+    "luspo": aggregation.Constant(1),
+    **dict.fromkeys(("dapo", "bnpo", "cispo", "vespo"), aggregation.token_mean),
+}
+ESTIMATORS = {
+    "rloo": advantages.LeaveOneOut(),
+    "opo": advantages.LengthWeighted(),
+    "gdpo": advantages.StandardizedApart(),
+}
+ALSO = {"k1": kl.k1, "k2": kl.k2, "k3": kl.k3}  # verl's other names of estimators
+NEARLY = 0.5  # farther by at most this, an algorithm is as good a name
+WEIGHTED = (mismatch.TruncatedWeight, mismatch.MaskedWeight, mismatch.FullWeight)
+CLIPS = {surrogate.pessimistic, surrogate.unclipped, surrogate.DualClip}
+DEFINING = (
+    "ratio",
+    "surrogate",
+    "advantage",
+    "pair loss",
+)  # slots that make an algorithm another one rather than a variant
+
+NEUTRAL: dict[str, Options] = {"GRPOConfig": trl.DEFAULTS, "DPOConfig": trl.PAIR_DEFAULTS, VERL: verl.DEFAULTS}
+# option → what it does that no slot says, where it is not what the exports write out (their DEFAULTS)
+BEYOND = {
+    "mask_truncated_completions": "truncated responses leave the loss",
+    "delta": "cuts every ratio there, whatever the sign of A",
+    "entropy_coef": "adds that weight times the gradient of the entropy",
+    "top_entropy_quantile": "only this share of tokens, of the highest entropy, has a gradient",
+    "off_policy_mask_threshold": "bad responses that the sampler found much likelier leave the loss",
+    "vllm_importance_sampling_correction": "multiplies each loss by the weight between the two engines",
+    "multi_objective_aggregation": "each reward is standardised by itself before they are added",
+    "label_smoothing": "the loss takes a pair to be the wrong way round with that probability",
+    "max_length": "pairs are cut off at that many tokens, prompt included",
+    "loss_weights": "several losses are added with these weights",
+    "use_weighting": "each pair counts by how likely the policy finds it",
+    "ld_alpha": "tokens beyond the length of the shorter response count less",
+    "f_divergence_type": "the margin is that of another divergence, with another gradient",
+    "sync_ref_model": "the reference follows the policy, so the penalty stops growing with the distance from the start",
+    "use_adaptive_entropy": "the weight of the entropy bonus changes during the run",
+    "repetition_penalty": "tokens are drawn from another distribution than the one whose log-probabilities are trained",
+    verl.ACTOR + "entropy_coeff": "adds that weight times the gradient of the entropy",
+    verl.ACTOR + "clip_ratio_c": "cuts the weight of a token at that ratio",
+    "algorithm.use_kl_in_reward": "a second KL penalty, in the reward",
+    "algorithm.rollout_correction.rollout_is": "multiplies each loss by the weight between the two engines",
+    "algorithm.rollout_correction.rollout_rs": "responses or tokens on which the two engines disagree leave the loss",
+}
+
+
+def algorithm_of(config: Config) -> Algorithm:
+    """Return the algorithm that a configuration trains, by the name of nothing yet."""
+    if config.kind == "DPOConfig":
+        return _of_pairs(config.options)
+    return _of_verl(config.options) if config.kind == VERL else _of_trl(config.options, config.punishment)
+
+
+def _limits(low: Any, high: Any) -> Any:
+    """Return bounds with these widths; a lower limit at 0 or below is none."""
+    try:
+        if low >= NEVER and high >= NEVER:
+            return bounds.no_bounds
+        return bounds.UpperBound(1 + high) if low >= 1 else bounds.FixedBounds(float(low), float(high))
+    except (TypeError, ValueError):
+        return OwnPiece(f"1 − {low} … 1 + {high}")
+
+
+def _clipping(limits: Any) -> Any:
+    return surrogate.unclipped if limits is bounds.no_bounds else surrogate.pessimistic
+
+
+def _of_trl(o: Options, punishment: tuple[int, int] | None) -> Algorithm:
+    kind, high = o["loss_type"], o["epsilon"] if o["epsilon_high"] is None else o["epsilon_high"]
+    limits = _limits(o["epsilon"], high)
+    if kind == "cispo":
+        limits = bounds.UpperBound(float(high)) if high > 1 else OwnPiece(f"weight ≤ {high:g}")
+    elif kind in ("sapo", "vespo"):
+        limits = bounds.no_bounds
+    mean: Any = TRL_MEANS.get(kind) or OwnPiece(str(kind))
+    shape: Any = shaping.OverlongFilter() if o["mask_truncated_completions"] else None
+    return replace(
+        GRPO,
+        name="this",
+        ratio=ratios.sequence_ratio if o["importance_sampling_level"] == "sequence" else ratios.token_ratio,
+        bounds=limits,
+        surrogate=_trl_surrogate(kind, o, limits),
+        advantage=_trl_advantage(o),
+        kl=kl.KLInLoss(float(o["beta"]), kl.k3) if o["beta"] else None,
+        aggregate=aggregation.Constant(o["max_completion_length"]) if kind == "dr_grpo" else mean,
+        shape=shaping.SoftOverlongPunishment(*punishment) if punishment else shape,
+        from_grpo={},
+    )
+
+
+def _trl_surrogate(kind: str, o: Options, limits: Any) -> Any:
+    if kind in ("cispo", "sapo"):
+        gate = surrogate.SoftGate(float(o["sapo_temperature_pos"]), float(o["sapo_temperature_neg"]))
+        return surrogate.clipped_weight if kind == "cispo" else gate
+    if kind == "vespo" or kind not in (*TRL_MEANS, "dr_grpo"):
+        return OwnPiece(str(kind))
+    if o["entropy_coef"]:
+        return surrogate.EntropyBonus(float(o["entropy_coef"]))
+    if o["off_policy_mask_threshold"] is not None:
+        return surrogate.SequenceMask(float(o["off_policy_mask_threshold"]))
+    if o["delta"] is None:
+        return _clipping(limits)
+    upper = 1 + getattr(limits, "eps_high", getattr(limits, "max_ratio", 2) - 1)
+    return surrogate.DualClip(float(o["delta"])) if o["delta"] > upper else OwnPiece(f"ratios cut at {o['delta']:g}")
+
+
+def _trl_advantage(o: Options) -> Any:
+    scales: dict[str, Any] = {name: scale for scale, name in trl.SCALES.items()}
+    scale = scales.get(o["scale_rewards"])
+    plain: Any = advantages.GroupAdvantage(scale, trl.EPS) if scale else OwnPiece(f"scale_rewards={o['scale_rewards']}")
+    if o["multi_objective_aggregation"] == "normalize_then_sum":
+        weights = o["reward_weights"] or []
+        plain = (
+            advantages.StandardizedApart(float(weights[0]), float(weights[1]), trl.EPS)
+            if len(weights) == 2
+            else OwnPiece("each reward standardised apart")
+        )
+    elif o["top_entropy_quantile"] < 1:
+        plain = advantages.ForkingTokens(float(o["top_entropy_quantile"]), trl.EPS)
+    if not (o["use_vllm"] and o["vllm_importance_sampling_correction"] and isinstance(plain, mismatch.Unweighted)):
+        return plain
+    level, _, bound = str(o["vllm_importance_sampling_mode"]).partition("_")
+    low, high = o["vllm_importance_sampling_clip_min"], o["vllm_importance_sampling_clip_max"]
+    return _weighted(plain, level, bound, low or 0.0, high)
+
+
+def _weighted(plain: Any, level: str, bound: str, low: float, high: float | None) -> Any:
+    """Return an advantage with the weight of a sampler."""
+    ratio = mismatch.sequence_weight if level == "sequence" else ratios.token_ratio
+    if high is None or high >= NEVER:
+        return mismatch.FullWeight(ratio, plain)
+    try:
+        if bound == "mask":
+            return mismatch.MaskedWeight(float(low), float(high), ratio, plain)
+        return mismatch.TruncatedWeight(float(high), ratio, plain)
+    except ValueError:
+        return OwnPiece(f"({plain}) · w, {level} {bound} {low:g} … {high:g}")
+
+
+def _of_verl(o: Options) -> Algorithm:
+    actor = {name.removeprefix(verl.ACTOR): value for name, value in o.items() if name.startswith(verl.ACTOR)}
+    mode, bypass = actor["policy_loss.loss_mode"], o["algorithm.rollout_correction.bypass_mode"]
+    if bypass:  # the trainer puts another loss in its place, and the sampler's probabilities in place of the old ones
+        mode = "vanilla" if o["algorithm.rollout_correction.loss_type"] == "ppo_clip" else "reinforce"
+        o = {**o, "algorithm.rollout_correction.rollout_is": None}
+    width = {
+        side: actor["clip_ratio" if actor[f"clip_ratio_{side}"] is None else f"clip_ratio_{side}"]
+        for side in ("low", "high")
+    }
+    limits, what = _verl_loss(mode, width["low"], width["high"], actor)
+    pieces = {
+        "ratio": ratios.ratio_to_sampler if bypass else ratios.sequence_ratio if mode == "gspo" else ratios.token_ratio,
+        "bounds": limits,
+        "surrogate": what,
+        "advantage": _verl_advantage(o),
+        "kl": _verl_kl(o, actor),
+        "aggregate": _verl_mean(mode, actor, o["data.max_response_length"]),
+        "shape": _verl_shape(o),
+        "select": selection.DynamicSampling(o["algorithm.filter_groups.max_num_gen_batches"] or 10)
+        if o["algorithm.filter_groups.enable"]
+        else selection.keep_all,
+    }
+    if not isinstance(pieces["advantage"], gae.GAE):
+        return replace(GRPO, name="this", from_grpo={}, **pieces)
+    controller = None
+    if isinstance(pieces["kl"], kl.KLInReward) and o["algorithm.kl_ctrl.type"] == "adaptive":
+        controller = kl.ProportionalController(
+            float(o["algorithm.kl_ctrl.target_kl"]), float(o["algorithm.kl_ctrl.horizon"])
+        )
+    weight = float(actor["entropy_coeff"])
+    if isinstance(pieces["surrogate"], surrogate.EntropyBonus):  # which is a weight of its own beside a critic
+        pieces["surrogate"] = _dual(_clipping(limits), actor)
+    loss = ClippedValueLoss(float(o["critic.cliprange_value"]))
+    return replace(
+        PPO, name="this", from_grpo={}, value_loss=loss, entropy_weight=weight, controller=controller, **pieces
+    )
+
+
+def _verl_loss(mode: str, low: Any, high: Any, actor: Options) -> tuple[Any, Any]:
+    """Return limits and surrogate of one of verl's losses."""
+    limits = _limits(low, high)
+    if mode == "vanilla" and actor["entropy_coeff"] and not _dual_clips(actor):
+        return limits, surrogate.EntropyBonus(float(actor["entropy_coeff"]))
+    if mode == "vanilla":
+        return limits, _dual(_clipping(limits), actor)
+    if mode == "gspo":
+        return limits, _clipping(limits)
+    if mode == "dppo_tv":
+        return (
+            bounds.ChangeBounds(float(low)) if low == high else OwnPiece(f"|p − q| ≤ {low:g} or {high:g}")
+        ), surrogate.pessimistic
+    if mode == "geo_mean":
+        return bounds.FixedBounds(-math.expm1(-low), math.expm1(high)), surrogate.geometric_mean
+    if mode == "cispo":
+        return limits, surrogate.clipped_weight
+    made = {
+        "sapo": lambda: surrogate.SoftGate(float(actor["tau_pos"]), float(actor["tau_neg"])),
+        "kl_cov": lambda: surrogate.CovariancePenalty(
+            float(actor["policy_loss.ppo_kl_coef"]), float(actor["policy_loss.kl_cov_ratio"])
+        ),
+        "gpg": lambda: OwnPiece("A log π, without a ratio"),
+        "reinforce": lambda: OwnPiece("w A log π, w to the sampler"),
+    }
+    if mode in made:
+        return bounds.no_bounds, made[mode]()
+    return limits, OwnPiece(f"verl's {mode}")
+
+
+def _dual_clips(actor: Options) -> bool:
+    return actor["clip_ratio_c"] < NEVER
+
+
+def _dual(plain: Any, actor: Options) -> Any:
+    return (
+        surrogate.DualClip(float(actor["clip_ratio_c"])) if _dual_clips(actor) and actor["clip_ratio_c"] > 1 else plain
+    )
+
+
+def _verl_advantage(o: Options) -> Any:
+    name = o["algorithm.adv_estimator"]
+    if name == "gae":
+        return gae.GAE(float(o["algorithm.gamma"]), float(o["algorithm.lam"]), whiten=True)
+    if name == "reinforce_plus_plus" and o["algorithm.gamma"] == 1:
+        in_reward = o["algorithm.use_kl_in_reward"] and o["algorithm.kl_penalty"] in ("kl", "k1")
+        return advantages.WhitenedReturn(float(o["algorithm.kl_ctrl.kl_coef"]) if in_reward else 0.0)
+    plain = ESTIMATORS.get(name)
+    if name in ("grpo", "grpo_vectorized"):
+        plain = advantages.GroupAdvantage("group_std" if o["algorithm.norm_adv_by_std_in_grpo"] else "none")
+    elif name == "reinforce_plus_plus_baseline":
+        plain = advantages.GroupAdvantage("batch_std")
+    level = o["algorithm.rollout_correction.rollout_is"]
+    if level and isinstance(plain, mismatch.Unweighted):
+        low, dash, high = str(o["algorithm.rollout_correction.rollout_is_threshold"]).rpartition("_")
+        return _weighted(plain, level, "mask" if dash else "truncate", float(low or 0), float(high))
+    return plain or OwnPiece(f"verl's {name}")
+
+
+def _verl_kl(o: Options, actor: Options) -> Any:
+    estimators = {**ALSO, **{name: estimator for estimator, name in verl.KINDS.items()}}
+    if actor["use_kl_loss"]:
+        weight, name = float(actor["kl_loss_coef"]), str(actor["kl_loss_type"])
+        if name in estimators and weight > 0:
+            return kl.KLInLoss(weight, estimators[name])
+        return OwnPiece(f"{weight:g} · {name} in the loss") if weight else None
+    if not o["algorithm.use_kl_in_reward"] or o["algorithm.adv_estimator"] == "reinforce_plus_plus":
+        return None
+    weight, name = float(o["algorithm.kl_ctrl.kl_coef"]), str(o["algorithm.kl_penalty"])
+    if name in estimators and weight > 0:
+        return kl.KLInReward(weight, estimators[name])
+    return OwnPiece(f"{weight:g} · {name} in the reward") if weight else None
+
+
+def _verl_mean(mode: str, actor: Options, longest: int) -> Any:
+    name = "seq-mean-token-mean" if mode in ("sapo", "geo_mean") else actor["loss_agg_mode"]
+    named = {text: piece for piece, text in verl.MEANS.items()}
+    if name == "seq-mean-token-sum-norm":
+        return aggregation.Constant(int(actor["loss_scale_factor"] or longest))
+    return aggregation.Constant(1) if name == "seq-mean-token-sum" else named.get(name) or OwnPiece(str(name))
+
+
+def _verl_shape(o: Options) -> Any:
+    buffer = "reward.reward_kwargs.overlong_buffer_cfg."
+    if o["reward.reward_manager.name"] != "dapo" or not o.get(buffer + "enable"):
+        return None
+    longest = o.get("reward.reward_kwargs.max_resp_len") or o["data.max_response_length"]
+    try:
+        return shaping.SoftOverlongPunishment(
+            int(longest), int(o[buffer + "len"]), float(o.get(buffer + "penalty_factor", 1))
+        )
+    except (KeyError, TypeError, ValueError):
+        return OwnPiece("overlong punishment")
+
+
+def _of_pairs(o: Options) -> Algorithm:
+    losses, beta = list(o["loss_type"]), float(o["beta"])
+    if losses == ["sigmoid"]:
+        return replace(DPO, name="this", reward=preference.ImplicitReward(beta))
+    if losses == ["ipo"]:
+        loss = preference.SquaredPreference(beta)
+        return PreferenceOptimization(name="this", reward=preference.mean_log_ratio, pair_loss=loss)
+    return replace(
+        DPO, name="this", reward=preference.ImplicitReward(beta), pair_loss=OwnPiece(" + ".join(map(str, losses)))
+    )
+
+
+def same(a: Any, b: Any) -> bool:
+    """Return whether two pieces are one, but for rounding, the eps of a std, and lengths, which go by the task.
+
+    A maximum length of 1 is no length: it makes a mean the sum over tokens.
+    """
+    if type(a) is not type(b) or not is_dataclass(a):
+        return bool(a == b)
+    scaled = isinstance(a, aggregation.Constant | shaping.SoftOverlongPunishment)
+    if scaled and (a.max_length == 1) != (b.max_length == 1):  # type: ignore[union-attr]
+        return False
+    without = {"eps", *(("max_length", "cache") if scaled else ())}
+    pairs = [(getattr(a, each.name), getattr(b, each.name)) for each in fields(a) if each.name not in without]
+    return all(math.isclose(x, y) if isinstance(x, float) and isinstance(y, float) else same(x, y) for x, y in pairs)
+
+
+def distance(a: Algorithm, b: Algorithm) -> float:
+    """Return how far an algorithm is from one of the family, for naming it.
+
+    A slot of another kind counts 1, of ratio, surrogate and advantage 2, and 3 where the other has a piece of its own there,
+    which GRPO has not; where only numbers of a piece differ, half. The three ways to clip, of which verl always has the dual
+    one, count 1 at most, and a correction between engines 1.
+    """
+    theirs = parts(b)
+    return sum(_apart(name, piece, theirs.get(name)) for name, piece in parts(a).items())
+
+
+def _apart(slot: str, x: Any, y: Any) -> float:
+    if isinstance(x, WEIGHTED) and not isinstance(y, WEIGHTED):
+        return 1 + _apart(slot, x.advantage, y)
+    return 0.0 if same(x, y) else 0.5 if _only_numbers(x, y) else _weight(slot, x, y)
+
+
+def _weight(slot: str, x: Any, y: Any) -> float:
+    kinds = {kind_of(x), kind_of(y)}
+    if kinds <= CLIPS:
+        return 0.5 if surrogate.DualClip in kinds else 1.0
+    if slot not in DEFINING:
+        return 1.0
+    return 2.0 if kind_of(y) is kind_of(parts(GRPO).get(slot)) else 3.0
+
+
+def _only_numbers(a: Any, b: Any) -> bool:
+    if kind_of(a) is not kind_of(b) or not is_dataclass(a) or isinstance(a, OwnPiece):
+        return False
+    if isinstance(a, aggregation.Constant):  # a sum and a mean
+        return False
+    others = [(getattr(a, each.name), getattr(b, each.name)) for each in fields(a)]
+    return all(same(x, y) for x, y in others if not isinstance(x, int | float))
+
+
+def parts(algorithm: Algorithm) -> dict[str, Any]:
+    """Return the eight slots, of pairs reward and pair loss, and what a critic adds."""
+    beyond = dict(algorithm.beyond_the_slots())
+    return beyond if isinstance(algorithm, PreferenceOptimization) else {**algorithm.slots(), **beyond}
+
+
+def unnamed(algorithm: Algorithm) -> tuple[str, ...]:
+    """Return the slots that make an algorithm what it is and have a piece that rlviz does not have."""
+    return tuple(name for name, piece in parts(algorithm).items() if name in DEFINING and isinstance(piece, OwnPiece))
+
+
+def nearest(algorithm: Algorithm) -> tuple[Algorithm, ...]:
+    """Return the algorithm of the family from which this one differs least, then those nearly as near that differ in fewer slots.
+
+    One with a piece that rlviz does not have where it counts is none of the family: it is put beside GRPO, PPO or DPO.
+    """
+    family = [each for each in (*ALGORITHMS, *RELATIVES) if type(each) is type(algorithm)]
+    if unnamed(algorithm):
+        return tuple(each for each in family if each in (GRPO, PPO, DPO))
+    least = min(family, key=lambda each: distance(algorithm, each))
+    within = distance(algorithm, least) + NEARLY
+    fewer = len(differing(algorithm, least)) - 1
+    also = [each for each in family if distance(algorithm, each) <= within and len(differing(algorithm, each)) <= fewer]
+    return (least, *also)
+
+
+def differing(a: Algorithm, b: Algorithm) -> tuple[str, ...]:
+    """Return the slots and parts in which two algorithms differ."""
+    theirs = parts(b)
+    return tuple(name for name, piece in parts(a).items() if not same(piece, theirs.get(name)))
+
+
+def beyond(
+    config: Config, algorithm: Algorithm, settings: TrainSettings, accumulation: int, idle: Collection[str] = ()
+) -> Iterator[tuple[str, str]]:
+    """Give (what, why): where the export says that a slot only comes near, and options that no slot accounts for.
+
+    idle: options without an effect, which say nothing.
+    """
+    options = config.options
+    told: dict[str, tuple[Any, Slot]] = {}
+    if not isinstance(algorithm, PreferenceOptimization):
+        table: Table = verl.TABLE if config.kind == VERL else trl.TABLE
+        lines = [line for line in lines_of(table, Case(algorithm.slots(), settings, accumulation)) if not line.own]
+        told = {name: (value, line) for line in lines for name, value in line.fields.items()}
+        yield from (
+            (line.slot, line.why.replace(" (measured below)", "")) for line in lines if line.fit == "approximate"
+        )
+    own = isinstance(parts(algorithm).get("surrogate"), OwnPiece)  # whose name is that of the loss
+    for name, (value, line) in told.items():
+        named = own and name.endswith(("loss_mode", "loss_type"))
+        if not (named or name in idle or _alike(name, options.get(name), value)):
+            yield f"{name}={options.get(name)}", BEYOND.get(name, line.why)
+    for name, neutral in NEUTRAL[config.kind].items():
+        apart = name in BEYOND and name not in told and name not in idle and options.get(name) != neutral
+        if apart and not _accounted(name, algorithm):
+            yield f"{name}={options.get(name)}", BEYOND[name]
+
+
+def _alike(name: str, here: Any, value: Any) -> bool:
+    """Whether an option is what the export writes; a lower width of 1 and of more are no limit alike."""
+    if not (here or value) or here == value:
+        return True
+    numbers = isinstance(here, int | float) and isinstance(value, int | float)
+    return numbers and (math.isclose(here, value) or (name.endswith("clip_ratio_low") and here >= 1 and value >= 1))
+
+
+def _accounted(name: str, algorithm: Algorithm) -> bool:
+    """Whether a piece, or a part beside the slots, says an option that its row leaves out."""
+    if isinstance(algorithm, PreferenceOptimization):
+        return False
+    by = {
+        "entropy_coeff": isinstance(algorithm.surrogate, surrogate.EntropyBonus),
+        "use_kl_in_reward": isinstance(algorithm.kl, kl.KLInReward | OwnPiece)
+        or isinstance(algorithm.advantage, advantages.WhitenedReturn),
+        "multi_objective_aggregation": isinstance(algorithm.advantage, OwnPiece),
+    }
+    return by.get(name.rpartition(".")[2], False)

@@ -1,0 +1,95 @@
+"""Every option of TRL's GRPOConfig and DPOConfig and of verl's ppo_trainer.yaml, with its default:
+`python -m tests.interop.fields` writes rlviz/interop/fields.json.
+
+Needs trl 1.16.0, and verl 0.9.1 where Python finds it; an unpacked wheel on the path will do, since only its YAML is read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import rlviz.interop
+
+FILE = Path(rlviz.interop.__file__).parent / "fields.json"
+OPEN = "…"  # in place of what is below an option, for what nobody sets who asks which algorithm it is
+WITHOUT = ("profiler", "turbo_config", "qat", "global_profiler", "transfer_queue", "skip", "npu_profile")
+CONFIGS = "trainer/config"
+
+
+def of_trl() -> dict[str, Any]:
+    """Return the defaults of both configurations, and the names that TRL's scripts read beside them."""
+    from trl import DatasetMixtureConfig, DPOConfig, GRPOConfig, ModelConfig, ScriptArguments
+    from trl.scripts.grpo import GRPOScriptArguments
+
+    others = (DatasetMixtureConfig, ModelConfig, ScriptArguments, GRPOScriptArguments)
+    beside = {"env", "config"} | {
+        field.name for kind in others for field in fields(kind)
+    }  # these two are TrlParser's own
+    return {kind.__name__: _defaults(kind) for kind in (GRPOConfig, DPOConfig)} | {"beside": sorted(beside)}
+
+
+def _defaults(kind: type[Any]) -> dict[str, Any]:
+    def default(field: Any) -> Any:
+        value = field.default if field.default is not MISSING else field.default_factory()
+        return value if isinstance(value, str | int | float | list | None) else str(value)
+
+    return {field.name: default(field) for field in fields(kind)}
+
+
+def of_verl(folder: Path) -> dict[str, Any]:
+    """Return the options of all engines, nested as in YAML; where engines differ, the default of ppo_trainer.yaml."""
+    tree: dict[str, Any] = {}
+    files = sorted(
+        (folder / CONFIGS).glob("_generated_ppo_*trainer.yaml"),
+        key=lambda f: (f.name != "_generated_ppo_trainer.yaml", f.name),
+    )
+    for file in files:
+        _add(tree, yaml.safe_load(file.read_text(encoding="utf-8")))
+    return tree
+
+
+def _add(tree: dict[str, Any], more: Mapping[str, Any]) -> None:
+    for name, value in more.items():
+        if name in WITHOUT:
+            tree[name] = OPEN
+        elif isinstance(value, dict) and value:
+            _add(tree.setdefault(name, {}), value)
+        elif name != "_target_":
+            tree.setdefault(name, OPEN if value == {} else value)
+
+
+def verl_folder() -> Path | None:
+    """Return where verl is, None where it is not."""
+    found = find_spec("verl")
+    return (
+        None
+        if found is None or not found.submodule_search_locations
+        else Path(next(iter(found.submodule_search_locations)))
+    )
+
+
+def lines(table: Mapping[str, Any], indent: str = " ") -> Iterator[str]:
+    """Give JSON whose inner objects stand on a line each."""
+    for place, (name, value) in enumerate(table.items()):
+        comma = "," * (place < len(table) - 1)
+        deep = isinstance(value, dict) and any(isinstance(each, dict) for each in value.values())
+        if deep:
+            yield f"{indent}{json.dumps(name)}: {{"
+            yield from lines(value, indent + " ")
+            yield f"{indent}}}{comma}"
+        else:
+            yield f"{indent}{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}{comma}"
+
+
+if __name__ == "__main__":
+    folder = verl_folder()
+    if folder is None:
+        raise SystemExit("verl 0.9.1 is not on the path")
+    FILE.write_text("\n".join(["{", *lines({**of_trl(), "verl": of_verl(folder)}), "}", ""]), encoding="utf-8")

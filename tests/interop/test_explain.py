@@ -1,0 +1,570 @@
+"""A configuration read: the exports undone, texts of every form, defaults of both libraries, batches, real configurations."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import json
+from contextlib import suppress
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from rlviz import GRPO
+from rlviz.algorithms import ALGORITHMS, RELATIVES, PreferenceOptimization, find_algorithm
+from rlviz.interop import Explanation, explain_config, explaining, rows, to_trl, to_verl
+from rlviz.interop.configs import KINDS, VERL, defaults, read_config
+from rlviz.interop.reading import BEYOND, NEUTRAL, parts, same
+from rlviz.interop.writing import script, yaml_text
+from rlviz.pieces.bounds import FixedBounds
+from tests.interop.fields import FILE, of_trl, of_verl, verl_folder
+
+FAMILY = (*ALGORITHMS, *RELATIVES)
+PAGE = Path(__file__).parents[2] / "notebooks" / "symptoms.md"
+A, R = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout."
+ENOUGH = {R + "name": "vllm", A + "ppo_micro_batch_size_per_gpu": 4}  # for verl to start
+
+
+def overrides(options):
+    return "\n".join(f"{name}={json.dumps(value)}" for name, value in options.items())
+
+
+def exported(algorithm, to):
+    """Return an export as its reader has it: for TRL the options, with vLLM where it speaks of it; for verl the YAML."""
+    export = to_trl(algorithm) if to == "trl" else to_verl(algorithm)
+    engine = {"use_vllm": True} if export.fields.get("vllm_importance_sampling_correction") else {}
+    return export, json.dumps(export.fields | engine) if to == "trl" else yaml_text(export)
+
+
+WRITTEN = [
+    pytest.param(algorithm, to, id=f"{algorithm.name}-{to}")
+    for algorithm in FAMILY
+    for to in ("trl", "verl")
+    if to == "trl" or not isinstance(algorithm, PreferenceOptimization)  # verl trains no pairs
+]
+
+
+@pytest.mark.parametrize(("algorithm", "to"), WRITTEN)
+def test_reading_undoes_writing(algorithm, to):
+    """Each slot that an export calls exact is read back, a wholly expressible algorithm has its name, deviations are told."""
+    export, text = exported(algorithm, to)
+    told = explain_config(text, kind=export.kind)
+    written, read = parts(algorithm), parts(told.algorithm) | {"value loss": parts(told.algorithm).get("value loss")}
+    lines = {line.slot: line for line in export.slots if line.slot in written}
+    twin = {"ratio"} if algorithm.name == "GSPO-token" else set()  # the same options, value and gradient
+    exact = {slot for slot, line in lines.items() if line.fit == "exact" and not line.rewards} - twin
+    assert {slot for slot in exact if not same(written[slot], read[slot])} == set()
+    if all(line.fit != "inexpressible" for line in export.slots):
+        assert told.name == ("GSPO" if twin else algorithm.name)
+        assert set(told.differing) <= {slot for slot, line in lines.items() if line.rewards}
+    whys = {why for _, why in told.beyond}
+    for slot, line in lines.items():  # a std's eps is no difference here
+        if (
+            line.fit == "approximate"
+            and not isinstance(algorithm, PreferenceOptimization)
+            and "TRL adds 1e-4" not in line.why
+        ):
+            assert line.why.replace(" (measured below)", "") in whys or not same(written[slot], read[slot]), slot
+
+
+def test_a_script_that_was_exported_is_read():
+    told = explain_config(script(to_trl(GRPO), GRPO))
+    assert (told.name, told.differing, told.config.unknown) == ("GRPO", (), {})
+    assert "gradient by 0.0002" in str(told.measured)
+    carried = explain_config(script(to_trl(find_algorithm("dcpo")), find_algorithm("dcpo")))
+    assert any("carried" in note for note in carried.config.notes)
+
+
+FACTS = {"beta": 0.04, "num_generations": 4, "learning_rate": 1e-6, "epsilon_high": 0.28, "loss_type": "grpo"}
+FORMS = {
+    "YAML": "beta: 0.04\nnum_generations: 4\nlearning_rate: 1e-6\nepsilon_high: .28\nloss_type: grpo\n",
+    "JSON": json.dumps(FACTS),
+    "a call": "GRPOConfig(beta=0.04, num_generations=2 * 2, learning_rate=1e-6, epsilon_high=0.28, loss_type='grpo')",
+    "an attribute": "import trl\nargs = trl.GRPOConfig(\n  beta=4 / 100, num_generations=4, learning_rate=1e-6,"
+    "epsilon_high=.28, loss_type='grpo')",
+    "a command": "trl grpo --beta .04 --num_generations=4 --learning-rate 1e-6 \\\n  --epsilon_high 0.28 --loss_type grpo",
+    "a docstring": '"""\nx.py --beta .04 --num_generations 4 --learning_rate 1e-6 --epsilon_high .28 --loss_type grpo\n"""',
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_one_configuration_in_every_form(form, tmp_path):
+    text = FORMS[form]
+    if form == "a docstring":
+        (tmp_path / "x.py").write_text(text)
+        text = tmp_path / "x.py"
+    found = read_config(text, kind=None)
+    assert (found.kind, dict(found.given)) == ("GRPOConfig", FACTS)
+
+
+def test_of_two_commands_the_first_is_read():
+    found = read_config(
+        "python x.py --beta .1 --num_generations 4\npython x.py --beta .2 --num_generations 8 --epsilon .3"
+    )
+    assert found.given == {"beta": 0.1, "num_generations": 4} and "--beta stands twice" in found.notes[0]
+    found = read_config(f"{A}clip_ratio_c=2 {A}clip_ratio_c=4")
+    assert found.given == {A + "clip_ratio_c": 4} and "the last was taken" in found.notes[0]
+
+
+def test_a_notebook_is_read(tmp_path):
+    cells = [
+        {"cell_type": "markdown", "source": ["beta"]},
+        {"cell_type": "code", "source": ["!pip install trl\n", FORMS["a call"]]},
+    ]
+    (tmp_path / "x.ipynb").write_text(json.dumps({"cells": cells}))
+    assert dict(read_config(tmp_path / "x.ipynb").given) == FACTS
+
+
+OF_VERL = {
+    A + "clip_ratio_high": 0.28,
+    A + "ppo_mini_batch_size": 64,
+    "data.max_response_length": 8192,
+    "algorithm.adv_estimator": "grpo",
+}
+VERL_FORMS = {
+    "overrides": overrides(OF_VERL),
+    "YAML": "actor_rollout_ref:\n  actor:\n    clip_ratio_high: 0.28\n    ppo_mini_batch_size: 64\n"
+    "data:\n  max_response_length: 8192\nalgorithm: {adv_estimator: grpo}\ndefaults: [ppo_trainer, _self_]\n",
+    "a script": f"""#!/bin/bash
+high=0.28  # wider
+length=$((1024 * 8)); export N=64
+ADV=${{ADV:-grpo}}
+# {A}clip_ratio_high=9
+python3 -m verl.trainer.main_ppo {A}clip_ratio_high=$high \\
+    {A}ppo_mini_batch_size="${{N}}" data.max_response_length=${{length}} 'algorithm.adv_estimator='$ADV $@
+""",
+    "an array": f"n=32\nACTOR=({A}clip_ratio_high=.28\n {A}ppo_mini_batch_size=$((n * 2)))\n"
+    'REST="data.max_response_length=8192 \\\n algorithm.adv_estimator=grpo"\npython -m verl "${ACTOR[@]}" $REST\n',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", VERL_FORMS)
+def test_one_configuration_of_verl_in_every_form(form):
+    found = read_config(VERL_FORMS[form])
+    assert (found.kind, dict(found.given), found.unread) == (VERL, OF_VERL, {})
+
+
+def test_nothing_in_a_configuration_is_run(tmp_path):
+    trap = tmp_path / "trap"
+    write = f"open({str(trap)!r}, 'w').close()"
+    told = explain_config(f"GRPOConfig(beta=__import__('os').getpid(), epsilon=(lambda: {write})(), num_generations=8)")
+    assert set(told.config.unread) == {"beta", "epsilon"} and told.config.given == {"num_generations": 8}
+    assert "beta = __import__('os').getpid()" in str(told)
+    for text in (
+        f"beta: !!python/object/apply:builtins.eval ['{write}']",
+        f"a.b=$(touch {trap}) {A}clip_ratio=`touch {trap}`",
+    ):
+        with suppress(ValueError):
+            explain_config(text)
+    assert not trap.exists()
+
+
+BOMB = "\n".join(
+    ["a0: &a0 {x: 1}", *(f"a{n}: &a{n} {{{', '.join(f'y{i}: *a{n - 1}' for i in range(9))}}}" for n in range(1, 9))]
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "must be a mapping of options"),
+        ("a: 1", "no option of TRL or verl is among"),
+        ("beta: 0.1", "say which with kind"),
+        ("beta: [", "the YAML in it cannot be parsed: line"),
+        ("GRPOConfig(beta=", "the Python in it cannot be parsed: line 1"),
+        ("x = RLOOConfig(beta=1)\ny = GRPOConfig()", "no call of GRPOConfig or DPOConfig with options"),
+        ("num_generations: 0\nloss_type: grpo", "num_generations must be a whole number, at least 1; got 0"),
+        ("trainer.nnodes=1.5", "trainer.nnodes must be a whole number, at least 1; got 1.5"),
+        ("beta: [1]\nnum_generations: 8", "a value of another type than the library takes"),
+        ("algorithm:\n  x: 1\nactor_rollout_ref: &a\n  b: *a", "at most 12 levels"),
+        ("algorithm:\n  x: 1\n" + BOMB, "at most 10,000 options"),
+        ("# " + "x" * 2**20, "at most 1 MB"),
+        (f"{A}clip_ratio='0.2", "a quotation mark has no partner"),
+    ],
+)
+def test_refusals(text, says):
+    with pytest.raises(ValueError, match=says):
+        explain_config(text)
+
+
+def test_a_file_must_be_one(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        explain_config(tmp_path / "none.yaml")
+    (tmp_path / "x.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match="must be text in UTF-8"):
+        explain_config(tmp_path / "x.yaml")
+    with pytest.raises(ValueError, match="devices must be"):
+        explain_config("num_generations: 8", devices=0)
+    with pytest.raises(ValueError, match="kind must be one of"):
+        explain_config("num_generations: 8", kind="PPOConfig")
+
+
+def test_unknown_names_get_the_nearest_known():
+    told = explain_config(
+        "num_generation: 8\nbeta: 0.1\nepsilon_hihg: 0.28\nmodel_name_or_path: x\nmy_own_thing: 1\nloss_type: grpo"
+    )
+    assert told.config.unknown == {
+        "num_generation": "the nearest known is num_generations",
+        "epsilon_hihg": "the nearest known is epsilon_high",
+        "my_own_thing": "",
+    }
+    told = explain_config(f"{A}clip_ratio_hgh=0.3 +{A}other.thing=1 actor_rollout_ref.model.override_config.x=1")
+    assert told.config.unknown[A + "clip_ratio_hgh"] == f"the nearest known is {A}clip_ratio_high"
+    assert "added by +" in told.config.unknown[A + "other.thing"] and len(told.config.unknown) == 2
+
+
+def test_defaults_are_trls():
+    trl = pytest.importorskip("trl", reason="TRL is not installed: pip install 'rlviz[trl]'")
+    if trl.__version__ != "1.16.0":
+        pytest.skip("another version of TRL")
+    there = of_trl()
+    for kind in (trl.GRPOConfig, trl.DPOConfig):
+        own = {
+            name
+            for base in kind.__mro__
+            if base.__module__.startswith("trl.")
+            for name in getattr(base, "__annotations__", {})
+        }
+        own &= {field.name for field in fields(kind)} - {
+            "gradient_checkpointing_kwargs"
+        }  # other names come from transformers
+        assert len(own) > 25
+        for name in own:
+            assert defaults(kind.__name__)[name] == there[kind.__name__][name], name
+
+
+def test_defaults_are_verls():
+    folder = verl_folder()
+    if folder is None:
+        pytest.skip("verl is not installed")
+    assert of_verl(folder) == json.loads(FILE.read_text(encoding="utf-8"))["verl"]
+
+
+def test_a_batch_starts_where_trl_starts():
+    trl = pytest.importorskip("trl", reason="TRL is not installed: pip install 'rlviz[trl]'")
+    for size, parts_, group, steps, rollout in itertools.product(
+        (1, 2, 6), (1, 2), (1, 2, 4), (None, 1, 2, 3), (None, 4, 6)
+    ):
+        options = {
+            "per_device_train_batch_size": size,
+            "gradient_accumulation_steps": parts_,
+            "num_generations": group,
+            "steps_per_generation": steps,
+            "generation_batch_size": rollout,
+        }
+        told = explain_config(json.dumps(options)).batch
+        try:
+            built = trl.GRPOConfig(output_dir="unused", report_to="none", use_cpu=True, bf16=False, **options)
+        except (ValueError, ZeroDivisionError):
+            assert told.refused, options
+        else:
+            assert not told.refused, options
+            assert told.prompts * told.group == built.generation_batch_size
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            {"num_generations": 8},
+            "accumulated = 8 responses an update = 1 prompt × 8; a rollout of 8 responses serves 1 update",
+        ),
+        (
+            {"num_generations": 8, "gradient_accumulation_steps": 4, "steps_per_generation": 8, "num_iterations": 2},
+            "serves 4 updates (2 passes)",
+        ),
+        (
+            {"num_generations": 8, "gradient_accumulation_steps": 4, "steps_per_generation": 1},
+            "serves 1 update, which takes 4 of them",
+        ),
+        ({A + "ppo_epochs": 2, R + "n": 8}, "256 prompts × 8 = 2,048 responses an update; 8 updates"),
+    ],
+)
+def test_batches_in_a_line(options, words):
+    text = json.dumps(options) if "num_generations" in options else overrides(options)
+    assert words in explain_config(text).batch.words
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"data.train_batch_size": 64}, "train_batch_size (64) must be >= actor.ppo_mini_batch_size (256)"),
+        ({"data.train_batch_size": 384}, "a rollout of 384 prompts must be a multiple of ppo_mini_batch_size (256)"),
+        ({"trainer.n_gpus_per_node": 7}, "must be divisible by the 7 GPUs"),
+        ({A + "ppo_micro_batch_size_per_gpu": None}, "ppo_micro_batch_size_per_gpu must be set"),
+        ({R + "name": None}, None),
+    ],
+)
+def test_what_verl_would_not_start_with(options, says):
+    refused = explain_config(overrides({**ENOUGH, **options})).batch.refused
+    assert refused == () if says is None else any(says in each for each in refused)
+
+
+def test_options_without_an_effect_have_none():
+    """At ratio 1 neither the limits nor the kind of ratio change the gradient, as the rows on one update say."""
+    logp = torch.randn(2, 4, 5, dtype=torch.double)
+    gradients = []
+    for algorithm in (
+        GRPO,
+        replace(GRPO, bounds=FixedBounds(0.01, 0.5)),
+        replace(GRPO, ratio=find_algorithm("gspo").ratio),
+    ):
+        new = logp.clone().requires_grad_()
+        mask = torch.ones_like(logp, dtype=torch.bool)
+        advantages = torch.linspace(-1, 1, 8, dtype=torch.double).reshape(2, 4, 1).expand_as(logp)
+        lower, upper = algorithm.bounds(logp)
+        ratio = algorithm.ratio(new, logp, mask)
+        (algorithm.surrogate(ratio, advantages, lower, upper) * algorithm.aggregate(mask)).sum().backward()
+        gradients.append(new.grad)
+    assert all(torch.allclose(gradients[0], each) for each in gradients[1:])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_name_options_that_there_are(kind):
+    names = [*defaults(kind), "reward.reward_kwargs.overlong_buffer_cfg.enable"]
+    for options, _, _ in rows.rows(rows.IDLE[kind]):
+        for option in map(rows._full, options.split()):
+            assert any(name.startswith(option.rstrip("*")) for name in names), option
+    assert set(NEUTRAL[kind]) <= set(names)
+    assert set(BEYOND) <= {name for each in NEUTRAL.values() for name in each}
+
+
+@pytest.mark.parametrize(
+    ("text", "without"),
+    [
+        ("num_generations: 8\nepsilon: .2\nbeta: .1", {"epsilon"}),
+        ("num_generations: 8\nepsilon: .2\nnum_iterations: 2", set()),
+        (
+            "num_generations: 8\nuse_vllm: false\nvllm_mode: server\nref_model_sync_steps: 4",
+            {"vllm_mode", "ref_model_sync_steps"},
+        ),
+        ("GRPOConfig(loss_type='cispo', epsilon=.2, epsilon_high=5., num_iterations=2)", {"epsilon"}),
+        (overrides({A + "clip_ratio": 0.1}), {A + "clip_ratio"}),
+        (overrides({A + "clip_ratio": 0.1, A + "clip_ratio_low": None, A + "clip_ratio_high": None}), set()),
+        (
+            overrides({A + "kl_loss_coef": 0.1, "critic.optim.lr": 1, "algorithm.adv_estimator": "grpo"}),
+            {A + "kl_loss_coef", "critic.optim.lr"},
+        ),
+        (
+            overrides({A + "policy_loss.loss_mode": "sapo", A + "loss_agg_mode": "token-mean", A + "tau_pos": 2}),
+            {A + "loss_agg_mode"},
+        ),
+        ("DPOConfig(label_smoothing=.1, beta=.1)", {"label_smoothing"}),
+    ],
+)
+def test_what_is_set_and_has_no_effect(text, without):
+    assert {name for name, _ in explain_config(text).idle} == without
+
+
+OTHERS = {  # what each option that decides an algorithm may be, where it is not the default
+    "GRPOConfig": {
+        "delta": 4.0, "beta": 0.3, "mask_truncated_completions": True, "multi_objective_aggregation": "normalize_then_sum",
+        "top_entropy_quantile": 0.2, "entropy_coef": 0.01, "use_adaptive_entropy": True, "off_policy_mask_threshold": 0.5,
+        "use_vllm": True, "repetition_penalty": 1.1, "sync_ref_model": True, "use_bias_correction_kl": False, "epsilon": 0.1,
+        "epsilon_high": 0.3, "importance_sampling_level": "sequence", "loss_type": "luspo", "scale_rewards": "batch",
+    },
+    "DPOConfig": {
+        "loss_weights": [0.5], "label_smoothing": 0.1, "use_weighting": True, "ld_alpha": 0.5, "f_divergence_type": "js",
+        "sync_ref_model": True, "max_length": 512, "loss_type": "hinge", "beta": 0.3,
+    },
+    VERL: {
+        A + "clip_ratio_c": 5.0, A + "entropy_coeff": 0.01, A + "use_kl_loss": True, "algorithm.use_kl_in_reward": True,
+        "algorithm.gamma": 0.9, "algorithm.filter_groups.enable": True, "algorithm.rollout_correction.rollout_is": "token",
+        "algorithm.rollout_correction.rollout_rs": "token_k1", "algorithm.rollout_correction.bypass_mode": True,
+        A + "clip_ratio_low": 0.1, A + "clip_ratio_high": 0.3, A + "loss_agg_mode": "seq-mean-token-sum", A + "tau_pos": 2.0,
+        "algorithm.norm_adv_by_std_in_grpo": False, "algorithm.lam": 0.5, A + "clip_ratio": 0.1, A + "loss_scale_factor": 9,
+    },
+}  # fmt: skip
+BASES = {
+    "GRPOConfig": [
+        {"num_iterations": 2, "loss_type": kind, "beta": beta}
+        for kind in ("dapo", "cispo", "sapo", "vespo")
+        for beta in (0, 0.1)
+    ]
+    + [{"num_iterations": 2, "entropy_coef": 0.1}, {"num_iterations": 2, "off_policy_mask_threshold": 0.1}, {"use_vllm": True}],
+    "DPOConfig": [{}, {"loss_type": "ipo"}, {"loss_type": "robust"}],
+    VERL: [
+        {"algorithm.adv_estimator": adv, A + "policy_loss.loss_mode": mode, R + "n": 4}
+        for adv, mode in (
+            ("grpo", "vanilla"), ("gae", "vanilla"), ("rloo", "gspo"), ("reinforce_plus_plus", "cispo"), ("remax", "sapo"),
+            ("grpo", "geo_mean"), ("gae", "gpg"), ("opo", "kl_cov"), ("grpo", "dppo_tv"),
+        )
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_that_decides_is_passed_over_in_silence(kind):
+    """Another value of an option changes a slot or what is said beyond them, or it is named as without effect or refused."""
+    write = overrides if kind == VERL else json.dumps
+    for base in BASES[kind]:
+        plain = explain_config(write({**ENOUGH, **base} if kind == VERL else base or {"beta": 0.1}), kind=kind)
+        for name, value in OTHERS[kind].items():
+            changed = {**(ENOUGH if kind == VERL else {}), **base, name: value}
+            told = explain_config(write(changed), kind=kind)
+            named = str((told.idle, told.batch.refused))
+            apart = told.slots != plain.slots or told.beyond != plain.beyond or base.get(name) == value
+            assert apart or name.rpartition(".")[2] in named, (base, name)
+
+
+def test_symptoms_are_entries_of_the_page():
+    headings = {line[3:] for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("## ")}
+    tree = ast.parse(inspect.getsource(explaining._symptoms))
+    told = {node.value.elts[0].value for node in ast.walk(tree) if isinstance(node, ast.Yield)}
+    assert told <= headings and len(told) > 12
+
+
+def test_columns_and_first_steps():
+    plain = explain_config("num_generations: 8\nloss_type: grpo\nmax_completion_length: 2048\nlogging_steps: 1")
+    assert (
+        "kl" not in plain.columns
+        and "clip_ratio/high_mean" in plain.columns
+        and "clip_ratio/dual_mean" not in plain.columns
+    )
+    assert plain.first[:2] == ("clip_ratio/* stay at 0: one update a rollout", "loss is 0, while grad_norm is not")
+    assert len(plain.first) == 3
+    held = explain_config("num_generations: 8\nbeta: .1\nnum_iterations: 2\nwarmup_steps: 10")
+    assert "kl" in held.columns and any("kl is about 0 at step 1" in line for line in held.first)
+    assert any("rollout's 2 updates" in line for line in held.first) and any(
+        "learning_rate of the first step is 0" in x for x in held.first
+    )
+    assert "cispo_clip_ratio" in explain_config("loss_type: cispo\nepsilon_high: 5.0\nnum_generations: 8").columns
+    assert explain_config("DPOConfig(beta=.1)").first[0].startswith("loss begins at 0.693")
+    assert explain_config("DPOConfig(beta=.1, loss_type='ipo')").first[0].startswith("loss begins at 25, ")
+    late = explain_config(overrides({**ENOUGH, "algorithm.adv_estimator": "grpo", "trainer.critic_warmup": 5}))
+    assert any("absent until step 5" in line for line in late.first) and late.idle == ()  # a critic or none
+    critic = explain_config(overrides({**ENOUGH, "algorithm.adv_estimator": "gae"}))
+    assert critic.name == "PPO" and "critic/vf_loss" in critic.columns and "actor/kl_loss" not in critic.columns
+
+
+# The facts of public configurations, in our words: what they set that decides the algorithm → its name and what differs.
+REAL = {
+    "TRL examples/scripts/gspo.py": (
+        {"importance_sampling_level": "sequence", "epsilon": 3e-4, "epsilon_high": 4e-4, "loss_type": "grpo"},
+        "GSPO",
+        (),
+    ),
+    "TRL docs, DeepSeek-R1": (
+        {"beta": 0.001, "use_vllm": True, "num_generations": 16},
+        "GRPO",
+        ("advantage", "kl", "aggregate"),
+    ),
+    "TRL docs, Dr. GRPO": (
+        {"loss_type": "dr_grpo", "beta": 0.0, "max_completion_length": 3000},
+        "GRPO",
+        ("kl", "aggregate"),
+    ),
+    "TRL docs, ScaleRL": (
+        {"loss_type": "cispo", "epsilon_high": 5.0, "scale_rewards": "batch"},
+        "CISPO",
+        ("advantage",),
+    ),
+    "open-r1 config_demo": ({"use_vllm": True, "num_generations": 16}, "GRPO", ("advantage", "kl", "aggregate")),
+    "open-r1 codeforces": (
+        {
+            "loss_type": "dr_grpo",
+            "scale_rewards": False,
+            "use_vllm": True,
+            "mask_truncated_completions": True,
+            "max_completion_length": 8192,
+        },
+        "Dr.GRPO",
+        ("advantage", "shape"),
+    ),
+    "alignment-handbook zephyr": (
+        {"beta": 0.01, "max_length": 1024, "precompute_ref_log_probs": False},
+        "DPO",
+        ("reward",),
+    ),
+    "verl run_qwen2-7b_math": (
+        {"algorithm.adv_estimator": "grpo", A + "use_kl_loss": True, R + "n": 5},
+        "GRPO",
+        ("surrogate", "kl", "aggregate"),
+    ),
+    "verl gspo_3b_math": (
+        {
+            "algorithm.adv_estimator": "grpo",
+            A + "policy_loss.loss_mode": "gspo",
+            A + "loss_agg_mode": "seq-mean-token-mean",
+            A + "clip_ratio_low": 3e-4,
+            A + "clip_ratio_high": 4e-4,
+            R + "n": 16,
+        },
+        "GSPO",
+        (),
+    ),
+    "verl cispo": (
+        {
+            "algorithm.adv_estimator": "grpo",
+            A + "policy_loss.loss_mode": "cispo",
+            A + "clip_ratio_low": 10,
+            A + "clip_ratio_high": 0.2,
+            A + "use_kl_loss": True,
+            R + "n": 5,
+        },
+        "CISPO",
+        ("bounds", "kl"),
+    ),
+    "verl ppo, reward model": (
+        {"algorithm.adv_estimator": "gae"},
+        "PPO",
+        ("surrogate", "advantage", "kl", "value loss"),
+    ),
+    "verl gmpo": (
+        {
+            "algorithm.adv_estimator": "grpo",
+            A + "policy_loss.loss_mode": "geo_mean",
+            A + "clip_ratio_low": 0.4,
+            A + "clip_ratio_high": 0.4,
+            "reward_model.reward_manager": "dapo",
+            "reward_model.reward_kwargs.overlong_buffer_cfg.enable": True,
+            "reward_model.reward_kwargs.overlong_buffer_cfg.len": 4096,
+            "data.max_response_length": 8192,
+            R + "n": 16,
+        },
+        "GMPO",
+        ("shape",),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_public_configurations(name):
+    facts, algorithm, differing = REAL[name]
+    told = explain_config(overrides(facts) if "verl" in name else json.dumps(facts))
+    assert (told.name, told.differing) == (algorithm, differing)
+    if name == "TRL docs, Dr. GRPO":  # which leaves scale_rewards at its default
+        assert told.also == "Dr.GRPO, but for advantage"
+
+
+def test_a_punishment_among_the_reward_functions_is_the_shape():
+    text = """
+    args = GRPOConfig(loss_type="dapo", epsilon_high=0.28, mask_truncated_completions=True)
+    GRPOTrainer(args=args, reward_funcs=[right, get_soft_overlong_punishment(max_completion_len=20480, soft_punish_cache=4096)])
+    """
+    told = explain_config(inspect.cleandoc(text))
+    assert told.name == "DAPO" and told.differing == ("select",)  # lengths go by the task
+    assert ("mask_truncated_completions=True", "truncated responses leave the loss") in told.beyond
+
+
+def test_it_prints_and_shows_and_is_json():
+    told = explain_config("num_generations: 8\nbeta: 0.04\nfoo: <b>", devices=8)
+    assert isinstance(told, Explanation) and told.name == "GRPO" and told.differing == ("aggregate",)
+    text = str(told)
+    assert text.startswith("GRPOConfig, read as trl 1.16.0 has it: GRPO, but for aggregate.")
+    assert len(text.splitlines()) < 45 and max(map(len, text.splitlines())) <= 120
+    assert "changes GRPO's gradient by a fifth" in " ".join(text.split())
+    assert json.loads(json.dumps(told.as_json()))["algorithm"] == "GRPO"
+    assert "<td" in told._repr_html_() and "<b>foo" not in told._repr_html_()
+
+
+def test_what_no_piece_stands_for_is_named():
+    told = explain_config("GRPOConfig(loss_type='vespo', num_generations=8)")
+    assert "surrogate" in told.differing and "no piece of rlviz" in str(told)
+    told = explain_config("GRPOConfig(loss_type='cispo', num_generations=8)")  # whose limit is 0.2, a weight
+    assert any(line.here == "weight ≤ 0.2" for line in told.slots)
+    told = explain_config(overrides({"algorithm.adv_estimator": "remax"}))
+    assert any("remax" in line.here for line in told.slots)
