@@ -115,7 +115,7 @@ class Explanation:
         """Give heading → lines, but for the slots."""
         told = {
             "Beyond the slots": [f"{what}: {why}" if why else what for what, why in self.beyond],
-            "Measured": [str(self.measured)] if self.measured else [],
+            "Measured": [f"{self.measured}, on one batch"] if self.measured else [],
             "Batch": [self.batch.words, *(f"Cannot start: {each}" for each in self.batch.refused)],
             "Log": [", ".join(self.columns)],
             "First ten steps": list(self.first),
@@ -208,15 +208,16 @@ def _explained(config: Config, algorithm: Algorithm, batch: Batch) -> Explanatio
     settings = _settings(config, batch)
     ours, theirs = parts(algorithm), parts(paper)
     slots = tuple(_compared(slot, piece, theirs.get(slot)) for slot, piece in ours.items())
-    library = "verl" if config.kind == VERL else "trl"
-    found = measured(library, paper) if not any(line.differs for line in slots) else None
+    apart = (*beyond(config, algorithm, settings, max(1, batch.accumulation), idle), *_no_group(algorithm, batch))
+    exported = not apart and not any(line.differs for line in slots)
+    found = measured("verl" if config.kind == VERL else "trl", paper) if exported else None
     return Explanation(
         config=config,
         algorithm=algorithm,
         name=paper.name,
         also="".join(f"{each.name}, but for {', '.join(differing(algorithm, each))}" for each in others[:1]),
         slots=slots,
-        beyond=(*beyond(config, algorithm, settings, max(1, batch.accumulation), idle), *_no_group(algorithm, batch)),
+        beyond=apart,
         batch=batch,
         columns=tuple(columns(config, batch)),
         first=tuple(first_steps(config, batch)),
@@ -257,18 +258,16 @@ def _effect(slot: str, here: Any, paper: Any) -> str:
     if isinstance(here, OwnPiece):
         return "no piece of rlviz: what it does to the gradient is not said here"
     if isinstance(here, WEIGHTED):
-        rest = (
-            ""
-            if isinstance(paper, WEIGHTED) or same(here.advantage, paper)
-            else f"; {_effect(slot, here.advantage, paper)}"
-        )
         what = "response" if here.ratio is mismatch.sequence_weight else "token"
-        out = (
-            f"; a {what} with w above {here.highest:g} has no gradient"
-            if isinstance(here, mismatch.MaskedWeight)
-            else ""
-        )
-        return f"the gradient of each {what} is multiplied by its weight w between the two engines, 1 where they agree{out}{rest}"
+        told = [
+            f"the gradient of each {what} is multiplied by its weight w between the two engines, 1 where they agree"
+        ]
+        if isinstance(here, mismatch.MaskedWeight):
+            below = f"below {here.lowest:g} or " if here.lowest else ""
+            told.append(f"a {what} with w {below}above {here.highest:g} has no gradient")
+        if not (isinstance(paper, WEIGHTED) or same(here.advantage, paper)):
+            told.append(_effect(slot, here.advantage, paper))
+        return "; ".join(told)
     if isinstance(here, bounds.FixedBounds):
         return f"a token's gradient ends at ratio {1 + here.eps_high:g} where A > 0, and at {1 - here.eps_low:g} where A < 0"
     if isinstance(here, bounds.UpperBound):
@@ -347,6 +346,8 @@ def _symptoms(config: Config, algorithm: Algorithm, batch: Batch) -> Iterator[tu
             "Old and new log-probabilities differ before the first update",
             "another engine samples, and nothing corrects for it",
         )
+    if of_verl and (o["reward.reward_model.enable"] or o["reward_model.enable"]):
+        yield "The reward rises, the benchmark falls", "a reward model scores"
     if isinstance(slots["select"], selection.DynamicSampling):
         yield (
             '"Generated too many. Please check if your data are too difficult"',
