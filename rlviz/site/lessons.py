@@ -231,9 +231,10 @@ def _converted(file: Path, exporter: Exporter) -> tuple[str, str]:
 
 
 def with_rules(text: str) -> str:
-    """Return the page of symptoms with links to its pictures, and at the end of each entry what `rlviz diagnose` looks for."""
+    """Return the page of symptoms with its entries listed, links to its pictures, and in each what `rlviz diagnose` looks for."""
     head, *entries = re.split(r"^(?=## )", CALL.sub(_opened, text), flags=re.M)
-    parts = [head]
+    titles = [entry[3 : entry.index("\n")] for entry in entries]
+    parts = [head, " · ".join(f"[{title}](#{heading_anchor(title)})" for title in titles), "\n\n"]
     for entry in entries:
         said = [_said(rule) for rule in RULES if entry.startswith(f"## {rule.symptom}\n")]
         parts += [

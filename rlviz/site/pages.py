@@ -36,6 +36,7 @@ LINKS = {  # from a recorded run on the front page
     "PPO": {"Lesson 03: PPO →": "course/03_ppo.html", "Explorer: GAE →": "explorers/gae.html"},
     "DPO": {"Lesson 12: DPO →": "course/12_preferences_and_dpo.html", "Explorer: DPO →": "explorers/dpo.html"},
 }
+ASKED = "A run of yours looks wrong? "
 PAPER = re.compile(r"(\d{4}\.\d{5})")
 
 
@@ -81,6 +82,7 @@ def front() -> Iterator[File]:
     yield page(
         "index.html",
         TITLE,
+        element("p", ASKED, element("a", "Find the symptom", href="course/symptoms.html"), ".", class_="asked"),
         element("h1", TITLE),
         joined(data(pack(playground.given(recorded=LINKS)), data_playground="training/"), without),
         element("section", element("h2", "Go on"), element("p", SENTENCE), element("ul", *links, class_="ways")),

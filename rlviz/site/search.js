@@ -6,8 +6,8 @@ const STOP = new Set( // words that choose nothing
     "on or please should so still that the their then there these this to was what when where which while why will with you your").split(" "),
 );
 const SAME = { // what people write → what the pages say
-  clipfrac: "clip", completion: "response", decrease: "fall", degrade: "fall", diverge: "differ", down: "fall", drop: "fall",
-  increase: "rise", inf: "nan", infinite: "nan", lr: "learning", mismatch: "differ", moe: "expert", one: "1", stuck: "stay", swanlab: "log",
+  begin: "first", clipfrac: "clip", completion: "response", decrease: "fall", degrade: "fall", diverge: "differ", down: "fall", drop: "fall",
+  increase: "rise", inf: "nan", infinite: "nan", lr: "learning", mismatch: "differ", moe: "expert", one: "1", retokenize: "token", spike: "large", start: "first", starting: "first", stuck: "stay", swanlab: "log",
   tensorboard: "log", truncate: "cut", up: "rise", wandb: "log", zero: "0",
 };
 const GREEK = { ε: "epsilon", β: "beta", λ: "lambda", γ: "gamma" };

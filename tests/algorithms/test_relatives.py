@@ -161,7 +161,7 @@ def test_rloo_and_reinforce_plus_plus_by_slow_loops():
 @pytest.mark.parametrize("algorithm", OWN, ids=lambda a: a.name)
 class TestNothingHasToBeRegistered:
     def test_it_trains_a_transformer(self, algorithm):
-        settings = TrainSettings(steps=2, num_prompts=8, group_size=4, updates_per_rollout=2, evaluate_every=0)
+        settings = TrainSettings(steps=2, num_prompts=8, group_size=8, updates_per_rollout=2, evaluate_every=0)
         records = list(train(load_policy("chain"), Chain(), algorithm, settings))
         assert all(math.isfinite(record.loss) and record.grad_norm > 0 for record in records)
 

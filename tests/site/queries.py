@@ -9,8 +9,8 @@ THREADS = (  # the words of the public threads behind the symptoms, as their ask
     ("negative KL-divergence", "The KL is negative", 1),  # trl #925
     ("pre-finetuned LoRA model as reference", "The KL is large at the first step", 3),  # trl #3194, #3196
     ("rewards std is not 0 but reward_std 0 and loss 0", "reward_std is 0", 2),  # trl #3857
-    ("loss and grad_norm always 0", "All groups have the same reward", 3),  # ms-swift #4570
-    ("rewards/accuracy_reward: 0.0", "The reward stays at 0", 1),  # open-r1 #255
+    ("loss and grad_norm always 0", "All groups have the same reward", 4),  # ms-swift #4570
+    ("rewards/accuracy_reward: 0.0", "The reward stays at 0", 2),  # open-r1 #255
     ("completions/clipped_ratio 1.0", "All responses are cut off", 1),  # ms-swift #4950
     ("grad_norm is NaN with 4 GPUs", "Loss or gradient is NaN", 1),  # verl #2505
     ("rollout-training mismatch vllm", "Old and new log-probabilities differ", 3),  # trl #3867
