@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlviz.lessons.cases import LOGITS, REFERENCES, REWARDED
+from rlviz.lessons.cases import COUNTS, LOGITS, REFERENCES, REWARDED
 from rlviz.lessons.exercise import exercise
-from rlviz.pieces import kl, values
+from rlviz.pieces import advantages, kl, values
 
 
 @exercise(
@@ -222,3 +222,40 @@ def entropy_change(log_probs: Tensor, rewards: Tensor) -> Tensor:
     step = p * A
     centred = log_probs - (p * log_probs).sum(-1, keepdim=True)
     return -(p * centred * step).sum(-1)
+
+
+@exercise(
+    "right for none, some and all right, for one draw and for all of them.",
+    like=advantages.pass_at_k,
+    cases=COUNTS,
+    each="prompt",
+    slips="""
+* pass@k with draws put back: → return 1 - (1 - right / samples) ** k
+  you put each sample back before the next draw: that is too low on average. Of the k that are drawn all are different.
+* fails in place of passes: 1 - fails → fails
+  that is the chance that none of the k is right: take it from 1.
+* all of k right: samples - right → right
+  1 - fails → fails
+  that is the chance that all k are right: pass@k asks for one.
+* pass@1: → return right / samples
+  that is pass@1, the share of the samples that are right, whatever k is.
+* pass@n: → return (right > 0).double()
+  that is pass@n, of all samples at once: with k below n a draw may miss the right ones.
+* k times pass@1: → return k * right / samples
+  you add k chances: two draws may both be right, and the sum may be above 1.
+* wrong ones never fewer: (wrong - i) → wrong
+  after each wrong draw there is one wrong sample less: wrong − i.
+* samples never fewer: (samples - i) → samples
+  after each draw there is one sample less: samples − i.
+* one draw too few: range(k) → range(k - 1)
+  you draw k − 1 times: range(k) has k numbers, from 0.
+* one draw too many: range(k) → range(k + 1)
+  you draw k + 1 times: range(k) has k numbers, from 0.
+""",
+)
+def pass_at_k(right: Tensor, samples: Tensor, k: Tensor) -> Tensor:
+    """(right, samples, k) → the chance that k of the samples hold a right one."""
+    wrong, fails = samples - right, torch.ones(right.shape, dtype=torch.double)
+    for i in range(k):
+        fails = fails * (wrong - i) / (samples - i)
+    return 1 - fails

@@ -203,6 +203,20 @@ ANSWERS = {
         lambda logp, ref: ref.exp() / logp.exp() - 1 - (ref - logp),
         lambda logp, ref: torch.stack([(b - a).exp() - (b - a) - 1 for a, b in zip(logp, ref, strict=True)]),
     ],
+    "pass_at_k": [
+        lambda c, n, k: torch.tensor(
+            [1 - math.comb(int(n - x), int(k)) / math.comb(int(n), int(k)) for x in c.flatten()]
+        ).view(c.shape),
+        lambda c, n, k: 1 - torch.stack([(n - c - i) / (n - i) for i in range(k)]).prod(0),
+        lambda c, n, k: torch.where(
+            n - c < k,
+            1.0,
+            1
+            - torch.prod(
+                1 - k / torch.arange(1, n + 1).where(torch.arange(1, n + 1) > (n - c).unsqueeze(-1), torch.inf), -1
+            ),
+        ),
+    ],
     "entropy": [
         lambda x: sum(-x[..., v].exp() * x[..., v] for v in range(x.shape[-1])),
         lambda x: torch.distributions.Categorical(logits=x).entropy(),
