@@ -224,9 +224,13 @@ def entropy_change(log_probs: Tensor, rewards: Tensor) -> Tensor:
     return -(p * centred * step).sum(-1)
 
 
+def _of_numbers(right: Tensor, samples: Tensor, k: Tensor) -> Tensor:
+    return advantages.pass_at_k(right, int(samples), int(k))
+
+
 @exercise(
     "right for none, some and all right, for one draw and for all of them.",
-    like=advantages.pass_at_k,
+    like=_of_numbers,
     cases=COUNTS,
     each="prompt",
     slips="""

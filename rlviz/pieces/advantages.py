@@ -6,7 +6,7 @@ One that asks for the history of its prompts returns (advantages, the history af
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -149,7 +149,7 @@ def pass_at_k(right: Int[Tensor, "*B"], samples: int | Tensor, k: int) -> Float[
     return 1 - _none_right(samples - right, samples, 0, k)
 
 
-def _none_right(wrong: Tensor, samples: int | Tensor, first: int, k: int) -> Tensor:
+def _none_right(wrong: Tensor, samples: Any, first: int, k: int) -> Tensor:  # samples: a symbol while it is traced
     """Return Π_{first ≤ i < k} (w − i) / (n − i): that the draws from number `first` on are wrong, if those before were."""
     chance = torch.ones_like(wrong, dtype=torch.double)
     for i in range(first, k):

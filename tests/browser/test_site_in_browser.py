@@ -304,13 +304,13 @@ def test_the_verdicts_are_chosen_by_outcome_with_keys_and_a_lesson_s_link_unfold
     page = visit("course/experiments/verdicts.html#routing", root=verdicts)
     cards = page.locator(".verdicts > details")
     assert page.locator(".verdicts > [open] [id]").get_attribute("id") == "routing"
-    page.get_by_label("all 93 measured parts").focus()
+    page.get_by_label(re.compile(r"^all \d+ measured parts")).focus()
     page.keyboard.press("ArrowLeft")  # the choices are a ring
     assert page.get_by_label("reversed").is_checked()
     shown = [card.get_attribute("class") or "" for card in cards.all() if card.is_visible()]
     assert shown and all("reversed" in names for names in shown) and len(shown) < cards.count()
     page.set_viewport_size({"width": 390, "height": 844})
-    page.get_by_label("all 93 measured parts").check()
+    page.get_by_label(re.compile(r"^all \d+ measured parts")).check()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
