@@ -6,7 +6,7 @@ One that asks for the history of its prompts returns (advantages, the history af
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -149,11 +149,12 @@ def pass_at_k(right: Int[Tensor, "*B"], samples: int | Tensor, k: int) -> Float[
     return 1 - _none_right(samples - right, samples, 0, k)
 
 
-def _none_right(wrong: Tensor, samples: Any, first: int, k: int) -> Tensor:  # samples: a symbol while it is traced
+def _none_right(wrong: Tensor, samples: int | Tensor, first: int, k: int) -> Tensor:
     """Return Π_{first ≤ i < k} (w − i) / (n − i): that the draws from number `first` on are wrong, if those before were."""
     chance = torch.ones_like(wrong, dtype=torch.double)
     for i in range(first, k):
-        chance = chance * (wrong - i).clamp(min=0) / (samples - i)
+        left = samples - i
+        chance = chance * (wrong - i).clamp(min=0) / (left.clamp(min=1) if isinstance(left, Tensor) else left)
     return chance
 
 
@@ -184,8 +185,9 @@ class BestOfK:
 
     def __call__(self, rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
         _check_group(rewards)
-        right, size = rewards > 0, rewards.shape[1]
+        right = rewards > 0
         wrong = (~right).sum(1, keepdim=True)
+        size = wrong + right.sum(1, keepdim=True)
         fails = _none_right(wrong, size, 0, self.k)
         std = ((1 - fails) * fails).sqrt()
         above = torch.where(right, fails, fails - _none_right(wrong, size, 1, self.k))
