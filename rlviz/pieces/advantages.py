@@ -146,15 +146,14 @@ def pass_at_k(right: Int[Tensor, "*B"], samples: int | Tensor, k: int) -> Float[
     """
     if k < 1 or (isinstance(samples, int) and samples < k):
         raise ValueError(f"k must be at least 1 and at most the number of samples, {samples}; got {k}")
-    return 1 - _none_right(samples - right, samples, 0, k)
+    return 1 - _none_right(samples - right, torch.as_tensor(samples), 0, k)
 
 
-def _none_right(wrong: Tensor, samples: int | Tensor, first: int, k: int) -> Tensor:
+def _none_right(wrong: Tensor, samples: Tensor, first: int, k: int) -> Tensor:
     """Return Π_{first ≤ i < k} (w − i) / (n − i): that the draws from number `first` on are wrong, if those before were."""
     chance = torch.ones_like(wrong, dtype=torch.double)
     for i in range(first, k):
-        left = samples - i
-        chance = chance * (wrong - i).clamp(min=0) / (left.clamp(min=1) if isinstance(left, Tensor) else left)
+        chance = chance * (wrong - i).clamp(min=0) / (samples - i).clamp(min=1)
     return chance
 
 
