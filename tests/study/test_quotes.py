@@ -51,8 +51,10 @@ def test_a_lesson_says_what_the_table_says(path):
         if cell["cell_type"] == "markdown" and path.name != COUNTED:
             assert faults(text) == []
         for call in re.findall(r'quoted\("(\w+)"', text):
-            printed = "".join(cell["outputs"][0]["text"]).splitlines()
-            assert printed and set(printed) <= set(quoted(call, folder=NOTEBOOKS / "experiments"))
+            printed = "".join(line for output in cell["outputs"] for line in output.get("text", [])).splitlines()
+            assert printed and set(printed) <= set(quoted(call, folder=NOTEBOOKS / "experiments")), (
+                "a cell that quotes prints nothing else"
+            )
 
 
 def test_a_quotation_that_is_not_in_the_table_is_found():
