@@ -32,10 +32,12 @@ from rlviz.algorithms.relatives import (
     ICE_POP,
     IPO,
     KL_COV,
+    LUSPO,
     MAX_RL,
     OPO,
     ORPO,
     PASS_AT_K,
+    PRIME_RL,
     REINFORCE_PP,
     RELATIVES,
     RFT,
@@ -45,6 +47,8 @@ from rlviz.algorithms.relatives import (
     SIMPO,
     TIS,
     TWO_ENGINES,
+    UNBIASED_KL,
+    VESPO,
 )
 from rlviz.algorithms.slots import SLOTS
 from rlviz.names import closest

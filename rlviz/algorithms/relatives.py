@@ -8,6 +8,10 @@ CISPO         arXiv 2506.13585   J = sg[clip(r)] A log r: the clip limits a weig
 GMPO          arXiv 2507.20673   J = (Π_t clipped r_t)^(1/|o|) A: a geometric mean of ratios clipped one by one
 SAPO          arXiv 2511.20347   J = 4/τ σ(τ (r − 1)) A: a gate that closes softly in place of the clip
 DPPO-TV       arXiv 2602.04879   limits 1 ± δ/q: by how much a probability may change, whatever its ratio
+prime-rl      arXiv 2602.04879   DPPO-TV's limits with δ .2, A = R − mean, and (log r)² as a KL to the policy that sampled
+LUSPO         arXiv 2602.05261   J = clipped s A, GSPO's, summed over a response's tokens and not averaged
+VESPO         arXiv 2602.10693   J = sg[φ(W)] A log r, φ(W) = W^k e^(λ (1 − W)) of the product W of a response's ratios
+Unbiased KL   arXiv 2512.02556   β r k3 in place of β k3: the penalty's gradient is that of the KL
 MaxRL         arXiv 2602.02710   A = (R − mean) / mean: up the logarithm of the share right
 Pass@k        arXiv 2508.10751   A = how much more often k responses with this one hold a right one, standardised
 RFT           arXiv 2308.01825   A = R: cross-entropy on one's own right responses, renewed at each step
@@ -41,10 +45,12 @@ from dataclasses import replace
 
 from rlviz.algorithms.dapo import DAPO
 from rlviz.algorithms.grpo import GRPO
+from rlviz.algorithms.gspo import GSPO
 from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.pieces.advantages import (
     BestOfK,
     ForkingTokens,
+    GroupAdvantage,
     LeaveOneOut,
     LengthWeighted,
     MeanScaled,
@@ -55,7 +61,7 @@ from rlviz.pieces.advantages import (
 )
 from rlviz.pieces.aggregation import Constant, token_mean
 from rlviz.pieces.bounds import ChangeBounds, FixedBounds, UpperBound, no_bounds
-from rlviz.pieces.kl import KLInReward
+from rlviz.pieces.kl import KLInReward, KLToOld, UnbiasedKL, k2, k3
 from rlviz.pieces.mismatch import FullWeight, MaskedWeight, TruncatedWeight
 from rlviz.pieces.preference import (
     LengthNormalized,
@@ -69,6 +75,7 @@ from rlviz.pieces.shaping import WeightedRules
 from rlviz.pieces.surrogate import (
     CovariancePenalty,
     EntropyBonus,
+    GammaWeight,
     SequenceMask,
     SoftGate,
     clipped_weight,
@@ -143,6 +150,49 @@ DPPO_TV = replace(
     bounds=ChangeBounds(delta=0.15),
     kl=None,
     from_grpo={"kl": NO_KL},
+)
+
+PRIME_RL = replace(
+    GRPO,
+    name="prime-rl",
+    source="arXiv 2602.04879",
+    bounds=ChangeBounds(delta=0.2),
+    advantage=GroupAdvantage(scale="none"),
+    kl=KLToOld(beta=2e-3, estimator=k2),
+    aggregate=token_mean,
+    from_grpo={
+        "kl": f"{KLToOld(beta=2e-3, estimator=k2)}: 0.001 (log r)², a soft leash to the policy that sampled, in place of a "
+        "reference.",
+    },
+)
+
+LUSPO = replace(
+    GSPO,
+    name="LUSPO",
+    source="arXiv 2602.05261",
+    aggregate=Constant(max_length=1),
+    from_grpo={
+        **GSPO.from_grpo,
+        "aggregate": "constant 1/1: each response's term counts once for each of its tokens, so long ones are not held back.",
+    },
+)
+
+VESPO = replace(
+    GRPO,
+    name="VESPO",
+    source="arXiv 2602.10693",
+    bounds=no_bounds,
+    surrogate=GammaWeight(),
+    kl=None,
+    aggregate=token_mean,
+    from_grpo={"kl": NO_KL},
+)
+
+UNBIASED_KL = replace(
+    GRPO,
+    name="Unbiased KL",
+    source="arXiv 2512.02556",
+    kl=UnbiasedKL(beta=0.04, estimator=k3),
 )
 
 MAX_RL = replace(
@@ -282,6 +332,10 @@ RELATIVES = (
     GMPO,
     SAPO,
     DPPO_TV,
+    PRIME_RL,
+    LUSPO,
+    VESPO,
+    UNBIASED_KL,
     MAX_RL,
     PASS_AT_K,
     RFT,

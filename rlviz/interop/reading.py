@@ -121,7 +121,7 @@ def _of_trl(o: Options, punishment: tuple[int, int] | None) -> Algorithm:
         bounds=limits,
         surrogate=_trl_surrogate(kind, o, limits),
         advantage=_trl_advantage(o),
-        kl=kl.KLInLoss(float(o["beta"]), kl.k3) if o["beta"] else None,
+        kl=(kl.UnbiasedKL if o["use_bias_correction_kl"] else kl.KLInLoss)(float(o["beta"])) if o["beta"] else None,
         aggregate=aggregation.Constant(o["max_completion_length"]) if kind == "dr_grpo" else mean,
         shape=shaping.SoftOverlongPunishment(*punishment) if punishment else shape,
         from_grpo={},
@@ -132,7 +132,11 @@ def _trl_surrogate(kind: str, o: Options, limits: Any) -> Any:
     if kind in ("cispo", "sapo"):
         gate = surrogate.SoftGate(float(o["sapo_temperature_pos"]), float(o["sapo_temperature_neg"]))
         return surrogate.clipped_weight if kind == "cispo" else gate
-    if kind == "vespo" or kind not in (*TRL_MEANS, "dr_grpo"):
+    if kind == "vespo":
+        return surrogate.GammaWeight(
+            *(float(o[f"vespo_{name}"]) for name in ("k_pos", "lambda_pos", "k_neg", "lambda_neg"))
+        )
+    if kind not in (*TRL_MEANS, "dr_grpo"):
         return OwnPiece(str(kind))
     if o["entropy_coef"]:
         return surrogate.EntropyBonus(float(o["entropy_coef"]))
@@ -387,9 +391,13 @@ def unnamed(algorithm: Algorithm) -> tuple[str, ...]:
 def nearest(algorithm: Algorithm) -> tuple[Algorithm, ...]:
     """Return the algorithm of the family from which this one differs least, then those nearly as near that differ in fewer slots.
 
-    One with a piece that rlviz does not have where it counts is none of the family: it is put beside GRPO, PPO or DPO.
+    One with a piece that rlviz does not have where it counts is none of the family: it is put beside GRPO, PPO or DPO. And one of
+    the family that differs from an earlier one in its KL term alone is no name.
     """
-    family = [each for each in (*ALGORITHMS, *RELATIVES) if type(each) is type(algorithm)]
+    family: list[Algorithm] = []
+    for each in (*ALGORITHMS, *RELATIVES):
+        if type(each) is type(algorithm) and all(set(differing(each, other)) != {"kl"} for other in family):
+            family.append(each)
     if unnamed(algorithm):
         return tuple(each for each in family if each in (GRPO, PPO, DPO))
     least = min(family, key=lambda each: distance(algorithm, each))

@@ -75,7 +75,8 @@ PAIR_DEFAULTS = {
 
 def _own_loss(case: Case) -> bool:
     """Whether the surrogate has no use for limits on the ratio."""
-    return case.pieces["surrogate"] is surrogate.unclipped or isinstance(case.pieces["surrogate"], surrogate.SoftGate)
+    piece = case.pieces["surrogate"]
+    return piece is surrogate.unclipped or isinstance(piece, surrogate.SoftGate | surrogate.GammaWeight)
 
 
 def _ratio_of_sequence(why: str = "") -> Any:
@@ -137,6 +138,8 @@ def _leave_one_out(piece: Any, case: Case) -> Fit:
 
 
 def _sequence_mean(piece: Any, case: Case) -> Fit:
+    if isinstance(case.pieces["surrogate"], surrogate.GammaWeight):
+        return inexpressible("TRL's vespo takes the mean over tokens: override _compute_loss", {"loss_type": "vespo"})
     kind = "sapo" if isinstance(case.pieces["surrogate"], surrogate.SoftGate) else "grpo"
     if case.pieces["surrogate"] is surrogate.clipped_weight:
         return inexpressible("TRL's cispo takes the mean over tokens: override _compute_loss", {"loss_type": "cispo"})
@@ -146,6 +149,8 @@ def _sequence_mean(piece: Any, case: Case) -> Fit:
 def _token_mean(piece: Any, case: Case) -> Fit:
     if isinstance(case.pieces["surrogate"], surrogate.SoftGate):
         return inexpressible("TRL's sapo takes the mean of responses: override _compute_loss", {"loss_type": "sapo"})
+    if isinstance(case.pieces["surrogate"], surrogate.GammaWeight):
+        return _over_rollout("vespo", case)
     if case.pieces["surrogate"] is surrogate.clipped_weight:
         return _over_rollout("cispo", case)
     if case.settings.minibatches > 1 and case.accumulation == 1:
@@ -213,6 +218,9 @@ def _over_rollout(kind: str, case: Case) -> Fit:
 
 
 def _constant(piece: aggregation.Constant, case: Case) -> Fit:
+    clips = case.pieces["surrogate"] in (surrogate.pessimistic, surrogate.unclipped)
+    if piece.max_length == 1 and (clips or isinstance(case.pieces["surrogate"], surrogate.DualClip)):
+        return exact({"loss_type": "luspo"}, "TRL warns unless importance_sampling_level is sequence")
     longest = case.settings.max_new_tokens or (piece.max_length if piece.max_length > 1 else OWN_LENGTH)
     fields = {"loss_type": "dr_grpo", "max_completion_length": longest}
     if longest == piece.max_length:
@@ -239,6 +247,12 @@ def _kl_in_loss(piece: kl.KLInLoss, case: Case) -> Fit:
         {"beta": piece.beta, "use_bias_correction_kl": False},
         "by default TRL multiplies k3 by the ratio, which changes GRPO's gradient by a fifth",
     )
+
+
+def _unbiased_kl(piece: kl.UnbiasedKL, case: Case) -> Fit:
+    if piece.estimator is not kl.k3:
+        return inexpressible("TRL's KL is k3: override _compute_loss", {"beta": piece.beta})
+    return exact({"beta": piece.beta, "use_bias_correction_kl": True}, "TRL's default")
 
 
 def _overlong(piece: shaping.SoftOverlongPunishment, case: Case) -> Fit:
@@ -303,6 +317,15 @@ TABLE: Table = {
         surrogate.SoftGate: lambda p, c: exact(
             {"sapo_temperature_pos": p.positive, "sapo_temperature_neg": p.negative}
         ),
+        surrogate.GammaWeight: lambda p, c: exact(
+            {
+                "vespo_k_pos": p.k_positive,
+                "vespo_lambda_pos": p.lambda_positive,
+                "vespo_k_neg": p.k_negative,
+                "vespo_lambda_neg": p.lambda_negative,
+            },
+            "vespo; the value is with log π for log r, the gradient is the same",
+        ),
         surrogate.geometric_mean: lambda p, c: inexpressible("no such loss: override _compute_loss"),
         surrogate.CovariancePenalty: lambda p, c: inexpressible("no such loss: override _compute_loss"),
         surrogate.EntropyBonus: _entropy_bonus,
@@ -341,6 +364,7 @@ TABLE: Table = {
     "kl": {
         None: lambda p, c: exact({"beta": 0.0}),
         kl.KLInLoss: _kl_in_loss,
+        kl.UnbiasedKL: _unbiased_kl,
         kl.KLInReward: lambda p, c: inexpressible(
             "GRPOTrainer's KL is in the loss: override _generate_and_score_completions"
         ),

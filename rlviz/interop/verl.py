@@ -288,6 +288,7 @@ TABLE: Table = {
         surrogate.clipped_weight: lambda p, c: exact({}, "the value is with log π for log r, the gradient is the same"),
         surrogate.SoftGate: _gate,
         surrogate.geometric_mean: lambda p, c: exact(),
+        surrogate.GammaWeight: _never(f"verl has no such loss: {LOSS}"),
         surrogate.CovariancePenalty: _covariance,
         surrogate.EntropyBonus: _entropy_bonus,
         surrogate.SequenceMask: _never(f"verl masks sequences whatever their A (rollout_rs): {LOSS}"),
@@ -320,6 +321,7 @@ TABLE: Table = {
     "kl": {
         None: lambda p, c: exact(),
         kl.KLInLoss: _kl_in_loss,
+        kl.UnbiasedKL: _never(f"verl's KL in the loss has no ratio: {LOSS}"),
         kl.KLInReward: _kl_in_reward,
         kl.KLToOld: _never(f"verl's KL is to the reference: {LOSS}"),
     },

@@ -101,6 +101,38 @@ class KLInLoss:
         return self.beta * self.estimator(logp, ref_logp)
 
 
+@says(why="the leash to the reference policy, weighted by the ratio, so that its expected gradient is that of the KL.")
+@dataclass(frozen=True)
+class UnbiasedKL:
+    """beta · ratio · estimator(logp, ref_logp), subtracted from each token's objective; the ratio has a gradient, too.
+
+    E over π_old of ratio · k3 is the KL of the policy as it is now, whatever it is, so the gradient of the one is that of the
+    other, in the first update and in later ones. Without the ratio k3's expected gradient is that of KL(π_ref‖π_θ) at first, and
+    its value in later updates is weighted by the old policy. Raises ValueError unless beta > 0.
+    Source: DeepSeek-V3.2 (arXiv 2512.02556) Eq. 7; the default of TRL 1.16 (use_bias_correction_kl).
+    """
+
+    beta: float = 0.04
+    estimator: Estimator = k3
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        _check_beta(self.beta)
+
+    def __str__(self) -> str:
+        return f"{self.beta:g} · ratio · {_name(self.estimator)} to reference, in the loss"
+
+    @property
+    def formula(self) -> str:
+        """The penalty as text, nothing where the estimator has none."""
+        return f"beta · ratio · ({self.estimator.formula})" if isinstance(self.estimator, Written) else ""
+
+    def __call__(
+        self, logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"], ratio: Float[Tensor, "*n"]
+    ) -> Float[Tensor, "*n"]:
+        return self.beta * ratio * self.estimator(logp, ref_logp)
+
+
 @says(why="a leash to the reference policy that is part of what is rewarded, so advantages and critic know of it.")
 @dataclass(frozen=True)
 class KLInReward:

@@ -170,6 +170,51 @@ def geometric_mean(
     return (logs / mask.sum(-1, keepdim=True).clamp(min=1)).exp() * advantages
 
 
+@says(why="a whole response fades as its probability moves away from the old one, either way, and is cut nowhere.")
+@dataclass(frozen=True)
+class GammaWeight:
+    """J = sg[φ(W)] · advantages · log(ratio), φ(W) = W^k e^(λ (1 − W)), W = Π_t ratio of a response; whatever the limits.
+
+    W has no root 1/|o| and no clip; sg stops the gradient, so ∂J/∂logp = φ(W) · advantages on every token, and φ(1) = 1. k and λ
+    are those of positive where advantages ≥ 0, else of negative. φ is largest at W = k/λ: with these values at ⅔ where
+    advantages ≥ 0, at 1½ where they are below 0. Raises ValueError unless all four are above 0 and finite.
+    Source: VESPO (arXiv 2602.10693); the four values are TRL's.
+    """
+
+    k_positive: float = 2.0
+    lambda_positive: float = 3.0
+    k_negative: float = 3.0
+    lambda_negative: float = 2.0
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for name in ("k_positive", "lambda_positive", "k_negative", "lambda_negative"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ValueError(f"{name} must be above 0 and finite; got {getattr(self, name)}")
+
+    def __str__(self) -> str:
+        return (
+            f"φ(W) · A · log ratio, k {self.k_positive:g}/{self.k_negative:g}, "
+            f"λ {self.lambda_positive:g}/{self.lambda_negative:g}"
+        )
+
+    def __call__(
+        self,
+        ratio: Float[Tensor, "*n T"],
+        advantages: Float[Tensor, "*n T"],
+        lower: Float[Tensor, "*n T"],
+        upper: Float[Tensor, "*n T"],
+        mask: Bool[Tensor, "*n T"],
+    ) -> Float[Tensor, "*n T"]:
+        log_ratio = ratio.log()
+        whole = log_ratio.detach().masked_fill(~mask, 0.0).sum(-1, keepdim=True)
+        k = torch.where(advantages < 0, ratio.new_tensor(self.k_negative), ratio.new_tensor(self.k_positive))
+        rate = torch.where(
+            advantages < 0, ratio.new_tensor(self.lambda_negative), ratio.new_tensor(self.lambda_positive)
+        )
+        return (rate + k * whole - rate * whole.exp()).exp() * advantages * log_ratio
+
+
 @says(
     why="whoever hesitates is paid for it, so that the policy goes on trying; a large bonus pays for noise.",
     formula="min(ratio · advantages, clip(ratio, lower, upper) · advantages) + entropy_weight · entropy",

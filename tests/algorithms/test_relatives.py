@@ -12,15 +12,20 @@ from rlviz.algorithms import (
     DPPO_TV,
     GMPO,
     GRPO,
+    GSPO,
+    LUSPO,
     MAX_RL,
     OPO,
     PASS_AT_K,
+    PRIME_RL,
     REINFORCE_PP,
     RELATIVES,
     RFT,
     RLOO,
     SAPO,
     TWO_ENGINES,
+    UNBIASED_KL,
+    VESPO,
     GroupPolicyGradient,
     changes,
     command_name,
@@ -43,7 +48,23 @@ from small_models.tasks import Chain
 pytestmark = pytest.mark.usefixtures("axes_stay")
 
 CISPO = replace(AUTHORS_CISPO, bounds=FixedBounds(0.2, 0.28))  # both limits, so that both are seen
-OWN = (CISPO, SAPO, GMPO, RLOO, REINFORCE_PP, DPPO_TV, MAX_RL, PASS_AT_K, RFT, OPO, *TWO_ENGINES)
+OWN = (
+    CISPO,
+    SAPO,
+    GMPO,
+    RLOO,
+    REINFORCE_PP,
+    DPPO_TV,
+    PRIME_RL,
+    LUSPO,
+    VESPO,
+    UNBIASED_KL,
+    MAX_RL,
+    PASS_AT_K,
+    RFT,
+    OPO,
+    *TWO_ENGINES,
+)
 
 
 def sigmoid(x):
@@ -227,6 +248,43 @@ def test_dppo_cuts_a_gradient_where_a_probability_has_changed_by_delta_the_good_
         kept = p - q <= 0.15 if sign > 0 else p - q >= -0.15
         torch.testing.assert_close(logp.grad.flatten(), -(p / q) * sign * kept / 8, rtol=1e-12, atol=0)
         assert not kept.all()
+
+
+@pytest.mark.parametrize(
+    ("advantage", "theirs"),
+    [
+        (1.0, [-14.994584, 0.006182, -1.465901, 0.001061, -0.844783, -0.767198, -0.055991, -1.199635]),
+        (-1.0, [15.005416, 22.006182, 1.467433, 1.701061, 0.844106, -0.000531, 0.044009, 1.200365]),
+    ],
+)
+def test_prime_rl_s_gradient_is_that_of_its_own_code(advantage, theirs):
+    """theirs: default_loss_fn of prime-rl 0.8.0 (559b447, src/prime_rl/trainer/rl/loss.py), run on these eight tokens."""
+    q = torch.tensor([0.01, 0.01, 0.3, 0.3, 0.9, 0.9, 0.2, 0.5], dtype=torch.double)
+    p = torch.tensor([0.15, 0.22, 0.44, 0.51, 0.76, 0.69, 0.01, 0.6], dtype=torch.double)
+    logp = p.log().view(1, 1, -1).requires_grad_()
+    batch = Batch(q.log().view(1, 1, -1), torch.full((1, 1, 8), advantage), torch.ones(1, 1, 8, dtype=torch.bool))
+    PRIME_RL.loss(logp, batch).loss.backward()
+    assert (8 * logp.grad.flatten()).tolist() == pytest.approx(theirs, abs=1e-6)  # they sum, and divide elsewhere
+    assert PRIME_RL.advantages(torch.tensor([[1.0, 0.0, 0.0, 0.0]]), torch.ones(1, 4, 1).bool())[
+        0
+    ].flatten().tolist() == [
+        0.75,
+        -0.25,
+        -0.25,
+        -0.25,
+    ]
+
+
+def test_luspo_weighs_a_response_by_its_length_where_gspo_does_not():
+    logp, old_logp, _, mask, lengths, rewards = a_batch()
+    gradients = []
+    for algorithm in (GSPO, LUSPO):
+        leaf = (old_logp + 1e-5 * logp).requires_grad_()  # within limits that are as narrow as GSPO's
+        algorithm.loss(leaf, Batch(old_logp, algorithm.advantages(rewards, mask)[0], mask)).loss.backward()
+        gradients.append(leaf.grad)
+    gspo, luspo = gradients
+    torch.testing.assert_close(luspo, gspo * lengths.unsqueeze(-1), rtol=1e-10, atol=0)
+    assert (gspo[mask] != 0).sum() == 15  # one advantage is 0
 
 
 def test_the_limits_of_a_change_by_hand():

@@ -17,7 +17,7 @@ from rlviz import GRPO
 from rlviz.algorithms import ALGORITHMS, RELATIVES, PreferenceOptimization, find_algorithm
 from rlviz.interop import Explanation, explain_config, explaining, rows, to_trl, to_verl
 from rlviz.interop.configs import KINDS, VERL, defaults, read_config
-from rlviz.interop.reading import BEYOND, NEUTRAL, parts, same
+from rlviz.interop.reading import BEYOND, NEUTRAL, differing, parts, same
 from rlviz.interop.writing import script, yaml_text
 from rlviz.pieces.bounds import FixedBounds
 from tests.interop.fields import FILE, of_trl, of_verl, verl_folder
@@ -58,8 +58,11 @@ def test_reading_undoes_writing(algorithm, to):
     exact = {slot for slot, line in lines.items() if line.fit == "exact" and not line.rewards} - twin
     assert {slot for slot in exact if not same(written[slot], read[slot])} == set()
     if all(line.fit != "inexpressible" for line in export.slots):
-        assert told.name == ("GSPO" if twin else algorithm.name)
-        assert set(told.differing) <= {slot for slot, line in lines.items() if line.rewards}
+        kl_alone = set(differing(algorithm, GRPO)) == {"kl"}  # no name of its own
+        assert told.name == ("GSPO" if twin else "GRPO" if kl_alone else algorithm.name)
+        assert set(told.differing) - ({"kl"} if kl_alone else set()) <= {
+            slot for slot, line in lines.items() if line.rewards
+        }
     whys = {why for _, why in told.beyond}
     for slot, line in lines.items():  # a std's eps is no difference here
         if (
@@ -552,9 +555,10 @@ def test_a_punishment_among_the_reward_functions_is_the_shape():
 
 def test_it_prints_and_shows_and_is_json():
     told = explain_config("num_generations: 8\nbeta: 0.04\nfoo: <b>", devices=8)
-    assert isinstance(told, Explanation) and told.name == "GRPO" and told.differing == ("aggregate",)
+    assert isinstance(told, Explanation) and told.name == "GRPO"
+    assert told.differing == ("kl", "aggregate")
     text = str(told)
-    assert text.startswith("GRPOConfig, read as trl 1.16.0 has it: GRPO, but for aggregate.")
+    assert text.startswith("GRPOConfig, read as trl 1.16.0 has it: GRPO, but for kl, aggregate.")
     assert len(text.splitlines()) < 45 and max(map(len, text.splitlines())) <= 120
     assert "changes GRPO's gradient by a fifth" in " ".join(text.split())
     assert json.loads(json.dumps(told.as_json()))["algorithm"] == "GRPO"
@@ -562,7 +566,7 @@ def test_it_prints_and_shows_and_is_json():
 
 
 def test_what_no_piece_stands_for_is_named():
-    told = explain_config("GRPOConfig(loss_type='vespo', num_generations=8)")
+    told = explain_config("GRPOConfig(loss_type='maxent', num_generations=8)")
     assert "surrogate" in told.differing and "no piece of rlviz" in str(told)
     told = explain_config("GRPOConfig(loss_type='cispo', num_generations=8)")  # whose limit is 0.2, a weight
     assert any(line.here == "weight ≤ 0.2" for line in told.slots)

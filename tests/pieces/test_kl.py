@@ -10,6 +10,7 @@ from rlviz.pieces.kl import (
     KLToOld,
     ProportionalController,
     StraightThrough,
+    UnbiasedKL,
     k1,
     k2,
     k3,
@@ -141,6 +142,28 @@ def test_kl_to_old_has_the_gradient_of_the_exact_kl(estimator, seed):
     (got,) = torch.autograd.grad(estimate, logits, retain_graph=True)
     (exact,) = torch.autograd.grad(2 * kl(old_logp, logp), logits)
     close(estimate, 2 * kl(old_logp, logp).detach(), rtol=1e-9)
+    close(got, exact, atol=1e-12)
+
+
+def test_unbiased_kl_by_hand():
+    """β r k3 with r = 2 and ½: old .25 and .5. Its slope in logp is β r (k3 + slope of k3)."""
+    kl = UnbiasedKL(beta=0.04)
+    close(kl(LOGP, REF_LOGP, double([2.0, 0.5])), [0.08 * K3[0], 0.02 * K3[1]])
+    old_logp = double([0.25, 0.5]).log()
+    got = slope(lambda logp, ref_logp: kl(logp, ref_logp, (logp - old_logp).exp()), LOGP, REF_LOGP)
+    close(got, [0.08 * (K3[0] + 0.5), 0.02 * (K3[1] - 1)])
+
+
+@pytest.mark.parametrize("estimator", [k1, k3])
+@seeds(15)
+def test_unbiased_kl_has_the_value_and_the_gradient_of_the_exact_kl_off_policy_too(estimator, seed):
+    logits, logp, ref_logp = distributions(seed)
+    _, _, old_logp = distributions(seed + 100)
+    ratio = (logp - old_logp).exp()
+    estimate = (old_logp.exp() * UnbiasedKL(beta=2.0, estimator=estimator)(logp, ref_logp, ratio)).sum()
+    (got,) = torch.autograd.grad(estimate, logits, retain_graph=True)
+    (exact,) = torch.autograd.grad(2 * kl(logp, ref_logp), logits)
+    close(estimate, 2 * kl(logp, ref_logp).detach(), rtol=1e-9)
     close(got, exact, atol=1e-12)
 
 

@@ -14,7 +14,7 @@ from rlviz.pieces.advantages import (
 from rlviz.pieces.aggregation import Constant
 from rlviz.pieces.bounds import ChangeBounds, DynamicBounds, FixedBounds
 from rlviz.pieces.gae import GAE
-from rlviz.pieces.kl import AdaptivePenalty, KLInLoss, KLInReward, KLToOld, ProportionalController
+from rlviz.pieces.kl import AdaptivePenalty, KLInLoss, KLInReward, KLToOld, ProportionalController, UnbiasedKL
 from rlviz.pieces.preference import (
     ImplicitReward,
     LengthNormalized,
@@ -24,7 +24,7 @@ from rlviz.pieces.preference import (
     SquaredPreference,
 )
 from rlviz.pieces.shaping import SoftOverlongPunishment, WeightedRules
-from rlviz.pieces.surrogate import CovariancePenalty, DualClip, EntropyBonus
+from rlviz.pieces.surrogate import CovariancePenalty, DualClip, EntropyBonus, GammaWeight
 from rlviz.pieces.values import ClippedValueLoss
 
 INF, NAN = math.inf, math.nan
@@ -41,6 +41,9 @@ REFUSED = {
     ForkingTokens: {"share": (0.0, 1.1, NAN), "eps": (-1e-6,)},
     StandardizedApart: {"answer": (-0.1, INF, NAN), "format": (-0.1, INF, NAN), "eps": (-1e-6,)},
     ChangeBounds: {"delta": (0.0, -0.1, 1.0, NAN)},
+    GammaWeight: dict.fromkeys(
+        ("k_positive", "lambda_positive", "k_negative", "lambda_negative"), (0.0, -1.0, INF, NAN)
+    ),
     DualClip: {"c": (1.0, 0.5, NAN)},
     GroupAdvantage: {"eps": (-1e-6,), "scale": ("std",)},
     ProcessAdvantage: {"eps": (-1e-6,), "combine": ("max",)},
@@ -48,6 +51,7 @@ REFUSED = {
     Constant: {"max_length": (0, -1)},
     GAE: {"gamma": (-0.1, 1.01, NAN), "lam": (-0.1, 1.01, NAN)},
     KLInLoss: {"beta": (0.0, -0.04, INF, NAN)},
+    UnbiasedKL: {"beta": (0.0, -0.04, INF, NAN)},
     KLInReward: {"beta": (0.0, -0.04, INF, NAN)},
     KLToOld: {"beta": (0.0, -0.04, INF, NAN)},
     AdaptivePenalty: {"target": (0.0, -1.0, INF, NAN)},

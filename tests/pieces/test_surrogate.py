@@ -1,11 +1,13 @@
 """Surrogates by hand, and where they cut the gradient. Wrong variants: tests/exercises/test_bug_zoo.py."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import assume, given, settings, strategies as st
 
-from rlviz.pieces.surrogate import DualClip, is_clipped, pessimistic, unclipped
-from tests.pieces.tensors import double, slope
+from rlviz.pieces.surrogate import DualClip, GammaWeight, is_clipped, pessimistic, unclipped
+from tests.pieces.tensors import close, double, slope
 
 LOWER, UPPER = 0.8, 1.2
 # (ratio, A) → (objective, slope). By hand, with |A| = 2:
@@ -86,6 +88,31 @@ def test_dual_clip_by_hand():
 
 def test_unclipped_by_hand():
     check_unclipped(unclipped)
+
+
+def test_a_gamma_weight_by_hand():
+    """Two responses of two tokens, ratios ½ and 4, so W = 2: φ is 2² e^(3 − 6) for A ≥ 0 and 2³ e^(2 − 4) for A < 0, on both."""
+    ratio = double([[0.5, 4.0, 1.0], [0.5, 4.0, 1.0], [0.5, 4.0, 1.0]])
+    mask = torch.tensor([[True, True, False]] * 3)
+    advantages, limits = double([[2.0] * 3, [-1.0] * 3, [0.0] * 3]), double([[0.0] * 3] * 3)
+    weight = double([[8 * math.exp(-3)] * 2, [-8 * math.exp(-2)] * 2, [0.0] * 2])
+    logs = ratio.log().requires_grad_()
+    objective = GammaWeight()(logs.exp(), advantages, limits, limits, mask)
+    close(objective[:, :2], weight * double([math.log(0.5), math.log(4)]))
+    (got,) = torch.autograd.grad(objective[:, :2].sum(), logs)  # of log r: W itself has no gradient
+    close(got[:, :2], weight)
+    other = GammaWeight(k_positive=1.0, lambda_positive=0.5, k_negative=9.0, lambda_negative=9.0)
+    close(other(ratio, advantages, limits, limits, mask)[0, 1], double(2 * 2 * math.exp(-0.5) * math.log(4)))
+
+
+def test_a_gamma_weight_is_a_at_ratio_1_and_nothing_far_away():
+    for advantage in (1.0, -1.0):
+        for size, slope_there in ((0.0, advantage), (400.0, 0.0), (-400.0, 0.0)):
+            logs = torch.full((1, 2), size, dtype=torch.double, requires_grad=True)
+            whole = torch.ones(1, 2, dtype=torch.bool)
+            objective = GammaWeight()(logs.exp(), torch.full((1, 2), advantage), logs * 0, logs * 0, whole)
+            (got,) = torch.autograd.grad(objective.sum(), logs)
+            close(got, torch.full((1, 2), slope_there, dtype=torch.double))
 
 
 def test_low_high_and_dual_by_hand():
