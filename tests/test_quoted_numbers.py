@@ -40,8 +40,8 @@ def ran(lesson, run):
 
 
 def lost(lag):
-    """Return the share right that a sampler so many steps old costs in the experiment: its mean, the least and the most."""
-    (line,) = quoted("two_engines", f"share right lost with {lag} steps old", folder=COURSE / "experiments")
+    """Return the accuracy that a sampler so many steps old costs in the experiment: its mean, the least and the most."""
+    (line,) = quoted("two_engines", f"accuracy lost with {lag} steps old", folder=COURSE / "experiments")
     return floats(line.partition(": ")[2].partition("old: ")[2])[:3]
 
 

@@ -102,7 +102,7 @@ RUNS: list[tuple[str, str, Any, TrainSettings, range]] = [
 
 
 def row(lesson: str, what: str, algorithm: Any, settings: TrainSettings, seed: int) -> dict[str, Any]:
-    """Train once; return the share right on held-out prompts at the end, and the share of tokens clipped over the run."""
+    """Train once; return the accuracy on held-out prompts at the end, and the share of tokens clipped over the run."""
     settings = replace(settings, seed=seed, evaluate_every=settings.steps, details_every=0)
     run = history(list(train(load_policy("chain"), Chain(), algorithm, settings)))
     clipped = run.clip_fraction_low + run.clip_fraction_high + run.clip_fraction_dual

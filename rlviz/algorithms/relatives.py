@@ -12,7 +12,7 @@ prime-rl      arXiv 2602.04879   DPPO-TV's limits with δ .2, A = R − mean, an
 LUSPO         arXiv 2602.05261   J = clipped s A, GSPO's, summed over a response's tokens and not averaged
 VESPO         arXiv 2602.10693   J = sg[φ(W)] A log r, φ(W) = W^k e^(λ (1 − W)) of the product W of a response's ratios
 Unbiased KL   arXiv 2512.02556   β r k3 in place of β k3: the penalty's gradient is that of the KL
-MaxRL         arXiv 2602.02710   A = (R − mean) / mean: up the logarithm of the share right
+MaxRL         arXiv 2602.02710   A = (R − mean) / mean: up the logarithm of the accuracy
 Pass@k        arXiv 2508.10751   A = how much more often k responses with this one hold a right one, standardised
 RFT           arXiv 2308.01825   A = R: cross-entropy on one's own right responses, renewed at each step
 OPO           arXiv 2505.23585   A = R − mean weighted by length, exactly on policy

@@ -275,7 +275,7 @@ def conclusion(curve: MapCurve) -> str:
     if not more and not less:
         return f"In none of {unsure} cells do {mine} and {other} certainly differ{rest}"
     if np.all(np.abs(curve.difference[~np.isnan(curve.sign)]) < curve.words.least):
-        rest += f"; nowhere by {curve.words.least:g}"  # the least that is worth speaking of
+        rest += f"; nowhere by {curve.words.least:g}"  # the least of interest
     certain = f"{mine} has {curve.words.more} than {other} in {more} of {curve.sign.size} cells, less in {less}"
     return f"{certain}; in {unsure} the sign is not certain{rest}"
 

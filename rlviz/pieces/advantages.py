@@ -119,7 +119,7 @@ class LeaveOneOut:
 class MeanScaled:
     """A = (R − mean of the group) / mean of the group, 0 for a group whose rewards are all equal.
 
-    With rewards of 0 and 1 a rollout climbs Σ_{k < G} pass@k / k, the first terms of log(share right). Calling raises ValueError
+    With rewards of 0 and 1 a rollout climbs Σ_{k < G} pass@k / k, the first terms of log(accuracy). Calling raises ValueError
     for groups of one, and for a group whose mean is not above 0 though its rewards differ. Source: MaxRL (arXiv 2602.02710).
     """
 

@@ -56,7 +56,7 @@ class Graph:
 OF_GROUPS = (
     Graph(
         "Reward and accuracy",
-        "reward, share right",
+        "reward, accuracy",
         1.02,
         (Curve("reward", "reward"), Curve("held_out_accuracy", "held out", "vermilion", marker="o")),
     ),

@@ -14,7 +14,7 @@ from small_models.checks import checked
 MARKERS = ("o", "s", "^", "D")
 PANELS = {  # column → title, unit
     "reward": ("Learned reward", "score"),
-    "held_out_accuracy": ("Accuracy, held out", "share right"),
+    "held_out_accuracy": ("Accuracy, held out", "accuracy"),
     "reward_agreement": ("Agreement with the rule", "pairs in order"),
     "kl": ("KL to the start", "nats per token"),
     "response_length": ("Response length", "tokens"),

@@ -49,7 +49,7 @@ Panel = tuple[str, str, float, dict[str, str]]  # title, unit, least top of the 
 PANELS: tuple[Panel, ...] = (
     (
         "Reward and accuracy",
-        "reward, share right",
+        "reward, accuracy",
         1.02,
         {"reward": "reward, sampled", "held_out_accuracy": "accuracy, held out"},
     ),
@@ -84,7 +84,7 @@ WITH_A_LEARNED_REWARD = (
         0.0,
         {"reward": "reward, sampled"},
     ),
-    ("Accuracy", "share right", 1.02, {"accuracy": "sampled", "held_out_accuracy": "held out"}),
+    ("Accuracy", "accuracy", 1.02, {"accuracy": "sampled", "held_out_accuracy": "held out"}),
 )
 PAIR_PANELS: tuple[Panel, ...] = (
     ("Accuracy", "share", 1.02, {"pair_accuracy": "pairs in order", "held_out_accuracy": "answers right, held out"}),

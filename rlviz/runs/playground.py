@@ -233,7 +233,7 @@ def curves() -> Picture:
         Rule("now", colour="ink", when="isBack", dash=""),
     )
     above = Panel(
-        "share right: new prompts; dashed: those sampled",
+        "accuracy: new prompts; dashed: those sampled",
         Axis("", 0, "steps"),
         Axis("", 0, 1),
         lines,

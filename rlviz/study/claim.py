@@ -25,12 +25,12 @@ READING = """A claim has parts, and no claim is called seen as a whole. A part i
 definitions, or is **not testable here**. What was measured is
 
 - **seen** when every seed has the claimed sign, the mean is more than two standard errors from 0 (with five seeds an interval \
-of 88 %), and at least of the smallest size worth speaking of (and of the claimed one, where the claim names one);
+of 88 %), and at least of the smallest size of interest (and of the claimed one, where the claim names one);
 - **reversed** when all that holds for the opposite sign;
 - **negligible** when the mean and its two standard errors lie within that smallest size;
 - else **not seen at this scale**.
 
-The smallest effect worth speaking of stands in the experiment's file, and was fixed before the trials shown; settings and \
+The smallest effect of interest stands in the experiment's file, and was fixed before the trials shown; settings and \
 measures were chosen after earlier trials, some with other outcomes. A title in bold says in a picture what the parts shown \
 below it came to, with the mean over the seeds; bars and lines are medians, which one seed far off does not move; dots and \
 bands are of seeds. A seed of a table is a mean of its replicas, and most transformers of an experiment begin at one \

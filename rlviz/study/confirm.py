@@ -33,7 +33,7 @@ CARRIES, NOT, REVERSED, OPEN = "carries over", "does not carry over", "is revers
 class Trial:
     """One cell of a map on a transformer.
 
-    sign: what the map's sentence predicts there: 1 or −1, its certain sign, or 0, no difference that is worth speaking of
+    sign: what the map's sentence predicts there: 1 or −1, its certain sign, or 0, no difference of interest
     (`Words.least`). slot: what the first algorithm differs in, of `algorithm`. settings: of each run, but for its replicas.
     """
 
@@ -171,14 +171,14 @@ def measure_of(trial: Trial) -> str:
 
 
 def least(trial: Trial) -> float:
-    """Return the difference that is worth speaking of in what the trial's map measures."""
+    """Return the difference of interest in what the trial's map measures."""
     return MEASURES[measure_of(trial)].least
 
 
 def outcome(sign: int, found: Sequence[tuple[float, float]], least: float) -> str:
     """Return whether the seeds' pairs say what the map says, by the mean of their differences ± 2 standard errors.
 
-    A sign carries over where theirs is certain and the same. "Nothing worth speaking of", sign 0, carries over where all of
+    A sign carries over where theirs is certain and the same. "No difference of interest", sign 0, carries over where all of
     mean ± 2 standard errors lies within ± least, does not where all of it lies beyond, and is open else. Pairs of which one
     is NaN do not count; where fewer than three do, nothing is said.
     """

@@ -41,11 +41,11 @@ class Difference:
         return float((self.low > 0) - (self.high < 0))
 
     def within(self, smallest: float) -> bool:
-        """Return whether the whole interval is closer to 0 than the smallest effect worth speaking of."""
+        """Return whether the whole interval is closer to 0 than the smallest effect of interest."""
         return -smallest < self.low and self.high < smallest
 
     def beyond(self, smallest: float) -> bool:
-        """Return whether the whole interval is further from 0 than the smallest effect worth speaking of."""
+        """Return whether the whole interval is further from 0 than the smallest effect of interest."""
         return self.low > smallest or self.high < -smallest
 
 

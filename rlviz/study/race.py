@@ -50,7 +50,7 @@ def costs_in_words(costs: pd.DataFrame) -> list[str]:
 
 RACE_PANELS = [
     [
-        Panel("accuracy", "held_out_accuracy", "share right", x="step", title="Accuracy, held out", against="GRPO"),
+        Panel("accuracy", "held_out_accuracy", "accuracy", x="step", title="Accuracy, held out", against="GRPO"),
         Panel("steps", "steps", f"updates to accuracy {GOAL:g}", to_goal, from_zero=True),
         Panel(
             "seconds", "seconds", "seconds of training", to_goal, title=f"Seconds to accuracy {GOAL:g}", from_zero=True

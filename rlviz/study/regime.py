@@ -167,7 +167,7 @@ POLICY_AXES: Mapping[str, Axis] = MappingProxyType(
 class Words:
     """What a measure is called. title: with {level}; unit: of a difference; more: what more of it is.
 
-    least: a difference that is worth speaking of; the colours of a map reach at least so far, so that smaller ones look small.
+    least: a difference of interest; the colours of a map reach at least so far, so that smaller ones look small.
     """
 
     title: str

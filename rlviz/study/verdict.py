@@ -66,7 +66,7 @@ class _CanBeShown:
 class Part(_CanBeShown):
     """One thing that a claim says, and that is measured: `values`, a number a seed, above 0 where it holds.
 
-    smallest: the smallest effect worth speaking of, in the unit of the values, written down before they are known. claimed: the
+    smallest: the smallest effect of interest, in the unit of the values, written down before they are known. claimed: the
     size that the claim names. With the mean over seeds and its band of two standard errors, a part is
 
     seen        above 0 in every seed, the band too, and the mean at least `smallest` and at least `claimed`
@@ -124,7 +124,7 @@ class Part(_CanBeShown):
         known = self._known
         if not known:
             return f"measured: {self.words}: nothing to measure, {self.became}"
-        smallest = f", worth speaking of from {self.smallest:g}"
+        smallest = f", smallest effect of interest {self.smallest:g}"
         missing = f", not measurable in {len(self.values) - len(known)}" if len(known) < len(self.values) else ""
         span = f"{self.mean:+.3g} (by seed {min(known):+.3g} to {max(known):+.3g}{missing}{smallest})"
         return f"measured: {self.words}: {span}, {self.became}"

@@ -160,13 +160,13 @@ def test_a_line_goes_straight_over_steps_in_which_nothing_was_measured():
 def test_a_notebook_keeps_a_figure_with_its_words():
     figure = new_figure(4, 3)
     left, right, hidden = figure.subplots(1, 3)
-    dress(left, title="Which one\nlearns?", x="step", y="share right")
+    dress(left, title="Which one\nlearns?", x="step", y="accuracy")
     left.plot([0, 1], [0, 1], label="GRPO")
     left.plot([0, 1], [0, 1], label="GRPO")  # a second seed of the same name
     left.plot([0, 1], [0, 1], label="_unnamed")
     right.set_xlabel(r"cost in \$")
     hidden.set_visible(False)
     data, metadata = figure._repr_mimebundle_()
-    assert data["text/plain"] == "2 graphs. Which one learns?: share right against step: GRPO. cost in $."
+    assert data["text/plain"] == "2 graphs. Which one learns?: accuracy against step: GRPO. cost in $."
     assert metadata["image/png"]["alt"] == data["text/plain"]
     assert base64.b64decode(data["image/png"]).startswith(b"\x89PNG")

@@ -232,7 +232,7 @@ def test_all_write_a_table_with_pictures_and_go_on_where_they_stopped(tmp_path, 
         assert f"| [{name}](#{name}) | {claim} | {parts} | [{name}.png]({name}.png) |" in table
         assert Image.open(out / f"{name}.png").info["Description"].startswith(f"{name} claims")
         assert read(out / f"{name}.csv")["arm"].tolist() == ["0.50"] * 3  # a name, and no number
-    assert "- measured: value: +1.1 (by seed +1 to +1.2, worth speaking of from 0.5), seen\n" in table
+    assert "- measured: value: +1.1 (by seed +1 to +1.2, smallest effect of interest 0.5), seen\n" in table
     assert "**In all 1 of 3 measured parts seen, 1 not seen at this scale, 1 reversed.**" in table
     assert asked == [0, 1, 2]
     (out / "trials/first-1.csv").unlink()

@@ -81,6 +81,6 @@ def test_a_quotation_that_is_not_in_the_table_is_found():
 def test_a_part_or_all_of_them_are_quoted():
     folder = NOTEBOOKS / "experiments"
     assert quoted("starved", "than under 1.0", folder=folder) == [
-        "measured: than under 1.0: +9.2 (by seed +5 to +15, worth speaking of from 2), seen"
+        "measured: than under 1.0: +9.2 (by seed +5 to +15, smallest effect of interest 2), seen"
     ]
     assert len(quoted("STARVED", folder=folder)) == 13

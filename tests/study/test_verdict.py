@@ -48,9 +48,9 @@ def test_the_words_say_numbers_spread_and_outcome():
     def said(*values, **others):
         return str(Part("tokens", values, smallest=0.5, **others))
 
-    assert said(1.0, 2.0, 3.0) == "measured: tokens: +2 (by seed +1 to +3, worth speaking of from 0.5), seen"
+    assert said(1.0, 2.0, 3.0) == "measured: tokens: +2 (by seed +1 to +3, smallest effect of interest 0.5), seen"
     assert said(1.0, math.nan) == (
-        "measured: tokens: +1 (by seed +1 to +1, not measurable in 1, worth speaking of from 0.5), not seen at this scale"
+        "measured: tokens: +1 (by seed +1 to +1, not measurable in 1, smallest effect of interest 0.5), not seen at this scale"
     )
     assert said(1.0, 2.0, 3.0, claimed=2.5).endswith(", of the claimed sign but smaller, not seen at this scale")
     assert said(1.0, -2.0, 3.0, claimed=2.5).endswith("from 0.5), not seen at this scale")

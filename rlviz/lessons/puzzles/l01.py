@@ -39,7 +39,7 @@ def _draw() -> Figure:
     free, task = replace(RLOO, kl=None), TableTask(success=(0.44,) * 10)
     run = train_table(free, task, steps=100, lr=4.0, updates_per_rollout=1, replicas=64)
     figure = new_figure(13, 4.2)
-    shown = (("share right", run.accuracy), ("reward of the samples", run.reward), ("entropy, nats", run.entropy))
+    shown = (("accuracy", run.accuracy), ("reward of the samples", run.reward), ("entropy, nats", run.entropy))
     for ax, (words, values) in zip(figure.subplots(1, 3), shown, strict=True):
         plot_bands({"the run": values}, ax=ax, title=words.capitalize(), x="step", y=words, legend=False)
         ax.set_ylim(0, 2.4 if "nats" in words else 1)
@@ -50,12 +50,11 @@ RUN = Unlabelled(
     draw=_draw,
     does="every action is right equally often",
     why={
-        "a baseline, as in the lesson": "then the share right would rise to .8.",
+        "a baseline, as in the lesson": "then the accuracy would rise to .8.",
         "no baseline, and 10 added to every reward": "then the runs would differ in the share that they get right: "
         "some find the best action. Here it is the same number in all runs, at every step.",
-        "the sign of the loss is lost": "then the best action would become rarer, and the share right would fall to "
-        ".4.",
-        "every action is right equally often": "the share right is .44 in all runs, whatever the policy plays, so no "
+        "the sign of the loss is lost": "then the best action would become rarer, and the accuracy would fall to .4.",
+        "every action is right equally often": "the accuracy is .44 in all runs, whatever the policy plays, so no "
         "action is better. Entropy falls all the same: luck pushes some action up, and what is played more often is "
         "pushed more often. A falling entropy alone does not say that something was learned.",
         "a learning rate of 0": "then the policy would stand still, and its entropy stay at ln 10 = 2.3.",

@@ -40,7 +40,7 @@ def _draw() -> Figure:
     run = train_table(free, task, steps=100, lr=2.0, updates_per_rollout=16, replicas=16)
     clipped = run.clip_low + run.clip_high
     figure = new_figure(13, 4.2)
-    shown = (("share right", run.accuracy), ("entropy, nats", run.entropy), ("share of tokens clipped", clipped))
+    shown = (("accuracy", run.accuracy), ("entropy, nats", run.entropy), ("share of tokens clipped", clipped))
     for ax, (words, values) in zip(figure.subplots(1, 3), shown, strict=True):
         plot_bands({"the run": values}, ax=ax, title=f"{words.capitalize()}?", x="rollout", y=words, legend=False)
     return figure
@@ -55,6 +55,6 @@ RUN = Unlabelled(
         "16 updates, no clip": "nothing is ever clipped, entropy falls to nearly 0 soon, and many runs stay at .4: they "
         "settled on what was lucky.",
         "16 updates, a learning rate 16 times smaller, no clip": "as slow as one update: entropy would not vanish so soon.",
-        "random rewards": "then the share right would not rise on average.",
+        "random rewards": "then the accuracy would not rise on average.",
     },
 )

@@ -50,10 +50,10 @@ RUN = Unlabelled(
     draw=_draw,
     does="with a soft punishment from 5 to 9 tokens",
     why={
-        "GRPO without KL": "then the reward would be the share right; here it lies far below.",
-        "with dynamic sampling": "sampling changes no reward: it would be the share right among what is sampled.",
+        "GRPO without KL": "then the reward would be the accuracy; here it lies far below.",
+        "with dynamic sampling": "sampling changes no reward: it would be the accuracy among what is sampled.",
         "with a soft punishment from 12 to 16 tokens": "no response on chain is so long, so it would take nothing off.",
-        "with a soft punishment from 5 to 9 tokens": "the reward lies far below the share right, and the more the longer "
+        "with a soft punishment from 5 to 9 tokens": "the reward lies far below the accuracy, and the more the longer "
         "responses are: an answer with its sums loses three quarters.",
         "with cut responses left out": "the filter leaves rewards as they are.",
     },

@@ -38,7 +38,7 @@ def _draw() -> Figure:
     left, right = figure.subplots(1, 2)
     for ax, title, unit, values in (
         (left, "How undecided is it?", "entropy, nats", run.entropy),
-        (right, "How often is it right?", "share right", run.accuracy),
+        (right, "How often is it right?", "accuracy", run.accuracy),
     ):
         plot_bands({"the run": values}, ax=ax, title=title, x="rollout", y=unit, legend=False).set_ylim(bottom=0)
     return figure
@@ -52,7 +52,7 @@ RUN = Unlabelled(
         "they have come to rest.",
         "an entropy bonus of 0.3": "both curves come to rest early, at about 2 nats and .8 right: there reward and bonus "
         "pull with equal force, and more steps change nothing.",
-        "a coin for a reward": "then the share right could not rise: there is nothing to learn.",
+        "a coin for a reward": "then the accuracy could not rise: there is nothing to learn.",
         "groups of 2 in place of 8": "small groups learn late, and then go on: the entropy would fall below 1 nat by the end.",
         "no limits": "without limits eight updates decide it in a few rollouts: the entropy would be below 0.3 after ten.",
     },

@@ -45,7 +45,7 @@ def _draw() -> Figure:
     panels = {
         "When are the engines apart?": ("tokens with w outside .8 to 1.2", {"mismatch_outside": "share"}),
         "Who is right more often?": (
-            "share right",
+            "accuracy",
             {"accuracy": "sampled responses", "held_out_accuracy": "held out, by the trainer"},
         ),
         "How unsure is the trainer?": ("nats per token", {"entropy": "entropy"}),

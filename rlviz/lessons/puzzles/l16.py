@@ -9,7 +9,7 @@ from rlviz.lessons.puzzles import Bug
 
 
 def tuned(gain: Callable[[float, int], float], seeds: Iterable[int]) -> tuple[float, float]:
-    # gain: share right with the rule at this c and seed, minus GRPO's
+    # gain: accuracy with the rule at this c and seed, minus GRPO's
     tried = {c: [gain(c, seed) for seed in seeds] for c in (0.1, 0.2, 0.3, 0.5, 0.8)}
     best = max(tried, key=lambda c: fmean(tried[c]))
     gains = [gain(best, 1000 + seed) for seed in seeds]

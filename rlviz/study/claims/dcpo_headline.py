@@ -17,7 +17,7 @@ from small_models.tasks import Chain
 CLAIM = "DCPO clips about 10 times fewer tokens than GRPO and uses about 28 % more responses."
 SOURCE = "DCPO, arXiv 2509.02333"
 SECONDS = 50
-SMALLEST, SMALLEST_SHARE = 0.1, 0.02  # of a log10, and of responses, worth speaking of
+SMALLEST, SMALLEST_SHARE = 0.1, 0.02  # of a log10, and of responses, of interest
 
 ARMS = {"GRPO": FREE, "DCPO": DCPO, "GRPO with DCPO's limits": replace(FREE, bounds=DCPO.bounds)}
 CLIPPED = ["clip_fraction_low", "clip_fraction_high", "clip_fraction_dual"]

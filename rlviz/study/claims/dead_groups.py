@@ -21,7 +21,7 @@ CLAIM = (
 )
 SOURCE = "DAPO, arXiv 2503.14476; DUPO, 2507.02592; DCPO, 2509.02333"
 SECONDS = 40
-SMALLEST = 0.05  # share of groups worth speaking of
+SMALLEST = 0.05  # share of groups of interest
 
 NOTHING, DYNAMIC, TWICE, MEMORY = "nothing", "dynamic sampling", "duplication", "SAS (memory)"
 ANSWERS = {

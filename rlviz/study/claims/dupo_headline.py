@@ -90,7 +90,7 @@ def by_latency(frame: pd.DataFrame) -> pd.DataFrame:
 
 PANELS = [
     [
-        Panel("accuracy", "held_out_accuracy", "share right", x="step", title="Accuracy, held out", against="GRPO"),
+        Panel("accuracy", "held_out_accuracy", "accuracy", x="step", title="Accuracy, held out", against="GRPO"),
         Panel("rounds", "rounds", "rounds of sampling", to_goal, title=f"Rounds to accuracy {GOAL:g}", from_zero=True),
         Panel(
             "speed", "times", "times as fast (claimed: 2 to 3)", by_latency, x="wait", marked=(2, 3),

@@ -25,7 +25,7 @@ from small_models.tasks import Grade, Trip
 CLAIM = "Entropy falls fast under symmetric clipping and stays higher under clip-higher and dynamic bounds."
 SOURCE = "DAPO, arXiv 2503.14476; DCPO, 2509.02333"
 SECONDS = 40
-SMALLEST = 0.02  # nats worth speaking of
+SMALLEST = 0.02  # nats of interest
 
 ARMS = ("0.2", "0.28", "1.0", "DCPO's")
 TRIP, COIN, TABLE_COIN = "trip", "trip, a coin for a reward", "table, a coin for a reward"

@@ -22,7 +22,7 @@ CLAIM = (
 )
 SOURCE = "DAPO, arXiv 2503.14476; Lite PPO, 2508.08221"
 SECONDS = 10
-SMALLEST = 0.02  # nats, and share right, worth speaking of
+SMALLEST = 0.02  # nats, and accuracy, of interest
 
 PLAIN, BONUS, LEVEL, REPLICAS = "plain", "entropy bonus 0.3", 0.9, 16
 MILD: Mapping[str, Mapping[str, Any]] = {  # knob → what is changed
@@ -112,7 +112,7 @@ PANELS = [
     ],
     [
         Panel(
-            "end", "accuracy", "share right in the end, too much", partial(select, bench=(FEW, MANY)), sets="bench",
+            "end", "accuracy", "accuracy in the end, too much", partial(select, bench=(FEW, MANY)), sets="bench",
             axes={"xlim": (-0.02, 1.05)},
         )
     ],

@@ -86,7 +86,7 @@ def judge(frame: pd.DataFrame) -> Verdict:
         ),
         *(
             Part(
-                f"share right over the last ten steps, with as many responses, {more} minus G 2",
+                f"accuracy over the last ten steps, with as many responses, {more} minus G 2",
                 gap(last, "accuracy", more, "G 2"),
                 SMALLEST_SHARE,
             ).titled("course", "in the end G 2 is right [less|more] often than {}", more)
@@ -122,7 +122,7 @@ PANELS = [
         ),
         Panel("equal", "equal", "share of groups all alike", lambda frame: arms_by_size(frame)[0]),
         Panel(
-            "course", "accuracy", f"share right of {RESPONSES} a step", lambda frame: arms_by_size(frame)[1], x="step", smooth=5
+            "course", "accuracy", f"accuracy of {RESPONSES} a step", lambda frame: arms_by_size(frame)[1], x="step", smooth=5
         ),
     ]
 ]  # fmt: skip

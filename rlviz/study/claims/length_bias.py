@@ -25,7 +25,7 @@ from small_models.tasks import Ramble
 CLAIM = "GRPO's 1/|o| under-punishes long wrong answers, so wrong answers grow longer; Dr.GRPO and the token mean remove that."
 SOURCE = "Dr.GRPO, arXiv 2503.20783"
 SECONDS = 45
-SMALLEST, SMALLEST_DOTS = 0.2, 0.1  # tokens and dots worth speaking of
+SMALLEST, SMALLEST_DOTS = 0.2, 0.1  # tokens and dots of interest
 
 MEANS: dict[str, Callable[[Tensor], Tensor]] = {
     "GRPO's mean": sequence_mean,

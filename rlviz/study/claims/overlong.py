@@ -28,7 +28,7 @@ CLAIM = (
 )
 SOURCE = "DAPO, arXiv 2503.14476, overlong reward shaping"
 SECONDS = 27
-SMALLEST = 0.01  # share of responses worth speaking of
+SMALLEST = 0.01  # share of responses of interest
 
 ROOM, CACHE = 13, 3  # the running sums, the answer and the end are 8 tokens: the punishment begins two beyond
 PLAIN, SOFT, FILTER = "cut off is wrong", "soft punishment", "cut off is left out"
@@ -61,13 +61,13 @@ def judge(frame: pd.DataFrame) -> Verdict:
             "cut", "under the soft punishment {} of responses [fewer|more] are cut off", form="{:.1%}"
         ),
         *(
-            Part(f"share right that {it} adds {when}", gap(rows, "held_out_accuracy", arm, PLAIN), SMALLEST).titled(
+            Part(f"accuracy that {it} adds {when}", gap(rows, "held_out_accuracy", arm, PLAIN), SMALLEST).titled(
                 "accuracy", "the soft punishment [adds|costs] accuracy {}", f"{when}{doubled}"
             )
             for arm, it, doubled in ((SOFT, "it", ""), (TWICE, "twice as much of it", " if doubled"))
             for when, rows in (("in the first half", early), ("at the last look", last))
         ),
-        Part("share right that leaving out those cut off adds in the second half", filtered, SMALLEST).titled(
+        Part("accuracy that leaving out those cut off adds in the second half", filtered, SMALLEST).titled(
             "accuracy", "leaving out those cut off [adds|costs] {}"
         ),
         f"length later {means(late, 'response_length', 1)}",
@@ -80,6 +80,6 @@ PANELS = [
     [
         Panel("length", "response_length", "tokens", x="step", title="Length of responses", smooth=5),
         Panel("cut", "truncated", "cut off, share of responses", x="step", smooth=5),
-        Panel("accuracy", "held_out_accuracy", "share right", x="step", against=PLAIN),
+        Panel("accuracy", "held_out_accuracy", "accuracy", x="step", against=PLAIN),
     ]
 ]

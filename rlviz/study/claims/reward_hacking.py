@@ -72,7 +72,7 @@ SHARE = {"ylim": (0, 1.02)}
 PANELS = [
     [
         Panel("reward", "reward", "score of the learned reward", of_the_judge, x="step", smooth=3),
-        Panel("held_out_accuracy", "held_out_accuracy", "share right, held out", with_the_start, x="step", axes=SHARE),
+        Panel("held_out_accuracy", "held_out_accuracy", "accuracy, held out", with_the_start, x="step", axes=SHARE),
         Panel(
             "agreement", "reward_agreement", "pairs in order, of a coin half", x="step", smooth=3, marked=(0.5,),
             title="Agreement with the rule", axes=SHARE,

@@ -18,7 +18,7 @@ from small_models.tasks import TASKS
 CLAIM = "Training on verifiable rewards sharpens: what one of many samples got right, the first now does, and no more."
 SOURCE = "Yue et al., arXiv 2504.13837; MaxRL, 2602.02710; Pass@k Training, 2508.10751; RFT, 2308.01825"
 SECONDS = 60
-SMALLEST, SMALL_GAP = 0.05, 0.02  # of pass@k worth speaking of: against the start, and between two ways to train
+SMALLEST, SMALL_GAP = 0.05, 0.02  # of pass@k of interest: against the start, and between two ways to train
 KS = (1, 2, 4, 8, 16)
 START, GRPO = "start", "GRPO"
 ARMS = {GRPO: FREE, "Pass@k": PASS_AT_K, "RFT": RFT, "MaxRL": MAX_RL}

@@ -24,7 +24,7 @@ from small_models.tasks import Chain
 CLAIM = "Fixed clipping starves rare tokens: at q = .01, ε = .2 a token's gradient is cut once it has gained .002 on one rollout."
 SOURCE = "DAPO, arXiv 2503.14476; DCPO, 2509.02333"
 SECONDS = 90
-SMALLEST = 2.0  # rollouts worth speaking of
+SMALLEST = 2.0  # rollouts of interest
 
 RARE, ONCE, COMMON, THIN, TABLE = "rare", "one update", "common", "thin batch", "table"
 NARROW, OPEN = "0.2", "none above"

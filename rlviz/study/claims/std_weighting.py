@@ -97,7 +97,7 @@ PANELS = [
     [
         Panel("pull", "relative", "Σ|A| of a group over that of half-right groups", by_kind, by="kind", sets="arm"),
         Panel(
-            "course", "more", "share right, with minus without", changed_by_division, x="step", smooth=7,
+            "course", "more", "accuracy, with minus without", changed_by_division, x="step", smooth=7,
             title="What the division changes in accuracy", axes={"ylim": (-0.25, 0.25)},
         ),
     ]

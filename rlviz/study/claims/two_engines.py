@@ -26,7 +26,7 @@ CLAIM = (
 )
 SOURCE = "fengyao.notion.site/off-policy-rl; IcePop, arXiv 2510.18855; AReaL, 2505.24298; DeepSeek-V3.2, 2512.02556"
 SECONDS = 85
-SMALLEST = 0.03  # share right on 1000 held-out prompts, of which one measurement has a standard error of .01
+SMALLEST = 0.03  # accuracy on 1000 held-out prompts, of which one measurement has a standard error of .01
 
 LAG, BITS, STEPS = 8, 3, 60
 ONE, OLD, ROUGH = "one engine", f"{LAG} steps old", f"{BITS} bits"
@@ -73,7 +73,7 @@ def judge(frame: pd.DataFrame) -> Verdict:
 
     def gained(arm: str, name: str) -> Part:
         more = gap(select(end, arm=arm), "accuracy", name, NOTHING, by="correction")
-        return Part(f"share right that {name} gives back with {arm}", more, SMALLEST).titled(
+        return Part(f"accuracy that {name} gives back with {arm}", more, SMALLEST).titled(
             arm, f"with {arm} [more|fewer] are right corrected by {{}} than by nothing", name
         )
 
@@ -83,7 +83,7 @@ def judge(frame: pd.DataFrame) -> Verdict:
     }
     return judged(
         *(
-            Part(f"share right lost with {arm}", gap(plain, "accuracy", ONE, arm), SMALLEST).titled(
+            Part(f"accuracy lost with {arm}", gap(plain, "accuracy", ONE, arm), SMALLEST).titled(
                 "plain", "[fewer|more] are right with {} than with one engine", arm
             )
             for arm in list(SAMPLERS)[1:]
@@ -92,7 +92,7 @@ def judge(frame: pd.DataFrame) -> Verdict:
             "plain", f"{OLD} costs {{}} [more|less] than learning {LAG} steps later"
         ),
         *(gained(arm, name) for arm in (OLD, ROUGH) for name in CORRECTIONS),
-        f"share right at the end {means(plain, 'accuracy')}",
+        f"accuracy at the end {means(plain, 'accuracy')}",
         *(f"with {arm} corrected by {words}" for arm, words in corrected.items()),
         "the last arms, no clip and δ .5, were added after the others had been seen, to ask what broke them",
         f"share of tokens with w outside .8 to 1.2 {means(plain, 'outside')}",
@@ -108,11 +108,11 @@ ALL = {"xlim": (0, 1)}
 APART = "How far the engines are apart"
 PANELS = [
     [
-        Panel("plain", "accuracy", "share right, nothing corrected", uncorrected, axes=ALL),
+        Panel("plain", "accuracy", "accuracy, nothing corrected", uncorrected, axes=ALL),
         Panel("apart", "outside", "share of tokens with w outside .8 to 1.2", uncorrected, title=APART, from_zero=True),
     ],
     [
-        Panel(arm, "accuracy", f"share right, {arm}", partial(select, look="end", arm=arm), by="correction", axes=ALL)
+        Panel(arm, "accuracy", f"accuracy, {arm}", partial(select, look="end", arm=arm), by="correction", axes=ALL)
         for arm in (OLD, ROUGH)
     ],
 ]
