@@ -253,6 +253,6 @@ def lengths_around(max_length: int, cache: int) -> list[Case]:
 
 COUNTS = [  # none right, some, all; k of 1, in between, and all samples
     {"right": torch.tensor([0, 1, 3, 6, 8]), "samples": torch.tensor(8), "k": torch.tensor(3)},
-    {"right": torch.tensor([[0, 2], [4, 5]]), "samples": torch.tensor(5), "k": torch.tensor(1)},
+    {"right": torch.tensor([0, 2, 4, 5]), "samples": torch.tensor(5), "k": torch.tensor(1)},
     {"right": torch.tensor([0, 1, 4, 6]), "samples": torch.tensor(6), "k": torch.tensor(5)},
 ]

@@ -244,13 +244,23 @@ def _of_numbers(right: Tensor, samples: Tensor, k: Tensor) -> Tensor:
 * pass@1: → return right / samples
   that is pass@1, the share of the samples that are right, whatever k is.
 * pass@n: → return (right > 0).double()
-  that is pass@n, of all samples at once: with k below n a draw may miss the right ones.
+  that is pass@n, of all n: with k below n a draw may miss the right ones. Or you divide in whole numbers: write / for //.
 * k times pass@1: → return k * right / samples
   you add k chances: two draws may both be right, and the sum may be above 1.
 * wrong ones never fewer: (wrong - i) → wrong
   after each wrong draw there is one wrong sample less: wrong − i.
 * samples never fewer: (samples - i) → samples
   after each draw there is one sample less: samples − i.
+* all of k right, drawn with replacement: → return (right / samples) ** k
+  that is the chance that all k are right, each put back: pass@k asks for at least one.
+* exactly one of k right: → return torch.tensor([k * c * math.perm(samples - c, k - 1) for c in right]) / math.perm(samples, k)
+  that is the chance that exactly one of the k is right: pass@k asks for at least one.
+* at least one wrong: samples - right → right
+  that is the chance that at least one of the k is wrong: count the draws that are all wrong.
+* first draw left out: range(k) → range(1, k)
+  you leave the first draw out: i begins at 0, with n − c wrong ones of n.
+* draws counted from 1: range(k) → range(1, k + 1)
+  you count the draws from 1: i begins at 0, with n − c wrong ones of n.
 * one draw too few: range(k) → range(k - 1)
   you draw k − 1 times: range(k) has k numbers, from 0.
 * one draw too many: range(k) → range(k + 1)

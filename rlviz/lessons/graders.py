@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ RIGHT = {  # responses to a prompt: its sums, its answer
     "{sums}#{answer}": "the running sums and the answer",
     "#{answer}": "the answer alone",
     "777#{answer}": "wrong sums and the right answer: the outcome counts",
+    "{sums}0#{answer}": "more digits before the # than there are sums: the rule does not count them",
 }
 WRONG = {  # {other}: a digit that is not the answer
     "{sums}#{other}": "a wrong answer after the right sums",
@@ -31,11 +33,17 @@ WRONG = {  # {other}: a digit that is not the answer
     "#{answer}#{other}": "two answers, of which the first is right",
     "{sums}#x": "an answer that is no digit: what cannot be read is wrong",
     "u{sums}#{answer}": "another sign before the #, which the rule does not allow",
+    "{prompt}{sums}#{answer}": "the prompt again before the sums: its = is no digit",
+    "{sums}#0{answer}": "an answer of two digits, which int() reads as the right one",
+    " {sums}#{answer}": "a space before the sums, which the rule does not allow",
+    "{sums}# {answer}": "a space before the answer, which int() and strip() pass over",
+    "{sums}#{answer}\n": "a line break after the answer. ($ in a regular expression passes over one: use fullmatch.)",
+    "\uff13#{answer}": "a full-width 3 before the #, which isdigit() and \\d take for a digit: use 0-9",
 }
 
 
 def contains(prompt: str, response: str, answer: str) -> bool:
-    """The answer stands somewhere in the response."""
+    """The answer appears somewhere in the response."""
     return answer in response
 
 
@@ -55,7 +63,7 @@ def any_answer(prompt: str, response: str, answer: str) -> bool:
 
 
 def begins(prompt: str, response: str, answer: str) -> bool:
-    """What stands behind the first # begins with the answer."""
+    """What follows the first # begins with the answer."""
     return response.partition("#")[2].startswith(answer)
 
 
@@ -75,6 +83,12 @@ def _texts(prompt: str) -> dict[str, str]:
 
 def grader(student: Grader) -> Verdict:
     """Check (prompt, response, answer) → whether the response is right, by the rule of `chain`: RULE."""
+    if not callable(student):
+        return Verdict(False, f"give a function of prompt, response and answer; got {student!r}.")
+    try:
+        inspect.signature(student).bind("", "", "")
+    except TypeError:
+        return Verdict(False, "a judge takes three arguments: prompt, response, answer.")
     for prompt in PROMPTS:
         texts = _texts(prompt)
         for cases, right in ((RIGHT, True), (WRONG, False)):
@@ -86,7 +100,8 @@ def grader(student: Grader) -> Verdict:
                 if said:
                     return Verdict(False, said)
     return Verdict(
-        True, f"right on {len(PROMPTS) * (len(RIGHT) + len(WRONG))} responses, {len(WRONG)} kinds of them wrong."
+        True,
+        f"right on {len(PROMPTS)} prompts, with {len(RIGHT)} kinds of right and {len(WRONG)} kinds of wrong responses.",
     )
 
 
@@ -116,7 +131,10 @@ def fools(responses: Mapping[str, str]) -> Verdict:
         if Chain().grade(prompt, response).correct:
             return Verdict(False, f"{name}: {response!r} is right; find one that is wrong and passes.")
         if not HOLES[name](prompt, response, answer):
-            return Verdict(False, f"{name}: it does not fall for {response!r}. Read its line again.")
+            return Verdict(
+                False,
+                f"{name}: it rejects {response!r}. Ask of each line what it compares, and what it never looks at.",
+            )
     return Verdict(True, "four wrong responses, four judges that like them. Now see which of these a policy finds.")
 
 

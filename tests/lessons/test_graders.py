@@ -48,7 +48,15 @@ def test_the_table_is_what_the_task_s_own_rule_says():
         (lambda p, r, a: len(r) > 2 and by_pattern(p, r, a), "'#8', '8') is False, and should be True."),
         (lambda p, r, a: by_pattern(p, r, "8"), "my_judge('00000=', '00000#0', '0') is False, and should be True"),
         (lambda p, r, a: None, "returns None: return True or False."),
-        (lambda p, r: True, "raises TypeError"),
+        (lambda p, r: True, "a judge takes three arguments: prompt, response, answer."),
+        ("38078#8", "give a function of prompt, response and answer; got '38078#8'."),
+        (lambda p, r, a: (m := re.fullmatch(r"[0-9]*#([0-9]+)", r)) is not None and int(m[1]) == int(a), "which int() reads"),
+        (lambda p, r, a: re.match(r"^[0-9]*#" + a + "$", r) is not None, "'38078#8\\n', '8') is True"),
+        (lambda p, r, a: re.fullmatch(r"\d*#" + a, r) is not None, "a full-width 3 before the #"),
+        (lambda p, r, a: by_pattern(p, r.strip(), a), "a space before the sums"),
+        (lambda p, r, a: by_pattern(p, r.replace("# ", "#"), a), "a space before the answer"),
+        (lambda p, r, a: by_pattern(p, r.removeprefix(p), a), "the prompt again before the sums"),
+        (lambda p, r, a: len(r) <= 7 and by_pattern(p, r, a), "the rule does not count them"),
     ],
 )  # fmt: skip
 def test_a_hole_is_named_with_a_response_that_shows_it(grader, words):
@@ -63,7 +71,7 @@ FOOLS = {"contains": "0123456789", "doubt": "?", "any answer": "#1#8", "begins":
     ("change", "words"),
     [
         ({"contains": "38078#8"}, "contains: '38078#8' is right; find one that is wrong and passes."),
-        ({"begins": "#1"}, "begins: it does not fall for '#1'"),
+        ({"begins": "#1"}, "begins: it rejects '#1'"),
         ({"doubt": None}, "doubt: a response is a text; got None."),
         ({"else": "x"}, "give a response for each of contains, doubt, any answer, begins."),
     ],

@@ -4,7 +4,7 @@ from rlviz.lessons.puzzles import Bug
 
 
 def judge(prompt: str, response: str, answer: str) -> bool:
-    """What stands behind the last # is the answer."""
+    """What follows the last # is the answer."""
     _, mark, given = response.rpartition("#")
     if not mark or not given:
         return False
@@ -16,11 +16,11 @@ BUG = Bug(
     """if not mark or not given: → if not mark:
     given.strip() == answer → given.strip() in answer""",
     choices=(
-        "it takes a response with two answers for right",
+        "it takes a response without a # for right",
         "it takes a response that gives no answer for right",
         "it takes a right answer without sums for wrong",
         "it raises an error for a response without a #",
     ),
     does="it takes a response that gives no answer for right",
-    why='behind a # that ends the response stands "", and "" is in every text. Compare with ==, and say what nothing is worth.',
+    why='after a # at the end comes "", and "" is in every text. Compare with ==, and say what no answer is worth.',
 )
