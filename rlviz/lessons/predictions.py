@@ -1,13 +1,14 @@
-"""Predictions: a cell asks for the guess before it reveals the number, and the lesson's end shows both beside each other."""
+"""Predictions: fields ask for guesses before a cell reveals the numbers, and the lesson's end shows both beside each other."""
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mode
@@ -19,6 +20,7 @@ from small_models.checks import checked, cut
 from small_models.files import read_json
 
 if TYPE_CHECKING:
+    from ipywidgets import Widget
     from matplotlib.figure import Figure
 
 FOLDER = "predictions"  # beside the notebook
@@ -52,8 +54,8 @@ class Predictions:
     """The questions of a lesson, the guesses and the results, kept in predictions/LESSON.json beside the notebook.
 
     A question is a text, where a number is asked for (of per cent if it says "per cent": 75 % is 75 there, else .75), or a tuple
-    (text, choice, choice, …). Raises ValueError for a name
-    of a lesson that is no file name, and for questions that are neither.
+    (text, choice, choice, …). A text that says "(0 to 1)" takes numbers from 0 to 1 alone. As the last line of a cell it shows a
+    field for each question. Raises ValueError for a name of a lesson that is no file name, and for questions that are neither.
     """
 
     def __init__(self, lesson: str, /, **questions: str | tuple[str, ...]) -> None:
@@ -76,12 +78,63 @@ class Predictions:
         words = f" ({', '.join(f'{place} {choice}' for place, choice in enumerate(choices, 1))})" if choices else ""
         hint = ""
         while answer := input(f"{hint}{question}{words} Your prediction: ").strip():
-            guess = _choice(answer, choices) if choices else _number(answer, per_cent="per cent" in question.lower())
-            if guess is not None:
-                self._keep(name, guess=guess, at=time.strftime("%Y-%m-%d %H:%M:%S"))
+            hint = self.take(name, answer)
+            if not hint:
                 return
-            wanted = f"one of {', '.join(choices)}" if choices else "a number, such as 0.5 (Enter alone leaves it open)"
-            hint = f"{cut(answer)} is not {wanted}. "
+            hint += " (Enter alone leaves it open.) "
+
+    def take(self, name: str, answer: str) -> str:
+        """Keep what somebody typed as the guess; return what is wrong with it, and keep nothing, where it is no answer."""
+        question, *choices = self._question(name)
+        if choices:
+            guess: float | str | None = _choice(answer, choices)
+            wanted = f"one of {', '.join(choices)}"
+        else:
+            guess = _number(answer, per_cent="per cent" in question.lower())
+            low, high = _range_of(question)
+            wanted = f"a number from {low:g} to {high:g}" if math.isfinite(low) else "a number, such as 0.5"
+            if isinstance(guess, float) and not low <= guess <= high:
+                guess = None
+        if guess is None:
+            return f"{cut(answer)} is not {wanted}."
+        self._keep(name, guess=guess, at=time.strftime("%Y-%m-%d %H:%M:%S"))
+        return ""
+
+    def form(self) -> Widget:
+        """Return a field for each question. A field is locked once the lesson has shown its result."""
+        from ipywidgets import VBox
+
+        return VBox([self._row(name) for name in self._questions])
+
+    def _row(self, name: str) -> Widget:
+        from ipywidgets import HTML, Dropdown, HBox, Layout, Text
+
+        question, *choices = self._questions[name]
+        kept = self._kept[name]
+        shown, locked = ("" if kept.guess is None else _shown(kept.guess)), kept.result is not None
+        field = (
+            Dropdown(options=[("choose …", ""), *((each, each) for each in choices)], value=shown, disabled=locked)
+            if choices
+            else Text(shown, placeholder="your guess", continuous_update=False, disabled=locked)
+        )
+        field.layout = Layout(width="14em")
+        said = HTML("kept" if shown else "")
+
+        def taken(change: Mapping[str, str]) -> None:
+            answer = change["new"].strip()
+            late = "The result is shown already." if self._kept[name].result is not None else ""
+            wrong = late or (self.take(name, answer) if answer else "")
+            said.value = str(element("span", wrong)) if wrong else "kept" if answer else ""
+
+        field.observe(taken, "value")
+        words = HTML(element("span", question), layout=Layout(width="32em"))
+        return HBox([words, field, said], layout=Layout(flex_flow="row wrap"))
+
+    def _ipython_display_(self) -> None:
+        if _somebody_answers():
+            from IPython.display import display
+
+            display(self.form())
 
     def result(self, name: str, value: Value) -> None:
         """Keep what came out, and print it beside the guess."""
@@ -231,6 +284,12 @@ def _number(answer: str, *, per_cent: bool) -> float | None:
     except ValueError:
         return None
     return value if abs(value) < float("inf") else None
+
+
+def _range_of(question: str) -> tuple[float, float]:
+    """Return the lowest and highest number that a question takes: what it says in brackets, (0 to 1), else any."""
+    said = re.search(r"\((-?[\d.]+) to (-?[\d.]+)", question.replace("−", "-"))
+    return (float(said[1]), float(said[2])) if said else (-math.inf, math.inf)
 
 
 def _choice(answer: str, choices: list[str]) -> str | None:

@@ -53,6 +53,54 @@ def test_a_guess_is_asked_for_once_and_stands_beside_the_result(says, capsys):
     assert (kept["dead"]["guess"], kept["dead"]["result"], kept["faster"]["guess"]) == (0.25, 0.24, "outcome")
 
 
+def test_the_fields_keep_what_is_typed_and_refuse_what_is_out_of_range():
+    questions = {
+        "share": "Accuracy after 60 steps (0 to 1)?",
+        "change": "By how much?",
+        "faster": ("Which?", "a", "b <i>"),
+    }
+    predict = Predictions("04_grpo", **questions)
+    (words, field, said), (_, other, _), (_, choice, chosen) = (row.children for row in predict.form().children)
+    assert words.value == "<span>Accuracy after 60 steps (0 to 1)?</span>" and field.value == "" and not field.disabled
+    for typed, wrong in (
+        ("88", "88 is not a number from 0 to 1."),
+        ("-0.1", "0 to 1"),
+        ("<b>", "&lt;b&gt; is not a number"),
+    ):
+        field.value = typed
+        assert wrong in said.value and predict._kept["share"].guess is None
+    field.value = "88 %"
+    assert said.value == "kept" and predict._kept["share"].guess == 0.88
+    field.value = ""  # what was kept stays until another answer comes
+    other.value, choice.value = "-3", "b <i>"
+    assert chosen.value == "kept" and predict._kept["change"].guess == -3 and predict._kept["faster"].guess == "b <i>"
+    assert json.loads(Path("predictions/04_grpo.json").read_text("utf-8"))["predictions"]["faster"]["guess"] == "b <i>"
+    predict.result("share", 0.9)
+    field.value = "0.9"
+    assert said.value == "<span>The result is shown already.</span>" and predict._kept["share"].guess == 0.88
+    again = Predictions("04_grpo", **questions).form()
+    assert [row.children[1].value for row in again.children] == ["0.88", "-3", "b <i>"]
+    assert [row.children[1].disabled for row in again.children] == [True, False, False]
+
+
+def test_the_form_is_shown_where_somebody_answers(says, monkeypatch):
+    shown = []
+    monkeypatch.setattr("IPython.display.display", shown.append)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
+    Predictions("04_grpo", **QUESTIONS)._ipython_display_()
+    assert shown == []
+    says()
+    Predictions("04_grpo", **QUESTIONS)._ipython_display_()
+    assert len(shown[0].children) == 2
+
+
+def test_a_number_out_of_range_is_asked_for_again(says):
+    asked = says("34", "0.34")
+    predict = Predictions("04_grpo", share="Accuracy (0 to 1; .34 before)?")
+    predict("share")
+    assert asked[1].startswith("34 is not a number from 0 to 1.") and predict._kept["share"].guess == 0.34
+
+
 def test_where_nobody_answers_nothing_is_asked(monkeypatch, capsys):
     monkeypatch.setattr("builtins.input", lambda _: pytest.fail("asked"))
     monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
