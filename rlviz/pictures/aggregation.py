@@ -56,7 +56,7 @@ def aggregation(algorithm: PolicyGradient) -> Curve:
 
         times, weight = parts / whole, every[-1]
         both = torch.cat([whole, parts])
-        top = 1.05 * 2 ** both.amax().clamp(min=1.0).log2().ceil()
+        top = 1.05 * 2 ** (both.amax().clamp(min=1.0).log2() - 1e-9).ceil()  # a sum of 1 may be 1 + 2e-16
         is_same, is_positive = ((parts - whole).abs() <= ALIKE * whole.abs()).all(), (whole > 0).all()
         is_scaled = ((times - times[0]).abs() <= ALIKE * times[0].abs()).all()
         flags = {

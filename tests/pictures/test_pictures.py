@@ -127,8 +127,8 @@ def test_a_page_computes_what_the_curve_computes(name):
         made, others = idea.build(key, explorer._members)
         data = {**idea.picture.data, **idea.read({}), **idea.data(*made, **others)}
         numbers = {n: idea.number(n, explorer.values, data) for n in inputs}
-        if explorer.values.get("algorithm") == FORKING_TOKENS.name and not np.any(np.asarray(numbers.get("start", 1))):
-            continue  # from a flat start all entropies tie, and the last digit of a logarithm decides which tokens are kept
+        if explorer.values.get("algorithm") == FORKING_TOKENS.name and name == "tables":
+            continue  # tables of one place tie in entropy, and the last digit of a logarithm decides which tokens are kept
         cases.append((program, numbers))
         wanted.append(explorer._outputs(key, explorer.values))
     for (key, inputs), got, expected in zip(cases, run(programs, cases), wanted, strict=True):
