@@ -30,6 +30,7 @@ from rlviz.lessons.estimates import entropy, entropy_change, kl_estimate_k1, kl_
 from rlviz.lessons.exercise import Exercise
 from rlviz.lessons.graders import fools, grader
 from rlviz.lessons.judge import Verdict
+from rlviz.lessons.loops import grpo_loop, table_loop
 from rlviz.lessons.losses import ppo_loss, reinforce, reinforce_step
 from rlviz.lessons.puzzles import judge_bug, judge_unlabelled
 from rlviz.lessons.ratios import importance_ratio, sequence_importance_ratio, sequence_objective, truncated_weight

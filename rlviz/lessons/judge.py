@@ -107,7 +107,7 @@ _ADVICE = (  # what torch says → what helps
 )
 
 
-def _broke_off(error: Exception) -> str:
+def broke_off(error: Exception) -> str:
     for words, advice in _ADVICE:
         if words in str(error):
             return f"your function broke off ({type(error).__name__}): {advice}"
@@ -212,7 +212,7 @@ def judge(
     except Unusable as error:
         return Verdict(False, str(error))
     except Exception as error:
-        return Verdict(False, _broke_off(error))
+        return Verdict(False, broke_off(error))
     for ours, theirs in zip(expected, got, strict=True):
         due, shape = list(ours.output.shape), list(theirs.output.shape)
         if shape != due:

@@ -1,0 +1,234 @@
+"""Training loops that students write. A check runs one for a few steps, watches it, and names what it saw go wrong."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlviz.algorithms import GRPO
+from rlviz.lessons.assembly import Loss, whole_loss
+from rlviz.lessons.judge import Verdict, broke_off
+from small_models.evaluation import evaluate
+from small_models.policies import Policy, load_policy
+from small_models.sampling import response_logits, sample, token_logp
+from small_models.tasks import Chain, Task
+
+SUCCESS = (0.9, 0.3, 0.3, 0.3)  # of the table's actions: the start is right .45 of the time
+TABLE_STEPS, SEEDS = 40, 8
+STEPS, PROMPTS, GROUP = 12, 16, 8
+
+
+def reinforce(success: Tensor, steps: int, seed: int) -> Tensor:
+    """Return the accuracy Σ π(a) success(a) of a table of logits before each step of REINFORCE and after the last: [steps + 1].
+
+    A step samples 8 actions, subtracts from each reward the mean of the other seven, and has the learning rate 1.
+    """
+    generator, logits = torch.Generator().manual_seed(seed), torch.zeros(len(success), dtype=torch.double)
+    curve = []
+    for _ in range(steps + 1):
+        probs = logits.softmax(0)
+        curve.append(probs @ success.double())
+        actions = torch.multinomial(probs, 8, replacement=True, generator=generator)
+        rewards = (torch.rand(8, generator=generator) < success[actions]).double()
+        A = (rewards - rewards.mean()) * 8 / 7
+        played = torch.nn.functional.one_hot(actions, len(success)).double()
+        logits = logits + (A.unsqueeze(1) * (played - probs)).mean(0)
+    return torch.stack(curve)
+
+
+def grpo(policy: Policy, task: Task, loss: Loss, steps: int, seed: int) -> None:
+    """Train a policy in place: each step 16 prompts, 8 responses each, one update with AdamW at 3e-4, gradients cut at norm 1.
+
+    loss: (logp, old_logp, ref_logp, rewards, mask) → a number to be minimised; it gets no reference.
+    """
+    noise, rng = torch.Generator().manual_seed(seed), random.Random(seed)
+    optimizer = torch.optim.AdamW(policy.model.parameters(), lr=3e-4, weight_decay=0)
+    for _ in range(steps):
+        prompts = rng.sample(task.train_prompts, PROMPTS)
+        seen = sample(policy, prompts, group_size=GROUP, max_new_tokens=task.max_new_tokens, generator=noise)
+        texts = zip(prompts, seen.texts(policy), strict=True)
+        rewards = torch.tensor([[float(task.grade(prompt, text).correct) for text in group] for prompt, group in texts])
+        logp = token_logp(response_logits(policy, **seen.place), seen.tokens)
+        value = loss(logp, seen.logp, None, rewards, seen.mask)
+        optimizer.zero_grad()
+        value.backward()
+        torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
+        optimizer.step()
+
+
+def table_loop(student: Callable[..., Any]) -> Verdict:
+    """Check (success [K], steps, seed) → the accuracies of a training by REINFORCE on a table, as `reinforce` returns them."""
+    success = torch.tensor(SUCCESS)
+    try:
+        curves = [_curve(student(success.clone(), TABLE_STEPS, seed)) for seed in (*range(SEEDS), 0)]
+    except Exception as error:
+        return Verdict(False, broke_off(error))
+    for curve in curves:
+        if isinstance(curve, str):
+            return Verdict(False, curve)
+    *found, again = (curve for curve in curves if not isinstance(curve, str))
+    start, stacked = success.mean().item(), torch.stack(found)
+    end = stacked[:, -1].mean().item()
+    least = 0.9 * sum(reinforce(success, TABLE_STEPS, seed)[-1].item() for seed in range(SEEDS)) / SEEDS
+    eighths = torch.allclose(stacked * 8, (stacked * 8).round(), atol=1e-6)
+    wrong = [
+        (
+            not torch.equal(found[0], again),
+            "seed 0 gave two curves: draw actions and rewards from the generator of the seed.",
+        ),
+        (
+            eighths,
+            "your numbers are eighths, so they are mean rewards of 8 samples: record the accuracy, Σ π(a) · success(a).",
+        ),
+        (
+            abs(stacked[0, 0].item() - start) > 1e-4,
+            f"the first number is {stacked[0, 0]:.2f}: with logits of 0 it is {start:.2f}. Record the accuracy before the step.",
+        ),
+        (
+            bool((stacked == stacked[:, :1]).all()),
+            "nothing moves: the next step begins from the logits that your step returned.",
+        ),
+        (torch.equal(found[0], found[1]), "seeds 0 and 1 give the same curve: give the seed to the generator."),
+        (
+            end < start,
+            f"the accuracy falls from {start:.2f} to {end:.2f}: is a right action rewarded with 1, a wrong one with 0?",
+        ),
+        (
+            end < least,
+            f"it learns too little: {end:.2f} after {TABLE_STEPS} steps. Each step has 8 samples and the learning rate 1.",
+        ),
+    ]
+    for is_so, says in wrong:
+        if is_so:
+            return Verdict(False, says)
+    return Verdict(
+        True, f"accuracy {start:.2f} before, {end:.2f} after {TABLE_STEPS} steps: the mean of {SEEDS} seeds."
+    )
+
+
+def _curve(got: Any) -> Tensor | str:
+    if got is None:
+        return "your function returns None: return the accuracies."
+    try:
+        curve = torch.as_tensor([float(one) for one in got], dtype=torch.double)
+    except (TypeError, ValueError):
+        return f"return a list or tensor of accuracies; got {type(got).__name__}."
+    if len(curve) != TABLE_STEPS + 1:
+        return (
+            f"of {TABLE_STEPS} steps your function returns {len(curve)} numbers: one before each step and one after the last "
+            f"are {TABLE_STEPS + 1}."
+        )
+    if not bool((curve.isfinite() & (curve > min(SUCCESS) - 1e-6) & (curve < max(SUCCESS) + 1e-6)).all()):
+        off = curve[(curve - 0.6).abs().argmax()].item()
+        return (
+            f"an accuracy is Σ π(a) · success(a), here between {min(SUCCESS)} and {max(SUCCESS)}; yours has {off:.3g}."
+        )
+    return curve
+
+
+@dataclass
+class _Watched:
+    """A policy in a student's loop: what the loss was given, and what became of gradients and weights."""
+
+    policy: Policy
+    loss: Loss
+    calls: int = 0
+    backwards: int = 0
+    added_up: bool = False
+    moved: list[bool] = field(default_factory=list)
+    says: str = ""
+
+    def __post_init__(self) -> None:
+        self._weight = next(p for p in self.policy.model.parameters() if p.requires_grad)
+        self._before = self._weight.detach().clone()
+        self._fresh: Tensor | None = None
+        self._weight.register_hook(self._arrives)
+        self._weight.register_post_accumulate_grad_hook(self._accumulated)
+
+    def _arrives(self, gradient: Tensor) -> None:
+        self._fresh = gradient.detach().clone()
+
+    def _accumulated(self, weight: Tensor) -> None:
+        self.backwards += 1
+        if weight.grad is not None and self._fresh is not None:
+            self.added_up = self.added_up or not torch.allclose(weight.grad, self._fresh, rtol=1e-3, atol=1e-9)
+
+    def step_over(self) -> None:
+        """Note whether the weights moved since the last call."""
+        self.moved.append(not torch.equal(self._before, self._weight))
+        self._before = self._weight.detach().clone()
+
+    def __call__(
+        self, logp: Tensor, old_logp: Tensor, ref_logp: Tensor | None, rewards: Tensor, mask: Tensor
+    ) -> Tensor:
+        if self.calls:
+            self.step_over()
+        self.calls += 1
+        self.says = self.says or _given(logp, old_logp, rewards, mask)
+        return self.loss(logp, old_logp, ref_logp, rewards, mask)
+
+
+def _given(logp: Tensor, old_logp: Tensor, rewards: Tensor, mask: Tensor) -> str:
+    """Return what is wrong with what a loss was given, nothing where it is right."""
+    for name, value in (("logp", logp), ("old_logp", old_logp), ("rewards", rewards), ("mask", mask)):
+        if not isinstance(value, Tensor):
+            return f"{name} must be a tensor; your loop gives {type(value).__name__} to the loss."
+    if list(rewards.shape) != [PROMPTS, GROUP]:
+        return f"rewards must be [{PROMPTS}, {GROUP}], prompts and responses; yours are {list(rewards.shape)}."
+    if logp.shape != mask.shape or logp.shape != old_logp.shape or list(logp.shape[:2]) != [PROMPTS, GROUP]:
+        shapes = ", ".join(
+            f"{name} {list(value.shape)}" for name, value in (("logp", logp), ("old_logp", old_logp), ("mask", mask))
+        )
+        return f"logp, old_logp and mask must have one shape, [{PROMPTS}, {GROUP}, tokens]; yours: {shapes}."
+    if not bool(((rewards == 0) | (rewards == 1)).all()):
+        return "a reward is 1 for a right response and 0 for a wrong one: float(task.grade(prompt, text).correct)."
+    if not logp.requires_grad:
+        return "logp has no gradient: compute it after sampling, token_logp(response_logits(policy, **seen.place), seen.tokens)."
+    if old_logp.requires_grad:
+        return "old_logp has a gradient: take seen.logp, which was kept when the responses were sampled."
+    apart = (logp.detach() - old_logp)[mask].abs().max().item() if mask.any() else 0.0
+    if apart > 1e-2:
+        return f"logp and old_logp differ by up to {apart:.2g} before any update: they must be of the same policy and tokens."
+    return ""
+
+
+def grpo_loop(student: Callable[..., Any]) -> Verdict:
+    """Check (policy, task, loss, steps, seed), which trains a policy in place, with a loss as `check.assembly` takes it."""
+    policy, task = load_policy("chain"), Chain()
+    start = evaluate(policy, task).accuracy
+    watched = _Watched(policy, whole_loss(replace(GRPO, kl=None)))
+    try:
+        student(policy, task, watched, STEPS, 0)
+    except Exception as error:
+        return Verdict(False, watched.says or broke_off(error))
+    watched.step_over()
+    wrong = [
+        (not watched.calls, "your loop never calls the loss: loss(logp, old_logp, None, rewards, mask)."),
+        (bool(watched.says), watched.says),
+        (watched.calls != STEPS, f"of {STEPS} steps your loop calls the loss {watched.calls} times: once a step."),
+        (not watched.backwards, "no gradient is computed: call .backward() on what the loss returns."),
+        (watched.added_up, "the gradients of several steps add up: call optimizer.zero_grad() before each backward()."),
+        (not any(watched.moved), "the weights never move: call optimizer.step() after backward()."),
+        (
+            not all(watched.moved),
+            "the weights do not move in every step: backward() and optimizer.step() belong into the loop.",
+        ),
+    ]
+    for is_so, says in wrong:
+        if is_so:
+            return Verdict(False, says)
+    end = evaluate(policy, task).accuracy
+    if end < start - 0.03:
+        return Verdict(False, f"accuracy falls from {start:.2f} to {end:.2f}: the loss is minimised, as it is.")
+    if end < start + 0.05:
+        return Verdict(
+            False,
+            f"accuracy goes from {start:.2f} to {end:.2f} in {STEPS} steps, which is too little: do the rewards stand where the "
+            "responses do, and is the learning rate 3e-4?",
+        )
+    return Verdict(True, f"held-out accuracy {start:.2f} before, {end:.2f} after {STEPS} steps of your loop.")

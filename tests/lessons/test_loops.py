@@ -1,0 +1,149 @@
+"""Loops of one's own: right ones pass however they are written, and what goes wrong in one is named by what was seen."""
+
+import random
+import re
+import textwrap
+
+import pytest
+import torch
+
+from rlviz.lessons import check, loops
+from small_models import tasks
+from small_models.policies import load_policy
+from small_models.sampling import response_logits, sample, token_logp
+
+GRPO_LOOP = """
+noise, rng = torch.Generator().manual_seed(seed), random.Random(seed)
+optimizer = torch.optim.Adam(policy.model.parameters(), lr=3e-4)
+for step in range(steps):
+    prompts = rng.choices(task.train_prompts, k=16)
+    seen = sample(policy, prompts, group_size=8, max_new_tokens=10, generator=noise)
+    R = torch.tensor([[float(task.grade(p, t).correct) for t in ts] for p, ts in zip(prompts, seen.texts(policy))])
+    logp = token_logp(response_logits(policy, **seen.place), seen.tokens)
+    J = loss(logp, seen.logp, None, R, seen.mask)
+    optimizer.zero_grad()
+    J.backward()
+    optimizer.step()
+"""
+RECORD = "curve.append((logits.softmax(0) * success).sum().item())"
+MEANS = "curve.append(R.mean().item())"
+TABLE_LOOP = """
+generator, logits, curve = torch.Generator().manual_seed(seed), torch.zeros(len(success)), []
+for step in range(steps):
+    curve.append((logits.softmax(0) * success).sum().item())
+    actions = torch.multinomial(logits.softmax(0), 8, replacement=True, generator=generator)
+    R = (torch.rand(8, generator=generator) < success[actions]).float()
+    A = R - (R.sum() - R) / 7
+    z = logits.clone().requires_grad_()
+    (slope,) = torch.autograd.grad((A * z.log_softmax(0)[actions]).mean(), z)
+    logits = logits + slope
+curve.append((logits.softmax(0) * success).sum().item())
+return curve
+"""
+
+
+def made(arguments, body, *changes):
+    """Return the loop with these (old, new) changes."""
+    for old, new in changes:
+        assert old in body, old
+        body = body.replace(old, new)
+    names = {
+        "torch": torch,
+        "random": random,
+        "sample": sample,
+        "token_logp": token_logp,
+        "response_logits": response_logits,
+    }
+    exec(f"def loop({arguments}):\n{textwrap.indent(body, '    ')}", names)
+    return names["loop"]
+
+
+@pytest.mark.parametrize(
+    "loop", [loops.grpo, made("policy, task, loss, steps, seed", GRPO_LOOP)], ids=["library", "own"]
+)
+def test_a_right_training_passes(loop):
+    verdict = check.grpo_loop(loop)
+    before, after = (float(number) for number in re.findall(r"0\.\d+", verdict.says))
+    assert verdict.passed and after > before + 0.2, verdict
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ((("    J = loss(logp, seen.logp, None, R, seen.mask)", "    J = logp.sum()"),), "your loop never calls the loss"),
+        ((("seen.logp, None, R", "seen.logp, None, R.flatten()"),), "prompts and responses; yours are [128]"),
+        ((("seen.logp, None, R", "seen.logp, None, 2 * R - 1"),), "a reward is 1 for a right response and 0"),
+        ((("k=16", "k=4"),), "rewards must be [16, 8], prompts and responses; yours are [4, 8]"),
+        ((("loss(logp,", "loss(seen.logp,"),), "logp has no gradient: compute it after sampling"),
+        ((("loss(logp, seen.logp,", "loss(logp, logp,"),), "old_logp has a gradient"),
+        ((("loss(logp, seen", "loss(logp.flatten(0, 1), seen"),), "must have one shape, [16, 8, tokens]; yours: logp [128,"),
+        ((("loss(logp, seen.logp,", "loss(logp, seen.logp.roll(1, 2),"),), "differ by up to"),
+        ((("    J.backward()\n", ""),), "no gradient is computed: call .backward()"),
+        ((("    optimizer.zero_grad()\n", ""),), "the gradients of several steps add up"),
+        ((("    optimizer.step()\n", ""),), "the weights never move: call optimizer.step()"),
+        ((("    optimizer.step()\n", "optimizer.step()\n"),), "the weights do not move in every step"),
+        ((("range(steps)", "range(steps // 2)"),), "of 12 steps your loop calls the loss 6 times"),
+        ((("J.backward()", "(-J).backward()"),), "the loss is minimised, as it is"),
+        ((("lr=3e-4", "lr=1e-7"),), "which is too little: do the rewards stand where the responses do"),
+        ((("(p, t)", "(p)"),), "broke off with TypeError"),
+        ((("seen.mask)", "None)"),), "mask must be a tensor; your loop gives NoneType"),
+    ],
+    ids=lambda value: value[:40] if isinstance(value, str) else "",
+)  # fmt: skip
+def test_what_goes_wrong_in_a_training_is_named(changes, says):
+    verdict = check.grpo_loop(made("policy, task, loss, steps, seed", GRPO_LOOP, *changes))
+    assert not verdict.passed and says in verdict.says, verdict
+
+
+def test_two_updates_of_one_rollout_are_told_by_their_number():
+    again = "    optimizer.step()\n    loss(logp.detach().requires_grad_(), seen.logp, None, R, seen.mask)\n"
+    twice = made("policy, task, loss, steps, seed", GRPO_LOOP, ("    optimizer.step()\n", again))
+    assert "calls the loss 24 times" in check.grpo_loop(twice).says
+
+
+def test_the_check_leaves_the_shipped_start_as_it_was():
+    before = load_policy("chain").model.state_dict()
+    check.grpo_loop(loops.grpo)
+    assert all(torch.equal(value, before[name]) for name, value in load_policy("chain").model.state_dict().items())
+    assert tasks.Chain().train_prompts
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        loops.reinforce,
+        made("success, steps, seed", TABLE_LOOP),
+        made("success, steps, seed", TABLE_LOOP, ("return curve", "return torch.tensor(curve)")),
+    ],
+    ids=["library", "own", "tensor"],
+)
+def test_a_right_loop_on_a_table_passes(loop):
+    verdict = check.table_loop(loop)
+    assert verdict.passed and verdict.says.startswith("accuracy 0.45 before, 0.8"), verdict
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ((("return curve", ""),), "returns None"),
+        ((("return curve", "return 0.8"),), "return a list or tensor of accuracies; got float"),
+        (((f"{RECORD}\nreturn", "return"),), "one before each step and one after the last are 41"),
+        (((f"{RECORD}\n    actions", "actions"), ("logits + slope\n", f"logits + slope\n    {RECORD}\n")), "before the step"),
+        (((f"    {RECORD}\n", ""), ("    A = R", f"    {MEANS}\n    A = R")), "here between 0.3 and 0.9"),
+        ((("(logits.softmax(0) * success).sum()", "logits.softmax(0).sum()"),), "yours has 1"),
+        ((("    logits = logits + slope\n", ""),), "nothing moves"),
+        ((("manual_seed(seed)", "manual_seed(0)"),), "seeds 0 and 1 give the same curve"),
+        (((", replacement=True, generator=generator", ", replacement=True"),), "seed 0 gave two curves"),
+        ((("logits + slope", "logits - slope"),), "the accuracy falls from 0.45"),
+        ((("logits + slope", "logits + 0.1 * slope"),), "it learns too little"),
+    ],
+    ids=lambda value: value[:40] if isinstance(value, str) else "",
+)  # fmt: skip
+def test_what_goes_wrong_in_a_loop_on_a_table_is_named(changes, says):
+    verdict = check.table_loop(made("success, steps, seed", TABLE_LOOP, *changes))
+    assert not verdict.passed and says in verdict.says, verdict
+
+
+def test_mean_rewards_are_told_from_accuracies():
+    rewards = made("success, steps, seed", "return [((seed * 7 + 3 * step) % 4 + 3) / 8 for step in range(steps + 1)]")
+    assert "your numbers are eighths" in check.table_loop(rewards).says
