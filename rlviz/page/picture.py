@@ -178,6 +178,7 @@ class Slider:
 
     stops: in place of the three, the numbers that it can be. rare: folded away under "More". unit is said after the value.
     many: how many sliders this is, for an argument that is a tuple; their names are NAME1, NAME2, ….
+    plays: whether a button beside it moves it to its end, a step at a time.
     """
 
     low: Channel = 0.0
@@ -189,6 +190,7 @@ class Slider:
     when: str = ""
     rare: bool = False
     many: int = 0
+    plays: bool = False
 
 
 @dataclass(frozen=True)

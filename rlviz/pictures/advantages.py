@@ -263,7 +263,7 @@ ADVANTAGES = Picture(
         ),
     ),
     controls={
-        "success_rate": Slider(0.02, 0.98, 0.01, 0.8, "success rate p"),
+        "success_rate": Slider(0.02, 0.98, 0.01, 0.8, "success rate p", plays=True),
         "group_size": Slider(2, LARGEST_GROUP, 1, 8, "group size G"),
         "rewards": Choice(
             {"right or wrong: 1 or 0": "outcome", f"scores: 1 or 0, and noise of sd {NOISE}": "score"},

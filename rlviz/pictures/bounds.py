@@ -244,6 +244,7 @@ BOUNDS = Picture(
             value=0.1,
             stops=(1e-4, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0),
             label="old probability",
+            plays=True,
         ),
         "scale": Choice({"linear": "linear", "log": "log"}, "linear", "axes"),
         "beside": Beside(3, value=(DAPO.name,)),

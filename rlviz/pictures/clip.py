@@ -209,7 +209,7 @@ CLIP = Picture(
     alt="Two graphs of the objective and its push on log π against the ratio, left A = +1, right A = −1.",
     panels=(_panel("good"), _panel("bad")),
     controls={
-        "old_prob": Slider(0.01, 1.0, 0.01, 0.6, "old probability"),
+        "old_prob": Slider(0.01, 1.0, 0.01, 0.6, "old probability", plays=True),
         "beside": Beside(3),
         "dual_clip": Slider(value=0.0, stops=(0.0, 1.5, 2.0, 3.0, 5.0, 10.0), label="dual clip c (0: none)", rare=True),
         "up_to": Slider(value=2.0, stops=(2.0, 4.0, 12.0), label="ratios up to", rare=True),

@@ -317,7 +317,7 @@ DPO_PICTURE = Picture(
         "chosen_prob": Slider(0.02, 0.48, 0.02, 0.2, "P(chosen)"),
         "rejected_prob": Slider(0.02, 0.48, 0.02, 0.3, "P(rejected)"),
         "shared": Slider(0.0, 1.0, 0.05, 0.7, "how alike, 0 to 1"),
-        "pace": Slider(0.1, 3.0, 0.1, 1.5, "first step, nats"),
+        "pace": Slider(0.1, 3.0, 0.1, 1.5, "first step, nats", plays=True),
     },
     conclusion=(
         Say(

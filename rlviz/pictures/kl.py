@@ -398,7 +398,7 @@ KL = Picture(
     ),
     controls={
         "show": Choice(SHOWS, "forward and reverse fit", "show"),
-        "apart": Slider(0.0, 8.0, 0.1, 6.0, "humps apart", when=FITTED),
+        "apart": Slider(0.0, 8.0, 0.1, 6.0, "humps apart", when=FITTED, plays=True),
         "weight": Slider(0.1, 0.9, 0.05, 0.6, "weight of the left", when=FITTED),
         "distance": Slider(0.05, 2.0, 0.05, 1.0, "policy's distance", when=f"!{FITTED}"),
     },

@@ -215,7 +215,7 @@ MISMATCH = Picture(
     ),
     controls={
         "bits": Slider(value=4, stops=BITS, label="bits of the sampler's weights"),
-        "lag": Slider(value=8, stops=LAGS, label="steps that they are old"),
+        "lag": Slider(value=8, stops=LAGS, label="steps that they are old", plays=True),
     },
     data=stored(),
     conclusion=tuple(

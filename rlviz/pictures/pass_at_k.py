@@ -64,7 +64,7 @@ PASS_AT_K = Picture(
     controls={
         "median": Slider(0.02, 0.9, 0.01, 0.35, "success rate of the middle prompt"),
         "spread": Slider(0.0, 3.0, 0.1, 0.5, "spread of the prompts' log odds"),
-        "sharpened": Slider(1.0, 100.0, 1.0, 20.0, "training multiplies the odds by"),
+        "sharpened": Slider(1.0, 100.0, 1.0, 20.0, "training multiplies the odds by", plays=True),
         "never": Slider(0.0, 0.9, 0.05, 0.0, "share of prompts that never succeed"),
     },
     conclusion=(

@@ -228,7 +228,7 @@ PROCESS = Picture(
     "right a table of the prompt, the right answer and the group's 8 answers with their rewards.",
     panels=(_CREDIT, _GROUP),
     controls={
-        "right_steps": Slider(0, STEPS, 1, 6, "right steps of answer 1"),
+        "right_steps": Slider(0, STEPS, 1, 6, "right steps of answer 1", plays=True),
         "right_others": Slider(0, ANSWERS - 1, 1, 3, "others right"),
         "answer": Slider(1, ANSWERS, 1, 1, "answer shown"),
         "supervision": Choice(SUPERVISIONS, "sum of steps to come", "process credit"),

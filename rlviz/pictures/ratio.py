@@ -316,7 +316,7 @@ RATIO = Picture(
         ),
     ),
     controls={
-        "length": Slider(1, LONGEST, 1, 100, "length, tokens"),
+        "length": Slider(1, LONGEST, 1, 100, "length, tokens", plays=True),
         "noise": Slider(0.005, 0.5, 0.005, 0.06, "noise, nats"),
         "drift": Slider(-0.05, 0.05, 0.001, 0.0, "drift, nats", rare=True),
         "old_prob": Slider(0.01, 0.5, 0.01, 0.1, "old probability", when="by_probability"),

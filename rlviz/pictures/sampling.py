@@ -285,7 +285,7 @@ SAMPLING = Picture(
         ),
     ),
     controls={
-        "success_rate": Slider(0.02, 0.98, 0.01, 0.9, "success rate p"),
+        "success_rate": Slider(0.02, 0.98, 0.01, 0.9, "success rate p", plays=True),
         "spread": Slider(0.0, 1.0, 0.05, 0.0, "spread of p"),
         "group_size": Slider(2, LARGEST_GROUP, 1, 8, "group size G"),
         "beside": Beside(3, value=(GRPO.name, DUPO.name, DCPO.name)),

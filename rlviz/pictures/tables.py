@@ -181,7 +181,7 @@ TABLES = Picture(
         ),
         "noise": Slider(stops=(0.0, 0.2, 0.4, 0.6, 0.8, 0.9), value=0.0, label="noise of the reward", rare=True),
         "positions": Slider(stops=(1, 2, 3, 4, 6, 8), value=1, label="length of a response", rare=True),
-        "step": Slider(0, STEPS, 1, 8, "step"),
+        "step": Slider(0, STEPS, 1, 8, "step", plays=True),
         "map_of": Choice({name: name for name in OF_MAPS}, OF_MAPS[0], "measure of the map", when=_HIDDEN),
         "map_at": Slider(0.0, STEPS, 0.01, 0.0, "where the map measured", when=_HIDDEN),
         "map_mine": Slider(0.0, STEPS, 1e-6, 0.0, "the map's number", when=_HIDDEN),

@@ -64,7 +64,7 @@ PICTURE = Picture(
             {name: name for name in ("straight", "curved", "mine", HOSTILE)}, "straight", "algorithm", picks=True
         ),
         "width": Slider(0, 1, 0.1, 0.4, "width"),
-        "shift": Slider(0, 1, 0.01, 0.5, "shift"),
+        "shift": Slider(0, 1, 0.01, 0.5, "shift", plays=True),
     },
     (Say("The rule stands at {upper:.1f}.", "upper"), Say("There is no rule.")),
     data={"x": [0.0, 1.0, 2.0, 3.0, 4.0], "one": [1.0, 2.0], "level": [1.0, 1.0], "words": ["a", HOSTILE]},
@@ -193,6 +193,27 @@ def test_keys_move_a_handle(opened: Callable[..., Page]) -> None:
         told.append(float(handle.get_attribute("aria-valuenow") or "nan"))
     assert told == pytest.approx([0.5, 0.6, 0.5, 0.0, 1.0, 0.0, 1.0])
     assert (handle.get_attribute("aria-valuemin"), handle.get_attribute("aria-valuemax")) == ("0", "1")
+
+
+def test_a_slider_plays_to_its_end_and_a_hand_stops_it(opened: Callable[..., Page]) -> None:
+    tab = opened()
+    play = tab.get_by_role("button", name="play: shift")
+    assert tab.locator(".rlviz-play").count() == 1 and value(tab, "shift") == 0.5
+    play.click()
+    tab.locator(".rlviz-play", has_text="❚❚").wait_for()
+    tab.locator(".rlviz-play", has_text="▶").wait_for()
+    assert value(tab, "shift") == 1
+    play.click()  # from its end it begins anew
+    assert 0 <= value(tab, "shift") < 0.5
+    play.click()
+    stopped = value(tab, "shift")
+    tab.wait_for_timeout(500)
+    assert value(tab, "shift") == stopped
+    play.click()
+    tab.get_by_role("slider", name="width", exact=True).first.press("ArrowRight")
+    stopped = value(tab, "shift")
+    tab.wait_for_timeout(500)
+    assert value(tab, "shift") == stopped and value(tab, "width") == pytest.approx(0.5)
 
 
 def test_a_click_brings_the_nearest_handle(opened: Callable[..., Page]) -> None:
