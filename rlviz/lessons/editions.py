@@ -175,7 +175,7 @@ def _slips(call: ast.Call) -> str:
 def _two_of(name: str, first: list[ast.expr]) -> list[str]:
     """Return two wrong answers to a check that has no names for them: of the printed choices, or a whole loss's likeliest."""
     from rlviz.algorithms import GRPO
-    from rlviz.lessons import assembly, graders, puzzles
+    from rlviz.lessons import assembly, graders, loops, puzzles
 
     if name == "assembly":
         # the first ones are those of any algorithm
@@ -184,7 +184,7 @@ def _two_of(name: str, first: list[ast.expr]) -> list[str]:
         with suppress(ValueError):  # a lesson of somebody's own has none
             known = puzzles.wrong_answers(name, str(first[0].value))[:2]
             return [f"- **{answer}**{f': {why}' if why else ''}" for answer, why in known]
-    return [f"- **{answer}**: {why}" for answer, why in graders.wrong_answers(name)]
+    return [f"- **{answer}**: {why}" for answer, why in graders.wrong_answers(name) or loops.wrong_answers(name)]
 
 
 def _solution(cell: Notebook) -> Notebook:

@@ -232,3 +232,24 @@ def grpo_loop(student: Callable[..., Any]) -> Verdict:
             "responses do, and is the learning rate 3e-4?",
         )
     return Verdict(True, f"held-out accuracy {start:.2f} before, {end:.2f} after {STEPS} steps of your loop.")
+
+
+def wrong_answers(check: str) -> list[tuple[str, str]]:
+    """Return likely wrong answers to `table_loop` or `grpo_loop`, each with what is said to it; none to another check."""
+    if check == "table_loop":
+        tried: dict[str, Callable[..., Any]] = {
+            "the last accuracy left out": lambda *given: reinforce(*given)[:-1],
+            "one seed for all": lambda success, steps, seed: reinforce(success, steps, 0),
+        }
+        return [(name, table_loop(loop).says) for name, loop in tried.items()]
+    if check == "grpo_loop":
+        tried = {
+            "the old log-probabilities for the new ones": lambda policy, task, loss, steps, seed: grpo(
+                policy, task, lambda logp, old, *rest: loss(old, old, *rest), steps, seed
+            ),
+            "the mean of log π in place of the loss": lambda policy, task, loss, steps, seed: grpo(
+                policy, task, lambda logp, *rest: -logp.mean(), steps, seed
+            ),
+        }
+        return [(name, grpo_loop(loop).says) for name, loop in tried.items()]
+    return []
