@@ -34,6 +34,7 @@ LEFT_OVER = ("\\", "<mi>&</mi>")  # what is in a formula that the converter did 
 INSTALL = (
     "python3 -m venv .venv && .venv/bin/pip install -c constraints.txt -e . && .venv/bin/rlviz lab"  # as in the README
 )
+FOLD = "⟦code {}⟧"  # around code that is folded; nbconvert lets no <details> through
 FIGURE = "<Figure"  # what matplotlib says of a picture
 
 
@@ -147,6 +148,19 @@ class Exporter(HTMLExporter):
         renderer = _Renderer(self._course, self.here, self._linked, **given)
         return str(MarkdownWithMath(renderer=renderer).render(source))
 
+    def register_filter(self, name: str, jinja_filter: Any) -> Any:
+        """Register a filter; that of code folds a lesson's, but for the exercises: what it shows stands below it."""
+        if name != "highlight_code":
+            return super().register_filter(name, jinja_filter)
+
+        def folded(source: str, *given: Any, metadata: Any = None, **named: Any) -> str:
+            shown = jinja_filter(source, *given, metadata=metadata, **named)
+            if self.here.parts or "exercise" in (metadata or {}).get("tags", ()):
+                return str(shown)
+            return f"{FOLD.format(len(source.splitlines()))}{shown}{FOLD.format('')}"
+
+        return super().register_filter(name, folded)
+
     def default_filters(self) -> Iterator[tuple[str, Any]]:
         yield from super().default_filters()
         yield ("markdown2html", self.markdown2html)
@@ -227,6 +241,8 @@ def _converted(file: Path, exporter: Exporter) -> tuple[str, str]:
         for output in cell.get("outputs", ()):
             _describe(output)
     body, _ = exporter.from_notebook_node(notebook)
+    body = re.sub(FOLD.format(r"(\d+)"), r'<details class="code"><summary>Code, \1 lines</summary>', body)
+    body = body.replace(FOLD.format(""), "</details>").replace("Code, 1 lines", "Code, 1 line")
     return title_of("\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown"), file), body
 
 

@@ -24,7 +24,9 @@ def notebook(path: Path, texts: list[str], outputs: list[dict[str, object]]) -> 
         {"cell_type": "markdown", "metadata": {}, "source": text, "id": f"m{i}"} for i, text in enumerate(texts)
     ]
     code = {"cell_type": "code", "metadata": {}, "source": "x = 1  # <b>", "id": "c", "execution_count": 1}
-    written = {"cells": [*cells, {**code, "outputs": outputs}], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    exercise = {**code, "id": "e", "metadata": {"tags": ["exercise"]}, "source": "def mine():\n    return None"}
+    code_cells = [{**code, "outputs": outputs}, {**exercise, "outputs": []}]
+    written = {"cells": [*cells, *code_cells], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(written), encoding="utf-8")
 

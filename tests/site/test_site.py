@@ -128,6 +128,15 @@ def test_a_lesson_is_read_with_its_formulas_links_and_pictures(site):
     assert "sha256-" in text  # for the script of the output
 
 
+def test_a_lesson_folds_its_code_and_not_its_exercises(site):
+    lesson, solved = (
+        (site / "course" / name).read_text(encoding="utf-8") for name in ("01_first.html", "solutions/01_first.html")
+    )
+    (folded,) = re.findall(r'<details class="code"><summary>Code, 1 line</summary>(.*?)</details>', lesson, re.S)
+    assert "&lt;b&gt;" in folded and "mine" not in folded and "mine" in lesson
+    assert 'class="code"' not in solved and "mine" in solved and "⟦" not in lesson + solved
+
+
 def test_three_ways_lead_through_lessons_that_there_are(site):
     index = (site / "course" / "index.html").read_text(encoding="utf-8")
     assert all(who in index for who, _, _ in lessons.WAYS)
