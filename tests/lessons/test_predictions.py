@@ -69,6 +69,9 @@ def test_the_fields_keep_what_is_typed_and_refuse_what_is_out_of_range():
     ):
         field.value = typed
         assert wrong in said.value and predict._kept["share"].guess is None
+    for end in ("1", "0"):
+        field.value = end
+        assert said.value == "kept" and predict._kept["share"].guess == float(end)
     field.value = "88 %"
     assert said.value == "kept" and predict._kept["share"].guess == 0.88
     field.value = ""  # what was kept stays until another answer comes
