@@ -39,8 +39,11 @@ class DescribedFigure(Figure):
     """A Figure that a notebook keeps with an alt text, made of its own words: titles, labels and the names of its lines."""
 
     def alt(self) -> str:
-        """Return each graph's title, what is drawn against what, and the names in its legend."""
+        """Return each graph's title, what is drawn against what, and the names in its legend; of a drawing, the words in it."""
         shown = [ax for ax in self.axes if ax.get_visible() and (ax.get_title() or ax.get_xlabel() or ax.get_ylabel())]
+        if not shown:
+            words = "; ".join(text.get_text() for ax in self.axes for text in ax.texts)
+            return f"A drawing: {' '.join(words.split())}."
         return " ".join([f"{len(shown)} graph{'s' * (len(shown) != 1)}.", *map(_words, shown)])
 
     def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, dict[str, str]]]:

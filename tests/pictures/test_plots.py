@@ -170,3 +170,12 @@ def test_a_notebook_keeps_a_figure_with_its_words():
     assert data["text/plain"] == "2 graphs. Which one learns?: accuracy against step: GRPO. cost in $."
     assert metadata["image/png"]["alt"] == data["text/plain"]
     assert base64.b64decode(data["image/png"]).startswith(b"\x89PNG")
+
+
+def test_a_drawing_without_axes_is_told_by_its_words():
+    figure = new_figure(2, 2)
+    ax = figure.add_subplot()
+    ax.axis("off")
+    ax.text(0, 0, "sample\na group")
+    ax.text(0, 1, "reward each")
+    assert figure.alt() == "A drawing: sample a group; reward each."
