@@ -12,8 +12,8 @@ from typing import Any
 
 import nbformat
 
-# a fold holds an answer unless its summary begins with "Why", which is a derivation, or is 中文提要
-ANSWER = re.compile(r"<details[^>]*>\s*<summary[^>]*>\s*(?:<\w+>\s*)*(?!Why|中文).*?</details>\n*", re.S)
+# a fold holds an answer unless its summary begins with "Why", a derivation, or "More", a further finding, or is 中文提要
+ANSWER = re.compile(r"<details[^>]*>\s*<summary[^>]*>\s*(?:<\w+>\s*)*(?!Why|More|中文).*?</details>\n*", re.S)
 SOLUTIONS, TEACHING = "solutions", "teaching"
 OWN = ("predictions", "mine")  # what whoever ran the lessons there left beside them
 Notebook = Any  # nbformat has no types

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from rlviz.cli import app
 
-TEXT = "num_generations: 8\nbeta: 0.04\nloss_type: grpo\n"
+TEXT = "num_generations: 8\nbeta: 0.04\nloss_type: grpo\nuse_bias_correction_kl: false\n"
 
 
 @pytest.fixture

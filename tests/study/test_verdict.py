@@ -53,8 +53,8 @@ def test_the_words_say_numbers_spread_and_outcome():
         "measured: tokens: +1 (by seed +1 to +1, not measurable in 1, smallest effect of interest 0.5), not seen at this scale"
     )
     assert said(1.0, 2.0, 3.0, claimed=2.5).endswith(", of the claimed sign but smaller, not seen at this scale")
-    assert said(1.0, -2.0, 3.0, claimed=2.5).endswith("from 0.5), not seen at this scale")
-    assert said(0.1, 0.2).endswith("from 0.5), negligible")
+    assert said(1.0, -2.0, 3.0, claimed=2.5).endswith("of interest 0.5), not seen at this scale")
+    assert said(0.1, 0.2).endswith("of interest 0.5), negligible")
     assert said(math.nan, math.nan) == "measured: tokens: nothing to measure, not seen at this scale"
 
 
