@@ -244,10 +244,10 @@ def compare_mark(mark: Any, there: dict[str, Any], artists: list[Any], box: Box,
         if isinstance(mark, Runs):  # as high as the panel
             ours = np.stack([box.pixels("x", vertices[:, 0]), np.array(box.ends["y"])[vertices[:, 1].astype(int)]], 1)
             ends = [(x, y) for x, y in corners(there["paths"][0])]
-            same([place for place in ours if np.abs(np.array(ends)[:, 0] - place[0]).min() <= NEAR], ends, where)
             if not len(ours):  # nothing is cut: the page has nothing in sight
                 assert all(x > max(box.ends["x"]) for x, _ in ends), where
                 return
+            same([place for place in ours if np.abs(np.array(ends)[:, 0] - place[0]).min() <= NEAR], ends, where)
             assert ours[:, 0].min() >= min(x for x, _ in ends) - NEAR, where
             assert ours[:, 0].max() <= max(x for x, _ in ends) + NEAR, where
         else:
