@@ -257,7 +257,7 @@ def compare_mark(mark: Any, there: dict[str, Any], artists: list[Any], box: Box,
     elif isinstance(mark, Rule):
         theirs = [float(NUMBERS.findall(part)[mark.axis == "y"]) for part in there["paths"][0].split("M")[1:]]
         data = [np.ravel(line.get_xdata() if mark.axis == "x" else line.get_ydata())[0] for line in lines]
-        if len(data):
+        if data:
             same([(x, 0) for x in box.pixels(mark.axis, data)], [(x, 0) for x in theirs], where)
         else:  # a limit at infinity is no line on paper, and one far outside in the page
             assert all(abs(x) > OUTSIDE for x in theirs), where
