@@ -542,7 +542,8 @@ function even(a) {
 /** C's pow, which is 1 where JavaScript's is NaN. */
 const power = binary((a, b) => (a === 1 || (a === -1 && Math.abs(b) === Infinity) ? 1 : a ** b));
 /** The exponents for which torch takes another way if they are numbers. */
-const powers = { 0.5: unary(SINGLE.sqrt), "-0.5": unary((a) => 1 / Math.sqrt(a)), 2: unary(SINGLE.square) };
+const rootBelow = unary((a) => 1 / Math.sqrt(a));
+const powers = { 0.5: unary(SINGLE.sqrt), "-0.5": rootBelow, 1: unary((a) => a), 2: unary(SINGLE.square) };
 function remainder(a, b) {
   const r = a % b;
   return r !== 0 && r < 0 !== b < 0 ? r + b : r;
