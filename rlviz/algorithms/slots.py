@@ -315,3 +315,13 @@ def asked(slot: str, piece: Any, called_with: tuple[str, ...], offered: tuple[st
 def parameters_of(piece: object) -> list[str]:
     """Return the names of a piece's parameters: the fields of a dataclass."""
     return [f.name for f in fields(piece)] if is_dataclass(piece) and not isinstance(piece, type) else []
+
+
+def numbers_in(piece: object) -> dict[str, int | float]:
+    """Return the numbers that a piece holds, and those of pieces that it holds: parameter → value; of two the outer one's."""
+    found: dict[str, int | float] = {}
+    for name in parameters_of(piece):
+        value = getattr(piece, name)
+        found |= {name: value} if isinstance(value, int | float) else {}
+        found |= {inner: number for inner, number in numbers_in(value).items() if inner not in found}
+    return found

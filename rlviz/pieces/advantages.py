@@ -157,7 +157,13 @@ def _none_right(wrong: Tensor, samples: Tensor, first: int, k: int) -> Tensor:
     return chance
 
 
-@says(why="a group earns what its best response earns, so a prompt that is right now and then counts in full.")
+@says(
+    why="a group earns what its best response earns, so a prompt that is right now and then counts in full.",
+    formula=(
+        "(pass_with_it − pass_at_k) / sqrt(pass_at_k · (1 − pass_at_k)); pass_at_k = 1 − choose(wrong, k) / choose(G, k); "
+        "pass_with_it = 1 if reward > 0 else 1 − choose(wrong − 1, k − 1) / choose(G − 1, k − 1)"
+    ),
+)
 @dataclass(frozen=True)
 class BestOfK:
     """A = (mean over the k-subsets that a response is in − mean over all k-subsets) / their std, of whether a subset passes.
@@ -193,7 +199,10 @@ class BestOfK:
         return (above / std.masked_fill(std == 0, 1.0)).masked_fill(std == 0, 0.0).to(rewards.dtype)
 
 
-@says(why="only right responses are imitated, each as much as any other; nothing is pushed down.")
+@says(
+    why="only right responses are imitated, each as much as any other; nothing is pushed down.",
+    formula="reward",
+)
 def reward_alone(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
     """Return A = R: with rewards of 0 and 1, the gradient of the cross-entropy on one's own right responses.
 
@@ -204,7 +213,7 @@ def reward_alone(rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
 
 @says(
     why="longer responses have noisier gradients, so the baseline listens to them more.",
-    formula="reward − mean_by_length",
+    formula="reward − mean_by_length; mean_by_length = sum_of_group(length_j · reward_j) / sum_of_group(length_j)",
 )
 @dataclass(frozen=True)
 class LengthWeighted:
@@ -226,7 +235,10 @@ class LengthWeighted:
         return (rewards - baseline).masked_fill(all_equal(rewards).unsqueeze(1), 0.0)
 
 
-@says(why="each kind of reward is compared by itself, so that one which varies more does not drown the other.")
+@says(
+    why="each kind of reward is compared by itself, so that one which varies more does not drown the other.",
+    formula="whiten(answer · z(correct) + format · z(well_formed)); z(reward) = (reward − mean) / (std + eps)",
+)
 @dataclass(frozen=True)
 class StandardizedApart:
     """A = (S − mean) / √(variance + 1e-8) over the batch, S = answer · z(correct) + format · z(well_formed).
@@ -264,7 +276,10 @@ class StandardizedApart:
         return whiten(both, torch.ones_like(both, dtype=torch.bool)).masked_fill(equal, 0.0)
 
 
-@says(why="most tokens are not decided but written down; a response is made by the few at which the policy hesitates.")
+@says(
+    why="most tokens are not decided but written down; a response is made by the few at which the policy hesitates.",
+    formula="(reward − mean) / (std + eps) · one(old_entropy >= quantile(1 − share))",
+)
 @dataclass(frozen=True)
 class ForkingTokens:
     """A = (R − mean) / (std + eps) of the group on the tokens of highest entropy, 0 on the others.
@@ -324,7 +339,10 @@ class TeacherLogRatio:
         return -k1(old_logp, ref_logp)
 
 
-@says(why="a scale shared by the whole batch is steadier than a group's, and no prompt needs several responses.")
+@says(
+    why="a scale shared by the whole batch is steadier than a group's, and no prompt needs several responses.",
+    formula="whiten(reward − beta · sum_to_come(old_logp − ref_logp))",
+)
 @dataclass(frozen=True)
 class WhitenedReturn:
     """A_t = (G_t − mean) / √(variance + 1e-8) over all tokens, G_t = R − beta Σ_{t' ≥ t} (old_logp − ref_logp)_{t'}.
@@ -378,6 +396,11 @@ class ProcessAdvantage:
 
     def __str__(self) -> str:
         return f"{self.combine} over steps to come of (r − mean) / std of group"
+
+    @property
+    def formula(self) -> str:
+        """A as text."""
+        return f"{self.combine}_to_come(z); z = (step_reward − mean_of_steps) / (std_of_steps + eps)"
 
     def __call__(self, rewards: Float[Tensor, "P G T"], step_ends: Bool[Tensor, "P G T"]) -> Float[Tensor, "P G T"]:
         _check_group(rewards)
@@ -470,6 +493,19 @@ class SmoothStandardization:
 
     def __str__(self) -> str:
         return "smooth standardization over visits"
+
+    @property
+    def formula(self) -> str:
+        """A as text."""
+        new, total = "reward − mean", "reward − mean_so_far"
+        if self.scale == "std":
+            new, total = f"({new}) / std(rewards, ddof)", f"({total}) / std_so_far(rewards, ddof)"
+        return (
+            "SA_new if abs(SA_new) < abs(SA_total) else SA_total; "
+            "SA_new = (1 − 1 / visits) · A_new + 1 / visits · A_total; "
+            "SA_total = 1 / visits · A_new + (1 − 1 / visits) · A_total; "
+            f"A_new = {new}; A_total = {total}"
+        )
 
     def __call__(
         self, rewards: Float[Tensor, "P G"], history: PromptHistory | None = None

@@ -138,7 +138,7 @@ class UpperBound:
         return torch.zeros_like(old_logp), torch.full_like(old_logp, self.max_ratio)
 
 
-@says(why="something else holds the policy back, or nothing does.")
+@says(why="something else holds the policy back, or nothing does.", formula="0, inf")
 def no_bounds(old_logp: Float[Tensor, "*n"]) -> Limits:
     """Return the limits 0 and ∞, which no ratio reaches."""
     return torch.zeros_like(old_logp), torch.full_like(old_logp, float("inf"))

@@ -52,6 +52,12 @@ class GAE:
     def __str__(self) -> str:
         return f"GAE(γ {self.gamma:g}, λ {self.lam:g}){', whitened' if self.whiten else ''}"
 
+    @property
+    def formula(self) -> str:
+        """A as text."""
+        whole = "whiten(A_raw); A_raw" if self.whiten else "A_raw; A_raw"
+        return f"{whole} = td_error + gamma · lam · next_A_raw; td_error = token_reward + gamma · next_value − value"
+
     def __call__(
         self, rewards: Float[Tensor, "P G T"], values: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"]
     ) -> tuple[Float[Tensor, "P G T"], Float[Tensor, "P G T"]]:

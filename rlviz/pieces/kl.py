@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rlviz.pieces.words import Written, says
+from rlviz.pieces.words import says, written
 from small_models.checks import check_fields
 
 Estimator = Callable[[Tensor, Tensor], Tensor]
@@ -54,11 +54,18 @@ class StraightThrough:
     value: Estimator
     gradient: Estimator
 
+    @property
+    def formula(self) -> str:
+        """The estimate as text."""
+        value, gradient = (written(each, "logp", "ref_logp") for each in (self.value, self.gradient))
+        return f"({gradient}) − sg({gradient}) + sg({value})"
+
     def __call__(self, logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
         slope = self.gradient(logp, ref_logp)
         return slope - slope.detach() + self.value(logp, ref_logp).detach()
 
 
+@says(formula=StraightThrough(value=k3, gradient=k2).formula)
 def k3_plus(logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
     """Return k3 with the gradient of k2: low variance as a value, right as an expected gradient. Source: verl's k3+."""
     return StraightThrough(value=k3, gradient=k2)(logp, ref_logp)
@@ -94,8 +101,8 @@ class KLInLoss:
 
     @property
     def formula(self) -> str:
-        """The penalty as text, nothing where the estimator has none."""
-        return f"beta · ({self.estimator.formula})" if isinstance(self.estimator, Written) else ""
+        """The penalty as text."""
+        return f"beta · ({written(self.estimator, 'logp', 'ref_logp')})"
 
     def __call__(self, logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
         return self.beta * self.estimator(logp, ref_logp)
@@ -124,8 +131,8 @@ class UnbiasedKL:
 
     @property
     def formula(self) -> str:
-        """The penalty as text, nothing where the estimator has none."""
-        return f"beta · ratio · ({self.estimator.formula})" if isinstance(self.estimator, Written) else ""
+        """The penalty as text."""
+        return f"beta · ratio · ({written(self.estimator, 'logp', 'ref_logp')})"
 
     def __call__(
         self, logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"], ratio: Float[Tensor, "*n"]
@@ -153,6 +160,11 @@ class KLInReward:
     def __str__(self) -> str:
         return f"{self.beta:g} · {_name(self.estimator)} to reference, in the reward"
 
+    @property
+    def formula(self) -> str:
+        """The penalty as text."""
+        return f"beta · ({written(self.estimator, 'old_logp', 'ref_logp')})"
+
     def __call__(
         self, old_logp: Float[Tensor, "P G T"], ref_logp: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"]
     ) -> Float[Tensor, "P G T"]:
@@ -179,6 +191,11 @@ class KLToOld:
     def __str__(self) -> str:
         return f"{self.beta:g} · {_name(self.estimator)} to old policy, in the loss"
 
+    @property
+    def formula(self) -> str:
+        """The penalty as text."""
+        return f"beta · ({written(self.estimator, 'old_logp', 'logp')})"
+
     def __call__(self, logp: Float[Tensor, "*n"], old_logp: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
         return self.beta * self.estimator(old_logp, logp)
 
@@ -188,7 +205,10 @@ def _check_target(target: float) -> None:
         raise ValueError(f"target must be above 0 nats and finite; got {target}")
 
 
-@says(why="nobody knows the right beta in advance; the KL aimed at is easier to say.")
+@says(
+    why="nobody knows the right beta in advance; the KL aimed at is easier to say.",
+    formula="beta / 2 if kl < target / 1.5 else (2 · beta if kl > 1.5 · target else beta)",
+)
 @dataclass(frozen=True)
 class AdaptivePenalty:
     """After each update: beta / 2 when kl < target / 1.5, 2 beta when kl > 1.5 target, else beta.
@@ -213,7 +233,10 @@ class AdaptivePenalty:
         return beta * 2 if kl > 1.5 * self.target else beta
 
 
-@says(why="beta moves in proportion to the miss, and slowly.")
+@says(
+    why="beta moves in proportion to the miss, and slowly.",
+    formula="beta · (1 + clip(kl / target − 1, −0.2, 0.2) · count / horizon)",
+)
 @dataclass(frozen=True)
 class ProportionalController:
     """After each update: beta · (1 + clip(kl / target − 1, ±0.2) · count / horizon).

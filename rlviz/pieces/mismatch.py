@@ -18,14 +18,17 @@ from torch import Tensor
 
 from rlviz.pieces.advantages import GroupAdvantage, LeaveOneOut, MeanScaled
 from rlviz.pieces.ratios import token_ratio
-from rlviz.pieces.words import Written, label, says
+from rlviz.pieces.words import label, says, written
 from small_models.checks import check_fields
 
 Weight = Callable[[Tensor, Tensor, Tensor], Tensor]
 Unweighted = GroupAdvantage | LeaveOneOut | MeanScaled
 
 
-@says(why="the exact weight of a whole response; it is unbiased, and its variance grows with the length.")
+@says(
+    why="the exact weight of a whole response; it is unbiased, and its variance grows with the length.",
+    formula="exp(sum(old_logp − sampler_logp))",
+)
 def sequence_weight(
     old_logp: Float[Tensor, "P G T"], sampler_logp: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"]
 ) -> Float[Tensor, "P G T"]:
@@ -38,11 +41,9 @@ def sequence_weight(
 
 
 def _formula(advantage: Unweighted, ratio: Weight, of_w: str) -> str:
-    """Return A as text, with `of_w` of a token's weight; nothing for weights of whole responses."""
-    if ratio is not token_ratio or not isinstance(advantage, Written):
-        return ""
-    eps = f"{getattr(advantage, 'eps', 0.0):.9f}"
-    return f"({advantage.formula.replace('eps', eps)}) · {of_w.format(w='exp(old_logp − sampler_logp)')}"
+    """Return A as text, with `of_w` of the weight."""
+    w = written(ratio, "old_logp", "sampler_logp", "mask")
+    return f"({written(advantage, 'rewards')}) · {of_w.format(w=w)}"
 
 
 def capped_weight(
@@ -119,6 +120,11 @@ class MaskedWeight:
 
     def __str__(self) -> str:
         return f"({self.advantage}) · w in {self.lowest:g} … {self.highest:g}, else 0, w = {label(self.ratio)}"
+
+    @property
+    def formula(self) -> str:
+        """A as text."""
+        return _formula(self.advantage, self.ratio, "(w if lowest <= w <= highest else 0); w = {w}")
 
     def __call__(
         self,

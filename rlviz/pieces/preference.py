@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from rlviz.pieces.words import says
+from rlviz.pieces.words import says, written
 from small_models.checks import check_fields
 
 
@@ -18,6 +18,7 @@ def response_logp(logp: Float[Tensor, "*n T"], mask: Bool[Tensor, "*n T"]) -> Fl
     return logp.masked_fill(~mask, 0.0).sum(-1)
 
 
+@says(formula="−log(sigmoid(chosen − rejected))")
 def bradley_terry(chosen: Float[Tensor, " N"], rejected: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
     """Return −log σ(chosen − rejected): how surprising the preference is, given two scores.
 
@@ -26,7 +27,10 @@ def bradley_terry(chosen: Float[Tensor, " N"], rejected: Float[Tensor, " N"]) ->
     return -logsigmoid(chosen - rejected)
 
 
-@says(why="the policy is its own reward model; beta is the leash to the reference, which needs no KL term.")
+@says(
+    why="the policy is its own reward model; beta is the leash to the reference, which needs no KL term.",
+    formula="beta · (logp − ref_logp)",
+)
 @dataclass(frozen=True)
 class ImplicitReward:
     """The reward of which a policy is the optimum under a KL leash: beta · (logp − ref_logp), per response.
@@ -50,13 +54,15 @@ class ImplicitReward:
 
 
 @says(
-    why="the policy's own log-probability against the reference's, in nats; how far it should go is the pair loss's to say."
+    why="the policy's own log-probability against the reference's, in nats; how far it should go is the pair loss's to say.",
+    formula="logp − ref_logp",
 )
 def log_ratio(logp: Float[Tensor, " N"], ref_logp: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
     """Return logp − ref_logp of whole responses, nats. Source: IPO (arXiv 2310.12036) Eq. 17."""
     return logp - ref_logp
 
 
+@says(formula="(logp − ref_logp) / lengths")
 def mean_log_ratio(
     logp: Float[Tensor, " N"], ref_logp: Float[Tensor, " N"], lengths: Int[Tensor, " N"]
 ) -> Float[Tensor, " N"]:
@@ -65,7 +71,8 @@ def mean_log_ratio(
 
 
 @says(
-    why="what is compared is what generates: the mean log-probability of a token, so no reference and no prize for length."
+    why="what is compared is what generates: the mean log-probability of a token, so no reference and no prize for length.",
+    formula="beta · logp / lengths",
 )
 @dataclass(frozen=True)
 class LengthNormalized:
@@ -89,7 +96,10 @@ class LengthNormalized:
         return self.beta * logp / lengths
 
 
-@says(why="odds grow without end as a probability nears 1, so the contrast is mild where both responses are likely.")
+@says(
+    why="odds grow without end as a probability nears 1, so the contrast is mild where both responses are likely.",
+    formula="log(p / (1 − p)); p = exp(logp / lengths)",
+)
 def log_odds(logp: Float[Tensor, " N"], lengths: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
     """Return log(p / (1 − p)), p = exp(logp / lengths): the geometric mean of the probabilities of a response's tokens.
 
@@ -120,12 +130,22 @@ class SigmoidPreference:
     def __str__(self) -> str:
         return "−log σ(margin)" + (f", {self.label_smoothing:g} flipped" if self.label_smoothing else "")
 
+    @property
+    def formula(self) -> str:
+        """The loss as text."""
+        straight, flipped = written(bradley_terry, "chosen", "rejected"), written(bradley_terry, "rejected", "chosen")
+        smoothed = f"(1 − label_smoothing) · ({straight}) + label_smoothing · ({flipped})"
+        return smoothed if self.label_smoothing else straight
+
     def __call__(self, chosen: Float[Tensor, " N"], rejected: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
         straight, flipped = bradley_terry(chosen, rejected), bradley_terry(rejected, chosen)
         return (1 - self.label_smoothing) * straight + self.label_smoothing * flipped
 
 
-@says(why="the chosen response is imitated as well, so no reference has to hold the policy.")
+@says(
+    why="the chosen response is imitated as well, so no reference has to hold the policy.",
+    formula="chosen_nll − weight · log(sigmoid(chosen − rejected))",
+)
 @dataclass(frozen=True)
 class OddsRatioPreference:
     """chosen_nll − weight · log σ(chosen − rejected): imitation of the chosen response, and a penalty on the other's odds.
@@ -150,7 +170,10 @@ class OddsRatioPreference:
         return chosen_nll + self.weight * bradley_terry(chosen, rejected)
 
 
-@says(why="a pair counts as ordered only from a distance on.")
+@says(
+    why="a pair counts as ordered only from a distance on.",
+    formula="−log(sigmoid(chosen − rejected − gamma))",
+)
 @dataclass(frozen=True)
 class MarginPreference:
     """−log σ(chosen − rejected − gamma): gamma is the margin of reward that the chosen response is asked for.
@@ -174,7 +197,8 @@ class MarginPreference:
 
 
 @says(
-    why="the margin has a goal: a pair that is told apart further is pulled back, so preferences without noise do no harm."
+    why="the margin has a goal: a pair that is told apart further is pulled back, so preferences without noise do no harm.",
+    formula="(chosen − rejected − 1 / (2 · beta))²",
 )
 @dataclass(frozen=True)
 class SquaredPreference:
@@ -198,7 +222,7 @@ class SquaredPreference:
         return (chosen - rejected - 1 / (2 * self.beta)).square()
 
 
-@says(why="the contrast to the sigmoid: every pair pulls for ever, ordered or not.")
+@says(why="the contrast to the sigmoid: every pair pulls for ever, ordered or not.", formula="rejected − chosen")
 def linear_preference(chosen: Float[Tensor, " N"], rejected: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
     """Return −(chosen − rejected) of two implicit rewards: a constant gradient that never stops."""
     return rejected - chosen

@@ -59,7 +59,7 @@ def sequence_ratio(
 
 @says(
     why="the response's ratio decides what is clipped, while each token may have an advantage of its own.",
-    formula="exp(mean_log_ratio)",
+    formula="sg(exp(mean_log_ratio)) · exp(logp − sg(logp))",
 )
 def sequence_token_ratio(
     logp: Float[Tensor, "P G T"], old_logp: Float[Tensor, "P G T"], mask: Bool[Tensor, "P G T"]

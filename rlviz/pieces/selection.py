@@ -37,13 +37,16 @@ def _uses_informative_again(rewards: Float[Tensor, "*B P G"]) -> Float[Tensor, "
     return torch.where(found > 0, informative * rewards.shape[-2] / found.clamp(min=1), 1.0)
 
 
-@says(why="no group is left out; one whose rewards are all equal adds no gradient, and counts in the mean.")
+@says(why="no group is left out; one whose rewards are all equal adds no gradient, and counts in the mean.", formula="all_groups")
 def keep_all(rewards: Float[Tensor, "P G"]) -> Int[Tensor, " N"]:
     """Return every group once."""
     return torch.arange(len(rewards), device=rewards.device)
 
 
-@says(why="all right or all wrong means advantage 0, which would only dilute the mean.")
+@says(
+    why="all right or all wrong means advantage 0, which would only dilute the mean.",
+    formula="groups_with(max_reward > min_reward)",
+)
 def drop_all_equal(rewards: Float[Tensor, "P G"]) -> Int[Tensor, " N"]:
     """Return the informative groups: those whose rewards are not all equal.
 
@@ -52,7 +55,10 @@ def drop_all_equal(rewards: Float[Tensor, "P G"]) -> Int[Tensor, " N"]:
     return (~all_equal(rewards)).nonzero().squeeze(1)
 
 
-@says(why="an all-equal group would only dilute the mean, and dropping it alone would leave the batch small.")
+@says(
+    why="an all-equal group would only dilute the mean, and dropping it alone would leave the batch small.",
+    formula="sampled_until_P(groups_with(max_reward > min_reward), max_rounds)",
+)
 @dataclass(frozen=True)
 class DynamicSampling:
     """Return the informative groups; training samples further prompts in place of the others, until P are informative.
@@ -78,7 +84,10 @@ class DynamicSampling:
         return drop_all_equal(rewards)
 
 
-@says(why="the batch stays full without a single further rollout; the price is that some groups count twice.")
+@says(
+    why="the batch stays full without a single further rollout; the price is that some groups count twice.",
+    formula="repeated_to_P(groups_with(max_reward > min_reward))",
+)
 def duplicate_informative(rewards: Float[Tensor, "P G"], generator: torch.Generator | None = None) -> Int[Tensor, " N"]:
     """Return P groups: the informative ones, and in place of each other one a random informative one again.
 

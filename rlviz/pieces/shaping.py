@@ -11,7 +11,10 @@ from rlviz.pieces.words import says
 from small_models.checks import check_fields
 
 
-@says(why="a small share for the form keeps answers readable by the rule that grades them.")
+@says(
+    why="a small share for the form keeps answers readable by the rule that grades them.",
+    formula="answer · correct + format · well_formed",
+)
 @dataclass(frozen=True)
 class WeightedRules:
     """R = answer · correct + format · well_formed: what two rules saw, weighted and summed, in place of other rewards.
@@ -42,7 +45,10 @@ class WeightedRules:
         return self.answer * correct + self.format * well_formed
 
 
-@says(why="a response is told smoothly that it grows too long, instead of being cut off and called wrong.")
+@says(
+    why="a response is told smoothly that it grows too long, instead of being cut off and called wrong.",
+    formula="reward + clip(−factor · (length − (max_length − cache)) / cache, floor, 0)",
+)
 @dataclass(frozen=True)
 class SoftOverlongPunishment:
     """Added to R: 0 up to max_length − cache tokens, then −factor · (length − (max_length − cache)) / cache, at least `floor`.
@@ -80,6 +86,7 @@ class SoftOverlongPunishment:
 
 @says(
     why="what a learned reward overpays for length is taken off again; responses of one length are ordered as before.",
+    formula="reward − per_token · length",
 )
 @dataclass(frozen=True)
 class LengthCost:
@@ -103,7 +110,10 @@ class LengthCost:
         return rewards - self.per_token * lengths.to(rewards.dtype)
 
 
-@says(why="a response that was cut off is not known to be wrong, so its reward would be noise.")
+@says(
+    why="a response that was cut off is not known to be wrong, so its reward would be noise.",
+    formula="reward; mask = mask · (1 − truncated)",
+)
 @dataclass(frozen=True)
 class OverlongFilter:
     """Rewards as they are; truncated responses leave the loss by their mask, and nothing is sampled in their place.

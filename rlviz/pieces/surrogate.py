@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rlviz.pieces.words import label, says
+from rlviz.pieces.words import label, says, written
 from small_models.checks import check_fields
 
 
@@ -100,7 +100,7 @@ def unclipped(
 
 @says(
     why="the clipped ratio is a weight without a gradient of its own, so every token still learns.",
-    formula="clip(ratio, lower, upper) · advantages · log(ratio)",
+    formula="sg(clip(ratio, lower, upper)) · advantages · log(ratio)",
 )
 def clipped_weight(
     ratio: Float[Tensor, "*n"],
@@ -118,7 +118,8 @@ def clipped_weight(
 
 
 @says(
-    why="the gradient fades as the ratio leaves 1, and is cut nowhere; faster for bad tokens, whose push spreads over many."
+    why="the gradient fades as the ratio leaves 1, and is cut nowhere; faster for bad tokens, whose push spreads over many.",
+    formula="4 / tau · sigmoid(tau · (ratio − 1)) · advantages; tau = positive if advantages > 0 else negative",
 )
 @dataclass(frozen=True)
 class SoftGate:
@@ -151,7 +152,12 @@ class SoftGate:
         return 4 / tau * torch.sigmoid(tau * (ratio - 1)) * advantages
 
 
-@says(why="one wild token does not carry a whole response, and each token is clipped before the mean.")
+@says(
+    why="one wild token does not carry a whole response, and each token is clipped before the mean.",
+    formula=(
+        "exp(mean(log(clipped))) · advantages; clipped = min(ratio, upper) if advantages > 0 else max(ratio, lower)"
+    ),
+)
 def geometric_mean(
     ratio: Float[Tensor, "*n T"],
     advantages: Float[Tensor, "*n T"],
@@ -170,7 +176,13 @@ def geometric_mean(
     return (logs / mask.sum(-1, keepdim=True).clamp(min=1)).exp() * advantages
 
 
-@says(why="a whole response fades as its probability moves away from the old one, either way, and is cut nowhere.")
+@says(
+    why="a whole response fades as its probability moves away from the old one, either way, and is cut nowhere.",
+    formula=(
+        "sg(phi) · advantages · log(ratio); phi = W ** k · exp(lam · (1 − W)); W = prod(ratio); "
+        "k = k_negative if advantages < 0 else k_positive; lam = lambda_negative if advantages < 0 else lambda_positive"
+    ),
+)
 @dataclass(frozen=True)
 class GammaWeight:
     """J = sg[φ(W)] · advantages · log(ratio), φ(W) = W^k e^(λ (1 − W)), W = Π_t ratio of a response; whatever the limits.
@@ -253,7 +265,10 @@ class EntropyBonus:
 
 @says(
     why="entropy falls by a few tokens, likely ones with a high A; once an update has moved them, these are held back.",
-    formula="ratio · advantages − beta · chosen · abs(log(ratio))",
+    formula=(
+        "ratio · advantages − beta · chosen · abs(log(ratio)); chosen = one(covariance >= quantile(1 − share)); "
+        "covariance = (advantages − mean_of_batch(advantages)) · (old_logp − mean_of_batch(old_logp))"
+    ),
 )
 @dataclass(frozen=True)
 class CovariancePenalty:
@@ -323,6 +338,12 @@ class SequenceMask:
 
     def __str__(self) -> str:
         return f"{label(self.surrogate)}, bad responses within {self.delta:g} nats"
+
+    @property
+    def formula(self) -> str:
+        """J as text."""
+        inner = written(self.surrogate, "ratio", "advantages", "lower", "upper")
+        return f"{inner} if advantages >= 0 or away <= delta else 0; away = mean(sampler_logp − sg(logp))"
 
     def __call__(
         self,

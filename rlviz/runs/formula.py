@@ -18,7 +18,7 @@ from types import CodeType
 from typing import Any
 
 from rlviz.algorithms.base import PolicyGradient
-from rlviz.pieces.words import Written
+from rlviz.pieces.words import Written, clauses, parsed
 from rlviz.types import TokenRecord
 
 FUNCTIONS: dict[str, Callable[..., float]] = {
@@ -30,9 +30,9 @@ FUNCTIONS: dict[str, Callable[..., float]] = {
     "tanh": math.tanh,
     "sqrt": math.sqrt,
     "abs": abs,
+    "sg": float,  # stops a gradient, and leaves the value
 }
 ARITHMETIC = ast.Add | ast.Sub | ast.Mult | ast.Div
-PYTHON = str.maketrans({"·": "*", "−": "-"})
 PRINTED = str.maketrans({"*": "·", "-": "−"})
 NEGATIVE = re.compile(r"(?:(?<=[·/+−] )|(?<=−))−[^\s,()]+")  # a number behind a sign
 BEHIND_A_SIGN = re.compile(r"(?:(?<=[·/+−] )|(?<=−))\{(\w+)\}")
@@ -81,8 +81,8 @@ class Formula:
     def read_all(cls, text: str, names: Collection[str]) -> tuple[Formula, ...]:
         """Return the expressions, with commas between them, in these names that `text` is; () where it is something else."""
         try:
-            node = ast.parse(" ".join(text.translate(PYTHON).split()), mode="eval").body
-        except (SyntaxError, ValueError):
+            node = parsed(text)
+        except ValueError:
             return ()
         nodes = node.elts if isinstance(node, ast.Tuple) else [node]
         return tuple(map(cls, nodes)) if all(_is_expression(part, names) for part in nodes) else ()
@@ -155,7 +155,7 @@ def _is_expression(node: ast.expr, names: Collection[str]) -> bool:
 
 def formulas_of(piece: Any, names: Collection[str]) -> tuple[Formula, ...]:
     """Return the piece's formula, of bounds two; () where it has none, or none in these names."""
-    return Formula.read_all(str(piece.formula), names) if isinstance(piece, Written) else ()
+    return Formula.read_all(clauses(str(piece.formula))[0], names) if isinstance(piece, Written) else ()
 
 
 def gradient_in_words(

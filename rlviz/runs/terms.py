@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import torch
 
 from rlviz.algorithms.base import PolicyGradient
-from rlviz.algorithms.slots import CALLS
+from rlviz.algorithms.slots import CALLS, numbers_in
 from rlviz.pieces.words import label
 from rlviz.runs.formula import PLACE, SAME, Formula, decimals_for, filled, formulas_of, gradient_in_words, shown
 from rlviz.types import Batch, GroupRecord, ResponseRecord, StepRecord, TokenRecord
@@ -123,7 +123,7 @@ class _Group:
     def __init__(self, algorithm: PolicyGradient | None, record: StepRecord, group: GroupRecord) -> None:
         self.algorithm, self.record, self.group = algorithm, record, group
         self.pieces = {} if algorithm is None else algorithm.slots()
-        self.parameters = {slot: _parameters(piece) for slot, piece in self.pieces.items()}
+        self.parameters = {slot: numbers_in(piece) for slot, piece in self.pieces.items()}
         self._read: dict[Any, tuple[Formula, ...]] = {}
         self._written: dict[Any, tuple[str, list[tuple[str, Formula]]]] = {}
         tokens = [t for g in record.groups for r in g.responses for t in r.tokens if can_be_worked_out(t)]
@@ -341,11 +341,6 @@ def _at_these_numbers(
     if penalties.requires_grad:  # a penalty of one's own may have no slope
         (slopes,) = torch.autograd.grad(penalties.sum(), logp)
     return list(zip(*(one.flatten().tolist() for one in (j, penalties, slopes)), strict=True))
-
-
-def _parameters(piece: Any) -> dict[str, float]:
-    own = {f.name: getattr(piece, f.name) for f in fields(piece)} if is_dataclass(piece) else {}
-    return {name: value for name, value in own.items() if isinstance(value, int | float)}
 
 
 def _gives(formula: Formula, names: Mapping[str, float], value: float) -> bool:
