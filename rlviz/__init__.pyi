@@ -48,6 +48,7 @@ from .algorithms import (
     changes as changes,
     differences as differences,
     family_table as family_table,
+    formulas as formulas,
     show as show,
 )
 from .pictures import (

@@ -14,6 +14,7 @@ from rlviz.algorithms.dpo import DPO, DPO_LINEAR
 from rlviz.algorithms.dr_grpo import DR_GRPO
 from rlviz.algorithms.dupo import DUPO
 from rlviz.algorithms.family import Algorithm, Difference, changes, differences, why
+from rlviz.algorithms.formulas import formulas
 from rlviz.algorithms.grpo import GRPO, GRPO_PROCESS
 from rlviz.algorithms.gspo import GSPO, GSPO_TOKEN
 from rlviz.algorithms.listing import show

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
@@ -68,7 +67,7 @@ class Row:
             total, start, end = FRAME[not tex]
             weights, value, *taken = self.right
             parts = [f"{total}{writer.write(weights)}", f"{start}{writer.write(value, 3 if taken else 0)}"]
-            parts += [writer.term(part, first=False).lstrip() for part in taken]
+            parts += [writer.before_sign + writer.term(part, first=False).lstrip() for part in taken]
             parts[-1] += end
         if self.left is not None:
             sign = r"\leftarrow" if tex and self.sign == "←" else self.sign
@@ -90,16 +89,17 @@ class Formulas:
     rows: tuple[tuple[Row | None, ...], ...]
 
     def lines(self) -> list[tuple[str, str, Row]]:
-        """Return (slot, algorithm, row); what two have alike once, and a slot where it begins."""
+        """Return (slot, algorithm, row): what two have alike once, by the name "both"; slot and name only where they change."""
         told: list[tuple[str, str, Row]] = []
-        slot = ""
+        before = "", ""
         for beside in self.rows:
             found = [(name, row) for name, row in zip(self.names, beside, strict=True) if row is not None]
             if len(beside) == 2 and beside[0] == beside[1]:
                 found = [("both", found[0][1])]
             for name, row in found:
-                told.append(("" if row.name == slot else row.name, name, row))
-                slot = row.name
+                slot = "" if row.name == before[0] else row.name
+                told.append((slot, name if slot or name != before[1] else "", row))
+                before = row.name, name
         return told
 
     def __str__(self) -> str:
@@ -205,8 +205,14 @@ class _Rows:
         surrogate = node("surrogate", within)
         inside = [surrogate, *(row.right[0] for row in self.defined if row.name == "surrogate")]
         if within["lower"].op == "name" or not any(part.slot == "bounds" for each in inside for part in each.walk()):
-            self.add("bounds", Node("list", tuple(map(_name, within))), limits)
-        padding = replace(_name("mask"), value=algorithm.shape) if algorithm.can.loss_mask is not None else _name("mask")
+            if limits.op == "list" and len(limits.parts) == 2:
+                for name, limit in zip(within, limits.parts, strict=True):
+                    self.add("bounds", _name(name), limit)
+            else:
+                self.add("bounds", Node("list", tuple(map(_name, within))), limits)
+        padding = (
+            replace(_name("mask"), value=algorithm.shape) if algorithm.can.loss_mask is not None else _name("mask")
+        )
         objective = [Node("·", (padding, node("aggregate"))), surrogate]
         if algorithm.kl_in_loss:
             objective.append(Node("−", (node("kl"),), slot="kl"))
@@ -241,7 +247,7 @@ class _Rows:
     def pairs(self, algorithm: PreferenceOptimization) -> None:
         """Add the rows of an algorithm of pairs: the loss, and the reward that the policy gives a response."""
         reward, pair_loss = ((*BEYOND[slot], *algorithm.asks[name]) for slot, name in PAIRS.items())
-        put = {"chosen": _name("reward_of_chosen"), "rejected": _name("reward_of_rejected")}
+        put = {side: _name(f"reward_of_{side}", "pair loss") for side in ("chosen", "rejected")}
         loss = self.read("pair loss", algorithm.pair_loss, pair_loss, put)
         self.add("loss", _name("loss"), Node("call", (loss,), "mean_of_pairs"))
         self.add("reward", _name("reward_of_response"), self.read("reward", algorithm.reward, reward))
@@ -251,7 +257,9 @@ class _Rows:
 
         Where two pieces have unlike numbers of one name, the name is told with the slot.
         """
-        named = {(part.slot, part.text) for row in [*self.rows, *self.defined] for side in row.right for part in side.walk()}
+        named = {
+            (part.slot, part.text) for row in [*self.rows, *self.defined] for side in row.right for part in side.walk()
+        }
         found = [
             (slot, name, value)
             for slot, piece in pieces.items()
@@ -271,7 +279,9 @@ def _within(limits: Node) -> dict[str, Node]:
     """Return what stands for lower and upper in the surrogate: two short limits themselves, else their names."""
     short = all(sum(not part.parts for part in limit.walk()) <= SHORT for limit in limits.parts)
     own = limits.parts if limits.op == "list" and len(limits.parts) == 2 and short else (None, None)
-    return {name: _name(name, "bounds") if one is None else one for name, one in zip(("lower", "upper"), own, strict=True)}
+    return {
+        name: _name(name, "bounds") if one is None else one for name, one in zip(("lower", "upper"), own, strict=True)
+    }
 
 
 # two algorithms
@@ -300,7 +310,9 @@ def _marked(a: Row | None, b: Row | None, changed: AbstractSet[str]) -> tuple[Ro
         else tuple(None if part is None else painted(part, changed) for part in (one, other))
         for one, other in zip_longest(a.right, b.right)
     ]
-    return tuple(row.with_right(pair[place] for pair in pairs if pair[place] is not None) for place, row in enumerate((a, b)))  # type: ignore[return-value, misc]
+    return tuple(
+        row.with_right(pair[place] for pair in pairs if pair[place] is not None) for place, row in enumerate((a, b))
+    )  # type: ignore[return-value, misc]
 
 
 def _values(row: Row, other: Row, changed: AbstractSet[str]) -> Row:

@@ -16,6 +16,7 @@ from typing import Any
 from rlviz.algorithms.actor_critic import ActorCritic
 from rlviz.algorithms.base import PolicyGradient
 from rlviz.algorithms.family import Algorithm
+from rlviz.algorithms.formulas import Formulas, formulas
 from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.algorithms.slots import parameters_of
 from rlviz.pieces import aggregation
@@ -46,9 +47,13 @@ class _Call:
 
 @dataclass(frozen=True)
 class Listing:
-    """The text of `show`: Python that runs, or with `marked` the lines of two pages, those of the second alone behind "+"."""
+    """What `show` returns. text: Python that runs, or with `marked` the lines of two pages, those of the second alone behind "+".
+
+    formulas: the same as mathematics, which a notebook shows above the text.
+    """
 
     text: str
+    formulas: Formulas
     marked: bool = False
 
     def __str__(self) -> str:
@@ -58,7 +63,8 @@ class Listing:
 
     def _repr_markdown_(self) -> str:
         fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", self.text))])
-        return f"{fence}{'diff' if self.marked else 'python'}\n{self.text}\n{fence}"
+        code = f"{fence}{'diff' if self.marked else 'python'}\n{self.text}\n{fence}"
+        return f"{self.formulas._repr_markdown_()}\n\n{code}"
 
 
 @checked
@@ -67,20 +73,20 @@ def show(algorithm: Algorithm | str, *, against: Algorithm | str | None = None) 
 
     Parameters are keyword arguments with the algorithm's values as defaults; choices that a parameter settles are settled.
     Every tensor is [P, G, T], or [P, G] where the name is rewards or lengths. The page can be run: `exec(str(show(GRPO)))`.
-    against: another algorithm; its page with "-" where a line is gone and "+" where one came. Both may be names, as in
-    `rlviz show`. Raises ValueError for an unknown name.
+    against: another algorithm; its page with "-" where a line is gone and "+" where one came. In a notebook the `formulas` stand
+    above the page. Both may be names, as in `rlviz show`. Raises ValueError for an unknown name.
     """
     from rlviz.algorithms import find_algorithm  # which imports this module
 
-    pages = [
-        _Writer(find_algorithm(one) if isinstance(one, str) else one).page()
-        for one in (against, algorithm)
-        if one is not None
-    ]
+    algorithm, against = (find_algorithm(one) if isinstance(one, str) else one for one in (algorithm, against))
+    told = formulas(algorithm, against=against)
+    pages = [_Writer(one).page() for one in (against, algorithm) if one is not None]
     if len(pages) == 1:
-        return Listing(pages[0])
+        return Listing(pages[0], told)
     before, after = (page.splitlines() for page in pages)
-    return Listing("\n".join(line for line in difflib.ndiff(before, after) if not line.startswith("?")), marked=True)
+    return Listing(
+        "\n".join(line for line in difflib.ndiff(before, after) if not line.startswith("?")), told, marked=True
+    )
 
 
 class _Writer:

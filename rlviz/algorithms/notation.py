@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import ast
 import difflib
-import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -96,7 +94,15 @@ AROUND = {
 COMPARISONS: dict[type, tuple[str, str]] = {
     ast.Gt: (">", ">"), ast.GtE: (r"\ge", "≥"), ast.Lt: ("<", "<"), ast.LtE: (r"\le", "≤"), ast.Eq: ("=", "="),
 }  # fmt: skip
-LEVELS = {"if": 0, "or": 1, "is": 2, "+": 3, "·": 5, "−": 5, "^": 7}  # how tightly an operator binds; the rest binds as 9
+LEVELS = {
+    "if": 0,
+    "or": 1,
+    "is": 2,
+    "+": 3,
+    "·": 5,
+    "−": 5,
+    "^": 7,
+}  # how tightly an operator binds; the rest binds as 9
 
 
 @dataclass(frozen=True)
@@ -184,7 +190,9 @@ class _Reader:
                 return self.call(name, parts)
             case ast.Tuple(elts=parts):
                 return self.make("list", *map(self.node, parts))
-        raise ValueError(f"formula must be made of names, numbers, + − · /, comparisons and calls; got {ast.unparse(node)}")
+        raise ValueError(
+            f"formula must be made of names, numbers, + − · /, comparisons and calls; got {ast.unparse(node)}"
+        )
 
     def binary(self, op: ast.operator, left: ast.expr, right: ast.expr) -> Node:
         a, b = self.node(left), self.node(right)
@@ -237,9 +245,11 @@ def compared(a: Node, b: Node, changed: AbstractSet[str]) -> tuple[Node, Node]:
     for op in "·+":  # one of the two may be a single term, or factor, of the other
         if op in (a.op, b.op) and (a.op == b.op or any(part in parts_of(b, op) for part in parts_of(a, op))):
             return _chains(a, b, op, changed)
-    if (a.op, a.text, a.value, len(a.parts)) == (b.op, b.text, b.value, len(b.parts)) and a.parts:
+    if (a.op, a.text, len(a.parts)) == (b.op, b.text, len(b.parts)) and a.parts:
         pairs = [compared(one, other, changed) for one, other in zip(a.parts, b.parts, strict=True)]
-        return _with_parts(a, (pair[0] for pair in pairs)), _with_parts(b, (pair[1] for pair in pairs))
+        head: Mark = "" if a.value == b.value else "head"  # two rules of one name
+        ours, theirs = (replace(each, mark=head) for each in (a, b))
+        return _with_parts(ours, (pair[0] for pair in pairs)), _with_parts(theirs, (pair[1] for pair in pairs))
     return painted(a, changed), painted(b, changed)
 
 
@@ -311,7 +321,7 @@ def atoms(node: Node, *, marked: bool = False) -> Iterator[tuple[str, str, bool]
         yield from atoms(part, marked=marked)
 
 
-def value_of(value: float, slot: str) -> Node:
+def value_of(value: int | float, slot: str) -> Node:
     """Return a number as a node."""
     node = Node("number", (), f"{abs(value):g}", value, slot)
     return Node("−", (node,), slot=slot) if value < 0 else node
@@ -326,7 +336,7 @@ class Writer:
     column: int  # of the tables of symbols
     minus: str
     times: str
-    blank: str  # before a sign between two terms
+    before_sign: str  # what makes a sign that nothing stands before one between two terms
 
     def marked(self, text: str) -> str:
         raise NotImplementedError
@@ -371,7 +381,9 @@ class Writer:
             case "−":
                 return f"{self.minus}{self.write(parts[0], 5)}"
             case "·":
-                return self.product([self.write(part, 6 if place or part.op != "−" else 5) for place, part in enumerate(parts)])
+                return self.product(
+                    [self.write(part, 6 if place or part.op != "−" else 5) for place, part in enumerate(parts)]
+                )
             case "^":
                 return self.power(self.write(parts[0], 8), self.write(parts[1]))
             case "is":
@@ -395,8 +407,10 @@ class Writer:
         minus = part.op == "−"
         if first:
             return self.write(part, 4)
-        whole = f"{self.minus} {self.write(part.parts[0], 5)}" if minus else f"+ {self.write(part, 4)}"
-        return f"{self.blank}{self.marked(whole) if minus and part.mark == 'all' else whole}"
+        if not minus:
+            return f" + {self.write(part, 4)}"
+        whole = f"{self.minus} {self.write(part.parts[0], 5)}"
+        return f" {self.marked(f'{self.before_sign}{whole}') if part.mark == 'all' else whole}"
 
     def product(self, factors: Sequence[str]) -> str:
         return self.times.join(factors)
@@ -408,7 +422,7 @@ class Writer:
 class LaTeX(Writer):
     """A tree as LaTeX that MathJax, KaTeX and latex2mathml read; what is marked is underlined and in the accent."""
 
-    column, minus, times, blank = 0, "-", r"\,", " {}"
+    column, minus, times, before_sign = 0, "-", r"\,", "{}"
 
     def marked(self, text: str) -> str:
         return rf"\textcolor{{{ACCENT}}}{{\underline{{{text}}}}}"
@@ -471,7 +485,7 @@ class LaTeX(Writer):
 class Unicode(Writer):
     """A tree as a line of Unicode; what is marked stands in «…»."""
 
-    column, minus, times, blank = 1, "−", "·", " "
+    column, minus, times, before_sign = 1, "−", "·", ""
 
     def marked(self, text: str) -> str:
         return f"«{text}»"
@@ -522,8 +536,7 @@ def safe(text: str, longest: int = 60) -> str:
     The signs that would be are replaced by their wide forms, which look alike.
     """
     signs = " ".join("".join(sign if sign.isprintable() else "�" for sign in text).split())
-    wide = re.sub(r"[^\w\s.,:;+−–—…()/%·'’°²³π-]", lambda sign: _wide(sign[0]), signs)
-    wide = wide.replace("_", "＿") if re.search(r"(^|\W)_|_(\W|$)", wide) else wide
+    wide = re.sub(r"[^\w\s.,:;@+()/%·−-]|:(?=//)|@(?=\S*\.)|(?<=www)\.|\b_|_\b", lambda sign: _wide(sign[0]), signs)
     return wide if len(wide) <= longest else f"{wide[: longest - 1]}…"
 
 

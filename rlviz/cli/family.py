@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
-from rlviz.cli.terminal import Format, console, refusals, wide_console
+from rlviz.cli.terminal import Format, console, plain, refusals, wide_console
+
+if TYPE_CHECKING:
+    from rlviz.algorithms.formulas import Formulas
 
 
 def algorithms(
@@ -65,8 +69,8 @@ def show(
     against: Annotated[
         str | None,
         typer.Option(
-            help="Another one: in which slots this one differs from it, and why; then its page, a line of the other that is "
-            "gone marked -, one that came +."
+            help="Another one: in which slots this one differs from it, and why; the formulas of both, with «…» around what "
+            "differs; then its page, a line of the other that is gone marked -, one that came +."
         ),
     ] = None,
     output: Format = "table",
@@ -85,6 +89,7 @@ def show(
     rows = [] if other is None else differences(other, algorithm)
     if output == "json":
         told = {"algorithm": algorithm.name, "source": algorithm.source, "page": str(page)}
+        told |= {"formulas": str(page.formulas).splitlines()}
         compared = {} if other is None else {"against": other.name, "differences": [asdict(row) for row in rows]}
         typer.echo(json.dumps(told | compared, indent=2))
         return
@@ -100,6 +105,7 @@ def show(
         for row in rows:
             table.add_row(f"[bold]{row.slot}[/]", *(escape(text) for text in (row.before, row.after, row.why)))
         wide_console().print(table)
+        wide_console().print(_as_table(page.formulas))
     if console.is_terminal:
         language = "diff" if page.marked else "python"
         console.print(Syntax(str(page), language, theme="ansi_dark", background_color="default", word_wrap=True))
@@ -107,3 +113,17 @@ def show(
         console.print(str(page), markup=False, soft_wrap=True)  # after the table, in the console's encoding as that is
     else:
         typer.echo(str(page).encode())  # a file of Python is UTF-8, whatever the console
+
+
+def _as_table(formulas: Formulas) -> Table:
+    """Return formulas as a table; what differs between two algorithms is bold, and in «…»."""
+    table = Table(title="As mathematics: «…» is what differs", title_justify="left")
+    for column in ("slot", "algorithm", "formula"):
+        table.add_column(column, no_wrap=column != "formula")
+    for slot, name, row in formulas.lines():
+        if slot:
+            table.add_section()
+        said = Text(" ".join(row.parts(tex=False)))
+        said.highlight_regex("«[^»]*»", "bold")
+        table.add_row(f"[bold]{slot}[/]", plain(name), said)
+    return table

@@ -37,7 +37,10 @@ def _uses_informative_again(rewards: Float[Tensor, "*B P G"]) -> Float[Tensor, "
     return torch.where(found > 0, informative * rewards.shape[-2] / found.clamp(min=1), 1.0)
 
 
-@says(why="no group is left out; one whose rewards are all equal adds no gradient, and counts in the mean.", formula="all_groups")
+@says(
+    why="no group is left out; one whose rewards are all equal adds no gradient, and counts in the mean.",
+    formula="all_groups",
+)
 def keep_all(rewards: Float[Tensor, "P G"]) -> Int[Tensor, " N"]:
     """Return every group once."""
     return torch.arange(len(rewards), device=rewards.device)

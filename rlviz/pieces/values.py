@@ -14,9 +14,7 @@ from small_models.checks import check_fields
 
 @says(
     why="the critic may not run away from the one that gave the advantages, as the policy may not from π_old.",
-    formula=(
-        "max((values − returns)², (clip(values, old_values − eps_value, old_values + eps_value) − returns)²) / 2"
-    ),
+    formula=("max((values − returns)², (clip(values, old_values − eps_value, old_values + eps_value) − returns)²) / 2"),
 )
 @dataclass(frozen=True)
 class ClippedValueLoss:

@@ -32,10 +32,10 @@ def says(*, why: str | None = None, formula: str | None = None) -> Callable[[Pie
 
     why: what it is there for, in a sentence, as lists of differences give it. formula: in the names of its arguments and
     parameters, with + − · / and min, max, clip, exp, log, tanh, sqrt, abs, sg; of bounds both limits, with a comma between them.
-    The inspector fills in numbers, and `rlviz.formulas` typesets it. Where a piece looks at more than one token, other names stand
-    for what it makes of them: reward, mean, std, G (of a group), mean_log_ratio, length (of a response), B, tokens (how many the
-    loss sees). Names of its own are defined behind semicolons, as in "exp(−x); x = ratio − 1", where comparisons, "a if b else c" and
-    functions such as sum and mean (over a response's tokens) and sigmoid may stand too: these are typeset alone.
+    The inspector fills in numbers, `rlviz.formulas` typesets it. Where a piece looks at more than one token, other names stand for
+    what it makes of them: reward, mean, std, G (of a group), mean_log_ratio, length (of a response), B, tokens (how many the loss
+    sees). Names of its own are defined behind semicolons, "exp(−x); x = ratio − 1"; comparisons, "a if b else c" and functions such
+    as sum and mean (over a response's tokens) and sigmoid are typeset, and not worked out.
     """
 
     def give(piece: Piece) -> Piece:
@@ -59,7 +59,9 @@ def parsed(text: str) -> ast.expr:
 def clauses(text: str) -> tuple[str, tuple[tuple[str, str], ...]]:
     """Return the main clause of a formula, and what is defined behind it: (name, expression) for each."""
     main, *rest = text.split(";")
-    return main.strip(), tuple((name.strip(), inner.strip()) for name, _, inner in (one.partition(" = ") for one in rest))
+    return main.strip(), tuple(
+        (name.strip(), inner.strip()) for name, _, inner in (one.partition(" = ") for one in rest)
+    )
 
 
 def written(piece: Any, *arguments: str) -> str:

@@ -13,7 +13,7 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 
-from rlviz.algorithms import ALGORITHMS, DAPO, GRPO, RELATIVES, command_name, differences, family_table, show
+from rlviz.algorithms import ALGORITHMS, DAPO, GRPO, RELATIVES, command_name, differences, family_table, formulas, show
 from rlviz.algorithms.family import Algorithm
 from rlviz.markup import Markup, element, joined
 from rlviz.page.widget import pack
@@ -23,6 +23,7 @@ from rlviz.runs.inspected import strongest
 from rlviz.runs.inspector import inspect_run
 from rlviz.runs.recordings import RECORDINGS, packed
 from rlviz.site.html import File, data, page, table
+from rlviz.site.lessons import formula
 from rlviz.training import TrainSettings, train
 
 FIRST_EXPLORER, FIRST_RUN = "clip", "grpo"
@@ -193,6 +194,7 @@ def algorithms() -> Iterator[File]:
             element("p", "Source: ", _source(algorithm.source), ". Models in play: ", ", ".join(algorithm.models), ".")
             if algorithm.source
             else element("p", "Models in play: ", ", ".join(algorithm.models), "."),
+            *_mathematics(algorithm),
             *(
                 [element("h2", "What differs from GRPO"), table(("slot", "GRPO", algorithm.name, "why"), rows)]
                 if rows
@@ -214,6 +216,27 @@ def algorithms() -> Iterator[File]:
             ),
             element("p", "Train it: ", element("code", f"rlviz train --algorithm {name}")),
         )
+
+
+def _mathematics(algorithm: Algorithm) -> Iterator[Markup]:
+    """Return an algorithm's formulas, beside GRPO's where it is another: in each row what differs is underlined."""
+    compared = algorithm is not GRPO
+    shown = formulas(algorithm, against=GRPO if compared else None)
+    yield element("h2", "As mathematics")
+    if compared:
+        yield element(
+            "p", "Underlined in colour: what differs from GRPO. ", element("b", "both"), ": the same in the two."
+        )
+    rows = []
+    for slot, name, row in shown.lines():
+        parts = (formula(rf"\displaystyle {part}", block=False) for part in row.parts(tex=True))
+        said = element("td", *(element("span", part) for part in parts))
+        whose = [element("td", name)] if compared else []
+        rows.append(
+            element("tr", element("th", slot, scope="row"), *whose, said, **({"class_": "begins"} if slot else {}))
+        )
+    whole = element("table", element("tbody", *rows))
+    yield element("div", whole, class_="wide formulas", tabindex="0", role="region", aria_label="formulas")
 
 
 def _family(members: tuple[Algorithm, ...]) -> Markup:
