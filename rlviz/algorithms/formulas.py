@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from typing import Any
 
 from rlviz.algorithms.actor_critic import ActorCritic
@@ -35,12 +34,12 @@ FRAME = (r"\sum_{g\in S}\sum_{i,t} ", r"\Big[", r"\Big]"), ("Σ_g∈S Σ_i,t ", 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of mathematics, left = right. name: the slot that it belongs to, or "objective", "loss", "values".
+    """A line of mathematics, left = right. slot: where it belongs, or "objective", "loss", "values".
 
     left: None in the row of values. right: where several, each may begin a new line. sign: "=" or "←".
     """
 
-    name: str
+    slot: str
     left: Node | None
     right: tuple[Node, ...]
     sign: str = "="
@@ -48,7 +47,7 @@ class Row:
     @property
     def key(self) -> tuple[str, str]:
         """By what the row is found among another algorithm's."""
-        return self.name, "" if self.left is None else f"{Unicode().write(self.left)} {self.sign}"
+        return self.slot, "" if self.left is None else f"{Unicode().write(self.left)} {self.sign}"
 
     def with_right(self, right: Iterable[Node]) -> Row:
         """Return the row with this on its right."""
@@ -63,7 +62,7 @@ class Row:
         """Return what may begin a new line, each as LaTeX or as Unicode."""
         writer = LaTeX() if tex else Unicode()
         parts = [writer.write(part) for part in self.right]
-        if self.name == "objective":
+        if self.slot == "objective":
             total, start, end = FRAME[not tex]
             weights, value, *taken = self.right
             parts = [f"{total}{writer.write(weights)}", f"{start}{writer.write(value, 3 if taken else 0)}"]
@@ -97,9 +96,9 @@ class Formulas:
             if len(beside) == 2 and beside[0] == beside[1]:
                 found = [("both", found[0][1])]
             for name, row in found:
-                slot = "" if row.name == before[0] else row.name
+                slot = "" if row.slot == before[0] else row.slot
                 told.append((slot, name if slot or name != before[1] else "", row))
-                before = row.name, name
+                before = row.slot, name
         return told
 
     def __str__(self) -> str:
@@ -165,7 +164,7 @@ def _rows(algorithm: Algorithm) -> list[Row]:
     else:
         made.slots(algorithm)
     made.values(_pieces(algorithm))
-    return sorted([*made.rows, *made.defined], key=lambda row: ORDER.index(row.name))
+    return sorted([*made.rows, *made.defined], key=lambda row: ORDER.index(row.slot))
 
 
 class _Rows:
@@ -175,8 +174,8 @@ class _Rows:
         self.rows: list[Row] = []
         self.defined: list[Row] = []  # what stands behind them
 
-    def add(self, name: str, left: Node | None, *right: Node, sign: str = "=") -> None:
-        self.rows.append(Row(name, left, right, sign))
+    def add(self, slot: str, left: Node | None, *right: Node, sign: str = "=") -> None:
+        self.rows.append(Row(slot, left, right, sign))
 
     def read(self, slot: str, piece: Any, called_with: Sequence[str], put: Mapping[str, Node] | None = None) -> Node:
         """Return a piece's formula and add rows for what it defines; where none can be read, return the call of its name."""
@@ -203,7 +202,7 @@ class _Rows:
         limits = node("bounds")
         within = _within(limits)
         surrogate = node("surrogate", within)
-        inside = [surrogate, *(row.right[0] for row in self.defined if row.name == "surrogate")]
+        inside = [surrogate, *(row.right[0] for row in self.defined if row.slot == "surrogate")]
         if within["lower"].op == "name" or not any(part.slot == "bounds" for each in inside for part in each.walk()):
             if limits.op == "list" and len(limits.parts) == 2:
                 for name, limit in zip(within, limits.parts, strict=True):
@@ -266,7 +265,7 @@ class _Rows:
             for name, value in ({slot: piece} if isinstance(piece, int | float) else numbers_in(piece)).items()
             if not isinstance(value, bool) and ((slot, name) in named or (slot, function_name(piece)) in named)
         ]
-        entries = {}
+        entries: dict[str, Node] = {}
         for slot, name, value in found:
             clash = any(name == other and value != its for _, other, its in found)
             text = f"{name}_{slot.replace(' ', '_')}" if clash else name
@@ -295,24 +294,25 @@ def _beside(a: Algorithm, b: Algorithm) -> list[tuple[Row | None, Row | None]]:
     keys = sorted({**theirs, **ours}, key=lambda key: ORDER.index(key[0]))
     rows = [_marked(ours.get(key), theirs.get(key), changed) for key in keys]
     seen = {slot for beside in rows for row in beside if row for slot, _, marked in row.atoms() if marked}
-    unseen = changed - seen  # pieces that differ and are written alike, such as two rules of one name
-    return [(_all_of(one, unseen), _all_of(other, unseen)) for one, other in rows]
+    if not (unseen := changed - seen):
+        return rows
+    return [(_all_of(one, unseen), _all_of(other, unseen)) for one, other in rows]  # two pieces that are written alike
 
 
 def _marked(a: Row | None, b: Row | None, changed: AbstractSet[str]) -> tuple[Row | None, Row | None]:
     if a is None or b is None:
-        return tuple(row and row.with_right(painted(part, changed) for part in row.right) for row in (a, b))  # type: ignore[return-value]
-    if a.name == "values":
+        return a and _from(0, a, changed), b and _from(0, b, changed)
+    if a.slot == "values":
         return _values(a, b, changed), _values(b, a, changed)
-    pairs = [
-        compared(one, other, changed)
-        if one is not None and other is not None
-        else tuple(None if part is None else painted(part, changed) for part in (one, other))
-        for one, other in zip_longest(a.right, b.right)
-    ]
-    return tuple(
-        row.with_right(pair[place] for pair in pairs if pair[place] is not None) for place, row in enumerate((a, b))
-    )  # type: ignore[return-value, misc]
+    pairs = [compared(one, other, changed) for one, other in zip(a.right, b.right, strict=False)]
+    ours, theirs = ([pair[place] for pair in pairs] for place in (0, 1))
+    ours, theirs = ours + list(a.right[len(pairs) :]), theirs + list(b.right[len(pairs) :])
+    return _from(len(pairs), a.with_right(ours), changed), _from(len(pairs), b.with_right(theirs), changed)
+
+
+def _from(place: int, row: Row, changed: AbstractSet[str]) -> Row:
+    """Return a row with its parts from this place on marked: the other has none there."""
+    return row.with_right([*row.right[:place], *(painted(part, changed) for part in row.right[place:])])
 
 
 def _values(row: Row, other: Row, changed: AbstractSet[str]) -> Row:

@@ -78,9 +78,12 @@ def show(algorithm: Algorithm | str, *, against: Algorithm | str | None = None) 
     """
     from rlviz.algorithms import find_algorithm  # which imports this module
 
-    algorithm, against = (find_algorithm(one) if isinstance(one, str) else one for one in (algorithm, against))
     told = formulas(algorithm, against=against)
-    pages = [_Writer(one).page() for one in (against, algorithm) if one is not None]
+    pages = [
+        _Writer(find_algorithm(one) if isinstance(one, str) else one).page()
+        for one in (against, algorithm)
+        if one is not None
+    ]
     if len(pages) == 1:
         return Listing(pages[0], told)
     before, after = (page.splitlines() for page in pages)

@@ -94,15 +94,9 @@ AROUND = {
 COMPARISONS: dict[type, tuple[str, str]] = {
     ast.Gt: (">", ">"), ast.GtE: (r"\ge", "≥"), ast.Lt: ("<", "<"), ast.LtE: (r"\le", "≤"), ast.Eq: ("=", "="),
 }  # fmt: skip
-LEVELS = {
-    "if": 0,
-    "or": 1,
-    "is": 2,
-    "+": 3,
-    "·": 5,
-    "−": 5,
-    "^": 7,
-}  # how tightly an operator binds; the rest binds as 9
+UNNAMED = {"sqrt": 1, "choose": 2} | dict.fromkeys(AROUND, 1)  # functions written without name → how many arguments
+# how tightly an operator binds; the rest binds as 9
+LEVELS = {"if": 0, "or": 1, "is": 2, "+": 3, "·": 5, "−": 5, "^": 7}
 
 
 @dataclass(frozen=True)
@@ -129,8 +123,11 @@ class Node:
 
 
 def read(text: str, slot: str, values: Mapping[str, Any], put: Mapping[str, Node] | None = None) -> Node:
-    """Return a clause of a formula as a tree. put: what stands in place of a name. Raises ValueError for what it is not."""
-    return _Reader(slot, values, put or {}).node(parsed(text))
+    """Return a clause of a formula as a tree. put: what stands in place of a name. Raises ValueError for what is none."""
+    try:
+        return _Reader(slot, values, put or {}).node(parsed(text))
+    except RecursionError as error:
+        raise ValueError(f"formula must have fewer terms; got {len(text)} characters") from error
 
 
 @dataclass(frozen=True)
@@ -216,6 +213,8 @@ class _Reader:
             for inner in (self.probability(parts[0]), self.quotient(parts[0])):
                 if inner is not None:
                     return inner
+        if len(parts) != UNNAMED.get(name, len(parts)):
+            raise ValueError(f"formula must give {name} {UNNAMED[name]} arguments; got {len(parts)}")
         return self.make("call", *map(self.node, parts), text=name)
 
 
@@ -255,7 +254,7 @@ def compared(a: Node, b: Node, changed: AbstractSet[str]) -> tuple[Node, Node]:
 
 def _grown(outer: Node, inner: Node, changed: AbstractSet[str]) -> tuple[Node, Node] | None:
     """Compare a function, or a quotient, that came around what it is of; None where `inner` is no part of `outer`."""
-    if outer.op not in ("call", "/") or outer.slot not in changed:
+    if outer.op not in ("call", "/") or outer.text in UNNAMED or outer.slot not in changed:
         return None
     place = next((place for place, part in enumerate(outer.parts) if _bare(part) == _bare(inner)), None)
     if place is None or (outer.op == "/" and place):
@@ -278,12 +277,11 @@ def _with_parts(node: Node, parts: Iterable[Node]) -> Node:
 def _chains(a: Node, b: Node, op: str, changed: AbstractSet[str]) -> tuple[Node, Node]:
     """Compare the terms of two sums, or the factors of two products, of which one may be a single one."""
     both = parts_of(a, op), parts_of(b, op)
-    if not any(part in both[1] for part in both[0]) and len(both[0]) != len(both[1]):
-        return painted(a, changed), painted(b, changed)
+    alike = any(part in both[1] for part in both[0])
     classes: list[Node] = []
-    numbered = [[_number(part, classes) for part in parts] for parts in both]
+    first, second = ([_number(part, classes) for part in parts] for parts in both)
     made: tuple[list[Node], list[Node]] = ([], [])
-    for kind, i, j, k, n in difflib.SequenceMatcher(None, *numbered, autojunk=False).get_opcodes():
+    for kind, i, j, k, n in difflib.SequenceMatcher(None, first, second, autojunk=False).get_opcodes():
         gone, come = both[0][i:j], both[1][k:n]
         if kind != "equal" and len(gone) == len(come):
             pairs = [compared(one, other, changed) for one, other in zip(gone, come, strict=True)]
@@ -292,6 +290,8 @@ def _chains(a: Node, b: Node, op: str, changed: AbstractSet[str]) -> tuple[Node,
             gone, come = (tuple(painted(part, changed) for part in parts) for parts in (gone, come))
         made[0].extend(gone)
         made[1].extend(come)
+    if not alike and all(part.mark == "all" for part in (*made[0], *made[1])):
+        return painted(a, changed), painted(b, changed)
     return tuple(  # type: ignore[return-value]
         _with_parts(each, parts) if each.op == op else parts[0] for each, parts in zip((a, b), made, strict=True)
     )
@@ -316,7 +316,7 @@ def atoms(node: Node, *, marked: bool = False) -> Iterator[tuple[str, str, bool]
     """Return (slot, text, whether it is marked) of each name, number and function in a tree."""
     marked = marked or node.mark == "all"
     if node.text and node.op != "is":
-        yield node.slot, node.text, marked or node.mark == "head"
+        yield node.slot, node.text, marked or (node.mark == "head" and node.text not in UNNAMED)
     for part in node.parts:
         yield from atoms(part, marked=marked)
 
@@ -363,7 +363,7 @@ class Writer:
         raise NotImplementedError
 
     def write(self, node: Node, level: int = 0) -> str:
-        """Return a node's text, in brackets where what is around it binds more tightly than `level`."""
+        """Return a node's text, in brackets where it binds less tightly than `level`."""
         text = self.fraction(node, level) if node.op == "/" else self.inside(node)
         if LEVELS.get(node.op, 9) < level:
             text = self.bracketed(text)
@@ -445,7 +445,7 @@ class LaTeX(Writer):
         head, _, rest = name.partition("_")
         if head in GREEK:
             head = "\\" + {"eps": "varepsilon", "lam": "lambda"}.get(head, head)
-        elif len(head) > 1 and not head.isupper():
+        elif len(head) != 1 and not head.isupper():
             return rf"\text{{{self.letters(name)}}}"
         return rf"{head}_{{\text{{{self.letters(rest)}}}}}" if rest else head
 
@@ -517,7 +517,7 @@ class Unicode(Writer):
         name, parts = node.text, node.parts
         if name in AROUND:
             start, end = AROUND[name][2:]
-            return f"{self.before(node, start)}{self.write(parts[0])}{end}"
+            return f"{start}{self.write(parts[0])}{end}"
         if name == "sqrt":
             return f"√({self.write(parts[0])})"
         if name == "choose":

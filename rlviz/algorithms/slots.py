@@ -3,7 +3,8 @@
 A piece is called with what stands before the star of its slot's `__call__`, in this order. What stands after the star it may ask
 for: a parameter of that name gets it. sampler_logp is with which log-probabilities the tokens were drawn; where the policy itself
 samples it is old_logp. A function of one's own that takes these arguments is a piece; the attributes that a
-Protocol names under "May have" are capabilities that a piece may have beyond its call, or do without.
+Protocol names under "May have" are capabilities that a piece may have beyond its call, or do without. Every piece may have
+`formula`, a text (`rlviz.pieces.words.says`) that the inspector fills a token's numbers into and `rlviz.formulas` typesets.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Bounds(Protocol):
 class Surrogate(Protocol):
     """J of each token, to be maximised. advantages are 0 on padding. entropy: of the next-token distribution, with gradient.
 
-    May have `formula`, the text that the inspector fills a token's numbers into (`rlviz.pieces.words.says`), and `ChoosesTokens`.
+    May have `ChoosesTokens`.
     """
 
     def __call__(

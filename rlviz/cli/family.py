@@ -88,8 +88,12 @@ def show(
         page = listing_of(algorithm, against=other)
     rows = [] if other is None else differences(other, algorithm)
     if output == "json":
-        told = {"algorithm": algorithm.name, "source": algorithm.source, "page": str(page)}
-        told |= {"formulas": str(page.formulas).splitlines()}
+        told = {
+            "algorithm": algorithm.name,
+            "source": algorithm.source,
+            "formulas": str(page.formulas).splitlines(),
+            "page": str(page),
+        }
         compared = {} if other is None else {"against": other.name, "differences": [asdict(row) for row in rows]}
         typer.echo(json.dumps(told | compared, indent=2))
         return

@@ -32,10 +32,10 @@ def says(*, why: str | None = None, formula: str | None = None) -> Callable[[Pie
 
     why: what it is there for, in a sentence, as lists of differences give it. formula: in the names of its arguments and
     parameters, with + − · / and min, max, clip, exp, log, tanh, sqrt, abs, sg; of bounds both limits, with a comma between them.
-    The inspector fills in numbers, `rlviz.formulas` typesets it. Where a piece looks at more than one token, other names stand for
-    what it makes of them: reward, mean, std, G (of a group), mean_log_ratio, length (of a response), B, tokens (how many the loss
-    sees). Names of its own are defined behind semicolons, "exp(−x); x = ratio − 1"; comparisons, "a if b else c" and functions such
-    as sum and mean (over a response's tokens) and sigmoid are typeset, and not worked out.
+    The inspector fills in numbers, `rlviz.formulas` typesets it. Where a piece looks at more than one token, other names stand
+    for what it makes of them: reward, mean, std, G (of a group), mean_log_ratio, length (of a response), B, tokens (how many the
+    loss sees). Names of its own are defined behind semicolons, "exp(−x); x = ratio − 1"; comparisons, "a if b else c" and
+    functions such as sum and mean (over a response's tokens) and sigmoid are typeset, and not worked out.
     """
 
     def give(piece: Piece) -> Piece:
@@ -64,14 +64,15 @@ def clauses(text: str) -> tuple[str, tuple[tuple[str, str], ...]]:
     )
 
 
-def written(piece: Any, *arguments: str) -> str:
+def written(piece: Callable[..., Any], *arguments: str) -> str:
     """Return a piece's formula with its arguments, in their order, called so; else the call of its name.
 
     Its name stands as well for a formula of several clauses.
     """
+    called = piece  # for its signature, which a piece with a formula has, but no function in C
     if not isinstance(piece, Written) or ";" in str(piece.formula):
         return f"{function_name(piece)}({', '.join(arguments)})"
-    renamed = dict(zip(inspect.signature(piece).parameters, arguments, strict=False))
+    renamed = dict(zip(inspect.signature(called).parameters, arguments, strict=False))
     return re.sub(r"\b[A-Za-z_]\w*\b", lambda word: renamed.get(word[0], word[0]), str(piece.formula))
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlviz import DAPO, DCPO, DPO, GRPO, GRPO_PROCESS, PPO, PPO_PENALTY
+from rlviz import DAPO, DCPO, DPO, GRPO, GRPO_PROCESS, PPO, PPO_PENALTY, formulas
 from rlviz.algorithms import ALGORITHMS, PASS_AT_K, RELATIVES, ActorCritic, PreferenceOptimization, command_name
 from rlviz.algorithms.listing import show
 from rlviz.pieces.advantages import PromptHistory
@@ -180,9 +180,11 @@ def test_against_marks_what_differs():
     assert "beta=0.1" in next(line for line in wider if line.startswith("+"))
 
 
-def test_in_a_notebook_it_is_a_block_of_code():
-    assert show(GRPO)._repr_markdown_() == f"```python\n{show(GRPO)}\n```"
-    assert show(DAPO, against=GRPO)._repr_markdown_().startswith("```diff\n")
+def test_in_a_notebook_it_is_a_block_of_code_below_the_formulas():
+    assert show(GRPO)._repr_markdown_() == f"{formulas(GRPO)._repr_markdown_()}\n\n```python\n{show(GRPO)}\n```"
+    table, _, code = show(DAPO, against="grpo")._repr_markdown_().partition("\n\n```diff\n")
+    assert table == formulas(DAPO, against=GRPO)._repr_markdown_()
+    assert code == f"{show(DAPO, against=GRPO)}\n```"
 
 
 def test_what_is_remembered_is_on_the_page():

@@ -20,6 +20,7 @@ from rlviz.algorithms import (
     PPO_PENALTY,
     SIMPO,
     find_algorithm,
+    formulas,
     show,
 )
 from rlviz.algorithms.describe import from_json, to_json
@@ -235,6 +236,8 @@ ORPO.pair_losses(PAIR, PAIR) → ORPO's pair_loss, …, needs chosen_nll; got No
 find_algorithm('grop') → algorithm 'grop' is not known; did you mean …grpo…
 show('grop') → algorithm 'grop' is not known; did you mean grpo…
 show(7) → algorithm must be an algorithm, such as GRPO or a text; got 7
+formulas('grop') → algorithm 'grop' is not known; did you mean grpo…
+formulas(GRPO, against=7) → against must be an algorithm, such as GRPO or a text or None; got 7
 GRPO.with_parameters(epsilon=0.2) → GRPO has no parameter 'epsilon'; its pieces have …eps_high…
 GRPO.with_parameters(eps_low=1.5) → eps_low must be above 0 and below 1 (a ratio cannot fall below 0); got 1.5
 GRPO.with_parameters(eps=0.2)

@@ -133,7 +133,10 @@ def test_the_kl_term_stands_with_its_numbers(record):
         PPO_PENALTY, replace(TOKEN, lower=0.0, upper=None, clipped=False, objective=0.65 - penalty), record
     )
     assert lines_of(terms, "J") == ["= ratio · advantages", "= 1.300 · 0.500"]
-    assert lines_of(terms, "KL") == ["= [0.01 · k3 to old policy, in the loss](logp −0.431, old_logp −0.693)"]
+    assert lines_of(terms, "KL") == [
+        "= beta · (exp(logp − old_logp) − (logp − old_logp) − 1)",
+        "= 0.01 · (exp(−0.431 − (−0.693)) − (−0.431 − (−0.693)) − 1)",
+    ]
     assert terms.numbers["KL"] == "0.000376"
 
 

@@ -13,7 +13,7 @@ import nbformat
 import pytest
 from typer.testing import CliRunner
 
-from rlviz.algorithms import ALGORITHMS, GRPO, RELATIVES, command_name, show
+from rlviz.algorithms import ALGORITHMS, DAPO, GRPO, RELATIVES, command_name, formulas, show
 from rlviz.cli import app, lab
 from rlviz.markup import Markup
 from rlviz.page.widget import fragment, pack
@@ -108,6 +108,25 @@ def test_what_there_is_to_see(site):
     for line in str(show(GRPO)).splitlines():
         assert line in text
     (site / "recordings" / "grpo.js").read_text(encoding="utf-8").index(packed("grpo"))
+
+
+def test_an_algorithm_stands_as_mathematics_beside_grpo(site):
+    for algorithm in (*ALGORITHMS, *RELATIVES):
+        text = (site / "algorithms" / f"{command_name(algorithm)}.html").read_text(encoding="utf-8")
+        (region,) = re.findall(r'<div class="wide formulas".*?</div>', text, re.S)
+        told = formulas(algorithm, against=None if algorithm is GRPO else GRPO).lines()
+        assert region.count("<math") == sum(len(row.parts(tex=True)) for *_, row in told)
+        assert "<code>" not in region  # what the converter does not know
+        assert region.count("mathcolor") == sum("".join(row.parts(tex=True)).count("textcolor") for *_, row in told)
+        assert region.count("<td>both</td>") == sum(name == "both" for _, name, _ in told)
+
+
+def test_a_formula_in_a_lesson_s_output_is_mathml():
+    output = nbformat.v4.new_output("display_data", {"text/markdown": formulas(DAPO, against=GRPO)._repr_markdown_()})
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("formulas(…)", outputs=[output])])
+    body, _ = lessons.Exporter(ROOT / "notebooks", set()).from_notebook_node(notebook)
+    assert body.count("<math") == sum(len(row.parts(tex=True)) for *_, row in formulas(DAPO, against=GRPO).lines())
+    assert "$" not in body and 'mathcolor="#1A7EBB"' in body and "<table>" in body
 
 
 def test_the_first_picture_needs_few_bytes(site):
