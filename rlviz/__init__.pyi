@@ -11,6 +11,7 @@ from .algorithms import (
     DPPO_TV as DPPO_TV,
     DR_GRPO as DR_GRPO,
     DUPO as DUPO,
+    ECHO as ECHO,
     ENTROPY_BONUS as ENTROPY_BONUS,
     FORKING_TOKENS as FORKING_TOKENS,
     GDPO as GDPO,

@@ -32,6 +32,7 @@ from small_models.checks import check_type
 Grade = Literal["exact", "approximate", "inexpressible"]
 GRADES: tuple[Grade, ...] = ("exact", "approximate", "inexpressible")
 CHECKED = {"trl": "1.16.0", "verl": "0.9.1"}  # library → the version that every row was checked with
+NO_OBSERVATIONS = "what a tool wrote is masked out of the loss, and no option adds a loss on it"
 SETTINGS = "settings"  # in place of a slot's name: what is the run's, not the algorithm's
 
 

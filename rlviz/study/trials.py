@@ -94,7 +94,7 @@ def answered(
 ) -> tuple[Samples, Tensor]:
     """Return `group_size` responses to each prompt, and [P, G], 1 for those that are right and 0 for the others."""
     longest, generator = task.max_new_tokens, torch.Generator().manual_seed(seed)
-    samples = sample(policy, prompts, group_size=group_size, max_new_tokens=longest, generator=generator)
+    samples = sample(policy, prompts, task=task, group_size=group_size, max_new_tokens=longest, generator=generator)
     texts = samples.texts(policy)
     right = [[task.grade(prompt, text).correct for text in row] for prompt, row in zip(prompts, texts, strict=True)]
     return samples, torch.tensor(right).double()
