@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rlviz.lessons.cases import CREDITS, MASKS, REWARDS, TURNS
+from rlviz.lessons.cases import CREDITS, MASKS, OBSERVED, REWARDS, TURNS
 from rlviz.lessons.exercise import Exercise, exercise
 from rlviz.pieces import aggregation
 from rlviz.pieces.advantages import GroupAdvantage
@@ -392,3 +392,55 @@ def own_token_weights(turn: Tensor) -> Tensor:
     """turn [P, G, T] → the weight of each token in the mean over the policy's: even turns; odd: a tool's; −1: padding."""
     own = turn % 2 == 0
     return own / own.sum()
+
+
+def observation_loss_piece(logp: Tensor, turn: Tensor) -> Tensor:
+    """Return ECHO's loss on the tool's tokens before it is weighted: their mean cross-entropy."""
+    tools = (turn >= 0) & (turn % 2 == 1)
+    return aggregation.weighted_sum(-logp, aggregation.token_mean(tools), tools)
+
+
+@exercise(
+    "value and gradient, with two calls, one and none, and where a response was cut off.",
+    like=observation_loss_piece,
+    cases=OBSERVED,
+    by="logp",
+    slips="""
+* padding for the tool: (turn >= 0) & (turn % 2 == 1) → turn % 2 == 1
+  padding is predicted, too: its turn is −1, and the remainder of −1 is 1. Ask for turn ≥ 0 as well.
+* policy for the tool: == 1 → == 0
+  the wrong way round: you predict what the policy wrote itself. Odd turns are the tool's.
+* policy predicted too: & (turn % 2 == 1) →
+  you predict all that was written: the policy's own tokens would be imitated, good or bad. Odd turns are the tool's.
+* first observation only: turn % 2 == 1 → turn == 1
+  only turn 1 is predicted: with two calls, turn 3 is the tool's as well.
+* sign lost: -logp → logp
+  the sign is wrong: that makes the tool's tokens less likely. Cross-entropy is minus the mean of log π.
+* not divided: .mean() → .sum()
+  that is the sum: divide it by the number of the tool's tokens.
+* all places in the denominator: logp[tools].mean() → (logp * tools).mean()
+  the right tokens, but you divide by every place of the tensor: count the tool's tokens only.
+* all tokens in the denominator: .mean() → .sum() / (turn >= 0).sum()
+  the right tokens, but you divide by all that was written: the policy's tokens would thin out the tool's. Count these only.
+* policy's tokens in the denominator: .mean() → .sum() / ((turn >= 0) & (turn % 2 == 0)).sum()
+  the right tokens, but you divide by the number of the policy's: count the tool's.
+* each response averaged first: → return -((logp * tools).sum(-1) / tools.sum(-1).clamp(min=1)).sum() / tools.any(-1).sum()
+  you average each response first: here every token of the tool weighs the same, whoever called.
+* probability for its logarithm: -logp → -logp.exp()
+  you take the mean of π: cross-entropy is of log π, so do not take exp().
+* probability of a mistake: -logp[tools] → (1 - logp[tools].exp())
+  you take the mean of 1 − π: cross-entropy is minus the mean of log π.
+* weighed by the probability: -logp[tools] → -(logp.exp() * logp)[tools]
+  you weigh log π by π, which is the entropy's term: the tool wrote the token, so its weight is 1.
+* one place late: turn % 2 == 1 → F.pad(turn[..., :-1] % 2 == 1, (1, 0))
+  your mask is one place late: it leaves out the tool's first token, the digit, and takes the policy's next one.
+* one place early: turn % 2 == 1 → F.pad(turn[..., 1:] % 2 == 1, (0, 1))
+  your mask is one place early: it takes the policy's `;` and leaves out the tool's last token.
+* without a gradient: -logp[tools] → -logp.detach()[tools]
+  the value is right, but it has no gradient: do not detach logp.
+""",
+)
+def observation_loss(logp: Tensor, turn: Tensor) -> Tensor:
+    """(logp, turn [P, G, T]) → the mean cross-entropy of the tool's tokens: odd turns; even: the policy's; −1: padding."""
+    tools = (turn >= 0) & (turn % 2 == 1)
+    return -logp[tools].mean()

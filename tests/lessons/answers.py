@@ -112,6 +112,11 @@ def own_in_a_loop(turn):
     return torch.tensor([(number in (0, 2, 4)) / count for number in turn.flatten().tolist()]).reshape(turn.shape)
 
 
+def observed_one_by_one(logp, turn):
+    tools = [one for one, number in zip(logp.flatten(), turn.flatten().tolist(), strict=True) if number in (1, 3)]
+    return -sum(tools) / len(tools)
+
+
 def limits_by_the_quadratic_formula(q, eps_low, eps_high, max_ratio):
     """q r² − q r ∓ eps = 0, in the words of school."""
     upper = (q + (q * q + 4 * q * eps_high).sqrt()) / (2 * q)
@@ -198,6 +203,10 @@ ANSWERS = {
     "sum_of_responses": [lambda mask: (mask / mask.sum(-1, keepdim=True)).nan_to_num()],
     "constant_weight": [lambda mask: mask * (1 / (16 * mask.any(-1).sum()))],
     "own_token_weights": [own_in_a_loop, lambda t: token_mean(t % 2 < 1)],
+    "observation_loss": [
+        observed_one_by_one,
+        lambda logp, turn: -(logp * token_mean((turn == 1) | (turn == 3))).sum(),
+    ],
     "kl_estimate_k1": [lambda logp, ref: (logp.exp() / ref.exp()).log()],
     "kl_estimate_k3": [
         lambda logp, ref: ref.exp() / logp.exp() - 1 - (ref - logp),
