@@ -116,7 +116,7 @@ def test_dead_groups_of_two_in_lesson_00():
 
 
 def test_what_top_p_leaves_out_in_the_lesson_on_entropy():
-    text = lesson("entropy_collapse")[0]
+    text = lesson("keeping_entropy")[0]
     policy = (0.6, 0.3, 0.1)
     sampled = [p / (0.6 + 0.3) for p in policy[:2]]  # the smallest set of probability .9, and nothing else
     written = ", ".join(f"{p:.3f}".removeprefix("0") for p in sampled)

@@ -101,8 +101,24 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
     ("teaching/15_two_engines.md", "a lag of 2 steps costs # in", lambda: lost(2)[:1]),
     ("teaching/15_two_engines.md", "of 4 steps #. With", lambda: lost(4)[:1]),
     ("teaching/15_two_engines.md", "lose between # and #:", lambda: lost(8)[1:]),
-    ("teaching/17_the_family.md", "in the race spread over #,", lambda: spread(printed("the_family", "GRPO  ")[:3])),
+    (
+        "teaching/17_the_family.md",
+        "five seeds in section 6 spread over #,",
+        lambda: spread(printed("the_family", "GRPO  ")),
+    ),
     ("teaching/17_the_family.md", "in the table of variants over #:", lambda: spread(ran("the_family", "GRPO"))),
+    (
+        "the_family",
+        "GRPO's limits ends at # to #, and",
+        lambda: extremes(ran("the_family", "CISPO, limits .8 and 1.2")),
+    ),
+    ("the_family", "and GRPO at # to # ([runs]", lambda: extremes(ran("the_family", "GRPO"))),
+    ("the_family", "the policy ends at # to #:", lambda: extremes(ran("the_family", "no gradient beyond the limits"))),
+    (
+        "the_family",
+        "upper limit of 2 CISPO ends at # to #.",
+        lambda: extremes(ran("the_family", "CISPO, upper limit 2")),
+    ),
     *(
         (f"teaching/{sheet}.md", words, numbers)
         for sheet in ("cheatsheet", "cheatsheet.zh")

@@ -43,7 +43,7 @@ def test_a_bug_has_one_answer(lesson):
 BLAMED = {
     "policy_gradients": (2, 3, 4), "the_ratio": (3,), "ppo": (2,), "grpo": (3,), "kl": (4,), "which_mean": (3,), "dapo": (3, 4),
     "dupo_and_agents": (2, 3), "gspo": (4,), "dcpo": (5, 6), "entropy_collapse": (3,), "preferences_and_dpo": (3,),
-    "reward_hacking": (3,), "two_engines": (5,), "the_family": (4,), "invent_your_own": (5,), "write_the_judge": (4, 6),
+    "reward_hacking": (3,), "two_engines": (5,), "the_family": (4,), "own_idea": (5,), "write_the_judge": (4, 6),
     "what_did_it_learn": (3,),
 }  # fmt: skip
 
@@ -167,8 +167,8 @@ def test_the_seeds_that_chose_flatter_a_rule_without_effect():
     def gain(c, seed):
         return 3.0 if (c, seed) == (0.2, 1) else -1.0
 
-    assert BUGS["invent_your_own"].wrong(gain, range(2)) == (0.2, 1.0)
-    assert BUGS["invent_your_own"].right(gain, range(2)) == (0.2, -1.0)
+    assert BUGS["own_idea"].wrong(gain, range(2)) == (0.2, 1.0)
+    assert BUGS["own_idea"].right(gain, range(2)) == (0.2, -1.0)
 
 
 # --- runs without a label ---

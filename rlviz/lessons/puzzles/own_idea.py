@@ -1,4 +1,4 @@
-"""Invent your own: a constant that is judged on the seeds that chose it."""
+"""An idea of your own: a constant that is judged on the seeds that chose it."""
 
 from __future__ import annotations
 
