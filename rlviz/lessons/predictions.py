@@ -251,7 +251,7 @@ def room(folder: str | os.PathLike[str], lesson: str) -> Figure:
 def _check_name(lesson: str) -> None:
     """Raise ValueError for a lesson's name that could be a path or a pattern."""
     if not re.fullmatch(r"[\w-]+", str(lesson)):
-        raise ValueError(f"lesson must be made of letters, digits, - and _, such as '04_grpo'; got {lesson!r}")
+        raise ValueError(f"lesson must be made of letters, digits, - and _, such as '03_grpo'; got {lesson!r}")
 
 
 def read_kept(file: Path) -> Kept:

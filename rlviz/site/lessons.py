@@ -50,17 +50,17 @@ def formula(tex: str, *, block: bool) -> Markup:
 WAYS = (  # who reads; the lessons' numbers in order; why these
     (
         "I know PyTorch, and no reinforcement learning",
-        ("00", "01", "02", "03", "04", "05", "06", "07", "11", "15"),
+        ("00", "01", "02", "03", "04", "05", "06", "10", "11", "17"),
         "From the log-derivative trick to a whole algorithm, each term where it is needed.",
     ),
     (
         "I know reinforcement learning",
-        ("00", "02", "04", "06", "07", "09", "10", "12", "15", "16"),
+        ("00", "02", "03", "05", "06", "08", "09", "14", "16", "17"),
         "What changes when the action is a token and the critic is a group.",
     ),
     (
         "I run TRL or verl",
-        ("00", "05", "06", "07", "11", "13", "18", "14", "17"),
+        ("00", "05", "06", "10", "11", "12", "13", "15", "18"),
         "Means, limits, entropy, hacking, two engines: what a setting does before you pay for it.",
     ),
 )

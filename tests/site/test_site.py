@@ -158,7 +158,7 @@ def test_a_lecture_is_slides_with_explorers_and_a_sheet_has_its_language(site):
     assert second.index("Look") < second.index("data-picture") < second.index("Then ask.")
     sheet = (site / "cheatsheet.zh.html").read_text(encoding="utf-8")
     assert '<html lang="zh">' in sheet and 'src="explorers/clip.png"' in sheet and "<math" in sheet
-    assert 'href="teaching/01.html"' in (site / "course" / "index.html").read_text(encoding="utf-8")
+    assert 'href="teaching/01_first.html"' in (site / "course" / "index.html").read_text(encoding="utf-8")
 
 
 def test_the_page_of_verdicts_says_of_each_claim_what_the_table_says():
