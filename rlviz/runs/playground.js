@@ -464,7 +464,10 @@ export function playground(root, given, load, { linked = true, player = null, wa
     Object.assign(data, { algorithmName: settings.algorithm, besideName: settings.beside, now: place() + 1, isBack: +(shown.step !== null && shown.step < last) });
     data.steps = Math.max(SHORT, last, hasGhost ? largest(ghost.ghost_step) : 0);
     const sides = ["", ...(hasBeside ? ["beside_"] : []), ...(hasGhost ? ["ghost_"] : [])];
-    for (const [name, least] of Object.entries(LEAST)) data[`most_${name}`] = 1.05 * Math.max(least, ...sides.map((side) => largest(data[side + name].filter(Number.isFinite))));
+    for (const [name, least] of Object.entries(LEAST)) {
+      const most = 1.05 * Math.max(least, ...sides.map((side) => largest(data[side + name].filter(Number.isFinite))));
+      Object.assign(data, { [`most_${name}`]: most, [`least_${name}`]: -given.below * most });
+    }
     drawn.draw();
     Object.assign(scrub, { max: Math.max(1, last), disabled: last === 0, value: Math.max(1, place() + 1) });
     where.value = `step ${place() + 1}`;

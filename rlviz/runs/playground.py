@@ -27,6 +27,7 @@ from rlviz.page.script import classic
 from rlviz.page.widget import fragment, pack, page
 from rlviz.pictures import explore_tables
 from rlviz.runs import in_page, recordings
+from rlviz.runs.curves import BELOW
 from rlviz.settings import declarations
 from rlviz.training import TrainSettings
 from small_models.checks import checked, shown
@@ -235,17 +236,17 @@ def curves() -> Picture:
     above = Panel(
         "accuracy: new prompts; dashed: those sampled",
         Axis("", 0, "steps"),
-        Axis("", 0, 1),
+        Axis("", -BELOW, 1),
         lines,
         tall=0.6,
     )
     others = {
-        "entropy": ("entropy: how open the next token still is, nats", Axis("", 0, "most_entropy")),
-        "kl": ("KL to the model it began as, nats a token", Axis("", 0, "most_kl")),
-        "clipped": ("share of tokens that the clip cuts", Axis("", 0, "most_clipped")),
-        "dead": ("share of dead groups", Axis("", 0, 1)),
-        "grad_norm": ("norm of the gradient", Axis("", 0, "most_grad_norm")),
-        "reward": ("mean reward", Axis("", 0, 1)),
+        "entropy": ("entropy: how open the next token still is, nats", Axis("", "least_entropy", "most_entropy")),
+        "kl": ("KL to the model it began as, nats a token", Axis("", "least_kl", "most_kl")),
+        "clipped": ("share of tokens that the clip cuts", Axis("", "least_clipped", "most_clipped")),
+        "dead": ("share of dead groups", Axis("", -BELOW, 1)),
+        "grad_norm": ("norm of the gradient", Axis("", "least_grad_norm", "most_grad_norm")),
+        "reward": ("mean reward", Axis("", -BELOW, 1)),
     }
     panels = [above]
     for name, (title, y) in others.items():
@@ -276,6 +277,7 @@ def given(
         "tries": [vars(one) for one in TRIES],
         "curves": {"name": "curves", "picture": to_json(curves()), "values": {}, "data": {}},
         "mostSteps": MOST_STEPS,
+        "below": BELOW,
         "responses": RESPONSES,
         "call": list(CALL),
     }
