@@ -377,13 +377,13 @@ def own_token_weights_piece(turn: Tensor) -> Tensor:
 * one place early: turn % 2 == 0 → F.pad(turn[..., 1:] % 2 == 0, (0, 1))
   your mask is one place early: the tool's last token has a weight, and the policy's last one of each turn has none.
 * each response averaged first: own.sum() → (own.sum(-1, keepdim=True) * own.any(-1).sum())
-  you average each response first, as GRPO does: here every token of the policy weighs the same, whoever's it is.
+  you average each response first, as GRPO does: here every token of the policy weighs the same, in whatever response.
 * each response for itself: own.sum() → own.sum(-1, keepdim=True)
   you divide by the tokens of each response: divide by the policy's tokens of the whole batch.
 * each group averaged first: own.sum() → (own.sum((1, 2), keepdim=True) * turn.shape[0])
   you average each prompt's group first: divide by the policy's tokens of the whole batch.
 * tool in the length of a response: own.sum() → ((turn >= 0).sum(-1, keepdim=True) * own.any(-1).sum())
-  you divide by the length of each response with the tool's part in it: whoever calls the tool is pushed less.
+  you divide by the length of each response with the tool's part in it: a response that calls the tool is pushed less.
 * not divided: → return own.double()
   that is the mask: divide it by the number of the policy's tokens, so that the weights add up to 1.
 """,

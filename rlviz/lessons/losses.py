@@ -95,7 +95,7 @@ def _normalises(step: Function) -> bool:
 
 
 def _normalisation(exercise: Exercise, student: Function, verdict: Verdict) -> Verdict:
-    """Return the verdict, with a word to whoever climbs the logits alone: Σ A log π = Σ A logits[actions], as the A sum to 0."""
+    """Return the verdict, with a word to one who climbs the logits alone: Σ A log π = Σ A logits[actions], as the A sum to 0."""
     if verdict.passed and not _normalises(student):
         return replace(verdict, says=f"{verdict.says} {_NOT_NORMALISED}")
     return verdict

@@ -178,7 +178,7 @@ def sequence_objective_piece(logp: Tensor, old_logp: Tensor, mask: Tensor, A: Te
 * gspo with the new policy alone: - old_logp →
   old_logp is missing: the ratio compares the new policy with the one that sampled.
 * gspo with the product of ratios: / length →
-  1/|y| is missing: exp of the plain sum is the product of all token ratios, and it runs away with length.
+  1/|y| is missing: exp of the plain sum is the product of all token ratios, and it grows with the length.
 * gspo with the mean of ratios: (log_ratio.sum(-1) / length).exp() → (log_ratio.exp() * mask).sum(-1) / length
   you average the ratios, which is GRPO's objective: average their logarithms, then take exp.
 * gspo with the mean of ratios over the width: (log_ratio.sum(-1) / length).exp() → (log_ratio.exp() * mask).mean(-1)

@@ -135,7 +135,15 @@ def picture(series: Sequence[Series], graphs: Sequence[Graph] = OF_GROUPS, *, at
     controls = {"step": Slider(value=at[-1], label="step", stops=tuple(at))} if at else {}
     titles = ", ".join(graph.title.lower() for graph in graphs)
     alt = f"{len(graphs)} graphs against the training step: {titles}."
-    return Picture("", "", panels, controls, (Say("{said}"),), alt=alt, columns=sum(graph.tall == 1 for graph in graphs) + any(graph.tall < 1 for graph in graphs))
+    return Picture(
+        "",
+        "",
+        panels,
+        controls,
+        (Say("{said}"),),
+        alt=alt,
+        columns=sum(graph.tall == 1 for graph in graphs) + any(graph.tall < 1 for graph in graphs),
+    )
 
 
 def _marks(place: int, graph: Graph, series: Sequence[Series], cursor: bool) -> list[Mark]:

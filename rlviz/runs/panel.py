@@ -34,7 +34,7 @@ CELL = "padding: 2px 14px 2px 0"
 LEARNING_RATES = (3e-5, 1e-4, 2e-4, 3e-4, 5e-4, 1e-3)
 WITHOUT_KL = replace(GRPO, kl=None)
 GRAPHS = (OF_GROUPS[0], *(replace(graph, tall=0.45) for graph in OF_GROUPS[1:]))
-# Curves with their buttons and settings fit a notebook in a window of 1366 × 768. A picture's auto margins would shrink it in a VBox.
+# Settings, buttons and curves fit a notebook in a window of 1366 × 768. A picture's auto margins would shrink it in a VBox.
 # ipywidgets' own tracks and borders have a contrast of 1.9:1 with white, and the focus is a shade of grey
 LOOKS = Markup("""<style>
 .rlviz-panel .noUi-target, .rlviz-panel .noUi-connects {background: #767676; border-color: #767676}

@@ -100,7 +100,7 @@ TRIES = (
         "dead groups at G = 2",
         "Two answers to each prompt: how often is there nothing to compare?",
         "In about half of the groups both answers are equally right, so that no token is pushed; with eight answers "
-        "it is one group in forty at first. The model still learns, a little later, for there are four times as "
+        "it is one group in forty at first. The model still learns, a little later, because there are four times as "
         "many prompts.",
         {"group_size": 2},
     ),
@@ -113,7 +113,7 @@ TRIES = (
     ),
     Try(
         "eight updates from the same answers",
-        "Sampling is dear. What is it worth to use the same answers eight times?",
+        "Sampling is expensive. What is it worth to use the same answers eight times?",
         "After 5 steps it is where one update is after 10, and it passes 80 % after 20 to 30 steps rather than 35 to "
         "40. From the second update on the ratio has left 1 and the clip cuts some tokens, 2 or 3 in 100; look at them "
         "in box 3. Sixteen updates are worse than eight: about 80 % after 60 steps, rather than 87 %.",
