@@ -11,7 +11,7 @@ PRIVATE = {
     r"may stand on the advantage": "multiplying the advantage by the weight gives the same",
     r"whoever(?:'s)?": "a person who, a reader who, anyone who; or simply the subject",
     r"(?-i:(?:^|[.!?;:>*|] )Who) [^.?!:]*\.": "a clause with its noun: A response that never ends is cut off.",
-    r"what (?:becomes|became) of": "what happens to",
+    r"what becomes of": "what happens to",
     r"(?:runs?|ran) away (?:with|before)": "what happened: it grows with the length; repeated updates amplified one lucky reward",
     r"has a post|post that never": "With a fixed reference, the penalty keeps growing as the policy improves.",
     r"is 0 nowhere": "is never 0",
