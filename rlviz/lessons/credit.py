@@ -62,6 +62,30 @@ from rlviz.pieces.gae import GAE
 * biased std without eps: std(1, keepdim=True) → std(1, keepdim=True, correction=0)
   + 1e-6 →
   your std divides by G, where the usual one here divides by G − 1, and the small number added to it is missing.
+* mean of the others with the std:
+  mean = rewards.mean(1, keepdim=True) → mean = (rewards.sum(1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
+  your mean is that of the others, and you divide by the std: here the group's whole mean counts, the response's own reward too.
+* std of all deviations: → A = rewards - mean ⏎ return A / (A.std() + 1e-6)
+  you take the group's mean off, but divide by one std for the whole batch: each group has its own.
+* length of the deviations: rewards.std(1, keepdim=True) → (rewards - mean).norm(dim=1, keepdim=True)
+  you divide by the length √Σ (R − mean)²: the std divides that sum by G − 1 before it takes the root.
+* mean distance for the std: rewards.std(1, keepdim=True) → (rewards - mean).abs().mean(1, keepdim=True)
+  you divide by the mean distance from the mean: the std squares the distances, averages them, and takes the root.
+* divided by the mean: (std + 1e-6) → (mean + 1e-6)
+  you divide by the group's mean: divide by its std.
+* median for the mean: rewards.mean(1, keepdim=True) → rewards.median(1, keepdim=True).values
+  your baseline is the group's median: take its mean.
+* best reward for the mean: rewards.mean(1 → rewards.amax(1
+  your baseline is the best reward of the group, so that no response is pushed up: take the group's mean.
+* scaled to 0 and 1: rewards.mean(1 → rewards.amin(1
+  rewards.std(1, keepdim=True) → rewards.amax(1, keepdim=True) - rewards.amin(1, keepdim=True)
+  you scale the rewards to lie between 0 and 1: then no response is pushed down. Take off the mean, and divide by the std.
+* softmax of the rewards: → return rewards.softmax(1)
+  a softmax gives weights above 0 that add up to 1: an advantage is negative below the group's mean.
+* sign alone: → return (rewards - mean).sign()
+  you keep the sign alone: divide by the std, so that a rare right answer counts more than a usual one.
+* advantage floored: → return ((rewards - mean) / (std + 1e-6)).clamp(min=0)
+  you set advantages below 0 to 0: they are what pushes wrong responses down.
 """,
 )
 def group_advantage(rewards: Tensor) -> Tensor:
