@@ -1,5 +1,6 @@
 """Numbers and rules that the course's prose states are what the library computes, and what its committed outputs print."""
 
+import ast
 import inspect
 import re
 from pathlib import Path
@@ -13,8 +14,10 @@ from rlviz.algorithms import ALGORITHMS
 from rlviz.lessons.puzzles import start_here
 from rlviz.pictures import explore_overlong
 from rlviz.pieces.shaping import SoftOverlongPunishment
+from tests.private_words import PRIVATE
 
-COURSE = Path(__file__).parent.parent / "notebooks"
+ROOT = Path(__file__).parent.parent
+COURSE = ROOT / "notebooks"
 SHEETS = {
     "cheatsheet.md": {
         "mean, mean": "mean of responses' means",
@@ -125,3 +128,34 @@ def test_what_top_p_leaves_out_in_the_lesson_on_entropy():
     assert len(weights) == 1
     assert f"the weight w = {weights.pop()} of what was sampled is missing" in text
     assert "ratios are wrong" not in text
+
+
+def prose():
+    """Yield all that a reader of the course or of the library's words may read: a place, and its text on one line.
+
+    Markdown but for the history of changes; every cell of every notebook; each string in the code, of which docstrings,
+    captions and errors are some.
+    """
+    for file in sorted(ROOT.rglob("*.md")):
+        if file.name != "CHANGELOG.md" and not any(part.startswith(".") for part in file.relative_to(ROOT).parts):
+            yield file, "text", file.read_text("utf-8")
+    for file in sorted(COURSE.rglob("*.ipynb")):
+        for place, cell in enumerate(nbformat.read(file, 4).cells):
+            yield file, f"cell {place}", cell.source
+    for file in sorted([*(ROOT / "rlviz").rglob("*.py"), *(ROOT / "small_models").rglob("*.py")]):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield file, f"line {node.lineno}", node.value
+
+
+def test_no_text_has_words_that_only_their_author_understands():
+    patterns = {re.compile(rf"(?<!\w)(?:{words})(?!\w)", re.I): instead for words, instead in PRIVATE.items()}
+    texts = [(file, place, " ".join(text.split())) for file, place, text in prose()]
+    assert len({file for file, _, _ in texts}) > 200  # lessons, solutions, teaching, the library
+    found = [
+        f"{file.relative_to(ROOT)}, {place}: …{text[max(0, one.start() - 40) : one.end() + 40]}… write: {instead}"
+        for file, place, text in texts
+        for pattern, instead in patterns.items()
+        for one in pattern.finditer(text)
+    ]
+    assert found == []

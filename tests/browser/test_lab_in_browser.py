@@ -60,6 +60,34 @@ def test_a_prediction_is_typed_kept_and_shown_beside_the_result(lab: Lab, run_in
     assert row.all_text_contents() == ["Share of dead groups?", "0.5", "0.25"]
 
 
+SMALL = {
+    "width": 1366,
+    "height": 768,
+}  # a usual laptop's window, of which JupyterLab leaves about 640 pixels to the notebook
+PANEL = """() => {
+    const box = (one) => one.getBoundingClientRect(), panel = document.querySelector(".rlviz-panel");
+    const at = box(panel).top, picture = panel.querySelector(".rlviz-picture");
+    return {
+        high: box(picture.querySelector(".rlviz-panels")).bottom - at,
+        wide: box(picture).width / box(panel).width,
+        past: [...panel.querySelectorAll("svg[viewBox], button")].filter((one) => box(one).right > box(panel).right).length,
+    };
+}"""
+
+
+def test_the_training_panel_s_settings_buttons_and_curves_fit_a_small_window(
+    run_in_lab: Callable[..., Notebook],
+) -> None:
+    page = run_in_lab("panel", "from rlviz import training_panel\ntraining_panel()").page
+    page.set_viewport_size(SMALL)
+    train, stop = (page.get_by_role("button", name=name, exact=True) for name in ("Train", "Stop"))
+    train.click()
+    page.locator(".rlviz-panel .rlviz-said", has_text="Step 3").wait_for(timeout=90_000)
+    stop.click()
+    seen = page.evaluate(PANEL)
+    assert seen["high"] <= 560 and seen["wide"] > 0.98 and not seen["past"], seen
+
+
 def test_a_run_folder_brings_no_script_and_no_latex(lab: Lab, run_in_lab: Callable[..., Notebook]) -> None:
     """No script of it runs, and no LaTeX of it is typeset."""
     out = lab.folder / "run"
