@@ -44,13 +44,13 @@ def coin() -> Curve:
         def one_step(state: Tensor) -> tuple[Tensor, Tensor]:
             """A state is each run's step and logits [R, 2] by rule; kept are logits, and the errors of both estimates."""
             place, logits = state[0, 0].long(), state[:, 1:].unflatten(1, (len(ARMS), 2))
-            errors, after = [], []
+            wrong, moved = [], []
             for number, rule in enumerate(ARMS.values()):
                 now = logits[:, number]
                 estimate = _estimate(rule, now, pays, shift, flipped[place], luck[place])
-                errors.append((estimate - _exact(now, pays))[:, 0])
-                after.append(now + lr * estimate)
-            errors, after = torch.stack(errors, 1), torch.stack(after, 1)
+                wrong.append((estimate - _exact(now, pays))[:, 0])
+                moved.append(now + lr * estimate)
+            errors, after = torch.stack(wrong, 1), torch.stack(moved, 1)
             return torch.cat([state[:, :1] + 1, after.flatten(1)], 1), torch.cat([after[:, :, 0], errors], 1)
 
         def noiseless(logits: Tensor) -> tuple[Tensor, Tensor]:

@@ -22,7 +22,8 @@ def pulls_at_ratio_1(algorithm: Algorithm) -> bool:
     """Return whether a token's pull before the first update follows from rewards and lengths alone."""
     return (
         learns_from_a_group(algorithm)
-        and algorithm.can.choose is None  # type: ignore[union-attr]
+        and isinstance(algorithm, GroupPolicyGradient)
+        and algorithm.can.choose is None
         and not algorithm.asks_for("surrogate", "entropy")
     )
 

@@ -209,7 +209,8 @@ def has_no_choice(algorithm: Algorithm) -> bool:
     """
     return (
         entropy.has_groups(algorithm)
-        and algorithm.can.choose is None  # type: ignore[union-attr]
+        and isinstance(algorithm, GroupPolicyGradient)
+        and algorithm.can.choose is None
         and not algorithm.asks_for("advantage", "old_entropy")
     )
 
