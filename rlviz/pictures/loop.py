@@ -224,7 +224,7 @@ def _numbers(name: str, colour: str, before: str = "") -> tuple[Text, ...]:
 
 
 def _signs() -> tuple[Points, ...]:
-    """Return what becomes of each token: pushed up, pushed down, or cut."""
+    """Return what happens to each token: pushed up, pushed down, or cut."""
     looks = {"up": ("^", "blue", "up"), "down": ("v", "vermilion", "down"), "cut": ("x", "ink", "cut: past the limit")}
     return tuple(
         Points("sign_at", "row", shape, 6, colour=colour, where=f"is_{name}", label=label)
