@@ -1,4 +1,4 @@
-"""What becomes of an algorithm in another library: a line a slot, the fields that say it, and how well it fits.
+"""What an algorithm is in another library: a line a slot, the fields that say it, and how well it fits.
 
 A table of a library is slot → kind of piece → row. A row is a function of the piece and the `Case`, and returns a `Fit`;
 the rows of each slot name every piece that rlviz has, so that a piece without a row is one of the user's own.

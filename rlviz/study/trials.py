@@ -101,7 +101,7 @@ def answered(
 
 
 def logp_under(policy: Policy, samples: Samples) -> Tensor:
-    """Return the log-probability [P, G, T] that this policy gives each token of responses, whoever sampled them."""
+    """Return the log-probability [P, G, T] that this policy gives each token of responses, whichever policy sampled them."""
     with torch.no_grad():
         logits = response_logits(policy, samples.prompt_ids, samples.prompt_mask, samples.tokens)
         return token_logp(logits, samples.tokens)

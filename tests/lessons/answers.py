@@ -152,6 +152,14 @@ def step_by_hand(logits, actions, R, lr, baseline=None):
     return logits + lr * gradient
 
 
+def step_by_cross_entropy(logits, actions, R, lr):
+    """Down the mean of −A log π, whose A is N / (N − 1) times the distance from the mean of all rewards."""
+    theta, count = logits.clone().requires_grad_(), len(R)
+    surprise = F.cross_entropy(theta.expand(count, -1), actions, reduction="none")
+    ((R - R.mean()) * count / (count - 1) * surprise).mean().backward()
+    return logits - lr * theta.grad
+
+
 def ppo_term_by_term(logp, old, A, V, V_old, G, H, mask):
     r = torch.exp(logp - old)
     J = torch.where(A > 0, r.clamp(max=1.2), r.clamp(min=0.8)) * A
@@ -184,7 +192,10 @@ ANSWERS = {
         lambda q, *given: limits_by_the_quadratic_formula(q.float(), *given),
         lambda q, low, high, cap: [0.5 + F.relu(1 - 4 * low / q).sqrt() / 2, (0.5 + (0.25 + high / q).sqrt()).min(cap)],
     ],
-    "importance_ratio": [lambda logp, old, mask: torch.where(mask, logp.exp() / old.exp(), 1.0)],
+    "importance_ratio": [
+        lambda logp, old, mask: torch.where(mask, logp.exp() / old.exp(), 1.0),
+        lambda logp, old, mask: ((logp - old) * mask).exp(),
+    ],
     "sequence_importance_ratio": [root_of_the_product],
     "truncated_weight": [
         lambda o, s, mask, cap: (o.exp() / s.exp()).where(o - s < cap.log(), cap),
@@ -251,7 +262,7 @@ ANSWERS = {
         lambda c, r: F.softplus(r.float() - c.float()).mean(),
     ],
     "reinforce": [reinforce_one_by_one],
-    "reinforce_step": [step_by_hand],
+    "reinforce_step": [step_by_hand, step_by_cross_entropy],
     "ppo_loss": [ppo_term_by_term],
     "fixed_bounds": [lambda old_logp: (0.8 + 0 * old_logp, torch.tensor(1.28))],
 }
