@@ -449,7 +449,7 @@ def observation_loss_piece(logp: Tensor, turn: Tensor) -> Tensor:
 * policy's tokens in the denominator: .mean() → .sum() / ((turn >= 0) & (turn % 2 == 0)).sum()
   the right tokens, but you divide by the number of the policy's: count the tool's.
 * each response averaged first: → return -((logp * tools).sum(-1) / tools.sum(-1).clamp(min=1)).sum() / tools.any(-1).sum()
-  you average each response first: here every token of the tool weighs the same, whoever called.
+  you average each response first: here every token of the tool weighs the same, in whichever response.
 * probability for its logarithm: -logp → -logp.exp()
   you take the mean of π: cross-entropy is of log π, so do not take exp().
 * probability of a mistake: -logp[tools] → (1 - logp[tools].exp())

@@ -109,7 +109,7 @@ class Lookup(Task):
         )
 
     def quality(self, prompt: str, response: str) -> float:
-        """Return 1 for a right answer, else 0: a pair is of answers, whoever looked."""
+        """Return 1 for a right answer, else 0: what a pair compares are answers, not calls."""
         return float(self.grade(prompt, response).correct)
 
     def demonstrate(self, prompt: str, rng: random.Random) -> str:

@@ -20,7 +20,7 @@ from small_models.tasks import Lookup
 
 CLAIM = "Predicting what the tool writes makes a policy reach its accuracy earlier, and teaches it the tool's world."
 SOURCE = "ECHO, arXiv 2605.24517"
-SECONDS = 60
+SECONDS = 30
 SMALLEST = 0.05  # of accuracy
 EARLY = 16  # steps
 CHANCE = 0.1  # one digit of ten
