@@ -38,7 +38,7 @@ TOKENS = GROUP * PLACES
 PARTS = ("sample", "compare", "push", "repeat")
 WHOLE = "the whole loop"
 # moments of a step: how many of them each part has, of which the first is 0, before anything
-MOMENTS = (TOKENS, 3, UPDATES, 1)
+MOMENTS = (TOKENS, 3, UPDATES, 2)
 LAST = sum(MOMENTS)
 REWARDS, MEAN, ADVANTAGES = (TOKENS + moment for moment in (1, 2, 3))  # the moments of `compare`
 FIRST_SEED = 12  # of the draws: one of the first four responses is right, so that there is something to compare
@@ -170,7 +170,7 @@ def _told(kept: Tensor, moment: Tensor, step: Tensor, part: Tensor) -> dict[str,
         "is_right": rewards,
         "is_wrong": 1 - rewards,
         **{f"A_{i}": A[i] for i in range(GROUP)},
-        **{f"A_{i}_at": rewards[i] + 0.4 * (rewards[i] > rewards.mean()) - 0.2 for i in range(GROUP)},
+        **{f"A_{i}_at": rewards[i] + 0.4 * (rewards[i] > rewards.mean()).double() - 0.2 for i in range(GROUP)},
         "is_above": (rewards > rewards.mean()).double(),
         "is_below": (rewards < rewards.mean()).double(),
         "mean": rewards.mean(),
@@ -192,7 +192,7 @@ def _told(kept: Tensor, moment: Tensor, step: Tensor, part: Tensor) -> dict[str,
         "after": right[at + 1][0],
         "right_now": right[done.long().reshape(1)][0],
         "done": done,
-        "dead": torch.where(dead & (number[1:] <= done), -0.12, torch.nan),
+        "dead": torch.full_like(number[1:], -0.12).where(dead & (number[1:] <= done), torch.nan),
         "dead_count": (dead & (number[1:] <= step)).double().sum(),
         **{name: flag.double() for name, flag in flags.items()},
     }

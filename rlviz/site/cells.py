@@ -16,12 +16,12 @@ from typing import Any
 import nbformat
 
 from rlviz.algorithms import GRPO
-from rlviz.lessons.predictions import UNPREDICTED
 from rlviz.markup import Markup, element
 from rlviz.page.widget import STARTED, pack
 from rlviz.runs import playground
 from rlviz.site.html import File, data
 
+UNPREDICTED = "you made no prediction; the run says"  # what a saved lesson prints before a result
 WORDS = {  # of a lesson → what its page says in their place
     "Run the next two cells (**Shift + Enter**), then press **Train**": "Press **Train**",
     "Press **Stop** when you like. **Resume** goes on": "Press **Pause** when you like; **Train** goes on",

@@ -272,7 +272,7 @@ def test_each_slide_fits_a_projector_and_a_printed_page_and_keys_and_buttons_lea
 
 def test_a_control_of_a_slide_keeps_its_keys_but_for_the_clicker_s(visit: Callable[..., Page], decks: Path) -> None:
     page = visit("slides/1.html", root=decks)
-    fitted(page, 3)
+    fitted(page, 2)
     clip = page.locator("[data-picture=clip]")
     clip.scroll_into_view_if_needed()
     here = page.evaluate(SEEN)

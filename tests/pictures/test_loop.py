@@ -38,7 +38,7 @@ def test_the_first_step_by_hand():
     assert names.array("rewards").tolist() == [1, 0, 0, 0] and names.one("mean") == 0.25
     assert [names.one(f"A_{i}") for i in range(4)] == pytest.approx([1.5, -0.5, -0.5, -0.5], rel=1e-3)
     # at ratio 1 each token is pushed by its A
-    first = shown(moment=LAST - UPDATES)
+    first = shown(moment=LAST - 1 - UPDATES)
     assert first.array("push") == pytest.approx(np.repeat([1.5, -0.5, -0.5, -0.5], 3), rel=1e-3)
     assert [first.one(f"ratio_{i}") for i in range(12)] == pytest.approx([1.0] * 12)
 
@@ -46,13 +46,13 @@ def test_the_first_step_by_hand():
 def test_the_second_update_by_hand():
     # ΣA = 0, so ∂J/∂z(digit) is the sum of A over who wrote it, over 12. First place, digits 2 3 0 2: 1/12 for 2, −.5/12 for 3
     # and 0; times 2.5 the logits are .2083, −.1042, −.1042, 0, 0, and p(2) = 1.2316/5.0338 = .2447: ratio 1.223, beyond 1.2
-    names = shown(moment=LAST - UPDATES + 1)
+    names = shown(moment=LAST - 1 - UPDATES + 1)
     ratios = [names.one(f"ratio_{3 * i}") for i in range(4)]
     assert ratios == pytest.approx([1.2233, 0.8950, 0.8950, 1.2233], abs=2e-4)
     # cut where A > 0 beyond 1.2; the wrong response with the same digit is pushed down, by r · A
     assert names.array("is_cut").tolist() == [1, 1, 1, *[0] * 9]
     assert names.array("push")[9] == pytest.approx(-0.5 * 1.2233, rel=1e-3)
-    wider = shown(GRPO, moment=LAST - UPDATES + 1, eps_high=0.5)
+    wider = shown(GRPO, moment=LAST - 1 - UPDATES + 1, eps_high=0.5)
     assert wider.one("cut") == 0 and wider.array("push")[0] == pytest.approx(1.5 * 1.2233, rel=1e-3)
 
 
@@ -94,7 +94,15 @@ def test_what_is_in_sight_at_which_moment():
     for moment, flag in order:
         assert shown(moment=moment).one(flag) == 1 and shown(moment=moment - 1).one(flag) == 0
     assert not shown(moment=15).array("push").any()
-    assert [shown(moment=moment).one("progress") for moment in (0, 6, 12, 15, LAST - 1, LAST)] == [0, 0.5, 1, 2, 3, 4]
+    assert [shown(moment=moment).one("progress") for moment in (0, 6, 12, 15, LAST - 2, LAST - 1, LAST)] == [
+        0,
+        0.5,
+        1,
+        2,
+        3,
+        3.5,
+        4,
+    ]
     assert np.isfinite(shown(moment=LAST - 1, step=3).array("right")).sum() == 3
     assert np.isfinite(shown(moment=LAST, step=3).array("right")).sum() == 4
 
@@ -121,10 +129,10 @@ def test_a_dead_group_says_so_and_moves_nothing():
 
 def test_algorithms_differ_as_their_pieces_do():
     # RLOO: A = 1 − 0 for the right one, 0 − ⅓ for the others, and no clip
-    names = shown(RLOO, moment=LAST - UPDATES + 1)
+    names = shown(RLOO, moment=LAST - 1 - UPDATES + 1)
     assert [names.one(f"A_{i}") for i in range(4)] == pytest.approx([1, -1 / 3, -1 / 3, -1 / 3])
     assert names.one("cut") == 0
-    assert shown(DAPO, moment=LAST - UPDATES + 1).one("cut") == 0  # 1.22 is below 1.28
+    assert shown(DAPO, moment=LAST - 1 - UPDATES + 1).one("cut") == 0  # 1.22 is below 1.28
     # DCPO remembers: a group all wrong after one that was not has advantages of the prompt's history
     steps = [shown(DCPO, step=step) for step in range(2, 6)]
     assert any(names.one("count") == 0 and names.one("A_least") < 0 for names in steps)

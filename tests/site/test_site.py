@@ -23,6 +23,7 @@ from rlviz.markup import Markup
 from rlviz.page.widget import fragment, pack
 from rlviz.runs import playground
 from rlviz.runs.recordings import RECORDINGS, packed
+from rlviz.lessons import predictions
 from rlviz.site import build, cells, html, lessons, pages
 from rlviz.site.controls import check_controls, named_controls
 from rlviz.site.search import entries
@@ -188,6 +189,10 @@ def test_a_lesson_s_page_has_no_imports_no_undone_exercise_and_no_word_about_run
     assert "before you read on" in text
     assert "torch" not in text and "Not yet" not in text and "check" in text and "<table>" not in text
     assert text.count("How many? The run says 3.") == 2
+
+
+def test_a_page_knows_what_a_lesson_prints_before_a_result_of_which_nothing_was_predicted():
+    assert cells.UNPREDICTED == predictions.UNPREDICTED  # the site imports no lessons
 
 
 @pytest.mark.parametrize("words", ["Press **Shift + Enter**.", "Run the next two cells.", "Change it and rerun."])
