@@ -18,12 +18,12 @@ from typer.testing import CliRunner
 
 from rlviz.algorithms import ALGORITHMS, GRPO, RELATIVES, command_name, numbers, show
 from rlviz.cli import app, lab
+from rlviz.lessons import predictions
 from rlviz.lessons.predictions import Prediction
 from rlviz.markup import Markup
 from rlviz.page.widget import fragment, pack
 from rlviz.runs import playground
 from rlviz.runs.recordings import RECORDINGS, packed
-from rlviz.lessons import predictions
 from rlviz.site import build, cells, html, lessons, pages
 from rlviz.site.controls import check_controls, named_controls
 from rlviz.site.search import entries
