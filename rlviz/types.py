@@ -23,6 +23,8 @@ class Batch:
     it when `mask` is only a part of the batch that is meant (rows dropped, micro-batches), computed on the whole; and so with
     chosen, the tokens that the surrogate chooses. entropy: H of the next-token distribution now, with gradient, needed by a
     surrogate that asks for it. sampler_logp: log-probabilities with which the tokens were drawn; None: π_old itself drew them.
+    observed: the tokens that the environment wrote, None where nothing is learnt from them; observed_weights: the share of each
+    in the loss on them, left None as `weights` is.
     """
 
     old_logp: Float[Tensor, "P G T"]
@@ -33,6 +35,8 @@ class Batch:
     entropy: Float[Tensor, "P G T"] | None = None
     chosen: Bool[Tensor, "P G T"] | None = None
     sampler_logp: Float[Tensor, "P G T"] | None = None
+    observed: Bool[Tensor, "P G T"] | None = None
+    observed_weights: Float[Tensor, "P G T"] | None = None
 
 
 @dataclass(frozen=True)

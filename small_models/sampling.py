@@ -48,7 +48,7 @@ class Samples:
 
     @property
     def there(self) -> Tensor:
-        """[P, G, T]: true on every token of a response, whoever wrote it."""
+        """[P, G, T]: true on every token of a response, whether the policy or a tool wrote it."""
         return self.mask | self.observed
 
     @property
@@ -280,7 +280,7 @@ def sample(
     """Draw `group_size` responses to each prompt.
 
     A prompt is encoded once for its whole group, and a finished response leaves the batch. Each response depends on
-    its own row of uniform numbers, so it stays the same whoever else is in the batch. `temperature=0` takes the
+    its own row of uniform numbers, so it stays the same whatever else is in the batch. `temperature=0` takes the
     likeliest token and reports log-probabilities at temperature 1. `stop_at_end=False` draws `max_new_tokens` for
     everyone (for timing). A `task` with a tool answers the calls in the responses to its prompts: what it writes passes
     through the same cache, and counts among the `max_new_tokens`. Raises ValueError for a setting out of range, or more

@@ -1,5 +1,6 @@
 """Numbers and rules that the course's prose states are what the library computes, and what its committed outputs print."""
 
+import ast
 import inspect
 import re
 from pathlib import Path
@@ -10,11 +11,13 @@ import torch
 
 from rlviz import GRPO, GSPO
 from rlviz.algorithms import ALGORITHMS
-from rlviz.lessons.puzzles import l00
+from rlviz.lessons.puzzles import start_here
 from rlviz.pictures import explore_overlong
 from rlviz.pieces.shaping import SoftOverlongPunishment
+from tests.private_words import PRIVATE
 
-COURSE = Path(__file__).parent.parent / "notebooks"
+ROOT = Path(__file__).parent.parent
+COURSE = ROOT / "notebooks"
 SHEETS = {
     "cheatsheet.md": {
         "mean, mean": "mean of responses' means",
@@ -31,9 +34,9 @@ SHEETS = {
 }
 
 
-def lesson(number):
+def lesson(name):
     """Return a lesson's text and what its cells printed."""
-    (file,) = COURSE.glob(f"{number}_*.ipynb")
+    (file,) = COURSE.glob(f"[0-9]*_{name}.ipynb")
     cells = nbformat.read(file, 4).cells
     text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
     outputs = [output for cell in cells for output in cell.get("outputs", [])]
@@ -63,19 +66,19 @@ def test_a_cheat_sheet_says_which_mean_each_algorithm_takes(sheet):
     assert {name: said[name] for name in known} == known
 
 
-def test_the_slides_say_how_narrow_gspo_s_limits_are_and_how_many_tokens_lesson_09_clips():
+def test_the_slides_say_how_narrow_gspo_s_limits_are_and_how_many_tokens_the_lesson_clips():
     slides = (COURSE / "teaching/slides/2.md").read_text("utf-8")
     narrower = sorted(
         round(getattr(GRPO.bounds, side) / getattr(GSPO.bounds, side)) for side in ("eps_low", "eps_high")
     )
     assert "{} to {} times narrower".format(*narrower) in slides
-    printed = re.search(r"GSPO paper's +([\d.]+) +([\d.]+) +([\d.]+) ", lesson("09")[1])
+    printed = re.search(r"GSPO paper's +([\d.]+) +([\d.]+) +([\d.]+) ", lesson("gspo")[1])
     clipped = sorted(round(float(share)) for share in printed.groups())
-    assert f"lesson 09 it clips {clipped[0]} to {clipped[-1]} % of the tokens" in slides
+    assert f"lesson 08 it clips {clipped[0]} to {clipped[-1]} % of the tokens" in slides
 
 
-def test_lesson_07_weighs_the_punishment_as_the_paper_does():
-    text = lesson("07")[0]
+def test_the_lesson_on_dapo_weighs_the_punishment_as_the_paper_does():
+    text = lesson("dapo")[0]
     rewards, lengths = torch.tensor([[1.0]]), torch.tensor([[15]])
     paper = SoftOverlongPunishment(max_length=16, cache=4)(rewards, lengths).item()  # of rewards 1 and −1
     ours = SoftOverlongPunishment(max_length=16, cache=4, factor=0.5, floor=-0.5)(rewards, lengths).item()
@@ -90,7 +93,7 @@ def test_lesson_07_weighs_the_punishment_as_the_paper_does():
 
 
 def test_lesson_00_says_how_much_was_chosen_and_how_much_sharpened():
-    text, printed = lesson("00")
+    text, printed = lesson("start_here")
     found = re.findall(r"sums in ([\d.]+) of the answers, right ([\d.]+); without them right ([\d.]+)", printed)
     (share, right, guessed), (later, sharpened, _) = [[float(number) for number in row] for row in found]
     chosen = later * right + (1 - later) * guessed  # had only the share of answers with sums changed
@@ -108,15 +111,15 @@ def test_lesson_00_says_how_much_was_chosen_and_how_much_sharpened():
 
 
 def test_dead_groups_of_two_in_lesson_00():
-    success = float(re.search(r"for p = (\.\d+)", inspect.getsource(l00))[1])
+    success = float(re.search(r"for p = (\.\d+)", inspect.getsource(start_here))[1])
     dead = f"{success**2 + (1 - success) ** 2:.2f}".lstrip("0")
-    assert f"for p = .34: {dead}." in l00.RUN.why[l00.RUN.does]
+    assert f"for p = .34: {dead}." in start_here.RUN.why[start_here.RUN.does]
     solution = nbformat.read(COURSE / "solutions/00_start_here.ipynb", 4).cells
     assert f"for p = .34: {dead}." in str([cell.get("outputs") for cell in solution])
 
 
-def test_what_top_p_leaves_out_in_lesson_11():
-    text = lesson("11")[0]
+def test_what_top_p_leaves_out_in_the_lesson_on_entropy():
+    text = lesson("keeping_entropy")[0]
     policy = (0.6, 0.3, 0.1)
     sampled = [p / (0.6 + 0.3) for p in policy[:2]]  # the smallest set of probability .9, and nothing else
     written = ", ".join(f"{p:.3f}".removeprefix("0") for p in sampled)
@@ -125,3 +128,34 @@ def test_what_top_p_leaves_out_in_lesson_11():
     assert len(weights) == 1
     assert f"the weight w = {weights.pop()} of what was sampled is missing" in text
     assert "ratios are wrong" not in text
+
+
+def prose():
+    """Yield all that a reader of the course or of the library's words may read: a place, and its text on one line.
+
+    Markdown but for the history of changes; every cell of every notebook; each string in the code, of which docstrings,
+    captions and errors are some.
+    """
+    for file in sorted(ROOT.rglob("*.md")):
+        if file.name != "CHANGELOG.md" and not any(part.startswith(".") for part in file.relative_to(ROOT).parts):
+            yield file, "text", file.read_text("utf-8")
+    for file in sorted(COURSE.rglob("*.ipynb")):
+        for place, cell in enumerate(nbformat.read(file, 4).cells):
+            yield file, f"cell {place}", cell.source
+    for file in sorted([*(ROOT / "rlviz").rglob("*.py"), *(ROOT / "small_models").rglob("*.py")]):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield file, f"line {node.lineno}", node.value
+
+
+def test_no_text_has_words_that_only_their_author_understands():
+    patterns = {re.compile(rf"(?<!\w)(?:{words})(?!\w)", re.I): instead for words, instead in PRIVATE.items()}
+    texts = [(file, place, " ".join(text.split())) for file, place, text in prose()]
+    assert len({file for file, _, _ in texts}) > 200  # lessons, solutions, teaching, the library
+    found = [
+        f"{file.relative_to(ROOT)}, {place}: …{text[max(0, one.start() - 40) : one.end() + 40]}… write: {instead}"
+        for file, place, text in texts
+        for pattern, instead in patterns.items()
+        for one in pattern.finditer(text)
+    ]
+    assert found == []

@@ -12,11 +12,11 @@ from rlviz import DAPO, DCPO
 from rlviz.study import quoted
 
 COURSE = Path(__file__).parent.parent / "notebooks"
-PLANS = sorted((COURSE / "teaching").glob("[0-9][0-9].md"))
+PLANS = sorted((COURSE / "teaching").glob("[0-9]*.md"))
 
 
 def cells(lesson):
-    return nbformat.read(next(COURSE.glob(f"{lesson}_*.ipynb")), as_version=4).cells
+    return nbformat.read(next(COURSE.glob(f"[0-9]*_{lesson}.ipynb")), as_version=4).cells
 
 
 def prose(lesson):
@@ -59,30 +59,66 @@ def at_the_second_visit(rewards):
 
 
 QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
-    ("10", "an all-wrong group gets # each", lambda: at_the_second_visit([0.0] * 4)[:1]),
+    ("dcpo", "an all-wrong group gets # each", lambda: at_the_second_visit([0.0] * 4)[:1]),
     (
-        "teaching/08.md",
+        "teaching/07_dupo_and_agents.md",
         "the tool's digit, # to # nats",
-        lambda: [printed("08", f"log π at step {n:2}", 1)[0] for n in (1, 15)],
+        lambda: [printed("dupo_and_agents", f"log π at step {n:2}", 1)[0] for n in (1, 15)],
     ),
-    ("teaching/09.md", "a width of 0.03 ends at # to #,", lambda: extremes(printed("09", "GSPO 0.03")[3:6])),
-    ("teaching/09.md", "GRPO with 0.2 at # to #", lambda: extremes(printed("09", "GRPO 0.2")[3:6])),
-    ("teaching/10.md", "DCPO's seed 1 ends at # of", lambda: printed("10", "DCPO  ")[-2:-1]),
-    ("teaching/10.md", "reach from # to #,", lambda: extremes(printed("10", "GRPO  ")[-3:] + ran("10", "GRPO"))),
-    ("teaching/12.md", "rejected responses at # nats", lambda: printed("12", "rejected_gain      β = 0.1")[:1]),
-    ("teaching/12.md", "and at # with 1", lambda: [sum(printed("12", "rejected_gain      β = 1 ")) / 3]),
+    ("teaching/08_gspo.md", "a width of 0.03 ends at # to #,", lambda: extremes(printed("gspo", "GSPO 0.03")[3:6])),
+    ("teaching/08_gspo.md", "GRPO with 0.2 at # to #", lambda: extremes(printed("gspo", "GRPO 0.2")[3:6])),
+    ("teaching/09_dcpo.md", "DCPO's seed 1 ends at # of", lambda: printed("dcpo", "DCPO  ")[-2:-1]),
     (
-        "teaching/12.md",
-        "one seed of three falls to #.",
-        lambda: printed("12", "seed 1: right after 50, 100, … 300 updates")[5:6],
+        "teaching/09_dcpo.md",
+        "reach from # to #,",
+        lambda: extremes(printed("dcpo", "GRPO  ")[-3:] + ran("dcpo", "GRPO")),
     ),
-    ("teaching/13.md", "(# at step 10,", lambda: printed("13", "leash, β = .5  step 10")[-1:]),
-    ("teaching/13.md", "at step 10, # at the end)", lambda: [sum(printed("13", "leash, β = .5        right")[:3]) / 3]),
-    ("teaching/14.md", "a lag of 2 steps costs # in", lambda: lost(2)[:1]),
-    ("teaching/14.md", "of 4 steps #. With", lambda: lost(4)[:1]),
-    ("teaching/14.md", "lose between # and #:", lambda: lost(8)[1:]),
-    ("teaching/15.md", "in the race spread over #,", lambda: spread(printed("15", "GRPO  ")[:3])),
-    ("teaching/15.md", "in the table of variants over #:", lambda: spread(ran("15", "GRPO"))),
+    (
+        "teaching/14_preferences_and_dpo.md",
+        "rejected responses at # nats",
+        lambda: printed("preferences_and_dpo", "rejected_gain      β = 0.1")[:1],
+    ),
+    (
+        "teaching/14_preferences_and_dpo.md",
+        "and at # with 1",
+        lambda: [sum(printed("preferences_and_dpo", "rejected_gain      β = 1 ")) / 3],
+    ),
+    (
+        "teaching/14_preferences_and_dpo.md",
+        "one seed of three falls to #.",
+        lambda: printed("preferences_and_dpo", "seed 1: right after 50, 100, … 300 updates")[5:6],
+    ),
+    (
+        "teaching/12_reward_hacking.md",
+        "(# at step 10,",
+        lambda: printed("reward_hacking", "leash, β = .5  step 10")[-1:],
+    ),
+    (
+        "teaching/12_reward_hacking.md",
+        "at step 10, # at the end)",
+        lambda: [sum(printed("reward_hacking", "leash, β = .5        right")[:3]) / 3],
+    ),
+    ("teaching/15_two_engines.md", "a lag of 2 steps costs # in", lambda: lost(2)[:1]),
+    ("teaching/15_two_engines.md", "of 4 steps #. With", lambda: lost(4)[:1]),
+    ("teaching/15_two_engines.md", "lose between # and #:", lambda: lost(8)[1:]),
+    (
+        "teaching/17_the_family.md",
+        "five seeds in section 6 spread over #,",
+        lambda: spread(printed("the_family", "GRPO  ")),
+    ),
+    ("teaching/17_the_family.md", "in the table of variants over #:", lambda: spread(ran("the_family", "GRPO"))),
+    (
+        "the_family",
+        "GRPO's limits ends at # to #, and",
+        lambda: extremes(ran("the_family", "CISPO, limits .8 and 1.2")),
+    ),
+    ("the_family", "and GRPO at # to # ([runs]", lambda: extremes(ran("the_family", "GRPO"))),
+    ("the_family", "the policy ends at # to #:", lambda: extremes(ran("the_family", "no gradient beyond the limits"))),
+    (
+        "the_family",
+        "upper limit of 2 CISPO ends at # to #.",
+        lambda: extremes(ran("the_family", "CISPO, upper limit 2")),
+    ),
     *(
         (f"teaching/{sheet}.md", words, numbers)
         for sheet in ("cheatsheet", "cheatsheet.zh")
@@ -112,7 +148,7 @@ def differs(text, words, numbers):
 
 @pytest.mark.parametrize(("page", "words", "numbers"), QUOTED, ids=[f"{page} {words}" for page, words, _ in QUOTED])
 def test_what_is_quoted_was_measured(page, words, numbers):
-    text = prose(page) if page.isdigit() else (COURSE / page).read_text(encoding="utf-8")
+    text = (COURSE / page).read_text(encoding="utf-8") if "/" in page else prose(page)
     assert differs(text, words, numbers()) == ""
 
 
@@ -132,18 +168,23 @@ def test_a_plan_gives_a_cell_the_seconds_that_the_lesson_gives_it(plan):
         for run in re.findall(r"((?:\d+(?:, | and | to ))*\d+) seconds", text)
         for number in re.findall(r"\d+", run)
     ]
-    code = [cell.source for cell in cells(plan.stem) if cell.cell_type == "code"]
+    code = [cell.source for cell in cells(plan.stem[3:]) if cell.cell_type == "code"]
     assert set(said) <= {number for source in code for number in re.findall(r"^# (\d+) seconds?", source, re.M)}
 
 
 def test_where_the_weight_is_needed():
-    """Lesson 14: of four arms the lag is repaired where bad responses are weighted, and good ones alone lose everything."""
+    """Lesson 15: of four arms the lag is repaired where bad responses are weighted, and good ones alone lose everything."""
     both, bad, good, none = (
-        ran("14", f"8 steps old{arm}") for arm in (", weighted", ", weighted where A < 0", ", weighted where A > 0", "")
+        ran("two_engines", f"8 steps old{arm}")
+        for arm in (", weighted", ", weighted where A < 0", ", weighted where A > 0", "")
     )
     assert min(both + bad) > max(none) + 0.2
     assert max(good) < 0.01 < min(none)
-    assert printed("14", "8 steps old, w on A < 0  right at the end, by seed:") == [round(x, 2) for x in bad[:2]]
-    assert printed("14", "8 steps old, w on A > 0  right at the end, by seed:") == [round(x, 2) for x in good[:2]]
-    assert min(ran("14", "8 steps old, weighted where A < 0, cap 1")) > max(none) + 0.15
-    assert max(ran("14", "8 steps old, weighted where A > 0, cap 1")) < 0.01
+    assert printed("two_engines", "8 steps old, w on A < 0  right at the end, by seed:") == [
+        round(x, 2) for x in bad[:2]
+    ]
+    assert printed("two_engines", "8 steps old, w on A > 0  right at the end, by seed:") == [
+        round(x, 2) for x in good[:2]
+    ]
+    assert min(ran("two_engines", "8 steps old, weighted where A < 0, cap 1")) > max(none) + 0.15
+    assert max(ran("two_engines", "8 steps old, weighted where A > 0, cap 1")) < 0.01

@@ -59,45 +59,47 @@ def widths(algorithm: Any, width: float) -> Any:
 
 
 open_below = 0.999  # a lower limit of .001, which no ratio reaches
-of_9 = TrainSettings(steps=20, num_prompts=12, lr=1e-4, lr_warmup_steps=5, updates_per_rollout=8)
-of_10 = replace(of_9, prompt_pool=48)
-of_15 = TrainSettings(steps=20, num_prompts=16, group_size=4, lr_warmup_steps=5, updates_per_rollout=4)
-of_14 = TrainSettings(steps=48, num_prompts=16, sampler_lag=8)
-high = replace(of_9, steps=16, lr=3e-4)
+of_gspo = TrainSettings(steps=20, num_prompts=12, lr=1e-4, lr_warmup_steps=5, updates_per_rollout=8)
+of_dcpo = replace(of_gspo, prompt_pool=48)
+of_the_family = TrainSettings(steps=20, num_prompts=16, group_size=4, lr_warmup_steps=5, updates_per_rollout=4)
+of_two_engines = TrainSettings(steps=48, num_prompts=16, sampler_lag=8)
+high = replace(of_gspo, steps=16, lr=3e-4)
 cispo = replace(FREE, surrogate=clipped_weight)
 three = range(3)
 
 # (lesson, what, algorithm, settings, seeds)
 RUNS: list[tuple[str, str, Any, TrainSettings, range]] = [
-    ("03", "PPO", PPO, default_settings(PPO, steps=30), three),
-    ("03", "PPO, own reward − V", replace(PPO, advantage=advantage_with(gae_advantages.wrong["own reward minus value"])),
+    ("ppo", "PPO", PPO, default_settings(PPO, steps=30), three),
+    ("ppo", "PPO, own reward − V", replace(PPO, advantage=advantage_with(gae_advantages.wrong["own reward minus value"])),
      default_settings(PPO, steps=30), three),
-    ("03", "PPO, padding in the recursion", replace(PPO, advantage=advantage_with(gae_advantages.wrong["padding bootstrapped"])),
+    ("ppo", "PPO, padding in the recursion", replace(PPO, advantage=advantage_with(gae_advantages.wrong["padding bootstrapped"])),
      default_settings(PPO, steps=30), three),
-    ("03", "PPO, λ 0", PPO.with_parameters(lam=0.0), default_settings(PPO, steps=30), three),
-    ("03", "PPO, λ 1", PPO.with_parameters(lam=1.0), default_settings(PPO, steps=30), three),
-    ("09", "lr 1e-4, GRPO .2", FREE, of_9, three),
-    ("09", "lr 1e-4, GSPO .0003", GSPO, of_9, three),
-    ("09", "lr 1e-4, GSPO .03", widths(GSPO, 0.03), of_9, three),
-    ("09", "lr 3e-4, GSPO .03", widths(GSPO, 0.03), high, three),
-    ("09", "lr 3e-4, GRPO .01", widths(FREE, 0.01), high, three),
-    ("09", "lr 3e-4, GRPO .0003", widths(FREE, 0.0003), high, three),
-    ("10", "lr 3e-4, GRPO", FREE, replace(of_10, lr=3e-4), three),
-    ("10", "lr 3e-4, GRPO, sum over responses", replace(FREE, aggregate=DCPO.aggregate), replace(of_10, lr=3e-4), three),
-    ("10", "GRPO", FREE, of_10, range(3, 9)),
-    ("10", "DCPO", DCPO, of_10, range(3, 9)),
-    ("14", "8 steps old", weight_on(), of_14, three),
-    ("14", "8 steps old, weighted", weight_on(-1.0, 1.0), of_14, three),
-    ("14", "8 steps old, weighted where A < 0", weight_on(-1.0), of_14, three),
-    ("14", "8 steps old, weighted where A > 0", weight_on(1.0), of_14, three),
-    ("14", "8 steps old, weighted where A < 0, cap 1", weight_on(-1.0, cap=1.0), of_14, three),
-    ("14", "8 steps old, weighted where A > 0, cap 1", weight_on(1.0, cap=1.0), of_14, three),
-    ("15", "GRPO", FREE, of_15, three),
-    ("15", "no gradient beyond the limits", replace(FREE, surrogate=uncut_inside), of_15, three),
-    ("15", "no clip", replace(FREE, surrogate=unclipped, bounds=no_bounds), of_15, three),
-    ("15", "CISPO, limits .8 and 1.2", cispo, of_15, three),
-    ("15", "CISPO, upper limit 1.2", replace(cispo, bounds=FixedBounds(eps_low=open_below, eps_high=0.2)), of_15, three),
-    ("15", "CISPO, upper limit 2", replace(cispo, bounds=FixedBounds(eps_low=open_below, eps_high=1.0)), of_15, three),
+    ("ppo", "PPO, λ 0", PPO.with_parameters(lam=0.0), default_settings(PPO, steps=30), three),
+    ("ppo", "PPO, λ 1", PPO.with_parameters(lam=1.0), default_settings(PPO, steps=30), three),
+    ("gspo", "lr 1e-4, GRPO .2", FREE, of_gspo, three),
+    ("gspo", "lr 1e-4, GSPO .0003", GSPO, of_gspo, three),
+    ("gspo", "lr 1e-4, GSPO .03", widths(GSPO, 0.03), of_gspo, three),
+    ("gspo", "lr 3e-4, GSPO .03", widths(GSPO, 0.03), high, three),
+    ("gspo", "lr 3e-4, GRPO .01", widths(FREE, 0.01), high, three),
+    ("gspo", "lr 3e-4, GRPO .0003", widths(FREE, 0.0003), high, three),
+    ("dcpo", "lr 3e-4, GRPO", FREE, replace(of_dcpo, lr=3e-4), three),
+    ("dcpo", "lr 3e-4, GRPO, sum over responses", replace(FREE, aggregate=DCPO.aggregate), replace(of_dcpo, lr=3e-4), three),
+    ("dcpo", "GRPO", FREE, of_dcpo, range(3, 9)),
+    ("dcpo", "DCPO", DCPO, of_dcpo, range(3, 9)),
+    ("two_engines", "8 steps old", weight_on(), of_two_engines, three),
+    ("two_engines", "8 steps old, weighted", weight_on(-1.0, 1.0), of_two_engines, three),
+    ("two_engines", "8 steps old, weighted where A < 0", weight_on(-1.0), of_two_engines, three),
+    ("two_engines", "8 steps old, weighted where A > 0", weight_on(1.0), of_two_engines, three),
+    ("two_engines", "8 steps old, weighted where A < 0, cap 1", weight_on(-1.0, cap=1.0), of_two_engines, three),
+    ("two_engines", "8 steps old, weighted where A > 0, cap 1", weight_on(1.0, cap=1.0), of_two_engines, three),
+    ("the_family", "GRPO", FREE, of_the_family, three),
+    ("the_family", "no gradient beyond the limits", replace(FREE, surrogate=uncut_inside), of_the_family, three),
+    ("the_family", "no clip", replace(FREE, surrogate=unclipped, bounds=no_bounds), of_the_family, three),
+    ("the_family", "CISPO, limits .8 and 1.2", cispo, of_the_family, three),
+    ("the_family", "CISPO, upper limit 1.2", replace(cispo, bounds=FixedBounds(eps_low=open_below, eps_high=0.2)),
+     of_the_family, three),
+    ("the_family", "CISPO, upper limit 2", replace(cispo, bounds=FixedBounds(eps_low=open_below, eps_high=1.0)),
+     of_the_family, three),
 ]  # fmt: skip
 
 
@@ -112,7 +114,7 @@ def row(lesson: str, what: str, algorithm: Any, settings: TrainSettings, seed: i
 
 def main() -> None:
     """Train what is missing, and write the file after each run."""
-    rows = pd.read_csv(FILE, dtype={"lesson": str}).to_dict("records") if FILE.exists() else []
+    rows = pd.read_csv(FILE).to_dict("records") if FILE.exists() else []
     done = {(known["lesson"], known["run"], known["seed"]) for known in rows}
     for lesson, what, algorithm, settings, seeds in RUNS:
         for seed in seeds:

@@ -26,6 +26,7 @@ from rlviz.algorithms.relatives import (
     DECOUPLED_PPO,
     DISTILLATION,
     DPPO_TV,
+    ECHO,
     ENTROPY_BONUS,
     FORKING_TOKENS,
     GDPO,

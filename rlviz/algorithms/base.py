@@ -163,6 +163,11 @@ class PolicyGradient:
         return ("actor", "reference") if self.needs_reference else ("actor",)
 
     @property
+    def learns_observations(self) -> bool:
+        """Whether the loss asks for the tokens that the environment wrote."""
+        return False
+
+    @property
     def min_group_size(self) -> int:
         """The fewest responses to a prompt with which the advantage is defined."""
         return self.can.min_group_size

@@ -9,13 +9,14 @@ from typing import Any
 
 from rlviz.algorithms.actor_critic import ActorCritic
 from rlviz.algorithms.base import GroupPolicyGradient
+from rlviz.algorithms.observing import ObservingPolicyGradient
 from rlviz.algorithms.preference import PreferenceOptimization
 from small_models.checks import annotations_of, check_type, shown
 
 _HERE = "rlviz.pieces."
 _KINDS = {
     f"{kind.__module__}:{kind.__qualname__}": kind
-    for kind in (GroupPolicyGradient, ActorCritic, PreferenceOptimization)
+    for kind in (GroupPolicyGradient, ObservingPolicyGradient, ActorCritic, PreferenceOptimization)
 }
 
 

@@ -17,6 +17,7 @@ from rlviz.algorithms.actor_critic import ActorCritic
 from rlviz.algorithms.base import PolicyGradient
 from rlviz.algorithms.family import Algorithm
 from rlviz.algorithms.formulas import Formulas, formulas
+from rlviz.algorithms.observing import ObservingPolicyGradient
 from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.algorithms.slots import parameters_of
 from rlviz.pieces import aggregation
@@ -188,6 +189,10 @@ class _Writer:
             if algorithm.entropy_weight:
                 takes.append("entropy")
                 minimised.append(f"- {algorithm.entropy_weight:g} * {total}(entropy, weights, mask)")
+        if isinstance(algorithm, ObservingPolicyGradient):
+            takes.append("observed")
+            shares = f"{self.function(aggregation.token_mean)}(observed)"
+            minimised.append(f"+ {total}({self.piece(algorithm.observation_loss)}(logp), {shares}, observed)")
         given = [name for name in dict.fromkeys(takes) if name != "ratio"]
         return [f"def loss({', '.join(given)}):", *lines, f"    return {' '.join(minimised)}"]
 

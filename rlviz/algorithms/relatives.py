@@ -15,6 +15,7 @@ Unbiased KL   arXiv 2512.02556   β r k3 in place of β k3: the penalty's gradie
 MaxRL         arXiv 2602.02710   A = (R − mean) / mean: up the logarithm of the accuracy
 Pass@k        arXiv 2508.10751   A = how much more often k responses with this one hold a right one, standardised
 RFT           arXiv 2308.01825   A = R: cross-entropy on one's own right responses, renewed at each step
+ECHO          arXiv 2605.24517   GRPO, and λ times the cross-entropy of what a tool wrote, which all others leave out
 OPO           arXiv 2505.23585   A = R − mean weighted by length, exactly on policy
 KL-Cov        arXiv 2505.22617   J = r A − β |log r| on the few tokens where A and log π covary most
 GDPO          arXiv 2601.05242   A = z(answer) + z(format), each standardised in its group, the sum whitened over the batch
@@ -46,6 +47,7 @@ from dataclasses import replace
 from rlviz.algorithms.dapo import DAPO
 from rlviz.algorithms.grpo import GRPO
 from rlviz.algorithms.gspo import GSPO
+from rlviz.algorithms.observing import ObservingPolicyGradient
 from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.pieces.advantages import (
     BestOfK,
@@ -63,6 +65,7 @@ from rlviz.pieces.aggregation import Constant, token_mean
 from rlviz.pieces.bounds import ChangeBounds, FixedBounds, UpperBound, no_bounds
 from rlviz.pieces.kl import KLInReward, KLToOld, UnbiasedKL, k2, k3
 from rlviz.pieces.mismatch import FullWeight, MaskedWeight, TruncatedWeight
+from rlviz.pieces.observation import ObservationCrossEntropy
 from rlviz.pieces.preference import (
     LengthNormalized,
     MarginPreference,
@@ -225,6 +228,13 @@ RFT = replace(
     from_grpo={"kl": NO_KL},
 )
 
+ECHO = ObservingPolicyGradient(
+    **GRPO.slots(),
+    name="ECHO",
+    source="arXiv 2605.24517",
+    observation_loss=ObservationCrossEntropy(),
+)
+
 OPO = replace(
     GRPO,
     name="OPO",
@@ -339,6 +349,7 @@ RELATIVES = (
     MAX_RL,
     PASS_AT_K,
     RFT,
+    ECHO,
     OPO,
     *OF_TOKENS,
     *TWO_ENGINES,

@@ -139,6 +139,12 @@ class ValueLoss(Protocol):
     def __call__(self, values: Tokens, old_values: Tokens, returns: Tokens) -> Tokens: ...
 
 
+class ObservationLoss(Protocol):
+    """The loss of each token that the environment wrote."""
+
+    def __call__(self, logp: Tokens) -> Tokens: ...
+
+
 class Controller(Protocol):
     """The next beta of the KL term, from the KL of an update in nats per token and the number of responses behind it."""
 

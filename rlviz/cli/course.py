@@ -34,7 +34,7 @@ def course(
 
 def predictions(
     folder: Annotated[Path, typer.Argument(help="Shared folder with the students' predictions, nested as you like.")],
-    lesson: Annotated[str, typer.Option(help="Lesson, such as 04_grpo.")],
+    lesson: Annotated[str, typer.Option(help="Lesson, such as 03_grpo.")],
     out: Annotated[Path, typer.Option(help="Picture to write: PNG, SVG or PDF.")] = Path("room.png"),
 ) -> None:
     """Draw what a room predicted: a histogram for each question, and the result as a line."""

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import webbrowser
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -51,6 +51,8 @@ def lab(
         report = copy_course(folder, edition)
         console.print(f"{len(report.written)} files copied to {escape(str(folder))}", soft_wrap=True)
         console.print("Answers and solutions are in its folder solutions/.")
+        if report.removed:
+            console.print(f"{len(report.removed)} files of an older course removed; nobody had changed them")
         if report.kept:
             console.print(f"Left alone, because you changed them: {', '.join(report.kept)}", soft_wrap=True)
         fold_sidebar(folder / _WORKSPACES)
@@ -82,10 +84,11 @@ def playground(
 
 @dataclass(frozen=True)
 class CopyReport:
-    """What `copy_course` did: files written, and files left alone because their owner changed them."""
+    """What `copy_course` did: files written, left alone because their owner changed them, and removed with an older course."""
 
     written: list[str]
     kept: list[str]
+    removed: list[str] = field(default_factory=list)
 
 
 def course_source() -> Path:
@@ -118,14 +121,20 @@ def copy_course(target: Path, edition: str = "student") -> CopyReport:
 
 
 def copy(contents: Iterable[tuple[str, bytes]], target: Path) -> CopyReport:
-    """Write files, by their path below `target`; one that its owner changed since it was written is left alone."""
+    """Write files, by their path below `target`; one that its owner changed since it was written is left alone.
+
+    What was written there earlier and is no longer among the files goes, unless its owner changed it: a lesson whose number
+    changed would else stand there twice.
+    """
     if target.exists() and not target.is_dir():
         raise ValueError(f"the folder to write must be a folder; {target} is a file")
     target.mkdir(parents=True, exist_ok=True)
     record_file = target / _RECORD
     copied = _read_record(record_file)
-    written, kept = [], []
+    written, kept, removed = [], [], []
+    gone = dict(copied)
     for name, content in contents:
+        gone.pop(name, None)
         new, destination = _checksum(content), target / name
         if destination.exists():
             if not destination.is_file() or _checksum(destination.read_bytes()) not in (new, copied.get(name)):
@@ -138,8 +147,14 @@ def copy(contents: Iterable[tuple[str, bytes]], target: Path) -> CopyReport:
         _replace(destination, content)
         copied[name] = new
         written.append(name)
+    for name, checksum in gone.items():
+        old = (target / name).resolve()
+        if old.is_relative_to(target.resolve()) and old.is_file() and _checksum(old.read_bytes()) == checksum:
+            old.unlink()
+            removed.append(name)
+        del copied[name]
     _replace(record_file, (json.dumps(copied, indent=2) + "\n").encode())
-    return CopyReport(written, kept)
+    return CopyReport(written, kept, removed)
 
 
 def _replace(file: Path, content: bytes) -> None:

@@ -87,6 +87,8 @@ def carried(
         )
     if algorithm.asks_for("advantage", "step_ends"):
         raise ValueError(f"{algorithm.name} needs rewards of single steps, which TRL's reward functions do not give")
+    if algorithm.learns_observations:
+        raise ValueError(f"{algorithm.name} learns from what a tool wrote, which TRL masks out before a loss sees it")
     if not (isinstance(trainer, type) and hasattr(trainer, "_generate_and_score_completions")):
         raise TypeError(f"trainer must be trl's GRPOTrainer; got {trainer!r}")
     warn_of_another_version("trl")

@@ -1,4 +1,4 @@
-"""What becomes of an algorithm in another library: a line a slot, the fields that say it, and how well it fits.
+"""What an algorithm is in another library: a line a slot, the fields that say it, and how well it fits.
 
 A table of a library is slot → kind of piece → row. A row is a function of the piece and the `Case`, and returns a `Fit`;
 the rows of each slot name every piece that rlviz has, so that a piece without a row is one of the user's own.
@@ -32,6 +32,7 @@ from small_models.checks import check_type
 Grade = Literal["exact", "approximate", "inexpressible"]
 GRADES: tuple[Grade, ...] = ("exact", "approximate", "inexpressible")
 CHECKED = {"trl": "1.16.0", "verl": "0.9.1"}  # library → the version that every row was checked with
+NO_OBSERVATIONS = "what a tool wrote is masked out of the loss, and no option adds a loss on it"
 SETTINGS = "settings"  # in place of a slot's name: what is the run's, not the algorithm's
 
 

@@ -9,6 +9,7 @@ from rlviz.algorithms.actor_critic import ActorCritic
 from rlviz.algorithms.family import Algorithm
 from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.interop.exporting import (
+    NO_OBSERVATIONS,
     SETTINGS,
     Case,
     Export,
@@ -415,10 +416,8 @@ def to_trl(algorithm: Algorithm, settings: Settings | None = None, *, accumulati
         lines = tuple(_of_pairs(subject, chosen, accumulation))
         return Export("trl", subject.name, "DPOConfig", lines, measured("trl", subject))
     case = Case(subject.slots(), chosen, accumulation)
-    beyond = [
-        Slot(part, str(piece), "inexpressible", "TRL 1.16 has no critic, PPOTrainer is gone")
-        for part, piece in (subject.beyond_the_slots().items() if isinstance(subject, ActorCritic) else ())
-    ]
+    lacking = "TRL 1.16 has no critic, PPOTrainer is gone" if isinstance(subject, ActorCritic) else NO_OBSERVATIONS
+    beyond = [Slot(part, str(piece), "inexpressible", lacking) for part, piece in subject.beyond_the_slots().items()]
     lines = (*lines_of(TABLE, case), *beyond, *_settings(case))
     return Export("trl", subject.name, "GRPOConfig", lines, measured("trl", subject))
 

@@ -9,6 +9,7 @@ from typing import Any
 from rlviz.algorithms.actor_critic import ActorCritic
 from rlviz.algorithms.family import Algorithm
 from rlviz.interop.exporting import (
+    NO_OBSERVATIONS,
     SETTINGS,
     Case,
     Export,
@@ -373,8 +374,14 @@ def to_verl(algorithm: Algorithm, settings: Settings | None = None, *, accumulat
         ]
         return Export("verl", subject.name, kind, tuple(lines))
     case = Case(subject.slots(), chosen, accumulation)
-    critic = _critic(subject, case) if isinstance(subject, ActorCritic) else ()
-    lines = [*lines_of(TABLE, case), *critic, *_settings(case)]
+    if isinstance(subject, ActorCritic):
+        beyond = list(_critic(subject, case))
+    else:
+        beyond = [
+            Slot(part, str(piece), "inexpressible", NO_OBSERVATIONS)
+            for part, piece in subject.beyond_the_slots().items()
+        ]
+    lines = [*lines_of(TABLE, case), *beyond, *_settings(case)]
     return Export("verl", subject.name, kind, tuple(lines), measured("verl", subject))
 
 

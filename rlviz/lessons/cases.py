@@ -96,6 +96,15 @@ TURNS = [  # two calls, one, none; cut off after a call, and within the answer o
         [[[0, 1, 2, 2]], [[0, 0, 0, 0]]],
     )
 ]
+OBSERVED = [  # the same turns, and log-probabilities of all places, none like another
+    {
+        "logp": -(0.3 + torch.arange(1.0, 1 + case["turn"].numel(), dtype=torch.double).sqrt()).view(
+            case["turn"].shape
+        ),
+        **case,
+    }
+    for case in TURNS
+]
 REWARDS = [
     {"rewards": _double([[1, 0, 0, 0], [1, 1, 0, 1]])},
     {"rewards": _double([[0.1, 0.1, 0.1]])},

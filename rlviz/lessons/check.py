@@ -23,6 +23,7 @@ from rlviz.lessons.credit import (
     group_advantage,
     mean_of_responses,
     mean_of_tokens,
+    observation_loss,
     own_token_weights,
     sum_of_responses,
 )

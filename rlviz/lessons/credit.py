@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rlviz.lessons.cases import CREDITS, MASKS, REWARDS, TURNS
+from rlviz.lessons.cases import CREDITS, MASKS, OBSERVED, REWARDS, TURNS
 from rlviz.lessons.exercise import Exercise, exercise
 from rlviz.pieces import aggregation
 from rlviz.pieces.advantages import GroupAdvantage
@@ -62,6 +62,30 @@ from rlviz.pieces.gae import GAE
 * biased std without eps: std(1, keepdim=True) → std(1, keepdim=True, correction=0)
   + 1e-6 →
   your std divides by G, where the usual one here divides by G − 1, and the small number added to it is missing.
+* mean of the others with the std:
+  mean = rewards.mean(1, keepdim=True) → mean = (rewards.sum(1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
+  your mean is that of the others, and you divide by the std: here the group's whole mean counts, the response's own reward too.
+* std of all deviations: → A = rewards - mean ⏎ return A / (A.std() + 1e-6)
+  you take the group's mean off, but divide by one std for the whole batch: each group has its own.
+* length of the deviations: rewards.std(1, keepdim=True) → (rewards - mean).norm(dim=1, keepdim=True)
+  you divide by the length √Σ (R − mean)²: the std divides that sum by G − 1 before it takes the root.
+* mean distance for the std: rewards.std(1, keepdim=True) → (rewards - mean).abs().mean(1, keepdim=True)
+  you divide by the mean distance from the mean: the std squares the distances, averages them, and takes the root.
+* divided by the mean: (std + 1e-6) → (mean + 1e-6)
+  you divide by the group's mean: divide by its std.
+* median for the mean: rewards.mean(1, keepdim=True) → rewards.median(1, keepdim=True).values
+  your baseline is the group's median: take its mean.
+* best reward for the mean: rewards.mean(1 → rewards.amax(1
+  your baseline is the best reward of the group, so that no response is pushed up: take the group's mean.
+* scaled to 0 and 1: rewards.mean(1 → rewards.amin(1
+  rewards.std(1, keepdim=True) → rewards.amax(1, keepdim=True) - rewards.amin(1, keepdim=True)
+  you scale the rewards to lie between 0 and 1: then no response is pushed down. Take off the mean, and divide by the std.
+* softmax of the rewards: → return rewards.softmax(1)
+  a softmax gives weights above 0 that add up to 1: an advantage is negative below the group's mean.
+* sign alone: → return (rewards - mean).sign()
+  you keep the sign alone: divide by the std, so that a rare right answer counts more than a usual one.
+* advantage floored: → return ((rewards - mean) / (std + 1e-6)).clamp(min=0)
+  you set advantages below 0 to 0: they are what pushes wrong responses down.
 """,
 )
 def group_advantage(rewards: Tensor) -> Tensor:
@@ -377,13 +401,13 @@ def own_token_weights_piece(turn: Tensor) -> Tensor:
 * one place early: turn % 2 == 0 → F.pad(turn[..., 1:] % 2 == 0, (0, 1))
   your mask is one place early: the tool's last token has a weight, and the policy's last one of each turn has none.
 * each response averaged first: own.sum() → (own.sum(-1, keepdim=True) * own.any(-1).sum())
-  you average each response first, as GRPO does: here every token of the policy weighs the same, whoever's it is.
+  you average each response first, as GRPO does: here every token of the policy weighs the same, in whatever response.
 * each response for itself: own.sum() → own.sum(-1, keepdim=True)
   you divide by the tokens of each response: divide by the policy's tokens of the whole batch.
 * each group averaged first: own.sum() → (own.sum((1, 2), keepdim=True) * turn.shape[0])
   you average each prompt's group first: divide by the policy's tokens of the whole batch.
 * tool in the length of a response: own.sum() → ((turn >= 0).sum(-1, keepdim=True) * own.any(-1).sum())
-  you divide by the length of each response with the tool's part in it: whoever calls the tool is pushed less.
+  you divide by the length of each response with the tool's part in it: a response that calls the tool is pushed less.
 * not divided: → return own.double()
   that is the mask: divide it by the number of the policy's tokens, so that the weights add up to 1.
 """,
@@ -392,3 +416,55 @@ def own_token_weights(turn: Tensor) -> Tensor:
     """turn [P, G, T] → the weight of each token in the mean over the policy's: even turns; odd: a tool's; −1: padding."""
     own = turn % 2 == 0
     return own / own.sum()
+
+
+def observation_loss_piece(logp: Tensor, turn: Tensor) -> Tensor:
+    """Return ECHO's loss on the tool's tokens before it is weighted: their mean cross-entropy."""
+    tools = (turn >= 0) & (turn % 2 == 1)
+    return aggregation.weighted_sum(-logp, aggregation.token_mean(tools), tools)
+
+
+@exercise(
+    "value and gradient, with two calls, one and none, and where a response was cut off.",
+    like=observation_loss_piece,
+    cases=OBSERVED,
+    by="logp",
+    slips="""
+* padding for the tool: (turn >= 0) & (turn % 2 == 1) → turn % 2 == 1
+  padding is predicted, too: its turn is −1, and the remainder of −1 is 1. Ask for turn ≥ 0 as well.
+* policy for the tool: == 1 → == 0
+  the wrong way round: you predict what the policy wrote itself. Odd turns are the tool's.
+* policy predicted too: & (turn % 2 == 1) →
+  you predict all that was written: the policy's own tokens would be imitated, good or bad. Odd turns are the tool's.
+* first observation only: turn % 2 == 1 → turn == 1
+  only turn 1 is predicted: with two calls, turn 3 is the tool's as well.
+* sign lost: -logp → logp
+  the sign is wrong: that makes the tool's tokens less likely. Cross-entropy is minus the mean of log π.
+* not divided: .mean() → .sum()
+  that is the sum: divide it by the number of the tool's tokens.
+* all places in the denominator: logp[tools].mean() → (logp * tools).mean()
+  the right tokens, but you divide by every place of the tensor: count the tool's tokens only.
+* all tokens in the denominator: .mean() → .sum() / (turn >= 0).sum()
+  the right tokens, but you divide by all that was written: the policy's tokens would thin out the tool's. Count these only.
+* policy's tokens in the denominator: .mean() → .sum() / ((turn >= 0) & (turn % 2 == 0)).sum()
+  the right tokens, but you divide by the number of the policy's: count the tool's.
+* each response averaged first: → return -((logp * tools).sum(-1) / tools.sum(-1).clamp(min=1)).sum() / tools.any(-1).sum()
+  you average each response first: here every token of the tool weighs the same, in whichever response.
+* probability for its logarithm: -logp → -logp.exp()
+  you take the mean of π: cross-entropy is of log π, so do not take exp().
+* probability of a mistake: -logp[tools] → (1 - logp[tools].exp())
+  you take the mean of 1 − π: cross-entropy is minus the mean of log π.
+* weighed by the probability: -logp[tools] → -(logp.exp() * logp)[tools]
+  you weigh log π by π, which is the entropy's term: the tool wrote the token, so its weight is 1.
+* one place late: turn % 2 == 1 → F.pad(turn[..., :-1] % 2 == 1, (1, 0))
+  your mask is one place late: it leaves out the tool's first token, the digit, and takes the policy's next one.
+* one place early: turn % 2 == 1 → F.pad(turn[..., 1:] % 2 == 1, (0, 1))
+  your mask is one place early: it takes the policy's `;` and leaves out the tool's last token.
+* without a gradient: -logp[tools] → -logp.detach()[tools]
+  the value is right, but it has no gradient: do not detach logp.
+""",
+)
+def observation_loss(logp: Tensor, turn: Tensor) -> Tensor:
+    """(logp, turn [P, G, T]) → the mean cross-entropy of the tool's tokens: odd turns; even: the policy's; −1: padding."""
+    tools = (turn >= 0) & (turn % 2 == 1)
+    return -logp[tools].mean()

@@ -105,7 +105,7 @@ def instructor(notebook: Notebook, source: Path, name: str) -> Notebook:
     """Return a lesson with the teacher's page before it, and after each exercise its solution and its check's mistakes."""
     solved = source / SOLUTIONS / name
     open_ = [cell for cell in read_notebook(solved).cells if cell.cell_type == "code"] if solved.is_file() else []
-    page = source / TEACHING / f"{name[:2]}.md"
+    page = source / TEACHING / f"{Path(name).stem}.md"
     cells = [_text("teacher", page.read_text(encoding="utf-8"))] if page.is_file() else []
     cells.append(_text("seconds", _seconds(notebook)))
     for cell in notebook.cells:

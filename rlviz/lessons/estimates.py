@@ -32,6 +32,28 @@ from rlviz.pieces import advantages, kl, values
   that is k3, eˣ − x − 1: k1 is logp − ref_logp alone.
 * kl sign lost: → return ref_logp - logp
   the sign is lost: k1 is logp − ref_logp, whose mean is the KL, which is not negative.
+* ratio upside down for k1: → return (ref_logp - logp).exp()
+  you take the ratio of the reference's probability to the policy's: k1 is the difference of the logarithms, logp − ref_logp.
+* ratio less one for k1: → return (logp - ref_logp).exp() - 1
+  you take the ratio minus 1, which is near k1 for small differences alone: k1 is logp − ref_logp itself.
+* k1 floored: → return (logp - ref_logp).clamp(min=0)
+  you set negative values to 0: a single value of k1 may be negative, and the mean of what is left would be too large.
+* k1 weighed by the reference: → return ref_logp.exp() * (logp - ref_logp)
+  you weigh by the reference's probability: the tokens are sampled from the policy, and k1 needs no weight.
+* term of the other kl: → return ref_logp.exp() * (ref_logp - logp)
+  that is a term of the KL from the reference to the policy, as F.kl_div returns it: k1 is logp − ref_logp, of the sampled token.
+* k1 in bits: → return (logp - ref_logp) / math.log(2)
+  that is in bits: the KL here is in nats, so do not divide by log 2.
+* quotient of the logarithms for k1: → return logp / ref_logp
+  you divide the logarithms: the logarithm of the ratio is their difference, logp − ref_logp.
+* sum of the logarithms for k1: → return logp + ref_logp
+  you add the logarithms: k1 is their difference, logp − ref_logp.
+* square for k1: → return (logp - ref_logp).square()
+  you square the difference: that is twice k2. k1 is logp − ref_logp itself.
+* k1 of the policy alone: → return logp
+  the reference is missing: k1 is logp − ref_logp.
+* k1 of the reference alone: → return -ref_logp
+  the policy's own log-probability is missing: k1 is logp − ref_logp.
 """,
 )
 def kl_estimate_k1(logp: Tensor, ref_logp: Tensor) -> Tensor:
@@ -161,6 +183,14 @@ def of_logits(function: Callable[..., Any]) -> Callable[..., Any]:
   that is 0 for every distribution, as is the logarithm of Σ p = 1: weight each log p by its own p, then add up.
 * entropy as a share of the most: .sum(-1) → .sum(-1) / math.log(log_probs.shape[-1])
   you divide by log V: that is the share of the most that is possible.
+* surprise of the rarest token: → return -log_probs.amin(-1)
+  that is −log p of one token, the rarest: the entropy is over all of them, each weighted by its probability.
+* missing to a sure token: → return 1 - p.amax(-1)
+  1 minus the largest p is how often the likeliest token is missed: the entropy is −Σ p · log p.
+* variance of the surprise: → return (p * (log_probs - (p * log_probs).sum(-1, keepdim=True)).square()).sum(-1)
+  that is the variance of −log p: the entropy is its mean.
+* each token against the others: → return -(p * log_probs + (1 - p) * torch.log1p(-p)).sum(-1)
+  you add (1 − p) · log(1 − p), the entropy of each token against all others: here the tokens are one distribution, −Σ p · log p.
 """,
 )
 def entropy(log_probs: Tensor) -> Tensor:
@@ -265,6 +295,14 @@ def _of_numbers(right: Tensor, samples: Tensor, k: Tensor) -> Tensor:
   you draw k − 1 times: range(k) has k numbers, from 0.
 * one draw too many: range(k) → range(k + 1)
   you draw k + 1 times: range(k) has k numbers, from 0.
+* k times pass@1 at most 1: → return (k * right / samples).clamp(max=1)
+  you add k chances, and cut the sum at 1: two draws may both be right, so the chance of one is less than the sum.
+* exponential for the draws: → return 1 - torch.exp(-k * right / samples)
+  that is the limit of very many samples with few right ones: count the draws without a right one exactly.
+* k of the samples right: → return (right >= k).double()
+  you ask whether k of all the samples are right: pass@k asks whether one is, of k that are drawn.
+* divided by k: → return right / k
+  you divide the right ones by the number that is drawn: pass@k is the chance that one of k drawn samples is right.
 """,
 )
 def pass_at_k(right: Tensor, samples: Tensor, k: Tensor) -> Tensor:

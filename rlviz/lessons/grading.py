@@ -418,7 +418,7 @@ def _watch_solutions(report: Callable[..., None]) -> None:
 
 
 def _limit(own: Path, memory: float) -> None:
-    """Leave the terminal and the folders of whoever grades, and take limits where the system has them."""
+    """Leave the terminal and the folders of the person who grades, and take limits where the system has them."""
     if hasattr(os, "setsid"):
         os.setsid()
     os.chdir(own / "work")

@@ -95,7 +95,7 @@ def _normalises(step: Function) -> bool:
 
 
 def _normalisation(exercise: Exercise, student: Function, verdict: Verdict) -> Verdict:
-    """Return the verdict, with a word to whoever climbs the logits alone: Σ A log π = Σ A logits[actions], as the A sum to 0."""
+    """Return the verdict, with a word to one who climbs the logits alone: Σ A log π = Σ A logits[actions], as the A sum to 0."""
     if verdict.passed and not _normalises(student):
         return replace(verdict, says=f"{verdict.says} {_NOT_NORMALISED}")
     return verdict
@@ -144,6 +144,29 @@ def _normalisation(exercise: Exercise, student: Function, verdict: Verdict) -> V
   you return log-probabilities: return the logits themselves.
 * probabilities for the logits: → return (logits + lr * slope).softmax(0)
   you return probabilities: return the logits themselves.
+* logits climbed by the reward: (A * theta.log_softmax(0) → (R * theta
+  you climb the logits themselves, not log π: take log_softmax. And the baseline is missing, without which the two differ:
+  subtract the mean of the other rewards.
+* weighed by the probability: theta.log_softmax(0) → (theta.softmax(0) * theta.log_softmax(0))
+  you weigh log π by π: the actions are sampled, so likely ones come often already, and would count twice.
+* entropy added: .mean() → .mean() - (theta.softmax(0) * theta.log_softmax(0)).sum()
+  you add the policy's entropy: the step climbs the mean of A · log π alone.
+* size of the advantage: (A * → (A.abs() *
+  you take the size of A, so that bad actions are raised, too: keep its sign.
+* square of the advantage: (A * → (A.square() *
+  you square A, so that bad actions are raised, too: multiply by A itself.
+* advantage left out: (A * theta → (theta
+  the advantage is missing: that raises every action that was played, as imitation does. Weigh log π by A.
+* advantages as weights: (A * → (A.softmax(0) *
+  you take a softmax of the advantages, which makes all of them positive: multiply by A itself.
+* mean over the actions: .mean() → .sum() / len(theta)
+  you divide by the number of actions: the mean is over the responses that were sampled.
+* sigmoid for the softmax: theta.log_softmax(0) → F.logsigmoid(theta)
+  a sigmoid looks at each logit alone: the actions share one softmax, so raising one lowers the others.
+* logarithm to base two: theta.log_softmax(0) → theta.softmax(0).log2()
+  your logarithm is to base 2: take the natural one, as log_softmax does.
+* logarithm to base ten: theta.log_softmax(0) → theta.softmax(0).log10()
+  your logarithm is to base 10: take the natural one, as log_softmax does.
 """,
 )
 def reinforce_step(logits: Tensor, actions: Tensor, R: Tensor, lr: Tensor) -> Tensor:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FOLDER = "predictions"  # beside the notebook
+UNPREDICTED = "you made no prediction; the run says"  # before a result
 Value = float | int | str
 
 
@@ -38,8 +39,8 @@ class Prediction:
 
     def beside(self) -> str:
         """Return guess and result in a sentence."""
-        said = "you made no prediction" if self.guess is None else f"you said {_shown(self.guess)}"
-        return f"{said}; the run says {_shown(self.result)}"
+        said = UNPREDICTED if self.guess is None else f"you said {_shown(self.guess)}; the run says"
+        return f"{said} {_shown(self.result)}"
 
 
 @dataclass(frozen=True)
@@ -251,7 +252,7 @@ def room(folder: str | os.PathLike[str], lesson: str) -> Figure:
 def _check_name(lesson: str) -> None:
     """Raise ValueError for a lesson's name that could be a path or a pattern."""
     if not re.fullmatch(r"[\w-]+", str(lesson)):
-        raise ValueError(f"lesson must be made of letters, digits, - and _, such as '04_grpo'; got {lesson!r}")
+        raise ValueError(f"lesson must be made of letters, digits, - and _, such as '03_grpo'; got {lesson!r}")
 
 
 def read_kept(file: Path) -> Kept:

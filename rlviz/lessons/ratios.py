@@ -40,6 +40,20 @@ from rlviz.pieces import aggregation, mismatch, ratios
 * ratio as a difference: logp - old_logp → logp.exp() - old_logp.exp()
   log_ratio.exp() → log_ratio
   you subtract the probabilities: the ratio divides them, which is exp of the difference of their logarithms.
+* ratio with exp of the probabilities: logp - old_logp → logp.exp() - old_logp.exp()
+  you take exp twice: the inputs are logarithms, so it is exp of their difference, (logp − old_logp).exp().
+* ratio of first order: log_ratio.exp() → (1 + log_ratio)
+  1 + x is near exp(x) for small x alone: take exp of the difference of the logarithms.
+* ratio with the logarithms added: logp - old_logp → logp + old_logp
+  you add the logarithms, which multiplies the probabilities: the ratio divides them, (logp − old_logp).exp().
+* ratio of the size of the difference: log_ratio.exp() → log_ratio.abs().exp()
+  you take the size of the difference, so that no ratio is below 1: a token that became less likely has one.
+* ratio to base two: log_ratio.exp() → log_ratio.exp2()
+  you take 2 to the power of the difference: log-probabilities have base e, so take exp.
+* ratio clipped at once: log_ratio.exp() → log_ratio.exp().clamp(0.8, 1.2)
+  you clip the ratio itself: the objective needs it unclipped as well, for the smaller of the two branches.
+* ratio of the response so far: log_ratio.exp() → (log_ratio * mask).cumsum(-1).exp()
+  you multiply the ratios of all tokens up to this one: each token has a ratio of its own, without cumsum.
 """,
 )
 def importance_ratio(logp: Tensor, old_logp: Tensor, mask: Tensor) -> Tensor:
@@ -178,7 +192,7 @@ def sequence_objective_piece(logp: Tensor, old_logp: Tensor, mask: Tensor, A: Te
 * gspo with the new policy alone: - old_logp →
   old_logp is missing: the ratio compares the new policy with the one that sampled.
 * gspo with the product of ratios: / length →
-  1/|y| is missing: exp of the plain sum is the product of all token ratios, and it runs away with length.
+  1/|y| is missing: exp of the plain sum is the product of all token ratios, and it grows with the length.
 * gspo with the mean of ratios: (log_ratio.sum(-1) / length).exp() → (log_ratio.exp() * mask).sum(-1) / length
   you average the ratios, which is GRPO's objective: average their logarithms, then take exp.
 * gspo with the mean of ratios over the width: (log_ratio.sum(-1) / length).exp() → (log_ratio.exp() * mask).mean(-1)

@@ -176,7 +176,7 @@ def dpo_loss_piece(logp: Tensor, ref_logp: Tensor, mask: Tensor, beta: Tensor) -
   -logsigmoid(margin) → torch.relu(1 - margin)
   that is the hinge loss, and beta is missing: DPO's loss is −log σ(beta · margin).
 * hinge at zero: → return torch.relu(-margin).mean()
-  max(0, −margin) lets go of a pair as soon as it is in order: −log σ still pulls there, ever less.
+  max(0, −margin) lets go of a pair as soon as it is in order: −log σ still pulls there, less and less.
 * square for the logarithm: → return (chosen - rejected - 1 / (2 * beta)).square().mean()
   that is IPO's loss, which draws each margin to 1 / (2 beta): DPO's is −log σ(beta · margin).
 * exponential for the logarithm: → return (-margin).exp().mean()
@@ -302,7 +302,7 @@ def near_first(exercise: Exercise, student: Function, verdict: Verdict) -> Verdi
 * hinge: -logsigmoid(chosen - rejected) → torch.relu(1 - (chosen - rejected))
   that is the hinge loss, max(0, 1 − difference): Bradley–Terry's is −log σ of the difference.
 * hinge at zero: -logsigmoid(chosen - rejected) → torch.relu(rejected - chosen)
-  max(0, −difference) lets go of a pair as soon as it is in order: −log σ still pulls there, ever less.
+  max(0, −difference) lets go of a pair as soon as it is in order: −log σ still pulls there, less and less.
 * square: -logsigmoid(chosen - rejected) → (1 - (chosen - rejected)).square()
   you draw the difference to 1, with a square: Bradley–Terry's loss is −log σ of the difference.
 * exponential: -logsigmoid(chosen - rejected) → (rejected - chosen).exp()

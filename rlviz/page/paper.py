@@ -95,7 +95,8 @@ def draw_panel(ax: Axes, panel: Panel, names: Names) -> Axes:
     """Draw one panel into axes, with its key below it."""
     title = names.fill(panel.title).replace("$", r"\$")
     ax.set_title(fill(title, max(20, round(12 * _inches(ax)[0]))), fontsize=TEXT + 1)  # 12 letters an inch
-    ax.spines[["top", "right"]].set_visible(False)
+    bare = [side for side, axis in (("bottom", panel.x), ("left", panel.y)) if axis.ticks is None]
+    ax.spines[["top", "right", *bare]].set_visible(False)
     ax.tick_params(labelsize=TEXT - 1)
     for along in ("x", "y"):
         _axis(ax, along, panel, names)
@@ -334,7 +335,10 @@ def _cells(ax: Axes, mark: Cells, names: Names, look: Mapping[str, Any]) -> None
     reach = names.one(mark.reach)
     text = names.words(mark.text) if mark.text else None
     hatch = names.array(mark.hatch) if mark.hatch else None
-    for i, (x, y, value) in enumerate(zip(*(names.array(c) for c in (mark.x, mark.y, mark.value)), strict=True)):
+    channels = np.broadcast_arrays(*(names.array(c) for c in (mark.x, mark.y, mark.value, mark.where or 1.0)))
+    for i, (x, y, value, there) in enumerate(zip(*channels, strict=True)):
+        if not there:
+            continue
         box: dict[str, Any] = {"xy": (x - 0.5, y - 0.5), "width": 1, "height": 1}
         ax.add_patch(Rectangle(**box, facecolor=SHADES(0.5 + 0.5 * np.nan_to_num(value) / reach), edgecolor="white"))
         if hatch is not None and hatch[i]:

@@ -224,7 +224,7 @@ class Say:
 
 @dataclass(frozen=True)
 class Way:
-    """A link to another page with the settings of this one, while `when` holds and whoever shows the picture has that page.
+    """A link to another page with the settings of this one, while `when` holds and there is such a page beside the picture.
 
     page: its name among `pages` of draw.js. address: what it gets after #; both texts may hold {names}.
     """

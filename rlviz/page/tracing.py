@@ -218,7 +218,7 @@ class _Rows:
         return self._row(node, name)
 
     def _in_place(self, node: Any, name: str) -> Any:
-        """Return the row of what a tensor is after it was written into, for whoever asks for that tensor from here on."""
+        """Return the row of what a tensor is after it was written into, for all that asks for that tensor from here on."""
         written = node.args[0]
         if written.op == "call_function" and str(written.target).split(".")[1] in VIEWS:
             raise CannotTrace(f"numbers are written into a part of a tensor ({name}_)")
@@ -283,7 +283,7 @@ def _number(value: float) -> float | str:
 def _pruned(rows: list[list[Any]], outputs: dict[str, int]) -> Program:
     """Return the rows that outputs need, each after what it needs itself, numbered anew.
 
-    The order comes from the outputs alone: whoever looks at a tensor's size meanwhile, as a type checker does, changes nothing.
+    The order comes from the outputs alone: looking at a tensor's size meanwhile, as a type checker does, changes nothing.
     """
     new: dict[int, int] = {}
     stack = list(reversed(outputs.values()))

@@ -9,6 +9,7 @@ from .clip import (
     plot_clip as plot_clip,
     plot_clip_small_multiples as plot_clip_small_multiples,
 )
+from .coin import explore_coin as explore_coin
 from .difficulty import difficulty_curve as difficulty_curve, plot_difficulty as plot_difficulty
 from .dpo import explore_dpo as explore_dpo
 from .entropy import explore_entropy as explore_entropy
@@ -16,6 +17,8 @@ from .gae import explore_gae as explore_gae, gae_curve as gae_curve
 from .idea import Explorer as Explorer, explorer as explorer
 from .importance import importance_curve as importance_curve, plot_importance as plot_importance
 from .kl import explore_kl as explore_kl, kl_curve as kl_curve
+from .length import explore_length as explore_length
+from .loop import explore_loop as explore_loop
 from .map import explore_map as explore_map
 from .mismatch import explore_mismatch as explore_mismatch
 from .overlong import explore_overlong as explore_overlong

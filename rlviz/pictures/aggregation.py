@@ -1,4 +1,4 @@
-"""What one token weighs under each aggregation, and what becomes of it when a batch is cut into two parts."""
+"""What one token weighs under each aggregation, and how that changes when a batch is cut into two parts."""
 
 from __future__ import annotations
 

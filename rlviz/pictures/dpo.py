@@ -64,7 +64,7 @@ def dpo(algorithm: PreferenceOptimization | GroupPolicyGradient) -> Curve:
     own = algorithm if isinstance(algorithm, PreferenceOptimization) else algorithm.without_kl()
 
     def curve(
-        chosen_prob: Tensor, rejected_prob: Tensor, shared: Tensor, pace: Tensor, **beta: Tensor
+        step: Tensor, chosen_prob: Tensor, rejected_prob: Tensor, shared: Tensor, pace: Tensor, **beta: Tensor
     ) -> dict[str, Tensor]:
         start = torch.stack([chosen_prob, rejected_prob, 1 - chosen_prob - rejected_prob]).log()
         losses = {
@@ -83,7 +83,12 @@ def dpo(algorithm: PreferenceOptimization | GroupPolicyGradient) -> Curve:
         slope = outputs["own_slope"]
         # with nothing shared a step moves both logits, and with them the margin, by 2 · lr · slope
         run = _run(losses["own"], start, shared, torch.where(slope != 0, pace / (2 * slope.abs()), 0.0))
-        return outputs | _limits(outputs, run) | _letting_go(margin, outputs["own_pull"], slope) | _told(run, outputs)
+        return (
+            outputs
+            | _limits(outputs, run)
+            | _letting_go(margin, outputs["own_pull"], slope)
+            | _told(run, outputs, step)
+        )
 
     return curve
 
@@ -213,22 +218,25 @@ def _letting_go(margin: Tensor, pull: Tensor, slope: Tensor) -> dict[str, Tensor
     }
 
 
-def _told(run: Tensor, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the run as lines, and as the numbers that are said of it."""
+def _told(run: Tensor, outputs: Mapping[str, Tensor], step: Tensor) -> dict[str, Tensor]:
+    """Return the run as lines, whole and up to a step, and as the numbers that are said of that step."""
     margin, pull = outputs["margin"], outputs["own_pull"]
-    gain = run - run[0]
+    number, at = torch.arange(STEPS + 1, dtype=torch.double), step.long().reshape(1)
+    gain, now = run - run[0], run[at][0]
     grown = gain[:, 0] - gain[:, 1]
-    after = torch.searchsorted(margin, grown[-1:]).clamp(1, POINTS - 1)[0]
-    share = (grown[-1] - margin[after - 1]) / (margin[after] - margin[after - 1])
-    found = {"step": torch.arange(STEPS + 1, dtype=torch.double), "run_margin": grown, "margin_end": grown[-1]}
-    found["pull_end"] = pull[after - 1] + share.clamp(0, 1) * (pull[after] - pull[after - 1])
+    grown_now = grown[at]
+    after = torch.searchsorted(margin, grown_now).clamp(1, POINTS - 1)[0]
+    share = (grown_now[0] - margin[after - 1]) / (margin[after] - margin[after - 1])
+    found = {"number": number, "run_margin": grown, "margin_now": grown_now[0]}
+    found["pull_now"] = pull[after - 1] + share.clamp(0, 1) * (pull[after] - pull[after - 1])
     for place, name in enumerate(("chosen", "rejected", "others")):
         logp = run[:, place]
-        found |= {f"{name}_logp": logp, f"{name}_from": logp[0], f"{name}_to": logp[-1]}
-        found |= {f"{name}_prob_from": logp[0].exp(), f"{name}_prob_to": logp[-1].exp()}
-    falls = (grown[-1] > 1e-9) & (run[-1, 0] < run[0, 0])
-    beyond = grown[-1] > margin[-1]
-    flags = {"falls": falls, "rises": ~falls & (gain[-1, 0] > 1e-9), "beyond": beyond}
+        found |= {f"{name}_logp": logp, f"{name}_walked": torch.where(number <= step, logp, math.nan)}
+        found |= {f"{name}_from": logp[0], f"{name}_to": now[place]}
+        found |= {f"{name}_prob_from": logp[0].exp(), f"{name}_prob_to": now[place].exp()}
+    falls = (grown_now[0] > 1e-9) & (now[0] < run[0, 0])
+    beyond = grown_now[0] > margin[-1]
+    flags = {"falls": falls, "rises": ~falls & (now[0] - run[0, 0] > 1e-9), "beyond": beyond}
     return (
         found | {name: flag.double() for name, flag in flags.items()} | {"alike": (grown.abs().amax() < 1e-9).double()}
     )
@@ -262,15 +270,19 @@ def _lines(what: str) -> tuple[Line, ...]:
     )
 
 
-def _response(name: str, colour: str, dash: str, label: str) -> Line:
-    return Line("step", f"{name}_logp", dash, 3, colour=colour, label=label, direct=True)
+def _response(name: str, colour: str, dash: str, label: str) -> tuple[Line, Points]:
+    """Return a response's log-probability, up to the step chosen, and where it stands then."""
+    return (
+        Line("number", f"{name}_walked", dash, 3, colour=colour, label=label, direct=True),
+        Points("step", f"{name}_to", colour=colour, size=9),
+    )
 
 
 _FROM_TO = "from probability {chosen_prob_from:.2g} to {chosen_prob_to:.2g}"
 _OTHER = "the rejected one from {rejected_prob_from:.2g} to {rejected_prob_to:.2g}"
 DPO_PICTURE = Picture(
     title="Does training on a pair make the chosen response likelier?",
-    look="Move “how alike”: the less the two responses share, the more the chosen one rises.",
+    look="Press ▶: both responses sink while their margin grows. Then move “how alike”.",
     notice=(
         "The margin of a pair grows, and yet the chosen response can become less likely: make the two responses more "
         "alike and look at the right-hand graph."
@@ -280,16 +292,17 @@ DPO_PICTURE = Picture(
     panels=(
         Panel(
             "Does the chosen response rise?",
-            Axis("step of gradient descent", 0, STEPS),
+            Axis("step of gradient descent", -0.5, STEPS + 0.5, ticks=(0, 10, 20, 30, 40)),
             Axis("log-probability, nats", "lowest", "highest"),
             (
                 Rule("chosen_from", axis="y", colour="blue", width=1.5, drag="chosen_prob", label="at the start"),
                 Rule(
                     "rejected_from", axis="y", colour="vermilion", width=1.5, drag="rejected_prob", label="at the start"
                 ),
-                _response("others", "grey", "7 3 2 3", "all others"),
-                _response("rejected", "vermilion", "6 3", "rejected"),
-                _response("chosen", "blue", "", "chosen"),
+                Rule("step", dash="6 2 1 2", width=1.5, colour="ink", drag="step"),
+                *_response("others", "grey", "7 3 2 3", "all others"),
+                *_response("rejected", "vermilion", "6 3", "rejected"),
+                *_response("chosen", "blue", "", "chosen"),
             ),
             tall=1.15,
         ),
@@ -301,7 +314,7 @@ DPO_PICTURE = Picture(
                 Rule(0.0, dash="", width=1),
                 *_lines("pull"),
                 Rule("half", dash="1 3", width=1.5, colour="ink", when="has_beta", drag="beta"),
-                Points("margin_end", "pull_end", colour="ink", size=10, fill="none", label="where the run ends"),
+                Points("margin_now", "pull_now", colour="ink", size=10, fill="none", label="the run at this step"),
             ),
             tall=0.63,
         ),
@@ -314,18 +327,19 @@ DPO_PICTURE = Picture(
         ),
     ),
     controls={
+        "step": Slider(0, STEPS, 1, STEPS, "step", plays=True),
         "chosen_prob": Slider(0.02, 0.48, 0.02, 0.2, "P(chosen)"),
         "rejected_prob": Slider(0.02, 0.48, 0.02, 0.3, "P(rejected)"),
         "shared": Slider(0.0, 1.0, 0.05, 0.7, "how alike, 0 to 1"),
-        "pace": Slider(0.1, 3.0, 0.1, 1.5, "first step, nats", plays=True),
+        "pace": Slider(0.1, 3.0, 0.1, 1.5, "first step, nats"),
     },
     conclusion=(
         Say(
-            f"{{name}} learns the right order, and yet {STEPS} steps take the chosen response down {_FROM_TO}; {_OTHER}.",
+            f"{{name}} learns the right order, and yet by step {{step:d}} the chosen response went down {_FROM_TO}; {_OTHER}.",
             "falls",
         ),
-        Say(f"{STEPS} steps of {{name}} raise the chosen response {_FROM_TO}, and take {_OTHER}.", "rises"),
-        Say(f"{STEPS} steps of {{name}} take the chosen response {_FROM_TO}, {_OTHER}."),
+        Say(f"By step {{step:d}} of {{name}} the chosen response went up {_FROM_TO}, and {_OTHER}.", "rises"),
+        Say(f"By step {{step:d}} of {{name}} the chosen response went {_FROM_TO}, and {_OTHER}."),
     ),
     says=(
         Say("{name}, β = {beta}.", "has_beta"),
@@ -336,8 +350,8 @@ DPO_PICTURE = Picture(
         Say("Its pull never lets go of a pair, here up to a margin of {reach} nats.", "never_lets_go"),
         Say("Its pull fades: half of it is left at a margin of {half:.3g} nats.", "fades"),
         Say(f"To this policy the two responses are one and the same, so {STEPS} steps leave the margin at 0.", "alike"),
-        Say(f"After {STEPS} steps the margin is {{margin_end:.3g}} nats, more than is drawn.", "beyond"),
-        Say(f"After {STEPS} steps the margin is {{margin_end:.3g}} nats.", "!beyond"),
+        Say("At step {step:d} the margin is {margin_now:.3g} nats, more than is drawn.", "beyond"),
+        Say("At step {step:d} the margin is {margin_now:.3g} nats.", "!beyond"),
         Say(
             "The chosen log-probability went from {chosen_from:.2f} to {chosen_to:.2f}, the rejected one's from "
             "{rejected_from:.2f} to {rejected_to:.2f}; all others together went from probability {others_prob_from:.2f} to "

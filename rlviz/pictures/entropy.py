@@ -95,7 +95,7 @@ class Training:
     steps: int = STEPS
 
     def __post_init__(self) -> None:
-        rule = _Rule(replace(self.algorithm, kl=None, aggregate=token_mean))
+        rule = TableRule(replace(self.algorithm, kl=None, aggregate=token_mean))
         object.__setattr__(self, "rule", rule)  # made here: it reads numbers, which a curve that is recorded cannot
 
     def __call__(
@@ -137,7 +137,7 @@ class Training:
         **widths: Tensor,
     ) -> Tensor:
         """Return the logits of all replicas before training and after each step, [S + 1, R, T, A]; see `__call__`."""
-        rule: _Rule = vars(self)["rule"]
+        rule: TableRule = vars(self)["rule"]
         now = with_tensors(rule.algorithm, widths)
         to_start = KLInLoss(beta=1.0)
         positions, actions = start.shape
@@ -177,7 +177,7 @@ class Training:
         return logits.view(self.steps + 1, REPLICAS, positions, actions)
 
 
-class _Rule:
+class TableRule:
     """An algorithm as a table's rollout asks it: how replicas are judged, each by itself."""
 
     def __init__(self, algorithm: GroupPolicyGradient) -> None:

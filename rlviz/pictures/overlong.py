@@ -175,7 +175,7 @@ def _advantages(rule: GroupPolicyGradient, rewards: Tensor, kept: Tensor) -> tup
 
 
 def _scales(after: Tensor, signed: Tensor, new_R: Tensor, signed_R: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-    """Return what becomes of advantages with rewards 1 and −1, of which one holds, and how many times as large they would be."""
+    """Return which sentence holds of the advantages with rewards 1 and −1, and how many times as large they would be."""
     largest, other = after.abs().amax(), signed.abs().amax()
     nothing = (largest == 0) & (other == 0)
     same = _close(signed, after, FELT) & ~nothing

@@ -279,7 +279,7 @@ RATIO = Picture(
     title="How far do ratios stray from 1 as responses grow?",
     look="Drag the length: a token's ratio stays, a mean over the response comes nearer to 1, a product runs away.",
     notice=(
-        "A product of token ratios strays ever further from 1 as the response grows, and a geometric mean (GSPO's) ever "
+        "A product of token ratios strays further from 1 the longer the response is, and a geometric mean (GSPO's) "
         "less. See which share of tokens the limits cut."
     ),
     alt="Left, how far four kinds of ratio lie from 1 against the length of a response, on logarithmic axes. Right, a "

@@ -2,7 +2,8 @@
 
 π_old is the trainer's policy before the updates, whose log-probabilities are old_logp; sampler_logp are those with which the
 tokens were drawn, by an engine of another precision, or with older weights. As w ≥ 0, and every surrogate here scales with A,
-J(ratio, w · A) = w · J(ratio, A): the weight may stand on the advantage. It carries no gradient.
+J(ratio, w · A) = w · J(ratio, A): w weights the whole objective when it multiplies A.
+It carries no gradient.
 """
 
 from __future__ import annotations

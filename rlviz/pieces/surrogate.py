@@ -228,7 +228,7 @@ class GammaWeight:
 
 
 @says(
-    why="whoever hesitates is paid for it, so that the policy goes on trying; a large bonus pays for noise.",
+    why="an uncertain policy earns a bonus, so that it goes on trying; a large bonus pays for noise.",
     formula="min(ratio · advantages, clip(ratio, lower, upper) · advantages) + entropy_weight · entropy",
 )
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from .learning import (
     plot_seeds as plot_seeds,
 )
 from .logs import Imported as Imported, import_run as import_run
-from .loop import plot_loop as plot_loop
 from .panel import training_panel as training_panel
 from .playground import train_in_page as train_in_page
 from .seeds import train_seeds as train_seeds

@@ -25,6 +25,7 @@ from rlviz.types import PairRecord, StepRecord
 Records = Sequence[StepRecord] | Sequence[PairRecord]
 Measured = tuple[NDArray[np.float64], NDArray[np.float64]]
 GAP = np.array([np.nan])  # between the lines of several seeds
+BELOW = 0.05  # of an axis: under 0, so that a line of zeros is seen
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,8 @@ class Curve:
 class Graph:
     """Curves that share axes.
 
-    top: the least that the vertical axis reaches up to. named: whether the names of runs before stand at their lines.
+    top: the least that the vertical axis reaches up to. named: whether the names of runs before stand at their lines. tall: the
+    height, in units of the usual one; lower graphs stand above each other, beside a whole one.
     """
 
     title: str
@@ -51,6 +53,7 @@ class Graph:
     top: float
     curves: tuple[Curve, ...]
     named: bool = True
+    tall: float = 1.0
 
 
 OF_GROUPS = (
@@ -125,13 +128,22 @@ def picture(series: Sequence[Series], graphs: Sequence[Graph] = OF_GROUPS, *, at
             Axis("step", 0, "steps"),
             Axis(graph.unit, f"low{place}", f"high{place}"),
             tuple(_marks(place, graph, series, bool(at))),
+            tall=graph.tall,
         )
         for place, graph in enumerate(graphs)
     )
     controls = {"step": Slider(value=at[-1], label="step", stops=tuple(at))} if at else {}
     titles = ", ".join(graph.title.lower() for graph in graphs)
     alt = f"{len(graphs)} graphs against the training step: {titles}."
-    return Picture("", "", panels, controls, (Say("{said}"),), alt=alt, columns=len(graphs))
+    return Picture(
+        "",
+        "",
+        panels,
+        controls,
+        (Say("{said}"),),
+        alt=alt,
+        columns=sum(graph.tall == 1 for graph in graphs) + any(graph.tall < 1 for graph in graphs),
+    )
 
 
 def _marks(place: int, graph: Graph, series: Sequence[Series], cursor: bool) -> list[Mark]:
@@ -200,13 +212,16 @@ def _end_to_end(lines: Sequence[Measured]) -> tuple[NDArray[np.float64], NDArray
 
 
 def _limits(values: NDArray[np.float64], top: float) -> tuple[float, float]:
-    """Return limits from 0 to `top`, each widened in steps of a half until the values fit, so that they seldom change."""
+    """Return limits around 0 and `top`, each widened in steps of a half until the values fit, so that they seldom change.
+
+    The lower one is at least BELOW of their distance under 0: on the axis itself a line of zeros could not be told from it.
+    """
     low, high, there = 0.0, top, values[np.isfinite(values)]
     while there.max(initial=0.0) > high:
         high *= 1.5
     while there.min(initial=0.0) < low:
         low = 1.5 * low or -0.1 * top
-    return low, high
+    return min(low, -BELOW * high), high
 
 
 def given(shown: Picture, bound: Mapping[str, Any], **values: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from rlviz.algorithms import GRPO, GroupPolicyGradient, numbers
 from rlviz.markup import Markup, element, table
 from rlviz.page.widget import with_twin
 from rlviz.runs.controls import Control, choice_control, float_control, int_control
-from rlviz.runs.curves import LiveCurves, Series, points
+from rlviz.runs.curves import OF_GROUPS, LiveCurves, Series, points
 from rlviz.runs.under_way import UnderWay
 from rlviz.settings import TrainSettings
 from rlviz.training import find_task
@@ -33,12 +33,15 @@ TABLE_HEIGHT = "270px"  # of the group's table, which takes its place before the
 CELL = "padding: 2px 14px 2px 0"
 LEARNING_RATES = (3e-5, 1e-4, 2e-4, 3e-4, 5e-4, 1e-3)
 WITHOUT_KL = replace(GRPO, kl=None)
+GRAPHS = (OF_GROUPS[0], *(replace(graph, tall=0.45) for graph in OF_GROUPS[1:]))
+# Settings, buttons and curves fit a notebook in a window of 1366 × 768. A picture's auto margins would shrink it in a VBox.
 # ipywidgets' own tracks and borders have a contrast of 1.9:1 with white, and the focus is a shade of grey
 LOOKS = Markup("""<style>
 .rlviz-panel .noUi-target, .rlviz-panel .noUi-connects {background: #767676; border-color: #767676}
 .rlviz-panel .noUi-handle {background: #0072B2; border-color: #0072B2}
 .rlviz-panel :is(input, select) {border-color: #767676 !important}
 .rlviz-panel .jupyter-button {border: 1px solid #767676 !important}
+.rlviz-panel .rlviz-picture {width: 100%; --rlviz-tall: 280}
 .rlviz-panel :focus-visible {outline: 2px solid #D55E00 !important; outline-offset: 2px}
 </style>""")
 
@@ -70,7 +73,7 @@ class TrainingPanel(widgets.VBox):
         self._under_way = UnderWay()
         self._others, self._looked = 0, 0.0
         self._step_seconds: deque[float] = deque(maxlen=RECENT)
-        self.curves = LiveCurves()
+        self.curves = LiveCurves(GRAPHS)
         self.controls: dict[str, Control] = {
             "group size": int_control("group size", settings.group_size, 2, 32),
             "learning rate": choice_control("learning rate", settings.lr, sorted({*LEARNING_RATES, settings.lr})),

@@ -109,7 +109,7 @@ const numbersOf = (record) => Object.fromEntries(Object.entries(record).filter((
 /** A run by its steps, as columns that a picture's data may have; before: its accuracy on new prompts before the first step. */
 export function columnsOf(records, before, prefix = "") {
   const looked = records.filter((one) => one.held_out !== null);
-  const data = { step: records.map((one) => one.step), lookStep: [0, ...looked.map((one) => one.step)], look: [before, ...looked.map((one) => one.held_out)] };
+  const data = { step: records.map((one) => one.step), lookStep: [0, ...looked.map((one) => one.step)], look: [before ?? NaN, ...looked.map((one) => one.held_out)] };
   for (const name of CURVES) data[name] = records.map((one) => one[name] ?? NaN);
   return Object.fromEntries(Object.entries(data).map(([name, values]) => [prefix + name, values.length ? values : [NaN]]));
 }
@@ -247,14 +247,15 @@ function makeControl({ label, options, stops, high, about = "" }, onChange) {
 /**
  * Put the playground into `root`. given: what playground.py's `given` tells. load(part) promises a part: "programs", which are
  * {worker, open}, the worker's script and the message that opens it, or a policy's weights. linked: whether the settings are part of the address. player(home, name), where recorded runs
- * are offered, plays one there and returns {destroy}. Returns what `rlviz.run` is to a page.
+ * are offered, plays one there and returns {destroy}. waits: what is said until Train is pressed, and nothing loaded before; "": it trains at once. Returns what `rlviz.run` is to a page.
  */
-export function playground(root, given, load, { linked = true, player = null } = {}) {
+export function playground(root, given, load, { linked = true, player = null, waits = "" } = {}) {
   const { controls } = given, isStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
   const asked = linked ? wished(controls, location.hash) : {};
   const run = { records: [], beside: [], before: null, besideBefore: null, ms: null }, shown = { step: null, n: 0, token: null, others: [], at: 0 };
   let settings = settingsOf(given, asked), ghost = {}, changes = [], turn = 0, isPlaying = false, pace = "full", ask = null, taped = null;
   const there = new Set(); // policies that the worker has
+  let isWaiting = Boolean(waits);
   let isFirst = !isStill && !Object.keys(asked).length; // a visitor's first step is played slowly
 
   dress(root, PLAYGROUND_CSS, "playground"); // playground.css, which Python puts before
@@ -266,8 +267,8 @@ export function playground(root, given, load, { linked = true, player = null } =
   button("‹", "The group before", () => turnTo(-1), chips).setAttribute("aria-label", "The group before");
   const which = html("span", {}, chips);
   button("›", "The next group", () => turnTo(1), chips).setAttribute("aria-label", "The next group");
-  const toggle = button("", "Train, or pause", () => (isPlaying ? pause() : play()));
-  button("One step", "Train one step, and show it slowly", () => stepOnce());
+  const toggle = button("", "Train, or pause", () => (isWaiting ? again() : isPlaying ? pause() : play()));
+  const single = button("One step", "Train one step, and show it slowly", () => stepOnce());
   button("⟲ Again", "Begin again; this run stays as a grey line", () => again());
   const speed = html("select", { "aria-label": "speed" }, bar);
   for (const name of Object.keys(PACES)) html("option", { value: name, textContent: `speed: ${name}`, selected: name === pace }, speed);
@@ -343,7 +344,8 @@ export function playground(root, given, load, { linked = true, player = null } =
 
   /** Begin anew, with the run so far as a grey line; whatever was going on ends. */
   async function again(hasGhost = true) {
-    const mine = ++turn;
+    const mine = ++turn, isAsked = isWaiting;
+    isWaiting = single.disabled = false;
     if (hasGhost && run.records.length) ghost = columnsOf(run.records, run.before, "ghost_");
     else if (!hasGhost) ghost = {};
     isPlaying = false;
@@ -368,7 +370,7 @@ export function playground(root, given, load, { linked = true, player = null } =
     }
     draw();
     say(said, `Before training, ${percent(run.before)} of the answers to new prompts are right.`);
-    if (isStill) return pause();
+    if (isStill && !isAsked) return pause();
     await play();
   }
   /** Play the recorded run of an algorithm that cannot train here, in place of the boxes; return whether it is one. */
@@ -462,7 +464,10 @@ export function playground(root, given, load, { linked = true, player = null } =
     Object.assign(data, { algorithmName: settings.algorithm, besideName: settings.beside, now: place() + 1, isBack: +(shown.step !== null && shown.step < last) });
     data.steps = Math.max(SHORT, last, hasGhost ? largest(ghost.ghost_step) : 0);
     const sides = ["", ...(hasBeside ? ["beside_"] : []), ...(hasGhost ? ["ghost_"] : [])];
-    for (const [name, least] of Object.entries(LEAST)) data[`most_${name}`] = 1.05 * Math.max(least, ...sides.map((side) => largest(data[side + name].filter(Number.isFinite))));
+    for (const [name, least] of Object.entries(LEAST)) {
+      const most = 1.05 * Math.max(least, ...sides.map((side) => largest(data[side + name].filter(Number.isFinite))));
+      Object.assign(data, { [`most_${name}`]: most, [`least_${name}`]: -given.below * most });
+    }
     drawn.draw();
     Object.assign(scrub, { max: Math.max(1, last), disabled: last === 0, value: Math.max(1, place() + 1) });
     where.value = `step ${place() + 1}`;
@@ -514,7 +519,9 @@ export function playground(root, given, load, { linked = true, player = null } =
   });
   tell();
   toggle.textContent = "▶ Train";
-  again();
+  single.disabled = isWaiting;
+  if (!isWaiting) again();
+  else draw(), say(said, waits), board.before(bar); // in a first screen that has other text, too
   return {
     get step() { return run.records.length; },
     get reward() { return run.records.at(-1)?.reward ?? null; },

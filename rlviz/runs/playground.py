@@ -27,6 +27,7 @@ from rlviz.page.script import classic
 from rlviz.page.widget import fragment, pack, page
 from rlviz.pictures import explore_tables
 from rlviz.runs import in_page, recordings
+from rlviz.runs.curves import BELOW
 from rlviz.settings import declarations
 from rlviz.training import TrainSettings
 from small_models.checks import checked, shown
@@ -99,7 +100,7 @@ TRIES = (
         "dead groups at G = 2",
         "Two answers to each prompt: how often is there nothing to compare?",
         "In about half of the groups both answers are equally right, so that no token is pushed; with eight answers "
-        "it is one group in forty at first. The model still learns, a little later, for there are four times as "
+        "it is one group in forty at first. The model still learns, a little later, because there are four times as "
         "many prompts.",
         {"group_size": 2},
     ),
@@ -112,7 +113,7 @@ TRIES = (
     ),
     Try(
         "eight updates from the same answers",
-        "Sampling is dear. What is it worth to use the same answers eight times?",
+        "Sampling is expensive. What is it worth to use the same answers eight times?",
         "After 5 steps it is where one update is after 10, and it passes 80 % after 20 to 30 steps rather than 35 to "
         "40. From the second update on the ratio has left 1 and the clip cuts some tokens, 2 or 3 in 100; look at them "
         "in box 3. Sixteen updates are worse than eight: about 80 % after 60 steps, rather than 87 %.",
@@ -235,17 +236,17 @@ def curves() -> Picture:
     above = Panel(
         "accuracy: new prompts; dashed: those sampled",
         Axis("", 0, "steps"),
-        Axis("", 0, 1),
+        Axis("", -BELOW, 1),
         lines,
         tall=0.6,
     )
     others = {
-        "entropy": ("entropy: how open the next token still is, nats", Axis("", 0, "most_entropy")),
-        "kl": ("KL to the model it began as, nats a token", Axis("", 0, "most_kl")),
-        "clipped": ("share of tokens that the clip cuts", Axis("", 0, "most_clipped")),
-        "dead": ("share of dead groups", Axis("", 0, 1)),
-        "grad_norm": ("norm of the gradient", Axis("", 0, "most_grad_norm")),
-        "reward": ("mean reward", Axis("", 0, 1)),
+        "entropy": ("entropy: how open the next token still is, nats", Axis("", "least_entropy", "most_entropy")),
+        "kl": ("KL to the model it began as, nats a token", Axis("", "least_kl", "most_kl")),
+        "clipped": ("share of tokens that the clip cuts", Axis("", "least_clipped", "most_clipped")),
+        "dead": ("share of dead groups", Axis("", -BELOW, 1)),
+        "grad_norm": ("norm of the gradient", Axis("", "least_grad_norm", "most_grad_norm")),
+        "reward": ("mean reward", Axis("", -BELOW, 1)),
     }
     panels = [above]
     for name, (title, y) in others.items():
@@ -276,6 +277,7 @@ def given(
         "tries": [vars(one) for one in TRIES],
         "curves": {"name": "curves", "picture": to_json(curves()), "values": {}, "data": {}},
         "mostSteps": MOST_STEPS,
+        "below": BELOW,
         "responses": RESPONSES,
         "call": list(CALL),
     }

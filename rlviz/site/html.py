@@ -127,6 +127,6 @@ def table(columns: Sequence[object], rows: Iterable[Sequence[object]]) -> Markup
     return element("div", whole, class_="wide", tabindex="0", role="region", aria_label="table")
 
 
-def data(packed: str, **named: str) -> Markup:
-    """Return a place in the page for what site.js shows there, and what it shows, packed."""
-    return element("div", element("script", Markup(packed), type=DATA), **named)
+def data(packed: str, *until: Markup, **named: str) -> Markup:
+    """Return a place in the page for what site.js shows there, and what it shows, packed. until: what stands there before."""
+    return element("div", element("script", Markup(packed), type=DATA), *until, **named)

@@ -20,6 +20,7 @@ from rlviz.algorithms import find_algorithm
 from rlviz.markup import Markup, element
 from rlviz.pictures.catalogue import find_explorer
 from rlviz.runs.rules import RULES, Rule
+from rlviz.site.cells import show_in_page
 from rlviz.site.controls import check_controls
 from rlviz.site.html import File, page
 from rlviz.site.verdicts import TITLE, verdicts_page
@@ -35,7 +36,6 @@ INSTALL = (
     "python3 -m venv .venv && .venv/bin/pip install -c constraints.txt -e . && .venv/bin/rlviz lab"  # as in the README
 )
 FOLD = "⟦code {}⟧"  # around code that is folded; nbconvert lets no <details> through
-FIGURE = "<Figure"  # what matplotlib says of a picture
 
 
 def formula(tex: str, *, block: bool) -> Markup:
@@ -50,17 +50,17 @@ def formula(tex: str, *, block: bool) -> Markup:
 WAYS = (  # who reads; the lessons' numbers in order; why these
     (
         "I know PyTorch, and no reinforcement learning",
-        ("00", "01", "02", "03", "04", "05", "06", "07", "11", "15"),
+        ("00", "01", "02", "03", "04", "05", "06", "10", "11", "17"),
         "From the log-derivative trick to a whole algorithm, each term where it is needed.",
     ),
     (
         "I know reinforcement learning",
-        ("00", "02", "04", "06", "07", "09", "10", "12", "15", "16"),
+        ("00", "02", "03", "05", "06", "08", "09", "14", "16", "17"),
         "What changes when the action is a token and the critic is a group.",
     ),
     (
         "I run TRL or verl",
-        ("00", "05", "06", "07", "11", "13", "18", "14", "17"),
+        ("00", "05", "06", "10", "11", "12", "13", "15", "18"),
         "Means, limits, entropy, hacking, two engines: what a setting does before you pay for it.",
     ),
 )
@@ -179,9 +179,11 @@ def course_pages(course: Path) -> Iterator[File]:
         if not file.is_file() or any(part.startswith(".") for part in name.parts):
             continue
         exporter.here = name.parent
-        title, body = _converted(file, exporter)
+        title, body, pictures = _converted(file, exporter, name)
         titles[name] = title
-        yield page(f"course/{name.with_suffix('.html')}", title, element("article", Markup(body), class_="lesson"))
+        article = element("article", Markup(body), class_="lesson")
+        yield page(f"course/{name.with_suffix('.html')}", title, article, trains="data-playground" in body)
+        yield from pictures
     yield verdicts_page(course, Markup(exporter.markdown(READING)))
     titles[PurePosixPath("experiments/verdicts.md")] = TITLE
     linked |= {PurePosixPath("experiments", file.name) for file in (course / "experiments").glob("*.png")}
@@ -229,21 +231,21 @@ def _between(parts: Sequence[Markup], mark: str) -> Iterator[Markup | str]:
         yield from (mark, part) if place else (part,)
 
 
-def _converted(file: Path, exporter: Exporter) -> tuple[str, str]:
-    """Return the title of a notebook or a text in Markdown, and its HTML."""
+def _converted(file: Path, exporter: Exporter, name: PurePosixPath) -> tuple[str, str, list[File]]:
+    """Return the title of a notebook or a text in Markdown, its HTML, and the pictures that its page shows."""
     if file.suffix == ".md":
         text = file.read_text(encoding="utf-8")
         shown = with_rules(text) if file.stem == SYMPTOMS else text
-        return title_of(text, file), exporter.markdown(shown, whole=True)
+        return title_of(text, file), exporter.markdown(shown, whole=True), []
     notebook = nbformat.read(file, as_version=4)
     check_controls(notebook.cells, file)
-    for cell in notebook.cells:
-        for output in cell.get("outputs", ()):
-            _describe(output)
+    pictures = show_in_page(notebook, name)
     body, _ = exporter.from_notebook_node(notebook)
     body = re.sub(FOLD.format(r"(\d+)"), r'<details class="code"><summary>Code, \1 lines</summary>', body)
     body = body.replace(FOLD.format(""), "</details>").replace("Code, 1 lines", "Code, 1 line")
-    return title_of("\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown"), file), body
+    body = body.replace("<img", '<img loading="lazy"')
+    title = title_of("\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown"), file)
+    return title, body, pictures
 
 
 def with_rules(text: str) -> str:
@@ -286,10 +288,3 @@ def _said(rule: Rule) -> str:
 def title_of(text: str, file: Path) -> str:
     found = HEADING.search(text)
     return re.sub(r"[*`$]", "", found[1]) if found else file.stem
-
-
-def _describe(output: Any) -> None:
-    """Give a picture the words that were saved with it."""
-    said = output.get("data", {}).get("text/plain", "")
-    if "image/png" in output.get("data", {}) and not said.startswith(FIGURE):
-        output["metadata"]["image/png"] = {**output["metadata"].get("image/png", {}), "alt": html.unescape(said)}

@@ -34,8 +34,8 @@ SENTENCE = (
     "runs that you can watch, small enough for a laptop."
 )
 LINKS = {  # from a recorded run on the front page
-    "PPO": {"Lesson 03: PPO →": "course/03_ppo.html", "Explorer: GAE →": "explorers/gae.html"},
-    "DPO": {"Lesson 12: DPO →": "course/12_preferences_and_dpo.html", "Explorer: DPO →": "explorers/dpo.html"},
+    "PPO": {"Lesson 04: PPO →": "course/04_ppo.html", "Explorer: GAE →": "explorers/gae.html"},
+    "DPO": {"Lesson 14: DPO →": "course/14_preferences_and_dpo.html", "Explorer: DPO →": "explorers/dpo.html"},
 }
 ASKED = "A run of yours looks wrong? "
 PAPER = re.compile(r"(\d{4}\.\d{5})")

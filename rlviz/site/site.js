@@ -69,7 +69,8 @@ for (const place of document.querySelectorAll("[data-playground]")) {
     place.replaceChildren();
     const recording = (name) => loaded(`recordings/${name}.js`, `recordings/${name}`);
     const play = (home, name) => player(home, [{ name, title: "", load: () => recording(name) }]);
-    const run = playground(place, given, (part) => loaded(`${folder}${part}.js`, `training/${part}`), { player: play });
+    const { waits = "" } = place.dataset;
+    const run = playground(place, given, (part) => loaded(`${folder}${part}.js`, `training/${part}`), { player: play, linked: !waits, waits });
     globalThis.rlviz = { run };
   });
 }

@@ -94,14 +94,14 @@ def answered(
 ) -> tuple[Samples, Tensor]:
     """Return `group_size` responses to each prompt, and [P, G], 1 for those that are right and 0 for the others."""
     longest, generator = task.max_new_tokens, torch.Generator().manual_seed(seed)
-    samples = sample(policy, prompts, group_size=group_size, max_new_tokens=longest, generator=generator)
+    samples = sample(policy, prompts, task=task, group_size=group_size, max_new_tokens=longest, generator=generator)
     texts = samples.texts(policy)
     right = [[task.grade(prompt, text).correct for text in row] for prompt, row in zip(prompts, texts, strict=True)]
     return samples, torch.tensor(right).double()
 
 
 def logp_under(policy: Policy, samples: Samples) -> Tensor:
-    """Return the log-probability [P, G, T] that this policy gives each token of responses, whoever sampled them."""
+    """Return the log-probability [P, G, T] that this policy gives each token of responses, whichever policy sampled them."""
     with torch.no_grad():
         logits = response_logits(policy, samples.prompt_ids, samples.prompt_mask, samples.tokens)
         return token_logp(logits, samples.tokens)

@@ -60,7 +60,8 @@ class Rollout:
     nats a token. prompt_ids, prompt_mask: [P, S], each prompt once; owner: which of them each response answers. mask: the tokens
     that the loss sees. old_logp: log π_old, the trainer's before the updates; sampler_logp: with which the tokens were really
     drawn, None where that is π_old. old_values, returns: a critic's, and its targets. weights: of the tokens in the
-    objective of their minibatch; chosen: the tokens that the algorithm chose in it. forward: to save
+    objective of their minibatch; chosen: the tokens that the algorithm chose in it. observed: those that the environment wrote,
+    None where the loss does not learn them; observed_weights: of these in their minibatch. forward: to save
     time, logits and critic's values over all of these, with gradient: the first update takes them out in place of reading again.
     """
 
@@ -80,6 +81,8 @@ class Rollout:
     returns: Tensor | None = field(default=None, metadata=OVER_TOKENS)
     weights: Tensor | None = field(default=None, metadata=OVER_TOKENS)
     chosen: Tensor | None = field(default=None, metadata=OVER_TOKENS)
+    observed: Tensor | None = field(default=None, metadata=OVER_TOKENS)
+    observed_weights: Tensor | None = field(default=None, metadata=OVER_TOKENS)
     forward: list[tuple[Tensor | None, Tensor]] = field(default_factory=list)
 
     @property
@@ -91,12 +94,17 @@ class Rollout:
     def place(self) -> dict[str, Tensor]:
         """What a model is asked for the logits or values of the tokens that the loss sees."""
         read = {"prompt_ids": self.prompt_ids, "prompt_mask": self.prompt_mask, "owner": self.owner}
-        return read | {"tokens": self.tokens, "wanted": self.mask}
+        return read | {"tokens": self.tokens, "wanted": self.learnt}
+
+    @property
+    def learnt(self) -> Tensor:
+        """The tokens whose log-probabilities are in the loss."""
+        return self.mask if self.observed is None else self.mask | self.observed
 
     @property
     def longest(self) -> int:
         """Tokens up to the last one that the loss sees in any response."""
-        seen = self.mask.flatten(0, 1).any(0).nonzero()
+        seen = self.learnt.flatten(0, 1).any(0).nonzero()
         return int(seen.max()) + 1 if len(seen) else 0
 
     def each(self, change: Callable[[Tensor], Tensor], **others: Any) -> Rollout:
@@ -133,7 +141,7 @@ class Rollout:
         width, longest = self.prompt_ids.shape[1], 0
         parts: list[list[int]] = []
         place = torch.arange(1, self.mask.shape[-1] + 1, device=self.mask.device)
-        for row, length in enumerate((self.mask * place).amax((1, 2)).tolist()):
+        for row, length in enumerate((self.learnt * place).amax((1, 2)).tolist()):
             longest = max(longest, length)
             if not parts or (len(parts[-1]) + 1) * (width + longest) > tokens:
                 parts.append([])

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from rlviz.pieces.aggregation import token_mean
 from rlviz.pieces.kl import k3
 from rlviz.pieces.selection import keep_all
 from rlviz.settings import RunSettings, TrainSettings
@@ -255,6 +256,7 @@ def collect(state: State, task: Task, settings: TrainSettings) -> Rollout:
         ref_logp=ref_logp,
         old_values=old_values,
         returns=returns,
+        observed=samples.observed if algorithm.learns_observations else None,
         forward=forward,
     )
 
@@ -301,6 +303,8 @@ def update(state: State, rows: Rollout, settings: TrainSettings) -> Updates:
     algorithm, tokens = state.algorithm, int(rows.mask.sum())
     chosen = algorithm.chosen(rows.advantages, rows.old_logp, rows.mask)
     rows = replace(rows, weights=algorithm.aggregate(rows.mask), chosen=chosen)
+    if rows.observed is not None:
+        rows = replace(rows, observed_weights=token_mean(rows.observed))
     if state.skips_zero:
         rows = rows.take(rows.advantages.flatten(1).any(1).nonzero().squeeze(1))
         rows = rows.cut(rows.longest)  # the rows that left may have been the long ones
@@ -348,7 +352,7 @@ def loss_of(state: State, rows: Rollout, settings: TrainSettings) -> Loss:
     entropy = None
     if rewarded or algorithm.asks_for("surrogate", "entropy"):
         entropy = token_entropy(logits, temperature=settings.temperature)
-    given = rows.ref_logp, rows.weights, entropy, rows.chosen, rows.sampler_logp
+    given = rows.ref_logp, rows.weights, entropy, rows.chosen, rows.sampler_logp, rows.observed, rows.observed_weights
     policy = algorithm.loss(logp, Batch(rows.old_logp, rows.advantages, rows.mask, *given))
     if logp.requires_grad:
         algorithm.check_gradient(policy.loss)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import urllib.error
 from collections.abc import Callable
@@ -58,6 +59,32 @@ def test_a_prediction_is_typed_kept_and_shown_beside_the_result(lab: Lab, run_in
     assert "a half is not a number, such as 0.5" in " ".join(outputs.all_text_contents())
     row = first.locator("table tr", has_text="Share of dead groups?").locator("td")
     assert row.all_text_contents() == ["Share of dead groups?", "0.5", "0.25"]
+
+
+SMALL = {
+    "width": 1366,
+    "height": 768,
+}  # a usual laptop's window, of which JupyterLab leaves about 640 pixels to the notebook
+PANEL = """() => {
+    const box = (one) => one.getBoundingClientRect(), panel = document.querySelector(".rlviz-panel");
+    const at = box(panel).top, picture = panel.querySelector(".rlviz-picture");
+    return {
+        high: box(picture.querySelector(".rlviz-panels")).bottom - at,
+        wide: box(picture).width / box(panel).width,
+        past: [...panel.querySelectorAll("svg[viewBox], button")].filter((one) => box(one).right > box(panel).right).length,
+    };
+}"""
+
+
+def test_the_training_panel_s_settings_buttons_and_curves_fit_a_small_window(
+    run_in_lab: Callable[..., Notebook],
+) -> None:
+    page = run_in_lab("panel", "from rlviz import training_panel\ntraining_panel()").page
+    page.set_viewport_size(SMALL)
+    page.get_by_role("button", name="Train", exact=True).click()
+    page.locator(".rlviz-panel .rlviz-said", has_text=re.compile(r"Step \d+ of 120")).wait_for(timeout=90_000)
+    seen = page.evaluate(PANEL)
+    assert seen["high"] <= 560 and seen["wide"] > 0.98 and not seen["past"], seen
 
 
 def test_a_run_folder_brings_no_script_and_no_latex(lab: Lab, run_in_lab: Callable[..., Notebook]) -> None:

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import nbformat
 import pytest
 
 from rlviz.markup import Markup
 from rlviz.runs.recordings import read
-from rlviz.site import html, pages
+from rlviz.site import html, lessons, pages
 from rlviz.site.build import STYLE, script
 from rlviz.site.search import search_index
 from rlviz.site.teaching import BETWEEN, EXPLORER, teaching_pages
@@ -23,7 +24,7 @@ from rlviz.site.verdicts import verdicts_page
 
 if TYPE_CHECKING:
     from conftest import Notebook
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.quick(0)  # builds the site; tests/site/ does, too
 
@@ -271,7 +272,7 @@ def test_each_slide_fits_a_projector_and_a_printed_page_and_keys_and_buttons_lea
 
 def test_a_control_of_a_slide_keeps_its_keys_but_for_the_clicker_s(visit: Callable[..., Page], decks: Path) -> None:
     page = visit("slides/1.html", root=decks)
-    fitted(page, 3)
+    fitted(page, 2)
     clip = page.locator("[data-picture=clip]")
     clip.scroll_into_view_if_needed()
     here = page.evaluate(SEEN)
@@ -335,6 +336,56 @@ def test_no_page_can_reach_another_host(visit: Callable[..., Page]) -> None:
     assert refused[0] == ["connect-src", "img-src", "script-src-attr", "script-src-elem"]
     assert refused[1] is None
     assert all("csp" in url for url in asked if "127.0.0.1" in url)
+
+
+@pytest.fixture(scope="module")
+def lesson(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lesson with a training panel and a picture that answers, and what its training loads."""
+    course = tmp_path_factory.mktemp("notebooks")
+    panel = 'training_panel("sort", settings=TrainSettings(updates_per_rollout=4))'
+    clip, new = pages.explorer_of("clip"), nbformat.v4
+    image = {"image/png": base64.b64encode(clip.png).decode(), "text/plain": clip.alt}
+    outputs = [new.new_output("display_data", each) for each in ({"text/html": clip.html(), "text/plain": ""}, image)]
+    cells = [
+        new.new_markdown_cell("# 01 · Made up"),
+        new.new_code_cell(panel),
+        new.new_code_cell("explore_clip()", outputs=outputs),
+    ]
+    nbformat.write(new.new_notebook(cells=cells), course / "01_made_up.ipynb")
+    training = [file for file in pages.front() if file.path.startswith("training/")]
+    return written(tmp_path_factory.mktemp("lessons"), [*lessons.course_pages(course), *training])
+
+
+def test_in_a_lesson_a_picture_answers_and_a_model_trains_when_its_reader_asks_for_it(
+    visit: Callable[..., Page], lesson: Path
+) -> None:
+    page = visit("course/01_made_up.html", root=lesson)
+    page.locator("[data-picture=clip] .rlviz-grip").first.wait_for()
+    assert page.locator("[data-picture] > img").count() == 0  # which stood there before
+    loaded = "() => [...document.scripts].map((one) => one.src.split('/').at(-1)).filter(Boolean)"
+    assert page.evaluate(loaded) == ["rlviz.js"]
+    train, single = (page.get_by_role("button", name=name) for name in ("▶ Train", "One step"))
+    assert single.is_disabled() and page.evaluate("location.hash") == ""
+    top = train.bounding_box()
+    train.click()
+    page.wait_for_function("() => globalThis.rlviz?.run?.step >= 2", timeout=90_000)
+    assert page.evaluate(loaded) == ["rlviz.js", "programs.js", "sort.js"] and single.is_enabled()
+    settings = page.evaluate("rlviz.run.settings")
+    assert (settings["task"], settings["updates_per_rollout"], settings["beta"]) == ("sort", 4, 0)
+    pause = page.get_by_role("button", name="❚❚ Pause")
+    assert top is not None and pause.bounding_box()["y"] == top["y"]  # type: ignore[index]
+    pause.click()
+
+
+def test_a_lesson_is_read_where_no_script_runs(lesson: Path, browser: Browser) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"file://{lesson}/course/01_made_up.html")
+    picture = page.locator("[data-picture] > img")
+    picture.scroll_into_view_if_needed()
+    assert picture.evaluate("one => one.naturalWidth") > 500
+    page.get_by_text("The model trains where JavaScript runs.").wait_for()
+    context.close()
 
 
 def test_the_script_of_a_lesson_s_output_runs(visit: Callable[..., Page]) -> None:

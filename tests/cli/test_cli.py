@@ -27,7 +27,7 @@ def test_help_names_every_task(rlviz, command):
         (["map", "--replicas", 3, "--steps", 2, "--cells", "1x1", "--jobs", 1], "os.fsync", "the map"),
         (["site", "--out", "site"], "rlviz.site.build.build", "the site"),
         (["course", "--edition", "student", "--out", "mine"], "rlviz.lessons.editions.files", "the course"),
-        (["predictions", ".", "--lesson", "04_grpo"], "rlviz.lessons.predictions.room", "the page of predictions"),
+        (["predictions", ".", "--lesson", "03_grpo"], "rlviz.lessons.predictions.room", "the page of predictions"),
         (["grade", "."], "rlviz.lessons.grading.grades", "the grades"),
         (["export", "grpo", "--to", "trl", "--out", "a.py"], "os.fsync", "the export"),
         (["train", "--steps", 1], "rlviz.training.train", "a file of the run"),

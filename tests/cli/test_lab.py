@@ -1,9 +1,14 @@
+import hashlib
+import json
 import os
+import re
 
 import nbformat
+import pytest
 from typer.testing import CliRunner
 
 from rlviz.cli import app, lab
+from rlviz.lessons import check
 
 
 def lesson(words: str) -> str:
@@ -84,3 +89,62 @@ def test_jupyterlab_listens_on_loopback_with_its_token(tmp_path):
     assert not [word for word in command if "token" in word or "password" in word]
     assert ("--allow-root" in command) == (os.name == "posix" and os.geteuid() == 0)
     assert "--no-browser" not in lab.lab_command(tmp_path, port=8888, browser=True)
+
+
+# the lessons of the edition before: the numbers from 03 on stood for other lessons
+BEFORE = (
+    "00_start_here", "01_policy_gradients", "02_the_ratio", "03_ppo", "04_grpo", "05_kl", "06_which_mean", "07_dapo",
+    "08_dupo_and_agents", "09_gspo", "10_dcpo", "11_entropy_collapse", "12_preferences_and_dpo", "13_reward_hacking",
+    "14_two_engines", "15_the_family", "16_invent_your_own", "17_take_it_home", "18_write_the_judge", "19_what_did_it_learn",
+)  # fmt: skip
+
+
+def test_where_lessons_change_numbers_no_edit_is_lost_and_no_prediction_mixed(tmp_path, monkeypatch):
+    """Over the course of before, with lessons edited and lessons untouched: today's, by its own names."""
+    source, target, today = tmp_path / "source", tmp_path / "target", lab.course_source()
+    source.mkdir()
+    for name in BEFORE:
+        (source / f"{name}.ipynb").write_text(lesson(f"{name}, as it came"))
+    with monkeypatch.context() as earlier:
+        earlier.setattr(lab, "course_source", lambda: source)
+        lab.copy_course(target)
+    edited, untouched = BEFORE[::2], BEFORE[1::2]
+    (target / "predictions").mkdir()
+    for name in edited:
+        (target / f"{name}.ipynb").write_text(lesson(f"{name}, with my lines"))
+        (target / "predictions" / f"{name}.json").write_text(f"what I said in {name}")
+    report = lab.copy_course(target)
+    now = {file.stem for file in today.glob("[0-9]*.ipynb")}
+    assert {"03_grpo", "04_ppo"} <= now and len(now & set(BEFORE)) < 5  # else this is no course with other numbers
+    for name in edited:
+        assert (target / f"{name}.ipynb").read_text() == lesson(f"{name}, with my lines")
+        assert (target / "predictions" / f"{name}.json").read_text() == f"what I said in {name}"
+    assert sorted(report.removed) == sorted(f"{name}.ipynb" for name in untouched if name not in now)
+    assert {file.stem for file in target.glob("[0-9]*.ipynb")} == now | set(edited)
+    assert set(report.kept) == {f"{name}.ipynb" for name in edited if name in now}
+
+
+@pytest.mark.parametrize("file", sorted(lab.course_source().glob("[0-9]*.ipynb")), ids=lambda file: file.stem)
+def test_a_lesson_keeps_its_predictions_under_its_own_name(file):
+    """So a name that a lesson had before the numbers changed is not read by the lesson that has the number now."""
+    said = re.findall(r'Predictions\(\s*"(\w+)"', "\n".join(cell.source for cell in nbformat.read(file, 4).cells))
+    assert said == [file.stem]
+
+
+def test_an_older_notebook_is_not_judged_by_the_puzzle_of_the_lesson_that_has_its_number_now():
+    for asked in (lambda: check.bug("03", line=3, does="x"), lambda: check.unlabelled("03", "x")):
+        with pytest.raises(ValueError, match=r"lesson must be one of .*grpo.*; got '03'"):
+            asked()
+
+
+def test_what_lies_outside_is_not_removed_whatever_the_record_says(tmp_path, monkeypatch):
+    source, target, outside = tmp_path / "source", tmp_path / "target", tmp_path / "mine.ipynb"
+    for folder in (source, target):
+        folder.mkdir()
+    outside.write_text("mine")
+    (source / "00_start_here.ipynb").write_text(lesson("ours"))
+    record = {"../mine.ipynb": hashlib.sha256(b"mine").hexdigest()}
+    (target / ".rlviz-course.json").write_text(json.dumps(record))
+    monkeypatch.setattr(lab, "course_source", lambda: source)
+    assert lab.copy_course(target).removed == []
+    assert outside.read_text() == "mine"

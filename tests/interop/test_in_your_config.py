@@ -17,6 +17,10 @@ def rows(text):
 
 ROWS = rows(WITH_TRL)
 TRL_IS_THIRD = [row for row in ROWS if len(row) >= 4 and row[0] not in {"slot", "lesson"} and set(row[0]) != {"-"}]
+NO_FIELD = {
+    "policy_gradients", "dupo_and_agents", "reward_hacking", "write_the_judge", "what_did_it_learn", "take_it_home",
+    "keeping_entropy",
+}  # fmt: skip
 FIELD = re.compile(r"`(\w+)=([^`]+)`")
 
 
@@ -26,14 +30,18 @@ def trl():
 
 
 def configuration(trl, row):
-    return trl.DPOConfig if row[0].startswith("[12]") else trl.GRPOConfig
+    return trl.DPOConfig if "_preferences_and_dpo." in row[0] else trl.GRPOConfig
 
 
 def test_every_lesson_with_a_field_has_a_row():
-    """01, 08, 13, 16 and 17 are about no field of their own."""
-    lessons = {row[0][1:3] for row in TRL_IS_THIRD if row[0].startswith("[")}
-    assert lessons == {f"{number:02}" for number in range(18)} - {"01", "08", "13", "16", "17"}
-    assert all(re.search(r"\]\((\S+)\)", row[0]) for row in TRL_IS_THIRD if row[0].startswith("["))
+    """In the order of the lessons, each by its number; some are about no field of their own."""
+    linked = [
+        re.fullmatch(r"\[(\d\d)\]\(((\d\d)_(\w+))\.ipynb\)", row[0]) for row in TRL_IS_THIRD if row[0].startswith("[")
+    ]
+    assert linked == sorted(linked, key=lambda link: link[1]) and all(link[1] == link[3] for link in linked)
+    lessons = {file.stem for file in PAGE.parent.glob("[0-9]*.ipynb")}
+    assert {link[4] for link in linked} == {lesson[3:] for lesson in lessons} - NO_FIELD
+    assert {link[2] for link in linked} <= lessons
 
 
 def test_names_and_defaults_are_trls(trl):

@@ -112,6 +112,11 @@ def own_in_a_loop(turn):
     return torch.tensor([(number in (0, 2, 4)) / count for number in turn.flatten().tolist()]).reshape(turn.shape)
 
 
+def observed_one_by_one(logp, turn):
+    tools = [one for one, number in zip(logp.flatten(), turn.flatten().tolist(), strict=True) if number in (1, 3)]
+    return -sum(tools) / len(tools)
+
+
 def limits_by_the_quadratic_formula(q, eps_low, eps_high, max_ratio):
     """q r² − q r ∓ eps = 0, in the words of school."""
     upper = (q + (q * q + 4 * q * eps_high).sqrt()) / (2 * q)
@@ -147,6 +152,14 @@ def step_by_hand(logits, actions, R, lr, baseline=None):
     return logits + lr * gradient
 
 
+def step_by_cross_entropy(logits, actions, R, lr):
+    """Down the mean of −A log π, whose A is N / (N − 1) times the distance from the mean of all rewards."""
+    theta, count = logits.clone().requires_grad_(), len(R)
+    surprise = F.cross_entropy(theta.expand(count, -1), actions, reduction="none")
+    ((R - R.mean()) * count / (count - 1) * surprise).mean().backward()
+    return logits - lr * theta.grad
+
+
 def ppo_term_by_term(logp, old, A, V, V_old, G, H, mask):
     r = torch.exp(logp - old)
     J = torch.where(A > 0, r.clamp(max=1.2), r.clamp(min=0.8)) * A
@@ -179,7 +192,10 @@ ANSWERS = {
         lambda q, *given: limits_by_the_quadratic_formula(q.float(), *given),
         lambda q, low, high, cap: [0.5 + F.relu(1 - 4 * low / q).sqrt() / 2, (0.5 + (0.25 + high / q).sqrt()).min(cap)],
     ],
-    "importance_ratio": [lambda logp, old, mask: torch.where(mask, logp.exp() / old.exp(), 1.0)],
+    "importance_ratio": [
+        lambda logp, old, mask: torch.where(mask, logp.exp() / old.exp(), 1.0),
+        lambda logp, old, mask: ((logp - old) * mask).exp(),
+    ],
     "sequence_importance_ratio": [root_of_the_product],
     "truncated_weight": [
         lambda o, s, mask, cap: (o.exp() / s.exp()).where(o - s < cap.log(), cap),
@@ -198,6 +214,10 @@ ANSWERS = {
     "sum_of_responses": [lambda mask: (mask / mask.sum(-1, keepdim=True)).nan_to_num()],
     "constant_weight": [lambda mask: mask * (1 / (16 * mask.any(-1).sum()))],
     "own_token_weights": [own_in_a_loop, lambda t: token_mean(t % 2 < 1)],
+    "observation_loss": [
+        observed_one_by_one,
+        lambda logp, turn: -(logp * token_mean((turn == 1) | (turn == 3))).sum(),
+    ],
     "kl_estimate_k1": [lambda logp, ref: (logp.exp() / ref.exp()).log()],
     "kl_estimate_k3": [
         lambda logp, ref: ref.exp() / logp.exp() - 1 - (ref - logp),
@@ -242,7 +262,7 @@ ANSWERS = {
         lambda c, r: F.softplus(r.float() - c.float()).mean(),
     ],
     "reinforce": [reinforce_one_by_one],
-    "reinforce_step": [step_by_hand],
+    "reinforce_step": [step_by_hand, step_by_cross_entropy],
     "ppo_loss": [ppo_term_by_term],
     "fixed_bounds": [lambda old_logp: (0.8 + 0 * old_logp, torch.tensor(1.28))],
 }

@@ -48,11 +48,11 @@ def test_the_instructor_s_edition_holds_every_solution(name, editions):
     text = "\n".join(cell.source for cell in editions("instructor", name).cells)
     solved = nbformat.read(NOTEBOOKS / "solutions" / name, as_version=4)
     assert all(cell.source in text for cell in solved.cells if cell.cell_type == "code")
-    assert (NOTEBOOKS / "teaching" / f"{name[:2]}.md").read_text(encoding="utf-8") in text
+    assert (NOTEBOOKS / "teaching" / f"{Path(name).stem}.md").read_text(encoding="utf-8") in text
 
 
 def test_an_exercise_is_followed_by_its_solution_and_the_mistakes_of_its_check(editions):
-    cells = editions("instructor", "04_grpo.ipynb").cells
+    cells = editions("instructor", "03_grpo.ipynb").cells
     place = next(
         i for i, cell in enumerate(cells) if cell.cell_type == "code" and "def my_group_advantage" in cell.source
     )
@@ -103,7 +103,7 @@ def test_the_wrong_answers_to_a_puzzle_are_those_that_its_check_refuses(editions
 
 def test_the_wrong_answers_to_a_whole_loss_are_what_its_check_says(editions):
     (told,) = (
-        answers for kind, _, answers in wrong_answers(editions("instructor", "04_grpo.ipynb")) if kind == "assembly"
+        answers for kind, _, answers in wrong_answers(editions("instructor", "03_grpo.ipynb")) if kind == "assembly"
     )
     right = whole_loss(GRPO)
     wrong = (
@@ -116,10 +116,10 @@ def test_the_wrong_answers_to_a_whole_loss_are_what_its_check_says(editions):
 def test_only_the_student_s_edition_is_without_solutions(editions):
     assert not [name for name in editions("student", "") if name.startswith(("solutions/", "teaching/"))]
     lab = editions("lab", "")
-    assert "solutions/04_grpo.ipynb" in lab and not [name for name in lab if name.startswith("teaching/")]
+    assert "solutions/03_grpo.ipynb" in lab and not [name for name in lab if name.startswith("teaching/")]
     ends = "It says what to do; a wrong one rules out"  # a folded answer
-    assert ends in lab["solutions/04_grpo_answers.md"].decode()
-    assert ends not in lab["04_grpo.ipynb"].decode()
+    assert ends in lab["solutions/03_grpo_answers.md"].decode()
+    assert ends not in lab["03_grpo.ipynb"].decode()
     assert "glossary.md" in editions("student", "")
 
 

@@ -32,14 +32,14 @@ def says(monkeypatch):
 
 def test_a_guess_is_asked_for_once_and_stands_beside_the_result(says, capsys):
     asked = says("a half", "25 %", "2")
-    predict = Predictions("04_grpo", **QUESTIONS)
+    predict = Predictions("03_grpo", **QUESTIONS)
     predict("dead")
     predict("faster")
     predict("dead")
     assert len(asked) == 3
     assert asked[1].startswith("a half is not a number") and "1 steps, 2 outcome" in asked[2]
     predict.result("dead", 0.24)
-    again = Predictions("04_grpo", **QUESTIONS)  # the kernel was restarted
+    again = Predictions("03_grpo", **QUESTIONS)  # the kernel was restarted
     again("dead")
     again.result("faster", "steps")
     assert len(asked) == 3
@@ -49,7 +49,7 @@ def test_a_guess_is_asked_for_once_and_stands_beside_the_result(says, capsys):
     ]
     table = again.table()._repr_html_()
     assert "<td" in table and "0.25" in table and "0.24" in table and "outcome" in table
-    kept = json.loads(Path("predictions/04_grpo.json").read_text(encoding="utf-8"))["predictions"]
+    kept = json.loads(Path("predictions/03_grpo.json").read_text(encoding="utf-8"))["predictions"]
     assert (kept["dead"]["guess"], kept["dead"]["result"], kept["faster"]["guess"]) == (0.25, 0.24, "outcome")
 
 
@@ -59,7 +59,7 @@ def test_the_fields_keep_what_is_typed_and_refuse_what_is_out_of_range():
         "change": "By how much?",
         "faster": ("Which?", "a", "b <i>"),
     }
-    predict = Predictions("04_grpo", **questions)
+    predict = Predictions("03_grpo", **questions)
     (words, field, said), (_, other, _), (_, choice, chosen) = (row.children for row in predict.form().children)
     assert words.value == "<span>Accuracy after 60 steps (0 to 1)?</span>" and field.value == "" and not field.disabled
     for typed, wrong in (
@@ -77,11 +77,11 @@ def test_the_fields_keep_what_is_typed_and_refuse_what_is_out_of_range():
     field.value = ""  # what was kept stays until another answer comes
     other.value, choice.value = "-3", "b <i>"
     assert chosen.value == "kept" and predict._kept["change"].guess == -3 and predict._kept["faster"].guess == "b <i>"
-    assert json.loads(Path("predictions/04_grpo.json").read_text("utf-8"))["predictions"]["faster"]["guess"] == "b <i>"
+    assert json.loads(Path("predictions/03_grpo.json").read_text("utf-8"))["predictions"]["faster"]["guess"] == "b <i>"
     predict.result("share", 0.9)
     field.value = "0.9"
     assert said.value == "<span>The result is shown already.</span>" and predict._kept["share"].guess == 0.88
-    again = Predictions("04_grpo", **questions).form()
+    again = Predictions("03_grpo", **questions).form()
     assert [row.children[1].value for row in again.children] == ["0.88", "-3", "b <i>"]
     assert [row.children[1].disabled for row in again.children] == [True, False, False]
 
@@ -90,16 +90,16 @@ def test_the_form_is_shown_where_somebody_answers(says, monkeypatch):
     shown = []
     monkeypatch.setattr("IPython.display.display", shown.append)
     monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
-    Predictions("04_grpo", **QUESTIONS)._ipython_display_()
+    Predictions("03_grpo", **QUESTIONS)._ipython_display_()
     assert shown == []
     says()
-    Predictions("04_grpo", **QUESTIONS)._ipython_display_()
+    Predictions("03_grpo", **QUESTIONS)._ipython_display_()
     assert len(shown[0].children) == 2
 
 
 def test_a_number_out_of_range_is_asked_for_again(says):
     asked = says("34", "0.34")
-    predict = Predictions("04_grpo", share="Accuracy (0 to 1; .34 before)?")
+    predict = Predictions("03_grpo", share="Accuracy (0 to 1; .34 before)?")
     predict("share")
     assert asked[1].startswith("34 is not a number from 0 to 1.") and predict._kept["share"].guess == 0.34
 
@@ -107,7 +107,7 @@ def test_a_number_out_of_range_is_asked_for_again(says):
 def test_where_nobody_answers_nothing_is_asked(monkeypatch, capsys):
     monkeypatch.setattr("builtins.input", lambda _: pytest.fail("asked"))
     monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
-    predict = Predictions("04_grpo", **QUESTIONS)
+    predict = Predictions("03_grpo", **QUESTIONS)
     predict("dead")
     predict.result("dead", 0.24)
     assert "you made no prediction; the run says 0.24" in capsys.readouterr().out
@@ -118,7 +118,7 @@ def test_where_nobody_answers_nothing_is_asked(monkeypatch, capsys):
 
 def test_enter_leaves_it_open_and_forget_begins_anew(says):
     asked = says("", ",5", "1")
-    predict = Predictions("04_grpo", **QUESTIONS)
+    predict = Predictions("03_grpo", **QUESTIONS)
     predict("dead")
     assert predict._kept["dead"].guess is None
     predict("dead")
@@ -140,10 +140,10 @@ def test_a_sign_of_per_cent_means_what_the_question_asks_for(says, question, gue
 
 def test_a_damaged_file_is_set_aside():
     Path("predictions").mkdir()
-    Path("predictions/04_grpo.json").write_text("{", encoding="utf-8")
-    with pytest.warns(UserWarning, match="it is now predictions/04_grpo.damaged.json"):
-        predict = Predictions("04_grpo", **QUESTIONS)
-    assert Path("predictions/04_grpo.damaged.json").read_text(encoding="utf-8") == "{"
+    Path("predictions/03_grpo.json").write_text("{", encoding="utf-8")
+    with pytest.warns(UserWarning, match="it is now predictions/03_grpo.damaged.json"):
+        predict = Predictions("03_grpo", **QUESTIONS)
+    assert Path("predictions/03_grpo.damaged.json").read_text(encoding="utf-8") == "{"
     predict.result("dead", 1)
 
 
@@ -156,13 +156,13 @@ def test_the_room_is_a_histogram_with_the_result(tmp_path):
             "dead": {"question": "Which share is dead?", "guess": dead, "result": 0.24 if student else 0.22, "at": ""},
             "faster": {"question": "Which is faster?", "guess": faster, "result": "steps", "at": ""},
         }
-        (folder / "04_grpo.json").write_text(json.dumps({"lesson": "04_grpo", "predictions": rows}), encoding="utf-8")
-    (tmp_path / "student2" / "predictions" / "05_kl.json").write_text("{}", encoding="utf-8")
-    broken = tmp_path / "broken" / "04_grpo.json"
+        (folder / "03_grpo.json").write_text(json.dumps({"lesson": "03_grpo", "predictions": rows}), encoding="utf-8")
+    (tmp_path / "student2" / "predictions" / "11_kl.json").write_text("{}", encoding="utf-8")
+    broken = tmp_path / "broken" / "03_grpo.json"
     broken.parent.mkdir()
     broken.write_text("[", encoding="utf-8")
     with pytest.warns(UserWarning, match=f"left out: {broken}"):
-        numbers, words = room(tmp_path, "04_grpo").axes
+        numbers, words = room(tmp_path, "03_grpo").axes
     assert sum(bar.get_height() for bar in numbers.patches) == 2
     assert numbers.lines[0].get_xdata()[0] == 0.24
     assert [bar.get_height() for bar in words.patches] == [1, 2]  # outcome, steps
@@ -182,13 +182,13 @@ def test_the_result_is_what_most_runs_have(tmp_path, stray):
     """One run of three says something else, wherever it comes among the files."""
     numbers, words = [(0.5, 0.25)] * 3, [("steps", "steps")] * 3
     numbers[stray], words[stray] = (0.5, 9.0), ("outcome", "outcome")
-    hand_in(tmp_path, "04_grpo", *numbers)
-    hand_in(tmp_path, "05_kl", *words)
-    assert room(tmp_path, "04_grpo").axes[0].lines[0].get_xdata()[0] == 0.25
-    outcome, steps = room(tmp_path, "05_kl").axes[0].patches
+    hand_in(tmp_path, "03_grpo", *numbers)
+    hand_in(tmp_path, "11_kl", *words)
+    assert room(tmp_path, "03_grpo").axes[0].lines[0].get_xdata()[0] == 0.25
+    outcome, steps = room(tmp_path, "11_kl").axes[0].patches
     assert (steps.get_label(), steps.get_linewidth(), outcome.get_linewidth() < 4) == ("the result", 4, True)
 
 
 def test_a_result_that_is_no_number_is_a_bar_beside_the_numbers(tmp_path):
-    hand_in(tmp_path, "04_grpo", (0.5, "never"), (None, "never"))
-    assert [bar.get_height() for bar in room(tmp_path, "04_grpo").axes[0].patches] == [1, 0]  # 0.5, never
+    hand_in(tmp_path, "03_grpo", (0.5, "never"), (None, "never"))
+    assert [bar.get_height() for bar in room(tmp_path, "03_grpo").axes[0].patches] == [1, 0]  # 0.5, never

@@ -17,10 +17,10 @@ from rlviz.pieces.values import entropy
 from rlviz.tabular import good_actions, train_table
 from tests.pieces.tensors import close, double, slope
 
-LESSONS = sorted(file.stem for file in Path(puzzles.__file__).parent.glob("l[0-9][0-9].py"))
+LESSONS = sorted(file.stem for file in Path(puzzles.__file__).parent.glob("[a-z]*.py"))
 HAVE = {name: import_module(f"rlviz.lessons.puzzles.{name}") for name in LESSONS}
-BUGS = {name[1:]: module.BUG for name, module in HAVE.items() if hasattr(module, "BUG")}
-RUNS = {name[1:]: module.RUN for name, module in HAVE.items() if hasattr(module, "RUN")}
+BUGS = {name: module.BUG for name, module in HAVE.items() if hasattr(module, "BUG")}
+RUNS = {name: module.RUN for name, module in HAVE.items() if hasattr(module, "RUN")}
 
 
 @pytest.mark.parametrize("lesson", BUGS)
@@ -41,9 +41,10 @@ def test_a_bug_has_one_answer(lesson):
 
 # the line or lines to blame, read off the printed source
 BLAMED = {
-    "01": (2, 3, 4), "02": (3,), "03": (2,), "04": (3,), "05": (4,), "06": (3,), "07": (3, 4), "08": (2, 3),
-    "09": (4,), "10": (5, 6), "11": (3,), "12": (3,), "13": (3,), "14": (5,), "15": (4,), "16": (5,),
-    "18": (4, 6), "19": (3,),
+    "policy_gradients": (2, 3, 4), "the_ratio": (3,), "ppo": (2,), "grpo": (3,), "kl": (4,), "which_mean": (3,), "dapo": (3, 4),
+    "dupo_and_agents": (2, 3), "gspo": (4,), "dcpo": (5, 6), "entropy_collapse": (3,), "preferences_and_dpo": (3,),
+    "reward_hacking": (3,), "two_engines": (5,), "the_family": (4,), "own_idea": (5,), "write_the_judge": (4, 6),
+    "what_did_it_learn": (3,),
 }  # fmt: skip
 
 
@@ -57,7 +58,7 @@ def test_the_lines_to_blame_are_those_of_the_edit():
 def test_limits_of_the_new_probability_have_a_slope_of_their_own():
     # A > 0, above the limit: J = upper(r q) = ½ + ½ √(1 + .8/(r q)); q = .01, r = 8: √11 · ½ + ½ = 2.158 < 8, and
     # dJ/dr = ¼ · (−.8 / (r² q)) / √11 = −.3125 / √11. Under limits of the old probability J = 5 there, and stays 5
-    suspect, right = BUGS["10"].wrong, BUGS["10"].right
+    suspect, right = BUGS["dcpo"].wrong, BUGS["dcpo"].right
     old_logp, ratio = double([0.01]).log(), double([8.0]).requires_grad_()
     given = double([1.0]), *DCPO.bounds(old_logp), old_logp
     close(suspect(ratio, *given), [0.5 + 0.5 * math.sqrt(11)])
@@ -72,7 +73,7 @@ def test_minus_the_surprise_has_the_entropy_for_its_mean_and_no_gradient():
     # each action counted as often as it is drawn: the mean of −log p is H, the mean of its gradient is −Σ p ∇log p = −∇Σ p = 0
     logits = double([1.0, 0.2, -0.7]).requires_grad_()
     log_probs = logits.log_softmax(0)
-    mean = -(log_probs.detach().exp() * BUGS["11"].wrong(log_probs, torch.zeros(3))).sum()
+    mean = -(log_probs.detach().exp() * BUGS["entropy_collapse"].wrong(log_probs, torch.zeros(3))).sum()
     close(mean, entropy(log_probs))
     close(torch.autograd.grad(mean, logits, retain_graph=True)[0], [0.0, 0.0, 0.0])
     assert torch.autograd.grad(entropy(log_probs), logits)[0].abs().max() > 0.1
@@ -80,7 +81,7 @@ def test_minus_the_surprise_has_the_entropy_for_its_mean_and_no_gradient():
 
 def test_as_a_bonus_it_keeps_no_entropy_where_the_entropy_does():
     plain = replace(GRPO, kl=None)
-    buggy = replace(GRPO, kl=KLInLoss(beta=0.3, estimator=BUGS["11"].wrong))
+    buggy = replace(GRPO, kl=KLInLoss(beta=0.3, estimator=BUGS["entropy_collapse"].wrong))
     settings = {"task": good_actions(), "steps": 60, "updates_per_rollout": 1, "replicas": 32}
     ends = [
         train_table(algorithm, entropy_weight=weight, **settings).entropy[:, -1]
@@ -99,18 +100,18 @@ def test_a_reference_that_moves_hides_the_linear_loss_and_one_with_gradient_stop
         return lambda new: algorithm.loss(new, rejected, reference(new), reference(rejected)).loss
 
     def moving(logp):
-        return BUGS["12"].wrong(logp, fixed)
+        return BUGS["preferences_and_dpo"].wrong(logp, fixed)
 
     close(loss(DPO, moving)(chosen), math.log(2))
     # σ(0) = ½ of β = .1, over two pairs
     close(slope(loss(DPO, moving), chosen), [-0.025, -0.025])
-    close(slope(loss(DPO_LINEAR, lambda new: BUGS["12"].right(new, fixed)), chosen), [-0.05, -0.05])
+    close(slope(loss(DPO_LINEAR, lambda new: BUGS["preferences_and_dpo"].right(new, fixed)), chosen), [-0.05, -0.05])
     close(slope(loss(DPO, lambda new: new), chosen), [0.0, 0.0])
 
 
 def test_a_mean_over_all_places_changes_with_the_padding():
     # two tokens of 1 and 3: the reading leaves out the last place, so 1 alone, and (1 + 3 + 5) / 3 with two of padding, 5
-    suspect, right = BUGS["13"].wrong, BUGS["13"].right
+    suspect, right = BUGS["reward_hacking"].wrong, BUGS["reward_hacking"].right
     scores, mask = double([[1, 3]]), torch.tensor([[True, True]])
     padded, longer = double([[1, 3, 5, 5]]), torch.tensor([[True, True, False, False]])
     for function, expected in ((suspect, (1, 3)), (right, (3, 3))):
@@ -122,23 +123,27 @@ def test_shaped_rewards_revive_dead_groups():
     # from 5 to 9 tokens: 8 8 5 tokens lose ¾ ¾ 0; 3 4 5 nothing, so of the first two groups only the first is let through
     rewards = double([[1, 1, 1], [0, 0, 0], [1, 0, 1]])
     lengths = torch.tensor([[8, 8, 5], [3, 4, 5], [8, 3, 8]])
-    assert BUGS["07"].right(rewards, lengths).tolist() == [2]
-    assert BUGS["07"].wrong(rewards, lengths).tolist() == [0, 2]
+    assert BUGS["dapo"].right(rewards, lengths).tolist() == [2]
+    assert BUGS["dapo"].wrong(rewards, lengths).tolist() == [0, 2]
 
 
-def test_what_lesson_09_says_of_both_suspects():
+def test_what_the_lesson_on_gspo_says_of_both_suspects():
     # 1,000 tokens of ratio 1.01: the product is 1.01 to the power 1,000, e^(1000 · .00995033) = e^9.95033 = 20,959
     start = torch.zeros(1, 1, 1000, dtype=torch.double)
     product = check.sequence_importance_ratio.wrong["sequence ratio without the root"]
     close(product(start + 0.009950330853168083, start, start == 0)[0, 0, 0], 20959.155637813598, rtol=1e-9)
     # ratios 1; 2 tokens with A = 1, 8 with A = −1: (2 − 8) / 2
     start, two = torch.zeros(2, 8, dtype=torch.double), torch.arange(8) < torch.tensor([[2], [8]])
-    close(BUGS["09"].wrong(start, start, two, double([1, -1])), -3)
-    close(BUGS["09"].right(start, start, two, double([1, -1])), 0)
+    close(BUGS["gspo"].wrong(start, start, two, double([1, -1])), -3)
+    close(BUGS["gspo"].right(start, start, two, double([1, -1])), 0)
 
 
 def test_a_mask_one_place_late_trains_the_tool_s_first_token():
-    close(BUGS["08"].wrong(torch.tensor([[[0, 0, 1, 2, -1]]])).double(), [[[0, 1 / 3, 1 / 3, 0, 1 / 3]]], rtol=1e-6)
+    close(
+        BUGS["dupo_and_agents"].wrong(torch.tensor([[[0, 0, 1, 2, -1]]])).double(),
+        [[[0, 1 / 3, 1 / 3, 0, 1 / 3]]],
+        rtol=1e-6,
+    )
 
 
 def test_a_weight_of_the_policy_now_counts_the_ratio_twice():
@@ -146,15 +151,15 @@ def test_a_weight_of_the_policy_now_counts_the_ratio_twice():
     # w = ½ and 1, A = 1 and −1, two tokens
     old, sampler = double([[[0.1, 0.2]]]).log(), double([[[0.2, 0.2]]]).log()
     given = old, sampler, double([[[1, -1]]]), torch.ones(1, 1, 2).bool()
-    close(slope(BUGS["14"].wrong, old, *given), [[[-2 * 0.5 / 2, 2 / 2]]])
-    close(slope(BUGS["14"].right, old, *given), [[[-0.5 / 2, 1 / 2]]])
+    close(slope(BUGS["two_engines"].wrong, old, *given), [[[-2 * 0.5 / 2, 2 / 2]]])
+    close(slope(BUGS["two_engines"].right, old, *given), [[[-0.5 / 2, 1 / 2]]])
 
 
 def test_the_best_evaluation_favours_who_wavers():
     rows = [("steady", 0, 0.7), ("steady", 0, 0.7), ("wavering", 0, 0.9), ("wavering", 0, 0.5)]
     scores = pd.DataFrame(rows, columns=["contender", "seed", "held_out_accuracy"])
-    assert BUGS["15"].wrong(scores).to_dict() == {"steady": 0.7, "wavering": 0.9}
-    assert BUGS["15"].right(scores).to_dict() == {"steady": 0.7, "wavering": 0.5}
+    assert BUGS["the_family"].wrong(scores).to_dict() == {"steady": 0.7, "wavering": 0.9}
+    assert BUGS["the_family"].right(scores).to_dict() == {"steady": 0.7, "wavering": 0.5}
 
 
 def test_the_seeds_that_chose_flatter_a_rule_without_effect():
@@ -162,8 +167,8 @@ def test_the_seeds_that_chose_flatter_a_rule_without_effect():
     def gain(c, seed):
         return 3.0 if (c, seed) == (0.2, 1) else -1.0
 
-    assert BUGS["16"].wrong(gain, range(2)) == (0.2, 1.0)
-    assert BUGS["16"].right(gain, range(2)) == (0.2, -1.0)
+    assert BUGS["own_idea"].wrong(gain, range(2)) == (0.2, 1.0)
+    assert BUGS["own_idea"].right(gain, range(2)) == (0.2, -1.0)
 
 
 # --- runs without a label ---
@@ -180,8 +185,8 @@ def test_a_run_has_one_answer_and_says_why_of_each(lesson):
 def test_a_run_is_drawn_and_its_setting_is_not_told(monkeypatch):
     shown = []
     monkeypatch.setattr("IPython.display.display", lambda what, **_: shown.append(what))
-    unlabelled("02")
+    unlabelled("the_ratio")
     figure, asked = shown
     assert isinstance(figure, Figure)
-    assert all(choice in asked["text/plain"] for choice in RUNS["02"].choices)
-    assert RUNS["02"].does not in " ".join(ax.get_title() for ax in figure.axes)
+    assert all(choice in asked["text/plain"] for choice in RUNS["the_ratio"].choices)
+    assert RUNS["the_ratio"].does not in " ".join(ax.get_title() for ax in figure.axes)

@@ -97,6 +97,21 @@ def test_a_run_under_the_clip_ends_once_both_are_past_their_limits():
     assert (np.diff(curve("run_margin")[: first + 1]) > 0).all()
 
 
+def test_the_run_stands_at_the_step_chosen():
+    # linear, nothing shared: each step moves the logits by ±pace/2 = ±.4, so the margin after 5 steps is 4 nats
+    curve = shown(DPO_LINEAR, shared=0.0, pace=0.8, step=5)
+    assert curve("margin_now") == pytest.approx(4.0, rel=1e-9) and curve("pull_now") == pytest.approx(1.0)
+    for name in ("chosen", "rejected", "others"):
+        walked, whole = curve(f"{name}_walked"), curve(f"{name}_logp")
+        np.testing.assert_array_equal(walked[:6], whole[:6])
+        assert np.isnan(walked[6:]).all() and curve(f"{name}_to") == whole[5]
+    start, sinking = shown(step=0), [shown(step=step) for step in (1, 5, 20, 40)]
+    assert start("margin_now") == 0 and start("chosen_to") == start("chosen_from")
+    for before, after in zip([start, *sinking], sinking, strict=False):  # both fall, and their margin grows
+        assert after("chosen_to") < before("chosen_to") and after("rejected_to") < before("rejected_to")
+        assert after("margin_now") > before("margin_now")
+
+
 def test_who_has_a_loss_on_a_pair():
     mine = replace(DPO, name="Mine", pair_loss=SigmoidPreference(label_smoothing=0.2))
     assert [learns_from_a_pair(a) for a in (DPO, mine, GRPO, DAPO, GSPO, PPO, GRPO_PROCESS)] == [True] * 5 + [False] * 2
@@ -127,16 +142,16 @@ def test_all_lines_lie_inside_the_frame(algorithm):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({}, "DPO learns the right order, and yet 40 steps take the chosen response down from probability 0.2 to 0.017"),
+        ({}, "DPO learns the right order, and yet by step 40 the chosen response went down from probability 0.2 to 0.017"),
         ({}, "half of it is left at a margin of 11 nats. "),
         ({"beta": 1.0, "shared": 1.0}, "the two responses are one and the same, so 40 steps leave the margin at 0."),
         # logits move by 0 and −.5 · 40 · .4 = −8: margin 8, others .5 / (.7 + .3 e^−8) = .71
         ({"algorithm": DPO_LINEAR, "shared": 0.5, "pace": 0.8},
-         "Its pull never lets go of a pair, here up to a margin of 50 nats. After 40 steps the margin is 8 nats. The chosen "
+         "Its pull never lets go of a pair, here up to a margin of 50 nats. At step 40 the margin is 8 nats. The chosen "
          "log-probability went from −1.61 to −1.25, the rejected one's from −1.20 to −8.85; all others together went from "
          "probability 0.50 to 0.71."),
         # 40 steps of 1.5 nats against 50 drawn
-        ({"algorithm": DPO_LINEAR, "shared": 0.0}, "After 40 steps the margin is 60 nats, more than is drawn."),
+        ({"algorithm": DPO_LINEAR, "shared": 0.0}, "At step 40 the margin is 60 nats, more than is drawn."),
         # logits move by 40 · .75 · .7 · (.4, −1) = 8.4 and −21, log .2 e^8.4 / (.2 e^8.4 + .5) = −.0006
         ({"algorithm": DPO_LINEAR, "shared": 0.3}, "went from −1.61 to 0.00, the"),
         ({"algorithm": GRPO, "shared": 0.0},

@@ -19,7 +19,6 @@ from rlviz.pieces.advantages import GroupAdvantage
 from rlviz.pieces.aggregation import Constant, sequence_mean
 from rlviz.runs.arms import panels, plot_course
 from rlviz.runs.learning import plot_bands, plot_learning_curves, plot_metrics, plot_seeds
-from rlviz.runs.loop import plot_loop
 from rlviz.training.records import pushes
 from rlviz.types import Batch
 
@@ -116,7 +115,7 @@ def test_seeds_are_a_mean_and_a_band_from_lowest_to_highest():
 
 def test_text_stays_inside_and_is_large_enough():
     pairs = [tuple(clip_curve(GRPO, advantage=sign) for sign in (1.0, -1.0))] * 2
-    for figure in (plot_loop().figure, plot_clip_small_multiples(pairs, ["a", "b"]), plot_learning_curves(frame())):
+    for figure in (plot_clip_small_multiples(pairs, ["a", "b"]), plot_learning_curves(frame())):
         canvas = FigureCanvasAgg(figure)
         canvas.draw()
         width, height = canvas.get_width_height()

@@ -1,4 +1,4 @@
-"""What the pieces pull towards on average, enumerated in plain Python: the claims of lessons 04, 05 and 11."""
+"""What the pieces pull towards on average, enumerated in plain Python: the claims of lessons 03, 10 and 11."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlviz import DAPO, DPO, GRPO, PPO, PairSettings, TrainSettings
-from rlviz.algorithms import GRPO_PROCESS
+from rlviz.algorithms import ECHO, GRPO_PROCESS
 from rlviz.interop import carried, to_trl, to_verl
 from rlviz.interop.writing import script, yaml_text
 from tests.refusals.row import table
@@ -33,6 +33,7 @@ carried(object, ⟨PPO | DPO⟩)
     → algorithm must be one of groups, such as DCPO: TRL … has no critic and no pairs here; got ⟨⟩
 carried(object, GRPO_PROCESS)
     → GRPO (process) needs rewards of single steps, which TRL's reward functions do not give
+carried(object, ECHO) → ECHO learns from what a tool wrote, which TRL masks out before a loss sees it
 carried(int, GRPO) → TypeError: trainer must be trl's GRPOTrainer; got <class 'int'>
 """,
 )

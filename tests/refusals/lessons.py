@@ -15,7 +15,7 @@ def free(x: Any) -> Any:
     return pessimistic(x, x, x, x)
 
 
-PREDICT = Predictions("04_grpo", dead="Which share is dead?", faster="Which is faster?")
+PREDICT = Predictions("03_grpo", dead="Which share is dead?", faster="Which is faster?")
 
 
 def assembled(algorithm: Any) -> Any:
@@ -27,7 +27,7 @@ ROWS = table(
     r"""
 keep('../x', free) → name must be a Python name, such as 'pessimistic'; got '../x'
 keep('x', ⟨lambda: 0 | 3⟩) → function must be made with def, so that its source can be kept; got …
-Predictions('../04') → lesson must be made of letters, digits, - and _, such as '04_grpo'; got '../04'
+Predictions('../04') → lesson must be made of letters, digits, - and _, such as '03_grpo'; got '../04'
 Predictions('04', a=3) → a must be a question, or (question, choice, choice, …); got 3
 Predictions('04', a=()) → a must be a question, or (question, choice, choice, …); got ()
 Predictions('04', a=('one?', 'one'))
@@ -36,8 +36,8 @@ room('.', '06_means') → folder must hold predictions of lesson '06_means', suc
 assembled(⟨PPO | DPO | GRPO_PROCESS⟩) → algorithm must …
 PREDICT('dea') → name must be one of dead, faster; got 'dea'
 PREDICT.result('dea', 1) → name must be one of dead, faster; got 'dea'
-⟨show_bug | unlabelled⟩('99') → lesson must be one of …02…; got '99'
-check.bug('99', line=1, does='') → lesson must be one of …02…; got '99'
+⟨show_bug | unlabelled⟩('99') → lesson must be one of …the_ratio…; got '99'
+check.bug('99', line=1, does='') → lesson must be one of …the_ratio…; got '99'
 edited(source_of(free), [('x - 2', 'x')]) → 'x - 2' is not in the answer
 edited(source_of(free), [('pessimistic(x', 'y'), ('(x, x, x, x)', '')]) → two edits touch the same words
 """,

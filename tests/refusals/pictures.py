@@ -37,6 +37,8 @@ from rlviz.pictures.groups import without_kl
 from rlviz.pictures.idea import Explorer
 from rlviz.pictures.importance import importance_curve
 from rlviz.pictures.kl import kl_curve
+from rlviz.pictures.length import explore_length
+from rlviz.pictures.loop import explore_loop
 from rlviz.pictures.map import explore_map, find_map, map_curve
 from rlviz.pictures.mismatch import explore_mismatch
 from rlviz.pictures.overlong import explore_overlong
@@ -122,6 +124,11 @@ explore_aggregation(lengths=(1, 2, 3, 4.5)) → lengths must be a whole number; 
 explore_entropy(reward='none') → reward must be one of 3 good of 20, …; got 'none'
 explore_entropy(step=61) → step must be from 0 to 60; got 61
 explore_entropy(beside='dapo') → beside must be a list of algorithms, such as GRPO; got 'dapo'
+explore_loop(part='grade') → part must be one of whole, sample, compare, push, repeat; got 'grade'
+explore_loop(moment=3.5) → moment must be a whole number; got 3.5
+explore_loop(PPO) → algorithm: PPO has nothing that this picture shows; …
+explore_loop(FORKING_TOKENS) → algorithm: Forking tokens has nothing that this picture shows; …
+explore_length(PPO) → algorithm: PPO does not learn from groups of responses…
 explore_mismatch(bits=7) → bits must be one of 3, 4, 5, 6, 8, 16; got 7
 explore_mismatch(lag=3) → lag must be one of 0, 1, 2, 4, 8, 16; got 3
 explore_mismatch(cap=0.0) → cap must be above 0 and finite; got 0.0

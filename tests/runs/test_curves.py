@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from rlviz.page.paper import arranged
 from rlviz.page.picture import Line, Points, Rule
 from rlviz.runs.curves import OF_GROUPS, OF_PAIRS, LiveCurves, Series, data, given, mean_over_seeds, on_paper, picture
 from rlviz.training import TrainSettings, train
@@ -33,10 +34,11 @@ def test_a_mean_over_seeds_is_that_of_those_that_have_come_so_far(records):
 @pytest.mark.parametrize(
     ("rewards", "limits"),
     [
-        ((0.1, 0.9, 1.0), (0.0, 1.02)),
-        ((0.1, 1.5, 1.0), (0.0, 1.53)),  # 1.02 · 1.5
+        ((0.1, 0.9, 1.0), (-0.051, 1.02)),  # −.05 · 1.02, so that a line of zeros does not lie on the axis
+        ((0.0, 0.0, 0.0), (-0.051, 1.02)),
+        ((0.1, 1.5, 1.0), (-0.0765, 1.53)),  # −.05 · 1.53, 1.02 · 1.5
         ((-0.1, 0.5, 0.2), (-0.102, 1.02)),  # −1.02 / 10
-        ((-0.2, 4.0, float("nan")), (-0.2295, 5.16375)),  # −.102 · 1.5², 1.02 · 1.5⁴
+        ((-0.2, 4.0, float("nan")), (-0.2581875, 5.16375)),  # −.05 · 5.16375 below −.102 · 1.5², 1.02 · 1.5⁴
     ],
 )
 def test_the_axes_reach_as_far_as_the_lines_in_steps(records, rewards, limits):
@@ -50,6 +52,15 @@ def test_runs_before_are_grey_behind_and_named_where_there_is_room(records):
     assert reward[0] == ("r1_reward", "grey", "old") and reward[-1] == ("r0_held_out_accuracy", "vermilion", "held out")
     assert entropy == [("r1_entropy", "grey", "old"), ("r0_entropy", "blue", "")]
     assert {label for _, colour, label in clipped if colour == "grey"} == {""}
+
+
+def test_lower_graphs_stand_above_each_other_beside_a_whole_one(records):
+    graphs = (OF_GROUPS[0], *(replace(graph, tall=0.4) for graph in OF_GROUPS[1:]))
+    shown = picture([Series("", [records])], graphs)
+    assert shown.columns == 2
+    assert [[len(column) for column in row] for row in arranged(shown.panels, shown.columns)] == [[1, 2]]
+    whole = picture([Series("", [records])])
+    assert [[len(column) for column in row] for row in arranged(whole.panels, whole.columns)] == [[1, 1, 1]]
 
 
 def test_a_line_at_the_step_is_moved_by_hand_where_there_are_steps(records):

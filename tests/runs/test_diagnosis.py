@@ -251,11 +251,11 @@ def test_what_fell_at_step_2_is_told_apart_from_what_was_never_there():
     [("- `x` sideways ≥ 1: why", "must have conditions like"), ("- `x` now > 1: why", "must have conditions like")],
 )
 def test_a_rule_that_cannot_be_read_is_refused(line, words):
-    text = "### own: note\n\nSeen.\n\n{}\n- Meaning: m\n- Try {{lr}}: t\n- Read: 04_grpo\n"
+    text = "### own: note\n\nSeen.\n\n{}\n- Meaning: m\n- Try {{lr}}: t\n- Read: 03_grpo\n"
     with pytest.raises(ValueError, match=words):
         parse_rules(text.format(line))
     ((rule,), _) = parse_rules(text.format("- `x` now ≥ 1: why"))
-    assert rule == Rule("own", "note", (Now("x").at_least(1, "why"),), "Seen.", "m", "lr", "t", "04_grpo")
+    assert rule == Rule("own", "note", (Now("x").at_least(1, "why"),), "Seen.", "m", "lr", "t", "03_grpo")
 
 
 OF_LOGS = ("earned", "earned_in_std", "part_lost", "sampler_logp_gap", "sampler_prob_gap")  # no run of rlviz has them
@@ -332,7 +332,7 @@ def test_a_window_is_an_eighth_of_the_run_within_limits(steps, window):
     assert a_course(x=[0] * steps).window == window
 
 
-RISES = Rule("rises", "note", (Now("x").at_least(2, "two"),), "{0:.1f} since {step}", "", "lr", "", "04_grpo")
+RISES = Rule("rises", "note", (Now("x").at_least(2, "two"),), "{0:.1f} since {step}", "", "lr", "", "03_grpo")
 
 
 @pytest.mark.parametrize(
@@ -400,7 +400,7 @@ def test_where_the_reward_does_not_ask_for_the_end_nobody_is_told_that_a_cut_off
     )
 
 
-ZEROS = Rule("zeros", "note", (Now("x").at_most(0, "none"),), "none, {since}", "", "lr", "", "04_grpo")
+ZEROS = Rule("zeros", "note", (Now("x").at_most(0, "none"),), "none, {since}", "", "lr", "", "03_grpo")
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "# A lecture\n\n---\n## Look\n\n![The clip](explorer:clip)\n\nThen ask.\n", encoding="utf-8"
     )
     (folder / "teaching" / "cheatsheet.zh.md").write_text("# 一页\n\n$r = 1$\n", encoding="utf-8")
-    (folder / "teaching" / "01.md").write_text("# 01: for the teacher\n", encoding="utf-8")
+    (folder / "teaching" / "01_first.md").write_text("# 01: for the teacher\n", encoding="utf-8")
     (folder / "symptoms.md").write_text("# Symptoms\n", encoding="utf-8")  # every page leads to it
     (folder / "table.csv").write_text("a,b\n", encoding="utf-8")
     return folder

@@ -1,24 +1,30 @@
 """The static site: every link leads somewhere, no page lets another host in, and no folder of others is written over."""
 
+import base64
 import gzip
 import json
 import re
 import shutil
 from html import escape as html_escape, unescape
 from html.parser import HTMLParser
+from io import BytesIO
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import matplotlib.image
 import nbformat
 import pytest
 from typer.testing import CliRunner
 
-from rlviz.algorithms import ALGORITHMS, DAPO, GRPO, RELATIVES, command_name, formulas, show
+from rlviz.algorithms import ALGORITHMS, DAPO, GRPO, RELATIVES, command_name, formulas, numbers, show
 from rlviz.cli import app, lab
+from rlviz.lessons import predictions
+from rlviz.lessons.predictions import Prediction
 from rlviz.markup import Markup
 from rlviz.page.widget import fragment, pack
+from rlviz.runs import playground
 from rlviz.runs.recordings import RECORDINGS, packed
-from rlviz.site import build, html, lessons, pages
+from rlviz.site import build, cells, html, lessons, pages
 from rlviz.site.controls import check_controls, named_controls
 from rlviz.site.search import entries
 from rlviz.site.verdicts import verdicts_page
@@ -147,6 +153,113 @@ def test_a_lesson_is_read_with_its_formulas_links_and_pictures(site):
     assert "sha256-" in text  # for the script of the output
 
 
+def from_notebook(*cells):
+    """Return a lesson's cells: the text of one in Markdown, or the source, tags and outputs of one in code."""
+    new = nbformat.v4
+    made = [
+        new.new_markdown_cell(cell)
+        if isinstance(cell, str)
+        else new.new_code_cell(cell[0], metadata={"tags": cell[1]}, outputs=cell[2])
+        for cell in cells
+    ]
+    return new.new_notebook(cells=made)
+
+
+def saved(**data):
+    names = {"png": "image/png", "html": "text/html", "plain": "text/plain"}
+    return nbformat.v4.new_output("display_data", {names[name]: value for name, value in data.items()})
+
+
+def test_a_picture_that_answers_is_the_site_s_own_and_its_png_stands_there_until_it_does(tmp_path):
+    explorer = pages.explorer_of("clip")
+    image = base64.b64encode(explorer.png).decode()
+    html_output, twin = (
+        saved(html=explorer.html(), plain="Two graphs: A > 0."),
+        saved(png=image, plain="Two graphs: A > 0."),
+    )
+    plot = saved(png=image, plain="A plot of 2 < 3.")
+    lesson = from_notebook("# 01 · Made up", ("explore_clip()", [], [html_output, twin, plot]))
+    nbformat.write(lesson, tmp_path / "01_made_up.ipynb")
+    files = {file.path: file.content for file in lessons.course_pages(tmp_path)}
+    text = files["course/01_made_up.html"]
+    (place,) = re.findall(r'<div data-folder="../explorers/" data-picture="clip">(.*?)</div>', text)
+    assert place.startswith(f'<script type="application/json">{pack(explorer.given())}</script><img loading="lazy"')
+    width, height = matplotlib.image.imread(BytesIO(explorer.png)).shape[1::-1]
+    for number, alt in ((1, "Two graphs: A &gt; 0."), (2, "A plot of 2 &lt; 3.")):
+        (image,) = re.findall(rf'<img loading="lazy"[^>]*src="01_made_up/{number}\.png"[^>]*>', text)
+        assert f'alt="{alt}"' in image
+        assert f'width="{width}"' in image and f'height="{height}"' in image
+        assert files[f"course/01_made_up/{number}.png"] == explorer.png
+    assert text.count("<script") == 2 and "sha256" not in text  # the site's own script, and data
+    assert len(gzip.compress(text.encode())) < len(explorer.html()) / 2
+
+
+def test_a_lesson_s_page_has_no_imports_no_undone_exercise_and_no_word_about_running(tmp_path):
+    said = Prediction("How many?", result=3).beside()
+    lesson = from_notebook(
+        "# 01 · Made up\n\nWrite it down before you run the cell.",
+        ("import torch", ["imports"], []),
+        ("check.it(None)", ["exercise"], [saved(plain="Not yet: a line")]),
+        ("shown", [], [saved(plain=f"How many? {said}.", html="<table>")]),
+        ("told", [], [nbformat.v4.new_output("stream", text=f"How many? {said}.")]),
+    )
+    nbformat.write(lesson, tmp_path / "01_made_up.ipynb")
+    (text,) = [file.content for file in lessons.course_pages(tmp_path) if file.path == "course/01_made_up.html"]
+    assert "before you read on" in text
+    assert "torch" not in text and "Not yet" not in text and "check" in text and "<table>" not in text
+    assert text.count("How many? The run says 3.") == 2
+
+
+def test_a_page_knows_what_a_lesson_prints_before_a_result_of_which_nothing_was_predicted():
+    assert cells.UNPREDICTED == predictions.UNPREDICTED  # the site imports no lessons
+
+
+@pytest.mark.parametrize("words", ["Press **Shift + Enter**.", "Run the next two cells.", "Change it and rerun."])
+def test_no_page_is_built_that_tells_its_reader_to_run_a_cell(words, tmp_path):
+    nbformat.write(from_notebook(f"# 01 · Made up\n\n{words}"), tmp_path / "01_made_up.ipynb")
+    with pytest.raises(ValueError, match=r"01_made_up\.ipynb: a page runs no cells, and its text says '"):
+        list(lessons.course_pages(tmp_path))
+
+
+def test_what_a_page_says_in_other_words_is_said_in_a_lesson():
+    texts = [cell.source for file in (ROOT / "notebooks").glob("*.ipynb") for cell in nbformat.read(file, 4).cells]
+    assert [words for words in cells.WORDS if not any(words in text for text in texts)] == []
+
+
+def test_a_training_panel_is_a_run_in_the_page_that_waits_for_train(tmp_path):
+    source = 'training_panel("sort", settings=TrainSettings(updates_per_rollout=4, evaluate_every=10))'
+    lesson = from_notebook("# 01 · Made up", (source, [], [saved(plain="Press Train.")]))
+    nbformat.write(lesson, tmp_path / "01_made_up.ipynb")
+    (text,) = [file.content for file in lessons.course_pages(tmp_path) if file.path == "course/01_made_up.html"]
+    found = re.search(r'<div data-playground="\.\./training/" data-waits="([^"]*)"><script[^>]*>([^<]*)</script>', text)
+    given = json.loads(gzip.decompress(base64.b64decode(found[2])))
+    values = {name: control["value"] for name, control in given["controls"].items()}
+    assert values["task"] == "sort" and values["algorithm"] == "GRPO" and values["updates_per_rollout"] == 4
+    assert given["numbers"]["GRPO"] == {**numbers(GRPO), "beta": 0}
+    loaded = sum(len(pack(part)) for name, part in playground.parts().items() if name in ("programs", "sort"))
+    assert f", {loaded / 1e6:.1f} MB." in found[1]
+    assert "wasm-unsafe-eval" in text and "worker-src blob:" in text  # what a training needs of the page's policy
+
+
+def test_each_lesson_needs_few_bytes_and_no_script_of_its_own(tmp_path):
+    """The page, and what it loads before its reader scrolls; pictures come as they are reached."""
+    shared = sum(
+        len(gzip.compress(part.encode(), 9)) for part in (build.script().content, build.STYLE.read_text("utf-8"))
+    )
+    read = 0
+    for file in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        copy = tmp_path / file.stem
+        copy.mkdir()
+        shutil.copy(file, copy)
+        (page,) = [one.content for one in lessons.course_pages(copy) if one.path == f"course/{file.stem}.html"]
+        assert len(gzip.compress(page.encode(), 9)) + shared <= 250_000, file.stem
+        scripts = re.findall(r"<script([^>]*)>", page)
+        assert [one for one in scripts if "application/json" not in one] == [' src="../rlviz.js" defer=""'], file.stem
+        assert "base64," not in page and page.count("<img") == page.count('<img loading="lazy"'), file.stem
+        read += 1
+    assert read == 20
+
+
 def test_a_lesson_folds_its_code_and_not_its_exercises(site):
     lesson, solved = (
         (site / "course" / name).read_text(encoding="utf-8") for name in ("01_first.html", "solutions/01_first.html")
@@ -177,7 +290,7 @@ def test_a_lecture_is_slides_with_explorers_and_a_sheet_has_its_language(site):
     assert second.index("Look") < second.index("data-picture") < second.index("Then ask.")
     sheet = (site / "cheatsheet.zh.html").read_text(encoding="utf-8")
     assert '<html lang="zh">' in sheet and 'src="explorers/clip.png"' in sheet and "<math" in sheet
-    assert 'href="teaching/01.html"' in (site / "course" / "index.html").read_text(encoding="utf-8")
+    assert 'href="teaching/01_first.html"' in (site / "course" / "index.html").read_text(encoding="utf-8")
 
 
 def test_the_page_of_verdicts_says_of_each_claim_what_the_table_says():
@@ -298,7 +411,7 @@ LACKS = "01_made_up.ipynb: the text names the control `eps_high`; its page has �
 )
 def test_no_page_is_built_whose_text_names_a_control_that_it_lacks(before, after, lacks, tmp_path):
     controls = {"eps_high": {"label": "ε high"}, "length": {"label": "length, tokens"}, "show": {}}
-    live = str(fragment(pack({"picture": {"controls": controls}}), caption="A picture."))
+    live = str(fragment(pack({"name": "it", "picture": {"controls": controls}}), caption="A picture."))
     output = nbformat.v4.new_output("display_data", {"text/html": live})
     cells = [
         nbformat.v4.new_markdown_cell("# 01 · Made up"),

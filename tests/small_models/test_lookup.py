@@ -210,3 +210,44 @@ def test_the_warm_up_imitates_what_the_policy_would_write_and_nothing_else():
     assert len(own) < sum(len(text) + 1 for text in texts)
     first = next(warm_start(policy, task, target_accuracy=0.9, batch_size=16, evaluate_every=1, seed=5))
     assert first.loss == pytest.approx(-sum(own) / len(own), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("response", "rewards"),
+    [
+        ("?3;1,?1;2,#2", [1, 1, 1]),
+        ("?1;2,?3;1,#1", [0, 0, 0]),  # each is the other's turn
+        ("?3;1,?3;1,#2", [1, 0, 1]),  # the same key again
+        ("?3;1,?1;2,?2;-,#2", [1, 1, 0, 1]),  # nothing is left to look up
+        ("?3?3;-,#5", [0, 0]),  # written otherwise
+        ("#2", [1]),
+        ("?3;", [0]),  # what ends a response is part of its answer
+    ],
+)
+def test_each_call_is_a_step_and_right_where_it_looks_up_what_is_next(response, rewards):
+    task = Lookup()
+    assert task.path("kq:2:3=") == ["3", "1", "2"]
+    steps = task.steps("kq:2:3=", response)
+    assert [step.reward for step in steps] == rewards
+    calls = [place + 1 for place, letter in enumerate(response[:-1]) if letter == ";"]
+    assert [step.end for step in steps] == [*calls, len(response)]
+    assert task.quality("kq:2:3=", response) == float(response.endswith("#2"))  # as before there were steps
+
+
+def test_one_table_more_look_ups_and_no_tool():
+    task = Lookup((3,), "3816502947")
+    assert {prompt.split(":")[1] for prompt in task.all_prompts()} == {"3"} and task.max_calls == 3
+    assert task.path("kq:3:0=") == task.path("bb:3:0=") == ["0", "3", "6", "2"]
+    assert task.observe("kq:3:0=", "?0;3,?3;") == "6,"
+    assert task.described == {"task": "lookup", "hops": [3], "table": "3816502947", "tool": True}
+    assert Lookup().described == {"task": "lookup"}
+    alone = Lookup(tool=False)
+    assert alone.turns("kq:1:3=", "?3;1,#1") == ["?3;1,#1"] and alone.grade("kq:1:3=", "?3;1,#1").correct
+
+
+@pytest.mark.parametrize(
+    "given", [{"hops": ()}, {"hops": (0,)}, {"hops": (10,)}, {"table": "123"}, {"table": "12345678a9"}]
+)
+def test_what_is_no_table_and_no_number_of_look_ups(given):
+    with pytest.raises(ValueError, match=f"{next(iter(given))} must be .*; got"):
+        Lookup(**given)

@@ -222,6 +222,21 @@ def sharpening(effect):
     return frame.assign(share=0.5 + trained * gain + 0.1 * effect * better)
 
 
+def turn_credit(effect):
+    """Right calls gain .2 · effect on every other arm; any call loses as much, and makes 2 · effect calls more than three."""
+    frame = grid(arm=("the answer alone", "each right call", "the same, at the end", "any call"), step=STEPS)
+    by_arm = {"each right call": 0.2 * effect, "any call": -0.2 * effect}
+    accuracy = 0.5 + frame["arm"].map(by_arm).fillna(0.0) * (1 + 0.01 * frame["seed"])
+    return frame.assign(held_out_accuracy=accuracy, calls=3 + 2 * effect * (frame["arm"] == "any call"))
+
+
+def observations(effect):
+    """ECHO gains .2 · effect with the tool and without it, early and late, in both worlds."""
+    frame = grid(arm=("GRPO", "ECHO"), world=("one table", "tables never seen"), step=STEPS)
+    gain = 0.2 * effect * (frame["arm"] == "ECHO") * (1 + 0.01 * frame["seed"])
+    return frame.assign(held_out_accuracy=0.5 + gain, alone=0.1 + gain, nats=1.0)
+
+
 def made(name, effect):
     """Return the frame made by hand for a claim."""
     assert name in globals(), f"write a function {name}(effect) in this file, which returns trials made by hand"

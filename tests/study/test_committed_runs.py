@@ -17,7 +17,7 @@ def test_the_further_runs_on_disk_are_those_of_the_script():
         for lesson, what, _, _, seeds in runpy.run_path(str(FOLDER / "further_runs.py"))["RUNS"]
         for seed in seeds
     ]
-    found = pd.read_csv(FOLDER / "further_runs.csv", dtype={"lesson": str})
+    found = pd.read_csv(FOLDER / "further_runs.csv")
     assert list(found[["lesson", "run", "seed"]].itertuples(index=False, name=None)) == wanted
     assert found[["right", "clipped"]].stack().between(0, 1).all()
 

@@ -13,7 +13,7 @@ NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 LESSONS = sorted(NOTEBOOKS.glob("[0-9]*.ipynb"))
 LINK = re.compile(r'\[([^\][]+)\]\(experiments/verdicts\.md#(\w+) "([^"]+)"\)')
 CODE = re.compile(r"```.*?```|`[^`]*`", re.S)
-COUNTED = "15_the_family.ipynb"  # says of all claims together how many parts came to what, and asserts the counts
+COUNTED = "17_the_family.ipynb"  # says of all claims together how many parts came to what, and asserts the counts
 
 
 def faults(text):

@@ -84,15 +84,15 @@ class Shown:
 
 
 def _of(lesson: str, kind: str) -> Any:
-    """Return what a lesson has, BUG or RUN. Raises ValueError for a lesson that has none."""
+    """Return a lesson's BUG or RUN, by its name without the number, which may change. Raises ValueError where it has none."""
     known = [
-        file.stem[1:]
-        for file in sorted(Path(__file__).parent.glob("l*.py"))
+        file.stem
+        for file in sorted(Path(__file__).parent.glob("[a-z]*.py"))
         if re.search(rf"^{kind} = ", file.read_text(encoding="utf-8"), re.M)
     ]
     if lesson not in known:
         raise ValueError(f"lesson must be one of {', '.join(known)}; got {lesson!r}")
-    return getattr(importlib.import_module(f"rlviz.lessons.puzzles.l{lesson}"), kind)
+    return getattr(importlib.import_module(f"rlviz.lessons.puzzles.{lesson}"), kind)
 
 
 def wrong_answers(check: str, lesson: str) -> list[tuple[str, str]]:

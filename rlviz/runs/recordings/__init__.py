@@ -49,13 +49,13 @@ RECORDINGS = {
     "ppo": Recording(
         "PPO",
         "A critic learns beside the policy what an answer is worth so far, and each token is compared with that "
-        "rather than with a group: the advantage in the table is the mean of its tokens'. Lesson 03 builds it.",
+        "rather than with a group: the advantage in the table is the mean of its tokens'. Lesson 04 builds it.",
     ),
     "dpo": Recording(
         "DPO",
         "Nothing is sampled here: DPO learns from 1,500 pairs of a right and a wrong answer that the model wrote "
         "before. Watch the third graph: the rejected answers become far less likely, and the chosen ones lose a "
-        "little, too. Lesson 12 derives the loss.",
+        "little, too. Lesson 14 derives the loss.",
     ),
     "hacked": Recording(
         "A learned reward is hacked",

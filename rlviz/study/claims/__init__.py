@@ -31,6 +31,8 @@ NAMES = (
     "overlong",
     "two_engines",
     "sharpening",
+    "turn_credit",
+    "observations",
 )
 
 

@@ -1,0 +1,165 @@
+"""How hard a token is pulled as its response grows longer, and how hard the whole response: what each mean makes of length."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rlviz.algorithms import DAPO, GRPO, Algorithm, GroupPolicyGradient
+from rlviz.page.picture import Axis, Beside, Cells, Choice, Line, Panel, Picture, Points, Rule, Say, Slider
+from rlviz.page.tracing import Curve, repeated
+from rlviz.pictures.groups import check_learns_from_a_group, group_advantages, learns_from_a_group, without_kl
+from rlviz.pictures.idea import Algorithms, explorer
+from rlviz.types import Batch
+
+LONGEST, USUAL, GROUP = 24, 8, 4  # tokens of a response; responses
+OLD_PROB = 0.3  # of every token; at ratio 1 it makes no difference
+ROWS = tuple(float(GROUP - i) for i in range(GROUP) for _ in range(LONGEST))
+COLUMNS = tuple(float(token) for _ in range(GROUP) for token in range(1, LONGEST + 1))
+
+
+def pulls_at_ratio_1(algorithm: Algorithm) -> bool:
+    """Return whether a token's pull before the first update follows from rewards and lengths alone."""
+    return (
+        learns_from_a_group(algorithm)
+        and isinstance(algorithm, GroupPolicyGradient)
+        and algorithm.can.choose is None
+        and not algorithm.asks_for("surrogate", "entropy")
+    )
+
+
+def length(algorithm: GroupPolicyGradient) -> Curve:
+    """Return the curve: ∂J/∂log π of the tokens of four responses, of which the fourth has 1, 2, … 24 tokens and the others 8.
+
+    J is the algorithm's objective under its own aggregation, all ratios 1. Two responses are right and two wrong. pull: of a
+    token of the fourth over that of a token of the third, which has the same reward. whole: the same of the tokens of a
+    response together. Both are NaN where the rule does not pull a response of that reward.
+    """
+    own = without_kl(algorithm)
+
+    def curve(tokens: Tensor, grows: Tensor) -> dict[str, Tensor]:
+        # grows: the place among the options, so 0 for a wrong answer and 1 for a right one, which is its reward
+        rewards = torch.stack([1 - grows, 1 - grows, grows, grows]).unsqueeze(0)
+        A = group_advantages(own, rewards).unsqueeze(-1)
+
+        def pulls(long: Tensor) -> tuple[Tensor, Tensor]:
+            """A state is the length of the fourth response; what is kept is ∂J/∂log π of all tokens, 0 on padding."""
+            lengths = torch.cat([torch.full((GROUP - 1,), float(USUAL), dtype=torch.double), long])
+            mask = (torch.arange(LONGEST) < lengths.unsqueeze(1)).unsqueeze(0)
+            logp = torch.full(mask.shape, OLD_PROB, dtype=torch.double).log().requires_grad_()
+            part = own.objective(logp, Batch(logp.detach(), A.expand(mask.shape) * mask, mask))
+            loss = (part.value * own.aggregate(mask)).masked_fill(~mask, 0.0).sum()
+            return long + 1, torch.autograd.grad(loss, logp)[0][0]
+
+        every = repeated(pulls, torch.ones(1, dtype=torch.double), LONGEST)  # [lengths, G, T]
+        of_token = every[:, :, 0].abs()
+        of_whole = every.abs().sum(-1)
+        pull, whole = (
+            torch.where(values[:, -2] > 0, values[:, -1] / values[:, -2], torch.nan) for values in (of_token, of_whole)
+        )
+        at = (tokens - 1).long().reshape(1)
+        now = every[at][0]
+        there = torch.arange(LONGEST) < torch.cat([torch.full((GROUP - 1,), USUAL), tokens.reshape(1)]).unsqueeze(1)
+        return {
+            "number": torch.arange(1, LONGEST + 1, dtype=torch.double),
+            "pull": pull,
+            "whole": whole,
+            "pull_now": pull[at][0],
+            "whole_now": whole[at][0],
+            "token_pull": now.flatten(),
+            "there": there.double().flatten(),
+            "is_up": (there & (now > 0)).double().flatten(),
+            "is_down": (there & (now < 0)).double().flatten(),
+            "reach": 2 * of_token[at][0, :-1].amax().clamp(min=1e-9),
+            "pulls": pull[0].isfinite().double(),
+            "same": ((pull - 1).abs().amax() < 1e-9).double(),
+            "differs": ((pull - 1).abs().amax() >= 1e-9).double(),
+        }
+
+    return curve
+
+
+def _lines(y: str) -> tuple[Line, ...]:
+    beside = {"colour": "vermilion", "when": f"b1_{y}", "label": "{b1_name}"}
+    return (
+        Line("number", f"b1_{y}", "5 3", direct=True, **beside),  # type: ignore[arg-type]
+        Line("number", y, width=3, label="{name}", direct=True),
+    )
+
+
+def _against(title: str, y: str, what: str) -> Panel:
+    return Panel(
+        title,
+        Axis("tokens of response 4", 0.5, LONGEST + 0.5, ticks=(1, 4, 8, 12, 16, 20, 24)),
+        Axis(what, 0.1, 10, log=1, ticks=(0.1, 0.2, 0.5, 1, 2, 5, 10)),
+        (
+            Rule(1.0, axis="y", dash="", width=1),
+            *_lines(y),
+            Points("tokens", f"{y}_now", size=10),
+            Rule("tokens", dash="6 2 1 2", width=1.5, colour="ink", drag="tokens"),
+        ),
+        tall=0.75,
+    )
+
+
+_PULLED = (
+    "{name} pulls a token of it {pull_now:.2f} times as hard as one of an 8-token response, "
+    "and all of it {whole_now:.2f} times."
+)
+LENGTH = Picture(
+    title="How hard is a token pulled as its response grows?",
+    look="Press ▶: response 4 grows, and under GRPO's mean its tokens fade.",
+    notice="A mean over each response's own length gives every response the same pull, so the tokens of a long one get less. A "
+    "mean over all tokens gives every token the same pull, so a long response gets more.",
+    alt="Four rows of tokens shaded by the push on each, of which the fourth grows; below, against its length, how hard one of "
+    "its tokens is pulled, and the whole response.",
+    panels=(
+        Panel(
+            "The push on each token of four responses",
+            Axis("token", 0.4, LONGEST + 0.6, ticks=(1, 8, 16, 24)),
+            Axis("response", 0.4, GROUP + 0.6, names="rows"),
+            (
+                Cells("column", "row", "token_pull", "reach", where="there"),
+                Points("column", "row", "+", 6, colour="ink", where="is_up", label="up"),
+                Points("column", "row", "_", 6, colour="ink", where="is_down", label="down"),
+            ),
+            tall=0.5,
+            wide=2,
+        ),
+        _against("One token of response 4", "pull", "pull, 1 for a token of 8"),
+        _against("All tokens of response 4 together", "whole", "pull, 1 for a response of 8"),
+    ),
+    controls={
+        "tokens": Slider(1, LONGEST, 1, 16, "tokens of response 4", plays=True),
+        "grows": Choice({"a wrong answer": "wrong", "a right answer": "right"}, "a wrong answer", "response 4 is"),
+        "beside": Beside(1, value=(DAPO.name,)),
+    },
+    data={"column": COLUMNS, "row": ROWS, "rows": ["4", "3", "2", "1"]},
+    conclusion=(
+        Say(f"Response 4 has {{tokens:d}} tokens. {_PULLED}", "pulls"),
+        Say("Response 4 has {tokens:d} tokens. {name} does not pull on such a response in this group."),
+    ),
+    says=(
+        Say("Response 4 is wrong, as response 3 is; the other two are right.", "grows=a wrong answer"),
+        Say("Response 4 is right, as response 3 is; the other two are wrong.", "grows=a right answer"),
+        Say("{name} pulls every token alike, however long its response is.", "same"),
+        Say("How hard {name} pulls a token depends on the length of its response.", "differs"),
+        Say(
+            "{b1_name} pulls a token of it {b1_pull_now:.2f} times as hard, and all of it {b1_whole_now:.2f} times.",
+            "b1_pull_now",
+        ),
+        Say("Before the first update: all ratios are 1. Responses 1 to 3 have 8 tokens."),
+    ),
+)
+
+explore_length = explorer(
+    "length",
+    LENGTH,
+    length,
+    algorithms=Algorithms(pulls_at_ratio_1, GRPO, check=check_learns_from_a_group),
+    named={
+        "a long wrong answer": {},
+        "a short right answer": {"tokens": 3, "grows": "right"},
+        "the token mean": {"algorithm": DAPO, "beside": (GRPO,)},
+    },
+)

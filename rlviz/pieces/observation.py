@@ -1,0 +1,43 @@
+"""What a loss asks of the tokens that the task's environment wrote. (logp [P, G, T]) → loss of each token [P, G, T].
+
+Every algorithm reads them as context, and by the mask none learns from them: the policy did not choose them. A loss on them
+teaches another thing than a reward does, namely how the environment answers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from jaxtyping import Float
+from torch import Tensor
+
+from rlviz.pieces.words import says
+from small_models.checks import check_fields
+
+
+@says(
+    why="what a tool answers is a target, too: responses without a reward also say how the environment answers.",
+    formula="−observation_weight · logp",
+)
+@dataclass(frozen=True)
+class ObservationCrossEntropy:
+    """−observation_weight · logp of each token that the environment wrote, in nats: neither ratio nor advantage is in it.
+
+    Its mean over all observed tokens of the batch is added to the loss. Raises ValueError unless observation_weight is above 0
+    and finite.
+    Source: ECHO (arXiv 2605.24517), L_GRPO + λ L_Env; observation_weight is λ, 0.1 as in prime-rl.
+    """
+
+    observation_weight: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not 0 < self.observation_weight < math.inf:
+            raise ValueError(f"observation_weight must be above 0 and finite; got {self.observation_weight}")
+
+    def __str__(self) -> str:
+        return f"{self.observation_weight:g} · cross-entropy of observations"
+
+    def __call__(self, logp: Float[Tensor, "P G T"]) -> Float[Tensor, "P G T"]:
+        return -self.observation_weight * logp

@@ -1,0 +1,90 @@
+"""The loss on what the environment wrote: by hand, against prime-rl's, and where its gradient goes."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from rlviz.algorithms import ECHO, GRPO
+from rlviz.pieces.observation import ObservationCrossEntropy
+from rlviz.training import TrainSettings, train
+from rlviz.training.rollout import logp_under
+from rlviz.training.step import collect, update
+from rlviz.types import Batch
+from small_models.policies import load_policy
+from small_models.tasks import Lookup
+
+NO_KL = ECHO.without_kl()
+SETTINGS = TrainSettings(
+    steps=1, num_prompts=8, group_size=4, lr=1e-3, lr_warmup_steps=0, evaluate_every=0, details_every=0
+)
+
+
+def two_responses():
+    """Two responses, ?3;7,#7 and #2: of the first the third and fourth token are the tool's, and one place is padding."""
+    mask = torch.tensor([[[1, 1, 0, 0, 1], [1, 1, 0, 0, 0]]]).bool()
+    observed = torch.tensor([[[0, 0, 1, 1, 0], [0, 0, 0, 0, 0]]]).bool()
+    logp = torch.tensor([[[-1.0, -2.0, -0.5, -1.5, -1.0], [-1.0, -1.0, 7.0, 7.0, 7.0]]], dtype=torch.double)
+    return logp.requires_grad_(), mask, observed
+
+
+def nothing(rewards):
+    """An advantage of 0 for every response."""
+    return torch.zeros_like(rewards)
+
+
+def test_by_hand():
+    # λ = .1: .1 · (.5 + 1.5) / 2 = .1 is added; each observed token's slope is −.1 / 2, whatever its advantage
+    logp, mask, observed = two_responses()
+    batch = Batch(logp.detach(), torch.zeros_like(logp).detach(), mask, observed=observed)
+    loss = NO_KL.loss(logp, batch).loss
+    assert float(loss.detach()) == pytest.approx(0.1, abs=1e-15)
+    slope = torch.autograd.grad(loss, logp)[0]
+    torch.testing.assert_close(slope, torch.where(observed, -0.05, 0.0).double())
+
+
+def test_it_is_added_and_the_rest_is_grpo_s():
+    # prime-rl 559b447 divides each part by the number of its own tokens: the tool's do not thin out the policy's
+    logp, mask, observed = two_responses()
+    advantages = torch.tensor([[[1.0] * 5, [-1.0] * 5]], dtype=torch.double)
+    plain = Batch(logp.detach() - 0.05, advantages, mask)
+    both = NO_KL.loss(logp, replace(plain, observed=observed)).loss
+    alone = GRPO.without_kl().loss(logp, plain).loss
+    assert float((both - alone).detach()) == pytest.approx(0.1, abs=1e-12)
+    assert torch.equal(NO_KL.loss(logp, plain).loss, alone)  # nothing was observed
+
+
+@pytest.mark.parametrize("micro_batch_tokens", [0, 60])
+def test_an_update_reaches_what_the_tool_wrote_also_in_groups_of_equal_rewards(micro_batch_tokens):
+    settings = replace(SETTINGS, micro_batch_tokens=micro_batch_tokens)
+    blind = replace(NO_KL, advantage=nothing)
+    nats = []
+    for algorithm in (blind, replace(GRPO.without_kl(), advantage=blind.advantage)):
+        run = train(load_policy("lookup", device="cpu"), Lookup(), algorithm, settings)
+        rollout = collect(run.state, run.task, settings)
+        observed = rollout.samples.observed
+        assert observed.any() and (rollout.observed is None) == (algorithm is not blind)
+        for _ in range(3):
+            update(run.state, rollout.rows(), settings)
+        nats.append(-float(logp_under(run.policy, rollout.samples, settings)[observed].mean()))
+    assert nats[0] < nats[1] - 1  # of 8 at the start
+
+
+def test_parts_of_a_batch_add_up_to_the_whole():
+    """Also a row whose last token is the tool's, as it is where the room ends."""
+    grads = []
+    for micro_batch_tokens in (0, 60):
+        settings = replace(SETTINGS, micro_batch_tokens=micro_batch_tokens, max_new_tokens=5, max_grad_norm=1e9)
+        run = train(load_policy("lookup", device="cpu"), Lookup(), NO_KL, settings)
+        rollout = collect(run.state, run.task, settings)
+        assert (rollout.samples.observed.int().argmax(-1) > 0).any()
+        update(run.state, rollout.rows(), settings)
+        grads.append([p.grad.clone() for p in run.policy.model.parameters() if p.grad is not None])
+    for one, other in zip(*grads, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_a_weight_is_above_0():
+    for weight in (0.0, -1.0, float("inf")):
+        with pytest.raises(ValueError, match="observation_weight must be above 0 and finite; got"):
+            ObservationCrossEntropy(weight)
