@@ -10,6 +10,7 @@ from rlviz.algorithms.actor_critic import ActorCritic
 from rlviz.algorithms.base import PolicyGradient
 from rlviz.algorithms.family import Algorithm
 from rlviz.algorithms.notation import LaTeX, Node, Unicode, atoms, compared, painted, read, repainted, safe, value_of
+from rlviz.algorithms.observing import ObservingPolicyGradient
 from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.algorithms.slots import RewardKL, call_of, numbers_in
 from rlviz.pieces.words import Written, clauses, function_name
@@ -26,6 +27,7 @@ BEYOND = {  # what a piece beyond the slots is called with
     "controller": ("beta", "kl", "count"),
     "pair loss": ("chosen", "rejected"),
     "reward": ("logp",),
+    "observation loss": ("logp",),
 }
 PAIRS = {"reward": "reward", "pair loss": "pair_loss"}  # what is beyond the slots → the field that holds it
 # before an objective's weights, and around what is weighed: LaTeX and Unicode
@@ -224,6 +226,11 @@ class _Rows:
         of_token = isinstance(algorithm, ActorCritic)
         if isinstance(algorithm, ActorCritic):
             self.critic(algorithm)
+        if isinstance(algorithm, ObservingPolicyGradient):
+            slot = "observation loss"
+            (piece,) = algorithm.beyond_the_slots().values()
+            added = Node("call", (self.read(slot, piece, BEYOND[slot]),), "mean_of_observed", slot=slot)
+            self.add("loss", _name("loss"), Node("+", (Node("−", (_name("J"),)), added)))
         if algorithm.kl_in_reward:
             penalty = node("kl")
             taken = Node("−", (penalty if of_token else Node("call", (penalty,), "sum", slot="kl"),), slot="kl")

@@ -191,8 +191,9 @@ class _Writer:
                 minimised.append(f"- {algorithm.entropy_weight:g} * {total}(entropy, weights, mask)")
         if isinstance(algorithm, ObservingPolicyGradient):
             takes.append("observed")
-            shares = f"{self.function(aggregation.token_mean)}(observed)"
-            minimised.append(f"+ {total}({self.piece(algorithm.observation_loss)}(logp), {shares}, observed)")
+            each, shares = self.piece(algorithm.observation_loss), self.function(aggregation.token_mean)
+            lines.append(f"    observation_loss = {total}({each}(logp), {shares}(observed), observed)")
+            minimised.append("+ observation_loss")
         given = [name for name in dict.fromkeys(takes) if name != "ratio"]
         return [f"def loss({', '.join(given)}):", *lines, f"    return {' '.join(minimised)}"]
 

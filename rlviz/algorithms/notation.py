@@ -64,6 +64,7 @@ SYMBOLS = {
     "value_loss": (r"L_{\text{value}}", "L_value"),
     "value_weight": ("c_V", "c_V"),
     "entropy_weight": ("c_H", "c_H"),
+    "observation_weight": (r"\lambda", "λ"),
     "groups": ("S", "S"),
     "inf": (r"\infty", "∞"),
 }
@@ -80,6 +81,7 @@ BEFORE = {
     "mean": (r"\frac{1}{\lvert o_i\rvert}\sum_t", "1/|o_i| Σ_t "),
     "mean_of_batch": (r"\operatorname{mean}_{\text{batch}}", "mean_batch "),
     "mean_of_pairs": (r"\operatorname{mean}_{\text{pairs}}", "mean over pairs of "),
+    "mean_of_observed": (r"\operatorname{mean}_{\text{observed}}", "mean over observed tokens of "),
     "sum_of_group": (r"\sum_{j\in g}", "Σ_j∈g "),
     "sum_of_batch": (r"\sum_j", "Σ_j "),
     "sum_to_come": (r"\sum_{t'\ge t}", "Σ_t'≥t "),

@@ -440,8 +440,28 @@ def observation_loss_piece(logp: Tensor, turn: Tensor) -> Tensor:
   only turn 1 is predicted: with two calls, turn 3 is the tool's as well.
 * sign lost: -logp → logp
   the sign is wrong: that makes the tool's tokens less likely. Cross-entropy is minus the mean of log π.
+* second observation only: turn % 2 == 1 → turn == 3
+  only turn 3 is predicted: the first observation is turn 1.
+* first turn left out: (turn >= 0) & (turn % 2 == 1) → turn > 0
+  you predict turns 2 and 4, too, which the policy wrote: odd turns are the tool's.
+* first turn left out and padding in: (turn >= 0) & (turn % 2 == 1) → turn.bool()
+  you predict all but turn 0, padding too, whose turn is −1: odd turns from 1 on are the tool's.
+* everything predicted: logp[tools] → logp
+  you take the mean over every place of the tensor: take the tool's tokens only.
+* weighted already: -logp[tools] → -0.1 * logp[tools]
+  the weight is in it already: return the mean alone; λ = 0.1 multiplies it later.
+* logarithm twice: -logp[tools] → -logp[tools].log()
+  logp is log π already, and a negative number has no logarithm: do not take log().
 * not divided: .mean() → .sum()
   that is the sum: divide it by the number of the tool's tokens.
+* sum of each response, then the mean: → return -(logp * tools).sum(-1).mean()
+  you add up each response's tokens and take the mean over responses: every token of the tool weighs the same.
+* all places of a response: → return -((logp * tools).sum(-1) / tools.sum(-1).clamp(min=1)).mean()
+  you average each response first, those without a call too: every token of the tool weighs the same.
+* each group averaged first: → return -((logp * tools).sum((1, 2)) / tools.sum((1, 2)).clamp(min=1)).mean()
+  you average each prompt's group first: every token of the tool in the batch weighs the same.
+* padding in the denominator: .mean() → .sum() / (turn % 2 == 1).sum()
+  the right tokens, but padding is in the denominator: its turn is −1, and the remainder of −1 is 1.
 * all places in the denominator: logp[tools].mean() → (logp * tools).mean()
   the right tokens, but you divide by every place of the tensor: count the tool's tokens only.
 * all tokens in the denominator: .mean() → .sum() / (turn >= 0).sum()

@@ -89,7 +89,8 @@ _HINTS = {"min": ", such as the .values of this minimum", "max": ", such as the 
 _ADVICE = (  # what torch says → what helps
     (
         "ambiguous",
-        "a comparison of whole tensors has no single answer: use torch.minimum or torch.where, element by element.",
+        "a comparison of whole tensors has no single answer: use torch.minimum or torch.where, element by element; two "
+        "conditions are joined as (a) & (b), brackets and all.",
     ),
     ("numpy", "stay in torch: numpy breaks the chain of gradients."),
     (
@@ -156,7 +157,7 @@ def _first_difference(expected: Tensor, got: Tensor, inputs: Inputs) -> str:
         given.insert(0, f"lengths {inputs['mask'].sum(-1).tolist()}")
     where = f" for {', '.join(given)}" if given else ""
     at = f"at {list(place)}{where}" if place else where.strip()
-    return f"{at}: {_told_apart(expected[place].item(), got[place].item())}."
+    return f"{at}{': ' if at else ''}{_told_apart(expected[place].item(), got[place].item())}."
 
 
 def _told_apart(expected: float, got: float) -> str:

@@ -29,6 +29,7 @@ class Lookup(Task):
 
     name = "lookup"
     description = "one or two look-ups in a table that a tool reads"
+    call_end = ";"
     refusal = "-,"
     demonstrated = 0.4  # below a half, the likeliest response is a guess: looking has to be found out
 
@@ -39,7 +40,8 @@ class Lookup(Task):
             raise ValueError(f"table must be ten digits, those that stand at 0 to 9; got {shown(table)}")
         self.hops, self.table, self.max_calls = tuple(hops), table, max(hops)
         self.max_new_tokens = 5 * self.max_calls + 8  # a look-up takes 5, as a refused call does; an answer 3
-        self.call_end = ";" if tool else ""
+        if not tool:
+            self.call_end = ""
 
     @property
     def described(self) -> dict[str, Any]:
@@ -100,7 +102,7 @@ class Lookup(Task):
         keys = self.path(prompt)[:-1]
         ends = [
             call.end() for call in re.finditer(";", response[:-1])
-        ]  # one that ends the response is part of the last step
+        ]  # one that ends the response is of the last step
         looked_up = [self.key(response[:end]) for end in ends]
         right = [keys[turn : turn + 1] == [key] for turn, key in enumerate(looked_up)]
         return (

@@ -15,6 +15,7 @@ from rlviz.algorithms import (
     ALGORITHMS,
     CISPO,
     DPO_LINEAR,
+    ECHO,
     FORKING_TOKENS,
     ICE_POP,
     RELATIVES,
@@ -407,6 +408,17 @@ def test_the_advantage_of_steps(combine):
     worked = Worked(algorithm, known_of(logs, **known), ends)
     worked.mean_to_come = lambda x: worked.sum_to_come(x) / worked.sum_to_come(torch.ones_like(x)).clamp(min=1)
     torch.testing.assert_close(worked.of(worked.row("A").right[0]) * mask, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_what_observed_tokens_add():
+    mask, logs, _, made = made_up()
+    observed = ~mask & (made["entropy"] > 0.5)
+    batch = Batch(logs["old_logp"], made["advantages"], mask, logs["ref_logp"], observed=observed)
+    worked = Worked(ECHO, known_of(logs), mask)
+    worked.mean_of_observed = lambda x: x[observed].mean()
+    worked.known["J"] = -GRPO.loss(logs["logp"], batch).loss
+    torch.testing.assert_close(worked.of(worked.row("loss").right[0]), ECHO.loss(logs["logp"], batch).loss)
+    assert observed.any()
 
 
 @pytest.mark.parametrize(

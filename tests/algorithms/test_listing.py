@@ -33,12 +33,14 @@ def made_up(seed=0, prompts=3, group=4, tokens=5):
 
     lengths = torch.randint(1, tokens + 1, shape[:2], generator=draw)
     old_logp = -normal(1.0).abs() - 0.05
+    mask = torch.arange(tokens) < lengths.unsqueeze(-1)
     return {
         "old_logp": old_logp,
         "logp": (old_logp + normal(0.6)).requires_grad_(),
         "ref_logp": old_logp + normal(0.3),
         "sampler_logp": old_logp + normal(0.5),
-        "mask": torch.arange(tokens) < lengths.unsqueeze(-1),
+        "mask": mask,
+        "observed": ~mask & (old_logp > -1),
         "rewards": torch.tensor([[0.0, 1, 0, 1], [1, 1, 1, 1], [0.25, 0, 1, 0.5]], dtype=torch.double),
         "advantages": normal(2.0),
         "values": normal(0.5),
@@ -57,8 +59,8 @@ def given(function, values):
 def test_the_loss_of_the_page_is_the_loss_that_trains(algorithm):
     values = made_up()
     known = (values[name] for name in ("old_logp", "advantages", "mask", "ref_logp"))
-    batch = Batch(*known, entropy=values["entropy"], sampler_logp=values["sampler_logp"])
-    expected = algorithm.loss(values["logp"], batch).loss
+    others = {name: values[name] for name in ("entropy", "sampler_logp", "observed")}
+    expected = algorithm.loss(values["logp"], Batch(*known, **others)).loss
     if isinstance(algorithm, ActorCritic):
         parts = (values[name] for name in ("values", "old_values", "returns", "entropy", "mask"))
         expected = algorithm.total_loss(expected, *parts).loss

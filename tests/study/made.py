@@ -231,10 +231,12 @@ def turn_credit(effect):
 
 
 def observations(effect):
-    """ECHO gains .2 · effect with the tool and without it, early and late, in both worlds."""
+    """ECHO reaches .9 in 2^effect times fewer steps than GRPO's 12, and then gains .08 · effect; .2 · effect without the tool."""
     frame = grid(arm=("GRPO", "ECHO"), world=("one table", "tables never seen"), step=STEPS)
-    gain = 0.2 * effect * (frame["arm"] == "ECHO") * (1 + 0.01 * frame["seed"])
-    return frame.assign(held_out_accuracy=0.5 + gain, alone=0.1 + gain, nats=1.0)
+    gain = effect * (frame["arm"] == "ECHO") * (1 + 0.01 * frame["seed"])
+    reached = frame["step"] >= 12 / 2.0 ** (effect * (frame["arm"] == "ECHO"))
+    later = frame["step"] > 30
+    return frame.assign(held_out_accuracy=0.5 + 0.4 * reached + 0.08 * gain * later, alone=0.1 + 0.2 * gain, nats=1.0)
 
 
 def made(name, effect):

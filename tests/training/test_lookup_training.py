@@ -163,11 +163,16 @@ def test_the_last_step_ends_with_the_policy_s_last_token(room):
     rollout = run.collect()
     samples = rollout.samples
     rewards, ends = step_rewards(run.policy, TASK, rollout.sampled.prompts, rollout.sampled.texts, samples)
-    after = ends.int().argmax(-1, keepdim=True) < torch.arange(samples.mask.shape[-1])
-    assert (ends.sum(-1) == 1).all() and not (ends & ~samples.mask).any() and not (after & samples.mask).any()
-    assert (samples.observed & (after if room == 4 else ~after)).any()
+    lasts = samples.last.unsqueeze(-1)
+    places = torch.arange(samples.mask.shape[-1])
+    calls = torch.tensor(
+        [[[text[at : at + 1] == ";" for at in places] for text in row] for row in rollout.sampled.texts]
+    )
+    assert torch.equal(ends, calls | (places == lasts))  # a token is a character
+    assert not (ends & ~samples.mask).any() and not (samples.mask & (places > lasts)).any()
+    assert (samples.observed & ((places > lasts) if room == 4 else (places < lasts))).any()
     right = torch.tensor([[grade.correct for grade in row] for row in rollout.sampled.grades])
-    assert torch.equal(rewards.sum(-1), right.float())
+    assert torch.equal(rewards.gather(-1, lasts).squeeze(-1), right.float())
 
 
 def test_a_reward_model_reads_what_the_tool_wrote():
