@@ -102,7 +102,7 @@ def test_a_saved_notebook_is_live_before_anything_runs(lab: Lab, open_page: Call
     notebook = open_page(f"http://127.0.0.1:{lab.port}/lab/workspaces/saved/tree/saved.ipynb?token={lab.token}")
     page = notebook.page
     page.get_by_text("| Idle").first.wait_for(timeout=120_000)  # a kernel that is still starting cannot be shut down
-    assert len(saved.cells) == 2
+    assert len(saved.cells) == 3
     for saved_cell in saved.cells:
         cell = cell_with(page, saved_cell.source.splitlines()[-1])
         grip = cell.locator(".rlviz-picture svg [role=slider]").first
