@@ -22,6 +22,7 @@ from .algorithms import (
     GSPO_TOKEN as GSPO_TOKEN,
     ICE_POP as ICE_POP,
     IPO as IPO,
+    KDRL as KDRL,
     KL_COV as KL_COV,
     LITE_PPO as LITE_PPO,
     LUSPO as LUSPO,

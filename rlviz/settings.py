@@ -22,6 +22,7 @@ S = TypeVar("S", bound="RunSettings")
 Critic = Literal["separate", "shared"]
 Precision = Literal["float32", "bfloat16"]
 Activations = Literal["kept", "recomputed"]
+Routing = Literal["free", "replayed"]
 
 RUN, ROLLOUTS, REWARDS, UPDATES = "Run", "Rollouts", "Rewards and pairs", "Updates"
 RECORDS = "Evaluations and records"
@@ -204,6 +205,11 @@ class TrainSettings(RunSettings):
         0, "Tokens of prompts and responses, padding included, that an update holds at once; 0: all of its rows.",
         UPDATES, at_least=0,
     )  # fmt: skip
+    routing: Routing = setting(
+        "free",
+        "Of a policy of experts in updates; replayed: each token goes through the experts that it went through in the sampler.",
+        UPDATES,
+    )
     reset_reference_every: int = setting(
         0, "Steps after which the reference becomes the policy of that moment; 0: never.", UPDATES, at_least=0
     )

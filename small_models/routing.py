@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -19,16 +19,41 @@ def routed(policy: Policy, prompt_ids: Tensor, prompt_mask: Tensor, tokens: Tens
     They are those of the position before the token, whose output is the token's distribution. None for a policy without
     experts, or one whose routers do not say which they took.
     """
+    experts = _chosen(policy, prompt_ids, prompt_mask, tokens)
+    return None if experts is None else experts[:, :, -tokens.shape[-1] :]
+
+
+def routes_of(policy: Policy, prompt_ids: Tensor, prompt_mask: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the experts of all that is read, for `replaying`: of prompts [P, S, layers, k], of tokens [P, G, layers, k, T].
+
+    Nothing is read after the last token: its experts are 0, and are not put back. Raises ValueError for a policy without
+    experts, or one whose routers do not say which they took.
+    """
+    experts = _chosen(policy, prompt_ids, prompt_mask, tokens)
+    if experts is None:
+        raise ValueError(
+            "policy must have experts, and routers that say which they took, as chain-experts; got one without"
+        )
+    of_prompts, of_tokens = experts[:, 0, : prompt_ids.shape[1]], experts[:, :, prompt_ids.shape[1] :].movedim(2, -1)
+    return of_prompts, nn.functional.pad(of_tokens, (0, 1))
+
+
+def _chosen(policy: Policy, prompt_ids: Tensor, prompt_mask: Tensor, tokens: Tensor) -> Tensor | None:
+    """Return the experts of each position of a prompt and of a response but for its last token: [P, G, S + T − 1, layers, k]."""
     if not (routers := _routers(policy)):
         return None
     inputs = model_inputs(prompt_ids, prompt_mask, tokens[..., :-1])
-    rows, length = len(tokens.flatten(0, 1)), tokens.shape[-1]
     with one_thread_if_small(policy), torch.no_grad(), _listening(routers) as heard:
         policy.model.base_model(**inputs, use_cache=False)
     if not heard:
         return None
-    layers = [choices.reshape(rows, -1, choices.shape[-1])[:, -length:] for choices in heard]
-    return torch.stack(layers, dim=2).reshape(*tokens.shape, len(layers), -1)
+    layers = [choices.reshape(*tokens.shape[:2], -1, choices.shape[-1]) for choices in heard]
+    return torch.stack(layers, dim=3)
+
+
+def has_experts(policy: Policy) -> bool:
+    """Return whether a policy has routers whose choices can be heard."""
+    return bool(_routers(policy))
 
 
 def flipped(old: Tensor, new: Tensor) -> Tensor:
@@ -60,33 +85,33 @@ def _listening(routers: list[nn.Module]) -> Iterator[list[Tensor]]:
         yield heard
 
 
-def listening(policy: Policy) -> AbstractContextManager[list[Tensor]]:
-    """Give a list that fills with the experts that each call of a router chooses, which `replaying` can put back."""
-    return _listening(_routers(policy))
-
-
 @contextmanager
-def replaying(policy: Policy, routes: Sequence[Tensor]) -> Iterator[None]:
-    """Let tokens go through the experts that they went through when `listening` heard these, on the same inputs.
+def replaying(policy: Policy, of_prompts: Tensor, of_tokens: Tensor, owner: Tensor | None = None) -> Iterator[None]:
+    """Let what is read go through the experts that `routes_of` gave, whatever the routers would choose now.
 
-    Routing replay (GSPO, arXiv 2507.18071, §4): the experts are the old ones, and their weights the router's probabilities now,
-    over these experts: p_e / Σ_chosen p. Raises ValueError where the calls do not match those that were heard.
+    Routing replay (GSPO, arXiv 2507.18071, §4; of the sampler's routes: R3, 2510.11370): the experts are the old ones, and their
+    weights the router's probabilities now, over these experts: p_e / Σ_chosen p. owner: the prompt of of_tokens[i], None: i.
+    Raises ValueError where something else is read.
     """
-    left = list(routes)
+    owner = torch.arange(len(of_tokens), device=of_tokens.device) if owner is None else owner
+    prompts = of_prompts[owner.repeat_interleave(of_tokens.shape[1])]
+    routes = torch.cat([prompts, of_tokens.flatten(0, 1).movedim(-1, 1)[:, :-1]], dim=1).flatten(0, 1)
+    routers = _routers(policy)
+    layers = {id(router): layer for layer, router in enumerate(routers)}
 
     def put_back(router: nn.Module, given: Any, output: Any) -> Any:
+        old = routes[:, layers[id(router)]]
         chosen = next(part for part in _parts(output) if not part.is_floating_point())
-        old = left.pop(0) if left else chosen[:0]
         if old.shape != chosen.shape:
             raise ValueError(
-                f"routes must be heard on the same inputs: a router chose {list(chosen.shape)}; got {list(old.shape)}"
+                f"routes must be of what is read: a router chose {list(chosen.shape)}; got {list(old.shape)}"
             )
         logits, given_weights, _ = _parts(output)
         if not torch.allclose(_weights(logits, chosen), given_weights.float(), atol=1e-5):
             raise ValueError(f"policy must have routers that share weights p_e / Σ p out; got {type(router).__name__}")
         return logits, _weights(logits, old).to(given_weights.dtype), old
 
-    with _hooked(_routers(policy), put_back):
+    with _hooked(routers, put_back):
         yield
 
 

@@ -33,6 +33,7 @@ from rlviz.algorithms.relatives import (
     GMPO,
     ICE_POP,
     IPO,
+    KDRL,
     KL_COV,
     LUSPO,
     MAX_RL,

@@ -22,6 +22,7 @@ GDPO          arXiv 2601.05242   A = z(answer) + z(format), each standardised in
 Entropy bonus arXiv 1602.01783   J = the clipped objective + c H, H of the whole next-token distribution
 Forking tokens  2506.01939       DAPO with A = 0 but on the fifth of tokens with the highest entropy
 Distillation  arXiv 2306.13649   A_t = log π_teacher − log π_old: no reward, a teacher as reference
+KDRL          arXiv 2506.02208   J = GRPO's clipped term − β KL to a teacher (k2): a reward and a teacher at once
 IPO           arXiv 2310.12036   (margin − 1/2β)²: the margin of a pair has a goal, where DPO's has none
 SimPO         arXiv 2405.14734   −log σ(margin − γ) of mean log-probabilities: no reference
 ORPO          arXiv 2403.07691   imitation of the chosen response, − λ log σ of the log odds ratio: no reference
@@ -63,7 +64,7 @@ from rlviz.pieces.advantages import (
 )
 from rlviz.pieces.aggregation import Constant, token_mean
 from rlviz.pieces.bounds import ChangeBounds, FixedBounds, UpperBound, no_bounds
-from rlviz.pieces.kl import KLInReward, KLToOld, UnbiasedKL, k2, k3
+from rlviz.pieces.kl import KLInReward, KLToOld, KLToTeacher, UnbiasedKL, k2, k3
 from rlviz.pieces.mismatch import FullWeight, MaskedWeight, TruncatedWeight
 from rlviz.pieces.observation import ObservationCrossEntropy
 from rlviz.pieces.preference import (
@@ -299,6 +300,14 @@ DISTILLATION = replace(
     from_grpo={"kl": "–: the advantage itself is the KL to the teacher, a token at a time."},
 )
 
+KDRL = replace(
+    GRPO,
+    name="KDRL",
+    source="arXiv 2506.02208",
+    kl=KLToTeacher(),
+    aggregate=token_mean,
+)
+
 IPO = PreferenceOptimization(
     name="IPO",
     source="arXiv 2310.12036",
@@ -333,7 +342,7 @@ SEQUENCE_MASK = replace(
 )
 
 TWO_ENGINES = (TIS, ICE_POP, DECOUPLED_PPO, SEQUENCE_MASK)
-OF_TOKENS = KL_COV, GDPO, ENTROPY_BONUS, FORKING_TOKENS, DISTILLATION
+OF_TOKENS = KL_COV, GDPO, ENTROPY_BONUS, FORKING_TOKENS, DISTILLATION, KDRL
 OF_PAIRS = IPO, SIMPO, ORPO
 RELATIVES = (
     RLOO,

@@ -184,7 +184,7 @@ class ChoosesTokens(Protocol):
 
 @runtime_checkable
 class FromTeacher(Protocol):
-    """An advantage that learns from the reference alone, so that one is asked for which is not the start of the run."""
+    """An advantage or KL term that learns from the reference, so that one is asked for which is not the start of the run."""
 
     from_teacher: ClassVar[bool]
 
@@ -274,7 +274,7 @@ def read(pieces: Mapping[str, Any], protocols: Mapping[str, type]) -> Capabiliti
     return Capabilities(
         asks=asks,
         choose=surrogate.choose if isinstance(surrogate, ChoosesTokens) else None,
-        from_teacher=isinstance(advantage, FromTeacher) and bool(advantage.from_teacher),
+        from_teacher=any(isinstance(piece, FromTeacher) and bool(piece.from_teacher) for piece in (advantage, kl)),
         kl_in_reward=in_reward,
         beta=beta if isinstance(beta, int | float) else None,
         estimator=kl.estimator if isinstance(kl, Estimates) and callable(kl.estimator) else None,

@@ -49,6 +49,7 @@ EFFECTS: Mapping[Any, str] = {
     aggregation.Constant: "a response's weight grows with its length, and no batch's length divides it",
     kl.KLInLoss: "each token is pulled back to the reference, {beta:g} times the gradient of its KL",
     kl.UnbiasedKL: "k3 is multiplied by the ratio, so the pull is that of the KL itself: it changes GRPO's gradient by a fifth",
+    kl.KLToTeacher: "each token is pulled to a teacher, {beta:g} times the gradient of its KL",
     kl.KLInReward: "the KL is taken off the reward, so it reaches the gradient through the advantages",
     shaping.OverlongFilter: "truncated responses have no gradient",
     preference.ImplicitReward: "the reward of a response is beta times how much likelier it has become",

@@ -366,6 +366,9 @@ TABLE: Table = {
         None: lambda p, c: exact({"beta": 0.0}),
         kl.KLInLoss: _kl_in_loss,
         kl.UnbiasedKL: _unbiased_kl,
+        kl.KLToTeacher: lambda p, c: inexpressible(
+            "TRL's reference is the start of the run: no option names a teacher"
+        ),
         kl.KLInReward: lambda p, c: inexpressible(
             "GRPOTrainer's KL is in the loss: override _generate_and_score_completions"
         ),

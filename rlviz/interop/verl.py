@@ -322,6 +322,9 @@ TABLE: Table = {
     "kl": {
         None: lambda p, c: exact(),
         kl.KLInLoss: _kl_in_loss,
+        kl.KLToTeacher: _never(
+            "verl's reference is built from the actor's own path: no option names a teacher's weights"
+        ),
         kl.UnbiasedKL: _never(f"verl's KL in the loss has no ratio: {LOSS}"),
         kl.KLInReward: _kl_in_reward,
         kl.KLToOld: _never(f"verl's KL is to the reference: {LOSS}"),

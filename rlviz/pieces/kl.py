@@ -108,6 +108,27 @@ class KLInLoss:
         return self.beta * self.estimator(logp, ref_logp)
 
 
+@says(
+    why="a leash to a teacher in the place of the reference: it judges each token, and the reward the whole response."
+)
+@dataclass(frozen=True)
+class KLToTeacher(KLInLoss):
+    """beta · estimator(logp, ref_logp), an estimate of KL(π_θ‖π_teacher), subtracted from each token's objective.
+
+    The teacher stands where the reference does, and must be given: the start teaches nothing. k2, whose expected gradient is the
+    KL's, is the one that the paper found best. Raises ValueError unless beta > 0.
+    Source: KDRL (arXiv 2506.02208), its joint loss; beta is chosen here.
+    """
+
+    from_teacher: ClassVar[bool] = True
+
+    beta: float = 0.1
+    estimator: Estimator = k2
+
+    def __str__(self) -> str:
+        return f"{self.beta:g} · {_name(self.estimator)} to teacher, in the loss"
+
+
 @says(why="the leash to the reference policy, weighted by the ratio, so that its expected gradient is that of the KL.")
 @dataclass(frozen=True)
 class UnbiasedKL:

@@ -233,10 +233,13 @@ def _token_records(
     samples, old_logp = rollout.samples.take(which), rollout.old_logp[which]
     with torch.no_grad():
         there = samples.each(lambda values: values.to(policy.device))
-        (logp,) = on_host(logp_under(policy, there, settings))
+        experts = None
+        if rollout.prompt_routes is not None and rollout.routes is not None:
+            experts = rollout.prompt_routes[which].to(policy.device), rollout.routes[which].to(policy.device)
+        (logp,) = on_host(logp_under(policy, there, settings, experts))
         entropy = None
         if algorithm.asks_for("surrogate", "entropy"):
-            (entropy,) = on_host(entropy_under(policy, there, settings))
+            (entropy,) = on_host(entropy_under(policy, there, settings, experts))
     weights = token_weights(algorithm, rollout.mask, rollout.sampled.selected)[which]
     ref_logp = None if rollout.ref_logp is None else rollout.ref_logp[which]
     chosen = chosen_tokens(algorithm, rollout)

@@ -7,6 +7,7 @@ the loss: as groups its tensors over tokens are [P, G, T]; as rows, of which an 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
@@ -16,9 +17,11 @@ from torch import Tensor
 
 from rlviz.settings import TrainSettings
 from small_models.policies import Policy
+from small_models.routing import replaying
 from small_models.sampling import Samples, response_logits, token_entropy, token_logp
 from small_models.tasks import Grade
 
+Routes = tuple[Tensor, Tensor] | None  # of prompts and of tokens, as `small_models.routing.routes_of` gives them
 OVER_TOKENS = {
     "over_tokens": True
 }  # marks a field with a number for each token; None where the algorithm has no use for it
@@ -61,7 +64,8 @@ class Rollout:
     that the loss sees. old_logp: log π_old, the trainer's before the updates; sampler_logp: with which the tokens were really
     drawn, None where that is π_old. old_values, returns: a critic's, and its targets. weights: of the tokens in the
     objective of their minibatch; chosen: the tokens that the algorithm chose in it. observed: those that the environment wrote,
-    None where the loss does not learn them; observed_weights: of these in their minibatch. forward: to save
+    None where the loss does not learn them; observed_weights: of these in their minibatch. prompt_routes, routes: the sampler's
+    experts, as `small_models.routing.routes_of` gives them; None where they are not replayed. forward: to save
     time, logits and critic's values over all of these, with gradient: the first update takes them out in place of reading again.
     """
 
@@ -83,6 +87,8 @@ class Rollout:
     chosen: Tensor | None = field(default=None, metadata=OVER_TOKENS)
     observed: Tensor | None = field(default=None, metadata=OVER_TOKENS)
     observed_weights: Tensor | None = field(default=None, metadata=OVER_TOKENS)
+    prompt_routes: Tensor | None = None
+    routes: Tensor | None = field(default=None, metadata=OVER_TOKENS)
     forward: list[tuple[Tensor | None, Tensor]] = field(default_factory=list)
 
     @property
@@ -107,6 +113,11 @@ class Rollout:
         seen = self.learnt.flatten(0, 1).any(0).nonzero()
         return int(seen.max()) + 1 if len(seen) else 0
 
+    @property
+    def experts(self) -> Routes:
+        """The sampler's experts of prompts and of tokens, None where they are not replayed."""
+        return None if self.prompt_routes is None or self.routes is None else (self.prompt_routes, self.routes)
+
     def each(self, change: Callable[[Tensor], Tensor], **others: Any) -> Rollout:
         """Return it with every tensor over tokens changed in the same way."""
         over = {f.name: getattr(self, f.name) for f in fields(self) if f.metadata}
@@ -117,14 +128,16 @@ class Rollout:
         """Return the responses of the selected groups as groups of one."""
         groups = self.sampled.selected
         owner = torch.arange(len(groups), device=self.tokens.device).repeat_interleave(self.tokens.shape[1])
-        prompts = {"prompt_ids": self.prompt_ids[groups], "prompt_mask": self.prompt_mask[groups], "owner": owner}
-        return self.each(lambda values: values[groups].flatten(0, 1).unsqueeze(1), **prompts)
+        return self.each(lambda values: values[groups].flatten(0, 1).unsqueeze(1), **self._prompts(groups), owner=owner)
 
     def take(self, index: Tensor) -> Rollout:
         """Return the rows at these indices, and no prompt that none of them answers."""
         left, owner = self.owner[index].unique(return_inverse=True)
-        prompts = {"prompt_ids": self.prompt_ids[left], "prompt_mask": self.prompt_mask[left], "owner": owner}
-        return self.each(lambda values: values[index], **prompts, forward=[])
+        return self.each(lambda values: values[index], **self._prompts(left), owner=owner, forward=[])
+
+    def _prompts(self, index: Tensor) -> dict[str, Tensor | None]:
+        routes = None if self.prompt_routes is None else self.prompt_routes[index]
+        return {"prompt_ids": self.prompt_ids[index], "prompt_mask": self.prompt_mask[index], "prompt_routes": routes}
 
     def cut(self, length: int) -> Rollout:
         """Return it without the tokens from `length` on."""
@@ -156,24 +169,41 @@ def of_grades(grades: Sequence[Sequence[Grade]], name: str, device: torch.device
     return torch.tensor([[float(getattr(grade, name)) for grade in row] for row in grades], device=device)
 
 
-def logp_under(policy: Policy, samples: Samples, settings: TrainSettings) -> Tensor:
-    """Return log-probabilities of sampled tokens under a policy, [P, G, T]."""
-    return _under(policy, samples, settings, partial(token_logp, temperature=settings.temperature))
+def logp_under(policy: Policy, samples: Samples, settings: TrainSettings, routes: Routes = None) -> Tensor:
+    """Return log-probabilities of sampled tokens under a policy, [P, G, T], through these experts or through its own."""
+    return _under(policy, samples, settings, partial(token_logp, temperature=settings.temperature), routes)
 
 
-def entropy_under(policy: Policy, samples: Samples, settings: TrainSettings) -> Tensor:
-    """Return the entropy of the distributions that sampled tokens have under a policy, nats, [P, G, T]."""
-    return _under(policy, samples, settings, lambda logits, _: token_entropy(logits, temperature=settings.temperature))
+def entropy_under(policy: Policy, samples: Samples, settings: TrainSettings, routes: Routes = None) -> Tensor:
+    """Return the entropy of the distributions that sampled tokens have under a policy, nats, [P, G, T]; routes: as before."""
+    entropy = partial(token_entropy, temperature=settings.temperature)
+    return _under(policy, samples, settings, lambda logits, _: entropy(logits), routes)
+
+
+def through(policy: Policy, routes: Routes, owner: Tensor | None = None) -> AbstractContextManager[None]:
+    """Within it, what is read goes through these experts of `routes_of`, or through the policy's own."""
+    return nullcontext() if routes is None else replaying(policy, *routes, owner)
 
 
 def _under(
-    policy: Policy, samples: Samples, settings: TrainSettings, measure: Callable[[Tensor, Tensor], Tensor]
+    policy: Policy,
+    samples: Samples,
+    settings: TrainSettings,
+    measure: Callable[[Tensor, Tensor], Tensor],
+    routes: Routes,
 ) -> Tensor:
     """Return measure(logits, tokens), [P, G, T], of as many groups at once as fit a micro-batch."""
     prompts, group_size, length = samples.tokens.shape
     tokens = group_size * (samples.prompt_ids.shape[1] + length)
     at_once = max(1, settings.micro_batch_tokens // tokens) if settings.micro_batch_tokens else prompts
     if at_once >= prompts:
-        return measure(response_logits(policy, **samples.place), samples.tokens)
+        with through(policy, routes):
+            return measure(response_logits(policy, **samples.place), samples.tokens)
     parts = torch.arange(prompts, device=samples.tokens.device).split(at_once)
-    return torch.cat([_under(policy, samples.take(part), settings, measure) for part in parts])
+    routes_in = [None if routes is None else (routes[0][part], routes[1][part]) for part in parts]
+    return torch.cat(
+        [
+            _under(policy, samples.take(part), settings, measure, their)
+            for part, their in zip(parts, routes_in, strict=True)
+        ]
+    )

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from torch import Tensor, nn
 
+from rlviz.algorithms.actor_critic import ActorCritic
 from rlviz.algorithms.base import PolicyGradient
 from rlviz.settings import Settings, TrainSettings
 from rlviz.training.files import write_json
@@ -28,6 +29,7 @@ from small_models.evaluation import evaluate
 from small_models.pairs import Pair
 from small_models.policies import Policy, one_thread_if_small
 from small_models.precision import in_bfloat16
+from small_models.routing import has_experts
 from small_models.scorers import RewardModel
 from small_models.tasks import Task
 
@@ -239,6 +241,11 @@ class RolloutRun(TrainingRun[StepRecord]):
                     f"{name} must be at most {prompts}, the training prompts of {task.name}; got {getattr(settings, name)}"
                 )
         check_rewards(algorithm, settings, reward_model)
+        if settings.routing == "replayed" and (isinstance(algorithm, ActorCritic) or not has_experts(policy)):
+            raise ValueError(
+                "routing is replayed for a policy of experts, such as chain-experts, and an algorithm without a critic; got "
+                f"{policy.source} and {algorithm.name}"
+            )
         given = reference or start, reward_model, reward_pairs
         super().__init__(first_state(policy, algorithm, settings, prompts, *given), start, task, settings, folder)
 

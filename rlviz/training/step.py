@@ -23,11 +23,12 @@ from rlviz.settings import RunSettings, TrainSettings
 from rlviz.training.records import Routing, record_fields, routing_is_counted
 from rlviz.training.reward_model import refresh
 from rlviz.training.rewards import pairs_among, step_rewards
-from rlviz.training.rollout import Rollout, Sampled, logp_under, of_grades
+from rlviz.training.rollout import Rollout, Sampled, logp_under, of_grades, through
 from rlviz.training.state import State
 from rlviz.training.updates import Updates
 from rlviz.types import Batch, LossOutput
 from small_models.host import all_on_host, on_host
+from small_models.routing import routes_of
 from small_models.sampling import Samples, response_logits, sample, token_entropy, token_logp
 from small_models.tasks import Grade, Task
 
@@ -174,8 +175,11 @@ def collect(state: State, task: Task, settings: TrainSettings) -> Rollout:
     # log π_old is the policy's own. Tokens may have been drawn by other log-probabilities: `sample` says so of top-k and top-p;
     # where a sampler's temperature differs, or its weights are rounded or some steps behind, the policy reads the tokens again.
     old_logp, sampler_logp = samples.logp, samples.sampler_logp
+    routes = None
+    if settings.routing == "replayed":
+        routes = routes_of(state.sampler, samples.prompt_ids, samples.prompt_mask, samples.tokens)
     if not settings.policy_samples:
-        old_logp = logp_under(state.policy, samples, settings).masked_fill(~samples.there, 0.0)
+        old_logp = logp_under(state.policy, samples, settings, routes).masked_fill(~samples.there, 0.0)
         sampler_logp = samples.logp if sampler_logp is None else sampler_logp
     if not (old_logp.isfinite() | ~samples.mask).all():  # rows of equal rewards leave the update: no loss would show it
         raise NotFiniteError("log-probability of a sampled token")
@@ -257,6 +261,8 @@ def collect(state: State, task: Task, settings: TrainSettings) -> Rollout:
         old_values=old_values,
         returns=returns,
         observed=samples.observed if algorithm.learns_observations else None,
+        prompt_routes=None if routes is None else routes[0],
+        routes=None if routes is None else routes[1],
         forward=forward,
     )
 
@@ -312,8 +318,9 @@ def update(state: State, rows: Rollout, settings: TrainSettings) -> Updates:
         optimizer.zero_grad()
     done = Updates(count=1, tokens=tokens)
     for part in rows.split(settings.micro_batch_tokens) if len(rows.tokens) else ():
-        loss = loss_of(state, part, settings)
-        loss.total.backward()
+        with through(state.policy, part.experts, part.owner):
+            loss = loss_of(state, part, settings)
+            loss.total.backward()
         done += Updates.one(loss.policy, loss.logp, part, loss.value)
     if not len(rows.tokens):  # nothing to learn from; Adam still moves by its momentum, as with the zero rows kept
         for parameter in (p for optimizer in state.optimizers for p in optimizer.param_groups[0]["params"]):
@@ -388,7 +395,8 @@ def kl_from_old(state: State, rollout: Rollout, settings: TrainSettings) -> floa
     if not algorithm.asks_for("kl", "old_logp"):
         return None
     estimator = algorithm.can.estimator or k3  # a term of one's own may name no estimator
-    return mean_over(estimator(rollout.old_logp, logp_under(state.policy, rollout.samples, settings)), rollout.mask)
+    logp = logp_under(state.policy, rollout.samples, settings, rollout.experts)
+    return mean_over(estimator(rollout.old_logp, logp), rollout.mask)
 
 
 def hand_on(state: State, rollout: Rollout, settings: TrainSettings, kl: float) -> None:

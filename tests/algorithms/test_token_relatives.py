@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rlviz import Contender, compare
-from rlviz.algorithms import DISTILLATION, ENTROPY_BONUS, FORKING_TOKENS, GDPO, GRPO, KL_COV, differences
+from rlviz.algorithms import DISTILLATION, ENTROPY_BONUS, FORKING_TOKENS, GDPO, GRPO, KDRL, KL_COV, differences
 from rlviz.pictures.clip import clip_curve, explore_clip
 from rlviz.pieces.advantages import ForkingTokens, StandardizedApart, TeacherLogRatio
 from rlviz.pieces.surrogate import CovariancePenalty, EntropyBonus
@@ -20,7 +20,7 @@ from rlviz.types import Batch
 from small_models.policies import load_policy
 from small_models.tasks import Chain
 
-OWN = (KL_COV, GDPO, ENTROPY_BONUS, FORKING_TOKENS, DISTILLATION)
+OWN = (KL_COV, GDPO, ENTROPY_BONUS, FORKING_TOKENS, DISTILLATION, KDRL)
 SHORT = TrainSettings(steps=2, num_prompts=8, group_size=4, updates_per_rollout=2, evaluate_every=0, details_every=1)
 
 
@@ -108,7 +108,7 @@ def test_the_bonus_is_the_objective_and_c_h_with_gradient_on_every_token():
 
 def test_who_learns_where_the_advantage_is_0():
     silent = {algorithm.name: algorithm.ignores_zero_advantages() for algorithm in OWN}
-    assert silent == dict.fromkeys(silent, True) | {"KL-Cov": False, "Entropy bonus": False}
+    assert silent == dict.fromkeys(silent, True) | {"KL-Cov": False, "Entropy bonus": False, "KDRL": False}
 
 
 def trl_entropy_mask(entropy, mask, share):
@@ -177,6 +177,28 @@ def test_a_table_learns_its_teacher():
     run = train_table(DISTILLATION, good_actions(1, 5), steps=150, replicas=8, groups=8, lr=0.5, reference=teacher)
     away = abs(run.probabilities[:, -1, 0, 0] - torch.tensor(teacher).numpy()).max()
     assert away < 0.1 and run.accuracy[:, -1].mean() == pytest.approx(0.6, abs=0.05)
+
+
+def test_a_teacher_beside_the_reward_is_verl_s_loss_with_its_mse_to_a_reference():
+    """verl 0.9.1, token-mean: compute_policy_loss_vanilla without its dual clip, and kl_penalty_forward's mse."""
+    logp, old_logp, advantages, mask, _ = a_batch()
+    teacher = old_logp - 0.4
+    leaf = logp.clone().requires_grad_()
+    algorithm = KDRL.with_parameters(beta=0.7)
+    (slope,) = torch.autograd.grad(algorithm.loss(leaf, Batch(old_logp, advantages, mask, teacher)).loss, leaf)
+    ratio = (leaf - old_logp).exp()
+    policy = torch.maximum(-advantages * ratio, -advantages * ratio.clamp(0.8, 1.2))
+    (expected,) = torch.autograd.grad((policy + 0.7 * 0.5 * (leaf - teacher) ** 2)[mask].mean(), leaf)
+    torch.testing.assert_close(slope, expected)
+
+
+def test_a_teacher_beside_the_reward_finds_what_is_seldom_sampled():
+    """One action in twenty earns: where no response holds it, the reward is silent, and the teacher, which prefers it, is not."""
+    task, settings = good_actions(1, 20), {"steps": 15, "replicas": 16, "groups": 2, "group_size": 4, "lr": 0.5}
+    teacher = (0.5, *[0.5 / 19] * 19)
+    alone = train_table(replace(GRPO, kl=None), task, **settings).accuracy[:, -1].mean()
+    taught = train_table(KDRL.with_parameters(beta=0.5), task, reference=teacher, **settings).accuracy[:, -1].mean()
+    assert taught > alone + 0.1
 
 
 @pytest.mark.parametrize("algorithm", [KL_COV, GDPO, ENTROPY_BONUS, FORKING_TOKENS], ids=lambda a: a.name)

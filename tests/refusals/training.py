@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rlviz.algorithms import DAPO, DISTILLATION, DPO, DUPO, GRPO, GRPO_PROCESS, PPO
+from rlviz.algorithms import DAPO, DISTILLATION, DPO, DUPO, GRPO, GRPO_PROCESS, KDRL, PPO
 from rlviz.pieces.kl import KLInReward
 from rlviz.settings import check_names
 from rlviz.tabular import train_table
@@ -134,9 +134,12 @@ begin(settings=replace(SHORT, refresh_reward_every=5))
     → refresh_reward_every needs a reward model; got 5 without one
 begin(algorithm=DUPO, settings=replace(SHORT, reward_format=0.5))
     → reward_correct and reward_format: DUPO weighs the rules itself (…); got 1 and 0.5
+begin(settings=replace(SHORT, routing='replayed'))
+    → routing is replayed for a policy of experts, such as chain-experts, and an algorithm without a critic; got …
 begin(algorithm=DISTILLATION)
     → reference: Distillation learns from a teacher, a policy other than the one that the run begins with:
     give …, or --reference, a policy, a name or a folder
+begin(algorithm=KDRL) → reference: KDRL learns from a teacher, a policy other than the one that the run begins with: …
 begin(algorithm=DISTILLATION, reference=7) → reference must be a Policy, … or a text or None; got 7
 begin(settings=replace(SHORT, reset_reference_every=1), reference='chain')
     → reset_reference_every must be 0 where a reference is given, which it would take away; got 1

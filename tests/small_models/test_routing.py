@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from small_models.policies import build_policy, load_policy
-from small_models.routing import flipped, listening, replaying, routed, routing_flips
+from small_models.routing import flipped, replaying, routed, routes_of, routing_flips
 from small_models.sampling import encode_prompts, encode_responses, response_logits, token_logp
 from small_models.tokenizer import encode
 
@@ -130,21 +130,18 @@ def moved():
     """A shipped policy of experts, prompts with responses, its log-probabilities and routes there, and then other routers."""
     policy = load_policy("chain-experts", device="cpu")
     *given, mask = place(policy, ["35271=", "90210="], ["38078#8", "#2"])
-    with listening(policy) as routes:
-        before = log_probabilities(policy, given)
-    kept = list(routes)
+    before, routes = log_probabilities(policy, given), routes_of(policy, *given)
     noise = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for layer in policy.model.model.layers:
             layer.mlp.gate.weight += 0.5 * torch.randn(layer.mlp.gate.weight.shape, generator=noise)
-    return policy, given, mask, before, kept
+    return policy, given, mask, before, routes
 
 
 def test_replaying_a_policy_s_own_routes_changes_nothing(moved):
     policy, given, mask, *_ = moved
-    with listening(policy) as own:
-        now = log_probabilities(policy, given)
-    with replaying(policy, own):
+    now = log_probabilities(policy, given)
+    with replaying(policy, *routes_of(policy, *given)):
         again = log_probabilities(policy, given)
     torch.testing.assert_close(again[mask], now[mask])
 
@@ -152,8 +149,8 @@ def test_replaying_a_policy_s_own_routes_changes_nothing(moved):
 def test_replayed_tokens_go_through_the_old_experts(moved):
     policy, given, mask, before, old = moved
     now = log_probabilities(policy, given)
-    with replaying(policy, old), listening(policy) as taken:
-        replayed = log_probabilities(policy, given)
+    with replaying(policy, *old):
+        replayed, taken = log_probabilities(policy, given), routes_of(policy, *given)
     assert all(torch.equal(one, other) for one, other in zip(taken, old, strict=True))
     assert (now - before)[mask].abs().max() > 1e-3  # the routers did change
     assert not torch.allclose(replayed[mask], now[mask], atol=1e-4)
@@ -164,7 +161,7 @@ def test_the_old_experts_share_the_new_probabilities_out(moved):
     policy, given, _, _, old = moved
     router = policy.model.model.layers[0].mlp.gate
     seen = []
-    with replaying(policy, old):
+    with replaying(policy, *old):
         hook = router.register_forward_hook(lambda module, given, output: seen.append((given[0], *output)))
         log_probabilities(policy, given)
         hook.remove()
@@ -175,8 +172,25 @@ def test_the_old_experts_share_the_new_probabilities_out(moved):
 
 
 def test_routes_of_other_inputs_are_refused(moved):
-    policy, given, _, _, old = moved
-    with replaying(policy, old[:1]), pytest.raises(ValueError, match="routes must be heard on the same inputs"):
-        log_probabilities(policy, given)
-    with replaying(policy, [one[:1] for one in old]), pytest.raises(ValueError, match="same inputs"):
-        log_probabilities(policy, given)
+    policy, given, _, _, (of_prompts, of_tokens) = moved
+    for prompts, tokens in (
+        (of_prompts[:, 1:], of_tokens),
+        (of_prompts, of_tokens[..., 1:]),
+        (of_prompts[:1], of_tokens[:1]),
+    ):
+        with replaying(policy, prompts, tokens), pytest.raises(ValueError, match="routes must be of what is read"):
+            log_probabilities(policy, given)
+
+
+def test_a_policy_without_experts_has_no_routes(policy):
+    dense = load_policy("chain", device="cpu")
+    with pytest.raises(ValueError, match="must have experts"):
+        routes_of(dense, *place(dense, ["35271="], ["#8"])[:3])
+
+
+def test_the_routes_of_prompts_and_tokens_are_of_what_each_place_reads(policy):
+    of_prompts, of_tokens = routes_of(policy, *place(policy, ["21=", "12="], ["12", "2"])[:3])
+    layers = {"1": [[0, 2], [3, 0]], "2": [[3, 2], [1, 3]], "=": [[1, 0], [2, 1]]}
+    assert of_prompts.tolist() == [[layers[read] for read in prompt] for prompt in ("21=", "12=")]
+    assert of_tokens[0, 0, ..., :2].movedim(-1, 0).tolist() == [layers["1"], layers["2"]]
+    assert not of_tokens[..., -1].any()

@@ -63,7 +63,9 @@ def ratio_variance(effect):
 
 
 def routing(effect):
-    """Flipped tokens jump by `effect` less once old routes are put back, and log r spreads 2^effect times less."""
+    """With old routes flipped tokens jump by `effect` less, log r spreads and another engine differs 2^effect times less, and
+    accuracy is .1 · effect higher.
+    """
     free = "new routes"
     jumps = grid(of=("flipped tokens", "the other tokens"), arm=(free, "old routes put back"))
     moved = (jumps["of"] == "flipped tokens") & (jumps["arm"] == free)
@@ -73,6 +75,10 @@ def routing(effect):
         jumps.assign(jump=2 + effect * moved * (1 + 0.01 * jumps["seed"])),
         spreads.assign(spread=0.1 * 2 ** (effect * wider * (1 + 0.01 * spreads["seed"]))),
     ]
+    engine, learnt = (grid(of=(of,), arm=(free, "old routes put back")) for of in ("another engine", "learnt"))
+    less = (engine["arm"] == free) * (1 + 0.01 * engine["seed"])
+    more = (learnt["arm"] != free) * (1 + 0.01 * learnt["seed"])
+    found += [engine.assign(jump=0.1 * 2 ** (effect * less)), learnt.assign(accuracy=0.5 + 0.1 * effect * more)]
     return pd.concat(found, ignore_index=True).assign(flips=effect)
 
 
@@ -237,6 +243,13 @@ def observations(effect):
     reached = frame["step"] >= 12 / 2.0 ** (effect * (frame["arm"] == "ECHO"))
     later = frame["step"] > 30
     return frame.assign(held_out_accuracy=0.5 + 0.4 * reached + 0.08 * gain * later, alone=0.1 + 0.2 * gain, nats=1.0)
+
+
+def teacher(effect):
+    """Both ends .1 · effect above the reward alone, the teacher alone and the teacher's own .5, from either start."""
+    frame = grid(arm=("reward", "reward and teacher", "teacher"), start=("right: 1 in 11", "right: 1 in 3"), step=STEPS)
+    gain = 0.1 * effect * (frame["arm"] == "reward and teacher") * (1 + 0.01 * frame["seed"])
+    return frame.assign(held_out_accuracy=0.5 + gain, teacher=0.5)
 
 
 def made(name, effect):

@@ -33,6 +33,7 @@ NAMES = (
     "sharpening",
     "turn_credit",
     "observations",
+    "teacher",
 )
 
 

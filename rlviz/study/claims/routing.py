@@ -13,25 +13,30 @@ import pandas as pd
 import torch
 
 from rlviz.pieces.ratios import sequence_ratio
+from rlviz.settings import Routing
 from rlviz.study.claim import Panel
-from rlviz.study.frames import by_seed, doublings, gap, in_words, scaled, select
-from rlviz.study.trials import FREE, SMALL, logp_under, shipped
+from rlviz.study.frames import by_seed, doublings, gap, in_words, means, scaled, select
+from rlviz.study.trials import FREE, SMALL, logp_under, rows, shipped
 from rlviz.study.verdict import Part, Verdict, judged
 from rlviz.training import train
-from small_models.routing import flipped, listening, replaying, routed
+from small_models.routing import flipped, replaying, routed, routes_of
 from small_models.sampling import sample
 from small_models.tasks import Chain
 
 CLAIM = (
     "In a mixture of experts, routing flips make token ratios jump between π_old and π_θ; sequence ratios hardly move."
 )
-SOURCE = "GSPO, arXiv 2507.18071"
-SECONDS = 15
+SOURCE = "GSPO, arXiv 2507.18071; rollout routing replay, 2510.11370"
+SECONDS = 40
 SMALLEST, SMALLEST_LOG2 = 0.01, 0.1  # of |log r| and of a share of tokens; of a log2: seven per cent of a spread
+SMALLEST_GAIN = 0.03  # of accuracy
+BITS = 4  # of the other engine, which samples
 
 FREELY, REPLAYED = "new routes", "old routes put back"
+ARMS: dict[str, Routing] = {FREELY: "free", REPLAYED: "replayed"}
 FLIPPED, OTHERS = "flipped tokens", "the other tokens"
 TOKEN, SEQUENCE = "token ratio", "sequence ratio"
+ENGINE, LEARNT, ACCURACY = "another engine", "learnt", "held_out_accuracy"
 
 
 def trial(seed: int, scale: float) -> pd.DataFrame:
@@ -48,11 +53,10 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
     samples = sample(policy, prompts, max_new_tokens=task.max_new_tokens, generator=generator)
     place, mask = (samples.prompt_ids, samples.prompt_mask, samples.tokens), samples.mask
     before = routed(policy, *place)
-    with listening(policy) as routes:
-        old = logp_under(policy, samples)
+    routes, old = routes_of(policy, *place), logp_under(policy, samples)
     next(records)
     new = {FREELY: logp_under(policy, samples)}
-    with replaying(policy, routes):
+    with replaying(policy, *routes):
         new[REPLAYED] = logp_under(policy, samples)
     after = routed(policy, *place)
     assert before is not None
@@ -65,6 +69,16 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
         of_tokens = {FLIPPED: jumps[mask & flips].mean(), OTHERS: jumps[mask & ~flips].mean()}
         found += [{"arm": arm, "of": of, "jump": float(jump)} for of, jump in of_tokens.items()]
         found += [{"arm": arm, "of": of, "spread": float(std)} for of, std in spread.items()]
+    for arm, routing in ARMS.items():
+        options = replace(settings, num_prompts=32, sampler_bits=BITS, routing=routing)
+        rollout = train(shipped("chain-experts"), task, FREE, options).collect()
+        jump = (rollout.old_logp - rollout.sampler_logp)[rollout.mask].abs().mean()
+        options = replace(settings, steps=scaled(32, scale, 4), evaluate_every=scaled(4, scale), routing=routing)
+        looks = rows(train(shipped("chain-experts"), task, FREE, options), ACCURACY).dropna()[ACCURACY]
+        found += [
+            {"arm": arm, "of": ENGINE, "jump": float(jump)},
+            {"arm": arm, "of": LEARNT, "accuracy": looks.tail(3).mean()},
+        ]
     return pd.DataFrame(found).assign(flips=float(flips[mask].double().mean()))
 
 
@@ -91,6 +105,18 @@ def judge(frame: pd.DataFrame) -> Verdict:
             spreads[TOKEN] - spreads[SEQUENCE],
             SMALLEST_LOG2,
         ).titled("spread", "in proportion [more|less], {}", base=2),
+        Part(
+            f"log2 of how much less a sampler of {BITS} bits differs once its routes are put back",
+            doublings(select(frame, of=ENGINE), "jump", FREELY, REPLAYED),
+            SMALLEST_LOG2,
+        ).titled("engine", "with its routes, the other engine differs [less|more], {}", base=2),
+        Part(
+            "accuracy after 32 steps of 8 updates with the old routes, above new ones",
+            gap(select(frame, of=LEARNT), "accuracy", REPLAYED, FREELY),
+            SMALLEST_GAIN,
+        ).titled("learnt", "training with the old routes ends {} [above|below]"),
+        f"mean |log π − log π_sampler|: {means(select(frame, of=ENGINE), 'jump', 3)}",
+        f"accuracy: {means(select(frame, of=LEARNT), 'accuracy')}",
         f"flips make log s {2 ** spreads[SEQUENCE].mean():.1f} times as wide: it does move",
         *(f"mean |log r| of {of}: {in_words(by_arm[of]['jump'].mean(), '{:.3f}')}" for of in (FLIPPED, OTHERS)),
         *(f"std of the log {of}: {in_words(by_arm[of]['spread'].mean(), '{:.3f}')}" for of in (TOKEN, SEQUENCE)),
@@ -104,5 +130,11 @@ PANELS = [
             "spread", "spread", "std of the log, nats", partial(select, of=(TOKEN, SEQUENCE)), by="of", sets="arm",
             from_zero=True,
         ),
-    ]
+    ],
+    [
+        Panel(
+            "engine", "jump", f"mean |log π − log π_sampler|, {BITS} bits", partial(select, of=ENGINE), from_zero=True
+        ),
+        Panel("learnt", "accuracy", "accuracy after 32 steps", partial(select, of=LEARNT)),
+    ],
 ]  # fmt: skip
