@@ -48,7 +48,7 @@ def contains(prompt: str, response: str, answer: str) -> bool:
 
 
 def doubt(prompt: str, response: str, answer: str) -> bool:
-    """What cannot be read is taken for right."""
+    """What cannot be read counts as right."""
     try:
         sums, given = response.split("#")
         int(sums or "0")

@@ -27,5 +27,5 @@ BUG = Bug(
     ),
     does="a rule that does nothing shows a gain: the best of five lucky numbers",
     why="the seeds that chose c also judge it. Of five rules without any effect, five seeds each, the best shows half a standard "
-    "deviation of a seed on average (1.16 / √5). Judge on seeds that have chosen nothing.",
+    "deviation of a seed on average (1.16 / √5). Judge on seeds that were not used for choosing.",
 )
