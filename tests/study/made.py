@@ -198,8 +198,8 @@ def dapo_headline(effect):
 
 def overlong(effect):
     """The punishment keeps responses from being cut off and adds accuracy, and the filter adds accuracy."""
-    plain, soft = "cut off is wrong", "soft punishment"
-    frame = grid(arm=(plain, soft, "twice the punishment", "cut off is left out"), step=STEPS)
+    plain, soft = "no remedy", "soft punishment"
+    frame = grid(arm=(plain, soft, "double punishment", "filter"), step=STEPS)
     arm, jitter = frame["arm"], frame["seed"]
     accuracy = 0.5 + 0.1 * effect * (arm != plain) + 0.01 * jitter
     return frame.assign(

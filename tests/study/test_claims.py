@@ -67,7 +67,7 @@ def test_a_headline_number_is_not_seen_in_half_its_size(name):
 
 def test_each_part_of_the_claim_on_overlong_answers_looks_at_its_own_arm():
     frame = overlong(1)
-    for arm, reversed_too in (("cut off is left out", 5), ("twice the punishment", 3), ("soft punishment", 1)):
+    for arm, reversed_too in (("filter", 5), ("double punishment", 3), ("soft punishment", 1)):
         frame.loc[frame["arm"] == arm, "held_out_accuracy"] -= 0.5
         assert find_claim("overlong").judge(frame).parts == (*[SEEN] * reversed_too, *[REVERSED] * (6 - reversed_too))
 
@@ -188,7 +188,7 @@ def test_responses_are_graded_and_scored_and_tasks_mark_what_they_say():
 def test_the_soft_punishment_weighs_what_the_paper_s_does_and_the_contrast_twice_as_much():
     rewards, longest = torch.tensor([[1.0, 0.0]]), torch.full((1, 2), ROOM)
     paper = 1 / (1 - -1)  # the most that is taken off, over how far apart right and wrong are
-    for arm, weight in (("soft punishment", paper), ("twice the punishment", 2 * paper)):
+    for arm, weight in (("soft punishment", paper), ("double punishment", 2 * paper)):
         assert (rewards - OVERLONG_ARMS[arm].shape(rewards, longest)).tolist() == [[weight, weight]]
 
 

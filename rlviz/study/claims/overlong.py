@@ -31,8 +31,8 @@ SECONDS = 27
 SMALLEST = 0.01  # share of responses of interest
 
 ROOM, CACHE = 13, 3  # the running sums, the answer and the end are 8 tokens: the punishment begins two beyond
-PLAIN, SOFT, FILTER = "cut off is wrong", "soft punishment", "cut off is left out"
-TWICE = "twice the punishment"
+PLAIN, SOFT, FILTER = "no remedy", "soft punishment", "filter"
+TWICE = "double punishment"
 PLAIN_GRPO = replace(FREE, aggregate=token_mean)
 ARMS = {
     PLAIN: PLAIN_GRPO,
@@ -61,18 +61,18 @@ def judge(frame: pd.DataFrame) -> Verdict:
             "cut", "under the soft punishment {} of responses [fewer|more] are cut off", form="{:.1%}"
         ),
         *(
-            Part(f"accuracy that {it} adds {when}", gap(rows, "held_out_accuracy", arm, PLAIN), SMALLEST).titled(
+            Part(f"accuracy gained by the {arm} {when}", gap(rows, "held_out_accuracy", arm, PLAIN), SMALLEST).titled(
                 "accuracy", "the soft punishment [adds|costs] accuracy {}", f"{when}{doubled}"
             )
-            for arm, it, doubled in ((SOFT, "it", ""), (TWICE, "twice as much of it", " if doubled"))
+            for arm, doubled in ((SOFT, ""), (TWICE, " if doubled"))
             for when, rows in (("in the first half", early), ("at the last look", last))
         ),
-        Part("accuracy that leaving out those cut off adds in the second half", filtered, SMALLEST).titled(
+        Part("accuracy gained by the filter in the second half", filtered, SMALLEST).titled(
             "accuracy", "leaving out those cut off [adds|costs] {}"
         ),
-        f"length later {means(late, 'response_length', 1)}",
-        f"cut off later {means(late, 'truncated', 4)}",
-        f"held-out accuracy in the second half {means(late, 'held_out_accuracy', 3)}",
+        f"mean length in the second half: {means(late, 'response_length', 1)}",
+        f"share cut off in the second half: {means(late, 'truncated', 4)}",
+        f"held-out accuracy in the second half: {means(late, 'held_out_accuracy', 3)}",
     )
 
 
