@@ -107,7 +107,7 @@ def test_lesson_00_says_how_much_was_chosen_and_how_much_sharpened():
         (chosen, "would make {} right"),
         (sharpened, "are right {} of the time afterwards"),
     ):
-        assert sentence.format(f"{number:.2f}".lstrip("0")) in plain
+        assert sentence.format(f"{number:.2f}") in plain
 
 
 def test_dead_groups_of_two_in_lesson_00():
