@@ -257,7 +257,7 @@ BOUNDS = Picture(
         Say("{name}: a token of old probability {old_prob} is pushed down to {down_to:.3g} and up as far as it goes."),
     ),
     says=(
-        Say(f"That is {_RANGE}.", "inside"),
+        Say("Its ratio may go from {low_at:r} to {high_at:r}.", "inside"),
         Say(f"There is no upper limit {_RANGE}.", "endless"),
         Say(f"The upper limit {{up_to:.3g}} lies beyond probability 1 {_RANGE}.", "beyond"),
         Say(

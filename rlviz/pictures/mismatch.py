@@ -176,8 +176,8 @@ MISMATCH = Picture(
         "would have drawn other tokens. Compare what TIS caps, what IcePop leaves out, and which responses the sequence "
         "mask drops."
     ),
-    alt="Two graphs. Left a sign for each token, its probability under the trainer against that under the sampler, both "
-    "logarithmic, with a diagonal where they agree; right how many tokens have which weight w, by what the correction does.",
+    alt="Two graphs. Left, a point for each token: its probability under the trainer against that under the sampler, both "
+    "logarithmic, with a diagonal where they agree. Right, how many tokens have which weight w, by what the correction does.",
     panels=(
         Panel(
             "The same tokens, by both engines",
@@ -248,9 +248,7 @@ MISMATCH = Picture(
                 ("as_large", "as large as"),
             )
         ),
-        Say(
-            "They are worth as much as {worth_used:.0%} of the tokens with equal weights; w itself as much as {worth_w:.0%}."
-        ),
+        Say("Their effective sample size is {worth_used:.0%} of the tokens; that of w itself is {worth_w:.0%}."),
         Say("{count:d} tokens of 64 real responses; those beyond the axes stand at their edges."),
     ),
 )

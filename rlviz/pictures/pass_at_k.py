@@ -46,7 +46,7 @@ def sharpening() -> Curve:
 
 PASS_AT_K = Picture(
     title="Has it learnt something new, or does it do more often what it could?",
-    look="Drag pass@1: the left end of the curve rises, and the right end has nowhere to go.",
+    look="Drag pass@1: the left end of the curve rises, and the right end is already near 1.",
     alt="A graph of pass@k against k, before and after training.",
     panels=(
         Panel(

@@ -21,12 +21,12 @@ BUG = Bug(
     race,
     ".last() → .max()",
     choices=(
-        "who is evaluated more often, or wavers more, scores higher",
+        "an arm that is evaluated more often, or fluctuates more, scores higher",
         "the contender with more seeds scores higher",
         "one seed alone decides",
         "longer runs count more in the mean",
     ),
-    does="who is evaluated more often, or wavers more, scores higher",
+    does="an arm that is evaluated more often, or fluctuates more, scores higher",
     why="the maximum over a run's evaluations can only rise with their number and with their noise, and it need not be at the "
     "budget: take the last evaluation within the budget.",
 )
