@@ -86,7 +86,7 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
     (
         "teaching/14_preferences_and_dpo.md",
         "one seed of three falls to #.",
-        lambda: printed("preferences_and_dpo", "seed 1: accuracy after 50, 100, … 300 updates")[5:6],
+        lambda: printed("preferences_and_dpo", "seed 2: accuracy after 50, 100, … 300 updates")[5:6],
     ),
     (
         "teaching/12_reward_hacking.md",
