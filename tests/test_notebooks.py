@@ -78,11 +78,11 @@ def test_solutions_answer_every_exercise_of_their_lesson(path):
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.name)
 def test_a_lesson_is_short(path):
-    """1,500 words of text in sight (signs alone are none), 2,050 with what is folded, and 150 lines of code."""
+    """1,400 words of text in sight (signs alone are none), 2,050 with what is folded, and 150 lines of code."""
     cells = nbformat.read(path, as_version=4).cells
     text = "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
     code = [line for cell in cells if cell.cell_type == "code" for line in cell.source.splitlines()]
-    for most, read in ((1500, re.sub(r"<details>.*?</details>", "", text, flags=re.S)), (2050, text)):
+    for most, read in ((1400, re.sub(r"<details>.*?</details>", "", text, flags=re.S)), (2050, text)):
         assert sum(any(letter.isalnum() for letter in word) for word in read.split()) <= most
     assert sum(bool(line.strip()) for line in code) <= 150
 
