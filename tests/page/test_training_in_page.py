@@ -42,7 +42,7 @@ pytestmark = needs_node
 
 def test_every_group_algorithm_that_has_whole_rewards_and_no_teacher_is_offered():
     left_out = {a.name for a in (*ALGORITHMS, *RELATIVES) if isinstance(a, GroupPolicyGradient)} - set(OFFERED)
-    assert left_out == {"Distillation"}
+    assert left_out == {"Distillation", "KDRL"}
     assert set(programs()["rules"]) == set(OFFERED), "python -m rlviz.runs.in_page traces them anew"
 
 

@@ -25,7 +25,7 @@ from small_models.tasks import TASKS
 
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="node is missing: no page can be asked")
 GROUPS = [one for one in (*ALGORITHMS, *RELATIVES) if isinstance(one, GroupPolicyGradient)]
-GROUPS = [one for one in GROUPS if one.name != "Distillation"]  # learns from a teacher, which the page has not
+GROUPS = [one for one in GROUPS if not one.can.from_teacher]  # which learn from a teacher, which the page has not
 FIRST = {name: control["value"] for name, control in controls().items()}
 
 
