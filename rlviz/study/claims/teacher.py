@@ -45,7 +45,7 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
 
 
 def end(frame: pd.DataFrame) -> pd.DataFrame:
-    return after(frame, 0.74)  # the last three looks
+    return after(frame, 0.74)  # the last quarter of the looks
 
 
 def rare(frame: pd.DataFrame) -> pd.DataFrame:
