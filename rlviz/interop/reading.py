@@ -12,6 +12,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from rlviz.algorithms import ALGORITHMS, DPO, GRPO, PPO, RELATIVES
+from rlviz.algorithms.base import PolicyGradient
 from rlviz.algorithms.family import Algorithm
 from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.interop import trl, verl
@@ -392,10 +393,12 @@ def nearest(algorithm: Algorithm) -> tuple[Algorithm, ...]:
     """Return the algorithm of the family from which this one differs least, then those nearly as near that differ in fewer slots.
 
     One with a piece that rlviz does not have where it counts is none of the family: it is put beside GRPO, PPO or DPO. And one of
-    the family that differs from an earlier one in its KL term alone is no name.
+    the family that differs from an earlier one in its KL term alone is no name, nor is one with a teacher, which no option gives.
     """
     family: list[Algorithm] = []
     for each in (*ALGORITHMS, *RELATIVES):
+        if isinstance(each, PolicyGradient) and each.can.from_teacher:
+            continue
         if type(each) is type(algorithm) and all(set(differing(each, other)) != {"kl"} for other in family):
             family.append(each)
     if unnamed(algorithm):
