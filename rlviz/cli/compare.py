@@ -24,6 +24,7 @@ from rlviz.cli.options import (
     TaskOrFile,
     options_of,
     refuse_beside,
+    with_kl,
     with_options,
 )
 from rlviz.cli.terminal import Format, console, errors, exit_after, refusals, wide_console
@@ -145,15 +146,13 @@ def compare(
 
 
 def _contender(name: str, settings: dict[str, Any], reference: str | None) -> Contender:
-    from dataclasses import replace
-
     from rlviz.algorithms import GroupPolicyGradient, find_algorithm
     from rlviz.study import Contender
     from rlviz.training import default_settings
 
     algorithm = find_algorithm(name)
     if isinstance(algorithm, GroupPolicyGradient):
-        algorithm = replace(algorithm, kl=None)  # as `rlviz train` does
+        algorithm = with_kl(algorithm, None)
     return Contender(algorithm.name, algorithm, default_settings(algorithm, **settings), reference)
 
 

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import typer
 
 from rlviz.settings import RUN, declarations
 from small_models.checks import shown
 from small_models.tasks import TASKS
+
+if TYPE_CHECKING:
+    from rlviz.algorithms import GroupPolicyGradient
 
 SHIPPED = ", ".join(task.name for task in TASKS)
 TaskName = Annotated[str, typer.Option(help=f"Task: {SHIPPED}.", rich_help_panel=RUN)]
@@ -167,3 +171,17 @@ def refuse_beside(context: typer.Context, what: str, taken: Collection[str]) -> 
     for name in context.params:
         if name not in taken and "COMMANDLINE" in str(context.get_parameter_source(name)):
             raise ValueError(f"{flag(name)} cannot be given with {what}")
+
+
+def with_kl(algorithm: GroupPolicyGradient, beta: float | None) -> GroupPolicyGradient:
+    """Return an algorithm of groups with a KL term of this weight, 0 for none, of its own kind or else of GRPO's.
+
+    None: a KL term that is GRPO's is left out, since the runs of this size need none; one that makes a relative what it is stays.
+    """
+    from rlviz.algorithms import GRPO
+    from rlviz.pieces.kl import KLInLoss
+
+    usual = algorithm.kl in (None, GRPO.kl)
+    if beta:
+        return replace(algorithm, kl=KLInLoss(beta=beta)) if usual else algorithm.with_parameters(beta=beta)
+    return replace(algorithm, kl=None) if usual or beta == 0 else algorithm

@@ -23,6 +23,7 @@ from rlviz.cli.options import (
     TaskOrFile,
     options_of,
     refuse_beside,
+    with_kl,
     with_options,
 )
 from rlviz.cli.terminal import console, errors, exit_after, refusals
@@ -66,7 +67,7 @@ class Changes:
         UPDATES,
         at_least=0,
         reason="0: no KL term",
-        unset="PPO's and DPO's own, else 0; GRPO's paper: 0.04",
+        unset="that of PPO, DPO and of a relative with a KL term of its own, else 0; GRPO's paper: 0.04",
     )
     supervision: Literal["outcome", "process"] = setting(
         "outcome", "Reward whole responses, or each step of them (chain marks its steps).", REWARDS
@@ -76,14 +77,13 @@ class Changes:
         check_settings(self)
 
     def of(self, algorithm: Algorithm) -> Algorithm:
-        """Return the algorithm with these changes; one of groups has a KL term only where `beta` gives it one."""
+        """Return the algorithm with these changes."""
         from rlviz.algorithms import GRPO_PROCESS, GroupPolicyGradient, PolicyGradient
-        from rlviz.pieces.kl import KLInLoss
 
         widths = {"eps_low": self.eps_low, "eps_high": self.eps_high, "max_rounds": self.max_rounds}
         algorithm = algorithm.with_parameters(**{name: value for name, value in widths.items() if value is not None})
         if isinstance(algorithm, GroupPolicyGradient):
-            algorithm = replace(algorithm, kl=KLInLoss(beta=self.beta) if self.beta else None)
+            algorithm = with_kl(algorithm, self.beta)
         elif self.beta == 0 and isinstance(algorithm, PolicyGradient):
             algorithm = algorithm.without_kl()
         elif self.beta is not None:

@@ -14,7 +14,10 @@ from click import unstyle
 from typer.testing import CliRunner
 
 from rlviz import DPO, PPO, PairSettings, TrainSettings, default_settings
+from rlviz.algorithms import find_algorithm
 from rlviz.cli import app
+from rlviz.cli.compare import _contender
+from rlviz.cli.options import with_kl
 from rlviz.cli.signals import interrupt_is_a_wish
 from rlviz.parallel import STOPS
 from rlviz.settings import declarations
@@ -401,6 +404,21 @@ def test_beta_is_the_algorithm_s_own_weight(rlviz, tmp_path):
         algorithm = json.loads((out / "config.json").read_text())["algorithm"]
         piece = algorithm["reward"] if name == "dpo" else algorithm["kl"]
         assert (None if piece is None else piece["beta"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "beta", "kind"),
+    [
+        *[("unbiased-kl", None, "UnbiasedKL"), ("unbiased-kl", 0.5, "UnbiasedKL"), ("unbiased-kl", 0, None)],
+        *[("prime-rl", None, "KLToOld"), ("kdrl", 0.5, "KLToTeacher"), ("gspo", None, None), ("gspo", 0.5, "KLInLoss")],
+    ],
+)
+def test_a_kl_term_that_makes_a_relative_what_it_is_stays(name, beta, kind):
+    algorithm = with_kl(find_algorithm(name), beta)
+    assert (None if algorithm.kl is None else type(algorithm.kl).__name__) == kind
+    assert beta is None or kind is None or algorithm.kl.beta == beta
+    if beta is None:  # `rlviz compare` asks for no weight
+        assert _contender(name, {}, None).algorithm.kl == algorithm.kl
 
 
 def test_pairs_come_from_a_file(rlviz, tmp_path):
