@@ -106,7 +106,11 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
         "five seeds in section 6 spread over #,",
         lambda: spread(printed("the_family", "GRPO  ")),
     ),
-    ("teaching/17_the_family.md", "in `experiments/further_runs.csv` over #:", lambda: spread(ran("the_family", "GRPO"))),
+    (
+        "teaching/17_the_family.md",
+        "in `experiments/further_runs.csv` over #:",
+        lambda: spread(ran("the_family", "GRPO")),
+    ),
     (
         "the_family",
         "GRPO's limits ends at # to #, and",
