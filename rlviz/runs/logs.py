@@ -142,7 +142,9 @@ class Imported:
         write_text(folder.path / "metrics.jsonl", _lines({**empty, **row} for row in self.rows))
         rows = zip(self.rows, self.more, strict=True)
         write_text(folder.path / LOGGED, _lines({"step": row["step"], **more} for row, more in rows))
-        told = [{"step": row["step"], "groups": self.groups.get(row["step"], ())} for row in self.rows]
+        # where some steps have groups, those alone: a reader takes a step without any for damage
+        steps = [row["step"] for row in self.rows if row["step"] in self.groups or not self.groups]
+        told = [{"step": step, "groups": self.groups.get(step, ())} for step in steps]
         write_text(folder.path / "samples.jsonl", _lines(told))
         folder.finish_beginning(
             {
