@@ -27,9 +27,10 @@ def routes_of(policy: Policy, prompt_ids: Tensor, prompt_mask: Tensor, tokens: T
     """Return the experts of all that is read, for `replaying`: of prompts [P, S, layers, k], of tokens [P, G, layers, k, T].
 
     Nothing is read after the last token: its experts are 0, and are not put back. Raises ValueError for a policy without
-    experts, or one whose routers do not say which they took.
+    experts, or one whose routers do not say which they took or share weights out otherwise than `replaying` does.
     """
-    experts = _chosen(policy, prompt_ids, prompt_mask, tokens)
+    with _hooked(_routers(policy), _check_weights):
+        experts = _chosen(policy, prompt_ids, prompt_mask, tokens)
     if experts is None:
         raise ValueError(
             "policy must have experts, and routers that say which they took, as chain-experts; got one without"
@@ -107,12 +108,17 @@ def replaying(policy: Policy, of_prompts: Tensor, of_tokens: Tensor, owner: Tens
                 f"routes must be of what is read: a router chose {list(chosen.shape)}; got {list(old.shape)}"
             )
         logits, given_weights, _ = _parts(output)
-        if not torch.allclose(_weights(logits, chosen), given_weights.float(), atol=1e-5):
-            raise ValueError(f"policy must have routers that share weights p_e / Σ p out; got {type(router).__name__}")
         return logits, _weights(logits, old).to(given_weights.dtype), old
 
     with _hooked(routers, put_back):
         yield
+
+
+def _check_weights(router: nn.Module, given: Any, output: Any) -> None:
+    """Raise ValueError for a router that does not share weights out as `_weights` does: asked once, and not at each replay."""
+    logits, weights, chosen = _parts(output)
+    if not torch.allclose(_weights(logits, chosen), weights.float(), atol=1e-5):
+        raise ValueError(f"policy must have routers that share weights p_e / Σ p out; got {type(router).__name__}")
 
 
 def _weights(logits: Tensor, chosen: Tensor) -> Tensor:

@@ -146,7 +146,7 @@ def _numbers(option: str, text: str | None) -> list[float] | None:
 
 
 def _algorithms(name: str, against: str, only: str | None) -> tuple[GroupPolicyGradient, GroupPolicyGradient]:
-    """Return both algorithms without their KL terms, as `rlviz train` has them."""
+    """Return both algorithms without their KL terms."""
     from rlviz.algorithms import find_algorithm
     from rlviz.study.maps import borrow, of_groups
 

@@ -17,7 +17,7 @@ from rlviz.pieces.kl import k3
 from rlviz.pieces.ratios import token_ratio
 from rlviz.settings import TrainSettings
 from rlviz.training.rewards import agreement
-from rlviz.training.rollout import Rollout, entropy_under, logp_under
+from rlviz.training.rollout import Rollout, entropy_under, logp_under, routes_at
 from rlviz.training.state import State
 from rlviz.training.updates import Updates
 from rlviz.types import Batch, GroupRecord, LossOutput, ResponseRecord, TokenRecord
@@ -233,9 +233,7 @@ def _token_records(
     samples, old_logp = rollout.samples.take(which), rollout.old_logp[which]
     with torch.no_grad():
         there = samples.each(lambda values: values.to(policy.device))
-        experts = None
-        if rollout.prompt_routes is not None and rollout.routes is not None:
-            experts = rollout.prompt_routes[which].to(policy.device), rollout.routes[which].to(policy.device)
+        experts = routes_at(rollout.experts, which)
         (logp,) = on_host(logp_under(policy, there, settings, experts))
         entropy = None
         if algorithm.asks_for("surrogate", "entropy"):

@@ -180,9 +180,17 @@ def entropy_under(policy: Policy, samples: Samples, settings: TrainSettings, rou
     return _under(policy, samples, settings, lambda logits, _: entropy(logits), routes)
 
 
+def routes_at(routes: Routes, groups: Tensor) -> Routes:
+    """Return the experts of these groups' prompts and tokens."""
+    return None if routes is None else (routes[0][groups], routes[1][groups])
+
+
 def through(policy: Policy, routes: Routes, owner: Tensor | None = None) -> AbstractContextManager[None]:
     """Within it, what is read goes through these experts of `routes_of`, or through the policy's own."""
-    return nullcontext() if routes is None else replaying(policy, *routes, owner)
+    if routes is None:
+        return nullcontext()
+    of_prompts, of_tokens = (experts.to(policy.device) for experts in routes)  # a record's rollout is on the host
+    return replaying(policy, of_prompts, of_tokens, owner)
 
 
 def _under(
@@ -200,10 +208,4 @@ def _under(
         with through(policy, routes):
             return measure(response_logits(policy, **samples.place), samples.tokens)
     parts = torch.arange(prompts, device=samples.tokens.device).split(at_once)
-    routes_in = [None if routes is None else (routes[0][part], routes[1][part]) for part in parts]
-    return torch.cat(
-        [
-            _under(policy, samples.take(part), settings, measure, their)
-            for part, their in zip(parts, routes_in, strict=True)
-        ]
-    )
+    return torch.cat([_under(policy, samples.take(part), settings, measure, routes_at(routes, part)) for part in parts])

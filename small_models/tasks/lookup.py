@@ -100,9 +100,8 @@ class Lookup(Task):
     def steps(self, prompt: str, response: str) -> tuple[Step, ...]:
         """Return a step for each call, 1 where it looks up what has to be looked up next, and the answer as the last one."""
         keys = self.path(prompt)[:-1]
-        ends = [
-            call.end() for call in re.finditer(";", response[:-1])
-        ]  # one that ends the response is of the last step
+        # a call that ends the response is of the last step
+        ends = [call.end() for call in re.finditer(";", response[:-1])]
         looked_up = [self.key(response[:end]) for end in ends]
         right = [keys[turn : turn + 1] == [key] for turn, key in enumerate(looked_up)]
         return (

@@ -188,6 +188,21 @@ def test_a_policy_without_experts_has_no_routes(policy):
         routes_of(dense, *place(dense, ["35271="], ["#8"])[:3])
 
 
+def test_routers_that_share_weights_out_otherwise_are_refused(moved, monkeypatch):
+    policy, given, *_ = moved
+    kind = type(policy.model.model.layers[0].mlp.gate)
+    forward = kind.forward
+
+    def halved(self, hidden):
+        logits, weights, chosen = forward(self, hidden)
+        return logits, weights / 2, chosen
+
+    monkeypatch.setattr(kind, "forward", halved)
+    with pytest.raises(ValueError, match="must have routers that share weights"):
+        routes_of(policy, *given)
+    assert routed(policy, *given) is not None  # to look at them is no matter of weights
+
+
 def test_the_routes_of_prompts_and_tokens_are_of_what_each_place_reads(policy):
     of_prompts, of_tokens = routes_of(policy, *place(policy, ["21=", "12="], ["12", "2"])[:3])
     layers = {"1": [[0, 2], [3, 0]], "2": [[3, 2], [1, 3]], "=": [[1, 0], [2, 1]]}
