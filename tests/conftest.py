@@ -8,7 +8,6 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib
-import json
 import os
 import shutil
 import sys
@@ -23,7 +22,6 @@ from jupyter_client.provisioning import local_provisioner
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from tests.checked_once import check_each_kind_of_call_once
-from tests.quick_run import SECONDS, Measuring, left_out, part_of
 from tests.warm_kernels import launch_kernel
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may wait for a hub
@@ -42,7 +40,7 @@ def _quick_kernels() -> None:
     os.environ["IPYTHONDIR"] = str(home)
 
 
-LONG = (  # in a run of all tests: what takes longest, longest first
+LONG = (  # what takes longest, longest first
     *("notebooks/0", "notebooks/1", "tests/browser", "tests/study"),
 )
 
@@ -52,19 +50,10 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 1) + 1
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--rest", action="store_true", help="take only what a run of all tests leaves out (tests/quick_run.py)"
-    )
-    parser.addoption("--measure", action="store_true", help="write tests/seconds.json anew; say `tests` with it")
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """Let workers take files in the order of collection, and not the one with most tests first."""
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False
-    if config.getoption("--measure") and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Measuring())
 
 
 @pytest.hookimpl(wrapper=True)
@@ -78,16 +67,8 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Take the part that is asked for, with the long files first, so that no worker is left alone with one at the end.
-
-    A file's tests keep their order.
-    """
-    if (part := part_of(config)) != "all":
-        not_quick = left_out(items, json.loads(SECONDS.read_text(encoding="utf-8")))
-        others = [item for item in items if (item in not_quick) == (part == "quick")]
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if (item in not_quick) == (part == "rest")]
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Take the long files first, so that no worker is left alone with one at the end. A file's tests keep their order."""
 
     def place(item: pytest.Item) -> int:
         return next((place for place, start in enumerate(LONG) if item.nodeid.startswith(start)), len(LONG))
