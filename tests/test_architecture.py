@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 LEAVES = {
     "rlviz.markup",
+    "rlviz.ranges",
     "small_models.checks",
     "small_models.files",
     "small_models.host",
