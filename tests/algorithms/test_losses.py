@@ -219,19 +219,16 @@ def test_gradient_is_the_slope_of_the_slow_loss(algorithm, seed):
     assert (gradient * direction).sum().item() == pytest.approx((ahead - behind) / (2 * h), rel=1e-5, abs=1e-7)
 
 
-def check_token_rewards(token_rewards):
+def test_token_rewards_by_hand():
     """Assert PPO's token rewards: the score on the last token, after a hole too; −.02 · (old_logp − ref_logp) on each token.
 
     The second response has no token, so its score is nowhere.
     """
+    token_rewards = PPO.token_rewards
     mask = double([[[1, 0, 1, 0], [0, 0, 0, 0]]]).bool()
     old_logp, ref_logp = double([[[-1, 9, -2, 9], [9] * 4]]), double([[[-3, 0, -1, 0], [0] * 4]])
     got = token_rewards(double([[5, 7]]), mask, old_logp, ref_logp)
     close(got, [[[-0.04, 0, 5.02, 0], [0] * 4]])
-
-
-def test_token_rewards_by_hand():
-    check_token_rewards(PPO.token_rewards)
 
 
 def check_total_loss(algorithm):
