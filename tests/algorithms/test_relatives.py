@@ -193,7 +193,7 @@ def test_they_compare_and_diff():
         assert set(changes(GRPO, algorithm)) == {row.slot for row in differences(GRPO, algorithm)} != set()
         assert all(row.why for row in differences(GRPO, algorithm))
         assert isinstance(algorithm, GroupPolicyGradient)
-    assert family_table([GRPO, *OWN]).notna().all(None)
+    assert family_table([GRPO, *OWN]).notna().all(axis=None)
 
 
 def test_cispo_s_authors_leave_the_lower_limit_out():

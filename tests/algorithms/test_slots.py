@@ -18,9 +18,7 @@ from rlviz.types import Batch
 from small_models.policies import load_policy
 from small_models.tasks import Chain
 
-SHORT = TrainSettings(
-    steps=2, num_prompts=4, group_size=2, max_new_tokens=6, updates_per_rollout=2, evaluate_every=0, details_every=0
-)
+SHORT = TrainSettings(steps=2, num_prompts=4, group_size=2, updates_per_rollout=2, evaluate_every=0, details_every=0)
 NO_KL = replace(GRPO, kl=None)
 WITH_SLOTS = [a for a in ALGORITHMS if isinstance(a, PolicyGradient)]
 
