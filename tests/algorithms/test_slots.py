@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 import torch
 
-from rlviz.algorithms import ALGORITHMS, DCPO, GRPO, PPO, PPO_PENALTY, GroupPolicyGradient, PolicyGradient, slots
+from rlviz.algorithms import (
+    ALGORITHMS,
+    DCPO,
+    GRPO,
+    PPO,
+    PPO_PENALTY,
+    RELATIVES,
+    GroupPolicyGradient,
+    PolicyGradient,
+    slots,
+)
 from rlviz.pictures.kl import kl_curve
 from rlviz.pieces.advantages import PromptHistory
 from rlviz.pieces.kl import AdaptivePenalty, KLInLoss, KLInReward, k3
@@ -167,6 +177,11 @@ def test_a_weight_that_is_a_parameter_is_told_and_controlled():
     assert betas == [0.2, 0.4]  # any KL at all is above 1.5 · 1e-9, so it doubles after each step
 
 
+def test_a_weight_that_was_halved_for_long_can_come_back():
+    nearly_none = PPO_PENALTY.with_parameters(beta=1.5e-9)
+    assert nearly_none.adapted(0.0, 8).beta == 1e-9 and nearly_none.adapted(1.0, 8).beta == 3e-9
+
+
 # --- what does not fit is refused where the algorithm is built ---
 
 
@@ -181,7 +196,14 @@ def test_the_pieces_of_the_family_have_what_their_slots_may_have():
     assert {a.name: a.beta for a in WITH_SLOTS if a.beta} == {"PPO": 0.02, "PPO-Penalty": 0.01, "GRPO": 0.04}
     assert [a.name for a in WITH_SLOTS if a.can.max_rounds > 1] == ["DAPO"]
     assert replace(GRPO, kl=KLInLoss(beta=0.5)).beta == 0.5
-    assert isinstance(DCPO, GroupPolicyGradient) and DCPO.min_group_size == 2 and PPO.min_group_size == 1
+    sampled = [each for each in (*ALGORITHMS, *RELATIVES) if isinstance(each, GroupPolicyGradient)]
+    assert {each.name: each.min_group_size for each in sampled if each.min_group_size != 2} == {
+        "REINFORCE++": 1,
+        "RFT": 1,
+        "Distillation": 1,
+        "Pass@k": 4,
+    }  # the others compare with a group
+    assert PPO.min_group_size == 1
 
 
 def test_every_slot_is_in_the_table_of_the_docstring():

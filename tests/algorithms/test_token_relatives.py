@@ -94,19 +94,6 @@ def test_a_choice_is_asked_for_by_the_piece_that_makes_it():
     torch.testing.assert_close(plain, -((logp - old_logp).exp() * advantages)[mask].mean())
 
 
-def test_the_bonus_is_the_objective_and_c_h_with_gradient_on_every_token():
-    logp, old_logp, advantages, mask, entropy = a_batch()
-    entropy.requires_grad_()
-    algorithm = ENTROPY_BONUS.with_parameters(entropy_weight=0.3)
-    bare = replace(algorithm, surrogate=GRPO.surrogate)
-    batch = Batch(old_logp, torch.where(torch.arange(3).view(3, 1, 1) == 0, 0.0, advantages), mask, entropy=entropy)
-    with_bonus, without = algorithm.loss(logp, batch), bare.loss(logp, batch)
-    weights = algorithm.aggregate(mask)
-    torch.testing.assert_close(with_bonus.loss, without.loss - 0.3 * (weights * entropy).sum())
-    torch.testing.assert_close(torch.autograd.grad(with_bonus.loss, entropy)[0], -0.3 * weights)
-    assert torch.equal(with_bonus.clipped, without.clipped) and with_bonus.clipped.any()
-
-
 def test_who_learns_where_the_advantage_is_0():
     silent = {algorithm.name: algorithm.ignores_zero_advantages() for algorithm in OWN}
     assert silent == dict.fromkeys(silent, True) | {"KL-Cov": False, "Entropy bonus": False, "KDRL": False}
