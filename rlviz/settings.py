@@ -7,7 +7,6 @@ setting, its option in `rlviz train` and `rlviz compare`, and what `train` accep
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from inspect import cleandoc
@@ -15,6 +14,7 @@ from numbers import Integral, Real
 from typing import Any, Literal, TypeVar
 
 from rlviz.names import nearest
+from rlviz.ranges import SEEDS, Limits, limits_of
 from small_models.checks import LONGEST, check_fields, cut, shown
 
 T = TypeVar("T")
@@ -27,28 +27,19 @@ Routing = Literal["free", "replayed"]
 RUN, ROLLOUTS, REWARDS, UPDATES = "Run", "Rollouts", "Rewards and pairs", "Updates"
 RECORDS = "Evaluations and records"
 
-HOLDS = {"at least": operator.ge, "above": operator.gt, "at most": operator.le, "below": operator.lt}
 MOST_NAMED = 250  # characters of a list of names in a refusal
 LARGEST = 10**9  # every whole number of a setting is below it, but for the seed
-SEEDS = 2**63  # how many a random generator takes
 
 
-@dataclass(frozen=True)
-class Declaration:
+@dataclass(frozen=True, kw_only=True)
+class Declaration(Limits):
     """What is known of a setting beside its type."""
 
     default: Any
     help: str  # one line
     panel: str  # of the command line's help in which it stands
-    limits: Mapping[str, float]  # a key of HOLDS → the limit
-    reason: str  # why the range is what it is, where that does not go without saying
     with_critic: Any  # the default of algorithms that have a critic
     unset: str  # what a default of None stands for, in words
-
-    @property
-    def range(self) -> str:
-        """The range in words, such as "at least 0 and below 1"; nothing where every number will do."""
-        return " and ".join(f"{words} {'2**63' if limit == SEEDS else limit}" for words, limit in self.limits.items())
 
     def said(self, of_pairs: Declaration | None = None) -> str:
         """Return the line of help with the range and the defaults; of_pairs: the setting as runs on pairs have it too."""
@@ -67,9 +58,7 @@ class Declaration:
             raise ValueError(f"{name} must be finite; got {value}")
         if whole and "below" not in self.limits and value >= LARGEST:
             raise ValueError(f"{name} must be below {LARGEST:,}; got {shown(value)}")
-        if not all(HOLDS[words](value, limit) for words, limit in self.limits.items()):
-            reason = f" ({self.reason})" if self.reason else ""
-            raise ValueError(f"{name} must be {self.range}{reason}; got {shown(value)}")
+        super().check(name, value)
 
 
 def _instead(name: str, known: Sequence[str]) -> str:
@@ -85,19 +74,21 @@ def setting(
     help: str,
     panel: str,
     *,
-    at_least: float | None = None,
-    above: float | None = None,
-    at_most: float | None = None,
-    below: float | None = None,
     reason: str = "",
     with_critic: T | None = None,
     unset: str = "",
+    **limits: float,
 ) -> T:
-    """Return the field of a dataclass that declares a setting; see `Declaration`."""
-    limits = {"at least": at_least, "above": above, "at most": at_most, "below": below}
-    given = {words: limit for words, limit in limits.items() if limit is not None}
-    critic = default if with_critic is None else with_critic
-    declaration = Declaration(default, help, panel, given, reason, critic, unset)
+    """Return the field of a dataclass that declares a setting; see `Declaration`, and `limits_of` for its limits."""
+    declaration = Declaration(
+        default=default,
+        help=help,
+        panel=panel,
+        limits=limits_of(**limits),
+        reason=reason,
+        with_critic=default if with_critic is None else with_critic,
+        unset=unset,
+    )
     return field(default=default, metadata={"setting": declaration})
 
 

@@ -3,83 +3,97 @@
 import gc
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from rlviz import imports
 
 OF_TORCHS_COMPILER = {"torch._dynamo", "torch.distributed.tensor", "sympy"}
-OF_THE_MODEL = {"tokenizers", "safetensors", "transformers", *OF_TORCHS_COMPILER}
 OF_TABLES = {"pandas", "scipy", "sklearn"}
 OF_PICTURES = {"matplotlib", "ipywidgets", "IPython"}
-
-
-def modules_after(code: str) -> set[str]:
-    """Return the names of the modules that a fresh interpreter has imported after this code."""
-    script = f"{code}\nimport sys\nprint(*sys.modules)"
-    run = subprocess.run([sys.executable, "-c", script], check=False, timeout=120, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    return set(run.stdout.split("\n")[-2].split())
-
-
-def test_no_picture_waits_for_a_model_or_for_tables():
-    imported = modules_after("""
-from rlviz import explore_clip, training_panel
-from rlviz.pictures.catalogue import EXPLORERS, find_explorer
-from rlviz.training import TrainSettings, default_settings, find_task
-explorers = [find_explorer(name) for name in EXPLORERS]
-explore_clip()
-training_panel()
-""")
-    assert {"torch", "matplotlib.figure", "rlviz.pictures.sampling"} <= imported
-    assert not imported & (OF_THE_MODEL | OF_TABLES | {"matplotlib.pyplot"})
-
-
-BEGINNINGS = {
-    "GRPO": 'train(load_policy("chain"), "chain", GRPO, SMALL, out=out)',
-    "DAPO with KL": 'train("lookup", replace(DAPO, kl=KLInLoss(beta=0.1)), replace(SMALL, details_every=1), out=out)',
-    "DPO": 'train("chain", DPO, PairSettings(steps=2, num_pairs=4, batch_size=2, max_new_tokens=4), out=out)',
-    "resumed": '(run := train("chain", GRPO, SMALL, out=out), next(run), run.close(), resume(out))[-1]',
-}
-
-
-@pytest.mark.quick(1)
-def test_a_first_step_of_training_waits_for_no_table_no_picture_and_not_for_transformers(tmp_path):
-    """In one interpreter, each beginning in its turn; after each, the names of the modules that are there."""
-    script = """
-import sys
+OF_THE_MODEL = {"tokenizers", "safetensors", "transformers"} | OF_TORCHS_COMPILER
+LATER = OF_TABLES | OF_PICTURES | OF_TORCHS_COMPILER | {"transformers"}
+START = """
 from dataclasses import replace
 from rlviz import DAPO, DPO, GRPO, PairSettings, TrainSettings, load_policy, resume, train
 from rlviz.pieces.kl import KLInLoss
 SMALL = TrainSettings(steps=2, num_prompts=2, group_size=2, max_new_tokens=4)
+def first_step(run):
+    next(run)
+    assert run.path == "plain"
+    run.close()
 """
-    for number, begin in enumerate(BEGINNINGS.values()):
-        script += f"out = {str(tmp_path / str(number))!r}\nrun = {begin}\nnext(run)\nassert run.path == 'plain'\n"
-        script += "run.close()\nprint(*sys.modules)\n"
-    run = subprocess.run([sys.executable, "-c", script], check=False, timeout=120, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    imported = dict(zip(BEGINNINGS, map(str.split, run.stdout.splitlines()), strict=True))
-    for name, modules in imported.items():
-        assert "rlviz.training.start" in modules
-        assert not set(modules) & (OF_TABLES | OF_PICTURES | {"transformers"} | OF_TORCHS_COMPILER), name
-
-
-def test_a_command_waits_for_no_more_than_its_training():
-    imported = modules_after("""
-from rlviz.cli import app, train
-import rlviz.training.start
-""")
-    assert not imported & (OF_TABLES | OF_PICTURES | {"transformers"} | OF_TORCHS_COMPILER)
-
-
-def test_a_model_of_transformers_is_there_for_whoever_asks():
-    imported = modules_after("""
-from rlviz import load_policy
+# what is done in one interpreter, in this order; after each, modules that must be there, and modules that must not
+STAGES = {
+    "settings": ("import rlviz.settings", {"rlviz.settings"}, {"torch"} | LATER),
+    "the package and help": (
+        """
+import rlviz
+from rlviz.cli import app
+from typer.testing import CliRunner
+assert "train" in CliRunner().invoke(app, ["--help"]).output
+assert "--eps-low" in CliRunner().invoke(app, ["train", "--help"]).output
+""",
+        {"rlviz.cli"},
+        {"torch", "joblib"} | LATER,
+    ),
+    "rlviz train": (
+        "from rlviz.cli import train\nimport rlviz.training.start",
+        {"torch", "rlviz.training.start"},
+        LATER,
+    ),
+    "GRPO": (f'{START}first_step(train(load_policy("chain"), "chain", GRPO, SMALL, out="grpo"))', set(), LATER),
+    "DAPO with KL": (
+        'first_step(train("lookup", replace(DAPO, kl=KLInLoss(beta=0.1)), replace(SMALL, details_every=1), out="dapo"))',
+        set(),
+        LATER,
+    ),
+    "DPO": (
+        "pairs = PairSettings(steps=2, num_pairs=4, batch_size=2, max_new_tokens=4)\n"
+        'first_step(train("chain", DPO, pairs, out="dpo"))',
+        set(),
+        LATER,
+    ),
+    "resumed": ('first_step(resume("grpo"))', set(), LATER),
+    "a model of transformers": (
+        """
 policy = load_policy("chain")
-assert "transformers" not in __import__("sys").modules
+assert "transformers" not in sys.modules
 assert type(policy.model).__module__ == "transformers.models.llama.modeling_llama"
-""")
-    assert "transformers" in imported
+""",
+        {"transformers"},
+        OF_TABLES | OF_PICTURES,
+    ),
+}
+PICTURES = """
+from rlviz import explore_clip, training_panel
+from rlviz.pictures.catalogue import EXPLORERS, find_explorer
+explorers = [find_explorer(name) for name in EXPLORERS]
+explore_clip()
+training_panel()
+"""
+
+
+def modules_after(*stages: str, folder: Path) -> list[set[str]]:
+    """Return the names of the modules that a fresh interpreter has imported after each of these, done one after another."""
+    script = "import sys\n" + "".join(f"{code}\nprint('modules:', *sys.modules)\n" for code in stages)
+    command = [sys.executable, "-c", script]
+    run = subprocess.run(command, cwd=folder, check=False, timeout=120, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    return [set(line.split()) for line in run.stdout.splitlines() if line.startswith("modules:")]
+
+
+def test_nothing_is_imported_before_it_is_needed(tmp_path):
+    after = modules_after(*(code for code, _, _ in STAGES.values()), folder=tmp_path)
+    for (name, (_, there, absent)), modules in zip(STAGES.items(), after, strict=True):
+        assert there <= modules and not absent & modules, (name, absent & modules)
+
+
+def test_no_picture_waits_for_a_model_or_for_tables(tmp_path):
+    (imported,) = modules_after(PICTURES, folder=tmp_path)
+    assert {"torch", "matplotlib.figure", "rlviz.pictures.sampling"} <= imported
+    assert not imported & (OF_THE_MODEL | OF_TABLES | {"matplotlib.pyplot"})
 
 
 def test_what_is_imported_for_good_leaves_the_search_for_garbage(monkeypatch):

@@ -10,10 +10,6 @@ import json
 import subprocess
 import sys
 
-import pytest
-
-pytestmark = pytest.mark.quick(0)  # an interpreter for all of its tests
-
 # asked of this interpreter and of one without docstrings: each answer is a text, and must be the same
 SCRIPT = """
 import json
@@ -54,28 +50,14 @@ def asked_without():
     return json.loads(done.stdout)
 
 
-@pytest.fixture(scope="module")
-def told():
-    """Return what is told with docstrings, and without them."""
-    return asked_here(), asked_without()
-
-
-@pytest.mark.parametrize(
-    "question", ["differences", "table of the family", "rlviz show", "formulas", "picture", "a run on a table"]
-)
-def test_the_answer_is_the_same_without_docstrings(told, question):
-    with_them, without = (answers["answers"][question] for answers in told)
-    assert with_them
-    assert without == with_them
-
-
-def test_the_answers_are_no_empty_words(told):
-    for answers in (each["answers"] for each in told):
-        assert len(answers["differences"]) > 100 and not any("does not say" in row for row in answers["differences"])
-        assert answers["rlviz show"][0] == 0 and "clip" in answers["rlviz show"][1]
-        assert answers["formulas"][0] == "min(ratio · advantages, clip(ratio, lower, upper) · advantages)"
-
-
-def test_the_command_line_helps_without_docstrings(told):
-    for answers in told:
-        assert answers["helps"] and all(code == 0 and shown for code, shown in answers["helps"].values())
+def test_without_docstrings_every_answer_is_the_same():
+    with_them, without = asked_here(), asked_without()
+    for question, answer in with_them["answers"].items():
+        assert answer == without["answers"][question], question
+    assert all(with_them["answers"].values())
+    differences, shown = with_them["answers"]["differences"], with_them["answers"]["rlviz show"]
+    assert len(differences) > 100 and not any("does not say" in row for row in differences)
+    assert shown[0] == 0 and "clip" in shown[1]
+    assert with_them["answers"]["formulas"][0] == "min(ratio · advantages, clip(ratio, lower, upper) · advantages)"
+    for told in (with_them, without):  # of the help each has its own width
+        assert told["helps"] and all(code == 0 and helps for code, helps in told["helps"].values())

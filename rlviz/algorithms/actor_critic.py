@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -15,6 +14,7 @@ from rlviz.algorithms.base import PolicyGradient
 from rlviz.algorithms.slots import PROTOCOLS, Controller, CriticAdvantage, ValueLoss, asked, call_of
 from rlviz.pieces.aggregation import weighted_sum
 from rlviz.pieces.words import label
+from rlviz.ranges import check_ranges, within
 from rlviz.types import TotalLoss
 
 LEAST_BETA = 1e-9  # halved for ever, a KL weight would end as 0
@@ -32,18 +32,15 @@ class ActorCritic(PolicyGradient):
     """
 
     value_loss: Callable[[Tensor, Tensor, Tensor], Tensor]
-    value_weight: float = 0.5
-    entropy_weight: float = 0.0
+    value_weight: float = within(0.5, at_least=0, finite=True)
+    entropy_weight: float = within(0.0, at_least=0, finite=True)
     controller: Callable[[float, float, int], float] | None = None
 
     protocols: ClassVar[Mapping[str, type]] = {**PROTOCOLS, "advantage": CriticAdvantage}
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("value_weight", "entropy_weight"):
-            weight = getattr(self, name)
-            if not isinstance(weight, int | float) or not 0 <= weight < math.inf:
-                raise ValueError(f"{name} must be 0 or above; got {weight!r}")
+        check_ranges(self)
         asked("value_loss", self.value_loss, *call_of(ValueLoss))
         if self.controller is not None:
             asked("controller", self.controller, *call_of(Controller))

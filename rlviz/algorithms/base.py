@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rlviz.algorithms.slots import PROTOCOLS, SLOTS, Capabilities, parameters_of, read
+from rlviz.algorithms.slots import PROTOCOLS, SLOTS, Capabilities, filled, parameters_of, read
 from rlviz.names import nearest
 from rlviz.pieces.advantages import PromptHistory
 from rlviz.pieces.aggregation import weighted_sum
@@ -121,13 +121,7 @@ class PolicyGradient:
 
     def _piece(self, slot: str, **offered: Any) -> Callable[..., Any]:
         """Return the slot's piece with what it asks for by name filled in. Raises ValueError when that is not there."""
-        piece, asked = getattr(self, slot), self.can.asks[slot]
-        if not asked:
-            return piece
-        for name, required in asked.items():
-            if required and offered.get(name) is None:
-                raise ValueError(f"{self.name}'s {slot}, {label(piece)}, needs {name}; got None")
-        return partial(piece, **{name: offered[name] for name in asked if offered.get(name) is not None})
+        return filled(self.name, slot, getattr(self, slot), self.can.asks[slot], offered)
 
     def _rule(self, slot: str) -> str:
         """Return what a message calls the piece in this slot."""

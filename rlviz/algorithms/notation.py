@@ -88,15 +88,18 @@ BEFORE = {
     "mean_to_come": (r"\operatorname{mean}_{t'\ge t}", "mean_t'≥t "),
 }
 PREFIX = ("log", "sum", "prod", "mean", "mean_of_batch", "sum_of_group", "sum_of_batch", "sum_to_come", "mean_to_come")
+# function → what stands around its arguments and between them, in LaTeX and in Unicode
 AROUND = {
-    "sg": (r"\operatorname{sg}\left[", r"\right]", "sg[", "]"),
-    "abs": (r"\left\lvert ", r"\right\rvert", "|", "|"),
-    "groups_with": (r"\{g : ", r"\}", "{g : ", "}"),
+    "sg": ((r"\operatorname{sg}\left[", r"\right]"), ("sg[", "]")),
+    "abs": ((r"\left\lvert ", r"\right\rvert"), ("|", "|")),
+    "groups_with": ((r"\{g : ", r"\}"), ("{g : ", "}")),
+    "sqrt": ((r"\sqrt{", "}"), ("√(", ")")),
+    "choose": ((r"\binom{", "}{", "}"), ("C(", ", ", ")")),
 }
 COMPARISONS: dict[type, tuple[str, str]] = {
     ast.Gt: (">", ">"), ast.GtE: (r"\ge", "≥"), ast.Lt: ("<", "<"), ast.LtE: (r"\le", "≤"), ast.Eq: ("=", "="),
 }  # fmt: skip
-UNNAMED = {"sqrt": 1, "choose": 2} | dict.fromkeys(AROUND, 1)  # functions written without name → how many arguments
+UNNAMED = {name: len(signs[0]) - 1 for name, signs in AROUND.items()}  # written without name → how many arguments
 # how tightly an operator binds; the rest binds as 9
 LEVELS = {"if": 0, "or": 1, "is": 2, "+": 3, "·": 5, "−": 5, "^": 7}
 
@@ -338,10 +341,9 @@ class Writer:
     column: int  # of the tables of symbols
     minus: str
     times: str
+    comma: str
     before_sign: str  # what makes a sign that nothing stands before one between two terms
-
-    def marked(self, text: str) -> str:
-        raise NotImplementedError
+    mark: tuple[str, str]  # what stands around what is marked
 
     def bracketed(self, inside: str) -> str:
         raise NotImplementedError
@@ -361,8 +363,15 @@ class Writer:
     def number(self, text: str) -> str:
         raise NotImplementedError
 
-    def called(self, node: Node) -> str:
+    def own(self, name: str) -> str:
+        """Return the name of a function that is not in the tables."""
         raise NotImplementedError
+
+    def prefixed(self, head: str, inside: str) -> str:
+        raise NotImplementedError
+
+    def marked(self, text: str) -> str:
+        return f"{self.mark[0]}{text}{self.mark[1]}"
 
     def write(self, node: Node, level: int = 0) -> str:
         """Return a node's text, in brackets where it binds less tightly than `level`."""
@@ -417,6 +426,17 @@ class Writer:
     def product(self, factors: Sequence[str]) -> str:
         return self.times.join(factors)
 
+    def called(self, node: Node) -> str:
+        name, parts = node.text, node.parts
+        if name in AROUND:
+            start, *between = AROUND[name][self.column]
+            return start + "".join(self.write(part) + sign for part, sign in zip(parts, between, strict=True))
+        head = BEFORE[name][self.column] if name in BEFORE else self.own(name)
+        if name in PREFIX and len(parts) == 1:
+            inside = self.write(parts[0], 6 if name == "log" else 5)
+            return self.prefixed(self.before(node, head.rstrip()), inside)
+        return self.before(node, head) + self.bracketed(self.comma.join(self.write(part) for part in parts))
+
     def before(self, node: Node, text: str) -> str:
         return self.marked(text) if node.mark == "head" else text
 
@@ -424,10 +444,8 @@ class Writer:
 class LaTeX(Writer):
     """A tree as LaTeX that MathJax, KaTeX and latex2mathml read; what is marked is underlined and in the accent."""
 
-    column, minus, times, before_sign = 0, "-", r"\,", "{}"
-
-    def marked(self, text: str) -> str:
-        return rf"\textcolor{{{ACCENT}}}{{\underline{{{text}}}}}"
+    column, minus, times, comma, before_sign = 0, "-", r"\,", ",\\ ", "{}"
+    mark = rf"\textcolor{{{ACCENT}}}{{\underline{{", "}}"
 
     def bracketed(self, inside: str) -> str:
         return rf"\left({inside}\right)" if r"\frac" in inside or r"\sum" in inside else f"({inside})"
@@ -465,32 +483,18 @@ class LaTeX(Writer):
         signs = [r" \cdot " if after else self.times for after in numbers[1:]]
         return "".join(part for pair in zip(factors, [*signs, ""], strict=True) for part in pair)
 
-    def called(self, node: Node) -> str:
-        name, parts = node.text, node.parts
-        if name in AROUND:
-            start, end = AROUND[name][:2]
-            return f"{start}{self.write(parts[0])}{end}"
-        if name == "sqrt":
-            return rf"\sqrt{{{self.write(parts[0])}}}"
-        if name == "choose":
-            return rf"\binom{{{self.write(parts[0])}}}{{{self.write(parts[1])}}}"
-        head = BEFORE[name][0] if name in BEFORE else rf"\operatorname{{{name}}}" if name == "clip" else self.own(name)
-        if name in PREFIX and len(parts) == 1:
-            return f"{self.before(node, head)} {self.write(parts[0], 6 if name == 'log' else 5)}"
-        inside = ",\\ ".join(self.write(part) for part in parts)
-        return self.before(node, head) + self.bracketed(inside)
-
     def own(self, name: str) -> str:
-        return rf"\text{{{self.letters(name).strip()}}}"
+        return rf"\operatorname{{{name}}}" if name == "clip" else rf"\text{{{self.letters(name).strip()}}}"
+
+    def prefixed(self, head: str, inside: str) -> str:
+        return f"{head} {inside}"
 
 
 class Unicode(Writer):
     """A tree as a line of Unicode; what is marked stands in «…»."""
 
-    column, minus, times, before_sign = 1, "−", "·", ""
-
-    def marked(self, text: str) -> str:
-        return f"«{text}»"
+    column, minus, times, comma, before_sign = 1, "−", "·", ", ", ""
+    mark = "«", "»"
 
     def bracketed(self, inside: str) -> str:
         return f"({inside})"
@@ -515,21 +519,11 @@ class Unicode(Writer):
     def number(self, text: str) -> str:
         return text.replace("inf", "∞").replace("-", "−")
 
-    def called(self, node: Node) -> str:
-        name, parts = node.text, node.parts
-        if name in AROUND:
-            start, end = AROUND[name][2:]
-            return f"{start}{self.write(parts[0])}{end}"
-        if name == "sqrt":
-            return f"√({self.write(parts[0])})"
-        if name == "choose":
-            return f"C({self.write(parts[0])}, {self.write(parts[1])})"
-        if name in PREFIX and len(parts) == 1:
-            head = BEFORE[name][1].rstrip()
-            inside = self.write(parts[0], 6 if name == "log" else 5)
-            return f"{self.before(node, head)}{'' if inside.startswith('(') else ' '}{inside}"
-        head = BEFORE[name][1] if name in BEFORE else name.strip("_")
-        return f"{self.before(node, head)}({', '.join(self.write(part) for part in parts)})"
+    def own(self, name: str) -> str:
+        return name.strip("_")
+
+    def prefixed(self, head: str, inside: str) -> str:
+        return f"{head}{'' if inside.startswith('(') else ' '}{inside}"
 
 
 def safe(text: str, longest: int = 60) -> str:

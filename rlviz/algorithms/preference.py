@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from rlviz.algorithms.base import with_parameters
-from rlviz.algorithms.slots import SLOTS, asked
-from rlviz.pieces.words import label
+from rlviz.algorithms.slots import SLOTS, asked, filled
 from rlviz.types import PreferenceOutput
 
 
@@ -60,11 +58,7 @@ class PreferenceOptimization:
 
     def _piece(self, name: str, **offered: Tensor | None) -> Callable[..., Tensor]:
         """Return a piece with what it asks for filled in. Raises ValueError when that is not there."""
-        piece, asks = getattr(self, name), self.asks[name]
-        for needed, required in asks.items():
-            if required and offered[needed] is None:
-                raise ValueError(f"{self.name}'s {name}, {label(piece)}, needs {needed}; got None")
-        return partial(piece, **{needed: offered[needed] for needed in asks if offered[needed] is not None})
+        return filled(self.name, name, getattr(self, name), self.asks[name], offered)
 
     def rewards(
         self,

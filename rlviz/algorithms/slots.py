@@ -2,8 +2,8 @@
 
 A piece is called with what stands before the star of its slot's `__call__`, in this order. What stands after the star it may ask
 for: a parameter of that name gets it. sampler_logp is with which log-probabilities the tokens were drawn; where the policy itself
-samples it is old_logp. A function of one's own that takes these arguments is a piece; the attributes that a
-Protocol names under "May have" are capabilities that a piece may have beyond its call, or do without. Every piece may have
+samples it is old_logp. A function of one's own that takes these arguments is a piece. What a Protocol names under "May have" are
+attributes that a piece may have beyond its call, or do without; they are read where an algorithm is built. Every piece may have
 `formula`, a text (`rlviz.pieces.words.says`) that the inspector fills a token's numbers into and `rlviz.formulas` typesets.
 """
 
@@ -12,8 +12,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from functools import cache
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from functools import cache, partial
+from typing import Any, ClassVar, Protocol
 
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
@@ -42,7 +42,9 @@ class Bounds(Protocol):
 class Surrogate(Protocol):
     """J of each token, to be maximised. advantages are 0 on padding. entropy: of the next-token distribution, with gradient.
 
-    May have `ChoosesTokens`.
+    May have choose(advantages, old_logp, mask) → mask: one that treats some tokens otherwise asks for `chosen`, and chooses them
+    once for all of an update's tokens. It chooses by what is frozen since sampling, so that neither micro-batches nor earlier
+    updates change the choice.
     """
 
     def __call__(
@@ -67,7 +69,10 @@ class Advantage(Protocol):
     old_entropy: of the distribution that each token was drawn from. correct, well_formed: as in `Shape`.
 
     One that asks for history gets that of these prompts before this visit and returns (A, the history after it): it alone
-    remembers, so that what is remembered is what was used. May have `ComparesResponses` and `FromTeacher`.
+    remembers, so that what is remembered is what was used.
+
+    May have min_group_size: how many responses to a prompt it needs, 1 where it does not say; and from_teacher = True: it learns
+    from the reference, so that one is asked for which is not the start of the run.
     """
 
     def __call__(
@@ -93,12 +98,15 @@ class CriticAdvantage(Protocol):
 
 
 class KL(Protocol):
-    """The penalty taken off each token's objective. May have `Weighted` and `Estimates`; or be a `RewardKL`."""
+    """The penalty taken off each token's objective; or it is a `RewardKL`.
+
+    May have a parameter beta: records tell it, and a controller changes it; estimator, (logp, ref_logp) → KL: by the same one a
+    KL to the old policy is measured; and from_teacher, as an advantage has it.
+    """
 
     def __call__(self, logp: Tokens, *, ref_logp: Tokens, old_logp: Tokens, ratio: Tokens, mask: Mask) -> Tokens: ...
 
 
-@runtime_checkable
 class RewardKL(Protocol):
     """A piece of the kl slot that says in_reward = True: its penalty is taken off each token's reward, once, when sampled."""
 
@@ -114,7 +122,7 @@ class Aggregate(Protocol):
 
 
 class Shape(Protocol):
-    """The rewards after shaping. May have `FiltersTokens`."""
+    """The rewards after shaping. May have loss_mask(mask, truncated) → mask: which tokens the loss sees."""
 
     def __call__(
         self,
@@ -128,7 +136,11 @@ class Shape(Protocol):
 
 
 class Select(Protocol):
-    """Indices of the groups to train on, from raw outcomes. May have `SamplesFurther`."""
+    """Indices of the groups to train on, from raw outcomes.
+
+    May have max_rounds: it wants groups sampled in place of those it leaves out, until max_rounds · P were sampled; 1 where it
+    does not say. May have uses, rewards [..., P, G] → [..., P]: how often it uses each group, in the mean over what it draws.
+    """
 
     def __call__(self, rewards: Responses, *, generator: Generator) -> Int[Tensor, " N"]: ...
 
@@ -149,65 +161,6 @@ class Controller(Protocol):
     """The next beta of the KL term, from the KL of an update in nats per token and the number of responses behind it."""
 
     def __call__(self, beta: float, kl: float, count: int) -> float: ...
-
-
-@runtime_checkable
-class Weighted(Protocol):
-    """A KL term that is a dataclass with a parameter beta: records tell it, and a controller changes it."""
-
-    beta: float
-
-
-@runtime_checkable
-class Estimates(Protocol):
-    """A KL term made of an estimator, (logp, ref_logp) → KL: by the same one a KL to the old policy is measured."""
-
-    estimator: Callable[[Tensor, Tensor], Tensor]
-
-
-@runtime_checkable
-class ComparesResponses(Protocol):
-    """An advantage that needs so many responses to a prompt, 1 where it does not say."""
-
-    min_group_size: int
-
-
-@runtime_checkable
-class ChoosesTokens(Protocol):
-    """A surrogate that treats some tokens otherwise: it asks for `chosen`, and chooses them once for all of an update's tokens.
-
-    It chooses by what is frozen since sampling, so that neither micro-batches nor earlier updates change the choice.
-    """
-
-    def choose(self, advantages: Tokens, old_logp: Tokens, mask: Mask) -> Mask: ...
-
-
-@runtime_checkable
-class FromTeacher(Protocol):
-    """An advantage or KL term that learns from the reference, so that one is asked for which is not the start of the run."""
-
-    from_teacher: ClassVar[bool]
-
-
-@runtime_checkable
-class FiltersTokens(Protocol):
-    """A shaping that says which tokens the loss sees."""
-
-    def loss_mask(self, mask: Mask, truncated: Bool[Tensor, "P G"]) -> Mask: ...
-
-
-@runtime_checkable
-class SamplesFurther(Protocol):
-    """A selection that wants groups sampled in place of those it leaves out, until max_rounds · P were sampled; else 1."""
-
-    max_rounds: int
-
-
-@runtime_checkable
-class CountsUses(Protocol):
-    """A selection that says how often it uses each group, in the mean over what it draws: rewards [..., P, G] → [..., P]."""
-
-    uses: Callable[[Tensor], Tensor]
 
 
 PROTOCOLS: dict[str, type] = {
@@ -260,30 +213,29 @@ class Capabilities:
 def read(pieces: Mapping[str, Any], protocols: Mapping[str, type]) -> Capabilities:
     """Return what these pieces, slot → piece, can do. Raises TypeError, naming the slot, for one that does not fit."""
     kl, shape, select, advantage = (pieces[slot] for slot in ("kl", "shape", "select", "advantage"))
-    in_reward = isinstance(kl, RewardKL) and bool(kl.in_reward)
+    in_reward = bool(getattr(kl, "in_reward", False))
     asks = {}
     for slot, protocol in protocols.items():
         if pieces[slot] is not None or slot not in OPTIONAL:
             asks[slot] = asked(slot, pieces[slot], *call_of(RewardKL if slot == "kl" and in_reward else protocol))
-    if isinstance(shape, FiltersTokens):
-        asked("shape's loss_mask", shape.loss_mask, ("mask", "truncated"), ())
-    surrogate = pieces["surrogate"]
-    if isinstance(surrogate, ChoosesTokens):
-        asked("surrogate's choose", surrogate.choose, ("advantages", "old_logp", "mask"), ())
-    beta = kl.beta if isinstance(kl, Weighted) and "beta" in parameters_of(kl) else None
+    choose, loss_mask = getattr(pieces["surrogate"], "choose", None), getattr(shape, "loss_mask", None)
+    if choose is not None:
+        asked("surrogate's choose", choose, ("advantages", "old_logp", "mask"), ())
+    if loss_mask is not None:
+        asked("shape's loss_mask", loss_mask, ("mask", "truncated"), ())
+    beta = kl.beta if "beta" in parameters_of(kl) else None
+    estimator = getattr(kl, "estimator", None)
     return Capabilities(
         asks=asks,
-        choose=surrogate.choose if isinstance(surrogate, ChoosesTokens) else None,
-        from_teacher=any(isinstance(piece, FromTeacher) and bool(piece.from_teacher) for piece in (advantage, kl)),
+        choose=choose,
+        from_teacher=any(bool(getattr(piece, "from_teacher", False)) for piece in (advantage, kl)),
         kl_in_reward=in_reward,
         beta=beta if isinstance(beta, int | float) else None,
-        estimator=kl.estimator if isinstance(kl, Estimates) and callable(kl.estimator) else None,
-        loss_mask=shape.loss_mask if isinstance(shape, FiltersTokens) else None,
-        max_rounds=_count("select's max_rounds", select.max_rounds if isinstance(select, SamplesFurther) else 1),
-        min_group_size=_count(
-            "advantage's min_group_size", advantage.min_group_size if isinstance(advantage, ComparesResponses) else 1
-        ),
-        uses=select.uses if isinstance(select, CountsUses) else None,
+        estimator=estimator if callable(estimator) else None,
+        loss_mask=loss_mask,
+        max_rounds=_count("select's max_rounds", getattr(select, "max_rounds", 1)),
+        min_group_size=_count("advantage's min_group_size", getattr(advantage, "min_group_size", 1)),
+        uses=getattr(select, "uses", None),
     )
 
 
@@ -317,6 +269,15 @@ def asked(slot: str, piece: Any, called_with: tuple[str, ...], offered: tuple[st
         also = f", and may ask for {', '.join(offered)}" if offered else ""
         raise TypeError(f"{slot} must take {what}{also}; {label(piece)} does not: {error}") from None
     return found
+
+
+def filled(who: str, slot: str, piece: Any, asks: Mapping[str, bool], offered: Mapping[str, Any]) -> Callable[..., Any]:
+    """Return a piece with what it asks for by name filled in. Raises ValueError, naming whose it is, when that is not there."""
+    for name, required in asks.items():
+        if required and offered.get(name) is None:
+            raise ValueError(f"{who}'s {slot}, {label(piece)}, needs {name}; got None")
+    given = {name: offered[name] for name in asks if offered.get(name) is not None}
+    return partial(piece, **given) if given else piece
 
 
 def parameters_of(piece: object) -> list[str]:

@@ -6,7 +6,7 @@ One that asks for the history of its prompts returns (advantages, the history af
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,7 +15,7 @@ from torch import Tensor
 from rlviz.pieces.gae import whiten
 from rlviz.pieces.kl import k1
 from rlviz.pieces.words import says
-from small_models.checks import check_fields
+from rlviz.ranges import Checked, within
 from small_models.host import refuse
 
 Scale = Literal["group_std", "batch_std", "none"]
@@ -24,16 +24,6 @@ Scale = Literal["group_std", "batch_std", "none"]
 def all_equal(rewards: Float[Tensor, "*B P G"]) -> Bool[Tensor, "*B P"]:
     """Return which groups have one reward only. Compares max and min: three rewards of 0.1 have a std of 1e-17, not 0."""
     return rewards.amax(-1) == rewards.amin(-1)
-
-
-def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(allowed)}; got {value!r}")
-
-
-def _check_eps(eps: float) -> None:
-    if not 0 <= eps < float("inf"):
-        raise ValueError(f"eps must be 0 or above, and finite; got {eps}")
 
 
 def _check_group(rewards: Tensor) -> None:
@@ -49,7 +39,7 @@ def standardized(rewards: Float[Tensor, "P G"], eps: float) -> Float[Tensor, "P 
 
 @says(why="the mean of the group's rewards is the baseline, so no critic is needed.")
 @dataclass(frozen=True)
-class GroupAdvantage:
+class GroupAdvantage(Checked):
     """A = (R − mean of the group) / (std + eps), exactly 0 for a group whose rewards are all equal.
 
     scale says which std: "group_std" the group's (GRPO, arXiv 2402.03300 §4.1.2), "batch_std" that of all P·G rewards
@@ -59,13 +49,8 @@ class GroupAdvantage:
     """
 
     scale: Scale = "group_std"
-    eps: float = 1e-6
+    eps: float = within(1e-6, at_least=0, finite=True)
     min_group_size: ClassVar[int] = 2
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        _check_choice("scale", self.scale, get_args(Scale))
-        _check_eps(self.eps)
 
     def __str__(self) -> str:
         shown = {"group_std": "(R − mean) / std of group", "batch_std": "(R − mean of group) / std of batch"}
@@ -165,7 +150,7 @@ def _none_right(wrong: Tensor, samples: Tensor, first: int, k: int) -> Tensor:
     ),
 )
 @dataclass(frozen=True)
-class BestOfK:
+class BestOfK(Checked):
     """A = (mean over the k-subsets that a response is in − mean over all k-subsets) / their std, of whether a subset passes.
 
     A subset of a group's responses passes where one of its k is right, which means that its reward is above 0. With c of G right
@@ -174,12 +159,7 @@ class BestOfK:
     passes anyway. Needs G ≥ k; building one raises ValueError for k below 1. Source: Pass@k Training (arXiv 2508.10751).
     """
 
-    k: int = 4
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if self.k < 1:
-            raise ValueError(f"k must be at least 1; got {self.k}")
+    k: int = within(4, at_least=1)
 
     @property
     def min_group_size(self) -> int:
@@ -240,7 +220,7 @@ class LengthWeighted:
     formula="whiten(answer · z(correct) + format · z(well_formed)); z(reward) = (reward − mean) / (std + eps)",
 )
 @dataclass(frozen=True)
-class StandardizedApart:
+class StandardizedApart(Checked):
     """A = (S − mean) / √(variance + 1e-8) over the batch, S = answer · z(correct) + format · z(well_formed).
 
     z is (R − mean) / (std + eps) of a group, of one kind of reward; the rewards that come from the shaping, their sum, have no
@@ -250,17 +230,13 @@ class StandardizedApart:
     Source: GDPO (arXiv 2601.05242). TRL takes the statistics of the batch over responses, as here, verl over their tokens.
     """
 
-    answer: float = 1.0
-    format: float = 1.0
-    eps: float = 1e-6
+    answer: float = within(1.0, at_least=0, finite=True)
+    format: float = within(1.0, at_least=0, finite=True)
+    eps: float = within(1e-6, at_least=0, finite=True)
     min_group_size: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
-        check_fields(self)
-        _check_eps(self.eps)
-        for name in ("answer", "format"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise ValueError(f"{name} must be 0 or above, and finite; got {getattr(self, name)}")
+        super().__post_init__()
         if not (self.answer or self.format):
             raise ValueError("answer and format must not both be 0: then nothing is rewarded")
 
@@ -281,7 +257,7 @@ class StandardizedApart:
     formula="(reward − mean) / (std + eps) · one(old_entropy >= quantile(1 − share))",
 )
 @dataclass(frozen=True)
-class ForkingTokens:
+class ForkingTokens(Checked):
     """A = (R − mean) / (std + eps) of the group on the tokens of highest entropy, 0 on the others.
 
     Kept are those of old_entropy ≥ the (1 − share) quantile over all tokens of the rollout: 1 + ⌊share · (n − 1)⌋ of n tokens,
@@ -291,15 +267,9 @@ class ForkingTokens:
     Source: arXiv 2506.01939 Eq. 5, share .2.
     """
 
-    share: float = 0.2
-    eps: float = 1e-6
+    share: float = within(0.2, above=0, at_most=1)
+    eps: float = within(1e-6, at_least=0, finite=True)
     min_group_size: ClassVar[int] = 2
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        _check_eps(self.eps)
-        if not 0 < self.share <= 1:
-            raise ValueError(f"share must be above 0 and at most 1; got {self.share}")
 
     def __str__(self) -> str:
         return f"(R − mean) / std of group, on the {self.share:.0%} of tokens with the highest entropy"
@@ -344,18 +314,13 @@ class TeacherLogRatio:
     formula="whiten(reward − beta · sum_to_come(old_logp − ref_logp))",
 )
 @dataclass(frozen=True)
-class WhitenedReturn:
+class WhitenedReturn(Checked):
     """A_t = (G_t − mean) / √(variance + 1e-8) over all tokens, G_t = R − beta Σ_{t' ≥ t} (old_logp − ref_logp)_{t'}.
 
     Raises ValueError unless beta is 0 or above. Source: REINFORCE++ (arXiv 2501.03262), beta 0.01.
     """
 
-    beta: float = 0.01
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if not 0 <= self.beta < float("inf"):
-            raise ValueError(f"beta must be 0 or above, and finite; got {self.beta}")
+    beta: float = within(0.01, at_least=0, finite=True)
 
     def __str__(self) -> str:
         return f"R − {self.beta:g} · k1 to come, whitened"
@@ -375,7 +340,7 @@ class WhitenedReturn:
     why="every step is praised or blamed by its own reward, so a wrong answer still credits the right steps before it.",
 )
 @dataclass(frozen=True)
-class ProcessAdvantage:
+class ProcessAdvantage(Checked):
     """Process supervision: z = (r − mean) / (std + eps) over *all* step rewards of the group, then A_t from the steps to come.
 
     A_t = Σ z over the steps that end at or after token t (combine="sum", the paper's), or their mean (combine="mean",
@@ -386,13 +351,8 @@ class ProcessAdvantage:
     """
 
     combine: Literal["sum", "mean"] = "sum"
-    eps: float = 1e-6
+    eps: float = within(1e-6, at_least=0, finite=True)
     min_group_size: ClassVar[int] = 2
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        _check_choice("combine", self.combine, ("sum", "mean"))
-        _check_eps(self.eps)
 
     def __str__(self) -> str:
         return f"{self.combine} over steps to come of (r − mean) / std of group"
@@ -468,7 +428,7 @@ class PromptHistory:
 
 @says(why="a group whose rewards are all equal still learns, with weight 1/i, once its prompt's history has spread.")
 @dataclass(frozen=True)
-class SmoothStandardization:
+class SmoothStandardization(Checked):
     """DCPO's smooth advantage standardization (SAS), over the visits i = 1, 2, … of each prompt.
 
     A_new = (R − mean) / std of this visit's group; A_total the same with mean and std of all rewards the prompt ever earned.
@@ -481,15 +441,9 @@ class SmoothStandardization:
     Source: DCPO (arXiv 2509.02333), smooth advantage standardization; Eq. 29–30 for the stds.
     """
 
-    ddof: int = 0
+    ddof: Literal[0, 1] = 0
     scale: Literal["std", "none"] = "std"
     min_group_size: ClassVar[int] = 2
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if self.ddof not in (0, 1):
-            raise ValueError(f"ddof must be 0 or 1; got {self.ddof}")
-        _check_choice("scale", self.scale, ("std", "none"))
 
     def __str__(self) -> str:
         return "smooth standardization over visits"

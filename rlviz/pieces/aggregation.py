@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from rlviz.pieces.words import says
-from small_models.checks import check_fields
+from rlviz.ranges import Checked, within
 
 
 def _responses(mask: Tensor) -> Tensor:
@@ -53,19 +53,14 @@ def token_mean(mask: Bool[Tensor, "P G T"]) -> Float[Tensor, "P G T"]:
     formula="1 / (B · max_length)",
 )
 @dataclass(frozen=True)
-class Constant:
+class Constant(Checked):
     """1 / (B · max_length) on every token, with a *fixed* maximum length: the sum over tokens, whatever their number.
 
     Raises ValueError unless max_length ≥ 1.
     Source: Dr.GRPO (arXiv 2503.20783) §3.2.
     """
 
-    max_length: int
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if self.max_length < 1:
-            raise ValueError(f"max_length must be at least 1 token; got {self.max_length}")
+    max_length: int = within(at_least=1)
 
     def __str__(self) -> str:
         return f"constant 1/{self.max_length}"

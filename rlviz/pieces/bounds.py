@@ -9,16 +9,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rlviz.pieces.words import says
-from small_models.checks import check_fields
+from rlviz.ranges import Checked, within
 
 Limits = tuple[Float[Tensor, "*n"], Float[Tensor, "*n"]]
-
-
-def _check_widths(eps_low: float, eps_high: float) -> None:
-    if not 0 < eps_low < 1:
-        raise ValueError(f"eps_low must be above 0 and below 1 (a ratio cannot fall below 0); got {eps_low}")
-    if not 0 < eps_high < float("inf"):
-        raise ValueError(f"eps_high must be above 0 and finite; got {eps_high}")
 
 
 @says(
@@ -26,19 +19,15 @@ def _check_widths(eps_low: float, eps_high: float) -> None:
     formula="1 − eps_low, 1 + eps_high",
 )
 @dataclass(frozen=True)
-class FixedBounds:
+class FixedBounds(Checked):
     """The same limits for every token: lower = 1 − eps_low, upper = 1 + eps_high.
 
     eps_low and eps_high are widths. Equal widths: PPO (arXiv 1707.06347) Eq. 7; eps_high > eps_low is DAPO's clip-higher
     (2503.14476) Eq. 10. Raises ValueError unless 0 < eps_low < 1 and eps_high > 0.
     """
 
-    eps_low: float = 0.2
-    eps_high: float = 0.2
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        _check_widths(self.eps_low, self.eps_high)
+    eps_low: float = within(0.2, above=0, below=1, reason="a ratio cannot fall below 0")
+    eps_high: float = within(0.2, above=0, finite=True)
 
     def __str__(self) -> str:
         return f"1 − {self.eps_low:g} … 1 + {self.eps_high:g}"
@@ -56,7 +45,7 @@ class FixedBounds:
     ),
 )
 @dataclass(frozen=True)
-class DynamicBounds:
+class DynamicBounds(Checked):
     """Limits that widen as the old probability q = exp(old_logp) falls, from |(r − 1) · r q| ≤ eps.
 
     lower = ½ + ½ √max(1 − 4 eps_low / q, 0);  upper = ½ + ½ √(1 + 4 eps_high / q), at most max_ratio.
@@ -65,15 +54,9 @@ class DynamicBounds:
     Source: DCPO (arXiv 2509.02333), dynamic-adaptive clipping; widths and max_ratio from its appendix A.9.
     """
 
-    eps_low: float = 0.16
-    eps_high: float = 0.2
-    max_ratio: float = 10.0
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        _check_widths(self.eps_low, self.eps_high)
-        if not self.max_ratio > 1:
-            raise ValueError(f"max_ratio must be above 1; got {self.max_ratio}")
+    eps_low: float = within(0.16, above=0, below=1, reason="a ratio cannot fall below 0")
+    eps_high: float = within(0.2, above=0, finite=True)
+    max_ratio: float = within(10.0, above=1)
 
     def __str__(self) -> str:
         return f"dynamic {self.eps_low:g}/{self.eps_high:g}, ratio ≤ {self.max_ratio:g}"
@@ -91,7 +74,7 @@ class DynamicBounds:
     formula="max(1 − delta / exp(old_logp), 0), 1 + delta / exp(old_logp)",
 )
 @dataclass(frozen=True)
-class ChangeBounds:
+class ChangeBounds(Checked):
     """Limits on the change of a probability: |p − q| ≤ delta, p = r q, so lower = max(1 − delta / q, 0), upper = 1 + delta / q.
 
     |p − q| is the total variation between the policies where only this token and all others together are told apart. Raises
@@ -99,12 +82,7 @@ class ChangeBounds:
     Source: DPPO-Binary-TV (arXiv 2602.04879); delta .15 from verl's recipe, which also cuts the ratio's weight at 20.
     """
 
-    delta: float = 0.15
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if not 0 < self.delta < 1:
-            raise ValueError(f"delta must be above 0 and below 1, as a change of a probability is; got {self.delta}")
+    delta: float = within(0.15, above=0, below=1, reason="it is a change of a probability")
 
     def __str__(self) -> str:
         return f"|p − q| ≤ {self.delta:g}"
@@ -117,18 +95,13 @@ class ChangeBounds:
 
 @says(why="only a ratio that has grown too large is held back.", formula="0, max_ratio")
 @dataclass(frozen=True)
-class UpperBound:
+class UpperBound(Checked):
     """lower = 0, upper = max_ratio, for every token. Raises ValueError unless max_ratio > 1.
 
     Source: CISPO (arXiv 2506.13585) leaves the lower limit out and gives no width; ScaleRL (2510.13786) tries 4 to 8.
     """
 
-    max_ratio: float = 5.0
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if not 1 < self.max_ratio < float("inf"):
-            raise ValueError(f"max_ratio must be above 1 and finite; got {self.max_ratio}")
+    max_ratio: float = within(5.0, above=1, finite=True)
 
     def __str__(self) -> str:
         return f"ratio ≤ {self.max_ratio:g}"

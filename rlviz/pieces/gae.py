@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from rlviz.pieces.words import says
-from small_models.checks import check_fields
+from rlviz.ranges import Checked, within
 
 
 def whiten(values: Float[Tensor, "*n"], mask: Bool[Tensor, "*n"], eps: float = 1e-8) -> Float[Tensor, "*n"]:
@@ -28,7 +28,7 @@ def whiten(values: Float[Tensor, "*n"], mask: Bool[Tensor, "*n"], eps: float = 1
 
 @says(why="a critic judges every token; lam trades its bias against the variance of the sampled return.")
 @dataclass(frozen=True)
-class GAE:
+class GAE(Checked):
     """Generalised advantage estimation, backwards over the tokens that the policy produced.
 
     δ_t = r_t + gamma V_{t+1} − V_t;  A_t = δ_t + gamma lam A_{t+1};  returns = A + V, before whitening.
@@ -39,15 +39,9 @@ class GAE:
     Source: arXiv 1506.02438 Eq. 16; PPO (1707.06347) Eq. 11–12.
     """
 
-    gamma: float = 1.0
-    lam: float = 0.95
+    gamma: float = within(1.0, at_least=0, at_most=1)
+    lam: float = within(0.95, at_least=0, at_most=1)
     whiten: bool = True
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        for name in ("gamma", "lam"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be from 0 to 1; got {getattr(self, name)}")
 
     def __str__(self) -> str:
         return f"GAE(γ {self.gamma:g}, λ {self.lam:g}){', whitened' if self.whiten else ''}"

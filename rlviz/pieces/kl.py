@@ -14,9 +14,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from rlviz.pieces.words import says, written
-from small_models.checks import check_fields
+from rlviz.ranges import Checked, within
 
 Estimator = Callable[[Tensor, Tensor], Tensor]
+NO_KL = "kl=None leaves the KL term out"
 
 
 @says(formula="logp − ref_logp")
@@ -71,30 +72,21 @@ def k3_plus(logp: Float[Tensor, "*n"], ref_logp: Float[Tensor, "*n"]) -> Float[T
     return StraightThrough(value=k3, gradient=k2)(logp, ref_logp)
 
 
-def _check_beta(beta: float) -> None:
-    if not 0 < beta < float("inf"):
-        raise ValueError(f"beta must be above 0 and finite (kl=None leaves the KL term out); got {beta}")
-
-
 def _name(estimator: Estimator) -> str:
     return getattr(estimator, "__name__", str(estimator)).replace("_plus", "+")
 
 
 @says(why="a leash to the reference policy, with a gradient of its own on every token.")
 @dataclass(frozen=True)
-class KLInLoss:
+class KLInLoss(Checked):
     """beta · estimator(logp, ref_logp), an estimate of KL(π_θ‖π_ref), subtracted from each token's objective.
 
     Raises ValueError unless beta > 0; no KL term is written kl=None.
     Source: GRPO (arXiv 2402.03300) Eq. 3, beta 0.04.
     """
 
-    beta: float = 0.04
+    beta: float = within(0.04, above=0, finite=True, reason=NO_KL)
     estimator: Estimator = k3
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        _check_beta(self.beta)
 
     def __str__(self) -> str:
         return f"{self.beta:g} · {_name(self.estimator)} to reference, in the loss"
@@ -122,7 +114,7 @@ class KLToTeacher(KLInLoss):
 
     from_teacher: ClassVar[bool] = True
 
-    beta: float = 0.1
+    beta: float = within(0.1, above=0, finite=True, reason=NO_KL)
     estimator: Estimator = k2
 
     def __str__(self) -> str:
@@ -131,7 +123,7 @@ class KLToTeacher(KLInLoss):
 
 @says(why="the leash to the reference policy, weighted by the ratio, so that its expected gradient is that of the KL.")
 @dataclass(frozen=True)
-class UnbiasedKL:
+class UnbiasedKL(Checked):
     """beta · ratio · estimator(logp, ref_logp), subtracted from each token's objective; the ratio has a gradient, too.
 
     E over π_old of ratio · k3 is the KL of the policy as it is now, whatever it is, so the gradient of the one is that of the
@@ -140,12 +132,8 @@ class UnbiasedKL:
     Source: DeepSeek-V3.2 (arXiv 2512.02556) Eq. 7; the default of TRL 1.16 (use_bias_correction_kl).
     """
 
-    beta: float = 0.04
+    beta: float = within(0.04, above=0, finite=True, reason=NO_KL)
     estimator: Estimator = k3
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        _check_beta(self.beta)
 
     def __str__(self) -> str:
         return f"{self.beta:g} · ratio · {_name(self.estimator)} to reference, in the loss"
@@ -163,20 +151,16 @@ class UnbiasedKL:
 
 @says(why="a leash to the reference policy that is part of what is rewarded, so advantages and critic know of it.")
 @dataclass(frozen=True)
-class KLInReward:
+class KLInReward(Checked):
     """beta · estimator(old_logp, ref_logp), subtracted from the reward of each token when it was sampled; 0 on padding.
 
     Raises ValueError unless beta > 0; no KL term is written kl=None.
     Source: InstructGPT (arXiv 2203.02155) Eq. 2; Ziegler et al. (1909.08593) Eq. 2.
     """
 
-    beta: float = 0.02
+    beta: float = within(0.02, above=0, finite=True, reason=NO_KL)
     estimator: Estimator = k1
     in_reward: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        _check_beta(self.beta)
 
     def __str__(self) -> str:
         return f"{self.beta:g} · {_name(self.estimator)} to reference, in the reward"
@@ -194,7 +178,7 @@ class KLInReward:
 
 @says(why="instead of a clip, a penalty keeps the policy near the one that sampled; there is no limit to hit.")
 @dataclass(frozen=True)
-class KLToOld:
+class KLToOld(Checked):
     """beta · estimator(old_logp, logp), an estimate of KL(π_old‖π_θ), subtracted from each token's objective.
 
     The tokens come from π_old, so with k3 this is beta · (r − 1 − log r), and its expected gradient is the KL's.
@@ -202,12 +186,8 @@ class KLToOld:
     Source: PPO (arXiv 1707.06347) Eq. 8.
     """
 
-    beta: float = 1.0
+    beta: float = within(1.0, above=0, finite=True, reason=NO_KL)
     estimator: Estimator = k3
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        _check_beta(self.beta)
 
     def __str__(self) -> str:
         return f"{self.beta:g} · {_name(self.estimator)} to old policy, in the loss"
@@ -221,28 +201,19 @@ class KLToOld:
         return self.beta * self.estimator(old_logp, logp)
 
 
-def _check_target(target: float) -> None:
-    if not 0 < target < float("inf"):
-        raise ValueError(f"target must be above 0 nats and finite; got {target}")
-
-
 @says(
     why="nobody knows the right beta in advance; the KL aimed at is easier to say.",
     formula="beta / 2 if kl < target / 1.5 else (2 · beta if kl > 1.5 · target else beta)",
 )
 @dataclass(frozen=True)
-class AdaptivePenalty:
+class AdaptivePenalty(Checked):
     """After each update: beta / 2 when kl < target / 1.5, 2 beta when kl > 1.5 target, else beta.
 
     target: the KL aimed at, nats per token. Raises ValueError unless target > 0.
     Source: PPO (arXiv 1707.06347) §4.
     """
 
-    target: float = 0.02
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        _check_target(self.target)
+    target: float = within(0.02, above=0, finite=True)
 
     def __str__(self) -> str:
         return f"β halved or doubled around KL {self.target:g}"
@@ -259,21 +230,15 @@ class AdaptivePenalty:
     formula="beta · (1 + clip(kl / target − 1, −0.2, 0.2) · count / horizon)",
 )
 @dataclass(frozen=True)
-class ProportionalController:
+class ProportionalController(Checked):
     """After each update: beta · (1 + clip(kl / target − 1, ±0.2) · count / horizon).
 
     target: the KL aimed at. horizon: responses over which beta reacts. Raises ValueError unless both are above 0.
     Source: Ziegler et al. (arXiv 1909.08593) §2.2.
     """
 
-    target: float = 6.0
-    horizon: float = 10_000.0
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        _check_target(self.target)
-        if not self.horizon > 0:
-            raise ValueError(f"horizon must be above 0 responses; got {self.horizon}")
+    target: float = within(6.0, above=0, finite=True)
+    horizon: float = within(10_000.0, above=0)
 
     def __str__(self) -> str:
         return f"β in proportion to KL / {self.target:g}"

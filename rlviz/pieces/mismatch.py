@@ -20,7 +20,7 @@ from torch import Tensor
 from rlviz.pieces.advantages import GroupAdvantage, LeaveOneOut, MeanScaled
 from rlviz.pieces.ratios import token_ratio
 from rlviz.pieces.words import label, says, written
-from small_models.checks import check_fields
+from rlviz.ranges import Checked, within
 
 Weight = Callable[[Tensor, Tensor, Tensor], Tensor]
 Unweighted = GroupAdvantage | LeaveOneOut | MeanScaled
@@ -60,7 +60,7 @@ def capped_weight(
 
 @says(why="a token that the trainer finds likelier than the sampler did counts more, but never more than cap times.")
 @dataclass(frozen=True)
-class TruncatedWeight:
+class TruncatedWeight(Checked):
     """A · min(w, cap), w = ratio(old_logp, sampler_logp) of each token (`token_ratio`), or of each response (`sequence_weight`).
 
     advantage: what A is before. Raises ValueError unless cap > 0.
@@ -68,15 +68,10 @@ class TruncatedWeight:
     https://fengyao.notion.site/off-policy-rl; cap 2 is verl's, TRL takes 3.
     """
 
-    cap: float = 2.0
+    cap: float = within(2.0, above=0, finite=True)
     ratio: Weight = token_ratio
     advantage: Unweighted = field(default_factory=GroupAdvantage)
     min_group_size: ClassVar[int] = 2
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if not 0 < self.cap < math.inf:
-            raise ValueError(f"cap must be above 0 and finite; got {self.cap}")
 
     def __str__(self) -> str:
         return f"({self.advantage}) · min(w, {self.cap:g}), w = {label(self.ratio)}"
@@ -99,7 +94,7 @@ class TruncatedWeight:
 
 @says(why="a token on which the two engines disagree too much, either way, is left out.")
 @dataclass(frozen=True)
-class MaskedWeight:
+class MaskedWeight(Checked):
     """A · w where lowest ≤ w ≤ highest, else 0, with w = ratio(old_logp, sampler_logp) as in `TruncatedWeight`.
 
     advantage: what A is before. Raises ValueError unless 0 ≤ lowest ≤ 1 ≤ highest.
@@ -113,7 +108,7 @@ class MaskedWeight:
     min_group_size: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        super().__post_init__()
         if not 0 <= self.lowest <= 1 <= self.highest < math.inf:
             raise ValueError(
                 f"lowest and highest must be finite, with 0 ≤ lowest ≤ 1 ≤ highest; got {self.lowest} and {self.highest}"
@@ -143,7 +138,7 @@ class MaskedWeight:
     why="the weight corrects for who sampled, and the ratio, to the policy before the updates, is left to hold it near."
 )
 @dataclass(frozen=True)
-class FullWeight:
+class FullWeight(Checked):
     """A · w, w = ratio(old_logp, sampler_logp) as in `TruncatedWeight`, however large.
 
     advantage: what A is before. With the clipped surrogate it is decoupled PPO: w · min(r A, clip(r) A), r = π / π_prox and
@@ -154,9 +149,6 @@ class FullWeight:
     ratio: Weight = token_ratio
     advantage: Unweighted = field(default_factory=GroupAdvantage)
     min_group_size: ClassVar[int] = 2
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def __str__(self) -> str:
         return f"({self.advantage}) · w = {label(self.ratio)}"

@@ -6,14 +6,13 @@ teaches another thing than a reward does, namely how the environment answers.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from jaxtyping import Float
 from torch import Tensor
 
 from rlviz.pieces.words import says
-from small_models.checks import check_fields
+from rlviz.ranges import Checked, within
 
 
 @says(
@@ -21,7 +20,7 @@ from small_models.checks import check_fields
     formula="−observation_weight · logp",
 )
 @dataclass(frozen=True)
-class ObservationCrossEntropy:
+class ObservationCrossEntropy(Checked):
     """−observation_weight · logp of each token that the environment wrote, in nats: neither ratio nor advantage is in it.
 
     Its mean over all observed tokens of the batch is added to the loss. Raises ValueError unless observation_weight is above 0
@@ -29,12 +28,7 @@ class ObservationCrossEntropy:
     Source: ECHO (arXiv 2605.24517), L_GRPO + λ L_Env; observation_weight is λ, 0.1 as in prime-rl.
     """
 
-    observation_weight: float = 0.1
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if not 0 < self.observation_weight < math.inf:
-            raise ValueError(f"observation_weight must be above 0 and finite; got {self.observation_weight}")
+    observation_weight: float = within(0.1, above=0, finite=True)
 
     def __str__(self) -> str:
         return f"{self.observation_weight:g} · cross-entropy of observations"

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from rlviz.pieces.words import says, written
-from small_models.checks import check_fields
+from rlviz.ranges import Checked, within
 
 
 def response_logp(logp: Float[Tensor, "*n T"], mask: Bool[Tensor, "*n T"]) -> Float[Tensor, "*n"]:
@@ -32,19 +32,14 @@ def bradley_terry(chosen: Float[Tensor, " N"], rejected: Float[Tensor, " N"]) ->
     formula="beta · (logp − ref_logp)",
 )
 @dataclass(frozen=True)
-class ImplicitReward:
+class ImplicitReward(Checked):
     """The reward of which a policy is the optimum under a KL leash: beta · (logp − ref_logp), per response.
 
     Raises ValueError unless beta > 0.
     Source: DPO (arXiv 2305.18290) Eq. 5, without the part that pairs share.
     """
 
-    beta: float = 0.1
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if not 0 < self.beta < float("inf"):
-            raise ValueError(f"beta must be above 0 and finite; got {self.beta}")
+    beta: float = within(0.1, above=0, finite=True)
 
     def __str__(self) -> str:
         return f"{self.beta:g} · log(π/π_ref) of the response"
@@ -75,19 +70,14 @@ def mean_log_ratio(
     formula="beta · logp / lengths",
 )
 @dataclass(frozen=True)
-class LengthNormalized:
+class LengthNormalized(Checked):
     """The reward of a response without a reference: beta · logp / lengths, lengths the tokens of a response.
 
     Raises ValueError unless beta > 0.
     Source: SimPO (arXiv 2405.14734) Eq. 4, beta from 2 to 2.5 in its table of settings.
     """
 
-    beta: float = 2.0
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if not 0 < self.beta < float("inf"):
-            raise ValueError(f"beta must be above 0 and finite; got {self.beta}")
+    beta: float = within(2.0, above=0, finite=True)
 
     def __str__(self) -> str:
         return f"{self.beta:g} · mean log π of a token"
@@ -112,7 +102,7 @@ def log_odds(logp: Float[Tensor, " N"], lengths: Int[Tensor, " N"]) -> Float[Ten
 
 @says(why="the better a pair is ordered already, the less it pulls.")
 @dataclass(frozen=True)
-class SigmoidPreference:
+class SigmoidPreference(Checked):
     """−log σ(chosen − rejected) of two implicit rewards; with label_smoothing ε, (1 − ε) of it and ε of the flipped pair's.
 
     The gradient carries σ(rejected − chosen): it fades once the pair is ordered. Raises ValueError unless
@@ -120,12 +110,7 @@ class SigmoidPreference:
     Source: DPO (arXiv 2305.18290) Eq. 7; label smoothing as in the authors' code (conservative DPO).
     """
 
-    label_smoothing: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if not 0 <= self.label_smoothing < 0.5:
-            raise ValueError(f"label_smoothing must be from 0 to below 0.5; got {self.label_smoothing}")
+    label_smoothing: float = within(0.0, at_least=0, below=0.5)
 
     def __str__(self) -> str:
         return "−log σ(margin)" + (f", {self.label_smoothing:g} flipped" if self.label_smoothing else "")
@@ -147,19 +132,14 @@ class SigmoidPreference:
     formula="chosen_nll − weight · log(sigmoid(chosen − rejected))",
 )
 @dataclass(frozen=True)
-class OddsRatioPreference:
+class OddsRatioPreference(Checked):
     """chosen_nll − weight · log σ(chosen − rejected): imitation of the chosen response, and a penalty on the other's odds.
 
     chosen_nll: of the chosen response, nats per token. Raises ValueError unless weight is above 0 and finite.
     Source: ORPO (arXiv 2403.07691) Eq. 6, weight .1.
     """
 
-    weight: float = 0.1
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if not 0 < self.weight < float("inf"):
-            raise ValueError(f"weight must be above 0 and finite; got {self.weight}")
+    weight: float = within(0.1, above=0, finite=True)
 
     def __str__(self) -> str:
         return f"NLL of the chosen − {self.weight:g} · log σ(margin)"
@@ -175,19 +155,14 @@ class OddsRatioPreference:
     formula="−log(sigmoid(chosen − rejected − gamma))",
 )
 @dataclass(frozen=True)
-class MarginPreference:
+class MarginPreference(Checked):
     """−log σ(chosen − rejected − gamma): gamma is the margin of reward that the chosen response is asked for.
 
     Raises ValueError unless gamma is 0 or above, and finite.
     Source: SimPO (arXiv 2405.14734) Eq. 6.
     """
 
-    gamma: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if not 0 <= self.gamma < float("inf"):
-            raise ValueError(f"gamma must be 0 or above, and finite; got {self.gamma}")
+    gamma: float = within(1.0, at_least=0, finite=True)
 
     def __str__(self) -> str:
         return f"−log σ(margin − {self.gamma:g})"
@@ -201,19 +176,14 @@ class MarginPreference:
     formula="(chosen − rejected − 1 / (2 · beta))²",
 )
 @dataclass(frozen=True)
-class SquaredPreference:
+class SquaredPreference(Checked):
     """(chosen − rejected − 1 / (2 beta))²: a margin of 1 / (2 beta) is aimed at, and not passed.
 
     Raises ValueError unless beta is above 0 and finite.
     Source: IPO (arXiv 2310.12036) Eq. 17, where beta is called τ.
     """
 
-    beta: float = 0.1
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if not 0 < self.beta < float("inf"):
-            raise ValueError(f"beta must be above 0 and finite; got {self.beta}")
+    beta: float = within(0.1, above=0, finite=True)
 
     def __str__(self) -> str:
         return f"(margin − {1 / (2 * self.beta):g})²"

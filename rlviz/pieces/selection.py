@@ -17,7 +17,7 @@ from torch import Tensor
 
 from rlviz.pieces.advantages import all_equal
 from rlviz.pieces.words import says
-from small_models.checks import check_fields
+from rlviz.ranges import Checked, within
 
 
 def _uses_all(rewards: Float[Tensor, "*B P G"]) -> Float[Tensor, "*B P"]:
@@ -63,7 +63,7 @@ def drop_all_equal(rewards: Float[Tensor, "P G"]) -> Int[Tensor, " N"]:
     formula="sampled_until_P(groups_with(max_reward > min_reward), max_rounds)",
 )
 @dataclass(frozen=True)
-class DynamicSampling:
+class DynamicSampling(Checked):
     """Return the informative groups; training samples further prompts in place of the others, until P are informative.
 
     As many prompts are sampled next as informative groups are missing, so that it takes no more than one by one would: P / q
@@ -72,13 +72,8 @@ class DynamicSampling:
     Source: dynamic sampling, DAPO (arXiv 2503.14476) §3.2, Eq. 11.
     """
 
-    max_rounds: int = 10
+    max_rounds: int = within(10, at_least=1)
     uses: ClassVar[Callable[[Tensor], Tensor]] = staticmethod(_uses_informative)
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if self.max_rounds < 1:
-            raise ValueError(f"max_rounds must be at least 1; got {self.max_rounds}")
 
     def __str__(self) -> str:
         return f"dynamic sampling, up to {self.max_rounds} × P"

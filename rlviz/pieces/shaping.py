@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rlviz.pieces.words import says
-from small_models.checks import check_fields
+from rlviz.ranges import Checked, within
 
 
 @says(
@@ -16,21 +16,15 @@ from small_models.checks import check_fields
     formula="answer · correct + format · well_formed",
 )
 @dataclass(frozen=True)
-class WeightedRules:
+class WeightedRules(Checked):
     """R = answer · correct + format · well_formed: what two rules saw, weighted and summed, in place of other rewards.
 
     correct, well_formed: [P, G], 0 or 1. Raises ValueError for a negative weight.
     Source: WebSailor (arXiv 2507.02592): 0.1 format, 0.9 answer.
     """
 
-    answer: float = 0.9
-    format: float = 0.1
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        for name in ("answer", "format"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise ValueError(f"{name} must be 0 or above; got {getattr(self, name)}")
+    answer: float = within(0.9, at_least=0, finite=True)
+    format: float = within(0.1, at_least=0, finite=True)
 
     def __str__(self) -> str:
         return f"{self.answer:g} answer + {self.format:g} format"
@@ -50,7 +44,7 @@ class WeightedRules:
     formula="reward + clip(−factor · (length − (max_length − cache)) / cache, floor, 0)",
 )
 @dataclass(frozen=True)
-class SoftOverlongPunishment:
+class SoftOverlongPunishment(Checked):
     """Added to R: 0 up to max_length − cache tokens, then −factor · (length − (max_length − cache)) / cache, at least `floor`.
 
     max_length, cache: tokens. floor: −1 in the paper and in TRL; −∞ as in verl, whose sampler stops at max_length.
@@ -61,11 +55,11 @@ class SoftOverlongPunishment:
 
     max_length: int
     cache: int
-    factor: float = 1.0
-    floor: float = -1.0
+    factor: float = within(1.0, above=0, finite=True)
+    floor: float = within(-1.0, below=0)
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        super().__post_init__()
         if not 0 < self.cache <= self.max_length:
             raise ValueError(
                 f"cache must be above 0 and at most max_length ({self.max_length}): punishment starts at max_length − cache "
@@ -89,19 +83,14 @@ class SoftOverlongPunishment:
     formula="reward − per_token · length",
 )
 @dataclass(frozen=True)
-class LengthCost:
+class LengthCost(Checked):
     """R − per_token · length: every token costs the same, from the first one on.
 
     per_token: in the unit of R. Raises ValueError unless it is above 0 and finite.
     Source: the length-regularised objective of R-DPO (Park et al., arXiv 2403.19159), E[R − α · |y|].
     """
 
-    per_token: float
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if not 0 < self.per_token < float("inf"):
-            raise ValueError(f"per_token must be above 0 and finite; got {self.per_token}")
+    per_token: float = within(above=0, finite=True)
 
     def __str__(self) -> str:
         return f"−{self.per_token:g} a token"

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from rlviz.pieces.words import label, says, written
-from small_models.checks import check_fields
+from rlviz.ranges import Checked, within
 
 
 @says(
@@ -37,7 +37,7 @@ def pessimistic(
     formula="max(min(ratio · advantages, clip(ratio, lower, upper) · advantages), c · min(advantages, 0))",
 )
 @dataclass(frozen=True)
-class DualClip:
+class DualClip(Checked):
     """J = max(min(ratio · advantages, clip(ratio, lower, upper) · advantages), c · min(advantages, 0)).
 
     That is `pessimistic`, and for advantages < 0 no less than c · advantages; for others it never was below 0.
@@ -45,12 +45,7 @@ class DualClip:
     Source: dual-clip PPO (arXiv 1912.09729). verl always applies c = 3; DCPO uses 10; TRL calls it delta.
     """
 
-    c: float = 3.0
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if not self.c > 1:
-            raise ValueError(f"c must be above 1 (c = 1 would cut every gradient of a bad token); got {self.c}")
+    c: float = within(3.0, above=1, reason="c = 1 would cut every gradient of a bad token")
 
     def __str__(self) -> str:
         return f"dual clip {self.c:g}"
@@ -122,21 +117,15 @@ def clipped_weight(
     formula="4 / tau · sigmoid(tau · (ratio − 1)) · advantages; tau = positive if advantages > 0 else negative",
 )
 @dataclass(frozen=True)
-class SoftGate:
+class SoftGate(Checked):
     """J = 4/τ · σ(τ (ratio − 1)) · advantages, τ = positive where advantages > 0, else negative; whatever the limits.
 
     At ratio 1 the slope is that of ratio · advantages. Raises ValueError unless both are above 0.
     Source: SAPO (arXiv 2511.20347), τ 1.0 and 1.05.
     """
 
-    positive: float = 1.0
-    negative: float = 1.05
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        for name in ("positive", "negative"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ValueError(f"{name} must be above 0 and finite; got {getattr(self, name)}")
+    positive: float = within(1.0, above=0, finite=True)
+    negative: float = within(1.05, above=0, finite=True)
 
     def __str__(self) -> str:
         return f"soft gate {self.positive:g}/{self.negative:g}"
@@ -184,7 +173,7 @@ def geometric_mean(
     ),
 )
 @dataclass(frozen=True)
-class GammaWeight:
+class GammaWeight(Checked):
     """J = sg[φ(W)] · advantages · log(ratio), φ(W) = W^k e^(λ (1 − W)), W = Π_t ratio of a response; whatever the limits.
 
     W has no root 1/|o| and no clip; sg stops the gradient, so ∂J/∂logp = φ(W) · advantages on every token, and φ(1) = 1. k and λ
@@ -193,16 +182,10 @@ class GammaWeight:
     Source: VESPO (arXiv 2602.10693); the four values are TRL's.
     """
 
-    k_positive: float = 2.0
-    lambda_positive: float = 3.0
-    k_negative: float = 3.0
-    lambda_negative: float = 2.0
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        for name in ("k_positive", "lambda_positive", "k_negative", "lambda_negative"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ValueError(f"{name} must be above 0 and finite; got {getattr(self, name)}")
+    k_positive: float = within(2.0, above=0, finite=True)
+    lambda_positive: float = within(3.0, above=0, finite=True)
+    k_negative: float = within(3.0, above=0, finite=True)
+    lambda_negative: float = within(2.0, above=0, finite=True)
 
     def __str__(self) -> str:
         return (
@@ -232,7 +215,7 @@ class GammaWeight:
     formula="min(ratio · advantages, clip(ratio, lower, upper) · advantages) + entropy_weight · entropy",
 )
 @dataclass(frozen=True)
-class EntropyBonus:
+class EntropyBonus(Checked):
     """J = min(ratio · advantages, clip(ratio, lower, upper) · advantages) + entropy_weight · entropy.
 
     entropy: H of the next-token distribution under the current policy, with gradient, so a token without an advantage learns too.
@@ -241,12 +224,7 @@ class EntropyBonus:
     Source: Williams & Peng (1991); A3C (arXiv 1602.01783) §4, .01; PPO (1707.06347) Eq. 9.
     """
 
-    entropy_weight: float = 0.01
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if not 0 < self.entropy_weight < float("inf"):
-            raise ValueError(f"entropy_weight must be above 0 and finite; got {self.entropy_weight}")
+    entropy_weight: float = within(0.01, above=0, finite=True)
 
     def __str__(self) -> str:
         return f"pessimistic + {self.entropy_weight:g} · entropy"
@@ -271,7 +249,7 @@ class EntropyBonus:
     ),
 )
 @dataclass(frozen=True)
-class CovariancePenalty:
+class CovariancePenalty(Checked):
     """J = ratio · advantages − beta · |log ratio| on the chosen tokens, ratio · advantages on the others; whatever the limits.
 
     Chosen are the ⌊share · n⌋ of n tokens, at least one, with the highest (A − mean A) · (log π_old − mean log π_old), means over
@@ -282,15 +260,8 @@ class CovariancePenalty:
     Source: KL-Cov (arXiv 2505.22617) Eq. 13, share .002 and beta 1; |log ratio| as the KL is the authors' and verl's code.
     """
 
-    beta: float = 1.0
-    share: float = 0.002
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if not 0 < self.beta < float("inf"):
-            raise ValueError(f"beta must be above 0 and finite; got {self.beta}")
-        if not 0 < self.share <= 1:
-            raise ValueError(f"share must be above 0 and at most 1; got {self.share}")
+    beta: float = within(1.0, above=0, finite=True)
+    share: float = within(0.002, above=0, at_most=1)
 
     def __str__(self) -> str:
         return f"ratio · A, {self.beta:g} · |log ratio| off where A and log π covary most ({100 * self.share:g} %)"
@@ -320,7 +291,7 @@ class CovariancePenalty:
 
 @says(why="a bad response that the policy has moved away from teaches nothing reliable any more, so it is left out.")
 @dataclass(frozen=True)
-class SequenceMask:
+class SequenceMask(Checked):
     """J = surrogate(ratio, advantages, lower, upper) where A ≥ 0 or D ≤ delta, else 0.
 
     D = 1/|o| Σ_t (sampler_logp − logp), without a gradient, is of a whole response, from the engine that sampled it to the policy
@@ -328,13 +299,8 @@ class SequenceMask:
     Source: off-policy sequence masking (DeepSeek-V3.2, arXiv 2512.02556, Eq. 9), which does not publish delta; TRL suggests 0.5.
     """
 
-    delta: float = 0.5
+    delta: float = within(0.5, above=0, finite=True)
     surrogate: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor] = pessimistic
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if not 0 < self.delta < float("inf"):
-            raise ValueError(f"delta must be above 0 and finite; got {self.delta}")
 
     def __str__(self) -> str:
         return f"{label(self.surrogate)}, bad responses within {self.delta:g} nats"

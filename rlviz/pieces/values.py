@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rlviz.pieces.words import says
-from small_models.checks import check_fields
+from rlviz.ranges import Checked, within
 
 
 @says(
@@ -17,19 +17,14 @@ from small_models.checks import check_fields
     formula=("max((values − returns)², (clip(values, old_values − eps_value, old_values + eps_value) − returns)²) / 2"),
 )
 @dataclass(frozen=True)
-class ClippedValueLoss:
+class ClippedValueLoss(Checked):
     """½ · max( (V − returns)², (clip(V, V_old ± eps_value) − returns)² ), per token.
 
     Raises ValueError unless eps_value > 0 (∞ switches the clip off).
     Source: PPO's reference implementation (arXiv 2005.12729 §3); verl and TRL alike.
     """
 
-    eps_value: float = 0.2
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if not self.eps_value > 0:
-            raise ValueError(f"eps_value must be above 0; got {self.eps_value}")
+    eps_value: float = within(0.2, above=0)
 
     def __str__(self) -> str:
         return f"value loss, V within ±{self.eps_value:g} of V_old"

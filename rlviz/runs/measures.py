@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlviz.settings import HOLDS
+from rlviz.ranges import HOLDS
 
 Values = NDArray[np.float64]
 
@@ -172,7 +172,7 @@ class Condition:
     """A measure of a run held against a limit; because: why the limit is what it is."""
 
     measure: Measure
-    holds: str  # a key of `rlviz.settings.HOLDS`
+    holds: str  # a key of `rlviz.ranges.HOLDS`
     limit: float
     because: str
 

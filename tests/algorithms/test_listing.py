@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlviz import DAPO, DCPO, DPO, GRPO, GRPO_PROCESS, PPO, PPO_PENALTY, formulas
+from rlviz import DAPO, DCPO, DPO_LINEAR, GRPO, GRPO_PROCESS, PPO, PPO_PENALTY, formulas
 from rlviz.algorithms import ALGORITHMS, PASS_AT_K, RELATIVES, ActorCritic, PreferenceOptimization, command_name
 from rlviz.algorithms.listing import show
 from rlviz.pieces.advantages import PromptHistory
@@ -13,7 +13,9 @@ from rlviz.pieces.kl import KLInReward, k2
 from rlviz.pieces.shaping import OverlongFilter
 from rlviz.types import Batch
 
-SAMPLED = [each for each in (*ALGORITHMS, *RELATIVES, GRPO_PROCESS) if not isinstance(each, PreferenceOptimization)]
+EVERY = (*ALGORITHMS, *RELATIVES, GRPO_PROCESS, DPO_LINEAR)
+OF_PAIRS = [each for each in EVERY if isinstance(each, PreferenceOptimization)]
+SAMPLED = [each for each in EVERY if each not in OF_PAIRS]
 
 
 def run(algorithm):
@@ -109,22 +111,22 @@ def test_a_critic_s_rewards_and_advantages():
     assert "adaptive" not in str(show(PPO_PENALTY)) and "k3(old_logp, logp)" in str(show(PPO_PENALTY))
 
 
-def test_pairs():
+@pytest.mark.parametrize("algorithm", OF_PAIRS, ids=command_name)
+def test_pairs(algorithm):
     logp = torch.tensor([[-1.0, -2.0], [-1.5, -1.8], [-1.2, -2.2], [-1.4, -1.0]], dtype=torch.double)
-    assert torch.equal(run(DPO)["loss"](*logp), DPO.loss(*logp).loss)
+    known = dict(zip(("chosen_logp", "rejected_logp", "ref_chosen_logp", "ref_rejected_logp"), logp, strict=True))
+    known |= {"chosen_lengths": torch.tensor([3, 2]), "rejected_lengths": torch.tensor([4, 8])}
+    assert torch.equal(given(run(algorithm)["loss"], known), algorithm.loss(**known).loss)
 
 
-@pytest.mark.parametrize("algorithm", (*ALGORITHMS, *RELATIVES), ids=command_name)
-def test_it_is_one_page_without_annotations_and_choices(algorithm):
-    text = str(show(algorithm))
-    assert len(text.splitlines()) <= 110 and max(map(len, text.splitlines())) <= 120
-    for word in ("Float[", "->", '"""', "raise", "self.scale", "says(", "if True", "if False"):
-        assert word not in text
-    source = f" ({algorithm.source})" if algorithm.source else ""  # none without a paper
-    assert text.startswith(f"# {algorithm.name}{source}\n")
-
-
-def test_grpo_is_on_about_sixty_lines():
+def test_it_is_one_page_without_annotations_and_choices():
+    for algorithm in (*ALGORITHMS, *RELATIVES):
+        text = str(show(algorithm))
+        assert len(text.splitlines()) <= 110 and max(map(len, text.splitlines())) <= 120
+        for word in ("Float[", "->", '"""', "raise", "self.scale", "says(", "if True", "if False"):
+            assert word not in text
+        source = f" ({algorithm.source})" if algorithm.source else ""  # none without a paper
+        assert text.startswith(f"# {algorithm.name}{source}\n")
     assert 50 <= len(str(show(GRPO)).splitlines()) <= 70
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlviz.algorithms import DPO, IPO, ORPO, SIMPO, differences, show
+from rlviz.algorithms import DPO, IPO, ORPO, SIMPO, differences
 from rlviz.pictures.dpo import explore_dpo, learns_from_a_pair
 from rlviz.pieces.preference import log_odds, mean_log_ratio
 from rlviz.training import PairSettings, train
@@ -87,18 +87,7 @@ def test_log_odds_of_half_are_0_and_of_a_certain_response_finite(dtype):
 def test_a_preference_loss_asks_for_what_it_needs():
     assert [a.needs_reference for a in (DPO, IPO, SIMPO, ORPO)] == [True, True, False, False]
     assert SIMPO.models == ("actor",) and IPO.models == ("actor", "reference")
-
-
-@pytest.mark.parametrize("algorithm", [DPO, IPO, SIMPO, ORPO], ids=lambda algorithm: algorithm.name)
-def test_the_page_is_the_loss_that_trains(algorithm):
-    names = {}
-    exec(compile(str(show(algorithm)), algorithm.name, "exec"), names)
-    known = {"chosen_logp": CHOSEN, "rejected_logp": REJECTED, "ref_chosen_logp": REF_CHOSEN}
-    known |= {"ref_rejected_logp": REF_REJECTED, "chosen_lengths": LENGTHS[0], "rejected_lengths": LENGTHS[1]}
-    code = names["loss"].__code__
-    asked = {name: known[name] for name in code.co_varnames[: code.co_argcount]}
-    assert torch.equal(names["loss"](**asked), loss_of(algorithm)[0].loss)
-    assert all(row.why for row in differences(DPO, algorithm))
+    assert all(row.why for algorithm in (IPO, SIMPO, ORPO) for row in differences(DPO, algorithm))
 
 
 @pytest.mark.parametrize("algorithm", [IPO, SIMPO, ORPO], ids=lambda algorithm: algorithm.name)

@@ -89,7 +89,3 @@ def whitened(values, mask):
 def value_loss(value, old_value, target, eps=0.2):
     near = min(max(value, old_value - eps), old_value + eps)
     return max((value - target) ** 2, (near - target) ** 2) / 2
-
-
-def k3(logp, ref_logp):
-    return math.exp(ref_logp) / math.exp(logp) - (ref_logp - logp) - 1

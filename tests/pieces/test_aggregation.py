@@ -10,45 +10,21 @@ from tests.pieces.tensors import close, double, rollout, seeds
 MASK = double([[[1, 0, 0, 0], [1, 0, 1, 1]], [[0, 0, 0, 0], [1, 1, 0, 0]]]).bool()
 
 
-def check(aggregate, *of_one_token):
-    weights = double([[[of_one_token[0]], [of_one_token[1]]], [[0], [of_one_token[2]]]])
-    close(aggregate(MASK), weights * MASK)
-
-
-def check_sequence_mean(aggregate):
-    """Assert 1/(B |o|): a third for each response that has a token, shared among its 1, 3, 2 tokens."""
-    check(aggregate, 1 / 3, 1 / 9, 1 / 6)
-
-
-def check_token_mean(aggregate):
-    """Assert 1/6 on each of the six tokens."""
-    check(aggregate, 1 / 6, 1 / 6, 1 / 6)
-
-
-def check_constant(aggregate):
-    """Assert 1/(B L) at L = 8: 1/24."""
-    check(aggregate, 1 / 24, 1 / 24, 1 / 24)
-
-
-def check_sequence_sum(aggregate):
-    """Assert 1/|o|, not divided by B."""
-    check(aggregate, 1, 1 / 3, 1 / 2)
-
-
+# by hand, the weight of a token in each of the three: a third for a response, shared among its 1, 3, 2 tokens; a sixth on each;
+# 1/(3 L) at L = 8; a response's own share, not divided by their number
 AGGREGATIONS = {
-    "sequence_mean": (check_sequence_mean, sequence_mean),
-    "token_mean": (check_token_mean, token_mean),
-    "constant": (check_constant, Constant(8)),
-    "sequence_sum": (check_sequence_sum, sequence_sum),
+    "sequence_mean": (sequence_mean, (1 / 3, 1 / 9, 1 / 6)),
+    "token_mean": (token_mean, (1 / 6, 1 / 6, 1 / 6)),
+    "constant": (Constant(8), (1 / 24, 1 / 24, 1 / 24)),
+    "sequence_sum": (sequence_sum, (1, 1 / 3, 1 / 2)),
 }
 
 
 @pytest.mark.parametrize("name", AGGREGATIONS)
 def test_weights_by_hand(name):
-    check_weights, aggregate = AGGREGATIONS[name]
-    check_weights(aggregate)
-    nothing = aggregate(torch.zeros(2, 2, 3, dtype=torch.bool))
-    assert (nothing == 0).all()
+    aggregate, (first, second, third) = AGGREGATIONS[name]
+    close(aggregate(MASK), double([[[first], [second]], [[0], [third]]]) * MASK)
+    assert (aggregate(torch.zeros(2, 2, 3, dtype=torch.bool)) == 0).all()
 
 
 @pytest.mark.parametrize("name", AGGREGATIONS)
@@ -56,7 +32,7 @@ def test_weights_by_hand(name):
 def test_weights_are_the_slow_ones(name, seed):
     mask = rollout(seed).mask
     of_one_token = double(slow.weights(name, mask.sum(-1).tolist(), max_length=8)).unsqueeze(-1)
-    close(AGGREGATIONS[name][1](mask), of_one_token * mask)
+    close(AGGREGATIONS[name][0](mask), of_one_token * mask)
 
 
 @settings(max_examples=20, deadline=None)

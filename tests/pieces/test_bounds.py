@@ -8,30 +8,24 @@ from rlviz.pieces.bounds import DynamicBounds, FixedBounds, no_bounds
 from tests.pieces.tensors import close, double
 
 
-def check_fixed_bounds(bounds):
+def test_fixed_bounds_by_hand():
     """Assert the limits of widths .2 and .28, the same for every old probability."""
+    bounds = FixedBounds(eps_low=0.2, eps_high=0.28)
     lower, upper = bounds(double([1.0, 0.5, 1e-9]).log())
     close(lower, [0.8] * 3)
     close(upper, [1.28] * 3)
 
 
-def check_dynamic_bounds(bounds):
+def test_dynamic_bounds_by_hand():
     """Assert DCPO's limits at widths .16 and .2, cap 10.
 
     lower: 1 − .64/q is .6² at q = 1 and .2² at 2/3: ½ + ½ · .6 = .8, ½ + ½ · .2 = .6; it is 0 at q = .64 = 4 · .16, and below.
     upper: 1 + .8/q is 1.8 at q = 1, 2.2 at 2/3, 1.5² at .64, 3² at .1, 9² at .01: 1.25, 2, 5; 801 at .001: 14.65, capped.
     """
+    bounds = DynamicBounds()
     lower, upper = bounds(double([1.0, 2 / 3, 0.64, 0.1, 0.01, 0.001]).log())
     close(lower, [0.8, 0.6, 0.5, 0.5, 0.5, 0.5], atol=1e-7)  # √ near 0 doubles the digits lost
     close(upper, [0.5 + math.sqrt(0.45), 0.5 + math.sqrt(0.55), 1.25, 2, 5, 10])
-
-
-def test_fixed_bounds_by_hand():
-    check_fixed_bounds(FixedBounds(eps_low=0.2, eps_high=0.28))
-
-
-def test_dynamic_bounds_by_hand():
-    check_dynamic_bounds(DynamicBounds())
 
 
 def test_the_examples_of_the_dcpo_paper():

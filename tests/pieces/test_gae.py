@@ -13,18 +13,19 @@ VALUES = double([[[0.5, 0.6, 99, 0.8, 99], [1.5, 99, 99, 99, 99]]])
 MASK = REWARDS != 99
 
 
-def check_gae(gae):
+def test_gae_by_hand():
     """Hand-worked at γ = .9, λ = .5, not whitened.
 
     δ from the end: 1 + 0 − .8 = .2;  0 + .9 · .8 − .6 = .12;  0 + .9 · .6 − .5 = .04.
     A from the end, γλ = .45: .2;  .12 + .45 · .2 = .21;  .04 + .45 · .21 = .1345.  Returns A + V.  The other: A = 2 − 1.5.
     """
+    gae = GAE(gamma=0.9, lam=0.5, whiten=False)
     advantages, returns = gae(REWARDS, VALUES, MASK)
     close(advantages, [[[0.1345, 0.21, 0, 0.2, 0], [0.5, 0, 0, 0, 0]]])
     close(returns, [[[0.6345, 0.81, 0, 1.0, 0], [2, 0, 0, 0, 0]]])
 
 
-def check_whiten(whiten):
+def test_whiten_by_hand():
     """Hand-worked: 1 2 3 have mean 2 and unbiased variance 1; values all equal, and a single one, become exactly 0.
 
     0 and 2e-4 have variance 2e-8, 3e-8 with eps: ∓1e-4/√3e-8 = ∓1/√3.
@@ -37,14 +38,6 @@ def check_whiten(whiten):
     close(whiten(double([0, 99, 1e-4, 2e-4]), mask), [-(0.5**0.5), 0, 0, 0.5**0.5], rtol=1e-9, atol=1e-12)
     assert (whiten(double([5, 99, 99, 99]), double([1, 0, 0, 0]).bool()) == 0).all()
     assert (whiten(double([99, 99]), double([0, 0]).bool()) == 0).all()
-
-
-def test_gae_by_hand():
-    check_gae(GAE(gamma=0.9, lam=0.5, whiten=False))
-
-
-def test_whiten_by_hand():
-    check_whiten(whiten)
 
 
 def test_whitening_leaves_the_returns():

@@ -29,31 +29,17 @@ def check(estimator, values, slopes):
     close(slope(estimator, LOGP, REF_LOGP), slopes)
 
 
-def check_k1(estimator):
-    """Assert −x, slope 1 in logp."""
-    check(estimator, [LN2, -LN2], [1, 1])
-
-
-def check_k2(estimator):
-    """Assert x²/2, slope −x."""
-    check(estimator, [LN2**2 / 2] * 2, [LN2, -LN2])
-
-
-def check_k3(estimator):
-    """Assert eˣ − x − 1: ½ + ln 2 − 1 and 2 − ln 2 − 1; slope 1 − eˣ."""
-    check(estimator, K3, [0.5, -1])
-
-
-def check_k3_plus(estimator):
-    """Assert the value of k3 and the slope of k2."""
-    check(estimator, K3, [LN2, -LN2])
-
-
 @pytest.mark.parametrize(
-    ("check_estimator", "estimator"), [(check_k1, k1), (check_k2, k2), (check_k3, k3), (check_k3_plus, k3_plus)]
+    ("estimator", "values", "slopes"),
+    [
+        (k1, [LN2, -LN2], [1, 1]),  # −x, slope 1 in logp
+        (k2, [LN2**2 / 2] * 2, [LN2, -LN2]),  # x²/2, slope −x
+        (k3, K3, [0.5, -1]),  # eˣ − x − 1: ½ + ln 2 − 1 and 2 − ln 2 − 1; slope 1 − eˣ
+        (k3_plus, K3, [LN2, -LN2]),  # the value of k3 and the slope of k2
+    ],
 )
-def test_estimators_by_hand(check_estimator, estimator):
-    check_estimator(estimator)
+def test_estimators_by_hand(estimator, values, slopes):
+    check(estimator, values, slopes)
 
 
 def test_straight_through_takes_value_and_slope_from_where_it_is_told():
@@ -65,38 +51,29 @@ def test_k3_keeps_its_digits_near_zero():
     close(k3(double([-1e-7]), double([0.0])), [5e-15 + 1e-21 / 6], rtol=1e-6, atol=0)
 
 
-def check_kl_in_loss(kl):
+def test_kl_in_loss_by_hand():
     """Assert β · k3 at β = .04, for KLInLoss."""
+    kl = KLInLoss(beta=0.04)
     close(kl(LOGP, REF_LOGP), [0.04 * k for k in K3])
     close(slope(kl, LOGP, REF_LOGP), [0.02, -0.04])
-
-
-def check_kl_in_reward(kl):
-    """Assert β · (old_logp − ref_logp) at β = .02, for KLInReward with k1, and 0 on padding."""
-    mask = double([[[1, 1, 0]]]).bool()
-    old_logp, ref_logp = (torch.cat([x, double([v])]).view(1, 1, 3) for x, v in ((LOGP, 7.0), (REF_LOGP, 1e9)))
-    close(kl(old_logp, ref_logp, mask), [[[0.02 * LN2, -0.02 * LN2, 0]]])
-
-
-def check_kl_to_old(kl):
-    """Assert β · (r − 1 − ln r) at β = .01, for KLToOld with k3: new .5 and .25 from old .25 and .5, r = 2 and ½; slope r − 1."""
-    close(kl(LOGP, REF_LOGP), [0.01 * (1 - LN2), 0.01 * (LN2 - 0.5)])
-    close(slope(kl, LOGP, REF_LOGP), [0.01, -0.005])
-
-
-def test_kl_in_loss_by_hand():
-    check_kl_in_loss(KLInLoss(beta=0.04))
     close(KLInLoss(beta=0.5, estimator=k2)(LOGP, REF_LOGP), [LN2**2 / 4] * 2)
 
 
 def test_kl_in_reward_by_hand():
-    check_kl_in_reward(KLInReward(beta=0.02))
+    """Assert β · (old_logp − ref_logp) at β = .02, for KLInReward with k1, and 0 on padding."""
+    kl = KLInReward(beta=0.02)
+    mask = double([[[1, 1, 0]]]).bool()
+    old_logp, ref_logp = (torch.cat([x, double([v])]).view(1, 1, 3) for x, v in ((LOGP, 7.0), (REF_LOGP, 1e9)))
+    close(kl(old_logp, ref_logp, mask), [[[0.02 * LN2, -0.02 * LN2, 0]]])
     one, all_of_it = double([[[0.0]]]), torch.ones(1, 1, 1, dtype=torch.bool)
     close(KLInReward(beta=0.5, estimator=k2)(one + 3, one, all_of_it), [[[2.25]]])
 
 
 def test_kl_to_old_by_hand():
-    check_kl_to_old(KLToOld(beta=0.01))
+    """Assert β · (r − 1 − ln r) at β = .01, for KLToOld with k3: new .5 and .25 from old .25 and .5, r = 2 and ½; slope r − 1."""
+    kl = KLToOld(beta=0.01)
+    close(kl(LOGP, REF_LOGP), [0.01 * (1 - LN2), 0.01 * (LN2 - 0.5)])
+    close(slope(kl, LOGP, REF_LOGP), [0.01, -0.005])
     close(KLToOld(beta=0.5, estimator=k1)(LOGP, REF_LOGP), [-LN2 / 2, LN2 / 2])
 
 
@@ -167,20 +144,14 @@ def test_unbiased_kl_has_the_value_and_the_gradient_of_the_exact_kl_off_policy_t
     close(got, exact, atol=1e-12)
 
 
-def check_adaptive_penalty(controller):
+def test_adaptive_penalty_by_hand():
     """Assert halving below 2, doubling above 4.5, and neither at the limits: target 3."""
+    controller = AdaptivePenalty(target=3.0)
     assert [controller(0.04, kl, 64) for kl in (0.0, 1.99, 2.0, 3.0, 4.5, 4.51)] == [0.02, 0.02, 0.04, 0.04, 0.04, 0.08]
 
 
-def check_proportional_controller(controller):
+def test_proportional_controller_by_hand():
     """Assert β(1 + error · count/horizon) at target 6, horizon 10,000, the error within ±.2: 6.6/6 − 1 = .1; 100 responses."""
+    controller = ProportionalController(target=6.0, horizon=10_000.0)
     for measured, error in ((6.6, 0.1), (5.4, -0.1), (6.0, 0.0), (60.0, 0.2), (0.0, -0.2)):
         assert controller(0.5, measured, 100) == pytest.approx(0.5 * (1 + error / 100), rel=1e-12)
-
-
-def test_adaptive_penalty_by_hand():
-    check_adaptive_penalty(AdaptivePenalty(target=3.0))
-
-
-def test_proportional_controller_by_hand():
-    check_proportional_controller(ProportionalController(target=6.0, horizon=10_000.0))

@@ -9,7 +9,7 @@ import torch
 from rlviz.algorithms import DECOUPLED_PPO, GRPO, ICE_POP, SEQUENCE_MASK, TIS, TWO_ENGINES
 from rlviz.pieces.mismatch import FullWeight, MaskedWeight, TruncatedWeight, sequence_weight
 from rlviz.pieces.ratios import ratio_to_sampler, token_ratio
-from rlviz.pieces.surrogate import SequenceMask, unclipped
+from rlviz.pieces.surrogate import unclipped
 from rlviz.types import Batch
 
 LENGTHS = [[4, 2, 1], [3, 4, 2]]
@@ -147,21 +147,3 @@ def test_which_correction_is_right_on_average():
         errors[name] = float((gradient - true).norm() / true.norm())
     assert errors["response"] < 1e-12
     assert 0.01 < errors["capped"] < errors["none"] and 0.01 < errors["tokens"] < errors["none"], errors
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: TruncatedWeight(cap=0.0), "cap must be above 0 and finite; got 0"),
-        (lambda: TruncatedWeight(cap=math.inf), "cap must be above 0 and finite; got inf"),
-        (lambda: MaskedWeight(lowest=-1.0), "0 ≤ lowest ≤ 1 ≤ highest; got -1.0 and 5"),
-        (lambda: MaskedWeight(lowest=2.0), "0 ≤ lowest ≤ 1 ≤ highest; got 2.0 and 5"),
-        (lambda: MaskedWeight(highest=math.nan), "0 ≤ lowest ≤ 1 ≤ highest; got 0.5 and nan"),
-        (lambda: SequenceMask(delta=0.0), "delta must be above 0 and finite; got 0"),
-        (lambda: ICE_POP.with_parameters(highest=0.2), "0 ≤ lowest ≤ 1 ≤ highest; got 0.5 and 0.2"),
-        (lambda: TIS.advantages(torch.ones(1, 1), ONE, old_logp=torch.zeros(1, 1, 1)), "group_size must be at least 2"),
-    ],
-)
-def test_what_is_refused(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()

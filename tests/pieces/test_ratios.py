@@ -20,31 +20,19 @@ def check(ratio, first, first_slope):
     close(slope(lambda logp: ratio(logp, OLD, MASK) * PLACES, NEW), [[first_slope, [0.5, 0, 0, 0]]])
 
 
-def check_token_ratio(ratio):
-    """Assert r = π/π_old of the token; d r/d logp = r, in its own place."""
-    check(ratio, [4, 1, 0, 2], [4, 10, 0, 2000])
-
-
-def check_sequence_ratio(ratio):
-    """Assert s = ∛(4 · 1 · 2) = 2 on every token; d s/d logp = s/3 for each of the three: (1 + 10 + 1000) · 2/3 = 674."""
-    check(ratio, [2, 2, 0, 2], [674, 674, 0, 674])
-
-
-def check_sequence_token_ratio(ratio):
-    """Assert the value of the sequence ratio, 2, and d s_t/d logp_t = s = 2, in its own place."""
-    check(ratio, [2, 2, 0, 2], [2, 20, 0, 2000])
-
-
 def test_token_ratio_by_hand():
-    check_token_ratio(token_ratio)
+    """Assert r = π/π_old of the token; d r/d logp = r, in its own place."""
+    check(token_ratio, [4, 1, 0, 2], [4, 10, 0, 2000])
 
 
 def test_sequence_ratio_by_hand():
-    check_sequence_ratio(sequence_ratio)
+    """Assert s = ∛(4 · 1 · 2) = 2 on every token; d s/d logp = s/3 for each of the three: (1 + 10 + 1000) · 2/3 = 674."""
+    check(sequence_ratio, [2, 2, 0, 2], [674, 674, 0, 674])
 
 
 def test_sequence_token_ratio_by_hand():
-    check_sequence_token_ratio(sequence_token_ratio)
+    """Assert the value of the sequence ratio, 2, and d s_t/d logp_t = s = 2, in its own place."""
+    check(sequence_token_ratio, [2, 2, 0, 2], [2, 20, 0, 2000])
 
 
 @pytest.mark.parametrize(

@@ -12,37 +12,25 @@ OUTCOMES = double([[1, 1, 1], [0, 1, 0], [0, 0, 0], [1, 0, 1], [0.1, 0.1, 0.1]])
 DEAD = OUTCOMES[[0, 2, 4]]
 
 
-def check_keep_all(select):
-    """Assert every group once."""
-    assert select(OUTCOMES).tolist() == [0, 1, 2, 3, 4]
-
-
-def check_drop_all_equal(select):
-    """Assert the groups whose rewards differ, and none if there is none."""
-    assert select(OUTCOMES).tolist() == [1, 3]
-    assert select(DEAD).tolist() == []
-    assert select(double([[0.1, 0.1, 0.1]])).tolist() == []  # alone, their std is 1.7e-17
-
-
-def check_duplicate_informative(select):
-    """Assert P groups: each informative one once, then random informative ones, all of which come up; all if there is none."""
-    drawn = [select(OUTCOMES, torch.Generator().manual_seed(seed)).tolist() for seed in range(12)]
-    assert all(len(groups) == 5 and groups[:2] == [1, 3] for groups in drawn)
-    assert {g for groups in drawn for g in groups[2:]} == {1, 3}
-    assert len({tuple(groups) for groups in drawn}) > 2
-    assert select(DEAD, torch.Generator()).tolist() == [0, 1, 2]
-
-
 def test_keep_all_by_hand():
-    check_keep_all(keep_all)
+    """Assert every group once."""
+    assert keep_all(OUTCOMES).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_drop_all_equal_by_hand():
-    check_drop_all_equal(drop_all_equal)
+    """Assert the groups whose rewards differ, and none if there is none."""
+    assert drop_all_equal(OUTCOMES).tolist() == [1, 3]
+    assert drop_all_equal(DEAD).tolist() == []
+    assert drop_all_equal(double([[0.1, 0.1, 0.1]])).tolist() == []  # alone, their std is 1.7e-17
 
 
 def test_duplicate_informative_by_hand():
-    check_duplicate_informative(duplicate_informative)
+    """Assert P groups: each informative one once, then random informative ones, all of which come up; all if there is none."""
+    drawn = [duplicate_informative(OUTCOMES, torch.Generator().manual_seed(seed)).tolist() for seed in range(12)]
+    assert all(len(groups) == 5 and groups[:2] == [1, 3] for groups in drawn)
+    assert {g for groups in drawn for g in groups[2:]} == {1, 3}
+    assert len({tuple(groups) for groups in drawn}) > 2
+    assert duplicate_informative(DEAD, torch.Generator()).tolist() == [0, 1, 2]
 
 
 @seeds()

@@ -9,8 +9,9 @@ from tests.pieces.tensors import close, double
 LENGTHS = [1, 12, 13, 14, 16, 17, 100]
 
 
-def check_weighted_rules(shape):
+def test_weighted_rules_by_hand():
     """Assert .9 correct + .1 well-formed, whatever other rewards there were."""
+    shape = WeightedRules()
     correct, well_formed = double([[1, 1, 0, 0]]), double([[1, 0, 1, 0]])
     got = shape(double([[5, 5, 5, 5]]), torch.tensor([[1, 2, 3, 4]]), correct, well_formed)
     close(got, [[1, 0.9, 0.1, 0]])
@@ -21,25 +22,19 @@ def punishment(shape):
     return (shape(rewards, torch.tensor([LENGTHS])) - rewards)[0].tolist()
 
 
-def check_soft_overlong_punishment(shape):
+def test_soft_overlong_punishment_by_hand():
     """Assert what is added at max_length 16, cache 4: 0 up to 12 tokens, −1/4 at 13, −2/4 at 14, −1 at 16 and beyond."""
+    shape = SoftOverlongPunishment(max_length=16, cache=4)
     assert punishment(shape) == [0, 0, -1 / 4, -1 / 2, -1, -1, -1]
 
 
-def check_overlong_filter(shape):
+def test_overlong_filter_by_hand():
     """Assert that the truncated second response leaves the mask and no reward changes."""
+    shape = OverlongFilter()
     mask = double([[[1, 1, 0], [1, 0, 1], [0, 1, 0]]]).bool()
     truncated = torch.tensor([[False, True, False]])
     assert shape.loss_mask(mask, truncated).int().tolist() == [[[1, 1, 0], [0, 0, 0], [0, 1, 0]]]
     close(shape(double([[1, 2, 3]]), torch.tensor([[2, 2, 1]])), [[1, 2, 3]])
-
-
-def test_weighted_rules_by_hand():
-    check_weighted_rules(WeightedRules())
-
-
-def test_soft_overlong_punishment_by_hand():
-    check_soft_overlong_punishment(SoftOverlongPunishment(max_length=16, cache=4))
 
 
 @pytest.mark.parametrize(
@@ -65,29 +60,16 @@ def test_thirds_are_float64():
     close(got, [[-1 / 3, -2 / 3]])
 
 
-def test_overlong_filter_by_hand():
-    check_overlong_filter(OverlongFilter())
-
-
-def check_length_cost(shape):
-    """Assert 1 − 4/8, 0 − 0/8, −½ − 8/8, at an eighth a token."""
-    close(shape(double([[1, 0, -0.5]]), torch.tensor([[4, 0, 8]])), [[0.5, 0, -1.5]])
-
-
 def test_length_cost_by_hand():
-    check_length_cost(LengthCost(per_token=0.125))
+    """Assert 1 − 4/8, 0 − 0/8, −½ − 8/8, at an eighth a token."""
+    shape = LengthCost(per_token=0.125)
+    close(shape(double([[1, 0, -0.5]]), torch.tensor([[4, 0, 8]])), [[0.5, 0, -1.5]])
 
 
 def test_length_cost_changes_no_order_among_responses_of_one_length():
     # advantages of 3, 1, 2 with a tenth of 7 tokens taken off each: the mean falls with them, 2.3, 0.3, 1.3 have mean 1.3
     shaped = LengthCost(per_token=0.1)(double([[3, 1, 2]]), torch.tensor([[7, 7, 7]]))
     close(shaped - shaped.mean(), [[1, -1, 0]])
-
-
-@pytest.mark.parametrize("per_token", [0.0, -0.1, math.inf, math.nan])
-def test_a_length_cost_out_of_range_is_refused(per_token):
-    with pytest.raises(ValueError, match=r"per_token must be above 0 and finite; got "):
-        LengthCost(per_token=per_token)
 
 
 def test_length_cost_says_what_it_takes():

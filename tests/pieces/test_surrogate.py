@@ -50,44 +50,24 @@ def check(surrogate, by_hand, limits=(LOWER, UPPER)):
         assert slope(surrogate, r, *others).item() == pytest.approx(expected, abs=1e-12), (ratio, advantage)
 
 
-def check_pessimistic(surrogate):
+def test_the_four_quadrants_by_hand():
     """Assert the hand-worked values and slopes of the surrogate with limits."""
-    check(surrogate, BY_HAND)
-    check(surrogate, ELSEWHERE_BY_HAND, (0.9, 1.5))
+    check(pessimistic, BY_HAND)
+    check(pessimistic, ELSEWHERE_BY_HAND, (0.9, 1.5))
     # two tokens with limits of their own: 1.1 · 2 is below 1.2 · 2, and 1.05 · 2 below 1.1 · 2
-    both = surrogate(double([1.1, 1.1]), double([2, 2]), double([0.8, 0.7]), double([1.2, 1.05]))
+    both = pessimistic(double([1.1, 1.1]), double([2, 2]), double([0.8, 0.7]), double([1.2, 1.05]))
     assert both.tolist() == pytest.approx([2.2, 2.1], abs=1e-12)
 
 
-def check_dual_clip(surrogate):
+def test_dual_clip_by_hand():
     """Assert the hand-worked values and slopes of the surrogate with a dual clip at c = 3."""
+    surrogate = DualClip(c=3.0)
     check(surrogate, DUAL_BY_HAND)
 
 
-def check_unclipped(surrogate):
-    """Assert J = r · A everywhere, slope A."""
-    check(surrogate, UNCLIPPED_BY_HAND)
-
-
-def check_is_clipped(is_clipped):
-    """Assert low, high, dual: the cut rows of DUAL_BY_HAND with A ≠ 0."""
-    ratio, advantages = (double(column) for column in zip(*DUAL_BY_HAND, strict=True))
-    limits = torch.full_like(ratio, LOWER), torch.full_like(ratio, UPPER)
-    cuts = is_clipped(DualClip(c=3.0), ratio, advantages, *limits)
-    where = [{at for at, is_cut in zip(DUAL_BY_HAND, cut.tolist(), strict=True) if is_cut} for cut in cuts]
-    assert where == [{(0.5, -2.0)}, {(1.5, 2.0), (4.0, 2.0)}, {(4.0, -2.0)}]
-
-
-def test_the_four_quadrants_by_hand():
-    check_pessimistic(pessimistic)
-
-
-def test_dual_clip_by_hand():
-    check_dual_clip(DualClip(c=3.0))
-
-
 def test_unclipped_by_hand():
-    check_unclipped(unclipped)
+    """Assert J = r · A everywhere, slope A."""
+    check(unclipped, UNCLIPPED_BY_HAND)
 
 
 def test_a_gamma_weight_by_hand():
@@ -115,8 +95,15 @@ def test_a_gamma_weight_is_a_at_ratio_1_and_nothing_far_away():
             close(got, torch.full((1, 2), slope_there, dtype=torch.double))
 
 
-def test_low_high_and_dual_by_hand():
-    check_is_clipped(is_clipped)
+@pytest.mark.parametrize("gradients", [True, False])
+def test_low_high_and_dual_by_hand(gradients):
+    """The cut rows of DUAL_BY_HAND with A ≠ 0, also where gradients are off."""
+    ratio, advantages = (double(column) for column in zip(*DUAL_BY_HAND, strict=True))
+    limits = torch.full_like(ratio, LOWER), torch.full_like(ratio, UPPER)
+    with torch.set_grad_enabled(gradients):
+        cuts = is_clipped(DualClip(c=3.0), ratio, advantages, *limits)
+    where = [{at for at, is_cut in zip(DUAL_BY_HAND, cut.tolist(), strict=True) if is_cut} for cut in cuts]
+    assert where == [{(0.5, -2.0)}, {(1.5, 2.0), (4.0, 2.0)}, {(4.0, -2.0)}]
 
 
 @settings(max_examples=50, deadline=None)
@@ -169,8 +156,3 @@ def test_a_surrogate_without_a_gradient_is_cut_wherever_a_token_counts():
         lambda r, a, lower, upper: a.clone().requires_grad_() * 2,
     ):
         assert [cut.tolist() for cut in is_clipped(nothing, r, a, limits, limits)] == expected
-
-
-def test_clipping_is_asked_also_where_gradients_are_off():
-    with torch.no_grad():
-        check_is_clipped(is_clipped)

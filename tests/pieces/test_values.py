@@ -18,22 +18,19 @@ VALUE_LOSS = {
 }
 
 
-def check_value_loss(value_loss):
+def test_value_loss_by_hand():
     """Assert the hand-worked values and slopes at eps_value = .2."""
+    value_loss = ClippedValueLoss(eps_value=0.2)
     values, old_values, returns = (double(column) for column in zip(*VALUE_LOSS, strict=True))
     losses, slopes = zip(*VALUE_LOSS.values(), strict=True)
     close(value_loss(values, old_values, returns), losses)
     close(slope(value_loss, values, old_values, returns), slopes)
 
 
-def check_entropy(entropy):
+def test_entropy_by_hand():
     """Assert −Σ p log p: ln 4 of four equals, ½ ln 2 + ¼ ln 4 · 2 of ½ ¼ ¼ 0, and 0 of certainty."""
     p = double([[0.25] * 4, [0.5, 0.25, 0.25, 0], [1, 0, 0, 0]])
     close(entropy(p.log()), [math.log(4), 1.5 * math.log(2), 0])
-
-
-def test_value_loss_by_hand():
-    check_value_loss(ClippedValueLoss(eps_value=0.2))
 
 
 @seeds()
@@ -43,10 +40,6 @@ def test_value_loss_is_the_slow_one_and_without_limit_half_the_square(seed):
     expected = [slow.value_loss(*row) for row in zip(*(c.tolist() for c in columns), strict=True)]
     close(ClippedValueLoss()(*columns), expected)
     close(ClippedValueLoss(eps_value=math.inf)(*columns), (columns[0] - columns[2]).square() / 2)
-
-
-def test_entropy_by_hand():
-    check_entropy(entropy)
 
 
 def test_entropy_of_an_impossible_token_has_a_finite_slope():

@@ -25,6 +25,7 @@ from rlviz.algorithms import (
 )
 from rlviz.algorithms.describe import from_json, to_json
 from rlviz.pieces.advantages import (
+    BestOfK,
     GroupAdvantage,
     LeaveOneOut,
     LengthWeighted,
@@ -33,10 +34,11 @@ from rlviz.pieces.advantages import (
     PromptHistory,
     SmoothStandardization,
     StandardizedApart,
+    pass_at_k,
 )
 from rlviz.pieces.bounds import FixedBounds
 from rlviz.pieces.kl import AdaptivePenalty, KLInReward, k3
-from rlviz.pieces.shaping import SoftOverlongPunishment
+from rlviz.pieces.mismatch import MaskedWeight
 from rlviz.types import Batch
 from tests.refusals.row import table
 
@@ -163,8 +165,8 @@ replace(PPO, controller=AdaptivePenalty)
     → TypeError: controller must be a function of 3 arguments (beta, kl, count) or a built piece…
 replace(PPO, value_loss=lambda values: values)
     → TypeError: value_loss must take 3 arguments (values, old_values, returns)…; <lambda> does not: …
-replace(PPO, value_weight=-0.5) → value_weight must be 0 or above; got -0.5
-replace(PPO, entropy_weight=math.inf) → entropy_weight must be 0 or above; got inf
+replace(PPO, value_weight=-0.5) → value_weight must be at least 0 and finite; got -0.5
+replace(PPO, entropy_weight=math.inf) → entropy_weight must be at least 0 and finite; got inf
 replace(SIMPO, reward=lambda logp, tokens: logp)
     → TypeError: reward must take 1 argument (logp), and may ask for ref_logp, lengths; <lambda> does not: …
 replace(SIMPO, pair_loss=lambda chosen: chosen)
@@ -214,10 +216,14 @@ ProcessAdvantage()(torch.zeros(3, 1, 4), torch.ones(3, 1, 4, dtype=torch.bool))
     → group_size must be at least 2: one response has no group to be compared with; got 1
 MeanScaled()(torch.tensor([[-1.0, 0.0]])) → rewards must have a mean above 0 in each group; got -0.5
 StandardizedApart(answer=0.0, format=0.0) → answer and format must not both be 0: then nothing is rewarded
-SoftOverlongPunishment(max_length=16, cache=17)
-    → cache must be above 0 and at most max_length (16): punishment starts at max_length − cache tokens; got
-    17
+DAPO.with_parameters(cache=⟨0 | 17⟩) → cache must be above 0 and at most max_length (16): …; got ⟨⟩
 DAPO.with_parameters(max_rounds=0) → max_rounds must be at least 1; got 0
+MaskedWeight(lowest=⟨-1.0 | 2.0⟩)
+    → lowest and highest must be finite, with 0 ≤ lowest ≤ 1 ≤ highest; got ⟨⟩ and 5.0
+MaskedWeight(highest=⟨0.2 | math.nan | math.inf⟩)
+    → lowest and highest must be finite, with 0 ≤ lowest ≤ 1 ≤ highest; got 0.5 and …
+BestOfK(4)(torch.zeros(3, 1)) → group_size must be at least 2: one response has no group to be compared with; got 1
+pass_at_k(torch.tensor(1), 3, 4) → k must be at least 1 and at most the number of samples, 3; got 4
 # inputs that are not there
 GRPO.loss(LOGP, Batch(LOGP, LOGP, MASK)) → GRPO's kl, …, needs ref_logp; got None
 GRPO_PROCESS.advantages(LOGP, MASK) → GRPO (process)'s advantage, …, needs step_ends; got None

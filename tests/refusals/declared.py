@@ -19,7 +19,8 @@ from rlviz.cli import train as options
 from rlviz.page.picture import Choice, Slider
 from rlviz.pictures.catalogue import EXPLORERS, find_explorer
 from rlviz.pictures.idea import Explorer, Idea
-from rlviz.settings import LARGEST, SEEDS, Declaration, declarations
+from rlviz.ranges import SEEDS, Limits, ranges
+from rlviz.settings import LARGEST, Declaration, declarations
 from rlviz.study import regime
 from rlviz.training import train
 from small_models.checks import annotations_of
@@ -36,7 +37,7 @@ NO_NUMBERS = (
     ({}, "{}"),
     (1j, "a value of type complex"),
     (None, "None"),
-)
+)  # each parameter is given one of these, in turn
 INFINITE = (math.nan, math.inf, -math.inf)
 
 
@@ -52,6 +53,24 @@ def words(annotation: Any) -> str:
     return " or ".join(ALIKE[part] for part in parts(annotation))
 
 
+def wrong(annotation: Any, place: int) -> tuple[Any, str]:
+    """Return a value that an annotation of a number does not let in, another one at each place, and how it is shown."""
+    lets_in = tuple(kind for kind in (str, type(None)) if kind in parts(annotation))
+    others = [each for each in NO_NUMBERS if not isinstance(each[0], lets_in)]
+    return others[place % len(others)]
+
+
+def outside(name: str, declared: Limits) -> Iterator[tuple[Any, str]]:
+    """Give the values beside the limits of a range, with what is said of them."""
+    reason = f" ({declared.reason})" if declared.reason else ""
+    for each, limit in declared.limits.items():
+        if limit != SEEDS:  # refused as what torch does not take
+            value = limit + BEYOND[each]
+            yield value, f"{name} must be {declared.range}{reason}; got {value}"
+    if declared.finite:
+        yield math.inf, f"{name} must be {declared.range}{reason}; got inf"
+
+
 # --- settings ---
 
 
@@ -65,35 +84,27 @@ def kinds_in(module: Any) -> list[type]:
     ]
 
 
-def of_setting(kind: type, name: str, declaration: Declaration) -> Iterator[tuple[Any, str]]:
+def of_setting(kind: type, name: str, declaration: Declaration, place: int) -> Iterator[tuple[Any, str]]:
     """Give values that a setting cannot have, each with what is said of it."""
     annotation = annotations_of(kind)[name]
-    numbers = [part for part in parts(annotation) if part in (int, float)]
-    for value, shown in NO_NUMBERS:
-        if not (isinstance(value, str) and str in parts(annotation)) and not (
-            value is None and type(None) in parts(annotation)
-        ):
-            yield value, f"{name} must be {words(annotation)}; got {shown}"
-    if int in numbers:
+    value, shown = wrong(annotation, place)
+    yield value, f"{name} must be {words(annotation)}; got {shown}"
+    if int in parts(annotation):
         yield 4.5, f"{name} must be {words(annotation)}; got 4.5"
         if "below" not in declaration.limits:
             yield LARGEST, f"{name} must be below 1,000,000,000; got 1000000000"
-    if float in numbers:
-        yield from ((value, f"{name} must be finite; got {value}") for value in INFINITE)
-    reason = f" ({declaration.reason})" if declaration.reason else ""
-    limits = {each: "2**63" if limit == SEEDS else limit for each, limit in declaration.limits.items()}
-    allowed = " and ".join(f"{each} {limit}" for each, limit in limits.items())
-    for each, limit in declaration.limits.items():
-        if limit != SEEDS:  # refused as what torch does not take
-            yield limit + BEYOND[each], f"{name} must be {allowed}{reason}; got {limit + BEYOND[each]}"
+    if float in parts(annotation):
+        value = INFINITE[place % len(INFINITE)]
+        yield value, f"{name} must be finite; got {value}"
+    yield from outside(name, declaration)
 
 
 SETTINGS = [kind for module in (settings, regime, options) for kind in kinds_in(module)]
 OF_SETTINGS = [
     Row(partial(kind, **{name: value}), says)
     for kind in SETTINGS
-    for name, declaration in declarations(kind).items()
-    for value, says in of_setting(kind, name, declaration)
+    for place, (name, declaration) in enumerate(declarations(kind).items())
+    for value, says in of_setting(kind, name, declaration, place)
 ]
 
 # --- pieces ---
@@ -124,22 +135,24 @@ def built(piece: type, name: str, value: Any) -> None:
     made.__post_init__()
 
 
-def of_parameter(piece: type, name: str) -> Iterator[tuple[Any, str]]:
+def of_parameter(piece: type, name: str, place: int) -> Iterator[tuple[Any, str]]:
     """Give values that a parameter cannot have, each with what is said of it."""
     annotation = annotations_of(piece)[name]
     if all(part in (int, float) for part in parts(annotation)):
-        yield from ((value, f"{name} must be {words(annotation)}; got {shown}") for value, shown in NO_NUMBERS)
+        value, shown = wrong(annotation, place)
+        yield value, f"{name} must be {words(annotation)}; got {shown}"
     if annotation is float:
         yield math.nan, f"{name}… must …nan…"
     if typing.get_origin(annotation) is Literal:
         yield "another", f"{name} must be one of {', '.join(map(str, typing.get_args(annotation)))}; got 'another'"
+    if name in ranges(piece):
+        yield from outside(name, ranges(piece)[name])
 
 
 OF_PIECES = [
-    Row(partial(built, piece, field.name, value), f"…{says}")
-    for piece in pieces()
-    for field in fields(piece)
-    for value, says in of_parameter(piece, field.name)
+    Row(partial(built, piece, name, value), f"…{says}")
+    for place, (piece, name) in enumerate((piece, field.name) for piece in pieces() for field in fields(piece))
+    for value, says in of_parameter(piece, name, place)
 ]
 
 # --- algorithms ---
@@ -153,19 +166,21 @@ def alone(algorithm: Any) -> Any:
     return train("chain", algorithm, replace(SHORT, group_size=1), reference="chain-rare")
 
 
+# what an algorithm refuses is the same for all of its kind, and the slots of each kind are other ones
+OF_EACH_KIND = list({type(algorithm): algorithm for algorithm in FAMILY}.values())
 OF_ALGORITHMS = [
     *of(
         with_slot,
         *(
             ((algorithm, slot), f"{slot} must take … argument… (…)…; <lambda> does not: …")
-            for algorithm in FAMILY
+            for algorithm in OF_EACH_KIND
             for slot in getattr(algorithm, "protocols", ("reward", "pair_loss"))
         ),
         error="TypeError",
     ),
     *of(
         lambda algorithm: algorithm.with_parameters(no_such=1),
-        *(((algorithm,), f"{algorithm.name} has no parameter 'no_such'; its pieces have …") for algorithm in FAMILY),
+        *(((each,), f"{each.name} has no parameter 'no_such'; its pieces have …") for each in OF_EACH_KIND),
     ),
     *of(
         alone,
@@ -178,12 +193,9 @@ OF_ALGORITHMS = [
     *of(
         lambda algorithm: replace(algorithm, bounds=lambda old_logp: (1.2, 0.8)),
         *(
-            (
-                (algorithm,),
-                f"{algorithm.name}'s bounds, <lambda>, must give limits with lower ≤ upper; … got 1.2 and 0.8",
-            )
-            for algorithm in FAMILY
-            if isinstance(algorithm, PolicyGradient)
+            ((each,), f"{each.name}'s bounds, <lambda>, must give limits with lower ≤ upper; … got 1.2 and 0.8")
+            for each in OF_EACH_KIND
+            if isinstance(each, PolicyGradient)
         ),
     ),
 ]
@@ -195,7 +207,7 @@ def explored(idea: Idea, name: str, value: Any) -> Explorer:
     return Explorer(idea, {name: value})
 
 
-def of_control(idea: Idea, name: str, control: Slider | Choice) -> Iterator[tuple[Any, str]]:
+def of_control(idea: Idea, name: str, control: Slider | Choice, place: int) -> Iterator[tuple[Any, str]]:
     """Give values that a control cannot have, each with what is said of it."""
     if isinstance(control, Choice):
         if name != "algorithm":
@@ -207,8 +219,7 @@ def of_control(idea: Idea, name: str, control: Slider | Choice) -> Iterator[tupl
     own = idea.algorithms is not None and name in idea.algorithms.parameters
     if own and name not in idea.algorithms.own(idea.algorithms.first):
         return  # a parameter of other algorithms
-    yield "much", f"{name} must be …; got 'much'"
-    yield math.inf, f"{name} must be …; got inf"
+    yield [("much", f"{name} must be …; got 'much'"), (math.inf, f"{name} must be …; got inf")][place % 2]
     if own:  # its range is the piece's
         yield -1000.0, f"…{name}… must …; got -1000.0…"
         return
@@ -225,9 +236,9 @@ IDEAS = [find_explorer(name).idea for name in EXPLORERS]
 OF_SLIDERS = [
     Row(partial(explored, idea, name, value), says)
     for idea in IDEAS
-    for name, control in idea.controls.items()
+    for place, (name, control) in enumerate(idea.controls.items())
     if isinstance(control, Slider | Choice)
-    for value, says in of_control(idea, name, control)
+    for value, says in of_control(idea, name, control, place)
 ] + [Row(partial(explored, idea, "no_such", 1), "'no_such' is no argument; …", "TypeError") for idea in IDEAS]
 
 ROWS = OF_SETTINGS + OF_PIECES + OF_ALGORITHMS + OF_SLIDERS
