@@ -131,8 +131,8 @@ def unlabelled(lesson: str) -> None:
     display({"text/plain": text, "text/html": joined(element("p", "Which setting made this run?"), choices)}, raw=True)
 
 
-def judge_bug(lesson: str, line: int, does: str) -> Verdict:
-    """Judge which line is to blame and what it does."""
+def judge_bug(lesson: str, *, line: int, does: str) -> Verdict:
+    """Check an answer to `show_bug(lesson)`: the line to blame, from 1, and which of the printed choices it does."""
     bug = bug_of(lesson)
     count = len(bug.source.splitlines())
     if not isinstance(line, int) or not 1 <= line <= count:
@@ -155,7 +155,7 @@ def judge_bug(lesson: str, line: int, does: str) -> Verdict:
 
 
 def judge_unlabelled(lesson: str, answer: str) -> Verdict:
-    """Judge which setting made the run."""
+    """Check which of the printed settings made the run of `unlabelled(lesson)`."""
     run = run_of(lesson)
     if answer not in run.choices:
         return _choose("the answer", run.choices)
