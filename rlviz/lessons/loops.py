@@ -21,6 +21,7 @@ from small_models.tasks import Chain, Task
 SUCCESS = (0.9, 0.3, 0.3, 0.3)  # of the table's actions: the start is right .45 of the time
 TABLE_STEPS, SEEDS = 40, 8
 STEPS, PROMPTS, GROUP = 12, 16, 8
+TASK = Chain()  # one for all checks: its prompts are split when they are first asked for, which takes half a second
 
 
 def reinforce(success: Tensor, steps: int, seed: int) -> Tensor:
@@ -133,7 +134,7 @@ def _curve(got: Any) -> Tensor | str:
 
 @dataclass
 class _Watched:
-    """A policy in a student's loop: what the loss was given, which ends it where it is wrong, and what gradients and weights did."""
+    """A policy in a student's loop: what the loss was given, which ends it where it is wrong; what gradients and weights did."""
 
     policy: Policy
     loss: Loss
@@ -201,10 +202,10 @@ def _given(logp: Tensor, old_logp: Tensor, rewards: Tensor, mask: Tensor) -> str
 
 def grpo_loop(student: Callable[..., Any]) -> Verdict:
     """Check (policy, task, loss, steps, seed), which trains a policy in place, with a loss as `check.assembly` takes it."""
-    policy, task = load_policy("chain"), Chain()
+    policy = load_policy("chain")
     watched = _Watched(policy, whole_loss(replace(GRPO, kl=None)))
     try:
-        student(policy, task, watched, STEPS, 0)
+        student(policy, TASK, watched, STEPS, 0)
     except Exception as error:
         return Verdict(False, watched.says or broke_off(error))
     watched.step_over()
@@ -223,7 +224,7 @@ def grpo_loop(student: Callable[..., Any]) -> Verdict:
     for is_so, says in wrong:
         if is_so:
             return Verdict(False, says)
-    start, end = (evaluate(one, task).accuracy for one in (load_policy("chain"), policy))
+    start, end = (evaluate(one, TASK).accuracy for one in (load_policy("chain"), policy))
     if end < start - 0.03:
         return Verdict(False, f"accuracy falls from {start:.2f} to {end:.2f}: the loss is minimised, as it is.")
     if end < start + 0.05:
