@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -24,7 +25,7 @@ from rlviz.pieces.surrogate import unclipped
 from rlviz.runs import diagnose, import_run
 from rlviz.runs.learning import plot_bands, plot_learning_curves, plot_metrics
 from rlviz.tabular import TableTask, train_table
-from rlviz.training import RunFolder, TrainSettings, default_settings, history, train
+from rlviz.training import RunFolder, default_settings, history, train
 
 Limits = tuple[float | None, float | None]
 UP: Limits = (0, None)
@@ -55,6 +56,11 @@ def unlabelled(table: str) -> Callable[[Callable[[], Figure]], Callable[[], Figu
     return noted
 
 
+def _history(algorithm: Any, settings: Mapping[str, Any]) -> pd.DataFrame:
+    """Train the warm start of `chain`; return what was measured, a row a step."""
+    return history(list(train("chain", algorithm, default_settings(algorithm, **settings))))
+
+
 def _trained(
     algorithm: Any,
     settings: Mapping[str, Any],
@@ -62,8 +68,8 @@ def _trained(
     width: float = 14,
     x: str = "step",
 ) -> Figure:
-    """Train the warm start of `chain`, and draw its history. panels: title, unit, column (or columns with words), limits."""
-    run = history(list(train("chain", algorithm, default_settings(algorithm, **settings))))
+    """Train, and draw the history. panels: title, unit, column (or columns with words), limits."""
+    run = _history(algorithm, settings)
     run["clipped"] = run.get("clip_fraction_low", 0) + run.get("clip_fraction_high", 0)
     figure = new_figure(width, 4.2)
     for ax, (title, unit, columns, limits) in zip(figure.subplots(1, len(panels)), panels, strict=True):
@@ -407,8 +413,9 @@ take_it_home: the log of a run that disappoints, as TRL writes it
   what is longer than the limit can never be sampled, however many steps.
 """)
 def cut_short() -> Figure:
-    settings = TrainSettings(steps=24, num_prompts=8, lr_warmup_steps=2, max_new_tokens=5, **QUIET)
-    run = history(list(train("chain", GRPO.without_kl(), settings)))
+    run = _history(
+        GRPO.without_kl(), {"steps": 24, "num_prompts": 8, "lr_warmup_steps": 2, "max_new_tokens": 5, **QUIET}
+    )
     rows = run[list(LOGGED)].rename(columns=LOGGED).to_dict("records")
     with tempfile.TemporaryDirectory() as folder:
         log, back = Path(folder) / "trainer_state.json", Path(folder) / "back"
