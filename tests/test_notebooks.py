@@ -7,7 +7,7 @@ import io
 import json
 import re
 import runpy
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import nbformat
@@ -24,6 +24,16 @@ TOOL = runpy.run_path(str(ROOT / ".ci" / "notebooks.py"))
 NOTEBOOKS = sorted((ROOT / "notebooks").rglob("[0-9]*.ipynb"))
 LESSONS = [path for path in NOTEBOOKS if path.parent.name == "notebooks"]
 MEGABYTES = 6  # of all lessons and solutions with their outputs
+EACH_LESSON = pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.name)
+
+
+@cache
+def cells(path):
+    return nbformat.read(path, as_version=4).cells
+
+
+def sources(path, kind):
+    return [cell.source for cell in cells(path) if cell.cell_type == kind]
 
 
 def as_saved(image: Image.Image) -> str:
@@ -46,51 +56,41 @@ def test_committed_notebooks_are_small():
     assert sum(path.stat().st_size for path in NOTEBOOKS) <= MEGABYTES * 1e6
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in NOTEBOOKS if path.parent.name != "solutions"], ids=lambda path: path.name
-)
-def test_notebooks_take_their_formulas_from_the_library(path):
-    for cell in nbformat.read(path, as_version=4).cells:
-        if cell.cell_type == "code":
-            source = "\n".join(line for line in cell.source.splitlines() if not line.startswith("%"))
-            calls = {ast.unparse(node.func) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)}
-            assert not calls & {"torch.clamp", "torch.min", "torch.minimum", "torch.exp"}, cell.source
+@EACH_LESSON
+def test_lessons_take_their_formulas_from_the_library(path):
+    for source in sources(path, "code"):
+        tree = ast.parse("\n".join(line for line in source.splitlines() if not line.startswith("%")))
+        calls = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+        assert not calls & {"torch.clamp", "torch.min", "torch.minimum", "torch.exp"}, source
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in NOTEBOOKS if path.parent.name == "solutions"], ids=lambda path: path.name
-)
-def test_solutions_belong_to_a_lesson_and_assert_that_they_pass(path):
-    assert (path.parent.parent / path.name).exists()
-    source = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells)
+@EACH_LESSON
+def test_solutions_answer_every_exercise_of_their_lesson_and_assert_that_they_pass(path):
+    """By what `rlviz grade` calls an exercise; a design and a transfer question have no check."""
+    solution = path.parent / "solutions" / path.name
+    asked, answered = ({key_of(call) for cell in cells(one) for call in exercises_of(cell)} for one in (path, solution))
+    assert asked and asked <= answered
+    source = "\n".join(sources(solution, "code"))
     assert len(re.findall(r"^verdict = check\.", source, re.M)) == source.count("assert verdict.passed") > 0
 
 
-@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.name)
-def test_solutions_answer_every_exercise_of_their_lesson(path):
-    """By what `rlviz grade` calls an exercise; a design and a transfer question have no check."""
-    lesson, solution = (nbformat.read(file, as_version=4) for file in (path, path.parent / "solutions" / path.name))
-    asked, answered = (
-        {key_of(call) for cell in one.cells for call in exercises_of(cell)} for one in (lesson, solution)
-    )
-    assert asked and asked <= answered
+def test_every_solution_has_its_lesson():
+    assert {path.name for path in NOTEBOOKS if path.parent.name == "solutions"} == {path.name for path in LESSONS}
 
 
-@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.name)
+@EACH_LESSON
 def test_a_lesson_is_short(path):
     """1,400 words of text in sight (signs alone are none), 2,050 with what is folded, and 150 lines of code."""
-    cells = nbformat.read(path, as_version=4).cells
-    text = "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
-    code = [line for cell in cells if cell.cell_type == "code" for line in cell.source.splitlines()]
+    text = "\n\n".join(sources(path, "markdown"))
     for most, read in ((1400, re.sub(r"<details>.*?</details>", "", text, flags=re.S)), (2050, text)):
         assert sum(any(letter.isalnum() for letter in word) for word in read.split()) <= most
-    assert sum(bool(line.strip()) for line in code) <= 150
+    assert sum(bool(line.strip()) for source in sources(path, "code") for line in source.splitlines()) <= 150
 
 
-@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.name)
+@EACH_LESSON
 def test_a_lesson_begins_and_ends_with_its_one_idea(path):
     """A question, the picture that answers it, in a section that there is, and a sentence to remember, which the end repeats."""
-    text = "\n\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown")
+    text = "\n\n".join(sources(path, "markdown"))
     head = re.search(
         r"^# .*\n\n> \*\*Question\.\*\* .+\n>\n> \*\*Picture\.\*\* (.+)\n>\n> \*\*Remember\.\*\* (.+)\n", text
     )
@@ -185,7 +185,7 @@ def test_errors_and_missing_outputs_are_found(tmp_path):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_saved_explorers_hold_the_programs_of_today(path):
     """Else `python .ci/notebooks.py run FILE`: the script that `clean` puts there may not know what an older program asks for."""
-    for cell in nbformat.read(path, as_version=4).cells:
+    for cell in cells(path):
         for output in cell.get("outputs", ()):
             for _, packed in STARTED.findall(output.get("data", {}).get("text/html", "")):
                 given = json.loads(gzip.decompress(base64.b64decode(packed)))

@@ -1,7 +1,6 @@
 """Numbers and rules that the course's prose states are what the library computes, and what its committed outputs print."""
 
 import ast
-import inspect
 import re
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import torch
 
 from rlviz import GRPO, GSPO
 from rlviz.algorithms import ALGORITHMS
-from rlviz.lessons.puzzles import start_here
+from rlviz.lessons.puzzles import run_of
 from rlviz.pictures import explore_overlong
 from rlviz.pieces.shaping import SoftOverlongPunishment
 from tests.private_words import PRIVATE
@@ -111,9 +110,10 @@ def test_lesson_00_says_how_much_was_chosen_and_how_much_sharpened():
 
 
 def test_dead_groups_of_two_in_lesson_00():
-    success = float(re.search(r"for p = (\.\d+)", inspect.getsource(start_here))[1])
+    run = run_of("start_here")
+    success = float(re.search(r"for p = (\.\d+)", run.why[run.does])[1])
     dead = f"{success**2 + (1 - success) ** 2:.2f}".lstrip("0")
-    assert f"for p = .34: {dead}." in start_here.RUN.why[start_here.RUN.does]
+    assert f"for p = .34: {dead}." in run.why[run.does]
     solution = nbformat.read(COURSE / "solutions/00_start_here.ipynb", 4).cells
     assert f"for p = .34: {dead}." in str([cell.get("outputs") for cell in solution])
 
@@ -149,13 +149,12 @@ def prose():
 
 
 def test_no_text_has_words_that_only_their_author_understands():
-    patterns = {re.compile(rf"(?<!\w)(?:{words})(?!\w)", re.I): instead for words, instead in PRIVATE.items()}
+    private = re.compile(rf"(?<!\w)(?:{'|'.join(PRIVATE)})(?!\w)", re.I)
     texts = [(file, place, " ".join(text.split())) for file, place, text in prose()]
     assert len({file for file, _, _ in texts}) > 200  # lessons, solutions, teaching, the library
     found = [
-        f"{file.relative_to(ROOT)}, {place}: …{text[max(0, one.start() - 40) : one.end() + 40]}… write: {instead}"
+        f"{file.relative_to(ROOT)}, {place}: …{text[max(0, one.start() - 40) : one.end() + 40]}… (see tests/private_words.py)"
         for file, place, text in texts
-        for pattern, instead in patterns.items()
-        for one in pattern.finditer(text)
+        for one in private.finditer(text)
     ]
     assert found == []

@@ -49,9 +49,10 @@ def whole_loss(algorithm: GroupPolicyGradient) -> Loss:
 
 
 def judge_assembly(student: Loss, algorithm: GroupPolicyGradient) -> Verdict:
-    """Compare a student's loss with the algorithm's, by value and by its gradient on logp.
+    """Check (logp, old_logp, ref_logp [P, G, T], rewards [P, G], mask) → an algorithm's whole loss, which is minimised.
 
-    Raises ValueError for an algorithm whose loss needs more than these five tensors.
+    Compared by value and by its gradient on logp; a slip is named by the slot of which a change makes the same loss. Raises
+    ValueError for an algorithm whose loss needs more than these five tensors.
     """
     if not isinstance(algorithm, GroupPolicyGradient):
         raise ValueError(

@@ -165,63 +165,49 @@ def dynamic_bounds_piece(q: Tensor, eps_low: Tensor, eps_high: Tensor, max_ratio
   → return (1 - eps_low / q).clamp(min=0), torch.minimum(1 + eps_high / q, max_ratio)
   you solved |r − 1| · q ≤ eps: the change is weighed by the new probability r · q, which makes the equation quadratic.
 * old probability forgotten in the lower limit: eps_low / q → eps_low
-  the upper limit is right. In the lower one the old probability is missing: eps is divided by q under the root, so that a
-  rare token gets more room.
+  the upper limit is right. In the lower one ⟨old probability forgotten⟩
 * old probability forgotten in the upper limit: eps_high / q → eps_high
-  the lower limit is right. In the upper one the old probability is missing: eps is divided by q under the root, so that a
-  rare token gets more room.
+  the lower limit is right. In the upper one ⟨old probability forgotten⟩
 * multiplied by the probability in the lower limit: eps_low / q → eps_low * q
-  the upper limit is right. In the lower one you multiply eps by q: it is divided by q. Yours gives a rare token the least
-  room, and it is to get the most.
+  the upper limit is right. In the lower one ⟨multiplied by the probability⟩
 * multiplied by the probability in the upper limit: eps_high / q → eps_high * q
-  the lower limit is right. In the upper one you multiply eps by q: it is divided by q. Yours gives a rare token the least
-  room, and it is to get the most.
+  the lower limit is right. In the upper one ⟨multiplied by the probability⟩
 * logarithm taken for the probability in the lower limit: eps_low / q → eps_low / q.log()
-  the upper limit is right. In the lower one you divide by log q, which is negative: the argument holds the probability
-  already, no logarithm is needed.
+  the upper limit is right. In the lower one ⟨logarithm taken for the probability⟩
 * logarithm taken for the probability in the upper limit: eps_high / q → eps_high / q.log()
-  the lower limit is right. In the upper one you divide by log q, which is negative: the argument holds the probability
-  already, no logarithm is needed.
+  the lower limit is right. In the upper one ⟨logarithm taken for the probability⟩
 * four forgotten in the lower limit: 4 * eps_low → eps_low
-  the upper limit is right. In the lower one the 4 is missing: under the root stands 4 · eps / q, from the formula for
-  quadratic equations.
+  the upper limit is right. In the lower one ⟨four forgotten⟩
 * four forgotten in the upper limit: 4 * eps_high → eps_high
-  the lower limit is right. In the upper one the 4 is missing: under the root stands 4 · eps / q, from the formula for
-  quadratic equations.
+  the lower limit is right. In the upper one ⟨four forgotten⟩
 * root forgotten in the lower limit: .clamp(min=0).sqrt() → .clamp(min=0)
-  the upper limit is right. In the lower one the square root is missing: the quadratic equation has r² in it.
+  the upper limit is right. In the lower one ⟨root forgotten⟩
 * root forgotten in the upper limit: high.sqrt() → high
-  the lower limit is right. In the upper one the square root is missing: the quadratic equation has r² in it.
+  the lower limit is right. In the upper one ⟨root forgotten⟩
 * half of the root forgotten in the lower limit: 0.5 * low → low
-  the upper limit is right. In the lower one the ½ before the root is missing: it is ½ + ½ √…, which is 1 for eps = 0.
+  the upper limit is right. In the lower one ⟨half of the root forgotten⟩
 * half of the root forgotten in the upper limit: 0.5 * high → high
-  the lower limit is right. In the upper one the ½ before the root is missing: it is ½ + ½ √…, which is 1 for eps = 0.
+  the lower limit is right. In the upper one ⟨half of the root forgotten⟩
 * half in front forgotten in the lower limit: 0.5 + 0.5 * low → 0.5 * low
-  the upper limit is right. In the lower one the ½ in front is missing: it is ½ + ½ √…, which is 1 for eps = 0.
+  the upper limit is right. In the lower one ⟨half in front forgotten⟩
 * half in front forgotten in the upper limit: 0.5 + 0.5 * high → 0.5 * high
-  the lower limit is right. In the upper one the ½ in front is missing: it is ½ + ½ √…, which is 1 for eps = 0.
+  the lower limit is right. In the upper one ⟨half in front forgotten⟩
 * both halves forgotten in the lower limit: 0.5 + 0.5 * low → 1 + low
-  the upper limit is right. In the lower one you forgot to halve: it is (1 + √…) / 2, which is 1 for eps = 0.
+  the upper limit is right. In the lower one ⟨both halves forgotten⟩
 * both halves forgotten in the upper limit: 0.5 + 0.5 * high → 1 + high
-  the lower limit is right. In the upper one you forgot to halve: it is (1 + √…) / 2, which is 1 for eps = 0.
+  the lower limit is right. In the upper one ⟨both halves forgotten⟩
 * limits of the probability in the lower limit: return lower → return lower * q
-  the upper limit is right. In the lower one these are limits on the new probability: the surrogate compares them with the
-  ratio, so do not multiply by q.
+  the upper limit is right. In the lower one ⟨limits of the probability⟩
 * limits of the probability in the upper limit: max_ratio) → max_ratio) * q
-  the lower limit is right. In the upper one these are limits on the new probability: the surrogate compares them with the
-  ratio, so do not multiply by q.
+  the lower limit is right. In the upper one ⟨limits of the probability⟩
 * fixed limits in the lower limit: return lower → return 1 - eps_low
-  the upper limit is right. In the lower one those are the fixed limits 1 − eps_low and 1 + eps_high: they have to depend on
-  q.
+  the upper limit is right. In the lower one ⟨fixed limits⟩
 * fixed limits in the upper limit: torch.minimum(upper, max_ratio) → 1 + eps_high
-  the lower limit is right. In the upper one those are the fixed limits 1 − eps_low and 1 + eps_high: they have to depend on
-  q.
+  the lower limit is right. In the upper one ⟨fixed limits⟩
 * change weighed by the old probability in the lower limit: return lower → return (1 - eps_low / q).clamp(min=0)
-  the upper limit is right. In the lower one you solved |r − 1| · q ≤ eps: the change is weighed by the new probability r ·
-  q, which makes the equation quadratic.
+  the upper limit is right. In the lower one ⟨change weighed by the old probability⟩
 * change weighed by the old probability in the upper limit: minimum(upper → minimum(1 + eps_high / q
-  the lower limit is right. In the upper one you solved |r − 1| · q ≤ eps: the change is weighed by the new probability r ·
-  q, which makes the equation quadratic.
+  the lower limit is right. In the upper one ⟨change weighed by the old probability⟩
 """,
 )
 def dynamic_bounds(q: Tensor, eps_low: Tensor, eps_high: Tensor, max_ratio: Tensor) -> Pair:

@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rlviz.algorithms import GroupPolicyGradient
 from rlviz.lessons import credit, rewards
-from rlviz.lessons.assembly import judge_assembly
+from rlviz.lessons.assembly import judge_assembly as assembly
 from rlviz.lessons.bounds import dynamic_bounds
 from rlviz.lessons.clipping import clipped_weight, dual_clip, pessimistic, sign_weights
 from rlviz.lessons.credit import (
@@ -33,7 +32,7 @@ from rlviz.lessons.graders import fools, grader
 from rlviz.lessons.judge import Verdict
 from rlviz.lessons.loops import grpo_loop, table_loop
 from rlviz.lessons.losses import ppo_loss, reinforce, reinforce_step
-from rlviz.lessons.puzzles import judge_bug, judge_unlabelled
+from rlviz.lessons.puzzles import judge_bug as bug, judge_unlabelled as unlabelled
 from rlviz.lessons.ratios import importance_ratio, sequence_importance_ratio, sequence_objective, truncated_weight
 from rlviz.lessons.rewards import dpo_loss, reward_model_loss
 from small_models.checks import check_at_least
@@ -60,21 +59,3 @@ def _at_sizes(student: Callable[..., Any], exercise: Callable[..., Exercise], **
         return exercise(**sizes)(student)
     except ValueError as error:
         return Verdict(False, f"of this check, {error}.")
-
-
-def assembly(student: Callable[..., Any], algorithm: GroupPolicyGradient) -> Verdict:
-    """Check (logp, old_logp, ref_logp [P, G, T], rewards [P, G], mask) → an algorithm's whole loss, which is minimised.
-
-    A slip is named by the slot of which a change makes the same loss. Raises ValueError for an algorithm that needs more.
-    """
-    return judge_assembly(student, algorithm)
-
-
-def bug(lesson: str, *, line: int, does: str) -> Verdict:
-    """Check an answer to `show_bug(lesson)`: the line to blame, from 1, and which of the printed choices it does."""
-    return judge_bug(lesson, line, does)
-
-
-def unlabelled(lesson: str, answer: str) -> Verdict:
-    """Check which of the printed settings made the run of `unlabelled(lesson)`."""
-    return judge_unlabelled(lesson, answer)

@@ -24,7 +24,6 @@ def files(edition: str, source: Path) -> Iterator[tuple[str, bytes]]:
 
     lab is the student's, with the solutions in a folder of their own, and beside them the answers that were folded.
     """
-    make = {"read": _as_committed, "student": student, "lab": student, "instructor": instructor}[edition]
     for file in sorted(source.rglob("*")):
         name = file.relative_to(source)
         folder = name.parts[0] if len(name.parts) > 1 else ""
@@ -42,7 +41,11 @@ def files(edition: str, source: Path) -> Iterator[tuple[str, bytes]]:
         notebook = read_notebook(file)
         if edition == "lab" and (answers := _answers(notebook)):
             yield f"{SOLUTIONS}/{file.stem}_answers.md", f"# Answers to {file.stem}\n\n{answers}".encode()
-        yield name.as_posix(), nbformat.writes(make(notebook, source, file.name)).encode()
+        if edition == "instructor":
+            notebook = instructor(notebook, source, file.name)
+        elif edition != "read":
+            notebook = student(notebook)
+        yield name.as_posix(), nbformat.writes(notebook).encode()
 
 
 def read_notebook(file: Path) -> Notebook:
@@ -64,11 +67,7 @@ def read_notebook(file: Path) -> Notebook:
     return notebook
 
 
-def _as_committed(notebook: Notebook, source: Path, name: str) -> Notebook:
-    return notebook
-
-
-def student(notebook: Notebook, source: Path, name: str) -> Notebook:
+def student(notebook: Notebook) -> Notebook:
     """Return a lesson without outputs and without answers: cells tagged "answer", and folds that are no derivation."""
     kept = []
     for cell in notebook.cells:

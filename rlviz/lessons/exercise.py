@@ -197,12 +197,13 @@ def exercise(
 ) -> Callable[[Function], Exercise]:
     """Make of a function, the answer, an exercise.
 
-    slips: their table; of two rows of one name the first has the words, and the edits of the second where it has none. but: the
-    name of one that is left out.
+    slips: their table; of two rows of one name the first has the words, and the edits of the second where it has none; ⟨name⟩
+    stands for the words of a row above. but: the name of one that is left out.
     """
     rows: dict[str, Slip] = {}
     for slip in read_slips(slips):
         first = rows.setdefault(slip.name, slip)
-        rows[slip.name] = replace(first, edits=first.edits or slip.edits, seen=first.seen or slip.seen)
+        says = re.sub("⟨(.+?)⟩", lambda quoted: rows[quoted[1]].says, first.says)
+        rows[slip.name] = replace(first, edits=first.edits or slip.edits, says=says, seen=first.seen or slip.seen)
     rows.pop(but, None)
     return lambda answer: Exercise(answer, like or answer, cases, tuple(rows.values()), praise, **how)

@@ -50,18 +50,6 @@ START_TRIES, START_AGAIN_SECONDS = 20, 0.1
 LARGEST_FILE = 100_000_000  # bytes that a submission may write into one file
 LARGEST_HANDED_IN = 50_000_000  # bytes; all of them are held in memory
 LARGEST_SAID = 1_000_000  # bytes of reports, and of predictions; an honest process writes some thousands
-CSV_COLUMNS = (
-    "student",
-    "lesson",
-    "passed",
-    "of",
-    "right",
-    "mistakes",
-    "predictions",
-    "solutions used",
-    "error",
-    "seconds",
-)
 
 
 @dataclass
@@ -443,27 +431,32 @@ def _limit(own: Path, memory: float) -> None:
             resource.setrlimit(resource.RLIMIT_AS, (ceiling, ceiling))
 
 
-def _row(grade: Grade) -> list[str]:
-    cells = [
-        grade.student,
-        grade.lesson,
-        str(len(grade.passed)),
-        str(grade.asked),
-        "; ".join(grade.passed),
-        "; ".join(grade.mistakes),
-        "; ".join(grade.predictions),
-        "; ".join(grade.solutions),
-        grade.error,
-        f"{grade.seconds:.1f}",
-    ]
-    plain = ["".join(one if one.isprintable() else " " for one in cell) for cell in cells]
-    return [f"'{cell}" if cell.lstrip().startswith(("=", "+", "-", "@")) else cell for cell in plain]  # no formula
+def _row(grade: Grade) -> dict[str, str]:
+    """Return a grade's cells, by the names of their columns."""
+    cells = {
+        "student": grade.student,
+        "lesson": grade.lesson,
+        "passed": str(len(grade.passed)),
+        "of": str(grade.asked),
+        "right": "; ".join(grade.passed),
+        "mistakes": "; ".join(grade.mistakes),
+        "predictions": "; ".join(grade.predictions),
+        "solutions used": "; ".join(grade.solutions),
+        "error": grade.error,
+        "seconds": f"{grade.seconds:.1f}",
+    }
+    plain = {name: "".join(one if one.isprintable() else " " for one in cell) for name, cell in cells.items()}
+    formula = ("=", "+", "-", "@")  # what a spreadsheet would run begins so
+    return {name: f"'{cell}" if cell.lstrip().startswith(formula) else cell for name, cell in plain.items()}
 
 
 def table(done: list[Grade]) -> str:
     """Return the grades as CSV, a row for each notebook."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([CSV_COLUMNS, *(_row(grade) for grade in done)])
+    rows = [_row(grade) for grade in done]
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
     return text.getvalue()
 
 

@@ -148,11 +148,6 @@ class Predictions:
         """Return all guesses and results side by side."""
         return Table(list(self._kept.values()))
 
-    def forget(self) -> None:
-        """Forget all guesses and results of this lesson."""
-        self._kept = {name: Prediction(said[0]) for name, said in self._questions.items()}
-        self._write()
-
     def _question(self, name: str) -> tuple[str, ...]:
         if name not in self._questions:
             raise ValueError(f"name must be one of {', '.join(self._questions)}; got {name!r}")
@@ -170,7 +165,7 @@ class Predictions:
         kept: dict[str, Prediction] = {}
         if self._file.exists():
             try:
-                kept = read_kept(self._file).predictions
+                kept = read_json(self._file, Kept).predictions
             except ValueError as error:
                 aside = self._file.with_suffix(".damaged.json")
                 os.replace(self._file, aside)
@@ -255,15 +250,10 @@ def _check_name(lesson: str) -> None:
         raise ValueError(f"lesson must be made of letters, digits, - and _, such as '03_grpo'; got {lesson!r}")
 
 
-def read_kept(file: Path) -> Kept:
-    """Read a file of predictions. Raises ValueError for a damaged one."""
-    return read_json(file, Kept)
-
-
 def _found(folder: Path, lesson: str) -> Iterator[Kept]:
     for file in sorted(folder.rglob(f"{lesson}.json")):
         try:
-            yield read_kept(file)
+            yield read_json(file, Kept)
         except (ValueError, OSError) as error:
             warnings.warn(f"left out: {error}", stacklevel=3)
 

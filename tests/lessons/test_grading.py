@@ -1,7 +1,11 @@
-"""`rlviz grade` on made submissions, each of which does something else that is wrong."""
+"""`rlviz grade` on one class: honest grades stay, whatever others hand in who attack the grader or hand in no notebook at all."""
 
 import csv
+import io
 import json
+import multiprocessing
+import os
+import stat
 from pathlib import Path
 
 import nbformat
@@ -9,14 +13,26 @@ import pytest
 from typer.testing import CliRunner
 
 from rlviz.cli import app
+from rlviz.lessons import grading
+from rlviz.lessons.grading import LARGEST_HANDED_IN, NO_WALL, START, Grade, _close_pipes, _report, page, table
+from rlviz.lessons.judge import Verdict
 
-IMPORTS = "import torch\nfrom rlviz.lessons import check"
-CHECK = "check.group_advantage(my_group_advantage)"
+KEY = "check.group_advantage(my_group_advantage)"
 RIGHT = "(rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-6)"
+BIASED = RIGHT.replace("std(1,", "std(1, correction=0,")
+WRONG = "rewards - rewards.mean(1, keepdim=True) + 1"
+IMPORTS = "%matplotlib inline\nimport torch\nfrom rlviz.lessons import check"  # as a lesson begins
+PREDICTS = """
+from pathlib import Path
+from rlviz.lessons import Predictions
+predict = Predictions("tiny", dead="Which share is dead?")
+predict.result("dead", 0.24)
+assert "seen" in Path("experiments/verdicts.md").read_text()
+"""
 
 
 def answer(expression: str) -> str:
-    return f"def my_group_advantage(rewards):\n    return {expression}\n\n\n{CHECK}"
+    return f"def my_group_advantage(rewards):\n    return {expression}\n\n\n{KEY}"
 
 
 def write(path: Path, *sources: str) -> None:
@@ -25,92 +41,295 @@ def write(path: Path, *sources: str) -> None:
     nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
 
 
+# --- cells that do something else than to answer ---
+
 VANDAL = """
-from pathlib import Path
-for path in Path({folder!r}).rglob("*"):
-    if path.is_file() and path.parent.name != "k_vandal":
+for path in Path("ROOT").rglob("*"):
+    if path.is_file() and "vandal" not in path.parent.name:
         path.write_text("spoilt")
 check.group_advantage = lambda student: 1 / 0
 """
-SUBMISSIONS = {
-    "a_right": ("%matplotlib inline\n" + IMPORTS, answer(RIGHT)),  # as a lesson begins
-    "b_batch": (IMPORTS, answer("(rewards - rewards.mean()) / (rewards.std() + 1e-6)")),
-    "c_biased": (IMPORTS, answer(RIGHT.replace("std(1,", "std(1, correction=0,"))),
-    "d_position": (IMPORTS, answer("(rewards - rewards.mean(0)) / (rewards.std(0) + 1e-6)")),
-    "e_loop": (IMPORTS, answer(RIGHT), "while True:\n    pass"),
-    "f_memory": (IMPORTS, "hog = bytearray(20_000_000_000)", answer(RIGHT)),
-    "g_solution": (IMPORTS, "text = open('solutions/tiny.ipynb').read()", answer(RIGHT)),
-    "h_syntax": (IMPORTS, "def my_group_advantage(rewards:\n    return", CHECK),
-    "i_deletes": (IMPORTS, answer(RIGHT), "import os, shutil\nshutil.rmtree(os.getcwd())"),
-    "j_empty": (),
-    "k_vandal": (IMPORTS, VANDAL, answer(RIGHT)),
-    "l_exits": (IMPORTS, answer(RIGHT), "import os\nos._exit(0)"),
+ALL_OPEN = """
+import os
+others = [fd for fd in range(3, 64) if os.path.lexists(f"/proc/self/fd/{fd}") or not os.path.isdir("/proc/self/fd")]
+def write_all(content):
+    for fd in others:
+        try:
+            os.set_blocking(fd, False)
+            os.write(fd, content)
+        except OSError:
+            pass
+"""
+FORGED = """
+import json, pickle, struct
+right = dict(passed=True, says="forged", mistake="")
+lines = "".join(
+    json.dumps(dict(token=token, kind=kind, name='KEY', student=student, verdict=right)) + "\\n"
+    for token in ("", "0" * 32) for kind in ("verdict", "done") for student in ("e_honest", "y_forges")
+)
+packed = pickle.dumps(("verdict", 'KEY', (True, "forged", "")))
+write_all(lines.encode())
+write_all(struct.pack("!i", len(packed)) + packed)
+""".replace("KEY", KEY)
+SHELL = """
+import os, gc
+from multiprocessing.connection import Connection
+class Shell:
+    def __reduce__(self):
+        return os.system, ("echo owned > ROOT/owned",)
+for one in gc.get_objects():
+    if isinstance(one, Connection) and not one.closed and one.writable:
+        one.send(("verdict", Shell(), (True, "", "")))
+"""
+PIPES = "for name in ('../reports', 'predictions/tiny.json'):\n    os.remove(name)\n    os.mkfifo(name)"
+KILLS = "if os.getppid() != GRADER: os.kill(os.getppid(), signal.SIGKILL)"
+HINDSIGHT = 'file = Path("predictions/tiny.json")\nfile.write_text(file.read_text().replace("0.5", "0.24"))'
+EXITS = "import sys\nclass Mute(BaseException):\n    def __str__(self): sys.exit()\n\n\nraise Mute"
+
+GUESSED, NO_GUESS, ENDED = (
+    "dead: you said 0.5; the run says 0.24",
+    "predictions not handed in",
+    "the process ended by itself",
+)
+ANY = None  # words or none
+SUBMISSIONS = {  # cells → what its row says
+    "right": ([answer(RIGHT)], {"passed": "1"}),
+    "over_the_batch": (
+        [answer("(rewards - rewards.mean()) / (rewards.std() + 1e-6)")],
+        {"mistakes": f"{KEY}: over the batch"},
+    ),
+    "biased": ([answer(BIASED)], {"mistakes": f"{KEY}: biased std"}),
+    "loops": ([answer(RIGHT), "while True:\n    pass"], {"passed": "1", "error": "stopped after 4 seconds"}),
+    "hogs_memory": (["hog = bytearray(20_000_000_000)", answer(RIGHT)], {"passed": "1", "error": "MemoryError"}),
+    "opens_the_solution": (
+        ["text = open('solutions/tiny.ipynb').read()", answer(RIGHT)],
+        {"passed": "1", "solutions used": "solutions/tiny.ipynb", "error": "FileNotFoundError"},
+    ),
+    "is_no_python": (["def my_group_advantage(rewards:\n    return", KEY], {"error": "SyntaxError"}),
+    "does_not_answer": ([], {"mistakes": "NameError"}),
+    "deletes_its_folder": (
+        [answer(RIGHT), "import os, shutil\nshutil.rmtree(os.getcwd())"],
+        {"passed": "1", "predictions": ""},
+    ),
+    "vandal": ([VANDAL, answer(RIGHT)], {"passed": "1", "error": "ZeroDivisionError"}),
+    "exits_late": ([answer(RIGHT), "import os\nos._exit(0)"], {"passed": "1", "error": ENDED}),
+    "exits_in_its_answer": (
+        [EXITS, answer("sys.exit()")],
+        {"mistakes": "cannot be checked (SystemExit", "error": "SystemExit"},
+    ),
+    "knows_it_afterwards": ([HINDSIGHT, answer(RIGHT)], {"passed": "1"}),
+    # who attack: none makes a wrong answer right
+    "runs_a_shell": ([SHELL, answer(WRONG)], {}),
+    "forges": (
+        [ALL_OPEN, FORGED, "os._exit(0)", answer(WRONG)],
+        {"error": f"it wrote into the file of its reports, which was refused; {ENDED}", "predictions": GUESSED},
+    ),
+    "announces_a_gigabyte": (
+        [ALL_OPEN, "import struct", "write_all(struct.pack('!i', 2**30))", "os._exit(0)", answer(WRONG)],
+        {"error": ENDED, "mistakes": f"{KEY}: not reached"},
+    ),
+    "floods_its_reports": (
+        [ALL_OPEN, "for _ in range(30): write_all(b'x\\n' * 50_000)", answer(WRONG)],
+        {"error": "it wrote into the file of its reports, which was refused"},
+    ),
+    "closes_the_pipe": (["import os", "os.closerange(3, 256)", answer(WRONG)], {"error": ENDED}),
+    "removes_its_folder": (
+        ["import shutil", "shutil.rmtree('..')", answer(WRONG)],
+        {"error": "Error", "predictions": ""},
+    ),
+    "puts_a_pipe_for_its_reports": (
+        ["import os", PIPES, answer(WRONG)],
+        {"predictions": "its predictions cannot be read"},
+    ),
+    "kills_its_parent": (["import os, signal", KILLS, answer(WRONG)], {"error": ANY}),
+    "kills_itself": (["import os", "os.kill(os.getpid(), 9)", answer(WRONG)], {"error": ENDED}),
+    "prints_gigabytes": (["text = 'x' * 10_000_000", "for _ in range(300): print(text)", answer(WRONG)], {}),
 }
+
+
+def cell(**changed):
+    whole = {"cell_type": "code", "metadata": {}, "source": answer(RIGHT), "outputs": [], "execution_count": None}
+    return {name: value for name, value in {**whole, "id": "a", **changed}.items() if value != "left out"}
+
+
+def notebook(*cells, **changed):
+    return json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": cells, **changed}).encode()
+
+
+BROKEN = {  # content, or what is put in its place → what its row says
+    "text": (b"no JSON", "no notebook"),
+    "empty": (b"", "no notebook"),
+    "binary": (b"\x89PNG\xff\xfe", "no notebook"),
+    "list": (b"[]", "no notebook"),
+    "deep": (b"[" * 200_000, "no notebook"),
+    "no_metadata": (notebook(cell(metadata="left out")), "no notebook"),
+    "no_cell_type": (notebook(cell(cell_type="left out")), "no notebook"),
+    "source_is_a_number": (notebook(cell(source=7)), "no notebook"),
+    "cells_are_a_text": (notebook(cells="cells"), "no notebook"),
+    "future": (notebook(nbformat=99), "no notebook"),
+    "folder": (lambda file, folder: file.mkdir(), "it is a folder"),
+    "pipe": (lambda file, folder: os.mkfifo(file), "it is a device or a pipe"),
+    "link": (lambda file, folder: file.symlink_to(folder / "a_honest" / "tiny.ipynb"), "is a link"),
+    "huge": (lambda file, folder: file.touch() or os.truncate(file, LARGEST_HANDED_IN + 1), "is larger than 50 MB"),
+    "nothing": (lambda file, folder: None, "no notebook was handed in"),
+}
+
+
+def predict(student):
+    told = {"question": "Which share is dead?", "guess": 0.5, "result": None, "at": ""}
+    (student / "predictions").mkdir()
+    (student / "predictions" / "tiny.json").write_text(json.dumps({"lesson": "tiny", "predictions": {"dead": told}}))
+
+
+def hand_in(root):
+    """Write the class; an honest one stands before, between and after the others."""
+    write(root / "lessons" / "tiny.ipynb", IMPORTS, PREDICTS, answer("None"))
+    (root / "lessons" / "experiments").mkdir()
+    (root / "lessons" / "experiments" / "verdicts.md").write_text("seen")
+    folder = root / "handed_in"
+    for letter in "aeimz":
+        write(folder / f"{letter}_honest" / "tiny.ipynb", IMPORTS, PREDICTS, answer(RIGHT))
+        if letter != "i":
+            predict(folder / f"{letter}_honest")
+    for place, (name, (sources, _)) in enumerate(SUBMISSIONS.items()):
+        student = folder / f"{'bcdfghjklnop'[place % 12]}_{name}"
+        cells = [source.replace("ROOT", str(root)).replace("GRADER", str(os.getpid())) for source in sources]
+        write(student / "tiny.ipynb", IMPORTS, PREDICTS, *cells)
+        predict(student)
+    for place, (name, (content, _)) in enumerate(BROKEN.items()):
+        file = folder / f"{'bcdfghjklnop'[place % 12]}_{name}" / "tiny.ipynb"
+        file.parent.mkdir()
+        if isinstance(content, bytes):
+            file.write_bytes(content)
+        else:
+            content(file, folder)
+    old = {"cell_type": "code", "language": "python", "metadata": {}, "outputs": [], "collapsed": False}
+    sheet = [{**old, "input": source, "prompt_number": 1} for source in (IMPORTS, answer(RIGHT))]
+    third = {"worksheets": [{"cells": sheet, "metadata": {}}], "cells": [], "metadata": {}, "nbformat": 3}
+    (folder / "q_third").mkdir()
+    (folder / "q_third" / "tiny.ipynb").write_text(json.dumps({**third, "nbformat_minor": 0}))
+    write(folder / "q_spies" / "tiny.ipynb", IMPORTS, PREDICTS, answer(RIGHT))
+    (folder / "q_spies" / "predictions").symlink_to(folder / "a_honest" / "predictions")
+    return folder
 
 
 @pytest.fixture(scope="module")
 def graded(tmp_path_factory):
-    root = tmp_path_factory.mktemp("grade")
-    folder = root / "handed_in"
-    write(root / "lessons" / "tiny.ipynb", IMPORTS, answer("None"))
-    for name, sources in SUBMISSIONS.items():
-        write(folder / name / "tiny.ipynb", *(source.replace("{folder!r}", repr(str(root))) for source in sources))
-    (folder / "m_text").mkdir()
-    (folder / "m_text" / "tiny.ipynb").write_text("no JSON")
-    kept = {
-        "lesson": "tiny",
-        "predictions": {"dead": {"question": "How many?", "guess": 0.5, "result": 0.24, "at": ""}},
-    }
-    (folder / "a_right" / "predictions").mkdir()
-    (folder / "a_right" / "predictions" / "tiny.json").write_text(json.dumps(kept))
-    (root / "out").mkdir()
+    root = tmp_path_factory.mktemp("class")
+    folder = hand_in(root)
     out = root / "out" / "grades.csv"
+    out.parent.mkdir()
     out.write_text("of the year before")
-    call = ["grade", str(folder), "--out", str(out), "--limit", "6", "--lessons", str(root / "lessons")]
+    call = ["grade", str(folder), "--out", str(out), "--limit", "4", "--lessons", str(root / "lessons")]
     result = CliRunner().invoke(app, call)
     assert result.exit_code == 0, result.output
-    return {row["student"]: row for row in csv.DictReader(out.open())}, out
+    return list(csv.DictReader(out.open(encoding="utf-8"))), root, result
 
 
-@pytest.mark.parametrize(
-    "name", ["a_right", "c_biased", "e_loop", "f_memory", "g_solution", "i_deletes", "k_vandal", "l_exits"]
-)
-def test_what_is_right_passes_whatever_comes_after_it(graded, name):
-    rows, _ = graded
-    assert (rows[name]["passed"] == "1") == (name != "c_biased")
+def row_of(graded, name):
+    """Return the row of a submission, whatever letter stands before its name."""
+    (row,) = (row for row in graded[0] if row["student"].partition("_")[2] == name)
+    return row
 
 
-@pytest.mark.parametrize(
-    ("name", "mistake"),
-    [("b_batch", "over the batch"), ("c_biased", "biased std"), ("d_position", "over the position in the group")],
-)
-def test_mistakes_are_named(graded, name, mistake):
-    rows, _ = graded
-    assert rows[name]["mistakes"] == f"check.group_advantage(my_group_advantage): {mistake}"
-    assert rows[name]["passed"] == "0"
+def test_honest_grades_are_as_if_they_were_alone(graded):
+    """Also behind the vandal, who overwrites all that was handed in, the lesson and the table."""
+    rows, root, _ = graded
+    honest = [row for row in rows if row["student"].endswith("_honest")]
+    assert len(honest) == 5
+    for row in honest:
+        assert (row["passed"], row["mistakes"], row["error"], row["solutions used"]) == ("1", "", "", "")
+        assert row["predictions"] == (NO_GUESS if row["student"] == "i_honest" else GUESSED)
+    assert (root / "handed_in" / "z_honest" / "tiny.ipynb").read_text() == "spoilt"
 
 
-def test_what_went_wrong_is_said(graded):
-    rows, _ = graded
-    assert rows["e_loop"]["error"] == "stopped after 6 seconds"
-    assert "MemoryError" in rows["f_memory"]["error"]
-    assert rows["g_solution"]["solutions used"] == "solutions/tiny.ipynb"
-    assert "SyntaxError" in rows["h_syntax"]["error"]
-    assert "NameError" in rows["j_empty"]["mistakes"]
-    assert "ended by itself" in rows["l_exits"]["error"]
-    assert "no notebook" in rows["m_text"]["error"]
-    assert not rows["a_right"]["error"] and not rows["a_right"]["solutions used"]
-    assert rows["a_right"]["predictions"] == "dead: you said 0.5; the run says 0.24"
+def test_everybody_has_a_row(graded):
+    rows, root, _ = graded
+    assert sorted(row["student"] for row in rows) == sorted(one.name for one in (root / "handed_in").iterdir())
+    assert len(rows) == 5 + len(SUBMISSIONS) + len(BROKEN) + 2
 
 
-def test_no_submission_changes_another_s_grade(graded):
-    """The vandal overwrites all that was handed in, the lesson and the table; those after it keep their grades."""
-    rows, out = graded
-    assert (out.parent.parent / "handed_in" / "l_exits" / "tiny.ipynb").read_text() == "spoilt"
-    assert rows["l_exits"]["passed"] == rows["k_vandal"]["passed"] == "1"
-    assert set(rows) == {*SUBMISSIONS, "m_text"}
+@pytest.mark.parametrize("name", SUBMISSIONS)
+def test_a_row_says_what_was_right_and_what_went_wrong(graded, name):
+    row, said = row_of(graded, name), SUBMISSIONS[name][1]
+    assert (row["passed"], row["of"]) == (said.get("passed", "0"), "1")
+    due = {"error": "", "predictions": GUESSED if row["passed"] == "1" else ANY, **said}
+    for column, words in due.items():
+        assert words is ANY or (words in row[column] and bool(words) == bool(row[column])), row
+    assert not (graded[1] / "owned").exists()
 
 
-def test_the_page_needs_no_other_file(graded):
-    page = graded[1].with_suffix(".html").read_text(encoding="utf-8")
-    assert "biased std" in page and "http" not in page and "src=" not in page
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_cannot_be_read_has_a_row_that_says_why(graded, name):
+    row = row_of(graded, name)
+    assert BROKEN[name][1] in row["error"] and row["passed"] == "0"
+
+
+def test_an_old_notebook_is_graded_and_a_link_to_a_neighbour_s_predictions_is_not_followed(graded):
+    assert (row_of(graded, "third")["passed"], row_of(graded, "third")["error"]) == ("1", "")
+    assert (row_of(graded, "spies")["passed"], row_of(graded, "spies")["predictions"]) == ("1", NO_GUESS)
+
+
+def test_a_report_counts_by_its_token_alone():
+    ours = {"token": "a1", "kind": "verdict", "name": KEY, "verdict": {"passed": True, "says": ".", "mistake": ""}}
+    assert _report(json.dumps(ours).encode(), "a1").verdict == Verdict(True, ".")
+    for forged in ({**ours, "token": "b2"}, {**ours, "token": "b2", "name": "a1"}, {**ours, "kind": "praise"}):
+        with pytest.raises(ValueError):  # noqa: PT011 - nobody reads it
+            _report(json.dumps(forged).encode(), "a1")
+
+
+def pipes_that_are_left(out):
+    """Write how many pipes a submission's process could write into before and after it lets go of its server's."""
+    counts = []
+    for let_go in (lambda: None, _close_pipes):
+        let_go()
+        descriptors = [int(one.name) for one in Path("/proc/self/fd").iterdir() if one.exists() and int(one.name) > 2]
+        counts.append(
+            sum(stat.S_ISFIFO(os.fstat(one).st_mode) for one in descriptors if Path(f"/proc/self/fd/{one}").exists())
+        )
+    Path(out).write_text(str(counts))
+
+
+@pytest.mark.skipif(START != "forkserver", reason="elsewhere no server forks the processes")
+def test_a_submission_has_no_pipe_of_the_server_that_starts_the_others(tmp_path):
+    process = multiprocessing.get_context(START).Process(target=pipes_that_are_left, args=(str(tmp_path / "counts"),))
+    process.start()
+    process.join(60)
+    before, after = json.loads((tmp_path / "counts").read_text())
+    assert before > 0 == after
+
+
+def test_a_server_that_is_just_dying_is_asked_again(monkeypatch):
+    monkeypatch.setattr(grading, "START_AGAIN_SECONDS", 0.0)
+    answers = iter([ConnectionRefusedError(), EOFError(), None])
+
+    class Dying:
+        def start(self):
+            if (answer := next(answers)) is not None:
+                raise answer
+
+    grading._start(Dying())
+    assert next(answers, "none left") == "none left"
+
+
+def test_half_a_character_and_a_formula_make_no_table_unreadable():
+    """A folder's name may hold bytes that are no UTF-8, and what a submission says anything."""
+    grade = Grade("\udcff", "tiny", 1, {KEY: Verdict(False, "\ud800\x1b[2J\0")}, error="\n=1+1")
+    told = list(csv.DictReader(io.StringIO(table([grade]).encode("utf-8").decode())))
+    assert len(told) == 1 and told[0]["error"] == "' =1+1" and told[0]["student"] == " "
+    assert page([grade]).encode("utf-8")
+
+
+def test_the_page_needs_no_other_file_and_it_is_said_where_one_grades_that_it_is_no_wall(graded):
+    _, root, result = graded
+    shown = (root / "out" / "grades.html").read_text(encoding="utf-8")
+    assert "biased std" in shown and "http" not in shown and "src=" not in shown
+    above = Path(__file__).parents[2]
+    told = (
+        result.output,
+        shown.replace("&#x27;", "'"),
+        (above / "notebooks" / "teaching" / "README.md").read_text(encoding="utf-8"),
+        (above / "rlviz" / "cli" / "README.md").read_text(encoding="utf-8"),
+    )
+    for text in told:
+        assert NO_WALL in " ".join(text.split())

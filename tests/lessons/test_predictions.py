@@ -116,16 +116,13 @@ def test_where_nobody_answers_nothing_is_asked(monkeypatch, capsys):
     predict("faster")
 
 
-def test_enter_leaves_it_open_and_forget_begins_anew(says):
-    asked = says("", ",5", "1")
+def test_enter_leaves_it_open(says):
+    says("", ",5")
     predict = Predictions("03_grpo", **QUESTIONS)
     predict("dead")
     assert predict._kept["dead"].guess is None
     predict("dead")
     assert predict._kept["dead"].guess == 0.5
-    predict.forget()
-    predict("dead")
-    assert len(asked) == 3
 
 
 @pytest.mark.parametrize(("question", "guess"), [("Share of dead groups?", 0.75), ("Per cent of the tokens?", 75.0)])

@@ -2,68 +2,73 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from matplotlib.figure import Figure
 
-from rlviz.lessons.exercise import edited, lines_of, made_of, read_edits, source_of
+from rlviz.lessons.exercise import Edit, edited, lines_of, made_of, source_of
 from rlviz.lessons.judge import Verdict
 from rlviz.markup import element, joined
 
-
-@dataclass(frozen=True)
-class Bug:
-    """A right function, and the edits that make it run and be wrong: the lines to blame are those that they change.
-
-    edits: `old → new`, one a line. or_at: further lines, from 1, where it could be mended as well. choices: what it might do;
-    does: what it does; why: in a sentence.
-    """
-
-    right: Callable[..., Any]
-    edits: str
-    choices: tuple[str, ...]
-    does: str
-    why: str
-    or_at: tuple[int, ...] = ()
-
-    @property
-    def source(self) -> str:
-        """The wrong function's source, with its name hidden."""
-        source = edited(source_of(self.right), read_edits(self.edits))
-        return source.replace(f"def {self.right.__name__}(", "def suspect(")
-
-    @property
-    def lines(self) -> tuple[int, ...]:
-        """The line or lines to blame, from 1."""
-        return lines_of(source_of(self.right), read_edits(self.edits)) + self.or_at
-
-    @property
-    def wrong(self) -> Callable[..., Any]:
-        """The wrong function."""
-        return made_of(edited(source_of(self.right), read_edits(self.edits)), self.right)
+Kind = TypeVar("Kind", bound="Puzzle")
 
 
 @dataclass(frozen=True)
-class Unlabelled:
-    """A run whose setting is not told.
+class Puzzle:
+    """does: the choice that is right. why: of each choice, in the order in which they are shown, what is said to it."""
 
-    draw: makes it, and its picture. does: the choice that made it. why: of each choice, what the picture says for it or
-    against it.
-    """
-
-    draw: Callable[[], Figure]
     does: str
     why: Mapping[str, str]
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The settings that may have made it."""
         return tuple(self.why)
+
+
+def read_choices(table: str) -> tuple[str, dict[str, str]]:
+    """Return the right choice of a table, and what is said to each: `- choice`, or `+ choice` for the right one, words below."""
+    _, *rows = re.split(r"^([-+]) (.+)$", table, flags=re.MULTILINE)
+    marks, choices, words = rows[::3], rows[1::3], rows[2::3]
+    (does,) = (choice for mark, choice in zip(marks, choices, strict=True) if mark == "+")
+    return does, {choice: " ".join(said.split()) for choice, said in zip(choices, words, strict=True)}
+
+
+@dataclass(frozen=True)
+class Bug(Puzzle):
+    """A right function, and the edits that make it run and be wrong: the lines to blame are those that they change.
+
+    or_at: further lines, from 1, where it could be mended as well. The choices say what it might do.
+    """
+
+    right: Callable[..., Any]
+    edits: Sequence[Edit]
+    or_at: tuple[int, ...] = ()
+
+    @property
+    def source(self) -> str:
+        """The wrong function's source, with its name hidden."""
+        source = edited(source_of(self.right), self.edits)
+        return source.replace(f"def {self.right.__name__}(", "def suspect(")
+
+    @property
+    def lines(self) -> tuple[int, ...]:
+        """The line or lines to blame, from 1."""
+        return lines_of(source_of(self.right), self.edits) + self.or_at
+
+    @property
+    def wrong(self) -> Callable[..., Any]:
+        """The wrong function."""
+        return made_of(edited(source_of(self.right), self.edits), self.right)
+
+
+@dataclass(frozen=True)
+class Unlabelled(Puzzle):
+    """A run whose setting is not told. draw: makes it, and its picture. The choices are the settings that may have made it."""
+
+    draw: Callable[[], Figure]
 
 
 @dataclass(frozen=True)
@@ -83,28 +88,35 @@ class Shown:
         return joined(element("pre", numbered), element("p", "What does it do?"), choices)
 
 
-def _of(lesson: str, kind: str) -> Any:
-    """Return a lesson's BUG or RUN, by its name without the number, which may change. Raises ValueError where it has none."""
-    known = [
-        file.stem
-        for file in sorted(Path(__file__).parent.glob("[a-z]*.py"))
-        if re.search(rf"^{kind} = ", file.read_text(encoding="utf-8"), re.M)
-    ]
-    if lesson not in known:
-        raise ValueError(f"lesson must be one of {', '.join(known)}; got {lesson!r}")
-    return getattr(importlib.import_module(f"rlviz.lessons.puzzles.{lesson}"), kind)
+def bug_of(lesson: str) -> Bug:
+    """Return a lesson's bug, by its name without the number, which may change. Raises ValueError where it has none."""
+    from rlviz.lessons.puzzles.bugs import BUGS
+
+    return _known(BUGS, lesson)
+
+
+def run_of(lesson: str) -> Unlabelled:
+    """Return a lesson's run without a label. Raises ValueError where it has none."""
+    from rlviz.lessons.puzzles.runs import RUNS  # which trains and draws: imported by whoever asks for a run
+
+    return _known(RUNS, lesson)
+
+
+def _known(puzzles: Mapping[str, Kind], lesson: str) -> Kind:
+    if lesson not in puzzles:
+        raise ValueError(f"lesson must be one of {', '.join(sorted(puzzles))}; got {lesson!r}")
+    return puzzles[lesson]
 
 
 def wrong_answers(check: str, lesson: str) -> list[tuple[str, str]]:
     """Return the wrong ones of the choices of a lesson's `bug` or `unlabelled`, each with what is said to it, if anything."""
-    puzzle: Bug | Unlabelled = _of(lesson, {"bug": "BUG", "unlabelled": "RUN"}[check])
-    says = puzzle.why if isinstance(puzzle, Unlabelled) else {}
-    return [(choice, says.get(choice, "")) for choice in puzzle.choices if choice != puzzle.does]
+    puzzle = bug_of(lesson) if check == "bug" else run_of(lesson)
+    return [(choice, why) for choice, why in puzzle.why.items() if choice != puzzle.does]
 
 
 def show_bug(lesson: str) -> Shown:
     """Return the source of a lesson's suspect, with its lines numbered and its name hidden, and what it might do."""
-    bug: Bug = _of(lesson, "BUG")
+    bug = bug_of(lesson)
     return Shown(bug.source, bug.choices)
 
 
@@ -112,23 +124,23 @@ def unlabelled(lesson: str) -> None:
     """Make a lesson's run, show its picture, and name the settings of which one made it."""
     from IPython.display import display
 
-    run: Unlabelled = _of(lesson, "RUN")
+    run = run_of(lesson)
     display(run.draw())
     choices = element("ul", *(element("li", choice) for choice in run.choices))
     text = "\n".join(["Which setting made this run?", *(f"- {choice}" for choice in run.choices)])
     display({"text/plain": text, "text/html": joined(element("p", "Which setting made this run?"), choices)}, raw=True)
 
 
-def judge_bug(lesson: str, line: int, does: str) -> Verdict:
-    """Judge which line is to blame and what it does."""
-    bug: Bug = _of(lesson, "BUG")
+def judge_bug(lesson: str, *, line: int, does: str) -> Verdict:
+    """Check an answer to `show_bug(lesson)`: the line to blame, from 1, and which of the printed choices it does."""
+    bug = bug_of(lesson)
     count = len(bug.source.splitlines())
     if not isinstance(line, int) or not 1 <= line <= count:
         return Verdict(False, f"line is the number of a line of the source, from 1 to {count}.")
     if does not in bug.choices:
         return _choose("does", bug.choices)
     if line in bug.lines and does == bug.does:
-        return Verdict(True, bug.why)
+        return Verdict(True, bug.why[bug.does])
     if line in bug.lines:
         return Verdict(
             False,
@@ -143,8 +155,8 @@ def judge_bug(lesson: str, line: int, does: str) -> Verdict:
 
 
 def judge_unlabelled(lesson: str, answer: str) -> Verdict:
-    """Judge which setting made the run."""
-    run: Unlabelled = _of(lesson, "RUN")
+    """Check which of the printed settings made the run of `unlabelled(lesson)`."""
+    run = run_of(lesson)
     if answer not in run.choices:
         return _choose("the answer", run.choices)
     return Verdict(answer == run.does, run.why[answer])
