@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rlviz.markup import Markup, element, joined
 from rlviz.runs.logs import Imported, import_run, is_own, logged_beside
-from rlviz.runs.measures import APART, Change, Course
+from rlviz.runs.measures import APART, Course
 from rlviz.runs.rules import FEWEST, OPTIONS, RULES, Grade, Program, Rule
 from rlviz.settings import Settings
 from rlviz.training import RunFolder, TrainingRun, history
@@ -147,9 +147,9 @@ def _finding(rule: Rule, course: Course, program: Program) -> Finding | None:
     if course.done < rule.fewest or (rule.fewest >= FEWEST and not course.long_enough):
         return None
     with np.errstate(all="ignore"):  # numbers from a damaged folder may be too large to compute with
-        measured = [condition.measure.of(course) for condition in rule.where]
-        known = np.asarray(np.isfinite(np.stack(measured)).all(axis=0))
-        held = np.asarray(np.stack([condition.met(course) for condition in rule.where]).all(axis=0))
+        measured = [condition.of(course) for condition in rule.where]
+        known = np.isfinite(np.stack(measured)).all(axis=0)
+        held = np.all([each.met(values) for each, values in zip(rule.where, measured, strict=True)], axis=0)
     since = _last_stretch(known & held)
     if since == len(course.steps) or course.since(since) < rule.persists:
         return None
@@ -175,10 +175,9 @@ def _finding(rule: Rule, course: Course, program: Program) -> Finding | None:
 
 def _before_medians(rule: Rule, course: Course, since: int) -> int:
     """Return the first place where the rule holds on the numbers themselves, of those before there is a median."""
-    raw = np.stack([course.latest(condition.measure.column) for condition in rule.where])
+    raw = np.stack([course.latest(condition.column) for condition in rule.where])
     first = int(np.flatnonzero(np.isfinite(raw).all(axis=0))[0])
-    changed = isinstance(rule.where[0].measure, Change)  # which is seen at the step after the first one
-    for place in range(first, min(since, first + 1 + changed)):
+    for place in range(first, min(since, first + 1 + rule.where[0].is_change)):
         if all(condition.met_at_first(course, place) for condition in rule.where):
             return place
     return since

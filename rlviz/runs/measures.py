@@ -168,10 +168,30 @@ DERIVED: Mapping[str, Callable[[Course], Values]] = {
 
 
 @dataclass(frozen=True)
-class Condition:
-    """A measure of a run held against a limit; because: why the limit is what it is."""
+class Measure:
+    """A number a step, made of one column.
 
-    measure: Measure
+    of: (run, column) → [S]. at_first: the same where there is no median yet, (run, column, place) → the number there; as
+    measured unless given. is_change: whether it compares with what was before, so that it is 0 at the first step.
+    """
+
+    of: Callable[[Course, str], Values]
+    at_first: Callable[[Course, str, int], float] = lambda run, x, place: float(run.latest(x)[place])
+    is_change: bool = False
+
+
+def _change(
+    of: Callable[[Course, str], Values], at_first: Callable[[Course, str, int], float] = lambda run, x, place: 0.0
+) -> Measure:
+    return Measure(of, at_first, is_change=True)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A measure of a column of a run held against a limit; because: why the limit is what it is."""
+
+    column: str
+    measure: str  # a key of `MEASURES`
     holds: str  # a key of `rlviz.ranges.HOLDS`
     limit: float
     because: str
@@ -179,126 +199,24 @@ class Condition:
     @property
     def words(self) -> str:
         """What must hold of the column, as rules.md says it."""
-        measure = next(name for name, kind in MEASURES.items() if kind is type(self.measure))
-        return f"{measure} {'≥' if self.holds == 'at least' else '≤'} {self.limit:g}"
+        return f"{self.measure} {'≥' if self.holds == 'at least' else '≤'} {self.limit:g}"
 
-    def met(self, course: Course) -> NDArray[np.bool_]:
-        """Return for each step whether it holds."""
-        return np.asarray(HOLDS[self.holds](self.measure.of(course), self.limit))
+    @property
+    def is_change(self) -> bool:
+        """Whether it is about a change, which is seen at the step after the first one."""
+        return MEASURES[self.measure].is_change
+
+    def of(self, course: Course) -> Values:
+        """Return the measure at each step, [S]."""
+        return MEASURES[self.measure].of(course, self.column)
+
+    def met(self, measured: Values | float) -> NDArray[np.bool_]:
+        """Return where numbers of the measure are what they must be."""
+        return np.asarray(HOLDS[self.holds](measured, self.limit))
 
     def met_at_first(self, course: Course, place: int) -> bool:
-        """Return whether it holds at the first place where there is anything to measure, where no median is yet."""
-        return bool(HOLDS[self.holds](self.measure.unsmoothed(course, place), self.limit))
-
-
-@dataclass(frozen=True)
-class Measure:
-    """A number a step, [S], made of one column."""
-
-    column: str
-
-    def of(self, course: Course) -> Values:
-        return course.smooth(self.column)
-
-    def unsmoothed(self, course: Course, place: int) -> float:
-        """Return what it is at the first place where there is anything to measure."""
-        return float(course.latest(self.column)[place])
-
-    def at_least(self, limit: float, because: str) -> Condition:
-        return Condition(self, "at least", limit, because)
-
-    def at_most(self, limit: float, because: str) -> Condition:
-        return Condition(self, "at most", limit, because)
-
-
-class Now(Measure):
-    """The median over the last window."""
-
-
-class Latest(Measure):
-    """As measured last, not smoothed: what has no noise, or an evaluation of a thousand prompts."""
-
-    def of(self, course: Course) -> Values:
-        return course.latest(self.column)
-
-
-class First(Measure):
-    """The median over the first window, the same at all steps."""
-
-    def of(self, course: Course) -> Values:
-        return np.full(len(course.steps), course.first(self.column))
-
-
-class AtStepOne(Measure):
-    """As measured at step 1, before the first update; not a number where that step was not logged by itself."""
-
-    def of(self, course: Course) -> Values:
-        first = course[self.column][0] if course.steps[0] == 1 else np.nan
-        return np.full(len(course.steps), first)
-
-
-class FirstRow(Measure):
-    """As measured first, the same at all steps: what was there before any update, or in the first steps that were logged."""
-
-    def of(self, course: Course) -> Values:
-        values = course[self.column]
-        there = values[np.isfinite(values)]
-        return np.full(len(course.steps), there[0] if len(there) else np.nan)
-
-
-class TimesFirstRow(Measure):
-    """How many times what was measured first: before any update, or in the first steps that were logged."""
-
-    def of(self, course: Course) -> Values:
-        return _ratio(course.smooth(self.column), FirstRow(self.column).of(course))
-
-
-class Change(Measure):
-    """How far it is from what it was before: 0 at the beginning."""
-
-    def unsmoothed(self, course: Course, place: int) -> float:
-        return 0.0
-
-
-class FromStart(Change):
-    """How far it is above the first window."""
-
-    def of(self, course: Course) -> Values:
-        return _after_first(course, course.smooth(self.column)) - course.first(self.column)
-
-
-class BelowStart(Change):
-    """How far it is below the first window."""
-
-    def of(self, course: Course) -> Values:
-        return course.first(self.column) - _after_first(course, course.smooth(self.column))
-
-
-class TimesStart(Measure):
-    """How many times what it was in the first window."""
-
-    def of(self, course: Course) -> Values:
-        smooth = _after_first(course, course.smooth(self.column))
-        return _ratio(smooth, np.full(len(smooth), course.first(self.column)))
-
-
-class InNoise(Change):
-    """How far it is above the first window, in standard deviations of a single step about its neighbours."""
-
-    def of(self, course: Course) -> Values:
-        above = FromStart(self.column).of(course)
-        return _ratio(above, np.full(len(above), _noise(course.latest(self.column))))
-
-
-class Drift(Change):
-    """Mean of the last third of the steps so far minus that of the first third, in standard errors of this difference."""
-
-    def of(self, course: Course) -> Values:
-        values = course.latest(self.column)
-        sums, steps = np.concatenate([[0.0], np.cumsum(values)]), np.arange(1, len(values) + 1)
-        third = np.maximum(1, steps // 3)
-        moved = (sums[steps] - sums[steps - third] - sums[third]) / third
-        return _ratio(moved, _noise(values) * np.sqrt(2 / third))
+        """Return whether it holds at a place where no median is yet."""
+        return bool(self.met(MEASURES[self.measure].at_first(course, self.column, place)))
 
 
 def _noise(values: Values) -> float:
@@ -307,89 +225,86 @@ def _noise(values: Values) -> float:
     return SCALE * float(np.median(jumps)) if len(jumps) else 0.0
 
 
-class BelowBest(Change):
-    """How far it is below its largest median so far, or below its first step: a policy may be lost before there is a median."""
-
-    def of(self, course: Course) -> Values:
-        return Best(self.column).of(course) - course.smooth(self.column)
-
-    def unsmoothed(self, course: Course, place: int) -> float:
-        values = course.latest(self.column)
-        return float(values[0] - values[place])
+def _everywhere(run: Course, value: float) -> Values:
+    return np.full(len(run.steps), value)
 
 
-class Best(Measure):
-    """Its largest median so far, or its first step: what `BelowBest` is below of."""
-
-    def of(self, course: Course) -> Values:
-        return np.fmax(np.fmax.accumulate(course.smooth(self.column)), course.latest(self.column)[:1])
+def _after_first(run: Course, x: str) -> Values:
+    """Return the medians without those before the end of the first window."""
+    return np.where(np.arange(len(run.steps)) < run.window - 1, np.nan, run.smooth(x))
 
 
-class FallInNoise(BelowBest):
-    """How far it is below its best, in standard deviations of a single step; without end where there is no noise at all."""
-
-    def of(self, course: Course) -> Values:
-        fall = super().of(course)
-        return fall / max(_noise(course.latest(self.column)), TINY)
-
-    def unsmoothed(self, course: Course, place: int) -> float:
-        return super().unsmoothed(course, place) / max(_noise(course.latest(self.column)), TINY)
+def _first_row(run: Course, x: str) -> Values:
+    there = run[x][np.isfinite(run[x])]
+    return _everywhere(run, there[0] if len(there) else np.nan)
 
 
-class AboveLeast(Change):
-    """How far it is above its smallest median so far."""
-
-    def of(self, course: Course) -> Values:
-        smooth = course.smooth(self.column)
-        return smooth - np.fmin.accumulate(smooth)
+def _from_start(run: Course, x: str) -> Values:
+    return _after_first(run, x) - run.first(x)
 
 
-class LatestBelowBest(Change):
-    """How far the last evaluation is below the best one so far."""
-
-    def of(self, course: Course) -> Values:
-        latest = course.latest(self.column)
-        return np.fmax.accumulate(latest) - latest
-
-
-class LastQuarter(Change):
-    """How much it rose over the last quarter of the steps so far."""
-
-    def of(self, course: Course) -> Values:
-        smooth = course.smooth(self.column)
-        places = np.arange(len(smooth))
-        return smooth - smooth[places - (places + 1) // 4]
+def _drift(run: Course, x: str) -> Values:
+    values = run.latest(x)
+    sums, steps = np.concatenate([[0.0], np.cumsum(values)]), np.arange(1, len(values) + 1)
+    third = np.maximum(1, steps // 3)
+    moved = (sums[steps] - sums[steps - third] - sums[third]) / third
+    return _ratio(moved, _noise(values) * np.sqrt(2 / third))
 
 
-class Most(Measure):
-    """Its largest median so far."""
-
-    def of(self, course: Course) -> Values:
-        return np.fmax.accumulate(course.smooth(self.column))
+def _best(run: Course, x: str) -> Values:
+    return np.fmax(np.fmax.accumulate(run.smooth(x)), run.latest(x)[:1])
 
 
-def _after_first(course: Course, values: Values) -> Values:
-    """Return the values without those before the end of the first window."""
-    return np.where(np.arange(len(values)) < course.window - 1, np.nan, values)
+def _below_first(run: Course, x: str, place: int) -> float:
+    """Return how far it is below its first step: a policy may be lost before there is a median."""
+    return float(run.latest(x)[0] - run.latest(x)[place])
 
 
-MEASURES: Mapping[str, type[Measure]] = {  # as rules.md calls them
-    "now": Now,
-    "last": Latest,
-    "first": First,
-    "most": Most,
-    "at step 1": AtStepOne,
-    "in the first row": FirstRow,
-    "times its first row": TimesFirstRow,
-    "best": Best,
-    "below its best in noise": FallInNoise,
-    "above its start": FromStart,
-    "below its start": BelowStart,
-    "times its start": TimesStart,
-    "risen in noise": InNoise,
-    "drift": Drift,
-    "below its best": BelowBest,
-    "above its least": AboveLeast,
-    "last below its best": LatestBelowBest,
-    "risen in the last quarter": LastQuarter,
+def _noise_of(run: Course, x: str) -> float:
+    """Return a column's noise, next to nothing where there is none, so that a fall is without end in it."""
+    return max(_noise(run.latest(x)), TINY)
+
+
+def _last_quarter(run: Course, x: str) -> Values:
+    smooth, places = run.smooth(x), np.arange(len(run.steps))
+    return smooth - smooth[places - (places + 1) // 4]
+
+
+MEASURES: Mapping[str, Measure] = {  # as rules.md calls them
+    # the median over the last window
+    "now": Measure(lambda run, x: run.smooth(x)),
+    # as measured last, not smoothed: what has no noise, or an evaluation of a thousand prompts
+    "last": Measure(lambda run, x: run.latest(x)),
+    # the median over the first window, the same at all steps
+    "first": Measure(lambda run, x: _everywhere(run, run.first(x))),
+    # its largest median so far
+    "most": Measure(lambda run, x: np.fmax.accumulate(run.smooth(x))),
+    # as measured at step 1, before the first update; not a number where that step was not logged by itself
+    "at step 1": Measure(lambda run, x: _everywhere(run, run[x][0] if run.steps[0] == 1 else np.nan)),
+    # as measured first, the same at all steps: what was there before any update, or in the first steps that were logged
+    "in the first row": Measure(_first_row),
+    "times its first row": Measure(lambda run, x: _ratio(run.smooth(x), _first_row(run, x))),
+    # its largest median so far, or its first step
+    "best": Measure(_best),
+    # how far it is below that
+    "below its best": _change(lambda run, x: _best(run, x) - run.smooth(x), _below_first),
+    # the same in standard deviations of a single step
+    "below its best in noise": _change(
+        lambda run, x: (_best(run, x) - run.smooth(x)) / _noise_of(run, x),
+        lambda run, x, place: _below_first(run, x, place) / _noise_of(run, x),
+    ),
+    # how far it is above the first window, and below it
+    "above its start": _change(_from_start),
+    "below its start": _change(lambda run, x: -_from_start(run, x)),
+    "times its start": Measure(lambda run, x: _ratio(_after_first(run, x), _everywhere(run, run.first(x)))),
+    # how far it is above the first window, in standard deviations of a single step about its neighbours
+    "risen in noise": _change(lambda run, x: _ratio(_from_start(run, x), _everywhere(run, _noise(run.latest(x))))),
+    # mean of the last third of the steps so far minus that of the first third, in standard errors of this difference
+    "drift": _change(_drift),
+    # how far it is above its smallest median so far
+    "above its least": _change(lambda run, x: run.smooth(x) - np.fmin.accumulate(run.smooth(x))),
+    # how far the last evaluation is below the best one so far
+    "last below its best": _change(lambda run, x: np.fmax.accumulate(run.latest(x)) - run.latest(x)),
+    # how much it rose over the last quarter of the steps so far
+    "risen in the last quarter": _change(_last_quarter),
 }

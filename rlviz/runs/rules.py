@@ -88,9 +88,8 @@ def _condition(line: str, name: str) -> Condition:
     found = CONDITION.fullmatch(line)
     if found is None or found["measure"] not in MEASURES:
         raise ValueError(f"{FILE.name}: {name} must have conditions like `entropy` now ≥ 0.1: why; got {line!r}")
-    measure = MEASURES[found["measure"]](found["column"])
-    holds = measure.at_least if found["sign"] == "≥" else measure.at_most
-    return holds(float(found["limit"]), found["because"])
+    holds = "at least" if found["sign"] == "≥" else "at most"
+    return Condition(found["column"], found["measure"], holds, float(found["limit"]), found["because"])
 
 
 RULES, OPTIONS = parse_rules(FILE.read_text(encoding="utf-8"))

@@ -281,7 +281,7 @@ def _opened(call: re.Match[str]) -> str:
 
 
 def _said(rule: Rule) -> str:
-    conditions = [f"`{each.measure.column}` {each.words}" for each in rule.where if not each.because.startswith("told")]
+    conditions = [f"`{each.column}` {each.words}" for each in rule.where if not each.because.startswith("told")]
     return f"\n    - {re.sub(r'{[^}]*}', '…', rule.seen)} *Where {', '.join(conditions)}.*"
 
 

@@ -17,27 +17,7 @@ from rlviz import GRPO, RunFolder, TrainSettings, diagnose, train
 from rlviz.cli import app
 from rlviz.runs.diagnosis import Diagnosis, findings_in
 from rlviz.runs.logs import import_run
-from rlviz.runs.measures import (
-    AboveLeast,
-    AtStepOne,
-    BelowBest,
-    BelowStart,
-    Best,
-    Course,
-    Drift,
-    FallInNoise,
-    First,
-    FirstRow,
-    FromStart,
-    InNoise,
-    LastQuarter,
-    Latest,
-    LatestBelowBest,
-    Most,
-    Now,
-    TimesFirstRow,
-    TimesStart,
-)
+from rlviz.runs.measures import MEASURES, Condition, Course
 from rlviz.runs.rules import OPTIONS, RULES, Rule, parse_rules
 from small_models.policies import load_policy
 from tests.runs import trl_runs
@@ -255,7 +235,7 @@ def test_a_rule_that_cannot_be_read_is_refused(line, words):
     with pytest.raises(ValueError, match=words):
         parse_rules(text.format(line))
     ((rule,), _) = parse_rules(text.format("- `x` now ≥ 1: why"))
-    assert rule == Rule("own", "note", (Now("x").at_least(1, "why"),), "Seen.", "m", "lr", "t", "03_grpo")
+    assert rule == Rule("own", "note", (Condition("x", "now", "at least", 1, "why"),), "Seen.", "m", "lr", "t", "03_grpo")
 
 
 OF_LOGS = ("earned", "earned_in_std", "part_lost", "sampler_logp_gap", "sampler_prob_gap")  # no run of rlviz has them
@@ -268,7 +248,7 @@ def test_what_a_rule_names_is_there():
     headings = re.findall(r"^## (.+)$", (ROOT / "notebooks" / "symptoms.md").read_text(encoding="utf-8"), flags=re.M)
     own = {name: names["rlviz"] for name, names in OPTIONS.items()}
     for rule in RULES:
-        ours = not {condition.measure.column for condition in rule.where} & set(OF_LOGS)
+        ours = not {condition.column for condition in rule.where} & set(OF_LOGS)
         setting = own[rule.setting].removeprefix("--").replace("_", "-")
         assert f"--{setting}" in options or not ours, rule.name
         assert set(re.findall(r"--[a-z-]+", rule.advice.format(**own))) <= options, rule.name
@@ -286,38 +266,39 @@ def a_course(settings=None, **columns):
     return Course(steps | {name: np.array(values, dtype=float) for name, values in columns.items()}, settings or {})
 
 
-@pytest.mark.parametrize(
-    ("measure", "expected"),
-    [
-        # x = 1 9 2 8 3 7 4, a window of 5: medians of 1 9 2, of 1 9 2 8, 1 9 2 8 3, 9 2 8 3 7, 2 8 3 7 4; the first window's is 3
-        (Now("x"), [NAN, NAN, 2, 5, 3, 7, 4]),
-        (Latest("x"), [1, 9, 2, 8, 3, 7, 4]),
-        (First("x"), [3] * 7),
-        (FromStart("x"), [NAN, NAN, NAN, NAN, 0, 4, 1]),
-        (BelowStart("x"), [NAN, NAN, NAN, NAN, 0, -4, -1]),
-        (TimesStart("x"), [NAN, NAN, NAN, NAN, 1, 7 / 3, 4 / 3]),
-        (Most("x"), [NAN, NAN, 2, 5, 5, 7, 7]),
-        (BelowBest("x"), [NAN, NAN, 0, 0, 2, 0, 3]),
-        (AboveLeast("x"), [NAN, NAN, 0, 3, 1, 5, 2]),
-        (LatestBelowBest("x"), [0, 0, 7, 1, 6, 2, 5]),
-        (Best("x"), [1, 1, 2, 5, 5, 7, 7]),
-        (AtStepOne("x"), [1] * 7),
-        (FirstRow("x"), [1] * 7),
-        (TimesFirstRow("x"), [NAN, NAN, 2, 5, 3, 7, 4]),
-        (FallInNoise("x"), [NAN, NAN, 0, 0, 2 / 5.76595, 0, 3 / 5.76595]),  # the noise is worked out below
-        # a quarter of 4 to 7 steps is one step
-        (LastQuarter("x"), [NAN, NAN, 0, 3, -2, 4, -3]),
-        # differences 8 7 6 5 4 3: their median is 5.5, so a step's standard deviation 5.5 · 1.4826 / √2 = 5.76595
-        (InNoise("x"), [NAN, NAN, NAN, NAN, 0, 4 / 5.76595, 1 / 5.76595]),
-        # thirds of 1, 1, 1, 1, 1, 2, 2 steps; at the end (7 + 4 − 1 − 9) / 2 = .5, over the noise · √(2 / 2)
-        (Drift("x"), [0, 8 / 8.15429, 1 / 8.15429, 7 / 8.15429, 2 / 8.15429, 0, 0.5 / 5.76595]),
-        (Now("nothing of this name"), [NAN] * 7),
-    ],
-    ids=lambda value: type(value).__name__ if not isinstance(value, list) else "",
-)
-def test_a_measure_by_hand(measure, expected):
-    found = measure.of(a_course(x=[1, 9, 2, 8, 3, 7, 4]))
-    assert found == pytest.approx(np.array(expected), rel=1e-5, nan_ok=True)
+BY_HAND = {
+    # x = 1 9 2 8 3 7 4, a window of 5: medians of 1 9 2, of 1 9 2 8, 1 9 2 8 3, 9 2 8 3 7, 2 8 3 7 4; the first window's is 3
+    "now": [NAN, NAN, 2, 5, 3, 7, 4],
+    "last": [1, 9, 2, 8, 3, 7, 4],
+    "first": [3] * 7,
+    "above its start": [NAN, NAN, NAN, NAN, 0, 4, 1],
+    "below its start": [NAN, NAN, NAN, NAN, 0, -4, -1],
+    "times its start": [NAN, NAN, NAN, NAN, 1, 7 / 3, 4 / 3],
+    "most": [NAN, NAN, 2, 5, 5, 7, 7],
+    "below its best": [NAN, NAN, 0, 0, 2, 0, 3],
+    "above its least": [NAN, NAN, 0, 3, 1, 5, 2],
+    "last below its best": [0, 0, 7, 1, 6, 2, 5],
+    "best": [1, 1, 2, 5, 5, 7, 7],
+    "at step 1": [1] * 7,
+    "in the first row": [1] * 7,
+    "times its first row": [NAN, NAN, 2, 5, 3, 7, 4],
+    "below its best in noise": [NAN, NAN, 0, 0, 2 / 5.76595, 0, 3 / 5.76595],  # the noise is worked out below
+    # a quarter of 4 to 7 steps is one step
+    "risen in the last quarter": [NAN, NAN, 0, 3, -2, 4, -3],
+    # differences 8 7 6 5 4 3: their median is 5.5, so a step's standard deviation 5.5 · 1.4826 / √2 = 5.76595
+    "risen in noise": [NAN, NAN, NAN, NAN, 0, 4 / 5.76595, 1 / 5.76595],
+    # thirds of 1, 1, 1, 1, 1, 2, 2 steps; at the end (7 + 4 − 1 − 9) / 2 = .5, over the noise · √(2 / 2)
+    "drift": [0, 8 / 8.15429, 1 / 8.15429, 7 / 8.15429, 2 / 8.15429, 0, 0.5 / 5.76595],
+}
+
+
+def test_every_measure_by_hand():
+    assert set(BY_HAND) == set(MEASURES)
+    run = a_course(x=[1, 9, 2, 8, 3, 7, 4])
+    for measure, expected in BY_HAND.items():
+        found = MEASURES[measure].of(run, "x")
+        assert found == pytest.approx(np.array(expected), rel=1e-5, nan_ok=True), measure
+    assert np.isnan(MEASURES["now"].of(run, "nothing of this name")).all()
 
 
 def test_what_is_measured_now_and_then_stays_until_it_is_measured_again():
@@ -332,7 +313,7 @@ def test_a_window_is_an_eighth_of_the_run_within_limits(steps, window):
     assert a_course(x=[0] * steps).window == window
 
 
-RISES = Rule("rises", "note", (Now("x").at_least(2, "two"),), "{0:.1f} since {step}", "", "lr", "", "03_grpo")
+RISES = Rule("rises", "note", (Condition("x", "now", "at least", 2, "two"),), "{0:.1f} since {step}", "", "lr", "", "03_grpo")
 
 
 @pytest.mark.parametrize(
@@ -400,7 +381,7 @@ def test_where_the_reward_does_not_ask_for_the_end_nobody_is_told_that_a_cut_off
     )
 
 
-ZEROS = Rule("zeros", "note", (Now("x").at_most(0, "none"),), "none, {since}", "", "lr", "", "03_grpo")
+ZEROS = Rule("zeros", "note", (Condition("x", "now", "at most", 0, "none"),), "none, {since}", "", "lr", "", "03_grpo")
 
 
 @pytest.mark.parametrize(
@@ -418,7 +399,7 @@ def test_from_the_first_step_on_is_said_only_where_it_is_so(values, first, words
     assert finding.finding == words
 
 
-FALLS = replace(RISES, where=(BelowBest("x").at_least(2, "two"),))
+FALLS = replace(RISES, where=(Condition("x", "below its best", "at least", 2, "two"),))
 
 
 def test_what_fell_did_not_fall_from_the_first_step_on():
