@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
+from functools import cache
 from typing import Any
 
 from rlviz.algorithms import ALGORITHMS, DPO, GRPO, PPO, RELATIVES
@@ -372,12 +373,7 @@ def nearest(algorithm: Algorithm) -> tuple[Algorithm, ...]:
     One with a piece that rlviz does not have where it counts is none of the family: it is put beside GRPO, PPO or DPO. And one of
     the family that differs from an earlier one in its KL term alone is no name, nor is one with a teacher, which no option gives.
     """
-    family: list[Algorithm] = []
-    for each in (*ALGORITHMS, *RELATIVES):
-        if isinstance(each, PolicyGradient) and each.can.from_teacher:
-            continue
-        if type(each) is type(algorithm) and all(set(differing(each, other)) != {"kl"} for other in family):
-            family.append(each)
+    family = _named(type(algorithm))
     if unnamed(algorithm):
         return tuple(each for each in family if each in (GRPO, PPO, DPO))
     least = min(family, key=lambda each: distance(algorithm, each))
@@ -385,6 +381,18 @@ def nearest(algorithm: Algorithm) -> tuple[Algorithm, ...]:
     fewer = len(differing(algorithm, least)) - 1
     also = [each for each in family if distance(algorithm, each) <= within and len(differing(algorithm, each)) <= fewer]
     return (least, *also)
+
+
+@cache
+def _named(kind: type[Algorithm]) -> list[Algorithm]:
+    """Return the algorithms of this kind whose names a configuration may get."""
+    family: list[Algorithm] = []
+    for each in (*ALGORITHMS, *RELATIVES):
+        if isinstance(each, PolicyGradient) and each.can.from_teacher:
+            continue
+        if type(each) is kind and all(set(differing(each, other)) != {"kl"} for other in family):
+            family.append(each)
+    return family
 
 
 def differing(a: Algorithm, b: Algorithm) -> tuple[str, ...]:
