@@ -296,6 +296,7 @@ def test_rows_name_options_that_there_are(kind):
         ),
         (f"{A}policy_loss.loss_mode=sapo {A}loss_agg_mode=token-mean {A}tau_pos=2", {A + "loss_agg_mode"}),
         ("DPOConfig(label_smoothing=.1, beta=.1)", {"label_smoothing"}),
+        ("DPOConfig(label_smoothing=.1, loss_type=['sigmoid', 'robust'])", set()),  # the second of the losses reads it
     ],
 )
 def test_what_is_set_and_has_no_effect(text, without):

@@ -7,11 +7,14 @@ import json
 import math
 import re
 from dataclasses import is_dataclass, replace
+from functools import reduce
 from importlib import import_module
+from operator import getitem
 from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file
 
 from rlviz import DAPO, DCPO, DPO, DR_GRPO, DUPO, GRPO, LITE_PPO, PPO, PairSettings, RunFolder, TrainSettings, train
@@ -27,6 +30,7 @@ from rlviz.pieces.bounds import FixedBounds, UpperBound
 from rlviz.pieces.preference import SigmoidPreference
 from rlviz.pieces.selection import drop_all_equal
 from rlviz.pieces.surrogate import DualClip, SoftGate, clipped_weight
+from rlviz.training import default_settings
 from rlviz.training.files import write_json
 from tests.interop.batch import BADLY_FORMED, HERE, compared, frozen, ours
 
@@ -264,8 +268,14 @@ def test_scripts_are_python_and_yaml_is_nested(algorithm):
     assert ("carried(GRPOTrainer, ALGORITHM" in source) == carries and "checked with trl 1.16.0" in source
     assert not carries or "max_grad_norm=1.0" in source  # what stood for a sum is not needed where the sum is carried
     if not isinstance(algorithm, PreferenceOptimization):
-        lines = yaml_text(to_verl(algorithm)).splitlines()
-        assert "  - ppo_trainer" in lines and "    clip_ratio_c: " in "\n".join(lines)
+        export = to_verl(
+            algorithm, default_settings(algorithm, lr=1e-5)
+        )  # which without a point would be a text in YAML
+        text = yaml_text(export)
+        tree, lines = yaml.safe_load(text), text.splitlines()
+        for name, value in export.fields.items():
+            assert reduce(getitem, name.split("."), tree) == value, name
+        assert tree["defaults"] == ["ppo_trainer", "_self_"]
         told = any(line.startswith("# NOT the same algorithm") for line in lines)
         assert told == (to_verl(algorithm).fit == "inexpressible")
 
