@@ -199,16 +199,11 @@ def _token_mean(piece: Any, case: Case) -> Fit:
         return inexpressible(f"TRL's sapo takes the mean of responses: {LOSS}", fields)
     if parts == 1:
         return exact(fields, "divides by the tokens of the whole update, accumulated parts included")
-    if kind != "dapo":
-        return approximate(fields, "")
-    if case.accumulation == 1:
+    if kind == "dapo" and case.accumulation == 1:
         why = f"TRL's dapo would divide by the rollout's tokens / {parts}, whatever an update has"
         return exact({"loss_type": "bnpo"}, why)
-    return approximate(
-        fields,
-        f"dapo divides by the rollout's tokens / {parts}, and an update of other length is off by that share; "
-        "bnpo is exact without accumulation",
-    )
+    why = f"{kind} divides by the rollout's tokens / {parts}, and an update of other length is off by that share"
+    return approximate(fields, f"{why}; bnpo is exact without accumulation" if kind == "dapo" else why)
 
 
 def _constant(piece: aggregation.Constant, case: Case) -> Fit:

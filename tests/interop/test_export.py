@@ -235,6 +235,13 @@ def test_the_mean_over_accumulated_parts_and_minibatches():
             "dapo divides by the rollout's tokens / 2, .* bnpo is exact without accumulation",
         ),
         (replace(weight, aggregate=tokens), whole, 1, "exact", "divides by the tokens of the whole update"),
+        (
+            replace(weight, aggregate=tokens),
+            halves,
+            1,
+            "approximate",
+            "cispo divides by the rollout's tokens / 2, .* share$",
+        ),
         (replace(gate, aggregate=tokens), whole, 1, "inexpressible", "sapo takes the mean of responses"),
         (weight, whole, 1, "inexpressible", "cispo takes the mean over tokens"),
     ):
