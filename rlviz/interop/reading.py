@@ -373,7 +373,7 @@ def nearest(algorithm: Algorithm) -> tuple[Algorithm, ...]:
     One with a piece that rlviz does not have where it counts is none of the family: it is put beside GRPO, PPO or DPO. And one of
     the family that differs from an earlier one in its KL term alone is no name, nor is one with a teacher, which no option gives.
     """
-    family = _named(type(algorithm))
+    family = [each for each in _named() if type(each) is type(algorithm)]
     if unnamed(algorithm):
         return tuple(each for each in family if each in (GRPO, PPO, DPO))
     least = min(family, key=lambda each: distance(algorithm, each))
@@ -384,15 +384,16 @@ def nearest(algorithm: Algorithm) -> tuple[Algorithm, ...]:
 
 
 @cache
-def _named(kind: type[Algorithm]) -> list[Algorithm]:
-    """Return the algorithms of this kind whose names a configuration may get."""
+def _named() -> tuple[Algorithm, ...]:
+    """Return the algorithms of the family whose names a configuration may get."""
     family: list[Algorithm] = []
     for each in (*ALGORITHMS, *RELATIVES):
         if isinstance(each, PolicyGradient) and each.can.from_teacher:
             continue
-        if type(each) is kind and all(set(differing(each, other)) != {"kl"} for other in family):
+        alike = (other for other in family if type(other) is type(each))
+        if all(set(differing(each, other)) != {"kl"} for other in alike):
             family.append(each)
-    return family
+    return tuple(family)
 
 
 def differing(a: Algorithm, b: Algorithm) -> tuple[str, ...]:
