@@ -24,16 +24,8 @@ from small_models.checks import shown
 from small_models.files import read_file
 
 LARGEST = 2**20  # bytes of a configuration
-HARMLESS = (
-    "files",
-    "path",
-    "name",
-    "dir",
-    "id",
-    "logger",
-    "report_to",
-    "offload",
-)  # how options end that decide nothing here
+# how options end that decide nothing here
+HARMLESS = ("files", "path", "name", "dir", "id", "logger", "report_to", "offload")
 LONGEST = 10_000  # characters of a variable of a script
 DEEPEST, MOST = 12, 10_000  # levels and options of a YAML file, whose aliases could make more
 TRL_KINDS, VERL = ("GRPOConfig", "DPOConfig"), "ppo_trainer.yaml"

@@ -1,7 +1,8 @@
 """What an algorithm is in another library: a line a slot, the fields that say it, and how well it fits.
 
-A table of a library is slot → kind of piece → row. A row is a function of the piece and the `Case`, and returns a `Fit`;
-the rows of each slot name every piece that rlviz has, so that a piece without a row is one of the user's own.
+A table of a library is slot → kind of piece → row. A row is a `Fit`, or where that depends on numbers or on other pieces, a
+function of the piece and the `Case` that returns one; the rows of each slot name every piece that rlviz has, so that a piece
+without a row is one of the user's own. `Parameters` say which option has which number of a piece, for writing and for reading.
 """
 
 from __future__ import annotations
@@ -44,6 +45,10 @@ class Fit:
     fields: Mapping[str, Any] = field(default_factory=dict)
     why: str = ""
     rewards: tuple[str, ...] = ()
+
+    def beside(self, fields: Mapping[str, Any]) -> Fit:
+        """Return this fit with more options."""
+        return replace(self, fields={**self.fields, **fields})
 
 
 def exact(fields: Mapping[str, Any] | None = None, why: str = "", rewards: tuple[str, ...] = ()) -> Fit:
@@ -115,9 +120,24 @@ class Case:
         """How often an update sees each response."""
         return self.settings.updates_per_rollout // self.settings.minibatches
 
+    def kind(self, slot: str) -> Any:
+        """Return the kind of the piece in a slot."""
+        return kind_of(self.pieces[slot])
 
-Row = Callable[[Any, Case], Fit]
+
+Row = Fit | Callable[[Any, Case], Fit]
 Table = Mapping[str, Mapping[Any, Row]]
+Parameters = Mapping[Any, Mapping[str, str]]  # kind of piece → its parameter → the option that has the number
+
+
+def options_of(piece: Any, parameters: Parameters) -> dict[str, Any]:
+    """Return the options that have a piece's numbers, with these."""
+    return {option: getattr(piece, name) for name, option in parameters[type(piece)].items()}
+
+
+def piece_of(kind: Callable[..., Any], parameters: Parameters, options: Mapping[str, Any]) -> Any:
+    """Return the piece of this kind with the numbers that options have."""
+    return kind(**{name: float(options[option]) for name, option in parameters[kind].items()})
 
 
 @dataclass(frozen=True)
@@ -249,16 +269,41 @@ def lines_of(table: Table, case: Case) -> Iterator[Slot]:
         piece = case.pieces[slot]
         row = table[slot].get(kind_of(piece))
         if row is None:
-            yield Slot(
-                slot, label(piece), "inexpressible", "a piece of your own, of which the library knows nothing", own=True
-            )
+            yield own_line(slot, piece, ", of which the library knows nothing")
         else:
-            yield line_of(slot, piece, row(piece, case))
+            yield line_of(slot, piece, row if isinstance(row, Fit) else row(piece, case))
+
+
+def lines_of_settings(library: str, case: Case, fits: Mapping[str, Fit]) -> Iterator[Slot]:
+    """Give a line for each part of the settings of which a library says how it fits, in the order of these."""
+    s, (longest,) = case.settings, fits["lengths"].fields.values()
+    words = {
+        "defaults": f"of {library}",
+        "batches": f"{s.num_prompts} × {s.group_size} responses, {s.updates_per_rollout} updates, {s.minibatches} minibatches",
+        "sampling": f"temperature {s.temperature:g}",
+        "lengths": f"at most {longest} tokens",
+        "optimizer": optimizer_words(s),
+        "warm-up": f"{s.lr_warmup_steps} rollouts",
+        "reference": f"anew every {s.reset_reference_every} rollouts",
+        "micro-batches": f"{s.micro_batch_tokens} tokens",
+    }
+    for what, fit in fits.items():
+        yield line_of(f"{SETTINGS}: {what}", words.get(what) or str(getattr(s, what)), fit)
+
+
+def optimizer_words(settings: Settings) -> str:
+    """Return the line of the optimizer: what rlviz does."""
+    return f"AdamW, lr {settings.lr:g}, gradient norm {settings.max_grad_norm:g}"
 
 
 def line_of(slot: str, piece: Any, fit: Fit) -> Slot:
     """Return the line of a piece, or of words in its place."""
     return Slot(slot, piece if isinstance(piece, str) else label(piece), fit.grade, fit.why, fit.fields, fit.rewards)
+
+
+def own_line(slot: str, piece: Any, why: str) -> Slot:
+    """Return the line of a piece of the user's own; why: how the words "a piece of your own" go on."""
+    return Slot(slot, label(piece), "inexpressible", f"a piece of your own{why}", own=True)
 
 
 def case_of(algorithm: Any, settings: Settings | None, accumulation: int) -> tuple[Any, Any]:
@@ -271,21 +316,18 @@ def case_of(algorithm: Any, settings: Settings | None, accumulation: int) -> tup
         raise ValueError(f"settings must be {wanted.__name__} for {algorithm.name}; got {type(settings).__name__}")
     if not isinstance(accumulation, int) or accumulation < 1:
         raise ValueError(f"accumulation must be a whole number, at least 1; got {accumulation!r}")
-    if isinstance(settings, TrainSettings) and settings.num_prompts * settings.group_size % settings.minibatches:
-        raise ValueError(
-            f"minibatches must divide num_prompts × group_size = {settings.num_prompts * settings.group_size} evenly in other "
-            f"libraries; got {settings.minibatches}"
-        )
-    size = (
-        settings.batch_size
-        if isinstance(settings, PairSettings)
-        else settings.num_prompts * settings.group_size // settings.minibatches
-    )
+    if isinstance(settings, PairSettings):
+        size, what = settings.batch_size, "pairs"
+    else:
+        case = Case({}, settings)
+        size, what = case.update, "responses"
+        if case.responses % settings.minibatches:
+            raise ValueError(
+                f"minibatches must divide num_prompts × group_size = {case.responses} evenly in other libraries; "
+                f"got {settings.minibatches}"
+            )
     if size % accumulation:
-        raise ValueError(
-            f"accumulation must divide an update of {size} {'pairs' if wanted is PairSettings else 'responses'} evenly; "
-            f"got {accumulation}"
-        )
+        raise ValueError(f"accumulation must divide an update of {size} {what} evenly; got {accumulation}")
     return algorithm, settings
 
 

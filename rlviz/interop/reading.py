@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
+from functools import cache
 from typing import Any
 
 from rlviz.algorithms import ALGORITHMS, DPO, GRPO, PPO, RELATIVES
@@ -17,7 +18,7 @@ from rlviz.algorithms.family import Algorithm
 from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.interop import trl, verl
 from rlviz.interop.configs import VERL, Config
-from rlviz.interop.exporting import Case, OwnPiece, Slot, Table, kind_of, lines_of
+from rlviz.interop.exporting import Case, OwnPiece, Slot, Table, kind_of, lines_of, piece_of
 from rlviz.pieces import (
     advantages,
     aggregation,
@@ -35,7 +36,7 @@ from rlviz.pieces.values import ClippedValueLoss
 from rlviz.settings import TrainSettings
 
 Options = Mapping[str, Any]
-NEVER = verl.NEVER
+NEVER, ACTOR, CORRECTION = verl.NEVER, verl.ACTOR, "algorithm.rollout_correction."
 TRL_MEANS = {
     "grpo": aggregation.sequence_mean,
     "sapo": aggregation.sequence_mean,
@@ -46,17 +47,15 @@ ESTIMATORS = {
     "rloo": advantages.LeaveOneOut(),
     "opo": advantages.LengthWeighted(),
     "gdpo": advantages.StandardizedApart(),
+    "reinforce_plus_plus_baseline": advantages.GroupAdvantage("batch_std"),
 }
+WITHOUT_RATIO = {"gpg": "A log π, without a ratio", "reinforce": "w A log π, w to the sampler"}  # losses of verl
 ALSO = {"k1": kl.k1, "k2": kl.k2, "k3": kl.k3}  # verl's other names of estimators
 NEARLY = 0.5  # farther by at most this, an algorithm is as good a name
 WEIGHTED = (mismatch.TruncatedWeight, mismatch.MaskedWeight, mismatch.FullWeight)
 CLIPS = {surrogate.pessimistic, surrogate.unclipped, surrogate.DualClip}
-DEFINING = (
-    "ratio",
-    "surrogate",
-    "advantage",
-    "pair loss",
-)  # slots that make an algorithm another one rather than a variant
+# slots that make an algorithm another one rather than a variant
+DEFINING = ("ratio", "surrogate", "advantage", "pair loss")
 
 NEUTRAL: dict[str, Options] = {"GRPOConfig": trl.DEFAULTS, "DPOConfig": trl.PAIR_DEFAULTS, VERL: verl.DEFAULTS}
 # option → what it does that no slot says, where it is not what the exports write out (their DEFAULTS)
@@ -77,11 +76,11 @@ BEYOND = {
     "sync_ref_model": "the reference follows the policy, so the penalty stops growing with the distance from the start",
     "use_adaptive_entropy": "the weight of the entropy bonus changes during the run",
     "repetition_penalty": "tokens are drawn from another distribution than the one whose log-probabilities are trained",
-    verl.ACTOR + "entropy_coeff": "adds that weight times the gradient of the entropy",
-    verl.ACTOR + "clip_ratio_c": "cuts the weight of a token at that ratio",
+    ACTOR + "entropy_coeff": "adds that weight times the gradient of the entropy",
+    ACTOR + "clip_ratio_c": "cuts the weight of a token at that ratio",
     "algorithm.use_kl_in_reward": "a second KL penalty, in the reward",
-    "algorithm.rollout_correction.rollout_is": "multiplies each loss by the weight between the two engines",
-    "algorithm.rollout_correction.rollout_rs": "responses or tokens on which the two engines disagree leave the loss",
+    CORRECTION + "rollout_is": "multiplies each loss by the weight between the two engines",
+    CORRECTION + "rollout_rs": "responses or tokens on which the two engines disagree leave the loss",
 }
 
 
@@ -130,23 +129,22 @@ def _of_trl(o: Options, punishment: tuple[int, int] | None) -> Algorithm:
 
 
 def _trl_surrogate(kind: str, o: Options, limits: Any) -> Any:
-    if kind in ("cispo", "sapo"):
-        gate = surrogate.SoftGate(float(o["sapo_temperature_pos"]), float(o["sapo_temperature_neg"]))
-        return surrogate.clipped_weight if kind == "cispo" else gate
-    if kind == "vespo":
-        return surrogate.GammaWeight(
-            *(float(o[f"vespo_{name}"]) for name in ("k_pos", "lambda_pos", "k_neg", "lambda_neg"))
-        )
+    if kind == "cispo":
+        return surrogate.clipped_weight
+    if kind in ("sapo", "vespo"):
+        return piece_of(surrogate.SoftGate if kind == "sapo" else surrogate.GammaWeight, trl.PARAMETERS, o)
     if kind not in (*TRL_MEANS, "dr_grpo"):
         return OwnPiece(str(kind))
     if o["entropy_coef"]:
-        return surrogate.EntropyBonus(float(o["entropy_coef"]))
+        return piece_of(surrogate.EntropyBonus, trl.PARAMETERS, o)
     if o["off_policy_mask_threshold"] is not None:
-        return surrogate.SequenceMask(float(o["off_policy_mask_threshold"]))
+        return piece_of(surrogate.SequenceMask, trl.PARAMETERS, o)
     if o["delta"] is None:
         return _clipping(limits)
     upper = 1 + getattr(limits, "eps_high", getattr(limits, "max_ratio", 2) - 1)
-    return surrogate.DualClip(float(o["delta"])) if o["delta"] > upper else OwnPiece(f"ratios cut at {o['delta']:g}")
+    if o["delta"] <= upper:
+        return OwnPiece(f"ratios cut at {o['delta']:g}")
+    return piece_of(surrogate.DualClip, trl.PARAMETERS, o)
 
 
 def _trl_advantage(o: Options) -> Any:
@@ -183,128 +181,111 @@ def _weighted(plain: Any, level: str, bound: str, low: float, high: float | None
 
 
 def _of_verl(o: Options) -> Algorithm:
-    actor = {name.removeprefix(verl.ACTOR): value for name, value in o.items() if name.startswith(verl.ACTOR)}
-    mode, bypass = actor["policy_loss.loss_mode"], o["algorithm.rollout_correction.bypass_mode"]
+    mode, bypass = o[ACTOR + "policy_loss.loss_mode"], o[CORRECTION + "bypass_mode"]
     if bypass:  # the trainer puts another loss in its place, and the sampler's probabilities in place of the old ones
-        mode = "vanilla" if o["algorithm.rollout_correction.loss_type"] == "ppo_clip" else "reinforce"
-        o = {**o, "algorithm.rollout_correction.rollout_is": None}
-    width = {
-        side: actor["clip_ratio" if actor[f"clip_ratio_{side}"] is None else f"clip_ratio_{side}"]
-        for side in ("low", "high")
-    }
-    limits, what = _verl_loss(mode, width["low"], width["high"], actor)
+        mode = "vanilla" if o[CORRECTION + "loss_type"] == "ppo_clip" else "reinforce"
+        o = {**o, CORRECTION + "rollout_is": None}
+    limits, what = _verl_loss(mode, o)
+    dynamic, most = o[verl.FILTER + "enable"], o[verl.FILTER + "max_num_gen_batches"]
     pieces = {
         "ratio": ratios.ratio_to_sampler if bypass else ratios.sequence_ratio if mode == "gspo" else ratios.token_ratio,
         "bounds": limits,
         "surrogate": what,
         "advantage": _verl_advantage(o),
-        "kl": _verl_kl(o, actor),
-        "aggregate": _verl_mean(mode, actor, o["data.max_response_length"]),
+        "kl": _verl_kl(o),
+        "aggregate": _verl_mean(mode, o),
         "shape": _verl_shape(o),
-        "select": selection.DynamicSampling(o["algorithm.filter_groups.max_num_gen_batches"] or 10)
-        if o["algorithm.filter_groups.enable"]
-        else selection.keep_all,
+        "select": selection.DynamicSampling(most or 10) if dynamic else selection.keep_all,
     }
     if not isinstance(pieces["advantage"], gae.GAE):
         return replace(GRPO, name="this", from_grpo={}, **pieces)
     controller = None
     if isinstance(pieces["kl"], kl.KLInReward) and o["algorithm.kl_ctrl.type"] == "adaptive":
-        controller = kl.ProportionalController(
-            float(o["algorithm.kl_ctrl.target_kl"]), float(o["algorithm.kl_ctrl.horizon"])
-        )
-    weight = float(actor["entropy_coeff"])
+        controller = piece_of(kl.ProportionalController, verl.PARAMETERS, o)
     if isinstance(pieces["surrogate"], surrogate.EntropyBonus):  # which is a weight of its own beside a critic
-        pieces["surrogate"] = _dual(_clipping(limits), actor)
-    loss = ClippedValueLoss(float(o["critic.cliprange_value"]))
+        pieces["surrogate"] = _clipping(limits)
     return replace(
-        PPO, name="this", from_grpo={}, value_loss=loss, entropy_weight=weight, controller=controller, **pieces
+        PPO,
+        name="this",
+        from_grpo={},
+        value_loss=ClippedValueLoss(float(o["critic.cliprange_value"])),
+        entropy_weight=float(o[ACTOR + "entropy_coeff"]),
+        controller=controller,
+        **pieces,
     )
 
 
-def _verl_loss(mode: str, low: Any, high: Any, actor: Options) -> tuple[Any, Any]:
+def _verl_loss(mode: str, o: Options) -> tuple[Any, Any]:
     """Return limits and surrogate of one of verl's losses."""
+    plain, *sides = (o[ACTOR + name] for name in ("clip_ratio", "clip_ratio_low", "clip_ratio_high"))
+    low, high = (plain if side is None else side for side in sides)
     limits = _limits(low, high)
-    if mode == "vanilla" and actor["entropy_coeff"] and not _dual_clips(actor):
-        return limits, surrogate.EntropyBonus(float(actor["entropy_coeff"]))
     if mode == "vanilla":
-        return limits, _dual(_clipping(limits), actor)
+        c = o[ACTOR + "clip_ratio_c"]
+        if 1 < c < NEVER:
+            return limits, piece_of(surrogate.DualClip, verl.PARAMETERS, o)
+        if o[ACTOR + "entropy_coeff"] and c >= NEVER:
+            return limits, piece_of(surrogate.EntropyBonus, verl.PARAMETERS, o)
+        return limits, _clipping(limits)
     if mode == "gspo":
         return limits, _clipping(limits)
     if mode == "dppo_tv":
-        return (
-            bounds.ChangeBounds(float(low)) if low == high else OwnPiece(f"|p − q| ≤ {low:g} or {high:g}")
-        ), surrogate.pessimistic
+        change = bounds.ChangeBounds(float(low)) if low == high else OwnPiece(f"|p − q| ≤ {low:g} or {high:g}")
+        return change, surrogate.pessimistic
     if mode == "geo_mean":
         return bounds.FixedBounds(-math.expm1(-low), math.expm1(high)), surrogate.geometric_mean
     if mode == "cispo":
         return limits, surrogate.clipped_weight
-    made = {
-        "sapo": lambda: surrogate.SoftGate(float(actor["tau_pos"]), float(actor["tau_neg"])),
-        "kl_cov": lambda: surrogate.CovariancePenalty(
-            float(actor["policy_loss.ppo_kl_coef"]), float(actor["policy_loss.kl_cov_ratio"])
-        ),
-        "gpg": lambda: OwnPiece("A log π, without a ratio"),
-        "reinforce": lambda: OwnPiece("w A log π, w to the sampler"),
-    }
-    if mode in made:
-        return bounds.no_bounds, made[mode]()
+    if mode in ("sapo", "kl_cov"):
+        kind = surrogate.SoftGate if mode == "sapo" else surrogate.CovariancePenalty
+        return bounds.no_bounds, piece_of(kind, verl.PARAMETERS, o)
+    if mode in WITHOUT_RATIO:
+        return bounds.no_bounds, OwnPiece(WITHOUT_RATIO[mode])
     return limits, OwnPiece(f"verl's {mode}")
-
-
-def _dual_clips(actor: Options) -> bool:
-    return actor["clip_ratio_c"] < NEVER
-
-
-def _dual(plain: Any, actor: Options) -> Any:
-    return (
-        surrogate.DualClip(float(actor["clip_ratio_c"])) if _dual_clips(actor) and actor["clip_ratio_c"] > 1 else plain
-    )
 
 
 def _verl_advantage(o: Options) -> Any:
     name = o["algorithm.adv_estimator"]
     if name == "gae":
-        return gae.GAE(float(o["algorithm.gamma"]), float(o["algorithm.lam"]), whiten=True)
+        return piece_of(gae.GAE, verl.PARAMETERS, o)
     if name == "reinforce_plus_plus" and o["algorithm.gamma"] == 1:
         in_reward = o["algorithm.use_kl_in_reward"] and o["algorithm.kl_penalty"] in ("kl", "k1")
         return advantages.WhitenedReturn(float(o["algorithm.kl_ctrl.kl_coef"]) if in_reward else 0.0)
     plain = ESTIMATORS.get(name)
     if name in ("grpo", "grpo_vectorized"):
         plain = advantages.GroupAdvantage("group_std" if o["algorithm.norm_adv_by_std_in_grpo"] else "none")
-    elif name == "reinforce_plus_plus_baseline":
-        plain = advantages.GroupAdvantage("batch_std")
-    level = o["algorithm.rollout_correction.rollout_is"]
+    level = o[CORRECTION + "rollout_is"]
     if level and isinstance(plain, mismatch.Unweighted):
-        low, dash, high = str(o["algorithm.rollout_correction.rollout_is_threshold"]).rpartition("_")
+        low, dash, high = str(o[CORRECTION + "rollout_is_threshold"]).rpartition("_")
         return _weighted(plain, level, "mask" if dash else "truncate", float(low or 0), float(high))
     return plain or OwnPiece(f"verl's {name}")
 
 
-def _verl_kl(o: Options, actor: Options) -> Any:
-    estimators = {**ALSO, **{name: estimator for estimator, name in verl.KINDS.items()}}
-    if actor["use_kl_loss"]:
-        weight, name = float(actor["kl_loss_coef"]), str(actor["kl_loss_type"])
-        if name in estimators and weight > 0:
-            return kl.KLInLoss(weight, estimators[name])
-        return OwnPiece(f"{weight:g} · {name} in the loss") if weight else None
-    if not o["algorithm.use_kl_in_reward"] or o["algorithm.adv_estimator"] == "reinforce_plus_plus":
+def _verl_kl(o: Options) -> Any:
+    kind: Any
+    if o[ACTOR + "use_kl_loss"]:
+        kind, where, weight, name = kl.KLInLoss, "loss", o[ACTOR + "kl_loss_coef"], o[ACTOR + "kl_loss_type"]
+    elif o["algorithm.use_kl_in_reward"] and o["algorithm.adv_estimator"] != "reinforce_plus_plus":
+        kind, where, weight, name = kl.KLInReward, "reward", o["algorithm.kl_ctrl.kl_coef"], o["algorithm.kl_penalty"]
+    else:
         return None
-    weight, name = float(o["algorithm.kl_ctrl.kl_coef"]), str(o["algorithm.kl_penalty"])
+    estimators = {**ALSO, **{name: estimator for estimator, name in verl.KINDS.items()}}
+    weight, name = float(weight), str(name)
     if name in estimators and weight > 0:
-        return kl.KLInReward(weight, estimators[name])
-    return OwnPiece(f"{weight:g} · {name} in the reward") if weight else None
+        return kind(weight, estimators[name])
+    return OwnPiece(f"{weight:g} · {name} in the {where}") if weight else None
 
 
-def _verl_mean(mode: str, actor: Options, longest: int) -> Any:
-    name = "seq-mean-token-mean" if mode in ("sapo", "geo_mean") else actor["loss_agg_mode"]
-    named = {text: piece for piece, text in verl.MEANS.items()}
+def _verl_mean(mode: str, o: Options) -> Any:
+    name = "seq-mean-token-mean" if mode in ("sapo", "geo_mean") else o[ACTOR + "loss_agg_mode"]
     if name == "seq-mean-token-sum-norm":
-        return aggregation.Constant(int(actor["loss_scale_factor"] or longest))
-    return aggregation.Constant(1) if name == "seq-mean-token-sum" else named.get(name) or OwnPiece(str(name))
+        return aggregation.Constant(int(o[ACTOR + "loss_scale_factor"] or o["data.max_response_length"]))
+    named = {text: piece for piece, text in verl.MEANS.items()} | {"seq-mean-token-sum": aggregation.Constant(1)}
+    return named.get(name) or OwnPiece(str(name))
 
 
 def _verl_shape(o: Options) -> Any:
-    buffer = "reward.reward_kwargs.overlong_buffer_cfg."
+    buffer = verl.OVERLONG
     if o["reward.reward_manager.name"] != "dapo" or not o.get(buffer + "enable"):
         return None
     longest = o.get("reward.reward_kwargs.max_resp_len") or o["data.max_response_length"]
@@ -318,14 +299,11 @@ def _verl_shape(o: Options) -> Any:
 
 def _of_pairs(o: Options) -> Algorithm:
     losses, beta = list(o["loss_type"]), float(o["beta"])
-    if losses == ["sigmoid"]:
-        return replace(DPO, name="this", reward=preference.ImplicitReward(beta))
     if losses == ["ipo"]:
         loss = preference.SquaredPreference(beta)
         return PreferenceOptimization(name="this", reward=preference.mean_log_ratio, pair_loss=loss)
-    return replace(
-        DPO, name="this", reward=preference.ImplicitReward(beta), pair_loss=OwnPiece(" + ".join(map(str, losses)))
-    )
+    dpo = replace(DPO, name="this", reward=preference.ImplicitReward(beta))
+    return dpo if losses == ["sigmoid"] else replace(dpo, pair_loss=OwnPiece(" + ".join(map(str, losses))))
 
 
 def same(a: Any, b: Any) -> bool:
@@ -395,12 +373,7 @@ def nearest(algorithm: Algorithm) -> tuple[Algorithm, ...]:
     One with a piece that rlviz does not have where it counts is none of the family: it is put beside GRPO, PPO or DPO. And one of
     the family that differs from an earlier one in its KL term alone is no name, nor is one with a teacher, which no option gives.
     """
-    family: list[Algorithm] = []
-    for each in (*ALGORITHMS, *RELATIVES):
-        if isinstance(each, PolicyGradient) and each.can.from_teacher:
-            continue
-        if type(each) is type(algorithm) and all(set(differing(each, other)) != {"kl"} for other in family):
-            family.append(each)
+    family = [each for each in _named() if type(each) is type(algorithm)]
     if unnamed(algorithm):
         return tuple(each for each in family if each in (GRPO, PPO, DPO))
     least = min(family, key=lambda each: distance(algorithm, each))
@@ -408,6 +381,19 @@ def nearest(algorithm: Algorithm) -> tuple[Algorithm, ...]:
     fewer = len(differing(algorithm, least)) - 1
     also = [each for each in family if distance(algorithm, each) <= within and len(differing(algorithm, each)) <= fewer]
     return (least, *also)
+
+
+@cache
+def _named() -> tuple[Algorithm, ...]:
+    """Return the algorithms of the family whose names a configuration may get."""
+    family: list[Algorithm] = []
+    for each in (*ALGORITHMS, *RELATIVES):
+        if isinstance(each, PolicyGradient) and each.can.from_teacher:
+            continue
+        alike = (other for other in family if type(other) is type(each))
+        if all(set(differing(each, other)) != {"kl"} for other in alike):
+            family.append(each)
+    return tuple(family)
 
 
 def differing(a: Algorithm, b: Algorithm) -> tuple[str, ...]:

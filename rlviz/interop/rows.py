@@ -11,6 +11,7 @@ reward.reward_kwargs.overlong_buffer_cfg.
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
@@ -144,13 +145,11 @@ Condition = Callable[[Mapping[str, Any], Batch], bool]
 
 def without_effect(config: Config, batch: Batch) -> Iterator[tuple[str, str]]:
     """Give (option, why) for all options, set or not, that change nothing; an option has the first row that says so."""
-    seen: set[str] = set()
+    left = [name for name in config.options if not name.endswith(SWITCHES)]
     for names, why in _holding(IDLE[config.kind], config, batch):
-        for name in config.options:
-            covered = any(name.startswith(n[:-1]) if n.endswith("*") else name == n for n in map(_full, names.split()))
-            if covered and name not in seen and not name.endswith(SWITCHES):
-                seen.add(name)
-                yield name, why
+        covered = {option for name in names.split() for option in fnmatch.filter(left, _full(name))}
+        yield from ((name, why) for name in left if name in covered)
+        left = [name for name in left if name not in covered]
 
 
 def columns(config: Config, batch: Batch) -> list[str]:
@@ -180,8 +179,9 @@ def first_steps(config: Config, batch: Batch) -> Iterator[str]:
 
 def _holding(text: str, config: Config, batch: Batch) -> Iterator[tuple[str, str]]:
     """Give the first and the last field of the rows whose conditions hold."""
+    options = config.options
     for what, conditions, why in rows(text):
-        if all(condition(config.options, batch) for condition in conditions):
+        if all(condition(options, batch) for condition in conditions):
             yield what, why
 
 

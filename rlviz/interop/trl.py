@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rlviz.algorithms.actor_critic import ActorCritic
@@ -14,6 +14,7 @@ from rlviz.interop.exporting import (
     Case,
     Export,
     Fit,
+    Parameters,
     Slot,
     Table,
     approximate,
@@ -22,9 +23,13 @@ from rlviz.interop.exporting import (
     inexpressible,
     line_of,
     lines_of,
+    lines_of_settings,
     measured,
+    optimizer_words,
+    options_of,
+    own_line,
     warn_of_another_version,
-)
+)  # fmt: skip
 from rlviz.pieces import (
     advantages,
     aggregation,
@@ -38,7 +43,6 @@ from rlviz.pieces import (
     shaping,
     surrogate,
 )
-from rlviz.pieces.words import label
 from rlviz.settings import PairSettings, Settings
 
 EPS = 1e-4  # TRL adds it to every std
@@ -74,32 +78,48 @@ PAIR_DEFAULTS = {
 }
 
 
-def _own_loss(case: Case) -> bool:
-    """Whether the surrogate has no use for limits on the ratio."""
-    piece = case.pieces["surrogate"]
-    return piece is surrogate.unclipped or isinstance(piece, surrogate.SoftGate | surrogate.GammaWeight)
-
-
-def _ratio_of_sequence(why: str = "") -> Any:
-    return lambda piece, case: exact({"importance_sampling_level": "sequence"}, why)
+LOSS, SCORING = "override _compute_loss", "override _generate_and_score_completions"  # methods of GRPOTrainer
+READ = "read in TRL's code, not measured"
+NO_CRITIC = "TRL 1.16 has no critic, PPOTrainer is gone"
+# kind of surrogate → the loss_type that has it, where that is not the clipped one
+LOSSES: Mapping[Any, str] = {
+    surrogate.SoftGate: "sapo",
+    surrogate.GammaWeight: "vespo",
+    surrogate.clipped_weight: "cispo",
+}
+WITHOUT_LIMITS = (surrogate.unclipped, surrogate.SoftGate, surrogate.GammaWeight)
+PARAMETERS: Parameters = {
+    surrogate.DualClip: {"c": "delta"},
+    surrogate.SoftGate: {"positive": "sapo_temperature_pos", "negative": "sapo_temperature_neg"},
+    surrogate.GammaWeight: {
+        "k_positive": "vespo_k_pos",
+        "lambda_positive": "vespo_lambda_pos",
+        "k_negative": "vespo_k_neg",
+        "lambda_negative": "vespo_lambda_neg",
+    },
+    surrogate.EntropyBonus: {"entropy_weight": "entropy_coef"},
+    surrogate.SequenceMask: {"delta": "off_policy_mask_threshold"},
+    kl.KLInLoss: {"beta": "beta"},
+    kl.UnbiasedKL: {"beta": "beta"},
+}
 
 
 def _fixed(piece: bounds.FixedBounds, case: Case) -> Fit:
-    if _own_loss(case):
+    if case.kind("surrogate") in WITHOUT_LIMITS:
         return exact({}, "the surrogate takes no limits")
-    if case.pieces["surrogate"] is surrogate.clipped_weight:
-        return inexpressible("TRL's cispo has no lower limit: override _compute_loss")
+    if case.kind("surrogate") is surrogate.clipped_weight:
+        return inexpressible(f"TRL's cispo has no lower limit: {LOSS}")
     return exact({"epsilon": piece.eps_low, "epsilon_high": piece.eps_high})
 
 
 def _upper(piece: bounds.UpperBound, case: Case) -> Fit:
-    if case.pieces["surrogate"] is surrogate.clipped_weight:
+    if case.kind("surrogate") is surrogate.clipped_weight:
         return exact({"epsilon_high": piece.max_ratio}, "under cispo epsilon_high is the limit itself, not a width")
     return exact({"epsilon": 1.0, "epsilon_high": piece.max_ratio - 1})
 
 
 def _no_bounds(piece: Any, case: Case) -> Fit:
-    if _own_loss(case) and case.pieces["surrogate"] is not surrogate.unclipped:
+    if case.kind("surrogate") in (surrogate.SoftGate, surrogate.GammaWeight):
         return exact({}, "the surrogate takes no limits")
     return exact({"epsilon": NEVER, "epsilon_high": NEVER})
 
@@ -108,7 +128,24 @@ def _dual_clip(piece: surrogate.DualClip, case: Case) -> Fit:
     limits = case.pieces["bounds"]
     if isinstance(limits, bounds.FixedBounds) and piece.c <= 1 + limits.eps_high:
         return inexpressible("TRL's delta cuts the ratios of good tokens too, where it is not above 1 + eps_high")
-    return exact({"delta": piece.c}, "delta stands for it as long as it is above the upper limit")
+    return exact(options_of(piece, PARAMETERS), "delta stands for it as long as it is above the upper limit")
+
+
+def _entropy_bonus(piece: surrogate.EntropyBonus, case: Case) -> Fit:
+    fields = {"delta": None, **options_of(piece, PARAMETERS)}
+    if case.kind("aggregate") is aggregation.token_mean and case.accumulation == 1:
+        return exact(fields)
+    return approximate(
+        fields,
+        "TRL takes the entropy's mean over the tokens of each part, whatever loss_type says: where lengths differ, the "
+        "gradient by the weights was off by 0.25% of its length with a weight of 0.01, by 22% with a weight of 1 (measured)",
+    )
+
+
+def _sequence_mask(piece: surrogate.SequenceMask, case: Case) -> Fit:
+    if piece.surrogate is not surrogate.pessimistic:
+        return inexpressible(f"TRL masks the clipped objective: {LOSS}")
+    return exact({"delta": None, **options_of(piece, PARAMETERS)}, "from π_old, or from vLLM where that samples")
 
 
 def _group(piece: advantages.GroupAdvantage, case: Case) -> Fit:
@@ -138,89 +175,40 @@ def _leave_one_out(piece: Any, case: Case) -> Fit:
     )
 
 
+def _weighted(piece: Any, case: Case, bound: str, least: float | None, most: float | None) -> Fit:
+    """Return the fit of an advantage with a weight of the sampler: how TRL weighs where vLLM samples."""
+    if not isinstance(piece.advantage, advantages.GroupAdvantage):
+        return inexpressible(f"TRL weighs group advantages alone: {SCORING}")
+    level = "sequence" if piece.ratio is mismatch.sequence_weight else "token"
+    options = {"correction": True, "mode": f"{level}_{bound}", "clip_min": least, "clip_max": most}
+    fields = {f"vllm_importance_sampling_{name}": value for name, value in options.items()}
+    return approximate({**_group(piece.advantage, case).fields, **fields}, f"where vLLM samples (use_vllm); {READ}")
+
+
 def _sequence_mean(piece: Any, case: Case) -> Fit:
-    if isinstance(case.pieces["surrogate"], surrogate.GammaWeight):
-        return inexpressible("TRL's vespo takes the mean over tokens: override _compute_loss", {"loss_type": "vespo"})
-    kind = "sapo" if isinstance(case.pieces["surrogate"], surrogate.SoftGate) else "grpo"
-    if case.pieces["surrogate"] is surrogate.clipped_weight:
-        return inexpressible("TRL's cispo takes the mean over tokens: override _compute_loss", {"loss_type": "cispo"})
+    kind = LOSSES.get(case.kind("surrogate"), "grpo")
+    if kind in ("vespo", "cispo"):
+        return inexpressible(f"TRL's {kind} takes the mean over tokens: {LOSS}", {"loss_type": kind})
     return exact({"loss_type": kind}, "responses without a token in the loss count in TRL's mean, not in ours")
 
 
 def _token_mean(piece: Any, case: Case) -> Fit:
-    if isinstance(case.pieces["surrogate"], surrogate.SoftGate):
-        return inexpressible("TRL's sapo takes the mean of responses: override _compute_loss", {"loss_type": "sapo"})
-    if isinstance(case.pieces["surrogate"], surrogate.GammaWeight):
-        return _over_rollout("vespo", case)
-    if case.pieces["surrogate"] is surrogate.clipped_weight:
-        return _over_rollout("cispo", case)
-    if case.settings.minibatches > 1 and case.accumulation == 1:
-        return exact(
-            {"loss_type": "bnpo"},
-            f"TRL's dapo would divide by the rollout's tokens / {case.settings.minibatches}, whatever an update has",
-        )
-    return _over_rollout("dapo", case)
-
-
-READ = "read in TRL's code, not measured"
-
-
-def _weighted(piece: Any, case: Case, bound: str, limits: dict[str, Any]) -> Fit:
-    """Return the fit of an advantage with a weight of the sampler: how TRL weighs where vLLM samples."""
-    if not isinstance(piece.advantage, advantages.GroupAdvantage):
-        return inexpressible("TRL weighs group advantages alone: override _generate_and_score_completions")
-    level = "sequence" if piece.ratio is mismatch.sequence_weight else "token"
-    names = {f"vllm_importance_sampling_clip_{name}": value for name, value in limits.items()}
-    fields = {"vllm_importance_sampling_correction": True, "vllm_importance_sampling_mode": f"{level}_{bound}", **names}
-    return approximate({**_group(piece.advantage, case).fields, **fields}, f"where vLLM samples (use_vllm); {READ}")
-
-
-def _standardized_apart(piece: advantages.StandardizedApart, case: Case) -> Fit:
-    fields = {"multi_objective_aggregation": "normalize_then_sum", "reward_weights": [piece.answer, piece.format]}
-    return approximate(fields, f"TRL adds 1e-4 to each std, this piece {piece.eps:g} (measured below)")
-
-
-def _entropy_bonus(piece: surrogate.EntropyBonus, case: Case) -> Fit:
-    fields = {"delta": None, "entropy_coef": piece.entropy_weight}
-    if case.pieces["aggregate"] is aggregation.token_mean and case.accumulation == 1:
-        return exact(fields)
-    return approximate(
-        fields,
-        "TRL takes the entropy's mean over the tokens of each part, whatever loss_type says: where lengths differ, the "
-        "gradient by the weights was off by 0.25% of its length with a weight of 0.01, by 22% with a weight of 1 (measured)",
-    )
-
-
-def _sequence_mask(piece: surrogate.SequenceMask, case: Case) -> Fit:
-    if piece.surrogate is not surrogate.pessimistic:
-        return inexpressible("TRL masks the clipped objective: override _compute_loss")
-    return exact(
-        {"delta": None, "off_policy_mask_threshold": piece.delta}, "from π_old, or from vLLM where that samples"
-    )
-
-
-def _forking(piece: advantages.ForkingTokens, case: Case) -> Fit:
-    return approximate(
-        {"scale_rewards": "group", "top_entropy_quantile": piece.share},
-        "TRL chooses by the current policy's entropy, anew in each part of an update, and adds 1e-4 to the std "
-        "(measured below)",
-    )
-
-
-def _over_rollout(kind: str, case: Case) -> Fit:
-    if case.settings.minibatches == 1:
-        return exact({"loss_type": kind}, "divides by the tokens of the whole update, accumulated parts included")
-    return approximate(
-        {"loss_type": kind},
-        f"{kind} divides by the rollout's tokens / {case.settings.minibatches}, and an update of other length is "
-        "off by that share; "
-        "bnpo is exact without accumulation" * (kind == "dapo"),
-    )
+    kind, parts = LOSSES.get(case.kind("surrogate"), "dapo"), case.settings.minibatches
+    fields = {"loss_type": kind}
+    if kind == "sapo":
+        return inexpressible(f"TRL's sapo takes the mean of responses: {LOSS}", fields)
+    if parts == 1:
+        return exact(fields, "divides by the tokens of the whole update, accumulated parts included")
+    if kind == "dapo" and case.accumulation == 1:
+        why = f"TRL's dapo would divide by the rollout's tokens / {parts}, whatever an update has"
+        return exact({"loss_type": "bnpo"}, why)
+    why = f"{kind} divides by the rollout's tokens / {parts}, and an update of other length is off by that share"
+    return approximate(fields, f"{why}; bnpo is exact without accumulation" if kind == "dapo" else why)
 
 
 def _constant(piece: aggregation.Constant, case: Case) -> Fit:
-    clips = case.pieces["surrogate"] in (surrogate.pessimistic, surrogate.unclipped)
-    if piece.max_length == 1 and (clips or isinstance(case.pieces["surrogate"], surrogate.DualClip)):
+    clips = case.kind("surrogate") in (surrogate.pessimistic, surrogate.unclipped, surrogate.DualClip)
+    if piece.max_length == 1 and clips:
         return exact({"loss_type": "luspo"}, "TRL warns unless importance_sampling_level is sequence")
     longest = case.settings.max_new_tokens or (piece.max_length if piece.max_length > 1 else OWN_LENGTH)
     fields = {"loss_type": "dr_grpo", "max_completion_length": longest}
@@ -241,39 +229,29 @@ def _sequence_sum(piece: Any, case: Case) -> Fit:
     )
 
 
-def _kl_in_loss(piece: kl.KLInLoss, case: Case) -> Fit:
+def _kl(piece: kl.KLInLoss | kl.UnbiasedKL, case: Case) -> Fit:
+    fields = options_of(piece, PARAMETERS)
     if piece.estimator is not kl.k3:
-        return inexpressible("TRL's KL is k3: override _compute_loss", {"beta": piece.beta})
-    return exact(
-        {"beta": piece.beta, "use_bias_correction_kl": False},
-        "by default TRL multiplies k3 by the ratio, which changes GRPO's gradient by a fifth",
-    )
-
-
-def _unbiased_kl(piece: kl.UnbiasedKL, case: Case) -> Fit:
-    if piece.estimator is not kl.k3:
-        return inexpressible("TRL's KL is k3: override _compute_loss", {"beta": piece.beta})
-    return exact({"beta": piece.beta, "use_bias_correction_kl": True}, "TRL's default")
+        return inexpressible(f"TRL's KL is k3: {LOSS}", fields)
+    if isinstance(piece, kl.UnbiasedKL):
+        return exact({**fields, "use_bias_correction_kl": True}, "TRL's default")
+    why = "by default TRL multiplies k3 by the ratio, which changes GRPO's gradient by a fifth"
+    return exact({**fields, "use_bias_correction_kl": False}, why)
 
 
 def _overlong(piece: shaping.SoftOverlongPunishment, case: Case) -> Fit:
     reward = (f"get_soft_overlong_punishment({piece.max_length}, {piece.cache})",)
     if piece.floor != -1:
         return approximate({}, f"TRL's punishment ends at −1, this one at {piece.floor:g}", reward)
-    return (
-        exact({}, "one more reward function", reward)
-        if piece.factor == 1
-        else approximate(
-            {},
-            f"TRL's punishment is 1/{piece.factor:g} as steep: give it the weight {piece.factor:g} in reward_weights",
-            reward,
-        )
-    )
+    if piece.factor == 1:
+        return exact({}, "one more reward function", reward)
+    why = f"TRL's punishment is 1/{piece.factor:g} as steep: give it the weight {piece.factor:g} in reward_weights"
+    return approximate({}, why, reward)
 
 
 def _filter(piece: Any, case: Case) -> Fit:
     fields = {"mask_truncated_completions": True}
-    if case.pieces["aggregate"] is aggregation.token_mean:
+    if case.kind("aggregate") is aggregation.token_mean:
         return exact(fields)
     return approximate(
         fields, "responses that left the loss count in TRL's mean: the gradient is the kept share as long"
@@ -282,8 +260,7 @@ def _filter(piece: Any, case: Case) -> Fit:
 
 def _equal_groups(case: Case) -> str:
     """Return what becomes in TRL of groups that are all right or all wrong, which ours leaves out."""
-    shape = case.pieces["shape"]
-    if shape is None or isinstance(shape, shaping.OverlongFilter):
+    if case.kind("shape") in (None, shaping.OverlongFilter):
         return "groups that are all equal stay, and the gradient is the informative share as long"
     return (
         "groups that are all right or all wrong stay. Where shaping tells their responses apart, they have advantages: with "
@@ -294,85 +271,68 @@ def _equal_groups(case: Case) -> str:
 
 TABLE: Table = {
     "ratio": {
-        ratios.token_ratio: lambda p, c: exact({"importance_sampling_level": "token"}),
-        ratios.ratio_to_sampler: lambda p, c: inexpressible("TRL's ratio is to π_old: override _compute_loss"),
-        ratios.sequence_ratio: _ratio_of_sequence(),
-        ratios.sequence_token_ratio: _ratio_of_sequence(
-            "while A is one number a response: the same value and gradient"
+        ratios.token_ratio: exact({"importance_sampling_level": "token"}),
+        ratios.ratio_to_sampler: inexpressible(f"TRL's ratio is to π_old: {LOSS}"),
+        ratios.sequence_ratio: exact({"importance_sampling_level": "sequence"}),
+        ratios.sequence_token_ratio: exact(
+            {"importance_sampling_level": "sequence"}, "while A is one number a response: the same value and gradient"
         ),
     },
     "bounds": {
         bounds.FixedBounds: _fixed,
         bounds.UpperBound: _upper,
         bounds.no_bounds: _no_bounds,
-        bounds.DynamicBounds: lambda p, c: inexpressible("GRPOConfig has two constants: override _compute_loss"),
-        bounds.ChangeBounds: lambda p, c: inexpressible("GRPOConfig has two constants: override _compute_loss"),
+        bounds.DynamicBounds: inexpressible(f"GRPOConfig has two constants: {LOSS}"),
+        bounds.ChangeBounds: inexpressible(f"GRPOConfig has two constants: {LOSS}"),
     },
     "surrogate": {
-        surrogate.pessimistic: lambda p, c: exact({"delta": None}),
-        surrogate.unclipped: lambda p, c: exact({"delta": None, "epsilon": NEVER, "epsilon_high": NEVER}),
+        surrogate.pessimistic: exact({"delta": None}),
+        surrogate.unclipped: exact({"delta": None, "epsilon": NEVER, "epsilon_high": NEVER}),
         surrogate.DualClip: _dual_clip,
-        surrogate.clipped_weight: lambda p, c: exact(
-            {}, "cispo; the value is with log π for log r, the gradient is the same"
-        ),
-        surrogate.SoftGate: lambda p, c: exact(
-            {"sapo_temperature_pos": p.positive, "sapo_temperature_neg": p.negative}
-        ),
+        surrogate.clipped_weight: exact({}, "cispo; the value is with log π for log r, the gradient is the same"),
+        surrogate.SoftGate: lambda p, c: exact(options_of(p, PARAMETERS)),
         surrogate.GammaWeight: lambda p, c: exact(
-            {
-                "vespo_k_pos": p.k_positive,
-                "vespo_lambda_pos": p.lambda_positive,
-                "vespo_k_neg": p.k_negative,
-                "vespo_lambda_neg": p.lambda_negative,
-            },
-            "vespo; the value is with log π for log r, the gradient is the same",
+            options_of(p, PARAMETERS), "vespo; the value is with log π for log r, the gradient is the same"
         ),
-        surrogate.geometric_mean: lambda p, c: inexpressible("no such loss: override _compute_loss"),
-        surrogate.CovariancePenalty: lambda p, c: inexpressible("no such loss: override _compute_loss"),
+        surrogate.geometric_mean: inexpressible(f"no such loss: {LOSS}"),
+        surrogate.CovariancePenalty: inexpressible(f"no such loss: {LOSS}"),
         surrogate.EntropyBonus: _entropy_bonus,
         surrogate.SequenceMask: _sequence_mask,
     },
     "advantage": {
         advantages.GroupAdvantage: _group,
         advantages.LeaveOneOut: _leave_one_out,
-        advantages.MeanScaled: lambda p, c: inexpressible(
-            "scale_rewards has no mean: override _generate_and_score_completions"
+        advantages.MeanScaled: inexpressible(f"scale_rewards has no mean: {SCORING}"),
+        advantages.BestOfK: inexpressible(f"TRL compares responses with each other, and no sets of k: {SCORING}"),
+        advantages.reward_alone: inexpressible(f"TRL always takes the group's mean off the rewards: {SCORING}"),
+        advantages.LengthWeighted: inexpressible(f"the baseline is the plain mean: {SCORING}"),
+        advantages.WhitenedReturn: inexpressible(f"one advantage a response: {SCORING}"),
+        advantages.SmoothStandardization: inexpressible(
+            f"TRL keeps no rewards of a prompt's earlier visits: {SCORING}"
         ),
-        advantages.BestOfK: lambda p, c: inexpressible(
-            "TRL compares responses with each other, and no sets of k: override _generate_and_score_completions"
+        advantages.ProcessAdvantage: inexpressible("one reward a completion, none of single steps"),
+        advantages.StandardizedApart: lambda p, c: approximate(
+            {"multi_objective_aggregation": "normalize_then_sum", "reward_weights": [p.answer, p.format]},
+            f"TRL adds 1e-4 to each std, this piece {p.eps:g} (measured below)",
         ),
-        advantages.reward_alone: lambda p, c: inexpressible(
-            "TRL always takes the group's mean off the rewards: override _generate_and_score_completions"
+        advantages.ForkingTokens: lambda p, c: approximate(
+            {"scale_rewards": "group", "top_entropy_quantile": p.share},
+            "TRL chooses by the current policy's entropy, anew in each part of an update, and adds 1e-4 to the std "
+            "(measured below)",
         ),
-        advantages.LengthWeighted: lambda p, c: inexpressible(
-            "the baseline is the plain mean: override _generate_and_score_completions"
-        ),
-        advantages.WhitenedReturn: lambda p, c: inexpressible(
-            "one advantage a response: override _generate_and_score_completions"
-        ),
-        advantages.SmoothStandardization: lambda p, c: inexpressible(
-            "TRL keeps no rewards of a prompt's earlier visits: override _generate_and_score_completions"
-        ),
-        advantages.ProcessAdvantage: lambda p, c: inexpressible("one reward a completion, none of single steps"),
-        advantages.StandardizedApart: _standardized_apart,
-        advantages.ForkingTokens: _forking,
-        advantages.TeacherLogRatio: lambda p, c: inexpressible("no teacher: DistillationTrainer is TRL's own way"),
-        mismatch.TruncatedWeight: lambda p, c: _weighted(p, c, "truncate", {"min": None, "max": p.cap}),
-        mismatch.MaskedWeight: lambda p, c: _weighted(p, c, "mask", {"min": p.lowest, "max": p.highest}),
-        mismatch.FullWeight: lambda p, c: _weighted(p, c, "mask", {"min": None, "max": None}),
-        gae.GAE: lambda p, c: inexpressible("TRL 1.16 has no critic, PPOTrainer is gone"),
+        advantages.TeacherLogRatio: inexpressible("no teacher: DistillationTrainer is TRL's own way"),
+        mismatch.TruncatedWeight: lambda p, c: _weighted(p, c, "truncate", None, p.cap),
+        mismatch.MaskedWeight: lambda p, c: _weighted(p, c, "mask", p.lowest, p.highest),
+        mismatch.FullWeight: lambda p, c: _weighted(p, c, "mask", None, None),
+        gae.GAE: inexpressible(NO_CRITIC),
     },
     "kl": {
-        None: lambda p, c: exact({"beta": 0.0}),
-        kl.KLInLoss: _kl_in_loss,
-        kl.UnbiasedKL: _unbiased_kl,
-        kl.KLToTeacher: lambda p, c: inexpressible(
-            "TRL's reference is the start of the run: no option names a teacher"
-        ),
-        kl.KLInReward: lambda p, c: inexpressible(
-            "GRPOTrainer's KL is in the loss: override _generate_and_score_completions"
-        ),
-        kl.KLToOld: lambda p, c: inexpressible("TRL's KL is to the reference: override _compute_loss"),
+        None: exact({"beta": 0.0}),
+        kl.KLInLoss: _kl,
+        kl.UnbiasedKL: _kl,
+        kl.KLToTeacher: inexpressible("TRL's reference is the start of the run: no option names a teacher"),
+        kl.KLInReward: inexpressible(f"GRPOTrainer's KL is in the loss: {SCORING}"),
+        kl.KLToOld: inexpressible(f"TRL's KL is to the reference: {LOSS}"),
     },
     "aggregate": {
         aggregation.sequence_mean: _sequence_mean,
@@ -381,7 +341,7 @@ TABLE: Table = {
         aggregation.sequence_sum: _sequence_sum,
     },
     "shape": {
-        None: lambda p, c: exact(),
+        None: exact(),
         shaping.SoftOverlongPunishment: _overlong,
         shaping.WeightedRules: lambda p, c: approximate(
             {"reward_weights": [p.answer, p.format]},
@@ -394,12 +354,10 @@ TABLE: Table = {
         shaping.LengthCost: lambda p, c: exact({}, "one more reward function", (f"length_cost({p.per_token})",)),
     },
     "select": {
-        selection.keep_all: lambda p, c: exact(),
+        selection.keep_all: exact(),
         selection.drop_all_equal: lambda p, c: approximate({}, _equal_groups(c)),
         selection.DynamicSampling: lambda p, c: inexpressible(f"TRL samples no further prompts; {_equal_groups(c)}"),
-        selection.duplicate_informative: lambda p, c: inexpressible(
-            "nothing stands between scoring and the loss: override _generate_and_score_completions"
-        ),
+        selection.duplicate_informative: inexpressible(f"nothing stands between scoring and the loss: {SCORING}"),
     },
 }
 
@@ -419,21 +377,39 @@ def to_trl(algorithm: Algorithm, settings: Settings | None = None, *, accumulati
         lines = tuple(_of_pairs(subject, chosen, accumulation))
         return Export("trl", subject.name, "DPOConfig", lines, measured("trl", subject))
     case = Case(subject.slots(), chosen, accumulation)
-    lacking = "TRL 1.16 has no critic, PPOTrainer is gone" if isinstance(subject, ActorCritic) else NO_OBSERVATIONS
-    beyond = [Slot(part, str(piece), "inexpressible", lacking) for part, piece in subject.beyond_the_slots().items()]
-    lines = (*lines_of(TABLE, case), *beyond, *_settings(case))
+    lacking = inexpressible(NO_CRITIC if isinstance(subject, ActorCritic) else NO_OBSERVATIONS)
+    beyond = [line_of(part, str(piece), lacking) for part, piece in subject.beyond_the_slots().items()]
+    lines = (*lines_of(TABLE, case), *beyond, *lines_of_settings("TRL", case, _settings(case)))
     return Export("trl", subject.name, "GRPOConfig", lines, measured("trl", subject))
 
 
-def _settings(case: Case) -> Iterator[Slot]:
+def _settings(case: Case) -> dict[str, Fit]:
+    """Return how each part of the settings fits."""
+    s, longest = case.settings, _longest(case)
+    sampling = {"temperature": s.temperature, "top_k": s.top_k, "top_p": s.top_p, "seed": s.seed}
+    given = f"max_new_tokens was not given: {'TRL’s own' if longest == OWN_LENGTH else 'as long as a piece says'}"
+    fits = {
+        "defaults": exact(DEFAULTS, "written out, so that no other version's stand in for them"),
+        "batches": _batches(case),
+        "sampling": exact(sampling, "the same draws need the same sampler"),
+        "lengths": exact({"max_completion_length": longest}, "" if s.max_new_tokens else given),
+        "optimizer": exact(_optimizer(s)),
+        "warm-up": _warm_up(s, s.updates_per_rollout),
+    }
+    if s.reset_reference_every:
+        every = s.reset_reference_every * s.updates_per_rollout
+        fields = {"sync_ref_model": True, "ref_model_mixup_alpha": 1.0, "ref_model_sync_steps": every}
+        fits["reference"] = exact(fields)
+    if s.micro_batch_tokens:
+        fits["micro-batches"] = exact({}, "TRL counts responses: accumulation says how many")
+    missing = inexpressible("no such option: prepare the prompts, or override the trainer")
+    names = ("min_old_prob", "filter_solved", "refresh_reward_every", "prompt_pool")
+    return fits | {name: missing for name in names if getattr(s, name)}
+
+
+def _batches(case: Case) -> Fit:
     s = case.settings
-
-    def line(what: str, words: str, fit: Fit) -> Slot:
-        return line_of(f"{SETTINGS}: {what}", words, fit)
-
-    yield line("defaults", "of TRL", exact(DEFAULTS, "written out, so that no other version's stand in for them"))
-    order = "TRL's order of responses is one for all passes, ours another each time"
-    batches = {
+    fields = {
         "num_generations": s.group_size,
         "per_device_train_batch_size": case.update // case.accumulation,
         "gradient_accumulation_steps": case.accumulation,
@@ -441,37 +417,11 @@ def _settings(case: Case) -> Iterator[Slot]:
         "num_iterations": case.passes,
         "max_steps": s.steps * s.updates_per_rollout,
     }
-    words = f"{s.num_prompts} × {s.group_size} responses, {s.updates_per_rollout} updates, {s.minibatches} minibatches"
     if s.group_size < 2:
-        yield line("batches", words, inexpressible("TRL refuses groups of one", batches))
-    elif s.minibatches > 1 and case.passes > 1:
-        yield line("batches", words, approximate(batches, order))
-    else:
-        yield line(
-            "batches", words, exact(batches, "on one device; on N devices per_device_train_batch_size is 1/N of it")
-        )
-    sampling = {"temperature": s.temperature, "top_k": s.top_k, "top_p": s.top_p, "seed": s.seed}
-    yield line("sampling", f"temperature {s.temperature:g}", exact(sampling, "the same draws need the same sampler"))
-    yield line("lengths", _length_words(case), exact({"max_completion_length": _longest(case)}, _length_why(case)))
-    yield line("optimizer", f"AdamW, lr {s.lr:g}, gradient norm {s.max_grad_norm:g}", exact(_optimizer(s)))
-    yield line("warm-up", f"{s.lr_warmup_steps} rollouts", _warm_up(s, s.updates_per_rollout))
-    if s.reset_reference_every:
-        every = s.reset_reference_every * s.updates_per_rollout
-        fields = {"sync_ref_model": True, "ref_model_mixup_alpha": 1.0, "ref_model_sync_steps": every}
-        yield line("reference", f"anew every {s.reset_reference_every} rollouts", exact(fields))
-    if s.micro_batch_tokens:
-        yield line(
-            "micro-batches",
-            f"{s.micro_batch_tokens} tokens",
-            exact({}, "TRL counts responses: accumulation says how many"),
-        )
-    for name in ("min_old_prob", "filter_solved", "refresh_reward_every", "prompt_pool"):
-        if getattr(s, name):
-            yield line(
-                name,
-                f"{getattr(s, name)}",
-                inexpressible("no such option: prepare the prompts, or override the trainer"),
-            )
+        return inexpressible("TRL refuses groups of one", fields)
+    if s.minibatches > 1 and case.passes > 1:
+        return approximate(fields, "TRL's order of responses is one for all passes, ours another each time")
+    return exact(fields, "on one device; on N devices per_device_train_batch_size is 1/N of it")
 
 
 def _optimizer(s: Settings) -> dict[str, Any]:
@@ -495,12 +445,12 @@ def _warm_up(s: Settings, updates: int) -> Fit:
     return approximate(
         fields,
         f"TRL's first update has learning rate 0 and each of the warm-up up to {1 / s.lr_warmup_steps:.0%} of the "
-        "peak less than ours "
-        "(computed)",
+        "peak less than ours (computed)",
     )
 
 
 def _longest(case: Case) -> int:
+    """Return the tokens at which a response ends: as the settings say, or a piece, or TRL."""
     shape, aggregate = case.pieces["shape"], case.pieces["aggregate"]
     said = [
         each.max_length
@@ -510,17 +460,6 @@ def _longest(case: Case) -> int:
     return case.settings.max_new_tokens or (said[0] if said else OWN_LENGTH)
 
 
-def _length_words(case: Case) -> str:
-    return f"at most {_longest(case)} tokens"
-
-
-def _length_why(case: Case) -> str:
-    if case.settings.max_new_tokens:
-        return ""
-    own = _longest(case) == OWN_LENGTH
-    return f"max_new_tokens was not given: {'TRL’s own' if own else 'as long as a piece says'}"
-
-
 def _of_pairs(algorithm: PreferenceOptimization, s: PairSettings, accumulation: int) -> Iterator[Slot]:
     loss, reward = algorithm.pair_loss, algorithm.reward
     beta = getattr(loss if isinstance(loss, preference.SquaredPreference) else reward, "beta", None)
@@ -528,9 +467,8 @@ def _of_pairs(algorithm: PreferenceOptimization, s: PairSettings, accumulation: 
     if isinstance(reward, preference.ImplicitReward) or reward is preference.mean_log_ratio:
         yield line_of("reward", reward, exact(betas))
     elif reward is preference.log_ratio:
-        yield line_of(
-            "reward", reward, inexpressible("TRL's ipo takes means over tokens, as mean_log_ratio does", betas)
-        )
+        why = "TRL's ipo takes means over tokens, as mean_log_ratio does"
+        yield line_of("reward", reward, inexpressible(why, betas))
     else:
         why = "DPOTrainer's reward is β log(π / π_ref): the trainers of trl.experimental are others"
         yield _of_pair("reward", reward, inexpressible(why, betas))
@@ -543,29 +481,22 @@ def _of_pairs(algorithm: PreferenceOptimization, s: PairSettings, accumulation: 
     else:
         fit = inexpressible("DPOConfig has no such loss: override DPOTrainer's _compute_loss")
     yield _of_pair("pair loss", loss, fit)
-    yield line_of(
-        f"{SETTINGS}: defaults",
-        "of TRL",
-        exact(PAIR_DEFAULTS, "written out; max_length cuts pairs off at 1024 by default"),
-    )
     batches = {
         "per_device_train_batch_size": s.batch_size // accumulation,
         "gradient_accumulation_steps": accumulation,
         "max_steps": s.steps,
         "seed": s.seed,
     }
-    yield line_of(f"{SETTINGS}: batches", f"{s.batch_size} pairs an update", exact(batches))
-    yield line_of(
-        f"{SETTINGS}: optimizer", f"AdamW, lr {s.lr:g}, gradient norm {s.max_grad_norm:g}", exact(_optimizer(s))
-    )
-    yield line_of(f"{SETTINGS}: warm-up", f"{s.lr_warmup_steps} updates", _warm_up(s, 1))
+    for what, words, fit in (
+        ("defaults", "of TRL", exact(PAIR_DEFAULTS, "written out; max_length cuts pairs off at 1024 by default")),
+        ("batches", f"{s.batch_size} pairs an update", exact(batches)),
+        ("optimizer", optimizer_words(s), exact(_optimizer(s))),
+        ("warm-up", f"{s.lr_warmup_steps} updates", _warm_up(s, 1)),
+    ):
+        yield line_of(f"{SETTINGS}: {what}", words, fit)
 
 
 def _of_pair(slot: str, piece: Any, fit: Fit) -> Slot:
     """Return the line of a piece of pairs; one that rlviz does not have is the user's own."""
     of_rlviz = preference.__name__ in (getattr(piece, "__module__", ""), type(piece).__module__)
-    if of_rlviz:
-        return line_of(slot, piece, fit)
-    return Slot(
-        slot, label(piece), "inexpressible", "a piece of your own: override DPOTrainer's _compute_loss", own=True
-    )
+    return line_of(slot, piece, fit) if of_rlviz else own_line(slot, piece, ": override DPOTrainer's _compute_loss")

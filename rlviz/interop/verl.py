@@ -10,42 +10,36 @@ from rlviz.algorithms.actor_critic import ActorCritic
 from rlviz.algorithms.family import Algorithm
 from rlviz.interop.exporting import (
     NO_OBSERVATIONS,
-    SETTINGS,
     Case,
     Export,
     Fit,
-    Row,
+    Parameters,
     Slot,
     Table,
     approximate,
     case_of,
     exact,
     inexpressible,
-    kind_of,
     line_of,
     lines_of,
+    lines_of_settings,
     measured,
+    options_of,
+    own_line,
     warn_of_another_version,
 )
-from rlviz.pieces import (
-    advantages,
-    aggregation,
-    bounds,
-    gae,
-    kl,
-    mismatch,
-    ratios,
-    selection,
-    shaping,
-    surrogate,
-)
+from rlviz.pieces import advantages, aggregation, bounds, gae, kl, mismatch, ratios, selection, shaping, surrogate
 from rlviz.settings import PairSettings, Settings
 
 ACTOR, ROLLOUT, REFERENCE = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout.", "actor_rollout_ref.ref."
 NEVER = 1e9  # a width that no ratio reaches
 OWN_LENGTH = 512  # verl's own longest response
 KINDS = {kl.k1: "kl", kl.k2: "mse", kl.k3: "low_var_kl", kl.k3_plus: "k3+"}
-MEANS = {aggregation.sequence_mean: "seq-mean-token-mean", aggregation.token_mean: "token-mean"}
+MEANS = {
+    aggregation.sequence_mean: "seq-mean-token-mean",
+    aggregation.token_mean: "token-mean",
+    aggregation.Constant: "seq-mean-token-sum-norm",
+}
 MODES = {
     surrogate.SoftGate: "sapo",
     surrogate.CovariancePenalty: "kl_cov",
@@ -53,6 +47,18 @@ MODES = {
     surrogate.geometric_mean: "geo_mean",
 }
 LOSS, ADVANTAGE = "register_policy_loss", "register_adv_est"  # the decorators of verl.trainer.ppo.core_algos
+OVERLONG, FILTER = "reward.reward_kwargs.overlong_buffer_cfg.", "algorithm.filter_groups."
+PARAMETERS: Parameters = {
+    surrogate.DualClip: {"c": ACTOR + "clip_ratio_c"},
+    surrogate.SoftGate: {"positive": ACTOR + "tau_pos", "negative": ACTOR + "tau_neg"},
+    surrogate.CovariancePenalty: {
+        "share": ACTOR + "policy_loss.kl_cov_ratio",
+        "beta": ACTOR + "policy_loss.ppo_kl_coef",
+    },
+    surrogate.EntropyBonus: {"entropy_weight": ACTOR + "entropy_coeff"},
+    gae.GAE: {"gamma": "algorithm.gamma", "lam": "algorithm.lam"},
+    kl.ProportionalController: {"target": "algorithm.kl_ctrl.target_kl", "horizon": "algorithm.kl_ctrl.horizon"},
+}
 
 # Each of these changes the algorithm when it is another one, whichever is verl's default in the version that is installed.
 DEFAULTS = {
@@ -72,13 +78,12 @@ DEFAULTS = {
 
 def _mode(case: Case) -> str:
     """Return the name of verl's loss: it holds ratio, limits and surrogate at once."""
-    pieces = case.pieces
-    named = MODES.get(kind_of(pieces["surrogate"]))
+    named = MODES.get(case.kind("surrogate"))
     if named is not None:
         return named
-    if pieces["ratio"] in (ratios.sequence_ratio, ratios.sequence_token_ratio):
+    if case.kind("ratio") in (ratios.sequence_ratio, ratios.sequence_token_ratio):
         return "gspo"
-    return "dppo_tv" if isinstance(pieces["bounds"], bounds.ChangeBounds) else "vanilla"
+    return "dppo_tv" if case.kind("bounds") is bounds.ChangeBounds else "vanilla"
 
 
 def _ratio(piece: Any, case: Case) -> Fit:
@@ -96,7 +101,7 @@ def _widths(low: float, high: float) -> dict[str, Any]:
 
 
 def _fixed(piece: bounds.FixedBounds, case: Case) -> Fit:
-    if case.pieces["surrogate"] is surrogate.unclipped or _mode(case) == "sapo":
+    if case.kind("surrogate") in (surrogate.unclipped, surrogate.SoftGate):
         return exact({}, "the surrogate takes no limits")
     if _mode(case) == "geo_mean":
         widths = _widths(-math.log1p(-piece.eps_low), math.log1p(piece.eps_high))
@@ -104,12 +109,8 @@ def _fixed(piece: bounds.FixedBounds, case: Case) -> Fit:
     return exact(_widths(piece.eps_low, piece.eps_high))
 
 
-def _upper(piece: bounds.UpperBound, case: Case) -> Fit:
-    return exact(_widths(1.0, piece.max_ratio - 1))
-
-
 def _change(piece: bounds.ChangeBounds, case: Case) -> Fit:
-    if _mode(case) != "dppo_tv" or case.pieces["surrogate"] is not surrogate.pessimistic:
+    if _mode(case) != "dppo_tv" or case.kind("surrogate") is not surrogate.pessimistic:
         return inexpressible(f"verl has these limits with the pessimistic clip of token ratios alone: {LOSS}")
     return exact(_widths(piece.delta, piece.delta), "the value is another one, the gradient the same")
 
@@ -118,46 +119,25 @@ def _no_bounds(piece: Any, case: Case) -> Fit:
     return exact({} if _mode(case) in ("sapo", "kl_cov") else _widths(NEVER, NEVER))
 
 
-def _pessimistic(piece: Any, case: Case) -> Fit:
-    return exact(
-        {ACTOR + "clip_ratio_c": NEVER}, "verl's dual clip is always on, at 3 by default: it is moved out of the way"
-    )
-
-
 def _dual_clip(piece: surrogate.DualClip, case: Case) -> Fit:
     if _mode(case) != "vanilla":
         return inexpressible(f"verl's {_mode(case)} has no dual clip: {LOSS}")
-    return exact({ACTOR + "clip_ratio_c": piece.c})
-
-
-def _gate(piece: surrogate.SoftGate, case: Case) -> Fit:
-    return exact({ACTOR + "tau_pos": piece.positive, ACTOR + "tau_neg": piece.negative})
-
-
-def _covariance(piece: surrogate.CovariancePenalty, case: Case) -> Fit:
-    fields = {"kl_cov_ratio": piece.share, "ppo_kl_coef": piece.beta}
-    return approximate(
-        {f"{ACTOR}policy_loss.{name}": value for name, value in fields.items()},
-        "verl chooses by log π of the moment, anew in each part of an update; ours by log π_old, once (measured below)",
-    )
-
-
-def _entropy_bonus(piece: surrogate.EntropyBonus, case: Case) -> Fit:
-    fit = _pessimistic(piece, case)
-    return Fit(fit.grade, {**fit.fields, ACTOR + "entropy_coeff": piece.entropy_weight}, fit.why)
+    return exact(options_of(piece, PARAMETERS))
 
 
 def _weighted(piece: Any, case: Case, threshold: float | str) -> Fit:
     """Return the fit of an advantage with a weight of the sampler: verl's rollout correction, decoupled."""
     if not isinstance(piece.advantage, advantages.GroupAdvantage):
         return inexpressible(f"not checked with {piece.advantage}: set rollout_correction beside its estimator")
-    fields = {
-        "algorithm.rollout_correction.rollout_is": "sequence" if piece.ratio is mismatch.sequence_weight else "token",
-        "algorithm.rollout_correction.rollout_is_threshold": threshold,
-        ROLLOUT + "calculate_log_probs": True,
-    }
-    fit = _group(piece.advantage, case)
-    return Fit(fit.grade, {**fit.fields, **fields}, fit.why)
+    return _group(piece.advantage, case).beside(
+        {
+            "algorithm.rollout_correction.rollout_is": "sequence"
+            if piece.ratio is mismatch.sequence_weight
+            else "token",
+            "algorithm.rollout_correction.rollout_is_threshold": threshold,
+            ROLLOUT + "calculate_log_probs": True,
+        }
+    )
 
 
 def _estimator(name: str, **more: Any) -> dict[str, Any]:
@@ -183,12 +163,10 @@ def _group(piece: advantages.GroupAdvantage, case: Case) -> Fit:
 
 
 def _gae(piece: gae.GAE, case: Case) -> Fit:
-    fields = _estimator("gae", gamma=piece.gamma, lam=piece.lam)
-    return (
-        exact(fields)
-        if piece.whiten
-        else approximate(fields, "verl always whitens: subtracts the mean, divides by the std")
-    )
+    fields = {**_estimator("gae"), **options_of(piece, PARAMETERS)}
+    if piece.whiten:
+        return exact(fields)
+    return approximate(fields, "verl always whitens: subtracts the mean, divides by the std")
 
 
 def _whitened(piece: advantages.WhitenedReturn, case: Case) -> Fit:
@@ -196,164 +174,157 @@ def _whitened(piece: advantages.WhitenedReturn, case: Case) -> Fit:
     return exact({**fields, "algorithm.kl_ctrl.type": "fixed", "algorithm.kl_ctrl.kl_coef": piece.beta})
 
 
-def _kl_in_loss(piece: kl.KLInLoss, case: Case) -> Fit:
+def _kl(piece: kl.KLInLoss | kl.KLInReward, case: Case) -> Fit:
     if piece.estimator not in KINDS:
         return inexpressible("an estimator that verl has not: write it into kl_penalty_forward")
-    fields = {"use_kl_loss": True, "kl_loss_coef": piece.beta, "kl_loss_type": KINDS[piece.estimator]}
+    name = KINDS[piece.estimator]
+    if isinstance(piece, kl.KLInReward):
+        fields = {"use_kl_in_reward": True, "kl_penalty": name, "kl_ctrl.type": "fixed", "kl_ctrl.kl_coef": piece.beta}
+        return exact({f"algorithm.{option}": value for option, value in fields.items()})
+    fields = {"use_kl_loss": True, "kl_loss_coef": piece.beta, "kl_loss_type": name}
     why = "verl cuts k3 off at 10 nats" if piece.estimator is kl.k3 else ""
-    return exact({ACTOR + name: value for name, value in fields.items()}, why)
+    return exact({ACTOR + option: value for option, value in fields.items()}, why)
 
 
-def _kl_in_reward(piece: kl.KLInReward, case: Case) -> Fit:
-    if piece.estimator not in KINDS:
-        return inexpressible("an estimator that verl has not: write it into kl_penalty_forward")
-    fields = {
-        "use_kl_in_reward": True,
-        "kl_penalty": KINDS[piece.estimator],
-        "kl_ctrl.type": "fixed",
-        "kl_ctrl.kl_coef": piece.beta,
-    }
-    return exact({f"algorithm.{name}": value for name, value in fields.items()})
-
-
-def _mean_of(name: str) -> Row:
-    def row(piece: Any, case: Case) -> Fit:
-        mode = _mode(case)
-        if mode in ("sapo", "geo_mean") and piece is not aggregation.sequence_mean:
-            return inexpressible(f"verl's {mode} takes the mean of responses, whatever loss_agg_mode says: {LOSS}")
-        return exact({ACTOR + "loss_agg_mode": name}, "over the whole update, accumulated parts included")
-
-    return row
-
-
-def _constant(piece: aggregation.Constant, case: Case) -> Fit:
-    fit = _mean_of("seq-mean-token-sum-norm")(piece, case)
-    return Fit(fit.grade, {**fit.fields, ACTOR + "loss_scale_factor": piece.max_length}, fit.why)
+def _mean(piece: Any, case: Case) -> Fit:
+    mode = _mode(case)
+    if mode in ("sapo", "geo_mean") and piece is not aggregation.sequence_mean:
+        return inexpressible(f"verl's {mode} takes the mean of responses, whatever loss_agg_mode says: {LOSS}")
+    return exact(
+        {ACTOR + "loss_agg_mode": MEANS[case.kind("aggregate")]}, "over the whole update, accumulated parts included"
+    )
 
 
 def _sequence_sum(piece: Any, case: Case) -> Fit:
+    length = case.settings.max_grad_norm / case.update
     return approximate(
-        {
-            ACTOR + "loss_agg_mode": "seq-mean-token-mean",
-            ACTOR + "optim.clip_grad": case.settings.max_grad_norm / case.update,
-        },
+        {ACTOR + "loss_agg_mode": "seq-mean-token-mean", ACTOR + "optim.clip_grad": length},
         f"the mean is 1/{case.update} of this sum, which Adam does not see once clip_grad is too (computed)",
     )
 
 
 def _overlong(piece: shaping.SoftOverlongPunishment, case: Case) -> Fit:
-    buffer = "reward.reward_kwargs.overlong_buffer_cfg."
     fields = {
         "reward.reward_manager.name": "dapo",
         "reward.reward_kwargs.max_resp_len": piece.max_length,
-        buffer + "enable": True,
-        buffer + "len": piece.cache,
-        buffer + "penalty_factor": piece.factor,
-        buffer + "log": False,
+        OVERLONG + "enable": True,
+        OVERLONG + "len": piece.cache,
+        OVERLONG + "penalty_factor": piece.factor,
+        OVERLONG + "log": False,
     }
     if piece.floor > -piece.factor:
         return approximate(fields, f"verl's punishment has no floor, this one's is {piece.floor:g}")
     return exact(fields, "no floor there, and none is met: sampling stops at max_length")
 
 
-def _dynamic(piece: selection.DynamicSampling, case: Case) -> Fit:
-    fields = {"enable": True, "metric": "acc", "max_num_gen_batches": piece.max_rounds}
-    return approximate(
-        {f"algorithm.filter_groups.{name}": value for name, value in fields.items()},
-        "the trainer of 0.9 does not heed max_num_gen_batches and goes on till the batch is full; on equal "
-        "groups the loss is the "
-        "same. The reward function must return acc, or the filter looks at shaped rewards, which differ by length",
-    )
+def _own_reward(why: str, formula: str) -> Fit:
+    return exact({"reward.custom_reward_function.path": "rewards.py"}, f"your function {why}", (formula,))
 
 
-def _never(why: str) -> Row:
-    return lambda piece, case: inexpressible(why)
-
-
+DYNAMIC = (
+    "the trainer of 0.9 does not heed max_num_gen_batches and goes on till the batch is full; on equal groups the loss is the "
+    "same. The reward function must return acc, or the filter looks at shaped rewards, which differ by length"
+)
+PESSIMISTIC = exact(
+    {ACTOR + "clip_ratio_c": NEVER}, "verl's dual clip is always on, at 3 by default: it is moved out of the way"
+)
 TABLE: Table = {
     "ratio": {
-        **dict.fromkeys((ratios.token_ratio, ratios.sequence_ratio, ratios.sequence_token_ratio), _ratio),
-        ratios.ratio_to_sampler: _never("not checked: rollout_correction.bypass_mode takes the sampler for π_old"),
+        ratios.token_ratio: _ratio,
+        ratios.sequence_ratio: _ratio,
+        ratios.sequence_token_ratio: _ratio,
+        ratios.ratio_to_sampler: inexpressible(
+            "not checked: rollout_correction.bypass_mode takes the sampler for π_old"
+        ),
     },
     "bounds": {
         bounds.FixedBounds: _fixed,
-        bounds.UpperBound: _upper,
+        bounds.UpperBound: lambda p, c: exact(_widths(1.0, p.max_ratio - 1)),
         bounds.ChangeBounds: _change,
         bounds.no_bounds: _no_bounds,
-        bounds.DynamicBounds: _never(f"verl has two constants: {LOSS}"),
+        bounds.DynamicBounds: inexpressible(f"verl has two constants: {LOSS}"),
     },
     "surrogate": {
-        surrogate.pessimistic: _pessimistic,
-        surrogate.unclipped: lambda p, c: exact({ACTOR + "clip_ratio_c": NEVER, **_widths(NEVER, NEVER)}),
+        surrogate.pessimistic: PESSIMISTIC,
+        surrogate.unclipped: exact({ACTOR + "clip_ratio_c": NEVER, **_widths(NEVER, NEVER)}),
         surrogate.DualClip: _dual_clip,
-        surrogate.clipped_weight: lambda p, c: exact({}, "the value is with log π for log r, the gradient is the same"),
-        surrogate.SoftGate: _gate,
-        surrogate.geometric_mean: lambda p, c: exact(),
-        surrogate.GammaWeight: _never(f"verl has no such loss: {LOSS}"),
-        surrogate.CovariancePenalty: _covariance,
-        surrogate.EntropyBonus: _entropy_bonus,
-        surrogate.SequenceMask: _never(f"verl masks sequences whatever their A (rollout_rs): {LOSS}"),
+        surrogate.clipped_weight: exact({}, "the value is with log π for log r, the gradient is the same"),
+        surrogate.SoftGate: lambda p, c: exact(options_of(p, PARAMETERS)),
+        surrogate.geometric_mean: exact(),
+        surrogate.GammaWeight: inexpressible(f"verl has no such loss: {LOSS}"),
+        surrogate.CovariancePenalty: lambda p, c: approximate(
+            options_of(p, PARAMETERS),
+            "verl chooses by log π of the moment, anew in each part of an update; ours by log π_old, once (measured below)",
+        ),
+        surrogate.EntropyBonus: lambda p, c: PESSIMISTIC.beside(options_of(p, PARAMETERS)),
+        surrogate.SequenceMask: inexpressible(f"verl masks sequences whatever their A (rollout_rs): {LOSS}"),
     },
     "advantage": {
         advantages.GroupAdvantage: _group,
-        advantages.LeaveOneOut: lambda p, c: exact(_estimator("rloo")),
-        advantages.MeanScaled: _never(f"verl divides by the std or not at all: {ADVANTAGE}"),
-        advantages.BestOfK: _never(f"verl's grpo_passk gives an advantage to the best response alone: {ADVANTAGE}"),
-        advantages.reward_alone: _never(f"verl has a baseline in each of its estimators for groups: {ADVANTAGE}"),
-        advantages.LengthWeighted: lambda p, c: exact(_estimator("opo")),
+        advantages.LeaveOneOut: exact(_estimator("rloo")),
+        advantages.MeanScaled: inexpressible(f"verl divides by the std or not at all: {ADVANTAGE}"),
+        advantages.BestOfK: inexpressible(
+            f"verl's grpo_passk gives an advantage to the best response alone: {ADVANTAGE}"
+        ),
+        advantages.reward_alone: inexpressible(
+            f"verl has a baseline in each of its estimators for groups: {ADVANTAGE}"
+        ),
+        advantages.LengthWeighted: exact(_estimator("opo")),
         advantages.WhitenedReturn: _whitened,
-        advantages.SmoothStandardization: _never(
+        advantages.SmoothStandardization: inexpressible(
             f"verl keeps no rewards of a prompt's earlier visits: {ADVANTAGE}, with a state"
         ),
-        advantages.ProcessAdvantage: _never(
+        advantages.ProcessAdvantage: inexpressible(
             f"one reward a response: {ADVANTAGE}, and a reward manager that gives steps"
         ),
-        advantages.StandardizedApart: lambda p, c: approximate(
+        advantages.StandardizedApart: approximate(
             _estimator("gdpo"),
             "statistics of the batch over tokens; the two rewards are named in gdpo_reward_keys (measured below)",
         ),
-        advantages.ForkingTokens: _never(f"no mask by entropy: {LOSS}"),
-        advantages.TeacherLogRatio: _never("verl's distillation is a loss of its own: see distillation in its options"),
+        advantages.ForkingTokens: inexpressible(f"no mask by entropy: {LOSS}"),
+        advantages.TeacherLogRatio: inexpressible(
+            "verl's distillation is a loss of its own: see distillation in its options"
+        ),
         mismatch.TruncatedWeight: lambda p, c: _weighted(p, c, p.cap),
         mismatch.MaskedWeight: lambda p, c: _weighted(p, c, f"{p.lowest:g}_{p.highest:g}"),
         mismatch.FullWeight: lambda p, c: _weighted(p, c, NEVER),
         gae.GAE: _gae,
     },
     "kl": {
-        None: lambda p, c: exact(),
-        kl.KLInLoss: _kl_in_loss,
-        kl.KLToTeacher: _never(
+        None: exact(),
+        kl.KLInLoss: _kl,
+        kl.KLToTeacher: inexpressible(
             "verl's reference is built from the actor's own path: no option names a teacher's weights"
         ),
-        kl.UnbiasedKL: _never(f"verl's KL in the loss has no ratio: {LOSS}"),
-        kl.KLInReward: _kl_in_reward,
-        kl.KLToOld: _never(f"verl's KL is to the reference: {LOSS}"),
+        kl.UnbiasedKL: inexpressible(f"verl's KL in the loss has no ratio: {LOSS}"),
+        kl.KLInReward: _kl,
+        kl.KLToOld: inexpressible(f"verl's KL is to the reference: {LOSS}"),
     },
     "aggregate": {
-        **{piece: _mean_of(name) for piece, name in MEANS.items()},
-        aggregation.Constant: _constant,
+        aggregation.sequence_mean: _mean,
+        aggregation.token_mean: _mean,
+        aggregation.Constant: lambda p, c: _mean(p, c).beside({ACTOR + "loss_scale_factor": p.max_length}),
         aggregation.sequence_sum: _sequence_sum,
     },
     "shape": {
-        None: lambda p, c: exact(),
+        None: exact(),
         shaping.SoftOverlongPunishment: _overlong,
-        shaping.WeightedRules: lambda p, c: exact(
-            {"reward.custom_reward_function.path": "rewards.py"},
-            f"your function returns {p.answer:g} · right + {p.format:g} · well formed",
-            (f"{p.answer:g} * right + {p.format:g} * well_formed",),
+        shaping.WeightedRules: lambda p, c: _own_reward(
+            f"returns {p.answer:g} · right + {p.format:g} · well formed",
+            f"{p.answer:g} * right + {p.format:g} * well_formed",
         ),
-        shaping.OverlongFilter: _never("no such mask: a reward manager cannot change response_mask"),
-        shaping.LengthCost: lambda p, c: exact(
-            {"reward.custom_reward_function.path": "rewards.py"},
-            f"your function takes {p.per_token:g} off for each token",
-            (f"− {p.per_token:g} * length",),
+        shaping.OverlongFilter: inexpressible("no such mask: a reward manager cannot change response_mask"),
+        shaping.LengthCost: lambda p, c: _own_reward(
+            f"takes {p.per_token:g} off for each token", f"− {p.per_token:g} * length"
         ),
     },
     "select": {
-        selection.keep_all: lambda p, c: exact({"algorithm.filter_groups.enable": False}),
-        selection.drop_all_equal: _never("verl samples others in their place: a sampler of your own"),
-        selection.DynamicSampling: _dynamic,
-        selection.duplicate_informative: _never("no hook between scoring and the loss: a sampler of your own"),
+        selection.keep_all: exact({FILTER + "enable": False}),
+        selection.drop_all_equal: inexpressible("verl samples others in their place: a sampler of your own"),
+        selection.DynamicSampling: lambda p, c: approximate(
+            {FILTER + "enable": True, FILTER + "metric": "acc", FILTER + "max_num_gen_batches": p.max_rounds}, DYNAMIC
+        ),
+        selection.duplicate_informative: inexpressible("no hook between scoring and the loss: a sampler of your own"),
     },
 }
 
@@ -368,28 +339,19 @@ def to_verl(algorithm: Algorithm, settings: Settings | None = None, *, accumulat
     """
     subject, chosen = case_of(algorithm, settings, accumulation)
     warn_of_another_version("verl")
-    kind = "ppo_trainer.yaml"
+    parts = subject.beyond_the_slots().items()
     if isinstance(chosen, PairSettings):
-        parts = subject.beyond_the_slots().items()
-        lines = [
-            Slot(part, line_of(part, piece, Fit("exact")).piece, "inexpressible", "verl trains no pairs")
-            for part, piece in parts
-        ]
-        return Export("verl", subject.name, kind, tuple(lines))
-    case = Case(subject.slots(), chosen, accumulation)
-    if isinstance(subject, ActorCritic):
-        beyond = list(_critic(subject, case))
+        lines = [line_of(part, piece, inexpressible("verl trains no pairs")) for part, piece in parts]
     else:
-        beyond = [
-            Slot(part, str(piece), "inexpressible", NO_OBSERVATIONS)
-            for part, piece in subject.beyond_the_slots().items()
-        ]
-    lines = [*lines_of(TABLE, case), *beyond, *_settings(case)]
-    return Export("verl", subject.name, kind, tuple(lines), measured("verl", subject))
+        case = Case(subject.slots(), chosen, accumulation)
+        beyond = [line_of(part, str(piece), inexpressible(NO_OBSERVATIONS)) for part, piece in parts]
+        beyond = list(_critic(subject, case)) if isinstance(subject, ActorCritic) else beyond
+        lines = [*lines_of(TABLE, case), *beyond, *lines_of_settings("verl", case, _settings(case))]
+    return Export("verl", subject.name, "ppo_trainer.yaml", tuple(lines), measured("verl", subject))
 
 
 def _critic(algorithm: ActorCritic, case: Case) -> Iterator[Slot]:
-    s = case.settings
+    s, controller = case.settings, algorithm.controller
     fields = {
         "critic.model.path": "${actor_rollout_ref.model.path}",  # verl's own default is one of seven billion weights
         "critic.ppo_micro_batch_size_per_gpu": case.update // case.accumulation,
@@ -403,43 +365,60 @@ def _critic(algorithm: ActorCritic, case: Case) -> Iterator[Slot]:
         yield line_of("critic", "a model of its own", exact(fields, "value_weight is part of no loss there, nor here"))
     clip = getattr(algorithm.value_loss, "eps_value", None)
     if clip is None:
-        yield Slot(
-            "value loss",
-            str(algorithm.value_loss),
-            "inexpressible",
-            "a piece of your own: write compute_value_loss",
-            own=True,
-        )
+        yield own_line("value loss", str(algorithm.value_loss), ": write compute_value_loss")
     else:
         width = clip if math.isfinite(clip) else NEVER
-        yield line_of(
-            "value loss", algorithm.value_loss, exact({"critic.cliprange_value": width}, "verl's own default is 0.5")
-        )
-    yield line_of(
-        "entropy", f"{algorithm.entropy_weight:g}", exact({ACTOR + "entropy_coeff": algorithm.entropy_weight})
-    )
-    if isinstance(algorithm.controller, kl.ProportionalController) and isinstance(algorithm.kl, kl.KLInReward):
-        adapting = {
-            "type": "adaptive",
-            "target_kl": algorithm.controller.target,
-            "horizon": algorithm.controller.horizon,
-        }
-        options = {f"algorithm.kl_ctrl.{name}": value for name, value in adapting.items()}
-        yield line_of("controller", algorithm.controller, exact(options))
-    elif algorithm.controller is not None:
+        fit = exact({"critic.cliprange_value": width}, "verl's own default is 0.5")
+        yield line_of("value loss", algorithm.value_loss, fit)
+    weight = algorithm.entropy_weight
+    yield line_of("entropy", f"{weight:g}", exact({ACTOR + "entropy_coeff": weight}))
+    if isinstance(controller, kl.ProportionalController) and isinstance(algorithm.kl, kl.KLInReward):
+        adapting = {"algorithm.kl_ctrl.type": "adaptive", **options_of(controller, PARAMETERS)}
+        yield line_of("controller", controller, exact(adapting))
+    elif controller is not None:
         why = "verl adapts a KL in the reward alone, in proportion to its miss: write kl_ctrl anew"
-        yield line_of("controller", algorithm.controller, inexpressible(why))
+        yield line_of("controller", controller, inexpressible(why))
 
 
-def _settings(case: Case) -> Iterator[Slot]:
+def _settings(case: Case) -> dict[str, Fit]:
+    """Return how each part of the settings fits."""
     s = case.settings
+    sampling = {"name": "vllm", "temperature": s.temperature, "top_k": s.top_k or -1, "top_p": s.top_p}
+    shape = case.pieces["shape"]
+    longest, why = s.max_new_tokens, ""
+    if longest is None:
+        said = isinstance(shape, shaping.SoftOverlongPunishment)
+        longest = shape.max_length if said else OWN_LENGTH
+        why = f"max_new_tokens was not given: {'as long as a piece says' if said else 'verl’s own'}"
+    optimizer = {"lr": s.lr, "weight_decay": 0.0, "betas": [0.9, 0.999], "clip_grad": s.max_grad_norm}
+    warm_up = exact({ACTOR + "optim.lr_scheduler_type": "constant", ACTOR + "optim.lr_warmup_steps": s.lr_warmup_steps})
+    if s.lr_warmup_steps:
+        warm_up = approximate(
+            warm_up.fields,
+            "verl's scheduler goes on once a rollout, as ours does, and begins at 0: the first rollout teaches nothing, and "
+            f"each of the warm-up has {1 / s.lr_warmup_steps:.0%} of the peak less than ours (computed)",
+        )
+    fits = {
+        "defaults": exact(DEFAULTS, "written out, so that no other version's stand in for them"),
+        "batches": _batches(case),
+        "sampling": exact(
+            {ROLLOUT + name: value for name, value in sampling.items()}, "the same draws need the same sampler"
+        ),
+        "lengths": exact({"data.max_response_length": longest}, why),
+        "optimizer": exact({f"{ACTOR}optim.{name}": value for name, value in optimizer.items()}),
+        "warm-up": warm_up,
+    }
+    if s.micro_batch_tokens:
+        fields = {"use_dynamic_bsz": True, "ppo_max_token_len_per_gpu": s.micro_batch_tokens}
+        fits["micro-batches"] = exact({ACTOR + name: value for name, value in fields.items()})
+    missing = inexpressible("no such option: prepare the prompts, or write a trainer")
+    names = ("min_old_prob", "filter_solved", "refresh_reward_every", "prompt_pool", "reset_reference_every")
+    return fits | {name: missing for name in names if getattr(s, name)}
 
-    def line(what: str, words: str, fit: Fit) -> Slot:
-        return line_of(f"{SETTINGS}: {what}", words, fit)
 
-    yield line("defaults", "of verl", exact(DEFAULTS, "written out, so that no other version's stand in for them"))
-    part = case.update // case.accumulation
-    batches = {
+def _batches(case: Case) -> Fit:
+    s, part = case.settings, case.update // case.accumulation
+    fields = {
         "data.train_batch_size": s.num_prompts,
         ROLLOUT + "n": s.group_size,
         ACTOR + "ppo_mini_batch_size": s.num_prompts // s.minibatches,
@@ -454,54 +433,8 @@ def _settings(case: Case) -> Iterator[Slot]:
         "trainer.total_training_steps": s.steps,
         "data.seed": s.seed,
     }
-    words = f"{s.num_prompts} × {s.group_size} responses, {s.updates_per_rollout} updates, {s.minibatches} minibatches"
     if s.num_prompts % s.minibatches:
-        yield line(
-            "batches",
-            words,
-            inexpressible("verl divides a rollout by whole prompts: num_prompts must be a multiple", batches),
-        )
-    elif s.minibatches > 1:
-        yield line(
-            "batches", words, approximate(batches, "verl counts a minibatch in prompts; ours are of single responses")
-        )
-    else:
-        yield line(
-            "batches", words, exact(batches, "on one device; on N devices each …micro_batch_size_per_gpu is 1/N of it")
-        )
-    sampling = {"name": "vllm", "temperature": s.temperature, "top_k": s.top_k or -1, "top_p": s.top_p}
-    yield line(
-        "sampling", f"temperature {s.temperature:g}",
-        exact({ROLLOUT + name: value for name, value in sampling.items()}, "the same draws need the same sampler"),
-    )  # fmt: skip
-    longest, why = s.max_new_tokens, ""
-    if longest is None:
-        shape = case.pieces["shape"]
-        said = isinstance(shape, shaping.SoftOverlongPunishment)
-        longest = shape.max_length if said else OWN_LENGTH
-        why = f"max_new_tokens was not given: {'as long as a piece says' if said else 'verl’s own'}"
-    yield line("lengths", f"at most {longest} tokens", exact({"data.max_response_length": longest}, why))
-    optimizer = {"lr": s.lr, "weight_decay": 0.0, "betas": [0.9, 0.999], "clip_grad": s.max_grad_norm}
-    yield line(
-        "optimizer", f"AdamW, lr {s.lr:g}, gradient norm {s.max_grad_norm:g}",
-        exact({f"{ACTOR}optim.{name}": value for name, value in optimizer.items()}),
-    )  # fmt: skip
-    fields = {
-        ACTOR + "optim.lr_scheduler_type": "constant",
-        ACTOR + "optim.lr_warmup_steps": s.lr_warmup_steps,
-    }
-    off = (
-        "verl's scheduler goes on once a rollout, as ours does, and begins at 0: the first rollout teaches nothing, and each of "
-        f"the warm-up has {1 / max(1, s.lr_warmup_steps):.0%} of the peak less than ours (computed)"
-    )
-    yield line(
-        "warm-up", f"{s.lr_warmup_steps} rollouts", approximate(fields, off) if s.lr_warmup_steps else exact(fields)
-    )
-    if s.micro_batch_tokens:
-        fields = {ACTOR + "use_dynamic_bsz": True, ACTOR + "ppo_max_token_len_per_gpu": s.micro_batch_tokens}
-        yield line("micro-batches", f"{s.micro_batch_tokens} tokens", exact(fields))
-    for name in ("min_old_prob", "filter_solved", "refresh_reward_every", "prompt_pool", "reset_reference_every"):
-        if getattr(s, name):
-            yield line(
-                name, f"{getattr(s, name)}", inexpressible("no such option: prepare the prompts, or write a trainer")
-            )
+        return inexpressible("verl divides a rollout by whole prompts: num_prompts must be a multiple", fields)
+    if s.minibatches > 1:
+        return approximate(fields, "verl counts a minibatch in prompts; ours are of single responses")
+    return exact(fields, "on one device; on N devices each …micro_batch_size_per_gpu is 1/N of it")

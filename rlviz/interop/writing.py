@@ -16,10 +16,7 @@ from rlviz.algorithms.family import Algorithm
 from rlviz.interop.exporting import CHECKED, SETTINGS, Export, Measured, measured
 
 WIDTH = 110
-ESTIMATOR, WRITE_YOURS = (
-    "algorithm.adv_estimator",
-    "???",
-)  # without one, verl would take its own default: GAE, with a critic
+ESTIMATOR = "algorithm.adv_estimator"
 
 OF_GROUPS = '''
 import json

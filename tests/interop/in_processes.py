@@ -6,7 +6,6 @@ Sampling is a function of prompt, place in the group and update, so that one pro
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import sys
 import zlib
@@ -14,29 +13,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import datasets
 import torch
-import trl
 import trl.trainer.grpo_trainer
 from safetensors.torch import save_model
-from transformers import TrainerCallback
 
 from rlviz import DAPO, DCPO, DR_GRPO, GRPO, KL_COV, LITE_PPO, REINFORCE_PP, TrainSettings
-from rlviz.interop import carried, to_trl
-from rlviz.pieces.aggregation import token_mean
 from rlviz.training.files import write_json
-from small_models.policies import load_policy
-from small_models.tasks import Chain
+from tests.interop.carried_runs import NEW, OWN_LIMITS, CutOff, Precise, built, correct
 
-TASK = Chain()
 WORLD = int(os.environ.get("WORLD_SIZE", "1"))
-NEW = 12  # tokens a response
-
-
-def narrow(old_logp):
-    """Limits of one's own: the likelier a token, the further it may fall; the rarer, the further it may rise."""
-    q = old_logp.exp()
-    return 1 - 0.3 * q, 1 + 0.3 / q.sqrt()
 
 
 def of_the_batch(rewards):
@@ -45,7 +30,7 @@ def of_the_batch(rewards):
     return away / away.abs().amax().clamp(min=1e-6)
 
 
-OWN = replace(GRPO, name="Own", bounds=narrow, advantage=of_the_batch, kl=None, aggregate=token_mean)
+OWN = replace(OWN_LIMITS, advantage=of_the_batch)
 DYNAMIC = replace(DAPO, shape=None)
 CASES: dict[str, tuple[Any, dict[str, Any]]] = {  # of a run: the algorithm, and what is not as in the others
     "GRPO": (GRPO, {}),
@@ -62,10 +47,6 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {  # of a run: the algorithm, and
 }
 
 
-def correct(prompts, completions, **_):
-    return [float(TASK.grade(p, c).correct) for p, c in zip(prompts, completions, strict=True)]
-
-
 def by_chance(prompts, completions, **_):
     """Differ within the groups of odd prompts alone, so that dynamic sampling has to go on."""
     return [
@@ -76,8 +57,8 @@ def by_chance(prompts, completions, **_):
 by_chance.__name__ = "correct"
 
 
-class Same(trl.GRPOTrainer):
-    """Samples by Gumbel noise that prompt, place and update decide; log-probabilities in the model's own type."""
+class Same(Precise):
+    """Samples by Gumbel noise that prompt, place and update decide."""
 
     @torch.no_grad()
     def _generate_single_turn(self, prompt_ids: Any, *_: Any, **__: Any) -> Any:
@@ -94,29 +75,15 @@ class Same(trl.GRPOTrainer):
             said.append(tokens)
         return said, None
 
-    def _get_per_token_logps_and_entropies(self, model: Any, ids: Any, attention: Any, keep: int, **_: Any) -> Any:
-        logp = model(input_ids=ids, attention_mask=attention).logits[:, -keep - 1 : -1].log_softmax(-1)
-        return logp.gather(-1, ids[:, -keep:, None]).squeeze(-1), -(logp.exp() * logp).sum(-1), None
 
-
-class CutOff(TrainerCallback):
-    def __init__(self, after: int) -> None:
-        self.after = after
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if state.global_step == self.after:
-            raise KeyboardInterrupt
-
-
-def built(
+def built_here(
     algorithm: Any, out: Path, prompts: int = 4, rows: int = 60, minibatches: int = 1, accumulation: int = 1,
     chance: bool = False, size: int = 4, **changed: Any,
 ) -> Any:  # fmt: skip
-    """Return a carried trainer on a small policy in float64: so many prompts a rollout, whatever the processes.
+    """Return a carried trainer of so many prompts a rollout, whatever the processes.
 
     size: responses a group. rows: prompts in the training set. chance: rewards by chance, of even prompts alone.
     """
-    logging.disable(logging.WARNING)
     settings = TrainSettings(
         num_prompts=prompts,
         group_size=size,
@@ -126,21 +93,11 @@ def built(
         max_new_tokens=NEW,
         lr_warmup_steps=0,
     )
-    fields = to_trl(algorithm, settings, accumulation=accumulation).of_settings | {"learning_rate": 1e-3}
-    fields["per_device_train_batch_size"] //= WORLD
-    args = trl.GRPOConfig(
-        output_dir=f"{out}.trl", use_cpu=True, report_to="none", disable_tqdm=True, logging_steps=1,
-        **({"save_strategy": "no"} | fields | changed),
+    part = prompts * size // minibatches // accumulation // WORLD
+    return built(
+        algorithm, f"{out}.trl", settings, accumulation, out=out, rewards=(by_chance if chance else correct,), prompts=rows,
+        trainer=Same, per_device_train_batch_size=part, **changed,
     )  # fmt: skip
-    policy = load_policy("chain", device="cpu")
-    data = [{"prompt": p, "answer": TASK.gold(p)} for p in TASK.train_prompts[:rows]]
-    return carried(Same, algorithm, out=out, details_every=2)(
-        policy.model.double(),
-        reward_funcs=[by_chance if chance else correct],
-        args=args,
-        train_dataset=datasets.Dataset.from_list(data),
-        processing_class=policy.tokenizer,
-    )
 
 
 def keep(trainer: Any, out: Path) -> None:
@@ -166,18 +123,18 @@ def main(folder: Path, names: list[str]) -> None:
         own = trl.trainer.grpo_trainer.shuffle_sequence_dict
         if name == "minibatches":
             trl.trainer.grpo_trainer.shuffle_sequence_dict = shared_out
-        trainer = built(algorithm, folder / name, **changed)
+        trainer = built_here(algorithm, folder / name, **changed)
         trainer.train()
         trl.trainer.grpo_trainer.shuffle_sequence_dict = own
         keep(trainer, folder / name)
     if WORLD > 1:  # in one process the whole run is what this one is compared with
         algorithm, changed = CASES["DCPO"]
         out, saved = folder / "resumed", {"save_strategy": "steps", "save_steps": 2}
-        trainer = built(algorithm, out, **changed, **saved)
+        trainer = built_here(algorithm, out, **changed, **saved)
         trainer.add_callback(CutOff(after=5))
         with contextlib.suppress(KeyboardInterrupt):
             trainer.train()
-        trainer = built(algorithm, out, **changed, **saved)
+        trainer = built_here(algorithm, out, **changed, **saved)
         trainer.train(resume_from_checkpoint=f"{out}.trl/checkpoint-4")
         keep(trainer, out)
 

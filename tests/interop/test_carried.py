@@ -4,100 +4,37 @@ TRL."""
 from __future__ import annotations
 
 import json
-import logging
 from dataclasses import replace
 
 import pytest
 import torch
-import transformers
 
 from rlviz import DAPO, DCPO, DR_GRPO, DUPO, GRPO, TrainSettings, diagnose, inspect_run
-from rlviz.interop import carried, to_trl
-from rlviz.pieces.aggregation import token_mean
+from rlviz.interop import to_trl
 from rlviz.training import RunFolder
 from small_models.policies import load_policy
-from small_models.tasks import Chain
 
-TASK = Chain()
+pytest.importorskip("trl", reason="TRL is not installed: pip install 'rlviz[trl]'")
+pytest.importorskip("datasets", reason="datasets comes with TRL")
+from tests.interop.carried_runs import OWN_LIMITS, TASK, CutOff, Precise, built as built_with, trained
 
-
-trl = pytest.importorskip("trl", reason="TRL is not installed: pip install 'rlviz[trl]'")
-datasets = pytest.importorskip("datasets", reason="datasets comes with TRL")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-def narrow(old_logp):
-    """Limits of one's own: the likelier a token, the further it may fall; the rarer, the further it may rise."""
-    q = old_logp.exp()
-    return 1 - 0.3 * q, 1 + 0.3 / q.sqrt()
-
-
-OWN = replace(GRPO, name="Own", bounds=narrow, kl=None, aggregate=token_mean)
-
-
-def correct(prompts, completions, **_):
-    return [float(TASK.grade(p, c).correct) for p, c in zip(prompts, completions, strict=True)]
-
-
-class Precise(trl.GRPOTrainer):
-    """Takes log-probabilities in the model's own type: TRL 1.16's fused head has them in float32, whatever the model is in."""
-
-    def _get_per_token_logps_and_entropies(self, model, ids, attention, keep, **_):
-        logp = model(input_ids=ids, attention_mask=attention).logits[:, -keep - 1 : -1].log_softmax(-1)
-        return logp.gather(-1, ids[:, -keep:, None]).squeeze(-1), -(logp.exp() * logp).sum(-1), None
-
-
-def built(
-    algorithm, folder, accumulation=1, out=None, peft=None, rewards=(correct,), prompts=6, steps=4, trainer=trl.GRPOTrainer,
-    **changed,
-):  # fmt: skip
-    """Return a carried trainer on a small policy in float64."""
-    logging.disable(logging.WARNING)
+def built(algorithm, folder, accumulation=1, steps=4, **more):
+    """Return a carried trainer of four groups of four, two updates a rollout."""
     settings = TrainSettings(
         num_prompts=4, group_size=4, steps=steps, updates_per_rollout=2, max_new_tokens=12, lr_warmup_steps=0
     )
-    fields = to_trl(algorithm, settings, accumulation=accumulation).of_settings | {"learning_rate": 1e-3} | changed
-    args = trl.GRPOConfig(
-        output_dir=str(folder),
-        use_cpu=True,
-        report_to="none",
-        disable_tqdm=True,
-        logging_steps=1,
-        **({"save_strategy": "no"} | fields),
-    )
-    policy = load_policy("chain", device="cpu")
-    rows = [{"prompt": p, "answer": TASK.gold(p)} for p in TASK.train_prompts[:prompts]]
-    trainer = carried(trainer, algorithm, out=out, details_every=2)
-    torch.manual_seed(0)
-    return trainer(
-        policy.model.double(),
-        reward_funcs=list(rewards),
-        args=args,
-        train_dataset=datasets.Dataset.from_list(rows),
-        processing_class=policy.tokenizer,
-        peft_config=peft,
-    )
+    return built_with(algorithm, folder, settings, accumulation, **more)
 
 
-class CutOff(transformers.TrainerCallback):
-    """Ends a run in its middle, as a person or a power cut does."""
-
-    def __init__(self, after):
-        self.after = after
-
-    def on_step_end(self, args, state, control, **_):
-        if state.global_step == self.after:
-            raise KeyboardInterrupt
+def correct(prompts, completions, **_):
+    """By chance in place of right answers: rewards differ within the groups of odd prompts alone."""
+    return [float(place % 2 and int(p[0]) % 2) for place, p in enumerate(prompts)]
 
 
-def trained(trainer, **more):
-    torch.manual_seed(0)
-    trainer.train(**more)
-    logging.disable(logging.NOTSET)
-    return trainer
-
-
-@pytest.mark.parametrize("algorithm", [DCPO, OWN], ids=lambda a: a.name)
+@pytest.mark.parametrize("algorithm", [DCPO, OWN_LIMITS], ids=lambda a: a.name)
 def test_accumulation_changes_nothing_and_the_run_is_kept(algorithm, tmp_path):
     """20 updates by Adam: 2e-15 apart in float64. In float32 they are rounding apart, which Adam enlarges: 1e-6 to 1e-5."""
     whole = trained(built(algorithm, tmp_path / "a", out=tmp_path / "run", steps=10, trainer=Precise))
@@ -150,21 +87,10 @@ def test_lora_trains_the_adapter_and_its_base_is_the_reference(tmp_path):
 def test_dynamic_sampling_draws_further_prompts_and_dupo_repeats(tmp_path):
     """Rewards that differ within the groups of even prompts alone: the others are sampled in place of, or repeated over."""
 
-    def by_chance(prompts, completions, **_):
-        return [float(place % 2 and int(p[0]) % 2) for place, p in enumerate(prompts)]
-
-    by_chance.__name__ = "correct"
     kept = [replace(DAPO, shape=None), replace(DUPO, shape=None)]
     for algorithm in kept:
-        trainer = built(
-            algorithm,
-            tmp_path / algorithm.name,
-            out=tmp_path / f"run {algorithm.name}",
-            rewards=(by_chance,),
-            prompts=60,
-            steps=2,
-        )
-        trained(trainer)
+        more = {"out": tmp_path / f"run {algorithm.name}", "rewards": (correct,), "prompts": 60, "steps": 2}
+        trainer = trained(built(algorithm, tmp_path / algorithm.name, **more))
     records = {algorithm.name: RunFolder.open(tmp_path / f"run {algorithm.name}").records() for algorithm in kept}
     assert all(r.rounds > 1 and r.responses_used == 16 and r.responses_sampled > 16 for r in records["DAPO"])
     assert all(r.rounds == 1 and r.responses_sampled == 16 and 0 < r.responses_used < 16 for r in records["DUPO"])
@@ -173,11 +99,8 @@ def test_dynamic_sampling_draws_further_prompts_and_dupo_repeats(tmp_path):
 
 
 def test_a_place_that_no_informative_group_fills_has_no_weight(tmp_path):
-    def by_chance(prompts, completions, **_):
-        return [float(place % 2 and int(p[0]) % 2) for place, p in enumerate(prompts)]
-
     odd = sum(int(prompt[0]) % 2 for prompt in TASK.train_prompts[:4])  # of the four prompts that there are
-    trainer = trained(built(replace(DAPO, shape=None), tmp_path, rewards=(by_chance,), prompts=4, steps=1))
+    trainer = trained(built(replace(DAPO, shape=None), tmp_path, rewards=(correct,), prompts=4, steps=1))
     chunk = trainer._buffered_inputs[0]
     assert 0 < odd < 4 and int(chunk["rlviz_mask"].any(1).sum()) == 4 * odd
     assert float(chunk["rlviz_weights"].sum()) == pytest.approx(1.0)

@@ -7,21 +7,18 @@ import json
 import math
 import re
 from dataclasses import is_dataclass, replace
+from functools import reduce
 from importlib import import_module
+from operator import getitem
 from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file
 
 from rlviz import DAPO, DCPO, DPO, DR_GRPO, DUPO, GRPO, LITE_PPO, PPO, PairSettings, RunFolder, TrainSettings, train
-from rlviz.algorithms import (
-    ALGORITHMS,
-    RELATIVES,
-    GroupPolicyGradient,
-    PreferenceOptimization,
-    find_algorithm,
-)
+from rlviz.algorithms import ALGORITHMS, RELATIVES, GroupPolicyGradient, PreferenceOptimization, find_algorithm
 from rlviz.algorithms.describe import from_json, to_json
 from rlviz.algorithms.slots import SLOTS
 from rlviz.interop import exporting, to_trl, to_verl
@@ -33,6 +30,7 @@ from rlviz.pieces.bounds import FixedBounds, UpperBound
 from rlviz.pieces.preference import SigmoidPreference
 from rlviz.pieces.selection import drop_all_equal
 from rlviz.pieces.surrogate import DualClip, SoftGate, clipped_weight
+from rlviz.training import default_settings
 from rlviz.training.files import write_json
 from tests.interop.batch import BADLY_FORMED, HERE, compared, frozen, ours
 
@@ -53,17 +51,15 @@ def test_what_is_called_exact_is_what_the_library_computes(place):
     theirs = torch.tensor(case["loss"]), GRADIENTS[str(place)], GRADIENTS.get(f"{place} by entropy")
     apart = compared(ours(algorithm, frozen(case.get("batch", ""))), theirs)
     export = EXPORTS[case["to"]](algorithm, SETTINGS)
-    assert (export.of_settings if case["way"] == "carried" else export.fields) == case["fields"], (
-        "changed: measure again"
-    )
+    fields = export.of_settings if case["way"] == "carried" else export.fields
+    assert fields == case["fields"], "changed: measure again"
     inexact = {line.slot for line in export.slots if line.fit != "exact" and not line.slot.startswith("settings")}
     inexact = set() if case["way"] == "carried" else inexact
     assert (told["algorithm"], told["to"], told["way"]) == (case["algorithm"], case["to"], case["way"])
     if not inexact:
         assert apart["gradient"] < 1e-6
-        same_value = case["way"] == "carried" or not any(
-            OTHER_VALUE in line.why for line in export.slots if line.slot in ("bounds", "surrogate")
-        )
+        whys = [line.why for line in export.slots if line.slot in ("bounds", "surrogate")]
+        same_value = case["way"] == "carried" or not any(OTHER_VALUE in why for why in whys)
         assert (apart["loss"] < 1e-6) == same_value
     elif (case["to"], inexact) not in SAME_BATCH:
         assert max(apart["gradient"], apart["loss"]) > 1e-6  # a slot called less than exact is
@@ -74,14 +70,8 @@ def test_what_is_called_exact_is_what_the_library_computes(place):
 def measured_on(name, batch=None):
     """Return how far the gradient of this algorithm in TRL is from ours, and the cosine between them."""
     rows = exporting.measurements()["rows"]
-    (row,) = (
-        row
-        for row in rows
-        if row["algorithm"]["name"] == name
-        and (row["to"], row["way"]) == ("trl", "exported")
-        and row.get("batch") == batch
-        and row["algorithm"]["advantage"]["eps"] == 1e-4
-    )
+    rows = [row for row in rows if (row["to"], row["way"], row.get("batch")) == ("trl", "exported", batch)]
+    (row,) = (row for row in rows if row["algorithm"]["name"] == name and row["algorithm"]["advantage"]["eps"] == 1e-4)
     return row["gradient"], row["cosine"]
 
 
@@ -126,9 +116,8 @@ def test_groups_that_are_all_equal_are_said_to_have_no_advantages_only_where_no_
 def test_dpo_is_what_trl_computes():
     case = json.loads((HERE / "pairs.json").read_text(encoding="utf-8"))
     parts = [torch.tensor(case[name]) for name in ("chosen", "rejected", "ref_chosen", "ref_rejected")]
-    assert float(DPO.loss(*parts).loss) == pytest.approx(case["loss"], abs=1e-6) and case["loss"] != pytest.approx(
-        math.log(2), abs=1e-3
-    )
+    assert float(DPO.loss(*parts).loss) == pytest.approx(case["loss"], abs=1e-6)
+    assert case["loss"] != pytest.approx(math.log(2), abs=1e-3)
     assert case["gradient"] < 1e-6  # by the weights
 
 
@@ -171,25 +160,10 @@ def test_every_piece_of_rlviz_has_a_row(table):
         "k3_plus",
         "AdaptivePenalty",
         "ProportionalController",
-    }  # estimators and controllers fill no slot
-    for module in (
-        "ratios",
-        "bounds",
-        "surrogate",
-        "advantages",
-        "mismatch",
-        "gae",
-        "kl",
-        "aggregation",
-        "shaping",
-        "selection",
-    ):
-        pieces = vars(import_module(f"rlviz.pieces.{module}")).items()
-        own = {
-            n: p
-            for n, p in pieces
-            if getattr(p, "__module__", "") == f"rlviz.pieces.{module}" and not n.startswith("_")
-        }
+    }  # estimators, controllers fill no slot
+    modules = "ratios bounds surrogate advantages mismatch gae kl aggregation shaping selection".split()
+    for module in (import_module(f"rlviz.pieces.{name}") for name in modules):
+        own = {n: p for n, p in vars(module).items() if getattr(p, "__module__", "") == module.__name__ and n[0] != "_"}
         made = {n: p for n, p in own.items() if inspect.isfunction(p) or is_dataclass(p)}
         assert {n for n, p in made.items() if p not in rows} <= words
     assert set(table) == set(SLOTS)
@@ -245,26 +219,42 @@ def test_the_mean_over_accumulated_parts_and_minibatches():
     whole = TrainSettings(num_prompts=8, group_size=4)
     halves = TrainSettings(num_prompts=8, group_size=4, minibatches=2, updates_per_rollout=2)
     fields = to_trl(DAPO, whole, accumulation=4).fields
-    assert (
-        fields["per_device_train_batch_size"] == 8
-        and fields["gradient_accumulation_steps"] == fields["steps_per_generation"] == 4
-    )
-    assert to_trl(DAPO, whole, accumulation=4).at("aggregate").fit == "exact" and fields["loss_type"] == "dapo"
-    assert to_trl(DAPO, halves).fields["loss_type"] == "bnpo" and to_trl(DAPO, halves).at("aggregate").fit == "exact"
-    assert to_trl(DAPO, halves, accumulation=2).at("aggregate").fit == "approximate"
-    assert to_trl(replace(GRPO, surrogate=SoftGate(), aggregate=DAPO.aggregate)).at("aggregate").fit == "inexpressible"
-    assert (
-        to_trl(replace(GRPO, surrogate=clipped_weight)).at("bounds").fit == "inexpressible"
-    )  # cispo has no lower limit
+    sizes = ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation")
+    assert [fields[name] for name in sizes] == [8, 4, 4] and fields["loss_type"] == "dapo"
+    assert to_trl(DAPO, halves).fields["loss_type"] == "bnpo"
+    tokens = DAPO.aggregate
+    gate, weight = replace(GRPO, surrogate=SoftGate()), replace(GRPO, surrogate=clipped_weight, bounds=UpperBound(5.0))
+    for algorithm, settings, accumulation, fit, why in (
+        (DAPO, whole, 4, "exact", "divides by the tokens of the whole update"),
+        (DAPO, halves, 1, "exact", "TRL's dapo would divide by the rollout's tokens / 2"),
+        (
+            DAPO,
+            halves,
+            2,
+            "approximate",
+            "dapo divides by the rollout's tokens / 2, .* bnpo is exact without accumulation",
+        ),
+        (replace(weight, aggregate=tokens), whole, 1, "exact", "divides by the tokens of the whole update"),
+        (
+            replace(weight, aggregate=tokens),
+            halves,
+            1,
+            "approximate",
+            "cispo divides by the rollout's tokens / 2, .* share$",
+        ),
+        (replace(gate, aggregate=tokens), whole, 1, "inexpressible", "sapo takes the mean of responses"),
+        (weight, whole, 1, "inexpressible", "cispo takes the mean over tokens"),
+    ):
+        line = to_trl(algorithm, settings, accumulation=accumulation).at("aggregate")
+        assert line.fit == fit and re.search(why, line.why), (algorithm.name, line)
+    no_lower_limit = to_trl(replace(GRPO, surrogate=clipped_weight)).at("bounds")
+    assert no_lower_limit.fit == "inexpressible" and "no lower limit" in no_lower_limit.why
 
 
 def test_pairs_and_critics():
     told = to_trl(DPO, PairSettings(batch_size=32), accumulation=2)
-    assert (
-        told.kind == "DPOConfig"
-        and told.at("pair loss").fit == "exact"
-        and told.fields["per_device_train_batch_size"] == 16
-    )
+    assert (told.kind, told.at("pair loss").fit) == ("DPOConfig", "exact")
+    assert told.fields["per_device_train_batch_size"] == 16
     smoothed = to_trl(replace(DPO, pair_loss=SigmoidPreference(label_smoothing=0.1)))
     assert "ignores label_smoothing" in smoothed.at("pair loss").why and smoothed.fit == "inexpressible"
     assert to_verl(DPO).fit == "inexpressible" and to_verl(PPO).at("advantage").fit == "exact"
@@ -285,33 +275,30 @@ def test_scripts_are_python_and_yaml_is_nested(algorithm):
     assert ("carried(GRPOTrainer, ALGORITHM" in source) == carries and "checked with trl 1.16.0" in source
     assert not carries or "max_grad_norm=1.0" in source  # what stood for a sum is not needed where the sum is carried
     if not isinstance(algorithm, PreferenceOptimization):
-        lines = yaml_text(to_verl(algorithm)).splitlines()
-        assert "  - ppo_trainer" in lines and "    clip_ratio_c: " in "\n".join(lines)
-        assert any(line.startswith("# NOT the same algorithm") for line in lines) == (
-            to_verl(algorithm).fit == "inexpressible"
-        )
+        export = to_verl(
+            algorithm, default_settings(algorithm, lr=1e-5)
+        )  # which without a point would be a text in YAML
+        text = yaml_text(export)
+        tree, lines = yaml.safe_load(text), text.splitlines()
+        for name, value in export.fields.items():
+            assert reduce(getitem, name.split("."), tree) == value, name
+        assert tree["defaults"] == ["ppo_trainer", "_self_"]
+        told = any(line.startswith("# NOT the same algorithm") for line in lines)
+        assert told == (to_verl(algorithm).fit == "inexpressible")
 
 
 def test_what_verl_must_be_told_before_it_starts():
     """Its defaults leave batches without a size, the sampler without a name, and give the critic another model."""
-    settings = TrainSettings(
-        num_prompts=8, group_size=4, updates_per_rollout=4, minibatches=2, lr_warmup_steps=3, steps=12
-    )
-    fields = to_verl(PPO, settings, accumulation=4).fields
+    batches = {"num_prompts": 8, "group_size": 4, "updates_per_rollout": 4, "minibatches": 2}
+    fields = to_verl(PPO, TrainSettings(**batches, lr_warmup_steps=3, steps=12), accumulation=4).fields
     part = 8 * 4 // 2 // 4  # responses of an update, in four parts
-    folders = (
-        "actor_rollout_ref.actor.ppo",
-        "critic.ppo",
-        "actor_rollout_ref.rollout.log_prob",
-        "actor_rollout_ref.ref.log_prob",
-    )
-    assert [fields[f"{name}_micro_batch_size_per_gpu"] for name in folders] == [part] * 4
-    assert fields["actor_rollout_ref.rollout.name"] == "vllm"
+    actor, rollout, reference = (f"actor_rollout_ref.{name}." for name in ("actor", "rollout", "ref"))
+    parts = (f"{actor}ppo", "critic.ppo", f"{rollout}log_prob", f"{reference}log_prob")
+    assert [fields[f"{name}_micro_batch_size_per_gpu"] for name in parts] == [part] * 4
+    assert fields[f"{rollout}name"] == "vllm"
     assert fields["critic.model.path"] == "${actor_rollout_ref.model.path}"
-    assert (
-        fields["actor_rollout_ref.actor.optim.lr_warmup_steps"] == 3
-    )  # rollouts: verl's scheduler goes on once in each
-    devices = ("trainer.nnodes", "trainer.n_gpus_per_node", "actor_rollout_ref.rollout.tensor_model_parallel_size")
+    assert fields[f"{actor}optim.lr_warmup_steps"] == 3  # rollouts: verl's scheduler goes on once in each
+    devices = ("trainer.nnodes", "trainer.n_gpus_per_node", f"{rollout}tensor_model_parallel_size")
     assert [fields[name] for name in devices] == [1, 1, 1]  # those that the batches are for; verl's own are 1, 8, 2
 
 
@@ -335,14 +322,10 @@ def test_another_version_is_said(monkeypatch):
 
 
 def test_the_command(rlviz, tmp_path):
-    told = json.loads(
-        rlviz(
-            "export", "dapo", "--to", "trl", "--set", "max_length=100", "--set", "cache=20", "--format", "json"
-        ).output
-    )
-    assert told["fields"]["max_completion_length"] == 100 and told["rewards"] == [
-        "get_soft_overlong_punishment(100, 20)"
-    ]
+    parameters = ("--set", "max_length=100", "--set", "cache=20")
+    told = json.loads(rlviz("export", "dapo", "--to", "trl", *parameters, "--format", "json").output)
+    assert told["fields"]["max_completion_length"] == 100
+    assert told["rewards"] == ["get_soft_overlong_punishment(100, 20)"]
     assert {"slot", "piece", "fit", "why"} == set(told["slots"][0]) and told["measured"] is None
     assert rlviz("export", "grpo", "--to", "verl", "--out", tmp_path / "g.yaml", "--strict").exit_code == 0
     assert "kl_loss_coef: 0.04" in (tmp_path / "g.yaml").read_text()
@@ -374,10 +357,8 @@ def test_refusals_in_a_sentence(rlviz, arguments, words):
 
 def test_a_run_with_a_piece_of_one_s_own(rlviz, tmp_path):
     own = replace(DR_GRPO, name="Own", bounds=own_bounds)
-    for _ in train(
-        "chain", own, TrainSettings(steps=1, num_prompts=2, group_size=2, evaluate_every=0), out=tmp_path / "run"
-    ):
-        pass
+    settings = TrainSettings(steps=1, num_prompts=2, group_size=2, evaluate_every=0)
+    list(train("chain", own, settings, out=tmp_path / "run"))
     assert RunFolder.open(tmp_path / "run").config["algorithm"] == to_json(own)
     for to, arguments in (("trl", []), ("verl", ["--strict"])):
         result = rlviz("export", tmp_path / "run", "--to", to, "--format", "json", *arguments)

@@ -1,0 +1,89 @@
+"""Carried runs on a small policy in float64, for the tests of one process and of several. Needs TRL."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import datasets
+import torch
+import transformers
+import trl
+
+from rlviz import GRPO, TrainSettings
+from rlviz.interop import carried, to_trl
+from rlviz.pieces.aggregation import token_mean
+from small_models.policies import load_policy
+from small_models.tasks import Chain
+
+TASK = Chain()
+NEW = 12  # tokens a response
+
+
+def narrow(old_logp):
+    """Limits of one's own: the likelier a token, the further it may fall; the rarer, the further it may rise."""
+    q = old_logp.exp()
+    return 1 - 0.3 * q, 1 + 0.3 / q.sqrt()
+
+
+OWN_LIMITS = replace(GRPO, name="Own", bounds=narrow, kl=None, aggregate=token_mean)
+
+
+def correct(prompts, completions, **_):
+    return [float(TASK.grade(p, c).correct) for p, c in zip(prompts, completions, strict=True)]
+
+
+class Precise(trl.GRPOTrainer):
+    """Takes log-probabilities in the model's own type: TRL 1.16's fused head has them in float32, whatever the model is in."""
+
+    def _get_per_token_logps_and_entropies(self, model: Any, ids: Any, attention: Any, keep: int, **_: Any) -> Any:
+        logp = model(input_ids=ids, attention_mask=attention).logits[:, -keep - 1 : -1].log_softmax(-1)
+        return logp.gather(-1, ids[:, -keep:, None]).squeeze(-1), -(logp.exp() * logp).sum(-1), None
+
+
+class CutOff(transformers.TrainerCallback):
+    """Ends a run in its middle, as a person or a power cut does."""
+
+    def __init__(self, after: int) -> None:
+        self.after = after
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step == self.after:
+            raise KeyboardInterrupt
+
+
+def built(
+    algorithm: Any, folder: str | Path, settings: TrainSettings, accumulation: int = 1, out: Any = None, peft: Any = None,
+    rewards: Any = (correct,), prompts: int = 6, trainer: type[Any] = trl.GRPOTrainer, **changed: Any,
+) -> Any:  # fmt: skip
+    """Return a carried trainer. prompts: in the training set. changed: options of GRPOConfig that are not as exported."""
+    logging.disable(logging.WARNING)
+    fields = to_trl(algorithm, settings, accumulation=accumulation).of_settings | {"learning_rate": 1e-3} | changed
+    args = trl.GRPOConfig(
+        output_dir=str(folder),
+        use_cpu=True,
+        report_to="none",
+        disable_tqdm=True,
+        logging_steps=1,
+        **({"save_strategy": "no"} | fields),
+    )
+    policy = load_policy("chain", device="cpu")
+    rows = [{"prompt": p, "answer": TASK.gold(p)} for p in TASK.train_prompts[:prompts]]
+    torch.manual_seed(0)
+    return carried(trainer, algorithm, out=out, details_every=2)(
+        policy.model.double(),
+        reward_funcs=list(rewards),
+        args=args,
+        train_dataset=datasets.Dataset.from_list(rows),
+        processing_class=policy.tokenizer,
+        peft_config=peft,
+    )
+
+
+def trained(trainer: Any, **more: Any) -> Any:
+    torch.manual_seed(0)
+    trainer.train(**more)
+    logging.disable(logging.NOTSET)
+    return trainer
