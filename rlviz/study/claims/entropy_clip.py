@@ -57,7 +57,7 @@ class Coin(Trip):
 
 def trial(seed: int, scale: float) -> pd.DataFrame:
     """Train under each upper limit: on trip and on a coin's reward with 8 updates a rollout, and tables with 16."""
-    policy, found = shipped("trip"), []
+    policy, replicas, found = shipped("trip"), scaled(REPLICAS, scale, 4), []
     for name in ARMS:
         algorithm = replace(FREE, bounds=UPPER_LIMITS[name])
         for setting, task, steps in ((TRIP, Trip(), 100), (COIN, Coin(seed), 50)):
@@ -65,25 +65,14 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
             records = run(policy, task, algorithm, settings)
             found.append(rows(records, "entropy", "accuracy", arm=name, setting=setting))
         for setting, size in TABLES.items():
-            replicas = scaled(REPLICAS, scale, 4)
             table = train_table(algorithm, WAYS, updates_per_rollout=16, lr=1.0, replicas=replicas, seed=seed, **size)
-            there = pd.DataFrame(
-                {"step": table.steps_to_accuracy(LEVEL), "entropy": table.entropy_at_accuracy(LEVEL), "accuracy": LEVEL}
-            )
-            found.append(there.mean().to_frame().T.assign(arm=name, setting=setting))
+            there = {"step": table.steps_to_accuracy(LEVEL), "entropy": table.entropy_at_accuracy(LEVEL)}
+            found.append(pd.DataFrame(there).mean().to_frame().T.assign(accuracy=LEVEL, arm=name, setting=setting))
+        steps = scaled(200, scale)
         drift = train_table(
-            algorithm,
-            random_reward(),
-            steps=scaled(200, scale),
-            updates_per_rollout=8,
-            replicas=scaled(REPLICAS, scale, 4),
-            seed=seed,
+            algorithm, random_reward(), steps=steps, updates_per_rollout=8, replicas=replicas, seed=seed
         )
-        end = {
-            "step": scaled(200, scale),
-            "entropy": drift.entropy[:, -1].mean(),
-            "accuracy": drift.accuracy[:, -1].mean(),
-        }
+        end = {"step": steps, "entropy": drift.entropy[:, -1].mean(), "accuracy": drift.accuracy[:, -1].mean()}
         found.append(pd.DataFrame([end]).assign(arm=name, setting=TABLE_COIN))
     return pd.concat(found, ignore_index=True)
 
