@@ -40,14 +40,14 @@ ACCURACY = "held_out_accuracy"
 
 def trial(seed: int, scale: float) -> pd.DataFrame:
     """Train each arm in each world; a row a look, and what the policy does at the end with the tool and without it."""
-    found, steps = [], scaled(STEPS, scale, 4)
+    found, steps = [], scaled(STEPS, scale)
     for world, table in WORLDS.items():
         task, alone = Lookup(table=table), Lookup(table=table, tool=False)
         for arm, algorithm in ARMS.items():
             policy = shipped("lookup")
             settings = replace(SMALL, steps=steps, lr=LR, evaluate_every=max(1, steps // 16), seed=seed)
             frame = rows(train(policy, task, algorithm, settings), ACCURACY, arm=arm, world=world).dropna()
-            prompts = task.held_out_prompts
+            prompts = task.held_out_prompts[: scaled(len(task.held_out_prompts), scale, 32)]
             samples, _ = answered(policy, task, prompts, group_size=1, seed=seed)
             _, right = answered(policy, alone, prompts, group_size=1, seed=seed)
             nats = -samples.logp[samples.observed].mean()

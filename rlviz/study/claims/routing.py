@@ -73,7 +73,7 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
         options = replace(settings, num_prompts=32, sampler_bits=BITS, routing=routing)
         rollout = train(shipped("chain-experts"), task, FREE, options).collect()
         jump = (rollout.old_logp - rollout.sampler_logp)[rollout.mask].abs().mean()
-        options = replace(settings, steps=scaled(32, scale, 4), evaluate_every=scaled(4, scale), routing=routing)
+        options = replace(settings, steps=scaled(32, scale), evaluate_every=scaled(4, scale), routing=routing)
         looks = rows(train(shipped("chain-experts"), task, FREE, options), ACCURACY).dropna()[ACCURACY]
         found += [
             {"arm": arm, "of": ENGINE, "jump": float(jump)},

@@ -37,16 +37,16 @@ of_one, of_many = partial(of_learnable, k=1), partial(of_learnable, k=KS[-1])
 
 def trial(seed: int, scale: float) -> pd.DataFrame:
     """Train each arm on each task; each row is pass@k of an arm for one k."""
-    rows = []
+    rows, prompts = [], scaled(200, scale, 8)
     for setting, (name, start, rates) in SETTINGS.items():
         task = find_task(name)
-        found = {START: pass_rates(shipped(start), task, KS, seed=seed)}
+        found = {START: pass_rates(shipped(start), task, KS, num_prompts=prompts, seed=seed)}
         for (arm, algorithm), lr in zip(ARMS.items(), rates, strict=True):
             policy = shipped(start)
             settings = replace(SMALL, steps=scaled(60, scale), num_prompts=16, lr=lr, evaluate_every=0, seed=seed)
             for _ in train(policy, task, algorithm, settings):
                 pass
-            found[arm] = pass_rates(policy, task, KS, seed=seed)
+            found[arm] = pass_rates(policy, task, KS, num_prompts=prompts, seed=seed)
         rows += [
             {"setting": setting, "arm": arm, "k": k, "share": share}
             for arm, rates_of in found.items()
