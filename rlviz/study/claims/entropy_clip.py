@@ -66,8 +66,9 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
 
 
 def at_equal_accuracy(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the steps on trip whose sampled accuracy lies in the band."""
-    return select(frame[frame["accuracy"].between(*BAND)], setting=TRIP)
+    """Return the steps on trip, with the entropy of those whose sampled accuracy lies in the band, NaN of the others."""
+    steps = select(frame, setting=TRIP)
+    return steps.assign(entropy=steps["entropy"].where(steps["accuracy"].between(*BAND)))
 
 
 def judge(frame: pd.DataFrame) -> Verdict:
