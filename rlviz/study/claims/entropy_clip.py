@@ -52,8 +52,10 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
             records = run(policy, task, algorithm, settings)
             found.append(rows(records, "entropy", "accuracy", arm=name, setting=setting))
         for setting, (groups, group_size, steps) in TABLES.items():
-            size = {"groups": groups, "group_size": group_size, "replicas": replicas, "steps": scaled(steps, scale)}
-            table = train_table(algorithm, WAYS, updates_per_rollout=16, lr=1.0, seed=seed, **size)
+            table = train_table(
+                algorithm, WAYS, steps=scaled(steps, scale), groups=groups, group_size=group_size,
+                updates_per_rollout=16, lr=1.0, replicas=replicas, seed=seed,
+            )  # fmt: skip
             there = {"step": table.steps_to_accuracy(LEVEL), "entropy": table.entropy_at_accuracy(LEVEL)}
             found.append(pd.DataFrame(there).mean().to_frame().T.assign(accuracy=LEVEL, arm=name, setting=setting))
         steps = scaled(200, scale)
