@@ -16,14 +16,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from rlviz import parallel
 from rlviz.algorithms import DAPO, GRPO
+from rlviz.cli import app
 from rlviz.parallel import check_engine, run_on
 from rlviz.settings import TrainSettings
-from rlviz.study import MapSettings, Trials, find_claim, regime_map
+from rlviz.study import MapSettings, regime_map
 from rlviz.study.comparison import Contender, compare
-from tests.parallel_work import TornError, answered, endless, killed_always, killed_once, leaves, long, raises
+from small_models.evaluation import evaluate
+from tests.parallel_work import TornError, answered, endless, killed_always, leaves, long, raises
 
 pytestmark = pytest.mark.all_held_out  # as workers have it, who know nothing of tests
 posix = pytest.mark.skipif(os.name != "posix", reason="sends signals")
@@ -74,33 +77,23 @@ def by_workers(request):
 
 
 def made(folder, on, jobs):
-    """Return a comparison, a map and trials as files: path → content, but for seconds and the process that wrote them."""
+    """Return a comparison and a map as files: path → content, but for seconds and the process that wrote them."""
     small = TrainSettings(num_prompts=4, group_size=2)
     contenders = [Contender("GRPO", replace(GRPO, kl=None), small), Contender("DAPO", DAPO, small)]
-    heard = list(compare(contenders, seeds=1, amount=24, out=folder / "runs", jobs=jobs, on=on))
-    assert sorted((one.contender, one.done) for one in heard).count(("GRPO", True)) == 1
-    assert (
-        len([one for one in heard if one.contender == "GRPO"]) == 1 + 3
-    )  # 0 and, after each step, 8 more of 24 responses
-    quick = MapSettings(replicas=2, steps=2)
-    pair = DAPO.without_kl(), GRPO.without_kl()
+    heard = list(compare(contenders, seeds=1, amount=16, out=folder / "runs", jobs=jobs, on=on))
+    of_grpo = [one.done for one in heard if one.contender == "GRPO"]
+    assert of_grpo == [False, False, True]  # at first and, after each step, 8 more of 16 responses
+    pair, quick = (DAPO.without_kl(), GRPO.without_kl()), MapSettings(replicas=2, steps=2)
     regime_map(*pair, cells=(1, 2), settings=quick, out=folder / "map.jsonl", jobs=jobs, on=on).result()
-    assert len(list(Trials([find_claim("entropy_knobs")], (0, 1), folder, jobs=jobs, scale=0.02, on=on))) == 2
     files = {file.relative_to(folder): file for file in folder.rglob("*") if file.is_file() and file.name != ".lock"}
     lines = {name: sorted(file.read_bytes().splitlines()) for name, file in files.items()}  # cells come in any order
     return {name: [re.sub(rb'seconds": [-\d.e]+', b"", line) for line in of] for name, of in lines.items()}
 
 
-@pytest.fixture(scope="module")
-def made_here(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(importlib.import_module("small_models.evaluation").evaluate.__kwdefaults__, "num_prompts", 1000)
-        return made(tmp_path_factory.mktemp("here"), "local", 1)
-
-
-def test_files_are_equal_whatever_the_engine(by_workers, made_here, tmp_path):
-    assert len(made_here) > 10
-    assert made(tmp_path, *by_workers) == made_here
+def test_files_are_equal_whatever_the_engine(by_workers, tmp_path):
+    here = made(tmp_path / "here", "local", 1)
+    assert len(here) > 10
+    assert made(tmp_path / "there", *by_workers) == here
 
 
 def test_each_step_is_told_while_the_work_goes_on(on_each, tmp_path):
@@ -135,7 +128,6 @@ def test_work_of_one_long_step_is_interrupted(by_workers, tmp_path):
 @posix
 def test_what_a_killed_worker_did_is_tried_three_times(by_workers, tmp_path):
     on, jobs = by_workers
-    assert sorted(run_on(on, killed_once, [tmp_path / "a", tmp_path / "b"], jobs=jobs)) == ["a", "b"]
     with pytest.raises(RuntimeError, match=r"its workers died three times, .*; what is done is kept$"):
         list(run_on(on, killed_always, [tmp_path / "c"], jobs=jobs))
     assert (tmp_path / "c").read_text() == "tried\n" * 3
@@ -201,9 +193,9 @@ def alive(group):
 @posix
 @pytest.mark.parametrize(
     ("name", "number", "code"),
-    [("local", "INT", 130), ("local", "TERM", 143), ("local", "HUP", 129), ("ray", "INT", 130)],
+    [("local", "TERM", 143), ("ray", "INT", 130)],  # the others, and Ctrl-C: tests/cli, tests/study/test_runner.py
 )
-def test_a_signal_keeps_the_runs_and_the_same_command_goes_on(name, number, code, tmp_path, request):
+def test_a_signal_keeps_the_runs_and_the_same_command_goes_on(name, number, code, tmp_path, request, monkeypatch):
     on = "local" if name == "local" else f"ray:{request.getfixturevalue('cluster')}"
     what = ["compare", "--algorithms", "grpo,dapo", "--num-prompts", "2", "--group-size", "4", "--seeds", "1"]
     command = [*what, "--jobs", "2", "--out", str(tmp_path), "--on", on, "--amount", "100000"]
@@ -224,7 +216,8 @@ def test_a_signal_keeps_the_runs_and_the_same_command_goes_on(name, number, code
     for file, steps in zip(metrics, done, strict=True):
         assert json.loads((file.parent / "checkpoint" / "training.json").read_text())["step"] == steps
     goes_on = ["--jobs", "1", "--out", str(tmp_path), "--amount", str(8 * (max(done) + 2))]
-    subprocess.run([sys.executable, "-m", "rlviz", *what, *goes_on], check=True, capture_output=True)
+    monkeypatch.setitem(evaluate.__kwdefaults__, "num_prompts", 24)
+    assert CliRunner().invoke(app, [*what, *goes_on]).exit_code == 0
     assert [json.loads(line)["step"] for line in metrics[0].read_text().splitlines()] == list(range(1, max(done) + 3))
 
 

@@ -26,19 +26,21 @@ def by_seed(frame: pd.DataFrame, column: str, **where: object) -> pd.Series:
     return select(frame, **where).groupby("seed")[column].mean().reindex(seeds)
 
 
-def gap(frame: pd.DataFrame, column: str, more: object, less: object, by: str = "arm") -> pd.Series:
-    """Return for each seed the mean of a column in arm `more` minus that in arm `less`."""
-    return by_seed(frame, column, **{by: more}) - by_seed(frame, column, **{by: less})
+def gap(frame: pd.DataFrame, column: str, more: object, less: object, by: str = "arm", **where: object) -> pd.Series:
+    """Return for each seed the mean of a column in arm `more` minus that in arm `less`, of the rows `where` selects."""
+    return by_seed(frame, column, **{by: more}, **where) - by_seed(frame, column, **{by: less}, **where)
 
 
-def times(frame: pd.DataFrame, column: str, more: object, less: object, by: str = "arm") -> pd.Series:
+def times(frame: pd.DataFrame, column: str, more: object, less: object, by: str = "arm", **where: object) -> pd.Series:
     """Return for each seed how many times the mean of a column in arm `less` that in arm `more` is."""
-    return by_seed(frame, column, **{by: more}) / by_seed(frame, column, **{by: less})
+    return by_seed(frame, column, **{by: more}, **where) / by_seed(frame, column, **{by: less}, **where)
 
 
-def doublings(frame: pd.DataFrame, column: str, more: object, less: object, by: str = "arm") -> pd.Series:
+def doublings(
+    frame: pd.DataFrame, column: str, more: object, less: object, by: str = "arm", **where: object
+) -> pd.Series:
     """Return for each seed log2 of how many times as large a column is in arm `more` as in arm `less`: of geometric means."""
-    return gap(frame.assign(**{column: np.log2(frame[column])}), column, more, less, by)
+    return gap(frame.assign(**{column: np.log2(frame[column])}), column, more, less, by, **where)
 
 
 def minus(frame: pd.DataFrame, y: str, base: str, on: Sequence[str] = ("seed",)) -> pd.DataFrame:
@@ -48,9 +50,11 @@ def minus(frame: pd.DataFrame, y: str, base: str, on: Sequence[str] = ("seed",))
     return both.assign(**{y: (both[y] - both[f"{y}_of_base"]).where(both["arm"] != base)})
 
 
-def first_reached(frame: pd.DataFrame, goal: pd.Series, x: str = "step") -> pd.DataFrame:
+def first_reached(
+    frame: pd.DataFrame, goal: pd.Series, x: str = "step", runs: Sequence[str] = ("arm", "seed")
+) -> pd.DataFrame:
     """Return for each arm and seed its first row, by `x`, for which `goal` is true; one of NaN where there is none."""
-    runs, reached = ["arm", "seed"], frame[goal].sort_values(x)
+    runs, reached = list(runs), frame[goal].sort_values(x)
     return frame[runs].drop_duplicates().merge(reached.drop_duplicates(runs), on=runs, how="left")
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-from copy import copy
-from dataclasses import replace
 
 import numpy as np
 
@@ -15,7 +13,7 @@ from rlviz.study.regime import MapSettings, PolicyRegime
 from rlviz.training import TrainSettings, find_task, train
 from small_models.evaluation import evaluate
 from small_models.policies import load_policy
-from small_models.tasks import Grade, Task
+from small_models.tasks import GradedBy, Task
 
 HELD_OUT = 500  # responses to as many held-out prompts in an evaluation
 EVERY = 2  # rollouts from one evaluation to the next
@@ -27,14 +25,12 @@ def noisy(task: Task, noise: float, seed: int) -> Task:
 
     At noise 1 half of all responses pass, as on a table. Other random numbers than the training's are used up.
     """
-    draw, other = random.Random(seed), copy(task)
+    draw = random.Random(seed)
 
-    def grade(prompt: str, response: str) -> Grade:
-        seen = task.grade(prompt, response)
-        return replace(seen, correct=draw.random() < 0.5) if draw.random() < noise else seen
+    def passes(prompt: str, response: str, _: str) -> bool:
+        return draw.random() < 0.5 if draw.random() < noise else task.grade(prompt, response).correct
 
-    vars(other)["grade"] = grade
-    return other
+    return GradedBy(task, passes)
 
 
 def train_policies(algorithm: GroupPolicyGradient, regime: PolicyRegime, settings: MapSettings) -> Course:

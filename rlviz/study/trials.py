@@ -53,8 +53,8 @@ class Graded(Chain):
 
 
 def warmed_up(task: Task, seed: int, scale: float, *, target_accuracy: float = 0.35, look_every: int = 20) -> Policy:
-    """Return a small policy that imitated demonstrations until a look found it so accurate, or for 400 · scale updates."""
-    policy, last = build_policy(seed=seed, device="cpu"), scaled(400, scale)
+    """Return a small policy that imitated demonstrations until it was so accurate at a look, or for 400 · scale updates (≥ 8)."""
+    policy, last = build_policy(seed=seed, device="cpu"), scaled(400, scale, 8)
     looks = warm_start(policy, task, target_accuracy=target_accuracy, evaluate_every=min(look_every, last), seed=seed)
     for record in looks:
         if record.step >= last:

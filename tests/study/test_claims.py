@@ -28,7 +28,7 @@ from small_models.tasks import Chain, Ramble
 from tests.study.made import made, overlong
 
 COMMITTED = Path(__file__).parents[2] / "notebooks/experiments"
-TINY = 0.02
+TINY = 0.004
 
 
 # each claim
@@ -83,7 +83,6 @@ def outcome_of_one_trial(part):
     return REVERSED if value < 0 else SEEN if value >= part.claimed else NOT_SEEN
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_tiny_trial_can_be_judged_and_drawn(name, tmp_path):
     claim = find_claim(name)
@@ -103,9 +102,9 @@ def test_a_tiny_trial_can_be_judged_and_drawn(name, tmp_path):
         assert set(title.rows.values()) <= {text.get_text() for text in figure.findobj(Annotation)}
 
 
-@pytest.mark.parametrize("name", ["std_weighting", "stale_samples"])
-def test_the_same_seed_gives_the_same_trial(name):
-    first, again, other = (find_claim(name).trial(seed, TINY) for seed in (1, 1, 2))
+def test_the_same_seed_gives_the_same_trial():
+    """Of a claim that warms up, samples, trains and records groups."""
+    first, again, other = (find_claim("std_weighting").trial(seed, TINY) for seed in (1, 1, 2))
     pd.testing.assert_frame_equal(first, again)
     assert not first.equals(other)
 
@@ -113,11 +112,11 @@ def test_the_same_seed_gives_the_same_trial(name):
 def test_the_committed_table_is_what_the_rule_makes_of_the_committed_trials():
     frames = {each.name: read(COMMITTED / f"{each.name}.csv") for each in CLAIMS}
     assert {frozenset(frame["seed"]) for frame in frames.values()} == {frozenset(range(5))}
-    table = verdict_table([(each, each.judge(frames[each.name])) for each in CLAIMS], 5)
-    assert (COMMITTED / "verdicts.md").read_text(encoding="utf-8") == table
-    for each in CLAIMS:
+    verdicts = [(each, each.judge(frames[each.name])) for each in CLAIMS]
+    assert (COMMITTED / "verdicts.md").read_text(encoding="utf-8") == verdict_table(verdicts, 5)
+    for each, verdict in verdicts:
         told = Image.open(COMMITTED / f"{each.name}.png").info["Description"]
-        assert told == f"{each.claim} {each.judge(frames[each.name]).says}"
+        assert told == f"{each.claim} {verdict.says}"
 
 
 def test_every_file_with_a_claim_is_listed_once_and_names_are_found_or_offered():
@@ -236,13 +235,15 @@ def test_all_write_a_table_with_pictures_and_go_on_where_they_stopped(tmp_path, 
     assert "**In all 1 of 3 measured parts seen, 1 not seen at this scale, 1 reversed.**" in table
     assert asked == [0, 1, 2]
     (out / "trials/first-1.csv").unlink()
-    assert command(monkeypatch, out, *three).exit_code == 0
+    assert command(monkeypatch, out, *three, which="first").exit_code == 0
     assert asked == [0, 1, 2, 1] and (out / "verdicts.md").read_text() == table
-    assert command(monkeypatch, out, *three, seeds=4).exit_code == 0
+    assert command(monkeypatch, out, *three, seeds=4, which="first").exit_code == 0
     assert asked == [0, 1, 2, 1, 3]
 
 
 def test_a_new_claim_joins_the_table_of_a_folder_and_no_other_runs_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("rlviz.runs.arms.draw_claim", lambda *of: None)
+    monkeypatch.setattr("rlviz.page.style.save_figure", lambda figure, file, **_: file.touch())
     asked = []
     old, new = fake("old", lambda seed: asked.append(seed) or 1.0 + 0.1 * seed), fake("new")
     assert command(monkeypatch, tmp_path, new, which="new").exit_code == 0

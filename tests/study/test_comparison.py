@@ -10,20 +10,25 @@ import pytest
 
 from rlviz import DAPO, DPO, GRPO, PPO, PairSettings, TrainSettings, train
 from rlviz.study import Comparison, Contender, compare, read_comparison, unpaired
-from rlviz.training import RunFolder, budget, resume, step as one_step
+from rlviz.study.frames import select
+from rlviz.training import RunFolder, resume, step as one_step
 from small_models.evaluation import evaluate
 from small_models.policies import load_policy
 from small_models.tasks import Chain, Sort
+from tests.study.conftest import FEW
 
 NO_KL = replace(GRPO, kl=None)
 TINY = TrainSettings(num_prompts=2, group_size=4, details_every=0)
 BOTH = [Contender("GRPO", NO_KL, TINY), Contender("DAPO", DAPO, TINY)]
 
 
-@pytest.fixture(autouse=True)
-def _few_held_out_prompts(monkeypatch):
-    """Evaluations on 40 prompts instead of 1000; processes of their own keep to 1000."""
-    monkeypatch.setattr(budget, "evaluate", lambda *of, **given: evaluate(*of, num_prompts=40, **given))
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Return a comparison of both over 60 responses with two seeds, made in one go, and its folder."""
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(evaluate.__kwdefaults__, "num_prompts", FEW)  # as in the tests, for which it is made
+        return compare(BOTH, "chain", seeds=2, amount=60, out=folder).result(), folder
 
 
 # the verdict
@@ -127,9 +132,8 @@ def without_time(frame):
     return frame.drop(columns=["seconds", "step_seconds"])
 
 
-def test_responses_are_equal_to_within_a_step(tmp_path):
-    result = compare(BOTH, "chain", seeds=2, amount=60, out=tmp_path / "out").result()
-    steps = set()
+def test_responses_are_equal_to_within_a_step(whole):
+    (result, _), steps = whole, set()
     for (_, _), run in result.frame.groupby(["contender", "seed"]):
         spent = run["responses"].to_numpy()
         assert spent[-1] >= 60 > spent[-2]
@@ -196,10 +200,9 @@ def test_a_run_of_an_unfinished_comparison_is_not_resumed_without_an_end(tmp_pat
     assert run.step < run.settings.steps == 4
 
 
-def test_cut_off_in_the_middle_of_a_step_it_goes_on_from_the_checkpoint(tmp_path, monkeypatch):
+def test_cut_off_in_the_middle_of_a_step_it_goes_on_from_the_checkpoint(whole, tmp_path, monkeypatch):
     settings = replace(TINY, checkpoint_every=3)
     contenders = [Contender("GRPO", NO_KL, settings)]
-    whole = compare(contenders, seeds=1, amount=60, out=tmp_path / "whole").result()
     for steps in (1, 5):  # before there is a checkpoint, and two steps after it
         comparing = compare(contenders, seeds=1, amount=60, out=tmp_path / "cut")
         for _ in range(steps + 1):
@@ -212,8 +215,9 @@ def test_cut_off_in_the_middle_of_a_step_it_goes_on_from_the_checkpoint(tmp_path
             patched.setattr(one_step, "learn", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 next(comparing)
-    last = compare(contenders, seeds=1, amount=60, out=tmp_path / "cut").result()
-    pd.testing.assert_frame_equal(without_time(last.frame), without_time(whole.frame))
+    last = compare(contenders, seeds=1, amount=60, out=tmp_path / "cut").result().frame
+    expected = select(whole[0].frame, contender="GRPO", seed=0).dropna(axis="columns", how="all")
+    pd.testing.assert_frame_equal(without_time(last).dropna(axis="columns", how="all"), without_time(expected))
 
 
 def test_cut_off_before_the_last_evaluation_it_only_makes_up_for_that(tmp_path):
@@ -235,14 +239,13 @@ def test_cut_off_before_the_last_evaluation_it_only_makes_up_for_that(tmp_path):
     assert compare(BOTH[:1], seeds=1, amount=60, out=tmp_path).missing == []
 
 
-def test_more_may_be_asked_for_later(tmp_path):
-    whole = compare(BOTH, seeds=2, amount=60, out=tmp_path / "whole").result()
+def test_more_may_be_asked_for_later(whole, tmp_path):
     compare(BOTH, seeds=1, amount=30, out=tmp_path / "more").result()
     more = compare(BOTH, seeds=2, amount=60, out=tmp_path / "more")
     assert len(more.missing) == 4
     learned = more.result().frame
     for column in ("loss", "responses", "reward", "updates"):
-        pd.testing.assert_series_equal(learned[column], whole.frame[column])
+        pd.testing.assert_series_equal(learned[column], whole[0].frame[column])
     less = compare(BOTH, seeds=1, amount=30, out=tmp_path / "more")
     assert less.missing == []
     assert less.result().at_budget()["responses"].tolist() == [30.0, 30.0]
@@ -309,9 +312,9 @@ def test_runs_on_disk_are_grouped_by_what_they_are(tmp_path):
         read_comparison(folders, amount=33).table()
 
 
-def test_a_folder_of_runs_stands_for_its_runs(tmp_path):
-    result = compare(BOTH, seeds=2, amount=24, out=tmp_path).result()
-    made = read_comparison([tmp_path], amount=24)
+def test_a_folder_of_runs_stands_for_its_runs(whole):
+    result, folder = whole
+    made = read_comparison([folder], amount=60)
     assert made.contenders == ["GRPO", "DAPO"]  # in the comparison's order
     pd.testing.assert_frame_equal(made.table(), result.table())
 

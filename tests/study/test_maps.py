@@ -203,15 +203,14 @@ def test_a_tuned_rate_is_each_algorithm_s_best_on_other_draws():
 # on a policy
 
 
-def test_a_run_is_train_s_and_is_looked_at_after_every_other_rollout(monkeypatch):
-    monkeypatch.setattr(policies, "HELD_OUT", 40)
+def test_a_run_is_train_s_and_is_looked_at_after_every_other_rollout():
     found = train_policy(FREE, SMALL, FEW, seed=5)
     policy, task = load_policy("trip", device="cpu"), find_task("trip")
     given = {"num_prompts": 4, "group_size": 2, "updates_per_rollout": 2, "lr": 1e-3, "lr_warmup_steps": 0}
-    seen, dead = [evaluate(policy, task, num_prompts=40)], []
+    seen, dead = [evaluate(policy, task)], []
     for record in train(policy, task, FREE, TrainSettings(steps=3, seed=5, evaluate_every=0, **given)):
         dead.append(record.zero_variance_groups)
-        seen.append(evaluate(policy, task, num_prompts=40))
+        seen.append(evaluate(policy, task))
     looks = [seen[0], seen[2], seen[3]]  # the last rollout always
     assert found.rollouts.tolist() == [0, 2, 3] and found.dead.tolist() == [dead]
     assert found.accuracy.tolist() == [[one.accuracy for one in looks]]
@@ -270,8 +269,7 @@ def test_a_map_s_rows_are_its_cells_and_are_read_again_but_for_a_torn_line(tmp_p
     assert read_map(out).to_csv() == found.to_csv() and begin(out).missing == [] and out.read_text() == whole
 
 
-def test_a_map_on_a_policy_says_what_it_is(tmp_path, monkeypatch):
-    monkeypatch.setattr(policies, "HELD_OUT", 40)
+def test_a_map_on_a_policy_says_what_it_is(tmp_path):
     out = tmp_path / "m.jsonl"
     begin(out, y_values=[4], regime=SMALL, settings=replace(FEW, replicas=2)).result()
     found = read_map(out)
@@ -294,9 +292,6 @@ def test_another_map_is_refused_and_another_measure_is_not(tmp_path):
             begin(out, **given)
     with pytest.raises(ValueError, match=r"algorithm.name .*, not Dr.GRPO"):
         regime_map(replace(DR_GRPO, kl=None), FREE, x_values=[1, 2], y_values=[1, 2], settings=QUICK, out=out)
-
-
-TABLE, POLICY = {}, {"regime": SMALL, "x_values": [1], "y_values": [4]}
 
 
 def test_slots_are_borrowed_by_name():

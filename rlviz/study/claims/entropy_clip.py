@@ -8,10 +8,8 @@ much signal a rollout brings is what turns the order round: one group of 8, or 1
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import pandas as pd
 
@@ -20,7 +18,7 @@ from rlviz.study.frames import after, by_seed, gap, means, scaled, select
 from rlviz.study.trials import FREE, SMALL, UPPER_LIMITS, rows, run, shipped
 from rlviz.study.verdict import Part, Verdict, judged
 from rlviz.tabular import TableTask, random_reward, train_table
-from small_models.tasks import Grade, Trip
+from small_models.tasks import GradedBy, Trip
 
 CLAIM = "Entropy falls fast under symmetric clipping and stays higher under clip-higher and dynamic bounds."
 SOURCE = "DAPO, arXiv 2503.14476; DCPO, 2509.02333"
@@ -30,10 +28,7 @@ SMALLEST = 0.02  # nats of interest
 ARMS = ("0.2", "0.28", "1.0", "DCPO's")
 TRIP, COIN, TABLE_COIN = "trip", "trip, a coin for a reward", "table, a coin for a reward"
 ONE, MANY = "table, 1 group of 8", "table, 16 groups of 16"
-TABLES: Mapping[str, dict[str, Any]] = {
-    ONE: {"groups": 1, "group_size": 8, "steps": 120},
-    MANY: {"groups": 16, "group_size": 16, "steps": 40},
-}
+TABLES = {ONE: (1, 8, 120), MANY: (16, 16, 40)}  # groups, responses in each, steps
 WAYS = TableTask((1.0,) * 11 + (0.0,) * 9, start=(0.3,) + (0.01,) * 10 + (0.6 / 9,) * 9)
 LEVEL, BAND = 0.95, (0.5, 0.6)  # of accuracy: exact on a table, sampled on trip
 REPLICAS = 64
@@ -45,52 +40,37 @@ WHERE = {  # panel → what is drawn in it
 }
 
 
-class Coin(Trip):
-    """`trip`, but a response is called right when a coin says so: there is nothing to learn, and entropy drifts."""
-
-    def __init__(self, seed: int) -> None:
-        self.toss = random.Random(seed)
-
-    def grade(self, prompt: str, response: str) -> Grade:
-        return Grade(format=True, correct=self.toss.random() < 0.5)
-
-
 def trial(seed: int, scale: float) -> pd.DataFrame:
     """Train under each upper limit: on trip and on a coin's reward with 8 updates a rollout, and tables with 16."""
-    policy, found = shipped("trip"), []
+    policy, replicas, found = shipped("trip"), scaled(REPLICAS, scale, 4), []
+    toss = random.Random(seed)
+    coin = GradedBy(Trip(), lambda *_: toss.random() < 0.5)  # nothing to learn: entropy drifts
     for name in ARMS:
         algorithm = replace(FREE, bounds=UPPER_LIMITS[name])
-        for setting, task, steps in ((TRIP, Trip(), 100), (COIN, Coin(seed), 50)):
+        for setting, task, steps in ((TRIP, Trip(), 100), (COIN, coin, 50)):
             settings = replace(SMALL, steps=scaled(steps, scale), updates_per_rollout=8, seed=seed)
             records = run(policy, task, algorithm, settings)
             found.append(rows(records, "entropy", "accuracy", arm=name, setting=setting))
-        for setting, size in TABLES.items():
-            replicas = scaled(REPLICAS, scale, 4)
-            table = train_table(algorithm, WAYS, updates_per_rollout=16, lr=1.0, replicas=replicas, seed=seed, **size)
-            there = pd.DataFrame(
-                {"step": table.steps_to_accuracy(LEVEL), "entropy": table.entropy_at_accuracy(LEVEL), "accuracy": LEVEL}
-            )
-            found.append(there.mean().to_frame().T.assign(arm=name, setting=setting))
+        for setting, (groups, group_size, steps) in TABLES.items():
+            table = train_table(
+                algorithm, WAYS, steps=scaled(steps, scale), groups=groups, group_size=group_size,
+                updates_per_rollout=16, lr=1.0, replicas=replicas, seed=seed,
+            )  # fmt: skip
+            there = {"step": table.steps_to_accuracy(LEVEL), "entropy": table.entropy_at_accuracy(LEVEL)}
+            found.append(pd.DataFrame(there).mean().to_frame().T.assign(accuracy=LEVEL, arm=name, setting=setting))
+        steps = scaled(200, scale)
         drift = train_table(
-            algorithm,
-            random_reward(),
-            steps=scaled(200, scale),
-            updates_per_rollout=8,
-            replicas=scaled(REPLICAS, scale, 4),
-            seed=seed,
+            algorithm, random_reward(), steps=steps, updates_per_rollout=8, replicas=replicas, seed=seed
         )
-        end = {
-            "step": scaled(200, scale),
-            "entropy": drift.entropy[:, -1].mean(),
-            "accuracy": drift.accuracy[:, -1].mean(),
-        }
+        end = {"step": steps, "entropy": drift.entropy[:, -1].mean(), "accuracy": drift.accuracy[:, -1].mean()}
         found.append(pd.DataFrame([end]).assign(arm=name, setting=TABLE_COIN))
     return pd.concat(found, ignore_index=True)
 
 
 def at_equal_accuracy(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the steps on trip whose sampled accuracy lies in the band."""
-    return select(frame[frame["accuracy"].between(*BAND)], setting=TRIP)
+    """Return the steps on trip, with the entropy of those whose sampled accuracy lies in the band, NaN of the others."""
+    steps = select(frame, setting=TRIP)
+    return steps.assign(entropy=steps["entropy"].where(steps["accuracy"].between(*BAND)))
 
 
 def judge(frame: pd.DataFrame) -> Verdict:

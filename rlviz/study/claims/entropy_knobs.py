@@ -79,13 +79,13 @@ def judge(frame: pd.DataFrame) -> Verdict:
     """Each knob against none, at equal accuracy and four tokens a response; then a large entropy bonus among many actions."""
 
     def kept(bench: str, knob: str) -> Part:
-        more = gap(select(frame, bench=bench), "entropy", knob, PLAIN)
+        more = gap(frame, "entropy", knob, PLAIN, bench=bench)
         return Part(f"nats kept at accuracy {LEVEL:g} by {knob}, {bench} a response", more, SMALLEST).titled(
             bench, f"{bench} a response, [more|less] entropy than {PLAIN} with {{}}", knob
         )
 
     def cost(bench: str, knob: str) -> pd.Series:
-        return gap(select(frame, bench=bench), "accuracy", PLAIN, knob)
+        return gap(frame, "accuracy", PLAIN, knob, bench=bench)
 
     mild, too_much = list(MILD)[1:], list(TOO_MUCH)[1:]
     return judged(

@@ -7,6 +7,7 @@ held-out tables were never seen. Without the tool the policy writes its answers 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pandas as pd
 
@@ -39,14 +40,14 @@ ACCURACY = "held_out_accuracy"
 
 def trial(seed: int, scale: float) -> pd.DataFrame:
     """Train each arm in each world; a row a look, and what the policy does at the end with the tool and without it."""
-    found, steps = [], scaled(STEPS, scale, 4)
+    found, steps = [], scaled(STEPS, scale)
     for world, table in WORLDS.items():
         task, alone = Lookup(table=table), Lookup(table=table, tool=False)
         for arm, algorithm in ARMS.items():
             policy = shipped("lookup")
             settings = replace(SMALL, steps=steps, lr=LR, evaluate_every=max(1, steps // 16), seed=seed)
             frame = rows(train(policy, task, algorithm, settings), ACCURACY, arm=arm, world=world).dropna()
-            prompts = task.held_out_prompts
+            prompts = task.held_out_prompts[: scaled(len(task.held_out_prompts), scale, 32)]
             samples, _ = answered(policy, task, prompts, group_size=1, seed=seed)
             _, right = answered(policy, alone, prompts, group_size=1, seed=seed)
             nats = -samples.logp[samples.observed].mean()
@@ -54,77 +55,41 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
     return pd.concat(found, ignore_index=True)
 
 
-def ends(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame[frame["step"] == frame["step"].max()]
-
-
-def late(frame: pd.DataFrame) -> pd.DataFrame:
-    return after(frame, 0.74)  # a quarter of the looks
-
-
-def to_goal(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return for each arm, world and seed the step of the first look at GOAL or above, NaN where there is none."""
-    worlds = [first_reached(part, part[ACCURACY] >= GOAL).assign(world=world) for world, part in frame.groupby("world")]
-    return pd.concat(worlds, ignore_index=True)
-
-
-def known(frame: pd.DataFrame) -> pd.DataFrame:
-    return select(frame, world=KNOWN)
-
-
-def unknown(frame: pd.DataFrame) -> pd.DataFrame:
-    return select(frame, world=UNKNOWN)
-
-
-def known_end(frame: pd.DataFrame) -> pd.DataFrame:
-    return known(ends(frame))
-
-
-def unknown_end(frame: pd.DataFrame) -> pd.DataFrame:
-    return unknown(ends(frame))
-
-
 def judge(frame: pd.DataFrame) -> Verdict:
     """Compare ECHO with GRPO with the tool, in steps and at the end; and at the end without it, in each world."""
-    reached = to_goal(frame)
+    reached = first_reached(frame, frame[ACCURACY] >= GOAL, runs=("arm", "world", "seed"))
+    late = after(frame, 0.74)  # a quarter of the looks
+    known, unknown = select(frame, world=KNOWN), select(frame, world=UNKNOWN)
     return judged(
         Part(
             f"log2 of GRPO's steps to accuracy {GOAL:g} over ECHO's",
             doublings(reached, "step", GRPO, PREDICTS),
             EARLIER,
         ).titled("known", f"in both worlds ECHO reaches {GOAL:g} [earlier|later] than GRPO, {{}}", base=2),
-        Part(
-            "accuracy over the last quarter, ECHO above GRPO", gap(late(frame), ACCURACY, PREDICTS, GRPO), SMALLEST
-        ).titled("known", "and over the last quarter it is {} [above|below]"),
+        Part("accuracy over the last quarter, ECHO above GRPO", gap(late, ACCURACY, PREDICTS, GRPO), SMALLEST).titled(
+            "known", "and over the last quarter it is {} [above|below]"
+        ),
         Part(
             "accuracy without the tool where its table is one, ECHO above GRPO",
-            gap(known_end(frame), "alone", PREDICTS, GRPO),
+            gap(known, "alone", PREDICTS, GRPO),
             SMALLEST,
         ).titled("alone", "without the tool ECHO is {} [above|below] GRPO"),
         Part(
             "accuracy without the tool in tables never seen, ECHO above chance",
-            by_seed(unknown_end(frame), "alone", arm=PREDICTS) - CHANCE,
+            by_seed(unknown, "alone", arm=PREDICTS) - CHANCE,
             SMALLEST,
         ).titled("never", "where tables were never seen, {} [above|below] chance"),
         f"steps to accuracy {GOAL:g}: {means(reached, 'step', 0)}",
-        f"without the tool: one table {means(known_end(frame), 'alone')}, tables never seen {means(unknown_end(frame), 'alone')}",
-        f"nats a token of the tool: one table {means(known_end(frame), 'nats')}, never seen {means(unknown_end(frame), 'nats')}",
+        f"without the tool: one table {means(known, 'alone')}, tables never seen {means(unknown, 'alone')}",
+        f"nats a token of the tool: one table {means(known, 'nats')}, never seen {means(unknown, 'nats')}",
     )
 
 
+OF_KNOWN, OF_UNKNOWN = partial(select, world=KNOWN), partial(select, world=UNKNOWN)
 PANELS = [
     [
-        Panel("known", ACCURACY, "accuracy with the tool, one table", known, x="step"),
-        Panel(
-            "alone", "alone", "accuracy without the tool, one table", lambda frame: known(ends(frame)), from_zero=True
-        ),
-        Panel(
-            "never",
-            "alone",
-            "without it, tables never seen",
-            lambda frame: unknown(ends(frame)),
-            marked=(CHANCE,),
-            from_zero=True,
-        ),
+        Panel("known", ACCURACY, "accuracy with the tool, one table", OF_KNOWN, x="step"),
+        Panel("alone", "alone", "accuracy without the tool, one table", OF_KNOWN, from_zero=True),
+        Panel("never", "alone", "without it, tables never seen", OF_UNKNOWN, marked=(CHANCE,), from_zero=True),
     ]
 ]

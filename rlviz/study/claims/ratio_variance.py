@@ -9,7 +9,7 @@ import torch
 
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
 from rlviz.study.claim import Panel
-from rlviz.study.frames import doublings, in_words, scaled, select
+from rlviz.study.frames import doublings, in_words, scaled
 from rlviz.study.trials import FREE, SMALL, logp_under, warmed_up
 from rlviz.study.verdict import Arithmetic, Part, Verdict, judged
 from rlviz.training import train
@@ -52,9 +52,9 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
 
 def judge(frame: pd.DataFrame) -> Verdict:
     """Compare ten tokens with one, and the geometric mean of ten with a single one of them."""
-    arms, ten = (TOKEN, PRODUCT, GEOMETRIC), select(frame, length=10)
-    growth = {arm: doublings(select(frame, arm=arm), "spread", 10, 1, by="length") for arm in arms}
-    narrower = doublings(ten, "spread", TOKEN, GEOMETRIC)
+    arms = (TOKEN, PRODUCT, GEOMETRIC)
+    growth = {arm: doublings(frame, "spread", 10, 1, by="length", arm=arm) for arm in arms}
+    narrower = doublings(frame, "spread", TOKEN, GEOMETRIC, length=10)
     changes = in_words({arm: 2 ** of.mean() for arm, of in growth.items()}, "×{:.2f}")
     return judged(
         Part(

@@ -15,7 +15,7 @@ import torch
 from rlviz.pieces.ratios import sequence_ratio
 from rlviz.settings import Routing
 from rlviz.study.claim import Panel
-from rlviz.study.frames import by_seed, doublings, gap, in_words, means, scaled, select
+from rlviz.study.frames import by_seed, doublings, gap, means, scaled, select
 from rlviz.study.trials import FREE, SMALL, logp_under, rows, shipped
 from rlviz.study.verdict import Part, Verdict, judged
 from rlviz.training import train
@@ -73,7 +73,7 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
         options = replace(settings, num_prompts=32, sampler_bits=BITS, routing=routing)
         rollout = train(shipped("chain-experts"), task, FREE, options).collect()
         jump = (rollout.old_logp - rollout.sampler_logp)[rollout.mask].abs().mean()
-        options = replace(settings, steps=scaled(32, scale, 4), evaluate_every=scaled(4, scale), routing=routing)
+        options = replace(settings, steps=scaled(32, scale), evaluate_every=scaled(4, scale), routing=routing)
         looks = rows(train(shipped("chain-experts"), task, FREE, options), ACCURACY).dropna()[ACCURACY]
         found += [
             {"arm": arm, "of": ENGINE, "jump": float(jump)},
@@ -84,10 +84,9 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
 
 def judge(frame: pd.DataFrame) -> Verdict:
     """How much of a step's jumps, and of the spread of ratios, is gone once the old routes are put back?"""
-    gone = gap(select(frame, of=FLIPPED), "jump", FREELY, REPLAYED)
-    spreads = {of: doublings(select(frame, of=of), "spread", FREELY, REPLAYED) for of in (TOKEN, SEQUENCE)}
-    widened = {of: gap(select(frame, of=of), "spread", FREELY, REPLAYED) for of in (TOKEN, SEQUENCE)}
-    by_arm = {of: select(frame, of=of).groupby("arm", sort=False) for of in (FLIPPED, OTHERS, TOKEN, SEQUENCE)}
+    gone = gap(frame, "jump", FREELY, REPLAYED, of=FLIPPED)
+    spreads = {of: doublings(frame, "spread", FREELY, REPLAYED, of=of) for of in (TOKEN, SEQUENCE)}
+    widened = {of: gap(frame, "spread", FREELY, REPLAYED, of=of) for of in (TOKEN, SEQUENCE)}
     return judged(
         Part("share of tokens with a flip in some layer after 8 updates", by_seed(frame, "flips"), SMALLEST).titled(
             "jumps", "{} of the tokens flip after 8 updates", form="{:.0%}"
@@ -107,19 +106,19 @@ def judge(frame: pd.DataFrame) -> Verdict:
         ).titled("spread", "in proportion [more|less], {}", base=2),
         Part(
             f"log2 of how much less a sampler of {BITS} bits differs once its routes are put back",
-            doublings(select(frame, of=ENGINE), "jump", FREELY, REPLAYED),
+            doublings(frame, "jump", FREELY, REPLAYED, of=ENGINE),
             SMALLEST_LOG2,
         ).titled("engine", "with its routes, the other engine differs [less|more], {}", base=2),
         Part(
             "accuracy after 32 steps of 8 updates with the old routes, above new ones",
-            gap(select(frame, of=LEARNT), "accuracy", REPLAYED, FREELY),
+            gap(frame, "accuracy", REPLAYED, FREELY, of=LEARNT),
             SMALLEST_GAIN,
         ).titled("learnt", "training with the old routes ends {} [above|below]"),
         f"mean |log π − log π_sampler|: {means(select(frame, of=ENGINE), 'jump', 3)}",
         f"accuracy: {means(select(frame, of=LEARNT), 'accuracy')}",
         f"flips make log s {2 ** spreads[SEQUENCE].mean():.1f} times as wide: it does move",
-        *(f"mean |log r| of {of}: {in_words(by_arm[of]['jump'].mean(), '{:.3f}')}" for of in (FLIPPED, OTHERS)),
-        *(f"std of the log {of}: {in_words(by_arm[of]['spread'].mean(), '{:.3f}')}" for of in (TOKEN, SEQUENCE)),
+        *(f"mean |log r| of {of}: {means(select(frame, of=of), 'jump', 3)}" for of in (FLIPPED, OTHERS)),
+        *(f"std of the log {of}: {means(select(frame, of=of), 'spread', 3)}" for of in (TOKEN, SEQUENCE)),
     )
 
 

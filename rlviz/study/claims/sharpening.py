@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pandas as pd
 
@@ -11,9 +12,8 @@ from rlviz.study.claim import Panel
 from rlviz.study.frames import gap, means, scaled, select
 from rlviz.study.trials import FREE, SMALL, shipped
 from rlviz.study.verdict import Part, Verdict, judged
-from rlviz.training import train
+from rlviz.training import find_task, train
 from rlviz.training.pass_rates import pass_rates
-from small_models.tasks import TASKS
 
 CLAIM = "Training on verifiable rewards sharpens: what one of many samples got right, the first now does, and no more."
 SOURCE = "Yue et al., arXiv 2504.13837; MaxRL, 2602.02710; Pass@k Training, 2508.10751; RFT, 2308.01825"
@@ -30,21 +30,23 @@ SETTINGS: dict[str, tuple[str, str, tuple[float, ...]]] = {
     "trip": ("trip", "trip", (1e-4, 3e-4, 3e-4, 3e-4)),
     NEVER: ("chain", "sort", (1e-3, 3e-4, 1e-3, 1e-3)),
 }
+*LEARNABLE, _ = SETTINGS
+of_learnable = partial(select, setting=tuple(LEARNABLE))
+of_one, of_many = partial(of_learnable, k=1), partial(of_learnable, k=KS[-1])
 
 
 def trial(seed: int, scale: float) -> pd.DataFrame:
     """Train each arm on each task; each row is pass@k of an arm for one k."""
-    rows = []
-    tasks = {task.name: task for task in TASKS}
+    rows, prompts = [], scaled(200, scale, 8)
     for setting, (name, start, rates) in SETTINGS.items():
-        task = tasks[name]
-        found = {START: pass_rates(shipped(start), task, KS, seed=seed)}
+        task = find_task(name)
+        found = {START: pass_rates(shipped(start), task, KS, num_prompts=prompts, seed=seed)}
         for (arm, algorithm), lr in zip(ARMS.items(), rates, strict=True):
             policy = shipped(start)
             settings = replace(SMALL, steps=scaled(60, scale), num_prompts=16, lr=lr, evaluate_every=0, seed=seed)
             for _ in train(policy, task, algorithm, settings):
                 pass
-            found[arm] = pass_rates(policy, task, KS, seed=seed)
+            found[arm] = pass_rates(policy, task, KS, num_prompts=prompts, seed=seed)
         rows += [
             {"setting": setting, "arm": arm, "k": k, "share": share}
             for arm, rates_of in found.items()
@@ -53,28 +55,11 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def learnable(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame[frame["setting"] != NEVER]
-
-
-def impossible(frame: pd.DataFrame) -> pd.DataFrame:
-    return select(frame, setting=NEVER)
-
-
-def first(frame: pd.DataFrame) -> pd.DataFrame:
-    return select(learnable(frame), k=1)
-
-
-def last(frame: pd.DataFrame) -> pd.DataFrame:
-    return select(learnable(frame), k=KS[-1])
-
-
 def judge(frame: pd.DataFrame) -> Verdict:
     """Compare each arm with the start, and with GRPO, at one sample and at sixteen."""
-    one, many = first(frame), last(frame)
+    one, many, never = of_one(frame), of_many(frame), select(frame, setting=NEVER, k=KS[-1])
     gained, deep = (gap(part, "share", GRPO, START) for part in (one, many))
-    never = select(impossible(frame), k=KS[-1])
-    eight = select(learnable(frame), k=8, arm=START)["share"].mean()
+    eight = select(of_learnable(frame), k=8, arm=START)["share"].mean()
     return judged(
         Part("pass@1 that GRPO gains", gained, SMALLEST).titled("pass", "GRPO [raises|lowers] pass@1 by {}"),
         Part("pass@1 gained more than pass@16", gained - deep, SMALLEST).titled("pass", "pass@16 by {} [less|more]"),
@@ -94,13 +79,11 @@ def judge(frame: pd.DataFrame) -> Verdict:
     )
 
 
+LOG = {"xscale": "log"}
 PANELS = [
     [
-        Panel("pass", "share", "share of prompts, chain, sort, trip", learnable, x="k", axes={"xscale": "log"}),
-        Panel("never", "share", "share, no sample right at first", impossible, x="k", axes={"xscale": "log"}),
+        Panel("pass", "share", f"share of prompts, {', '.join(LEARNABLE)}", of_learnable, x="k", axes=LOG),
+        Panel("never", "share", "share, no sample right at first", partial(select, setting=NEVER), x="k", axes=LOG),
     ],
-    [
-        Panel("one", "share", "pass@1", first),
-        Panel("many", "share", "pass@16", last),
-    ],
+    [Panel("one", "share", "pass@1", of_one), Panel("many", "share", "pass@16", of_many)],
 ]

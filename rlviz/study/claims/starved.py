@@ -54,7 +54,7 @@ def path(setting: str, arm: str, rare: Sequence[float], accuracy: Sequence[float
 def trial(seed: int, scale: float) -> pd.DataFrame:
     """Train with 16 updates a rollout until the goal; each row is a rollout."""
     task, found = Chain(), []
-    prompts = task.held_out_prompts[:256]
+    prompts, looked_at = task.held_out_prompts[: scaled(256, scale, 16)], scaled(500, scale, 32)
     base = replace(
         SMALL,
         steps=LONGEST,
@@ -74,13 +74,13 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
             rare, accuracy = [reasoning(policy, prompts)], [0.0]
             for _ in train(policy, task, algorithm, settings):
                 rare.append(reasoning(policy, prompts))
-                accuracy.append(evaluate(policy, task, num_prompts=500).accuracy)
+                accuracy.append(evaluate(policy, task, num_prompts=looked_at).accuracy)
                 if accuracy[-1] > GOAL:
                     break
             found.append(path(setting, name, rare, accuracy))
     for name, bounds in UPPER_LIMITS.items():
         run = train_table(
-            replace(FREE, bounds=bounds), rare_good_action(0.008), steps=24, groups=16, group_size=16, lr=1.0,
+            replace(FREE, bounds=bounds), rare_good_action(0.008), steps=scaled(24, scale), groups=16, group_size=16, lr=1.0,
             updates_per_rollout=16, minibatches=4, replicas=scaled(16, scale), seed=seed,
         )  # fmt: skip
         probability = run.probabilities[:, :, 0, 0, 1].mean(0)

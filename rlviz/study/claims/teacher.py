@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pandas as pd
 
@@ -44,21 +45,9 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
     return pd.concat(found, ignore_index=True)
 
 
-def end(frame: pd.DataFrame) -> pd.DataFrame:
-    return after(frame, 0.74)  # the last quarter of the looks
-
-
-def rare(frame: pd.DataFrame) -> pd.DataFrame:
-    return select(frame, start=RARE)
-
-
-def often(frame: pd.DataFrame) -> pd.DataFrame:
-    return select(frame, start=OFTEN)
-
-
 def judge(frame: pd.DataFrame) -> Verdict:
     """Compare accuracy over the last looks: with the reward alone, with the teacher alone, and with the teacher's own."""
-    hard, easy = end(rare(frame)), end(often(frame))
+    hard, easy = (select(after(frame, 0.74), start=start) for start in (RARE, OFTEN))  # the last quarter of the looks
     return judged(
         Part(
             "accuracy with both, above the reward alone, one in eleven right", gap(hard, ACCURACY, BOTH, GRPO), SMALLEST
@@ -83,7 +72,7 @@ def judge(frame: pd.DataFrame) -> Verdict:
 
 PANELS = [
     [
-        Panel("rare", ACCURACY, "accuracy, 1 in 11 right at first", rare, x="step"),
-        Panel("often", ACCURACY, "accuracy, 1 in 3 right at first", often, x="step"),
+        Panel("rare", ACCURACY, "accuracy, 1 in 11 right at first", partial(select, start=RARE), x="step"),
+        Panel("often", ACCURACY, "accuracy, 1 in 3 right at first", partial(select, start=OFTEN), x="step"),
     ]
 ]

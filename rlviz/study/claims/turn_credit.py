@@ -69,17 +69,9 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
     return pd.concat(found, ignore_index=True)
 
 
-def end(frame: pd.DataFrame) -> pd.DataFrame:
-    return after(frame, 0.74)  # the last quarter of the looks
-
-
-def called(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.drop_duplicates(["arm", "seed"])
-
-
 def judge(frame: pd.DataFrame) -> Verdict:
     """Compare accuracy over the last looks: with the answer's reward alone, with more reward, and with its place."""
-    last, calls = end(frame), called(frame)
+    last = after(frame, 0.74)  # a quarter of the looks
     return judged(
         Part(
             "accuracy by a reward for each right call, above the answer's alone",
@@ -96,16 +88,16 @@ def judge(frame: pd.DataFrame) -> Verdict:
         ).titled("calls", "a reward for any call ends {} [below|above] the answer's alone"),
         Part(
             "calls a response by a reward for any call, more than the three that are needed",
-            by_seed(calls, "calls", arm=ANY) - HOPS,
+            by_seed(frame, "calls", arm=ANY) - HOPS,
             MORE_CALLS,
         ).titled("calls", "and makes {} calls [more|fewer] than are needed"),
-        f"accuracy {means(last, ACCURACY)}; calls a response {means(calls, 'calls', 1)}",
+        f"accuracy {means(last, ACCURACY)}; calls a response {means(frame, 'calls', 1)}",
     )
 
 
 PANELS = [
     [
         Panel("accuracy", ACCURACY, "accuracy, three look-ups", x="step"),
-        Panel("calls", "calls", "calls a response (3 are needed)", called, marked=(HOPS,), from_zero=True),
+        Panel("calls", "calls", "calls a response (3 are needed)", marked=(HOPS,), from_zero=True),
     ]
 ]

@@ -72,7 +72,7 @@ def judge(frame: pd.DataFrame) -> Verdict:
     plain = select(end, correction=NOTHING)
 
     def gained(arm: str, name: str) -> Part:
-        more = gap(select(end, arm=arm), "accuracy", name, NOTHING, by="correction")
+        more = gap(end, "accuracy", name, NOTHING, by="correction", arm=arm)
         return Part(f"accuracy that {name} gives back with {arm}", more, SMALLEST).titled(
             arm, f"with {arm} [more|fewer] are right corrected by {{}} than by nothing", name
         )
