@@ -20,11 +20,20 @@ SHORT = {"steps": 4, "evaluate_every": 4}  # cut off in the third step or after 
 SHARES = "accuracy well_formed truncated contributing rows_used repetition clip_fraction_low clip_fraction_high".split()
 each_run = pytest.mark.parametrize("name", ROWS)
 # each way to record or to measure: a reference's numbers, chosen tokens, a critic's, the sampler's, routes, a tool's, pairs
-RECORDED = ["GRPO", "chosen tokens", "PPO", "an old sampler", "GSPO on experts", "a tool", "transformers' forward", "DPO"]
-# each way to divide: with zero rows and without, weights of all rows, chosen tokens, an entropy, routes, both critics, bfloat16
+RECORDED = [
+    "GRPO",
+    "chosen tokens",
+    "PPO",
+    "an old sampler",
+    "GSPO on experts",
+    "a tool",
+    "transformers' forward",
+    "DPO",
+]
+# each way to divide: zero rows or none, weights of all rows, chosen tokens, an entropy, routes, both critics, bfloat16
 DIVIDED = [
-    "GRPO", "GRPO without KL", "DAPO", "chosen tokens", "forking tokens", "GSPO on experts", "PPO", "PPO, shared critic", "a tool",
-    "an old sampler", "bfloat16",
+    "GRPO", "GRPO without KL", "DAPO", "chosen tokens", "forking tokens", "GSPO on experts", "PPO", "PPO, shared critic",
+    "a tool", "an old sampler", "bfloat16",
 ]  # fmt: skip
 
 
@@ -140,27 +149,27 @@ def test_an_update_in_parts_is_the_same_update(name):
 
 @each_run
 def test_what_is_recorded_is_possible(name, whole):
-    for numbers in curve(whole(name)[1]):
-        assert all(0 <= numbers[share] <= 1 for share in SHARES if share in numbers)
-        assert numbers["grad_norm"] >= 0 and numbers["lr"] > 0
-        assert numbers.get("responses_used", 0) <= numbers.get("responses_sampled", 0)
-        assert numbers.get("clip_fraction_low", 0) + numbers.get("clip_fraction_high", 0) <= 1
+    for row in curve(whole(name)[1]):
+        assert all(0 <= row[share] <= 1 for share in SHARES if share in row)
+        assert row["grad_norm"] >= 0 and row["lr"] > 0
+        assert row.get("responses_used", 0) <= row.get("responses_sampled", 0)
+        assert row.get("clip_fraction_low", 0) + row.get("clip_fraction_high", 0) <= 1
 
 
 @each_run
 def test_what_its_name_promises_is_there(name, whole):
     """A row that lost what it stands for would obey every law."""
     run, records = whole(name)
-    numbers, state = curve(records), run.state
+    rows, state = curve(records), run.state
     promised = {
-        "GRPO": any(n["ratio_std"] > 1e-3 for n in numbers if "ratio_std" in n),
-        "DAPO": any(n.get("rounds", 0) > 1 for n in numbers),
+        "GRPO": any(n["ratio_std"] > 1e-3 for n in rows if "ratio_std" in n),
+        "DAPO": any(n.get("rounds", 0) > 1 for n in rows),
         "DCPO": state.history is not None and int(state.history.visits.max()) > 3,
         "a pool that was filtered": state.pool is not None and 4 <= len(state.pool) < 60,
         "an old sampler": len(state.past) == 3,
-        "PPO-Penalty": len({n.get("beta") for n in numbers}) > 1,
+        "PPO-Penalty": len({n.get("beta") for n in rows}) > 1,
         "a learned reward": len(state.reward_pairs) > len(PAIRS) and state.reward_loss is not None,
-        "GSPO on experts": any(n.get("routing_flips") is not None for n in numbers),
+        "GSPO on experts": any(n.get("routing_flips") is not None for n in rows),
         "bfloat16": run.path == "transformers",
         "transformers' forward": run.path == "transformers",
         "recomputed activations": run.path == "transformers",
