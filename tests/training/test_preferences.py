@@ -160,15 +160,11 @@ def test_pairs_are_made_where_none_are_given():
     assert all(TASK.grade(p.prompt, p.chosen).correct > TASK.grade(p.prompt, p.rejected).correct for p in first.pairs)
 
 
-@pytest.mark.parametrize("algorithm", [DPO, DPO_LINEAR], ids=lambda algorithm: algorithm.name)
-def test_the_margin_grows_and_only_the_sigmoid_s_pull_fades(algorithm):
+def test_the_margin_grows_and_the_sigmoid_s_pull_fades():
+    """That of a linear loss stays 1, as the slow loop above says."""
     policy = load_policy("chain", device="cpu")
-    settings = PairSettings(steps=60, num_pairs=400, evaluate_every=60)
-    records = list(train(policy, TASK, algorithm, settings))
+    records = list(train(policy, TASK, DPO, PairSettings(steps=60, num_pairs=400, evaluate_every=60)))
     assert records[-1].margin > records[0].margin + 0.5
     assert records[-1].pair_accuracy > 0.75
-    if algorithm is DPO:
-        assert records[-1].pull < 0.4
-        assert records[-1].held_out_accuracy > 0.5
-    else:
-        assert {record.pull for record in records} == {1.0}
+    assert records[-1].pull < 0.4
+    assert records[-1].held_out_accuracy > 0.5
