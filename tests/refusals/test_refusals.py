@@ -22,7 +22,6 @@ def in_folder(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() if path.is_file() else b"" for path in folder.rglob("*")}
 
 
-@pytest.mark.quick(10_000)
 @pytest.mark.parametrize("row", ROWS)
 def test_what_is_wrong_is_refused_in_a_sentence(row, tmp_path, monkeypatch):
     """And nothing is written where the call was made."""
