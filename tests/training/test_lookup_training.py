@@ -12,7 +12,7 @@ from rlviz.algorithms import ALGORITHMS, DAPO, DCPO, DPO, ENTROPY_BONUS, GRPO, G
 from rlviz.cli import app
 from rlviz.pictures.bounds import explore_bounds
 from rlviz.runs.formula import gradient_in_words
-from rlviz.training import PairSettings, TrainSettings, history, train
+from rlviz.training import PairSettings, TrainSettings, train
 from rlviz.training.preferences import pair_logp
 from rlviz.training.records import rollout_numbers
 from rlviz.training.rewards import step_rewards
@@ -35,10 +35,6 @@ SHORT = TrainSettings(
 
 def start(algorithm, settings=SHORT, **kwargs):
     return train(load_policy("lookup", device="cpu"), TASK, algorithm, settings, **kwargs)
-
-
-def curve(records):
-    return history(records).drop(columns="seconds").to_dict("records")
 
 
 def nonsense_at(places, values):

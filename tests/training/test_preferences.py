@@ -10,7 +10,6 @@ import torch
 from rlviz.algorithms import DPO, DPO_LINEAR
 from rlviz.training import PairSettings, train
 from rlviz.training.preferences import encoded_logp, pair_logp
-from rlviz.training.run_folder import metrics_of
 from small_models import sampling
 from small_models.pairs import Pair, make_pairs
 from small_models.policies import load_policy
@@ -28,10 +27,6 @@ def pairs():
 
 def start(pairs, algorithm=DPO, settings=SHORT, **kwargs):
     return train(load_policy("chain", device="cpu"), TASK, algorithm, settings, pairs=pairs, **kwargs)
-
-
-def curve(records):
-    return [{k: v for k, v in metrics_of(record).items() if k != "seconds"} for record in records]
 
 
 def by_hand(policy, prompt, text):
