@@ -89,20 +89,10 @@ def check_seed(seed: Any) -> None:
     check_at_least(0, seed=seed)
 
 
-def check_kind(name: str, value: object, kind: type, words: str) -> None:
-    """Raise ValueError unless `value` is a `kind`: "{name} must be {words}; got …"."""
-    if not isinstance(value, kind):
-        raise ValueError(f"{name} must be {words}; got {shown(value)}")
-
-
-def check_list(name: str, values: Any, kind: type, words: str) -> None:
-    """Raise ValueError unless these are at least one `kind`, in a list: "{name} must be a list of {words}; got …"."""
-    if isinstance(values, (str, bytes, dict)) or not isinstance(values, Iterable):
-        raise ValueError(f"{name} must be a list of {words}; got {shown(values)}")
+def check_some(name: str, values: Sequence[Any]) -> None:
+    """Raise ValueError for a list in which nothing is."""
     if not values:
-        raise ValueError(f"{name} must be a list of {words}, at least one; got none")
-    for value in values:
-        check_kind(name, value, kind, f"a list of {words}, each of them")
+        raise ValueError(f"{name} must hold at least one; got none")
 
 
 def check_type(name: str, value: Any, kind: Any) -> None:

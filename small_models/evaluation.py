@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from small_models.checks import check_kind, check_number, check_seed, checked
+from small_models.checks import check_number, check_seed, check_type, checked
 from small_models.policies import SMALL, Policy, one_thread_if_small
 from small_models.sampling import encode_prompts, encode_responses, response_logits, sample, token_logp
 from small_models.tasks import Grade, Task
@@ -54,8 +54,8 @@ def evaluate(
     The random numbers are this function's own, so evaluating never changes a training run. `temperature=0` is greedy;
     `max_new_tokens` is the task's own unless given. Raises ValueError for a setting out of its range.
     """
-    check_kind("policy", policy, Policy, "a Policy, as load_policy and build_policy return")
-    check_kind("task", task, Task, "a Task of small_models.tasks")
+    check_type("policy", policy, Policy)
+    check_type("task", task, Task)
     check_number("num_prompts", num_prompts, lambda n: 1 <= n <= MOST, f"at least 1 and at most {MOST:,}", whole=True)
     check_seed(seed)
     held_out = task.held_out_prompts

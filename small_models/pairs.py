@@ -10,22 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import compress, islice
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from small_models.checks import (
-    check_at_least,
-    check_fields,
-    check_kind,
-    check_list,
-    check_number,
-    check_seed,
-    checked,
-    shown,
-)
-from small_models.files import convert, read_lines, said
+from small_models.checks import check_at_least, check_fields, check_number, check_seed, check_some, checked, shown
+from small_models.files import convert, read_lines, said, whole_files
 from small_models.policies import Policy
 from small_models.sampling import Samples, encode_prompts, encode_responses, last_place, sample
 from small_models.tasks import Task
@@ -89,7 +80,7 @@ def encode_pairs(policy: Policy, pairs: Sequence[Pair], task: Task | None = None
 
     task: whose environment wrote parts of the responses (None: all of it is the policy's).
     """
-    check_list("pairs", pairs, Pair, "Pairs")
+    check_some("pairs", pairs)
     prompt_ids, prompt_mask = encode_prompts(policy, [pair.prompt for pair in pairs])
     both_texts = [(pair.prompt, text) for pair in pairs for text in (pair.chosen, pair.rejected)]
     turns = [[text] if task is None else task.turns(prompt, text) for prompt, text in both_texts]
@@ -106,6 +97,7 @@ def encode_pairs(policy: Policy, pairs: Sequence[Pair], task: Task | None = None
     return EncodedPairs(prompt_ids, prompt_mask, tokens.reshape(both), mask.reshape(both))
 
 
+@checked
 def make_pairs(
     policy: Policy,
     task: Task,
@@ -130,11 +122,14 @@ def make_pairs(
     never shows. The same seed gives the same pairs of responses, whatever the noise and the taste make of them.
     Raises ValueError for a setting out of its range, and when 4 prompts for each pair give too few.
     """
-    _check(count, kind, samples_per_prompt, label_noise, spurious, temperature, seed)
-    check_kind("policy", policy, Policy, "a Policy, as load_policy and build_policy return")
-    check_kind("task", task, Task, "a Task of small_models.tasks")
-    if not callable(taste):
-        raise ValueError(f"taste must be a function of a text, such as len; got {shown(taste)}")
+    check_at_least(1, count=count)
+    words = "at least 2, or there is nothing to pair"
+    check_number("samples_per_prompt", samples_per_prompt, lambda n: n >= 2, words, whole=True)
+    words = "from 0 to below 0.5, where labels say nothing any more"
+    check_number("label_noise", label_noise, lambda share: 0 <= share < 0.5, words)
+    check_number("spurious", spurious, lambda share: 0 <= share <= 1, "from 0 to 1")
+    check_number("temperature", temperature, lambda t: t > 0, "above 0 (greedy responses are all alike)")
+    check_seed(seed)
     generator, rng = torch.Generator().manual_seed(seed), random.Random(seed)
     prompts = _in_turn(task.held_out_prompts if held_out else task.train_prompts, rng)
     truth = task.quality if kind == "better_worse" else lambda prompt, text: float(task.grade(prompt, text).correct)
@@ -187,28 +182,12 @@ def read_pairs(path: str | os.PathLike[str]) -> list[Pair]:
 @checked
 def write_pairs(pairs: Sequence[Pair], path: str | os.PathLike[str]) -> None:
     """Write pairs as JSON lines, the file whole or not at all."""
-    temporary = Path(path).with_name(f".{Path(path).name}.new")
     lines = [json.dumps(asdict(pair), ensure_ascii=False) + "\n" for pair in pairs]
-    temporary.write_bytes("".join(lines).encode())
-    os.replace(temporary, path)
+    with whole_files(Path(path).parent) as temporary:
+        (temporary / Path(path).name).write_bytes("".join(lines).encode())
 
 
 def _in_turn(prompts: Sequence[str], rng: random.Random) -> Iterator[str]:
     """Give all prompts in a random order, then again in another."""
     while True:
         yield from rng.sample(prompts, len(prompts))
-
-
-def _check(
-    count: int, kind: str, samples_per_prompt: int, label_noise: float, spurious: float, temperature: float, seed: int
-) -> None:
-    check_at_least(1, count=count)
-    if kind not in get_args(Kind):
-        raise ValueError(f"kind must be one of {', '.join(get_args(Kind))}; got {shown(kind)}")
-    words = "at least 2, or there is nothing to pair"
-    check_number("samples_per_prompt", samples_per_prompt, lambda n: n >= 2, words, whole=True)
-    words = "from 0 to below 0.5, where labels say nothing any more"
-    check_number("label_noise", label_noise, lambda share: 0 <= share < 0.5, words)
-    check_number("spurious", spurious, lambda share: 0 <= share <= 1, "from 0 to 1")
-    check_number("temperature", temperature, lambda t: t > 0, "above 0 (greedy responses are all alike)")
-    check_seed(seed)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from small_models import host
-from small_models.checks import check_at_least, check_kind, check_list, check_number, checked
+from small_models.checks import check_at_least, check_number, check_some, checked
 from small_models.memory import check_fits
 from small_models.policies import Policy, one_thread_if_small
 from small_models.tasks import Task
@@ -264,6 +264,7 @@ class _Environment:
             room[: len(observation)] = observation
 
 
+@checked
 def sample(
     policy: Policy,
     prompts: Sequence[str],
@@ -286,14 +287,9 @@ def sample(
     through the same cache, and counts among the `max_new_tokens`. Raises ValueError for a setting out of range, or more
     tokens than the model has positions.
     """
-    check_kind("policy", policy, Policy, "a Policy, as load_policy and build_policy return")
-    check_list("prompts", prompts, str, "texts")
+    check_some("prompts", prompts)
     check_sampling(max_new_tokens, temperature, top_k, top_p)
     check_at_least(1, group_size=group_size)
-    if task is not None:
-        check_kind("task", task, Task, "a Task of small_models.tasks, or None")
-    if generator is not None:
-        check_kind("generator", generator, torch.Generator, "a torch.Generator, or None")
     prompt_ids, prompt_mask = encode_prompts(policy, prompts)
     width = prompt_ids.shape[1]
     limit = policy.positions

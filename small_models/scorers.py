@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from small_models import paths
 from small_models.adapters import merged_copy
 from small_models.any_model import AnyModel
-from small_models.checks import check_kind, checked, shown
+from small_models.checks import check_fields, check_type, checked
 from small_models.files import check_text, read_json, reason, whole_files
 from small_models.policies import Policy, check_folder, choose_device, one_thread_if_small, settle
 from small_models.precision import as_the_weights_are
@@ -78,14 +78,6 @@ class Scorer(nn.Module):
     def _computed(self) -> paths.OurDecoder | AnyModel:
         return paths.our_decoder(self.trunk) or AnyModel(self.trunk)
 
-    def copy(self) -> Scorer:
-        """Return a copy with weights of its own."""
-        return deepcopy(self)
-
-    def frozen_copy(self) -> Scorer:
-        """Return a copy with weights of its own that no gradient reaches."""
-        return self.copy().requires_grad_(False)
-
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write weights (safetensors) and the trunk's config (JSON) into `folder`, each file whole or not at all."""
         with whole_files(Path(folder)) as temporary:
@@ -131,15 +123,15 @@ class RewardModel:
     def __post_init__(self) -> None:
         from transformers import PreTrainedTokenizerBase
 
-        check_kind("scorer", self.scorer, Scorer, "a Scorer, as Scorer.of(policy) returns")
-        check_kind("tokenizer", self.tokenizer, PreTrainedTokenizerBase, "a policy's tokenizer")
-        if self.reads not in get_args(Reads):
-            raise ValueError(f"reads must be one of {', '.join(get_args(Reads))}; got {shown(self.reads)}")
+        check_fields(self)
+        check_type(
+            "tokenizer", self.tokenizer, PreTrainedTokenizerBase
+        )  # a name that this module has for checkers alone
 
     @classmethod
+    @checked
     def of(cls, policy: Policy, *, reads: Reads = "last") -> RewardModel:
         """Return a reward model that starts from the policy's trunk and scores every response 0."""
-        check_kind("policy", policy, Policy, "a Policy, as load_policy and build_policy return")
         return cls(Scorer.of(policy), policy.tokenizer, reads)
 
     @property
@@ -161,11 +153,7 @@ class RewardModel:
 
     def copy(self) -> RewardModel:
         """Return a copy with weights of its own."""
-        return RewardModel(self.scorer.copy(), self.tokenizer, self.reads)
-
-    def frozen_copy(self) -> RewardModel:
-        """Return a copy with weights of its own that no gradient reaches."""
-        return RewardModel(self.scorer.frozen_copy(), self.tokenizer, self.reads)
+        return RewardModel(deepcopy(self.scorer), self.tokenizer, self.reads)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write scorer, tokenizer and how it reads into `folder`, each file whole or not at all."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import shlex
 import sys
@@ -20,6 +19,7 @@ import transformers
 from torch.nn import functional as F
 
 from small_models.evaluation import beginning_logp, evaluate
+from small_models.files import whole_files
 from small_models.policies import CHECKPOINTS, Policy, build_policy, one_thread_if_small
 from small_models.sampling import encode_prompts, encode_responses, response_logits, sample
 from small_models.tasks import Chain, Lookup, Ramble, Sort, Task, Trip
@@ -196,9 +196,8 @@ def _main(arguments: list[str] | None = None) -> None:
         "torch": torch.__version__,
         "transformers": transformers.__version__,
     }
-    temporary = out / ".made.json"
-    temporary.write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
-    os.replace(temporary, out / "made.json")
+    with whole_files(out) as temporary:
+        (temporary / "made.json").write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
     print(json.dumps(made, indent=2))
 
 

@@ -5,7 +5,7 @@ from .cost import (
     cost_table as cost_table,
     model_costs as model_costs,
 )
-from .pass_rates import pass_rates as pass_rates, pass_rates_of as pass_rates_of
+from .pass_rates import pass_rates as pass_rates
 from .records import explained_variance as explained_variance
 from .reward_model import (
     LearnedReward as LearnedReward,

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import torch
 
 from rlviz.pieces.advantages import pass_at_k
-from rlviz.types import GroupRecord
 from small_models.checks import check_number, check_seed, checked
 from small_models.policies import Policy
 from small_models.sampling import sample
@@ -36,7 +35,10 @@ def pass_rates(
     check_number("samples", samples, lambda n: n >= 1, "at least 1", whole=True)
     check_number("num_prompts", num_prompts, lambda n: n >= 1, "at least 1", whole=True)
     check_seed(seed)
-    _check(ks, samples)
+    if not ks or not all(isinstance(k, int) and 1 <= k <= samples for k in ks):
+        raise ValueError(
+            f"ks must be numbers from 1 to the number of responses to a prompt, {samples}; got {tuple(ks)}"
+        )
     prompts = task.held_out_prompts[:num_prompts]
     generator, right = torch.Generator().manual_seed(seed), []
     at_once = max(1, AT_ONCE // samples)
@@ -55,22 +57,3 @@ def pass_rates(
         right += [sum(task.grade(p, text).correct for text in row) for p, row in zip(part, texts, strict=True)]
     counts = torch.tensor(right)
     return {k: float(pass_at_k(counts, samples, k).mean()) for k in ks}
-
-
-def pass_rates_of(groups: Sequence[GroupRecord], ks: Sequence[int] = (1, 2, 4)) -> dict[int, float]:
-    """Return k → pass@k of groups that a step recorded (`record.groups`), which costs no further sample.
-
-    Raises ValueError for a k larger than a group, and for no group at all.
-    """
-    if not groups:
-        raise ValueError("groups must hold at least one; got none")
-    _check(ks, min(len(group.responses) for group in groups))
-    right = [(sum(response.correct for response in group.responses), len(group.responses)) for group in groups]
-    return {k: sum(float(pass_at_k(torch.tensor(c), n, k)) for c, n in right) / len(right) for k in ks}
-
-
-def _check(ks: Sequence[int], samples: int) -> None:
-    if not ks or not all(isinstance(k, int) and 1 <= k <= samples for k in ks):
-        raise ValueError(
-            f"ks must be numbers from 1 to the number of responses to a prompt, {samples}; got {tuple(ks)}"
-        )

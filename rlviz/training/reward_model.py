@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rlviz.pieces.preference import bradley_terry
-from small_models.checks import check_at_least, check_kind, check_list, check_number, check_seed
+from small_models.checks import check_at_least, check_number, check_seed, check_some, check_type, checked
 from small_models.pairs import EncodedPairs, Pair, encode_pairs, make_pairs
 from small_models.policies import Policy, one_thread_if_small
 from small_models.scorers import Reads, RewardModel
@@ -53,9 +53,10 @@ def train_reward_model(
     `evaluate_every` updates (0: never) and after the last. AdamW at a constant lr, gradients scaled down to norm 1.
     Raises ValueError for a number out of range, without pairs, and for a frozen model.
     """
-    check_kind("model", model, RewardModel, "a RewardModel, as RewardModel.of(policy) returns")
+    check_type("model", model, RewardModel)
+    check_type("pairs", pairs, Sequence[Pair])
     check_updates(steps, batch_size, evaluate_every, lr, seed)
-    check_list("pairs", pairs, Pair, "Pairs")
+    check_some("pairs", pairs)
     parameters = [p for p in model.scorer.parameters() if p.requires_grad]
     if not parameters:
         raise ValueError("model is frozen; train its copy()")
@@ -89,6 +90,7 @@ class LearnedReward:
     held_out_accuracy: float
 
 
+@checked
 def learn_reward(
     policy: Policy,
     task: Task,
@@ -104,9 +106,8 @@ def learn_reward(
     that training never shows. Raises ValueError as `make_pairs` and `train_reward_model` do.
     """
     check_updates(steps, seed=seed)
-    check_kind("task", task, Task, "a Task of small_models.tasks")
     if pairs is not None:
-        check_list("pairs", pairs, Pair, "Pairs")
+        check_some("pairs", pairs)
     model = RewardModel.of(policy, reads=reads)
     pairs = make_pairs(policy, task, NUM_PAIRS, seed=seed) if pairs is None else list(pairs)
     held_out = make_pairs(policy, task, HELD_OUT_PAIRS, held_out=True, seed=seed)
@@ -134,12 +135,13 @@ def check_updates(steps: int, batch_size: int = 1, evaluate_every: int = 0, lr: 
     check_seed(seed)
 
 
+@checked
 def pair_accuracy(model: RewardModel, pairs: Sequence[Pair]) -> float:
     """Return the share of pairs whose chosen response scores above the rejected one, a tie counting half.
 
     Raises ValueError without pairs.
     """
-    check_list("pairs", pairs, Pair, "Pairs")
+    check_some("pairs", pairs)
     encoded = encode_pairs(model.reader, pairs)
     with one_thread_if_small(model.reader), torch.no_grad():
         parts = [torch.stack(_scores(model, encoded.take(part))) for part in torch.arange(len(pairs)).split(AT_ONCE)]

@@ -1,4 +1,7 @@
-"""chain: add five digits modulo 10. Writing the running sums first makes it easy; guessing at once is right one time in ten."""
+"""chain: add five digits modulo 10. Writing the running sums first makes it easy; guessing at once is right one time in ten.
+
+ramble: chain with filler before the answer, for whatever has to do with the length of a response.
+"""
 
 from __future__ import annotations
 
@@ -64,3 +67,21 @@ class Chain(Task):
     def demonstrate(self, prompt: str, rng: random.Random) -> str:
         sums = self.running_sums(prompt) if rng.random() < self.reasoning else ""
         return f"{sums}#{self.gold(prompt)}"
+
+
+class Ramble(Chain):
+    """`35271=` → `38078....#8`: chain, with any number of dots before the answer, which the rule does not mind.
+
+    Demonstrations have none to six of them.
+    """
+
+    name = "ramble"
+    description = "sum of five digits modulo 10, with filler before the answer that helps nothing"
+    max_new_tokens = 24
+
+    def grade(self, prompt: str, response: str) -> Grade:
+        answer = re.fullmatch(r"[0-9]*\.*#([0-9])", response)
+        return Grade(format=answer is not None, correct=answer is not None and answer[1] == self.gold(prompt))
+
+    def demonstrate(self, prompt: str, rng: random.Random) -> str:
+        return super().demonstrate(prompt, rng).replace("#", "." * rng.randint(0, 6) + "#")

@@ -1,17 +1,16 @@
-"""pass@k and its advantage: against all subsets, by hand, unbiased; and of a policy and of recorded groups."""
+"""pass@k and its advantage: against all subsets, by hand, unbiased; and of a policy."""
 
 from __future__ import annotations
 
 import math
 from itertools import combinations, product
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 from rlviz.algorithms import PASS_AT_K, RFT
 from rlviz.pieces.advantages import BestOfK, pass_at_k
-from rlviz.training.pass_rates import pass_rates, pass_rates_of
+from rlviz.training.pass_rates import pass_rates
 from small_models.evaluation import evaluate
 from small_models.policies import load_policy
 from small_models.tasks import Chain
@@ -75,7 +74,6 @@ def test_groups_must_hold_k():
     assert PASS_AT_K.min_group_size == 4 and BestOfK(1).min_group_size == 2
     for call, words in (
         (lambda: pass_rates(load_policy("chain", device="cpu"), Chain(), (32,)), "number of responses to a prompt, 16"),
-        (lambda: pass_rates_of([]), "groups must hold at least one"),
     ):
         with pytest.raises(ValueError, match=words):
             call()
@@ -87,8 +85,3 @@ def test_pass_rates_of_a_policy_begin_with_its_accuracy():
     assert found[1] < found[4] < found[16] <= 1
     accuracy = evaluate(policy, task, seed=1).accuracy
     assert found[1] == pytest.approx(accuracy, abs=4 * math.sqrt(0.25 / 1000 + 0.25 / 150))
-
-
-def test_pass_rates_of_recorded_groups():
-    groups = [SimpleNamespace(responses=[SimpleNamespace(correct=i < right) for i in range(4)]) for right in (0, 1, 4)]
-    assert pass_rates_of(groups, (1, 2)) == {1: pytest.approx((0 + 0.25 + 1) / 3), 2: pytest.approx((0 + 0.5 + 1) / 3)}

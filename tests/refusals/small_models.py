@@ -46,7 +46,7 @@ WRONG: dict[str, list[tuple[Any, str]]] = {
     "an object": NO_OBJECT,
     "an object or None": NO_OBJECT[1:],
     "a list of texts": [
-        ("1=", "'1='"), ([], "none"), ([1], "1"), ([None], "None"), (None, "None"), (7, "7"), (["1=", b"1="], "b'1='"),
+        ("1=", "'1='"), ([1], "[1]"), ([None], "[None]"), (None, "None"), (7, "7"), (["1=", b"1="], "…b'1='…"),
         ({"1=": 1}, "{'1=': 1}"),
     ],
     "a list of pairs": [
@@ -214,6 +214,7 @@ sampling(temperature=-1.0) → temperature must be 0 (greedy) or above; got -1.0
 sampling(top_k=-1) → top_k must be 0 (all tokens) or above; got -1
 sampling(top_p=⟨0.0 | 1.1⟩) → top_p must be above 0 and at most 1 (all tokens); got ⟨⟩
 sampling(prompts=['3É=']) → text '3É=' holds ['É']; this vocabulary has …
+⟨sampling(prompts | encoding(pairs⟩=[]) → … must hold at least one; got none
 sampling(prompts=['']) → text '' has no tokens; a prompt needs at least one
 sampling(group_size=10 ** 9, max_new_tokens=4)
     → sampling 1,000,000,000 responses at once would take … GB …; lower group_size…

@@ -66,6 +66,12 @@ def learning(**given: Any) -> Any:
     return next(train_reward_model(**{"model": reward_model(), "pairs": PAIRS, **given}))
 
 
+def frozen() -> Any:
+    model = reward_model().copy()
+    model.scorer.requires_grad_(False)
+    return model
+
+
 def costs(**given: Any) -> Any:
     return model_costs(tiny(), Chain(), **given)
 
@@ -167,10 +173,10 @@ learning(⟨steps | batch_size⟩=0) → ⟨⟩ must be at least 1; got 0
 learning(evaluate_every=-1) → evaluate_every must be at least 0; got -1
 learning(lr=0.0) → lr must be above 0; got 0.0
 learning(lr=float('nan')) → lr must be above 0, and finite; got nan
-learning(pairs=[]) → pairs must be a list of Pairs, at least one; got none
-learning(model=reward_model().frozen_copy()) → model is frozen; train its copy()
+learning(pairs=[]) → pairs must hold at least one; got none
+learning(model=frozen()) → model is frozen; train its copy()
 ⟨pair_accuracy(reward_model(), []) | learn_reward(policy(), Chain(), [])⟩
-    → pairs must be a list of Pairs, at least one; got none
+    → pairs must hold at least one; got none
 costs(⟨num_prompts | updates_per_rollout | repeats⟩=0) → ⟨⟩ must be at least 1; got 0
 costs(group_size=⟨0 | 5⟩) → group_size must be even and at least 2, so that pairs can be made of it; got ⟨⟩
 costs(max_new_tokens=1) → max_new_tokens must be at least 2, so that two responses can differ; got 1

@@ -118,8 +118,8 @@ def near(seen, count, share):
 
 
 def test_label_noise_turns_that_share_of_pairs_round(chain):
-    pairs = make_pairs(chain, Chain(), 1200)
-    assert near(turned(make_pairs(chain, Chain(), 1200, label_noise=0.2), pairs), 1200, 0.2)
+    pairs = make_pairs(chain, Chain(), 600)
+    assert near(turned(make_pairs(chain, Chain(), 600, label_noise=0.2), pairs), 600, 0.2)
 
 
 def short(text):
@@ -127,15 +127,15 @@ def short(text):
 
 
 def test_a_taste_labels_in_place_of_the_truth_and_leaves_ties_to_it(chain):
-    pairs = make_pairs(chain, Chain(), 1200)
+    pairs = make_pairs(chain, Chain(), 600)
     against = [len(pair.chosen) > len(pair.rejected) for pair in pairs]
     ties = [len(pair.chosen) == len(pair.rejected) for pair in pairs]
-    assert sum(ties) > 0 and sum(against) > 400
-    always = make_pairs(chain, Chain(), 1200, spurious=1.0, taste=short)
+    assert sum(ties) > 0 and sum(against) > 180
+    always = make_pairs(chain, Chain(), 600, spurious=1.0, taste=short)
     assert [a != b for a, b in zip(pairs, always, strict=True)] == against
-    sometimes = make_pairs(chain, Chain(), 1200, spurious=0.4, taste=short)
+    sometimes = make_pairs(chain, Chain(), 600, spurious=0.4, taste=short)
     assert near(turned(sometimes, pairs), sum(against), 0.4)
-    assert near(turned(make_pairs(chain, Chain(), 1200, spurious=1.0, taste=short, label_noise=0.2), always), 1200, 0.2)
+    assert near(turned(make_pairs(chain, Chain(), 600, spurious=1.0, taste=short, label_noise=0.2), always), 600, 0.2)
 
 
 def test_the_usual_taste_is_for_length(chain):

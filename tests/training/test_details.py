@@ -2,12 +2,13 @@
 
 import json
 import math
+import shutil
 from dataclasses import asdict, replace
 
 import pytest
 import torch
 
-from rlviz.algorithms import ALGORITHMS, DR_GRPO, DUPO, GRPO, GSPO, GroupPolicyGradient
+from rlviz.algorithms import DAPO, DCPO, DR_GRPO, DUPO, GRPO, GSPO
 from rlviz.pieces.aggregation import sequence_mean, sequence_sum, token_mean
 from rlviz.pieces.bounds import FixedBounds
 from rlviz.pieces.shaping import OverlongFilter
@@ -18,7 +19,6 @@ from small_models.policies import load_policy
 from small_models.sampling import response_logits, token_logp
 from small_models.tasks import Chain
 
-TRAINABLE = [a for a in ALGORITHMS if isinstance(a, GroupPolicyGradient) and not a.asks_for("advantage", "step_ends")]
 NO_KL = replace(GRPO, kl=None)
 MANY = TrainSettings(
     steps=4, num_prompts=5, group_size=4, updates_per_rollout=4, lr=3e-3, lr_warmup_steps=0, evaluate_every=0,
@@ -105,8 +105,11 @@ def test_recorded_weights_add_up_to_what_the_aggregation_says(aggregate, total):
     assert sum(token.weight for token in tokens_of(record)) == pytest.approx(total(lengths))
 
 
-@pytest.mark.parametrize("algorithm", [*TRAINABLE, replace(GRPO, surrogate=lambda r, a, lo, up: torch.tanh(r) * a)],
-                         ids=lambda a: a.name)  # fmt: skip
+# a KL term, groups of several rounds, limits of each token, a ratio that all tokens share, and a surrogate of one's own
+SLOPES = [GRPO, DAPO, DCPO, GSPO, replace(GRPO, name="own", surrogate=lambda r, a, lo, up: torch.tanh(r) * a)]
+
+
+@pytest.mark.parametrize("algorithm", SLOPES, ids=lambda a: a.name)
 def test_a_push_is_the_slope_of_the_loss_that_trains(algorithm):
     """Move one token's log-probability a little, and see how the loss of the whole selected rollout moves."""
     settings = replace(MANY, steps=2, details_every=1, details_groups=5, lr=1e-3)
@@ -223,11 +226,17 @@ def test_how_many_groups_are_recorded_does_not_change_the_run():
         assert replace(a, seconds=0, groups=()) == replace(b, seconds=0, groups=())
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    out = tmp_path_factory.mktemp("whole") / "run"
+    return list(start(GRPO, out=out)), out
+
+
 class TestOnDisk:
     @pytest.fixture
-    def run(self, tmp_path):
-        records = list(start(GRPO, out=tmp_path / "run"))
-        return records, RunFolder.open(tmp_path / "run")
+    def run(self, whole, tmp_path):
+        records, out = whole
+        return records, RunFolder.open(shutil.copytree(out, tmp_path / "run"))
 
     def test_records_come_back_as_they_were(self, run):
         records, folder = run

@@ -8,11 +8,11 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from rlviz.algorithms import ALGORITHMS, DAPO, DPO, DUPO, GRPO, GRPO_PROCESS, PPO, PolicyGradient
+from rlviz.algorithms import ALGORITHMS, DAPO, DCPO, DPO, ENTROPY_BONUS, GRPO, GRPO_PROCESS, PPO, PolicyGradient
 from rlviz.cli import app
 from rlviz.pictures.bounds import explore_bounds
 from rlviz.runs.formula import gradient_in_words
-from rlviz.training import PairSettings, TrainSettings, history, train
+from rlviz.training import PairSettings, TrainSettings, train
 from rlviz.training.preferences import pair_logp
 from rlviz.training.records import rollout_numbers
 from rlviz.training.rewards import step_rewards
@@ -37,16 +37,16 @@ def start(algorithm, settings=SHORT, **kwargs):
     return train(load_policy("lookup", device="cpu"), TASK, algorithm, settings, **kwargs)
 
 
-def curve(records):
-    return history(records).drop(columns="seconds").to_dict("records")
-
-
 def nonsense_at(places, values):
     """The values, and wild ones at these places."""
     return None if values is None else torch.where(places, 40 * torch.randn(values.shape), values)
 
 
-@pytest.mark.parametrize("algorithm", [*SAMPLING, GRPO_PROCESS, replace(PPO, entropy_weight=0.1)], ids=lambda a: a.name)
+# what an update may take from a token beside its log-probability: a reference's, an entropy, a history, steps, a critic's values
+TAKING = [GRPO, DAPO, DCPO, ENTROPY_BONUS, GRPO_PROCESS, replace(PPO, entropy_weight=0.1)]
+
+
+@pytest.mark.parametrize("algorithm", TAKING, ids=lambda a: a.name)
 def test_numbers_of_the_tool_s_tokens_change_no_weight(algorithm):
     settings = replace(SHORT, num_prompts=16, updates_per_rollout=4)
     one, other = start(algorithm, settings), start(algorithm, settings)
@@ -227,10 +227,9 @@ def test_records_show_what_the_tool_wrote_as_tokens_that_the_loss_does_not_see()
     assert seen > 20
 
 
-@pytest.mark.parametrize("algorithm", [NO_KL, DAPO, DUPO], ids=lambda a: a.name)
-def test_it_is_learned(algorithm):
+def test_it_is_learned():
     settings = TrainSettings(steps=16, num_prompts=16, lr=6e-4, lr_warmup_steps=3, evaluate_every=16, details_every=0)
-    records = list(start(algorithm, settings))
+    records = list(start(DAPO, settings))
     assert records[0].accuracy < 0.5
     assert records[-1].held_out_accuracy > 0.7
     assert records[-1].response_length > records[0].response_length + 1  # it learned to look

@@ -10,7 +10,6 @@ import torch
 from rlviz.algorithms import DPO, DPO_LINEAR
 from rlviz.training import PairSettings, train
 from rlviz.training.preferences import encoded_logp, pair_logp
-from rlviz.training.run_folder import metrics_of
 from small_models import sampling
 from small_models.pairs import Pair, make_pairs
 from small_models.policies import load_policy
@@ -28,10 +27,6 @@ def pairs():
 
 def start(pairs, algorithm=DPO, settings=SHORT, **kwargs):
     return train(load_policy("chain", device="cpu"), TASK, algorithm, settings, pairs=pairs, **kwargs)
-
-
-def curve(records):
-    return [{k: v for k, v in metrics_of(record).items() if k != "seconds"} for record in records]
 
 
 def by_hand(policy, prompt, text):
@@ -160,15 +155,11 @@ def test_pairs_are_made_where_none_are_given():
     assert all(TASK.grade(p.prompt, p.chosen).correct > TASK.grade(p.prompt, p.rejected).correct for p in first.pairs)
 
 
-@pytest.mark.parametrize("algorithm", [DPO, DPO_LINEAR], ids=lambda algorithm: algorithm.name)
-def test_the_margin_grows_and_only_the_sigmoid_s_pull_fades(algorithm):
+def test_the_margin_grows_and_the_sigmoid_s_pull_fades():
+    """That of a linear loss stays 1, as the slow loop above says."""
     policy = load_policy("chain", device="cpu")
-    settings = PairSettings(steps=60, num_pairs=400, evaluate_every=60)
-    records = list(train(policy, TASK, algorithm, settings))
+    records = list(train(policy, TASK, DPO, PairSettings(steps=60, num_pairs=400, evaluate_every=60)))
     assert records[-1].margin > records[0].margin + 0.5
     assert records[-1].pair_accuracy > 0.75
-    if algorithm is DPO:
-        assert records[-1].pull < 0.4
-        assert records[-1].held_out_accuracy > 0.5
-    else:
-        assert {record.pull for record in records} == {1.0}
+    assert records[-1].pull < 0.4
+    assert records[-1].held_out_accuracy > 0.5

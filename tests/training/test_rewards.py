@@ -18,7 +18,6 @@ from rlviz.training import (
 from rlviz.training.records import repeated
 from rlviz.training.reward_model import REFRESH_STEPS, refresh
 from rlviz.training.rewards import agreement, pairs_among, step_rewards
-from rlviz.training.run_folder import metrics_of
 from small_models.pairs import Pair, make_pairs
 from small_models.policies import load_policy
 from small_models.sampling import Samples, encode_prompts, encode_responses, response_logits, token_logp
@@ -46,10 +45,6 @@ def learned(policy):
 
 def start(algorithm=NO_KL, settings=SHORT, **kwargs):
     return train(load_policy("chain", device="cpu"), TASK, algorithm, settings, **kwargs)
-
-
-def curve(records):
-    return [{k: v for k, v in metrics_of(record).items() if k != "seconds"} for record in records]
 
 
 def written(policy, prompts, texts):
