@@ -173,8 +173,8 @@ def _train(comparing: Comparing) -> int | None:
     done = runs - len(comparing.missing)
     shown = errors.is_terminal and bool(comparing.missing)
     live = Live(bars, console=errors, transient=True) if shown else nullcontext()
-    stops = interrupt_is_a_wish() if comparing.here else stops_interrupt()  # a step of a worker is not cut in two
-    with stops as asked, closing(comparing), live:
+    wish = interrupt_is_a_wish() if comparing.here else nullcontext([])  # a step of a worker is not cut in two
+    with stops_interrupt() as stopped, wish as asked, closing(comparing), live:
         for now in comparing:
             key = (now.contender, now.seed)
             shares[key] = min(1.0, now.spent / now.amount)
@@ -193,7 +193,8 @@ def _train(comparing: Comparing) -> int | None:
             bars.update(total, completed=sum(shares.values()), description=f"{done} of {runs} runs")
             if asked:
                 break
-    return asked[0] if asked and done < runs else None
+    signals = [*asked, *stopped]
+    return signals[0] if signals and done < runs else None
 
 
 def _show(comparison: Comparison, folder: Path | None, output: str) -> None:
