@@ -59,9 +59,7 @@ def written(root: Path, made: Iterable[html.File]) -> Path:
         html.File("site.css", STYLE.read_text("utf-8")),
     ]
     for file in [*made, *shared]:
-        path = root / file.path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(file.content.encode() if isinstance(file.content, str) else file.content)
+        file.write(root)
     return root
 
 

@@ -69,7 +69,6 @@ ANSWERED = {  # those that have no test of their own: command → what makes its
     ("predictions", "room", "--lesson", "tiny", "--out", "room.png"): (predicted, "room.png"),
     ("import", "log–1.jsonl", "--out", "imported"): (logged, "imported/learning_curves.png"),
     ("export", "dcpo", "--to", "verl", "--out", "dcpo.yaml"): (None, "dcpo.yaml"),
-    ("experiment", "kl_estimators", "--seeds", 2, "--jobs", 1, "--out", "claims"): (None, "claims/kl_estimators.png"),
 }
 
 
