@@ -7,6 +7,7 @@ help comes at once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -28,7 +29,9 @@ from rlviz.cli import (
 )
 from rlviz.cli.terminal import console, refusals, write_any_character
 
-COMMANDS = {  # in the order of the help → what it writes, for where the system names no file
+COMMANDS: dict[
+    Callable[..., None], str
+] = {  # in the order of the help → what it writes, for where the system names no file
     lab.lab: "the course",
     pages.playground: "the playground",
     train.train: "a file of the run",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from contextlib import closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -173,6 +173,7 @@ def _train(comparing: Comparing) -> int | None:
     done = runs - len(comparing.missing)
     shown = errors.is_terminal and bool(comparing.missing)
     live = Live(bars, console=errors, transient=True) if shown else nullcontext()
+    wish: AbstractContextManager[list[int]]
     wish = interrupt_is_a_wish() if comparing.here else nullcontext([])  # a step of a worker is not cut in two
     with stops_interrupt() as stopped, wish as asked, closing(comparing), live:
         for now in comparing:

@@ -315,6 +315,10 @@ def test_the_page_of_verdicts_says_of_each_claim_what_the_table_says():
         said = unescape(re.sub("<[^>]*>", " ", card))
         for part in verdict.said:
             assert getattr(part, "words", part) in said
+        for left, width in re.findall(
+            r'<rect x="(.+?)" y="1" width="(.+?)"', card
+        ):  # what is too small is in the picture
+            assert float(left) >= 0 and float(left) + float(width) <= 200
         assert card.count("<circle") == sum(len(part.values) for part in verdict.said if isinstance(part, Part))
     assert "π_θ; sequence" in unescape(cards["routing"]) and "1/|o|" in cards["length_bias"]
     table = (NOTEBOOKS / "experiments" / "verdicts.md").read_text(encoding="utf-8")
