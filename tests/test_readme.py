@@ -1,6 +1,7 @@
 """The README and those of the folders are true: commands are the ones CI runs, code runs, options and files exist."""
 
 import re
+import runpy
 import shlex
 import sys
 from pathlib import Path
@@ -68,6 +69,14 @@ def test_files_and_headings_named_exist(path):
             assert heading in [re.sub(r"[^\w\- ]", "", title).lower().replace(" ", "-") for title in titles], heading
     for target in re.findall(r"`((?:rlviz|small_models|notebooks|tests|\.ci)/[\w./]*)`", text):
         assert (ROOT / target).exists(), target
+
+
+def test_the_benchmark_that_the_readme_names_still_runs(capsys):
+    """On its case that needs no TRL: one pair of runs of one step."""
+    assert "tests/benchmarks/bench_trl.py" in README
+    runpy.run_path(str(ROOT / "tests" / "benchmarks" / "bench_trl.py"))["main"]("lookup", 1, 1)
+    said = capsys.readouterr().out
+    assert "median ratio by the processor" in said and "mean reward by step, ours and before" in said
 
 
 def test_the_pages_are_all_found_and_linked():

@@ -7,6 +7,7 @@ help comes at once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -18,18 +19,39 @@ from rlviz.cli import (
     course,
     diagnose,
     experiment,
-    explain,
-    export,
     family,
-    importing,
-    inspect,
+    interop,
     lab,
-    map as map_command,
+    map as regime_map,
+    pages,
     plot,
-    site,
     train,
 )
-from rlviz.cli.terminal import console, write_any_character
+from rlviz.cli.terminal import console, refusals, write_any_character
+
+COMMANDS: dict[
+    Callable[..., None], str
+] = {  # in the order of the help → what it writes, for where the system names no file
+    lab.lab: "the course",
+    pages.playground: "the playground",
+    train.train: "a file of the run",
+    family.algorithms: "the answer",
+    family.show: "the answer",
+    plot.plot: "the picture",
+    compare.compare: "a file of the run",
+    experiment.experiment: "the experiment",
+    regime_map.map_: "the map",
+    pages.inspect: "the page",
+    diagnose.diagnose: "a file of the run",
+    interop.export: "the export",
+    interop.explain: "the configuration",
+    interop.import_: "the imported run",
+    cost.cost: "a file of the run",
+    pages.site: "the site",
+    course.course: "the course",
+    course.predictions: "the page of predictions",
+    course.grade: "the grades",
+}
 
 app = typer.Typer(
     name="rlviz",
@@ -58,25 +80,9 @@ def _rlviz(
     pass
 
 
-app.command()(lab.lab)
-app.command()(lab.playground)
-app.command()(train.train)
-app.command()(family.algorithms)
-app.command()(family.show)
-app.command(context_settings=plot.OPTIONS_ARE_READ_LATER)(plot.plot)
-app.command()(compare.compare)
-app.command()(experiment.experiment)
-app.command(name="map")(map_command.map_)
-app.command()(inspect.inspect)
-app.command()(diagnose.diagnose)
-app.command()(export.export)
-app.command()(explain.explain)
-app.command(name="import")(importing.import_)
-app.command()(cost.cost)
-app.command()(site.site)
-app.command()(course.course)
-app.command()(course.predictions)
-app.command()(course.grade)
+for command, written in COMMANDS.items():
+    context = plot.OPTIONS_ARE_READ_LATER if command is plot.plot else None
+    app.command(command.__name__.strip("_"), context_settings=context)(refusals(written)(command))
 
 
 def main() -> None:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-import signal
-from contextlib import closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from rlviz.cli.options import (
     ChatTemplate,
@@ -24,22 +23,20 @@ from rlviz.cli.options import (
     TaskOrFile,
     options_of,
     refuse_beside,
-    with_kl,
     with_options,
+    without_usual_kl,
 )
-from rlviz.cli.terminal import Format, console, errors, exit_after, refusals, wide_console
+from rlviz.cli.terminal import Format, errors, exit_after, print_json, say, wide_console
 from rlviz.settings import RECORDS, RUN, PairSettings, TrainSettings
 
 if TYPE_CHECKING:
     from rlviz.study import Comparison, Contender
     from rlviz.study.comparison import Comparing
-    from rlviz.training.budget import RunProgress
 
 SET_BY_THE_COMPARISON = (RUN, RECORDS)  # panels of settings: how long a run is, its seed, when it is evaluated
 SAID_OF_FOLDERS = ("folders", "budget", "amount", "out", "output")
 
 
-@refusals()
 @with_options(settings=options_of(TrainSettings, PairSettings, without=SET_BY_THE_COMPARISON))
 def compare(
     context: typer.Context,
@@ -136,23 +133,18 @@ def compare(
         )
     if stopped := _train(comparing):
         done = sum(job.complete for job in comparing.all)
-        errors.print(
-            f"Stopped: {done} of {len(comparing.all)} runs are complete in {escape(str(comparing.folder))}. "
-            "The same command goes on.",
-            soft_wrap=True,
-        )
+        runs = f"{done} of {len(comparing.all)} runs are complete in {comparing.folder}"
+        say(f"Stopped: {runs}. The same command goes on.", errors)
         raise exit_after(stopped)
     _show(comparing.result(), comparing.folder, output)
 
 
 def _contender(name: str, settings: dict[str, Any], reference: str | None) -> Contender:
-    from rlviz.algorithms import GroupPolicyGradient, find_algorithm
+    from rlviz.algorithms import find_algorithm
     from rlviz.study import Contender
     from rlviz.training import default_settings
 
-    algorithm = find_algorithm(name)
-    if isinstance(algorithm, GroupPolicyGradient):
-        algorithm = with_kl(algorithm, None)
+    algorithm = without_usual_kl(find_algorithm(name))
     return Contender(algorithm.name, algorithm, default_settings(algorithm, **settings), reference)
 
 
@@ -181,33 +173,29 @@ def _train(comparing: Comparing) -> int | None:
     done = runs - len(comparing.missing)
     shown = errors.is_terminal and bool(comparing.missing)
     live = Live(bars, console=errors, transient=True) if shown else nullcontext()
-    stops = interrupt_is_a_wish() if comparing.here else stops_interrupt()  # a step of a worker is not cut in two
-    try:
-        with stops as asked, closing(comparing), live:
-            for now in comparing:
-                key = (now.contender, now.seed)
-                shares[key] = min(1.0, now.spent / now.amount)
-                if now.done:
-                    done += 1
-                    if key in rows:
-                        bars.remove_task(rows.pop(key))
-                    if not shown:
-                        errors.print(f"{_said(now)} ({done} of {runs} runs)", soft_wrap=True)
-                else:
-                    if key not in rows:
-                        rows[key] = bars.add_task(f"{escape(now.contender)}, seed {now.seed}", total=1.0, said="")
-                    accuracy = "" if now.accuracy is None else f"accuracy {now.accuracy:.2f}"
-                    bars.update(rows[key], completed=shares[key], said=accuracy)
-                bars.update(total, completed=sum(shares.values()), description=f"{done} of {runs} runs")
-                if asked:
-                    return None if done == runs else asked[0]
-    except KeyboardInterrupt as stop:
-        return int(stop.args[0]) if stop.args else int(signal.SIGINT)
-    return None
-
-
-def _said(now: RunProgress) -> str:
-    return f"{now.contender}, seed {now.seed}: held-out accuracy {now.accuracy:.3f}"
+    wish: AbstractContextManager[list[int]]
+    wish = interrupt_is_a_wish() if comparing.here else nullcontext([])  # a step of a worker is not cut in two
+    with stops_interrupt() as stopped, wish as asked, closing(comparing), live:
+        for now in comparing:
+            key = (now.contender, now.seed)
+            shares[key] = min(1.0, now.spent / now.amount)
+            if now.done:
+                done += 1
+                if key in rows:
+                    bars.remove_task(rows.pop(key))
+                if not shown:
+                    words = f"{now.contender}, seed {now.seed}: held-out accuracy {now.accuracy:.3f}"
+                    errors.print(f"{words} ({done} of {runs} runs)", soft_wrap=True)
+            else:
+                if key not in rows:
+                    rows[key] = bars.add_task(f"{escape(now.contender)}, seed {now.seed}", total=1.0, said="")
+                accuracy = "" if now.accuracy is None else f"accuracy {now.accuracy:.2f}"
+                bars.update(rows[key], completed=shares[key], said=accuracy)
+            bars.update(total, completed=sum(shares.values()), description=f"{done} of {runs} runs")
+            if asked:
+                break
+    signals = [*asked, *stopped]
+    return signals[0] if signals and done < runs else None
 
 
 def _show(comparison: Comparison, folder: Path | None, output: str) -> None:
@@ -215,13 +203,13 @@ def _show(comparison: Comparison, folder: Path | None, output: str) -> None:
     if picture is not None:
         _draw(comparison, picture)
     if output == "json":
-        typer.echo(json.dumps(_as_json(comparison, picture), indent=2))
+        print_json(_as_json(comparison, picture))
         return
     wide_console().print(_table(comparison))
     for sentence in comparison.verdict():
-        console.print(escape(sentence), soft_wrap=True)
+        say(sentence)
     if picture is not None:
-        console.print(f"Picture: {escape(str(picture))}", soft_wrap=True)
+        say(f"Picture: {picture}")
 
 
 def _spent(comparison: Comparison) -> str:
@@ -256,10 +244,10 @@ def _table(comparison: Comparison) -> Table:
     from rlviz.runs.comparison import BUDGET_WORDS
 
     title = f"Held-out accuracy on {comparison.task} after {_spent(comparison)}"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, collapse_padding=True)
     spent_too = [name for name in BUDGET_WORDS if name != comparison.budget]
-    for column in ("", "runs", "IQM", "95 % interval", "mean", "low–high", *spent_too):
-        table.add_column(column, justify="right" if column else "left", no_wrap=bool(column))
+    numbers = ("runs", "IQM", "95 % interval", "mean", "low–high", *spent_too)
+    columns = (Column(name, justify="right", no_wrap=True) for name in numbers)
+    table = Table("", *columns, title=title, title_justify="left", box=SIMPLE_HEAD, collapse_padding=True)
     for row in comparison.table().to_dict("records"):
         accuracies = (f"{row['iqm']:.3f}", _range(row["low"], row["high"]), f"{row['mean']:.3f}")
         table.add_row(

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from rlviz.cli.options import Device, PolicyName, TaskName
-from rlviz.cli.terminal import Format, console, refusals
+from rlviz.cli.terminal import Format, check_picture, console, print_json, say
 
 if TYPE_CHECKING:
     from rlviz.training.cost import Cost
-    from small_models.policies import Policy
-    from small_models.tasks import Task
 
 
 def cost(
@@ -35,56 +32,37 @@ def cost(
 
     On *chain* about fifteen seconds. Nothing is trained: the learning rate is next to 0.
     """
-    from rlviz.page.style import DESCRIPTION
-    from rlviz.training import find_task
-    from small_models.policies import load_policy
-
-    with refusals(), console.status("Measuring"):
-        if out is not None and out.suffix.lower() not in DESCRIPTION:  # before minutes of measuring
-            raise ValueError(f"out must end in {', '.join(DESCRIPTION)}; got {out.name}")
-        the_task = find_task(task)
-        loaded = load_policy(policy or the_task.name, device=device)
-        _models(loaded, the_task, num_prompts, group_size, updates, repeats, out, output)
-    if out is not None and output != "json":
-        console.print(f"Picture: {escape(str(out))}", soft_wrap=True)
-
-
-def _models(
-    policy: Policy,
-    task: Task,
-    num_prompts: int,
-    group_size: int,
-    updates: int,
-    repeats: int,
-    out: Path | None,
-    output: str,
-) -> None:
-    from dataclasses import asdict
-
     from rlviz.page.style import save_figure
     from rlviz.runs.cost import ALT, plot_costs
+    from rlviz.training import find_task
     from rlviz.training.cost import cost_table, model_costs
+    from small_models.policies import load_policy
 
-    costs = model_costs(
-        policy,
-        task,
-        num_prompts=num_prompts,
-        group_size=group_size,
-        updates_per_rollout=updates,
-        repeats=repeats,
-    )
-    sums = cost_table(costs)
-    if out is not None:
-        save_figure(plot_costs(sums), out, description=ALT)
-    ratios = list(sums["bytes_to_grpo"])
+    with console.status("Measuring"):
+        if out is not None:
+            check_picture(out)
+        the_task = find_task(task)
+        loaded = load_policy(policy or the_task.name, device=device)
+        costs = model_costs(
+            loaded,
+            the_task,
+            num_prompts=num_prompts,
+            group_size=group_size,
+            updates_per_rollout=updates,
+            repeats=repeats,
+        )
+        sums = cost_table(costs)
+        if out is not None:
+            save_figure(plot_costs(sums), out, description=ALT)
     if output == "json":
         totals = sums[["bytes", "bytes_to_grpo"]].to_dict("records")
-        typer.echo(json.dumps([asdict(cost) | row for cost, row in zip(costs, totals, strict=True)], indent=2))
+        print_json([asdict(cost) | row for cost, row in zip(costs, totals, strict=True)])
         return
     tokens = f"{costs[0].responses} responses of together {costs[0].tokens:,} tokens a step, padding included"
-    said = f"{escape(policy.source)}, {policy.num_parameters:,} parameters on {policy.device.type}: {tokens}"
-    console.print(said, soft_wrap=True)
-    _print_models(costs, ratios)
+    say(f"{loaded.source}, {loaded.num_parameters:,} parameters on {loaded.device.type}: {tokens}")
+    _print_models(costs, list(sums["bytes_to_grpo"]))
+    if out is not None:
+        say(f"Picture: {out}")
 
 
 def _print_models(costs: Sequence[Cost], ratios: Sequence[float]) -> None:
@@ -129,10 +107,9 @@ def _print_models(costs: Sequence[Cost], ratios: Sequence[float]) -> None:
 
 
 def _print_table(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    table = Table(title=title, title_justify="left")
-    for column in columns:
-        words = column in ("model", "first in", "setting")
-        table.add_column(column, justify="left" if words else "right", no_wrap=not words)
+    words = ("model", "first in", "setting")
+    heads = (Column(name) if name in words else Column(name, justify="right", no_wrap=True) for name in columns)
+    table = Table(*heads, title=title, title_justify="left")
     for row in rows:
         table.add_row(*row)
     console.print(table)

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 import typer
 from rich.markup import escape
 
-from rlviz.cli.lab import copy, course_source
-from rlviz.cli.terminal import console, errors, plain, refusals
+from rlviz.cli.lab import copy, course_source, say_what_was_kept
+from rlviz.cli.terminal import console, errors, plain, say
 
 
 def course(
@@ -23,13 +23,11 @@ def course(
     out: Annotated[Path, typer.Option(help="Folder to write; what you changed in it is left alone.")],
 ) -> None:
     """Write an edition of the course's notebooks into a folder."""
-    with refusals("the course"):
-        from rlviz.lessons.editions import files
+    from rlviz.lessons.editions import files
 
-        report = copy(files(edition, course_source()), out)
-        console.print(f"{len(report.written)} files written to {escape(str(out))}", soft_wrap=True)
-        if report.kept:
-            console.print(f"Left alone, because you changed them: {', '.join(report.kept)}", soft_wrap=True)
+    report = copy(files(edition, course_source()), out)
+    say(f"{len(report.written)} files written to {out}")
+    say_what_was_kept(report)
 
 
 def predictions(
@@ -38,20 +36,19 @@ def predictions(
     out: Annotated[Path, typer.Option(help="Picture to write: PNG, SVG or PDF.")] = Path("room.png"),
 ) -> None:
     """Draw what a room predicted: a histogram for each question, and the result as a line."""
-    with refusals("the page of predictions"):
-        import warnings
+    import warnings
 
-        from rlviz.lessons.predictions import room
+    from rlviz.lessons.predictions import room
 
-        if out.suffix not in (".png", ".svg", ".pdf"):
-            raise ValueError(f"--out must end in .png, .svg or .pdf; got {out}")
-        with warnings.catch_warnings(record=True) as told:
-            warnings.simplefilter("always")
-            figure = room(folder, lesson)
-        for warning in told:
-            console.print(escape(str(warning.message)), soft_wrap=True)
-        figure.savefig(out)
-        console.print(escape(str(out)), soft_wrap=True)
+    if out.suffix not in (".png", ".svg", ".pdf"):
+        raise ValueError(f"--out must end in .png, .svg or .pdf; got {out}")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        figure = room(folder, lesson)
+    for warning in told:
+        say(str(warning.message))
+    figure.savefig(out)
+    say(str(out))
 
 
 def grade(
@@ -69,20 +66,19 @@ def grade(
     Grading runs students' code on your machine and is no sandbox: a submission can read, change and delete your files, and use
     the network.
     """
-    with refusals("the grades"):
-        from rlviz.lessons.grading import NO_WALL, grades, page, table
-        from rlviz.training.files import write_text
+    from rlviz.lessons.grading import NO_WALL, grades, page, table
+    from rlviz.training.files import write_text
 
-        if out.suffix != ".csv" or out.is_dir():
-            raise ValueError(f"--out must be a file that ends in .csv; got {out}")
-        if not out.parent.is_dir():
-            raise ValueError(f"--out must lie in a folder that exists; {out.parent} is none")
-        errors.print(escape(NO_WALL))
-        done = []
-        for one in grades(folder, lessons or course_source(), limit=limit, memory=memory):
-            said = f"{one.student} {one.lesson}: {len(one.passed)} of {one.asked} checks passed"
-            console.print(plain(f"{said} ({one.error})" if one.error else said), soft_wrap=True)
-            done.append(one)
-        write_text(out, table(done))
-        write_text(out.with_suffix(".html"), page(done))
-        console.print(f"{escape(str(out))} and {escape(out.with_suffix('.html').name)}", soft_wrap=True)
+    if out.suffix != ".csv" or out.is_dir():
+        raise ValueError(f"--out must be a file that ends in .csv; got {out}")
+    if not out.parent.is_dir():
+        raise ValueError(f"--out must lie in a folder that exists; {out.parent} is none")
+    errors.print(escape(NO_WALL))
+    done = []
+    for one in grades(folder, lessons or course_source(), limit=limit, memory=memory):
+        said = f"{one.student} {one.lesson}: {len(one.passed)} of {one.asked} checks passed"
+        console.print(plain(f"{said} ({one.error})" if one.error else said), soft_wrap=True)
+        done.append(one)
+    write_text(out, table(done))
+    write_text(out.with_suffix(".html"), page(done))
+    say(f"{out} and {out.with_suffix('.html').name}")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 from rich.padding import Padding
 
-from rlviz.cli.terminal import console, plain, refusals
+from rlviz.cli.terminal import TextFormat, console, plain, print_json, say_written
 
 if TYPE_CHECKING:
     from rlviz.runs.diagnosis import Diagnosis
@@ -28,7 +26,7 @@ def diagnose(
     out: Annotated[
         Path | None, typer.Option(help="Page to write with it, FILE.html: findings, curves, tokens.")
     ] = None,
-    output: Annotated[Literal["text", "json"], typer.Option("--format", help="For people, or for programs.")] = "text",
+    output: TextFormat = "text",
 ) -> None:
     """Say what is unusual in a run, what it usually means, which setting to try, and which lesson explains it.
 
@@ -40,22 +38,22 @@ def diagnose(
     from rlviz.runs.logs import is_own
     from rlviz.runs.report import save_report
 
-    with refusals():
-        folders = runs_in(run) if is_own(run) else [run]
-        if not folders:
-            raise ValueError(f"{run} holds a comparison of which no run has a step yet")
-        diagnoses = {folder: diagnosis_of(folder) for folder in folders}
-        file = None if out is None else save_report(run, out)
+    folders = runs_in(run) if is_own(run) else [run]
+    if not folders:
+        raise ValueError(f"{run} holds a comparison of which no run has a step yet")
+    diagnoses = {folder: diagnosis_of(folder) for folder in folders}
+    file = None if out is None else save_report(run, out)
     if output == "json":
         rows = [{**row, "run": str(folder)} for folder, diagnosis in diagnoses.items() for row in diagnosis.as_json()]
-        typer.echo(json.dumps(rows, indent=2))
+        print_json(rows)
         return
     for place, diagnosis in enumerate(diagnoses.values()):
         if place:
             console.print()
         _print(diagnosis)
     if file is not None:
-        console.print(f"\nWritten, {round(file.stat().st_size / 1000)} kB: open {escape(str(file))}", soft_wrap=True)
+        console.print()
+        say_written(file)
 
 
 def _print(diagnosis: Diagnosis) -> None:

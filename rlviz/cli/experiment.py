@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from rlviz.cli.options import On
-from rlviz.cli.terminal import console, exit_after, refusals, run_under_a_bar
+from rlviz.cli.terminal import console, run_under_a_bar, say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,24 +38,19 @@ def experiment(
     from rlviz.study import claims
 
     if listed:
-        table = Table()
-        for column in ("name", "claim", "seconds a seed"):
-            table.add_column(column, no_wrap=column == "name")
+        table = Table(Column("name", no_wrap=True), "claim", "seconds a seed")
         for each in claims.CLAIMS:
             table.add_row(each.name, escape(each.claim), f"{each.seconds:.0f}")
         console.print(table)
         return
-    with refusals("the experiment"):
-        if every == (name is not None):
-            raise ValueError("give the name of one experiment, or --all; `rlviz experiment --list` lists them")
-        chosen = claims.CLAIMS if every else (claims.find_claim(name or ""),)
-        stopped = _run(chosen, range(seeds), out, jobs, every, on)
-    if stopped:
-        raise exit_after(stopped)
+    if every == (name is not None):
+        raise ValueError("give the name of one experiment, or --all; `rlviz experiment --list` lists them")
+    chosen = claims.CLAIMS if every else (claims.find_claim(name or ""),)
+    _run(chosen, range(seeds), out, jobs, every, on)
 
 
-def _run(chosen: Sequence[Claim], seeds: range, out: Path, jobs: int | None, every: bool, on: str) -> int | None:
-    """Run, judge and draw; return the number of the signal that stopped it."""
+def _run(chosen: Sequence[Claim], seeds: range, out: Path, jobs: int | None, every: bool, on: str) -> None:
+    """Run, judge and draw."""
     import os
 
     from rlviz.parallel import elsewhere
@@ -70,7 +65,7 @@ def _run(chosen: Sequence[Claim], seeds: range, out: Path, jobs: int | None, eve
     def conclude(name: str) -> None:
         verdicts[name] = _conclude(known[name], trials.frame(known[name]), out)
         console.print(f"[bold]{name}[/]: [bold]{verdicts[name]}[/]", soft_wrap=True)
-        console.print(escape(verdicts[name].says), soft_wrap=True)
+        say(verdicts[name].says)
 
     def said(step: tuple[str, int]) -> str:
         name, seed = step
@@ -82,8 +77,7 @@ def _run(chosen: Sequence[Claim], seeds: range, out: Path, jobs: int | None, eve
     for name in known:
         if not missing[name]:
             conclude(name)
-    if stopped := run_under_a_bar(trials, "trials", said):
-        return stopped
+    run_under_a_bar(trials, "trials", said)
     written, table = out / f"{chosen[0].name}.png", out / "verdicts.md"
     if every or table.is_file():
         others = [each for each in CLAIMS if each.name not in verdicts]
@@ -94,8 +88,7 @@ def _run(chosen: Sequence[Claim], seeds: range, out: Path, jobs: int | None, eve
             listed = [(each, verdicts.get(each.name) or each.judge(kept[each.name])) for each in CLAIMS]
             write_text(table, verdict_table(listed, len(seeds)))
             written = table
-    console.print(f"Written: {escape(str(written))}", soft_wrap=True)
-    return None
+    say(f"Written: {written}")
 
 
 def _kept(claim: Claim, seeds: range, out: Path) -> pd.DataFrame | None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
-from rlviz.cli.terminal import Format, console, plain, refusals, wide_console
+from rlviz.cli.terminal import Format, console, plain, print_json, wide_console
 
 if TYPE_CHECKING:
     from rlviz.algorithms.formulas import Formulas
@@ -39,12 +38,12 @@ def algorithms(
             }
             for algorithm in listed
         ]
-        typer.echo(json.dumps(rows, indent=2))
+        print_json(rows)
         return
     who = "Relatives" if relatives else "The family"
-    table = Table(title=f"{who}: GRPO, and what each other one has in place of its pieces", title_justify="left")
-    for column in ("name", "slot", "piece"):
-        table.add_column(column, no_wrap=column != "piece")
+    columns = Column("name", no_wrap=True), Column("slot", no_wrap=True), "piece"
+    title = f"{who}: GRPO, and what each other one has in place of its pieces"
+    table = Table(*columns, title=title, title_justify="left")
     for algorithm in (GRPO, *(a for a in listed if a is not GRPO)):
         sampling = any(piece is not None for piece in algorithm.slots().values())
         differing = {slot: new for slot, (_, new) in changes(GRPO, algorithm).items() if sampling} or GRPO.slots()
@@ -83,9 +82,8 @@ def show(
     from rlviz.algorithms import differences, find_algorithm
     from rlviz.algorithms.listing import show as listing_of
 
-    with refusals():
-        algorithm, other = find_algorithm(name), None if against is None else find_algorithm(against)
-        page = listing_of(algorithm, against=other)
+    algorithm, other = find_algorithm(name), None if against is None else find_algorithm(against)
+    page = listing_of(algorithm, against=other)
     rows = [] if other is None else differences(other, algorithm)
     if output == "json":
         told = {
@@ -95,17 +93,14 @@ def show(
             "page": str(page),
         }
         compared = {} if other is None else {"against": other.name, "differences": [asdict(row) for row in rows]}
-        typer.echo(json.dumps(told | compared, indent=2))
+        print_json(told | compared)
         return
     if other is not None and not rows:
         console.print(f"{algorithm.name} and {other.name} do not differ.", markup=False)
         return
     if other is not None:
-        table = Table(
-            title=f"From {other.name} to {algorithm.name}", title_justify="left", show_lines=console.is_terminal
-        )
-        for column in ("slot", other.name, algorithm.name, "why"):
-            table.add_column(column)
+        columns, title = ("slot", other.name, algorithm.name, "why"), f"From {other.name} to {algorithm.name}"
+        table = Table(*columns, title=title, title_justify="left", show_lines=console.is_terminal)
         for row in rows:
             table.add_row(f"[bold]{row.slot}[/]", *(escape(text) for text in (row.before, row.after, row.why)))
         wide_console().print(table)
@@ -121,9 +116,8 @@ def show(
 
 def _as_table(formulas: Formulas) -> Table:
     """Return formulas as a table; what differs between two algorithms is bold, and in «…»."""
-    table = Table(title="As mathematics: «…» is what differs", title_justify="left")
-    for column in ("slot", "algorithm", "formula"):
-        table.add_column(column, no_wrap=column != "formula")
+    columns = Column("slot", no_wrap=True), Column("algorithm", no_wrap=True), "formula"
+    table = Table(*columns, title="As mathematics: «…» is what differs", title_justify="left")
     for slot, name, row in formulas.lines():
         if slot:
             table.add_section()

@@ -1,4 +1,4 @@
-"""`rlviz lab` and `rlviz playground`: the course in JupyterLab, and the playground as a page."""
+"""`rlviz lab`: the course, copied into a folder of one's own and opened in JupyterLab."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ import json
 import os
 import subprocess
 import sys
-import webbrowser
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.markup import escape
 
-from rlviz.cli.terminal import console, refusals
+from rlviz.cli.terminal import console, say
 
 FIRST = "00_start_here.ipynb"
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -46,40 +44,15 @@ def lab(
     ] = "student",
 ) -> None:
     """Open the course in JupyterLab, on this machine only (loopback, token on)."""
-    with refusals("the course"):
-        folder = (directory or Path("rlviz-course")).resolve()
-        report = copy_course(folder, edition)
-        console.print(f"{len(report.written)} files copied to {escape(str(folder))}", soft_wrap=True)
-        console.print("Answers and solutions are in its folder solutions/.")
-        if report.removed:
-            console.print(f"{len(report.removed)} files of an older course removed; nobody had changed them")
-        if report.kept:
-            console.print(f"Left alone, because you changed them: {', '.join(report.kept)}", soft_wrap=True)
-        fold_sidebar(folder / _WORKSPACES)
-        code = serve(lab_command(folder, port=port, browser=browser))
-    raise typer.Exit(code)
-
-
-def playground(
-    out: Annotated[Path, typer.Option(help="The page: one file, to open, to send or to put on any server.")] = Path(
-        "rlviz-playground.html"
-    ),
-    tables: Annotated[
-        bool, typer.Option("--tables", help="Instead of a language model, 16 tables of logits: a run in seconds.")
-    ] = False,
-    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open it in a browser.")] = True,
-) -> None:
-    """Write a page in which a small language model trains, and open it; it needs no kernel, no server and no network."""
-    from rlviz.runs.playground import page_of_tables, whole_page
-    from rlviz.training.files import write_text
-
-    with refusals("the playground"):
-        if out.suffix != ".html":
-            raise ValueError(f"--out must end in .html; got {out.name}")
-        write_text(out, page_of_tables() if tables else whole_page())
-        console.print(f"written to {escape(str(out))}", soft_wrap=True)
-        if browser and not webbrowser.open(out.resolve().as_uri()):
-            console.print("No browser could be opened here; open that file in one.")
+    folder = (directory or Path("rlviz-course")).resolve()
+    report = copy_course(folder, edition)
+    say(f"{len(report.written)} files copied to {folder}")
+    console.print("Answers and solutions are in its folder solutions/.")
+    if report.removed:
+        console.print(f"{len(report.removed)} files of an older course removed; nobody had changed them")
+    say_what_was_kept(report)
+    fold_sidebar(folder / _WORKSPACES)
+    raise typer.Exit(serve(lab_command(folder, port=port, browser=browser)))
 
 
 @dataclass(frozen=True)
@@ -89,6 +62,12 @@ class CopyReport:
     written: list[str]
     kept: list[str]
     removed: list[str] = field(default_factory=list)
+
+
+def say_what_was_kept(report: CopyReport) -> None:
+    """Name the files that a copy left alone."""
+    if report.kept:
+        say(f"Left alone, because you changed them: {', '.join(report.kept)}")
 
 
 def course_source() -> Path:

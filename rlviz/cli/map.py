@@ -6,19 +6,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 
-from rlviz.cli.options import On, flag, options_of, with_options
-from rlviz.cli.terminal import console, exit_after, refusals, run_under_a_bar
+from rlviz.cli.options import On, Reader, flag, options_of, with_options
+from rlviz.cli.terminal import check_picture, run_under_a_bar, say
 from rlviz.study.regime import AXES, POLICY_AXES, MapSettings, Measure, Regime, regime_of
 
 if TYPE_CHECKING:
     from rlviz.algorithms import GroupPolicyGradient
 
+
+def _numbers(text: str) -> list[float]:
+    return [float(number) for number in text.split(",")]
+
+
+def _size(text: str) -> tuple[int, int]:
+    columns, _, rows = text.lower().partition("x")
+    if not (columns.isdecimal() and rows.isdecimal()):
+        raise ValueError
+    return int(columns), int(rows)
+
+
+NUMBERS = Reader(_numbers, "<text>", "numbers with commas between them")
+SIZE = Reader(_size, "<text>", "columns x rows, such as 12x12")
 NAMES = f"{', '.join(AXES)}; with --policy {', '.join(POLICY_AXES)}"
 
 
-@refusals("the map")
 @with_options(regime=options_of(Regime), settings=options_of(MapSettings))
 def map_(
     regime: dict[str, Any],
@@ -77,9 +89,9 @@ def map_(
         other,
         x=_name(x),
         y=_name(y),
-        x_values=_numbers("--x-values", x_values),
-        y_values=_numbers("--y-values", y_values),
-        cells=_cells(cells),
+        x_values=None if x_values is None else NUMBERS.value("x_values", x_values),
+        y_values=None if y_values is None else NUMBERS.value("y_values", y_values),
+        cells=None if cells is None else SIZE.value("cells", cells),
         measure=measure,
         regime=regime_of(regime),
         settings=MapSettings(**settings) if policy is None else MapSettings.for_policy(**settings),
@@ -87,8 +99,7 @@ def map_(
         jobs=jobs or (None if elsewhere(on) else os.cpu_count()),
         on=on,
     )
-    if stopped := run_under_a_bar(making, "cells", lambda _: f"{len(making.done)} of {len(making.all)} cells"):
-        raise exit_after(stopped)
+    run_under_a_bar(making, "cells", lambda _: f"{len(making.done)} of {len(making.all)} cells")
     _draw(kept, measure, out)
 
 
@@ -116,33 +127,10 @@ def _name(axis: str) -> str:
 
 def _check(out: Path, regime: dict[str, Any], axes: tuple[str, str]) -> None:
     """Raise ValueError, before minutes of work, for a file that cannot be drawn into and for a setting that is an axis."""
-    from rlviz.page.style import DESCRIPTION
-
-    if out.suffix.lower() not in (*DESCRIPTION, ".html"):
-        raise ValueError(f"out must end in {', '.join(DESCRIPTION)} or .html; got {out.name}")
+    check_picture(out, ".html")
     for axis in axes:
         if _name(axis) in regime:
             raise ValueError(f"{flag(_name(axis))} cannot be given with an axis of that name")
-
-
-def _cells(text: str | None) -> tuple[int, int] | None:
-    """Return columns and rows that were given as 12x12."""
-    if text is None:
-        return None
-    columns, _, rows = text.lower().partition("x")
-    if not (columns.isdecimal() and rows.isdecimal()):
-        raise ValueError(f"--cells must be columns x rows, such as 12x12; got {text!r}")
-    return int(columns), int(rows)
-
-
-def _numbers(option: str, text: str | None) -> list[float] | None:
-    """Return numbers that were given with commas between them."""
-    if text is None:
-        return None
-    try:
-        return [float(number) for number in text.split(",")]
-    except ValueError:
-        raise ValueError(f"{option} must be numbers with commas between them; got {text!r}") from None
 
 
 def _algorithms(name: str, against: str, only: str | None) -> tuple[GroupPolicyGradient, GroupPolicyGradient]:
@@ -173,6 +161,6 @@ def _draw(kept: Path, measure: Measure, out: Path) -> None:
         write_text(out, page(f"rlviz: {' − '.join(found.names)}", explorer.html()))
     else:
         save_figure(picture.figure, out, description=words)
-    console.print(f"{escape(str(out))}: {escape(words)}", soft_wrap=True)
+    say(f"{out}: {words}")
     call = f"explore_map({str(kept)!r}, measure={measure!r})"
-    console.print(f"Numbers: {escape(str(out.with_suffix('.csv')))}. A cell's runs: {escape(call)}", soft_wrap=True)
+    say(f"Numbers: {out.with_suffix('.csv')}. A cell's runs: {call}")

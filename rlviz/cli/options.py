@@ -20,7 +20,7 @@ from small_models.checks import shown
 from small_models.tasks import TASKS
 
 if TYPE_CHECKING:
-    from rlviz.algorithms import GroupPolicyGradient
+    from rlviz.algorithms import Algorithm
 
 SHIPPED = ", ".join(task.name for task in TASKS)
 TaskName = Annotated[str, typer.Option(help=f"Task: {SHIPPED}.", rich_help_panel=RUN)]
@@ -86,6 +86,15 @@ class Reader(NamedTuple):
     metavar: str
     words: str
 
+    def value(self, name: str, text: str) -> Any:
+        """Return what the text stands for. Raises ValueError, with name and text, where it stands for nothing."""
+        try:
+            return self.read(text)
+        except ValueError:
+            if not self.words:
+                raise
+            raise ValueError(f"{flag(name)} must be {self.words}; got {shown(text)}") from None
+
 
 PLAIN = {
     int: Reader(int, "<int>", "a whole number"),
@@ -110,15 +119,6 @@ class Option(NamedTuple):
     help: str
     panel: str | None = None
 
-    def value(self, name: str, text: str) -> Any:
-        """Return what the text stands for. Raises ValueError, with name and text, where it stands for nothing."""
-        try:
-            return self.reader.read(text)
-        except ValueError:
-            if not self.reader.words:
-                raise
-            raise ValueError(f"{flag(name)} must be {self.reader.words}; got {shown(text)}") from None
-
     def parameter(self, name: str) -> inspect.Parameter:
         """Return the option as a parameter of a command: a text, or None where it is not given."""
         told = typer.Option(help=self.help, metavar=self.reader.metavar, rich_help_panel=self.panel, show_default=False)
@@ -139,7 +139,7 @@ def with_options(**groups: Mapping[str, Option]) -> Callable[[Callable[..., None
             for group, options in groups.items():
                 texts = {name: given.pop(name) for name in options}
                 given[group] = {
-                    name: options[name].value(name, text) for name, text in texts.items() if text is not None
+                    name: options[name].reader.value(name, text) for name, text in texts.items() if text is not None
                 }
             command(**given)
 
@@ -173,15 +173,22 @@ def refuse_beside(context: typer.Context, what: str, taken: Collection[str]) -> 
             raise ValueError(f"{flag(name)} cannot be given with {what}")
 
 
-def with_kl(algorithm: GroupPolicyGradient, beta: float | None) -> GroupPolicyGradient:
-    """Return an algorithm of groups with a KL term of this weight, 0 for none, of its own kind or else of GRPO's.
-
-    None: a KL term that is GRPO's is left out, since the runs of this size need none; one that makes a relative what it is stays.
-    """
-    from rlviz.algorithms import GRPO
+def with_kl(algorithm: Any, beta: float) -> Any:
+    """Return an algorithm with a KL term of this weight, 0 for none: of its own kind, or of GRPO's where it has none."""
+    from rlviz.algorithms import PolicyGradient
     from rlviz.pieces.kl import KLInLoss
 
-    usual = algorithm.kl in (None, GRPO.kl)
-    if beta:
-        return replace(algorithm, kl=KLInLoss(beta=beta)) if usual else algorithm.with_parameters(beta=beta)
-    return replace(algorithm, kl=None) if usual or beta == 0 else algorithm
+    if beta == 0 and isinstance(algorithm, PolicyGradient):
+        return algorithm.without_kl()
+    if isinstance(algorithm, PolicyGradient) and algorithm.kl is None:
+        return replace(algorithm, kl=KLInLoss(beta=beta))
+    return algorithm.with_parameters(beta=beta)
+
+
+def without_usual_kl(algorithm: Algorithm) -> Algorithm:
+    """Return an algorithm without a KL term that is GRPO's, since runs of this size need none; another kind stays."""
+    from rlviz.algorithms import GRPO, GroupPolicyGradient
+
+    return (
+        algorithm.without_kl() if isinstance(algorithm, GroupPolicyGradient) and algorithm.kl == GRPO.kl else algorithm
+    )

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from rlviz.cli.options import PLAIN, Option, Reader, reader_of, with_options
-from rlviz.cli.terminal import console, refusals
+from rlviz.cli.terminal import check_picture, say
 from rlviz.pictures.catalogue import EXPLORERS, find_explorer
 
 if TYPE_CHECKING:
@@ -31,8 +30,7 @@ def plot(
     if name in HELP:
         typer.echo(context.get_help())
         return
-    with refusals("the picture"):
-        command = command_of(name)
+    command = command_of(name)
     with command.make_context(f"{context.command_path} {name}", context.args, help_option_names=HELP) as picture:
         command.invoke(picture)
 
@@ -49,7 +47,6 @@ def command_of(name: str) -> Any:
 
     idea = find_explorer(name).idea
 
-    @refusals("the picture")
     @with_options(arguments=arguments_of(idea))
     def draw(
         arguments: dict[str, Any],
@@ -59,19 +56,18 @@ def command_of(name: str) -> Any:
             typer.Option("--small-multiples", help="Several settings below each other, as the course prints them."),
         ] = False,
     ) -> None:
-        if out.suffix.lower() == ".html":
-            if small_multiples:
-                raise ValueError(f"out must end in {', '.join(DESCRIPTION)} with --small-multiples; got {out.name}")
+        check_picture(out, ".html")
+        if out.suffix.lower() != ".html":
+            figure, words = on_paper(idea, arguments, several=small_multiples)
+            save_figure(figure, out, description=words)
+        elif small_multiples:
+            raise ValueError(f"out must end in {', '.join(DESCRIPTION)} with --small-multiples; got {out.name}")
+        else:
             explorer = find_explorer(name)(**arguments)
+            words = explorer.caption
             out.parent.mkdir(parents=True, exist_ok=True)
             write_text(out, page(f"rlviz: {name}", explorer.html()))
-            console.print(f"{escape(str(out))}: {escape(explorer.caption)}", soft_wrap=True)
-            return
-        if out.suffix.lower() not in DESCRIPTION:
-            raise ValueError(f"out must end in {', '.join(DESCRIPTION)} or .html; got {out.name}")
-        figure, words = on_paper(idea, arguments, several=small_multiples)
-        save_figure(figure, out, description=words)
-        console.print(f"{escape(str(out))}: {escape(words)}", soft_wrap=True)
+        say(f"{out}: {words}")
 
     about = f"{idea.picture.title} {idea.picture.alt}"
     app = typer.Typer(add_completion=False, rich_markup_mode="markdown")

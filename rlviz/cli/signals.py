@@ -45,16 +45,15 @@ def interrupt_is_a_wish() -> Iterator[list[int]]:
 
 
 @contextmanager
-def stops_interrupt() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP raise KeyboardInterrupt too, with the signal's number as its argument."""
+def stops_interrupt() -> Iterator[list[int]]:
+    """Let Ctrl-C, SIGTERM and SIGHUP end the block at once; the signal stands in a list then."""
+    stopped: list[int] = []
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt(number)
 
     with _stops_call(interrupt):
-        yield
-
-
-def exit_code(number: int) -> int:
-    """Return the exit code of a process that this signal ended, as shells say it: 130 for Ctrl-C."""
-    return 128 + number
+        try:
+            yield stopped
+        except KeyboardInterrupt as stop:
+            stopped.append(int(stop.args[0]) if stop.args else int(signal.SIGINT))

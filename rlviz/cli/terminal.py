@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
@@ -29,7 +32,7 @@ def write_any_character() -> None:
 
 
 @contextmanager
-def refusals(written: str = "a file of the run") -> Iterator[None]:
+def refusals(written: str) -> Iterator[None]:
     """Turn a refused value or file into one sentence and exit code 2. written: what to name where the system names no file."""
     try:
         yield
@@ -53,7 +56,42 @@ def plain(text: str) -> str:
     return escape("".join(character if character.isprintable() else "�" for character in text))
 
 
-Format = Annotated[Literal["table", "json"], typer.Option("--format", help="For people, or for programs.")]
+def say(words: str, to: Console = console) -> None:
+    """Print a sentence, whatever stands in it, as one line that the terminal may wrap."""
+    to.print(escape(words), soft_wrap=True)
+
+
+def say_written(page: Path) -> None:
+    """Say that a page is written, and how large it is."""
+    say(f"Written, {round(page.stat().st_size / 1000)} kB: open {page}")
+
+
+def print_json(answer: object) -> None:
+    """Print what a command answers to programs."""
+    typer.echo(json.dumps(answer, indent=2))
+
+
+@contextmanager
+def notes() -> Iterator[None]:
+    """Print on stderr, at the end, what was warned of meanwhile."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for warning in said:
+        errors.print(f"[bold]Note:[/] {escape(str(warning.message))}", soft_wrap=True)
+
+
+def check_picture(out: Path, *others: str) -> None:
+    """Raise ValueError, before minutes of work, for a file whose ending is no picture's and none of the others."""
+    from rlviz.page.style import DESCRIPTION
+
+    if out.suffix.lower() not in (*DESCRIPTION, *others):
+        raise ValueError(f"out must end in {' or '.join([', '.join(DESCRIPTION), *others])}; got {out.name}")
+
+
+FORMAT = typer.Option("--format", help="For people, or for programs.")
+Format = Annotated[Literal["table", "json"], FORMAT]
+TextFormat = Annotated[Literal["text", "json"], FORMAT]
 
 
 def wide_console() -> Console:
@@ -61,12 +99,11 @@ def wide_console() -> Console:
     return console if console.is_terminal else Console(highlight=False, width=1000)
 
 
-def run_under_a_bar(running: Running[Any, R], what: str, said: Callable[[R], str]) -> int | None:
-    """Do what is left of a study under a bar of the time left; return the number of the signal that stopped it.
+def run_under_a_bar(running: Running[Any, R], what: str, said: Callable[[R], str]) -> None:
+    """Do what is left of a study under a bar of the time left. Raises typer.Exit where a signal stops it.
 
     said: what stands beside the bar after each step, of which it is told.
     """
-    import signal
     from contextlib import closing
 
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -76,19 +113,15 @@ def run_under_a_bar(running: Running[Any, R], what: str, said: Callable[[R], str
     words, left = TextColumn("{task.description}"), TextColumn("left")
     columns = (words, BarColumn(), TimeElapsedColumn(), left, TimeRemainingColumn())
     progress = Progress(*columns, console=console, speed_estimate_period=600)
-    with progress, stops_interrupt(), closing(running):
+    with stops_interrupt() as stopped, progress, closing(running):
         bar = progress.add_task(what, total=1000, completed=round(1000 * running.share))
-        try:
-            for step in running:
-                progress.update(bar, completed=1000 * running.share, description=said(step))
-        except KeyboardInterrupt as stop:
-            console.print(f"Stopped. The {what} that are done are kept; the same command goes on.")
-            return int(stop.args[0]) if stop.args else int(signal.SIGINT)
-    return None
+        for step in running:
+            progress.update(bar, completed=1000 * running.share, description=said(step))
+    if stopped:
+        console.print(f"Stopped. The {what} that are done are kept; the same command goes on.")
+        raise exit_after(stopped[0])
 
 
 def exit_after(number: int) -> typer.Exit:
-    """Return what ends a command that this signal stopped, with the exit code by which shells say so."""
-    from rlviz.cli.signals import exit_code
-
-    return typer.Exit(exit_code(number))
+    """Return what ends a command that this signal stopped, with the exit code by which shells say so: 130 for Ctrl-C."""
+    return typer.Exit(128 + number)

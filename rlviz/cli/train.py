@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from rlviz.cli.options import (
     ChatTemplate,
@@ -25,8 +24,9 @@ from rlviz.cli.options import (
     refuse_beside,
     with_kl,
     with_options,
+    without_usual_kl,
 )
-from rlviz.cli.terminal import console, errors, exit_after, refusals
+from rlviz.cli.terminal import console, exit_after, notes, say
 from rlviz.imports import import_for_good
 from rlviz.settings import (
     REWARDS,
@@ -78,16 +78,11 @@ class Changes:
 
     def of(self, algorithm: Algorithm) -> Algorithm:
         """Return the algorithm with these changes."""
-        from rlviz.algorithms import GRPO_PROCESS, GroupPolicyGradient, PolicyGradient
+        from rlviz.algorithms import GRPO_PROCESS, GroupPolicyGradient
 
         widths = {"eps_low": self.eps_low, "eps_high": self.eps_high, "max_rounds": self.max_rounds}
         algorithm = algorithm.with_parameters(**{name: value for name, value in widths.items() if value is not None})
-        if isinstance(algorithm, GroupPolicyGradient):
-            algorithm = with_kl(algorithm, self.beta)
-        elif self.beta == 0 and isinstance(algorithm, PolicyGradient):
-            algorithm = algorithm.without_kl()
-        elif self.beta is not None:
-            algorithm = algorithm.with_parameters(beta=self.beta)
+        algorithm = without_usual_kl(algorithm) if self.beta is None else with_kl(algorithm, self.beta)
         if self.supervision == "outcome":
             return algorithm
         if not isinstance(algorithm, GroupPolicyGradient):
@@ -163,7 +158,6 @@ class Names(NamedTuple):
     device: str
 
 
-@refusals()
 @with_options(
     settings=options_of(TrainSettings, PairSettings), changes=options_of(Changes), judging=options_of(Judging)
 )
@@ -212,8 +206,7 @@ def train(
     _show_beginning(run)
     stopped = _train(run)
     if stopped:
-        words = f"Stopped after step {run.step}. Go on with: rlviz train --resume {_folder(run)}"
-        console.print(words, soft_wrap=True, markup=False)
+        say(f"Stopped after step {run.step}. Go on with: rlviz train --resume {_folder(run)}")
     _show_summary(run)
     _show_samples(run)
     _draw_curves(run)
@@ -224,12 +217,8 @@ def train(
 def _resumed(folder: Path, steps: int | None, device: str, rule: str | None) -> TrainingRun[Any]:
     from rlviz.training import resume
 
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always", UserWarning)
-        run = resume(folder, steps=steps, device=device, rule=rule)
-    for warning in said:
-        errors.print(f"[bold]Note:[/] {escape(str(warning.message))}", soft_wrap=True)
-    return run
+    with notes():
+        return resume(folder, steps=steps, device=device, rule=rule)
 
 
 def _begun(
@@ -356,9 +345,8 @@ def _show_summary(run: TrainingRun[Any]) -> None:
     from rlviz.training import summarize
 
     summary = summarize(run)
-    table = Table(title="Held-out prompts", title_justify="left")
-    for column in ("", "before", "after"):
-        table.add_column(column, justify="right" if column else "left")
+    numbers = (Column(when, justify="right") for when in ("before", "after"))
+    table = Table("", *numbers, title="Held-out prompts", title_justify="left")
     for words, metric in (("accuracy, sampled at temperature 1", "accuracy"), ("accuracy, greedy", "greedy_accuracy")):
         table.add_row(words, *(f"{summary[f'{metric}_{when}']:.3f}" for when in ("before", "after")))
     console.print(table)
@@ -376,9 +364,7 @@ def _show_samples(run: TrainingRun[Any]) -> None:
     generator = torch.Generator().manual_seed(run.settings.seed)
     limit = run.settings.max_new_tokens or run.task.max_new_tokens
     texts = sample(run.policy, prompts, task=run.task, max_new_tokens=limit, generator=generator).texts(run.policy)
-    table = Table(title="Three held-out prompts", title_justify="left")
-    for column in ("prompt", "response", "graded"):
-        table.add_column(column)
+    table = Table("prompt", "response", "graded", title="Three held-out prompts", title_justify="left")
     for prompt, (text,) in zip(prompts, texts, strict=True):
         grade = run.task.grade(prompt, text)
         verdict = "right" if grade.correct else "wrong" if grade.format else "not well formed"
@@ -397,4 +383,4 @@ def _draw_curves(run: TrainingRun[Any]) -> None:
     title = f"{run.algorithm.name} on {run.task.name}, seed {run.settings.seed}"
     with run.folder.writing(), whole_file(picture) as temporary:
         plot_learning_curves(run.folder.metrics, title=title).savefig(temporary, format="png")
-    console.print(f"Curves: {escape(str(picture))}", soft_wrap=True)
+    say(f"Curves: {picture}")

@@ -55,9 +55,7 @@ def build(out: Path, course: Path) -> list[str]:
     try:
         names = []
         for file in files(course):
-            path = fresh / file.path
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(file.content.encode() if isinstance(file.content, str) else file.content)
+            file.write(fresh)
             names.append(file.path)
         (fresh / MARK).write_text(json.dumps(sorted(names), indent=0), encoding="utf-8")
         if target.exists():

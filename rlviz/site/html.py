@@ -7,6 +7,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from rlviz.markup import Markup, element, joined
 
@@ -30,6 +31,12 @@ class File:
 
     path: str
     content: str | bytes
+
+    def write(self, site: Path) -> None:
+        """Write it into the site's folder."""
+        path = site / self.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(self.content.encode() if isinstance(self.content, str) else self.content)
 
 
 def policy(body: str, *, trains: bool = False) -> str:

@@ -21,7 +21,6 @@ from rlviz.markup import Markup, element
 from rlviz.pictures.catalogue import find_explorer
 from rlviz.runs.rules import RULES, Rule
 from rlviz.site.cells import show_in_page
-from rlviz.site.controls import check_controls
 from rlviz.site.html import File, page
 from rlviz.site.verdicts import TITLE, verdicts_page
 from rlviz.study.claim import READING
@@ -238,7 +237,6 @@ def _converted(file: Path, exporter: Exporter, name: PurePosixPath) -> tuple[str
         shown = with_rules(text) if file.stem == SYMPTOMS else text
         return title_of(text, file), exporter.markdown(shown, whole=True), []
     notebook = nbformat.read(file, as_version=4)
-    check_controls(notebook.cells, file)
     pictures = show_in_page(notebook, name)
     body, _ = exporter.from_notebook_node(notebook)
     body = re.sub(FOLD.format(r"(\d+)"), r'<details class="code"><summary>Code, \1 lines</summary>', body)

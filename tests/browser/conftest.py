@@ -1,4 +1,4 @@
-"""The course as a user has it: `rlviz lab` running, its first notebook open in a real browser, every cell run."""
+"""A real browser, and the course as a user has it: `rlviz lab` running, and notebooks open in it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ from tests.warm_kernels import launch_kernel
 
 local_provisioner.launch_kernel = launch_kernel
 """
-FIRST = "00_start_here.ipynb"
 START_SECONDS, RUN_ALL_SECONDS = 120, 300
 WINDOW: ViewportSize = {"width": 1280, "height": 900}
 
@@ -87,38 +86,28 @@ def chromium() -> str:
 
 
 @pytest.fixture(scope="module")
-def lab(chromium: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """Serve the course from a new folder, with kernels that start at once and lessons that sample less.
-
-    A file that says `KERNELS = ""` has everybody's kernels, and lessons in full.
-    """
+def lab(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Serve the course from a new folder, with kernels that start at once."""
     root = tmp_path_factory.mktemp("lab")
-    kernels = getattr(request.module, "KERNELS", WARM_KERNELS)
-    configure(root, kernels)
-    with serving(root, "lab", "--dir", str(root / "course"), in_full=not kernels) as url:
+    (root / "config").mkdir()
+    (root / "config" / "jupyter_server_config.py").write_text(WARM_KERNELS, encoding="utf-8")
+    with serving(root, "lab", "--dir", str(root / "course")) as url:
         yield Lab(url, root / "course")
 
 
-def configure(root: Path, server: str) -> None:
-    """Write what the server below `root` runs when it starts."""
-    (root / "config").mkdir()
-    (root / "config" / "jupyter_server_config.py").write_text(server, encoding="utf-8")
-
-
 @contextlib.contextmanager
-def serving(root: Path, *arguments: str, in_full: bool = False) -> Iterator[str]:
+def serving(root: Path, *arguments: str) -> Iterator[str]:
     """Run a command of rlviz that serves, with settings that are nobody's, and end it as File > Shut Down does."""
     log = root / "server.log"
     command = [sys.executable, "-m", "rlviz", arguments[0], "--no-browser", "--port", str(free_port())]
     own = {f"JUPYTER_{name}_DIR": str(root / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
-    ours = {name: value for name, value in os.environ.items() if not (in_full and name == "IPYTHONDIR")}
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*command, *arguments[1:]],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            env={**ours, "RLVIZ_ASK": "0", **own},  # no cell waits for an answer
+            env={**os.environ, "RLVIZ_ASK": "0", **own},  # no cell waits for an answer
             start_new_session=True,  # a process group of its own, to end all of it
         )
     try:
@@ -198,14 +187,6 @@ def open_page(browser: Browser) -> Callable[[str], Notebook]:
 
 
 @pytest.fixture(scope="module")
-def notebook(lab: Lab, open_page: Callable[[str], Notebook]) -> Notebook:
-    """Open the address that was printed, and run all cells once for all tests."""
-    notebook = open_page(lab.url)
-    run_all(notebook.page, cells=code_cells(lab.folder / FIRST))
-    return notebook
-
-
-@pytest.fixture
 def run_in_lab(lab: Lab, open_page: Callable[[str], Notebook]) -> Iterator[Callable[..., Notebook]]:
     """Return what opens a new notebook with these cells, and runs them."""
     notebooks: list[Notebook] = []
@@ -254,10 +235,6 @@ def write_notebook(path: Path, sources: list[str]) -> None:
     path.write_text(json.dumps(written), encoding="utf-8")
 
 
-def code_cells(path: Path) -> int:
-    return sum(cell["cell_type"] == "code" for cell in json.loads(path.read_text(encoding="utf-8"))["cells"])
-
-
 def run_all(page: Page, *, cells: int, answers: Sequence[str] = ()) -> None:
     """Choose Run > Run All Cells, type what cells ask for, and wait until the last has its number; a failure ends the wait."""
     # Before the kernel is idle, JupyterLab answers with a dialog that asks which kernel to use.
@@ -273,10 +250,3 @@ def run_all(page: Page, *, cells: int, answers: Sequence[str] = ()) -> None:
     failure = page.locator(".jp-OutputArea-output", has_text="Traceback (most recent call last)")
     last.or_(failure).first.wait_for(state="attached", timeout=RUN_ALL_SECONDS * 1000)
     assert not failure.all_text_contents()
-
-
-@pytest.fixture
-def page(notebook: Notebook, tmp_path: Path) -> Iterator[Page]:
-    """Return the page, and leave a picture of what it showed when the test ended, for whoever reads a failure."""
-    yield notebook.page
-    notebook.page.screenshot(path=tmp_path / "end.png")

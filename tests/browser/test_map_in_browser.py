@@ -50,9 +50,7 @@ def test_on_the_site_a_cell_opens_the_tables_with_its_settings_and_is_held_again
     monkeypatch.setattr(pages, "EXPLORERS", ("map", "tables"))
     monkeypatch.setattr(pages, "FIRST_EXPLORER", "map")
     for file in (*pages.explorers(), build.script()):
-        path = tmp_path / file.path
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(file.content.encode() if isinstance(file.content, str) else file.content)
+        file.write(tmp_path)
     tab = browser.new_context(viewport={"width": 1280, "height": 720}).new_page()
     errors: list[str] = []
     tab.on("pageerror", lambda error: errors.append(str(error)))

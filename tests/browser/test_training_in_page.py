@@ -105,6 +105,6 @@ def test_it_plays_pauses_and_answers_while_it_plays(opened_page: Callable[..., P
 
 def test_a_page_without_webassembly_trains_too(opened_page: Callable[..., Page]) -> None:
     tab = opened_page(kernels=False)
-    tab.evaluate("ask({ do: 'start', settings: { group_size: 32 } }); ask({ do: 'step' })")
+    tab.evaluate("ask({ do: 'start', settings: { group_size: 4 } }); ask({ do: 'step' })")
     until(tab, "answers.some(({ is }) => is === 'step')")
     assert tab.evaluate("answers[0].wasm") is False

@@ -16,6 +16,11 @@ def rlviz():
 
 
 @pytest.fixture(autouse=True)
+def _axes_stay(axes_stay):
+    """What is asked is that a picture is drawn, not where its axes stand."""
+
+
+@pytest.fixture(autouse=True)
 def _few_held_out_prompts(monkeypatch):
     """40 in place of 1000: what is asked is that a number is shown, not which."""
     monkeypatch.setitem(inspect.unwrap(evaluate).__kwdefaults__, "num_prompts", 40)

@@ -9,8 +9,6 @@ import pytest
 from rlviz import DPO, GRPO, PairSettings, TrainSettings, train
 from small_models.policies import load_policy
 
-pytestmark = pytest.mark.usefixtures("axes_stay")
-
 ROOT = Path(__file__).parents[2]
 NAMES = {"finding", "step", "number", "setting", "lesson", "grade", "rule", "usually", "advice", "symptom", "run"}
 
@@ -62,71 +60,6 @@ def test_each_run_of_a_comparison(rlviz, whole, tmp_path):
     assert {row["run"] for row in rows} == {str(tmp_path / "a-seed0"), str(tmp_path / "b-seed0")}
     said = rlviz("diagnose", tmp_path)
     assert said.exit_code == 0 and said.output.count("GRPO on chain") == 2
-
-
-def _nothing(folder):
-    return folder / "nowhere"
-
-
-def _no_step(folder):
-    (folder / "metrics.jsonl").write_text("")
-    return folder
-
-
-def _damaged(folder):
-    (folder / "metrics.jsonl").write_text('{"step": "one"}\n{}\n')
-    return folder
-
-
-def _no_settings(folder):
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "settings": 3}))
-    return folder
-
-
-def _plan_alone(folder):
-    for path in folder.rglob("config.json"):
-        path.unlink()
-    (folder / "comparison.json").write_text("{}")
-    return folder
-
-
-def _of_trl(folder):
-    """TRL's own folder: checkpoints, and beside them the model that it saved, whose file has the name of ours."""
-    other = folder.parent / "trl"
-    for checkpoint in ("checkpoint-5", "checkpoint-10"):
-        (other / checkpoint).mkdir(parents=True)
-        (other / checkpoint / "trainer_state.json").write_text('{"log_history": []}')
-    (other / "config.json").write_text('{"model_type": "llama"}')
-    return other
-
-
-def _state_of_trl(folder):
-    return _of_trl(folder) / "checkpoint-5" / "trainer_state.json"
-
-
-@pytest.mark.parametrize(
-    ("make", "says"),
-    [
-        (
-            _of_trl,
-            "checkpoint-10/trainer_state.json has none of the metrics of TRL or verl",
-        ),  # the newest, and it is empty
-        (_state_of_trl, "checkpoint-5/trainer_state.json has none of the metrics of TRL or verl"),
-        (_nothing, "holds no run (it has no config.json)"),
-        (_no_step, "has no step yet, so there is nothing to diagnose"),
-        (_damaged, "metrics.jsonl, line 1: step must be a whole number"),
-        (_no_settings, "config.json: settings must be an object"),
-        (_plan_alone, "holds a comparison of which no run has a step yet"),
-    ],
-    ids=lambda value: getattr(value, "__name__", ""),
-)
-def test_bad_folders_get_one_sentence_and_exit_code_2(rlviz, whole, tmp_path, make, says):
-    result = rlviz("diagnose", make(shutil.copytree(whole, tmp_path / "run")))
-    assert result.exit_code == 2
-    lines = result.stderr.strip().splitlines()
-    assert len(lines) == 1 and lines[0].startswith("Error: ") and says in lines[0], result.stderr
-    assert "Traceback" not in result.output
 
 
 def test_what_stands_in_a_folder_is_not_obeyed(rlviz, whole, tmp_path):

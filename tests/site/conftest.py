@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from rlviz.site import build, pages
+from rlviz.site import build, lessons, pages
+
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
 LESSON = [
     "# 01 · First\n\nA formula $r = \\pi_\\theta / \\pi_{old}$, and one displayed:\n\n"
@@ -44,7 +46,7 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
     notebook(folder / "solutions" / "01_first.ipynb", ["# 01 · First, solved"], [])
     (folder / "experiments").mkdir()
     (folder / "experiments" / "verdicts.md").touch()
-    shutil.copy(Path(__file__).parents[2] / "notebooks" / "experiments" / "starved.csv", folder / "experiments")
+    shutil.copy(NOTEBOOKS / "experiments" / "starved.csv", folder / "experiments")
     (folder / "experiments" / "starved.png").write_bytes(b"a picture")
     (folder / "teaching" / "slides").mkdir(parents=True)
     (folder / "teaching" / "slides" / "1.md").write_text(
@@ -69,4 +71,13 @@ def site(course: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
             ConstrainedLayoutEngine, "execute", lambda engine, figure: None
         )  # where axes stand does not matter
         build.build(out, course)
+    return out
+
+
+@pytest.fixture(scope="session")
+def real_course(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pages of the real course, as the site has them, in a folder."""
+    out = tmp_path_factory.mktemp("real")
+    for file in lessons.course_pages(NOTEBOOKS):
+        file.write(out)
     return out

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from rlviz.page.script import module, script
-from rlviz.site import pages
 from rlviz.site.search import Entry, config_fields, entries, plain, search_index, symptoms, terms, to_json
 from tests.site.queries import HELD_OUT, NOTHING, OTHERS, THREADS
 
@@ -76,18 +75,6 @@ def test_the_index_and_its_script_are_small_and_the_index_is_what_the_page_reads
     read = json.loads(gzip.decompress(base64.b64decode(packed)))
     assert read == json.loads(json.dumps(to_json(index)))
     assert {kind for kind, _ in read["kinds"]} == {entry.kind for entry in index}
-
-
-def test_the_addresses_of_a_site_are_there_and_each_page_knows_the_way(site, course, monkeypatch):
-    """Those of the course's own texts: see test_the_real_course_has_no_dead_link."""
-    monkeypatch.setattr(pages, "EXPLORERS", ("clip", "aggregation", "tables"))
-    made = list(entries(course))
-    assert {entry.path for entry in made} >= {"course/01_first.html", "explorers/clip.html", "algorithms/dr-grpo.html"}
-    assert [entry.path for entry in made if not (site / entry.path).is_file()] == []
-    assert (site / "search.js").is_file()
-    for page in site.rglob("*.html"):
-        root = "../" * (len(page.relative_to(site).parts) - 1)
-        assert f'data-search="{root}"' in page.read_text(encoding="utf-8"), page
 
 
 def test_what_an_entry_is_made_of():

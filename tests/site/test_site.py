@@ -21,18 +21,18 @@ from rlviz.cli import app, lab
 from rlviz.lessons import predictions
 from rlviz.lessons.predictions import Prediction
 from rlviz.markup import Markup
-from rlviz.page.widget import fragment, pack
+from rlviz.page.widget import STARTED, pack
 from rlviz.runs import playground
 from rlviz.runs.recordings import RECORDINGS, packed
 from rlviz.site import build, cells, html, lessons, pages
-from rlviz.site.controls import check_controls, named_controls
 from rlviz.site.search import entries
 from rlviz.site.verdicts import verdicts_page
 from rlviz.study.claim import read
 from rlviz.study.claims import NAMES, find_claim
 from rlviz.study.verdict import Part
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = ROOT / "notebooks"
 
 
 class Links(HTMLParser):
@@ -54,9 +54,13 @@ class Links(HTMLParser):
             self.loaded += [given[name] for name in ("src", "href") if given.get(name)]
 
 
-def dead_links(folder):
+def read_pages(folder):
+    """Return page → what it links to, loads and names, for all pages of a folder."""
+    return {file: Links(file.read_text(encoding="utf-8")) for file in folder.rglob("*.html")}
+
+
+def dead_links(folder, read):
     """Return what pages link to or load that is not there."""
-    read = {file: Links(file.read_text(encoding="utf-8")) for file in folder.rglob("*.html")}
     dead = []
     for file, links in read.items():
         for target in [*links.targets, *links.loaded]:
@@ -72,12 +76,27 @@ def dead_links(folder):
     return dead
 
 
-def test_every_internal_link_is_alive_and_a_dead_one_would_be_found(site, tmp_path):
-    assert dead_links(site) == []
-    copy = tmp_path / "copy"
-    shutil.copytree(site, copy)
-    (copy / "algorithms" / "dapo.html").unlink()
-    assert "algorithms/index.html: dapo.html" in dead_links(copy)
+def test_every_internal_link_is_alive(site):
+    assert dead_links(site, read_pages(site)) == []
+
+
+def test_a_dead_link_would_be_found(tmp_path):
+    (tmp_path / "a.html").write_text('<a href="b.html#there"></a><a href="b.html#gone"></a><img src="gone.png">')
+    (tmp_path / "b.html").write_text('<p id="there"></p><a href="gone.html"></a><a href="http://elsewhere"></a>')
+    found = dead_links(tmp_path, read_pages(tmp_path))
+    assert sorted(found) == ["a.html: b.html#gone", "a.html: gone.png", "b.html: gone.html"]
+
+
+def test_the_addresses_of_a_site_are_there_and_each_page_knows_the_way(site, course, monkeypatch):
+    """Of the search; those of the course's own texts: see test_the_real_course_has_no_dead_link."""
+    monkeypatch.setattr(pages, "EXPLORERS", ("clip", "aggregation", "tables"))
+    made = list(entries(course))
+    assert {entry.path for entry in made} >= {"course/01_first.html", "explorers/clip.html", "algorithms/dr-grpo.html"}
+    assert [entry.path for entry in made if not (site / entry.path).is_file()] == []
+    assert (site / "search.js").is_file()
+    for page in site.rglob("*.html"):
+        root = "../" * (len(page.relative_to(site).parts) - 1)
+        assert f'data-search="{root}"' in page.read_text(encoding="utf-8"), page
 
 
 def test_no_page_loads_anything_from_elsewhere(site):
@@ -104,12 +123,8 @@ def test_what_there_is_to_see(site):
     assert names == {build.MARK, *json.loads((site / build.MARK).read_text(encoding="utf-8"))}
     assert {f"recordings/{name}.js" for name in RECORDINGS} <= names
     assert {f"algorithms/{command_name(one)}.html" for one in (*ALGORITHMS, *RELATIVES)} <= names
-    assert {
-        "explorers/clip.html",
-        "explorers/clip.png",
-        "course/01_first.html",
-        "course/solutions/01_first.html",
-    } <= names
+    assert {"explorers/clip.html", "explorers/clip.png", "course/01_first.html"} <= names
+    assert "course/solutions/01_first.html" in names
     text = unescape(re.sub("<[^>]*>", "", (site / "algorithms" / "grpo.html").read_text(encoding="utf-8")))
     for line in str(show(GRPO)).splitlines():
         assert line in text
@@ -130,7 +145,7 @@ def test_an_algorithm_stands_as_mathematics_beside_grpo(site):
 def test_a_formula_in_a_lesson_s_output_is_mathml():
     output = nbformat.v4.new_output("display_data", {"text/markdown": formulas(DAPO, against=GRPO)._repr_markdown_()})
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("formulas(…)", outputs=[output])])
-    body, _ = lessons.Exporter(ROOT / "notebooks", set()).from_notebook_node(notebook)
+    body, _ = lessons.Exporter(NOTEBOOKS, set()).from_notebook_node(notebook)
     assert body.count("<math") == sum(len(row.parts(tex=True)) for *_, row in formulas(DAPO, against=GRPO).lines())
     assert "$" not in body and 'mathcolor="#1A7EBB"' in body and "<table>" in body
 
@@ -173,10 +188,8 @@ def saved(**data):
 def test_a_picture_that_answers_is_the_site_s_own_and_its_png_stands_there_until_it_does(tmp_path):
     explorer = pages.explorer_of("clip")
     image = base64.b64encode(explorer.png).decode()
-    html_output, twin = (
-        saved(html=explorer.html(), plain="Two graphs: A > 0."),
-        saved(png=image, plain="Two graphs: A > 0."),
-    )
+    html_output = saved(html=explorer.html(), plain="Two graphs: A > 0.")
+    twin = saved(png=image, plain="Two graphs: A > 0.")
     plot = saved(png=image, plain="A plot of 2 < 3.")
     lesson = from_notebook("# 01 · Made up", ("explore_clip()", [], [html_output, twin, plot]))
     nbformat.write(lesson, tmp_path / "01_made_up.ipynb")
@@ -222,7 +235,7 @@ def test_no_page_is_built_that_tells_its_reader_to_run_a_cell(words, tmp_path):
 
 
 def test_what_a_page_says_in_other_words_is_said_in_a_lesson():
-    texts = [cell.source for file in (ROOT / "notebooks").glob("*.ipynb") for cell in nbformat.read(file, 4).cells]
+    texts = [cell.source for file in NOTEBOOKS.glob("*.ipynb") for cell in nbformat.read(file, 4).cells]
     assert [words for words in cells.WORDS if not any(words in text for text in texts)] == []
 
 
@@ -241,23 +254,19 @@ def test_a_training_panel_is_a_run_in_the_page_that_waits_for_train(tmp_path):
     assert "wasm-unsafe-eval" in text and "worker-src blob:" in text  # what a training needs of the page's policy
 
 
-def test_each_lesson_needs_few_bytes_and_no_script_of_its_own(tmp_path):
+def test_each_lesson_needs_few_bytes_and_no_script_of_its_own(real_course):
     """The page, and what it loads before its reader scrolls; pictures come as they are reached."""
     shared = sum(
         len(gzip.compress(part.encode(), 9)) for part in (build.script().content, build.STYLE.read_text("utf-8"))
     )
-    read = 0
-    for file in sorted((ROOT / "notebooks").glob("*.ipynb")):
-        copy = tmp_path / file.stem
-        copy.mkdir()
-        shutil.copy(file, copy)
-        (page,) = [one.content for one in lessons.course_pages(copy) if one.path == f"course/{file.stem}.html"]
+    files = sorted((real_course / "course").glob("[0-9]*.html"))
+    assert len(files) == 20
+    for file in files:
+        page = file.read_text(encoding="utf-8")
         assert len(gzip.compress(page.encode(), 9)) + shared <= 250_000, file.stem
         scripts = re.findall(r"<script([^>]*)>", page)
         assert [one for one in scripts if "application/json" not in one] == [' src="../rlviz.js" defer=""'], file.stem
         assert "base64," not in page and page.count("<img") == page.count('<img loading="lazy"'), file.stem
-        read += 1
-    assert read == 20
 
 
 def test_a_lesson_folds_its_code_and_not_its_exercises(site):
@@ -273,7 +282,7 @@ def test_three_ways_lead_through_lessons_that_there_are(site):
     index = (site / "course" / "index.html").read_text(encoding="utf-8")
     assert all(who in index for who, _, _ in lessons.WAYS)
     assert index.count('href="01_first.html"') == 1 + sum("01" in numbers for _, numbers, _ in lessons.WAYS)
-    numbers = {file.name[:2] for file in (ROOT / "notebooks").glob("*.ipynb")}
+    numbers = {file.name[:2] for file in NOTEBOOKS.glob("*.ipynb")}
     assert {number for _, way, _ in lessons.WAYS for number in way} <= numbers
 
 
@@ -294,11 +303,11 @@ def test_a_lecture_is_slides_with_explorers_and_a_sheet_has_its_language(site):
 
 
 def test_the_page_of_verdicts_says_of_each_claim_what_the_table_says():
-    text = verdicts_page(ROOT / "notebooks", Markup("<p>what they mean</p>")).content
+    text = verdicts_page(NOTEBOOKS, Markup("<p>what they mean</p>")).content
     cards = {re.search(r'<p id="(\w+)"', card)[1]: card for card in text.split("<details")[2:]}
     assert list(cards) == list(NAMES)
     for name, card in cards.items():
-        verdict = find_claim(name).judge(read(ROOT / "notebooks" / "experiments" / f"{name}.csv"))
+        verdict = find_claim(name).judge(read(NOTEBOOKS / "experiments" / f"{name}.csv"))
         strip = dict(re.findall(r"<span class=\"([\w-]+)\" style=\"flex-grow:(\d+)\">", card))
         assert strip == {
             one.replace(" at this scale", "").replace(" ", "-"): str(verdict.parts.count(one)) for one in verdict.parts
@@ -306,9 +315,13 @@ def test_the_page_of_verdicts_says_of_each_claim_what_the_table_says():
         said = unescape(re.sub("<[^>]*>", " ", card))
         for part in verdict.said:
             assert getattr(part, "words", part) in said
+        for left, width in re.findall(
+            r'<rect x="(.+?)" y="1" width="(.+?)"', card
+        ):  # what is too small is in the picture
+            assert float(left) >= 0 and float(left) + float(width) <= 200
         assert card.count("<circle") == sum(len(part.values) for part in verdict.said if isinstance(part, Part))
     assert "π_θ; sequence" in unescape(cards["routing"]) and "1/|o|" in cards["length_bias"]
-    table = (ROOT / "notebooks" / "experiments" / "verdicts.md").read_text(encoding="utf-8")
+    table = (NOTEBOOKS / "experiments" / "verdicts.md").read_text(encoding="utf-8")
     seen, reversed_ = re.search(r"In all (\d+) of .* (\d+) reversed;", table).groups()
     assert f"✓ {seen} seen" in text and f"⇄ {reversed_} reversed" in text
 
@@ -368,70 +381,62 @@ def test_an_earlier_site_gives_way_only_to_a_whole_one(course, tmp_path, monkeyp
     assert list(tmp_path.iterdir()) == [out]
 
 
-def test_the_real_course_has_no_dead_link(tmp_path, monkeypatch):
-    """Its notebooks without their outputs, which take long to convert and link to nothing."""
-    source = Path(__file__).parents[2] / "notebooks"
-    copy = tmp_path / "notebooks"
-    shutil.copytree(source, copy, ignore=shutil.ignore_patterns(".*"))
-    for file in copy.rglob("*.ipynb"):
-        read = json.loads(file.read_text(encoding="utf-8"))
-        read["cells"] = [cell for cell in read["cells"] if cell["cell_type"] == "markdown"]
-        file.write_text(json.dumps(read), encoding="utf-8")
-    out = tmp_path / "site"
-    for file in lessons.course_pages(copy):
-        path = out / file.path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(file.content.encode() if isinstance(file.content, str) else file.content)
-    dead = [
-        one for one in dead_links(out) if "course/" in one.split(": ")[1] or not one.split(": ")[1].startswith("..")
+def test_the_real_course_has_no_dead_link(real_course):
+    read = read_pages(real_course)
+    dead = [one.split(": ") for one in dead_links(real_course, read)]
+    assert [(page, to) for page, to in dead if "course/" in to or not to.startswith("..")] == []
+    found = [entry for entry in entries(NOTEBOOKS) if entry.path.startswith("course/")]
+    for entry in found:
+        assert not entry.anchor or entry.anchor in read[real_course / entry.path].names, entry
+    assert all(real_course / entry.path in read for entry in found)
+    assert sum(bool(entry.anchor) for entry in found) > 200
+    whole = "".join(file.read_text(encoding="utf-8") for file in read)
+    assert "<math" in whole and "$$" not in re.sub(r"<(pre|script).*?</\1>", "", whole, flags=re.S)
+
+
+MOVE = re.compile(r"\*\*[Mm]ove\b.*?(?=\n\n(?!\d+\. |- )|\Z)", re.S)  # a paragraph, and the list after it
+ANSWER = re.compile(r"<details>.*?</details>", re.S)
+
+
+def labels_of(cell):
+    """Return the labels of the controls of the pictures that a cell shows."""
+    shown = [output.get("data", {}).get("text/html", "") for output in cell.get("outputs", ())]
+    pictures = [
+        json.loads(gzip.decompress(base64.b64decode(data))) for one in shown for _, data in STARTED.findall(one)
     ]
-    assert dead == []
-    ids = {file: Links(file.read_text(encoding="utf-8")).names for file in out.rglob("*.html")}
-    found = [entry for entry in entries(copy) if entry.path.startswith("course/")]
-    assert [entry for entry in found if entry.anchor and entry.anchor not in ids[out / entry.path]] == []
-    assert all(out / entry.path in ids for entry in found) and sum(bool(entry.anchor) for entry in found) > 200
-    whole = "".join(file.read_text(encoding="utf-8") for file in out.rglob("*.html"))
-    assert "<math" in whole and "$$" not in re.sub(r"<pre.*?</pre>", "", whole, flags=re.S)
+    controls = [control for one in pictures for control in one["picture"]["controls"].items()]
+    return [control.get("label") or name for name, control in controls]
 
 
-LACKS = "01_made_up.ipynb: the text names the control `eps_high`; its page has ε high, length, tokens, show"
+def named_controls(text):
+    """Return each `word` of a text from a bold Move to the end of its paragraph, or of the list after it, but of answers."""
+    return re.findall(r"`([^`]+)`", "\n".join(MOVE.findall(ANSWER.sub("", text))))
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "lacks"),
+    ("text", "named"),
     [
-        ("**Move** `ε high` and `length`, then `show`.", "", ""),
-        ("**Move** `ε high` and `eps_high`.", "", LACKS),
-        ("**Move the sliders.**\n\n1. `show` is one.\n2. `eps_high` is none.", "", LACKS),
-        ("", "Now **move** `eps_high`.", LACKS),
-        ("**Move** `leng`.", "", LACKS.replace("eps_high", "leng")),
-        ("`eps_high` is what the code calls it. **Move** `ε high`.\n\nThen `eps_high` is larger.", "", ""),
-        ("**Move** `ε high`.", "<details><summary>Answer</summary>\n\n**Move** `eps_high`.</details>", ""),
+        ("**Move** `ε high` and `length`, then `show`.", ["ε high", "length", "show"]),
+        ("**Move the sliders.**\n\n1. `show` is one.\n2. `eps_high` is another.", ["show", "eps_high"]),
+        ("`eps_high` is what the code calls it. Now **move** `ε high`.\n\nThen `eps_high` is larger.", ["ε high"]),
+        ("<details><summary>Answer</summary>\n\n**Move** `eps_high`.</details>", []),
     ],
 )
-def test_no_page_is_built_whose_text_names_a_control_that_it_lacks(before, after, lacks, tmp_path):
-    controls = {"eps_high": {"label": "ε high"}, "length": {"label": "length, tokens"}, "show": {}}
-    live = str(fragment(pack({"name": "it", "picture": {"controls": controls}}), caption="A picture."))
-    output = nbformat.v4.new_output("display_data", {"text/html": live})
-    cells = [
-        nbformat.v4.new_markdown_cell("# 01 · Made up"),
-        nbformat.v4.new_markdown_cell(before),
-        nbformat.v4.new_code_cell("explore_it()", outputs=[output]),
-        nbformat.v4.new_markdown_cell(after),
-        nbformat.v4.new_markdown_cell("**Move** `house`: no picture stands beside this."),
-    ]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "01_made_up.ipynb")
-    if not lacks:
-        assert "<article" in "".join(str(file.content) for file in lessons.course_pages(tmp_path))
-        return
-    with pytest.raises(ValueError, match=f"^{re.escape(lacks)}$"):
-        list(lessons.course_pages(tmp_path))
+def test_the_controls_that_a_text_names(text, named):
+    assert named_controls(text) == named
 
 
 def test_the_lessons_name_controls_that_their_pages_have():
+    """Beside a picture, before or after it, a control is named by its label, in full or to a space or a comma."""
     named = 0
-    for file in sorted((ROOT / "notebooks").glob("*.ipynb")):
-        cells = nbformat.read(file, as_version=4).cells
-        check_controls(cells, file)
-        named += len(list(named_controls(cells)))
+    for file in sorted(NOTEBOOKS.glob("*.ipynb")):
+        lesson = nbformat.read(file, as_version=4).cells
+        has = [labels_of(cell) for cell in lesson]
+        for place, cell in enumerate(lesson):
+            labels = [label for beside in has[max(0, place - 1) : place + 2] for label in beside]
+            if cell.cell_type != "markdown" or not labels:
+                continue
+            for control in named_controls(cell.source):
+                assert any(f"{label},".startswith((f"{control} ", f"{control},")) for label in labels), (file, control)
+                named += 1
     assert named > 20  # else they are written in another way, and nothing was looked at

@@ -1,9 +1,8 @@
-"""`rlviz export`: an algorithm, or that of a run, in the words of TRL or verl."""
+"""`rlviz export`, `explain` and `import`: algorithms in the words of TRL or verl, their configurations and their runs read."""
 
 from __future__ import annotations
 
-import json
-import warnings
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,8 +10,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from rlviz.cli.options import options_of, refuse_beside, with_options
-from rlviz.cli.terminal import Format, console, errors, refusals, wide_console
+from rlviz.cli.options import options_of, refuse_beside, with_kl, with_options
+from rlviz.cli.terminal import Format, TextFormat, console, errors, notes, plain, print_json, say, wide_console
 from rlviz.cli.train import Changes
 from rlviz.settings import RECORDS, PairSettings, TrainSettings
 
@@ -22,9 +21,9 @@ if TYPE_CHECKING:
 COLOURS = {"exact": "green", "approximate": "yellow", "inexpressible": "bold red"}
 OF_A_RUN = ("what", "to", "strict", "out", "output", "accumulation")
 CHANGES = {name: option for name, option in options_of(Changes).items() if name != "supervision"}
+CURVES = "learning_curves.png"
 
 
-@refusals("the export")
 @with_options(settings=options_of(TrainSettings, PairSettings, without=(RECORDS,)), changes=CHANGES)
 def export(
     context: typer.Context,
@@ -62,19 +61,16 @@ def export(
     from rlviz.interop.writing import script, yaml_text
     from rlviz.training.files import write_text
 
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always", UserWarning)
+    with notes():
         told = (to_trl if to == "trl" else to_verl)(algorithm, found, accumulation=accumulation)
-    for warning in said:
-        errors.print(f"[bold]Note:[/] {escape(str(warning.message))}", soft_wrap=True)
     text = "" if out is None else script(told, algorithm) if to == "trl" else yaml_text(told)
     if output == "json":
-        typer.echo(json.dumps(told.as_json(), indent=2))
+        print_json(told.as_json())
     else:
         _show(told)
     if out is not None:
         write_text(out, text)
-        errors.print(f"Written: {escape(str(out))}", soft_wrap=True)
+        say(f"Written: {out}", errors)
     lacking = [line.slot for line in told.slots if line.fit == "inexpressible"]
     if told.own or (strict and lacking):
         why = f"a piece of your own in {', '.join(told.own)}" if told.own else f"no options for {', '.join(lacking)}"
@@ -83,8 +79,6 @@ def export(
 
 def _named(what: str, settings: dict[str, Any], changes: dict[str, Any], parameters: list[str]) -> tuple[Any, Any]:
     """Return an algorithm as its paper has it, with these changes, and its settings."""
-    from dataclasses import replace
-
     from rlviz.algorithms import find_algorithm, numbers
     from rlviz.names import closest
     from rlviz.training import default_settings
@@ -102,20 +96,9 @@ def _named(what: str, settings: dict[str, Any], changes: dict[str, Any], paramet
         except ValueError:
             kind = "a whole number" if isinstance(known[name], int) else "a number"
             raise ValueError(f"--set {name} must be {kind}; got {value!r}") from None
-    beta = asked.pop("beta", None)
-    if beta == 0 and hasattr(algorithm, "without_kl"):
-        algorithm = algorithm.without_kl()
-    elif beta is not None and "beta" in known:
-        asked["beta"] = beta
-    elif beta:
-        algorithm = _with_kl(algorithm, replace, beta)
+    if "beta" in asked:
+        algorithm = with_kl(algorithm, asked.pop("beta"))
     return algorithm.with_parameters(**asked), default_settings(algorithm, **settings)
-
-
-def _with_kl(algorithm: Any, replace: Any, beta: float) -> Any:
-    from rlviz.pieces.kl import KLInLoss
-
-    return replace(algorithm, kl=KLInLoss(beta=beta))
 
 
 def _of_run(run: Path) -> tuple[Any, Any]:
@@ -133,15 +116,78 @@ def _of_run(run: Path) -> tuple[Any, Any]:
 
 def _show(told: Export) -> None:
     title = f"{told.algorithm} in {told.to}, {told.kind}: {told.fit}"
-    table = Table(title=title, title_justify="left", show_lines=console.is_terminal)
-    for name in ("slot", "piece", "fit", "why"):
-        table.add_column(name)
+    table = Table("slot", "piece", "fit", "why", title=title, title_justify="left", show_lines=console.is_terminal)
     for line in told.slots:
         table.add_row(escape(line.slot), escape(line.piece), f"[{COLOURS[line.fit]}]{line.fit}[/]", escape(line.why))
     wide_console().print(table)
     fields = [f"{name} = {value!r}" for name, value in told.fields.items()] + [f"+ {each}" for each in told.rewards]
-    console.print(f"Fields: {', '.join(fields)}", soft_wrap=True, markup=False)
+    say(f"Fields: {', '.join(fields)}")
     if told.measured is not None:
         from rlviz.interop.exporting import measurements
 
-        console.print(f"Measured: {told.measured}, {measurements()['how']}.", soft_wrap=True, markup=False)
+        say(f"Measured: {told.measured}, {measurements()['how']}.")
+
+
+def explain(
+    config: Annotated[
+        str,
+        typer.Argument(
+            metavar="CONFIG",
+            help="File of TRL (.yaml, .json, .py, .ipynb, .sh) or verl (.yaml, .sh), or - for what is piped in.",
+        ),
+    ],
+    kind: Annotated[
+        Literal["GRPOConfig", "DPOConfig", "ppo_trainer.yaml"] | None,
+        typer.Option(help="What it configures, where the options leave that open.", show_default=False),
+    ] = None,
+    devices: Annotated[int, typer.Option(min=1, help="Processes of TRL, which its configuration does not name.")] = 1,
+    output: TextFormat = "text",
+) -> None:
+    """Say which algorithm a configuration is: **rlviz explain grpo.yaml --devices 8**, **rlviz explain run_dapo.sh**
+
+    Slot by slot beside its paper's; what differs and what that does to the gradient; batch, log, first ten steps; what is
+    set without effect; entries of the symptoms. Nothing in the file is run: of Python only literals are read.
+    """
+    from rlviz.interop import explain_config
+
+    source = sys.stdin.read() if config == "-" else Path(config)
+    told = explain_config(source, kind=kind, devices=devices)
+    if output == "json":
+        print_json(told.as_json())
+    else:
+        console.print("\n".join(plain(line) for line in str(told).split("\n")), soft_wrap=True)
+
+
+def import_(
+    path: Annotated[
+        Path,
+        typer.Argument(metavar="PATH", help="TRL's trainer_state.json or run folder, verl's .jsonl."),
+    ],
+    out: Annotated[Path | None, typer.Option(metavar="RUN", help="New run folder, which other commands open.")] = None,
+) -> None:
+    """Bring a real run back: **rlviz import outputs/grpo --out runs/real**, then **rlviz diagnose runs/real**
+
+    Pictures and diagnosis work with the columns that were logged; those that were not are named. Without --out it only
+    says what is there. Nothing in the files is run.
+    """
+    from rlviz.runs import import_run
+    from rlviz.runs.learning import plot_learning_curves
+    from rlviz.training import RunFolder
+    from rlviz.training.files import whole_file
+
+    run = import_run(path, out)
+    there = [str(name) for name in run.metrics if name != "step"]
+    groups = sum(len(told) for told in run.groups.values())
+    for words in (
+        f"{run.name} ({run.source}): {len(run.rows)} steps up to step {run.rows[-1]['step']}, {groups} groups of responses",
+        f"Recorded: {', '.join(there)}",
+        f"Not recorded: {', '.join(run.lacking) or 'nothing'}",
+        *([f"Logged, without a name here: {', '.join(run.others)}"] if run.others else []),
+        *run.notes,
+    ):
+        say(words)
+    if out is not None:
+        with whole_file(out / CURVES) as temporary:
+            title = f"{run.name}, imported"
+            plot_learning_curves(RunFolder.open(out).metrics, title=title).savefig(temporary, format="png")
+        say(f"Kept in {out}; its curves: {out / CURVES}")

@@ -1,0 +1,185 @@
+"""All commands: their help, what each answers, and that no character stumbles over the encoding of a console or of a file."""
+
+import ast
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from click import unstyle
+from typer.testing import CliRunner
+
+from rlviz.cli import COMMANDS, app, lab, main
+from rlviz.site import build
+from small_models.tasks import TASKS
+
+NAMES = [command.__name__.strip("_") for command in COMMANDS]
+SMALL = ("--num-prompts", 2, "--group-size", 4)
+
+
+def test_version(rlviz):
+    assert rlviz("--version").output.startswith("rlviz ")
+
+
+@pytest.mark.parametrize("command", ["train", "compare", "cost"])
+def test_help_names_every_task(rlviz, command):
+    said = " ".join(unstyle(rlviz(command, "--help").output).replace("│", " ").split())
+    assert f"Task: {', '.join(task.name for task in TASKS)}." in said
+
+
+def hand_in(source):
+    """Write notebooks of one cell for `rlviz grade`: a lesson, and what a student made of it."""
+    for place in ("handed_in/Zoë–李/tiny.ipynb", "lessons/tiny.ipynb"):
+        Path(place).parent.mkdir(parents=True)
+        nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)]), place)
+
+
+def predicted():
+    told = {"which": {"question": "Which − of both?", "guess": 0.5, "result": 0.2, "at": ""}}
+    Path("room").mkdir()
+    Path("room/tiny.json").write_text(json.dumps({"lesson": "tiny", "predictions": told}), encoding="utf-8")
+
+
+def logged():
+    row = {"step": 1, "data": {"critic/rewards/mean": 0.3, "val−own": 1}}
+    Path("log–1.jsonl").write_text(json.dumps(row, ensure_ascii=False), encoding="utf-8")
+
+
+def answer(patch, encoding, *arguments):
+    """Return the exit code of the whole program, and what it writes to stdout and stderr of this encoding."""
+    streams = [io.TextIOWrapper(io.BytesIO(), encoding, errors) for errors in ("strict", "backslashreplace")]
+    for name, stream in zip(("stdout", "stderr"), streams, strict=True):
+        patch.setattr(sys, name, stream)
+    patch.setattr(sys, "argv", ["rlviz", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    for stream in streams:
+        stream.flush()
+    return ended.value.code, *(stream.buffer.getvalue().decode(encoding) for stream in streams)
+
+
+ANSWERED = {  # those that have no test of their own: command → what makes its files, and what it writes
+    ("lab", "--dir", "course–1", "--no-browser"): (None, "course–1/00_start_here.ipynb"),
+    ("site", "--out", "site–1"): (None, "site–1"),
+    ("course", "--edition", "student", "--out", "edition"): (None, "edition/03_grpo.ipynb"),
+    ("predictions", "room", "--lesson", "tiny", "--out", "room.png"): (predicted, "room.png"),
+    ("import", "log–1.jsonl", "--out", "imported"): (logged, "imported/learning_curves.png"),
+    ("export", "dcpo", "--to", "verl", "--out", "dcpo.yaml"): (None, "dcpo.yaml"),
+}
+
+
+@pytest.mark.parametrize("arguments", ANSWERED, ids=lambda arguments: arguments[0])
+def test_a_command_answers_into_a_console_that_knows_ascii_alone(arguments, tmp_path, monkeypatch):
+    made, written = ANSWERED[arguments]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(lab, "serve", lambda command: 0)
+    monkeypatch.setattr(build, "build", lambda out, source: out.mkdir() or [])
+    if made:
+        made()
+    code, _, errors = answer(monkeypatch, "ascii", *arguments)
+    assert code == 0, errors
+    assert Path(written).exists()
+
+
+@pytest.mark.parametrize("command", NAMES)
+def test_help_in_ascii(command, monkeypatch):
+    code, said, _ = answer(monkeypatch, "ascii", command, "--help")
+    assert code == 0 and said.isascii() and "Usage" in said
+
+
+def test_what_the_console_lacks_is_spelled_out_and_a_page_of_python_is_utf_8(monkeypatch):
+    code, said, _ = answer(monkeypatch, "cp1252", "show", "gspo-token", "--against", "grpo")
+    assert code == 0 and "\\u03a3" in said  # Σ
+    code, said, _ = answer(monkeypatch, "gbk", "show", "dcpo", "--against", "grpo", "--format", "json")
+    assert code == 0 and json.loads(said)["against"] == "GRPO"
+    code, _, errors = answer(monkeypatch, "ascii", "train", "--policy", "no–policy")
+    assert code == 2 and "\\u2013" in errors and "Traceback" not in errors
+
+
+def test_a_page_of_python_is_utf_8_in_any_console():
+    """In a process of its own, as a shell on Windows starts it, with its output in a file."""
+    command, environment = (
+        [sys.executable, "-m", "rlviz", "show", "gspo-token"],
+        os.environ | {"PYTHONIOENCODING": "gbk"},
+    )
+    page = subprocess.run(command, env=environment, capture_output=True, check=True).stdout.decode("utf-8")
+    assert not page.isascii()
+    compile(page, "gspo_token.py", "exec")
+
+
+def test_a_notebook_prints_what_the_console_lacks(rlviz, tmp_path, monkeypatch):
+    """What it prints is thrown away, so it may be anything."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    hand_in("print('−')")
+    result = rlviz("grade", "handed_in", "--lessons", "lessons", "--out", "grades.csv")
+    assert result.exit_code == 0, result.output
+    table = Path("grades.csv").read_text(encoding="utf-8")
+    assert "Zoë–李" in table and "Error" not in table
+
+
+def test_an_exported_script_is_utf_8(rlviz, tmp_path):
+    assert rlviz("export", "dapo", "--to", "trl", "--out", tmp_path / "dapo.py").exit_code == 0
+    assert "\N{MINUS SIGN}" in ast.get_docstring(ast.parse((tmp_path / "dapo.py").read_bytes()))
+
+
+COST = ["cost", "--num-prompts", "2", "--group-size", "2", "--repeats", "1", "--device", "cpu"]
+
+
+def test_cost_as_tables_and_as_a_picture(rlviz, tmp_path):
+    result = rlviz(*COST, "--out", tmp_path / "cost.png")
+    assert result.exit_code == 0, result.output
+    for words in ("137,536", "134,529", "Memory at the peak of an update", "DPO", "Seconds"):
+        assert words in result.output
+    lines = [line for line in result.output.splitlines() if "│" in line]
+    tables = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
+    first_in = {(row[0], row[1]) for row in tables if len(row) == 6}
+    assert {("actor", "GRPO"), ("reference", "GRPO")} <= first_in
+    held = {row[0]: row[2] for row in tables if len(row) == 6 and row[2].endswith("B") and row[1].isdigit()}
+    # weights, gradients and two moments of 137,536 float32, the weights of a reference or none; of DPO as of GRPO
+    assert (held["GRPO"], held["GRPO, no KL"], held["DPO"]) == ("2.75 MB", "2.2 MB", "2.75 MB")
+    assert (tmp_path / "cost.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_cost_as_json(rlviz):
+    rows = json.loads(rlviz(*COST, "--updates", 2, "--format", "json").output)
+    assert [row["name"] for row in rows][::7] == ["GRPO", "DPO"]
+    assert rows[0]["bytes_to_grpo"] == 1 and rows[0]["responses"] == 4
+    assert rows[3]["models"][1]["parameters"] == 134529
+    for row in rows:  # of one round each number is what was measured, not a median
+        assert row["step_seconds"] == pytest.approx(row["rollout_seconds"] + 2 * row["update_seconds"])
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "grpo.yaml"
+    path.write_text("num_generations: 8\nbeta: 0.04\nloss_type: grpo\nuse_bias_correction_kl: false\n")
+    return path
+
+
+def test_explain_says_what_a_configuration_is(rlviz, config):
+    result = rlviz("explain", config, "--devices", 4)
+    assert result.exit_code == 0, result.output
+    assert "GRPO, as in its paper." in result.output and "Batch: 4 devices × 8 × 1" in result.output
+    told = json.loads(rlviz("explain", config, "--format", "json").output)
+    assert (told["algorithm"], told["kind"], told["differs"]) == ("GRPO", "GRPOConfig", [])
+    parts = {"slots", "batch", "columns", "first_ten_steps", "without_effect", "symptoms", "unknown", "unread"}
+    assert parts <= set(told)
+    config.write_text("beta: 0.1")
+    assert rlviz("explain", config, "--kind", "DPOConfig").output.startswith("DPOConfig")
+
+
+def test_explain_reads_what_is_piped_in():
+    piped = "actor_rollout_ref.actor.clip_ratio_high=0.28 algorithm.adv_estimator=grpo"
+    result = CliRunner().invoke(app, ["explain", "-"], input=piped)
+    assert result.exit_code == 0 and result.output.startswith("ppo_trainer.yaml, read as verl")
+
+
+def test_explain_does_not_obey_what_stands_in_a_file(rlviz, tmp_path):
+    (tmp_path / "x.py").write_text("GRPOConfig(num_generations=8, beta=f('\x1b[31m[red]'), **{'[bold]': 1})")
+    result = rlviz("explain", tmp_path / "x.py")
+    assert result.exit_code == 0 and "\x1b" not in result.output and "[red]" in result.output

@@ -1,0 +1,252 @@
+"""What a person gets back for a wrong value or folder: one sentence, exit code 2, and nothing written or changed.
+
+What the library refuses by itself has its rows in tests/refusals; here are those that a command makes, and one of each kind that
+it passes on.
+"""
+
+import errno
+import json
+import os
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rlviz import GRPO, TrainSettings, train
+from small_models.policies import build_policy, load_policy
+
+TRAIN = (
+    ("--task chian", "task 'chian' is not known; did you mean chain"),
+    ("--algorithm grop", "algorithm 'grop' is not known; did you mean grpo"),
+    ("--algorithm gspo --group-size 1", "group_size must be at least 2 for GSPO"),
+    ("--eps-low 1.5", "eps_low must be above 0 and below 1"),
+    ("--beta -1", "beta must be at least 0 (0: no KL term); got -1"),
+    ("--algorithm dpo --beta 0", "beta must be above 0"),
+    ("--seed 99999999999999999999", "seed must be below 2**63"),
+    ("--device tpu", "device must be one of auto, cpu, cuda; got 'tpu'"),
+    ("--policy no-such-owner/no-such-model", "no folder here, no shipped policy"),
+    ("--policy damaged_policy", "cannot be read"),
+    ("--reference nowhere/at-all", "reference: 'nowhere/at-all' is no folder here, no shipped policy"),
+    ("--out another", "is not empty"),
+    ("--out /proc/nothing/can/be/made/here", "out: /proc/nothing/can/be/made/here cannot be made or written"),
+    ("--out a_file", "is a file"),
+    ("--resume another --lr 1", "--lr cannot be given with --resume"),
+    ("--resume another --seed 0", "--seed cannot be given with --resume"),  # its default, but said
+    ("--resume empty", "holds no run"),
+    ("--lr fast", "--lr must be a number; got 'fast'"),
+    ("--lr ''", "--lr must be a number; got ''"),
+    ("--group-size 2.5", "--group-size must be a whole number; got '2.5'"),
+    ("--reward leaned", "reward must be one of rule, learned; got 'leaned'"),
+    ("--supervision proces", "supervision must be one of outcome, process; got 'proces'"),
+    ("--label-noise -.1", "label_noise must be at least 0 and at most 1; got -0.1"),
+    ("--spurious .5", "--pairs, --num-pairs, --label-noise and --spurious are for DPO or with --reward learned"),
+    ("--algorithm dpo --group-size 4", "group_size is no setting of DPO's training; it has steps"),
+    ("--algorithm dpo --reward learned", "DPO learns from pairs and has no use for a reward model"),
+    ("--algorithm dpo --pairs nowhere.jsonl", "nowhere.jsonl cannot be written or read"),
+    ("--algorithm dpo --pairs broken.jsonl", "line 2"),
+    ("--algorithm ppo --supervision process", "is for algorithms of groups, such as GRPO; got PPO"),
+    ("--algorithm tis --supervision process", "TIS's is made of old_logp and sampler_logp, which would be lost"),
+    ("--algorithm dapo --supervision process", "takes no shaping of whole responses' rewards"),
+)
+COMPARE = (
+    ("", "give --algorithms, such as grpo,dapo, or folders of runs"),
+    ("--algorithms grop", "algorithm 'grop' is not known; did you mean grpo"),
+    ("--algorithms grpo,grpo", "contenders must have names of their own"),
+    ("--algorithms grpo,dpo", "budget: DPO learns from pairs, and its steps sample no responses; choose updates"),
+    ("--algorithms grpo,dpo --budget updates --group-size 2", "group_size is no setting of DPO"),
+    ("--algorithms grpo --amount 0", "amount must be above 0 and finite; got 0"),
+    ("--algorithms grpo --out /proc/nothing/can/be/made/here", "cannot be made or written"),
+    ("nowhere", "run folder nowhere holds no run"),
+    ("nowhere --seeds 3", "--seeds cannot be given with run folders"),
+    ("nowhere --lr 1", "--lr cannot be given with run folders"),
+)
+MAP = (
+    ("--x speed", "x 'speed' is not known"),
+    ("--algorithm ppo", "algorithm must learn from groups of responses, as GRPO does; got PPO"),
+    ("--algorithm tis", "algorithm must not correct for another sampler"),
+    ("--against distillation", "against must learn without a teacher, which a map does not have; got Distill"),
+    ("--only limits", "slot 'limits' is not known"),
+    ("--cells 12", "--cells must be columns x rows, such as 12x12; got '12'"),
+    ("--cells axb", "--cells must be columns x rows"),
+    ("--cells ²x2", "--cells must be columns x rows, such as 12x12; got '²x2'"),
+    ("--x-values 1,two", "--x-values must be numbers with commas between them; got '1,two'"),
+    ("--x-values 1,1e400", "x_values must be numbers, and finite; got inf"),
+    ("--y-values nan", "y_values must be numbers, and finite; got nan"),
+    ("--groups 4", "--groups cannot be given with an axis of that name"),
+    ("--lr 0", "lr must be above 0; got 0.0"),
+    ("--replicas 1", "replicas must be at least 2; got 1"),
+    ("--success .3 --policy trip", "success is a setting of the table alone; with a policy its task decides"),
+    ("--task trip", "--task is for --policy; got trip without one"),
+    ("--policy nowhere", "--policy nowhere is none of the shipped ones (chain, chain-experts, "),
+    ("--policy chain-own", "--policy chain-own is none of the shipped ones"),
+    ("--policy trip --task my.jsonl", "--task must be a shipped one on a map; compare takes a file: rlviz compare"),
+    ("--policy nowhere --task trip", "nowhere"),
+    ("--out m.gif", "out must end in .png, .svg, .pdf or .html; got m.gif"),
+)
+PLOT = (
+    ("clpi", "picture 'clpi' is not known; did you mean clip?"),
+    ("nope", "picture 'nope' is not known; known: "),
+    ("bounds --scale cubic", "scale must be one of linear, log; got 'cubic'"),
+    ("clip --eps-high abc", "--eps-high must be a number; got 'abc'"),
+    ("aggregation --lengths 3,x", "--lengths must be whole numbers with commas; got '3,x'"),
+    ("clip --eps-low 1.5", "eps_low must be above 0 and below 1 (a ratio cannot fall below 0); got 1.5"),
+    ("clip --algorithm dapoo", "algorithm 'dapoo' is not known; did you mean dapo"),
+    ("clip --out a.gif", "out must end in .png, .svg, .pdf or .html; got a.gif"),
+    ("clip --out /proc/nothing/a.png", "cannot be written or read"),
+    ("clip --out /proc/nothing/a.html", "cannot be written or read"),
+    ("clip --out a.html --old-prob 7", "old_prob must be from 0.01 to 1; got 7"),
+    ("clip --out a.html --small-multiples", "out must end in .png, .svg, .pdf with --small-multiples; got a.html"),
+)
+DIAGNOSE = (
+    ("trl", "checkpoint-10/trainer_state.json has none of the metrics of TRL or verl"),  # the newest
+    ("trl/checkpoint-5/trainer_state.json", "checkpoint-5/trainer_state.json has none of the metrics of TRL or verl"),
+    ("nowhere", "holds no run (it has no config.json)"),
+    ("no_step", "has no step yet, so there is nothing to diagnose"),
+    ("damaged", "metrics.jsonl, line 1: step must be a whole number"),
+    ("no_settings", "config.json: settings must be an object"),
+    ("plan_alone", "holds a comparison of which no run has a step yet"),
+)
+OTHERS = (
+    ("explain empty.yaml", ""),
+    ("explain broken.yaml", ""),
+    ("explain call.yaml", ""),
+    ("explain nowhere.yaml", ""),
+    ("explain beta.yaml", "say which with kind"),
+    ("cost --group-size 3", "group_size must be even and at least 2"),
+    ("cost --out cost.gif", "out must end in .png, .svg, .pdf; got cost.gif"),
+    ("show grop", "algorithm 'grop' is not known; did you mean"),
+    ("show dapoo --against grpo", "did you mean"),
+    ("inspect run --out page.pdf", "must end in .html; got"),
+    ("inspect run --out no/folder/page.html", "no/folder/page.html cannot be written or read (No such file"),
+    ("playground --tables --no-browser --out page.pdf", "--out must end in .html; got page.pdf"),
+    ("playground --tables --no-browser --out no/folder/page.html", "no/folder/page.html cannot be written or read (No"),
+    ("site --out another", "holds config.json, which is neither"),
+    ("experiment", "give the name of one experiment, or --all"),
+    ("predictions . --lesson 03_grpo --out room.gif", "--out must end in .png, .svg or .pdf; got room.gif"),
+    ("grade . --out grades.txt", "--out must be a file that ends in .csv; got grades.txt"),
+    ("grade . --out no/folder/grades.csv", "--out must lie in a folder that exists; no/folder is none"),
+)
+ROWS = [
+    (f"{command} {options}", sentence)
+    for command, rows in {
+        "train --steps 1": TRAIN,
+        "compare": COMPARE,
+        "map --replicas 3 --steps 3 --cells 2x2 --jobs 1": MAP,
+        "plot": PLOT,
+        "diagnose": DIAGNOSE,
+        "": OTHERS,
+    }.items()
+    for options, sentence in rows
+]
+
+
+def _new(path, text=""):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with files and runs of somebody, of which some are damaged."""
+    folder = tmp_path_factory.mktemp("refused")
+    settings = TrainSettings(steps=2, num_prompts=2, group_size=2, evaluate_every=0)
+    for _ in train(load_policy("chain", device="cpu"), "chain", GRPO, settings, out=folder / "run"):
+        pass
+    for name in ("no_step", "damaged", "no_settings"):
+        shutil.copytree(folder / "run", folder / name)
+    config = json.loads((folder / "run" / "config.json").read_text())
+    texts = {
+        "no_step/metrics.jsonl": "",
+        "damaged/metrics.jsonl": '{"step": "one"}\n{}\n',
+        "no_settings/config.json": json.dumps({**config, "settings": 3}),
+        "plan_alone/comparison.json": "{}",
+        # TRL's own folder: checkpoints, and beside them the model that it saved, whose file has the name of ours
+        "trl/checkpoint-5/trainer_state.json": '{"log_history": []}',
+        "trl/checkpoint-10/trainer_state.json": '{"log_history": []}',
+        "trl/config.json": '{"model_type": "llama"}',
+        "another/config.json": '{"a run": "of somebody"}',
+        "a_file": "somebody's",
+        "broken.jsonl": '{"prompt": "00001=", "chosen": "#1", "rejected": "#2"}\n{oops',
+        "empty.yaml": "",
+        "broken.yaml": "beta: [",
+        "call.yaml": "GRPOConfig(",
+        "beta.yaml": "beta: 0.1",
+    }
+    for name, text in texts.items():
+        _new(folder / name, text)
+    (folder / "empty").mkdir()
+    build_policy().save(folder / "damaged_policy")
+    (folder / "damaged_policy" / "model.safetensors").write_bytes(b"not weights")
+    return folder
+
+
+def _files(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(("command", "sentence"), ROWS)
+def test_bad_input_gets_one_sentence_and_exit_code_2(rlviz, command, sentence, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    before = _files(folder)
+    result = rlviz(*shlex.split(command))
+    assert result.exit_code == 2, result.output
+    (line,) = [line for line in result.stderr.splitlines() if line]
+    assert line.startswith("Error: ") and sentence in line
+    assert _files(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("train --epsilon .2", "No such option: --epsilon"),
+        ("train --num-promts 3", "--num-prompts"),
+        ("plot clip --nonsense 1", "No such option: --nonsense"),
+        ("plot clip --eps-hig .5", "No such option: --eps-hig (Possible options: --eps-high"),
+    ],
+)
+def test_what_is_no_option_is_refused_too(rlviz, command, words):
+    result = rlviz(*shlex.split(command))
+    assert result.exit_code == 2 and words in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("command", "writer", "named"),
+    [
+        ("plot clip --out a.png", "matplotlib.figure.Figure.savefig", "the picture"),
+        ("plot clip --out a.html", "os.fsync", "the picture"),
+        ("map --replicas 3 --steps 2 --cells 1x1 --jobs 1", "os.fsync", "the map"),
+        ("site --out site", "rlviz.site.build.build", "the site"),
+        ("course --edition student --out mine", "rlviz.lessons.editions.files", "the course"),
+        ("predictions . --lesson 03_grpo", "rlviz.lessons.predictions.room", "the page of predictions"),
+        ("grade .", "rlviz.lessons.grading.grades", "the grades"),
+        ("export grpo --to trl --out a.py", "os.fsync", "the export"),
+        ("train --steps 1", "rlviz.training.train", "a file of the run"),
+    ],
+)
+def test_a_full_disk_is_told_with_what_was_being_written(rlviz, command, writer, named, tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(writer, full)
+    result = rlviz(*shlex.split(command))
+    assert result.exit_code == 2, result.output
+    assert f"Error: {named} cannot be written or read (No space left on device)" in " ".join(result.output.split())
+
+
+def test_a_disk_that_fills_up_in_the_middle_of_a_run(rlviz, tmp_path, monkeypatch):
+    def full(self, record):
+        raise OSError(errno.ENOSPC, "No space left on device", str(self.path / "metrics.jsonl"))
+
+    monkeypatch.setattr("rlviz.training.run_folder.RunFolder.append", full)
+    result = rlviz("train", "--steps", 3, "--num-prompts", 4, "--group-size", 4, "--out", tmp_path / "run")
+    assert result.exit_code == 2
+    assert "No space left on device" in result.stderr and len(result.stderr.strip().splitlines()) == 1
+
+
+def test_a_refused_run_leaves_no_folder(rlviz, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("rlviz.training.train", lambda *_, **__: (_ for _ in ()).throw(ValueError("refused late")))
+    assert rlviz("train", "--steps", 1).exit_code == 2
+    assert list(Path().rglob("*")) == [Path("runs")]
