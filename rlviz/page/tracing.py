@@ -16,12 +16,15 @@ import math
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._decomp import core_aten_decompositions
+from torch._guards import TracingContext, tracing as told_of
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot, make_fx
 from torch.overrides import TorchFunctionMode
 
@@ -164,12 +167,12 @@ def trace(
         keys[:] = list(outputs)
         return tuple(outputs.values())
 
-    table = {op: how for op, how in core_aten_decompositions().items() if op not in WHOLE}
     how: dict[str, Any] = {"tracing_mode": "symbolic", "_allow_non_fake_inputs": True} if free else {}
     # one tensor given twice would become one input
     apart = [value.clone() for value in examples.values()]
     try:
-        graph = make_fx(flat, decomposition_table=table, **how)(*apart)
+        with _at_twice_the_speed(free):
+            graph = make_fx(flat, decomposition_table=_decompositions(), **how)(*apart)
     except CannotTrace:
         raise
     except Exception as error:  # a rule of one's own can do anything, and torch says so in many ways
@@ -177,6 +180,25 @@ def trace(
         raise CannotTrace(f"{type(error).__name__}: {said}") from error
     graph.graph.eliminate_dead_code()
     return _Rows(graph, list(examples)).program(keys)
+
+
+@cache
+def _decompositions() -> dict[Any, Callable[..., Any]]:
+    return {op: how for op, how in core_aten_decompositions().items() if op not in WHOLE}
+
+
+@contextmanager
+def _at_twice_the_speed(free: bool) -> Iterator[None]:
+    """While it lasts, torch does without what takes half of a recording's seconds and changes nothing in it.
+
+    It would make a new mode for each operation to keep a shape in, unless it knows of one; and where sizes are free, look up
+    each operation among those that were recorded before, which takes longer than to find its shape anew.
+    """
+    from torch._dynamo import config  # which takes a second, and make_fx needs it too
+
+    known = None if free else TracingContext(FakeTensorMode())
+    with told_of(known), config.patch(fake_tensor_cache_enabled=False):
+        yield
 
 
 class _Rows:

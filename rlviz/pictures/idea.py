@@ -171,6 +171,19 @@ class Idea:
         others = {pick: self.controls[pick].options[option] for pick, option in picked.items()}  # type: ignore[union-attr]
         return (() if name is None else (members[name],)), others
 
+    @cached_property
+    def variants(self) -> dict[str, Variant]:
+        """What is known of the shipped programs' choices, by key: it is the same for every explorer, and filled by the first."""
+        return {}
+
+    def variant(self, key: str, members: Mapping[str, Algorithm], program: str | None, why: str = "") -> Variant:
+        """Return what a choice makes of the picture, with the name of its program."""
+        arguments, others = self.build(key, members)
+        own = self.algorithms.own(arguments[0]) if self.algorithms else {}
+        name = arguments[0].name if arguments else ""
+        texts = {"name": name, **self.texts(*arguments, **others)}
+        return Variant(program, why, own, texts, self.data(*arguments, **others))
+
     def inputs(self, curve: Curve, own: Mapping[str, Any]) -> list[str]:
         """Return the names that a curve asks for; `own` are the algorithm's parameters, for its `**parameters`."""
         asked: list[str] = []
@@ -338,21 +351,16 @@ class Explorer(View):
         options = [list(self._members if pick == "algorithm" else idea.controls[pick].options) for pick in idea.picks()]  # type: ignore[union-attr]
         for key in keys_of(options):
             arguments, others = idea.build(key, self._members)
-            program: str | None = places.get(key)
-            why = ""
-            own = bool(arguments) and idea.members.get(arguments[0].name) != arguments[0]
-            if program is None or own:
-                curve = idea.curve(*arguments, **others)
-                known = next(((id_, said) for one, id_, said in traced if one == curve), None)
-                program, why = known or self._trace(key, programs)
-                traced.append((curve, program, why))
-            variants[key] = Variant(
-                program,
-                why,
-                idea.algorithms.own(arguments[0]) if idea.algorithms else {},
-                {"name": arguments[0].name if arguments else "", **idea.texts(*arguments, **others)},
-                idea.data(*arguments, **others),
-            )
+            if key in places and all(idea.members.get(one.name) == one for one in arguments):
+                if key not in idea.variants:
+                    idea.variants[key] = idea.variant(key, self._members, places[key])
+                variants[key] = idea.variants[key]
+                continue
+            curve = idea.curve(*arguments, **others)
+            known = next(((id_, said) for one, id_, said in traced if one == curve), None)
+            program, why = known or self._trace(key, programs)
+            traced.append((curve, program, why))
+            variants[key] = idea.variant(key, self._members, program, why)
         return programs, variants
 
     def _trace(self, key: str, programs: dict[str, Program]) -> tuple[str | None, str]:
