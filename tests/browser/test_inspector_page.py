@@ -71,7 +71,6 @@ def said(view: Locator) -> list[str]:
     return view.get_by_role("status").all_text_contents()
 
 
-@pytest.mark.quick(1)
 def test_from_a_click_on_the_curve_to_another_algorithm(page: Page, view: Locator) -> None:
     assert said(view)[0].startswith("Step 6 of 6.")
     box = view.locator(".ri-curves svg").first.bounding_box()
