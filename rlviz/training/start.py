@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, overload
 
 import torch
 from torch import Tensor
@@ -36,7 +36,35 @@ from small_models.tasks.of_file import Chat
 from small_models.tokenizer import CharacterTokenizer
 
 
+@overload
 def train(
+    task: Task | str,
+    algorithm: Algorithm | str,
+    /,
+    settings: Settings | None = None,
+    *,
+    reward_model: RewardModel | None = None,
+    pairs: Sequence[Pair] | None = None,
+    reference: Policy | str | None = None,
+    out: str | os.PathLike[str] | None = None,
+) -> TrainingRun[Any]: ...
+
+
+@overload
+def train(
+    policy: Policy | str,
+    task: Task | str,
+    algorithm: Algorithm | str,
+    settings: Settings | None = None,
+    *,
+    reward_model: RewardModel | None = None,
+    pairs: Sequence[Pair] | None = None,
+    reference: Policy | str | None = None,
+    out: str | os.PathLike[str] | None = None,
+) -> TrainingRun[Any]: ...
+
+
+def train(  # type: ignore[misc]  # settings stand third or fourth, which mypy does not see
     policy: Policy | Task | str,
     task: Task | Algorithm | str,
     algorithm: Algorithm | Settings | str | None = None,
