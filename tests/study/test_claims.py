@@ -3,6 +3,7 @@
 import math
 import re
 import shutil
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -83,10 +84,14 @@ def outcome_of_one_trial(part):
     return REVERSED if value < 0 else SEEN if value >= part.claimed else NOT_SEEN
 
 
+@cache
+def tiny(name):
+    return find_claim(name).run((0,), TINY)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_tiny_trial_can_be_judged_and_drawn(name, tmp_path):
-    claim = find_claim(name)
-    frame = claim.run((0,), TINY)
+    claim, frame = find_claim(name), tiny(name)
     frame = pd.concat([frame, frame.assign(seed=1)], ignore_index=True)
     verdict = claim.judge(frame)
     assert verdict.parts == tuple(outcome_of_one_trial(each) for each in verdict.said if isinstance(each, Part))
@@ -104,9 +109,14 @@ def test_a_tiny_trial_can_be_judged_and_drawn(name, tmp_path):
 
 def test_the_same_seed_gives_the_same_trial():
     """Of a claim that warms up, samples, trains and records groups."""
-    first, again, other = (find_claim("std_weighting").trial(seed, TINY) for seed in (1, 1, 2))
-    pd.testing.assert_frame_equal(first, again)
-    assert not first.equals(other)
+    again, other = (find_claim("std_weighting").trial(seed, TINY).assign(seed=0) for seed in (0, 1))
+    pd.testing.assert_frame_equal(tiny("std_weighting"), again)
+    assert not again.equals(other)
+
+
+def test_all_arms_begin_with_the_same_responses_and_the_same_coin():
+    first = select(tiny("entropy_clip"), step=1, setting=("trip", "trip, a coin for a reward"))
+    assert first.groupby("setting")["accuracy"].nunique().tolist() == [1, 1]
 
 
 def test_the_committed_table_is_what_the_rule_makes_of_the_committed_trials():

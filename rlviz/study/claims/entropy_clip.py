@@ -18,7 +18,7 @@ from rlviz.study.frames import after, by_seed, gap, means, scaled, select
 from rlviz.study.trials import FREE, SMALL, UPPER_LIMITS, rows, run, shipped
 from rlviz.study.verdict import Part, Verdict, judged
 from rlviz.tabular import TableTask, random_reward, train_table
-from small_models.tasks import GradedBy, Trip
+from small_models.tasks import GradedBy, Task, Trip
 
 CLAIM = "Entropy falls fast under symmetric clipping and stays higher under clip-higher and dynamic bounds."
 SOURCE = "DAPO, arXiv 2503.14476; DCPO, 2509.02333"
@@ -40,14 +40,18 @@ WHERE = {  # panel → what is drawn in it
 }
 
 
+def coin(seed: int) -> Task:
+    """Return `trip`, but a response is called right when a coin says so: there is nothing to learn, and entropy drifts."""
+    toss = random.Random(seed)
+    return GradedBy(Trip(), lambda *_: toss.random() < 0.5)
+
+
 def trial(seed: int, scale: float) -> pd.DataFrame:
     """Train under each upper limit: on trip and on a coin's reward with 8 updates a rollout, and tables with 16."""
     policy, replicas, found = shipped("trip"), scaled(REPLICAS, scale, 4), []
-    toss = random.Random(seed)
-    coin = GradedBy(Trip(), lambda *_: toss.random() < 0.5)  # nothing to learn: entropy drifts
     for name in ARMS:
         algorithm = replace(FREE, bounds=UPPER_LIMITS[name])
-        for setting, task, steps in ((TRIP, Trip(), 100), (COIN, coin, 50)):
+        for setting, task, steps in ((TRIP, Trip(), 100), (COIN, coin(seed), 50)):
             settings = replace(SMALL, steps=scaled(steps, scale), updates_per_rollout=8, seed=seed)
             records = run(policy, task, algorithm, settings)
             found.append(rows(records, "entropy", "accuracy", arm=name, setting=setting))
