@@ -145,22 +145,23 @@ def _algorithms(name: str, against: str, only: str | None) -> tuple[GroupPolicyG
 
 def _draw(kept: Path, measure: Measure, out: Path) -> None:
     """Write the picture and the CSV, and say what is to be seen."""
-    from rlviz.page.style import save_figure
+    from rlviz.page.style import TEXT, plain, save_figure
     from rlviz.page.widget import page
-    from rlviz.pictures.map import MapPicture, explore_map, map_curve
+    from rlviz.pictures.map import explore_map
     from rlviz.study import read_map
     from rlviz.training.files import write_text
 
     found = read_map(kept)
     columns = found.shape[1]
     write_text(out.with_suffix(".csv"), found.to_csv())
-    picture = MapPicture(map_curve(str(kept), measure=measure, column=columns))
-    words = picture.caption
+    explorer = explore_map(str(kept), measure=measure, column=columns)
+    words = explorer.caption
     if out.suffix.lower() == ".html":
-        explorer = explore_map(str(kept), measure=measure, column=columns)
         write_text(out, page(f"rlviz: {' − '.join(found.names)}", explorer.html()))
     else:
-        save_figure(picture.figure, out, description=words)
+        figure = explorer.figure()
+        figure.supxlabel(plain(explorer.names().fill("{rule}")), fontsize=TEXT - 2)  # what was trained
+        save_figure(figure, out, description=words)
     say(f"{out}: {words}")
     call = f"explore_map({str(kept)!r}, measure={measure!r})"
     say(f"Numbers: {out.with_suffix('.csv')}. A cell's runs: {call}")

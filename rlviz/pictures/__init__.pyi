@@ -13,7 +13,7 @@ from .coin import explore_coin as explore_coin
 from .difficulty import difficulty_curve as difficulty_curve, plot_difficulty as plot_difficulty
 from .dpo import explore_dpo as explore_dpo
 from .entropy import explore_entropy as explore_entropy
-from .gae import explore_gae as explore_gae, gae_curve as gae_curve
+from .gae import explore_gae as explore_gae
 from .idea import Explorer as Explorer, explorer as explorer
 from .importance import importance_curve as importance_curve, plot_importance as plot_importance
 from .kl import explore_kl as explore_kl, kl_curve as kl_curve

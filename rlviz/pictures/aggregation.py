@@ -91,7 +91,7 @@ def aggregation(algorithm: PolicyGradient) -> Curve:
             **{f"{name}_times": times[at[name]] for name in ("most", "least")},
             **{f"{name}_weight": weight[at[name]] for name in ("heaviest", "lightest")},
             **{f"{name}_length": lengths[at[name]] for name in ("heaviest", "lightest")},
-            **{name: flag.double() for name, flag in flags.items()},
+            **flags,
         }
 
     return curve

@@ -132,7 +132,7 @@ def bounds(algorithm: PolicyGradient) -> Curve:
             "up_to": up_to,
             "low_at_1": ends_low[1],
             "high_at_1": ends_high[1],
-            **{name: flag.double() for name, flag in flags.items()},
+            **flags,
             **_tokens(rule, tokens_old, tokens_new, tokens_A),
         }
 

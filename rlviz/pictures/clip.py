@@ -138,7 +138,7 @@ def _ends(side: str, ratio: Tensor, cut: Tensor, lower: Tensor, upper: Tensor, c
     return {
         f"{side}_end": end,
         f"{side}_wrong_from": first_wrong,
-        **{f"{side}_{name}": flag.double() for name, flag in flags.items()},
+        **{f"{side}_{name}": flag for name, flag in flags.items()},
     }
 
 

@@ -214,7 +214,7 @@ def _letting_go(margin: Tensor, pull: Tensor, slope: Tensor) -> dict[str, Tensor
         "half": half,
         "stop": margin[last.clamp(max=POINTS - 1)],
         "goal": _crossing(margin, pull, 0.0),
-        **{name: flag.double() for name, flag in flags.items()},
+        **flags,
     }
 
 
@@ -237,9 +237,7 @@ def _told(run: Tensor, outputs: Mapping[str, Tensor], step: Tensor) -> dict[str,
     falls = (grown_now[0] > 1e-9) & (now[0] < run[0, 0])
     beyond = grown_now[0] > margin[-1]
     flags = {"falls": falls, "rises": ~falls & (now[0] - run[0, 0] > 1e-9), "beyond": beyond}
-    return (
-        found | {name: flag.double() for name, flag in flags.items()} | {"alike": (grown.abs().amax() < 1e-9).double()}
-    )
+    return found | flags | {"alike": grown.abs().amax() < 1e-9}
 
 
 def of_the_implicit_reward(algorithm: Algorithm) -> dict[str, int | float]:

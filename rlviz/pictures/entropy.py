@@ -156,7 +156,7 @@ class Training:
             place, scaled = state[0, 0].long(), state[:, 1 : 1 + table].view(first.shape)
             log_probs = torch.log_softmax(scaled, -1)
             index, rewards = _sample(log_probs, success, draws[place], luck[place])
-            of_tokens = [_at(log_probs, index), _at(first, index)]
+            of_tokens = [at_index(log_probs, index), at_index(first, index)]
             if rule.asks_for_entropy:
                 of_tokens.append(entropy_at(log_probs, index))
             advantages, history = rule.judge(rewards, of_tokens, state[:, 1 + table :])
@@ -238,7 +238,8 @@ def _sample(log_probs: Tensor, success: Tensor, draws: Tensor, luck: Tensor) -> 
     return (action + first_of_row).transpose(1, 2), (luck < right).double()
 
 
-def _at(table: Tensor, index: Tensor) -> Tensor:
+def at_index(table: Tensor, index: Tensor) -> Tensor:
+    """Return the numbers of tables [R, …] at the places of their tokens, `index` [R, N, T]."""
     return table.flatten(1).gather(1, index.flatten(1)).view(index.shape)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,17 +17,14 @@ from rlviz.algorithms import (
     Algorithm,
     GroupPolicyGradient,
     PolicyGradient,
-    PreferenceOptimization,
     numbers,
 )
 from rlviz.algorithms.base import with_tensors
-from rlviz.page.names import Array, drawn
 from rlviz.page.picture import Axis, Bars, Choice, Draws, Line, Panel, Picture, Points, Rule, Say, Slider
-from rlviz.page.tracing import Curve, evaluate
+from rlviz.page.tracing import Curve
 from rlviz.pictures.groups import learns_from_a_group, without_kl
 from rlviz.pictures.idea import Algorithms, explorer
 from rlviz.pieces.gae import GAE
-from small_models.checks import checked
 
 MOST_TOKENS = 24
 LAMBDAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0)  # closer where the noise bends
@@ -319,64 +316,3 @@ explore_gae = explorer(
         "GRPO": {"algorithm": GRPO},
     },
 )
-
-
-@dataclass(frozen=True)
-class GAECurve:
-    """Credit of one answer's T tokens, and the error of such credit against λ; see `gae`.
-
-    value, critic, advantages, one_step, whole: [T]; the last two are the critic's at λ = 0 and 1. lam, bias, noise: [L].
-    bias_at, noise_at: at the algorithm's own λ, None where it has none.
-    """
-
-    value: Array
-    critic: Array
-    advantages: Array
-    one_step: Array
-    whole: Array
-    lam: Array
-    bias: Array
-    noise: Array
-    bias_at: float | None
-    noise_at: float | None
-
-
-@checked
-def gae_curve(
-    algorithm: PolicyGradient = PPO,
-    *,
-    gamma: float | None = None,
-    lam: float | None = None,
-    tokens: int = 12,
-    answer: Literal["right", "wrong"] = "right",
-    start: float = 0.5,
-    offset: float = 0.0,
-    wiggle: float = 0.2,
-) -> GAECurve:
-    """Return the credit of each token of an answer under an algorithm, and bias and noise of such credit against λ; see `gae`.
-
-    gamma, lam: of GAE; None: the algorithm's own. tokens: in the answer, 2 to 24. answer: "right" or "wrong". start: the chance
-    of a right answer before the first token. offset, wiggle: how wrong the critic is, everywhere alike and token by token, in
-    rewards. Raises ValueError for a value out of range, or an algorithm that needs rewards of single steps.
-    """
-    if isinstance(algorithm, PreferenceOptimization):
-        raise ValueError(f"algorithm: {algorithm.name} learns from pairs, and no token of it has an advantage")
-    algorithm = algorithm.with_parameters(**{n: v for n, v in (("gamma", gamma), ("lam", lam)) if v is not None})
-    if not 2 <= tokens <= MOST_TOKENS:
-        raise ValueError(f"tokens must be from 2 to {MOST_TOKENS}; got {tokens}")
-    if not 0 < start < 1:
-        raise ValueError(f"start must be above 0 and below 1; got {start}")
-    if not -1 <= offset <= 1:
-        raise ValueError(f"offset must be from −1 to 1; got {offset}")
-    if not 0 <= wiggle <= 1:
-        raise ValueError(f"wiggle must be from 0 to 1; got {wiggle}")
-    own = {name: value for name, value in discounting(algorithm).items() if name in ("gamma", "lam")}
-    given = {"tokens": tokens, "answer": float(answer == "wrong"), "start": start, "offset": offset, "wiggle": wiggle}
-    found = evaluate(gae(algorithm), {**own, **given, **{n: torch.as_tensor(drawn(v, {})) for n, v in LUCK.items()}})
-    arrays = {name: value.numpy() for name, value in found.items()}
-    value, critic, advantages, one_step, whole = (
-        arrays[name][:tokens] for name in ("value", "critic", "credits", "one_step", "whole")
-    )
-    lams, bias, noise = (arrays[name] for name in ("lams", "bias", "noise"))
-    at = (float(found[name]) if name in found else None for name in ("bias_at", "noise_at"))
-    return GAECurve(value, critic, advantages, one_step, whole, lams, bias, noise, *at)

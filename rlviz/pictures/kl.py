@@ -139,7 +139,7 @@ def _curve(algorithm: PolicyGradient) -> Curve:
             **{f"spread{i}": outputs[f"value_noise{i}_at"] * outputs["kl_at"] for i in range(len(ESTIMATORS))},
             "k2_off": (k2_share - 1).abs(),
             "own_mean": beta * outputs["own_value"] * outputs["kl_at"],
-            **{name: flag.double() for name, flag in flags.items()},
+            **flags,
         }
 
     return curve

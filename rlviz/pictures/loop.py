@@ -74,9 +74,9 @@ class Loop:
             log_probs = torch.log_softmax(scaled, -1)
             digits = _sampled(log_probs[0, 0], draws[place])
             index = (digits + torch.arange(PLACES) * DIGITS).unsqueeze(0)
-            old_logp = _at(log_probs, index)
+            old_logp = entropy.at_index(log_probs, index)
             rewards = (digits.sum(1) == SUM).double().view(1, 1, GROUP)
-            of_tokens = [old_logp, _at(torch.log_softmax(begin.view(scaled.shape), -1), index)]
+            of_tokens = [old_logp, entropy.at_index(torch.log_softmax(begin.view(scaled.shape), -1), index)]
             advantages, history = rule.judge(rewards, of_tokens, history)
             uses = rule.algorithm.uses(rewards).view(1, 1, 1).expand(index.shape)
             batch = rule.batch(of_tokens[0], of_tokens[1], advantages, uses)
@@ -107,10 +107,6 @@ def _sampled(log_probs: Tensor, draws: Tensor) -> Tensor:
     cdf = log_probs.exp().cumsum(-1)
     drawn = draws.T.contiguous() * cdf[:, -1:]
     return torch.searchsorted(cdf, drawn).clamp(max=DIGITS - 1).T
-
-
-def _at(table: Tensor, index: Tensor) -> Tensor:
-    return table.flatten(1).gather(1, index.flatten(1)).view(index.shape)
 
 
 def share_right(logits: Tensor) -> Tensor:
@@ -194,7 +190,7 @@ def _told(kept: Tensor, moment: Tensor, step: Tensor, part: Tensor) -> dict[str,
         "done": done,
         "dead": torch.full_like(number[1:], -0.12).where(dead & (number[1:] <= done), torch.nan),
         "dead_count": (dead & (number[1:] <= step)).double().sum(),
-        **{name: flag.double() for name, flag in flags.items()},
+        **flags,
     }
 
 

@@ -12,15 +12,13 @@ from urllib.parse import quote, urlencode
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from rlviz.names import nearest
-from rlviz.page.names import Array, Names
-from rlviz.page.paper import draw
+from rlviz.page.names import Array
 from rlviz.page.picture import Area, Axis, Cells, Choice, Line, Mark, Panel, Picture, Say, Slider, Way
-from rlviz.page.style import TEXT, plain, signed
-from rlviz.page.tracing import Curve, evaluate
+from rlviz.page.style import signed
+from rlviz.page.tracing import Curve
 from rlviz.pictures.idea import Idea, explorer
 from rlviz.pictures.tables import TABLES, TRAINED
 from rlviz.study.cells import FACTORS, Cell
@@ -177,7 +175,7 @@ def _cell(
         "rate_other": rates[y][x][1],
         **here,
         **curves,
-        **{name: flag.double() for name, flag in flags.items()},
+        **flags,
     }
 
 
@@ -431,41 +429,3 @@ explore_map = explorer(
         "no std": {"which": "std-division", "column": 1},
     },
 )
-
-
-@dataclass(frozen=True)
-class MapPicture:
-    """A map and its chosen cell on paper: what `explore_map` shows."""
-
-    curve: MapCurve
-
-    @property
-    def names(self) -> Names:
-        curve, (column, row) = self.curve, self.curve.place
-        option = next(option for option, measure in OPTIONS.items() if measure == curve.measure)
-        values = {"measure": option, "column": column, "row": row}
-        data = {**told(curve.map), "sentence": curve.sentence, "teaches": float(bool(curve.sentence))}
-        numbers = {name: value for name, value in data.items() if isinstance(value, float | Tensor)}
-        given = {
-            **numbers,
-            "measure": 0 if curve.sentence else list(OPTIONS).index(option),
-            "column": column,
-            "row": row,
-        }
-        asked = _cell.__code__.co_varnames[: _cell.__code__.co_argcount]
-        outputs = evaluate(_cell, {name: given[name] for name in asked})
-        return Names(replace(MAP, controls={}), values, data, outputs)
-
-    @property
-    def caption(self) -> str:
-        """The chosen cell in a sentence, and what is to be said of the whole map."""
-        names = self.names
-        return f"{names.said(MAP.conclusion, only_first=True)} {names.said(MAP.says)}"
-
-    @property
-    def figure(self) -> Figure:
-        """The picture, with a line below it that says what was trained."""
-        names = self.names
-        figure: Any = draw(MAP, names)
-        figure.supxlabel(plain(names.fill("{rule}")), fontsize=TEXT - 2)
-        return figure

@@ -116,7 +116,7 @@ def mismatch(algorithm: GroupPolicyGradient) -> Curve:
             "difference": lost.abs(),
             "worth_used": _effective(used, mean),
             "worth_w": _effective(weight, mean),
-            **{name: flag.double() for name, flag in flags.items()},
+            **flags,
         }
 
     return curve

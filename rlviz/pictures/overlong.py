@@ -157,7 +157,7 @@ def overlong(algorithm: GroupPolicyGradient) -> Curve:
             "cuts": cut.double().sum(),
             "moved": moved,
             "times": times,
-            **{name: flag.double() for name, flag in flags.items()},
+            **flags,
         }
 
     return curve

@@ -122,7 +122,7 @@ def process(algorithm: GroupPolicyGradient) -> Curve:
             "row_low": ANSWERS + 0.52 - answer,
             "row_high": ANSWERS + 1.48 - answer,
             "first_right": right_others + 0.5,
-            **{name: flag.double() for name, flag in flags.items()},
+            **flags,
         }
 
     return curve

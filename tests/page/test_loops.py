@@ -1,4 +1,4 @@
-"""A loop is recorded once, and a page runs it as often as Python does."""
+"""A loop is recorded once, and a page runs it as often as Python does; two inputs stay two."""
 
 from __future__ import annotations
 
@@ -96,3 +96,12 @@ def test_a_loop_in_slices_is_drawn_as_far_as_it_came_and_goes_on():
 def test_a_loop_that_may_not_be_seen_unfinished_is_never_interrupted():
     (got,) = run({"p": trace(descent, CASES[0])}, [("p", CASES[0], 1)])
     assert all(np.isfinite(value).all() for value in got.values())
+
+
+@needs_node
+def test_one_tensor_given_as_two_examples_is_two_inputs():
+    same = torch.tensor([1.0, 2.0], dtype=torch.double)
+    program = trace(lambda a, b: {"y": a - b}, {}, {"a": same, "b": same})
+    asked = {"a": torch.tensor([5.0, 7.0]), "b": torch.tensor([1.0, 2.0])}
+    (got,) = run({"p": program}, [("p", asked)])
+    assert got["y"].tolist() == [4, 5]

@@ -3,15 +3,28 @@
 import math
 from dataclasses import replace
 from statistics import NormalDist
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from rlviz.algorithms import DR_GRPO, GRPO, PPO
+from rlviz.page.names import drawn
 from rlviz.page.tracing import evaluate
-from rlviz.pictures.gae import LAMBDAS, explore_gae, gae, gae_curve
+from rlviz.pictures.gae import LAMBDAS, LUCK, discounting, explore_gae, gae
 from rlviz.pieces.gae import GAE
+
+
+def gae_curve(algorithm=PPO, *, tokens=12, answer="right", start=0.5, offset=0.0, wiggle=0.2, **parameters):
+    """Return what the curve computes, of an answer's tokens and against λ, also for fewer tokens than the slider has."""
+    own = {n: v for n, v in (discounting(algorithm) | parameters).items() if n in ("gamma", "lam")}
+    given = {"tokens": tokens, "answer": answer == "wrong", "start": start, "offset": offset, "wiggle": wiggle}
+    luck = {name: torch.as_tensor(drawn(draws, {})) for name, draws in LUCK.items()}
+    found = {name: value.numpy() for name, value in evaluate(gae(algorithm), {**own, **given, **luck}).items()}
+    of_tokens = {name: found[name][:tokens] for name in ("value", "critic", "one_step", "whole")}
+    against = {name: found.get(name) for name in ("bias", "noise", "bias_at", "noise_at")}
+    return SimpleNamespace(**of_tokens, advantages=found["credits"][:tokens], **against)
 
 
 def test_by_hand_at_the_ends_of_lambda_and_between():

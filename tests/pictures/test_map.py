@@ -12,7 +12,7 @@ import rlviz
 from rlviz.cli import app
 from rlviz.page.paper import SHADES
 from rlviz.pictures import explore_map
-from rlviz.pictures.map import SIZE, MapPicture, find_map, map_curve
+from rlviz.pictures.map import SIZE, find_map
 from rlviz.study import MapSettings, maps, regime_map
 from rlviz.study.cells import Cell, Measured
 from rlviz.study.confirm import carried
@@ -48,15 +48,13 @@ def begin_plan(columns):
 def test_what_is_drawn_is_what_is_stored(tmp_path):
     path = made([-0.4, 0.0, 0.1, 0.2], [0.01, 0.0, 0.05, 0.09], tmp_path)
     explorer = explore_map(str(path), column=3)
-    for names in (explorer.names(), MapPicture(map_curve(path, column=3)).names):
-        assert names.words("written_accuracy") == ["−0.40", "0.00", "+0.10", "+0.20"]
-        assert list(zip(names.array("cell_x"), names.array("cell_y"), strict=True)) == [(1, 1), (2, 1), (3, 1), (4, 1)]
-        assert names.array("unsure").tolist() == [0, 1, 1, 0]  # 0 ≤ 0 and .1 ≤ 2 · .05
-        assert names.array("cells").tolist() == [-0.4, 0.0, 0.1, 0.2] and names.one("scale") == 0.4
-        assert names.array("at").tolist() == [0, 5] and names.array("accuracy0").tolist() == [0.2, 0.9]
-        assert names.array("accuracy1").tolist() == [0.2, 0.6] and names.array("accuracy1_high").max() == pytest.approx(
-            0.8
-        )
+    names = explorer.names()
+    assert names.words("written_accuracy") == ["−0.40", "0.00", "+0.10", "+0.20"]
+    assert list(zip(names.array("cell_x"), names.array("cell_y"), strict=True)) == [(1, 1), (2, 1), (3, 1), (4, 1)]
+    assert names.array("unsure").tolist() == [0, 1, 1, 0]  # 0 ≤ 0 and .1 ≤ 2 · .05
+    assert names.array("cells").tolist() == [-0.4, 0.0, 0.1, 0.2] and names.one("scale") == 0.4
+    assert names.array("at").tolist() == [0, 5] and names.array("accuracy0").tolist() == [0.2, 0.9]
+    assert names.array("accuracy1").tolist() == [0.2, 0.6] and names.array("accuracy1_high").max() == pytest.approx(0.8)
     assert explorer.conclusion == (
         "At updates a rollout 3 and groups in a rollout 2, which has a higher accuracy is not certain: +0.1 ± 0.05."
     )
@@ -87,8 +85,8 @@ def test_a_large_map_has_signs_and_a_missing_cell_a_question_mark(tmp_path):
     path = made([-0.4, 0.0, *[0.1] * 8], [0.01] * 10, tmp_path)
     torn = path.read_text(encoding="utf-8").splitlines(keepends=True)[:-1]
     path.write_text("".join(torn), encoding="utf-8")
-    picture = MapPicture(map_curve(path, column=10))
-    assert picture.names.words("written_accuracy") == ["−", "", *["+"] * 7, "?"]
+    picture = explore_map(path, column=10)
+    assert picture.names().words("written_accuracy") == ["−", "", *["+"] * 7, "?"]
     assert "nothing was run yet" in picture.caption and "1 cannot be judged" in picture.caption
 
 
@@ -147,7 +145,7 @@ def test_the_sentence_is_true_of_the_data(name):
             assert abs(one.difference) <= 2 * one.error
         else:
             assert one.difference * expected > 2 * one.error
-    assert each.sentence in MapPicture(map_curve(name)).caption
+    assert each.sentence in explore_map(name).caption
     readme = (Path(rlviz.__file__).parent / "study" / "README.md").read_text(encoding="utf-8")
     assert f"**{each.name}**" in readme and each.sentence in " ".join(readme.split())
     assert each.command in readme and carried(name) in " ".join(readme.split())
@@ -190,9 +188,8 @@ def test_cells_of_a_shipped_map_agree_with_their_curves(name):
 
 def test_the_picture_says_whether_the_learning_rate_was_tuned():
     for name in NAMES:
-        figure, tuned = MapPicture(map_curve(name)).figure, "--rates tuned" in SHIPPED[name].command
+        words, tuned = explore_map(name).names().fill("{rule}"), "--rates tuned" in SHIPPED[name].command
         said = (
             "tuned for each, the largest tried was best in 36 of 36 cells" if tuned else "for both, tuned for neither"
         )
-        assert said in figure.get_supxlabel()
-        assert "|mean| ≤ 2 standard errors (64 replicas)" in figure.get_supxlabel()
+        assert said in words and "|mean| ≤ 2 standard errors (64 replicas)" in words

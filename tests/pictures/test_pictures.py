@@ -88,7 +88,8 @@ def tour(name: str) -> list[Stop]:
     ends = [{control: end} for control in idea.controls for end in ends_of(idea, control)]
     members = [member for member in idea.members.values() if not (name in WHOLE_RUNS and member.can.choose)]
     members = members[::3] if name == "tables" else members  # which trains them as entropy does
-    by_turns = [at_random(idea, rng, member) for member in members or [None] * 6]
+    alone = {control: [] for control, each in idea.controls.items() if isinstance(each, Beside)}
+    by_turns = [at_random(idea, rng, member) | alone for member in members or [None] * 6]
     found = [stop(explorer, {})]
     for arguments in by_turns if name in WHOLE_RUNS else [*ends, *by_turns]:
         explorer.set(
@@ -131,8 +132,6 @@ def at_random(idea: Idea, rng: random.Random, member: Any = None) -> dict:
         elif isinstance(control, Slider) and all(isinstance(end, int | float) for end in (control.low, control.high)):
             one = [on_a_step(rng, control.low, control.high, control.step) for _ in range(control.many or 1)]
             found[name] = one if control.many else one[0]
-        elif isinstance(control, Beside):
-            found[name] = []
     return found
 
 

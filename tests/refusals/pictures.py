@@ -32,7 +32,7 @@ from rlviz.pictures.clip import clip_curve, explore_clip
 from rlviz.pictures.difficulty import difficulty_curve
 from rlviz.pictures.dpo import explore_dpo
 from rlviz.pictures.entropy import explore_entropy
-from rlviz.pictures.gae import explore_gae, gae_curve
+from rlviz.pictures.gae import explore_gae
 from rlviz.pictures.groups import without_kl
 from rlviz.pictures.idea import Explorer
 from rlviz.pictures.importance import importance_curve
@@ -52,10 +52,6 @@ from tests.refusals.row import of, table
 from tests.refusals.things import file
 
 MINE = replace(GRPO, name="Mine")
-
-
-def of_gae(**given: Any) -> Any:
-    return gae_curve(PPO, **given)
 
 
 def of_kl(**given: Any) -> Any:
@@ -114,7 +110,7 @@ explore_dpo(PPO) → algorithm: PPO has no loss on the margin of a pair
 explore_dpo(algorithm=GRPO, beta=0.1) → beta: GRPO has no such parameter in this picture…
 explore_mismatch(IPO) → algorithm: IPO …
 explore_mismatch(PPO) → algorithm: PPO …
-gae_curve(IPO) → algorithm: IPO learns from pairs, and no token of it has an advantage
+explore_gae(IPO) → algorithm: IPO has nothing that this picture shows; …
 # arguments of pictures, beyond the sliders' ranges, which `declared` tries
 explore_aggregation(lengths=(1, 2)) → lengths must be 4 numbers; got (1, 2)
 explore_aggregation(lengths=7) → lengths must be 4 numbers; got 7
@@ -135,12 +131,6 @@ explore_mismatch(cap=0.0) → cap must be above 0 and finite; got 0.0
 explore_mismatch(lowest=0.1) → lowest: TIS has no such parameter in this picture…
 explore_mismatch(algorithm=ICE_POP, lowest=1.5) → …0 ≤ lowest ≤ 1 ≤ highest; got 1.5 and 5.0
 explore_mismatch(algorithm=SEQUENCE_MASK, delta=-1.0) → delta must be above 0 and finite; got -1.0
-of_gae(tokens=⟨1 | 25⟩) → tokens must be from 2 to 24; got ⟨⟩
-of_gae(answer='maybe') → answer must be …; got 'maybe'
-of_gae(start=⟨0.0 | 1.0⟩) → start must be above 0 and below 1; got ⟨⟩
-of_gae(offset=1.5) → offset must be from −1 to 1; got 1.5
-of_gae(wiggle=⟨-0.1 | 1.1⟩) → wiggle must be from 0 to 1; got ⟨⟩
-of_gae(lam=2.0) → lam must be at least 0 and at most 1; got 2.0
 of_kl(apart=⟨-0.1 | 10.5⟩) → apart must be from 0 to 10; got ⟨⟩
 of_kl(weight=⟨-0.1 | 1.1⟩) → weight must be from 0 to 1; got ⟨⟩
 of_kl(distance=0.0) → distance must be above 0 and finite; got 0.0
@@ -189,7 +179,6 @@ explore_map(file('README.md', 'no map'))
 )
 # TIS needs a sampler's probabilities, distillation a teacher's; ORPO has no group: no picture of rewards has them
 for algorithm in (each for each in RELATIVES if not compares_a_group(each)):
-    ROWS += of(gae_curve, ((algorithm,), f"algorithm: {algorithm.name}…"))
     ROWS += of(without_kl, ((algorithm, "step_ends"), f"algorithm: {algorithm.name}…"))
 for name in EXPLORERS:
     if find_explorer(name).idea.algorithms is not None:
