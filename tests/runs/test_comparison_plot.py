@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rlviz.runs.comparison import alt, looks, plot_comparison
+from rlviz.runs.comparison import alt, plot_comparison
+from rlviz.runs.learning import looks
 from rlviz.study import Comparison
 
 

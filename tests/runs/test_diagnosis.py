@@ -235,7 +235,9 @@ def test_a_rule_that_cannot_be_read_is_refused(line, words):
     with pytest.raises(ValueError, match=words):
         parse_rules(text.format(line))
     ((rule,), _) = parse_rules(text.format("- `x` now ≥ 1: why"))
-    assert rule == Rule("own", "note", (Condition("x", "now", "at least", 1, "why"),), "Seen.", "m", "lr", "t", "03_grpo")
+    assert rule == Rule(
+        "own", "note", (Condition("x", "now", "at least", 1, "why"),), "Seen.", "m", "lr", "t", "03_grpo"
+    )
 
 
 OF_LOGS = ("earned", "earned_in_std", "part_lost", "sampler_logp_gap", "sampler_prob_gap")  # no run of rlviz has them
@@ -313,7 +315,9 @@ def test_a_window_is_an_eighth_of_the_run_within_limits(steps, window):
     assert a_course(x=[0] * steps).window == window
 
 
-RISES = Rule("rises", "note", (Condition("x", "now", "at least", 2, "two"),), "{0:.1f} since {step}", "", "lr", "", "03_grpo")
+RISES = Rule(
+    "rises", "note", (Condition("x", "now", "at least", 2, "two"),), "{0:.1f} since {step}", "", "lr", "", "03_grpo"
+)
 
 
 @pytest.mark.parametrize(

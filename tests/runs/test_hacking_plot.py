@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rlviz.runs.hacking import PANELS, plot_hacking
+from rlviz.runs.learning import OF_HACKING, plot_hacking
 
 STEPS = 40
 
@@ -28,7 +28,7 @@ def history(shift=0.0, *, learned=True, accuracies=(0.5, 0.25)):
 
 
 def axes_of(figure):
-    return dict(zip(PANELS, figure.axes, strict=True))
+    return dict(zip(OF_HACKING, figure.axes, strict=True))
 
 
 def bands(ax):
@@ -84,7 +84,7 @@ def test_a_single_spike_is_no_signal():
 def test_a_run_on_a_rule_has_no_learned_reward_to_show():
     axes = axes_of(plot_hacking({"rule": [history(learned=False)], "hacked": [history()]}))
     assert {column: len(curves(ax)) for column, ax in axes.items()} == {
-        column: 1 if column in ("reward", "reward_agreement") else 2 for column in PANELS
+        column: 1 if column in ("reward", "reward_agreement") else 2 for column in OF_HACKING
     }
     # the one that is there keeps its colour and marker
     shown, reference = curves(axes["reward"])[0], curves(axes["kl"])[1]
