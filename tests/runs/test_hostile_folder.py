@@ -22,7 +22,7 @@ from rlviz.runs.panel import Html
 from rlviz.training import default_settings, find_task
 from small_models.policies import load_policy
 
-pytestmark = pytest.mark.usefixtures("axes_stay", "no_png")
+pytestmark = pytest.mark.usefixtures("axes_stay", "no_png", "few_rows")
 
 
 @pytest.fixture(scope="module")

@@ -10,17 +10,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rlviz.algorithms import ALGORITHMS, DAPO, GRPO, PPO, differences
+from rlviz.algorithms import DAPO, GRPO, PPO, differences
+from rlviz.runs import inspected
 from rlviz.runs.formula import filled
-from rlviz.runs.inspected import StepWriter
 from rlviz.runs.inspector import LISTED, _listed, inspect_run
 from rlviz.runs.panel import training_panel
 from rlviz.runs.terms import token_terms
 from rlviz.training import RunFolder, TrainSettings, resume, train
 from small_models.policies import load_policy
 from small_models.tasks import Chain
+from tests.runs.conftest import FAMILY
 
-pytestmark = pytest.mark.usefixtures("axes_stay")
+pytestmark = pytest.mark.usefixtures("axes_stay", "few_rows")
 
 SETTINGS = TrainSettings(
     steps=7, num_prompts=6, group_size=4, updates_per_rollout=4, lr=1e-3, lr_warmup_steps=0, evaluate_every=3,
@@ -350,7 +351,7 @@ def test_from_disk_it_shows_what_it_shows_of_the_records(grpo):
     shown = [inspect_run(source, algorithm=GRPO) for source in (records, str(folder), folder, RunFolder.open(folder))]
     for inspector in shown[1:]:
         assert (inspector.data, inspector.picture, inspector.run) == (shown[0].data, shown[0].picture, shown[0].run)
-        assert inspector.png == shown[0].png and inspector.caption == shown[0].caption
+    assert shown[1].png == shown[0].png and shown[1].caption == shown[0].caption
 
 
 def test_a_saved_notebook_has_the_picture(grpo):
@@ -411,7 +412,7 @@ def test_a_rule_of_one_s_own_needs_its_algorithm_for_the_formula_alone(mine):
     _, numbers, terms = told(again)
     assert "= min(ratio · advantages" in text_of(terms, numbers)
     assert (numbers["lower"], numbers["upper"]) == ("0.500", "1.333")
-    assert again.run["family"][0][0]["name"] == "Mine" and len(group_of(again)["others"]) == len(ALGORITHMS) + 1
+    assert again.run["family"][0][0]["name"] == "Mine" and len(group_of(again)["others"]) == len(FAMILY) + 1
     with pytest.raises(ValueError, match="was trained with another one"):
         inspect_run(folder, algorithm=GRPO)
 
@@ -534,7 +535,7 @@ def test_one_move_sends_a_step_once_and_nothing_when_it_stays(grpo):
 
 
 def test_a_run_with_a_critic_shows_what_it_said_before_each_token(tmp_path):
-    settings = replace(SETTINGS, num_prompts=8, group_size=1, steps=3, details_every=3)
+    settings = replace(SETTINGS, num_prompts=4, group_size=1, steps=3, details_every=3, evaluate_every=0)
     records, folder = run(PPO, tmp_path / "ppo", settings)
     inspector = inspect_run(folder)
     inspector.go(group=1)
@@ -595,7 +596,7 @@ def test_a_token_of_a_group_that_an_algorithm_leaves_out_is_not_clipped_by_it(gr
         )
         for place, response in enumerate(group.responses)
     )
-    writer = StepWriter(GRPO)
+    writer = inspected.StepWriter(GRPO)
     (written,) = writer.step(replace(record, groups=(replace(group, responses=responses),)))["groups"]
     rows = dict(zip([row["name"] for row in writer.family], written["others"], strict=True))
     assert (rows["GRPO"]["clipped"], rows["GRPO"]["ratio"]) == (1, "2.000")
