@@ -3,10 +3,10 @@ from .comparison import plot_comparison as plot_comparison
 from .cost import plot_costs as plot_costs
 from .critic import plot_values as plot_values
 from .diagnosis import diagnose as diagnose
-from .hacking import plot_hacking as plot_hacking
 from .inspector import inspect_run as inspect_run
 from .learning import (
     plot_bands as plot_bands,
+    plot_hacking as plot_hacking,
     plot_learning_curves as plot_learning_curves,
     plot_metrics as plot_metrics,
     plot_seeds as plot_seeds,
@@ -14,5 +14,4 @@ from .learning import (
 from .logs import Imported as Imported, import_run as import_run
 from .panel import training_panel as training_panel
 from .playground import train_in_page as train_in_page
-from .seeds import train_seeds as train_seeds
-from .watching import watch as watch
+from .watching import train_seeds as train_seeds, watch as watch

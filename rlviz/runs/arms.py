@@ -18,12 +18,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from matplotlib.transforms import ScaledTranslation
 
-from rlviz.pictures.base import COLOURS, FAINT, GREY, LINE, LINE_STYLES, TEXT, dress, new_figure, plain
+from rlviz.pictures.base import COLOURS, FAINT, GREY, LINE, TEXT, dress, new_figure, plain
+from rlviz.runs.learning import MARKERS, draw_seeds
 from rlviz.study.claim import Claim, Panel
 from rlviz.study.frames import minus
 from rlviz.study.verdict import Title, titles
 
-MARKERS = ("o", "s", "^", "D")
 LETTER = 0.62 / 72  # inches that a bold letter takes at 1 point, on average
 ROW = 17  # letters of an arm's name in a line
 WIDTH, WIDEST, HEIGHT, ARM = (
@@ -157,11 +157,7 @@ def plot_course(
         if table.empty:
             continue
         table = table.rolling(smooth, min_periods=1, center=True).mean() if smooth > 1 else table
-        colour, width = COLOURS[index], LINE + 0.9 * (len(arms) - 1 - index)
-        ax.fill_between(table.index, table.min(axis=1), table.max(axis=1), color=colour, alpha=0.12, linewidth=0)
-        ax.plot(
-            table.index, table.median(axis=1), color=colour, linestyle=LINE_STYLES[index], linewidth=width, label=arm
-        )
+        draw_seeds(ax, table, index, linewidth=LINE + 0.9 * (len(arms) - 1 - index), label=arm)
     dress(ax, title=title, x=x, y=unit or y)
     if len(arms) > 1:
         legend_below(ax)

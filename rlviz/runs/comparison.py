@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import MaxNLocator
 
-from rlviz.pictures.base import COLOURS, FAINT, LINE, LINE_STYLES, TEXT, dress, new_figure, plain
+from rlviz.pictures.base import FAINT, LINE, TEXT, dress, new_figure, plain
+from rlviz.runs.learning import draw_band, looks
 
-BUDGET_WORDS = {
-    "responses": "responses sampled",
-    "updates": "optimizer updates",
-    "seconds": "seconds of training",
-}
-MARKERS = "osD^vPX*<>p"
+BUDGET_WORDS = {"responses": "responses sampled", "updates": "optimizer updates", "seconds": "seconds of training"}
 FEW = 4  # contenders whose lines can be told apart in one graph
 ENDS = "Right: for each contender the seeds where the budget ends, their interquartile mean and its 95 % interval."
 
@@ -33,12 +27,6 @@ def alt(contenders: int) -> str:
         "Two graphs. Left: held-out accuracy over the budget, for each contender a line (interquartile mean over seeds) in a "
         f"band from the lowest to the highest seed. {ENDS}"
     )
-
-
-def looks(index: int) -> dict[str, Any]:
-    """Return colour, line style and marker of a contender by its place: no two of the first eleven are alike in grey."""
-    style = LINE_STYLES[(index + index // len(COLOURS)) % len(LINE_STYLES)]
-    return {"color": COLOURS[index % len(COLOURS)], "linestyle": style, "marker": MARKERS[index % len(MARKERS)]}
 
 
 def plot_comparison(curves: pd.DataFrame, table: pd.DataFrame, scores: pd.DataFrame, *, title: str = "") -> Figure:
@@ -73,12 +61,11 @@ def _draw_differences(part: SubFigure, curves: pd.DataFrame, names: list[str]) -
         if place >= len(others):
             ax.remove()
             continue
-        look, of_it = looks(place + 1), curves[curves["contender"] == others[place]]
+        of_it = curves[curves["contender"] == others[place]]
         level = np.interp(of_it[budget], first[budget], first["iqm"])
-        low, high = of_it["lowest"] - level, of_it["highest"] - level
+        low, line, high = (of_it[column] - level for column in ("lowest", "iqm", "highest"))
         ax.axhline(0, color=looks(0)["color"], linewidth=1.2)
-        ax.fill_between(of_it[budget], low, high, color=look["color"], alpha=0.15, linewidth=0)
-        ax.plot(of_it[budget], of_it["iqm"] - level, color=look["color"], linewidth=LINE)
+        draw_band(ax, of_it[budget], low, line, high, place + 1, linestyle="-")
         dress(ax, title=plain(others[place]), x="", y="")
         ax.xaxis.set_major_locator(MaxNLocator(2, steps=[1, 2, 5, 10]))
         ax.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
@@ -92,11 +79,10 @@ def _draw_curves(ax: Axes, curves: pd.DataFrame, names: list[str]) -> None:
     budget = next(column for column in curves if column in BUDGET_WORDS)
     for index, name in enumerate(names):
         of_it = curves[curves["contender"] == name]
-        look = looks(index)
-        ax.fill_between(of_it[budget], of_it["lowest"], of_it["highest"], color=look["color"], alpha=0.15, linewidth=0)
         every = max(1, len(of_it) // 8)
         shifted = (index * every // max(1, len(names)), every)  # markers of lines that lie on each other stay apart
-        ax.plot(of_it[budget], of_it["iqm"], linewidth=LINE, markersize=7, markevery=shifted, label=plain(name), **look)
+        marks = {"marker": looks(index)["marker"], "markersize": 7, "markevery": shifted, "label": plain(name)}
+        draw_band(ax, of_it[budget], of_it["lowest"], of_it["iqm"], of_it["highest"], index, **marks)
     ax.set_xlim(0, curves[budget].max())
     ax.set_ylim(0, 1.02)
     ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))

@@ -242,7 +242,7 @@ def on_paper(shown: Picture, bound: Mapping[str, Any], **values: Any) -> Figure:
 class LiveCurves(View):
     """Curves in a notebook, whose numbers may be sent again and again, from any thread.
 
-    caption: what is said above them. alt: what there is to see, and the caption.
+    caption: what is said above them.
     """
 
     def __init__(self, graphs: Sequence[Graph] = OF_GROUPS) -> None:
@@ -264,10 +264,6 @@ class LiveCurves(View):
     @property
     def caption(self) -> str:
         return str(self.data.get("said", ""))
-
-    @property
-    def alt(self) -> str:
-        return f"{self._shown.alt} {self.caption}"
 
     @property
     def png(self) -> bytes:

@@ -1,8 +1,12 @@
-"""Curves over replicas or seeds: the mean, and how far most of them lie from it."""
+"""Curves against the step: of replicas or seeds a line in a band, of one run what there is to watch, what tells of hacking.
+
+`looks` says how lines are told apart, `draw_band` and `draw_seeds` draw one: pictures of claims and of comparisons begin there.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -12,6 +16,39 @@ from numpy.typing import NDArray
 
 from rlviz.pictures.base import COLOURS, LINE, LINE_STYLES, TEXT, dress, new_figure, plain
 from small_models.checks import checked
+
+MARKERS = "os^DvPX*<>p"
+
+
+def looks(index: int) -> dict[str, Any]:
+    """Return colour, line style and marker of a line by its place: no two of the first eleven are alike in grey."""
+    style = LINE_STYLES[(index + index // len(COLOURS)) % len(LINE_STYLES)]
+    return {"color": COLOURS[index % len(COLOURS)], "linestyle": style, "marker": MARKERS[index % len(MARKERS)]}
+
+
+def draw_band(ax: Axes, at: Any, low: Any, line: Any, high: Any, index: int, **more: Any) -> None:
+    """Draw a line in a band, in the looks of its place among the lines; more: how else it looks, in matplotlib's words."""
+    look = {"linewidth": LINE, **looks(index), "marker": "", **more}
+    ax.fill_between(at, low, high, color=look["color"], alpha=0.15, linewidth=0)
+    ax.plot(at, line, **look)
+
+
+def draw_seeds(
+    ax: Axes, seeds: pd.DataFrame, index: int, *, line: Literal["mean", "median"] = "median", **more: Any
+) -> None:
+    """Draw values [steps, seeds] as their mean or median over the seeds, in a band from the lowest to the highest."""
+    draw_band(ax, seeds.index, seeds.min(axis=1), seeds.agg(line, axis=1), seeds.max(axis=1), index, **more)
+
+
+def over_seeds(histories: Sequence[pd.DataFrame], column: str) -> pd.DataFrame:
+    """Return a column of histories as values [steps, seeds], over the steps at which any of them measured it."""
+    seeds = [history.set_index("step")[column].astype(float) for history in histories]
+    return pd.concat(seeds, axis=1).dropna(how="all")
+
+
+def with_seeds(name: str, histories: Sequence[pd.DataFrame]) -> str:
+    """Return a setting's name with how many seeds it has."""
+    return f"{name} ({len(histories)} seed{'s'[: len(histories) > 1]})"
 
 
 @checked
@@ -34,11 +71,9 @@ def plot_bands(
     if ax is None:
         ax = new_figure(7, 4).add_subplot()
     for index, (name, values) in enumerate(curves.items()):
-        colour, style = COLOURS[index % 4], LINE_STYLES[index % 4]
         at = np.arange(values.shape[1]) if steps is None else np.asarray(steps)
         low, high = np.percentile(values, [10, 90], axis=0)
-        ax.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
-        ax.plot(at, values.mean(0), color=colour, linestyle=style, linewidth=LINE + 1.2 - 0.6 * (index % 4), label=name)
+        draw_band(ax, at, low, values.mean(0), high, index, linewidth=LINE + 1.2 - 0.6 * (index % 4), label=name)
     ax.set_xlim(at[0], at[-1])
     if legend:
         ax.legend(fontsize=TEXT - 2, framealpha=1)
@@ -61,29 +96,14 @@ PANELS: tuple[Panel, ...] = (
         {"clip_fraction_high": "above the upper limit", "clip_fraction_low": "below the lower limit"},
     ),
     ("Response length", "tokens", 0.0, {"response_length": "length"}),
-    (
-        "How much the critic explains",
-        "share of variance",
-        0.5,
-        {"explained_variance": "explained variance"},
-    ),
+    ("How much the critic explains", "share of variance", 0.5, {"explained_variance": "explained variance"}),
     ("KL to the policy that sampled", "nats per token", 0.0, {"kl_to_old": "after the updates"}),
     ("Routing that a step's updates changed", "share of decisions", 0.02, {"routing_flips": "experts chosen anew"}),
-    (
-        "Sampler against trainer",
-        "share of tokens",
-        0.02,
-        {"mismatch_outside": "probabilities a fifth apart"},
-    ),
+    ("Sampler against trainer", "share of tokens", 0.02, {"mismatch_outside": "probabilities a fifth apart"}),
     ("Learned reward against the rule", "pairs in order", 1.02, {"reward_agreement": "agreement"}),
 )
 WITH_A_LEARNED_REWARD = (
-    (
-        "Learned reward",
-        "score",
-        0.0,
-        {"reward": "reward, sampled"},
-    ),
+    ("Learned reward", "score", 0.0, {"reward": "reward, sampled"}),
     ("Accuracy", "accuracy", 1.02, {"accuracy": "sampled", "held_out_accuracy": "held out"}),
 )
 PAIR_PANELS: tuple[Panel, ...] = (
@@ -122,15 +142,14 @@ def plot_metrics(history: pd.DataFrame, metrics: Mapping[str, str], *, ax: Axes 
     if ax is None:
         ax = dress(new_figure(6, 4).add_subplot(), title="", x="step", y="")
     for index, (column, words) in enumerate(metrics.items()):
-        colour, style = COLOURS[index % 4], LINE_STYLES[index % 4]
+        look = looks(index)
         measured = history[["step", column]].dropna().astype(float)
+        at, values = measured["step"], measured[column]
         if column == "held_out_accuracy" or len(measured) == 1:
-            ax.plot(
-                measured["step"], measured[column], color=colour, marker="o", markersize=7, linewidth=1.5, label=words
-            )
+            ax.plot(at, values, color=look["color"], marker="o", markersize=7, linewidth=1.5, label=words)
             continue
-        ax.plot(measured["step"], measured[column], color=colour, alpha=0.3, linewidth=1)
-        ax.plot(measured["step"], _smooth(measured[column]), color=colour, linestyle=style, linewidth=LINE, label=words)
+        ax.plot(at, values, color=look["color"], alpha=0.3, linewidth=1)
+        ax.plot(at, _smooth(values), color=look["color"], linestyle=look["linestyle"], linewidth=LINE, label=words)
     if len(metrics) > 1:
         ax.legend(fontsize=TEXT - 2, framealpha=1)
     return ax
@@ -168,17 +187,86 @@ def plot_seeds(
     if ax is None:
         ax = new_figure(7, 4).add_subplot()
     for index, (name, histories) in enumerate(runs.items()):
-        measured = pd.concat([history.set_index("step")[column].astype(float) for history in histories], axis=1)
-        values = measured.dropna(how="all").apply(_smooth)
-        colour, style = COLOURS[index % 4], LINE_STYLES[index % 4]
-        ax.plot(
-            values.index,
-            values.mean(axis=1),
-            color=colour,
-            linestyle=style,
-            linewidth=LINE,
-            label=f"{name} ({len(histories)} seed{'s'[: len(histories) > 1]})",
-        )
-        ax.fill_between(values.index, values.min(axis=1), values.max(axis=1), color=colour, alpha=0.2, linewidth=0)
+        values = over_seeds(histories, column).apply(_smooth)
+        draw_seeds(ax, values, index, line="mean", label=with_seeds(name, histories))
     ax.legend(fontsize=TEXT - 2, framealpha=1)
     return dress(ax, title="", x="step", y=label or column)
+
+
+OF_HACKING = {  # column → title, unit
+    "reward": ("Learned reward", "score"),
+    "held_out_accuracy": ("Accuracy, held out", "accuracy"),
+    "reward_agreement": ("Agreement with the rule", "pairs in order"),
+    "kl": ("KL to the start", "nats per token"),
+    "response_length": ("Response length", "tokens"),
+    "repetition": ("Repetition", "share of tokens"),
+}
+OF_A_LEARNED_REWARD = ("reward", "reward_agreement")
+
+
+@checked
+def plot_hacking(
+    runs: Mapping[str, Sequence[pd.DataFrame]], *, start_accuracy: float | None = None, title: str = ""
+) -> Figure:
+    """Draw what tells a hacked reward from a good one, for one to four settings of several seeds each.
+
+    runs: setting → a history a seed. Lines are medians over the seeds, bands reach from the lowest to the highest, of medians
+    over a tenth of the steps, because a KL of few samples has spikes; accuracy stands as measured. Score and agreement are
+    drawn for runs on a learned reward only: a rule has another scale, and agrees with itself. start_accuracy: before training.
+    Raises ValueError for no setting, a fifth one, or one without a history, KeyError for a column that is missing.
+    """
+    if not 1 <= len(runs) <= len(COLOURS):
+        raise ValueError(f"runs must be one to {len(COLOURS)} settings, to be told apart; got {len(runs)}")
+    empty = [name for name, histories in runs.items() if not len(histories)]
+    if empty:
+        raise ValueError(f"runs must hold a history for each setting; got none for {empty[0]}")
+    figure = new_figure(11, 6.8)
+    axes = dict(zip(OF_HACKING, figure.subplots(2, 3).flat, strict=True))
+    for column, ax in axes.items():
+        name, unit = OF_HACKING[column]
+        dress(ax, title=name, x="step", y=unit)
+        for index, histories in enumerate(runs.values()):
+            if column not in OF_A_LEARNED_REWARD or any(h["reward_agreement"].notna().any() for h in histories):
+                seeds = _without_spikes(histories, column, start_accuracy)
+                apart = max(1, len(seeds) // 5)  # markers of lines that run together stand apart
+                every = 1 if column == "held_out_accuracy" else (index * apart // len(COLOURS), apart)
+                draw_seeds(ax, seeds, index, marker=MARKERS[index], markersize=8, markevery=every)
+    last = max(float(history["step"].max()) for histories in runs.values() for history in histories)
+    for ax in axes.values():
+        ax.set_xlim(0, last * 1.02)
+    for column in ("held_out_accuracy", "reward_agreement"):
+        axes[column].set_ylim(0, 1.02)
+    _level(axes["reward_agreement"], 0.5, 0.5, "left", "a coin")
+    if start_accuracy is not None:
+        _level(axes["held_out_accuracy"], start_accuracy, last, "right", "start")
+    axes["kl"].set(yscale="log", ylim=(0.005, max(10.0, axes["kl"].get_ylim()[1])))
+    axes["kl"].yaxis.set_major_formatter("{x:g}")
+    for column, least in (("response_length", 0.0), ("repetition", 0.2)):
+        axes[column].set_ylim(0, max(least, axes[column].get_ylim()[1]))
+    figure.legend(
+        handles=axes["kl"].get_lines(),
+        loc="outside lower center",
+        ncols=2 if len(runs) == 4 else len(runs),
+        labels=[with_seeds(name, histories) for name, histories in runs.items()],
+        fontsize=TEXT,
+        frameon=False,
+        handlelength=3.5,
+    )
+    if title:
+        figure.suptitle(title, fontsize=TEXT + 2)
+    return figure
+
+
+def _without_spikes(histories: Sequence[pd.DataFrame], column: str, start_accuracy: float | None) -> pd.DataFrame:
+    """Return values [steps, seeds]: medians over neighbours, and the accuracy as measured, from before the first step on."""
+    seeds = over_seeds(histories, column)
+    if column != "held_out_accuracy":
+        return seeds.rolling(1 + 2 * (len(seeds) // 20), min_periods=1, center=True).median()
+    if start_accuracy is not None:
+        seeds.loc[0] = start_accuracy
+    return seeds.sort_index()
+
+
+def _level(ax: Axes, height: float, at: float, side: str, words: str) -> None:
+    ax.axhline(height, color="black", linestyle=(0, (1, 2)), linewidth=1.5)
+    ax.text(at, height - 0.02, words, fontsize=TEXT - 1, ha=side, va="top")

@@ -15,9 +15,7 @@ from traitlets import validate
 from rlviz.algorithms import GRPO, GroupPolicyGradient, numbers
 from rlviz.markup import Markup, element, table
 from rlviz.page.widget import with_twin
-from rlviz.runs.controls import Control, choice_control, float_control, int_control
 from rlviz.runs.curves import OF_GROUPS, LiveCurves, Series, points
-from rlviz.runs.under_way import UnderWay
 from rlviz.settings import TrainSettings
 from rlviz.training import find_task
 from rlviz.types import StepRecord
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from rlviz.training import TrainingRun
 
 REDRAW_SECONDS = 0.1
-LOOK_SECONDS = 2.0  # between two looks for other runs under way
 RECENT = 20  # steps, whose seconds tell how long the rest will take
 TABLE_HEIGHT = "270px"  # of the group's table, which takes its place before there is a group
 CELL = "padding: 2px 14px 2px 0"
@@ -56,6 +53,43 @@ class Html(widgets.HTML):
         return element("div", proposal["value"], class_="mathjax_ignore tex2jax_ignore") if proposal["value"] else ""
 
 
+def tidy(value: float) -> float:
+    """Return 0.21 for the 0.21000000000000005 that a slider makes of 0.2 and a step of 0.01, and 0 for what is next to it."""
+    return float(f"{round(value, 12):.10g}") + 0.0 if isinstance(value, float) else value
+
+
+class Control:
+    """A slider with a number box beside it: the box carries the name that screen readers read, and takes exact values."""
+
+    def __init__(self, name: str, slider: widgets.Widget, box: widgets.Widget) -> None:
+        self.slider = slider
+        slider.readout = False
+        slider.layout.width = "185px"
+        box.description = box.tooltip = name
+        box.style.description_width = "130px"
+        box.layout.width = "215px"
+        widgets.link((slider, "value"), (box, "value"), transform=(tidy, tidy))
+        self.row = widgets.HBox([box, slider])
+
+    @property
+    def value(self) -> Any:
+        return tidy(self.slider.value)
+
+
+def number_control(name: str, value: float, low: float, high: float, step: float = 1) -> Control:
+    """Return a control of a number, a whole one if `value` is, between `low` and `high`, or as far as `value` lies."""
+    ends = {"value": value, "min": min(low, value), "max": max(high, value), "step": step}
+    if isinstance(value, int):
+        return Control(name, widgets.IntSlider(**ends), widgets.BoundedIntText(**ends))
+    return Control(name, widgets.FloatSlider(**ends), widgets.BoundedFloatText(**ends))
+
+
+def choice_control(name: str, value: float, options: Sequence[float]) -> Control:
+    """Return a control that picks one of `options`, for numbers that change by factors; `value` joins them if it is none."""
+    named = {"options": [(f"{option:g}", option) for option in sorted({*options, value})], "value": value}
+    return Control(name, widgets.SelectionSlider(**named), widgets.Dropdown(**named))
+
+
 class TrainingPanel(widgets.VBox):
     """Sliders, Train / Stop / Resume, live curves, and the last group as a table; made by `training_panel`.
 
@@ -70,19 +104,17 @@ class TrainingPanel(widgets.VBox):
         self._running = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._under_way = UnderWay()
-        self._others, self._looked = 0, 0.0
         self._step_seconds: deque[float] = deque(maxlen=RECENT)
         self.curves = LiveCurves(GRAPHS)
         self.controls: dict[str, Control] = {
-            "group size": int_control("group size", settings.group_size, 2, 32),
-            "learning rate": choice_control("learning rate", settings.lr, sorted({*LEARNING_RATES, settings.lr})),
-            "updates per rollout": int_control("updates per rollout", settings.updates_per_rollout, 1, 16),
-            "seed": int_control("seed", settings.seed, 0, 99),
+            "group size": number_control("group size", settings.group_size, 2, 32),
+            "learning rate": choice_control("learning rate", settings.lr, LEARNING_RATES),
+            "updates per rollout": number_control("updates per rollout", settings.updates_per_rollout, 1, 16),
+            "seed": number_control("seed", settings.seed, 0, 99),
         }
         for name, high in (("eps_low", 0.99), ("eps_high", 1.0)):
             if name in (width := numbers(algorithm)):
-                self.controls[name] = float_control(name, width[name], 0.01, high, 0.01)
+                self.controls[name] = number_control(name, float(width[name]), 0.01, high, 0.01)
         self.train_button = widgets.Button(description="Train", button_style="primary", tooltip="Start a new run")
         self.stop_button = widgets.Button(description="Stop", disabled=True, tooltip="Stop after the current step")
         self.resume_button = widgets.Button(description="Resume", disabled=True, tooltip="Go on with the stopped run")
@@ -155,16 +187,13 @@ class TrainingPanel(widgets.VBox):
         assert self.run is not None
         drawn = 0.0
         try:
-            with self._under_way.begun():
-                while self.unfinished and not self._stop.is_set():
-                    begun = time.monotonic()
-                    record = next(self.run)
-                    self.records.append(record)
-                    self._step_seconds.append(time.monotonic() - begun)
-                    if time.monotonic() - drawn >= REDRAW_SECONDS:
-                        self._look_for_others()
-                        self._redraw("Training.")
-                        drawn = time.monotonic()
+            while self.unfinished and not self._stop.is_set():
+                begun = time.monotonic()
+                self.records.append(next(self.run))
+                self._step_seconds.append(time.monotonic() - begun)
+                if time.monotonic() - drawn >= REDRAW_SECONDS:
+                    self._redraw("Training.")
+                    drawn = time.monotonic()
             self._running = False
             self._redraw("Stopped; Resume goes on from here." if self.unfinished else "Done.")
         except Exception as error:  # shown where the person looks: nobody sees a thread's traceback
@@ -173,16 +202,6 @@ class TrainingPanel(widgets.VBox):
         finally:
             self._running = False
             self._set_buttons(running=False)
-
-    def _look_for_others(self) -> None:
-        if time.monotonic() - self._looked >= LOOK_SECONDS:
-            self._others, self._looked = self._under_way.others(), time.monotonic()
-
-    def _words_about_others(self) -> str:
-        if not self._running or not self._others:
-            return ""
-        who = "Another run is" if self._others == 1 else f"{self._others} other runs are"
-        return f" {who} training on this computer too, which slows both down."
 
     def _set_buttons(self, *, running: bool) -> None:
         self.train_button.disabled = running
@@ -195,7 +214,7 @@ class TrainingPanel(widgets.VBox):
             series.append(Series("before", [self._before], "before"))
         steps = (self.run.settings if self.run else self.settings).steps
         self._table.value = group_table(self.records[-1]) if self.records else Markup()
-        self.curves.show(series, steps, self._words_for(state) + self._words_about_others())
+        self.curves.show(series, steps, self._words_for(state))
 
     @property
     def caption(self) -> str:

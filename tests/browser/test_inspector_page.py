@@ -24,8 +24,8 @@ MARK = "<img src=x onerror=\"document.title='PWNED'\">$x^2$"
 def frozen(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a page with two frozen inspectors: a run, and the same with hostile texts."""
     settings = TrainSettings(
-        steps=6, num_prompts=8, group_size=4, updates_per_rollout=4, lr=1e-3, lr_warmup_steps=0, evaluate_every=3,
-        details_every=2, details_groups=3, watch_every=1,
+        steps=6, num_prompts=4, group_size=4, updates_per_rollout=4, lr=1e-3, lr_warmup_steps=0, evaluate_every=0,
+        details_every=2, details_groups=2, watch_every=1,
     )  # fmt: skip
     records = list(train(load_policy("chain", device="cpu"), find_task("chain"), GRPO, settings))
 
@@ -34,7 +34,7 @@ def frozen(tmp_path_factory: pytest.TempPathFactory) -> Path:
         responses = tuple(replace(r, text=MARK, tokens=tokens(r)) for r in group.responses)
         return replace(group, prompt=MARK, gold=MARK, responses=responses)
 
-    nasty = [replace(record, groups=tuple(map(hostile, record.groups))) for record in records[:2]]
+    nasty = [replace(record, groups=tuple(map(hostile, record.groups))) for record in records[:1]]
     parts = [
         inspect_run(records, algorithm=GRPO).html(),
         inspect_run(nasty, algorithm=replace(GRPO, name=MARK)).html(),

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 SECONDS = 90  # how long what is waited for may take on a slow machine
-QUICK = "#play.updates_per_rollout=8&play.beta=0"  # learns in a few steps
+QUICK = "#play.updates_per_rollout=8&play.beta=0"  # learns in a few steps, of a second each
+FAST = "#play.updates_per_rollout=2&play.beta=0"  # for what does not depend on how much is learnt
 
 
 @pytest.fixture(scope="module")
@@ -60,10 +61,10 @@ def run_of(page: Page) -> dict[str, Any]:
 def test_a_transformer_trains_and_learns(visit: Callable[..., Page]) -> None:
     page = visit(QUICK)
     assert page.title() == TITLE
-    until(page, "rlviz.run.step >= 40")
+    until(page, "rlviz.run.step >= 12")
     records = page.evaluate("rlviz.run.records")
     first, last = (sum(one["accuracy"] for one in part) / 3 for part in (records[:3], records[-3:]))
-    assert first < 0.5 and last > 0.75
+    assert first < 0.5 and last > 0.62
     assert records[-1]["entropy"] < records[0]["entropy"] and records[-1]["clipped"] > 0
     assert page.evaluate("rlviz.run.accuracy") > 0.6
     assert page.locator(".play-said").inner_text().startswith("Step ")
@@ -93,9 +94,9 @@ def test_the_same_address_is_the_same_run_and_another_seed_another(visit: Callab
     runs = []
     for seed in (5, 5, 6):
         page = visit(f"#play.seed={seed}&play.algorithm=DAPO&play.group_size=4")
-        until(page, "rlviz.run.step >= 4")
+        until(page, "rlviz.run.step >= 2")
         kept = ("accuracy", "entropy", "loss", "grad_norm", "dead")
-        runs.append([[one[name] for name in kept] for one in page.evaluate("rlviz.run.records")[:4]])
+        runs.append([[one[name] for name in kept] for one in page.evaluate("rlviz.run.records")[:2]])
         assert page.evaluate("rlviz.run.settings")["algorithm"] == "DAPO"
         page.get_by_role("button", name="Pause").click()
     assert runs[0] == runs[1] != runs[2]
@@ -117,7 +118,7 @@ def test_what_cannot_train_here_plays_a_recorded_run_until_another_is_chosen(vis
 
 
 def test_a_control_is_turned_while_it_trains_and_stands_in_the_address(visit: Callable[..., Page]) -> None:
-    page = visit(QUICK)
+    page = visit(FAST)
     until(page, "rlviz.run.step >= 2")
     page.get_by_label("ε high").focus()
     page.keyboard.press("ArrowLeft")
@@ -137,7 +138,7 @@ def test_a_control_is_turned_while_it_trains_and_stands_in_the_address(visit: Ca
 
 
 def test_a_second_run_trains_beside_it_and_the_run_before_stays_grey(visit: Callable[..., Page]) -> None:
-    page = visit(f"{QUICK}&play.beside=DAPO")
+    page = visit(f"{FAST}&play.beside=DAPO")
     until(page, "rlviz.run.step >= 3")
     labels = page.locator(".play-repeat .rlviz-direct")
     assert {"GRPO", "DAPO"} <= set(labels.all_text_contents())
@@ -147,7 +148,7 @@ def test_a_second_run_trains_beside_it_and_the_run_before_stays_grey(visit: Call
 
 
 def test_a_token_tells_its_terms_and_what_others_would_have_pushed(visit: Callable[..., Page]) -> None:
-    page = visit(QUICK)
+    page = visit(FAST)
     until(page, "rlviz.run.step >= 3")
     page.get_by_role("button", name="Pause").click()
     page.locator(".play-token").nth(1).click()
@@ -170,17 +171,17 @@ def test_a_run_that_diverges_says_so_and_can_begin_again(visit: Callable[..., Pa
     until(page, "rlviz.run.step >= 2 && rlviz.run.settings.lr === 0.0003")
 
 
-@pytest.mark.parametrize("side", ["Home", "End"])
-def test_every_control_to_its_end_while_it_trains(visit: Callable[..., Page], side: str) -> None:
-    page = visit()
+def test_every_control_to_its_end_while_it_trains(visit: Callable[..., Page]) -> None:
+    page = visit(FAST)
     until(page, "rlviz.run.step >= 1")
-    for slider in page.locator(".play-controls input[type=range]:visible").all():
-        slider.focus()
-        page.keyboard.press(side)
-    group = page.evaluate("rlviz.run.settings.group_size")
-    assert group == (2 if side == "Home" else 32)
-    before = page.evaluate("rlviz.run.step")
-    until(page, f"rlviz.run.step > {before} || document.querySelector('.play-said').textContent.includes('diverged')")
+    for side, group in (("Home", 2), ("End", 32)):
+        for slider in page.locator(".play-controls input[type=range]:visible").all():
+            slider.focus()
+            page.keyboard.press(side)
+        assert page.evaluate("rlviz.run.settings.group_size") == group
+        before = page.evaluate("rlviz.run.step")
+        diverged = "document.querySelector('.play-said').textContent.includes('diverged')"
+        until(page, f"rlviz.run.step > {before} || {diverged}")
 
 
 def test_who_wants_no_motion_presses_train(chromium: str, browser: Browser, file: Path) -> None:
@@ -199,7 +200,7 @@ def test_who_wants_no_motion_presses_train(chromium: str, browser: Browser, file
 def test_what_moves_is_in_sight(browser: Browser, file: Path, width: int, height: int) -> None:
     context = browser.new_context(viewport={"width": width, "height": height}, has_touch=width < 500)
     page = context.new_page()
-    page.goto(f"{file.as_uri()}{QUICK}")
+    page.goto(f"{file.as_uri()}{FAST}")
     until(page, "globalThis.rlviz?.run.step >= 2")
     wide = page.evaluate("document.documentElement.scrollWidth")
     assert wide <= width

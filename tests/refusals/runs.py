@@ -10,11 +10,10 @@ import pandas as pd
 from rlviz import GRPO, PPO, diagnose, train, train_in_page
 from rlviz.parallel import check_engine
 from rlviz.runs.critic import plot_values
-from rlviz.runs.hacking import plot_hacking
 from rlviz.runs.inspector import inspect_run
+from rlviz.runs.learning import plot_hacking
 from rlviz.runs.panel import training_panel
-from rlviz.runs.seeds import train_seeds
-from rlviz.runs.watching import watch
+from rlviz.runs.watching import train_seeds, watch
 from rlviz.training import RunFolder
 from tests.refusals.row import table
 from tests.refusals.things import SHORT, done, done_on_pairs

@@ -3,12 +3,24 @@
 import ipywidgets
 import pytest
 
+from rlviz.algorithms import DAPO, DCPO, DPO, GRPO, PPO
+from rlviz.runs import inspected
 from tests.cli.conftest import rlviz
 
 __all__ = ["rlviz"]
+# rows under other algorithms: that of most runs, one that leaves groups out, one that remembers, a critic's, one of pairs
+FAMILY = (GRPO, DAPO, DCPO, PPO, DPO)
 
 
 @pytest.fixture(autouse=True)
 def _close_widgets():
     yield
     ipywidgets.Widget.close_all()
+
+
+@pytest.fixture(scope="module")
+def few_rows():
+    """To ask all of the family is most of the work of a new inspector; test_terms.py and the browser's page do."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(inspected, "ALGORITHMS", FAMILY)
+        yield

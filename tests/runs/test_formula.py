@@ -23,8 +23,8 @@ from small_models.tasks import Chain
 TRAINABLE = [a for a in ALGORITHMS if isinstance(a, GroupPolicyGradient) and not a.asks_for("advantage", "step_ends")]
 NO_KL = replace(GRPO, kl=None)
 SETTINGS = TrainSettings(
-    steps=2, num_prompts=8, group_size=4, updates_per_rollout=4, lr=1e-3, lr_warmup_steps=0, evaluate_every=0,
-    details_every=2, details_groups=8,
+    steps=2, num_prompts=4, group_size=4, updates_per_rollout=3, lr=1e-3, lr_warmup_steps=0, evaluate_every=0,
+    details_every=2, details_groups=4,
 )  # fmt: skip
 NAMES = {"ratio": 1.3, "advantages": -0.5, "lower": 0.8, "upper": 1.2}
 SHOWN = {name: shown(value) for name, value in NAMES.items()}

@@ -10,17 +10,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rlviz.algorithms import ALGORITHMS, DAPO, GRPO, PPO, differences
+from rlviz.algorithms import DAPO, GRPO, PPO, differences
+from rlviz.runs import inspected
 from rlviz.runs.formula import filled
-from rlviz.runs.inspected import StepWriter
 from rlviz.runs.inspector import LISTED, _listed, inspect_run
 from rlviz.runs.panel import training_panel
 from rlviz.runs.terms import token_terms
 from rlviz.training import RunFolder, TrainSettings, resume, train
 from small_models.policies import load_policy
 from small_models.tasks import Chain
+from tests.runs.conftest import FAMILY
 
-pytestmark = pytest.mark.usefixtures("axes_stay")
+pytestmark = pytest.mark.usefixtures("axes_stay", "few_rows")
 
 SETTINGS = TrainSettings(
     steps=7, num_prompts=6, group_size=4, updates_per_rollout=4, lr=1e-3, lr_warmup_steps=0, evaluate_every=3,
@@ -109,6 +110,12 @@ def value(text):
     return float(text.replace("−", "-").replace("∞", "inf"))
 
 
+def written(record, *responses, by=None):
+    """Return a step as the page gets it, of whose groups the first alone is left, with these responses."""
+    changed = replace(record, groups=(replace(record.groups[0], responses=responses),))
+    return (by or inspected.StepWriter(GRPO)).step(changed)
+
+
 def strongest(record):
     """Group, response and token, from 1, of the strongest push among groups with right and wrong responses."""
     pushes = {
@@ -189,16 +196,6 @@ def test_which_ratio_is_shown_is_said(grpo):
     assert said[1] == "Computed after this step's update, whose own loss saw every ratio at 1."
 
 
-def test_the_curves_follow_a_run_that_is_read_again(grpo):
-    records, _ = grpo
-    growing = list(records[:3])
-    inspector = inspect_run(growing, algorithm=GRPO)
-    growing += [replace(record, entropy=3.0) for record in records[3:]]
-    inspector.refresh()
-    assert line(inspector, 0, "entropy")[1] == [record.entropy for record in growing]
-    assert inspector.picture["data"]["high1"] >= 3 and inspector.picture["data"]["steps"] == 7
-
-
 def test_every_move_changes_its_view_and_back_again_nothing_differs(grpo):
     records, folder = grpo
     inspector = inspect_run(folder)
@@ -272,26 +269,26 @@ def test_the_page_gets_the_group_with_its_pushes(grpo):
 
 def test_the_hardest_push_is_9_whichever_way_it_goes(grpo):
     records, _ = grpo
-    group = records[5].groups[0]
-    tokens = group.responses[0].tokens[:3]
+    response = records[5].groups[0].responses[0]
     for sign in (1, -1):
-        pushed = tuple(replace(token, push=sign * push) for token, push in zip(tokens, (0.3, -0.1, 0.0), strict=True))
-        only = replace(records[5], groups=(replace(group, responses=(replace(group.responses[0], tokens=pushed),)),))
-        inspector = inspect_run([only], algorithm=GRPO)
-        assert group_of(inspector)["responses"][0]["push"] == [9 * sign, -3 * sign, 0]
-        assert inspector.token == 1  # where it opens
+        pushes = zip(response.tokens, (0.3 * sign, -0.1 * sign, 0.0), strict=False)
+        pushed = replace(response, tokens=tuple(replace(token, push=push) for token, push in pushes))
+        step = written(records[5], pushed)
+        assert step["groups"][0]["responses"][0]["push"] == [9 * sign, -3 * sign, 0]
+        assert step["open"] == (0, 0, 0)
 
 
-def test_a_row_says_reward_verdict_advantage_length_and_truncation(grpo):
+def test_a_row_says_reward_verdict_advantage_length_truncation_and_white_space(grpo):
     records, _ = grpo
-    group = records[5].groups[0]
-    response = replace(group.responses[0], reward=-0.25, advantage=-1.5, length=12, truncated=True, correct=False)
-    unformed = replace(group.responses[1], reward=1.0, advantage=0.0, correct=False, well_formed=False)
-    changed = replace(records[5], groups=(replace(group, responses=(replace(response, well_formed=True), unformed)),))
-    rows = group_of(inspect_run([changed], algorithm=GRPO))["responses"]
+    cut, unformed, *_ = records[5].groups[0].responses
+    cut = replace(cut, reward=-0.25, advantage=-1.5, length=12, truncated=True, correct=False, well_formed=True)
+    tokens = tuple(replace(unformed.tokens[0], token=text) for text in (" a", "\n", "\t", ""))
+    unformed = replace(unformed, reward=1.0, advantage=0.0, correct=False, well_formed=False, tokens=tokens)
+    rows = written(records[5], cut, unformed)["groups"][0]["responses"]
     names = ("graded", "reward", "advantage", "length")
     assert [rows[0][name] for name in names] == ["wrong", "−0.25", "−1.50", "12 (cut off)"]
     assert [rows[1][name] for name in names[:3]] == ["not well formed", "1.00", "0.00"]
+    assert rows[1]["tokens"] == ["␣a", "↵", "⇥", "∅"]
 
 
 def test_the_token_in_numbers_and_in_its_terms(grpo):
@@ -350,7 +347,7 @@ def test_from_disk_it_shows_what_it_shows_of_the_records(grpo):
     shown = [inspect_run(source, algorithm=GRPO) for source in (records, str(folder), folder, RunFolder.open(folder))]
     for inspector in shown[1:]:
         assert (inspector.data, inspector.picture, inspector.run) == (shown[0].data, shown[0].picture, shown[0].run)
-        assert inspector.png == shown[0].png and inspector.caption == shown[0].caption
+    assert shown[1].png == shown[0].png and shown[1].caption == shown[0].caption
 
 
 def test_a_saved_notebook_has_the_picture(grpo):
@@ -411,7 +408,7 @@ def test_a_rule_of_one_s_own_needs_its_algorithm_for_the_formula_alone(mine):
     _, numbers, terms = told(again)
     assert "= min(ratio · advantages" in text_of(terms, numbers)
     assert (numbers["lower"], numbers["upper"]) == ("0.500", "1.333")
-    assert again.run["family"][0][0]["name"] == "Mine" and len(group_of(again)["others"]) == len(ALGORITHMS) + 1
+    assert again.run["family"][0][0]["name"] == "Mine" and len(group_of(again)["others"]) == len(FAMILY) + 1
     with pytest.raises(ValueError, match="was trained with another one"):
         inspect_run(folder, algorithm=GRPO)
 
@@ -451,14 +448,16 @@ def test_a_list_that_grows_is_followed_on_refresh():
             assert chosen(inspector) == strongest(record)
 
 
-def test_who_looks_at_an_earlier_step_stays_there(grpo):
+def test_who_looks_at_an_earlier_step_stays_there_and_sees_the_curves_go_on(grpo):
     records, _ = grpo
     growing = list(records[:3])
     inspector = inspect_run(growing, algorithm=GRPO)
     inspector.go(step=2)
-    growing += records[3:]
+    growing += [replace(record, entropy=3.0) for record in records[3:]]
     inspector.refresh()
     assert inspector.step == 2 and inspector.run["at"][-1] == 7
+    assert line(inspector, 0, "entropy")[1] == [record.entropy for record in growing]
+    assert inspector.picture["data"]["high1"] >= 3 and inspector.picture["data"]["steps"] == 7
 
 
 def test_who_follows_the_newest_step_keeps_the_token_that_was_chosen(grpo):
@@ -512,16 +511,6 @@ def test_a_panel_is_followed_while_it_trains():
     assert line(inspector, 0, "reward")[1] == [r.reward for r in panel.records]
 
 
-def test_a_token_s_name_for_white_space(grpo):
-    records, _ = grpo
-    group = records[5].groups[0]
-    tokens = tuple(replace(group.responses[0].tokens[0], token=text) for text in (" a", "\n", "\t", ""))
-    responses = (replace(group.responses[0], tokens=tokens),)
-    record = replace(records[5], groups=(replace(group, responses=responses),))
-    inspector = inspect_run([record], algorithm=GRPO)
-    assert group_of(inspector)["responses"][0]["tokens"] == ["␣a", "↵", "⇥", "∅"]
-
-
 def test_one_move_sends_a_step_once_and_nothing_when_it_stays(grpo):
     _, folder = grpo
     inspector = inspect_run(folder)
@@ -534,7 +523,7 @@ def test_one_move_sends_a_step_once_and_nothing_when_it_stays(grpo):
 
 
 def test_a_run_with_a_critic_shows_what_it_said_before_each_token(tmp_path):
-    settings = replace(SETTINGS, num_prompts=8, group_size=1, steps=3, details_every=3)
+    settings = replace(SETTINGS, num_prompts=4, group_size=1, steps=3, details_every=3, evaluate_every=0)
     records, folder = run(PPO, tmp_path / "ppo", settings)
     inspector = inspect_run(folder)
     inspector.go(group=1)
@@ -585,19 +574,13 @@ def test_a_token_of_a_group_that_an_algorithm_leaves_out_is_not_clipped_by_it(gr
     """All four are right, so DAPO samples another group in its place; their rewards differ, so that A is not 0."""
     record = next(record for record in grpo[0] if record.has_tokens)
     tokens = {"old_prob": 0.3, "new_prob": 0.6, "ratio": 2.0, "advantage": 1.0, "weight": 0.01}
-    group = record.groups[0]
-    responses = tuple(
-        replace(
-            response,
-            correct=True,
-            reward=1.0 - 0.1 * place,
-            tokens=tuple(replace(token, **tokens) for token in response.tokens),
-        )
-        for place, response in enumerate(group.responses)
-    )
-    writer = StepWriter(GRPO)
-    (written,) = writer.step(replace(record, groups=(replace(group, responses=responses),)))["groups"]
-    rows = dict(zip([row["name"] for row in writer.family], written["others"], strict=True))
+    right = [
+        replace(one, correct=True, reward=1.0 - 0.1 * place, tokens=tuple(replace(t, **tokens) for t in one.tokens))
+        for place, one in enumerate(record.groups[0].responses)
+    ]
+    writer = inspected.StepWriter(GRPO)
+    (group,) = written(record, *right, by=writer)["groups"]
+    rows = dict(zip([row["name"] for row in writer.family], group["others"], strict=True))
     assert (rows["GRPO"]["clipped"], rows["GRPO"]["ratio"]) == (1, "2.000")
     left_out = {name: rows["DAPO"][name] for name in ("A", "upper", "weight", "push", "clipped")}
     assert left_out == {"A": "1", "upper": "1.280", "weight": "0", "push": "0", "clipped": 0}

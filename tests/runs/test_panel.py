@@ -6,24 +6,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from filelock import FileLock
 from PIL import Image
 
 from rlviz.algorithms import GRPO
-from rlviz.runs import panel as panel_module, under_way
+from rlviz.runs import panel as panel_module
 from rlviz.runs.panel import group_table, seconds_in_words, training_panel
-from rlviz.runs.under_way import UnderWay
 from rlviz.training import TrainSettings
 
 pytestmark = pytest.mark.usefixtures("axes_stay")
 
 TINY = TrainSettings(steps=40, num_prompts=4, group_size=4, evaluate_every=10)
 FEW = replace(TINY, steps=6, evaluate_every=0)
-
-
-@pytest.fixture(autouse=True)
-def _own_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
 
 
 def pixels(png):
@@ -131,36 +124,15 @@ def test_the_group_is_a_table_and_text_in_it_is_text():
     )
 
 
-def test_other_runs_are_told_until_they_end():
-    one, two = UnderWay(), UnderWay()
-    assert one.others() == two.others() == 0
-    with two.begun():
-        assert one.others() == 1
-        assert two.others() == 0
-        with one.begun():
-            assert two.others() == 1
-        assert two.others() == 0
-    assert one.others() == 0
-    killed = under_way._folder() / "1-abc.lock"
-    FileLock(killed).acquire()  # let go at once, as by a process that ends
-    assert one.others() == 0
-    assert not killed.exists()
-
-
-def test_the_caption_tells_of_another_run_and_of_the_time_left(monkeypatch):
-    monkeypatch.setattr(panel_module, "LOOK_SECONDS", 0.0)
+def test_the_caption_tells_of_the_time_left_while_it_trains(monkeypatch):
     monkeypatch.setattr(panel_module, "REDRAW_SECONDS", 0.0)
     widget, captions = training_panel(settings=FEW), []
     widget.curves.observe(lambda change: captions.append(change["new"]["said"]), "data")
-    with UnderWay().begun():
-        widget.start()
-        widget.wait(120)
+    widget.start()
+    widget.wait(120)
     training = [caption for caption in captions if "Training." in caption]
-    assert training
-    assert all("Another run is training on this computer too" in caption for caption in training)
-    assert all(" s left)" in caption for caption in training[:-1])
-    assert "left" not in widget.caption and "Another" not in widget.caption
-    assert "Done." in widget.caption
+    assert training and all(" s left)" in caption for caption in training[:-1])
+    assert "left" not in widget.caption and "Done." in widget.caption
 
 
 def test_the_time_left_is_that_of_the_steps_so_far():

@@ -19,7 +19,7 @@ from rlviz.cli import app
 from rlviz.page.script import module
 from rlviz.page.widget import STARTED
 from rlviz.runs import in_page
-from rlviz.runs.playground import POLICIES, POLICY, RECORDED, RESPONSES, TRIES, controls, given, parts, whole_page
+from rlviz.runs.playground import POLICIES, POLICY, RECORDED, RESPONSES, TRIES, controls, given, whole_page
 from rlviz.runs.record import PLANS
 from small_models.tasks import TASKS
 
@@ -48,25 +48,25 @@ def ask(tmp_path_factory):
     return run
 
 
-@pytest.mark.parametrize(
-    ("address", "expected"),
-    [
-        ("", {}),
-        ("#play.eps_high=0.4&play.algorithm=DAPO", {"eps_high": 0.4, "algorithm": "DAPO"}),
-        ("#play.eps_high=1e9&play.eps_low=-3", {"eps_high": 5, "eps_low": 1e-4}),
-        ("#play.lr=1e999&play.beta=NaN&play.group_size=x", {}),
-        ("#play.group_size=9&play.updates_per_rollout=1000", {"group_size": 8, "updates_per_rollout": 16}),
-        ("#play.seed=-4", {"seed": 0}),
-        ("#play.seed=3.6", {"seed": 4}),
-        ("#play.algorithm=PPO", {}),  # it needs a critic
-        ("#play.algorithm=__proto__&play.task=%3Cimg%3E&play.reward=constructor", {}),
-        ("#play.toString=1&play.eps=1&algorithm=DAPO", {}),
-        ("#play.task=chain-rare&play.beside=GSPO", {"task": "chain-rare", "beside": "GSPO"}),
-        ("#clip.algorithm=DAPO&play.eps_low=", {}),
-    ],
-)
-def test_an_address_sets_what_there_is_within_its_range(ask, address, expected):
-    assert ask(["wished", controls(), address]) == [expected]
+WISHES = {  # an address → what it sets
+    "": {},
+    "#play.eps_high=0.4&play.algorithm=DAPO": {"eps_high": 0.4, "algorithm": "DAPO"},
+    "#play.eps_high=1e9&play.eps_low=-3": {"eps_high": 5, "eps_low": 1e-4},
+    "#play.lr=1e999&play.beta=NaN&play.group_size=x": {},
+    "#play.group_size=9&play.updates_per_rollout=1000": {"group_size": 8, "updates_per_rollout": 16},
+    "#play.seed=-4": {"seed": 0},
+    "#play.seed=3.6": {"seed": 4},
+    "#play.algorithm=PPO": {},  # it needs a critic
+    "#play.algorithm=__proto__&play.task=%3Cimg%3E&play.reward=constructor": {},
+    "#play.toString=1&play.eps=1&algorithm=DAPO": {},
+    "#play.task=chain-rare&play.beside=GSPO": {"task": "chain-rare", "beside": "GSPO"},
+    "#clip.algorithm=DAPO&play.eps_low=": {},
+}
+
+
+def test_an_address_sets_what_there_is_within_its_range(ask):
+    found = ask(*(["wished", controls(), address] for address in WISHES))
+    assert dict(zip(WISHES, found, strict=True)) == WISHES
 
 
 def test_an_algorithm_brings_its_own_numbers_and_the_worker_is_told_of_those_with_a_slider(ask):
@@ -171,9 +171,8 @@ def test_a_run_becomes_columns_with_its_looks_at_new_prompts(ask):
 
 
 def test_tries_set_controls_that_there_are(ask):
-    for one in TRIES:
-        address = "&".join(f"play.{name}={value}" for name, value in one.values.items())
-        assert ask(["wished", controls(), address]) == [one.values], one.title
+    addresses = ["&".join(f"play.{name}={value}" for name, value in one.values.items()) for one in TRIES]
+    assert ask(*(["wished", controls(), address] for address in addresses)) == [one.values for one in TRIES]
 
 
 def test_the_right_answer_that_is_shown_is_the_task_s(ask):
@@ -206,10 +205,11 @@ def test_the_tables_are_one_page_too(tmp_path):
 
 def test_a_rule_of_one_s_own_is_traced_and_joins_the_choice():
     mine = replace(GRPO, name="Mine", surrogate=lambda ratio, advantages, lower, upper: ratio * advantages)
-    options = given(mine)["controls"]["algorithm"]["options"]
+    page = train_in_page(mine, "trip")
+    options = page._given["given"]["controls"]["algorithm"]["options"]
     assert options[0]["value"] == "Mine" and options[0]["section"] == "Yours"
-    assert set(parts(mine)["programs"]["open"]["rules"]) == {"Mine", *in_page.OFFERED}
-    shown = train_in_page(mine, "trip")._repr_mimebundle_()
+    assert set(page._given["parts"]["programs"]["open"]["rules"]) == {"Mine", *in_page.OFFERED}
+    shown = page._repr_mimebundle_()
     assert "data-rlviz" in shown["text/html"] and shown["text/plain"].startswith("Mine trains here")
 
 

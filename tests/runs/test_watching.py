@@ -1,19 +1,26 @@
-"""`watch` hands on a run's records unchanged; in a notebook the runs of one cell share a picture that says the time left."""
+"""`watch` hands on a run's records unchanged; in a notebook the runs of one cell share a picture that says the time left.
+
+`train_seeds` trains the same start anew for each seed: its runs are those of `train`, one after the other.
+"""
 
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
+from rlviz import load_policy
 from rlviz.algorithms import DPO
 from rlviz.runs import watching as module
-from rlviz.runs.watching import watch
-from rlviz.training import PairSettings, TrainSettings, train
+from rlviz.runs.watching import train_seeds, watch
+from rlviz.training import LearnedReward, PairSettings, TrainSettings, train
+from small_models.scorers import RewardModel
 
 pytestmark = pytest.mark.usefixtures("axes_stay")
 
 TINY = TrainSettings(steps=3, num_prompts=3, group_size=4, evaluate_every=0)
+SHORT = replace(TINY, steps=2, lr_warmup_steps=0)
 
 
 @pytest.fixture
@@ -99,3 +106,29 @@ def test_runs_on_pairs_are_handed_on(notebook):
     _, shown = notebook
     records = list(watch(train("chain", DPO, PairSettings(steps=2, num_pairs=8, batch_size=4))))
     assert len(records) == 2 and not shown
+
+
+def test_each_seed_trains_the_same_start_as_train_would():
+    runs, policies = train_seeds("chain", "chain", "grpo", SHORT, seeds=(1, 0))
+    for seed, records, policy in zip((1, 0), runs, policies, strict=True):
+        alone = load_policy("chain")
+        expected = list(train(alone, "chain", "grpo", replace(SHORT, seed=seed)))
+        assert [record.loss for record in records] == [record.loss for record in expected]
+        for ours, theirs in zip(policy.model.parameters(), alone.model.parameters(), strict=True):
+            torch.testing.assert_close(ours, theirs)
+    assert runs[0][0].loss != runs[1][0].loss
+
+
+def test_a_judge_is_the_seeds_own():
+    start = load_policy("chain")
+    models = [RewardModel.of(start), RewardModel.of(start)]
+    with torch.no_grad():
+        for parameter in models[1].scorer.parameters():
+            parameter.add_(0.1)
+    judges = [LearnedReward(model, [], [], 0.5) for model in models]
+    runs, _ = train_seeds("chain", "chain", "grpo", replace(SHORT, steps=1), (1,), judges=judges)
+    theirs = [
+        next(train(load_policy("chain"), "chain", "grpo", replace(SHORT, steps=1, seed=1), reward_model=model)).reward
+        for model in models
+    ]
+    assert runs[0][0].reward == theirs[1] != theirs[0]

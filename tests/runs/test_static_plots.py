@@ -1,0 +1,373 @@
+"""Pictures of runs on paper: lines, bars and bands are the numbers, nothing looks alike in grey, words are large and inside."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rlviz.runs.arms import panels, plot_against, plot_arms, plot_course, state
+from rlviz.runs.comparison import alt, plot_comparison
+from rlviz.runs.cost import plot_costs
+from rlviz.runs.critic import plot_values
+from rlviz.runs.learning import OF_HACKING, looks, plot_hacking
+from rlviz.study import Comparison
+from rlviz.study.verdict import Title
+
+
+def of_label(artists):
+    return {artist.get_label(): artist for artist in artists}
+
+
+def words_of(texts):
+    return [text.get_text() for text in texts]
+
+
+def ends_of(band):
+    """Return the lowest and the highest value of a band."""
+    heights = band.get_paths()[0].vertices[:, 1]
+    return heights.min(), heights.max()
+
+
+# --- arms of a claim ---
+
+
+@pytest.fixture
+def frame():
+    """Three arms of five seeds and two steps; seed 4 of b is far off; c is as a, but 2 more in the second step."""
+    rows = [
+        {"arm": arm, "seed": seed, "step": step,
+         "right": seed + 2 * (arm == "c" and step == 2) + 50 * (arm == "b" and seed == 4)}
+        for arm in "abc" for seed in range(5) for step in (1, 2)
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def test_one_seed_far_off_moves_neither_bar_nor_line(frame):
+    _, (ax, course) = panels(("dots", "course"))
+    plot_arms(ax, frame, "right")
+    bars = {round(np.mean(line.get_ydata())): line.get_xdata()[0] for line in ax.lines if line.get_color() == "black"}
+    assert bars == {0: 2, 1: 2, 2: 3}
+    assert max(line.get_xdata().max() for line in ax.lines) == 54  # the seed is there
+    plot_course(course, frame, "right")
+    assert [line.get_ydata().tolist() for line in course.lines] == [[2, 2], [2, 2], [2, 4]]
+    assert [ends_of(band) for band in course.collections] == [(0, 4), (0, 54), (0, 6)]
+    widths = [line.get_linewidth() for line in course.lines]  # lines that lie on each other are all to be seen
+    assert widths == sorted(widths, reverse=True) and len({*widths}) == 3 and min(widths) >= 2.5
+    assert ax.get_label() == "dots"
+
+
+def test_against_an_arm_is_seed_by_seed_and_keeps_the_colours(frame):
+    _, (both, ax) = panels(("both", "against"))
+    plot_course(both, frame, "right")
+    plot_against(ax, frame.sample(frac=1, random_state=0).sort_values("arm"), "right", "a", unit="share")
+    b, c = (line for line in ax.lines if not line.get_label().startswith("_"))
+    assert b.get_ydata().tolist() == [0, 0] and c.get_ydata().tolist() == [0, 2]
+    assert [b.get_color(), c.get_color()] == [line.get_color() for line in both.lines[1:]]
+    assert ax.get_ylabel() == "share, minus a"
+
+
+def test_titles_are_as_wide_as_their_axes_and_nothing_is_cut_off(frame):
+    figure, axes = panels(("first", "second"), ("third",))
+    for ax in axes:
+        plot_arms(ax, frame, "right", title="plain")
+    height = figure.get_figheight()
+    line = "one $x needs more of all that wide Widening words MAKE than another (12.3), a third (45.6): not seen at this scale"
+    state(figure, {"first": Title([line, "k3 is short: seen"], {"b": "reversed"}), "third": Title([line], {})})
+    figure.draw_without_rendering()
+    whole = figure.bbox
+    for ax in axes:
+        ends = ax.get_tightbbox()
+        assert ends.x0 >= whole.x0 and ends.x1 <= whole.x1 and ends.y0 >= whole.y0 and ends.y1 <= whole.y1
+    first, second, third = (ax.get_title(loc="left") for ax in axes)
+    assert second == "plain" and figure.get_figheight() > height
+    assert first.startswith("One \\$x") and first.endswith("\nk3 is short: seen.") and len(first.split("\n")) > 3
+    assert len(third.split("\n")) < len(first.split("\n")) - 1  # it is wider
+    (word,) = (text for text in axes[0].texts if text.get_text() == "reversed")
+    assert word.xy[1] == 1
+    with pytest.raises(KeyError):
+        state(figure, {"elsewhere": Title(["it is seen"], {})})
+
+
+# --- contenders at the same budget ---
+
+
+def compared(count):
+    """Draw contenders of five seeds, a start at .3 and an end each."""
+    rows = [
+        {"contender": f"contender {index}", "seed": seed, "step": step, "responses": 20.0 * step, "updates": 2.0 * step,
+         "seconds": 1.0 * step, "held_out_accuracy": (0.3, 0.5 + 0.025 * seed + 0.03 * index)[step]}
+        for index in range(count) for seed in range(5) for step in (0, 1)
+    ]  # fmt: skip
+    made = Comparison(pd.DataFrame(rows), "chain", "responses", 20.0)
+    return made, plot_comparison(made.curves(), made.table(), made.at_budget(), title="chain")
+
+
+def test_lines_and_intervals_are_the_numbers():
+    made, figure = compared(2)
+    left, right = figure.axes
+    curves, table = made.curves(), made.table()
+    assert list(of_label(left.lines)) == ["contender 0", "contender 1"]
+    for line, name in zip(left.lines, made.contenders, strict=True):
+        of_it = curves[curves["contender"] == name]
+        np.testing.assert_array_equal(line.get_xdata(), of_it["responses"])
+        np.testing.assert_array_equal(line.get_ydata(), of_it["iqm"])
+    assert ends_of(left.collections[1]) == pytest.approx((0.3, 0.63))
+    assert left.get_xlabel() == "responses sampled"
+    spans = [line.get_xdata() for line in right.lines if line.get_linewidth() > 3]
+    np.testing.assert_allclose(spans, table[["low", "high"]])
+    points = [line.get_xdata()[0] for line in right.lines if line.get_marker() in "os"]
+    assert points == table["iqm"].tolist()
+    assert words_of(right.texts) == ["0.550", "0.580"]
+    assert words_of(right.get_yticklabels()) == made.contenders
+
+
+def test_many_contenders_are_drawn_apart_as_differences_from_the_first():
+    made, figure = compared(6)
+    *graphs, ends = figure.axes
+    assert [ax.get_title() for ax in graphs] == made.contenders[1:]
+    curves = {name: of_it.reset_index() for name, of_it in made.curves().groupby("contender")}
+    for ax in graphs:
+        mine, first = curves[ax.get_title()], curves["contender 0"]
+        np.testing.assert_allclose(ax.lines[1].get_ydata(), mine["iqm"] - first["iqm"], atol=1e-12)
+        low, high = ((mine[column] - first["iqm"]) for column in ("lowest", "highest"))
+        assert ends_of(ax.collections[0]) == pytest.approx((low.min(), high.max()))
+    assert words_of(ends.get_yticklabels()) == made.contenders
+    assert "minus the first's" in alt(5) and "minus" not in alt(4)
+
+
+@pytest.mark.parametrize("kind", ["marker", "color"])
+def test_contenders_differ_in_grey(kind):
+    assert len({(looks(index)["linestyle"], looks(index)[kind]) for index in range(11)}) == 11
+
+
+# --- what models cost ---
+
+COSTS = pd.DataFrame(
+    {
+        "name": ["GRPO", "PPO, separate critic, learned reward"],
+        "weights": [1e6, 2e6],
+        "gradients": [3e6, 4e6],
+        "optimizer_state": [5e6, 6e6],
+        "activations": [7e6, 8e6],
+        "bytes": [16e6, 20e6],
+        "bytes_to_grpo": [1.0, 1.25],
+        "rollout_seconds": [0.25, 0.5],
+        "update_seconds": [0.125, 0.25],
+        "step_seconds": [0.5, 1.25],  # two updates in the first, three in the second
+        "seconds_to_grpo": [1.0, 2.4],
+    }
+)
+
+
+def bars(ax):
+    """Label → (begin, length) of each setting's part of its bar."""
+    return {part.get_label(): [(bar.get_x(), bar.get_width()) for bar in part] for part in ax.containers}
+
+
+def test_bars_are_as_long_as_the_numbers():
+    figure = plot_costs(COSTS)
+    left, right = figure.axes
+    assert bars(left) == {
+        "weights": [(0, 1), (0, 2)],
+        "gradients": [(1, 3), (2, 4)],
+        "optimizer state": [(4, 5), (6, 6)],
+        "activations": [(9, 7), (12, 8)],
+    }
+    assert bars(right) == {"rollout": [(0, 0.25), (0, 0.5)], "updates": [(0.25, 0.25), (0.5, 0.75)]}
+    assert words_of(figure.legends[0].get_texts()) == [*bars(left), *bars(right)]
+    assert [words.strip() for words in words_of(left.texts)] == ["16 (1.00×)", "20 (1.25×)"]
+    assert [words.strip() for words in words_of(right.texts)] == ["0.5 (1.00×)", "1.25 (2.40×)"]
+    # 2.40 is not 1.25 / 0.5
+    assert right.get_xlabel() == "seconds, median of the rounds\n(median of the rounds' ratios to GRPO)"
+    assert left.get_ylim()[0] > left.get_ylim()[1]  # the first setting is on top
+    assert words_of(left.get_yticklabels())[0] == "GRPO"
+
+
+@pytest.mark.parametrize(
+    ("factor", "unit", "longest"), [(1e-4, "kB", 2.0), (0.1, "MB", 2.0), (1, "MB", 20.0), (1e3, "GB", 20.0)]
+)
+def test_bytes_have_a_unit_that_can_be_read(factor, unit, longest):
+    scaled = COSTS.assign(**{name: COSTS[name] * factor for name in (*list(COSTS)[1:5], "bytes")})
+    left = plot_costs(scaled).axes[0]
+    assert left.get_xlabel() == f"{unit} (against GRPO)"
+    assert sum(lengths[1][1] for lengths in bars(left).values()) == pytest.approx(longest)
+
+
+def test_parts_of_bars_differ_in_grey_and_their_numbers_fit():
+    figure = plot_costs(COSTS)
+    figure.draw_without_rendering()
+    for ax in figure.axes:
+        parts = [(part[0].get_facecolor(), part[0].get_hatch()) for part in ax.containers]
+        assert len(set(parts)) == len(parts)
+        hatched = [hatch for colour, hatch in parts if colour[:3] == (1, 1, 1)]
+        assert None not in hatched and len(set(hatched)) == len(hatched)
+        assert all(text.get_window_extent().x1 <= ax.get_window_extent().x1 for text in ax.texts)
+
+
+# --- what a critic says ---
+
+RIGHT = (["4", "#", "end"], [0.3, 0.7, 0.6], 1.0)
+WRONG = (["#", "end"], [0.3, -0.2], 0.0)
+
+
+def said(ax):
+    """Return the points of the critic's line, of the way from its last value to the score, and of the score."""
+    lines = of_label(ax.get_lines())
+    (way,) = (line for line in ax.get_lines() if line.get_linestyle() == ":")
+    return [[list(x) for x in line.get_data()] for line in (lines["critic's V"], way, lines["score"])]
+
+
+def test_each_answer_has_its_values_before_its_tokens_and_its_score_after_the_last():
+    figure = plot_values({"right": RIGHT, "wrong": WRONG})
+    right, wrong = figure.axes
+    assert said(right) == [[[0, 1, 2], [0.3, 0.7, 0.6]], [[2, 3], [0.6, 1.0]], [[3], [1.0]]]
+    assert said(wrong) == [[[0, 1], [0.3, -0.2]], [[1, 2], [-0.2, 0.0]], [[2], [0.0]]]
+    assert [ax.get_title() for ax in (right, wrong)] == ["right", "wrong"]
+    # a token stands between the values before and after it
+    assert words_of(right.get_xticklabels()) == ["4", "#", "end"] and list(right.get_xticks()) == [0.5, 1.5, 2.5]
+    assert words_of(figure.legends[0].get_texts()) == ["critic's V", "score"]  # once for all, and told apart in grey
+    assert len({of_label(right.get_lines())[name].get_marker() for name in ("critic's V", "score")}) == 2
+
+
+@pytest.mark.parametrize(("score", "values"), [(3.0, [0.3, -0.2]), (0.0, [2.5, -1.5])])
+def test_all_answers_have_one_scale_that_holds_every_value(score, values):
+    figure = plot_values({"wrong": (WRONG[0], values, score), "right": RIGHT})
+    (limits,) = {ax.get_ylim() for ax in figure.axes}
+    assert limits[0] <= min(*values, score) and limits[1] >= max(*values, score, 1.0)
+
+
+# --- is a learned reward hacked? ---
+
+STEPS = 40
+
+
+def history(shift=0.0, *, learned=True, accuracies=(0.5, 0.25)):
+    """Forty steps in which every number rises by the step, from a place of its own."""
+    steps = np.arange(1, STEPS + 1)
+    held_out = [None] * STEPS
+    held_out[19], held_out[39] = accuracies
+    return pd.DataFrame(
+        {
+            "step": steps,
+            "reward": steps / 10 - 1 + shift,
+            "held_out_accuracy": held_out,
+            "reward_agreement": 0.9 - steps / 100 + shift if learned else [None] * STEPS,
+            "kl": steps / 10 + shift,
+            "response_length": 5 + steps / 10 + shift,
+            "repetition": steps / 100 + shift,
+        }
+    )
+
+
+FOUR = {name: [history(), history(0.05)] for name in ("no remedy", "a leash, β = 0.5", "fresh labels", "a length cost")}
+
+
+def hacking(runs, **given):
+    """Draw, and return column → axes."""
+    return dict(zip(OF_HACKING, plot_hacking(runs, **given).axes, strict=True))
+
+
+def lines_of(ax):
+    """Return the lines of settings: levels have no marker."""
+    return [line for line in ax.get_lines() if line.get_marker() != "None"]
+
+
+def points(line):
+    return dict(zip(*line.get_data(), strict=True))
+
+
+def test_each_line_is_the_median_over_seeds_and_each_band_their_span():
+    axes = hacking({"hacked": [history(), history(0.02), history(0.07)]})
+    # a running median of a straight line is the line; the median of the shifts is .02 (their mean .03), the highest .07
+    expected = {"reward": 1.0, "reward_agreement": 0.7, "kl": 2, "response_length": 7, "repetition": 0.2}
+    for column, at_20 in expected.items():
+        (line,), (band,) = lines_of(axes[column]), axes[column].collections
+        assert points(line)[20] == pytest.approx(at_20 + 0.02), column
+        at = band.get_paths()[0].vertices
+        assert sorted(set(np.round(at[at[:, 0] == 20][:, 1], 9))) == pytest.approx([at_20, at_20 + 0.07]), column
+
+
+def test_accuracy_stands_as_measured_where_it_was_measured():
+    runs = {"hacked": [history(accuracies=(0.5, 0.1)), history(accuracies=(0.3, 0.2))]}
+    (line,) = lines_of(hacking(runs)["held_out_accuracy"])
+    assert points(line) == pytest.approx({20: 0.4, 40: 0.15})
+    ax = hacking(runs, start_accuracy=0.35)["held_out_accuracy"]
+    (line,) = lines_of(ax)
+    assert points(line) == pytest.approx({0: 0.35, 20: 0.4, 40: 0.15})
+    (level,) = (line for line in ax.get_lines() if line.get_marker() == "None")
+    assert level.get_ydata()[0] == 0.35
+
+
+def test_a_single_spike_is_no_signal():
+    spiky = history()
+    spiky.loc[spiky["step"] == 20, "kl"] = 500.0
+    (line,) = lines_of(hacking({"hacked": [spiky]})["kl"])
+    assert points(line)[20] == pytest.approx(2.1)  # the five values round step 20 are 1.8, 1.9, 500, 2.1, 2.2
+
+
+def test_a_run_on_a_rule_has_no_learned_reward_to_show():
+    axes = hacking({"rule": [history(learned=False)], "hacked": [history()]})
+    counts = {column: len(lines_of(ax)) for column, ax in axes.items()}
+    assert counts == {column: 1 if column in ("reward", "reward_agreement") else 2 for column in OF_HACKING}
+    # the one that is there keeps its colour and marker
+    shown, reference = lines_of(axes["reward"])[0], lines_of(axes["kl"])[1]
+    assert (shown.get_color(), shown.get_marker()) == (reference.get_color(), reference.get_marker())
+
+
+def test_seeds_of_unequal_length_and_steps_without_a_measurement_are_drawn():
+    short, gaps = history(0.02).head(30), history()
+    gaps.loc[gaps["step"] > 10, "reward_agreement"] = np.nan
+    axes = hacking({"hacked": [gaps, short]})
+    (line,) = lines_of(axes["kl"])
+    assert line.get_ydata()[-1] == pytest.approx(3.9)  # the last three values of the one that is left: 3.8, 3.9, 4.0
+    (line,) = lines_of(axes["reward_agreement"])
+    assert max(line.get_xdata()) == 30 and np.isfinite(line.get_ydata()).all()
+
+
+def test_settings_differ_in_grey_and_are_named():
+    figure = plot_hacking(FOUR)
+    for column, ax in zip(OF_HACKING, figure.axes, strict=True):
+        kinds = [(line.get_linestyle(), line.get_marker()) for line in lines_of(ax)]
+        assert len(kinds) == 4 and all(len(set(kind)) == 4 for kind in zip(*kinds, strict=True))
+        # markers of two lines do not stand on each other where the lines run together
+        if column != "held_out_accuracy":
+            assert len({line.get_markevery()[0] for line in lines_of(ax)}) == 4
+        assert ax.get_xlabel() == "step" and ax.get_ylabel()
+    assert words_of(figure.legends[0].get_texts()) == [f"{name} (2 seeds)" for name in FOUR]
+
+
+def test_limits_hold_what_is_drawn():
+    axes = hacking({"hacked": [history()]})
+    assert axes["held_out_accuracy"].get_ylim() == axes["reward_agreement"].get_ylim() == (0, 1.02)
+    assert axes["kl"].get_yscale() == "log" and axes["kl"].get_ylim() == (0.005, 10)
+    for column in ("response_length", "repetition"):
+        low, high = axes[column].get_ylim()
+        assert low == 0 and high >= max(lines_of(axes[column])[0].get_ydata())
+    assert hacking({"far": [history().assign(kl=lambda run: 100 * run["kl"])]})["kl"].get_ylim()[1] > 390
+
+
+# --- all of them ---
+
+FIGURES = {
+    "four contenders": lambda: compared(4)[1],
+    "six contenders": lambda: compared(6)[1],
+    "costs": lambda: plot_costs(COSTS),
+    "a critic": lambda: plot_values({"right": RIGHT, "wrong": WRONG}),
+    "hacking": lambda: plot_hacking(FOUR, start_accuracy=0.4, title="Four settings"),
+}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_words_are_large_and_inside(name):
+    figure = FIGURES[name]()
+    figure.draw_without_rendering()
+    legends = [*figure.legends, *(legend for ax in figure.axes if (legend := ax.get_legend()))]
+    words = [text for legend in legends for text in legend.get_texts()]
+    for ax in figure.axes:
+        words += [*ax.texts, ax.title, ax.xaxis.label, ax.yaxis.label]
+        for axis, ends in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
+            words += [tick.label1 for tick in axis.get_major_ticks() if min(ends) <= tick.get_loc() <= max(ends)]
+    inside = figure.bbox
+    for text in (text for text in words if text.get_text()):
+        box = text.get_window_extent()
+        assert text.get_fontsize() >= 11, text
+        assert inside.x0 <= box.x0 and box.x1 <= inside.x1 and inside.y0 <= box.y0 and box.y1 <= inside.y1, text
