@@ -148,7 +148,7 @@ def _finding(rule: Rule, course: Course, program: Program) -> Finding | None:
         return None
     with np.errstate(all="ignore"):  # numbers from a damaged folder may be too large to compute with
         measured = [condition.of(course) for condition in rule.where]
-        known = np.isfinite(np.stack(measured)).all(axis=0)
+        known = np.all(np.isfinite(measured), axis=0)
         held = np.all([each.met(values) for each, values in zip(rule.where, measured, strict=True)], axis=0)
     since = _last_stretch(known & held)
     if since == len(course.steps) or course.since(since) < rule.persists:
