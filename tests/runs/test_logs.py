@@ -69,6 +69,14 @@ def test_a_log_of_trl(trl_run, tmp_path):
     assert titles[:2] == ["Reward and accuracy", "Entropy"] and "How much the critic explains" not in titles
 
 
+def test_of_two_lines_of_a_step_the_first_one_s_number_stays(tmp_path):
+    """TRL evaluates after it has logged a step, and logs at the end of it all once more."""
+    rows = [{"step": 1, "reward": 0.4, "kl": 0.1}, {"step": 1, "reward": 0.9, "eval_rewards/accuracy/mean": 0.5}]
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": rows}))
+    (row,) = import_run(tmp_path).rows
+    assert row == {"step": 1, "reward": 0.4, "kl": 0.1, "held_out_accuracy": 0.5}
+
+
 def test_a_number_that_was_never_finite_was_recorded_all_the_same(tmp_path):
     rows = [{"loss": 0.0, "grad_norm": math.nan, "reward": 0.4, "step": step} for step in (10, 20, 30)]
     (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": rows}))
