@@ -126,6 +126,7 @@ def test_scores_leave_no_group_dead_and_blow_up_noise():
     assert refused.names().one("dead_at") > 0 and "MaxRL refuses a group whose mean is not above 0" in refused.caption
 
 
+@pytest.mark.usefixtures("untraced")
 def test_what_an_algorithm_fixes():
     flags = {a.name: [texts(a, "own")[n] for n in ("remembers", "whole_batch")] for a in (GRPO, LITE_PPO, DCPO)}
     assert flags == {"GRPO": ["", ""], "Lite PPO": ["", "yes"], "DCPO": ["yes", ""]}
@@ -135,6 +136,7 @@ def test_what_an_algorithm_fixes():
     )
 
 
+@pytest.mark.usefixtures("untraced")
 def test_a_rule_of_one_s_own():
     @dataclass  # not frozen, so not hashable
     class Against:

@@ -8,6 +8,8 @@ import pytest
 from rlviz.algorithms import DAPO, DCPO, DR_GRPO, GRPO
 from rlviz.pictures.aggregation import explore_aggregation
 
+pytestmark = pytest.mark.usefixtures("untraced")
+
 LENGTHS = np.array([2, 4, 8, 16])
 SUM, CONSTANT, TOKEN, SEQUENCE, OWN = range(5)  # rows, from below
 

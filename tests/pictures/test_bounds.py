@@ -12,6 +12,8 @@ from rlviz.types import GroupRecord, ResponseRecord, StepRecord, TokenRecord
 from small_models.policies import load_policy
 from small_models.tasks import Chain
 
+pytestmark = pytest.mark.usefixtures("untraced")
+
 
 def token(old_prob, new_prob, advantage):
     rest = dict.fromkeys(TokenRecord.__dataclass_fields__, 0.0)

@@ -11,6 +11,8 @@ from rlviz.pictures.bounds import explore_bounds
 from rlviz.pictures.clip import clip_curve, explore_clip, is_per_token, plot_clip_small_multiples
 from rlviz.pieces.surrogate import DualClip
 
+pytestmark = pytest.mark.usefixtures("untraced")
+
 DUAL = replace(GRPO, surrogate=DualClip(c=2.34))
 
 

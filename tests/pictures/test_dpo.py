@@ -12,6 +12,8 @@ from rlviz.pieces.kl import KLInReward
 from rlviz.pieces.preference import SigmoidPreference
 from rlviz.pieces.surrogate import unclipped
 
+pytestmark = pytest.mark.usefixtures("untraced")
+
 
 def shown(*arguments, **named):
     """Return what the picture shows: a name's array, or its number."""

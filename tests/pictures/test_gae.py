@@ -15,6 +15,8 @@ from rlviz.page.tracing import evaluate
 from rlviz.pictures.gae import LAMBDAS, LUCK, discounting, explore_gae, gae
 from rlviz.pieces.gae import GAE
 
+pytestmark = pytest.mark.usefixtures("untraced")
+
 
 def gae_curve(algorithm=PPO, *, tokens=12, answer="right", start=0.5, offset=0.0, wiggle=0.2, **parameters):
     """Return what the curve computes, of an answer's tokens and against λ, also for fewer tokens than the slider has."""

@@ -10,6 +10,8 @@ from rlviz.algorithms import DAPO, GRPO, PPO, PPO_PENALTY
 from rlviz.pictures.kl import explore_kl, kl_curve, logits
 from rlviz.pieces.kl import KLInLoss, KLInReward, KLToOld, k1, k2, k3, k3_plus
 
+pytestmark = pytest.mark.usefixtures("untraced")
+
 
 def at(way, **setting):
     names = kl_curve(GRPO, **setting).names

@@ -1,5 +1,6 @@
 """explore_loop: one step by hand, forty by plain loops, and what is in sight at which moment."""
 
+import functools
 import itertools
 import math
 
@@ -14,6 +15,7 @@ from rlviz.pictures.loop import FIRST_SEED, GROUP, LAST, PLACES, STEPS, UPDATES,
 DRAWS = uniform((STEPS, GROUP, PLACES), PLACES, FIRST_SEED)
 
 
+@functools.cache
 def shown(*arguments, **setting):
     return explore_loop(*arguments, **setting).names()
 

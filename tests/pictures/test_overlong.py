@@ -10,6 +10,8 @@ from rlviz.algorithms import DAPO, DR_GRPO, DUPO, GRPO, MAX_RL
 from rlviz.pictures.overlong import explore_overlong
 from rlviz.pieces.shaping import SoftOverlongPunishment
 
+pytestmark = pytest.mark.usefixtures("untraced")
+
 LENGTHS = [5, 7, 8, 10, 12, 13, 15, 18]  # 11 away by −6 −4 −3 −1 1 2 4 7
 RIGHT = np.array([1, 1, 0, 1, 1, 0, 1, 0])
 

@@ -4,9 +4,12 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from rlviz.algorithms import ALGORITHMS, DR_GRPO, GRPO, GRPO_PROCESS, GroupPolicyGradient
 from rlviz.pictures.process import explore_process
+
+pytestmark = pytest.mark.usefixtures("untraced")
 
 # The group in which no answer is right: 6 + 2 + 5 + 0 + 6 + 3 + 7 + 1 = 30 of 8 · 9 = 72 steps are right. Mean 30/72, unbiased
 # variance 30 · 42 / 72 / 71, so z is 1.17497 for a right step and −0.83927 for a wrong one.

@@ -76,6 +76,7 @@ def test_the_share_that_is_clipped(algorithm, noise, length, expected):
     assert got["own_far"] == pytest.approx(own, rel=1e-12)
 
 
+@pytest.mark.usefixtures("untraced")
 def test_the_share_that_a_dual_clip_cuts():
     # A > 0 above 1.2, A < 0 below .8 and above 1.5, under N(−.045, .3²)
     normal = NormalDist(-0.045, 0.3)
@@ -93,6 +94,7 @@ def own_product(logp, old_logp, mask):
     return (logp - old_logp).sum(-1, keepdim=True).exp() + 0 * logp
 
 
+@pytest.mark.usefixtures("untraced")
 def test_a_ratio_of_one_s_own_is_exact_where_its_log_is_a_sum_and_simulated_elsewhere():
     got = outputs(replace(GRPO, ratio=own_product), length=9, noise=0.1)
     assert got["simulated"] == 0
@@ -126,6 +128,7 @@ def test_a_page_simulates_a_ratio_of_one_s_own_at_any_length():
             np.testing.assert_allclose(got[name], np.broadcast_to(value.numpy(), got[name].shape), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.usefixtures("untraced")
 def test_limits_that_look_at_the_mask_are_told_the_length_and_those_for_each_sign_hold_back_it():
     by_length = replace(GRPO, bounds=lambda old_logp, mask: (1 - 2 / mask.sum(-1, keepdim=True), 1.5))
     assert outputs(by_length, length=8)["lower"] == 0.75
