@@ -350,10 +350,10 @@ def test_the_kl_in_the_reward_reaches_the_returns():
 
 
 def test_it_learns():
-    settings = default_settings(PPO, steps=16, num_prompts=96, lr=6e-4, evaluate_every=16, details_every=0)
+    settings = default_settings(PPO, steps=25, evaluate_every=25, details_every=0)
     records = list(start(settings=settings))
     assert records[0].accuracy < 0.5
-    assert records[-1].held_out_accuracy > 0.6
+    assert records[-1].held_out_accuracy > 0.65
 
 
 def test_ppo_with_a_constant_critic_and_groups_is_reinforce_with_a_mean():

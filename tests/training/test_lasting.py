@@ -527,7 +527,7 @@ def test_a_crash_at_any_file_operation_leaves_a_folder_that_goes_on(what, tmp_pa
     assert in_fork(until(0, out, log, work)) == 0
     operations, expected = int(log.read_text()), rows(whole)
     again = 0
-    for crash in [*range(1, operations + 1, 23), operations]:
+    for crash in [*range(1, operations + 1, 11), operations]:
         fresh()
         assert in_fork(until(crash, out, log, work)) == 137
         if what == "train" and not (out / "config.json").exists():
@@ -538,4 +538,4 @@ def test_a_crash_at_any_file_operation_leaves_a_folder_that_goes_on(what, tmp_pa
         assert rows(out) == expected, f"operation {crash} of {operations}"
         left = {path.name for path in out.rglob("*") if path.name.startswith(".") or path.suffix == ".new"}
         assert left <= {".lock"}, f"operation {crash}"
-    assert again > 0 or what == "resume"
+    assert again > 2 or what == "resume"
