@@ -10,7 +10,7 @@ from rlviz.training import RunFolder, resume
 from rlviz.training.state import State, saved
 from tests.training.runs import PAIRS, RUNS, begin, groups, numbers
 
-# Rows without anything of their own that one step hands to the next stand in same_numbers.py alone; LoRA in test_adapters.py
+# Rows without anything of their own that one step hands to the next stand in test_golden.py alone; LoRA in test_adapters.py
 ROWS = [
     name
     for name in RUNS
