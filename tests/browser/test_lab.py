@@ -156,7 +156,7 @@ def test_a_notebook_that_was_run_and_saved_shows_its_pictures_to_another_kernel(
     saved = lab.folder / "next_day.ipynb"
     before.page.keyboard.press("Control+s")
     wait_until(before.page, lambda: "explore_clip" in saved.read_text() and "outputs" in saved.read_text(), "a file")
-    wait_until(before.page, lambda: saved.read_text().count("image/png") >= 2, "its outputs")  # noqa: PLR2004
+    wait_until(before.page, lambda: saved.read_text().count("image/png") >= 2, "its outputs")
     before.page.close()
     for session in json.load(lab.ask("api/sessions")):
         if session["path"] == saved.name:
