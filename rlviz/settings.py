@@ -26,6 +26,7 @@ Routing = Literal["free", "replayed"]
 
 RUN, ROLLOUTS, REWARDS, UPDATES = "Run", "Rollouts", "Rewards and pairs", "Updates"
 RECORDS = "Evaluations and records"
+
 MOST_NAMED = 250  # characters of a list of names in a refusal
 LARGEST = 10**9  # every whole number of a setting is below it, but for the seed
 

@@ -30,6 +30,7 @@ RECENT = 20  # steps, whose seconds tell how long the rest will take
 TABLE_HEIGHT = "270px"  # of the group's table, which takes its place before there is a group
 CELL = "padding: 2px 14px 2px 0"
 LEARNING_RATES = (3e-5, 1e-4, 2e-4, 3e-4, 5e-4, 1e-3)
+STOPPED = "Stopped. Resume goes on as this run began; Train begins another one, as the sliders say."
 WITHOUT_KL = replace(GRPO, kl=None)
 GRAPHS = (OF_GROUPS[0], *(replace(graph, tall=0.45) for graph in OF_GROUPS[1:]))
 # Settings, buttons and curves fit a notebook in a window of 1366 × 768. A picture's auto margins would shrink it in a VBox.
@@ -257,11 +258,11 @@ class TrainingPanel(widgets.VBox):
             return f"{state} {self.algorithm.name} on {self.task.name}, {self.settings.steps} steps."
         settings, widths = self.run.settings, numbers(self.run.algorithm)
         limits = "".join(f"{LABELS[name]} {widths[name]:g}, " for name in ("eps_low", "eps_high") if name in widths)
+        times = "1 update" if settings.updates_per_rollout == 1 else f"{settings.updates_per_rollout} updates"
         compare = " The run before is grey." if self._before else ""
         return (
-            f"{state} Step {self.records[-1].step} of {settings.steps}{self._time_left} ({limits}G {settings.group_size}, learning rate "
-            f"{settings.lr:g}, {settings.updates_per_rollout} update{'s' if settings.updates_per_rollout > 1 else ''} a "
-            f"rollout, seed {settings.seed}): {last_numbers(self.records)}.{compare}"
+            f"{state} Step {self.records[-1].step} of {settings.steps}{self._time_left} ({limits}G {settings.group_size}, "
+            f"learning rate {settings.lr:g}, {times} a rollout, seed {settings.seed}): {last_numbers(self.records)}.{compare}"
         )
 
 
