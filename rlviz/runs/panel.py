@@ -202,11 +202,7 @@ class TrainingPanel(widgets.VBox):
                     self._redraw("Training. The sliders are locked until it stops.")
                     drawn = time.monotonic()
             self._running = False
-            self._redraw(
-                "Stopped. Resume goes on as this run began, Train begins another one with what the sliders say."
-                if self.unfinished
-                else "Done."
-            )
+            self._redraw(STOPPED if self.unfinished else "Done.")
         except Exception as error:  # shown where the person looks: nobody sees a thread's traceback
             self._running = False
             self._redraw(f"The run broke off: {error}")
