@@ -168,7 +168,11 @@ def lab_command(folder: Path, *, port: int, browser: bool) -> list[str]:
 def serve(command: list[str]) -> int:
     """Become this server, so that Ctrl-C and every other signal reach it; where a process cannot, run it to its exit code."""
     paths = [str(_SETTINGS), *os.environ.get("JUPYTER_CONFIG_PATH", "").split(os.pathsep)]
-    environment = {**os.environ, "JUPYTER_CONFIG_PATH": os.pathsep.join(path for path in paths if path)}
+    environment = {
+        "RLVIZ_FROZEN": "1",
+        **os.environ,
+        "JUPYTER_CONFIG_PATH": os.pathsep.join(path for path in paths if path),
+    }
     sys.stdout.flush()
     if os.name == "posix":
         os.execve(command[0], command, environment)

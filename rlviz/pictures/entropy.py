@@ -398,7 +398,7 @@ ENTROPY = Picture(
         "updates_per_rollout": Slider(stops=(1, 2, 4, 8, 16), value=4, label="updates per rollout"),
         "step": Slider(0, STEPS, 1, 12, "step", plays=True),
         "beside": Beside(1, value=(DAPO.name,)),
-        "group_size": Slider(stops=(2, 4, 8, 16, 32, 64), value=8, label="group size", rare=True),
+        "group_size": Slider(stops=(2, 4, 8, 16, 32, 64), value=8, label="group size G", rare=True),
         "lr": Slider(stops=(0.05, 0.1, 0.2, 0.5, 1.0, 1.5, 2.0), value=0.5, label="learning rate", rare=True),
         "temperature": Slider(stops=(0.5, 0.7, 1.0, 1.4, 2.0), value=1.0, label="temperature", rare=True),
         "entropy_weight": Slider(

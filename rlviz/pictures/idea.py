@@ -49,7 +49,18 @@ RANGES = {
     "delta": (0.05, 2.0, 0.05),
 }
 TINY = (1e-4, 0.05, 1e-4)  # for widths like GSPO's
-LABELS = {"eps_low": "ε low", "eps_high": "ε high", "max_ratio": "largest ratio", "gamma": "γ", "lam": "λ", "beta": "β"}
+# What a slider of this parameter is called, in every picture, panel and page.
+LABELS = {
+    "eps_low": "ε low",
+    "eps_high": "ε high",
+    "max_ratio": "largest ratio",
+    "gamma": "γ",
+    "lam": "λ",
+    "beta": "β",
+    "group_size": "group size G",
+    "lr": "learning rate",
+    "updates_per_rollout": "updates per rollout",
+}
 WIDTHS = ("eps_low", "eps_high", "max_ratio")  # of the bounds on a ratio
 
 

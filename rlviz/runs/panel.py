@@ -15,6 +15,7 @@ from traitlets import validate
 from rlviz.algorithms import GRPO, GroupPolicyGradient, numbers
 from rlviz.markup import Markup, element, table
 from rlviz.page.widget import with_twin
+from rlviz.pictures.idea import LABELS
 from rlviz.runs.curves import OF_GROUPS, LiveCurves, Series, points
 from rlviz.settings import TrainSettings
 from rlviz.training import find_task
@@ -29,6 +30,7 @@ RECENT = 20  # steps, whose seconds tell how long the rest will take
 TABLE_HEIGHT = "270px"  # of the group's table, which takes its place before there is a group
 CELL = "padding: 2px 14px 2px 0"
 LEARNING_RATES = (3e-5, 1e-4, 2e-4, 3e-4, 5e-4, 1e-3)
+STOPPED = "Stopped. Resume goes on as this run began; Train begins another one, as the sliders say."
 WITHOUT_KL = replace(GRPO, kl=None)
 GRAPHS = (OF_GROUPS[0], *(replace(graph, tall=0.45) for graph in OF_GROUPS[1:]))
 # Settings, buttons and curves fit a notebook in a window of 1366 × 768. A picture's auto margins would shrink it in a VBox.
@@ -75,6 +77,11 @@ class Control:
     def value(self) -> Any:
         return tidy(self.slider.value)
 
+    def lock(self, locked: bool) -> None:
+        """Let the control be moved, or not."""
+        for widget in self.row.children:
+            widget.disabled = locked
+
 
 def number_control(name: str, value: float, low: float, high: float, step: float = 1) -> Control:
     """Return a control of a number, a whole one if `value` is, between `low` and `high`, or as far as `value` lies."""
@@ -107,14 +114,14 @@ class TrainingPanel(widgets.VBox):
         self._step_seconds: deque[float] = deque(maxlen=RECENT)
         self.curves = LiveCurves(GRAPHS)
         self.controls: dict[str, Control] = {
-            "group size": number_control("group size", settings.group_size, 2, 32),
-            "learning rate": choice_control("learning rate", settings.lr, LEARNING_RATES),
-            "updates per rollout": number_control("updates per rollout", settings.updates_per_rollout, 1, 16),
+            "group_size": number_control(LABELS["group_size"], settings.group_size, 2, 32),
+            "lr": choice_control(LABELS["lr"], settings.lr, LEARNING_RATES),
+            "updates_per_rollout": number_control(LABELS["updates_per_rollout"], settings.updates_per_rollout, 1, 16),
             "seed": number_control("seed", settings.seed, 0, 99),
         }
         for name, high in (("eps_low", 0.99), ("eps_high", 1.0)):
             if name in (width := numbers(algorithm)):
-                self.controls[name] = number_control(name, float(width[name]), 0.01, high, 0.01)
+                self.controls[name] = number_control(LABELS[name], float(width[name]), 0.01, high, 0.01)
         self.train_button = widgets.Button(description="Train", button_style="primary", tooltip="Start a new run")
         self.stop_button = widgets.Button(description="Stop", disabled=True, tooltip="Stop after the current step")
         self.resume_button = widgets.Button(description="Resume", disabled=True, tooltip="Go on with the stopped run")
@@ -192,10 +199,10 @@ class TrainingPanel(widgets.VBox):
                 self.records.append(next(self.run))
                 self._step_seconds.append(time.monotonic() - begun)
                 if time.monotonic() - drawn >= REDRAW_SECONDS:
-                    self._redraw("Training.")
+                    self._redraw("Training. The sliders are locked until it stops.")
                     drawn = time.monotonic()
             self._running = False
-            self._redraw("Stopped; Resume goes on from here." if self.unfinished else "Done.")
+            self._redraw(STOPPED if self.unfinished else "Done.")
         except Exception as error:  # shown where the person looks: nobody sees a thread's traceback
             self._running = False
             self._redraw(f"The run broke off: {error}")
@@ -207,6 +214,8 @@ class TrainingPanel(widgets.VBox):
         self.train_button.disabled = running
         self.stop_button.disabled = not running
         self.resume_button.disabled = running or not self.unfinished
+        for control in self.controls.values():
+            control.lock(running)
 
     def _redraw(self, state: str) -> None:
         series = [Series("", [self.records])]
@@ -236,25 +245,20 @@ class TrainingPanel(widgets.VBox):
         values = {name: control.value for name, control in self.controls.items()}
         widths = {name: values[name] for name in ("eps_low", "eps_high") if name in values}
         algorithm = self.algorithm.with_parameters(**widths)
-        settings = replace(
-            self.settings,
-            group_size=values["group size"],
-            lr=values["learning rate"],
-            updates_per_rollout=values["updates per rollout"],
-            seed=values["seed"],
-        )
+        settings = replace(self.settings, **{name: value for name, value in values.items() if name not in widths})
         self.run = train(self.task, algorithm, settings)
         self._before, self.records = self.records, []
 
     def _words_for(self, state: str) -> str:
         if self.run is None or not self.records:
             return f"{state} {self.algorithm.name} on {self.task.name}, {self.settings.steps} steps."
-        settings = self.run.settings
+        settings, widths = self.run.settings, numbers(self.run.algorithm)
+        limits = "".join(f"{LABELS[name]} {widths[name]:g}, " for name in ("eps_low", "eps_high") if name in widths)
+        times = "1 update" if settings.updates_per_rollout == 1 else f"{settings.updates_per_rollout} updates"
         compare = " The run before is grey." if self._before else ""
         return (
-            f"{state} Step {self.records[-1].step} of {settings.steps}{self._time_left} (G {settings.group_size}, learning rate "
-            f"{settings.lr:g}, {settings.updates_per_rollout} update{'s' if settings.updates_per_rollout > 1 else ''} a "
-            f"rollout, seed {settings.seed}): {last_numbers(self.records)}.{compare}"
+            f"{state} Step {self.records[-1].step} of {settings.steps}{self._time_left} ({limits}G {settings.group_size}, "
+            f"learning rate {settings.lr:g}, {times} a rollout, seed {settings.seed}): {last_numbers(self.records)}.{compare}"
         )
 
 

@@ -139,6 +139,47 @@ def test_the_address_that_was_printed_opens_the_first_lesson_whose_saved_picture
     opened.page.close()
 
 
+def test_a_notebook_that_was_run_and_saved_shows_its_pictures_to_another_kernel(
+    lab: Lab, open_page: Callable[[str], Notebook], run_in_lab: Callable[..., Notebook]
+) -> None:
+    """The next day: the server's kernels are gone. An explorer moves in the page, all else stands as it was saved."""
+    settings = "TrainSettings(steps=2, num_prompts=1, group_size=2, evaluate_every=0)"
+    cells = (
+        "%matplotlib inline\nimport ipywidgets\nfrom rlviz import *",
+        "explore_clip()",
+        f'run = list(watch(train("chain", GRPO, {settings})))',
+        "training_panel()",
+        "inspect_run(run)",
+        "ipywidgets.IntSlider()",
+    )
+    before = run_in_lab("next_day", *cells)
+    saved = lab.folder / "next_day.ipynb"
+    before.page.keyboard.press("Control+s")
+    wait_until(before.page, lambda: "explore_clip" in saved.read_text() and "outputs" in saved.read_text(), "a file")
+    wait_until(before.page, lambda: saved.read_text().count("image/png") >= 2, "its outputs")
+    before.page.close()
+    for session in json.load(lab.ask("api/sessions")):
+        if session["path"] == saved.name:
+            lab.ask(f"api/sessions/{session['id']}", method="DELETE").close()
+    opened = open_page(f"http://127.0.0.1:{lab.port}/lab/workspaces/later/tree/{saved.name}?token={lab.token}")
+    page = opened.page
+    page.get_by_text("| Idle").first.wait_for(timeout=120_000)
+    cell = cell_with(page, cells[1])
+    grip = cell.locator(".rlviz-picture svg [role=slider]").first
+    value = grip.get_attribute("aria-valuenow")
+    grip.press("ArrowLeft")
+    assert grip.get_attribute("aria-valuenow") != value
+    for code in cells[2:5]:
+        cell = cell_of(page, code)
+        cell.scroll_into_view_if_needed()
+        cell.locator("img").first.wait_for()
+        cell.get_by_text("Run this cell to move it").wait_for()
+    cell_of(page, cells[5]).get_by_text("Run this cell to see what stood here").wait_for()
+    assert "model not found" not in (page.locator(".jp-Notebook").text_content() or "")
+    assert not opened.errors
+    page.close()
+
+
 def cell_of(page: Page, code: str) -> Locator:
     return page.locator(".jp-Notebook .jp-CodeCell", has=page.locator(".jp-InputArea", has_text=code))
 

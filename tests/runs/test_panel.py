@@ -9,8 +9,11 @@ import pytest
 from PIL import Image
 
 from rlviz.algorithms import GRPO
+from rlviz.pictures.catalogue import EXPLORERS, find_explorer
+from rlviz.pictures.idea import LABELS
 from rlviz.runs import panel as panel_module
 from rlviz.runs.panel import group_table, seconds_in_words, training_panel
+from rlviz.runs.playground import SLIDERS
 from rlviz.training import TrainSettings
 
 pytestmark = pytest.mark.usefixtures("axes_stay")
@@ -40,10 +43,12 @@ def test_train_stop_resume():
     )
     panel.train_button.click()
     assert panel.train_button.disabled
+    parts = [part for control in panel.controls.values() for part in control.row.children]
+    assert all(part.disabled for part in parts)  # what would not act cannot be moved
     wait_for(panel, lambda: len(panel.records) >= 5)
     panel.stop_button.click()
     panel.wait(30)
-    assert "Stopped" in panel.caption
+    assert "Stopped" in panel.caption and not any(part.disabled for part in parts)
     stopped = len(panel.records)
     assert stopped < TINY.steps
     picture = panel.png
@@ -66,20 +71,33 @@ def test_train_stop_resume():
 def test_the_panel_trains_with_what_its_sliders_say():
     panel = training_panel(settings=replace(TINY, steps=2))
     for name, value in (
-        ("group size", 3),
-        ("updates per rollout", 4),
+        ("group_size", 3),
+        ("updates_per_rollout", 4),
         ("eps_low", 0.05),
         ("eps_high", 0.07),
         ("seed", 5),
     ):
         panel.controls[name].slider.value = value
-    panel.controls["learning rate"].slider.value = 1e-3
+    panel.controls["lr"].slider.value = 1e-3
     panel.start()
     panel.wait(60)
     settings = panel.run.settings
     assert (settings.group_size, settings.updates_per_rollout, settings.seed, settings.lr) == (3, 4, 5, 1e-3)
     assert (panel.run.algorithm.bounds.eps_low, panel.run.algorithm.bounds.eps_high) == (0.05, 0.07)
     assert len(panel.records[0].group) == 3
+    assert "(ε low 0.05, ε high 0.07, G 3, learning rate 0.001, 4 updates a rollout, seed 5)" in panel.caption
+
+
+def test_a_parameter_has_one_label_in_every_picture_panel_and_page():
+    labels = {(name, control.row.children[0].description) for name, control in training_panel().controls.items()}
+    labels |= {(name, slider.label) for name, slider in SLIDERS.items()}
+    ideas = [find_explorer(name).idea for name in EXPLORERS]
+    labels |= {
+        (name, control.label) for idea in ideas for name, control in idea.controls.items() if name != "algorithm"
+    }
+    labels |= set(LABELS.items())
+    for name in LABELS:
+        assert [label for key, label in labels if key == name] == [LABELS[name]]
 
 
 def test_the_lines_are_the_records_and_the_run_before_stays_in_grey():
