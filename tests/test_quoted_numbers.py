@@ -152,6 +152,16 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
         for task in ("sort", "chain", "trip")
     ),
     (
+        "what_did_it_learn",
+        "at # to # against # to # ([runs]",
+        lambda: [x for arm in ("RFT", "GRPO") for x in extremes(ran("what_did_it_learn", f"sort, 240 steps, {arm}"))],
+    ),
+    (
+        "teaching/12_reward_hacking.md",
+        "(# at step 10 without it)",
+        lambda: printed("reward_hacking", "a judge        step 10")[-1:],
+    ),
+    (
         "reward_hacking",
         "after ten steps without any penalty: #.",
         lambda: printed("reward_hacking", "a judge        step 10")[-1:],
