@@ -8,11 +8,13 @@ import nbformat
 import pytest
 import torch
 
-from rlviz import GRPO, GSPO
+from rlviz import DAPO, DCPO, GRPO, GSPO
 from rlviz.algorithms import ALGORITHMS
 from rlviz.lessons.puzzles import run_of
 from rlviz.pictures import explore_overlong
+from rlviz.pieces.kl import k1
 from rlviz.pieces.shaping import SoftOverlongPunishment
+from rlviz.study.claims import find_claim
 from tests.private_words import PRIVATE
 
 ROOT = Path(__file__).parent.parent
@@ -63,6 +65,83 @@ def test_a_cheat_sheet_says_which_mean_each_algorithm_takes(sheet):
     known = {name: SHEETS[sheet][rule(aggregate)] for name, aggregate in aggregates.items() if name in said}
     assert len(known) >= 6
     assert {name: said[name] for name in known} == known
+
+
+@pytest.mark.parametrize("sheet", SHEETS)
+def test_a_cheat_sheet_has_the_widths_of_limits_that_are_not_grpo_s(sheet):
+    text = (COURSE / "teaching" / sheet).read_text("utf-8")
+    said = re.findall(r"text\{low\}\} = ([.\d]+)\$[,，] ?\$\\varepsilon_\{\\text\{high\}\} = ([.\d]+)\$", text)
+    due = [(each.bounds.eps_low, each.bounds.eps_high) for each in (DAPO, GSPO, DCPO)]
+    assert [(float(low), float(high)) for low, high in said] == due
+
+
+def test_k1_in_the_loss_pulls_nowhere_at_the_first_update_and_later_away_from_the_policy_that_sampled():
+    old, ref = (torch.tensor(p).double().log() for p in ((0.6, 0.3, 0.1), (0.2, 0.5, 0.3)))
+    logits = old.clone().requires_grad_()
+    pulls, distances = [], []
+    for _ in range(3):  # updates on tokens of the old policy, each of which comes as often as it was likely then
+        logp = logits.log_softmax(0)
+        (slope,) = torch.autograd.grad((old.exp() * k1(logp, ref)).sum(), logits)
+        pulls.append(slope.norm().item())
+        distances.append((old.exp() * (old - logp)).sum().item())
+        step = slope if len(pulls) > 1 else torch.tensor([0.1, 0.0, 0.0])  # the first update is the reward's
+        logits = (logits - step).detach().requires_grad_()
+    assert pulls[0] < 1e-12 < pulls[1] and distances[0] < distances[1] < distances[2]
+    for page, words in (
+        ("cheatsheet.md", r"pulls nowhere at the first update on a rollout, and away from $\pi_{\text{old}}$ at later"),
+        ("cheatsheet.zh.md", r"第一次更新，平均梯度为 0；之后的更新会把策略推离 $\pi_{\text{old}}$"),
+        (
+            "slides/3.md",
+            "0 at the first update on a rollout; at later ones it pushes away from the policy that sampled",
+        ),
+    ):
+        assert words in (COURSE / "teaching" / page).read_text("utf-8")
+
+
+def change_when_trained(p, rewards, step=1e-6):
+    """Return how the entropy changes per unit of the learning rate, by a small step up the exact gradient of the mean reward."""
+    logits = p.log().requires_grad_()
+    (slope,) = torch.autograd.grad((logits.softmax(0) * rewards).sum(), logits)
+    before, after = (torch.special.entr(q).sum() for q in (p, (logits + step * slope).softmax(0)))
+    return ((after - before) / step).item()
+
+
+def test_the_slides_say_when_entropy_falls():
+    """To first order by −Cov(log π, πA): also where a likely action is good, entropy may rise."""
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(20):
+        p, rewards = (torch.randn(2, 5, generator=generator).double()).unbind()
+        p = p.softmax(0)
+        step = p * (rewards - (p * rewards).sum())
+        covariance = (p * p.log() * step).sum() - (p * p.log()).sum() * (p * step).sum()
+        assert change_when_trained(p, rewards) == pytest.approx(-covariance.item(), abs=1e-5)
+    text = (COURSE / "teaching/slides/3.md").read_text("utf-8")
+    assert r"$dH = -\eta\, \text{Cov}_\pi(\log \pi, \pi A)$" in text
+    policy, rewards, change = re.search(
+        r"= \(([\d., ]+)\) and rewards \(([\d, ]+)\) entropy rises, .dH = \+([.\d]+)", text
+    ).groups()
+    p, rewards = (torch.tensor(ast.literal_eval(f"[{numbers}]"), dtype=torch.double) for numbers in (policy, rewards))
+    assert p.argmax() != rewards.argmax() and p.sum().item() == pytest.approx(1)
+    assert round(change_when_trained(p, rewards), 3) == float(change)
+
+
+CITED = {
+    "reward_hacking": ("reward_hacking", "2402.03300"),
+    "what_did_it_learn": ("sharpening", "2402.03300", "2504.11343", "2506.02208"),
+}
+
+
+@pytest.mark.parametrize("name", CITED)
+def test_a_lesson_cites_the_papers_that_its_claim_tests_and_those_that_found_it_before(name):
+    text = lesson(name)[0]
+    claim, *others = CITED[name]
+    papers = {*re.findall(r"\d{4}\.\d{5}", find_claim(claim).source), *others}
+    assert {paper for paper in papers if f"arxiv.org/abs/{paper}" not in text} == set()
+
+
+def test_no_text_claims_that_others_left_out_what_they_have():
+    claims = re.compile(r"every(?:body|one) forgets|no (?:paper|course|lesson) (?:shows|says|reports|compares)", re.I)
+    assert [(file.name, place) for file, place, text in prose() if claims.search(" ".join(text.split()))] == []
 
 
 def test_the_slides_say_how_narrow_gspo_s_limits_are_and_how_many_tokens_the_lesson_clips():

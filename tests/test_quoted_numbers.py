@@ -1,6 +1,7 @@
 """A number that is said twice is said alike: what pages for teachers and lessons quote is what a cell prints, or a run has."""
 
 import csv
+import math
 import re
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import nbformat
 import pytest
 import torch
 
-from rlviz import DAPO, DCPO
+from rlviz import DCPO
 from rlviz.study import quoted
 
 COURSE = Path(__file__).parent.parent / "notebooks"
@@ -45,6 +46,12 @@ def lost(lag):
     return floats(line.partition(": ")[2].partition("old: ")[2])[:3]
 
 
+def rft_above_grpo(task):
+    """Return by how much RFT's pass@1 ends above GRPO's on a task of the experiment: the mean, the least and the most."""
+    (line,) = quoted("sharpening", f"RFT above GRPO's, {task}:", folder=COURSE / "experiments")
+    return floats(line.partition(f"{task}: ")[2])[:3]
+
+
 def extremes(numbers):
     return [min(numbers), max(numbers)]
 
@@ -56,6 +63,20 @@ def spread(numbers):
 def at_the_second_visit(rewards):
     _, memory = DCPO.advantage(torch.tensor([[1.0, 0.0, 0.0, 0.0]]).double(), None)
     return DCPO.advantage(torch.tensor([rewards]).double(), memory)[0][0].tolist()
+
+
+ONE_LEADS = "runs in which one has .95"
+
+
+def lost_nats():
+    """Return the entropy that lesson 10's first table lost, and of it what an even policy of this accuracy lost, and the rest."""
+    (whole, even), begun = (printed("entropy_collapse", row)[-1] for row in ("entropy  ", "if even")), math.log(20)
+    return [begun - whole, begun - even, even - whole]
+
+
+def one_works(when):
+    """Return pass@1 to pass@64 of lesson 10 where one of three methods works."""
+    return printed("entropy_collapse", when)[-4:]
 
 
 QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
@@ -98,6 +119,53 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
         "at step 10, # at the end)",
         lambda: [sum(printed("reward_hacking", "leash, β = .5        right")[:3]) / 3],
     ),
+    *(
+        ("entropy_collapse", words, numbers)
+        for words, numbers in (
+            ("After 100 steps accuracy is #.", lambda: printed("entropy_collapse", "accuracy")[-1:]),
+            ("fell from # to #, and", lambda: printed("entropy_collapse", "among the good")[::5]),
+            ("in # % of the runs one of the three", lambda: [100 * printed("entropy_collapse", ONE_LEADS)[-1]]),
+            ("Of the # nats that were lost, # are", lambda: lost_nats()[:2]),
+            ("accuracy has an entropy of #.", lambda: printed("entropy_collapse", "if even")[-1:]),
+            ("The other # are **lost diversity**", lambda: lost_nats()[2:]),
+            ("as much is left (#), with", lambda: printed("entropy_collapse", "among the good", 1)[-1:]),
+            ("ahead in # % of the runs.", lambda: [100 * printed("entropy_collapse", ONE_LEADS, 1)[-1]]),
+            ("raises pass@1 from # to #,", lambda: [one_works(when)[0] for when in ("before training", "after  ")]),
+            ("*falls* from # to #,", lambda: [one_works(when)[-1] for when in ("before training", "after  ")]),
+            ("policy would have #: methods", lambda: one_works("after, if even")[-1:]),
+        )
+    ),
+    (
+        "teaching/10_entropy_collapse.md",
+        "over the three good actions would have # nats",
+        lambda: printed("entropy_collapse", "if even")[-1:],
+    ),
+    ("teaching/10_entropy_collapse.md", "this one has #, as", lambda: printed("entropy_collapse", "entropy  ")[-1:]),
+    (
+        "teaching/10_entropy_collapse.md",
+        "as in # % of the runs",
+        lambda: [100 * printed("entropy_collapse", ONE_LEADS)[-1]],
+    ),
+    *(
+        (page, f"on `{task}` # (# to #", lambda task=task: rft_above_grpo(task))
+        for page in ("what_did_it_learn", "teaching/16_what_did_it_learn.md")
+        for task in ("sort", "chain", "trip")
+    ),
+    (
+        "what_did_it_learn",
+        "at # to # against # to # ([runs]",
+        lambda: [x for arm in ("RFT", "GRPO") for x in extremes(ran("what_did_it_learn", f"sort, 240 steps, {arm}"))],
+    ),
+    (
+        "teaching/12_reward_hacking.md",
+        "(# at step 10 without it)",
+        lambda: printed("reward_hacking", "a judge        step 10")[-1:],
+    ),
+    (
+        "reward_hacking",
+        "after ten steps without any penalty: #.",
+        lambda: printed("reward_hacking", "a judge        step 10")[-1:],
+    ),
     ("teaching/15_two_engines.md", "a lag of 2 steps costs # in", lambda: lost(2)[:1]),
     ("teaching/15_two_engines.md", "of 4 steps #. With", lambda: lost(4)[:1]),
     ("teaching/15_two_engines.md", "lose between # and #:", lambda: lost(8)[1:]),
@@ -127,9 +195,8 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
         (f"teaching/{sheet}.md", words, numbers)
         for sheet in ("cheatsheet", "cheatsheet.zh")
         for words, numbers in (
-            (r"\varepsilon_{\text{low}} = #", lambda: [DAPO.bounds.eps_low]),
-            (r"\varepsilon_{\text{high}} = #$", lambda: [DAPO.bounds.eps_high]),
             ("$r > #$", lambda: [DCPO.surrogate.c]),
+            (r"\varepsilon_{\text{high}}/q},\ #\big)$", lambda: [DCPO.bounds.max_ratio]),
         )
     ),
 ]

@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 
 from rlviz import DCPO, GRPO, GSPO, PPO, TrainSettings, default_settings, history, train
+from rlviz.algorithms import RFT
 from rlviz.lessons.credit import gae_advantages
 from rlviz.pieces.bounds import FixedBounds, no_bounds
 from rlviz.pieces.gae import whiten
 from rlviz.pieces.mismatch import capped_weight
 from rlviz.pieces.surrogate import clipped_weight, unclipped
+from rlviz.training import find_task
 from small_models.policies import load_policy
-from small_models.tasks import Chain
 
 FILE = Path(__file__).with_suffix(".csv")
 FREE = replace(GRPO, kl=None)  # nothing pulls back to the start
@@ -64,6 +65,7 @@ of_dcpo = replace(of_gspo, prompt_pool=48)
 of_the_family = TrainSettings(steps=20, num_prompts=16, group_size=4, lr_warmup_steps=5, updates_per_rollout=4)
 of_two_engines = TrainSettings(steps=48, num_prompts=16, sampler_lag=8)
 high = replace(of_gspo, steps=16, lr=3e-4)
+of_what_was_learned = TrainSettings(steps=240, num_prompts=16, lr=3e-4)
 cispo = replace(FREE, surrogate=clipped_weight)
 three = range(3)
 
@@ -100,13 +102,16 @@ RUNS: list[tuple[str, str, Any, TrainSettings, range]] = [
      of_the_family, three),
     ("the_family", "CISPO, upper limit 2", replace(cispo, bounds=FixedBounds(eps_low=open_below, eps_high=1.0)),
      of_the_family, three),
+    ("what_did_it_learn", "sort, 240 steps, GRPO", FREE, of_what_was_learned, three),
+    ("what_did_it_learn", "sort, 240 steps, RFT", RFT, of_what_was_learned, three),
 ]  # fmt: skip
 
 
 def row(lesson: str, what: str, algorithm: Any, settings: TrainSettings, seed: int) -> dict[str, Any]:
     """Train once; return the accuracy on held-out prompts at the end, and the share of tokens clipped over the run."""
     settings = replace(settings, seed=seed, evaluate_every=settings.steps, details_every=0)
-    run = history(list(train(load_policy("chain"), Chain(), algorithm, settings)))
+    task = "sort" if what.startswith("sort") else "chain"
+    run = history(list(train(load_policy(task), find_task(task), algorithm, settings)))
     clipped = run.clip_fraction_low + run.clip_fraction_high + run.clip_fraction_dual
     right = round(float(run.held_out_accuracy.iloc[-1]), 4)
     return {"lesson": lesson, "run": what, "seed": seed, "right": right, "clipped": round(float(clipped.mean()), 4)}

@@ -70,8 +70,8 @@ def kl_estimate_k1(logp: Tensor, ref_logp: Tensor) -> Tensor:
   your x is upside down: x = ref_logp − logp. The mean of yours over samples is not the KL.
   Seen in the course hands-on-modern-rl until June 2026: github.com/walkinglabs/hands-on-modern-rl/issues/27
 * k3 computed and k1 used: → return -x
-  that is k1, logp − ref_logp: its mean is the KL, but as a loss it pulls nowhere, for its gradient's mean is 0. k3 is eˣ −
-  x − 1 with x = ref_logp − logp; if you computed it, return it.
+  that is k1, logp − ref_logp: its mean is the KL, but as a loss its gradient's mean is 0 at the first update on a rollout.
+  k3 is eˣ − x − 1 with x = ref_logp − logp; if you computed it, return it.
 * sign of x lost in the exponential: torch.exp(x) → torch.exp(-x)
   the sign of x is lost in the exponential: eˣ is exp(ref_logp − logp), reference over policy.
 * sign of x lost after the exponential: - x - 1 → + x - 1

@@ -199,8 +199,9 @@ def estimate(logp: Tensor, ref_logp: Tensor) -> Tensor:
 kl: k3 computed and k1 returned
 return _ → return -x
 - its mean is not the KL
-+ its mean is the KL; as a loss it pulls nowhere
-  it computes k3 and returns −x, which is k1. The logged mean is right; the mean gradient as a loss is E[∇log π] = 0.
++ its mean is the KL; as a loss it pulls nowhere at the first update
+  it computes k3 and returns −x, which is k1. The logged mean is right; as a loss its mean gradient is E[∇log π] = 0 at the
+  first update on a rollout, and later it lowers what was sampled.
 - as a loss it pushes away from the reference
 - its gradient is that of the other direction
 """)
