@@ -7,11 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from rlviz.cli.options import options_of, refuse_beside, with_kl, with_options
-from rlviz.cli.terminal import Format, TextFormat, console, errors, notes, plain, print_json, say, wide_console
+from rlviz.cli.terminal import (
+    Format,
+    TextFormat,
+    console,
+    errors,
+    notes,
+    plain,
+    plain_lines,
+    print_json,
+    say,
+    wide_console,
+)
 from rlviz.cli.train import Changes
 from rlviz.settings import RECORDS, PairSettings, TrainSettings
 
@@ -115,10 +125,10 @@ def _of_run(run: Path) -> tuple[Any, Any]:
 
 
 def _show(told: Export) -> None:
-    title = f"{told.algorithm} in {told.to}, {told.kind}: {told.fit}"
+    title = f"{plain(told.algorithm)} in {told.to}, {told.kind}: {told.fit}"
     table = Table("slot", "piece", "fit", "why", title=title, title_justify="left", show_lines=console.is_terminal)
     for line in told.slots:
-        table.add_row(escape(line.slot), escape(line.piece), f"[{COLOURS[line.fit]}]{line.fit}[/]", escape(line.why))
+        table.add_row(plain(line.slot), plain(line.piece), f"[{COLOURS[line.fit]}]{line.fit}[/]", plain(line.why))
     wide_console().print(table)
     fields = [f"{name} = {value!r}" for name, value in told.fields.items()] + [f"+ {each}" for each in told.rewards]
     say(f"Fields: {', '.join(fields)}")
@@ -155,7 +165,7 @@ def explain(
     if output == "json":
         print_json(told.as_json())
     else:
-        console.print("\n".join(plain(line) for line in str(told).split("\n")), soft_wrap=True)
+        console.print(plain_lines(str(told)), soft_wrap=True)
 
 
 def import_(

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
-from rich.markup import escape
 from rich.table import Column, Table
 
 from rlviz.cli.options import (
@@ -26,7 +25,7 @@ from rlviz.cli.options import (
     with_options,
     without_usual_kl,
 )
-from rlviz.cli.terminal import console, exit_after, notes, say
+from rlviz.cli.terminal import console, exit_after, notes, plain, plain_lines, say
 from rlviz.imports import import_for_good
 from rlviz.settings import (
     REWARDS,
@@ -308,9 +307,9 @@ def _what_a_step_is(run: TrainingRun[Any]) -> str:
 
 def _show_beginning(run: TrainingRun[Any]) -> None:
     console.print(
-        f"[bold]{escape(run.algorithm.name)}[/] on [bold]{escape(run.task.name)}[/]: {_what_a_step_is(run)}, "
+        f"[bold]{plain(run.algorithm.name)}[/] on [bold]{plain(run.task.name)}[/]: {_what_a_step_is(run)}, "
         f"{run.policy.num_parameters:,} parameters on {run.policy.device.type}, "
-        f"seed {run.settings.seed}, in {escape(_folder(run))}",
+        f"seed {run.settings.seed}, in {plain(_folder(run))}",
         soft_wrap=True,
     )
 
@@ -369,7 +368,7 @@ def _show_samples(run: TrainingRun[Any]) -> None:
         grade = run.task.grade(prompt, text)
         verdict = "right" if grade.correct else "wrong" if grade.format else "not well formed"
         verdict += "" if grade.correct else f" (right: {run.task.gold(prompt)})"
-        table.add_row(escape(prompt), escape(text), escape(verdict))
+        table.add_row(*map(plain_lines, (prompt, text, verdict)))
     console.print(table)
 
 
