@@ -23,7 +23,9 @@ def cost(
     num_prompts: Annotated[int, typer.Option(help="Prompts in one rollout.")] = 32,
     group_size: Annotated[int, typer.Option(help="Responses to each prompt, an even number.")] = 8,
     updates: Annotated[int, typer.Option(help="Optimizer steps on each rollout.")] = 1,
-    repeats: Annotated[int, typer.Option(help="Rounds in which the settings take turns; medians are shown.")] = 5,
+    repeats: Annotated[
+        int, typer.Option(min=1, max=1000, help="Rounds in which the settings take turns; medians are shown.")
+    ] = 5,
     device: Device = "auto",
     out: Annotated[Path | None, typer.Option(help="Draw the table into this file too: PNG, SVG or PDF.")] = None,
     output: Format = "table",

@@ -35,6 +35,7 @@ from rlviz.settings import (
     PairSettings,
     TrainSettings,
     check_settings,
+    declarations,
     setting,
 )
 
@@ -239,6 +240,7 @@ def _begun(
     settings = default_settings(algorithm, **own)
     task, policy = task_and_policy(names.task, names.policy, rule=names.rule, chat=names.chat, device=names.device)
     number = settings.num_pairs if isinstance(settings, PairSettings) else num_pairs or NUM_PAIRS
+    declarations(PairSettings)["num_pairs"].check("num_pairs", number)  # a learned reward's, too
     pairs = judging.pairs_for(policy, task, number, settings) if judging.learned or of_pairs else None
     reward_model = _reward_model(policy, task, pairs, settings.seed) if judging.learned and pairs is not None else None
     folder = out or _claimed(f"{task.name}-{command_name(algorithm).replace('(', '').replace(')', '')}")
