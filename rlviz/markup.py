@@ -8,6 +8,7 @@ import html
 from collections.abc import Iterable
 
 DATA = "application/json"  # of a script that does not run
+MARK = "written by rlviz"  # in each page and picture: the command line replaces no file without it
 EMPTY = ("br", "img", "link", "meta")  # elements that have no end
 CAPTION = "text-align: left; font-weight: bold; white-space: nowrap"
 

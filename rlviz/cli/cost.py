@@ -11,7 +11,7 @@ import typer
 from rich.table import Column, Table
 
 from rlviz.cli.options import Device, PolicyName, TaskName
-from rlviz.cli.terminal import Format, check_picture, console, print_json, say
+from rlviz.cli.terminal import Format, check_out, check_picture, console, print_json, say
 
 if TYPE_CHECKING:
     from rlviz.training.cost import Cost
@@ -43,6 +43,7 @@ def cost(
     with console.status("Measuring"):
         if out is not None:
             check_picture(out)
+            check_out(out)
         the_task = find_task(task)
         loaded = load_policy(policy or the_task.name, device=device)
         costs = model_costs(

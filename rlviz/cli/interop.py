@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -15,6 +16,7 @@ from rlviz.cli.terminal import (
     TextFormat,
     console,
     errors,
+    foreign,
     notes,
     plain,
     plain_lines,
@@ -66,6 +68,8 @@ def export(
     suffix = {"trl": ".py", "verl": ".yaml"}[to]
     if out is not None and out.suffix != suffix:
         raise ValueError(f"--out must end in {suffix} for {to}; got {out.name}")
+    if out is not None and out.is_file() and not _is_as_written(out):
+        raise foreign(out)
     algorithm, found = _of_run(run) if run is not None else _named(what, settings, changes, set or [])
     from rlviz.interop import to_trl, to_verl
     from rlviz.interop.writing import script, yaml_text
@@ -79,12 +83,23 @@ def export(
     else:
         _show(told)
     if out is not None:
-        write_text(out, text)
+        first, _, rest = text.partition("\n")
+        write_text(out, f"{first} [{_digest(rest)}]\n{rest}")
         say(f"Written: {out}", errors)
     lacking = [line.slot for line in told.slots if line.fit == "inexpressible"]
     if told.own or (strict and lacking):
         why = f"a piece of your own in {', '.join(told.own)}" if told.own else f"no options for {', '.join(lacking)}"
         raise ValueError(f"{told.algorithm} is not {to}'s: {why}")
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _is_as_written(out: Path) -> bool:
+    """Return whether nobody changed an exported file, which is there to be changed: its first line ends in the rest's digest."""
+    first, _, rest = out.read_text(encoding="utf-8", errors="replace").partition("\n")
+    return first.endswith(f"[{_digest(rest)}]")
 
 
 def _named(what: str, settings: dict[str, Any], changes: dict[str, Any], parameters: list[str]) -> tuple[Any, Any]:

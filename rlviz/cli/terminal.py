@@ -15,6 +15,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from rlviz.markup import MARK
+
 if TYPE_CHECKING:
     from rlviz.study.runner import Running
 
@@ -92,6 +94,17 @@ def check_picture(out: Path, *others: str) -> None:
 
     if out.suffix.lower() not in (*DESCRIPTION, *others):
         raise ValueError(f"out must end in {' or '.join([', '.join(DESCRIPTION), *others])}; got {out.name}")
+
+
+def check_out(out: Path) -> None:
+    """Raise ValueError, before minutes of work, for a file that is there and has no mark: only what rlviz wrote is replaced."""
+    if out.is_file() and MARK.encode() not in out.read_bytes():
+        raise foreign(out)
+
+
+def foreign(out: Path) -> ValueError:
+    """Return the refusal to replace a file."""
+    return ValueError(f"{out} is there already, and not as rlviz wrote it; name another --out, or remove it first")
 
 
 FORMAT = typer.Option("--format", help="For people, or for programs.")

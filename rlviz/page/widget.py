@@ -16,7 +16,7 @@ from typing import Any
 import anywidget
 import traitlets
 
-from rlviz.markup import Markup, allow_scripts, content_policy, element, joined, script_hash
+from rlviz.markup import MARK, Markup, allow_scripts, content_policy, element, joined, script_hash
 from rlviz.page.picture import Draws, Picture, to_json
 from rlviz.page.script import module
 from rlviz.page.tracing import Program
@@ -167,6 +167,7 @@ def page(title: str, content: Markup, *, trains: bool = False) -> str:
     head = (
         element("meta", charset="utf-8"),
         element("meta", http_equiv="Content-Security-Policy", content=content_policy(content.scripts, trains=trains)),
+        element("meta", name="generator", content=MARK),
         element("title", title),
         element("meta", name="viewport", content="width=device-width"),
         element("meta", name="color-scheme", content="light dark"),
