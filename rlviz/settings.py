@@ -187,7 +187,7 @@ class TrainSettings(RunSettings):
     )
     updates_per_rollout: int = setting(
         1, "Optimizer steps on each rollout; with 1 the ratio stays 1 and nothing clips.", UPDATES,
-        at_least=1, with_critic=2,
+        at_least=1, at_most=10_000, with_critic=2,
     )  # fmt: skip
     minibatches: int = setting(
         1, "Parts a rollout is split into, one an update, anew after each pass.", UPDATES, at_least=1
@@ -263,8 +263,9 @@ class PairSettings(RunSettings):
         64, "Pairs in each update, drawn without repeats until all were used.", UPDATES, at_least=1
     )
     num_pairs: int = setting(
-        1500, "Pairs to sample where none are given; of them a learned reward takes 1200.", REWARDS, at_least=1
-    )
+        1500, "Pairs to sample where none are given; of them a learned reward takes 1200.", REWARDS,
+        at_least=1, at_most=1_000_000,
+    )  # fmt: skip
 
 
 Settings = TrainSettings | PairSettings

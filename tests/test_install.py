@@ -25,6 +25,7 @@ LOCK = [
     for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     if not line.startswith("#")
 ]
+OUTLETS = (".ci", ".github/workflows", ".binder", ".devcontainer")
 SYSTEMS = {"linux": ("posix", "Linux"), "darwin": ("posix", "Darwin"), "win32": ("nt", "Windows")}
 
 
@@ -76,10 +77,42 @@ def test_the_lock_says_how_it_is_made():
 
 def test_ci_installs_with_the_lock():
     installs = re.findall(r"pip install ([^;\n]*)", (ROOT / ".ci" / "run").read_text(encoding="utf-8"))
-    locked, pinned = installs[:2], installs[2:]
+    torch, *locked, pinned = installs
+    assert torch == """-q --no-deps --index-url "$TORCH_INDEX" "$(grep '^torch==' constraints.txt)\""""
     assert locked == ["-q -c constraints.txt -e '.[dev]'", "-q -c constraints.txt -e '.[trl,ray]'"]
     # verl as a whole asks for what the lock has not: it alone comes without what it needs, each at one version
-    assert len(pinned) == 1 and pinned[0].startswith("-q --no-deps verl==") and not re.search(r"[<>~]=", pinned[0])
+    assert pinned.startswith("-q --no-deps verl==") and not re.search(r"[<>~]=", pinned)
+
+
+def test_only_torch_comes_from_another_index_than_the_usual_one():
+    """Of two indexes pip takes the higher version, of whatever name: who can upload to one could replace any package."""
+    files = (
+        ROOT / "README.md",
+        *(file for name in OUTLETS for file in sorted((ROOT / name).iterdir()) if file.is_file()),
+    )
+    texts = {file.name: file.read_text(encoding="utf-8") for file in files}
+    assert [name for name, text in texts.items() if re.search(r"extra.index.url", text, re.I)] == []
+    (version,) = (str(pin.specifier) for pin in pins("torch", "3.12", "linux"))
+    alone = f"--no-deps --index-url https://download.pytorch.org/whl/cpu torch{version}"
+    others = {name for name, text in texts.items() if re.sub(re.escape(alone), "", text).count("--index-url")}
+    assert others == {"run"}  # see test_ci_installs_with_the_lock
+    assert [name for name, text in texts.items() if alone in text] == [
+        "README.md",
+        "site.yml",
+        "postBuild",
+        "devcontainer.json",
+    ]
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / ".github" / "workflows").iterdir()), ids=lambda file: file.name)
+def test_a_workflow_pins_its_actions_and_runs_nothing_beside_a_token_that_writes(file):
+    head, *jobs = re.split(r"(?m)^  (?=\w+:)(?!.*\[)", file.read_text(encoding="utf-8").partition("\njobs:\n")[2])
+    workflow = file.read_text(encoding="utf-8").partition("\njobs:\n")[0]
+    assert not head.strip() and jobs and "permissions:" in workflow and "write" not in workflow
+    for job in jobs:
+        for action in re.findall(r"uses: (.*)", job):
+            assert re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action)
+        assert not ("write" in job and ("run:" in job or "checkout" in job))
 
 
 def test_the_lock_is_in_the_source_distribution(tmp_path):

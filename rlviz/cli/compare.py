@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.markup import escape
 from rich.table import Column, Table
 
 from rlviz.cli.options import (
@@ -26,7 +25,7 @@ from rlviz.cli.options import (
     with_options,
     without_usual_kl,
 )
-from rlviz.cli.terminal import Format, errors, exit_after, print_json, say, wide_console
+from rlviz.cli.terminal import Format, errors, exit_after, plain, print_json, say, wide_console
 from rlviz.settings import RECORDS, RUN, PairSettings, TrainSettings
 
 if TYPE_CHECKING:
@@ -185,10 +184,10 @@ def _train(comparing: Comparing) -> int | None:
                     bars.remove_task(rows.pop(key))
                 if not shown:
                     words = f"{now.contender}, seed {now.seed}: held-out accuracy {now.accuracy:.3f}"
-                    errors.print(f"{words} ({done} of {runs} runs)", soft_wrap=True)
+                    say(f"{words} ({done} of {runs} runs)", errors)
             else:
                 if key not in rows:
-                    rows[key] = bars.add_task(f"{escape(now.contender)}, seed {now.seed}", total=1.0, said="")
+                    rows[key] = bars.add_task(f"{plain(now.contender)}, seed {now.seed}", total=1.0, said="")
                 accuracy = "" if now.accuracy is None else f"accuracy {now.accuracy:.2f}"
                 bars.update(rows[key], completed=shares[key], said=accuracy)
             bars.update(total, completed=sum(shares.values()), description=f"{done} of {runs} runs")
@@ -243,7 +242,7 @@ def _table(comparison: Comparison) -> Table:
     """Return the contenders as a table that fits 80 columns."""
     from rlviz.runs.comparison import BUDGET_WORDS
 
-    title = f"Held-out accuracy on {comparison.task} after {_spent(comparison)}"
+    title = f"Held-out accuracy on {plain(comparison.task)} after {_spent(comparison)}"
     spent_too = [name for name in BUDGET_WORDS if name != comparison.budget]
     numbers = ("runs", "IQM", "95 % interval", "mean", "low–high", *spent_too)
     columns = (Column(name, justify="right", no_wrap=True) for name in numbers)
@@ -251,7 +250,7 @@ def _table(comparison: Comparison) -> Table:
     for row in comparison.table().to_dict("records"):
         accuracies = (f"{row['iqm']:.3f}", _range(row["low"], row["high"]), f"{row['mean']:.3f}")
         table.add_row(
-            *(escape(row["contender"]), str(row["runs"]), *accuracies, _range(row["lowest"], row["highest"])),
+            *(plain(row["contender"]), str(row["runs"]), *accuracies, _range(row["lowest"], row["highest"])),
             *(_used(name, row[name]) for name in spent_too),
         )
     return table

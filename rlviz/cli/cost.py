@@ -11,7 +11,7 @@ import typer
 from rich.table import Column, Table
 
 from rlviz.cli.options import Device, PolicyName, TaskName
-from rlviz.cli.terminal import Format, check_picture, console, print_json, say
+from rlviz.cli.terminal import Format, check_out, check_picture, console, print_json, say
 
 if TYPE_CHECKING:
     from rlviz.training.cost import Cost
@@ -23,7 +23,9 @@ def cost(
     num_prompts: Annotated[int, typer.Option(help="Prompts in one rollout.")] = 32,
     group_size: Annotated[int, typer.Option(help="Responses to each prompt, an even number.")] = 8,
     updates: Annotated[int, typer.Option(help="Optimizer steps on each rollout.")] = 1,
-    repeats: Annotated[int, typer.Option(help="Rounds in which the settings take turns; medians are shown.")] = 5,
+    repeats: Annotated[
+        int, typer.Option(min=1, max=1000, help="Rounds in which the settings take turns; medians are shown.")
+    ] = 5,
     device: Device = "auto",
     out: Annotated[Path | None, typer.Option(help="Draw the table into this file too: PNG, SVG or PDF.")] = None,
     output: Format = "table",
@@ -41,6 +43,7 @@ def cost(
     with console.status("Measuring"):
         if out is not None:
             check_picture(out)
+            check_out(out)
         the_task = find_task(task)
         loaded = load_policy(policy or the_task.name, device=device)
         costs = model_costs(

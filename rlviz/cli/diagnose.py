@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.padding import Padding
 
-from rlviz.cli.terminal import TextFormat, console, plain, print_json, say_written
+from rlviz.cli.terminal import TextFormat, check_out, console, plain, print_json, say_written
 
 if TYPE_CHECKING:
     from rlviz.runs.diagnosis import Diagnosis
@@ -38,6 +38,8 @@ def diagnose(
     from rlviz.runs.logs import is_own
     from rlviz.runs.report import save_report
 
+    if out is not None:
+        check_out(out)
     folders = runs_in(run) if is_own(run) else [run]
     if not folders:
         raise ValueError(f"{run} holds a comparison of which no run has a step yet")

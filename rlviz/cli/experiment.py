@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Column, Table
 
 from rlviz.cli.options import On
-from rlviz.cli.terminal import console, run_under_a_bar, say
+from rlviz.cli.terminal import console, plain, run_under_a_bar, say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +39,7 @@ def experiment(
     if listed:
         table = Table(Column("name", no_wrap=True), "claim", "seconds a seed")
         for each in claims.CLAIMS:
-            table.add_row(each.name, escape(each.claim), f"{each.seconds:.0f}")
+            table.add_row(each.name, plain(each.claim), f"{each.seconds:.0f}")
         console.print(table)
         return
     if every == (name is not None):
@@ -83,7 +82,7 @@ def _run(chosen: Sequence[Claim], seeds: range, out: Path, jobs: int | None, eve
         others = [each for each in CLAIMS if each.name not in verdicts]
         kept = {each.name: frame for each in others if (frame := _kept(each, seeds, out)) is not None}
         if without := [each.name for each in others if each.name not in kept]:
-            console.print(f"{escape(str(table))} stays as it is: it has no {len(seeds)} seeds of {', '.join(without)}.")
+            say(f"{table} stays as it is: it has no {len(seeds)} seeds of {', '.join(without)}.")
         else:
             listed = [(each, verdicts.get(each.name) or each.judge(kept[each.name])) for each in CLAIMS]
             write_text(table, verdict_table(listed, len(seeds)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -53,7 +52,7 @@ def algorithms(
             parts = {"slots": "none of the eight: it learns from given pairs of responses", **parts}
         parts |= {"models": ", ".join(algorithm.models), "source": algorithm.source}
         for place, (slot, words) in enumerate(parts.items()):
-            table.add_row("" if place else f"[bold]{command_name(algorithm)}[/]", slot, escape(words))
+            table.add_row("" if place else f"[bold]{command_name(algorithm)}[/]", slot, plain(words))
         table.add_section()
     console.print(table)
     console.print(
@@ -102,7 +101,7 @@ def show(
         columns, title = ("slot", other.name, algorithm.name, "why"), f"From {other.name} to {algorithm.name}"
         table = Table(*columns, title=title, title_justify="left", show_lines=console.is_terminal)
         for row in rows:
-            table.add_row(f"[bold]{row.slot}[/]", *(escape(text) for text in (row.before, row.after, row.why)))
+            table.add_row(f"[bold]{row.slot}[/]", *(plain(text) for text in (row.before, row.after, row.why)))
         wide_console().print(table)
         wide_console().print(_as_table(page.formulas))
     if console.is_terminal:

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from rlviz.cli.options import options_of, refuse_beside, with_kl, with_options
-from rlviz.cli.terminal import Format, TextFormat, console, errors, notes, plain, print_json, say, wide_console
+from rlviz.cli.terminal import (
+    Format,
+    TextFormat,
+    console,
+    errors,
+    foreign,
+    notes,
+    plain,
+    plain_lines,
+    print_json,
+    say,
+    wide_console,
+)
 from rlviz.cli.train import Changes
 from rlviz.settings import RECORDS, PairSettings, TrainSettings
 
@@ -56,6 +68,8 @@ def export(
     suffix = {"trl": ".py", "verl": ".yaml"}[to]
     if out is not None and out.suffix != suffix:
         raise ValueError(f"--out must end in {suffix} for {to}; got {out.name}")
+    if out is not None and out.is_file() and not _is_as_written(out):
+        raise foreign(out)
     algorithm, found = _of_run(run) if run is not None else _named(what, settings, changes, set or [])
     from rlviz.interop import to_trl, to_verl
     from rlviz.interop.writing import script, yaml_text
@@ -69,12 +83,23 @@ def export(
     else:
         _show(told)
     if out is not None:
-        write_text(out, text)
+        first, _, rest = text.partition("\n")
+        write_text(out, f"{first} [{_digest(rest)}]\n{rest}")
         say(f"Written: {out}", errors)
     lacking = [line.slot for line in told.slots if line.fit == "inexpressible"]
     if told.own or (strict and lacking):
         why = f"a piece of your own in {', '.join(told.own)}" if told.own else f"no options for {', '.join(lacking)}"
         raise ValueError(f"{told.algorithm} is not {to}'s: {why}")
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _is_as_written(out: Path) -> bool:
+    """Return whether nobody changed an exported file, which is there to be changed: its first line ends in the rest's digest."""
+    first, _, rest = out.read_text(encoding="utf-8", errors="replace").partition("\n")
+    return first.endswith(f"[{_digest(rest)}]")
 
 
 def _named(what: str, settings: dict[str, Any], changes: dict[str, Any], parameters: list[str]) -> tuple[Any, Any]:
@@ -115,10 +140,10 @@ def _of_run(run: Path) -> tuple[Any, Any]:
 
 
 def _show(told: Export) -> None:
-    title = f"{told.algorithm} in {told.to}, {told.kind}: {told.fit}"
+    title = f"{plain(told.algorithm)} in {told.to}, {told.kind}: {told.fit}"
     table = Table("slot", "piece", "fit", "why", title=title, title_justify="left", show_lines=console.is_terminal)
     for line in told.slots:
-        table.add_row(escape(line.slot), escape(line.piece), f"[{COLOURS[line.fit]}]{line.fit}[/]", escape(line.why))
+        table.add_row(plain(line.slot), plain(line.piece), f"[{COLOURS[line.fit]}]{line.fit}[/]", plain(line.why))
     wide_console().print(table)
     fields = [f"{name} = {value!r}" for name, value in told.fields.items()] + [f"+ {each}" for each in told.rewards]
     say(f"Fields: {', '.join(fields)}")
@@ -155,7 +180,7 @@ def explain(
     if output == "json":
         print_json(told.as_json())
     else:
-        console.print("\n".join(plain(line) for line in str(told).split("\n")), soft_wrap=True)
+        console.print(plain_lines(str(told)), soft_wrap=True)
 
 
 def import_(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rlviz.cli.options import On, Reader, flag, options_of, with_options
-from rlviz.cli.terminal import check_picture, run_under_a_bar, say
+from rlviz.cli.terminal import check_out, check_picture, foreign, run_under_a_bar, say
 from rlviz.study.regime import AXES, POLICY_AXES, MapSettings, Measure, Regime, regime_of
 
 if TYPE_CHECKING:
@@ -128,6 +128,9 @@ def _name(axis: str) -> str:
 def _check(out: Path, regime: dict[str, Any], axes: tuple[str, str]) -> None:
     """Raise ValueError, before minutes of work, for a file that cannot be drawn into and for a setting that is an axis."""
     check_picture(out, ".html")
+    check_out(out)
+    if (table := out.with_suffix(".csv")).exists() and not out.with_suffix(".jsonl").exists():  # the cells of a map
+        raise foreign(table)
     for axis in axes:
         if _name(axis) in regime:
             raise ValueError(f"{flag(_name(axis))} cannot be given with an axis of that name")

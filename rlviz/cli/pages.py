@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rlviz.cli.lab import course_source
-from rlviz.cli.terminal import console, say, say_written
+from rlviz.cli.terminal import check_out, console, exit_after, say, say_written
 
 PAGE = "inspector.html"
 
@@ -20,10 +20,13 @@ def site(
     ),
 ) -> None:
     """Write a static site: live pictures, recorded runs, algorithms, lessons. All of it local: open **site/index.html**."""
+    from rlviz.cli.signals import stops_interrupt
     from rlviz.site.build import build
 
-    with console.status("Drawing every explorer over its grid."):
+    with stops_interrupt() as stopped, console.status("Drawing every explorer over its grid."):
         names = build(out, course_source())
+    if stopped:
+        raise exit_after(stopped[0])
     size = sum((out / name).stat().st_size for name in names) / 1e6
     say(f"{len(names)} files, {size:.1f} MB: open {out / 'index.html'}")
 
@@ -43,6 +46,7 @@ def playground(
 
     if out.suffix != ".html":
         raise ValueError(f"--out must end in .html; got {out.name}")
+    check_out(out)
     write_text(out, page_of_tables() if tables else whole_page())
     say(f"written to {out}")
     if browser and not webbrowser.open(out.resolve().as_uri()):
@@ -64,4 +68,6 @@ def inspect(
     """
     from rlviz.runs.inspector import inspect_run
 
+    if out is not None:
+        check_out(out)
     say_written(inspect_run(run, other).save(out or run / PAGE, most=most))

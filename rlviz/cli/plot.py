@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rlviz.cli.options import PLAIN, Option, Reader, reader_of, with_options
-from rlviz.cli.terminal import check_picture, say
+from rlviz.cli.terminal import check_out, check_picture, say
 from rlviz.pictures.catalogue import EXPLORERS, find_explorer
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def command_of(name: str) -> Any:
         ] = False,
     ) -> None:
         check_picture(out, ".html")
+        check_out(out)
         if out.suffix.lower() != ".html":
             figure, words = on_paper(idea, arguments, several=small_multiples)
             save_figure(figure, out, description=words)

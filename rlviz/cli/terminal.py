@@ -15,6 +15,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from rlviz.markup import MARK
+
 if TYPE_CHECKING:
     from rlviz.study.runner import Running
 
@@ -39,7 +41,7 @@ def refusals(written: str) -> Iterator[None]:
     except typer.Exit:  # a RuntimeError too
         raise
     except (ValueError, OSError, RuntimeError, FloatingPointError) as error:  # RuntimeError: torch is out of memory
-        errors.print(f"[bold red]Error:[/] {escape(_sentence(error, written))}", soft_wrap=True)
+        errors.print(f"[bold red]Error:[/] {plain(_sentence(error, written))}", soft_wrap=True)
         raise typer.Exit(2) from None
 
 
@@ -56,9 +58,14 @@ def plain(text: str) -> str:
     return escape("".join(character if character.isprintable() else "�" for character in text))
 
 
+def plain_lines(text: str) -> str:
+    """Return a text of several lines, each `plain`."""
+    return "\n".join(map(plain, text.split("\n")))
+
+
 def say(words: str, to: Console = console) -> None:
     """Print a sentence, whatever stands in it, as one line that the terminal may wrap."""
-    to.print(escape(words), soft_wrap=True)
+    to.print(plain(words), soft_wrap=True)
 
 
 def say_written(page: Path) -> None:
@@ -78,7 +85,7 @@ def notes() -> Iterator[None]:
         warnings.simplefilter("always", UserWarning)
         yield
     for warning in said:
-        errors.print(f"[bold]Note:[/] {escape(str(warning.message))}", soft_wrap=True)
+        errors.print(f"[bold]Note:[/] {plain(str(warning.message))}", soft_wrap=True)
 
 
 def check_picture(out: Path, *others: str) -> None:
@@ -87,6 +94,17 @@ def check_picture(out: Path, *others: str) -> None:
 
     if out.suffix.lower() not in (*DESCRIPTION, *others):
         raise ValueError(f"out must end in {' or '.join([', '.join(DESCRIPTION), *others])}; got {out.name}")
+
+
+def check_out(out: Path) -> None:
+    """Raise ValueError, before minutes of work, for a file that is there and has no mark: only what rlviz wrote is replaced."""
+    if out.is_file() and MARK.encode() not in out.read_bytes():
+        raise foreign(out)
+
+
+def foreign(out: Path) -> ValueError:
+    """Return the refusal to replace a file."""
+    return ValueError(f"{out} is there already, and not as rlviz wrote it; name another --out, or remove it first")
 
 
 FORMAT = typer.Option("--format", help="For people, or for programs.")

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
-from rich.markup import escape
 from rich.table import Column, Table
 
 from rlviz.cli.options import (
@@ -26,7 +25,7 @@ from rlviz.cli.options import (
     with_options,
     without_usual_kl,
 )
-from rlviz.cli.terminal import console, exit_after, notes, say
+from rlviz.cli.terminal import console, exit_after, notes, plain, plain_lines, say
 from rlviz.imports import import_for_good
 from rlviz.settings import (
     REWARDS,
@@ -36,6 +35,7 @@ from rlviz.settings import (
     PairSettings,
     TrainSettings,
     check_settings,
+    declarations,
     setting,
 )
 
@@ -240,6 +240,7 @@ def _begun(
     settings = default_settings(algorithm, **own)
     task, policy = task_and_policy(names.task, names.policy, rule=names.rule, chat=names.chat, device=names.device)
     number = settings.num_pairs if isinstance(settings, PairSettings) else num_pairs or NUM_PAIRS
+    declarations(PairSettings)["num_pairs"].check("num_pairs", number)  # a learned reward's, too
     pairs = judging.pairs_for(policy, task, number, settings) if judging.learned or of_pairs else None
     reward_model = _reward_model(policy, task, pairs, settings.seed) if judging.learned and pairs is not None else None
     folder = out or _claimed(f"{task.name}-{command_name(algorithm).replace('(', '').replace(')', '')}")
@@ -308,9 +309,9 @@ def _what_a_step_is(run: TrainingRun[Any]) -> str:
 
 def _show_beginning(run: TrainingRun[Any]) -> None:
     console.print(
-        f"[bold]{escape(run.algorithm.name)}[/] on [bold]{escape(run.task.name)}[/]: {_what_a_step_is(run)}, "
+        f"[bold]{plain(run.algorithm.name)}[/] on [bold]{plain(run.task.name)}[/]: {_what_a_step_is(run)}, "
         f"{run.policy.num_parameters:,} parameters on {run.policy.device.type}, "
-        f"seed {run.settings.seed}, in {escape(_folder(run))}",
+        f"seed {run.settings.seed}, in {plain(_folder(run))}",
         soft_wrap=True,
     )
 
@@ -369,7 +370,7 @@ def _show_samples(run: TrainingRun[Any]) -> None:
         grade = run.task.grade(prompt, text)
         verdict = "right" if grade.correct else "wrong" if grade.format else "not well formed"
         verdict += "" if grade.correct else f" (right: {run.task.gold(prompt)})"
-        table.add_row(escape(prompt), escape(text), escape(verdict))
+        table.add_row(*map(plain_lines, (prompt, text, verdict)))
     console.print(table)
 
 

@@ -22,7 +22,8 @@ export function hideTwin(element) {
 
 /**
  * Run a packed script, and its start(name, data), if there is a place to fill. The place is found at once: JupyterLab may take a
- * cell out of its page while the script is unpacked, which then runs when the cell is back.
+ * cell out of its page while the script is unpacked, which then runs when the cell is back. A page of its own lets this text run by
+ * its hash, which `starting` of widget.py takes.
  */
 export async function load(name, script, data) {
   const place = vacant(name, "awaits");

@@ -13,6 +13,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from rlviz.markup import MARK
 from rlviz.page.image import png
 from small_models.checks import checked
 
@@ -83,7 +84,7 @@ def save_figure(figure: Figure, path: str | os.PathLike[str], *, description: st
     kind = target.suffix.lower()
     if kind not in DESCRIPTION:
         raise ValueError(f"out must end in {', '.join(DESCRIPTION)}; got {target.name}")
-    metadata: dict[str, Any] = {"Title": target.stem, DESCRIPTION[kind]: description}
+    metadata: dict[str, Any] = {"Title": target.stem, "Creator": MARK, DESCRIPTION[kind]: description}
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:

@@ -16,12 +16,11 @@ from typing import Any
 import anywidget
 import traitlets
 
-from rlviz.markup import Markup, element, joined
+from rlviz.markup import MARK, Markup, allow_scripts, content_policy, element, joined, script_hash
 from rlviz.page.picture import Draws, Picture, to_json
 from rlviz.page.script import module
 from rlviz.page.tracing import Program
 
-POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 ALONE = ("packed", "run", "draw")  # files of a picture in a page without a kernel
 STARTED = re.compile(
     r'<script type="module">[^<]*load\("(\w+)", "[\w+/=]+", "([\w+/=]+)"\);\s*</script>'
@@ -128,14 +127,13 @@ def packed_text(text: str) -> str:
 
 
 @cache
-def packed_script(files: tuple[str, ...], show: str) -> str:
-    """Return the files of `module` as one script, packed: two fifths of its bytes; `load` of packed.js calls its `start`."""
-    return packed_text(
-        module(
-            *files,
-            offers=f"const start = (name, packed) => startAt(name, packed, (place, given) => {show}(place, given));",
-        )
+def packed_script(files: tuple[str, ...], show: str) -> tuple[str, str]:
+    """Return the files of `module` as one script, and it packed, two fifths of its bytes; `load` of packed.js calls `start`."""
+    text = module(
+        *files,
+        offers=f"const start = (name, packed) => startAt(name, packed, (place, given) => {show}(place, given));",
     )
+    return text, packed_text(text)
 
 
 def fragment(
@@ -154,16 +152,23 @@ def fragment(
 
 def starting(name: str, packed: str, files: tuple[str, ...] = ALONE, show: str = "mount") -> Markup:
     """Return the script that fills the place of this name; STARTED finds it in a page."""
-    run = f"\n{module('packed')}\nload({json.dumps([name, packed_script(files, show), packed])[1:-1]});\n"
-    return element("script", Markup(run), type="module")
+    text, packed_text = packed_script(files, show)
+    run = f"\n{module('packed')}\nload({json.dumps([name, packed_text, packed])[1:-1]});\n"
+    loading = element("script", Markup(run), type="module")
+    loaded = f'{text}\nstart("{name}", "{packed}");'  # to the letter what `load` of packed.js adds to the page
+    return allow_scripts(loading, [*loading.scripts, script_hash(loaded)])
 
 
-def page(title: str, content: Markup, *, policy: str = POLICY) -> str:
-    """Return a whole page around a fragment; it may ask no host for anything. policy: of its content's security."""
+def page(title: str, content: Markup, *, trains: bool = False) -> str:
+    """Return a whole page around fragments; it asks no host for anything, and runs no scripts but theirs.
+
+    trains: see `content_policy`.
+    """
     head = (
         element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=content_policy(content.scripts, trains=trains)),
+        element("meta", name="generator", content=MARK),
         element("title", title),
-        element("meta", http_equiv="Content-Security-Policy", content=policy),
         element("meta", name="viewport", content="width=device-width"),
         element("meta", name="color-scheme", content="light dark"),
         element("link", rel="icon", href="data:,"),

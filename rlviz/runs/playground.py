@@ -21,7 +21,7 @@ from rlviz.algorithms import (
     numbers,
 )
 from rlviz.algorithms.family import Algorithm
-from rlviz.markup import Markup, element, joined
+from rlviz.markup import DATA, Markup, element, joined
 from rlviz.page.picture import Axis, Choice, Line, Panel, Picture, Rule, to_json
 from rlviz.page.script import classic
 from rlviz.page.widget import fragment, pack, page
@@ -33,11 +33,6 @@ from rlviz.training import TrainSettings
 from small_models.checks import checked, shown
 
 TITLE = "A language model learns from rewards, in your browser"
-POLICY = (  # a page's; the worker is made from a blob, and its products are WebAssembly
-    "default-src 'none'; script-src 'unsafe-inline' 'wasm-unsafe-eval'; worker-src blob:; style-src 'unsafe-inline'; "
-    "img-src data:"
-)
-DATA = "application/json"
 FILES = ("packed", "run", "draw", "tasks", "playground")
 POLICIES = {name: task for name, task in in_page.CHECKPOINTS.items() if task != "ramble"}  # whose answers fit a row
 RESPONSES = 128  # of a step, of which G answer one prompt
@@ -303,7 +298,7 @@ def whole_page() -> str:
     packed = (element("script", Markup(one), type=DATA, data_part=name) for name, one in data.items())
     script = classic(*FILES, "player", offers="playgroundHere(player);")
     shown = element("main", element("h1", TITLE), root)
-    return page(TITLE, joined(shown, *packed, element("script", Markup(script))), policy=POLICY)
+    return page(TITLE, joined(shown, *packed, element("script", Markup(script))), trains=True)
 
 
 def page_of_tables() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,7 +52,12 @@ def build(out: Path, course: Path) -> list[str]:
     refuse_foreign(out)
     target = out.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
-    fresh, former = (target.with_name(f".{target.name}.{kind}.{os.getpid()}") for kind in ("new", "old"))
+    fresh, former = (target.with_name(f".{target.name}.{kind}") for kind in ("new", "old"))
+    if former.exists() and not target.exists():  # a build was killed between its two renames
+        os.replace(former, target)
+    for path in target.parent.iterdir():  # of builds that were killed; earlier versions added the number of the process
+        if re.fullmatch(rf"\.{re.escape(target.name)}\.(new|old)(\.\d+)?", path.name):
+            shutil.rmtree(path)
     try:
         names = []
         for file in files(course):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlviz.markup import Markup, element, joined
+from rlviz.markup import DATA, Markup, content_policy, element, joined, script_hash
 
 NAVIGATION = {
     "Start": "index.html",
@@ -22,7 +20,6 @@ NAVIGATION = {
     "Verdicts": "course/experiments/verdicts.html",
 }
 INLINE = re.compile(r"<script(?P<named>[^>]*)>(?P<text>.*?)</script>", re.S)
-DATA = "application/json"
 
 
 @dataclass(frozen=True)
@@ -42,19 +39,12 @@ class File:
 def policy(body: str, *, trains: bool = False) -> str:
     """Return a content security policy: files beside the page, and of scripts within it only those of this body.
 
-    trains: whether a model trains there, by WebAssembly in a worker that is made from a blob.
+    A lesson's outputs bring scripts that `element` did not make here. trains: see `content_policy`.
     """
     scripts = [
         found["text"] for found in INLINE.finditer(body) if "src=" not in found["named"] and DATA not in found["named"]
     ]
-    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
-    allowed = " ".join(["'self'", *(f"'sha256-{one}'" for one in dict.fromkeys(hashes))])
-    if trains:
-        allowed += " 'wasm-unsafe-eval'; worker-src blob:"
-    return (
-        f"default-src 'none'; script-src {allowed}; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
+    return content_policy(map(script_hash, scripts), files=True, trains=trains)
 
 
 def page(path: str, title: str, *body: Markup, language: str = "en", trains: bool = False) -> File:

@@ -17,7 +17,7 @@ import torch
 
 from rlviz.names import closest
 from rlviz.parallel import LOCAL
-from rlviz.study.runner import Running, check_where
+from rlviz.study.runner import Running, check_seeds, check_where
 from rlviz.study.verdict import Verdict, in_counts
 from rlviz.training.files import write_text
 
@@ -124,6 +124,7 @@ class Trials(Running[_Trial, tuple[str, int]]):
         on: str = LOCAL,
     ) -> None:
         check_where(jobs, on)
+        check_seeds(len(seeds))
         self._file = partial(_file, out)
         (out / "trials").mkdir(parents=True, exist_ok=True)  # refused now, and not after the first trial
         every = [_Trial(claim, seed, scale) for seed in seeds for claim in claims]

@@ -21,7 +21,7 @@ from rlviz.algorithms.describe import to_json
 from rlviz.parallel import LOCAL
 from rlviz.settings import settings_from
 from rlviz.study.difference import bootstrap, interval, iqm, unpaired
-from rlviz.study.runner import Running, check_where
+from rlviz.study.runner import Running, check_seeds, check_where
 from rlviz.training import RunFolder, find_task, train
 from rlviz.training.budget import (
     BUDGETS,
@@ -39,12 +39,11 @@ from rlviz.training.budget import (
 from rlviz.training.files import write_json
 from rlviz.training.reading import read_plan
 from rlviz.training.tasks import start_of
-from small_models.checks import check_number, checked
+from small_models.checks import checked
 from small_models.policies import load_policy
 from small_models.tasks import Task
 
 PAIRS = "budget: {} learns from pairs, and its steps sample no responses; choose updates or seconds"
-MOST_SEEDS = 10_000
 AMOUNTS = {"responses": 60 * 32 * 8, "updates": 60, "seconds": 4.0}  # what 60 steps of GRPO's default settings use
 
 
@@ -193,7 +192,7 @@ def compare(
     """
     contenders = list(contenders)
     if isinstance(seeds, int):
-        check_number("seeds", seeds, lambda number: 1 <= number <= MOST_SEEDS, f"from 1 to {MOST_SEEDS:,}", whole=True)
+        check_seeds(seeds)
     chosen = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     limit = AMOUNTS.get(budget, 0) if amount is None else amount
     the_task = find_task(task) if isinstance(task, str) else task

@@ -10,11 +10,13 @@ from typing import Any, Literal
 
 from rlviz.names import closest
 from rlviz.settings import RUN, SEEDS, check_settings, declarations, documented, setting
-from small_models.checks import check_at_least, check_number
+from small_models.checks import check_number
 
 REGIME = "What there is to learn, and from how much"
 Measure = Literal["accuracy", "entropy", "rollouts", "dead"]
 Rates = Literal["same", "tuned"]
+MOST = 1024  # of what one rollout of a table has, beyond which a typo fills a machine's memory
+MOST_CELLS = 100  # on each side of a map
 
 
 @documented
@@ -27,10 +29,10 @@ class Regime:
     distribution, each with rows of its own.
     """
 
-    updates_per_rollout: int = setting(4, "Updates on each rollout.", REGIME, at_least=1)
-    group_size: int = setting(8, "Responses in a group, G.", REGIME, at_least=2)
-    groups: int = setting(1, "Groups sampled for each prompt in a rollout.", REGIME, at_least=1)
-    prompts: int = setting(1, "Prompts, each with rows of its own in the table.", REGIME, at_least=1)
+    updates_per_rollout: int = setting(4, "Updates on each rollout.", REGIME, at_least=1, at_most=MOST)
+    group_size: int = setting(8, "Responses in a group, G.", REGIME, at_least=2, at_most=MOST)
+    groups: int = setting(1, "Groups sampled for each prompt in a rollout.", REGIME, at_least=1, at_most=MOST)
+    prompts: int = setting(1, "Prompts, each with rows of its own in the table.", REGIME, at_least=1, at_most=MOST)
     success: float = setting(0.4, "Success rate: probability of a right response at first.", REGIME, above=0, below=1)
     rare: float = setting(
         0.25, "Share of it that ten rare good actions have; one common good action has the rest.", REGIME,
@@ -40,7 +42,7 @@ class Regime:
         0.0, "Probability that a position's check is a coin's throw; at 1 half of all responses pass.", REGIME,
         at_least=0, at_most=1,
     )  # fmt: skip
-    positions: int = setting(1, "Length of a response; each position must be right.", REGIME, at_least=1)
+    positions: int = setting(1, "Length of a response; each position must be right.", REGIME, at_least=1, at_most=MOST)
     lr: float = setting(1.0, "Learning rate of plain gradient ascent; see --rates.", REGIME, above=0)
     spread: float = setting(
         0.0, "Spread of difficulty: standard deviation of the prompts' success rates, in log-odds.", REGIME, at_least=0
@@ -67,9 +69,9 @@ class PolicyRegime:
 
     policy: str = setting("trip", "Starting policy: a shipped name, a folder, or a hub name.", REGIME)
     task: str = setting("trip", "Task that it learns.", REGIME)
-    updates_per_rollout: int = setting(4, "Updates on each rollout.", REGIME, at_least=1)
-    group_size: int = setting(8, "Responses in a group, G.", REGIME, at_least=2)
-    groups: int = setting(8, "Groups in a rollout, each of another prompt.", REGIME, at_least=1)
+    updates_per_rollout: int = setting(4, "Updates on each rollout.", REGIME, at_least=1, at_most=MOST)
+    group_size: int = setting(8, "Responses in a group, G.", REGIME, at_least=2, at_most=MOST)
+    groups: int = setting(8, "Groups in a rollout, each of another prompt.", REGIME, at_least=1, at_most=MOST)
     noise: float = setting(0.0, "Probability that a response's check is a coin's throw.", REGIME, at_least=0, at_most=1)
     lr: float = setting(1e-4, "Learning rate of AdamW.", REGIME, above=0)
 
@@ -87,7 +89,9 @@ class PolicyRegime:
 class MapSettings:
     """How long each run of a map is, and how many there are. Raises ValueError for a setting out of its range."""
 
-    replicas: int = setting(64, "Runs of each algorithm in each cell; with a policy 3 unless told.", RUN, at_least=2)
+    replicas: int = setting(
+        64, "Runs of each algorithm in each cell; with a policy 3 unless told.", RUN, at_least=2, at_most=10_000
+    )
     steps: int = setting(60, "Rollouts of each run; with a policy 30 unless told.", RUN, at_least=1)
     responses: int = setting(
         0, "Responses sampled in each run, in place of --steps, so that cells have equal budgets; 0: --steps.", RUN,
@@ -216,7 +220,7 @@ def values_of(
         raise ValueError(f"{what} cannot be {known}, which only the table has; with a policy it is {', '.join(axes)}")
     axis = axes[known]
     if isinstance(given, int):
-        check_at_least(1, cells=given)
+        check_number("cells", given, lambda number: 1 <= number <= MOST_CELLS, f"from 1 to {MOST_CELLS}", whole=True)
         return axis.values(given, whole=is_whole(name))
     for value in given:
         check_number(f"{what}_values", value, lambda number: True, "numbers")

@@ -11,7 +11,9 @@ from contextlib import closing
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from rlviz.parallel import check_engine, in_this_process, run_on
-from small_models.checks import check_at_least
+from small_models.checks import check_number
+
+MOST_SEEDS, MOST_JOBS = 10_000, 1024
 
 
 class Job(Protocol):
@@ -32,9 +34,18 @@ R = TypeVar("R")
 
 
 def check_where(jobs: int | None, on: str) -> None:
-    """Raise ValueError for fewer than one job at once, and for an engine that cannot be used."""
-    check_at_least(1, jobs=1 if jobs is None else jobs)
+    """Raise ValueError for fewer than one job at once or more than MOST_JOBS, and for an engine that cannot be used."""
+    _check_count("jobs", 1 if jobs is None else jobs, MOST_JOBS)
     check_engine(on)
+
+
+def check_seeds(count: int) -> None:
+    """Raise ValueError for no seed, and for more than MOST_SEEDS: each is a job, and all are planned before the first."""
+    _check_count("seeds", count, MOST_SEEDS)
+
+
+def _check_count(name: str, value: int, most: int) -> None:
+    check_number(name, value, lambda number: 1 <= number <= most, f"from 1 to {most:,}", whole=True)
 
 
 class Running(Iterator[R], Generic[J, R]):

@@ -160,7 +160,7 @@ def browser(chromium: str) -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def stage(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     """Open an empty page in which `shown(packed)` draws a picture and returns its place when all is drawn."""
-    from rlviz.markup import Markup
+    from rlviz.markup import Markup, element
     from rlviz.page.script import module
     from rlviz.page.widget import ALONE, page
 
@@ -171,7 +171,7 @@ def stage(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         while (place.querySelector("[aria-busy=true]")) await new Promise(requestAnimationFrame); // it trains
         return place;
       };"""
-    script = Markup(f'<script type="module">{module(*ALONE, offers=shown)}</script>')
+    script = element("script", Markup(module(*ALONE, offers=shown)), type="module")
     path = tmp_path_factory.mktemp("stage") / "stage.html"
     path.write_text(page("stage", script), encoding="utf-8")
     tab = browser.new_page(viewport=WINDOW, reduced_motion="reduce")

@@ -443,6 +443,35 @@ def test_a_step_can_be_looked_at_again_and_pushed_by_another_algorithm():
     assert first["held_out"] is None
 
 
+def start_logp(report):
+    """Return log π of a report's tokens under the policy that the run began with, [N, G, T], by the library."""
+    policy, _ = as_shipped("chain")
+    prompts = torch.tensor([policy.tokenizer.encode(prompt) for prompt in report["prompts"]])
+    tokens = torch.tensor(report["tokens"]).view(report["N"], report["G"], report["T"])
+    with torch.no_grad():
+        return token_logp(response_logits(policy, prompts, torch.ones_like(prompts, dtype=torch.bool), tokens), tokens)
+
+
+def test_an_algorithm_with_a_reference_pushes_a_step_that_was_sampled_without_one():
+    """The KL's part of the push, over that with β = 0: β · (π_ref / π − 1) of k3 = π_ref / π − 1 − log π_ref / π, by weight."""
+    push = {"do": "push", "step": 3, "algorithm": "GRPO"}
+    no_kl = {"do": "set", "settings": {"parameters": {"GRPO": {"beta": 0}}}}
+    how = {"algorithm": "Dr.GRPO", "lr": 3e-3, "lr_warmup_steps": 1}
+    *_, report, with_kl, _, without = trained(3, more=[push, no_kl, push], **how)
+    assert report["ref_logp"] is None
+    shape = (report["N"], report["G"], report["T"])
+    slope, bare, logp, mask = (
+        torch.tensor(numbers, dtype=torch.float).view(shape)
+        for numbers in (with_kl["slope"], without["slope"], report["logp"], report["mask"])
+    )
+    weight = (
+        mask / mask.sum(-1, keepdim=True) / (shape[0] * shape[1])
+    )  # GRPO's: the mean over a response, then over all
+    expected = 0.04 * ((start_logp(report) - logp).exp() - 1) * weight
+    assert (expected / weight)[mask > 0].abs().max() > 0.01, "the policy has left its reference"
+    torch.testing.assert_close((slope - bare)[mask > 0], expected[mask > 0], atol=2e-7, rtol=2e-2)
+
+
 @pytest.mark.parametrize("checkpoint", CHECKPOINTS)
 def test_held_out_accuracy_is_the_librarys(checkpoint):
     done = trained(0, checkpoint=checkpoint, more=[{"do": "evaluate"}, {"do": "evaluate", "greedy": True}])

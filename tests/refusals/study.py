@@ -9,7 +9,7 @@ from typing import Any
 from rlviz import DAPO, DCPO, DPO, GRPO, PPO, Contender, compare
 from rlviz.algorithms import DISTILLATION, GRPO_PROCESS
 from rlviz.study import MapSettings, PolicyRegime, Regime, borrow, read_comparison, regime_map
-from rlviz.study.claim import quoted
+from rlviz.study.claim import Trials, quoted
 from rlviz.study.claims import find_claim
 from rlviz.study.verdict import Part
 from tests.refusals.row import table
@@ -29,6 +29,10 @@ def comparing(**given: Any) -> Any:
 def mapping(**given: Any) -> Any:
     given = {"x_values": [1, 2], "y_values": [1, 2], "settings": QUICK, **given}
     return regime_map(borrow(DCPO, FREE, ["bounds"]), FREE, **given)
+
+
+def testing(seeds: Any) -> Any:
+    return Trials([find_claim("starved")], seeds, Path("out"))
 
 
 def of_policy(**given: Any) -> Any:
@@ -55,7 +59,10 @@ comparing(seeds=[1, 1]) → seeds must be at least 1, or different numbers; got 
 comparing(budget='tokens') → budget must be one of responses, updates, seconds; got 'tokens'
 comparing(amount=0) → amount must be above 0 and finite; got 0
 comparing(amount=float('inf')) → amount must be above 0 and finite; got inf
-comparing(jobs=0) → jobs must be at least 1; got 0
+comparing(seeds=10_001) → seeds must be from 1 to 10,000; got 10001
+testing(range(10**9)) → seeds must be from 1 to 10,000; got 1000000000
+comparing(jobs=0) → jobs must be from 1 to 1,024; got 0
+comparing(jobs=1025) → jobs must be from 1 to 1,024; got 1025
 comparing(task='chian') → task 'chian' is not known; did you mean chain…
 comparing(policy='no-such-owner/no-such-model')
     → policy: 'no-such-owner/no-such-model' is no folder here, no shipped policy …
@@ -72,7 +79,7 @@ of_policy(x='success')
     → x cannot be success, which only the table has; with a policy it is updates_per_rollout, …
 of_policy(x='grups') → x 'grups' is not known; did you mean group…
 of_policy(regime=PolicyRegime(task='trap')) → task 'trap' is not known; did you mean trip…
-of_policy(x_values=[0]) → updates_per_rollout must be at least 1; got 0
+of_policy(x_values=[0]) → updates_per_rollout must be at least 1 and …; got 0
 of_policy(x='noise', x_values=[0.5, 2]) → noise must be at least 0 and at most 1; got 2
 between(PPO, FREE) → algorithm must learn from groups of responses, as GRPO does; got PPO
 between(GRPO_PROCESS, FREE) → algorithm…
@@ -89,12 +96,13 @@ mapping(x_values=[2, 2]) → x_values must grow from one to the next; got 2, 2
 mapping(x_values=[]) → x_values must grow from one to the next; got …
 mapping(x_values=[1, float('inf')]) → x_values must be numbers, and finite; got inf
 mapping(x_values=[1.5]) → updates_per_rollout must be a whole number; got 1.5
-mapping(y_values=[0, 1]) → groups must be at least 1; got 0
-mapping(x_values=None, cells=(0, 2)) → cells must be at least 1; got 0
+mapping(y_values=[0, 1]) → groups must be at least 1 and at most 1024; got 0
+mapping(x_values=None, cells=(0, 2)) → cells must be from 1 to 100; got 0
+mapping(y_values=None, cells=(2, 101)) → cells must be from 1 to 100; got 101
 mapping(x='spread', x_values=[0, 1]) → spread must be 0 where there is one prompt; got 1 (see prompts)
 mapping(out='map.csv') → out must end in .jsonl; got map.csv
 mapping(x='lr', settings=replace(QUICK, rates='tuned')) → rates cannot be tuned where lr is an axis
-mapping(jobs=0) → jobs must be at least 1; got 0
+mapping(jobs=0) → jobs must be from 1 to 1,024; got 0
 mapping(measure='speed') → measure must be one of accuracy, …; got 'speed'
 quoted('starvd', folder=NOTEBOOKS / 'experiments') → … 'starvd' is not known; did you mean starved…
 quoted('starved', 'moon', folder=NOTEBOOKS / 'experiments')

@@ -6,11 +6,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlviz.algorithms import ALGORITHMS, DAPO, DCPO, GRPO, GSPO, KL_COV, PPO, RLOO, GroupPolicyGradient
+from rlviz.algorithms import ALGORITHMS, DAPO, DCPO, DR_GRPO, GRPO, GSPO, KL_COV, PPO, RLOO, GroupPolicyGradient
 from rlviz.pieces.aggregation import Constant, sequence_mean, sequence_sum, token_mean
 from rlviz.pieces.bounds import DynamicBounds, FixedBounds, UpperBound
 from rlviz.pieces.kl import k1, k2, k3
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
+from rlviz.pieces.shaping import SoftOverlongPunishment
 from rlviz.runs.counterfactual import Counterfactuals, RecordedGroup
 from rlviz.runs.formula import Formula, formulas_of
 from rlviz.runs.terms import token_terms
@@ -195,6 +196,31 @@ def test_other_algorithms_by_hand(by_hand):
     # first visit: DCPO's std is the population's, ½: A = ±1
     first = {row.algorithm.name: row for row in Counterfactuals(NO_KL, [DCPO]).of(by_hand, first_visit=True)}["DCPO"]
     assert first.needs == () and float(first.advantages[0, 0, 0]) == pytest.approx(1.0)
+
+
+PUNISHED = SoftOverlongPunishment(max_length=4, cache=2)  # from length 2 on: −½ at 3, −1 at 4
+EARLIER = SoftOverlongPunishment(max_length=4, cache=4)  # from 0 on: −½ at 2, −¾ at 3
+SHAPED = (  # recorded rewards of a right and a wrong answer, lengths, the other's shape, and its centred advantage by hand
+    ("the same shape: as recorded, .5 and 0", (0.5, 0.0), (3, 2), PUNISHED, 0.25),
+    ("none: 1 and 0, before the run's −½", (0.5, 0.0), (3, 2), None, 0.5),
+    ("another: 1 − ¾ and 0 − ½", (0.5, 0.0), (3, 2), EARLIER, 0.375),
+    ("nothing was shaped: .3 − ½ and 0 − ½", (0.3, 0.0), (2, 2), EARLIER, 0.15),
+    ("from what cannot be known: as recorded", (0.7, 0.1), (3, 2), EARLIER, 0.3),
+)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "lengths", "shape", "advantage"), [row[1:] for row in SHAPED], ids=[row[0] for row in SHAPED]
+)
+def test_rewards_are_shaped_once_by_the_other_algorithm_and_never_again(rewards, lengths, shape, advantage):
+    run, other = replace(NO_KL, shape=PUNISHED), replace(DR_GRPO, kl=None, shape=shape)
+    answers = [
+        response(reward, *[token(1.0)] * length, correct=right)
+        for reward, length, right in zip(rewards, lengths, (True, False), strict=True)
+    ]
+    _, row = Counterfactuals(run, [other]).of(GroupRecord("3+4=", "7", tuple(answers)))
+    assert [float(x) for x in row.advantages[0, :, 0]] == pytest.approx([advantage, -advantage])
+    assert bool(row.needs) == (rewards == (0.7, 0.1))
 
 
 @pytest.mark.parametrize("algorithm", [GRPO, DAPO, GSPO, DCPO, PPO], ids=lambda a: a.name)

@@ -1,0 +1,69 @@
+"""The one rule of --out: a file is replaced only as rlviz wrote it; anybody else's stays, and a sentence says what to do."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from rlviz import GRPO, TrainSettings, train
+from small_models.policies import load_policy
+
+MAP = "map --replicas 2 --steps 1 --cells 1x1 --jobs 1 --out"
+COST = "cost --num-prompts 2 --group-size 2 --repeats 1 --device cpu --out"
+COMMANDS = {  # command without its file → the file
+    "export dapo --to trl --out": "x.py",
+    "export dapo --to verl --out": "x.yaml",
+    "plot clip --out": "x.html",
+    "plot clip  --out": "x.png",
+    "plot clip   --out": "x.svg",
+    "plot clip    --out": "x.pdf",
+    "playground --tables --no-browser --out": "x.html",
+    f"{MAP}": "x.png",
+    "inspect run --out": "x.html",
+    "diagnose run --out": "x.html",
+    f"{COST}": "x.png",
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run") / "run"
+    settings = TrainSettings(steps=2, num_prompts=2, group_size=2, evaluate_every=0, details_every=1)
+    list(train(load_policy("chain", device="cpu"), "chain", GRPO, settings, out=folder))
+    return folder
+
+
+@pytest.mark.parametrize(("command", "name"), COMMANDS.items())
+def test_a_file_of_others_stays_and_one_of_rlviz_gives_way(rlviz, command, name, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("run").symlink_to(run)
+    out = Path(name)
+    out.write_text("import rlviz  # years of work\n", encoding="utf-8")
+    refused = rlviz(*shlex.split(command), name)
+    assert refused.exit_code == 2, refused.output
+    assert (
+        f"{name} is there already, and not as rlviz wrote it; name another --out, or remove it first" in refused.stderr
+    )
+    assert out.read_text(encoding="utf-8") == "import rlviz  # years of work\n"
+    out.unlink()
+    for _ in range(2):
+        written = rlviz(*shlex.split(command), name)
+        assert written.exit_code == 0, written.output
+
+
+@pytest.mark.parametrize(("to", "name"), [("trl", "x.py"), ("verl", "x.yaml")])
+def test_an_export_that_was_changed_stays(rlviz, to, name, tmp_path):
+    out = tmp_path / name
+    assert rlviz("export", "grpo", "--to", to, "--out", out).exit_code == 0
+    written = out.read_text(encoding="utf-8")
+    out.write_text(f"{written}# mine\n", encoding="utf-8")
+    assert rlviz("export", "dapo", "--to", to, "--out", out).exit_code == 2
+    assert out.read_text(encoding="utf-8") == f"{written}# mine\n"
+
+
+def test_a_table_beside_a_map_stays(rlviz, tmp_path):
+    table = tmp_path / "m.csv"
+    table.write_text("mine", encoding="utf-8")
+    refused = rlviz(*shlex.split(MAP), tmp_path / "m.png")
+    assert refused.exit_code == 2 and "m.csv is there already" in " ".join(refused.output.split())
+    assert table.read_text(encoding="utf-8") == "mine"
