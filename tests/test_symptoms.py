@@ -45,6 +45,11 @@ def test_an_entry_says_what_to_check_what_to_set_and_where_to_look(entry):
         assert known or find_algorithm(name), name
 
 
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.splitlines()[0])
+def test_an_entry_ends_with_the_words_of_a_chinese_asker(entry):
+    assert re.search(r"^- \*\*中文:\*\* .*[\u4e00-\u9fff]{2}.*。$", entry.strip().splitlines()[-1])
+
+
 def test_no_line_of_an_entry_begins_like_a_heading():
     assert not re.search(r"^\s*#\d|^ +#", TEXT, re.M)  # "[trl #1]" that is broken at its space
 
