@@ -1,6 +1,7 @@
 """The page of symptoms: calls run, links lead somewhere, settings are settings, numbers are those of the formulas."""
 
 import ast
+import math
 import re
 from pathlib import Path
 
@@ -44,6 +45,11 @@ def test_an_entry_says_what_to_check_what_to_set_and_where_to_look(entry):
         assert known or find_algorithm(name), name
 
 
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.splitlines()[0])
+def test_an_entry_ends_with_the_words_of_a_chinese_asker(entry):
+    assert re.search(r"^- \*\*中文:\*\* .*[\u4e00-\u9fff]{2}.*。$", entry.strip().splitlines()[-1])
+
+
 def test_no_line_of_an_entry_begins_like_a_heading():
     assert not re.search(r"^\s*#\d|^ +#", TEXT, re.M)  # "[trl #1]" that is broken at its space
 
@@ -60,3 +66,9 @@ def test_shares_of_dead_groups():
         assert round(100 * (p**8 + (1 - p) ** 8)) == said and f"{said} % at p = {str(p)[1:]}" in TEXT
     assert round(1 / (1 - 0.99**8 - 0.01**8)) == 13 and "one group in thirteen" in TEXT
     assert 4 * 8 * 2 / 8 == 8 and "4 devices × 8 × 2 ÷ 8 are 8 prompts" in TEXT
+
+
+def test_a_token_that_the_reference_likes_much_better_makes_the_mean_of_k3():
+    k3 = {log_ratio: math.exp(-log_ratio) - 1 + log_ratio for log_ratio in (-4, 4)}  # ρ − 1 − log ρ, log ρ = −log ratio
+    assert round(k3[-4]) == 50 and "e⁴ times less than the reference is 50" in TEXT
+    assert round(k3[4]) == 3 and "it likes e⁴ times more 3" in TEXT

@@ -2,13 +2,14 @@
 // the field is first used, because a page that is opened from the disk may fetch nothing.
 
 const STOP = new Set( // words that choose nothing
-  ("a always an and are as at be been by can do does for from get getting go goes has have how i if in into is it its me my of " +
+  ("a although always an and are as at be been but by can do does for from get getting go goes has have how i if in into is it its me my of " +
     "on or please should so still that the their then there these this to was what when where which while why will with you your").split(" "),
 );
 const SAME = { // what people write → what the pages say
   begin: "first", clipfrac: "clip", completion: "response", decrease: "fall", degrade: "fall", diverge: "differ", down: "fall", drop: "fall",
-  increase: "rise", inf: "nan", infinite: "nan", lr: "learning", mismatch: "differ", moe: "expert", one: "1", retokenize: "token", spike: "large", start: "first", starting: "first", stuck: "stay", swanlab: "log",
-  tensorboard: "log", truncate: "cut", up: "rise", wandb: "log", zero: "0",
+  grad: "gradient", huge: "explode", increase: "rise", inf: "nan", infinite: "nan", lower: "worse", lr: "learning", mismatch: "differ",
+  moe: "expert", one: "1", retokenize: "token", spike: "large", start: "first", starting: "first", stuck: "stay", surge: "explode",
+  swanlab: "log", tensorboard: "log", truncate: "cut", up: "rise", wandb: "log", zero: "0",
 };
 const GREEK = { ε: "epsilon", β: "beta", λ: "lambda", γ: "gamma" };
 const TOKEN = /!{2,}|\d+(?:\.\d+)?(?![\p{L}\d_])|[\p{L}\p{N}_]+(?:[./-][\p{L}\p{N}_]+)*\+*/gu;
@@ -27,6 +28,10 @@ function readings(text) {
   return [...text.replace(/[εβλγ]|\p{Script=Han}+/gu, (found) => ` ${GREEK[found] ?? found} `).matchAll(TOKEN)].flatMap(([token]) => {
     if (token[0] === "!") return [[[["!!", 1]]]];
     if (/^[\d.]+$/.test(token)) return [[[[String(+token), 1]]]];
+    if (CHINESE.test(token)) { // no spaces there: by signs two and two
+      const signs = [...token];
+      return [[signs.length < 3 ? [[token, 1]] : signs.slice(1).map((sign, i) => [signs[i] + sign, 1])]];
+    }
     const kept = (parts) => parts.filter((part) => part && !STOP.has(part.toLowerCase()));
     const names = kept(token.split(/[./]/)), parts = kept(token.replace(/(\p{Ll})(\p{Lu})/gu, "$1 $2").split(/[ ./_-]/));
     const ways = [kept([token]), names, parts];
@@ -49,7 +54,7 @@ function isNear(a, b) {
 /** Return how well a word of an entry answers one that was typed, from 0 to 1. */
 function likeness(typed, word) {
   if (typed === word) return 1;
-  if (CHINESE.test(typed)) return CHINESE.test(word) && (word.includes(typed) || typed.includes(word)) ? 0.8 : 0; // no spaces there
+  if (CHINESE.test(typed)) return word.includes(typed) ? 0.8 : 0;
   if (typed.length > 1 && word.startsWith(typed)) return (0.6 * typed.length) / word.length;
   return word.length > 3 && typed.startsWith(word) ? (0.5 * word.length) / typed.length : 0;
 }
@@ -58,7 +63,8 @@ function likeness(typed, word) {
 export function searcher({ kinds, entries }) {
   const places = new Map(); // word → entry → what the word is worth there
   const titles = entries.map(([kind, title, , , look, words], at) => {
-    const names = words.split(" ").filter((word) => /[a-z][_/.][a-z]/.test(word)).join(" ");
+    const fields = words.split(" ").filter((word) => /[a-z][_/.][a-z]/.test(word)), [name] = look.split(" · ");
+    const names = [...fields, ...(CHINESE.test(name) ? [name] : [])].join(" "); // a term's look begins with its Chinese name
     const parts = { kind: kinds[kind][0], text: `${look} ${words}`, name: names, title };
     for (const [part, text] of Object.entries(parts)) {
       for (const [word, weight] of readings(text).flat(2)) {

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import nbformat
 
@@ -18,7 +19,7 @@ from rlviz.algorithms import ALGORITHMS, GRPO, RELATIVES, command_name, differen
 from rlviz.page.widget import pack
 from rlviz.site import pages
 from rlviz.site.html import File
-from rlviz.site.lessons import heading_anchor, row_anchor, title_of
+from rlviz.site.lessons import formula, heading_anchor, row_anchor, title_of
 
 KINDS = {  # what there is to find → how much it is favoured
     "Symptom": 1.3,
@@ -29,8 +30,10 @@ KINDS = {  # what there is to find → how much it is favoured
     "Picture": 1.0,
 }
 LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
-FORMULA = re.compile(r"[,:]?\s*\$+[^$]*[\\{][^$]*\$+")  # those that are no words
-MARKS = re.compile(r"<[^>]*>|[*`$]|^#+ |^- |^\d+\. ", re.M)
+FORMULA = re.compile(r"\$+([^$]+)\$+")
+MARKS = re.compile(r"<[a-z/][^>]*>|[*`]|^> ?|^#+ |^- |^\d+\. ", re.M)
+SIGNS = {"msub": "{}_{}", "msup": "{}^{}", "msubsup": "{}_{}^{}", "mfrac": "{}/{} ", "msqrt": "√{}", "mspace": " "}
+SPACED = {sign: f" {sign} " for sign in "=−+≤≥∣~"} | {",": ", ", "log": "log "}
 WORD = re.compile(r"[\w]+(?:[./+-][\w]+)*\+*")
 VALUED = re.compile(r"`([A-Za-z_][\w.]*)=")  # a field with its default
 NUMBER = re.compile(r"^\d+ · ")
@@ -105,7 +108,8 @@ def terms(text: str) -> Iterator[Entry]:
         name, _, meaning = body.strip().removeprefix("**").partition(".** ")
         title, _, chinese = name.partition(" · ")
         look = f"{chinese} · {_look(meaning.rpartition(' *')[0])}"
-        yield Entry("Term", plain(title), "course/glossary.html", heading_anchor(heading), look, heading)
+        words = _words(f"{heading} {meaning}")
+        yield Entry("Term", plain(title), "course/glossary.html", heading_anchor(heading), look, words)
 
 
 def lessons(course: Path) -> Iterator[Entry]:
@@ -118,7 +122,7 @@ def lessons(course: Path) -> Iterator[Entry]:
     count = Counter(NUMBER.sub("", title) for each in parts.values() for title, _ in each)
     for file, texts in read.items():
         lesson, path = title_of("\n".join(texts), file), f"course/{file.stem}.html"
-        opening = "\n".join(texts).partition("\n\n")[2]
+        opening = re.sub(r"^> ?", "", "\n".join(texts).partition("\n\n")[2], flags=re.M)
         yield Entry("Lesson", lesson, path, "", _look(re.sub(r"^\*\*.*?\*\*", "", opening)))
         for title, _ in parts[file]:
             if count[NUMBER.sub("", title)] == 1 and "●" not in title:
@@ -143,8 +147,24 @@ def sections(text: str, level: str = "##") -> list[tuple[str, str]]:
 
 
 def plain(text: str) -> str:
-    """Return Markdown as words: without marks, addresses and formulas."""
-    return " ".join(MARKS.sub("", FORMULA.sub("", LINK.sub(r"\1", text))).split())
+    """Return Markdown as words: without marks and addresses, its formulas written in a line."""
+    words = MARKS.sub("", FORMULA.sub(lambda found: in_a_line(found[1]), LINK.sub(r"\1", text)))
+    return re.sub(r"[ \n]+", " ", words).strip()
+
+
+def in_a_line(tex: str) -> str:
+    """Return a formula as signs in a line, "ρ = π_ref/π"; its spaces do not break, so that no cut and no line goes through it."""
+    return re.sub(r"\s+", " ", _signs(ElementTree.fromstring(formula(tex, block=False)))).strip().replace(" ", "\xa0")
+
+
+def _signs(node: ElementTree.Element) -> str:
+    """Return what an element of MathML says, a part with spaces in parentheses where it is one of several."""
+    parts = [_signs(part) for part in node]
+    if node.get("linethickness") == "0":
+        return "{} choose {}".format(*parts)
+    if shape := SIGNS.get(node.tag.rpartition("}")[2]):
+        return shape.format(*(f"({part.strip()})" if " " in part.strip() else part for part in parts))
+    return SPACED.get(node.text or "", node.text or "") + "".join(parts)
 
 
 def _cells(row: str) -> list[str]:
@@ -161,7 +181,7 @@ def _cut(text: str) -> str:
 
 def _words(text: str) -> str:
     """Return the different words of a text, as they are written."""
-    return " ".join(dict.fromkeys(WORD.findall(plain(text))))
+    return " ".join(dict.fromkeys(WORD.findall(plain(FORMULA.sub("", text)))))
 
 
 def _read(file: Path) -> str:

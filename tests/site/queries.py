@@ -9,7 +9,7 @@ THREADS = (  # the words of the public threads behind the symptoms, as their ask
     ("negative KL-divergence", "The KL is negative", 1),  # trl #925
     ("pre-finetuned LoRA model as reference", "The KL is large at the first step", 3),  # trl #3194, #3196
     ("rewards std is not 0 but reward_std 0 and loss 0", "reward_std is 0", 2),  # trl #3857
-    ("loss and grad_norm always 0", "All groups have the same reward", 4),  # ms-swift #4570
+    ("loss and grad_norm always 0", "All groups have the same reward", 5),  # ms-swift #4570
     ("rewards/accuracy_reward: 0.0", "The reward stays at 0", 2),  # open-r1 #255
     ("completions/clipped_ratio 1.0", "All responses are cut off", 1),  # ms-swift #4950
     ("grad_norm is NaN with 4 GPUs", "Loss or gradient is NaN", 1),  # verl #2505
@@ -65,6 +65,50 @@ OTHERS = (
     ("dead group", "Dead group", 1),
     ("when does clipping stop a token", "When does clipping stop a token", 1),
 )
+RESUMED = "A resumed run begins worse than it ended"
+UNREACHED = "Gradient 0 although the rewards differ"
+BOTH_LANGUAGES = (  # the same questions as English and as Chinese askers type them
+    ("kl explodes", "The KL explodes", 1),
+    ("KL 骤增", "The KL explodes", 1),
+    ("kl divergence suddenly huge", "The KL explodes", 3),
+    ("KL散度突然变大", "The KL explodes", 1),
+    ("grpo训练400step整体性能变差，KL骤增", "The KL explodes", 1),  # ms-swift #6550
+    ("resume reward drops", RESUMED, 1),
+    ("resume from checkpoint score is lower", RESUMED, 1),
+    ("grpo断点续训的critic/mean/score骤降", RESUMED, 1),  # verl #3754
+    ("断点续训", RESUMED, 1),
+    ("grad_norm is 0 but reward_std is not", UNREACHED, 1),
+    ("grad norm always zero but rewards are normal", UNREACHED, 2),
+    ("GRPO训练中的grad norm一直为0 , 但是reward_std和reward都正常", UNREACHED, 3),  # ms-swift #5890
+    ("梯度为0", UNREACHED, 1),
+    ("staleness async", "Staleness", 1),
+    ("stale rollouts", "Staleness", 3),
+    ("异步训练 陈旧", "Staleness", 1),
+    ("warmup_ratio", "Warm-up", 2),
+    ("warmup_ratio", "warm-up of the learning rate", 2),
+    ("lr_warmup_steps_ratio", "warm-up of the learning rate", 1),
+    ("学习率预热", "Warm-up", 1),
+    ("chatgpt", "RLHF", 1),
+    ("how was chatgpt trained", "RLHF", 3),
+    ("人类反馈", "RLHF", 1),
+    ("剪切", "Clip", 1),
+    ("裁剪", "Clip", 1),
+    ("group size", "Group, and group size", 1),
+    ("num_generations", "group size G", 1),
+    ("组大小", "Group, and group size", 1),
+    ("熵坍塌", "Entropy collapse", 1),
+    ("熵一直下降", "The entropy collapses", 3),
+    ("奖励不上升", "The reward does not rise", 1),
+    ("奖励一直为0", "The reward stays at 0", 1),
+    ("loss 为负数正常吗", "The loss is negative", 1),  # ms-swift #3579
+    ("KL 为负", "The KL is negative", 1),
+    ("回答被截断", "All responses are cut off", 1),
+    ("训推不一致", "Mismatch of engines", 2),
+    ("chosen_reward和rejected_reward都是负数，而且越来越小", "In DPO the chosen response", 1),  # OpenRLHF #1054
+    ("输出全是感叹号", "Loss or gradient is NaN", 1),  # verl #751
+    ("回答越来越长", "Responses grow longer", 1),
+    ("奖励作弊", "Reward hacking", 3),
+)
 HELD_OUT = (  # written before the ranking was tuned, and never tuned on
     ("Strange DPO loss pattern: log probability of both keeps decreasing", "In DPO the chosen response", 3),  # trl #800
     ("vllm_importance_sampling_ratio explosion", "Old and new log-probabilities differ", 3),  # trl #4772
@@ -72,4 +116,4 @@ HELD_OUT = (  # written before the ranking was tuned, and never tuned on
     ("entropy keeps increasing and performance drops", "The entropy rises", 3),  # verl #2738
     ("z-score for each reward multi-reward", "Several rewards on different scales", 3),  # flow_grpo #188
 )
-NOTHING = ("oom", "quantum", "advnatgae", "???", "docker")  # of which the site says nothing
+NOTHING = ("oom", "quantum", "advnatgae", "???", "docker", "显存不够")  # of which the site says nothing

@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,9 +12,10 @@ import pytest
 
 from rlviz.page.script import module, script
 from rlviz.site.search import Entry, config_fields, entries, plain, search_index, symptoms, terms, to_json
-from tests.site.queries import HELD_OUT, NOTHING, OTHERS, THREADS
+from tests.site.queries import BOTH_LANGUAGES, HELD_OUT, NOTHING, OTHERS, THREADS
 
 COURSE = Path(__file__).parents[2] / "notebooks"
+QUERIES = (*THREADS, *OTHERS, *BOTH_LANGUAGES, *HELD_OUT)
 NODE = shutil.which("node")
 RUN = "\nconst find = searcher({index}); console.log(JSON.stringify({queries}.map((query) => find(query).map((one) => one[1]))));"
 
@@ -29,7 +31,7 @@ def find(index):
     """A function: what is typed → the titles that the page's own script finds."""
     if NODE is None:
         pytest.skip("node is missing: no page can be asked")
-    typed = [query for query, *_ in (*THREADS, *OTHERS, *HELD_OUT)]
+    typed = [query for query, *_ in QUERIES]
     typed += [*NOTHING, *(entry.title for entry in index)]
     program = module("search") + RUN.format(index=json.dumps(to_json(index)), queries=json.dumps(typed))
     done = subprocess.run(
@@ -44,10 +46,20 @@ def find(index):
     return dict(zip(typed, json.loads(done.stdout), strict=True)).__getitem__
 
 
-@pytest.mark.parametrize(("typed", "wanted", "within"), [*THREADS, *OTHERS, *HELD_OUT])
+@pytest.mark.parametrize(("typed", "wanted", "within"), QUERIES)
 def test_what_people_type_finds_what_answers_it(find, typed, wanted, within):
     first = find(typed)[:within]
     assert any(title.lower().startswith(wanted.lower()) for title in first), first
+
+
+def test_a_result_shows_no_sign_of_markdown_and_no_part_of_a_formula(index):
+    signs = re.compile(r"[`$*\\]|\]\(|^[>#·]|> \*|> >")
+    assert [one.look for one in index if signs.search(one.look)] == []
+    looks = {one.title: one.look for one in index if one.kind == "Term"}
+    assert looks["Ratio"] == "（重要性）比率 · r_t\xa0=\xa0π_θ(o_t)/π_old(o_t), ratio in the code."
+    assert looks["Standard error"].startswith("标准误 · How uncertain a mean is: the standard deviation divided by √n.")
+    long = terms("### t\n\n**T · 词.** " + "word " * 22 + "then $A = (R - \\text{mean})/\\text{std}$ ends it. *词。*\n")
+    assert [one.look[-6:] for one in long] == ["then …"]  # the whole formula has no room: none of it stands there
 
 
 @pytest.mark.parametrize("typed", NOTHING)
@@ -86,13 +98,19 @@ def test_what_an_entry_is_made_of():
         "The kl is 0",
         "course/symptoms.html",
         "The-kl-is-0",
-        "Not a fault. See this.",
+        "Not a fault. See this, π.",
         "Not a fault See this Fields a_b/c",
     )
     table = "| lesson | idea | TRL | verl |\n| --- | --- | --- | --- |\n| [00](0.md) | size G | `n_g=8` | `r.n=1`, as `x` |\n"
     assert [(one.title, one.anchor, one.look) for one in config_fields(table)] == [
         ("size G: n_g, r.n", "n_g", "TRL: n_g=8 · verl: r.n=1, as x")
     ]
-    (term,) = terms("### dead group\n\n**Dead group · 失效组.** A group of $G$ equals: $\\bar R$. *一个组。*\n")
-    assert (term.title, term.anchor, term.look) == ("Dead group", "dead-group", "失效组 · A group of G equals.")
+    (term,) = terms(
+        "### dead group\n\n**Dead group · 失效组.** A group of $G$ equals: $\\tfrac12\\log\\rho$. *一个组。*\n"
+    )
+    assert (term.title, term.anchor, term.look) == (
+        "Dead group",
+        "dead-group",
+        "失效组 · A group of G equals: 1/2\xa0log\xa0ρ.",
+    )
     assert plain("1. a *b* `c`  <b>d</b>") == "a b c d"
