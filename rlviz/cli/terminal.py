@@ -39,7 +39,7 @@ def refusals(written: str) -> Iterator[None]:
     except typer.Exit:  # a RuntimeError too
         raise
     except (ValueError, OSError, RuntimeError, FloatingPointError) as error:  # RuntimeError: torch is out of memory
-        errors.print(f"[bold red]Error:[/] {escape(_sentence(error, written))}", soft_wrap=True)
+        errors.print(f"[bold red]Error:[/] {plain(_sentence(error, written))}", soft_wrap=True)
         raise typer.Exit(2) from None
 
 
@@ -58,7 +58,7 @@ def plain(text: str) -> str:
 
 def say(words: str, to: Console = console) -> None:
     """Print a sentence, whatever stands in it, as one line that the terminal may wrap."""
-    to.print(escape(words), soft_wrap=True)
+    to.print(plain(words), soft_wrap=True)
 
 
 def say_written(page: Path) -> None:
@@ -78,7 +78,7 @@ def notes() -> Iterator[None]:
         warnings.simplefilter("always", UserWarning)
         yield
     for warning in said:
-        errors.print(f"[bold]Note:[/] {escape(str(warning.message))}", soft_wrap=True)
+        errors.print(f"[bold]Note:[/] {plain(str(warning.message))}", soft_wrap=True)
 
 
 def check_picture(out: Path, *others: str) -> None:
