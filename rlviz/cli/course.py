@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from rlviz.cli.lab import copy, course_source, say_what_was_kept
-from rlviz.cli.terminal import errors, exit_after, say
+from rlviz.cli.terminal import errors, exit_after, notes, say
 
 
 def course(
@@ -25,7 +25,8 @@ def course(
     """Write an edition of the course's notebooks into a folder."""
     from rlviz.lessons.editions import files
 
-    report = copy(files(edition, course_source()), out)
+    with notes():
+        report = copy(files(edition, course_source()), out)
     say(f"{len(report.written)} files written to {out}")
     say_what_was_kept(report)
 
