@@ -10,6 +10,7 @@ import gc
 import importlib
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Generator
@@ -21,6 +22,7 @@ from jaxtyping import install_import_hook
 from jupyter_client.provisioning import local_provisioner
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from rlviz.parallel import STOPS
 from tests.checked_once import check_each_kind_of_call_once
 from tests.warm_kernels import launch_kernel
 
@@ -91,6 +93,17 @@ _quick_kernels()
 _warm_kernels()
 check_each_kind_of_call_once()
 install_import_hook(["rlviz.pieces", "rlviz.algorithms"], "beartype.beartype")
+
+
+@pytest.fixture
+def default_signals():
+    """Let signals act as in a terminal, here and in what the test starts: `nohup … &` starts the suite to ignore some."""
+    ignored = [number for number in STOPS if signal.getsignal(number) == signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
 
 
 @pytest.fixture(autouse=True)

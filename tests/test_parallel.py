@@ -195,7 +195,9 @@ def alive(group):
     ("name", "number", "code"),
     [("local", "TERM", 143), ("ray", "INT", 130)],  # the others, and Ctrl-C: tests/cli, tests/study/test_runner.py
 )
-def test_a_signal_keeps_the_runs_and_the_same_command_goes_on(name, number, code, tmp_path, request, monkeypatch):
+def test_a_signal_keeps_the_runs_and_the_same_command_goes_on(
+    name, number, code, tmp_path, request, monkeypatch, default_signals
+):
     on = "local" if name == "local" else f"ray:{request.getfixturevalue('cluster')}"
     what = ["compare", "--algorithms", "grpo,dapo", "--num-prompts", "2", "--group-size", "4", "--seeds", "1"]
     command = [*what, "--jobs", "2", "--out", str(tmp_path), "--on", on, "--amount", "100000"]

@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from rlviz.cli.lab import copy, course_source, say_what_was_kept
-from rlviz.cli.terminal import console, errors, plain, say
+from rlviz.cli.terminal import errors, exit_after, notes, say
 
 
 def course(
@@ -25,7 +25,8 @@ def course(
     """Write an edition of the course's notebooks into a folder."""
     from rlviz.lessons.editions import files
 
-    report = copy(files(edition, course_source()), out)
+    with notes():
+        report = copy(files(edition, course_source()), out)
     say(f"{len(report.written)} files written to {out}")
     say_what_was_kept(report)
 
@@ -53,7 +54,12 @@ def predictions(
 
 def grade(
     folder: Annotated[Path, typer.Argument(help="Submissions: FOLDER/student/*.ipynb, or FOLDER/student.ipynb.")],
-    out: Annotated[Path, typer.Option(help="Table to write, CSV; beside it comes a page, .html.")] = Path("grades.csv"),
+    out: Annotated[
+        Path,
+        typer.Option(
+            help="Table to write, CSV; beside it come a page, .html, and what the same call goes on from, .json."
+        ),
+    ] = Path("grades.csv"),
     limit: Annotated[float, typer.Option(help="Seconds for each notebook.")] = 600.0,
     memory: Annotated[float, typer.Option(help="GB that each notebook may ask for (Linux).")] = 4.0,
     lessons: Annotated[
@@ -64,21 +70,24 @@ def grade(
     """Run what students handed in, each notebook in a process of its own, and say which checks pass and which mistakes were made.
 
     Grading runs students' code on your machine and is no sandbox: a submission can read, change and delete your files, and use
-    the network.
+    the network; what it installs or changes there can also change the grades of others. A row is written as each notebook ends.
+    After a stop, the same call goes on with the rest; a notebook that has changed is graded anew.
     """
-    from rlviz.lessons.grading import NO_WALL, grades, page, table
-    from rlviz.training.files import write_text
+    from rlviz.cli.signals import stops_interrupt
+    from rlviz.lessons.gradebook import NO_WALL
+    from rlviz.lessons.grading import grades
 
     if out.suffix != ".csv" or out.is_dir():
         raise ValueError(f"--out must be a file that ends in .csv; got {out}")
     if not out.parent.is_dir():
         raise ValueError(f"--out must lie in a folder that exists; {out.parent} is none")
     errors.print(escape(NO_WALL))
-    done = []
-    for one in grades(folder, lessons or course_source(), limit=limit, memory=memory):
-        said = f"{one.student} {one.lesson}: {len(one.passed)} of {one.asked} checks passed"
-        console.print(plain(f"{said} ({one.error})" if one.error else said), soft_wrap=True)
-        done.append(one)
-    write_text(out, table(done))
-    write_text(out.with_suffix(".html"), page(done))
+    with stops_interrupt() as stopped:
+        for one, before in grades(folder, lessons or course_source(), out, limit=limit, memory=memory):
+            error, taken = f" ({one.error})" if one.error else "", "; graded by an earlier call" if before else ""
+            passed = f"{len(one.passed)} of {one.asked} checks passed"
+            say(f"{one.student} {one.lesson}: {passed}{error}{taken}")
+    if stopped:
+        say(f"Stopped. The grades up to here are in {out}; the same command goes on.")
+        raise exit_after(stopped[0])
     say(f"{out} and {out.with_suffix('.html').name}")

@@ -7,14 +7,16 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from rlviz.cli.terminal import console, say
+from rlviz.cli.terminal import console, notes, say
 
 FIRST = "00_start_here.ipynb"
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -45,7 +47,8 @@ def lab(
 ) -> None:
     """Open the course in JupyterLab, on this machine only (loopback, token on)."""
     folder = (directory or Path("rlviz-course")).resolve()
-    report = copy_course(folder, edition)
+    with notes():
+        report = copy_course(folder, edition)
     say(f"{len(report.written)} files copied to {folder}")
     console.print("Answers and solutions are in its folder solutions/.")
     if report.removed:
@@ -57,7 +60,7 @@ def lab(
 
 @dataclass(frozen=True)
 class CopyReport:
-    """What `copy_course` did: files written, left alone because their owner changed them, and removed with an older course."""
+    """What `copy_course` did: files written, left alone because their owner changed or linked them, and removed as outdated."""
 
     written: list[str]
     kept: list[str]
@@ -67,7 +70,7 @@ class CopyReport:
 def say_what_was_kept(report: CopyReport) -> None:
     """Name the files that a copy left alone."""
     if report.kept:
-        say(f"Left alone, because you changed them: {', '.join(report.kept)}")
+        say(f"Left alone, because you changed them or they lie behind a link: {', '.join(report.kept)}")
 
 
 def course_source() -> Path:
@@ -82,11 +85,27 @@ def _checksum(content: bytes) -> str:
 
 
 def _read_record(file: Path) -> dict[str, str]:
-    """Return name → checksum; nothing for a damaged record, so that every file in the folder counts as its owner's."""
+    """Return name → checksum; nothing for a damaged record, which goes aside: every file is then its owner's."""
+    from small_models.files import read_json
+
     try:
-        return dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else {}
-    except (ValueError, TypeError):
+        return read_json(file, dict[str, str])
+    except FileNotFoundError:
         return {}
+    except ValueError as error:
+        aside = file.with_suffix(".damaged.json")
+        os.replace(file, aside)
+        warnings.warn(f"{error}; it is now {aside.name}, and files that differ count as changed by you", stacklevel=3)
+        return {}
+
+
+def _own_file(target: Path, name: str) -> Path | None:
+    """Return the file of this name if it lies in the folder itself, and neither it nor a folder above it is a link."""
+    with suppress(ValueError, OSError):  # a record may hold any name
+        file = (target / name).resolve()
+        if file == target.resolve() / name and file.is_relative_to(target.resolve()):
+            return file
+    return None
 
 
 def copy_course(target: Path, edition: str = "student") -> CopyReport:
@@ -100,7 +119,7 @@ def copy_course(target: Path, edition: str = "student") -> CopyReport:
 
 
 def copy(contents: Iterable[tuple[str, bytes]], target: Path) -> CopyReport:
-    """Write files, by their path below `target`; one that its owner changed since it was written is left alone.
+    """Write files, by their path below `target`; one that its owner changed or linked since it was written is left alone.
 
     What was written there earlier and is no longer among the files goes, unless its owner changed it: a lesson whose number
     changed would else stand there twice.
@@ -114,7 +133,10 @@ def copy(contents: Iterable[tuple[str, bytes]], target: Path) -> CopyReport:
     gone = dict(copied)
     for name, content in contents:
         gone.pop(name, None)
-        new, destination = _checksum(content), target / name
+        new, destination = _checksum(content), _own_file(target, name)
+        if destination is None:
+            kept.append(name)
+            continue
         if destination.exists():
             if not destination.is_file() or _checksum(destination.read_bytes()) not in (new, copied.get(name)):
                 kept.append(name)
@@ -127,8 +149,8 @@ def copy(contents: Iterable[tuple[str, bytes]], target: Path) -> CopyReport:
         copied[name] = new
         written.append(name)
     for name, checksum in gone.items():
-        old = (target / name).resolve()
-        if old.is_relative_to(target.resolve()) and old.is_file() and _checksum(old.read_bytes()) == checksum:
+        old = _own_file(target, name)
+        if old is not None and old.is_file() and _checksum(old.read_bytes()) == checksum:
             old.unlink()
             removed.append(name)
         del copied[name]
@@ -138,6 +160,7 @@ def copy(contents: Iterable[tuple[str, bytes]], target: Path) -> CopyReport:
 
 def _replace(file: Path, content: bytes) -> None:
     temporary = file.with_name(f".{file.name}.new")
+    temporary.unlink(missing_ok=True)  # it could be a link
     temporary.write_bytes(content)
     os.replace(temporary, file)
 

@@ -217,9 +217,8 @@ def _literal(node: ast.expr) -> Any:
 def _notebook(text: str) -> _Found:
     cells = _json_of(text).get("cells")
     code = [cell for cell in cells if isinstance(cell, dict)] if isinstance(cells, list) else []
-    return _python(
-        "\n".join("".join(map(str, cell.get("source", ""))) for cell in code if cell.get("cell_type") == "code")
-    )
+    sources = [cell.get("source") for cell in code if cell.get("cell_type") == "code"]
+    return _python("\n".join("".join(map(str, one)) for one in sources if isinstance(one, str | list)))
 
 
 def _json_of(text: str) -> Any:

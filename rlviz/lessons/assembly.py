@@ -14,7 +14,8 @@ from rlviz.algorithms import ALGORITHMS, RELATIVES, GroupPolicyGradient
 from rlviz.algorithms.family import changes
 from rlviz.algorithms.slots import SLOTS
 from rlviz.lessons import bounds, cases, clipping, credit, estimates, ratios
-from rlviz.lessons.judge import Mistake, Verdict, judge
+from rlviz.lessons.judge import Mistake, judge
+from rlviz.lessons.verdict import Verdict
 from rlviz.pieces.aggregation import Constant
 from rlviz.pieces.bounds import DynamicBounds, FixedBounds
 from rlviz.pieces.kl import KLInLoss, k1, k2, k3

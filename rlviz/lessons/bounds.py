@@ -10,7 +10,8 @@ from torch import Tensor
 
 from rlviz.lessons.cases import PROBABILITIES
 from rlviz.lessons.exercise import Exercise, Function, exercise
-from rlviz.lessons.judge import Unusable, Verdict, judge
+from rlviz.lessons.judge import Unusable, judge
+from rlviz.lessons.verdict import Verdict
 from rlviz.pieces.bounds import DynamicBounds, FixedBounds
 
 Pair = tuple[Tensor, Tensor]

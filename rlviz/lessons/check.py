@@ -29,12 +29,12 @@ from rlviz.lessons.credit import (
 from rlviz.lessons.estimates import entropy, entropy_change, kl_estimate_k1, kl_estimate_k3, pass_at_k
 from rlviz.lessons.exercise import Exercise
 from rlviz.lessons.graders import fools, grader
-from rlviz.lessons.judge import Verdict
 from rlviz.lessons.loops import grpo_loop, table_loop
 from rlviz.lessons.losses import ppo_loss, reinforce, reinforce_step
 from rlviz.lessons.puzzles import judge_bug as bug, judge_unlabelled as unlabelled
 from rlviz.lessons.ratios import importance_ratio, sequence_importance_ratio, sequence_objective, truncated_weight
 from rlviz.lessons.rewards import dpo_loss, reward_model_loss
+from rlviz.lessons.verdict import Verdict
 from small_models.checks import check_at_least
 
 EXERCISES = {name: one for name, one in vars().items() if isinstance(one, Exercise)}

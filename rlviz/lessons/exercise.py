@@ -24,7 +24,8 @@ from typing import Any
 
 import torch
 
-from rlviz.lessons.judge import Inputs, Mistake, Verdict, judge
+from rlviz.lessons.judge import Inputs, Mistake, judge
+from rlviz.lessons.verdict import Verdict
 
 Function = Callable[..., Any]
 Edit = tuple[str, str]

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rlviz.lessons.judge import Verdict
+from rlviz.lessons.verdict import Verdict
 from small_models.tasks import Chain
 
 Grader = Callable[[str, str, str], Any]

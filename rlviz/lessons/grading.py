@@ -1,16 +1,15 @@
 """Grade what students handed in: each notebook in a process of its own, with a time limit, in a folder of its own.
 
 What this protects from is accident: an endless loop, memory that grows, a file that is deleted or overwritten, a notebook that is
-none. Every submission is read before the first one runs, and the table is written after the last one, so that no file that a
-submission writes can change another's grade. What its process reports is text in a file of its own, which is read as data and
-counts for that submission alone. It is no wall: see NO_WALL.
+none. Every submission is read before the first one runs, and a row is written as each ends, from what is in memory. The same call
+again goes on with the rest. What a process reports is text in a file of its own, which is read as data and counts for that
+submission alone. A submission that means to, or that installs a package, can change the grades of others: see NO_WALL.
 """
 
 from __future__ import annotations
 
 import ast
-import csv
-import io
+import hashlib
 import json
 import multiprocessing
 import os
@@ -20,29 +19,25 @@ import signal
 import stat
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from multiprocessing import resource_tracker
+from multiprocessing import connection, resource_tracker
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from IPython.core.interactiveshell import InteractiveShell
 
-from rlviz.lessons import check
+from rlviz import __version__
 from rlviz.lessons.editions import OWN, SOLUTIONS, exercises_of, files, key_of, read_notebook
-from rlviz.lessons.judge import Verdict
+from rlviz.lessons.gradebook import STOPPED, WAITING, Grade, read_grades, write_grades, write_state
 from rlviz.lessons.predictions import FOLDER, Kept
-from rlviz.markup import element, joined, table as html_table
+from rlviz.lessons.verdict import Verdict
 from small_models.checks import cut
 from small_models.files import check_regular, convert, parse, said
 
-NO_WALL = (
-    "Grading runs students' code on your machine and is no sandbox: a submission can read, change and delete your files, use the "
-    "network, leave a process behind, stop the grader, and change the checks in its own process. For code that you do not trust, "
-    "use a container or a machine of its own."
-)
 # Imported once, what a submission needs takes no process its seconds again. Elsewhere a fork is not safe or not known.
 START = "forkserver" if sys.platform == "linux" else "spawn"
 START_SECONDS = 300
@@ -50,29 +45,6 @@ START_TRIES, START_AGAIN_SECONDS = 20, 0.1
 LARGEST_FILE = 100_000_000  # bytes that a submission may write into one file
 LARGEST_HANDED_IN = 50_000_000  # bytes; all of them are held in memory
 LARGEST_SAID = 1_000_000  # bytes of reports, and of predictions; an honest process writes some thousands
-
-
-@dataclass
-class Grade:
-    """What came of one notebook. verdicts: by exercise; asked: how many the lesson has."""
-
-    student: str
-    lesson: str
-    asked: int = 0
-    verdicts: dict[str, Verdict] = field(default_factory=dict)
-    predictions: list[str] = field(default_factory=list)
-    solutions: list[str] = field(default_factory=list)
-    error: str = ""
-    seconds: float = 0.0
-
-    @property
-    def passed(self) -> list[str]:
-        return [name for name, verdict in self.verdicts.items() if verdict.passed]
-
-    @property
-    def mistakes(self) -> list[str]:
-        wrong = {name: one for name, one in self.verdicts.items() if not one.passed}
-        return [f"{name}: {one.mistake or cut(one.says, 80)}" for name, one in wrong.items()]
 
 
 @dataclass(frozen=True)
@@ -99,11 +71,13 @@ class Report:
     verdict: Verdict | None = None
 
 
-def grades(folder: Path, lessons: Path, *, limit: float, memory: float) -> Iterator[Grade]:
-    """Yield the grade of each notebook below a folder, each run in a process of its own.
+def grades(folder: Path, lessons: Path, out: Path, *, limit: float, memory: float) -> Iterator[tuple[Grade, bool]]:
+    """Yield the grade of each notebook below a folder, each run in a process of its own, and whether an earlier call graded it.
 
-    limit: seconds; memory: GB, on Linux. Whatever one of them is, the others are graded, and its grade has an error that says why
-    not. Raises ValueError for a folder without notebooks and for limits that are not positive.
+    out: the table, which is written as each ends, beside a page and the state from which the same call goes on. limit: seconds;
+    memory: GB, on Linux. Whatever one of them is, the others are graded, and its grade has an error that says why not. Raises
+    ValueError for a folder without notebooks, for limits that are not positive, and for a state that is none; OSError where
+    nothing can be written.
     """
     for name, value in (("limit", limit), ("memory", memory)):
         if not 0 < value < float("inf"):
@@ -118,15 +92,41 @@ def grades(folder: Path, lessons: Path, *, limit: float, memory: float) -> Itera
     submissions = list(_submissions(folder, set(asked)))
     if not any(submission.name for submission in submissions):
         raise ValueError(f"folder must hold student/LESSON.ipynb or student.ipynb; {said(folder)} holds neither")
+    outputs = [out.resolve().with_suffix(suffix) for suffix in (".csv", ".html", ".json")]
     course = {
         name: content
         for name, content in files("student", lessons)
-        if not name.endswith(".ipynb") and not (lessons / name).resolve().is_relative_to(folder.resolve())
+        if not name.endswith(".ipynb")
+        and not (place := (lessons / name).resolve()).is_relative_to(folder.resolve())
+        and place not in outputs
     }
+    beside = _checksum(__version__, limit, memory, course)
+    keys = [_checksum(beside, asked.get(one.lesson), one) for one in submissions]
+    earlier = read_grades(out)
     context: Any = multiprocessing.get_context(START)
     if START == "forkserver":
-        context.set_forkserver_preload([__name__])
-    return (_graded(one, asked.get(one.lesson, {}), course, context, limit, memory) for one in submissions)
+        context.set_forkserver_preload([__name__, "rlviz.lessons.check"])
+
+    def graded() -> Iterator[tuple[Grade, bool]]:
+        blank = {key: Grade(one.student, one.name, error=WAITING) for key, one in zip(keys, submissions, strict=True)}
+        book = {key: earlier.get(key, grade) for key, grade in blank.items()}
+        write_grades(out, book)
+        yield from ((grade, True) for grade in book.values() if grade.stage == "ended")
+        left = [(key, one) for key, one in zip(keys, submissions, strict=True) if book[key].stage != "ended"]
+        # what ended an earlier call may end this one, too: the others come first
+        for key, one in sorted(left, key=lambda pair: book[pair[0]].stage == "begun"):
+            book[key] = replace(blank[key], error=STOPPED, stage="begun")
+            write_state(out, book)
+            book[key] = _graded(one, asked.get(one.lesson, {}), course, context, limit, memory)
+            write_grades(out, book)
+            yield book[key], False
+
+    return graded()
+
+
+def _checksum(*values: object) -> str:
+    """Return what names these values: a grade holds as long as its own are the same."""
+    return hashlib.sha256(repr(values).encode()).hexdigest()
 
 
 def _asked(lesson: Any) -> dict[str, str]:
@@ -185,35 +185,32 @@ def _graded(
     limit: float,
     memory: float,
 ) -> Grade:
-    grade = Grade(submission.student, submission.name, len(asked), error=submission.error)
+    grade = Grade(submission.student, submission.name, len(asked), error=submission.error, stage="begun")
     if submission.error:
-        return grade
-    own = Path(tempfile.mkdtemp(prefix="rlviz-grade-"))
-    begun = time.monotonic()
-    try:
+        return replace(grade, stage="ended")
+    with tempfile.TemporaryDirectory(prefix="rlviz-grade-", ignore_cleanup_errors=True) as folder:
+        own = Path(folder)
         for name, content in {**course, **submission.files}.items():
             (own / "work" / name).parent.mkdir(parents=True, exist_ok=True)
             (own / "work" / name).write_bytes(content)
-        begun = _run_and_listen(grade, submission.lesson, asked, own, context, limit, memory)
-        grade.predictions = _predictions(own / "work", submission)
-    except Exception as error:  # whatever this one is, the others are graded
-        grade.error = grade.error or f"it cannot be graded ({_told(error)})"
-    finally:
-        shutil.rmtree(own, ignore_errors=True)
-        grade.seconds = time.monotonic() - begun
+        try:
+            _run_and_listen(grade, submission.lesson, asked, own, context, limit, memory)
+            grade.predictions = _predictions(own / "work", submission)
+        except Exception as error:  # whatever this one is, the others are graded
+            grade.error = grade.error or f"it cannot be graded ({_told(error)})"
     return grade
 
 
 def _run_and_listen(
     grade: Grade, lesson: str, asked: dict[str, str], own: Path, context: Any, limit: float, memory: float
-) -> float:
-    """Run the notebook in a process, and take what that reports into the grade. Return when it began."""
+) -> None:
+    """Run the notebook in a process, and take what that reports into the grade."""
     begun = time.monotonic()
     token = secrets.token_hex(16)
     with open(own / "reports", "w+b", buffering=0) as reports:
         process = context.Process(target=_run, args=(f"{lesson}.ipynb", asked, str(own), memory, token))
-        _start(process)
         try:
+            _start(process)
             # the first one waits till torch is imported, which is not its time
             while process.is_alive() and not os.fstat(reports.fileno()).st_size:
                 if time.monotonic() > begun + START_SECONDS:
@@ -224,14 +221,16 @@ def _run_and_listen(
             late = process.is_alive()
         finally:
             _end(process)
+            grade.seconds = time.monotonic() - begun
         done = _listen(reports, token, grade, asked)
+    if late or done:
+        grade.stage = "ended"
     if late:
         _add_error(grade, f"stopped after {limit:g} seconds")
     elif not done:
         _add_error(grade, "the process ended by itself (by os._exit, or killed for its memory)")
     for name in asked:
         grade.verdicts.setdefault(name, Verdict(False, "not reached", "not reached"))
-    return begun
 
 
 def _listen(reports: BinaryIO, token: str, grade: Grade, asked: dict[str, str]) -> bool:
@@ -309,11 +308,36 @@ def _start(process: Any) -> None:
 
 def _end(process: Any) -> None:
     """Kill a process with all that it started, and wait for it."""
+    if process.pid is None:  # a signal came before it was begun
+        return
     if hasattr(os, "killpg"):
         with suppress(ProcessLookupError, PermissionError):  # its group is its own from its first line on
             os.killpg(process.pid, signal.SIGKILL)
     process.kill()
     process.join()
+
+
+def _end_with_the_grader(own: str) -> None:
+    """Lead a group of processes, and start a watch that kills it when the grader is gone, by whatever signal.
+
+    The watch is a process of the group, since C code can keep a thread from running. Windows has neither, and gets a thread.
+    """
+    grader = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if grader is not None:
+            connection.wait([grader.sentinel])
+        shutil.rmtree(own, ignore_errors=True)
+        if hasattr(os, "killpg"):
+            os.killpg(0, signal.SIGKILL)
+        os._exit(1)
+
+    if not hasattr(os, "fork"):
+        threading.Thread(target=watch, daemon=True).start()
+        return
+    os.setsid()
+    if os.fork() == 0:
+        watch()
 
 
 class _Shell(InteractiveShell):
@@ -334,6 +358,9 @@ def _close_pipes() -> None:
 
 def _run(name: str, asked: dict[str, str], own: str, memory: float, token: str) -> None:
     """Run the notebook's cells; after one that asks for a check, check with the lesson's call, not the student's."""
+    _end_with_the_grader(own)
+    from rlviz.lessons import check  # with torch, for which the table does not wait
+
     _close_pipes()
     report = _reporter(Path(own) / "reports", token)
     report("begun")
@@ -406,9 +433,7 @@ def _watch_solutions(report: Callable[..., None]) -> None:
 
 
 def _limit(own: Path, memory: float) -> None:
-    """Leave the terminal and the folders of the person who grades, and take limits where the system has them."""
-    if hasattr(os, "setsid"):
-        os.setsid()
+    """Leave the streams and the folders of the person who grades, and take limits where the system has them."""
     os.chdir(own / "work")
     home = own / "home"
     home.mkdir()
@@ -429,71 +454,3 @@ def _limit(own: Path, memory: float) -> None:
         if mapped.exists():  # beyond what torch has mapped already
             ceiling = int(mapped.read_text().split()[0]) * resource.getpagesize() + int(memory * 1e9)
             resource.setrlimit(resource.RLIMIT_AS, (ceiling, ceiling))
-
-
-def _row(grade: Grade) -> dict[str, str]:
-    """Return a grade's cells, by the names of their columns."""
-    cells = {
-        "student": grade.student,
-        "lesson": grade.lesson,
-        "passed": str(len(grade.passed)),
-        "of": str(grade.asked),
-        "right": "; ".join(grade.passed),
-        "mistakes": "; ".join(grade.mistakes),
-        "predictions": "; ".join(grade.predictions),
-        "solutions used": "; ".join(grade.solutions),
-        "error": grade.error,
-        "seconds": f"{grade.seconds:.1f}",
-    }
-    plain = {name: "".join(one if one.isprintable() else " " for one in cell) for name, cell in cells.items()}
-    formula = ("=", "+", "-", "@")  # what a spreadsheet would run begins so
-    return {name: f"'{cell}" if cell.lstrip().startswith(formula) else cell for name, cell in plain.items()}
-
-
-def table(done: list[Grade]) -> str:
-    """Return the grades as CSV, a row for each notebook."""
-    text = io.StringIO()
-    rows = [_row(grade) for grade in done]
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
-def page(done: list[Grade]) -> str:
-    """Return the grades as one HTML page that needs no other file."""
-    style = "text-align: left; vertical-align: top; padding: 4px 10px; border-top: 1px solid"
-    rows = []
-    for grade in done:
-        told = [
-            element("li", f"{name} – {'right' if one.passed else one.mistake or 'not yet'}: {one.says}")
-            for name, one in grade.verdicts.items()
-        ]
-        notes = [element("p", text) for text in (grade.error, *(f"opened {name}" for name in grade.solutions)) if text]
-        said = [element("li", text) for text in grade.predictions]
-        cells = (
-            grade.student,
-            grade.lesson,
-            f"{len(grade.passed)} of {grade.asked}",
-            joined(element("ul", *told), *notes),
-            element("ul", *said) if said else "–",
-            f"{grade.seconds:.1f} s",
-        )
-        rows.append(element("tr", *(element("td", cell, style=style) for cell in cells)))
-    columns = ("student", "lesson", "checks", "what they say", "predictions", "time")
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("title", "Grades"),
-    )
-    body = element(
-        "body",
-        element("h1", "Grades"),
-        element("p", NO_WALL, style="max-width: 68ch"),
-        html_table(
-            columns, rows, heading=style, style="border-collapse: collapse", caption="One row for each notebook"
-        ),
-        style="font: 16px system-ui; margin: 2em",
-    )
-    return element("html", head, body, lang="en").encode(errors="replace").decode()  # a name may hold half a character

@@ -7,7 +7,7 @@ import math
 import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from types import FunctionType, ModuleType
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlviz.markup import element
+from rlviz.lessons.verdict import Verdict
 
 Inputs = dict[str, Tensor]
 
@@ -27,24 +27,6 @@ class Result:
     output: Tensor
     slopes: Inputs
     overwritten: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """passed, and in a sentence what is right or wrong; mistake: its name, of one that is known."""
-
-    passed: bool
-    says: str
-    mistake: str = field(default="", compare=False)
-
-    def __repr__(self) -> str:
-        return f"{'Right' if self.passed else 'Not yet'}: {self.says}"
-
-    def _repr_html_(self) -> str:
-        colour = "#00664a" if self.passed else "#9c3f00"
-        word = "Right" if self.passed else "Not yet"
-        style = f"border-left: 5px solid {colour}; padding: 4px 12px; font-size: 15px"
-        return element("div", element("b", f"{word}:"), f" {self.says}", role="status", style=style)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from rlviz.algorithms import GRPO
 from rlviz.lessons.assembly import Loss, whole_loss
-from rlviz.lessons.judge import Unusable, Verdict, broke_off
+from rlviz.lessons.judge import Unusable, broke_off
+from rlviz.lessons.verdict import Verdict
 from small_models.evaluation import evaluate
 from small_models.policies import Policy, load_policy
 from small_models.sampling import response_logits, sample, token_logp

@@ -10,7 +10,7 @@ from torch import Tensor
 from rlviz.algorithms import PPO
 from rlviz.lessons.cases import ACTORS_AND_CRITICS, EPISODES, TABLE_STEPS
 from rlviz.lessons.exercise import Exercise, Function, exercise
-from rlviz.lessons.judge import Verdict
+from rlviz.lessons.verdict import Verdict
 from rlviz.types import Batch
 
 

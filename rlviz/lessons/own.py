@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rlviz.lessons import check
-from rlviz.lessons.judge import Verdict
+from rlviz.lessons.verdict import Verdict
 from rlviz.training.files import write_text
 from small_models.checks import cut
 

@@ -9,7 +9,7 @@ from torch.nn.functional import logsigmoid
 
 from rlviz.lessons.cases import FAR_SCORES, PAIRS, SCORES, lengths_around
 from rlviz.lessons.exercise import Exercise, Function, exercise
-from rlviz.lessons.judge import Verdict
+from rlviz.lessons.verdict import Verdict
 from rlviz.pieces.preference import ImplicitReward, bradley_terry, response_logp
 from rlviz.pieces.shaping import SoftOverlongPunishment
 

@@ -183,3 +183,30 @@ def test_explain_does_not_obey_what_stands_in_a_file(rlviz, tmp_path):
     (tmp_path / "x.py").write_text("GRPOConfig(num_generations=8, beta=f('\x1b[31m[red]'), **{'[bold]': 1})")
     result = rlviz("explain", tmp_path / "x.py")
     assert result.exit_code == 0 and "\x1b" not in result.output and "[red]" in result.output
+
+
+ESCAPED = "\x1b]0;owned\x07\x1b[2J\u202e"  # sets a title, wipes the screen, turns the writing round
+
+
+@pytest.mark.parametrize("command", ["predictions", "grade", "course", "lab", "refusal"])
+def test_a_name_is_printed_without_what_a_terminal_would_obey(command, rlviz, tmp_path, monkeypatch):
+    folder = tmp_path / f"a{ESCAPED}[b]"
+    folder.mkdir()
+    told = {"lesson": "tiny", "predictions": {"a": {"question": "a?", "guess": 0.5}}}
+    (tmp_path / "tiny.json").write_text(json.dumps(told))
+    (folder / "tiny.json").write_text("{")
+    (folder / "00_start_here.ipynb").write_text("mine")
+    (tmp_path / "lessons").mkdir()
+    nbformat.write(nbformat.v4.new_notebook(), tmp_path / "lessons" / "tiny.ipynb")
+    monkeypatch.setattr("rlviz.cli.lab.serve", lambda command: 0)
+    calls = {
+        "predictions": (tmp_path, "--lesson", "tiny", "--out", folder / "room.png"),
+        "grade": (tmp_path, "--lessons", tmp_path / "lessons", "--out", tmp_path / "grades.csv"),
+        "course": ("--edition", "student", "--out", folder),
+        "lab": ("--dir", folder),
+        "refusal": (folder / "none", "--lesson", "tiny"),
+    }
+    result = rlviz("predictions" if command == "refusal" else command, *calls[command])
+    assert result.exit_code == (2 if command == "refusal" else 0), result.output
+    printed = result.output.replace("\n", "")
+    assert "a�]0;owned��[2J�[b]" in printed and printed.isprintable()

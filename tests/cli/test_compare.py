@@ -108,7 +108,9 @@ def test_settings_are_those_of_all_and_the_kl_term_is_that_of_train(rlviz, tmp_p
     [([signal.SIGHUP], 129, True), ([signal.SIGINT, signal.SIGINT], 130, False)],
     ids=["HUP", "two Ctrl-C"],
 )
-def test_a_signal_ends_after_the_step_and_a_second_at_once(rlviz, signals, code, whole_step, tmp_path, monkeypatch):
+def test_a_signal_ends_after_the_step_and_a_second_at_once(
+    rlviz, signals, code, whole_step, tmp_path, monkeypatch, default_signals
+):
     learn, updated = step.learn, []
 
     def interrupted(state, rollout, settings):
@@ -138,7 +140,7 @@ def test_a_signal_ends_after_the_step_and_a_second_at_once(rlviz, signals, code,
 
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
 @pytest.mark.parametrize(("run", "code"), [(1, 130), (2, 0)])
-def test_ctrl_c_in_the_last_of_two_runs_comes_too_late(rlviz, run, code, tmp_path, monkeypatch):
+def test_ctrl_c_in_the_last_of_two_runs_comes_too_late(rlviz, run, code, tmp_path, monkeypatch, default_signals):
     close, closed = budget._close, []
 
     def interrupted(*given):

@@ -68,17 +68,79 @@ def test_a_folder_that_is_named_is_the_one_that_is_served(tmp_path, monkeypatch)
     assert (tmp_path / "mine" / lab.FIRST).is_file()
 
 
-def test_with_a_damaged_record_every_file_counts_as_its_owner_s(tmp_path, monkeypatch):
+NO_RECORDS = [
+    "{",
+    "[]",
+    "[[1, 2]]",
+    '["ab"]',
+    '"text"',
+    "7",
+    "null",
+    '{"00_start_here.ipynb": 5}',
+    "[" * 100_000,
+    b"\xff",
+]
+
+
+@pytest.mark.parametrize("record", NO_RECORDS, ids=lambda record: repr(record)[:20])
+def test_with_a_damaged_record_every_file_counts_as_its_owner_s(record, tmp_path, monkeypatch):
     source, target = tmp_path / "source", tmp_path / "target"
     source.mkdir()
     (source / "00_start_here.ipynb").write_text(lesson("first edition"))
     monkeypatch.setattr(lab, "course_source", lambda: source)
     lab.copy_course(target)
-    (target / ".rlviz-course.json").write_text("{")
+    content = record if isinstance(record, bytes) else record.encode()
+    (target / ".rlviz-course.json").write_bytes(content)
     (source / "00_start_here.ipynb").write_text(lesson("second edition"))
-    assert lab.copy_course(target).kept == ["00_start_here.ipynb"]
+    with pytest.warns(
+        UserWarning, match=r"now \.rlviz-course\.damaged\.json, and files that differ count as changed by you"
+    ):
+        assert lab.copy_course(target).kept == ["00_start_here.ipynb"]
+    assert (target / ".rlviz-course.damaged.json").read_bytes() == content
     (target / "00_start_here.ipynb").unlink()
     assert lab.copy_course(target).written == ["00_start_here.ipynb"]
+
+
+def test_a_record_may_name_what_can_be_no_file(tmp_path, monkeypatch):
+    (tmp_path / "source").mkdir()
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target" / ".rlviz-course.json").write_text(
+        json.dumps({"a\0b": "", "": "", "..": "", "/": "", ".": ""})
+    )
+    monkeypatch.setattr(lab, "course_source", lambda: tmp_path / "source")
+    assert lab.copy_course(tmp_path / "target") == lab.CopyReport(written=[], kept=[])
+
+
+LINKED = ("a_file.md", "solutions/a_folder.md", "a_dead_end.md", ".a_temporary.md.new")
+
+
+@pytest.mark.parametrize("outdated", [False, True], ids=["still a file of the course", "outdated"])
+def test_nothing_is_written_or_removed_behind_a_link(outdated, tmp_path, monkeypatch):
+    """Also where what the link leads to is as it was copied."""
+    source, target, outside = (tmp_path / name for name in ("source", "target", "outside"))
+    (source / "solutions").mkdir(parents=True)
+    outside.mkdir()
+    names = [*LINKED[:3], "a_temporary.md"]
+    for name in names:
+        (source / name).write_text("first edition")
+    monkeypatch.setattr(lab, "course_source", lambda: source)
+    lab.copy_course(target)
+    (target / "a_file.md").rename(outside / "a_file.md")
+    (target / "solutions").rename(outside / "solutions")
+    (target / "a_dead_end.md").unlink()
+    (outside / "new").write_text("mine")
+    links = {"a_file.md": "a_file.md", "solutions": "solutions", "a_dead_end.md": "none", LINKED[3]: "new"}
+    for name, leads_to in links.items():
+        (target / name).symlink_to(outside / leads_to)
+    for name in names:
+        (source / name).unlink() if outdated else (source / name).write_text("second edition")
+    report = lab.copy_course(target)
+    assert sorted(report.kept) == ([] if outdated else sorted(names[:3]))
+    assert report.removed == (["a_temporary.md"] if outdated else [])
+    assert report.written == ([] if outdated else ["a_temporary.md"])
+    assert all((target / name).is_symlink() for name in ("a_file.md", "solutions", "a_dead_end.md"))
+    told = {file.relative_to(outside).as_posix(): file.read_text() for file in outside.rglob("*") if file.is_file()}
+    assert told == {"a_file.md": "first edition", "solutions/a_folder.md": "first edition", "new": "mine"}
 
 
 def test_jupyterlab_listens_on_loopback_with_its_token(tmp_path):

@@ -64,7 +64,7 @@ def test_another_map_in_the_same_file_is_refused(rlviz, tmp_path):
     assert out.with_suffix(".jsonl").read_text(encoding="utf-8") == kept
 
 
-def test_ctrl_c_keeps_the_cells_that_are_done(rlviz, tmp_path, monkeypatch):
+def test_ctrl_c_keeps_the_cells_that_are_done(rlviz, tmp_path, monkeypatch, default_signals):
     out, ran = tmp_path / "m.png", []
 
     def interrupted(*given):

@@ -68,7 +68,7 @@ def test_without_a_folder_each_run_gets_a_new_one(rlviz, tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends a signal")
-def test_ctrl_c_keeps_the_run_and_resume_goes_on(rlviz, tmp_path):
+def test_ctrl_c_keeps_the_run_and_resume_goes_on(rlviz, tmp_path, default_signals):
     out = tmp_path / "run"
     command = [sys.executable, "-m", "rlviz", "train", "--steps", "400", "--num-prompts", "4", "--out", str(out)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -96,7 +96,7 @@ def test_ctrl_c_keeps_the_run_and_resume_goes_on(rlviz, tmp_path):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends a signal")
-def test_a_signal_ends_the_step_and_has_its_exit_code(rlviz, tmp_path, monkeypatch, handler):
+def test_a_signal_ends_the_step_and_has_its_exit_code(rlviz, tmp_path, monkeypatch, handler, default_signals):
     """SIGTERM here, SIGINT above, SIGHUP in `rlviz compare`: what they share is tried for each below."""
     grade, graded = Chain.grade, []
 
@@ -117,7 +117,7 @@ def test_a_signal_ends_the_step_and_has_its_exit_code(rlviz, tmp_path, monkeypat
 
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
 @pytest.mark.parametrize(("steps", "code"), [(1, 0), (2, 130)])
-def test_ctrl_c_in_the_last_step_comes_too_late(rlviz, steps, code, tmp_path, monkeypatch):
+def test_ctrl_c_in_the_last_step_comes_too_late(rlviz, steps, code, tmp_path, monkeypatch, default_signals):
     grade, asked = Chain.grade, []
 
     def interrupted(self, prompt, response):
@@ -163,7 +163,7 @@ def test_a_signal_that_is_ignored_stays_ignored(number, handler):
 
 
 @pytest.mark.parametrize("number", STOPS)
-def test_a_signal_ends_what_may_be_cut_in_two(number, handler):
+def test_a_signal_ends_what_may_be_cut_in_two(number, handler, default_signals):
     with stops_interrupt() as stopped:
         signal.raise_signal(number)
         stopped.append("went on")

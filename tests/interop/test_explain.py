@@ -109,6 +109,9 @@ def test_of_two_commands_the_first_is_read():
 def test_a_notebook_is_read(tmp_path):
     cells = [
         {"cell_type": "markdown", "source": ["beta"]},
+        {"cell_type": "code", "source": None},
+        {"cell_type": "code", "source": 7},
+        {"cell_type": "code"},
         {"cell_type": "code", "source": ["!pip install trl\n", FORMS["a call"]]},
     ]
     (tmp_path / "x.ipynb").write_text(json.dumps({"cells": cells}))

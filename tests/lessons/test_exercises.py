@@ -23,7 +23,8 @@ from rlviz.lessons.exercise import (
     read_slips,
     source_of,
 )
-from rlviz.lessons.judge import Verdict, _matches, _run
+from rlviz.lessons.judge import _matches, _run
+from rlviz.lessons.verdict import Verdict
 from tests.lessons.answers import ANSWERS
 from tests.pieces.tensors import close, double, slope
 

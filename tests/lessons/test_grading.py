@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 
 from rlviz.cli import app
 from rlviz.lessons import grading
-from rlviz.lessons.grading import LARGEST_HANDED_IN, NO_WALL, START, Grade, _close_pipes, _report, page, table
-from rlviz.lessons.judge import Verdict
+from rlviz.lessons.gradebook import NO_WALL, Grade, page, table
+from rlviz.lessons.grading import LARGEST_HANDED_IN, START, _close_pipes, _report
+from rlviz.lessons.verdict import Verdict
 
 KEY = "check.group_advantage(my_group_advantage)"
 RIGHT = "(rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-6)"
@@ -143,7 +144,7 @@ SUBMISSIONS = {  # cells → what its row says
     ),
     "kills_its_parent": (["import os, signal", KILLS, answer(WRONG)], {"error": ANY}),
     "kills_itself": (["import os", "os.kill(os.getpid(), 9)", answer(WRONG)], {"error": ENDED}),
-    "prints_gigabytes": (["text = 'x' * 10_000_000", "for _ in range(300): print(text)", answer(WRONG)], {}),
+    "prints_a_lot": (["text = 'x' * 10_000_000", "for _ in range(30): print(text)", answer(WRONG)], {}),
 }
 
 

@@ -10,7 +10,8 @@ from torch.nn import functional as F
 
 from rlviz.lessons import check
 from rlviz.lessons.cases import RESPONSES, lengths_around
-from rlviz.lessons.judge import Mistake, Verdict, judge
+from rlviz.lessons.judge import Mistake, judge
+from rlviz.lessons.verdict import Verdict
 from rlviz.pieces import surrogate
 from rlviz.pieces.advantages import GroupAdvantage
 from rlviz.pieces.aggregation import Constant

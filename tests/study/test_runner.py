@@ -120,7 +120,7 @@ def alive(group):
     return False
 
 
-def test_ctrl_c_keeps_what_is_done_and_ends_the_others(tmp_path):
+def test_ctrl_c_keeps_what_is_done_and_ends_the_others(tmp_path, default_signals):
     of_tiny_trials = (
         "from rlviz.study.claim import Trials; Trials.__init__.__kwdefaults__['scale'] = 0.004; "
         "from rlviz.cli import main; main()"

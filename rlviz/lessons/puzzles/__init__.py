@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from matplotlib.figure import Figure
 
 from rlviz.lessons.exercise import Edit, edited, lines_of, made_of, source_of
-from rlviz.lessons.judge import Verdict
+from rlviz.lessons.verdict import Verdict
 from rlviz.markup import element, joined
 
 Kind = TypeVar("Kind", bound="Puzzle")

@@ -1,0 +1,25 @@
+"""What a check says of an answer. It needs no torch, so that a table of grades does not wait for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rlviz.markup import element
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """passed, and in a sentence what is right or wrong; mistake: its name, of one that is known."""
+
+    passed: bool
+    says: str
+    mistake: str = field(default="", compare=False)
+
+    def __repr__(self) -> str:
+        return f"{'Right' if self.passed else 'Not yet'}: {self.says}"
+
+    def _repr_html_(self) -> str:
+        colour = "#00664a" if self.passed else "#9c3f00"
+        word = "Right" if self.passed else "Not yet"
+        style = f"border-left: 5px solid {colour}; padding: 4px 12px; font-size: 15px"
+        return element("div", element("b", f"{word}:"), f" {self.says}", role="status", style=style)
