@@ -91,7 +91,7 @@ def test_the_wrong_answers_to_a_puzzle_are_those_that_its_check_refuses(editions
                         if kind == "unlabelled"
                         else check.bug(lesson, line=1, does=answer)
                     )
-                    assert not verdict.passed and " is one of: " not in verdict.says
+                    assert not verdict.passed and " is the letter of one of: " not in verdict.says
                     assert (
                         verdict.says == why
                         if kind == "unlabelled"
