@@ -65,6 +65,23 @@ def test_lessons_take_their_formulas_from_the_library(path):
 
 
 @EACH_LESSON
+def test_no_cell_answers_a_prediction_before_it_asks(path):
+    """A reader sees the code first: a result is computed there, and no choice of its question stands for it."""
+    for source in sources(path, "code"):
+        assert not re.findall(r"""predict\.result\(\s*["']\w+["'],\s*["'][^"']*["']\s*\)""", source)
+
+
+def test_lesson_12_asks_for_the_signal_before_it_shows_the_signals():
+    (path,) = (path for path in LESSONS if path.name.startswith("12_"))
+    code = sources(path, "code")
+    asks, draws = (
+        next(i for i, text in enumerate(code) if words in text)
+        for words in ('predict("signal")', "plot_hacking(frames")
+    )
+    assert asks < draws
+
+
+@EACH_LESSON
 def test_solutions_answer_every_exercise_of_their_lesson_and_assert_that_they_pass(path):
     """By what `rlviz grade` calls an exercise; a design and a transfer question have no check."""
     solution = path.parent / "solutions" / path.name

@@ -40,6 +40,11 @@ def ran(lesson, run):
         return [float(row["right"]) for row in csv.DictReader(file) if (row["lesson"], row["run"]) == (lesson, run)]
 
 
+def at_other_widths():
+    """Return lesson 08's accuracies of GRPO at 3e-4 with widths that its cells do not train."""
+    return [right for width in (".1", ".06", ".01", ".0003") for right in ran("gspo", f"lr 3e-4, GRPO {width}")]
+
+
 def lost(lag):
     """Return the accuracy that a sampler so many steps old costs in the experiment: its mean, the least and the most."""
     (line,) = quoted("two_engines", f"accuracy lost with {lag} steps old", folder=COURSE / "experiments")
@@ -88,6 +93,15 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
     ),
     ("teaching/08_gspo.md", "a width of 0.03 ends at # to #,", lambda: extremes(printed("gspo", "GSPO 0.03")[3:6])),
     ("teaching/08_gspo.md", "GRPO with 0.2 at # to #", lambda: extremes(printed("gspo", "GRPO 0.2")[3:6])),
+    ("gspo", "narrower ones GRPO ends at # to #, whether", lambda: extremes(at_other_widths())),
+    (
+        "gspo",
+        "There GRPO ends at # to # with six widths",
+        lambda: extremes(
+            at_other_widths() + [x for width in ("0.2", "0.03") for x in printed("gspo", f"GRPO {width}")[3:6]]
+        ),
+    ),
+    ("gspo", "it reaches # to #. (With", lambda: extremes(ran("gspo", "lr 1e-4, GRPO .2"))),
     ("teaching/09_dcpo.md", "DCPO's seed 1 ends at # of", lambda: printed("dcpo", "DCPO  ")[-2:-1]),
     (
         "teaching/09_dcpo.md",

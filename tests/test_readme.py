@@ -80,7 +80,7 @@ def test_the_benchmark_that_the_readme_names_still_runs(capsys):
 
 
 def test_the_pages_are_all_found_and_linked():
-    assert len(PAGES) == 9
+    assert len(PAGES) == 10
     linked = README + CONTRIBUTING.read_text(encoding="utf-8")
     assert all(str(path.relative_to(ROOT)) in linked for path in PAGES if path.parent != ROOT)
 

@@ -82,6 +82,8 @@ RUNS: list[tuple[str, str, Any, TrainSettings, range]] = [
     ("gspo", "lr 1e-4, GSPO .0003", GSPO, of_gspo, three),
     ("gspo", "lr 1e-4, GSPO .03", widths(GSPO, 0.03), of_gspo, three),
     ("gspo", "lr 3e-4, GSPO .03", widths(GSPO, 0.03), high, three),
+    ("gspo", "lr 3e-4, GRPO .1", widths(FREE, 0.1), high, three),
+    ("gspo", "lr 3e-4, GRPO .06", widths(FREE, 0.06), high, three),
     ("gspo", "lr 3e-4, GRPO .01", widths(FREE, 0.01), high, three),
     ("gspo", "lr 3e-4, GRPO .0003", widths(FREE, 0.0003), high, three),
     ("dcpo", "lr 3e-4, GRPO", FREE, replace(of_dcpo, lr=3e-4), three),

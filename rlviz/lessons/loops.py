@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,7 +18,7 @@ from rlviz.lessons.verdict import Verdict
 from small_models.evaluation import evaluate
 from small_models.policies import Policy, load_policy
 from small_models.sampling import response_logits, sample, token_logp
-from small_models.tasks import Chain, Task
+from small_models.tasks import Chain, Grade, Task
 
 SUCCESS = (0.9, 0.3, 0.3, 0.3)  # of the table's actions: the start is right .45 of the time
 TABLE_STEPS, SEEDS = 40, 8
@@ -133,15 +134,34 @@ def _curve(got: Any) -> Tensor | str:
     return curve
 
 
+class _WatchedTask(Chain):
+    """`TASK`, which keeps each prompt that it grades, and the grade."""
+
+    def __init__(self) -> None:
+        super().__init__(TASK.reasoning)
+        self._split = TASK._split
+        self.held_out = frozenset(TASK.held_out_prompts)
+        self.graded: list[tuple[str, Grade]] = []
+
+    def grade(self, prompt: str, response: str) -> Grade:
+        grade = super().grade(prompt, response)
+        self.graded.append((prompt, grade))
+        return grade
+
+
 @dataclass
 class _Watched:
     """A policy in a student's loop: what the loss was given, which ends it where it is wrong; what gradients and weights did."""
 
     policy: Policy
     loss: Loss
+    task: _WatchedTask
     calls: int = 0
     backwards: int = 0
     added_up: bool = False
+    cleared: bool = False
+    by_library: bool = False
+    prompts: list[frozenset[str]] = field(default_factory=list)
     moved: list[bool] = field(default_factory=list)
     says: str = ""
 
@@ -156,13 +176,14 @@ class _Watched:
         self._fresh = gradient.detach().clone()
 
     def _accumulated(self, weight: Tensor) -> None:
-        self.backwards += 1
         if weight.grad is not None and self._fresh is not None:
             self.added_up = self.added_up or not torch.allclose(weight.grad, self._fresh, rtol=1e-3, atol=1e-9)
 
     def step_over(self) -> None:
-        """Note whether the weights moved since the last call."""
+        """Note whether the weights moved since the last call, and where not, whether their gradient is gone."""
         self.moved.append(not torch.equal(self._before, self._weight))
+        gradient = self._weight.grad
+        self.cleared = self.cleared or (not self.moved[-1] and (gradient is None or not bool(gradient.any())))
         self._before = self._weight.detach().clone()
 
     def __call__(
@@ -171,10 +192,46 @@ class _Watched:
         if self.calls:
             self.step_over()
         self.calls += 1
-        self.says = self.says or _given(logp, old_logp, rewards, mask)
+        self.by_library = self.by_library or _called_by_library()
+        graded = self.task.graded[-PROMPTS * GROUP :]  # what a loop measures on the way comes before
+        self.prompts.append(frozenset(prompt for prompt, _ in graded))
+        self.says = self.says or _given(logp, old_logp, rewards, mask) or self._wrong_grades(graded, rewards)
         if self.says:
             raise Unusable(self.says)
-        return self.loss(logp, old_logp, ref_logp, rewards, mask)
+        value = self.loss(logp, old_logp, ref_logp, rewards, mask)
+        value.register_hook(self._backward)
+        return value
+
+    def _backward(self, _: Tensor) -> None:
+        self.backwards += 1
+
+    def _wrong_grades(self, graded: list[tuple[str, Grade]], rewards: Tensor) -> str:
+        if len(graded) < PROMPTS * GROUP:
+            return (
+                f"your loop grades {len(graded)} responses before it calls the loss: call task.grade(prompt, text) for each "
+                f"of the {PROMPTS * GROUP}."
+            )
+        if self.prompts[-1] & self.task.held_out:
+            return (
+                "your loop trains on held-out prompts, which are there to measure with: draw from task.train_prompts."
+            )
+        right, well_formed = (sum(getattr(grade, name) for _, grade in graded) for name in ("correct", "format"))
+        total = int(rewards.sum())
+        if total == right:
+            return ""
+        if total == well_formed:
+            return "your rewards are the grades' .format, which wrong responses can have, too: take .correct."
+        return f"{right} of the {PROMPTS * GROUP} responses are right, but {total} have the reward 1: take the grades' .correct."
+
+
+def _called_by_library() -> bool:
+    """Return True if a loop of the library is among the callers of the loss."""
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_code is not grpo_loop.__code__:
+        if frame.f_globals.get("__name__", "").startswith("rlviz."):
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
 
 
 def _given(logp: Tensor, old_logp: Tensor, rewards: Tensor, mask: Tensor) -> str:
@@ -204,9 +261,10 @@ def _given(logp: Tensor, old_logp: Tensor, rewards: Tensor, mask: Tensor) -> str
 def grpo_loop(student: Callable[..., Any]) -> Verdict:
     """Check (policy, task, loss, steps, seed), which trains a policy in place, with a loss as `check.assembly` takes it."""
     policy = load_policy("chain")
-    watched = _Watched(policy, whole_loss(replace(GRPO, kl=None)))
+    task = _WatchedTask()
+    watched = _Watched(policy, whole_loss(replace(GRPO, kl=None)), task)
     try:
-        student(policy, TASK, watched, STEPS, 0)
+        student(policy, task, watched, STEPS, 0)
     except Exception as error:
         return Verdict(False, watched.says or broke_off(error))
     watched.step_over()
@@ -216,11 +274,21 @@ def grpo_loop(student: Callable[..., Any]) -> Verdict:
         (watched.calls != STEPS, f"of {STEPS} steps your loop calls the loss {watched.calls} times: once a step."),
         (not watched.backwards, "no gradient is computed: call .backward() on what the loss returns."),
         (watched.added_up, "the gradients of several steps add up: call optimizer.zero_grad() before each backward()."),
+        (
+            watched.cleared,
+            "the gradient is gone before optimizer.step(): call optimizer.zero_grad() before backward(), not between the two.",
+        ),
         (not any(watched.moved), "the weights never move: call optimizer.step() after backward()."),
         (
             not all(watched.moved),
             "the weights do not move in every step: backward() and optimizer.step() belong into the loop.",
         ),
+        (
+            len(set(watched.prompts)) == 1,
+            f"every step trains on the same {PROMPTS} prompts: draw them within the loop, rng.sample(task.train_prompts, "
+            f"{PROMPTS}), from a generator that is made before it.",
+        ),
+        (watched.by_library, "it is the library's loop that trains here: write the steps yourself."),
     ]
     for is_so, says in wrong:
         if is_so:

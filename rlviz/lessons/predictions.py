@@ -8,7 +8,7 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mode
@@ -88,7 +88,7 @@ class Predictions:
         """Keep what somebody typed as the guess; return what is wrong with it, and keep nothing, where it is no answer."""
         question, *choices = self._question(name)
         if choices:
-            guess: float | str | None = _choice(answer, choices)
+            guess: float | str | None = find_choice(answer, choices, map(str, range(1, len(choices) + 1)))
             wanted = f"one of {', '.join(choices)}"
         else:
             guess = _number(answer, per_cent="per cent" in question.lower())
@@ -283,10 +283,17 @@ def _range_of(question: str) -> tuple[float, float]:
     return (float(said[1]), float(said[2])) if said else (-math.inf, math.inf)
 
 
-def _choice(answer: str, choices: list[str]) -> str | None:
-    if answer.isdecimal() and 1 <= int(answer) <= len(choices):
-        return choices[int(answer) - 1]
-    return next((choice for choice in choices if choice.lower() == answer.lower()), None)
+SIGNS = str.maketrans("−–—’×", "---'x")  # that no keyboard has
+
+
+def _typed(text: str) -> str:
+    return " ".join(text.translate(SIGNS).casefold().split()).strip(" .)\"'“”")
+
+
+def find_choice(answer: str, choices: Sequence[str], marks: Iterable[str]) -> str | None:
+    """Return the choice that an answer names by its mark or its words: case, spaces and signs that look alike do not count."""
+    by_words = {_typed(choice): choice for choice in choices}
+    return {**by_words, **dict(zip(marks, choices, strict=False))}.get(_typed(answer))
 
 
 def _shown(value: float | str | None) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from pygments import highlight
@@ -51,6 +51,13 @@ def explorer_of(name: str) -> Any:
 def packed_explorer(name: str) -> str:
     """Return what a page needs to compute an explorer, packed."""
     return pack(explorer_of(name).given())
+
+
+@cache
+def computed() -> dict[str, str]:
+    """Return what each explorer computes, in words for a reader."""
+    text = Path(__file__).with_name("computed.md").read_text(encoding="utf-8")
+    return dict(re.findall(r"^# (\w+)\n(.+)$", text, re.M))
 
 
 def live(name: str, root: str) -> Markup:
@@ -143,14 +150,14 @@ def explorers() -> Iterator[File]:
             if name in other
         ]
         folds = (
-            ("What to look for", "p", idea.picture.notice),
-            ("What is computed", "pre", inspect.getdoc(idea.curve)),
+            ("What to look for", idea.picture.notice),
+            ("What is computed", computed()[name]),
         )
         yield page(
             f"explorers/{name}.html",
             titles[name],
             live(name, "../"),
-            *(element("details", element("summary", what), element(tag, said)) for what, tag, said in folds if said),
+            *(element("details", element("summary", what), element("p", said)) for what, said in folds if said),
             element("nav", *ways, class_="beside", aria_label="Other explorers"),
         )
         yield File(f"explorers/{name}.png", explorer_of(name).png)

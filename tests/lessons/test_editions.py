@@ -1,5 +1,6 @@
 """The editions of every lesson: the student's holds no answer and no output, the instructor's holds every solution."""
 
+import posixpath
 import re
 from pathlib import Path
 
@@ -71,6 +72,35 @@ def wrong_answers(edition):
     return [told.groups() for cell in edition.cells if (told := found.fullmatch(cell.source))]
 
 
+@pytest.mark.parametrize("edition", ["lab", "student", "read", "instructor"])
+def test_no_link_leads_out_of_the_copied_folder_or_to_a_file_that_it_lacks(edition):
+    """Also from the answers, which stand in a folder of their own."""
+    contents = dict(files(edition, NOTEBOOKS))
+    there = {"."} | {part.as_posix() for name in contents for part in (Path(name), *Path(name).parents)}
+    dead = []
+    for name, content in contents.items():
+        text = content.decode() if name.endswith((".md", ".ipynb")) else ""
+        if name.endswith(".ipynb"):
+            cells = nbformat.reads(text, as_version=4).cells
+            text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+        links = re.findall(r"\]\((?!\w+:|#)([^)\s#]+)", text)
+        dead += [
+            (name, link) for link in links if posixpath.normpath(f"{Path(name).parent.as_posix()}/{link}") not in there
+        ]
+    assert dead == []
+
+
+def test_students_have_a_page_of_their_own_which_lists_every_lesson():
+    page = dict(files("lab", NOTEBOOKS))["README.md"].decode()
+    rows = re.findall(r"^\| \[(\d\d · .+?)\]\((.+?)\) \| (.+) \|$", page, re.M)
+    heads = {name: nbformat.read(NOTEBOOKS / name, as_version=4).cells[0].source for name in LESSONS}
+    asked = {
+        name: (re.match("# (.+)", head)[1], re.search(r"Question\.\*\* (.+)", head)[1]) for name, head in heads.items()
+    }
+    assert {name: (title, question) for title, name, question in rows} == asked
+    assert "Add a lesson" not in page
+
+
 @pytest.mark.parametrize("name", LESSONS)
 def test_each_exercise_is_followed_by_wrong_answers(name, editions):
     lesson = nbformat.read(NOTEBOOKS / name, as_version=4)
@@ -91,7 +121,7 @@ def test_the_wrong_answers_to_a_puzzle_are_those_that_its_check_refuses(editions
                         if kind == "unlabelled"
                         else check.bug(lesson, line=1, does=answer)
                     )
-                    assert not verdict.passed and " is one of: " not in verdict.says
+                    assert not verdict.passed and " is the letter of one of: " not in verdict.says
                     assert (
                         verdict.says == why
                         if kind == "unlabelled"

@@ -3,11 +3,15 @@
 import random
 import re
 import textwrap
+from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 
+from rlviz import GRPO, TrainSettings, train
 from rlviz.lessons import check, loops
+from small_models.evaluation import evaluate
 from small_models.policies import load_policy
 from small_models.sampling import response_logits, sample, token_logp
 
@@ -47,11 +51,16 @@ def made(arguments, body, *changes):
         assert old in body, old
         body = body.replace(old, new)
     names = {
+        "GRPO": GRPO,
+        "TrainSettings": TrainSettings,
+        "replace": replace,
+        "train": train,
         "torch": torch,
         "random": random,
         "sample": sample,
         "token_logp": token_logp,
         "response_logits": response_logits,
+        "evaluate": evaluate,
     }
     exec(f"def loop({arguments}):\n{textwrap.indent(body, '    ')}", names)
     return names["loop"]
@@ -60,11 +69,13 @@ def made(arguments, body, *changes):
 START = load_policy("chain").model.state_dict()
 
 
-@pytest.mark.parametrize(
-    "loop", [loops.grpo, made("policy, task, loss, steps, seed", GRPO_LOOP)], ids=["library", "own"]
-)
-def test_a_right_training_passes_and_leaves_the_shipped_start_as_it_was(loop):
-    verdict = check.grpo_loop(loop)
+CLEARS = "    optimizer.zero_grad()\n    J.backward()"
+MEASURES = ("    J.backward()", "    evaluate(policy, task, num_prompts=20)\n    J.backward()")
+
+
+@pytest.mark.parametrize("changes", [(), (MEASURES,)], ids=["as it is", "measures on the way"])
+def test_a_right_training_passes_and_leaves_the_shipped_start_as_it_was(changes):
+    verdict = check.grpo_loop(made("policy, task, loss, steps, seed", GRPO_LOOP, *changes))
     before, after = (float(number) for number in re.findall(r"0\.\d+", verdict.says))
     assert verdict.passed and after > before + 0.2, verdict
     assert all(torch.equal(value, START[name]) for name, value in load_policy("chain").model.state_dict().items())
@@ -94,12 +105,46 @@ def two_steps(monkeypatch):
         ((("range(steps)", "range(steps // 2)"),), "of 2 steps your loop calls the loss 1 times"),
         ((("(p, t)", "(p)"),), "broke off with TypeError"),
         ((("seen.mask)", "None)"),), "mask must be a tensor; your loop gives NoneType"),
+        ((("task.train_prompts", "task.held_out_prompts"),), "your loop trains on held-out prompts"),
+        ((("rng.choices(task.train_prompts, k=16)", "task.train_prompts[:16]"),), "every step trains on the same 16 prompts"),
+        ((("rng.choices(", "random.Random(seed).choices("),), "every step trains on the same 16 prompts"),
+        (((").correct", ").format"),), "your rewards are the grades' .format"),
+        ((("float(task.grade(p, t).correct)", "float(not task.grade(p, t).correct)"),), "responses are right, but"),
+        ((("float(task.grade(p, t).correct)", "1.0"),), "your loop grades 0 responses before it calls the loss"),
+        (((CLEARS, "    J.backward()\n    optimizer.zero_grad()"),), "the gradient is gone before optimizer.step()"),
+        (((CLEARS, "    J.backward()\n    optimizer.zero_grad(False)"),), "the gradient is gone before optimizer.step()"),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",
 )  # fmt: skip
 @pytest.mark.usefixtures("two_steps")
 def test_what_goes_wrong_in_a_training_is_named(changes, says):
     verdict = check.grpo_loop(made("policy, task, loss, steps, seed", GRPO_LOOP, *changes))
+    assert not verdict.passed and says in verdict.says, verdict
+
+
+SIDE_CALL = """
+zeros = torch.zeros(16, 8, 9, requires_grad=True)
+settings = TrainSettings(steps=99, num_prompts=16, evaluate_every=99)
+for _, record in zip(range(steps), train(policy, task, replace(GRPO, kl=None), settings)):
+    loss(zeros, zeros.detach(), None, (torch.arange(128) < round(128 * record.accuracy)).float().view(16, 8), zeros == 0)
+"""
+
+
+@pytest.mark.usefixtures("two_steps")
+@pytest.mark.parametrize(
+    ("loop", "says"),
+    [
+        (loops.grpo, "it is the library's loop that trains here"),
+        (partial(loops.grpo), "it is the library's loop that trains here"),
+        (
+            made("policy, task, loss, steps, seed", SIDE_CALL),
+            "no gradient is computed: call .backward() on what the loss",
+        ),
+    ],
+    ids=["grpo", "grpo under another name", "train beside the loss"],
+)
+def test_the_library_s_own_training_is_no_answer(loop, says):
+    verdict = check.grpo_loop(loop)
     assert not verdict.passed and says in verdict.says, verdict
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rlviz.lessons import keep, kept
+from rlviz.lessons import check, keep, kept
 from rlviz.pieces.surrogate import pessimistic
 
 ONE = 1.0
@@ -59,6 +59,11 @@ def test_what_does_not_pass_is_not_kept_and_not_used(capsys):
     assert kept("pessimistic", otherwise=pessimistic) is pessimistic
     said = capsys.readouterr().out
     assert all(words in said for words in ("Not kept", "there is no mine", "does not pass its check", "SyntaxError"))
+
+
+def test_what_is_wrong_is_said_once_by_the_check_that_stands_below(capsys):
+    keep("pessimistic", wrong)
+    assert check.pessimistic(wrong).says not in capsys.readouterr().out
 
 
 def test_a_name_without_a_check_is_kept_as_it_is(capsys):

@@ -116,6 +116,14 @@ def test_where_nobody_answers_nothing_is_asked(monkeypatch, capsys):
     predict("faster")
 
 
+@pytest.mark.parametrize("typed", ["-3", "−3", " –3. ", "1"])
+def test_a_choice_is_its_number_or_its_words_however_they_are_typed(typed):
+    predict = Predictions("03_grpo", change=("Which?", "−3", "more than 3"))
+    assert predict.take("change", typed) == "" and predict._kept["change"].guess == "−3"
+    assert predict.take("change", "MORE  than 3") == "" and predict._kept["change"].guess == "more than 3"
+    assert "is not one of" in predict.take("change", "3")
+
+
 def test_enter_leaves_it_open(says):
     says("", ",5")
     predict = Predictions("03_grpo", **QUESTIONS)

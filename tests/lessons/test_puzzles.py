@@ -31,6 +31,7 @@ def test_a_bug_has_one_answer(lesson):
     }
     assert passed == {(line, bug.does) for line in bug.lines}
     assert f"def {bug.right.__name__}" not in str(show_bug(lesson))
+    assert f"a) {bug.choices[0]}" in str(show_bug(lesson))
     assert not check.bug(lesson, line=0, does="…").passed
 
 
@@ -174,7 +175,33 @@ def test_a_run_has_one_answer_and_says_why_of_each(lesson):
     run = RUNS[lesson]
     assert len(run.choices) >= 3
     assert [choice for choice in run.choices if check.unlabelled(lesson, choice).passed] == [run.does]
-    assert "; ".join(run.choices) in check.unlabelled(lesson, "").says
+    says = check.unlabelled(lesson, "").says
+    assert all(f"{letter}) {choice}" in says for letter, choice in zip("abcdefg", run.choices, strict=False))
+
+
+@pytest.mark.parametrize(("kind", "lesson"), [*(("bug", name) for name in BUGS), *(("run", name) for name in RUNS)])
+def test_a_choice_is_its_letter_or_its_words_however_they_are_typed(kind, lesson):
+    """A keyboard has a hyphen, no U+2212, and no curly apostrophe; a capital and a space too many do not count either."""
+    puzzle = (BUGS if kind == "bug" else RUNS)[lesson]
+
+    def passes(answer):
+        if kind == "run":
+            return check.unlabelled(lesson, answer).passed
+        return check.bug(lesson, line=puzzle.lines[0], does=answer).passed
+
+    for letter, choice in zip("abcdefg", puzzle.choices, strict=False):
+        typed = choice.replace("−", "-").replace("’", "'").replace("×", "x")
+        answers = (
+            letter,
+            letter.upper(),
+            f" {letter})",
+            choice,
+            typed.upper(),
+            f"“{typed}.”",
+            f"  {typed.replace(' ', '  ')}",
+        )
+        assert {passes(answer) for answer in answers} == {choice == puzzle.does}, choice
+    assert not passes("g") and not passes(0) and "g)" not in str(puzzle.choices)
 
 
 def test_a_run_is_drawn_and_its_setting_is_not_told(monkeypatch):

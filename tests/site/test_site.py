@@ -2,6 +2,7 @@
 
 import base64
 import gzip
+import inspect
 import json
 import re
 import shutil
@@ -22,6 +23,7 @@ from rlviz.lessons import predictions
 from rlviz.lessons.predictions import Prediction
 from rlviz.markup import Markup
 from rlviz.page.widget import STARTED, pack
+from rlviz.pictures.catalogue import find_explorer
 from rlviz.runs import playground
 from rlviz.runs.recordings import RECORDINGS, packed
 from rlviz.site import build, cells, html, lessons, pages
@@ -440,3 +442,11 @@ def test_the_lessons_name_controls_that_their_pages_have():
                 assert any(f"{label},".startswith((f"{control} ", f"{control},")) for label in labels), (file, control)
                 named += 1
     assert named > 20  # else they are written in another way, and nothing was looked at
+
+
+@pytest.mark.parametrize("name", pages.EXPLORERS)
+def test_what_an_explorer_computes_is_said_to_a_reader(name):
+    """In sentences of its own: no docstring, and no name of the code."""
+    words = pages.computed()[name]
+    assert words not in inspect.getdoc(find_explorer(name).idea.curve) and not words.startswith("Return")
+    assert not re.search(r"`|\bNaN\b|\bNone\b|\w+\(\w*=|\w\[|:$", words) and words.endswith(".")

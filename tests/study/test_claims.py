@@ -68,9 +68,20 @@ def test_a_headline_number_is_not_seen_in_half_its_size(name):
 
 def test_each_part_of_the_claim_on_overlong_answers_looks_at_its_own_arm():
     frame = overlong(1)
-    for arm, reversed_too in (("filter", 5), ("double punishment", 3), ("soft punishment", 1)):
+    for arm, seen in (("filter", 5), ("double punishment", 3), ("soft punishment", 1)):
         frame.loc[frame["arm"] == arm, "held_out_accuracy"] -= 0.5
-        assert find_claim("overlong").judge(frame).parts == (*[SEEN] * reversed_too, *[REVERSED] * (6 - reversed_too))
+        assert find_claim("overlong").judge(frame).parts == (*[SEEN] * seen, *[REVERSED] * (7 - seen))
+
+
+def test_each_remedy_for_overlong_answers_is_judged_by_the_same_looks():
+    """Each remedy costs .1 in the first half of the steps and adds .1 in the second: the same values for each."""
+    frame = overlong(1)
+    early = (frame["arm"] != "no remedy") & (frame["step"] <= frame["step"].max() / 2)
+    frame.loc[early, "held_out_accuracy"] -= 0.2
+    said = [part for part in find_claim("overlong").judge(frame).said if isinstance(part, Part)]
+    for arm in ("soft punishment", "double punishment", "filter"):
+        gained = [part.values for part in said if f"gained by the {arm}" in part.words]
+        np.testing.assert_allclose(gained, [[-0.1] * len(gained[0]), [0.1] * len(gained[0])])
 
 
 def outcome_of_one_trial(part):

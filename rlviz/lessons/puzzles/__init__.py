@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from string import ascii_lowercase
 from typing import Any, TypeVar
 
 from matplotlib.figure import Figure
 
 from rlviz.lessons.exercise import Edit, edited, lines_of, made_of, source_of
+from rlviz.lessons.predictions import find_choice
 from rlviz.lessons.verdict import Verdict
-from rlviz.markup import element, joined
+from rlviz.markup import Markup, element, joined
 
 Kind = TypeVar("Kind", bound="Puzzle")
 
@@ -80,12 +82,20 @@ class Shown:
 
     def __repr__(self) -> str:
         lines = [f"{number:2}  {line}" for number, line in enumerate(self.source.splitlines(), 1)]
-        return "\n".join([*lines, "", "What does it do?", *(f"- {choice}" for choice in self.choices)])
+        return "\n".join([*lines, "", "What does it do?", *lettered(self.choices)])
 
     def _repr_html_(self) -> str:
         numbered, _, _ = repr(self).partition("\n\nWhat does it do?")
-        choices = element("ul", *(element("li", choice) for choice in self.choices))
-        return joined(element("pre", numbered), element("p", "What does it do?"), choices)
+        return joined(element("pre", numbered), element("p", "What does it do?"), _list(self.choices))
+
+
+def lettered(choices: Sequence[str]) -> list[str]:
+    """Return the choices with the letters that an answer may give."""
+    return [f"{letter}) {choice}" for letter, choice in zip(ascii_lowercase, choices, strict=False)]
+
+
+def _list(choices: Sequence[str]) -> Markup:
+    return element("ul", *(element("li", choice) for choice in lettered(choices)), style="list-style: none")
 
 
 def bug_of(lesson: str) -> Bug:
@@ -126,27 +136,28 @@ def unlabelled(lesson: str) -> None:
 
     run = run_of(lesson)
     display(run.draw())
-    choices = element("ul", *(element("li", choice) for choice in run.choices))
-    text = "\n".join(["Which setting made this run?", *(f"- {choice}" for choice in run.choices)])
-    display({"text/plain": text, "text/html": joined(element("p", "Which setting made this run?"), choices)}, raw=True)
+    question = "Which setting made this run?"
+    text = "\n".join([question, *lettered(run.choices)])
+    display({"text/plain": text, "text/html": joined(element("p", question), _list(run.choices))}, raw=True)
 
 
 def judge_bug(lesson: str, *, line: int, does: str) -> Verdict:
-    """Check an answer to `show_bug(lesson)`: the line to blame, from 1, and which of the printed choices it does."""
+    """Check an answer to `show_bug(lesson)`: the line to blame, from 1, and the letter or words of the choice that it does."""
     bug = bug_of(lesson)
     count = len(bug.source.splitlines())
     if not isinstance(line, int) or not 1 <= line <= count:
         return Verdict(False, f"line is the number of a line of the source, from 1 to {count}.")
-    if does not in bug.choices:
+    chosen = find_choice(str(does), bug.choices, ascii_lowercase)
+    if chosen is None:
         return _choose("does", bug.choices)
-    if line in bug.lines and does == bug.does:
+    if line in bug.lines and chosen == bug.does:
         return Verdict(True, bug.why[bug.does])
     if line in bug.lines:
         return Verdict(
             False,
-            f"the line is right; it does something else than “{does}”. Put in small numbers, and see what comes out.",
+            f"the line is right; it does something else than “{chosen}”. Put in small numbers, and see what comes out.",
         )
-    if does == bug.does:
+    if chosen == bug.does:
         return Verdict(False, "that is what it does; another line is to blame.")
     return Verdict(
         False,
@@ -155,12 +166,13 @@ def judge_bug(lesson: str, *, line: int, does: str) -> Verdict:
 
 
 def judge_unlabelled(lesson: str, answer: str) -> Verdict:
-    """Check which of the printed settings made the run of `unlabelled(lesson)`."""
+    """Check which of the printed settings made the run of `unlabelled(lesson)`, by its letter or its words."""
     run = run_of(lesson)
-    if answer not in run.choices:
+    chosen = find_choice(str(answer), run.choices, ascii_lowercase)
+    if chosen is None:
         return _choose("the answer", run.choices)
-    return Verdict(answer == run.does, run.why[answer])
+    return Verdict(chosen == run.does, run.why[chosen])
 
 
 def _choose(what: str, choices: Sequence[str]) -> Verdict:
-    return Verdict(False, f"{what} is one of: {'; '.join(choices)}.")
+    return Verdict(False, f"{what} is the letter of one of: {'; '.join(lettered(choices))}.")

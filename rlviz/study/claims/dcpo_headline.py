@@ -38,7 +38,7 @@ def judge(frame: pd.DataFrame) -> Verdict:
     def use(step: int) -> float:
         return float((times(frame[frame["step"] <= step], "contributing", "DCPO", "GRPO") - 1).mean())
 
-    grown = {f"to step {step}": use(step) for step in (20, 30, 40, 60)}
+    grown = {f"to step {step}": use(step) for step in (20, 30, 40, 50, 60)}
     points = 100 * gap(frame, "contributing", "DCPO", "GRPO").mean()
     return judged(
         Part(

@@ -50,29 +50,26 @@ def trial(seed: int, scale: float) -> pd.DataFrame:
 
 
 def judge(frame: pd.DataFrame) -> Verdict:
-    """Compare what is cut off in the second half of the steps, and held-out accuracy on the way and in the end."""
+    """Compare what is cut off in the second half of the steps, and in both halves each remedy's held-out accuracy."""
     late, last = after(frame, 0.5), frame[frame["step"] == frame["step"].max()]
     looked = frame.dropna(subset="held_out_accuracy")
     early = looked[looked["step"] <= max(0.5 * frame["step"].max(), looked["step"].min())]
-    kept = gap(late, "truncated", PLAIN, SOFT)
-    filtered = gap(late, "held_out_accuracy", FILTER, PLAIN)
+    fewer_cut = gap(late, "truncated", PLAIN, SOFT)
     return judged(
-        Part("share of responses that the soft punishment keeps from being cut off", kept, SMALLEST).titled(
+        Part("share of responses that the soft punishment keeps from being cut off", fewer_cut, SMALLEST).titled(
             "cut", "under the soft punishment {} of responses [fewer|more] are cut off", form="{:.1%}"
         ),
         *(
-            Part(f"accuracy gained by the {arm} {when}", gap(rows, "held_out_accuracy", arm, PLAIN), SMALLEST).titled(
-                "accuracy", "the soft punishment [adds|costs] accuracy {}", f"{when}{doubled}"
-            )
-            for arm, doubled in ((SOFT, ""), (TWICE, " if doubled"))
-            for when, rows in (("in the first half", early), ("at the last look", last))
-        ),
-        Part("accuracy gained by the filter in the second half", filtered, SMALLEST).titled(
-            "accuracy", "leaving out those cut off [adds|costs] {}"
+            Part(
+                f"accuracy gained by the {arm} in the {half} half", gap(rows, "held_out_accuracy", arm, PLAIN), SMALLEST
+            ).titled("accuracy", f"{half} half: [more|less] accuracy with {{}}", f"the {arm}", form="{:.2g}")
+            for arm in (SOFT, TWICE, FILTER)
+            for half, rows in (("first", early), ("second", late))
         ),
         f"mean length in the second half: {means(late, 'response_length', 1)}",
         f"share cut off in the second half: {means(late, 'truncated', 4)}",
         f"held-out accuracy in the second half: {means(late, 'held_out_accuracy', 3)}",
+        f"at the last look alone: {means(last, 'held_out_accuracy', 3)}",
     )
 
 
