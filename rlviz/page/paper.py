@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Rectangle
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import NullLocator
 
 from rlviz.page.names import Names, formatted
@@ -151,9 +152,15 @@ def _name_ends(ax: Axes, marks: Sequence[Mark], names: Names) -> None:
     for after, end in pairwise(ends[::-1]):
         end[0] = min(end[0], after[0] - gap)
     longest = max((len(look["label"]) for _, look in ends), default=0) / 9  # inches, nearly
-    is_roomy = longest <= 0.32 * _inches(ax)[0]
+    is_roomy = longest <= 0.5 * _inches(ax)[0]  # of the axes as they are before the layout, which gives way
     for height, look in ends:
-        style: dict[str, Any] = {"color": look["colour"], "fontsize": TEXT - 1, "fontweight": "bold", "va": "center"}
+        style: dict[str, Any] = {
+            "color": look["colour"],
+            "fontsize": TEXT - 1,
+            "fontweight": "bold",
+            "va": "center",
+            "path_effects": [withStroke(linewidth=3, foreground="white")],
+        }
         if is_roomy:
             ax.text(1.02, height, look["label"], transform=ax.transAxes, **style)
         else:  # in the graph, next to the line's end
@@ -210,7 +217,7 @@ def _axis(ax: Axes, along: str, panel: Panel, names: Names) -> None:
         getattr(ax, f"{along}axis").set_minor_locator(NullLocator())
     words = names.words(axis.names) if axis.names else []
     many = 3 if along == "y" and panel.tall < LOW else 5
-    places = axis.ticks or range(1, len(words) + 1) or ticks_of(low, high, log=log, many=many)
+    places = axis.ticks or range(1, len(words) + 1) or ticks_of(low, high, log=log, many=many, whole=axis.whole)
     slack = 1e-9 * (abs(low) + abs(high))
     there = [place for place in places if low - slack <= place <= high + slack] if axis.ticks is not None else []
     getattr(ax, f"set_{along}ticks")(
@@ -219,7 +226,7 @@ def _axis(ax: Axes, along: str, panel: Panel, names: Names) -> None:
     getattr(ax, f"set_{along}lim")(low, high)
 
 
-def ticks_of(low: float, high: float, *, log: bool = False, many: int = 5) -> list[float]:
+def ticks_of(low: float, high: float, *, log: bool = False, many: int = 5, whole: bool = False) -> list[float]:
     """Return round numbers on an axis, about so many, as a page has them; on a log axis powers of ten, or 1, 2, 5 of few."""
     if log:
         start, end = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
@@ -229,8 +236,9 @@ def ticks_of(low: float, high: float, *, log: bool = False, many: int = 5) -> li
         made = [float(f"{k}e{power}") for power in powers for k in ((1, 2, 5) if few else (1,))]
         return [tick for tick in made if low * 0.999999 <= tick <= high * 1.000001]
     raw = (high - low) / many
-    power = 10.0 ** math.floor(math.log10(raw))
-    step = next(k * power for k in (1, 2, 2.5, 5, 10) if k * power >= raw * 0.999)
+    power = 10.0 ** max(math.floor(math.log10(raw)), 0 if whole else -math.inf)
+    steps = (k * power for k in (1, 2, 2.5, 5, 10))
+    step = next(one for one in steps if one >= raw * 0.999 and not (whole and one % 1))
     places = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
     return [float(f"{place * step:.12g}") for place in places]
 

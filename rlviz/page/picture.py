@@ -149,7 +149,10 @@ class Tokens(Mark):
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis from low to high; names: the words at its whole numbers, from 1 on; none: no ticks at all (`ticks=None`)."""
+    """An axis from low to high; names: the words at its whole numbers, from 1 on; none: no ticks at all (`ticks=None`).
+
+    whole: it counts something, so that its ticks are whole numbers.
+    """
 
     label: str = ""
     low: Channel = 0.0
@@ -157,6 +160,7 @@ class Axis:
     log: Channel = 0
     ticks: tuple[float, ...] | None = ()
     names: str = ""
+    whole: bool = False
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@
  * (node) takes `trainer(post)`, a function of the same messages. What is shipped is packed by `rlviz.runs.in_page`, weights in
  * float16. The same messages give the same numbers in every browser that has WebAssembly.
  *
- * To the worker, {do, …}:
+ * To the worker, {do, …}, and an id where its replies shall be known by it: they carry it too, and after the last comes done.
  *   open  {transformer, rules, checkpoints, kernels}   what is shipped, first; without kernels in plain JavaScript. → ready
  *   add   {checkpoints}             further ones, that were loaded later. → ready
  *   start {settings}                a run from its beginning; what is not given is as in DEFAULTS. → started
@@ -17,7 +17,8 @@
  *   push  {step, run, algorithm}    what another algorithm would have made of that step's responses. → pushed
  *   evaluate {greedy}               → evaluated, for each run
  * Settings: DEFAULTS, within RANGES. algorithm, beside: names of rules; beside trains a second policy on the same seed.
- * group_size: 2, 4, 8, 16 or 32, in 128 responses. parameters: algorithm → {name: number of a piece, such as eps_high}.
+ * group_size: 2, 4, 8, 16 or 32, in 128 responses. parameters: algorithm → {name: number of a piece, such as eps_high};
+ * beside_parameters: those of `beside`, where it is the same algorithm with other numbers.
  * mistake: whether the judge has one (what ends in 7 is paid as if it were right).
  *
  * From it, {is, …}:
@@ -31,7 +32,8 @@
  *             uses [N] (how often a group is used; 0: left out), dead [N] (rewards all equal), selected (groups in use)
  *             tokens, mask, logp_old, entropies, ref_logp (or null), seen (by the loss), advantages [N·G·T], of all groups
  *             logp, ratio, lower, upper, cut (1 low, 2 high, 3 dual), slope (of the objective by log π: the push) [N·G·T],
- *             as the last update saw them; NaN where a group is left out
+ *             as the last update saw them; NaN where a group is left out; pull (the part of slope that is the KL term's; null
+ *             without one)
  *             accuracy, reward, entropy, length, kl (to the start; null without a reference), loss, grad_norm, lr,
  *             clip {low, high, dual}, held_out (null between evaluations), ms {sample, judge, update, evaluate, all}
  *   pushed    {run, step, algorithm, advantages, logp, ratio, lower, upper, cut, slope}, as in step
@@ -39,6 +41,7 @@
  *   diverged  {run, step, what}       it plays no further: a number is not finite (the weights are those before that update), or,
  *             after its step, not one response is well formed any more; reset or start begins anew
  *   refused   {why}                   a message that could not be followed, in a sentence; nothing has changed
+ *   done                              all replies to the message with this id are there
  */
 import { compile, exp, expm1, largest, log, machine } from "./planned.js";
 import { array, draws, plus, program } from "./run.js";
@@ -46,7 +49,7 @@ import { encode, END, split, TASKS, textOf } from "./tasks.js";
 
 export const DEFAULTS = {
   algorithm: "GRPO", beside: null, checkpoint: "chain", seed: 0, group_size: 8, updates_per_rollout: 1, lr: 3e-4,
-  lr_warmup_steps: 10, max_grad_norm: 1, evaluate_every: 10, parameters: {}, mistake: false,
+  lr_warmup_steps: 10, max_grad_norm: 1, evaluate_every: 10, parameters: {}, beside_parameters: null, mistake: false,
 };
 /** Limits of the numbers, and which of them are whole. */
 export const RANGES = {
@@ -235,6 +238,14 @@ function shown(found, scored, selected, { N, G, T }) {
   return { ...mapped({ ratio, lower, upper, cut }, back), logp: back(scored.logp), slope: back(slope.map((x) => -x)) };
 }
 
+/** Return the KL term's part of the push: what of it is gone where β is 0. */
+function pullOf(now, rollout, verdict, selected, scored, { slope }) {
+  if (!("beta" in now.parameters) || !selected.length) return null;
+  const free = objective({ ...now, parameters: { ...now.parameters, beta: 0 } }, rollout, verdict, selected, scored);
+  const push = shown(free, scored, selected, rollout).slope;
+  return slope.map((all, i) => all - push[i]);
+}
+
 /** A policy that trains. `now`, of a call: {settings, algorithm, rule, parameters, model, task, start} as they are. */
 class Run {
   constructor(number, start) {
@@ -310,7 +321,8 @@ class Run {
     const count = settings.updates_per_rollout, seen = count * sum(selected.map(of(verdict.seen)).map(sum));
     const clip = mapped({ low: 0, high: 0, dual: 0 }, (_, name) => total[name] / Math.max(1, seen));
     const means = { loss: total.loss / count, grad_norm: total.grad_norm / count, clip, lr };
-    return { ...shown(found, scored, selected, rollout), ...means, scored };
+    const last = shown(found, scored, selected, rollout);
+    return { ...last, pull: pullOf(now, rollout, verdict, selected, scored, last), ...means, scored };
   }
 
   /** Return the share of HELD_OUT prompts that a response answers right. */
@@ -347,11 +359,12 @@ function told({ logp, places, ...rollout }, { rewards, advantages, seen, uses, k
 
 // --- the worker ---
 
-/** Return on(message), which answers by post(message); see the top of this file. It owns its thread. */
-export function trainer(post) {
+/** Return on(message), which answers by send(message); see the top of this file. It owns its thread. */
+export function trainer(send) {
   Object.assign(Math, { exp, log, expm1 }); // for the algorithms' programs in run.js: browsers have different ones
   let [memory, shipped, model, task] = [null, null, null, null];
-  let [settings, runs, isPlaying, pause, timer] = [DEFAULTS, [], false, 0, null];
+  let [settings, runs, isPlaying, pause, timer, asked] = [DEFAULTS, [], false, 0, null, {}];
+  const post = (reply) => send({ ...reply, ...asked });
   const there = new Map();
   const once = (key, make) => there.get(key) ?? there.set(key, make()).get(key);
   const startOf = (name) => once(`weights of ${name}`, () => ofHalves(shipped.checkpoints[name].weights));
@@ -378,7 +391,8 @@ export function trainer(post) {
     known("algorithm", next.algorithm, shipped.rules);
     if (next.beside !== null) known("beside", next.beside, shipped.rules);
     if (ROWS % next.group_size) throw new RangeError(`group_size must be 2, 4, 8, 16 or 32; got ${next.group_size}`);
-    for (const [algorithm, numbers] of Object.entries(next.parameters)) {
+    const besides = next.beside_parameters ? [[next.beside, next.beside_parameters]] : [];
+    for (const [algorithm, numbers] of [...Object.entries(next.parameters), ...besides]) {
       known("parameters of", algorithm, shipped.rules);
       for (const [name, value] of Object.entries(numbers)) {
         known(`a parameter of ${algorithm}`, name, shipped.rules[algorithm].parameters);
@@ -403,7 +417,7 @@ export function trainer(post) {
     post({ is: isNew ? "started" : "set", settings, bytes: memory.bytes, ms: performance.now() - began });
   };
   const nowOf = (number, algorithm = number ? settings.beside : settings.algorithm) => {
-    const rule = ruleOf(algorithm), own = settings.parameters[algorithm] ?? {};
+    const rule = ruleOf(algorithm), own = (number && settings.beside_parameters) || (settings.parameters[algorithm] ?? {});
     const parameters = mapped(rule.parameters, ([value], name) => own[name] ?? value);
     return { settings, algorithm, rule, parameters, model, task, start: startOf(settings.checkpoint) };
   };
@@ -475,7 +489,8 @@ export function trainer(post) {
       }
     },
   };
-  return ({ do: what, ...given }) => {
+  return ({ do: what, id, ...given }) => {
+    asked = id === undefined ? {} : { id };
     try {
       known("do", what, DO);
       if (!shipped && what !== "open") throw new RangeError(`open comes before ${what}`);
@@ -485,6 +500,8 @@ export function trainer(post) {
       if (!(error instanceof RangeError)) throw error;
       post({ is: "refused", why: error.message });
     }
+    if (id !== undefined) post({ is: "done" });
+    asked = {};
   };
 }
 

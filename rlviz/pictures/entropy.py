@@ -354,16 +354,16 @@ def lines_of(name: str) -> tuple[Mark, ...]:
     )
 
 
-_STEP = Axis("step", -1, STEPS + 1)
-_ACTION = Axis("action", 0.3, "right_of_actions")
+_STEP = Axis("step", -1, STEPS + 1, whole=True)
+_ACTION = Axis("action", 0.3, "right_of_actions", whole=True)
 ENTROPY = Picture(
-    title="What is left of the entropy while a policy learns?",
+    title="What happens to the entropy while a policy learns?",
     look="Drag the step, add an algorithm beside this one, then let each rollout be used for more updates.",
     notice="Entropy falls while the policy learns. Compare two algorithms at the same accuracy rather than at the same step.",
     alt="Four graphs of a table of logits in training: entropy against the step, accuracy against the step, entropy against "
     "accuracy, and bars of the actions' probabilities at one step.",
     panels=(
-        Panel("What is left of the entropy", _STEP, Axis("entropy, nats", 0, "most"), lines_of("entropy")),
+        Panel("Entropy of the policy", _STEP, Axis("entropy, nats", 0, "most"), lines_of("entropy")),
         Panel("What is learned", _STEP, Axis("accuracy", 0, 1.02), lines_of("accuracy")),
         Panel(
             "Entropy when an accuracy is first reached",
@@ -409,11 +409,11 @@ ENTROPY = Picture(
     conclusion=(
         Say("The table trains: step {trained:d} of 60.", "!left_there"),
         Say(
-            "At step {step:d} {name} has {left:.2f} of {begun:.2f} nats of entropy left, at accuracy {right:.2f}; "
-            "{b1_name} has {b1_left:.2f}, at {b1_right:.2f}.",
+            "At step {step:d} {name}'s entropy is {left:.2f} nats, {begun:.2f} at first, at accuracy {right:.2f}; "
+            "{b1_name}: {b1_left:.2f}, at {b1_right:.2f}.",
             "b1_left_there",
         ),
-        Say("At step {step:d} {name} has {left:.2f} of {begun:.2f} nats of entropy left, at accuracy {right:.2f}."),
+        Say("At step {step:d} {name}'s entropy is {left:.2f} nats, {begun:.2f} at first, at accuracy {right:.2f}."),
     ),
     says=(
         Say(

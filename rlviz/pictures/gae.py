@@ -251,7 +251,7 @@ GAE_PICTURE = Picture(
         ),
         Panel(
             "How much credit does each get?",
-            Axis("token", 0.5, "end"),
+            Axis("token", 0.5, "end", whole=True),
             Axis("advantage A", "lowest", "highest"),
             (
                 Rule(0.0, axis="y", dash="", width=1),

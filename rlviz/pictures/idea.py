@@ -431,7 +431,8 @@ class Explorer(View):
             variant = self._variants[self.key(other)]
             theirs = {name: number[0] for name, number in variant.numbers.items()}
             outputs = self._outputs(self.key(other), {**values, **theirs})
-            parts.append({f"b{i}_{name}": value for name, value in {**variant.texts, **outputs}.items()})
+            texts = {**variant.texts, **({"name": f"{other}, own ε"} if other == values["algorithm"] else {})}
+            parts.append({f"b{i}_{name}": value for name, value in {**texts, **outputs}.items()})
         names = Names(self._picture, values, *parts)
         self._names = (values, names)
         return names

@@ -341,7 +341,7 @@ MAP = Picture(
         *(_map(measure, words) for measure, words in MEASURES.items()),
         Panel(
             "The chosen cell, ± standard error",
-            Axis("rollout", 0, "last"),
+            Axis("rollout", 0, "last", whole=True),
             Axis("accuracy", 0, 1.02),
             _runs("accuracy", named=False),
             tall=0.6,
@@ -349,7 +349,7 @@ MAP = Picture(
         ),
         Panel(
             "",
-            Axis("rollout", 0, "last"),
+            Axis("rollout", 0, "last", whole=True),
             Axis("entropy, nats", 0, "most"),
             _runs("entropy", named=True),
             tall=0.6,

@@ -130,7 +130,7 @@ def _of_map(measure: str, *, turned: bool = False) -> tuple[Points, ...]:
     return tuple(points)
 
 
-_STEP = Axis("step", -1, STEPS + 1)
+_STEP = Axis("step", -1, STEPS + 1, whole=True)
 _SUCCESS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 0.85)
 _HIDDEN = "never"
 TABLES = Picture(
@@ -147,7 +147,7 @@ TABLES = Picture(
             Axis("accuracy", 0, 1.02),
             (*lines_of("accuracy"), *_of_map("accuracy"), *_of_map("rollouts", turned=True)),
         ),
-        Panel("What is left of the entropy", _STEP, Axis("entropy, nats", 0, "most"), lines_of("entropy")),
+        Panel("Entropy of the policy", _STEP, Axis("entropy, nats", 0, "most"), lines_of("entropy")),
         Panel(
             "Entropy when an accuracy is first reached",
             Axis("accuracy", 0, 1),
@@ -198,11 +198,11 @@ TABLES = Picture(
             "At step {step:d} the accuracy is {accuracy_at:.2f} under {name}, {b1_accuracy_at:.2f} under {b1_name}.",
             "b1_there",
         ),
-        Say("At step {step:d} the accuracy is {accuracy_at:.2f}, with {entropy_at:.2f} nats of entropy left."),
+        Say("At step {step:d} the accuracy is {accuracy_at:.2f}, the entropy {entropy_at:.2f} nats."),
     ),
     says=(
-        Say("{name}: accuracy {end_accuracy:.2f} after 80 steps, with {end_entropy:.2f} nats of entropy left.", "done"),
-        Say("{b1_name}: accuracy {b1_end_accuracy:.2f}, with {b1_end_entropy:.2f} nats left.", "b1_done"),
+        Say("{name}: accuracy {end_accuracy:.2f} after 80 steps, entropy {end_entropy:.2f} nats.", "done"),
+        Say("{b1_name}: accuracy {b1_end_accuracy:.2f}, entropy {b1_end_entropy:.2f} nats.", "b1_done"),
         Say("The map measured this where fewer than half of these 16 tables come.", "missed"),
         Say(
             "16 tables stray further from the mean than the map's 64: one standard error is twice as wide. Both train by plain "

@@ -125,7 +125,7 @@ def picture(series: Sequence[Series], graphs: Sequence[Graph] = OF_GROUPS, *, at
     panels = tuple(
         Panel(
             graph.title,
-            Axis("step", 0, "steps"),
+            Axis("step", 0, "steps", whole=True),
             Axis(graph.unit, f"low{place}", f"high{place}"),
             tuple(_marks(place, graph, series, bool(at))),
             tall=graph.tall,

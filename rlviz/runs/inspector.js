@@ -131,15 +131,15 @@ export function inspector(el, ask) {
       const heading = ["", "response", "graded", "reward", "A", "tokens"].map((word) => node("th", { scope: "col" }, word));
       return node("div", {}, head, node("table", { onkeydown: keys }, node("thead", {}, node("tr", {}, ...heading)), node("tbody", {}, ...rows)));
     }), steps().some((s) => at(s.groups, g).numbers)
-      ? node("p", { class: "ri-said ri-dim" }, "● right, ○ wrong. Blue over a whole line: pushed up; vermilion over a broken line: pushed down; darker and thicker: harder, on one scale for the step. ✂: clipped, so only a KL term still pushes it. Arrow keys move between tokens.") : "");
+      ? node("p", { class: "ri-said ri-dim" }, "● right, ○ wrong. Blue over a whole line: pushed up; vermilion over a broken line: pushed down; darker and thicker: harder, on one scale for the step. ✂: clipped after the updates. Purple: A pushes no more, only the KL term does. Arrow keys move between tokens.") : "");
     if (held) responses.querySelector("button[aria-pressed=true]")?.focus({ preventScroll: true });
   }
   function tokenButton(text, response, r, place, chosen) {
     const push = response.push[place], cut = response.clipped.includes(place);
-    const way = push > 0 ? "up" : push < 0 ? "down" : "none";
+    const way = push > 0 ? "up" : push < 0 ? "down" : "none", isOfKL = push && (cut || response.advantage === "0.00");
     const button = node("button", {
-      class: `tok ${way}`, tabindex: chosen ? 0 : -1, "aria-pressed": String(chosen), onclick: () => go({ response: r, token: place }),
-      "aria-label": `response ${r + 1}, token ${place + 1}, ${text}, ${way === "none" ? "not pushed" : `pushed ${way}`}${cut ? ", clipped" : ""}`,
+      class: `tok ${way}${isOfKL ? " kl" : ""}`, tabindex: chosen ? 0 : -1, "aria-pressed": String(chosen), onclick: () => go({ response: r, token: place }),
+      "aria-label": `response ${r + 1}, token ${place + 1}, ${text}, ${way === "none" ? "not pushed" : `pushed ${way}${isOfKL ? " by the KL term" : ""}`}${cut ? ", clipped" : ""}`,
     }, cut ? node("span", { "aria-hidden": "true" }, "✂\ufe0e") : null, node("code", {}, text));
     button.style.setProperty("--z", Math.abs(push));
     return button;

@@ -376,7 +376,7 @@ def _numbers(name: str, read: Read, step: int) -> str:
         "reward {:.2f}": record.reward,
         "held-out accuracy {:.2f}" + measured: held_out[-1] if len(at) else math.nan,
         "entropy {:.2f} nats": record.entropy,
-        "clipped {:.1%} below": record.clip_fraction_low,
+        "clipped during its updates {:.1%} below": record.clip_fraction_low,
         "and {:.1%} above": record.clip_fraction_high,
         "{:.1%} by the dual clip": record.clip_fraction_dual or math.nan,
     }

@@ -13,6 +13,8 @@ const STAGE_MS = 1400;
 const PACES = { slow: 2600, "2 a second": 500, full: 0 }; // ms that a step is shown
 const TABLE_MS = 400; // at full speed groups are drawn no more often than this: nobody could read them
 const BEGIN_ANEW = ["task", "seed", "algorithm", "beside", "reward"]; // other controls are turned while it trains
+const WIDTHS = ["eps_low", "eps_high"];
+const FAINT = 1e-3; // of the strongest push: a pull of the KL term that is weaker is not drawn
 const WIDEST = 2.5; // an advantage whose bar fills its half
 const KEPT_WHOLE = 200; // steps, of which every token can be looked at
 const CURVES = ["accuracy", "reward", "entropy", "kl", "clipped", "dead", "grad_norm"];
@@ -20,6 +22,7 @@ const LEAST = { entropy: 0.5, kl: 0.01, clipped: 0.02, grad_norm: 0.5 }; // what
 const SHORT = 60; // steps that the axis shows at first
 
 const percent = (share) => `${Math.round(100 * share)} %`;
+const exactly = (share) => `${format(100 * share, ".2g")} %`;
 const wait = (ms) => new Promise((done) => setTimeout(done, ms));
 const largest = (values) => values.reduce((most, one) => Math.max(most, one), 0);
 
@@ -62,7 +65,9 @@ export function toldOf({ controls, numbers }, settings) {
   const { algorithm, beside, task: checkpoint, seed, group_size, updates_per_rollout, lr, reward } = settings;
   const own = Object.keys(numbers[algorithm]).filter((name) => controls[name]);
   const parameters = Object.fromEntries(own.map((name) => [name, settings[name]]));
-  return { algorithm, beside: beside || null, checkpoint, seed, group_size, updates_per_rollout, lr, evaluate_every: 5, parameters: { [algorithm]: parameters }, mistake: reward === "mistake" };
+  const widths = Object.fromEntries(Object.entries(numbers[algorithm]).filter(([name]) => name in parameters && WIDTHS.includes(name)));
+  const twin = beside === algorithm ? { ...parameters, ...widths } : null; // the same, with its own ε
+  return { algorithm, beside: beside || null, beside_parameters: twin, checkpoint, seed, group_size, updates_per_rollout, lr, evaluate_every: 5, parameters: { [algorithm]: parameters }, mistake: reward === "mistake" };
 }
 
 /** The lines that train the same in Python, by torch. */
@@ -79,20 +84,24 @@ export function linesOf({ call, controls, numbers, responses }, settings) {
 
 // ------------------------------------------------------------------------------------------------------- the worker, and a run
 
-/** A worker of this script, as a function: it is sent a message and promises its answers, of which so many come. */
-function workerOf(source) {
-  const worker = new Worker(URL.createObjectURL(new Blob([source], { type: "text/javascript" }))), waiting = [];
-  worker.onmessage = ({ data }) => {
-    const { answers, count, done } = waiting[0];
-    answers.push(data);
-    if (answers.length < count && data.is !== "refused") return;
-    waiting.shift();
-    done(answers);
+/** A worker as a function: it is sent a message with an id, and promises the replies that carry it, when they are all there. */
+export function asking(worker) {
+  const waiting = new Map();
+  let asked = 0;
+  worker.onmessage = ({ data: { id, ...reply } }) => {
+    const one = waiting.get(id);
+    if (!one) return; // it comes twice, or late
+    if (reply.is !== "done") return one.replies.push(reply);
+    waiting.delete(id);
+    one.done(one.replies);
   };
-  worker.onerror = (event) => waiting.splice(0).forEach(({ failed }) => failed(new Error(event.message ?? "its worker does not start")));
-  return (message, count = 1) => new Promise((done, failed) => {
-    waiting.push({ answers: [], count, done, failed });
-    worker.postMessage(message);
+  worker.onerror = (event) => {
+    for (const { failed } of waiting.values()) failed(new Error(event.message ?? "its worker does not start"));
+    waiting.clear();
+  };
+  return (message) => new Promise((done, failed) => {
+    waiting.set(++asked, { replies: [], done, failed });
+    worker.postMessage({ ...message, id: asked });
   });
 }
 
@@ -161,14 +170,22 @@ function rowCompared({ isRight, isPaid, A }) {
   html("span", { className: "play-number", textContent: format(A, "+.2f") }, row);
   return row;
 }
+/** A token's push in two: what its advantage does, and what the KL term does. */
+function pushesOf({ slope, pull }, at) {
+  const ofKL = pull?.[at] || 0;
+  return { push: (slope[at] || 0) - ofKL, pull: ofKL };
+}
+const wayOf = (push) => (push > 0 ? "up" : push < 0 ? "down" : "");
 function rowPushed({ places, texts }, record, most, chosen, onToken) {
   const row = html("div", { className: "play-row" });
   for (const [t, at] of places.entries()) {
-    const push = record.slope[at] || 0, isCut = record.cut[at] > 0;
-    const label = `${texts[t]}: ${push > 0 ? "pushed up" : push < 0 ? "pushed down" : "not pushed"}${isCut ? ", cut by the clip" : ""}`;
-    const way = push > 0 ? " play-up" : push < 0 ? " play-down" : "";
+    const { push, pull } = pushesOf(record, at), isCut = record.cut[at] > 0, pulled = Math.abs(pull) > FAINT * most ? wayOf(pull) : "";
+    const label = `${texts[t]}: ${push ? `pushed ${wayOf(push)}` : "not pushed"}${isCut ? ", cut by the clip" : ""}${pulled && `, pulled ${pulled} by the KL term`}`;
+    const way = push ? ` play-${wayOf(push)}` : "";
     const button = html("button", { type: "button", className: `play-token${way}${isCut ? " play-cut" : ""}`, textContent: texts[t], "aria-label": label, "aria-pressed": String(at === chosen) }, row);
     button.style.setProperty("--push", `${Math.round(15 + (75 * Math.abs(push)) / most)}%`);
+    if (pulled) button.dataset.pull = pulled;
+    button.style.setProperty("--pull", 0.4 + (0.6 * Math.abs(pull)) / most);
     button.onclick = () => onToken(at);
   }
   return row;
@@ -177,9 +194,11 @@ function showGroup(boxes, record, { n, chosen, settings, onToken }) {
   const { prompt, rows, isDead, isUsed } = groupOf(record, n), mean = rows.reduce((sum, one) => sum + one.reward, 0) / rows.length;
   const shown = rowsShown(rows, matchMedia(NARROW).matches ? ROWS_SHOWN.narrow : ROWS_SHOWN.wide), more = rows.length - shown.length;
   const most = largest(Array.from(record.slope, (one) => Math.abs(one) || 0)) || 1;
+  const pushes = rows.flatMap(({ places }) => places.map((at) => pushesOf(record, at))), isPulled = pushes.some(({ pull }) => Math.abs(pull) > FAINT * most);
+  const idle = isDead ? "a dead group" : "all are cut";
   say(boxes.sample.what, `a group: ${rows.length} answers to ${prompt}`);
-  say(boxes.compare.what, isDead ? "all equal: nothing to compare" : `against their mean, ${format(mean, ".2f")}`);
-  say(boxes.push.what, isUsed ? (isDead ? "a dead group: no push" : "each token up ↑ or down ↓") : "left out of this step");
+  say(boxes.compare.what, !isDead ? `against their mean, ${format(mean, ".2f")}` : rows.some(({ A }) => A) ? "all equal, but not to those before" : "all equal: nothing to compare");
+  say(boxes.push.what, !isUsed ? "left out of this step" : pushes.some(({ push }) => push) ? "each token up ↑ or down ↓" : isPulled ? `${idle}: only the KL pulls` : `${idle}: no push`);
   boxes.sample.body.replaceChildren(...shown.map((i) => {
     const row = html("div", { className: "play-row" });
     for (const textContent of rows[i].texts) html("span", { className: "play-typed", textContent }, row);
@@ -189,20 +208,21 @@ function showGroup(boxes, record, { n, chosen, settings, onToken }) {
   boxes.push.body.replaceChildren(...shown.map((i) => rowPushed(rows[i], record, most, chosen, onToken)));
   say(boxes.sample.foot, `${more > 0 ? `And ${more} more. ` : ""}${askedBy(settings.task, prompt)}`);
   say(boxes.compare.foot, `The bar is the advantage A. Groups with nothing to compare: ${record.isDead.reduce((sum, one) => sum + one, 0)} of ${record.N}.`);
-  const cut = `Dotted: cut by the clip, ${percent(record.clipped)} of all tokens.`;
-  say(boxes.push.foot, settings.updates_per_rollout === 1 && !record.clipped ? "With one update the ratio is still 1, so no ε cuts anything." : cut);
+  const cut = `Dotted: cut after the updates before the last. During all of them: ${exactly(record.clipped)} of the tokens.`;
+  const clip = settings.updates_per_rollout === 1 && !record.clipped ? "With one update the ratio is still 1, so no ε cuts anything." : cut;
+  boxes.push.foot.replaceChildren(clip, ...(isPulled ? [html("span", { className: "play-pull", textContent: " ▴▾ The KL term's pull to the first model." })] : []));
 }
 
 /** The terms of a token's objective with its numbers; `others`: what other algorithms would have pushed. */
 function showToken(section, record, at, others) {
-  const [A, ratio, lower, upper, push] = ["advantages", "ratio", "lower", "upper", "slope"].map((name) => record[name][at]);
+  const [A, ratio, lower, upper] = ["advantages", "ratio", "lower", "upper"].map((name) => record[name][at]);
+  const { push, pull } = pushesOf(record, at), parts = record.pull ? `: ${format(push, "+.3g")} by the advantage, ${format(pull, "+.3g")} by the KL term` : "";
   const beyond = ["", "The ratio is below its lower limit", "The ratio is above its upper limit", "The dual clip holds"][record.cut[at]];
-  const rest = push ? " what is left of the push is the KL term's." : " nothing pushes it any more.";
   section.replaceChildren();
   const line = html("p", {}, section);
   line.append("This ", html("code", { textContent: decode(record.tokens[at]) }), ` was sampled with probability ${format(Math.exp(record.logp_old[at]), ".3g")}. `);
   line.append(`At the last update: ratio of new to old probability r = ${format(ratio, ".4f")}, limits ${format(lower, ".4g")} to ${format(upper, ".4g")}, advantage A = ${format(A, "+.2f")}. `);
-  line.append(html("b", { textContent: `Push on its log-probability: ${format(push, "+.3g")}.` }), beyond ? ` ${beyond}, so the advantage pushes no more;${rest}` : "");
+  line.append(html("b", { textContent: `Push on its log-probability: ${format(push + pull, "+.3g")}${parts}.` }), beyond ? ` ${beyond}: cut by the clip, so the advantage pushes no more.` : "");
   if (!others.length) return;
   const list = html("p", { className: "play-others" }, section);
   list.append("Pushes of others on the same answers, each in its own loss's scale: ");
@@ -211,7 +231,7 @@ function showToken(section, record, at, others) {
 
 // ---------------------------------------------------------------------------------------------------------------- the controls
 
-/** A control and its label: {home, put(value)}; `onChange(value)` is called when a person moves it. */
+/** A control and its label: {home, put(value)}, of a slider rest(why), too: "" where it acts; `onChange(value)` is called when a person moves it. */
 function makeControl({ label, options, stops, high, about = "" }, onChange) {
   const home = html("label", { className: "play-control", title: about });
   html("span", { className: "play-label", textContent: label }, home);
@@ -230,15 +250,18 @@ function makeControl({ label, options, stops, high, about = "" }, onChange) {
     box.onchange = () => onChange(Math.min(high, Math.max(0, Math.round(Number(box.value) || 0))));
     return { home, put: (value) => { box.value = value; } };
   }
-  const slider = html("input", { type: "range", min: 0, step: 1, "aria-label": label }, home), said = html("output", {}, home);
+  const slider = html("input", { type: "range", min: 0, step: 1, "aria-label": label }, home), said = html("output", {}, home), note = html("small", {}, home);
   let places = stops;
   slider.oninput = () => onChange(places[slider.value]);
   return { home, put: (value) => {
     places = [...new Set([...stops, value])].sort((a, b) => a - b);
     slider.max = places.length - 1;
     slider.value = places.indexOf(value);
-    said.value = format(value, ".3g");
+    said.value = format(value, ".4g");
     slider.setAttribute("aria-valuetext", said.value);
+  }, rest: (why) => {
+    slider.disabled = Boolean(why);
+    say(note, why);
   } };
 }
 
@@ -253,7 +276,7 @@ export function playground(root, given, load, { linked = true, player = null, wa
   const { controls } = given, isStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
   const asked = linked ? wished(controls, location.hash) : {};
   const run = { records: [], beside: [], before: null, besideBefore: null, ms: null }, shown = { step: null, n: 0, token: null, others: [], at: 0 };
-  let settings = settingsOf(given, asked), ghost = {}, changes = [], turn = 0, isPlaying = false, pace = "full", ask = null, taped = null;
+  let settings = settingsOf(given, asked), ghost = {}, changes = [], turn = 0, isPlaying = false, pace = "full", opening = null, ask = null, taped = null;
   const there = new Set(); // policies that the worker has
   let isWaiting = Boolean(waits);
   let isFirst = !isStill && !Object.keys(asked).length; // a visitor's first step is played slowly
@@ -283,8 +306,10 @@ export function playground(root, given, load, { linked = true, player = null, wa
   about.prepend(html("summary", { textContent: "What these are" }));
   for (const { label, about: words } of Object.values(controls)) if (words) html("dt", { textContent: label }, list), html("dd", { textContent: words }, list);
   html("p", { textContent: "Another task, algorithm, reward or seed begins a new run; all else is turned while it trains, at a dotted line in the curves." }, about);
-  const question = html("section", { className: "play-asked", hidden: true }, root);
-  const terms = html("section", { className: "play-terms", hidden: true, "aria-live": "polite" }, root);
+  const question = html("section", { className: "play-asked", hidden: true });
+  board.before(question);
+  const terms = html("li", { className: "play-terms", hidden: true, "aria-live": "polite" });
+  boxes.push.item.after(terms);
   const tries = html("p", { className: "play-tries" }, root);
   tries.append(html("b", { textContent: "Try:" }));
   for (const one of given.tries) {
@@ -306,8 +331,11 @@ export function playground(root, given, load, { linked = true, player = null, wa
   function tell() {
     for (const name in controls) {
       made[name].put(settings[name]);
+      const { idle } = controls[name]; // {of, at, why}: it does nothing while another control stands there
+      made[name].rest?.(idle && settings[idle.of] === idle.at ? idle.why : "");
       made[name].home.hidden = recorded() ? name !== "algorithm" : Boolean(controls[name].own) && !(name in given.numbers[settings.algorithm]);
     }
+    for (const one of made.beside.home.querySelectorAll("option[value]:not([value=''])")) say(one, one.value + (one.value === settings.algorithm ? ", own ε" : ""));
     fold.hidden = Boolean(recorded());
     if (!recorded()) say(code, linesOf(given, settings));
     if (!linked) return;
@@ -318,7 +346,7 @@ export function playground(root, given, load, { linked = true, player = null, wa
   function change(values) {
     const isOther = values.algorithm && values.algorithm !== settings.algorithm;
     settings = { ...settings, ...(isOther ? given.numbers[values.algorithm] : {}), ...values };
-    if (settings.beside === settings.algorithm) settings.beside = "";
+    if (isOther && settings.beside === settings.algorithm) settings.beside = "";
     tell();
     if (Object.keys(values).some((name) => BEGIN_ANEW.includes(name))) {
       question.hidden = true;
@@ -337,6 +365,7 @@ export function playground(root, given, load, { linked = true, player = null, wa
     html("p", { textContent: see }, answer);
     tell();
     drawn.set("show", below);
+    root.scrollIntoView(); // what it shows stands above what was pressed
     return again(false);
   }
 
@@ -356,15 +385,16 @@ export function playground(root, given, load, { linked = true, player = null, wa
     if (showRecorded()) return;
     say(said, "The model is loaded.");
     try {
-      ask ??= await opened();
+      ask = await (opening ??= opened()); // one worker, however often it is begun anew while that starts
       if (!there.has(settings.task)) await ask({ do: "add", checkpoints: { [settings.task]: await load(settings.task) } });
       there.add(settings.task);
       const [answer] = await ask({ do: "start", settings: toldOf(given, settings) });
       if (answer.is === "refused") throw new Error(answer.why);
-      const looks = await ask({ do: "evaluate" }, settings.beside ? 2 : 1);
+      const looks = await ask({ do: "evaluate" });
       if (mine !== turn) return;
       [run.before, run.besideBefore] = [looks[0].held_out, looks[1]?.held_out ?? null];
     } catch (error) {
+      if (!ask) opening = null; // it is loaded again next time
       if (mine === turn) say(said, `It cannot train here: ${error.message}`);
       return;
     }
@@ -389,23 +419,30 @@ export function playground(root, given, load, { linked = true, player = null, wa
     return true;
   }
   async function opened() {
-    const { worker, open } = await load("programs"), made = workerOf(worker);
+    const { worker, open } = await load("programs"), script = new Blob([worker], { type: "text/javascript" });
+    const made = asking(new Worker(URL.createObjectURL(script)));
     await made(open);
     return made;
   }
   /** Do one step of both runs; return whether it could be done. */
   async function advance(mine) {
-    if (run.isChanged) await ask({ do: "set", settings: toldOf(given, settings) });
+    const { records, beside, isChanged } = run; // others, where it begins anew meanwhile
     run.isChanged = false;
-    const answers = await ask({ do: "step" }, settings.beside ? 2 : 1);
-    if (mine !== turn) return false;
-    for (const one of answers) if (one.is === "step") (one.run ? run.beside : run.records).push(withCurves(one));
-    const old = run.records.length - KEPT_WHOLE - 1;
-    for (const list of [run.records, run.beside]) if (list[old]) list[old] = numbersOf(list[old]);
-    run.ms = answers[0].ms?.all ?? null;
-    const broken = answers.find((one) => one.is === "diverged");
-    if (broken) pause(), say(said, `${broken.run ? settings.beside : settings.algorithm} diverged in step ${broken.step}: ${broken.what}. ⟲ begins again.`);
-    return !broken;
+    const sent = isChanged ? [ask({ do: "set", settings: toldOf(given, settings) })] : [];
+    const replies = (await Promise.all([...sent, ask({ do: "step" })])).flat();
+    for (const one of replies) if (one.is === "step") (one.run ? beside : records).push(withCurves(one));
+    const old = records.length - KEPT_WHOLE - 1;
+    for (const list of [records, beside]) if (list[old]) list[old] = numbersOf(list[old]);
+    run.ms = replies.find((one) => one.is === "step")?.ms.all ?? null;
+    if (mine !== turn) {
+      if (records === run.records && !isPlaying) show(); // it was paused in that step
+      return false;
+    }
+    const broken = replies.find((one) => one.is === "diverged"), refused = replies.find((one) => one.is === "refused");
+    if (!broken && !refused) return true;
+    pause();
+    say(said, refused?.why ?? `${broken.run ? besideName() : settings.algorithm} diverged in step ${broken.step}: ${broken.what}. ⟲ begins again.`);
+    return false;
   }
   async function play() {
     if (isPlaying || !ask) return;
@@ -456,12 +493,13 @@ export function playground(root, given, load, { linked = true, player = null, wa
 
   // --- what is seen
 
+  const besideName = () => settings.beside + (settings.beside === settings.algorithm ? ", own ε" : "");
   const place = () => (shown.step ?? run.records.length) - 1;
   function draw() {
     const { data } = drawn, last = run.records.length, hasGhost = "ghost_step" in ghost, hasBeside = run.beside.length > 0;
     Object.assign(data, columnsOf(run.records, run.before), columnsOf(run.beside, run.besideBefore, "beside_"), ghost);
     Object.assign(data, { hasGhost: +hasGhost, hasBeside: +hasBeside, hasChanged: +(changes.length > 0), changed: changes.length ? changes : [NaN] });
-    Object.assign(data, { algorithmName: settings.algorithm, besideName: settings.beside, now: place() + 1, isBack: +(shown.step !== null && shown.step < last) });
+    Object.assign(data, { algorithmName: settings.algorithm, besideName: besideName(), now: place() + 1, isBack: +(shown.step !== null && shown.step < last) });
     data.steps = Math.max(SHORT, last, hasGhost ? largest(ghost.ghost_step) : 0);
     const sides = ["", ...(hasBeside ? ["beside_"] : []), ...(hasGhost ? ["ghost_"] : [])];
     for (const [name, least] of Object.entries(LEAST)) {
@@ -488,7 +526,7 @@ export function playground(root, given, load, { linked = true, player = null, wa
     showGroup(boxes, record, { n: shown.n, chosen: shown.token, settings, onToken: inspect });
     say(which, ` prompt ${shown.n + 1} of ${record.N} `);
     terms.hidden = shown.token === null;
-    if (shown.token !== null) showToken(terms, record, shown.token, shown.others);
+    if (shown.token !== null) showToken(terms, record, shown.token, shown.others), terms.scrollIntoView({ block: "nearest" });
   }
   function turnTo(by) {
     const record = run.records[place()];

@@ -7,7 +7,7 @@ trains with, in parts that are loaded when they are needed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import rlviz.algorithms
@@ -26,6 +26,7 @@ from rlviz.page.picture import Axis, Choice, Line, Panel, Picture, Rule, to_json
 from rlviz.page.script import classic
 from rlviz.page.widget import fragment, pack, page
 from rlviz.pictures import explore_tables
+from rlviz.pictures.idea import LABELS
 from rlviz.runs import in_page, recordings
 from rlviz.runs.curves import BELOW
 from rlviz.settings import declarations
@@ -41,21 +42,35 @@ WIDTHS = (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.05, 0.1, 0.15, 0.2, 0.28, 0.4, 0
 
 @dataclass(frozen=True)
 class Stops:
-    """A slider: what it is called, where it can stand, and what it does. own: whether it is a number of an algorithm's pieces."""
+    """A slider: what it is called, where it can stand, and what it does.
+
+    own: whether it is a number of an algorithm's pieces. idle: where it does nothing: another control `of`, its value `at`, and
+    `why`.
+    """
 
     label: str
     stops: tuple[float, ...]
     about: str
     own: bool = False
+    idle: Mapping[str, Any] = field(default_factory=dict)
 
 
+AT_RATIO_1: Mapping[str, Any] = {"of": "updates_per_rollout", "at": 1, "why": "acts from the 2nd update on"}
 SLIDERS = {  # the other numbers of an algorithm's pieces keep their values
-    "eps_low": Stops("ε low", WIDTHS, "how far a ratio may fall before the clip cuts the gradient", own=True),
-    "eps_high": Stops("ε high", (*WIDTHS, 2, 5), "how far a ratio may rise before the clip cuts it", own=True),
-    "beta": Stops("β", (0, 0.001, 0.01, 0.04, 0.1, 0.5, 1), "weight of the KL to the first model", own=True),
-    "group_size": Stops("G", (2, 4, 8, 16, 32), f"answers to each prompt; {RESPONSES} answers a step in all"),
-    "lr": Stops("learning rate", (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.1, 1, 1000), "of AdamW at its peak"),
-    "updates_per_rollout": Stops("updates", (1, 2, 4, 8, 16), "how often the same answers are used"),
+    "eps_low": Stops(
+        LABELS["eps_low"], WIDTHS, "how far a ratio may fall before the clip cuts the gradient", True, AT_RATIO_1
+    ),
+    "eps_high": Stops(
+        LABELS["eps_high"], (*WIDTHS, 2, 5), "how far a ratio may rise before the clip cuts it", True, AT_RATIO_1
+    ),
+    "beta": Stops(LABELS["beta"], (0, 0.001, 0.01, 0.04, 0.1, 0.5, 1), "weight of the KL to the first model", True),
+    "group_size": Stops(
+        LABELS["group_size"], (2, 4, 8, 16, 32), f"answers to each prompt; {RESPONSES} answers a step in all"
+    ),
+    "lr": Stops(LABELS["lr"], (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.1, 1, 1000), "of AdamW at its peak"),
+    "updates_per_rollout": Stops(
+        LABELS["updates_per_rollout"], (1, 2, 4, 8, 16), "how often the same answers are used"
+    ),
 }
 TASKS_IN_WORDS = (
     "chain: the last digit of a sum of five; chain-rare: the same, by a policy that hardly ever writes the sums on the way; "
@@ -91,6 +106,15 @@ class Try:
 
 
 TRIES = (
+    Try(
+        "feel ε: .02 beside .2",
+        "Both runs use the same answers for eight updates; the blue one's clip stops a token ten times as early. Which "
+        "learns faster?",
+        "The one with ε = .2. Of new prompts it answers 70 % right after 5 steps and 73 % after 10, the one with .02 47 % "
+        "and 57 %: its clip cuts one token in six, the other's one in thirty. Move ε while they train.",
+        {"updates_per_rollout": 8, "beta": 0, "eps_low": 0.02, "eps_high": 0.02, "beside": GRPO.name},
+        below="clipped",
+    ),
     Try(
         "dead groups at G = 2",
         "Two answers to each prompt: how often is there nothing to compare?",
@@ -217,7 +241,7 @@ def _needs(algorithm: Algorithm) -> str:
 
 def curves() -> Picture:
     """Return the curves of the fourth box: right answers above, and below what else one may ask about a run."""
-    x = Axis("step", 0, "steps")
+    x = Axis("step", 0, "steps", whole=True)
     lines = (
         Line("ghost_step", "ghost_accuracy", colour="grey", width=1.2, when="hasGhost", dash="2 2"),
         Line("ghost_lookStep", "ghost_look", colour="grey", when="hasGhost", label="before", direct=True),
@@ -230,7 +254,7 @@ def curves() -> Picture:
     )
     above = Panel(
         "accuracy: new prompts; dashed: those sampled",
-        Axis("", 0, "steps"),
+        Axis("", 0, "steps", whole=True),
         Axis("", -BELOW, 1),
         lines,
         tall=0.6,
@@ -238,7 +262,7 @@ def curves() -> Picture:
     others = {
         "entropy": ("entropy: how open the next token still is, nats", Axis("", "least_entropy", "most_entropy")),
         "kl": ("KL to the model it began as, nats a token", Axis("", "least_kl", "most_kl")),
-        "clipped": ("share of tokens that the clip cuts", Axis("", "least_clipped", "most_clipped")),
+        "clipped": ("share of tokens that the clip cuts during the updates", Axis("", "least_clipped", "most_clipped")),
         "dead": ("share of dead groups", Axis("", -BELOW, 1)),
         "grad_norm": ("norm of the gradient", Axis("", "least_grad_norm", "most_grad_norm")),
         "reward": ("mean reward", Axis("", -BELOW, 1)),

@@ -120,8 +120,12 @@ def table(columns: Sequence[object], rows: Iterable[Sequence[object]]) -> Markup
     body = (
         element("tr", element("th", row[0], scope="row"), *(element("td", cell) for cell in row[1:])) for row in rows
     )
-    whole = element("table", element("thead", head), element("tbody", *body))
-    return element("div", whole, class_="wide", tabindex="0", role="region", aria_label="table")
+    return scrolling(element("table", element("thead", head), element("tbody", *body)))
+
+
+def scrolling(table: Markup) -> Markup:
+    """Return a table in a place that scrolls by itself where the screen is narrow."""
+    return element("div", table, class_="wide", tabindex="0", role="region", aria_label="table")
 
 
 def data(packed: str, *until: Markup, **named: str) -> Markup:

@@ -21,7 +21,7 @@ from rlviz.markup import Markup, element
 from rlviz.pictures.catalogue import find_explorer
 from rlviz.runs.rules import RULES, Rule
 from rlviz.site.cells import show_in_page
-from rlviz.site.html import File, page
+from rlviz.site.html import File, page, scrolling
 from rlviz.site.verdicts import TITLE, verdicts_page
 from rlviz.study.claim import READING
 
@@ -97,6 +97,10 @@ class _Renderer(IPythonRenderer):
     def table_row(self, text: str) -> str:
         name = row_anchor(text, self._rows) if self._whole else ""
         return element("tr", Markup(text), **({"id": name} if name else {}))
+
+    def table(self, text: str) -> str:
+        """Return a table that scrolls by itself where the screen is narrow."""
+        return scrolling(element("table", Markup(text)))
 
     def block_math(self, body: str) -> str:
         return formula(body, block=True)

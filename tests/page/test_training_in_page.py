@@ -472,6 +472,58 @@ def test_an_algorithm_with_a_reference_pushes_a_step_that_was_sampled_without_on
     torch.testing.assert_close((slope - bare)[mask > 0], expected[mask > 0], atol=2e-7, rtol=2e-2)
 
 
+def test_replies_carry_the_id_of_their_message_and_the_last_is_done_also_where_it_diverges_or_is_refused():
+    start = {"do": "start", "settings": {"beside": "DAPO", "lr": 0.0}}
+    found = answers(
+        [
+            opened("chain"),
+            {**start, "id": 7},
+            {"do": "step", "id": "a"},
+            {"do": "set", "settings": {"lr": -1}, "id": 3},
+            {"do": "set", "settings": {"lr": 1e4, "beside": None}, "id": 4},
+            *({"do": "step", "id": id_} for id_ in (5, 6)),
+            {"do": "pause"},
+        ]
+    )
+    said = [(each.get("id"), each["is"]) for each in found]
+    assert said[:7] == [
+        (None, "ready"), (7, "started"), (7, "done"), ("a", "step"), ("a", "step"), ("a", "done"), (3, "refused"),
+    ]  # fmt: skip
+    assert said[7:] == [
+        (3, "done"), (4, "started"), (4, "done"), (5, "step"), (5, "done"),
+        (6, "diverged"), (6, "done"),
+    ]  # fmt: skip
+
+
+def test_the_kl_term_s_pull_is_its_slope_and_all_that_pushes_a_dead_group():
+    """k3 = r − log r − 1 with r = π_ref/π: −β ∂k3/∂log π = β (π_ref/π − 1), times a token's weight, 1/(rows · its length)."""
+    step = trained(3, parameters={"GRPO": {"beta": 0.3}}, lr=3e-3, updates_per_rollout=4, seed=1)[-1]
+    N, G, T = step["N"], step["G"], step["T"]
+    of = {
+        name: np.array(step[name], dtype=float).reshape(N, G, T)
+        for name in ("mask", "logp", "ref_logp", "slope", "pull", "cut")
+    }
+    written = of["mask"] != 0
+    weight = of["mask"] / (N * G * of["mask"].sum(-1, keepdims=True))
+    expected = 0.3 * weight * np.expm1(of["ref_logp"] - of["logp"])
+    np.testing.assert_allclose(of["pull"][written], expected[written], rtol=1e-3, atol=1e-8)
+    assert np.abs(of["pull"]).max() > 1e-5
+    idle = written & ((np.array(step["dead"]) != 0)[:, None, None] | (of["cut"] != 0))
+    assert idle.any() and (of["slope"] == of["pull"])[idle].all()
+    assert trained(1, algorithm="DAPO")[0]["pull"] is None
+
+
+def test_the_same_algorithm_stands_beside_itself_with_numbers_of_its_own():
+    how = {"updates_per_rollout": 4, "beside": "GRPO", "parameters": {"GRPO": {"beta": 0.0, "eps_high": 0.01}}}
+    steps = trained(2, beside_parameters={"beta": 0.0, "eps_high": 0.3}, **how)
+    alone = trained(2, **{**how, "beside": None, "parameters": {"GRPO": {"beta": 0.0, "eps_high": 0.3}}})
+    beside = [each for each in steps if each["run"] == 1]
+    assert [each["loss"] for each in beside] == [each["loss"] for each in alone]
+    assert steps[0]["clip"]["high"] > 2 * beside[0]["clip"]["high"]
+    asked = {"do": "start", "settings": {**how, "beside_parameters": {"eps": 1}}}
+    assert "a parameter of GRPO must be one of" in answers([opened("chain"), asked])[-1]["why"]
+
+
 @pytest.mark.parametrize("checkpoint", CHECKPOINTS)
 def test_held_out_accuracy_is_the_librarys(checkpoint):
     done = trained(0, checkpoint=checkpoint, more=[{"do": "evaluate"}, {"do": "evaluate", "greedy": True}])

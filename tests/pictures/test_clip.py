@@ -120,6 +120,18 @@ def test_the_legend_of_small_multiples_fits_the_figure(count):
     assert {text.get_text() for text in legend.get_texts()} >= {"no gradient", "push on log π", "objective J"}
 
 
+def test_one_key_names_each_kind_of_mark_once():
+    figure = explore_clip(GRPO).figure()
+    said = [text.get_text() for ax in figure.axes for text in ax.get_legend().get_texts()]
+    assert said.count("limits") == said.count("no gradient") == said.count("probability 1") == 1
+
+
+def test_an_algorithm_stands_beside_itself_with_its_own_limits():
+    names = explore_clip(GRPO, eps_high=0.4, beside=(GRPO, DAPO)).names()
+    assert [names.words(f"b{i}_name") for i in (1, 2)] == [["GRPO, own ε"], ["DAPO"]]
+    assert (names.one("upper"), names.one("b1_upper")) == (1.4, 1.2)
+
+
 @pytest.mark.parametrize("explore", [explore_clip, explore_bounds])
 def test_an_array_of_algorithms_may_stand_beside_it(explore):
     assert explore(beside=np.array([DAPO, DCPO], dtype=object)).values["beside"] == ["DAPO", "DCPO"]

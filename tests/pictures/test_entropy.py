@@ -1,5 +1,6 @@
 """A table that trains in the page is train_table's, replica by replica, and words and graphs follow it."""
 
+import re
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -106,14 +107,16 @@ def test_a_piece_of_one_s_own_trains_too_and_is_traced_once(monkeypatch):
 def test_words_follow_the_numbers():
     explorer = explore_entropy(DAPO, beside=(), step=0)
     assert (
-        explorer.conclusion == "At step 0 DAPO has 3.00 of 3.00 nats of entropy left, at accuracy 0.15."
+        explorer.conclusion == "At step 0 DAPO's entropy is 3.00 nats, 3.00 at first, at accuracy 0.15."
     )  # ln 20, 3 of 20
     assert "At step 0 of the replica shown the likeliest action is 1, with 0.05." in explorer.caption  # uniform over 20
     explorer.set(reward="random", beside=(DCPO,))
     assert "nothing can be learned" in explorer.caption and "first reaches" not in explorer.caption
-    assert explorer.names().holds("nowhere") and "; DCPO has 3.00, at 0.50." in explorer.conclusion
+    assert explorer.names().holds("nowhere") and "; DCPO: 3.00, at 0.50." in explorer.conclusion
     explorer.set(reward="rare good")
     # −.98 ln .98 − .02 ln .02 nats
+    explorer.set(step=12)
+    assert re.search(r"entropy is 0\.[2-9]\d nats, 0\.10 at first", explorer.conclusion)  # it rises first
     assert "DAPO: from 0.10 to" in explorer.caption and not explorer.names().holds("nowhere")
 
 

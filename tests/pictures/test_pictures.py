@@ -19,12 +19,13 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 
 import rlviz
 import rlviz.algorithms
 from rlviz.algorithms import GRPO
 from rlviz.page.names import Names
-from rlviz.page.paper import shown
+from rlviz.page.paper import shown, ticks_of
 from rlviz.page.picture import Beside, Choice, Draws, Line, Slider
 from rlviz.page.style import COLOURS
 from rlviz.pictures.catalogue import EXPLORERS, find_explorer
@@ -297,6 +298,27 @@ def test_the_last_row_can_read_a_picture_on_paper(name):
             for one, other in itertools.combinations(drawn, 2):
                 a, b = one.get_window_extent().padded(-0.5), other.get_window_extent().padded(-0.5)
                 assert not a.overlaps(b), f"{arguments}: {one} on {other}"
+            ends = [text for text in drawn if text.get_transform() == ax.transAxes and text.get_weight() == "bold"]
+            for text, line in itertools.product(
+                ends if name not in ("kl", "map") else (), ax.lines
+            ):  # whose names are too long
+                path = line.get_transform().transform_path(line.get_path())
+                box = Bbox.intersection(text.get_window_extent().padded(-1), ax.bbox)  # beyond it no line is drawn
+                assert not (box and path.intersects_bbox(box, filled=False)), f"{arguments}: {text} on a line"
+
+
+@pytest.mark.parametrize("most", [3, 7, 10.7, 12.5, 60, 400])
+def test_what_is_counted_has_whole_ticks(most):
+    ticks = ticks_of(0.3, most, whole=True)
+    assert 2 <= len(ticks) <= 6 and all(tick == round(tick) for tick in ticks), ticks
+
+
+@every_picture
+def test_no_number_of_tokens_steps_or_rollouts_is_broken(name):
+    for _, explorer in at_named(name)[:1]:
+        figure = explorer.figure()
+        counted = [ax for ax in figure.axes if re.fullmatch("token|action|(training )?step|rollout", ax.get_xlabel())]
+        assert [tick for ax in counted for tick in ax.get_xticks() if tick % 1] == []
 
 
 @every_picture

@@ -10,6 +10,7 @@ from dataclasses import fields, replace
 from html import escape
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import rlviz.algorithms
@@ -19,8 +20,18 @@ from rlviz.cli import app
 from rlviz.page.script import module
 from rlviz.page.widget import STARTED
 from rlviz.runs import in_page
-from rlviz.runs.playground import POLICIES, RECORDED, RESPONSES, TRIES, controls, given, whole_page
+from rlviz.runs.playground import (
+    POLICIES,
+    RECORDED,
+    RESPONSES,
+    SLIDERS,
+    TRIES,
+    controls,
+    given,
+    whole_page,
+)
 from rlviz.runs.record import PLANS
+from rlviz.types import Batch
 from small_models.tasks import TASKS
 
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="node is missing: no page can be asked")
@@ -168,6 +179,54 @@ def test_a_run_becomes_columns_with_its_looks_at_new_prompts(ask):
     (data,) = ask(["columnsOf", records, 0.3, "b_"])
     assert data["b_step"] == [1, 2, 3] and data["b_lookStep"] == [0, 2] and data["b_look"] == [0.3, 0.5]
     assert data["b_accuracy"] == pytest.approx([0.1, 0.2, 0.3]) and data["b_kl"] == ["NaN"] * 3
+
+
+STEP, DIVERGED, REFUSED, DONE = ({"is": each} for each in ("step", "diverged", "refused", "done"))
+REPLIES = {  # what a worker replies, and to which of two messages → what the two are answered; None: nothing yet
+    "in order": ([(0, STEP), (0, DONE), (1, STEP), (1, DONE)], [[STEP], [STEP]]),
+    "out of order": ([(1, STEP), (0, STEP), (1, DONE), (0, DONE)], [[STEP], [STEP]]),
+    "more than one": ([(0, STEP), (0, DIVERGED), (0, DONE), (1, DONE)], [[STEP, DIVERGED], []]),
+    "refused": ([(0, REFUSED), (0, DONE), (1, STEP), (1, DONE)], [[REFUSED], [STEP]]),
+    "late": ([(0, DONE), (0, STEP), (1, STEP), (1, DONE)], [[], [STEP]]),
+    "twice": ([(0, STEP), (0, DONE), (0, STEP), (0, DONE), (1, DONE)], [[STEP], []]),
+    "to nobody": ([(9, STEP), (9, DONE), (1, STEP), (1, DONE)], [None, [STEP]]),
+}
+
+
+def test_a_message_is_answered_by_the_replies_that_carry_its_id_whenever_they_come(ask):
+    told = [[{"to": to, **reply} for to, reply in replies] for replies, _ in REPLIES.values()]
+    found = ask(*(["asking", 2, replies] for replies in told))
+    assert dict(zip(REPLIES, found, strict=True)) == {name: expected for name, (_, expected) in REPLIES.items()}
+
+
+@pytest.mark.parametrize("name", in_page.OFFERED)
+def test_with_one_update_no_width_moves_anything_so_its_slider_rests(name):
+    """At ratio 1 the loss has the same slope at both ends of a slider that says it acts from the second update on."""
+    resting = [slider for slider, one in SLIDERS.items() if one.idle and slider in numbers(in_page.OFFERED[name])]
+    chance = torch.Generator().manual_seed(0)
+    old = -torch.rand(3, 5, 7, generator=chance, dtype=torch.double)
+    advantages = torch.randn(3, 5, 1, generator=chance, dtype=torch.double).expand(3, 5, 7)
+    slopes = []
+    for end in (0, -1):
+        algorithm = in_page.OFFERED[name].with_parameters(**{each: float(SLIDERS[each].stops[end]) for each in resting})
+        logp, entropy = (one.clone().requires_grad_() for one in (old, -old))
+        batch = Batch(old, advantages, torch.ones_like(old).bool(), old - 0.1, entropy=entropy)
+        slopes.append(torch.autograd.grad(algorithm.loss(logp, batch).loss, logp)[0])
+    torch.testing.assert_close(*slopes)
+
+
+def test_beside_its_own_kind_an_algorithm_keeps_its_own_limits_and_all_else_is_equal(ask):
+    mine = {**FIRST, "eps_low": 0.02, "eps_high": 0.02, "beta": 0, "beside": "GRPO"}
+    twin, other = ask(["toldOf", "GIVEN", mine], ["toldOf", "GIVEN", {**mine, "beside": "DAPO"}])
+    assert twin["parameters"] == {"GRPO": {"eps_low": 0.02, "eps_high": 0.02, "beta": 0}}
+    assert twin["beside_parameters"] == {"eps_low": 0.2, "eps_high": 0.2, "beta": 0}
+    assert other["beside_parameters"] is None
+
+
+def test_the_first_experiment_lets_one_feel_the_width_of_the_clip():
+    first = TRIES[0].values
+    assert first["updates_per_rollout"] == 8 and first["eps_high"] == first["eps_low"] == 0.02
+    assert first["beside"] == GRPO.name and numbers(GRPO)["eps_high"] == 0.2
 
 
 def test_tries_set_controls_that_there_are(ask):
