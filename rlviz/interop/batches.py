@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +41,7 @@ SIZES = (
     *("per_device_train_batch_size", "gradient_accumulation_steps", "num_generations", "num_iterations"),
     *("data.train_batch_size", "trainer.nnodes", "trainer.n_gpus_per_node"),
     *(verl.ROLLOUT + "n", verl.ACTOR + "ppo_mini_batch_size", verl.ACTOR + "ppo_epochs"),
+    *("async_training.require_batches", "async_training.trigger_parameter_sync_step"),
 )
 MAYBE = ("generation_batch_size", "steps_per_generation", verl.ACTOR + "ppo_micro_batch_size_per_gpu")  # or None
 
@@ -48,11 +50,13 @@ def batch_of(config: Config, devices: int) -> Batch:
     """Return the arithmetic of a configuration; devices: TRL's processes. Raises ValueError for sizes that are none."""
     for name in (*SIZES, *MAYBE):
         value = config.options.get(name, 1)
+        if config.asynchronous and name == "data.train_batch_size":  # 0 there, as its trainer asks
+            continue
         whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
         if not (whole or (value is None and name in MAYBE)):
             raise ValueError(f"{name} must be a whole number, at least 1; got {shown(value)}")
     if config.kind == VERL:
-        return _of_verl(config.options)
+        return (_of_async_verl if config.asynchronous else _of_verl)(config.options)
     return _of_groups(config.options, devices) if config.kind == "GRPOConfig" else _of_pairs(config.options, devices)
 
 
@@ -132,3 +136,18 @@ def _of_verl(o: Any) -> Batch:
     )
     accumulation = 1 if dynamic or not micro else max(1, mini * group // max(1, micro * devices))
     return Batch(words, prompts, group, parts, epochs, accumulation, parts * epochs == 1, tuple(refused))
+
+
+def _of_async_verl(o: Any) -> Batch:
+    """Return the batch of verl's fully asynchronous trainer, whose samples come one by one."""
+    group, mini, epochs = o[verl.ROLLOUT + "n"], o[verl.ACTOR + "ppo_mini_batch_size"], o[verl.ACTOR + "ppo_epochs"]
+    parts, steps = o["async_training.require_batches"], o["async_training.trigger_parameter_sync_step"]
+    ahead = o["async_training.staleness_threshold"]
+    prompts, window = mini * parts, mini * parts * steps
+    words = (
+        f"asynchronous: {parts} × {_counted(mini, 'prompt')} × {group} = {_counted(prompts * group, 'response')} a step, "
+        f"{_counted(parts * epochs, 'update')} of {_counted(mini * group, 'response')}; the sampler gets new weights every "
+        f"{_counted(steps, 'step')} ({window:,} prompts) and may be {_counted(int(window * ahead), 'prompt')} ahead: samples are up to "
+        f"{_counted(math.ceil(ahead) + 1, 'version')} old, each of {_counted(parts * epochs * steps, 'update')}"
+    )
+    return Batch(words, prompts, group, parts, epochs, 1, on_policy=False)

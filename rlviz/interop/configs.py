@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from rlviz.interop.shell import LONGEST, Command, read_commands
 from small_models.checks import shown
 from small_models.files import read_file
 
-LARGEST, LARGEST_YAML = 2**20, 2**18  # bytes of a configuration, and of one in YAML, which takes 10 µs a byte
+LARGEST, LARGEST_NOTEBOOK = 2**18, 2**20  # characters of a configuration or script, and of one whose pictures are in it
 SUGGESTED = 40  # unknown names that the nearest known is sought for
 SHARE = 1 / 3  # of the names of a configuration that must be a library's
 # how options end that decide nothing here
@@ -54,12 +55,14 @@ ASYNC = {
     "async_training.staleness_threshold": 0.1,
     "algorithm.rollout_correction.bypass_mode": True,
 }
+NUMBERS = {"epsilon_high", "delta", "top_k", "off_policy_mask_threshold"}  # or None, TRL's default
 PUNISHMENT = "get_soft_overlong_punishment"
 OVERRIDE = re.compile(r"(?P<plus>[+~]*)(?P<name>[A-Za-z_]\w*(?:\.\w+)+)=(?P<value>.*)", re.S)
 FLAG = re.compile(r"--(?P<name>[A-Za-z][\w.-]*)(?:=(?P<value>.*))?", re.S)
 LAUNCHER = re.compile(
     r"(?:[A-Z_]+=\S+ +)*(?:\S*/)?(?:python3?|accelerate|torchrun|deepspeed|uv|ray|srun|bash|trl|swift)\s"
 )
+CELL_COMMAND = re.compile(r"(?m)^[ \t]*[!%][^\\\n]*(?:\\[^\n]*\n?[^\\\n]*)*")  # of a notebook: !trl grpo …
 PLAIN = re.compile(r"(?!(?:true|false|yes|no|on|off|null)$)[A-Za-z/][\w./-]*", re.I)  # a text for YAML, too
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 OPERATORS = {
@@ -132,8 +135,9 @@ def read_config(source: str | Path, kind: str | None = None) -> Config:
     Raises ValueError for what is no such configuration, FileNotFoundError where there is no file.
     """
     text, suffix = (source, "") if isinstance(source, str) else (_text(source), source.suffix.lower())
-    if len(text) > LARGEST:
-        raise ValueError(f"a configuration must have at most {LARGEST // 2**20} MB")
+    most = LARGEST_NOTEBOOK if suffix in (".ipynb", ".json") else LARGEST
+    if len(text) > most:
+        raise ValueError(f"a configuration must have at most {most // 2**10:,} kB; this has {len(text) // 2**10:,}")
     try:
         found = _READERS.get(suffix, _any)(text)
         kind = kind or _kind(found, text)
@@ -165,12 +169,16 @@ def _any(text: str) -> _Found:
     try:
         found = _shell(text)
     except ValueError:
-        found = _prose(text)
+        try:
+            return _prose(text)
+        except ValueError:
+            pass
+        raise
     return found if found.values or found.unread or found.owner else _prose(text)
 
 
 def _python(text: str) -> _Found:
-    source = "\n".join("" if line.lstrip().startswith(("!", "%")) else line for line in text.splitlines())
+    source = CELL_COMMAND.sub(lambda match: "\n" * match[0].count("\n"), text)
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, MemoryError) as error:
@@ -194,7 +202,8 @@ def _python(text: str) -> _Found:
         found.notes.append(
             "carried(…) puts another algorithm in its trainer: what the options say of one is not trained"
         )
-    trainers = {name for _, name in named if name.endswith("Trainer")}
+    bases = {name: names.classes.get(name, [name]) for _, name in named}
+    trainers = {name for name, those in bases.items() if any(each.endswith("Trainer") for each in those)}
     for name in sorted(trainers - {each.replace("Config", "Trainer") for each in TRL_KINDS}):
         found.notes.append(f"its trainer {name} is not TRL's own: what it changes is not seen")
     found.lora = any(keyword.arg == "peft_config" for each in calls for keyword in each.keywords)
@@ -282,7 +291,7 @@ def _two(call: ast.Call) -> tuple[int, int] | None:
 
 def _of_no_call(tree: ast.Module, text: str, found: _Found) -> _Found:
     """Read the command line in a script's docstring, as TRL's own examples have it, or of a notebook's cell."""
-    cells = "\n".join(re.findall(r"(?m)^[ \t]*!(.*(?:\\\n.*)*)", text))
+    cells = "\n".join(match[0].strip("!% \t") for match in CELL_COMMAND.finditer(text))
     for words, where in ((cells, "a cell"), (ast.get_docstring(tree, clean=False) or "", "its docstring")):
         with suppress(ValueError):
             command = _prose(words)
@@ -343,20 +352,23 @@ def _json(text: str) -> _Found:
 
 
 def _yaml(text: str) -> _Found:
-    import yaml  # type: ignore[import-untyped]  # transformers needs it
-
-    if len(text) > LARGEST_YAML:
-        raise ValueError(
-            f"a configuration in YAML must have at most {LARGEST_YAML // 2**10} kB; this has {len(text) // 2**10}"
-        )
-    try:
-        value = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        raise ValueError(f"the YAML in it cannot be parsed{f': line {mark.line + 1}' if mark else ''}") from None
+    value = _of_yaml(text)
     if not isinstance(value, dict):
         raise ValueError("the YAML must be a mapping of options, such as beta: 0.04")
     return _tree(value)
+
+
+def _of_yaml(text: str) -> Any:
+    import yaml  # type: ignore[import-untyped]  # transformers needs it
+
+    depth = accumulate((bracket in "[{") - (bracket in "]}") for bracket in re.findall(r"[][{}]", text))
+    if max(depth, default=0) > 5 * DEEPEST:  # its reader's time goes with the square of the depth
+        raise RecursionError
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        raise ValueError(f"the YAML in it cannot be parsed{f': line {mark.line + 1}' if mark else ''}") from None
 
 
 def _tree(value: Mapping[Any, Any]) -> _Found:
@@ -415,19 +427,21 @@ def _shell(text: str) -> _Found:
     known = {name for kind in KINDS for name in defaults(kind)}
     starts = [each for each in commands if not _bare(each.words)]
     owned = [each for each in starts if of_command(each.words)]
-    counted = [(sum(name in known for name in _options_of(each.words)), each) for each in starts]
-    best = max(counted, key=lambda each: each[0], default=(0, None))
-    chosen = owned[0] if owned else best[1] if best[0] else None
+
+    def known_options(command: Command) -> tuple[int, int]:
+        names = list(_options_of(command.words))
+        return sum(name in known for name in names), len(names)
+
+    most = max((known_options(each) for each in starts), default=(0, 0))
+    likely = owned or [each for each in starts if known_options(each) >= (most[0] / 2, 1)]
+    chosen = likely[0] if likely else None
     if chosen is None:  # options alone, on as many lines as one likes
         alone = [each for each in commands if _bare(each.words)]
-        chosen = Command(
-            1,
-            [word for each in alone for word in each.words],
-            [each for command in alone for each in command.undecided],
-        )
+        words = [word for each in alone for word in each.words]
+        chosen = Command(1, words, [values for each in alone for values in each.undecided])
     found = _Found(owner=of_command(chosen.words))
-    if len(owned) > 1:
-        found.notes.append(f"{len(owned)} commands train in it: this is the first, of line {chosen.line}")
+    if len(likely) > 1:
+        found.notes.append(f"{len(likely)} commands may train: this is the first, of line {chosen.line}")
     following = [each for each in commands if _bare(each.words) and each.line > chosen.line]
     if following and chosen in commands:
         found.notes.append(
@@ -456,8 +470,8 @@ def _read_words(found: _Found, command: Command) -> None:
     flags: dict[str, list[str]] = {}
     words, current = list(zip(command.words, command.undecided, strict=True))[first:], ""
     undecided: dict[str, list[str]] = {}
-    if len(words) > 3 * MOST:
-        raise ValueError(f"the command must have at most {3 * MOST:,} words")
+    if len(words) > MOST:
+        raise ValueError(f"the command must have at most {MOST:,} words")
     for word, open_values in words:
         override, flag = OVERRIDE.fullmatch(word), FLAG.fullmatch(word)
         if override:
@@ -486,8 +500,6 @@ def _read_words(found: _Found, command: Command) -> None:
 
 
 def _take(found: _Found, name: str, *texts: str) -> None:
-    import yaml
-
     if name in found.values:
         found.notes.append(f"{name} is set more than once, and the last was taken")
     if any(re.search(r"\$[\w{(@*]|`", text) for text in texts):
@@ -497,8 +509,8 @@ def _take(found: _Found, name: str, *texts: str) -> None:
     for text in texts:
         try:
             plain = NUMBER.fullmatch(text) or PLAIN.fullmatch(text)
-            values.append(_number(text if plain else yaml.safe_load(text[:LONGEST])))
-        except (yaml.YAMLError, ValueError, RecursionError):
+            values.append(_number(text if plain else _of_yaml(text[:LONGEST])))
+        except (ValueError, RecursionError):
             values.append(text)
     found.values[name] = values if len(values) > 1 else values[0]
 
@@ -596,7 +608,9 @@ def _check(name: str, value: Any, default: Any) -> None:
     if isinstance(default, bool):
         if not isinstance(value, bool | int | None):
             raise ValueError(f"{name} must be true or false; got {shown(value)}")
-    elif isinstance(default, int | float) and not (name.endswith("_threshold") and isinstance(value, str)):
+    elif (isinstance(default, int | float) or name in NUMBERS) and not (
+        name.endswith("_threshold") and isinstance(value, str)
+    ):
         if isinstance(value, bool) or not isinstance(value, int | float | None):
             raise ValueError(f"{name} must be a number; got {shown(value)}")
 
@@ -613,7 +627,7 @@ def _below_open(name: str) -> bool:
     parts = name.split(".")
     names = defaults(VERL)
     free = name.startswith("reward.reward_kwargs.")  # what a reward manager is called with
-    return free or any(names.get(".".join(parts[:place])) in (OPEN, {}) for place in range(1, len(parts)))
+    return free or any(names.get(".".join(parts[:place])) in (OPEN, {}) for place in range(1, min(len(parts), DEEPEST)))
 
 
 def _say(name: str, names: Mapping[str, Any], found: _Found) -> str:

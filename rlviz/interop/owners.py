@@ -48,6 +48,7 @@ verl-agent | agent_system | | env.env_name
 open-r1 | open_r1 | |
 unsloth | unsloth | |
 """
+LONGEST_LAUNCH = 80  # words before what a command starts
 # a framework → the library whose names and loss it takes over
 BUILDS_ON = {
     "open-r1": "TRL",
@@ -103,7 +104,8 @@ def of_module(module: str) -> str:
 
 def entry_of(words: Sequence[str]) -> tuple[int, str]:
     """Return after which word of a command its options begin, and what it starts: a module, a script, or a command."""
-    for place, (word, following) in enumerate(zip(words, [*words[1:], ""], strict=True)):
+    begin = words[:LONGEST_LAUNCH]
+    for place, (word, following) in enumerate(zip(begin, [*begin[1:], ""], strict=True)):
         if word in ("-m", "--module") and re.fullmatch(r"[A-Za-z_][\w.]*", following):
             return place + 2, following
         if re.fullmatch(r"[^=\s]*\w\.py", word):

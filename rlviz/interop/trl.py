@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -80,6 +81,7 @@ PAIR_DEFAULTS = {
 
 LOSS, SCORING = "override _compute_loss", "override _generate_and_score_completions"  # methods of GRPOTrainer
 READ = "read in TRL's code, not measured"
+UNBIASED = "the slope is −βΔ in place of β(1 − e^Δ), Δ = log π_ref/π; at Δ = 1 they are {apart:.2g} apart, beside an |A| of about 1"
 NO_CRITIC = "TRL 1.16 has no critic, PPOTrainer is gone"
 # kind of surrogate → the loss_type that has it, where that is not the clipped one
 LOSSES: Mapping[Any, str] = {
@@ -235,8 +237,15 @@ def _kl(piece: kl.KLInLoss | kl.UnbiasedKL, case: Case) -> Fit:
         return inexpressible(f"TRL's KL is k3: {LOSS}", fields)
     if isinstance(piece, kl.UnbiasedKL):
         return exact({**fields, "use_bias_correction_kl": True}, "TRL's default")
-    why = "by default TRL multiplies k3 by the ratio, which changes GRPO's gradient by a fifth"
+    why = (
+        f"by default TRL multiplies k3 by the ratio: {UNBIASED.format(beta=piece.beta, apart=slopes_apart(piece.beta))}"
+    )
     return exact({**fields, "use_bias_correction_kl": False}, why)
+
+
+def slopes_apart(beta: float) -> float:
+    """Return β(e − 2): how far the slopes by log π, β(1 − e^Δ) of k3 and −βΔ of ratio · k3, are apart at Δ = log π_ref/π = 1."""
+    return beta * (math.e - 2)
 
 
 def _overlong(piece: shaping.SoftOverlongPunishment, case: Case) -> Fit:

@@ -6,6 +6,7 @@ The scripts are in our words; what is expected of each was said by the issue or 
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -194,7 +195,6 @@ def test_a_notebook_starts_its_command(tmp_path):
         (f"{VERL_RUN} algorithm.rollout_correction.rollout_is=token algorithm.rollout_correction.rollout_is_threshold=x", "rollout_is_threshold"),
         (f"{VERL_RUN} {A}loss_agg_mode=seq-mean-token-sum-norm {A}loss_scale_factor=x", "loss_scale_factor"),
         (f"{VERL_RUN} {A}use_kl_loss=true {A}kl_loss_coef=x", "kl_loss_coef must be a number; got 'x'"),
-        ("DPOConfig(loss_type=3, beta=.1)", "loss_type"),
     ],
 )  # fmt: skip
 def test_a_value_of_another_type_is_named_by_its_option(text, says):
@@ -203,26 +203,31 @@ def test_a_value_of_another_type_is_named_by_its_option(text, says):
         return
     with pytest.raises(ValueError, match=says) as refusal:
         explain_config(text)
-    assert "another type than the library takes" not in str(refusal.value)
+    assert "an option of the" not in str(refusal.value)
 
 
-DEEP = 3_000
+DEEP, MOST = 3_000, 255_000
 HUGE = {
-    "YAML": "".join(f"own_option_{i}: {i}\n" for i in range(40_000)),
-    "YAML of known names": "num_generations: 8\nbeta: 0.1\n" + "".join(f"{chr(97 + i % 26)}eta_{i}: {i}\n" for i in range(60_000)),
-    "overrides": " ".join(f"{A}clip_ratio_{i}={i}" for i in range(20_000)),
-    "flags": "trl grpo --beta 0.1 " + " ".join(f"--num_generation_{i} {i}" for i in range(30_000)),
-    "a line of dollars": f"{VERL_RUN} {N}=" + "$" * 900_000,
-    "quotes": f"{VERL_RUN} {N}=" + "'a'" * 300_000,
-    "braces": f"{VERL_RUN} {N}=" + "${a:-" * 100_000,
-    "parentheses": f"{VERL_RUN} {N}=" + "$((" * 200_000,
-    "sums": f"{VERL_RUN} {N}=$((" + "1+" * 300_000 + "1))",
-    "assignments": "".join(f"a{i}=$a{i - 1}x\n" for i in range(40_000)) + f"{VERL_RUN} {N}=1",
+    "900 kB": "beta: 0.1\n" + "own_option: 1\n" * 64_000,
+    "YAML": "num_generations: 8\n" + "".join(f"own_option_{i}: {i}\n" for i in range(9_000)),
+    "YAML of nearly known names": "".join(f"num_generation_{i}: {i}\n" for i in range(9_000)) + "num_generations: 8",
+    "overrides": " ".join(f"{A}clip_ratio_{i}={i}" for i in range(5_000)),
+    "flags": "trl grpo --beta 0.1 " + " ".join(f"--num_generation_{i} {i}" for i in range(4_900)),
+    "many flags": "trl grpo --beta 0.1 " + " ".join(f"--a{i} {i}" for i in range(16_000)),
+    "a line of dollars": f"{VERL_RUN} {N}=" + "$" * MOST,
+    "quotes": f"{VERL_RUN} {N}=" + "'a'" * (MOST // 3),
+    "braces": f"{VERL_RUN} {N}=" + "${a:-" * (MOST // 5),
+    "parentheses": f"{VERL_RUN} {N}=" + "$((" * (MOST // 3),
+    "sums": f"{VERL_RUN} {N}=$((" + "1+" * (MOST // 2) + "1))",
+    "assignments": "".join(f"a{i}=$a{i - 1}x\n" for i in range(15_000)) + f"{VERL_RUN} {N}=1",
     "doubling": "a=xxxxxxxxxx\n" + "a=$a$a\n" * 40 + f"{VERL_RUN} {N}=$a",
-    "blanks": "trl grpo" + " " * 900_000 + "--beta 0.1",
-    "dots": "a" + ".a" * 400_000 + "=1",
-    "apostrophes": "don't " * 150_000,
+    "a list that doubles": "a=(x x)\n" + "a=($a ${a[@]} ${a[@]})\n" * 40 + f"{VERL_RUN} {N}=${{a[@]}}",
+    "blanks": "trl grpo" + " " * MOST + "--beta 0.1",
+    "dots": "a" + ".a" * (MOST // 2) + "=1",
+    "apostrophes": "don't --beta 1 " * (MOST // 15),
+    "programs": "python x " * (MOST // 9) + "'",
     "deep YAML": "beta: " + "[" * DEEP + "]" * DEEP,
+    "deep YAML of lines": "beta:\n" + " " + "- " * DEEP + "1",
     "deep JSON": '{"beta": ' + "[" * 100_000 + "]" * 100_000 + "}",
     "deep sum in Python": "GRPOConfig(num_generations=8, beta=" + "1+" * DEEP * 10 + "1)",
     "deep brackets in Python": "GRPOConfig(num_generations=8, beta=" + "(" * DEEP + "1" + ")" * DEEP + ")",
@@ -243,7 +248,7 @@ def test_large_and_deep_files_take_bounded_time_and_end_in_our_words(what):
         words = str(explain_config(HUGE[what]))
     except ValueError as error:
         words = str(error)
-    assert time.process_time() - begun < 6  # of 27 before; on this kind of machine 1 to 3
+    assert time.process_time() - begun < 5  # 900 kB took 27 before
     assert not any(sentence in words for sentence in OF_PYTHON), words[:300]
 
 
@@ -253,7 +258,14 @@ def test_a_script_of_fully_asynchronous_training_is_read():
     {A}clip_ratio_low=0.2 {A}clip_ratio_high=0.28 {R}name=vllm {R}n=16 async_training.staleness_threshold=0.5 \\
     async_training.trigger_parameter_sync_step=4 async_training.require_batches=4"""
     told = explain_config(text)
-    assert told.name == "GRPO" and told.batch.refused == () and not told.batch.on_policy
+    step = text.replace("experimental.fully_async_policy.fully_async_main", "trainer.main_ppo").replace(
+        f"{N}=0", f"{N}=128"
+    )
+    step = (
+        re.sub(r"async_training\S+", "", step) + " algorithm.rollout_correction.bypass_mode=true"
+    )  # its default there
+    assert (told.slots, told.name) == (explain_config(step).slots, explain_config(step).name)
+    assert told.batch.refused == () and not told.batch.on_policy
     assert (told.batch.prompts, told.batch.group, told.batch.parts) == (128, 16, 4)
     assert "asynchronous" in told.batch.words and "2,048 responses" in told.batch.words
     # 4 × 32 prompts, 4 times, are a window; half as many may be sampled ahead: max_required_samples of its rollouter
@@ -276,9 +288,7 @@ def test_what_is_chosen_within_a_micro_batch_is_said():
 
 def test_the_ratio_of_one_update_is_exactly_1_for_equal_micro_batches_alone():
     base = f"{VERL_RUN} {N}=128 {A}ppo_mini_batch_size=128 {R}n=8 {R}name=vllm {A}ppo_micro_batch_size_per_gpu=4"
-    apart, equal = (
-        explain_config(f"{base} {R}log_prob_micro_batch_size_per_gpu={size}").first[0] for size in (8, 4)
-    )
+    apart, equal = (explain_config(f"{base} {R}log_prob_micro_batch_size_per_gpu={size}").first[0] for size in (8, 4))
     assert "about 0" in apart and "(8)" in apart and "(4)" in apart and "stay at 0" not in apart
     assert "stay at 0" in equal
     packed = explain_config(f"{base} {A}use_dynamic_bsz=True").first[0]  # the same tokens a micro-batch in both passes
@@ -286,8 +296,13 @@ def test_the_ratio_of_one_update_is_exactly_1_for_equal_micro_batches_alone():
 
 
 def test_sentences_are_computed_of_the_run():
-    kl = [explain_config(f"GRPOConfig(num_generations=8, beta={beta}, use_bias_correction_kl=True)") for beta in (0.001, 0.4)]
+    kl = [
+        explain_config(f"GRPOConfig(num_generations=8, beta={beta}, use_bias_correction_kl=True)")
+        for beta in (0.001, 0.4)
+    ]
     # β(e − 2): the slopes β(1 − e^Δ) and −βΔ at Δ = 1, computed by hand
     assert "0.00072" in str(kl[0]) and "0.29" in str(kl[1]) and "fifth" not in str(kl)
-    dapo = explain_config("GRPOConfig(num_generations=8, loss_type='dapo', epsilon_high=0.28, max_completion_length=4096)")
+    dapo = explain_config(
+        "GRPOConfig(num_generations=8, loss_type='dapo', epsilon_high=0.28, max_completion_length=4096)"
+    )
     assert "from 3277 to 4096 tokens" in next(line.paper for line in dapo.slots if line.slot == "shape")
