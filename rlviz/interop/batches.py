@@ -76,7 +76,8 @@ def _of_groups(o: Any, devices: int) -> Batch:
         o["gradient_accumulation_steps"],
         o["num_generations"],
     )
-    rollout, steps, passes = o["generation_batch_size"], o["steps_per_generation"], o["num_iterations"]
+    given, steps, passes = o["generation_batch_size"], o["steps_per_generation"], o["num_iterations"]
+    rollout = given
     refused = []
     if rollout is not None and steps is not None:
         refused.append("generation_batch_size and steps_per_generation cannot both be set")
@@ -87,7 +88,9 @@ def _of_groups(o: Any, devices: int) -> Batch:
     if group < 2:
         refused.append(f"num_generations ({group}) must be at least 2")
     elif rollout % group:
-        refused.append(f"generation_batch_size ({rollout}) must be divisible by num_generations ({group})")
+        why = f"generation_batch_size ({rollout}) must be divisible by num_generations ({group})"
+        more = next((n for n in range(2, 65) if n * rollout % group == 0), 0) if devices == 1 and not given else 0
+        refused.append(f"{why}; with --devices {more} it is" if more else why)
     if o["sync_ref_model"] and not o["beta"]:
         refused.append("sync_ref_model needs a beta above 0")
     update, uses = part * parts, steps * passes
@@ -144,10 +147,12 @@ def _of_async_verl(o: Any) -> Batch:
     parts, steps = o["async_training.require_batches"], o["async_training.trigger_parameter_sync_step"]
     ahead = o["async_training.staleness_threshold"]
     prompts, window = mini * parts, mini * parts * steps
+    a_step, an_update = _counted(prompts * group, "response"), _counted(mini * group, "response")
+    versions, updates = _counted(math.ceil(ahead), "version"), _counted(parts * epochs * steps, "update")
     words = (
-        f"asynchronous: {parts} × {_counted(mini, 'prompt')} × {group} = {_counted(prompts * group, 'response')} a step, "
-        f"{_counted(parts * epochs, 'update')} of {_counted(mini * group, 'response')}; the sampler gets new weights every "
-        f"{_counted(steps, 'step')} ({window:,} prompts) and may be {_counted(int(window * ahead), 'prompt')} ahead: samples are up to "
-        f"{_counted(math.ceil(ahead) + 1, 'version')} old, each of {_counted(parts * epochs * steps, 'update')}"
+        f"asynchronous: {parts} × {_counted(mini, 'prompt')} × {group} = {a_step} a step, "
+        f"{_counted(parts * epochs, 'update')} of {an_update}; the sampler gets new weights every "
+        f"{_counted(steps, 'step')} ({window:,} prompts) and may be {_counted(int(window * ahead), 'prompt')} ahead: "
+        f"a step begins with samples of up to {versions} before, each of {updates}"
     )
     return Batch(words, prompts, group, parts, epochs, 1, on_policy=False)

@@ -266,9 +266,9 @@ class _Names:
                 return Owner(name, f"it imports {module}")
         if kind and origin and of_module(origin) != "TRL":
             return Owner(origin.partition(".")[0], f"its {kind} is that of {origin}")
-        if kind and kind in self.classes and kind not in self.imported and "GRPOConfig" not in self.classes[kind]:
-            if not {"TrainingArguments", *TRL_KINDS} & set(self.classes[kind]):
-                return Owner("the file itself", f"it defines a {kind} of its own")
+        bases = set(self.classes.get(kind or "", TRL_KINDS))
+        if not bases & {"TrainingArguments", *TRL_KINDS}:
+            return Owner("the file itself", f"it defines a {kind} of its own")
         from_trl = [name for module, name in self.imported.values() if of_module(module) == "TRL"]
         configs = [name for name in from_trl if name.endswith("Config") and name not in ("ModelConfig", "SFTConfig")]
         if kind is None and configs:
@@ -423,7 +423,10 @@ def _number(value: Any) -> Any:
 
 def _shell(text: str) -> _Found:
     """Read the command of a script that trains: the first with a known entry point, else the one with most known options."""
-    commands, _ = read_commands(text)
+    try:
+        commands, _ = read_commands(text)
+    except ValueError as error:
+        raise ValueError(f"the shell script in it cannot be parsed: {error}") from None
     known = {name for kind in KINDS for name in defaults(kind)}
     starts = [each for each in commands if not _bare(each.words)]
     owned = [each for each in starts if of_command(each.words)]
@@ -490,7 +493,7 @@ def _read_words(found: _Found, command: Command) -> None:
     for name, values in flags.items():
         _take(found, name, *(values or ["true"]))
     for name in ("config", "config_name", "config_path", "config_file"):
-        if name in flags and flags[name]:
+        if flags.get(name):
             found.notes.append(f"--{name} {flags[name][0]} is another file: what it sets was not read")
             found.values.pop(name, None)
     for name, values in undecided.items():
@@ -608,10 +611,10 @@ def _check(name: str, value: Any, default: Any) -> None:
     if isinstance(default, bool):
         if not isinstance(value, bool | int | None):
             raise ValueError(f"{name} must be true or false; got {shown(value)}")
-    elif (isinstance(default, int | float) or name in NUMBERS) and not (
-        name.endswith("_threshold") and isinstance(value, str)
-    ):
-        if isinstance(value, bool) or not isinstance(value, int | float | None):
+    elif isinstance(default, int | float) or name in NUMBERS:
+        between = name.endswith("_threshold") and isinstance(value, str)  # verl's 0.5_2.0
+        numbers = between and all(NUMBER.fullmatch(each) for each in re.split("[_,]", value))
+        if isinstance(value, bool) or not (numbers or isinstance(value, int | float | None)):
             raise ValueError(f"{name} must be a number; got {shown(value)}")
 
 

@@ -111,7 +111,7 @@ class Explanation:
         """Which algorithm it is, in a line."""
         library = "verl" if self.config.kind == VERL else "trl"
         whose = f" (the file is {self.config.owner}'s, which builds on it)" if self.config.owner else ""
-        alike = "with its paper's slots, and what stands beyond them" if self.beyond else "as in its paper"
+        alike = "slot by slot as in its paper, but see “Beyond the slots”" if self.beyond else "as in its paper"
         but = f"{self.name}, but for {', '.join(self.differing)}" if self.differing else f"{self.name}, {alike}"
         own = unnamed(self.algorithm)
         told = f"no algorithm of rlviz, for its {' and '.join(own)}; here beside {self.name}" if own else but

@@ -47,7 +47,7 @@ rLLM | rllm | | rllm.*
 verl-agent | agent_system | | env.env_name
 open-r1 | open_r1 | |
 unsloth | unsloth | |
-"""
+"""  # noqa: E501  a row is a line
 LONGEST_LAUNCH = 80  # words before what a command starts
 # a framework → the library whose names and loss it takes over
 BUILDS_ON = {
@@ -60,7 +60,30 @@ BUILDS_ON = {
 }
 # words in the names of scripts that run another trainer of TRL
 OTHER_TRAINERS = set(
-    "rloo ppo kto orpo cpo xpo nash bco gkd gold sft reward prm online sdpo sdft gmpo tpo a2po papo minillm distillation".split()
+    [
+        "rloo",
+        "ppo",
+        "kto",
+        "orpo",
+        "cpo",
+        "xpo",
+        "nash",
+        "bco",
+        "gkd",
+        "gold",
+        "sft",
+        "reward",
+        "prm",
+        "online",
+        "sdpo",
+        "sdft",
+        "gmpo",
+        "tpo",
+        "a2po",
+        "papo",
+        "minillm",
+        "distillation",
+    ]
 )
 OF_VERL = re.compile(r"(verl|recipe|verl_\w+)(\.\w+)*\.(\w*main\w*|train_\w+|run_\w+)")
 

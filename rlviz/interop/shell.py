@@ -140,16 +140,18 @@ def _simple(raw: list[tuple[str, Any, int]], known: Variables, *, maybe: bool) -
 # -- words
 def _tokens(text: str) -> Iterator[tuple[str, Any, int]]:
     """Give ("word", as written, line), ("array", (NAME=, words), line), and ("end", operator, line) after each command."""
-    at, line, size, bodies, array = 0, 1, len(text), [], None
+    at, line, size = 0, 1, len(text)
+    bodies: list[str] = []
+    array: tuple[str, list[str]] | None = None
     while at < size:
         here = text[at]
         if here == "\n" and array is None:
             yield "end", "\n", line
             at += 1
             for delimiter in bodies:  # of here-documents, which are input and no commands
-                end = re.compile(rf"^\t*{delimiter}$", re.M).search(text, at)
-                line += text.count("\n", at, end.end() if end else size)
-                at = end.end() if end else size
+                last = re.compile(rf"^\t*{delimiter}$", re.M).search(text, at)
+                begin, at = at, last.end() if last else size
+                line += text.count("\n", begin, at)
             bodies, line = [], line + 1
         elif here in " \t\r\n":
             line += here == "\n"
@@ -187,7 +189,7 @@ def _tokens(text: str) -> Iterator[tuple[str, Any, int]]:
             line += text.count("\n", at, end)
             at = end
     if array is not None:
-        raise ValueError(f"line {line}: an array has no closing bracket")
+        raise ValueError(f"in line {line} an array has no closing bracket")
     yield "end", "\n", line
 
 
@@ -208,7 +210,7 @@ def _end(text: str, begin: int, level: int = 0, quoted: bool = False) -> int:
     """Return where the quotation or expansion that begins at a place ends."""
     opener = text[begin : begin + 2] if text[begin] == "$" else text[begin]
     if level > DEEPEST:
-        raise ValueError(f"line {text.count(chr(10), 0, begin) + 1}: brackets are nested more than {DEEPEST} deep")
+        raise ValueError(f"in line {text.count(chr(10), 0, begin) + 1} brackets are nested more than {DEEPEST} deep")
     at, closer = begin + len(opener), CLOSERS[opener]
     quoted = opener == '"' or (quoted and opener == "${")
     while at < len(text):
@@ -226,7 +228,7 @@ def _end(text: str, begin: int, level: int = 0, quoted: bool = False) -> int:
         else:
             at += 1
     what = "a bracket" if closer in ")}" else "a quotation mark"
-    raise ValueError(f"line {text.count(chr(10), 0, begin) + 1}: {what} has no partner")
+    raise ValueError(f"in line {text.count(chr(10), 0, begin) + 1} {what} has no partner")
 
 
 # -- expansion

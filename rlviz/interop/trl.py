@@ -22,6 +22,7 @@ from rlviz.interop.exporting import (
     case_of,
     exact,
     inexpressible,
+    learning_rate_words,
     line_of,
     lines_of,
     lines_of_settings,
@@ -402,7 +403,7 @@ def _settings(case: Case) -> dict[str, Fit]:
         "batches": _batches(case),
         "sampling": exact(sampling, "the same draws need the same sampler"),
         "lengths": exact({"max_completion_length": longest}, "" if s.max_new_tokens else given),
-        "optimizer": exact(_optimizer(s)),
+        "optimizer": exact(_optimizer(s), learning_rate_words(s)),
         "warm-up": _warm_up(s, s.updates_per_rollout),
     }
     if s.reset_reference_every:
@@ -499,7 +500,7 @@ def _of_pairs(algorithm: PreferenceOptimization, s: PairSettings, accumulation: 
     for what, words, fit in (
         ("defaults", "of TRL", exact(PAIR_DEFAULTS, "written out; max_length cuts pairs off at 1024 by default")),
         ("batches", f"{s.batch_size} pairs an update", exact(batches)),
-        ("optimizer", optimizer_words(s), exact(_optimizer(s))),
+        ("optimizer", optimizer_words(s), exact(_optimizer(s), learning_rate_words(s))),
         ("warm-up", f"{s.lr_warmup_steps} updates", _warm_up(s, 1)),
     ):
         yield line_of(f"{SETTINGS}: {what}", words, fit)

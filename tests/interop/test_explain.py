@@ -101,7 +101,10 @@ def test_of_two_commands_the_first_is_read():
     found = read_config(
         "python x.py --beta .1 --num_generations 4\npython x.py --beta .2 --num_generations 8 --epsilon .3"
     )
-    assert found.given == {"beta": 0.1, "num_generations": 4} and "2 commands may train: this is the first, of line 1" in found.notes[0]
+    assert (
+        found.given == {"beta": 0.1, "num_generations": 4}
+        and "2 commands may train: this is the first, of line 1" in found.notes[0]
+    )
     found = read_config(f"{A}clip_ratio_c=2 {A}clip_ratio_c=4")
     assert found.given == {A + "clip_ratio_c": 4} and "the last was taken" in found.notes[0]
 

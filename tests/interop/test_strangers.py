@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import re
 import time
-from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from rlviz.interop import explain_config
+from rlviz import DAPO, DPO, PPO, TrainSettings
+from rlviz.cli import app
+from rlviz.interop import explain_config, to_trl, to_verl
 from rlviz.interop.configs import VERL, read_config
 
 A, R = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout."
@@ -269,7 +271,7 @@ def test_a_script_of_fully_asynchronous_training_is_read():
     assert (told.batch.prompts, told.batch.group, told.batch.parts) == (128, 16, 4)
     assert "asynchronous" in told.batch.words and "2,048 responses" in told.batch.words
     # 4 × 32 prompts, 4 times, are a window; half as many may be sampled ahead: max_required_samples of its rollouter
-    assert "256 prompts" in told.batch.words and "versions old" in told.batch.words
+    assert "256 prompts" in told.batch.words and "up to 1 version before" in told.batch.words
     assert not any("async_training" in name for name in told.config.unknown)
 
 
@@ -306,3 +308,16 @@ def test_sentences_are_computed_of_the_run():
         "GRPOConfig(num_generations=8, loss_type='dapo', epsilon_high=0.28, max_completion_length=4096)"
     )
     assert "from 3277 to 4096 tokens" in next(line.paper for line in dapo.slots if line.slot == "shape")
+
+
+def test_an_export_without_a_learning_rate_has_that_of_a_large_model():
+    for export, name in ((to_trl, "learning_rate"), (to_verl, f"{A}optim.lr")):
+        told = export(DAPO)
+        assert told.fields[name] == 1e-6 and "models of billions" in told.at("settings: optimizer").why
+        small = export(DAPO, TrainSettings())  # what a run of ours had stays, and is said
+        assert small.fields[name] == 3e-4 and "small models or LoRA" in small.at("settings: optimizer").why
+    assert to_verl(PPO).fields["critic.optim.lr"] == 1e-5 and to_trl(DPO).fields["learning_rate"] == 1e-6
+    result = CliRunner().invoke(app, ["export", "dapo", "--set", "max_length=20480", "--format", "json"])
+    assert json.loads(result.stdout)["fields"]["learning_rate"] == 1e-6
+    result = CliRunner().invoke(app, ["export", "dapo", "--lr", "3e-4", "--format", "json"])
+    assert json.loads(result.stdout)["fields"]["learning_rate"] == 3e-4

@@ -52,7 +52,7 @@ explain_config('algorithm:\n x: 1\nactor_rollout_ref: &a\n b: *a') → the confi
 explain_config(BOMB) → the configuration must have at most 10,000 options
 explain_config('# ' + 'x' * 2**18) → a configuration must have at most 256 kB; this has 256
 explain_config("actor_rollout_ref.actor.clip_ratio='0.2")
-    → the shell script in it cannot be parsed: a quotation mark has no partner
+    → the shell script in it cannot be parsed: in line 1 a quotation mark has no partner
 explain_config('num_generations: 8', devices=0) → devices must be a whole number, at least 1; got 0
 explain_config('num_generations: 8', kind='PPOConfig') → kind must be one of GRPOConfig, …; got 'PPOConfig'
 explain_config(Path('none.yaml')) → FileNotFoundError: …none.yaml…
