@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rlviz.interop import verl
@@ -56,8 +56,10 @@ def batch_of(config: Config, devices: int) -> Batch:
         if not (whole or (value is None and name in MAYBE)):
             raise ValueError(f"{name} must be a whole number, at least 1; got {shown(value)}")
     if config.kind == VERL:
-        return (_of_async_verl if config.asynchronous else _of_verl)(config.options)
-    return _of_groups(config.options, devices) if config.kind == "GRPOConfig" else _of_pairs(config.options, devices)
+        batch = (_of_async_verl if config.asynchronous else _of_verl)(config.options)
+    else:
+        batch = (_of_groups if config.kind == "GRPOConfig" else _of_pairs)(config.options, devices)
+    return replace(batch, refused=()) if config.owner else batch  # whose own code may change the sizes
 
 
 def _counted(number: float, what: str) -> str:

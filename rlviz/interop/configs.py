@@ -38,6 +38,7 @@ OPEN = "…"  # of fields.json: whatever stands below is not listed
 OLD_REWARD = {  # verl's older names, which it still reads, and before the new ones
     "reward_model.reward_manager": "reward.reward_manager.name",
     "reward_model.reward_kwargs.": "reward.reward_kwargs.",
+    "reward_model.overlong_buffer.": "reward.reward_kwargs.overlong_buffer_cfg.",
     "custom_reward_function.": "reward.custom_reward_function.",
 }
 GONE = {  # names that many configurations still have
@@ -197,7 +198,8 @@ def _python(text: str) -> _Found:
     if len(configs) > 1:
         found.notes.append(f"{len(configs)} configurations stand in it: this is the first, of line {call.lineno}")
     for keyword in call.keywords:
-        _set(found, keyword.arg or "**", names.constants.get(getattr(keyword.value, "id", ""), keyword.value))
+        for name, node in _spread(keyword.arg, keyword.value, names.constants):
+            _set(found, name, node, names.constants)
     if any(name == "carried" for _, name in named):
         found.notes.append(
             "carried(…) puts another algorithm in its trainer: what the options say of one is not trained"
@@ -301,9 +303,21 @@ def _of_no_call(tree: ast.Module, text: str, found: _Found) -> _Found:
     raise ValueError("no call of GRPOConfig or DPOConfig with options stands in the Python")
 
 
-def _set(found: _Found, name: str, node: ast.expr) -> None:
+def _spread(name: str | None, node: ast.expr, constants: Mapping[str, ast.expr]) -> list[tuple[str, ast.expr]]:
+    """Return the options of a keyword: of **options, where these are a dictionary in the file, each."""
+    if name is not None:
+        return [(name, node)]
+    node = constants.get(getattr(node, "id", ""), node)
+    if isinstance(node, ast.Call) and _last(node.func) == "dict" and not node.args:
+        return [(each.arg or "**", each.value) for each in node.keywords]
+    if isinstance(node, ast.Dict):
+        return [(str(getattr(key, "value", "**")), value) for key, value in zip(node.keys, node.values, strict=True)]
+    return [("**", node)]
+
+
+def _set(found: _Found, name: str, node: ast.expr, constants: Mapping[str, ast.expr]) -> None:
     try:
-        found.values[name] = _literal(node)
+        found.values[name] = _literal(node, constants)
     except ValueError:
         try:
             found.unread[name] = " ".join(ast.unparse(node).split())[:60]
@@ -311,11 +325,13 @@ def _set(found: _Found, name: str, node: ast.expr) -> None:
             found.unread[name] = "a long expression"
 
 
-def _literal(node: ast.expr) -> Any:
-    """Return a literal, or arithmetic on numbers. Raises ValueError for anything else."""
+def _literal(node: ast.expr, constants: Mapping[str, ast.expr] | None = None) -> Any:
+    """Return a literal, a constant of the file, or arithmetic on numbers. Raises ValueError for anything else."""
+    if isinstance(node, ast.Name) and node.id in (constants or {}):
+        return _literal(constants[node.id], {name: each for name, each in constants.items() if name != node.id})  # type: ignore[index,union-attr]
     if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
         try:
-            left, right = _literal(node.left), _literal(node.right)
+            left, right = _literal(node.left, constants), _literal(node.right, constants)
         except RecursionError:
             raise ValueError from None
         if not all(isinstance(side, int | float) for side in (left, right)):
@@ -445,11 +461,11 @@ def _shell(text: str) -> _Found:
     found = _Found(owner=of_command(chosen.words))
     if len(likely) > 1:
         found.notes.append(f"{len(likely)} commands may train: this is the first, of line {chosen.line}")
-    following = [each for each in commands if _bare(each.words) and each.line > chosen.line]
-    if following and chosen in commands:
+    after = commands[commands.index(chosen) + 1 :][:1] if chosen in commands else []
+    if after and _bare(after[0].words) and after[0].line > chosen.line:
         found.notes.append(
-            f"line {following[0].line}: a comment or a blank after the backslash ends the command for bash, which does not "
-            f"pass {following[0].words[0][:60]}"
+            f"line {after[0].line}: a comment or a blank after the backslash ends the command for bash, which does not "
+            f"pass {after[0].words[0][:60]}"
         )
     _read_words(found, chosen)
     return found
@@ -539,6 +555,8 @@ def _kind(found: _Found, text: str) -> str:
     """
     names = [*found.values, *found.unread]
     owner = found.owner or of_options(names)
+    if owner and owner.name == "verl" and not owner.trainer:
+        owner = next((each for each in [of_options(names)] if each and BUILDS_ON.get(each.name) == "verl"), owner)
     of_verl = any(name.startswith("actor_rollout_ref.") for name in names)
     library = "verl" if of_verl else BUILDS_ON.get(owner.name, owner.name) if owner else ""
     if owner and (

@@ -47,6 +47,10 @@ rLLM | rllm | | rllm.*
 verl-agent | agent_system | | env.env_name
 open-r1 | open_r1 | |
 unsloth | unsloth | |
+TRL KTOConfig | | | desirable_weight undesirable_weight
+TRL PPOConfig | | | num_ppo_epochs cliprange_value vf_coef missing_eos_penalty
+TRL RLOOConfig | | | rloo_k normalize_advantages reward_clip_range
+TRL CPOConfig | | | cpo_alpha simpo_gamma
 """  # noqa: E501  a row is a line
 LONGEST_LAUNCH = 80  # words before what a command starts
 # a framework → the library whose names and loss it takes over
@@ -59,8 +63,8 @@ BUILDS_ON = {
     "Agent Lightning": "verl",
 }
 # words in the names of scripts that run another trainer of TRL
-OTHER_TRAINERS = set(
-    [
+OTHER_TRAINERS = {
+    *(
         "rloo",
         "ppo",
         "kto",
@@ -76,15 +80,9 @@ OTHER_TRAINERS = set(
         "prm",
         "online",
         "sdpo",
-        "sdft",
-        "gmpo",
-        "tpo",
-        "a2po",
-        "papo",
-        "minillm",
-        "distillation",
-    ]
-)
+    ),
+    *("sdft", "gmpo", "tpo", "a2po", "papo", "minillm", "distillation"),
+}
 OF_VERL = re.compile(r"(verl|recipe|verl_\w+)(\.\w+)*\.(\w*main\w*|train_\w+|run_\w+)")
 
 
@@ -113,7 +111,7 @@ def refusal(owner: Owner) -> ValueError:
     listed = "what its names mean stands in notebooks/in_your_config.md (In your config)"
     alike = "its names may be alike, its defaults and formulas are its own"
     words = f": {listed if owner.name in ON_PAGE else alike}" if owner.name not in ("TRL", "verl") else ""
-    what = f"{owner.name}'s {owner.trainer}".rstrip()
+    what = f"{owner.name}'{'' if owner.name.endswith('s') else 's'} {owner.trainer}".rstrip()
     return ValueError(f"this is {what} ({owner.evidence}), and {READ} alone{words}")
 
 
@@ -170,7 +168,8 @@ def of_options(names: Iterable[str]) -> Owner | None:
         named = [each for each in row[3] if each in plain or ("*" in each and any(fnmatchcase(n, each) for n in plain))]
         if len(named) > most:
             first = next(name for name in plain if fnmatchcase(name, named[0]))
-            most, best = len(named), Owner(" ".join(row[0]), f"by its option {plain[first]}")
+            name, trainer = (row[0][0], row[0][1]) if row[0][0] == "TRL" else (" ".join(row[0]), "")
+            most, best = len(named), Owner(name, f"by its option {plain[first]}", trainer)
     return best
 
 

@@ -4,9 +4,9 @@ IDLE: options that change nothing | when | why. LOG: columns that are not always
 first ten steps | when; of rows that begin with the same word, the first that holds.
 
 When: conditions, all of which must hold. `name: a b` is one of these values, `name: not a b` none of them, on and off are true
-and false; `one update`: a rollout serves one update alone; `equal micro-batches`: verl's of old and new log-probabilities. A name that ends in * stands for all that begin so. Of verl, `.name`
-is below actor_rollout_ref.actor, `@name` below algorithm, `%name` below algorithm.rollout_correction, `&name` below
-reward.reward_kwargs.overlong_buffer_cfg.
+and false; `one update`: a rollout serves one update alone; `equal micro-batches`: verl's of old and new log-probabilities.
+A name that ends in * stands for all that begin so. Of verl, `.name` is below actor_rollout_ref.actor, `@name` below algorithm,
+`%name` below algorithm.rollout_correction, `&name` below reward.reward_kwargs.overlong_buffer_cfg.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A bash script's commands, as bash reads it: quotes, comments, continued lines, variables, arrays, arithmetic. Nothing is run.
 
 `read_commands(text)` gives the simple commands in their order, words expanded by the assignments above them. What only a
-running shell knows (`$(…)`, `$1`, a variable that nothing assigns) stays in a word as it is written, so that a reader can name it.
+running shell knows (`$(…)`, `$1`, a variable that nothing assigns) stays in a word as it is written, to be named.
 Begin with `_tokens`, which cuts a text into words, then `_fields`, which expands one.
 """
 
@@ -27,6 +27,7 @@ VARIABLE = re.compile(r"\$(\w+|[@*#?$!-])")
 OPENING, CLOSING = {"if", "case", "for", "while", "until", "select"}, {"fi", "esac", "done"}
 HEADS = {"then", "else", "elif", "do", "!", "{", "}", "time", "exec", "eval", "(", ")"} | OPENING | CLOSING
 DECLARING = {"export", "declare", "local", "readonly", "typeset", ":", "true"}
+SHELLS = {"bash", "sh", "zsh", "srun", "ssh"}  # whose here-document is a script
 ASSIGNING = {"read", "mapfile", "readarray", "let", "getopts"}
 COMMAND_IN_TEXT = re.compile(r"(?:^|[\s;&])(?:python3?|accelerate|torchrun|deepspeed|uv|trl|swift)\s+\S")
 SUMS = {
@@ -40,7 +41,7 @@ SUMS = {
 
 @dataclass
 class Command:
-    """A simple command. line: where it begins. words: expanded. undecided: for each word, variable → values, where an `if` decides."""
+    """A simple command. line: where it begins. words: expanded. undecided: of each word, variable → values that an `if` decides."""
 
     line: int
     words: list[str] = field(default_factory=list)
@@ -108,11 +109,18 @@ def read_commands(text: str, known: Variables | None = None, level: int = 0) -> 
 
 def _simple(raw: list[tuple[str, Any, int]], known: Variables, *, maybe: bool) -> Command:
     """Return a command with its words expanded; what it assigns is remembered unless it is for that command alone."""
-    command = Command(raw[0][2])
+    command, texts = Command(raw[0][2]), {}
     heads = [value for kind, value, _ in raw if kind == "word" and not NAME.match(value)]
     alone = not heads or heads[0] in DECLARING
     for kind, value, _ in raw:
         known.used = set()
+        if kind == "here":  # what `read NAME` reads, or what a shell runs
+            name = command.words[-1] if command.words[:1] == ["read"] else ""
+            if name:
+                texts[name] = _text(value, known)
+            elif command.words and command.words[0] in SHELLS and COMMAND_IN_TEXT.search(value):
+                command.add(value, known)
+            continue
         assignment = NAME.match(value[0] if kind == "array" else value)
         if kind == "array" or (assignment and (alone or not command.words)):
             name, more = assignment[1], assignment[2]  # type: ignore[index]
@@ -131,7 +139,7 @@ def _simple(raw: list[tuple[str, Any, int]], known: Variables, *, maybe: bool) -
         for word in _fields(value, known):
             command.add(word, known)
     if command.words and command.words[0] in ASSIGNING:
-        known.update({word: f"${word}" for word in command.words[1:] if word.isidentifier()})
+        known.update({word: f"${word}" for word in command.words[1:] if word.isidentifier()} | texts)
     if alone:
         command.words = []
     return command
@@ -139,19 +147,21 @@ def _simple(raw: list[tuple[str, Any, int]], known: Variables, *, maybe: bool) -
 
 # -- words
 def _tokens(text: str) -> Iterator[tuple[str, Any, int]]:
-    """Give ("word", as written, line), ("array", (NAME=, words), line), and ("end", operator, line) after each command."""
+    """Give ("word", as written, line), ("array", (NAME=, words), line), ("here", a here-document, line), and ("end", operator, line)
+    after each command."""
     at, line, size = 0, 1, len(text)
     bodies: list[str] = []
     array: tuple[str, list[str]] | None = None
     while at < size:
         here = text[at]
         if here == "\n" and array is None:
-            yield "end", "\n", line
             at += 1
-            for delimiter in bodies:  # of here-documents, which are input and no commands
+            for delimiter in bodies:  # of here-documents
                 last = re.compile(rf"^\t*{delimiter}$", re.M).search(text, at)
                 begin, at = at, last.end() if last else size
+                yield "here", text[begin : last.start() if last else size], line
                 line += text.count("\n", begin, at)
+            yield "end", "\n", line
             bodies, line = [], line + 1
         elif here in " \t\r\n":
             line += here == "\n"

@@ -10,14 +10,12 @@ import re
 import time
 
 import pytest
-from typer.testing import CliRunner
 
 from rlviz import DAPO, DPO, PPO, TrainSettings
-from rlviz.cli import app
 from rlviz.interop import explain_config, to_trl, to_verl
 from rlviz.interop.configs import VERL, read_config
 
-A, R = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout."
+A, R, N = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout.", "data.train_batch_size"
 VERL_RUN = "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo"
 IN_PYTHON = "from trl import {0}Config, {0}Trainer\n{0}Trainer(args={0}Config(beta=0.05, num_generations=8))"
 PARSED = '"""\npython run.py \\\n    --beta 0.05 --num_generations 8\n"""\nfrom trl import {0}Config, TrlParser\nTrlParser(({0}Config,))'
@@ -50,6 +48,8 @@ STRANGERS = {
     "axolotl": "base_model: m\nrl: grpo\ntrl:\n  beta: 0.001\n  num_generations: 8\n",
     "Tunix": "from tunix.rl.grpo import grpo_learner\nfrom tunix.rl.grpo.grpo_learner import GRPOConfig\nGRPOConfig(beta=0.1)",
     "verifiers": "import verifiers as vf\nargs = vf.GRPOConfig(beta=0.1, num_generations=8)\nvf.GRPOTrainer(args=args)",
+    "OpenRLHF  ": "read -r -d '' words <<EOT\nopenrlhf.cli.train_dpo \\\n  --beta 0.1\nEOT\ndeepspeed --module $words",
+    "TRL's KTOConfig ": "model_name_or_path: m\ndesirable_weight: 1.0\nbeta: 0.1\nlearning_rate: 5e-7",
     "TRL's RLOOConfig": IN_PYTHON.format("RLOO"),
     "TRL's RLOOConfig ": PARSED.format("RLOO"),
     "TRL's PPOConfig": PARSED.format("PPO"),
@@ -83,6 +83,7 @@ def test_what_nothing_recognises_is_said_with_what_is_read(text):
 BUILT_ON = {
     "open-r1": "accelerate launch src/open_r1/grpo.py --num_generations 8 --beta 0.04 --use_vllm true",
     "unsloth": "from unsloth import FastLanguageModel\nfrom trl import GRPOConfig\nGRPOConfig(beta=.04, num_generations=8)",
+    "verl-agent": f"{VERL_RUN} {A}ppo_mini_batch_size=256 env.env_name=x {N}=16",
     "rLLM": f"python3 -m rllm.trainer.verl.train_agent_ppo algorithm.adv_estimator=grpo {A}ppo_mini_batch_size=64",
 }
 
@@ -101,7 +102,6 @@ def test_a_trainer_that_is_not_trl_s_is_named():
 
 
 # bash → what the command that it starts is given, of verl
-N = "data.train_batch_size"
 BASH = {
     "a default of an empty variable": (f"X=${{X:-}}\nn=${{X:-64}}\n{VERL_RUN} {N}=$n", {N: 64}),
     "a default of an unset one alone": (f"X=\nn=${{X-64}}\n{VERL_RUN} {R}n=${{Y-4}} {N}=${{n:-32}}", {R + "n": 4, N: 32}),
@@ -117,6 +117,7 @@ BASH = {
     "arithmetic": (f"P=8; G=$((P * 2))\n{VERL_RUN} {N}=$((G / 3 + ${{Q:-1}} % 2))", {N: 6}),
     "a command in a text": (f"CMD='{VERL_RUN} {N}=64'\nsrun bash -c \"$CMD\"", {N: 64}),
     "a here-document": (f"cat > x <<EOF\n{VERL_RUN} {N}=1 don't\nEOF\n{VERL_RUN} {N}=64", {N: 64}),
+    "a script in a here-document": (f"srun bash <<EOF\n{VERL_RUN} {N}=64\nEOF", {N: 64}),
     "what comes before it": (f"ray start --head --num-gpus 8\npython prepare.py --beta 3\n{VERL_RUN} {N}=64 2>&1 | tee log", {N: 64}),
     "a variable of its environment": (f"X=1 {VERL_RUN} {N}=64", {N: 64}),
     "an assignment after use": (f"n=64\n{VERL_RUN} {N}=$n\nn=2", {N: 64}),
@@ -162,6 +163,8 @@ TRL_FILES = {
         {"num_generations": 8, "beta": 0.1}),
     "an alias": ("from trl import GRPOConfig as C\nC(beta=0.1, num_generations=8)", {"num_generations": 8, "beta": 0.1}),
     "a command in prose": ("# How to train\n\nDon't forget vLLM:\n\n```bash\ntrl grpo --beta 0.1 \\\n  --num_generations 8\n```\nthat's it", {"beta": 0.1, "num_generations": 8}),
+    "a dictionary of the file": ("N = 2\nC = dict(beta=0.1)\nfrom trl import GRPOConfig\nGRPOConfig(num_generations=N * 4, **C)",
+        {"num_generations": 8, "beta": 0.1}),
     "a constant": ("BETA = 0.1\nN = 4 * 2\nfrom trl import GRPOConfig\nGRPOConfig(beta=BETA, num_generations=N)", {"num_generations": 8, "beta": 0.1}),
 }  # fmt: skip
 
@@ -310,14 +313,14 @@ def test_sentences_are_computed_of_the_run():
     assert "from 3277 to 4096 tokens" in next(line.paper for line in dapo.slots if line.slot == "shape")
 
 
-def test_an_export_without_a_learning_rate_has_that_of_a_large_model():
+def test_an_export_without_a_learning_rate_has_that_of_a_large_model(rlviz):
     for export, name in ((to_trl, "learning_rate"), (to_verl, f"{A}optim.lr")):
         told = export(DAPO)
         assert told.fields[name] == 1e-6 and "models of billions" in told.at("settings: optimizer").why
         small = export(DAPO, TrainSettings())  # what a run of ours had stays, and is said
         assert small.fields[name] == 3e-4 and "small models or LoRA" in small.at("settings: optimizer").why
     assert to_verl(PPO).fields["critic.optim.lr"] == 1e-5 and to_trl(DPO).fields["learning_rate"] == 1e-6
-    result = CliRunner().invoke(app, ["export", "dapo", "--set", "max_length=20480", "--format", "json"])
-    assert json.loads(result.stdout)["fields"]["learning_rate"] == 1e-6
-    result = CliRunner().invoke(app, ["export", "dapo", "--lr", "3e-4", "--format", "json"])
-    assert json.loads(result.stdout)["fields"]["learning_rate"] == 3e-4
+    result = rlviz("export", "dapo", "--set", "max_length=20480", "--format", "json")
+    assert json.loads(result.output)["fields"]["learning_rate"] == 1e-6
+    result = rlviz("export", "dapo", "--lr", "3e-4", "--format", "json")
+    assert json.loads(result.output)["fields"]["learning_rate"] == 3e-4
