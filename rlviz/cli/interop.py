@@ -105,8 +105,8 @@ def _is_as_written(out: Path) -> bool:
 def _named(what: str, settings: dict[str, Any], changes: dict[str, Any], parameters: list[str]) -> tuple[Any, Any]:
     """Return an algorithm as its paper has it, with these changes, and its settings."""
     from rlviz.algorithms import find_algorithm, numbers
+    from rlviz.interop.exporting import settings_of_large_models
     from rlviz.names import closest
-    from rlviz.training import default_settings
 
     algorithm = find_algorithm(what)
     known = numbers(algorithm)
@@ -123,7 +123,7 @@ def _named(what: str, settings: dict[str, Any], changes: dict[str, Any], paramet
             raise ValueError(f"--set {name} must be {kind}; got {value!r}") from None
     if "beta" in asked:
         algorithm = with_kl(algorithm, asked.pop("beta"))
-    return algorithm.with_parameters(**asked), default_settings(algorithm, **settings)
+    return algorithm.with_parameters(**asked), settings_of_large_models(algorithm, **settings)
 
 
 def _of_run(run: Path) -> tuple[Any, Any]:

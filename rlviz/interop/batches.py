@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rlviz.interop import verl
@@ -40,6 +41,7 @@ SIZES = (
     *("per_device_train_batch_size", "gradient_accumulation_steps", "num_generations", "num_iterations"),
     *("data.train_batch_size", "trainer.nnodes", "trainer.n_gpus_per_node"),
     *(verl.ROLLOUT + "n", verl.ACTOR + "ppo_mini_batch_size", verl.ACTOR + "ppo_epochs"),
+    *("async_training.require_batches", "async_training.trigger_parameter_sync_step"),
 )
 MAYBE = ("generation_batch_size", "steps_per_generation", verl.ACTOR + "ppo_micro_batch_size_per_gpu")  # or None
 
@@ -48,12 +50,16 @@ def batch_of(config: Config, devices: int) -> Batch:
     """Return the arithmetic of a configuration; devices: TRL's processes. Raises ValueError for sizes that are none."""
     for name in (*SIZES, *MAYBE):
         value = config.options.get(name, 1)
+        if config.asynchronous and name == "data.train_batch_size":  # 0 there, as its trainer asks
+            continue
         whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
         if not (whole or (value is None and name in MAYBE)):
             raise ValueError(f"{name} must be a whole number, at least 1; got {shown(value)}")
     if config.kind == VERL:
-        return _of_verl(config.options)
-    return _of_groups(config.options, devices) if config.kind == "GRPOConfig" else _of_pairs(config.options, devices)
+        batch = (_of_async_verl if config.asynchronous else _of_verl)(config.options)
+    else:
+        batch = (_of_groups if config.kind == "GRPOConfig" else _of_pairs)(config.options, devices)
+    return replace(batch, refused=()) if config.owner else batch  # whose own code may change the sizes
 
 
 def _counted(number: float, what: str) -> str:
@@ -72,7 +78,8 @@ def _of_groups(o: Any, devices: int) -> Batch:
         o["gradient_accumulation_steps"],
         o["num_generations"],
     )
-    rollout, steps, passes = o["generation_batch_size"], o["steps_per_generation"], o["num_iterations"]
+    given, steps, passes = o["generation_batch_size"], o["steps_per_generation"], o["num_iterations"]
+    rollout = given
     refused = []
     if rollout is not None and steps is not None:
         refused.append("generation_batch_size and steps_per_generation cannot both be set")
@@ -83,7 +90,9 @@ def _of_groups(o: Any, devices: int) -> Batch:
     if group < 2:
         refused.append(f"num_generations ({group}) must be at least 2")
     elif rollout % group:
-        refused.append(f"generation_batch_size ({rollout}) must be divisible by num_generations ({group})")
+        why = f"generation_batch_size ({rollout}) must be divisible by num_generations ({group})"
+        more = next((n for n in range(2, 65) if n * rollout % group == 0), 0) if devices == 1 and not given else 0
+        refused.append(f"{why}; with --devices {more} it is" if more else why)
     if o["sync_ref_model"] and not o["beta"]:
         refused.append("sync_ref_model needs a beta above 0")
     update, uses = part * parts, steps * passes
@@ -132,3 +141,20 @@ def _of_verl(o: Any) -> Batch:
     )
     accumulation = 1 if dynamic or not micro else max(1, mini * group // max(1, micro * devices))
     return Batch(words, prompts, group, parts, epochs, accumulation, parts * epochs == 1, tuple(refused))
+
+
+def _of_async_verl(o: Any) -> Batch:
+    """Return the batch of verl's fully asynchronous trainer, whose samples come one by one."""
+    group, mini, epochs = o[verl.ROLLOUT + "n"], o[verl.ACTOR + "ppo_mini_batch_size"], o[verl.ACTOR + "ppo_epochs"]
+    parts, steps = o["async_training.require_batches"], o["async_training.trigger_parameter_sync_step"]
+    ahead = o["async_training.staleness_threshold"]
+    prompts, window = mini * parts, mini * parts * steps
+    a_step, an_update = _counted(prompts * group, "response"), _counted(mini * group, "response")
+    versions, updates = _counted(math.ceil(ahead), "version"), _counted(parts * epochs * steps, "update")
+    words = (
+        f"asynchronous: {parts} × {_counted(mini, 'prompt')} × {group} = {a_step} a step, "
+        f"{_counted(parts * epochs, 'update')} of {an_update}; the sampler gets new weights every "
+        f"{_counted(steps, 'step')} ({window:,} prompts) and may be {_counted(int(window * ahead), 'prompt')} ahead: "
+        f"a step begins with samples of up to {versions} before, each of {updates}"
+    )
+    return Batch(words, prompts, group, parts, epochs, 1, on_policy=False)

@@ -11,22 +11,26 @@ import ast
 import json
 import operator
 import re
-import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from rlviz.interop.owners import BUILDS_ON, READ, Owner, entry_of, of_command, of_module, of_options, refusal
+from rlviz.interop.shell import LONGEST, Command, read_commands
 from small_models.checks import shown
 from small_models.files import read_file
 
-LARGEST = 2**20  # bytes of a configuration
+LARGEST, LARGEST_NOTEBOOK = 2**18, 2**20  # characters of a configuration or script, and of one whose pictures are in it
+SUGGESTED = 40  # unknown names that the nearest known is sought for
+SHARE = 1 / 3  # of the names of a configuration that must be a library's
 # how options end that decide nothing here
 HARMLESS = ("files", "path", "name", "dir", "id", "logger", "report_to", "offload")
-LONGEST = 10_000  # characters of a variable of a script
 DEEPEST, MOST = 12, 10_000  # levels and options of a YAML file, whose aliases could make more
 TRL_KINDS, VERL = ("GRPOConfig", "DPOConfig"), "ppo_trainer.yaml"
 KINDS = (*TRL_KINDS, VERL)
@@ -34,6 +38,7 @@ OPEN = "…"  # of fields.json: whatever stands below is not listed
 OLD_REWARD = {  # verl's older names, which it still reads, and before the new ones
     "reward_model.reward_manager": "reward.reward_manager.name",
     "reward_model.reward_kwargs.": "reward.reward_kwargs.",
+    "reward_model.overlong_buffer.": "reward.reward_kwargs.overlong_buffer_cfg.",
     "custom_reward_function.": "reward.custom_reward_function.",
 }
 GONE = {  # names that many configurations still have
@@ -43,11 +48,23 @@ GONE = {  # names that many configurations still have
     "overwrite_output_dir": "gone from transformers 5",
     "vllm_device": "gone from TRL: see vllm_mode",
 }
+LISTS = ("reward_weights", "loss_weights", "loss_type")  # of TRL; of GRPOConfig loss_type is one text
+# what verl's fully asynchronous trainer adds to the options, and sets anew
+ASYNC = {
+    "async_training.require_batches": 1,
+    "async_training.trigger_parameter_sync_step": 4,
+    "async_training.staleness_threshold": 0.1,
+    "algorithm.rollout_correction.bypass_mode": True,
+}
+NUMBERS = {"epsilon_high", "delta", "top_k", "off_policy_mask_threshold"}  # or None, TRL's default
 PUNISHMENT = "get_soft_overlong_punishment"
 OVERRIDE = re.compile(r"(?P<plus>[+~]*)(?P<name>[A-Za-z_]\w*(?:\.\w+)+)=(?P<value>.*)", re.S)
-ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.S)
-USED = re.compile(r"\$\{(\w+)(?:\[@\])?(?::?-([^{}]*))?\}|\$(\w+)")
-SUM = re.compile(r"\$\(\(((?:[^$()]|\([^$()]*\))*)\)\)")
+FLAG = re.compile(r"--(?P<name>[A-Za-z][\w.-]*)(?:=(?P<value>.*))?", re.S)
+LAUNCHER = re.compile(
+    r"(?:[A-Z_]+=\S+ +)*(?:\S*/)?(?:python3?|accelerate|torchrun|deepspeed|uv|ray|srun|bash|trl|swift)\s"
+)
+CELL_COMMAND = re.compile(r"(?m)^[ \t]*[!%][^\\\n]*(?:\\[^\n]*\n?[^\\\n]*)*")  # of a notebook: !trl grpo …
+PLAIN = re.compile(r"(?!(?:true|false|yes|no|on|off|null)$)[A-Za-z/][\w./-]*", re.I)  # a text for YAML, too
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 OPERATORS = {
     ast.Add: operator.add,
@@ -64,7 +81,8 @@ class Config:
 
     kind: one of KINDS. given: option → value. unread: option → text that is no literal. unknown: name → the nearest known, or
     what became of it. punishment: of overlong responses, among TRL's reward functions, (longest, cache). lora: whether TRL's
-    model has an adapter. notes: what was guessed.
+    model has an adapter. notes: what was guessed. owner: whose it is, where that is neither library's own. asynchronous:
+    whether verl's fully asynchronous trainer runs it.
     """
 
     kind: str
@@ -74,11 +92,13 @@ class Config:
     punishment: tuple[int, int] | None = None
     lora: bool = False
     notes: tuple[str, ...] = ()
+    owner: str = ""
+    asynchronous: bool = False
 
     @property
     def options(self) -> dict[str, Any]:
         """Option → value, with the library's default for what is not set; TRL's epsilon_high is epsilon unless given."""
-        options = {**defaults(self.kind), **self.given}
+        options = {**defaults(self.kind), **(ASYNC if self.asynchronous else {}), **self.given}
         if self.kind == "GRPOConfig" and options["epsilon_high"] is None:
             options["epsilon_high"] = options["epsilon"]
         return options
@@ -92,6 +112,8 @@ class _Found:
     unread: dict[str, str] = field(default_factory=dict)
     added: set[str] = field(default_factory=set)  # by hydra's +
     kind: str | None = None
+    owner: Owner | None = None
+    dotted: bool = False  # whether its names are a.b, as verl's are
     punishment: tuple[int, int] | None = None
     lora: bool = False
     notes: list[str] = field(default_factory=list)
@@ -114,14 +136,19 @@ def read_config(source: str | Path, kind: str | None = None) -> Config:
     Raises ValueError for what is no such configuration, FileNotFoundError where there is no file.
     """
     text, suffix = (source, "") if isinstance(source, str) else (_text(source), source.suffix.lower())
-    if len(text) > LARGEST:
-        raise ValueError(f"a configuration must have at most {LARGEST // 2**20} MB")
-    found = _READERS.get(suffix, _any)(text)
+    most = LARGEST_NOTEBOOK if suffix in (".ipynb", ".json") else LARGEST
+    if len(text) > most:
+        raise ValueError(f"a configuration must have at most {most // 2**10:,} kB; this has {len(text) // 2**10:,}")
+    try:
+        found = _READERS.get(suffix, _any)(text)
+        kind = kind or _kind(found, text)
+    except RecursionError:
+        raise ValueError("the configuration nests brackets too deeply to be read") from None
     if not found.values and not found.unread:
         raise ValueError(
             "the configuration sets nothing: it has no GRPOConfig(…), no option: value, and no option=value"
         )
-    return _known(found, kind or found.kind or _kind(found, text))
+    return _known(found, kind)
 
 
 def _text(path: Path) -> str:
@@ -133,38 +160,126 @@ def _text(path: Path) -> str:
 
 def _any(text: str) -> _Found:
     """Read a text of which nobody says what it is."""
-    if re.search(r"\b(GRPO|DPO)Config\s*\(", text):
+    if re.search(r"\w+Config\s*\(|(?m:^(?:from [\w.]+ )?import \w)", text[:LARGEST]):
         return _python(text)
-    looks_like_words = re.search(r"\s--\w|(?<![\w.])\w+(?:\.\w+)+=", f" {text}") and not re.search(
-        r"(?m)^\w+:(\s|$)", text
-    )
-    return _shell(text) if looks_like_words else _yaml(text)
+    if re.search(r"(?m)^\[+\w[\w.-]*\]+\s*$", text):
+        return _toml(text)
+    is_yaml = re.match(r"\s*\{", text) or re.search(r"(?m)^\w+:(\s|$)", text)
+    if is_yaml or not re.search(r"(?:^|\s)(?:--\w|[+~]*\w+(?:\.\w+)+=|#!)|(?m:^\w+ rlhf\b)", text):
+        return _yaml(text) if is_yaml or "```" not in text else _prose(text)
+    try:
+        found = _shell(text)
+    except ValueError:
+        try:
+            return _prose(text)
+        except ValueError:
+            pass
+        raise
+    return found if found.values or found.unread or found.owner else _prose(text)
 
 
 def _python(text: str) -> _Found:
-    source = "\n".join("" if line.lstrip().startswith(("!", "%")) else line for line in text.splitlines())
+    source = CELL_COMMAND.sub(lambda match: "\n" * match[0].count("\n"), text)
     try:
         tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+    except (SyntaxError, ValueError, MemoryError) as error:
         raise ValueError(f"the Python in it cannot be parsed: line {getattr(error, 'lineno', '?')}") from None
+    names = _Names(tree)
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    named = [(each, _name(each)) for each in calls]
+    named = [(each, names.called(each)) for each in calls]
     configs = [(each, name) for each, name in named if name in TRL_KINDS and each.keywords]
+    kind = configs[0][1] if configs else names.parsed()
+    found = _Found(kind=kind, owner=names.owner(kind))
+    if found.owner and found.owner.name not in BUILDS_ON:
+        raise refusal(found.owner)
     if not configs:
-        return _of_no_call(tree, [name for _, name in named if name.endswith("Config")])
-    call, kind = configs[0]
-    found = _Found(kind=kind)
+        return _of_no_call(tree, text, found)
+    call, _ = configs[0]
     if len(configs) > 1:
         found.notes.append(f"{len(configs)} configurations stand in it: this is the first, of line {call.lineno}")
     for keyword in call.keywords:
-        _set(found, keyword.arg or "**", keyword.value)
+        for name, node in _spread(keyword.arg, keyword.value, names.constants):
+            _set(found, name, node, names.constants)
     if any(name == "carried" for _, name in named):
         found.notes.append(
             "carried(…) puts another algorithm in its trainer: what the options say of one is not trained"
         )
+    bases = {name: names.classes.get(name, [name]) for _, name in named}
+    trainers = {name for name, those in bases.items() if any(each.endswith("Trainer") for each in those)}
+    for name in sorted(trainers - {each.replace("Config", "Trainer") for each in TRL_KINDS}):
+        found.notes.append(f"its trainer {name} is not TRL's own: what it changes is not seen")
     found.lora = any(keyword.arg == "peft_config" for each in calls for keyword in each.keywords)
     found.punishment = next((_two(each) for each, name in named if name == PUNISHMENT), None)
     return found
+
+
+class _Names:
+    """The names of a Python file: what it imports, from where, what it defines, and its constants."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.imported: dict[str, tuple[str, str]] = {}  # here → (module, name there)
+        self.modules: list[str] = []
+        self.used: list[str] = []
+        self.classes: dict[str, list[str]] = {}
+        assigned: dict[str, list[ast.expr]] = {}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                self.modules.append(node.module)
+                self.imported |= {each.asname or each.name: (node.module, each.name) for each in node.names}
+            elif isinstance(node, ast.Import):
+                self.modules += [each.name for each in node.names]
+                self.imported |= {each.asname or each.name: (each.name, "") for each in node.names}
+            elif isinstance(node, ast.ClassDef):
+                self.classes[node.name] = [_last(base) for base in node.bases]
+            elif isinstance(node, ast.Name | ast.Attribute):
+                self.used.append(_last(node))
+                if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+                    assigned.setdefault(node.id, []).append(node)
+        once = {name for name, places in assigned.items() if len(places) == 1}
+        self.constants = {
+            node.targets[0].id: node.value
+            for node in tree.body
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id in once
+        }
+
+    def called(self, call: ast.Call) -> str:
+        """Return what a call calls, by its name where it comes from."""
+        name = _last(call.func)
+        return self.imported.get(name, ("", name))[1] or name
+
+    def parsed(self) -> str | None:
+        """Return the configuration of TRL that a parser is given, or whose options a dictionary has."""
+        names = [self.imported.get(name, ("", name))[1] for name in self.used]
+        return next((name for name in names if name in TRL_KINDS), None)
+
+    def owner(self, kind: str | None) -> Owner | None:
+        """Return whose the file is; None for TRL's own, and where its imports say nothing."""
+        origin = next((module for module, name in self.imported.values() if kind and name == kind), "")
+        through = {module for module, name in self.imported.values() if not name or module.partition(".")[0] == name}
+        others = [(module, of_module(module)) for module in self.modules]
+        if (
+            kind
+            and kind not in self.classes
+            and (origin.partition(".")[0] == "trl" or (not origin and "trl" in through))
+        ):
+            others = [(module, name) for module, name in others if name in BUILDS_ON]
+        for module, name in others:
+            if name not in ("", "TRL", "verl") and (not origin or module == origin or name in BUILDS_ON):
+                return Owner(name, f"it imports {module}")
+        if kind and origin and of_module(origin) != "TRL":
+            return Owner(origin.partition(".")[0], f"its {kind} is that of {origin}")
+        bases = set(self.classes.get(kind or "", TRL_KINDS))
+        if not bases & {"TrainingArguments", *TRL_KINDS}:
+            return Owner("the file itself", f"it defines a {kind} of its own")
+        from_trl = [name for module, name in self.imported.values() if of_module(module) == "TRL"]
+        configs = [name for name in from_trl if name.endswith("Config") and name not in ("ModelConfig", "SFTConfig")]
+        if kind is None and configs:
+            return Owner("TRL", "whose loss is another", configs[0])
+        return None
+
+
+def _last(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def _two(call: ast.Call) -> tuple[int, int] | None:
@@ -176,32 +291,49 @@ def _two(call: ast.Call) -> tuple[int, int] | None:
     return (longest, cache) if isinstance(longest, int) and isinstance(cache, int) else None
 
 
-def _of_no_call(tree: ast.Module, others: list[str]) -> _Found:
-    """Read the command line in a script's docstring, as TRL's own examples have it."""
-    usage = ast.get_docstring(tree) or ""
-    if "--" in usage:
-        found = _shell(usage)
-        found.notes.append("the command line in its docstring was read")
-        return found
-    also = f"; it has {', '.join(sorted(set(others)))}" if others else ""
-    raise ValueError(f"no call of GRPOConfig or DPOConfig with options stands in the Python{also}")
+def _of_no_call(tree: ast.Module, text: str, found: _Found) -> _Found:
+    """Read the command line in a script's docstring, as TRL's own examples have it, or of a notebook's cell."""
+    cells = "\n".join(match[0].strip("!% \t") for match in CELL_COMMAND.finditer(text))
+    for words, where in ((cells, "a cell"), (ast.get_docstring(tree, clean=False) or "", "its docstring")):
+        with suppress(ValueError):
+            command = _prose(words)
+            command.kind, command.owner = found.kind, command.owner or found.owner
+            command.notes.append(f"the command line in {where} was read")
+            return command
+    raise ValueError("no call of GRPOConfig or DPOConfig with options stands in the Python")
 
 
-def _name(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+def _spread(name: str | None, node: ast.expr, constants: Mapping[str, ast.expr]) -> list[tuple[str, ast.expr]]:
+    """Return the options of a keyword: of **options, where these are a dictionary in the file, each."""
+    if name is not None:
+        return [(name, node)]
+    node = constants.get(getattr(node, "id", ""), node)
+    if isinstance(node, ast.Call) and _last(node.func) == "dict" and not node.args:
+        return [(each.arg or "**", each.value) for each in node.keywords]
+    if isinstance(node, ast.Dict):
+        return [(str(getattr(key, "value", "**")), value) for key, value in zip(node.keys, node.values, strict=True)]
+    return [("**", node)]
 
 
-def _set(found: _Found, name: str, node: ast.expr) -> None:
+def _set(found: _Found, name: str, node: ast.expr, constants: Mapping[str, ast.expr]) -> None:
     try:
-        found.values[name] = _literal(node)
+        found.values[name] = _literal(node, constants)
     except ValueError:
-        found.unread[name] = " ".join(ast.unparse(node).split())[:60]
+        try:
+            found.unread[name] = " ".join(ast.unparse(node).split())[:60]
+        except RecursionError:
+            found.unread[name] = "a long expression"
 
 
-def _literal(node: ast.expr) -> Any:
-    """Return a literal, or arithmetic on numbers. Raises ValueError for anything else."""
+def _literal(node: ast.expr, constants: Mapping[str, ast.expr] | None = None) -> Any:
+    """Return a literal, a constant of the file, or arithmetic on numbers. Raises ValueError for anything else."""
+    if isinstance(node, ast.Name) and node.id in (constants or {}):
+        return _literal(constants[node.id], {name: each for name, each in constants.items() if name != node.id})  # type: ignore[index,union-attr]
     if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
-        left, right = _literal(node.left), _literal(node.right)
+        try:
+            left, right = _literal(node.left, constants), _literal(node.right, constants)
+        except RecursionError:
+            raise ValueError from None
         if not all(isinstance(side, int | float) for side in (left, right)):
             raise ValueError
         try:
@@ -236,29 +368,47 @@ def _json(text: str) -> _Found:
 
 
 def _yaml(text: str) -> _Found:
-    import yaml  # type: ignore[import-untyped]  # transformers needs it
-
-    try:
-        value = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        raise ValueError(f"the YAML in it cannot be parsed{f': line {mark.line + 1}' if mark else ''}") from None
+    value = _of_yaml(text)
     if not isinstance(value, dict):
         raise ValueError("the YAML must be a mapping of options, such as beta: 0.04")
     return _tree(value)
 
 
+def _of_yaml(text: str) -> Any:
+    import yaml  # type: ignore[import-untyped]  # transformers needs it
+
+    depth = accumulate((bracket in "[{") - (bracket in "]}") for bracket in re.findall(r"[][{}]", text))
+    if max(depth, default=0) > 5 * DEEPEST:  # its reader's time goes with the square of the depth
+        raise RecursionError
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        raise ValueError(f"the YAML in it cannot be parsed{f': line {mark.line + 1}' if mark else ''}") from None
+
+
 def _tree(value: Mapping[Any, Any]) -> _Found:
-    nested = any(isinstance(value.get(root), dict) for root in _table()["verl"])
-    if not nested:
-        return _Found({str(name): _number(each) for name, each in value.items()})
     own = {name: each for name, each in value.items() if name not in ("defaults", "hydra")}
-    found = _Found(kind=VERL)
-    for name, each in _flat(own):
+    flat = dict(_flat(own))
+    found = _Found(dotted=any(isinstance(value.get(root), dict) for root in _table()["verl"]), owner=of_options(flat))
+    for name, each in flat.items() if found.dotted else ((str(name), each) for name, each in value.items()):
         if isinstance(each, str) and "${" in each:
             found.unread[name] = each
         else:
             found.values[name] = _number(each)
+    return found
+
+
+def _toml(text: str) -> _Found:
+    """Read the names of a TOML file, which neither TRL nor verl takes."""
+    section, found = "", _Found(dotted=True)
+    for line in text.splitlines():
+        match = re.match(r"\s*(\[*)([\w.-]+)\]*\s*(=?)", line)
+        if match and match[1]:
+            section = f"{match[2]}."
+        elif match and match[3]:
+            found.unread[section + match[2]] = "…"
+    found.owner = of_options(found.unread)
     return found
 
 
@@ -288,127 +438,148 @@ def _number(value: Any) -> Any:
 
 
 def _shell(text: str) -> _Found:
-    """Read overrides (a.b=c) and flags (--a b) of the commands in a script, its variables filled in."""
-    found, known = _Found(), _Variables()
-    text = re.sub(r"(?m)^[ \t]*#.*$", "", text)
-    text = re.sub(r"\\[ \t]*\r?\n", "\n", text)
-    text = SUM.sub(lambda match: match[0].replace(" ", ""), text)
+    """Read the command of a script that trains: the first with a known entry point, else the one with most known options."""
     try:
-        words = shlex.split(text, comments=True)
-    except ValueError:
-        raise ValueError("the shell script in it cannot be parsed: a quotation mark has no partner") from None
-    flags: list[str] = []
-    for word in _expanded(words, known, found):
-        override = OVERRIDE.fullmatch(word)
-        if override:
-            found.kind = VERL
-            _take(found, override["name"], override["value"])
-            found.added |= {override["name"]} if "+" in override["plus"] else set()
-        else:
-            flags.append(word)
-    if found.kind is None:
-        _flags(found, flags)
+        commands, _ = read_commands(text)
+    except ValueError as error:
+        raise ValueError(f"the shell script in it cannot be parsed: {error}") from None
+    known = {name for kind in KINDS for name in defaults(kind)}
+    starts = [each for each in commands if not _bare(each.words)]
+    owned = [each for each in starts if of_command(each.words)]
+
+    def known_options(command: Command) -> tuple[int, int]:
+        names = list(_options_of(command.words))
+        return sum(name in known for name in names), len(names)
+
+    most = max((known_options(each) for each in starts), default=(0, 0))
+    likely = owned or [each for each in starts if known_options(each) >= (most[0] / 2, 1)]
+    chosen = likely[0] if likely else None
+    if chosen is None:  # options alone, on as many lines as one likes
+        alone = [each for each in commands if _bare(each.words)]
+        words = [word for each in alone for word in each.words]
+        chosen = Command(1, words, [values for each in alone for values in each.undecided])
+    found = _Found(owner=of_command(chosen.words))
+    if len(likely) > 1:
+        found.notes.append(f"{len(likely)} commands may train: this is the first, of line {chosen.line}")
+    after = commands[commands.index(chosen) + 1 :][:1] if chosen in commands else []
+    if after and _bare(after[0].words) and after[0].line > chosen.line:
+        found.notes.append(
+            f"line {after[0].line}: a comment or a blank after the backslash ends the command for bash, which does not "
+            f"pass {after[0].words[0][:60]}"
+        )
+    _read_words(found, chosen)
     return found
 
 
-class _Variables(dict[str, str]):
-    """Name → value of a script's variables; twice: those that were assigned two values."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.twice: set[str] = set()
+def _bare(words: Sequence[str]) -> bool:
+    """Whether words are options alone, without a command."""
+    return bool(words) and bool(OVERRIDE.fullmatch(words[0]) or FLAG.fullmatch(words[0]))
 
 
-def _expanded(words: list[str], known: _Variables, found: _Found, level: int = 0) -> Iterator[str]:
-    """Give the words of a script with its variables filled in; assignments are remembered in the order in which they stand."""
-    for raw in words:
-        word = re.sub(r"^\w+\+?=\((?=\w+\.)", "", raw).rstrip(";")  # the first element of an array
-        override = OVERRIDE.fullmatch(word)
-        assignment = None if override else ASSIGNMENT.fullmatch(word)
-        if assignment:
-            name, value = assignment[1], _filled(assignment[2], known)
-            known.twice |= {name} if known.get(name, value) != value else set()
-            known[name] = value[:LONGEST]
-            continue
-        filled = _filled(word, known)
-        filled = filled if "(" in filled else filled.rstrip(")")  # of an array the last
+def _options_of(words: Sequence[str]) -> Iterator[str]:
+    for word in words[entry_of(words)[0] :]:
+        match = OVERRIDE.fullmatch(word) or FLAG.fullmatch(word)
+        if match:
+            yield match["name"].replace("-", "_")
+
+
+def _read_words(found: _Found, command: Command) -> None:
+    """Read overrides (a.b=c) and flags (--a b c) of a command, those of what launches it left out."""
+    first = entry_of(command.words)[0]
+    flags: dict[str, list[str]] = {}
+    words, current = list(zip(command.words, command.undecided, strict=True))[first:], ""
+    undecided: dict[str, list[str]] = {}
+    if len(words) > MOST:
+        raise ValueError(f"the command must have at most {MOST:,} words")
+    for word, open_values in words:
+        override, flag = OVERRIDE.fullmatch(word), FLAG.fullmatch(word)
         if override:
-            used = {match[1] or match[3] for match in USED.finditer(override["value"])} & known.twice
-            used = set() if override["name"].endswith(HARMLESS) else used
-            found.notes += [
-                f"{override['name']}: the script assigns {name} more than once, and the last was taken"
-                for name in sorted(used)
-            ]
-        if level < 4 and filled != word and re.fullmatch(r"\$\{?\w+\}?", word) and OVERRIDE.search(filled):
-            yield from _expanded(shlex.split(filled), known, found, level + 1)
-        else:
-            yield filled
+            current = override["name"]
+            found.dotted = True
+            _take(found, current, override["value"])
+            found.added |= {current} if "+" in override["plus"] else set()
+        elif flag:
+            current = flag["name"].replace("-", "_")
+            if current in flags:
+                found.notes.append(f"--{current} stands twice, and the last was taken")
+            flags[current] = [] if flag["value"] is None else [flag["value"]]
+        elif current in flags:
+            flags[current].append(word)
+        undecided |= {} if current.endswith(HARMLESS) else open_values
+    for name, values in flags.items():
+        _take(found, name, *(values or ["true"]))
+    for name in ("config", "config_name", "config_path", "config_file"):
+        if flags.get(name):
+            found.notes.append(f"--{name} {flags[name][0]} is another file: what it sets was not read")
+            found.values.pop(name, None)
+    for name, values in undecided.items():
+        found.notes.append(
+            f"a condition of the script decides {name} ; of {' , '.join(each[:60] for each in values)} the last was taken"
+        )
 
 
-def _filled(text: str, known: Mapping[str, str]) -> str:
-    """Return a text with variables and arithmetic filled in; what is not known stays as it is."""
-    for _ in range(8):
-        before = text
-        if len(text) > LONGEST:
-            break
-        text = USED.sub(lambda match: known.get(match[1] or match[3], match[0] if match[2] is None else match[2]), text)
-        text = SUM.sub(lambda match: _sum(match, known), text)
-        if text == before:
-            break
-    return text
-
-
-def _sum(match: re.Match[str], known: Mapping[str, str]) -> str:
-    terms = (
-        re.sub(r"[A-Za-z_]\w*", lambda name: known.get(name[0], name[0]), match[1])
-        .replace("/", "//")
-        .replace("////", "//")
-    )
-    try:
-        return str(_literal(ast.parse(terms.strip(), mode="eval").body))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return match[0]
-
-
-def _take(found: _Found, name: str, value: str) -> None:
-    import yaml
-
+def _take(found: _Found, name: str, *texts: str) -> None:
     if name in found.values:
         found.notes.append(f"{name} is set more than once, and the last was taken")
-    if re.search(r"\$[\w{(@*]|`", value):
-        found.unread[name] = value[:60]
+    if any(re.search(r"\$[\w{(@*]|`", text) for text in texts):
+        found.unread[name] = " ".join(texts)[:60]
         return
-    try:
-        found.values[name] = _number(yaml.safe_load(value))
-    except (yaml.YAMLError, ValueError, RecursionError):
-        found.values[name] = value
+    values = []
+    for text in texts:
+        try:
+            plain = NUMBER.fullmatch(text) or PLAIN.fullmatch(text)
+            values.append(_number(text if plain else _of_yaml(text[:LONGEST])))
+        except (ValueError, RecursionError):
+            values.append(text)
+    found.values[name] = values if len(values) > 1 else values[0]
 
 
-def _flags(found: _Found, words: list[str]) -> None:
-    """Read the flags of the first command: where one comes again, a second begins."""
-    for place, word in enumerate(words):
-        match = re.fullmatch(r"--([A-Za-z]\w*(?:-\w+)*)(?:=(.*))?", word, re.S)
-        if match:
-            following = words[place + 1] if place + 1 < len(words) else "--"
-            value = match[2] if match[2] is not None else "true" if following.startswith("--") else following
-            name = match[1].replace("-", "_")
-            if name in found.values:
-                found.notes.append(f"--{name} stands twice: only the command before it was read")
-                break
-            _take(found, name, value)
-    found.values.pop("config_file", None)  # of accelerate
+def _prose(text: str) -> _Found:
+    """Read the command in a text for people, a docstring or a page: a line that starts a program, and what continues it."""
+    lines = re.sub(r"\\[ \t]*\r?\n", " ", text).splitlines()
+    commands = [line.strip().lstrip("$> ").strip("`") for line in lines if "--" in line or OVERRIDE.search(line)]
+    for strict in (True, False):  # a known program first, then any line with options
+        for line in commands:
+            if bool(LAUNCHER.match(line)) == strict:
+                with suppress(ValueError):
+                    found = _shell(line)
+                    if found.values or found.unread or found.owner:
+                        return found
+    raise ValueError("no command that trains stands in the text")
 
 
 def _kind(found: _Found, text: str) -> str:
-    """Return which of TRL's two configurations has more of the names, of equals the one whose name stands in the text.
+    """Return which of the three it is: by its owner, by what it calls, by the share of names that a library has.
 
-    Raises ValueError where neither has more.
+    Raises ValueError for another framework's, and where nothing says whose it is.
     """
     names = [*found.values, *found.unread]
+    owner = found.owner or of_options(names)
+    if owner and owner.name == "verl" and not owner.trainer:
+        owner = next((each for each in [of_options(names)] if each and BUILDS_ON.get(each.name) == "verl"), owner)
+    of_verl = any(name.startswith("actor_rollout_ref.") for name in names)
+    library = "verl" if of_verl else BUILDS_ON.get(owner.name, owner.name) if owner else ""
+    if owner and (
+        owner.trainer
+        or (library not in ("TRL", "verl"))
+        or (library == "verl" and found.dotted and not of_verl and owner.name != "verl")
+    ):
+        raise refusal(owner)
+    found.owner = owner
+    if found.kind or not names:
+        return found.kind or TRL_KINDS[0]
+    verls = sum(_renamed(name) in defaults(VERL) or _below_open(name) for name in names)
+    if found.dotted and (library == "verl" or verls >= SHARE * len(names)):
+        return VERL
+    beside = {*_table()["beside"], *GONE}
+    trls = sum(name in beside or any(name in defaults(kind) for kind in TRL_KINDS) for name in names)
     scores = {k: (sum(n in defaults(k) for n in names), k[: -len("Config")].lower() in text.lower()) for k in TRL_KINDS}
     first, second = sorted(TRL_KINDS, key=lambda each: scores[each], reverse=True)
-    if not scores[first][0]:
-        raise ValueError(f"no option of TRL or verl is among what the configuration sets: {', '.join(names[:4])[:80]}")
+    if not scores[first][0] or (library != "TRL" and trls < SHARE * len(names)):
+        raise ValueError(
+            f"nothing in it says whose it is: of its {len(names)} names TRL has {trls} and verl {verls}. {READ} "
+            f"(YAML, JSON, a call, a command line); where it is one of these, say which: --kind, one of {', '.join(KINDS)}"
+        )
     if scores[first] == scores[second]:
         raise ValueError(
             f"the options fit GRPOConfig and DPOConfig alike: say which with kind (--kind), one of {', '.join(KINDS)}"
@@ -420,7 +591,9 @@ def _known(found: _Found, kind: str) -> Config:
     """Sort what was found into options of the library, and names that it does not have."""
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {shown(kind)}")
-    names = defaults(kind)
+    evidence = found.owner.evidence if found.owner else ""
+    is_async = "fully_async" in evidence or any(name.startswith("async_training.") for name in found.values)
+    names = {**defaults(kind), **(ASYNC if is_async else {})}
     beside = set() if kind == VERL else set(_table()["beside"])
     given: dict[str, Any] = {}
     unread: dict[str, str] = {}
@@ -434,14 +607,33 @@ def _known(found: _Found, kind: str) -> Config:
             (given if name in found.values else unread)[new] = value
         elif name == "**":
             unread["other options"] = f"**{value}"
-        elif name not in beside:
-            unknown[name] = _say(name, names, found)
+        elif name not in beside and not (is_async and name.startswith(("async_training.", "rollout."))):
+            unknown[name] = _say(name, names, found) if len(unknown) < SUGGESTED else ""
     if kind == "GRPOConfig" and isinstance(given.get("scale_rewards"), bool):
         given["scale_rewards"] = "group" if given["scale_rewards"] else "none"
-    if kind == "DPOConfig" and isinstance(given.get("loss_type"), str):
-        given["loss_type"] = [given["loss_type"]]
+    for name in LISTS[: 2 + (kind == "DPOConfig")]:
+        if isinstance(given.get(name), str | int | float):
+            given[name] = [given[name]]
+    for name, value in given.items():
+        _check(name, value, names.get(name))
+    if "one_step_off" in evidence:
+        found.notes.append("one step off: a rollout was sampled by the weights of the step before")
     lora = found.lora or bool(found.values.get("use_peft"))
-    return Config(kind, given, unread, unknown, found.punishment, lora, tuple(dict.fromkeys(found.notes)))
+    owner = found.owner.name if found.owner and found.owner.name in BUILDS_ON else ""
+    notes = tuple(dict.fromkeys(found.notes))
+    return Config(kind, given, unread, unknown, found.punishment, lora, notes, owner, is_async)
+
+
+def _check(name: str, value: Any, default: Any) -> None:
+    """Raise ValueError for a value of another type than the option's default has. What is null is left to the library."""
+    if isinstance(default, bool):
+        if not isinstance(value, bool | int | None):
+            raise ValueError(f"{name} must be true or false; got {shown(value)}")
+    elif isinstance(default, int | float) or name in NUMBERS:
+        between = name.endswith("_threshold") and isinstance(value, str)  # verl's 0.5_2.0
+        numbers = between and all(NUMBER.fullmatch(each) for each in re.split("[_,]", value))
+        if isinstance(value, bool) or not (numbers or isinstance(value, int | float | None)):
+            raise ValueError(f"{name} must be a number; got {shown(value)}")
 
 
 def _renamed(name: str) -> str:
@@ -456,7 +648,7 @@ def _below_open(name: str) -> bool:
     parts = name.split(".")
     names = defaults(VERL)
     free = name.startswith("reward.reward_kwargs.")  # what a reward manager is called with
-    return free or any(names.get(".".join(parts[:place])) in (OPEN, {}) for place in range(1, len(parts)))
+    return free or any(names.get(".".join(parts[:place])) in (OPEN, {}) for place in range(1, min(len(parts), DEEPEST)))
 
 
 def _say(name: str, names: Mapping[str, Any], found: _Found) -> str:
@@ -469,4 +661,14 @@ def _say(name: str, names: Mapping[str, Any], found: _Found) -> str:
     return f"the nearest known is {(near or last)[0]}" if near or last else ""
 
 
-_READERS = {".py": _python, ".ipynb": _notebook, ".json": _json, ".yaml": _yaml, ".yml": _yaml, ".sh": _shell}
+_READERS = {
+    ".toml": _toml,
+    ".md": _prose,
+    ".rst": _prose,
+    ".py": _python,
+    ".ipynb": _notebook,
+    ".json": _json,
+    ".yaml": _yaml,
+    ".yml": _yaml,
+    ".sh": _shell,
+}

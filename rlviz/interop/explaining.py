@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rlviz.algorithms.base import GroupPolicyGradient
 from rlviz.algorithms.family import Algorithm
 from rlviz.algorithms.preference import PreferenceOptimization
-from rlviz.interop import verl
+from rlviz.interop import trl, verl
 from rlviz.interop.batches import Batch, batch_of
-from rlviz.interop.configs import HARMLESS, VERL, Config, read_config
+from rlviz.interop.configs import HARMLESS, VERL, Config, defaults, read_config
 from rlviz.interop.exporting import CHECKED, Measured, OwnPiece, kind_of, measured
 from rlviz.interop.reading import WEIGHTED, algorithm_of, beyond, differing, nearest, parts, same, unnamed
 from rlviz.interop.rows import columns, first_steps, without_effect
@@ -26,6 +27,7 @@ from rlviz.markup import Markup, element, joined, table
 from rlviz.pieces import aggregation, bounds, gae, kl, mismatch, preference, ratios, selection, shaping, surrogate
 from rlviz.pieces.words import label, reason
 from rlviz.settings import TrainSettings
+from small_models.checks import shown
 
 A, R = verl.ACTOR, verl.ROLLOUT
 WIDTH = 118
@@ -48,7 +50,7 @@ EFFECTS: Mapping[Any, str] = {
     aggregation.sequence_mean: "each response has the same weight, so a token of a long one has less",
     aggregation.Constant: "a response's weight grows with its length, and no batch's length divides it",
     kl.KLInLoss: "each token is pulled back to the reference, {beta:g} times the gradient of its KL",
-    kl.UnbiasedKL: "k3 is multiplied by the ratio, so the pull is that of the KL itself: it changes GRPO's gradient by a fifth",
+    kl.UnbiasedKL: "k3 is multiplied by the ratio, so the pull is that of the KL itself: " + trl.UNBIASED,
     kl.KLToTeacher: "each token is pulled to a teacher, {beta:g} times the gradient of its KL",
     kl.KLInReward: "the KL is taken off the reward, so it reaches the gradient through the advantages",
     shaping.OverlongFilter: "truncated responses have no gradient",
@@ -108,11 +110,13 @@ class Explanation:
     def summary(self) -> str:
         """Which algorithm it is, in a line."""
         library = "verl" if self.config.kind == VERL else "trl"
-        but = f"{self.name}, but for {', '.join(self.differing)}" if self.differing else f"{self.name}, as in its paper"
+        whose = f" (the file is {self.config.owner}'s, which builds on it)" if self.config.owner else ""
+        alike = "slot by slot as in its paper, but see “Beyond the slots”" if self.beyond else "as in its paper"
+        but = f"{self.name}, but for {', '.join(self.differing)}" if self.differing else f"{self.name}, {alike}"
         own = unnamed(self.algorithm)
         told = f"no algorithm of rlviz, for its {' and '.join(own)}; here beside {self.name}" if own else but
         also = f" (or {self.also})" if self.also else ""
-        return f"{self.config.kind}, read as {library} {CHECKED[library]} has it: {told}{also}."
+        return f"{self.config.kind}, read as {library} {CHECKED[library]} has it{whose}: {told}{also}."
 
     def sections(self) -> Iterator[tuple[str, list[str]]]:
         """Give heading → lines, but for the slots."""
@@ -197,12 +201,33 @@ def explain_config(source: str | Path, *, kind: str | None = None, devices: int 
     if not isinstance(devices, int) or devices < 1:
         raise ValueError(f"devices must be a whole number, at least 1; got {devices!r}")
     config = read_config(source, kind)
+    batch_of(config, devices)  # whose sizes have an error of their own
     try:
-        algorithm = algorithm_of(config)
-        batch = batch_of(config, devices)
-        return _explained(config, algorithm, batch)
-    except (TypeError, AttributeError, KeyError):
-        raise ValueError(f"an option of the {config.kind} has a value of another type than the library takes") from None
+        return _explained(config, algorithm_of(config), batch_of(config, devices))
+    except (TypeError, AttributeError, KeyError, ValueError, OverflowError):
+        name, value = _misfit(config, devices)
+        what = (
+            f"{name} has a value that the library does not take: {shown(value)}" if name else "its options do not fit"
+        )
+        raise ValueError(f"{what}; without it the rest can be read") from None
+
+
+def _misfit(config: Config, devices: int) -> tuple[str, Any]:
+    """Return the option without which, or of which alone, a configuration cannot be read, and its value."""
+    likes = defaults(config.kind)  # first those whose type is not their default's
+    everything = dict(sorted(config.given.items(), key=lambda each: type(each[1]) is type(likes.get(each[0]))))
+    for given in ({n: v for n, v in everything.items() if n != name} for name in everything):
+        with suppress(TypeError, AttributeError, KeyError, ValueError, OverflowError):
+            changed = replace(config, given=given)
+            _explained(changed, algorithm_of(changed), batch_of(changed, devices))
+            return next((n, v) for n, v in everything.items() if n not in given)
+    for name, value in everything.items():
+        changed = replace(config, given={name: value})
+        try:
+            _explained(changed, algorithm_of(changed), batch_of(changed, devices))
+        except (TypeError, AttributeError, KeyError, ValueError, OverflowError):
+            return name, value
+    return "", None
 
 
 def _explained(config: Config, algorithm: Algorithm, batch: Batch) -> Explanation:
@@ -210,8 +235,12 @@ def _explained(config: Config, algorithm: Algorithm, batch: Batch) -> Explanatio
     idle = dict(without_effect(config, batch))
     settings = _settings(config, batch)
     ours, theirs = parts(algorithm), parts(paper)
-    slots = tuple(_compared(slot, piece, theirs.get(slot)) for slot, piece in ours.items())
-    apart = (*beyond(config, algorithm, settings, max(1, batch.accumulation), idle), *_no_group(algorithm, batch))
+    slots = tuple(_compared(slot, piece, _for_run(theirs.get(slot), config)) for slot, piece in ours.items())
+    apart = (
+        *beyond(config, algorithm, settings, max(1, batch.accumulation), idle),
+        *_no_group(algorithm, batch),
+        *_within_parts(config),
+    )
     exported = not apart and not any(line.differs for line in slots)
     found = measured("verl" if config.kind == VERL else "trl", paper) if exported else None
     return Explanation(
@@ -230,9 +259,40 @@ def _explained(config: Config, algorithm: Algorithm, batch: Batch) -> Explanatio
     )
 
 
+def _longest(config: Config) -> int | None:
+    return config.options.get("data.max_response_length" if config.kind == VERL else "max_completion_length")
+
+
+def _for_run(piece: Any, config: Config) -> Any:
+    """Return a piece of the paper with lengths as this run's: DAPO's paper punishes the last fifth, 4,096 of 20,480 tokens."""
+    longest = _longest(config)
+    if not isinstance(longest, int) or not is_dataclass(piece) or getattr(piece, "max_length", 1) == 1:
+        return piece
+    if isinstance(piece, shaping.SoftOverlongPunishment):
+        return replace(piece, max_length=longest, cache=max(1, longest // 5))
+    return replace(piece, max_length=longest) if isinstance(piece, aggregation.Constant) else piece
+
+
 def _no_group(algorithm: Algorithm, batch: Batch) -> Iterator[tuple[str, str]]:
     if batch.group == 1 and isinstance(algorithm, GroupPolicyGradient) and algorithm.min_group_size > 1:
         yield "one response a prompt", "a group of one has no baseline, and the advantage is the reward itself"
+
+
+def _within_parts(config: Config) -> Iterator[tuple[str, str]]:
+    """Say that verl's losses by covariance choose their tokens within a micro-batch, a setting of memory."""
+    o = config.options
+    mode = o.get(A + "policy_loss.loss_mode")
+    if config.kind != VERL or mode not in ("kl_cov", "clip_cov") or o["algorithm.rollout_correction.bypass_mode"]:
+        return
+    size = o[A + "ppo_micro_batch_size_per_gpu"]
+    part = f"micro-batch of {size} response{'s' * (size != 1)}"
+    if o[A + "use_dynamic_bsz"]:
+        part = f"micro-batch, of as many responses as {o[A + 'ppo_max_token_len_per_gpu']:,} tokens hold"
+    why = f"chosen anew within each {part}: a setting of memory changes the update"
+    if size == 1 and not o[A + "use_dynamic_bsz"]:
+        nothing = "rounding noise chooses" if mode == "kl_cov" else "no token is chosen (clip_cov_lb is above 0)"
+        why += f"; the advantages of one response are equal, so every covariance is 0, and {nothing}"
+    yield f"tokens of {mode}", why
 
 
 def _settings(config: Config, batch: Batch) -> TrainSettings:
@@ -285,7 +345,8 @@ def _effect(slot: str, here: Any, paper: Any) -> str:
         return "A is not divided by a std: groups of one success among many weigh less than those that are half right"
     if slot == "advantage" and getattr(here, "scale", "") == "batch_std":
         return "all groups are divided by one std, so none is lifted by a small std of its own"
-    return EFFECTS.get(kind_of(here), reason(here)).format(**getattr(here, "__dict__", {}))
+    numbers = dict(getattr(here, "__dict__", {}))
+    return EFFECTS.get(kind_of(here), reason(here)).format(**numbers, apart=trl.slopes_apart(numbers.get("beta", 0)))
 
 
 def _gathered(rows: tuple[tuple[str, str], ...]) -> list[tuple[str, list[str]]]:
@@ -319,7 +380,7 @@ def _symptoms(config: Config, algorithm: Algorithm, batch: Batch) -> Iterator[tu
         yield "In DPO the chosen response becomes less likely", "the loss sees the margin alone"
         return
     slots = algorithm.slots()
-    longest = o["data.max_response_length"] if of_verl else o["max_completion_length"]
+    longest = _longest(config)
     lora = (o["actor_rollout_ref.model.lora_rank"] or 0) > 0 if of_verl else config.lora
     rate = o[A + "optim.lr"] if of_verl else o["learning_rate"]
     width = getattr(slots["bounds"], "eps_high", 0)

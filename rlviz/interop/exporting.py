@@ -34,6 +34,8 @@ Grade = Literal["exact", "approximate", "inexpressible"]
 GRADES: tuple[Grade, ...] = ("exact", "approximate", "inexpressible")
 CHECKED = {"trl": "1.16.0", "verl": "0.9.1"}  # library → the version that every row was checked with
 NO_OBSERVATIONS = "what a tool wrote is masked out of the loss, and no option adds a loss on it"
+OF_LARGE_MODELS = {"lr": 1e-6, "critic_lr": 1e-5}  # full training of billions of weights; verl's own defaults, too
+SMALL_MODELS = 1e-4  # from this rate on
 SETTINGS = "settings"  # in place of a slot's name: what is the run's, not the algorithm's
 
 
@@ -306,11 +308,28 @@ def own_line(slot: str, piece: Any, why: str) -> Slot:
     return Slot(slot, label(piece), "inexpressible", f"a piece of your own{why}", own=True)
 
 
+def settings_of_large_models(algorithm: Algorithm, **changed: Any) -> Settings:
+    """Return the default settings with the learning rates of models that are not ours, where they are not among the changed."""
+    pairs = isinstance(algorithm, PreferenceOptimization)
+    rates = {name: rate for name, rate in OF_LARGE_MODELS.items() if not (pairs and name == "critic_lr")}
+    return default_settings(algorithm, **{**rates, **changed})
+
+
+def learning_rate_words(settings: Settings) -> str:
+    """Return for what size of model a learning rate is, where that is not seen from it."""
+    large, ours = OF_LARGE_MODELS["lr"], default_settings(GRPO).lr
+    if settings.lr == large:
+        return f"lr is that of models of billions of weights; rlviz's own learn with {ours:g}, LoRA with 1e-5 or more"
+    if settings.lr >= SMALL_MODELS:
+        return f"lr {settings.lr:g} is that of small models or LoRA; billions of weights trained whole take about {large:g}"
+    return ""
+
+
 def case_of(algorithm: Any, settings: Settings | None, accumulation: int) -> tuple[Any, Any]:
     """Return the algorithm with the settings that it is exported with. Raises ValueError for what does not go together."""
     check_type("algorithm", algorithm, GroupPolicyGradient | ActorCritic | PreferenceOptimization)
     check_type("settings", settings, TrainSettings | PairSettings | None)
-    settings = default_settings(algorithm) if settings is None else settings
+    settings = settings_of_large_models(algorithm) if settings is None else settings
     wanted = PairSettings if isinstance(algorithm, PreferenceOptimization) else TrainSettings
     if not isinstance(settings, wanted):
         raise ValueError(f"settings must be {wanted.__name__} for {algorithm.name}; got {type(settings).__name__}")

@@ -4,9 +4,9 @@ IDLE: options that change nothing | when | why. LOG: columns that are not always
 first ten steps | when; of rows that begin with the same word, the first that holds.
 
 When: conditions, all of which must hold. `name: a b` is one of these values, `name: not a b` none of them, on and off are true
-and false; `one update`: a rollout serves one update alone. A name that ends in * stands for all that begin so. Of verl, `.name`
-is below actor_rollout_ref.actor, `@name` below algorithm, `%name` below algorithm.rollout_correction, `&name` below
-reward.reward_kwargs.overlong_buffer_cfg.
+and false; `one update`: a rollout serves one update alone; `equal micro-batches`: verl's of old and new log-probabilities.
+A name that ends in * stands for all that begin so. Of verl, `.name` is below actor_rollout_ref.actor, `@name` below algorithm,
+`%name` below algorithm.rollout_correction, `&name` below reward.reward_kwargs.overlong_buffer_cfg.
 """
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ logging_steps: a row is the mean of {logging_steps} updates, and the first is no
 learning_rate of the first step is 0: it teaches nothing | warmup_steps: on
 """,
     VERL: f"""
-actor/pg_clipfrac and actor/ppo_kl stay at 0: one update a rollout | one update, MODES
+actor/pg_clipfrac and actor/ppo_kl stay at 0: one update a rollout | one update, equal micro-batches, MODES
+actor/pg_clipfrac and actor/ppo_kl are about 0 (1e-4), exactly only if {{sizes}} | one update, MODES
 actor/pg_clipfrac and actor/ppo_kl are means over a rollout's {{updates}} updates, of which the first has every ratio at 1 | MODES
 actor/pg_loss is of either sign, with log π in the place of the ratio | .policy_loss.loss_mode: cispo gpg dppo_tv dppo_kl
 actor/pg_loss is near 0, of either sign, while actor/grad_norm is not | one update, %bypass_mode: off
@@ -169,12 +170,29 @@ def first_steps(config: Config, batch: Batch) -> Iterator[str]:
     """Give what the log shows in the first ten steps, as far as it follows from the options."""
     said: set[str] = set()
     numbers = {"updates": batch.updates, "logging_steps": config.options.get("logging_steps")}
+    numbers |= {"sizes": _sizes(config.options)[1]} if config.kind == VERL else {}
     numbers |= {"warmup": config.options.get("trainer.critic_warmup")}
     beta = config.options.get("beta") or 1.0
     for text, _ in _holding(FIRST[config.kind], config, batch):
         if text.split()[0] not in said:
             said.add(text.split()[0])
             yield text.format(**numbers, ipo=(1 / (2 * beta)) ** 2)
+
+
+def _sizes(options: Mapping[str, Any]) -> tuple[bool, str]:
+    """Return whether verl computes the old and the new log-probabilities in micro-batches of one size, and how to.
+
+    16-bit kernels are not invariant to the size of a batch.
+    """
+    rollout, names = "actor_rollout_ref.rollout.", ("micro_batch_size_per_gpu", "max_token_len_per_gpu")
+    packed = options[ACTOR + "use_dynamic_bsz"]
+    old_packed = options[f"{rollout}log_prob_use_dynamic_bsz"]
+    old_packed = packed if isinstance(old_packed, str) else old_packed  # by default as the actor's
+    name = names[bool(packed)]
+    old, new = options[f"{rollout}log_prob_{name}"], options[f"{ACTOR}ppo_{name}"]
+    old = new if isinstance(old, str) else old
+    words = f"rollout.log_prob_{name} ({old}) equals actor.ppo_{name} ({new}): two passes over the batch, one update a rollout"
+    return old == new and packed == old_packed, words
 
 
 def _holding(text: str, config: Config, batch: Batch) -> Iterator[tuple[str, str]]:
@@ -202,6 +220,8 @@ def _full(name: str) -> str:
 def _condition(text: str) -> Condition:
     if text == "one update":
         return lambda options, batch: batch.on_policy
+    if text == "equal micro-batches":
+        return lambda options, batch: _sizes(options)[0]
     name, _, said = text.partition(": ")
     option, values = _full(name), said.split()
     if values in (["on"], ["off"]):

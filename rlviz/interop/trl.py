@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -21,6 +22,7 @@ from rlviz.interop.exporting import (
     case_of,
     exact,
     inexpressible,
+    learning_rate_words,
     line_of,
     lines_of,
     lines_of_settings,
@@ -80,6 +82,7 @@ PAIR_DEFAULTS = {
 
 LOSS, SCORING = "override _compute_loss", "override _generate_and_score_completions"  # methods of GRPOTrainer
 READ = "read in TRL's code, not measured"
+UNBIASED = "the slope is −βΔ in place of β(1 − e^Δ), Δ = log π_ref/π; at Δ = 1 they are {apart:.2g} apart, beside an |A| of about 1"
 NO_CRITIC = "TRL 1.16 has no critic, PPOTrainer is gone"
 # kind of surrogate → the loss_type that has it, where that is not the clipped one
 LOSSES: Mapping[Any, str] = {
@@ -235,8 +238,15 @@ def _kl(piece: kl.KLInLoss | kl.UnbiasedKL, case: Case) -> Fit:
         return inexpressible(f"TRL's KL is k3: {LOSS}", fields)
     if isinstance(piece, kl.UnbiasedKL):
         return exact({**fields, "use_bias_correction_kl": True}, "TRL's default")
-    why = "by default TRL multiplies k3 by the ratio, which changes GRPO's gradient by a fifth"
+    why = (
+        f"by default TRL multiplies k3 by the ratio: {UNBIASED.format(beta=piece.beta, apart=slopes_apart(piece.beta))}"
+    )
     return exact({**fields, "use_bias_correction_kl": False}, why)
+
+
+def slopes_apart(beta: float) -> float:
+    """Return β(e − 2): how far the slopes by log π, β(1 − e^Δ) of k3 and −βΔ of ratio · k3, are apart at Δ = log π_ref/π = 1."""
+    return beta * (math.e - 2)
 
 
 def _overlong(piece: shaping.SoftOverlongPunishment, case: Case) -> Fit:
@@ -393,7 +403,7 @@ def _settings(case: Case) -> dict[str, Fit]:
         "batches": _batches(case),
         "sampling": exact(sampling, "the same draws need the same sampler"),
         "lengths": exact({"max_completion_length": longest}, "" if s.max_new_tokens else given),
-        "optimizer": exact(_optimizer(s)),
+        "optimizer": exact(_optimizer(s), learning_rate_words(s)),
         "warm-up": _warm_up(s, s.updates_per_rollout),
     }
     if s.reset_reference_every:
@@ -490,7 +500,7 @@ def _of_pairs(algorithm: PreferenceOptimization, s: PairSettings, accumulation: 
     for what, words, fit in (
         ("defaults", "of TRL", exact(PAIR_DEFAULTS, "written out; max_length cuts pairs off at 1024 by default")),
         ("batches", f"{s.batch_size} pairs an update", exact(batches)),
-        ("optimizer", optimizer_words(s), exact(_optimizer(s))),
+        ("optimizer", optimizer_words(s), exact(_optimizer(s), learning_rate_words(s))),
         ("warm-up", f"{s.lr_warmup_steps} updates", _warm_up(s, 1)),
     ):
         yield line_of(f"{SETTINGS}: {what}", words, fit)

@@ -20,6 +20,7 @@ from rlviz.interop.exporting import (
     case_of,
     exact,
     inexpressible,
+    learning_rate_words,
     line_of,
     lines_of,
     lines_of_settings,
@@ -405,7 +406,9 @@ def _settings(case: Case) -> dict[str, Fit]:
             {ROLLOUT + name: value for name, value in sampling.items()}, "the same draws need the same sampler"
         ),
         "lengths": exact({"data.max_response_length": longest}, why),
-        "optimizer": exact({f"{ACTOR}optim.{name}": value for name, value in optimizer.items()}),
+        "optimizer": exact(
+            {f"{ACTOR}optim.{name}": value for name, value in optimizer.items()}, learning_rate_words(s)
+        ),
         "warm-up": warm_up,
     }
     if s.micro_batch_tokens:

@@ -38,7 +38,7 @@ carried(object, GRPO_PROCESS)
     → GRPO (process) needs rewards of single steps, which TRL's reward functions do not give
 carried(object, ECHO) → ECHO learns from what a tool wrote, which TRL masks out before a loss sees it
 explain_config('') → the YAML must be a mapping of options, such as …
-explain_config('a: 1') → no option of TRL or verl is among what the configuration sets: a
+explain_config('a: 1') → nothing in it says whose it is: of its 1 names TRL has 0 and verl 0. …
 explain_config('beta: 0.1') → the options fit GRPOConfig and DPOConfig alike: say which with kind (--kind), one of …
 explain_config('beta: [') → the YAML in it cannot be parsed: line …
 explain_config('GRPOConfig(beta=') → the Python in it cannot be parsed: line 1
@@ -47,12 +47,12 @@ explain_config('x = RLOOConfig(beta=1)\ny = GRPOConfig()')
 explain_config('num_generations: 0\nloss_type: grpo') → num_generations must be a whole number, at least 1; got 0
 explain_config('trainer.nnodes=1.5') → trainer.nnodes must be a whole number, at least 1; got 1.5
 explain_config('beta: [1]\nnum_generations: 8')
-    → an option of the GRPOConfig has a value of another type than the library takes
+    → beta must be a number; got [1]
 explain_config('algorithm:\n x: 1\nactor_rollout_ref: &a\n b: *a') → the configuration must have at most 12 levels
 explain_config(BOMB) → the configuration must have at most 10,000 options
-explain_config('# ' + 'x' * 2**20) → a configuration must have at most 1 MB
+explain_config('# ' + 'x' * 2**18) → a configuration must have at most 256 kB; this has 256
 explain_config("actor_rollout_ref.actor.clip_ratio='0.2")
-    → the shell script in it cannot be parsed: a quotation mark has no partner
+    → the shell script in it cannot be parsed: in line 1 a quotation mark has no partner
 explain_config('num_generations: 8', devices=0) → devices must be a whole number, at least 1; got 0
 explain_config('num_generations: 8', kind='PPOConfig') → kind must be one of GRPOConfig, …; got 'PPOConfig'
 explain_config(Path('none.yaml')) → FileNotFoundError: …none.yaml…

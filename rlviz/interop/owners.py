@@ -1,0 +1,184 @@
+"""Whose a configuration or script is: a trainer's class, an entry point (`-m module`, a script, a command), names of options.
+
+Only TRL's and verl's are read. FRAMEWORKS has the others: what starts them, and names of options that neither TRL nor verl has.
+A name, module or path is looked up in lower case with `_` for `-`; of a path each part counts, as `open_instruct/grpo_fast.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import PurePosixPath
+
+READ = "rlviz explain reads TRL's GRPOConfig and DPOConfig and verl's options"
+ON_PAGE = ("SkyRL", "OpenRLHF", "slime", "prime-rl")  # whose names notebooks/in_your_config.md lists
+# name | modules, folders, scripts that start it | commands | options that it has and neither TRL nor verl
+FRAMEWORKS = """
+SkyRL | skyrl skyrl_train skyrl_agent skyrl_gym | | trainer.algorithm.* trainer.policy.* generator.n_samples_per_prompt generator.sampling_params.*
+OpenRLHF | openrlhf | openrlhf | micro_rollout_batch_size remote_rm_url colocate_actor_ref init_kl_coef generate_max_len algo.advantage.* algo.kl.*
+ms-swift | swift ms_swift | swift megatron | rlhf_type train_type tuner_type
+NeMo-RL | nemo_rl run_grpo.py run_grpo_*.py run_vlm_grpo.py run_dpo.py | | grpo.* loss_fn.* policy.train_global_batch_size policy.generation.*
+slime | slime slime_plugins miles | | rollout_max_response_len rollout_num_gpus num_steps_per_rollout over_sampling_batch_size rm_type ref_load
+AReaL | areal arealite realhf | areal | gconfig.* allocation_mode actor.eps_clip
+ROLL | roll start_*_pipeline start_*_pipeline.py | | actor_train.* actor_infer.* pg_variant
+prime-rl | prime_rl | rl@ | orchestrator.* trainer.loss.* trainer.optim.* max_async_level
+open-instruct | open_instruct mason.py grpo_fast.py | | num_samples_per_prompt_rollout num_unique_prompts_rollout dataset_mixer_list
+torchtune | torchtune | tune | *._component_ grpo_samples
+Trinity-RFT | trinity | trinity | algorithm.algorithm_type buffer.* explorer.* synchronizer.*
+EasyR1 | verl.trainer.main | | worker.actor.* worker.rollout.* worker.reward.* data.rollout_batch_size
+verifiers | verifiers | vf_rl vf_train |
+LLaMA-Factory | llamafactory | llamafactory_cli | pref_beta pref_loss finetuning_type
+axolotl | axolotl | axolotl | base_model sequence_len
+Tunix | tunix | |
+trlX | trlx | |
+DeepSpeed-Chat | dschat deepspeed_chat | | actor_model_name_or_path num_padding_at_beginning
+MindSpeed-RL | mindspeed_rl | | megatron_training.* rl_config.*
+RLinf | rlinf | |
+PipelineRL | pipelinerl | |
+Oat | oat | |
+ChatLearn | chatlearn | chatlearn |
+Tinker | tinker tinker_cookbook | |
+Agent Lightning | agentlightning | agl | agentlightning.*
+RAGEN | ragen | | agent_proxy.* es_manager.*
+rLLM | rllm | | rllm.*
+verl-agent | agent_system | | env.env_name
+open-r1 | open_r1 | |
+unsloth | unsloth | |
+TRL KTOConfig | | | desirable_weight undesirable_weight
+TRL PPOConfig | | | num_ppo_epochs cliprange_value vf_coef missing_eos_penalty
+TRL RLOOConfig | | | rloo_k normalize_advantages reward_clip_range
+TRL CPOConfig | | | cpo_alpha simpo_gamma
+"""  # noqa: E501  a row is a line
+LONGEST_LAUNCH = 80  # words before what a command starts
+# a framework → the library whose names and loss it takes over
+BUILDS_ON = {
+    "open-r1": "TRL",
+    "unsloth": "TRL",
+    "rLLM": "verl",
+    "verl-agent": "verl",
+    "RAGEN": "verl",
+    "Agent Lightning": "verl",
+}
+# words in the names of scripts that run another trainer of TRL
+OTHER_TRAINERS = {
+    *(
+        "rloo",
+        "ppo",
+        "kto",
+        "orpo",
+        "cpo",
+        "xpo",
+        "nash",
+        "bco",
+        "gkd",
+        "gold",
+        "sft",
+        "reward",
+        "prm",
+        "online",
+        "sdpo",
+    ),
+    *("sdft", "gmpo", "tpo", "a2po", "papo", "minillm", "distillation"),
+}
+OF_VERL = re.compile(r"(verl|recipe|verl_\w+)(\.\w+)*\.(\w*main\w*|train_\w+|run_\w+)")
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Whose a file is. name: TRL, verl, or another framework. evidence: by what that is known. trainer: one that is not read."""
+
+    name: str
+    evidence: str
+    trainer: str = ""
+
+
+@cache
+def _rows() -> list[list[list[str]]]:
+    """Return name, modules, commands and options of each framework."""
+    return [[cell.split() for cell in row.split("|")] for row in FRAMEWORKS.strip().splitlines()]
+
+
+def _framework(column: int, holds: Callable[[str], bool]) -> str:
+    """Return the first framework with an entry of which this holds, "" where none has."""
+    return next((" ".join(row[0]) for row in _rows() if any(map(holds, row[column]))), "")
+
+
+def refusal(owner: Owner) -> ValueError:
+    """Return the error that names whose a file is."""
+    listed = "what its names mean stands in notebooks/in_your_config.md (In your config)"
+    alike = "its names may be alike, its defaults and formulas are its own"
+    words = f": {listed if owner.name in ON_PAGE else alike}" if owner.name not in ("TRL", "verl") else ""
+    what = f"{owner.name}'{'' if owner.name.endswith('s') else 's'} {owner.trainer}".rstrip()
+    return ValueError(f"this is {what} ({owner.evidence}), and {READ} alone{words}")
+
+
+def of_module(module: str) -> str:
+    """Return the framework of a Python module, "" for one of which nothing is known."""
+    name = module.lower().replace("-", "_")
+    root, last = name.partition(".")[0], name.rpartition(".")[2]
+    known = _framework(1, lambda each: each in (name, root) or ("*" in each and fnmatchcase(last, each)))
+    return known or ("TRL" if root == "trl" else "verl" if OF_VERL.fullmatch(name) else "")
+
+
+def entry_of(words: Sequence[str]) -> tuple[int, str]:
+    """Return after which word of a command its options begin, and what it starts: a module, a script, or a command."""
+    begin = words[:LONGEST_LAUNCH]
+    for place, (word, following) in enumerate(zip(begin, [*begin[1:], ""], strict=True)):
+        if word in ("-m", "--module") and re.fullmatch(r"[A-Za-z_][\w.]*", following):
+            return place + 2, following
+        if re.fullmatch(r"[^=\s]*\w\.py", word):
+            return place + 1, word
+        if word == "rl" and following == "@":
+            return place + 1, "rl@"
+        if following and _command(word):
+            return place + 2 - following.startswith("-"), f"{PurePosixPath(word).name} {following}"
+    return 0, ""
+
+
+def _command(word: str) -> str:
+    """Return the framework of a command's name."""
+    name = PurePosixPath(word).name.lower().replace("-", "_")
+    return "TRL" if name == "trl" else _framework(2, lambda each: each == name)
+
+
+def of_command(words: Sequence[str]) -> Owner | None:
+    """Return whose command this is, by what it starts; None where that says nothing."""
+    _, entry = entry_of(words)
+    if entry.endswith(".py"):
+        parts = [part.lower().replace("-", "_") for part in PurePosixPath(entry).parts]
+        name, evidence = _framework(1, lambda each: any(fnmatchcase(part, each) for part in parts)), entry
+    elif " " in entry or entry == "rl@":
+        name, evidence = _command(entry.partition(" ")[0]), entry
+    else:
+        name, evidence = of_module(entry), f"-m {entry}"
+    other = _other_trainer(entry)
+    if other and name in ("", "TRL", "verl"):
+        return Owner("verl" if entry.startswith("verl.") else "TRL", evidence, other)
+    return Owner(name, evidence) if name else None
+
+
+def of_options(names: Iterable[str]) -> Owner | None:
+    """Return whose options these are, by the names that only one framework has."""
+    plain = {name.replace("-", "_"): name for name in names}
+    most, best = 0, None
+    for row in _rows():
+        named = [each for each in row[3] if each in plain or ("*" in each and any(fnmatchcase(n, each) for n in plain))]
+        if len(named) > most:
+            first = next(name for name in plain if fnmatchcase(name, named[0]))
+            name, trainer = (row[0][0], row[0][1]) if row[0][0] == "TRL" else (" ".join(row[0]), "")
+            most, best = len(named), Owner(name, f"by its option {plain[first]}", trainer)
+    return best
+
+
+def _other_trainer(entry: str) -> str:
+    """Return the script of a trainer that is neither GRPO's nor DPO's, "" for any other."""
+    if entry.startswith("trl "):
+        name = entry.partition(" ")[2]
+        return "" if name in ("grpo", "dpo") or name.startswith("-") else name
+    stem = PurePosixPath(entry).stem if entry.endswith(".py") else entry.rpartition(".")[2]
+    words = set(re.split(r"[_\W]+", stem.lower()))
+    of_verl = OF_VERL.fullmatch(entry) or "main" in words
+    return stem if words & OTHER_TRAINERS and "grpo" not in words and not of_verl else ""

@@ -1,0 +1,326 @@
+"""Files of strangers: whose each is, bash as bash reads it, the option that an error names, and no more than a second.
+
+The scripts are in our words; what is expected of each was said by the issue or the documentation of its framework.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+
+import pytest
+
+from rlviz import DAPO, DPO, PPO, TrainSettings
+from rlviz.interop import explain_config, to_trl, to_verl
+from rlviz.interop.configs import VERL, read_config
+
+A, R, N = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout.", "data.train_batch_size"
+VERL_RUN = "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo"
+IN_PYTHON = "from trl import {0}Config, {0}Trainer\n{0}Trainer(args={0}Config(beta=0.05, num_generations=8))"
+PARSED = '"""\npython run.py \\\n    --beta 0.05 --num_generations 8\n"""\nfrom trl import {0}Config, TrlParser\nTrlParser(({0}Config,))'
+
+# a file → whose it is, as the sentence says that refuses it
+STRANGERS = {
+    "SkyRL": "uv run --extra fsdp -m skyrl.train.entrypoints.main_base trainer.algorithm.advantage_estimator=grpo",
+    "SkyRL ": "trainer.algorithm.use_kl_loss=true generator.n_samples_per_prompt=5 trainer.train_batch_size=64",
+    "OpenRLHF": "ray job submit --address=http://x -- python3 -m openrlhf.cli.train_ppo_ray --pretrain m --init_kl_coef 0.01",
+    "OpenRLHF ": "deepspeed --module openrlhf.cli.train_dpo --beta 0.1 --learning_rate 5e-7 --max_len 2048",
+    "ms-swift": "NPROC_PER_NODE=8 \\\nswift rlhf --rlhf_type grpo --loss_type dapo --num_generations 8 --reward_weights 1 0.2",
+    "ms-swift ": "rlhf_type: grpo\nnum_generations: 8\nbeta: 0.001\nlearning_rate: 1e-6\n",
+    "ms-swift  ": "megatron rlhf --rlhf_type grpo --num_generations 8 --beta 0.001",
+    "NeMo-RL": "uv run examples/run_grpo_math.py --config c.yaml grpo.num_prompts_per_step=32 policy.train_global_batch_size=64",
+    "NeMo-RL ": "grpo:\n  num_prompts_per_step: 32\nloss_fn:\n  reference_policy_kl_penalty: 0.01\npolicy:\n  model_name: m\n",
+    "slime": "ARGS=(\n --advantage-estimator grpo\n --eps-clip 0.2\n --rollout-max-response-len 8192\n)\n"
+    "ray job submit -- python3 train.py --actor-num-nodes 1 ${ARGS[@]}",
+    "AReaL": "python3 -m areal.launcher.local examples/gsm8k_grpo.py --config c.yaml actor.eps_clip=0.4",
+    "AReaL ": "from areal.api.cli_args import GRPOConfig\nGRPOConfig(beta=0.1, num_generations=8)",
+    "ROLL": "python examples/start_rlvr_pipeline.py --config_path qwen --config_name rlvr",
+    "ROLL ": "exp_name: x\nrollout_batch_size: 64\nactor_train:\n  model_args: {}\nactor_infer:\n  a: 1\n",
+    "prime-rl": '[orchestrator]\nbatch_size = 128\n[orchestrator.train.sampling]\nmax_completion_tokens = 2048\n',
+    "open-instruct": "python mason.py --gpus 8 -- source x.sh \\&\\& python open_instruct/grpo_fast.py --beta 0.0 --num_mini_batches 1",
+    "torchtune": "tune run --nproc_per_node 4 dev/grpo_full_finetune_distributed --config dev/3B_full_grpo epochs=1",
+    "torchtune ": "loss:\n  _component_: torchtune.dev.grpo.loss.GRPOLoss\n  epsilon: 0.2\n",
+    "Trinity-RFT": "mode: both\nalgorithm:\n  algorithm_type: grpo\n  repeat_times: 8\nbuffer:\n  batch_size: 96\n",
+    "EasyR1": "python3 -m verl.trainer.main config=c.yaml data.rollout_batch_size=512 worker.actor.clip_ratio_high=0.28",
+    "EasyR1 ": "worker:\n  actor:\n    global_batch_size: 128\ndata:\n  rollout_batch_size: 512\nalgorithm:\n  adv_estimator: grpo\n",
+    "LLaMA-Factory": "llamafactory-cli train --stage dpo --pref_beta 0.1 --learning_rate 5e-6",
+    "axolotl": "base_model: m\nrl: grpo\ntrl:\n  beta: 0.001\n  num_generations: 8\n",
+    "Tunix": "from tunix.rl.grpo import grpo_learner\nfrom tunix.rl.grpo.grpo_learner import GRPOConfig\nGRPOConfig(beta=0.1)",
+    "verifiers": "import verifiers as vf\nargs = vf.GRPOConfig(beta=0.1, num_generations=8)\nvf.GRPOTrainer(args=args)",
+    "OpenRLHF  ": "read -r -d '' words <<EOT\nopenrlhf.cli.train_dpo \\\n  --beta 0.1\nEOT\ndeepspeed --module $words",
+    "TRL's KTOConfig ": "model_name_or_path: m\ndesirable_weight: 1.0\nbeta: 0.1\nlearning_rate: 5e-7",
+    "TRL's RLOOConfig": IN_PYTHON.format("RLOO"),
+    "TRL's RLOOConfig ": PARSED.format("RLOO"),
+    "TRL's PPOConfig": PARSED.format("PPO"),
+    "TRL's OnlineDPOConfig": PARSED.format("OnlineDPO"),
+    "TRL's SDPOConfig": PARSED.format("SDPO"),
+    "TRL's KTOConfig": IN_PYTHON.format("KTO"),
+    "TRL's rloo": "trl rloo --num_generations 8 --beta 0.05 --learning_rate 1e-6",
+    "TRL's rloo ": "accelerate launch examples/scripts/rloo.py --num_generations 8 --beta 0.05",
+    "TRL's online_dpo_vlm": "python online_dpo_vlm.py --beta 0.1 --learning_rate 5e-7",
+    "verl's sft_trainer": "torchrun -m verl.trainer.sft_trainer data.train_batch_size=64 trainer.total_epochs=2",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("whose", STRANGERS)
+def test_a_stranger_s_file_is_named_and_not_read(whose):
+    with pytest.raises(ValueError, match=f"^this is {whose.strip()}") as refusal:
+        explain_config(STRANGERS[whose])
+    named = "In your config" in str(refusal.value)
+    assert named == (whose.strip() in ("OpenRLHF", "SkyRL", "slime", "prime-rl"))  # whose names stand on that page
+
+
+@pytest.mark.parametrize(
+    "text", ["a: 1\nb: 2", "foo.bar=1 foo.baz=2", "server: x\nbeta: 0.1\n" + "".join(f"own_{i}: 1\n" for i in range(9))]
+)
+def test_what_nothing_recognises_is_said_with_what_is_read(text):
+    with pytest.raises(ValueError, match=r"nothing in it says whose it is.*GRPOConfig.*verl.*--kind"):
+        explain_config(text)
+
+
+# a file that builds on TRL or verl: read, and the first line says whose it is
+BUILT_ON = {
+    "open-r1": "accelerate launch src/open_r1/grpo.py --num_generations 8 --beta 0.04 --use_vllm true",
+    "unsloth": "from unsloth import FastLanguageModel\nfrom trl import GRPOConfig\nGRPOConfig(beta=.04, num_generations=8)",
+    "verl-agent": f"{VERL_RUN} {A}ppo_mini_batch_size=256 env.env_name=x {N}=16",
+    "rLLM": f"python3 -m rllm.trainer.verl.train_agent_ppo algorithm.adv_estimator=grpo {A}ppo_mini_batch_size=64",
+}
+
+
+@pytest.mark.parametrize("whose", BUILT_ON)
+def test_what_builds_on_a_library_is_read_and_named(whose):
+    told = explain_config(BUILT_ON[whose])
+    assert whose in told.summary and told.name == "GRPO"
+
+
+def test_a_trainer_that_is_not_trl_s_is_named():
+    text = "from trl import GRPOConfig, GRPOTrainer\nclass Mine(GRPOTrainer): pass\nMine(args=GRPOConfig(beta=.1, num_generations=8))"
+    assert any("Mine" in note for note in read_config(text).notes)
+    text = "from trl import GRPOConfig\nfrom trl.experimental.gmpo import GMPOTrainer\nGMPOTrainer(args=GRPOConfig(beta=.1))"
+    assert any("GMPOTrainer" in note for note in read_config(text).notes)
+
+
+# bash → what the command that it starts is given, of verl
+BASH = {
+    "a default of an empty variable": (f"X=${{X:-}}\nn=${{X:-64}}\n{VERL_RUN} {N}=$n", {N: 64}),
+    "a default of an unset one alone": (f"X=\nn=${{X-64}}\n{VERL_RUN} {R}n=${{Y-4}} {N}=${{n:-32}}", {R + "n": 4, N: 32}),
+    "a default that is kept": (f": ${{X:=64}}\n{VERL_RUN} {N}=$X", {N: 64}),
+    "an alternative": (f"X=1\n{VERL_RUN} {N}=${{X:+64}} ${{Y:+{R}n=4}}", {N: 64}),
+    "a comment ends the command": (f"{VERL_RUN} \\\n  {N}=64 \\\n  # {R}n=2 \\\n  {R}n=4", {N: 64}),
+    "a blank after the backslash": (f"{VERL_RUN} \\ \n  {N}=64", {}),
+    "a backslash at the end": (f"{VERL_RUN} {N}=64 \\", {N: 64}),
+    "an array with comments": (f'A=( # one\n {N}=64 # "two\n # {R}n=2\n)\nA+=({R}n=4)\n{VERL_RUN} "${{A[@]}}" \\', {N: 64, R + "n": 4}),
+    "an apostrophe in a comment": (f"# it's ours\n{VERL_RUN} {N}=64 # don't", {N: 64}),
+    "words of a variable": (f'A="{N}=64 {R}n=4"\n{VERL_RUN} $A', {N: 64, R + "n": 4}),
+    "quotes that are glued": (f"""{VERL_RUN} {N}='6'"4" '{R}n='4""", {N: 64, R + "n": 4}),
+    "arithmetic": (f"P=8; G=$((P * 2))\n{VERL_RUN} {N}=$((G / 3 + ${{Q:-1}} % 2))", {N: 6}),
+    "a command in a text": (f"CMD='{VERL_RUN} {N}=64'\nsrun bash -c \"$CMD\"", {N: 64}),
+    "a here-document": (f"cat > x <<EOF\n{VERL_RUN} {N}=1 don't\nEOF\n{VERL_RUN} {N}=64", {N: 64}),
+    "a script in a here-document": (f"srun bash <<EOF\n{VERL_RUN} {N}=64\nEOF", {N: 64}),
+    "what comes before it": (f"ray start --head --num-gpus 8\npython prepare.py --beta 3\n{VERL_RUN} {N}=64 2>&1 | tee log", {N: 64}),
+    "a variable of its environment": (f"X=1 {VERL_RUN} {N}=64", {N: 64}),
+    "an assignment after use": (f"n=64\n{VERL_RUN} {N}=$n\nn=2", {N: 64}),
+    "line ends of Windows": (f"n=64\r\n{VERL_RUN} \\\r\n  {N}=$n\r\n", {N: 64}),
+    "tests and loops": (f"if [[ -z $n && $# -lt 1 ]]; then n=64; fi\nfor i in 1; do {VERL_RUN} {N}=$n {R}n=$i; done", {N: 64, R + "n": 1}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", BASH)
+def test_bash_as_bash_reads_it(what):
+    script, options = BASH[what]
+    found = read_config(script)
+    assert (found.kind, dict(found.given)) == (VERL, {"algorithm.adv_estimator": "grpo", **options})
+    assert found.unread == {}
+
+
+def test_what_bash_would_not_pass_is_named():
+    for text in (BASH["a comment ends the command"][0], BASH["a blank after the backslash"][0]):
+        assert any("line" in note and "ends the command" in note for note in read_config(text).notes)
+
+
+@pytest.mark.parametrize("value", ["$(nproc)", "`nproc`", "$X", "${X%8}", "$((X * 2))", "$1", "${A[3]}", "${!X}"])
+def test_what_cannot_be_resolved_is_named_and_never_guessed(value):
+    found = read_config(f"{VERL_RUN} {N}={value}\n")
+    assert N not in found.given and found.unread == {N: value}
+    through = read_config(f"n={value}\n{VERL_RUN} {N}=${{n:-8}}\n")  # not known to be empty
+    assert N not in through.given and through.unread == {N: value}
+
+
+def test_what_an_if_decides_is_named():
+    script = f"if [ $X = 1 ]; then n=64; else n=32; fi\n{VERL_RUN} {N}=$n"
+    assert any("n" in note.split() and "64" in note and "32" in note for note in read_config(script).notes)
+    assert read_config(f"n=64\nn=32\n{VERL_RUN} {N}=$n").notes == ()  # one after the other: nothing is open
+
+
+# a command or a file of TRL → what is set
+TRL_FILES = {
+    "several values": ("trl grpo --reward_weights 1.0 0.2 --reward_funcs a b --beta 0.001", {"reward_weights": [1.0, 0.2], "beta": 0.001}),
+    "one value of a list": ("trl grpo --beta 0.1 --reward_weights 1.0", {"reward_weights": [1.0], "beta": 0.1}),
+    "a docstring with an apostrophe": ('"""\nTRL\'s way.\n\naccelerate launch t.py \\\n  --num_generations 32 \\\n  --beta 0.04\n\n'
+        'That\'s all: use --beta with care.\n"""\nfrom trl import GRPOConfig, TrlParser\nTrlParser((GRPOConfig,))', {"num_generations": 32, "beta": 0.04}),
+    "options of the launcher": ("accelerate launch --num_processes 8 --mixed_precision bf16 t.py --num_generations 8 --beta .1",
+        {"num_generations": 8, "beta": 0.1}),
+    "an alias": ("from trl import GRPOConfig as C\nC(beta=0.1, num_generations=8)", {"num_generations": 8, "beta": 0.1}),
+    "a command in prose": ("# How to train\n\nDon't forget vLLM:\n\n```bash\ntrl grpo --beta 0.1 \\\n  --num_generations 8\n```\nthat's it", {"beta": 0.1, "num_generations": 8}),
+    "a dictionary of the file": ("N = 2\nC = dict(beta=0.1)\nfrom trl import GRPOConfig\nGRPOConfig(num_generations=N * 4, **C)",
+        {"num_generations": 8, "beta": 0.1}),
+    "a constant": ("BETA = 0.1\nN = 4 * 2\nfrom trl import GRPOConfig\nGRPOConfig(beta=BETA, num_generations=N)", {"num_generations": 8, "beta": 0.1}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", TRL_FILES)
+def test_files_of_trl(what):
+    text, options = TRL_FILES[what]
+    found = read_config(text)
+    assert (found.kind, dict(found.given), found.unread) == ("GRPOConfig", options, {})
+
+
+def test_a_notebook_starts_its_command(tmp_path):
+    cells = [
+        {"cell_type": "code", "source": None},
+        {"cell_type": "code", "source": "!accelerate launch t.py --beta 0.1 \\\n  --num_generations 8\nprint(1)"},
+    ]
+    (tmp_path / "x.ipynb").write_text(json.dumps({"cells": cells}))
+    assert dict(read_config(tmp_path / "x.ipynb").given) == {"beta": 0.1, "num_generations": 8}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("trl grpo --beta high --num_generations 8", "beta must be a number; got 'high'"),
+        ("num_generations: 8\nbeta: [1]", r"beta must be a number; got \[1\]"),
+        ("num_generations: 8\nbeta: 0.1\nuse_vllm: [1]", r"use_vllm must be true or false; got \[1\]"),
+        ("num_generations: 8\ntop_k: many", "top_k"),
+        ("num_generations: 8\nreward_weights: 3", None),
+        ("num_generations: 8\ndelta: big", "delta"),
+        ("num_generations: 8\nepsilon_high: high", "epsilon_high"),
+        (f"{VERL_RUN} {A}optim.lr=fast", f"{A}optim.lr must be a number; got 'fast'"),
+        (f"{VERL_RUN} {A}clip_ratio_low=low", "clip_ratio_low"),
+        (f"{VERL_RUN} algorithm.rollout_correction.rollout_is=token algorithm.rollout_correction.rollout_is_threshold=x", "rollout_is_threshold"),
+        (f"{VERL_RUN} {A}loss_agg_mode=seq-mean-token-sum-norm {A}loss_scale_factor=x", "loss_scale_factor"),
+        (f"{VERL_RUN} {A}use_kl_loss=true {A}kl_loss_coef=x", "kl_loss_coef must be a number; got 'x'"),
+    ],
+)  # fmt: skip
+def test_a_value_of_another_type_is_named_by_its_option(text, says):
+    if says is None:
+        assert explain_config(text).name
+        return
+    with pytest.raises(ValueError, match=says) as refusal:
+        explain_config(text)
+    assert "an option of the" not in str(refusal.value)
+
+
+DEEP, MOST = 3_000, 255_000
+HUGE = {
+    "900 kB": "beta: 0.1\n" + "own_option: 1\n" * 64_000,
+    "YAML": "num_generations: 8\n" + "".join(f"own_option_{i}: {i}\n" for i in range(9_000)),
+    "YAML of nearly known names": "".join(f"num_generation_{i}: {i}\n" for i in range(9_000)) + "num_generations: 8",
+    "overrides": " ".join(f"{A}clip_ratio_{i}={i}" for i in range(5_000)),
+    "flags": "trl grpo --beta 0.1 " + " ".join(f"--num_generation_{i} {i}" for i in range(4_900)),
+    "many flags": "trl grpo --beta 0.1 " + " ".join(f"--a{i} {i}" for i in range(16_000)),
+    "a line of dollars": f"{VERL_RUN} {N}=" + "$" * MOST,
+    "quotes": f"{VERL_RUN} {N}=" + "'a'" * (MOST // 3),
+    "braces": f"{VERL_RUN} {N}=" + "${a:-" * (MOST // 5),
+    "parentheses": f"{VERL_RUN} {N}=" + "$((" * (MOST // 3),
+    "sums": f"{VERL_RUN} {N}=$((" + "1+" * (MOST // 2) + "1))",
+    "assignments": "".join(f"a{i}=$a{i - 1}x\n" for i in range(15_000)) + f"{VERL_RUN} {N}=1",
+    "doubling": "a=xxxxxxxxxx\n" + "a=$a$a\n" * 40 + f"{VERL_RUN} {N}=$a",
+    "a list that doubles": "a=(x x)\n" + "a=($a ${a[@]} ${a[@]})\n" * 40 + f"{VERL_RUN} {N}=${{a[@]}}",
+    "blanks": "trl grpo" + " " * MOST + "--beta 0.1",
+    "dots": "a" + ".a" * (MOST // 2) + "=1",
+    "apostrophes": "don't --beta 1 " * (MOST // 15),
+    "programs": "python x " * (MOST // 9) + "'",
+    "deep YAML": "beta: " + "[" * DEEP + "]" * DEEP,
+    "deep YAML of lines": "beta:\n" + " " + "- " * DEEP + "1",
+    "deep JSON": '{"beta": ' + "[" * 100_000 + "]" * 100_000 + "}",
+    "deep sum in Python": "GRPOConfig(num_generations=8, beta=" + "1+" * DEEP * 10 + "1)",
+    "deep brackets in Python": "GRPOConfig(num_generations=8, beta=" + "(" * DEEP + "1" + ")" * DEEP + ")",
+    "deep minus in Python": "GRPOConfig(num_generations=8, beta=" + "-" * DEEP + "1)",
+    "deep calls in Python": "GRPOConfig(num_generations=8, beta=" + "f(" * 150 + "1" + ")" * 150 + ")",
+    "a value of many lists": f"{VERL_RUN} {N}=" + "[" * DEEP,
+}  # fmt: skip
+OF_PYTHON = (
+    "substring not found", "could not convert", "recursion", "invalid literal", "not supported", "object is not",
+    "unpack", "out of range", "NoneType", "traceback", "exceeds the limit", "maximum",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("what", HUGE)
+def test_large_and_deep_files_take_bounded_time_and_end_in_our_words(what):
+    begun = time.process_time()
+    try:
+        words = str(explain_config(HUGE[what]))
+    except ValueError as error:
+        words = str(error)
+    assert time.process_time() - begun < 5  # 900 kB took 27 before
+    assert not any(sentence in words for sentence in OF_PYTHON), words[:300]
+
+
+def test_a_script_of_fully_asynchronous_training_is_read():
+    text = f"""python3 -m verl.experimental.fully_async_policy.fully_async_main algorithm.adv_estimator=grpo {N}=0 \\
+    data.gen_batch_size=1 data.max_response_length=8192 {A}ppo_mini_batch_size=32 {A}use_dynamic_bsz=True \\
+    {A}clip_ratio_low=0.2 {A}clip_ratio_high=0.28 {R}name=vllm {R}n=16 async_training.staleness_threshold=0.5 \\
+    async_training.trigger_parameter_sync_step=4 async_training.require_batches=4"""
+    told = explain_config(text)
+    step = text.replace("experimental.fully_async_policy.fully_async_main", "trainer.main_ppo").replace(
+        f"{N}=0", f"{N}=128"
+    )
+    step = (
+        re.sub(r"async_training\S+", "", step) + " algorithm.rollout_correction.bypass_mode=true"
+    )  # its default there
+    assert (told.slots, told.name) == (explain_config(step).slots, explain_config(step).name)
+    assert told.batch.refused == () and not told.batch.on_policy
+    assert (told.batch.prompts, told.batch.group, told.batch.parts) == (128, 16, 4)
+    assert "asynchronous" in told.batch.words and "2,048 responses" in told.batch.words
+    # 4 × 32 prompts, 4 times, are a window; half as many may be sampled ahead: max_required_samples of its rollouter
+    assert "256 prompts" in told.batch.words and "up to 1 version before" in told.batch.words
+    assert not any("async_training" in name for name in told.config.unknown)
+
+
+def test_what_is_chosen_within_a_micro_batch_is_said():
+    base = f"{VERL_RUN} {N}=256 {A}ppo_mini_batch_size=32 {R}name=vllm {R}n=8 trainer.n_gpus_per_node=8"
+    cov = f"{base} {A}policy_loss.loss_mode=kl_cov"
+    for size, words in ((1, "noise"), (8, "micro-batch of 8 responses")):
+        told = explain_config(f"{cov} {A}ppo_micro_batch_size_per_gpu={size}")
+        assert told.name == "KL-Cov" and "as in its paper" not in told.summary
+        assert any(words in why for _, why in told.beyond)
+    told = explain_config(f"{cov} {A}use_dynamic_bsz=True")
+    assert any("as many responses as" in why and "16,384 tokens" in why for _, why in told.beyond)
+    told = explain_config(f"{base} {A}policy_loss.loss_mode=clip_cov {A}ppo_micro_batch_size_per_gpu=1")
+    assert any("no token" in why for _, why in told.beyond)
+
+
+def test_the_ratio_of_one_update_is_exactly_1_for_equal_micro_batches_alone():
+    base = f"{VERL_RUN} {N}=128 {A}ppo_mini_batch_size=128 {R}n=8 {R}name=vllm {A}ppo_micro_batch_size_per_gpu=4"
+    apart, equal = (explain_config(f"{base} {R}log_prob_micro_batch_size_per_gpu={size}").first[0] for size in (8, 4))
+    assert "about 0" in apart and "(8)" in apart and "(4)" in apart and "stay at 0" not in apart
+    assert "stay at 0" in equal
+    packed = explain_config(f"{base} {A}use_dynamic_bsz=True").first[0]  # the same tokens a micro-batch in both passes
+    assert "stay at 0" in packed
+
+
+def test_sentences_are_computed_of_the_run():
+    kl = [
+        explain_config(f"GRPOConfig(num_generations=8, beta={beta}, use_bias_correction_kl=True)")
+        for beta in (0.001, 0.4)
+    ]
+    # β(e − 2): the slopes β(1 − e^Δ) and −βΔ at Δ = 1, computed by hand
+    assert "0.00072" in str(kl[0]) and "0.29" in str(kl[1]) and "fifth" not in str(kl)
+    dapo = explain_config(
+        "GRPOConfig(num_generations=8, loss_type='dapo', epsilon_high=0.28, max_completion_length=4096)"
+    )
+    assert "from 3277 to 4096 tokens" in next(line.paper for line in dapo.slots if line.slot == "shape")
+
+
+def test_an_export_without_a_learning_rate_has_that_of_a_large_model(rlviz):
+    for export, name in ((to_trl, "learning_rate"), (to_verl, f"{A}optim.lr")):
+        told = export(DAPO)
+        assert told.fields[name] == 1e-6 and "models of billions" in told.at("settings: optimizer").why
+        small = export(DAPO, TrainSettings())  # what a run of ours had stays, and is said
+        assert small.fields[name] == 3e-4 and "small models or LoRA" in small.at("settings: optimizer").why
+    assert to_verl(PPO).fields["critic.optim.lr"] == 1e-5 and to_trl(DPO).fields["learning_rate"] == 1e-6
+    result = rlviz("export", "dapo", "--set", "max_length=20480", "--format", "json")
+    assert json.loads(result.output)["fields"]["learning_rate"] == 1e-6
+    result = rlviz("export", "dapo", "--lr", "3e-4", "--format", "json")
+    assert json.loads(result.output)["fields"]["learning_rate"] == 3e-4
