@@ -1,6 +1,7 @@
 """The page of symptoms: calls run, links lead somewhere, settings are settings, numbers are those of the formulas."""
 
 import ast
+import math
 import re
 from pathlib import Path
 
@@ -60,3 +61,9 @@ def test_shares_of_dead_groups():
         assert round(100 * (p**8 + (1 - p) ** 8)) == said and f"{said} % at p = {str(p)[1:]}" in TEXT
     assert round(1 / (1 - 0.99**8 - 0.01**8)) == 13 and "one group in thirteen" in TEXT
     assert 4 * 8 * 2 / 8 == 8 and "4 devices × 8 × 2 ÷ 8 are 8 prompts" in TEXT
+
+
+def test_a_token_that_the_reference_likes_much_better_makes_the_mean_of_k3():
+    k3 = {log_ratio: math.exp(-log_ratio) - 1 + log_ratio for log_ratio in (-4, 4)}  # ρ − 1 − log ρ, log ρ = −log ratio
+    assert round(k3[-4]) == 50 and "e⁴ times less than the reference is 50" in TEXT
+    assert round(k3[4]) == 3 and "it likes e⁴ times more 3" in TEXT
