@@ -167,14 +167,18 @@ def _caused(found: Sequence[tuple[Rule, Finding]]) -> tuple[Finding, ...]:
 
     Of two that may cause each other the earlier one does; of the same step, the one whose rule comes first.
     """
-    when = [(finding.step, place) for place, (_, finding) in enumerate(found)]
     roots: dict[int, int] = {}
-    for place in sorted(range(len(found)), key=when.__getitem__):
-        finding = found[place][1]
-        earlier = (other for other in roots if _explains(found[other][0], finding))
+    for place in sorted(range(len(found)), key=lambda place: (found[place][1].step, place)):
+        earlier = (other for other in roots if _explains(found[other][0], found[place][1]))
         roots[place] = min((roots[other] for other in earlier), default=place)
-    findings = [finding if roots[n] == n else replace(finding, follows=found[roots[n]][1].rule) for n, (_, finding) in enumerate(found)]
-    return tuple(findings[place] for place in sorted(range(len(found)), key=lambda place: (roots[place], roots[place] != place, place)))
+    for place, (rule, _) in enumerate(found):
+        included = [other for other, (_, finding) in enumerate(found) if finding.rule in rule.includes]
+        roots = {other: roots[place] if root in included else root for other, root in roots.items()}
+    order = sorted(roots, key=lambda place: (roots[place], roots[place] != place, place))
+    return tuple(
+        finding if roots[place] == place else replace(finding, follows=found[roots[place]][1].rule)
+        for place, finding in ((place, found[place][1]) for place in order)
+    )
 
 
 def _explains(rule: Rule, finding: Finding) -> bool:

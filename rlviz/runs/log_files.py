@@ -29,9 +29,10 @@ NEITHER = ("__MIN", "__MAX")  # endings of the columns that W&B puts beside each
 POINT = ["Wall time", "Step", "Value"]  # of TensorBoard's table of one tag
 VERL_LINE = re.compile(r"\bstep:(\d{1,15}) - (.*)")
 STEP_BEFORE = re.compile(r"\bstep[ =:]{1,3}(\d{1,15})\b", re.IGNORECASE)  # OpenRLHF says it before its dictionary
-NUMBER = r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|nan|NaN|-?inf(?:inity)?|-?Infinity"
+# each repetition has an end, so that a long line takes time in proportion to its length
+NUMBER = r"-?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][+-]?\d{1,5})?|nan|NaN|-?inf(?:inity)?|-?Infinity"
 VERL_VALUE = re.compile(rf"(?:np\.\w{{1,20}}\()?({NUMBER})")
-ENTRY = re.compile(rf"""(['"])([^'"]{{1,{LONGEST_NAME}}})\1: ?(['"]?)({NUMBER}|null|None|\d+/\d+)\3(?=[,}}])""")
+ENTRY = re.compile(rf"""(['"])([^'"]{{1,{LONGEST_NAME}}})\1: ?(['"]?)({NUMBER}|null|None|\d{{1,15}}/\d{{1,15}})\3(?=[,}}])""")
 COLOUR = re.compile(r"\x1b\[[\d;]*m")
 NOT_JSON = re.compile(rb"(?<=[:,\[ ])(?:NaN|-?Infinity)\b")  # Python writes them for numbers that are not finite
 ROUNDED = "0.000"  # as older verl prints each number below .0005, its learning rate always
@@ -114,8 +115,9 @@ def _jsonl_lines(file: Path) -> Iterator[Line]:
     lines = [line for line in enumerate(read_file(file).removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1) if line[1].strip()]
     for number, line in lines:
         where = f"{said(file)}, line {number}"
+        not_finite = b"null" if b'"_step"' in line else b'"NaN"'  # in a history of W&B's it was not logged
         try:
-            row = parse(NOT_JSON.sub(b"null", line), where)
+            row = parse(NOT_JSON.sub(not_finite, line), where)
         except NoJsonError:
             if number == lines[-1][0]:
                 return
@@ -138,9 +140,9 @@ def _checked(row: Any, data: Any, where: str) -> Line:
 def _numbers(data: Mapping[Any, Any]) -> dict[str, float]:
     """Return what is a number, or null for one that was not finite."""
     return {
-        str(name): math.nan if value is None else value
+        str(name): math.nan if value in (None, "NaN") else value
         for name, value in data.items()
-        if value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+        if value in (None, "NaN") or (isinstance(value, int | float) and not isinstance(value, bool))
     }
 
 
@@ -162,8 +164,8 @@ def _console_lines(file: Path) -> Iterator[Line]:
                 continue
             before = STEP_BEFORE.search(text[: text.index("{")])
             epoch = numbers.get("epoch", math.inf)
-            while epochs and epochs[-1] > epoch:
-                epochs.pop()
+            if epochs and epochs[-1] > epoch:
+                epochs = [one for one in epochs if one < epoch]
             epochs.append(epoch)
             logged = [int(numbers[name]) for name in STEPS if 0 <= numbers.get(name, -1) <= LAST_STEP]
             step = logged[0] if logged else int(before[1]) if before else len(epochs)

@@ -194,6 +194,7 @@ DERIVED: Mapping[str, Callable[[Course], Values]] = {
     "differing": _differing,
     "all_earned": _all_earned,
     "kl_growth": _kl_growth,
+    "kl_peak": lambda run: _everywhere(run, float(np.fmax.accumulate(run.smooth("kl"))[-1])),
     "engine_gap": lambda run: np.where(
         np.isnan(run["sampler_logp_gap"]), run["sampler_prob_gap"], run["sampler_logp_gap"]
     ),

@@ -19,6 +19,7 @@ Program = Literal["rlviz", "trl", "verl", "plain"]  # plain: in words, for logs 
 
 FILE = Path(__file__).with_name("rules.md")
 PERSISTS = 3  # steps for which a rule must hold: the median of a window moves at every step
+OF_OTHERS = ("silences", "explains", "includes")  # what a rule says of others
 ALL = ("warnings",)  # in place of the rules that one explains
 FEWEST = 20  # steps: four of the shortest windows (`measures.APART`)
 CONDITION = re.compile(r"`(?P<column>\w+)` (?P<measure>[\w ]+) (?P<sign>[≥≤]) (?P<limit>[\d.e+-]+): (?P<because>.+)")
@@ -34,6 +35,7 @@ class Rule:
     symptom: the heading of notebooks/symptoms.md that says more. fewest: steps a run must have; from FEWEST on its beginning and
     end must be apart. persists: steps for which it must have held. silences: rules that say less than this one does.
     explains: rules whose findings follow from this one, where they begin no earlier; ALL for all of them.
+    includes: those of which this one says the same and more, whenever they begin.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Rule:
     persists: int = field(default=PERSISTS, kw_only=True)
     silences: tuple[str, ...] = field(default=(), kw_only=True)
     explains: tuple[str, ...] = field(default=(), kw_only=True)
+    includes: tuple[str, ...] = field(default=(), kw_only=True)
 
 
 def parse_rules(text: str) -> tuple[tuple[Rule, ...], Mapping[str, Mapping[Program, str]]]:
@@ -83,8 +86,7 @@ def _rule(section: str) -> Rule:
         symptom,
         needs[0],
         persists=needs[1],
-        silences=tuple(said["Silences"].split(", ")) if "Silences" in said else (),
-        explains=tuple(said["Explains"].split(", ")) if "Explains" in said else (),
+        **{key: tuple(said[key.capitalize()].split(", ")) for key in OF_OTHERS if key.capitalize() in said},
     )
 
 
