@@ -122,7 +122,11 @@ def effect_lines(effects: Sequence[Finding]) -> list[str]:
 def _row(finding: Finding, effects: Sequence[Finding]) -> Markup:
     first = element("b", f"{finding.grade.capitalize()}: {finding.finding}")
     lines = (joined(element("br"), line) for line in told(finding))
-    listed = (element("br"), "What follows from it:", element("ul", *(element("li", effect.finding) for effect in effects)))
+    listed = (
+        element("br"),
+        "What follows from it:",
+        element("ul", *(element("li", effect.finding) for effect in effects)),
+    )
     return element("li", first, *lines, *(listed if effects else ()), style="margin-bottom: .6em")
 
 
@@ -285,7 +289,8 @@ def _of_folder(run: RunFolder, known: Mapping[str, Any]) -> _Run:
     if "imported" in config:
         frame = frame.merge(logged_beside(run.path), on="step", how="left")
         frame.attrs["lacking"] = list(lacking)
-    name, program = f"{config['algorithm']['name']} on {config['task']}", "rlviz"
+    name = f"{config['algorithm']['name']} on {config['task']}"
+    program: Program = "rlviz"
     if "imported" in config:
         writer = WRITERS.get(config["imported"])
         name, program = f"names of {config['algorithm']['name']}", "plain" if writer is None else writer.program

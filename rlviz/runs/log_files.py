@@ -32,7 +32,9 @@ STEP_BEFORE = re.compile(r"\bstep[ =:]{1,3}(\d{1,15})\b", re.IGNORECASE)  # Open
 # each repetition has an end, so that a long line takes time in proportion to its length
 NUMBER = r"-?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][+-]?\d{1,5})?|nan|NaN|-?inf(?:inity)?|-?Infinity"
 VERL_VALUE = re.compile(rf"(?:np\.\w{{1,20}}\()?({NUMBER})")
-ENTRY = re.compile(rf"""(['"])([^'"]{{1,{LONGEST_NAME}}})\1: ?(['"]?)({NUMBER}|null|None|\d{{1,15}}/\d{{1,15}})\3(?=[,}}])""")
+ENTRY = re.compile(
+    rf"""(['"])([^'"]{{1,{LONGEST_NAME}}})\1: ?(['"]?)({NUMBER}|null|None|\d{{1,15}}/\d{{1,15}})\3(?=[,}}])"""
+)
 COLOUR = re.compile(r"\x1b\[[\d;]*m")
 NOT_JSON = re.compile(rb"(?<=[:,\[ ])(?:NaN|-?Infinity)\b")  # Python writes them for numbers that are not finite
 ROUNDED = "0.000"  # as older verl prints each number below .0005, its learning rate always
@@ -112,7 +114,9 @@ def _json_lines(file: Path) -> Iterator[Line]:
 
 def _jsonl_lines(file: Path) -> Iterator[Line]:
     """Give the rows of verl's file logger, of ms-swift's logging.jsonl, of a history of W&B's; the last may be cut short."""
-    lines = [line for line in enumerate(read_file(file).removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1) if line[1].strip()]
+    lines = [
+        line for line in enumerate(read_file(file).removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1) if line[1].strip()
+    ]
     for number, line in lines:
         where = f"{said(file)}, line {number}"
         not_finite = b"null" if b'"_step"' in line else b'"NaN"'  # in a history of W&B's it was not logged

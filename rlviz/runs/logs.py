@@ -40,9 +40,8 @@ BEFORE = "Step 0 was left out: an evaluation before training, and steps are coun
 COMPLETIONS = "completions"
 LOGGED = "logged.jsonl"
 OWN = {"config.json", "comparison.json", "metrics.jsonl"}  # one of them is in each folder of rlviz's runs
-WHICH_FILE = (
-    "take trainer_state.json of TRL's or ms-swift's output folder, the .jsonl of verl's logger file, or an export of W&B (.csv)"
-)
+WHICH_FILE = "take trainer_state.json of TRL's or ms-swift's output folder, the .jsonl of verl's logger file, or an export of W&B (.csv)"
+
 
 @dataclass(frozen=True)
 class Imported:
@@ -81,7 +80,13 @@ class Imported:
         """What `diagnose` would look at first and was not logged, as the program names it."""
         names = {ours: theirs for theirs, ours in WRITERS[self.source].names.items()}
         there = {name for row in self.rows for name in row}
-        looked = ("reward", "grad_norm", "entropy", "truncated", "zero_variance_groups")  # a run without a KL term logs none
+        looked = (
+            "reward",
+            "grad_norm",
+            "entropy",
+            "truncated",
+            "zero_variance_groups",
+        )  # a run without a KL term logs none
         return () if self.kind is PairRecord else tuple(names[n] for n in looked if n in names and n not in there)
 
     @property
@@ -182,13 +187,18 @@ def _read(files: Sequence[Path]) -> Imported:
             more.append({**beside, "resumed": 1.0} if step in resumed else beside)
     if not rows:
         what = "TRL or verl" if not logged & {*GRPO, *VERL} else WRITERS[source].title
-        raise ValueError(f"{said(files[0])} has none of the metrics of {what}: {', '.join(list(names)[:4])}, …; {WHICH_FILE}")
+        raise ValueError(
+            f"{said(files[0])} has none of the metrics of {what}: {', '.join(list(names)[:4])}, …; {WHICH_FILE}"
+        )
     groups, notes = _completions(files[0])
     kept = {row["step"]: groups[row["step"]] for row in rows if row["step"] in groups}
     if any(step == 0 for step, _ in raw):
         notes = [*notes, BEFORE]
     if resumed:
-        notes = [*notes, f"Resumed at step {', '.join(map(str, sorted(resumed)))}: of steps that were made twice the later holds."]
+        notes = [
+            *notes,
+            f"Resumed at step {', '.join(map(str, sorted(resumed)))}: of steps that were made twice the later holds.",
+        ]
     return Imported(source, tuple(rows), tuple(more), kept, tuple(sorted(others - {"step"})), tuple(notes))
 
 

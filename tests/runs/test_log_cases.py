@@ -55,7 +55,9 @@ def verl_jsonl(rows):
 
 def verl_console(rows, digits=":.3f"):
     text = (" - ".join(f"{c}:{format(v, digits[1:])}" for c, v in data.items()) for _, data in rows)
-    return "verl.log", "\n".join(f"(main_task pid=7) step:{n} - {line}" for (n, _), line in zip(rows, text, strict=True))
+    return "verl.log", "\n".join(
+        f"(main_task pid=7) step:{n} - {line}" for (n, _), line in zip(rows, text, strict=True)
+    )
 
 
 def swift(rows, total=900):
@@ -63,7 +65,9 @@ def swift(rows, total=900):
     told = []
     for one in rows:
         step, entropy = one.pop("step"), one.pop("entropy")
-        told.append(one | {"global_step/max_steps": f"{step}/{total}", "train_speed(iter/s)": 0.01, "entropy/mean": entropy})
+        told.append(
+            one | {"global_step/max_steps": f"{step}/{total}", "train_speed(iter/s)": 0.01, "entropy/mean": entropy}
+        )
     return told
 
 
@@ -82,13 +86,27 @@ def csv(head, rows):
 
 
 def openrlhf(kl):
-    head = ["Step", *(f"train/{name}" for name in ("policy_loss", "kl", "reward", "return", "response_length", "actor_lr"))]
+    head = [
+        "Step",
+        *(f"train/{name}" for name in ("policy_loss", "kl", "reward", "return", "response_length", "actor_lr")),
+    ]
     return csv(head, [[n, 0.02 * wave(n), kl(n), 0.5 - 0.005 * n, 0.5, 700 + 6 * n, 1e-6] for n in range(1, 41)])
 
 
 def notebook_table(between):
     head = ["Step", "Training Loss", "reward", "reward_std", "completion_length", "kl", "rewards / right"]
-    lines = [[n, 0.0 if n < 9 else 1e-4 * (n // 9), -16 + 0.4 * n + 4 * wave(n), 1.6, 380 + wave(n), 3e-6 * n * n, -16 + 0.4 * n] for n in range(1, 31)]
+    lines = [
+        [
+            n,
+            0.0 if n < 9 else 1e-4 * (n // 9),
+            -16 + 0.4 * n + 4 * wave(n),
+            1.6,
+            380 + wave(n),
+            3e-6 * n * n,
+            -16 + 0.4 * n,
+        ]
+        for n in range(1, 31)
+    ]
     rows = [head, ["--"] * len(head), *([str(line[0]), *(f"{cell:.6f}" for cell in line[1:])] for line in lines)]
     return "table.txt", "\n".join(between.join(line) for line in rows)
 
@@ -123,7 +141,14 @@ class Case:
     alone: bool = True  # no other warning is a cause of its own
 
 
-OPTIONS_OF_OTHERS = ("num_generations", "max_completion_length", "learning_rate", "actor.optim", "rollout.n", "GRPOTrainer")
+OPTIONS_OF_OTHERS = (
+    "num_generations",
+    "max_completion_length",
+    "learning_rate",
+    "actor.optim",
+    "rollout.n",
+    "GRPOTrainer",
+)
 CASES = {
     "gradient 0, rewards differ": Case(
         state(trl(range(1, 25), grad_norm=0.0, loss=0.0, kl=0.0)), TRL_TITLE, "gradient_lost",
@@ -207,7 +232,9 @@ def test_the_cause_comes_first_in_the_words_of_whose_log_it_is(case, written):
     found = diagnose(path)
     text = str(found)
     assert text.startswith(f"{path}: {case.title}, ")
-    causes = [(cause, {effect.rule for effect in effects}) for cause, effects in found.causes if cause.rule != "no_evaluation"]
+    causes = [
+        (cause, {effect.rule for effect in effects}) for cause, effects in found.causes if cause.rule != "no_evaluation"
+    ]
     if case.first:
         first, effects = causes[0]
         assert (first.rule, first.grade) == (case.first, case.grade), text
@@ -245,7 +272,10 @@ def test_steps_that_were_made_twice_hold_as_they_were_made_later(written):
 
 
 def test_a_late_line_of_an_evaluation_undoes_no_step(written):
-    rows = [(n, {"critic/rewards/mean": 0.1 * n}) for n in (1, 2, 3)] + [(2, {"val-core/gsm8k/acc/mean@1": 0.5}), (4, {"critic/rewards/mean": 0.4})]
+    rows = [(n, {"critic/rewards/mean": 0.1 * n}) for n in (1, 2, 3)] + [
+        (2, {"val-core/gsm8k/acc/mean@1": 0.5}),
+        (4, {"critic/rewards/mean": 0.4}),
+    ]
     run = import_run(written(verl_jsonl(rows)))
     assert [row["reward"] for row in run.rows] == pytest.approx([0.1, 0.2, 0.3, 0.4])
     assert run.rows[1]["held_out_accuracy"] == 0.5 and not run.notes
@@ -279,13 +309,20 @@ def test_a_metric_that_most_name_alike_is_read_whoever_wrote_it(written):
 
 
 def test_what_openrlhf_prints_has_its_step_before_it(written):
-    lines = [f"(PPOTrainer pid=1) INFO x] \x1b[32m✨ Global step {n}: {{'policy_loss': 0.1, 'reward': {n / 10}, 'kl': 0.01}}" for n in (3, 4)]
+    lines = [
+        f"(PPOTrainer pid=1) INFO x] \x1b[32m✨ Global step {n}: {{'policy_loss': 0.1, 'reward': {n / 10}, 'kl': 0.01}}"
+        for n in (3, 4)
+    ]
     run = import_run(written(("ray.log", "\n".join(lines))))
     assert run.source == "openrlhf" and [(row["step"], row["reward"]) for row in run.rows] == [(3, 0.3), (4, 0.4)]
 
 
 def test_a_configuration_that_is_printed_is_no_step(written):
-    lines = ["{'learning_rate': 1e-06, 'beta': 0.04, 'max_steps': 10}", "{'loss': 0.1, 'reward': 0.5, 'learning_rate': 1e-6}", "{'eval_loss': 0.3, 'eval_rewards/accuracy/mean': 0.4}"]
+    lines = [
+        "{'learning_rate': 1e-06, 'beta': 0.04, 'max_steps': 10}",
+        "{'loss': 0.1, 'reward': 0.5, 'learning_rate': 1e-6}",
+        "{'eval_loss': 0.3, 'eval_rewards/accuracy/mean': 0.4}",
+    ]
     (only,) = import_run(written(("a.log", "\n".join(lines)))).rows
     assert only == {"step": 1, "loss": 0.1, "reward": 0.5, "lr": 1e-6, "held_out_accuracy": 0.4}
 
@@ -293,7 +330,10 @@ def test_a_configuration_that_is_printed_is_no_step(written):
 def test_a_file_without_known_names_is_answered_with_the_file_to_take(rlviz, written):
     refused = rlviz("diagnose", written(("out.log", "step 1 loss is 3\nstep 2 loss is 2\n")))
     said = " ".join(refused.stderr.split())
-    assert refused.exit_code == 2 and "take trainer_state.json of TRL's or ms-swift's output folder, the .jsonl of verl's" in said
+    assert (
+        refused.exit_code == 2
+        and "take trainer_state.json of TRL's or ms-swift's output folder, the .jsonl of verl's" in said
+    )
 
 
 def test_an_imported_run_is_inspected_without_tokens(rlviz, written, tmp_path):
@@ -343,7 +383,16 @@ HOSTILE = {
     "points of nothing": ("tag-reward.json", "[[1, null, 2]]"),
     "bytes": ("a.csv", "\udce9\udcff,Step\n1,2"),
 }
-PYTHON_WORDS = ("Traceback", "substring not found", "could not convert", "recursion", "unhashable", "NoneType", "Exceeds the limit", "field larger")
+PYTHON_WORDS = (
+    "Traceback",
+    "substring not found",
+    "could not convert",
+    "recursion",
+    "unhashable",
+    "NoneType",
+    "Exceeds the limit",
+    "field larger",
+)
 
 
 @pytest.mark.parametrize("log", HOSTILE.values(), ids=HOSTILE)
