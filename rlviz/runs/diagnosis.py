@@ -56,7 +56,9 @@ class Finding:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The findings in a run, the most important first, each with its consequences after it; `print` it, iterate over it, or show it in a notebook.
+    """The findings in a run, the most important first, each with its consequences after it.
+
+    `print` it, iterate over it, or show it in a notebook.
 
     run: what it is of. steps: how many the run has. lacking: columns that an imported run has not, which no rule could look at.
     few: what most rules need, where there is less.

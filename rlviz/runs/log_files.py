@@ -211,7 +211,7 @@ def _csv_lines(file: Path) -> Iterator[Line]:
     except csv.Error:
         limit = f"{csv.field_size_limit():,}"
         raise ValueError(
-            f"{said(file)} must be a table of comma-separated values, of at most {limit} characters a cell; leave out what is longer"
+            f"{said(file)} must be a table of comma-separated values of at most {limit} characters a cell; leave out longer ones"
         ) from None
     if rows and list(rows[0]) == POINT:
         yield from _points([[row[name] for name in POINT] for row in rows], file)

@@ -1,4 +1,4 @@
-"""What each program calls its metrics, and which column of rlviz's records that is: TRL, ms-swift, verl, OpenRLHF, SkyRL, NeMo-RL.
+"""What TRL, ms-swift, verl, OpenRLHF, SkyRL and NeMo-RL call their metrics, and which column of rlviz's records each is.
 
 A log is read by the names that it shares with one of these, whoever wrote it (`writer_of`).
 """

@@ -40,7 +40,7 @@ BEFORE = "Step 0 was left out: an evaluation before training, and steps are coun
 COMPLETIONS = "completions"
 LOGGED = "logged.jsonl"
 OWN = {"config.json", "comparison.json", "metrics.jsonl"}  # one of them is in each folder of rlviz's runs
-WHICH_FILE = "take trainer_state.json of TRL's or ms-swift's output folder, the .jsonl of verl's logger file, or an export of W&B (.csv)"
+WHICH_FILE = "take trainer_state.json of TRL's or ms-swift's output folder, verl's .jsonl, or an export of W&B (.csv)"
 
 
 @dataclass(frozen=True)

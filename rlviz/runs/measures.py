@@ -180,7 +180,8 @@ def _lost_on_resumption(run: Course) -> Values:
 
 
 def _spread_of_responses(run: Course) -> float:
-    return _first_positive(run["reward_std"], _spread(run) / 2)
+    """Return how far rewards of responses lie apart; where a log has no word of it, as if each were 0 or 1."""
+    return _first_positive(run["reward_std"], _spread(run) / 2, np.sqrt(run["reward"] * (1 - run["reward"])))
 
 
 def _above(run: Course) -> Values:

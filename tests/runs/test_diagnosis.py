@@ -82,6 +82,7 @@ RUNS = {
     ),  # the last is said of by the other
     "sampled_worse": ("warm samples", "sound"),
     "sampled_better": ("cold", "sound, 4 updates", "top-p, KL to old"),  # one evaluation alone
+    "pairs_untouched": ("pairs untouched", "TRL: sound DPO", "few pairs"),
     "overdone": ("DPO, lr x 10", "sound DPO", "learned judge"),
     "clipped_often": ("narrow limits", "8 updates", "GSPO with experts"),
     "solved": ("sound DAPO", "G = 2", "sound"),
@@ -96,6 +97,7 @@ RUNS = {
     "no_evaluation": ("never evaluated", "sound"),
     "critic_blind": ("sound PPO", "sound"),
     "chosen_fell": ("DPO, both reason", "few pairs"),
+    "chosen_reward_fell": ("chosen falls too", "TRL: sound DPO", "pairs untouched"),
     "pairs_spent": ("few pairs", "sound DPO"),
     "clipped_sequences": (
         "GSPO with experts",
@@ -196,6 +198,8 @@ MADE_UP |= {
     "half the weight": logged("TRL: sound", importance_ratio=0.5, sampler_logp_gap=0.01, response_length=3000.0),
     "twice the weight": logged("TRL: sound", importance_ratio=2.0),
     "entropy of a sum": logged("TRL: sound", entropy=150.0),
+    "pairs untouched": logged("TRL: sound DPO", margin=0.001, loss=0.693, chosen_reward=0.0),
+    "chosen falls too": logged("TRL: sound DPO", chosen_reward=-0.8),
     "engines of 16 bits": logged("TRL: sound", sampler_logp_gap=0.01, sampler_prob_gap=0.004),
 }
 LOSS_OF_KL = logged("TRL: sound", loss=1e-4, kl=[1e-6 * n * n for n in range(ROWS)])

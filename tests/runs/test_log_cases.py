@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Logs as people report them, made by hand: whose they are, which finding comes first, what follows from it, what is not said."""
 
 from __future__ import annotations
@@ -211,6 +212,13 @@ CASES = {
     "temperature is not in the log-probabilities": Case(
         state(trl(range(1, 31), **{"sampling/importance_sampling_ratio/mean": 1.9, "sampling/sampling_logp_difference/mean": 0.3})),
         TRL_TITLE, "sampler_apart", follows=frozenset({"weights_above"}), alone=False),
+    "entropy collapses, SkyRL": Case(
+        csv(["trainer/global_step", "reward/avg_raw_reward", "policy/raw_grad_norm", "policy/policy_entropy", "policy/policy_lr"],
+            [[n, 0.25 + 0.02 * wave(n), 0.1, 0.8 * 0.9**n, 1e-6] for n in range(1, 51)]),
+        "names of SkyRL's trainer", "entropy_gone_alone", steps=(20, 35), unsaid=OPTIONS_OF_OTHERS),
+    "gradient 0, and nobody knows of the groups": Case(
+        verl_jsonl(verl_rows(range(1, 41), **{"actor/grad_norm": 0.0})), "names of verl's trainer", "no_gradient",
+        follows=frozenset({"reward_flat"}), unsaid=("three times",)),
     "an entropy that is a sum": Case(
         state(trl(range(1, 31), entropy=lambda n: 120 + 10 * wave(n), reward=lambda n: 0.3 + 0.01 * n)),
         TRL_TITLE, "entropy_is_sum", "note", words=("sum over a response",), unsaid=("begin as noise", "Warning")),
@@ -332,7 +340,7 @@ def test_a_file_without_known_names_is_answered_with_the_file_to_take(rlviz, wri
     said = " ".join(refused.stderr.split())
     assert (
         refused.exit_code == 2
-        and "take trainer_state.json of TRL's or ms-swift's output folder, the .jsonl of verl's" in said
+        and "take trainer_state.json of TRL's or ms-swift's output folder, verl's .jsonl" in said
     )
 
 
