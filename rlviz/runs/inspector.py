@@ -414,7 +414,7 @@ def _listed(steps: Sequence[int]) -> str:
 def _where_tokens_are(read: Read) -> str:
     steps = read.token_steps
     if read.imported:
-        return "The log has no responses and no tokens of this step, or no tokens."
+        return "Tokens were not logged."
     if not steps:
         return "No step was recorded with its tokens; details_every in TrainSettings says how often that is."
     return f"No tokens here; step{'s' if len(steps) > 1 else ''} {_listed(steps)} {'have' if len(steps) > 1 else 'has'} some."

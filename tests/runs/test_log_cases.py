@@ -339,8 +339,7 @@ def test_a_file_without_known_names_is_answered_with_the_file_to_take(rlviz, wri
     refused = rlviz("diagnose", written(("out.log", "step 1 loss is 3\nstep 2 loss is 2\n")))
     said = " ".join(refused.stderr.split())
     assert (
-        refused.exit_code == 2
-        and "take trainer_state.json of TRL's or ms-swift's output folder, verl's .jsonl" in said
+        refused.exit_code == 2 and "take trainer_state.json of TRL's or ms-swift's output folder, verl's .jsonl" in said
     )
 
 
