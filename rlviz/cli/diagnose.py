@@ -59,12 +59,14 @@ def diagnose(
 
 
 def _print(diagnosis: Diagnosis) -> None:
-    from rlviz.runs.diagnosis import told
+    from rlviz.runs.diagnosis import effect_lines, told
 
     console.print(f"[bold]{plain(diagnosis.summary)}[/]", soft_wrap=True)
-    for finding in diagnosis:
+    for finding, effects in diagnosis.causes:
         colour = COLOURS[finding.grade]
         console.print()
         console.print(f"[{colour}]{finding.grade.capitalize()}:[/] {plain(finding.finding)}")
         for line in told(finding):
             console.print(Padding(plain(line), (0, 0, 0, 2), expand=False))
+        for line in effect_lines(effects):
+            console.print(Padding(plain(line.strip()), (0, 0, 0, len(line) - len(line.lstrip())), expand=False))

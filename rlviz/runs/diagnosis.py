@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,9 +14,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rlviz.markup import Markup, element, joined
+from rlviz.runs.log_names import WRITERS
 from rlviz.runs.logs import Imported, import_run, is_own, logged_beside
 from rlviz.runs.measures import APART, Course
-from rlviz.runs.rules import FEWEST, OPTIONS, RULES, Grade, Program, Rule
+from rlviz.runs.rules import ALL, FEWEST, OPTIONS, RULES, Grade, Program, Rule
 from rlviz.settings import Settings
 from rlviz.training import RunFolder, TrainingRun, history
 from rlviz.types import PairRecord, StepRecord
@@ -36,7 +37,8 @@ class Finding:
     rule: the name of the rule. grade: a warning, or a note on what only looks unusual. finding: what was seen. step: since which
     step. number: what the rule looked at, at the end of the run. usually: what it usually means. setting: which option to try, of
     the program that made the run, and advice: how. lesson: the notebook that explains it. symptom: the heading of
-    notebooks/symptoms.md that says more, empty where there is none.
+    notebooks/symptoms.md that says more, empty where there is none. follows: the rule of the finding that this one is a
+    consequence of, empty where it is a cause of its own.
     """
 
     rule: str
@@ -49,11 +51,14 @@ class Finding:
     advice: str
     lesson: str
     symptom: str
+    follows: str = ""
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The findings in a run, the most important first; `print` it, iterate over it, or show it in a notebook.
+    """The findings in a run, the most important first, each with its consequences after it.
+
+    `print` it, iterate over it, or show it in a notebook.
 
     run: what it is of. steps: how many the run has. lacking: columns that an imported run has not, which no rule could look at.
     few: what most rules need, where there is less.
@@ -72,9 +77,14 @@ class Diagnosis:
         return len(self.findings)
 
     @property
+    def causes(self) -> list[tuple[Finding, list[Finding]]]:
+        """Each finding that is a cause of its own, with what follows from it."""
+        return [(one, [other for other in self if other.follows == one.rule]) for one in self if not one.follows]
+
+    @property
     def summary(self) -> str:
         """The run and how much there is to say about it, in a line."""
-        counts = {grade: sum(finding.grade == grade for finding in self) for grade in ("warning", "note")}
+        counts = {grade: sum(finding.grade == grade for finding, _ in self.causes) for grade in ("warning", "note")}
         told = ", ".join(f"{count} {grade}{'s'[: count > 1]}" for grade, count in counts.items() if count)
         few = f"; {self.few}" if self.few else ""
         blind = f"; not recorded: {', '.join(self.lacking)}" if self.lacking else ""
@@ -86,12 +96,13 @@ class Diagnosis:
 
     def __str__(self) -> str:
         lines = [self.summary]
-        for finding in self:
+        for finding, effects in self.causes:
             lines += ["", f"{finding.grade.capitalize()}: {finding.finding}", *(f"  {line}" for line in told(finding))]
+            lines += effect_lines(effects)
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        rows = [_row(finding) for finding in self]
+        rows = [_row(finding, effects) for finding, effects in self.causes]
         return element("div", element("p", element("b", self.summary)), element("ul", *rows) if rows else Markup())
 
 
@@ -105,9 +116,20 @@ def told(finding: Finding) -> list[str]:
     ]
 
 
-def _row(finding: Finding) -> Markup:
+def effect_lines(effects: Sequence[Finding]) -> list[str]:
+    """Return what follows from a finding, a line each: seen in the log, and with no cause of its own."""
+    return ["  What follows from it:", *(f"    {effect.finding}" for effect in effects)] if effects else []
+
+
+def _row(finding: Finding, effects: Sequence[Finding]) -> Markup:
     first = element("b", f"{finding.grade.capitalize()}: {finding.finding}")
-    return element("li", first, *(joined(element("br"), line) for line in told(finding)), style="margin-bottom: .6em")
+    lines = (joined(element("br"), line) for line in told(finding))
+    listed = (
+        element("br"),
+        "What follows from it:",
+        element("ul", *(element("li", effect.finding) for effect in effects)),
+    )
+    return element("li", first, *lines, *(listed if effects else ()), style="margin-bottom: .6em")
 
 
 def diagnose(
@@ -126,21 +148,47 @@ def diagnose(
     if frame.empty:
         raise ValueError(f"{read.name} has no step yet, so there is nothing to diagnose; come back after {FEWEST}")
     there = [column for column in frame if column not in frame.attrs.get("lacking", ())]
+    steps_resumed = frame["step"][frame["resumed"] == 1].tolist() if "resumed" in frame else []
     course = Course({str(column): pd.to_numeric(frame[column]).to_numpy(dtype=float) for column in there}, read.known)
     few = "" if course.done >= FEWEST else f"most rules need {FEWEST}"
     if not few and not course.long_enough:
         few = f"they were logged in {len(frame)} rows, and most rules need {APART * course.window}"
-    return Diagnosis(read.name, course.done, findings_in(course, program=read.program), read.lacking, few)
+    name = read.name + "".join(f", resumed at step {step}" for step in steps_resumed)
+    return Diagnosis(name, course.done, findings_in(course, program=read.program), read.lacking, few)
 
 
 def findings_in(course: Course, rules: Sequence[Rule] = RULES, program: Program = "rlviz") -> tuple[Finding, ...]:
-    """Return what these rules find, in their order; where one says more than another, only that one.
+    """Return what these rules find, causes in the rules' order, each before what follows from it; where one says more than
+    another, only that one.
 
     program: in whose options it is said.
     """
     found = {rule.name: finding for rule in rules if (finding := _finding(rule, course, program)) is not None}
     silenced = {name for rule in rules if rule.name in found for name in rule.silences}
-    return tuple(finding for name, finding in found.items() if name not in silenced)
+    return _caused([(rule, found[rule.name]) for rule in rules if rule.name in found and rule.name not in silenced])
+
+
+def _caused(found: Sequence[tuple[Rule, Finding]]) -> tuple[Finding, ...]:
+    """Return the findings, each cause before those that a rule explains and that began no earlier than it.
+
+    Of two that may cause each other the earlier one does; of the same step, the one whose rule comes first.
+    """
+    roots: dict[int, int] = {}
+    for place in sorted(range(len(found)), key=lambda place: (found[place][1].step, place)):
+        earlier = (other for other in roots if _explains(found[other][0], found[place][1]))
+        roots[place] = min((roots[other] for other in earlier), default=place)
+    for place, (rule, _) in enumerate(found):
+        included = [other for other, (_, finding) in enumerate(found) if finding.rule in rule.includes]
+        roots = {other: roots[place] if root in included else root for other, root in roots.items()}
+    order = sorted(roots, key=lambda place: (roots[place], roots[place] != place, place))
+    return tuple(
+        finding if roots[place] == place else replace(finding, follows=found[roots[place]][1].rule)
+        for place, finding in ((place, found[place][1]) for place in order)
+    )
+
+
+def _explains(rule: Rule, finding: Finding) -> bool:
+    return finding.rule in rule.explains or (rule.explains == ALL and finding.grade == "warning")
 
 
 def _finding(rule: Rule, course: Course, program: Program) -> Finding | None:
@@ -165,7 +213,7 @@ def _finding(rule: Rule, course: Course, program: Program) -> Finding | None:
         finding=_typeset(rule.seen.format(*numbers, step=step, since=words, part=course.lost_part)),
         step=step,
         number=numbers[0],
-        usually=rule.usually.format(**options),
+        usually=rule.usually.format(*numbers, **options),
         setting=options[rule.setting],
         advice=rule.advice.format(**options),
         lesson=f"{LESSONS}/{rule.lesson}.ipynb",
@@ -212,11 +260,10 @@ def _read(run: Any, settings: Settings | None) -> _Run:
             raise ValueError("run keeps no records of its own; give the list of them, and settings=run.settings")
         run = run.folder
     if isinstance(run, Imported):
-        return _Run(f"{run.name} ({run.source})", run.logged, known, run.source, run.unseen)
+        return _of_log(run, known)
     if isinstance(run, str | os.PathLike):
         if not is_own(run):
-            imported = import_run(run)
-            return _Run(f"{run}: {imported.name}", imported.logged, known, imported.source, imported.unseen)
+            return _of_log(import_run(run), known, f"{run}: ")
         if (Path(run) / PLAN).is_file() and not (Path(run) / "config.json").exists():
             names = ", ".join(path.name for path in runs_in(run)) or "it has none yet"
             raise ValueError(f"run: {said(run)} holds a comparison; diagnose one of its runs: {names}")
@@ -230,6 +277,11 @@ def _read(run: Any, settings: Settings | None) -> _Run:
     )
 
 
+def _of_log(log: Imported, known: Mapping[str, Any], where: str = "") -> _Run:
+    program = WRITERS[log.source].program
+    return _Run(f"{where}names of {log.name}", log.logged, known, program, log.unseen)
+
+
 def _of_folder(run: RunFolder, known: Mapping[str, Any]) -> _Run:
     config, frame = run.config, run.metrics
     known = {**config["settings"], **known}
@@ -239,8 +291,12 @@ def _of_folder(run: RunFolder, known: Mapping[str, Any]) -> _Run:
     if "imported" in config:
         frame = frame.merge(logged_beside(run.path), on="step", how="left")
         frame.attrs["lacking"] = list(lacking)
-    name = f"{run.path}: {config['algorithm']['name']} on {config['task']}"
-    return _Run(name, frame, known, config.get("imported", "rlviz"), lacking)
+    name = f"{config['algorithm']['name']} on {config['task']}"
+    program: Program = "rlviz"
+    if "imported" in config:
+        writer = WRITERS.get(config["imported"])
+        name, program = f"names of {config['algorithm']['name']}", "plain" if writer is None else writer.program
+    return _Run(f"{run.path}: {name}", frame, known, program, lacking)
 
 
 def runs_in(folder: str | os.PathLike[str]) -> list[Path]:

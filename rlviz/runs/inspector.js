@@ -53,8 +53,8 @@ export function inspector(el, ask) {
   function fit([step, group, response, token]) {
     const count = (f) => Math.max(1, ...steps().map(f));
     group = clamp(group, count((s) => s.groups.length));
-    response = clamp(response, count((s) => at(s.groups, group).responses.length));
-    return [step, group, response, clamp(token, count((s) => at(at(s.groups, group).responses, response).tokens.length))];
+    response = clamp(response, count((s) => at(s.groups, group)?.responses.length ?? 0));
+    return [step, group, response, clamp(token, count((s) => at(at(s.groups, group)?.responses ?? [], response)?.tokens.length ?? 0))];
   }
 
   let drawn = null;
@@ -117,6 +117,7 @@ export function inspector(el, ask) {
       const name = state.run.names[run];
       if (!step) return node("p", {}, `${name} has no step ${state.place[0]}.`);
       const group = at(step.groups, g);
+      if (!group) return node("p", { class: "ri-said" }, state.run.note[run]);
       const head = node("p", { class: "ri-said" }, node("b", {}, state.data.runs.length > 1 ? `${name}: ` : ""),
         `${group.prompt}${group.gold ? ` (right answer ${group.gold})` : ""}: ${group.words}. `, group.numbers ? "" : state.run.note[run]);
       const rows = group.responses.map((response, r) => {
@@ -130,7 +131,7 @@ export function inspector(el, ask) {
       });
       const heading = ["", "response", "graded", "reward", "A", "tokens"].map((word) => node("th", { scope: "col" }, word));
       return node("div", {}, head, node("table", { onkeydown: keys }, node("thead", {}, node("tr", {}, ...heading)), node("tbody", {}, ...rows)));
-    }), steps().some((s) => at(s.groups, g).numbers)
+    }), steps().some((s) => at(s.groups, g)?.numbers)
       ? node("p", { class: "ri-said ri-dim" }, "● right, ○ wrong. Blue over a whole line: pushed up; vermilion over a broken line: pushed down; darker and thicker: harder, on one scale for the step. ✂: clipped after the updates. Purple: A pushes no more, only the KL term does. Arrow keys move between tokens.") : "");
     if (held) responses.querySelector("button[aria-pressed=true]")?.focus({ preventScroll: true });
   }
@@ -161,7 +162,7 @@ export function inspector(el, ask) {
   }
   function tokenView(step, run) {
     const [s, g, r0, t0] = state.place, group = at(step.groups, g);
-    if (!group.numbers) return null;
+    if (!group?.numbers) return null;
     const r = clamp(r0, group.responses.length), response = group.responses[r], t = clamp(t0, response.tokens.length);
     const flat = group.responses.slice(0, r).reduce((sum, one) => sum + one.tokens.length, 0) + t;
     const cell = (column) => pick(column, r, flat), number = (key) => cell(group.numbers[key] ?? "");

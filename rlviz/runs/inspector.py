@@ -38,7 +38,7 @@ PARTS = ("step", "group", "response", "token")  # of a place
 class Read:
     """What a source says now: the steps so far, how many there will be, what trains them (None: not known), and how.
 
-    missing: steps that the source should hold and does not.
+    missing: steps that the source should hold and does not. imported: whether another program trained it.
     """
 
     records: list[StepRecord]
@@ -47,6 +47,7 @@ class Read:
     name: str
     settings: dict[str, Any]
     missing: Sequence[int] = ()
+    imported: bool = False
 
     def at(self, step: int | None) -> StepRecord | None:
         """Return the record of a step, if there is one."""
@@ -113,6 +114,8 @@ def _folder_reader(folder: RunFolder, algorithm: GroupPolicyGradient | None) -> 
         except ValueError:  # pieces of one's own; all but the formula is there without them
             algorithm = None
     steps = settings_from(settings).steps
+    if "imported" in config:  # what its program did not log is not missing
+        return lambda: replace(_read(folder.records(), steps, None, settings, described["name"]), imported=True)
     return lambda: _read(folder.records(), steps, algorithm, settings, described["name"], folder.missing_steps())
 
 
@@ -279,8 +282,11 @@ class RunInspector(anywidget.AnyWidget):
         records = [record for read in self._reads if (record := read.at(step))]
         if not records:
             return list(place)
-        group = min(group, max(len(record.groups) for record in records) - 1)
-        groups = [record.groups[min(group, len(record.groups) - 1)] for record in records]
+        count = max(len(record.groups) for record in records)
+        if not count:  # of an imported run whose log has no responses
+            return [step, 0, 0, 0]
+        group = min(group, count - 1)
+        groups = [record.groups[min(group, len(record.groups) - 1)] for record in records if record.groups]
         response = min(response, max(len(one.responses) for one in groups) - 1)
         rows = [one.responses[min(response, len(one.responses) - 1)].tokens for one in groups]
         return [step, group, response, min(token, max(0, max(map(len, rows)) - 1))]
@@ -387,7 +393,12 @@ def _numbers(name: str, read: Read, step: int) -> str:
 
 
 def _what_is_missing(names: Sequence[str], reads: Sequence[Read]) -> list[str]:
-    return [
+    imported = [
+        f"{name if len(reads) > 1 else 'Its log'} was imported, and tokens were not logged."
+        for name, read in zip(names, reads, strict=True)
+        if read.imported
+    ]
+    return imported + [
         f"{name} lacks step{'s'[: len(read.missing) > 1]} {_listed(read.missing)}: metrics.jsonl or samples.jsonl does "
         f"not hold {'them' if len(read.missing) > 1 else 'it'}."
         for name, read in zip(names, reads, strict=True)
@@ -402,6 +413,8 @@ def _listed(steps: Sequence[int]) -> str:
 
 def _where_tokens_are(read: Read) -> str:
     steps = read.token_steps
+    if read.imported:
+        return "Tokens were not logged."
     if not steps:
         return "No step was recorded with its tokens; details_every in TrainSettings says how often that is."
     return f"No tokens here; step{'s' if len(steps) > 1 else ''} {_listed(steps)} {'have' if len(steps) > 1 else 'has'} some."

@@ -5,26 +5,39 @@ Read is text, JSON and CSV: nothing is unpickled or run, and no file larger than
 
 from __future__ import annotations
 
-import ast
 import csv
+import io
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlviz.runs.log_names import LONGEST_NAME, STEP_NAMES, TAG, metric_name
 from rlviz.training.run_folder import TRL_LOG
-from small_models.files import check_regular, parse, read_file, read_lines, said
+from small_models.files import NoJsonError, check_regular, parse, read_file, said
 
 Line = tuple[int, dict[str, float]]
 
 LARGEST = 512 * 2**20  # bytes of one file
-STEPS = ("train/global_step", "training/global_step", "global_step", "_step", "Step", "step")  # the trainer's own first
+LAST_STEP = 10**15  # beyond it no step of a run can be
+STEPS = (  # names of a step, the trainer's own first
+    "train/global_step", "training/global_step", "trainer/global_step", "global_step", "global_step/max_steps", "train/step",
+    "_step", "Step", "step",
+)  # fmt: skip
 NEITHER = ("__MIN", "__MAX")  # endings of the columns that W&B puts beside each
-TAG = "tag-"  # before the name of a metric in the name of a file, in which _ stands for each /
 POINT = ["Wall time", "Step", "Value"]  # of TensorBoard's table of one tag
-OF_VERL = re.compile(r"\bstep:(\d+) - (.*)")
-PAIR = re.compile(r"([\w/@.\-]+):(?:np\.\w+\()?(-?[\d.]+(?:e[+-]?\d+)?|nan|-?inf)\b")
+VERL_LINE = re.compile(r"\bstep:(\d{1,15}) - (.*)")
+STEP_BEFORE = re.compile(r"\bstep[ =:]{1,3}(\d{1,15})\b", re.IGNORECASE)  # OpenRLHF says it before its dictionary
+# each repetition has an end, so that a long line takes time in proportion to its length
+NUMBER = r"-?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][+-]?\d{1,5})?|nan|NaN|-?inf(?:inity)?|-?Infinity"
+VERL_VALUE = re.compile(rf"(?:np\.\w{{1,20}}\()?({NUMBER})")
+ENTRY = re.compile(
+    rf"""(['"])([^'"]{{1,{LONGEST_NAME}}})\1: ?(['"]?)({NUMBER}|null|None|\d{{1,15}}/\d{{1,15}})\3(?=[,}}])"""
+)
+COLOUR = re.compile(r"\x1b\[[\d;]*m")
+NOT_JSON = re.compile(rb"(?<=[:,\[ ])(?:NaN|-?Infinity)\b")  # Python writes them for numbers that are not finite
+ROUNDED = "0.000"  # as older verl prints each number below .0005, its learning rate always
 ENDINGS = (".jsonl", ".log", ".txt", ".csv")  # in a folder the first of these that is there
 KNOWN = f"{TRL_LOG} of TRL, a .jsonl of verl, what either printed (.log, .txt), an export of W&B or TensorBoard (.csv, .json)"
 
@@ -60,42 +73,64 @@ def _step_of(state: Path) -> float:
     return float(number) if number.isdigit() else math.inf
 
 
-def lines_of(file: Path) -> Iterable[Line]:
-    """Return the lines of a log. Raises ValueError, in one sentence, for damage."""
-    if file.suffix == ".csv":
-        return _of_table(file)
-    if file.suffix == ".jsonl":
-        return (_of_row(row, where) for where, row in read_lines(file, growing=True))
-    if file.suffix == ".json":
-        return _of_json(file)
-    return _of_console(file)
+def lines_of(file: Path) -> tuple[list[Line], list[int]]:
+    """Return the lines of a log, and the steps at which it was taken up again. Raises ValueError, in one sentence, for damage."""
+    readers = {".csv": _csv_lines, ".jsonl": _jsonl_lines, ".json": _json_lines}
+    lines = list(readers.get(file.suffix, _console_lines)(file))
+    if any(step > LAST_STEP for step, _ in lines):
+        raise ValueError(f"{said(file)} must have steps of at most {LAST_STEP:,}")
+    return _without_undone(lines)
 
 
-def _of_json(file: Path) -> Iterator[Line]:
-    """Return TRL's trainer_state.json, or TensorBoard's points of one tag."""
-    data = read_file(file)
-    before = rb"(?<=, )" if data.startswith(b"[[") else rb"(?<=: )"
-    for word in (
-        b"-Infinity",
-        b"Infinity",
-        b"NaN",
-    ):  # Python writes them for numbers that are not finite; they are no JSON
-        data = re.sub(before + word + rb"\b", b"null", data)
-    value = parse(data, said(file))
+def _without_undone(lines: Sequence[Line]) -> tuple[list[Line], list[int]]:
+    """Return the lines without those of steps that were made again, and where these began.
+
+    A run that is resumed from an older checkpoint goes back, and goes on from there; a late line of an evaluation does not.
+    """
+    lasting: list[Line] = []
+    resumed = []
+    for place, (step, numbers) in enumerate(lines):
+        following = lines[place + 1][0] if place + 1 < len(lines) else math.inf
+        if lasting and step < lasting[-1][0] and step < following <= lasting[-1][0]:
+            resumed.append(step)
+            while lasting and lasting[-1][0] >= step:
+                lasting.pop()
+        lasting.append((step, numbers))
+    return lasting, resumed
+
+
+def _json_lines(file: Path) -> Iterator[Line]:
+    """Give TRL's trainer_state.json, a list of rows, or TensorBoard's points of one tag."""
+    value = parse(NOT_JSON.sub(b"null", read_file(file)), said(file))
     if isinstance(value, list) and all(isinstance(point, list) and len(point) == len(POINT) for point in value):
-        yield from _of_points(value, file)
+        yield from _points(value, file)
         return
-    if not isinstance(value, Mapping) or not isinstance(value.get("log_history"), list):
+    rows = value.get("log_history") if isinstance(value, Mapping) else value
+    if not isinstance(rows, list):
         raise ValueError(f"{said(file)} is no log of TRL: it has no log_history")
-    for place, row in enumerate(value["log_history"]):
+    for place, row in enumerate(rows):
         yield _checked(row, row, f"{said(file)}: log_history[{place}]")
 
 
-def _of_row(row: Any, where: str) -> Line:
-    """Return a line of verl's file logger, or of a history of W&B's."""
-    if isinstance(row, Mapping) and "data" not in row and any(name in row for name in STEPS[:-1]):
-        return _of_history(row, where)
-    return _checked(row, row.get("data") if isinstance(row, Mapping) else None, where)
+def _jsonl_lines(file: Path) -> Iterator[Line]:
+    """Give the rows of verl's file logger, of ms-swift's logging.jsonl, of a history of W&B's; the last may be cut short."""
+    lines = [
+        line for line in enumerate(read_file(file).removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1) if line[1].strip()
+    ]
+    for number, line in lines:
+        where = f"{said(file)}, line {number}"
+        not_finite = b"null" if b'"_step"' in line else b'"NaN"'  # in a history of W&B's it was not logged
+        try:
+            row = parse(NOT_JSON.sub(not_finite, line), where)
+        except NoJsonError:
+            if number == lines[-1][0]:
+                return
+            raise
+        if isinstance(row, Mapping) and "data" not in row and any(name in row for name in STEPS[:-1]):
+            yield _history_line(row, where)
+        else:
+            data = row.get("data", row) if isinstance(row, Mapping) and len(row) > 1 else None
+            yield _checked(row, data, where)
 
 
 def _checked(row: Any, data: Any, where: str) -> Line:
@@ -109,44 +144,83 @@ def _checked(row: Any, data: Any, where: str) -> Line:
 def _numbers(data: Mapping[Any, Any]) -> dict[str, float]:
     """Return what is a number, or null for one that was not finite."""
     return {
-        str(name): math.nan if value is None else value
+        str(name): math.nan if value in (None, "NaN") else value
         for name, value in data.items()
-        if value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+        if value in (None, "NaN") or (isinstance(value, int | float) and not isinstance(value, bool))
     }
 
 
-def _of_console(file: Path) -> Iterator[Line]:
-    """Return what was printed: verl's lines by their steps, TRL's dictionaries, which name none, one after another."""
-    printed = 0
-    for text in read_file(file).decode("utf-8", "replace").splitlines():
-        if found := OF_VERL.search(text):
-            yield int(found[1]), {name: float(value) for name, value in PAIR.findall(found[2])}
-        elif "'loss':" in text and "{" in text:
-            printed += 1
-            yield printed, _told(text[text.index("{") : text.rindex("}") + 1], f"{said(file)}: dictionary {printed}")
+def _console_lines(file: Path) -> Iterator[Line]:
+    """Give what was printed: verl's lines, dictionaries of a step's numbers, rows of the table that Trainer draws in a notebook.
+
+    A dictionary that names no step is one more than the last; where the epoch falls back, the run was resumed.
+    """
+    epochs: list[float] = []
+    step, head = 0, []
+    for printed in read_file(file).decode("utf-8", "replace").splitlines():
+        text = COLOUR.sub("", printed)
+        if found := VERL_LINE.search(text):
+            yield int(found[1]), _verl_numbers(found[2])
+        elif "{" in text and (numbers := _dictionary(text)):
+            if not {metric_name(name) for name in numbers} & STEP_NAMES:
+                if step and any(name.startswith("eval_") for name in numbers):
+                    yield step, numbers
+                continue
+            before = STEP_BEFORE.search(text[: text.index("{")])
+            epoch = numbers.get("epoch", math.inf)
+            if epochs and epochs[-1] > epoch:
+                epochs = [one for one in epochs if one < epoch]
+            epochs.append(epoch)
+            logged = [int(numbers[name]) for name in STEPS if 0 <= numbers.get(name, -1) <= LAST_STEP]
+            step = logged[0] if logged else int(before[1]) if before else len(epochs)
+            yield step, {name: value for name, value in numbers.items() if name not in STEPS}
+        elif len(cells := _cells(text)) > 1:
+            if {metric_name(cell) for cell in cells} & STEP_NAMES and set(cells) & set(STEPS):
+                head = cells
+            elif len(cells) == len(head):
+                row = {name: cell for name, cell in zip(head, cells, strict=True) if re.fullmatch(NUMBER, cell)}
+                if any(name in row for name in STEPS):
+                    yield _history_line(row, said(file))
 
 
-def _told(text: str, where: str) -> dict[str, float]:
-    """Return the numbers of a dictionary as Python prints it; transformers prints them as texts."""
-    try:
-        value = ast.literal_eval(re.sub(r"(?<=: )(nan|-?inf)\b", r"'\1'", text))
-    except (ValueError, SyntaxError):
-        raise ValueError(f"{where} is no dictionary of numbers") from None
-    return {str(name): _number(number) for name, number in value.items()} if isinstance(value, dict) else {}
+def _verl_numbers(text: str) -> dict[str, float]:
+    """Return the numbers of a line of verl's, NAME:VALUE - NAME:VALUE; a rounded learning rate is not known."""
+    parts = (part.rpartition(":") for part in text.split(" - "))
+    found = ((name.strip(), VERL_VALUE.match(value)) for name, _, value in parts)
+    return {
+        name: _number(value[1]) for name, value in found if value and not (name == "actor/lr" and value[1] == ROUNDED)
+    }
 
 
-def _of_table(file: Path) -> Iterator[Line]:
-    """Return the rows of a CSV: of W&B's, or of one tag of TensorBoard's."""
+def _dictionary(text: str) -> dict[str, float]:
+    """Return the numbers of a dictionary as Python or JSON prints it, as texts or not."""
+    return {entry[2]: _number(entry[4]) for entry in ENTRY.finditer(text)}
+
+
+def _cells(text: str) -> list[str]:
+    """Return the cells of a row of a table that was copied as text."""
+    between = r"[|\t]" if "|" in text or "\t" in text else "  +"
+    return [cell.strip() for cell in re.split(between, text.strip().strip("|"))]
+
+
+def _csv_lines(file: Path) -> Iterator[Line]:
+    """Give the rows of a CSV: of W&B's, or of one tag of TensorBoard's."""
     text = read_file(file).decode("utf-8-sig", "replace")
-    rows = list(csv.DictReader(text.splitlines()))
+    try:
+        rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    except csv.Error:
+        limit = f"{csv.field_size_limit():,}"
+        raise ValueError(
+            f"{said(file)} must be a table of comma-separated values of at most {limit} characters a cell; leave out longer ones"
+        ) from None
     if rows and list(rows[0]) == POINT:
-        yield from _of_points([[row[name] for name in POINT] for row in rows], file)
+        yield from _points([[row[name] for name in POINT] for row in rows], file)
         return
     for place, row in enumerate(rows, start=2):
-        yield _of_history(row, f"{said(file)}: line {place}")
+        yield _history_line(row, f"{said(file)}: line {place}")
 
 
-def _of_history(row: Mapping[Any, Any], where: str) -> Line:
+def _history_line(row: Mapping[Any, Any], where: str) -> Line:
     """Return a row of W&B's, whose tables name a column "RUN - METRIC"; an empty cell was not logged."""
     cells = {str(name).rpartition(" - ")[2]: value for name, value in row.items() if not str(name).endswith(NEITHER)}
     numbers = {name: _number(value) for name, value in cells.items() if value not in ("", None)}
@@ -156,8 +230,8 @@ def _of_history(row: Mapping[Any, Any], where: str) -> Line:
     return int(step), {name: value for name, value in numbers.items() if name not in STEPS}
 
 
-def _of_points(points: Sequence[Sequence[Any]], file: Path) -> Iterator[Line]:
-    """Return TensorBoard's points, [time, step, value] each, under TAG and the tag, which stands in the name of the file."""
+def _points(points: Sequence[Sequence[Any]], file: Path) -> Iterator[Line]:
+    """Give TensorBoard's points, [time, step, value] each, under TAG and the tag, which stands in the name of the file."""
     tag = f"{TAG}{file.stem.rpartition(TAG)[2]}"
     for _, step, value in points:
         if not math.isfinite(_number(step)) or _number(step) < 0:
@@ -166,8 +240,9 @@ def _of_points(points: Sequence[Sequence[Any]], file: Path) -> Iterator[Line]:
 
 
 def _number(value: Any) -> float:
+    """Return a number, or a text that is one; of ms-swift's "5/3766" the first; else not a number."""
     try:
-        return float(value)
+        return float(value.partition("/")[0] if isinstance(value, str) else value)
     except (TypeError, ValueError):
         return math.nan
 

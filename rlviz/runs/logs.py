@@ -1,4 +1,4 @@
-"""Real runs under rlviz's names: which metric of TRL and of verl is which column here, and TRL's completions.
+"""Real runs under rlviz's names, and TRL's completions.
 
 Parquet is read by pyarrow; nothing is unpickled or run (`log_files.py` reads the rest).
 """
@@ -6,16 +6,25 @@ Parquet is read by pyarrow; nothing is unpickled or run (`log_files.py` reads th
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import rlviz
-from rlviz.runs.log_files import ENDINGS, LARGEST, TAG, find_log, lines_of, merged
-from rlviz.runs.measures import PART
+from rlviz.runs.log_files import ENDINGS, LARGEST, find_log, lines_of, merged
+from rlviz.runs.log_names import (
+    GRPO,
+    LONGEST_NAME,
+    VERL,
+    WRITERS,
+    Names,
+    column_beside,
+    is_accuracy,
+    metric_name,
+    writer_of,
+)
 from rlviz.training.files import json_text, write_text
 from rlviz.training.run_folder import RunFolder, is_of_trl
 from rlviz.types import GroupRecord, PairRecord, ResponseRecord, StepRecord
@@ -31,73 +40,29 @@ BEFORE = "Step 0 was left out: an evaluation before training, and steps are coun
 COMPLETIONS = "completions"
 LOGGED = "logged.jsonl"
 OWN = {"config.json", "comparison.json", "metrics.jsonl"}  # one of them is in each folder of rlviz's runs
-OF_PART = re.compile(r"rewards/([^/]+)/mean")
-OF_VALIDATION = re.compile(r"val-(core|aux)/.+/acc/mean@\d+")
-OF_ACCURACY = re.compile(r"(eval_)?rewards/\w*(accuracy|correct)\w*/mean")
-
-Names = Mapping[str, str]
-TRL: Names = {
-    "reward": "reward",
-    "loss": "loss",
-    "grad_norm": "grad_norm",
-    "learning_rate": "lr",
-    "entropy": "entropy",
-    "kl": "kl",
-    "completions/mean_length": "response_length",
-    "completions/clipped_ratio": "truncated",
-    "frac_reward_zero_std": "zero_variance_groups",
-    "clip_ratio/low_mean": "clip_fraction_low",
-    "clip_ratio/high_mean": "clip_fraction_high",
-    "clip_ratio/dual_mean": "clip_fraction_dual",
-    "step_time": "seconds",
-    "rewards/margins": "margin",
-    "rewards/accuracies": "pair_accuracy",
-    "rewards/chosen": "chosen_reward",
-    "rewards/rejected": "rejected_reward",
-    "logps/chosen": "chosen_logp",
-    "logps/rejected": "rejected_logp",
-}
-VERL: Names = {  # as its trainer/ppo/ray_trainer.py and metric_utils.py of 0.9.1 write them
-    "critic/rewards/mean": "reward",
-    "actor/pg_loss": "loss",
-    "actor/loss": "loss",  # with the KL term, which pg_loss leaves out
-    "actor/grad_norm": "grad_norm",
-    "actor/lr": "lr",
-    "actor/entropy": "entropy",
-    "actor/kl_loss": "kl",
-    "response_length/mean": "response_length",
-    "response_length/clip_ratio": "truncated",
-    "actor/pg_clipfrac_lower": "clip_fraction_dual",
-    "timing_s/step": "seconds",
-    "rollout_corr/k3_kl": "mismatch_kl",
-    "critic/vf_loss": "value_loss",
-    "critic/vf_explained_var": "explained_variance",
-}
-MORE: Names = {  # what no record of rlviz has, and `diagnose` looks at
-    "reward_std": "reward_std",
-    "sampling/sampling_logp_difference/mean": "sampler_logp_gap",
-    "training/rollout_probs_diff_mean": "sampler_prob_gap",
-    "critic/rewards/max": "reward_max",
-    "critic/rewards/min": "reward_min",
-}
+WHICH_FILE = "take trainer_state.json of TRL's or ms-swift's output folder, verl's .jsonl, or an export of W&B (.csv)"
 
 
 @dataclass(frozen=True)
 class Imported:
     """A run that another program trained, under rlviz's names.
 
-    source: what wrote it, "trl" or "verl". name: of its algorithm or trainer. rows: a step's numbers each,
-    column → number. more: of the same steps, what no record of rlviz has. groups: step → its recorded groups. others: what was
-    logged and has no name here. notes: what could not be read, a sentence each.
+    source: whose names its log has, a key of `log_names.WRITERS`. rows: a step's numbers each, column → number. more: of the same
+    steps, what no record of rlviz has. groups: step → its recorded groups. others: what was logged and has no name here. notes:
+    what could not be read, a sentence each.
     """
 
-    source: Literal["trl", "verl"]
-    name: str
+    source: str
     rows: tuple[dict[str, Any], ...]
     more: tuple[dict[str, Any], ...]
     groups: Mapping[int, tuple[GroupRecord, ...]]
     others: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Whose names they are, in words."""
+        return WRITERS[self.source].title
 
     @property
     def kind(self) -> type[Any]:
@@ -113,9 +78,15 @@ class Imported:
     @property
     def unseen(self) -> tuple[str, ...]:
         """What `diagnose` would look at first and was not logged, as the program names it."""
-        names = {ours: theirs for theirs, ours in {"trl": TRL, "verl": VERL}[self.source].items()}
+        names = {ours: theirs for theirs, ours in WRITERS[self.source].names.items()}
         there = {name for row in self.rows for name in row}
-        looked = ("reward", "grad_norm", "entropy", "kl", "truncated", "zero_variance_groups")
+        looked = (
+            "reward",
+            "grad_norm",
+            "entropy",
+            "truncated",
+            "zero_variance_groups",
+        )  # a run without a KL term logs none
         return () if self.kind is PairRecord else tuple(names[n] for n in looked if n in names and n not in there)
 
     @property
@@ -142,10 +113,8 @@ class Imported:
         write_text(folder.path / "metrics.jsonl", _lines({**empty, **row} for row in self.rows))
         rows = zip(self.rows, self.more, strict=True)
         write_text(folder.path / LOGGED, _lines({"step": row["step"], **more} for row, more in rows))
-        # where some steps have groups, those alone: a reader takes a step without any for damage
-        steps = [row["step"] for row in self.rows if row["step"] in self.groups or not self.groups]
-        told = [{"step": step, "groups": self.groups.get(step, ())} for step in steps]
-        write_text(folder.path / "samples.jsonl", _lines(told))
+        samples = ({"step": row["step"], "groups": self.groups.get(row["step"], ())} for row in self.rows)
+        write_text(folder.path / "samples.jsonl", _lines(samples))
         folder.finish_beginning(
             {
                 "rlviz": rlviz.__version__,
@@ -199,30 +168,38 @@ def is_own(path: str | os.PathLike[str]) -> bool:
 
 def _read(files: Sequence[Path]) -> Imported:
     """Return what stands in these files, under rlviz's names."""
-    lines = merged(line for file in files for line in lines_of(file))
-    raw = [(step, {_metric(name): value for name, value in numbers.items()}) for step, numbers in lines]
+    logs = [lines_of(file) for file in files]
+    raw = [
+        (step, {metric_name(name): value for name, value in numbers.items() if len(name) <= LONGEST_NAME})
+        for step, numbers in merged(line for lines, _ in logs for line in lines)
+    ]
+    resumed = {step for _, steps in logs for step in steps}
     logged = {name for _, numbers in raw for name in numbers}
-    source: Literal["trl", "verl"] = "verl" if len(logged & set(VERL)) > len(logged & set(TRL)) else "trl"
-    names = {"trl": TRL, "verl": VERL}[source]
+    source = writer_of(logged)
+    names = WRITERS[source].names
     rows: list[dict[str, Any]] = []
     more, others = [], set()
     for step, numbers in raw:
         row, beside = _row(numbers, names)
-        others |= {name for name in numbers if name not in names and name not in MORE and not _is_right(name)} - {
-            "step"
-        }
+        others |= {name for name in numbers if name not in names and not column_beside(name) and not is_accuracy(name)}
         if row and step >= 1:
             rows.append({"step": step, **row})
-            more.append(beside)
+            more.append({**beside, "resumed": 1.0} if step in resumed else beside)
     if not rows:
-        what = "TRL or verl" if not logged & {*TRL, *VERL} else source
-        raise ValueError(f"{said(files[0])} has none of the metrics of {what}: {', '.join(list(names)[:4])}, …")
+        what = "TRL or verl" if not logged & {*GRPO, *VERL} else WRITERS[source].title
+        raise ValueError(
+            f"{said(files[0])} has none of the metrics of {what}: {', '.join(list(names)[:4])}, …; {WHICH_FILE}"
+        )
     groups, notes = _completions(files[0])
     kept = {row["step"]: groups[row["step"]] for row in rows if row["step"] in groups}
     if any(step == 0 for step, _ in raw):
         notes = [*notes, BEFORE]
-    name = "verl's trainer" if source == "verl" else "DPOTrainer" if "rewards/margins" in logged else "GRPOTrainer"
-    return Imported(source, name, tuple(rows), tuple(more), kept, tuple(sorted(others)), tuple(notes))
+    if resumed:
+        notes = [
+            *notes,
+            f"Resumed at step {', '.join(map(str, sorted(resumed)))}: of steps that were made twice the later holds.",
+        ]
+    return Imported(source, tuple(rows), tuple(more), kept, tuple(sorted(others - {"step"})), tuple(notes))
 
 
 def _row(numbers: Mapping[str, float], names: Names) -> tuple[dict[str, float], dict[str, float]]:
@@ -230,29 +207,11 @@ def _row(numbers: Mapping[str, float], names: Names) -> tuple[dict[str, float], 
     row = {
         name: numbers[each] for each, name in names.items() if each in numbers
     }  # a later name stands before an earlier
-    beside = {name: numbers[each] for each, name in MORE.items() if each in numbers}
+    beside = {column: value for each, value in numbers.items() if (column := column_beside(each))}
     for each, value in numbers.items():
-        if _is_right(each):
+        if is_accuracy(each):
             row.setdefault("accuracy" if each.startswith("rewards/") else "held_out_accuracy", value)
-        elif part := OF_PART.fullmatch(each):
-            beside[f"{PART}{part[1]}"] = value
     return row, beside
-
-
-def _is_right(name: str) -> bool:
-    """Whether a metric is a share of right responses."""
-    return bool(OF_ACCURACY.fullmatch(name) or OF_VALIDATION.fullmatch(name))
-
-
-def _metric(name: str) -> str:
-    """Return the trainer's name of a metric, before which W&B and TensorBoard put train/."""
-    if name.startswith(TAG):
-        flat = name.removeprefix(TAG).removeprefix("train_")
-        return FLAT.get(flat, re.sub(r"^rewards_(\w+)_mean$", r"rewards/\1/mean", flat))
-    return re.sub(r"^eval/", "eval_", name.removeprefix("train/"))
-
-
-FLAT = {name.replace("/", "_"): name for name in (*TRL, *VERL, *MORE)}
 
 
 def _completions(state: Path) -> tuple[dict[int, tuple[GroupRecord, ...]], list[str]]:

@@ -25,6 +25,8 @@ FIRST = 3  # steps of the first median: a learning rate that is far too large br
 EQUAL = 1e-6  # rewards that differ by less are equal; float32 rounds a constant's standard deviation to 1e-8
 TINY = 1e-12  # in place of no noise
 CLEAR = 2  # standard deviations of one step, from which on a fall of a median is no noise
+KL_AT_FIRST = 0.01  # nats a token: below it the KL of a first row is rounding, and no measure of growth
+SOLVED = 0.99  # of a reward whose largest value is 1
 SCALE = 1.4826 / 2**0.5  # from the median size of steps' differences to the standard deviation of one normal value
 
 
@@ -139,15 +141,69 @@ def _part_lost(run: Course) -> Values:
     return lost
 
 
+def _differing(run: Course) -> Values:
+    """Return the share of groups whose rewards differ; 1 or 0 where a log has only their mean standard deviation."""
+    by_spread = np.where(np.isnan(run["reward_std"]), np.nan, run["reward_std"] > EQUAL)
+    return np.where(np.isnan(run["zero_variance_groups"]), by_spread, 1 - run["zero_variance_groups"])
+
+
+def _all_earned(run: Course) -> Values:
+    """Return 1 where groups are equal because all responses earn what there is: 1 of each part, 0 of one that only punishes."""
+    parts = [run[name] for name in run.columns if name.startswith(PART)] or [run["reward"]]
+    most = [0.0 if (part < 0).any() and not (part > 0).any() else 1.0 for part in parts]
+    earned = np.all([part >= top - 1 + SOLVED for part, top in zip(parts, most, strict=True)], axis=0)
+    return np.where(np.isnan(run["dead"]), np.nan, (earned & (run["dead"] >= SOLVED)).astype(float))
+
+
+def _kl_growth(run: Course) -> Values:
+    """Return how many times the KL is what it was in the first row, where that was more than rounding."""
+    measured = run["kl"][np.isfinite(run["kl"])]
+    return run["kl"] / max(float(measured[0]), KL_AT_FIRST) if len(measured) else run["kl"]
+
+
+def _around_resumption(run: Course) -> tuple[Values, Values]:
+    """Return the median reward of a window before and after the log was last taken up again, from there on."""
+    before, after = np.full((2, len(run.steps)), np.nan)
+    places = np.flatnonzero(run["resumed"] == 1)
+    if len(places) and (place := places[-1]) > 0:
+        reward = run.latest("reward")
+        before[place:] = np.median(reward[max(0, place - run.window) : place])
+        after[place:] = np.median(reward[place : place + run.window])
+    return before, after
+
+
+def _lost_on_resumption(run: Course) -> Values:
+    """Return how far the reward fell there, in standard deviations of responses, 0 where it is no more than noise."""
+    fall = np.subtract(*_around_resumption(run))
+    clear = fall >= CLEAR * _noise(run.latest("reward"))
+    return np.where(np.isnan(fall), np.nan, np.where(clear, fall / _spread_of_responses(run), 0.0))
+
+
+def _spread_of_responses(run: Course) -> float:
+    """Return how far rewards of responses lie apart; where a log has no word of it, as if each were 0 or 1."""
+    return _first_positive(run["reward_std"], _spread(run) / 2, np.sqrt(run["reward"] * (1 - run["reward"])))
+
+
 def _above(run: Course) -> Values:
     return run["clip_fraction_high"] + run["clip_fraction_dual"]
 
 
 DERIVED: Mapping[str, Callable[[Course], Values]] = {
     "earned": lambda run: run["reward"] if np.isnan(run["accuracy"]).all() else np.full(len(run.steps), np.nan),
-    "earned_in_std": lambda run: run["earned"] / _first_positive(run["reward_std"], _spread(run) / 2),
+    "earned_in_std": lambda run: run["earned"] / _spread_of_responses(run),
     "dead": lambda run: np.where(np.isnan(run["zero_variance_groups"]), _all_equal(run), run["zero_variance_groups"]),
+    "differing": _differing,
+    "all_earned": _all_earned,
+    "kl_growth": _kl_growth,
+    "kl_peak": lambda run: _everywhere(run, float(np.fmax.accumulate(run.smooth("kl"))[-1])),
+    "engine_gap": lambda run: np.where(
+        np.isnan(run["sampler_logp_gap"]), run["sampler_prob_gap"], run["sampler_logp_gap"]
+    ),
+    "weight_lost": lambda run: 1 - run["importance_ratio"],
     "part_lost": _part_lost,
+    "reward_before": lambda run: _around_resumption(run)[0],
+    "reward_after": lambda run: _around_resumption(run)[1],
+    "lost_on_resumption": _lost_on_resumption,
     "clipped": lambda run: run["clip_fraction_low"] + run["clip_fraction_high"] + run["clip_fraction_dual"],
     "clipped_low_share": lambda run: _ratio(run["clip_fraction_low"], run["clip_fraction_low"] + _above(run)),
     "clipped_high_share": lambda run: _ratio(_above(run), run["clip_fraction_low"] + _above(run)),

@@ -15,10 +15,12 @@ from typing import Literal
 from rlviz.runs.measures import MEASURES, Condition
 
 Grade = Literal["warning", "note"]
-Program = Literal["rlviz", "trl", "verl"]
+Program = Literal["rlviz", "trl", "verl", "plain"]  # plain: in words, for logs of other programs
 
 FILE = Path(__file__).with_name("rules.md")
 PERSISTS = 3  # steps for which a rule must hold: the median of a window moves at every step
+OF_OTHERS = ("silences", "explains", "includes")  # what a rule says of others
+ALL = ("warnings",)  # in place of the rules that one explains
 FEWEST = 20  # steps: four of the shortest windows (`measures.APART`)
 CONDITION = re.compile(r"`(?P<column>\w+)` (?P<measure>[\w ]+) (?P<sign>[≥≤]) (?P<limit>[\d.e+-]+): (?P<because>.+)")
 
@@ -32,6 +34,8 @@ class Rule:
     means. setting: what to try, and advice: how; options in it stand in braces, by their name in `OPTIONS`. lesson: its notebook.
     symptom: the heading of notebooks/symptoms.md that says more. fewest: steps a run must have; from FEWEST on its beginning and
     end must be apart. persists: steps for which it must have held. silences: rules that say less than this one does.
+    explains: rules whose findings follow from this one, where they begin no earlier; ALL for all of them.
+    includes: those of which this one says the same and more, whenever they begin.
     """
 
     name: str
@@ -46,14 +50,16 @@ class Rule:
     fewest: int = FEWEST
     persists: int = field(default=PERSISTS, kw_only=True)
     silences: tuple[str, ...] = field(default=(), kw_only=True)
+    explains: tuple[str, ...] = field(default=(), kw_only=True)
+    includes: tuple[str, ...] = field(default=(), kw_only=True)
 
 
 def parse_rules(text: str) -> tuple[tuple[Rule, ...], Mapping[str, Mapping[Program, str]]]:
     """Return the rules that stand in a text, a heading each, and the options of its table: name → program → its word for it."""
     sections = re.split(r"^### ", text, flags=re.M)[1:]
-    rows = re.findall(r"^\| (\w+) \| (.*?) \| (.*?) \| (.*?) \|$", text, flags=re.M)[1:]
+    rows = re.findall(r"^\| (\w+) \| (.*?) \| (.*?) \| (.*?) \| (.*?) \|$", text, flags=re.M)[1:]
     options: dict[str, Mapping[Program, str]] = {
-        name: {"rlviz": own, "trl": trl, "verl": verl} for name, own, trl, verl in rows
+        name: {"rlviz": own, "trl": trl, "verl": verl, "plain": plain} for name, own, trl, verl, plain in rows
     }
     return tuple(_rule(section) for section in sections), options
 
@@ -80,7 +86,7 @@ def _rule(section: str) -> Rule:
         symptom,
         needs[0],
         persists=needs[1],
-        silences=tuple(said["Silences"].split(", ")) if "Silences" in said else (),
+        **{key: tuple(said[key.capitalize()].split(", ")) for key in OF_OTHERS if key.capitalize() in said},
     )
 
 

@@ -181,12 +181,12 @@ class RunFolder:
         Raises ValueError, naming file, line and field, for damage and for a run that another version of rlviz wrote.
         """
         samples = {row["step"]: (where, groups) for where, row, groups in read_rows(self.path / "samples.jsonl")}
-        records = []
+        records, imported = [], "imported" in self.config
         for _, row, record in read_rows(self.path / "metrics.jsonl"):
             if row["step"] in samples:
                 where, groups = samples[row["step"]]
                 records.append(replace(record, groups=groups))
-                if isinstance(record, StepRecord) and not groups:
+                if isinstance(record, StepRecord) and not (groups or imported):
                     raise ValueError(f"{where}: groups must hold at least one group; got []")
         return records
 

@@ -18,7 +18,7 @@ from rlviz.cli import app
 from rlviz.runs.diagnosis import Diagnosis, findings_in
 from rlviz.runs.logs import import_run
 from rlviz.runs.measures import MEASURES, Condition, Course
-from rlviz.runs.rules import OPTIONS, RULES, Rule, parse_rules
+from rlviz.runs.rules import ALL, OPTIONS, RULES, Rule, parse_rules
 from small_models.policies import load_policy
 from tests.runs import trl_runs
 from tests.runs.diagnosed_runs import PLANS, read
@@ -29,10 +29,23 @@ NAMES = [rule.name for rule in RULES]
 # rule → a run that triggers it, and one that must not although something of it is there
 RUNS = {
     "not_finite": ("ends in NaN", "sound", "recovers from NaN", "an evaluation at its end"),
+    "lost_on_resumption": ("resumed and worse", "resumed", "TRL: sound"),
+    "kl_explodes": (
+        "lr x 100",
+        "TRL: reference of sort",
+        "TRL: sound, KL",
+        "learned judge",
+    ),  # of the last more is said
+    "kl_eats_reward": ("KL eats the score", "the score pays for KL", "TRL: sound"),
     "reference_apart": ("TRL: reference of sort", "TRL: sound, KL", "sound, with KL"),
+    "lr_zero": ("rate of 0", "TRL: lr default", "lr / 300"),
+    "gradient_lost": ("gradient lost", "rewards without spread", "TRL: constant 1"),
+    "noise_at_first": ("TRL: hot sort", "TRL: sound", "TRL: bonus", "entropy of a sum"),  # later; another unit
+    "never_ends": ("never ends", "TRL: 4 tokens", "TRL: hot sort"),
     "no_reward": ("another task's policy", "lr x 100"),  # it was right at first
     "nothing_earned": ("TRL: boxed", "TRL: lr x 100", "TRL: constant 1"),
     "equal_rewards": ("TRL: constant, KL", "TRL: lr x 100", "TRL: sound"),
+    "entropy_gone_alone": ("sure and no better", "TRL: sound", "solved by reward"),
     "entropy_rose": ("lr x 5, 8 updates", "trip, lr x 7"),
     "entropy_rose_alone": ("TRL: bonus", "TRL: sound", "lr x 100"),
     "broken": ("lr x 100", "learned judge", "narrow below"),  # accuracy fell, and reward rose
@@ -56,10 +69,11 @@ RUNS = {
     "mostly_cut": ("one step, cut off", "TRL: sound", "TRL: long pays"),  # where more is known, more is said
     "entropy_gone": ("lr x 100", "sound, 4 updates"),
     "noisy_samples": ("hot", "warm samples", "learned judge"),
-    "noise_at_first": ("TRL: hot sort", "TRL: sound", "TRL: bonus"),  # later
     "engines_apart": ("old sampler", "rough sampler", "top-p, KL to old"),
     "sampler_apart": ("engines apart", "TRL: sound", "engines of 16 bits"),
     "sampler_probs_apart": ("engines apart", "TRL: sound", "engines of 16 bits"),
+    "weights_lost": ("half the weight", "engines apart", "TRL: sound"),
+    "weights_above": ("twice the weight", "half the weight", "TRL: sound"),
     "mismatch_grew": (
         "rough, lr x 10",
         "rough sampler",
@@ -68,14 +82,22 @@ RUNS = {
     ),  # the last is said of by the other
     "sampled_worse": ("warm samples", "sound"),
     "sampled_better": ("cold", "sound, 4 updates", "top-p, KL to old"),  # one evaluation alone
+    "pairs_untouched": ("pairs untouched", "TRL: sound DPO", "few pairs"),
     "overdone": ("DPO, lr x 10", "sound DPO", "learned judge"),
     "clipped_often": ("narrow limits", "8 updates", "GSPO with experts"),
     "solved": ("sound DAPO", "G = 2", "sound"),
+    "all_earned": (
+        "solved by reward",
+        "TRL: constant 1",
+        "format alone is full",
+    ),  # so from the start; a part that is never earned
+    "entropy_is_sum": ("entropy of a sum", "TRL: hot sort"),
     "still_rising": ("never evaluated", "sound"),
     "ended_early": ("stopped", "sound"),
     "no_evaluation": ("never evaluated", "sound"),
     "critic_blind": ("sound PPO", "sound"),
     "chosen_fell": ("DPO, both reason", "few pairs"),
+    "chosen_reward_fell": ("chosen falls too", "TRL: sound DPO", "pairs untouched"),
     "pairs_spent": ("few pairs", "sound DPO"),
     "clipped_sequences": (
         "GSPO with experts",
@@ -96,6 +118,7 @@ RUNS = {
         "rewards without spread",
         "ends in NaN",
     ),  # one update, and another mean than that over responses
+    "loss_small": ("loss of the KL alone", "TRL: sound", "sound"),
     "ratio_one": ("sound", "8 updates"),
 }
 SOUND = [name for name in PLANS if name.startswith("sound")]
@@ -132,17 +155,56 @@ for told, log in trl_runs.read().items():
 
 
 def logged(name, **columns):
-    """Return a log of TRL's with other numbers in some columns."""
+    """Return a log of TRL's with other numbers in some columns: one for all rows, or a list of them."""
     length = len(LOGS[name]["columns"]["step"])
-    return {"settings": {}, "columns": LOGS[name]["columns"] | {c: [v] * length for c, v in columns.items()}}
+    rows = {c: v if isinstance(v, list) else [v] * length for c, v in columns.items()}
+    return {"settings": {}, "columns": LOGS[name]["columns"] | rows}
+
+
+ROWS = len(LOGS["TRL: sound"]["columns"]["step"])
+STOPPED = [NAN] * 30 + [1.0] + [NAN] * (ROWS - 31)  # resumed at the 31st row
 
 
 MADE_UP |= {
     "one step, cut off": {"settings": {}, "columns": {"step": [10.0], "reward": [0.4], "truncated": [0.91]}},
     "rare rewards": logged("TRL: lr default", zero_variance_groups=0.94, reward=0.0625),
     "engines apart": logged("TRL: sound", sampler_logp_gap=0.2, sampler_prob_gap=0.07),
+    "resumed": logged("TRL: sound", resumed=STOPPED),
+    "resumed and worse": logged("TRL: sound", resumed=STOPPED, reward=[0.5] * 30 + [0.2] * (ROWS - 30)),
+    "KL eats the score": logged(
+        "TRL: sound", kl_sum=[0.3 * n for n in range(ROWS)], rlhf_reward=[2 - 0.1 * n for n in range(ROWS)]
+    ),
+    "the score pays for KL": logged(
+        "TRL: sound", kl_sum=[0.3 * n for n in range(ROWS)], rlhf_reward=[2 + 0.1 * n for n in range(ROWS)]
+    ),
+    "rate of 0": logged("TRL: sound", lr=0.0),
+    "gradient lost": logged("TRL: sound", grad_norm=0.0, zero_variance_groups=0.2, reward=0.4),
+    "never ends": logged("TRL: sound", truncated=1.0, reward=0.0, reward_std=0.0, zero_variance_groups=1.0),
+    "sure and no better": logged(
+        "TRL: sound", entropy=[1.0 * 0.9**n for n in range(ROWS)], reward=0.3, zero_variance_groups=0.2
+    ),
+    "solved by reward": logged(
+        "TRL: sound",
+        reward=[0.6] + [1.0] * (ROWS - 1),
+        zero_variance_groups=[0.3] + [1.0] * (ROWS - 1),
+        **{"part:right": [0.6] + [1.0] * (ROWS - 1)},
+    ),
+    "format alone is full": logged(
+        "TRL: sound",
+        reward=[0.6] + [1.0] * (ROWS - 1),
+        zero_variance_groups=[0.3] + [1.0] * (ROWS - 1),
+        **{"part:form": [0.6] + [1.0] * (ROWS - 1), "part:right": 0.0},
+    ),
+    "half the weight": logged("TRL: sound", importance_ratio=0.5, sampler_logp_gap=0.01, response_length=3000.0),
+    "twice the weight": logged("TRL: sound", importance_ratio=2.0),
+    "entropy of a sum": logged("TRL: sound", entropy=150.0),
+    "pairs untouched": logged("TRL: sound DPO", margin=0.001, loss=0.693, chosen_reward=0.0),
+    "chosen falls too": logged("TRL: sound DPO", chosen_reward=-0.8),
     "engines of 16 bits": logged("TRL: sound", sampler_logp_gap=0.01, sampler_prob_gap=0.004),
 }
+LOSS_OF_KL = logged("TRL: sound", loss=1e-4, kl=[1e-6 * n * n for n in range(ROWS)])
+del LOSS_OF_KL["columns"]["grad_norm"]  # as in the table that Trainer draws in a notebook
+MADE_UP["loss of the KL alone"] = LOSS_OF_KL
 TRAINED = KEPT | LOGS | MADE_UP
 
 
@@ -240,7 +302,17 @@ def test_a_rule_that_cannot_be_read_is_refused(line, words):
     )
 
 
-OF_LOGS = ("earned", "earned_in_std", "part_lost", "sampler_logp_gap", "sampler_prob_gap")  # no run of rlviz has them
+OF_LOGS = (
+    "lost_on_resumption",
+    "rlhf_reward",
+    "differing",
+    "importance_ratio",
+    "earned",
+    "earned_in_std",
+    "part_lost",
+    "sampler_logp_gap",
+    "sampler_prob_gap",
+)  # no run of rlviz has them
 
 
 def test_what_a_rule_names_is_there():
@@ -256,7 +328,8 @@ def test_what_a_rule_names_is_there():
         assert set(re.findall(r"--[a-z-]+", rule.advice.format(**own))) <= options, rule.name
         assert rule.symptom in ("", *headings), rule.name
         assert (ROOT / "notebooks" / f"{rule.lesson}.ipynb").is_file()
-        assert set(rule.silences) <= set(NAMES) - {rule.name}
+        others = {*rule.silences, *rule.explains, *rule.includes} - set(ALL)
+        assert others <= set(NAMES) - {rule.name}, rule.name
         assert rule.where and all(condition.because for condition in rule.where)
     grades = [rule.grade for rule in RULES]
     assert grades == sorted(grades, reverse=True)  # warnings, then notes
@@ -500,6 +573,25 @@ def test_steps_are_counted_as_they_were_logged():
     assert diagnose(records).summary.startswith("this run, 110 steps: ")
     assert "they were logged in 11 rows, and most rules need 12" in diagnose(records).summary
     assert "most rules need" not in diagnose(diagnose_records(every=10, rows=12)).summary
+
+
+def test_what_follows_begins_no_earlier_than_its_cause():
+    cause = replace(RISES, name="cause", explains=("rises",))
+    for steps, follows in (((5, 9), "cause"), ((9, 5), "")):
+        columns = {name: [1.0] * first + [3.0] * (30 - first) for name, first in zip("yx", steps, strict=True)}
+        rules = [replace(cause, where=(replace(RISES.where[0], column="y"),)), RISES]
+        findings = findings_in(a_course(**columns), rules)
+        assert {finding.rule: finding.follows for finding in findings} == {"cause": "", "rises": follows}
+        includes = [replace(rules[0], explains=(), includes=("rises",)), RISES]
+        assert [finding.follows for finding in findings_in(a_course(**columns), includes)] == ["", "cause"]
+
+
+def test_a_part_that_falls_by_less_than_the_noise_of_two_steps_is_not_lost():
+    """1.1, .9, …: the noise is .2 · 1.4826 / √2 = .21. The first five rows' median is 1.1, the last five's .9 less the fall."""
+    for fall, lost in ((0.15, False), (0.3, True)):  # seen are .35 and .5, and twice the noise is .42
+        part = np.array([1.1, 0.9] * 20) - np.where(np.arange(40) < 20, 0.0, fall)
+        found = a_course(reward=[1.0] * 40, **{"part:right": part})["part_lost"][-1]
+        assert (found > 0) == lost, (fall, found)
 
 
 def test_markup_in_a_folder_s_name_and_texts_is_shown_as_it_is(trained, tmp_path):

@@ -104,8 +104,11 @@ def test_completions_of_trl(trl_run, tmp_path):
     )
     assert [r.advantage for r in group.responses] == [0.7, -0.7] and len(other.responses) == 2
     seen = inspect_run(tmp_path / "run")
-    assert seen.caption == "Step 1 of 2. GRPOTrainer: reward 0.38, entropy 0.63 nats, clipped 0.0% below."
-    assert "not recorded" in json.dumps(seen.data)
+    assert seen.caption == (
+        "Step 1 of 2. TRL's GRPOTrainer or RLOOTrainer: reward 0.38, entropy 0.63 nats, clipped 0.0% below. "
+        "Its log was imported, and tokens were not logged."
+    )
+    assert "not recorded" in json.dumps(seen.data) and seen.run["at"] == [1, 2]
     (trl_run / "completions" / "completions_00002.parquet").write_bytes(b"PAR1 no more")
     with pytest.raises(ValueError, match=r"completions_00002\.parquet is no whole parquet file"):
         import_run(trl_run)
@@ -315,7 +318,7 @@ def test_a_report(rlviz, tmp_path):
         ("a.pkl", "\x80", "has none of the metrics of TRL or verl"),
         ("a.csv", "x,y\n1,2\n", "line 2 must have a step: a column train/global_step"),
         ("tag-reward.csv", "Wall time,Step,Value\n0,first,1\n", "points of a time, a step and a value; got step 'first'"),
-        ("a.txt", "{'loss': open('x')}", "dictionary 1 is no dictionary of numbers"),
+        ("a.txt", "{'loss': open('x')}", "has none of the metrics of TRL or verl"),
     ],
 )  # fmt: skip
 def test_damage_in_a_sentence(rlviz, tmp_path, name, text, words):

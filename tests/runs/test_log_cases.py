@@ -1,0 +1,414 @@
+# ruff: noqa: E501
+"""Logs as people report them, made by hand: whose they are, which finding comes first, what follows from it, what is not said."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from rlviz import diagnose, inspect_run
+from rlviz.runs import import_run
+from rlviz.runs.log_names import WRITERS
+
+NAN = math.nan
+TRL_TITLE = "names of TRL's GRPOTrainer or RLOOTrainer"
+
+
+def wave(n):
+    """Return a number between −.5 and .5 that looks like noise and is the same each time."""
+    return math.modf(abs(math.sin(12.9898 * n)) * 43758.5453)[0] - 0.5
+
+
+def row(n, **numbers):
+    """Return a sound step of GRPO's, with other numbers in some columns; None leaves one out."""
+    sound = {
+        "loss": 0.01 * wave(n), "grad_norm": 0.8 + 0.2 * wave(n + 1), "learning_rate": 1e-6, "reward": 0.4 + 0.05 * wave(n + 2),
+        "reward_std": 0.42, "frac_reward_zero_std": 0.12, "completions/mean_length": 300.0 + 20 * wave(n + 3),
+        "completions/clipped_ratio": 0.02, "entropy": 0.4, "step": n,
+    }  # fmt: skip
+    return {name: value for name, value in (sound | numbers).items() if value is not None}
+
+
+def trl(steps, **columns):
+    """Return the rows of a log; a column is a number, or a function of the step."""
+    return [row(n, **{c: v(n) if callable(v) else v for c, v in columns.items()}) for n in steps]
+
+
+def state(rows):
+    return "trainer_state.json", json.dumps({"log_history": rows})
+
+
+def verl_rows(steps, **columns):
+    fixed = {"critic/rewards/mean": lambda n: 0.3 + 0.02 * wave(n), "critic/rewards/max": 1.0, "critic/rewards/min": 0.0,
+             "actor/grad_norm": 0.2, "actor/pg_loss": 0.01, "response_length/mean": 500.0, "response_length/clip_ratio": 0.01}  # fmt: skip
+    return [(n, {c: v(n) if callable(v) else v for c, v in (fixed | columns).items()}) for n in steps]
+
+
+def verl_jsonl(rows):
+    return "run.jsonl", "\n".join(json.dumps({"step": n, "data": data}) for n, data in rows)
+
+
+def verl_console(rows, digits=":.3f"):
+    text = (" - ".join(f"{c}:{format(v, digits[1:])}" for c, v in data.items()) for _, data in rows)
+    return "verl.log", "\n".join(
+        f"(main_task pid=7) step:{n} - {line}" for (n, _), line in zip(rows, text, strict=True)
+    )
+
+
+def swift(rows, total=900):
+    """Return rows as ms-swift writes them: the step of all steps as a text, the entropy under another name."""
+    told = []
+    for one in rows:
+        step, entropy = one.pop("step"), one.pop("entropy")
+        told.append(
+            one | {"global_step/max_steps": f"{step}/{total}", "train_speed(iter/s)": 0.01, "entropy/mean": entropy}
+        )
+    return told
+
+
+def ppo_console(kl, score):
+    lines = (
+        {"eps": 0, "objective/kl": f"{kl(n):.3g}", "objective/entropy": f"{1900 - 50 * n}", "objective/scores": f"{score(n):.4g}",
+         "objective/rlhf_reward": f"{score(n) - 0.05 * 8 * kl(n):.4g}", "loss/policy_avg": "-0.003", "loss/value_avg": "1.1",
+         "policy/entropy_avg": f"{0.7 - 0.01 * n:.2g}", "lr": "5e-06", "episode": 8 * n, "epoch": f"{0.2 * n:.2g}"}
+        for n in range(1, 31)
+    )  # fmt: skip
+    return "console.log", "\n".join(map(str, lines))
+
+
+def csv(head, rows):
+    return "export.csv", "\n".join([",".join(head), *(",".join(f"{cell:.6g}" for cell in line) for line in rows)])
+
+
+def openrlhf(kl):
+    head = [
+        "Step",
+        *(f"train/{name}" for name in ("policy_loss", "kl", "reward", "return", "response_length", "actor_lr")),
+    ]
+    return csv(head, [[n, 0.02 * wave(n), kl(n), 0.5 - 0.005 * n, 0.5, 700 + 6 * n, 1e-6] for n in range(1, 41)])
+
+
+def notebook_table(between):
+    head = ["Step", "Training Loss", "reward", "reward_std", "completion_length", "kl", "rewards / right"]
+    lines = [
+        [
+            n,
+            0.0 if n < 9 else 1e-4 * (n // 9),
+            -16 + 0.4 * n + 4 * wave(n),
+            1.6,
+            380 + wave(n),
+            3e-6 * n * n,
+            -16 + 0.4 * n,
+        ]
+        for n in range(1, 31)
+    ]
+    rows = [head, ["--"] * len(head), *([str(line[0]), *(f"{cell:.6f}" for cell in line[1:])] for line in lines)]
+    return "table.txt", "\n".join(between.join(line) for line in rows)
+
+
+def from_step(first, before, after):
+    return lambda n: after if n >= first else before
+
+
+def exploding(n):
+    return min(30.0, 1e-4 * 1.13**n)
+
+
+def resumed(fall):
+    """Return a log whose run was cut off at step 50 and went on from the checkpoint of step 40."""
+    before = trl(range(1, 51), reward=lambda n: 0.3 + 0.004 * n + 0.02 * wave(n))
+    return [*before, *trl(range(41, 91), reward=lambda n: 0.3 + 0.004 * n - fall + 0.02 * wave(n))]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A log (name of its file, text), the title of its first line, the first finding and its step, what follows from it, and words
+    that must be said or must not."""
+
+    log: tuple[str, str]
+    title: str
+    first: str
+    grade: str = "warning"
+    steps: tuple[int, int] = (1, 1)
+    follows: frozenset[str] = frozenset()
+    words: tuple[str, ...] = ()
+    unsaid: tuple[str, ...] = ()
+    alone: bool = True  # no other warning is a cause of its own
+
+
+OPTIONS_OF_OTHERS = (
+    "num_generations",
+    "max_completion_length",
+    "learning_rate",
+    "actor.optim",
+    "rollout.n",
+    "GRPOTrainer",
+)
+CASES = {
+    "gradient 0, rewards differ": Case(
+        state(trl(range(1, 25), grad_norm=0.0, loss=0.0, kl=0.0)), TRL_TITLE, "gradient_lost",
+        words=("rewards differ in 88 % of the groups", "frozen", "DeepSpeed"), unsaid=("num_generations", "mend the reward")),
+    "gradient 0, from ms-swift": Case(
+        ("logging.jsonl", "\n".join(map(json.dumps, swift(trl(range(1, 25), grad_norm=0.0, loss=0.0))))),
+        "names of ms-swift's GRPO trainer", "gradient_lost", words=("24 steps",), unsaid=OPTIONS_OF_OTHERS),
+    "ms-swift's console": Case(
+        ("console.log", "\nTrain:   0%|   | 5/900 [01:29<18:37, 17.8s/it]\n".join(map(json.dumps, swift(trl(range(5, 121, 5), grad_norm=0.0))))),
+        "names of ms-swift's GRPO trainer", "gradient_lost", steps=(5, 5), words=("120 steps",)),
+    "two updates a rollout, all cut off": Case(
+        state([row(n, reward=0.0, reward_std=0.0, frac_reward_zero_std=1.0, loss=0.0, grad_norm=0.0, **{"completions/clipped_ratio": 1.0})
+               if n % 2 else row(n, reward=None, reward_std=None, frac_reward_zero_std=None, loss=0.0, grad_norm=0.0,
+                                 **{"completions/clipped_ratio": None, "completions/mean_length": None}) for n in range(1, 25)]),
+        TRL_TITLE, "never_ends", follows=frozenset({"nothing_earned"}), words=("end token",), unsaid=("not recorded", "num_generations")),
+    "NaN in verl's console": Case(
+        verl_console(verl_rows(range(1, 31), **{
+            "critic/rewards/mean": from_step(19, 0.5, -1.0), "critic/rewards/max": from_step(19, 1.0, -1.0),
+            "critic/rewards/min": from_step(19, 0.0, -1.0), "actor/grad_norm": from_step(18, 0.3, NAN), "actor/pg_loss": from_step(18, 0.01, NAN),
+            "actor/entropy_loss": from_step(18, 0.3, NAN), "response_length/clip_ratio": from_step(19, 0.02, 1.0), "actor/lr": 1e-6})),
+        "names of verl's trainer", "not_finite", steps=(18, 18), follows=frozenset({"reward_fell", "truncated"}),
+        unsaid=("not recorded", "learning rate is 0", "The policy broke")),
+    "half of the weight is gone": Case(
+        state(trl(range(1, 41), **{"completions/mean_length": 2900.0, "sampling/sampling_logp_difference/mean": 0.012,
+                                   "sampling/importance_sampling_ratio/mean": lambda n: 0.52 + 0.05 * wave(n)})),
+        TRL_TITLE, "weights_lost", words=("importance ratio is 0.5", "token_truncate", "2900 tokens", "0.012 a token", "not of the engine"),
+        unsaid=("without harm",), alone=False),
+    "KL of PPO grows, and the score does not": Case(
+        ppo_console(lambda n: 0.3 * n, lambda n: 2.8 + 0.02 * n), "names of TRL's PPOTrainer", "kl_eats_reward", steps=(2, 15),
+        words=("score",), unsaid=(*OPTIONS_OF_OTHERS, "nats per token")),
+    "KL explodes, OpenRLHF": Case(
+        openrlhf(lambda n: 0.3 * 1.14**n), "names of OpenRLHF's trainer", "kl_explodes", steps=(15, 25),
+        unsaid=(*OPTIONS_OF_OTHERS, "before the first update")),
+    "KL explodes, reward falls": Case(
+        state(trl(range(1, 121), kl=exploding, entropy=None, reward=lambda n: (0.3 + 0.003 * n if n < 60 else max(0.05, 0.48 - 0.012 * (n - 60))) + 0.03 * wave(n))),
+        TRL_TITLE, "kl_explodes", steps=(70, 95), follows=frozenset({"reward_fell"}), words=("(since step 8",)),
+    "KL explodes, reward stands": Case(
+        state(trl(range(1, 121), kl=exploding, reward=lambda n: min(0.45, 0.3 + 0.003 * n) + 0.03 * wave(n))),
+        TRL_TITLE, "kl_explodes", steps=(70, 95)),
+    "the table of a notebook, |": Case(
+        notebook_table(" | "), TRL_TITLE, "loss_small", "note", steps=(1, 10), words=("by construction", "reward went from −1"), unsaid=("Warning",)),
+    "the table of a notebook, tabs": Case(notebook_table("\t"), TRL_TITLE, "loss_small", "note", steps=(1, 10), unsaid=("Warning",)),
+    "entropy under verl's older name": Case(
+        verl_jsonl(verl_rows(range(1, 41), **{"actor/entropy_loss": lambda n: 1.2 * 0.89**n})),
+        "names of verl's trainer", "entropy_gone_alone", steps=(15, 30), unsaid=("not recorded", "learning rate is too small")),
+    "solved in ten rows": Case(
+        state([row(10, reward=0.87, reward_std=0.3, frac_reward_zero_std=0.25), *trl(range(20, 101, 10), reward=1.0, reward_std=0.0,
+               frac_reward_zero_std=1.0, loss=0.0, grad_norm=0.0)]),
+        TRL_TITLE, "all_earned", "note", steps=(20, 30), words=("solved",), unsaid=("Warning", "num_generations", "nothing is learned")),
+    "the learning rate is 0": Case(
+        state(trl(range(1, 41), learning_rate=0.0)), TRL_TITLE, "lr_zero", unsaid=("three times", "too small;")),
+    "a schedule that ended": Case(
+        state(trl(range(1, 81), learning_rate=lambda n: max(0.0, 1e-6 * (1 - n / 40)))), TRL_TITLE, "lr_zero", steps=(40, 45)),
+    "resumed, and worse": Case(
+        state(resumed(0.25)), f"{TRL_TITLE}, resumed at step 41", "lost_on_resumption", steps=(41, 41), words=("from 0.4", "checkpoint")),
+    "resumed, and as good": Case(state(resumed(0.0)), f"{TRL_TITLE}, resumed at step 41", "", unsaid=("Warning",)),
+    "the engines part on the way": Case(
+        state(trl(range(1, 61), **{"sampling/sampling_logp_difference/mean": from_step(30, 0.01, 0.4)})),
+        TRL_TITLE, "sampler_apart", steps=(30, 40), words=("0.40 at the end",), alone=False),
+    "temperature is not in the log-probabilities": Case(
+        state(trl(range(1, 31), **{"sampling/importance_sampling_ratio/mean": 1.9, "sampling/sampling_logp_difference/mean": 0.3})),
+        TRL_TITLE, "sampler_apart", follows=frozenset({"weights_above"}), alone=False),
+    "entropy collapses, SkyRL": Case(
+        csv(["trainer/global_step", "reward/avg_raw_reward", "policy/raw_grad_norm", "policy/policy_entropy", "policy/policy_lr"],
+            [[n, 0.25 + 0.02 * wave(n), 0.1, 0.8 * 0.9**n, 1e-6] for n in range(1, 51)]),
+        "names of SkyRL's trainer", "entropy_gone_alone", steps=(20, 35), unsaid=OPTIONS_OF_OTHERS),
+    "gradient 0, and nobody knows of the groups": Case(
+        verl_jsonl(verl_rows(range(1, 41), **{"actor/grad_norm": 0.0})), "names of verl's trainer", "no_gradient",
+        follows=frozenset({"reward_flat"}), unsaid=("three times",)),
+    "an entropy that is a sum": Case(
+        state(trl(range(1, 31), entropy=lambda n: 120 + 10 * wave(n), reward=lambda n: 0.3 + 0.01 * n)),
+        TRL_TITLE, "entropy_is_sum", "note", words=("sum over a response",), unsaid=("begin as noise", "Warning")),
+}  # fmt: skip
+
+
+@pytest.fixture
+def written(tmp_path) -> Callable[[tuple[str, str]], Path]:
+    def write(log):
+        (tmp_path / log[0]).write_text(log[1], encoding="utf-8")
+        return tmp_path / log[0]
+
+    return write
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_cause_comes_first_in_the_words_of_whose_log_it_is(case, written):
+    path = written(case.log)
+    found = diagnose(path)
+    text = str(found)
+    assert text.startswith(f"{path}: {case.title}, ")
+    causes = [
+        (cause, {effect.rule for effect in effects}) for cause, effects in found.causes if cause.rule != "no_evaluation"
+    ]
+    if case.first:
+        first, effects = causes[0]
+        assert (first.rule, first.grade) == (case.first, case.grade), text
+        assert case.steps[0] <= first.step <= case.steps[1], text
+        assert case.follows <= effects, text
+    if case.alone:
+        assert [cause.rule for cause, _ in causes if cause.grade == "warning" and cause.rule != case.first] == [], text
+    body = text.partition(case.title)[2]
+    assert all(words in text for words in case.words), text
+    assert not [words for words in case.unsaid if words in body], text
+
+
+def test_what_follows_has_no_cause_of_its_own(written):
+    found = diagnose(written(CASES["NaN in verl's console"].log))
+    ((first, effects), *_) = found.causes
+    assert {effect.follows for effect in effects} == {"not_finite"} and not first.follows
+    text = str(found)
+    assert "What follows from it:\n    Reward has fallen from 0.5 to −1" in text
+    assert effects[0].usually not in text and effects[0].usually not in found._repr_html_()
+    assert found._repr_html_().count("<li") == len(found)
+    assert "1 warning, 1 note" in found.summary
+
+
+def test_a_finding_that_began_before_a_number_was_not_finite_is_a_cause_of_its_own(written):
+    log = state(trl(range(1, 61), reward=from_step(20, 0.4, 0.05), grad_norm=from_step(45, 0.8, NAN)))
+    causes = [cause.rule for cause, _ in diagnose(written(log)).causes]
+    assert causes[:2] == ["not_finite", "reward_fell"]
+
+
+def test_steps_that_were_made_twice_hold_as_they_were_made_later(written):
+    run = import_run(written(state(resumed(0.25))))
+    reward = {row["step"]: row["reward"] for row in run.rows}
+    assert list(reward) == list(range(1, 91)) and reward[40] > 0.4 and reward[45] < 0.3
+    assert [note for note in run.notes if "Resumed at step 41" in note]
+
+
+def test_a_late_line_of_an_evaluation_undoes_no_step(written):
+    rows = [(n, {"critic/rewards/mean": 0.1 * n}) for n in (1, 2, 3)] + [
+        (2, {"val-core/gsm8k/acc/mean@1": 0.5}),
+        (4, {"critic/rewards/mean": 0.4}),
+    ]
+    run = import_run(written(verl_jsonl(rows)))
+    assert [row["reward"] for row in run.rows] == pytest.approx([0.1, 0.2, 0.3, 0.4])
+    assert run.rows[1]["held_out_accuracy"] == 0.5 and not run.notes
+
+
+def test_a_console_of_a_resumed_run_of_trl_counts_from_where_its_epoch_goes_back(written):
+    lines = [{"loss": 0.1, "reward": 0.1 * n, "epoch": 0.5 * n} for n in (1, 2, 3, 4)]
+    lines += [{"loss": 0.1, "reward": -0.1 * n, "epoch": 0.5 * n} for n in (3, 4, 5)]
+    run = import_run(written(("train.log", "\n".join(map(str, lines)))))
+    assert [(row["step"], row["reward"]) for row in run.rows] == [
+        (1, pytest.approx(0.1)), (2, pytest.approx(0.2)), (3, pytest.approx(-0.3)), (4, pytest.approx(-0.4)), (5, pytest.approx(-0.5))]  # fmt: skip
+
+
+NAMED = {
+    "trl": "reward", "trl-dpo": "rewards/margins", "trl-ppo": "loss/value_avg", "trl-rloo": "objective/scores", "verl": "critic/rewards/mean",
+    "openrlhf": "policy_loss", "skyrl": "reward/avg_raw_reward", "nemo-rl": "approx_entropy", "ms-swift": "entropy/mean",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("source", WRITERS)
+def test_a_log_with_all_names_of_a_program_is_that_program_s(source, written):
+    names = dict.fromkeys(WRITERS[source].names, 0.5)
+    assert NAMED[source] in names
+    run = import_run(written(("history.jsonl", json.dumps({"_step": 1, **names}))))
+    assert run.source == source and f"names of {WRITERS[source].title}" in diagnose(run).summary
+
+
+def test_a_metric_that_most_name_alike_is_read_whoever_wrote_it(written):
+    run = import_run(written(("a.jsonl", json.dumps({"step": 3, "reward": 0.5, "grad_norm": NAN, "my/own": 1}))))
+    assert run.rows[0]["reward"] == 0.5 and math.isnan(run.rows[0]["grad_norm"]) and run.others == ("my/own",)
+
+
+def test_what_openrlhf_prints_has_its_step_before_it(written):
+    lines = [
+        f"(PPOTrainer pid=1) INFO x] \x1b[32m✨ Global step {n}: {{'policy_loss': 0.1, 'reward': {n / 10}, 'kl': 0.01}}"
+        for n in (3, 4)
+    ]
+    run = import_run(written(("ray.log", "\n".join(lines))))
+    assert run.source == "openrlhf" and [(row["step"], row["reward"]) for row in run.rows] == [(3, 0.3), (4, 0.4)]
+
+
+def test_a_configuration_that_is_printed_is_no_step(written):
+    lines = [
+        "{'learning_rate': 1e-06, 'beta': 0.04, 'max_steps': 10}",
+        "{'loss': 0.1, 'reward': 0.5, 'learning_rate': 1e-6}",
+        "{'eval_loss': 0.3, 'eval_rewards/accuracy/mean': 0.4}",
+    ]
+    (only,) = import_run(written(("a.log", "\n".join(lines)))).rows
+    assert only == {"step": 1, "loss": 0.1, "reward": 0.5, "lr": 1e-6, "held_out_accuracy": 0.4}
+
+
+def test_a_file_without_known_names_is_answered_with_the_file_to_take(rlviz, written):
+    refused = rlviz("diagnose", written(("out.log", "step 1 loss is 3\nstep 2 loss is 2\n")))
+    said = " ".join(refused.stderr.split())
+    assert (
+        refused.exit_code == 2 and "take trainer_state.json of TRL's or ms-swift's output folder, verl's .jsonl" in said
+    )
+
+
+def test_an_imported_run_is_inspected_without_tokens(rlviz, written, tmp_path):
+    path = written(CASES["KL explodes, reward falls"].log)
+    import_run(path, tmp_path / "run")
+    seen = inspect_run(tmp_path / "run")
+    assert seen.caption.startswith("Step 120 of 120. TRL's GRPOTrainer or RLOOTrainer: reward ")
+    assert seen.caption.endswith("Its log was imported, and tokens were not logged.")
+    assert "entropy" not in seen.caption and "lacks step" not in seen.caption
+    assert seen.run["at"] == list(range(1, 121)) and seen.run["tokens"] == []
+    seen.go(step=60)
+    assert seen.step == 60 and seen.data["runs"][0]["groups"] == []
+    result = rlviz("inspect", tmp_path / "run", "--out", tmp_path / "page.html")
+    assert result.exit_code == 0 and "tokens were not logged" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_a_run_that_was_logged_now_and_then_lacks_no_step(written, tmp_path):
+    import_run(written(CASES["solved in ten rows"].log), tmp_path / "run")
+    assert "lacks" not in inspect_run(tmp_path / "run").caption
+
+
+LONG = 400_000
+HOSTILE = {
+    "a word without end": ("a.log", "step:1 - " + "a" * LONG),
+    "words without end": ("a.log", "step:1 - " + "a.b/" * (LONG // 4) + ":x"),
+    "steps in a row": ("a.log", "step:" * (LONG // 5)),
+    "quotes": ("a.log", "{" + "'" * LONG + "}"),
+    "names in quotes": ("a.log", "{" + "'a': " * (LONG // 5) + "}"),
+    "digits": ("a.log", "{'loss': " + "1" * LONG),
+    "digits of a step": ("a.log", "step:" + "1" * LONG + " - critic/rewards/mean:1"),
+    "brackets": ("a.log", "{'loss': " + "[" * LONG),
+    "white space": ("a.log", "Step | reward\n" + " " * LONG + "|"),
+    "bars": ("a.txt", "|" * LONG + "\n" + "|" * LONG),
+    "a name without end": ("a.jsonl", json.dumps({"step": 1, "data": {"rewards/" + "accuracy" * (LONG // 8): 1.0}})),
+    "colours": ("a.log", "\x1b[" * (LONG // 2) + "step:1 - x"),
+    "deep JSON": ("a.json", "[" * LONG),
+    "a long cell": ("a.csv", "Step,reward\n1," + "x" * LONG),
+    "an open quote": ("a.csv", 'Step,reward\n1,"' + "x\n" * (LONG // 2)),
+    "a step beyond reason": ("a.csv", "Step,reward\n1e300,1"),
+    "too many cells": ("a.csv", "Step,reward\n" + ",".join("1" * 1000)),
+    "a key that is a list": ("a.log", "{[1, 2]: 3, 'x': 1}"),
+    "NUL": ("a.csv", "Step,reward\n1,\0"),
+    "two points": ("a.log", "step:1 - critic/score:1.2.3.4"),
+    "a text in place of rows": ("a.json", '{"log_history": [1, "x", null]}'),
+    "a list in place of a row": ("a.jsonl", "[1, 2]"),
+    "numbers in place of a row": ("a.jsonl", "17"),
+    "points of nothing": ("tag-reward.json", "[[1, null, 2]]"),
+    "bytes": ("a.csv", "\udce9\udcff,Step\n1,2"),
+}
+PYTHON_WORDS = (
+    "Traceback",
+    "substring not found",
+    "could not convert",
+    "recursion",
+    "unhashable",
+    "NoneType",
+    "Exceeds the limit",
+    "field larger",
+)
+
+
+@pytest.mark.parametrize("log", HOSTILE.values(), ids=HOSTILE)
+def test_what_is_no_log_is_refused_at_once_in_a_sentence(log, tmp_path):
+    (tmp_path / log[0]).write_bytes(log[1].encode("utf-8", "surrogateescape"))
+    begun = time.process_time()
+    try:
+        import_run(tmp_path / log[0])
+    except ValueError as error:
+        said = str(error)
+        assert log[0] in said and len(said) < 1000 and not [words for words in PYTHON_WORDS if words in said]
+    assert time.process_time() - begun < 2
