@@ -15,7 +15,6 @@ import nbformat
 # a fold holds an answer unless its summary begins with "Why", a derivation, or "More", a further finding, or is 中文提要
 ANSWER = re.compile(r"<details[^>]*>\s*<summary[^>]*>\s*(?:<\w+>\s*)*(?!Why|More|中文).*?</details>\n*", re.S)
 SOLUTIONS, TEACHING = "solutions", "teaching"
-OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./[^)]*\)")  # a link out of the course, which a copy of it does not have
 NEARBY = re.compile(r"\]\((?!\w+:|#|\.\./)")  # a link to a file of the course, as a lesson has it
 OWN = ("predictions", "mine")  # what whoever ran the lessons there left beside them
 Notebook = Any  # nbformat has no types
@@ -41,8 +40,6 @@ def files(edition: str, source: Path) -> Iterator[tuple[str, bytes]]:
             yield name.as_posix(), file.read_bytes()
             continue
         notebook = read_notebook(file)
-        for cell in notebook.cells:
-            cell.source = OUTSIDE.sub(r"\1", cell.source) if cell.cell_type == "markdown" else cell.source
         if edition == "lab" and (answers := NEARBY.sub("](../", _answers(notebook))):
             yield f"{SOLUTIONS}/{file.stem}_answers.md", f"# Answers to {file.stem}\n\n{answers}".encode()
         if edition == "instructor":
