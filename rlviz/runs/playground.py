@@ -44,8 +44,8 @@ WIDTHS = (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.05, 0.1, 0.15, 0.2, 0.28, 0.4, 0
 class Stops:
     """A slider: what it is called, where it can stand, and what it does.
 
-    own: whether it is a number of an algorithm's pieces. idle: where it does nothing: another control `of`, its value `at`, and
-    `why`.
+    own: whether it is a number of an algorithm's pieces. idle: of which other control `of`, `at` which of its values,
+    it does nothing, and `why`.
     """
 
     label: str

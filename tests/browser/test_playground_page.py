@@ -163,6 +163,91 @@ def test_a_token_tells_its_terms_and_what_others_would_have_pushed(visit: Callab
     assert page.locator(".play-buttons output").inner_text() == "step 1"
 
 
+def test_a_pause_in_a_step_loses_none(visit: Callable[..., Page]) -> None:
+    page = visit(FAST)
+    until(page, "rlviz.run.step >= 1")
+    for _ in range(3):
+        page.get_by_role("button", name="Pause").click()
+        page.get_by_role("button", name="▶ Train").click()
+        page.wait_for_timeout(150)
+    until(page, "rlviz.run.step >= 6")
+    steps = [one["step"] for one in page.evaluate("rlviz.run.records")]
+    assert steps == list(range(1, len(steps) + 1))
+
+
+def test_what_box_3_says_is_what_its_colours_say(visit: Callable[..., Page]) -> None:
+    page = visit("#play.updates_per_rollout=4&play.group_size=2&play.beta=0.5")
+    until(page, "rlviz.run.step >= 2")
+    page.get_by_role("button", name="Pause").click()
+    page.wait_for_timeout(300)
+    seen = set()
+    for _ in range(16):
+        said = page.locator(".play-push .play-what").inner_text()
+        rows = page.locator(".play-push .play-row")
+        ways = {way for way in ("play-up", "play-down") if rows.locator(f".{way}").count()}
+        rights = page.evaluate(
+            "[...document.querySelectorAll('.play-compare .play-row')].map((row, i) => [row.querySelector('.play-right') !== null,"
+            " document.querySelectorAll('.play-push .play-row')[i].querySelectorAll('.play-down').length])"
+        )
+        if "only the KL pulls" in said:
+            assert not ways and rows.locator("[data-pull]").count()
+            assert "The KL term's pull" in page.locator(".play-push .play-foot").inner_text()
+        elif "no push" in said:
+            assert not ways and not rows.locator("[data-pull]").count()
+        else:
+            assert ways
+            assert not any(
+                down for is_right, down in rights if is_right
+            )  # what is right is pushed down by nothing but KL
+        seen.add(said)
+        page.get_by_role("button", name="The next group").click()
+    assert len(seen) > 1
+    assert "During all of them: " in page.locator(".play-push .play-foot").inner_text()
+
+
+def test_with_one_update_the_limits_rest_and_say_why(visit: Callable[..., Page]) -> None:
+    page = visit()
+    limits = [page.get_by_label(f"ε {side}") for side in ("low", "high")]
+    notes = page.get_by_text("acts from the 2nd update on")
+    assert all(one.is_disabled() for one in limits) and notes.count() == 2
+    page.get_by_label("updates").fill("1")  # its second stop
+    until(page, "rlviz.run.settings.updates_per_rollout === 2")
+    assert all(one.is_enabled() for one in limits) and notes.count() == 0
+
+
+def test_curves_below_each_other_have_one_x_axis(visit: Callable[..., Page]) -> None:
+    page = visit(FAST)
+    until(page, "rlviz.run.step >= 3")
+    axes = page.evaluate(
+        "[...document.querySelectorAll('.play-repeat svg[viewBox]')].filter((one) => one.getBoundingClientRect().width > 99)"
+        ".map((one) => one.querySelector('.rlviz-axes path.rlviz-axis[d*=H]').getAttribute('d').match(/^M([\\d.]+) .*H(.+)$/).slice(1))"
+    )
+    assert len(axes) == 2 and axes[0] == axes[1]
+
+
+IN_SIGHT = """one => { const { top, bottom, left, right } = one.getBoundingClientRect();
+  return one.checkVisibility() && top >= 0 && bottom <= innerHeight && left >= 0 && right <= innerWidth; }"""
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 720), (390, 844)])
+def test_an_experiment_and_a_token_answer_in_sight(browser: Browser, file: Path, width: int, height: int) -> None:
+    context = browser.new_context(viewport={"width": width, "height": height})
+    page = context.new_page()
+    page.goto(file.as_uri())
+    until(page, "globalThis.rlviz?.run.step >= 1")
+    page.locator(".play-tries a").first.click()
+    until(page, "rlviz.run.settings.beside === 'GRPO' && rlviz.run.step >= 2")
+    assert page.locator(".play-question").evaluate(IN_SIGHT)
+    assert page.locator(".play-repeat svg[viewBox]").first.evaluate(IN_SIGHT)
+    assert "GRPO, own ε" in page.locator(".play-repeat .rlviz-direct").all_text_contents()
+    page.get_by_role("button", name="Pause").click()
+    page.locator(".play-push .play-token").nth(1).click()
+    page.locator(".play-terms").get_by_text("DAPO").wait_for(timeout=SECONDS * 1000)
+    page.wait_for_timeout(200)
+    assert page.locator(".play-terms b").evaluate(IN_SIGHT)
+    context.close()
+
+
 def test_a_run_that_diverges_says_so_and_can_begin_again(visit: Callable[..., Page]) -> None:
     page = visit("#play.lr=1000&play.updates_per_rollout=16")
     until(page, "document.querySelector('.play-said').textContent.includes('diverged') || rlviz.run.step > 25")

@@ -32,9 +32,27 @@ from rlviz.site.verdicts import verdicts_page
 from rlviz.study.claim import read
 from rlviz.study.claims import NAMES, find_claim
 from rlviz.study.verdict import Part
+from tests.browser.conftest import chromium, started  # noqa: F401: a fixture
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "notebooks"
+
+
+PHONE = {"width": 390, "height": 844}
+
+
+def test_no_page_is_wider_than_a_phone(chromium, site, real_course):
+    """Every page of the real course, and of a site; that a picture which answers fits, tests/browser says."""
+    shutil.copy(build.STYLE, real_course)
+    wide = {}
+    with started(chromium) as browser:
+        page = browser.new_page(viewport=PHONE)
+        for file in sorted([*site.rglob("*.html"), *real_course.rglob("*.html")]):
+            page.goto(file.as_uri())
+            width = page.evaluate("document.scrollingElement.scrollWidth")
+            if width > PHONE["width"]:
+                wide[file.name] = width
+    assert not wide
 
 
 class Links(HTMLParser):
