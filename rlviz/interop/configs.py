@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import json
-import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -21,7 +20,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from rlviz.interop.owners import BUILDS_ON, READ, Owner, entry_of, of_command, of_module, of_options, refusal
+from rlviz.interop.owners import BUILDS_ON, READ, Owner, entry_of, of_command, of_options, refusal
+from rlviz.interop.python_files import TRL_KINDS, Names, literal, spread, two_numbers
 from rlviz.interop.shell import LONGEST, Command, read_commands
 from small_models.checks import shown
 from small_models.files import read_file
@@ -32,7 +32,7 @@ SHARE = 1 / 3  # of the names of a configuration that must be a library's
 # how options end that decide nothing here
 HARMLESS = ("files", "path", "name", "dir", "id", "logger", "report_to", "offload")
 DEEPEST, MOST = 12, 10_000  # levels and options of a YAML file, whose aliases could make more
-TRL_KINDS, VERL = ("GRPOConfig", "DPOConfig"), "ppo_trainer.yaml"
+VERL = "ppo_trainer.yaml"
 KINDS = (*TRL_KINDS, VERL)
 OPEN = "…"  # of fields.json: whatever stands below is not listed
 OLD_REWARD = {  # verl's older names, which it still reads, and before the new ones
@@ -66,13 +66,6 @@ LAUNCHER = re.compile(
 CELL_COMMAND = re.compile(r"(?m)^[ \t]*[!%][^\\\n]*(?:\\[^\n]*\n?[^\\\n]*)*")  # of a notebook: !trl grpo …
 PLAIN = re.compile(r"(?!(?:true|false|yes|no|on|off|null)$)[A-Za-z/][\w./-]*", re.I)  # a text for YAML, too
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
-OPERATORS = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-}
 
 
 @dataclass(frozen=True)
@@ -184,13 +177,13 @@ def _python(text: str) -> _Found:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, MemoryError) as error:
         raise ValueError(f"the Python in it cannot be parsed: line {getattr(error, 'lineno', '?')}") from None
-    names = _Names(tree)
+    names = Names(tree)
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     named = [(each, names.called(each)) for each in calls]
     configs = [(each, name) for each, name in named if name in TRL_KINDS and each.keywords]
     kind = configs[0][1] if configs else names.parsed()
     found = _Found(kind=kind, owner=names.owner(kind))
-    if found.owner and found.owner.name not in BUILDS_ON:
+    if found.owner and found.owner.framework not in BUILDS_ON:
         raise refusal(found.owner)
     if not configs:
         return _of_no_call(tree, text, found)
@@ -198,7 +191,7 @@ def _python(text: str) -> _Found:
     if len(configs) > 1:
         found.notes.append(f"{len(configs)} configurations stand in it: this is the first, of line {call.lineno}")
     for keyword in call.keywords:
-        for name, node in _spread(keyword.arg, keyword.value, names.constants):
+        for name, node in spread(keyword.arg, keyword.value, names.constants):
             _set(found, name, node, names.constants)
     if any(name == "carried" for _, name in named):
         found.notes.append(
@@ -209,86 +202,8 @@ def _python(text: str) -> _Found:
     for name in sorted(trainers - {each.replace("Config", "Trainer") for each in TRL_KINDS}):
         found.notes.append(f"its trainer {name} is not TRL's own: what it changes is not seen")
     found.lora = any(keyword.arg == "peft_config" for each in calls for keyword in each.keywords)
-    found.punishment = next((_two(each) for each, name in named if name == PUNISHMENT), None)
+    found.punishment = next((two_numbers(each) for each, name in named if name == PUNISHMENT), None)
     return found
-
-
-class _Names:
-    """The names of a Python file: what it imports, from where, what it defines, and its constants."""
-
-    def __init__(self, tree: ast.Module) -> None:
-        self.imported: dict[str, tuple[str, str]] = {}  # here → (module, name there)
-        self.modules: list[str] = []
-        self.used: list[str] = []
-        self.classes: dict[str, list[str]] = {}
-        assigned: dict[str, list[ast.expr]] = {}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and node.module:
-                self.modules.append(node.module)
-                self.imported |= {each.asname or each.name: (node.module, each.name) for each in node.names}
-            elif isinstance(node, ast.Import):
-                self.modules += [each.name for each in node.names]
-                self.imported |= {each.asname or each.name: (each.name, "") for each in node.names}
-            elif isinstance(node, ast.ClassDef):
-                self.classes[node.name] = [_last(base) for base in node.bases]
-            elif isinstance(node, ast.Name | ast.Attribute):
-                self.used.append(_last(node))
-                if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-                    assigned.setdefault(node.id, []).append(node)
-        once = {name for name, places in assigned.items() if len(places) == 1}
-        self.constants = {
-            node.targets[0].id: node.value
-            for node in tree.body
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id in once
-        }
-
-    def called(self, call: ast.Call) -> str:
-        """Return what a call calls, by its name where it comes from."""
-        name = _last(call.func)
-        return self.imported.get(name, ("", name))[1] or name
-
-    def parsed(self) -> str | None:
-        """Return the configuration of TRL that a parser is given, or whose options a dictionary has."""
-        names = [self.imported.get(name, ("", name))[1] for name in self.used]
-        return next((name for name in names if name in TRL_KINDS), None)
-
-    def owner(self, kind: str | None) -> Owner | None:
-        """Return whose the file is; None for TRL's own, and where its imports say nothing."""
-        origin = next((module for module, name in self.imported.values() if kind and name == kind), "")
-        through = {module for module, name in self.imported.values() if not name or module.partition(".")[0] == name}
-        others = [(module, of_module(module)) for module in self.modules]
-        if (
-            kind
-            and kind not in self.classes
-            and (origin.partition(".")[0] == "trl" or (not origin and "trl" in through))
-        ):
-            others = [(module, name) for module, name in others if name in BUILDS_ON]
-        for module, name in others:
-            if name not in ("", "TRL", "verl") and (not origin or module == origin or name in BUILDS_ON):
-                return Owner(name, f"it imports {module}")
-        if kind and origin and of_module(origin) != "TRL":
-            return Owner(origin.partition(".")[0], f"its {kind} is that of {origin}")
-        bases = set(self.classes.get(kind or "", TRL_KINDS))
-        if not bases & {"TrainingArguments", *TRL_KINDS}:
-            return Owner("the file itself", f"it defines a {kind} of its own")
-        from_trl = [name for module, name in self.imported.values() if of_module(module) == "TRL"]
-        configs = [name for name in from_trl if name.endswith("Config") and name not in ("ModelConfig", "SFTConfig")]
-        if kind is None and configs:
-            return Owner("TRL", "whose loss is another", configs[0])
-        return None
-
-
-def _last(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
-
-
-def _two(call: ast.Call) -> tuple[int, int] | None:
-    """Return the two whole numbers that a call is given, None where it is given anything else."""
-    try:
-        longest, cache = (_literal(value) for value in (*call.args, *(keyword.value for keyword in call.keywords)))
-    except ValueError:
-        return None
-    return (longest, cache) if isinstance(longest, int) and isinstance(cache, int) else None
 
 
 def _of_no_call(tree: ast.Module, text: str, found: _Found) -> _Found:
@@ -303,47 +218,14 @@ def _of_no_call(tree: ast.Module, text: str, found: _Found) -> _Found:
     raise ValueError("no call of GRPOConfig or DPOConfig with options stands in the Python")
 
 
-def _spread(name: str | None, node: ast.expr, constants: Mapping[str, ast.expr]) -> list[tuple[str, ast.expr]]:
-    """Return the options of a keyword: of **options, where these are a dictionary in the file, each."""
-    if name is not None:
-        return [(name, node)]
-    node = constants.get(getattr(node, "id", ""), node)
-    if isinstance(node, ast.Call) and _last(node.func) == "dict" and not node.args:
-        return [(each.arg or "**", each.value) for each in node.keywords]
-    if isinstance(node, ast.Dict):
-        return [(str(getattr(key, "value", "**")), value) for key, value in zip(node.keys, node.values, strict=True)]
-    return [("**", node)]
-
-
 def _set(found: _Found, name: str, node: ast.expr, constants: Mapping[str, ast.expr]) -> None:
     try:
-        found.values[name] = _literal(node, constants)
+        found.values[name] = literal(node, constants)
     except ValueError:
         try:
             found.unread[name] = " ".join(ast.unparse(node).split())[:60]
         except RecursionError:
             found.unread[name] = "a long expression"
-
-
-def _literal(node: ast.expr, constants: Mapping[str, ast.expr] | None = None) -> Any:
-    """Return a literal, a constant of the file, or arithmetic on numbers. Raises ValueError for anything else."""
-    if isinstance(node, ast.Name) and node.id in (constants or {}):
-        return _literal(constants[node.id], {name: each for name, each in constants.items() if name != node.id})  # type: ignore[index,union-attr]
-    if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
-        try:
-            left, right = _literal(node.left, constants), _literal(node.right, constants)
-        except RecursionError:
-            raise ValueError from None
-        if not all(isinstance(side, int | float) for side in (left, right)):
-            raise ValueError
-        try:
-            return OPERATORS[type(node.op)](left, right)
-        except ArithmeticError:
-            raise ValueError from None
-    try:
-        return ast.literal_eval(node)
-    except (TypeError, SyntaxError, MemoryError, RecursionError):
-        raise ValueError from None
 
 
 def _notebook(text: str) -> _Found:
@@ -555,14 +437,14 @@ def _kind(found: _Found, text: str) -> str:
     """
     names = [*found.values, *found.unread]
     owner = found.owner or of_options(names)
-    if owner and owner.name == "verl" and not owner.trainer:
-        owner = next((each for each in [of_options(names)] if each and BUILDS_ON.get(each.name) == "verl"), owner)
+    if owner and owner.framework == "verl" and not owner.trainer:
+        owner = next((each for each in [of_options(names)] if each and BUILDS_ON.get(each.framework) == "verl"), owner)
     of_verl = any(name.startswith("actor_rollout_ref.") for name in names)
-    library = "verl" if of_verl else BUILDS_ON.get(owner.name, owner.name) if owner else ""
+    library = "verl" if of_verl else BUILDS_ON.get(owner.framework, owner.framework) if owner else ""
     if owner and (
         owner.trainer
         or (library not in ("TRL", "verl"))
-        or (library == "verl" and found.dotted and not of_verl and owner.name != "verl")
+        or (library == "verl" and found.dotted and not of_verl and owner.framework != "verl")
     ):
         raise refusal(owner)
     found.owner = owner
@@ -619,7 +501,7 @@ def _known(found: _Found, kind: str) -> Config:
     if "one_step_off" in evidence:
         found.notes.append("one step off: a rollout was sampled by the weights of the step before")
     lora = found.lora or bool(found.values.get("use_peft"))
-    owner = found.owner.name if found.owner and found.owner.name in BUILDS_ON else ""
+    owner = found.owner.framework if found.owner and found.owner.framework in BUILDS_ON else ""
     notes = tuple(dict.fromkeys(found.notes))
     return Config(kind, given, unread, unknown, found.punishment, lora, notes, owner, is_async)
 

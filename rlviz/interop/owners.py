@@ -88,9 +88,9 @@ OF_VERL = re.compile(r"(verl|recipe|verl_\w+)(\.\w+)*\.(\w*main\w*|train_\w+|run
 
 @dataclass(frozen=True)
 class Owner:
-    """Whose a file is. name: TRL, verl, or another framework. evidence: by what that is known. trainer: one that is not read."""
+    """Whose a file is. evidence: by what that is known. trainer: one that is not read."""
 
-    name: str
+    framework: str
     evidence: str
     trainer: str = ""
 
@@ -110,8 +110,8 @@ def refusal(owner: Owner) -> ValueError:
     """Return the error that names whose a file is."""
     listed = "what its names mean stands in notebooks/in_your_config.md (In your config)"
     alike = "its names may be alike, its defaults and formulas are its own"
-    words = f": {listed if owner.name in ON_PAGE else alike}" if owner.name not in ("TRL", "verl") else ""
-    what = f"{owner.name}'{'' if owner.name.endswith('s') else 's'} {owner.trainer}".rstrip()
+    words = f": {listed if owner.framework in ON_PAGE else alike}" if owner.framework not in ("TRL", "verl") else ""
+    what = f"{owner.framework}'{'' if owner.framework.endswith('s') else 's'} {owner.trainer}".rstrip()
     return ValueError(f"this is {what} ({owner.evidence}), and {READ} alone{words}")
 
 

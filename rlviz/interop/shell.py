@@ -41,7 +41,10 @@ SUMS = {
 
 @dataclass
 class Command:
-    """A simple command. line: where it begins. words: expanded. undecided: of each word, variable → values that an `if` decides."""
+    """A simple command.
+
+    line: where it begins. words: expanded. undecided: of each word, variable → values, as an `if` decides.
+    """
 
     line: int
     words: list[str] = field(default_factory=list)
@@ -147,8 +150,7 @@ def _simple(raw: list[tuple[str, Any, int]], known: Variables, *, maybe: bool) -
 
 # -- words
 def _tokens(text: str) -> Iterator[tuple[str, Any, int]]:
-    """Give ("word", as written, line), ("array", (NAME=, words), line), ("here", a here-document, line), and ("end", operator, line)
-    after each command."""
+    """Give ("word", as written, line), ("array", (NAME=, words), line), ("here", text, line), ("end", operator, line)."""
     at, line, size = 0, 1, len(text)
     bodies: list[str] = []
     array: tuple[str, list[str]] | None = None
@@ -251,8 +253,8 @@ def _fields(raw: str, known: Variables) -> list[str]:
     """Return the words that one word as written becomes."""
     fields: list[list[str]] = []
     goes_on = False  # whether the next part is glued to the last field
-    for part, whole in _parts(raw, known):
-        whole = whole or "$" in part or "`" in part
+    for part, quoted in _parts(raw, known):
+        whole = quoted or "$" in part or "`" in part
         words = part if isinstance(part, list) else [part] if whole else part.split()
         goes_on = goes_on and (whole or not part or not part[0].isspace())
         for word in words:

@@ -82,7 +82,9 @@ PAIR_DEFAULTS = {
 
 LOSS, SCORING = "override _compute_loss", "override _generate_and_score_completions"  # methods of GRPOTrainer
 READ = "read in TRL's code, not measured"
-UNBIASED = "the slope is −βΔ in place of β(1 − e^Δ), Δ = log π_ref/π; at Δ = 1 they are {apart:.2g} apart, beside an |A| of about 1"
+UNBIASED = (
+    "the slope is −βΔ in place of β(1 − e^Δ), Δ = log π_ref/π; at Δ = 1 they are {apart:.2g} apart, beside |A| ≈ 1"
+)
 NO_CRITIC = "TRL 1.16 has no critic, PPOTrainer is gone"
 # kind of surrogate → the loss_type that has it, where that is not the clipped one
 LOSSES: Mapping[Any, str] = {

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  a script is a row
 """Files of strangers: whose each is, bash as bash reads it, the option that an error names, and no more than a second.
 
 The scripts are in our words; what is expected of each was said by the issue or the documentation of its framework.
@@ -320,7 +321,7 @@ def test_an_export_without_a_learning_rate_has_that_of_a_large_model(rlviz):
         small = export(DAPO, TrainSettings())  # what a run of ours had stays, and is said
         assert small.fields[name] == 3e-4 and "small models or LoRA" in small.at("settings: optimizer").why
     assert to_verl(PPO).fields["critic.optim.lr"] == 1e-5 and to_trl(DPO).fields["learning_rate"] == 1e-6
-    result = rlviz("export", "dapo", "--set", "max_length=20480", "--format", "json")
+    result = rlviz("export", "dapo", "--to", "trl", "--set", "max_length=20480", "--format", "json")
     assert json.loads(result.output)["fields"]["learning_rate"] == 1e-6
-    result = rlviz("export", "dapo", "--lr", "3e-4", "--format", "json")
+    result = rlviz("export", "dapo", "--to", "trl", "--lr", "3e-4", "--format", "json")
     assert json.loads(result.output)["fields"]["learning_rate"] == 3e-4
