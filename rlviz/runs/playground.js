@@ -185,7 +185,7 @@ function rowPushed({ places, texts }, record, most, chosen, onToken) {
     const button = html("button", { type: "button", className: `play-token${way}${isCut ? " play-cut" : ""}`, textContent: texts[t], "aria-label": label, "aria-pressed": String(at === chosen) }, row);
     button.style.setProperty("--push", `${Math.round(15 + (75 * Math.abs(push)) / most)}%`);
     if (pulled) button.dataset.pull = pulled;
-    button.style.setProperty("--pull", 0.4 + (0.6 * Math.abs(pull)) / most);
+    button.style.setProperty("--pull", 0.7 + (0.3 * Math.abs(pull)) / most);
     button.onclick = () => onToken(at);
   }
   return row;
@@ -208,7 +208,7 @@ function showGroup(boxes, record, { n, chosen, settings, onToken }) {
   boxes.push.body.replaceChildren(...shown.map((i) => rowPushed(rows[i], record, most, chosen, onToken)));
   say(boxes.sample.foot, `${more > 0 ? `And ${more} more. ` : ""}${askedBy(settings.task, prompt)}`);
   say(boxes.compare.foot, `The bar is the advantage A. Groups with nothing to compare: ${record.isDead.reduce((sum, one) => sum + one, 0)} of ${record.N}.`);
-  const cut = `Dotted: cut after the updates before the last. During all of them: ${exactly(record.clipped)} of the tokens.`;
+  const cut = `Dotted: cut at the last update. During all updates: ${exactly(record.clipped)} of the tokens.`;
   const clip = settings.updates_per_rollout === 1 && !record.clipped ? "With one update the ratio is still 1, so no ε cuts anything." : cut;
   boxes.push.foot.replaceChildren(clip, ...(isPulled ? [html("span", { className: "play-pull", textContent: " ▴▾ The KL term's pull to the first model." })] : []));
 }

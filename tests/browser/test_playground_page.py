@@ -186,8 +186,9 @@ def test_what_box_3_says_is_what_its_colours_say(visit: Callable[..., Page]) -> 
         rows = page.locator(".play-push .play-row")
         ways = {way for way in ("play-up", "play-down") if rows.locator(f".{way}").count()}
         rights = page.evaluate(
-            "[...document.querySelectorAll('.play-compare .play-row')].map((row, i) => [row.querySelector('.play-right') !== null,"
-            " document.querySelectorAll('.play-push .play-row')[i].querySelectorAll('.play-down').length])"
+            "[...document.querySelectorAll('.play-compare .play-row')].map((row, i) => ["
+            "row.querySelector('.play-right') !== null, "
+            "document.querySelectorAll('.play-push .play-row')[i].querySelectorAll('.play-down').length])"
         )
         if "only the KL pulls" in said:
             assert not ways and rows.locator("[data-pull]").count()
@@ -202,7 +203,7 @@ def test_what_box_3_says_is_what_its_colours_say(visit: Callable[..., Page]) -> 
         seen.add(said)
         page.get_by_role("button", name="The next group").click()
     assert len(seen) > 1
-    assert "During all of them: " in page.locator(".play-push .play-foot").inner_text()
+    assert "During all updates: " in page.locator(".play-push .play-foot").inner_text()
 
 
 def test_with_one_update_the_limits_rest_and_say_why(visit: Callable[..., Page]) -> None:
@@ -220,7 +221,8 @@ def test_curves_below_each_other_have_one_x_axis(visit: Callable[..., Page]) -> 
     until(page, "rlviz.run.step >= 3")
     axes = page.evaluate(
         "[...document.querySelectorAll('.play-repeat svg[viewBox]')].filter((one) => one.getBoundingClientRect().width > 99)"
-        ".map((one) => one.querySelector('.rlviz-axes path.rlviz-axis[d*=H]').getAttribute('d').match(/^M([\\d.]+) .*H(.+)$/).slice(1))"
+        ".map((one) => one.querySelector('.rlviz-axes path.rlviz-axis[d*=H]').getAttribute('d'))"
+        ".map((line) => line.match(/^M([\\d.]+) .*H(.+)$/).slice(1))"
     )
     assert len(axes) == 2 and axes[0] == axes[1]
 

@@ -161,7 +161,8 @@ def test_the_picture_holds_the_run_and_a_line_at_the_step(grpo):
     last = records[6]
     assert inspector.caption == (
         f"Step 7 of 7. GRPO: reward {last.reward:.2f}, held-out accuracy {last.held_out_accuracy:.2f}, entropy "
-        f"{last.entropy:.2f} nats, clipped {last.clip_fraction_low:.1%} below and {last.clip_fraction_high:.1%} above."
+        f"{last.entropy:.2f} nats, clipped during its updates {last.clip_fraction_low:.1%} below "
+        f"and {last.clip_fraction_high:.1%} above."
     )
     inspector.go(step=5)
     assert f"held-out accuracy {records[2].held_out_accuracy:.2f} (at step 3)" in inspector.caption

@@ -10,6 +10,7 @@ import pytest
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from rlviz.site import build, lessons, pages
+from tests.browser.conftest import chromium  # noqa: F401
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 

@@ -32,7 +32,7 @@ from rlviz.site.verdicts import verdicts_page
 from rlviz.study.claim import read
 from rlviz.study.claims import NAMES, find_claim
 from rlviz.study.verdict import Part
-from tests.browser.conftest import chromium, started  # noqa: F401 - a fixture
+from tests.browser.conftest import started
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "notebooks"
