@@ -12,7 +12,7 @@ from rlviz.pieces.bounds import DynamicBounds, FixedBounds, UpperBound
 from rlviz.pieces.kl import k1, k2, k3
 from rlviz.pieces.ratios import sequence_ratio, token_ratio
 from rlviz.pieces.shaping import SoftOverlongPunishment
-from rlviz.runs.counterfactual import Counterfactuals, RecordedGroup
+from rlviz.runs.counterfactual import Counterfactuals, RecordedGroup, differ
 from rlviz.runs.formula import Formula, formulas_of
 from rlviz.runs.terms import token_terms
 from rlviz.training import TrainSettings, train
@@ -258,6 +258,20 @@ def test_what_a_tool_wrote_stays_out_of_a_group_that_no_loss_saw():
     own, read = token(1.0, weight=0.0), token(1.0, weight=0.0, observed=True)
     group = GroupRecord("3+4=", "7", (response(1.0, own, read, own), response(0.0, own)))
     assert RecordedGroup.of(group).mask.tolist() == [[[True, False, True], [True, False, False]]]
+
+
+def test_numbers_differ_by_their_own_size():
+    """Records round to about six digits: a push of 1e-6 that is twice as large differs, 1000 and 1000.001 do not."""
+    a, b = torch.tensor([1e-6, 1000.0, 0.0, -1.0]).double(), torch.tensor([2e-6, 1000.001, 0.0, 1.0]).double()
+    assert differ(a, b).tolist() == [True, False, False, True]
+
+
+def test_a_response_that_left_the_loss_stays_out_of_it():
+    """As with min_old_prob: its tokens have no weight where the group's others have one."""
+    group = GroupRecord("3+4=", "7", (response(1.0, token(1.0), token(1.0)), response(0.0, token(1.0, weight=0.0))))
+    assert RecordedGroup.of(group).mask.tolist() == [[[True, True], [False, False]]]
+    pushes = Counterfactuals(NO_KL, []).of(group)[0].pushes
+    assert pushes[0, 0].all() and not pushes[0, 1].any()
 
 
 def test_what_a_run_chose_among_all_its_tokens_stays_chosen_in_a_group():

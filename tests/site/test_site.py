@@ -372,9 +372,11 @@ def test_a_folder_of_others_is_left_alone(site, course, tmp_path, monkeypatch):
     copy = tmp_path / "copy"
     shutil.copytree(site, copy)
     build.refuse_foreign(copy)
-    (copy / "notes.txt").write_text("mine", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"holds notes\.txt"):
-        build.refuse_foreign(copy)
+    for name in ("notes.txt", "course/notes.txt"):
+        (copy / name).write_text("mine", encoding="utf-8")
+        with pytest.raises(ValueError, match=rf"holds {re.escape(name)}"):
+            build.refuse_foreign(copy)
+        (copy / name).unlink()
 
 
 def test_an_earlier_site_gives_way_only_to_a_whole_one(course, tmp_path, monkeypatch):
