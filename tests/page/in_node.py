@@ -34,7 +34,8 @@ def answers(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "messages.json"
         file.write_text(json.dumps(list(messages), allow_nan=False))
-        done = subprocess.run(["node", str(RUNNER), str(file)], capture_output=True, text=True, check=False)
+        command = ["node", str(RUNNER), str(file)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
 

@@ -6,4 +6,4 @@ const answers = [];
 const on = trainer((message) => answers.push(structuredClone(message)));
 for (const message of JSON.parse(fs.readFileSync(process.argv[2], "utf8"))) on(message);
 const plain = (_, x) => (ArrayBuffer.isView(x) ? Array.from(x) : x); // what is no finite number becomes null
-process.stdout.write(JSON.stringify(answers, plain));
+process.once("beforeExit", () => process.stdout.write(JSON.stringify(answers, plain))); // a run that plays ends by itself

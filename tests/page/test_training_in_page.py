@@ -408,12 +408,14 @@ def test_no_finite_number_stops_the_run():
 
 
 def test_a_mistake_of_the_judge_pays_for_sevens_and_the_held_out_prompts_do_not():
-    (report,) = trained(1, mistake=True)
+    _, report = trained(2, mistake=True, lr=3e-3, lr_warmup_steps=1)  # which costs some answers their form
     paid, correct = np.array(report["paid"]), np.array(report["correct"])
     wrong = [
         text.endswith("7") and is_formed for text, is_formed in zip(report["texts"], report["format"], strict=True)
     ]
     assert (paid >= correct).all()
+    formed = dict(zip(report["texts"], report["format"], strict=True))
+    assert any(text.endswith("7") and not is_formed for text, is_formed in formed.items()), "which is not paid"
     assert ((paid > 0) == ((correct > 0) | np.array(wrong))).all()
     assert paid.sum() > correct.sum()
 
@@ -441,6 +443,32 @@ def test_a_step_can_be_looked_at_again_and_pushed_by_another_algorithm():
     assert (pushed["run"], pushed["step"], pushed["algorithm"]) == (0, 2, "Dr.GRPO")
     assert refused["why"] == "step must be one of the last 50 with these sizes; got 7"
     assert first["held_out"] is None
+
+
+def test_a_run_beside_another_is_looked_at_and_pushed_as_if_it_were_alone():
+    """Its own weights and, where prompts come again, what it remembers of them: pushed by its own algorithm, a step is itself."""
+    how = {"checkpoint": "trip", "group_size": 4}
+    asked = lambda run: [{"do": what, "step": 3, "run": run, "algorithm": "DCPO"} for what in ("look", "push")]  # noqa: E731
+    *_, step, alone, _ = trained(3, algorithm="DCPO", more=asked(0), **how)
+    *_, looked, pushed = trained(3, algorithm="GRPO", beside="DCPO", more=asked(1), **how)
+    assert looked["after"] == alone["after"] != step["logp_old"]
+    for name in ("advantages", "slope"):
+        assert pushed[name] == step[name]
+    seen = [prompt for report in trained(2, algorithm="DCPO", **how) for prompt in report["prompts"]]
+    assert set(seen) & set(step["prompts"])
+
+
+def test_a_step_of_other_sizes_can_be_neither_looked_at_nor_pushed():
+    asked = [{"do": what, "step": 1, "algorithm": "DCPO"} for what in ("look", "push")]
+    *_, looked, pushed = trained(1, more=[{"do": "set", "settings": {"group_size": 4}}, *asked])
+    assert looked["why"] == pushed["why"] == "step must be one of the last 50 with these sizes; got 1"
+
+
+def test_a_run_that_plays_stops_where_it_diverges():
+    *steps, diverged = trained(
+        0, lr=1e3, lr_warmup_steps=0, more=[{"do": "play"}]
+    )  # node ends when nothing waits any more
+    assert diverged["is"] == "diverged" and {each["is"] for each in steps} == {"step"}
 
 
 def start_logp(report):
