@@ -32,6 +32,7 @@ from small_models.checks import shown
 A, R = verl.ACTOR, verl.ROLLOUT
 WIDTH = 118
 PAGE = "notebooks/symptoms.md"
+HIGH_RATE = 1e-5  # ten times what both libraries have by default for GRPO
 
 # a kind of piece → what it does to the gradient where the paper's algorithm has another kind
 EFFECTS: Mapping[Any, str] = {
@@ -214,6 +215,8 @@ def explain_config(source: str | Path, *, kind: str | None = None, devices: int 
 
 def _misfit(config: Config, devices: int) -> tuple[str, Any]:
     """Return the option without which, or of which alone, a configuration cannot be read, and its value."""
+    plain = replace(config, given={})  # a fault with no option at all is ours, and no value is to blame
+    _explained(plain, algorithm_of(plain), batch_of(plain, devices))
     likes = defaults(config.kind)  # first those whose type is not their default's
     everything = dict(sorted(config.given.items(), key=lambda each: type(each[1]) is type(likes.get(each[0]))))
     for given in ({n: v for n, v in everything.items() if n != name} for name in everything):
@@ -398,6 +401,9 @@ def _symptoms(config: Config, algorithm: Algorithm, batch: Batch) -> Iterator[tu
         yield 'Loss or gradient is NaN, the output is "!!!!!"', "fp16 is on"
     if lora and rate < 1e-5:
         yield "LoRA learns nothing at the learning rate of full training", f"LoRA with lr {rate:g}"
+    if not lora and rate >= HIGH_RATE:
+        times = f"lr {rate:g} is {rate / 1e-6:.0f} times the 1e-6 that is usual for full training of large models"
+        yield "The entropy rises, and the reward falls", times
     if of_verl and o["actor_rollout_ref.model.lora_adapter_path"] and slots["kl"] is not None:
         yield "The KL is large at the first step", "the reference is the base without the adapter"
     if cut:

@@ -19,7 +19,7 @@ from typing import Any
 from rlviz.interop.batches import Batch
 from rlviz.interop.configs import VERL, Config
 from rlviz.interop.verl import ACTOR
-from rlviz.runs import logs
+from rlviz.runs import log_names
 
 FOLDERS = {
     ".": ACTOR,
@@ -27,8 +27,9 @@ FOLDERS = {
     "%": "algorithm.rollout_correction.",
     "&": "reward.reward_kwargs.overlong_buffer_cfg.",
 }
-OF_EVERY_TRAINER = ("loss", "grad_norm", "learning_rate", "entropy")
-NOT_OF_TRL = ("clip_ratio/dual_mean",)  # `carried` writes it
+WRITTEN = {"GRPOConfig": log_names.GRPO, "DPOConfig": log_names.DPO, VERL: log_names.VERL}
+# read, and not written by these versions: `carried` writes the first, older ones the others
+NOT_WRITTEN = ("clip_ratio/dual_mean", "completion_length", "actor/entropy_loss", "critic/kl")
 SWITCHES = ("enable", "use_vllm")  # what turns a group of options on is not among those without an effect
 ONE_UPDATE = "a rollout serves one update, so every ratio is 1"
 IDLE = {
@@ -155,14 +156,8 @@ def without_effect(config: Config, batch: Batch) -> Iterator[tuple[str, str]]:
 
 def columns(config: Config, batch: Batch) -> list[str]:
     """Return the columns of the log, as `rlviz import` reads them, those that depend on options last."""
-    of_pairs = ("rewards/", "logps/")
-    known = logs.VERL if config.kind == VERL else logs.TRL
     depend = {name for text in LOG.values() for row in text.strip().splitlines() for name in row.split(" |")[0].split()}
-    always = [name for name in known if name not in depend and name not in NOT_OF_TRL]
-    if config.kind == "DPOConfig":
-        always = [name for name in always if name.startswith(of_pairs) or name in OF_EVERY_TRAINER]
-    elif config.kind == "GRPOConfig":
-        always = [name for name in always if not name.startswith(of_pairs)]
+    always = [name for name in WRITTEN[config.kind] if name not in depend and name not in NOT_WRITTEN]
     return always + [name for names, _ in _holding(LOG[config.kind], config, batch) for name in names.split()]
 
 

@@ -383,6 +383,25 @@ def test_columns_and_first_steps():
     assert any("absent until step 5" in line for line in late.first) and late.idle == ()  # a critic or none
     critic = explain_config(overrides({**ENOUGH, "algorithm.adv_estimator": "gae"}))
     assert critic.name == "PPO" and "critic/vf_loss" in critic.columns and "actor/kl_loss" not in critic.columns
+    assert not {"critic/kl", "actor/entropy_loss"} & set(critic.columns)  # verl 0.9.1 does not write its older names
+
+
+def test_a_recipe_with_a_high_learning_rate():
+    read = explain_config("bf16: true\nuse_vllm: true\nnum_generations: 6\nlearning_rate: 3.0e-05\nmax_completion_length: 900")
+    assert read.batch.group == 6 and any("divisible by num_generations (6)" in why for why in read.batch.refused)
+    assert any("lr 3e-05 is 30 times" in why for _, why in read.symptoms)
+    for sound in ("learning_rate: 2e-6", "learning_rate: 3e-5\nuse_peft: true"):
+        read = explain_config(f"num_generations: 8\nbeta: 0.04\n{sound}")
+        assert not any("times the 1e-6" in why for _, why in read.symptoms)
+
+
+def test_a_fault_that_no_option_causes_is_blamed_on_none(monkeypatch):
+    def broken(*_):
+        raise AttributeError("a fault of ours")
+
+    monkeypatch.setattr(explaining, "columns", broken)
+    with pytest.raises(AttributeError, match="a fault of ours"):
+        explain_config("num_generations: 6\nbf16: true")
 
 
 # The facts of public configurations, in our words: what they set that decides the algorithm | its name | what differs. Of verl,
