@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from multiprocessing import connection, resource_tracker
+from multiprocessing import connection, forkserver, resource_tracker
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -35,6 +35,7 @@ from rlviz.lessons.editions import OWN, SOLUTIONS, exercises_of, files, key_of, 
 from rlviz.lessons.gradebook import STOPPED, WAITING, Grade, read_grades, write_grades, write_state
 from rlviz.lessons.predictions import FOLDER, Kept
 from rlviz.lessons.verdict import Verdict
+from rlviz.parallel import STOPS
 from small_models.checks import cut
 from small_models.files import check_regular, convert, parse, said
 
@@ -106,9 +107,17 @@ def grades(folder: Path, lessons: Path, out: Path, *, limit: float, memory: floa
     context: Any = multiprocessing.get_context(START)
     if START == "forkserver":
         context.set_forkserver_preload([__name__, "rlviz.lessons.check"])
+        resource_tracker.ensure_running()
+        # a Ctrl-C reaches all processes of a terminal; the server inherits that it waits, and ends with this process
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+        forkserver.ensure_running()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def graded() -> Iterator[tuple[Grade, bool]]:
-        blank = {key: Grade(one.student, one.name, error=WAITING) for key, one in zip(keys, submissions, strict=True)}
+        blank = {
+            key: Grade(one.student, one.name, len(asked.get(one.lesson, {})), error=WAITING)
+            for key, one in zip(keys, submissions, strict=True)
+        }
         book = {key: earlier.get(key, grade) for key, grade in blank.items()}
         write_grades(out, book)
         yield from ((grade, True) for grade in book.values() if grade.stage == "ended")
@@ -338,6 +347,7 @@ def _end_with_the_grader(own: str) -> None:
     os.setsid()
     if os.fork() == 0:
         watch()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
 
 
 class _Shell(InteractiveShell):
