@@ -35,7 +35,6 @@ from rlviz.lessons.editions import OWN, SOLUTIONS, exercises_of, files, key_of, 
 from rlviz.lessons.gradebook import STOPPED, WAITING, Grade, read_grades, write_grades, write_state
 from rlviz.lessons.predictions import FOLDER, Kept
 from rlviz.lessons.verdict import Verdict
-from rlviz.parallel import STOPS
 from small_models.checks import cut
 from small_models.files import check_regular, convert, parse, said
 
@@ -109,7 +108,7 @@ def grades(folder: Path, lessons: Path, out: Path, *, limit: float, memory: floa
         context.set_forkserver_preload([__name__, "rlviz.lessons.check"])
         resource_tracker.ensure_running()
         # a Ctrl-C reaches all processes of a terminal; the server inherits that it waits, and ends with this process
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGHUP))
         forkserver.ensure_running()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -347,7 +346,7 @@ def _end_with_the_grader(own: str) -> None:
     os.setsid()
     if os.fork() == 0:
         watch()
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 class _Shell(InteractiveShell):
