@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from multiprocessing import connection, resource_tracker
+from multiprocessing import connection, forkserver, resource_tracker
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -106,9 +106,17 @@ def grades(folder: Path, lessons: Path, out: Path, *, limit: float, memory: floa
     context: Any = multiprocessing.get_context(START)
     if START == "forkserver":
         context.set_forkserver_preload([__name__, "rlviz.lessons.check"])
+        resource_tracker.ensure_running()
+        # a Ctrl-C reaches all processes of a terminal; the server inherits that it waits, and ends with this process
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGHUP))
+        forkserver.ensure_running()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def graded() -> Iterator[tuple[Grade, bool]]:
-        blank = {key: Grade(one.student, one.name, error=WAITING) for key, one in zip(keys, submissions, strict=True)}
+        blank = {
+            key: Grade(one.student, one.name, len(asked.get(one.lesson, {})), error=WAITING)
+            for key, one in zip(keys, submissions, strict=True)
+        }
         book = {key: earlier.get(key, grade) for key, grade in blank.items()}
         write_grades(out, book)
         yield from ((grade, True) for grade in book.values() if grade.stage == "ended")
@@ -338,6 +346,7 @@ def _end_with_the_grader(own: str) -> None:
     os.setsid()
     if os.fork() == 0:
         watch()
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 class _Shell(InteractiveShell):

@@ -111,7 +111,7 @@ def test_a_record_may_name_what_can_be_no_file(tmp_path, monkeypatch):
     assert lab.copy_course(tmp_path / "target") == lab.CopyReport(written=[], kept=[])
 
 
-LINKED = ("a_file.md", "solutions/a_folder.md", "a_dead_end.md", ".a_temporary.md.new")
+LINKED = ("a_file.md", "solutions/a_folder.md", "a_dead_end.md", "an_inner_one.md", ".a_temporary.md.new")
 
 
 @pytest.mark.parametrize("outdated", [False, True], ids=["still a file of the course", "outdated"])
@@ -120,7 +120,7 @@ def test_nothing_is_written_or_removed_behind_a_link(outdated, tmp_path, monkeyp
     source, target, outside = (tmp_path / name for name in ("source", "target", "outside"))
     (source / "solutions").mkdir(parents=True)
     outside.mkdir()
-    names = [*LINKED[:3], "a_temporary.md"]
+    names = [*LINKED[:4], "a_temporary.md"]
     for name in names:
         (source / name).write_text("first edition")
     monkeypatch.setattr(lab, "course_source", lambda: source)
@@ -128,17 +128,20 @@ def test_nothing_is_written_or_removed_behind_a_link(outdated, tmp_path, monkeyp
     (target / "a_file.md").rename(outside / "a_file.md")
     (target / "solutions").rename(outside / "solutions")
     (target / "a_dead_end.md").unlink()
+    (target / "an_inner_one.md").rename(target / "mine.md")
     (outside / "new").write_text("mine")
-    links = {"a_file.md": "a_file.md", "solutions": "solutions", "a_dead_end.md": "none", LINKED[3]: "new"}
+    links = {"a_file.md": "a_file.md", "solutions": "solutions", "a_dead_end.md": "none", LINKED[4]: "new"}
+    (target / "an_inner_one.md").symlink_to("mine.md")
     for name, leads_to in links.items():
         (target / name).symlink_to(outside / leads_to)
     for name in names:
         (source / name).unlink() if outdated else (source / name).write_text("second edition")
     report = lab.copy_course(target)
-    assert sorted(report.kept) == ([] if outdated else sorted(names[:3]))
+    assert sorted(report.kept) == ([] if outdated else sorted(names[:4]))
     assert report.removed == (["a_temporary.md"] if outdated else [])
     assert report.written == ([] if outdated else ["a_temporary.md"])
-    assert all((target / name).is_symlink() for name in ("a_file.md", "solutions", "a_dead_end.md"))
+    assert all((target / name).is_symlink() for name in ("a_file.md", "solutions", "a_dead_end.md", "an_inner_one.md"))
+    assert (target / "mine.md").read_text() == "first edition"
     told = {file.relative_to(outside).as_posix(): file.read_text() for file in outside.rglob("*") if file.is_file()}
     assert told == {"a_file.md": "first edition", "solutions/a_folder.md": "first edition", "new": "mine"}
 

@@ -95,29 +95,43 @@ def fill_the_disk(process, root):
 
 
 WAYS = {  # → what happens, and the exit code
-    "SIGINT": (lambda process, root: process.send_signal(signal.SIGINT), 130),
+    "SIGINT": (lambda process, root: os.killpg(process.pid, signal.SIGINT), 130),  # as a terminal does
     "SIGTERM": (lambda process, root: process.send_signal(signal.SIGTERM), 143),
-    "SIGHUP": (lambda process, root: process.send_signal(signal.SIGHUP), 129),
+    "SIGHUP": (lambda process, root: os.killpg(process.pid, signal.SIGHUP), 129),
     "SIGKILL": (lambda process, root: process.kill(), -9),
     "the notebook kills it": (lambda process, root: (root / "kill").write_text(str(process.pid)), -9),
     "a full disk": (fill_the_disk, 2),
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_no_grade_is_lost_none_comes_twice_and_no_process_is_left(way, call, tmp_path, default_signals):
-    stop, code = WAYS[way]
+@pytest.fixture
+def grader(call, tmp_path, default_signals):
+    """Start the command in a process of its own, which leads a group as in a terminal; at the end nothing of it may be left."""
     command = [sys.executable, "-m", "rlviz", *call]
     piped = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "start_new_session": True}
     (tmp_path / "tmp").mkdir()
     own = {MARK: str(tmp_path), "TMPDIR": str(tmp_path / "tmp"), "OMP_NUM_THREADS": "1"}
-    grader = subprocess.Popen(command, env={**os.environ, **own}, **piped)
+    yield subprocess.Popen(command, env={**os.environ, **own}, **piped)
+    until(lambda: not marked(tmp_path), 10)
+    assert not list((tmp_path / "tmp").glob("rlviz-grade-*"))
+
+
+def test_ctrl_c_while_torch_is_imported_says_no_more_than_later(grader, tmp_path):
+    until((tmp_path / "out" / "grades.html").exists)
+    os.killpg(grader.pid, signal.SIGINT)
+    output, _ = grader.communicate(timeout=60)
+    assert grader.returncode == 130 and "Traceback" not in output, output
+    assert [row["error"] for row in rows(tmp_path).values()] == [WAITING] * 6 and not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_grade_is_lost_none_comes_twice_and_no_process_is_left(way, grader, call, tmp_path):
+    stop, code = WAYS[way]
     until((tmp_path / "reached").exists)
     stop(grader, tmp_path)
     output, _ = grader.communicate(timeout=60)  # ends once nobody holds its streams
     assert grader.returncode == code and "Traceback" not in output, output
     until(lambda: not marked(tmp_path), 10)
-    assert not list((tmp_path / "tmp").glob("rlviz-grade-*"))
     if code > 100:
         assert "grades.csv; the same command goes on." in output
     if code == 2:
@@ -126,6 +140,7 @@ def test_no_grade_is_lost_none_comes_twice_and_no_process_is_left(way, call, tmp
     assert list(told) == [*CLASS]
     assert [told[name]["error"] for name in CLASS] == ["", "", *[WAITING] * 4]
     assert all(told[name]["mistakes"] for name in BEFORE)
+    assert {row["of"] for row in told.values()} == {"1"}
 
     (tmp_path / "kill").unlink(missing_ok=True)
     (tmp_path / "go").touch()
