@@ -241,7 +241,7 @@ def _explained(config: Config, algorithm: Algorithm, batch: Batch) -> Explanatio
     slots = tuple(_compared(slot, piece, _for_run(theirs.get(slot), config)) for slot, piece in ours.items())
     apart = (
         *beyond(config, algorithm, settings, max(1, batch.accumulation), idle),
-        *_no_group(algorithm, batch),
+        *_no_group(config, algorithm, batch),
         *_within_parts(config),
     )
     exported = not apart and not any(line.differs for line in slots)
@@ -276,9 +276,11 @@ def _for_run(piece: Any, config: Config) -> Any:
     return replace(piece, max_length=longest) if isinstance(piece, aggregation.Constant) else piece
 
 
-def _no_group(algorithm: Algorithm, batch: Batch) -> Iterator[tuple[str, str]]:
+def _no_group(config: Config, algorithm: Algorithm, batch: Batch) -> Iterator[tuple[str, str]]:
     if batch.group == 1 and isinstance(algorithm, GroupPolicyGradient) and algorithm.min_group_size > 1:
-        yield "one response a prompt", "a group of one has no baseline, and the advantage is the reward itself"
+        name = R + "n" if config.kind == VERL else "num_generations"
+        unset = "" if name in config.given else ", its default"
+        yield f"one response a prompt ({name} is 1{unset})", "a group of one has no baseline, and the advantage is the reward itself"
 
 
 def _within_parts(config: Config) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from fnmatch import fnmatchcase, translate
 from functools import cache
 from pathlib import PurePosixPath
 
@@ -18,12 +18,12 @@ ON_PAGE = ("SkyRL", "OpenRLHF", "slime", "prime-rl")  # whose names notebooks/in
 # name | modules, folders, scripts that start it | commands | options that it has and neither TRL nor verl
 FRAMEWORKS = """
 SkyRL | skyrl skyrl_train skyrl_agent skyrl_gym | | trainer.algorithm.* trainer.policy.* generator.n_samples_per_prompt generator.sampling_params.*
-OpenRLHF | openrlhf | openrlhf | micro_rollout_batch_size remote_rm_url colocate_actor_ref init_kl_coef generate_max_len algo.advantage.* algo.kl.*
+OpenRLHF | openrlhf | openrlhf | micro_rollout_batch_size remote_rm_url colocate_actor_ref init_kl_coef generate_max_len reward_clip_range algo.advantage.* algo.kl.*
 ms-swift | swift ms_swift | swift megatron | rlhf_type train_type tuner_type
 NeMo-RL | nemo_rl run_grpo.py run_grpo_*.py run_vlm_grpo.py run_dpo.py | | grpo.* loss_fn.* policy.train_global_batch_size policy.generation.*
 slime | slime slime_plugins miles | | rollout_max_response_len rollout_num_gpus num_steps_per_rollout over_sampling_batch_size rm_type ref_load
 AReaL | areal arealite realhf | areal | gconfig.* allocation_mode actor.eps_clip
-ROLL | roll start_*_pipeline start_*_pipeline.py | | actor_train.* actor_infer.* pg_variant
+ROLL | roll start_*_pipeline start_*_pipeline.py | | actor_train.* actor_infer.* pg_variant init_kl_coef adv_estimator reward_normalization.* train_env_manager.* custom_envs.*
 prime-rl | prime_rl | rl@ | orchestrator.* trainer.loss.* trainer.optim.* max_async_level
 open-instruct | open_instruct mason.py grpo_fast.py | | num_samples_per_prompt_rollout num_unique_prompts_rollout dataset_mixer_list
 torchtune | torchtune | tune | *._component_ grpo_samples
@@ -31,7 +31,7 @@ Trinity-RFT | trinity | trinity | algorithm.algorithm_type buffer.* explorer.* s
 EasyR1 | verl.trainer.main | | worker.actor.* worker.rollout.* worker.reward.* data.rollout_batch_size
 verifiers | verifiers | vf_rl vf_train |
 LLaMA-Factory | llamafactory | llamafactory_cli | pref_beta pref_loss finetuning_type
-axolotl | axolotl | axolotl | base_model sequence_len
+axolotl | axolotl | axolotl | trl.* sequence_len sample_packing dataset_prepared_path val_set_size
 Tunix | tunix | |
 trlX | trlx | |
 DeepSpeed-Chat | dschat deepspeed_chat | | actor_model_name_or_path num_padding_at_beginning
@@ -161,15 +161,14 @@ def of_command(words: Sequence[str]) -> Owner | None:
 
 
 def of_options(names: Iterable[str]) -> Owner | None:
-    """Return whose options these are, by the names that only one framework has."""
+    """Return whose options these are: the framework that has most of them, the first of several; None where none has one."""
     plain = {name.replace("-", "_"): name for name in names}
     most, best = 0, None
     for row in _rows():
-        named = [each for each in row[3] if each in plain or ("*" in each and any(fnmatchcase(n, each) for n in plain))]
+        named = list(filter(re.compile("|".join(map(translate, row[3])) or "(?!)").match, plain))
         if len(named) > most:
-            first = next(name for name in plain if fnmatchcase(name, named[0]))
             name, trainer = (row[0][0], row[0][1]) if row[0][0] == "TRL" else (" ".join(row[0]), "")
-            most, best = len(named), Owner(name, f"by its option {plain[first]}", trainer)
+            most, best = len(named), Owner(name, f"by its option {plain[named[0]]}", trainer)
     return best
 
 

@@ -44,11 +44,13 @@ class Command:
     """A simple command.
 
     line: where it begins. words: expanded. undecided: of each word, variable → values, as an `if` decides.
+    comment: the line of a comment that ended it below a continued line, 0 where none did.
     """
 
     line: int
     words: list[str] = field(default_factory=list)
     undecided: list[dict[str, list[str]]] = field(default_factory=list)
+    comment: int = 0
 
     def add(self, word: str, known: Variables) -> None:
         """Add a word that was expanded by variables."""
@@ -101,6 +103,7 @@ def read_commands(text: str, known: Variables | None = None, level: int = 0) -> 
             known.update({each: _text(values[0], known) if len(values) == 1 else f"${each}" for each in name})
         elif raw:
             command = _simple(raw, known, maybe=depth > 0 or tested)
+            command.comment = line if value == "#" else 0
             nested = [word for word in command.words if " " in word.strip() and COMMAND_IN_TEXT.search(word)]
             commands += [command] if command.words else []
             for word in nested[:4] if level < 3 else ():
@@ -171,6 +174,9 @@ def _tokens(text: str) -> Iterator[tuple[str, Any, int]]:
         elif here == "\\" and text[at + 1 : at + 2] in ("\n", ""):  # a continued line, or the end of the text
             at, line = at + 2, line + 1
         elif here == "#":
+            above = text.rfind("\n", 0, at)
+            if array is None and text[above - 1 : above] == "\\" and not text[above:at].strip():
+                yield "end", "#", line
             end = text.find("\n", at)
             at = size if end < 0 else end
         elif array is not None and here == ")":

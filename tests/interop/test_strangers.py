@@ -37,6 +37,9 @@ STRANGERS = {
     "AReaL": "python3 -m areal.launcher.local examples/gsm8k_grpo.py --config c.yaml actor.eps_clip=0.4",
     "AReaL ": "from areal.api.cli_args import GRPOConfig\nGRPOConfig(beta=0.1, num_generations=8)",
     "ROLL": "python examples/start_rlvr_pipeline.py --config_path qwen --config_name rlvr",
+    "ROLL  ": "seed: 1\nppo_epochs: 1\ninit_kl_coef: 0.0\nadv_estimator: step_reinforce\nactor_train:\n  training_args:\n    learning_rate: 1e-6\n"
+    "reward_normalization:\n  method: mean\ntrain_env_manager:\n  group_size: 1\n",
+    "OpenRLHF   ": "pretrain: m\ninit_kl_coef: 0.01\nmicro_rollout_batch_size: 8\nn_samples_per_prompt: 4\n",
     "ROLL ": "exp_name: x\nrollout_batch_size: 64\nactor_train:\n  model_args: {}\nactor_infer:\n  a: 1\n",
     "prime-rl": '[orchestrator]\nbatch_size = 128\n[orchestrator.train.sampling]\nmax_completion_tokens = 2048\n',
     "open-instruct": "python mason.py --gpus 8 -- source x.sh \\&\\& python open_instruct/grpo_fast.py --beta 0.0 --num_mini_batches 1",
@@ -46,6 +49,7 @@ STRANGERS = {
     "EasyR1": "python3 -m verl.trainer.main config=c.yaml data.rollout_batch_size=512 worker.actor.clip_ratio_high=0.28",
     "EasyR1 ": "worker:\n  actor:\n    global_batch_size: 128\ndata:\n  rollout_batch_size: 512\nalgorithm:\n  adv_estimator: grpo\n",
     "LLaMA-Factory": "llamafactory-cli train --stage dpo --pref_beta 0.1 --learning_rate 5e-6",
+    "axolotl ": "base_model: m\nsequence_len: 800\nsample_packing: false\nlearning_rate: 1e-5\n",
     "axolotl": "base_model: m\nrl: grpo\ntrl:\n  beta: 0.001\n  num_generations: 8\n",
     "Tunix": "from tunix.rl.grpo import grpo_learner\nfrom tunix.rl.grpo.grpo_learner import GRPOConfig\nGRPOConfig(beta=0.1)",
     "verifiers": "import verifiers as vf\nargs = vf.GRPOConfig(beta=0.1, num_generations=8)\nvf.GRPOTrainer(args=args)",
@@ -62,6 +66,11 @@ STRANGERS = {
     "TRL's online_dpo_vlm": "python online_dpo_vlm.py --beta 0.1 --learning_rate 5e-7",
     "verl's sft_trainer": "torchrun -m verl.trainer.sft_trainer data.train_batch_size=64 trainer.total_epochs=2",
 }  # fmt: skip
+
+
+def test_a_name_that_many_have_decides_nothing():
+    read = explain_config("base_model: m\nnum_generations: 8\nbeta: 0.04\nlearning_rate: 1e-6\n")
+    assert read.name == "GRPO" and "base_model" in read.config.unknown
 
 
 @pytest.mark.parametrize("whose", STRANGERS)
@@ -138,6 +147,11 @@ def test_bash_as_bash_reads_it(what):
 def test_what_bash_would_not_pass_is_named():
     for text in (BASH["a comment ends the command"][0], BASH["a blank after the backslash"][0]):
         assert any("line" in note and "ends the command" in note for note in read_config(text).notes)
+    below = f"{VERL_RUN} \\\n  {N}=64 \\\n#  {R}n=4 \\\n#  {R}name=vllm\n"
+    assert any(note.startswith("line 3: ") and "passes nothing below" in note for note in read_config(below).notes)
+    assert any(f"{R}n is 1, its default" in what for what, _ in explain_config(below).beyond)
+    array = f"A=(\n {N}=64 \\\n # {R}n=4\n)\n{VERL_RUN} ${{A[@]}}\n"
+    assert read_config(array).notes == () == read_config(f"# a\n{VERL_RUN} {N}=64 # b\n# c").notes
 
 
 @pytest.mark.parametrize("value", ["$(nproc)", "`nproc`", "$X", "${X%8}", "$((X * 2))", "$1", "${A[3]}", "${!X}"])
