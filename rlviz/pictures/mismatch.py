@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +26,7 @@ SAME = 1e-6  # by which two weights may differ through rounding
 LEAST = 0.003  # of a probability that is drawn; below it a token stands at the edge
 WEIGHTS = 0.1, 10.0  # of w, likewise
 LOWEST = 0.6  # of the axis of tokens, which is logarithmic
+LENGTHS = (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)  # tokens of a response
 BINS = 41  # of w, all as wide on its logarithmic axis; 1 is in the middle of one
 LIMITS = ("cap", "lowest", "highest")  # on a token's own w
 KINDS = "as_drawn", "changed", "left_out"  # what the loss makes of a token
@@ -59,6 +61,8 @@ def mismatch(algorithm: GroupPolicyGradient) -> Curve:
     def curve(
         bits: Tensor,
         lag: Tensor,
+        length: Tensor,
+        limit: Tensor,
         trainer_logp: Tensor,
         log_weight: Tensor,
         lengths: Tensor,
@@ -105,6 +109,7 @@ def mismatch(algorithm: GroupPolicyGradient) -> Curve:
             "there": there.double().flatten(),
             **{f"is_{name}": kind.double().flatten() for name, kind in kinds.items()},
             **_histogram(weight.flatten(), kinds),
+            **_responses(weight.log(), length, limit, mean),
             **share,
             **{f"{name}_line": parameters[name] * _diagonal() for name in LIMITS if name in parameters},
             "diagonal": _diagonal(),
@@ -158,6 +163,25 @@ def _histogram(weight: Tensor, kinds: dict[str, Tensor]) -> dict[str, Tensor]:
     return {**counts, "middle": (edges[1:] + edges[:-1]) / 2, "width": edges[1:] - edges[:-1]}
 
 
+def _responses(
+    log_weight: Tensor, length: Tensor, limit: Tensor, mean: Callable[[Tensor], Tensor]
+) -> dict[str, Tensor]:
+    """Return the mean weight W = Π w of a response by its length T: with W above the limit masked (0), or cut to the limit.
+
+    log W is a sum of T such tokens' log w, taken as independent, so nearly normal with variance T σ²; its mean is −T σ²/2, since
+    E[W] = 1 whoever samples. Then E[W; W ≤ c] = Φ((log c − T σ²/2) / (σ √T)), and P(W > c) = Φ(−(log c + T σ²/2) / (σ √T)).
+    """
+    variance = (mean(log_weight**2) - mean(log_weight) ** 2).clamp(min=1e-12)
+    grid = torch.arange(41, dtype=torch.double) / 40 * math.log(LENGTHS[-1])
+    lengths = torch.cat([grid.exp(), length.reshape(1)])
+    half, spread = variance * lengths / 2, (variance * lengths).sqrt()
+    masked = torch.special.ndtr((limit.log() - half) / spread)
+    beyond = torch.special.ndtr(-(limit.log() + half) / spread)
+    cut = masked + limit * beyond
+    at = {"masked_here": masked[-1], "cut_here": cut[-1], "beyond_here": beyond[-1]}
+    return {"lengths": lengths[:-1], "masked": masked[:-1], "cut": cut[:-1], **at}
+
+
 def _diagonal() -> Tensor:
     return torch.tensor([LEAST / 10, 2.0], dtype=torch.double)
 
@@ -174,10 +198,11 @@ MISMATCH = Picture(
     notice=(
         "Each dot is a token. Take weights of fewer bits or of more steps ago, and dots leave the diagonal: the trainer "
         "would have drawn other tokens. Compare what TIS caps, what IcePop leaves out, and which responses the sequence "
-        "mask drops."
+        "mask drops. Then lengthen the responses: a product of many weights near 1 is far from 1."
     ),
-    alt="Two graphs. Left, a point for each token: its probability under the trainer against that under the sampler, both "
-    "logarithmic, with a diagonal where they agree. Right, how many tokens have which weight w, by what the correction does.",
+    alt="Three graphs. Left, a point for each token: its probability under the trainer against that under the sampler, both "
+    "logarithmic, with a diagonal where they agree. Middle, how many tokens have which weight w, by what the correction does. "
+    "Right, the mean weight of a whole response by its length, if it is masked above a limit or cut to it: it falls from 1.",
     panels=(
         Panel(
             "The same tokens, by both engines",
@@ -212,10 +237,25 @@ MISMATCH = Picture(
                 ),
             ),
         ),
+        Panel(
+            "What is left of whole responses",
+            Axis("tokens of a response", LENGTHS[0], LENGTHS[-1], 1, LENGTHS[::2]),
+            Axis("mean weight", 0.0, 1.1),
+            (
+                Line("lengths", "cut", colour="green", label="cut to {limit}"),
+                Line("lengths", "masked", "6 3", colour="vermilion", label="masked above {limit}"),
+                Rule("length", dash="6 2 1 2", width=1.5, colour="ink"),
+                Points("length", "cut_here", "^", colour="green"),
+                Points("length", "masked_here", "x", colour="vermilion"),
+            ),
+        ),
     ),
+    columns=3,
     controls={
         "bits": Slider(value=4, stops=BITS, label="bits of the sampler's weights"),
         "lag": Slider(value=8, stops=LAGS, label="steps that they are old", plays=True),
+        "length": Slider(value=30, stops=LENGTHS, label="tokens of a response"),
+        "limit": Slider(1.1, 10.0, 0.1, 3.0, "limit on a response's weight"),
     },
     data=stored(),
     conclusion=tuple(
@@ -249,6 +289,11 @@ MISMATCH = Picture(
             )
         ),
         Say("Their effective sample size is {worth_used:.0%} of the tokens; that of w itself is {worth_w:.0%}."),
+        Say(
+            "The weight of a response is the product of its tokens' w. Of {length:d} such tokens, {beyond_here:.1%} of the "
+            "responses are above {limit}: where they are masked the mean weight is {masked_here:.2f} in place of 1, where they "
+            "are cut to it {cut_here:.2f}."
+        ),
         Say("{count:d} tokens of 64 real responses; those beyond the axes stand at their edges."),
     ),
 )
@@ -263,6 +308,7 @@ explore_mismatch = explorer(
         "TIS, weights of 4 bits": {"lag": 0},
         "and 8 steps old": {},
         "IcePop, weights of 3 bits": {"algorithm": TWO_ENGINES[1], "bits": 3},
+        "long responses, nearly equal engines": {"bits": 6, "lag": 1, "length": 3000},
         "the sequence mask": {"algorithm": TWO_ENGINES[3], "bits": 3},
     },
 )

@@ -87,3 +87,29 @@ def test_numbers_in_words():
     assert "weighs every token with its w" in explore_mismatch(DECOUPLED_PPO).caption
     assert "takes every token with weight 1" in explore_mismatch(DR_GRPO, bits=8).caption
     assert "weights of 16 bits, as old as the trainer" in explore_mismatch(bits=16, lag=0).caption
+
+
+@pytest.mark.parametrize(("bits", "lag", "length", "limit"), [(6, 1, 3000, 3.0), (4, 8, 30, 2.0), (5, 0, 1000, 10.0)])
+def test_what_is_left_of_a_response_is_the_integral_over_its_weight(bits, lag, length, limit):
+    """By quadrature: W = exp(s z − s²/2) with z normal, s² = T times the variance of log w; E[W] is 1 before anything is lost."""
+    names, there = shown(GRPO, bits=bits, lag=lag, length=length, limit=limit)
+    s = math.sqrt(length) * np.log(names.array("weight")[there]).std()
+    z = np.linspace(-12, 24, 400_001)
+    ratio, density = np.exp(s * z - s**2 / 2), np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi) * (z[1] - z[0])
+    assert (ratio * density).sum() == pytest.approx(1, abs=1e-6)
+    kept = ratio <= limit
+    for name, value in (("masked", ratio * kept), ("cut", np.minimum(ratio, limit)), ("beyond", ~kept)):
+        assert names.one(f"{name}_here") == pytest.approx((value * density).sum(), abs=1e-3), name
+
+
+def test_half_of_the_weight_of_long_responses_is_lost_although_the_engines_are_nearly_equal():
+    names, there = shown(GRPO, bits=6, lag=1, length=3000)
+    assert np.abs(np.log(names.array("weight")[there])).mean() < 0.01 and 0.4 < names.one("masked_here") < 0.6
+    lengths, masked, cut = (names.array(name) for name in ("lengths", "masked", "cut"))
+    assert lengths[0] == 1 and lengths[-1] == pytest.approx(10_000)
+    assert (
+        masked[0] > 0.999
+        and (np.diff(masked) <= 1e-12).all()
+        and (masked <= cut + 1e-12).all()
+        and cut.max() <= 1 + 1e-12
+    )
