@@ -346,8 +346,10 @@ def _shell(text: str) -> _Found:
     after = commands[commands.index(chosen) + 1 :][:1] if chosen in commands else []
     lost = bool(after) and _bare(after[0].words) and after[0].line > chosen.line
     if lost or chosen.comment:
-        line, passed = chosen.comment or after[0].line, f"does not pass {after[0].words[0][:60]}" if lost else "passes nothing below it"
-        found.notes.append(f"line {line}: a comment or a blank after the backslash ends the command for bash, which {passed}")
+        line, first = chosen.comment or after[0].line, after[0].words[0][:60] if lost else "anything below it"
+        found.notes.append(
+            f"line {line}: a comment or a blank after the backslash ends the command for bash, which does not pass {first}"
+        )
     _read_words(found, chosen)
     return found
 

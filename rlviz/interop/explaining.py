@@ -280,7 +280,10 @@ def _no_group(config: Config, algorithm: Algorithm, batch: Batch) -> Iterator[tu
     if batch.group == 1 and isinstance(algorithm, GroupPolicyGradient) and algorithm.min_group_size > 1:
         name = R + "n" if config.kind == VERL else "num_generations"
         unset = "" if name in config.given else ", its default"
-        yield f"one response a prompt ({name} is 1{unset})", "a group of one has no baseline, and the advantage is the reward itself"
+        yield (
+            f"one response a prompt ({name} is 1{unset})",
+            "a group of one has no baseline, and the advantage is the reward itself",
+        )
 
 
 def _within_parts(config: Config) -> Iterator[tuple[str, str]]:

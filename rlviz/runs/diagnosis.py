@@ -199,7 +199,7 @@ def _finding(rule: Rule, course: Course, program: Program) -> Finding | None:
         known = np.asarray(np.isfinite(np.stack(measured)).all(axis=0))
         held = np.asarray(np.stack([each.met(x) for each, x in zip(rule.where, measured, strict=True)]).all(axis=0))
     since = _last_stretch(known & held)
-    if since == len(course.steps) or course.since(since) < rule.persists:
+    if since == len(course.steps) or course.since(since) < min(rule.persists, course.since(course.first_median)):
         return None
     if since == _last_stretch(known):  # ever since there is a median: before it, as far as its first rows say so
         since = _before_medians(rule, course, since)
@@ -210,7 +210,9 @@ def _finding(rule: Rule, course: Course, program: Program) -> Finding | None:
     return Finding(
         rule=rule.name,
         grade=rule.grade,
-        finding=_typeset(rule.seen.format(*numbers, step=step, since=words, part=course.lost_part)),
+        finding=_typeset(
+            rule.seen.format(*numbers, step=step, since=words, part=course.lost_part, nan=course.not_numbers)
+        ),
         step=step,
         number=numbers[0],
         usually=rule.usually.format(*numbers, **options),

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlviz.runs.log_names import LONGEST_NAME, STEP_NAMES, TAG, metric_name
+from rlviz.runs.log_names import ALL_NAMES, LONGEST_NAME, STEP_NAMES, TAG, metric_name
 from rlviz.training.run_folder import TRL_LOG
 from small_models.files import NoJsonError, check_regular, parse, read_file, said
 
@@ -33,8 +33,11 @@ STEP_BEFORE = re.compile(r"\bstep[ =:]{1,3}(\d{1,15})\b", re.IGNORECASE)  # Open
 NUMBER = r"-?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][+-]?\d{1,5})?|nan|NaN|-?inf(?:inity)?|-?Infinity"
 VERL_VALUE = re.compile(rf"(?:np\.\w{{1,20}}\()?({NUMBER})")
 ENTRY = re.compile(
-    rf"""(['"])([^'"]{{1,{LONGEST_NAME}}})\1: ?(['"]?)({NUMBER}|null|None|\d{{1,15}}/\d{{1,15}})\3(?=[,}}])"""
+    rf"""(['"])([^'"]{{1,{LONGEST_NAME}}})\1: ?(['"]?)({NUMBER}|null|None|\d{{1,15}}/\d{{1,15}})\3(?= ?[,}}])"""
 )
+QUOTED_NAME = re.compile(r"""['"]: """)
+BROKEN = 200  # lines of one dictionary at most
+PAIR = re.compile(rf"(?<![\w/.])([A-Za-z_][\w/.]{{0,{LONGEST_NAME}}}) ?[:=] ?({NUMBER})(?![\w.:/%])")
 COLOUR = re.compile(r"\x1b\[[\d;]*m")
 NOT_JSON = re.compile(rb"(?<=[:,\[ ])(?:NaN|-?Infinity)\b")  # Python writes them for numbers that are not finite
 ROUNDED = "0.000"  # as older verl prints each number below .0005, its learning rate always
@@ -151,16 +154,18 @@ def _numbers(data: Mapping[Any, Any]) -> dict[str, float]:
 
 
 def _console_lines(file: Path) -> Iterator[Line]:
-    """Give what was printed: verl's lines, dictionaries of a step's numbers, rows of the table that Trainer draws in a notebook.
+    """Give what was printed: verl's lines, dictionaries of a step's numbers, rows of the table that Trainer draws in a notebook;
+    where there is none of these, pairs of a name and a value.
 
     A dictionary that names no step is one more than the last; where the epoch falls back, the run was resumed.
     """
     epochs: list[float] = []
     step, head = 0, []
-    for printed in read_file(file).decode("utf-8", "replace").splitlines():
-        text = COLOUR.sub("", printed)
+    texts = COLOUR.sub("", read_file(file).decode("utf-8", "replace")).splitlines()
+    for text in _unbroken(texts):
         if found := VERL_LINE.search(text):
-            yield int(found[1]), _verl_numbers(found[2])
+            step = int(found[1])
+            yield step, _verl_numbers(found[2])
         elif "{" in text and (numbers := _dictionary(text)):
             if not {metric_name(name) for name in numbers} & STEP_NAMES:
                 if step and any(name.startswith("eval_") for name in numbers):
@@ -181,6 +186,39 @@ def _console_lines(file: Path) -> Iterator[Line]:
                 row = {name: cell for name, cell in zip(head, cells, strict=True) if re.fullmatch(NUMBER, cell)}
                 if any(name in row for name in STEPS):
                     yield _history_line(row, said(file))
+    if not step and not head:
+        yield from _pair_lines(texts)
+
+
+def _unbroken(texts: Iterable[str]) -> Iterator[str]:
+    """Give lines, those of a dictionary that was broken over several as one."""
+    pending: list[str] = []
+    for text in texts:
+        ends = "}" in text
+        if pending and ("{" in text or len(pending) >= BROKEN or not (ends or QUOTED_NAME.search(text))):
+            yield " ".join(pending)
+            pending = []
+        pending.append(text)
+        if ends or (len(pending) == 1 and "{" not in text):
+            yield " ".join(pending)
+            pending = []
+    if pending:
+        yield " ".join(pending)
+
+
+def _pair_lines(texts: Iterable[str]) -> Iterator[Line]:
+    """Give what stands as NAME: VALUE or NAME=VALUE in prose; a name that comes again begins the next row."""
+    rows: list[dict[str, float]] = [{}]
+    for text in texts:
+        for name, value in PAIR.findall(text):
+            if name in rows[-1]:
+                rows.append({})
+            rows[-1][name] = _number(value)
+    shared = [{metric_name(name) for name in row} & ALL_NAMES.keys() for row in rows]
+    known = [row for row, names in zip(rows, shared, strict=True) if len(names) > 1 and names & STEP_NAMES]
+    for place, row in enumerate(known, 1):
+        logged = [int(row[name]) for name in STEPS if 0 < row.get(name, 0) <= LAST_STEP]
+        yield logged[0] if logged else place, {name: value for name, value in row.items() if name not in STEPS}
 
 
 def _verl_numbers(text: str) -> dict[str, float]:
@@ -223,7 +261,7 @@ def _csv_lines(file: Path) -> Iterator[Line]:
 def _history_line(row: Mapping[Any, Any], where: str) -> Line:
     """Return a row of W&B's, whose tables name a column "RUN - METRIC"; an empty cell was not logged."""
     cells = {str(name).rpartition(" - ")[2]: value for name, value in row.items() if not str(name).endswith(NEITHER)}
-    numbers = {name: _number(value) for name, value in cells.items() if value not in ("", None)}
+    numbers = {name: _number(value) for name, value in cells.items() if _is_number(value)}
     step = next((numbers[name] for name in STEPS if math.isfinite(numbers.get(name, math.nan))), None)
     if step is None or step < 0:
         raise ValueError(f"{where} must have a step: a column {', '.join(STEPS[:-1])} or {STEPS[-1]}")
@@ -245,6 +283,11 @@ def _number(value: Any) -> float:
         return float(value.partition("/")[0] if isinstance(value, str) else value)
     except (TypeError, ValueError):
         return math.nan
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a cell is a number, or says that it was none."""
+    return isinstance(value, float) or str(value).strip().lower() == "nan" or not math.isnan(_number(value))
 
 
 def merged(lines: Iterable[Line]) -> list[Line]:

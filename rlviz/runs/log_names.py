@@ -1,15 +1,16 @@
-"""What TRL, ms-swift, verl, OpenRLHF, SkyRL and NeMo-RL call their metrics, and which column of rlviz's records each is.
+"""What TRL, ms-swift, verl, OpenRLHF, SkyRL, NeMo-RL and slime call their metrics, and which column of rlviz's records each is.
 
 A log is read by the names that it shares with one of these, whoever wrote it (`writer_of`).
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
-from rlviz.runs.measures import PART
+from rlviz.runs.measures import NAN, PART
 from rlviz.runs.rules import Program
 
 Names = Mapping[str, str]
@@ -119,19 +120,35 @@ NEMO_RL: Names = {
     "mean_gen_tokens_per_sample": "response_length",
     "gen_kl_error": "mismatch_kl",
 }
+SLIME: Names = {  # which puts train/ before all but what it says of a rollout
+    "rollout/raw_reward": "reward",
+    "pg_loss": "loss",
+    "loss": "loss",
+    "grad_norm": "grad_norm",
+    "lr-pg_0": "lr",
+    "entropy_loss": "entropy",
+    "kl_loss": "kl",
+    "rollout/response_len/mean": "response_length",
+    "rollout/truncated_ratio": "truncated",
+    "perf/step_time": "seconds",
+}
 MORE: Names = {  # what no record of rlviz has, and `diagnose` looks at
     "reward_std": "reward_std",
     "sampling/sampling_logp_difference/mean": "sampler_logp_gap",
     "policy/rollout_train_logprobs_abs_diff_mean": "sampler_logp_gap",
+    "train_rollout_logprob_abs_diff": "sampler_logp_gap",
     "training/rollout_probs_diff_mean": "sampler_prob_gap",
     "sampling/importance_sampling_ratio/mean": "importance_ratio",
     "rollout_corr/rollout_is_mean": "importance_ratio",
     "sampling_importance_ratio": "importance_ratio",
     "critic/rewards/max": "reward_max",
     "critic/rewards/min": "reward_min",
+    "val/num_eos_tokens": "end_tokens",
     "objective/kl": "kl_sum",
     "objective/rlhf_reward": "rlhf_reward",
 }
+UPDATE = {"loss", "grad_norm"}  # columns that are no measurements: with NaN there the policy is lost
+OF_CRITIC = "critic/grad_norm"  # verl's, beside the losses
 SWIFT = {"global_step/max_steps", "train_speed(iter/s)", "train_speed(s/it)", "memory(GiB)", "entropy/mean"}
 
 
@@ -153,6 +170,7 @@ WRITERS: Mapping[str, Writer] = {  # of as many shared names the first one's
     "openrlhf": Writer("OpenRLHF's trainer", OPENRLHF, "plain"),
     "skyrl": Writer("SkyRL's trainer", SKYRL, "plain"),
     "nemo-rl": Writer("NeMo-RL's trainer", NEMO_RL, "plain"),
+    "slime": Writer("slime's trainer", SLIME, "plain"),
     "ms-swift": Writer("ms-swift's GRPO trainer", {**GRPO, "entropy/mean": "entropy"}, "plain"),
 }
 ALL_NAMES: Names = {**{n: column for each in WRITERS.values() for n, column in each.names.items()}, **MORE}
@@ -176,6 +194,24 @@ def metric_name(name: str) -> str:
         return FLAT.get(flat, re.sub(r"^rewards_(\w+)_mean$", r"rewards/\1/mean", flat))
     name = SEPARATOR.sub("/", SHOWN.get(name, name))
     return re.sub(r"^eval/", "eval_", name.removeprefix("train/"))
+
+
+def not_finite(rows: Iterable[Mapping[str, float]]) -> list[dict[str, float]]:
+    """Return for each step 1 for a metric that was logged as no finite number, and 0 where only another step's was none.
+
+    The columns are a kind of NAN and the metric's name. What the policy's update is made of is left out.
+    """
+    rows = list(rows)
+    names = sorted({name for row in rows for name, value in row.items() if not abs(value) < math.inf})
+    columns = {name: f"{_kind_of_nan(name)}{name}" for name in names if ALL_NAMES.get(name) not in UPDATE}
+    return [{columns[n]: float(not abs(value) < math.inf) for n, value in row.items() if n in columns} for row in rows]
+
+
+def _kind_of_nan(name: str) -> str:
+    column = ALL_NAMES.get(name)
+    if column == "value_loss" or name == OF_CRITIC:
+        return NAN["critic"]
+    return NAN["kl" if column == "kl" else "clip" if "clip" in name else "other"]
 
 
 def is_accuracy(name: str) -> bool:

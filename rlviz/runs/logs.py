@@ -23,6 +23,7 @@ from rlviz.runs.log_names import (
     column_beside,
     is_accuracy,
     metric_name,
+    not_finite,
     writer_of,
 )
 from rlviz.training.files import json_text, write_text
@@ -179,8 +180,9 @@ def _read(files: Sequence[Path]) -> Imported:
     names = WRITERS[source].names
     rows: list[dict[str, Any]] = []
     more, others = [], set()
-    for step, numbers in raw:
+    for (step, numbers), missing in zip(raw, not_finite(numbers for _, numbers in raw), strict=True):
         row, beside = _row(numbers, names)
+        beside |= missing
         others |= {name for name in numbers if name not in names and not column_beside(name) and not is_accuracy(name)}
         if row and step >= 1:
             rows.append({"step": step, **row})

@@ -41,12 +41,17 @@ class Course:
         self.settings, self.steps = settings, columns["step"]
         rows = len(self.steps)
         self.every = max(1.0, float((self.steps[-1] - self.steps[0]) / (rows - 1) if rows > 1 else self.steps[0]))
-        self.done = self.since(0)
+        self.done = min(
+            self.since(0), int(self.steps[-1])
+        )  # of rows picked from a log, the steps between them are guessed
         window = int(np.clip(self.done // WINDOWS, SHORTEST, LONGEST))
         self.window = max(FEWEST_ROWS, math.ceil(window / self.every))
         self._smooth: dict[str, Values] = {}
         self.columns = dict(columns)
         self.lost_part = ""  # the reward function that pays less than at first, filled by `_part_lost`
+        # the measurements that were logged as no number, of clips with those of the KL, which have the same cause
+        nan = {kind: [c.removeprefix(begin) for c in columns if c.startswith(begin)] for kind, begin in NAN.items()}
+        self.not_numbers = {k: ", ".join([*(nan["kl"] if k == "clip" else []), *names]) for k, names in nan.items()}
         with np.errstate(all="ignore"):
             for name, make in DERIVED.items():
                 self.columns[name] = make(self)
@@ -58,6 +63,11 @@ class Course:
     def since(self, place: int) -> int:
         """Return how many steps the rows from this place on tell of."""
         return round(float(self.steps[-1] - self.steps[place]) + self.every)
+
+    @property
+    def first_median(self) -> int:
+        """The place of the first median: of a log with one or two rows the last, so that a rule which needs no more can speak."""
+        return min(FIRST, len(self.steps)) - 1
 
     @property
     def long_enough(self) -> bool:
@@ -77,10 +87,10 @@ class Course:
         return np.where(last < 0, np.nan, values[last])
 
     def smooth(self, name: str) -> Values:
-        """Return the median over the window that ends with each step, over fewer steps at first, and from the third one on."""
+        """Return the median over the window that ends with each step, over fewer steps at first, from the first median on."""
         if name not in self._smooth:
             values, smoothed = self.latest(name), np.full(len(self.steps), np.nan)
-            for place in range(FIRST - 1, min(len(values), self.window)):
+            for place in range(self.first_median, min(len(values), self.window)):
                 smoothed[place] = np.median(values[: place + 1])
             if len(values) >= self.window:
                 windows = np.lib.stride_tricks.sliding_window_view(values, self.window)
@@ -106,7 +116,21 @@ def _not_finite(run: Course) -> Values:
     return (trained & broken).astype(float)
 
 
+NAN = {kind: f"nan {kind}:" for kind in ("critic", "kl", "clip", "other")}  # what was no number, `log_names.not_finite`
 PART = "part:"  # before the name of a reward function, whose mean a log has
+
+
+def _nan(run: Course, kind: str) -> Values:
+    """Return 1 where a metric of this kind was logged as no finite number, else 0."""
+    columns = [run[name] for name in run.columns if name.startswith(NAN[kind])]
+    return np.asarray(np.fmax.reduce([np.zeros(len(run.steps)), *columns]))
+
+
+def _kl_unmeasured(run: Course) -> Values:
+    """Return 1 if the KL alone was no number in each row that has it, else 0."""
+    columns = [run[name] for name in run.columns if name.startswith(NAN["kl"])]
+    always = bool(columns) and not _nan(run, "clip").any() and all(np.nanmin(each) == 1 for each in columns)
+    return _everywhere(run, float(always))
 
 
 def _spread(run: Course) -> Values:
@@ -209,6 +233,11 @@ DERIVED: Mapping[str, Callable[[Course], Values]] = {
     "clipped_high_share": lambda run: _ratio(_above(run), run["clip_fraction_low"] + _above(run)),
     "cut_off_right": lambda run: run["accuracy"] + run["truncated"] - 1,
     "not_finite": _not_finite,
+    "nan_critic": lambda run: _nan(run, "critic") * np.isfinite(run["loss"]),
+    "nan_clip": lambda run: np.fmax.accumulate(_nan(run, "clip")),
+    "nan_other": lambda run: np.fmax.accumulate(_nan(run, "other")),
+    "end_tokens_so_far": lambda run: np.fmax.accumulate(run["end_tokens"]),
+    "kl_unmeasured": _kl_unmeasured,
     "loss_size": lambda run: np.abs(run["loss"]),
     "loss_over_kl": lambda run: _ratio(run["loss"], run["beta"] * run["kl"]),
     "own_ratio": lambda run: _ratio(

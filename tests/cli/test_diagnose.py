@@ -10,7 +10,20 @@ from rlviz import DPO, GRPO, PairSettings, TrainSettings, train
 from small_models.policies import load_policy
 
 ROOT = Path(__file__).parents[2]
-NAMES = {"finding", "step", "number", "setting", "lesson", "grade", "rule", "usually", "advice", "symptom", "run"}
+NAMES = {
+    "finding",
+    "step",
+    "number",
+    "setting",
+    "lesson",
+    "grade",
+    "rule",
+    "usually",
+    "advice",
+    "symptom",
+    "run",
+    "follows",
+}
 
 
 @pytest.fixture(scope="module")

@@ -29,6 +29,7 @@ NAMES = [rule.name for rule in RULES]
 # rule → a run that triggers it, and one that must not although something of it is there
 RUNS = {
     "not_finite": ("ends in NaN", "sound", "recovers from NaN", "an evaluation at its end"),
+    "critic_not_finite": ("critic in NaN", "critic was in NaN", "sound PPO"),
     "lost_on_resumption": ("resumed and worse", "resumed", "TRL: sound"),
     "kl_explodes": (
         "lr x 100",
@@ -42,6 +43,7 @@ RUNS = {
     "gradient_lost": ("gradient lost", "rewards without spread", "TRL: constant 1"),
     "noise_at_first": ("TRL: hot sort", "TRL: sound", "TRL: bonus", "entropy of a sum"),  # later; another unit
     "never_ends": ("never ends", "TRL: 4 tokens", "TRL: hot sort"),
+    "no_end_token": ("no end token", "one end token", "TRL: sound"),
     "no_reward": ("another task's policy", "lr x 100"),  # it was right at first
     "nothing_earned": ("TRL: boxed", "TRL: lr x 100", "TRL: constant 1"),
     "equal_rewards": ("TRL: constant, KL", "TRL: lr x 100", "TRL: sound"),
@@ -55,6 +57,7 @@ RUNS = {
     "reward_alone": ("format alone pays", "leash", "stopped"),  # neither rose; both did
     "judge_lost": ("learned judge", "sound"),
     "gradient_grew": ("leash", "sound, with KL"),
+    "gradient_huge": ("a sum for a mean", "TRL: leash of 5", "leash"),
     "ratios_far": ("16 updates, lr x 3", "8 updates"),
     "kl_negative": ("top-p, KL to old", "sound, with KL"),
     "leash": ("leash", "lr / 300", "leash of 0.5"),
@@ -91,6 +94,9 @@ RUNS = {
         "TRL: constant 1",
         "format alone is full",
     ),  # so from the start; a part that is never earned
+    "mean_of_none": ("no trained token", "no reference", "logits in NaN"),
+    "kl_unmeasured": ("no reference", "no trained token", "KL now and then"),
+    "nan_measured": ("logits in NaN", "no reference", "no trained token"),
     "entropy_is_sum": ("entropy of a sum", "TRL: hot sort"),
     "still_rising": ("never evaluated", "sound"),
     "ended_early": ("stopped", "sound"),
@@ -177,6 +183,17 @@ MADE_UP |= {
     "the score pays for KL": logged(
         "TRL: sound", kl_sum=[0.3 * n for n in range(ROWS)], rlhf_reward=[2 + 0.1 * n for n in range(ROWS)]
     ),
+    "critic in NaN": logged("TRL: sound", **{"nan critic:critic/vf_loss": [0.0] * (ROWS - 5) + [1.0] * 5}),
+    "critic was in NaN": logged("TRL: sound", **{"nan critic:critic/vf_loss": [1.0] + [0.0] * (ROWS - 1)}),
+    "no end token": logged("TRL: sound", end_tokens=0.0),
+    "one end token": logged("TRL: sound", end_tokens=[0.0, 1.0] + [0.0] * (ROWS - 2)),
+    "a sum for a mean": logged("TRL: sound", grad_norm=3e6),
+    "no trained token": logged(
+        "TRL: sound", **{"nan kl:kl": [0.0] * 9 + [1.0] + [0.0] * (ROWS - 10), "nan clip:clip_ratio/low_mean": 1.0}
+    ),
+    "no reference": logged("TRL: sound", **{"nan kl:kl": 1.0}),
+    "KL now and then": logged("TRL: sound", **{"nan kl:kl": [0.0, 1.0] + [0.0] * (ROWS - 2)}),
+    "logits in NaN": logged("TRL: sound DPO", **{"nan other:logits/chosen": 1.0}),
     "rate of 0": logged("TRL: sound", lr=0.0),
     "gradient lost": logged("TRL: sound", grad_norm=0.0, zero_variance_groups=0.2, reward=0.4),
     "never ends": logged("TRL: sound", truncated=1.0, reward=0.0, reward_std=0.0, zero_variance_groups=1.0),
@@ -303,6 +320,11 @@ def test_a_rule_that_cannot_be_read_is_refused(line, words):
 
 
 OF_LOGS = (
+    "end_tokens_so_far",
+    "kl_unmeasured",
+    "nan_clip",
+    "nan_critic",
+    "nan_other",
     "lost_on_resumption",
     "rlhf_reward",
     "differing",

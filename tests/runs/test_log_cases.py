@@ -222,6 +222,47 @@ CASES = {
     "an entropy that is a sum": Case(
         state(trl(range(1, 31), entropy=lambda n: 120 + 10 * wave(n), reward=lambda n: 0.3 + 0.01 * n)),
         TRL_TITLE, "entropy_is_sum", "note", words=("sum over a response",), unsaid=("begin as noise", "Warning")),
+    "the critic alone in NaN": Case(
+        verl_console(verl_rows([1], **{"critic/vf_loss": NAN, "critic/vpred_mean": NAN, "critic/grad_norm": NAN, "actor/lr": 0.0})),
+        "names of verl's trainer", "critic_not_finite", words=("1 step:", "critic/vf_loss, critic/grad_norm", "critic.optim.lr"),
+        unsaid=("Loss and gradient are finite", "learning rate is 0")),
+    "NaN in means over no token": Case(
+        ("logging.jsonl", "\n".join(json.dumps(one | {"kl": NAN, "clip_ratio/low_mean": NAN, "percentage": "2%"}) for one in swift(trl([40])))),
+        "names of ms-swift's GRPO trainer", "mean_of_none", "note", steps=(40, 40), words=("40 steps:", "kl, clip_ratio/low_mean", "0 / 0"),
+        unsaid=("weights are lost", "percentage", "not measured")),
+    "a KL that is not measured": Case(
+        ("table.md", "Step | Training Loss | reward | kl\n-- | -- | -- | --\n" + "\n".join(f"{n} | -0.1 | {5 - n}.5 | nan" for n in range(1, 5))),
+        TRL_TITLE, "kl_unmeasured", "note", words=("4 steps:", "no reference is loaded",), unsaid=("Warning", "weights are lost")),
+    "NaN in logits of pairs": Case(
+        ("out.log", "\n".join(str({"loss": 0.69, "grad_norm": 2.0, "rewards/margins": 1e-4, "logits/chosen": NAN, "learning_rate": 1e-6}) for _ in range(2))),
+        "names of TRL's DPOTrainer", "nan_measured", "note", words=("logits/chosen",), unsaid=("Warning", "weights are lost.")),
+    "NaN in the loss and beside it": Case(
+        state(trl([5], loss=NAN, grad_norm=NAN, kl=NAN, learning_rate=0.0)), TRL_TITLE, "not_finite", steps=(5, 5), words=("fp16",),
+        unsaid=("Note", "rate is 0")),
+    "a broken dictionary below other text": Case(
+        ("out.txt", "config = dict(\n  beta=0,\n)\nx = {\n\n{'loss': 0.0, 'grad_norm': 0.0, 'rewards/a/mean': 2.0, \n'learning_rate': 1e-6, \n"
+         "'reward': 2.0, 'reward_std': 0.0, 'frac_reward_zero_std': 1.0, 'epoch': 0.01}\n"),
+        TRL_TITLE, "equal_rewards", words=("the mean reward is 2", "solved"), unsaid=("recorded: reward",)),
+    "a dictionary of a line a number": Case(
+        ("out.txt", "{\n" + ",\n".join(f'  "{name}": {value}' for name, value in row(1, step=7, grad_norm=0.0).items()) + "\n}\n"),
+        TRL_TITLE, "gradient_lost", steps=(7, 7), words=("7 steps:",)),
+    "slime's norm of three thousand millions": Case(
+        ("ray.log", "\n".join(f"step {n}: " + str({"train/loss": 0.1, "train/pg_loss": 0.1, "train/entropy_loss": 0.5, "train/kl_loss": 1e-4,
+         "train/train_rollout_logprob_abs_diff": 0.03, "train/grad_norm": 3e9, "train/lr-pg_0": 1e-7, "train/step": n}) for n in (1, 28))),
+        "names of slime's trainer", "gradient_huge", words=("28 steps:", "3e+09", "rollout/raw_reward"), unsaid=OPTIONS_OF_OTHERS),
+    "pairs of a name and a value": Case(
+        ("note.txt", "completions/mean_length: 300   completions/clipped_ratio: 1   limit: 300 tokens\nreward: 0   frac_reward_zero_std: 1   loss: 0   grad_norm: 0"),
+        TRL_TITLE, "never_ends", follows=frozenset({"nothing_earned"})),
+    "no end token in PPO": Case(
+        ("out.log", "\n".join(str({"objective/scores": 2.0 - 0.1 * n, "objective/kl": 7.0 + n, "loss/value_avg": 0.3, "val/num_eos_tokens": 0,
+         "policy/entropy_avg": 1.0, "loss/policy_avg": -0.003, "lr": 1e-5}) for n in range(5))),
+        "names of TRL's PPOTrainer", "no_end_token", words=("end token",), unsaid=("explodes",)),
+    "one row, gradient 0, rewards differ": Case(state(trl([1], grad_norm=0.0)), TRL_TITLE, "gradient_lost", words=("88 %",)),
+    "one row, gradient 0, nobody knows why": Case(
+        verl_jsonl(verl_rows([1], **{"actor/grad_norm": 0.0})), "names of verl's trainer", "no_gradient"),
+    "two rows with a rate of 0": Case(state(trl([1, 2], learning_rate=0.0)), TRL_TITLE, "lr_zero"),
+    "the first row of a warm-up": Case(state(trl([1], learning_rate=0.0)), TRL_TITLE, "", unsaid=("rate is 0",)),
+    "one sound row": Case(state(trl([1])), TRL_TITLE, "", words=("1 step: nothing unusual",)),
 }  # fmt: skip
 
 
@@ -299,7 +340,7 @@ def test_a_console_of_a_resumed_run_of_trl_counts_from_where_its_epoch_goes_back
 
 NAMED = {
     "trl": "reward", "trl-dpo": "rewards/margins", "trl-ppo": "loss/value_avg", "trl-rloo": "objective/scores", "verl": "critic/rewards/mean",
-    "openrlhf": "policy_loss", "skyrl": "reward/avg_raw_reward", "nemo-rl": "approx_entropy", "ms-swift": "entropy/mean",
+    "slime": "rollout/raw_reward", "openrlhf": "policy_loss", "skyrl": "reward/avg_raw_reward", "nemo-rl": "approx_entropy", "ms-swift": "entropy/mean",
 }  # fmt: skip
 
 
@@ -376,6 +417,10 @@ HOSTILE = {
     "bars": ("a.txt", "|" * LONG + "\n" + "|" * LONG),
     "a name without end": ("a.jsonl", json.dumps({"step": 1, "data": {"rewards/" + "accuracy" * (LONG // 8): 1.0}})),
     "colours": ("a.log", "\x1b[" * (LONG // 2) + "step:1 - x"),
+    "broken dictionaries": ("a.log", "{'a': 1,\n" * (LONG // 10)),
+    "a dictionary without end": ("a.log", "{\n" + "'a': 1,\n" * (LONG // 10)),
+    "names and blanks": ("a.log", "loss: reward= " * (LONG // 14)),
+    "an integer without end": ("a.jsonl", '{"step": 1, "data": {"reward": ' + "9" * 400 + "}}"),
     "deep JSON": ("a.json", "[" * LONG),
     "a long cell": ("a.csv", "Step,reward\n1," + "x" * LONG),
     "an open quote": ("a.csv", 'Step,reward\n1,"' + "x\n" * (LONG // 2)),
