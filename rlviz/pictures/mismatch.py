@@ -169,7 +169,7 @@ def _responses(
     """Return the mean weight W = Π w of a response by its length T: with W above the limit masked (0), or cut to the limit.
 
     log W is a sum of T such tokens' log w, taken as independent, so nearly normal with variance T σ²; its mean is −T σ²/2, since
-    E[W] = 1 whoever samples. Then E[W; W ≤ c] = Φ((log c − T σ²/2) / (σ √T)), and P(W > c) = Φ(−(log c + T σ²/2) / (σ √T)).
+    E[W] = 1 for any two engines. Then E[W; W ≤ c] = Φ((log c − T σ²/2) / (σ √T)), and P(W > c) = Φ(−(log c + T σ²/2) / (σ √T)).
     """
     variance = (mean(log_weight**2) - mean(log_weight) ** 2).clamp(min=1e-12)
     grid = torch.arange(41, dtype=torch.double) / 40 * math.log(LENGTHS[-1])

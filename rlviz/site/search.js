@@ -8,7 +8,7 @@ const STOP = new Set( // words that choose nothing
 const SAME = { // what people write → what the pages say
   begin: "first", clipfrac: "clip", completion: "response", decrease: "fall", degrade: "fall", diverge: "differ", down: "fall", drop: "fall",
   grad: "gradient", huge: "explode", increase: "rise", inf: "nan", infinite: "nan", lower: "worse", lr: "learning", mismatch: "differ",
-  moe: "expert", one: "1", retokenize: "token", spike: "large", start: "first", starting: "first", stuck: "stay", surge: "explode",
+  moe: "expert", one: "1", retokenize: "token", spike: "large", start: "first", starting: "first", stuck: "stay",
   swanlab: "log", tensorboard: "log", truncate: "cut", up: "rise", wandb: "log", zero: "0",
 };
 const GREEK = { ε: "epsilon", β: "beta", λ: "lambda", γ: "gamma" };

@@ -18,7 +18,7 @@ def rows(text):
 ROWS = rows(WITH_TRL)
 TRL_IS_THIRD = [row for row in ROWS if len(row) >= 4 and row[0] not in {"slot", "lesson"} and set(row[0]) != {"-"}]
 NO_FIELD = {
-    "policy_gradients", "dupo_and_agents", "reward_hacking", "write_the_judge", "what_did_it_learn", "take_it_home",
+    "policy_gradients", "dupo_and_agents", "reward_hacking", "write_the_judge", "what_did_it_learn",
     "keeping_entropy",
 }  # fmt: skip
 FIELD = re.compile(r"`(\w+)=([^`]+)`")
