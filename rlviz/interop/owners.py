@@ -52,6 +52,7 @@ TRL PPOConfig | | | num_ppo_epochs cliprange_value vf_coef missing_eos_penalty
 TRL RLOOConfig | | | rloo_k normalize_advantages reward_clip_range
 TRL CPOConfig | | | cpo_alpha simpo_gamma
 """  # noqa: E501  a row is a line
+SHOWN = 3  # options that say whose a file is
 LONGEST_LAUNCH = 80  # words before what a command starts
 # a framework → the library whose names and loss it takes over
 BUILDS_ON = {
@@ -168,7 +169,8 @@ def of_options(names: Iterable[str]) -> Owner | None:
         named = list(filter(re.compile("|".join(map(translate, row[3])) or "(?!)").match, plain))
         if len(named) > most:
             name, trainer = (row[0][0], row[0][1]) if row[0][0] == "TRL" else (" ".join(row[0]), "")
-            most, best = len(named), Owner(name, f"by its option {plain[named[0]]}", trainer)
+            most, shown = len(named), ", ".join(plain[each] for each in named[:SHOWN])
+            best = Owner(name, f"by its option{'s'[: most > 1]} {shown}", trainer)
     return best
 
 

@@ -175,7 +175,7 @@ def _tokens(text: str) -> Iterator[tuple[str, Any, int]]:
             at, line = at + 2, line + 1
         elif here == "#":
             above = text.rfind("\n", 0, at)
-            if array is None and text[above - 1 : above] == "\\" and not text[above:at].strip():
+            if text[above - 1 : above] == "\\" and not text[above:at].strip():
                 yield "end", "#", line
             end = text.find("\n", at)
             at = size if end < 0 else end

@@ -376,8 +376,18 @@ def test_a_configuration_that_is_printed_is_no_step(written):
     assert only == {"step": 1, "loss": 0.1, "reward": 0.5, "lr": 1e-6, "held_out_accuracy": 0.4}
 
 
+def test_a_dictionary_that_was_cut_off_is_a_row_of_its_own(written):
+    run = import_run(written(("a.log", "{'loss': 0.1, 'reward': 0.5,\n{'loss': 0.2, 'reward': 0.7,\n'kl': 0.1}\n")))
+    assert [(row["reward"], row.get("kl")) for row in run.rows] == [(0.5, None), (0.7, 0.1)]
+
+
+def test_a_loss_that_was_no_number_in_between_is_no_measurement(written):
+    log = state(trl(range(1, 30), grad_norm=lambda n: NAN if n == 9 else 0.8))
+    assert "nan_measured" not in {finding.rule for finding in diagnose(written(log))}
+
+
 def test_a_file_without_known_names_is_answered_with_the_file_to_take(rlviz, written):
-    refused = rlviz("diagnose", written(("out.log", "step 1 loss is 3\nstep 2 loss is 2\n")))
+    refused = rlviz("diagnose", written(("out.log", "step 1 loss: 3\nstep 2 loss is 2\n")))
     said = " ".join(refused.stderr.split())
     assert (
         refused.exit_code == 2 and "take trainer_state.json of TRL's or ms-swift's output folder, verl's .jsonl" in said
