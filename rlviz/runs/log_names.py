@@ -1,6 +1,6 @@
 """What TRL, ms-swift, verl, OpenRLHF, SkyRL, NeMo-RL and slime call their metrics, and which column of rlviz's records each is.
 
-A log is read by the names that it shares with one of these, whoever wrote it (`writer_of`).
+A log is read by the names that it shares with one of these, no matter which program wrote it (`writer_of`).
 """
 
 from __future__ import annotations

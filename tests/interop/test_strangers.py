@@ -148,7 +148,9 @@ def test_what_bash_would_not_pass_is_named():
     for text in (BASH["a comment ends the command"][0], BASH["a blank after the backslash"][0]):
         assert any("line" in note and "ends the command" in note for note in read_config(text).notes)
     below = f"{VERL_RUN} \\\n  {N}=64 \\\n#  {R}n=4 \\\n#  {R}name=vllm\n"
-    assert any(note.startswith("line 3: ") and "does not pass anything below" in note for note in read_config(below).notes)
+    assert any(
+        note.startswith("line 3: ") and "does not pass anything below" in note for note in read_config(below).notes
+    )
     assert any(f"{R}n is 1, its default" in what for what, _ in explain_config(below).beyond)
     array = f"A=(\n {N}=64 \\\n # {R}n=4\n)\n{VERL_RUN} ${{A[@]}}\n"
     assert read_config(array).notes == () == read_config(f"# a\n{VERL_RUN} {N}=64 # b\n# c").notes

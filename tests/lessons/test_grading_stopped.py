@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -109,11 +110,11 @@ def grader(call, tmp_path, default_signals):
     """Start the command in a process of its own, which leads a group as in a terminal; at the end nothing of it may be left."""
     command = [sys.executable, "-m", "rlviz", *call]
     piped = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "start_new_session": True}
-    (tmp_path / "tmp").mkdir()
-    own = {MARK: str(tmp_path), "TMPDIR": str(tmp_path / "tmp"), "OMP_NUM_THREADS": "1"}
-    yield subprocess.Popen(command, env={**os.environ, **own}, **piped)
-    until(lambda: not marked(tmp_path), 10)
-    assert not list((tmp_path / "tmp").glob("rlviz-grade-*"))
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as short:  # a socket's path has at most 107 characters
+        own = {MARK: str(tmp_path), "TMPDIR": short, "OMP_NUM_THREADS": "1"}
+        yield subprocess.Popen(command, env={**os.environ, **own}, **piped)
+        until(lambda: not marked(tmp_path), 10)
+        assert not list(Path(short).glob("rlviz-grade-*"))
 
 
 def test_ctrl_c_while_torch_is_imported_says_no_more_than_later(grader, tmp_path):
