@@ -61,7 +61,7 @@ def run_of(page: Page) -> dict[str, Any]:
 def test_a_transformer_trains_and_learns(visit: Callable[..., Page]) -> None:
     page = visit(QUICK)
     assert page.title() == TITLE
-    until(page, "rlviz.run.step >= 40", 4 * SECONDS)
+    until(page, "rlviz.run.step >= 40")
     records = page.evaluate("rlviz.run.records")
     first, last = (sum(one["accuracy"] for one in part) / 3 for part in (records[:3], records[-3:]))
     assert first < 0.5 and last > 0.75
