@@ -251,7 +251,10 @@ class RunInspector(anywidget.AnyWidget):
 
     def _newest(self) -> int:
         first = self._reads[0]
-        return (first.token_steps or [record.step for record in first.records] or [1])[-1]
+        responses = [
+            record.step for record in first.records if record.groups
+        ]  # of an imported run few steps may have any
+        return (first.token_steps or responses or [record.step for record in first.records] or [1])[-1]
 
     def _go_to(self, step: int, *, opening: bool = False) -> None:
         """Show a step; group, response and token stay as near as can be, or are those of the strongest push."""

@@ -105,8 +105,8 @@ def test_completions_of_trl(trl_run, tmp_path):
     assert [r.advantage for r in group.responses] == [0.7, -0.7] and len(other.responses) == 2
     seen = inspect_run(tmp_path / "run")
     assert seen.caption == (
-        "Step 2 of 2. TRL's GRPOTrainer or RLOOTrainer: held-out accuracy 0.50, entropy 0.62 nats, clipped during its updates "
-        "10.0% below. Its log was imported, and tokens were not logged."
+        "Step 1 of 2. TRL's GRPOTrainer or RLOOTrainer: reward 0.38, entropy 0.63 nats, clipped during its updates 0.0% below. "
+        "Its log was imported, and tokens were not logged."
     )
     assert "not recorded" in json.dumps(seen.data) and seen.run["at"] == [1, 2]
     (trl_run / "completions" / "completions_00002.parquet").write_bytes(b"PAR1 no more")
