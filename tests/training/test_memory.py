@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from itertools import cycle
 
 import pytest
 import torch
@@ -9,15 +10,15 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 from rlviz.algorithms import DPO, DR_GRPO, GRPO
 from rlviz.training import PairSettings, TrainSettings, memory as limits, rollout as rollouts, train
-from rlviz.training.cost import every_second_is_right, peak_bytes
 from rlviz.training.memory import check_pairs_fit, check_rollout_fits
 from rlviz.training.rollout import logp_under
 from small_models import memory
 from small_models.pairs import Pair, encode_pairs
 from small_models.policies import Policy, weights_in
 from small_models.sampling import response_bytes, response_logits
-from small_models.tasks import Chain
+from small_models.tasks import Chain, Grade
 from tests.small_models.real import SIZES, byte_tokenizer
+from tests.training.peak import peak_bytes
 
 VOCABULARY = 152_064  # Qwen 2.5's
 QWEN_LIKE = TrainSettings(num_prompts=32, group_size=8, max_new_tokens=512)
@@ -172,14 +173,14 @@ def test_the_free_memory_of_this_machine_is_known():
 def test_what_is_counted_is_really_taken(wide):
     """The count is a lower bound, so nothing that fits is refused; the peak is at most four times as high."""
     settings = TrainSettings(num_prompts=2, group_size=2, max_new_tokens=6, evaluate_every=0)
-    run = train(wide, every_second_is_right(Chain()), GRPO, settings)
+    task, turn = Chain(), cycle((True, False))
+    task.grade = lambda prompt, response: Grade(format=True, correct=next(turn))  # no group drops out of the update
+    run = train(wide, task, GRPO, settings)
     rollout = run.collect()
     counted = rollout.samples.tokens.numel() * VOCABULARY * 4 * 2
     run.update(rollout)
-    weights = list(wide.model.parameters())
-    held = [*weights, *(p.grad for p in weights)]
-    update = peak_bytes(lambda: run.update(rollout), held, wide.device) - sum(t.nbytes for t in held)
+    update = peak_bytes(lambda: run.update(rollout))
     with torch.no_grad():
-        reference = peak_bytes(lambda: logp_under(run.state.reference, rollout.samples, settings), [], wide.device)
+        reference = peak_bytes(lambda: logp_under(run.state.reference, rollout.samples, settings))
     assert counted <= update <= 4 * counted
     assert counted <= reference <= 4 * counted
