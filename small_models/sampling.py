@@ -217,21 +217,6 @@ def check_sampling(max_new_tokens: int, temperature: float, top_k: int, top_p: f
     check_number("top_p", top_p, lambda p: 0 < p <= 1, "above 0 and at most 1 (all tokens)")
 
 
-def response_bytes(policy: Policy, width: int, max_new_tokens: int) -> int:
-    """Return the bytes that each response takes while it is sampled: a step's logits, its tokens, its keys and values.
-
-    width: tokens of its prompt.
-    """
-    config = policy.weights.config
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    keys_and_values = 2 * policy.weights.dtype.itemsize * config.num_hidden_layers * heads * head
-    if getattr(config, "sliding_window", None):
-        keys_and_values = 0  # layers with a window keep less, and which are so differs from model to model
-    vocabulary = policy.weights.get_output_embeddings().weight.shape[0]
-    return STEP_BYTES * vocabulary + TOKEN_BYTES * max_new_tokens + keys_and_values * (width + max_new_tokens)
-
-
 class _Environment:
     """What a task's environment writes into the responses of a batch while they are sampled.
 
@@ -298,8 +283,9 @@ def sample(
             f"max_new_tokens {max_new_tokens} after a prompt of {width} tokens exceeds the {limit} positions of this model"
         )
     rows = len(prompts) * group_size
+    vocabulary = policy.weights.get_output_embeddings().weight.shape[0]
     check_fits(
-        rows * response_bytes(policy, width, max_new_tokens),
+        rows * (STEP_BYTES * vocabulary + TOKEN_BYTES * max_new_tokens),
         policy.device,
         f"sampling {rows:,} responses at once",
         "lower group_size, or give fewer prompts at once",

@@ -7,7 +7,7 @@ or one of two where details of records are kept, or where nothing is evaluated, 
 The first step, the last and those at which something is due (an evaluation, the details of a record, a new reference, fresh
 labels) are made always. A comparison has an eighth of the budget. Of the pairs to learn from, only an eighth are sampled; a
 list has each eight times, a run learns from the eighth. An evaluation takes fifty prompts, a lesson's own look at held-out
-prompts at most 250, a reward model a batch of eight pairs and a quarter of its later updates, a cost one measurement.
+prompts at most 250, a reward model a batch of eight pairs and a quarter of its later updates.
 `pytest notebooks` runs the lessons in full. The names in here are gone before the first cell.
 """
 
@@ -15,12 +15,11 @@ prompts at most 250, a reward model a batch of eight pairs and a quarter of its 
 def _sample_less() -> None:
     from dataclasses import replace
     from functools import wraps
-    from inspect import unwrap
 
     import rlviz
     from rlviz import study, tabular, training
     from rlviz.study import comparison
-    from rlviz.training import PairSettings, TrainSettings, default_settings, model_costs, reward_model
+    from rlviz.training import PairSettings, TrainSettings, default_settings, reward_model
     from rlviz.training.preferences import PreferenceRun
     from rlviz.training.run import RolloutRun
     from small_models import pairs
@@ -94,7 +93,6 @@ def _sample_less() -> None:
     reward_model.REFRESH_STEPS //= 4
     Task.held_out_prompts = property(lambda task: all_held_out.fget(task)[:250])
     evaluate.__kwdefaults__["num_prompts"] = 50
-    unwrap(model_costs).__kwdefaults__["repeats"] = 1
 
 
 _sample_less()

@@ -1,5 +1,5 @@
 """The command line: `rlviz lab`, `playground`, `train`, `algorithms`, `show`, `plot`, `compare`, `experiment`,
-`map`, `inspect`, `diagnose`, `export`, `explain`, `import`, `cost`, `site`, `course`, `predictions`, `grade`.
+`map`, `inspect`, `diagnose`, `export`, `explain`, `import`, `site`, `course`, `predictions`, `grade`.
 
 Each command is a function in a module of its own, which imports torch, matplotlib and the rest of rlviz when it runs, so that
 help comes at once.
@@ -15,7 +15,6 @@ import typer
 import rlviz
 from rlviz.cli import (
     compare,
-    cost,
     course,
     diagnose,
     experiment,
@@ -46,7 +45,6 @@ COMMANDS: dict[
     interop.export: "the export",
     interop.explain: "the configuration",
     interop.import_: "the imported run",
-    cost.cost: "a file of the run",
     pages.site: "the site",
     course.course: "the course",
     course.predictions: "the page of predictions",

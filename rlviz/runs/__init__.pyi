@@ -1,6 +1,5 @@
 # What rlviz.runs offers; rlviz/runs/__init__.py reads this.
 from .comparison import plot_comparison as plot_comparison
-from .cost import plot_costs as plot_costs
 from .critic import plot_values as plot_values
 from .diagnosis import diagnose as diagnose
 from .inspector import inspect_run as inspect_run

@@ -137,7 +137,8 @@ class Trials(Running[_Trial, tuple[str, int]]):
     def frame(self, claim: Claim) -> pd.DataFrame:
         """Return a claim's trials of all seeds, all of which are kept."""
         seeds = [seed for name, seed in (job.key for job in self.all) if name == claim.name]
-        return pd.concat([read(self._file(claim.name, seed)) for seed in seeds], ignore_index=True)
+        frames = [read(self._file(claim.name, seed)) for seed in seeds]
+        return pd.concat([frame for frame in frames if len(frame)], ignore_index=True)
 
 
 def _file(out: Path, name: str, seed: int) -> Path:

@@ -1,10 +1,4 @@
 # What rlviz.training offers; rlviz/training/__init__.py reads this.
-from .cost import (
-    Cost as Cost,
-    ModelCost as ModelCost,
-    cost_table as cost_table,
-    model_costs as model_costs,
-)
 from .pass_rates import pass_rates as pass_rates
 from .records import explained_variance as explained_variance
 from .reward_model import (

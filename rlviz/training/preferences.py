@@ -11,13 +11,13 @@ from torch import Tensor
 from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.pieces.preference import response_logp
 from rlviz.settings import PairSettings
-from rlviz.training.memory import check_pairs_fit
 from rlviz.training.run import TrainingRun
 from rlviz.training.run_folder import RunFolder
 from rlviz.training.state import State, new_optimizer
 from rlviz.training.step import descend, warm_up
 from rlviz.types import PairRecord
 from small_models.host import on_host
+from small_models.memory import check_logits_fit
 from small_models.pairs import EncodedPairs, Pair, encode_pairs
 from small_models.policies import Policy, one_thread_if_small
 from small_models.sampling import response_logits, token_logp
@@ -49,7 +49,8 @@ class PreferenceRun(TrainingRun[PairRecord]):
         reference = reference or start
         self.pairs = list(pairs)
         self.encoded = encode_pairs(reference, self.pairs, task)
-        check_pairs_fit(reference, self.encoded, settings.batch_size)
+        tokens = settings.batch_size * self.encoded.tokens[0].numel()
+        check_logits_fit(reference, tokens, "lower batch_size, or leave out the longest pairs")
         with torch.no_grad(), one_thread_if_small(reference):
             parts = torch.arange(len(pairs)).split(settings.batch_size)
             self.ref_logp = torch.cat([encoded_logp(reference, self.encoded.take(part)) for part in parts])

@@ -19,7 +19,6 @@ from rlviz.algorithms.preference import PreferenceOptimization
 from rlviz.names import nearest
 from rlviz.settings import PairSettings, Settings, TrainSettings, declarations, settings_from
 from rlviz.training.files import write_json
-from rlviz.training.memory import check_model_fits, check_rollout_fits
 from rlviz.training.preferences import PreferenceRun
 from rlviz.training.run import RolloutRun, TrainingRun, computing_as
 from rlviz.training.run_folder import DamagedError, RunFolder
@@ -28,12 +27,15 @@ from rlviz.training.tasks import check_prompts, find_task, is_file, start_of
 from small_models import paths
 from small_models.checks import check_type, checked, cut, shown
 from small_models.files import reason, said
+from small_models.memory import check_fits, check_logits_fit
 from small_models.pairs import Pair, make_pairs
-from small_models.policies import Policy, load_policy, recompute_activations
+from small_models.policies import Policy, choose_device, load_policy, recompute_activations, weights_in
 from small_models.scorers import RewardModel
 from small_models.tasks import Task
 from small_models.tasks.of_file import Chat
 from small_models.tokenizer import CharacterTokenizer
+
+RUN_BYTES = 5 * 4  # of a weight: itself, its gradient, Adam's two moments, and in the policy that the run began with
 
 
 @overload
@@ -128,7 +130,14 @@ def train(  # type: ignore[misc]  # settings stand third or fourth, which mypy d
 
 def policy_to_train(source: str | os.PathLike[str], device: str = "auto") -> Policy:
     """Return `load_policy(source)`; raises ValueError, before it is read, where a run of it would not fit into memory."""
-    check_model_fits(source, device)
+    number = weights_in(source)
+    check_fits(
+        RUN_BYTES * number,
+        choose_device(device),
+        f"policy: a run of the {number:,} weights in {source}, with the policy that it began with, gradients and Adam's moments,",
+        "begin with a smaller one, or with a LoRA adapter of it, or take the algorithm to a larger machine: `rlviz export` "
+        "writes it for TRL and verl",
+    )
     return load_policy(source, device=device)
 
 
@@ -193,7 +202,7 @@ def _new_run(
     pairs: Sequence[Pair] | None,
     reference: Policy | None,
 ) -> TrainingRun[Any]:
-    longest = check_prompts(policy, task, settings.max_new_tokens)
+    check_prompts(policy, task, settings.max_new_tokens)
     if settings.activations == "recomputed":
         recompute_activations(policy.model)
     with computing_as(settings, policy):  # what a part computes now, and which path the run takes
@@ -219,9 +228,14 @@ def _new_run(
                 "reset_reference_every must be 0 where a reference is given, which it would take away; got "
                 f"{settings.reset_reference_every}"
             )
-        run = RolloutRun(policy, start, task, algorithm, settings, folder, reward_model, pairs or (), reference)
-        check_rollout_fits(policy, task, settings, reference=algorithm.needs_reference, width=longest)
-        return run
+        responses = settings.num_prompts * settings.group_size // settings.minibatches
+        tokens = responses * (settings.max_new_tokens or task.max_new_tokens)
+        check_logits_fit(
+            policy,
+            min(tokens, settings.micro_batch_tokens or tokens),
+            "lower num_prompts, group_size or max_new_tokens, or set micro_batch_tokens",
+        )
+        return RolloutRun(policy, start, task, algorithm, settings, folder, reward_model, pairs or (), reference)
 
 
 @checked

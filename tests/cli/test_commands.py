@@ -25,7 +25,7 @@ def test_version(rlviz):
     assert rlviz("--version").output.startswith("rlviz ")
 
 
-@pytest.mark.parametrize("command", ["train", "compare", "cost"])
+@pytest.mark.parametrize("command", ["train", "compare"])
 def test_help_names_every_task(rlviz, command):
     said = " ".join(unstyle(rlviz(command, "--help").output).replace("│", " ").split())
     assert f"Task: {', '.join(task.name for task in TASKS)}." in said
@@ -125,33 +125,6 @@ def test_a_notebook_prints_what_the_console_lacks(rlviz, tmp_path, monkeypatch):
 def test_an_exported_script_is_utf_8(rlviz, tmp_path):
     assert rlviz("export", "dapo", "--to", "trl", "--out", tmp_path / "dapo.py").exit_code == 0
     assert "\N{MINUS SIGN}" in ast.get_docstring(ast.parse((tmp_path / "dapo.py").read_bytes()))
-
-
-COST = ["cost", "--num-prompts", "2", "--group-size", "2", "--repeats", "1", "--device", "cpu"]
-
-
-def test_cost_as_tables_and_as_a_picture(rlviz, tmp_path):
-    result = rlviz(*COST, "--out", tmp_path / "cost.png")
-    assert result.exit_code == 0, result.output
-    for words in ("137,536", "134,529", "Memory at the peak of an update", "DPO", "Seconds"):
-        assert words in result.output
-    lines = [line for line in result.output.splitlines() if "│" in line]
-    tables = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
-    first_in = {(row[0], row[1]) for row in tables if len(row) == 6}
-    assert {("actor", "GRPO"), ("reference", "GRPO")} <= first_in
-    held = {row[0]: row[2] for row in tables if len(row) == 6 and row[2].endswith("B") and row[1].isdigit()}
-    # weights, gradients and two moments of 137,536 float32, the weights of a reference or none; of DPO as of GRPO
-    assert (held["GRPO"], held["GRPO, no KL"], held["DPO"]) == ("2.75 MB", "2.2 MB", "2.75 MB")
-    assert (tmp_path / "cost.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_cost_as_json(rlviz):
-    rows = json.loads(rlviz(*COST, "--updates", 2, "--format", "json").output)
-    assert [row["name"] for row in rows][::7] == ["GRPO", "DPO"]
-    assert rows[0]["bytes_to_grpo"] == 1 and rows[0]["responses"] == 4
-    assert rows[3]["models"][1]["parameters"] == 134529
-    for row in rows:  # of one round each number is what was measured, not a median
-        assert row["step_seconds"] == pytest.approx(row["rollout_seconds"] + 2 * row["update_seconds"])
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from rlviz import GRPO, TrainSettings, train
 from small_models.policies import load_policy
 
 MAP = "map --replicas 2 --steps 1 --cells 1x1 --jobs 1 --out"
-COST = "cost --num-prompts 2 --group-size 2 --repeats 1 --device cpu --out"
 COMMANDS = {  # command without its file → the file
     "export dapo --to trl --out": "x.py",
     "export dapo --to verl --out": "x.yaml",
@@ -21,7 +20,6 @@ COMMANDS = {  # command without its file → the file
     f"{MAP}": "x.png",
     "inspect run --out": "x.html",
     "diagnose run --out": "x.html",
-    f"{COST}": "x.png",
 }
 
 

@@ -122,8 +122,6 @@ OTHERS = (
     ("explain call.yaml", ""),
     ("explain nowhere.yaml", ""),
     ("explain beta.yaml", "say which with kind"),
-    ("cost --group-size 3", "group_size must be even and at least 2"),
-    ("cost --out cost.gif", "out must end in .png, .svg, .pdf; got cost.gif"),
     ("show grop", "algorithm 'grop' is not known; did you mean"),
     ("show dapoo --against grpo", "did you mean"),
     ("inspect run --out page.pdf", "must end in .html; got"),

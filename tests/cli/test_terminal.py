@@ -19,7 +19,6 @@ REFUSED = (  # the commands that take a path
     ("import", "{}"),
     ("plot", "clip", "--out", "{}.gif"),
     ("map", "--out", "{}.gif"),
-    ("cost", "--out", "{}.gif"),
     ("playground", "--out", "{}.pdf"),
     ("site", "--out", "{}.file"),
 )

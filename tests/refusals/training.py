@@ -20,7 +20,6 @@ from rlviz.training import (
     train,
     train_reward_model,
 )
-from rlviz.training.cost import model_costs
 from small_models.pairs import Pair
 from small_models.tasks import Chain
 from tests.refusals.row import table
@@ -70,10 +69,6 @@ def frozen() -> Any:
     model = reward_model().copy()
     model.scorer.requires_grad_(False)
     return model
-
-
-def costs(**given: Any) -> Any:
-    return model_costs(tiny(), Chain(), **given)
 
 
 def no_gradient(ratio: Any, advantages: Any, lower: Any, upper: Any) -> Any:
@@ -177,9 +172,5 @@ learning(pairs=[]) → pairs must hold at least one; got none
 learning(model=frozen()) → model is frozen; train its copy()
 ⟨pair_accuracy(reward_model(), []) | learn_reward(policy(), Chain(), [])⟩
     → pairs must hold at least one; got none
-costs(⟨num_prompts | updates_per_rollout | repeats⟩=0) → ⟨⟩ must be at least 1; got 0
-costs(group_size=⟨0 | 5⟩) → group_size must be even and at least 2, so that pairs can be made of it; got ⟨⟩
-costs(max_new_tokens=1) → max_new_tokens must be at least 2, so that two responses can differ; got 1
-costs(num_prompts=10 ** 6) → num_prompts must be at most 90000, …
 """,
 )

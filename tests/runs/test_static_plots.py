@@ -6,7 +6,6 @@ import pytest
 
 from rlviz.runs.arms import panels, plot_against, plot_arms, plot_course, state
 from rlviz.runs.comparison import alt, plot_comparison
-from rlviz.runs.cost import plot_costs
 from rlviz.runs.critic import plot_values
 from rlviz.runs.learning import OF_HACKING, looks, plot_hacking
 from rlviz.study import Comparison
@@ -137,70 +136,6 @@ def test_many_contenders_are_drawn_apart_as_differences_from_the_first():
 @pytest.mark.parametrize("kind", ["marker", "color"])
 def test_contenders_differ_in_grey(kind):
     assert len({(looks(index)["linestyle"], looks(index)[kind]) for index in range(11)}) == 11
-
-
-# --- what models cost ---
-
-COSTS = pd.DataFrame(
-    {
-        "name": ["GRPO", "PPO, separate critic, learned reward"],
-        "weights": [1e6, 2e6],
-        "gradients": [3e6, 4e6],
-        "optimizer_state": [5e6, 6e6],
-        "activations": [7e6, 8e6],
-        "bytes": [16e6, 20e6],
-        "bytes_to_grpo": [1.0, 1.25],
-        "rollout_seconds": [0.25, 0.5],
-        "update_seconds": [0.125, 0.25],
-        "step_seconds": [0.5, 1.25],  # two updates in the first, three in the second
-        "seconds_to_grpo": [1.0, 2.4],
-    }
-)
-
-
-def bars(ax):
-    """Label → (begin, length) of each setting's part of its bar."""
-    return {part.get_label(): [(bar.get_x(), bar.get_width()) for bar in part] for part in ax.containers}
-
-
-def test_bars_are_as_long_as_the_numbers():
-    figure = plot_costs(COSTS)
-    left, right = figure.axes
-    assert bars(left) == {
-        "weights": [(0, 1), (0, 2)],
-        "gradients": [(1, 3), (2, 4)],
-        "optimizer state": [(4, 5), (6, 6)],
-        "activations": [(9, 7), (12, 8)],
-    }
-    assert bars(right) == {"rollout": [(0, 0.25), (0, 0.5)], "updates": [(0.25, 0.25), (0.5, 0.75)]}
-    assert words_of(figure.legends[0].get_texts()) == [*bars(left), *bars(right)]
-    assert [words.strip() for words in words_of(left.texts)] == ["16 (1.00×)", "20 (1.25×)"]
-    assert [words.strip() for words in words_of(right.texts)] == ["0.5 (1.00×)", "1.25 (2.40×)"]
-    # 2.40 is not 1.25 / 0.5
-    assert right.get_xlabel() == "seconds, median of the rounds\n(median of the rounds' ratios to GRPO)"
-    assert left.get_ylim()[0] > left.get_ylim()[1]  # the first setting is on top
-    assert words_of(left.get_yticklabels())[0] == "GRPO"
-
-
-@pytest.mark.parametrize(
-    ("factor", "unit", "longest"), [(1e-4, "kB", 2.0), (0.1, "MB", 2.0), (1, "MB", 20.0), (1e3, "GB", 20.0)]
-)
-def test_bytes_have_a_unit_that_can_be_read(factor, unit, longest):
-    scaled = COSTS.assign(**{name: COSTS[name] * factor for name in (*list(COSTS)[1:5], "bytes")})
-    left = plot_costs(scaled).axes[0]
-    assert left.get_xlabel() == f"{unit} (against GRPO)"
-    assert sum(lengths[1][1] for lengths in bars(left).values()) == pytest.approx(longest)
-
-
-def test_parts_of_bars_differ_in_grey_and_their_numbers_fit():
-    figure = plot_costs(COSTS)
-    figure.draw_without_rendering()
-    for ax in figure.axes:
-        parts = [(part[0].get_facecolor(), part[0].get_hatch()) for part in ax.containers]
-        assert len(set(parts)) == len(parts)
-        hatched = [hatch for colour, hatch in parts if colour[:3] == (1, 1, 1)]
-        assert None not in hatched and len(set(hatched)) == len(hatched)
-        assert all(text.get_window_extent().x1 <= ax.get_window_extent().x1 for text in ax.texts)
 
 
 # --- what a critic says ---
@@ -350,7 +285,6 @@ def test_limits_hold_what_is_drawn():
 FIGURES = {
     "four contenders": lambda: compared(4)[1],
     "six contenders": lambda: compared(6)[1],
-    "costs": lambda: plot_costs(COSTS),
     "a critic": lambda: plot_values({"right": RIGHT, "wrong": WRONG}),
     "hacking": lambda: plot_hacking(FOUR, start_accuracy=0.4, title="Four settings"),
 }

@@ -6,13 +6,13 @@ from torch import nn
 
 from rlviz.algorithms import GRPO, PPO
 from rlviz.training import TrainSettings, train
-from rlviz.training.cost import peak_bytes
 from small_models.paths import computing
 from small_models.policies import build_policy, load_policy
 from small_models.sampling import encode_prompts, encode_responses, response_logits, response_logits_and_hidden, sample
 from small_models.scorers import Scorer
 from small_models.tasks import Chain
 from tests.small_models.real import ARCHITECTURES, real_policy
+from tests.training.peak import peak_bytes
 
 pytestmark = pytest.mark.filterwarnings("ignore:.gradient_checkpointing_enable")  # its name until transformers 6
 PROMPTS, TEXTS = ["12=", "3="], ["abc", "d"]
@@ -102,7 +102,7 @@ def test_a_run_with_it_takes_less_memory_and_gives_the_same_curve(algorithm):
             run = train(policy, Chain(), algorithm, settings)
             curves.append([record.loss for record in run])
             rollout = run.collect()
-            peaks.append(peak_bytes(lambda run=run, rollout=rollout: run.update(rollout), [], policy.device))
+            peaks.append(peak_bytes(lambda run=run, rollout=rollout: run.update(rollout)))
     assert curves[1] == pytest.approx(curves[0], rel=1e-4, abs=1e-7)
     assert peaks[1] < 0.7 * peaks[0]
 

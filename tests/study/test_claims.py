@@ -125,6 +125,19 @@ def test_the_same_seed_gives_the_same_trial():
     assert not again.equals(other)
 
 
+def test_costs_are_those_that_were_measured_and_none_is_made_up():
+    claim = find_claim("critic_cost")
+    pd.testing.assert_frame_equal(claim.run(range(5)), read(COMMITTED / "critic_cost.csv"))
+    assert claim.trial(5, 1.0).empty
+
+
+def test_a_seed_that_was_not_measured_leaves_the_verdict_on_costs_as_it_is(tmp_path):
+    claim = find_claim("critic_cost")
+    trials = Trials([claim], range(7), tmp_path)
+    trials.finish()
+    assert claim.judge(trials.frame(claim)).says == claim.judge(read(COMMITTED / "critic_cost.csv")).says
+
+
 def test_all_arms_begin_with_the_same_responses_and_the_same_coin():
     first = select(tiny("entropy_clip"), step=1, setting=("trip", "trip, a coin for a reward"))
     assert first.groupby("setting")["accuracy"].nunique().tolist() == [1, 1]

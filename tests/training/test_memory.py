@@ -1,28 +1,28 @@
-"""A batch whose logits cannot fit is refused before anything is computed, and one that fits is not."""
+"""What cannot fit is refused before anything is read or computed, in a sentence that ends with the remedy."""
 
-import re
-from dataclasses import replace
+from contextlib import suppress
+from itertools import cycle
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
-from rlviz.algorithms import DPO, DR_GRPO, GRPO
-from rlviz.training import PairSettings, TrainSettings, memory as limits, rollout as rollouts, train
-from rlviz.training.cost import every_second_is_right, peak_bytes
-from rlviz.training.memory import check_pairs_fit, check_rollout_fits
+from rlviz.algorithms import DPO, GRPO
+from rlviz.training import PairSettings, TrainSettings, train
 from rlviz.training.rollout import logp_under
+from rlviz.training.start import policy_to_train
 from small_models import memory
-from small_models.pairs import Pair, encode_pairs
+from small_models.pairs import Pair
 from small_models.policies import Policy, weights_in
-from small_models.sampling import response_bytes, response_logits
-from small_models.tasks import Chain
+from small_models.tasks import Chain, Grade
 from tests.small_models.real import SIZES, byte_tokenizer
+from tests.training.peak import peak_bytes
 
 VOCABULARY = 152_064  # Qwen 2.5's
-QWEN_LIKE = TrainSettings(num_prompts=32, group_size=8, max_new_tokens=512)
-UPDATE = 256 * 512 * VOCABULARY * 4 * 2  # its logits and their gradient: 159,450,660,864 bytes
-LEARNING = 12 * (16 * VOCABULARY + 984)  # gradients and Adam's moments: of embeddings and head, and of one layer
+LOGITS = 8 * VOCABULARY  # bytes a token: float32 logits and their gradients
+WEIGHTS = 16 * VOCABULARY + 984  # embeddings and head of width 8, and one layer
+QWEN_LIKE = {"num_prompts": 32, "group_size": 8, "max_new_tokens": 512}
+PAIRS = [Pair("1=", "a" * 9, "a"), *[Pair("1=", "b", "c")] * 49]
 
 
 @pytest.fixture(scope="module")
@@ -37,149 +37,67 @@ def free(monkeypatch, number):
     monkeypatch.setattr(memory, "free_bytes", lambda device: number)
 
 
-def test_a_batch_that_cannot_fit_is_refused_before_anything_is_computed(wide, monkeypatch):
-    free(monkeypatch, 12 * 10**9)
-    monkeypatch.setattr(type(wide.model), "forward", None)
-    with pytest.raises(ValueError, match="settings: the logits") as refused:
-        train(wide, Chain(), DR_GRPO, QWEN_LIKE)
-    assert str(refused.value) == (
-        "settings: the logits of 256 responses of 512 tokens over a vocabulary of 152,064, with their gradients, and 2,434,008 "
-        "weights' gradients and Adam's moments would take 159.5 GB at least, and 12.0 GB of this cpu's memory are free; set "
-        "micro_batch_tokens (with 4096 they fit), raise minibatches (and updates_per_rollout, a multiple of it), or lower "
-        "num_prompts, group_size or max_new_tokens"
-    )
+ROLLOUT = "lower num_prompts, group_size or max_new_tokens, or set micro_batch_tokens"
 
 
 @pytest.mark.parametrize(
-    ("settings", "reference", "needed"),
+    ("algorithm", "settings", "tokens", "remedy"),
     [
-        (QWEN_LIKE, False, UPDATE),
-        (replace(QWEN_LIKE, minibatches=4, updates_per_rollout=4), False, UPDATE // 4),
-        (replace(QWEN_LIKE, minibatches=3, updates_per_rollout=3), False, UPDATE // 256 * 86),  # 86, 85 and 85 rows
-        (
-            replace(QWEN_LIKE, minibatches=4, updates_per_rollout=4),
-            True,
-            UPDATE,
-        ),  # the reference reads the rollout whole
-        # so does a trainer that did not sample
-        (replace(QWEN_LIKE, minibatches=4, updates_per_rollout=4, sampler_lag=1), False, UPDATE),
-        (replace(QWEN_LIKE, group_size=2), False, UPDATE // 4),
-        (
-            replace(QWEN_LIKE, micro_batch_tokens=4096, max_new_tokens=1024, details_every=0),
-            False,
-            UPDATE // 256 * 8,  # four of 1024 tokens are in a micro-batch
-        ),
-        (
-            replace(QWEN_LIKE, micro_batch_tokens=4096),
-            False,
-            UPDATE // 256 * QWEN_LIKE.group_size,
-        ),  # details read a group
-        (replace(QWEN_LIKE, micro_batch_tokens=4096), True, UPDATE // 256 * QWEN_LIKE.group_size),
-        (replace(QWEN_LIKE, max_new_tokens=None), False, UPDATE // 512 * Chain.max_new_tokens),
+        (GRPO, TrainSettings(**QWEN_LIKE), 256 * 512, ROLLOUT),
+        (GRPO, TrainSettings(**QWEN_LIKE, minibatches=4, updates_per_rollout=4), 64 * 512, ROLLOUT),
+        (GRPO, TrainSettings(**QWEN_LIKE, micro_batch_tokens=4096), 4096, ROLLOUT),
+        (GRPO, TrainSettings(**QWEN_LIKE | {"max_new_tokens": None}), 256 * Chain.max_new_tokens, ROLLOUT),
+        # two responses a pair, nine letters and the end
+        (DPO, PairSettings(batch_size=50), 100 * 10, "lower batch_size, or leave out the longest pairs"),
     ],
 )
-def test_it_is_refused_for_one_byte(wide, settings, reference, needed, monkeypatch):
-    needed += LEARNING
-    monkeypatch.setattr(limits, "response_bytes", lambda *_: 0)
-    free(monkeypatch, needed)
-    check_rollout_fits(wide, Chain(), settings, reference=reference)
-    free(monkeypatch, needed - 1)
-    with pytest.raises(ValueError, match=r"are free; .*lower num_prompts, group_size or max_new_tokens") as refused:
-        check_rollout_fits(wide, Chain(), settings, reference=reference)
-    helps = (
-        not reference and not settings.micro_batch_tokens and settings.policy_samples
-    )  # what reads it whole is not split
-    assert ("raise minibatches" in str(refused.value)) is helps
-    if named := re.search(r"with (\d+) they fit", str(refused.value)):
-        advised = replace(settings, micro_batch_tokens=int(named[1]))
-        check_rollout_fits(wide, Chain(), advised, reference=reference)
-    else:
-        assert settings.micro_batch_tokens and "(micro_batch_tokens alone would not do), or take the" in str(
-            refused.value
-        )
-
-
-def test_micro_batches_hold_for_all_that_reads_a_rollout(wide, monkeypatch):
-    groups = []
-
-    def watched(policy, prompt_ids, prompt_mask, tokens, **more):
-        groups.append(len(tokens))
-        return response_logits(policy, prompt_ids, prompt_mask, tokens, **more)
-
-    monkeypatch.setattr(rollouts, "response_logits", watched)
-    settings = TrainSettings(num_prompts=3, group_size=2, max_new_tokens=2, details_every=1, micro_batch_tokens=1)
-    record = next(train(wide, Chain(), GRPO, settings))
-    assert record.groups[2].responses[0].tokens
-    assert groups == [1] * 6  # the reference, and the records of three groups
-
-
-def test_where_no_setting_helps_the_exit_is_named(wide, monkeypatch):
-    free(monkeypatch, 3 * 10**9)
-    settings = replace(QWEN_LIKE, max_new_tokens=900)
-    with pytest.raises(
-        ValueError, match=r"\(micro_batch_tokens alone would not do\), or take .* `rlviz export` writes it"
-    ):
-        train(wide, Chain(), GRPO, settings)
-    monkeypatch.setattr(limits, "response_bytes", lambda *_: 10**8)
-    with pytest.raises(
-        ValueError, match=r"sampling 256 responses of 512 tokens at once would take 25.6 GB .*`rlviz export`"
-    ):
-        train(wide, Chain(), GRPO, QWEN_LIKE)
+def test_logits_are_refused_for_one_byte(wide, algorithm, settings, tokens, remedy, monkeypatch):
+    pairs = PAIRS if algorithm is DPO else None
+    monkeypatch.setattr(type(wide.model), "forward", None)  # nothing is computed
+    free(monkeypatch, tokens * LOGITS - 1)
+    with pytest.raises(ValueError, match=r"^settings: ") as refused:
+        train(wide, Chain(), algorithm, settings, pairs=pairs)
+    said = f"settings: the logits of {tokens:,} tokens over a vocabulary of 152,064, with their gradients, would take "
+    assert str(refused.value).startswith(said) and str(refused.value).endswith(f"memory are free; {remedy}")
+    free(monkeypatch, tokens * LOGITS)
+    with suppress(TypeError):  # DPO goes on to compute what its reference says, with no forward
+        train(wide, Chain(), algorithm, settings, pairs=pairs)
 
 
 def test_a_model_that_cannot_learn_here_is_refused_before_it_is_read(wide, monkeypatch, tmp_path):
+    """20 bytes a weight: itself, its gradient, Adam's two moments, and in the policy that the run began with."""
     wide.save(tmp_path)
-    assert weights_in(tmp_path) == LEARNING // 12
+    assert weights_in(tmp_path) == WEIGHTS
     assert weights_in("chain") == weights_in(tmp_path / "none") == 0
     monkeypatch.setattr(memory, "GIGABYTE", 1)
-    free(monkeypatch, LEARNING // 12 * 20 - 1)
-    monkeypatch.setattr("rlviz.training.start.load_policy", None)
+    monkeypatch.setattr("rlviz.training.start.load_policy", lambda *given, **more: wide)
+    free(monkeypatch, WEIGHTS * 20)
+    policy_to_train(tmp_path)
+    free(monkeypatch, WEIGHTS * 20 - 1)
     with pytest.raises(
         ValueError, match=r"policy: a run of the 2,434,008 weights in .* `rlviz export` writes it for TRL and"
     ):
-        train(str(tmp_path), Chain(), GRPO, QWEN_LIKE)
+        train(str(tmp_path), Chain(), GRPO, TrainSettings())
 
 
-def test_keys_and_values_are_counted(wide):
-    """Per token a key and a value of 4 bytes, in each of 2 heads of 8 numbers, in 1 layer."""
-    more = response_bytes(wide, 10, 20) - response_bytes(wide, 0, 20)
-    assert more == 10 * 2 * 4 * 2 * 8
-
-
-def test_pairs_are_counted_by_the_longest(wide, monkeypatch):
-    pairs = [Pair("1=", "a" * 9, "a"), *[Pair("1=", "b", "c")] * 49]
-    settings = PairSettings(batch_size=50)
-    needed = 100 * 10 * VOCABULARY * 4 * 2  # nine letters and the end
-    free(monkeypatch, needed)
-    check_pairs_fit(wide, encode_pairs(wide, pairs), settings.batch_size)
-    free(monkeypatch, needed - 1)
-    with pytest.raises(ValueError, match=r"of 100 responses of 10 tokens .* lower batch_size, leave out the longest"):
-        train(wide, Chain(), DPO, settings, pairs=pairs)
-
-
-def test_what_nobody_knows_refuses_nothing(wide, monkeypatch):
-    free(monkeypatch, None)
-    check_rollout_fits(wide, Chain(), QWEN_LIKE, reference=True)
-
-
-def test_the_free_memory_of_this_machine_is_known():
-    free = memory.free_bytes(torch.device("cpu"))
-    assert free is not None
-    assert 10**8 < free < 10**14
+def test_what_nobody_knows_refuses_nothing_and_this_machine_is_known():
+    here = memory.free_bytes(torch.device("cpu"))
+    assert here is not None and 10**8 < here < 10**14
     assert memory.free_bytes(torch.device("meta")) is None
+    memory.check_fits(10**18, torch.device("meta"), "all", "take less")
 
 
 def test_what_is_counted_is_really_taken(wide):
     """The count is a lower bound, so nothing that fits is refused; the peak is at most four times as high."""
     settings = TrainSettings(num_prompts=2, group_size=2, max_new_tokens=6, evaluate_every=0)
-    run = train(wide, every_second_is_right(Chain()), GRPO, settings)
+    task, turn = Chain(), cycle((True, False))
+    task.grade = lambda prompt, response: Grade(format=True, correct=next(turn))  # no group drops out of the update
+    run = train(wide, task, GRPO, settings)
     rollout = run.collect()
-    counted = rollout.samples.tokens.numel() * VOCABULARY * 4 * 2
+    counted = rollout.samples.tokens.numel() * LOGITS
     run.update(rollout)
-    weights = list(wide.model.parameters())
-    held = [*weights, *(p.grad for p in weights)]
-    update = peak_bytes(lambda: run.update(rollout), held, wide.device) - sum(t.nbytes for t in held)
+    update = peak_bytes(lambda: run.update(rollout))
     with torch.no_grad():
-        reference = peak_bytes(lambda: logp_under(run.state.reference, rollout.samples, settings), [], wide.device)
+        reference = peak_bytes(lambda: logp_under(run.state.reference, rollout.samples, settings))
     assert counted <= update <= 4 * counted
     assert counted <= reference <= 4 * counted

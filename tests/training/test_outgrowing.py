@@ -9,13 +9,13 @@ import torch
 from rlviz.algorithms import DPO, GRPO, GSPO, PPO
 from rlviz.pieces.aggregation import token_mean
 from rlviz.training import default_settings, step, train
-from rlviz.training.cost import peak_bytes
 from rlviz.training.rollout import Rollout
 from small_models import paths
 from small_models.policies import Policy, load_policy
 from small_models.precision import in_bfloat16
 from small_models.sampling import response_logits
 from small_models.tasks import Chain
+from tests.training.peak import peak_bytes
 
 NO_KL = replace(GRPO, kl=None)
 SMALL = {"num_prompts": 8, "group_size": 4, "evaluate_every": 0, "details_every": 0, "lr": 1e-3, "lr_warmup_steps": 0}
@@ -117,7 +117,7 @@ class TestMicroBatches:
             run = train("chain", NO_KL, default_settings(NO_KL, micro_batch_tokens=tokens))
             run.update(run.collect())
             rollout = run.collect()
-            peaks.append(peak_bytes(lambda run=run, rollout=rollout: run.update(rollout), [], run.policy.device))
+            peaks.append(peak_bytes(lambda run=run, rollout=rollout: run.update(rollout)))
         assert peaks[1] < 0.5 * peaks[0]
 
 
@@ -173,7 +173,7 @@ class TestActivations:
                 run = train("chain", NO_KL, settings)
                 curves.append([next(run).loss, next(run).loss])
                 rollout = run.collect()
-                peaks.append(peak_bytes(lambda run=run, rollout=rollout: run.update(rollout), [], run.policy.device))
+                peaks.append(peak_bytes(lambda run=run, rollout=rollout: run.update(rollout)))
         assert run.path == "transformers"
         assert curves[0] == pytest.approx(curves[1], abs=1e-5)
         assert peaks[1] < peaks[0]
