@@ -9,7 +9,8 @@ import nbformat
 import pytest
 import torch
 
-from rlviz import DCPO
+from rlviz import DCPO, GRPO, GSPO
+from rlviz.pieces.shaping import SoftOverlongPunishment
 from rlviz.study import quoted
 
 COURSE = Path(__file__).parent.parent / "notebooks"
@@ -82,6 +83,38 @@ def lost_nats():
 def one_works(when):
     """Return pass@1 to pass@64 of lesson 10 where one of three methods works."""
     return printed("entropy_collapse", when)[-4:]
+
+
+def narrower():
+    """Return how many times narrower GSPO's limits are than GRPO's."""
+    return sorted(getattr(GRPO.bounds, side) / getattr(GSPO.bounds, side) for side in ("eps_low", "eps_high"))
+
+
+def chosen_alone():
+    """Return what lesson 00's accuracy would be, had only the share of answers with sums changed."""
+    _, right, guessed = printed("start_here", "before: running sums in")
+    later = printed("start_here", "after: running sums in")[0]
+    return [later * right + (1 - later) * guessed]
+
+
+def punished(**scale):
+    """Return the reward of a right answer of 15 tokens under DAPO's soft punishment."""
+    punish = SoftOverlongPunishment(max_length=16, cache=4, **scale)
+    return punish(torch.tensor([[1.0]]), torch.tensor([[15]])).flatten().tolist()
+
+
+def entropy_rises(policy, rewards):
+    """Return how the entropy changes per unit of the learning rate along the gradient of the mean reward: their product."""
+    logits = torch.tensor(policy).log().requires_grad_()
+    p = logits.softmax(0)
+    wholes = ((p * torch.tensor(rewards)).sum(), torch.special.entr(p).sum())
+    reward, entropy = (torch.autograd.grad(whole, logits, retain_graph=True)[0] for whole in wholes)
+    return [(reward @ entropy).item()]
+
+
+def dead(p, group):
+    """Return the share of groups whose responses are all right or all wrong."""
+    return p**group + (1 - p) ** group
 
 
 QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
@@ -205,6 +238,18 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
         "upper limit of 2 CISPO ends at # to #.",
         lambda: extremes(ran("the_family", "CISPO, upper limit 2")),
     ),
+    ("teaching/slides/2.md", "# to # times narrower", narrower),
+    ("teaching/slides/2.md", "08 it clips # to # %", lambda: extremes(printed("gspo", "GSPO paper's")[:3])),
+    ("teaching/slides/3.md", "$dH = +#", lambda: entropy_rises((0.46, 0.49, 0.05), (1.0, 0.0, 0.0))),
+    ("start_here", "would make # right", chosen_alone),
+    ("start_here", "are right # of the time afterwards", lambda: printed("start_here", "after: running sums in")[1:2]),
+    ("keeping_entropy", "of .6, .3, .1, top-p 0.9 samples #, #, 0.", lambda: [0.6 / 0.9, 0.3 / 0.9]),
+    ("keeping_entropy", "the weight w = # of what was sampled", lambda: [0.9]),
+    ("dapo", "15 tokens has 1 − ½ · ¾ = #", lambda: punished(factor=0.5, floor=-0.5)),
+    ("dapo", "15 tokens has 1 − ½ · ¾ = #", lambda: [(punished()[0] + 1) / 2]),  # rewards 1 and −1, half as far apart
+    *(("symptoms.md", f"# % at p = {p}", lambda p=p: [100 * dead(float(p), 8)]) for p in (".5", ".1", ".01")),
+    ("symptoms.md", "times less than the reference is #", lambda: [math.exp(4) - 1 - 4]),
+    ("symptoms.md", "it likes e⁴ times more #", lambda: [math.exp(-4) - 1 + 4]),
     *(
         (f"teaching/{sheet}.md", words, numbers)
         for sheet in ("cheatsheet", "cheatsheet.zh")
@@ -233,7 +278,7 @@ def differs(text, words, numbers):
 
 @pytest.mark.parametrize(("page", "words", "numbers"), QUOTED, ids=[f"{page} {words}" for page, words, _ in QUOTED])
 def test_what_is_quoted_was_measured(page, words, numbers):
-    text = (COURSE / page).read_text(encoding="utf-8") if "/" in page else prose(page)
+    text = (COURSE / page).read_text(encoding="utf-8") if page.endswith(".md") else prose(page)
     assert differs(text, words, numbers()) == ""
 
 

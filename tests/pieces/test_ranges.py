@@ -6,7 +6,7 @@ from rlviz.pieces.aggregation import Constant
 from rlviz.pieces.shaping import LengthCost, SoftOverlongPunishment
 from rlviz.ranges import ranges
 from small_models.checks import annotations_of
-from tests.refusals.declared import pieces
+from tests.refusals.test_declared import pieces
 
 WIDTH, POSITIVE, SHARE = "above 0 and below 1", "above 0 and finite", "above 0 and at most 1"
 NOT_NEGATIVE, UNIT, COUNT = "at least 0 and finite", "at least 0 and at most 1", "at least 1"
@@ -35,7 +35,7 @@ RANGES = {
     "LengthCost": {"per_token": POSITIVE},
     "LengthNormalized": {"beta": POSITIVE},
     "MarginPreference": {"gamma": NOT_NEGATIVE},
-    "MaskedWeight": {},  # of its two limits together, as of a cache and its length: tests/refusals/algorithms.py
+    "MaskedWeight": {},  # of its two limits together, as of a cache and its length: tests/refusals/test_arguments.py
     "ObservationCrossEntropy": {"observation_weight": POSITIVE},
     "OddsRatioPreference": {"weight": POSITIVE},
     "ProcessAdvantage": {"eps": NOT_NEGATIVE},
