@@ -1,6 +1,5 @@
 """What workers do in tests/test_parallel.py, with no more to import than they need."""
 
-import itertools
 import os
 import signal
 import sys
@@ -24,33 +23,21 @@ def leaves(task):
     sys.exit(0)
 
 
+def dies(task):
+    yield task
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def answered(file):
-    """Report once more when the consumer has heard the first report."""
-    yield file.name, sys.modules["torch"].get_num_threads()
-    while not file.exists():
+    """Report which process does it with how many threads, the last two only when the consumer has heard the first."""
+    yield file.name, os.getpid(), sys.modules["torch"].get_num_threads()
+    while file.name in "cd" and not (file.parent / "heard").exists():
         time.sleep(0.02)
-    yield file.name, "answered"
-
-
-def endless(file):
-    try:
-        for step in itertools.count():
-            yield os.getpid(), step
-            time.sleep(0.02)
-    except GeneratorExit:
-        file.write_text(str(step))
+    yield file.name, "done"
 
 
 def long(file):
-    yield "begun"
-    for _ in range(1000):
+    file.with_suffix(".begun").write_text(str(os.getpid()))
+    while file.name != "quick":
         time.sleep(0.1)
-    file.touch()
-
-
-def killed_always(file):
-    """Kill the worker that does this; a line in the file is a try."""
-    with file.open("a") as tries:
-        tries.write("tried\n")
-    os.kill(os.getpid(), signal.SIGKILL)
-    yield
+    yield "quick"

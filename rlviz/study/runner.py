@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import closing
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from rlviz.parallel import check_engine, in_this_process, run_on
 from small_models.checks import check_number
@@ -51,17 +51,14 @@ def _check_count(name: str, value: int, most: int) -> None:
 class Running(Iterator[R], Generic[J, R]):
     """A study under way; each step is what a job tells. all: its jobs. missing: those of which nothing was kept.
 
-    here: whether they are done in this process. at_once: whether a stop interrupts the jobs under way, of which nothing is kept
-    then; else each ends its step and keeps that.
+    here: whether they are done in this process, where a stop comes between two steps; workers are killed.
     """
-
-    at_once: ClassVar[bool] = True
 
     def __init__(self, every: Sequence[J], kept: Collection[Any], *, jobs: int | None, on: str) -> None:
         self.all, self.missing = list(every), [job for job in every if job.key not in kept]
         self._left = {job.key: job.cost for job in self.missing}
-        self.here = in_this_process(on, jobs)
-        self._told = run_on(on, _tell, self.missing, jobs=jobs, at_once=self.at_once)
+        self.here = in_this_process(on, jobs, len(self.missing))
+        self._told = run_on(on, _tell, self.missing, jobs=jobs)
 
     @property
     def share(self) -> float:
