@@ -1,4 +1,4 @@
-"""The way out and back: an algorithm in the words of TRL and verl or carried there whole, and a real run among one's own."""
+"""The way out and back: an algorithm in the words of TRL and verl or carried into TRL, and a real run among one's own."""
 
 import lazy_loader
 

@@ -13,6 +13,7 @@ import rlviz
 from rlviz.algorithms.base import GroupPolicyGradient
 from rlviz.algorithms.describe import to_json
 from rlviz.algorithms.family import Algorithm
+from rlviz.interop.carrying import in_one_rollout
 from rlviz.interop.exporting import CHECKED, SETTINGS, Export, Measured, measured
 
 WIDTH = 110
@@ -104,7 +105,8 @@ def length_cost(per_token):
 def script(export: Export, algorithm: Algorithm) -> str:
     """Return a program that trains with TRL: `python FILE MODEL PROMPTS.jsonl OUT`, a line of prompts with its answer each.
 
-    Where a slot is inexpressible, the program carries the algorithm itself (`rlviz.interop.carried`), and needs rlviz.
+    Where a slot is inexpressible, the program carries the algorithm itself (`rlviz.interop.carried`), and needs rlviz; it
+    samples no further prompts, and says so.
     Raises ValueError where not even that is possible: with a critic, rewards of single steps, a loss of pairs that TRL
     has not, a piece of one's own.
     """
@@ -120,6 +122,9 @@ def script(export: Export, algorithm: Algorithm) -> str:
             where = " with these settings" if line.slot.startswith(SETTINGS) else ""
             raise ValueError(f"{export.algorithm} cannot be run by TRL{where}: {line.slot}, {line.piece}, {line.why}")
     head = f"{export.algorithm} by TRL, written by rlviz {rlviz.__version__}; checked with trl {CHECKED['trl']}."
+    if lacking and isinstance(algorithm, GroupPolicyGradient) and algorithm.can.max_rounds > 1:
+        algorithm = in_one_rollout(algorithm)
+        head += "\n\nTRL samples one rollout: groups that the algorithm leaves out are not replaced by further prompts."
     usage = 'python THIS_FILE MODEL PROMPTS.jsonl OUT, where a line is {"prompt": …, "answer": …}'
     if export.kind == "DPOConfig":
         body = OF_PAIRS.format(version=CHECKED["trl"], fields=_keywords(export.fields))
@@ -153,7 +158,7 @@ def _of_groups(export: Export, algorithm: Algorithm, *, carry: bool) -> str:
         version=CHECKED["trl"],
         rewards=written.rstrip("\n") + ("\n" if written else ""),
         fields=_keywords(fields),
-        trainer='carried(GRPOTrainer, ALGORITHM, out=OUT + "/rlviz")' if carry else "GRPOTrainer",
+        trainer="carried(GRPOTrainer, ALGORITHM)" if carry else "GRPOTrainer",
         functions=", ".join(functions),
     )
 

@@ -1,4 +1,4 @@
-"""Carried runs on a small policy in float64, for the tests of one process and of several. Needs TRL."""
+"""Carried runs of a small policy in float64. Needs TRL."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 import datasets
 import torch
-import transformers
 import trl
 
 from rlviz import GRPO, TrainSettings
@@ -19,7 +18,9 @@ from small_models.policies import load_policy
 from small_models.tasks import Chain
 
 TASK = Chain()
-NEW = 12  # tokens a response
+SETTINGS = TrainSettings(
+    num_prompts=4, group_size=4, steps=4, updates_per_rollout=2, max_new_tokens=12, lr_warmup_steps=0
+)
 
 
 def narrow(old_logp):
@@ -43,47 +44,30 @@ class Precise(trl.GRPOTrainer):
         return logp.gather(-1, ids[:, -keep:, None]).squeeze(-1), -(logp.exp() * logp).sum(-1), None
 
 
-class CutOff(transformers.TrainerCallback):
-    """Ends a run in its middle, as a person or a power cut does."""
-
-    def __init__(self, after: int) -> None:
-        self.after = after
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if state.global_step == self.after:
-            raise KeyboardInterrupt
-
-
 def built(
-    algorithm: Any, folder: str | Path, settings: TrainSettings, accumulation: int = 1, out: Any = None, peft: Any = None,
-    rewards: Any = (correct,), prompts: int = 6, trainer: type[Any] = trl.GRPOTrainer, **changed: Any,
+    algorithm: Any, folder: str | Path, settings: TrainSettings = SETTINGS, accumulation: int = 1, peft: Any = None,
+    prompts: int = 6, trainer: type[Any] = trl.GRPOTrainer, **changed: Any,
 ) -> Any:  # fmt: skip
     """Return a carried trainer. prompts: in the training set. changed: options of GRPOConfig that are not as exported."""
     logging.disable(logging.WARNING)
     fields = to_trl(algorithm, settings, accumulation=accumulation).of_settings | {"learning_rate": 1e-3} | changed
     args = trl.GRPOConfig(
-        output_dir=str(folder),
-        use_cpu=True,
-        report_to="none",
-        disable_tqdm=True,
-        logging_steps=1,
-        **({"save_strategy": "no"} | fields),
-    )
+        output_dir=str(folder), use_cpu=True, report_to="none", disable_tqdm=True, logging_steps=1, save_strategy="no", **fields
+    )  # fmt: skip
     policy = load_policy("chain", device="cpu")
-    rows = [{"prompt": p, "answer": TASK.gold(p)} for p in TASK.train_prompts[:prompts]]
     torch.manual_seed(0)
-    return carried(trainer, algorithm, out=out, details_every=2)(
+    return carried(trainer, algorithm)(
         policy.model.double(),
-        reward_funcs=list(rewards),
+        reward_funcs=[correct],
         args=args,
-        train_dataset=datasets.Dataset.from_list(rows),
+        train_dataset=datasets.Dataset.from_list([{"prompt": p} for p in TASK.train_prompts[:prompts]]),
         processing_class=policy.tokenizer,
         peft_config=peft,
     )
 
 
-def trained(trainer: Any, **more: Any) -> Any:
+def trained(trainer: Any) -> Any:
     torch.manual_seed(0)
-    trainer.train(**more)
+    trainer.train()
     logging.disable(logging.NOTSET)
     return trainer

@@ -46,7 +46,7 @@ from rlviz.algorithms import (
     find_algorithm,
 )
 from rlviz.algorithms.describe import to_json
-from rlviz.interop.carrying import carried
+from rlviz.interop.carrying import carried, in_one_rollout
 from rlviz.interop.exporting import Export
 from rlviz.interop.trl import to_trl
 from rlviz.interop.verl import ACTOR, to_verl
@@ -183,24 +183,18 @@ def in_trl(algorithm: GroupPolicyGradient, batch: Frozen, trainer: type[Any], **
         )
         built.model.train()
         built.current_gradient_accumulation_steps = 1
-        if hasattr(built, "algorithm"):  # ours scores with old and reference log-probabilities, which TRL's does not
-            given = list(frozen_rows.values())
+        if hasattr(built, "algorithm"):  # ours scores with old log-probabilities, where TRL's leaves them out
+            by_model = list(frozen_rows.values())
             built._get_per_token_logps_and_entropies = lambda model, *_, **__: (
-                given[0] if model is built.model else given[1],
+                by_model[0] if model is built.model else by_model[1],
                 entropy.detach(),
-                None,)  # fmt: skip
-            built._draw.randrange = lambda _: 0  # the seed of the selection, as in `ours`
-            scored, chosen = built._generate_and_score_completions(rows), rows_taken(algorithm, batch)
-            window = scored["rlviz_mask"].unsqueeze(1)
-            scored |= {"rlviz_weights": algorithm.aggregate(window).squeeze(1)}
-        else:
-            scored = built._generate_and_score_completions(rows)
-            chosen = torch.arange(P * G)
+                None,
+            )
+        scored = built._generate_and_score_completions(rows)
+        chosen = rows_taken(algorithm, batch) if hasattr(built, "algorithm") else torch.arange(P * G)
         scored |= {name: value[chosen] for name, value in frozen_rows.items()}
+        built._buffered_inputs = [scored]  # one part, which is a whole update
         built._get_per_token_logps_and_entropies = lambda *_, **__: (leaf[chosen], entropy[chosen], None)
-        if hasattr(built, "algorithm") and algorithm.can.choose is not None:
-            three = (scored[name].unsqueeze(1) for name in ("advantages", "old_per_token_logps", "rlviz_mask"))
-            scored["rlviz_chosen"] = algorithm.chosen(*three).squeeze(1)
         assert scored["completion_ids"].shape[1] == longest
         loss = built._compute_loss(built.model, scored)
         loss.backward()
@@ -454,14 +448,9 @@ def asked() -> Iterator[tuple[PolicyGradient, Export, str, str, Answer]]:
         export = to_trl(algorithm, SETTINGS)
         if not algorithm.asks_for("advantage", "sampler_logp"):
             yield algorithm, export, "exported", "", in_trl(algorithm, batch, GRPOTrainer)
-    for algorithm in OF_GROUPS:
-        yield (
-            algorithm,
-            to_trl(algorithm, SETTINGS),
-            "carried",
-            "",
-            in_trl(algorithm, batch, carried(GRPOTrainer, algorithm)),
-        )
+    for algorithm in map(in_one_rollout, OF_GROUPS):
+        theirs = in_trl(algorithm, batch, carried(GRPOTrainer, algorithm))
+        yield algorithm, to_trl(algorithm, SETTINGS), "carried", "", theirs
     for algorithm in [*FAMILY, WHOLE]:
         theirs = in_verl(algorithm, batch, verl)
         if theirs is not None:

@@ -273,6 +273,8 @@ def test_scripts_are_python_and_yaml_is_nested(algorithm):
     compile(source, algorithm.name, "exec")
     carries = to_trl(algorithm).fit == "inexpressible"
     assert ("carried(GRPOTrainer, ALGORITHM" in source) == carries and "checked with trl 1.16.0" in source
+    refills = carries and algorithm.can.max_rounds > 1
+    assert ("are not replaced by further prompts" in source) == refills and '"max_rounds": 10' not in source
     assert not carries or "max_grad_norm=1.0" in source  # what stood for a sum is not needed where the sum is carried
     if not isinstance(algorithm, PreferenceOptimization):
         export = to_verl(
