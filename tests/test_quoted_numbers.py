@@ -175,8 +175,20 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
             ("Of the # nats that were lost, # are", lambda: lost_nats()[:2]),
             ("accuracy has an entropy of #.", lambda: printed("entropy_collapse", "if even")[-1:]),
             ("The other # are **lost diversity**", lambda: lost_nats()[2:]),
-            ("as much is left (#), with", lambda: printed("entropy_collapse", "among the good", 1)[-1:]),
-            ("ahead in # % of the runs.", lambda: [100 * printed("entropy_collapse", ONE_LEADS, 1)[-1]]),
+            (
+                "as much is left (# against #)",
+                lambda: [printed("entropy_collapse", "among the good", which)[at] for which, at in ((1, -1), (0, -2))],
+            ),
+            (
+                "at accuracy # more than twice",
+                lambda: [printed("entropy_collapse", "accuracy", 1)[-1]],
+            ),
+            (
+                "at accuracy # more than twice",
+                lambda: [printed("entropy_collapse", "accuracy")[-2]],
+            ),
+            ("rewards 1, 0, 0 changes it by +# η", lambda: entropy_rises((0.46, 0.49, 0.05), (1.0, 0.0, 0.0))),
+            ("has over .95 in # % of the runs.", lambda: [100 * printed("entropy_collapse", ONE_LEADS, 1)[-1]]),
             ("raises pass@1 from # to #,", lambda: [one_works(when)[0] for when in ("before training", "after  ")]),
             ("*falls* from # to #,", lambda: [one_works(when)[-1] for when in ("before training", "after  ")]),
             ("policy would have #: methods", lambda: one_works("after, if even")[-1:]),
