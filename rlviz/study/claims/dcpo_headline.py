@@ -49,7 +49,7 @@ def judge(frame: pd.DataFrame) -> Verdict:
         ),
         f"it grows with the dead groups, so with the run: {in_words(grown)}",
         f"clipped {means(frame, 'clipped', 4)}",
-        f"in use {means(frame, 'contributing')}: relative to GRPO DCPO {relative:.0f} per cent more (the paper: 64)",
+        f"in use {means(frame, 'contributing')}: DCPO {relative:.0f} per cent more than GRPO (the paper: 64)",
         f"accuracy over the run {means(frame, 'accuracy')}",
     )
 
