@@ -85,6 +85,13 @@ def one_works(when):
     return printed("entropy_collapse", when)[-4:]
 
 
+LEASHED = "leash, β = .5"
+
+
+def right_at_start():
+    return printed("reward_hacking", "the policy itself answers")[0] / 100
+
+
 def narrower():
     """Return how many times narrower GSPO's limits are than GRPO's."""
     return sorted(getattr(GRPO.bounds, side) / getattr(GSPO.bounds, side) for side in ("eps_low", "eps_high"))
@@ -175,8 +182,20 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
             ("Of the # nats that were lost, # are", lambda: lost_nats()[:2]),
             ("accuracy has an entropy of #.", lambda: printed("entropy_collapse", "if even")[-1:]),
             ("The other # are **lost diversity**", lambda: lost_nats()[2:]),
-            ("as much is left (#), with", lambda: printed("entropy_collapse", "among the good", 1)[-1:]),
-            ("ahead in # % of the runs.", lambda: [100 * printed("entropy_collapse", ONE_LEADS, 1)[-1]]),
+            (
+                "as much is left (# against #)",
+                lambda: [printed("entropy_collapse", "among the good", which)[at] for which, at in ((1, -1), (0, -2))],
+            ),
+            (
+                "at accuracy # more than twice",
+                lambda: [printed("entropy_collapse", "accuracy", 1)[-1]],
+            ),
+            (
+                "at accuracy # more than twice",
+                lambda: [printed("entropy_collapse", "accuracy")[-2]],
+            ),
+            ("rewards 1, 0, 0 changes it by +# η", lambda: entropy_rises((0.46, 0.49, 0.05), (1.0, 0.0, 0.0))),
+            ("has over .95 in # % of the runs.", lambda: [100 * printed("entropy_collapse", ONE_LEADS, 1)[-1]]),
             ("raises pass@1 from # to #,", lambda: [one_works(when)[0] for when in ("before training", "after  ")]),
             ("*falls* from # to #,", lambda: [one_works(when)[-1] for when in ("before training", "after  ")]),
             ("policy would have #: methods", lambda: one_works("after, if even")[-1:]),
@@ -213,6 +232,26 @@ QUOTED = [  # a page, or a lesson; the words, # for a number; the numbers
         "after ten steps without any penalty: #.",
         lambda: printed("reward_hacking", "a judge        step 10")[-1:],
     ),
+    (
+        "reward_hacking",
+        "too: # after 10 steps, # after 20 (next table)",
+        lambda: [
+            printed("reward_hacking", row, which)[-1] for row, which in ((LEASHED + "  step 10", 0), ("step 20", 2))
+        ],
+    ),
+    (
+        "reward_hacking",
+        "accuracy ends # above the start",
+        lambda: [sum(printed("reward_hacking", LEASHED + "        right")[:3]) / 3 - right_at_start()],
+    ),
+    (
+        "reward_hacking",
+        "at step 10 it was # above. Stopping after ten steps without it: #.",
+        lambda: [
+            printed("reward_hacking", f"{arm}  step 10")[-1] - right_at_start() for arm in (LEASHED, "a judge      ")
+        ],
+    ),
+    ("symptoms.md", "far more: # to # % in lesson 08", lambda: extremes(printed("gspo", "GSPO paper's")[:3])),
     ("teaching/15_two_engines.md", "a lag of 2 steps costs # in", lambda: lost(2)[:1]),
     ("teaching/15_two_engines.md", "of 4 steps #. With", lambda: lost(4)[:1]),
     ("teaching/15_two_engines.md", "lose between # and #:", lambda: lost(8)[1:]),

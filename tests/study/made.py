@@ -168,11 +168,11 @@ def starved(effect):
 
 
 def dcpo_headline(effect):
-    """DCPO clips 10^effect times fewer tokens and uses 28 % · effect more."""
+    """DCPO clips 10^effect times fewer tokens and uses 28 points · effect more."""
     frame = grid(arm=("GRPO", "DCPO", "GRPO with DCPO's limits"), step=(1,))
     dcpo = frame["arm"] == "DCPO"
     clipped = 0.1 * 10 ** (-effect * dcpo * (1 + 0.01 * frame["seed"]))
-    return frame.assign(accuracy=0.5, clipped=clipped, contributing=0.6 * (1 + 0.28 * effect * dcpo))
+    return frame.assign(accuracy=0.5, clipped=clipped, contributing=0.6 + 0.29 * effect * dcpo)
 
 
 def race(slow, quick, effect):
