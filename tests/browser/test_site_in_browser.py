@@ -94,7 +94,7 @@ def test_a_recorded_run_is_played_and_its_address_leads_back(visit: Callable[...
     page.get_by_role("button", name="▶ Play").click()
     page.wait_for_function("() => location.hash.startsWith('#place=12-')", timeout=60_000)  # the third step with tokens
     page.get_by_role("button", name="response 3, token 2").first.click()  # who looks stops it
-    page.get_by_role("button", name="▶ Play").wait_for()
+    page.get_by_role("button", name="▶ Play").wait_for(timeout=3000)
     at = step_of(page)
     page.wait_for_timeout(3500)
     assert step_of(page) == at and at >= 12
@@ -102,7 +102,7 @@ def test_a_recorded_run_is_played_and_its_address_leads_back(visit: Callable[...
     assert address == f"#place={at}-{page.evaluate('location.hash.split(`-`)[1]')}-2-1"
     again = visit(f"runs/grpo.html{address}")
     again.wait_for_function("(text) => document.querySelector('.ri-right')?.innerText === text", arg=left)
-    again.get_by_label("step", exact=True).first.focus()
+    again.locator(".ri-bar input").focus()
     again.keyboard.press("End")
     again.get_by_text("Step 80 of 80.").first.wait_for()
     again.get_by_role("button", name="▶ Play").click()  # at the end it begins anew
@@ -115,7 +115,8 @@ def test_a_run_on_pairs_is_played_without_groups(visit: Callable[..., Page]) -> 
     page.get_by_text("Nothing is sampled in a step").wait_for()
     page.get_by_role("button", name="▶ Play").click()
     page.get_by_text("Step 4 of 120.").first.wait_for(timeout=60_000)
-    assert page.locator(".ri .tok").count() == 0 and page.locator(".ri-curves svg").count() == 3
+    page.get_by_text("Log-probability against the start").first.wait_for()
+    assert page.locator(".ri .tok").count() == 0
 
 
 def test_the_search_is_worked_by_keys_said_aloud_and_fits_a_phone(visit: Callable[..., Page]) -> None:
@@ -370,7 +371,7 @@ def test_the_script_of_a_lesson_s_output_runs(visit: Callable[..., Page]) -> Non
     "address", ["index.html", "runs.html", "runs/lookup.html", "explorers/clip.html", "explorers/index.html"]
 )
 def test_nothing_is_wider_than_a_phone(visit: Callable[..., Page], address: str) -> None:
-    page = visit(f"{address}.html")
+    page = visit(address)
     page.set_viewport_size({"width": 390, "height": 844})
     page.wait_for_timeout(600)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
