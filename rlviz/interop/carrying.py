@@ -160,10 +160,10 @@ class _Carried(Trainer):
             with torch.no_grad():
                 old, entropy = self.scored(self.model, output, self.args.per_device_train_batch_size)
             output |= {"old_per_token_logps": old, "entropy": entropy}
-        outcomes, rules = self.outcomes(), self.rules()
-        rewards = algorithm.shaped(outcomes, mask.sum(-1), truncated=truncated, **rules)
+        outcomes = self.outcomes()
+        rewards = algorithm.shaped(outcomes, mask.sum(-1), truncated=truncated, **self.rules())
         seen = algorithm.loss_mask(mask, truncated)
-        advantages = self.judge(output, inputs[::size], rewards, seen, rules)
+        advantages = self.judge(output, inputs[::size], rewards, seen)
         self._logs["advantages"].extend((advantages.sum(-1) / mask.sum(-1).clamp(min=1)).flatten().tolist())
 
         # TRL cuts a rollout into parts of a fixed size: groups that are left out stay as rows of weight 0
@@ -210,14 +210,7 @@ class _Carried(Trainer):
                     raise ValueError(f"reward_funcs must have one named {name}, which {piece} asks for")
         return present
 
-    def judge(
-        self,
-        output: dict[str, Any],
-        prompts: list[dict[str, Any]],
-        rewards: Tensor,
-        mask: Tensor,
-        rules: dict[str, Tensor],
-    ) -> Tensor:
+    def judge(self, output: dict[str, Any], prompts: list[dict[str, Any]], rewards: Tensor, mask: Tensor) -> Tensor:
         """Return the advantage of each token [P, G, T], and remember what the prompts earned."""
         names = ("old_per_token_logps", "ref_per_token_logps", "sampling_per_token_logps", "entropy")
         old, reference, sampler, entropy = (
@@ -238,7 +231,7 @@ class _Carried(Trainer):
             history=PromptHistory(
                 **{name: torch.cat([getattr(part, name) for part in past]) for name in vars(past[0])}
             ),
-            **rules,
+            **self.rules(),
         )
         if self.algorithm.asks_for("advantage", "history") and history is not None:
             for place, key in enumerate(keys):

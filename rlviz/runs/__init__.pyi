@@ -13,4 +13,5 @@ from .learning import (
 from .logs import Imported as Imported, import_run as import_run
 from .panel import training_panel as training_panel
 from .playground import train_in_page as train_in_page
+from .recordings import recorded_run as recorded_run
 from .watching import train_seeds as train_seeds, watch as watch

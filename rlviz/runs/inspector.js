@@ -39,8 +39,28 @@ export function inspector(el, ask) {
   el.append(root);
   dress(root, DRAW_CSS, "draw");
   dress(root, INSPECTOR_CSS, "inspector");
-  /** Go to a place, of which what is not named stays. */
+  let clock = null;
+  /** Return where one stops: at the steps with tokens, of a run without any at each. */
+  const stops = () => (state.run.tokens.length ? state.run.tokens : state.run.at);
+  /** Go on from stop to stop, at the end from the first one again, or stay. */
+  function play(isOn) {
+    clearInterval(clock);
+    const after = () => stops().find((s) => s > state.place[0]);
+    const turn = () => {
+      const next = root.isConnected ? after() : undefined;
+      next === undefined ? play(false) : move({ step: next });
+    };
+    clock = isOn ? setInterval(turn, Math.max(250, Math.min(1500, 30000 / stops().length))) : null;
+    if (isOn) move({ step: after() ?? stops()[0] });
+    drawBar();
+  }
+  /** Go where the reader wants to, and stop playing. */
   function go(change) {
+    if (clock) play(false);
+    move(change);
+  }
+  /** Go to a place, of which what is not named stays. */
+  function move(change) {
     const [step, group, response, token] = state.place;
     const wanted = { step, group, response, token, ...change };
     wanted.step = state.run.at.reduce((best, s) => (Math.abs(s - wanted.step) < Math.abs(best - wanted.step) ? s : best), state.run.at[0]);
@@ -64,15 +84,17 @@ export function inspector(el, ask) {
   }
 
   function drawBar() {
-    const { at, tokens, steps } = state.run, step = state.place[0];
+    const { at, tokens, steps } = state.run, step = state.place[0], kind = tokens.length ? "step with tokens" : "step";
     const to = (list) => list.length === 0 ? { disabled: true } : { onclick: () => go({ step: list[0] }) };
-    const before = tokens.filter((s) => s < step).reverse(), after = tokens.filter((s) => s > step);
+    const before = stops().filter((s) => s < step).reverse(), after = stops().filter((s) => s > step);
     const slider = node("input", { type: "range", min: at[0] ?? 1, max: at.at(-1) ?? 1, "aria-label": "step", "aria-valuetext": `step ${step} of ${steps}`, disabled: at.length < 2, oninput: (e) => go({ step: +e.target.value }) });
     slider.value = step;
+    said.setAttribute("aria-live", clock ? "off" : "polite"); // one a second is too much to listen to
     swap(bar, [
-      node("button", { "data-key": "previous", title: "Previous step with tokens", "aria-label": "Previous step with tokens", ...to(before) }, "◀"),
+      node("button", { "data-key": "play", disabled: stops().length < 2, onclick: () => play(!clock) }, clock ? "❚❚ Pause" : "▶ Play"),
+      node("button", { "data-key": "previous", title: `Previous ${kind}`, "aria-label": `Previous ${kind}`, ...to(before) }, "◀"),
       slider,
-      node("button", { "data-key": "next", title: "Next step with tokens", "aria-label": "Next step with tokens", ...to(after) }, "▶"),
+      node("button", { "data-key": "next", title: `Next ${kind}`, "aria-label": `Next ${kind}`, ...to(after) }, "▶"),
       state.run.live ? node("button", { "data-key": "refresh", title: "Read the run again", onclick: () => ask(null) }, "Refresh") : null,
       said,
     ].filter(Boolean), slider);
@@ -244,7 +266,7 @@ export function inspector(el, ask) {
       if (next.run) drawDifferences();
       draw(false);
     },
-    destroy() { root.remove(); },
+    destroy() { clearInterval(clock); root.remove(); },
   };
 }
 

@@ -38,10 +38,11 @@ PARTS = ("step", "group", "response", "token")  # of a place
 class Read:
     """What a source says now: the steps so far, how many there will be, what trains them (None: not known), and how.
 
-    missing: steps that the source should hold and does not. imported: whether another program trained it.
+    missing: steps that the source should hold and does not. imported: whether another program trained it. A run on pairs sampled
+    nothing: it has numbers, and no groups.
     """
 
-    records: list[StepRecord]
+    records: list[Any]  # StepRecord, or PairRecord
     steps: int
     algorithm: GroupPolicyGradient | None
     name: str
@@ -49,9 +50,14 @@ class Read:
     missing: Sequence[int] = ()
     imported: bool = False
 
-    def at(self, step: int | None) -> StepRecord | None:
-        """Return the record of a step, if there is one."""
+    def at(self, step: int | None) -> Any:
+        """Return the record of a step, None where there is none."""
         return next((record for record in self.records if record.step == step), None)
+
+    @property
+    def is_on_pairs(self) -> bool:
+        """Whether it learned from preference pairs."""
+        return any(isinstance(record, PairRecord) for record in self.records)
 
     @property
     def token_steps(self) -> tuple[int, ...]:
@@ -84,11 +90,6 @@ def _read(
     name: str = "",
     missing: Sequence[int] = (),
 ) -> Read:
-    if any(isinstance(record, PairRecord) for record in records):
-        raise ValueError(
-            "run learned from preference pairs and sampled no groups to look into; "
-            "rlviz.runs.plot_learning_curves draws its history"
-        )
     last = records[-1].step if records else 1
     shown_name = algorithm.name if algorithm else name or "own algorithm"
     return Read(records, max(steps, last), algorithm, shown_name, settings, missing)
@@ -204,6 +205,11 @@ class RunInspector(anywidget.AnyWidget):
                     raise ValueError(f"{PARTS[index]} must be from 1 to {last} at step {self.step}; got {wanted}")
                 self.place = self._fit([*self.place[:index], wanted - 1, *self.place[index + 1 :]])
 
+    def open_at(self, step: int) -> None:
+        """Look at a step's strongest push."""
+        with self._turn:
+            self._go_to(step, opening=True)
+
     def refresh(self) -> None:
         """Read the run again; who looked at its newest step with tokens goes on to the new one."""
         with self._turn:
@@ -221,7 +227,12 @@ class RunInspector(anywidget.AnyWidget):
     def _read(self) -> None:
         """Read the run, and draw its curves."""
         self._reads = [reader() for reader in self._readers]
-        trained_by = [read.algorithm for read in self._reads]
+        if len({read.is_on_pairs for read in self._reads if read.records}) > 1:
+            raise ValueError(
+                "other must learn from what run learns from: one of the two sampled responses, one had pairs"
+            )
+        graphs = curves.OF_PAIRS if self._reads[0].is_on_pairs else curves.OF_GROUPS
+        trained_by = [None if read.is_on_pairs else read.algorithm for read in self._reads]
         if [writer.algorithm for writer in self._writers] != trained_by:
             own = [algorithm for algorithm in trained_by if algorithm is not None]
             self._writers = [StepWriter(algorithm, own) for algorithm in trained_by]
@@ -235,8 +246,8 @@ class RunInspector(anywidget.AnyWidget):
         series = [
             Series(*one) for one in zip(self._names, ([read.records] for read in self._reads), looks, strict=False)
         ]
-        self._curves = curves.picture(series, at=at)
-        bound = curves.data(series, steps, "", token_steps=tokens if tokens != at else [])
+        self._curves = curves.picture(series, graphs, at=at)
+        bound = curves.data(series, steps, "", graphs, token_steps=tokens if tokens != at else [])
         self.picture = {**curves.given(self._curves, bound, step=at[-1] if at else 1), "bare": True}
         self.run = {
             "at": at,
@@ -381,17 +392,24 @@ def _numbers(name: str, read: Read, step: int) -> str:
         return f"{name} has no such step."
     at, held_out = curves.points([one for one in read.records if one.step <= step], "held_out_accuracy")
     measured = f" (at step {at[-1]:.0f})" if len(at) and at[-1] != step else ""
-    numbers = {
-        "reward {:.2f}": record.reward,
-        "held-out accuracy {:.2f}" + measured: held_out[-1] if len(at) else math.nan,
-        "entropy {:.2f} nats": record.entropy,
-        "clipped during its updates {:.1%} below": record.clip_fraction_low,
-        "and {:.1%} above": record.clip_fraction_high,
-        "{:.1%} by the dual clip": record.clip_fraction_dual or math.nan,
-    }
-    told = [
-        words.format(value) for words, value in numbers.items() if math.isfinite(value)
-    ]  # an imported run has not all
+    numbers = {"held-out accuracy {:.2f}" + measured: held_out[-1] if len(at) else math.nan}
+    if isinstance(record, PairRecord):
+        numbers |= {
+            "{:.0%} of pairs in order": record.pair_accuracy,
+            "log π against the start: chosen {:+.1f}": record.chosen_gain,
+            "rejected {:+.1f}": record.rejected_gain,
+        }
+    else:
+        numbers = {"reward {:.2f}": record.reward} | numbers
+        numbers |= {
+            "entropy {:.2f} nats": record.entropy,
+            "clipped during its updates {:.1%} below": record.clip_fraction_low,
+            "and {:.1%} above": record.clip_fraction_high,
+            "{:.1%} by the dual clip": record.clip_fraction_dual or math.nan,
+        }
+    told = [  # an imported run has not all
+        words.format(value).replace(" -", " −") for words, value in numbers.items() if math.isfinite(value)
+    ]
     return f"{name}: {', '.join(told).replace(', and', ' and')}."
 
 
@@ -416,6 +434,8 @@ def _listed(steps: Sequence[int]) -> str:
 
 def _where_tokens_are(read: Read) -> str:
     steps = read.token_steps
+    if read.is_on_pairs:
+        return "Nothing is sampled in a step: it learns from pairs that were made before."
     if read.imported:
         return "Tokens were not logged."
     if not steps:
@@ -447,8 +467,8 @@ def inspect_run(
 
     run, other: a run folder, a list of the records that `train` gave, or a training panel; it may still be growing. algorithm,
     other_algorithm: what trained each, needed for the formula where the run does not say it: a list of records, pieces of
-    your own. Raises FileNotFoundError where there is no run, ValueError for what is none, another algorithm than the
-    folder's, or a run that another version of rlviz wrote.
+    your own. A run on pairs has curves and numbers alone. Raises FileNotFoundError where there is no run, ValueError for what is
+    none, another algorithm than the folder's, a run that another version of rlviz wrote, or a run on pairs beside one on groups.
     """
     sources = [(run, algorithm), *([] if other is None else [(other, other_algorithm)])]
     inspector = RunInspector([_reader(*source) for source in sources])

@@ -270,13 +270,13 @@ function makeControl({ label, options, stops, high, about = "" }, onChange) {
 /**
  * Put the playground into `root`. given: what playground.py's `given` tells. load(part) promises a part: "programs", which are
  * {worker, open}, the worker's script and the message that opens it, or a policy's weights. linked: whether the settings are part of the address. player(home, name), where recorded runs
- * are offered, plays one there and returns {destroy}. waits: what is said until Train is pressed, and nothing loaded before; "": it trains at once. Returns what `rlviz.run` is to a page.
+ * are offered, shows one there. waits: what is said until Train is pressed, and nothing loaded before; "": it trains at once. Returns what `rlviz.run` is to a page.
  */
 export function playground(root, given, load, { linked = true, player = null, waits = "" } = {}) {
   const { controls } = given, isStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
   const asked = linked ? wished(controls, location.hash) : {};
   const run = { records: [], beside: [], before: null, besideBefore: null, ms: null }, shown = { step: null, n: 0, token: null, others: [], at: 0 };
-  let settings = settingsOf(given, asked), ghost = {}, changes = [], turn = 0, isPlaying = false, pace = "full", opening = null, ask = null, taped = null;
+  let settings = settingsOf(given, asked), ghost = {}, changes = [], turn = 0, isPlaying = false, pace = "full", opening = null, ask = null;
   const there = new Set(); // policies that the worker has
   let isWaiting = Boolean(waits);
   let isFirst = !isStill && !Object.keys(asked).length; // a visitor's first step is played slowly
@@ -408,14 +408,12 @@ export function playground(root, given, load, { linked = true, player = null, wa
     const told = recorded();
     for (const part of [board, bar, about, tries]) part.hidden = Boolean(told);
     tape.hidden = !told;
-    taped?.destroy();
-    taped = null;
     if (!told) return false;
-    const { name, text, links } = told, note = html("p");
+    const { name, text, links } = told, note = html("p"), home = html("div");
     say(said, text);
     for (const [words, href] of Object.entries(links)) note.append(html("a", { textContent: words, href }), " ");
-    tape.replaceChildren(note);
-    taped = player(tape, name);
+    tape.replaceChildren(note, home);
+    player(home, name);
     return true;
   }
   async function opened() {
@@ -573,10 +571,10 @@ export function playground(root, given, load, { linked = true, player = null, wa
 /** A playground in a notebook; its settings are no part of the address. */
 export const playgroundIn = (place, { given, parts }) => playground(place, given, async (part) => parts[part], { linked: false });
 
-/** The playground of a page that has its parts in it, packed, and a `player` of recorded runs; `rlviz.run` tells how it goes. */
-export async function playgroundHere(player) {
+/** The playground of a page that has its parts in it, packed; inspect(home, data) shows a recorded run. `rlviz.run` tells how it goes. */
+export async function playgroundHere(inspect) {
   const partOf = (name) => unpack(document.querySelector(`[data-part="${name}"]`).textContent);
-  const play = (home, name) => player(home, [{ name, title: "", load: () => partOf(`recordings/${name}`) }]);
+  const play = async (home, name) => inspect(home, await partOf(`recordings/${name}`));
   const run = playground(document.getElementById("playground"), await partOf("given"), partOf, { player: play });
   globalThis.rlviz = { run };
 }

@@ -320,7 +320,7 @@ def whole_page() -> str:
     data = {name: pack(one) for name, one in told.items()}
     data |= {f"recordings/{name}": recordings.packed(name) for name, _ in RECORDED.values()}
     packed = (element("script", Markup(one), type=DATA, data_part=name) for name, one in data.items())
-    script = classic(*FILES, "player", offers="playgroundHere(player);")
+    script = classic(*FILES, "inspector", offers="playgroundHere(frozenInspector);")
     shown = element("main", element("h1", TITLE), root)
     return page(TITLE, joined(shown, *packed, element("script", Markup(script))), trains=True)
 

@@ -35,8 +35,8 @@ def files(course: Path) -> Iterator[File]:
 
 
 def script() -> File:
-    """Return the one script of all pages: pictures that are computed, what plays and what is inspected."""
-    return File("rlviz.js", classic(*FILES, "player", "inspector", "search", "site"))
+    """Return the one script of all pages: pictures that are computed, a model that trains, runs that are inspected."""
+    return File("rlviz.js", classic(*FILES, "inspector", "search", "site"))
 
 
 def _code_colours() -> str:

@@ -14,7 +14,6 @@ NAVIGATION = {
     "Explorers": "explorers/index.html",
     "Symptoms": "course/symptoms.html",
     "Recorded runs": "runs.html",
-    "Inspector": "inspector.html",
     "Algorithms": "algorithms/index.html",
     "Lessons": "course/index.html",
     "Verdicts": "course/experiments/verdicts.html",

@@ -13,21 +13,17 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 
-from rlviz.algorithms import ALGORITHMS, DAPO, GRPO, RELATIVES, command_name, differences, family_table, formulas, show
+from rlviz.algorithms import ALGORITHMS, GRPO, RELATIVES, command_name, differences, family_table, formulas, show
 from rlviz.algorithms.family import Algorithm
 from rlviz.markup import Markup, element, joined
 from rlviz.page.widget import pack
 from rlviz.pictures.catalogue import EXPLORERS, find_explorer
 from rlviz.runs import playground
-from rlviz.runs.inspected import strongest
-from rlviz.runs.inspector import inspect_run
 from rlviz.runs.recordings import RECORDINGS, packed
 from rlviz.site.html import File, data, page, table
 from rlviz.site.lessons import formula
-from rlviz.training import TrainSettings, train
 
-FIRST_EXPLORER, FIRST_RUN = "clip", "grpo"
-INSPECTED, STEPS = DAPO, 60
+FIRST_EXPLORER = "clip"
 TITLE = playground.TITLE
 SENTENCE = (
     "Policy optimisation (PPO, GRPO, DAPO, GSPO, DCPO and their relatives) in pictures that you can touch and "
@@ -37,6 +33,11 @@ LINKS = {  # from a recorded run on the front page
     "PPO": {"Lesson 04: PPO →": "course/04_ppo.html", "Explorer: GAE →": "explorers/gae.html"},
     "DPO": {"Lesson 14: DPO →": "course/14_preferences_and_dpo.html", "Explorer: DPO →": "explorers/dpo.html"},
 }
+READ = (
+    "Click a step in the curves, then a response, then a token: beside the responses stands its objective with its "
+    "numbers, each of which opens into where it comes from, and below it what other algorithms would have made of the same "
+    "token. The address of the page leads back to what you see."
+)
 ASKED = "A run of yours looks wrong? "
 PAPER = re.compile(r"(\d{4}\.\d{5})")
 
@@ -74,8 +75,7 @@ def front() -> Iterator[File]:
         ("Explorers", "explorers/index.html", "One idea each, with sliders and things to drag."),
         ("Symptoms", "course/symptoms.html", "The loss is 0, the KL is negative: what it is, and what to check."),
         ("Tables", "explorers/tables.html", "Any algorithm on 16 tables at once, each run in seconds."),
-        ("Recorded runs", "runs.html", "Real training, step by step: groups, rewards, tokens."),
-        ("Inspector", "inspector.html", "One run, down to each token, and under every other algorithm."),
+        ("Recorded runs", "runs.html", "Real training, step by step, down to each token and under other algorithms."),
         ("Algorithms", "algorithms/index.html", "Each on one page, as code that runs, beside GRPO."),
         ("Lessons", "course/index.html", "The course, to read here or to run, and three ways through it."),
         ("Teach", "teaching.html", "Slides whose pictures can be dragged, and a sheet to print."),
@@ -100,29 +100,35 @@ def front() -> Iterator[File]:
         yield File(f"training/{name}.js", f'packed["training/{name}"]="{pack(part)}";\n')
 
 
-def player(root: str) -> Markup:
-    """Return the player of the recorded runs; the first comes with the page, the others when they are asked for."""
-    titles = (element("option", one.title, value=f"{root}recordings/{name}.js") for name, one in RECORDINGS.items())
-    without = element("noscript", element("p", "The recorded runs play where JavaScript runs."))
-    return joined(data(packed(FIRST_RUN), data_player=FIRST_RUN), element("datalist", *titles), without)
-
-
 def runs() -> Iterator[File]:
-    """The recorded runs, and the file that each is loaded from."""
-    about = (element("p", element("b", f"{one.title}. "), one.look) for one in RECORDINGS.values())
+    """A page for each recorded run, and an index of them; what the front page shows is a file beside."""
+    entries = (
+        element("li", element("a", one.title, href=f"runs/{name}.html"), element("span", one.look))
+        for name, one in RECORDINGS.items()
+    )
     yield page(
         "runs.html",
         "Recorded runs",
         element("h1", "Recorded runs"),
-        element(
-            "p",
-            "Small models, really trained on a sum of digits. Choose a run, play it, or drag the slider to a "
-            "step; the address of this page always leads back to what you see.",
-        ),
-        player(""),
-        element("section", element("h2", "What to look for"), *about),
+        element("p", "Small models, really trained. Play a run, or go to a step, a response and a token of it."),
+        element("ul", *entries, class_="ways"),
     )
-    for name in RECORDINGS:
+    for name, one in RECORDINGS.items():
+        yield page(
+            f"runs/{name}.html",
+            one.title,
+            element("h1", one.title),
+            element("p", one.look),
+            data(packed(name), data_inspector=name),
+            element("noscript", element("p", "The run can be watched where JavaScript runs.")),
+            element(
+                "details",
+                element("summary", "How to read it, and how it was trained"),
+                element("p", READ),
+                _code(one.call),
+            ),
+        )
+    for name, _ in playground.RECORDED.values():
         yield File(f"recordings/{name}.js", f'packed["recordings/{name}"]="{packed(name)}";\n')
 
 
@@ -255,27 +261,4 @@ def _family(members: tuple[Algorithm, ...]) -> Markup:
     return table(list(frame.columns), rows)
 
 
-def inspector() -> Iterator[File]:
-    """A run that was trained while the site was made, down to each token; the same for everyone, for its seed is fixed."""
-    settings = TrainSettings(steps=STEPS, updates_per_rollout=4, evaluate_every=10)
-    records = list(train("chain", INSPECTED, settings))
-    seen = inspect_run(records, algorithm=INSPECTED)
-    early = next(record for record in records if record.step >= 5 and record.has_tokens)  # later all are right
-    group, response, token = (place + 1 for place in strongest(early))
-    seen.go(step=early.step, group=group, response=response, token=token)
-    yield page(
-        "inspector.html",
-        "A run, token by token",
-        element("h1", "A run, token by token"),
-        element(
-            "p",
-            "DAPO on the sum of five digits, four updates a rollout. Click a step in the curves, then a response, then a "
-            "token: on the right its objective with its numbers, each of which opens into where it comes from, and below it "
-            "what the other algorithms would have made of the same token. The address of this page leads back to what you see.",
-        ),
-        data(seen.packed(), data_inspector="dapo"),
-        element("noscript", element("p", "The run can be looked into where JavaScript runs.")),
-    )
-
-
-SECTIONS = (front, explorers, runs, inspector, algorithms)
+SECTIONS = (front, explorers, runs, algorithms)

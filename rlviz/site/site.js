@@ -1,9 +1,8 @@
-// What the site's pages do: what is typed is found, a model trains, explorers answer, recorded runs play, a run is looked into. Data stand in the page
+// What the site's pages do: what is typed is found, a model trains, explorers answer, recorded runs are watched. Data stand in the page
 // itself; recordings, programs and weights come as scripts, because a page that is opened from the disk may fetch nothing.
 import { mount } from "./draw.js";
 import { frozenInspector } from "./inspector.js";
 import { unpack } from "./packed.js";
-import { fromAddress, player, toAddress } from "./player.js";
 import { playground } from "./playground.js";
 import { searchBox } from "./search.js";
 
@@ -12,6 +11,10 @@ const LOWEST = 110, FLAT = 180, HIGHEST = 800; // pixels of a panel on a slide; 
 const TURNS = { ArrowRight: 1, ArrowDown: 1, PageDown: 1, " ": 1, ArrowLeft: -1, ArrowUp: -1, PageUp: -1, Home: -Infinity, End: Infinity };
 const CONTROLS = "input, select, textarea, [tabindex='0']"; // the last are a picture's handles
 const packed = (globalThis.packed = {}); // name → what was packed, as files of recordings and of training put it there
+
+/** The hash of the address as name → text, and the other way round: a link shows what its sender saw. */
+const fromAddress = () => Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+const toAddress = (values) => history.replaceState(null, "", `#${new URLSearchParams({ ...fromAddress(), ...values })}`);
 
 function loaded(address, name) {
   return new Promise((done, failed) => {
@@ -67,8 +70,7 @@ for (const place of document.querySelectorAll("[data-playground]")) {
   const folder = place.dataset.playground;
   unpack(place.querySelector("script").textContent).then((given) => {
     place.replaceChildren();
-    const recording = (name) => loaded(`recordings/${name}.js`, `recordings/${name}`);
-    const play = (home, name) => player(home, [{ name, title: "", load: () => recording(name) }]);
+    const play = async (home, name) => frozenInspector(home, await loaded(`recordings/${name}.js`, `recordings/${name}`));
     const { waits = "" } = place.dataset;
     const run = playground(place, given, (part) => loaded(`${folder}${part}.js`, `training/${part}`), { player: play, linked: !waits, waits });
     globalThis.rlviz = { run };
@@ -80,15 +82,6 @@ for (const place of document.querySelectorAll("[data-picture]")) {
     mount(place, { ...given, pages: { tables: `${place.dataset.folder}tables.html` } });
     if (place.closest(".slide")) fit(place, given.picture);
   });
-}
-for (const place of document.querySelectorAll("[data-player]")) {
-  packed[`recordings/${place.dataset.player}`] = place.querySelector("script").textContent;
-  const runs = [...place.parentElement.querySelectorAll("datalist option")].map((option) => {
-    const name = option.value.match(/([\w-]+)\.js$/)[1];
-    return { name, title: option.textContent, load: () => loaded(option.value, `recordings/${name}`) };
-  });
-  place.replaceChildren();
-  player(place, runs, { linked: true });
 }
 for (const place of document.querySelectorAll("[data-inspector]")) {
   unpack(place.querySelector("script").textContent).then((data) => {

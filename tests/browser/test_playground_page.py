@@ -103,19 +103,19 @@ def test_the_same_address_is_the_same_run_and_another_seed_another(visit: Callab
     assert runs[0] == runs[1] != runs[2]
 
 
-def test_what_cannot_train_here_plays_a_recorded_run_until_another_is_chosen(visit: Callable[..., Page]) -> None:
+def test_what_cannot_train_here_shows_a_recorded_run_until_another_is_chosen(visit: Callable[..., Page]) -> None:
     page = visit("#play.algorithm=DPO")
     page.get_by_text("DPO needs pairs, made before training").wait_for()
-    page.get_by_text("of 120").wait_for()
-    assert page.locator(".rl-play .loop").is_hidden() and page.locator(".play-boxes").is_hidden()
+    page.get_by_text("Step 1 of 120. DPO:").wait_for()
+    assert page.locator(".play-boxes").is_hidden()
     page.get_by_label("algorithm").select_option("PPO")
-    until(page, "document.querySelectorAll('.rl-play tbody tr').length === 8")
-    assert "play.algorithm=PPO" in page.url and page.locator(".rl-play").count() == 1
+    until(page, "document.querySelectorAll('.ri-left tbody tr').length === 8")
+    assert "play.algorithm=PPO" in page.url and page.locator(".ri").count() == 1
     assert page.get_by_label("ε high").is_hidden() and page.evaluate("rlviz.run.step") == 0
     assert page.locator("option", has_text="Distillation: needs a teacher").first.is_disabled()
     page.get_by_label("algorithm").select_option("GRPO")
     until(page, "rlviz.run.step >= 2")
-    assert page.locator(".rl-play").count() == 0 and page.locator(".play-boxes").is_visible()
+    assert page.locator(".ri").is_hidden() and page.locator(".play-boxes").is_visible()
 
 
 def test_a_control_is_turned_while_it_trains_and_stands_in_the_address(visit: Callable[..., Page]) -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import base64
-import gzip
-import json
 import re
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +12,6 @@ import nbformat
 import pytest
 
 from rlviz.markup import Markup
-from rlviz.runs.recordings import read
 from rlviz.site import html, lessons, pages
 from rlviz.site.build import STYLE, script
 from rlviz.site.search import search_index
@@ -80,7 +76,7 @@ def visit(open_page: Callable[[str], Notebook], folder: Path) -> Iterator[Callab
 
 
 def step_of(page: Page) -> int:
-    return int(page.locator(".rl-play output").inner_text().split()[1])
+    return int(page.evaluate("location.hash.split('=')[1].split('-')[0]"))
 
 
 def test_on_the_front_page_a_model_trains_whose_weights_come_when_they_are_needed(visit: Callable[..., Page]) -> None:
@@ -93,51 +89,34 @@ def test_on_the_front_page_a_model_trains_whose_weights_come_when_they_are_neede
     assert page.evaluate(loaded) == ["programs.js", "chain.js", "sort.js"]
 
 
-def test_a_recorded_run_plays(visit: Callable[..., Page]) -> None:
-    page = visit("runs.html")
-    page.get_by_role("button", name="❚❚ Pause").wait_for()
-    page.wait_for_function(
-        "() => +document.querySelector('.rl-play output').textContent.split(' ')[1] >= 3", timeout=60_000
-    )
-    page.get_by_role("button", name="❚❚ Pause").click()
+def test_a_recorded_run_is_played_and_its_address_leads_back(visit: Callable[..., Page]) -> None:
+    page = visit("runs/grpo.html")
+    page.get_by_role("button", name="▶ Play").click()
+    page.wait_for_function("() => location.hash.startsWith('#place=12-')", timeout=60_000)  # the third step with tokens
+    page.get_by_role("button", name="response 3, token 2").first.click()  # who looks stops it
+    page.get_by_role("button", name="▶ Play").wait_for(timeout=3000)
     at = step_of(page)
-    page.wait_for_timeout(1500)
-    assert step_of(page) == at
+    page.wait_for_timeout(3500)
+    assert step_of(page) == at and at >= 12
+    left, address = page.locator(".ri-right").inner_text(), page.evaluate("location.hash")
+    assert address == f"#place={at}-{page.evaluate('location.hash.split(`-`)[1]')}-2-1"
+    again = visit(f"runs/grpo.html{address}")
+    again.wait_for_function("(text) => document.querySelector('.ri-right')?.innerText === text", arg=left)
+    again.locator(".ri-bar input").focus()
+    again.keyboard.press("End")
+    again.get_by_text("Step 80 of 80.").first.wait_for()
+    again.get_by_role("button", name="▶ Play").click()  # at the end it begins anew
+    again.get_by_text("Step 4 of 80.").first.wait_for()
 
 
-def test_the_player_is_moved_by_keys_and_clicks_and_its_address_leads_back(visit: Callable[..., Page]) -> None:
-    page = visit("runs.html#run=gspo-experts&step=7&group=2")
-    page.get_by_text("step 7 of 60").wait_for()
-    assert page.get_by_label("recorded run", exact=True).input_value() == "GSPO on a mixture of experts"
-    slider = page.get_by_label("step", exact=True).first
-    slider.focus()
-    page.keyboard.press("ArrowRight")
-    page.get_by_text("step 8 of 60").wait_for()
-    reward = "document.querySelector('.rl-curves path[stroke*=blue]').getAttribute('d').length"
-    grown = page.evaluate(reward)
-    page.keyboard.press("End")
-    page.get_by_text("step 60 of 60").wait_for()
-    assert page.evaluate(reward) > 3 * grown
-    page.get_by_label("recorded run", exact=True).select_option("A learned reward is hacked")
-    page.get_by_text("The reward keeps rising while").first.wait_for()
-    page.get_by_role("button", name="group 3").click()
-    box = page.locator(".rl-curves figure svg").last.bounding_box()
-    assert box is not None
-    page.mouse.click(box["x"] + 0.2 * box["width"], box["y"] + 0.3 * box["height"])
-    page.wait_for_function("() => location.hash.includes('run=hacked') && !location.hash.includes('step=1&')")
-    left, hash_ = page.locator(".rl-play table").inner_text(), page.evaluate("location.hash")
-    again = visit(f"runs.html{hash_}")
-    again.wait_for_function("() => document.querySelector('.rl-play tbody tr')")
-    again.wait_for_function("(text) => document.querySelector('.rl-play table').innerText === text", arg=left)
-    page.keyboard.press("Tab")
-    slider.focus()
-    page.keyboard.press("Space")
-    page.get_by_role("button", name="❚❚ Pause").wait_for()
-    stages = {page.locator(".rl-play").get_attribute("data-stage")}
-    for _ in range(40):
-        page.wait_for_timeout(50)
-        stages.add(page.locator(".rl-play").get_attribute("data-stage"))
-    assert stages >= {"0", "1", "2", "3"}
+def test_a_run_on_pairs_is_played_without_groups(visit: Callable[..., Page]) -> None:
+    page = visit("runs/dpo.html")
+    page.get_by_text("Step 1 of 120.").first.wait_for()
+    page.get_by_text("Nothing is sampled in a step").wait_for()
+    page.get_by_role("button", name="▶ Play").click()
+    page.get_by_text("Step 4 of 120.").first.wait_for(timeout=60_000)
+    page.get_by_text("Log-probability against the start").first.wait_for()
+    assert page.locator(".ri .tok").count() == 0
 
 
 def test_the_search_is_worked_by_keys_said_aloud_and_fits_a_phone(visit: Callable[..., Page]) -> None:
@@ -388,29 +367,11 @@ def test_the_script_of_a_lesson_s_output_runs(visit: Callable[..., Page]) -> Non
     visit("lesson.html").get_by_text("it runs").wait_for()
 
 
-@pytest.mark.parametrize("address", ["index.html", "runs.html", "explorers/clip.html", "explorers/index.html"])
+@pytest.mark.parametrize(
+    "address", ["index.html", "runs.html", "runs/lookup.html", "explorers/clip.html", "explorers/index.html"]
+)
 def test_nothing_is_wider_than_a_phone(visit: Callable[..., Page], address: str) -> None:
     page = visit(address)
     page.set_viewport_size({"width": 390, "height": 844})
     page.wait_for_timeout(600)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-
-
-def test_texts_of_a_recording_are_texts(visit: Callable[..., Page], folder: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "site"
-    shutil.copytree(folder, copy)
-    data = read("hacked")
-    data["title"] = data["look"] = data["call"] = NASTY
-    for step in data["steps"]:
-        step["said"] = NASTY
-        for group in step["groups"]:
-            group["prompt"] = group["gold"] = NASTY
-            for response in group["responses"]:
-                response.update(reward=NASTY, advantage=NASTY, tokens=[NASTY] * len(response["tokens"]))
-    packed = base64.b64encode(gzip.compress(json.dumps(data).encode())).decode()
-    (copy / "recordings" / "hacked.js").write_text(f'packed["recordings/hacked"]="{packed}";', encoding="utf-8")
-    page = visit("runs.html#run=hacked&step=3", root=copy)
-    page.locator(".rl-play .said").get_by_text(NASTY).wait_for()
-    assert page.locator(".rl-play img").count() == 0
-    assert page.evaluate("window.hurt ?? null") is None
-    assert NASTY in page.locator(".rl-play table").inner_text()

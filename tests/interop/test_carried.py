@@ -35,6 +35,15 @@ def test_inside_trl_loss_and_gradient_are_ours(name):
     assert apart["gradient"] < 1e-6 and apart["loss"] < 1e-6
 
 
+def sums_of_weights(trainer):
+    """Return the sum of the weights of all tokens, of each update of the last rollout, which is in two parts."""
+    sums = []
+    for place, part in enumerate(trainer._buffered_inputs):
+        trainer._step = place
+        sums.append(float(trainer.weights_and_choice()["weights"][part["loss_mask"]].sum()))
+    return [a + b for a, b in zip(sums[::2], sums[1::2], strict=True)]
+
+
 @pytest.mark.parametrize("algorithm", [DCPO, OWN_LIMITS, find_algorithm("kl-cov")], ids=lambda a: a.name)
 def test_accumulation_changes_nothing(algorithm, tmp_path):
     """16 updates by Adam, two minibatches, each whole or in two parts: rounding apart in float64."""
@@ -48,6 +57,8 @@ def test_accumulation_changes_nothing(algorithm, tmp_path):
     assert apart < 1e-12 and moved > 1e-3
     visits = sum(int(past.visits) for past in runs[0].history.values())
     assert visits == (16 if algorithm is DCPO else 0)  # four rollouts of four prompts
+    if algorithm is OWN_LIMITS:  # a token mean: the weights of an update's tokens add up to 1
+        assert sums_of_weights(runs[1]) == pytest.approx([1.0, 1.0])
 
 
 def test_lora_trains_the_adapter_and_its_base_is_the_reference(tmp_path):

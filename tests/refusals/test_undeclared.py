@@ -49,6 +49,7 @@ from rlviz.pictures import explore_aggregation, explore_bounds, explore_dpo, exp
 from rlviz.pictures.catalogue import find_explorer
 from rlviz.pieces.bounds import FixedBounds
 from rlviz.pieces.kl import KLInReward
+from rlviz.runs import recorded_run
 from rlviz.runs.panel import training_panel
 from rlviz.settings import check_names
 from rlviz.study.claim import quoted
@@ -164,7 +165,8 @@ FILES = (
     (lambda: diagnose("nothing"), "nothing"),
     (lambda: diagnose(file("log.jsonl", "oops")), "log.jsonl"),
     (lambda: inspect_run("."), "holds no run"),
-    (lambda: inspect_run(done_on_pairs()), "run learned from preference pairs…plot_learning_curves"),
+    (lambda: inspect_run(done_on_pairs(), done()), "other must learn from what run learns from…one had pairs"),
+    (lambda: recorded_run("dapo"), "name must be one of grpo, ppo, dpo, hacked, lookup; got 'dapo'"),
     (lambda: inspect_run(done()).save("both.pdf"), "path must end in .html; got 'both.pdf'"),
     (lambda: resume("."), "run folder . holds no run"),
     (lambda: resume(done(), steps=2), "steps: the run in …has done its 2; give a higher total"),
@@ -229,6 +231,7 @@ TOGETHER = (
     (lambda: to_trl(DPO, SHORT), "settings must be PairSettings for DPO; got TrainSettings"),
     (lambda: carried(object, PPO), "algorithm must be one of groups, such as DCPO…no critic"),
     (lambda: carried(object, ECHO), "ECHO learns from what a tool wrote"),
+    (lambda: carried(object, DAPO), "DAPO samples further prompts (max_rounds=10)…give…max_rounds=1"),
     (lambda: diagnose(train("chain", DCPO, SHORT)), "run keeps no records of its own; give the list of them"),
 )  # fmt: skip
 

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rlviz.algorithms import DAPO, GRPO, PPO, differences
+from rlviz.algorithms import DAPO, DPO, GRPO, PPO, differences
 from rlviz.runs import inspected
 from rlviz.runs.formula import filled
 from rlviz.runs.inspector import LISTED, _listed, inspect_run
 from rlviz.runs.panel import training_panel
 from rlviz.runs.terms import token_terms
 from rlviz.training import RunFolder, TrainSettings, resume, train
+from rlviz.types import PairRecord
 from small_models.policies import load_policy
 from small_models.tasks import Chain
 from tests.runs.conftest import FAMILY
@@ -309,6 +310,23 @@ def test_the_token_in_numbers_and_in_its_terms(grpo):
             for term in expected[r][t].terms:
                 assert filled(term.text, expected[r][t].numbers) in text_of(terms, numbers)
             assert ("Its gradient is cut" in sentence) == token.clipped
+
+
+def test_a_run_on_pairs_has_curves_and_numbers_and_no_groups():
+    record = PairRecord(
+        step=1, seconds=0.1, loss=0.6, grad_norm=1.0, margin=0.1, pair_accuracy=0.75, chosen_reward=0.1, rejected_reward=0.0,
+        chosen_logp=-3.5, rejected_logp=-7.0, chosen_gain=-0.5, rejected_gain=-2.0, pull=0.5, held_out_accuracy=0.5, lr=1e-4,
+        tokens_sampled=0,
+    )  # fmt: skip
+    inspector = inspect_run([record, replace(record, step=2, held_out_accuracy=None, chosen_gain=1.5)], algorithm=DPO)
+    assert inspector.place == [2, 0, 0, 0] and inspector.data["runs"][0]["groups"] == []
+    assert inspector.caption == (
+        "Step 2 of 2. DPO: held-out accuracy 0.50 (at step 1), 75% of pairs in order, log π against the start: chosen +1.5, "
+        "rejected −2.0."
+    )
+    inspector.go(step=1)
+    assert "chosen −0.5, rejected −2.0." in inspector.caption
+    assert inspector.picture["data"]["r0_rejected_gain"] == [-2.0, -2.0]
 
 
 def test_without_tokens_the_text_stands_and_the_steps_that_have_them(grpo):

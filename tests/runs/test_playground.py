@@ -30,7 +30,7 @@ from rlviz.runs.playground import (
     given,
     whole_page,
 )
-from rlviz.runs.record import PLANS
+from rlviz.runs.recordings import RECORDINGS
 from rlviz.types import Batch
 from small_models.tasks import TASKS
 
@@ -121,8 +121,8 @@ def test_a_recorded_run_stands_for_what_cannot_train_here_and_only_where_it_can_
         "PPO": "ppo", "DPO": "dpo",
     }  # fmt: skip
     for name, one in RECORDED.items():
-        plan = PLANS[one[0]]
-        assert (plan.algorithm.name, plan.policy, plan.settings.seed) == (name, "chain", 0)
+        recording = RECORDINGS[one[0]]
+        assert (recording.algorithm.name, recording.task, recording.settings.seed) == (name, "chain", 0)
         assert options[name]["recorded"]["text"].startswith(f"{name} needs {options[name]['why']}, ")
     assert options["PPO"]["recorded"]["links"] == links["PPO"]
     asked = [f"#play.algorithm={name}" for name in ("PPO", "DPO", "Distillation")]

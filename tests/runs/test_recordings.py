@@ -1,112 +1,109 @@
-"""Recorded runs: the committed files show what is said of them, and making them anew gives the same form."""
+"""Recorded runs: the committed files show what is said of them, and making one anew gives the same form."""
 
+import gzip
 import json
 import re
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from rlviz.runs import recordings
-from rlviz.runs.record import PLANS, SHADES, WATCHED, as_data, recorded, write
-from rlviz.runs.recordings import HERE, RECORDINGS, packed, read
+from rlviz.runs import recorded_run
+from rlviz.runs.recordings import HERE, RECORDINGS, record
 from rlviz.settings import PairSettings
-from rlviz.training import TrainSettings, train
 
-pytestmark = pytest.mark.usefixtures("axes_stay")
-
-EVERY = {name: read(name) for name in RECORDINGS}
+EVERY = {name: json.loads(gzip.decompress((HERE / f"{name}.json.gz").read_bytes())) for name in RECORDINGS}
 
 
-def groups(name):
-    return [group for step in EVERY[name]["steps"] for group in step["groups"]]
+def run_of(name, step):
+    return EVERY[name]["steps"][str(step)]["runs"][0]
 
 
-def responses(name):
-    return [response for group in groups(name) for response in group["responses"]]
+def said(name, step, words):
+    """Return the number that stands behind these words in what is said of a step."""
+    text = EVERY[name]["steps"][str(step)]["caption"].replace("−", "-")
+    found = re.search(rf"{re.escape(words)} (-?\+?[\d.]+\d)", text)
+    assert found, (words, text)
+    return float(found[1])
 
 
-def accuracy(name, step):
-    """The held-out accuracy measured last at a step, as it is said."""
-    return float(EVERY[name]["steps"][step - 1]["said"].split("held-out accuracy ")[1][:4])
-
-
-def clipped(name):
-    """Per cent of tokens whose gradient was cut, below and above the limits, of every step."""
-    words = [step["said"].split("clipped ")[1].replace("%", "").split() for step in EVERY[name]["steps"]]
-    return np.array([[float(row[0]), float(row[3])] for row in words])
+def responses(name, step):
+    return [response for group in run_of(name, step)["groups"] for response in group["responses"]]
 
 
 def test_there_is_a_file_for_each_and_none_is_large():
-    assert set(PLANS) == set(RECORDINGS) == {file.name.removesuffix(".json.gz") for file in HERE.glob("*.gz")}
-    assert max(len(packed(name)) for name in RECORDINGS) < 60_000
-    with pytest.raises(KeyError):
-        packed("../setting")
+    sizes = {file.name.removesuffix(".json.gz"): file.stat().st_size for file in HERE.glob("*.gz")}
+    assert sizes.keys() == RECORDINGS.keys() and max(sizes.values()) < 200_000
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
-def test_a_file_is_whole_and_says_what_its_plan_says(name):
-    data, plan = EVERY[name], PLANS[name]
-    assert (data["title"], data["look"], data["call"]) == (RECORDINGS[name].title, RECORDINGS[name].look, plan.call)
-    assert [step["step"] for step in data["steps"]] == list(range(1, plan.settings.steps + 1))
-    sizes = {len(group["responses"]) for group in groups(name)}
-    assert sizes == (set() if isinstance(plan.settings, PairSettings) else {plan.settings.group_size})
-    for response in responses(name):
-        assert len(response["tokens"]) == len(response["push"])
-        assert max(map(abs, response["push"])) <= SHADES
-        assert all(0 <= place < len(response["tokens"]) for place in response["clipped"])
-        if getattr(plan.algorithm, "kl", None) is None:  # else the KL term pushes on
-            assert not any(response["push"][place] for place in response["clipped"])
+def test_a_file_has_every_step_and_opens_at_the_first_with_tokens(name):
+    data, recording = EVERY[name], RECORDINGS[name]
+    settings, steps = recording.settings, recording.settings.steps
+    assert data["run"]["at"] == [int(step) for step in data["steps"]] == list(range(1, steps + 1))
+    assert data["run"]["names"] == [recording.algorithm.name]
+    if isinstance(settings, PairSettings):
+        assert data["run"]["tokens"] == [] and data["place"][0] == 1 and not run_of(name, 1)["groups"]
+        return
+    assert data["run"]["tokens"] == list(range(4, steps + 1, 4)) and data["place"][0] == 4
+    sizes = {len(group["responses"]) for step in (1, 4, steps) for group in run_of(name, step)["groups"]}
+    assert sizes == {settings.group_size}
+    assert all(response["tokens"] for response in responses(name, 4))
 
 
 def test_what_is_said_of_them_is_there_to_be_seen():
-    assert accuracy("grpo", 5) < 0.65 and accuracy("grpo", 80) > 0.85
-    assert not clipped("grpo").any()
-    assert clipped("grpo-8").sum(1).mean() > 0.5
-    for group in groups("dapo"):
-        if len({response["reward"] for response in group["responses"]}) == 1:
-            assert not any(push for response in group["responses"] for push in response["push"])
-    assert accuracy("dcpo-rare", 10) < 0.2 and accuracy("dcpo-rare", 30) > 0.9
-    assert all(len(one["clipped"]) in (0, len(one["tokens"])) for one in responses("gspo-experts"))
-    assert clipped("gspo-experts")[:10].sum(1).mean() > 50
-    assert accuracy("gspo-experts", 60) > 0.85
-    assert accuracy("ppo", 5) < 0.6 and accuracy("ppo", 80) > 0.85
-    assert accuracy("dpo", 5) < 0.6 and accuracy("dpo", 120) > 0.8
-    gains = re.search(r"chosen −([\d.]+), rejected −([\d.]+)\.$", EVERY["dpo"]["steps"][-1]["said"])
-    assert gains and float(gains[1]) < 3 and float(gains[2]) > 10
-    assert accuracy("hacked", 10) > 0.6 and accuracy("hacked", 60) < 0.2
-    first, last = (float(EVERY["hacked"]["steps"][place]["said"].split()[1].strip(",")) for place in (0, -1))
-    assert first < 0 and last > 1.5
+    held_out = "held-out accuracy"
+    assert said("grpo", 5, held_out) < 0.65 and said("grpo", 80, held_out) > 0.85
+    steps = EVERY["grpo"]["run"]["tokens"]
+    assert all(said("grpo", step, "clipped during its updates") == 0 for step in steps)
+    assert said("ppo", 5, held_out) < 0.6 and said("ppo", 80, held_out) > 0.85
+    assert said("dpo", 5, held_out) < 0.6 and said("dpo", 120, held_out) > 0.8
+    assert -3 < said("dpo", 120, "chosen") < 0 and said("dpo", 120, "rejected") < -10
+    assert said("hacked", 10, held_out) > 0.6 and said("hacked", 60, held_out) < 0.2
+    assert said("hacked", 1, "reward") < 0 and said("hacked", 60, "reward") > 1.5
+
+
+def test_the_tool_s_tokens_are_not_pushed_and_the_policy_learns_to_ask():
+    """A call ends with ";", and the tool writes two tokens after it: what stands in the table, and a comma."""
+
+    def written_by_the_tool(step):
+        found = []
+        for response in responses("lookup", step):
+            calls = [place for place, token in enumerate(response["tokens"]) if token == ";"]
+            found += [push for place in calls for push in response["push"][place + 1 : place + 3]]
+        return found
+
+    steps = EVERY["lookup"]["run"]["tokens"]
+    assert not any(push for step in steps for push in written_by_the_tool(step))
+    assert any(push for step in steps for response in responses("lookup", step) for push in response["push"])
+    assert len(written_by_the_tool(steps[-1])) > len(written_by_the_tool(steps[0])) > 0
+    assert said("lookup", 5, "held-out accuracy") < 0.7 and said("lookup", 40, "held-out accuracy") > 0.85
 
 
 def form(value):
-    """The keys and types of data, a list's by its first item."""
+    """The keys and types of data, a list's by its first item; of what is named by numbers the first."""
     if isinstance(value, dict):
-        return {key: form(part) for key, part in value.items()}
+        keys = sorted(value, key=str)
+        if keys and all(key.isdigit() for key in keys):
+            return {"step": form(value[min(keys, key=int)])}
+        return {key: form(value[key]) for key in keys}
     return [form(part) for part in value[:1]] if isinstance(value, list) else type(value)
 
 
-def test_recording_a_tiny_run_gives_the_form_of_the_files(tmp_path, monkeypatch):
-    plan = PLANS["grpo-8"]
-    tiny = replace(plan, settings=replace(plan.settings, steps=5, num_prompts=3, group_size=4))
-    data = recorded(tiny, title="", look="")
-    kept = EVERY["grpo-8"]
-    for step in kept["steps"]:
-        for group in step["groups"]:
-            for response in group["responses"]:
-                response["clipped"] = []
-    for response in data["steps"][0]["groups"][0]["responses"]:
-        response["clipped"] = []
-    assert form(json.loads(json.dumps(data))) == form(kept)
-    monkeypatch.setitem(PLANS, "grpo-8", tiny)
-    monkeypatch.setattr(recordings, "HERE", tmp_path)
-    first = write("grpo-8", tmp_path).read_bytes()
-    assert read("grpo-8")["steps"][4]["step"] == 5
-    assert write("grpo-8", tmp_path).read_bytes() == first
+def test_recording_a_tiny_run_gives_the_form_of_the_files():
+    recording = RECORDINGS["dpo"]
+    settings = replace(recording.settings, steps=2, batch_size=4, evaluate_every=1)
+    fresh = json.loads(gzip.decompress(record(replace(recording, settings=settings))))
+    assert form(fresh["steps"]) == form(EVERY["dpo"]["steps"]) and fresh.keys() == EVERY["dpo"].keys()
+    recording = RECORDINGS["grpo"]
+    tiny = replace(recording.settings, steps=4, num_prompts=3, group_size=4)
+    fresh = json.loads(gzip.decompress(record(replace(recording, settings=tiny))))
+    own, kept = (data["steps"]["4"]["runs"][0]["groups"][0] for data in (fresh, EVERY["grpo"]))
+    assert own.keys() == kept.keys() and own["responses"][0].keys() == kept["responses"][0].keys()
+    assert own["others"][0].keys() == kept["others"][0].keys() and own["numbers"].keys() == kept["numbers"].keys()
+    assert fresh["run"].keys() == EVERY["grpo"]["run"].keys() and fresh["place"][0] == 4
 
 
-def test_the_lines_are_the_run_s_numbers():
-    records = list(train("chain", "grpo", TrainSettings(steps=4, num_prompts=3, group_size=4, **WATCHED)))
-    bound = as_data(records, title="", look="", call="")["curves"]["data"]
-    assert bound["r0_reward"] == [record.reward for record in records] and bound["r0_reward_at"] == [1, 2, 3, 4]
-    assert not any(name.startswith("r1_") for name in bound)  # so much as was played, which the page makes
+def test_in_a_notebook_it_is_html_with_what_to_look_for():
+    shown = recorded_run("hacked")._repr_mimebundle_()
+    assert "data-rlviz" in shown["text/html"]
+    assert shown["text/plain"].startswith("A learned reward is hacked. Here a model scores")

@@ -67,7 +67,6 @@ def site(course: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     few = ("clip", "aggregation", "tables")  # the front page leads to the last
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pages, "EXPLORERS", few)
-        patch.setattr(pages, "STEPS", 5)
         patch.setattr(
             ConstrainedLayoutEngine, "execute", lambda engine, figure: None
         )  # where axes stand does not matter
