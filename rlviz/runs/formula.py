@@ -53,7 +53,7 @@ class InNames(Unicode):
     times = " · "
 
     def symbol(self, name: str) -> str:
-        return name
+        return "∞" if name == "inf" else name
 
     def called(self, node: Node) -> str:
         return f"{node.text}({', '.join(map(self.write, node.parts))})"

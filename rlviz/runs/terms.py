@@ -123,7 +123,7 @@ class _Group:
     def __init__(self, algorithm: PolicyGradient | None, record: StepRecord, group: GroupRecord) -> None:
         self.algorithm, self.record, self.group = algorithm, record, group
         self.pieces = {} if algorithm is None else algorithm.slots()
-        self.parameters = {slot: numbers_in(piece) for slot, piece in self.pieces.items()}
+        self.parameters = {slot: {"inf": math.inf, **numbers_in(piece)} for slot, piece in self.pieces.items()}
         self.formulas = {key: self._formula(*made_by) for key, made_by in MADE_BY.items()}
         self._lines: dict[str, tuple[str, list[tuple[str, Node]]]] = {}
         tokens = [t for g in record.groups for r in g.responses for t in r.tokens if can_be_worked_out(t)]

@@ -150,6 +150,7 @@ LINES = (  # 1.3 · .5 = .65, clip(1.3, .8, 1.2) · .5 = .6, and the lesser of t
     (PPO_PENALTY, TO_OLD, "KL", "beta · (exp(logp − old_logp) − (logp − old_logp) − 1) | "
      "0.01 · (exp(−0.431 − (−0.693)) − (−0.431 − (−0.693)) − 1)", "0.000376"),
     (replace(LEAKS, bounds=no_bounds), {"lower": 0.0, "objective": 0.63}, "upper", "[no_bounds](old_logp −0.693)", "1.200"),
+    (replace(LEAKS, bounds=no_bounds), {"lower": 0.0, "upper": None, "objective": 0.68}, "upper", "∞", "∞"),  # .65 + .03
     (LEAKS, {"objective": 0.63}, "J", f"{LEAKY} | min(1.300, 1.200) · 0.500 + 0.1 · (1.300 − 1)", "0.630"),  # .6 + .03
     # without a formula, with one that lies, that cannot be worked out, with a name or a function that nobody knows
     *((of_surrogate(text), {"objective": TANH}, "J", IN_NAMES, "0.431")
