@@ -221,7 +221,8 @@ class _Reader:
             raise ValueError(f"formula must give {name} {ARGUMENTS[name]} arguments; got {len(arguments)}")
         if not callable(piece := self.pieces.get(name)):
             return Node("call", arguments, name)
-        if (inner := formula_of(piece, *arguments)) is None:
-            return call_of_name(piece, arguments)
-        self.defined += inner.defined
-        return inner.main
+        if (inner := formula_of(piece, *arguments)) is not None:
+            self.defined += inner.defined
+            return inner.main
+        # a function beside it that has no formula, such as whiten, is what the text calls so
+        return Node("call", arguments, name) if function_name(piece) == name else call_of_name(piece, arguments)

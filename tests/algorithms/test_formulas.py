@@ -189,21 +189,29 @@ def test_what_differs_is_marked_and_nothing_else(algorithm, against, expected):
     assert told == [line.strip() for line in re.sub(r",\n\s+«", ", «", expected).splitlines()]
 
 
-CAME_TO_GRPO = (  # what stands there in place of GRPO's row, and how much of its objective and its advantage is marked
-    ("entropy-bonus", f"[{CLIPPED} + «c_H·H»]", 1),
-    ("unbiased-kl", "− β·«r»·(π_ref / π_θ − log(π_ref / π_θ) − 1)]", 1),
-    ("tis", f"A = ({GROUP})·«min(π_old / π_sampler, cap)»", 1),
+ALONE = (  # an algorithm, another, a part of its row, and how much of its objective and its advantage is marked
+    ("entropy-bonus", "grpo", f"[{CLIPPED} + «c_H·H»]", 1),
+    ("unbiased-kl", "grpo", "− β·«r»·(π_ref / π_θ − log(π_ref / π_θ) − 1)]", 1),
+    ("tis", "grpo", f"A = ({GROUP})·«min(π_old / π_sampler, cap)»", 1),
+    (
+        "reinforce++",
+        "ppo-penalty",
+        "A = whiten(«R − β·Σ_t'≥t log(π_old / π_ref)»)",
+        3,
+    ),  # with min, and the clipped term
 )
 
 
-@pytest.mark.parametrize(("name", "row", "marks"), CAME_TO_GRPO)
-def test_a_term_that_came_is_marked_alone(name, row, marks):
+@pytest.mark.parametrize(("name", "against", "row", "marks"), ALONE)
+def test_what_came_is_marked_alone(name, against, row, marks):
+    ours = formulas(name, against=against).names[1]
     rows = [
         text
-        for slot, whose, text in said(name, against="grpo")
-        if whose != "GRPO" and slot in ("objective", "advantage")
+        for slot, whose, text in said(name, against=against)
+        if whose == ours and slot in ("objective", "advantage")
     ]
-    assert any(row in text for text in rows) and sum(text.count("«") for text in rows) == marks
+    assert any(row in text for text in rows), rows
+    assert sum(text.count("«") for text in rows) == marks
 
 
 # each text gives what its piece does, worked out at each token of a group
